@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Everything shared with user space; `crates/abi` is generated from here. */
+#ifndef SLUICE_ABI_H
+#define SLUICE_ABI_H
+
+#include "limits.h"
+#include "flow.h"
+#include "unit.h"
+#include "nexthop.h"
+#include "policy.h"
+#include "counters.h"
+#include "control.h"
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the daemon writes while packets flow, and what is frozen into a program when it is loaded. */
+#ifndef SLUICE_ABI_CONTROL_H
+#define SLUICE_ABI_CONTROL_H
+
+#include <linux/types.h>
+
+/*
+ * The word `active` (its own mmapable section, shared by every object of both hooks):
+ *   bit 0        which of the two generations' programs run
+ *   bits 16..31  epoch: raised by every commit and every route change; a line whose epoch differs is judged again
+ * One 4-byte store switches everything.
+ */
+#define ACTIVE_SLOT(word) ((word) & 1)
+#define ACTIVE_EPOCH(word) ((word) >> 16)
+
+/* Slot of a program in the PROG_ARRAYs. */
+#define PROGRAM_FAST 0
+#define PROGRAM_SLOW 1
+#define PROGRAM_EGRESS 2 /* tc only, variant 0 */
+#define PROGRAM_KINDS 3
+#define PROGRAM_SLOT(slot, variant, kind) (((slot) * MAX_VARIANTS + (variant)) * PROGRAM_KINDS + (kind))
+#define PROGRAM_SLOTS (MAX_GENERATIONS * MAX_VARIANTS * PROGRAM_KINDS)
+
+/* Frozen with a fast or slow program. */
+struct program_config {
+	__u32 slot;            /* ACTIVE_SLOT this program belongs to */
+	__u32 generation;      /* number of the commit */
+	__u32 variant;
+	__u32 stage_mask;      /* STAGE_BIT()s of the optional stages */
+	__u32 unit_multiplier; /* of the unit table */
+	__u32 rejudge_per_tick;
+	__u32 sessions4;       /* sizes of the flow tables, in sessions */
+	__u32 sessions6;
+	__u32 mark;            /* skb mark of packets that carry our verdict */
+	__u32 spare[3];
+};
+
+/* Counters that the slow path allocates record numbers from before it re-uses freed ones. */
+struct watermarks {
+	__u32 session4; /* next never-used session number; 0 is reserved */
+	__u32 session6;
+	__u32 nexthop;
+	__u32 spare;
+};
+
+/* Verdict that XDP leaves in packet metadata for the tc program of the same device. */
+#define HANDOFF_MAGIC 0x51ce0001
+struct handoff {
+	__u32 magic;
+	__u32 host_ifindex; /* device whose neighbour code finishes the job */
+};
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The flow table: index maps (5-tuple -> line) and preallocated, mmapable records.
+ *
+ * A session owns two adjacent lines, one a direction: line 2s is the initiator's, line 2s+1 the responder's; `line ^ 1`
+ * is the other direction. What an established packet needs stands in its own line's `flow_state`; what only first
+ * packets, re-judging and `show` need stands in the session's `flow_shared`.
+ */
+#ifndef SLUICE_ABI_FLOW_H
+#define SLUICE_ABI_FLOW_H
+
+#include <linux/types.h>
+
+/* ICMP echo: the identifier stands in the port of the asking side and ICMP_PORT_ECHO in the other, so that a request
+ * never matches the line that answers travel in. */
+#define ICMP_PORT_ECHO 0x0800
+
+struct flow_key4 {
+	__u32 be_saddr;
+	__u32 be_daddr;
+	__u16 be_sport;
+	__u16 be_dport;
+	__u16 routing_instance;
+	__u8 proto;
+	__u8 zero;
+};
+_Static_assert(sizeof(struct flow_key4) == 16, "flow_key4 is 16 bytes");
+
+struct flow_key6 {
+	__u32 be_saddr[4];
+	__u32 be_daddr[4];
+	__u16 be_sport;
+	__u16 be_dport;
+	__u16 routing_instance;
+	__u8 proto;
+	__u8 zero;
+};
+_Static_assert(sizeof(struct flow_key6) == 40, "flow_key6 is 40 bytes");
+
+/* What an index map holds. `tag` equals the line's `tag` as long as the record was not re-used. */
+struct flow_ref {
+	__u32 line;
+	__u32 tag;
+};
+_Static_assert(sizeof(struct flow_ref) == 8, "flow_ref is 8 bytes");
+
+#define FLOW_LIVE 0x01       /* the record is in use */
+#define FLOW_RESPONDER 0x02  /* this line is the responder's direction */
+#define FLOW_FROM_HOST 0x04  /* this direction leaves this host's own stack */
+#define FLOW_V6 0x08
+#define FLOW_SEEN 0x10       /* this direction has carried a packet */
+#define FLOW_PLAIN 0x20      /* fast path may replay: no TCP handshake or teardown pending (always set for non-TCP) */
+
+/* TCP state of one direction (RFC 9293 section 3.3.2 as seen from the middle). */
+#define TCP_DIR_NONE 0
+#define TCP_DIR_SYN 1         /* its SYN was seen */
+#define TCP_DIR_ESTABLISHED 2 /* its SYN was acknowledged */
+#define TCP_DIR_FIN 3         /* its FIN was seen */
+#define TCP_DIR_CLOSED 4      /* its FIN was acknowledged, or a valid reset ended the session */
+
+struct flow_state {
+	__u32 tag;       /* counts re-uses of the record */
+	__u16 nexthop;   /* index into `nexthops` */
+	__u16 zone;      /* zone this direction must arrive from */
+	__u32 last_seen; /* low 32 bits of jiffies */
+	__u16 epoch;     /* ACTIVE_EPOCH when last judged; another value means: judge again */
+	__u8 tcp_state;  /* TCP_DIR_* of this direction */
+	__u8 flags;      /* FLOW_* */
+	__u64 bytes;     /* IP bytes */
+	__u32 packets;   /* wraps; carries into flow_shared.packets_high */
+	__u32 tcp_end;   /* sequence number after the last byte this direction sent */
+};
+_Static_assert(sizeof(struct flow_state) == 32, "flow_state is 32 bytes");
+
+struct flow_line4 {
+	struct flow_key4 key;
+	__u32 be_new_saddr;
+	__u32 be_new_daddr;
+	__u16 be_new_sport;
+	__u16 be_new_dport;
+	__u16 l3_delta;
+	__u16 l4_delta;
+	struct flow_state state;
+};
+_Static_assert(sizeof(struct flow_line4) == 64, "flow_line4 is one cache line");
+
+struct flow_line6 {
+	struct flow_key6 key;
+	__u32 spare[6];
+	struct flow_state state;
+	__u32 be_new_saddr[4];
+	__u32 be_new_daddr[4];
+};
+_Static_assert(sizeof(struct flow_line6) == 128, "flow_line6 is two cache lines");
+
+struct flow_shared {
+	__u32 policy;           /* policy id that permitted it; 0 = host-inbound or from this host */
+	__u16 from_zone;
+	__u16 to_zone;
+	__u16 epoch;            /* epoch of the last policy decision */
+	__u16 ingress_unit;     /* unit index the first packet arrived on */
+	__u32 timeout_s;        /* 0 = default of its protocol and state */
+	__u32 created;          /* low 32 bits of jiffies */
+	__u32 packets_high[2];
+	__u32 generation;       /* configuration generation of the last policy decision */
+	__u32 spare[7];
+};
+_Static_assert(sizeof(struct flow_shared) == 64, "flow_shared is one cache line");
+
+#endif

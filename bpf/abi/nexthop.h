@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Next hops: written by the slow path from the kernel's FIB, refreshed by the daemon from neighbour events. */
+#ifndef SLUICE_ABI_NEXTHOP_H
+#define SLUICE_ABI_NEXTHOP_H
+
+#include <linux/types.h>
+
+#define NEXTHOP_VALID 0x01
+#define NEXTHOP_RESOLVED 0x02 /* dmac is known; otherwise packets are handed to the kernel's neighbour code */
+
+struct nexthop {
+	__u8 dmac[6]; /* dmac lies in one aligned 8-byte word, so a change is never seen torn */
+	__u8 smac[6];
+	__u32 ifindex; /* netdev the frame leaves through */
+	__u16 vlan;    /* tag on that netdev, 0 = none */
+	__u16 mtu;     /* largest IP packet: least of route and unit */
+	__u16 unit;    /* egress unit index */
+	__u8 zone;
+	__u8 flags; /* NEXTHOP_* */
+	__u32 host_ifindex; /* netdev whose neighbour table resolves it */
+	__u32 last_used;    /* low 32 bits of jiffies of the last slow-path use */
+};
+_Static_assert(sizeof(struct nexthop) == 32, "nexthop is half a cache line");
+
+struct nexthop_key {
+	__u32 host_ifindex;
+	__u32 family; /* 4 or 6 */
+	__u32 be_addr[4];
+};
+_Static_assert(sizeof(struct nexthop_key) == 24, "nexthop_key is 24 bytes");
+
+#endif

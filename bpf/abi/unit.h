@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Per-interface facts: one entry a logical unit and netdev it can be seen on. */
+#ifndef SLUICE_ABI_UNIT_H
+#define SLUICE_ABI_UNIT_H
+
+#include <linux/types.h>
+
+#define UNIT_VALID 0x01
+#define UNIT_HOST_VETH 0x02   /* tagged unit without 8021q: host frames go untagged through a veth pair */
+#define UNIT_HOST_SIDE 0x04   /* this entry is the netdev that carries the addresses of a tagged unit */
+#define UNIT_HOST_ANY 0x08    /* host-inbound-traffic admits everything */
+#define UNIT_SCREEN_LAND 0x10 /* its zone's screen has `tcp land` */
+#define UNIT_XDP 0x20         /* ingress is handled by the XDP hook */
+
+/*
+ * The table is filled so that no two entries share a slot:
+ *   slot = ((ifindex * 0x9e3779b1 + vlan * 0x85ebca6b) * multiplier) >> 20      (32-bit arithmetic, 4096 slots)
+ * with `multiplier` odd and frozen into the program. ifindex and vlan are compared, so a miss is a miss.
+ */
+#define UNIT_SLOT_SHIFT 20
+
+struct unit {
+	__u32 ifindex;          /* netdev the frame is seen on */
+	__u16 vlan;             /* 0 = untagged */
+	__u16 index;            /* counter slot, stable over commits */
+	__u16 zone;
+	__u16 routing_instance;
+	__u16 mtu;              /* largest IP packet */
+	__u8 flags;             /* UNIT_* */
+	__u8 icmp_reserved;
+	__u8 mac[6];
+	__u16 egress_vlan;      /* tag pushed on the way out, 0 = none */
+	__u32 phys_ifindex;     /* netdev that frames leave through */
+	__u32 host_ifindex;     /* netdev that carries the addresses: FIB input and neighbour table */
+	__u32 host_peer_ifindex; /* UNIT_HOST_VETH: far end of the pair; frames sent to it arrive at host_ifindex */
+	__u32 be_addr4;         /* source of ICMPv4 errors, 0 = none */
+	__u32 be_addr6[4];      /* source of ICMPv6 errors */
+	__u16 host_first;       /* host-inbound-traffic: range in `service_terms` */
+	__u16 host_count;
+	__u32 spare;
+};
+_Static_assert(sizeof(struct unit) == 64, "unit is one cache line");
+
+/* Key of `local_addresses`: IPv4 stands in the first word, the rest zero. */
+struct local_key {
+	__u32 be_addr[4];
+	__u16 routing_instance;
+	__u8 family; /* 4 or 6 */
+	__u8 zero;
+};
+_Static_assert(sizeof(struct local_key) == 20, "local_key is 20 bytes");
+
+#endif

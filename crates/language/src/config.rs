@@ -1,0 +1,180 @@
+//! The typed configuration: what a Junos tree means once every name in it is resolved.
+//!
+//! Only names that exist get this far; `check` has refused dangling references, duplicate units and unsupported
+//! statements with line and column before a `Config` is built.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde::Serialize;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
+pub struct Config {
+    pub system: System,
+    pub interfaces: Vec<Interface>,
+    pub zones: Vec<Zone>,
+    pub screens: Vec<Screen>,
+    /// Zone-pair policies, in configuration order.
+    pub policies: Vec<PolicySet>,
+    /// Global policies, evaluated after the zone pair's.
+    pub global_policies: Vec<Policy>,
+    pub default_permit: bool,
+    pub static_routes: Vec<StaticRoute>,
+    pub flow: FlowOptions,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
+pub struct System {
+    pub host_name: Option<String>,
+}
+
+/// Hook an interface's ingress runs on. `system services sluice mode` sets the default, each interface may override.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum HookMode {
+    #[default]
+    Auto,
+    Tc,
+    Xdp,
+    /// Generic (skb-mode) XDP, only when asked for.
+    Generic,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Interface {
+    /// Linux netdev name.
+    pub name: String,
+    pub description: Option<String>,
+    pub disabled: bool,
+    pub mtu: Option<u16>,
+    pub vlan_tagging: bool,
+    pub mode: HookMode,
+    pub units: Vec<Unit>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unit {
+    pub number: u32,
+    pub description: Option<String>,
+    pub disabled: bool,
+    /// Present exactly on units of a `vlan-tagging` interface, 1..=4094.
+    pub vlan_id: Option<u16>,
+    pub inet: Vec<Prefix>,
+    pub inet6: Vec<Prefix>,
+    /// IP MTU (`family inet mtu`), else the interface's.
+    pub mtu: Option<u16>,
+}
+
+/// An address with its prefix length; host bits may be set (interface addresses) or not (routes).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, PartialOrd, Ord)]
+pub struct Prefix {
+    pub addr: IpAddr,
+    pub len: u8,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Zone {
+    pub name: String,
+    pub screen: Option<String>,
+    /// Unit names as written: `trust0.0`, `wan0.100`.
+    pub interfaces: Vec<ZoneInterface>,
+    pub host_inbound: HostInbound,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ZoneInterface {
+    /// `NAME.UNIT`; a bare `NAME` in the text means unit 0.
+    pub unit: String,
+    /// Replaces the zone's when present (Junos semantics).
+    pub host_inbound: Option<HostInbound>,
+}
+
+/// Services already expanded to what a packet looks like; `any` admits everything (`system-services all` together
+/// with `protocols all`, or `any-service`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
+pub struct HostInbound {
+    pub any: bool,
+    pub services: Vec<Service>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Screen {
+    pub name: String,
+    pub land: bool,
+}
+
+/// One term of an application: protocol plus port or ICMP ranges, all inclusive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Service {
+    /// None = any protocol.
+    pub protocol: Option<u8>,
+    pub source_port: (u16, u16),
+    pub destination_port: (u16, u16),
+    /// ICMP / ICMPv6 only.
+    pub icmp_type: Option<(u8, u8)>,
+    pub icmp_code: Option<(u8, u8)>,
+    pub inactivity_timeout_s: Option<u16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PolicySet {
+    pub from_zone: String,
+    pub to_zone: String,
+    pub policies: Vec<Policy>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Policy {
+    pub name: String,
+    pub description: Option<String>,
+    pub source: AddressMatch,
+    pub destination: AddressMatch,
+    pub application: ApplicationMatch,
+    pub action: Action,
+    pub log_init: bool,
+    pub log_close: bool,
+    pub count: bool,
+}
+
+/// Ranges are inclusive and of one family each; sets and nested sets are already flattened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub enum AddressMatch {
+    Any,
+    Ranges { v4: Vec<(Ipv4Addr, Ipv4Addr)>, v6: Vec<(Ipv6Addr, Ipv6Addr)> },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub enum ApplicationMatch {
+    Any,
+    Services(Vec<Service>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    Permit,
+    Deny,
+    Reject,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StaticRoute {
+    pub destination: Prefix,
+    pub next_hop: RouteTarget,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub enum RouteTarget {
+    Gateways(Vec<IpAddr>),
+    /// `NAME.UNIT`
+    Interface(String),
+    Discard,
+    Reject,
+}
+
+/// `security flow`: sizes and timeouts. None = built-in default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
+pub struct FlowOptions {
+    /// `security flow max-sessions` (IPv4) and `max-sessions-v6`.
+    pub max_sessions: Option<u32>,
+    pub max_sessions_v6: Option<u32>,
+}
