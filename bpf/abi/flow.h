@@ -103,7 +103,7 @@ struct flow_shared {
 	__u32 created;          /* low 32 bits of jiffies */
 	__u32 packets_high[2];
 	__u32 generation;       /* configuration generation of the last policy decision */
-	__u32 spare[7];
+	__u32 spare[8];
 };
 _Static_assert(sizeof(struct flow_shared) == 64, "flow_shared is one cache line");
 

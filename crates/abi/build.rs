@@ -1,0 +1,194 @@
+//! Generates the layouts from `bpf/abi/abi.h` and the stage list from `bpf/stages.def`.
+
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bindgen::callbacks::{DeriveInfo, IntKind, ItemInfo, ParseCallbacks, TypeKind};
+
+fn main() {
+    let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let bpf = manifest.join("../../bpf");
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed={}", bpf.join("abi").display());
+    println!("cargo:rerun-if-changed={}", bpf.join("stages.def").display());
+
+    layouts(&bpf).write_to_file(out.join("layouts.rs")).expect("cannot write layouts.rs");
+    let text = fs::read_to_string(bpf.join("stages.def")).expect("cannot read bpf/stages.def");
+    fs::write(out.join("stages.rs"), stages(&text)).expect("cannot write stages.rs");
+}
+
+/// C macros with arguments, evaluated by the C compiler for the tests that compare them with the Rust functions.
+const C_CHECKS: &str = r#"
+#include "abi/abi.h"
+enum { C_PROGRAM_SLOT_1_2_SLOW = PROGRAM_SLOT(1, 2, PROGRAM_SLOW), C_ACTIVE_SLOT = ACTIVE_SLOT(0xabcd0001),
+       C_ACTIVE_EPOCH = ACTIVE_EPOCH(0xabcd0001), C_STAGE_BIT_ROUTE = STAGE_BIT(ROUTE) };
+"#;
+
+fn layouts(bpf: &Path) -> bindgen::Bindings {
+    bindgen::Builder::default()
+        .header_contents("sluice_abi.h", C_CHECKS)
+        .clang_arg(format!("-I{}", bpf.display()))
+        .allowlist_file(r".*/bpf/abi/[a-z_]+\.h")
+        .allowlist_var("C_.*")
+        .derive_default(true)
+        .derive_eq(true)
+        .generate_comments(false)
+        .layout_tests(true)
+        .prepend_enum_name(false)
+        .parse_callbacks(Box::new(Naming))
+        .generate()
+        .unwrap_or_else(|error| panic!("cannot read bpf/abi/abi.h (libclang 18 or newer is needed): {error}"))
+}
+
+#[derive(Debug)]
+struct Naming;
+
+impl ParseCallbacks for Naming {
+    /// `flow_line4` becomes `FlowLine4`; constants keep their names.
+    fn item_name(&self, item: ItemInfo) -> Option<String> {
+        let name = item.name;
+        let snake = !name.starts_with('_')
+            && name.chars().all(|c| c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit());
+        match name {
+            "reason" | "stage" => Some(format!("C{}", camel_case(name))), // module `stages` has the real ones
+            _ => snake.then(|| camel_case(name)),
+        }
+    }
+
+    fn int_macro(&self, name: &str, _value: i64) -> Option<IntKind> {
+        const BYTES: [&str; 8] =
+            ["FLOW_", "TCP_DIR_", "UNIT_", "RULE_", "SERVICE_", "ACTION_", "NEXTHOP_V", "NEXTHOP_R"];
+        const COUNTS: [&str; 4] = ["MAX_", "UNIT_TABLE_SLOTS", "UNIT_REASON_SLOTS", "PROGRAM_"];
+        const SHORTS: [&str; 3] = ["ZONE_", "NEXTHOP_", "ICMP_PORT_"];
+        let starts = |list: &[&str]| list.iter().any(|prefix| name.starts_with(prefix));
+        Some(match name {
+            _ if starts(&COUNTS) => IntKind::Custom { name: "usize", is_signed: false },
+            "UNIT_SLOT_SHIFT" => IntKind::U32,
+            _ if starts(&BYTES) => IntKind::U8,
+            _ if starts(&SHORTS) => IntKind::U16,
+            _ => IntKind::U32,
+        })
+    }
+
+    fn add_derives(&self, info: &DeriveInfo<'_>) -> Vec<String> {
+        if info.kind != TypeKind::Struct {
+            return Vec::new();
+        }
+        ["FromBytes", "IntoBytes", "Immutable", "KnownLayout"]
+            .map(|name| format!("zerocopy::{name}"))
+            .to_vec()
+    }
+}
+
+fn camel_case(name: &str) -> String {
+    let mut text = String::new();
+    for word in name.split('_') {
+        let (first, rest) = word.split_at(1.min(word.len()));
+        text += &first.to_ascii_uppercase();
+        text += rest;
+    }
+    text
+}
+
+/// `NAME(argument, ...)` lines of stages.def, in order.
+fn entries(text: &str) -> Vec<(String, Vec<String>)> {
+    let mut code = String::new();
+    let mut rest = text;
+    while let Some((before, comment)) = rest.split_once("/*") {
+        code += before;
+        rest = comment.split_once("*/").expect("bpf/stages.def: comment without an end").1;
+    }
+    code += rest;
+    code.lines().filter(|line| !line.trim().is_empty()).map(entry).collect()
+}
+
+fn entry(line: &str) -> (String, Vec<String>) {
+    let bad =
+        || -> ! { panic!("bpf/stages.def: expected STAGE(...) or REASON(...) on one line, found `{line}`") };
+    let Some((kind, arguments)) = line.trim().strip_suffix(')').and_then(|line| line.split_once('(')) else {
+        bad()
+    };
+    let Some((plain, help)) = arguments.split_once('"') else { bad() };
+    let Some(help) = help.strip_suffix('"') else { bad() };
+    let mut words: Vec<String> =
+        plain.split(',').map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect();
+    words.push(help.to_owned());
+    if words.len() != 4 || !["STAGE", "REASON"].contains(&kind) {
+        bad();
+    }
+    (kind.to_owned(), words)
+}
+
+fn stages(text: &str) -> String {
+    let entries = entries(text);
+    let of = |kind: &str| {
+        entries.iter().filter(|entry| entry.0 == kind).map(|entry| &entry.1[..]).collect::<Vec<_>>()
+    };
+    let (stages, reasons) = (of("STAGE"), of("REASON"));
+    let mut code = String::new();
+
+    enumeration(&mut code, "Stage", &stages, |stage| (&stage[0], &stage[1], &stage[3]));
+    let hooks = stages.iter().map(|stage| match stage[2].as_str() {
+        "ingress" => format!("Stage::{} => Hook::Ingress", camel(&stage[0])),
+        "egress" => format!("Stage::{} => Hook::Egress", camel(&stage[0])),
+        other => panic!("bpf/stages.def: stage {}: hook `{other}` is neither ingress nor egress", stage[0]),
+    });
+    method(&mut code, "Stage", "hook", "Hook", "Where the stage runs.", hooks);
+
+    enumeration(&mut code, "Reason", &reasons, |reason| (&reason[1], &reason[2], &reason[3]));
+    let owners =
+        reasons.iter().map(|reason| format!("Reason::{} => Stage::{}", camel(&reason[1]), camel(&reason[0])));
+    method(&mut code, "Reason", "stage", "Stage", "The stage that drops for it.", owners);
+    code
+}
+
+fn enumeration<'a>(
+    code: &mut String,
+    name: &str,
+    entries: &[&'a [String]],
+    fields: impl Fn(&'a [String]) -> (&'a str, &'a str, &'a str),
+) {
+    let variants: String = entries
+        .iter()
+        .map(|entry| {
+            let (id, _, help) = fields(entry);
+            format!("    /// {help}\n    {},\n", camel(id))
+        })
+        .collect();
+    writeln!(code, "#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]").unwrap();
+    writeln!(code, "#[repr(u8)]\npub enum {name} {{\n{variants}}}\n").unwrap();
+    let all: Vec<String> =
+        entries.iter().map(|entry| format!("{name}::{}", camel(fields(entry).0))).collect();
+    writeln!(code, "impl {name} {{\n    /// All, in the order of stages.def.").unwrap();
+    writeln!(code, "    pub const ALL: [{name}; {}] = [{}];\n}}\n", all.len(), all.join(", ")).unwrap();
+    let text = |pick: fn((&'a str, &'a str, &'a str)) -> &'a str| {
+        entries
+            .iter()
+            .map(|entry| format!("{name}::{} => {:?}", camel(fields(entry).0), pick(fields(entry))))
+            .collect::<Vec<_>>()
+            .into_iter()
+    };
+    method(code, name, "name", "&'static str", "The name in counters and commands.", text(|entry| entry.1));
+    method(code, name, "help", "&'static str", "One line for an operator.", text(|entry| entry.2));
+}
+
+fn method(
+    code: &mut String,
+    owner: &str,
+    name: &str,
+    result: &str,
+    help: &str,
+    arms: impl Iterator<Item = String>,
+) {
+    let arms: String = arms.map(|arm| format!("            {arm},\n")).collect();
+    writeln!(code, "impl {owner} {{\n    /// {help}\n    pub const fn {name}(self) -> {result} {{").unwrap();
+    writeln!(code, "        match self {{\n{arms}        }}\n    }}\n}}\n").unwrap();
+}
+
+/// `TCP_NOT_SYN` becomes `TcpNotSyn`.
+fn camel(id: &str) -> String {
+    camel_case(&id.to_ascii_lowercase())
+}

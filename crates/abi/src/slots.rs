@@ -1,0 +1,34 @@
+//! The header's macros with arguments, as functions.
+
+use crate::{MAX_VARIANTS, MAX_ZONES, PROGRAM_KINDS, UNIT_SLOT_SHIFT};
+
+/// Slot of a program in the PROG_ARRAYs (`PROGRAM_SLOT`); `kind` is one of `PROGRAM_FAST`, `_SLOW`, `_EGRESS`.
+pub const fn program_slot(slot: u32, variant: u32, kind: usize) -> u32 {
+    ((slot as usize * MAX_VARIANTS + variant as usize) * PROGRAM_KINDS + kind) as u32
+}
+
+/// Slot of the unit table for a device and VLAN; see unit.h.
+pub const fn unit_slot(ifindex: u32, vlan: u16, multiplier: u32) -> usize {
+    let mixed = ifindex.wrapping_mul(0x9e37_79b1).wrapping_add((vlan as u32).wrapping_mul(0x85eb_ca6b));
+    (mixed.wrapping_mul(multiplier) >> UNIT_SLOT_SHIFT) as usize
+}
+
+/// Index of a zone pair in `zone_pairs`.
+pub const fn zone_pair_index(from: u16, to: u16) -> usize {
+    from as usize * MAX_ZONES + to as usize
+}
+
+/// Which generation's programs run (`ACTIVE_SLOT`).
+pub const fn active_slot(word: u32) -> u32 {
+    word & 1
+}
+
+/// Epoch of the word `active` (`ACTIVE_EPOCH`).
+pub const fn active_epoch(word: u32) -> u16 {
+    (word >> 16) as u16
+}
+
+/// The word `active` of a slot and an epoch.
+pub const fn active_word(slot: u32, epoch: u16) -> u32 {
+    (epoch as u32) << 16 | (slot & 1)
+}

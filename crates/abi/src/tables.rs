@@ -1,0 +1,55 @@
+//! The tables of one generation, as the plan makes them and the data plane loads them.
+
+use crate::{
+    Address4Term, Address6Term, MAX_ADDRESS_TERMS, MAX_RULES, MAX_SERVICE_TERMS, MAX_ZONES, Rule,
+    ServiceTerm, UNIT_TABLE_SLOTS, Unit, ZonePair,
+};
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tables {
+    /// Slot in the unit table ([`crate::unit_slot`] with `unit_multiplier`) and entry; slots are distinct.
+    pub units: Vec<(usize, Unit)>,
+    /// Odd.
+    pub unit_multiplier: u32,
+    /// Indexed by [`crate::zone_pair_index`]; may be shorter than MAX_ZONES * MAX_ZONES, the rest is zero (deny).
+    pub zone_pairs: Vec<ZonePair>,
+    pub rules: Vec<Rule>,
+    pub addresses4: Vec<Address4Term>,
+    pub addresses6: Vec<Address6Term>,
+    pub service_terms: Vec<ServiceTerm>,
+}
+
+/// A table that does not fit the data plane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TooLarge {
+    pub table: &'static str,
+    pub entries: usize,
+    pub limit: usize,
+}
+
+impl std::fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "table {} needs {} entries, the data plane has {}", self.table, self.entries, self.limit)
+    }
+}
+
+impl std::error::Error for TooLarge {}
+
+impl Tables {
+    /// Refuses tables that are larger than the maps, or unit slots outside the unit table.
+    pub fn check(&self) -> Result<(), TooLarge> {
+        let highest_slot = self.units.iter().map(|(slot, _)| slot + 1).max().unwrap_or(0);
+        let sizes = [
+            ("units", highest_slot, UNIT_TABLE_SLOTS),
+            ("zone_pairs", self.zone_pairs.len(), MAX_ZONES * MAX_ZONES),
+            ("rules", self.rules.len(), MAX_RULES),
+            ("addresses4", self.addresses4.len(), MAX_ADDRESS_TERMS),
+            ("addresses6", self.addresses6.len(), MAX_ADDRESS_TERMS),
+            ("service_terms", self.service_terms.len(), MAX_SERVICE_TERMS),
+        ];
+        match sizes.into_iter().find(|(_, entries, limit)| entries > limit) {
+            Some((table, entries, limit)) => Err(TooLarge { table, entries, limit }),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+use std::mem::size_of;
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::stages::{Hook, Reason, Stage};
+use crate::tables::Tables;
+use crate::*;
+
+#[test]
+fn sizes_are_those_of_the_headers() {
+    assert_eq!(size_of::<FlowKey4>(), 16);
+    assert_eq!(size_of::<FlowKey6>(), 40);
+    assert_eq!(size_of::<FlowRef>(), 8);
+    assert_eq!(size_of::<FlowState>(), 32);
+    assert_eq!(size_of::<FlowLine4>(), 64);
+    assert_eq!(size_of::<FlowLine6>(), 128);
+    assert_eq!(size_of::<FlowShared>(), 64);
+    assert_eq!(size_of::<Unit>(), 64);
+    assert_eq!(size_of::<UnitCounters>(), 640);
+    assert_eq!(size_of::<Nexthop>(), 32);
+    assert_eq!(size_of::<NexthopKey>(), 24);
+    assert_eq!(size_of::<Rule>(), 32);
+    assert_eq!(size_of::<ZonePair>(), 8);
+    assert_eq!(size_of::<ServiceTerm>(), 16);
+    assert_eq!(size_of::<LocalKey>(), 20);
+    assert_eq!(size_of::<ProgramConfig>(), 48);
+}
+
+#[test]
+fn bytes_round_trip() {
+    let key = FlowKey4 { be_saddr: 0x0100_000a, be_sport: 0x5000, proto: 6, ..Default::default() };
+    assert_eq!(key.as_bytes()[..4], [10, 0, 0, 1]);
+    assert_eq!(FlowKey4::read_from_bytes(key.as_bytes()), Ok(key));
+    assert!(UnitCounters::default().as_bytes().iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn reasons_follow_the_c_enum() {
+    assert_eq!(Reason::ALL.len(), REASON_COUNT as usize);
+    assert_eq!(Stage::ALL.len(), STAGE_COUNT as usize);
+    assert_eq!(Reason::NoGeneration as u32, REASON_NO_GENERATION);
+    assert_eq!(Reason::Land as u32, REASON_LAND);
+    assert_eq!(Reason::TcpNotSyn as u32, REASON_TCP_NOT_SYN);
+    assert_eq!(Reason::PolicyDefault as u32, REASON_POLICY_DEFAULT);
+    assert_eq!(Reason::EgressRewrite as u32, REASON_EGRESS_REWRITE);
+    assert_eq!(Stage::Route as u32, STAGE_ROUTE);
+    assert_eq!(Stage::Egress as u32, STAGE_EGRESS);
+    for (index, reason) in Reason::ALL.into_iter().enumerate() {
+        assert_eq!(reason as usize, index);
+    }
+}
+
+#[test]
+fn stages_have_names_and_owners() {
+    assert_eq!(Reason::TcpNotSyn.name(), "tcp_not_syn");
+    assert_eq!(Reason::TcpNotSyn.stage(), Stage::Session);
+    assert_eq!(
+        Reason::Fragment.help(),
+        "IP fragment: reassembly and fragment tracking are not available yet"
+    );
+    assert_eq!(Stage::Session.hook(), Hook::Ingress);
+    assert_eq!(Stage::Egress.hook(), Hook::Egress);
+    assert_eq!(Stage::Land.reasons().collect::<Vec<_>>(), [Reason::Land]);
+    assert_eq!(Stage::ALL.into_iter().flat_map(Stage::reasons).count(), Reason::ALL.len());
+}
+
+#[test]
+fn functions_equal_the_c_macros() {
+    assert_eq!(program_slot(1, 2, PROGRAM_SLOW), C_PROGRAM_SLOT_1_2_SLOW);
+    assert_eq!(active_slot(0xabcd_0001), C_ACTIVE_SLOT);
+    assert_eq!(u32::from(active_epoch(0xabcd_0001)), C_ACTIVE_EPOCH);
+    assert_eq!(active_word(1, 0xabcd), 0xabcd_0001);
+    assert_eq!(Stage::Route.bit(), C_STAGE_BIT_ROUTE);
+    assert_eq!(program_slot(1, 3, PROGRAM_EGRESS) as usize, PROGRAM_SLOTS - 1);
+}
+
+/// Values computed from the formula in unit.h by other means (Python, 32-bit masks).
+#[test]
+fn unit_slots_are_the_documented_hash() {
+    assert_eq!(unit_slot(0, 0, 1), 0);
+    assert_eq!(unit_slot(1, 0, 1), 0x9e3);
+    assert_eq!(unit_slot(0, 1, 1), 0x85e);
+    assert_eq!(unit_slot(3, 100, 7), 692);
+    assert_eq!(unit_slot(u32::MAX, u16::MAX, 0xdead_beef), 695);
+}
+
+#[test]
+fn tables_over_a_bound_are_refused() {
+    assert_eq!(Tables::default().check(), Ok(()));
+    let tables = Tables { units: vec![(UNIT_TABLE_SLOTS, Unit::default())], ..Tables::default() };
+    assert_eq!(tables.check().unwrap_err().table, "units");
+    let tables = Tables { rules: vec![Rule::default(); MAX_RULES + 1], ..Tables::default() };
+    assert_eq!(
+        tables.check().unwrap_err().to_string(),
+        "table rules needs 4097 entries, the data plane has 4096"
+    );
+}
