@@ -1,0 +1,91 @@
+//! The Internet checksum (RFC 1071) and the pseudo-headers of IPv4 (RFC 768) and IPv6 (RFC 8200 section 8.1).
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// A running one's complement sum of 16-bit words.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sum {
+    total: u64,
+    odd: bool,
+}
+
+impl Sum {
+    /// Adds bytes; an odd piece may be followed by another, as if they were one (RFC 1071 section 2(A)).
+    pub fn add(mut self, bytes: &[u8]) -> Sum {
+        for &byte in bytes {
+            self.total += if self.odd { u64::from(byte) } else { u64::from(byte) << 8 };
+            self.odd = !self.odd;
+        }
+        self
+    }
+
+    /// The value that belongs into a checksum field.
+    pub fn finish(self) -> u16 {
+        let mut sum = self.total;
+        while sum >> 16 != 0 {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        !(sum as u16)
+    }
+}
+
+/// Checksum of one piece of bytes.
+pub fn internet(bytes: &[u8]) -> u16 {
+    Sum::default().add(bytes).finish()
+}
+
+/// What a transport checksum covers besides the segment itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pseudo {
+    #[default]
+    None,
+    V4(Ipv4Addr, Ipv4Addr),
+    V6(Ipv6Addr, Ipv6Addr),
+}
+
+impl Pseudo {
+    /// Checksum of `segment` whose checksum field holds zero.
+    pub fn checksum(self, protocol: u8, segment: &[u8]) -> u16 {
+        let length = segment.len() as u32;
+        let sum = match self {
+            Pseudo::None => Sum::default(),
+            Pseudo::V4(src, dst) => Sum::default()
+                .add(&src.octets())
+                .add(&dst.octets())
+                .add(&[0, protocol])
+                .add(&(length as u16).to_be_bytes()),
+            Pseudo::V6(src, dst) => Sum::default()
+                .add(&src.octets())
+                .add(&dst.octets())
+                .add(&length.to_be_bytes())
+                .add(&[0, 0, 0, protocol]),
+        };
+        sum.add(segment).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of RFC 1071 section 3.
+    #[test]
+    fn rfc1071_example() {
+        assert_eq!(!internet(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0xddf2);
+    }
+
+    #[test]
+    fn odd_pieces_continue_each_other() {
+        let whole = internet(&[1, 2, 3, 4, 5]);
+        assert_eq!(Sum::default().add(&[1]).add(&[2, 3, 4]).add(&[5]).finish(), whole);
+    }
+
+    #[test]
+    fn checksum_of_a_checked_header_is_zero() {
+        let header = [
+            0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8, 0x00, 0x01,
+            0xc0, 0xa8, 0x00, 0xc7,
+        ];
+        assert_eq!(internet(&header), 0);
+    }
+}
