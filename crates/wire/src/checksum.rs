@@ -11,7 +11,7 @@ pub struct Sum {
 
 impl Sum {
     /// Adds bytes; an odd piece may be followed by another, as if they were one (RFC 1071 section 2(A)).
-    pub fn add(mut self, bytes: &[u8]) -> Sum {
+    pub fn with(mut self, bytes: &[u8]) -> Sum {
         for &byte in bytes {
             self.total += if self.odd { u64::from(byte) } else { u64::from(byte) << 8 };
             self.odd = !self.odd;
@@ -31,7 +31,7 @@ impl Sum {
 
 /// Checksum of one piece of bytes.
 pub fn internet(bytes: &[u8]) -> u16 {
-    Sum::default().add(bytes).finish()
+    Sum::default().with(bytes).finish()
 }
 
 /// What a transport checksum covers besides the segment itself.
@@ -50,17 +50,17 @@ impl Pseudo {
         let sum = match self {
             Pseudo::None => Sum::default(),
             Pseudo::V4(src, dst) => Sum::default()
-                .add(&src.octets())
-                .add(&dst.octets())
-                .add(&[0, protocol])
-                .add(&(length as u16).to_be_bytes()),
+                .with(&src.octets())
+                .with(&dst.octets())
+                .with(&[0, protocol])
+                .with(&(length as u16).to_be_bytes()),
             Pseudo::V6(src, dst) => Sum::default()
-                .add(&src.octets())
-                .add(&dst.octets())
-                .add(&length.to_be_bytes())
-                .add(&[0, 0, 0, protocol]),
+                .with(&src.octets())
+                .with(&dst.octets())
+                .with(&length.to_be_bytes())
+                .with(&[0, 0, 0, protocol]),
         };
-        sum.add(segment).finish()
+        sum.with(segment).finish()
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn odd_pieces_continue_each_other() {
         let whole = internet(&[1, 2, 3, 4, 5]);
-        assert_eq!(Sum::default().add(&[1]).add(&[2, 3, 4]).add(&[5]).finish(), whole);
+        assert_eq!(Sum::default().with(&[1]).with(&[2, 3, 4]).with(&[5]).finish(), whole);
     }
 
     #[test]
