@@ -32,17 +32,19 @@ struct program_config {
 	__u32 rejudge_per_tick;
 	__u32 sessions4;       /* sizes of the flow tables, in sessions */
 	__u32 sessions6;
-	__u32 mark;            /* skb mark of packets that carry our verdict */
-	__u32 spare[3];
+	__u32 spare[4];
 };
 
-/* Counters that the slow path allocates record numbers from before it re-uses freed ones. */
+/* Highest record numbers ever handed out; freed ones wait in the `free*` queues. */
 struct watermarks {
-	__u32 session4; /* next never-used session number; 0 is reserved */
+	__u32 session4; /* sessions are numbered from 1; session s owns lines 2s and 2s + 1 */
 	__u32 session6;
-	__u32 nexthop;
+	__u32 nexthop; /* entries are numbered from NEXTHOP_FIRST; this counts them */
 	__u32 spare;
 };
+
+/* skb mark of packets that carry a verdict of this data plane; it never leaves the host. */
+#define VERDICT_MARK 0x51ce0001
 
 /* Verdict that XDP leaves in packet metadata for the tc program of the same device. */
 #define HANDOFF_MAGIC 0x51ce0001

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Live frames: a generator (run by prog-run with live frames), its sink, and the least a tc redirect can do.
+ */
+#include "lib/bpf.h"
+#include "bench/bench.h"
+
+struct frames_state frames SEC(".data.frames") = {};
+struct sink_state sink SEC(".data.sink") = {};
+struct bare_state bare SEC(".data.bare") = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct ring_entry4);
+} flows SEC(".maps");
+
+#define AT(TYPE, OFFSET) (*(TYPE *)(p + (OFFSET)))
+#define FRAME(TYPE, OFFSET) (*(const TYPE *)&frames.frame[OFFSET])
+
+static __always_inline bool due(void)
+{
+	__u64 gap = frames.gap_ns;
+	__u64 now;
+
+	if (!gap)
+		return true;
+	now = bpf_ktime_get_ns();
+	if (now < frames.next_due)
+		return false;
+	/* After a stall it goes on from here: a burst would be another load than the one asked for. */
+	frames.next_due = (now - frames.next_due > 1000000 ? now : frames.next_due) + gap;
+	return true;
+}
+
+/* Pages are recycled, so every frame is written whole. */
+SEC("xdp.frags")
+int frames_send(struct xdp_md *ctx)
+{
+	void *p = (void *)(long)ctx->data;
+	__u32 at = frames.cursor;
+	struct ring_entry4 *entry;
+
+	if (p + FRAME4_LEN > (void *)(long)ctx->data_end)
+		return XDP_ABORTED;
+	if (frames.stop || !due()) {
+		frames.withheld++;
+		return XDP_DROP;
+	}
+	frames.cursor = at + 1 < frames.flows ? at + 1 : 0;
+	entry = bpf_map_lookup_elem(&flows, &at);
+	if (!entry)
+		return XDP_ABORTED;
+	AT(__u64, 0) = FRAME(__u64, 0);
+	AT(__u32, 8) = FRAME(__u32, 8);
+	AT(__u16, 12) = FRAME(__u16, 12);
+	AT(__u64, 14) = FRAME(__u64, 14);
+	AT(__u32, 22) = FRAME(__u16, 22) | (__u32)entry->be_ip_check << 16;
+	AT(__u64, 26) = *(__u64 *)&entry->be_saddr;
+	AT(__u32, 34) = *(__u32 *)&entry->be_sport;
+	AT(__u32, 38) = FRAME(__u16, 38) | (__u32)entry->be_l4_check << 16;
+	AT(__u64, 42) = FRAME(__u64, 42);
+	AT(__u64, 50) = FRAME(__u64, 50);
+	AT(__u16, 58) = FRAME(__u16, 58);
+	frames.sent++;
+	return bpf_redirect(frames.out_ifindex, 0);
+}
+
+/* Counts bench frames and drops them; everything else belongs to the stack. */
+SEC("xdp.frags")
+int frames_sink(struct xdp_md *ctx)
+{
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	struct iphdr *ip = (void *)(eth + 1);
+	__u32 *magic = (void *)(ip + 1) + sizeof(struct udphdr);
+	struct sink_counters *mine = &sink.cpu[bpf_get_smp_processor_id() % SINK_CPUS];
+
+	if ((void *)(magic + 1) > (void *)(long)ctx->data_end || eth->h_proto != bpf_htons(ETH_P_IP) ||
+	    ip->protocol != IPPROTO_UDP || *magic != bpf_htonl(SINK_MAGIC)) {
+		mine->foreign++;
+		return XDP_PASS;
+	}
+	if (ip->ttl == FRAME_TTL)
+		mine->untouched++;
+	else
+		mine->forwarded++;
+	return XDP_DROP;
+}
+
+/* Gives a veth NAPI, so that frames can be redirected to its peer, and changes nothing. */
+SEC("xdp.frags")
+int frames_pass(struct xdp_md *ctx)
+{
+	return XDP_PASS;
+}
+
+/* A bare forwarder: addresses of the link, and out. No lookup, no TTL, no state. */
+SEC("tc")
+int bare_redirect(struct __sk_buff *skb)
+{
+	struct ethhdr *eth = (void *)(long)skb->data;
+	__u32 side = skb->ifindex == bare.port[1].in_ifindex;
+	struct bare_port *port = &bare.port[side];
+
+	if ((void *)(eth + 1) > (void *)(long)skb->data_end || skb->ifindex != port->in_ifindex)
+		return TC_ACT_OK;
+	if (eth->h_proto != bpf_htons(ETH_P_IP) && eth->h_proto != bpf_htons(ETH_P_IPV6))
+		return TC_ACT_OK;
+	__builtin_memcpy(eth->h_dest, port->dmac, sizeof(port->dmac));
+	__builtin_memcpy(eth->h_source, port->smac, sizeof(port->smac));
+	bare.redirected[side]++;
+	return bpf_redirect(port->out_ifindex, 0);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

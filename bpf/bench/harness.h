@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The measuring harness of one hook. A wrapper takes the next tuple of the ring, rebuilds every header of the test
+ * packet (a repeated prog-run does not restore it) and tail-calls the program under test. Floors and the empty target
+ * are reached the same way, so the wrapper's cost can be taken off every figure of a round.
+ *
+ * The including file defines HOOK (section), CTX, DROP and ABORT.
+ */
+#ifndef SLUICE_BENCH_HARNESS_H
+#define SLUICE_BENCH_HARNESS_H
+
+#include "lib/bpf.h"
+#include "abi/flow.h"
+#include "bench/bench.h"
+
+struct bench_state bench SEC(".data.bench") = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} target SEC(".maps");
+
+#define RING(NAME, TYPE)                                                                                                   \
+	struct {                                                                                                           \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                          \
+		__uint(max_entries, 1);                                                                                    \
+		__uint(map_flags, BPF_F_MMAPABLE);                                                                         \
+		__type(key, __u32);                                                                                        \
+		__type(value, TYPE);                                                                                       \
+	} NAME SEC(".maps")
+
+/* The floor's table: preallocated, two entries a session, as large as the flow table it is compared with. */
+#define FLOOR(NAME, KEY)                                                                                                   \
+	struct {                                                                                                           \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                                           \
+		__uint(max_entries, 1);                                                                                    \
+		__type(key, KEY);                                                                                          \
+		__type(value, struct flow_ref);                                                                            \
+	} NAME SEC(".maps")
+
+RING(ring4, struct ring_entry4);
+RING(ring6, struct ring_entry6);
+FLOOR(floor4, struct flow_key4);
+FLOOR(floor6, struct flow_key6);
+
+#define AT(TYPE, OFFSET) (*(TYPE *)(p + (OFFSET)))
+#define FRAME(TYPE, OFFSET) (*(const TYPE *)&bench.frame[OFFSET])
+
+/* Counts the packet and stamps the first and the last one. */
+static __always_inline void count_packet(void)
+{
+	__u64 n = bench.count;
+
+	if (n == 0)
+		bench.first_ns = bpf_ktime_get_ns();
+	else if (n == bench.last)
+		bench.last_ns = bpf_ktime_get_ns();
+	bench.count = n + 1;
+}
+
+static __always_inline __u32 next_entry(void)
+{
+	__u32 at = bench.cursor;
+
+	if (at + 1 < bench.ring_size) {
+		bench.cursor = at + 1;
+	} else {
+		bench.cursor = 0;
+		bench.tcp_seq += bench.tcp_step;
+	}
+	return at;
+}
+
+/*
+ * Payload of a TCP frame is the complement of its sequence number: the checksum then does not depend on either, and
+ * the ring can hold it.
+ */
+static __always_inline void write_tcp(void *p, __u32 l4, __u16 be_check)
+{
+	AT(__u32, l4 + 4) = bpf_htonl(bench.tcp_seq);
+	AT(__u32, l4 + 8) = FRAME(__u32, l4 + 8);
+	AT(__u32, l4 + 12) = FRAME(__u32, l4 + 12);
+	AT(__u32, l4 + 16) = be_check;
+	AT(__u32, l4 + 20) = ~bpf_htonl(bench.tcp_seq);
+}
+
+static __always_inline void write_udp(void *p, __u32 l4, __u16 be_check)
+{
+	AT(__u32, l4 + 4) = FRAME(__u16, l4 + 4) | (__u32)be_check << 16;
+	AT(__u64, l4 + 8) = FRAME(__u64, l4 + 8);
+	AT(__u64, l4 + 16) = FRAME(__u64, l4 + 16);
+}
+
+/* Stores follow the header's own alignment: a field read by the target lies within one of them. */
+static __always_inline void write_ethernet(void *p)
+{
+	AT(__u64, 0) = FRAME(__u64, 0);
+	AT(__u32, 8) = FRAME(__u32, 8);
+	AT(__u16, 12) = FRAME(__u16, 12);
+}
+
+static __always_inline int wrap4(CTX *ctx, bool tcp)
+{
+	void *p = (void *)(long)ctx->data;
+	__u32 at = next_entry();
+	struct ring_entry4 *entry = bpf_map_lookup_elem(&ring4, &at);
+
+	if (p + FRAME4_LEN > (void *)(long)ctx->data_end || !entry) {
+		bench.failures++;
+		return ABORT;
+	}
+	write_ethernet(p);
+	AT(__u64, 14) = FRAME(__u64, 14);
+	AT(__u32, 22) = FRAME(__u16, 22) | (__u32)entry->be_ip_check << 16;
+	AT(__u64, 26) = *(__u64 *)&entry->be_saddr;
+	AT(__u32, 34) = *(__u32 *)&entry->be_sport;
+	if (tcp)
+		write_tcp(p, 34, entry->be_l4_check);
+	else
+		write_udp(p, 34, entry->be_l4_check);
+	count_packet();
+	bpf_tail_call_static(ctx, &target, 0);
+	bench.failures++;
+	return ABORT;
+}
+
+static __always_inline int wrap6(CTX *ctx, bool tcp)
+{
+	void *p = (void *)(long)ctx->data;
+	__u32 at = next_entry();
+	struct ring_entry6 *entry = bpf_map_lookup_elem(&ring6, &at);
+
+	if (p + FRAME6_LEN > (void *)(long)ctx->data_end || !entry) {
+		bench.failures++;
+		return ABORT;
+	}
+	write_ethernet(p);
+	AT(__u64, 14) = FRAME(__u64, 14);
+	for (int i = 0; i < 4; i++)
+		AT(__u64, 22 + 8 * i) = ((__u64 *)entry)[i];
+	AT(__u32, 54) = *(__u32 *)&entry->be_sport;
+	if (tcp)
+		write_tcp(p, 54, entry->be_l4_check);
+	else
+		write_udp(p, 54, entry->be_l4_check);
+	count_packet();
+	bpf_tail_call_static(ctx, &target, 0);
+	bench.failures++;
+	return ABORT;
+}
+
+HOOK int wrap_udp4(CTX *ctx)
+{
+	RESET(ctx);
+	return wrap4(ctx, false);
+}
+
+HOOK int wrap_tcp4(CTX *ctx)
+{
+	RESET(ctx);
+	return wrap4(ctx, true);
+}
+
+HOOK int wrap_udp6(CTX *ctx)
+{
+	RESET(ctx);
+	return wrap6(ctx, false);
+}
+
+HOOK int wrap_tcp6(CTX *ctx)
+{
+	RESET(ctx);
+	return wrap6(ctx, true);
+}
+
+/* What is left is the wrapper and one tail call. */
+HOOK int empty(CTX *ctx)
+{
+	return DROP;
+}
+
+/* The least a stateful gateway can do: check the headers it reads, and find the 5-tuple. */
+static __always_inline bool parse4(CTX *ctx, struct flow_key4 *key)
+{
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	struct iphdr *ip = (void *)(eth + 1);
+	struct udphdr *ports = (void *)(ip + 1);
+
+	if ((void *)(ports + 1) > (void *)(long)ctx->data_end)
+		return false;
+	if (eth->h_proto != bpf_htons(ETH_P_IP) || *(__u8 *)ip != 0x45 || ip->frag_off & bpf_htons(0x3fff))
+		return false;
+	if (ip->protocol != IPPROTO_UDP && ip->protocol != IPPROTO_TCP)
+		return false;
+	*key = (struct flow_key4){
+		.be_saddr = ip->saddr,
+		.be_daddr = ip->daddr,
+		.be_sport = ports->source,
+		.be_dport = ports->dest,
+		.proto = ip->protocol,
+	};
+	return true;
+}
+
+static __always_inline bool parse6(CTX *ctx, struct flow_key6 *key)
+{
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	struct ipv6hdr *ip = (void *)(eth + 1);
+	struct udphdr *ports = (void *)(ip + 1);
+
+	if ((void *)(ports + 1) > (void *)(long)ctx->data_end)
+		return false;
+	if (eth->h_proto != bpf_htons(ETH_P_IPV6) || *(__u8 *)ip >> 4 != 6)
+		return false;
+	if (ip->nexthdr != IPPROTO_UDP && ip->nexthdr != IPPROTO_TCP)
+		return false;
+	__builtin_memcpy(key->be_saddr, &ip->saddr, 16);
+	__builtin_memcpy(key->be_daddr, &ip->daddr, 16);
+	key->be_sport = ports->source;
+	key->be_dport = ports->dest;
+	key->routing_instance = 0;
+	key->proto = ip->nexthdr;
+	key->zero = 0;
+	return true;
+}
+
+static __always_inline void reverse4(const struct flow_key4 *key, struct flow_key4 *reply)
+{
+	*reply = *key;
+	reply->be_saddr = key->be_daddr;
+	reply->be_daddr = key->be_saddr;
+	reply->be_sport = key->be_dport;
+	reply->be_dport = key->be_sport;
+}
+
+static __always_inline void reverse6(const struct flow_key6 *key, struct flow_key6 *reply)
+{
+	*reply = *key;
+	__builtin_memcpy(reply->be_saddr, key->be_daddr, 16);
+	__builtin_memcpy(reply->be_daddr, key->be_saddr, 16);
+	reply->be_sport = key->be_dport;
+	reply->be_dport = key->be_sport;
+}
+
+#define FLOOR_PROGRAMS(FAMILY)                                                                                             \
+	HOOK int floor_lookup##FAMILY(CTX *ctx)                                                                            \
+	{                                                                                                                  \
+		struct flow_key##FAMILY key;                                                                               \
+                                                                                                                           \
+		if (!parse##FAMILY(ctx, &key)) {                                                                           \
+			bench.failures++;                                                                                  \
+			return ABORT;                                                                                      \
+		}                                                                                                          \
+		if (bpf_map_lookup_elem(&floor##FAMILY, &key))                                                             \
+			bench.hits++;                                                                                      \
+		else                                                                                                       \
+			bench.misses++;                                                                                    \
+		return DROP;                                                                                               \
+	}                                                                                                                  \
+                                                                                                                           \
+	HOOK int floor_insert##FAMILY(CTX *ctx)                                                                            \
+	{                                                                                                                  \
+		struct flow_ref value = { .line = 1, .tag = 1 };                                                           \
+		struct flow_key##FAMILY key, reply;                                                                        \
+                                                                                                                           \
+		if (!parse##FAMILY(ctx, &key)) {                                                                           \
+			bench.failures++;                                                                                  \
+			return ABORT;                                                                                      \
+		}                                                                                                          \
+		reverse##FAMILY(&key, &reply);                                                                             \
+		if (bpf_map_update_elem(&floor##FAMILY, &key, &value, BPF_NOEXIST) ||                                      \
+		    bpf_map_update_elem(&floor##FAMILY, &reply, &value, BPF_NOEXIST))                                      \
+			bench.misses++;                                                                                    \
+		else                                                                                                       \
+			bench.hits++;                                                                                      \
+		return DROP;                                                                                               \
+	}                                                                                                                  \
+                                                                                                                           \
+	HOOK int floor_delete##FAMILY(CTX *ctx)                                                                            \
+	{                                                                                                                  \
+		struct flow_key##FAMILY key, reply;                                                                        \
+                                                                                                                           \
+		if (!parse##FAMILY(ctx, &key)) {                                                                           \
+			bench.failures++;                                                                                  \
+			return ABORT;                                                                                      \
+		}                                                                                                          \
+		reverse##FAMILY(&key, &reply);                                                                             \
+		if (bpf_map_delete_elem(&floor##FAMILY, &key) || bpf_map_delete_elem(&floor##FAMILY, &reply))              \
+			bench.misses++;                                                                                    \
+		else                                                                                                       \
+			bench.hits++;                                                                                      \
+		return DROP;                                                                                               \
+	}
+
+FLOOR_PROGRAMS(4)
+FLOOR_PROGRAMS(6)
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#endif

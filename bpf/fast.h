@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The fast line: parse, one lookup, replay. Everything it does not recognise at once goes to the slow line, which
+ * starts over; nothing is decided or counted here before the packet is certain to be replayed.
+ */
+#ifndef SLUICE_FAST_H
+#define SLUICE_FAST_H
+
+#include "flow_table.h"
+#include "lib/rewrite.h"
+
+/* What replay needs, whatever the family. Stays in registers and on the stack. */
+struct replay {
+	struct frame frame;
+	struct unit *unit;
+	struct flow_state *state;
+	__u32 ip_len;
+	__u32 segment_len;
+	__u32 tcp_end; /* 0 = not TCP */
+	bool is_tcp;
+};
+
+#define GO_SLOW (-1000)
+
+/* Judge again? Only by the generation that is active, and only so many a tick. */
+static __always_inline bool needs_rejudging(const struct flow_state *state)
+{
+	__u32 word = active, zero = 0;
+
+	if (state->epoch == ACTIVE_EPOCH(word) || ACTIVE_SLOT(word) != config.slot)
+		return false;
+	struct tick_budget *budget = bpf_map_lookup_elem(&rejudge_budget, &zero);
+
+	if (!budget)
+		return false;
+	__u32 now = jiffies_now();
+
+	if (budget->tick != now) {
+		budget->tick = now;
+		budget->used = 0;
+	}
+	budget->used++;
+	return budget->used <= config.rejudge_per_tick;
+}
+
+static __always_inline int replay_local(hook_ctx *ctx, struct replay *r, struct unit_counters *count, __u32 segments)
+{
+	count->received += segments;
+	count->received_bytes += r->ip_len;
+	count->delivered_local += segments;
+	return hook_to_host(ctx, &r->frame, r->unit);
+}
+
+static __always_inline int replay(hook_ctx *ctx, struct replay *r)
+{
+	struct flow_state *state = r->state;
+
+	if (state->zone != r->unit->zone || !(state->flags & FLOW_PLAIN) || needs_rejudging(state))
+		return GO_SLOW;
+
+	struct nexthop *nexthop = nexthop_at(state->nexthop);
+	struct unit_counters *count = counters_of(r->unit->index);
+	bool local = state->nexthop == NEXTHOP_LOCAL;
+
+	if (!nexthop || !count)
+		return GO_SLOW;
+	if (!local && (!(nexthop->flags & NEXTHOP_RESOLVED) || r->segment_len > nexthop->mtu))
+		return GO_SLOW;
+
+	__u32 segments = hook_segments(ctx);
+
+	flow_account(state, jiffies_now(), segments, r->ip_len);
+	if (r->is_tcp && (__s32)(r->tcp_end - state->tcp_end) > 0)
+		state->tcp_end = r->tcp_end;
+	if (local)
+		return replay_local(ctx, r, count, segments);
+
+	count->received += segments;
+	count->received_bytes += r->ip_len;
+	if (!rewrite_forward(ctx, &r->frame, nexthop)) {
+		count->drops[REASON_REWRITE_FAILED] += segments;
+		return HOOK_DROP;
+	}
+	count->redirected += segments;
+	count->redirected_bytes += r->ip_len;
+	return hook_redirect(ctx, nexthop->ifindex);
+}
+
+/* Ports, TCP sequence and header length; false = not for the fast line. */
+static __always_inline bool fast_l4(hook_ctx *ctx, struct replay *r, void *l4, __u8 proto, __u32 l3_header,
+				    __u16 *be_sport, __u16 *be_dport)
+{
+	void *end = hook_end(ctx);
+	__u32 headers = l3_header + sizeof(struct udphdr);
+
+	r->is_tcp = false;
+	if (proto == IPPROTO_TCP) {
+		struct tcphdr *tcp = l4;
+
+		if ((void *)(tcp + 1) > end)
+			return false;
+		__u8 flags = ((__u8 *)tcp)[13];
+		__u32 header = (((__u8 *)tcp)[12] >> 4) * 4;
+
+		if ((flags & (TCP_SYN | TCP_FIN | TCP_RST)) || header < sizeof(*tcp) ||
+		    l3_header + header > r->ip_len)
+			return false;
+		headers = l3_header + header;
+		r->is_tcp = true;
+		r->tcp_end = bpf_ntohl(tcp->seq) + r->ip_len - headers;
+	} else if (proto == IPPROTO_UDP) {
+		if (l4 + sizeof(struct udphdr) > end)
+			return false;
+	} else {
+		return false;
+	}
+	*be_sport = ((__be16 *)l4)[0];
+	*be_dport = ((__be16 *)l4)[1];
+	r->segment_len = hook_segment_len(ctx, r->ip_len, headers);
+	return true;
+}
+
+static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
+{
+	struct iphdr *ip = hook_data(ctx) + r->frame.l3;
+	struct flow_key4 key;
+	__u32 line;
+
+	if ((void *)(ip + 1) > hook_end(ctx))
+		return GO_SLOW;
+	if (*(__u8 *)ip != 0x45 || (ip->frag_off & bpf_htons(0x3fff)) || ip->ttl <= 1)
+		return GO_SLOW;
+	r->ip_len = bpf_ntohs(ip->tot_len);
+	if (r->ip_len < sizeof(*ip) + sizeof(struct udphdr) ||
+	    hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
+		return GO_SLOW;
+	if (!fast_l4(ctx, r, ip + 1, ip->protocol, sizeof(*ip), &key.be_sport, &key.be_dport))
+		return GO_SLOW;
+	*(__u64 *)&key.be_saddr = *(__u64 *)&ip->saddr;
+	key.routing_instance = r->unit->routing_instance;
+	key.proto = ip->protocol;
+	key.zero = 0;
+	r->state = flow_find4(&key, &line);
+	return r->state ? replay(ctx, r) : GO_SLOW;
+}
+
+static __always_inline int fast_ipv6(hook_ctx *ctx, struct replay *r)
+{
+	struct ipv6hdr *ip = hook_data(ctx) + r->frame.l3;
+	struct flow_key6 key;
+	__u32 line;
+
+	if ((void *)(ip + 1) > hook_end(ctx))
+		return GO_SLOW;
+	if ((*(__u8 *)ip >> 4) != 6 || ip->hop_limit <= 1)
+		return GO_SLOW;
+	r->ip_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+	if (r->ip_len < sizeof(*ip) + sizeof(struct udphdr) || hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
+		return GO_SLOW;
+	if (!fast_l4(ctx, r, ip + 1, ip->nexthdr, sizeof(*ip), &key.be_sport, &key.be_dport))
+		return GO_SLOW;
+	for (int i = 0; i < 4; i++)
+		((__u64 *)key.be_saddr)[i] = ((__u64 *)&ip->saddr)[i];
+	key.routing_instance = r->unit->routing_instance;
+	key.proto = ip->nexthdr;
+	key.zero = 0;
+	r->state = flow_find6(&key, &line);
+	return r->state ? replay(ctx, r) : GO_SLOW;
+}
+
+static __always_inline int fast_line(hook_ctx *ctx)
+{
+	struct replay r;
+	__u32 slot;
+
+	if (!hook_parse_frame(ctx, &r.frame))
+		return GO_SLOW;
+	r.unit = unit_find(hook_ifindex(ctx), r.frame.vlan, &slot);
+	if (!r.unit)
+		return GO_SLOW;
+	/* the slow line knows what to do with frames for others */
+	struct ethhdr *eth = hook_data(ctx);
+
+	if ((void *)(eth + 1) > hook_end(ctx) || *(__u32 *)eth->h_dest != *(__u32 *)r.unit->mac ||
+	    *(__u16 *)(eth->h_dest + 4) != *(__u16 *)(r.unit->mac + 4))
+		return GO_SLOW;
+	if (r.frame.ethertype == ETH_P_IP)
+		return fast_ipv4(ctx, &r);
+	if (r.frame.ethertype == ETH_P_IPV6)
+		return fast_ipv6(ctx, &r);
+	return GO_SLOW;
+}
+
+#endif

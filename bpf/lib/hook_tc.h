@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The tc side of the hook: contexts, verdict codes, VLAN tags in the skb, GSO. */
+#ifndef SLUICE_LIB_HOOK_H
+#define SLUICE_LIB_HOOK_H
+
+#include "maps.h"
+#include "lib/checksum.h"
+
+#define HOOK_TC 1
+#define HOOK_DROP TC_ACT_SHOT
+#define HOOK_PASS TC_ACT_UNSPEC /* let the next program and then the stack have it */
+
+typedef struct __sk_buff hook_ctx;
+
+/* What both hooks learn from the Ethernet header. */
+struct frame {
+	__u16 l3;
+	__u16 vlan;
+	__u16 ethertype;
+};
+
+static __always_inline void *hook_data(const hook_ctx *ctx)
+{
+	return (void *)(long)ctx->data;
+}
+
+static __always_inline void *hook_end(const hook_ctx *ctx)
+{
+	return (void *)(long)ctx->data_end;
+}
+
+static __always_inline __u32 hook_ifindex(const hook_ctx *ctx)
+{
+	return ctx->ifindex;
+}
+
+static __always_inline __u32 hook_segments(const hook_ctx *ctx)
+{
+	__u32 segments = ctx->gso_segs;
+
+	return segments ? segments : 1;
+}
+
+static __always_inline __u32 hook_l3_len(hook_ctx *ctx, __u32 l3, __u32 wanted)
+{
+	return ctx->len - l3;
+}
+
+static __always_inline __u32 hook_segment_len(const hook_ctx *ctx, __u32 ip_len, __u32 headers)
+{
+	__u32 gso_size = ctx->gso_size;
+
+	return gso_size ? gso_size + headers : ip_len;
+}
+
+static __always_inline bool hook_parse_frame(hook_ctx *ctx, struct frame *frame)
+{
+	struct ethhdr *eth = hook_data(ctx);
+
+	if ((void *)(eth + 1) > hook_end(ctx))
+		return false;
+	frame->l3 = ETH_HLEN;
+	frame->vlan = ctx->vlan_present ? ctx->vlan_tci & 0x0fff : 0;
+	frame->ethertype = bpf_ntohs(eth->h_proto);
+	return true;
+}
+
+static __always_inline bool hook_pop_vlan(hook_ctx *ctx, const struct frame *frame)
+{
+	return !ctx->vlan_present || bpf_skb_vlan_pop(ctx) == 0;
+}
+
+/* Leave with the tag of `vlan`; 0 = untagged. */
+static __always_inline bool hook_set_vlan(hook_ctx *ctx, const struct frame *frame, __u16 vlan)
+{
+	if (ctx->vlan_present) {
+		if (vlan && (ctx->vlan_tci & 0x0fff) == vlan)
+			return true;
+		if (bpf_skb_vlan_pop(ctx))
+			return false;
+	}
+	return !vlan || bpf_skb_vlan_push(ctx, bpf_htons(ETH_P_8021Q), vlan) == 0;
+}
+
+static __always_inline int hook_redirect(hook_ctx *ctx, __u32 ifindex)
+{
+	ctx->mark = VERDICT_MARK;
+	return bpf_redirect(ifindex, 0);
+}
+
+/* Into the host's stack, as a frame of the untagged device that carries the unit's addresses. */
+static __always_inline int hook_to_host(hook_ctx *ctx, const struct frame *frame, const struct unit *unit)
+{
+	if (!(unit->flags & UNIT_HOST_VETH))
+		return HOOK_PASS;
+	__u32 host = unit->host_ifindex;
+
+	return hook_pop_vlan(ctx, frame) ? bpf_redirect(host, BPF_F_INGRESS) : HOOK_DROP;
+}
+
+/* The kernel's neighbour code queues and resolves. */
+static __always_inline int hook_hand_off(hook_ctx *ctx, const struct frame *frame, __u32 host_ifindex)
+{
+	if (!hook_pop_vlan(ctx, frame))
+		return HOOK_DROP;
+	ctx->mark = VERDICT_MARK;
+	return bpf_redirect_neigh(host_ifindex, NULL, 0, 0);
+}
+
+/* Make room for `head` bytes before the frame, after cutting it to `len`; GSO ends here. */
+static __always_inline bool hook_reshape(hook_ctx *ctx, __u32 head, __u32 len)
+{
+	if (ctx->len < len || bpf_skb_change_tail(ctx, len, 0))
+		return false;
+	if (bpf_skb_pull_data(ctx, len))
+		return false;
+	return !head || bpf_skb_change_head(ctx, head, 0) == 0;
+}
+
+/*
+ * A local socket leaves the checksum to the device (CHECKSUM_PARTIAL): the field then holds the sum of the
+ * pseudo-header, and the device will still write it. BPF cannot ask, but only a field with just this value can be such
+ * a one.
+ */
+static __always_inline bool hook_maybe_partial(__u16 be_check, __u32 pseudo_sum)
+{
+	return be_check == csum_fold_only(pseudo_sum);
+}
+
+#endif

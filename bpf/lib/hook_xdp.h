@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The XDP side of the hook: contexts, verdict codes, VLAN tags in the frame. */
+#ifndef SLUICE_LIB_HOOK_H
+#define SLUICE_LIB_HOOK_H
+
+#include "maps.h"
+
+#define HOOK_XDP 1
+#define HOOK_DROP XDP_DROP
+#define HOOK_PASS XDP_PASS
+
+typedef struct xdp_md hook_ctx;
+
+/* What both hooks learn from the Ethernet header. */
+struct frame {
+	__u16 l3;
+	__u16 vlan;
+	__u16 ethertype;
+};
+
+static __always_inline void *hook_data(const hook_ctx *ctx)
+{
+	return (void *)(long)ctx->data;
+}
+
+static __always_inline void *hook_end(const hook_ctx *ctx)
+{
+	return (void *)(long)ctx->data_end;
+}
+
+static __always_inline __u32 hook_ifindex(const hook_ctx *ctx)
+{
+	return ctx->ingress_ifindex;
+}
+
+static __always_inline __u32 hook_segments(const hook_ctx *ctx)
+{
+	return 1;
+}
+
+/* IP bytes present, fragments of a multi-buffer frame included. */
+static __always_inline __u32 hook_l3_len(hook_ctx *ctx, __u32 l3, __u32 wanted)
+{
+	/* pointers are subtracted as 64-bit values, else the verifier objects */
+	__u64 linear = hook_end(ctx) - hook_data(ctx) - l3;
+
+	return linear >= wanted && linear <= 0xffff ? (__u32)linear : bpf_xdp_get_buff_len(ctx) - l3;
+}
+
+/* Largest IP packet this becomes on the wire. */
+static __always_inline __u32 hook_segment_len(const hook_ctx *ctx, __u32 ip_len, __u32 headers)
+{
+	return ip_len;
+}
+
+static __always_inline bool hook_parse_frame(hook_ctx *ctx, struct frame *frame)
+{
+	struct ethhdr *eth = hook_data(ctx);
+	void *end = hook_end(ctx);
+
+	if ((void *)(eth + 1) > end)
+		return false;
+	frame->l3 = ETH_HLEN;
+	frame->vlan = 0;
+	frame->ethertype = bpf_ntohs(eth->h_proto);
+	if (frame->ethertype == ETH_P_8021Q) {
+		__be16 *tag = (void *)(eth + 1);
+
+		if ((void *)(tag + 2) > end)
+			return false;
+		frame->vlan = bpf_ntohs(tag[0]) & 0x0fff;
+		frame->ethertype = bpf_ntohs(tag[1]);
+		frame->l3 = ETH_HLEN + 4;
+	}
+	return true;
+}
+
+static __always_inline bool hook_pop_vlan(hook_ctx *ctx, const struct frame *frame)
+{
+	__u64 macs;
+	__u32 macs_rest;
+	void *data = hook_data(ctx);
+
+	/* a priority tag (VLAN 0) stands in the frame as well */
+	if (frame->l3 == ETH_HLEN)
+		return true;
+	if (data + ETH_HLEN + 4 > hook_end(ctx))
+		return false;
+	macs = *(__u64 *)data;
+	macs_rest = *(__u32 *)(data + 8);
+	*(__u64 *)(data + 4) = macs;
+	*(__u32 *)(data + 12) = macs_rest;
+	return bpf_xdp_adjust_head(ctx, 4) == 0;
+}
+
+static __always_inline bool hook_push_vlan(hook_ctx *ctx, __u16 vlan)
+{
+	__u64 macs;
+	__u32 macs_rest;
+
+	if (bpf_xdp_adjust_head(ctx, -4))
+		return false;
+	void *data = hook_data(ctx);
+
+	if (data + ETH_HLEN + 4 > hook_end(ctx))
+		return false;
+	macs = *(__u64 *)(data + 4);
+	macs_rest = *(__u32 *)(data + 12);
+	*(__u64 *)data = macs;
+	*(__u32 *)(data + 8) = macs_rest;
+	*(__be16 *)(data + 12) = bpf_htons(ETH_P_8021Q);
+	*(__be16 *)(data + 14) = bpf_htons(vlan);
+	return true;
+}
+
+/* Leave with the tag of `vlan`; 0 = untagged. */
+static __always_inline bool hook_set_vlan(hook_ctx *ctx, const struct frame *frame, __u16 vlan)
+{
+	if (frame->l3 == ETH_HLEN)
+		return vlan ? hook_push_vlan(ctx, vlan) : true;
+	if (!vlan)
+		return hook_pop_vlan(ctx, frame);
+	void *data = hook_data(ctx);
+
+	if (data + ETH_HLEN + 4 > hook_end(ctx))
+		return false;
+	*(__be16 *)(data + ETH_HLEN) = bpf_htons(vlan);
+	return true;
+}
+
+static __always_inline int hook_redirect(hook_ctx *ctx, __u32 ifindex)
+{
+	return bpf_redirect(ifindex, 0);
+}
+
+/* Into the host's stack, as a frame of the untagged device that carries the unit's addresses. */
+static __always_inline int hook_to_host(hook_ctx *ctx, const struct frame *frame, const struct unit *unit)
+{
+	if (!(unit->flags & UNIT_HOST_VETH))
+		return HOOK_PASS;
+	__u32 peer = unit->host_peer_ifindex;
+
+	return hook_pop_vlan(ctx, frame) ? bpf_redirect(peer, 0) : HOOK_DROP;
+}
+
+/* XDP cannot wait for a neighbour: the verdict travels in metadata to the tc program of the same device. */
+static __always_inline int hook_hand_off(hook_ctx *ctx, const struct frame *frame, __u32 host_ifindex)
+{
+	struct handoff *handoff;
+
+	if (!hook_pop_vlan(ctx, frame))
+		return HOOK_DROP;
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*handoff)))
+		return HOOK_DROP;
+	handoff = (void *)(long)ctx->data_meta;
+	if ((void *)(handoff + 1) > hook_data(ctx))
+		return HOOK_DROP;
+	handoff->magic = HANDOFF_MAGIC;
+	handoff->host_ifindex = host_ifindex;
+	return HOOK_PASS;
+}
+
+/* Make room for `head` bytes before the frame, after cutting it to `len`. */
+static __always_inline bool hook_reshape(hook_ctx *ctx, __u32 head, __u32 len)
+{
+	__u32 now = bpf_xdp_get_buff_len(ctx);
+
+	if (now < len)
+		return false;
+	if (now > len && bpf_xdp_adjust_tail(ctx, (int)len - (int)now))
+		return false;
+	return !head || bpf_xdp_adjust_head(ctx, -(int)head) == 0;
+}
+
+/* A frame from the wire has its checksums complete. */
+static __always_inline bool hook_maybe_partial(__u16 be_check, __u32 pseudo_sum)
+{
+	return false;
+}
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the slow line knows of a packet. Lives in a per-CPU map, so it holds indices, never pointers. */
+#ifndef SLUICE_LIB_PACKET_H
+#define SLUICE_LIB_PACKET_H
+
+#include "lib/bpf.h"
+#include "abi/abi.h"
+
+#define P_MULTICAST 0x0001  /* multicast or broadcast, by MAC or by address */
+#define P_FRAGMENT 0x0002
+#define P_ICMP_ERROR 0x0004
+#define P_OPTIONS 0x0008    /* IPv4 options or IPv6 extension headers are present */
+#define P_KNOWN 0x0010      /* belongs to a live session; `nexthop` is its cached next hop */
+#define P_REJUDGE 0x0020    /* belongs to a live session whose decision is of an older epoch */
+#define P_RELATED 0x0040    /* ICMP error travelling with the session it reports about */
+#define P_LOCAL 0x0080      /* for this host */
+#define P_RESPONDER 0x0100  /* travels in the responder's direction of its session */
+#define P_NEW 0x0200        /* opens a session */
+
+/* A verdict: CONTINUE, or what the exit shall do; the reason sits in the low bits. */
+#define CONTINUE 0
+#define VERDICT_DROP 0x0100
+#define VERDICT_LOCAL 0x0200
+#define VERDICT_REPLY 0x0400 /* drop, and answer with `reply` */
+#define REASON_OF(verdict) ((verdict) & 0xff)
+#define DROP(ID) (VERDICT_DROP | REASON_##ID)
+#define DROP_AND_REPLY(ID) (VERDICT_REPLY | REASON_##ID)
+
+enum reply {
+	REPLY_NONE,
+	REPLY_TIME_EXCEEDED,
+	REPLY_TOO_BIG,
+	REPLY_NO_ROUTE,
+	REPLY_PROHIBITED,
+	REPLY_RESET,
+};
+
+struct packet {
+	struct flow_key4 key4;
+	struct flow_key6 key6;
+	__u32 ifindex;
+	__u32 unit_slot;
+	__u32 now;    /* jiffies */
+	__u32 active; /* the word, read once */
+	__u32 line;   /* of the session this packet belongs to */
+	__u32 nexthop;
+	__u32 rule_policy; /* policy id that decided */
+	__u32 timeout_s;
+	__u32 tcp_seq;
+	__u32 tcp_ack;
+	__u16 vlan;
+	__u16 ethertype; /* host byte order */
+	__u16 l3;        /* offsets into the frame */
+	__u16 l4;
+	__u16 ip_len; /* whole IP packet */
+	__u16 ip_header_len;
+	__u16 segments; /* GSO */
+	__u16 segment_len; /* largest IP packet it becomes on the wire */
+	__u16 reply_mtu;
+	__u16 flags; /* P_* */
+	__u16 from_zone;
+	__u16 to_zone;
+	__u16 unit_index;
+	__u16 be_l4_check;
+	__u16 payload; /* bytes after the TCP header */
+	__u8 family; /* 4 or 6 */
+	__u8 proto;
+	__u8 ttl;
+	__u8 tcp_flags;
+	__u8 icmp_type;
+	__u8 icmp_code;
+	__u8 reply; /* enum reply */
+	__u8 traffic_class;
+	__u8 dont_fragment;
+	__u8 pad[5];
+};
+
+struct token_bucket {
+	__u32 tokens;
+	__u32 tick; /* jiffies of the last refill */
+	__u32 spare[2];
+};
+
+struct tick_budget {
+	__u32 tick;
+	__u32 used;
+};
+
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+
+#define ICMP4_ECHO_REPLY 0
+#define ICMP4_UNREACHABLE 3
+#define ICMP4_ECHO 8
+#define ICMP4_TIME_EXCEEDED 11
+#define ICMP4_PARAMETER 12
+#define ICMP6_UNREACHABLE 1
+#define ICMP6_TOO_BIG 2
+#define ICMP6_TIME_EXCEEDED 3
+#define ICMP6_PARAMETER 4
+#define ICMP6_ECHO 128
+#define ICMP6_ECHO_REPLY 129
+#define ICMP6_ND_FIRST 133
+#define ICMP6_ND_LAST 137
+
+#endif

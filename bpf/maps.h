@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Every map of the data plane: state that outlives a configuration first, then the tables of one generation. */
+#ifndef SLUICE_MAPS_H
+#define SLUICE_MAPS_H
+
+#include "lib/bpf.h"
+#include "abi/abi.h"
+#include "lib/packet.h"
+
+/* Frozen with the program. Its own section: clang puts tables of its own making into .rodata. */
+const volatile struct program_config config SEC(".rodata.config") = {};
+const volatile __u32 root_variant SEC(".rodata.config") = 0;
+
+/* Written by the daemon, see abi/control.h. */
+volatile __u32 active SEC(".data.active") = 0;
+
+#define ARRAY_MAP(NAME, TYPE, ENTRIES, FLAGS)                                                                              \
+	struct {                                                                                                           \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                          \
+		__uint(max_entries, ENTRIES);                                                                              \
+		__uint(map_flags, FLAGS);                                                                                  \
+		__type(key, __u32);                                                                                        \
+		__type(value, TYPE);                                                                                       \
+	} NAME SEC(".maps")
+
+#define PERCPU_MAP(NAME, TYPE, ENTRIES)                                                                                    \
+	struct {                                                                                                           \
+		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);                                                                   \
+		__uint(max_entries, ENTRIES);                                                                              \
+		__type(key, __u32);                                                                                        \
+		__type(value, TYPE);                                                                                       \
+	} NAME SEC(".maps")
+
+#define HASH_MAP(NAME, KEY, VALUE, ENTRIES)                                                                                \
+	struct {                                                                                                           \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                                           \
+		__uint(max_entries, ENTRIES);                                                                              \
+		__type(key, KEY);                                                                                          \
+		__type(value, VALUE);                                                                                      \
+	} NAME SEC(".maps")
+
+#define QUEUE_MAP(NAME, ENTRIES)                                                                                           \
+	struct {                                                                                                           \
+		__uint(type, BPF_MAP_TYPE_QUEUE);                                                                          \
+		__uint(max_entries, ENTRIES);                                                                              \
+		__type(value, __u32);                                                                                      \
+	} NAME SEC(".maps")
+
+/* State. Sizes of the flow maps are set before load; the figures here are placeholders. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, PROGRAM_SLOTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} programs SEC(".maps");
+
+PERCPU_MAP(counters, struct unit_counters, MAX_UNITS);
+PERCPU_MAP(policy_counters, struct policy_counters, MAX_POLICIES);
+HASH_MAP(flows4, struct flow_key4, struct flow_ref, 2);
+HASH_MAP(flows6, struct flow_key6, struct flow_ref, 2);
+ARRAY_MAP(lines4, struct flow_line4, 4, BPF_F_MMAPABLE);
+ARRAY_MAP(lines6, struct flow_line6, 4, BPF_F_MMAPABLE);
+ARRAY_MAP(shared4, struct flow_shared, 2, BPF_F_MMAPABLE);
+ARRAY_MAP(shared6, struct flow_shared, 2, BPF_F_MMAPABLE);
+QUEUE_MAP(free4, 1);
+QUEUE_MAP(free6, 1);
+ARRAY_MAP(nexthops, struct nexthop, MAX_NEXTHOPS, BPF_F_MMAPABLE);
+HASH_MAP(nexthop_index, struct nexthop_key, __u32, MAX_NEXTHOPS);
+QUEUE_MAP(free_nexthops, MAX_NEXTHOPS);
+HASH_MAP(local_addresses, struct local_key, __u32, MAX_LOCAL_ADDRESSES);
+ARRAY_MAP(watermarks, struct watermarks, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(reply_tokens, struct token_bucket, MAX_ZONES, 0);
+PERCPU_MAP(rejudge_budget, struct tick_budget, 1);
+PERCPU_MAP(scratch, struct packet, 1);
+
+/* Tables of one generation, shared by its variants and both hooks. */
+ARRAY_MAP(units, struct unit, UNIT_TABLE_SLOTS, BPF_F_MMAPABLE);
+ARRAY_MAP(zone_pairs, struct zone_pair, MAX_ZONES *MAX_ZONES, BPF_F_MMAPABLE);
+ARRAY_MAP(rules, struct rule, MAX_RULES, BPF_F_MMAPABLE);
+ARRAY_MAP(addresses4, struct address4_term, MAX_ADDRESS_TERMS, BPF_F_MMAPABLE);
+ARRAY_MAP(addresses6, struct address6_term, MAX_ADDRESS_TERMS, BPF_F_MMAPABLE);
+ARRAY_MAP(service_terms, struct service_term, MAX_SERVICE_TERMS, BPF_F_MMAPABLE);
+
+static __always_inline struct unit *unit_at(__u32 slot)
+{
+	return bpf_map_lookup_elem(&units, &slot);
+}
+
+/* The slot function is documented with struct unit. */
+static __always_inline struct unit *unit_find(__u32 ifindex, __u16 vlan, __u32 *slot)
+{
+	*slot = ((ifindex * 0x9e3779b1u + vlan * 0x85ebca6bu) * config.unit_multiplier) >> UNIT_SLOT_SHIFT;
+	struct unit *unit = unit_at(*slot);
+
+	if (!unit || unit->ifindex != ifindex || unit->vlan != vlan || !(unit->flags & UNIT_VALID))
+		return NULL;
+	return unit;
+}
+
+static __always_inline struct unit_counters *counters_of(__u32 unit_index)
+{
+	return bpf_map_lookup_elem(&counters, &unit_index);
+}
+
+static __always_inline struct nexthop *nexthop_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&nexthops, &index);
+}
+
+static __always_inline __u32 jiffies_now(void)
+{
+	return (__u32)bpf_jiffies64();
+}
+
+#endif

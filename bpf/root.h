@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The root: read the word `active` once, branch, one tail call with a constant index a branch. */
+#ifndef SLUICE_ROOT_H
+#define SLUICE_ROOT_H
+
+#include "maps.h"
+
+/*
+ * The index must be a constant for the verifier (rodata is) and stay in a branch of its own: two such calls are merged
+ * into one with a variable index if the compiler may see what they do, and the JIT then cannot jump directly.
+ */
+static __always_inline void tail_call_constant(void *ctx, const void *map, __u32 slot)
+{
+	asm volatile("r1 = %[ctx]\n\t"
+		     "r2 = %[map]\n\t"
+		     "r3 = %[slot]\n\t"
+		     "call 12"
+		     :
+		     : [ctx] "r"(ctx), [map] "r"(map), [slot] "r"(slot)
+		     : "r0", "r1", "r2", "r3", "r4", "r5", "memory");
+}
+
+static __always_inline void root_dispatch(void *ctx, __u32 kind)
+{
+	if (ACTIVE_SLOT(active) == 0)
+		tail_call_constant(ctx, &programs, PROGRAM_SLOT(0, root_variant, kind));
+	else
+		tail_call_constant(ctx, &programs, PROGRAM_SLOT(1, root_variant, kind));
+}
+
+/* Only reached when nothing is loaded: fail closed, and count where no unit is known. */
+static __always_inline void count_no_generation(__u32 segments)
+{
+	struct unit_counters *count = counters_of(0);
+
+	if (!count)
+		return;
+	count->received += segments;
+	count->drops[REASON_NO_GENERATION] += segments;
+}
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The slow line: every ingress stage in the order of stages.def, then the one exit. */
+#ifndef SLUICE_SLOW_H
+#define SLUICE_SLOW_H
+
+#include "stage/entry.h"
+#include "stage/land.h"
+#include "stage/fragment.h"
+#include "stage/session.h"
+#include "stage/local.h"
+#include "stage/route.h"
+#include "stage/policy.h"
+#include "stage/create.h"
+#include "stage/exit.h"
+
+/* The last stage of the ingress list only marks where exit_packet() stands. */
+static __always_inline int stage_exit(hook_ctx *ctx, struct packet *p)
+{
+	return CONTINUE;
+}
+
+#define RUN_ingress(ID, name)                                                                                              \
+	if (verdict == CONTINUE && (config.stage_mask & STAGE_BIT(ID)))                                                    \
+		verdict = stage_##name(ctx, p);
+#define RUN_egress(ID, name)
+
+static __always_inline int slow_line(hook_ctx *ctx)
+{
+	__u32 zero = 0;
+	struct packet *p = bpf_map_lookup_elem(&scratch, &zero);
+	int verdict = CONTINUE;
+
+	if (!p)
+		return HOOK_DROP;
+	packet_reset(p, ctx);
+#define STAGE(ID, name, hook, help) RUN_##hook(ID, name)
+#define REASON(STAGE_ID, ID, name, help)
+#include "stages.def"
+#undef STAGE
+#undef REASON
+	struct unit_counters *count = counters_of(p->unit_index);
+
+	if (!count)
+		return HOOK_DROP;
+	count->received += p->segments;
+	count->received_bytes += p->ip_len;
+	count->slow += p->segments;
+	return exit_packet(ctx, p, verdict);
+}
+
+#endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Record the joint decision of the stages before: a new session, or a live one judged again. */
+#ifndef SLUICE_STAGE_CREATE_H
+#define SLUICE_STAGE_CREATE_H
+
+#include "lib/tcp_state.h"
+
+/* A decision made while the generations change hands is judged again by the next packet. */
+static __always_inline __u16 decision_epoch(const struct packet *p)
+{
+	__u16 epoch = ACTIVE_EPOCH(p->active);
+
+	return ACTIVE_SLOT(p->active) == config.slot ? epoch : epoch - 1;
+}
+
+static __always_inline void fill_state(struct flow_state *state, const struct packet *p, __u16 zone, __u32 nexthop)
+{
+	state->nexthop = nexthop;
+	state->zone = zone;
+	state->last_seen = p->now;
+	state->epoch = decision_epoch(p);
+	state->tcp_state = TCP_DIR_NONE;
+	state->bytes = 0;
+	state->packets = 0;
+	state->tcp_end = 0;
+}
+
+static __always_inline void fill_shared(struct flow_shared *shared, const struct packet *p)
+{
+	shared->policy = p->rule_policy;
+	shared->from_zone = p->from_zone;
+	shared->to_zone = p->to_zone;
+	shared->epoch = decision_epoch(p);
+	shared->ingress_unit = p->unit_index;
+	shared->timeout_s = p->timeout_s;
+	shared->created = p->now;
+	shared->packets_high[0] = shared->packets_high[1] = 0;
+	shared->generation = config.generation;
+}
+
+/* The first packet's own marks, and what its kind allows the fast line. */
+static __always_inline void fill_first(struct flow_state *own, struct flow_state *peer, const struct packet *p,
+				       __u32 own_flags, __u32 peer_flags)
+{
+	bool tcp = p->proto == IPPROTO_TCP;
+
+	own->packets = p->segments;
+	own->bytes = p->ip_len;
+	if (tcp) {
+		own->tcp_state = TCP_DIR_SYN;
+		own->tcp_end = tcp_segment_end(p);
+	}
+	flow_set_flags(own, FLOW_LIVE | own_flags | (tcp ? 0 : FLOW_PLAIN));
+	flow_set_flags(peer, FLOW_LIVE | FLOW_RESPONDER | peer_flags | (tcp ? 0 : FLOW_PLAIN));
+}
+
+/*
+ * `from_host`: this host opened it (egress program); its answers are delivered locally. Otherwise the answers' next hop
+ * is left empty: their first packet asks the FIB (its line starts one epoch behind).
+ */
+#define DEFINE_CREATE(FAMILY, FAMILY_FLAG)                                                                                 \
+	static __noinline int create##FAMILY(struct packet *p, __u32 from_host)                                            \
+	{                                                                                                                  \
+		struct flow_key##FAMILY reply;                                                                             \
+		if (!p)                                                                                                    \
+			return INSERT_FULL;                                                                                \
+		__u32 session = flow_allocate(FAMILY);                                                                     \
+		__u32 forward = 2 * session, back = forward + 1;                                                           \
+		struct flow_line##FAMILY *line0 = bpf_map_lookup_elem(&lines##FAMILY, &forward);                           \
+		struct flow_line##FAMILY *line1 = bpf_map_lookup_elem(&lines##FAMILY, &back);                              \
+		struct flow_shared *shared = bpf_map_lookup_elem(&shared##FAMILY, &session);                               \
+                                                                                                                           \
+		if (!session || !line0 || !line1 || !shared)                                                               \
+			return INSERT_FULL;                                                                                \
+		flow_reverse##FAMILY(&p->key##FAMILY, &reply);                                                             \
+		__u32 tag0 = flow_rebirth(&line0->state), tag1 = flow_rebirth(&line1->state);                              \
+		bool to_host = p->nexthop == NEXTHOP_LOCAL;                                                                \
+                                                                                                                           \
+		line0->key = p->key##FAMILY;                                                                               \
+		line1->key = reply;                                                                                        \
+		fill_state(&line0->state, p, from_host ? ZONE_HOST : p->from_zone, p->nexthop);                            \
+		fill_state(&line1->state, p, p->to_zone, from_host ? NEXTHOP_LOCAL : NEXTHOP_NONE);                        \
+		if (!from_host && !to_host)                                                                                \
+			line1->state.epoch--;                                                                              \
+		fill_shared(shared, p);                                                                                    \
+		fill_first(&line0->state, &line1->state, p, FAMILY_FLAG | (from_host ? FLOW_FROM_HOST : 0),                \
+			   FAMILY_FLAG | (to_host ? FLOW_FROM_HOST : 0));                                                  \
+		int result = flow_insert##FAMILY(&p->key##FAMILY, &reply, session, tag0, tag1);                            \
+                                                                                                                           \
+		if (result != INSERTED) {                                                                                  \
+			flow_clear_flags(&line0->state, FLOW_LIVE);                                                        \
+			flow_clear_flags(&line1->state, FLOW_LIVE);                                                        \
+			flow_release(FAMILY, session);                                                                     \
+		}                                                                                                          \
+		return result;                                                                                             \
+	}
+
+DEFINE_CREATE(4, 0)
+DEFINE_CREATE(6, FLOW_V6)
+
+/* A live session the active configuration permits: this direction's next hop and the decision are renewed. */
+static __noinline int renew_session(struct packet *p)
+{
+	if (!p)
+		return CONTINUE;
+	struct flow_state *own = flow_state_at(p->family, p->line);
+	struct flow_state *peer = flow_state_at(p->family, p->line ^ 1);
+	struct flow_shared *shared = flow_shared_at(p->family, p->line);
+	struct unit_counters *count = counters_of(p->unit_index);
+
+	if (!own || !peer || !shared || !count)
+		return CONTINUE;
+	own->nexthop = p->nexthop;
+	own->epoch = decision_epoch(p);
+	if (!(p->flags & P_RESPONDER)) {
+		if (!(p->flags & P_LOCAL) && peer->zone != p->to_zone)
+			peer->zone = p->to_zone; /* the route moved: answers come from there */
+		shared->to_zone = p->to_zone;
+	}
+	shared->policy = p->rule_policy;
+	shared->timeout_s = p->timeout_s;
+	shared->epoch = own->epoch;
+	shared->generation = config.generation;
+	count->rejudged++;
+	return CONTINUE;
+}
+
+static __noinline int stage_create(hook_ctx *ctx, struct packet *p)
+{
+	if (!p)
+		return DROP(SESSION_TABLE_FULL);
+	if (p->flags & P_KNOWN)
+		return CONTINUE;
+	if (p->flags & P_REJUDGE)
+		return renew_session(p);
+	int result = p->family == 4 ? create4(p, 0) : create6(p, 0);
+	struct unit_counters *count = counters_of(p->unit_index);
+
+	if (result == INSERT_FULL)
+		return DROP(SESSION_TABLE_FULL);
+	if (result == INSERT_CONFLICT)
+		return DROP(SESSION_CONFLICT);
+	if (result == INSERTED && count)
+		count->sessions++;
+	return CONTINUE;
+}
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What leaves a managed device. Packets of this data plane carry its mark and pass. Packets the kernel forwarded by
+ * itself carry none and end here. The rest is this host's own: its flows are recorded so that answers come back.
+ */
+#ifndef SLUICE_STAGE_EGRESS_H
+#define SLUICE_STAGE_EGRESS_H
+
+#include "stage/create.h"
+#include "stage/entry.h"
+#include "stage/session.h"
+
+/* A tagged unit without 8021q: the host's frames are tagged here and leave through the physical device. */
+static __always_inline int egress_leave(hook_ctx *ctx, const struct unit *unit, struct unit_counters *count)
+{
+	__u32 segments = hook_segments(ctx);
+
+	if (!(unit->flags & UNIT_HOST_SIDE)) {
+		count->sent += segments;
+		count->sent_bytes += ctx->len;
+		return TC_ACT_UNSPEC;
+	}
+	__u32 ifindex = unit->phys_ifindex;
+	__u16 vlan = unit->egress_vlan;
+
+	if (vlan && bpf_skb_vlan_push(ctx, bpf_htons(ETH_P_8021Q), vlan)) {
+		count->drops[REASON_EGRESS_REWRITE] += segments;
+		return TC_ACT_SHOT;
+	}
+	return hook_redirect(ctx, ifindex);
+}
+
+/* Own packets of a recorded session; those of transit sessions are none of the host's business. */
+static __always_inline void egress_follow(struct packet *p, struct flow_state *own)
+{
+	struct flow_state *peer = flow_state_at(p->family, p->line ^ 1);
+
+	if (!peer || own->zone != ZONE_HOST)
+		return;
+	if (p->proto == IPPROTO_TCP)
+		tcp_follow(p, own, peer);
+	flow_account(own, p->now, p->segments, p->ip_len);
+}
+
+/* Does this packet of the host open a session? Errors, neighbour discovery and group traffic do not. */
+static __always_inline bool egress_opens(struct packet *p)
+{
+	if (p->flags & (P_MULTICAST | P_FRAGMENT | P_ICMP_ERROR))
+		return false;
+	p->flags &= ~P_NEW;
+	return may_open(p) == CONTINUE;
+}
+
+static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
+{
+	if (!p)
+		return DROP(EGRESS_TABLE_FULL);
+	int verdict = p->ethertype == ETH_P_IP ? parse_ipv4(ctx, p) : parse_ipv6(ctx, p);
+
+	/* what the host sends is the host's affair: odd packets leave unrecorded, their answers find no session */
+	if (verdict != CONTINUE || (p->flags & (P_FRAGMENT | P_MULTICAST | P_ICMP_ERROR)))
+		return CONTINUE;
+	struct flow_state *own = find_session(p);
+
+	if (own && p->proto == IPPROTO_TCP) {
+		struct flow_state *peer = flow_state_at(p->family, p->line ^ 1);
+
+		if (peer && tcp_reopens(p, own, peer)) {
+			end_session(p);
+			own = NULL;
+		}
+	}
+	if (own) {
+		egress_follow(p, own);
+		return CONTINUE;
+	}
+	if (!egress_opens(p))
+		return CONTINUE;
+	p->to_zone = p->from_zone;
+	p->from_zone = ZONE_HOST;
+	p->nexthop = NEXTHOP_NONE;
+	int result = p->family == 4 ? create4(p, 1) : create6(p, 1);
+
+	return result == INSERT_FULL ? DROP(EGRESS_TABLE_FULL) : CONTINUE;
+}
+
+static __always_inline int egress_line(hook_ctx *ctx)
+{
+	__u32 zero = 0;
+	struct packet *p = bpf_map_lookup_elem(&scratch, &zero);
+	struct frame frame = {};
+
+	if (!p || !hook_parse_frame(ctx, &frame))
+		return TC_ACT_SHOT;
+	packet_reset(p, ctx);
+	p->l3 = frame.l3;
+	p->vlan = frame.vlan;
+	p->ethertype = frame.ethertype;
+	struct unit *unit = unit_find(p->ifindex, p->vlan, &p->unit_slot);
+
+	if (!unit)
+		return TC_ACT_UNSPEC; /* not a unit of ours: not ours to judge */
+	struct unit_counters *count = counters_of(unit->index);
+
+	if (!count)
+		return TC_ACT_SHOT;
+	if (ctx->mark == VERDICT_MARK)
+		return egress_leave(ctx, unit, count);
+	if (ctx->ingress_ifindex) {
+		count->drops[REASON_NO_VERDICT] += p->segments;
+		return TC_ACT_SHOT;
+	}
+	p->from_zone = unit->zone;
+	p->key4.routing_instance = p->key6.routing_instance = unit->routing_instance;
+	count->originated += p->segments;
+	if (p->ethertype == ETH_P_IP || p->ethertype == ETH_P_IPV6) {
+		int verdict = egress_register(ctx, p);
+
+		if (verdict != CONTINUE) {
+			count->drops[REASON_OF(verdict)] += p->segments;
+			return TC_ACT_SHOT;
+		}
+	}
+	return egress_leave(ctx, unit, count);
+}
+
+#endif

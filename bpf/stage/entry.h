@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Parse the frame, find the unit, refuse what no router may forward. */
+#ifndef SLUICE_STAGE_ENTRY_H
+#define SLUICE_STAGE_ENTRY_H
+
+#include "flow_table.h"
+#include "lib/checksum.h"
+
+#define EXTENSION_HEADERS_MAX 6
+
+/* Ports and what the session stage wants of TCP and ICMP. `l4` must lie inside the linear part. */
+static __noinline int parse_l4(hook_ctx *ctx, struct packet *p)
+{
+	if (!p)
+		return DROP(TRUNCATED);
+	__u32 offset = p->l4 & 0x3fff;
+	void *l4 = hook_data(ctx) + offset;
+	void *end = hook_end(ctx);
+	__u16 be_sport = 0, be_dport = 0;
+	__u32 header = 0;
+
+	if (p->proto == IPPROTO_TCP) {
+		struct tcphdr *tcp = l4;
+
+		if ((void *)(tcp + 1) > end)
+			return DROP(TRUNCATED);
+		header = (((__u8 *)tcp)[12] >> 4) * 4;
+		if (header < sizeof(*tcp) || p->ip_header_len + header > p->ip_len)
+			return DROP(TRUNCATED);
+		be_sport = tcp->source;
+		be_dport = tcp->dest;
+		p->tcp_flags = ((__u8 *)tcp)[13];
+		p->tcp_seq = bpf_ntohl(tcp->seq);
+		p->tcp_ack = bpf_ntohl(tcp->ack_seq);
+		p->be_l4_check = tcp->check;
+		p->payload = p->ip_len - p->ip_header_len - header;
+	} else if (p->proto == IPPROTO_UDP) {
+		struct udphdr *udp = l4;
+
+		header = sizeof(*udp);
+		if ((void *)(udp + 1) > end || p->ip_header_len + header > p->ip_len)
+			return DROP(TRUNCATED);
+		be_sport = udp->source;
+		be_dport = udp->dest;
+		p->be_l4_check = udp->check;
+	} else if (p->proto == IPPROTO_ICMP || p->proto == IPPROTO_ICMPV6) {
+		__u8 *icmp = l4;
+
+		header = 8;
+		if (l4 + 8 > end || p->ip_header_len + header > p->ip_len)
+			return DROP(TRUNCATED);
+		p->icmp_type = icmp[0];
+		p->icmp_code = icmp[1];
+		__u16 identifier = *(__u16 *)(icmp + 4);
+		bool v4 = p->proto == IPPROTO_ICMP;
+
+		if (p->icmp_type == (v4 ? ICMP4_ECHO : ICMP6_ECHO)) {
+			be_sport = identifier;
+			be_dport = bpf_htons(ICMP_PORT_ECHO);
+		} else if (p->icmp_type == (v4 ? ICMP4_ECHO_REPLY : ICMP6_ECHO_REPLY)) {
+			be_sport = bpf_htons(ICMP_PORT_ECHO);
+			be_dport = identifier;
+		} else if (v4 ? p->icmp_type == ICMP4_UNREACHABLE || p->icmp_type == ICMP4_TIME_EXCEEDED ||
+					p->icmp_type == ICMP4_PARAMETER
+			      : p->icmp_type < 128) {
+			p->flags |= P_ICMP_ERROR;
+		}
+	}
+	p->segment_len = hook_segment_len(ctx, p->ip_len, p->ip_header_len + header);
+	p->key4.be_sport = p->key6.be_sport = be_sport;
+	p->key4.be_dport = p->key6.be_dport = be_dport;
+	p->key4.proto = p->key6.proto = p->proto;
+	return CONTINUE;
+}
+
+/* RFC 1812 5.3.7, RFC 6890: sources nobody may answer to, destinations nobody may forward to. */
+static __always_inline bool bad_addresses4(__u32 saddr, __u32 daddr)
+{
+	if ((saddr >> 28) >= 0xe || (saddr >> 24) == 127 || (daddr >> 24) == 127)
+		return true;
+	if ((saddr >> 24) == 0 && saddr != 0)
+		return true;
+	return (daddr >> 24) == 0 || ((daddr >> 28) == 0xf && daddr != 0xffffffff);
+}
+
+static __noinline int parse_ipv4(hook_ctx *ctx, struct packet *p)
+{
+	if (!p)
+		return DROP(TRUNCATED);
+	__u32 l3 = p->l3 & 0x1f;
+	void *end = hook_end(ctx);
+	struct iphdr *ip = hook_data(ctx) + l3;
+
+	if ((void *)(ip + 1) > end)
+		return DROP(TRUNCATED);
+	__u32 header = (*(__u8 *)ip & 0x0f) * 4;
+	__u32 sum = 0;
+
+	p->ip_len = bpf_ntohs(ip->tot_len);
+	if (ip->version != 4 || header < sizeof(*ip) || p->ip_len < header)
+		return DROP(BAD_IP_HEADER);
+	if (hook_l3_len(ctx, l3, p->ip_len) < p->ip_len)
+		return DROP(TRUNCATED);
+	for (__u32 i = 0; i < 60; i += 2) {
+		__be16 *word = (void *)ip + i;
+
+		if (i >= header)
+			break;
+		if ((void *)(word + 1) > end)
+			return DROP(TRUNCATED);
+		sum += *word;
+	}
+	if (csum_fold(sum))
+		return DROP(BAD_IP_HEADER);
+	p->family = 4;
+	p->proto = ip->protocol;
+	p->ttl = ip->ttl;
+	p->traffic_class = ip->tos;
+	p->dont_fragment = !!(ip->frag_off & bpf_htons(0x4000));
+	p->ip_header_len = header;
+	p->l4 = l3 + header;
+	p->key4.be_saddr = ip->saddr;
+	p->key4.be_daddr = ip->daddr;
+	if (header > sizeof(*ip))
+		p->flags |= P_OPTIONS;
+	__u32 saddr = bpf_ntohl(ip->saddr), daddr = bpf_ntohl(ip->daddr);
+
+	if (bad_addresses4(saddr, daddr))
+		return DROP(BAD_ADDRESS);
+	if ((daddr >> 28) == 0xe || daddr == 0xffffffff)
+		p->flags |= P_MULTICAST;
+	if (ip->frag_off & bpf_htons(0x3fff)) {
+		p->flags |= P_FRAGMENT;
+		return CONTINUE;
+	}
+	return parse_l4(ctx, p);
+}
+
+/* Walks the extension headers (RFC 8200 4); leaves proto and l4 behind the last. */
+static __always_inline int parse_extensions(hook_ctx *ctx, struct packet *p, __u8 next)
+{
+	__u32 offset = (p->l3 & 0x1f) + sizeof(struct ipv6hdr);
+
+	for (int i = 0; i < EXTENSION_HEADERS_MAX; i++) {
+		__u8 *header = hook_data(ctx) + (offset & 0x1fff);
+
+		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS &&
+		    next != IPPROTO_FRAGMENT && next != IPPROTO_AH) {
+			p->proto = next;
+			p->l4 = offset;
+			p->ip_header_len = offset - (p->l3 & 0x1f);
+			return CONTINUE;
+		}
+		if ((void *)(header + 8) > hook_end(ctx))
+			return DROP(TRUNCATED);
+		p->flags |= P_OPTIONS;
+		if (next == IPPROTO_FRAGMENT) {
+			/* an atomic fragment (RFC 6946) is still one to us: the named drop */
+			p->flags |= P_FRAGMENT;
+			p->proto = header[0];
+			return CONTINUE;
+		}
+		offset += next == IPPROTO_AH ? (header[1] + 2) * 4 : (header[1] + 1) * 8;
+		next = header[0];
+	}
+	return DROP(EXTENSION_HEADERS);
+}
+
+static __noinline int parse_ipv6(hook_ctx *ctx, struct packet *p)
+{
+	if (!p)
+		return DROP(TRUNCATED);
+	__u32 l3 = p->l3 & 0x1f;
+	struct ipv6hdr *ip = hook_data(ctx) + l3;
+
+	if ((void *)(ip + 1) > hook_end(ctx))
+		return DROP(TRUNCATED);
+	if (ip->version != 6)
+		return DROP(BAD_IP_HEADER);
+	p->ip_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+	p->family = 6;
+	p->ttl = ip->hop_limit;
+	p->dont_fragment = 1;
+	p->traffic_class = bpf_ntohs(*(__be16 *)ip) >> 4;
+	__builtin_memcpy(p->key6.be_saddr, &ip->saddr, 16);
+	__builtin_memcpy(p->key6.be_daddr, &ip->daddr, 16);
+	__u8 next = ip->nexthdr;
+
+	if (hook_l3_len(ctx, l3, p->ip_len) < p->ip_len)
+		return DROP(TRUNCATED);
+	__u32 source = bpf_ntohl(p->key6.be_saddr[0]);
+	__u32 destination = bpf_ntohl(p->key6.be_daddr[0]);
+
+	if ((destination >> 24) == 0xff)
+		p->flags |= P_MULTICAST;
+	bool source_zero = !(p->key6.be_saddr[0] | p->key6.be_saddr[1] | p->key6.be_saddr[2]);
+	bool destination_zero = !(p->key6.be_daddr[0] | p->key6.be_daddr[1] | p->key6.be_daddr[2]);
+
+	/* RFC 4291 2.5.2, 2.5.3, 2.7: multicast sources, loopback and the unspecified address are not forwarded */
+	if ((source >> 24) == 0xff || (source_zero && p->key6.be_saddr[3] == bpf_htonl(1)) ||
+	    (destination_zero && bpf_ntohl(p->key6.be_daddr[3]) <= 1))
+		return DROP(BAD_ADDRESS);
+	int verdict = parse_extensions(ctx, p, next);
+
+	if (verdict != CONTINUE || (p->flags & P_FRAGMENT))
+		return verdict;
+	if (p->ip_header_len > p->ip_len || p->proto == IPPROTO_ICMP)
+		return DROP(BAD_IP_HEADER);
+	return parse_l4(ctx, p);
+}
+
+static __always_inline void packet_reset(struct packet *p, hook_ctx *ctx)
+{
+	__builtin_memset(p, 0, sizeof(*p));
+	p->ifindex = hook_ifindex(ctx);
+	p->now = jiffies_now();
+	p->active = active;
+	p->segments = hook_segments(ctx);
+}
+
+/* The Ethernet destination: ours, everybody's, or somebody else's. */
+static __always_inline int check_mac(hook_ctx *ctx, struct packet *p, const struct unit *unit)
+{
+	struct ethhdr *eth = hook_data(ctx);
+
+	if ((void *)(eth + 1) > hook_end(ctx))
+		return DROP(TRUNCATED);
+	if (eth->h_dest[0] & 1) {
+		p->flags |= P_MULTICAST;
+		return CONTINUE;
+	}
+	for (int i = 0; i < 6; i++)
+		if (eth->h_dest[i] != unit->mac[i])
+			return DROP(OTHER_HOST);
+	return CONTINUE;
+}
+
+static __noinline int stage_entry(hook_ctx *ctx, struct packet *p)
+{
+	if (!p)
+		return DROP(TRUNCATED);
+	struct frame frame = {};
+
+	if (!hook_parse_frame(ctx, &frame))
+		return DROP(TRUNCATED);
+	p->l3 = frame.l3;
+	p->vlan = frame.vlan;
+	p->ethertype = frame.ethertype;
+	struct unit *unit = unit_find(p->ifindex, p->vlan, &p->unit_slot);
+
+	if (!unit)
+		return DROP(UNKNOWN_UNIT);
+	p->unit_index = unit->index;
+	p->from_zone = unit->zone;
+	p->key4.routing_instance = p->key6.routing_instance = unit->routing_instance;
+	int verdict = check_mac(ctx, p, unit);
+
+	if (verdict != CONTINUE)
+		return verdict;
+	if (p->ethertype != ETH_P_IP && p->ethertype != ETH_P_IPV6)
+		return VERDICT_LOCAL; /* ARP, LLDP and their like are the host's */
+	verdict = p->ethertype == ETH_P_IP ? parse_ipv4(ctx, p) : parse_ipv6(ctx, p);
+	if (verdict != CONTINUE)
+		return verdict;
+	return CONTINUE;
+}
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The one exit: count {stage, reason}, rewrite, forward, answer. */
+#ifndef SLUICE_STAGE_EXIT_H
+#define SLUICE_STAGE_EXIT_H
+
+#include "flow_table.h"
+#include "lib/reply.h"
+#include "lib/rewrite.h"
+
+static __always_inline int count_drop(struct packet *p, __u32 reason)
+{
+	struct unit_counters *count = counters_of(p->unit_index);
+
+	if (count && reason < UNIT_REASON_SLOTS)
+		count->drops[reason] += p->segments;
+	return HOOK_DROP;
+}
+
+static __always_inline struct frame frame_of(const struct packet *p)
+{
+	struct frame frame = {.l3 = p->l3, .vlan = p->vlan, .ethertype = p->ethertype};
+
+	return frame;
+}
+
+static __noinline int exit_local(hook_ctx *ctx, struct packet *p)
+{
+	if (!p)
+		return HOOK_DROP;
+	struct unit *unit = unit_at(p->unit_slot);
+	struct unit_counters *count = counters_of(p->unit_index);
+	struct frame frame = frame_of(p);
+
+	if (!unit || !count)
+		return HOOK_DROP;
+	int action = hook_to_host(ctx, &frame, unit);
+
+	if (action == HOOK_DROP)
+		return count_drop(p, REASON_REWRITE_FAILED);
+	count->delivered_local += p->segments;
+	return action;
+}
+
+static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
+{
+	if (!p)
+		return HOOK_DROP;
+	struct nexthop *nexthop = nexthop_at(p->nexthop);
+	struct unit_counters *count = counters_of(p->unit_index);
+	struct frame frame = frame_of(p);
+
+	frame.l3 &= 0x1f;
+	if (!nexthop || !count || !nexthop->flags)
+		return count_drop(p, REASON_NO_ROUTE);
+	__u32 ifindex = nexthop->ifindex, host_ifindex = nexthop->host_ifindex;
+	bool resolved = nexthop->flags & NEXTHOP_RESOLVED;
+
+	if (!resolved) {
+		/* the kernel writes the MAC addresses and, where it must, the tag */
+		if (!rewrite_hop(ctx, &frame))
+			return count_drop(p, REASON_REWRITE_FAILED);
+		int action = hook_hand_off(ctx, &frame, host_ifindex);
+
+		if (action == HOOK_DROP)
+			return count_drop(p, REASON_NEIGHBOUR_PENDING);
+		count->handed_off += p->segments;
+		return action;
+	}
+	if (!rewrite_forward(ctx, &frame, nexthop))
+		return count_drop(p, REASON_REWRITE_FAILED);
+	if (p->flags & P_RELATED)
+		count->icmp_related += p->segments;
+	count->redirected += p->segments;
+	count->redirected_bytes += p->ip_len;
+	return hook_redirect(ctx, ifindex);
+}
+
+/* What a verdict of the stages means for the session it concerns: without permission it ends. */
+static __always_inline int revoke_if_denied(struct packet *p, int verdict)
+{
+	__u32 reason = REASON_OF(verdict);
+
+	if (!(p->flags & P_REJUDGE) || verdict == CONTINUE || verdict == VERDICT_LOCAL)
+		return verdict;
+	if (reason != REASON_POLICY_DENY && reason != REASON_POLICY_REJECT && reason != REASON_POLICY_DEFAULT &&
+	    reason != REASON_HOST_INBOUND)
+		return verdict;
+	if (p->family == 4)
+		flow_delete4(p->line);
+	else
+		flow_delete6(p->line);
+	return DROP(SESSION_REVOKED);
+}
+
+static __always_inline int exit_packet(hook_ctx *ctx, struct packet *p, int verdict)
+{
+	verdict = revoke_if_denied(p, verdict);
+	if (verdict & VERDICT_DROP)
+		return count_drop(p, REASON_OF(verdict));
+	if (verdict & VERDICT_REPLY) {
+		count_drop(p, REASON_OF(verdict));
+		return reply_send(ctx, p);
+	}
+	if (verdict == VERDICT_LOCAL || (p->flags & P_LOCAL))
+		return exit_local(ctx, p);
+	return exit_forward(ctx, p);
+}
+
+#endif

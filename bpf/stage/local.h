@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Traffic to an address of this host: host-inbound-traffic of the zone or the interface it arrived on. */
+#ifndef SLUICE_STAGE_LOCAL_H
+#define SLUICE_STAGE_LOCAL_H
+
+#include "lib/services.h"
+
+#define LOCAL_ADDRESS 1
+#define LOCAL_BROADCAST 2 /* of a connected subnet */
+
+static __always_inline __u32 local_kind(const struct packet *p)
+{
+	struct local_key key = {.routing_instance = p->key4.routing_instance, .family = p->family};
+
+	if (p->family == 4)
+		key.be_addr[0] = p->key4.be_daddr;
+	else
+		__builtin_memcpy(key.be_addr, p->key6.be_daddr, 16);
+	__u32 *kind = bpf_map_lookup_elem(&local_addresses, &key);
+
+	return kind ? *kind : 0;
+}
+
+/* fe80::/10 never leaves its link (RFC 4291 2.5.6). */
+static __always_inline bool is_link_local(const struct packet *p)
+{
+	if (p->family != 6)
+		return false;
+	return (p->key6.be_daddr[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000) ||
+	       (p->key6.be_saddr[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
+}
+
+/* A DHCP answer goes to an address the host does not have yet (RFC 2131 4.1). */
+static __always_inline bool is_dhcp_answer(const struct packet *p)
+{
+	return p->family == 4 && p->proto == IPPROTO_UDP && p->key4.be_sport == bpf_htons(67) &&
+	       p->key4.be_dport == bpf_htons(68);
+}
+
+static __always_inline bool host_inbound_admits(const struct packet *p)
+{
+	struct unit *unit = unit_at(p->unit_slot);
+
+	if (!unit)
+		return false;
+	if (unit->flags & UNIT_HOST_ANY)
+		return true;
+	struct service service = {
+		.sport = bpf_ntohs(p->key6.be_sport),
+		.dport = bpf_ntohs(p->key6.be_dport),
+		.proto = p->proto,
+		.icmp_type = p->icmp_type,
+		.icmp_code = p->icmp_code,
+	};
+
+	return services_match(&service, unit->host_first, unit->host_count) >= 0;
+}
+
+/* A session to this host is judged by its first packet's direction; answers leave through the egress program. */
+static __noinline int stage_local(hook_ctx *ctx, struct packet *p)
+{
+	if (!p)
+		return DROP(TRUNCATED);
+	if (p->flags & P_KNOWN)
+		return p->nexthop == NEXTHOP_LOCAL ? VERDICT_LOCAL : CONTINUE;
+	__u32 kind = local_kind(p);
+
+	if (kind == LOCAL_BROADCAST || is_dhcp_answer(p))
+		return VERDICT_LOCAL;
+	if (kind == LOCAL_ADDRESS) {
+		if (!host_inbound_admits(p))
+			return DROP(HOST_INBOUND);
+		p->nexthop = NEXTHOP_LOCAL;
+		p->to_zone = ZONE_HOST;
+		p->flags |= P_LOCAL;
+		return CONTINUE;
+	}
+	/* the unspecified source may only ask the host (RFC 4291 2.5.2, RFC 1122 3.2.1.3) */
+	bool unspecified = p->family == 4 ? !p->key4.be_saddr
+					  : !(p->key6.be_saddr[0] | p->key6.be_saddr[1] | p->key6.be_saddr[2] |
+					      p->key6.be_saddr[3]);
+
+	return is_link_local(p) || unspecified ? DROP(BAD_ADDRESS) : CONTINUE;
+}
+
+#endif

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The kernel's FIB gives the next hop; it is cached in the session. Then TTL and path MTU, for every packet. */
+#ifndef SLUICE_STAGE_ROUTE_H
+#define SLUICE_STAGE_ROUTE_H
+
+#include "maps.h"
+
+static __always_inline __u32 nexthop_allocate(void)
+{
+	__u32 zero = 0, index = 0;
+	struct watermarks *marks = bpf_map_lookup_elem(&watermarks, &zero);
+
+	if (marks && *(volatile __u32 *)&marks->nexthop < MAX_NEXTHOPS - NEXTHOP_FIRST) {
+		index = NEXTHOP_FIRST + __sync_fetch_and_add(&marks->nexthop, 1);
+		if (index < MAX_NEXTHOPS)
+			return index;
+	}
+	return bpf_map_pop_elem(&free_nexthops, &index) ? NEXTHOP_NONE : index;
+}
+
+static __always_inline void nexthop_fill(struct nexthop *nexthop, const struct bpf_fib_lookup *fib,
+					 const struct unit *unit, bool resolved, __u32 now)
+{
+	__u16 mtu = unit->mtu;
+
+	if (resolved && fib->mtu_result >= 68 && fib->mtu_result < mtu)
+		mtu = fib->mtu_result;
+	nexthop->ifindex = unit->phys_ifindex;
+	nexthop->vlan = unit->egress_vlan;
+	nexthop->mtu = mtu;
+	nexthop->unit = unit->index;
+	nexthop->zone = unit->zone;
+	nexthop->host_ifindex = unit->host_ifindex;
+	nexthop->last_used = now;
+	if (!resolved) {
+		nexthop->flags = NEXTHOP_VALID;
+		return;
+	}
+	/* dmac in one store, see abi/nexthop.h */
+	__u64 word = 0;
+
+	__builtin_memcpy(&word, fib->dmac, 6);
+	word |= (__u64)unit->mac[0] << 48 | (__u64)unit->mac[1] << 56;
+	*(volatile __u64 *)nexthop->dmac = word;
+	__builtin_memcpy(nexthop->smac + 2, unit->mac + 2, 4);
+	nexthop->flags = NEXTHOP_VALID | NEXTHOP_RESOLVED;
+}
+
+/* Index of the entry for this FIB result, made if there is none. */
+static __noinline int nexthop_for(const struct bpf_fib_lookup *fib, __u32 unit_slot, __u32 resolved, __u32 now)
+{
+	if (!fib)
+		return NEXTHOP_NONE;
+	struct unit *unit = unit_at(unit_slot);
+	struct nexthop_key key = {.host_ifindex = fib->ifindex, .family = fib->family == AF_INET ? 4 : 6};
+
+	if (!unit)
+		return NEXTHOP_NONE;
+	if (fib->family == AF_INET)
+		key.be_addr[0] = fib->ipv4_dst;
+	else
+		__builtin_memcpy(key.be_addr, fib->ipv6_dst, 16);
+	__u32 *found = bpf_map_lookup_elem(&nexthop_index, &key);
+	__u32 index = found ? *found : nexthop_allocate();
+	struct nexthop *nexthop = nexthop_at(index);
+
+	if (index < NEXTHOP_FIRST || !nexthop)
+		return NEXTHOP_NONE;
+	nexthop_fill(nexthop, fib, unit, resolved, now);
+	if (!found && bpf_map_update_elem(&nexthop_index, &key, &index, BPF_NOEXIST)) {
+		/* another CPU was first: use its entry */
+		bpf_map_push_elem(&free_nexthops, &index, BPF_ANY);
+		found = bpf_map_lookup_elem(&nexthop_index, &key);
+		return found ? *found : NEXTHOP_NONE;
+	}
+	return index;
+}
+
+/* Only this many outcomes matter to us; the rest of the kernel's codes are "no route". */
+static __always_inline int fib_verdict(struct packet *p, long code)
+{
+	p->reply = REPLY_NO_ROUTE;
+	if (code == BPF_FIB_LKUP_RET_BLACKHOLE)
+		return DROP(ROUTE_PROHIBITED);
+	if (code == BPF_FIB_LKUP_RET_PROHIBIT)
+		p->reply = REPLY_PROHIBITED;
+	if (code == BPF_FIB_LKUP_RET_PROHIBIT || code == BPF_FIB_LKUP_RET_UNREACHABLE)
+		return DROP_AND_REPLY(ROUTE_PROHIBITED);
+	return DROP_AND_REPLY(NO_ROUTE);
+}
+
+static __noinline int fib_route(hook_ctx *ctx, struct packet *p)
+{
+	struct bpf_fib_lookup fib = {};
+	__u32 slot;
+
+	if (!p)
+		return DROP(NO_ROUTE);
+	struct unit *unit = unit_at(p->unit_slot);
+
+	if (!unit)
+		return DROP(NO_ROUTE);
+	fib.ifindex = unit->host_ifindex;
+	fib.l4_protocol = p->proto;
+	fib.sport = p->key6.be_sport;
+	fib.dport = p->key6.be_dport;
+	fib.tot_len = 1; /* asks for the route's MTU */
+	if (p->family == 4) {
+		fib.family = AF_INET;
+		fib.tos = p->traffic_class;
+		fib.ipv4_src = p->key4.be_saddr;
+		fib.ipv4_dst = p->key4.be_daddr;
+	} else {
+		fib.family = AF_INET6;
+		__builtin_memcpy(fib.ipv6_src, p->key6.be_saddr, 16);
+		__builtin_memcpy(fib.ipv6_dst, p->key6.be_daddr, 16);
+	}
+	long code = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
+
+	if (code != BPF_FIB_LKUP_RET_SUCCESS && code != BPF_FIB_LKUP_RET_NO_NEIGH)
+		return fib_verdict(p, code);
+	unit = unit_find(fib.ifindex, 0, &slot);
+	if (!unit)
+		return DROP(NO_EGRESS_UNIT);
+	p->to_zone = unit->zone;
+	p->nexthop = nexthop_for(&fib, slot, code == BPF_FIB_LKUP_RET_SUCCESS, p->now);
+	return p->nexthop == NEXTHOP_NONE ? DROP(NEXTHOP_TABLE_FULL) : CONTINUE;
+}
+
+/* RFC 1812 5.3.1 and 4.2.3.1, RFC 8201: what cannot go on is answered. */
+static __always_inline int check_hop(struct packet *p)
+{
+	struct nexthop *nexthop = nexthop_at(p->nexthop);
+
+	if (!nexthop)
+		return DROP(NO_ROUTE);
+	if (p->segment_len > nexthop->mtu) {
+		p->reply = REPLY_TOO_BIG;
+		p->reply_mtu = nexthop->mtu;
+		return DROP_AND_REPLY(TOO_BIG);
+	}
+	return CONTINUE;
+}
+
+static __noinline int stage_route(hook_ctx *ctx, struct packet *p)
+{
+	if (!p)
+		return DROP(NO_ROUTE);
+	if (p->flags & P_LOCAL)
+		return CONTINUE;
+	if (p->ttl <= 1) {
+		p->reply = REPLY_TIME_EXCEEDED;
+		return DROP_AND_REPLY(TTL_EXCEEDED);
+	}
+	if (!(p->flags & P_KNOWN)) {
+		int verdict = fib_route(ctx, p);
+
+		if (verdict != CONTINUE)
+			return verdict;
+	}
+	return check_hop(p);
+}
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Find the packet's session, follow TCP, tie ICMP errors to the flow they report about. */
+#ifndef SLUICE_STAGE_SESSION_H
+#define SLUICE_STAGE_SESSION_H
+
+#include "lib/tcp_state.h"
+
+static __always_inline struct flow_state *find_session(struct packet *p)
+{
+	return p->family == 4 ? flow_find4(&p->key4, &p->line) : flow_find6(&p->key6, &p->line);
+}
+
+/*
+ * The packet an ICMP error quotes, turned around: the tuple of the direction the error itself travels in (RFC 792,
+ * RFC 4443 2.4). Its source must be whom the error is for. Only the eight bytes after its IP header are needed.
+ */
+static __noinline int quote_key4(hook_ctx *ctx, struct packet *p)
+{
+	if (!p)
+		return 0;
+	__u32 offset = (p->l4 & 0x3fff) + 8;
+	void *end = hook_end(ctx);
+	struct iphdr *inner = hook_data(ctx) + offset;
+
+	if ((void *)(inner + 1) > end || inner->version != 4 || (inner->frag_off & bpf_htons(0x1fff)))
+		return 0;
+	__u32 header = (*(__u8 *)inner & 0x0f) * 4;
+	__be16 *ports = (void *)inner + header;
+
+	if (header < sizeof(*inner) || (void *)(ports + 4) > end || inner->saddr != p->key4.be_daddr)
+		return 0;
+	p->key4.be_saddr = inner->daddr;
+	p->key4.be_daddr = inner->saddr;
+	p->key4.proto = inner->protocol;
+	p->key4.be_sport = p->key4.be_dport = 0;
+	if (inner->protocol == IPPROTO_TCP || inner->protocol == IPPROTO_UDP) {
+		p->key4.be_sport = ports[1];
+		p->key4.be_dport = ports[0];
+	} else if (inner->protocol == IPPROTO_ICMP) {
+		__u8 type = *(__u8 *)ports;
+
+		if (type == ICMP4_ECHO) {
+			p->key4.be_sport = bpf_htons(ICMP_PORT_ECHO);
+			p->key4.be_dport = ports[2];
+		} else if (type == ICMP4_ECHO_REPLY) {
+			p->key4.be_sport = ports[2];
+			p->key4.be_dport = bpf_htons(ICMP_PORT_ECHO);
+		} else {
+			return 0;
+		}
+	}
+	return 1;
+}
+
+static __noinline int quote_key6(hook_ctx *ctx, struct packet *p)
+{
+	if (!p)
+		return 0;
+	__u32 offset = (p->l4 & 0x3fff) + 8;
+	void *end = hook_end(ctx);
+	struct ipv6hdr *inner = hook_data(ctx) + offset;
+	__be16 *ports = (void *)(inner + 1);
+
+	if ((void *)(ports + 4) > end || inner->version != 6)
+		return 0;
+	for (int i = 0; i < 4; i++) {
+		if (((__u32 *)&inner->saddr)[i] != p->key6.be_daddr[i])
+			return 0;
+	}
+	__builtin_memcpy(p->key6.be_saddr, &inner->daddr, 16);
+	__builtin_memcpy(p->key6.be_daddr, &inner->saddr, 16);
+	p->key6.proto = inner->nexthdr;
+	p->key6.be_sport = p->key6.be_dport = 0;
+	if (inner->nexthdr == IPPROTO_TCP || inner->nexthdr == IPPROTO_UDP) {
+		p->key6.be_sport = ports[1];
+		p->key6.be_dport = ports[0];
+	} else if (inner->nexthdr == IPPROTO_ICMPV6) {
+		__u8 type = *(__u8 *)ports;
+
+		if (type == ICMP6_ECHO) {
+			p->key6.be_sport = bpf_htons(ICMP_PORT_ECHO);
+			p->key6.be_dport = ports[2];
+		} else if (type == ICMP6_ECHO_REPLY) {
+			p->key6.be_sport = ports[2];
+			p->key6.be_dport = bpf_htons(ICMP_PORT_ECHO);
+		} else {
+			return 0;
+		}
+	}
+	return 1;
+}
+
+static __always_inline int related_error(hook_ctx *ctx, struct packet *p)
+{
+	if (!(p->family == 4 ? quote_key4(ctx, p) : quote_key6(ctx, p)))
+		return DROP(ICMP_NOT_RELATED);
+	struct flow_state *state = find_session(p);
+
+	if (!state || state->zone != p->from_zone)
+		return DROP(ICMP_NOT_RELATED);
+	p->nexthop = state->nexthop;
+	p->flags |= P_KNOWN | P_RELATED;
+	return CONTINUE;
+}
+
+/* May this packet, which belongs to no session, open one? */
+static __always_inline int may_open(struct packet *p)
+{
+	if (p->proto == IPPROTO_TCP &&
+	    (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) != TCP_SYN)
+		return DROP(TCP_NOT_SYN);
+	if (p->proto == IPPROTO_ICMP && p->icmp_type != ICMP4_ECHO)
+		return DROP(ICMP_NO_SESSION);
+	if (p->proto == IPPROTO_ICMPV6 && p->icmp_type != ICMP6_ECHO)
+		return DROP(ICMP_NO_SESSION);
+	p->flags |= P_NEW;
+	return CONTINUE;
+}
+
+static __always_inline void end_session(struct packet *p)
+{
+	if (p->family == 4)
+		flow_delete4(p->line);
+	else
+		flow_delete6(p->line);
+}
+
+/* Only the active generation judges, and only what an older epoch decided. Traffic of this host itself is not policy's. */
+static __always_inline bool is_stale(const struct packet *p, struct flow_state *state)
+{
+	if (state->epoch == ACTIVE_EPOCH(p->active) || ACTIVE_SLOT(p->active) != config.slot)
+		return false;
+	struct flow_shared *shared = flow_shared_at(p->family, p->line);
+
+	if (shared && shared->from_zone == ZONE_HOST) {
+		state->epoch = ACTIVE_EPOCH(p->active);
+		return false;
+	}
+	return true;
+}
+
+static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
+{
+	if (!p)
+		return DROP(TRUNCATED);
+	if (p->flags & P_MULTICAST)
+		return VERDICT_LOCAL; /* the host's; the kernel forwards none of it */
+	if (p->proto == IPPROTO_ICMPV6 && p->icmp_type >= ICMP6_ND_FIRST && p->icmp_type <= ICMP6_ND_LAST)
+		return VERDICT_LOCAL; /* RFC 4861: on-link only, the host checks the hop limit of 255 */
+	if (p->flags & P_ICMP_ERROR)
+		return related_error(ctx, p);
+	struct flow_state *own = find_session(p);
+
+	if (!own)
+		return may_open(p);
+	struct flow_state *peer = flow_state_at(p->family, p->line ^ 1);
+
+	if (!peer || own->zone != p->from_zone)
+		return DROP(SESSION_ZONE);
+	if (p->line & 1)
+		p->flags |= P_RESPONDER;
+	if (p->proto == IPPROTO_TCP) {
+		if (tcp_reopens(p, own, peer)) {
+			end_session(p);
+			return may_open(p);
+		}
+		tcp_follow(p, own, peer);
+	}
+	flow_account(own, p->now, p->segments, p->ip_len);
+	p->nexthop = own->nexthop;
+	p->flags |= is_stale(p, own) ? P_REJUDGE : P_KNOWN;
+	return CONTINUE;
+}
+
+#endif

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* The tc hook: root, fast, slow; the egress program of every managed device; the finish of XDP's hand-offs. */
+#include "lib/hook_tc.h"
+#include "root.h"
+#include "fast.h"
+#include "slow.h"
+#include "stage/egress.h"
+
+__u64 clock_jiffies SEC(".data.clock") = 0;
+
+SEC("tc")
+int tc_root(struct __sk_buff *ctx)
+{
+	root_dispatch(ctx, PROGRAM_FAST);
+	count_no_generation(hook_segments(ctx));
+	return TC_ACT_SHOT;
+}
+
+SEC("tc")
+int tc_fast(struct __sk_buff *ctx)
+{
+	int action = fast_line(ctx);
+
+	if (action != GO_SLOW)
+		return action;
+	tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_SLOW));
+	count_no_generation(hook_segments(ctx));
+	return TC_ACT_SHOT;
+}
+
+SEC("tc")
+int tc_slow(struct __sk_buff *ctx)
+{
+	return slow_line(ctx);
+}
+
+SEC("tc")
+int tc_egress_root(struct __sk_buff *ctx)
+{
+	root_dispatch(ctx, PROGRAM_EGRESS);
+	count_no_generation(hook_segments(ctx));
+	return TC_ACT_SHOT;
+}
+
+SEC("tc")
+int tc_egress(struct __sk_buff *ctx)
+{
+	return egress_line(ctx);
+}
+
+/* tcx ingress of an XDP device: what XDP decided and could not finish. */
+SEC("tc")
+int tc_finish(struct __sk_buff *ctx)
+{
+	struct handoff *handoff = (void *)(long)ctx->data_meta;
+
+	if ((void *)(handoff + 1) > hook_data(ctx) || handoff->magic != HANDOFF_MAGIC)
+		return TC_ACT_UNSPEC;
+	ctx->mark = VERDICT_MARK;
+	return bpf_redirect_neigh(handoff->host_ifindex, NULL, 0, 0);
+}
+
+/* Lets user space read the kernel's clock of sessions. */
+SEC("syscall")
+int read_clock(void *ctx)
+{
+	clock_jiffies = bpf_jiffies64();
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
