@@ -102,8 +102,7 @@ static __always_inline bool fast_l4(hook_ctx *ctx, struct replay *r, void *l4, _
 		__u8 flags = ((__u8 *)tcp)[13];
 		__u32 header = (((__u8 *)tcp)[12] >> 4) * 4;
 
-		if ((flags & (TCP_SYN | TCP_FIN | TCP_RST)) || header < sizeof(*tcp) ||
-		    l3_header + header > r->ip_len)
+		if ((flags & (TCP_SYN | TCP_FIN | TCP_RST)) || header < sizeof(*tcp) || l3_header + header > r->ip_len)
 			return false;
 		headers = l3_header + header;
 		r->is_tcp = true;
@@ -131,8 +130,7 @@ static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
 	if (*(__u8 *)ip != 0x45 || (ip->frag_off & bpf_htons(0x3fff)) || ip->ttl <= 1)
 		return GO_SLOW;
 	r->ip_len = bpf_ntohs(ip->tot_len);
-	if (r->ip_len < sizeof(*ip) + sizeof(struct udphdr) ||
-	    hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
+	if (r->ip_len < sizeof(*ip) + sizeof(struct udphdr) || hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
 		return GO_SLOW;
 	if (!fast_l4(ctx, r, ip + 1, ip->protocol, sizeof(*ip), &key.be_sport, &key.be_dport))
 		return GO_SLOW;

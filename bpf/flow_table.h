@@ -11,7 +11,7 @@
 
 #define INSERTED 0
 #define INSERT_FULL 1
-#define INSERT_TWIN 2     /* the same flow was recorded meanwhile, by another CPU */
+#define INSERT_TWIN 2 /* the same flow was recorded meanwhile, by another CPU */
 #define INSERT_CONFLICT 3 /* another session owns the reply's tuple */
 
 /*
@@ -139,9 +139,9 @@ static __always_inline __u32 flow_allocate(__u8 family)
 static __always_inline void flow_release(__u8 family, __u32 session)
 {
 	if (family == 4)
-		bpf_map_push_elem(&free4, &session, BPF_EXIST);
+		bpf_map_push_elem(&free4, &session, BPF_ANY);
 	else
-		bpf_map_push_elem(&free6, &session, BPF_EXIST);
+		bpf_map_push_elem(&free6, &session, BPF_ANY);
 }
 
 /* Record fill, first half: dead and with a new tag, so that nobody who still holds the old reference reads on. */
@@ -152,22 +152,22 @@ static __always_inline __u32 flow_rebirth(struct flow_state *state)
 	return state->tag;
 }
 
-#define DEFINE_INSERT(FAMILY)                                                                                              \
-	static __always_inline int flow_insert##FAMILY(const struct flow_key##FAMILY *key,                                 \
-						       const struct flow_key##FAMILY *reply, __u32 session, __u32 tag0,    \
-						       __u32 tag1)                                                         \
-	{                                                                                                                  \
-		struct flow_ref forward = {.line = 2 * session, .tag = tag0};                                              \
-		struct flow_ref back = {.line = 2 * session + 1, .tag = tag1};                                             \
-		long error = bpf_map_update_elem(&flows##FAMILY, key, &forward, BPF_NOEXIST);                              \
-                                                                                                                           \
-		if (error)                                                                                                 \
-			return error == -EEXIST ? INSERT_TWIN : INSERT_FULL;                                               \
-		error = bpf_map_update_elem(&flows##FAMILY, reply, &back, BPF_NOEXIST);                                    \
-		if (!error)                                                                                                \
-			return INSERTED;                                                                                   \
-		bpf_map_delete_elem(&flows##FAMILY, key);                                                                  \
-		return error == -EEXIST ? INSERT_CONFLICT : INSERT_FULL;                                                   \
+#define DEFINE_INSERT(FAMILY)                                                                                          \
+	static __always_inline int flow_insert##FAMILY(const struct flow_key##FAMILY *key,                             \
+						       const struct flow_key##FAMILY *reply, __u32 session,            \
+						       __u32 tag0, __u32 tag1)                                         \
+	{                                                                                                              \
+		struct flow_ref forward = {.line = 2 * session, .tag = tag0};                                          \
+		struct flow_ref back = {.line = 2 * session + 1, .tag = tag1};                                         \
+		long error = bpf_map_update_elem(&flows##FAMILY, key, &forward, BPF_NOEXIST);                          \
+                                                                                                                       \
+		if (error)                                                                                             \
+			return error == -EEXIST ? INSERT_TWIN : INSERT_FULL;                                           \
+		error = bpf_map_update_elem(&flows##FAMILY, reply, &back, BPF_NOEXIST);                                \
+		if (!error)                                                                                            \
+			return INSERTED;                                                                               \
+		bpf_map_delete_elem(&flows##FAMILY, key);                                                              \
+		return error == -EEXIST ? INSERT_CONFLICT : INSERT_FULL;                                               \
 	}
 
 DEFINE_INSERT(4)

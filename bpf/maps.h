@@ -14,36 +14,36 @@ const volatile __u32 root_variant SEC(".rodata.config") = 0;
 /* Written by the daemon, see abi/control.h. */
 volatile __u32 active SEC(".data.active") = 0;
 
-#define ARRAY_MAP(NAME, TYPE, ENTRIES, FLAGS)                                                                              \
-	struct {                                                                                                           \
-		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                          \
-		__uint(max_entries, ENTRIES);                                                                              \
-		__uint(map_flags, FLAGS);                                                                                  \
-		__type(key, __u32);                                                                                        \
-		__type(value, TYPE);                                                                                       \
+#define ARRAY_MAP(NAME, TYPE, ENTRIES, FLAGS)                                                                          \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                      \
+		__uint(max_entries, ENTRIES);                                                                          \
+		__uint(map_flags, FLAGS);                                                                              \
+		__type(key, __u32);                                                                                    \
+		__type(value, TYPE);                                                                                   \
 	} NAME SEC(".maps")
 
-#define PERCPU_MAP(NAME, TYPE, ENTRIES)                                                                                    \
-	struct {                                                                                                           \
-		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);                                                                   \
-		__uint(max_entries, ENTRIES);                                                                              \
-		__type(key, __u32);                                                                                        \
-		__type(value, TYPE);                                                                                       \
+#define PERCPU_MAP(NAME, TYPE, ENTRIES)                                                                                \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);                                                               \
+		__uint(max_entries, ENTRIES);                                                                          \
+		__type(key, __u32);                                                                                    \
+		__type(value, TYPE);                                                                                   \
 	} NAME SEC(".maps")
 
-#define HASH_MAP(NAME, KEY, VALUE, ENTRIES)                                                                                \
-	struct {                                                                                                           \
-		__uint(type, BPF_MAP_TYPE_HASH);                                                                           \
-		__uint(max_entries, ENTRIES);                                                                              \
-		__type(key, KEY);                                                                                          \
-		__type(value, VALUE);                                                                                      \
+#define HASH_MAP(NAME, KEY, VALUE, ENTRIES)                                                                            \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
+		__uint(max_entries, ENTRIES);                                                                          \
+		__type(key, KEY);                                                                                      \
+		__type(value, VALUE);                                                                                  \
 	} NAME SEC(".maps")
 
-#define QUEUE_MAP(NAME, ENTRIES)                                                                                           \
-	struct {                                                                                                           \
-		__uint(type, BPF_MAP_TYPE_QUEUE);                                                                          \
-		__uint(max_entries, ENTRIES);                                                                              \
-		__type(value, __u32);                                                                                      \
+#define QUEUE_MAP(NAME, ENTRIES)                                                                                       \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_QUEUE);                                                                      \
+		__uint(max_entries, ENTRIES);                                                                          \
+		__type(value, __u32);                                                                                  \
 	} NAME SEC(".maps")
 
 /* State. Sizes of the flow maps are set before load; the figures here are placeholders. */

@@ -19,8 +19,8 @@ static __always_inline int stage_exit(hook_ctx *ctx, struct packet *p)
 	return CONTINUE;
 }
 
-#define RUN_ingress(ID, name)                                                                                              \
-	if (verdict == CONTINUE && (config.stage_mask & STAGE_BIT(ID)))                                                    \
+#define RUN_ingress(ID, name)                                                                                          \
+	if (verdict == CONTINUE && (config.stage_mask & STAGE_BIT(ID)))                                                \
 		verdict = stage_##name(ctx, p);
 #define RUN_egress(ID, name)
 
@@ -32,6 +32,7 @@ static __always_inline int slow_line(hook_ctx *ctx)
 
 	if (!p)
 		return HOOK_DROP;
+	hook_pull_headers(ctx);
 	packet_reset(p, ctx);
 #define STAGE(ID, name, hook, help) RUN_##hook(ID, name)
 #define REASON(STAGE_ID, ID, name, help)

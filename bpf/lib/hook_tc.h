@@ -53,6 +53,16 @@ static __always_inline __u32 hook_segment_len(const hook_ctx *ctx, __u32 ip_len,
 	return gso_size ? gso_size + headers : ip_len;
 }
 
+/* Headers the stages read must lie in the linear part. */
+#define HEADERS_MAX 512
+static __always_inline void hook_pull_headers(hook_ctx *ctx)
+{
+	__u32 wanted = ctx->len < HEADERS_MAX ? ctx->len : HEADERS_MAX;
+
+	if ((__u64)(hook_end(ctx) - hook_data(ctx)) < wanted)
+		bpf_skb_pull_data(ctx, wanted);
+}
+
 static __always_inline bool hook_parse_frame(hook_ctx *ctx, struct frame *frame)
 {
 	struct ethhdr *eth = hook_data(ctx);

@@ -53,6 +53,11 @@ static __always_inline __u32 hook_segment_len(const hook_ctx *ctx, __u32 ip_len,
 	return ip_len;
 }
 
+/* The linear part of an XDP frame always holds the headers. */
+static __always_inline void hook_pull_headers(hook_ctx *ctx)
+{
+}
+
 static __always_inline bool hook_parse_frame(hook_ctx *ctx, struct frame *frame)
 {
 	struct ethhdr *eth = hook_data(ctx);

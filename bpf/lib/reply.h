@@ -10,7 +10,7 @@
 #include "lib/checksum.h"
 #include "maps.h"
 
-#define QUOTE4_MAX 548  /* 576 - 20 - 8, RFC 1812 4.3.2.3 */
+#define QUOTE4_MAX 548 /* 576 - 20 - 8, RFC 1812 4.3.2.3 */
 #define QUOTE6_MAX 1232 /* 1280 - 40 - 8, RFC 4443 2.4 (c) */
 #define ICMP4_ROOM 28
 #define ICMP6_ROOM 48
@@ -44,8 +44,7 @@ static __noinline int sum_range(hook_ctx *ctx, __u32 offset, __u32 len)
 	__u64 sum = 0;
 	__u32 i;
 
-	bpf_for(i, 0, len / 4)
-	{
+	bpf_for (i, 0, len / 4) {
 		__u32 at = (offset + i * 4) & 0xfff;
 		__u32 *word = hook_data(ctx) + at;
 
@@ -334,7 +333,7 @@ static __always_inline int reply_send(hook_ctx *ctx, struct packet *p)
 	}
 	__u32 ifindex = unit->phys_ifindex;
 	int made = p->reply == REPLY_RESET ? reply_reset(ctx, p)
-		   : p->family == 4	   ? reply_icmp4(ctx, p)
+		   : p->family == 4        ? reply_icmp4(ctx, p)
 					   : reply_icmp6(ctx, p);
 
 	if (!made)

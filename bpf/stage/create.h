@@ -58,41 +58,41 @@ static __always_inline void fill_first(struct flow_state *own, struct flow_state
  * `from_host`: this host opened it (egress program); its answers are delivered locally. Otherwise the answers' next hop
  * is left empty: their first packet asks the FIB (its line starts one epoch behind).
  */
-#define DEFINE_CREATE(FAMILY, FAMILY_FLAG)                                                                                 \
-	static __noinline int create##FAMILY(struct packet *p, __u32 from_host)                                            \
-	{                                                                                                                  \
-		struct flow_key##FAMILY reply;                                                                             \
-		if (!p)                                                                                                    \
-			return INSERT_FULL;                                                                                \
-		__u32 session = flow_allocate(FAMILY);                                                                     \
-		__u32 forward = 2 * session, back = forward + 1;                                                           \
-		struct flow_line##FAMILY *line0 = bpf_map_lookup_elem(&lines##FAMILY, &forward);                           \
-		struct flow_line##FAMILY *line1 = bpf_map_lookup_elem(&lines##FAMILY, &back);                              \
-		struct flow_shared *shared = bpf_map_lookup_elem(&shared##FAMILY, &session);                               \
-                                                                                                                           \
-		if (!session || !line0 || !line1 || !shared)                                                               \
-			return INSERT_FULL;                                                                                \
-		flow_reverse##FAMILY(&p->key##FAMILY, &reply);                                                             \
-		__u32 tag0 = flow_rebirth(&line0->state), tag1 = flow_rebirth(&line1->state);                              \
-		bool to_host = p->nexthop == NEXTHOP_LOCAL;                                                                \
-                                                                                                                           \
-		line0->key = p->key##FAMILY;                                                                               \
-		line1->key = reply;                                                                                        \
-		fill_state(&line0->state, p, from_host ? ZONE_HOST : p->from_zone, p->nexthop);                            \
-		fill_state(&line1->state, p, p->to_zone, from_host ? NEXTHOP_LOCAL : NEXTHOP_NONE);                        \
-		if (!from_host && !to_host)                                                                                \
-			line1->state.epoch--;                                                                              \
-		fill_shared(shared, p);                                                                                    \
-		fill_first(&line0->state, &line1->state, p, FAMILY_FLAG | (from_host ? FLOW_FROM_HOST : 0),                \
-			   FAMILY_FLAG | (to_host ? FLOW_FROM_HOST : 0));                                                  \
-		int result = flow_insert##FAMILY(&p->key##FAMILY, &reply, session, tag0, tag1);                            \
-                                                                                                                           \
-		if (result != INSERTED) {                                                                                  \
-			flow_clear_flags(&line0->state, FLOW_LIVE);                                                        \
-			flow_clear_flags(&line1->state, FLOW_LIVE);                                                        \
-			flow_release(FAMILY, session);                                                                     \
-		}                                                                                                          \
-		return result;                                                                                             \
+#define DEFINE_CREATE(FAMILY, FAMILY_FLAG)                                                                             \
+	static __noinline int create##FAMILY(struct packet *p, __u32 from_host)                                        \
+	{                                                                                                              \
+		struct flow_key##FAMILY reply;                                                                         \
+		if (!p)                                                                                                \
+			return INSERT_FULL;                                                                            \
+		__u32 session = flow_allocate(FAMILY);                                                                 \
+		__u32 forward = 2 * session, back = forward + 1;                                                       \
+		struct flow_line##FAMILY *line0 = bpf_map_lookup_elem(&lines##FAMILY, &forward);                       \
+		struct flow_line##FAMILY *line1 = bpf_map_lookup_elem(&lines##FAMILY, &back);                          \
+		struct flow_shared *shared = bpf_map_lookup_elem(&shared##FAMILY, &session);                           \
+                                                                                                                       \
+		if (!session || !line0 || !line1 || !shared)                                                           \
+			return INSERT_FULL;                                                                            \
+		flow_reverse##FAMILY(&p->key##FAMILY, &reply);                                                         \
+		__u32 tag0 = flow_rebirth(&line0->state), tag1 = flow_rebirth(&line1->state);                          \
+		bool to_host = p->nexthop == NEXTHOP_LOCAL;                                                            \
+                                                                                                                       \
+		line0->key = p->key##FAMILY;                                                                           \
+		line1->key = reply;                                                                                    \
+		fill_state(&line0->state, p, from_host ? ZONE_HOST : p->from_zone, p->nexthop);                        \
+		fill_state(&line1->state, p, p->to_zone, from_host ? NEXTHOP_LOCAL : NEXTHOP_NONE);                    \
+		if (!from_host && !to_host)                                                                            \
+			line1->state.epoch--;                                                                          \
+		fill_shared(shared, p);                                                                                \
+		fill_first(&line0->state, &line1->state, p, FAMILY_FLAG | (from_host ? FLOW_FROM_HOST : 0),            \
+			   FAMILY_FLAG | (to_host ? FLOW_FROM_HOST : 0));                                              \
+		int result = flow_insert##FAMILY(&p->key##FAMILY, &reply, session, tag0, tag1);                        \
+                                                                                                                       \
+		if (result != INSERTED) {                                                                              \
+			flow_clear_flags(&line0->state, FLOW_LIVE);                                                    \
+			flow_clear_flags(&line1->state, FLOW_LIVE);                                                    \
+			flow_release(FAMILY, session);                                                                 \
+		}                                                                                                      \
+		return result;                                                                                         \
 	}
 
 DEFINE_CREATE(4, 0)
@@ -129,7 +129,7 @@ static __noinline int stage_create(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
 		return DROP(SESSION_TABLE_FULL);
-	if (p->flags & P_KNOWN)
+	if (p->flags & (P_KNOWN | P_RELATED))
 		return CONTINUE;
 	if (p->flags & P_REJUDGE)
 		return renew_session(p);

@@ -90,6 +90,7 @@ static __always_inline int egress_line(hook_ctx *ctx)
 	struct packet *p = bpf_map_lookup_elem(&scratch, &zero);
 	struct frame frame = {};
 
+	hook_pull_headers(ctx);
 	if (!p || !hook_parse_frame(ctx, &frame))
 		return TC_ACT_SHOT;
 	packet_reset(p, ctx);
@@ -110,6 +111,7 @@ static __always_inline int egress_line(hook_ctx *ctx)
 		count->drops[REASON_NO_VERDICT] += p->segments;
 		return TC_ACT_SHOT;
 	}
+	p->unit_index = unit->index;
 	p->from_zone = unit->zone;
 	p->key4.routing_instance = p->key6.routing_instance = unit->routing_instance;
 	count->originated += p->segments;

@@ -61,7 +61,7 @@ static __noinline int parse_l4(hook_ctx *ctx, struct packet *p)
 			be_sport = bpf_htons(ICMP_PORT_ECHO);
 			be_dport = identifier;
 		} else if (v4 ? p->icmp_type == ICMP4_UNREACHABLE || p->icmp_type == ICMP4_TIME_EXCEEDED ||
-					p->icmp_type == ICMP4_PARAMETER
+					   p->icmp_type == ICMP4_PARAMETER
 			      : p->icmp_type < 128) {
 			p->flags |= P_ICMP_ERROR;
 		}

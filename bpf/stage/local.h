@@ -61,7 +61,7 @@ static __noinline int stage_local(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
 		return DROP(TRUNCATED);
-	if (p->flags & P_KNOWN)
+	if (p->flags & (P_KNOWN | P_RELATED))
 		return p->nexthop == NEXTHOP_LOCAL ? VERDICT_LOCAL : CONTINUE;
 	__u32 kind = local_kind(p);
 
@@ -76,9 +76,10 @@ static __noinline int stage_local(hook_ctx *ctx, struct packet *p)
 		return CONTINUE;
 	}
 	/* the unspecified source may only ask the host (RFC 4291 2.5.2, RFC 1122 3.2.1.3) */
-	bool unspecified = p->family == 4 ? !p->key4.be_saddr
-					  : !(p->key6.be_saddr[0] | p->key6.be_saddr[1] | p->key6.be_saddr[2] |
-					      p->key6.be_saddr[3]);
+	bool unspecified =
+		p->family == 4
+			? !p->key4.be_saddr
+			: !(p->key6.be_saddr[0] | p->key6.be_saddr[1] | p->key6.be_saddr[2] | p->key6.be_saddr[3]);
 
 	return is_link_local(p) || unspecified ? DROP(BAD_ADDRESS) : CONTINUE;
 }

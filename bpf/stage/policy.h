@@ -20,8 +20,7 @@ static __noinline int addresses4_match(__u32 addr, __u32 first, __u32 count)
 
 	if (count > MAX_ADDRESS_TERMS_PER_RULE)
 		count = MAX_ADDRESS_TERMS_PER_RULE;
-	bpf_for(i, 0, count)
-	{
+	bpf_for (i, 0, count) {
 		__u32 index = first + i;
 		struct address4_term *term = bpf_map_lookup_elem(&addresses4, &index);
 
@@ -48,8 +47,7 @@ static __noinline int addresses6_match(const __u64 *high, const __u64 *low, __u3
 
 	if (count > MAX_ADDRESS_TERMS_PER_RULE)
 		count = MAX_ADDRESS_TERMS_PER_RULE;
-	bpf_for(i, 0, count)
-	{
+	bpf_for (i, 0, count) {
 		__u32 index = first + i;
 		struct address6_term *term = bpf_map_lookup_elem(&addresses6, &index);
 
@@ -140,8 +138,7 @@ static __always_inline int first_match(struct packet *p, const struct judged *j,
 
 	if (count > MAX_RULES_PER_PAIR)
 		return DROP(POLICY_DEFAULT);
-	bpf_for(i, 0, count)
-	{
+	bpf_for (i, 0, count) {
 		__u32 index = pair->first + i;
 		struct rule *rule = bpf_map_lookup_elem(&rules, &index);
 		int timeout = 0;
@@ -176,13 +173,27 @@ static __always_inline __u32 pair_of(const struct packet *p)
 	return (from % MAX_ZONES) * MAX_ZONES + to % MAX_ZONES;
 }
 
+/* The other direction was judged in this epoch: the decision stands for both. */
+static __always_inline bool is_decided(struct packet *p)
+{
+	if (!(p->flags & P_REJUDGE))
+		return false;
+	struct flow_shared *shared = flow_shared_at(p->family, p->line);
+
+	if (!shared || shared->epoch != ACTIVE_EPOCH(p->active) || shared->generation != config.generation)
+		return false;
+	p->rule_policy = shared->policy;
+	p->timeout_s = shared->timeout_s;
+	return true;
+}
+
 static __noinline int stage_policy(hook_ctx *ctx, struct packet *p)
 {
 	struct judged judged = {};
 
 	if (!p)
 		return DROP(POLICY_DEFAULT);
-	if (p->flags & (P_KNOWN | P_LOCAL))
+	if ((p->flags & (P_KNOWN | P_LOCAL | P_RELATED)) || is_decided(p))
 		return CONTINUE;
 	__u32 index = pair_of(p);
 	struct zone_pair *pair = bpf_map_lookup_elem(&zone_pairs, &index);

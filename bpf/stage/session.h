@@ -99,15 +99,16 @@ static __always_inline int related_error(hook_ctx *ctx, struct packet *p)
 	if (!state || state->zone != p->from_zone)
 		return DROP(ICMP_NOT_RELATED);
 	p->nexthop = state->nexthop;
-	p->flags |= P_KNOWN | P_RELATED;
+	p->flags |= P_RELATED;
+	if (p->nexthop != NEXTHOP_NONE)
+		p->flags |= P_KNOWN;
 	return CONTINUE;
 }
 
 /* May this packet, which belongs to no session, open one? */
 static __always_inline int may_open(struct packet *p)
 {
-	if (p->proto == IPPROTO_TCP &&
-	    (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) != TCP_SYN)
+	if (p->proto == IPPROTO_TCP && (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) != TCP_SYN)
 		return DROP(TCP_NOT_SYN);
 	if (p->proto == IPPROTO_ICMP && p->icmp_type != ICMP4_ECHO)
 		return DROP(ICMP_NO_SESSION);
@@ -125,7 +126,8 @@ static __always_inline void end_session(struct packet *p)
 		flow_delete6(p->line);
 }
 
-/* Only the active generation judges, and only what an older epoch decided. Traffic of this host itself is not policy's. */
+/* Only the active generation judges, and only what an older epoch decided. Traffic of this host itself is not policy's.
+ */
 static __always_inline bool is_stale(const struct packet *p, struct flow_state *state)
 {
 	if (state->epoch == ACTIVE_EPOCH(p->active) || ACTIVE_SLOT(p->active) != config.slot)
@@ -168,7 +170,8 @@ static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
 	}
 	flow_account(own, p->now, p->segments, p->ip_len);
 	p->nexthop = own->nexthop;
-	p->flags |= is_stale(p, own) ? P_REJUDGE : P_KNOWN;
+	/* the first packet of a direction has no next hop yet and asks for one */
+	p->flags |= is_stale(p, own) || own->nexthop == NEXTHOP_NONE ? P_REJUDGE : P_KNOWN;
 	return CONTINUE;
 }
 
