@@ -22,22 +22,22 @@ struct {
 	__type(value, __u32);
 } target SEC(".maps");
 
-#define RING(NAME, TYPE)                                                                                                   \
-	struct {                                                                                                           \
-		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                          \
-		__uint(max_entries, 1);                                                                                    \
-		__uint(map_flags, BPF_F_MMAPABLE);                                                                         \
-		__type(key, __u32);                                                                                        \
-		__type(value, TYPE);                                                                                       \
+#define RING(NAME, TYPE)                                                                                               \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                      \
+		__uint(max_entries, 1);                                                                                \
+		__uint(map_flags, BPF_F_MMAPABLE);                                                                     \
+		__type(key, __u32);                                                                                    \
+		__type(value, TYPE);                                                                                   \
 	} NAME SEC(".maps")
 
 /* The floor's table: preallocated, two entries a session, as large as the flow table it is compared with. */
-#define FLOOR(NAME, KEY)                                                                                                   \
-	struct {                                                                                                           \
-		__uint(type, BPF_MAP_TYPE_HASH);                                                                           \
-		__uint(max_entries, 1);                                                                                    \
-		__type(key, KEY);                                                                                          \
-		__type(value, struct flow_ref);                                                                            \
+#define FLOOR(NAME, KEY)                                                                                               \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
+		__uint(max_entries, 1);                                                                                \
+		__type(key, KEY);                                                                                      \
+		__type(value, struct flow_ref);                                                                        \
 	} NAME SEC(".maps")
 
 RING(ring4, struct ring_entry4);
@@ -253,54 +253,54 @@ static __always_inline void reverse6(const struct flow_key6 *key, struct flow_ke
 	reply->be_dport = key->be_sport;
 }
 
-#define FLOOR_PROGRAMS(FAMILY)                                                                                             \
-	HOOK int floor_lookup##FAMILY(CTX *ctx)                                                                            \
-	{                                                                                                                  \
-		struct flow_key##FAMILY key;                                                                               \
-                                                                                                                           \
-		if (!parse##FAMILY(ctx, &key)) {                                                                           \
-			bench.failures++;                                                                                  \
-			return ABORT;                                                                                      \
-		}                                                                                                          \
-		if (bpf_map_lookup_elem(&floor##FAMILY, &key))                                                             \
-			bench.hits++;                                                                                      \
-		else                                                                                                       \
-			bench.misses++;                                                                                    \
-		return DROP;                                                                                               \
-	}                                                                                                                  \
-                                                                                                                           \
-	HOOK int floor_insert##FAMILY(CTX *ctx)                                                                            \
-	{                                                                                                                  \
-		struct flow_ref value = { .line = 1, .tag = 1 };                                                           \
-		struct flow_key##FAMILY key, reply;                                                                        \
-                                                                                                                           \
-		if (!parse##FAMILY(ctx, &key)) {                                                                           \
-			bench.failures++;                                                                                  \
-			return ABORT;                                                                                      \
-		}                                                                                                          \
-		reverse##FAMILY(&key, &reply);                                                                             \
-		if (bpf_map_update_elem(&floor##FAMILY, &key, &value, BPF_NOEXIST) ||                                      \
-		    bpf_map_update_elem(&floor##FAMILY, &reply, &value, BPF_NOEXIST))                                      \
-			bench.misses++;                                                                                    \
-		else                                                                                                       \
-			bench.hits++;                                                                                      \
-		return DROP;                                                                                               \
-	}                                                                                                                  \
-                                                                                                                           \
-	HOOK int floor_delete##FAMILY(CTX *ctx)                                                                            \
-	{                                                                                                                  \
-		struct flow_key##FAMILY key, reply;                                                                        \
-                                                                                                                           \
-		if (!parse##FAMILY(ctx, &key)) {                                                                           \
-			bench.failures++;                                                                                  \
-			return ABORT;                                                                                      \
-		}                                                                                                          \
-		reverse##FAMILY(&key, &reply);                                                                             \
-		if (bpf_map_delete_elem(&floor##FAMILY, &key) || bpf_map_delete_elem(&floor##FAMILY, &reply))              \
-			bench.misses++;                                                                                    \
-		else                                                                                                       \
-			bench.hits++;                                                                                      \
-		return DROP;                                                                                               \
+#define FLOOR_PROGRAMS(FAMILY)                                                                                         \
+	HOOK int floor_lookup##FAMILY(CTX *ctx)                                                                        \
+	{                                                                                                              \
+		struct flow_key##FAMILY key;                                                                           \
+                                                                                                                       \
+		if (!parse##FAMILY(ctx, &key)) {                                                                       \
+			bench.failures++;                                                                              \
+			return ABORT;                                                                                  \
+		}                                                                                                      \
+		if (bpf_map_lookup_elem(&floor##FAMILY, &key))                                                         \
+			bench.hits++;                                                                                  \
+		else                                                                                                   \
+			bench.misses++;                                                                                \
+		return DROP;                                                                                           \
+	}                                                                                                              \
+                                                                                                                       \
+	HOOK int floor_insert##FAMILY(CTX *ctx)                                                                        \
+	{                                                                                                              \
+		struct flow_ref value = {.line = 1, .tag = 1};                                                         \
+		struct flow_key##FAMILY key, reply;                                                                    \
+                                                                                                                       \
+		if (!parse##FAMILY(ctx, &key)) {                                                                       \
+			bench.failures++;                                                                              \
+			return ABORT;                                                                                  \
+		}                                                                                                      \
+		reverse##FAMILY(&key, &reply);                                                                         \
+		if (bpf_map_update_elem(&floor##FAMILY, &key, &value, BPF_NOEXIST) ||                                  \
+		    bpf_map_update_elem(&floor##FAMILY, &reply, &value, BPF_NOEXIST))                                  \
+			bench.misses++;                                                                                \
+		else                                                                                                   \
+			bench.hits++;                                                                                  \
+		return DROP;                                                                                           \
+	}                                                                                                              \
+                                                                                                                       \
+	HOOK int floor_delete##FAMILY(CTX *ctx)                                                                        \
+	{                                                                                                              \
+		struct flow_key##FAMILY key, reply;                                                                    \
+                                                                                                                       \
+		if (!parse##FAMILY(ctx, &key)) {                                                                       \
+			bench.failures++;                                                                              \
+			return ABORT;                                                                                  \
+		}                                                                                                      \
+		reverse##FAMILY(&key, &reply);                                                                         \
+		if (bpf_map_delete_elem(&floor##FAMILY, &key) || bpf_map_delete_elem(&floor##FAMILY, &reply))          \
+			bench.misses++;                                                                                \
+		else                                                                                                   \
+			bench.hits++;                                                                                  \
+		return DROP;                                                                                           \
 	}
 
 FLOOR_PROGRAMS(4)

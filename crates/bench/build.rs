@@ -1,0 +1,87 @@
+//! Compiles the bench's programs (`bpf/bench`) with clang and generates the layouts they share with this crate.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bindgen::callbacks::{DeriveInfo, ItemInfo, ParseCallbacks, TypeKind};
+use libbpf_cargo::SkeletonBuilder;
+
+const OLDEST_CLANG: u32 = 18;
+
+fn main() {
+    let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-env-changed=CLANG");
+    for used in ["bench", "abi/flow.h", "lib/bpf.h"] {
+        println!("cargo:rerun-if-changed={}", bpf.join(used).display());
+    }
+    layouts(&bpf).write_to_file(out.join("layouts.rs")).expect("cannot write layouts.rs");
+    let clang = find_clang();
+    for name in ["xdp", "tc", "frames"] {
+        let source = bpf.join("bench").join(format!("{name}.bpf.c"));
+        SkeletonBuilder::new()
+            .source(&source)
+            .obj(out.join(format!("{name}.bpf.o")))
+            .clang(&clang)
+            .clang_args(["-mcpu=v4", "-Wall", "-Werror", &format!("-I{}", bpf.display()), &multiarch_include()])
+            .build()
+            .unwrap_or_else(|error| panic!("cannot compile {}: {error:?}", source.display()));
+    }
+}
+
+fn layouts(bpf: &Path) -> bindgen::Bindings {
+    bindgen::Builder::default()
+        .header(bpf.join("bench/bench.h").display().to_string())
+        .allowlist_file(r".*/bpf/bench/bench\.h")
+        .generate_comments(false)
+        .layout_tests(true)
+        .derive_debug(false)
+        .parse_callbacks(Box::new(Naming))
+        .generate()
+        .unwrap_or_else(|error| panic!("cannot read bpf/bench/bench.h (libclang 18 or newer is needed): {error}"))
+}
+
+#[derive(Debug)]
+struct Naming;
+
+impl ParseCallbacks for Naming {
+    /// `ring_entry4` becomes `RingEntry4`; constants keep their names.
+    fn item_name(&self, item: ItemInfo) -> Option<String> {
+        let snake = item.name.chars().all(|c| c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit());
+        (snake && !item.name.starts_with('_')).then(|| camel_case(item.name))
+    }
+
+    fn add_derives(&self, info: &DeriveInfo<'_>) -> Vec<String> {
+        if info.kind != TypeKind::Struct {
+            return vec![];
+        }
+        ["FromBytes", "IntoBytes", "Immutable", "KnownLayout"].map(|name| format!("zerocopy::{name}")).to_vec()
+    }
+}
+
+fn camel_case(name: &str) -> String {
+    let capital = |word: &str| word[..1].to_uppercase() + &word[1..];
+    name.split('_').filter(|word| !word.is_empty()).map(capital).collect()
+}
+
+/// `$CLANG`, else clang-19, else another one that is new enough.
+fn find_clang() -> String {
+    let names = ["clang-19", "clang-22", "clang-21", "clang-20", "clang-18", "clang"];
+    let mut candidates = env::var("CLANG").into_iter().chain(names.map(str::to_owned));
+    candidates
+        .find(|clang| version(clang).is_some_and(|version| version >= OLDEST_CLANG))
+        .unwrap_or_else(|| panic!("no clang {OLDEST_CLANG} or newer in PATH; run scripts/setup.sh or set CLANG"))
+}
+
+fn version(clang: &str) -> Option<u32> {
+    let output = Command::new(clang).arg("-dumpversion").output().ok()?;
+    String::from_utf8(output.stdout).ok()?.split('.').next()?.trim().parse().ok()
+}
+
+/// <linux/types.h> needs <asm/types.h>, which Debian keeps under the machine's triplet.
+fn multiarch_include() -> String {
+    let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets CARGO_CFG_TARGET_ARCH");
+    format!("-I/usr/include/{arch}-linux-gnu")
+}

@@ -1,0 +1,119 @@
+//! What a figure was measured on, recorded with it.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+
+use anyhow::{Context, Result};
+use nix::fcntl::{Flock, FlockArg};
+use serde::Serialize;
+
+/// Held by everything on this machine that takes time.
+const LOCK: &str = "/tmp/sluice-bench.lock";
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Environment {
+    pub kernel: String,
+    pub cpu: String,
+    pub cpus: usize,
+    pub memory_mib: u64,
+    pub clocksource: String,
+    pub sluice: String,
+    /// One-minute load average when the run began.
+    pub load: f64,
+    /// Share of CPU time the hypervisor took during the run, and share spent by others on the bench's CPU.
+    pub steal_percent: f64,
+    #[serde(skip)]
+    began: CpuTimes,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct CpuTimes {
+    total: u64,
+    steal: u64,
+}
+
+impl Environment {
+    pub fn begin() -> Environment {
+        let cpu_info = read("/proc/cpuinfo");
+        let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
+        Environment {
+            kernel: read("/proc/sys/kernel/osrelease"),
+            cpu: field(&cpu_info, "model name").unwrap_or_else(|| "unknown".to_owned()),
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_mib: memory.split_whitespace().next().and_then(|kib| kib.parse().ok()).unwrap_or(0u64) / 1024,
+            clocksource: read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            sluice: env!("CARGO_PKG_VERSION").to_owned(),
+            load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(f64::NAN),
+            steal_percent: 0.0,
+            began: CpuTimes::now(),
+        }
+    }
+
+    /// Completes what is known only at the end.
+    pub fn end(mut self) -> Environment {
+        let now = CpuTimes::now();
+        let total = now.total.saturating_sub(self.began.total).max(1);
+        self.steal_percent = 100.0 * now.steal.saturating_sub(self.began.steal) as f64 / total as f64;
+        self
+    }
+
+    pub fn lines(&self) -> String {
+        format!(
+            "Linux {}, {} x {}, {} MiB, clock {}, sluice {}\nload {:.2} when it began, {:.1} % stolen by the hypervisor",
+            self.kernel,
+            self.cpus,
+            self.cpu,
+            self.memory_mib,
+            self.clocksource,
+            self.sluice,
+            self.load,
+            self.steal_percent
+        )
+    }
+}
+
+impl CpuTimes {
+    /// First line of /proc/stat, proc_stat(5): user nice system idle iowait irq softirq steal.
+    fn now() -> CpuTimes {
+        let stat = read("/proc/stat");
+        let line = stat.lines().next().unwrap_or_default();
+        let times: Vec<u64> = line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
+        CpuTimes { total: times.iter().take(8).sum(), steal: times.get(7).copied().unwrap_or(0) }
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+fn field(text: &str, name: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// Waits for the machine's one stopwatch.
+pub fn exclusive() -> Result<Flock<File>> {
+    let file = File::options().create(true).append(true).open(LOCK).with_context(|| format!("cannot open {LOCK}"))?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => Ok(lock),
+        Err((file, _)) => {
+            eprintln!("waiting for another measurement to end ({LOCK}, fd {})", file.as_raw_fd());
+            Flock::lock(file, FlockArg::LockExclusive)
+                .map_err(|(_, errno)| errno)
+                .with_context(|| format!("cannot lock {LOCK}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_is_described() {
+        let environment = Environment::begin().end();
+        assert!(environment.kernel.starts_with(|c: char| c.is_ascii_digit()), "{}", environment.kernel);
+        assert!(environment.cpus >= 1 && environment.memory_mib > 0);
+        assert!((0.0..=100.0).contains(&environment.steal_percent));
+    }
+}

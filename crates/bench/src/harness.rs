@@ -1,0 +1,250 @@
+//! The measuring harness of one hook and family: wrapper, ring, floors. See `bpf/bench/harness.h`.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
+use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
+use serde::Serialize;
+
+use crate::layouts::{BenchState, RingEntry4, RingEntry6};
+use crate::mapping::Mapping;
+use crate::packets::{Direction, Family, Protocol, TCP_ACK, TCP_START, TCP_SYN, Template, Tuple, sequence};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Hook {
+    Xdp,
+    Tc,
+}
+
+impl Hook {
+    /// What a program returns for a packet it has redirected.
+    pub fn redirected(self) -> u32 {
+        match self {
+            Hook::Xdp => 4,
+            Hook::Tc => 7,
+        }
+    }
+
+    /// What the floors and the empty target return.
+    pub fn dropped(self) -> u32 {
+        match self {
+            Hook::Xdp => 1,
+            Hook::Tc => 2,
+        }
+    }
+}
+
+#[repr(align(8))]
+struct Aligned<const N: usize>([u8; N]);
+
+static XDP: &Aligned<{ include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o")).len() }> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o")));
+static TC: &Aligned<{ include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o")).len() }> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o")));
+
+/// One timed prog-run call.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    /// Nanoseconds a packet, wrapper included.
+    pub ns: f64,
+    pub returned: u32,
+    pub packets: u64,
+    pub hits: u64,
+    pub misses: u64,
+}
+
+/// What the wrapper tail-calls.
+#[derive(Debug, Clone, Copy)]
+pub enum Target<'a> {
+    /// A program of the harness, by name.
+    Own(&'a str),
+    Foreign(BorrowedFd<'a>),
+}
+
+pub struct Harness {
+    pub hook: Hook,
+    pub family: Family,
+    object: Object,
+    state: Mapping<BenchState>,
+    ring4: Option<Mapping<RingEntry4>>,
+    ring6: Option<Mapping<RingEntry6>>,
+    template: Template,
+    macs: ([u8; 6], [u8; 6]),
+}
+
+impl Harness {
+    /// `floor_sessions` sizes the floor's table, `packets` the ring; `macs` are the frames' destination and source.
+    pub fn load(hook: Hook, family: Family, floor_sessions: u32, packets: u32, macs: ([u8; 6], [u8; 6])) -> Result<Harness> {
+        let bytes: &[u8] = match hook {
+            Hook::Xdp => &XDP.0,
+            Hook::Tc => &TC.0,
+        };
+        let mut open = ObjectBuilder::default().open_memory(bytes).context("cannot open the bench's object")?;
+        let (ring, floor) = match family {
+            Family::V4 => ("ring4", "floor4"),
+            Family::V6 => ("ring6", "floor6"),
+        };
+        for mut map in open.maps_mut() {
+            let entries = match map.name().to_str() {
+                Some(name) if name == ring => packets,
+                Some(name) if name == floor => 2 * floor_sessions,
+                _ => continue,
+            };
+            map.set_max_entries(entries).context("cannot size the bench's maps")?;
+        }
+        let object = open.load().context("cannot load the bench's programs (root and Linux 6.8 are needed)")?;
+        let state = Mapping::new(map_of(&object, ".data.bench")?.as_fd(), 1)?;
+        let ring_map = map_of(&object, ring)?;
+        let (mut ring4, mut ring6) = (None, None);
+        match family {
+            Family::V4 => ring4 = Some(Mapping::new(ring_map.as_fd(), packets as usize)?),
+            Family::V6 => ring6 = Some(Mapping::new(ring_map.as_fd(), packets as usize)?),
+        }
+        drop(ring_map);
+        let template = Template::new(family, Protocol::Udp, macs.0, macs.1, 0);
+        Ok(Harness { hook, family, object, state, ring4, ring6, template, macs })
+    }
+
+    /// Fills the ring with the packets of sessions `first..first + count`. For TCP `flags` decides the sequence
+    /// numbers: of the handshake, or of data that goes on with every lap.
+    pub fn set_packets(
+        &mut self,
+        protocol: Protocol,
+        flags: u8,
+        first: usize,
+        count: usize,
+        direction: Direction,
+    ) -> Result<()> {
+        self.template = Template::new(self.family, protocol, self.macs.0, self.macs.1, flags);
+        let packets = sequence(first, count, direction, 0x5eed ^ count as u64);
+        for (i, (session, reply)) in packets.iter().enumerate() {
+            let tuple = Tuple::of_session(*session);
+            if let Some(ring) = &mut self.ring4 {
+                ring.write(i, self.template.entry4(tuple, *reply));
+            }
+            if let Some(ring) = &mut self.ring6 {
+                ring.write(i, self.template.entry6(tuple, *reply));
+            }
+        }
+        let template = self.template.clone();
+        self.state.update(0, |state| {
+            state.frame = template.bytes;
+            state.cursor = 0;
+            state.ring_size = packets.len() as u32;
+            state.tcp_seq = if flags & TCP_SYN != 0 { TCP_START } else { TCP_START + 1 };
+            state.tcp_step = template.tcp_payload();
+        });
+        Ok(())
+    }
+
+    /// Established traffic of `count` sessions: both directions, shuffled.
+    pub fn set_established(&mut self, protocol: Protocol, count: usize) -> Result<()> {
+        self.set_packets(protocol, TCP_ACK, 0, count, Direction::Both)
+    }
+
+    pub fn distinct_packets(&self) -> u32 {
+        self.state.read(0).ring_size
+    }
+
+    pub fn set_target(&self, target: Target) -> Result<()> {
+        let fd = match target {
+            Target::Own(name) => self.program(name)?.as_fd().as_raw_fd(),
+            Target::Foreign(fd) => fd.as_raw_fd(),
+        };
+        let map = map_of(&self.object, "target")?;
+        map.update(&0u32.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
+            .context("the program under test does not fit the wrapper (other hook, or xdp without frags)")
+    }
+
+    /// Runs `repeat` packets through the wrapper and the target, as if they had arrived on `ingress`.
+    pub fn run(&mut self, repeat: u32, ingress: u32) -> Result<Sample> {
+        self.state.update(0, |state| {
+            (state.count, state.last) = (0, u64::from(repeat.max(2)) - 1);
+            (state.first_ns, state.last_ns) = (0, 0);
+            (state.hits, state.misses, state.failures) = (0, 0, 0);
+        });
+        let length = self.template.frame_len();
+        let mut context = context(self.hook, length, ingress);
+        let input = ProgramInput {
+            context_in: Some(&mut context),
+            data_in: Some(&self.template.bytes[..length]),
+            repeat,
+            ..Default::default()
+        };
+        let output = self.program(self.wrapper())?.test_run(input).context("prog-run failed")?;
+        let state = self.state.read(0);
+        if state.failures > 0 {
+            bail!("{} of {repeat} packets did not reach the program under test", state.failures);
+        }
+        ensure!(state.count == u64::from(repeat), "the wrapper made {} packets, not {repeat}", state.count);
+        Ok(Sample {
+            ns: precise(output.duration.as_nanos() as f64, &state),
+            returned: output.return_value,
+            packets: state.count,
+            hits: state.hits,
+            misses: state.misses,
+        })
+    }
+
+    fn wrapper(&self) -> &'static str {
+        match (self.template.protocol, self.family) {
+            (Protocol::Udp, Family::V4) => "wrap_udp4",
+            (Protocol::Tcp, Family::V4) => "wrap_tcp4",
+            (Protocol::Udp, Family::V6) => "wrap_udp6",
+            (Protocol::Tcp, Family::V6) => "wrap_tcp6",
+        }
+    }
+
+    /// Name of a floor program for this family: `floor("lookup")`.
+    pub fn floor(&self, kind: &str) -> String {
+        let family = if self.family == Family::V4 { 4 } else { 6 };
+        format!("floor_{kind}{family}")
+    }
+
+    fn program(&self, name: &str) -> Result<ProgramMut<'_>> {
+        let found = self.object.progs_mut().find(|program| program.name() == name);
+        found.with_context(|| format!("the bench's object has no program {name}"))
+    }
+}
+
+fn map_of<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::Map<'a>> {
+    let found = object.maps().find(|map| map.name() == name);
+    found.with_context(|| format!("the bench's object has no map {name}"))
+}
+
+/// `struct xdp_md` or the beginning of `struct __sk_buff`.
+pub fn context(hook: Hook, length: usize, ingress: u32) -> Vec<u8> {
+    let words: Vec<u32> = match hook {
+        Hook::Xdp => vec![0, length as u32, 0, ingress, 0, 0],
+        Hook::Tc => vec![0, 0, 0, 0, 0, 0, 0, 0, 0, ingress, ingress, 0],
+    };
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// prog-run reports whole nanoseconds, rounded down. The wrapper's own stamps add the fraction where both agree; where
+/// they do not (the kernel takes preemption out of its figure), the middle of that nanosecond stands.
+fn precise(reported: f64, state: &BenchState) -> f64 {
+    if state.last_ns <= state.first_ns {
+        return reported + 0.5;
+    }
+    let stamped = (state.last_ns - state.first_ns) as f64 / state.last as f64;
+    if (reported..reported + 1.0).contains(&stamped) { stamped } else { reported + 0.5 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros;
+
+    #[test]
+    fn stamps_refine_the_reported_figure_only_where_they_agree() {
+        let mut state = BenchState::new_zeroed();
+        (state.first_ns, state.last_ns, state.last) = (1000, 1000 + 12_340, 1000);
+        assert_eq!(precise(12.0, &state), 12.34);
+        assert_eq!(precise(11.0, &state), 11.5);
+        state.last_ns = 0;
+        assert_eq!(precise(12.0, &state), 12.5);
+    }
+}

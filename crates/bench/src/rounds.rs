@@ -1,0 +1,50 @@
+//! Interleaved rounds: every contestant runs in every round, in rotating order.
+
+use anyhow::{Context, Result};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+
+/// Samples of every contestant, in round order: `samples[contestant][round]`.
+pub fn interleave(
+    contestants: usize,
+    rounds: usize,
+    mut run: impl FnMut(usize, usize) -> Result<f64>,
+) -> Result<Vec<Vec<f64>>> {
+    let mut samples = vec![vec![f64::NAN; rounds]; contestants];
+    for round in 0..rounds {
+        for position in 0..contestants {
+            let contestant = (position + round) % contestants;
+            samples[contestant][round] = run(contestant, round)?;
+        }
+    }
+    Ok(samples)
+}
+
+/// The CPU that measurements run on: the second, where there is one.
+pub fn bench_cpu() -> usize {
+    usize::from(std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1))
+}
+
+/// Keeps the calling thread, and the commands it starts, on one CPU.
+pub fn pin(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu)?;
+    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("cannot pin the bench to CPU {cpu}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_contestant_runs_once_a_round_and_leads_in_turn() {
+        let mut order = vec![];
+        let samples = interleave(3, 3, |contestant, round| {
+            order.push(contestant);
+            Ok((10 * contestant + round) as f64)
+        })
+        .unwrap();
+        assert_eq!(order, [0, 1, 2, 1, 2, 0, 2, 0, 1]);
+        assert_eq!(samples[2], [20.0, 21.0, 22.0]);
+    }
+}
