@@ -11,7 +11,7 @@
 
 #define INSERTED 0
 #define INSERT_FULL 1
-#define INSERT_TWIN 2 /* the same flow was recorded meanwhile, by another CPU */
+#define INSERT_TWIN 2     /* the same flow was recorded meanwhile, by another CPU */
 #define INSERT_CONFLICT 3 /* another session owns the reply's tuple */
 
 /*

@@ -24,10 +24,10 @@
 
 /* Frozen with a fast or slow program. */
 struct program_config {
-	__u32 slot; /* ACTIVE_SLOT this program belongs to */
+	__u32 slot;       /* ACTIVE_SLOT this program belongs to */
 	__u32 generation; /* number of the commit */
 	__u32 variant;
-	__u32 stage_mask; /* STAGE_BIT()s of the optional stages */
+	__u32 stage_mask;      /* STAGE_BIT()s of the optional stages */
 	__u32 unit_multiplier; /* of the unit table */
 	__u32 rejudge_per_tick;
 	__u32 sessions4; /* sizes of the flow tables, in sessions */

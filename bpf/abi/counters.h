@@ -40,14 +40,14 @@ struct unit_counters {
 	__u64 redirected_bytes;
 	__u64 handed_off; /* to the kernel's neighbour code, counted at the ingress unit */
 	__u64 delivered_local;
-	__u64 replies; /* ICMP errors and resets made here, counted at the ingress unit */
+	__u64 replies;    /* ICMP errors and resets made here, counted at the ingress unit */
 	__u64 originated; /* by this host's own stack, counted at the egress unit */
-	__u64 sent; /* seen leaving by the tc egress program, counted at the egress unit */
+	__u64 sent;       /* seen leaving by the tc egress program, counted at the egress unit */
 	__u64 sent_bytes;
 	__u64 sessions; /* created by first packets that arrived here */
-	__u64 slow; /* packets that took the slow line */
+	__u64 slow;     /* packets that took the slow line */
 	__u64 rejudged;
-	__u64 icmp_related; /* ICMP errors forwarded with their flow */
+	__u64 icmp_related;     /* ICMP errors forwarded with their flow */
 	__u64 replies_withheld; /* by the rate limit; the packet itself is counted as dropped */
 	__u64 spare;
 	__u64 drops[UNIT_REASON_SLOTS];

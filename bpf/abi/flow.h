@@ -44,31 +44,31 @@ struct flow_ref {
 };
 _Static_assert(sizeof(struct flow_ref) == 8, "flow_ref is 8 bytes");
 
-#define FLOW_LIVE 0x01 /* the record is in use */
+#define FLOW_LIVE 0x01      /* the record is in use */
 #define FLOW_RESPONDER 0x02 /* this line is the responder's direction */
 #define FLOW_FROM_HOST 0x04 /* this direction leaves this host's own stack */
 #define FLOW_V6 0x08
-#define FLOW_SEEN 0x10 /* this direction has carried a packet */
+#define FLOW_SEEN 0x10  /* this direction has carried a packet */
 #define FLOW_PLAIN 0x20 /* fast path may replay: no TCP handshake or teardown pending (always set for non-TCP) */
 
 /* TCP state of one direction (RFC 9293 section 3.3.2 as seen from the middle). */
 #define TCP_DIR_NONE 0
-#define TCP_DIR_SYN 1 /* its SYN was seen */
+#define TCP_DIR_SYN 1         /* its SYN was seen */
 #define TCP_DIR_ESTABLISHED 2 /* its SYN was acknowledged */
-#define TCP_DIR_FIN 3 /* its FIN was seen */
-#define TCP_DIR_CLOSED 4 /* its FIN was acknowledged, or a valid reset ended the session */
+#define TCP_DIR_FIN 3         /* its FIN was seen */
+#define TCP_DIR_CLOSED 4      /* its FIN was acknowledged, or a valid reset ended the session */
 
 struct flow_state {
-	__u32 tag; /* counts re-uses of the record */
-	__u16 nexthop; /* index into `nexthops` */
-	__u16 zone; /* zone this direction must arrive from */
+	__u32 tag;       /* counts re-uses of the record */
+	__u16 nexthop;   /* index into `nexthops` */
+	__u16 zone;      /* zone this direction must arrive from */
 	__u32 last_seen; /* low 32 bits of jiffies */
-	__u16 epoch; /* ACTIVE_EPOCH when last judged; another value means: judge again */
-	__u8 tcp_state; /* TCP_DIR_* of this direction */
-	__u8 flags; /* FLOW_* */
-	__u64 bytes; /* IP bytes */
-	__u32 packets; /* wraps; carries into flow_shared.packets_high */
-	__u32 tcp_end; /* sequence number after the last byte this direction sent */
+	__u16 epoch;     /* ACTIVE_EPOCH when last judged; another value means: judge again */
+	__u8 tcp_state;  /* TCP_DIR_* of this direction */
+	__u8 flags;      /* FLOW_* */
+	__u64 bytes;     /* IP bytes */
+	__u32 packets;   /* wraps; carries into flow_shared.packets_high */
+	__u32 tcp_end;   /* sequence number after the last byte this direction sent */
 };
 _Static_assert(sizeof(struct flow_state) == 32, "flow_state is 32 bytes");
 
@@ -97,10 +97,10 @@ struct flow_shared {
 	__u32 policy; /* policy id that permitted it; 0 = host-inbound or from this host */
 	__u16 from_zone;
 	__u16 to_zone;
-	__u16 epoch; /* epoch of the last policy decision */
+	__u16 epoch;        /* epoch of the last policy decision */
 	__u16 ingress_unit; /* unit index the first packet arrived on */
-	__u32 timeout_s; /* 0 = default of its protocol and state */
-	__u32 created; /* low 32 bits of jiffies */
+	__u32 timeout_s;    /* 0 = default of its protocol and state */
+	__u32 created;      /* low 32 bits of jiffies */
 	__u32 packets_high[2];
 	__u32 generation; /* configuration generation of the last policy decision */
 	__u32 spare[8];

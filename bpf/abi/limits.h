@@ -3,13 +3,13 @@
 #ifndef SLUICE_ABI_LIMITS_H
 #define SLUICE_ABI_LIMITS_H
 
-#define MAX_UNITS 256 /* logical interfaces; unit index 0 counts what arrives nowhere we know */
+#define MAX_UNITS 256         /* logical interfaces; unit index 0 counts what arrives nowhere we know */
 #define UNIT_TABLE_SLOTS 4096 /* collision-free table by {ifindex, vlan}, power of two */
-#define MAX_ZONES 32 /* zone ids; 0 = none, 1 = junos-host */
+#define MAX_ZONES 32          /* zone ids; 0 = none, 1 = junos-host */
 #define ZONE_NONE 0
 #define ZONE_HOST 1
-#define MAX_VARIANTS 4 /* distinct stage masks loaded at one time */
-#define MAX_GENERATIONS 2 /* the active one and the idle one */
+#define MAX_VARIANTS 4        /* distinct stage masks loaded at one time */
+#define MAX_GENERATIONS 2     /* the active one and the idle one */
 #define MAX_RULES_PER_PAIR 64 /* first-match scan; more are refused by the plan */
 #define MAX_RULES 4096
 #define MAX_ADDRESS_TERMS 16384
@@ -23,6 +23,6 @@
 #define NEXTHOP_FIRST 2
 #define MAX_LOCAL_ADDRESSES 8192
 #define REPLY_RATE_PER_ZONE 1000 /* ICMP errors and resets a second and zone, burst of the same size */
-#define REJUDGE_PER_TICK 400 /* re-judged flows a scheduler tick and CPU: 100,000 a second at HZ 250 */
+#define REJUDGE_PER_TICK 400     /* re-judged flows a scheduler tick and CPU: 100,000 a second at HZ 250 */
 
 #endif

@@ -12,13 +12,13 @@ struct nexthop {
 	__u8 dmac[6]; /* dmac lies in one aligned 8-byte word, so a change is never seen torn */
 	__u8 smac[6];
 	__u32 ifindex; /* netdev the frame leaves through */
-	__u16 vlan; /* tag on that netdev, 0 = none */
-	__u16 mtu; /* largest IP packet: least of route and unit */
-	__u16 unit; /* egress unit index */
+	__u16 vlan;    /* tag on that netdev, 0 = none */
+	__u16 mtu;     /* largest IP packet: least of route and unit */
+	__u16 unit;    /* egress unit index */
 	__u8 zone;
-	__u8 flags; /* NEXTHOP_* */
+	__u8 flags;         /* NEXTHOP_* */
 	__u32 host_ifindex; /* netdev whose neighbour table resolves it */
-	__u32 last_used; /* low 32 bits of jiffies of the last slow-path use */
+	__u32 last_used;    /* low 32 bits of jiffies of the last slow-path use */
 };
 _Static_assert(sizeof(struct nexthop) == 32, "nexthop is half a cache line");
 

@@ -28,8 +28,8 @@ _Static_assert(sizeof(struct zone_pair) == 8, "zone_pair is 8 bytes");
 /* Ranges index `addresses4`, `addresses6` and `service_terms`. */
 struct rule {
 	__u16 policy; /* policy id: counter slot */
-	__u8 action; /* ACTION_* */
-	__u8 flags; /* RULE_* */
+	__u8 action;  /* ACTION_* */
+	__u8 flags;   /* RULE_* */
 	__u16 source4_first, source4_count;
 	__u16 source6_first, source6_count;
 	__u16 destination4_first, destination4_count;
@@ -69,7 +69,7 @@ _Static_assert(sizeof(struct service_term) == 16, "service_term is 16 bytes");
 
 struct policy_counters {
 	__u64 sessions; /* sessions permitted */
-	__u64 denied; /* first packets denied or rejected */
+	__u64 denied;   /* first packets denied or rejected */
 };
 
 #endif

@@ -6,11 +6,11 @@
 #include <linux/types.h>
 
 #define UNIT_VALID 0x01
-#define UNIT_HOST_VETH 0x02 /* tagged unit without 8021q: host frames go untagged through a veth pair */
-#define UNIT_HOST_SIDE 0x04 /* this entry is the netdev that carries the addresses of a tagged unit */
-#define UNIT_HOST_ANY 0x08 /* host-inbound-traffic admits everything */
+#define UNIT_HOST_VETH 0x02   /* tagged unit without 8021q: host frames go untagged through a veth pair */
+#define UNIT_HOST_SIDE 0x04   /* this entry is the netdev that carries the addresses of a tagged unit */
+#define UNIT_HOST_ANY 0x08    /* host-inbound-traffic admits everything */
 #define UNIT_SCREEN_LAND 0x10 /* its zone's screen has `tcp land` */
-#define UNIT_XDP 0x20 /* ingress is handled by the XDP hook */
+#define UNIT_XDP 0x20         /* ingress is handled by the XDP hook */
 
 /*
  * The table is filled so that no two entries share a slot:
@@ -21,21 +21,21 @@
 
 struct unit {
 	__u32 ifindex; /* netdev the frame is seen on */
-	__u16 vlan; /* 0 = untagged */
-	__u16 index; /* counter slot, stable over commits */
+	__u16 vlan;    /* 0 = untagged */
+	__u16 index;   /* counter slot, stable over commits */
 	__u16 zone;
 	__u16 routing_instance;
-	__u16 mtu; /* largest IP packet */
+	__u16 mtu;  /* largest IP packet */
 	__u8 flags; /* UNIT_* */
 	__u8 icmp_reserved;
 	__u8 mac[6];
-	__u16 egress_vlan; /* tag pushed on the way out, 0 = none */
-	__u32 phys_ifindex; /* netdev that frames leave through */
-	__u32 host_ifindex; /* netdev that carries the addresses: FIB input and neighbour table */
+	__u16 egress_vlan;       /* tag pushed on the way out, 0 = none */
+	__u32 phys_ifindex;      /* netdev that frames leave through */
+	__u32 host_ifindex;      /* netdev that carries the addresses: FIB input and neighbour table */
 	__u32 host_peer_ifindex; /* UNIT_HOST_VETH: far end of the pair; frames sent to it arrive at host_ifindex */
-	__u32 be_addr4; /* source of ICMPv4 errors, 0 = none */
-	__u32 be_addr6[4]; /* source of ICMPv6 errors */
-	__u16 host_first; /* host-inbound-traffic: range in `service_terms` */
+	__u32 be_addr4;          /* source of ICMPv4 errors, 0 = none */
+	__u32 be_addr6[4];       /* source of ICMPv6 errors */
+	__u16 host_first;        /* host-inbound-traffic: range in `service_terms` */
 	__u16 host_count;
 	__u32 spare;
 };

@@ -9,13 +9,13 @@
 #define P_MULTICAST 0x0001 /* multicast or broadcast, by MAC or by address */
 #define P_FRAGMENT 0x0002
 #define P_ICMP_ERROR 0x0004
-#define P_OPTIONS 0x0008 /* IPv4 options or IPv6 extension headers are present */
-#define P_KNOWN 0x0010 /* belongs to a live session; `nexthop` is its cached next hop */
-#define P_REJUDGE 0x0020 /* belongs to a live session whose decision is of an older epoch */
-#define P_RELATED 0x0040 /* ICMP error travelling with the session it reports about */
-#define P_LOCAL 0x0080 /* for this host */
+#define P_OPTIONS 0x0008   /* IPv4 options or IPv6 extension headers are present */
+#define P_KNOWN 0x0010     /* belongs to a live session; `nexthop` is its cached next hop */
+#define P_REJUDGE 0x0020   /* belongs to a live session whose decision is of an older epoch */
+#define P_RELATED 0x0040   /* ICMP error travelling with the session it reports about */
+#define P_LOCAL 0x0080     /* for this host */
 #define P_RESPONDER 0x0100 /* travels in the responder's direction of its session */
-#define P_NEW 0x0200 /* opens a session */
+#define P_NEW 0x0200       /* opens a session */
 
 /* A verdict: CONTINUE, or what the exit shall do; the reason sits in the low bits. */
 #define CONTINUE 0
@@ -40,9 +40,9 @@ struct packet {
 	struct flow_key6 key6;
 	__u32 ifindex;
 	__u32 unit_slot;
-	__u32 now; /* jiffies */
+	__u32 now;    /* jiffies */
 	__u32 active; /* the word, read once */
-	__u32 line; /* of the session this packet belongs to */
+	__u32 line;   /* of the session this packet belongs to */
 	__u32 nexthop;
 	__u32 rule_policy; /* policy id that decided */
 	__u32 timeout_s;
@@ -50,11 +50,11 @@ struct packet {
 	__u32 tcp_ack;
 	__u16 vlan;
 	__u16 ethertype; /* host byte order */
-	__u16 l3; /* offsets into the frame */
+	__u16 l3;        /* offsets into the frame */
 	__u16 l4;
 	__u16 ip_len; /* whole IP packet */
 	__u16 ip_header_len;
-	__u16 segments; /* GSO */
+	__u16 segments;    /* GSO */
 	__u16 segment_len; /* largest IP packet it becomes on the wire */
 	__u16 reply_mtu;
 	__u16 flags; /* P_* */
@@ -63,7 +63,7 @@ struct packet {
 	__u16 unit_index;
 	__u16 be_l4_check;
 	__u16 payload; /* bytes after the TCP header */
-	__u8 family; /* 4 or 6 */
+	__u8 family;   /* 4 or 6 */
 	__u8 proto;
 	__u8 ttl;
 	__u8 tcp_flags;

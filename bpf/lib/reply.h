@@ -10,7 +10,7 @@
 #include "lib/checksum.h"
 #include "maps.h"
 
-#define QUOTE4_MAX 548 /* 576 - 20 - 8, RFC 1812 4.3.2.3 */
+#define QUOTE4_MAX 548  /* 576 - 20 - 8, RFC 1812 4.3.2.3 */
 #define QUOTE6_MAX 1232 /* 1280 - 40 - 8, RFC 4443 2.4 (c) */
 #define ICMP4_ROOM 28
 #define ICMP6_ROOM 48
