@@ -3,4 +3,32 @@
 //! Everything happens inside namespaces that this crate makes and removes; the root namespace's devices and routes
 //! are never touched.
 
+mod args;
+pub mod branch;
+pub mod demo;
+pub mod gateway;
+pub mod helpers;
+mod hosts;
+pub mod interrupt;
+mod matrix;
 pub mod netns;
+mod probe;
+mod report;
+pub mod services;
+mod stats;
+pub mod stream;
+mod updown;
+
+use std::process::ExitCode;
+
+pub use args::Args;
+use args::Command;
+
+/// Runs `sluice lab ...`.
+pub fn main(args: Args) -> anyhow::Result<ExitCode> {
+    match args.command {
+        Command::Up { lab: args::Lab::Branch, hook, config } => updown::up(hook, config.as_deref()),
+        Command::Run(args) => demo::run(&args),
+        Command::Down { lab: args::Lab::Branch } => updown::down(),
+    }
+}

@@ -291,7 +291,7 @@ fn maker(name: &str) -> Option<i32> {
 }
 
 /// A zombie does not count: it runs nothing and holds nothing.
-fn is_alive(pid: i32) -> bool {
+pub fn is_alive(pid: i32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
     state.is_some_and(|state| state != "Z")

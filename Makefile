@@ -1,0 +1,52 @@
+# Sluice. `make` alone tells what there is.
+
+SHELL := /bin/bash
+export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/local/sbin:/usr/sbin:/sbin
+
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+CARGO ?= cargo
+CLANG_FORMAT ?= $(shell command -v clang-format-19 || command -v clang-format)
+
+BPF_SOURCES = $(shell find bpf -name '*.[ch]')
+
+.PHONY: help setup build demo test bench check fmt lint clean install
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install what is missing on Debian or Ubuntu (says what and why; needs root)
+	@SLUICE_TARGET=$(or $(firstword $(MAKECMDGOALS)),setup) scripts/setup.sh
+
+build: ## build target/release/sluice
+	$(CARGO) build --release -p sluice -j$(JOBS)
+
+demo: setup build ## real traffic through the branch gateway on both hooks; JSON=file writes the results as data
+	target/release/sluice lab run branch --hook both $(if $(JSON),--json $(JSON))
+
+test: setup check ## layout and lints, then every test
+	$(CARGO) test --workspace --no-fail-fast -j$(JOBS)
+
+bench: setup build ## run the speed budgets
+	target/release/sluice bench budgets
+
+check: lint
+	$(CARGO) fmt --all --check
+	$(CLANG_FORMAT) --dry-run -Werror $(BPF_SOURCES)
+
+lint: ## clippy, warnings are errors
+	$(CARGO) clippy --workspace --all-targets -j$(JOBS) -- -D warnings
+
+fmt: ## lay out all sources
+	$(CARGO) fmt --all
+	$(CLANG_FORMAT) -i $(BPF_SOURCES)
+
+clean: ## remove what was built
+	$(CARGO) clean
+
+install: build ## install the binary and the examples under PREFIX (/usr/local)
+	install -D -m 755 target/release/sluice $(DESTDIR)$(PREFIX)/bin/sluice
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/sluice/examples examples/*.conf
+
+# setup comes before build
+.NOTPARALLEL:

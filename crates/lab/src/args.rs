@@ -1,0 +1,80 @@
+//! `sluice lab ...`
+
+use std::path::PathBuf;
+
+use crate::branch::Hook;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Lay out a lab, start its gateway and leave both running
+    Up {
+        #[arg(value_name = "NAME")]
+        lab: Lab,
+        /// Hook the gateway's interfaces run on
+        #[arg(long, default_value = "tc")]
+        hook: Hook,
+        /// Configuration of the gateway instead of the lab's own
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Lay out a lab of its own, run its traffic, report, tear it down
+    Run(RunArgs),
+    /// Tear down what `up` made, and what killed runs left behind
+    Down {
+        #[arg(value_name = "NAME")]
+        lab: Lab,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    #[arg(value_name = "NAME")]
+    pub lab: Lab,
+    /// Hook the gateway's interfaces run on
+    #[arg(long, default_value = "both")]
+    pub hook: Hooks,
+    /// Write the results as JSON to this file (- = standard output)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Configuration of the gateway instead of the lab's own
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// `linux` runs only what must pass, through plain kernel forwarding: the lab's own check
+    #[arg(long, default_value = "sluice", hide = true)]
+    pub gateway: GatewayKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Lab {
+    /// Five zones, the WAN on VLAN 100, and a management network
+    Branch,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Hooks {
+    Tc,
+    Xdp,
+    Both,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum GatewayKind {
+    Sluice,
+    Linux,
+}
+
+impl Hooks {
+    pub fn list(self) -> &'static [Hook] {
+        match self {
+            Hooks::Tc => &[Hook::Tc],
+            Hooks::Xdp => &[Hook::Xdp],
+            Hooks::Both => &[Hook::Tc, Hook::Xdp],
+        }
+    }
+}

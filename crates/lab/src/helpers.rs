@@ -1,0 +1,48 @@
+//! The lab's own BPF programs (`bpf/lab`): the VLAN tagger at the far end of a trunk, the packet stream and its sink.
+
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+
+use anyhow::{Context, Result, anyhow};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHookBuilder};
+
+use crate::netns::Netns;
+
+#[allow(unsafe_code, unused_imports, clippy::all)]
+mod vlan_tag {
+    include!(concat!(env!("OUT_DIR"), "/vlan_tag.skel.rs"));
+}
+
+#[allow(unsafe_code, unused_imports, clippy::all)]
+pub(crate) mod stream {
+    include!(concat!(env!("OUT_DIR"), "/stream.skel.rs"));
+}
+
+/// Makes `device` in `netns` the far end of a trunk: what it sends gets `vlan`, only frames with that tag get in.
+/// The programs stay attached until the device goes.
+pub fn tag_with_vlan(netns: &Netns, device: &str, vlan: u16) -> Result<()> {
+    let ifindex = netns.ifindex(device)? as i32;
+    netns
+        .enter(|| attach_tagger(ifindex, vlan).map_err(|error| format!("{error:#}")))?
+        .map_err(|error| anyhow!(error))
+        .with_context(|| format!("cannot tag {device} in {} with VLAN {vlan}", netns.name()))
+}
+
+fn attach_tagger(ifindex: i32, vlan: u16) -> Result<()> {
+    let mut storage = MaybeUninit::uninit();
+    let mut open = vlan_tag::VlanTagSkelBuilder::default().open(&mut storage)?;
+    open.maps.rodata_data.as_deref_mut().context("vlan_tag.bpf.c has no rodata")?.vlan_id = vlan;
+    let loaded = open.load()?;
+    for (program, point) in [(&loaded.progs.vlan_push, TC_EGRESS), (&loaded.progs.vlan_pop, TC_INGRESS)] {
+        let mut hook = TcHookBuilder::new(program.as_fd())
+            .ifindex(ifindex)
+            .replace(true)
+            .handle(1)
+            .priority(1)
+            .hook(point);
+        hook.create()?;
+        hook.attach()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! The report of a run as a person reads it.
+
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+use comfy_table::{CellAlignment, Table};
+
+use crate::demo::{GatewayReport, Report};
+use crate::matrix::Row;
+use crate::stats::Stats;
+
+pub fn print_gateway(report: &GatewayReport) {
+    println!("\nGateway: {}", title(report.gateway));
+    println!("{}", matrix(&report.rows));
+    let load: Vec<&Row> = report.rows.iter().filter(|row| row.seen.gbps.is_some()).collect();
+    if !load.is_empty() {
+        println!("{}", throughput(&load));
+    }
+    if let Some(stats) = &report.stats {
+        print_stats(stats);
+    }
+    match report.checksum_errors.as_slice() {
+        [] => println!("Checksum errors in the hosts' stacks: none"),
+        errors => println!("CHECKSUM ERRORS: {}", errors.join(", ")),
+    }
+    let failed = report.rows.iter().filter(|row| !row.ok).count();
+    let verdict = if report.ok { "as expected" } else { "NOT AS EXPECTED" };
+    println!(
+        "{}: {} of {} rows, {verdict}, {:.0} s",
+        report.gateway,
+        report.rows.len() - failed,
+        report.rows.len(),
+        report.seconds
+    );
+}
+
+pub fn print_end(report: &Report) {
+    let verdict = if report.ok { "everything as expected" } else { "SOMETHING DIFFERS, see above" };
+    println!("\nsluice lab {}: {verdict} ({:.0} s)", report.lab, report.seconds);
+}
+
+fn title(gateway: &str) -> String {
+    match gateway {
+        "linux" => "plain Linux forwarding (no policies; only what must pass is run)".to_owned(),
+        hook => format!("Sluice on the {hook} hook"),
+    }
+}
+
+/// Rows of one zone pair with the same expectation share a line; whatever differs gets its own.
+fn matrix(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY).set_header(["from", "to", "tests", "expected", "seen", ""]);
+    for group in groups(rows) {
+        let first = group[0];
+        let tests: Vec<&str> = group.iter().map(|row| row.test.as_str()).collect();
+        let seen = if first.ok {
+            first.seen.verdict.to_string()
+        } else {
+            format!("{}: {}", first.seen.verdict, first.seen.text)
+        };
+        table.add_row([
+            first.case.from.name(),
+            first.case.to,
+            &tests.join(", "),
+            &first.case.expected.to_string(),
+            &seen,
+            if first.ok { "ok" } else { "DIFFERS" },
+        ]);
+    }
+    table
+}
+
+fn groups(rows: &[Row]) -> Vec<Vec<&Row>> {
+    let mut groups: Vec<Vec<&Row>> = vec![];
+    for row in rows {
+        let same = |group: &&mut Vec<&Row>| {
+            let first = group[0];
+            let key = |row: &Row| (row.case.from, row.case.to, row.case.expected, row.ok);
+            first.ok && key(first) == key(row)
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
+        }
+    }
+    groups
+}
+
+fn throughput(rows: &[&Row]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY).set_header(["from", "to", "test", "throughput"]);
+    for row in rows {
+        table.add_row([row.case.from.name(), row.case.to, &row.test, &row.seen.text]);
+    }
+    if let Some(column) = table.column_mut(3) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn print_stats(stats: &Stats) {
+    let attach: Vec<String> =
+        stats.attach.iter().map(|attach| format!("{} {}", attach.interface, attach.mode)).collect();
+    println!("Attached: {}", attach.join(", "));
+    let sessions = &stats.sessions;
+    println!(
+        "Sessions: {} created, {} IPv4 and {} IPv6 in the table",
+        sessions.created, sessions.active_ipv4, sessions.active_ipv6
+    );
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY).set_header(["stage", "drop reason", "packets"]);
+    for drop in &stats.drops {
+        table.add_row([drop.stage.clone(), drop.reason.clone(), drop.packets.to_string()]);
+    }
+    println!("{table}");
+    for equation in &stats.equations {
+        let (sign, verdict) = if equation.holds() { ("=", "balanced") } else { ("!=", "NOT BALANCED") };
+        println!("{}: {} {sign} {}, {verdict}", equation.name, equation.left, equation.right);
+    }
+}

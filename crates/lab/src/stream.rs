@@ -1,0 +1,276 @@
+//! A stream of numbered packets at full rate, and its exact accounting (`bpf/lab/stream.bpf.c`).
+//!
+//! Live-frames prog-run makes the packets inside the kernel; every call costs 20 ms, so one call with a huge repeat
+//! runs until a signal ends it.
+// Live frames, links by descriptor and volatile reads of counters that the kernel writes have no safe interface.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::thread::JoinHandleExt;
+use std::sync::Once;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, OpenObject, libbpf_sys};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::unistd::Pid;
+
+use crate::helpers::stream::{StreamSkel, StreamSkelBuilder};
+use crate::netns::Netns;
+
+/// Frames given to the driver at one time.
+const BATCH: u32 = 64;
+
+/// What the packets look like. Flow n has source port 10000 + n; every `denied_every`-th packet goes to port 9
+/// instead of 7777, which the gateway under test must not pass.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    pub flows: u32,
+    /// 0 = never
+    pub denied_every: u32,
+    /// Device of the sending host, by its index there.
+    pub ifindex: u32,
+    pub source_mac: [u8; 6],
+    /// The gateway's
+    pub destination_mac: [u8; 6],
+    pub source: Ipv4Addr,
+    pub destination: Ipv4Addr,
+}
+
+pub struct Stream<'obj> {
+    skel: StreamSkel<'obj>,
+    flows: u32,
+}
+
+/// What was sent and what arrived, all flows together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Account {
+    pub sent: u64,
+    pub sent_denied: u64,
+    pub arrived: u64,
+    pub arrived_denied: u64,
+    /// Numbers that came twice or after a higher one of their flow.
+    pub twice_or_late: u64,
+    /// Packets that carry our mark but no flow of ours.
+    pub foreign: u64,
+    /// Flows whose packets did not all arrive.
+    pub flows_with_loss: u32,
+}
+
+/// The generator at work.
+pub struct Running {
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// An XDP program on a device, until dropped.
+#[derive(Debug)]
+pub struct Attached {
+    _link: OwnedFd,
+}
+
+impl<'obj> Stream<'obj> {
+    pub fn load(storage: &'obj mut MaybeUninit<OpenObject>, shape: Shape) -> Result<Stream<'obj>> {
+        let mut open = StreamSkelBuilder::default().open(storage)?;
+        let rodata = open.maps.rodata_data.as_deref_mut().context("stream.bpf.c has no rodata")?;
+        rodata.flows = shape.flows;
+        rodata.denied_every = shape.denied_every;
+        rodata.out_ifindex = shape.ifindex;
+        rodata.frame_smac = shape.source_mac;
+        rodata.frame_dmac = shape.destination_mac;
+        rodata.frame_saddr = u32::from_ne_bytes(shape.source.octets());
+        rodata.frame_daddr = u32::from_ne_bytes(shape.destination.octets());
+        Ok(Stream { skel: open.load()?, flows: shape.flows })
+    }
+
+    /// Counts and takes the stream's packets on a device; everything else goes on to the host's stack.
+    pub fn sink(&self, netns: &Netns, device: &str) -> Result<Attached> {
+        attach_xdp(netns, device, self.skel.progs.stream_sink.as_fd())
+    }
+
+    /// Starts the generator in the sending host's namespace on one CPU. `gap` None means as fast as it goes.
+    pub fn start(&mut self, netns: &Netns, cpu: usize, gap: Option<Duration>) -> Result<Running> {
+        self.set_gap(gap);
+        self.write_stop(0);
+        install_wake_up()?;
+        let program = self.skel.progs.stream_send.as_fd().try_clone_to_owned()?;
+        let namespace = std::fs::File::open(netns.path())?;
+        let thread = thread::Builder::new().name("generator".to_owned()).spawn(move || {
+            nix::sched::setns(&namespace, nix::sched::CloneFlags::CLONE_NEWNET)?;
+            let mut cpus = CpuSet::new();
+            cpus.set(cpu)?;
+            sched_setaffinity(Pid::from_raw(0), &cpus)?;
+            run_live(program.as_fd())
+        })?;
+        let running = Running { thread: Some(thread) };
+        self.wait_until_sending()?;
+        Ok(running)
+    }
+
+    pub fn set_gap(&mut self, gap: Option<Duration>) {
+        let nanoseconds = gap.map_or(0, |gap| gap.as_nanos() as u64);
+        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+            // SAFETY: an aligned field of the mapped section; the program reads it with a volatile load.
+            unsafe { (&raw mut bss.gap_ns).write_volatile(nanoseconds) };
+        }
+    }
+
+    /// Stops sending, lets the last packets arrive, and reads both ends.
+    pub fn finish(&mut self, running: Running) -> Result<Account> {
+        self.write_stop(1);
+        thread::sleep(Duration::from_millis(200));
+        running.end()?;
+        self.account()
+    }
+
+    /// Frames made up to now, denied ones included.
+    pub fn sent_total(&self) -> u64 {
+        // SAFETY: an aligned field of the mapped section that the kernel writes.
+        self.skel
+            .maps
+            .bss_data
+            .as_deref()
+            .map_or(0, |bss| unsafe { (&raw const bss.sent_total).read_volatile() })
+    }
+
+    fn account(&self) -> Result<Account> {
+        let bss = self.skel.maps.bss_data.as_deref().context("stream.bpf.c has no bss")?;
+        // SAFETY: as in `sent_total`; the generator has ended.
+        let read = |field: *const u64| unsafe { field.read_volatile() };
+        let mut account = Account {
+            sent: 0,
+            sent_denied: read(&raw const bss.sent_denied),
+            arrived: read(&raw const bss.arrived),
+            arrived_denied: read(&raw const bss.arrived_denied),
+            twice_or_late: read(&raw const bss.arrived_twice_or_late),
+            foreign: read(&raw const bss.foreign),
+            flows_with_loss: 0,
+        };
+        for flow in 0..self.flows {
+            let sent = counter(&self.skel.maps.sent, flow)?;
+            account.sent += sent;
+            account.flows_with_loss += u32::from(sent != counter(&self.skel.maps.received, flow)?);
+        }
+        Ok(account)
+    }
+
+    fn write_stop(&mut self, value: u32) {
+        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
+            // SAFETY: as in `set_gap`.
+            unsafe { (&raw mut bss.stop).write_volatile(value) };
+        }
+    }
+
+    fn wait_until_sending(&self) -> Result<()> {
+        let before = self.sent_total();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while self.sent_total() == before {
+            if Instant::now() > deadline {
+                bail!("the generator sends nothing: does the kernel know BPF_F_TEST_XDP_LIVE_FRAMES?");
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+impl Account {
+    /// Everything that was sent arrived once and in order, nothing else did.
+    pub fn is_exact(&self) -> bool {
+        self.sent == self.arrived
+            && self.flows_with_loss == 0
+            && self.arrived_denied == 0
+            && self.twice_or_late == 0
+            && self.foreign == 0
+    }
+}
+
+impl Running {
+    fn end(mut self) -> Result<()> {
+        self.wake_and_join()
+            .ok_or_else(|| anyhow!("the generator panicked"))?
+            .context("live-frames prog-run failed")
+    }
+
+    /// The signal may come before the call sleeps in the kernel, so it is repeated.
+    fn wake_and_join(&mut self) -> Option<io::Result<()>> {
+        let thread = self.thread.take()?;
+        while !thread.is_finished() {
+            // One that has ended meanwhile is what we want.
+            // SAFETY: the thread is not joined yet, so its handle is valid.
+            unsafe { libc::pthread_kill(thread.as_pthread_t(), libc::SIGUSR1) };
+            thread::sleep(Duration::from_millis(2));
+        }
+        thread.join().ok()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.wake_and_join();
+    }
+}
+
+/// Attaches a program to a device in its driver.
+fn attach_xdp(netns: &Netns, device: &str, program: BorrowedFd) -> Result<Attached> {
+    let ifindex = netns.ifindex(device)? as i32;
+    let created = netns.enter(|| {
+        let options = libbpf_sys::bpf_link_create_opts {
+            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as u64,
+            flags: libbpf_sys::XDP_FLAGS_DRV_MODE,
+            ..Default::default()
+        };
+        // SAFETY: the options live over the call, and it returns a descriptor that is ours or a negative error.
+        let fd = unsafe {
+            libbpf_sys::bpf_link_create(program.as_raw_fd(), ifindex, libbpf_sys::BPF_XDP, &raw const options)
+        };
+        if fd < 0 { Err(io::Error::from_raw_os_error(-fd)) } else { Ok(fd) }
+    })?;
+    let fd = created.with_context(|| format!("cannot attach XDP to {device} in {}", netns.name()))?;
+    // SAFETY: the kernel has just returned it, nobody else owns it.
+    Ok(Attached { _link: unsafe { OwnedFd::from_raw_fd(fd) } })
+}
+
+/// Runs until a signal arrives.
+fn run_live(program: BorrowedFd) -> io::Result<()> {
+    let frame = [0u8; 64];
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as u64,
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        repeat: i32::MAX,
+        flags: libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES,
+        batch_size: BATCH,
+        ..Default::default()
+    };
+    // SAFETY: frame and options live over the call.
+    let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
+    match io::Error::from_raw_os_error(-result) {
+        _ if result == 0 => Ok(()),
+        error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+        error => Err(error),
+    }
+}
+
+fn counter(map: &impl MapCore, flow: u32) -> Result<u64> {
+    let value = map.lookup(&flow.to_ne_bytes(), MapFlags::ANY)?.context("flow out of range")?;
+    Ok(u64::from_ne_bytes(value.as_slice().try_into()?))
+}
+
+/// SIGUSR1 must interrupt the call without ending the process.
+fn install_wake_up() -> Result<()> {
+    extern "C" fn nothing(_signal: i32) {}
+    static ONCE: Once = Once::new();
+    let mut result = Ok(());
+    ONCE.call_once(|| {
+        let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::empty(), SigSet::empty());
+        // SAFETY: the handler does nothing.
+        result = unsafe { sigaction(Signal::SIGUSR1, &action) }.map(drop);
+    });
+    Ok(result?)
+}

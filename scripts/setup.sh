@@ -1,0 +1,193 @@
+#!/usr/bin/env bash
+# Makes a Debian or Ubuntu machine ready to build, test and demonstrate Sluice: installs what is missing, says what
+# and why, and changes nothing when everything is there.
+set -euo pipefail
+
+export PATH="${HOME:-/root}/.cargo/bin:${PATH:-/usr/bin:/bin}:/usr/local/sbin:/usr/sbin:/sbin"
+
+readonly OLDEST_KERNEL=6.8
+readonly OLDEST_CLANG=18
+
+say() { echo "setup: $*"; }
+die() {
+	echo "setup: $*" >&2
+	exit 1
+}
+
+# COMMAND:PACKAGE:WHY
+readonly COMMANDS=(
+	"gcc:gcc:links Rust programs"
+	"make:make:builds libbpf"
+	"pkg-config:pkg-config:finds libelf and zlib"
+	"bpftool:bpftool:shows what the kernel has loaded"
+	"nft:nftables:the guard against kernel forwarding past Sluice"
+	"ip:iproute2:network namespaces of lab and tests"
+	"nsenter:util-linux:runs programs inside the lab's namespaces"
+	"ethtool:ethtool:prepares the lab's devices for XDP"
+	"iperf3:iperf3:bulk traffic of the demo"
+	"nginx:nginx-light:the demo's web servers"
+	"curl:curl:the demo's web client"
+	"traceroute:traceroute:paths in the demo"
+	"ping:iputils-ping:reachability in demo and tests"
+	"tcpdump:tcpdump:looking at the lab's packets"
+	"tshark:tshark:an independent judge of packets in tests"
+	"python3:python3:runs scapy"
+)
+
+# FILE:PACKAGE:WHY
+readonly FILES=(
+	"/usr/include/libelf.h:libelf-dev:libbpf reads BPF objects with it"
+	"/usr/include/zlib.h:zlib1g-dev:libbpf needs it"
+	"/usr/include/linux/bpf.h:linux-libc-dev:the kernel's BPF interface"
+)
+
+missing=()
+want() { # PACKAGE WHY
+	say "missing: $1 ($2)"
+	missing+=("$1")
+}
+
+check_kernel() {
+	local release oldest
+	release=$(uname -r)
+	oldest=$(printf '%s\n%s\n' "$OLDEST_KERNEL" "$release" | sort -V | head -n1)
+	[ "$oldest" = "$OLDEST_KERNEL" ] ||
+		die "kernel $release is too old: Sluice needs $OLDEST_KERNEL or newer (Ubuntu 24.04, Debian 13)." \
+			"Install a newer kernel and boot it."
+	[ -r /sys/kernel/btf/vmlinux ] ||
+		die "the kernel has no type information (/sys/kernel/btf/vmlinux): boot one built with" \
+			"CONFIG_DEBUG_INFO_BTF=y, as the distributions' kernels are."
+}
+
+check_root() {
+	[ "$(id -u)" = 0 ] ||
+		die "must run as root: packages are installed, and lab and tests make network namespaces and load BPF" \
+			"programs. Try: sudo -E make ${SLUICE_TARGET:-setup}"
+}
+
+mount_bpffs() {
+	if ! grep -qs ' /sys/fs/bpf bpf ' /proc/mounts; then
+		say "mounting the BPF file system on /sys/fs/bpf (programs and flow tables are kept there)"
+		mount -t bpf bpf /sys/fs/bpf || die "cannot mount /sys/fs/bpf: is this a container without CAP_SYS_ADMIN?"
+	fi
+}
+
+newest_clang() { # prints the clang to use, if one is new enough
+	local name major
+	for name in clang-19 clang-22 clang-21 clang-20 clang-18 clang; do
+		command -v "$name" >/dev/null || continue
+		major=$("$name" -dumpversion | cut -d. -f1)
+		if [ "$major" -ge "$OLDEST_CLANG" ]; then
+			echo "$name"
+			return
+		fi
+	done
+}
+
+# clang compiles the data plane, clang-format checks it, libclang lets bindgen read the shared headers.
+check_clang() {
+	local version
+	version=$(newest_clang)
+	version=${version#clang}
+	version=${version#-}
+	if [ -z "$(newest_clang)" ]; then
+		version=$(newest_packaged_clang)
+		[ -n "$version" ] || die "apt offers no clang $OLDEST_CLANG or newer: add https://apt.llvm.org/ and try again"
+		want "clang-$version" "compiles the data plane"
+	fi
+	local suffix=${version:+-$version}
+	if ! command -v "clang-format$suffix" >/dev/null; then want "clang-format$suffix" "checks the data plane's layout"; fi
+	if ! compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null; then
+		want "libclang${suffix}-dev" "bindgen reads the shared headers with it"
+	fi
+}
+
+newest_packaged_clang() {
+	local version
+	refresh_lists >&2
+	for version in 19 20 21 22 18; do
+		if apt-cache show "clang-$version" >/dev/null 2>&1; then
+			echo "$version"
+			return
+		fi
+	done
+}
+
+check_packages() {
+	local entry what package why
+	for entry in "${COMMANDS[@]}"; do
+		IFS=: read -r what package why <<<"$entry"
+		command -v "$what" >/dev/null || want "$package" "$why"
+	done
+	for entry in "${FILES[@]}"; do
+		IFS=: read -r what package why <<<"$entry"
+		[ -e "$what" ] || want "$package" "$why"
+	done
+	if command -v python3 >/dev/null && ! python3 -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("scapy"))'; then
+		want python3-scapy "an independent maker of packets in tests"
+	fi
+}
+
+lists_fresh=
+refresh_lists() {
+	if [ -z "$lists_fresh" ]; then
+		say "refreshing the package lists"
+		apt-get update -qq
+		lists_fresh=1
+	fi
+}
+
+# Packages must not start services here: nginx is only ever run by the lab, inside its namespaces.
+forbid_services() {
+	[ -e /usr/sbin/policy-rc.d ] && return
+	printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+	chmod 755 /usr/sbin/policy-rc.d
+	trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+}
+
+install_missing() {
+	[ ${#missing[@]} -gt 0 ] || return 0
+	command -v apt-get >/dev/null ||
+		die "this is not Debian or Ubuntu: install the packages above (or what your distribution calls them) yourself"
+	refresh_lists
+	forbid_services
+	say "installing: ${missing[*]}"
+	local had_nginx=
+	command -v nginx >/dev/null && had_nginx=1
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null
+	# It must not come up with the next boot either; one that was here before is the owner's.
+	if [ -z "$had_nginx" ] && command -v systemctl >/dev/null; then
+		systemctl disable nginx.service >/dev/null 2>&1 || true
+	fi
+}
+
+check_rust() {
+	command -v cargo >/dev/null ||
+		die "no Rust toolchain in PATH. Install it with: curl https://sh.rustup.rs -sSf | sh -s -- -y --profile minimal"
+	if command -v rustup >/dev/null; then
+		local channel
+		channel=$(sed -n 's/^channel *= *"\(.*\)"/\1/p' rust-toolchain.toml)
+		if ! rustup toolchain list 2>/dev/null | grep -q "^$channel"; then
+			say "installing Rust $channel with rustfmt and clippy (rust-toolchain.toml asks for it)"
+			rustup toolchain install "$channel" --profile minimal --component rustfmt --component clippy
+		elif ! { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1; then
+			say "installing rustfmt and clippy (the tests check layout and lints)"
+			rustup component add --toolchain "$channel" rustfmt clippy
+		fi
+	fi
+	cargo --version >/dev/null || die "cargo does not run; see above"
+}
+
+main() {
+	cd "$(dirname "${BASH_SOURCE[0]}")/.."
+	check_kernel
+	check_root
+	check_packages
+	check_clang
+	install_missing
+	mount_bpffs
+	check_rust
+	say "everything is in place"
+}
+
+main "$@"
