@@ -114,7 +114,7 @@ impl Probe {
                 args.extend(reverse.then_some("-R"));
                 iperf(from, target, &args)
             }
-            Probe::IperfUdp => iperf(from, target, &["-u", "-t", "1", "-b", "200M", "-l", "1200"]),
+            Probe::IperfUdp => iperf(from, target, &["-u", "-t", "1", "-b", "100M", "-l", "1200"]),
             Probe::Traceroute(hops) => traceroute(from, target, hops),
         }
     }
