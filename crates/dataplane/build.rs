@@ -1,0 +1,84 @@
+//! Compiles the two BPF objects.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const OLDEST_CLANG: u32 = 18;
+const NEWEST_CLANG: u32 = 30;
+
+fn main() {
+    let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let libbpf = env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are");
+    let bpf = manifest.join("../../bpf").canonicalize().expect("cannot find the directory bpf");
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-env-changed=CLANG");
+    watch(&bpf);
+
+    let clang = find_clang();
+    for name in ["xdp", "tc"] {
+        compile(&clang, &bpf, Path::new(&libbpf), name, &out.join(format!("{name}.bpf.o")));
+    }
+}
+
+/// The sources themselves, not the directories of benches and labs beside them.
+fn watch(bpf: &Path) {
+    for part in ["abi", "lib", "stage", "stages.def"] {
+        println!("cargo:rerun-if-changed={}", bpf.join(part).display());
+    }
+    for entry in std::fs::read_dir(bpf).expect("cannot list bpf").flatten() {
+        if entry.path().extension().is_some_and(|extension| extension == "h" || extension == "c") {
+            println!("cargo:rerun-if-changed={}", entry.path().display());
+        }
+    }
+}
+
+/// `$CLANG`, else clang-19, else the newest other one that is new enough.
+fn find_clang() -> String {
+    if let Ok(clang) = env::var("CLANG") {
+        return clang;
+    }
+    let numbered = [19].into_iter().chain((OLDEST_CLANG..=NEWEST_CLANG).rev()).map(|n| format!("clang-{n}"));
+    numbered.chain(["clang".to_owned()]).find(|clang| version(clang) >= Some(OLDEST_CLANG)).unwrap_or_else(|| {
+        panic!(
+            "no clang {OLDEST_CLANG} or newer found to compile bpf/*.bpf.c; install clang-19 or set CLANG to one"
+        )
+    })
+}
+
+fn version(clang: &str) -> Option<u32> {
+    let output = Command::new(clang).arg("--version").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    text.split_once("clang version ")?.1.split('.').next()?.parse().ok()
+}
+
+fn compile(clang: &str, bpf: &Path, libbpf: &Path, name: &str, object: &Path) {
+    let source = bpf.join(format!("{name}.bpf.c"));
+    let triple =
+        format!("/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it"));
+    let status = Command::new(clang)
+        .args([
+            "-target",
+            "bpf",
+            "-O2",
+            "-g",
+            "-mcpu=v4",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-Wno-unused-parameter",
+        ])
+        .arg(format!("-ffile-prefix-map={}=bpf", bpf.display()))
+        .arg("-I")
+        .arg(bpf)
+        .arg("-isystem")
+        .arg(libbpf)
+        .args(["-idirafter", &triple, "-c"])
+        .arg(&source)
+        .arg("-o")
+        .arg(object)
+        .status()
+        .unwrap_or_else(|error| panic!("cannot run {clang}: {error}"));
+    assert!(status.success(), "{clang} refuses {}; its messages stand above", source.display());
+}

@@ -1,0 +1,346 @@
+//! Programs on devices.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, PoisonError};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Program};
+use serde::Serialize;
+use zerocopy::FromBytes;
+
+use crate::error::{Doing, Error, Result};
+use crate::generation::ProgramKind;
+use crate::links::{self, Pinned, Place};
+use crate::objects::{self, CONFIG_SECTION, Frozen, ObjectKind, Recipe};
+use crate::sys::{self, Target, XDP_MODES};
+use crate::{Dataplane, prog_run};
+
+/// Where a device's ingress is handled. Every managed device also gets the tcx egress program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Hook {
+    Tc,
+    XdpNative,
+    XdpGeneric,
+    /// The host side of a tagged unit: its ingress was judged on the physical device.
+    EgressOnly,
+}
+
+impl Hook {
+    pub fn name(self) -> &'static str {
+        match self {
+            Hook::Tc => "tc",
+            Hook::XdpNative => "xdp-native",
+            Hook::XdpGeneric => "xdp-generic",
+            Hook::EgressOnly => "egress-only",
+        }
+    }
+
+    fn xdp(self) -> Option<Target> {
+        match self {
+            Hook::XdpNative => Some(Target::XdpNative),
+            Hook::XdpGeneric => Some(Target::XdpGeneric),
+            Hook::Tc | Hook::EgressOnly => None,
+        }
+    }
+}
+
+/// What is wanted on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attachment {
+    pub ifindex: u32,
+    pub hook: Hook,
+    /// Number of the variant; without effect on `EgressOnly`.
+    pub variant: u32,
+}
+
+/// What is in force on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Attached {
+    pub ifindex: u32,
+    pub hook: Hook,
+    /// None when the ingress program is not one of ours or there is none.
+    pub variant: Option<u32>,
+}
+
+/// The programs that stand on devices, of one variant.
+#[derive(Debug)]
+pub(crate) struct Roots {
+    xdp: OwnedFd,
+    tc: OwnedFd,
+    egress: OwnedFd,
+    finish: OwnedFd,
+}
+
+impl Dataplane {
+    /// Brings a device to the wanted state. What is already there stays, so this can be called at every commit.
+    pub fn attach(&self, wanted: &Attachment) -> Result<()> {
+        let _changing = self.changing();
+        self.check_loaded(wanted)?;
+        links::remove_dead(&self.state.pin)?;
+        let roots = self.roots(wanted.variant)?;
+        let mut made = Vec::new();
+        let result = self.attach_all(wanted, &roots, &mut made);
+        if result.is_err() {
+            // nothing half attached stays behind
+            for place in made.into_iter().rev() {
+                self.remove_link(place, wanted.ifindex)?;
+            }
+        }
+        result
+    }
+
+    /// `made` collects the links that did not exist before.
+    fn attach_all(&self, wanted: &Attachment, roots: &Roots, made: &mut Vec<Place>) -> Result<()> {
+        let ifindex = wanted.ifindex;
+        let mut put = |place, target, program: &OwnedFd| -> Result<()> {
+            if self.put_link(place, ifindex, target, program.as_fd())? {
+                made.push(place);
+            }
+            Ok(())
+        };
+        put(Place::TcxOut, Target::TcxEgress, &roots.egress)?;
+        match wanted.hook.xdp() {
+            Some(target) => {
+                self.check_mode(ifindex, target)?;
+                // A tc root goes only after XDP judges packets; without one the finisher must be there first.
+                if self.link_program(Place::TcxIn, ifindex)?.is_some_and(|name| name == "tc_root") {
+                    put(Place::Xdp, target, &roots.xdp)?;
+                    put(Place::TcxIn, Target::TcxIngress, &roots.finish)
+                } else {
+                    put(Place::TcxIn, Target::TcxIngress, &roots.finish)?;
+                    put(Place::Xdp, target, &roots.xdp)
+                }
+            }
+            None if wanted.hook == Hook::Tc => {
+                put(Place::TcxIn, Target::TcxIngress, &roots.tc)?;
+                self.remove_link(Place::Xdp, ifindex)
+            }
+            None => {
+                self.remove_link(Place::Xdp, ifindex)?;
+                self.remove_link(Place::TcxIn, ifindex)
+            }
+        }
+    }
+
+    /// Takes every program off a device.
+    pub fn detach(&self, ifindex: u32) -> Result<()> {
+        let _changing = self.changing();
+        Place::ALL.into_iter().try_for_each(|place| self.remove_link(place, ifindex))
+    }
+
+    /// Devices with programs of this data plane, also those that an earlier daemon attached.
+    pub fn attached(&self) -> Result<Vec<Attached>> {
+        let mut devices: BTreeMap<u32, Vec<Pinned>> = BTreeMap::new();
+        for link in links::all(&self.state.pin)?.into_iter().filter(|link| link.details.ifindex != 0) {
+            devices.entry(link.ifindex).or_default().push(link);
+        }
+        devices.into_iter().map(|(ifindex, links)| self.describe(ifindex, &links)).collect()
+    }
+
+    fn describe(&self, ifindex: u32, links: &[Pinned]) -> Result<Attached> {
+        let at = |place| links.iter().find(|link| link.place == place).map(|link| link.details.program_id);
+        let (hook, program) = match (at(Place::Xdp), at(Place::TcxIn)) {
+            (Some(program), _) => match sys::xdp_query(ifindex) {
+                Ok((_, 2)) => (Hook::XdpGeneric, Some((ObjectKind::Xdp, program))),
+                _ => (Hook::XdpNative, Some((ObjectKind::Xdp, program))),
+            },
+            (None, Some(program)) => (Hook::Tc, Some((ObjectKind::Tc, program))),
+            (None, None) => (Hook::EgressOnly, None),
+        };
+        let variant = match program {
+            Some((kind, id)) => self.root_identity(kind, id)?.map(|identity| identity.variant),
+            None => None,
+        };
+        Ok(Attached { ifindex, hook, variant })
+    }
+
+    /// The root program that packets of a device meet first, for test runs.
+    pub fn root_program(&self, hook: ObjectKind, variant: u32) -> Result<OwnedFd> {
+        let roots = self.roots(variant)?;
+        let program = match hook {
+            ObjectKind::Xdp => &roots.xdp,
+            ObjectKind::Tc => &roots.tc,
+        };
+        sys::duplicate(program).doing(|| "duplicate a root program".to_owned())
+    }
+
+    /// The tcx egress program of every device, for test runs.
+    pub fn egress_program(&self) -> Result<OwnedFd> {
+        sys::duplicate(&self.roots(0)?.egress).doing(|| "duplicate the egress program".to_owned())
+    }
+
+    /// The tcx ingress program of XDP devices, for test runs.
+    pub fn finish_program(&self) -> Result<OwnedFd> {
+        sys::duplicate(&self.roots(0)?.finish).doing(|| "duplicate the finishing program".to_owned())
+    }
+
+    fn check_loaded(&self, wanted: &Attachment) -> Result<()> {
+        let variant = wanted.variant;
+        let mut needed = vec![(ObjectKind::Tc, 0, ProgramKind::Egress)];
+        if let Some(hook) = match wanted.hook {
+            Hook::Tc => Some(ObjectKind::Tc),
+            Hook::XdpNative | Hook::XdpGeneric => Some(ObjectKind::Xdp),
+            Hook::EgressOnly => None,
+        } {
+            needed.extend([(hook, variant, ProgramKind::Slow), (hook, variant, ProgramKind::Fast)]);
+        }
+        match needed.into_iter().find(|(hook, variant, kind)| !self.is_loaded(*hook, *variant, *kind)) {
+            Some((hook, variant, _)) => Err(Error::NotActive { hook: hook.name(), variant }),
+            None => Ok(()),
+        }
+    }
+
+    fn roots(&self, variant: u32) -> Result<Arc<Roots>> {
+        let mut cache = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(roots) = cache.get(&variant) {
+            return Ok(roots.clone());
+        }
+        let load = |kind, variant, programs: &[&str]| -> Result<Vec<OwnedFd>> {
+            let object = objects::load(&Recipe {
+                kind,
+                programs,
+                reuse: &|name| self.state.descriptor(kind, name),
+                create: &|name| name == CONFIG_SECTION,
+                frozen: Frozen { root_variant: variant, ..Default::default() },
+                sizes: self.sizes(),
+            })?;
+            programs.iter().map(|name| objects::program(&object, name)).collect()
+        };
+        let mut programs = load(ObjectKind::Xdp, variant, &["xdp_root"])?;
+        programs.extend(load(ObjectKind::Tc, variant, &["tc_root"])?);
+        // the egress program exists in variant 0 only
+        programs.extend(load(ObjectKind::Tc, 0, &["tc_egress_root", "tc_finish"])?);
+        let Ok([xdp, tc, egress, finish]) = <[OwnedFd; 4]>::try_from(programs) else {
+            return Err(Error::Object { what: "a root program".to_owned() });
+        };
+        let roots = Arc::new(Roots { xdp, tc, egress, finish });
+        cache.insert(variant, roots.clone());
+        Ok(roots)
+    }
+
+    /// Makes or updates a link; true = made.
+    fn put_link(&self, place: Place, ifindex: u32, target: Target, program: BorrowedFd<'_>) -> Result<bool> {
+        if let Some(link) = Pinned::open(&self.state.pin, place, ifindex)? {
+            if !self.is_same_program(link.details.program_id, program)? {
+                link.update(program)?;
+            }
+            return Ok(false);
+        }
+        match Pinned::create(&self.state.pin, place, ifindex, target, program) {
+            Ok(_) => Ok(true),
+            Err(error) if place == Place::Xdp => Err(explain_xdp(ifindex, target, error)),
+            Err(source) => Err(Error::Os {
+                action: format!("attach {} to {}", place.name(), sys::interface_name(ifindex)),
+                source,
+            }),
+        }
+    }
+
+    fn remove_link(&self, place: Place, ifindex: u32) -> Result<()> {
+        Pinned::open(&self.state.pin, place, ifindex)?.map_or(Ok(()), Pinned::remove)
+    }
+
+    /// Name of the program on a link.
+    fn link_program(&self, place: Place, ifindex: u32) -> Result<Option<String>> {
+        let Some(link) = Pinned::open(&self.state.pin, place, ifindex)? else { return Ok(None) };
+        Ok(program_by_id(link.details.program_id).map(|(details, _)| details.name))
+    }
+
+    /// A link between native and generic XDP cannot be updated, only made anew.
+    fn check_mode(&self, ifindex: u32, target: Target) -> Result<()> {
+        let Some(link) = Pinned::open(&self.state.pin, Place::Xdp, ifindex)? else { return Ok(()) };
+        let wanted = if target == Target::XdpNative { 1 } else { 2 };
+        match sys::xdp_query(ifindex) {
+            Ok((_, mode)) if mode != wanted && mode != 0 => link.remove(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Same instructions, same frozen variant, same maps: then the link can stay as it is.
+    fn is_same_program(&self, id: u32, program: BorrowedFd<'_>) -> Result<bool> {
+        let wanted = sys::program_details(program).doing(|| "examine a program".to_owned())?;
+        if wanted.id == id {
+            return Ok(true);
+        }
+        let kind = if wanted.name.starts_with("xdp") { ObjectKind::Xdp } else { ObjectKind::Tc };
+        let (found, own) = (self.root_identity(kind, id)?, self.root_identity(kind, wanted.id)?);
+        Ok(found.is_some() && found == own)
+    }
+
+    /// None when the program is gone or does not use this instance's state.
+    fn root_identity(&self, kind: ObjectKind, id: u32) -> Result<Option<Identity>> {
+        let Some((details, maps)) = program_by_id(id) else { return Ok(None) };
+        let mut frozen = None;
+        let mut shared = Vec::new();
+        for map in &maps {
+            if map.name().to_string_lossy() == CONFIG_SECTION {
+                frozen = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).unwrap_or(None);
+            } else if let Ok(info) = map.info() {
+                shared.push(info.info.id);
+            }
+        }
+        shared.sort_unstable();
+        let variant = match &frozen {
+            Some(bytes) => {
+                let offset = objects::root_variant_offset(kind)?;
+                bytes
+                    .get(offset..)
+                    .and_then(|rest| u32::read_from_prefix(rest).ok())
+                    .map_or(0, |(value, _)| value)
+            }
+            None => 0,
+        };
+        Ok(Some(Identity { tag: details.tag, variant, shared }))
+    }
+
+    /// Runs the root of a variant once; test runs of other crates need nothing else.
+    pub fn run_xdp_root(
+        &self,
+        variant: u32,
+        run: &prog_run::XdpRun<'_>,
+    ) -> Result<prog_run::Outcome<prog_run::XdpContext>> {
+        prog_run::xdp(self.roots(variant)?.xdp.as_fd(), run)
+    }
+
+    pub fn run_tc_root(
+        &self,
+        variant: u32,
+        run: &prog_run::TcRun<'_>,
+    ) -> Result<prog_run::Outcome<prog_run::TcContext>> {
+        prog_run::tc(self.roots(variant)?.tc.as_fd(), run)
+    }
+}
+
+/// What tells two roots apart.
+#[derive(Debug, PartialEq, Eq)]
+struct Identity {
+    tag: [u8; 8],
+    variant: u32,
+    /// Ids of the maps it uses besides its frozen section.
+    shared: Vec<u32>,
+}
+
+fn program_by_id(id: u32) -> Option<(sys::ProgramDetails, Vec<MapHandle>)> {
+    let fd = Program::fd_from_id(id).ok()?;
+    let details = sys::program_details(fd.as_fd()).ok()?;
+    let maps = details.map_ids.iter().filter_map(|id| MapHandle::from_map_id(*id).ok()).collect();
+    Some((details, maps))
+}
+
+fn explain_xdp(ifindex: u32, target: Target, source: io::Error) -> Error {
+    let interface = sys::interface_name(ifindex);
+    let taken = matches!(source.raw_os_error(), Some(libc::EBUSY | libc::EEXIST));
+    match sys::xdp_query(ifindex) {
+        Ok((program_id, mode)) if taken && program_id != 0 => {
+            let program_name =
+                program_by_id(program_id).map_or_else(String::new, |(details, _)| details.name);
+            Error::HookTaken { interface, program_id, program_name, mode: XDP_MODES[mode] }
+        }
+        _ => {
+            let mode = if target == Target::XdpNative { "native" } else { "generic" };
+            Error::Os { action: format!("attach {mode} XDP to {interface}"), source }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The word `active`, the grace period and the clock of sessions.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use sluice_abi::{active_epoch, active_slot, active_word};
+
+use crate::error::{Doing, Result};
+use crate::mmap::Mapped;
+use crate::objects::{self, CLOCK_SECTION, Frozen, ObjectKind, Recipe};
+use crate::state::State;
+use crate::{Dataplane, Generation, Sizes, prog_run, sys};
+
+pub(crate) fn map_active(state: &State) -> Result<Mapped<u32>> {
+    Mapped::new(state.active()).doing(|| "map the word `active`".to_owned())
+}
+
+impl Dataplane {
+    fn active(&self) -> &AtomicU32 {
+        self.active.word(0, 0)
+    }
+
+    /// The slot whose programs run.
+    pub fn active_slot(&self) -> u32 {
+        active_slot(self.active().load(Ordering::Relaxed))
+    }
+
+    /// Lines of another epoch are judged again.
+    pub fn epoch(&self) -> u16 {
+        active_epoch(self.active().load(Ordering::Relaxed))
+    }
+
+    /// Activates a loaded generation: one 4-byte store changes slot and epoch together.
+    pub fn switch(&self, generation: &Generation) {
+        let _changing = self.changing();
+        self.store_active(|word| active_word(generation.slot(), active_epoch(word).wrapping_add(1)));
+    }
+
+    /// Has every flow judged again by the active generation.
+    pub fn bump_epoch(&self) {
+        self.store_active(|word| active_word(active_slot(word), active_epoch(word).wrapping_add(1)));
+    }
+
+    fn store_active(&self, next: impl Fn(u32) -> u32) {
+        // Two threads may change it; a compare-exchange that succeeds is the one store that programs see.
+        self.active()
+            .fetch_update(Ordering::Release, Ordering::Relaxed, |word| Some(next(word)))
+            .expect("the closure always has a next word");
+    }
+
+    /// Returns when every program run that began before has ended.
+    pub fn grace(&self) -> Result<()> {
+        self.grace.wait()
+    }
+
+    /// Low bits of this count are the `last_seen` of sessions.
+    pub fn now_jiffies(&self) -> Result<u64> {
+        self.clock.read()
+    }
+
+    /// Jiffies a second.
+    pub fn hz(&self) -> u32 {
+        self.clock.hz
+    }
+}
+
+/// An update of an ARRAY_OF_MAPS element returns after an RCU grace period.
+#[derive(Debug)]
+pub(crate) struct Grace {
+    outer: MapHandle,
+    inner: MapHandle,
+}
+
+impl Grace {
+    pub fn new() -> Result<Grace> {
+        let size = size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t;
+        let create = |kind, options: &libbpf_sys::bpf_map_create_opts| {
+            MapHandle::create(kind, Some("sluice_grace"), 4, 4, 1, options)
+                .doing(|| "create the map of grace periods".to_owned())
+        };
+        let inner =
+            create(MapType::Array, &libbpf_sys::bpf_map_create_opts { sz: size, ..Default::default() })?;
+        let inner_map_fd = std::os::fd::AsRawFd::as_raw_fd(&inner.as_fd()) as u32;
+        let options = libbpf_sys::bpf_map_create_opts { sz: size, inner_map_fd, ..Default::default() };
+        Ok(Grace { outer: create(MapType::ArrayOfMaps, &options)?, inner })
+    }
+
+    fn wait(&self) -> Result<()> {
+        let inner = std::os::fd::AsRawFd::as_raw_fd(&self.inner.as_fd());
+        self.outer
+            .update(&0u32.to_ne_bytes(), &inner.to_ne_bytes(), MapFlags::ANY)
+            .doing(|| "wait for a grace period".to_owned())
+    }
+}
+
+/// `bpf_jiffies64`, read through a small program.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    program: OwnedFd,
+    jiffies: Mapped<u64>,
+    hz: u32,
+}
+
+impl Clock {
+    pub fn new(sizes: Sizes) -> Result<Clock> {
+        let object = objects::load(&Recipe {
+            kind: ObjectKind::Tc,
+            programs: &["read_clock"],
+            reuse: &|_| None,
+            create: &|name| name == CLOCK_SECTION,
+            frozen: Frozen::default(),
+            sizes,
+        })?;
+        let map = objects::map(&object, CLOCK_SECTION)?;
+        let jiffies = Mapped::new(&map).doing(|| "map the clock".to_owned())?;
+        let hz = (1_000_000_000 / sys::tick_ns()) as u32;
+        Ok(Clock { program: objects::program(&object, "read_clock")?, jiffies, hz })
+    }
+
+    fn read(&self) -> Result<u64> {
+        prog_run::run_syscall_program(self.program.as_fd())?;
+        Ok(self.jiffies.long(0, 0).load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,73 @@
+//! What can go wrong, in words an operator can act on.
+
+use std::io;
+use std::path::PathBuf;
+
+use sluice_abi::tables::TooLarge;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot {action}: {source}")]
+    Bpf { action: String, source: libbpf_rs::Error },
+    #[error("cannot {action}: {source}")]
+    Os { action: String, source: io::Error },
+    #[error("the kernel refuses the programs of {object}: {source}\n{log}")]
+    Load { object: &'static str, source: libbpf_rs::Error, log: String },
+    #[error(
+        "{} is not inside a BPF file system; mount one with `mount -t bpf bpf /sys/fs/bpf` or choose another place",
+        path.display()
+    )]
+    NotBpffs { path: PathBuf },
+    #[error(
+        "{} has {what} {found}, this configuration needs {wanted}; `sluice cleanup` removes it together with all \
+         sessions, then start again",
+        path.display()
+    )]
+    Incompatible { path: PathBuf, what: &'static str, found: u64, wanted: u64 },
+    #[error(
+        "{} belongs to the pinned state but cannot be opened: {source}; `sluice cleanup` removes the rest together \
+         with all sessions, then start again",
+        path.display()
+    )]
+    Damaged { path: PathBuf, source: libbpf_rs::Error },
+    #[error("{sessions} sessions of {family} are configured; between 1 and {limit} are possible")]
+    Sizes { family: &'static str, sessions: u32, limit: u32 },
+    #[error(transparent)]
+    Tables(#[from] TooLarge),
+    #[error("{count} variants were asked for; between 1 and {limit} can be loaded at one time")]
+    Variants { count: usize, limit: usize },
+    #[error(
+        "no generation is active that has variant {variant} for {hook}; load and switch before attaching"
+    )]
+    NotActive { hook: &'static str, variant: u32 },
+    #[error(
+        "the XDP hook of {interface} is taken by program {program_id} ({program_name}, {mode}); remove it with \
+         `ip link set dev {interface} xdp off` or `bpftool link detach`, or use mode tc there"
+    )]
+    HookTaken { interface: String, program_id: u32, program_name: String, mode: &'static str },
+    #[error("no session has number {number}")]
+    NoSession { number: u32 },
+    #[error("next hop {index} is outside the table ({limit} entries)")]
+    NoNexthop { index: u32, limit: u32 },
+    #[error("{what} is missing in the BPF object; the program and its headers do not match")]
+    Object { what: String },
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Says what was being done when libbpf or the kernel refused.
+pub(crate) trait Doing<T> {
+    fn doing(self, action: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T> Doing<T> for libbpf_rs::Result<T> {
+    fn doing(self, action: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|source| Error::Bpf { action: action(), source })
+    }
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, action: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|source| Error::Os { action: action(), source })
+    }
+}

@@ -1,0 +1,251 @@
+//! One generation: its tables, its programs, and the slot they stand in.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::thread;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use sluice_abi::tables::Tables;
+use sluice_abi::{
+    MAX_VARIANTS, PROGRAM_EGRESS, PROGRAM_FAST, PROGRAM_KINDS, PROGRAM_SLOW, ProgramConfig, REJUDGE_PER_TICK,
+    program_slot,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::error::{Doing, Error, Result};
+use crate::mmap::Mapped;
+use crate::objects::{self, Frozen, ObjectKind, Recipe};
+use crate::{Dataplane, ProgramDetails, Sizes, sys};
+
+const TABLES: [&str; 6] = ["units", "zone_pairs", "rules", "addresses4", "addresses6", "service_terms"];
+
+/// A distinct set of optional stages. Its number is its place in the list given to [`Dataplane::load`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Variant {
+    /// [`sluice_abi::stages::Stage::bit`]s
+    pub stage_mask: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ProgramKind {
+    Fast,
+    Slow,
+    /// tc, variant 0
+    Egress,
+}
+
+impl ProgramKind {
+    fn name(self, hook: ObjectKind) -> &'static str {
+        match (hook, self) {
+            (ObjectKind::Xdp, ProgramKind::Fast) => "xdp_fast",
+            (ObjectKind::Xdp, _) => "xdp_slow",
+            (ObjectKind::Tc, ProgramKind::Fast) => "tc_fast",
+            (ObjectKind::Tc, ProgramKind::Slow) => "tc_slow",
+            (ObjectKind::Tc, ProgramKind::Egress) => "tc_egress",
+        }
+    }
+
+    fn number(self) -> usize {
+        match self {
+            ProgramKind::Fast => PROGRAM_FAST,
+            ProgramKind::Slow => PROGRAM_SLOW,
+            ProgramKind::Egress => PROGRAM_EGRESS,
+        }
+    }
+}
+
+type Key = (ObjectKind, u32, ProgramKind);
+
+/// A loaded generation. The kernel keeps its programs as long as its slot holds them, also after this is dropped.
+#[derive(Debug)]
+pub struct Generation {
+    slot: u32,
+    number: u32,
+    tables: BTreeMap<&'static str, MapHandle>,
+    programs: BTreeMap<Key, OwnedFd>,
+}
+
+impl Generation {
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// The commit it was loaded for.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// A program, for test runs.
+    pub fn program(&self, hook: ObjectKind, variant: u32, kind: ProgramKind) -> Option<BorrowedFd<'_>> {
+        self.programs.get(&(hook, variant, kind)).map(AsFd::as_fd)
+    }
+
+    /// What the kernel says of every program.
+    pub fn programs(&self) -> Result<Vec<ProgramDetails>> {
+        let details =
+            |fd: &OwnedFd| sys::program_details(fd.as_fd()).doing(|| "examine a program".to_owned());
+        self.programs.values().map(details).collect()
+    }
+}
+
+impl Dataplane {
+    /// Fills the idle slot with a new generation. On an error the slot is empty and the active generation untouched.
+    pub fn load(&self, tables: &Tables, variants: &[Variant], generation: u32) -> Result<Generation> {
+        let _changing = self.changing();
+        tables.check()?;
+        if !(1..=MAX_VARIANTS).contains(&variants.len()) {
+            return Err(Error::Variants { count: variants.len(), limit: MAX_VARIANTS });
+        }
+        let slot = 1 - self.active_slot();
+        self.clear_slot(slot)?;
+        let maps = create_tables(self.sizes())?;
+        fill_tables(&maps, tables)?;
+
+        let config = ProgramConfig {
+            slot,
+            generation,
+            unit_multiplier: tables.unit_multiplier,
+            rejudge_per_tick: REJUDGE_PER_TICK,
+            sessions4: self.sizes().sessions4,
+            sessions6: self.sizes().sessions6,
+            ..Default::default()
+        };
+        let load = |hook| self.load_hook(hook, &maps, variants, config);
+        // the two objects have nothing in common but maps that exist; the verifier is most of the time
+        let (xdp, tc) = thread::scope(|scope| {
+            let xdp = scope.spawn(|| load(ObjectKind::Xdp));
+            let tc = load(ObjectKind::Tc);
+            (xdp.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), tc)
+        });
+        let mut programs = xdp?;
+        programs.extend(tc?);
+        let generation = Generation { slot, number: generation, tables: maps, programs };
+        if let Err(error) = self.store_programs(&generation) {
+            self.clear_slot(slot)?;
+            return Err(error);
+        }
+        tracing::debug!(
+            slot,
+            generation = generation.number,
+            tables = generation.tables.len(),
+            "generation loaded"
+        );
+        Ok(generation)
+    }
+
+    fn load_hook(
+        &self,
+        hook: ObjectKind,
+        tables: &BTreeMap<&'static str, MapHandle>,
+        variants: &[Variant],
+        config: ProgramConfig,
+    ) -> Result<BTreeMap<Key, OwnedFd>> {
+        let mut programs = BTreeMap::new();
+        for (variant, Variant { stage_mask }) in (0u32..).zip(variants) {
+            let mut kinds = vec![ProgramKind::Fast, ProgramKind::Slow];
+            if hook == ObjectKind::Tc && variant == 0 {
+                kinds.push(ProgramKind::Egress);
+            }
+            let names: Vec<&str> = kinds.iter().map(|kind| kind.name(hook)).collect();
+            let reuse =
+                |name: &str| tables.get(name).map(AsFd::as_fd).or_else(|| self.state.descriptor(hook, name));
+            let object = objects::load(&Recipe {
+                kind: hook,
+                programs: &names,
+                reuse: &reuse,
+                create: &|name| name != objects::CLOCK_SECTION,
+                frozen: Frozen {
+                    config: ProgramConfig { variant, stage_mask: *stage_mask, ..config },
+                    root_variant: variant,
+                },
+                sizes: self.sizes(),
+            })?;
+            for kind in kinds {
+                programs.insert((hook, variant, kind), objects::program(&object, kind.name(hook))?);
+            }
+        }
+        Ok(programs)
+    }
+
+    /// Slow programs first: a fast one must never miss its slow one.
+    fn store_programs(&self, generation: &Generation) -> Result<()> {
+        for kind in [ProgramKind::Slow, ProgramKind::Egress, ProgramKind::Fast] {
+            for ((hook, variant, _), fd) in
+                generation.programs.iter().filter(|((_, _, found), _)| *found == kind)
+            {
+                let slot = program_slot(generation.slot, *variant, kind.number());
+                self.state
+                    .programs(*hook)
+                    .update(&slot.to_ne_bytes(), &fd.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
+                    .doing(|| format!("put {} into its slot", kind.name(*hook)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Empties the idle slot. Call it after [`Dataplane::grace`]; the kernel then frees the old programs and tables.
+    pub fn retire_idle(&self) -> Result<()> {
+        let _changing = self.changing();
+        self.clear_slot(1 - self.active_slot())
+    }
+
+    fn clear_slot(&self, slot: u32) -> Result<()> {
+        for hook in [ObjectKind::Xdp, ObjectKind::Tc] {
+            let programs = self.state.programs(hook);
+            for entry in 0..(MAX_VARIANTS * PROGRAM_KINDS) as u32 {
+                let index = program_slot(slot, 0, 0) + entry;
+                match programs.delete(&index.to_ne_bytes()) {
+                    Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                        return Err(error)
+                            .doing(|| format!("empty slot {slot} of the {} programs", hook.name()));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the active slot holds a program.
+    pub(crate) fn is_loaded(&self, hook: ObjectKind, variant: u32, kind: ProgramKind) -> bool {
+        let slot = program_slot(self.active_slot(), variant, kind.number());
+        matches!(self.state.programs(hook).lookup(&slot.to_ne_bytes(), MapFlags::ANY), Ok(Some(_)))
+    }
+
+    /// Whether a generation is active, perhaps one that an earlier daemon loaded.
+    pub fn has_generation(&self) -> bool {
+        self.is_loaded(ObjectKind::Tc, 0, ProgramKind::Egress)
+    }
+}
+
+fn create_tables(sizes: Sizes) -> Result<BTreeMap<&'static str, MapHandle>> {
+    let object = objects::load(&Recipe {
+        kind: ObjectKind::Tc,
+        programs: &[],
+        reuse: &|_| None,
+        create: &|name| TABLES.contains(&name),
+        frozen: Frozen::default(),
+        sizes,
+    })?;
+    TABLES.into_iter().map(|name| Ok((name, objects::map(&object, name)?))).collect()
+}
+
+fn fill_tables(maps: &BTreeMap<&'static str, MapHandle>, tables: &Tables) -> Result<()> {
+    fill(&maps["units"], tables.units.iter().map(|(slot, unit)| (*slot, *unit)))?;
+    fill(&maps["zone_pairs"], tables.zone_pairs.iter().copied().enumerate())?;
+    fill(&maps["rules"], tables.rules.iter().copied().enumerate())?;
+    fill(&maps["addresses4"], tables.addresses4.iter().copied().enumerate())?;
+    fill(&maps["addresses6"], tables.addresses6.iter().copied().enumerate())?;
+    fill(&maps["service_terms"], tables.service_terms.iter().copied().enumerate())
+}
+
+fn fill<T>(map: &MapHandle, entries: impl Iterator<Item = (usize, T)>) -> Result<()>
+where
+    T: FromBytes + IntoBytes + Immutable + Copy,
+{
+    let mapped = Mapped::new(map).doing(|| format!("map table {}", map.name().to_string_lossy()))?;
+    for (index, entry) in entries {
+        mapped.write(index as u32, entry);
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! The next-hop table: the slow path writes entries, the daemon keeps their MAC addresses true.
+
+use std::mem::offset_of;
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+
+use libbpf_rs::{ErrorKind, MapCore, MapFlags};
+use sluice_abi::{MAX_NEXTHOPS, NEXTHOP_RESOLVED, NEXTHOP_VALID, Nexthop, NexthopKey};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::Dataplane;
+use crate::error::{Doing, Error, Result};
+use crate::records::{address_words, words_address};
+use crate::sessions::age;
+
+const FLAGS: usize = offset_of!(Nexthop, flags);
+/// dmac is the first six bytes of the word it shares with the first two of smac.
+const DMAC: usize = offset_of!(Nexthop, dmac);
+
+/// A next hop as the index knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NexthopEntry {
+    pub index: u32,
+    /// Device whose neighbour table resolves it.
+    pub host_ifindex: u32,
+    pub address: IpAddr,
+}
+
+impl Dataplane {
+    pub fn nexthop(&self, index: u32) -> Result<Nexthop> {
+        check(index)?;
+        Ok(self.nexthops.read(index))
+    }
+
+    /// Index of the entry for a neighbour of a device.
+    pub fn find_nexthop(&self, host_ifindex: u32, address: IpAddr) -> Result<Option<u32>> {
+        let value = self
+            .state
+            .map("nexthop_index")
+            .lookup(key(host_ifindex, address).as_bytes(), MapFlags::ANY)
+            .doing(|| format!("look up next hop {address}"))?;
+        Ok(value.and_then(|bytes| u32::read_from_bytes(&bytes).ok()))
+    }
+
+    /// Every entry in the index, in no particular order.
+    pub fn nexthops(&self) -> Result<Vec<NexthopEntry>> {
+        let map = self.state.map("nexthop_index");
+        let mut entries = Vec::new();
+        for bytes in map.keys() {
+            let Ok(key) = NexthopKey::read_from_bytes(&bytes) else { continue };
+            let address = words_address(key.family as u8, key.be_addr);
+            if let Some(index) = self.find_nexthop(key.host_ifindex, address)? {
+                entries.push(NexthopEntry { index, host_ifindex: key.host_ifindex, address });
+            }
+        }
+        Ok(entries)
+    }
+
+    /// A neighbour answered: packets take its MAC address from the next one on. True when it was another before.
+    pub fn set_nexthop_mac(&self, index: u32, mac: [u8; 6]) -> Result<bool> {
+        check(index)?;
+        let mut low = [0; 8];
+        low[..6].copy_from_slice(&mac);
+        let (low, mask) =
+            (u64::from_ne_bytes(low), u64::from_ne_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]));
+        let word = self.nexthops.long(index, DMAC);
+        let before = word.load(Ordering::Relaxed);
+        word.store((before & !mask) | low, Ordering::Release);
+        let flags = self.nexthops.byte(index, FLAGS).fetch_or(NEXTHOP_RESOLVED, Ordering::Release);
+        Ok(before & mask != low || flags & NEXTHOP_RESOLVED == 0)
+    }
+
+    /// A neighbour failed: packets go to the kernel's neighbour code until it answers. True when it was resolved.
+    pub fn unresolve_nexthop(&self, index: u32) -> Result<bool> {
+        check(index)?;
+        let flags = self.nexthops.byte(index, FLAGS).fetch_and(!NEXTHOP_RESOLVED, Ordering::Release);
+        Ok(flags & NEXTHOP_RESOLVED != 0)
+    }
+
+    /// Gives back entries that no flow refers to and no first packet asked for since `idle_s` seconds.
+    ///
+    /// An entry leaves the index first, so that nobody can take it up; once every program that had looked it up has
+    /// ended, the flows are searched again, and only then its number becomes free.
+    pub fn free_unused_nexthops(&self, idle_s: u32) -> Result<usize> {
+        let limit = u64::from(idle_s) * u64::from(self.hz());
+        let now = self.now_jiffies()?;
+        let used = self.nexthops_in_use();
+        let is_unused = |entry: &NexthopEntry| {
+            let idle = age(now, self.nexthops.read(entry.index).last_used);
+            !used[entry.index as usize] && u64::from(idle) > limit
+        };
+        let unused: Vec<NexthopEntry> = self.nexthops()?.into_iter().filter(is_unused).collect();
+        if unused.is_empty() {
+            return Ok(0);
+        }
+        let index = self.state.map("nexthop_index");
+        for entry in &unused {
+            match index.delete(key(entry.host_ifindex, entry.address).as_bytes()) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                other => other.doing(|| format!("take next hop {} out of the index", entry.address))?,
+            }
+        }
+        self.grace()?;
+        let used = self.nexthops_in_use();
+        let (kept, freed): (Vec<_>, Vec<_>) =
+            unused.into_iter().partition(|entry| used[entry.index as usize]);
+        for entry in kept {
+            // a newer entry for the same neighbour serves new flows just as well
+            let _ = index.update(
+                key(entry.host_ifindex, entry.address).as_bytes(),
+                entry.index.as_bytes(),
+                MapFlags::NO_EXIST,
+            );
+        }
+        for entry in &freed {
+            let flags = !(NEXTHOP_VALID | NEXTHOP_RESOLVED);
+            self.nexthops.byte(entry.index, FLAGS).fetch_and(flags, Ordering::Release);
+            self.state
+                .map("free_nexthops")
+                .update(&[], entry.index.as_bytes(), MapFlags::ANY)
+                .doing(|| format!("give back next hop {}", entry.index))?;
+        }
+        Ok(freed.len())
+    }
+}
+
+fn check(index: u32) -> Result<()> {
+    if index < MAX_NEXTHOPS as u32 {
+        Ok(())
+    } else {
+        Err(Error::NoNexthop { index, limit: MAX_NEXTHOPS as u32 })
+    }
+}
+
+fn key(host_ifindex: u32, address: IpAddr) -> NexthopKey {
+    let (family, be_addr) = address_words(address);
+    NexthopKey { host_ifindex, family, be_addr }
+}

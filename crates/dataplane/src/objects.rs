@@ -1,0 +1,154 @@
+//! The two embedded BPF objects: what to create, re-use and freeze before the kernel sees them.
+
+use std::cell::RefCell;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Once;
+
+use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, set_print};
+use sluice_abi::ProgramConfig;
+use zerocopy::IntoBytes;
+
+use crate::error::{Doing, Error, Result};
+use crate::{Sizes, sys};
+
+pub(crate) const CONFIG_SECTION: &str = ".rodata.config";
+pub(crate) const ACTIVE_SECTION: &str = ".data.active";
+pub(crate) const CLOCK_SECTION: &str = ".data.clock";
+
+static XDP_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o"));
+static TC_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o"));
+
+/// Which of the two objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ObjectKind {
+    Xdp,
+    Tc,
+}
+
+impl ObjectKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            ObjectKind::Xdp => "xdp",
+            ObjectKind::Tc => "tc",
+        }
+    }
+}
+
+/// Values frozen into `.rodata.config`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Frozen {
+    pub config: ProgramConfig,
+    pub root_variant: u32,
+}
+
+/// What one load takes from an object.
+pub(crate) struct Recipe<'a> {
+    pub kind: ObjectKind,
+    pub programs: &'a [&'a str],
+    /// Existing maps by the name they have in the object.
+    pub reuse: &'a dyn Fn(&str) -> Option<BorrowedFd<'a>>,
+    /// Which of the others to create.
+    pub create: &'a dyn Fn(&str) -> bool,
+    pub frozen: Frozen,
+    pub sizes: Sizes,
+}
+
+thread_local! {
+    /// What libbpf said on this thread since the last load began: the verifier's log, when there is one.
+    static MESSAGES: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Sends libbpf's messages to `tracing`, and keeps warnings for the error of the load that caused them.
+fn route_messages() {
+    fn message(level: PrintLevel, text: String) {
+        let line = text.trim_end();
+        match level {
+            PrintLevel::Debug => tracing::trace!(target: "libbpf", "{line}"),
+            PrintLevel::Info => tracing::debug!(target: "libbpf", "{line}"),
+            PrintLevel::Warn => {
+                tracing::debug!(target: "libbpf", "{line}");
+                MESSAGES.with_borrow_mut(|messages| *messages += &text);
+            }
+        }
+    }
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        set_print(Some((PrintLevel::Info, message)));
+    });
+}
+
+pub(crate) fn open(kind: ObjectKind) -> Result<OpenObject> {
+    route_messages();
+    let bytes = match kind {
+        ObjectKind::Xdp => XDP_OBJECT,
+        ObjectKind::Tc => TC_OBJECT,
+    };
+    let mut builder = ObjectBuilder::default();
+    builder.name(kind.name()).doing(|| format!("name object {}", kind.name()))?;
+    builder.open_memory(bytes).doing(|| format!("read object {}", kind.name()))
+}
+
+pub(crate) fn load(recipe: &Recipe<'_>) -> Result<Object> {
+    let kind = recipe.kind;
+    let mut object = open(kind)?;
+    freeze(&mut object, &recipe.frozen)?;
+    for mut program in object.progs_mut() {
+        let wanted = recipe.programs.iter().any(|name| program.name() == *name);
+        program.set_autoload(wanted);
+    }
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let doing = || format!("prepare map {name} of object {}", kind.name());
+        if let Some(fd) = (recipe.reuse)(&name) {
+            map.reuse_fd(fd).doing(doing)?;
+        } else if (recipe.create)(&name) {
+            if let Some(entries) = recipe.sizes.entries(&name) {
+                map.set_max_entries(entries).doing(doing)?;
+            }
+        } else {
+            map.set_autocreate(false).doing(doing)?;
+        }
+    }
+    MESSAGES.with_borrow_mut(String::clear);
+    let loaded = object.load();
+    let log = MESSAGES.take();
+    loaded.map_err(|source| Error::Load { object: kind.name(), source, log })
+}
+
+fn freeze(object: &mut OpenObject, frozen: &Frozen) -> Result<()> {
+    let config = place(object, "config", size_of::<ProgramConfig>())?;
+    let variant = place(object, "root_variant", size_of::<u32>())?;
+    let mut maps = object.maps_mut();
+    let mut section = maps.find(|map| map.name() == CONFIG_SECTION).ok_or_else(|| missing(CONFIG_SECTION))?;
+    let bytes = section.initial_value_mut().ok_or_else(|| missing(CONFIG_SECTION))?;
+    bytes[config].copy_from_slice(frozen.config.as_bytes());
+    bytes[variant].copy_from_slice(frozen.root_variant.as_bytes());
+    Ok(())
+}
+
+/// Bytes of a frozen variable in `.rodata.config`.
+fn place(object: &OpenObject, variable: &str, size: usize) -> Result<std::ops::Range<usize>> {
+    match sys::variable(object, CONFIG_SECTION, variable) {
+        Some((offset, found)) if found == size => Ok(offset..offset + size),
+        _ => Err(missing(variable)),
+    }
+}
+
+/// Where `root_variant` lies in the section.
+pub(crate) fn root_variant_offset(kind: ObjectKind) -> Result<usize> {
+    Ok(place(&open(kind)?, "root_variant", size_of::<u32>())?.start)
+}
+
+pub(crate) fn program(object: &Object, name: &str) -> Result<OwnedFd> {
+    let program = object.progs().find(|program| program.name() == name).ok_or_else(|| missing(name))?;
+    sys::duplicate(&program).doing(|| format!("keep program {name}"))
+}
+
+pub(crate) fn map(object: &Object, name: &str) -> Result<MapHandle> {
+    let map = object.maps().find(|map| map.name() == name).ok_or_else(|| missing(name))?;
+    MapHandle::try_from(&map).doing(|| format!("keep map {name}"))
+}
+
+fn missing(what: &str) -> Error {
+    Error::Object { what: what.to_owned() }
+}

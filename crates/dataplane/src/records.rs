@@ -1,0 +1,229 @@
+//! The flow table of one family through its mappings: records, index, free queue.
+
+use std::mem::offset_of;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
+use sluice_abi::{
+    FLOW_LIVE, FlowKey4, FlowKey6, FlowLine4, FlowLine6, FlowRef, FlowShared, FlowState, Watermarks,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::error::{Doing, Result};
+use crate::mmap::Mapped;
+use crate::sessions::Family;
+use crate::state::State;
+
+/// Word of `FlowState` that holds epoch, TCP state and flags; everybody changes it with atomics on the whole word.
+const MARKS: usize = offset_of!(FlowState, epoch);
+const FLAGS_SHIFT: u32 = 24;
+const _: () = assert!(offset_of!(FlowState, flags) == MARKS + 3 && cfg!(target_endian = "little"));
+
+/// What a line of either family has.
+pub(crate) trait Line: FromBytes + IntoBytes + Immutable + Copy + Default {
+    type Key: FromBytes + IntoBytes + Immutable + Copy + PartialEq + Default;
+    const FAMILY: Family;
+    const STATE: usize;
+    /// Offset of the session count in `watermarks`.
+    const WATERMARK: usize;
+    const NAMES: Names;
+
+    fn key(&self) -> &Self::Key;
+    fn state(&self) -> &FlowState;
+    /// Protocol of a key.
+    fn protocol(key: &Self::Key) -> u8;
+}
+
+/// Names of a family's maps.
+pub(crate) struct Names {
+    index: &'static str,
+    lines: &'static str,
+    shared: &'static str,
+    free: &'static str,
+}
+
+impl Line for FlowLine4 {
+    type Key = FlowKey4;
+    const FAMILY: Family = Family::V4;
+    const STATE: usize = offset_of!(FlowLine4, state);
+    const WATERMARK: usize = offset_of!(Watermarks, session4);
+    const NAMES: Names = Names { index: "flows4", lines: "lines4", shared: "shared4", free: "free4" };
+
+    fn key(&self) -> &FlowKey4 {
+        &self.key
+    }
+
+    fn state(&self) -> &FlowState {
+        &self.state
+    }
+
+    fn protocol(key: &FlowKey4) -> u8 {
+        key.proto
+    }
+}
+
+impl Line for FlowLine6 {
+    type Key = FlowKey6;
+    const FAMILY: Family = Family::V6;
+    const STATE: usize = offset_of!(FlowLine6, state);
+    const WATERMARK: usize = offset_of!(Watermarks, session6);
+    const NAMES: Names = Names { index: "flows6", lines: "lines6", shared: "shared6", free: "free6" };
+
+    fn key(&self) -> &FlowKey6 {
+        &self.key
+    }
+
+    fn state(&self) -> &FlowState {
+        &self.state
+    }
+
+    fn protocol(key: &FlowKey6) -> u8 {
+        key.proto
+    }
+}
+
+/// One family's sessions. Session `s` owns lines `2s` and `2s + 1`.
+#[derive(Debug)]
+pub(crate) struct FlowTable<L> {
+    pub lines: Mapped<L>,
+    pub shared: Mapped<FlowShared>,
+    index: MapHandle,
+    free: MapHandle,
+    watermarks: Arc<Mapped<Watermarks>>,
+    capacity: u32,
+}
+
+impl<L: Line> FlowTable<L> {
+    pub fn open(state: &State, watermarks: &Arc<Mapped<Watermarks>>, capacity: u32) -> Result<Self> {
+        let keep =
+            |name: &str| MapHandle::try_from(state.map(name)).doing(|| format!("duplicate map {name}"));
+        Ok(FlowTable {
+            lines: mapped(state, L::NAMES.lines)?,
+            shared: mapped(state, L::NAMES.shared)?,
+            index: keep(L::NAMES.index)?,
+            free: keep(L::NAMES.free)?,
+            watermarks: watermarks.clone(),
+            capacity,
+        })
+    }
+
+    /// Session numbers that were ever in use.
+    pub fn numbers(&self) -> std::ops::RangeInclusive<u32> {
+        1..=self.watermarks.word(0, L::WATERMARK).load(Ordering::Relaxed).min(self.capacity)
+    }
+
+    pub fn state(&self, line: u32) -> FlowState {
+        self.lines.read_field(line, L::STATE)
+    }
+
+    pub fn key(&self, line: u32) -> L::Key {
+        self.lines.read_field(line, 0)
+    }
+
+    /// Both lines and the shared record of a live session; None when it is not live or changed hands meanwhile.
+    pub fn read(&self, number: u32) -> Option<([L; 2], FlowShared)> {
+        let read = || [self.lines.read(2 * number), self.lines.read(2 * number + 1)];
+        let (lines, shared) = (read(), self.shared.read(number));
+        let same = |line: usize| {
+            let now = self.state(2 * number + line as u32);
+            now.flags & FLOW_LIVE != 0 && now.tag == lines[line].state().tag
+        };
+        let live = lines.iter().all(|line| line.state().flags & FLOW_LIVE != 0);
+        (live && same(0) && same(1)).then_some((lines, shared))
+    }
+
+    /// What the index holds for a tuple.
+    pub fn find(&self, key: &L::Key) -> Result<Option<FlowRef>> {
+        let value = self.index.lookup(key.as_bytes(), MapFlags::ANY).doing(|| "look up a flow".to_owned())?;
+        Ok(value.and_then(|bytes| FlowRef::read_from_bytes(&bytes).ok()))
+    }
+
+    /// Ends the session if it is still the one with these tags. True = this call ended it.
+    ///
+    /// Whoever deletes the responder's key owns the session and gives the record back; see bpf/flow_table.h.
+    pub fn delete(&self, number: u32, tags: [u32; 2]) -> Result<bool> {
+        let (forward, back) = (2 * number, 2 * number + 1);
+        let keys = [self.key(forward), self.key(back)];
+        for (line, tag) in [(forward, tags[0]), (back, tags[1])] {
+            if self.state(line).tag != tag {
+                return Ok(false);
+            }
+            self.marks(line).fetch_and(!(u32::from(FLOW_LIVE) << FLAGS_SHIFT), Ordering::AcqRel);
+        }
+        if !self.take_key(&keys[1], FlowRef { line: back, tag: tags[1] })? {
+            return Ok(false);
+        }
+        self.take_key(&keys[0], FlowRef { line: forward, tag: tags[0] })?;
+        self.free
+            .update(&[], number.as_bytes(), MapFlags::ANY)
+            .doing(|| format!("give back session {number}"))?;
+        Ok(true)
+    }
+
+    /// Deletes a key from the index if it refers to this record. True = this call deleted it.
+    fn take_key(&self, key: &L::Key, wanted: FlowRef) -> Result<bool> {
+        if self.find(key)? != Some(wanted) {
+            return Ok(false);
+        }
+        let taken = match self.index.lookup_and_delete(key.as_bytes()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            other => other.doing(|| "delete a flow".to_owned())?,
+        };
+        match taken.map(|bytes| FlowRef::read_from_bytes(&bytes[..]).ok()) {
+            Some(Some(found)) if found == wanted => Ok(true),
+            Some(Some(other)) => {
+                // the tuple changed hands between the two calls: put the new owner's entry back
+                let _ = self.index.update(key.as_bytes(), other.as_bytes(), MapFlags::NO_EXIST);
+                Ok(false)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Epoch, TCP state and flags of a line.
+    fn marks(&self, line: u32) -> &std::sync::atomic::AtomicU32 {
+        self.lines.word(line, L::STATE + MARKS)
+    }
+
+    /// Replaces an epoch that nobody renewed meanwhile.
+    pub fn replace_epoch(&self, line: u32, old: u16, new: u16) {
+        let change = |marks: u32| (marks as u16 == old).then_some((marks & 0xffff_0000) | u32::from(new));
+        let _ = self.marks(line).fetch_update(Ordering::AcqRel, Ordering::Relaxed, change);
+    }
+}
+
+pub(crate) fn mapped<T: FromBytes + IntoBytes + Immutable + Copy>(
+    state: &State,
+    name: &str,
+) -> Result<Mapped<T>> {
+    Mapped::new(state.map(name)).doing(|| format!("map {}", state.pin.join(name).display()))
+}
+
+/// Family (4 or 6) and the four words that hold an address in keys: IPv4 in the first, the rest zero.
+pub(crate) fn address_words(address: IpAddr) -> (u32, [u32; 4]) {
+    match address {
+        IpAddr::V4(address) => (4, [u32::from_ne_bytes(address.octets()), 0, 0, 0]),
+        IpAddr::V6(address) => (6, v6_words(address)),
+    }
+}
+
+pub(crate) fn words_address(family: u8, words: [u32; 4]) -> IpAddr {
+    if family == 4 { v4(words[0]).into() } else { v6(words).into() }
+}
+
+pub(crate) fn v4(be: u32) -> Ipv4Addr {
+    Ipv4Addr::from(be.to_ne_bytes())
+}
+
+pub(crate) fn v6(be: [u32; 4]) -> Ipv6Addr {
+    let mut octets = [0; 16];
+    octets.copy_from_slice(be.as_bytes());
+    Ipv6Addr::from(octets)
+}
+
+pub(crate) fn v6_words(address: Ipv6Addr) -> [u32; 4] {
+    let octets = address.octets();
+    std::array::from_fn(|word| u32::from_ne_bytes(std::array::from_fn(|byte| octets[4 * word + byte])))
+}

@@ -1,0 +1,209 @@
+//! Sessions as a reader sees them.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use sluice_abi::{FlowKey4, FlowKey6, FlowLine4, FlowLine6, FlowShared, FlowState};
+
+use crate::Dataplane;
+use crate::error::{Error, Result};
+use crate::records::{FlowTable, Line, v4, v6, v6_words};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Family {
+    #[serde(rename = "inet")]
+    V4,
+    #[serde(rename = "inet6")]
+    V6,
+}
+
+/// A 5-tuple in a routing instance. For ICMP the ports are the identifier and [`sluice_abi::ICMP_PORT_ECHO`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct Tuple {
+    pub source: IpAddr,
+    pub source_port: u16,
+    pub destination: IpAddr,
+    pub destination_port: u16,
+    pub protocol: u8,
+    pub routing_instance: u16,
+}
+
+/// Names a session for as long as it lives; a later one in the same record has other tags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct SessionId {
+    pub family: Family,
+    pub number: u32,
+    #[serde(skip)]
+    tags: [u32; 2],
+}
+
+/// One direction of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Direction {
+    pub tuple: Tuple,
+    pub packets: u64,
+    /// IP bytes
+    pub bytes: u64,
+    /// Low 32 bits of jiffies.
+    pub last_seen: u32,
+    /// `TCP_DIR_*`
+    pub tcp_state: u8,
+    /// `FLOW_*`
+    pub flags: u8,
+    pub nexthop: u16,
+    /// Zone this direction arrives from.
+    pub zone: u16,
+    pub epoch: u16,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Session {
+    pub id: SessionId,
+    pub initiator: Direction,
+    pub responder: Direction,
+    /// Policy that permitted it; 0 = host-inbound or this host's own.
+    pub policy: u32,
+    pub from_zone: u16,
+    pub to_zone: u16,
+    pub ingress_unit: u16,
+    /// Of its application; 0 = default of protocol and state.
+    pub timeout_s: u32,
+    /// Low 32 bits of jiffies.
+    pub created: u32,
+    /// Configuration that last decided about it.
+    pub generation: u32,
+}
+
+impl Session {
+    pub fn protocol(&self) -> u8 {
+        self.initiator.tuple.protocol
+    }
+
+    /// Jiffies since a packet of either direction.
+    pub fn idle_jiffies(&self, now: u64) -> u32 {
+        [&self.initiator, &self.responder].map(|side| age(now, side.last_seen)).into_iter().min().unwrap_or(0)
+    }
+}
+
+/// Jiffies since a stamp. Another CPU's clock may be a tick ahead of `now`.
+pub(crate) fn age(now: u64, stamp: u32) -> u32 {
+    let age = (now as u32).wrapping_sub(stamp);
+    if age > u32::MAX / 2 { 0 } else { age }
+}
+
+/// Packets of a direction: the record counts 32 bits, `packets_high` counts how often its top bit changed.
+pub(crate) fn packets(state: &FlowState, high: u32) -> u64 {
+    let high = high.wrapping_add((high ^ (state.packets >> 31)) & 1);
+    u64::from(high >> 1) << 32 | u64::from(state.packets)
+}
+
+fn tuple4(key: &FlowKey4) -> Tuple {
+    Tuple {
+        source: v4(key.be_saddr).into(),
+        source_port: u16::from_be(key.be_sport),
+        destination: v4(key.be_daddr).into(),
+        destination_port: u16::from_be(key.be_dport),
+        protocol: key.proto,
+        routing_instance: key.routing_instance,
+    }
+}
+
+fn tuple6(key: &FlowKey6) -> Tuple {
+    Tuple {
+        source: v6(key.be_saddr).into(),
+        source_port: u16::from_be(key.be_sport),
+        destination: v6(key.be_daddr).into(),
+        destination_port: u16::from_be(key.be_dport),
+        protocol: key.proto,
+        routing_instance: key.routing_instance,
+    }
+}
+
+fn direction(tuple: Tuple, state: &FlowState, packets_high: u32) -> Direction {
+    Direction {
+        tuple,
+        packets: packets(state, packets_high),
+        bytes: state.bytes,
+        last_seen: state.last_seen,
+        tcp_state: state.tcp_state,
+        flags: state.flags,
+        nexthop: state.nexthop,
+        zone: state.zone,
+        epoch: state.epoch,
+    }
+}
+
+fn session<L: Line>(
+    number: u32,
+    lines: &[L; 2],
+    shared: &FlowShared,
+    tuple: fn(&L::Key) -> Tuple,
+) -> Session {
+    let side =
+        |line: usize| direction(tuple(lines[line].key()), lines[line].state(), shared.packets_high[line]);
+    Session {
+        id: SessionId { family: L::FAMILY, number, tags: [lines[0].state().tag, lines[1].state().tag] },
+        initiator: side(0),
+        responder: side(1),
+        policy: shared.policy,
+        from_zone: shared.from_zone,
+        to_zone: shared.to_zone,
+        ingress_unit: shared.ingress_unit,
+        timeout_s: shared.timeout_s,
+        created: shared.created,
+        generation: shared.generation,
+    }
+}
+
+fn read<L: Line>(table: &FlowTable<L>, number: u32, tuple: fn(&L::Key) -> Tuple) -> Option<Session> {
+    let (lines, shared) = table.read(number)?;
+    Some(session(number, &lines, &shared, tuple))
+}
+
+impl Dataplane {
+    /// Every live session, IPv4 first. Packets flow meanwhile; each session is read whole or left out.
+    pub fn sessions(&self) -> impl Iterator<Item = Session> + '_ {
+        let four = self.flows4.numbers().filter_map(|number| read(&self.flows4, number, tuple4));
+        let six = self.flows6.numbers().filter_map(|number| read(&self.flows6, number, tuple6));
+        four.chain(six)
+    }
+
+    /// The session that packets with this tuple belong to, in either direction.
+    pub fn find_session(&self, tuple: &Tuple) -> Result<Option<Session>> {
+        let (be_sport, be_dport) = (tuple.source_port.to_be(), tuple.destination_port.to_be());
+        let (proto, routing_instance) = (tuple.protocol, tuple.routing_instance);
+        match (tuple.source, tuple.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let be_saddr = u32::from_ne_bytes(source.octets());
+                let be_daddr = u32::from_ne_bytes(destination.octets());
+                let key =
+                    FlowKey4 { be_saddr, be_daddr, be_sport, be_dport, routing_instance, proto, zero: 0 };
+                let found = self.flows4.find(&key)?;
+                Ok(found.and_then(|found| read::<FlowLine4>(&self.flows4, found.line / 2, tuple4)))
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                let (be_saddr, be_daddr) = (v6_words(source), v6_words(destination));
+                let key =
+                    FlowKey6 { be_saddr, be_daddr, be_sport, be_dport, routing_instance, proto, zero: 0 };
+                let found = self.flows6.find(&key)?;
+                Ok(found.and_then(|found| read::<FlowLine6>(&self.flows6, found.line / 2, tuple6)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Ends a session. False when it had ended before.
+    pub fn delete_session(&self, id: &SessionId) -> Result<bool> {
+        let limit = match id.family {
+            Family::V4 => self.sizes.sessions4,
+            Family::V6 => self.sizes.sessions6,
+        };
+        if !(1..=limit).contains(&id.number) {
+            return Err(Error::NoSession { number: id.number });
+        }
+        match id.family {
+            Family::V4 => self.flows4.delete(id.number, id.tags),
+            Family::V6 => self.flows6.delete(id.number, id.tags),
+        }
+    }
+}

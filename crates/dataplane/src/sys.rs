@@ -1,0 +1,182 @@
+//! The few libbpf calls that libbpf-rs has no safe form of: links by descriptor, program details, XDP queries.
+#![allow(unsafe_code, reason = "calls into libbpf's C interface")]
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use libbpf_rs::{AsRawLibbpf, OpenObject, btf};
+use libbpf_sys as c;
+
+/// Name, mode in words.
+pub const XDP_MODES: [&str; 5] = ["none", "native", "generic", "offloaded", "several modes"];
+
+#[derive(Debug, Clone)]
+pub struct ProgramDetails {
+    pub id: u32,
+    pub tag: [u8; 8],
+    pub name: String,
+    pub verified_instructions: u32,
+    pub jited_bytes: u32,
+    pub map_ids: Vec<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkDetails {
+    pub program_id: u32,
+    /// 0 = the device is gone.
+    pub ifindex: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    XdpNative,
+    XdpGeneric,
+    TcxIngress,
+    TcxEgress,
+}
+
+fn check(code: i32) -> io::Result<i32> {
+    if code < 0 { Err(io::Error::from_raw_os_error(-code)) } else { Ok(code) }
+}
+
+fn path_text(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+/// Attaches a program to a device of the calling thread's network namespace.
+pub fn link_create(program: BorrowedFd<'_>, ifindex: u32, target: Target) -> io::Result<OwnedFd> {
+    let (kind, flags) = match target {
+        Target::XdpNative => (c::BPF_XDP, c::XDP_FLAGS_DRV_MODE),
+        Target::XdpGeneric => (c::BPF_XDP, c::XDP_FLAGS_SKB_MODE),
+        // first of the line: another program must not let packets pass before us
+        Target::TcxIngress => (c::BPF_TCX_INGRESS, c::BPF_F_BEFORE),
+        Target::TcxEgress => (c::BPF_TCX_EGRESS, c::BPF_F_BEFORE),
+    };
+    let options = c::bpf_link_create_opts {
+        sz: size_of::<c::bpf_link_create_opts>() as _,
+        flags,
+        ..Default::default()
+    };
+    // SAFETY: `options` outlives the call and carries its own size; the descriptors are open.
+    let fd = check(unsafe { c::bpf_link_create(program.as_raw_fd(), ifindex as i32, kind, &options) })?;
+    // SAFETY: the kernel just gave us this descriptor and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+pub fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: both descriptors are open; no options.
+    check(unsafe { c::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null()) }).map(drop)
+}
+
+/// Takes the program off its device at once; closing the last reference would do it some time later.
+pub fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the descriptor is open.
+    check(unsafe { c::bpf_link_detach(link.as_raw_fd()) }).map(drop)
+}
+
+pub fn link_details(link: BorrowedFd<'_>) -> io::Result<LinkDetails> {
+    let mut info = c::bpf_link_info::default();
+    let mut len = size_of::<c::bpf_link_info>() as u32;
+    // SAFETY: `info` has `len` bytes and outlives the call.
+    check(unsafe { c::bpf_link_get_info_by_fd(link.as_raw_fd(), &mut info, &mut len) })?;
+    let ifindex = match info.type_ {
+        // SAFETY: the kernel filled the member that belongs to the type; every bit pattern is a number.
+        c::BPF_LINK_TYPE_XDP => unsafe { info.__bindgen_anon_1.xdp.ifindex },
+        // SAFETY: as above.
+        c::BPF_LINK_TYPE_TCX => unsafe { info.__bindgen_anon_1.tcx.ifindex },
+        _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "neither an XDP nor a tcx link")),
+    };
+    Ok(LinkDetails { program_id: info.prog_id, ifindex })
+}
+
+pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let path = path_text(path)?;
+    // SAFETY: the path ends in NUL and outlives the call.
+    check(unsafe { c::bpf_obj_pin(object.as_raw_fd(), path.as_ptr()) }).map(drop)
+}
+
+/// Opens any pinned object.
+pub fn open_pin(path: &Path) -> io::Result<OwnedFd> {
+    let path = path_text(path)?;
+    // SAFETY: the path ends in NUL and outlives the call.
+    let fd = check(unsafe { c::bpf_obj_get(path.as_ptr()) })?;
+    // SAFETY: the kernel just gave us this descriptor and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+pub fn program_details(program: BorrowedFd<'_>) -> io::Result<ProgramDetails> {
+    let mut map_ids = [0u32; 64]; // the kernel's own limit for one program
+    let mut info = c::bpf_prog_info {
+        nr_map_ids: map_ids.len() as u32,
+        map_ids: map_ids.as_mut_ptr() as u64,
+        ..Default::default()
+    };
+    let mut len = size_of::<c::bpf_prog_info>() as u32;
+    // SAFETY: `info` has `len` bytes; `map_ids` has room for the number it names; both outlive the call.
+    check(unsafe { c::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut len) })?;
+    // SAFETY: the kernel ends the name with NUL inside its 16 bytes.
+    let name = unsafe { CStr::from_ptr(info.name.as_ptr()) }.to_string_lossy().into_owned();
+    Ok(ProgramDetails {
+        id: info.id,
+        tag: info.tag,
+        name,
+        verified_instructions: info.verified_insns,
+        jited_bytes: info.jited_prog_len,
+        map_ids: map_ids.iter().copied().take(info.nr_map_ids as usize).collect(),
+    })
+}
+
+/// Id of the XDP program on a device of the calling thread's namespace (0 = none) and the index of its mode.
+pub fn xdp_query(ifindex: u32) -> io::Result<(u32, usize)> {
+    let mut options =
+        c::bpf_xdp_query_opts { sz: size_of::<c::bpf_xdp_query_opts>() as _, ..Default::default() };
+    // SAFETY: `options` outlives the call and carries its own size.
+    check(unsafe { c::bpf_xdp_query(ifindex as i32, 0, &mut options) })?;
+    let (id, mode) = match options.attach_mode as u32 {
+        c::XDP_ATTACHED_NONE => (0, 0),
+        c::XDP_ATTACHED_DRV => (options.prog_id.max(options.drv_prog_id), 1),
+        c::XDP_ATTACHED_SKB => (options.prog_id.max(options.skb_prog_id), 2),
+        c::XDP_ATTACHED_HW => (options.prog_id.max(options.hw_prog_id), 3),
+        _ => (options.drv_prog_id.max(options.skb_prog_id), 4),
+    };
+    Ok((id, mode))
+}
+
+/// Offset and size of a global variable in its section.
+pub fn variable(object: &OpenObject, section: &str, variable: &str) -> Option<(usize, usize)> {
+    // SAFETY: the pointer stays valid while `object` lives, and the BTF is used up in this function.
+    let raw = unsafe { object.as_libbpf_object().as_ref() };
+    let types = btf::Btf::from_bpf_object(raw).ok()??;
+    let section: btf::types::DataSec<'_> = types.type_by_name(section)?;
+    section.iter().find_map(|entry| {
+        let found: btf::types::Var<'_> = types.type_by_id(entry.ty)?;
+        (found.name()? == variable).then_some((entry.offset as usize, entry.size))
+    })
+}
+
+/// Length of a scheduler tick, which the coarse clocks have as resolution.
+pub fn tick_ns() -> u64 {
+    let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `resolution` outlives the call.
+    unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut resolution) };
+    resolution.tv_nsec.max(1) as u64
+}
+
+/// Name of a device of the calling thread's namespace.
+pub fn interface_name(ifindex: u32) -> String {
+    let mut name = [0u8; libc::IF_NAMESIZE];
+    // SAFETY: the buffer has the size the call demands.
+    let found = unsafe { libc::if_indextoname(ifindex, name.as_mut_ptr().cast()) };
+    match CStr::from_bytes_until_nul(&name) {
+        Ok(text) if !found.is_null() => text.to_string_lossy().into_owned(),
+        _ => format!("interface {ifindex}"),
+    }
+}
+
+/// A second descriptor of the same object.
+pub fn duplicate(object: &impl AsFd) -> io::Result<OwnedFd> {
+    object.as_fd().try_clone_to_owned()
+}

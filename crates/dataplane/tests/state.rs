@@ -1,0 +1,139 @@
+//! Pinned state: created, found again, refused.
+
+mod common;
+
+use std::fs;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use common::{Netns, OPTIONAL, Pin, SMALL, activate, full_mask, tables};
+use sluice_dataplane::{Attachment, Dataplane, Error, Hook, ObjectKind, ProgramKind, Sizes, Variant};
+
+const MOST_INSTRUCTIONS: u32 = 200_000;
+const MOST_FAST_BYTES: u32 = 16 << 10;
+
+#[test]
+fn state_outlives_the_process_that_made_it() {
+    let pin = Pin::new();
+    let address: IpAddr = "192.0.2.1".parse().unwrap();
+    let (slot, epoch) = {
+        let first = pin.open(SMALL);
+        assert!(first.is_new() && !first.has_generation());
+        first.add_local_address(7, address, 0).unwrap();
+        activate(&first, &tables(1), 1);
+        (first.active_slot(), first.epoch())
+    };
+    let second = pin.open(SMALL);
+    assert!(!second.is_new() && second.has_generation());
+    assert_eq!((second.active_slot(), second.epoch()), (slot, epoch));
+    assert_eq!(second.local_addresses(), [(7, address)]);
+}
+
+#[test]
+fn other_sizes_are_refused() {
+    let pin = Pin::new();
+    drop(pin.open(SMALL));
+    let error = Dataplane::open(pin.path(), Sizes { sessions4: 128, ..SMALL }).unwrap_err();
+    assert!(matches!(&error, Error::Incompatible { found: 128, wanted: 256, .. }), "{error}");
+    assert!(error.to_string().contains("sluice cleanup"), "{error}");
+    assert!(matches!(Dataplane::open(pin.path(), Sizes { sessions4: 0, ..SMALL }), Err(Error::Sizes { .. })));
+}
+
+#[test]
+fn half_made_state_is_made_anew() {
+    let pin = Pin::new();
+    drop(pin.open(SMALL));
+    fs::remove_file(pin.path().join("active")).unwrap();
+    let again = pin.open(Sizes { sessions4: 128, ..SMALL });
+    assert!(again.is_new());
+}
+
+#[test]
+fn missing_pins_are_named() {
+    let pin = Pin::new();
+    drop(pin.open(SMALL));
+    fs::remove_file(pin.path().join("lines4")).unwrap();
+    let error = Dataplane::open(pin.path(), SMALL).unwrap_err().to_string();
+    assert!(error.contains("lines4") && error.contains("sluice cleanup"), "{error}");
+}
+
+#[test]
+fn pins_need_a_bpf_file_system() {
+    let error = Dataplane::open(std::path::Path::new("/tmp/sluice-no-bpffs"), SMALL).unwrap_err();
+    assert!(matches!(error, Error::NotBpffs { .. }), "{error}");
+}
+
+#[test]
+fn every_variant_loads_within_the_limits() {
+    let pin = Pin::new();
+    let dataplane = pin.open(SMALL);
+    let combinations: Vec<u32> = (0..1u32 << OPTIONAL.len())
+        .map(|choice| {
+            let off = (0..OPTIONAL.len()).filter(|bit| choice >> bit & 1 != 0).map(|bit| OPTIONAL[bit].bit());
+            full_mask() & !off.sum::<u32>()
+        })
+        .collect();
+    for masks in combinations.chunks(4) {
+        let variants: Vec<Variant> = masks.iter().map(|mask| Variant { stage_mask: *mask }).collect();
+        let generation = dataplane.load(&tables(1), &variants, 1).unwrap();
+        let programs = generation.programs().unwrap();
+        assert_eq!(programs.len(), 4 * variants.len() + 1);
+        for program in programs {
+            let size = (program.verified_instructions, program.jited_bytes);
+            println!("{:<12} {:>7} verified {:>6} bytes", program.name, size.0, size.1);
+            assert!(size.0 <= MOST_INSTRUCTIONS, "{program:?}");
+            assert!(!program.name.ends_with("_fast") || size.1 <= MOST_FAST_BYTES, "{program:?}");
+        }
+    }
+}
+
+#[test]
+fn four_variants_fill_the_slot() {
+    let pin = Pin::new();
+    let dataplane = pin.open(SMALL);
+    let variants = [Variant { stage_mask: full_mask() }; 4];
+    let generation = dataplane.load(&tables(1), &variants, 1).unwrap();
+    dataplane.switch(&generation);
+    assert!(generation.program(ObjectKind::Xdp, 3, ProgramKind::Slow).is_some());
+    assert!(generation.program(ObjectKind::Tc, 1, ProgramKind::Egress).is_none());
+    let error = dataplane.load(&tables(1), &[variants[0]; 5], 2).unwrap_err();
+    assert!(matches!(error, Error::Variants { count: 5, limit: 4 }), "{error}");
+    assert!(dataplane.has_generation());
+}
+
+#[test]
+fn first_start_takes_less_than_a_second() {
+    let _netns = Netns::enter();
+    let ifindex = _netns.veth("v0");
+    let pin = Pin::new();
+    let dataplane = pin.open(Sizes::default());
+    let begin = Instant::now();
+    activate(&dataplane, &tables(ifindex), 1);
+    let loaded = begin.elapsed();
+    dataplane.attach(&Attachment { ifindex, hook: Hook::XdpNative, variant: 0 }).unwrap();
+    let attached = begin.elapsed();
+    println!("load, switch, grace, retire {loaded:?}; with attach {attached:?}");
+    assert!(attached < Duration::from_secs(if cfg!(debug_assertions) { 3 } else { 1 }), "{attached:?}");
+}
+
+#[test]
+fn clock_runs_at_hz() {
+    let pin = Pin::new();
+    let dataplane = pin.open(SMALL);
+    let begin = (Instant::now(), dataplane.now_jiffies().unwrap());
+    std::thread::sleep(Duration::from_millis(200));
+    let ticks = dataplane.now_jiffies().unwrap() - begin.1;
+    let expected = begin.0.elapsed().as_secs_f64() * f64::from(dataplane.hz());
+    assert!((ticks as f64 - expected).abs() <= 3.0, "{ticks} ticks, {expected} expected");
+}
+
+#[test]
+fn grace_takes_a_while_and_cleanup_leaves_nothing() {
+    let pin = Pin::new();
+    let dataplane = pin.open(SMALL);
+    dataplane.grace().unwrap();
+    dataplane.grace().unwrap();
+    sluice_dataplane::cleanup(pin.path()).unwrap();
+    assert!(!pin.path().exists());
+    sluice_dataplane::cleanup(pin.path()).unwrap();
+}
