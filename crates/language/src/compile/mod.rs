@@ -1,0 +1,80 @@
+//! From the tree to the typed configuration: names are resolved, sets flattened, contradictions refused.
+
+mod address_book;
+mod applications;
+mod interfaces;
+mod policies;
+mod routing;
+mod view;
+mod zones;
+
+use std::collections::HashSet;
+
+use crate::check;
+use crate::config::{Config, FlowOptions, HookMode, Screen, System};
+use crate::error::{Errors, Report, closest};
+use crate::tree::Tree;
+use view::View;
+
+/// Compiles the active statements of a tree, or says everything that is wrong with them.
+pub fn compile(tree: &Tree) -> Result<Config, Errors> {
+    let mut report = Report::default();
+    check::check(tree, &mut report);
+    let top = View::top(tree);
+    let interfaces = interfaces::compile(top, default_mode(top), &mut report);
+    let screens = screens(top);
+    let zones = zones::compile(top, &interfaces, &screens, &mut report);
+    let addresses = address_book::compile(top, &mut report);
+    let applications = applications::compile(top, &mut report);
+    let names = policies::Names { zones: &zones, addresses: &addresses, applications: &applications };
+    let policies = policies::compile(top, &names, &mut report);
+    let static_routes = routing::compile(top, &interfaces, &mut report);
+    report.finish(Config {
+        system: System { host_name: top.value(&["system", "host-name"]).map(|name| name.word().to_owned()) },
+        interfaces,
+        zones,
+        screens,
+        policies: policies.pairs,
+        global_policies: policies.global,
+        default_permit: policies.default_permit,
+        static_routes,
+        flow: flow(top),
+    })
+}
+
+fn default_mode(top: View) -> HookMode {
+    top.value(&["system", "services", "sluice", "mode"]).map_or(HookMode::Auto, interfaces::mode)
+}
+
+fn flow(top: View) -> FlowOptions {
+    let number = |name| top.value(&["security", "flow", name]).and_then(View::number);
+    FlowOptions { max_sessions: number("max-sessions"), max_sessions_v6: number("max-sessions-v6") }
+}
+
+fn screens(top: View) -> Vec<Screen> {
+    let screen = |option: View| Screen {
+        name: option.word().to_owned(),
+        land: option.path(&["tcp", "land"]).is_some(),
+    };
+    top.entries(&["security", "screen", "ids-option"]).map(screen).collect()
+}
+
+/// Reports a name that leads nowhere: it does not exist, or only as an inactive statement.
+fn undefined<'a>(
+    report: &mut Report,
+    view: View,
+    what: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    inactive: &HashSet<&str>,
+) {
+    let name = view.word();
+    let message = format!("{what} `{name}` in `{}` is not defined", view.above().context());
+    let help = if inactive.contains(name) {
+        "it is inactive; activate it, or remove this use of it".to_owned()
+    } else if let Some(close) = closest(name, known) {
+        format!("did you mean `{close}`?")
+    } else {
+        "define it, or correct the name".to_owned()
+    };
+    report.error_help(&view.location(), message, help);
+}

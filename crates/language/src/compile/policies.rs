@@ -1,0 +1,164 @@
+//! `security policies`: names become addresses and terms, in the order of the text.
+
+use std::collections::HashSet;
+
+use super::address_book::{AddressBook, Ranges};
+use super::applications::{Applications, distinct};
+use super::interfaces::text;
+use super::undefined;
+use super::view::View;
+use crate::config::{Action, AddressMatch, ApplicationMatch, Policy, PolicySet, Zone};
+use crate::error::Report;
+use crate::schema::kind::book_prefix;
+
+/// What policies may refer to.
+pub(super) struct Names<'a> {
+    pub zones: &'a [Zone],
+    pub addresses: &'a AddressBook<'a>,
+    pub applications: &'a Applications<'a>,
+}
+
+pub(super) struct Policies {
+    pub pairs: Vec<PolicySet>,
+    pub global: Vec<Policy>,
+    pub default_permit: bool,
+}
+
+pub(super) fn compile(top: View, names: &Names, report: &mut Report) -> Policies {
+    let inactive_zones: HashSet<&str> = top.inactive_names(&["security", "zones", "security-zone"]).collect();
+    let mut pairs = Vec::new();
+    for from in top.entries(&["security", "policies", "from-zone"]) {
+        zone(from, names, &inactive_zones, report);
+        for to in from.entries(&["to-zone"]) {
+            zone(to, names, &inactive_zones, report);
+            pairs.push(PolicySet {
+                from_zone: from.word().to_owned(),
+                to_zone: to.word().to_owned(),
+                policies: policies(to, names, report),
+            });
+        }
+    }
+    let global = top.path(&["security", "policies", "global"]);
+    Policies {
+        pairs,
+        global: global.map(|global| policies(global, names, report)).unwrap_or_default(),
+        default_permit: default_permit(top, report),
+    }
+}
+
+fn default_permit(top: View, report: &mut Report) -> bool {
+    let Some(default) = top.path(&["security", "policies", "default-policy"]) else { return false };
+    if let (true, Some(deny)) = (default.has("permit-all"), default.child("deny-all")) {
+        let message = "`default-policy` has both `permit-all` and `deny-all`";
+        report.error_help(&deny.location(), message, "keep one");
+    }
+    default.has("permit-all")
+}
+
+fn zone(name: View, names: &Names, inactive: &HashSet<&str>, report: &mut Report) {
+    if name.word() == "junos-host" {
+        report.error_help(
+            &name.location(),
+            "policies from and to `junos-host` are not supported by Sluice",
+            "what may reach the gateway is set by `host-inbound-traffic` of zones and their interfaces",
+        );
+    } else if !names.zones.iter().any(|zone| zone.name == name.word()) {
+        undefined(report, name, "zone", names.zones.iter().map(|zone| zone.name.as_str()), inactive);
+    }
+}
+
+fn policies(context: View, names: &Names, report: &mut Report) -> Vec<Policy> {
+    context.entries(&["policy"]).filter_map(|entry| policy(entry, names, report)).collect()
+}
+
+fn policy(view: View, names: &Names, report: &mut Report) -> Option<Policy> {
+    for part in ["source-address", "destination-address", "application"] {
+        // A part without a value is reported by the schema.
+        if view.path(&["match", part]).is_none() {
+            report.error_help(
+                &view.location(),
+                format!("`{}` has no `match {part}`", view.context()),
+                format!("add one, such as `match {part} any`"),
+            );
+        }
+    }
+    let action = action(view, report);
+    let then = |words: &[&str]| view.child("then").and_then(|then| then.path(words)).is_some();
+    Some(Policy {
+        name: view.word().to_owned(),
+        description: text(view, "description"),
+        source: addresses(view, "source-address", names, report),
+        destination: addresses(view, "destination-address", names, report),
+        application: applications(view, names, report),
+        action: action?,
+        log_init: then(&["log", "session-init"]),
+        log_close: then(&["log", "session-close"]),
+        count: then(&["count"]),
+    })
+}
+
+fn action(policy: View, report: &mut Report) -> Option<Action> {
+    let actions = [("permit", Action::Permit), ("deny", Action::Deny), ("reject", Action::Reject)];
+    let mut found: Option<(&str, Action)> = None;
+    for child in policy.entries(&["then"]) {
+        let Some((name, action)) = actions.iter().find(|(name, _)| *name == child.word()) else { continue };
+        if let Some((first, _)) = found {
+            let message = format!("`{}` has both `{first}` and `{name}`", policy.context());
+            report.error_help(&child.location(), message, "keep one");
+        }
+        found.get_or_insert((name, *action));
+    }
+    if found.is_none() {
+        report.error_help(
+            &policy.location(),
+            format!("`{}` has no action", policy.context()),
+            "add `then permit`, `then deny` or `then reject`",
+        );
+    }
+    found.map(|(_, action)| action)
+}
+
+fn addresses(policy: View, part: &str, names: &Names, report: &mut Report) -> AddressMatch {
+    let mut ranges = Ranges::default();
+    let mut any = false;
+    for member in policy.entries(&["match", part]) {
+        match member.word() {
+            "any" => any = true,
+            "any-ipv4" => ranges.add(&Ranges::all_v4()),
+            "any-ipv6" => ranges.add(&Ranges::all_v6()),
+            name => match names.addresses.ranges.get(name) {
+                Some(known) => ranges.add(known),
+                None if book_prefix(name).is_ok() => report.error_help(
+                    &member.location(),
+                    format!("`{name}` is an address; policies take names from the address book"),
+                    format!("add `security address-book global address NAME {name}` and use NAME here"),
+                ),
+                None => {
+                    let known = names.addresses.ranges.keys().copied().chain(["any", "any-ipv4", "any-ipv6"]);
+                    undefined(report, member, "address", known, &names.addresses.inactive);
+                }
+            },
+        }
+    }
+    ranges.normalise();
+    match any {
+        true => AddressMatch::Any,
+        false => AddressMatch::Ranges { v4: ranges.v4, v6: ranges.v6 },
+    }
+}
+
+fn applications(policy: View, names: &Names, report: &mut Report) -> ApplicationMatch {
+    let mut terms = Vec::new();
+    let mut any = false;
+    for member in policy.entries(&["match", "application"]) {
+        match (member.word(), names.applications.services.get(member.word())) {
+            ("any", _) => any = true,
+            (_, Some(services)) => terms.extend(services.iter().cloned()),
+            (_, None) => {
+                let known = names.applications.services.keys().copied().chain(["any"]);
+                undefined(report, member, "application", known, &names.applications.inactive);
+            }
+        }
+    }
+    if any { ApplicationMatch::Any } else { ApplicationMatch::Services(distinct(terms)) }
+}

@@ -1,0 +1,169 @@
+//! Prints a tree as hierarchical text and as `set` commands. Reading what is printed gives the same tree.
+
+use crate::lexer::write_word;
+use crate::parser::{COMMANDS, EDITOR_COMMANDS, MARKS};
+use crate::schema::{Body, Cursor};
+use crate::tree::{NodeId, TOP, Tree};
+
+const INDENT: &str = "    ";
+
+impl Tree {
+    /// Hierarchical text, four spaces a level.
+    pub fn to_text(&self) -> String {
+        let mut printer = Printer { tree: self, out: String::new(), header: Vec::new() };
+        printer.statements(&self.node(TOP).children, 0);
+        printer.out
+    }
+
+    /// One `set` line a leaf, then one `deactivate` line for every inactive statement.
+    pub fn to_set(&self) -> String {
+        let mut out = String::new();
+        let mut deactivated = Vec::new();
+        let mut stack: Vec<NodeId> = self.node(TOP).children.iter().rev().copied().collect();
+        while let Some(id) = stack.pop() {
+            let node = self.node(id);
+            if node.children.is_empty() {
+                self.write_command(&mut out, "set", id);
+            }
+            if node.inactive {
+                deactivated.push(id);
+            }
+            stack.extend(node.children.iter().rev());
+        }
+        for id in deactivated {
+            self.write_command(&mut out, "deactivate", id);
+        }
+        out
+    }
+
+    fn write_command(&self, out: &mut String, verb: &str, id: NodeId) {
+        out.push_str(verb);
+        for word in self.path(id) {
+            out.push(' ');
+            write_word(out, word, false);
+        }
+        out.push('\n');
+    }
+
+    /// Printed on the line of its parent.
+    fn is_attached(&self, parent: NodeId, child: NodeId) -> bool {
+        let above = self.node(parent);
+        match above.cursor {
+            Cursor::Value(_) => true,
+            Cursor::Key(..) => !above.inactive,
+            Cursor::Unknown => self.node(child).joined && !above.inactive,
+            Cursor::Block(statement) => {
+                statement.one_line && above.children.len() == 1 && self.is_plain_leaf(child)
+            }
+            Cursor::Done => false,
+        }
+    }
+
+    /// One leaf and nothing else, active.
+    fn is_plain_leaf(&self, id: NodeId) -> bool {
+        let node = self.node(id);
+        match node.cursor {
+            Cursor::Done => !node.inactive,
+            Cursor::Value(_) => !self.has_inactive_below(id),
+            Cursor::Block(_) | Cursor::Key(..) | Cursor::Unknown => false,
+        }
+    }
+
+    /// Members of `[ a b ]`.
+    fn is_member(&self, parent: NodeId, child: NodeId) -> bool {
+        let listable = match self.node(parent).cursor {
+            Cursor::Value(statement) => matches!(statement.body, Body::List(_)),
+            Cursor::Unknown => parent != TOP,
+            Cursor::Block(_) | Cursor::Key(..) | Cursor::Done => false,
+        };
+        let node = self.node(child);
+        listable && node.children.is_empty() && !node.inactive && self.is_attached(parent, child)
+    }
+}
+
+struct Printer<'a> {
+    tree: &'a Tree,
+    out: String,
+    /// Words of the statement being printed, so far.
+    header: Vec<NodeId>,
+}
+
+impl Printer<'_> {
+    fn statements(&mut self, ids: &[NodeId], level: usize) {
+        for &id in ids {
+            self.statement(id, level);
+        }
+    }
+
+    fn statement(&mut self, id: NodeId, level: usize) {
+        self.header.push(id);
+        let children = &self.tree.node(id).children;
+        if children.is_empty() {
+            self.write_header(level);
+            self.out.push_str(";\n");
+        }
+        let mut rest = children.as_slice();
+        while let Some(&first) = rest.first() {
+            let run = |test: &dyn Fn(NodeId) -> bool| rest.iter().take_while(|&&child| test(child)).count();
+            let members = run(&|child| self.tree.is_member(id, child));
+            let inside = run(&|child| !self.tree.is_attached(id, child));
+            let taken = if members > 1 {
+                self.list(&rest[..members], level);
+                members
+            } else if inside > 0 {
+                self.nested(&rest[..inside], level);
+                inside
+            } else {
+                self.statement(first, level);
+                1
+            };
+            rest = &rest[taken..];
+        }
+        self.header.pop();
+    }
+
+    fn list(&mut self, members: &[NodeId], level: usize) {
+        self.write_header(level);
+        self.out.push_str(" [");
+        for &member in members {
+            self.out.push(' ');
+            write_word(&mut self.out, &self.tree.node(member).word, false);
+        }
+        self.out.push_str(" ];\n");
+    }
+
+    fn nested(&mut self, children: &[NodeId], level: usize) {
+        self.write_header(level);
+        self.out.push_str(" {\n");
+        let header = std::mem::take(&mut self.header);
+        self.statements(children, level + 1);
+        self.header = header;
+        self.indent(level);
+        self.out.push_str("}\n");
+    }
+
+    fn indent(&mut self, level: usize) {
+        for _ in 0..level {
+            self.out.push_str(INDENT);
+        }
+    }
+
+    fn write_header(&mut self, level: usize) {
+        self.indent(level);
+        if self.header.iter().any(|&id| self.tree.node(id).inactive) {
+            self.out.push_str("inactive: ");
+        }
+        for (index, &id) in self.header.iter().enumerate() {
+            if index > 0 {
+                self.out.push(' ');
+            }
+            let word = self.tree.node(id).word.as_str();
+            write_word(&mut self.out, word, index == 0 && is_special(word));
+        }
+    }
+}
+
+/// At the start of a statement these would not be read as plain words.
+fn is_special(word: &str) -> bool {
+    MARKS.contains(&word) || COMMANDS.contains(&word) || EDITOR_COMMANDS.contains(&word)
+}

@@ -1,0 +1,46 @@
+//! `security flow`
+
+use super::{Kind, Statement, block, leaf};
+
+pub const FLOW: Statement = block(
+    "flow",
+    "The session table.",
+    &[
+        leaf(
+            "max-sessions",
+            "IPv4 sessions the table holds; fixed while sessions are kept. A Sluice extension of Junos.",
+            Kind::Number { min: 16, max: 16_777_216 },
+        ),
+        leaf(
+            "max-sessions-v6",
+            "IPv6 sessions the table holds; fixed while sessions are kept. A Sluice extension of Junos.",
+            Kind::Number { min: 16, max: 16_777_216 },
+        ),
+    ],
+)
+.refuses(&[
+    "advanced-options",
+    "aging",
+    "allow-dns-reply",
+    "allow-embedded-icmp",
+    "allow-reverse-ecmp",
+    "bridge",
+    "enable-reroute-uniform-link-check",
+    "ethernet-switching",
+    "fast-path",
+    "force-ip-reassembly",
+    "gre-performance-acceleration",
+    "ipsec-performance-acceleration",
+    "load-distribution",
+    "mcast-buffer-enhance",
+    "packet-ordering-mode",
+    "pending-sess-queue-length",
+    "power-mode-disable",
+    "preserve-incoming-fragment-size",
+    "route-change-timeout",
+    "sync-icmp-session",
+    "syn-flood-protection-mode",
+    "tcp-mss",
+    "tcp-session",
+    "traceoptions",
+]);

@@ -1,0 +1,485 @@
+//! What the values of statements look like, and how they are read.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::config::Prefix;
+use crate::error::{closest, one_of};
+
+/// Names an operator may choose from, with help.
+pub type Choices = &'static [(&'static str, &'static str)];
+
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    /// Free text in quotes.
+    Text,
+    /// DNS-style name of a host.
+    HostName,
+    /// Identifier; the text says of what.
+    Name(&'static str),
+    Number {
+        min: u64,
+        max: u64,
+    },
+    /// Linux network device.
+    Interface,
+    /// `NAME.UNIT`, or `NAME` for unit 0.
+    Unit,
+    /// Host address with prefix length.
+    InterfaceAddress,
+    /// Network prefix without host bits.
+    Prefix,
+    /// Prefix of the address book: a bare address is a host.
+    BookPrefix,
+    Address,
+    /// One port or a range, by number or well-known name.
+    Ports,
+    Protocol,
+    IcmpType,
+    NextHop,
+    /// One of these; the text names the choice.
+    Choice(&'static str, Choices),
+}
+
+impl Kind {
+    /// Shown where a value is expected, as `<name>`.
+    pub fn placeholder(&self) -> String {
+        let name = match self {
+            Kind::Text => "text",
+            Kind::HostName => "host-name",
+            Kind::Name(what) => what,
+            Kind::Number { min, max } => return format!("<{min}..{max}>"),
+            Kind::Interface => "interface",
+            Kind::Unit => "interface.unit",
+            Kind::InterfaceAddress => "address/length",
+            Kind::Prefix | Kind::BookPrefix => "prefix",
+            Kind::Address => "address",
+            Kind::Ports => "port",
+            Kind::Protocol => "protocol",
+            Kind::IcmpType => "type",
+            Kind::NextHop => "next-hop",
+            Kind::Choice(name, _) => name,
+        };
+        format!("<{name}>")
+    }
+
+    /// What is accepted, in words.
+    pub fn describe(&self) -> String {
+        match self {
+            Kind::Text => "text of at most 900 characters".into(),
+            Kind::HostName => "a host name of letters, digits, `-` and `.`".into(),
+            Kind::Name(_) => {
+                "a name of at most 63 letters, digits, `-`, `_`, `.` and `:`, not beginning with `-`".into()
+            }
+            Kind::Number { min, max } => format!("a number from {min} to {max}"),
+            Kind::Interface => "the name of a Linux network device: at most 15 characters, no `/`".into(),
+            Kind::Unit => "an interface and its unit, like `wan0.100`".into(),
+            Kind::InterfaceAddress => {
+                "an address and its length, like `192.0.2.1/24` or `2001:db8::1/64`".into()
+            }
+            Kind::Prefix => "a prefix, like `192.0.2.0/24` or `2001:db8::/32`".into(),
+            Kind::BookPrefix => "a prefix or an address, like `192.0.2.0/24` or `2001:db8::1`".into(),
+            Kind::Address => "an address, like `192.0.2.1` or `2001:db8::1`".into(),
+            Kind::Ports => "a port or range, like `443`, `8000-8080` or `https`".into(),
+            Kind::Protocol => format!("a protocol number from 0 to 255 or one of: {}", names(PROTOCOLS)),
+            Kind::IcmpType => "a type number from 0 to 255 or a name such as `echo-request`".into(),
+            Kind::NextHop => "a gateway address or an interface and its unit".into(),
+            Kind::Choice(_, choices) => {
+                format!("one of: {}", one_of(&choices.iter().map(|(name, _)| *name).collect::<Vec<_>>()))
+            }
+        }
+    }
+
+    /// `Err` says why `word` is not acceptable; what would be is `describe`'s business.
+    pub fn check(&self, word: &str) -> Result<(), String> {
+        match self {
+            Kind::Text => ensure(word.chars().count() <= 900, "too long"),
+            Kind::HostName => host_name(word),
+            Kind::Name(_) => identifier(word),
+            Kind::Number { min, max } => number(word, *min, *max).map(drop),
+            Kind::Interface => interface(word),
+            Kind::Unit => unit(word).map(drop),
+            Kind::InterfaceAddress => interface_address(word).map(drop),
+            Kind::Prefix => prefix(word).and_then(no_host_bits).map(drop),
+            Kind::BookPrefix => book_prefix(word).map(drop),
+            Kind::Address => address(word).map(drop),
+            Kind::Ports => ports(word).map(drop),
+            Kind::Protocol => protocol(word).map(drop),
+            Kind::IcmpType => icmp_type(word).map(drop),
+            Kind::NextHop => next_hop(word),
+            Kind::Choice(_, choices) => choice(word, choices),
+        }
+    }
+
+    pub fn choices(&self) -> Choices {
+        match self {
+            Kind::Choice(_, choices) => choices,
+            _ => &[],
+        }
+    }
+}
+
+fn ensure(condition: bool, complaint: &str) -> Result<(), String> {
+    if condition { Ok(()) } else { Err(complaint.to_owned()) }
+}
+
+fn names<T>(table: &[(&'static str, T)]) -> String {
+    table.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+fn choice(word: &str, choices: Choices) -> Result<(), String> {
+    if choices.iter().any(|(name, _)| *name == word) {
+        return Ok(());
+    }
+    match closest(word, choices.iter().map(|(name, _)| *name)) {
+        Some(name) => Err(format!("not known; did you mean `{name}`?")),
+        None => Err("not known".into()),
+    }
+}
+
+fn host_name(word: &str) -> Result<(), String> {
+    let label_ok = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    ensure(word.len() <= 253 && word.split('.').all(label_ok), "not a host name")
+}
+
+fn identifier(word: &str) -> Result<(), String> {
+    ensure(!word.is_empty() && word.len() <= 63, "too long or empty")?;
+    let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/');
+    ensure(word.chars().all(valid) && !word.starts_with('-'), "not a name")
+}
+
+fn interface(word: &str) -> Result<(), String> {
+    ensure((1..=15).contains(&word.len()), "longer than the 15 characters Linux allows, or empty")?;
+    let valid = |c: char| c.is_ascii_graphic() && !matches!(c, '/' | '*' | '<' | '>' | '%');
+    ensure(word.chars().all(valid) && word != "." && word != "..", "not a device name")
+}
+
+pub(crate) fn number(word: &str, min: u64, max: u64) -> Result<u64, String> {
+    if word.is_empty() || !word.bytes().all(|b| b.is_ascii_digit()) {
+        return Err("not a number".into());
+    }
+    match word.parse::<u64>() {
+        Ok(value) if (min..=max).contains(&value) => Ok(value),
+        _ => Err("out of range".into()),
+    }
+}
+
+/// Splits `wan0.100`; a name without unit means unit 0.
+pub(crate) fn unit(word: &str) -> Result<(&str, u32), String> {
+    let (name, unit) = match word.rsplit_once('.') {
+        Some((name, unit)) => (name, number(unit, 0, 16385).map_err(|why| format!("the unit is {why}"))?),
+        None => (word, 0),
+    };
+    interface(name)?;
+    Ok((name, unit as u32))
+}
+
+pub(crate) fn address(word: &str) -> Result<IpAddr, String> {
+    word.parse().map_err(|_| "not an IPv4 or IPv6 address".to_owned())
+}
+
+fn length(word: &str, max: u8) -> Result<u8, String> {
+    number(word, 0, max.into())
+        .map(|length| length as u8)
+        .map_err(|_| format!("`/{word}` is not a length from 0 to {max}"))
+}
+
+/// Reads `address/length`; IPv4 may be cut short as in `10/8`.
+pub(crate) fn prefix(word: &str) -> Result<Prefix, String> {
+    let Some((addr, len)) = word.split_once('/') else {
+        address(word)?;
+        return Err("the length is missing".into());
+    };
+    let addr = match address(addr) {
+        Ok(addr) => addr,
+        Err(why) => IpAddr::V4(short_ipv4(addr).ok_or(why)?),
+    };
+    let len = length(len, if addr.is_ipv4() { 32 } else { 128 })?;
+    Ok(Prefix { addr, len })
+}
+
+fn short_ipv4(word: &str) -> Option<Ipv4Addr> {
+    let mut octets = [0u8; 4];
+    for (index, part) in word.split('.').enumerate() {
+        *octets.get_mut(index)? = number(part, 0, 255).ok()? as u8;
+    }
+    Some(octets.into())
+}
+
+/// Refuses `192.0.2.1/24` where a network is meant.
+pub(crate) fn no_host_bits(prefix: Prefix) -> Result<Prefix, String> {
+    let network = first_address(prefix);
+    if network == prefix.addr {
+        return Ok(prefix);
+    }
+    Err(format!("bits beyond the length are set; did you mean `{network}/{}`?", prefix.len))
+}
+
+pub(crate) fn first_address(prefix: Prefix) -> IpAddr {
+    match prefix.addr {
+        IpAddr::V4(addr) => IpAddr::V4(Ipv4Addr::from_bits(addr.to_bits() & mask4(prefix.len))),
+        IpAddr::V6(addr) => IpAddr::V6(Ipv6Addr::from_bits(addr.to_bits() & mask6(prefix.len))),
+    }
+}
+
+pub(crate) fn last_address(prefix: Prefix) -> IpAddr {
+    match prefix.addr {
+        IpAddr::V4(addr) => IpAddr::V4(Ipv4Addr::from_bits(addr.to_bits() | !mask4(prefix.len))),
+        IpAddr::V6(addr) => IpAddr::V6(Ipv6Addr::from_bits(addr.to_bits() | !mask6(prefix.len))),
+    }
+}
+
+fn mask4(len: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0)
+}
+
+fn mask6(len: u8) -> u128 {
+    u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
+}
+
+/// A prefix, or an address that stands for itself alone.
+pub(crate) fn book_prefix(word: &str) -> Result<Prefix, String> {
+    match word.parse::<IpAddr>() {
+        Ok(addr) => Ok(Prefix { addr, len: if addr.is_ipv4() { 32 } else { 128 } }),
+        Err(_) => prefix(word).and_then(no_host_bits),
+    }
+}
+
+/// An address a host may carry, with the length of its subnet.
+pub(crate) fn interface_address(word: &str) -> Result<Prefix, String> {
+    let prefix = prefix(word)?;
+    let (first, last) = (first_address(prefix), last_address(prefix));
+    match prefix.addr {
+        IpAddr::V4(addr) => {
+            let spare_ends = prefix.len < 31;
+            ensure(
+                !(spare_ends && prefix.addr == first),
+                "that is the address of the network, not of a host",
+            )?;
+            ensure(!(spare_ends && prefix.addr == last), "that is the broadcast address of the network")?;
+            let usable = !addr.is_loopback() && !addr.is_multicast() && !addr.is_unspecified();
+            ensure(usable && addr.octets()[0] < 240, "no host can have that address")?;
+        }
+        IpAddr::V6(addr) => {
+            let usable = !addr.is_loopback() && !addr.is_multicast() && !addr.is_unspecified();
+            ensure(usable && addr.to_ipv4_mapped().is_none(), "no host can have that address")?;
+        }
+    }
+    Ok(prefix)
+}
+
+fn next_hop(word: &str) -> Result<(), String> {
+    if address(word).is_ok() {
+        return Ok(());
+    }
+    ensure(!word.contains('/'), "a next hop has no length")?;
+    unit(word).map(drop)
+}
+
+/// Port names Junos accepts.
+const PORTS: &[(&str, u16)] = &[
+    ("afs", 1483),
+    ("bgp", 179),
+    ("biff", 512),
+    ("bootpc", 68),
+    ("bootps", 67),
+    ("cmd", 514),
+    ("cvspserver", 2401),
+    ("dhcp", 67),
+    ("domain", 53),
+    ("eklogin", 2105),
+    ("ekshell", 2106),
+    ("exec", 512),
+    ("finger", 79),
+    ("ftp", 21),
+    ("ftp-data", 20),
+    ("http", 80),
+    ("https", 443),
+    ("ident", 113),
+    ("imap", 143),
+    ("kerberos-sec", 88),
+    ("klogin", 543),
+    ("kpasswd", 761),
+    ("kshell", 544),
+    ("ldap", 389),
+    ("ldp", 646),
+    ("login", 513),
+    ("mobileip-agent", 434),
+    ("mobilip-mn", 435),
+    ("msdp", 639),
+    ("netbios-dgm", 138),
+    ("netbios-ns", 137),
+    ("netbios-ssn", 139),
+    ("nfsd", 2049),
+    ("nntp", 119),
+    ("ntalk", 518),
+    ("ntp", 123),
+    ("pop3", 110),
+    ("pptp", 1723),
+    ("printer", 515),
+    ("radacct", 1813),
+    ("radius", 1812),
+    ("rip", 520),
+    ("rkinit", 2108),
+    ("smtp", 25),
+    ("snmp", 161),
+    ("snmptrap", 162),
+    ("snpp", 444),
+    ("socks", 1080),
+    ("ssh", 22),
+    ("sunrpc", 111),
+    ("syslog", 514),
+    ("tacacs", 49),
+    ("tacacs-ds", 65),
+    ("talk", 517),
+    ("telnet", 23),
+    ("tftp", 69),
+    ("timed", 525),
+    ("who", 513),
+    ("xdmcp", 177),
+];
+
+fn port(word: &str) -> Result<u16, String> {
+    if let Some((_, port)) = PORTS.iter().find(|(name, _)| *name == word) {
+        return Ok(*port);
+    }
+    number(word, 0, 65535).map(|port| port as u16).map_err(|why| match why.as_str() {
+        "out of range" => format!("port {word} is above 65535"),
+        _ => match closest(word, PORTS.iter().map(|(name, _)| *name)) {
+            Some(name) => format!("no such port; did you mean `{name}`?"),
+            None => "not a port".to_owned(),
+        },
+    })
+}
+
+/// Reads a port or an inclusive range.
+pub(crate) fn ports(word: &str) -> Result<(u16, u16), String> {
+    if let Ok(single) = port(word) {
+        return Ok((single, single));
+    }
+    match word.split_once('-') {
+        Some((low, high)) => {
+            let (low, high) = (port(low)?, port(high)?);
+            ensure(low <= high, "the range runs backwards")?;
+            Ok((low, high))
+        }
+        None => port(word).map(|single| (single, single)),
+    }
+}
+
+/// Protocol names Junos accepts in applications.
+const PROTOCOLS: &[(&str, u8)] = &[
+    ("ah", 51),
+    ("egp", 8),
+    ("esp", 50),
+    ("gre", 47),
+    ("icmp", 1),
+    ("icmp6", 58),
+    ("igmp", 2),
+    ("ipip", 4),
+    ("node", 0),
+    ("ospf", 89),
+    ("pim", 103),
+    ("rsvp", 46),
+    ("sctp", 132),
+    ("tcp", 6),
+    ("udp", 17),
+];
+
+pub(crate) fn protocol(word: &str) -> Result<u8, String> {
+    if let Some((_, protocol)) = PROTOCOLS.iter().find(|(name, _)| *name == word) {
+        return Ok(*protocol);
+    }
+    number(word, 0, 255).map(|protocol| protocol as u8).map_err(|_| "not a protocol".to_owned())
+}
+
+/// ICMP type names Junos accepts; those of ICMPv6 are given with `protocol icmp6` by number.
+const ICMP_TYPES: &[(&str, u8)] = &[
+    ("echo-reply", 0),
+    ("unreachable", 3),
+    ("source-quench", 4),
+    ("redirect", 5),
+    ("echo-request", 8),
+    ("router-advertisement", 9),
+    ("router-solicit", 10),
+    ("time-exceeded", 11),
+    ("parameter-problem", 12),
+    ("timestamp", 13),
+    ("timestamp-reply", 14),
+    ("info-request", 15),
+    ("info-reply", 16),
+    ("mask-request", 17),
+    ("mask-reply", 18),
+];
+
+/// Reads an ICMP type; a name is refused for ICMPv6 by the compiler, where it would mean another number.
+pub(crate) fn icmp_type(word: &str) -> Result<u8, String> {
+    if let Some((_, number)) = ICMP_TYPES.iter().find(|(name, _)| *name == word) {
+        return Ok(*number);
+    }
+    number(word, 0, 255).map(|number| number as u8).map_err(|_| "not an ICMP type".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn net(text: &str) -> Prefix {
+        prefix(text).unwrap()
+    }
+
+    #[test]
+    fn prefixes_are_read_strictly() {
+        assert_eq!(net("0/0").len, 0);
+        assert_eq!(net("10/8"), net("10.0.0.0/8"));
+        assert_eq!(first_address(net("fd00:1::1/64")), "fd00:1::".parse::<IpAddr>().unwrap());
+        assert_eq!(last_address(net("10.0.1.1/24")), "10.0.1.255".parse::<IpAddr>().unwrap());
+        assert_eq!(last_address(net("::/0")), IpAddr::V6(Ipv6Addr::from_bits(u128::MAX)));
+        for wrong in
+            ["10.0.0.0", "10.0.0.0/33", "10.0.0.256/24", "::/129", "/8", "10.0.0.0/", "1.2.3.4.5/8", "1/+8"]
+        {
+            assert!(prefix(wrong).is_err(), "{wrong}");
+        }
+        assert!(book_prefix("10.0.0.1/24").unwrap_err().contains("`10.0.0.0/24`"));
+    }
+
+    #[test]
+    fn interface_addresses_belong_to_hosts() {
+        for good in ["10.0.1.1/24", "10.0.1.0/31", "10.0.1.1/32", "fd00::1/64", "fe80::1/64"] {
+            assert!(interface_address(good).is_ok(), "{good}");
+        }
+        for wrong in [
+            "10.0.1.0/24",
+            "10.0.1.255/24",
+            "127.0.0.1/8",
+            "224.0.0.1/24",
+            "::1/128",
+            "ff02::1/64",
+            "240.0.0.1/8",
+        ] {
+            assert!(interface_address(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ports_are_numbers_names_or_ranges() {
+        assert_eq!(ports("443"), Ok((443, 443)));
+        assert_eq!(ports("ftp-data"), Ok((20, 20)));
+        assert_eq!(ports("http-https"), Ok((80, 443)));
+        assert_eq!(ports("0-65535"), Ok((0, 65535)));
+        assert!(ports("90-80").unwrap_err().contains("backwards"));
+        assert!(ports("htpp").unwrap_err().contains("`http`"));
+        assert!(ports("65536").is_err() && ports("-").is_err() && ports("").is_err());
+    }
+
+    #[test]
+    fn units_default_to_zero() {
+        assert_eq!(unit("wan0.100"), Ok(("wan0", 100)));
+        assert_eq!(unit("wan0"), Ok(("wan0", 0)));
+        assert!(unit("wan0.x").is_err() && unit("wan0.16386").is_err() && unit(".1").is_err());
+    }
+}

@@ -1,0 +1,254 @@
+//! The one definition of the language: what may stand where, what it means, what its values look like.
+//!
+//! The parser shapes the tree by it, `check` refuses what it does not list, completion, help and the reference in
+//! `docs/CONFIGURATION.md` are printed from it. One file a subject; a new statement is one entry there.
+
+mod address_book;
+mod applications;
+mod flow;
+mod interfaces;
+pub mod kind;
+mod policies;
+mod reference;
+mod routing;
+mod screen;
+mod system;
+mod zones;
+
+pub use kind::Kind;
+pub use reference::{complete, markdown};
+
+/// One statement: a keyword, the words that name an entry of it, and what it holds.
+#[derive(Debug)]
+pub struct Statement {
+    /// The keyword; empty when the statement starts with its own key (`interfaces { trust0 { ... } }`).
+    pub name: &'static str,
+    pub help: &'static str,
+    pub keys: &'static [Key],
+    pub body: Body,
+    /// Junos statements that are refused here by name.
+    pub unsupported: &'static [&'static str],
+    /// Printed on the header's line when it holds a single leaf.
+    pub one_line: bool,
+}
+
+/// A word between the keyword and the body.
+#[derive(Debug)]
+pub enum Key {
+    Value(Kind),
+    /// A fixed word, like `to-zone`.
+    Word(&'static str),
+}
+
+#[derive(Debug)]
+pub enum Body {
+    Block(&'static [Statement]),
+    /// Nothing: standing there is the meaning.
+    Flag,
+    Value(Kind),
+    List(Kind),
+}
+
+/// A statement with a value; a second one replaces the first.
+const fn leaf(name: &'static str, help: &'static str, kind: Kind) -> Statement {
+    Statement { name, help, keys: &[], body: Body::Value(kind), unsupported: &[], one_line: false }
+}
+
+/// A statement with any number of values: `name a;` or `name [ a b ];`.
+const fn list(name: &'static str, help: &'static str, kind: Kind) -> Statement {
+    Statement { name, help, keys: &[], body: Body::List(kind), unsupported: &[], one_line: false }
+}
+
+const fn flag(name: &'static str, help: &'static str) -> Statement {
+    Statement { name, help, keys: &[], body: Body::Flag, unsupported: &[], one_line: false }
+}
+
+const fn block(name: &'static str, help: &'static str, children: &'static [Statement]) -> Statement {
+    keyed(name, help, &[], children)
+}
+
+/// A block that may stand several times under different keys.
+const fn keyed(
+    name: &'static str,
+    help: &'static str,
+    keys: &'static [Key],
+    children: &'static [Statement],
+) -> Statement {
+    Statement { name, help, keys, body: Body::Block(children), unsupported: &[], one_line: false }
+}
+
+/// Words that say it all, such as an entry of a set.
+const fn entry(name: &'static str, help: &'static str, keys: &'static [Key]) -> Statement {
+    Statement { name, help, keys, body: Body::Flag, unsupported: &[], one_line: false }
+}
+
+impl Statement {
+    const fn refuses(mut self, names: &'static [&'static str]) -> Self {
+        self.unsupported = names;
+        self
+    }
+
+    const fn on_one_line(mut self) -> Self {
+        self.one_line = true;
+        self
+    }
+
+    pub fn children(&self) -> &'static [Statement] {
+        match self.body {
+            Body::Block(children) => children,
+            _ => &[],
+        }
+    }
+
+    /// What an operator would type to begin it.
+    pub fn placeholder(&self) -> String {
+        match (self.name, self.keys.first()) {
+            ("", Some(Key::Value(kind))) => kind.placeholder(),
+            (name, _) => name.to_owned(),
+        }
+    }
+}
+
+/// The top level of a configuration.
+pub static ROOT: Statement = block(
+    "",
+    "A Sluice configuration.",
+    &[
+        system::SYSTEM,
+        interfaces::INTERFACES,
+        block(
+            "security",
+            "Zones, policies and what protects the gateway itself.",
+            &[address_book::ADDRESS_BOOK, flow::FLOW, screen::SCREEN, policies::POLICIES, zones::ZONES],
+        )
+        .refuses(&[
+            "advance-policy-based-routing",
+            "alarms",
+            "alg",
+            "analysis",
+            "application-firewall",
+            "application-tracking",
+            "certificates",
+            "datapath-debug",
+            "dynamic-address",
+            "dynamic-vpn",
+            "firewall-authentication",
+            "forwarding-options",
+            "forwarding-process",
+            "gprs",
+            "group-vpn",
+            "idp",
+            "ike",
+            "ipsec",
+            "key-chain",
+            "log",
+            "macsec",
+            "nat",
+            "pki",
+            "resource-manager",
+            "ssh-known-hosts",
+            "traceoptions",
+            "tunnel-inspection",
+            "user-identification",
+            "utm",
+        ]),
+        applications::APPLICATIONS,
+        routing::ROUTING_OPTIONS,
+    ],
+)
+.refuses(&[
+    "access",
+    "access-profile",
+    "accounting-options",
+    "apply-groups",
+    "apply-macro",
+    "bridge-domains",
+    "chassis",
+    "class-of-service",
+    "diameter",
+    "event-options",
+    "fabric",
+    "firewall",
+    "forwarding-options",
+    "groups",
+    "jsrc",
+    "logical-systems",
+    "multi-chassis",
+    "poe",
+    "policy-options",
+    "protocols",
+    "routing-instances",
+    "schedulers",
+    "services",
+    "smtp",
+    "snmp",
+    "switch-options",
+    "tenants",
+    "unified-edge",
+    "version",
+    "virtual-chassis",
+    "vlans",
+    "wlan",
+]);
+
+/// Where a word of the tree stands in the schema, which decides what may follow it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Cursor {
+    /// The header is complete; statements of the block follow.
+    Block(&'static Statement),
+    /// Key number `usize` follows.
+    Key(&'static Statement, usize),
+    /// The value, or values, follow.
+    Value(&'static Statement),
+    /// Nothing may follow.
+    Done,
+    /// Not in the schema: anything may follow, and `check` refuses all of it.
+    Unknown,
+}
+
+impl Cursor {
+    /// Where `word` leads from here.
+    pub fn step(self, word: &str) -> Cursor {
+        match self {
+            Cursor::Block(statement) => match lookup(statement, word) {
+                Some(child) if child.name.is_empty() => header(child, 1),
+                Some(child) => header(child, 0),
+                None => Cursor::Unknown,
+            },
+            Cursor::Key(statement, index) => match &statement.keys[index] {
+                Key::Word(expected) if *expected != word => Cursor::Unknown,
+                _ => header(statement, index + 1),
+            },
+            Cursor::Value(_) => Cursor::Done,
+            Cursor::Done | Cursor::Unknown => Cursor::Unknown,
+        }
+    }
+
+    /// The block has a statement that begins with this keyword.
+    pub fn has_keyword(self, word: &str) -> bool {
+        matches!(self, Cursor::Block(statement) if lookup(statement, word).is_some_and(|child| !child.name.is_empty()))
+    }
+}
+
+/// The statement of a block that `word` begins: a keyword, else the one that begins with its key.
+pub(crate) fn lookup(block: &'static Statement, word: &str) -> Option<&'static Statement> {
+    let children = block.children();
+    if let Some(child) = children.iter().find(|child| !child.name.is_empty() && child.name == word) {
+        return Some(child);
+    }
+    if block.unsupported.contains(&word) {
+        return None;
+    }
+    children.iter().find(|child| child.name.is_empty())
+}
+
+fn header(statement: &'static Statement, keys_read: usize) -> Cursor {
+    if keys_read < statement.keys.len() {
+        return Cursor::Key(statement, keys_read);
+    }
+    match statement.body {
+        Body::Block(_) => Cursor::Block(statement),
+        Body::Flag => Cursor::Done,
+        Body::Value(_) | Body::List(_) => Cursor::Value(statement),
+    }
+}

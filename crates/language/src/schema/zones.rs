@@ -1,0 +1,62 @@
+//! `security zones`
+
+use super::{Key, Kind, Statement, block, flag, keyed, leaf};
+use crate::services::{PROTOCOLS, SYSTEM_SERVICES};
+
+const EXCEPT: &[Statement] = &[flag("except", "Leaves it out of `all`.")];
+
+const HOST_INBOUND_TRAFFIC: Statement = block(
+    "host-inbound-traffic",
+    "What may reach the gateway itself. On an interface it replaces the zone's. Nothing is admitted when left out.",
+    &[
+        block(
+            "system-services",
+            "Services of the gateway that may be reached.",
+            &[keyed("", "Service.", &[Key::Value(Kind::Choice("service", SYSTEM_SERVICES))], EXCEPT)],
+        ),
+        block(
+            "protocols",
+            "Routing and control protocols that may be spoken to the gateway.",
+            &[keyed("", "Protocol.", &[Key::Value(Kind::Choice("protocol", PROTOCOLS))], EXCEPT)],
+        ),
+    ],
+);
+
+const ZONE_INTERFACES: Statement = block(
+    "interfaces",
+    "Units that belong to the zone. A unit belongs to one zone; without one it passes nothing.",
+    &[keyed(
+        "",
+        "Unit of the zone; a bare interface name means its unit 0.",
+        &[Key::Value(Kind::Unit)],
+        &[HOST_INBOUND_TRAFFIC],
+    )],
+)
+.refuses(&["all"]);
+
+pub const ZONES: Statement = block(
+    "zones",
+    "Groups of units that are trusted alike.",
+    &[keyed(
+        "security-zone",
+        "A zone. At most 30.",
+        &[Key::Value(Kind::Name("zone"))],
+        &[
+            leaf("description", "Free text.", Kind::Text),
+            leaf("screen", "Screen applied to what the zone receives.", Kind::Name("screen")),
+            HOST_INBOUND_TRAFFIC,
+            ZONE_INTERFACES,
+        ],
+    )
+    .refuses(&[
+        "address-book",
+        "advance-connection-tracking",
+        "advance-policy-based-routing-profile",
+        "application-tracking",
+        "enable-reverse-reroute",
+        "source-identity-log",
+        "tcp-rst",
+        "unidirectional-session-refreshing",
+    ])],
+)
+.refuses(&["functional-zone"]);

@@ -1,0 +1,213 @@
+//! The tree of a configuration: one node a word, in the order of the text.
+//!
+//! `a b { c; d; }`, `set a b c` and `a b [ c d ];` all lead to the same nodes, so sources of both forms merge by
+//! walking the same words. What two texts mean is what `==` compares; how they were laid out is only remembered, to
+//! print statements that the schema does not know as they were written.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::error::{Errors, Location, Report};
+use crate::lexer::Span;
+use crate::parser;
+use crate::schema::{Body, Cursor, ROOT};
+
+/// Words between the top level and the deepest leaf. Junos stays below 30.
+pub(crate) const MAX_DEPTH: usize = 64;
+
+/// Children above this number are found through a hash table.
+const MANY_CHILDREN: usize = 24;
+
+pub(crate) type NodeId = usize;
+pub(crate) const TOP: NodeId = 0;
+
+#[derive(Debug, Clone)]
+pub struct Tree {
+    files: Vec<Arc<str>>,
+    nodes: Vec<Node>,
+    /// Index of the children of large nodes.
+    wide: HashMap<NodeId, HashMap<String, NodeId>>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub word: String,
+    pub inactive: bool,
+    /// Written on the line of its parent.
+    pub joined: bool,
+    /// Where the schema stands after this word.
+    pub cursor: Cursor,
+    pub parent: NodeId,
+    pub children: Vec<NodeId>,
+    depth: usize,
+    file: usize,
+    span: Span,
+}
+
+/// A word on its way into the tree.
+#[derive(Debug, Clone)]
+pub(crate) struct Word {
+    pub text: String,
+    pub span: Span,
+    pub joined: bool,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        let top = Node {
+            word: String::new(),
+            inactive: false,
+            joined: false,
+            cursor: Cursor::Block(&ROOT),
+            parent: TOP,
+            children: Vec::new(),
+            depth: 0,
+            file: 0,
+            span: Span { line: 1, column: 1 },
+        };
+        Tree { files: vec!["".into()], nodes: vec![top], wide: HashMap::new() }
+    }
+}
+
+/// Two trees are equal when they hold the same statements in the same order, active and inactive alike.
+impl PartialEq for Tree {
+    fn eq(&self, other: &Self) -> bool {
+        let mut pairs = vec![(TOP, TOP)];
+        while let Some((a, b)) = pairs.pop() {
+            let (a, b) = (self.node(a), other.node(b));
+            if a.word != b.word || a.inactive != b.inactive || a.children.len() != b.children.len() {
+                return false;
+            }
+            pairs.extend(a.children.iter().copied().zip(b.children.iter().copied()));
+        }
+        true
+    }
+}
+
+impl Eq for Tree {}
+
+impl Tree {
+    /// Merges another text into this tree, as if it stood behind what was read before. On error the tree holds what
+    /// could be understood.
+    pub fn read(&mut self, text: &str, file: &str) -> Result<(), Errors> {
+        let mut report = Report::default();
+        self.files.push(file.into());
+        parser::read(self, text, &mut report);
+        report.finish(())
+    }
+
+    pub(crate) fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id]
+    }
+
+    /// The file being read.
+    pub(crate) fn file(&self) -> &Arc<str> {
+        &self.files[self.files.len() - 1]
+    }
+
+    pub(crate) fn location(&self, id: NodeId) -> Location {
+        let node = self.node(id);
+        node.span.in_file(&self.files[node.file])
+    }
+
+    pub(crate) fn find(&self, parent: NodeId, word: &str) -> Option<NodeId> {
+        match self.wide.get(&parent) {
+            Some(index) => index.get(word).copied(),
+            None => self.node(parent).children.iter().copied().find(|&child| self.node(child).word == word),
+        }
+    }
+
+    /// The child of `parent` that is `word`, made when missing. `None` when the tree gets too deep.
+    pub(crate) fn child(&mut self, parent: NodeId, word: &Word) -> Option<NodeId> {
+        if let Some(found) = self.find(parent, &word.text) {
+            return Some(found);
+        }
+        let above = self.node(parent);
+        if above.depth >= MAX_DEPTH {
+            return None;
+        }
+        let (cursor, depth) = (above.cursor.step(&word.text), above.depth + 1);
+        if let Cursor::Value(statement) = above.cursor
+            && matches!(statement.body, Body::Value(_))
+        {
+            // The last value written wins, as in Junos.
+            self.nodes[parent].children.clear();
+        }
+        let id = self.nodes.len();
+        self.nodes.push(Node {
+            word: word.text.clone(),
+            inactive: false,
+            joined: word.joined,
+            cursor,
+            parent,
+            children: Vec::new(),
+            depth,
+            file: self.files.len() - 1,
+            span: word.span,
+        });
+        self.nodes[parent].children.push(id);
+        self.index(parent, id);
+        Some(id)
+    }
+
+    fn index(&mut self, parent: NodeId, child: NodeId) {
+        let children = &self.nodes[parent].children;
+        if let Some(index) = self.wide.get_mut(&parent) {
+            index.insert(self.nodes[child].word.clone(), child);
+        } else if children.len() > MANY_CHILDREN {
+            let index = children.iter().map(|&id| (self.nodes[id].word.clone(), id)).collect();
+            self.wide.insert(parent, index);
+        }
+    }
+
+    pub(crate) fn set_inactive(&mut self, id: NodeId, inactive: bool) {
+        self.nodes[id].inactive = inactive;
+    }
+
+    /// Takes the statement out, and what it leaves without meaning: a keyword without its value, an empty block.
+    pub(crate) fn remove(&mut self, mut id: NodeId) {
+        while id != TOP {
+            let parent = self.node(id).parent;
+            self.nodes[parent].children.retain(|&child| child != id);
+            if let Some(index) = self.wide.get_mut(&parent) {
+                index.remove(&self.nodes[id].word);
+            }
+            let above = self.node(parent);
+            let empty = above.children.is_empty()
+                && match above.cursor {
+                    Cursor::Value(_) | Cursor::Key(..) => true,
+                    Cursor::Block(statement) => statement.keys.is_empty(),
+                    Cursor::Done | Cursor::Unknown => false,
+                };
+            if !empty {
+                return;
+            }
+            id = parent;
+        }
+    }
+
+    /// Words from the top level down to `id`.
+    pub(crate) fn path(&self, id: NodeId) -> Vec<&str> {
+        let mut words = Vec::new();
+        let mut at = id;
+        while at != TOP {
+            words.push(self.node(at).word.as_str());
+            at = self.node(at).parent;
+        }
+        words.reverse();
+        words
+    }
+
+    /// The node, or something below it, is inactive.
+    pub(crate) fn has_inactive_below(&self, id: NodeId) -> bool {
+        let mut stack = vec![id];
+        while let Some(id) = stack.pop() {
+            let node = self.node(id);
+            if node.inactive {
+                return true;
+            }
+            stack.extend(&node.children);
+        }
+        false
+    }
+}
