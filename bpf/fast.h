@@ -7,6 +7,7 @@
 #define SLUICE_FAST_H
 
 #include "flow_table.h"
+#include "lib/checksum.h"
 #include "lib/rewrite.h"
 
 /* What replay needs, whatever the family. Stays in registers and on the stack. */
@@ -127,7 +128,7 @@ static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
 
 	if ((void *)(ip + 1) > hook_end(ctx))
 		return GO_SLOW;
-	if (*(__u8 *)ip != 0x45 || (ip->frag_off & bpf_htons(0x3fff)) || ip->ttl <= 1)
+	if (*(__u8 *)ip != 0x45 || (ip->frag_off & bpf_htons(0x3fff)) || ip->ttl <= 1 || !csum_ipv4_valid(ip))
 		return GO_SLOW;
 	r->ip_len = bpf_ntohs(ip->tot_len);
 	if (r->ip_len < sizeof(*ip) + sizeof(struct udphdr) || hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)

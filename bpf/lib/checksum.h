@@ -28,6 +28,19 @@ static __always_inline __u16 csum_add_word(__u16 be_check, __u16 be_old, __u16 b
 	return csum_fold((__u16)~be_check + (__u16)~be_old + be_new);
 }
 
+/* The 20 bytes of an IPv4 header without options, by 64-bit words: one's complement sums do not mind the width. */
+static __always_inline bool csum_ipv4_valid(const void *header)
+{
+	const __u64 *words = header;
+	__u64 sum = words[0] + words[1];
+
+	sum += sum < words[1];
+	sum = (sum & 0xffffffff) + (sum >> 32) + ((const __u32 *)header)[4];
+	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum == 0xffff;
+}
+
 /* Sum of a pseudo-header (RFC 9293 3.1, RFC 8200 8.1), not folded. */
 static __always_inline __u32 csum_pseudo4(__u32 be_saddr, __u32 be_daddr, __u8 proto, __u16 len)
 {

@@ -17,6 +17,7 @@ struct frame {
 	__u16 l3;
 	__u16 vlan;
 	__u16 ethertype;
+	bool tagged; /* a priority tag has VLAN 0 */
 };
 
 static __always_inline void *hook_data(const hook_ctx *ctx)
@@ -70,25 +71,22 @@ static __always_inline bool hook_parse_frame(hook_ctx *ctx, struct frame *frame)
 	if ((void *)(eth + 1) > hook_end(ctx))
 		return false;
 	frame->l3 = ETH_HLEN;
-	frame->vlan = ctx->vlan_present ? ctx->vlan_tci & 0x0fff : 0;
+	frame->tagged = ctx->vlan_present;
+	frame->vlan = frame->tagged ? ctx->vlan_tci & 0x0fff : 0;
 	frame->ethertype = bpf_ntohs(eth->h_proto);
 	return true;
 }
 
 static __always_inline bool hook_pop_vlan(hook_ctx *ctx, const struct frame *frame)
 {
-	return !ctx->vlan_present || bpf_skb_vlan_pop(ctx) == 0;
+	return !frame->tagged || bpf_skb_vlan_pop(ctx) == 0;
 }
 
 /* Leave with the tag of `vlan`; 0 = untagged. */
 static __always_inline bool hook_set_vlan(hook_ctx *ctx, const struct frame *frame, __u16 vlan)
 {
-	if (ctx->vlan_present) {
-		if (vlan && (ctx->vlan_tci & 0x0fff) == vlan)
-			return true;
-		if (bpf_skb_vlan_pop(ctx))
-			return false;
-	}
+	if (!hook_pop_vlan(ctx, frame))
+		return false;
 	return !vlan || bpf_skb_vlan_push(ctx, bpf_htons(ETH_P_8021Q), vlan) == 0;
 }
 

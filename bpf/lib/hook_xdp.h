@@ -16,6 +16,7 @@ struct frame {
 	__u16 l3;
 	__u16 vlan;
 	__u16 ethertype;
+	bool tagged; /* a priority tag has VLAN 0 */
 };
 
 static __always_inline void *hook_data(const hook_ctx *ctx)
@@ -67,6 +68,7 @@ static __always_inline bool hook_parse_frame(hook_ctx *ctx, struct frame *frame)
 		return false;
 	frame->l3 = ETH_HLEN;
 	frame->vlan = 0;
+	frame->tagged = false;
 	frame->ethertype = bpf_ntohs(eth->h_proto);
 	if (frame->ethertype == ETH_P_8021Q) {
 		__be16 *tag = (void *)(eth + 1);
@@ -76,6 +78,7 @@ static __always_inline bool hook_parse_frame(hook_ctx *ctx, struct frame *frame)
 		frame->vlan = bpf_ntohs(tag[0]) & 0x0fff;
 		frame->ethertype = bpf_ntohs(tag[1]);
 		frame->l3 = ETH_HLEN + 4;
+		frame->tagged = true;
 	}
 	return true;
 }
@@ -86,8 +89,7 @@ static __always_inline bool hook_pop_vlan(hook_ctx *ctx, const struct frame *fra
 	__u32 macs_rest;
 	void *data = hook_data(ctx);
 
-	/* a priority tag (VLAN 0) stands in the frame as well */
-	if (frame->l3 == ETH_HLEN)
+	if (!frame->tagged)
 		return true;
 	if (data + ETH_HLEN + 4 > hook_end(ctx))
 		return false;
@@ -121,7 +123,7 @@ static __always_inline bool hook_push_vlan(hook_ctx *ctx, __u16 vlan)
 /* Leave with the tag of `vlan`; 0 = untagged. */
 static __always_inline bool hook_set_vlan(hook_ctx *ctx, const struct frame *frame, __u16 vlan)
 {
-	if (frame->l3 == ETH_HLEN)
+	if (!frame->tagged)
 		return vlan ? hook_push_vlan(ctx, vlan) : true;
 	if (!vlan)
 		return hook_pop_vlan(ctx, frame);

@@ -32,6 +32,7 @@ enum reply {
 	REPLY_TOO_BIG,
 	REPLY_NO_ROUTE,
 	REPLY_PROHIBITED,
+	REPLY_PORT,
 	REPLY_RESET,
 };
 
@@ -72,7 +73,8 @@ struct packet {
 	__u8 reply; /* enum reply */
 	__u8 traffic_class;
 	__u8 dont_fragment;
-	__u8 pad[5];
+	__u8 tagged;
+	__u8 pad[4];
 };
 
 struct token_bucket {

@@ -151,6 +151,8 @@ static __always_inline __u32 icmp4_kind(const struct packet *p)
 		return ICMP4_UNREACHABLE << 24 | 4 << 16; /* RFC 1191 4 */
 	case REPLY_NO_ROUTE:
 		return ICMP4_UNREACHABLE << 24;
+	case REPLY_PORT:
+		return ICMP4_UNREACHABLE << 24 | 3 << 16;
 	default:
 		return ICMP4_UNREACHABLE << 24 | 13 << 16; /* administratively prohibited, RFC 1812 5.2.7.1 */
 	}
@@ -165,6 +167,8 @@ static __always_inline __u32 icmp6_kind(const struct packet *p)
 		return ICMP6_TOO_BIG << 24;
 	case REPLY_NO_ROUTE:
 		return ICMP6_UNREACHABLE << 24;
+	case REPLY_PORT:
+		return ICMP6_UNREACHABLE << 24 | 4 << 16;
 	default:
 		return ICMP6_UNREACHABLE << 24 | 1 << 16;
 	}

@@ -45,7 +45,7 @@ static __always_inline bool rewrite_forward(hook_ctx *ctx, const struct frame *f
 	*(__u32 *)(data + 8) = *(const volatile __u32 *)(nexthop->smac + 2);
 	__u16 vlan = nexthop->vlan;
 
-	return vlan == frame->vlan && (vlan || frame->l3 == ETH_HLEN) ? true : hook_set_vlan(ctx, frame, vlan);
+	return vlan == frame->vlan && frame->tagged == !!vlan ? true : hook_set_vlan(ctx, frame, vlan);
 }
 
 #endif

@@ -97,7 +97,7 @@ static __noinline int parse_ipv4(hook_ctx *ctx, struct packet *p)
 	__u32 sum = 0;
 
 	p->ip_len = bpf_ntohs(ip->tot_len);
-	if (ip->version != 4 || header < sizeof(*ip) || p->ip_len < header)
+	if (ip->version != 4 || header < sizeof(*ip) || p->ip_len < header || ip->protocol == IPPROTO_ICMPV6)
 		return DROP(BAD_IP_HEADER);
 	if (hook_l3_len(ctx, l3, p->ip_len) < p->ip_len)
 		return DROP(TRUNCATED);
@@ -245,6 +245,7 @@ static __noinline int stage_entry(hook_ctx *ctx, struct packet *p)
 		return DROP(TRUNCATED);
 	p->l3 = frame.l3;
 	p->vlan = frame.vlan;
+	p->tagged = frame.tagged;
 	p->ethertype = frame.ethertype;
 	struct unit *unit = unit_find(p->ifindex, p->vlan, &p->unit_slot);
 

@@ -18,7 +18,7 @@ static __always_inline int count_drop(struct packet *p, __u32 reason)
 
 static __always_inline struct frame frame_of(const struct packet *p)
 {
-	struct frame frame = {.l3 = p->l3, .vlan = p->vlan, .ethertype = p->ethertype};
+	struct frame frame = {.l3 = p->l3, .vlan = p->vlan, .ethertype = p->ethertype, .tagged = p->tagged};
 
 	return frame;
 }

@@ -127,7 +127,7 @@ static __always_inline int act(struct packet *p, __u8 action, int denied)
 		return CONTINUE;
 	if (action == ACTION_DENY)
 		return denied;
-	p->reply = p->proto == IPPROTO_TCP ? REPLY_RESET : REPLY_PROHIBITED;
+	p->reply = p->proto == IPPROTO_TCP ? REPLY_RESET : p->proto == IPPROTO_UDP ? REPLY_PORT : REPLY_PROHIBITED;
 	return DROP_AND_REPLY(POLICY_REJECT);
 }
 
