@@ -5,9 +5,6 @@
 
 #include "lib/services.h"
 
-#define LOCAL_ADDRESS 1
-#define LOCAL_BROADCAST 2 /* of a connected subnet */
-
 static __always_inline __u32 local_kind(const struct packet *p)
 {
 	struct local_key key = {.routing_instance = p->key4.routing_instance, .family = p->family};
