@@ -31,7 +31,7 @@ readonly COMMANDS=(
 	"ping:iputils-ping:reachability in demo and tests"
 	"tcpdump:tcpdump:looking at the lab's packets"
 	"tshark:tshark:an independent judge of packets in tests"
-	"python3:python3:runs scapy"
+	"/usr/bin/python3:python3:runs scapy"
 )
 
 # FILE:PACKAGE:WHY
@@ -39,6 +39,7 @@ readonly FILES=(
 	"/usr/include/libelf.h:libelf-dev:libbpf reads BPF objects with it"
 	"/usr/include/zlib.h:zlib1g-dev:libbpf needs it"
 	"/usr/include/linux/bpf.h:linux-libc-dev:the kernel's BPF interface"
+	"/usr/lib/python3/dist-packages/scapy:python3-scapy:an independent maker of packets in tests"
 )
 
 missing=()
@@ -123,9 +124,6 @@ check_packages() {
 		IFS=: read -r what package why <<<"$entry"
 		[ -e "$what" ] || want "$package" "$why"
 	done
-	if command -v python3 >/dev/null && ! python3 -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("scapy"))'; then
-		want python3-scapy "an independent maker of packets in tests"
-	fi
 }
 
 lists_fresh=
@@ -154,7 +152,7 @@ install_missing() {
 	say "installing: ${missing[*]}"
 	local had_nginx=
 	command -v nginx >/dev/null && had_nginx=1
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends "${missing[@]}" </dev/null
 	# It must not come up with the next boot either; one that was here before is the owner's.
 	if [ -z "$had_nginx" ] && command -v systemctl >/dev/null; then
 		systemctl disable nginx.service >/dev/null 2>&1 || true

@@ -107,8 +107,12 @@ impl Site {
         if v6 { self.gateway6().into() } else { self.gateway4().into() }
     }
 
-    fn mac(self, last: u8) -> String {
-        format!("02:00:00:00:{:02x}:{last:02x}", self as u8 + 1)
+    pub fn gateway_mac(self) -> [u8; 6] {
+        [2, 0, 0, 0, self as u8 + 1, 1]
+    }
+
+    pub fn host_mac(self) -> [u8; 6] {
+        [2, 0, 0, 0, self as u8 + 1, 100]
     }
 }
 
@@ -186,10 +190,15 @@ impl Branch {
             VethEnd {
                 netns: &self.gateway,
                 name: &site.device(),
-                mac: Some(&site.mac(1)),
+                mac: Some(&mac_text(site.gateway_mac())),
                 addresses: &gateway_addresses,
             },
-            VethEnd { netns: host, name: HOST_DEVICE, mac: Some(&site.mac(100)), addresses: &host_addresses },
+            VethEnd {
+                netns: host,
+                name: HOST_DEVICE,
+                mac: Some(&mac_text(site.host_mac())),
+                addresses: &host_addresses,
+            },
         )?;
         // The management host tries the gateway, too: it must not be a way around the zones.
         host.ip(&format!("route add default via {}", site.gateway4()))?;
@@ -207,6 +216,10 @@ impl Branch {
         }
         if hook == Some(Hook::Xdp) { prepare_for_xdp(host) } else { Ok(()) }
     }
+}
+
+fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 /// An XDP program on the gateway's end of a veth sees frames as the host's stack left them. Checksums must therefore

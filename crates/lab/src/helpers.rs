@@ -34,15 +34,11 @@ fn attach_tagger(ifindex: i32, vlan: u16) -> Result<()> {
     let mut open = vlan_tag::VlanTagSkelBuilder::default().open(&mut storage)?;
     open.maps.rodata_data.as_deref_mut().context("vlan_tag.bpf.c has no rodata")?.vlan_id = vlan;
     let loaded = open.load()?;
-    for (program, point) in [(&loaded.progs.vlan_push, TC_EGRESS), (&loaded.progs.vlan_pop, TC_INGRESS)] {
-        let mut hook = TcHookBuilder::new(program.as_fd())
-            .ifindex(ifindex)
-            .replace(true)
-            .handle(1)
-            .priority(1)
-            .hook(point);
-        hook.create()?;
-        hook.attach()?;
-    }
+    let hook =
+        |fd, point| TcHookBuilder::new(fd).ifindex(ifindex).replace(true).handle(1).priority(1).hook(point);
+    let (push, pop) = (loaded.progs.vlan_push.as_fd(), loaded.progs.vlan_pop.as_fd());
+    hook(push, TC_EGRESS | TC_INGRESS).create()?;
+    hook(push, TC_EGRESS).attach()?;
+    hook(pop, TC_INGRESS).attach()?;
     Ok(())
 }

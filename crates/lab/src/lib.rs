@@ -15,7 +15,7 @@ pub mod netns;
 mod probe;
 mod report;
 pub mod services;
-mod stats;
+pub mod stats;
 pub mod stream;
 mod updown;
 

@@ -124,8 +124,8 @@ fn denied(cases: &mut Vec<Case>) {
         both(cases, from, to, Probe::TcpConnect(80), Verdict::Silent);
     }
     // The management network must not be a way around the zones.
-    for to in [Trust, Wan] {
-        both(cases, Mgmt, to, Probe::Ping, Verdict::Silent);
+    for (from, to) in [(Mgmt, Trust), (Mgmt, Wan), (Trust, Mgmt), (Wan, Mgmt)] {
+        both(cases, from, to, Probe::Ping, Verdict::Silent);
     }
 }
 

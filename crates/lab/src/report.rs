@@ -1,11 +1,13 @@
 //! The report of a run as a person reads it.
 
+use std::ops::Range;
+
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};
 
 use crate::demo::{GatewayReport, Report};
 use crate::matrix::Row;
-use crate::stats::Stats;
+use crate::stats::{Equation, Stats};
 
 pub fn print_gateway(report: &GatewayReport) {
     println!("\nGateway: {}", title(report.gateway));
@@ -90,29 +92,51 @@ fn throughput(rows: &[&Row]) -> Table {
     for row in rows {
         table.add_row([row.case.from.name(), row.case.to, &row.test, &row.seen.text]);
     }
-    if let Some(column) = table.column_mut(3) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    align_right(&mut table, 3..4);
     table
 }
 
 fn print_stats(stats: &Stats) {
-    let attach: Vec<String> =
-        stats.attach.iter().map(|attach| format!("{} {}", attach.interface, attach.mode)).collect();
-    println!("Attached: {}", attach.join(", "));
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    table.set_header(["interface", "attached", "received", "redirected", "slow line", "sessions made"]);
+    for interface in &stats.interfaces {
+        let counters = &interface.counters;
+        let numbers = [counters.received, counters.redirected, counters.slow, counters.sessions];
+        let words = [interface.name.clone(), interface.mode.clone()];
+        table.add_row(words.into_iter().chain(numbers.map(|number| number.to_string())));
+    }
+    align_right(&mut table, 2..6);
+    println!("{table}");
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY).set_header(["stage", "drop reason", "packets", "meaning"]);
+    for drop in &stats.drops {
+        table.add_row([&drop.stage, &drop.reason, &drop.packets.to_string(), &drop.help]);
+    }
+    align_right(&mut table, 2..3);
+    println!("{table}");
     let sessions = &stats.sessions;
     println!(
         "Sessions: {} created, {} IPv4 and {} IPv6 in the table",
-        sessions.created, sessions.active_ipv4, sessions.active_ipv6
+        stats.sessions_created(),
+        sessions.v4,
+        sessions.v6
     );
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY).set_header(["stage", "drop reason", "packets"]);
-    for drop in &stats.drops {
-        table.add_row([drop.stage.clone(), drop.reason.clone(), drop.packets.to_string()]);
-    }
-    println!("{table}");
-    for equation in &stats.equations {
-        let (sign, verdict) = if equation.holds() { ("=", "balanced") } else { ("!=", "NOT BALANCED") };
-        println!("{}: {} {sign} {}, {verdict}", equation.name, equation.left, equation.right);
+    println!("Conservation, counted in packets (GSO by segments):");
+    let equations = &stats.equations;
+    print_equation("received", "redirected + handed off + local + drops", &equations.ingress);
+    print_equation("redirected + handed off + replies + originated", "sent + drops", &equations.egress);
+}
+
+fn print_equation(left: &str, right: &str, equation: &Equation) {
+    let (sign, verdict) = if equation.holds() { ("=", "balanced") } else { ("!=", "NOT BALANCED") };
+    println!("  {left} {} {sign} {} {right}: {verdict}", equation.left, equation.right);
+}
+
+fn align_right(table: &mut Table, columns: Range<usize>) {
+    for index in columns {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
 }

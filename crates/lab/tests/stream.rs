@@ -76,7 +76,10 @@ fn loss_is_noticed() {
     wire.receiver.ip("link set in0 down").unwrap();
     wire.receiver.ip("link set in0 up").unwrap();
     let account = stream.finish(running).unwrap();
-    assert!(account.sent > account.arrived && account.flows_with_loss > 0 && !account.is_exact(), "{account:?}");
+    assert!(
+        account.sent > account.arrived && account.flows_with_loss > 0 && !account.is_exact(),
+        "{account:?}"
+    );
 }
 
 #[test]

@@ -1,0 +1,151 @@
+//! Restart, kill and commit under traffic at full rate: nothing is lost, and nothing denied gets through.
+
+use std::fs;
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use sluice_lab::branch::{Branch, HOST_DEVICE, Hook, Site};
+use sluice_lab::demo::{StateDirectory, configuration_text};
+use sluice_lab::gateway::Gateway;
+use sluice_lab::stats;
+use sluice_lab::stream::{Shape, Stream};
+
+const FLOWS: u32 = 1000;
+const DENIED_EVERY: u32 = 16;
+const GENERATOR_CPU: usize = 0;
+
+/// Two generators at full rate would only disturb each other.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// What happens to the daemon while packets flow.
+type Disturbance = fn(&mut Gateway, &[PathBuf; 2]) -> anyhow::Result<()>;
+
+#[test]
+fn restarts_lose_nothing_on_tc() {
+    check(Hook::Tc, "restart-tc", restart);
+}
+
+#[test]
+fn restarts_lose_nothing_on_xdp() {
+    check(Hook::Xdp, "restart-xdp", restart);
+}
+
+#[test]
+fn kills_lose_nothing_on_tc() {
+    check(Hook::Tc, "kill-tc", kill);
+}
+
+#[test]
+fn kills_lose_nothing_on_xdp() {
+    check(Hook::Xdp, "kill-xdp", kill);
+}
+
+#[test]
+fn commits_lose_nothing_on_tc() {
+    check(Hook::Tc, "commit-tc", commit);
+}
+
+#[test]
+fn commits_lose_nothing_on_xdp() {
+    check(Hook::Xdp, "commit-xdp", commit);
+}
+
+fn restart(gateway: &mut Gateway, _: &[PathBuf; 2]) -> anyhow::Result<()> {
+    for _ in 0..3 {
+        let status = gateway.stop()?;
+        anyhow::ensure!(status.success(), "the daemon ended with {status}");
+        thread::sleep(Duration::from_millis(100));
+        gateway.start()?;
+    }
+    Ok(())
+}
+
+fn kill(gateway: &mut Gateway, _: &[PathBuf; 2]) -> anyhow::Result<()> {
+    for _ in 0..3 {
+        gateway.kill()?;
+        thread::sleep(Duration::from_millis(100));
+        gateway.start()?;
+    }
+    Ok(())
+}
+
+fn commit(gateway: &mut Gateway, configurations: &[PathBuf; 2]) -> anyhow::Result<()> {
+    for turn in 0..10 {
+        gateway.commit(&configurations[(turn + 1) % 2])?;
+    }
+    Ok(())
+}
+
+fn check(hook: Hook, label: &str, disturb: Disturbance) {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let state = StateDirectory::new(label).unwrap();
+    let branch = Branch::create(Some(hook)).unwrap();
+    let configurations = write_configurations(state.path(), hook);
+    let program = Path::new(env!("CARGO_BIN_EXE_sluice"));
+    let mut gateway = Gateway::new(program, &branch.gateway, &configurations[0], state.path()).unwrap();
+    gateway.start().unwrap();
+    let (trust, dmz) = (branch.host(Site::Trust), branch.host(Site::Dmz));
+    // Neighbours are resolved before anything is counted.
+    trust.run("ping", ["-c1", "-W2", &Site::Dmz.host4().to_string()]).unwrap();
+    // Frames made in the kernel reach a veth without an XDP program only when it polls.
+    branch.gateway.run("ethtool", ["-K", &Site::Trust.device(), "gro", "on"]).unwrap();
+
+    let mut storage = MaybeUninit::uninit();
+    let mut stream = Stream::load(&mut storage, shape(&branch)).unwrap();
+    let _sink = stream.sink(dmz, HOST_DEVICE).unwrap();
+    let running = stream.start(trust, GENERATOR_CPU, None).unwrap();
+    thread::sleep(Duration::from_millis(200));
+    let before = stream.sent_total();
+    disturb(&mut gateway, &configurations)
+        .unwrap_or_else(|error| panic!("{error:#}\n{}", gateway.last_words()));
+    let during = stream.sent_total() - before;
+    thread::sleep(Duration::from_millis(200));
+    let account = stream.finish(running).unwrap();
+
+    println!("{label}: {during} packets during the disturbance, {account:?}");
+    let stats = stats::at_rest(&gateway).unwrap();
+    assert!(account.is_exact(), "{label}: {account:?}\n{stats:#?}");
+    assert!(account.sent_denied > 0 && during > 10_000, "{label}: too little was tried, {account:?}");
+    assert!(stats.equations.hold(), "{label}: {:?}", stats.equations);
+    gateway.finish().unwrap();
+}
+
+fn shape(branch: &Branch) -> Shape {
+    let trust = branch.host(Site::Trust);
+    Shape {
+        flows: FLOWS,
+        denied_every: DENIED_EVERY,
+        ifindex: trust.ifindex(HOST_DEVICE).unwrap(),
+        source_mac: Site::Trust.host_mac(),
+        destination_mac: Site::Trust.gateway_mac(),
+        source: Site::Trust.host4(),
+        destination: Site::Dmz.host4(),
+    }
+}
+
+/// The branch with a policy that denies the stream's marked packets; the second one has another policy before it, so
+/// that every rule moves.
+fn write_configurations(directory: &Path, hook: Hook) -> [PathBuf; 2] {
+    let branch = configuration_text(hook, None).unwrap();
+    let deny = policy("no-discard", "any", "discard", "deny");
+    let moved = policy("unrelated", "web-host-v6", "junos-ftp", "reject");
+    let applications = "applications { application discard { protocol udp; destination-port 9; } }\n";
+    [("a.conf", deny.clone()), ("b.conf", moved + &deny)].map(|(name, policies)| {
+        let anchor = "policy office-to-servers {";
+        assert!(branch.contains(anchor));
+        let text = branch.replace(anchor, &format!("{policies}{anchor}")) + applications;
+        let file = directory.join(name);
+        fs::write(&file, text).unwrap();
+        file
+    })
+}
+
+fn policy(name: &str, source: &str, application: &str, action: &str) -> String {
+    format!(
+        "policy {name} {{ match {{ source-address {source}; destination-address any; application {application}; }} \
+         then {{ {action}; }} }}\n"
+    )
+}
