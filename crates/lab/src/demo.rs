@@ -206,10 +206,10 @@ fn run_in_parallel(branch: &Branch, cases: Vec<Case>) -> Result<Vec<Row>> {
     Ok(rows.into_iter().map(|(_, row)| row).collect())
 }
 
-/// Removes what killed runs left: namespaces, state directories and pins.
-pub fn remove_leftovers() {
-    netns::remove_leftovers();
-    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
+/// Removes what killed runs left: namespaces (their names are returned), state directories and pins.
+pub fn remove_leftovers() -> Vec<String> {
+    let removed = netns::remove_leftovers();
+    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return removed };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let maker = name.strip_prefix(STATE_PREFIX).and_then(|rest| rest.split('-').next()?.parse().ok());
@@ -217,6 +217,7 @@ pub fn remove_leftovers() {
             gateway::remove_state(&entry.path());
         }
     }
+    removed
 }
 
 /// State directory of one gateway of this process, removed with its pins when the value goes.

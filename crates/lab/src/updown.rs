@@ -34,10 +34,10 @@ pub fn up(hook: Hook, config: Option<&Path>) -> Result<ExitCode> {
 
 /// Removes what `up` made and what killed runs left.
 pub fn down() -> Result<ExitCode> {
-    demo::remove_leftovers();
+    let leftovers = demo::remove_leftovers();
     let removed = netns::remove_by_prefix(PREFIX);
     gateway::remove_state(&state_directory());
-    println!("removed {} namespaces", removed.len());
+    println!("removed {} namespaces of the branch, {} of killed runs", removed.len(), leftovers.len());
     Ok(ExitCode::SUCCESS)
 }
 
