@@ -26,7 +26,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use sluice_abi::{FlowLine4, FlowLine6, Watermarks};
+use sluice_abi::{FlowLine4, FlowLine6};
 
 pub use attach::{Attached, Attachment, Hook};
 pub use counters::Counters;
