@@ -25,7 +25,13 @@ fn main() {
             .source(&source)
             .obj(out.join(format!("{name}.bpf.o")))
             .clang(&clang)
-            .clang_args(["-mcpu=v4", "-Wall", "-Werror", &format!("-I{}", bpf.display()), &multiarch_include()])
+            .clang_args([
+                "-mcpu=v4",
+                "-Wall",
+                "-Werror",
+                &format!("-I{}", bpf.display()),
+                &multiarch_include(),
+            ])
             .build()
             .unwrap_or_else(|error| panic!("cannot compile {}: {error:?}", source.display()));
     }
@@ -40,7 +46,9 @@ fn layouts(bpf: &Path) -> bindgen::Bindings {
         .derive_debug(false)
         .parse_callbacks(Box::new(Naming))
         .generate()
-        .unwrap_or_else(|error| panic!("cannot read bpf/bench/bench.h (libclang 18 or newer is needed): {error}"))
+        .unwrap_or_else(|error| {
+            panic!("cannot read bpf/bench/bench.h (libclang 18 or newer is needed): {error}")
+        })
 }
 
 #[derive(Debug)]
@@ -57,7 +65,9 @@ impl ParseCallbacks for Naming {
         if info.kind != TypeKind::Struct {
             return vec![];
         }
-        ["FromBytes", "IntoBytes", "Immutable", "KnownLayout"].map(|name| format!("zerocopy::{name}")).to_vec()
+        ["FromBytes", "IntoBytes", "Immutable", "KnownLayout"]
+            .map(|name| format!("zerocopy::{name}"))
+            .to_vec()
     }
 }
 
@@ -70,9 +80,9 @@ fn camel_case(name: &str) -> String {
 fn find_clang() -> String {
     let names = ["clang-19", "clang-22", "clang-21", "clang-20", "clang-18", "clang"];
     let mut candidates = env::var("CLANG").into_iter().chain(names.map(str::to_owned));
-    candidates
-        .find(|clang| version(clang).is_some_and(|version| version >= OLDEST_CLANG))
-        .unwrap_or_else(|| panic!("no clang {OLDEST_CLANG} or newer in PATH; run scripts/setup.sh or set CLANG"))
+    candidates.find(|clang| version(clang).is_some_and(|version| version >= OLDEST_CLANG)).unwrap_or_else(
+        || panic!("no clang {OLDEST_CLANG} or newer in PATH; run scripts/setup.sh or set CLANG"),
+    )
 }
 
 fn version(clang: &str) -> Option<u32> {

@@ -21,10 +21,15 @@ fn main() -> anyhow::Result<()> {
                     for t in ["empty".to_string(), h.floor("lookup"), h.floor("lookup")] {
                         h.set_target(Target::Own(&t))?;
                         let s = h.run(400_000, 1)?;
-                        if t != "empty" { assert_eq!(s.hits, 400_000); }
+                        if t != "empty" {
+                            assert_eq!(s.hits, 400_000);
+                        }
                         v.push(s.ns);
                     }
-                    println!("{hook:?} {family:?} {protocol:?} {sessions}: empty {:.2} floor {:.2} {:.2} insert {ins:.1}", v[0], v[1], v[2]);
+                    println!(
+                        "{hook:?} {family:?} {protocol:?} {sessions}: empty {:.2} floor {:.2} {:.2} insert {ins:.1}",
+                        v[0], v[1], v[2]
+                    );
                 }
                 h.set_packets(protocol, TCP_ACK, 0, filled, Direction::Initiator)?;
                 h.set_target(Target::Own(&h.floor("delete")))?;

@@ -40,10 +40,15 @@ impl Environment {
             kernel: read("/proc/sys/kernel/osrelease"),
             cpu: field(&cpu_info, "model name").unwrap_or_else(|| "unknown".to_owned()),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_mib: memory.split_whitespace().next().and_then(|kib| kib.parse().ok()).unwrap_or(0u64) / 1024,
+            memory_mib: memory.split_whitespace().next().and_then(|kib| kib.parse().ok()).unwrap_or(0u64)
+                / 1024,
             clocksource: read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             sluice: env!("CARGO_PKG_VERSION").to_owned(),
-            load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(f64::NAN),
+            load: read("/proc/loadavg")
+                .split(' ')
+                .next()
+                .and_then(|load| load.parse().ok())
+                .unwrap_or(f64::NAN),
             steal_percent: 0.0,
             began: CpuTimes::now(),
         }
@@ -93,7 +98,11 @@ fn field(text: &str, name: &str) -> Option<String> {
 
 /// Waits for the machine's one stopwatch.
 pub fn exclusive() -> Result<Flock<File>> {
-    let file = File::options().create(true).append(true).open(LOCK).with_context(|| format!("cannot open {LOCK}"))?;
+    let file = File::options()
+        .create(true)
+        .append(true)
+        .open(LOCK)
+        .with_context(|| format!("cannot open {LOCK}"))?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => Ok(lock),
         Err((file, _)) => {

@@ -1,6 +1,6 @@
 //! The measuring harness of one hook and family: wrapper, ring, floors. See `bpf/bench/harness.h`.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
@@ -76,12 +76,19 @@ pub struct Harness {
 
 impl Harness {
     /// `floor_sessions` sizes the floor's table, `packets` the ring; `macs` are the frames' destination and source.
-    pub fn load(hook: Hook, family: Family, floor_sessions: u32, packets: u32, macs: ([u8; 6], [u8; 6])) -> Result<Harness> {
+    pub fn load(
+        hook: Hook,
+        family: Family,
+        floor_sessions: u32,
+        packets: u32,
+        macs: ([u8; 6], [u8; 6]),
+    ) -> Result<Harness> {
         let bytes: &[u8] = match hook {
             Hook::Xdp => &XDP.0,
             Hook::Tc => &TC.0,
         };
-        let mut open = ObjectBuilder::default().open_memory(bytes).context("cannot open the bench's object")?;
+        let mut open =
+            ObjectBuilder::default().open_memory(bytes).context("cannot open the bench's object")?;
         let (ring, floor) = match family {
             Family::V4 => ("ring4", "floor4"),
             Family::V6 => ("ring6", "floor6"),
@@ -94,7 +101,8 @@ impl Harness {
             };
             map.set_max_entries(entries).context("cannot size the bench's maps")?;
         }
-        let object = open.load().context("cannot load the bench's programs (root and Linux 6.8 are needed)")?;
+        let object =
+            open.load().context("cannot load the bench's programs (root and Linux 6.8 are needed)")?;
         let state = Mapping::new(map_of(&object, ".data.bench")?.as_fd(), 1)?;
         let ring_map = map_of(&object, ring)?;
         let (mut ring4, mut ring6) = (None, None);
@@ -201,6 +209,10 @@ impl Harness {
     pub fn floor(&self, kind: &str) -> String {
         let family = if self.family == Family::V4 { 4 } else { 6 };
         format!("floor_{kind}{family}")
+    }
+
+    pub fn descriptor(&self, name: &str) -> Result<OwnedFd> {
+        Ok(self.program(name)?.as_fd().try_clone_to_owned()?)
     }
 
     fn program(&self, name: &str) -> Result<ProgramMut<'_>> {

@@ -1,0 +1,319 @@
+//! Live frames through a gateway: generator, gateway and sink share one core, so a rate is the inverse of all their
+//! work together. Inline veth is a closed loop: nothing is lost, and this is capacity, not a no-drop rate.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use libbpf_rs::{MapCore, Object, ObjectBuilder};
+use serde::Serialize;
+use sluice_dataplane::Sizes;
+use sluice_dataplane::prog_run::{XdpRun, xdp};
+use sluice_lab::netns::Netns;
+
+use crate::gateway::{LAN, LAN_HOST, Side, Site, Sluice, Tally, WAN};
+use crate::harness::Hook;
+use crate::layouts::{BareState, FramesState, RingEntry4, SINK_CPUS, SinkState};
+use crate::link::{Place, attach};
+use crate::mapping::Mapping;
+use crate::packets::{Direction, Family, Protocol, Template, Tuple, sequence};
+use crate::rounds::{bench_cpu, interleave, pin};
+use crate::stats::{Estimate, estimate, paired_ratio};
+
+#[repr(align(8))]
+struct Aligned<const N: usize>([u8; N]);
+
+static OBJECT: &Aligned<{ include_bytes!(concat!(env!("OUT_DIR"), "/frames.bpf.o")).len() }> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/frames.bpf.o")));
+
+const MOST_FLOWS: u32 = 1 << 17;
+/// Frames of one kernel batch.
+const BATCH: u32 = 64;
+/// Before the window: caches, the page pool and the NAPI loop settle.
+const SETTLE: Duration = Duration::from_millis(250);
+const WINDOW: Duration = Duration::from_millis(700);
+/// The call goes on after the window at least this long.
+const TAIL: Duration = Duration::from_millis(250);
+
+/// Generator, sink and bare redirect, one instance a site.
+pub struct Frames {
+    object: Object,
+    state: Mapping<FramesState>,
+    sink: Mapping<SinkState>,
+    pub bare: Mapping<BareState>,
+    flows: Mapping<RingEntry4>,
+}
+
+impl Frames {
+    pub fn load() -> Result<Frames> {
+        let mut open =
+            ObjectBuilder::default().open_memory(&OBJECT.0).context("cannot open the generator's object")?;
+        for mut map in open.maps_mut().filter(|map| map.name() == "flows") {
+            map.set_max_entries(MOST_FLOWS)?;
+        }
+        let object = open.load().context("cannot load the generator (root and Linux 6.8 are needed)")?;
+        let map = |name: &str| {
+            let found = object.maps().find(|map| map.name() == name);
+            found.with_context(|| format!("the generator's object has no map {name}"))
+        };
+        Ok(Frames {
+            state: Mapping::new(map(".data.frames")?.as_fd(), 1)?,
+            sink: Mapping::new(map(".data.sink")?.as_fd(), 1)?,
+            bare: Mapping::new(map(".data.bare")?.as_fd(), 1)?,
+            flows: Mapping::new(map("flows")?.as_fd(), MOST_FLOWS as usize)?,
+            object,
+        })
+    }
+
+    /// Puts one of the object's programs on a device of a namespace.
+    pub fn attach(&self, program: &str, netns: &Netns, ifindex: u32, place: Place) -> Result<OwnedFd> {
+        let found = self.object.progs().find(|candidate| candidate.name() == program);
+        let found = found.with_context(|| format!("the generator's object has no program {program}"))?;
+        let fd = found.as_fd().try_clone_to_owned()?;
+        netns.enter(|| attach(fd.as_fd(), ifindex, place))?
+    }
+
+    fn sender(&self) -> Result<OwnedFd> {
+        let found = self.object.progs().find(|candidate| candidate.name() == "frames_send");
+        Ok(found
+            .context("the generator's object has no program frames_send")?
+            .as_fd()
+            .try_clone_to_owned()?)
+    }
+
+    /// What the generator makes from now on: 64-byte UDP frames of `flows` flows, out of a host towards the gateway.
+    fn aim(&mut self, from: &Side, flows: usize, direction: Direction) -> Result<()> {
+        ensure!(flows <= MOST_FLOWS as usize, "at most {MOST_FLOWS} flows");
+        let template = Template::new(Family::V4, Protocol::Udp, from.mac, from.host_mac, 0);
+        for (i, (session, reply)) in sequence(0, flows, direction, 7).into_iter().enumerate() {
+            self.flows.write(i, template.entry4(Tuple::of_session(session), reply));
+        }
+        let out_ifindex = from.host_ifindex;
+        self.state.update(0, |state| {
+            (state.flows, state.cursor, state.out_ifindex) = (flows as u32, 0, out_ifindex);
+            state.frame = template.bytes;
+        });
+        Ok(())
+    }
+
+    fn sent(&self) -> u64 {
+        self.state.read(0).sent
+    }
+
+    /// Bench frames that arrived: (changed by a gateway, unchanged).
+    fn arrived(&self) -> (u64, u64) {
+        let sink = self.sink.read(0);
+        let cpus = sink.cpu[..SINK_CPUS as usize].iter();
+        cpus.fold((0, 0), |(forwarded, untouched), cpu| {
+            (forwarded + cpu.forwarded, untouched + cpu.untouched)
+        })
+    }
+
+    /// Sends `count` frames and waits for them.
+    fn send(&self, host: &Netns, count: u32) -> Result<Duration> {
+        let sender = self.sender()?;
+        host.enter(|| send(sender.as_fd(), count))?
+    }
+
+    /// Frames a second that reached the sink while everything ran at full rate.
+    fn rate(&self, host: &Netns, expected_pps: f64) -> Result<f64> {
+        let count = (expected_pps * (SETTLE + WINDOW + TAIL).as_secs_f64()).min(f64::from(u32::MAX)) as u32;
+        let sender = self.sender()?;
+        let (sent, arrived) = (self.sent(), self.total_arrived());
+        let mut measured = (0, Duration::ZERO);
+        let mut running = false;
+        thread::scope(|scope| -> Result<()> {
+            let call = scope.spawn(|| host.enter(|| send(sender.as_fd(), count)));
+            // The call's own preparations take up to 25 ms.
+            while self.sent() == sent && !call.is_finished() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            thread::sleep(SETTLE);
+            let (began, before) = (Instant::now(), self.total_arrived());
+            thread::sleep(WINDOW);
+            measured = (self.total_arrived() - before, began.elapsed());
+            running = self.sent() - sent < u64::from(count);
+            match call.join() {
+                Ok(result) => result??,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            Ok(())
+        })?;
+        if !running {
+            bail!("the generator ended before the window did: {count} frames were too few");
+        }
+        self.account(sent, arrived, count)?;
+        Ok(measured.0 as f64 / measured.1.as_secs_f64())
+    }
+
+    fn total_arrived(&self) -> u64 {
+        let (forwarded, untouched) = self.arrived();
+        forwarded + untouched
+    }
+
+    /// sent = received: in a closed loop nothing may be missing.
+    fn account(&self, sent: u64, arrived: u64, count: u32) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_millis(500);
+        while self.total_arrived() - arrived < u64::from(count) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let (sent, arrived) = (self.sent() - sent, self.total_arrived() - arrived);
+        ensure!(
+            sent == u64::from(count) && arrived == sent,
+            "{count} frames were ordered, {sent} sent and {arrived} received: lost frames make no rate"
+        );
+        Ok(())
+    }
+}
+
+fn send(program: BorrowedFd<'_>, count: u32) -> Result<Duration> {
+    pin(bench_cpu())?;
+    // The page must hold a frame; the program writes all of it.
+    let frame = [0; crate::layouts::FRAME4_LEN as usize];
+    let run = XdpRun { repeat: count, live: Some(BATCH), ..XdpRun::new(&frame, 0) };
+    Ok(xdp(program, &run).context("the kernel refused to send live frames")?.duration)
+}
+
+/// Who forwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Forwarder {
+    Sluice,
+    Nftables,
+    Linux,
+    /// The sink stands on the gateway's own ingress device: what generator and sink cost alone.
+    Nobody,
+}
+
+struct Lane {
+    forwarder: Forwarder,
+    site: Site,
+    frames: Frames,
+    sluice: Option<Sluice>,
+    expected_pps: f64,
+    _links: Vec<OwnedFd>,
+}
+
+impl Lane {
+    fn new(forwarder: Forwarder, flows: usize) -> Result<Lane> {
+        let site = Site::create("wire")?;
+        let frames = Frames::load()?;
+        let mut links = vec![
+            frames.attach("frames_sink", &site.wan_host, site.wan.host_ifindex, Place::XdpNative)?,
+            frames.attach("frames_sink", &site.lan_host, site.lan.host_ifindex, Place::XdpNative)?,
+        ];
+        let mut sluice = None;
+        match forwarder {
+            Forwarder::Sluice => {
+                let start = || Sluice::start(&site, Hook::Xdp, Sizes::default(), true);
+                sluice = Some(site.gateway.enter(start)??);
+            }
+            Forwarder::Nobody => {
+                links.push(frames.attach(
+                    "frames_sink",
+                    &site.gateway,
+                    site.lan.ifindex,
+                    Place::XdpNative,
+                )?);
+            }
+            Forwarder::Linux => take_frames(&site)?,
+            Forwarder::Nftables => {
+                take_frames(&site)?;
+                site.gateway.run("nft", [STATEFUL])?;
+            }
+        }
+        let mut lane = Lane { forwarder, site, frames, sluice, expected_pps: 0.0, _links: links };
+        lane.establish(flows)?;
+        Ok(lane)
+    }
+
+    /// Two packets of every flow, a reply between them, then a first guess of the rate.
+    fn establish(&mut self, flows: usize) -> Result<()> {
+        let count = flows as u32;
+        self.frames.aim(&self.site.lan, flows, Direction::Initiator)?;
+        self.frames.send(&self.site.lan_host, count)?;
+        if self.forwarder != Forwarder::Nobody {
+            self.frames.aim(&self.site.wan, flows, Direction::Responder)?;
+            self.frames.send(&self.site.wan_host, count)?;
+            self.frames.aim(&self.site.lan, flows, Direction::Initiator)?;
+        }
+        let (sent, arrived) = (self.frames.sent(), self.frames.total_arrived());
+        // At least a fraction of a second, so that the guess holds for the whole window.
+        let trial = 400_000;
+        let each = self.frames.send(&self.site.lan_host, trial)?;
+        self.frames.account(sent, arrived, trial)?;
+        self.expected_pps = 1.15 / each.as_secs_f64().max(20e-9);
+        Ok(())
+    }
+
+    fn measure(&mut self) -> Result<f64> {
+        let before = self.sluice.as_ref().map(|sluice| Tally::read(&sluice.dataplane)).transpose()?;
+        let (sent, (forwarded, untouched)) = (self.frames.sent(), self.frames.arrived());
+        let pps = self.frames.rate(&self.site.lan_host, self.expected_pps)?;
+        let sent = self.frames.sent() - sent;
+        let arrived = self.frames.arrived();
+        let (forwarded, untouched) = (arrived.0 - forwarded, arrived.1 - untouched);
+        let expected = if self.forwarder == Forwarder::Nobody { (0, sent) } else { (sent, 0) };
+        ensure!(
+            (forwarded, untouched) == expected,
+            "of {sent} frames {forwarded} came with a lower TTL and {untouched} with the one they left with"
+        );
+        if let (Some(sluice), Some(before)) = (&self.sluice, before) {
+            Tally::read(&sluice.dataplane)?.since(before).all_replayed(sent)?;
+        }
+        Ok(pps)
+    }
+}
+
+/// NAPI on both devices without an XDP program, so that redirected frames are taken at all.
+fn take_frames(site: &Site) -> Result<()> {
+    for device in [LAN, WAN] {
+        site.gateway.run("ethtool", ["-K", device, "gro", "on"])?;
+    }
+    Ok(())
+}
+
+const STATEFUL: &str = "table inet bench { chain forward { type filter hook forward priority 0; policy drop; \
+    ct state established,related accept; ct state invalid drop; \
+    iifname \"lan0\" oifname \"wan0\" ct state new accept; }; }";
+
+#[derive(Debug, Clone, Serialize)]
+pub struct FramesRow {
+    pub forwarder: Forwarder,
+    pub flows: usize,
+    pub frame_bytes: u32,
+    pub mpps: Estimate,
+    /// Against nftables, when it ran in the same rounds.
+    pub ratio_to_nftables: Option<Estimate>,
+    pub samples: Vec<f64>,
+}
+
+/// 64-byte UDP frames of `flows` established flows through every forwarder, in interleaved rounds.
+pub fn run(forwarders: &[Forwarder], flows: usize, rounds: usize) -> Result<Vec<FramesRow>> {
+    let lane = |forwarder: &Forwarder| {
+        Lane::new(*forwarder, flows)
+            .with_context(|| format!("cannot set up live frames through {forwarder:?}"))
+    };
+    let mut lanes = forwarders.iter().map(lane).collect::<Result<Vec<_>>>()?;
+    let samples = interleave(lanes.len(), rounds, |contestant, _| {
+        let lane = &mut lanes[contestant];
+        lane.measure().with_context(|| format!("live frames through {:?}", lane.forwarder))
+    })?;
+    let peer = forwarders.iter().position(|forwarder| *forwarder == Forwarder::Nftables);
+    let row = |(i, forwarder): (usize, &Forwarder)| {
+        let mpps: Vec<f64> = samples[i].iter().map(|pps| pps / 1e6).collect();
+        FramesRow {
+            forwarder: *forwarder,
+            flows,
+            frame_bytes: 64,
+            mpps: estimate(&mpps),
+            ratio_to_nftables: peer.map(|peer| paired_ratio(&samples[i], &samples[peer])),
+            samples: mpps,
+        }
+    };
+    Ok(forwarders.iter().enumerate().map(row).collect())
+}
+
+/// Name of the lan host's device, which the generator sends out of.
+pub const GENERATOR_DEVICE: &str = LAN_HOST;

@@ -1,0 +1,297 @@
+//! A gateway to measure: a namespace with two links, the kernel's routes, and Sluice's data plane from a configuration.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use sluice_dataplane::{Attachment, Dataplane, Generation, ObjectKind, Sizes, Variant};
+use sluice_lab::netns::{Netns, VethEnd, veth};
+use sluice_language::{compile, parse};
+use sluice_plan::{Environment, Ids, IngressHook, NetDev, Plan};
+
+use crate::harness::Hook;
+
+/// One side of the gateway: its own device and the host's at the other end.
+#[derive(Debug, Clone, Copy)]
+pub struct Side {
+    pub device: &'static str,
+    pub mac: [u8; 6],
+    pub host_mac: [u8; 6],
+    pub ifindex: u32,
+    pub host_ifindex: u32,
+}
+
+/// Three namespaces in a row: lan host, gateway, wan host.
+pub struct Site {
+    pub lan_host: Netns,
+    pub gateway: Netns,
+    pub wan_host: Netns,
+    pub lan: Side,
+    pub wan: Side,
+}
+
+pub const LAN: &str = "lan0";
+pub const WAN: &str = "wan0";
+/// Names of the hosts' ends.
+pub const LAN_HOST: &str = "lan";
+pub const WAN_HOST: &str = "wan";
+const LAN_MAC: &str = "02:be:00:00:01:01";
+const LAN_HOST_MAC: &str = "02:be:00:00:01:64";
+const WAN_MAC: &str = "02:be:00:00:02:01";
+const WAN_HOST_MAC: &str = "02:be:00:00:02:64";
+pub const WAN_HOST_ADDRESS: &str = "198.51.100.100";
+
+impl Site {
+    /// `label` tells the namespaces of one bench apart; at most five letters.
+    pub fn create(label: &str) -> Result<Site> {
+        let lan_host = Netns::create(&format!("{label}-lan"))?;
+        let gateway = Netns::create(&format!("{label}-gw"))?;
+        let wan_host = Netns::create(&format!("{label}-wan"))?;
+        link(
+            &gateway,
+            LAN,
+            LAN_MAC,
+            &["192.0.2.1/24", "fd00:1::1/64"],
+            &lan_host,
+            LAN_HOST,
+            LAN_HOST_MAC,
+            &["192.0.2.100/24", "fd00:1::100/64"],
+        )?;
+        link(
+            &gateway,
+            WAN,
+            WAN_MAC,
+            &["198.51.100.1/24", "fd00:2::1/64"],
+            &wan_host,
+            WAN_HOST,
+            WAN_HOST_MAC,
+            &["198.51.100.100/24", "fd00:2::100/64"],
+        )?;
+        lan_host.ip_batch("route add default via 192.0.2.1\n-6 route add default via fd00:1::1\n")?;
+        wan_host.ip_batch("route add default via 198.51.100.1\n-6 route add default via fd00:2::1\n")?;
+        gateway.enable_forwarding()?;
+        gateway.ip_batch(&routes())?;
+        lan_host.ip_batch(&neighbours(LAN_HOST, "192.0.2.1", "fd00:1::1", LAN_MAC))?;
+        wan_host.ip_batch(&neighbours(WAN_HOST, "198.51.100.1", "fd00:2::1", WAN_MAC))?;
+        let lan = side(&gateway, LAN, LAN_MAC, &lan_host, LAN_HOST, LAN_HOST_MAC)?;
+        let wan = side(&gateway, WAN, WAN_MAC, &wan_host, WAN_HOST, WAN_HOST_MAC)?;
+        Ok(Site { lan_host, gateway, wan_host, lan, wan })
+    }
+}
+
+#[allow(clippy::too_many_arguments)] // two ends with three words each
+fn link(
+    gateway: &Netns,
+    device: &str,
+    mac: &str,
+    addresses: &[&str],
+    host: &Netns,
+    host_device: &str,
+    host_mac: &str,
+    host_addresses: &[&str],
+) -> Result<()> {
+    let left = VethEnd { netns: gateway, name: device, mac: Some(mac), addresses };
+    let right = VethEnd { netns: host, name: host_device, mac: Some(host_mac), addresses: host_addresses };
+    Ok(veth(left, right)?)
+}
+
+fn side(
+    gateway: &Netns,
+    device: &'static str,
+    mac: &str,
+    host: &Netns,
+    host_device: &str,
+    host_mac: &str,
+) -> Result<Side> {
+    Ok(Side {
+        device,
+        mac: mac_bytes(mac),
+        host_mac: mac_bytes(host_mac),
+        ifindex: gateway.ifindex(device)?,
+        host_ifindex: host.ifindex(host_device)?,
+    })
+}
+
+/// The hosts stand for the networks the tuples come from. Resolved neighbours: this bench measures forwarding.
+fn routes() -> String {
+    let lan = neighbours(LAN, "192.0.2.100", "fd00:1::100", LAN_HOST_MAC);
+    let wan = neighbours(WAN, WAN_HOST_ADDRESS, "fd00:2::100", WAN_HOST_MAC);
+    format!(
+        "{lan}{wan}route add 10.64.0.0/16 via 192.0.2.100\nroute add 10.128.0.0/16 via {WAN_HOST_ADDRESS}\n\
+         -6 route add fd00:64::/64 via fd00:1::100\n-6 route add fd00:128::/64 via fd00:2::100\n"
+    )
+}
+
+fn neighbours(device: &str, v4: &str, v6: &str, mac: &str) -> String {
+    format!(
+        "neigh replace {v4} lladdr {mac} dev {device} nud permanent\n\
+         neigh replace {v6} lladdr {mac} dev {device} nud permanent\n"
+    )
+}
+
+fn mac_bytes(text: &str) -> [u8; 6] {
+    let mut mac = [0; 6];
+    for (byte, word) in mac.iter_mut().zip(text.split(':')) {
+        *byte = u8::from_str_radix(word, 16).expect("a MAC address of this file");
+    }
+    mac
+}
+
+/// Both links in one zone: prog-run has one ingress device a call, and both directions of a session must be at home on
+/// it. Everything else is what a branch would have.
+pub fn configuration(hook: Hook) -> String {
+    let mode = match hook {
+        Hook::Xdp => "xdp",
+        Hook::Tc => "tc",
+    };
+    let interface = |name: &str, v4: &str, v6: &str| {
+        format!(
+            "{name} {{ mode {mode}; unit 0 {{ family inet {{ address {v4}; }} family inet6 {{ address {v6}; }} }} }}\n"
+        )
+    };
+    format!(
+        "interfaces {{\n{}{}}}\n\
+         security {{\n\
+         zones {{ security-zone inside {{ interfaces {{ lan0.0; wan0.0; }} }} }}\n\
+         policies {{ from-zone inside to-zone inside {{ policy all {{\n\
+         match {{ source-address any; destination-address any; application any; }} then {{ permit; }} }} }} }}\n\
+         }}\n",
+        interface(LAN, "192.0.2.1/24", "fd00:1::1/64"),
+        interface(WAN, "198.51.100.1/24", "fd00:2::1/64"),
+    )
+}
+
+/// Sluice's data plane on the gateway of a site. Must live and run on a thread inside the gateway's namespace.
+pub struct Sluice {
+    pub dataplane: Dataplane,
+    pub plan: Plan,
+    pub generation: Generation,
+    /// From nothing to the first attached program (or to the switch, when nothing is attached).
+    pub load_seconds: f64,
+    pin: Pin,
+}
+
+/// Removes what is pinned, also after an error.
+struct Pin(PathBuf);
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if let Err(error) = sluice_dataplane::cleanup(&self.0) {
+            eprintln!("sluice bench: cannot remove {}: {error}", self.0.display());
+        }
+    }
+}
+
+impl Sluice {
+    pub fn start(site: &Site, hook: Hook, sizes: Sizes, attach: bool) -> Result<Sluice> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let pin = Pin(Path::new("/sys/fs/bpf/sluice").join(format!("bench-{}-{n}", std::process::id())));
+        let plan = plan(site, hook)?;
+        let began = Instant::now();
+        let dataplane = Dataplane::open(&pin.0, sizes).context("cannot make the data plane's maps")?;
+        let variants: Vec<Variant> =
+            plan.variants.iter().map(|variant| Variant { stage_mask: variant.stage_mask }).collect();
+        let generation = dataplane.load(&plan.tables, &variants, 1).context("cannot load the data plane")?;
+        dataplane.switch(&generation);
+        let addresses = plan.units.iter().flat_map(|unit| &unit.addresses).map(|prefix| (0, prefix.addr));
+        dataplane.set_local_addresses(&addresses.collect::<Vec<_>>())?;
+        if attach {
+            attach_all(&dataplane, &plan)?;
+        }
+        let load_seconds = began.elapsed().as_secs_f64();
+        Ok(Sluice { dataplane, plan, generation, load_seconds, pin })
+    }
+
+    pub fn root(&self, hook: Hook) -> Result<OwnedFd> {
+        Ok(self.dataplane.root_program(object_kind(hook), 0)?)
+    }
+
+    pub fn pin(&self) -> &Path {
+        &self.pin.0
+    }
+}
+
+pub fn object_kind(hook: Hook) -> ObjectKind {
+    match hook {
+        Hook::Xdp => ObjectKind::Xdp,
+        Hook::Tc => ObjectKind::Tc,
+    }
+}
+
+fn plan(site: &Site, hook: Hook) -> Result<Plan> {
+    let text = configuration(hook);
+    let tree = parse(&text, "bench.conf")?;
+    let config = compile(&tree)?;
+    let netdev = |side: &Side| {
+        let found = NetDev {
+            ifindex: side.ifindex,
+            mac: side.mac,
+            mtu: 1500,
+            driver: "veth".to_owned(),
+            mtu_range: None,
+        };
+        (side.device.to_owned(), found)
+    };
+    let environment = Environment { netdevs: [&site.lan, &site.wan].map(netdev).into() };
+    Ok(sluice_plan::compile(&config, &environment, &mut Ids::default(), 1)?)
+}
+
+fn attach_all(dataplane: &Dataplane, plan: &Plan) -> Result<()> {
+    for attachment in &plan.attachments {
+        let hook = match attachment.ingress {
+            Some(IngressHook::Tc) => sluice_dataplane::Hook::Tc,
+            Some(IngressHook::XdpNative) => sluice_dataplane::Hook::XdpNative,
+            Some(IngressHook::XdpGeneric) => sluice_dataplane::Hook::XdpGeneric,
+            None => sluice_dataplane::Hook::EgressOnly,
+        };
+        let wanted = Attachment { ifindex: attachment.ifindex, hook, variant: attachment.variant };
+        dataplane.attach(&wanted).with_context(|| format!("cannot attach to {}", attachment.device))?;
+    }
+    Ok(())
+}
+
+/// The counters of a run that every established packet must explain.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub received: u64,
+    pub redirected: u64,
+    pub slow: u64,
+    pub sessions: u64,
+    pub rejudged: u64,
+    pub dropped: u64,
+}
+
+impl Tally {
+    pub fn read(dataplane: &Dataplane) -> Result<Tally> {
+        let total = dataplane.counters()?.total();
+        Ok(Tally {
+            received: total.received,
+            redirected: total.redirected,
+            slow: total.slow,
+            sessions: total.sessions,
+            rejudged: total.rejudged,
+            dropped: total.drops.iter().sum(),
+        })
+    }
+
+    pub fn since(self, before: Tally) -> Tally {
+        Tally {
+            received: self.received - before.received,
+            redirected: self.redirected - before.redirected,
+            slow: self.slow - before.slow,
+            sessions: self.sessions - before.sessions,
+            rejudged: self.rejudged - before.rejudged,
+            dropped: self.dropped - before.dropped,
+        }
+    }
+
+    /// Every packet was replayed by the fast line and redirected; nothing else happened.
+    pub fn all_replayed(self, packets: u64) -> Result<()> {
+        let wanted = Tally { received: packets, redirected: packets, ..Tally::default() };
+        ensure!(self == wanted, "of {packets} established packets the data plane counted {self:?}");
+        Ok(())
+    }
+}

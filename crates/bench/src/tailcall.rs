@@ -1,0 +1,65 @@
+//! What Sluice's root costs: its read of `active`, its branch and its constant-index tail call.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use anyhow::{Context, Result, ensure};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use serde::Serialize;
+use sluice_dataplane::ProgramKind;
+use sluice_dataplane::abi::{PROGRAM_FAST, program_slot};
+
+use crate::bed::Bed;
+use crate::gateway::{Site, object_kind};
+use crate::harness::{Hook, Target};
+use crate::packets::{Family, Protocol};
+use crate::rounds::{bench_cpu, interleave, pin};
+use crate::stats::{Estimate, estimate};
+
+#[derive(Debug, Clone, Serialize)]
+pub struct TailCallRow {
+    pub hook: Hook,
+    /// ns with the root between wrapper and empty target, less ns without it, in the same round.
+    pub ns: Estimate,
+    pub with_root: Vec<f64>,
+    pub without_root: Vec<f64>,
+}
+
+pub fn run(hook: Hook, rounds: usize, repeat: u32) -> Result<TailCallRow> {
+    let site = Site::create("tail")?;
+    site.gateway.enter(|| {
+        pin(bench_cpu())?;
+        let mut bed = Bed::new(&site, &[hook], Family::V4, Protocol::Udp, 1024)?;
+        bed.harness(hook).set_established(Protocol::Udp, 1)?;
+        let empty = bed.harness(hook).descriptor("empty")?;
+        put_fast(&bed, hook, empty.as_fd())?;
+        let samples =
+            interleave(2, rounds, |contestant, _| run_one(&mut bed, hook, contestant == 0, repeat))?;
+        let fast = bed.sluice.generation.program(object_kind(hook), 0, ProgramKind::Fast);
+        put_fast(&bed, hook, fast.context("the generation has no fast program")?)?;
+        let differences: Vec<f64> =
+            samples[0].iter().zip(&samples[1]).map(|(with, without)| with - without).collect();
+        let [with_root, without_root] = [samples[0].clone(), samples[1].clone()];
+        Ok(TailCallRow { hook, ns: estimate(&differences), with_root, without_root })
+    })?
+}
+
+fn run_one(bed: &mut Bed, hook: Hook, with_root: bool, repeat: u32) -> Result<f64> {
+    let (ingress, root) = (bed.ingress, bed.root(hook).try_clone()?);
+    let harness = bed.harness(hook);
+    harness.set_target(if with_root { Target::Foreign(root.as_fd()) } else { Target::Own("empty") })?;
+    let sample = harness.run(repeat, ingress)?;
+    ensure!(sample.returned == hook.dropped(), "the empty target was not reached: {}", sample.returned);
+    Ok(sample.ns)
+}
+
+/// Replaces the program that the root calls for variant 0.
+fn put_fast(bed: &Bed, hook: Hook, program: BorrowedFd<'_>) -> Result<()> {
+    let name = match hook {
+        Hook::Xdp => "programs_xdp",
+        Hook::Tc => "programs_tc",
+    };
+    let map = MapHandle::from_pinned_path(bed.sluice.pin().join(name))?;
+    let slot = program_slot(bed.sluice.generation.slot(), 0, PROGRAM_FAST) as u32;
+    map.update(&slot.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
+        .context("cannot put the empty target where the fast line stands")
+}
