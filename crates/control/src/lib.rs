@@ -1,1 +1,33 @@
-//! Placeholder.
+//! The daemon: it makes a configuration what the kernel and the data plane do, and keeps it so.
+//!
+//! [`Daemon::run`] is `sluice run`; [`Client`] is how every other command talks to it.
+
+pub mod api;
+mod changes;
+mod client;
+mod config;
+mod daemon;
+mod engine;
+mod environment;
+mod http;
+mod kernel;
+mod local;
+mod metrics;
+mod preflight;
+mod sessions;
+mod shared;
+mod store;
+mod sweeper;
+mod views;
+mod watch;
+
+pub use client::{Client, ClientError, encode};
+pub use config::{CheckError, check};
+pub use daemon::{Daemon, DaemonError, Options, cleanup};
+pub use engine::CommitError;
+pub use store::DEFAULT_STATE_DIR;
+
+/// Two threads serve HTTP and rtnetlink; commits and sweeps have their own.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+}

@@ -1,1 +1,307 @@
-//! Placeholder.
+//! The plan: everything a configuration means to the data plane and to the kernel, computed without touching either.
+//!
+//! The same inputs give the same plan, and a plan prints as text, so what a commit will do can be read, compared and
+//! tested (`tests/golden-plan`).
+
+mod display;
+mod environment;
+mod ids;
+mod kernel;
+mod policies;
+mod terms;
+mod units;
+
+use std::collections::BTreeMap;
+
+use sluice_abi::tables::Tables;
+use sluice_abi::{self as abi};
+use sluice_language::config::Config;
+
+pub use environment::{Environment, NetDev};
+pub use ids::{Exhausted, Ids, Pool};
+pub use kernel::{KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};
+pub use policies::policy_key;
+pub use units::{device_of, unit_name, words};
+
+/// What a commit will put in force.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub generation: u32,
+    pub tables: Tables,
+    pub variants: Vec<Variant>,
+    pub attachments: Vec<Attachment>,
+    pub kernel: KernelWants,
+    pub units: Vec<UnitInfo>,
+    /// Zone and policy names by id.
+    pub zones: BTreeMap<u32, String>,
+    pub policies: BTreeMap<u32, PolicyInfo>,
+}
+
+/// A distinct set of optional stages; programs are loaded once for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Variant {
+    pub stage_mask: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IngressHook {
+    Tc,
+    XdpNative,
+    XdpGeneric,
+}
+
+impl IngressHook {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tc => "tc",
+            Self::XdpNative => "xdp-native",
+            Self::XdpGeneric => "xdp-generic",
+        }
+    }
+}
+
+/// Where programs go on one netdev. Every one gets the egress program; host sides of tagged units get only that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attachment {
+    pub device: String,
+    pub ifindex: u32,
+    pub ingress: Option<IngressHook>,
+    pub variant: u32,
+}
+
+/// A unit as reports show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnitInfo {
+    pub index: u32,
+    pub name: String,
+    pub zone: String,
+    /// Netdev that frames arrive on, and the one that carries the addresses.
+    pub physical: String,
+    pub device: String,
+    pub vlan: u16,
+    pub mtu: u16,
+    pub hook: IngressHook,
+    pub addresses: Vec<sluice_language::config::Prefix>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyInfo {
+    pub name: String,
+    /// From-zone and to-zone; None = global.
+    pub context: Option<(String, String)>,
+    pub action: sluice_language::config::Action,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    #[error("interface {name} does not exist here; create it or correct the name (present: {})", known.join(", "))]
+    UnknownInterface { name: String, known: Vec<String> },
+    #[error(
+        "interface {interface}: mtu {mtu} is outside what its driver takes ({low} to {high}); choose one inside"
+    )]
+    MtuRefused { interface: String, mtu: u32, low: u32, high: u32 },
+    #[error(
+        "unit {unit}: mtu {mtu} is larger than the interface's {link}; raise `interfaces ... mtu` or lower this"
+    )]
+    UnitMtu { unit: String, mtu: u32, link: u32 },
+    #[error(
+        "unit {unit}: it needs a device named {device}, longer than the 15 characters Linux takes; rename the interface"
+    )]
+    NameTooLong { unit: String, device: String },
+    #[error(
+        "interface {name}: driver {} has no native XDP; use mode tc, auto or generic",
+        if driver.is_empty() { "(none)" } else { driver }
+    )]
+    NoNativeXdp { name: String, driver: String },
+    #[error(
+        "{what}: {wanted} are configured, {free} fit ({quarantined} ids rest for two commits after their name went)"
+    )]
+    NoIds { what: &'static str, wanted: usize, free: u32, quarantined: usize },
+    #[error(
+        "from-zone {from} to-zone {to}: {count} policies ({global} of them global), at most {} work; merge some",
+        abi::MAX_RULES_PER_PAIR
+    )]
+    TooManyRules { from: String, to: String, count: usize, global: usize },
+    #[error(
+        "all zone pairs together have {count} policies with the global ones copied, at most {} fit",
+        abi::MAX_RULES
+    )]
+    RuleTableFull { count: usize },
+    #[error(
+        "from-zone {from} to-zone {to}: policies of junos-host are not supported yet; use host-inbound-traffic"
+    )]
+    HostPolicy { from: String, to: String },
+    #[error("{owner}: {count} {what}, at most {limit} fit; use larger prefixes or fewer applications")]
+    TooManyTerms { owner: String, what: &'static str, count: usize, limit: usize },
+    #[error("the unit table cannot hold {entries} entries without collisions; configure fewer tagged units")]
+    UnitTableFull { entries: usize },
+    #[error(
+        "{count} different sets of stages are in use, at most {} are loaded; give zones the same screens",
+        abi::MAX_VARIANTS
+    )]
+    TooManyVariants { count: usize },
+}
+
+/// Computes the plan of `generation`. `ids` changes only on success.
+pub fn compile(
+    config: &Config,
+    environment: &Environment,
+    ids: &mut Ids,
+    generation: u32,
+) -> Result<Plan, PlanError> {
+    let mut next = ids.clone();
+    let plan = compile_with(config, environment, &mut next, generation)?;
+    *ids = next;
+    Ok(plan)
+}
+
+fn compile_with(
+    config: &Config,
+    environment: &Environment,
+    ids: &mut Ids,
+    generation: u32,
+) -> Result<Plan, PlanError> {
+    // Interfaces that do not exist are what a reader wants to hear of first.
+    for interface in &config.interfaces {
+        units::netdev(environment, &interface.name)?;
+    }
+    let managed = units::managed(config);
+    let unit_names: Vec<String> = managed.iter().map(|m| unit_name(m.interface, m.unit)).collect();
+    let policy_keys = policies::keys(config);
+    let zone_ids = assign(&mut ids.zones, "zones", config.zones.iter().map(|z| z.name.as_str()), generation)?;
+    let unit_ids = assign(&mut ids.units, "units", unit_names.iter().map(String::as_str), generation)?;
+    let policy_ids =
+        assign(&mut ids.policies, "policies", policy_keys.iter().map(String::as_str), generation)?;
+
+    let hooks = units::hooks(config, environment)?;
+    let mut terms = terms::Terms::default();
+    let mut entries = vec![];
+    let mut infos = vec![];
+    for (unit, name) in managed.iter().zip(&unit_names) {
+        let hook = hooks[&unit.interface.name];
+        let zone = zone_ids[&unit.zone.name];
+        let xdp = hook != IngressHook::Tc;
+        let index = unit_ids[name];
+        entries.extend(units::entries(unit, environment, index, zone, xdp, &mut terms)?);
+        infos.push(unit_info(unit, environment, index, hook)?);
+    }
+    let kernel = kernel::wants(config, environment)?;
+    let rules = policies::compile(config, &zone_ids, &policy_ids, &mut terms)?;
+    let (variants, attachments) = attachments(&managed, &infos, environment)?;
+    let unit_multiplier = units::find_multiplier(&entries)?;
+    let tables = Tables {
+        units: entries.iter().map(|e| (abi::unit_slot(e.ifindex, e.vlan, unit_multiplier), *e)).collect(),
+        unit_multiplier,
+        zone_pairs: rules.zone_pairs,
+        rules: rules.rules,
+        addresses4: terms.addresses4.entries,
+        addresses6: terms.addresses6.entries,
+        service_terms: terms.services.entries,
+    };
+    Ok(Plan {
+        generation,
+        tables,
+        variants,
+        attachments,
+        kernel,
+        units: infos,
+        zones: zone_ids.into_iter().map(|(name, id)| (id, name)).collect(),
+        policies: policy_infos(config, &policy_ids),
+    })
+}
+
+fn assign<'a>(
+    pool: &mut Pool,
+    what: &'static str,
+    names: impl Iterator<Item = &'a str>,
+    generation: u32,
+) -> Result<BTreeMap<String, u32>, PlanError> {
+    pool.assign(names, generation).map_err(|e| PlanError::NoIds {
+        what,
+        wanted: e.wanted,
+        free: e.ids,
+        quarantined: e.quarantined,
+    })
+}
+
+fn unit_info(
+    managed: &units::Managed,
+    environment: &Environment,
+    index: u32,
+    hook: IngressHook,
+) -> Result<UnitInfo, PlanError> {
+    let (interface, unit) = (managed.interface, managed.unit);
+    Ok(UnitInfo {
+        index,
+        name: unit_name(interface, unit),
+        zone: managed.zone.name.clone(),
+        physical: interface.name.clone(),
+        device: device_of(interface, unit),
+        vlan: unit.vlan_id.unwrap_or(0),
+        mtu: units::unit_mtu(environment, interface, unit)? as u16,
+        hook,
+        addresses: unit.inet.iter().chain(&unit.inet6).copied().collect(),
+    })
+}
+
+fn policy_infos(config: &Config, ids: &BTreeMap<String, u32>) -> BTreeMap<u32, PolicyInfo> {
+    let mut infos = BTreeMap::new();
+    for set in &config.policies {
+        for policy in &set.policies {
+            let key = policy_key(Some((&set.from_zone, &set.to_zone)), &policy.name);
+            let context = Some((set.from_zone.clone(), set.to_zone.clone()));
+            infos.insert(ids[&key], PolicyInfo { name: policy.name.clone(), context, action: policy.action });
+        }
+    }
+    for policy in &config.global_policies {
+        let id = ids[&policy_key(None, &policy.name)];
+        infos.insert(id, PolicyInfo { name: policy.name.clone(), context: None, action: policy.action });
+    }
+    infos
+}
+
+/// Variants are the distinct stage masks of the devices; a device runs every stage that one of its units needs.
+fn attachments(
+    managed: &[units::Managed],
+    infos: &[UnitInfo],
+    environment: &Environment,
+) -> Result<(Vec<Variant>, Vec<Attachment>), PlanError> {
+    let always = abi::stages::Stage::ALL.iter().fold(0, |mask, stage| mask | stage.bit());
+    let land = abi::stages::Stage::Land.bit();
+    let mut masks: BTreeMap<&str, u32> = BTreeMap::new();
+    for (unit, info) in managed.iter().zip(infos) {
+        let wanted = if unit.screen.is_some_and(|s| s.land) { always } else { always & !land };
+        *masks.entry(info.physical.as_str()).or_default() |= wanted;
+    }
+    let mut distinct: Vec<u32> = masks.values().copied().collect();
+    distinct.sort_unstable();
+    distinct.dedup();
+    if distinct.len() > abi::MAX_VARIANTS {
+        return Err(PlanError::TooManyVariants { count: distinct.len() });
+    }
+    if distinct.is_empty() {
+        // The egress program of variant 0 is always there.
+        distinct.push(always & !land);
+    }
+    let mut attachments: Vec<Attachment> = vec![];
+    for info in infos {
+        let mask = masks[info.physical.as_str()];
+        let variant = distinct.iter().position(|m| *m == mask).unwrap_or_default() as u32;
+        let mut add = |device: &str, ingress: Option<IngressHook>| -> Result<(), PlanError> {
+            if !attachments.iter().any(|a| a.device == device) {
+                let ifindex = units::netdev(environment, device)?.ifindex;
+                attachments.push(Attachment { device: device.to_owned(), ifindex, ingress, variant });
+            }
+            Ok(())
+        };
+        add(&info.physical, Some(info.hook))?;
+        if info.vlan != 0 {
+            add(&info.device, None)?;
+        }
+    }
+    let variants = distinct.into_iter().map(|stage_mask| Variant { stage_mask }).collect();
+    Ok((variants, attachments))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,73 @@
-fn main() {}
+//! `sluice`: the daemon, its checks and its reports, in one binary.
+//!
+//! Exit codes: 0 ok, 1 failure while running, 2 bad usage or bad configuration.
+
+mod check;
+mod commit;
+mod exit;
+mod run;
+mod sessions;
+mod show;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use exit::Outcome;
+
+/// Linux gateway on XDP and tc, configured in Junos syntax.
+#[derive(Parser)]
+#[command(name = "sluice", version, max_term_width = 120)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the gateway in the foreground
+    ///
+    /// Programs, sessions, addresses and routes stay in force when it ends; `sluice cleanup` removes them.
+    Run(run::RunArgs),
+    /// Check a configuration without touching anything
+    ///
+    /// Reports errors of the text with file:line:column, statements that Sluice does not support, and what this
+    /// machine could not do (missing interfaces, refused MTUs, full tables).
+    Check(check::CheckArgs),
+    /// Make the running gateway use a configuration: all of it or, on any error, nothing
+    Commit(commit::CommitArgs),
+    /// Show what the running gateway does
+    Show(show::ShowArgs),
+    /// End sessions
+    Clear(sessions::ClearArgs),
+    /// Remove everything a gateway left behind: programs, pins, sessions, guard, addresses and routes it added
+    Cleanup(Instance),
+    /// Print the version
+    Version,
+    /// Lay out, exercise and remove network-namespace topologies
+    Lab(sluice_lab::Args),
+}
+
+/// Which gateway of this machine is meant.
+#[derive(Args, Clone)]
+pub struct Instance {
+    /// Directory of its state, lock and socket
+    #[arg(long, value_name = "DIR", default_value = sluice_control::DEFAULT_STATE_DIR)]
+    pub state_dir: PathBuf,
+}
+
+fn main() -> ExitCode {
+    exit::quiet_on_closed_pipe();
+    let result: Outcome = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Check(args) => check::check(&args),
+        Command::Commit(args) => commit::commit(&args),
+        Command::Show(args) => show::show(&args),
+        Command::Clear(args) => sessions::clear(&args),
+        Command::Cleanup(instance) => run::cleanup(&instance),
+        Command::Version => show::version(),
+        Command::Lab(args) => sluice_lab::main(args).map_err(exit::Failure::from),
+    };
+    exit::code(result)
+}

@@ -1,0 +1,229 @@
+//! What the HTTP interface says, as types that the daemon serialises and `sluice show` reads.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Stats {
+    pub version: String,
+    pub generation: u32,
+    pub uptime_s: u64,
+    pub sessions: SessionCounts,
+    pub interfaces: Vec<InterfaceView>,
+    pub zones: Vec<ZoneView>,
+    /// Non-zero reasons, summed over units.
+    pub drops: Vec<DropView>,
+    pub equations: Equations,
+    pub sweeps: u64,
+    pub commits: u64,
+    pub commits_failed: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct SessionCounts {
+    pub v4: u64,
+    pub v6: u64,
+    pub limit4: u64,
+    pub limit6: u64,
+    /// Sessions the sweeper ended since the daemon started.
+    pub expired: u64,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct InterfaceView {
+    pub name: String,
+    /// Counter slot.
+    pub index: u32,
+    pub zone: String,
+    pub device: String,
+    pub physical: String,
+    pub vlan: u16,
+    pub mtu: u16,
+    /// Attach mode: `tc`, `xdp-native`, `xdp-generic`; `detached` while no program is there.
+    pub mode: String,
+    pub up: bool,
+    pub addresses: Vec<String>,
+    pub counters: Counters,
+    /// Non-zero reasons.
+    pub drops: BTreeMap<String, u64>,
+    /// Packets that the device dropped on its way out since Sluice manages it.
+    pub device_drops: u64,
+}
+
+/// The data plane's counters of one unit, or of several added up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    pub received: u64,
+    pub received_bytes: u64,
+    pub redirected: u64,
+    pub redirected_bytes: u64,
+    pub handed_off: u64,
+    pub delivered_local: u64,
+    pub replies: u64,
+    pub originated: u64,
+    pub sent: u64,
+    pub sent_bytes: u64,
+    pub sessions: u64,
+    pub slow: u64,
+    pub rejudged: u64,
+    pub icmp_related: u64,
+    pub replies_withheld: u64,
+    pub dropped_ingress: u64,
+    pub dropped_egress: u64,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ZoneView {
+    pub name: String,
+    pub id: u32,
+    pub interfaces: Vec<String>,
+    pub screen: Option<String>,
+    pub counters: Counters,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct DropView {
+    pub stage: String,
+    pub reason: String,
+    pub packets: u64,
+    pub help: String,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Equations {
+    /// received = redirected + handed off + delivered locally + ingress drops
+    pub ingress: Equation,
+    /// redirected + handed off + replies + originated = sent + egress drops + device drops
+    pub egress: Equation,
+}
+
+/// Difference is left minus right; 0 at rest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Equation {
+    pub left: u64,
+    pub right: u64,
+    pub difference: i64,
+}
+
+impl Equation {
+    pub fn new(left: u64, right: u64) -> Self {
+        Self { left, right, difference: left.wrapping_sub(right) as i64 }
+    }
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct PolicyView {
+    pub id: u32,
+    pub name: String,
+    /// `any` for global policies.
+    pub from_zone: String,
+    pub to_zone: String,
+    pub action: String,
+    pub sessions: u64,
+    pub denied: u64,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct SessionList {
+    /// How many sessions match the filter altogether.
+    pub total: u64,
+    pub sessions: Vec<SessionView>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct SessionView {
+    pub id: u32,
+    pub family: u8,
+    pub protocol: String,
+    pub source: String,
+    pub source_port: u16,
+    pub destination: String,
+    pub destination_port: u16,
+    pub from_zone: String,
+    pub to_zone: String,
+    pub policy: String,
+    pub state: String,
+    pub age_s: u64,
+    pub idle_s: u64,
+    pub timeout_s: u64,
+    pub packets: [u64; 2],
+    pub bytes: [u64; 2],
+}
+
+/// Which sessions to show or end. Empty fields match everything.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionFilter {
+    pub source_prefix: Option<String>,
+    pub destination_prefix: Option<String>,
+    /// Name or number.
+    pub protocol: Option<String>,
+    /// Ingress or egress zone.
+    pub zone: Option<String>,
+    /// How many matches to leave out, and at most to list.
+    pub offset: Option<usize>,
+    pub limit: Option<usize>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Cleared {
+    pub cleared: u64,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Committed {
+    pub generation: u32,
+    pub took_ms: u64,
+    /// What could not be removed; the commit stands.
+    pub warnings: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct StageView {
+    pub stage: String,
+    pub hook: String,
+    pub help: String,
+    pub reasons: Vec<ReasonView>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ReasonView {
+    pub reason: String,
+    pub help: String,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Configuration {
+    pub generation: u32,
+    pub file: String,
+    pub text: String,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Health {
+    pub status: String,
+    pub version: String,
+    pub generation: u32,
+    pub pid: u32,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ErrorBody {
+    pub error: String,
+}
+
+/// The stages in the order packets walk them.
+pub fn pipeline() -> Vec<StageView> {
+    use sluice_abi::stages::{Hook, Stage};
+    let stage = |stage: Stage| StageView {
+        stage: stage.name().to_owned(),
+        hook: if stage.hook() == Hook::Ingress { "ingress" } else { "egress" }.to_owned(),
+        help: stage.help().to_owned(),
+        reasons: stage
+            .reasons()
+            .map(|r| ReasonView { reason: r.name().to_owned(), help: r.help().to_owned() })
+            .collect(),
+    };
+    Stage::ALL.into_iter().map(stage).collect()
+}

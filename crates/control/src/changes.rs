@@ -1,0 +1,250 @@
+//! Kernel changes of one commit, each with its undo.
+
+use std::collections::BTreeMap;
+
+use sluice_language::config::Prefix;
+use sluice_plan::{KernelWants, RouteWant, VlanPair};
+
+use crate::kernel::{self, Address, Kernel, KernelError, Link, ethtool, guard};
+
+/// What was done, newest last.
+enum Done {
+    Pair { device: String },
+    Up { index: u32, name: String, was: bool },
+    Mtu { index: u32, name: String, was: u32 },
+    Address { ifindex: u32, device: String, prefix: Prefix },
+    Route { route: RouteWant, was: Option<RouteWant> },
+    Sysctl { path: String, was: String },
+}
+
+/// Applies a plan's wishes step by step; dropped without [`Changes::keep`], it undoes them.
+pub struct Changes<'a> {
+    kernel: &'a Kernel,
+    done: Vec<Done>,
+    indexes: BTreeMap<String, u32>,
+}
+
+impl<'a> Changes<'a> {
+    pub fn new(kernel: &'a Kernel) -> Self {
+        Self { kernel, done: vec![], indexes: BTreeMap::new() }
+    }
+
+    /// The changes stay.
+    pub fn keep(mut self) {
+        self.done.clear();
+    }
+
+    /// Devices, MTUs, links and addresses, routes.
+    pub fn apply(&mut self, wants: &KernelWants) -> Result<(), KernelError> {
+        let links = self.kernel.links()?;
+        for pair in &wants.vlan_pairs {
+            self.pair(pair, &links)?;
+        }
+        let links = self.kernel.links()?;
+        self.indexes = links.iter().map(|l| (l.name.clone(), l.index)).collect();
+        for want in &wants.links {
+            let Some(link) = links.iter().find(|l| l.name == want.device) else { continue };
+            self.mtu(link, want.mtu)?;
+        }
+        for want in &wants.links {
+            let Some(link) = links.iter().find(|l| l.name == want.device) else { continue };
+            self.up(link, want.up)?;
+        }
+        self.addresses(wants)?;
+        self.routes(wants)
+    }
+
+    /// After the guard stands.
+    pub fn sysctls(&mut self, wants: &KernelWants) -> Result<(), KernelError> {
+        for (path, value) in &wants.sysctls {
+            let was = kernel::sysctl(path)?;
+            if was != *value {
+                kernel::set_sysctl(path, value)?;
+                self.done.push(Done::Sysctl { path: path.clone(), was });
+            }
+        }
+        Ok(())
+    }
+
+    fn pair(&mut self, pair: &VlanPair, links: &[Link]) -> Result<(), KernelError> {
+        let find = |name: &str| links.iter().find(|l| l.name == name);
+        let Some(parent) = find(&pair.parent) else { return Ok(()) };
+        let (device, peer) = (find(&pair.device), find(&pair.peer));
+        let ours = |link: Option<&Link>| link.is_some_and(|l| l.ours);
+        if !(ours(device) && ours(peer)) {
+            self.refuse_foreign(pair, device.or(peer))?;
+            self.kernel.add_veth(&pair.device, &pair.peer)?;
+            self.done.push(Done::Pair { device: pair.device.clone() });
+        }
+        let links = self.kernel.links()?;
+        for (name, near) in [(&pair.device, true), (&pair.peer, false)] {
+            let Some(link) = links.iter().find(|l| &l.name == name) else { continue };
+            if !link.ours {
+                self.kernel.mark_link(link.index, name)?;
+            }
+            if near && link.mac != parent.mac {
+                self.kernel.set_mac(link.index, name, parent.mac)?;
+            }
+            if !near {
+                // The far end never talks to the host's stack: no link-local address, no neighbour discovery.
+                self.kernel.set_noarp(link.index, name)?;
+                kernel::set_sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1")?;
+            }
+        }
+        // Without it, frames that XDP redirects into the pair would wait for ever.
+        ethtool::enable_gro(&pair.device).map_err(|e| KernelError {
+            action: format!("turn on generic receive offload of {}", pair.device),
+            reason: e.to_string(),
+            advice: "check the device",
+        })
+    }
+
+    fn refuse_foreign(&self, pair: &VlanPair, existing: Option<&Link>) -> Result<(), KernelError> {
+        let Some(link) = existing else { return Ok(()) };
+        Err(KernelError {
+            action: format!("create the device of unit {}", pair.device),
+            reason: format!("{} exists and was not made by Sluice", link.name),
+            advice: "remove it or use another unit number",
+        })
+    }
+
+    fn mtu(&mut self, link: &Link, mtu: Option<u32>) -> Result<(), KernelError> {
+        if let Some(mtu) = mtu.filter(|mtu| *mtu != link.mtu) {
+            self.kernel.set_mtu(link.index, &link.name, mtu)?;
+            self.done.push(Done::Mtu { index: link.index, name: link.name.clone(), was: link.mtu });
+        }
+        Ok(())
+    }
+
+    fn up(&mut self, link: &Link, up: bool) -> Result<(), KernelError> {
+        if link.up != up {
+            self.kernel.set_link_up(link.index, &link.name, up)?;
+            self.done.push(Done::Up { index: link.index, name: link.name.clone(), was: link.up });
+        }
+        Ok(())
+    }
+
+    fn addresses(&mut self, wants: &KernelWants) -> Result<(), KernelError> {
+        let present = self.kernel.addresses()?;
+        for (device, prefix) in &wants.addresses {
+            let Some(ifindex) = self.indexes.get(device).copied() else { continue };
+            if present.iter().any(|a| a.ifindex == ifindex && a.prefix == *prefix) {
+                continue;
+            }
+            self.kernel.add_address(ifindex, device, *prefix)?;
+            self.done.push(Done::Address { ifindex, device: device.clone(), prefix: *prefix });
+        }
+        Ok(())
+    }
+
+    fn routes(&mut self, wants: &KernelWants) -> Result<(), KernelError> {
+        let present = routes(self.kernel, &self.indexes)?;
+        for route in &wants.routes {
+            let was = present.iter().find(|r| r.destination == route.destination);
+            if was.is_some_and(|was| same(was, route)) {
+                continue;
+            }
+            self.kernel.put_route(route, |name| self.indexes.get(name).copied())?;
+            self.done.push(Done::Route { route: route.clone(), was: was.cloned() });
+        }
+        Ok(())
+    }
+
+    fn undo(&self, done: &Done) -> Result<(), KernelError> {
+        let index = |name: &str| self.indexes.get(name).copied();
+        match done {
+            Done::Pair { device } => {
+                let links = self.kernel.links()?;
+                links
+                    .iter()
+                    .find(|l| &l.name == device)
+                    .map_or(Ok(()), |l| self.kernel.delete_link(l.index, device))
+            }
+            Done::Up { index, name, was } => self.kernel.set_link_up(*index, name, *was),
+            Done::Mtu { index, name, was } => self.kernel.set_mtu(*index, name, *was),
+            Done::Address { ifindex, device, prefix } => {
+                self.kernel.delete_address(*ifindex, device, *prefix)
+            }
+            Done::Route { was: Some(was), .. } => self.kernel.put_route(was, index),
+            Done::Route { route, was: None } => self.kernel.delete_route(route, index),
+            Done::Sysctl { path, was } => kernel::set_sysctl(path, was),
+        }
+    }
+}
+
+impl Drop for Changes<'_> {
+    fn drop(&mut self) {
+        for done in std::mem::take(&mut self.done).iter().rev() {
+            if let Err(error) = self.undo(done) {
+                tracing::error!(%error, "a change of the failed commit could not be undone");
+            }
+        }
+    }
+}
+
+/// Equal but for the order of gateways.
+fn same(a: &RouteWant, b: &RouteWant) -> bool {
+    let sorted = |route: &RouteWant| {
+        let mut route = route.clone();
+        if let sluice_plan::RouteVia::Gateways(gateways) = &mut route.target {
+            gateways.sort_unstable();
+        }
+        route
+    };
+    sorted(a) == sorted(b)
+}
+
+fn routes(kernel: &Kernel, indexes: &BTreeMap<String, u32>) -> Result<Vec<RouteWant>, KernelError> {
+    kernel.routes(|index| indexes.iter().find(|(_, i)| **i == index).map(|(name, _)| name.clone()))
+}
+
+/// Removes what Sluice added and `wants` does not name: addresses, routes, devices of tagged units. Goes on after an
+/// error; returns all of them.
+pub fn remove_leftovers(kernel: &Kernel, wants: &KernelWants) -> Vec<KernelError> {
+    let links = match kernel.links() {
+        Ok(links) => links,
+        Err(error) => return vec![error],
+    };
+    let indexes: BTreeMap<String, u32> = links.iter().map(|l| (l.name.clone(), l.index)).collect();
+    let mut results = vec![];
+    match routes(kernel, &indexes) {
+        Ok(present) => results.extend(
+            present
+                .iter()
+                .filter(|route| !wants.routes.iter().any(|w| w.destination == route.destination))
+                .map(|route| kernel.delete_route(route, |name| indexes.get(name).copied())),
+        ),
+        Err(error) => results.push(Err(error)),
+    }
+    match kernel.addresses() {
+        Ok(present) => results
+            .extend(present.iter().filter(|a| a.ours).filter_map(|a| leftover(kernel, wants, &links, a))),
+        Err(error) => results.push(Err(error)),
+    }
+    for link in links.iter().filter(|l| l.ours) {
+        let pair = wants.vlan_pairs.iter().find(|p| p.device == link.name || p.peer == link.name);
+        // Deleting one end deletes the other.
+        if pair.is_none() && !link.name.ends_with('p') {
+            results.push(kernel.delete_link(link.index, &link.name));
+        }
+    }
+    results.into_iter().filter_map(Result::err).collect()
+}
+
+fn leftover(
+    kernel: &Kernel,
+    wants: &KernelWants,
+    links: &[Link],
+    address: &Address,
+) -> Option<Result<(), KernelError>> {
+    let device = &links.iter().find(|l| l.index == address.ifindex)?.name;
+    let wanted = wants.addresses.iter().any(|(d, p)| d == device && *p == address.prefix);
+    (!wanted).then(|| kernel.delete_address(address.ifindex, device, address.prefix))
+}
+
+/// Guard of both configurations while one replaces the other, then of the new one alone.
+pub fn guard_union(old: Option<&KernelWants>, new: &KernelWants) -> Result<(), KernelError> {
+    let mut devices = new.guard.clone();
+    devices.extend(old.iter().flat_map(|w| w.guard.iter().cloned()));
+    guard::install(&devices)
+}

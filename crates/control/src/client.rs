@@ -1,0 +1,139 @@
+//! The other end of the unix socket: how `sluice show`, `commit` and `clear` talk to the daemon.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use crate::api::ErrorBody;
+use crate::store::socket_path;
+
+/// A commit loads programs; everything else answers at once.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error(
+        "no daemon answers on {}; start it with `sluice run --config FILE`, or name its directory with --state-dir",
+        socket.display()
+    )]
+    NotRunning { socket: PathBuf },
+    #[error("no permission to use {}; run as root or as the daemon's user", socket.display())]
+    Permission { socket: PathBuf },
+    #[error("the daemon on {} broke off: {reason}; see its log", socket.display())]
+    Broken { socket: PathBuf, reason: String },
+    /// What the daemon said, word by word.
+    #[error("{message}")]
+    Refused { status: u16, message: String },
+}
+
+impl ClientError {
+    /// The request itself was wrong (a configuration with errors), not the machine.
+    pub fn is_bad_input(&self) -> bool {
+        matches!(self, Self::Refused { status: 400 | 422, .. })
+    }
+}
+
+pub struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    pub fn new(state_dir: &Path) -> Self {
+        Self { socket: socket_path(state_dir) }
+    }
+
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.decode(self.request("GET", path, "")?)
+    }
+
+    pub fn post<T: DeserializeOwned>(&self, path: &str, body: &str) -> Result<T, ClientError> {
+        self.decode(self.request("POST", path, body)?)
+    }
+
+    fn decode<T: DeserializeOwned>(&self, body: Vec<u8>) -> Result<T, ClientError> {
+        serde_json::from_slice(&body)
+            .map_err(|e| self.broken(format!("answer is not what was asked for ({e})")))
+    }
+
+    fn broken(&self, reason: String) -> ClientError {
+        ClientError::Broken { socket: self.socket.clone(), reason }
+    }
+
+    fn request(&self, method: &str, path: &str, body: &str) -> Result<Vec<u8>, ClientError> {
+        let socket = || self.socket.clone();
+        let mut stream = UnixStream::connect(&self.socket).map_err(|error| match error.kind() {
+            ErrorKind::PermissionDenied => ClientError::Permission { socket: socket() },
+            _ => ClientError::NotRunning { socket: socket() },
+        })?;
+        let mut exchange = || -> std::io::Result<Vec<u8>> {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            let head = format!(
+                "{method} {path} HTTP/1.1\r\nHost: sluice\r\nConnection: close\r\nContent-Type: application/json\r\n\
+                 Content-Length: {}\r\n\r\n",
+                body.len()
+            );
+            stream.write_all(head.as_bytes())?;
+            stream.write_all(body.as_bytes())?;
+            let mut answer = vec![];
+            stream.read_to_end(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = exchange().map_err(|e| self.broken(e.to_string()))?;
+        let (status, body) = split(&answer).ok_or_else(|| self.broken("answer is not HTTP".to_owned()))?;
+        match status {
+            200..=299 => Ok(body.to_vec()),
+            403 => Err(ClientError::Permission { socket: socket() }),
+            status => {
+                let text = serde_json::from_slice::<ErrorBody>(body).map(|e| e.error);
+                let message = text.unwrap_or_else(|_| String::from_utf8_lossy(body).into_owned());
+                Err(ClientError::Refused { status, message })
+            }
+        }
+    }
+}
+
+/// Status and body of an answer with `Connection: close`; the daemon never sends it in chunks.
+fn split(answer: &[u8]) -> Option<(u16, &[u8])> {
+    let end = answer.windows(4).position(|w| w == b"\r\n\r\n")?;
+    let head = std::str::from_utf8(&answer[..end]).ok()?;
+    let status = head.split_whitespace().nth(1)?.parse().ok()?;
+    Some((status, &answer[end + 4..]))
+}
+
+/// Percent-encodes a query value.
+pub fn encode(value: &str) -> String {
+    let mut text = String::new();
+    for byte in value.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => text.push(byte as char),
+            _ => text += &format!("%{byte:02X}"),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_answers() {
+        let answer = b"HTTP/1.1 422 Unprocessable\r\nContent-Length: 2\r\n\r\n{}";
+        assert_eq!(split(answer), Some((422, &b"{}"[..])));
+        assert_eq!(split(b"garbage"), None);
+    }
+
+    #[test]
+    fn encodes_prefixes() {
+        assert_eq!(encode("fd00::/64"), "fd00%3A%3A%2F64");
+    }
+
+    #[test]
+    fn says_that_nobody_listens() {
+        let error = Client::new(Path::new("/nonexistent")).get::<ErrorBody>("/health").unwrap_err();
+        assert!(error.to_string().contains("/nonexistent/sluice.sock"), "{error}");
+    }
+}

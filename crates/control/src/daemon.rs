@@ -1,0 +1,252 @@
+//! The daemon: starts fail-closed, serves until it is told to end, and leaves the data plane running.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sluice_dataplane::Dataplane;
+use sluice_plan::KernelWants;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::changes;
+use crate::config::{self, CheckError};
+use crate::engine::{CommitError, Engine, Source};
+use crate::environment;
+use crate::http::{self, App};
+use crate::kernel::{self, Kernel, KernelError, guard};
+use crate::preflight::{self, PreflightError};
+use crate::shared::Shared;
+use crate::store::{Store, StoreError, Stored};
+use crate::{sweeper, watch};
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Configuration to start with; None = the last one committed here.
+    pub config: Option<PathBuf>,
+    pub state_dir: PathBuf,
+    /// Where the questions are answered over TCP.
+    pub listen: Option<SocketAddr>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    #[error(transparent)]
+    Preflight(#[from] PreflightError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("cannot read {}: {source}; check the path", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("nothing was committed in {} yet; give a configuration with --config FILE", dir.display())]
+    NoConfiguration { dir: PathBuf },
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    #[error("cannot listen on {place}: {source}; choose another place with --listen, or none")]
+    Listen { place: String, source: io::Error },
+    #[error("cannot start threads: {0}; check the limits of the process")]
+    Runtime(io::Error),
+}
+
+impl From<KernelError> for DaemonError {
+    fn from(error: KernelError) -> Self {
+        Self::Commit(error.into())
+    }
+}
+
+impl From<CheckError> for DaemonError {
+    fn from(error: CheckError) -> Self {
+        Self::Commit(error.into())
+    }
+}
+
+impl From<sluice_dataplane::Error> for DaemonError {
+    fn from(error: sluice_dataplane::Error) -> Self {
+        Self::Commit(error.into())
+    }
+}
+
+impl DaemonError {
+    /// The command line or the configuration is at fault, not the machine.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Read { .. } | Self::NoConfiguration { .. } => true,
+            Self::Commit(error) => error.is_bad_input(),
+            _ => false,
+        }
+    }
+}
+
+pub struct Daemon;
+
+impl Daemon {
+    /// Runs until SIGTERM or SIGINT. What it set up stays: programs, sessions, addresses, routes, guard.
+    pub fn run(options: Options) -> Result<(), DaemonError> {
+        preflight::check()?;
+        let store = Store::lock(&options.state_dir)?;
+        let stored = store.load()?;
+        let source = source(&options, stored.as_ref())?;
+        let runtime = crate::runtime().map_err(DaemonError::Runtime)?;
+        let kernel = Kernel::connect(runtime.handle())?;
+        let sizes = rehearse(&kernel, &source, stored.as_ref())?;
+
+        let tcp = match options.listen {
+            None => None,
+            Some(address) => Some(runtime.block_on(http::bind_tcp(address)).map_err(listen_error(address))?),
+        };
+        let socket = store.socket();
+        let pin = store.pin_dir()?;
+        let dataplane = Arc::new(Dataplane::open(&pin, sizes)?);
+        let (shared, engine) = match start(kernel, store, dataplane.clone(), stored, source) {
+            Ok(started) => started,
+            Err(error) => {
+                undo_start(&dataplane, &pin);
+                return Err(error);
+            }
+        };
+        watch::start(runtime.handle(), shared.clone(), engine.clone())?;
+        sweeper::start(shared.clone()).map_err(DaemonError::Runtime)?;
+
+        let app = App { shared: shared.clone(), engine: engine.clone() };
+        let context = runtime.enter();
+        let unix = http::bind_unix(&socket).map_err(listen_error(socket.display()))?;
+        runtime.spawn(http::serve_unix(unix, app.clone()));
+        if let Some(tcp) = tcp {
+            runtime.spawn(http::serve_tcp(tcp, app));
+        }
+        drop(context);
+        tracing::info!(pid = std::process::id(), socket = %socket.display(), "ready");
+        runtime.block_on(signals(&options, &shared, &engine)).map_err(DaemonError::Runtime)?;
+
+        // A commit that is under way ends first.
+        let _engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
+        // What remains of the socket only says that nobody listens.
+        let _ = std::fs::remove_file(&socket);
+        tracing::info!("ended; the data plane keeps forwarding (`sluice cleanup` removes it)");
+        runtime.shutdown_background();
+        Ok(())
+    }
+}
+
+fn listen_error(place: impl ToString) -> impl FnOnce(io::Error) -> DaemonError {
+    let place = place.to_string();
+    move |source| DaemonError::Listen { place, source }
+}
+
+/// The named file, else the last commit.
+fn source(options: &Options, stored: Option<&Stored>) -> Result<Source, DaemonError> {
+    match (&options.config, stored) {
+        (Some(path), _) => read(path),
+        (None, Some(stored)) => Ok(Source { text: stored.text.clone(), file: stored.file.clone() }),
+        (None, None) => Err(DaemonError::NoConfiguration { dir: options.state_dir.clone() }),
+    }
+}
+
+fn read(path: &Path) -> Result<Source, DaemonError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| DaemonError::Read { path: path.to_owned(), source })?;
+    Ok(Source { text, file: path.display().to_string() })
+}
+
+/// Everything that can be refused, before the data plane is opened.
+fn rehearse(
+    kernel: &Kernel,
+    source: &Source,
+    stored: Option<&Stored>,
+) -> Result<sluice_dataplane::Sizes, DaemonError> {
+    let config = config::parse(&source.text, &source.file)?;
+    let environment = environment::read(&kernel.links()?, &config);
+    let (mut ids, generation) = stored.map(|s| (s.ids.clone(), s.generation)).unwrap_or_default();
+    config::plan(&config, &source.file, &environment, &mut ids, generation + 1)?;
+    Ok(config::sizes(&config))
+}
+
+type Started = (Arc<Shared>, Arc<Mutex<Engine>>);
+
+fn start(
+    kernel: Kernel,
+    store: Store,
+    dataplane: Arc<Dataplane>,
+    stored: Option<Stored>,
+    source: Source,
+) -> Result<Started, DaemonError> {
+    let mut engine = Engine::new(kernel.clone(), store, dataplane.clone(), stored);
+    let (active, _) = engine.activate(source, None)?;
+    let shared = Arc::new(Shared::new(dataplane, kernel, active));
+    Ok((shared, Arc::new(Mutex::new(engine))))
+}
+
+/// A first start that failed leaves nothing; one that found an earlier daemon's data plane leaves that running.
+fn undo_start(dataplane: &Dataplane, pin: &Path) {
+    if !dataplane.is_new() {
+        return;
+    }
+    if let Err(error) = sluice_dataplane::cleanup(pin) {
+        tracing::error!(%error, "pins of the failed start remain; run `sluice cleanup`");
+    }
+    if let Err(error) = guard::remove() {
+        tracing::error!(%error, "the guard of the failed start remains; run `sluice cleanup`");
+    }
+}
+
+async fn signals(options: &Options, shared: &Arc<Shared>, engine: &Arc<Mutex<Engine>>) -> io::Result<()> {
+    let wanted = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
+    let [mut terminate, mut interrupt, mut hangup]: [Signal; 3] = {
+        let [t, i, h] = wanted.map(signal);
+        [t?, i?, h?]
+    };
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => return Ok(()),
+            _ = interrupt.recv() => return Ok(()),
+            _ = hangup.recv() => reload(options, shared, engine),
+        }
+    }
+}
+
+/// SIGHUP: commits the file anew, beside everything else.
+fn reload(options: &Options, shared: &Arc<Shared>, engine: &Arc<Mutex<Engine>>) {
+    let Some(path) = options.config.clone() else {
+        return tracing::warn!("SIGHUP ignored: the daemon was started without --config");
+    };
+    let (shared, engine) = (shared.clone(), engine.clone());
+    std::thread::spawn(move || match read(&path) {
+        Ok(source) => {
+            // Its result is logged by the engine.
+            let _ = engine.lock().unwrap_or_else(PoisonError::into_inner).commit(source, &shared);
+        }
+        Err(error) => tracing::error!(%error, "SIGHUP: nothing changed"),
+    });
+}
+
+/// Removes what a daemon left: programs, pins, sessions, guard, and the addresses, routes and devices it added.
+pub fn cleanup(state_dir: &Path) -> Result<(), DaemonError> {
+    preflight::check()?;
+    let store = Store::lock(state_dir)?;
+    let runtime = crate::runtime().map_err(DaemonError::Runtime)?;
+    let kernel = Kernel::connect(runtime.handle())?;
+    // Before programs and guard go: the kernel must not begin to forward by itself.
+    if let Some(stored) = store.load()? {
+        let config = config::parse(&stored.text, &stored.file)?;
+        let units =
+            config.interfaces.iter().flat_map(|i| i.units.iter().map(move |u| sluice_plan::device_of(i, u)));
+        units.into_iter().try_for_each(|device| stop_forwarding(&device))?;
+    }
+    sluice_dataplane::cleanup(&store.pin_dir()?)?;
+    let errors = changes::remove_leftovers(&kernel, &KernelWants::default());
+    guard::remove()?;
+    store.clear()?;
+    errors.into_iter().next().map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// Devices go back to what the whole machine is set to.
+fn stop_forwarding(device: &str) -> Result<(), KernelError> {
+    for family in ["ipv4", "ipv6"] {
+        let path = format!("net/{family}/conf/{device}/forwarding");
+        if let (Ok(machine), Ok(_)) =
+            (kernel::sysctl(&format!("net/{family}/conf/all/forwarding")), kernel::sysctl(&path))
+        {
+            kernel::set_sysctl(&path, &machine)?;
+        }
+    }
+    Ok(())
+}

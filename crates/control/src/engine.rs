@@ -1,0 +1,263 @@
+//! The commit engine: all of a configuration, or nothing of it.
+//!
+//! Order: everything that can be refused is checked first; then the kernel gets devices, addresses and routes; then the
+//! idle generation is filled, switched to and attached; only then is anything of the old configuration taken away.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use sluice_dataplane::{Attachment, Dataplane, Generation, Hook, Variant};
+use sluice_language::Config;
+use sluice_plan::{IngressHook, Plan};
+
+use crate::api::Committed;
+use crate::changes::{self, Changes};
+use crate::config::{self, CheckError};
+use crate::environment;
+use crate::kernel::{Kernel, KernelError, Link, guard};
+use crate::local;
+use crate::shared::{Active, Shared, count};
+use crate::store::{Store, StoreError, Stored};
+
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    #[error(transparent)]
+    Dataplane(#[from] sluice_dataplane::Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(
+        "security flow: session tables have {now4} IPv4 and {now6} IPv6 sessions; {new4} and {new6} need a new start \
+         after `sluice cleanup`, which ends all sessions"
+    )]
+    Sizes { now4: u32, now6: u32, new4: u32, new6: u32 },
+}
+
+impl CommitError {
+    /// The configuration is at fault, not the machine.
+    pub fn is_bad_input(&self) -> bool {
+        matches!(self, Self::Check(CheckError::Language(_) | CheckError::Plan { .. }) | Self::Sizes { .. })
+    }
+}
+
+pub struct Engine {
+    kernel: Kernel,
+    store: Store,
+    dataplane: Arc<Dataplane>,
+    /// The generation in force, when this process loaded it.
+    loaded: Option<Generation>,
+    stored: Option<Stored>,
+}
+
+/// A configuration and where it came from.
+pub struct Source {
+    pub text: String,
+    pub file: String,
+}
+
+impl Engine {
+    pub fn new(kernel: Kernel, store: Store, dataplane: Arc<Dataplane>, stored: Option<Stored>) -> Self {
+        Self { kernel, store, dataplane, loaded: None, stored }
+    }
+
+    /// Makes `source` the active configuration.
+    pub fn commit(&mut self, source: Source, shared: &Shared) -> Result<Committed, CommitError> {
+        let result = self.activate(source, Some(&shared.active()));
+        match result {
+            Ok((active, done)) => {
+                count(&shared.totals.commits, 1);
+                shared.set_active(active);
+                Ok(done)
+            }
+            Err(error) => {
+                count(&shared.totals.commits_failed, 1);
+                tracing::error!(%error, "commit refused, nothing changed");
+                Err(error)
+            }
+        }
+    }
+
+    /// Puts a configuration in force; `old` is what it replaces, None when the daemon starts.
+    pub fn activate(
+        &mut self,
+        source: Source,
+        old: Option<&Active>,
+    ) -> Result<(Active, Committed), CommitError> {
+        let begun = Instant::now();
+        let config = config::parse(&source.text, &source.file)?;
+        self.check_sizes(&config)?;
+        let generation = self.stored.as_ref().map_or(0, |s| s.generation) + 1;
+        let ids = self.stored.as_ref().map(|s| s.ids.clone()).unwrap_or_default();
+
+        // A rehearsal with stand-ins for devices that the commit itself makes: what it refuses has touched nothing.
+        let links = self.kernel.links()?;
+        let rehearsal = environment::read(&links, &config);
+        let planned = config::plan(&config, &source.file, &rehearsal, &mut ids.clone(), generation)?;
+
+        let kernel = self.kernel.clone();
+        let mut changes = Changes::new(&kernel);
+        changes.apply(&planned.kernel)?;
+        let guard_before = old.map(|o| o.plan.kernel.guard.clone());
+        changes::guard_union(old.map(|o| &o.plan.kernel), &planned.kernel)?;
+        let result = self.load_and_attach(&mut changes, &config, &source, ids, generation, old);
+        let (plan, stored, loaded) = match result {
+            Ok(done) => done,
+            Err(error) => {
+                drop(changes);
+                if let Some(devices) = &guard_before {
+                    guard::install(devices)?;
+                }
+                return Err(error);
+            }
+        };
+        changes.keep();
+        self.loaded = Some(loaded);
+        self.stored = Some(stored);
+        let warnings = self.tidy(&plan);
+        let links = self.kernel.links()?;
+        let took_ms = begun.elapsed().as_millis() as u64;
+        log_commit(&plan, took_ms);
+        let dropped_before = dropped_before(&plan, &links, old);
+        let active =
+            Active { generation, text: source.text, file: source.file, config, plan, dropped_before };
+        Ok((active, Committed { generation, took_ms, warnings }))
+    }
+
+    fn check_sizes(&self, config: &Config) -> Result<(), CommitError> {
+        let (now, new) = (self.dataplane.sizes(), config::sizes(config));
+        if now == new {
+            return Ok(());
+        }
+        Err(CommitError::Sizes {
+            now4: now.sessions4,
+            now6: now.sessions6,
+            new4: new.sessions4,
+            new6: new.sessions6,
+        })
+    }
+
+    /// The half of a commit that the data plane sees. On an error the old generation runs as before.
+    fn load_and_attach(
+        &mut self,
+        changes: &mut Changes,
+        config: &Config,
+        source: &Source,
+        mut ids: sluice_plan::Ids,
+        generation: u32,
+        old: Option<&Active>,
+    ) -> Result<(Plan, Stored, Generation), CommitError> {
+        let links = self.kernel.links()?;
+        let environment = environment::read(&links, config);
+        let plan = config::plan(config, &source.file, &environment, &mut ids, generation)?;
+        changes.sysctls(&plan.kernel)?;
+        local::update(&self.kernel, &self.dataplane)?;
+        let variants = variants(&plan, old.map(|o| &o.plan));
+        let loaded = self.dataplane.load(&plan.tables, &variants, generation)?;
+        let stored = Stored { generation, text: source.text.clone(), file: source.file.clone(), ids };
+        let attached_before: BTreeSet<u32> = self.dataplane.attached()?.iter().map(|a| a.ifindex).collect();
+        self.dataplane.switch(&loaded);
+        let result = self.attach(&plan).and_then(|()| Ok(self.store.save(&stored)?));
+        if let Err(error) = result {
+            self.fall_back(&plan, &attached_before, old)?;
+            return Err(error);
+        }
+        Ok((plan, stored, loaded))
+    }
+
+    fn attach(&self, plan: &Plan) -> Result<(), CommitError> {
+        for attachment in &plan.attachments {
+            self.dataplane.attach(&wanted(attachment))?;
+        }
+        Ok(())
+    }
+
+    /// Undoes a switch: the old generation's programs are still in their slot.
+    fn fall_back(
+        &self,
+        plan: &Plan,
+        attached_before: &BTreeSet<u32>,
+        old: Option<&Active>,
+    ) -> Result<(), CommitError> {
+        for attachment in plan.attachments.iter().filter(|a| !attached_before.contains(&a.ifindex)) {
+            self.dataplane.detach(attachment.ifindex)?;
+        }
+        if let (Some(loaded), Some(old)) = (&self.loaded, old) {
+            self.dataplane.switch(loaded);
+            self.attach(&old.plan)?;
+            self.dataplane.grace()?;
+            self.dataplane.retire_idle()?;
+        }
+        Ok(())
+    }
+
+    /// After the point of no return: what fails here is a warning.
+    fn tidy(&self, plan: &Plan) -> Vec<String> {
+        let mut warnings = vec![];
+        let mut note = |result: Result<(), String>| {
+            if let Err(error) = result {
+                tracing::warn!(%error, "the commit stands, but something old remains");
+                warnings.push(error);
+            }
+        };
+        let wanted: BTreeSet<u32> = plan.attachments.iter().map(|a| a.ifindex).collect();
+        match self.dataplane.attached() {
+            Ok(attached) => {
+                for gone in attached.iter().filter(|a| !wanted.contains(&a.ifindex)) {
+                    note(self.dataplane.detach(gone.ifindex).map_err(|e| e.to_string()));
+                }
+            }
+            Err(error) => note(Err(error.to_string())),
+        }
+        note(self.dataplane.grace().and_then(|()| self.dataplane.retire_idle()).map_err(|e| e.to_string()));
+        for error in changes::remove_leftovers(&self.kernel, &plan.kernel) {
+            note(Err(error.to_string()));
+        }
+        note(guard::install(&plan.kernel.guard).map_err(|e| e.to_string()));
+        note(local::update(&self.kernel, &self.dataplane).map_err(|e| e.to_string()));
+        warnings
+    }
+
+    /// Commits the active configuration once more: a managed device went away and came back under another ifindex.
+    pub fn recommit(&mut self, shared: &Shared) -> Result<Committed, CommitError> {
+        let active = shared.active();
+        self.commit(Source { text: active.text.clone(), file: active.file.clone() }, shared)
+    }
+}
+
+/// Variants of the new generation, and those of the old one behind them: until its link is updated, a device's root
+/// still calls the number it was made with.
+fn variants(plan: &Plan, old: Option<&Plan>) -> Vec<Variant> {
+    let mut masks: Vec<u32> = plan.variants.iter().map(|v| v.stage_mask).collect();
+    if let Some(old) = old {
+        masks.extend(old.variants.iter().skip(masks.len()).map(|v| v.stage_mask));
+    }
+    masks.into_iter().map(|stage_mask| Variant { stage_mask }).collect()
+}
+
+fn wanted(attachment: &sluice_plan::Attachment) -> Attachment {
+    let hook = match attachment.ingress {
+        Some(IngressHook::Tc) => Hook::Tc,
+        Some(IngressHook::XdpNative) => Hook::XdpNative,
+        Some(IngressHook::XdpGeneric) => Hook::XdpGeneric,
+        None => Hook::EgressOnly,
+    };
+    Attachment { ifindex: attachment.ifindex, hook, variant: attachment.variant }
+}
+
+fn dropped_before(plan: &Plan, links: &[Link], old: Option<&Active>) -> BTreeMap<u32, u64> {
+    let managed = plan.attachments.iter().filter_map(|a| links.iter().find(|l| l.index == a.ifindex));
+    let known = |index: u32| old.and_then(|o| o.dropped_before.get(&index).copied());
+    managed.map(|l| (l.index, known(l.index).unwrap_or(l.tx_dropped))).collect()
+}
+
+fn log_commit(plan: &Plan, took_ms: u64) {
+    for attachment in &plan.attachments {
+        let mode = attachment.ingress.map_or("egress-only", IngressHook::name);
+        tracing::info!(interface = attachment.device, mode, variant = attachment.variant, "attached");
+    }
+    tracing::info!(generation = plan.generation, took_ms, "commit complete");
+}

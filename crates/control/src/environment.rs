@@ -1,0 +1,55 @@
+//! The machine as the plan sees it.
+
+use sluice_language::config::Config;
+use sluice_plan::{Environment, NetDev};
+
+use crate::kernel::{Link, ethtool};
+
+/// ifindexes of devices that the plan's kernel changes will make; no real one is this large.
+const PLACEHOLDER: u32 = 0x7f00_0000;
+
+/// Devices by name. Those that a commit of `config` would make stand in with placeholders, so that everything can be
+/// checked before anything is made.
+pub fn read(links: &[Link], config: &Config) -> Environment {
+    let mut environment = Environment::default();
+    for link in links {
+        let driver = link.kind.clone().or_else(|| ethtool::driver(&link.name).ok()).unwrap_or_default();
+        let netdev =
+            NetDev { ifindex: link.index, mac: link.mac, mtu: link.mtu, driver, mtu_range: link.mtu_range };
+        environment.netdevs.insert(link.name.clone(), netdev);
+    }
+    add_pairs(&mut environment, config);
+    environment
+}
+
+/// An environment in which every interface of the configuration exists: for `check --no-interfaces`.
+pub fn imagined(config: &Config) -> Environment {
+    let mut environment = Environment::default();
+    for (number, interface) in config.interfaces.iter().enumerate() {
+        let netdev = NetDev {
+            ifindex: number as u32 + 1,
+            mac: [2, 0, 0, 0, 0, 0],
+            mtu: interface.mtu.map_or(1500, u32::from),
+            driver: "veth".to_owned(),
+            mtu_range: None,
+        };
+        environment.netdevs.insert(interface.name.clone(), netdev);
+    }
+    add_pairs(&mut environment, config);
+    environment
+}
+
+fn add_pairs(environment: &mut Environment, config: &Config) {
+    let mut placeholder = PLACEHOLDER;
+    for interface in &config.interfaces {
+        let Some(parent) = environment.netdevs.get(&interface.name).cloned() else { continue };
+        for unit in interface.units.iter().filter(|u| u.vlan_id.is_some()) {
+            let device = sluice_plan::device_of(interface, unit);
+            for name in [format!("{device}p"), device] {
+                placeholder += 1;
+                let wanted = NetDev { ifindex: placeholder, driver: "veth".to_owned(), ..parent.clone() };
+                environment.netdevs.entry(name).or_insert(wanted);
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The HTTP interface: everything on the unix socket, the questions only on TCP.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::extract::connect_info::Connected;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Query, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{get, post};
+use axum::serve::IncomingStream;
+use serde::Deserialize;
+use tokio::net::{TcpListener, UnixListener};
+
+use crate::api::{Cleared, ErrorBody, SessionFilter};
+use crate::engine::{CommitError, Engine, Source};
+use crate::sessions::{self, Matcher};
+use crate::shared::Shared;
+use crate::{api, metrics, views};
+
+/// A configuration of this size has tens of thousands of policies.
+const LARGEST_BODY: usize = 16 << 20;
+
+#[derive(Clone)]
+pub struct App {
+    pub shared: Arc<Shared>,
+    /// One commit at a time; the others wait.
+    pub engine: Arc<Mutex<Engine>>,
+}
+
+/// Who is at the other end of the unix socket.
+#[derive(Clone, Copy)]
+struct Peer {
+    uid: Option<u32>,
+}
+
+impl Connected<IncomingStream<'_, UnixListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
+        Self { uid: stream.io().peer_cred().ok().map(|c| c.uid()) }
+    }
+}
+
+/// Questions: they change nothing.
+fn questions() -> Router<App> {
+    Router::new()
+        .route("/health", get(|State(app): State<App>| async move { Json(views::health(&app.shared)) }))
+        .route("/metrics", get(metrics_text))
+        .route("/api/stats", get(|State(app): State<App>| answer(app, views::stats)))
+        .route("/api/interfaces", get(|State(app): State<App>| answer(app, views::interfaces)))
+        .route("/api/zones", get(|State(app): State<App>| answer(app, views::zones)))
+        .route("/api/policies", get(|State(app): State<App>| answer(app, views::policies)))
+        .route("/api/pipeline", get(|| async { Json(api::pipeline()) }))
+        .route("/api/sessions", get(list_sessions))
+        .route(
+            "/api/configuration",
+            get(|State(app): State<App>| async move { Json(views::configuration(&app.shared)) }),
+        )
+}
+
+pub fn bind_unix(path: &Path) -> std::io::Result<UnixListener> {
+    // The lock is ours, so a socket that is there belongs to a daemon that ended.
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+    Ok(listener)
+}
+
+/// Everyone on this machine may ask; only root and the daemon's own user may change something.
+pub async fn serve_unix(listener: UnixListener, app: App) -> std::io::Result<()> {
+    let changes = Router::new()
+        .route("/api/commit", post(commit))
+        .route("/api/sessions/clear", post(clear_sessions))
+        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .layer(from_fn(require_owner));
+    let router = questions().merge(changes).with_state(app);
+    axum::serve(listener, router.into_make_service_with_connect_info::<Peer>()).await
+}
+
+pub async fn bind_tcp(address: SocketAddr) -> std::io::Result<TcpListener> {
+    TcpListener::bind(address).await
+}
+
+pub async fn serve_tcp(listener: TcpListener, app: App) -> std::io::Result<()> {
+    axum::serve(listener, questions().with_state(app)).await
+}
+
+async fn require_owner(ConnectInfo(peer): ConnectInfo<Peer>, request: Request, next: Next) -> Response {
+    let own = nix::unistd::geteuid().as_raw();
+    match peer.uid {
+        Some(uid) if uid == 0 || uid == own => next.run(request).await,
+        _ => failure(StatusCode::FORBIDDEN, "only root and the daemon's own user may change something"),
+    }
+}
+
+fn failure(status: StatusCode, error: impl ToString) -> Response {
+    (status, Json(ErrorBody { error: error.to_string() })).into_response()
+}
+
+/// Runs work that asks the kernel or takes long away from the tasks that serve connections.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Response> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|e| failure(StatusCode::INTERNAL_SERVER_ERROR, format!("internal error: {e}")))
+}
+
+fn respond<T: serde::Serialize>(result: Result<Result<T, CommitError>, Response>) -> Response {
+    match result {
+        Ok(Ok(value)) => Json(value).into_response(),
+        Ok(Err(error)) if error.is_bad_input() => failure(StatusCode::UNPROCESSABLE_ENTITY, error),
+        Ok(Err(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, error),
+        Err(response) => response,
+    }
+}
+
+async fn answer<T: serde::Serialize + Send + 'static>(
+    app: App,
+    view: fn(&Shared) -> Result<T, CommitError>,
+) -> Response {
+    respond(blocking(move || view(&app.shared)).await)
+}
+
+async fn metrics_text(State(app): State<App>) -> Response {
+    match blocking(move || views::stats(&app.shared)).await {
+        Ok(Ok(stats)) => {
+            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics::text(&stats)).into_response()
+        }
+        Ok(Err(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, error),
+        Err(response) => response,
+    }
+}
+
+async fn list_sessions(State(app): State<App>, Query(filter): Query<SessionFilter>) -> Response {
+    match Matcher::new(&filter, &app.shared.active()) {
+        Err(error) => failure(StatusCode::BAD_REQUEST, error),
+        Ok(matcher) => respond(blocking(move || sessions::list(&app.shared, &filter, &matcher)).await),
+    }
+}
+
+async fn clear_sessions(State(app): State<App>, body: String) -> Response {
+    let body = if body.trim().is_empty() { "{}" } else { &body };
+    let filter: SessionFilter = match serde_json::from_str(body) {
+        Ok(filter) => filter,
+        Err(error) => return failure(StatusCode::BAD_REQUEST, format!("the filter cannot be read: {error}")),
+    };
+    match Matcher::new(&filter, &app.shared.active()) {
+        Err(error) => failure(StatusCode::BAD_REQUEST, error),
+        Ok(matcher) => respond(
+            blocking(move || sessions::clear(&app.shared, &matcher).map(|cleared| Cleared { cleared })).await,
+        ),
+    }
+}
+
+#[derive(Deserialize)]
+struct CommitQuery {
+    /// Name of the text in error messages.
+    file: Option<String>,
+}
+
+async fn commit(State(app): State<App>, Query(query): Query<CommitQuery>, text: String) -> Response {
+    let file = query.file.unwrap_or_else(|| "(commit)".to_owned());
+    respond(
+        blocking(move || {
+            let mut engine = app.engine.lock().unwrap_or_else(PoisonError::into_inner);
+            engine.commit(Source { text, file }, &app.shared)
+        })
+        .await,
+    )
+}

@@ -1,0 +1,115 @@
+//! Devices.
+
+use futures_util::TryStreamExt;
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use rtnetlink::{LinkUnspec, LinkVeth};
+
+use super::{Kernel, Result};
+
+/// A device as the kernel describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Link {
+    pub index: u32,
+    pub name: String,
+    pub mac: [u8; 6],
+    pub mtu: u32,
+    /// Administratively up.
+    pub up: bool,
+    /// Kind of a virtual device: `veth`, `bridge`, `tun`.
+    pub kind: Option<String>,
+    pub mtu_range: Option<(u32, u32)>,
+    /// Packets that the device or its driver dropped on the way out.
+    pub tx_dropped: u64,
+    /// Sluice made it: it carries [`PAIR_ALIAS`].
+    pub ours: bool,
+}
+
+/// Alias of the devices that Sluice makes for tagged units.
+const PAIR_ALIAS: &str = "tagged unit of sluice";
+
+impl Kernel {
+    pub fn links(&self) -> Result<Vec<Link>> {
+        let dump = self.netlink.link().get().execute();
+        let messages: Vec<LinkMessage> =
+            self.wait(dump.try_collect(), || "list the devices".to_owned(), "this is a defect; report it")?;
+        Ok(messages.iter().map(parse_link).collect())
+    }
+
+    /// Makes the two ends of a tagged unit's device, both down.
+    pub fn add_veth(&self, device: &str, peer: &str) -> Result<()> {
+        let message = LinkVeth::new(device, peer).build();
+        let action = || format!("create the veth pair {device} and {peer}");
+        self.wait(self.netlink.link().add(message).execute(), action, "remove what has one of these names")
+    }
+
+    /// Marks an end of a pair as ours.
+    pub fn mark_link(&self, index: u32, name: &str) -> Result<()> {
+        let message = LinkUnspec::new_with_index(index).alias(PAIR_ALIAS).build();
+        let action = || format!("set the alias of {name}");
+        self.wait(self.netlink.link().set(message).execute(), action, "check the device")
+    }
+
+    pub fn delete_link(&self, index: u32, name: &str) -> Result<()> {
+        let action = || format!("delete device {name}");
+        self.wait(self.netlink.link().del(index).execute(), action, "run as root")
+    }
+
+    pub fn set_link_up(&self, index: u32, name: &str, up: bool) -> Result<()> {
+        let builder = LinkUnspec::new_with_index(index);
+        let message = if up { builder.up() } else { builder.down() }.build();
+        let action = || format!("set device {name} {}", if up { "up" } else { "down" });
+        self.wait(self.netlink.link().set(message).execute(), action, "check the device")
+    }
+
+    pub fn set_mtu(&self, index: u32, name: &str, mtu: u32) -> Result<()> {
+        let message = LinkUnspec::new_with_index(index).mtu(mtu).build();
+        let action = || format!("set mtu {mtu} on {name}");
+        self.wait(self.netlink.link().set(message).execute(), action, "choose an MTU that the driver takes")
+    }
+
+    pub fn set_mac(&self, index: u32, name: &str, mac: [u8; 6]) -> Result<()> {
+        let message = LinkUnspec::new_with_index(index).address(mac.to_vec()).build();
+        let action = || format!("set the MAC address of {name}");
+        self.wait(self.netlink.link().set(message).execute(), action, "check the device")
+    }
+
+    /// Turns ARP off: the far end of a pair talks to nobody.
+    pub fn set_noarp(&self, index: u32, name: &str) -> Result<()> {
+        let message = LinkUnspec::new_with_index(index).arp(false).build();
+        let action = || format!("turn ARP off on {name}");
+        self.wait(self.netlink.link().set(message).execute(), action, "check the device")
+    }
+}
+
+fn parse_link(message: &LinkMessage) -> Link {
+    let mut link = Link {
+        index: message.header.index,
+        up: message.header.flags.contains(LinkFlags::Up),
+        ..Default::default()
+    };
+    let (mut low, mut high) = (0, 0);
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name.clone_from(name),
+            LinkAttribute::Address(bytes) => link.mac = bytes.as_slice().try_into().unwrap_or_default(),
+            LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::MinMtu(mtu) => low = *mtu,
+            LinkAttribute::MaxMtu(mtu) => high = *mtu,
+            LinkAttribute::Stats64(stats) => link.tx_dropped = stats.tx_dropped + stats.tx_errors,
+            LinkAttribute::IfAlias(alias) => link.ours = alias == PAIR_ALIAS,
+            LinkAttribute::LinkInfo(infos) => link.kind = infos.iter().find_map(kind),
+            _ => {}
+        }
+    }
+    // A driver without a limit says 0.
+    link.mtu_range = (high != 0).then_some((low, high));
+    link
+}
+
+fn kind(info: &LinkInfo) -> Option<String> {
+    match info {
+        LinkInfo::Kind(InfoKind::Other(name)) => Some(name.clone()),
+        LinkInfo::Kind(kind) => Some(kind.to_string()),
+        _ => None,
+    }
+}

@@ -1,0 +1,93 @@
+//! What the daemon reads from and asks of the kernel: devices, addresses, routes, neighbours, sysctls, the guard.
+//!
+//! Synchronous on purpose: a commit is one straight line of steps. Never called from an async task.
+
+mod address;
+pub mod ethtool;
+pub mod guard;
+mod link;
+mod neighbour;
+mod route;
+
+use std::fs;
+
+use rtnetlink::Handle;
+
+pub use address::Address;
+pub use link::Link;
+pub use neighbour::{Neighbour, parse_neighbour};
+
+/// Protocol number of the addresses and routes that Sluice adds (`ip route` shows `proto 83`). The kernel itself thus
+/// remembers what is ours, whatever happens to the daemon.
+pub const PROTOCOL: u8 = 83;
+
+/// Something the kernel refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot {action}: {reason}; {advice}")]
+pub struct KernelError {
+    pub action: String,
+    pub reason: String,
+    pub advice: &'static str,
+}
+
+pub type Result<T, E = KernelError> = std::result::Result<T, E>;
+
+/// A connection to rtnetlink in the daemon's namespace.
+#[derive(Clone)]
+pub struct Kernel {
+    runtime: tokio::runtime::Handle,
+    netlink: Handle,
+}
+
+impl Kernel {
+    pub fn connect(runtime: &tokio::runtime::Handle) -> Result<Self> {
+        let _context = runtime.enter();
+        let (connection, netlink, _) = rtnetlink::new_connection().map_err(|e| KernelError {
+            action: "open an rtnetlink socket".to_owned(),
+            reason: e.to_string(),
+            advice: "check the limits of open files",
+        })?;
+        runtime.spawn(connection);
+        Ok(Self { runtime: runtime.clone(), netlink })
+    }
+
+    fn wait<T>(
+        &self,
+        work: impl Future<Output = std::result::Result<T, rtnetlink::Error>>,
+        action: impl FnOnce() -> String,
+        advice: &'static str,
+    ) -> Result<T> {
+        let result = self.runtime.block_on(work);
+        result.map_err(|error| KernelError { action: action(), reason: reason(&error), advice })
+    }
+}
+
+/// The kernel's own words where it said something.
+fn reason(error: &rtnetlink::Error) -> String {
+    match error {
+        rtnetlink::Error::NetlinkError(message) => message.to_io().to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Reads a file below /proc/sys.
+pub fn sysctl(path: &str) -> Result<String> {
+    let text = fs::read_to_string(format!("/proc/sys/{path}")).map_err(|e| sysctl_error("read", path, &e))?;
+    Ok(text.trim().to_owned())
+}
+
+/// Writes a file below /proc/sys unless it holds the value already.
+pub fn set_sysctl(path: &str, value: &str) -> Result<()> {
+    if sysctl(path).is_ok_and(|current| current == value) {
+        return Ok(());
+    }
+    fs::write(format!("/proc/sys/{path}"), value).map_err(|e| sysctl_error("write", path, &e))
+}
+
+fn sysctl_error(verb: &str, path: &str, error: &std::io::Error) -> KernelError {
+    KernelError {
+        action: format!("{verb} /proc/sys/{path}"),
+        reason: error.to_string(),
+        advice: "run as root, with /proc/sys writable and IPv6 enabled in the kernel",
+    }
+}

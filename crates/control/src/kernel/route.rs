@@ -1,0 +1,135 @@
+//! Static routes.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use futures_util::TryStreamExt;
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteProtocol, RouteScope, RouteType,
+};
+use rtnetlink::{RouteMessageBuilder, RouteNextHopBuilder};
+use sluice_language::config::Prefix;
+use sluice_plan::{RouteVia, RouteWant};
+
+use super::{Kernel, KernelError, PROTOCOL, Result};
+
+/// Junos prefers static routes (5) to everything but connected ones (0).
+const PRIORITY: u32 = 5;
+
+impl Kernel {
+    /// The routes that carry Sluice's protocol number, with gateways sorted.
+    pub fn routes(&self, device_name: impl Fn(u32) -> Option<String>) -> Result<Vec<RouteWant>> {
+        let mut routes = vec![];
+        for query in
+            [RouteMessageBuilder::<Ipv4Addr>::new().build(), RouteMessageBuilder::<Ipv6Addr>::new().build()]
+        {
+            let dump = self.netlink.route().get(query).execute();
+            let messages: Vec<RouteMessage> = self.wait(
+                dump.try_collect(),
+                || "list the routes".to_owned(),
+                "this is a defect; report it",
+            )?;
+            routes.extend(messages.iter().filter_map(|message| parse(message, &device_name)));
+        }
+        Ok(routes)
+    }
+
+    /// Adds the route, or replaces the one Sluice had to the same destination.
+    pub fn put_route(&self, route: &RouteWant, ifindex: impl Fn(&str) -> Option<u32>) -> Result<()> {
+        let message = build(route, ifindex)?;
+        let action = || format!("add route {}", text(route));
+        let advice = "check that each gateway is in the subnet of an interface that is up";
+        self.wait(self.netlink.route().add(message).replace().execute(), action, advice)
+    }
+
+    pub fn delete_route(&self, route: &RouteWant, ifindex: impl Fn(&str) -> Option<u32>) -> Result<()> {
+        let message = build(route, ifindex)?;
+        let action = || format!("remove route {}", text(route));
+        self.wait(self.netlink.route().del(message).execute(), action, "check the routing table")
+    }
+}
+
+pub fn text(route: &RouteWant) -> String {
+    format!("{}/{} {}", route.destination.addr, route.destination.len, route.target)
+}
+
+fn build(route: &RouteWant, ifindex: impl Fn(&str) -> Option<u32>) -> Result<RouteMessage> {
+    let invalid = |reason: String| KernelError {
+        action: format!("add route {}", text(route)),
+        reason,
+        advice: "correct routing-options static",
+    };
+    let Prefix { addr, len } = route.destination;
+    let mut builder = RouteMessageBuilder::<IpAddr>::new()
+        .destination_prefix(addr, len)
+        .map_err(|e| invalid(e.to_string()))?
+        .protocol(RouteProtocol::Other(PROTOCOL))
+        .priority(PRIORITY);
+    builder = match &route.target {
+        RouteVia::Gateways(gateways) if gateways.len() == 1 => {
+            builder.gateway(gateways[0]).map_err(|e| invalid(e.to_string()))?
+        }
+        RouteVia::Gateways(gateways) => {
+            let hops: Result<Vec<RouteNextHop>> = gateways
+                .iter()
+                .map(|gateway| {
+                    let hop = if addr.is_ipv4() {
+                        RouteNextHopBuilder::new_ipv4()
+                    } else {
+                        RouteNextHopBuilder::new_ipv6()
+                    };
+                    Ok(hop.via(*gateway).map_err(|e| invalid(e.to_string()))?.build())
+                })
+                .collect();
+            builder.multipath(hops?)
+        }
+        RouteVia::Device(device) => {
+            let index = ifindex(device).ok_or_else(|| invalid(format!("device {device} does not exist")))?;
+            builder.output_interface(index).scope(RouteScope::Link)
+        }
+        RouteVia::Discard => builder.kind(RouteType::BlackHole),
+        RouteVia::Reject => builder.kind(RouteType::Unreachable),
+    };
+    Ok(builder.build())
+}
+
+fn parse(message: &RouteMessage, device_name: impl Fn(u32) -> Option<String>) -> Option<RouteWant> {
+    if message.header.protocol != RouteProtocol::Other(PROTOCOL) {
+        return None;
+    }
+    let v4 = message.header.address_family == netlink_packet_route::AddressFamily::Inet;
+    let mut destination = if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let (mut gateways, mut device) = (vec![], None);
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(addr) => destination = ip(addr)?,
+            RouteAttribute::Gateway(addr) => gateways.extend(ip(addr)),
+            RouteAttribute::Oif(index) => device = device_name(*index),
+            RouteAttribute::MultiPath(hops) => gateways.extend(hops.iter().filter_map(hop_gateway)),
+            _ => {}
+        }
+    }
+    gateways.sort_unstable();
+    let target = match message.header.kind {
+        RouteType::BlackHole => RouteVia::Discard,
+        RouteType::Unreachable => RouteVia::Reject,
+        _ if gateways.is_empty() => RouteVia::Device(device?),
+        _ => RouteVia::Gateways(gateways),
+    };
+    let len = message.header.destination_prefix_length;
+    Some(RouteWant { destination: Prefix { addr: destination, len }, target })
+}
+
+fn hop_gateway(hop: &RouteNextHop) -> Option<IpAddr> {
+    hop.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Gateway(addr) => ip(addr),
+        _ => None,
+    })
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(a) => Some(IpAddr::V4(*a)),
+        RouteAddress::Inet6(a) => Some(IpAddr::V6(*a)),
+        _ => None,
+    }
+}

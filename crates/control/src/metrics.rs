@@ -1,0 +1,153 @@
+//! `/metrics`: the Prometheus text format.
+
+use std::fmt::Write as _;
+
+use sluice_abi::stages::Reason;
+
+use crate::api::{Counters, InterfaceView, Stats};
+
+/// A family of samples that differ in labels.
+struct Family<'a> {
+    text: &'a mut String,
+    name: &'static str,
+}
+
+impl<'a> Family<'a> {
+    fn new(text: &'a mut String, name: &'static str, kind: &str, help: &str) -> Self {
+        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        Self { text, name }
+    }
+
+    fn sample(&mut self, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        let labels: Vec<String> = labels.iter().map(|(k, v)| format!("{k}=\"{}\"", escape(v))).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let _ = writeln!(self.text, "{}{labels} {value}", self.name);
+    }
+}
+
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+type Field = (&'static str, &'static str, fn(&Counters) -> u64);
+
+const UNIT_COUNTERS: [Field; 15] = [
+    ("sluice_received_packets_total", "Packets received", |c| c.received),
+    ("sluice_received_bytes_total", "IP bytes received", |c| c.received_bytes),
+    ("sluice_redirected_packets_total", "Packets forwarded, by ingress unit", |c| c.redirected),
+    ("sluice_redirected_bytes_total", "IP bytes forwarded, by ingress unit", |c| c.redirected_bytes),
+    ("sluice_handed_off_packets_total", "Packets left to the kernel to resolve the next hop", |c| {
+        c.handed_off
+    }),
+    ("sluice_delivered_local_packets_total", "Packets for this host", |c| c.delivered_local),
+    ("sluice_replies_total", "ICMP errors and resets made here", |c| c.replies),
+    ("sluice_replies_withheld_total", "ICMP errors and resets held back by the rate limit", |c| {
+        c.replies_withheld
+    }),
+    ("sluice_originated_packets_total", "Packets of this host's own, by egress unit", |c| c.originated),
+    ("sluice_sent_packets_total", "Packets sent, by egress unit", |c| c.sent),
+    ("sluice_sent_bytes_total", "IP bytes sent, by egress unit", |c| c.sent_bytes),
+    ("sluice_sessions_created_total", "Sessions made by packets that arrived here", |c| c.sessions),
+    ("sluice_slow_packets_total", "Packets that took the slow line", |c| c.slow),
+    ("sluice_rejudged_total", "Flows judged again", |c| c.rejudged),
+    ("sluice_icmp_related_total", "ICMP errors forwarded with their flow", |c| c.icmp_related),
+];
+
+pub fn text(stats: &Stats) -> String {
+    let mut text = String::new();
+    gateway(&mut text, stats);
+    let mut mode =
+        Family::new(&mut text, "sluice_attach_mode", "gauge", "Where a unit's ingress is handled (always 1)");
+    for i in &stats.interfaces {
+        mode.sample(&[("unit", &i.name), ("zone", &i.zone), ("device", &i.physical), ("mode", &i.mode)], 1);
+    }
+    for (name, help, field) in UNIT_COUNTERS {
+        let mut family = Family::new(&mut text, name, "counter", help);
+        for i in &stats.interfaces {
+            family.sample(&[("unit", &i.name), ("zone", &i.zone), ("mode", &i.mode)], field(&i.counters));
+        }
+    }
+    drops(&mut text, &stats.interfaces);
+    let mut devices = Family::new(
+        &mut text,
+        "sluice_device_drops_total",
+        "counter",
+        "Packets that a device dropped on its way out",
+    );
+    for i in &stats.interfaces {
+        devices.sample(&[("unit", &i.name), ("device", &i.physical)], i.device_drops);
+    }
+    text
+}
+
+fn gateway(text: &mut String, stats: &Stats) {
+    Family::new(text, "sluice_build_info", "gauge", "Version (always 1)")
+        .sample(&[("version", &stats.version)], 1);
+    Family::new(text, "sluice_generation", "gauge", "Number of the active commit")
+        .sample(&[], stats.generation);
+    let mut sessions = Family::new(text, "sluice_sessions", "gauge", "Sessions in the table");
+    sessions.sample(&[("family", "inet")], stats.sessions.v4);
+    sessions.sample(&[("family", "inet6")], stats.sessions.v6);
+    let mut limits = Family::new(text, "sluice_sessions_limit", "gauge", "Sessions that fit into the table");
+    limits.sample(&[("family", "inet")], stats.sessions.limit4);
+    limits.sample(&[("family", "inet6")], stats.sessions.limit6);
+    Family::new(text, "sluice_sessions_expired_total", "counter", "Sessions that timed out")
+        .sample(&[], stats.sessions.expired);
+    Family::new(text, "sluice_sweeps_total", "counter", "Sweeps of the session table")
+        .sample(&[], stats.sweeps);
+    let mut commits = Family::new(text, "sluice_commits_total", "counter", "Commits by result");
+    commits.sample(&[("result", "complete")], stats.commits);
+    commits.sample(&[("result", "refused")], stats.commits_failed);
+    let mut difference = Family::new(
+        text,
+        "sluice_conservation_difference",
+        "gauge",
+        "Packets that a conservation equation does not account for (0 at rest)",
+    );
+    difference.sample(&[("equation", "ingress")], stats.equations.ingress.difference);
+    difference.sample(&[("equation", "egress")], stats.equations.egress.difference);
+}
+
+fn drops(text: &mut String, interfaces: &[InterfaceView]) {
+    let mut family =
+        Family::new(text, "sluice_dropped_packets_total", "counter", "Dropped packets by stage and reason");
+    for interface in interfaces {
+        for reason in Reason::ALL {
+            let Some(count) = interface.drops.get(reason.name()) else { continue };
+            let labels = [
+                ("unit", interface.name.as_str()),
+                ("zone", interface.zone.as_str()),
+                ("stage", reason.stage().name()),
+                ("reason", reason.name()),
+            ];
+            family.sample(&labels, count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_name_unit_zone_stage_reason_and_mode() {
+        let mut interface =
+            InterfaceView { name: "wan0.100".into(), zone: "w\"an".into(), ..Default::default() };
+        interface.mode = "xdp-native".into();
+        interface.drops.insert("no_route".into(), 7);
+        let text = text(&Stats { interfaces: vec![interface], ..Default::default() });
+        let wanted = "sluice_dropped_packets_total{unit=\"wan0.100\",zone=\"w\\\"an\",stage=\"route\",reason=\"no_route\"} 7\n";
+        assert!(text.contains(wanted), "{text}");
+        assert!(text.contains("mode=\"xdp-native\"} 1\n"), "{text}");
+    }
+
+    #[test]
+    fn every_family_is_announced_once() {
+        let text = text(&Stats::default());
+        let mut names: Vec<_> = text.lines().filter(|l| l.starts_with("# TYPE")).collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+}

@@ -1,0 +1,175 @@
+//! Listing and ending sessions.
+
+use std::net::IpAddr;
+
+use sluice_abi::{TCP_DIR_CLOSED, TCP_DIR_ESTABLISHED, TCP_DIR_FIN, TCP_DIR_NONE, TCP_DIR_SYN};
+use sluice_dataplane::{Direction, Family, Session, Timeouts};
+
+use crate::api::{SessionFilter, SessionList, SessionView};
+use crate::engine::CommitError;
+use crate::shared::{Active, Shared};
+
+/// Most sessions in one answer.
+const MOST_LISTED: usize = 10_000;
+const USUALLY_LISTED: usize = 100;
+
+/// A filter with its fields understood.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Matcher {
+    source: Option<(IpAddr, u8)>,
+    destination: Option<(IpAddr, u8)>,
+    protocol: Option<u8>,
+    zone: Option<u32>,
+}
+
+impl Matcher {
+    /// Err says which field is wrong and what it takes.
+    pub fn new(filter: &SessionFilter, active: &Active) -> Result<Self, String> {
+        let zone = |name: &String| {
+            let found = active.plan.zones.iter().find(|(_, n)| *n == name).map(|(id, _)| *id);
+            found.ok_or_else(|| format!("zone {name} is not configured; `sluice show zones` lists them"))
+        };
+        Ok(Self {
+            source: filter.source_prefix.as_deref().map(prefix).transpose()?,
+            destination: filter.destination_prefix.as_deref().map(prefix).transpose()?,
+            protocol: filter.protocol.as_deref().map(protocol).transpose()?,
+            zone: filter.zone.as_ref().map(zone).transpose()?,
+        })
+    }
+
+    fn matches(&self, session: &Session) -> bool {
+        let tuple = &session.initiator.tuple;
+        let zones = [u32::from(session.from_zone), u32::from(session.to_zone)];
+        self.source.is_none_or(|p| contains(p, tuple.source))
+            && self.destination.is_none_or(|p| contains(p, tuple.destination))
+            && self.protocol.is_none_or(|p| p == tuple.protocol)
+            && self.zone.is_none_or(|z| zones.contains(&z))
+    }
+}
+
+pub fn list(shared: &Shared, filter: &SessionFilter, matcher: &Matcher) -> Result<SessionList, CommitError> {
+    let active = shared.active();
+    let now = shared.dataplane.now_jiffies()?;
+    let hz = u64::from(shared.dataplane.hz());
+    let offset = filter.offset.unwrap_or(0);
+    let limit = filter.limit.unwrap_or(USUALLY_LISTED).min(MOST_LISTED);
+    let mut list = SessionList::default();
+    for session in shared.dataplane.sessions().filter(|s| matcher.matches(s)) {
+        if (offset..offset + limit).contains(&(list.total as usize)) {
+            list.sessions.push(view(&session, &active, now, hz));
+        }
+        list.total += 1;
+    }
+    Ok(list)
+}
+
+/// Ends the matching sessions and says how many.
+pub fn clear(shared: &Shared, matcher: &Matcher) -> Result<u64, CommitError> {
+    let mut cleared = 0;
+    for session in shared.dataplane.sessions().filter(|s| matcher.matches(s)) {
+        cleared += u64::from(shared.dataplane.delete_session(&session.id)?);
+    }
+    Ok(cleared)
+}
+
+fn view(session: &Session, active: &Active, now: u64, hz: u64) -> SessionView {
+    let tuple = &session.initiator.tuple;
+    let zone = |id: u16| match id {
+        sluice_abi::ZONE_HOST => "junos-host".to_owned(),
+        id => active.plan.zones.get(&id.into()).cloned().unwrap_or_else(|| "-".to_owned()),
+    };
+    let policy = active.plan.policies.get(&session.policy).map(|p| p.name.clone());
+    let sides = [&session.initiator, &session.responder];
+    SessionView {
+        id: session.id.number,
+        family: if session.id.family == Family::V4 { 4 } else { 6 },
+        protocol: protocol_name(tuple.protocol),
+        source: tuple.source.to_string(),
+        source_port: tuple.source_port,
+        destination: tuple.destination.to_string(),
+        destination_port: tuple.destination_port,
+        from_zone: zone(session.from_zone),
+        to_zone: zone(session.to_zone),
+        policy: policy.unwrap_or_else(|| "-".to_owned()),
+        state: state(tuple.protocol, sides),
+        age_s: u64::from((now as u32).wrapping_sub(session.created)) / hz,
+        idle_s: u64::from(session.idle_jiffies(now)) / hz,
+        timeout_s: Timeouts::default().of_session(session).into(),
+        packets: sides.map(|s| s.packets),
+        bytes: sides.map(|s| s.bytes),
+    }
+}
+
+fn state(protocol: u8, sides: [&Direction; 2]) -> String {
+    const TCP: u8 = 6;
+    if protocol != TCP {
+        return if sides[1].packets > 0 { "answered" } else { "unanswered" }.to_owned();
+    }
+    let name = |state: u8| match state {
+        TCP_DIR_NONE => "none",
+        TCP_DIR_SYN => "syn",
+        TCP_DIR_ESTABLISHED => "established",
+        TCP_DIR_FIN => "fin",
+        TCP_DIR_CLOSED => "closed",
+        _ => "?",
+    };
+    let names = sides.map(|s| name(s.tcp_state));
+    if names[0] == names[1] { names[0].to_owned() } else { names.join("/") }
+}
+
+pub fn protocol_name(protocol: u8) -> String {
+    match protocol {
+        1 => "icmp".to_owned(),
+        6 => "tcp".to_owned(),
+        17 => "udp".to_owned(),
+        58 => "icmp6".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn protocol(text: &str) -> Result<u8, String> {
+    match text {
+        "icmp" => Ok(1),
+        "tcp" => Ok(6),
+        "udp" => Ok(17),
+        "icmp6" => Ok(58),
+        other => {
+            other.parse().map_err(|_| format!("protocol {other}: expected tcp, udp, icmp, icmp6 or 0 to 255"))
+        }
+    }
+}
+
+fn prefix(text: &str) -> Result<(IpAddr, u8), String> {
+    let wrong = || format!("{text}: expected an address or a prefix, such as 10.0.1.0/24");
+    let (addr, len) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
+    let addr: IpAddr = addr.parse().map_err(|_| wrong())?;
+    let longest = if addr.is_ipv4() { 32 } else { 128 };
+    let len = len.map_or(Ok(longest), str::parse).map_err(|_| wrong())?;
+    if len <= longest { Ok((addr, len)) } else { Err(wrong()) }
+}
+
+fn contains((network, len): (IpAddr, u8), addr: IpAddr) -> bool {
+    let (a, b, bits) = match (network, addr) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(u32::from(a)), u128::from(u32::from(b)), 32),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (u128::from(a), u128::from(b), 128),
+        _ => return false,
+    };
+    len == 0 || (a ^ b) >> (bits - u32::from(len)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_contain_their_addresses() {
+        let check = |p: &str, a: &str| contains(prefix(p).unwrap(), a.parse().unwrap());
+        assert!(check("10.0.1.0/24", "10.0.1.255"));
+        assert!(!check("10.0.1.0/24", "10.0.2.0"));
+        assert!(check("0.0.0.0/0", "203.0.113.9"));
+        assert!(!check("0.0.0.0/0", "::1"));
+        assert!(check("fd00::/8", "fdff::1"));
+        assert!(check("10.0.1.1", "10.0.1.1"));
+        assert!(prefix("10.0.1.0/33").is_err() && prefix("ten").is_err());
+    }
+}

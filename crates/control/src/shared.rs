@@ -1,0 +1,70 @@
+//! What every part of the daemon reads.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+use sluice_dataplane::Dataplane;
+use sluice_language::Config;
+use sluice_plan::Plan;
+
+use crate::kernel::Kernel;
+
+/// The commit in force.
+#[derive(Debug)]
+pub struct Active {
+    pub generation: u32,
+    pub text: String,
+    pub file: String,
+    pub config: Config,
+    pub plan: Plan,
+    /// What each managed device had dropped on its way out before Sluice came, by ifindex.
+    pub dropped_before: BTreeMap<u32, u64>,
+}
+
+pub struct Shared {
+    pub dataplane: Arc<Dataplane>,
+    pub kernel: Kernel,
+    pub started: Instant,
+    pub totals: Totals,
+    active: RwLock<Arc<Active>>,
+}
+
+/// Counts since the daemon started.
+#[derive(Debug, Default)]
+pub struct Totals {
+    pub sweeps: AtomicU64,
+    pub expired: AtomicU64,
+    pub commits: AtomicU64,
+    pub commits_failed: AtomicU64,
+    pub resyncs: AtomicU64,
+}
+
+impl Shared {
+    pub fn new(dataplane: Arc<Dataplane>, kernel: Kernel, active: Active) -> Self {
+        Self {
+            dataplane,
+            kernel,
+            started: Instant::now(),
+            totals: Totals::default(),
+            active: RwLock::new(Arc::new(active)),
+        }
+    }
+
+    pub fn active(&self) -> Arc<Active> {
+        self.active.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn set_active(&self, active: Active) {
+        *self.active.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(active);
+    }
+}
+
+pub fn count(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+pub fn counted(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}

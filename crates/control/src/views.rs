@@ -1,0 +1,280 @@
+//! Answers to the questions of [`crate::api`], from counters, sessions and the active plan.
+
+use std::collections::BTreeMap;
+
+use sluice_abi::UnitCounters;
+use sluice_abi::stages::{Hook as Side, Reason, Stage};
+use sluice_dataplane::{Attached, Counters as Table};
+use sluice_plan::UnitInfo;
+
+use crate::api::{
+    Configuration, Counters, DropView, Equation, Equations, Health, InterfaceView, PolicyView, SessionCounts,
+    Stats, ZoneView,
+};
+use crate::engine::CommitError;
+use crate::kernel::Link;
+use crate::shared::{Active, Shared, counted};
+
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+type Result<T> = std::result::Result<T, CommitError>;
+
+/// One consistent reading of everything that counts.
+struct Reading {
+    active: std::sync::Arc<Active>,
+    table: Table,
+    links: Vec<Link>,
+    attached: Vec<Attached>,
+}
+
+impl Reading {
+    fn take(shared: &Shared) -> Result<Self> {
+        Ok(Self {
+            active: shared.active(),
+            table: shared.dataplane.counters()?,
+            links: shared.kernel.links()?,
+            attached: shared.dataplane.attached()?,
+        })
+    }
+
+    fn device_drops(&self, physical: &str) -> u64 {
+        let link = self.links.iter().find(|l| l.name == physical);
+        link.map_or(0, |l| {
+            let before = self.active.dropped_before.get(&l.index).copied().unwrap_or(0);
+            l.tx_dropped.saturating_sub(before)
+        })
+    }
+
+    /// Of all managed devices, each counted once.
+    fn all_device_drops(&self) -> u64 {
+        let devices: std::collections::BTreeSet<&str> =
+            self.active.plan.attachments.iter().map(|a| a.device.as_str()).collect();
+        devices.into_iter().map(|d| self.device_drops(d)).sum()
+    }
+
+    fn interface(&self, unit: &UnitInfo) -> InterfaceView {
+        let raw = self.table.unit(unit.index as u16);
+        let link = self.links.iter().find(|l| l.name == unit.device);
+        let physical = self.links.iter().find(|l| l.name == unit.physical);
+        let attached = physical.and_then(|l| self.attached.iter().find(|a| a.ifindex == l.index));
+        InterfaceView {
+            name: unit.name.clone(),
+            index: unit.index,
+            zone: unit.zone.clone(),
+            device: unit.device.clone(),
+            physical: unit.physical.clone(),
+            vlan: unit.vlan,
+            mtu: unit.mtu,
+            mode: attached.map_or("detached", |a| a.hook.name()).to_owned(),
+            up: link.is_some_and(|l| l.up),
+            addresses: unit.addresses.iter().map(|p| format!("{}/{}", p.addr, p.len)).collect(),
+            counters: counters(&raw),
+            drops: drops(&raw),
+            device_drops: self.device_drops(&unit.physical),
+        }
+    }
+
+    /// Every unit of the plan, and slot 0: what arrived where no unit is.
+    fn interfaces(&self) -> Vec<InterfaceView> {
+        let mut list: Vec<InterfaceView> = self.active.plan.units.iter().map(|u| self.interface(u)).collect();
+        let unknown = self.table.unit(0);
+        if counters(&unknown) != Counters::default() {
+            list.push(InterfaceView {
+                name: "(unknown)".to_owned(),
+                mode: "none".to_owned(),
+                counters: counters(&unknown),
+                drops: drops(&unknown),
+                ..Default::default()
+            });
+        }
+        list
+    }
+
+    fn zones(&self) -> Vec<ZoneView> {
+        let ids: BTreeMap<&str, u32> =
+            self.active.plan.zones.iter().map(|(id, n)| (n.as_str(), *id)).collect();
+        let zone = |zone: &sluice_language::Zone| {
+            let units: Vec<&UnitInfo> =
+                self.active.plan.units.iter().filter(|u| u.zone == zone.name).collect();
+            let sum = units.iter().fold(Counters::default(), |sum, unit| {
+                add(sum, counters(&self.table.unit(unit.index as u16)))
+            });
+            ZoneView {
+                name: zone.name.clone(),
+                id: ids.get(zone.name.as_str()).copied().unwrap_or(0),
+                interfaces: units.iter().map(|u| u.name.clone()).collect(),
+                screen: zone.screen.clone(),
+                counters: sum,
+            }
+        };
+        self.active.config.zones.iter().map(zone).collect()
+    }
+
+    fn equations(&self) -> Equations {
+        let total = counters(&self.table.total());
+        let Counters { redirected, handed_off, .. } = total;
+        let ingress = redirected + handed_off + total.delivered_local + total.dropped_ingress;
+        let left = redirected + handed_off + total.replies + total.originated;
+        let right = total.sent + total.dropped_egress + self.all_device_drops();
+        Equations { ingress: Equation::new(total.received, ingress), egress: Equation::new(left, right) }
+    }
+}
+
+pub fn stats(shared: &Shared) -> Result<Stats> {
+    let reading = Reading::take(shared)?;
+    let drop = |reason: Reason| DropView {
+        stage: reason.stage().name().to_owned(),
+        reason: reason.name().to_owned(),
+        packets: reading.table.drops(reason),
+        help: reason.help().to_owned(),
+    };
+    let totals = &shared.totals;
+    Ok(Stats {
+        version: VERSION.to_owned(),
+        generation: reading.active.generation,
+        uptime_s: shared.started.elapsed().as_secs(),
+        sessions: session_counts(shared),
+        interfaces: reading.interfaces(),
+        zones: reading.zones(),
+        drops: Reason::ALL.into_iter().map(drop).filter(|d| d.packets != 0).collect(),
+        equations: reading.equations(),
+        sweeps: counted(&totals.sweeps),
+        commits: counted(&totals.commits),
+        commits_failed: counted(&totals.commits_failed),
+    })
+}
+
+/// Counted now, not at the last sweep.
+fn session_counts(shared: &Shared) -> SessionCounts {
+    let sizes = shared.dataplane.sizes();
+    let mut counts = SessionCounts {
+        limit4: sizes.sessions4.into(),
+        limit6: sizes.sessions6.into(),
+        expired: counted(&shared.totals.expired),
+        ..Default::default()
+    };
+    for session in shared.dataplane.sessions() {
+        match session.id.family {
+            sluice_dataplane::Family::V4 => counts.v4 += 1,
+            sluice_dataplane::Family::V6 => counts.v6 += 1,
+        }
+    }
+    counts
+}
+
+pub fn interfaces(shared: &Shared) -> Result<Vec<InterfaceView>> {
+    Ok(Reading::take(shared)?.interfaces())
+}
+
+pub fn zones(shared: &Shared) -> Result<Vec<ZoneView>> {
+    Ok(Reading::take(shared)?.zones())
+}
+
+pub fn policies(shared: &Shared) -> Result<Vec<PolicyView>> {
+    let active = shared.active();
+    let ids: Vec<u32> = active.plan.policies.keys().copied().collect();
+    let counters = shared.dataplane.policy_counters(&ids)?;
+    let view = |((id, policy), counted): ((&u32, &sluice_plan::PolicyInfo), sluice_abi::PolicyCounters)| {
+        let (from, to) = policy.context.clone().unwrap_or_else(|| ("any".to_owned(), "any".to_owned()));
+        PolicyView {
+            id: *id,
+            name: policy.name.clone(),
+            from_zone: from,
+            to_zone: to,
+            action: action(policy.action).to_owned(),
+            sessions: counted.sessions,
+            denied: counted.denied,
+        }
+    };
+    Ok(active.plan.policies.iter().zip(counters).map(view).collect())
+}
+
+fn action(action: sluice_language::Action) -> &'static str {
+    match action {
+        sluice_language::Action::Permit => "permit",
+        sluice_language::Action::Deny => "deny",
+        sluice_language::Action::Reject => "reject",
+    }
+}
+
+pub fn configuration(shared: &Shared) -> Configuration {
+    let active = shared.active();
+    Configuration { generation: active.generation, file: active.file.clone(), text: active.text.clone() }
+}
+
+pub fn health(shared: &Shared) -> Health {
+    Health {
+        status: "ok".to_owned(),
+        version: VERSION.to_owned(),
+        generation: shared.active().generation,
+        pid: std::process::id(),
+    }
+}
+
+fn counters(raw: &UnitCounters) -> Counters {
+    let dropped = |side: Side| {
+        let reasons = Stage::ALL.into_iter().filter(|s| s.hook() == side).flat_map(Stage::reasons);
+        reasons.map(|r| raw.drops[r as usize]).sum()
+    };
+    Counters {
+        received: raw.received,
+        received_bytes: raw.received_bytes,
+        redirected: raw.redirected,
+        redirected_bytes: raw.redirected_bytes,
+        handed_off: raw.handed_off,
+        delivered_local: raw.delivered_local,
+        replies: raw.replies,
+        originated: raw.originated,
+        sent: raw.sent,
+        sent_bytes: raw.sent_bytes,
+        sessions: raw.sessions,
+        slow: raw.slow,
+        rejudged: raw.rejudged,
+        icmp_related: raw.icmp_related,
+        replies_withheld: raw.replies_withheld,
+        dropped_ingress: dropped(Side::Ingress),
+        dropped_egress: dropped(Side::Egress),
+    }
+}
+
+fn add(a: Counters, b: Counters) -> Counters {
+    Counters {
+        received: a.received + b.received,
+        received_bytes: a.received_bytes + b.received_bytes,
+        redirected: a.redirected + b.redirected,
+        redirected_bytes: a.redirected_bytes + b.redirected_bytes,
+        handed_off: a.handed_off + b.handed_off,
+        delivered_local: a.delivered_local + b.delivered_local,
+        replies: a.replies + b.replies,
+        originated: a.originated + b.originated,
+        sent: a.sent + b.sent,
+        sent_bytes: a.sent_bytes + b.sent_bytes,
+        sessions: a.sessions + b.sessions,
+        slow: a.slow + b.slow,
+        rejudged: a.rejudged + b.rejudged,
+        icmp_related: a.icmp_related + b.icmp_related,
+        replies_withheld: a.replies_withheld + b.replies_withheld,
+        dropped_ingress: a.dropped_ingress + b.dropped_ingress,
+        dropped_egress: a.dropped_egress + b.dropped_egress,
+    }
+}
+
+fn drops(raw: &UnitCounters) -> BTreeMap<String, u64> {
+    let reasons = Reason::ALL.into_iter().filter(|r| raw.drops[*r as usize] != 0);
+    reasons.map(|r| (r.name().to_owned(), raw.drops[r as usize])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_count_on_the_side_of_their_stage() {
+        let mut raw = UnitCounters::default();
+        raw.drops[Reason::NoRoute as usize] = 3;
+        raw.drops[Reason::NoVerdict as usize] = 4;
+        let counted = counters(&raw);
+        assert_eq!((counted.dropped_ingress, counted.dropped_egress), (3, 4));
+        assert_eq!(drops(&raw)["no_route"], 3);
+    }
+}

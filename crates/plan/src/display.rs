@@ -1,0 +1,241 @@
+//! The plan as text: stable, one fact a line, every table entry decoded from what the data plane will hold.
+
+use std::fmt::{self, Display, Formatter};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use sluice_abi::stages::Stage;
+use sluice_abi::{self as abi, Address4Term, Address6Term, Rule, ServiceTerm, Unit, ZonePair};
+use sluice_language::config::Prefix;
+
+use crate::{Attachment, KernelWants, Plan, RouteVia};
+
+impl Display for Plan {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "generation {}", self.generation)?;
+        for (number, variant) in self.variants.iter().enumerate() {
+            let names = Stage::ALL.iter().filter(|s| variant.stage_mask & s.bit() != 0);
+            let names: Vec<_> = names.map(|s| s.name()).collect();
+            writeln!(f, "variant {number}: {}", names.join(" "))?;
+        }
+        for attachment in &self.attachments {
+            write_attachment(f, attachment)?;
+        }
+        writeln!(f, "unit table multiplier {:#010x}", self.tables.unit_multiplier)?;
+        for (_, entry) in &self.tables.units {
+            self.write_unit(f, entry)?;
+        }
+        self.write_pairs(f)?;
+        write_kernel(f, &self.kernel)
+    }
+}
+
+fn write_attachment(f: &mut Formatter<'_>, a: &Attachment) -> fmt::Result {
+    let ingress = a
+        .ingress
+        .map_or("egress only".to_owned(), |hook| format!("ingress {} variant {}", hook.name(), a.variant));
+    writeln!(f, "attach {} ifindex {}: {ingress}", a.device, a.ifindex)
+}
+
+impl Plan {
+    fn write_unit(&self, f: &mut Formatter<'_>, entry: &Unit) -> fmt::Result {
+        let info = self.units.iter().find(|u| u.index == u32::from(entry.index));
+        let name = info.map_or("?", |u| u.name.as_str());
+        let zone = self.zone(entry.zone.into());
+        writeln!(
+            f,
+            "unit {} {name} on ifindex {} vlan {}: zone {zone}",
+            entry.index, entry.ifindex, entry.vlan
+        )?;
+        let mac = entry.mac.map(|b| format!("{b:02x}")).join(":");
+        write!(
+            f,
+            "  mtu {} mac {mac} leaves by ifindex {} vlan {}",
+            entry.mtu, entry.phys_ifindex, entry.egress_vlan
+        )?;
+        writeln!(f, " host ifindex {} peer {}", entry.host_ifindex, entry.host_peer_ifindex)?;
+        let v4 = Ipv4Addr::from(entry.be_addr4.to_ne_bytes());
+        writeln!(f, "  replies from {v4} {} flags {}", v6_of(entry.be_addr6), unit_flags(entry.flags))?;
+        let first = usize::from(entry.host_first);
+        for term in &self.tables.service_terms[first..first + usize::from(entry.host_count)] {
+            writeln!(f, "  host-inbound {}", service(term))?;
+        }
+        Ok(())
+    }
+
+    fn zone(&self, id: u32) -> String {
+        format!("{}({id})", self.zones.get(&id).map_or("?", String::as_str))
+    }
+
+    fn write_pairs(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (index, pair) in self.tables.zone_pairs.iter().enumerate() {
+            let (from, to) = ((index / abi::MAX_ZONES) as u32, (index % abi::MAX_ZONES) as u32);
+            if self.zones.contains_key(&from) && self.zones.contains_key(&to) {
+                self.write_pair(f, pair, from, to)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_pair(&self, f: &mut Formatter<'_>, pair: &ZonePair, from: u32, to: u32) -> fmt::Result {
+        let default = action(pair.default_action);
+        let (from, to) = (self.zone(from), self.zone(to));
+        writeln!(f, "pair {from} -> {to}: {} rules at {}, default {default}", pair.count, pair.first)?;
+        let first = usize::from(pair.first);
+        for rule in &self.tables.rules[first..first + usize::from(pair.count)] {
+            self.write_rule(f, rule)?;
+        }
+        Ok(())
+    }
+
+    fn write_rule(&self, f: &mut Formatter<'_>, r: &Rule) -> fmt::Result {
+        let name = self.policies.get(&r.policy.into()).map_or("?", |p| p.name.as_str());
+        write!(f, "  {} {name}({})", action(r.action), r.policy)?;
+        for (bit, text) in
+            [(abi::RULE_LOG_INIT, "log-init"), (abi::RULE_LOG_CLOSE, "log-close"), (abi::RULE_COUNT, "count")]
+        {
+            if r.flags & bit != 0 {
+                write!(f, " {text}")?;
+            }
+        }
+        let t = &self.tables;
+        let source = [(r.source4_first, r.source4_count), (r.source6_first, r.source6_count)];
+        let destination =
+            [(r.destination4_first, r.destination4_count), (r.destination6_first, r.destination6_count)];
+        let addresses = |ranges: [(u16, u16); 2]| {
+            let v4 = slice(&t.addresses4, ranges[0]).iter().map(range4);
+            v4.chain(slice(&t.addresses6, ranges[1]).iter().map(range6)).collect::<Vec<_>>()
+        };
+        let services =
+            slice(&t.service_terms, (r.service_first, r.service_count)).iter().map(service).collect();
+        write!(f, "{}", list("from", r.flags, abi::RULE_SOURCE_ANY, addresses(source)))?;
+        write!(f, "{}", list("to", r.flags, abi::RULE_DESTINATION_ANY, addresses(destination)))?;
+        writeln!(f, "{}", list("application", r.flags, abi::RULE_APPLICATION_ANY, services))
+    }
+}
+
+fn list(word: &str, flags: u8, any: u8, items: Vec<String>) -> String {
+    match (flags & any != 0, items.is_empty()) {
+        (true, _) => format!(" {word} any"),
+        (false, true) => format!(" {word} nothing"),
+        (false, false) => format!(" {word} [{}]", items.join(", ")),
+    }
+}
+
+fn slice<T>(table: &[T], (first, count): (u16, u16)) -> &[T] {
+    &table[usize::from(first)..usize::from(first) + usize::from(count)]
+}
+
+fn action(action: u8) -> &'static str {
+    match action {
+        abi::ACTION_PERMIT => "permit",
+        abi::ACTION_REJECT => "reject",
+        _ => "deny",
+    }
+}
+
+fn range4(term: &Address4Term) -> String {
+    range(Ipv4Addr::from(term.low), Ipv4Addr::from(term.high))
+}
+
+fn range6(term: &Address6Term) -> String {
+    let join = |halves: [u64; 2]| Ipv6Addr::from(u128::from(halves[0]) << 64 | u128::from(halves[1]));
+    range(join(term.low), join(term.high))
+}
+
+fn range<T: Display + PartialEq>(low: T, high: T) -> String {
+    if low == high { low.to_string() } else { format!("{low}-{high}") }
+}
+
+fn v6_of(words: [u32; 4]) -> Ipv6Addr {
+    let mut octets = [0; 16];
+    for (chunk, word) in octets.chunks_exact_mut(4).zip(words) {
+        chunk.copy_from_slice(&word.to_ne_bytes());
+    }
+    Ipv6Addr::from(octets)
+}
+
+fn unit_flags(flags: u8) -> String {
+    let names = [
+        (abi::UNIT_HOST_VETH, "host-veth"),
+        (abi::UNIT_HOST_SIDE, "host-side"),
+        (abi::UNIT_HOST_ANY, "host-any"),
+        (abi::UNIT_SCREEN_LAND, "screen-land"),
+        (abi::UNIT_XDP, "xdp"),
+    ];
+    let set: Vec<_> = names.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, name)| *name).collect();
+    if set.is_empty() { "none".to_owned() } else { set.join(" ") }
+}
+
+fn service(term: &ServiceTerm) -> String {
+    let mut text = match term.flags {
+        abi::SERVICE_ANY_PROTO => "any protocol".to_owned(),
+        _ => match term.proto {
+            1 => "icmp".to_owned(),
+            6 => "tcp".to_owned(),
+            17 => "udp".to_owned(),
+            58 => "icmp6".to_owned(),
+            other => format!("protocol {other}"),
+        },
+    };
+    let mut part = |word: &str, low: u16, high: u16, all: u16| {
+        if (low, high) != (0, all) {
+            text += &format!(" {word} {}", range(low, high));
+        }
+    };
+    if term.flags == abi::SERVICE_ICMP {
+        part("type", term.icmp_type_low.into(), term.icmp_type_high.into(), 255);
+        part("code", term.icmp_code_low.into(), term.icmp_code_high.into(), 255);
+    } else {
+        part("source-port", term.sport_low, term.sport_high, u16::MAX);
+        part("port", term.dport_low, term.dport_high, u16::MAX);
+    }
+    if term.timeout_s != 0 {
+        text += &format!(" timeout {}s", term.timeout_s);
+    }
+    text
+}
+
+fn write_kernel(f: &mut Formatter<'_>, wants: &KernelWants) -> fmt::Result {
+    for pair in &wants.vlan_pairs {
+        writeln!(
+            f,
+            "kernel veth {} peer {} mac of {} mtu {}",
+            pair.device, pair.peer, pair.parent, pair.mtu
+        )?;
+    }
+    for link in &wants.links {
+        let state = if link.up { "up" } else { "down" };
+        let mtu = link.mtu.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
+        writeln!(f, "kernel link {} {state}{mtu}", link.device)?;
+    }
+    for (device, prefix) in &wants.addresses {
+        writeln!(f, "kernel address {} on {device}", prefix_text(prefix))?;
+    }
+    for route in &wants.routes {
+        writeln!(f, "kernel route {} {}", prefix_text(&route.destination), route.target)?;
+    }
+    let guard: Vec<&str> = wants.guard.iter().map(String::as_str).collect();
+    writeln!(f, "kernel guard {}", guard.join(" "))?;
+    for (path, value) in &wants.sysctls {
+        writeln!(f, "kernel sysctl {path} = {value}")?;
+    }
+    Ok(())
+}
+
+fn prefix_text(prefix: &Prefix) -> String {
+    format!("{}/{}", prefix.addr, prefix.len)
+}
+
+impl Display for RouteVia {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gateways(list) => {
+                let list: Vec<String> = list.iter().map(ToString::to_string).collect();
+                write!(f, "via {}", list.join(" and "))
+            }
+            Self::Device(device) => write!(f, "dev {device}"),
+            Self::Discard => write!(f, "discard"),
+            Self::Reject => write!(f, "reject"),
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What the plan must know about the machine, read once by whoever calls it.
+
+use std::collections::BTreeMap;
+
+/// Netdevs of the daemon's namespace, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Environment {
+    pub netdevs: BTreeMap<String, NetDev>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetDev {
+    pub ifindex: u32,
+    pub mac: [u8; 6],
+    pub mtu: u32,
+    /// Driver as ethtool names it (`veth`, `virtio_net`, `ixgbe`, `tun`, `bridge`); empty when it has none.
+    pub driver: String,
+    /// Smallest and largest MTU the driver takes, where it says so.
+    pub mtu_range: Option<(u32, u32)>,
+}
+
+/// Drivers with native XDP that also accept frames redirected to them, and for which it is the better hook. veth has
+/// native XDP too, but carries 64 KB GSO packets that XDP would split; it runs XDP only when asked.
+const XDP_DRIVERS: [&str; 21] = [
+    "virtio_net",
+    "ixgbe",
+    "ixgbevf",
+    "i40e",
+    "ice",
+    "igb",
+    "igc",
+    "mlx5_core",
+    "mlx4_en",
+    "bnxt_en",
+    "ena",
+    "gve",
+    "hv_netvsc",
+    "mvneta",
+    "mvpp2",
+    "nfp",
+    "qede",
+    "sfc",
+    "stmmac",
+    "tsnep",
+    "vmxnet3",
+];
+
+impl NetDev {
+    /// Whether `mode auto` may choose native XDP here.
+    pub fn xdp_preferred(&self) -> bool {
+        XDP_DRIVERS.contains(&self.driver.as_str())
+    }
+
+    /// Whether native XDP works at all.
+    pub fn xdp_native(&self) -> bool {
+        self.xdp_preferred() || matches!(self.driver.as_str(), "veth" | "tun" | "netdevsim" | "bonding")
+    }
+}

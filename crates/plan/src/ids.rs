@@ -1,0 +1,145 @@
+//! Ids that the data plane stores in sessions and counters: allocated once by name, kept with the configuration.
+//!
+//! An id that its name gave up is not handed to another name within two generations: until then records of the old
+//! generation may still carry it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// An id freed in generation `g` may serve another name from generation `g + QUARANTINE` on.
+const QUARANTINE: u32 = 2;
+
+/// Zone, unit and policy ids. Clone before a commit, store after it: a failed commit must leave no trace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ids {
+    pub zones: Pool,
+    pub units: Pool,
+    pub policies: Pool,
+}
+
+impl Default for Ids {
+    fn default() -> Self {
+        Self {
+            zones: Pool::new(u32::from(sluice_abi::ZONE_HOST) + 1, sluice_abi::MAX_ZONES as u32 - 1),
+            units: Pool::new(1, sluice_abi::MAX_UNITS as u32 - 1),
+            policies: Pool::new(1, sluice_abi::MAX_POLICIES as u32 - 1),
+        }
+    }
+}
+
+/// The ids `first..=last` and who holds them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pool {
+    first: u32,
+    last: u32,
+    held: BTreeMap<String, u32>,
+    retired: BTreeMap<String, Retired>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Retired {
+    id: u32,
+    generation: u32,
+}
+
+impl Pool {
+    fn new(first: u32, last: u32) -> Self {
+        Self { first, last, held: BTreeMap::new(), retired: BTreeMap::new() }
+    }
+
+    /// Gives every name its id in `generation`: old ones keep theirs, returning ones get theirs back, the others the
+    /// lowest free one. Err = how many names there are for how many ids.
+    pub fn assign<'a>(
+        &mut self,
+        names: impl IntoIterator<Item = &'a str>,
+        generation: u32,
+    ) -> Result<BTreeMap<String, u32>, Exhausted> {
+        let names: Vec<&str> = names.into_iter().collect();
+        let mut held = BTreeMap::new();
+        for name in &names {
+            let known = self.held.remove(*name).or_else(|| self.retired.remove(*name).map(|r| r.id));
+            if let Some(id) = known {
+                held.insert((*name).to_owned(), id);
+            }
+        }
+        let gone = std::mem::take(&mut self.held);
+        self.retired.retain(|_, r| generation < r.generation.saturating_add(QUARANTINE));
+        self.retired.extend(gone.into_iter().map(|(name, id)| (name, Retired { id, generation })));
+
+        let mut taken = vec![false; self.last as usize + 1];
+        for id in held.values().copied().chain(self.retired.values().map(|r| r.id)) {
+            taken[id as usize] = true;
+        }
+        let mut free = (self.first..=self.last).filter(|id| !taken[*id as usize]);
+        for name in &names {
+            if !held.contains_key(*name) {
+                let id = free.next().ok_or(Exhausted {
+                    wanted: names.len(),
+                    ids: self.last - self.first + 1,
+                    quarantined: self.retired.len(),
+                })?;
+                held.insert((*name).to_owned(), id);
+            }
+        }
+        self.held = held.clone();
+        Ok(held)
+    }
+
+    /// Who holds `id` now.
+    pub fn name(&self, id: u32) -> Option<&str> {
+        self.held.iter().find(|(_, held)| **held == id).map(|(name, _)| name.as_str())
+    }
+
+    pub fn id(&self, name: &str) -> Option<u32> {
+        self.held.get(name).copied()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.held.iter().map(|(name, id)| (name.as_str(), *id))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exhausted {
+    pub wanted: usize,
+    pub ids: u32,
+    pub quarantined: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pool() -> Pool {
+        Pool::new(2, 4)
+    }
+
+    #[test]
+    fn names_keep_their_ids_whatever_the_order() {
+        let mut p = pool();
+        let first = p.assign(["b", "a"], 1).unwrap();
+        let second = p.assign(["c", "a", "b"], 2).unwrap();
+        assert_eq!(first["a"], second["a"]);
+        assert_eq!(first["b"], second["b"]);
+        assert_eq!(second["c"], 4);
+    }
+
+    #[test]
+    fn freed_ids_wait_two_generations() {
+        let mut p = pool();
+        p.assign(["a", "b", "c"], 1).unwrap();
+        p.assign(["b", "c"], 2).unwrap();
+        let refused = p.clone().assign(["b", "c", "d"], 3).unwrap_err();
+        assert_eq!(refused, Exhausted { wanted: 3, ids: 3, quarantined: 1 });
+        assert_eq!(p.assign(["b", "c", "d"], 4).unwrap()["d"], 2);
+    }
+
+    #[test]
+    fn a_returning_name_gets_its_id_back() {
+        let mut p = pool();
+        let first = p.assign(["a", "b"], 1).unwrap();
+        p.assign(["b"], 2).unwrap();
+        assert_eq!(p.assign(["a", "b"], 3).unwrap()["a"], first["a"]);
+    }
+}

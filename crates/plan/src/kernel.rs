@@ -1,0 +1,127 @@
+//! What the plan wants from the kernel: devices, addresses, routes, sysctls and the guard.
+
+use std::collections::BTreeSet;
+
+use sluice_language::config::{Config, Interface, Prefix, RouteTarget, Unit};
+
+use crate::units::{device_of, is_managed};
+use crate::{Environment, PlanError};
+
+/// Wanted state, in the order it must be reached. Names, never ifindexes: the devices may not exist yet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KernelWants {
+    pub vlan_pairs: Vec<VlanPair>,
+    pub links: Vec<LinkWant>,
+    pub addresses: Vec<(String, Prefix)>,
+    pub routes: Vec<RouteWant>,
+    /// Path below /proc/sys and its value; set after the guard stands.
+    pub sysctls: Vec<(String, &'static str)>,
+    /// Devices whose traffic the kernel must never forward by itself.
+    pub guard: BTreeSet<String>,
+}
+
+/// A tagged unit's device where 8021q is missing: the data plane sends untagged frames for the host to `peer`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VlanPair {
+    pub device: String,
+    pub peer: String,
+    pub parent: String,
+    pub mtu: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkWant {
+    pub device: String,
+    pub up: bool,
+    pub mtu: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteWant {
+    pub destination: Prefix,
+    pub target: RouteVia,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RouteVia {
+    Gateways(Vec<std::net::IpAddr>),
+    Device(String),
+    Discard,
+    Reject,
+}
+
+/// Longest netdev name Linux takes.
+const NAME_MAX: usize = 15;
+
+pub(crate) fn wants(config: &Config, environment: &Environment) -> Result<KernelWants, PlanError> {
+    let mut wants = KernelWants::default();
+    for interface in &config.interfaces {
+        let mtu = interface.mtu.map(u32::from);
+        let netdev = environment.netdevs.get(&interface.name);
+        if let (Some(mtu), Some((low, high))) = (mtu, netdev.and_then(|d| d.mtu_range))
+            && !(low..=high).contains(&mtu)
+        {
+            let interface = interface.name.clone();
+            return Err(PlanError::MtuRefused { interface, mtu, low, high });
+        }
+        let up = !interface.disabled;
+        wants.links.push(LinkWant { device: interface.name.clone(), up, mtu });
+        wants.guard.insert(interface.name.clone());
+        for unit in &interface.units {
+            add_unit(&mut wants, config, environment, interface, unit)?;
+        }
+    }
+    for route in &config.static_routes {
+        let target = match &route.next_hop {
+            RouteTarget::Gateways(gateways) => RouteVia::Gateways(gateways.clone()),
+            RouteTarget::Interface(unit) => RouteVia::Device(device_of_unit_name(config, unit)),
+            RouteTarget::Discard => RouteVia::Discard,
+            RouteTarget::Reject => RouteVia::Reject,
+        };
+        wants.routes.push(RouteWant { destination: route.destination, target });
+    }
+    Ok(wants)
+}
+
+fn add_unit(
+    wants: &mut KernelWants,
+    config: &Config,
+    environment: &Environment,
+    interface: &Interface,
+    unit: &Unit,
+) -> Result<(), PlanError> {
+    let device = device_of(interface, unit);
+    let up = !interface.disabled && !unit.disabled;
+    if unit.vlan_id.is_some() {
+        let peer = format!("{device}p");
+        if peer.len() > NAME_MAX {
+            return Err(PlanError::NameTooLong {
+                unit: format!("{}.{}", interface.name, unit.number),
+                device: peer,
+            });
+        }
+        let mtu = crate::units::unit_mtu(environment, interface, unit)?;
+        wants.links.push(LinkWant { device: device.clone(), up, mtu: Some(mtu) });
+        wants.links.push(LinkWant { device: peer.clone(), up, mtu: Some(mtu) });
+        wants.guard.extend([device.clone(), peer.clone()]);
+        wants.vlan_pairs.push(VlanPair { device: device.clone(), peer, parent: interface.name.clone(), mtu });
+    }
+    if !up {
+        return Ok(());
+    }
+    for prefix in unit.inet.iter().chain(&unit.inet6) {
+        wants.addresses.push((device.clone(), *prefix));
+    }
+    if is_managed(config, interface, unit) {
+        // The FIB lookup of the data plane answers only for devices that forward.
+        wants.sysctls.push((format!("net/ipv4/conf/{device}/forwarding"), "1"));
+        wants.sysctls.push((format!("net/ipv6/conf/{device}/forwarding"), "1"));
+    }
+    Ok(())
+}
+
+fn device_of_unit_name(config: &Config, name: &str) -> String {
+    let units = config.interfaces.iter().flat_map(|i| i.units.iter().map(move |u| (i, u)));
+    let mut found = units.filter(|(i, u)| format!("{}.{}", i.name, u.number) == name);
+    found.next().map_or_else(|| name.to_owned(), |(i, u)| device_of(i, u))
+}

@@ -1,0 +1,40 @@
+//! `sluice check`: everything that can be found wrong without touching anything.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::exit::{Failure, Outcome, read};
+
+#[derive(Args)]
+pub struct CheckArgs {
+    /// Configuration file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Do not look at this machine's interfaces: check for another machine
+    #[arg(long)]
+    no_interfaces: bool,
+    /// Print the plan: what the data plane and the kernel would get
+    #[arg(long)]
+    plan: bool,
+}
+
+pub fn check(args: &CheckArgs) -> Outcome {
+    let text = read(&args.file)?;
+    let file = args.file.display().to_string();
+    let plan = sluice_control::check(&text, &file, !args.no_interfaces)?;
+    if args.plan {
+        print!("{plan}");
+    } else {
+        let (units, zones, policies) = (plan.units.len(), plan.zones.len(), plan.policies.len());
+        println!("{file}: ok ({units} units, {zones} zones, {policies} policies)");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl From<sluice_control::CheckError> for Failure {
+    fn from(error: sluice_control::CheckError) -> Self {
+        Self::bad_input(error)
+    }
+}

@@ -1,0 +1,62 @@
+//! `sluice run` and `sluice cleanup`.
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use sluice_control::{Daemon, Options};
+use tracing_subscriber::EnvFilter;
+
+use crate::Instance;
+use crate::exit::Outcome;
+
+#[derive(Args)]
+pub struct RunArgs {
+    /// Configuration to start with; SIGHUP reads it again. Without it the last committed one is used
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    instance: Instance,
+    /// Where the read-only HTTP interface listens: ADDRESS:PORT, or none
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", value_parser = listen)]
+    listen: Listen,
+}
+
+#[derive(Clone)]
+struct Listen(Option<SocketAddr>);
+
+fn listen(text: &str) -> Result<Listen, String> {
+    match text {
+        "none" => Ok(Listen(None)),
+        _ => text.parse().map(|a| Listen(Some(a))).map_err(|_| "expected ADDRESS:PORT or none".to_owned()),
+    }
+}
+
+pub fn run(args: &RunArgs) -> Outcome {
+    start_log();
+    let options = Options {
+        config: args.config.clone(),
+        state_dir: args.instance.state_dir.clone(),
+        listen: args.listen.0,
+    };
+    Daemon::run(options)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn cleanup(instance: &Instance) -> Outcome {
+    start_log();
+    sluice_control::cleanup(&instance.state_dir)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn start_log() {
+    let filter = EnvFilter::try_from_env("SLUICE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+}

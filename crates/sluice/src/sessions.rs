@@ -1,0 +1,129 @@
+//! `sluice show sessions` and `sluice clear sessions`.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use sluice_control::api::{Cleared, SessionFilter, SessionList, SessionView};
+use sluice_control::{Client, encode};
+
+use crate::Instance;
+use crate::exit::Outcome;
+use crate::show::{Output, table};
+
+/// Which sessions; without any of these, all.
+#[derive(Args, Clone)]
+pub struct FilterArgs {
+    /// Source address of the initiator, as ADDRESS or PREFIX
+    #[arg(long, value_name = "PREFIX")]
+    source_prefix: Option<String>,
+    /// Destination address of the initiator, as ADDRESS or PREFIX
+    #[arg(long, value_name = "PREFIX")]
+    destination_prefix: Option<String>,
+    /// tcp, udp, icmp, icmp6 or a number
+    #[arg(long)]
+    protocol: Option<String>,
+    /// Ingress or egress zone
+    #[arg(long)]
+    zone: Option<String>,
+}
+
+#[derive(Args)]
+pub struct ClearArgs {
+    #[command(subcommand)]
+    what: ClearWhat,
+}
+
+#[derive(Subcommand)]
+enum ClearWhat {
+    /// End sessions; their next packet must be permitted anew
+    Sessions {
+        #[command(flatten)]
+        filter: FilterArgs,
+        #[command(flatten)]
+        instance: Instance,
+    },
+}
+
+#[derive(Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// List at most this many
+    #[arg(long, default_value_t = 100)]
+    limit: usize,
+    /// Leave out the first ones
+    #[arg(long, default_value_t = 0)]
+    offset: usize,
+}
+
+pub fn clear(args: &ClearArgs) -> Outcome {
+    let ClearWhat::Sessions { filter, instance } = &args.what;
+    let body = serde_json::to_string(&wanted(filter)).map_err(crate::exit::Failure::failed)?;
+    let done: Cleared = Client::new(&instance.state_dir).post("/api/sessions/clear", &body)?;
+    println!("{} sessions cleared", done.cleared);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn wanted(filter: &FilterArgs) -> SessionFilter {
+    SessionFilter {
+        source_prefix: filter.source_prefix.clone(),
+        destination_prefix: filter.destination_prefix.clone(),
+        protocol: filter.protocol.clone(),
+        zone: filter.zone.clone(),
+        ..Default::default()
+    }
+}
+
+pub fn list(args: &ListArgs, output: &Output) -> Outcome {
+    let filter = &args.filter;
+    let fields = [
+        ("source_prefix", &filter.source_prefix),
+        ("destination_prefix", &filter.destination_prefix),
+        ("protocol", &filter.protocol),
+        ("zone", &filter.zone),
+    ];
+    let mut path = format!("/api/sessions?limit={}&offset={}", args.limit, args.offset);
+    for (name, value) in fields {
+        if let Some(value) = value {
+            path += &format!("&{name}={}", encode(value));
+        }
+    }
+    output.show(&path, |list: SessionList| {
+        let rows = list.sessions.iter().map(row).collect();
+        let header = [
+            "Id",
+            "Protocol",
+            "Source",
+            "Destination",
+            "Zones",
+            "Policy",
+            "State",
+            "Age s",
+            "Idle/timeout s",
+            "Packets",
+            "Bytes",
+        ];
+        println!("{}", table(&header, rows));
+        println!("{} of {} sessions", list.sessions.len(), list.total);
+    })
+}
+
+fn row(s: &SessionView) -> Vec<String> {
+    let end = |address: &str, port: u16| match address.contains(':') {
+        true => format!("[{address}]:{port}"),
+        false => format!("{address}:{port}"),
+    };
+    vec![
+        s.id.to_string(),
+        s.protocol.clone(),
+        end(&s.source, s.source_port),
+        end(&s.destination, s.destination_port),
+        format!("{} > {}", s.from_zone, s.to_zone),
+        s.policy.clone(),
+        s.state.clone(),
+        s.age_s.to_string(),
+        format!("{}/{}", s.idle_s, s.timeout_s),
+        format!("{} / {}", s.packets[0], s.packets[1]),
+        format!("{} / {}", s.bytes[0], s.bytes[1]),
+    ]
+}

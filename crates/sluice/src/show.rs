@@ -1,0 +1,207 @@
+//! `sluice show`: one request to the daemon, as a table or, with `--json`, as it came.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use comfy_table::{CellAlignment, Table};
+use serde::de::DeserializeOwned;
+use sluice_control::Client;
+use sluice_control::api::{self, Configuration, InterfaceView, PolicyView, StageView, Stats, ZoneView};
+
+use crate::exit::{Failure, Outcome};
+use crate::sessions;
+
+#[derive(Args)]
+pub struct ShowArgs {
+    #[command(subcommand)]
+    what: What,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Where from and in which form.
+#[derive(Args, Clone)]
+pub struct Output {
+    /// Print data instead of a table
+    #[arg(long, global = true)]
+    json: bool,
+    /// Directory of the gateway's state, lock and socket
+    #[arg(long, global = true, value_name = "DIR", default_value = sluice_control::DEFAULT_STATE_DIR)]
+    state_dir: std::path::PathBuf,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Established sessions
+    Sessions(sessions::ListArgs),
+    /// Interfaces: zone, attach mode, packets
+    Interfaces,
+    /// Zones and what passed through them
+    Zones,
+    /// Policies and how often they decided
+    Policies,
+    /// Dropped packets by stage and reason, and the conservation equations
+    Drops,
+    /// Stages in the order packets walk them, with their drop reasons
+    Pipeline,
+    /// The active configuration, as it was committed
+    Configuration,
+    /// Version of this program
+    Version,
+}
+
+impl Output {
+    pub fn show<T: DeserializeOwned + serde::Serialize>(&self, path: &str, print: impl Fn(T)) -> Outcome {
+        let value: T = Client::new(&self.state_dir).get(path)?;
+        if self.json {
+            print_json(&value)?;
+        } else {
+            print(value);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    println!("{}", serde_json::to_string_pretty(value).map_err(Failure::failed)?);
+    Ok(())
+}
+
+pub fn show(args: &ShowArgs) -> Outcome {
+    let output = &args.output;
+    match &args.what {
+        What::Sessions(list) => sessions::list(list, output),
+        What::Interfaces => output.show("/api/interfaces", interfaces),
+        What::Zones => output.show("/api/zones", zones),
+        What::Policies => output.show("/api/policies", policies),
+        What::Drops => output.show("/api/stats", drops),
+        What::Pipeline => pipeline(output),
+        What::Configuration => output.show("/api/configuration", |c: Configuration| print!("{}", c.text)),
+        What::Version => version(),
+    }
+}
+
+pub fn version() -> Outcome {
+    println!("sluice {}", env!("CARGO_PKG_VERSION"));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The stages are part of this program: no daemon is needed.
+fn pipeline(output: &Output) -> Outcome {
+    let stages = api::pipeline();
+    if output.json {
+        print_json(&stages)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut rows = vec![];
+    for (number, stage) in stages.iter().enumerate() {
+        let StageView { stage: name, hook, help, reasons } = stage;
+        rows.push(vec![(number + 1).to_string(), name.clone(), hook.clone(), String::new(), help.clone()]);
+        for reason in reasons {
+            rows.push(vec![
+                String::new(),
+                String::new(),
+                String::new(),
+                reason.reason.clone(),
+                reason.help.clone(),
+            ]);
+        }
+    }
+    println!("{}", table(&["#", "Stage", "Hook", "Drop reason", "Meaning"], rows));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn interfaces(list: Vec<InterfaceView>) {
+    let rows = list.iter().map(|i| {
+        let drops = i.counters.dropped_ingress + i.counters.dropped_egress;
+        vec![
+            i.name.clone(),
+            i.zone.clone(),
+            i.mode.clone(),
+            if i.up { "up" } else { "down" }.to_owned(),
+            i.mtu.to_string(),
+            i.addresses.join("\n"),
+            i.counters.received.to_string(),
+            i.counters.sent.to_string(),
+            drops.to_string(),
+            i.counters.sessions.to_string(),
+        ]
+    });
+    let header =
+        ["Interface", "Zone", "Mode", "Link", "MTU", "Addresses", "Received", "Sent", "Drops", "Sessions"];
+    println!("{}", table(&header, rows.collect()));
+}
+
+fn zones(list: Vec<ZoneView>) {
+    let rows = list.iter().map(|z| {
+        vec![
+            z.name.clone(),
+            z.interfaces.join("\n"),
+            z.screen.clone().unwrap_or_default(),
+            z.counters.received.to_string(),
+            z.counters.sent.to_string(),
+            (z.counters.dropped_ingress + z.counters.dropped_egress).to_string(),
+            z.counters.sessions.to_string(),
+        ]
+    });
+    let header = ["Zone", "Interfaces", "Screen", "Received", "Sent", "Drops", "Sessions"];
+    println!("{}", table(&header, rows.collect()));
+}
+
+fn policies(list: Vec<PolicyView>) {
+    let rows = list.iter().map(|p| {
+        vec![
+            p.from_zone.clone(),
+            p.to_zone.clone(),
+            p.name.clone(),
+            p.action.clone(),
+            p.sessions.to_string(),
+            p.denied.to_string(),
+        ]
+    });
+    println!(
+        "{}",
+        table(&["From zone", "To zone", "Policy", "Action", "Sessions", "Denied"], rows.collect())
+    );
+}
+
+fn drops(stats: Stats) {
+    let rows = stats
+        .drops
+        .iter()
+        .map(|d| vec![d.stage.clone(), d.reason.clone(), d.packets.to_string(), d.help.clone()]);
+    println!("{}", table(&["Stage", "Reason", "Packets", "Meaning"], rows.collect()));
+    for (name, equation) in [("ingress", stats.equations.ingress), ("egress", stats.equations.egress)] {
+        let api::Equation { left, right, difference } = equation;
+        println!("{name}: {left} packets in, {right} accounted for, {difference} different");
+    }
+}
+
+/// A plain table; columns of numbers are aligned to the right.
+pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> Table {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(header);
+    let numeric: Vec<bool> = (0..header.len())
+        .map(|column| !rows.is_empty() && rows.iter().all(|r| r[column].chars().all(|c| c.is_ascii_digit())))
+        .collect();
+    table.add_rows(rows);
+    for (column, numeric) in numeric.into_iter().enumerate() {
+        if let Some(column) = table.column_mut(column).filter(|_| numeric) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stand_to_the_right() {
+        let rows = vec![vec!["a".to_owned(), "7".to_owned()], vec!["b".to_owned(), "1234".to_owned()]];
+        let text = table(&["Name", "Packets"], rows).to_string();
+        assert!(text.lines().nth(1).unwrap().trim_end().ends_with("   7"), "{text}");
+    }
+}
