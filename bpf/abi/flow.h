@@ -67,7 +67,7 @@ struct flow_state {
 	__u8 tcp_state;  /* TCP_DIR_* of this direction */
 	__u8 flags;      /* FLOW_* */
 	__u64 bytes;     /* IP bytes */
-	__u32 packets;   /* wraps; carries into flow_shared.packets_high */
+	__u32 packets;   /* low 32 bits; the sweep carries into flow_shared.packets_high */
 	__u32 tcp_end;   /* sequence number after the last byte this direction sent */
 };
 _Static_assert(sizeof(struct flow_state) == 32, "flow_state is 32 bytes");
@@ -101,7 +101,7 @@ struct flow_shared {
 	__u16 ingress_unit; /* unit index the first packet arrived on */
 	__u32 timeout_s;    /* 0 = default of its protocol and state */
 	__u32 created;      /* low 32 bits of jiffies */
-	__u32 packets_high[2];
+	__u32 packets_high[2]; /* how often bit 31 of each line's packet count changed */
 	__u32 generation; /* configuration generation of the last policy decision */
 	__u32 spare[8];
 };

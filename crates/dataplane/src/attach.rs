@@ -340,7 +340,8 @@ fn explain_xdp(ifindex: u32, target: Target, source: io::Error) -> Error {
         }
         _ => {
             let mode = if target == Target::XdpNative { "native" } else { "generic" };
-            Error::Os { action: format!("attach {mode} XDP to {interface}"), source }
+            let hint = "its driver may not have it, or its MTU be too large for it; mode tc works everywhere";
+            Error::Os { action: format!("attach {mode} XDP to {interface} ({hint})"), source }
         }
     }
 }

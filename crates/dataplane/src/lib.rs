@@ -23,6 +23,7 @@ mod sys;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -101,6 +102,8 @@ pub struct Dataplane {
     roots: Mutex<BTreeMap<u32, Arc<Roots>>>,
     /// Held while generations or attachments change.
     changes: Mutex<()>,
+    /// Whether a sweep has looked for sessions that an earlier daemon left half deleted.
+    repaired: AtomicBool,
 }
 
 impl Dataplane {
@@ -118,6 +121,7 @@ impl Dataplane {
             clock: Clock::new(sizes)?,
             roots: Mutex::default(),
             changes: Mutex::default(),
+            repaired: AtomicBool::new(created),
             state,
             sizes,
             created,

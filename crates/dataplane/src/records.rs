@@ -146,20 +146,49 @@ impl<L: Line> FlowTable<L> {
     pub fn delete(&self, number: u32, tags: [u32; 2]) -> Result<bool> {
         let (forward, back) = (2 * number, 2 * number + 1);
         let keys = [self.key(forward), self.key(back)];
-        for (line, tag) in [(forward, tags[0]), (back, tags[1])] {
-            if self.state(line).tag != tag {
-                return Ok(false);
-            }
-            self.marks(line).fetch_and(!(u32::from(FLOW_LIVE) << FLAGS_SHIFT), Ordering::AcqRel);
+        if !self.kill(forward, tags[0]) || !self.kill(back, tags[1]) {
+            return Ok(false);
         }
         if !self.take_key(&keys[1], FlowRef { line: back, tag: tags[1] })? {
             return Ok(false);
         }
         self.take_key(&keys[0], FlowRef { line: forward, tag: tags[0] })?;
+        self.give_back(number)?;
+        Ok(true)
+    }
+
+    /// Clears `FLOW_LIVE` of a line that still has this tag.
+    fn kill(&self, line: u32, tag: u32) -> bool {
+        if self.state(line).tag != tag {
+            return false;
+        }
+        let live = u32::from(FLOW_LIVE) << FLAGS_SHIFT;
+        let before = self.marks(line).fetch_and(!live, Ordering::AcqRel);
+        let same = self.state(line).tag == tag;
+        if !same {
+            // it was re-used between the two lines above: what was cleared is another session's
+            self.marks(line).fetch_or(before & live, Ordering::AcqRel);
+        }
+        same
+    }
+
+    /// Ends what a crash left half deleted: keys of a record that is not live. True = there were some.
+    pub fn finish_deletion(&self, number: u32) -> Result<bool> {
+        let (forward, back) = (2 * number, 2 * number + 1);
+        let reference = |line: u32| FlowRef { line, tag: self.state(line).tag };
+        let owned = self.take_key(&self.key(back), reference(back))?;
+        let rest = self.take_key(&self.key(forward), reference(forward))?;
+        // Without the responder's key the number may be another's to give back: better lost than given twice.
+        if owned {
+            self.give_back(number)?;
+        }
+        Ok(owned || rest)
+    }
+
+    fn give_back(&self, number: u32) -> Result<()> {
         self.free
             .update(&[], number.as_bytes(), MapFlags::ANY)
-            .doing(|| format!("give back session {number}"))?;
-        Ok(true)
+            .doing(|| format!("give back session {number}"))
     }
 
     /// Deletes a key from the index if it refers to this record. True = this call deleted it.

@@ -82,6 +82,8 @@ pub struct SweepReport {
     pub expired6: u32,
     /// Lines whose epoch was brought near the current one.
     pub aged: u32,
+    /// Sessions that an earlier daemon had begun to end when it died.
+    pub repaired: u32,
 }
 
 #[derive(Debug, Default)]
@@ -89,6 +91,7 @@ struct Counts {
     live: u32,
     expired: u32,
     aged: u32,
+    repaired: u32,
 }
 
 struct Sweep<'a> {
@@ -96,13 +99,16 @@ struct Sweep<'a> {
     hz: u64,
     epoch: u16,
     timeouts: &'a Timeouts,
+    repair: bool,
 }
 
 impl Dataplane {
     /// Ends every session that was idle for longer than its timeout at `now` ([`Dataplane::now_jiffies`]). Call it at
     /// least once a minute, and before 2^31 packets of one flow: it carries the packet counters.
+    /// The first one also ends what an earlier daemon left half deleted.
     pub fn sweep(&self, now: u64, timeouts: &Timeouts) -> Result<SweepReport> {
-        let sweep = Sweep { now, hz: self.hz().into(), epoch: self.epoch(), timeouts };
+        let repair = !self.repaired.swap(true, Ordering::Relaxed);
+        let sweep = Sweep { now, hz: self.hz().into(), epoch: self.epoch(), timeouts, repair };
         let (four, six) = (sweep.run(&self.flows4)?, sweep.run(&self.flows6)?);
         Ok(SweepReport {
             live4: four.live,
@@ -110,6 +116,7 @@ impl Dataplane {
             expired4: four.expired,
             expired6: six.expired,
             aged: four.aged + six.aged,
+            repaired: four.repaired + six.repaired,
         })
     }
 
@@ -137,6 +144,7 @@ impl Sweep<'_> {
         for number in table.numbers() {
             let states = [table.state(2 * number), table.state(2 * number + 1)];
             if states.iter().any(|state| state.flags & FLOW_LIVE == 0) {
+                counts.repaired += u32::from(self.repair && table.finish_deletion(number)?);
                 continue;
             }
             if self.is_expired(table, number, &states)

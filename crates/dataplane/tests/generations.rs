@@ -8,8 +8,8 @@ use std::thread;
 use common::{Netns, Pin, SMALL, activate, full_mask, tables, udp_frame};
 use sluice_dataplane::abi::stages::Reason;
 use sluice_dataplane::abi::{MAX_RULES, Rule};
-use sluice_dataplane::prog_run::{TcRun, XdpRun};
-use sluice_dataplane::{Error, Tables, Variant};
+use sluice_dataplane::prog_run::{self, TcRun, XdpRun};
+use sluice_dataplane::{Error, ObjectKind, ProgramKind, Tables, Variant};
 
 const XDP_DROP: u32 = 1;
 const TC_ACT_SHOT: u32 = 2;
@@ -74,6 +74,40 @@ fn without_a_generation_packets_are_dropped_and_counted() {
     let outcome = dataplane.run_tc_root(0, &TcRun::new(&udp_frame(), 1)).unwrap();
     assert_eq!(outcome.retval, TC_ACT_SHOT);
     assert_eq!(dataplane.counters().unwrap().drops(Reason::NoGeneration), 2);
+}
+
+#[test]
+fn live_frames_are_counted() {
+    let netns = Netns::enter();
+    let ifindex = netns.veth("v0");
+    let pin = Pin::new();
+    let dataplane = pin.open(SMALL);
+    activate(&dataplane, &tables(ifindex), 1);
+    let frame = stray_frame();
+    let run = XdpRun { repeat: 1000, live: Some(64), ..XdpRun::new(&frame, ifindex) };
+    dataplane.run_xdp_root(0, &run).unwrap();
+    assert_eq!(dataplane.counters().unwrap().unit(1).drops[Reason::OtherHost as usize], 1000);
+}
+
+#[test]
+fn a_run_gives_frame_and_context() {
+    let netns = Netns::enter();
+    let ifindex = netns.veth("v0");
+    let pin = Pin::new();
+    let dataplane = pin.open(SMALL);
+    let generation = activate(&dataplane, &tables(ifindex), 1);
+    let program = generation.program(ObjectKind::Tc, 0, ProgramKind::Slow).unwrap();
+    let frame = stray_frame();
+    let run = TcRun { mark: 5, repeat: 10, ..TcRun::new(&frame, ifindex) };
+    let outcome = prog_run::tc(program, &run).unwrap();
+    assert_eq!((outcome.data, outcome.context.mark, outcome.context.ifindex), (frame.clone(), 5, ifindex));
+    assert!(outcome.duration.as_nanos() > 0);
+    let program = generation.program(ObjectKind::Xdp, 0, ProgramKind::Slow).unwrap();
+    let with_meta = [&[0; 8], &frame[..]].concat();
+    let run = XdpRun { meta_len: 8, ..XdpRun::new(&with_meta, ifindex) };
+    let outcome = prog_run::xdp(program, &run).unwrap();
+    assert_eq!((outcome.data, outcome.context.data), (with_meta, 8));
+    assert_eq!(dataplane.counters().unwrap().unit(1).drops[Reason::OtherHost as usize], 11);
 }
 
 #[test]

@@ -1,0 +1,419 @@
+//! Sessions and next hops against hand-written records, as the slow path would leave them.
+
+mod common;
+
+use std::net::IpAddr;
+
+use common::{Pin, SMALL};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use sluice_dataplane::abi::*;
+use sluice_dataplane::{Dataplane, Family, Session, Sizes, Timeouts, Tuple};
+use zerocopy::{FromBytes, IntoBytes};
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// The pinned maps, as another process sees them.
+struct Maps<'a>(&'a Pin);
+
+impl Maps<'_> {
+    fn map(&self, name: &str) -> MapHandle {
+        MapHandle::from_pinned_path(self.0.path().join(name)).unwrap()
+    }
+
+    fn put(&self, map: &str, key: &[u8], value: &[u8]) {
+        self.map(map).update(key, value, MapFlags::ANY).unwrap();
+    }
+
+    fn get<T: FromBytes>(&self, map: &str, key: &[u8]) -> Option<T> {
+        let bytes = self.map(map).lookup(key, MapFlags::ANY).unwrap()?;
+        Some(T::read_from_bytes(&bytes).unwrap_or_else(|_| panic!("{map} has values of another size")))
+    }
+
+    fn pop(&self, map: &str) -> Option<u32> {
+        self.map(map).lookup_and_delete(&[]).unwrap().map(|bytes| u32::read_from_bytes(&bytes).unwrap())
+    }
+
+    fn set_watermark(&self, session4: u32, session6: u32) {
+        let marks = Watermarks { session4, session6, ..Default::default() };
+        self.put("watermarks", &0u32.to_ne_bytes(), marks.as_bytes());
+    }
+
+    fn line4(&self, line: u32) -> FlowLine4 {
+        self.get("lines4", &line.to_ne_bytes()).unwrap()
+    }
+
+    fn set_line4(&self, line: u32, change: impl Fn(&mut FlowLine4)) {
+        let mut record = self.line4(line);
+        change(&mut record);
+        self.put("lines4", &line.to_ne_bytes(), record.as_bytes());
+    }
+
+    /// Session `number`: 10.0.0.<number>:1000 to 10.9.9.9:80, last seen at `now`.
+    fn insert4(&self, number: u32, proto: u8, tcp_states: [u8; 2], now: u64) -> [FlowKey4; 2] {
+        let host = u32::from_ne_bytes([10, 0, 0, number as u8]);
+        let server = u32::from_ne_bytes([10, 9, 9, 9]);
+        let forward = FlowKey4 {
+            be_saddr: host,
+            be_daddr: server,
+            be_sport: 1000u16.to_be(),
+            be_dport: 80u16.to_be(),
+            routing_instance: 3,
+            proto,
+            zero: 0,
+        };
+        let back = FlowKey4 {
+            be_saddr: server,
+            be_daddr: host,
+            be_sport: forward.be_dport,
+            be_dport: forward.be_sport,
+            ..forward
+        };
+        for (side, key) in [forward, back].into_iter().enumerate() {
+            let (line, tag) = (2 * number + side as u32, 40 + number);
+            let state = FlowState {
+                tag,
+                nexthop: 5,
+                zone: 2,
+                last_seen: now as u32,
+                tcp_state: tcp_states[side],
+                flags: FLOW_LIVE | if side == 1 { FLOW_RESPONDER } else { 0 },
+                bytes: 100,
+                packets: 2,
+                ..Default::default()
+            };
+            let record = FlowLine4 { key, state, ..Default::default() };
+            self.put("lines4", &line.to_ne_bytes(), record.as_bytes());
+            self.put("flows4", key.as_bytes(), FlowRef { line, tag }.as_bytes());
+        }
+        let shared =
+            FlowShared { policy: 7, from_zone: 2, to_zone: 3, created: now as u32, ..Default::default() };
+        self.put("shared4", &number.to_ne_bytes(), shared.as_bytes());
+        [forward, back]
+    }
+
+    fn insert6(&self, number: u32, now: u64) -> FlowKey6 {
+        let key = FlowKey6 { be_saddr: [1; 4], be_daddr: [number; 4], proto: UDP, ..Default::default() };
+        let back = FlowKey6 { be_saddr: key.be_daddr, be_daddr: key.be_saddr, ..key };
+        for (side, key) in [key, back].into_iter().enumerate() {
+            let line = 2 * number + side as u32;
+            let state =
+                FlowState { tag: 9, last_seen: now as u32, flags: FLOW_LIVE | FLOW_V6, ..Default::default() };
+            self.put(
+                "lines6",
+                &line.to_ne_bytes(),
+                FlowLine6 { key, state, ..Default::default() }.as_bytes(),
+            );
+            self.put("flows6", key.as_bytes(), FlowRef { line, tag: 9 }.as_bytes());
+        }
+        key
+    }
+}
+
+fn dataplane() -> (Pin, Dataplane, u64) {
+    let pin = Pin::new();
+    let dataplane = pin.open(SMALL);
+    let now = dataplane.now_jiffies().unwrap();
+    (pin, dataplane, now)
+}
+
+fn all(dataplane: &Dataplane) -> Vec<Session> {
+    dataplane.sessions().collect()
+}
+
+#[test]
+fn sessions_are_read() {
+    let (pin, dataplane, now) = dataplane();
+    let maps = Maps(&pin);
+    maps.set_watermark(3, 1);
+    maps.insert4(1, TCP, [TCP_DIR_ESTABLISHED; 2], now);
+    maps.insert4(3, UDP, [0; 2], now);
+    maps.insert6(1, now);
+
+    let sessions = all(&dataplane);
+    let ids: Vec<(Family, u32)> =
+        sessions.iter().map(|session| (session.id.family, session.id.number)).collect();
+    assert_eq!(ids, [(Family::V4, 1), (Family::V4, 3), (Family::V6, 1)]);
+    let first = sessions[0];
+    assert_eq!((first.policy, first.from_zone, first.to_zone, first.protocol()), (7, 2, 3, TCP));
+    let tuple = Tuple {
+        source: "10.0.0.1".parse().unwrap(),
+        source_port: 1000,
+        destination: "10.9.9.9".parse().unwrap(),
+        destination_port: 80,
+        protocol: TCP,
+        routing_instance: 3,
+    };
+    assert_eq!(first.initiator.tuple, tuple);
+    assert_eq!((first.initiator.packets, first.responder.bytes), (2, 100));
+    assert_eq!(dataplane.find_session(&tuple).unwrap(), Some(first));
+    assert_eq!(dataplane.find_session(&first.responder.tuple).unwrap(), Some(first));
+    assert_eq!(dataplane.find_session(&Tuple { source_port: 1, ..tuple }).unwrap(), None);
+    let six = sessions[2].initiator.tuple;
+    assert_eq!(dataplane.find_session(&six).unwrap(), Some(sessions[2]));
+}
+
+#[test]
+fn a_deleted_session_leaves_nothing() {
+    let (pin, dataplane, now) = dataplane();
+    let maps = Maps(&pin);
+    maps.set_watermark(2, 1);
+    let keys = maps.insert4(1, UDP, [0; 2], now);
+    maps.insert4(2, UDP, [0; 2], now);
+    let key6 = maps.insert6(1, now);
+    let sessions = all(&dataplane);
+
+    assert!(dataplane.delete_session(&sessions[0].id).unwrap());
+    for key in keys {
+        assert_eq!(maps.get::<FlowRef>("flows4", key.as_bytes()), None);
+    }
+    assert_eq!(maps.line4(2).state.flags & FLOW_LIVE, 0);
+    assert_eq!(maps.line4(3).state.flags, FLOW_RESPONDER);
+    assert_eq!(all(&dataplane), sessions[1..]);
+    assert!(!dataplane.delete_session(&sessions[0].id).unwrap(), "a session ends once");
+    assert!(dataplane.delete_session(&sessions[2].id).unwrap());
+    assert_eq!(maps.get::<FlowRef>("flows6", key6.as_bytes()), None);
+    assert_eq!([maps.pop("free4"), maps.pop("free4")], [Some(1), None], "the number is given back once");
+    assert_eq!([maps.pop("free6"), maps.pop("free6")], [Some(1), None]);
+}
+
+#[test]
+fn a_record_in_other_hands_is_left_alone() {
+    let (pin, dataplane, now) = dataplane();
+    let maps = Maps(&pin);
+    maps.set_watermark(2, 0);
+    let keys = maps.insert4(1, UDP, [0; 2], now);
+    let id = all(&dataplane)[0].id;
+
+    // the record was re-used
+    maps.set_line4(2, |line| line.state.tag += 1);
+    assert!(!dataplane.delete_session(&id).unwrap());
+    assert_eq!(maps.line4(2).state.flags, FLOW_LIVE);
+    maps.set_line4(2, |line| line.state.tag -= 1);
+
+    // the responder's tuple belongs to another session
+    let other = FlowRef { line: 5, tag: 1 };
+    maps.put("flows4", keys[1].as_bytes(), other.as_bytes());
+    assert!(!dataplane.delete_session(&id).unwrap());
+    assert_eq!(maps.get("flows4", keys[1].as_bytes()), Some(other));
+    assert_eq!(maps.pop("free4"), None);
+}
+
+#[test]
+fn a_deletion_cut_short_is_finished_by_the_next_daemon() {
+    let (pin, dataplane, now) = dataplane();
+    let maps = Maps(&pin);
+    maps.set_watermark(3, 0);
+    let keys = [1, 2, 3].map(|number| maps.insert4(number, UDP, [0; 2], now));
+    for line in [2, 3, 4, 5] {
+        maps.set_line4(line, |line| line.state.flags = 0);
+    }
+    maps.map("flows4").delete(keys[1][1].as_bytes()).unwrap();
+    drop(dataplane);
+
+    let again = pin.open(SMALL);
+    assert_eq!(again.sweep(now, &Timeouts::default()).unwrap().repaired, 2);
+    assert_eq!(again.sweep(now, &Timeouts::default()).unwrap().repaired, 0);
+    for key in keys[..2].iter().flatten() {
+        assert_eq!(maps.get::<FlowRef>("flows4", key.as_bytes()), None);
+    }
+    assert_eq!([maps.pop("free4"), maps.pop("free4")], [Some(1), None]);
+    assert_eq!(all(&again).len(), 1);
+}
+
+#[test]
+fn the_sweep_ends_what_was_idle_too_long() {
+    let (pin, dataplane, now) = dataplane();
+    let maps = Maps(&pin);
+    maps.set_watermark(64, 1);
+    let cases = [
+        (TCP, [TCP_DIR_ESTABLISHED; 2], 1800),
+        (TCP, [TCP_DIR_SYN, TCP_DIR_NONE], 20),
+        (TCP, [TCP_DIR_FIN, TCP_DIR_ESTABLISHED], 150),
+        (TCP, [TCP_DIR_CLOSED, TCP_DIR_FIN], 150),
+        (TCP, [TCP_DIR_CLOSED; 2], 2),
+        (UDP, [0; 2], 60),
+        (1, [0; 2], 60),
+        (47, [0; 2], 60),
+    ];
+    for (number, (proto, states, _)) in (1..).zip(cases) {
+        maps.insert4(number, proto, states, now);
+    }
+    maps.insert6(1, now);
+
+    let hz = u64::from(dataplane.hz());
+    for limit in [2, 20, 60, 150, 1800] {
+        let before = dataplane.sweep(now + limit * hz, &Timeouts::default()).unwrap();
+        assert_eq!((before.expired4, before.expired6), (0, 0), "after exactly {limit} s");
+        let after = dataplane.sweep(now + limit * hz + 1, &Timeouts::default()).unwrap();
+        let due = cases.iter().filter(|case| case.2 == limit).count() as u32;
+        assert_eq!((after.expired4, after.expired6), (due, u32::from(limit == 60)), "after {limit} s");
+        assert_eq!(after.live4, before.live4 - due);
+    }
+    assert_eq!(all(&dataplane), []);
+}
+
+#[test]
+fn either_direction_keeps_a_session_alive_and_applications_have_their_own_time() {
+    let (pin, dataplane, now) = dataplane();
+    let maps = Maps(&pin);
+    maps.set_watermark(2, 0);
+    let hz = u64::from(dataplane.hz());
+    maps.insert4(1, UDP, [0; 2], now);
+    maps.set_line4(3, |line| line.state.last_seen = (now + 50 * hz) as u32);
+    maps.insert4(2, UDP, [0; 2], now);
+    let shared = FlowShared { timeout_s: 600, ..Default::default() };
+    maps.put("shared4", &2u32.to_ne_bytes(), shared.as_bytes());
+    let report = dataplane.sweep(now + 100 * hz, &Timeouts::default()).unwrap();
+    assert_eq!((report.live4, report.expired4), (2, 0));
+    let report = dataplane.sweep(now + 120 * hz, &Timeouts::default()).unwrap();
+    assert_eq!((report.live4, report.expired4), (1, 1));
+    // a stamp from a CPU that is a tick ahead is young, not ancient
+    maps.set_line4(4, |line| line.state.last_seen = (now + 200 * hz + 1) as u32);
+    let report = dataplane.sweep(now + 200 * hz, &Timeouts::default()).unwrap();
+    assert_eq!((report.live4, report.expired4), (1, 0));
+}
+
+#[test]
+fn old_epochs_never_come_round() {
+    let (pin, dataplane, now) = dataplane();
+    let maps = Maps(&pin);
+    maps.set_watermark(2, 0);
+    maps.insert4(1, UDP, [0; 2], now);
+    maps.insert4(2, UDP, [0; 2], now);
+    (0..0x4000).for_each(|_| dataplane.bump_epoch());
+    let aged = || dataplane.sweep(now, &Timeouts::default()).unwrap().aged;
+    assert_eq!(aged(), 0);
+    dataplane.bump_epoch();
+    maps.set_line4(4, |line| line.state.epoch = 0x4001);
+    assert_eq!(aged(), 3);
+    assert_eq!(maps.line4(2).state.epoch, 0x4000, "one behind: judged again at the next packet");
+    assert_eq!(maps.line4(2).state.flags, FLOW_LIVE);
+    assert_eq!(maps.line4(4).state.epoch, 0x4001, "current: left alone");
+    // lines start one epoch ahead of nothing: an epoch just before the switch is not 65,535 behind
+    maps.set_line4(4, |line| line.state.epoch = 0x4002);
+    assert_eq!(aged(), 0);
+}
+
+#[test]
+fn packets_are_counted_past_32_bits() {
+    let (pin, dataplane, now) = dataplane();
+    let maps = Maps(&pin);
+    maps.set_watermark(1, 0);
+    maps.insert4(1, UDP, [0; 2], now);
+    let mut expected = 2u64;
+    for step in [0x7fff_0000u64, 0x7fff_0000, 0x7fff_0000, 0x1000_0000, 0x7000_0000, 0x7fff_ffff] {
+        expected += step;
+        maps.set_line4(2, |line| line.state.packets = expected as u32);
+        assert_eq!(all(&dataplane)[0].initiator.packets, expected);
+        dataplane.sweep(now, &Timeouts::default()).unwrap();
+        assert_eq!(all(&dataplane)[0].initiator.packets, expected);
+    }
+    assert!(expected > 1 << 32);
+}
+
+#[test]
+fn next_hops_follow_their_neighbours() {
+    let (pin, dataplane, now) = dataplane();
+    let maps = Maps(&pin);
+    let (address4, address6): (IpAddr, IpAddr) =
+        ("10.0.0.1".parse().unwrap(), "2001:db8::1".parse().unwrap());
+    let keys = [
+        NexthopKey { host_ifindex: 4, family: 4, be_addr: [u32::from_ne_bytes([10, 0, 0, 1]), 0, 0, 0] },
+        NexthopKey { host_ifindex: 4, family: 6, be_addr: [0xb80d_0120, 0, 0, 0x0100_0000] },
+    ];
+    for (index, key) in (2u32..).zip(keys) {
+        let entry = Nexthop {
+            smac: [2, 0, 0, 0, 0, 9],
+            flags: NEXTHOP_VALID,
+            zone: 3,
+            last_used: now as u32,
+            ..Default::default()
+        };
+        maps.put("nexthops", &index.to_ne_bytes(), entry.as_bytes());
+        maps.put("nexthop_index", key.as_bytes(), &index.to_ne_bytes());
+    }
+    assert_eq!(dataplane.find_nexthop(4, address4).unwrap(), Some(2));
+    assert_eq!(dataplane.find_nexthop(4, address6).unwrap(), Some(3));
+    assert_eq!(dataplane.find_nexthop(5, address6).unwrap(), None);
+    let mut entries: Vec<_> = dataplane.nexthops().unwrap().iter().map(|e| (e.index, e.address)).collect();
+    entries.sort();
+    assert_eq!(entries, [(2, address4), (3, address6)]);
+
+    let mac = [0xaa, 1, 2, 3, 4, 5];
+    assert!(dataplane.set_nexthop_mac(2, mac).unwrap());
+    assert!(!dataplane.set_nexthop_mac(2, mac).unwrap(), "the same again is no news");
+    let entry = dataplane.nexthop(2).unwrap();
+    assert_eq!((entry.dmac, entry.smac, entry.zone), (mac, [2, 0, 0, 0, 0, 9], 3));
+    assert_eq!(entry.flags, NEXTHOP_VALID | NEXTHOP_RESOLVED);
+    assert!(dataplane.unresolve_nexthop(2).unwrap());
+    assert!(!dataplane.unresolve_nexthop(2).unwrap());
+    assert_eq!(dataplane.nexthop(2).unwrap().flags, NEXTHOP_VALID);
+    assert!(dataplane.nexthop(MAX_NEXTHOPS as u32).is_err());
+}
+
+#[test]
+fn only_unused_next_hops_are_freed() {
+    let (pin, dataplane, now) = dataplane();
+    let maps = Maps(&pin);
+    let hz = dataplane.hz();
+    maps.set_watermark(1, 0);
+    maps.insert4(1, UDP, [0; 2], now); // refers to next hop 5
+    for index in 4..8u32 {
+        let age_s = if index == 7 { 1 } else { 1000 };
+        let last_used = (now as u32).wrapping_sub(age_s * hz);
+        let entry = Nexthop { flags: NEXTHOP_VALID, last_used, ..Default::default() };
+        let key = NexthopKey { host_ifindex: 4, family: 4, be_addr: [index, 0, 0, 0] };
+        maps.put("nexthops", &index.to_ne_bytes(), entry.as_bytes());
+        maps.put("nexthop_index", key.as_bytes(), &index.to_ne_bytes());
+    }
+    assert_eq!(dataplane.free_unused_nexthops(600).unwrap(), 2);
+    let mut left: Vec<u32> = dataplane.nexthops().unwrap().iter().map(|entry| entry.index).collect();
+    left.sort();
+    assert_eq!(left, [5, 7]);
+    let mut freed = [maps.pop("free_nexthops").unwrap(), maps.pop("free_nexthops").unwrap()];
+    freed.sort();
+    assert_eq!(freed, [4, 6]);
+    assert_eq!(dataplane.nexthop(4).unwrap().flags, 0);
+    assert_eq!(dataplane.free_unused_nexthops(600).unwrap(), 0);
+}
+
+#[test]
+fn local_addresses_are_replaced_as_a_set() {
+    let (_pin, dataplane, _) = dataplane();
+    let address = |text: &str| -> IpAddr { text.parse().unwrap() };
+    let (one, two, three) = (address("192.0.2.1"), address("2001:db8::1"), address("192.0.2.3"));
+    dataplane.set_local_addresses(&[(0, one), (0, two)]).unwrap();
+    dataplane.set_local_addresses(&[(0, three), (0, two)]).unwrap();
+    let mut found = dataplane.local_addresses();
+    found.sort();
+    assert_eq!(found, [(0, three), (0, two)]);
+    assert!(dataplane.remove_local_address(0, three).unwrap());
+    assert!(!dataplane.remove_local_address(0, three).unwrap());
+    assert!(!dataplane.remove_local_address(1, two).unwrap());
+}
+
+#[test]
+fn a_watermark_beyond_the_table_is_clamped() {
+    let (pin, dataplane, now) = dataplane();
+    let maps = Maps(&pin);
+    maps.set_watermark(SMALL.sessions4 + 1, SMALL.sessions6 + 9);
+    maps.insert4(SMALL.sessions4, UDP, [0; 2], now);
+    assert_eq!(all(&dataplane).len(), 1);
+    assert_eq!(dataplane.sweep(now, &Timeouts::default()).unwrap().live4, 1);
+}
+
+/// The mapping makes it a walk through memory, without a system call a record.
+#[test]
+fn a_large_table_is_swept_quickly() {
+    let pin = Pin::new();
+    let sizes = Sizes { sessions4: 1 << 20, sessions6: 64 };
+    let dataplane = pin.open(sizes);
+    Maps(&pin).set_watermark(sizes.sessions4, 0);
+    let now = dataplane.now_jiffies().unwrap();
+    dataplane.sweep(now, &Timeouts::default()).unwrap();
+    let begin = std::time::Instant::now();
+    dataplane.sweep(now, &Timeouts::default()).unwrap();
+    println!("1M empty records in {:?}", begin.elapsed());
+    assert!(begin.elapsed().as_millis() < 1000);
+}
