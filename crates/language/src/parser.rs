@@ -322,11 +322,7 @@ impl Parser<'_> {
         match verb {
             _ if at == TOP => {}
             "delete" => self.tree.remove(at),
-            _ => {
-                let parent = self.tree.node(at).parent;
-                let value = matches!(self.tree.node(parent).cursor, Cursor::Value(_));
-                self.tree.set_inactive(if value { parent } else { at }, verb == "deactivate");
-            }
+            _ => self.tree.set_inactive(at, verb == "deactivate"),
         }
     }
 

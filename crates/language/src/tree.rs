@@ -160,8 +160,11 @@ impl Tree {
         }
     }
 
+    /// Marks a statement; a value is not one by itself, so its keyword is marked instead.
     pub(crate) fn set_inactive(&mut self, id: NodeId, inactive: bool) {
-        self.nodes[id].inactive = inactive;
+        let parent = self.nodes[id].parent;
+        let is_value = matches!(self.nodes[parent].cursor, Cursor::Value(_));
+        self.nodes[if is_value { parent } else { id }].inactive = inactive;
     }
 
     /// Takes the statement out, and what it leaves without meaning: a keyword without its value, an empty block.

@@ -1,0 +1,243 @@
+//! Properties that hold for any text: nothing panics, and what is printed reads back as the same tree.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use sluice_language::{Tree, compile, parse, schema};
+
+/// Words with a meaning somewhere, words with none, and words that are hard to print.
+fn word() -> impl Strategy<Value = String> {
+    const WORDS: &[&str] = &[
+        "system",
+        "host-name",
+        "services",
+        "sluice",
+        "mode",
+        "tc",
+        "interfaces",
+        "trust0",
+        "unit",
+        "0",
+        "100",
+        "family",
+        "inet",
+        "inet6",
+        "address",
+        "10.0.0.1/24",
+        "fd00::1/64",
+        "mtu",
+        "1500",
+        "vlan-tagging",
+        "vlan-id",
+        "disable",
+        "description",
+        "security",
+        "zones",
+        "security-zone",
+        "trust",
+        "screen",
+        "host-inbound-traffic",
+        "system-services",
+        "ping",
+        "all",
+        "except",
+        "protocols",
+        "trust0.0",
+        "address-book",
+        "global",
+        "address-set",
+        "range-address",
+        "to",
+        "10.0.0.9",
+        "policies",
+        "from-zone",
+        "to-zone",
+        "policy",
+        "match",
+        "source-address",
+        "destination-address",
+        "application",
+        "any",
+        "then",
+        "permit",
+        "deny",
+        "log",
+        "session-init",
+        "count",
+        "applications",
+        "term",
+        "protocol",
+        "tcp",
+        "destination-port",
+        "80-90",
+        "application-set",
+        "routing-options",
+        "static",
+        "route",
+        "0.0.0.0/0",
+        "next-hop",
+        "discard",
+        "rib",
+        "inet6.0",
+        "bgp",
+        "group",
+        "neighbor",
+        "x",
+        "y",
+        "flow",
+        "max-sessions",
+        "default-policy",
+        "permit-all",
+        "ids-option",
+        "land",
+    ];
+    const ODD: &[&str] = &[
+        "\"\"",
+        "\"a b\"",
+        "\"inactive:\"",
+        "\"set\"",
+        "\"#x\"",
+        "\"/*\"",
+        r#""\\""#,
+        r#""q\"q""#,
+        "\"{;}\"",
+        "é",
+        "set",
+        "delete",
+        "\"[\"",
+        "a\\b",
+    ];
+    prop_oneof![12 => select(WORDS).prop_map(str::to_owned), 1 => select(ODD).prop_map(str::to_owned)]
+}
+
+/// Paths of the schema, followed by completion, so that known statements are met often.
+fn known_path() -> impl Strategy<Value = Vec<String>> {
+    vec((any::<prop::sample::Index>(), word()), 1..12).prop_map(|choices| {
+        let mut path: Vec<String> = Vec::new();
+        for (index, value) in choices {
+            let words: Vec<&str> = path.iter().map(String::as_str).collect();
+            let next = schema::complete(&words);
+            if next.is_empty() {
+                break;
+            }
+            let (name, _) = &next[index.index(next.len())];
+            path.push(if name.starts_with('<') { value } else { name.clone() });
+        }
+        path
+    })
+}
+
+fn header() -> impl Strategy<Value = String> {
+    let plain =
+        (vec(word(), 1..5), prop::option::weighted(0.2, vec(word(), 1..4)), prop::bool::weighted(0.15))
+            .prop_map(|(words, list, inactive)| {
+                let mark = if inactive { "inactive: " } else { "" };
+                let list = list.map(|list| format!(" [ {} ]", list.join(" "))).unwrap_or_default();
+                format!("{mark}{}{list}", words.join(" "))
+            });
+    let known = (known_path(), prop::bool::weighted(0.15)).prop_map(|(path, inactive)| {
+        format!("{}{}", if inactive { "inactive: " } else { "" }, path.join(" "))
+    });
+    prop_oneof![plain, known]
+}
+
+fn statement() -> impl Strategy<Value = String> {
+    let leaf = header().prop_map(|header| format!("{header};\n"));
+    leaf.prop_recursive(5, 40, 5, |inner| {
+        (header(), vec(inner, 0..5)).prop_map(|(header, body)| format!("{header} {{\n{}}}\n", body.concat()))
+    })
+}
+
+/// `set` lines, of which some are deactivated or deleted again.
+fn commands() -> impl Strategy<Value = String> {
+    (
+        vec(prop_oneof![known_path(), vec(word(), 1..7)], 1..8),
+        vec((any::<prop::sample::Index>(), 0..3usize, 1..6usize), 0..4),
+    )
+        .prop_map(|(paths, changes)| {
+            let mut text: String = paths.iter().map(|path| format!("set {}\n", path.join(" "))).collect();
+            for (index, verb, length) in changes {
+                let path = &paths[index.index(paths.len())];
+                let path = path[..length.min(path.len())].join(" ");
+                text.push_str(&format!("{} {path}\n", ["deactivate", "activate", "delete"][verb]));
+            }
+            text
+        })
+}
+
+fn configuration() -> impl Strategy<Value = String> {
+    vec(prop_oneof![3 => statement(), 2 => commands()], 1..6).prop_map(|parts| parts.concat())
+}
+
+/// Anything at all: tokens in the wrong places, unfinished quotes, odd bytes.
+fn soup() -> impl Strategy<Value = String> {
+    const PIECES: &[&str] =
+        &["{", "}", "[", "]", ";", "\"", "\n", "/*", "*/", "#", "inactive: ", "set ", "delete ", " "];
+    let piece = prop_oneof![
+        4 => word(),
+        4 => select(PIECES).prop_map(str::to_owned),
+        1 => any::<String>(),
+    ];
+    vec(piece, 0..60).prop_map(|pieces| pieces.join(" "))
+}
+
+fn prints_back(tree: &Tree) -> Result<(), TestCaseError> {
+    let text = tree.to_text();
+    let again = parse(&text, "text").map_err(|errors| TestCaseError::fail(format!("{errors}\n{text}")))?;
+    prop_assert_eq!(again.to_set(), tree.to_set(), "as text:\n{}", text);
+    prop_assert!(again == *tree, "another tree from text:\n{}", text);
+    prop_assert_eq!(again.to_text(), text);
+    let set = tree.to_set();
+    let again = parse(&set, "set").map_err(|errors| TestCaseError::fail(format!("{errors}\n{set}")))?;
+    prop_assert!(again == *tree, "another tree from set:\n{}\n{}", set, again.to_set());
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn printing_reads_back(text in configuration()) {
+        if let Ok(tree) = parse(&text, "generated") {
+            prints_back(&tree)?;
+            // Whether it compiles or not, it must say so without panic, and both forms must agree.
+            let set = parse(&tree.to_set(), "set").unwrap();
+            prop_assert_eq!(compile(&tree).ok(), compile(&set).ok());
+        }
+    }
+
+    #[test]
+    fn nothing_panics_on_soup(text in soup()) {
+        let mut tree = Tree::default();
+        if tree.read(&text, "soup").is_ok() {
+            prints_back(&tree)?;
+        }
+        let _ = (tree.to_text(), tree.to_set(), compile(&tree));
+    }
+
+    #[test]
+    fn nothing_panics_on_bytes(bytes in vec(any::<u8>(), 0..400)) {
+        let text = String::from_utf8_lossy(&bytes);
+        if let Ok(tree) = parse(&text, "bytes") {
+            prints_back(&tree)?;
+        }
+    }
+}
+
+#[test]
+fn deep_and_long_texts_are_refused_or_read_quickly() {
+    let deep = format!("{}{}", "a {".repeat(100_000), "}".repeat(100_000));
+    assert!(parse(&deep, "deep").unwrap_err().to_string().contains("deep"));
+    let unclosed = "a {".repeat(100_000);
+    assert!(parse(&unclosed, "unclosed").is_err());
+    let long = format!("set {}\n", "a ".repeat(100_000));
+    assert!(parse(&long, "long").unwrap_err().to_string().contains("at most 64 words deep"));
+    assert!(parse(&"x".repeat((32 << 20) + 1), "large").unwrap_err().to_string().contains("32 MiB"));
+    assert!(parse(&"]".repeat(1_000_000), "closers").unwrap_err().len() <= 100);
+    let wide: String =
+        (0..100_000).map(|i| format!("set security address-book global address a{i} 10.0.0.0/8\n")).collect();
+    let tree = parse(&wide, "wide").unwrap();
+    assert_eq!(tree.to_set(), wide);
+    compile(&tree).unwrap();
+}
