@@ -112,6 +112,8 @@ static __noinline int renew_session(struct packet *p)
 		return CONTINUE;
 	own->nexthop = p->nexthop;
 	own->epoch = decision_epoch(p);
+	if (shared->epoch != own->epoch)
+		count->rejudged++; /* once a session, not once a direction */
 	if (!(p->flags & P_RESPONDER)) {
 		if (!(p->flags & P_LOCAL) && peer->zone != p->to_zone)
 			peer->zone = p->to_zone; /* the route moved: answers come from there */
@@ -121,7 +123,6 @@ static __noinline int renew_session(struct packet *p)
 	shared->timeout_s = p->timeout_s;
 	shared->epoch = own->epoch;
 	shared->generation = config.generation;
-	count->rejudged++;
 	return CONTINUE;
 }
 
