@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use sluice_dataplane::{Attachment, Dataplane, Generation, ObjectKind, Sizes, Variant};
+use sluice_dataplane::{Attachment, Dataplane, Generation, LocalKind, ObjectKind, Sizes, Variant};
 use sluice_lab::netns::{Netns, VethEnd, veth};
 use sluice_language::{compile, parse};
 use sluice_plan::{Environment, Ids, IngressHook, NetDev, Plan};
@@ -69,8 +69,8 @@ impl Site {
             WAN_HOST_MAC,
             &["198.51.100.100/24", "fd00:2::100/64"],
         )?;
-        lan_host.ip_batch("route add default via 192.0.2.1\n-6 route add default via fd00:1::1\n")?;
-        wan_host.ip_batch("route add default via 198.51.100.1\n-6 route add default via fd00:2::1\n")?;
+        lan_host.ip_batch("route add default via 192.0.2.1\nroute add ::/0 via fd00:1::1\n")?;
+        wan_host.ip_batch("route add default via 198.51.100.1\nroute add ::/0 via fd00:2::1\n")?;
         gateway.enable_forwarding()?;
         gateway.ip_batch(&routes())?;
         lan_host.ip_batch(&neighbours(LAN_HOST, "192.0.2.1", "fd00:1::1", LAN_MAC))?;
@@ -120,7 +120,7 @@ fn routes() -> String {
     let wan = neighbours(WAN, WAN_HOST_ADDRESS, "fd00:2::100", WAN_HOST_MAC);
     format!(
         "{lan}{wan}route add 10.64.0.0/16 via 192.0.2.100\nroute add 10.128.0.0/16 via {WAN_HOST_ADDRESS}\n\
-         -6 route add fd00:64::/64 via fd00:1::100\n-6 route add fd00:128::/64 via fd00:2::100\n"
+         route add fd00:64::/64 via fd00:1::100\nroute add fd00:128::/64 via fd00:2::100\n"
     )
 }
 
@@ -196,7 +196,7 @@ impl Sluice {
             plan.variants.iter().map(|variant| Variant { stage_mask: variant.stage_mask }).collect();
         let generation = dataplane.load(&plan.tables, &variants, 1).context("cannot load the data plane")?;
         dataplane.switch(&generation);
-        let addresses = plan.units.iter().flat_map(|unit| &unit.addresses).map(|prefix| (0, prefix.addr));
+        let addresses = plan.units.iter().flat_map(|unit| &unit.addresses).map(|prefix| (0, prefix.addr, LocalKind::Address));
         dataplane.set_local_addresses(&addresses.collect::<Vec<_>>())?;
         if attach {
             attach_all(&dataplane, &plan)?;

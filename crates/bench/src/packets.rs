@@ -75,12 +75,15 @@ impl Tuple {
 pub struct Template {
     pub family: Family,
     pub protocol: Protocol,
+    /// A SYN carries no data; what follows it is padding.
+    syn: bool,
     pub bytes: [u8; FRAME_ROOM as usize],
 }
 
 impl Template {
     pub fn new(family: Family, protocol: Protocol, dmac: [u8; 6], smac: [u8; 6], tcp_flags: u8) -> Template {
-        let mut template = Template { family, protocol, bytes: [0; FRAME_ROOM as usize] };
+        let syn = protocol == Protocol::Tcp && tcp_flags & TCP_SYN != 0;
+        let mut template = Template { family, protocol, syn, bytes: [0; FRAME_ROOM as usize] };
         template.put(0, &dmac);
         template.put(6, &smac);
         match family {
@@ -105,6 +108,7 @@ impl Template {
     pub fn tcp_payload(&self) -> u32 {
         match (self.protocol, self.family) {
             (Protocol::Udp, _) => 0,
+            _ if self.syn => 0,
             (Protocol::Tcp, Family::V4) => TCP_PAYLOAD_V4,
             (Protocol::Tcp, Family::V6) => TCP_PAYLOAD_V6,
         }
@@ -129,8 +133,13 @@ impl Template {
         }
     }
 
+    /// End of the IP packet in the frame.
+    fn ip_end(&self) -> usize {
+        if self.syn { self.l4() + 20 } else { self.frame_len() }
+    }
+
     fn ipv4(&mut self) {
-        let length = (self.frame_len() - ETHERNET) as u16;
+        let length = (self.ip_end() - ETHERNET) as u16;
         self.put(12, &[0x08, 0x00]);
         self.put(ETHERNET, &[0x45, 0]);
         self.put(ETHERNET + 2, &length.to_be_bytes());
@@ -139,7 +148,7 @@ impl Template {
     }
 
     fn ipv6(&mut self) {
-        let length = (self.frame_len() - self.l4()) as u16;
+        let length = (self.ip_end() - self.l4()) as u16;
         self.put(12, &[0x86, 0xdd, 0x60]);
         self.put(ETHERNET + 4, &length.to_be_bytes());
         self.put(ETHERNET + 6, &[self.proto(), FRAME_TTL as u8]);
@@ -210,7 +219,7 @@ impl Template {
 
     /// RFC 768 and RFC 9293 section 3.1: over the pseudo header, the header and the payload.
     fn l4_check(&self, addresses: &[u8], sport: u16, dport: u16) -> u16 {
-        let body = &self.bytes[self.l4() + 4..self.frame_len()];
+        let body = &self.bytes[self.l4() + 4..self.ip_end()];
         let length = (body.len() + 4) as u16;
         let mut covered = addresses.to_vec();
         covered.extend([0, self.proto()]);
@@ -299,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_tcp_sequence_number_does_not_change_the_checksum() {
-        let checks = [TCP_SYN, TCP_SYN | TCP_ACK].map(|flags| {
+        let checks = [0, TCP_ACK].map(|flags| {
             let mut template = Template::new(Family::V6, Protocol::Tcp, DMAC, SMAC, flags);
             let before = template.entry6(Tuple::of_session(5), false).be_l4_check;
             template.put(template.l4() + 4, &[9, 8, 7, 6]);
@@ -334,5 +343,7 @@ mod tests {
         assert_eq!(v4.bytes[38..40], 26u16.to_be_bytes());
         let v6 = Template::new(Family::V6, Protocol::Tcp, DMAC, SMAC, TCP_ACK);
         assert_eq!(v6.bytes[18..20], 24u16.to_be_bytes());
+        let syn = Template::new(Family::V4, Protocol::Tcp, DMAC, SMAC, TCP_SYN);
+        assert_eq!((&syn.bytes[16..18], syn.tcp_payload()), (&40u16.to_be_bytes()[..], 0));
     }
 }
