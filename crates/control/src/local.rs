@@ -1,8 +1,9 @@
 //! Addresses that belong to this host: what arrives for them is delivered, not forwarded.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use sluice_dataplane::Dataplane;
+use sluice_dataplane::{Dataplane, LocalKind};
 use sluice_language::Prefix;
 
 use crate::engine::CommitError;
@@ -11,35 +12,36 @@ use crate::kernel::Kernel;
 /// The only routing instance there is yet.
 const MAIN: u16 = 0;
 
-/// Makes the data plane's table hold what the kernel has.
+/// Makes the data plane's table hold what the kernel has; never less than what both states have in common.
 pub fn update(kernel: &Kernel, dataplane: &Dataplane) -> Result<(), CommitError> {
-    let mut wanted: Vec<(u16, IpAddr)> = kernel
-        .addresses()?
-        .iter()
-        .filter(|a| !a.prefix.addr.is_loopback())
-        .flat_map(|a| own(a.prefix))
-        .map(|addr| (MAIN, addr))
-        .collect();
-    wanted.sort_unstable();
-    wanted.dedup();
+    let mut wanted = BTreeMap::new();
+    for address in kernel.addresses()?.iter().filter(|a| !a.prefix.addr.is_loopback()) {
+        for (addr, kind) in own(address.prefix) {
+            let known = wanted.entry(addr).or_insert(kind);
+            // The broadcast address of one subnet may be a host in another.
+            *known = (*known).min(kind);
+        }
+    }
+    let wanted: Vec<_> = wanted.into_iter().map(|(addr, kind)| (MAIN, addr, kind)).collect();
     dataplane.set_local_addresses(&wanted)?;
     Ok(())
 }
 
-/// An interface's address, and what else in its subnet means every host or this router: the IPv4 broadcast addresses
-/// (RFC 1812 section 4.2.2.11) and the IPv6 subnet-router anycast address (RFC 4291 section 2.6.1).
-fn own(prefix: Prefix) -> Vec<IpAddr> {
+/// An interface's address, and what else in its subnet means this router: the directed broadcast address (RFC 1812
+/// section 4.2.2.11) and the IPv6 subnet-router anycast address (RFC 4291 section 2.6.1).
+fn own(prefix: Prefix) -> Vec<(IpAddr, LocalKind)> {
     match prefix.addr {
         IpAddr::V4(addr) if prefix.len < 31 => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(prefix.len)).unwrap_or(0);
-            let network = u32::from(addr) & mask;
-            vec![addr.into(), Ipv4Addr::from(network).into(), Ipv4Addr::from(network | !mask).into()]
+            let hosts = u32::MAX.checked_shr(prefix.len.into()).unwrap_or(0);
+            let broadcast = Ipv4Addr::from(u32::from(addr) | hosts);
+            vec![(addr.into(), LocalKind::Address), (broadcast.into(), LocalKind::Broadcast)]
         }
         IpAddr::V6(addr) if prefix.len < 127 => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(prefix.len)).unwrap_or(0);
-            vec![addr.into(), Ipv6Addr::from(u128::from(addr) & mask).into()]
+            let hosts = u128::MAX.checked_shr(prefix.len.into()).unwrap_or(0);
+            let anycast = Ipv6Addr::from(u128::from(addr) & !hosts);
+            vec![(addr.into(), LocalKind::Address), (anycast.into(), LocalKind::Address)]
         }
-        addr => vec![addr],
+        addr => vec![(addr, LocalKind::Address)],
     }
 }
 
@@ -50,10 +52,12 @@ mod tests {
     #[test]
     fn subnets_have_broadcast_and_anycast_addresses() {
         let own = |addr: &str, len| own(Prefix { addr: addr.parse().unwrap(), len });
-        let ips = |list: &[&str]| list.iter().map(|a| a.parse::<IpAddr>().unwrap()).collect::<Vec<_>>();
-        assert_eq!(own("10.0.1.1", 24), ips(&["10.0.1.1", "10.0.1.0", "10.0.1.255"]));
-        assert_eq!(own("10.0.1.1", 31), ips(&["10.0.1.1"]));
-        assert_eq!(own("fd00:1::1", 64), ips(&["fd00:1::1", "fd00:1::"]));
-        assert_eq!(own("fd00:1::1", 128), ips(&["fd00:1::1"]));
+        let list = |list: &[(&str, LocalKind)]| -> Vec<(IpAddr, LocalKind)> {
+            list.iter().map(|(a, kind)| (a.parse().unwrap(), *kind)).collect()
+        };
+        assert_eq!(own("10.0.1.1", 24), list(&[("10.0.1.1", LocalKind::Address), ("10.0.1.255", LocalKind::Broadcast)]));
+        assert_eq!(own("10.0.1.1", 31), list(&[("10.0.1.1", LocalKind::Address)]));
+        assert_eq!(own("fd00:1::1", 64), list(&[("fd00:1::1", LocalKind::Address), ("fd00:1::", LocalKind::Address)]));
+        assert_eq!(own("fd00:1::1", 128), list(&[("fd00:1::1", LocalKind::Address)]));
     }
 }

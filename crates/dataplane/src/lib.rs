@@ -33,6 +33,7 @@ pub use attach::{Attached, Attachment, Hook};
 pub use counters::Counters;
 pub use error::{Error, Result};
 pub use generation::{Generation, ProgramKind, Variant};
+pub use local::LocalKind;
 pub use nexthops::NexthopEntry;
 pub use objects::ObjectKind;
 pub use sessions::{Direction, Family, Session, SessionId, Tuple};

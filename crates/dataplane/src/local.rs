@@ -10,12 +10,22 @@ use crate::Dataplane;
 use crate::error::{Doing, Result};
 use crate::records::{address_words, words_address};
 
+/// What an address of this host is to a packet sent to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum LocalKind {
+    /// One of this host's own: host-inbound-traffic decides.
+    Address = sluice_abi::LOCAL_ADDRESS,
+    /// Everybody's on a connected subnet: the host's, like multicast.
+    Broadcast = sluice_abi::LOCAL_BROADCAST,
+}
+
 impl Dataplane {
-    /// Adding an address twice is no error; `value` is kept for the program (0 when it has no meaning).
-    pub fn add_local_address(&self, routing_instance: u16, address: IpAddr, value: u32) -> Result<()> {
+    /// Adding an address twice is no error; the last kind counts.
+    pub fn add_local_address(&self, routing_instance: u16, address: IpAddr, kind: LocalKind) -> Result<()> {
         self.state
             .map("local_addresses")
-            .update(key(routing_instance, address).as_bytes(), value.as_bytes(), MapFlags::ANY)
+            .update(key(routing_instance, address).as_bytes(), (kind as u32).as_bytes(), MapFlags::ANY)
             .doing(|| format!("add local address {address}"))
     }
 
@@ -36,12 +46,12 @@ impl Dataplane {
     }
 
     /// Makes the table hold exactly these addresses, never less than what both states have in common.
-    pub fn set_local_addresses(&self, wanted: &[(u16, IpAddr)]) -> Result<()> {
-        for (instance, address) in wanted {
-            self.add_local_address(*instance, *address, 0)?;
+    pub fn set_local_addresses(&self, wanted: &[(u16, IpAddr, LocalKind)]) -> Result<()> {
+        for (instance, address, kind) in wanted {
+            self.add_local_address(*instance, *address, *kind)?;
         }
         for (instance, address) in self.local_addresses() {
-            if !wanted.contains(&(instance, address)) {
+            if !wanted.iter().any(|(i, a, _)| (*i, *a) == (instance, address)) {
                 self.remove_local_address(instance, address)?;
             }
         }

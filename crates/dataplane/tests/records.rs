@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use common::{Pin, SMALL};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sluice_dataplane::abi::*;
-use sluice_dataplane::{Dataplane, Family, Session, Sizes, Timeouts, Tuple};
+use sluice_dataplane::{Dataplane, Family, LocalKind, Session, Sizes, Timeouts, Tuple};
 use zerocopy::{FromBytes, IntoBytes};
 
 const TCP: u8 = 6;
@@ -383,8 +383,8 @@ fn local_addresses_are_replaced_as_a_set() {
     let (_pin, dataplane, _) = dataplane();
     let address = |text: &str| -> IpAddr { text.parse().unwrap() };
     let (one, two, three) = (address("192.0.2.1"), address("2001:db8::1"), address("192.0.2.3"));
-    dataplane.set_local_addresses(&[(0, one), (0, two)]).unwrap();
-    dataplane.set_local_addresses(&[(0, three), (0, two)]).unwrap();
+    dataplane.set_local_addresses(&[(0, one, LocalKind::Address), (0, two, LocalKind::Address)]).unwrap();
+    dataplane.set_local_addresses(&[(0, three, LocalKind::Address), (0, two, LocalKind::Broadcast)]).unwrap();
     let mut found = dataplane.local_addresses();
     found.sort();
     assert_eq!(found, [(0, three), (0, two)]);

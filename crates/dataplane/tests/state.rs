@@ -7,7 +7,9 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use common::{Netns, OPTIONAL, Pin, SMALL, activate, full_mask, tables};
-use sluice_dataplane::{Attachment, Dataplane, Error, Hook, ObjectKind, ProgramKind, Sizes, Variant};
+use sluice_dataplane::{
+    Attachment, Dataplane, Error, Hook, LocalKind, ObjectKind, ProgramKind, Sizes, Variant,
+};
 
 const MOST_INSTRUCTIONS: u32 = 200_000;
 const MOST_FAST_BYTES: u32 = 16 << 10;
@@ -19,7 +21,7 @@ fn state_outlives_the_process_that_made_it() {
     let (slot, epoch) = {
         let first = pin.open(SMALL);
         assert!(first.is_new() && !first.has_generation());
-        first.add_local_address(7, address, 0).unwrap();
+        first.add_local_address(7, address, LocalKind::Address).unwrap();
         activate(&first, &tables(1), 1);
         (first.active_slot(), first.epoch())
     };
