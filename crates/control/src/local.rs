@@ -55,9 +55,15 @@ mod tests {
         let list = |list: &[(&str, LocalKind)]| -> Vec<(IpAddr, LocalKind)> {
             list.iter().map(|(a, kind)| (a.parse().unwrap(), *kind)).collect()
         };
-        assert_eq!(own("10.0.1.1", 24), list(&[("10.0.1.1", LocalKind::Address), ("10.0.1.255", LocalKind::Broadcast)]));
+        assert_eq!(
+            own("10.0.1.1", 24),
+            list(&[("10.0.1.1", LocalKind::Address), ("10.0.1.255", LocalKind::Broadcast)])
+        );
         assert_eq!(own("10.0.1.1", 31), list(&[("10.0.1.1", LocalKind::Address)]));
-        assert_eq!(own("fd00:1::1", 64), list(&[("fd00:1::1", LocalKind::Address), ("fd00:1::", LocalKind::Address)]));
+        assert_eq!(
+            own("fd00:1::1", 64),
+            list(&[("fd00:1::1", LocalKind::Address), ("fd00:1::", LocalKind::Address)])
+        );
         assert_eq!(own("fd00:1::1", 128), list(&[("fd00:1::1", LocalKind::Address)]));
     }
 }

@@ -273,15 +273,13 @@ fn attachments(
         let wanted = if unit.screen.is_some_and(|s| s.land) { always } else { always & !land };
         *masks.entry(info.physical.as_str()).or_default() |= wanted;
     }
-    let mut distinct: Vec<u32> = masks.values().copied().collect();
-    distinct.sort_unstable();
+    // The plain mask always is variant 0: the egress program belongs to it, and numbers keep their meaning when
+    // screens come and go.
+    let mut distinct = vec![always & !land];
+    distinct.extend(masks.values().copied().filter(|mask| mask & land != 0));
     distinct.dedup();
     if distinct.len() > abi::MAX_VARIANTS {
         return Err(PlanError::TooManyVariants { count: distinct.len() });
-    }
-    if distinct.is_empty() {
-        // The egress program of variant 0 is always there.
-        distinct.push(always & !land);
     }
     let mut attachments: Vec<Attachment> = vec![];
     for info in infos {
