@@ -74,8 +74,8 @@ fn check_value(tree: &Tree, report: &mut Report, parent: NodeId, child: NodeId, 
     let Err(why) = kind.check(word) else { return true };
     let message = format!("bad value `{word}` in `{}`: {why}", context(tree, parent));
     report.error_help(&tree.location(child), message, format!("expected {}", kind.describe()));
-    // What stands below is still checked: one slip should not hide the next.
-    true
+    // What stands below is still checked, so that one slip does not hide the next; below a wrong choice nothing is known.
+    kind.choices().is_empty()
 }
 
 fn unknown_statement(
@@ -112,8 +112,8 @@ fn unknown_statement(
 fn missing_key(tree: &Tree, report: &mut Report, id: NodeId, statement: &Statement, index: usize) {
     let message = format!("`{}` is incomplete", context(tree, id));
     let expected = match &statement.keys[index] {
-        Key::Value(kind) => format!("{} follows: {}", kind.placeholder(), kind.describe()),
-        Key::Word(word) => format!("`{word}` follows"),
+        Key::Value(kind) => format!("it should go on with {}", kind.describe()),
+        Key::Word(word) => format!("it should go on with `{word}`"),
     };
     report.error_help(&tree.location(id), message, expected);
 }

@@ -19,7 +19,7 @@ impl fmt::Display for Location {
 
 /// One thing wrong with a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{location}: {message}{}", Help(.help))]
+#[error("{location}: {message}{}", Help(.message, .help))]
 pub struct Error {
     pub location: Location,
     /// What is wrong, naming the statement it is wrong in.
@@ -28,11 +28,12 @@ pub struct Error {
     pub help: Option<String>,
 }
 
-struct Help<'a>(&'a Option<String>);
+struct Help<'a>(&'a str, &'a Option<String>);
 
 impl fmt::Display for Help<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
+        match self.1 {
+            Some(help) if self.0.ends_with('?') => write!(f, " {help}"),
             Some(help) => write!(f, "; {help}"),
             None => Ok(()),
         }

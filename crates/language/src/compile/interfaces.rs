@@ -15,9 +15,10 @@ const MAX_UNIT_NAME: usize = 14;
 
 pub(super) fn compile(top: View, default_mode: HookMode, report: &mut Report) -> Vec<Interface> {
     let mut seen = Addresses::default();
-    let mut interfaces = Vec::new();
+    let mut interfaces: Vec<Interface> = Vec::new();
     let mut units = 0;
     for view in top.entries(&["interfaces"]) {
+        devices_are_distinct(top, view, report);
         let interface = interface(view, default_mode, &mut seen, report);
         let before = units;
         units += interface.units.len();
@@ -27,6 +28,16 @@ pub(super) fn compile(top: View, default_mode: HookMode, report: &mut Report) ->
         interfaces.push(interface);
     }
     interfaces
+}
+
+/// A tagged unit has a device of its own, named `wan0.100`, which cannot be an interface too.
+fn devices_are_distinct(top: View, interface: View, report: &mut Report) {
+    let Some((name, unit)) = interface.word().rsplit_once('.') else { return };
+    let unit = top.path(&["interfaces", name, "unit", unit]);
+    if let Some(unit) = unit.filter(|unit| unit.above().above().has("vlan-tagging")) {
+        let message = format!("`{}` is the device of `{}`", interface.word(), unit.context());
+        report.error_help(&interface.location(), message, "configure it there only");
+    }
 }
 
 pub(super) fn mode(value: View) -> HookMode {

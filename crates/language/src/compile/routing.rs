@@ -50,7 +50,9 @@ fn target(
     interfaces: &[Interface],
     report: &mut Report,
 ) -> Option<RouteTarget> {
-    let mut chosen = view.children();
+    // Other statements were refused by the schema.
+    let mut chosen =
+        view.children().filter(|child| matches!(child.word(), "next-hop" | "discard" | "reject"));
     let first = chosen.next();
     if let (Some(first), Some(second)) = (first, chosen.next()) {
         let message =
@@ -60,9 +62,7 @@ fn target(
     match first.map(View::word) {
         Some("discard") => Some(RouteTarget::Discard),
         Some("reject") => Some(RouteTarget::Reject),
-        Some("next-hop") => next_hops(view, destination, interfaces, report),
-        // Anything else was refused by the schema.
-        Some(_) => None,
+        Some(_) => next_hops(view, destination, interfaces, report),
         None => {
             let message = format!("the route to `{}` leads nowhere", view.word());
             report.error_help(&view.location(), message, "add `next-hop`, `discard` or `reject`");

@@ -103,14 +103,12 @@ fn unknown_unit(entry: View, interface: &str, number: u32, units: &Units, report
         report.error_help(&entry.location(), message, help);
         return;
     }
-    undefined(report, entry, "interface", units.known.iter().map(String::as_str), &HashSet::new());
     if units.inactive.contains(interface) {
-        report.error_help(
-            &entry.location(),
-            format!("interface `{interface}` is inactive"),
-            "activate it, or remove it from the zone",
-        );
+        let message = format!("interface `{interface}` is inactive");
+        report.error_help(&entry.location(), message, "activate it, or remove it from the zone");
+        return;
     }
+    undefined(report, entry, "interface", units.known.iter().map(String::as_str), &HashSet::new());
 }
 
 fn host_inbound(view: View, report: &mut Report) -> HostInbound {

@@ -44,11 +44,18 @@ const FAMILY: Statement = keyed(
 )
 .refuses(&[
     "accounting",
+    "any",
+    "bridge",
+    "ccc",
     "dhcp",
     "dhcp-client",
     "dhcpv6-client",
+    "ethernet-switching",
     "filter",
+    "iso",
     "mac-validate",
+    "mlfr-end-to-end",
+    "mpls",
     "nd6-stale-time",
     "no-neighbor-learn",
     "no-redirects",
@@ -59,7 +66,9 @@ const FAMILY: Statement = keyed(
     "service",
     "simple-filter",
     "targeted-broadcast",
+    "tcc",
     "unnumbered-address",
+    "vpls",
 ]);
 
 const UNIT: Statement = keyed(
@@ -137,9 +146,9 @@ pub const INTERFACES: Statement = block(
         "cascade-port",
         "disable-ether-oam",
         "encapsulation",
+        "esi",
         "ether-options",
         "ether-type",
-        "esi",
         "fabric-options",
         "fastether-options",
         "flexible-vlan-tagging",

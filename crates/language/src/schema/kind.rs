@@ -68,7 +68,7 @@ impl Kind {
             Kind::Text => "text of at most 900 characters".into(),
             Kind::HostName => "a host name of letters, digits, `-` and `.`".into(),
             Kind::Name(_) => {
-                "a name of at most 63 letters, digits, `-`, `_`, `.` and `:`, not beginning with `-`".into()
+                "a name: up to 63 letters, digits, `-`, `_`, `.`, `:` and `/`, not beginning with `-`".into()
             }
             Kind::Number { min, max } => format!("a number from {min} to {max}"),
             Kind::Interface => "the name of a Linux network device: at most 15 characters, no `/`".into(),

@@ -252,3 +252,52 @@ fn header(statement: &'static Statement, keys_read: usize) -> Cursor {
         Body::Value(_) | Body::List(_) => Cursor::Value(statement),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn every(statement: &'static Statement, visit: &mut dyn FnMut(&'static Statement)) {
+        visit(statement);
+        for child in statement.children() {
+            every(child, visit);
+        }
+    }
+
+    #[test]
+    fn statements_are_explained_and_distinct() {
+        every(&ROOT, &mut |statement| {
+            let name = statement.placeholder();
+            assert!(statement.help.ends_with('.'), "help of `{name}` is no sentence");
+            let mut names: Vec<&str> = statement.children().iter().map(|child| child.name).collect();
+            names.extend(statement.unsupported);
+            names.sort_unstable();
+            let before = names.len();
+            names.dedup();
+            assert_eq!(names.len(), before, "a name stands twice in `{name}`");
+            assert!(statement.unsupported.is_sorted(), "refused names of `{name}` are not sorted");
+        });
+    }
+
+    #[test]
+    fn only_statements_that_begin_with_a_key_have_no_name() {
+        every(&ROOT, &mut |statement| {
+            for child in statement.children().iter().filter(|child| child.name.is_empty()) {
+                assert!(matches!(child.keys.first(), Some(Key::Value(_))));
+            }
+        });
+    }
+
+    #[test]
+    fn completion_follows_the_schema() {
+        let names = |path: &[&str]| complete(path).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        assert_eq!(names(&[]), ["system", "interfaces", "security", "applications", "routing-options"]);
+        assert_eq!(names(&["interfaces"]), ["<interface>"]);
+        assert_eq!(names(&["interfaces", "lan0", "mode"]), ["auto", "tc", "xdp", "generic"]);
+        assert_eq!(names(&["security", "policies", "from-zone", "a"]), ["to-zone"]);
+        assert_eq!(names(&["security", "policies", "from-zone", "a", "to-zone", "b"]), ["policy"]);
+        assert_eq!(names(&["system", "host-name"]), ["<host-name>"]);
+        assert!(names(&["system", "host-name", "gw"]).is_empty());
+        assert!(names(&["bananas"]).is_empty());
+    }
+}

@@ -1,0 +1,192 @@
+//! What configurations mean, once names are resolved.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use sluice_language::{
+    Action, AddressMatch, ApplicationMatch, Config, HookMode, HostInbound, Policy, Prefix, RouteTarget,
+    Service, Tree, compile, parse,
+};
+
+fn config(text: &str) -> Config {
+    let tree = parse(text, "test").unwrap_or_else(|errors| panic!("{errors}"));
+    compile(&tree).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn golden(name: &str) -> Config {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    config(&std::fs::read_to_string(root.join(name)).unwrap())
+}
+
+fn ports(protocol: u8, low: u16, high: u16) -> Service {
+    Service {
+        protocol: Some(protocol),
+        source_port: (0, 65535),
+        destination_port: (low, high),
+        icmp_type: None,
+        icmp_code: None,
+        inactivity_timeout_s: None,
+    }
+}
+
+fn icmp(protocol: u8, kind: u8) -> Service {
+    Service { icmp_type: Some((kind, kind)), ..ports(protocol, 0, 65535) }
+}
+
+fn v4(low: &str, high: &str) -> (Ipv4Addr, Ipv4Addr) {
+    (low.parse().unwrap(), high.parse().unwrap())
+}
+
+#[test]
+fn the_branch_gateway() {
+    let config = golden("examples/branch.conf");
+    let names: Vec<&str> = config.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+    assert_eq!(names, ["trust0", "untrust0", "dmz0", "tunnel0", "wan0"]);
+    let wan = &config.interfaces[4];
+    assert!(wan.vlan_tagging);
+    assert_eq!((wan.units[0].number, wan.units[0].vlan_id), (100, Some(100)));
+    let address = |text: &str| text.parse::<IpAddr>().unwrap();
+    assert_eq!(wan.units[0].inet, [Prefix { addr: address("203.0.113.1"), len: 24 }]);
+    assert_eq!(wan.units[0].inet6, [Prefix { addr: address("fd00:113::1"), len: 64 }]);
+    let trust = &config.zones[0];
+    assert_eq!((trust.name.as_str(), trust.interfaces[0].unit.as_str()), ("trust", "trust0.0"));
+    let inbound = [icmp(1, 8), icmp(58, 128), ports(6, 22, 22), ports(17, 33434, 33534)];
+    assert_eq!(trust.host_inbound, HostInbound { any: false, services: inbound.to_vec() });
+    assert_eq!(config.zones[4].screen.as_deref(), Some("edge"));
+    let pairs: Vec<(&str, &str)> =
+        config.policies.iter().map(|set| (set.from_zone.as_str(), set.to_zone.as_str())).collect();
+    assert_eq!(pairs.len(), 8);
+    assert_eq!(pairs[3], ("untrust", "trust"));
+    let web = &config.policies[3].policies[0];
+    let host = AddressMatch::Ranges {
+        v4: vec![v4("10.0.1.100", "10.0.1.100")],
+        v6: vec![("fd00:1::100".parse().unwrap(), "fd00:1::100".parse().unwrap())],
+    };
+    assert_eq!((&web.source, &web.destination), (&AddressMatch::Any, &host));
+    assert_eq!(web.application, ApplicationMatch::Services(vec![ports(6, 80, 80), ports(6, 443, 443)]));
+    assert_eq!((web.action, web.log_init, web.log_close, web.count), (Action::Permit, true, false, true));
+    assert!(!config.default_permit);
+    assert_eq!(config.static_routes[0].next_hop, RouteTarget::Gateways(vec![address("203.0.113.100")]));
+    assert_eq!(config.static_routes[1].next_hop, RouteTarget::Gateways(vec![address("fd00:113::100")]));
+}
+
+#[test]
+fn nothing_means_nothing() {
+    assert_eq!(config(""), Config::default());
+    assert_eq!(compile(&Tree::default()).unwrap(), Config::default());
+}
+
+#[test]
+fn inactive_statements_have_no_effect() {
+    let config = golden("tests/golden/inactive.conf");
+    assert_eq!(config.system.host_name, None);
+    assert!(config.static_routes.is_empty());
+    let policies: Vec<&Policy> = config.policies.iter().flat_map(|set| &set.policies).collect();
+    assert_eq!(policies.len(), 1);
+    assert_eq!((policies[0].name.as_str(), policies[0].log_init), ("now", false));
+}
+
+#[test]
+fn an_interface_has_its_own_mode_or_the_default() {
+    let modes = |config: Config| config.interfaces.iter().map(|interface| interface.mode).collect::<Vec<_>>();
+    let expected = [HookMode::Tc, HookMode::Auto, HookMode::Xdp, HookMode::Generic];
+    assert_eq!(modes(golden("tests/golden/interface-modes.conf")), expected);
+    assert_eq!(modes(config("set interfaces lan0 unit 0")), [HookMode::Auto]);
+}
+
+#[test]
+fn an_interface_replaces_the_host_inbound_traffic_of_its_zone() {
+    let config = golden("tests/golden/host-inbound.conf");
+    let [lan, wan] = config.zones.as_slice() else { panic!("two zones") };
+    assert!(lan.host_inbound.services.contains(&ports(6, 179, 179)));
+    assert!(lan.host_inbound.services.contains(&ports(112, 0, 65535)));
+    assert_eq!(lan.interfaces[0].host_inbound, Some(HostInbound { any: true, services: Vec::new() }));
+    assert_eq!(wan.host_inbound, HostInbound::default());
+    assert_eq!(wan.interfaces[0].unit, "wan0.0");
+    let ping = HostInbound { any: false, services: vec![icmp(1, 8), icmp(58, 128)] };
+    assert_eq!(wan.interfaces[0].host_inbound, Some(ping));
+}
+
+#[test]
+fn all_is_everything_unless_something_is_excepted() {
+    let all = golden("tests/golden/host-inbound-all.conf");
+    assert!(all.zones[0].host_inbound.any);
+    let except = golden("tests/golden/host-inbound-except.conf");
+    let inbound = &except.zones[0].host_inbound;
+    assert!(!inbound.any);
+    assert!(inbound.services.contains(&ports(6, 22, 22)));
+    assert!(!inbound.services.contains(&ports(6, 23, 23)));
+}
+
+#[test]
+fn address_sets_flatten_and_join() {
+    let config = golden("tests/golden/address-sets.conf");
+    let policy = &config.policies[0].policies[0];
+    let joined = vec![v4("10.1.0.0", "10.1.255.255")];
+    assert!(matches!(&policy.source, AddressMatch::Ranges { v4, v6 } if *v4 == joined && v6.len() == 1));
+    assert_eq!(policy.destination, AddressMatch::Ranges { v4: joined, v6: Vec::new() });
+}
+
+#[test]
+fn any_of_one_family_is_its_whole_range() {
+    let config = golden("tests/golden/policies.conf");
+    let out = &config.policies[1].policies[0];
+    let all = vec![v4("0.0.0.0", "255.255.255.255")];
+    assert_eq!(out.source, AddressMatch::Ranges { v4: all, v6: Vec::new() });
+}
+
+#[test]
+fn policies_keep_the_order_of_the_text() {
+    let config = golden("tests/golden/policy-order.conf");
+    let names: Vec<(&str, Action)> =
+        config.policies[0].policies.iter().map(|policy| (policy.name.as_str(), policy.action)).collect();
+    assert_eq!(names, [("c", Action::Deny), ("a", Action::Permit), ("b", Action::Reject)]);
+}
+
+#[test]
+fn applications_become_terms() {
+    let services = |name: &str| {
+        let text = format!(
+            "set security zones security-zone a\n{}\nset security policies from-zone a to-zone a policy p match \
+             source-address any destination-address any application {name}\nset security policies from-zone a to-zone a \
+             policy p then permit\n",
+            std::fs::read_to_string(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/../../tests/golden/applications.conf"
+            ))
+            .unwrap()
+        );
+        match config(&text).policies.remove(0).policies.remove(0).application {
+            ApplicationMatch::Services(services) => services,
+            ApplicationMatch::Any => panic!("{name} is not any"),
+        }
+    };
+    let range = Service { source_port: (1024, 65535), ..ports(17, 5000, 5010) };
+    assert_eq!(services("range"), std::slice::from_ref(&range));
+    assert_eq!(services("timeout"), [Service { inactivity_timeout_s: Some(3600), ..ports(6, 22, 22) }]);
+    assert_eq!(services("ping"), [Service { icmp_code: Some((0, 0)), ..icmp(1, 8) }]);
+    assert_eq!(services("ping6"), [icmp(58, 128)]);
+    assert_eq!(services("several").len(), 2);
+    assert_eq!(services("all"), [range, ports(6, 8080, 8080), ports(6, 443, 443), ports(6, 80, 80)]);
+    assert_eq!(services("junos-icmp-all"), [ports(1, 0, 65535)]);
+}
+
+#[test]
+fn routes_lead_somewhere() {
+    let config = golden("tests/golden/routes.conf");
+    let hops: Vec<&RouteTarget> = config.static_routes.iter().map(|route| &route.next_hop).collect();
+    assert!(matches!(hops[1], RouteTarget::Gateways(gateways) if gateways.len() == 2));
+    assert_eq!((hops[2], hops[3]), (&RouteTarget::Discard, &RouteTarget::Reject));
+    assert_eq!(hops[4], &RouteTarget::Interface("lan0.0".into()));
+    let short = config.static_routes.iter().find(|route| route.destination.len == 12).unwrap();
+    assert_eq!(short.destination.addr, "172.16.0.0".parse::<IpAddr>().unwrap());
+}
+
+#[test]
+fn later_sources_merge_into_earlier_ones() {
+    let mut tree = parse("interfaces { lan0 { mtu 1500; unit 0; } }", "base").unwrap();
+    tree.read("set interfaces lan0 mtu 1400\nset system host-name gw", "overlay").unwrap();
+    let config = compile(&tree).unwrap();
+    assert_eq!((config.interfaces[0].mtu, config.system.host_name.as_deref()), (Some(1400), Some("gw")));
+    let errors = tree.read("set interfaces lan0 {", "wrong").unwrap_err();
+    assert!(errors.to_string().starts_with("wrong:1:21: "), "{errors}");
+}
