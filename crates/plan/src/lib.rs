@@ -169,7 +169,8 @@ fn compile_with(
     let unit_names: Vec<String> = managed.iter().map(|m| unit_name(m.interface, m.unit)).collect();
     let policy_keys = policies::keys(config);
     let zone_ids = assign(&mut ids.zones, "zones", config.zones.iter().map(|z| z.name.as_str()), generation)?;
-    let unit_ids = assign(&mut ids.units, "units", unit_names.iter().map(String::as_str), generation)?;
+    let unit_ids =
+        assign(&mut ids.units, "interface units", unit_names.iter().map(String::as_str), generation)?;
     let policy_ids =
         assign(&mut ids.policies, "policies", policy_keys.iter().map(String::as_str), generation)?;
 
