@@ -12,6 +12,14 @@ const COUNTERS: [(&str, &[&str]); 2] = [
     ("snmp6", &["Icmp6InCsumErrors", "Udp6InCsumErrors"]),
 ];
 
+/// Datagrams that sockets of this host had no room for, both families together.
+pub fn udp_overflows(host: &Netns) -> u64 {
+    let read = |file| host.enter(move || fs::read_to_string(format!("/proc/thread-self/net/{file}")));
+    let text = |file| read(file).ok().and_then(Result::ok).unwrap_or_default();
+    let (v4, v6) = (text("snmp"), text("snmp6"));
+    paired(&v4, "Udp RcvbufErrors").unwrap_or(0) + single(&v6, "Udp6RcvbufErrors").unwrap_or(0)
+}
+
 /// `trust: Tcp InCsumErrors 3` for every counter that is not 0.
 pub fn checksum_errors(hosts: &[&Netns]) -> Result<Vec<String>> {
     let mut errors = vec![];

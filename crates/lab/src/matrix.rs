@@ -28,7 +28,8 @@ pub struct Row {
 
 impl Case {
     pub fn run(&self, branch: &Branch) -> Row {
-        let seen = self.probe.run(branch.host(self.from), self.target);
+        let to = Site::ALL.into_iter().find(|site| site.name() == self.to).map(|site| branch.host(site));
+        let seen = self.probe.run(branch.host(self.from), to, self.target);
         let ok = seen.verdict == self.expected;
         Row { case: self.clone(), test: self.probe.name(self.target.is_ipv6()), seen, ok }
     }

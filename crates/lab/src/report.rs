@@ -3,11 +3,14 @@
 use std::ops::Range;
 
 use comfy_table::presets::UTF8_BORDERS_ONLY;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table};
 
 use crate::demo::{GatewayReport, Report};
 use crate::matrix::Row;
 use crate::stats::{Equation, Stats};
+
+/// Fits a terminal and a pull request.
+const WIDTH: u16 = 120;
 
 pub fn print_gateway(report: &GatewayReport) {
     println!("\nGateway: {}", title(report.gateway));
@@ -50,6 +53,7 @@ fn title(gateway: &str) -> String {
 fn matrix(rows: &[Row]) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_BORDERS_ONLY).set_header(["from", "to", "tests", "expected", "seen", ""]);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
     for group in groups(rows) {
         let first = group[0];
         let tests: Vec<&str> = group.iter().map(|row| row.test.as_str()).collect();
