@@ -74,7 +74,8 @@ fn check_value(tree: &Tree, report: &mut Report, parent: NodeId, child: NodeId, 
     let Err(why) = kind.check(word) else { return true };
     let message = format!("bad value `{word}` in `{}`: {why}", context(tree, parent));
     report.error_help(&tree.location(child), message, format!("expected {}", kind.describe()));
-    // What stands below is still checked, so that one slip does not hide the next; below a wrong choice nothing is known.
+    // What stands below is still checked, so that one slip does not hide the next.
+    // Below a wrong choice nothing is known.
     kind.choices().is_empty()
 }
 

@@ -1,4 +1,4 @@
-//! Walks `tests/golden`: every NAME.conf is read, printed and compiled, and the results compared with the files beside it.
+//! Walks `tests/golden`: every NAME.conf is read, printed and compiled, and compared with the files beside it.
 //!
 //! | file | holds |
 //! |---|---|

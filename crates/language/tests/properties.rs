@@ -6,109 +6,39 @@ use proptest::sample::select;
 
 use sluice_language::{Tree, compile, parse, schema};
 
-/// Words with a meaning somewhere, words with none, and words that are hard to print.
+/// Words with a meaning somewhere in the schema, and some with none.
+const WORDS: &str = "
+    system host-name services sluice mode tc interfaces trust0 unit 0 100 family inet inet6 address
+    10.0.0.1/24 fd00::1/64 mtu 1500 vlan-tagging vlan-id disable description security zones security-
+    zone trust screen host-inbound-traffic system-services ping all except protocols trust0.0 address-
+    book global address-set range-address to 10.0.0.9 policies from-zone to-zone policy match source-
+    address destination-address application any then permit deny log session-init count applications
+    term protocol tcp destination-port 80-90 application-set routing-options static route 0.0.0.0/0
+    next-hop discard rib inet6.0 bgp group neighbor x y flow max-sessions default-policy permit-all ids-
+    option land
+";
+
+/// Words that are hard to print.
+const ODD: &[&str] = &[
+    "\"\"",
+    "\"a b\"",
+    "\"inactive:\"",
+    "\"set\"",
+    "\"#x\"",
+    "\"/*\"",
+    r#""\\""#,
+    r#""q\"q""#,
+    "\"{;}\"",
+    "é",
+    "set",
+    "delete",
+    "\"[\"",
+    "a\\b",
+];
+
 fn word() -> impl Strategy<Value = String> {
-    const WORDS: &[&str] = &[
-        "system",
-        "host-name",
-        "services",
-        "sluice",
-        "mode",
-        "tc",
-        "interfaces",
-        "trust0",
-        "unit",
-        "0",
-        "100",
-        "family",
-        "inet",
-        "inet6",
-        "address",
-        "10.0.0.1/24",
-        "fd00::1/64",
-        "mtu",
-        "1500",
-        "vlan-tagging",
-        "vlan-id",
-        "disable",
-        "description",
-        "security",
-        "zones",
-        "security-zone",
-        "trust",
-        "screen",
-        "host-inbound-traffic",
-        "system-services",
-        "ping",
-        "all",
-        "except",
-        "protocols",
-        "trust0.0",
-        "address-book",
-        "global",
-        "address-set",
-        "range-address",
-        "to",
-        "10.0.0.9",
-        "policies",
-        "from-zone",
-        "to-zone",
-        "policy",
-        "match",
-        "source-address",
-        "destination-address",
-        "application",
-        "any",
-        "then",
-        "permit",
-        "deny",
-        "log",
-        "session-init",
-        "count",
-        "applications",
-        "term",
-        "protocol",
-        "tcp",
-        "destination-port",
-        "80-90",
-        "application-set",
-        "routing-options",
-        "static",
-        "route",
-        "0.0.0.0/0",
-        "next-hop",
-        "discard",
-        "rib",
-        "inet6.0",
-        "bgp",
-        "group",
-        "neighbor",
-        "x",
-        "y",
-        "flow",
-        "max-sessions",
-        "default-policy",
-        "permit-all",
-        "ids-option",
-        "land",
-    ];
-    const ODD: &[&str] = &[
-        "\"\"",
-        "\"a b\"",
-        "\"inactive:\"",
-        "\"set\"",
-        "\"#x\"",
-        "\"/*\"",
-        r#""\\""#,
-        r#""q\"q""#,
-        "\"{;}\"",
-        "é",
-        "set",
-        "delete",
-        "\"[\"",
-        "a\\b",
-    ];
-    prop_oneof![12 => select(WORDS).prop_map(str::to_owned), 1 => select(ODD).prop_map(str::to_owned)]
+    let words: Vec<&str> = WORDS.split_whitespace().collect();
+    prop_oneof![12 => select(words).prop_map(str::to_owned), 1 => select(ODD).prop_map(str::to_owned)]
 }
 
 /// Paths of the schema, followed by completion, so that known statements are met often.
