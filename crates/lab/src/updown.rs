@@ -7,7 +7,7 @@ use std::{mem, path::Path};
 use anyhow::{Result, bail};
 
 use crate::branch::{Branch, Hook, Site};
-use crate::{demo, gateway, netns, services};
+use crate::{demo, gateway, interrupt, netns, services};
 
 const PREFIX: &str = "branch-";
 
@@ -16,6 +16,8 @@ pub fn up(hook: Hook, config: Option<&Path>) -> Result<ExitCode> {
     if netns::names().iter().any(|name| name.starts_with(PREFIX)) {
         bail!("the branch is up already; `sluice lab down branch` tears it down");
     }
+    // Until everything runs, Ctrl-C takes the ordinary way out, which removes what is there so far.
+    interrupt::install()?;
     demo::remove_leftovers();
     let state = state_directory();
     gateway::remove_state(&state);
@@ -23,12 +25,13 @@ pub fn up(hook: Hook, config: Option<&Path>) -> Result<ExitCode> {
     std::fs::create_dir_all(&state)?;
     let hosts: Vec<_> = Site::ALL.iter().map(|site| branch.host(*site)).collect();
     let services = services::start(&hosts, &state)?;
+    interrupt::check()?;
     let gateway = demo::start_gateway(hook, &branch, &state, config)?;
     // From here on only `down` ends them.
     mem::forget(gateway);
     mem::forget(services);
     branch.keep();
-    print!("{}", instructions(hook, &state));
+    print!("{}", instructions(hook, config, &state));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -45,9 +48,10 @@ fn state_directory() -> PathBuf {
     std::env::temp_dir().join("sluice-lab-branch")
 }
 
-fn instructions(hook: Hook, state: &Path) -> String {
+fn instructions(hook: Hook, config: Option<&Path>, state: &Path) -> String {
+    let config = config.unwrap_or(Path::new("examples/branch.conf")).display();
     let mut text = format!(
-        "The branch is up; its gateway runs examples/branch.conf on the {} hook.\n\n  namespace       address\n",
+        "The branch is up; its gateway runs {config} on the {} hook.\n\n  namespace       address\n",
         hook.name()
     );
     for site in Site::ALL {
