@@ -3,7 +3,7 @@
 //! Order: everything that can be refused is checked first; then the kernel gets devices, addresses and routes; then the
 //! idle generation is filled, switched to and attached; only then is anything of the old configuration taken away.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,6 +14,7 @@ use sluice_plan::{IngressHook, Plan};
 use crate::api::Committed;
 use crate::changes::{self, Changes};
 use crate::config::{self, CheckError};
+use crate::devices::{self, Baseline};
 use crate::environment;
 use crate::kernel::{Kernel, KernelError, Link, guard};
 use crate::local;
@@ -116,14 +117,13 @@ impl Engine {
         };
         changes.keep();
         self.loaded = Some(loaded);
-        self.stored = Some(stored);
         let warnings = self.tidy(&plan);
-        let links = self.kernel.links()?;
         let took_ms = begun.elapsed().as_millis() as u64;
         log_commit(&plan, took_ms);
-        let dropped_before = dropped_before(&plan, &links, old);
+        let devices_before = stored.devices_before.clone();
         let active =
-            Active { generation, text: source.text, file: source.file, config, plan, dropped_before };
+            Active { generation, text: source.text, file: source.file, config, plan, devices_before };
+        self.stored = Some(stored);
         Ok((active, Committed { generation, took_ms, warnings }))
     }
 
@@ -157,7 +157,9 @@ impl Engine {
         local::update(&self.kernel, &self.dataplane)?;
         let variants = variants(&plan, old.map(|o| &o.plan));
         let loaded = self.dataplane.load(&plan.tables, &variants, generation)?;
-        let stored = Stored { generation, text: source.text.clone(), file: source.file.clone(), ids };
+        let devices_before = self.baseline(&plan, &links, old);
+        let stored =
+            Stored { generation, text: source.text.clone(), file: source.file.clone(), ids, devices_before };
         let attached_before: BTreeSet<u32> = self.dataplane.attached()?.iter().map(|a| a.ifindex).collect();
         self.dataplane.switch(&loaded);
         let result = self.attach(&plan).and_then(|()| Ok(self.store.save(&stored)?));
@@ -166,6 +168,13 @@ impl Engine {
             return Err(error);
         }
         Ok((plan, stored, loaded))
+    }
+
+    /// What an earlier commit stored holds as long as the data plane's counters are the same ones.
+    fn baseline(&self, plan: &Plan, links: &[Link], old: Option<&Active>) -> Baseline {
+        let counters_are_new = old.is_none() && self.dataplane.is_new();
+        let known = self.stored.as_ref().filter(|_| !counters_are_new).map(|s| &s.devices_before);
+        devices::baseline(plan, known, &devices::read_all(links))
     }
 
     fn attach(&self, plan: &Plan) -> Result<(), CommitError> {
@@ -246,12 +255,6 @@ fn wanted(attachment: &sluice_plan::Attachment) -> Attachment {
         None => Hook::EgressOnly,
     };
     Attachment { ifindex: attachment.ifindex, hook, variant: attachment.variant }
-}
-
-fn dropped_before(plan: &Plan, links: &[Link], old: Option<&Active>) -> BTreeMap<u32, u64> {
-    let managed = plan.attachments.iter().filter_map(|a| links.iter().find(|l| l.index == a.ifindex));
-    let known = |index: u32| old.and_then(|o| o.dropped_before.get(&index).copied());
-    managed.map(|l| (l.index, known(l.index).unwrap_or(l.tx_dropped))).collect()
 }
 
 fn log_commit(plan: &Plan, took_ms: u64) {

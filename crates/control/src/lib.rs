@@ -7,6 +7,7 @@ mod changes;
 mod client;
 mod config;
 mod daemon;
+mod devices;
 mod engine;
 mod environment;
 mod http;

@@ -1,6 +1,5 @@
 //! What every part of the daemon reads.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
@@ -9,6 +8,7 @@ use sluice_dataplane::Dataplane;
 use sluice_language::Config;
 use sluice_plan::Plan;
 
+use crate::devices::Baseline;
 use crate::kernel::Kernel;
 
 /// The commit in force.
@@ -19,8 +19,8 @@ pub struct Active {
     pub file: String,
     pub config: Config,
     pub plan: Plan,
-    /// What each managed device had dropped on its way out before Sluice came, by ifindex.
-    pub dropped_before: BTreeMap<u32, u64>,
+    /// What each managed device had counted before Sluice came.
+    pub devices_before: Baseline,
 }
 
 pub struct Shared {

@@ -9,6 +9,8 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use sluice_plan::Ids;
 
+use crate::devices::Baseline;
+
 /// Where state lives unless told otherwise.
 pub const DEFAULT_STATE_DIR: &str = "/var/lib/sluice/default";
 
@@ -38,6 +40,9 @@ pub struct Stored {
     pub text: String,
     pub file: String,
     pub ids: Ids,
+    /// What the managed devices had counted before the data plane's own counters began.
+    #[serde(default)]
+    pub devices_before: Baseline,
 }
 
 /// A locked state directory.
@@ -172,8 +177,13 @@ mod tests {
         let dir = scratch("save");
         let store = Store::lock(&dir).unwrap();
         assert_eq!(store.load().unwrap(), None);
-        let stored =
-            Stored { generation: 7, text: "system {}".into(), file: "a.conf".into(), ids: Ids::default() };
+        let stored = Stored {
+            generation: 7,
+            text: "system {}".into(),
+            file: "a.conf".into(),
+            ids: Ids::default(),
+            devices_before: Baseline::from([(3, crate::devices::DeviceCounts { dropped: 1, xdp_sent: 2 })]),
+        };
         store.save(&stored).unwrap();
         assert_eq!(store.load().unwrap(), Some(stored));
         fs::write(dir.join("active.json"), "{").unwrap();

@@ -11,6 +11,7 @@ use crate::api::{
     Configuration, Counters, DropView, Equation, Equations, Health, InterfaceView, PolicyView, SessionCounts,
     Stats, ZoneView,
 };
+use crate::devices::DeviceCounts;
 use crate::engine::CommitError;
 use crate::kernel::Link;
 use crate::shared::{Active, Shared, counted};
@@ -37,19 +38,23 @@ impl Reading {
         })
     }
 
-    fn device_drops(&self, physical: &str) -> u64 {
+    /// What a device counted since Sluice manages it.
+    fn device(&self, physical: &str) -> DeviceCounts {
         let link = self.links.iter().find(|l| l.name == physical);
-        link.map_or(0, |l| {
-            let before = self.active.dropped_before.get(&l.index).copied().unwrap_or(0);
-            l.tx_dropped.saturating_sub(before)
+        link.map_or_else(DeviceCounts::default, |l| {
+            let before = self.active.devices_before.get(&l.index).copied().unwrap_or_default();
+            DeviceCounts::read(l).since(before)
         })
     }
 
     /// Of all managed devices, each counted once.
-    fn all_device_drops(&self) -> u64 {
+    fn all_devices(&self) -> DeviceCounts {
         let devices: std::collections::BTreeSet<&str> =
             self.active.plan.attachments.iter().map(|a| a.device.as_str()).collect();
-        devices.into_iter().map(|d| self.device_drops(d)).sum()
+        devices.into_iter().map(|d| self.device(d)).fold(DeviceCounts::default(), |sum, d| DeviceCounts {
+            dropped: sum.dropped + d.dropped,
+            xdp_sent: sum.xdp_sent + d.xdp_sent,
+        })
     }
 
     fn interface(&self, unit: &UnitInfo) -> InterfaceView {
@@ -70,7 +75,7 @@ impl Reading {
             addresses: unit.addresses.iter().map(|p| format!("{}/{}", p.addr, p.len)).collect(),
             counters: counters(&raw),
             drops: drops(&raw),
-            device_drops: self.device_drops(&unit.physical),
+            device_drops: self.device(&unit.physical).dropped,
         }
     }
 
@@ -115,7 +120,8 @@ impl Reading {
         let Counters { redirected, handed_off, .. } = total;
         let ingress = redirected + handed_off + total.delivered_local + total.dropped_ingress;
         let left = redirected + handed_off + total.replies + total.originated;
-        let right = total.sent + total.dropped_egress + self.all_device_drops();
+        let devices = self.all_devices();
+        let right = total.sent + devices.xdp_sent + total.dropped_egress + devices.dropped;
         Equations { ingress: Equation::new(total.received, ingress), egress: Equation::new(left, right) }
     }
 }
