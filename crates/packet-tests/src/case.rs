@@ -1,0 +1,260 @@
+//! `*.case` files: one subject a file, each case a list of steps. A step is what happens and what must follow.
+//!
+//! ```text
+//! world zones.world            # surroundings, relative to this file
+//! sessions 64                  # size of the session tables
+//!
+//! case "the first packet opens a session, the next rides it"    [wire]
+//!   in trust0.0: ip(src=10.0.1.100, dst=10.0.2.100)/udp(sport=1000, dport=53)/"q"
+//!   redirect untrust0.0 new policy trust>untrust/any-out
+//!   in untrust0.0: ip(src=10.0.2.100, dst=10.0.1.100)/udp(sport=53, dport=1000)/"a"
+//!   redirect trust0.0
+//! ```
+//!
+//! Steps: `in UNIT: PACKET` arrives on a unit (`in DEVICE raw: PACKET`: no header is added), `out UNIT: PACKET` leaves
+//! this host's own stack; `sessions N` counts the live ones; `drain ZONE` empties its bucket of replies; `commit FILE`
+//! changes the configuration; `ip ...` runs in the gateway's namespace.
+//!
+//! Verdicts follow `in` and `out`:
+//!   `redirect UNIT [via HOST] [: PACKET]`, `local`, `drop REASON`, `reply REASON: PACKET` (dropped and answered),
+//!   `withheld REASON` (dropped, the answer withheld by its rate limit), `handoff UNIT`, `sent`.
+//! Words after a verdict name the other counters that change: `fast` (the slow line did not run), `new` (a session was
+//! made), `policy NAME` (it permitted, or denied), `related`, `rejudged`. Every counter that neither the verdict nor
+//! these words imply must stay as it was.
+//!
+//! A packet without `eth` gets one (and the unit's VLAN tag): to the unit's MAC address, from the host that holds the
+//! source address. A redirect without a packet expects what RFC 1812 makes of it: one hop fewer, new MAC addresses.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use sluice_wire::text::Packet;
+
+#[derive(Debug, Clone)]
+pub struct File {
+    pub path: PathBuf,
+    pub world: PathBuf,
+    pub sessions: u32,
+    pub cases: Vec<Case>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Case {
+    pub name: String,
+    pub line: usize,
+    /// Also run over real devices.
+    pub wire: bool,
+    /// By prog-run on one hook only: `tc` or `xdp`.
+    pub only: Option<String>,
+    pub steps: Vec<Step>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Step {
+    pub line: usize,
+    pub action: Action,
+}
+
+#[derive(Debug, Clone)]
+pub enum Action {
+    Packet(Box<PacketStep>),
+    Sessions(usize),
+    Drain(String),
+    Commit(PathBuf),
+    Ip(String),
+}
+
+#[derive(Debug, Clone)]
+pub struct PacketStep {
+    pub unit: String,
+    /// Nothing is put before the packet.
+    pub raw: bool,
+    /// From this host's own stack.
+    pub egress: bool,
+    pub packet: Packet,
+    pub verdict: Verdict,
+    pub words: Words,
+}
+
+#[derive(Debug, Clone)]
+pub enum Verdict {
+    Redirect { unit: String, via: Option<String>, packet: Option<Packet> },
+    Local,
+    Drop { reason: String },
+    Reply { reason: String, packet: Packet },
+    Withheld { reason: String },
+    Handoff { unit: String },
+    Sent,
+}
+
+/// Further counters that change by one.
+#[derive(Debug, Clone, Default)]
+pub struct Words {
+    pub fast: bool,
+    pub new: bool,
+    pub related: bool,
+    pub rejudged: bool,
+    pub policy: Option<String>,
+}
+
+impl File {
+    pub fn read(path: &Path) -> Result<File> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        let mut file = File { path: path.to_owned(), world: PathBuf::new(), sessions: 64, cases: Vec::new() };
+        let mut pending: Option<(usize, String, &str)> = None;
+        for (line, statement) in statements(&text) {
+            let at = format!("{}:{line}", path.display());
+            file.statement(line, &statement, &mut pending).context(at)?;
+        }
+        if let Some((line, ..)) = pending {
+            bail!("{}:{line}: a packet without a verdict", path.display());
+        }
+        ensure!(!file.cases.is_empty(), "{}: no cases", path.display());
+        Ok(file)
+    }
+
+    fn statement(
+        &mut self,
+        line: usize,
+        text: &str,
+        pending: &mut Option<(usize, String, &'static str)>,
+    ) -> Result<()> {
+        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let rest = rest.trim();
+        if let Some((from, packet, kind)) = pending.take() {
+            let step = packet_step(kind, &packet, word, rest)?;
+            return self.push(from, Action::Packet(Box::new(step)));
+        }
+        match word {
+            "world" => self.world = self.path.with_file_name(rest),
+            "sessions" if self.cases.is_empty() => self.sessions = rest.parse()?,
+            "case" => self.cases.push(case_head(line, rest)?),
+            "in" => *pending = Some((line, rest.to_owned(), "in")),
+            "out" => *pending = Some((line, rest.to_owned(), "out")),
+            "sessions" => self.push(line, Action::Sessions(rest.parse()?))?,
+            "drain" => self.push(line, Action::Drain(rest.to_owned()))?,
+            "commit" => self.push(line, Action::Commit(self.path.with_file_name(rest)))?,
+            "ip" => self.push(line, Action::Ip(rest.to_owned()))?,
+            _ => bail!("`{word}` is no statement; a verdict follows an `in` or `out` line"),
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, line: usize, action: Action) -> Result<()> {
+        let case = self.cases.last_mut().ok_or_else(|| anyhow!("a step before the first case"))?;
+        case.steps.push(Step { line, action });
+        Ok(())
+    }
+}
+
+/// Logical lines with the number of their first: comments gone, and joined where one begins with `/` or `:`.
+fn statements(text: &str) -> Vec<(usize, String)> {
+    let mut out: Vec<(usize, String)> = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = without_comment(line).trim();
+        match (line.chars().next(), out.last_mut()) {
+            (None, _) => {}
+            (Some('/' | ':'), Some((_, last))) => last.push_str(line),
+            _ => out.push((index + 1, line.to_owned())),
+        }
+    }
+    out
+}
+
+fn without_comment(line: &str) -> &str {
+    let mut quoted = false;
+    let end = line.char_indices().find(|(_, letter)| {
+        quoted ^= *letter == '"';
+        *letter == '#' && !quoted
+    });
+    end.map_or(line, |(at, _)| &line[..at])
+}
+
+fn case_head(line: usize, text: &str) -> Result<Case> {
+    let inner = text.strip_prefix('"').and_then(|text| text.split_once('"'));
+    let (name, flags) = inner.ok_or_else(|| anyhow!("expected case \"NAME\" [FLAGS]"))?;
+    let mut case = Case { name: name.to_owned(), line, wire: false, only: None, steps: Vec::new() };
+    let flags = flags.trim().trim_start_matches('[').trim_end_matches(']');
+    for flag in flags.split_whitespace() {
+        match flag {
+            "wire" => case.wire = true,
+            "tc" | "xdp" => case.only = Some(flag.to_owned()),
+            _ => bail!("`{flag}` is no flag of a case; there are: wire, tc, xdp"),
+        }
+    }
+    Ok(case)
+}
+
+fn packet_step(kind: &str, packet: &str, verdict: &str, rest: &str) -> Result<PacketStep> {
+    let (place, text) = packet.split_once(':').ok_or_else(|| anyhow!("expected `{kind} UNIT: PACKET`"))?;
+    let mut place = place.split_whitespace();
+    let unit = place.next().unwrap_or_default().to_owned();
+    let raw = match place.next() {
+        None => false,
+        Some("raw") => true,
+        Some(other) => bail!("`{other}` after the unit; only `raw` may stand there"),
+    };
+    let (verdict, words) = parse_verdict(verdict, rest)?;
+    let packet = Packet::parse(text.trim())?;
+    Ok(PacketStep { unit, raw, egress: kind == "out", packet, verdict, words })
+}
+
+fn parse_verdict(verdict: &str, rest: &str) -> Result<(Verdict, Words)> {
+    let (head, packet) = match rest.split_once(':') {
+        Some((head, packet)) => (head, Some(Packet::parse(packet.trim())?)),
+        None => (rest, None),
+    };
+    let mut tokens = head.split_whitespace();
+    let mut operand =
+        |what: &str| tokens.next().map(str::to_owned).ok_or_else(|| anyhow!("`{verdict}` needs {what}"));
+    let mut parsed = match verdict {
+        "redirect" => Verdict::Redirect { unit: operand("a unit")?, via: None, packet },
+        "local" => Verdict::Local,
+        "drop" => Verdict::Drop { reason: operand("a reason")? },
+        "withheld" => Verdict::Withheld { reason: operand("a reason")? },
+        "reply" => {
+            let packet = packet.ok_or_else(|| anyhow!("`reply REASON: PACKET` needs its packet"))?;
+            Verdict::Reply { reason: operand("a reason")?, packet }
+        }
+        "handoff" => Verdict::Handoff { unit: operand("a unit")? },
+        "sent" => Verdict::Sent,
+        _ => bail!(
+            "`{verdict}` is no verdict; there are: redirect, local, drop, reply, withheld, handoff, sent"
+        ),
+    };
+    let mut words = Words::default();
+    while let Some(token) = tokens.next() {
+        match (token, &mut parsed) {
+            ("via", Verdict::Redirect { via, .. }) => *via = tokens.next().map(str::to_owned),
+            ("policy", _) => words.policy = tokens.next().map(str::to_owned),
+            ("fast", _) => words.fast = true,
+            ("new", _) => words.new = true,
+            ("related", _) => words.related = true,
+            ("rejudged", _) => words.rejudged = true,
+            _ => bail!("`{token}` is no word of a verdict; see the head of case.rs"),
+        }
+    }
+    Ok((parsed, words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_continuations() {
+        let text = "a # b\n\n  c \"#\"\n  /d\n  : e";
+        assert_eq!(statements(text), [(1, "a".to_owned()), (3, "c \"#\"/d: e".to_owned())]);
+    }
+
+    #[test]
+    fn verdicts_and_their_words() {
+        let (verdict, words) = parse_verdict("redirect", "dmz0.0 via server new policy a>b/c").unwrap();
+        let Verdict::Redirect { unit, via, packet: None } = verdict else { panic!("{verdict:?}") };
+        assert_eq!((unit.as_str(), via.as_deref()), ("dmz0.0", Some("server")));
+        assert!(words.new && !words.fast && words.policy.as_deref() == Some("a>b/c"));
+        assert!(parse_verdict("reply", "ttl_exceeded").is_err());
+        assert!(parse_verdict("drop", "land quickly").is_err());
+        assert!(parse_verdict("accept", "").is_err());
+    }
+}

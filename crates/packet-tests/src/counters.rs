@@ -1,0 +1,172 @@
+//! Every counter there is, by name, so that a step can say which change and that no other does.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use anyhow::{Result, anyhow};
+use sluice_abi::UnitCounters;
+use sluice_abi::stages::{Hook, Reason};
+use sluice_dataplane::Dataplane;
+use sluice_plan::Plan;
+use zerocopy::IntoBytes;
+
+/// Counters before `drops`, in the order of the structure.
+const NAMES: [&str; 16] = [
+    "received",
+    "received_bytes",
+    "redirected",
+    "redirected_bytes",
+    "handed_off",
+    "delivered_local",
+    "replies",
+    "originated",
+    "sent",
+    "sent_bytes",
+    "sessions",
+    "slow",
+    "rejudged",
+    "icmp_related",
+    "replies_withheld",
+    "spare",
+];
+const SLOTS: usize = size_of::<UnitCounters>() / 8;
+
+/// Where a counter stands: which unit (or policy) and which of its counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    Unit(usize, usize),
+    PolicySessions(u32),
+    PolicyDenied(u32),
+}
+
+/// Counters that are not zero.
+pub type Values = BTreeMap<Place, u64>;
+
+/// Reads all of them.
+pub fn snapshot(dataplane: &Dataplane, plan: &Plan) -> Result<Values> {
+    let mut values = Values::new();
+    for (unit, counters) in dataplane.counters()?.units().iter().enumerate() {
+        for (slot, bytes) in counters.as_bytes().chunks_exact(8).enumerate() {
+            let value = u64::from_ne_bytes(bytes.try_into()?);
+            if value != 0 {
+                values.insert(Place::Unit(unit, slot), value);
+            }
+        }
+    }
+    let policies: Vec<u32> = plan.policies.keys().copied().collect();
+    for (policy, counters) in policies.iter().zip(dataplane.policy_counters(&policies)?) {
+        values.insert(Place::PolicySessions(*policy), counters.sessions);
+        values.insert(Place::PolicyDenied(*policy), counters.denied);
+    }
+    values.retain(|_, value| *value != 0);
+    Ok(values)
+}
+
+/// What changed. A counter that fell is reported by its two's complement, which no test expects.
+pub fn delta(before: &Values, after: &Values) -> Values {
+    let mut delta = Values::new();
+    for place in before.keys().chain(after.keys()) {
+        let change = value(after, *place).wrapping_sub(value(before, *place));
+        if change != 0 {
+            delta.insert(*place, change);
+        }
+    }
+    delta
+}
+
+pub fn value(values: &Values, place: Place) -> u64 {
+    values.get(&place).copied().unwrap_or(0)
+}
+
+/// Slot of a named counter: `received`, or a drop by its reason.
+pub fn slot(name: &str) -> Result<usize> {
+    let plain = NAMES.iter().position(|known| *known == name);
+    let reason = || Reason::ALL.into_iter().find(|reason| reason.name() == name);
+    plain
+        .or_else(|| reason().map(|reason| NAMES.len() + reason as usize))
+        .ok_or_else(|| anyhow!("`{name}` is neither a counter nor a drop reason"))
+}
+
+/// Sum of one counter over all units.
+pub fn total(values: &Values, name: &str) -> u64 {
+    let slot = slot(name).expect("callers name counters that exist");
+    values.iter().filter(|(place, _)| matches!(place, Place::Unit(_, s) if *s == slot)).map(|(_, v)| v).sum()
+}
+
+fn drops(values: &Values, hook: Hook) -> u64 {
+    Reason::ALL
+        .into_iter()
+        .filter(|reason| reason.stage().hook() == hook)
+        .map(|r| total(values, r.name()))
+        .sum()
+}
+
+/// received = redirected + handed off + delivered locally + dropped at ingress. Err says what is missing.
+pub fn first_equation(values: &Values) -> Result<()> {
+    let received = total(values, "received");
+    let ends = ["redirected", "handed_off", "delivered_local"].map(|name| total(values, name));
+    let dropped = drops(values, Hook::Ingress);
+    if received == ends.iter().sum::<u64>() + dropped {
+        return Ok(());
+    }
+    Err(anyhow!(
+        "received {received} packets, but redirected, handed off, delivered are {ends:?} and dropped {dropped}"
+    ))
+}
+
+/// redirected + handed off + replies + originated = sent + dropped at egress + dropped by devices.
+pub fn second_equation(values: &Values, device_drops: u64) -> Result<()> {
+    let parts = ["redirected", "handed_off", "replies", "originated"].map(|name| total(values, name));
+    let sent = total(values, "sent");
+    let dropped = drops(values, Hook::Egress);
+    if parts.iter().sum::<u64>() == sent + dropped + device_drops {
+        return Ok(());
+    }
+    Err(anyhow!(
+        "redirected, handed off, replies, originated are {parts:?}, but sent {sent}, \
+         dropped {dropped} at egress and {device_drops} by devices"
+    ))
+}
+
+/// A list for people, with names.
+pub fn describe(values: &Values, plan: &Plan) -> String {
+    let mut text = String::new();
+    for (place, value) in values {
+        let _ = match place {
+            Place::Unit(unit, slot) => {
+                let known = plan.units.iter().find(|info| info.index as usize == *unit);
+                let unit = known.map_or_else(|| format!("unit {unit}"), |info| info.name.clone());
+                writeln!(text, "    {unit} {} +{value}", slot_name(*slot))
+            }
+            Place::PolicySessions(id) => {
+                writeln!(text, "    policy {} sessions +{value}", policy_name(plan, *id))
+            }
+            Place::PolicyDenied(id) => {
+                writeln!(text, "    policy {} denied +{value}", policy_name(plan, *id))
+            }
+        };
+    }
+    if text.is_empty() { "    (nothing)\n".to_owned() } else { text }
+}
+
+fn slot_name(slot: usize) -> &'static str {
+    debug_assert!(slot < SLOTS);
+    match slot.checked_sub(NAMES.len()) {
+        None => NAMES[slot],
+        Some(reason) => Reason::ALL.get(reason).map_or("drop of no reason", |reason| reason.name()),
+    }
+}
+
+/// `trust>untrust/NAME`, or `global/NAME`.
+pub fn policy_name(plan: &Plan, id: u32) -> String {
+    let Some(info) = plan.policies.get(&id) else { return format!("#{id}") };
+    match &info.context {
+        Some((from, to)) => format!("{from}>{to}/{}", info.name),
+        None => format!("global/{}", info.name),
+    }
+}
+
+pub fn policy_id(plan: &Plan, name: &str) -> Result<u32> {
+    let ids: Vec<u32> = plan.policies.keys().copied().filter(|id| policy_name(plan, *id) == name).collect();
+    ids.first().copied().ok_or_else(|| anyhow!("the configuration has no policy `{name}`"))
+}

@@ -1,0 +1,358 @@
+//! A gateway under test: private namespaces, veth devices, addresses, routes, neighbours, and the real programs.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result, anyhow};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, Xdp, XdpFlags};
+use sluice_dataplane::{Dataplane, Generation, LocalKind, ObjectKind, Sizes, Variant};
+use sluice_language::config::{Config, HookMode};
+use sluice_plan::{Environment, Ids, NetDev, Plan, RouteVia};
+
+use crate::netns::{Namespace, ifindex, ip, sysctl};
+use crate::world::World;
+
+const PINS: &str = "/sys/fs/bpf/sluice-packet-tests";
+static HARNESS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/arrive.bpf.o"));
+/// Value of an address of this host in the data plane's table, and of a subnet's broadcast address.
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hook {
+    Tc,
+    Xdp,
+}
+
+impl Hook {
+    pub const BOTH: [Hook; 2] = [Hook::Tc, Hook::Xdp];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Hook::Tc => "tc",
+            Hook::Xdp => "xdp",
+        }
+    }
+
+    pub fn object(self) -> ObjectKind {
+        match self {
+            Hook::Tc => ObjectKind::Tc,
+            Hook::Xdp => ObjectKind::Xdp,
+        }
+    }
+}
+
+/// The calling thread lives in `inside` from when this is made.
+pub struct Gateway {
+    pub hook: Hook,
+    pub world: World,
+    pub inside: Namespace,
+    /// Where the far ends of the veth pairs are.
+    pub outside: Namespace,
+    pub plan: Plan,
+    pub dataplane: Dataplane,
+    ids: Ids,
+    generation: Generation,
+    harness: Object,
+    roots: BTreeMap<u32, OwnedFd>,
+    /// The program that `arrive` calls.
+    aimed: Option<RawFd>,
+    /// Zone whose bucket of replies is emptied just before the next packet.
+    pub drain_next: Option<String>,
+}
+
+/// Name of a device's far end.
+pub fn far_end(device: &str) -> String {
+    format!("{device}h")
+}
+
+impl Gateway {
+    pub fn new(world: World, config: &str, sizes: Sizes, hook: Hook) -> Result<Gateway> {
+        let config = compile(config, hook)?;
+        let (inside, outside) = (Namespace::new()?, Namespace::new()?);
+        outside.run(|| sysctl("net/ipv6/conf/default/disable_ipv6", "1"))?;
+        inside.enter()?;
+        make_devices(&world, &config, &outside)?;
+        let environment = environment(&world, &config)?;
+        let mut ids = Ids::default();
+        let plan = sluice_plan::compile(&config, &environment, &mut ids, 1)?;
+        apply_kernel(&world, &plan)?;
+        let dataplane = Dataplane::open(&fresh_pin()?, sizes)?;
+        let generation = load(&dataplane, &plan)?;
+        let harness = ObjectBuilder::default().open_memory(HARNESS)?.load().context("loading the harness")?;
+        let gateway = Gateway {
+            hook,
+            world,
+            inside,
+            outside,
+            plan,
+            dataplane,
+            ids,
+            generation,
+            harness,
+            roots: BTreeMap::new(),
+            aimed: None,
+            drain_next: None,
+        };
+        gateway.set_local_addresses(&config)?;
+        gateway.idle_far_ends()?;
+        Ok(gateway)
+    }
+
+    /// Puts another configuration in force, as a commit does. Devices and addresses stay.
+    pub fn commit(&mut self, config: &str) -> Result<()> {
+        let config = compile(config, self.hook)?;
+        let environment = environment(&self.world, &config)?;
+        let number = self.plan.generation + 1;
+        let plan = sluice_plan::compile(&config, &environment, &mut self.ids, number)?;
+        self.dataplane.retire_idle()?;
+        self.generation = load(&self.dataplane, &plan)?;
+        self.plan = plan;
+        self.roots.clear();
+        self.aimed = None;
+        Ok(())
+    }
+
+    /// Ends every session, as `clear sessions` does.
+    pub fn clear_sessions(&self) -> Result<()> {
+        for session in self.dataplane.sessions() {
+            self.dataplane.delete_session(&session.id)?;
+        }
+        Ok(())
+    }
+
+    /// Device and VLAN of a unit, as frames have them outside.
+    pub fn port(&self, unit: &str) -> Result<(String, Option<u16>)> {
+        let info = self.plan.units.iter().find(|info| info.name == unit);
+        let info = info.ok_or_else(|| anyhow!("the configuration has no unit {unit} in a zone"))?;
+        Ok((info.physical.clone(), Some(info.vlan).filter(|vlan| *vlan != 0)))
+    }
+
+    pub fn unit_index(&self, unit: &str) -> usize {
+        self.plan.units.iter().find(|info| info.name == unit).map_or(0, |info| info.index as usize)
+    }
+
+    /// The root program that frames of a device meet.
+    pub fn root(&mut self, device: &str) -> Result<&OwnedFd> {
+        let attachment = self.plan.attachments.iter().find(|a| a.device == device);
+        let variant = attachment.map_or(0, |a| a.variant);
+        if let std::collections::btree_map::Entry::Vacant(slot) = self.roots.entry(variant) {
+            slot.insert(self.dataplane.root_program(self.hook.object(), variant)?);
+        }
+        Ok(&self.roots[&variant])
+    }
+
+    /// The program that takes a frame's tag out as the kernel does, aimed at the tc root of a device.
+    pub fn arrive(&mut self, device: &str) -> Result<OwnedFd> {
+        let target = self.root(device)?.as_raw_fd();
+        if self.aimed != Some(target) {
+            let map = self.harness.maps().find(|map| map.name() == "target").context("harness map")?;
+            MapHandle::try_from(&map)?.update(&0u32.to_ne_bytes(), &target.to_ne_bytes(), MapFlags::ANY)?;
+            self.aimed = Some(target);
+        }
+        let program = self.harness.progs().find(|program| program.name() == "arrive").context("program")?;
+        Ok(program.as_fd().try_clone_to_owned()?)
+    }
+
+    /// Empties a zone's bucket of replies, at the beginning of a tick: it gets nothing until the next.
+    pub fn drain(&self, zone: &str) -> Result<()> {
+        let now = self.dataplane.now_jiffies()?;
+        while self.dataplane.now_jiffies()? == now {}
+        let id = self.plan.zones.iter().find(|(_, name)| *name == zone).map(|(id, _)| *id);
+        let id = id.ok_or_else(|| anyhow!("no zone {zone}"))?;
+        self.set_tokens(id, 0)
+    }
+
+    /// Fills every zone's bucket, so that a case does not feel the one before.
+    pub fn refill(&self) -> Result<()> {
+        self.plan
+            .zones
+            .keys()
+            .try_for_each(|zone| self.set_tokens(*zone, sluice_abi::REPLY_RATE_PER_ZONE as u32))
+    }
+
+    fn set_tokens(&self, zone: u32, tokens: u32) -> Result<()> {
+        let map = MapHandle::from_pinned_path(self.dataplane.pin().join("reply_tokens"))?;
+        let now = self.dataplane.now_jiffies()? as u32;
+        let bucket = [tokens, now, 0, 0].map(u32::to_ne_bytes).concat();
+        Ok(map.update(&zone.to_ne_bytes(), &bucket, MapFlags::ANY)?)
+    }
+
+    fn set_local_addresses(&self, config: &Config) -> Result<()> {
+        for unit in config.interfaces.iter().flat_map(|interface| &interface.units) {
+            for prefix in unit.inet.iter().chain(&unit.inet6) {
+                self.dataplane.add_local_address(0, prefix.addr, LocalKind::Address)?;
+                if let (IpAddr::V4(addr), 1..=30) = (prefix.addr, prefix.len) {
+                    let broadcast = u32::from(addr) | u32::MAX >> prefix.len;
+                    self.dataplane.add_local_address(
+                        0,
+                        IpAddr::V4(broadcast.into()),
+                        LocalKind::Broadcast,
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An XDP program on a veth lets the other end redirect into it.
+    fn idle_far_ends(&self) -> Result<()> {
+        let devices: Vec<String> = self.world.devices.iter().map(|device| far_end(&device.name)).collect();
+        self.outside.run(|| devices.iter().try_for_each(|device| self.idle(device)))
+    }
+
+    /// For prog-run: its XDP context must name a device whose queues know XDP.
+    pub fn idle_near_ends(&self) -> Result<()> {
+        self.world.devices.iter().try_for_each(|device| self.idle(&device.name))
+    }
+
+    /// Puts the empty XDP program on a device of the calling thread's namespace.
+    pub fn idle(&self, device: &str) -> Result<()> {
+        let program = self.harness.progs().find(|program| program.name() == "idle").context("program")?;
+        let index = ifindex(device)? as i32;
+        Xdp::new(program.as_fd())
+            .attach(index, XdpFlags::DRV_MODE)
+            .with_context(|| format!("XDP on {device}"))
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if let Err(error) = sluice_dataplane::cleanup(self.dataplane.pin()) {
+            eprintln!("removing {}: {error}", self.dataplane.pin().display());
+        }
+    }
+}
+
+/// Parses a configuration and puts every interface on one hook.
+pub fn compile(text: &str, hook: Hook) -> Result<Config> {
+    let tree = sluice_language::parse(text, "test.conf").map_err(|errors| anyhow!("{errors}"))?;
+    let mut config = sluice_language::compile(&tree).map_err(|errors| anyhow!("{errors}"))?;
+    for interface in &mut config.interfaces {
+        interface.mode = if hook == Hook::Tc { HookMode::Tc } else { HookMode::Xdp };
+    }
+    Ok(config)
+}
+
+fn load(dataplane: &Dataplane, plan: &Plan) -> Result<Generation> {
+    let variants: Vec<Variant> = plan.variants.iter().map(|v| Variant { stage_mask: v.stage_mask }).collect();
+    let generation = dataplane.load(&plan.tables, &variants, plan.generation)?;
+    dataplane.switch(&generation);
+    dataplane.grace()?;
+    Ok(generation)
+}
+
+/// A directory of pins of our own; those of processes that are gone are removed first.
+fn fresh_pin() -> Result<PathBuf> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    for entry in std::fs::read_dir(PINS).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.split('-').next().unwrap_or_default().to_owned();
+        if !Path::new("/proc").join(owner).exists() {
+            sluice_dataplane::cleanup(&entry.path())?;
+        }
+    }
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    Ok(Path::new(PINS).join(format!("{}-{number}", std::process::id())))
+}
+
+fn tagged_devices(config: &Config) -> Vec<(String, String)> {
+    let tagged = config.interfaces.iter().filter(|interface| interface.vlan_tagging);
+    tagged
+        .flat_map(|i| i.units.iter().map(|u| (i.name.clone(), format!("{}.{}", i.name, u.number))))
+        .collect()
+}
+
+fn make_devices(world: &World, config: &Config, outside: &Namespace) -> Result<()> {
+    for (path, value) in [
+        ("net/ipv4/conf/all/forwarding", "1"),
+        ("net/ipv6/conf/all/forwarding", "1"),
+        ("net/ipv6/conf/default/accept_dad", "0"),
+        ("net/ipv6/conf/default/addr_gen_mode", "1"),
+        ("net/ipv6/conf/default/forwarding", "1"),
+    ] {
+        sysctl(path, value)?;
+    }
+    let mut lines = vec!["link set lo up".to_owned()];
+    for device in &world.devices {
+        let (name, mac, mtu) = (&device.name, device.mac, device.mtu);
+        let far = far_end(name);
+        lines.push(format!(
+            "link add {name} address {mac} mtu {mtu} type veth peer name {far} mtu {mtu} netns {}",
+            outside.path()
+        ));
+    }
+    for (parent, device) in tagged_devices(config) {
+        let mac =
+            world.devices.iter().find(|d| d.name == parent).context("tagged device without parent")?.mac;
+        lines.push(format!("link add {device} address {mac} type veth peer name {device}p"));
+    }
+    ip(&lines)?;
+    for (_, device) in tagged_devices(config) {
+        sysctl(&format!("net/ipv6/conf/{device}p/disable_ipv6"), "1")?;
+    }
+    let ups = world.devices.iter().map(|device| format!("link set {} up", far_end(&device.name)));
+    let ups: Vec<String> = ups.collect();
+    outside.run(|| ip(&ups))
+}
+
+fn environment(world: &World, config: &Config) -> Result<Environment> {
+    let mut environment = Environment::default();
+    let mut add = |name: &str, mac: sluice_wire::Mac, mtu: u32| -> Result<()> {
+        let netdev = NetDev {
+            ifindex: ifindex(name)?,
+            mac: mac.0,
+            mtu,
+            driver: "veth".to_owned(),
+            mtu_range: Some((68, 65535)),
+        };
+        environment.netdevs.insert(name.to_owned(), netdev);
+        Ok(())
+    };
+    for device in &world.devices {
+        add(&device.name, device.mac, device.mtu)?;
+    }
+    for (parent, device) in tagged_devices(config) {
+        let below =
+            world.devices.iter().find(|d| d.name == parent).context("tagged device without parent")?;
+        add(&device, below.mac, below.mtu)?;
+        add(&format!("{device}p"), below.mac, below.mtu)?;
+    }
+    Ok(environment)
+}
+
+/// What the daemon would do for the plan, then what the world wants on top.
+fn apply_kernel(world: &World, plan: &Plan) -> Result<()> {
+    let mut lines = Vec::new();
+    for pair in &plan.kernel.vlan_pairs {
+        lines.push(format!("link set {} up", pair.peer));
+    }
+    for link in &plan.kernel.links {
+        let mtu = link.mtu.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
+        lines.push(format!("link set {}{mtu} {}", link.device, if link.up { "up" } else { "down" }));
+    }
+    for (device, prefix) in &plan.kernel.addresses {
+        let now = if prefix.addr.is_ipv6() { " nodad" } else { "" };
+        lines.push(format!("addr add {}/{} dev {device}{now}", prefix.addr, prefix.len));
+    }
+    for host in &world.hosts {
+        let info = plan.units.iter().find(|info| info.name == host.unit);
+        let device = &info.with_context(|| format!("host {}: no unit {}", host.name, host.unit))?.device;
+        let neighbour =
+            |a: &IpAddr| format!("neigh replace {a} lladdr {} dev {device} nud permanent", host.mac);
+        lines.extend(host.addresses.iter().map(neighbour));
+    }
+    for route in &plan.kernel.routes {
+        let destination = format!("{}/{}", route.destination.addr, route.destination.len);
+        lines.push(match &route.target {
+            RouteVia::Gateways(gateways) => format!("route add {destination} via {}", gateways[0]),
+            RouteVia::Device(device) => format!("route add {destination} dev {device}"),
+            RouteVia::Discard => format!("route add blackhole {destination}"),
+            RouteVia::Reject => format!("route add unreachable {destination}"),
+        });
+    }
+    lines.extend(world.commands.iter().cloned());
+    ip(&lines)?;
+    plan.kernel.sysctls.iter().try_for_each(|(path, value)| sysctl(path, value))
+}

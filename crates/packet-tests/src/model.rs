@@ -1,0 +1,435 @@
+//! The reference: what a zone firewall must do with a packet, in plain Rust and without tables, caches or a fast path.
+//! It shares no code with the plan or the programs; where they disagree, one of them is wrong.
+//!
+//! Order and names of the decisions are those of `bpf/stages.def`.
+
+mod parse;
+mod tcp;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use sluice_wire::{Mac, icmpv4, icmpv6};
+
+pub use parse::{Facts, Quote, parse};
+use tcp::Tracker;
+
+/// IP protocols that the model tells apart.
+pub const ICMP: u8 = 1;
+pub const TCP: u8 = 6;
+pub const UDP: u8 = 17;
+pub const ICMPV6: u8 = 58;
+/// Stands in the port of an answering side of ICMP echo.
+const ECHO: u16 = 0x0800;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Through which unit.
+    Redirect(String),
+    /// The next hop's MAC address is not known yet.
+    Handoff(String),
+    Local,
+    Drop(&'static str),
+    /// Dropped, and the sender is told.
+    Reply(&'static str),
+}
+
+#[derive(Debug, Clone)]
+pub struct Unit {
+    pub name: String,
+    pub device: String,
+    pub vlan: u16,
+    pub mac: Mac,
+    pub zone: String,
+    pub mtu: usize,
+    pub land_screen: bool,
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// What may reach this host from here.
+    pub inbound: Vec<Service>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Rule {
+    /// None = any pair of zones.
+    pub pair: Option<(String, String)>,
+    /// None = any.
+    pub source: Option<Vec<(IpAddr, IpAddr)>>,
+    pub destination: Option<Vec<(IpAddr, IpAddr)>>,
+    pub application: Option<Vec<Service>>,
+    pub action: Action,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Permit,
+    Deny,
+    Reject,
+}
+
+/// Protocol with port ranges, or with an ICMP type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    pub protocol: u8,
+    pub sport: (u16, u16),
+    pub dport: (u16, u16),
+    pub icmp_type: Option<u8>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Route {
+    pub prefix: (IpAddr, u8),
+    pub target: Target,
+}
+
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// On the link of a unit.
+    Link(String),
+    /// Through a neighbour on a unit's link.
+    Via(String, IpAddr),
+    Blackhole,
+    Unreachable,
+}
+
+/// A direction of a flow; the answer's is the reverse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tuple {
+    pub source: IpAddr,
+    pub destination: IpAddr,
+    pub sport: u16,
+    pub dport: u16,
+    pub protocol: u8,
+}
+
+impl Tuple {
+    pub fn reversed(self) -> Tuple {
+        Tuple {
+            source: self.destination,
+            destination: self.source,
+            sport: self.dport,
+            dport: self.sport,
+            protocol: self.protocol,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Session {
+    /// Zones that the opener's and the answerer's packets must come from; the latter is empty for this host's.
+    zones: [String; 2],
+    to_host: bool,
+    tcp: Tracker,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Model {
+    pub units: Vec<Unit>,
+    pub rules: Vec<Rule>,
+    pub default_permit: bool,
+    pub routes: Vec<Route>,
+    /// Neighbours whose MAC addresses are known.
+    pub neighbours: Vec<IpAddr>,
+    /// Sessions that fit, of each family.
+    pub capacity: usize,
+    sessions: HashMap<Tuple, usize>,
+    records: HashMap<usize, (Tuple, Session)>,
+    next: usize,
+}
+
+impl Model {
+    pub fn session_count(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Opener's tuples of all sessions, in the order they were opened.
+    pub fn flows(&self) -> Vec<Tuple> {
+        let mut numbers: Vec<&usize> = self.records.keys().collect();
+        numbers.sort();
+        numbers.iter().map(|number| self.records[number].0).collect()
+    }
+
+    /// Next sequence numbers of the opener and the answerer of a session.
+    pub fn sequence_numbers(&self, opener: &Tuple) -> [u32; 2] {
+        self.sessions.get(opener).map_or([0, 0], |number| self.records[number].1.tcp.ends())
+    }
+
+    /// What must happen to a frame that arrives on a device.
+    pub fn judge(&mut self, device: &str, frame: &[u8]) -> Verdict {
+        match self.decide(device, frame) {
+            Ok(verdict) | Err(verdict) => verdict,
+        }
+    }
+
+    fn decide(&mut self, device: &str, frame: &[u8]) -> Result<Verdict, Verdict> {
+        let (unit, facts) = self.entry(device, frame)?;
+        let Some(facts) = facts else { return Ok(Verdict::Local) };
+        if unit.land_screen && facts.source == facts.destination {
+            return Err(Verdict::Drop("land"));
+        }
+        if facts.fragment {
+            return Err(Verdict::Drop("fragment"));
+        }
+        if facts.group || facts.neighbour_discovery {
+            return Ok(Verdict::Local);
+        }
+        if facts.icmp_error {
+            return self.related(&unit, &facts);
+        }
+        if let Some(verdict) = self.in_session(&unit, &facts)? {
+            return Ok(verdict);
+        }
+        self.first_packet(&unit, &facts)
+    }
+
+    /// The unit, and the packet unless it is no IP packet.
+    fn entry(&self, device: &str, frame: &[u8]) -> Result<(Unit, Option<Facts>), Verdict> {
+        let header = parse::link(frame).ok_or(Verdict::Drop("truncated"))?;
+        let unit = self.units.iter().find(|unit| unit.device == device && unit.vlan == header.vlan);
+        let unit = unit.ok_or(Verdict::Drop("unknown_unit"))?.clone();
+        if header.destination != unit.mac && !header.destination.is_multicast() {
+            return Err(Verdict::Drop("other_host"));
+        }
+        let mut facts = parse(&header).map_err(Verdict::Drop)?;
+        if let Some(facts) = &mut facts {
+            facts.group |= header.destination.is_multicast();
+        }
+        Ok((unit, facts))
+    }
+
+    /// An ICMP error travels with the session whose packet it quotes (RFC 5508 section 4.2 for NAT; here without).
+    fn related(&mut self, unit: &Unit, facts: &Facts) -> Result<Verdict, Verdict> {
+        let unrelated = Verdict::Drop("icmp_not_related");
+        let quote = facts.quote.ok_or(unrelated.clone())?;
+        if quote.tuple.source != facts.destination {
+            return Err(unrelated);
+        }
+        let number = *self.sessions.get(&quote.tuple.reversed()).ok_or(unrelated.clone())?;
+        let (opener, session) = &self.records[&number];
+        let side = usize::from(*opener != quote.tuple.reversed());
+        if session.zones[side] != unit.zone {
+            return Err(unrelated);
+        }
+        if session.to_host && side == 0 {
+            return Ok(Verdict::Local);
+        }
+        self.hop(facts)?;
+        // the error goes where the flow's packets in this direction go
+        self.route(quote.tuple.source, facts)
+    }
+
+    fn in_session(&mut self, unit: &Unit, facts: &Facts) -> Result<Option<Verdict>, Verdict> {
+        let Some(number) = self.sessions.get(&facts.tuple()).copied() else { return Ok(None) };
+        let (opener, session) = self.records.get_mut(&number).expect("both indexes agree");
+        let side = usize::from(*opener != facts.tuple());
+        if session.zones[side] != unit.zone {
+            return Err(Verdict::Drop("session_zone"));
+        }
+        if facts.protocol == TCP {
+            if session.tcp.reopened_by(side, facts) {
+                self.end(number);
+                return Ok(None);
+            }
+            session.tcp.follow(side, facts);
+        }
+        let local = session.to_host && side == 0;
+        if local {
+            return Ok(Some(Verdict::Local));
+        }
+        self.hop(facts)?;
+        self.route(facts.destination, facts).map(Some)
+    }
+
+    fn first_packet(&mut self, unit: &Unit, facts: &Facts) -> Result<Verdict, Verdict> {
+        may_open(facts)?;
+        let local = self.units.iter().flat_map(|unit| &unit.addresses).find_map(|(address, length)| {
+            let broadcast = broadcast(*address, *length);
+            (facts.destination == *address)
+                .then_some(true)
+                .or((Some(facts.destination) == broadcast).then_some(false))
+        });
+        if local == Some(false) || facts.is_dhcp_answer() {
+            return Ok(Verdict::Local);
+        }
+        if local == Some(true) {
+            if !unit.inbound.iter().any(|service| service.admits(facts)) {
+                return Err(Verdict::Drop("host_inbound"));
+            }
+            self.open(facts, [unit.zone.clone(), String::new()], true)?;
+            return Ok(Verdict::Local);
+        }
+        if facts.link_local || facts.source.is_unspecified() {
+            return Err(Verdict::Drop("bad_address"));
+        }
+        self.hop(facts)?;
+        let verdict = self.route(facts.destination, facts)?;
+        let (Verdict::Redirect(name) | Verdict::Handoff(name)) = &verdict else { return Ok(verdict) };
+        let to =
+            self.units.iter().find(|unit| unit.name == *name).expect("routes lead to units").zone.clone();
+        self.policy(&unit.zone, &to, facts)?;
+        self.open(facts, [unit.zone.clone(), to], false)?;
+        Ok(verdict)
+    }
+
+    /// RFC 1812 section 5.3.1.
+    fn hop(&self, facts: &Facts) -> Result<(), Verdict> {
+        if facts.ttl <= 1 { Err(facts.answer("ttl_exceeded", true)) } else { Ok(()) }
+    }
+
+    fn route(&self, destination: IpAddr, facts: &Facts) -> Result<Verdict, Verdict> {
+        let candidates = self.routes.iter().filter(|route| within(destination, route.prefix));
+        let best = candidates.max_by_key(|route| route.prefix.1);
+        let (unit, neighbour) = match best.map(|route| &route.target) {
+            None => return Err(facts.answer("no_route", true)),
+            Some(Target::Blackhole) => return Err(Verdict::Drop("route_prohibited")),
+            Some(Target::Unreachable) => return Err(facts.answer("route_prohibited", true)),
+            Some(Target::Link(unit)) => (unit, destination),
+            Some(Target::Via(unit, gateway)) => (unit, *gateway),
+        };
+        let mtu = self.units.iter().find(|known| known.name == *unit).map_or(0, |unit| unit.mtu);
+        if facts.length > mtu {
+            return Err(facts.answer("too_big", facts.dont_fragment));
+        }
+        let known = self.neighbours.contains(&neighbour);
+        Ok(if known { Verdict::Redirect(unit.clone()) } else { Verdict::Handoff(unit.clone()) })
+    }
+
+    /// The first rule that matches decides: those of the pair, then those of all pairs, then the default.
+    fn policy(&self, from: &str, to: &str, facts: &Facts) -> Result<(), Verdict> {
+        let of_pair = |rule: &&Rule| rule.pair.as_ref().is_some_and(|(f, t)| f == from && t == to);
+        let own = self.rules.iter().filter(of_pair);
+        let global = self.rules.iter().filter(|rule| rule.pair.is_none());
+        let matched = own.chain(global).find(|rule| rule.matches(facts));
+        match matched.map(|rule| rule.action) {
+            Some(Action::Permit) => Ok(()),
+            Some(Action::Deny) => Err(Verdict::Drop("policy_deny")),
+            Some(Action::Reject) => Err(facts.rejected()),
+            None if self.default_permit => Ok(()),
+            None => Err(Verdict::Drop("policy_default")),
+        }
+    }
+
+    fn open(&mut self, facts: &Facts, zones: [String; 2], to_host: bool) -> Result<(), Verdict> {
+        let tuple = facts.tuple();
+        let family = |tuple: &Tuple| tuple.source.is_ipv4();
+        let same = self.records.values().filter(|(opener, _)| family(opener) == family(&tuple)).count();
+        if same >= self.capacity {
+            return Err(Verdict::Drop("session_table_full"));
+        }
+        if tuple == tuple.reversed() || self.sessions.contains_key(&tuple.reversed()) {
+            return Err(Verdict::Drop("session_conflict"));
+        }
+        self.next += 1;
+        self.sessions.insert(tuple, self.next);
+        self.sessions.insert(tuple.reversed(), self.next);
+        self.records.insert(self.next, (tuple, Session { zones, to_host, tcp: Tracker::opened_by(facts) }));
+        Ok(())
+    }
+
+    fn end(&mut self, number: usize) {
+        if let Some((tuple, _)) = self.records.remove(&number) {
+            self.sessions.remove(&tuple);
+            self.sessions.remove(&tuple.reversed());
+        }
+    }
+}
+
+/// What may begin a session: a SYN, an echo request, anything of the protocols without such a thing.
+fn may_open(facts: &Facts) -> Result<(), Verdict> {
+    let echo_request = match facts.protocol {
+        ICMP => facts.icmp_type == icmpv4::ECHO_REQUEST,
+        ICMPV6 => facts.icmp_type == icmpv6::ECHO_REQUEST,
+        _ => true,
+    };
+    if facts.protocol == TCP && !facts.opens_tcp() {
+        Err(Verdict::Drop("tcp_not_syn"))
+    } else if !echo_request {
+        Err(Verdict::Drop("icmp_no_session"))
+    } else {
+        Ok(())
+    }
+}
+
+impl Rule {
+    fn matches(&self, facts: &Facts) -> bool {
+        let inside = |ranges: &Option<Vec<(IpAddr, IpAddr)>>, address: IpAddr| {
+            let hit = |(low, high): &(IpAddr, IpAddr)| {
+                low.is_ipv4() == address.is_ipv4() && *low <= address && address <= *high
+            };
+            ranges.as_ref().is_none_or(|ranges| ranges.iter().any(hit))
+        };
+        inside(&self.source, facts.source)
+            && inside(&self.destination, facts.destination)
+            && self.application.as_ref().is_none_or(|services| services.iter().any(|s| s.admits(facts)))
+    }
+}
+
+impl Service {
+    pub fn admits(&self, facts: &Facts) -> bool {
+        let between = |(low, high): (u16, u16), port| low <= port && port <= high;
+        let ports = between(self.sport, facts.sport) && between(self.dport, facts.dport);
+        self.protocol == facts.protocol
+            && match facts.protocol {
+                ICMP | ICMPV6 => self.icmp_type.is_none_or(|kind| kind == facts.icmp_type),
+                _ => ports,
+            }
+    }
+}
+
+impl Facts {
+    pub fn tuple(&self) -> Tuple {
+        let (sport, dport) = self.flow_ports();
+        Tuple { source: self.source, destination: self.destination, sport, dport, protocol: self.protocol }
+    }
+
+    /// Identifier and a mark: a request never matches the direction that answers travel in.
+    fn flow_ports(&self) -> (u16, u16) {
+        match (self.protocol, self.icmp_type) {
+            (ICMP, icmpv4::ECHO_REQUEST) | (ICMPV6, icmpv6::ECHO_REQUEST) => (self.sport, ECHO),
+            (ICMP, icmpv4::ECHO_REPLY) | (ICMPV6, icmpv6::ECHO_REPLY) => (ECHO, self.sport),
+            (ICMP | ICMPV6, _) => (0, 0),
+            _ => (self.sport, self.dport),
+        }
+    }
+
+    fn opens_tcp(&self) -> bool {
+        use sluice_wire::tcp::{ACK, FIN, RST, SYN};
+        self.tcp_flags & (SYN | ACK | RST | FIN) == SYN
+    }
+
+    /// RFC 2131 section 4.1: an answer may go to an address that the host does not have yet.
+    fn is_dhcp_answer(&self) -> bool {
+        self.source.is_ipv4() && self.protocol == UDP && (self.sport, self.dport) == (67, 68)
+    }
+
+    /// A drop that is answered, unless it must not be: about errors, to nobody (RFC 1812 section 4.3.2.7).
+    fn answer(&self, reason: &'static str, wanted: bool) -> Verdict {
+        let told = wanted && !self.icmp_error && !self.source.is_unspecified();
+        if told { Verdict::Reply(reason) } else { Verdict::Drop(reason) }
+    }
+
+    /// A reset carries no options, so a packet with any gets none.
+    fn rejected(&self) -> Verdict {
+        self.answer("policy_reject", self.protocol != TCP || !self.options)
+    }
+}
+
+fn bits(address: IpAddr) -> (u128, u8) {
+    match address {
+        IpAddr::V4(v4) => (u32::from(v4).into(), 32),
+        IpAddr::V6(v6) => (v6.into(), 128),
+    }
+}
+
+fn within(address: IpAddr, (prefix, length): (IpAddr, u8)) -> bool {
+    let ((address, width), (prefix, of)) = (bits(address), bits(prefix));
+    width == of && (length == 0 || (address ^ prefix) >> (width - length) == 0)
+}
+
+fn broadcast(address: IpAddr, length: u8) -> Option<IpAddr> {
+    match address {
+        IpAddr::V4(v4) if (1..=30).contains(&length) => {
+            Some(IpAddr::V4((u32::from(v4) | u32::MAX >> length).into()))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,277 @@
+//! What a router must find out about a frame, and what it must refuse (RFC 1812 section 5.2.2, RFC 8200 section 4).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use sluice_wire::{Mac, eth, icmpv4, icmpv6, ipv4, ipv6, tcp, udp, vlan};
+
+use super::{ICMP, ICMPV6, TCP, Tuple, UDP};
+
+/// IPv6 extension headers that are followed; a longer chain is refused.
+const EXTENSIONS: usize = 5;
+const AUTHENTICATION: u8 = 51;
+
+pub struct Link<'a> {
+    pub destination: Mac,
+    pub vlan: u16,
+    pub ethertype: u16,
+    pub payload: &'a [u8],
+}
+
+/// An IP packet as policy sees it.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    pub source: IpAddr,
+    pub destination: IpAddr,
+    pub protocol: u8,
+    /// Of ICMP echo, `sport` is the identifier.
+    pub sport: u16,
+    pub dport: u16,
+    pub ttl: u8,
+    pub length: usize,
+    pub dont_fragment: bool,
+    pub options: bool,
+    pub fragment: bool,
+    /// Multicast or broadcast.
+    pub group: bool,
+    pub link_local: bool,
+    pub neighbour_discovery: bool,
+    pub icmp_error: bool,
+    pub icmp_type: u8,
+    pub quote: Option<Quote>,
+    pub tcp_flags: u8,
+    pub tcp_seq: u32,
+    pub tcp_ack: u32,
+    pub tcp_payload: u32,
+}
+
+/// The packet an ICMP error is about.
+#[derive(Debug, Clone, Copy)]
+pub struct Quote {
+    pub tuple: Tuple,
+}
+
+pub fn link(frame: &[u8]) -> Option<Link<'_>> {
+    let header = eth::View::new(frame).ok()?;
+    if header.ethertype() != eth::TYPE_VLAN {
+        let (ethertype, payload) = (header.ethertype(), header.payload());
+        return Some(Link { destination: header.destination(), vlan: 0, ethertype, payload });
+    }
+    let tag = vlan::View::new(header.payload()).ok()?;
+    Some(Link {
+        destination: header.destination(),
+        vlan: tag.id(),
+        ethertype: tag.ethertype(),
+        payload: tag.payload(),
+    })
+}
+
+/// Ok(None): no IP packet. Err: the reason to drop it.
+pub fn parse(link: &Link) -> Result<Option<Facts>, &'static str> {
+    match link.ethertype {
+        eth::TYPE_IPV4 => parse4(link.payload).map(Some),
+        eth::TYPE_IPV6 => parse6(link.payload).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn parse4(packet: &[u8]) -> Result<Facts, &'static str> {
+    let view = ipv4::View::new_unchecked(packet).map_err(|_| "truncated")?;
+    let (header, total) = (view.header_length(), usize::from(view.total_length()));
+    if view.version() != 4 || header < 20 || total < header {
+        return Err("bad_ip_header");
+    }
+    if packet.len() < total {
+        return Err("truncated");
+    }
+    if !view.checksum_ok() {
+        return Err("bad_ip_header");
+    }
+    let (source, destination) = (view.source(), view.destination());
+    if !source_allowed(source) || !destination_allowed(destination) {
+        return Err("bad_address");
+    }
+    let mut facts = Facts::new(source.into(), destination.into(), view.protocol(), view.ttl(), total);
+    facts.dont_fragment = view.dont_fragment();
+    facts.options = header > 20;
+    facts.fragment = view.is_fragment();
+    facts.group = destination.is_multicast() || destination.is_broadcast();
+    if facts.fragment {
+        return Ok(facts);
+    }
+    if facts.protocol == ICMPV6 {
+        return Err("bad_ip_header");
+    }
+    facts.transport(&packet[header..total])?;
+    Ok(facts)
+}
+
+/// RFC 1812 section 5.3.7; an unspecified source is judged later: it may ask this host.
+fn source_allowed(address: Ipv4Addr) -> bool {
+    let class_d_or_e = address.octets()[0] >= 224;
+    let this_network = address.octets()[0] == 0 && !address.is_unspecified();
+    !(class_d_or_e || this_network || address.is_loopback())
+}
+
+fn destination_allowed(address: Ipv4Addr) -> bool {
+    let first = address.octets()[0];
+    !(first == 0 || first == 127 || (first >= 240 && !address.is_broadcast()))
+}
+
+fn parse6(packet: &[u8]) -> Result<Facts, &'static str> {
+    let view = ipv6::View::new_unchecked(packet).map_err(|_| "truncated")?;
+    if view.version() != 6 {
+        return Err("bad_ip_header");
+    }
+    let total = ipv6::field::HEADER + usize::from(view.payload_length());
+    if packet.len() < total {
+        return Err("truncated");
+    }
+    let (source, destination) = (view.source(), view.destination());
+    let never = source.is_multicast() || source.is_loopback();
+    if never || destination.is_loopback() || destination.is_unspecified() {
+        return Err("bad_address");
+    }
+    let mut facts = Facts::new(source.into(), destination.into(), 0, view.hop_limit(), total);
+    facts.dont_fragment = true;
+    facts.group = destination.is_multicast();
+    facts.link_local = is_link_local(source) || is_link_local(destination);
+    facts.follow_extensions(view.next_header(), packet, total)?;
+    Ok(facts)
+}
+
+fn is_link_local(address: Ipv6Addr) -> bool {
+    address.segments()[0] & 0xffc0 == 0xfe80
+}
+
+impl Facts {
+    fn new(source: IpAddr, destination: IpAddr, protocol: u8, ttl: u8, length: usize) -> Facts {
+        Facts {
+            source,
+            destination,
+            protocol,
+            sport: 0,
+            dport: 0,
+            ttl,
+            length,
+            dont_fragment: false,
+            options: false,
+            fragment: false,
+            group: false,
+            link_local: false,
+            neighbour_discovery: false,
+            icmp_error: false,
+            icmp_type: 0,
+            quote: None,
+            tcp_flags: 0,
+            tcp_seq: 0,
+            tcp_ack: 0,
+            tcp_payload: 0,
+        }
+    }
+
+    /// `packet` may be longer than `total`: Ethernet padding is no header.
+    fn follow_extensions(&mut self, first: u8, packet: &[u8], total: usize) -> Result<(), &'static str> {
+        let (mut next, mut at) = (first, ipv6::field::HEADER);
+        for _ in 0..=EXTENSIONS {
+            let unit = match next {
+                ipv6::HOP_BY_HOP | ipv6::ROUTING | ipv6::DESTINATION_OPTIONS => 8,
+                AUTHENTICATION => 4,
+                ipv6::FRAGMENT => 0,
+                _ => {
+                    self.protocol = next;
+                    if at > total || next == ICMP {
+                        return Err("bad_ip_header");
+                    }
+                    return self.transport(&packet[at..total]);
+                }
+            };
+            let header = packet.get(at..at + 8).ok_or("truncated")?;
+            self.options = true;
+            if next == ipv6::FRAGMENT {
+                (self.protocol, self.fragment) = (header[0], true);
+                return Ok(());
+            }
+            let extra = if next == AUTHENTICATION { 2 } else { 1 };
+            (next, at) = (header[0], at + (usize::from(header[1]) + extra) * unit);
+        }
+        Err("extension_headers")
+    }
+
+    fn transport(&mut self, segment: &[u8]) -> Result<(), &'static str> {
+        match self.protocol {
+            TCP => {
+                let view = tcp::View::new(segment).map_err(|_| "truncated")?;
+                (self.sport, self.dport) = (view.source_port(), view.destination_port());
+                (self.tcp_flags, self.tcp_seq, self.tcp_ack) =
+                    (view.flags(), view.sequence(), view.acknowledgment());
+                self.tcp_payload = view.payload().len() as u32;
+            }
+            UDP => {
+                let view = udp::View::new(segment).map_err(|_| "truncated")?;
+                (self.sport, self.dport) = (view.source_port(), view.destination_port());
+            }
+            ICMP => {
+                let view = icmpv4::View::new(segment).map_err(|_| "truncated")?;
+                (self.icmp_type, self.sport) = (view.kind(), view.id());
+                use icmpv4::{PARAMETER_PROBLEM, TIME_EXCEEDED, UNREACHABLE};
+                self.icmp_error = matches!(view.kind(), UNREACHABLE | TIME_EXCEEDED | PARAMETER_PROBLEM);
+                self.quote = quote4(view.payload()).filter(|_| self.icmp_error);
+            }
+            ICMPV6 => {
+                let view = icmpv6::View::new(segment).map_err(|_| "truncated")?;
+                (self.icmp_type, self.sport) = (view.kind(), view.id());
+                self.icmp_error = icmpv6::is_error(view.kind());
+                // RFC 4861 with the redirects of its section 4.5
+                self.neighbour_discovery = (icmpv6::ROUTER_SOLICITATION..=137).contains(&view.kind());
+                self.quote = quote6(view.payload()).filter(|_| self.icmp_error);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Sequence number after this segment; SYN and FIN take one each.
+    pub fn segment_end(&self) -> u32 {
+        let marks = self.tcp_flags & tcp::SYN != 0;
+        let fin = self.tcp_flags & tcp::FIN != 0;
+        self.tcp_seq
+            .wrapping_add(self.tcp_payload)
+            .wrapping_add(u32::from(marks))
+            .wrapping_add(u32::from(fin))
+    }
+}
+
+/// RFC 792: the header and eight bytes are quoted; more is not needed.
+fn quote4(bytes: &[u8]) -> Option<Quote> {
+    let view = ipv4::View::new_unchecked(bytes).ok()?;
+    let first = view.flags_offset() & ipv4::OFFSET_MASK == 0;
+    if view.version() != 4 || view.header_length() < 20 || !first {
+        return None;
+    }
+    quote(
+        view.source().into(),
+        view.destination().into(),
+        view.protocol(),
+        bytes.get(view.header_length()..)?,
+    )
+}
+
+fn quote6(bytes: &[u8]) -> Option<Quote> {
+    let view = ipv6::View::new_unchecked(bytes).ok().filter(|view| view.version() == 6)?;
+    let rest = &bytes[ipv6::field::HEADER..];
+    quote(view.source().into(), view.destination().into(), view.next_header(), rest)
+}
+
+fn quote(source: IpAddr, destination: IpAddr, protocol: u8, rest: &[u8]) -> Option<Quote> {
+    let head = rest.get(..8)?;
+    let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+    let v4 = source.is_ipv4();
+    let (sport, dport) = match (protocol, head[0], v4) {
+        (TCP | UDP, ..) => (word(0), word(2)),
+        (ICMP, icmpv4::ECHO_REQUEST, true) | (ICMPV6, icmpv6::ECHO_REQUEST, false) => (word(4), super::ECHO),
+        (ICMP, icmpv4::ECHO_REPLY, true) | (ICMPV6, icmpv6::ECHO_REPLY, false) => (super::ECHO, word(4)),
+        (ICMP, _, true) | (ICMPV6, _, false) => return None,
+        _ => (0, 0),
+    };
+    Some(Quote { tuple: Tuple { source, destination, sport, dport, protocol } })
+}

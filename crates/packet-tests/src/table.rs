@@ -1,0 +1,380 @@
+//! Runs cases by prog-run, and says what every step must do to the packet and to the counters.
+
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use sluice_dataplane::prog_run::{self, TcRun, XdpRun};
+use sluice_wire::text::{Kind, Layer, Packet, Value, diff, dissect};
+use sluice_wire::{eth, ipv4, ipv6};
+
+use crate::case::{Action, Case, PacketStep, Verdict};
+use crate::counters::{self, Place, Values};
+use crate::forward;
+use crate::gateway::{Gateway, Hook};
+use crate::netns::{ifindex, ip};
+
+/// Return codes of the two hooks (linux/bpf.h, linux/pkt_cls.h).
+const XDP_DROP: u32 = 1;
+const XDP_PASS: u32 = 2;
+const XDP_REDIRECT: u32 = 4;
+const TC_SHOT: u32 = 2;
+const TC_UNSPEC: u32 = u32::MAX;
+const TC_REDIRECT: u32 = 7;
+/// Length of `struct handoff`.
+const HANDOFF: usize = size_of::<sluice_abi::Handoff>();
+
+/// Runs a case from an empty session table; the error says at which line what differs.
+pub fn run(gateway: &mut Gateway, case: &Case) -> Result<()> {
+    gateway.clear_sessions()?;
+    gateway.refill()?;
+    for step in &case.steps {
+        run_step(gateway, &step.action).with_context(|| format!("line {}", step.line))?;
+    }
+    Ok(())
+}
+
+fn run_step(gateway: &mut Gateway, action: &Action) -> Result<()> {
+    match action {
+        Action::Packet(step) => run_packet(gateway, step),
+        other => run_other(gateway, other),
+    }
+}
+
+/// Steps that are no packets.
+pub fn run_other(gateway: &mut Gateway, action: &Action) -> Result<()> {
+    match action {
+        Action::Packet(_) => bail!("a packet is not run here"),
+        Action::Sessions(wanted) => {
+            let live = gateway.dataplane.sessions().count();
+            ensure!(live == *wanted, "expected {wanted} sessions, there are {live}");
+            Ok(())
+        }
+        Action::Drain(zone) => {
+            gateway.drain_next = Some(zone.clone());
+            Ok(())
+        }
+        Action::Commit(path) => gateway.commit(&std::fs::read_to_string(path)?),
+        Action::Ip(command) => ip(std::slice::from_ref(command)),
+    }
+}
+
+/// The frame of a step, with the headers that the case left out.
+pub fn frame_of(gateway: &Gateway, step: &PacketStep) -> Result<Vec<u8>> {
+    let mut layers = step.packet.layers.clone();
+    if !step.raw && step.packet.find(Kind::Eth).is_none() {
+        let (_, vlan) = gateway.port(&step.unit)?;
+        let own = gateway.world.unit_mac(&step.unit).context("unit without device")?;
+        let far = source_of(&step.packet).and_then(|source| gateway.world.owner(source));
+        let far = far.filter(|host| host.unit == step.unit).or(gateway.world.any_host_on(&step.unit));
+        let far = far.map(|host| host.mac).unwrap_or_default();
+        let (to, from) = if step.egress { (far, own) } else { (own, far) };
+        let header = Layer::new(Kind::Eth).with("dst", Value::Mac(to)).with("src", Value::Mac(from));
+        let tag = vlan.filter(|_| !step.egress).map(|id| Layer::new(Kind::Vlan).number("id", id));
+        layers.splice(0..0, [Some(header), tag].into_iter().flatten());
+    }
+    Ok(Packet { layers }.to_bytes()?)
+}
+
+fn source_of(packet: &Packet) -> Option<IpAddr> {
+    packet.layers.iter().find_map(|layer| match layer.get("src") {
+        Some(Value::V4(addr)) => Some(IpAddr::V4(*addr)),
+        Some(Value::V6(addr)) => Some(IpAddr::V6(*addr)),
+        _ => None,
+    })
+}
+
+/// The frame that must leave, and on which unit; None where nothing leaves.
+pub fn expected_frame(
+    gateway: &Gateway,
+    step: &PacketStep,
+    frame: &[u8],
+) -> Result<Option<(String, Vec<u8>)>> {
+    match &step.verdict {
+        Verdict::Redirect { unit, via, packet } => {
+            let out = match packet {
+                Some(packet) if packet.find(Kind::Eth).is_some() => packet.to_bytes()?,
+                other => {
+                    let whole = expected_redirect(gateway, unit, via.as_deref(), frame)?;
+                    match other {
+                        Some(packet) => replace_network(&whole, &packet.to_bytes()?)?,
+                        None => whole,
+                    }
+                }
+            };
+            Ok(Some((unit.clone(), out)))
+        }
+        Verdict::Reply { packet, .. } => {
+            let header = eth::View::new(frame)?;
+            let swapped = [&header.source().0[..], &header.destination().0[..], &frame[12..]].concat();
+            Ok(Some((step.unit.clone(), replace_network(&swapped, &packet.to_bytes()?)?)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The headers of `frame` up to the network layer, then `packet`.
+fn replace_network(frame: &[u8], packet: &[u8]) -> Result<Vec<u8>> {
+    let (l3, ..) = forward::network_layer(frame).context("no Ethernet header")?;
+    Ok([&frame[..l3], packet].concat())
+}
+
+fn expected_redirect(gateway: &Gateway, unit: &str, via: Option<&str>, frame: &[u8]) -> Result<Vec<u8>> {
+    let (_, vlan) = gateway.port(unit)?;
+    let from = gateway.world.unit_mac(unit).context("unit without device")?;
+    let next = match via {
+        Some(name) => gateway.world.host(name),
+        None => destination_of(frame).and_then(|address| gateway.world.owner(address)),
+    };
+    let next = next.ok_or_else(|| anyhow!("no host holds the destination; say `via HOST`"))?;
+    ensure!(next.unit == unit, "host {} is on {}, not on {unit}", next.name, next.unit);
+    Ok(forward::forwarded(frame, next.mac, from, vlan))
+}
+
+fn destination_of(frame: &[u8]) -> Option<IpAddr> {
+    let (l3, _, ethertype) = forward::network_layer(frame)?;
+    match ethertype {
+        eth::TYPE_IPV4 => Some(ipv4::View::new_unchecked(&frame[l3..]).ok()?.destination().into()),
+        eth::TYPE_IPV6 => Some(ipv6::View::new_unchecked(&frame[l3..]).ok()?.destination().into()),
+        _ => None,
+    }
+}
+
+/// The unit a step's frame belongs to, if any.
+fn unit_of(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> Option<String> {
+    if !step.raw {
+        return Some(step.unit.clone());
+    }
+    let vlan = forward::network_layer(frame)?.1.unwrap_or(0);
+    let mut units = gateway.plan.units.iter();
+    units.find(|info| info.physical == step.unit && info.vlan == vlan).map(|info| info.name.clone())
+}
+
+fn is_tagged(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> bool {
+    let unit = unit_of(gateway, step, frame);
+    unit.and_then(|unit| gateway.port(&unit).ok()).is_some_and(|(_, vlan)| vlan.is_some())
+}
+
+/// Every counter that must change, and by how much.
+pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> Result<Values> {
+    let mut values = Values::new();
+    let unit = unit_of(gateway, step, frame).map_or(0, |unit| gateway.unit_index(&unit));
+    let mut add = |name: &str, count: u64| -> Result<()> {
+        let slot = counters::slot(name)?;
+        if count != 0 {
+            *values.entry(Place::Unit(unit, slot)).or_default() += count;
+        }
+        Ok(())
+    };
+    if !step.egress {
+        add("received", 1)?;
+    }
+    let mut bytes = stated_length(frame);
+    match &step.verdict {
+        Verdict::Redirect { .. } => {
+            add("redirected", 1)?;
+            add("redirected_bytes", bytes)?;
+        }
+        Verdict::Local => add("delivered_local", 1)?,
+        Verdict::Drop { reason } | Verdict::Reply { reason, .. } | Verdict::Withheld { reason } => {
+            add(reason, 1)?;
+            if ["unknown_unit", "other_host", "no_generation"].contains(&reason.as_str()) {
+                bytes = 0; // the IP header was not looked at
+            }
+        }
+        Verdict::Handoff { .. } => add("handed_off", 1)?,
+        Verdict::Sent => add("originated", 1)?,
+    }
+    match &step.verdict {
+        Verdict::Reply { .. } => add("replies", 1)?,
+        Verdict::Withheld { .. } => add("replies_withheld", 1)?,
+        _ => {}
+    }
+    if !step.egress {
+        add("received_bytes", bytes)?;
+        add("slow", u64::from(!step.words.fast))?;
+    } else if matches!(step.verdict, Verdict::Sent) && !is_tagged(gateway, step, frame) {
+        // a tagged unit's frames are counted when they leave the device below
+        add("sent", 1)?;
+        add("sent_bytes", frame.len() as u64)?;
+    } else if !matches!(step.verdict, Verdict::Sent) {
+        add("originated", 1)?;
+    }
+    add("sessions", u64::from(step.words.new && !step.egress))?;
+    add("icmp_related", u64::from(step.words.related))?;
+    add("rejudged", u64::from(step.words.rejudged))?;
+    if let Some(policy) = &step.words.policy {
+        let id = counters::policy_id(&gateway.plan, policy)?;
+        let permitted = match &step.verdict {
+            Verdict::Redirect { .. } | Verdict::Handoff { .. } => true,
+            // policy spoke before the table did
+            Verdict::Drop { reason } => reason == "session_table_full" || reason == "session_conflict",
+            _ => false,
+        };
+        let place = if permitted { Place::PolicySessions(id) } else { Place::PolicyDenied(id) };
+        values.insert(place, 1);
+    }
+    Ok(values)
+}
+
+/// Length of the IP packet as its header states it; zero where there is no whole header, or none of its version.
+fn stated_length(frame: &[u8]) -> u64 {
+    let Some((l3, _, ethertype)) = forward::network_layer(frame) else { return 0 };
+    let packet = &frame[l3.min(frame.len())..];
+    match ethertype {
+        eth::TYPE_IPV4 => ipv4::View::new_unchecked(packet).map_or(0, |view| view.total_length().into()),
+        eth::TYPE_IPV6 => match ipv6::View::new_unchecked(packet) {
+            Ok(view) if view.version() == 6 => ipv6::field::HEADER as u64 + u64::from(view.payload_length()),
+            _ => 0,
+        },
+        _ => 0,
+    }
+}
+
+/// What a run left behind.
+pub struct Seen {
+    pub retval: u32,
+    pub frame: Vec<u8>,
+    /// Metadata before the frame.
+    pub meta: Vec<u8>,
+}
+
+/// One frame through the root program of a device, or through its egress program.
+pub fn prog_run(gateway: &mut Gateway, device: &str, frame: &[u8], egress: bool) -> Result<Seen> {
+    let index = ifindex(device)?;
+    if egress {
+        let program = gateway.dataplane.egress_program()?;
+        let outcome = prog_run::tc(program.as_fd(), &TcRun::new(frame, index))?;
+        return Ok(Seen { retval: outcome.retval, frame: outcome.data, meta: Vec::new() });
+    }
+    if gateway.hook == Hook::Tc {
+        let program = gateway.arrive(device)?;
+        let outcome = prog_run::tc(program.as_fd(), &TcRun::new(frame, index))?;
+        return Ok(Seen { retval: outcome.retval, frame: outcome.data, meta: Vec::new() });
+    }
+    let root = gateway.root(device)?;
+    let outcome = prog_run::xdp(root.as_fd(), &XdpRun::new(frame, index))?;
+    let (meta, frame) = outcome.data.split_at(outcome.context.data as usize);
+    Ok(Seen { retval: outcome.retval, frame: frame.to_vec(), meta: meta.to_vec() })
+}
+
+fn run_packet(gateway: &mut Gateway, step: &PacketStep) -> Result<()> {
+    let frame = frame_of(gateway, step)?;
+    let device = match (step.raw, step.egress) {
+        (true, _) => step.unit.clone(),
+        (false, false) => gateway.port(&step.unit)?.0,
+        (false, true) => {
+            let (physical, vlan) = gateway.port(&step.unit)?;
+            if vlan.is_some() { step.unit.clone() } else { physical }
+        }
+    };
+    let before = counters::snapshot(&gateway.dataplane, &gateway.plan)?;
+    if let Some(zone) = gateway.drain_next.take() {
+        gateway.root(&device)?;
+        gateway.drain(&zone)?;
+    }
+    let seen = prog_run(gateway, &device, &frame, step.egress)
+        .with_context(|| format!("running {}", dissect(&frame)))?;
+    let after = counters::snapshot(&gateway.dataplane, &gateway.plan)?;
+    let mut complaints = Vec::new();
+    check_counters(gateway, step, &frame, &before, &after, &mut complaints)?;
+    check_retval(gateway, step, &frame, seen.retval, &mut complaints);
+    check_frame(gateway, step, &frame, &seen, &mut complaints)?;
+    if complaints.is_empty() {
+        return Ok(());
+    }
+    Err(anyhow!("in {}\n{}", dissect(&frame), complaints.join("\n")))
+}
+
+fn check_counters(
+    gateway: &Gateway,
+    step: &PacketStep,
+    frame: &[u8],
+    before: &Values,
+    after: &Values,
+    complaints: &mut Vec<String>,
+) -> Result<()> {
+    let expected = expected_counters(gateway, step, frame)?;
+    let seen = counters::delta(before, after);
+    if expected != seen {
+        complaints.push(format!(
+            "  counters expected\n{}  counters seen\n{}",
+            counters::describe(&expected, &gateway.plan),
+            counters::describe(&seen, &gateway.plan)
+        ));
+    }
+    if let Err(error) = counters::first_equation(&seen) {
+        complaints.push(format!("  first equation: {error}"));
+    }
+    Ok(())
+}
+
+fn check_retval(
+    gateway: &Gateway,
+    step: &PacketStep,
+    frame: &[u8],
+    retval: u32,
+    complaints: &mut Vec<String>,
+) {
+    let tagged = is_tagged(gateway, step, frame);
+    let tc = gateway.hook == Hook::Tc || step.egress;
+    let (drop, pass, redirect) =
+        if tc { (TC_SHOT, TC_UNSPEC, TC_REDIRECT) } else { (XDP_DROP, XDP_PASS, XDP_REDIRECT) };
+    let expected = match &step.verdict {
+        Verdict::Redirect { .. } | Verdict::Reply { .. } => redirect,
+        Verdict::Local | Verdict::Sent if tagged => redirect,
+        Verdict::Local | Verdict::Sent => pass,
+        Verdict::Drop { .. } | Verdict::Withheld { .. } => drop,
+        Verdict::Handoff { .. } if tc => redirect,
+        Verdict::Handoff { .. } => pass,
+    };
+    if retval != expected {
+        complaints.push(format!("  program returned {}, expected {}", retval as i32, expected as i32));
+    }
+}
+
+fn check_frame(
+    gateway: &Gateway,
+    step: &PacketStep,
+    frame: &[u8],
+    seen: &Seen,
+    complaints: &mut Vec<String>,
+) -> Result<()> {
+    // On tc a tag stands beside the frame, where prog-run does not show it; the MAC addresses tell the interface,
+    // and the runs over real devices see the tag.
+    let visible = |frame: Vec<u8>| if gateway.hook == Hook::Tc { forward::untagged(&frame) } else { frame };
+    let expected = match &step.verdict {
+        Verdict::Drop { .. } | Verdict::Withheld { .. } => return Ok(()),
+        Verdict::Local | Verdict::Sent => {
+            if is_tagged(gateway, step, frame) {
+                forward::untagged(frame)
+            } else {
+                frame.to_vec()
+            }
+        }
+        Verdict::Handoff { unit } => {
+            check_handoff(gateway, unit, seen, complaints)?;
+            forward::untagged(&forward::one_hop(frame))
+        }
+        _ => expected_frame(gateway, step, frame)?.map(|(_, frame)| frame).unwrap_or_default(),
+    };
+    // what the host gets keeps its tag in the skb as well
+    if let Some(text) = diff(&visible(expected), &visible(seen.frame.clone())) {
+        complaints.push(format!("  packet out\n{text}"));
+    }
+    Ok(())
+}
+
+/// XDP leaves its verdict in front of the frame for the tc program of the same device.
+fn check_handoff(gateway: &Gateway, unit: &str, seen: &Seen, complaints: &mut Vec<String>) -> Result<()> {
+    if gateway.hook == Hook::Tc {
+        return Ok(());
+    }
+    let (physical, vlan) = gateway.port(unit)?;
+    let device = if vlan.is_some() { unit.to_owned() } else { physical };
+    let expected = [sluice_abi::HANDOFF_MAGIC.to_ne_bytes(), ifindex(&device)?.to_ne_bytes()].concat();
+    if seen.meta.len() != HANDOFF || seen.meta != expected {
+        complaints.push(format!("  metadata is {:02x?}, expected {expected:02x?}", seen.meta));
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! Every case of `tests/packet`, on both hooks, by prog-run.
+
+use std::path::{Path, PathBuf};
+
+use sluice_dataplane::Sizes;
+use sluice_packet_tests::case::File;
+use sluice_packet_tests::gateway::{Gateway, Hook};
+use sluice_packet_tests::{table, world::World};
+
+/// Fewer cases than this means that files were not found.
+const LEAST_CASES: usize = 80;
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/packet")
+        .canonicalize()
+        .expect("tests/packet exists")
+}
+
+fn files() -> Vec<File> {
+    let wanted = std::env::var("SLUICE_CASES").unwrap_or_default();
+    let entries = std::fs::read_dir(directory()).expect("tests/packet can be read").flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    paths.retain(|path| {
+        path.extension().is_some_and(|e| e == "case") && path.to_string_lossy().contains(&wanted)
+    });
+    paths.sort();
+    paths.iter().map(|path| File::read(path).unwrap_or_else(|error| panic!("{error:#}"))).collect()
+}
+
+/// Failures of one file on one hook.
+fn run_file(file: &File, hook: Hook) -> Vec<String> {
+    let world = World::read(&file.world).unwrap_or_else(|error| panic!("{error:#}"));
+    let config = std::fs::read_to_string(&world.config).expect("the world's configuration can be read");
+    let sizes = Sizes { sessions4: file.sessions, sessions6: file.sessions };
+    let mut failures = Vec::new();
+    let made = Gateway::new(world, &config, sizes, hook).and_then(|gateway| {
+        gateway.idle_near_ends()?;
+        Ok(gateway)
+    });
+    let mut gateway = match made {
+        Ok(gateway) => gateway,
+        Err(error) => return vec![format!("{} on {}: {error:#}", file.path.display(), hook.name())],
+    };
+    for case in &file.cases {
+        if case.only.as_ref().is_some_and(|only| only != hook.name()) {
+            continue;
+        }
+        if let Err(error) = table::run(&mut gateway, case) {
+            let place = format!("{}:{} on {}", file.path.display(), case.line, hook.name());
+            failures.push(format!("{place}: case \"{}\"\n{error:#}", case.name));
+        }
+    }
+    failures
+}
+
+fn run_all(hook: Hook) {
+    let files = files();
+    let failures: Vec<String> =
+        std::thread::spawn(move || files.iter().flat_map(|f| run_file(f, hook)).collect())
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    assert!(failures.is_empty(), "{} cases fail\n\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn every_case_on_tc() {
+    run_all(Hook::Tc);
+}
+
+#[test]
+fn every_case_on_xdp() {
+    run_all(Hook::Xdp);
+}
+
+#[test]
+fn there_are_enough_cases() {
+    let count: usize = files().iter().map(|file| file.cases.len()).sum();
+    assert!(count >= LEAST_CASES || std::env::var("SLUICE_CASES").is_ok(), "only {count} cases");
+}
