@@ -20,11 +20,12 @@ pub struct Bed {
     pub protocol: Protocol,
     pub ingress: u32,
     pub filled: usize,
+    pub capacity: u32,
     sides: Vec<(Harness, OwnedFd)>,
 }
 
-/// Tables are sized for this many sessions whatever the row's fill, as a user's are.
-pub const CAPACITY: u32 = 1 << 20;
+/// Sessions that the product's tables have room for when nobody says otherwise.
+pub const DEFAULT_CAPACITY: u32 = 1 << 16;
 const OTHER_FAMILY: u32 = 1024;
 
 impl Bed {
@@ -47,7 +48,7 @@ impl Bed {
             Ok((harness, sluice.root(*hook)?))
         };
         let sides = hooks.iter().map(side).collect::<Result<Vec<_>>>()?;
-        Ok(Bed { sluice, family, protocol, ingress: site.lan.ifindex, filled: 0, sides })
+        Ok(Bed { sluice, family, protocol, ingress: site.lan.ifindex, filled: 0, capacity, sides })
     }
 
     pub fn hooks(&self) -> Vec<Hook> {

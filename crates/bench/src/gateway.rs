@@ -196,7 +196,11 @@ impl Sluice {
             plan.variants.iter().map(|variant| Variant { stage_mask: variant.stage_mask }).collect();
         let generation = dataplane.load(&plan.tables, &variants, 1).context("cannot load the data plane")?;
         dataplane.switch(&generation);
-        let addresses = plan.units.iter().flat_map(|unit| &unit.addresses).map(|prefix| (0, prefix.addr, LocalKind::Address));
+        let addresses = plan
+            .units
+            .iter()
+            .flat_map(|unit| &unit.addresses)
+            .map(|prefix| (0, prefix.addr, LocalKind::Address));
         dataplane.set_local_addresses(&addresses.collect::<Vec<_>>())?;
         if attach {
             attach_all(&dataplane, &plan)?;

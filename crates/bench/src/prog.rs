@@ -1,11 +1,14 @@
 //! Suite `prog`: nanoseconds a packet of Sluice's whole path, beside the floor, in the same rounds.
 
+use std::fmt;
 use std::os::fd::AsFd;
+use std::str::FromStr;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::bed::{Bed, CAPACITY};
+use crate::bed::{Bed, DEFAULT_CAPACITY};
 use crate::gateway::{Site, Tally};
 use crate::harness::{Hook, Sample, Target};
 use crate::packets::{Direction, Family, Protocol};
@@ -15,13 +18,47 @@ use crate::stats::{Estimate, estimate, paired_ratio, restlessness};
 /// Which rows, and how long.
 #[derive(Debug, Clone)]
 pub struct Options {
-    pub hooks: Vec<Hook>,
-    pub families: Vec<Family>,
-    pub protocols: Vec<Protocol>,
-    pub sessions: Vec<usize>,
-    pub kinds: Vec<Kind>,
+    pub rows: Vec<RowSpec>,
     pub rounds: usize,
     pub repeat: u32,
+    /// Sessions that the tables of Sluice and of the floors have room for; None = as a user would size them.
+    pub capacity: Option<u32>,
+}
+
+/// What a row measures; prints and parses as `xdp v4 udp established 10000`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RowSpec {
+    pub hook: Hook,
+    pub family: Family,
+    pub protocol: Protocol,
+    pub kind: Kind,
+    pub sessions: usize,
+}
+
+impl fmt::Display for RowSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RowSpec { hook, family, protocol, kind, sessions } = self;
+        f.write_str(&format!("{hook:?} {family:?} {protocol:?} {kind:?} {sessions}").to_lowercase())
+    }
+}
+
+impl FromStr for RowSpec {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<RowSpec> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let [hook, family, protocol, kind, sessions] = words[..] else {
+            bail!("row `{text}` is not of the form `xdp|tc v4|v6 udp|tcp established|new SESSIONS`");
+        };
+        let wrong = |error: String| anyhow!("row `{text}`: {error}");
+        Ok(RowSpec {
+            hook: Hook::from_str(hook, false).map_err(wrong)?,
+            family: Family::from_str(family, false).map_err(wrong)?,
+            protocol: Protocol::from_str(protocol, false).map_err(wrong)?,
+            kind: Kind::from_str(kind, false).map_err(wrong)?,
+            sessions: sessions.parse().with_context(|| format!("row `{text}`: number of sessions"))?,
+        })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -36,13 +73,10 @@ pub enum Kind {
 /// One row: what it measured and what was checked.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// `xdp v4 udp established 10000`
     pub name: String,
-    pub hook: Hook,
-    pub family: Family,
-    pub protocol: Protocol,
-    pub kind: Kind,
-    pub sessions: usize,
+    #[serde(flatten)]
+    pub spec: RowSpec,
+    pub capacity: u32,
     pub floor: &'static str,
     pub distinct_packets: u32,
     pub repeat: u32,
@@ -80,47 +114,63 @@ const CONTESTANTS: usize = 4;
 /// A row is called unsteady when the middle half of its rounds spreads more than this around the median.
 const STEADY: f64 = 0.08;
 
-/// Runs the rows, reporting each as soon as it is there.
+/// Tables have room for the fill, the first packets of a round and, as the product's, for 65,536 sessions at least.
+fn capacity(spec: &RowSpec, options: &Options) -> u32 {
+    let needed = (spec.sessions + fresh_sessions(options.repeat)) as u32;
+    options.capacity.unwrap_or(needed.next_power_of_two().max(DEFAULT_CAPACITY)).max(needed)
+}
+
+/// Runs the rows, reporting each as soon as it is there. Rows that can share tables do.
 pub fn run(options: &Options, mut report: impl FnMut(&Row) + Send) -> Result<Vec<Row>> {
+    let mut left = options.rows.clone();
+    left.sort_by_key(|row| row.sessions);
     let mut rows = vec![];
-    let most = options.sessions.iter().copied().max().unwrap_or(0);
-    let capacity = CAPACITY.max((most + fresh_sessions(options.repeat)) as u32);
-    for family in &options.families {
-        for protocol in &options.protocols {
-            let site = Site::create("prog")?;
-            let done = site.gateway.enter(|| -> Result<Vec<Row>> {
-                pin(bench_cpu())?;
-                let mut bed = Bed::new(&site, &options.hooks, *family, *protocol, capacity)?;
-                bed_rows(&mut bed, options, &mut report)
-            })?;
-            rows.extend(done.with_context(|| format!("rows of {family:?} {protocol:?}"))?);
-        }
+    while let Some(first) = left.first().copied() {
+        let shared = |row: &RowSpec| {
+            let tables = (row.family, row.protocol, capacity(row, options));
+            tables == (first.family, first.protocol, capacity(&first, options))
+        };
+        let (now, later): (Vec<RowSpec>, Vec<RowSpec>) = left.iter().partition(|row| shared(row));
+        left = later;
+        let site = Site::create("prog")?;
+        let done = site.gateway.enter(|| bed_rows(&site, &now, options, &mut report))?;
+        rows.extend(done.with_context(|| format!("row `{first}` and those that share its tables"))?);
     }
     Ok(rows)
 }
 
-fn bed_rows(bed: &mut Bed, options: &Options, report: &mut impl FnMut(&Row)) -> Result<Vec<Row>> {
-    let mut rows = vec![];
-    let mut sessions = options.sessions.clone();
-    sessions.sort_unstable();
-    for fill in sessions {
-        bed.fill(fill).with_context(|| format!("cannot establish {fill} sessions"))?;
-        for hook in bed.hooks() {
-            for kind in &options.kinds {
-                let row = match kind {
-                    Kind::Established => established(bed, hook, options)?,
-                    Kind::New => new_sessions(bed, hook, options)?,
-                };
-                report(&row);
-                rows.push(row);
-            }
+/// Rows of one family, protocol and capacity, by rising fill. Runs inside the gateway's namespace.
+fn bed_rows(
+    site: &Site,
+    specs: &[RowSpec],
+    options: &Options,
+    report: &mut impl FnMut(&Row),
+) -> Result<Vec<Row>> {
+    pin(bench_cpu())?;
+    let mut hooks: Vec<Hook> = vec![];
+    for spec in specs {
+        if !hooks.contains(&spec.hook) {
+            hooks.push(spec.hook);
         }
+    }
+    let Some(first) = specs.first() else { return Ok(vec![]) };
+    let mut bed = Bed::new(site, &hooks, first.family, first.protocol, capacity(first, options))?;
+    let mut rows = vec![];
+    for spec in specs {
+        bed.fill(spec.sessions).with_context(|| format!("cannot establish {} sessions", spec.sessions))?;
+        let row = match spec.kind {
+            Kind::Established => established(&mut bed, *spec, options),
+            Kind::New => new_sessions(&mut bed, *spec, options),
+        };
+        let row = row.with_context(|| format!("row `{spec}`"))?;
+        report(&row);
+        rows.push(row);
     }
     Ok(rows)
 }
 
-fn established(bed: &mut Bed, hook: Hook, options: &Options) -> Result<Row> {
-    let (protocol, fill) = (bed.protocol, bed.filled);
+fn established(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
+    let RowSpec { hook, protocol, sessions: fill, .. } = spec;
     bed.harness(hook).set_established(protocol, fill)?;
     let floor = bed.harness(hook).floor("lookup");
     // A whole lap untimed: nothing is met for the first time in round one.
@@ -131,7 +181,7 @@ fn established(bed: &mut Bed, hook: Hook, options: &Options) -> Result<Row> {
     let samples = interleave(CONTESTANTS, options.rounds, |contestant, _| {
         run_one(bed, hook, contestant, &floor, options.repeat)
     })?;
-    Ok(make_row(bed, hook, Kind::Established, options.repeat, samples))
+    Ok(make_row(bed, spec, options.repeat, samples))
 }
 
 /// Runs a contestant of an established row and proves what its packets did.
@@ -182,15 +232,15 @@ fn fresh_sessions(repeat: u32) -> usize {
 }
 
 /// `[first packet through the slow line]` against `[two HASH inserts at the same fill]`; undone after every round.
-fn new_sessions(bed: &mut Bed, hook: Hook, options: &Options) -> Result<Row> {
-    let (protocol, fill) = (bed.protocol, bed.filled);
+fn new_sessions(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
+    let RowSpec { hook, protocol, sessions: fill, .. } = spec;
     let count = fresh_sessions(options.repeat);
     let flags = crate::packets::TCP_SYN;
     let samples = interleave(CONTESTANTS, options.rounds, |contestant, _| {
         bed.harness(hook).set_packets(protocol, flags, fill, count, Direction::Initiator)?;
         run_new(bed, hook, contestant, fill, count)
     })?;
-    Ok(make_row(bed, hook, Kind::New, count as u32, samples))
+    Ok(make_row(bed, spec, count as u32, samples))
 }
 
 fn run_new(bed: &mut Bed, hook: Hook, contestant: usize, first: usize, count: usize) -> Result<f64> {
@@ -225,24 +275,20 @@ fn run_new(bed: &mut Bed, hook: Hook, contestant: usize, first: usize, count: us
     Ok(sample.ns)
 }
 
-fn make_row(bed: &mut Bed, hook: Hook, kind: Kind, repeat: u32, samples: Vec<Vec<f64>>) -> Row {
+fn make_row(bed: &mut Bed, spec: RowSpec, repeat: u32, samples: Vec<Vec<f64>>) -> Row {
     let off = |contestant: usize| -> Vec<f64> {
         samples[contestant].iter().zip(&samples[WRAPPER]).map(|(raw, wrapper)| raw - wrapper).collect()
     };
     let (floor, target) = (off(FLOOR), off(TARGET));
-    let (family, protocol, sessions) = (bed.family, bed.protocol, bed.filled);
     Row {
-        name: row_name(hook, family, protocol, kind, sessions),
-        hook,
-        family,
-        protocol,
-        kind,
-        sessions,
-        floor: match kind {
+        name: spec.to_string(),
+        spec,
+        capacity: bed.capacity,
+        floor: match spec.kind {
             Kind::Established => "parse + one HASH lookup + drop",
             Kind::New => "parse + two HASH inserts + drop",
         },
-        distinct_packets: bed.harness(hook).distinct_packets(),
+        distinct_packets: bed.harness(spec.hook).distinct_packets(),
         repeat,
         wrapper_ns: estimate(&samples[WRAPPER]),
         floor_raw_ns: estimate(&samples[FLOOR]),
@@ -262,6 +308,29 @@ fn make_row(bed: &mut Bed, hook: Hook, kind: Kind, repeat: u32, samples: Vec<Vec
     }
 }
 
-pub fn row_name(hook: Hook, family: Family, protocol: Protocol, kind: Kind, sessions: usize) -> String {
-    format!("{hook:?} {family:?} {protocol:?} {kind:?} {sessions}").to_lowercase()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_names_are_read_back() {
+        let text = "tc v6 tcp new 1000000";
+        let spec: RowSpec = text.parse().unwrap();
+        assert_eq!((spec.hook, spec.family, spec.protocol), (Hook::Tc, Family::V6, Protocol::Tcp));
+        assert_eq!((spec.kind, spec.sessions), (Kind::New, 1_000_000));
+        assert_eq!(spec.to_string(), text);
+        for wrong in ["xdp v4 udp established", "xdp v5 udp established 1", "xdp v4 udp established many"] {
+            assert!(wrong.parse::<RowSpec>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn tables_are_sized_as_a_user_would() {
+        let options = Options { rows: vec![], rounds: 9, repeat: 400_000, capacity: None };
+        let capacity = |sessions| {
+            let spec = RowSpec { sessions, .."xdp v4 udp established 1".parse().unwrap() };
+            super::capacity(&spec, &options)
+        };
+        assert_eq!([1, 10_000, 100_000, 1_000_000].map(capacity), [65_536, 65_536, 262_144, 1_048_576]);
+    }
 }

@@ -1,0 +1,366 @@
+//! Budgets: the promised figures in `bench/budgets.toml`, measured and judged. A limit is never loosened to pass.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use sluice_dataplane::Sizes;
+
+use crate::bulk;
+use crate::frames::{self, Forwarder};
+use crate::harness::Hook;
+use crate::load;
+use crate::prog;
+use crate::stats::Estimate;
+use crate::tailcall;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Suite {
+    Prog,
+    Tailcall,
+    Load,
+    Frames,
+    Bulk,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    AtMost,
+    AtLeast,
+}
+
+/// One promise.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    pub name: String,
+    pub suite: Suite,
+    /// Row of the suite.
+    pub row: String,
+    /// What the figure is relative to, in words; empty for absolute figures.
+    #[serde(default)]
+    pub floor: String,
+    pub bound: Bound,
+    pub limit: f64,
+    /// `x` (a ratio), `ns`, `s`
+    pub unit: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budgets {
+    pub budget: Vec<Budget>,
+}
+
+impl Budgets {
+    pub fn read(path: &Path) -> Result<Budgets> {
+        let text = fs::read_to_string(path)
+            .with_context(|| format!("cannot read budgets from {}", path.display()))?;
+        Budgets::parse(&text).with_context(|| format!("in {}", path.display()))
+    }
+
+    pub fn parse(text: &str) -> Result<Budgets> {
+        let budgets: Budgets = toml::from_str(text)?;
+        for budget in &budgets.budget {
+            if budget.suite == Suite::Prog {
+                budget.row.parse::<prog::RowSpec>().with_context(|| format!("budget `{}`", budget.name))?;
+            }
+        }
+        Ok(budgets)
+    }
+
+    fn rows(&self, suite: Suite) -> Vec<&str> {
+        self.budget.iter().filter(|budget| budget.suite == suite).map(|budget| budget.row.as_str()).collect()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Kept,
+    Missed,
+    /// Nobody measured it: the row does not exist, or its suite failed.
+    Unknown,
+}
+
+/// A promise beside what was measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Judged {
+    #[serde(flatten)]
+    pub budget: Budget,
+    pub measured: Option<Estimate>,
+    pub verdict: Verdict,
+    /// Whether the whole interval lies on the verdict's side.
+    pub certain: bool,
+    /// The same measurement told in absolute figures.
+    pub detail: String,
+}
+
+impl Judged {
+    pub fn new(budget: Budget, figure: Option<&Figure>) -> Judged {
+        let within = |value: f64| match budget.bound {
+            Bound::AtMost => value <= budget.limit,
+            Bound::AtLeast => value >= budget.limit,
+        };
+        let measured = figure.map(|figure| figure.estimate);
+        let verdict = match measured {
+            None => Verdict::Unknown,
+            Some(estimate) if within(estimate.value) => Verdict::Kept,
+            Some(_) => Verdict::Missed,
+        };
+        let certain = measured.is_some_and(|estimate| within(estimate.low) == within(estimate.high));
+        let detail = figure.map(|figure| figure.detail.clone()).unwrap_or_default();
+        Judged { measured, verdict, certain, detail, budget }
+    }
+}
+
+/// A measured row by its name.
+#[derive(Debug, Clone, Serialize)]
+pub struct Figure {
+    pub estimate: Estimate,
+    pub detail: String,
+}
+
+type Figures = BTreeMap<(Suite, String), Figure>;
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub rounds: usize,
+    pub paired_rounds: usize,
+    pub repeat: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { rounds: 9, paired_rounds: 15, repeat: 400_000 }
+    }
+}
+
+/// Everything a run of the budgets produced.
+#[derive(Debug, Default, Serialize)]
+pub struct Measured {
+    pub judged: Vec<Judged>,
+    pub prog: Vec<prog::Row>,
+    pub tailcall: Vec<tailcall::TailCallRow>,
+    pub load: Vec<load::LoadRow>,
+    pub frames: Vec<frames::FramesRow>,
+    pub bulk: Vec<bulk::BulkRow>,
+    /// Suites that could not run, and why.
+    pub errors: Vec<String>,
+}
+
+/// Runs the suites that the budgets need. A suite that fails leaves its budgets unknown and the others running.
+pub fn run(budgets: &Budgets, options: &Options, progress: &(dyn Fn(&str) + Sync)) -> Measured {
+    let mut measured = Measured::default();
+    let mut figures = Figures::new();
+    type Step = fn(&Budgets, &Options, &mut Measured, &mut Figures, &(dyn Fn(&str) + Sync)) -> Result<()>;
+    let steps: [(Suite, Step); 5] = [
+        (Suite::Load, run_load),
+        (Suite::Tailcall, run_tailcall),
+        (Suite::Prog, run_prog),
+        (Suite::Frames, run_frames),
+        (Suite::Bulk, run_bulk),
+    ];
+    for (suite, step) in steps {
+        if budgets.rows(suite).is_empty() {
+            continue;
+        }
+        progress(&format!("suite {suite:?}").to_lowercase());
+        if let Err(error) = step(budgets, options, &mut measured, &mut figures, progress) {
+            let text = format!("suite {suite:?}: {error:#}").replacen("suite ", "", 1);
+            progress(&text);
+            measured.errors.push(text);
+        }
+    }
+    let judge =
+        |budget: &Budget| Judged::new(budget.clone(), figures.get(&(budget.suite, budget.row.clone())));
+    measured.judged = budgets.budget.iter().map(judge).collect();
+    measured
+}
+
+fn run_prog(
+    budgets: &Budgets,
+    options: &Options,
+    measured: &mut Measured,
+    figures: &mut Figures,
+    progress: &(dyn Fn(&str) + Sync),
+) -> Result<()> {
+    let mut rows: Vec<prog::RowSpec> = vec![];
+    for row in budgets.rows(Suite::Prog) {
+        let row = row.parse()?;
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    let options = prog::Options { rows, rounds: options.rounds, repeat: options.repeat, capacity: None };
+    // Rows measured before one failed count.
+    let mut done = vec![];
+    let result = prog::run(&options, |row| {
+        progress(&crate::report::prog_line(row));
+        done.push(row.clone());
+    });
+    for row in done {
+        let detail = format!(
+            "{:.0} ns / {:.0} ns, raw {:.2}x, floor against itself {:.2}{}",
+            row.target_ns.value,
+            row.floor_ns.value,
+            row.ratio_raw.value,
+            row.same_ratio.value,
+            if row.unsteady { ", UNSTEADY" } else { "" }
+        );
+        figures.insert((Suite::Prog, row.name.clone()), Figure { estimate: row.ratio, detail });
+        measured.prog.push(row);
+    }
+    result.map(drop)
+}
+
+fn run_tailcall(
+    budgets: &Budgets,
+    options: &Options,
+    measured: &mut Measured,
+    figures: &mut Figures,
+    _: &(dyn Fn(&str) + Sync),
+) -> Result<()> {
+    for name in budgets.rows(Suite::Tailcall) {
+        let hook = match name {
+            "xdp" => Hook::Xdp,
+            "tc" => Hook::Tc,
+            _ => bail!("suite tailcall has the rows xdp and tc, not `{name}`"),
+        };
+        let row = tailcall::run(hook, options.rounds.max(15), 2_000_000)?;
+        let figure =
+            Figure { estimate: row.ns, detail: "root between wrapper and an empty target".to_owned() };
+        figures.insert((Suite::Tailcall, name.to_owned()), figure);
+        measured.tailcall.push(row);
+    }
+    Ok(())
+}
+
+fn run_load(
+    budgets: &Budgets,
+    options: &Options,
+    measured: &mut Measured,
+    figures: &mut Figures,
+    _: &(dyn Fn(&str) + Sync),
+) -> Result<()> {
+    let known =
+        [("default", Sizes::default()), ("1M v4, 256k v6", Sizes { sessions4: 1 << 20, sessions6: 1 << 18 })];
+    for (name, sizes) in known.into_iter().filter(|(name, _)| budgets.rows(Suite::Load).contains(name)) {
+        let row = load::run(name, sizes, options.rounds)?;
+        let detail = "maps, verifier, both hooks, two devices attached".to_owned();
+        figures.insert((Suite::Load, name.to_owned()), Figure { estimate: row.seconds, detail });
+        measured.load.push(row);
+    }
+    Ok(())
+}
+
+fn run_frames(
+    _: &Budgets,
+    options: &Options,
+    measured: &mut Measured,
+    figures: &mut Figures,
+    _: &(dyn Fn(&str) + Sync),
+) -> Result<()> {
+    let forwarders = [Forwarder::Sluice, Forwarder::Nftables, Forwarder::Linux, Forwarder::Nobody];
+    let rows = frames::run(&forwarders, 10_000, options.rounds)?;
+    let rates = rows.iter().map(|row| format!("{:?} {:.2}", row.forwarder, row.mpps.value).to_lowercase());
+    let detail = format!("Mpps: {}", rates.collect::<Vec<_>>().join(", "));
+    for row in &rows {
+        if let (Forwarder::Sluice, Some(ratio)) = (row.forwarder, row.ratio_to_nftables) {
+            let figure = Figure { estimate: ratio, detail: detail.clone() };
+            figures.insert((Suite::Frames, "udp 64 bytes, 10000 flows".to_owned()), figure);
+        }
+    }
+    measured.frames = rows;
+    Ok(())
+}
+
+fn run_bulk(
+    _: &Budgets,
+    options: &Options,
+    measured: &mut Measured,
+    figures: &mut Figures,
+    _: &(dyn Fn(&str) + Sync),
+) -> Result<()> {
+    let rows = bulk::run(&[1, 4], options.paired_rounds)?;
+    for row in rows.iter().filter(|row| row.path != bulk::Path::Sluice) {
+        let against = match row.path {
+            bulk::Path::BareRedirect => "bare redirect",
+            _ => "linux",
+        };
+        let sluice =
+            rows.iter().find(|other| other.path == bulk::Path::Sluice && other.streams == row.streams);
+        let sluice = sluice.map_or(f64::NAN, |sluice| sluice.gbps.value);
+        let detail = format!("{sluice:.1} Gb/s / {:.1} Gb/s", row.gbps.value);
+        let name = format!("tc {} streams to {against}", row.streams);
+        figures.insert((Suite::Bulk, name), Figure { estimate: row.sluice_ratio, detail });
+    }
+    measured.bulk = rows;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(bound: Bound, limit: f64) -> Budget {
+        Budget {
+            name: "n".to_owned(),
+            suite: Suite::Load,
+            row: "r".to_owned(),
+            floor: String::new(),
+            bound,
+            limit,
+            unit: "x".to_owned(),
+        }
+    }
+
+    fn figure(value: f64, low: f64, high: f64) -> Figure {
+        Figure { estimate: Estimate { value, low, high, n: 9 }, detail: String::new() }
+    }
+
+    #[test]
+    fn a_limit_is_kept_or_missed_and_the_interval_says_how_surely() {
+        let judge = |bound, value, low, high| {
+            let judged = Judged::new(budget(bound, 2.0), Some(&figure(value, low, high)));
+            (judged.verdict, judged.certain)
+        };
+        assert_eq!(judge(Bound::AtMost, 1.9, 1.8, 1.95), (Verdict::Kept, true));
+        assert_eq!(judge(Bound::AtMost, 1.9, 1.8, 2.1), (Verdict::Kept, false));
+        assert_eq!(judge(Bound::AtMost, 2.0, 2.0, 2.0), (Verdict::Kept, true));
+        assert_eq!(judge(Bound::AtMost, 2.01, 2.005, 2.1), (Verdict::Missed, true));
+        assert_eq!(judge(Bound::AtLeast, 1.9, 1.8, 1.95), (Verdict::Missed, true));
+        assert_eq!(judge(Bound::AtLeast, 4.0, 3.9, 4.1), (Verdict::Kept, true));
+    }
+
+    #[test]
+    fn what_nobody_measured_is_not_kept() {
+        let judged = Judged::new(budget(Bound::AtMost, 2.0), None);
+        assert_eq!((judged.verdict, judged.certain), (Verdict::Unknown, false));
+    }
+
+    #[test]
+    fn the_shipped_budgets_are_readable_and_name_rows_once() {
+        let text = include_str!("../../../bench/budgets.toml");
+        let budgets = Budgets::parse(text).unwrap();
+        let mut seen: Vec<(Suite, &str)> =
+            budgets.budget.iter().map(|budget| (budget.suite, budget.row.as_str())).collect();
+        let count = seen.len();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), count);
+    }
+
+    #[test]
+    fn unknown_words_in_a_budget_are_refused() {
+        let text =
+            "[[budget]]\nname='n'\nsuite='load'\nrow='r'\nbound='at-most'\nlimit=1\nunit='s'\nsloppy=true\n";
+        assert!(Budgets::parse(text).is_err());
+        let text = "[[budget]]\nname='n'\nsuite='prog'\nrow='r'\nbound='at-most'\nlimit=1\nunit='s'\n";
+        assert!(format!("{:#}", Budgets::parse(text).unwrap_err()).contains("is not of the form"));
+    }
+}
