@@ -47,6 +47,8 @@ enum Command {
     Version,
     /// Lay out, exercise and remove network-namespace topologies
     Lab(sluice_lab::Args),
+    /// Measure speed and judge it by the promised budgets
+    Bench(sluice_bench::Args),
 }
 
 /// Which gateway of this machine is meant.
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Command::Cleanup(instance) => run::cleanup(&instance),
         Command::Version => show::version(),
         Command::Lab(args) => sluice_lab::main(args).map_err(exit::Failure::from),
+        Command::Bench(args) => sluice_bench::main(args).map_err(exit::Failure::from),
     };
     exit::code(result)
 }

@@ -10,6 +10,7 @@ mod neighbour;
 mod route;
 
 use std::fs;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rtnetlink::Handle;
 
@@ -37,6 +38,8 @@ pub type Result<T, E = KernelError> = std::result::Result<T, E>;
 pub struct Kernel {
     runtime: tokio::runtime::Handle,
     netlink: Handle,
+    /// A socket answers one dump at a time (EBUSY).
+    turn: Arc<Mutex<()>>,
 }
 
 impl Kernel {
@@ -48,7 +51,7 @@ impl Kernel {
             advice: "check the limits of open files",
         })?;
         runtime.spawn(connection);
-        Ok(Self { runtime: runtime.clone(), netlink })
+        Ok(Self { runtime: runtime.clone(), netlink, turn: Arc::default() })
     }
 
     fn wait<T>(
@@ -57,6 +60,7 @@ impl Kernel {
         action: impl FnOnce() -> String,
         advice: &'static str,
     ) -> Result<T> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let result = self.runtime.block_on(work);
         result.map_err(|error| KernelError { action: action(), reason: reason(&error), advice })
     }

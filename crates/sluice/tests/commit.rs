@@ -1,0 +1,136 @@
+//! Commits: all of a configuration or nothing of it.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{BASE, Site, accepted, refused, wait_until};
+
+fn generation(gateway: &sluice_lab::gateway::Gateway) -> u64 {
+    gateway.json("/api/configuration").unwrap()["generation"].as_u64().unwrap()
+}
+
+#[test]
+fn a_good_commit_replaces_everything() {
+    let site = Site::new("good");
+    let first = "set interfaces left0 unit 0 family inet address 10.71.3.1/24\n\
+                 set routing-options static route 10.72.0.0/16 next-hop 10.71.2.2\n";
+    let gateway = site.start(&site.write("a.conf", first));
+    assert!(site.addresses("left0").contains("10.71.3.1/24"));
+    assert!(site.gateway.ip("route show").unwrap().contains("10.72.0.0/16 via 10.71.2.2"));
+    assert!(!site.pings(&site.right, "10.71.1.2"));
+
+    let second = "set security policies default-policy permit-all\n\
+                  set interfaces left0 unit 0 family inet address 10.71.4.1/24\n\
+                  set routing-options static route 10.73.0.0/16 discard\n";
+    let said = accepted(&site.commit(&site.write("b.conf", second)));
+    assert!(said.contains("generation 2"), "{said}");
+    assert!(site.pings(&site.right, "10.71.1.2"), "the new policy is in force");
+    let addresses = site.addresses("left0");
+    assert!(addresses.contains("10.71.4.1/24") && !addresses.contains("10.71.3.1/24"), "{addresses}");
+    let routes = site.gateway.ip("route show").unwrap();
+    assert!(routes.contains("blackhole 10.73.0.0/16") && !routes.contains("10.72.0.0/16"), "{routes}");
+    assert_eq!(generation(&gateway), 2);
+}
+
+#[test]
+fn a_bad_commit_changes_nothing() {
+    let site = Site::new("bad");
+    let gateway = site.start(&site.write("a.conf", ""));
+    let before =
+        (site.addresses("left0"), site.gateway.ip("route show").unwrap(), site.links(), site.active());
+    let cases = [
+        ("set security zones security-zone left screen missing\n", 2, "x.conf:15:"),
+        ("set interfaces eth9 unit 0 family inet address 10.9.0.1/24\n", 2, "interface eth9 does not exist"),
+        ("set security flow max-sessions 8192\n", 2, "security flow"),
+        // Refused by the kernel when the address stands already: it must go again.
+        (
+            "set interfaces left0 unit 0 family inet address 10.71.9.1/24\n\
+             set routing-options static route 10.74.0.0/16 next-hop 192.0.2.77\n",
+            1,
+            "add route 10.74.0.0/16 via 192.0.2.77",
+        ),
+        ("set interfaces tap0 mtu 65535\n", 2, "interface tap0: mtu 65535"),
+    ];
+    for (more, code, wanted) in cases {
+        let mut text = format!("{BASE}{more}");
+        if more.contains("flow") {
+            text = text.replace("max-sessions 4096\n", "\n");
+        }
+        let message = refused(&site.commit(&site.write_all("x.conf", &text)), code);
+        assert!(message.contains(wanted), "{more}: {message}");
+    }
+    assert_eq!(generation(&gateway), 1);
+    let after = (site.addresses("left0"), site.gateway.ip("route show").unwrap(), site.links());
+    assert_eq!((&before.0, &before.1, &before.2), (&after.0, &after.1, &after.2));
+    assert_eq!(before.3 & 1, site.active() & 1, "the same generation runs");
+    assert!(site.pings(&site.left, "10.71.2.2") && !site.pings(&site.right, "10.71.1.2"));
+    assert_eq!(gateway.json("/api/stats").unwrap()["commits_failed"], 5);
+}
+
+#[test]
+fn a_commit_may_add_and_remove_tagged_units() {
+    let site = Site::new("vlan");
+    let trunk = BASE
+        .replace("set interfaces right0 unit 0", "set interfaces right0 unit 100")
+        .replace("right0.0", "right0.100")
+        + "set interfaces right0 vlan-tagging\nset interfaces right0 unit 100 vlan-id 100\n";
+    let _gateway = site.start(&site.write("a.conf", ""));
+    accepted(&site.commit(&site.write_all("trunk.conf", &trunk)));
+    assert!(site.addresses("right0.100").contains("10.71.2.1/24"));
+    assert!(!site.addresses("right0").contains("10.71.2.1/24"));
+    sluice_lab::helpers::tag_with_vlan(&site.right, "eth0", 100).unwrap();
+    assert!(site.pings(&site.left, "10.71.2.2"), "frames are tagged on the way out and back");
+    assert!(site.pings(&site.gateway, "10.71.2.2"), "also the gateway's own");
+    accepted(&site.commit(&site.write("a.conf", "")));
+    assert!(site.gateway.ip("link show dev right0.100").is_err(), "the pair is gone");
+    assert!(site.addresses("right0").contains("10.71.2.1/24"));
+}
+
+#[test]
+fn sighup_reads_the_file_again() {
+    let site = Site::new("hup");
+    let gateway = site.start(&site.write("a.conf", ""));
+    site.write("a.conf", "set security policies default-policy permit-all\n");
+    let pid = gateway.json("/health").unwrap()["pid"].as_i64().unwrap();
+    let hup = || std::process::Command::new("kill").args(["-HUP", &pid.to_string()]).status().unwrap();
+    assert!(hup().success());
+    wait_until("the file is committed", Duration::from_secs(5), || generation(&gateway) == 2);
+    assert!(site.pings(&site.right, "10.71.1.2"));
+    site.write("a.conf", "this is no configuration\n");
+    assert!(hup().success());
+    wait_until("the bad file is refused", Duration::from_secs(5), || {
+        gateway.json("/api/stats").unwrap()["commits_failed"] == 1
+    });
+    assert_eq!(generation(&gateway), 2);
+}
+
+/// A program that is not ours on the XDP hook: named, with what to do; nothing half applied.
+#[test]
+fn a_taken_hook_is_named() {
+    let site = Site::new("taken");
+    let dir = site.state();
+    std::fs::create_dir_all(&dir).unwrap();
+    let (source, object) = (dir.join("pass.c"), dir.join("pass.o"));
+    let text = "__attribute__((section(\"xdp\"), used)) int pass(void *c) { return 2; }\n\
+                char l[] __attribute__((section(\"license\"), used)) = \"GPL\";\n";
+    std::fs::write(&source, text).unwrap();
+    let clang = std::process::Command::new("clang-19")
+        .args(["-O2", "-target", "bpf", "-g", "-c"])
+        .args([&source, std::path::Path::new("-o"), &object])
+        .status();
+    assert!(clang.unwrap().success());
+    let gateway = site.start(&site.write("a.conf", ""));
+    site.gateway.ip(&format!("link set dev right0 xdp obj {} sec xdp", object.display())).unwrap();
+    let before = site.links();
+    let message = refused(&site.commit(&site.write("xdp.conf", "set interfaces right0 mode xdp\n")), 1);
+    assert!(message.contains("right0 is taken"), "{message}");
+    assert_eq!(generation(&gateway), 1);
+    assert_eq!(site.links(), before);
+    let stats = gateway.json("/api/stats").unwrap();
+    assert_eq!(stats["interfaces"][1]["mode"], "tc");
+    site.gateway.ip("link set dev right0 xdp off").unwrap();
+    assert!(site.pings(&site.left, "10.71.2.2"), "the old generation forwards");
+    accepted(&site.commit(&site.write("xdp.conf", "set interfaces right0 mode xdp\n")));
+    assert_eq!(gateway.json("/api/stats").unwrap()["interfaces"][1]["mode"], "xdp-native");
+}

@@ -1,0 +1,179 @@
+//! A gateway between two hosts, each in a namespace of its own.
+#![allow(dead_code, reason = "each test file uses what it needs")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use sluice_lab::gateway::Gateway;
+use sluice_lab::netns::{Netns, VethEnd, veth};
+
+pub const BINARY: &str = env!("CARGO_BIN_EXE_sluice");
+
+/// left may open sessions to right, not the other way round.
+pub const BASE: &str = "
+set interfaces left0 unit 0 family inet address 10.71.1.1/24
+set interfaces left0 unit 0 family inet6 address fd71:1::1/64
+set interfaces right0 unit 0 family inet address 10.71.2.1/24
+set interfaces right0 unit 0 family inet6 address fd71:2::1/64
+set security zones security-zone left interfaces left0.0
+set security zones security-zone left host-inbound-traffic system-services ping
+set security zones security-zone right interfaces right0.0
+set security policies from-zone left to-zone right policy out match source-address any
+set security policies from-zone left to-zone right policy out match destination-address any
+set security policies from-zone left to-zone right policy out match application any
+set security policies from-zone left to-zone right policy out then permit
+set security flow max-sessions 4096
+set security flow max-sessions-v6 4096
+";
+
+pub struct Site {
+    pub gateway: Netns,
+    pub left: Netns,
+    pub right: Netns,
+    dir: PathBuf,
+}
+
+impl Site {
+    pub fn new(label: &str) -> Site {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("sluice-test-{}-{n}-{label}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let make = |part: &str| Netns::create(&format!("{label}-{part}")).unwrap();
+        let site = Site { gateway: make("gw"), left: make("l"), right: make("r"), dir };
+        site.connect(&site.left, "left0", &["10.71.1.2/24", "fd71:1::2/64"]);
+        site.connect(&site.right, "right0", &["10.71.2.2/24", "fd71:2::2/64"]);
+        for (host, net) in [(&site.left, "1"), (&site.right, "2")] {
+            host.ip(&format!("route add default via 10.71.{net}.1")).unwrap();
+            host.ip(&format!("-6 route add default via fd71:{net}::1")).unwrap();
+        }
+        site
+    }
+
+    /// A pair between the gateway's `device` and the host's eth0.
+    pub fn connect(&self, host: &Netns, device: &str, addresses: &[&str]) {
+        let near = VethEnd { netns: &self.gateway, name: device, mac: None, addresses: &[] };
+        veth(near, VethEnd { netns: host, name: "eth0", mac: None, addresses }).unwrap();
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.dir.join(self.instance())
+    }
+
+    fn instance(&self) -> String {
+        self.dir.file_name().unwrap().to_string_lossy().into_owned()
+    }
+
+    pub fn pins(&self) -> PathBuf {
+        Path::new("/sys/fs/bpf/sluice").join(self.instance())
+    }
+
+    /// Writes a configuration of [`BASE`] and more.
+    pub fn write(&self, name: &str, more: &str) -> PathBuf {
+        self.write_all(name, &format!("{BASE}{more}"))
+    }
+
+    pub fn write_all(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.dir.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A running daemon.
+    pub fn start(&self, configuration: &Path) -> Gateway<'_> {
+        let mut gateway = self.daemon(configuration);
+        gateway.start().unwrap_or_else(|error| panic!("{error:#}\n{}", gateway.last_words()));
+        gateway
+    }
+
+    pub fn daemon(&self, configuration: &Path) -> Gateway<'_> {
+        Gateway::new(Path::new(BINARY), &self.gateway, configuration, &self.state()).unwrap()
+    }
+
+    /// Runs the binary in the gateway's namespace to its end.
+    pub fn sluice(&self, arguments: &[&str]) -> Output {
+        let state = self.state().display().to_string();
+        self.gateway.command(BINARY).args(arguments).args(["--state-dir", &state]).output().unwrap()
+    }
+
+    pub fn commit(&self, configuration: &Path) -> Output {
+        self.sluice(&["commit", &configuration.display().to_string()])
+    }
+
+    pub fn pings(&self, from: &Netns, to: &str) -> bool {
+        from.command("ping").args(["-c", "1", "-W", "1", "-n", to]).output().unwrap().status.success()
+    }
+
+    pub fn addresses(&self, device: &str) -> String {
+        self.gateway.ip(&format!("-brief address show dev {device}")).unwrap()
+    }
+
+    /// Ids of the pinned links, by file name.
+    pub fn links(&self) -> Vec<(String, u64)> {
+        let mut links: Vec<_> = fs::read_dir(self.pins().join("links"))
+            .unwrap()
+            .map(|entry| {
+                let path = entry.unwrap().path();
+                let link = bpftool(&["link", "show", "pinned", &path.display().to_string()]);
+                (path.file_name().unwrap().to_string_lossy().into_owned(), link["id"].as_u64().unwrap())
+            })
+            .collect();
+        links.sort();
+        links
+    }
+
+    /// The word `active`.
+    pub fn active(&self) -> u32 {
+        let pin = self.pins().join("active").display().to_string();
+        let entry = bpftool(&["map", "lookup", "pinned", &pin, "key", "0", "0", "0", "0"]);
+        let byte = |v: &Value| u32::from_str_radix(v.as_str().unwrap().trim_start_matches("0x"), 16).unwrap();
+        entry["value"].as_array().unwrap().iter().rev().fold(0, |word, v| word << 8 | byte(v))
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        // Removing pins detaches the programs; the namespaces take the rest with them.
+        let _ = fs::remove_dir_all(self.pins());
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+pub fn bpftool(arguments: &[&str]) -> Value {
+    let output = Command::new("bpftool").arg("-j").args(arguments).output().unwrap();
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("bpftool {arguments:?}: {e}: {}", String::from_utf8_lossy(&output.stdout)))
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Asserts an exit code and returns what was said on standard error.
+pub fn refused(output: &Output, code: i32) -> String {
+    assert_eq!(output.status.code(), Some(code), "{}{}", stdout(output), stderr(output));
+    stderr(output)
+}
+
+pub fn accepted(output: &Output) -> String {
+    assert!(output.status.success(), "{}{}", stdout(output), stderr(output));
+    stdout(output)
+}
+
+/// Waits until a condition holds; how long that took, or a panic after `patience`.
+pub fn wait_until(what: &str, patience: Duration, mut holds: impl FnMut() -> bool) -> Duration {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < patience, "{what}: not within {patience:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    begun.elapsed()
+}
