@@ -70,6 +70,10 @@ impl Netns {
 
     /// Makes a namespace with exactly this name; fails when it exists.
     pub fn create_named(name: &str) -> Result<Netns> {
+        if !nix::unistd::geteuid().is_root() {
+            let source = io::Error::from(io::ErrorKind::PermissionDenied);
+            return Err(Error::Namespace { action: "make", name: name.to_owned(), source });
+        }
         run(Command::new("ip").args(["netns", "add", name]), "the root namespace")?;
         let netns = Netns { name: name.to_owned(), owned: true };
         for scope in ["default", "all"] {
