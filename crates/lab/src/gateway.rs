@@ -188,8 +188,8 @@ fn pins_of(state: &Path) -> PathBuf {
 /// Removes a state directory and the pins that belong to it; removing the pins detaches the programs.
 pub fn remove_state(state: &Path) {
     for directory in [pins_of(state), state.to_owned()] {
-        if let Err(error) = fs::remove_dir_all(&directory)
-            && error.kind() != std::io::ErrorKind::NotFound
+        if directory.exists()
+            && let Err(error) = fs::remove_dir_all(&directory)
         {
             eprintln!("sluice lab: cannot remove {}: {error}", directory.display());
         }
