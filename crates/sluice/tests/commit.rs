@@ -37,6 +37,7 @@ fn a_good_commit_replaces_everything() {
 fn a_bad_commit_changes_nothing() {
     let site = Site::new("bad");
     let gateway = site.start(&site.write("a.conf", ""));
+    site.gateway.ip("tuntap add tap0 mode tap").unwrap();
     let before =
         (site.addresses("left0"), site.gateway.ip("route show").unwrap(), site.links(), site.active());
     let cases = [

@@ -20,9 +20,9 @@ pub struct Address {
 
 impl Kernel {
     pub fn addresses(&self) -> Result<Vec<Address>> {
-        let dump = self.netlink.address().get().execute();
+        let dump = async { self.netlink.address().get().execute().try_collect().await };
         let messages: Vec<AddressMessage> =
-            self.wait(dump.try_collect(), || "list the addresses".to_owned(), "this is a defect; report it")?;
+            self.wait(dump, || "list the addresses".to_owned(), "this is a defect; report it")?;
         Ok(messages.iter().filter_map(parse).collect())
     }
 

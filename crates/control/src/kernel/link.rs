@@ -29,9 +29,9 @@ const PAIR_ALIAS: &str = "tagged unit of sluice";
 
 impl Kernel {
     pub fn links(&self) -> Result<Vec<Link>> {
-        let dump = self.netlink.link().get().execute();
+        let dump = async { self.netlink.link().get().execute().try_collect().await };
         let messages: Vec<LinkMessage> =
-            self.wait(dump.try_collect(), || "list the devices".to_owned(), "this is a defect; report it")?;
+            self.wait(dump, || "list the devices".to_owned(), "this is a defect; report it")?;
         Ok(messages.iter().map(parse_link).collect())
     }
 

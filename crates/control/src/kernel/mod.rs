@@ -54,6 +54,7 @@ impl Kernel {
         Ok(Self { runtime: runtime.clone(), netlink, turn: Arc::default() })
     }
 
+    /// `work` must send nothing before it is polled: rtnetlink's dumps do, so they stand in an async block.
     fn wait<T>(
         &self,
         work: impl Future<Output = std::result::Result<T, rtnetlink::Error>>,

@@ -19,12 +19,9 @@ pub struct Neighbour {
 
 impl Kernel {
     pub fn neighbours(&self) -> Result<Vec<Neighbour>> {
-        let dump = self.netlink.neighbours().get().execute();
-        let messages: Vec<NeighbourMessage> = self.wait(
-            dump.try_collect(),
-            || "list the neighbours".to_owned(),
-            "this is a defect; report it",
-        )?;
+        let dump = async { self.netlink.neighbours().get().execute().try_collect().await };
+        let messages: Vec<NeighbourMessage> =
+            self.wait(dump, || "list the neighbours".to_owned(), "this is a defect; report it")?;
         Ok(messages.iter().filter_map(parse_neighbour).collect())
     }
 

@@ -22,12 +22,9 @@ impl Kernel {
         for query in
             [RouteMessageBuilder::<Ipv4Addr>::new().build(), RouteMessageBuilder::<Ipv6Addr>::new().build()]
         {
-            let dump = self.netlink.route().get(query).execute();
-            let messages: Vec<RouteMessage> = self.wait(
-                dump.try_collect(),
-                || "list the routes".to_owned(),
-                "this is a defect; report it",
-            )?;
+            let dump = async { self.netlink.route().get(query).execute().try_collect().await };
+            let messages: Vec<RouteMessage> =
+                self.wait(dump, || "list the routes".to_owned(), "this is a defect; report it")?;
             routes.extend(messages.iter().filter_map(|message| parse(message, &device_name)));
         }
         Ok(routes)
