@@ -133,12 +133,14 @@ impl Bed {
 
     /// Ends sessions again, by the same way as `sluice clear sessions`.
     pub fn close(&mut self, first: usize, count: usize) -> Result<()> {
+        let mut ids = Vec::with_capacity(count);
         for session in first..first + count {
             let tuple = flow_tuple(Tuple::of_session(session), self.family, self.protocol);
             let found = self.sluice.dataplane.find_session(&tuple)?;
             let found = found.with_context(|| format!("session {session} has vanished"))?;
-            self.sluice.dataplane.delete_session(&found.id)?;
+            ids.push(found.id);
         }
+        self.sluice.dataplane.delete_sessions(&ids)?;
         Ok(())
     }
 

@@ -196,6 +196,16 @@ impl Harness {
         })
     }
 
+    /// The next frame as the wrapper makes it.
+    pub fn frame(&mut self) -> Result<Vec<u8>> {
+        self.set_target(Target::Own("empty"))?;
+        let mut frame = vec![0; self.template.frame_len()];
+        let blank = frame.clone();
+        let input = ProgramInput { data_in: Some(&blank), data_out: Some(&mut frame), ..Default::default() };
+        self.program(self.wrapper())?.test_run(input).context("prog-run failed")?;
+        Ok(frame)
+    }
+
     fn wrapper(&self) -> &'static str {
         match (self.template.protocol, self.family) {
             (Protocol::Udp, Family::V4) => "wrap_udp4",
