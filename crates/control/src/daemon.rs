@@ -229,24 +229,11 @@ pub fn cleanup(state_dir: &Path) -> Result<(), DaemonError> {
         let config = config::parse(&stored.text, &stored.file)?;
         let units =
             config.interfaces.iter().flat_map(|i| i.units.iter().map(move |u| sluice_plan::device_of(i, u)));
-        units.into_iter().try_for_each(|device| stop_forwarding(&device))?;
+        units.into_iter().try_for_each(|device| kernel::stop_forwarding(&device))?;
     }
     sluice_dataplane::cleanup(&store.pin_dir()?)?;
     let errors = changes::remove_leftovers(&kernel, &KernelWants::default());
     guard::remove()?;
     store.clear()?;
     errors.into_iter().next().map_or(Ok(()), |error| Err(error.into()))
-}
-
-/// Devices go back to what the whole machine is set to.
-fn stop_forwarding(device: &str) -> Result<(), KernelError> {
-    for family in ["ipv4", "ipv6"] {
-        let path = format!("net/{family}/conf/{device}/forwarding");
-        if let (Ok(machine), Ok(_)) =
-            (kernel::sysctl(&format!("net/{family}/conf/all/forwarding")), kernel::sysctl(&path))
-        {
-            kernel::set_sysctl(&path, &machine)?;
-        }
-    }
-    Ok(())
 }

@@ -16,7 +16,7 @@ use crate::changes::{self, Changes};
 use crate::config::{self, CheckError};
 use crate::devices::{self, Baseline};
 use crate::environment;
-use crate::kernel::{Kernel, KernelError, Link, guard};
+use crate::kernel::{self, Kernel, KernelError, Link, guard};
 use crate::local;
 use crate::shared::{Active, Shared, count};
 use crate::store::{Store, StoreError, Stored};
@@ -99,6 +99,7 @@ impl Engine {
         let rehearsal = environment::read(&links, &config);
         let planned = config::plan(&config, &source.file, &rehearsal, &mut ids.clone(), generation)?;
 
+        let forwarded_before = self.forwarding_devices();
         let kernel = self.kernel.clone();
         let mut changes = Changes::new(&kernel);
         changes.apply(&planned.kernel)?;
@@ -117,7 +118,7 @@ impl Engine {
         };
         changes.keep();
         self.loaded = Some(loaded);
-        let warnings = self.tidy(&plan);
+        let warnings = self.tidy(&plan, &forwarded_before);
         let took_ms = begun.elapsed().as_millis() as u64;
         log_commit(&plan, took_ms);
         let devices_before = stored.devices_before.clone();
@@ -161,9 +162,10 @@ impl Engine {
         let stored =
             Stored { generation, text: source.text.clone(), file: source.file.clone(), ids, devices_before };
         let attached_before: BTreeSet<u32> = self.dataplane.attached()?.iter().map(|a| a.ifindex).collect();
+        // Before the switch: sessions must never carry ids that a crash could make us forget.
+        self.store.save(&stored)?;
         self.dataplane.switch(&loaded);
-        let result = self.attach(&plan).and_then(|()| Ok(self.store.save(&stored)?));
-        if let Err(error) = result {
+        if let Err(error) = self.attach(&plan) {
             self.fall_back(&plan, &attached_before, old)?;
             return Err(error);
         }
@@ -175,6 +177,19 @@ impl Engine {
         let counters_are_new = old.is_none() && self.dataplane.is_new();
         let known = self.stored.as_ref().filter(|_| !counters_are_new).map(|s| &s.devices_before);
         devices::baseline(plan, known, &devices::read_all(links))
+    }
+
+    /// Devices that the last commit, perhaps of an earlier daemon, made forward.
+    fn forwarding_devices(&self) -> BTreeSet<String> {
+        let Some(stored) = &self.stored else { return BTreeSet::new() };
+        match config::parse(&stored.text, &stored.file) {
+            Ok(config) => config
+                .interfaces
+                .iter()
+                .flat_map(|i| i.units.iter().map(move |u| sluice_plan::device_of(i, u)))
+                .collect(),
+            Err(_) => BTreeSet::new(),
+        }
     }
 
     fn attach(&self, plan: &Plan) -> Result<(), CommitError> {
@@ -194,6 +209,10 @@ impl Engine {
         for attachment in plan.attachments.iter().filter(|a| !attached_before.contains(&a.ifindex)) {
             self.dataplane.detach(attachment.ifindex)?;
         }
+        match &self.stored {
+            Some(stored) => self.store.save(stored)?,
+            None => self.store.clear()?,
+        }
         if let (Some(loaded), Some(old)) = (&self.loaded, old) {
             self.dataplane.switch(loaded);
             self.attach(&old.plan)?;
@@ -204,7 +223,7 @@ impl Engine {
     }
 
     /// After the point of no return: what fails here is a warning.
-    fn tidy(&self, plan: &Plan) -> Vec<String> {
+    fn tidy(&self, plan: &Plan, forwarded_before: &BTreeSet<String>) -> Vec<String> {
         let mut warnings = vec![];
         let mut note = |result: Result<(), String>| {
             if let Err(error) = result {
@@ -222,6 +241,10 @@ impl Engine {
             Err(error) => note(Err(error.to_string())),
         }
         note(self.dataplane.grace().and_then(|()| self.dataplane.retire_idle()).map_err(|e| e.to_string()));
+        // Before the guard lets go of them: the kernel must not forward in our place.
+        for device in forwarded_before.difference(&forwarding(&plan.kernel)) {
+            note(kernel::stop_forwarding(device).map_err(|e| e.to_string()));
+        }
         for error in changes::remove_leftovers(&self.kernel, &plan.kernel) {
             note(Err(error.to_string()));
         }
@@ -235,6 +258,12 @@ impl Engine {
         let active = shared.active();
         self.commit(Source { text: active.text.clone(), file: active.file.clone() }, shared)
     }
+}
+
+/// Devices that a plan wants to forward.
+fn forwarding(wants: &sluice_plan::KernelWants) -> BTreeSet<String> {
+    let devices = wants.sysctls.iter().filter_map(|(path, _)| path.strip_suffix("/forwarding"));
+    devices.filter_map(|path| path.rsplit('/').next()).map(str::to_owned).collect()
 }
 
 /// Variants of the new generation, and those of the old one behind them: until its link is updated, a device's root

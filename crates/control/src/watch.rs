@@ -75,6 +75,10 @@ pub fn start(
     runtime.spawn(connection);
     drop(context);
     let (sender, receiver) = channel();
+    // Until the subscription stood, events were missed.
+    resync_neighbours(&shared)?;
+    let missed = sender.send(Dirty { addresses: true, links: true, all: false });
+    debug_assert!(missed.is_ok(), "the receiver is in this function");
     let neighbours = shared.clone();
     runtime.spawn(async move {
         while let Some((message, _)) = messages.next().await {
@@ -83,8 +87,6 @@ pub fn start(
             }
         }
     });
-    // Until the subscription stood, events were missed.
-    resync_neighbours(&shared)?;
     thread::Builder::new()
         .name("watch".to_owned())
         .spawn(move || coalesce(&shared, &engine, &receiver))

@@ -135,3 +135,22 @@ fn a_taken_hook_is_named() {
     accepted(&site.commit(&site.write("xdp.conf", "set interfaces right0 mode xdp\n")));
     assert_eq!(gateway.json("/api/stats").unwrap()["interfaces"][1]["mode"], "xdp-native");
 }
+
+#[test]
+fn an_interface_that_leaves_is_let_go() {
+    let site = Site::new("leave");
+    site.gateway.ip("link add extra0 type dummy").unwrap();
+    let extra = "set interfaces extra0 unit 0 family inet address 10.71.5.1/24\n\
+                 set security zones security-zone left interfaces extra0.0\n";
+    let gateway = site.start(&site.write("a.conf", extra));
+    let forwarding = || site.gateway.run("cat", ["/proc/sys/net/ipv4/conf/extra0/forwarding"]).unwrap();
+    let guard = || site.gateway.run("nft", ["list", "table", "inet", "sluice_guard"]).unwrap();
+    assert_eq!(forwarding().trim(), "1");
+    assert!(guard().contains("extra0"));
+    let links = site.links().len();
+    accepted(&site.commit(&site.write("b.conf", "")));
+    assert_eq!(site.links().len(), links - 2, "its programs are gone");
+    assert_eq!(forwarding().trim(), "0", "the kernel must not forward in our place");
+    assert!(!guard().contains("extra0") && !site.addresses("extra0").contains("10.71.5.1"));
+    assert_eq!(gateway.json("/api/interfaces").unwrap().as_array().unwrap().len(), 2);
+}

@@ -89,6 +89,17 @@ pub fn set_sysctl(path: &str, value: &str) -> Result<()> {
     fs::write(format!("/proc/sys/{path}"), value).map_err(|e| sysctl_error("write", path, &e))
 }
 
+/// A device goes back to what the whole machine is set to; one that is gone needs nothing.
+pub fn stop_forwarding(device: &str) -> Result<()> {
+    for family in ["ipv4", "ipv6"] {
+        let path = format!("net/{family}/conf/{device}/forwarding");
+        if sysctl(&path).is_ok() {
+            set_sysctl(&path, &sysctl(&format!("net/{family}/conf/all/forwarding"))?)?;
+        }
+    }
+    Ok(())
+}
+
 fn sysctl_error(verb: &str, path: &str, error: &std::io::Error) -> KernelError {
     KernelError {
         action: format!("{verb} /proc/sys/{path}"),
