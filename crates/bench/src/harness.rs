@@ -104,13 +104,12 @@ impl Harness {
         let object =
             open.load().context("cannot load the bench's programs (root and Linux 6.8 are needed)")?;
         let state = Mapping::new(map_of(&object, ".data.bench")?.as_fd(), 1)?;
-        let ring_map = map_of(&object, ring)?;
         let (mut ring4, mut ring6) = (None, None);
+        let entries = packets as usize;
         match family {
-            Family::V4 => ring4 = Some(Mapping::new(ring_map.as_fd(), packets as usize)?),
-            Family::V6 => ring6 = Some(Mapping::new(ring_map.as_fd(), packets as usize)?),
+            Family::V4 => ring4 = Some(Mapping::new(map_of(&object, ring)?.as_fd(), entries)?),
+            Family::V6 => ring6 = Some(Mapping::new(map_of(&object, ring)?.as_fd(), entries)?),
         }
-        drop(ring_map);
         let template = Template::new(family, Protocol::Udp, macs.0, macs.1, 0);
         Ok(Harness { hook, family, object, state, ring4, ring6, template, macs })
     }

@@ -10,11 +10,11 @@ pub fn interleave(
     rounds: usize,
     mut run: impl FnMut(usize, usize) -> Result<f64>,
 ) -> Result<Vec<Vec<f64>>> {
-    let mut samples = vec![vec![f64::NAN; rounds]; contestants];
+    let mut samples = vec![Vec::with_capacity(rounds); contestants];
     for round in 0..rounds {
         for position in 0..contestants {
             let contestant = (position + round) % contestants;
-            samples[contestant][round] = run(contestant, round)?;
+            samples[contestant].push(run(contestant, round)?);
         }
     }
     Ok(samples)
