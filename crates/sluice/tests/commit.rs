@@ -139,7 +139,7 @@ fn a_taken_hook_is_named() {
 #[test]
 fn an_interface_that_leaves_is_let_go() {
     let site = Site::new("leave");
-    site.gateway.ip("link add extra0 type dummy").unwrap();
+    site.gateway.ip("link add extra0 type veth peer name extra1").unwrap();
     let extra = "set interfaces extra0 unit 0 family inet address 10.71.5.1/24\n\
                  set security zones security-zone left interfaces extra0.0\n";
     let gateway = site.start(&site.write("a.conf", extra));
