@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sluice_language::config::Prefix;
-use sluice_plan::{KernelWants, RouteWant, VlanPair};
+use sluice_plan::{Gateway, KernelWants, RouteVia, RouteWant, VlanPair};
 
 use crate::kernel::{self, Address, Kernel, KernelError, Link, ethtool, guard};
 
@@ -182,16 +182,13 @@ impl Drop for Changes<'_> {
     }
 }
 
-/// Equal but for the order of gateways.
-fn same(a: &RouteWant, b: &RouteWant) -> bool {
-    let sorted = |route: &RouteWant| {
-        let mut route = route.clone();
-        if let sluice_plan::RouteVia::Gateways(gateways) = &mut route.target {
-            gateways.sort_unstable();
-        }
-        route
+/// Whether the kernel's route is the wanted one: gateways in any order, on any device where none is named.
+fn same(present: &RouteWant, wanted: &RouteWant) -> bool {
+    let (RouteVia::Gateways(present), RouteVia::Gateways(wanted)) = (&present.target, &wanted.target) else {
+        return present.target == wanted.target;
     };
-    sorted(a) == sorted(b)
+    let matches = |p: &Gateway, w: &Gateway| p.addr == w.addr && (w.device.is_none() || w.device == p.device);
+    present.len() == wanted.len() && wanted.iter().all(|w| present.iter().any(|p| matches(p, w)))
 }
 
 fn routes(kernel: &Kernel, indexes: &BTreeMap<String, u32>) -> Result<Vec<RouteWant>, KernelError> {

@@ -7,7 +7,7 @@ use sluice_abi::stages::Stage;
 use sluice_abi::{self as abi, Address4Term, Address6Term, Rule, ServiceTerm, Unit, ZonePair};
 use sluice_language::config::Prefix;
 
-use crate::{Attachment, KernelWants, Plan, RouteVia};
+use crate::{Attachment, Gateway, KernelWants, Plan, RouteVia};
 
 impl Display for Plan {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -230,7 +230,11 @@ impl Display for RouteVia {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Gateways(list) => {
-                let list: Vec<String> = list.iter().map(ToString::to_string).collect();
+                let hop = |g: &Gateway| match &g.device {
+                    Some(device) => format!("{} dev {device}", g.addr),
+                    None => g.addr.to_string(),
+                };
+                let list: Vec<String> = list.iter().map(hop).collect();
                 write!(f, "via {}", list.join(" and "))
             }
             Self::Device(device) => write!(f, "dev {device}"),

@@ -1,6 +1,7 @@
 //! What the plan wants from the kernel: devices, addresses, routes, sysctls and the guard.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use sluice_language::config::{Config, Interface, Prefix, RouteTarget, Unit};
 
@@ -44,10 +45,18 @@ pub struct RouteWant {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RouteVia {
-    Gateways(Vec<std::net::IpAddr>),
+    Gateways(Vec<Gateway>),
     Device(String),
     Discard,
     Reject,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Gateway {
+    pub addr: IpAddr,
+    /// The device whose configured subnet has it. Named, because the kernel would choose by what is there at the
+    /// moment: while a commit moves a subnet to another device, both have it. None = the kernel finds the way.
+    pub device: Option<String>,
 }
 
 /// Longest netdev name Linux takes.
@@ -73,7 +82,9 @@ pub(crate) fn wants(config: &Config, environment: &Environment) -> Result<Kernel
     }
     for route in &config.static_routes {
         let target = match &route.next_hop {
-            RouteTarget::Gateways(gateways) => RouteVia::Gateways(gateways.clone()),
+            RouteTarget::Gateways(gateways) => {
+                RouteVia::Gateways(gateways.iter().map(|addr| gateway(*addr, &wants.addresses)).collect())
+            }
             RouteTarget::Interface(unit) => RouteVia::Device(device_of_unit_name(config, unit)),
             RouteTarget::Discard => RouteVia::Discard,
             RouteTarget::Reject => RouteVia::Reject,
@@ -118,6 +129,20 @@ fn add_unit(
         wants.sysctls.push((format!("net/ipv6/conf/{device}/forwarding"), "1"));
     }
     Ok(())
+}
+
+fn gateway(addr: IpAddr, addresses: &[(String, Prefix)]) -> Gateway {
+    let connected = addresses.iter().filter(|(_, prefix)| contains(*prefix, addr)).max_by_key(|(_, p)| p.len);
+    Gateway { addr, device: connected.map(|(device, _)| device.clone()) }
+}
+
+fn contains(prefix: Prefix, addr: IpAddr) -> bool {
+    let (a, b, bits) = match (prefix.addr, addr) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(u32::from(a)), u128::from(u32::from(b)), 32),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (u128::from(a), u128::from(b), 128),
+        _ => return false,
+    };
+    prefix.len == 0 || (a ^ b) >> (bits - u32::from(prefix.len)) == 0
 }
 
 fn device_of_unit_name(config: &Config, name: &str) -> String {

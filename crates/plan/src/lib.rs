@@ -19,7 +19,7 @@ use sluice_language::config::Config;
 
 pub use environment::{Environment, NetDev};
 pub use ids::{Exhausted, Ids, Pool};
-pub use kernel::{KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};
+pub use kernel::{Gateway, KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};
 pub use policies::policy_key;
 pub use units::{device_of, unit_name, words};
 

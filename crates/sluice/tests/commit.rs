@@ -72,18 +72,31 @@ fn a_bad_commit_changes_nothing() {
 #[test]
 fn a_commit_may_add_and_remove_tagged_units() {
     let site = Site::new("vlan");
+    let route = "set routing-options static route 10.75.0.0/16 next-hop 10.71.2.2\n\
+                 set routing-options static route 10.76.0.0/16 next-hop [ 10.71.2.2 10.71.2.3 ]\n";
     let trunk = BASE
         .replace("set interfaces right0 unit 0", "set interfaces right0 unit 100")
         .replace("right0.0", "right0.100")
-        + "set interfaces right0 vlan-tagging\nset interfaces right0 unit 100 vlan-id 100\n";
-    let _gateway = site.start(&site.write("a.conf", ""));
+        + "set interfaces right0 vlan-tagging\nset interfaces right0 unit 100 vlan-id 100\n"
+        + route;
+    let _gateway = site.start(&site.write("a.conf", route));
+    let routes = || site.gateway.ip("route show").unwrap().replace('\n', " ");
+    let via = |device: &str| {
+        let text = routes();
+        text.contains(&format!("10.75.0.0/16 via 10.71.2.2 dev {device} "))
+            && text.contains(&format!("nexthop via 10.71.2.2 dev {device} "))
+            && text.contains(&format!("nexthop via 10.71.2.3 dev {device} "))
+    };
+    assert!(via("right0"), "{}", routes());
     accepted(&site.commit(&site.write_all("trunk.conf", &trunk)));
     assert!(site.addresses("right0.100").contains("10.71.2.1/24"));
     assert!(!site.addresses("right0").contains("10.71.2.1/24"));
+    assert!(via("right0.100"), "routes follow their subnet: {}", routes());
     sluice_lab::helpers::tag_with_vlan(&site.right, "eth0", 100).unwrap();
     assert!(site.pings(&site.left, "10.71.2.2"), "frames are tagged on the way out and back");
     assert!(site.pings(&site.gateway, "10.71.2.2"), "also the gateway's own");
-    accepted(&site.commit(&site.write("a.conf", "")));
+    accepted(&site.commit(&site.write("a.conf", route)));
+    assert!(via("right0"), "{}", routes());
     assert!(site.gateway.ip("link show dev right0.100").is_err(), "the pair is gone");
     assert!(site.addresses("right0").contains("10.71.2.1/24"));
 }

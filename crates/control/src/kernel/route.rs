@@ -8,7 +8,7 @@ use netlink_packet_route::route::{
 };
 use rtnetlink::{RouteMessageBuilder, RouteNextHopBuilder};
 use sluice_language::config::Prefix;
-use sluice_plan::{RouteVia, RouteWant};
+use sluice_plan::{Gateway, RouteVia, RouteWant};
 
 use super::{Kernel, KernelError, PROTOCOL, Result};
 
@@ -16,7 +16,7 @@ use super::{Kernel, KernelError, PROTOCOL, Result};
 const PRIORITY: u32 = 5;
 
 impl Kernel {
-    /// The routes that carry Sluice's protocol number, with gateways sorted.
+    /// The routes that carry Sluice's protocol number, and the devices their gateways are on.
     pub fn routes(&self, device_name: impl Fn(u32) -> Option<String>) -> Result<Vec<RouteWant>> {
         let mut routes = vec![];
         for query in
@@ -62,21 +62,9 @@ fn build(route: &RouteWant, ifindex: impl Fn(&str) -> Option<u32>) -> Result<Rou
         .protocol(RouteProtocol::Other(PROTOCOL))
         .priority(PRIORITY);
     builder = match &route.target {
-        RouteVia::Gateways(gateways) if gateways.len() == 1 => {
-            builder.gateway(gateways[0]).map_err(|e| invalid(e.to_string()))?
-        }
         RouteVia::Gateways(gateways) => {
-            let hops: Result<Vec<RouteNextHop>> = gateways
-                .iter()
-                .map(|gateway| {
-                    let hop = if addr.is_ipv4() {
-                        RouteNextHopBuilder::new_ipv4()
-                    } else {
-                        RouteNextHopBuilder::new_ipv6()
-                    };
-                    Ok(hop.via(*gateway).map_err(|e| invalid(e.to_string()))?.build())
-                })
-                .collect();
+            let hops: Result<Vec<RouteNextHop>> =
+                gateways.iter().map(|g| hop(g, &ifindex).map_err(invalid)).collect();
             builder.multipath(hops?)
         }
         RouteVia::Device(device) => {
@@ -89,23 +77,40 @@ fn build(route: &RouteWant, ifindex: impl Fn(&str) -> Option<u32>) -> Result<Rou
     Ok(builder.build())
 }
 
+/// One hop; a list of one is the same to the kernel as a plain gateway.
+fn hop(
+    gateway: &Gateway,
+    ifindex: impl Fn(&str) -> Option<u32>,
+) -> std::result::Result<RouteNextHop, String> {
+    let builder = match gateway.addr {
+        IpAddr::V4(_) => RouteNextHopBuilder::new_ipv4(),
+        IpAddr::V6(_) => RouteNextHopBuilder::new_ipv6(),
+    };
+    let builder = builder.via(gateway.addr).map_err(|e| e.to_string())?;
+    let index =
+        gateway.device.as_deref().map(|d| ifindex(d).ok_or_else(|| format!("device {d} does not exist")));
+    Ok(builder.interface(index.transpose()?.unwrap_or(0)).build())
+}
+
 fn parse(message: &RouteMessage, device_name: impl Fn(u32) -> Option<String>) -> Option<RouteWant> {
     if message.header.protocol != RouteProtocol::Other(PROTOCOL) {
         return None;
     }
     let v4 = message.header.address_family == netlink_packet_route::AddressFamily::Inet;
     let mut destination = if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let (mut gateways, mut device) = (vec![], None);
+    let (mut single, mut device, mut gateways) = (None, None, vec![]);
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Destination(addr) => destination = ip(addr)?,
-            RouteAttribute::Gateway(addr) => gateways.extend(ip(addr)),
+            RouteAttribute::Gateway(addr) => single = ip(addr),
             RouteAttribute::Oif(index) => device = device_name(*index),
-            RouteAttribute::MultiPath(hops) => gateways.extend(hops.iter().filter_map(hop_gateway)),
+            RouteAttribute::MultiPath(hops) => {
+                gateways.extend(hops.iter().filter_map(|hop| hop_gateway(hop, &device_name)))
+            }
             _ => {}
         }
     }
-    gateways.sort_unstable();
+    gateways.extend(single.map(|addr| Gateway { addr, device: device.clone() }));
     let target = match message.header.kind {
         RouteType::BlackHole => RouteVia::Discard,
         RouteType::Unreachable => RouteVia::Reject,
@@ -116,11 +121,12 @@ fn parse(message: &RouteMessage, device_name: impl Fn(u32) -> Option<String>) ->
     Some(RouteWant { destination: Prefix { addr: destination, len }, target })
 }
 
-fn hop_gateway(hop: &RouteNextHop) -> Option<IpAddr> {
-    hop.attributes.iter().find_map(|attribute| match attribute {
+fn hop_gateway(hop: &RouteNextHop, device_name: impl Fn(u32) -> Option<String>) -> Option<Gateway> {
+    let addr = hop.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Gateway(addr) => ip(addr),
         _ => None,
-    })
+    });
+    Some(Gateway { addr: addr?, device: device_name(hop.interface_index) })
 }
 
 fn ip(address: &RouteAddress) -> Option<IpAddr> {
