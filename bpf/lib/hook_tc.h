@@ -74,6 +74,11 @@ static __always_inline bool hook_parse_frame(hook_ctx *ctx, struct frame *frame)
 	frame->tagged = ctx->vlan_present;
 	frame->vlan = frame->tagged ? ctx->vlan_tci & 0x0fff : 0;
 	frame->ethertype = bpf_ntohs(eth->h_proto);
+	if (frame->vlan && ctx->vlan_proto != bpf_htons(ETH_P_8021Q)) {
+		/* a service tag (802.1ad) is none of ours */
+		frame->vlan = 0;
+		frame->ethertype = ETH_P_8021AD;
+	}
 	return true;
 }
 

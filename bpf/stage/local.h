@@ -5,14 +5,14 @@
 
 #include "lib/services.h"
 
-static __always_inline __u32 local_kind(const struct packet *p)
+static __always_inline __u32 local_kind(const struct packet *p, const __u32 be_addr4, const __u32 *be_addr6)
 {
 	struct local_key key = {.routing_instance = p->key4.routing_instance, .family = p->family};
 
 	if (p->family == 4)
-		key.be_addr[0] = p->key4.be_daddr;
+		key.be_addr[0] = be_addr4;
 	else
-		__builtin_memcpy(key.be_addr, p->key6.be_daddr, 16);
+		__builtin_memcpy(key.be_addr, be_addr6, 16);
 	__u32 *kind = bpf_map_lookup_elem(&local_addresses, &key);
 
 	return kind ? *kind : 0;
@@ -60,7 +60,10 @@ static __noinline int stage_local(hook_ctx *ctx, struct packet *p)
 		return DROP(TRUNCATED);
 	if (p->flags & (P_KNOWN | P_RELATED))
 		return p->nexthop == NEXTHOP_LOCAL ? VERDICT_LOCAL : CONTINUE;
-	__u32 kind = local_kind(p);
+	/* nobody else speaks for this host (RFC 1812 5.3.8) */
+	if (local_kind(p, p->key4.be_saddr, p->key6.be_saddr))
+		return DROP(BAD_ADDRESS);
+	__u32 kind = local_kind(p, p->key4.be_daddr, p->key6.be_daddr);
 
 	if (kind == LOCAL_BROADCAST || is_dhcp_answer(p))
 		return VERDICT_LOCAL;

@@ -164,6 +164,7 @@ static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
 	if (p->proto == IPPROTO_TCP) {
 		if (tcp_reopens(p, own, peer)) {
 			end_session(p);
+			p->flags &= ~P_RESPONDER; /* whoever opens anew is judged as opener */
 			return may_open(p);
 		}
 		tcp_follow(p, own, peer);

@@ -19,10 +19,12 @@ struct {
 SEC("tc")
 int arrive(struct __sk_buff *ctx)
 {
+	__be16 proto = ctx->protocol;
 	__be16 tci;
 
-	if (ctx->protocol == bpf_htons(ETH_P_8021Q) && !bpf_skb_load_bytes(ctx, ETH_HLEN, &tci, sizeof(tci))) {
-		if (bpf_skb_vlan_pop(ctx) || bpf_skb_vlan_push(ctx, bpf_htons(ETH_P_8021Q), bpf_ntohs(tci)))
+	if ((proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD)) &&
+	    !bpf_skb_load_bytes(ctx, ETH_HLEN, &tci, sizeof(tci))) {
+		if (bpf_skb_vlan_pop(ctx) || bpf_skb_vlan_push(ctx, proto, bpf_ntohs(tci)))
 			return TC_ACT_STOLEN;
 	}
 	bpf_tail_call_static(ctx, &target, 0);

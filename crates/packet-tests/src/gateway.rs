@@ -100,12 +100,15 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// Puts another configuration in force, as a commit does. Devices and addresses stay.
+    /// Puts another configuration in force, as a commit does. Devices, addresses and routes stay.
     pub fn commit(&mut self, config: &str) -> Result<()> {
         let config = compile(config, self.hook)?;
         let environment = environment(&self.world, &config)?;
         let number = self.plan.generation + 1;
         let plan = sluice_plan::compile(&config, &environment, &mut self.ids, number)?;
+        let links = plan.kernel.links.iter();
+        let mtus = links.filter_map(|link| Some(format!("link set {} mtu {}", link.device, link.mtu?)));
+        ip(&mtus.collect::<Vec<_>>())?;
         self.dataplane.retire_idle()?;
         self.generation = load(&self.dataplane, &plan)?;
         self.plan = plan;
@@ -116,9 +119,8 @@ impl Gateway {
 
     /// Ends every session, as `clear sessions` does.
     pub fn clear_sessions(&self) -> Result<()> {
-        for session in self.dataplane.sessions() {
-            self.dataplane.delete_session(&session.id)?;
-        }
+        let ids: Vec<_> = self.dataplane.sessions().map(|session| session.id).collect();
+        self.dataplane.delete_sessions(&ids)?;
         Ok(())
     }
 
@@ -183,13 +185,17 @@ impl Gateway {
         for unit in config.interfaces.iter().flat_map(|interface| &interface.units) {
             for prefix in unit.inet.iter().chain(&unit.inet6) {
                 self.dataplane.add_local_address(0, prefix.addr, LocalKind::Address)?;
-                if let (IpAddr::V4(addr), 1..=30) = (prefix.addr, prefix.len) {
-                    let broadcast = u32::from(addr) | u32::MAX >> prefix.len;
-                    self.dataplane.add_local_address(
-                        0,
-                        IpAddr::V4(broadcast.into()),
-                        LocalKind::Broadcast,
-                    )?;
+                match (prefix.addr, prefix.len) {
+                    (IpAddr::V4(addr), 1..=30) => {
+                        let broadcast = IpAddr::V4((u32::from(addr) | u32::MAX >> prefix.len).into());
+                        self.dataplane.add_local_address(0, broadcast, LocalKind::Broadcast)?;
+                    }
+                    // the subnet-router anycast address (RFC 4291 section 2.6.1)
+                    (IpAddr::V6(addr), 1..=126) => {
+                        let anycast = IpAddr::V6((u128::from(addr) & !(u128::MAX >> prefix.len)).into());
+                        self.dataplane.add_local_address(0, anycast, LocalKind::Address)?;
+                    }
+                    _ => {}
                 }
             }
         }
@@ -271,6 +277,8 @@ fn make_devices(world: &World, config: &Config, outside: &Namespace) -> Result<(
         ("net/ipv6/conf/default/accept_dad", "0"),
         ("net/ipv6/conf/default/addr_gen_mode", "1"),
         ("net/ipv6/conf/default/forwarding", "1"),
+        // multicast reports once and at once, so that devices are quiet afterwards
+        ("net/ipv6/conf/default/mldv2_unsolicited_report_interval", "1"),
     ] {
         sysctl(path, value)?;
     }
@@ -289,8 +297,12 @@ fn make_devices(world: &World, config: &Config, outside: &Namespace) -> Result<(
         lines.push(format!("link add {device} address {mac} type veth peer name {device}p"));
     }
     ip(&lines)?;
-    for (_, device) in tagged_devices(config) {
-        sysctl(&format!("net/ipv6/conf/{device}p/disable_ipv6"), "1")?;
+    // devices that carry no addresses of their own keep quiet
+    let peers = tagged_devices(config).into_iter().map(|(_, device)| format!("{device}p"));
+    let plain = |name: &String| config.interfaces.iter().any(|i| i.name == *name && !i.vlan_tagging);
+    let bare = world.devices.iter().map(|device| device.name.clone()).filter(|name| !plain(name));
+    for device in peers.chain(bare) {
+        sysctl(&format!("net/ipv6/conf/{device}/disable_ipv6"), "1")?;
     }
     let ups = world.devices.iter().map(|device| format!("link set {} up", far_end(&device.name)));
     let ups: Vec<String> = ups.collect();

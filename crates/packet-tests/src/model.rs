@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use sluice_wire::{Mac, icmpv4, icmpv6};
 
-pub use parse::{Facts, Quote, parse};
+pub use parse::{Facts, Link, Quote, link, parse};
 use tcp::Tracker;
 
 /// IP protocols that the model tells apart.
@@ -137,6 +137,11 @@ pub struct Model {
 }
 
 impl Model {
+    /// Nothing configured yet; so many sessions fit, of each family.
+    pub fn new(capacity: usize) -> Model {
+        Model { capacity, ..Model::default() }
+    }
+
     pub fn session_count(&self) -> usize {
         self.records.len()
     }
@@ -241,12 +246,10 @@ impl Model {
 
     fn first_packet(&mut self, unit: &Unit, facts: &Facts) -> Result<Verdict, Verdict> {
         may_open(facts)?;
-        let local = self.units.iter().flat_map(|unit| &unit.addresses).find_map(|(address, length)| {
-            let broadcast = broadcast(*address, *length);
-            (facts.destination == *address)
-                .then_some(true)
-                .or((Some(facts.destination) == broadcast).then_some(false))
-        });
+        if self.own_address(facts.source).is_some() {
+            return Err(Verdict::Drop("bad_address"));
+        }
+        let local = self.own_address(facts.destination);
         if local == Some(false) || facts.is_dhcp_answer() {
             return Ok(Verdict::Local);
         }
@@ -268,6 +271,15 @@ impl Model {
         self.policy(&unit.zone, &to, facts)?;
         self.open(facts, [unit.zone.clone(), to], false)?;
         Ok(verdict)
+    }
+
+    /// Some(true): this host's; Some(false): everybody's on one of its links.
+    fn own_address(&self, address: IpAddr) -> Option<bool> {
+        self.units.iter().flat_map(|unit| &unit.addresses).find_map(|(own, length)| {
+            let (anycast, broadcast) = special(*own, *length);
+            let host = address == *own || Some(address) == anycast;
+            host.then_some(true).or((Some(address) == broadcast).then_some(false))
+        })
     }
 
     /// RFC 1812 section 5.3.1.
@@ -425,11 +437,15 @@ fn within(address: IpAddr, (prefix, length): (IpAddr, u8)) -> bool {
     width == of && (length == 0 || (address ^ prefix) >> (width - length) == 0)
 }
 
-fn broadcast(address: IpAddr, length: u8) -> Option<IpAddr> {
+/// The subnet-router anycast address (RFC 4291 section 2.6.1), and the broadcast address.
+fn special(address: IpAddr, length: u8) -> (Option<IpAddr>, Option<IpAddr>) {
     match address {
         IpAddr::V4(v4) if (1..=30).contains(&length) => {
-            Some(IpAddr::V4((u32::from(v4) | u32::MAX >> length).into()))
+            (None, Some(IpAddr::V4((u32::from(v4) | u32::MAX >> length).into())))
         }
-        _ => None,
+        IpAddr::V6(v6) if (1..=126).contains(&length) => {
+            (Some(IpAddr::V6((u128::from(v6) & !(u128::MAX >> length)).into())), None)
+        }
+        _ => (None, None),
     }
 }

@@ -1,0 +1,235 @@
+//! The same cases over real devices: frames go in at the far end of a veth pair and come out at others.
+//!
+//! Here the second equation is held too, against what the far ends really got.
+
+mod socket;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use sluice_dataplane::{Attachment, Hook as On};
+use sluice_plan::IngressHook;
+use sluice_wire::text::{diff, dissect};
+
+use crate::case::{Action, Case, PacketStep, Verdict};
+use crate::counters::{self, Place, Values};
+use crate::forward;
+use crate::gateway::{Gateway, Hook, far_end};
+use crate::netns::ifindex;
+use crate::table;
+use socket::PacketSocket;
+
+/// Longest time a packet and its counters may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Time in which nothing further may happen.
+const QUIET: Duration = Duration::from_millis(3);
+
+pub struct Wire {
+    pub gateway: Gateway,
+    ports: Vec<Port>,
+    /// Frames that all far ends got since the counters stood at `start`.
+    captured: u64,
+    start: Values,
+}
+
+struct Port {
+    device: String,
+    socket: PacketSocket,
+}
+
+impl Wire {
+    /// Puts the programs on the devices and listens at the far ends.
+    pub fn new(gateway: Gateway) -> Result<Wire> {
+        for wanted in &gateway.plan.attachments {
+            let hook = match wanted.ingress {
+                Some(IngressHook::Tc) => On::Tc,
+                Some(IngressHook::XdpNative) => On::XdpNative,
+                Some(IngressHook::XdpGeneric) => On::XdpGeneric,
+                None => On::EgressOnly,
+            };
+            let attachment = Attachment { ifindex: wanted.ifindex, hook, variant: wanted.variant };
+            gateway
+                .dataplane
+                .attach(&attachment)
+                .with_context(|| format!("attaching to {}", wanted.device))?;
+        }
+        let devices: Vec<String> = gateway.world.devices.iter().map(|device| device.name.clone()).collect();
+        let ports = gateway.outside.run(|| {
+            let open = |device: &String| {
+                let socket = PacketSocket::open(ifindex(&far_end(device))?)?;
+                Ok(Port { device: device.clone(), socket })
+            };
+            devices.iter().map(open).collect::<Result<Vec<_>>>()
+        })?;
+        let mut wire = Wire { gateway, ports, captured: 0, start: Values::new() };
+        wire.settle()?;
+        Ok(wire)
+    }
+
+    /// Waits until devices that just came up have said everything (multicast reports), and begins to count there.
+    fn settle(&mut self) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE * 3;
+        let mut last = self.snapshot()?;
+        loop {
+            std::thread::sleep(QUIET * 20);
+            let now = self.snapshot()?;
+            if now == last {
+                break;
+            }
+            ensure!(Instant::now() < deadline, "the devices do not become quiet");
+            last = now;
+        }
+        for port in &self.ports {
+            while port.socket.receive()?.is_some() {}
+        }
+        self.start = last;
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Result<Values> {
+        counters::snapshot(&self.gateway.dataplane, &self.gateway.plan)
+    }
+
+    /// Runs a case; the error says at which line what differs.
+    pub fn run(&mut self, case: &Case) -> Result<()> {
+        self.gateway.clear_sessions()?;
+        self.gateway.refill()?;
+        for step in &case.steps {
+            let result = match &step.action {
+                Action::Packet(packet) if packet.egress => {
+                    bail!("line {}: `out` cannot be run here", step.line)
+                }
+                Action::Packet(packet) => self.packet(packet),
+                other => table::run_other(&mut self.gateway, other),
+            };
+            result.with_context(|| format!("line {}", step.line))?;
+        }
+        Ok(())
+    }
+
+    fn packet(&mut self, step: &PacketStep) -> Result<()> {
+        let frame = table::frame_of(&self.gateway, step)?;
+        let device = if step.raw { step.unit.clone() } else { self.gateway.port(&step.unit)?.0 };
+        let mut expected = table::expected_counters(&self.gateway, step, &frame)?;
+        let leaving = table::expected_frame(&self.gateway, step, &frame)?;
+        if let Some((unit, out)) = &leaving {
+            self.add_sent(&mut expected, unit, out)?;
+        }
+        let wanted = leaving
+            .map(|(unit, out)| Ok::<_, anyhow::Error>((self.gateway.port(&unit)?.0, out)))
+            .transpose()?;
+        let before = self.snapshot()?;
+        self.port(&device)?.socket.send(&frame)?;
+        let (delta, frames) = self.collect(&before, &expected, usize::from(wanted.is_some()))?;
+        let complaints = self.judge(step, &expected, &delta, wanted, &frames)?;
+        if complaints.is_empty() {
+            return Ok(());
+        }
+        Err(anyhow!("in {}\n{}", dissect(&frame), complaints.join("\n")))
+    }
+
+    /// tc frames pass the egress program, which counts them without the tag; XDP frames pass nothing there.
+    fn add_sent(&self, expected: &mut Values, unit: &str, out: &[u8]) -> Result<()> {
+        if self.gateway.hook == Hook::Tc {
+            let index = self.gateway.unit_index(unit);
+            expected.insert(Place::Unit(index, counters::slot("sent")?), 1);
+            let bytes = forward::untagged(out).len() as u64;
+            expected.insert(Place::Unit(index, counters::slot("sent_bytes")?), bytes);
+        }
+        Ok(())
+    }
+
+    fn port(&self, device: &str) -> Result<&Port> {
+        self.ports.iter().find(|port| port.device == device).with_context(|| format!("no device {device}"))
+    }
+
+    /// Waits for counters and frames, then a little longer for what must not come.
+    fn collect(
+        &mut self,
+        before: &Values,
+        expected: &Values,
+        count: usize,
+    ) -> Result<(Values, Vec<(String, Vec<u8>)>)> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut frames = Vec::new();
+        let mut quiet_since = None;
+        loop {
+            for port in &self.ports {
+                while let Some(frame) = port.socket.receive()? {
+                    frames.push((port.device.clone(), frame));
+                }
+            }
+            let delta = counters::delta(before, &self.snapshot()?);
+            let now = Instant::now();
+            let complete = delta == *expected && frames.len() >= count;
+            match (complete, quiet_since) {
+                (true, None) => quiet_since = Some(now),
+                (true, Some(since)) if now - since >= QUIET => {
+                    self.captured += frames.len() as u64;
+                    return Ok((delta, frames));
+                }
+                (false, _) if now >= deadline => {
+                    self.captured += frames.len() as u64;
+                    return Ok((delta, frames));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn judge(
+        &self,
+        step: &PacketStep,
+        expected: &Values,
+        delta: &Values,
+        wanted: Option<(String, Vec<u8>)>,
+        frames: &[(String, Vec<u8>)],
+    ) -> Result<Vec<String>> {
+        let mut complaints = Vec::new();
+        let plan = &self.gateway.plan;
+        if expected != delta {
+            complaints.push(format!(
+                "  counters expected\n{}  counters seen\n{}",
+                counters::describe(expected, plan),
+                counters::describe(delta, plan)
+            ));
+        }
+        match (wanted, frames) {
+            (None, []) => {}
+            (Some((device, frame)), [(at, seen)]) => {
+                if device != *at {
+                    complaints.push(format!("  left through {at}, expected {device}"));
+                }
+                complaints.extend(diff(&frame, seen).map(|text| format!("  packet out\n{text}")));
+            }
+            (wanted, frames) => {
+                let expected =
+                    wanted.map_or("nothing".to_owned(), |(at, frame)| format!("{at}: {}", dissect(&frame)));
+                let seen: Vec<String> =
+                    frames.iter().map(|(at, f)| format!("{at}: {}", dissect(f))).collect();
+                complaints.push(format!("  expected {expected}\n  captured {seen:#?}"));
+            }
+        }
+        let since = counters::delta(&self.start, &self.snapshot()?);
+        let first = counters::first_equation(&since).err();
+        let second = self.second_equation(step, &since).err();
+        complaints.extend(first.into_iter().chain(second).map(|error| format!("  {error}")));
+        Ok(complaints)
+    }
+
+    /// With what the far ends got in the place of `sent`, which XDP frames do not pass.
+    fn second_equation(&self, step: &PacketStep, since: &Values) -> Result<()> {
+        let parts =
+            ["redirected", "handed_off", "replies", "originated"].map(|name| counters::total(since, name));
+        let left = parts.iter().sum::<u64>();
+        ensure!(
+            left == self.captured,
+            "second equation: redirected, handed off, replies, originated are {parts:?}, the far ends got {}",
+            self.captured
+        );
+        if self.gateway.hook == Hook::Tc && !matches!(step.verdict, Verdict::Handoff { .. }) {
+            counters::second_equation(since, 0)?;
+        }
+        Ok(())
+    }
+}
