@@ -95,14 +95,11 @@ impl Daemon {
         };
         let socket = store.socket();
         let pin = store.pin_dir()?;
-        let dataplane = Arc::new(Dataplane::open(&pin, sizes)?);
-        let (shared, engine) = match start(kernel, store, dataplane.clone(), stored, source) {
-            Ok(started) => started,
-            Err(error) => {
-                undo_start(&dataplane, &pin);
-                return Err(error);
-            }
-        };
+        let found = Found { pins: pin.exists(), guard: guard::is_installed() };
+        let started = Dataplane::open(&pin, sizes)
+            .map_err(DaemonError::from)
+            .and_then(|dataplane| start(kernel, store, Arc::new(dataplane), stored, source));
+        let (shared, engine) = started.inspect_err(|_| undo_start(&found, &pin))?;
         watch::start(runtime.handle(), shared.clone(), engine.clone())?;
         sweeper::start(shared.clone()).map_err(DaemonError::Runtime)?;
 
@@ -175,15 +172,23 @@ fn start(
     Ok((shared, Arc::new(Mutex::new(engine))))
 }
 
-/// A first start that failed leaves nothing; one that found an earlier daemon's data plane leaves that running.
-fn undo_start(dataplane: &Dataplane, pin: &Path) {
-    if !dataplane.is_new() {
-        return;
-    }
-    if let Err(error) = sluice_dataplane::cleanup(pin) {
+/// What was there before this start.
+struct Found {
+    pins: bool,
+    guard: bool,
+}
+
+/// A first start that failed leaves nothing; one that found an earlier daemon's data plane leaves that running, and a
+/// guard that stood before (a boot unit's, say) stays.
+fn undo_start(found: &Found, pin: &Path) {
+    if !found.pins
+        && let Err(error) = sluice_dataplane::cleanup(pin)
+    {
         tracing::error!(%error, "pins of the failed start remain; run `sluice cleanup`");
     }
-    if let Err(error) = guard::remove() {
+    if !found.guard
+        && let Err(error) = guard::remove()
+    {
         tracing::error!(%error, "the guard of the failed start remains; run `sluice cleanup`");
     }
 }

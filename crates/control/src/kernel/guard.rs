@@ -18,6 +18,12 @@ pub fn remove() -> Result<(), KernelError> {
     nft("table inet sluice_guard\ndelete table inet sluice_guard\n")
 }
 
+pub fn is_installed() -> bool {
+    let list =
+        Command::new("nft").args(["list", "table", "inet", "sluice_guard"]).stdin(Stdio::null()).output();
+    list.is_ok_and(|output| output.status.success())
+}
+
 fn ruleset(devices: &BTreeSet<String>) -> String {
     let mut text =
         "table inet sluice_guard\ndelete table inet sluice_guard\ntable inet sluice_guard {\n".to_owned();
