@@ -245,3 +245,26 @@ pub fn guard_union(old: Option<&KernelWants>, new: &KernelWants) -> Result<(), K
     devices.extend(old.iter().flat_map(|w| w.guard.iter().cloned()));
     guard::install(&devices)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(gateways: &[(&str, Option<&str>)]) -> RouteWant {
+        let gateway = |(addr, device): &(&str, Option<&str>)| Gateway {
+            addr: addr.parse().unwrap(),
+            device: device.map(str::to_owned),
+        };
+        let destination = Prefix { addr: "10.9.0.0".parse().unwrap(), len: 16 };
+        RouteWant { destination, target: RouteVia::Gateways(gateways.iter().map(gateway).collect()) }
+    }
+
+    #[test]
+    fn routes_are_the_same_in_any_order_and_on_any_device_where_none_is_named() {
+        let present = route(&[("10.0.0.1", Some("a0")), ("10.0.0.2", Some("b0"))]);
+        assert!(same(&present, &route(&[("10.0.0.2", None), ("10.0.0.1", Some("a0"))])));
+        assert!(!same(&present, &route(&[("10.0.0.2", Some("a0")), ("10.0.0.1", Some("a0"))])));
+        assert!(!same(&present, &route(&[("10.0.0.1", Some("a0"))])));
+        assert!(!same(&RouteWant { target: RouteVia::Discard, ..present.clone() }, &present));
+    }
+}

@@ -53,3 +53,23 @@ fn add_pairs(environment: &mut Environment, config: &Config) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRUNK: &str = "set interfaces t0 vlan-tagging\nset interfaces t0 unit 5 vlan-id 5\n";
+
+    #[test]
+    fn devices_that_a_commit_makes_stand_in_until_they_exist() {
+        let config = crate::config::parse(TRUNK, "test").unwrap();
+        let link =
+            |index: u32, name: &str| Link { index, name: name.to_owned(), mtu: 1500, ..Default::default() };
+        let first = read(&[link(3, "t0")], &config);
+        assert!(first.netdevs["t0.5"].ifindex >= PLACEHOLDER);
+        assert_ne!(first.netdevs["t0.5"].ifindex, first.netdevs["t0.5p"].ifindex);
+        let then = read(&[link(3, "t0"), link(8, "t0.5"), link(7, "t0.5p")], &config);
+        assert_eq!((then.netdevs["t0.5"].ifindex, then.netdevs["t0.5p"].ifindex), (8, 7));
+        assert!(imagined(&config).netdevs.contains_key("t0.5p"));
+    }
+}
