@@ -16,7 +16,7 @@ use crate::gateway::{Side, Site, Sluice, WAN_HOST_ADDRESS};
 use crate::harness::Hook;
 use crate::layouts::BarePort;
 use crate::link::Place;
-use crate::rounds::interleave;
+use crate::rounds::{bench_cpu, interleave};
 use crate::stats::{Estimate, estimate, paired_ratio};
 
 const SECONDS: u32 = 2;
@@ -100,21 +100,11 @@ impl Lane {
 
     /// Client on one CPU, server on the other, so that every path has the same two.
     fn transfer(&self, streams: u32, seconds: u32) -> Result<f64> {
-        let (streams, seconds) = (streams.to_string(), seconds.to_string());
-        let arguments = [
-            "-c",
-            WAN_HOST_ADDRESS,
-            "-J",
-            "-t",
-            &seconds,
-            "-P",
-            &streams,
-            "-A",
-            "0,1",
-            "--connect-timeout",
-            "1000",
-        ];
-        let text = self.site.lan_host.run("iperf3", arguments)?;
+        let arguments = format!(
+            "-c {WAN_HOST_ADDRESS} -J -t {seconds} -P {streams} -A 0,{} --connect-timeout 1000",
+            bench_cpu()
+        );
+        let text = self.site.lan_host.run("iperf3", arguments.split(' '))?;
         let report: Value = serde_json::from_str(&text).context("iperf3 gave no JSON")?;
         match report["end"]["sum_received"]["bits_per_second"].as_f64() {
             Some(rate) if rate > 0.0 => Ok(rate / 1e9),

@@ -31,7 +31,8 @@ pub fn bench_cpu() -> usize {
 pub fn pin(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
-    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("cannot pin the bench to CPU {cpu}"))?;
+    sched_setaffinity(Pid::from_raw(0), &set)
+        .with_context(|| format!("cannot pin the bench to CPU {cpu}"))?;
     hurry().context("cannot raise the bench's priority")
 }
 

@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 
+use sluice_bench::bulk;
 use sluice_bench::frames::{self, Forwarder};
 use sluice_bench::harness::{Harness, Hook, Target};
+use sluice_bench::load;
 use sluice_bench::packets::{Direction, Family, Protocol, TCP_ACK, TCP_SYN};
 use sluice_bench::prog;
 use sluice_bench::tailcall;
@@ -144,4 +146,17 @@ fn live_frames_arrive_all_through_every_forwarder() {
     assert_eq!(rows.len(), 4);
     assert!(rows.iter().all(|row| row.mpps.value > 0.01), "{rows:?}");
     assert!(rows[3].mpps.value > rows[2].mpps.value, "the generator must not be the limiter: {rows:?}");
+}
+
+#[test]
+fn bulk_tcp_passes_through_every_path() {
+    let rows = bulk::run(&[1], 1).unwrap();
+    assert_eq!(rows.len(), bulk::PATHS.len());
+    assert!(rows.iter().all(|row| row.gbps.value > 0.05), "{rows:?}");
+}
+
+#[test]
+fn the_load_time_covers_a_whole_start() {
+    let row = load::run("default", sluice_dataplane::Sizes::default(), 1).unwrap();
+    assert!((0.01..60.0).contains(&row.seconds.value), "{row:?}");
 }
