@@ -139,15 +139,14 @@ fn says_that_no_daemon_runs() {
 fn needs_privileges() {
     let site = Site::new("priv");
     let conf = site.write("a.conf", "").display().to_string();
-    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", BINARY_COPY];
     // The binary may lie where nobody else can read; a copy does not.
-    std::fs::copy(common::BINARY, BINARY_COPY).unwrap();
+    let copy = std::env::temp_dir().join(format!("sluice-test-{}", std::process::id()));
+    std::fs::copy(common::BINARY, &copy).unwrap();
     let state = std::env::temp_dir().join("sluice-nobody").display().to_string();
-    let output =
-        Command::new("setpriv").args(nobody).args(["run", "--config", &conf, "--state-dir", &state]).output();
-    std::fs::remove_file(BINARY_COPY).unwrap();
+    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"];
+    let run = ["run", "--config", &conf, "--state-dir", &state];
+    let output = Command::new("setpriv").args(nobody).arg(&copy).args(run).output();
+    std::fs::remove_file(&copy).unwrap();
     let message = refused(&output.unwrap(), 1);
     assert!(message.contains("needs root") && message.contains("CAP_BPF"), "{message}");
 }
-
-const BINARY_COPY: &str = "/tmp/sluice-test-copy";
