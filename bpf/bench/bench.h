@@ -32,14 +32,14 @@ _Static_assert(sizeof(struct ring_entry6) == 40, "ring_entry6 has no hidden padd
 
 /* Section `.data.bench`, mmapped by the bench. One program runs at a time, on one CPU: no atomics. */
 struct bench_state {
-	__u64 count; /* packets made since the bench set it to 0 */
-	__u64 last; /* packet whose start is stamped into last_ns */
+	__u64 count;    /* packets made since the bench set it to 0 */
+	__u64 last;     /* packet whose start is stamped into last_ns */
 	__u64 first_ns; /* start of packet 0 */
 	__u64 last_ns;
 	__u64 hits; /* of a floor program's lookups or inserts */
 	__u64 misses;
 	__u64 failures; /* tail calls that did not happen, lookups that must not fail */
-	__u32 cursor; /* next ring entry */
+	__u32 cursor;   /* next ring entry */
 	__u32 ring_size;
 	__u32 tcp_seq; /* host order; every lap of the ring moves it on by tcp_step */
 	__u32 tcp_step;
@@ -50,7 +50,7 @@ struct bench_state {
 struct frames_state {
 	__u64 sent;
 	__u64 withheld; /* not yet due: the frame is dropped and made anew */
-	__u64 gap_ns; /* between frames; 0 = as fast as it goes */
+	__u64 gap_ns;   /* between frames; 0 = as fast as it goes */
 	__u64 next_due;
 	__u32 out_ifindex;
 	__u32 flows;
@@ -66,7 +66,7 @@ struct frames_state {
 struct sink_counters {
 	__u64 forwarded; /* bench frames whose TTL a gateway has lowered */
 	__u64 untouched; /* bench frames with the TTL they were sent with */
-	__u64 foreign; /* anything else: passed to the stack */
+	__u64 foreign;   /* anything else: passed to the stack */
 	__u64 spare[5];
 };
 _Static_assert(sizeof(struct sink_counters) == 64, "sink_counters is one cache line");
