@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The flow table behind five functions a family: find, insert_pair, delete_pair here, sweep and read in user space.
- * Index: two preallocated hash maps, tuple -> {line, tag}. Records: mmapable arrays. A record is filled before its
- * keys are inserted, and `tag` tells a reader that still holds an old reference.
+ * The flow table behind five functions a family: find (flow_index.h), insert and delete of a pair of keys here, sweep
+ * and read in user space. Records are mmapable arrays, filled before their keys are inserted.
  */
 #ifndef SLUICE_FLOW_TABLE_H
 #define SLUICE_FLOW_TABLE_H
 
-#include "maps.h"
+#include "flow_index.h"
 
 #define INSERTED 0
 #define INSERT_FULL 1
 #define INSERT_TWIN 2     /* the same flow was recorded meanwhile, by another CPU */
 #define INSERT_CONFLICT 3 /* another session owns the reply's tuple */
+#define INSERT_BUSY 4     /* a bucket's lock could not be had */
 
 /*
  * `flags` shares an aligned word with `epoch` and `tcp_state`. Both CPUs and the daemon change flags, so only with
@@ -28,37 +28,6 @@ static __always_inline void flow_set_flags(struct flow_state *state, __u32 flags
 static __always_inline void flow_clear_flags(struct flow_state *state, __u32 flags)
 {
 	(void)__sync_fetch_and_and((__u32 *)&state->epoch, ~(flags << 24));
-}
-
-static __always_inline bool flow_is(const struct flow_state *state, __u32 tag)
-{
-	return state->tag == tag && (state->flags & FLOW_LIVE);
-}
-
-static __always_inline struct flow_state *flow_find4(const struct flow_key4 *key, __u32 *line_number)
-{
-	struct flow_ref *ref = bpf_map_lookup_elem(&flows4, key);
-
-	if (!ref)
-		return NULL;
-	*line_number = ref->line;
-	__u32 tag = ref->tag;
-	struct flow_line4 *line = bpf_map_lookup_elem(&lines4, line_number);
-
-	return line && flow_is(&line->state, tag) ? &line->state : NULL;
-}
-
-static __always_inline struct flow_state *flow_find6(const struct flow_key6 *key, __u32 *line_number)
-{
-	struct flow_ref *ref = bpf_map_lookup_elem(&flows6, key);
-
-	if (!ref)
-		return NULL;
-	*line_number = ref->line;
-	__u32 tag = ref->tag;
-	struct flow_line6 *line = bpf_map_lookup_elem(&lines6, line_number);
-
-	return line && flow_is(&line->state, tag) ? &line->state : NULL;
 }
 
 /* The barriers keep the compiler from adding the offset before the null check, which the verifier refuses. */
@@ -144,72 +113,47 @@ static __always_inline void flow_release(__u8 family, __u32 session)
 		bpf_map_push_elem(&free6, &session, BPF_ANY);
 }
 
-/* Record fill, first half: dead and with a new tag, so that nobody who still holds the old reference reads on. */
-static __always_inline __u32 flow_rebirth(struct flow_state *state)
+static __always_inline int insert_result(int index_result, int exists)
 {
-	flow_clear_flags(state, 0xff);
-	state->tag += 1;
-	return state->tag;
+	return index_result == INDEX_FULL ? INSERT_FULL : index_result == INDEX_BUSY ? INSERT_BUSY : exists;
 }
-
-#define DEFINE_INSERT(FAMILY)                                                                                          \
-	static __always_inline int flow_insert##FAMILY(const struct flow_key##FAMILY *key,                             \
-						       const struct flow_key##FAMILY *reply, __u32 session,            \
-						       __u32 tag0, __u32 tag1)                                         \
-	{                                                                                                              \
-		struct flow_ref forward = {.line = 2 * session, .tag = tag0};                                          \
-		struct flow_ref back = {.line = 2 * session + 1, .tag = tag1};                                         \
-		long error = bpf_map_update_elem(&flows##FAMILY, key, &forward, BPF_NOEXIST);                          \
-                                                                                                                       \
-		if (error)                                                                                             \
-			return error == -EEXIST ? INSERT_TWIN : INSERT_FULL;                                           \
-		error = bpf_map_update_elem(&flows##FAMILY, reply, &back, BPF_NOEXIST);                                \
-		if (!error)                                                                                            \
-			return INSERTED;                                                                               \
-		bpf_map_delete_elem(&flows##FAMILY, key);                                                              \
-		return error == -EEXIST ? INSERT_CONFLICT : INSERT_FULL;                                               \
-	}
-
-DEFINE_INSERT(4)
-DEFINE_INSERT(6)
 
 /*
- * Whoever deletes the responder's key owns the session: it alone deletes the initiator's key and gives the record
- * back. Until then nobody can own either tuple.
+ * Delete: whoever removes the responder's key owns the session. It alone removes the initiator's key and gives the
+ * record back; until then nobody else can own either tuple.
  */
-static __noinline int flow_delete4(__u32 line_number)
-{
-	__u32 forward = line_number & ~1u, back = line_number | 1;
-	struct flow_line4 *line0 = bpf_map_lookup_elem(&lines4, &forward);
-	struct flow_line4 *line1 = bpf_map_lookup_elem(&lines4, &back);
+#define DEFINE_PAIR(FAMILY)                                                                                            \
+	static __always_inline int flow_insert##FAMILY(const struct flow_key##FAMILY *key,                             \
+						       const struct flow_key##FAMILY *reply, __u32 session)            \
+	{                                                                                                              \
+		int result = index_insert##FAMILY(key, 2 * session);                                                   \
+                                                                                                                       \
+		if (result != INDEX_DONE)                                                                              \
+			return insert_result(result, INSERT_TWIN);                                                     \
+		result = index_insert##FAMILY(reply, 2 * session + 1);                                                 \
+		if (result == INDEX_DONE)                                                                              \
+			return INSERTED;                                                                               \
+		index_remove##FAMILY(key, 2 * session);                                                                \
+		return insert_result(result, INSERT_CONFLICT);                                                         \
+	}                                                                                                              \
+                                                                                                                       \
+	static __noinline int flow_delete##FAMILY(__u32 line_number)                                                   \
+	{                                                                                                              \
+		__u32 forward = line_number & ~1u, back = line_number | 1;                                             \
+		struct flow_line##FAMILY *line0 = bpf_map_lookup_elem(&lines##FAMILY, &forward);                       \
+		struct flow_line##FAMILY *line1 = bpf_map_lookup_elem(&lines##FAMILY, &back);                          \
+                                                                                                                       \
+		if (!line0 || !line1 || !index_remove##FAMILY(&line1->key, back))                                      \
+			return 0;                                                                                      \
+		flow_clear_flags(&line1->state, FLOW_LIVE);                                                            \
+		index_remove##FAMILY(&line0->key, forward);                                                            \
+		flow_clear_flags(&line0->state, FLOW_LIVE);                                                            \
+		flow_release(FAMILY, forward >> 1);                                                                    \
+		return 1;                                                                                              \
+	}
 
-	if (!line0 || !line1)
-		return 0;
-	flow_clear_flags(&line0->state, FLOW_LIVE);
-	flow_clear_flags(&line1->state, FLOW_LIVE);
-	if (bpf_map_delete_elem(&flows4, &line1->key))
-		return 0;
-	bpf_map_delete_elem(&flows4, &line0->key);
-	flow_release(4, forward >> 1);
-	return 1;
-}
-
-static __noinline int flow_delete6(__u32 line_number)
-{
-	__u32 forward = line_number & ~1u, back = line_number | 1;
-	struct flow_line6 *line0 = bpf_map_lookup_elem(&lines6, &forward);
-	struct flow_line6 *line1 = bpf_map_lookup_elem(&lines6, &back);
-
-	if (!line0 || !line1)
-		return 0;
-	flow_clear_flags(&line0->state, FLOW_LIVE);
-	flow_clear_flags(&line1->state, FLOW_LIVE);
-	if (bpf_map_delete_elem(&flows6, &line1->key))
-		return 0;
-	bpf_map_delete_elem(&flows6, &line0->key);
-	flow_release(6, forward >> 1);
-	return 1;
-}
+DEFINE_PAIR(4)
+DEFINE_PAIR(6)
 
 /* A packet of a session passed. Atomics: RSS may move a direction to another CPU. */
 static __always_inline void flow_account(struct flow_state *state, __u32 now, __u32 packets, __u32 bytes)

@@ -56,8 +56,10 @@ struct {
 
 PERCPU_MAP(counters, struct unit_counters, MAX_UNITS);
 PERCPU_MAP(policy_counters, struct policy_counters, MAX_POLICIES);
-HASH_MAP(flows4, struct flow_key4, struct flow_ref, 2);
-HASH_MAP(flows6, struct flow_key6, struct flow_ref, 2);
+ARRAY_MAP(buckets4, struct flow_bucket, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(buckets6, struct flow_bucket, 1, BPF_F_MMAPABLE);
+HASH_MAP(stash4, struct flow_key4, __u32, FLOW_STASH_MIN);
+HASH_MAP(stash6, struct flow_key6, __u32, FLOW_STASH_MIN);
 ARRAY_MAP(lines4, struct flow_line4, 4, BPF_F_MMAPABLE);
 ARRAY_MAP(lines6, struct flow_line6, 4, BPF_F_MMAPABLE);
 ARRAY_MAP(shared4, struct flow_shared, 2, BPF_F_MMAPABLE);
@@ -70,6 +72,8 @@ QUEUE_MAP(free_nexthops, MAX_NEXTHOPS);
 HASH_MAP(local_addresses, struct local_key, __u32, MAX_LOCAL_ADDRESSES);
 ARRAY_MAP(watermarks, struct watermarks, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(reply_tokens, struct token_bucket, MAX_ZONES, 0);
+ARRAY_MAP(reap_list, struct reap_entry, REAP_MAX, BPF_F_MMAPABLE);
+ARRAY_MAP(reap_header, struct reap_header, 1, BPF_F_MMAPABLE);
 PERCPU_MAP(rejudge_budget, struct tick_budget, 1);
 PERCPU_MAP(scratch, struct packet, 1);
 

@@ -5,6 +5,7 @@
 
 #include "limits.h"
 #include "flow.h"
+#include "flow_index.h"
 #include "unit.h"
 #include "nexthop.h"
 #include "policy.h"

@@ -32,7 +32,9 @@ struct program_config {
 	__u32 rejudge_per_tick;
 	__u32 sessions4; /* sizes of the flow tables, in sessions */
 	__u32 sessions6;
-	__u32 spare[4];
+	__u32 bucket_mask4; /* buckets of the flow index, less one; a power of two of them */
+	__u32 bucket_mask6;
+	__u64 seed; /* of the flow hash, as in `watermarks` */
 };
 
 /* Highest record numbers ever handed out; freed ones wait in the `free*` queues. */
@@ -40,7 +42,8 @@ struct watermarks {
 	__u32 session4; /* sessions are numbered from 1; session s owns lines 2s and 2s + 1 */
 	__u32 session6;
 	__u32 nexthop; /* entries are numbered from NEXTHOP_FIRST; this counts them */
-	__u32 spare;
+	__u32 zero;
+	__u64 seed; /* of the flow hash: drawn when the table is made, and lives as long */
 };
 
 /* skb mark of packets that carry a verdict of this data plane; it never leaves the host. */

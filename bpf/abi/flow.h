@@ -97,12 +97,12 @@ struct flow_shared {
 	__u32 policy; /* policy id that permitted it; 0 = host-inbound or from this host */
 	__u16 from_zone;
 	__u16 to_zone;
-	__u16 epoch;        /* epoch of the last policy decision */
-	__u16 ingress_unit; /* unit index the first packet arrived on */
-	__u32 timeout_s;    /* 0 = default of its protocol and state */
-	__u32 created;      /* low 32 bits of jiffies */
+	__u16 epoch;           /* epoch of the last policy decision */
+	__u16 ingress_unit;    /* unit index the first packet arrived on */
+	__u32 timeout_s;       /* 0 = default of its protocol and state */
+	__u32 created;         /* low 32 bits of jiffies */
 	__u32 packets_high[2]; /* how often bit 31 of each line's packet count changed */
-	__u32 generation; /* configuration generation of the last policy decision */
+	__u32 generation;      /* configuration generation of the last policy decision */
 	__u32 spare[8];
 };
 _Static_assert(sizeof(struct flow_shared) == 64, "flow_shared is one cache line");

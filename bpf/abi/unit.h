@@ -44,7 +44,8 @@ _Static_assert(sizeof(struct unit) == 64, "unit is one cache line");
 #define LOCAL_ADDRESS 1
 #define LOCAL_BROADCAST 2 /* of a connected subnet */
 
-/* Key of `local_addresses`, whose values are LOCAL_ADDRESS or LOCAL_BROADCAST: IPv4 stands in the first word, the rest zero. */
+/* Key of `local_addresses`, whose values are LOCAL_ADDRESS or LOCAL_BROADCAST: IPv4 stands in the first word, the rest
+ * zero. */
 struct local_key {
 	__u32 be_addr[4];
 	__u16 routing_instance;

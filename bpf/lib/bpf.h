@@ -30,6 +30,7 @@ struct bpf_iter_num {
 #define EEXIST 17
 
 /* Keeps the compiler from merging or hoisting what the verifier must see. */
+#define barrier() asm volatile("" ::: "memory")
 #define barrier_var(var) asm volatile("" : "+r"(var))
 
 /* atomics whose result is not used: one locked instruction */

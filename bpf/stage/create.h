@@ -13,8 +13,18 @@ static __always_inline __u16 decision_epoch(const struct packet *p)
 	return ACTIVE_SLOT(p->active) == config.slot ? epoch : epoch - 1;
 }
 
-static __always_inline void fill_state(struct flow_state *state, const struct packet *p, __u16 zone, __u32 nexthop)
+/*
+ * Between allocation and insertion the record is this packet's alone, so plain stores do: locked ones would wait for
+ * each of its three cache lines in turn. The new tag tells whoever still holds the record's old number.
+ */
+static __always_inline void fill_state(struct flow_state *state, const struct packet *p, __u16 zone, __u32 nexthop,
+				       __u32 flags)
 {
+	bool tcp = p->proto == IPPROTO_TCP;
+
+	state->flags = 0;
+	barrier();
+	state->tag += 1;
 	state->nexthop = nexthop;
 	state->zone = zone;
 	state->last_seen = p->now;
@@ -23,6 +33,19 @@ static __always_inline void fill_state(struct flow_state *state, const struct pa
 	state->bytes = 0;
 	state->packets = 0;
 	state->tcp_end = 0;
+	barrier();
+	state->flags = FLOW_LIVE | flags | (tcp ? 0 : FLOW_PLAIN);
+}
+
+/* The first packet's own marks. */
+static __always_inline void fill_first(struct flow_state *own, const struct packet *p)
+{
+	own->packets = p->segments;
+	own->bytes = p->ip_len;
+	if (p->proto == IPPROTO_TCP) {
+		own->tcp_state = TCP_DIR_SYN;
+		own->tcp_end = tcp_segment_end(p);
+	}
 }
 
 static __always_inline void fill_shared(struct flow_shared *shared, const struct packet *p)
@@ -38,22 +61,6 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 	shared->generation = config.generation;
 }
 
-/* The first packet's own marks, and what its kind allows the fast line. */
-static __always_inline void fill_first(struct flow_state *own, struct flow_state *peer, const struct packet *p,
-				       __u32 own_flags, __u32 peer_flags)
-{
-	bool tcp = p->proto == IPPROTO_TCP;
-
-	own->packets = p->segments;
-	own->bytes = p->ip_len;
-	if (tcp) {
-		own->tcp_state = TCP_DIR_SYN;
-		own->tcp_end = tcp_segment_end(p);
-	}
-	flow_set_flags(own, FLOW_LIVE | own_flags | (tcp ? 0 : FLOW_PLAIN));
-	flow_set_flags(peer, FLOW_LIVE | FLOW_RESPONDER | peer_flags | (tcp ? 0 : FLOW_PLAIN));
-}
-
 /*
  * `from_host`: this host opened it (egress program); its answers are delivered locally. Otherwise the answers' next hop
  * is left empty: their first packet asks the FIB (its line starts one epoch behind).
@@ -61,7 +68,7 @@ static __always_inline void fill_first(struct flow_state *own, struct flow_state
 #define DEFINE_CREATE(FAMILY, FAMILY_FLAG)                                                                             \
 	static __noinline int create##FAMILY(struct packet *p, __u32 from_host)                                        \
 	{                                                                                                              \
-		struct flow_key##FAMILY reply;                                                                         \
+		struct flow_key##FAMILY reply ALIGNED_KEY;                                                             \
 		if (!p)                                                                                                \
 			return INSERT_FULL;                                                                            \
 		__u32 session = flow_allocate(FAMILY);                                                                 \
@@ -73,23 +80,22 @@ static __always_inline void fill_first(struct flow_state *own, struct flow_state
 		if (!session || !line0 || !line1 || !shared)                                                           \
 			return INSERT_FULL;                                                                            \
 		flow_reverse##FAMILY(&p->key##FAMILY, &reply);                                                         \
-		__u32 tag0 = flow_rebirth(&line0->state), tag1 = flow_rebirth(&line1->state);                          \
 		bool to_host = p->nexthop == NEXTHOP_LOCAL;                                                            \
                                                                                                                        \
 		line0->key = p->key##FAMILY;                                                                           \
 		line1->key = reply;                                                                                    \
-		fill_state(&line0->state, p, from_host ? ZONE_HOST : p->from_zone, p->nexthop);                        \
-		fill_state(&line1->state, p, p->to_zone, from_host ? NEXTHOP_LOCAL : NEXTHOP_NONE);                    \
+		fill_state(&line0->state, p, from_host ? ZONE_HOST : p->from_zone, p->nexthop,                         \
+			   FAMILY_FLAG | (from_host ? FLOW_FROM_HOST : 0));                                            \
+		fill_state(&line1->state, p, p->to_zone, from_host ? NEXTHOP_LOCAL : NEXTHOP_NONE,                     \
+			   FAMILY_FLAG | FLOW_RESPONDER | (to_host ? FLOW_FROM_HOST : 0));                             \
+		fill_first(&line0->state, p);                                                                          \
 		if (!from_host && !to_host)                                                                            \
 			line1->state.epoch--;                                                                          \
 		fill_shared(shared, p);                                                                                \
-		fill_first(&line0->state, &line1->state, p, FAMILY_FLAG | (from_host ? FLOW_FROM_HOST : 0),            \
-			   FAMILY_FLAG | (to_host ? FLOW_FROM_HOST : 0));                                              \
-		int result = flow_insert##FAMILY(&p->key##FAMILY, &reply, session, tag0, tag1);                        \
+		int result = flow_insert##FAMILY(&p->key##FAMILY, &reply, session);                                    \
                                                                                                                        \
 		if (result != INSERTED) {                                                                              \
-			flow_clear_flags(&line0->state, FLOW_LIVE);                                                    \
-			flow_clear_flags(&line1->state, FLOW_LIVE);                                                    \
+			line0->state.flags = line1->state.flags = 0;                                                   \
 			flow_release(FAMILY, session);                                                                 \
 		}                                                                                                      \
 		return result;                                                                                         \
@@ -141,6 +147,8 @@ static __noinline int stage_create(hook_ctx *ctx, struct packet *p)
 		return DROP(SESSION_TABLE_FULL);
 	if (result == INSERT_CONFLICT)
 		return DROP(SESSION_CONFLICT);
+	if (result == INSERT_BUSY)
+		return DROP(SESSION_BUSY);
 	if (result == INSERTED && count)
 		count->sessions++;
 	return CONTINUE;

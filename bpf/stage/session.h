@@ -7,7 +7,9 @@
 
 static __always_inline struct flow_state *find_session(struct packet *p)
 {
-	return p->family == 4 ? flow_find4(&p->key4, &p->line) : flow_find6(&p->key6, &p->line);
+	if (p->family == 4)
+		return flow_find4(&p->key4, &p->line, FLOW_BUCKET_SLOTS);
+	return flow_find6(&p->key6, &p->line, FLOW_BUCKET_SLOTS);
 }
 
 /*

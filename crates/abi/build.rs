@@ -61,7 +61,15 @@ impl ParseCallbacks for Naming {
     fn int_macro(&self, name: &str, _value: i64) -> Option<IntKind> {
         const BYTES: [&str; 8] =
             ["FLOW_", "TCP_DIR_", "UNIT_", "RULE_", "SERVICE_", "ACTION_", "NEXTHOP_V", "NEXTHOP_R"];
-        const COUNTS: [&str; 4] = ["MAX_", "UNIT_TABLE_SLOTS", "UNIT_REASON_SLOTS", "PROGRAM_"];
+        const COUNTS: [&str; 7] = [
+            "FLOW_BUCKET_",
+            "FLOW_STASH_",
+            "REAP_MAX",
+            "MAX_",
+            "UNIT_TABLE_SLOTS",
+            "UNIT_REASON_SLOTS",
+            "PROGRAM_",
+        ];
         const SHORTS: [&str; 3] = ["ZONE_", "NEXTHOP_", "ICMP_PORT_"];
         let starts = |list: &[&str]| list.iter().any(|prefix| name.starts_with(prefix));
         Some(match name {

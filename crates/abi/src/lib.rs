@@ -1,6 +1,7 @@
 //! Everything the BPF programs and user space share: layouts and bounds generated from `bpf/abi`, stages and drop
 //! reasons generated from `bpf/stages.def`. A C name `flow_line4` is `FlowLine4` here; constants keep their names.
 
+mod flow_hash;
 mod layouts;
 mod slots;
 pub mod stages;
@@ -8,5 +9,6 @@ pub mod tables;
 #[cfg(test)]
 mod tests;
 
+pub use flow_hash::{FLOW_LANES, Places, places4, places6};
 pub use layouts::*;
 pub use slots::{active_epoch, active_slot, active_word, program_slot, unit_slot, zone_pair_index};

@@ -55,7 +55,7 @@ pub fn list(shared: &Shared, filter: &SessionFilter, matcher: &Matcher) -> Resul
     let limit = filter.limit.unwrap_or(USUALLY_LISTED).min(MOST_LISTED);
     let mut list = SessionList::default();
     for session in shared.dataplane.sessions().filter(|s| matcher.matches(s)) {
-        if (offset..offset + limit).contains(&(list.total as usize)) {
+        if (offset..offset.saturating_add(limit)).contains(&(list.total as usize)) {
             list.sessions.push(view(&session, &active, now, hz));
         }
         list.total += 1;
@@ -65,11 +65,9 @@ pub fn list(shared: &Shared, filter: &SessionFilter, matcher: &Matcher) -> Resul
 
 /// Ends the matching sessions and says how many.
 pub fn clear(shared: &Shared, matcher: &Matcher) -> Result<u64, CommitError> {
-    let mut cleared = 0;
-    for session in shared.dataplane.sessions().filter(|s| matcher.matches(s)) {
-        cleared += u64::from(shared.dataplane.delete_session(&session.id)?);
-    }
-    Ok(cleared)
+    let sessions = shared.dataplane.sessions().filter(|s| matcher.matches(s));
+    let ids: Vec<_> = sessions.map(|s| s.id).collect();
+    Ok(shared.dataplane.delete_sessions(&ids)?.into())
 }
 
 fn view(session: &Session, active: &Active, now: u64, hz: u64) -> SessionView {

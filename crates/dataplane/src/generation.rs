@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::error::{Doing, Error, Result};
 use crate::mmap::Mapped;
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
-use crate::{Dataplane, ProgramDetails, Sizes, sys};
+use crate::{Dataplane, ProgramDetails, Sizes, reaper, sys};
 
 const TABLES: [&str; 6] = ["units", "zone_pairs", "rules", "addresses4", "addresses6", "service_terms"];
 
@@ -106,9 +106,7 @@ impl Dataplane {
             generation,
             unit_multiplier: tables.unit_multiplier,
             rejudge_per_tick: REJUDGE_PER_TICK,
-            sessions4: self.sizes().sessions4,
-            sessions6: self.sizes().sessions6,
-            ..Default::default()
+            ..crate::table_config(self.sizes(), self.seed)
         };
         let load = |hook| self.load_hook(hook, &maps, variants, config);
         // the two objects have nothing in common but maps that exist; the verifier is most of the time
@@ -153,7 +151,7 @@ impl Dataplane {
                 kind: hook,
                 programs: &names,
                 reuse: &reuse,
-                create: &|name| name != objects::CLOCK_SECTION,
+                create: &|name| name != objects::CLOCK_SECTION && !reaper::MAPS.contains(&name),
                 frozen: Frozen {
                     config: ProgramConfig { variant, stage_mask: *stage_mask, ..config },
                     root_variant: variant,

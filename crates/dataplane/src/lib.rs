@@ -15,6 +15,7 @@ mod mmap;
 mod nexthops;
 mod objects;
 pub mod prog_run;
+mod reaper;
 mod records;
 mod sessions;
 mod state;
@@ -22,12 +23,16 @@ mod sweep;
 mod sys;
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::mem::offset_of;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use sluice_abi::{FlowLine4, FlowLine6};
+use sluice_abi::{
+    FLOW_BUCKET_SLOTS, FLOW_STASH_MIN, FLOW_STASH_SHIFT, FlowLine4, FlowLine6, ProgramConfig, Watermarks,
+};
 
 pub use attach::{Attached, Attachment, Hook};
 pub use counters::Counters;
@@ -46,6 +51,7 @@ pub use sys::ProgramDetails;
 use attach::Roots;
 use control::{Clock, Grace};
 use mmap::Mapped;
+use reaper::Reaper;
 use records::FlowTable;
 use state::State;
 
@@ -79,7 +85,8 @@ impl Sizes {
     fn entries(&self, map: &str) -> Option<u32> {
         let sessions = if map.ends_with('6') { self.sessions6 } else { self.sessions4 };
         match map {
-            "flows4" | "flows6" => Some(2 * sessions),
+            "buckets4" | "buckets6" => Some(buckets(sessions)),
+            "stash4" | "stash6" => Some((sessions >> FLOW_STASH_SHIFT).max(FLOW_STASH_MIN as u32)),
             "lines4" | "lines6" => Some(2 * (sessions + 1)),
             "shared4" | "shared6" => Some(sessions + 1),
             "free4" | "free6" => Some(sessions),
@@ -88,11 +95,37 @@ impl Sizes {
     }
 }
 
+/// Buckets of the flow index: a power of two of them, at most six tenths full when every session is in use.
+fn buckets(sessions: u32) -> u32 {
+    let keys = 2 * u64::from(sessions);
+    let least = (keys * 10).div_ceil(6 * FLOW_BUCKET_SLOTS as u64);
+    least.next_power_of_two() as u32
+}
+
+/// What programs must know of the flow table.
+fn table_config(sizes: Sizes, seed: u64) -> ProgramConfig {
+    ProgramConfig {
+        sessions4: sizes.sessions4,
+        sessions6: sizes.sessions6,
+        bucket_mask4: buckets(sizes.sessions4) - 1,
+        bucket_mask6: buckets(sizes.sessions6) - 1,
+        seed,
+        ..Default::default()
+    }
+}
+
+/// From the keys that the standard library draws for its hash maps.
+fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
 /// The data plane of one instance.
 #[derive(Debug)]
 pub struct Dataplane {
     state: State,
     sizes: Sizes,
+    /// Of the flow hash.
+    seed: u64,
     created: bool,
     active: Mapped<u32>,
     flows4: FlowTable<FlowLine4>,
@@ -100,11 +133,10 @@ pub struct Dataplane {
     nexthops: Mapped<sluice_abi::Nexthop>,
     grace: Grace,
     clock: Clock,
+    reaper: Reaper,
     roots: Mutex<BTreeMap<u32, Arc<Roots>>>,
     /// Held while generations or attachments change.
     changes: Mutex<()>,
-    /// Whether a sweep has looked for sessions that an earlier daemon left half deleted.
-    repaired: AtomicBool,
 }
 
 impl Dataplane {
@@ -112,7 +144,11 @@ impl Dataplane {
     pub fn open(pin: &Path, sizes: Sizes) -> Result<Dataplane> {
         let (state, created) = State::open(pin, sizes)?;
         links::remove_dead(pin)?;
-        let watermarks = Arc::new(records::mapped(&state, "watermarks")?);
+        let watermarks: Arc<Mapped<Watermarks>> = Arc::new(records::mapped(&state, "watermarks")?);
+        if created {
+            watermarks.long(0, offset_of!(Watermarks, seed)).store(random(), Ordering::Relaxed);
+        }
+        let seed = watermarks.read(0).seed;
         Ok(Dataplane {
             active: control::map_active(&state)?,
             flows4: FlowTable::open(&state, &watermarks, sizes.sessions4)?,
@@ -120,9 +156,10 @@ impl Dataplane {
             nexthops: records::mapped(&state, "nexthops")?,
             grace: Grace::new()?,
             clock: Clock::new(sizes)?,
+            reaper: Reaper::new(&state, table_config(sizes, seed))?,
+            seed,
             roots: Mutex::default(),
             changes: Mutex::default(),
-            repaired: AtomicBool::new(created),
             state,
             sizes,
             created,

@@ -48,6 +48,10 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy> Mapped<T> {
         unsafe { self.base.as_ptr().add(index as usize * size_of::<T>() + offset) }
     }
 
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
     /// A copy. Words that change meanwhile may belong to different moments; callers that mind compare `tag`s.
     pub fn read(&self, index: u32) -> T {
         let place = self.at(index, 0, size_of::<T>()).cast::<T>();

@@ -1,13 +1,14 @@
-//! The flow table of one family through its mappings: records, index, free queue.
+//! The flow table of one family through its mappings: records and index. Only the data plane itself changes the index.
 
 use std::mem::offset_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sluice_abi::{
-    FLOW_LIVE, FlowKey4, FlowKey6, FlowLine4, FlowLine6, FlowRef, FlowShared, FlowState, Watermarks,
+    FLOW_LANES, FLOW_LIVE, FlowBucket, FlowKey4, FlowKey6, FlowLine4, FlowLine6, FlowShared, FlowState,
+    Places, Watermarks, places4, places6,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -18,7 +19,6 @@ use crate::state::State;
 
 /// Word of `FlowState` that holds epoch, TCP state and flags; everybody changes it with atomics on the whole word.
 const MARKS: usize = offset_of!(FlowState, epoch);
-const FLAGS_SHIFT: u32 = 24;
 const _: () = assert!(offset_of!(FlowState, flags) == MARKS + 3 && cfg!(target_endian = "little"));
 
 /// What a line of either family has.
@@ -34,14 +34,15 @@ pub(crate) trait Line: FromBytes + IntoBytes + Immutable + Copy + Default {
     fn state(&self) -> &FlowState;
     /// Protocol of a key.
     fn protocol(key: &Self::Key) -> u8;
+    fn places(seed: u64, key: &Self::Key, bucket_mask: u32) -> Places;
 }
 
 /// Names of a family's maps.
 pub(crate) struct Names {
-    index: &'static str,
+    buckets: &'static str,
+    stash: &'static str,
     lines: &'static str,
     shared: &'static str,
-    free: &'static str,
 }
 
 impl Line for FlowLine4 {
@@ -49,7 +50,7 @@ impl Line for FlowLine4 {
     const FAMILY: Family = Family::V4;
     const STATE: usize = offset_of!(FlowLine4, state);
     const WATERMARK: usize = offset_of!(Watermarks, session4);
-    const NAMES: Names = Names { index: "flows4", lines: "lines4", shared: "shared4", free: "free4" };
+    const NAMES: Names = Names { buckets: "buckets4", stash: "stash4", lines: "lines4", shared: "shared4" };
 
     fn key(&self) -> &FlowKey4 {
         &self.key
@@ -62,6 +63,10 @@ impl Line for FlowLine4 {
     fn protocol(key: &FlowKey4) -> u8 {
         key.proto
     }
+
+    fn places(seed: u64, key: &FlowKey4, bucket_mask: u32) -> Places {
+        places4(seed, key, bucket_mask)
+    }
 }
 
 impl Line for FlowLine6 {
@@ -69,7 +74,7 @@ impl Line for FlowLine6 {
     const FAMILY: Family = Family::V6;
     const STATE: usize = offset_of!(FlowLine6, state);
     const WATERMARK: usize = offset_of!(Watermarks, session6);
-    const NAMES: Names = Names { index: "flows6", lines: "lines6", shared: "shared6", free: "free6" };
+    const NAMES: Names = Names { buckets: "buckets6", stash: "stash6", lines: "lines6", shared: "shared6" };
 
     fn key(&self) -> &FlowKey6 {
         &self.key
@@ -82,6 +87,10 @@ impl Line for FlowLine6 {
     fn protocol(key: &FlowKey6) -> u8 {
         key.proto
     }
+
+    fn places(seed: u64, key: &FlowKey6, bucket_mask: u32) -> Places {
+        places6(seed, key, bucket_mask)
+    }
 }
 
 /// One family's sessions. Session `s` owns lines `2s` and `2s + 1`.
@@ -89,21 +98,21 @@ impl Line for FlowLine6 {
 pub(crate) struct FlowTable<L> {
     pub lines: Mapped<L>,
     pub shared: Mapped<FlowShared>,
-    index: MapHandle,
-    free: MapHandle,
+    buckets: Mapped<FlowBucket>,
+    stash: MapHandle,
     watermarks: Arc<Mapped<Watermarks>>,
     capacity: u32,
 }
 
 impl<L: Line> FlowTable<L> {
     pub fn open(state: &State, watermarks: &Arc<Mapped<Watermarks>>, capacity: u32) -> Result<Self> {
-        let keep =
-            |name: &str| MapHandle::try_from(state.map(name)).doing(|| format!("duplicate map {name}"));
+        let name = L::NAMES.stash;
+        let stash = MapHandle::try_from(state.map(name)).doing(|| format!("duplicate map {name}"))?;
         Ok(FlowTable {
             lines: mapped(state, L::NAMES.lines)?,
             shared: mapped(state, L::NAMES.shared)?,
-            index: keep(L::NAMES.index)?,
-            free: keep(L::NAMES.free)?,
+            buckets: mapped(state, L::NAMES.buckets)?,
+            stash,
             watermarks: watermarks.clone(),
             capacity,
         })
@@ -134,81 +143,24 @@ impl<L: Line> FlowTable<L> {
         (live && same(0) && same(1)).then_some((lines, shared))
     }
 
-    /// What the index holds for a tuple.
-    pub fn find(&self, key: &L::Key) -> Result<Option<FlowRef>> {
-        let value = self.index.lookup(key.as_bytes(), MapFlags::ANY).doing(|| "look up a flow".to_owned())?;
-        Ok(value.and_then(|bytes| FlowRef::read_from_bytes(&bytes).ok()))
-    }
-
-    /// Ends the session if it is still the one with these tags. True = this call ended it.
-    ///
-    /// Whoever deletes the responder's key owns the session and gives the record back; see bpf/flow_table.h.
-    pub fn delete(&self, number: u32, tags: [u32; 2]) -> Result<bool> {
-        let (forward, back) = (2 * number, 2 * number + 1);
-        let keys = [self.key(forward), self.key(back)];
-        if !self.kill(forward, tags[0]) || !self.kill(back, tags[1]) {
-            return Ok(false);
-        }
-        if !self.take_key(&keys[1], FlowRef { line: back, tag: tags[1] })? {
-            return Ok(false);
-        }
-        self.take_key(&keys[0], FlowRef { line: forward, tag: tags[0] })?;
-        self.give_back(number)?;
-        Ok(true)
-    }
-
-    /// Clears `FLOW_LIVE` of a line that still has this tag.
-    fn kill(&self, line: u32, tag: u32) -> bool {
-        if self.state(line).tag != tag {
-            return false;
-        }
-        let live = u32::from(FLOW_LIVE) << FLAGS_SHIFT;
-        let before = self.marks(line).fetch_and(!live, Ordering::AcqRel);
-        let same = self.state(line).tag == tag;
-        if !same {
-            // it was re-used between the two lines above: what was cleared is another session's
-            self.marks(line).fetch_or(before & live, Ordering::AcqRel);
-        }
-        same
-    }
-
-    /// Ends what a crash left half deleted: keys of a record that is not live. True = there were some.
-    pub fn finish_deletion(&self, number: u32) -> Result<bool> {
-        let (forward, back) = (2 * number, 2 * number + 1);
-        let reference = |line: u32| FlowRef { line, tag: self.state(line).tag };
-        let owned = self.take_key(&self.key(back), reference(back))?;
-        let rest = self.take_key(&self.key(forward), reference(forward))?;
-        // Without the responder's key the number may be another's to give back: better lost than given twice.
-        if owned {
-            self.give_back(number)?;
-        }
-        Ok(owned || rest)
-    }
-
-    fn give_back(&self, number: u32) -> Result<()> {
-        self.free
-            .update(&[], number.as_bytes(), MapFlags::ANY)
-            .doing(|| format!("give back session {number}"))
-    }
-
-    /// Deletes a key from the index if it refers to this record. True = this call deleted it.
-    fn take_key(&self, key: &L::Key, wanted: FlowRef) -> Result<bool> {
-        if self.find(key)? != Some(wanted) {
-            return Ok(false);
-        }
-        let taken = match self.index.lookup_and_delete(key.as_bytes()) {
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            other => other.doing(|| "delete a flow".to_owned())?,
+    /// The live line that the index has for a tuple.
+    pub fn find(&self, key: &L::Key) -> Result<Option<u32>> {
+        let seed = self.watermarks.read(0).seed;
+        let places = L::places(seed, key, self.buckets.len() - 1);
+        let is_it = |line: &u32| {
+            *line < self.lines.len() && self.key(*line) == *key && self.state(*line).flags & FLOW_LIVE != 0
         };
-        match taken.map(|bytes| FlowRef::read_from_bytes(&bytes[..]).ok()) {
-            Some(Some(found)) if found == wanted => Ok(true),
-            Some(Some(other)) => {
-                // the tuple changed hands between the two calls: put the new owner's entry back
-                let _ = self.index.update(key.as_bytes(), other.as_bytes(), MapFlags::NO_EXIST);
-                Ok(false)
+        for bucket in [places.first, places.second] {
+            let bucket = self.buckets.read(bucket);
+            let mut lines = bucket.lines.into_iter().zip(FLOW_LANES);
+            let found = lines.find(|(line, lane)| bucket.tags[*lane] == places.tag && is_it(line));
+            if let Some((line, _)) = found {
+                return Ok(Some(line));
             }
-            _ => Ok(false),
         }
+        let value =
+            self.stash.lookup(key.as_bytes(), MapFlags::ANY).doing(|| "look up a stashed flow".to_owned())?;
+        Ok(value.and_then(|bytes| u32::read_from_bytes(&bytes).ok()).filter(is_it))
     }
 
     /// Epoch, TCP state and flags of a line.

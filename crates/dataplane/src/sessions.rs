@@ -3,10 +3,11 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use sluice_abi::{FlowKey4, FlowKey6, FlowLine4, FlowLine6, FlowShared, FlowState};
+use sluice_abi::{FlowKey4, FlowKey6, FlowLine4, FlowLine6, FlowShared, FlowState, ReapEntry};
 
 use crate::Dataplane;
 use crate::error::{Error, Result};
+use crate::reaper::Reap;
 use crate::records::{FlowTable, Line, v4, v6, v6_words};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -179,14 +180,14 @@ impl Dataplane {
                 let key =
                     FlowKey4 { be_saddr, be_daddr, be_sport, be_dport, routing_instance, proto, zero: 0 };
                 let found = self.flows4.find(&key)?;
-                Ok(found.and_then(|found| read::<FlowLine4>(&self.flows4, found.line / 2, tuple4)))
+                Ok(found.and_then(|line| read::<FlowLine4>(&self.flows4, line / 2, tuple4)))
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 let (be_saddr, be_daddr) = (v6_words(source), v6_words(destination));
                 let key =
                     FlowKey6 { be_saddr, be_daddr, be_sport, be_dport, routing_instance, proto, zero: 0 };
                 let found = self.flows6.find(&key)?;
-                Ok(found.and_then(|found| read::<FlowLine6>(&self.flows6, found.line / 2, tuple6)))
+                Ok(found.and_then(|line| read::<FlowLine6>(&self.flows6, line / 2, tuple6)))
             }
             _ => Ok(None),
         }
@@ -194,16 +195,28 @@ impl Dataplane {
 
     /// Ends a session. False when it had ended before.
     pub fn delete_session(&self, id: &SessionId) -> Result<bool> {
-        let limit = match id.family {
-            Family::V4 => self.sizes.sessions4,
-            Family::V6 => self.sizes.sessions6,
-        };
-        if !(1..=limit).contains(&id.number) {
-            return Err(Error::NoSession { number: id.number });
+        Ok(self.delete_sessions(&[*id])? == 1)
+    }
+
+    /// Ends sessions, thousands at the cost of one, and says how many had not ended before.
+    pub fn delete_sessions(&self, ids: &[SessionId]) -> Result<u32> {
+        for id in ids {
+            let limit = match id.family {
+                Family::V4 => self.sizes.sessions4,
+                Family::V6 => self.sizes.sessions6,
+            };
+            if !(1..=limit).contains(&id.number) {
+                return Err(Error::NoSession { number: id.number });
+            }
         }
-        match id.family {
-            Family::V4 => self.flows4.delete(id.number, id.tags),
-            Family::V6 => self.flows6.delete(id.number, id.tags),
+        let mut ended = 0;
+        for family in [Family::V4, Family::V6] {
+            let chosen = ids.iter().filter(|id| id.family == family);
+            let entries: Vec<ReapEntry> = chosen
+                .map(|id| ReapEntry { line: 2 * id.number, tag: id.tags[0], ..Default::default() })
+                .collect();
+            ended += self.reaper.reap(family, &entries, Reap::Always)?;
         }
+        Ok(ended)
     }
 }

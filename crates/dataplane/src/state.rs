@@ -17,18 +17,21 @@ use crate::error::{Doing, Error, Result};
 use crate::objects::{self, ACTIVE_SECTION, Frozen, ObjectKind, Recipe};
 use crate::{Sizes, links};
 
-/// Pinned from the tc object under their own names; `active` and the PROG_ARRAYs come on top.
-const SHARED: [&str; 16] = [
+/// Pinned from the tc object under their own names; `active` and the PROG_ARRAYs come on top. First those whose size is
+/// counted in sessions: a mismatch is told of the first that differs.
+const SHARED: [&str; 18] = [
+    "free4",
+    "free6",
     "counters",
     "policy_counters",
-    "flows4",
-    "flows6",
+    "buckets4",
+    "buckets6",
+    "stash4",
+    "stash6",
     "lines4",
     "lines6",
     "shared4",
     "shared6",
-    "free4",
-    "free6",
     "nexthops",
     "nexthop_index",
     "free_nexthops",

@@ -6,11 +6,13 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 use sluice_abi::{
-    FLOW_LIVE, FlowShared, FlowState, MAX_NEXTHOPS, TCP_DIR_CLOSED, TCP_DIR_ESTABLISHED, TCP_DIR_FIN,
+    FLOW_LIVE, FlowShared, FlowState, MAX_NEXTHOPS, ReapEntry, TCP_DIR_CLOSED, TCP_DIR_ESTABLISHED,
+    TCP_DIR_FIN,
 };
 
 use crate::Dataplane;
 use crate::error::Result;
+use crate::reaper::{Reap, Reaper};
 use crate::records::{FlowTable, Line};
 use crate::sessions::{Session, age};
 
@@ -82,8 +84,6 @@ pub struct SweepReport {
     pub expired6: u32,
     /// Lines whose epoch was brought near the current one.
     pub aged: u32,
-    /// Sessions that an earlier daemon had begun to end when it died.
-    pub repaired: u32,
 }
 
 #[derive(Debug, Default)]
@@ -91,7 +91,6 @@ struct Counts {
     live: u32,
     expired: u32,
     aged: u32,
-    repaired: u32,
 }
 
 struct Sweep<'a> {
@@ -99,16 +98,15 @@ struct Sweep<'a> {
     hz: u64,
     epoch: u16,
     timeouts: &'a Timeouts,
-    repair: bool,
+    reaper: &'a Reaper,
 }
 
 impl Dataplane {
     /// Ends every session that was idle for longer than its timeout at `now` ([`Dataplane::now_jiffies`]). Call it at
     /// least once a minute, and before 2^31 packets of one flow: it carries the packet counters.
-    /// The first one also ends what an earlier daemon left half deleted.
     pub fn sweep(&self, now: u64, timeouts: &Timeouts) -> Result<SweepReport> {
-        let repair = !self.repaired.swap(true, Ordering::Relaxed);
-        let sweep = Sweep { now, hz: self.hz().into(), epoch: self.epoch(), timeouts, repair };
+        let (hz, epoch) = (self.hz().into(), self.epoch());
+        let sweep = Sweep { now, hz, epoch, timeouts, reaper: &self.reaper };
         let (four, six) = (sweep.run(&self.flows4)?, sweep.run(&self.flows6)?);
         Ok(SweepReport {
             live4: four.live,
@@ -116,7 +114,6 @@ impl Dataplane {
             expired4: four.expired,
             expired6: six.expired,
             aged: four.aged + six.aged,
-            repaired: four.repaired + six.repaired,
         })
     }
 
@@ -141,22 +138,26 @@ fn mark_nexthops<L: Line>(table: &FlowTable<L>, used: &mut [bool]) {
 impl Sweep<'_> {
     fn run<L: Line>(&self, table: &FlowTable<L>) -> Result<Counts> {
         let mut counts = Counts::default();
+        let mut idle = Vec::new();
         for number in table.numbers() {
             let states = [table.state(2 * number), table.state(2 * number + 1)];
             if states.iter().any(|state| state.flags & FLOW_LIVE == 0) {
-                counts.repaired += u32::from(self.repair && table.finish_deletion(number)?);
-                continue;
-            }
-            if self.is_expired(table, number, &states)
-                && table.delete(number, [states[0].tag, states[1].tag])?
-            {
-                counts.expired += 1;
                 continue;
             }
             counts.live += 1;
+            if self.is_expired(table, number, &states) {
+                idle.push(ReapEntry {
+                    line: 2 * number,
+                    tag: states[0].tag,
+                    last_seen: states.map(|state| state.last_seen),
+                });
+                continue;
+            }
             counts.aged += self.age_epochs(table, number, &states);
             carry_packets(table, number, &states);
         }
+        counts.expired = self.reaper.reap(L::FAMILY, &idle, Reap::WhileIdle)?;
+        counts.live -= counts.expired;
         Ok(counts)
     }
 

@@ -35,8 +35,34 @@ impl Maps<'_> {
     }
 
     fn set_watermark(&self, session4: u32, session6: u32) {
-        let marks = Watermarks { session4, session6, ..Default::default() };
+        let marks = Watermarks { session4, session6, seed: self.seed(), ..Default::default() };
         self.put("watermarks", &0u32.to_ne_bytes(), marks.as_bytes());
+    }
+
+    fn seed(&self) -> u64 {
+        self.get::<Watermarks>("watermarks", &0u32.to_ne_bytes()).unwrap().seed
+    }
+
+    fn bucket(&self, map: &str, number: u32) -> FlowBucket {
+        self.get(map, &number.to_ne_bytes()).unwrap()
+    }
+
+    /// Puts a line where the data plane would look for its key first.
+    fn index(&self, map: &str, places: impl Fn(u32) -> Places, line: u32) {
+        let places = places(self.map(map).max_entries() - 1);
+        let mut bucket = self.bucket(map, places.first);
+        let slot = bucket.lines.iter().position(|l| *l == 0).expect("a test fills no bucket");
+        bucket.lines[slot] = line;
+        bucket.tags[FLOW_LANES[slot]] = places.tag;
+        self.put(map, &places.first.to_ne_bytes(), bucket.as_bytes());
+    }
+
+    /// Lines that the index holds anywhere.
+    fn indexed(&self, map: &str) -> Vec<u32> {
+        let buckets = (0..self.map(map).max_entries()).map(|number| self.bucket(map, number));
+        let mut lines: Vec<u32> = buckets.flat_map(|bucket| bucket.lines).filter(|line| *line != 0).collect();
+        lines.sort_unstable();
+        lines
     }
 
     fn line4(&self, line: u32) -> FlowLine4 {
@@ -84,7 +110,7 @@ impl Maps<'_> {
             };
             let record = FlowLine4 { key, state, ..Default::default() };
             self.put("lines4", &line.to_ne_bytes(), record.as_bytes());
-            self.put("flows4", key.as_bytes(), FlowRef { line, tag }.as_bytes());
+            self.index("buckets4", |mask| places4(self.seed(), &key, mask), line);
         }
         let shared =
             FlowShared { policy: 7, from_zone: 2, to_zone: 3, created: now as u32, ..Default::default() };
@@ -104,7 +130,7 @@ impl Maps<'_> {
                 &line.to_ne_bytes(),
                 FlowLine6 { key, state, ..Default::default() }.as_bytes(),
             );
-            self.put("flows6", key.as_bytes(), FlowRef { line, tag: 9 }.as_bytes());
+            self.index("buckets6", |mask| places6(self.seed(), &key, mask), line);
         }
         key
     }
@@ -158,21 +184,19 @@ fn a_deleted_session_leaves_nothing() {
     let (pin, dataplane, now) = dataplane();
     let maps = Maps(&pin);
     maps.set_watermark(2, 1);
-    let keys = maps.insert4(1, UDP, [0; 2], now);
+    maps.insert4(1, UDP, [0; 2], now);
     maps.insert4(2, UDP, [0; 2], now);
-    let key6 = maps.insert6(1, now);
+    maps.insert6(1, now);
     let sessions = all(&dataplane);
 
     assert!(dataplane.delete_session(&sessions[0].id).unwrap());
-    for key in keys {
-        assert_eq!(maps.get::<FlowRef>("flows4", key.as_bytes()), None);
-    }
+    assert_eq!(maps.indexed("buckets4"), [4, 5]);
     assert_eq!(maps.line4(2).state.flags & FLOW_LIVE, 0);
     assert_eq!(maps.line4(3).state.flags, FLOW_RESPONDER);
     assert_eq!(all(&dataplane), sessions[1..]);
     assert!(!dataplane.delete_session(&sessions[0].id).unwrap(), "a session ends once");
     assert!(dataplane.delete_session(&sessions[2].id).unwrap());
-    assert_eq!(maps.get::<FlowRef>("flows6", key6.as_bytes()), None);
+    assert_eq!(maps.indexed("buckets6"), []);
     assert_eq!([maps.pop("free4"), maps.pop("free4")], [Some(1), None], "the number is given back once");
     assert_eq!([maps.pop("free6"), maps.pop("free6")], [Some(1), None]);
 }
@@ -191,34 +215,25 @@ fn a_record_in_other_hands_is_left_alone() {
     assert_eq!(maps.line4(2).state.flags, FLOW_LIVE);
     maps.set_line4(2, |line| line.state.tag -= 1);
 
-    // the responder's tuple belongs to another session
-    let other = FlowRef { line: 5, tag: 1 };
-    maps.put("flows4", keys[1].as_bytes(), other.as_bytes());
+    // another deletion has taken the responder's key: the record is that one's to give back
+    let places = places4(maps.seed(), &keys[1], maps.map("buckets4").max_entries() - 1);
+    maps.put("buckets4", &places.first.to_ne_bytes(), FlowBucket::default().as_bytes());
     assert!(!dataplane.delete_session(&id).unwrap());
-    assert_eq!(maps.get("flows4", keys[1].as_bytes()), Some(other));
     assert_eq!(maps.pop("free4"), None);
 }
 
 #[test]
-fn a_deletion_cut_short_is_finished_by_the_next_daemon() {
+fn a_packet_in_time_saves_a_session_from_the_sweep() {
     let (pin, dataplane, now) = dataplane();
     let maps = Maps(&pin);
-    maps.set_watermark(3, 0);
-    let keys = [1, 2, 3].map(|number| maps.insert4(number, UDP, [0; 2], now));
-    for line in [2, 3, 4, 5] {
-        maps.set_line4(line, |line| line.state.flags = 0);
-    }
-    maps.map("flows4").delete(keys[1][1].as_bytes()).unwrap();
-    drop(dataplane);
-
-    let again = pin.open(SMALL);
-    assert_eq!(again.sweep(now, &Timeouts::default()).unwrap().repaired, 2);
-    assert_eq!(again.sweep(now, &Timeouts::default()).unwrap().repaired, 0);
-    for key in keys[..2].iter().flatten() {
-        assert_eq!(maps.get::<FlowRef>("flows4", key.as_bytes()), None);
-    }
-    assert_eq!([maps.pop("free4"), maps.pop("free4")], [Some(1), None]);
-    assert_eq!(all(&again).len(), 1);
+    maps.set_watermark(1, 0);
+    maps.insert4(1, UDP, [0; 2], now);
+    let late = now + 61 * u64::from(dataplane.hz());
+    maps.set_line4(3, |line| line.state.last_seen = late as u32);
+    assert_eq!(dataplane.sweep(late, &Timeouts::default()).unwrap().expired4, 0);
+    maps.set_line4(3, |line| line.state.last_seen = now as u32);
+    assert_eq!(dataplane.sweep(late, &Timeouts::default()).unwrap().expired4, 1);
+    assert_eq!(maps.indexed("buckets4"), []);
 }
 
 #[test]
