@@ -177,7 +177,9 @@ static __noinline int parse_ipv6(hook_ctx *ctx, struct packet *p)
 		return DROP(TRUNCATED);
 	if (ip->version != 6)
 		return DROP(BAD_IP_HEADER);
-	p->ip_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+	__u32 ip_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+
+	p->ip_len = ip_len;
 	p->family = 6;
 	p->ttl = ip->hop_limit;
 	p->dont_fragment = 1;
@@ -186,7 +188,7 @@ static __noinline int parse_ipv6(hook_ctx *ctx, struct packet *p)
 	__builtin_memcpy(p->key6.be_daddr, &ip->daddr, 16);
 	__u8 next = ip->nexthdr;
 
-	if (hook_l3_len(ctx, l3, p->ip_len) < p->ip_len)
+	if (hook_l3_len(ctx, l3, ip_len) < ip_len || ip_len > 0xffff)
 		return DROP(TRUNCATED);
 	__u32 source = bpf_ntohl(p->key6.be_saddr[0]);
 	__u32 destination = bpf_ntohl(p->key6.be_daddr[0]);

@@ -358,7 +358,7 @@ fn apply_kernel(world: &World, plan: &Plan) -> Result<()> {
     for route in &plan.kernel.routes {
         let destination = format!("{}/{}", route.destination.addr, route.destination.len);
         lines.push(match &route.target {
-            RouteVia::Gateways(gateways) => format!("route add {destination} via {}", gateways[0]),
+            RouteVia::Gateways(gateways) => format!("route add {destination} via {}", gateways[0].addr),
             RouteVia::Device(device) => format!("route add {destination} dev {device}"),
             RouteVia::Discard => format!("route add blackhole {destination}"),
             RouteVia::Reject => format!("route add unreachable {destination}"),
