@@ -63,7 +63,7 @@ impl Reaper {
             for (index, entry) in (0..).zip(part) {
                 self.list.write(index, *entry);
             }
-            let flags = if when == Reap::Always { REAP_ALWAYS as u32 } else { 0 };
+            let flags = if when == Reap::Always { REAP_ALWAYS } else { 0 };
             let family = if family == Family::V4 { 4 } else { 6 };
             self.header.write(0, ReapHeader { family, count: part.len() as u32, flags, reaped: 0 });
             prog_run::xdp(self.program.as_fd(), &XdpRun::new(&[0; 64], 0))?;
