@@ -27,7 +27,7 @@ static __always_inline bool is_link_local(const struct packet *p)
 	       (p->key6.be_saddr[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
 }
 
-/* A DHCP answer goes to an address the host does not have yet (RFC 2131 4.1). */
+/* A DHCP answer goes to an address the host does not have yet (RFC 2131 4.1); not so those of transit sessions. */
 static __always_inline bool is_dhcp_answer(const struct packet *p)
 {
 	return p->family == 4 && p->proto == IPPROTO_UDP && p->key4.be_sport == bpf_htons(67) &&
@@ -65,7 +65,7 @@ static __noinline int stage_local(hook_ctx *ctx, struct packet *p)
 		return DROP(BAD_ADDRESS);
 	__u32 kind = local_kind(p, p->key4.be_daddr, p->key6.be_daddr);
 
-	if (kind == LOCAL_BROADCAST || is_dhcp_answer(p))
+	if (kind == LOCAL_BROADCAST || (!(p->flags & P_REJUDGE) && is_dhcp_answer(p)))
 		return VERDICT_LOCAL;
 	if (kind == LOCAL_ADDRESS) {
 		if (!host_inbound_admits(p))
