@@ -31,6 +31,8 @@ static __noinline int quote_key4(hook_ctx *ctx, struct packet *p)
 
 	if (header < sizeof(*inner) || (void *)(ports + 4) > end || inner->saddr != p->key4.be_daddr)
 		return 0;
+	if (p->ip_header_len + 8 + header + 8 > p->ip_len)
+		return 0; /* what lies there is Ethernet padding */
 	p->key4.be_saddr = inner->daddr;
 	p->key4.be_daddr = inner->saddr;
 	p->key4.proto = inner->protocol;
@@ -63,7 +65,8 @@ static __noinline int quote_key6(hook_ctx *ctx, struct packet *p)
 	struct ipv6hdr *inner = hook_data(ctx) + offset;
 	__be16 *ports = (void *)(inner + 1);
 
-	if ((void *)(ports + 4) > end || inner->version != 6)
+	if ((void *)(ports + 4) > end || inner->version != 6 ||
+	    p->ip_header_len + 8 + sizeof(*inner) + 8 > p->ip_len)
 		return 0;
 	for (int i = 0; i < 4; i++) {
 		if (((__u32 *)&inner->saddr)[i] != p->key6.be_daddr[i])

@@ -23,6 +23,8 @@ static HARNESS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/arrive.bpf.o")
 pub enum Hook {
     Tc,
     Xdp,
+    /// Native XDP, tc and generic XDP in turn, beginning with the given one.
+    Mixed(usize),
 }
 
 impl Hook {
@@ -32,13 +34,24 @@ impl Hook {
         match self {
             Hook::Tc => "tc",
             Hook::Xdp => "xdp",
+            Hook::Mixed(0) => "mixture xdp, tc, generic",
+            Hook::Mixed(1) => "mixture tc, generic, xdp",
+            Hook::Mixed(_) => "mixture generic, xdp, tc",
         }
     }
 
     pub fn object(self) -> ObjectKind {
         match self {
             Hook::Tc => ObjectKind::Tc,
-            Hook::Xdp => ObjectKind::Xdp,
+            Hook::Xdp | Hook::Mixed(_) => ObjectKind::Xdp,
+        }
+    }
+
+    fn mode(self, interface: usize) -> HookMode {
+        match self {
+            Hook::Tc => HookMode::Tc,
+            Hook::Xdp => HookMode::Xdp,
+            Hook::Mixed(first) => [HookMode::Xdp, HookMode::Tc, HookMode::Generic][(first + interface) % 3],
         }
     }
 }
@@ -168,10 +181,7 @@ impl Gateway {
 
     /// Fills every zone's bucket, so that a case does not feel the one before.
     pub fn refill(&self) -> Result<()> {
-        self.plan
-            .zones
-            .keys()
-            .try_for_each(|zone| self.set_tokens(*zone, sluice_abi::REPLY_RATE_PER_ZONE as u32))
+        self.plan.zones.keys().try_for_each(|zone| self.set_tokens(*zone, sluice_abi::REPLY_RATE_PER_ZONE))
     }
 
     fn set_tokens(&self, zone: u32, tokens: u32) -> Result<()> {
@@ -235,8 +245,8 @@ impl Drop for Gateway {
 pub fn compile(text: &str, hook: Hook) -> Result<Config> {
     let tree = sluice_language::parse(text, "test.conf").map_err(|errors| anyhow!("{errors}"))?;
     let mut config = sluice_language::compile(&tree).map_err(|errors| anyhow!("{errors}"))?;
-    for interface in &mut config.interfaces {
-        interface.mode = if hook == Hook::Tc { HookMode::Tc } else { HookMode::Xdp };
+    for (number, interface) in config.interfaces.iter_mut().enumerate() {
+        interface.mode = hook.mode(number);
     }
     Ok(config)
 }

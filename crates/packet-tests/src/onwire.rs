@@ -32,6 +32,9 @@ pub struct Wire {
     start: Values,
 }
 
+/// Frames and the devices at whose far ends they came out.
+type Captured = Vec<(String, Vec<u8>)>;
+
 struct Port {
     device: String,
     socket: PacketSocket,
@@ -113,7 +116,7 @@ impl Wire {
         let mut expected = table::expected_counters(&self.gateway, step, &frame)?;
         let leaving = table::expected_frame(&self.gateway, step, &frame)?;
         if let Some((unit, out)) = &leaving {
-            self.add_sent(&mut expected, unit, out)?;
+            self.add_sent(&mut expected, &device, unit, out)?;
         }
         let wanted = leaving
             .map(|(unit, out)| Ok::<_, anyhow::Error>((self.gateway.port(&unit)?.0, out)))
@@ -129,8 +132,9 @@ impl Wire {
     }
 
     /// tc frames pass the egress program, which counts them without the tag; XDP frames pass nothing there.
-    fn add_sent(&self, expected: &mut Values, unit: &str, out: &[u8]) -> Result<()> {
-        if self.gateway.hook == Hook::Tc {
+    fn add_sent(&self, expected: &mut Values, from: &str, unit: &str, out: &[u8]) -> Result<()> {
+        let arrived = self.gateway.plan.units.iter().find(|info| info.physical == from);
+        if arrived.is_some_and(|info| info.hook == IngressHook::Tc) {
             let index = self.gateway.unit_index(unit);
             expected.insert(Place::Unit(index, counters::slot("sent")?), 1);
             let bytes = forward::untagged(out).len() as u64;
@@ -144,12 +148,7 @@ impl Wire {
     }
 
     /// Waits for counters and frames, then a little longer for what must not come.
-    fn collect(
-        &mut self,
-        before: &Values,
-        expected: &Values,
-        count: usize,
-    ) -> Result<(Values, Vec<(String, Vec<u8>)>)> {
+    fn collect(&mut self, before: &Values, expected: &Values, count: usize) -> Result<(Values, Captured)> {
         let deadline = Instant::now() + PATIENCE;
         let mut frames = Vec::new();
         let mut quiet_since = None;

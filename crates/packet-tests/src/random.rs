@@ -16,7 +16,7 @@ impl Random {
         Random(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -26,7 +26,7 @@ impl Random {
 
     /// Below `limit`, which is not zero.
     pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
+        (self.number() % limit as u64) as usize
     }
 
     /// True so many times in a hundred.
@@ -162,7 +162,7 @@ fn tcp_segment(random: &mut Random, model: &Model, tuple: &Tuple) -> tcp::Builde
     let near = |random: &mut Random, number: u32| match random.below(8) {
         0 => number.wrapping_add(1),
         1 => number.wrapping_sub(1),
-        2 => random.next() as u32,
+        2 => random.number() as u32,
         _ => number,
     };
     tcp::Builder {
@@ -259,7 +259,7 @@ fn network(random: &mut Random, draft: &Draft, (protocol, l4): (u8, Vec<u8>)) ->
                 destination,
                 protocol,
                 ttl,
-                id: random.next() as u16,
+                id: random.number() as u16,
                 tos: if random.percent(10) { 0xb8 } else { 0 },
                 flags_offset: fragment | dont,
                 options: if random.percent(5) { vec![1; 4 * (1 + random.below(10))] } else { Vec::new() },
@@ -320,7 +320,7 @@ pub fn mutate(random: &mut Random, frame: &mut Vec<u8>) {
             0 => 0,
             1 => 0xff,
             2 => frame[at] ^ 1 << random.below(8),
-            _ => random.next() as u8,
+            _ => random.number() as u8,
         };
     }
     if random.percent(20) {

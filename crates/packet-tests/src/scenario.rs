@@ -46,10 +46,10 @@ pub fn world() -> World {
     let devices =
         ["a0", "b0", "c0"].map(|name| Device { name: name.to_owned(), mac: device_mac(name), mtu: 1500 });
     let mut hosts = Vec::new();
-    for zone in 0..ZONES.len() {
+    for (zone, name) in ZONES.iter().enumerate() {
         for host in [100, 101] {
             hosts.push(Host {
-                name: format!("{}{host}", ZONES[zone]),
+                name: format!("{name}{host}"),
                 unit: unit_name(zone),
                 mac: host_mac(zone, host),
                 addresses: vec![v4(zone, host), v6(zone, host)],

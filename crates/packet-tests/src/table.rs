@@ -24,8 +24,23 @@ const TC_REDIRECT: u32 = 7;
 /// Length of `struct handoff`.
 const HANDOFF: usize = size_of::<sluice_abi::Handoff>();
 
+/// An emptied bucket gets its next tokens with the next tick; a busy machine may be slower than that.
+const DRAIN_ATTEMPTS: usize = 10;
+
 /// Runs a case from an empty session table; the error says at which line what differs.
 pub fn run(gateway: &mut Gateway, case: &Case) -> Result<()> {
+    let races = case.steps.iter().any(|step| matches!(step.action, Action::Drain(_)));
+    let mut result = run_once(gateway, case);
+    for _ in 1..if races { DRAIN_ATTEMPTS } else { 1 } {
+        if result.is_ok() {
+            break;
+        }
+        result = run_once(gateway, case);
+    }
+    result
+}
+
+fn run_once(gateway: &mut Gateway, case: &Case) -> Result<()> {
     gateway.clear_sessions()?;
     gateway.refill()?;
     for step in &case.steps {
@@ -270,7 +285,11 @@ fn run_packet(gateway: &mut Gateway, step: &PacketStep) -> Result<()> {
     };
     let before = counters::snapshot(&gateway.dataplane, &gateway.plan)?;
     if let Some(zone) = gateway.drain_next.take() {
-        gateway.root(&device)?;
+        if gateway.hook == Hook::Tc {
+            gateway.arrive(&device).map(drop)?
+        } else {
+            gateway.root(&device).map(drop)?
+        }
         gateway.drain(&zone)?;
     }
     let seen = prog_run(gateway, &device, &frame, step.egress)

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use sluice_abi::stages::Reason;
 use sluice_dataplane::Sizes;
+use sluice_packet_tests::counters::Values;
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::model::{self, Verdict};
 use sluice_packet_tests::random::{self, Random};
@@ -31,13 +32,17 @@ fn gateway(hook: Hook) -> Gateway {
     gateway
 }
 
-/// What the programs did, in the model's words; Err says what does not add up.
-fn seen(gateway: &mut Gateway, device: &str, frame: &[u8]) -> Result<Option<Verdict>, String> {
+/// What the programs did, in the model's words, judged by what was counted since `before`; Err says what does not add up.
+fn seen(
+    gateway: &mut Gateway,
+    before: &mut Values,
+    device: &str,
+    frame: &[u8],
+) -> Result<Option<Verdict>, String> {
     if never_arrives(gateway.hook, frame) {
         return Ok(None);
     }
     let text = |error: anyhow::Error| format!("{error:#}");
-    let before = counters::snapshot(&gateway.dataplane, &gateway.plan).map_err(text)?;
     let outcome = match table::prog_run(gateway, device, frame, false) {
         Ok(outcome) => outcome,
         // tc prog-run refuses what ends inside the IP header
@@ -45,7 +50,8 @@ fn seen(gateway: &mut Gateway, device: &str, frame: &[u8]) -> Result<Option<Verd
         Err(error) => return Err(text(error)),
     };
     let after = counters::snapshot(&gateway.dataplane, &gateway.plan).map_err(text)?;
-    let delta = counters::delta(&before, &after);
+    let delta = counters::delta(before, &after);
+    *before = after;
     counters::first_equation(&delta).map_err(text)?;
     let total = |name: &str| counters::total(&delta, name);
     if total("received") != 1 {
@@ -124,6 +130,7 @@ fn run_seed(gateway: &mut Gateway, seed: u64, mutated: bool) -> Result<Vec<Verdi
     let text = |error: anyhow::Error| format!("{error:#}");
     gateway.clear_sessions().map_err(text)?;
     gateway.commit(&scenario.config).map_err(text)?;
+    let mut counted = counters::snapshot(&gateway.dataplane, &gateway.plan).map_err(text)?;
     let mut verdicts = Vec::new();
     let mut past: Vec<(Option<(IpAddr, IpAddr)>, String)> = Vec::new();
     for number in 0..PACKETS_PER_SEED {
@@ -137,7 +144,7 @@ fn run_seed(gateway: &mut Gateway, seed: u64, mutated: bool) -> Result<Vec<Verdi
         let place = format!("seed {seed}, packet {number} on {}, at {device}: {what}", gateway.hook.name());
         let ends = addresses(&frame);
         past.push((ends, format!("{number} at {device}: {what} -> {expected:?}")));
-        match seen(gateway, &device, &frame).map_err(|error| format!("{place}\n{error}"))? {
+        match seen(gateway, &mut counted, &device, &frame).map_err(|error| format!("{place}\n{error}"))? {
             Some(seen) if seen == expected => verdicts.push(seen),
             Some(seen) => {
                 let config = policies_from(&scenario, &device);
@@ -206,4 +213,71 @@ fn broken_packets_on_tc() {
 #[test]
 fn broken_packets_on_xdp() {
     run(Hook::Xdp, true, 3_000);
+}
+
+/// Frames whose every length is tried: headers end anywhere.
+const WHOLE: [&str; 6] = [
+    "ip(src=10.1.0.100, dst=10.2.0.100)/udp(sport=1000, dport=2000)/\"payload\"",
+    "ip(src=10.1.0.100, dst=10.2.0.100, opts=0x0101010101010101)/tcp(sport=1, dport=80, flags=S, opts=0x020405b4)/\"x\"",
+    "ip(src=10.1.0.100, dst=10.2.0.100)/icmp(type=unreachable)/ip(src=10.2.0.100, dst=10.1.0.100)/udp(sport=1, dport=2)",
+    "ip6(src=fd00:1::64, dst=fd00:2::64)/hbh/dstopts/routing(type=253, left=0)/udp(sport=1000, dport=2000)/\"payload\"",
+    "ip6(src=fd00:1::64, dst=fd00:2::64)/tcp(sport=1, dport=80, flags=S, opts=0x020405b4)/\"x\"",
+    "ip6(src=fd00:1::64, dst=fd00:2::64)/dstopts/fragment(frag=0, mf=1, id=7)/icmp6(type=echo-request, id=1)",
+];
+
+/// The frame as it is, cut to every length, and with the IP length cut along: what is left then seems whole.
+fn every_length(hook: Hook) -> Result<usize, String> {
+    let text = |error: anyhow::Error| format!("{error:#}");
+    let mut scenario = Scenario::random(&mut Random::new(7), CAPACITY);
+    let mut gateway = gateway(hook);
+    gateway.commit(&scenario.config).map_err(text)?;
+    let mut counted = counters::snapshot(&gateway.dataplane, &gateway.plan).map_err(text)?;
+    let mut compared = 0;
+    for whole in WHOLE {
+        let header = "eth(dst=02:00:00:00:00:61, src=02:00:00:01:01:64)";
+        let whole =
+            sluice_wire::text::bytes(&format!("{header}/{whole}")).map_err(|error| error.to_string())?;
+        for length in 14..=whole.len() {
+            let cut = whole[..length].to_vec();
+            for frame in [shortened(&cut), cut] {
+                let previous = scenario.model.clone();
+                let expected = comparable(scenario.model.judge("a0", &frame));
+                match seen(&mut gateway, &mut counted, "a0", &frame)? {
+                    Some(seen) if seen == expected => compared += 1,
+                    None => scenario.model = previous,
+                    Some(seen) => {
+                        let what = dissect(&frame);
+                        return Err(format!("{what}: model says {expected:?}, programs did {seen:?}"));
+                    }
+                }
+            }
+        }
+    }
+    Ok(compared)
+}
+
+/// States the length that is there, where there is a whole IP header.
+fn shortened(frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let length = frame.len() as u16 - 14;
+    if frame[12..14] == [0x86, 0xdd] && frame.len() >= 54 {
+        frame[18..20].copy_from_slice(&(length - 40).to_be_bytes());
+    } else if frame[12..14] == [0x08, 0x00] && frame.len() >= 34 {
+        let header = usize::from(frame[14] & 0x0f) * 4;
+        frame[16..18].copy_from_slice(&length.to_be_bytes());
+        frame[24..26].copy_from_slice(&[0, 0]);
+        let sum = sluice_wire::checksum::internet(&frame[14..(14 + header).min(frame.len())]);
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    }
+    frame
+}
+
+#[test]
+fn every_length_of_every_header() {
+    for hook in Hook::BOTH {
+        let run = move || every_length(hook).unwrap_or_else(|error| panic!("on {}: {error}", hook.name()));
+        let compared =
+            std::thread::spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        assert!(compared > 300, "only {compared} frames on {}", hook.name());
+    }
 }

@@ -60,3 +60,9 @@ fn wire_cases_on_tc() {
 fn wire_cases_on_xdp() {
     run_all(Hook::Xdp);
 }
+
+/// Between them the three mixtures have every pair of ingress and egress hook: trust0 leads to untrust0, dmz0, wan0.
+#[test]
+fn wire_cases_on_mixtures() {
+    (0..3).for_each(|first| run_all(Hook::Mixed(first)));
+}
