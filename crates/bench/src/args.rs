@@ -130,10 +130,11 @@ fn prog_command(args: &ProgArgs) -> Result<ExitCode> {
         repeat: args.repeat,
         capacity: args.capacity,
     };
-    let rows = prog::run(&options, |row| println!("{}", report::prog_line(row)))?;
+    let prog::Outcome { rows, errors } = prog::run(&options, |row| println!("{}", report::prog_line(row)));
     let environment = environment.end();
     println!("\n{}\n{}\n{}", report::prog_table(&rows), report::PROG_LEGEND, environment.lines());
     write_json(args.json.as_deref(), &environment, &ProgResults { prog: &rows })?;
+    anyhow::ensure!(errors.is_empty(), "{}", errors.join("\n"));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -21,6 +21,8 @@ pub struct Bed {
     pub ingress: u32,
     pub filled: usize,
     pub capacity: u32,
+    /// Packets of the row under way that took the slow line.
+    pub slow: u64,
     sides: Vec<(Harness, OwnedFd)>,
 }
 
@@ -48,7 +50,7 @@ impl Bed {
             Ok((harness, sluice.root(*hook)?))
         };
         let sides = hooks.iter().map(side).collect::<Result<Vec<_>>>()?;
-        Ok(Bed { sluice, family, protocol, ingress: site.lan.ifindex, filled: 0, capacity, sides })
+        Ok(Bed { sluice, family, protocol, ingress: site.lan.ifindex, filled: 0, capacity, slow: 0, sides })
     }
 
     pub fn hooks(&self) -> Vec<Hook> {

@@ -197,13 +197,8 @@ fn run_prog(
         }
     }
     let options = prog::Options { rows, rounds: options.rounds, repeat: options.repeat, capacity: None };
-    // Rows measured before one failed count.
-    let mut done = vec![];
-    let result = prog::run(&options, |row| {
-        progress(&crate::report::prog_line(row));
-        done.push(row.clone());
-    });
-    for row in done {
+    let outcome = prog::run(&options, |row| progress(&crate::report::prog_line(row)));
+    for row in outcome.rows {
         let detail = format!(
             "{:.0} ns / {:.0} ns, raw {:.2}x, floor against itself {:.2}{}",
             row.target_ns.value,
@@ -215,7 +210,9 @@ fn run_prog(
         figures.insert((Suite::Prog, row.name.clone()), Figure { estimate: row.ratio, detail });
         measured.prog.push(row);
     }
-    result.map(drop)
+    outcome.errors.iter().for_each(|error| progress(error));
+    measured.errors.extend(outcome.errors);
+    Ok(())
 }
 
 fn run_tailcall(

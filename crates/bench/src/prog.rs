@@ -91,6 +91,8 @@ pub struct Row {
     pub ratio_raw: Estimate,
     /// The floor against itself: how far equal contestants differ here.
     pub same_ratio: Estimate,
+    /// Sluice's packets of all rounds that took the slow line.
+    pub slow_packets: u64,
     /// The rounds were too restless to be quoted alone.
     pub unsteady: bool,
     pub samples: Samples,
@@ -120,11 +122,19 @@ fn capacity(spec: &RowSpec, options: &Options) -> u32 {
     options.capacity.unwrap_or(needed.next_power_of_two().max(DEFAULT_CAPACITY)).max(needed)
 }
 
-/// Runs the rows, reporting each as soon as it is there. Rows that can share tables do.
-pub fn run(options: &Options, mut report: impl FnMut(&Row) + Send) -> Result<Vec<Row>> {
+/// What became of the rows.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub rows: Vec<Row>,
+    pub errors: Vec<String>,
+}
+
+/// Runs the rows, reporting each as soon as it is there. Rows that can share tables do; one that fails leaves the
+/// others running.
+pub fn run(options: &Options, mut report: impl FnMut(&Row) + Send) -> Outcome {
     let mut left = options.rows.clone();
     left.sort_by_key(|row| row.sessions);
-    let mut rows = vec![];
+    let mut outcome = Outcome::default();
     while let Some(first) = left.first().copied() {
         let shared = |row: &RowSpec| {
             let tables = (row.family, row.protocol, capacity(row, options));
@@ -132,11 +142,22 @@ pub fn run(options: &Options, mut report: impl FnMut(&Row) + Send) -> Result<Vec
         };
         let (now, later): (Vec<RowSpec>, Vec<RowSpec>) = left.iter().partition(|row| shared(row));
         left = later;
-        let site = Site::create("prog")?;
-        let done = site.gateway.enter(|| bed_rows(&site, &now, options, &mut report))?;
-        rows.extend(done.with_context(|| format!("row `{first}` and those that share its tables"))?);
+        let mut report = |row: &Row| report(row);
+        if let Err(error) = on_site(&now, options, &mut outcome, &mut report) {
+            outcome.errors.push(format!("rows that share tables with `{first}`: {error:#}"));
+        }
     }
-    Ok(rows)
+    outcome
+}
+
+fn on_site(
+    specs: &[RowSpec],
+    options: &Options,
+    outcome: &mut Outcome,
+    report: &mut (dyn FnMut(&Row) + Send),
+) -> Result<()> {
+    let site = Site::create("prog")?;
+    site.gateway.enter(|| bed_rows(&site, specs, options, outcome, report))?
 }
 
 /// Rows of one family, protocol and capacity, by rising fill. Runs inside the gateway's namespace.
@@ -144,8 +165,9 @@ fn bed_rows(
     site: &Site,
     specs: &[RowSpec],
     options: &Options,
-    report: &mut impl FnMut(&Row),
-) -> Result<Vec<Row>> {
+    outcome: &mut Outcome,
+    report: &mut dyn FnMut(&Row),
+) -> Result<()> {
     pin(bench_cpu())?;
     let mut hooks: Vec<Hook> = vec![];
     for spec in specs {
@@ -153,20 +175,23 @@ fn bed_rows(
             hooks.push(spec.hook);
         }
     }
-    let Some(first) = specs.first() else { return Ok(vec![]) };
+    let Some(first) = specs.first() else { return Ok(()) };
     let mut bed = Bed::new(site, &hooks, first.family, first.protocol, capacity(first, options))?;
-    let mut rows = vec![];
     for spec in specs {
         bed.fill(spec.sessions).with_context(|| format!("cannot establish {} sessions", spec.sessions))?;
         let row = match spec.kind {
             Kind::Established => established(&mut bed, *spec, options),
             Kind::New => new_sessions(&mut bed, *spec, options),
         };
-        let row = row.with_context(|| format!("row `{spec}`"))?;
-        report(&row);
-        rows.push(row);
+        match row {
+            Ok(row) => {
+                report(&row);
+                outcome.rows.push(row);
+            }
+            Err(error) => outcome.errors.push(format!("row `{spec}`: {error:#}")),
+        }
     }
-    Ok(rows)
+    Ok(())
 }
 
 fn established(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
@@ -178,6 +203,7 @@ fn established(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
     for contestant in [FLOOR, TARGET] {
         run_one(bed, hook, contestant, &floor, lap)?;
     }
+    bed.slow = 0;
     let samples = interleave(CONTESTANTS, options.rounds, |contestant, _| {
         run_one(bed, hook, contestant, &floor, options.repeat)
     })?;
@@ -217,6 +243,7 @@ fn run_target(bed: &mut Bed, hook: Hook, repeat: u32, check: impl Fn(Tally) -> R
     let sample = bed.harness(hook).run(repeat, ingress)?;
     let tally = Tally::read(&bed.sluice.dataplane)?.since(before);
     check(tally).with_context(|| bed.reasons().unwrap_or_default())?;
+    bed.slow += tally.slow;
     ensure!(
         sample.returned == hook.redirected(),
         "the last packet returned {}, not {} (redirected)",
@@ -236,6 +263,7 @@ fn new_sessions(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> 
     let RowSpec { hook, protocol, sessions: fill, .. } = spec;
     let count = fresh_sessions(options.repeat);
     let flags = crate::packets::TCP_SYN;
+    bed.slow = 0;
     let samples = interleave(CONTESTANTS, options.rounds, |contestant, _| {
         bed.harness(hook).set_packets(protocol, flags, fill, count, Direction::Initiator)?;
         run_new(bed, hook, contestant, fill, count)
@@ -298,6 +326,7 @@ fn make_row(bed: &mut Bed, spec: RowSpec, repeat: u32, samples: Vec<Vec<f64>>) -
         ratio: paired_ratio(&target, &floor),
         ratio_raw: paired_ratio(&samples[TARGET], &samples[FLOOR]),
         same_ratio: paired_ratio(&samples[FLOOR_AGAIN], &samples[FLOOR]),
+        slow_packets: bed.slow,
         unsteady: restlessness(&floor).max(restlessness(&target)) > STEADY,
         samples: Samples {
             wrapper: samples[WRAPPER].clone(),

@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, Table};
 
 use crate::budgets::{Bound, Judged, Measured, Verdict};
 use crate::frames::FramesRow;
-use crate::prog::Row;
+use crate::prog::{Kind, Row};
 use crate::stats::Estimate;
 
 /// One row in one line, printed as soon as it is measured.
@@ -18,8 +18,20 @@ pub fn prog_line(row: &Row) -> String {
         ratio(&row.ratio),
         row.ratio_raw.value,
         row.same_ratio.value,
-        if row.unsteady { "  unsteady" } else { "" }
+        notes(row)
     )
+}
+
+/// What a reader must know before quoting the row. First packets all take the slow line.
+fn notes(row: &Row) -> String {
+    let mut notes = String::new();
+    if row.unsteady {
+        notes += ", unsteady";
+    }
+    if row.slow_packets > 0 && row.spec.kind == Kind::Established {
+        notes += &format!(", {} packets took the slow line", row.slow_packets);
+    }
+    notes
 }
 
 pub fn prog_table(rows: &[Row]) -> Table {
@@ -49,7 +61,7 @@ pub fn prog_table(rows: &[Row]) -> Table {
             format!("{:.1}", row.target_raw_ns.value),
             format!("{:.2}", row.ratio_raw.value),
             format!("{:.3}", row.same_ratio.value),
-            if row.unsteady { "unsteady".to_owned() } else { String::new() },
+            notes(row).trim_start_matches(", ").to_owned(),
         ]);
     }
     align_right(&mut table, 1..10);

@@ -125,7 +125,8 @@ fn rows_of_both_hooks_account_for_every_packet() {
     });
     let options = prog::Options { rows: rows.collect(), rounds: 2, repeat: 10_000, capacity: Some(2000) };
     let mut reported = 0;
-    let rows = prog::run(&options, |_| reported += 1).unwrap();
+    let prog::Outcome { rows, errors } = prog::run(&options, |_| reported += 1);
+    assert!(errors.is_empty(), "{errors:?}");
     assert_eq!((rows.len(), reported), (8, 8));
     for row in rows {
         assert!(row.target_ns.value > 0.0 && row.floor_ns.value > 0.0, "{row:?}");
