@@ -109,6 +109,8 @@ impl Gateway {
             drain_next: None,
         };
         gateway.set_local_addresses(&config)?;
+        // a tagged unit's device takes what XDP redirects to its other end only when it polls
+        tagged_devices(&config).iter().try_for_each(|(_, device)| gateway.idle(device))?;
         gateway.idle_far_ends()?;
         Ok(gateway)
     }
@@ -285,7 +287,6 @@ fn make_devices(world: &World, config: &Config, outside: &Namespace) -> Result<(
         ("net/ipv4/conf/all/forwarding", "1"),
         ("net/ipv6/conf/all/forwarding", "1"),
         ("net/ipv6/conf/default/accept_dad", "0"),
-        ("net/ipv6/conf/default/addr_gen_mode", "1"),
         ("net/ipv6/conf/default/forwarding", "1"),
         // multicast reports once and at once, so that devices are quiet afterwards
         ("net/ipv6/conf/default/mldv2_unsolicited_report_interval", "1"),

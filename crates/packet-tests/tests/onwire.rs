@@ -20,23 +20,32 @@ fn files() -> Vec<File> {
     paths.iter().map(|path| File::read(path).unwrap_or_else(|error| panic!("{error:#}"))).collect()
 }
 
-fn run_file(file: &File, hook: Hook) -> Vec<String> {
-    let cases: Vec<_> = file.cases.iter().filter(|case| case.wire).collect();
-    if cases.is_empty() {
-        return Vec::new();
+/// Devices with programs, as one file needs them and the next may use them again.
+fn wire_for(file: &File, hook: Hook, last: &mut Option<(PathBuf, u32, Wire)>) -> anyhow::Result<()> {
+    if last.as_ref().is_some_and(|(world, sessions, _)| *world == file.world && *sessions == file.sessions) {
+        return Ok(());
     }
-    let world = World::read(&file.world).unwrap_or_else(|error| panic!("{error:#}"));
-    let config = std::fs::read_to_string(&world.config).expect("the world's configuration can be read");
+    let world = World::read(&file.world)?;
+    let config = std::fs::read_to_string(&world.config)?;
     let sizes = Sizes { sessions4: file.sessions, sessions6: file.sessions };
-    let mut wire = match Gateway::new(world, &config, sizes, hook).and_then(Wire::new) {
-        Ok(wire) => wire,
-        Err(error) => return vec![format!("{} on {}: {error:#}", file.path.display(), hook.name())],
-    };
+    let wire = Wire::new(Gateway::new(world, &config, sizes, hook)?)?;
+    *last = Some((file.world.clone(), file.sessions, wire));
+    Ok(())
+}
+
+fn failures(files: &[File], hook: Hook) -> Vec<String> {
     let mut failures = Vec::new();
-    for case in cases {
-        if let Err(error) = wire.run(case) {
-            let place = format!("{}:{} on {}", file.path.display(), case.line, hook.name());
-            failures.push(format!("{place}: case \"{}\"\n{error:#}", case.name));
+    let mut last = None;
+    for file in files {
+        for case in file.cases.iter().filter(|case| case.wire) {
+            let run = wire_for(file, hook, &mut last).and_then(|()| {
+                let (.., wire) = last.as_mut().expect("it was made just now");
+                wire.run(case)
+            });
+            if let Err(error) = run {
+                let place = format!("{}:{} on {}", file.path.display(), case.line, hook.name());
+                failures.push(format!("{place}: case \"{}\"\n{error:#}", case.name));
+            }
         }
     }
     failures
@@ -44,10 +53,9 @@ fn run_file(file: &File, hook: Hook) -> Vec<String> {
 
 fn run_all(hook: Hook) {
     let files = files();
-    let failures: Vec<String> =
-        std::thread::spawn(move || files.iter().flat_map(|f| run_file(f, hook)).collect())
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let failures = std::thread::spawn(move || failures(&files, hook))
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     assert!(failures.is_empty(), "{} cases fail\n\n{}", failures.len(), failures.join("\n"));
 }
 
