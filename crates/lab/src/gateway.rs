@@ -86,6 +86,11 @@ impl<'a> Gateway<'a> {
         self.sluice(&["commit", &configuration.display().to_string()]).map(drop)
     }
 
+    /// Where the daemon pins its BPF objects.
+    pub fn pins(&self) -> PathBuf {
+        pins_of(&self.state)
+    }
+
     /// Runs a command of the sluice binary against this daemon.
     pub fn sluice(&self, arguments: &[&str]) -> Result<String> {
         let (program, state) = (self.program.display().to_string(), self.state.display().to_string());
@@ -162,7 +167,7 @@ impl<'a> Gateway<'a> {
             }
         }
         self.sluice(&["cleanup"])?;
-        let pins = pins_of(&self.state);
+        let pins = self.pins();
         if pins.exists() {
             bail!("`sluice cleanup` left {} behind", pins.display());
         }
