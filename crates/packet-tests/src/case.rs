@@ -98,6 +98,21 @@ pub struct Words {
 }
 
 impl File {
+    /// Every file of `tests/packet`, or those whose path contains `$SLUICE_CASES`.
+    pub fn all() -> Result<Vec<File>> {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packet").canonicalize()?;
+        let wanted = std::env::var("SLUICE_CASES").unwrap_or_default();
+        let mut paths = Vec::new();
+        for entry in std::fs::read_dir(directory)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|e| e == "case") && path.to_string_lossy().contains(&wanted) {
+                paths.push(path);
+            }
+        }
+        paths.sort();
+        paths.iter().map(|path| File::read(path)).collect()
+    }
+
     pub fn read(path: &Path) -> Result<File> {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         let mut file = File { path: path.to_owned(), world: PathBuf::new(), sessions: 64, cases: Vec::new() };

@@ -93,7 +93,8 @@ pub fn total(values: &Values, name: &str) -> u64 {
     values.iter().filter(|(place, _)| matches!(place, Place::Unit(_, s) if *s == slot)).map(|(_, v)| v).sum()
 }
 
-fn drops(values: &Values, hook: Hook) -> u64 {
+/// Drops for all reasons of one direction.
+pub fn drops(values: &Values, hook: Hook) -> u64 {
     Reason::ALL
         .into_iter()
         .filter(|reason| reason.stage().hook() == hook)

@@ -7,6 +7,7 @@ mod socket;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use sluice_abi::stages::Hook as Direction;
 use sluice_dataplane::{Attachment, Hook as On};
 use sluice_plan::IngressHook;
 use sluice_wire::text::{diff, dissect};
@@ -257,10 +258,11 @@ impl Wire {
     fn second_equation(&self, since: &Values) -> Result<()> {
         let parts =
             ["redirected", "handed_off", "replies", "originated"].map(|name| counters::total(since, name));
-        let left = parts.iter().sum::<u64>();
+        let dropped = counters::drops(since, Direction::Egress);
         ensure!(
-            left == self.captured,
-            "second equation: redirected, handed off, replies, originated are {parts:?}, the far ends got {}",
+            parts.iter().sum::<u64>() == self.captured + dropped,
+            "second equation: redirected, handed off, replies, originated are {parts:?}, the far ends got {}, \
+             {dropped} were dropped at egress",
             self.captured
         );
         if self.gateway.hook == Hook::Tc {

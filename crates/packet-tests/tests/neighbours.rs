@@ -2,6 +2,7 @@
 //! and only after policy.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use sluice_dataplane::Sizes;
@@ -9,6 +10,9 @@ use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::onwire::Wire;
 use sluice_packet_tests::world::World;
 use sluice_wire::text::{bytes, dissect};
+
+/// Time in which the kernel takes notice of an answer.
+const ANSWERED: Duration = Duration::from_millis(50);
 
 /// What is sent, where it must come out, what the gateway asks there, what is answered, and what must follow.
 struct Story {
@@ -43,11 +47,17 @@ const STORIES: [Story; 3] = [
     },
 ];
 
-fn tell(wire: &mut Wire, story: &Story) -> Result<()> {
+fn tell(wire: &mut Wire, story: &Story, may_lose_first: bool) -> Result<()> {
     wire.inject("trust0", &bytes(story.sent)?)?;
     let question = bytes(story.question)?;
     wire.expect(story.device, |frame| frame == question)?;
     wire.inject(story.device, &bytes(story.answer)?)?;
+    if may_lose_first {
+        std::thread::sleep(ANSWERED);
+        // the daemon would hear of the neighbour and have its next hop looked up again
+        wire.gateway.dataplane.bump_epoch();
+        wire.inject("trust0", &bytes(story.sent)?)?;
+    }
     let forwarded = bytes(story.forwarded)?;
     let seen = wire.expect(story.device, |frame| frame.ends_with(b"wait"))?;
     ensure!(seen == forwarded, "expected {}\nseen {}", dissect(&forwarded), dissect(&seen));
@@ -60,7 +70,10 @@ fn run(hook: Hook) -> Result<()> {
     let config = std::fs::read_to_string(&world.config)?;
     let sizes = Sizes { sessions4: 64, sessions6: 64 };
     let mut wire = Wire::new(Gateway::new(world, &config, sizes, hook)?)?;
-    STORIES.iter().try_for_each(|story| tell(&mut wire, story))
+    // Linux 6.18 does not show what generic XDP left in metadata where tc looks for it: the packet that asks may then
+    // be lost (dropped at egress without a verdict, and counted), never let through unjudged. The next must pass.
+    let may_lose_first = hook == Hook::Mixed(2);
+    STORIES.iter().try_for_each(|story| tell(&mut wire, story, may_lose_first))
 }
 
 fn on(hook: Hook) {

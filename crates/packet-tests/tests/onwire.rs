@@ -1,6 +1,6 @@
 //! The cases marked `wire`, over real veth pairs, on both hooks.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use sluice_dataplane::Sizes;
 use sluice_packet_tests::case::File;
@@ -9,15 +9,7 @@ use sluice_packet_tests::onwire::Wire;
 use sluice_packet_tests::world::World;
 
 fn files() -> Vec<File> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packet");
-    let wanted = std::env::var("SLUICE_CASES").unwrap_or_default();
-    let entries = std::fs::read_dir(directory).expect("tests/packet can be read").flatten();
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-    paths.retain(|path| {
-        path.extension().is_some_and(|e| e == "case") && path.to_string_lossy().contains(&wanted)
-    });
-    paths.sort();
-    paths.iter().map(|path| File::read(path).unwrap_or_else(|error| panic!("{error:#}"))).collect()
+    File::all().unwrap_or_else(|error| panic!("{error:#}"))
 }
 
 /// Devices with programs, as one file needs them and the next may use them again.

@@ -1,7 +1,5 @@
 //! Every case of `tests/packet`, on both hooks, by prog-run.
 
-use std::path::{Path, PathBuf};
-
 use sluice_dataplane::Sizes;
 use sluice_packet_tests::case::File;
 use sluice_packet_tests::gateway::{Gateway, Hook};
@@ -10,22 +8,8 @@ use sluice_packet_tests::{table, world::World};
 /// Fewer cases than this means that files were not found.
 const LEAST_CASES: usize = 80;
 
-fn directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/packet")
-        .canonicalize()
-        .expect("tests/packet exists")
-}
-
 fn files() -> Vec<File> {
-    let wanted = std::env::var("SLUICE_CASES").unwrap_or_default();
-    let entries = std::fs::read_dir(directory()).expect("tests/packet can be read").flatten();
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-    paths.retain(|path| {
-        path.extension().is_some_and(|e| e == "case") && path.to_string_lossy().contains(&wanted)
-    });
-    paths.sort();
-    paths.iter().map(|path| File::read(path).unwrap_or_else(|error| panic!("{error:#}"))).collect()
+    File::all().unwrap_or_else(|error| panic!("{error:#}"))
 }
 
 /// Failures of one file on one hook.
