@@ -167,7 +167,7 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
                                                                                                                        \
 		if (state || !overflow)                                                                                \
 			return state;                                                                                  \
-		bucket = bucket_at##FAMILY(hash >> 16);                                                                 \
+		bucket = bucket_at##FAMILY(hash >> 16);                                                                \
 		if (!bucket)                                                                                           \
 			return NULL;                                                                                   \
 		state = bucket_find##FAMILY(bucket, key, tag, number, tries);                                          \
@@ -183,7 +183,7 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
 		__u64 hash = flow_hash##FAMILY(config.seed, key);                                                      \
 		__u16 tag = tag_of(hash);                                                                              \
 		struct flow_bucket *first = bucket_at##FAMILY(hash >> 40);                                             \
-		struct flow_bucket *second = bucket_at##FAMILY(hash >> 16);                                             \
+		struct flow_bucket *second = bucket_at##FAMILY(hash >> 16);                                            \
 		int result = INDEX_DONE;                                                                               \
                                                                                                                        \
 		if (!first || !second)                                                                                 \
@@ -214,7 +214,7 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
 			return 0;                                                                                      \
 		__u64 hash = flow_hash##FAMILY(config.seed, key);                                                      \
 		struct flow_bucket *first = bucket_at##FAMILY(hash >> 40);                                             \
-		struct flow_bucket *second = bucket_at##FAMILY(hash >> 16);                                             \
+		struct flow_bucket *second = bucket_at##FAMILY(hash >> 16);                                            \
 		int removed = 1;                                                                                       \
                                                                                                                        \
 		if (!first || !second || !bucket_lock(first))                                                          \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A seeded 64-bit mix of a flow key, word by word. Keys are read as words, so they stand 8-byte aligned. Words are taken
- * in host order: what differs between neighbours then stands low, from where multiplication spreads it.
+ * A seeded 64-bit mix of a flow key, word by word. Keys are read as words, so they stand 8-byte aligned. Words are
+ * taken in host order: what differs between neighbours then stands low, from where multiplication spreads it.
  */
 #ifndef SLUICE_LIB_FLOW_HASH_H
 #define SLUICE_LIB_FLOW_HASH_H
@@ -35,8 +35,8 @@ static __always_inline __u64 flow_hash4(__u64 seed, const struct flow_key4 *key)
 }
 
 /*
- * The two addresses in lanes side by side, which takes half the time of one after the other. Different factors: with the
- * same one, neighbours in both addresses cancel out when the lanes are joined.
+ * The two addresses in lanes side by side, which takes half the time of one after the other. Different factors: with
+ * the same one, neighbours in both addresses cancel out when the lanes are joined.
  */
 static __always_inline __u64 flow_hash6(__u64 seed, const struct flow_key6 *key)
 {

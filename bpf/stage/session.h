@@ -65,8 +65,7 @@ static __noinline int quote_key6(hook_ctx *ctx, struct packet *p)
 	struct ipv6hdr *inner = hook_data(ctx) + offset;
 	__be16 *ports = (void *)(inner + 1);
 
-	if ((void *)(ports + 4) > end || inner->version != 6 ||
-	    p->ip_header_len + 8 + sizeof(*inner) + 8 > p->ip_len)
+	if ((void *)(ports + 4) > end || inner->version != 6 || p->ip_header_len + 8 + sizeof(*inner) + 8 > p->ip_len)
 		return 0;
 	for (int i = 0; i < 4; i++) {
 		if (((__u32 *)&inner->saddr)[i] != p->key6.be_daddr[i])
