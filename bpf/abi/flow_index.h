@@ -5,8 +5,7 @@
  *
  *   hash    a seeded mix of the key's 64-bit words, see lib/flow_hash.h; its three parts have no bit in common, else
  *           keys that share a second bucket would share part of their tags
- *   first   (hash >> 40) & bucket_mask        second   (hash >> 16) & bucket_mask        tag   hash & 0xffff, 0 becomes
- * 1
+ *   first  (hash >> 40) & bucket_mask     second  (hash >> 16) & bucket_mask     tag  hash & 0xffff, 0 becomes 1
  *
  * Slots are searched without branches: the matching tag's lane is turned into its slot by a perfect hash of the eight
  * possible bits, which is why slot s keeps its tag in lane FLOW_LANES[s].
