@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::budgets::{self, Budgets, Measured, Verdict};
 use crate::environment::{Environment, exclusive};
+use crate::gateway::remove_leftovers;
 use crate::harness::Hook;
 use crate::packets::{Family, Protocol};
 use crate::prog::{self, Kind, RowSpec};
@@ -87,6 +88,7 @@ struct BudgetsArgs {
 
 /// Runs `sluice bench ...`.
 pub fn main(args: Args) -> Result<ExitCode> {
+    remove_leftovers();
     match args.command {
         Command::Prog(args) => prog_command(&args),
         Command::Budgets(args) => match budgets_command(&args) {

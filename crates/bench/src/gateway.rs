@@ -173,6 +173,25 @@ pub struct Sluice {
     pin: Pin,
 }
 
+const PINS: &str = "/sys/fs/bpf/sluice";
+
+/// Removes the namespaces and pins of benches that were killed.
+pub fn remove_leftovers() {
+    sluice_lab::netns::remove_leftovers();
+    let Ok(entries) = std::fs::read_dir(PINS) else { return };
+    for entry in entries.flatten() {
+        if is_leftover(&entry.file_name().to_string_lossy()) {
+            drop(Pin(entry.path()));
+        }
+    }
+}
+
+/// `bench-<pid>-<n>` whose maker does not live.
+fn is_leftover(name: &str) -> bool {
+    let pid = name.strip_prefix("bench-").and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+    pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+}
+
 /// Removes what is pinned, also after an error.
 struct Pin(PathBuf);
 
@@ -188,7 +207,7 @@ impl Sluice {
     pub fn start(site: &Site, hook: Hook, sizes: Sizes, attach: bool) -> Result<Sluice> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let pin = Pin(Path::new("/sys/fs/bpf/sluice").join(format!("bench-{}-{n}", std::process::id())));
+        let pin = Pin(Path::new(PINS).join(format!("bench-{}-{n}", std::process::id())));
         let plan = plan(site, hook)?;
         let began = Instant::now();
         let dataplane = Dataplane::open(&pin.0, sizes).context("cannot make the data plane's maps")?;
@@ -310,6 +329,15 @@ const MOST_SLOW: u64 = 1000;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_pins_of_the_dead_are_left_over() {
+        assert!(is_leftover("bench-4294967295-0"));
+        for kept in [format!("bench-{}-0", std::process::id()), "default".to_owned(), "bench-x-1".to_owned()]
+        {
+            assert!(!is_leftover(&kept), "{kept}");
+        }
+    }
 
     #[test]
     fn an_unexplained_packet_makes_no_figure() {
