@@ -40,13 +40,17 @@ pub fn one_hop(frame: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The frame as it leaves: one hop less, new addresses, the egress unit's tag.
+/// The frame as it leaves: one hop less, new addresses, the egress unit's tag. A tag that stays keeps its priority
+/// bits; a new one has none.
 pub fn forwarded(frame: &[u8], to: Mac, from: Mac, vlan: Option<u16>) -> Vec<u8> {
     let hop = untagged(&one_hop(frame));
     let mut out = [&to.0[..], &from.0[..]].concat();
     if let Some(id) = vlan {
         out.extend(eth::TYPE_VLAN.to_be_bytes());
-        out.extend(id.to_be_bytes());
+        match network_layer(frame) {
+            Some((_, Some(old), _)) if old == id => out.extend(&frame[14..16]),
+            _ => out.extend(id.to_be_bytes()),
+        }
     }
     out.extend(&hop[12..]);
     out
