@@ -108,6 +108,7 @@ fn run_gateway(hook: Option<Hook>, config: Option<&Path>) -> Result<GatewayRepor
     progress(&format!("{name}: laying out the branch"));
     let directory = StateDirectory::new(name)?;
     let branch = Branch::create(hook)?;
+    branch.queue_per_cpu()?;
     let hosts: Vec<_> = Site::ALL.iter().map(|site| branch.host(*site)).collect();
     let _services = services::start(&hosts, directory.path())?;
     let gateway = hook.map(|hook| start_gateway(hook, &branch, directory.path(), config)).transpose()?;

@@ -22,6 +22,7 @@ pub fn up(hook: Hook, config: Option<&Path>) -> Result<ExitCode> {
     let state = state_directory();
     gateway::remove_state(&state);
     let branch = Branch::create_named(Some(hook))?;
+    branch.queue_per_cpu()?;
     std::fs::create_dir_all(&state)?;
     let hosts: Vec<_> = Site::ALL.iter().map(|site| branch.host(*site)).collect();
     let services = services::start(&hosts, &state)?;
