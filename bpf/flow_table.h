@@ -7,6 +7,7 @@
 #define SLUICE_FLOW_TABLE_H
 
 #include "flow_index.h"
+#include "lib/events.h"
 
 #define INSERTED 0
 #define INSERT_FULL 1
@@ -137,18 +138,21 @@ static __always_inline int insert_result(int index_result, int exists)
 		return insert_result(result, INSERT_CONFLICT);                                                         \
 	}                                                                                                              \
                                                                                                                        \
-	static __noinline int flow_delete##FAMILY(__u32 line_number)                                                   \
+	static __noinline int flow_delete##FAMILY(__u32 line_number, __u32 cause)                                      \
 	{                                                                                                              \
-		__u32 forward = line_number & ~1u, back = line_number | 1;                                             \
+		__u32 forward = line_number & ~1u, back = line_number | 1, session = forward >> 1;                     \
 		struct flow_line##FAMILY *line0 = bpf_map_lookup_elem(&lines##FAMILY, &forward);                       \
 		struct flow_line##FAMILY *line1 = bpf_map_lookup_elem(&lines##FAMILY, &back);                          \
+		struct flow_shared *shared = bpf_map_lookup_elem(&shared##FAMILY, &session);                           \
                                                                                                                        \
-		if (!line0 || !line1 || !index_remove##FAMILY(&line1->key, back))                                      \
+		if (!line0 || !line1 || !shared || !index_remove##FAMILY(&line1->key, back))                           \
 			return 0;                                                                                      \
 		flow_clear_flags(&line1->state, FLOW_LIVE);                                                            \
 		index_remove##FAMILY(&line0->key, forward);                                                            \
 		flow_clear_flags(&line0->state, FLOW_LIVE);                                                            \
-		flow_release(FAMILY, forward >> 1);                                                                    \
+		if (shared->rule_flags)                                                                                \
+			session_closed##FAMILY(line0, line1, shared, session, cause);                                  \
+		flow_release(FAMILY, session);                                                                         \
 		return 1;                                                                                              \
 	}
 

@@ -74,6 +74,10 @@ ARRAY_MAP(watermarks, struct watermarks, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(reply_tokens, struct token_bucket, MAX_ZONES, 0);
 ARRAY_MAP(reap_list, struct reap_entry, REAP_MAX, BPF_F_MMAPABLE);
 ARRAY_MAP(reap_header, struct reap_header, 1, BPF_F_MMAPABLE);
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, EVENT_BUFFER_BYTES);
+} events SEC(".maps");
 PERCPU_MAP(rejudge_budget, struct tick_budget, 1);
 PERCPU_MAP(scratch, struct packet, 1);
 

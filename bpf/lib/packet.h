@@ -74,7 +74,8 @@ struct packet {
 	__u8 traffic_class;
 	__u8 dont_fragment;
 	__u8 tagged;
-	__u8 pad[4];
+	__u8 rule_flags; /* RULE_* of the policy that decided */
+	__u8 pad[3];
 };
 
 struct token_bucket {

@@ -59,6 +59,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 	shared->created = p->now;
 	shared->packets_high[0] = shared->packets_high[1] = 0;
 	shared->generation = config.generation;
+	shared->rule_flags = p->rule_flags & (RULE_LOG_CLOSE | RULE_COUNT);
 }
 
 /*
@@ -94,6 +95,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 		fill_shared(shared, p);                                                                                \
 		int result = flow_insert##FAMILY(&p->key##FAMILY, &reply, session);                                    \
                                                                                                                        \
+		p->line = forward;                                                                                     \
 		if (result != INSERTED) {                                                                              \
 			line0->state.flags = line1->state.flags = 0;                                                   \
 			flow_release(FAMILY, session);                                                                 \
@@ -129,6 +131,7 @@ static __noinline int renew_session(struct packet *p)
 	shared->timeout_s = p->timeout_s;
 	shared->epoch = own->epoch;
 	shared->generation = config.generation;
+	shared->rule_flags = p->rule_flags & (RULE_LOG_CLOSE | RULE_COUNT);
 	return CONTINUE;
 }
 
@@ -151,6 +154,7 @@ static __noinline int stage_create(hook_ctx *ctx, struct packet *p)
 		return DROP(SESSION_BUSY);
 	if (result == INSERTED && count)
 		count->sessions++;
+	log_packet(p, EVENT_SESSION_CREATE, p->line >> 1);
 	return CONTINUE;
 }
 

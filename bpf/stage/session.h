@@ -122,12 +122,13 @@ static __always_inline int may_open(struct packet *p)
 	return CONTINUE;
 }
 
+/* Its tuple opens a new one. */
 static __always_inline void end_session(struct packet *p)
 {
 	if (p->family == 4)
-		flow_delete4(p->line);
+		flow_delete4(p->line, CLOSE_REOPENED);
 	else
-		flow_delete6(p->line);
+		flow_delete6(p->line, CLOSE_REOPENED);
 }
 
 /* Only the active generation judges, and only what an older epoch decided. Traffic of this host itself is not policy's.

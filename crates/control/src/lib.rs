@@ -13,6 +13,7 @@ mod environment;
 mod http;
 mod kernel;
 mod local;
+mod log;
 mod metrics;
 mod preflight;
 mod sessions;

@@ -8,6 +8,7 @@ mod attach;
 mod control;
 mod counters;
 mod error;
+mod events;
 mod generation;
 mod links;
 mod local;
@@ -37,6 +38,7 @@ use sluice_abi::{
 pub use attach::{Attached, Attachment, Hook};
 pub use counters::Counters;
 pub use error::{Error, Result};
+pub use events::Event;
 pub use generation::{Generation, ProgramKind, Variant};
 pub use local::LocalKind;
 pub use nexthops::NexthopEntry;

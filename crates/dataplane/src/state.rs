@@ -19,7 +19,7 @@ use crate::{Sizes, links};
 
 /// Pinned from the tc object under their own names; `active` and the PROG_ARRAYs come on top. First those whose size is
 /// counted in sessions: a mismatch is told of the first that differs.
-const SHARED: [&str; 18] = [
+const SHARED: [&str; 19] = [
     "free4",
     "free6",
     "counters",
@@ -38,6 +38,7 @@ const SHARED: [&str; 18] = [
     "local_addresses",
     "watermarks",
     "reply_tokens",
+    "events",
 ];
 const PROGRAMS: &str = "programs";
 const PROGRAMS_XDP: &str = "programs_xdp";
