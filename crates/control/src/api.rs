@@ -36,6 +36,7 @@ pub struct InterfaceView {
     /// Counter slot.
     pub index: u32,
     pub zone: String,
+    pub description: Option<String>,
     pub device: String,
     pub physical: String,
     pub vlan: u16,
@@ -230,6 +231,8 @@ pub struct Configuration {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Health {
+    /// `system host-name`
+    pub host_name: Option<String>,
     pub status: String,
     pub version: String,
     pub generation: u32,

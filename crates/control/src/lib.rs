@@ -15,6 +15,7 @@ mod kernel;
 mod local;
 mod log;
 mod metrics;
+mod mtus;
 mod preflight;
 mod sessions;
 mod shared;

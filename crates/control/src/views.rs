@@ -66,6 +66,7 @@ impl Reading {
             name: unit.name.clone(),
             index: unit.index,
             zone: unit.zone.clone(),
+            description: unit.description.clone(),
             device: unit.device.clone(),
             physical: unit.physical.clone(),
             vlan: unit.vlan,
@@ -230,6 +231,7 @@ pub fn configuration(shared: &Shared) -> Configuration {
 
 pub fn health(shared: &Shared) -> Health {
     Health {
+        host_name: shared.active().config.system.host_name.clone(),
         status: "ok".to_owned(),
         version: VERSION.to_owned(),
         generation: shared.active().generation,

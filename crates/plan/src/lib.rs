@@ -74,6 +74,8 @@ pub struct Attachment {
 pub struct UnitInfo {
     pub index: u32,
     pub name: String,
+    /// The unit's own, else its interface's.
+    pub description: Option<String>,
     pub zone: String,
     /// Netdev that frames arrive on, and the one that carries the addresses.
     pub physical: String,
@@ -244,6 +246,7 @@ fn unit_info(
         mtu: units::unit_mtu(environment, interface, unit)? as u16,
         hook,
         addresses: unit.inet.iter().chain(&unit.inet6).copied().collect(),
+        description: unit.description.clone().or_else(|| interface.description.clone()),
     })
 }
 

@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table};
 use serde::de::DeserializeOwned;
 use sluice_control::Client;
 use sluice_control::api::{
-    self, Configuration, InterfaceView, LogEntry, PolicyView, StageView, Stats, ZoneView,
+    self, Configuration, Health, InterfaceView, LogEntry, PolicyView, StageView, Stats, ZoneView,
 };
 
 use crate::exit::{Failure, Outcome};
@@ -55,7 +55,7 @@ enum What {
     },
     /// The active configuration, as it was committed
     Configuration,
-    /// Version of this program
+    /// Version of this program, and of the gateway that runs
     Version,
 }
 
@@ -87,13 +87,30 @@ pub fn show(args: &ShowArgs) -> Outcome {
         What::Pipeline => pipeline(output),
         What::Log { last } => output.show(&format!("/api/log?last={last}"), session_log),
         What::Configuration => output.show("/api/configuration", |c: Configuration| print!("{}", c.text)),
-        What::Version => version(),
+        What::Version => show_version(output),
     }
 }
 
 pub fn version() -> Outcome {
     println!("sluice {}", env!("CARGO_PKG_VERSION"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// This program's version, and whom it found running.
+fn show_version(output: &Output) -> Outcome {
+    match Client::new(&output.state_dir).get::<Health>("/health") {
+        Err(_) => version(),
+        Ok(health) if output.json => {
+            print_json(&health)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(Health { host_name, version: running, generation, pid, .. }) => {
+            version()?;
+            let name = host_name.unwrap_or_else(|| "a gateway without a name".to_owned());
+            println!("{name} runs sluice {running}, commit {generation}, pid {pid}");
+            Ok(ExitCode::SUCCESS)
+        }
+    }
 }
 
 /// The stages are part of this program: no daemon is needed.
@@ -135,10 +152,22 @@ fn interfaces(list: Vec<InterfaceView>) {
             i.counters.sent.to_string(),
             drops.to_string(),
             i.counters.sessions.to_string(),
+            i.description.clone().unwrap_or_default(),
         ]
     });
-    let header =
-        ["Interface", "Zone", "Mode", "Link", "MTU", "Addresses", "Received", "Sent", "Drops", "Sessions"];
+    let header = [
+        "Interface",
+        "Zone",
+        "Mode",
+        "Link",
+        "MTU",
+        "Addresses",
+        "Received",
+        "Sent",
+        "Drops",
+        "Sessions",
+        "Description",
+    ];
     println!("{}", table(&header, rows.collect()));
 }
 

@@ -167,3 +167,21 @@ fn an_interface_that_leaves_is_let_go() {
     assert!(!guard().contains("extra0") && !site.addresses("extra0").contains("10.71.5.1"));
     assert_eq!(gateway.json("/api/interfaces").unwrap().as_array().unwrap().len(), 2);
 }
+
+#[test]
+fn an_mtu_comes_back_when_its_statement_goes() {
+    let site = Site::new("mtu");
+    let mtu = |device: &str| {
+        let link = site.gateway.ip(&format!("link show dev {device}")).unwrap();
+        let words: Vec<&str> = link.split_whitespace().collect();
+        let at = words.iter().position(|word| *word == "mtu").unwrap();
+        words[at + 1].parse::<u32>().unwrap()
+    };
+    let wanted = "set interfaces left0 mtu 2000\nset interfaces right0 mtu 1800\n";
+    let gateway = site.start(&site.write("a.conf", wanted));
+    assert_eq!((mtu("left0"), mtu("right0")), (2000, 1800));
+    accepted(&site.commit(&site.write("b.conf", "set interfaces right0 mtu 1700\n")));
+    assert_eq!((mtu("left0"), mtu("right0")), (1500, 1700));
+    gateway.finish().unwrap();
+    assert_eq!((mtu("left0"), mtu("right0")), (1500, 1500), "cleanup leaves what was found");
+}
