@@ -57,6 +57,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 	shared->ingress_unit = p->unit_index;
 	shared->timeout_s = p->timeout_s;
 	shared->created = p->now;
+	shared->syn_end[0] = p->tcp_seq + 1;
 	shared->packets_high[0] = shared->packets_high[1] = 0;
 	shared->generation = config.generation;
 	shared->rule_flags = p->rule_flags & (RULE_LOG_CLOSE | RULE_COUNT);
