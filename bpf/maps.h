@@ -66,6 +66,7 @@ ARRAY_MAP(shared4, struct flow_shared, 2, BPF_F_MMAPABLE);
 ARRAY_MAP(shared6, struct flow_shared, 2, BPF_F_MMAPABLE);
 QUEUE_MAP(free4, 1);
 QUEUE_MAP(free6, 1);
+PERCPU_MAP(spares, struct spare_sessions, 1);
 ARRAY_MAP(nexthops, struct nexthop, MAX_NEXTHOPS, BPF_F_MMAPABLE);
 HASH_MAP(nexthop_index, struct nexthop_key, __u32, MAX_NEXTHOPS);
 QUEUE_MAP(free_nexthops, MAX_NEXTHOPS);

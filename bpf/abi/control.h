@@ -46,6 +46,12 @@ struct watermarks {
 	__u64 seed;             /* of the flow hash: drawn when the table is made, and lives as long */
 };
 
+/* The numbers of the sessions a CPU makes next; 0 = none. */
+struct spare_sessions {
+	__u32 session4;
+	__u32 session6;
+};
+
 /* skb mark of packets that carry a verdict of this data plane; it never leaves the host. */
 #define VERDICT_MARK 0x51ce0001
 

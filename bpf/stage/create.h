@@ -94,13 +94,14 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 		if (!from_host && !to_host)                                                                            \
 			line1->state.epoch--;                                                                          \
 		fill_shared(shared, p);                                                                                \
-		int result = flow_insert##FAMILY(&p->key##FAMILY, &reply, session);                                    \
+		int result = flow_insert##FAMILY(&p->key##FAMILY, &reply, p->hash, p->reply_hash, session);            \
                                                                                                                        \
 		p->line = forward;                                                                                     \
 		if (result != INSERTED) {                                                                              \
 			line0->state.flags = line1->state.flags = 0;                                                   \
 			flow_release(FAMILY, session);                                                                 \
 		}                                                                                                      \
+		flow_prepare_next(FAMILY);                                                                             \
 		return result;                                                                                         \
 	}
 

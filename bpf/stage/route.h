@@ -130,7 +130,7 @@ static __always_inline int fib_verdict(struct packet *p, long code)
 
 static __noinline int fib_route(hook_ctx *ctx, struct packet *p)
 {
-	struct bpf_fib_lookup fib = {};
+	struct bpf_fib_lookup fib ALIGNED_KEY = {};
 	__u32 slot;
 
 	if (!p)
@@ -151,8 +151,9 @@ static __noinline int fib_route(hook_ctx *ctx, struct packet *p)
 		fib.ipv4_dst = p->key4.be_daddr;
 	} else {
 		fib.family = AF_INET6;
-		__builtin_memcpy(fib.ipv6_src, p->key6.be_saddr, 16);
-		__builtin_memcpy(fib.ipv6_dst, p->key6.be_daddr, 16);
+		/* in the words the kernel reads, see key_last_word() */
+		for (int i = 0; i < 4; i++)
+			((__u64 *)fib.ipv6_src)[i] = ((__u64 *)&p->key6)[i];
 	}
 	long code = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
 
