@@ -15,10 +15,7 @@
 #define MIX_RIGHT 0xd6e8feb86659fd93ull
 #define MIX_LAST 0xbf58476d1ce4e5b9ull
 
-/*
- * Keys are written in the words they are read in: a word that was put together by smaller stores cannot be read before
- * all of them, and every store before them, have reached the cache.
- */
+/* Keys are written in the words they are read in: reading a word that smaller stores have put together is slow. */
 static __always_inline __u64 key_last_word(__u32 be_ports, __u16 routing_instance, __u8 proto)
 {
 	return be_ports | (__u64)routing_instance << 32 | (__u64)proto << 48;
