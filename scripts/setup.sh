@@ -92,6 +92,7 @@ check_clang() {
 	version=${version#clang}
 	version=${version#-}
 	if [ -z "$(newest_clang)" ]; then
+		refresh_lists
 		version=$(newest_packaged_clang)
 		[ -n "$version" ] || die "apt offers no clang $OLDEST_CLANG or newer: add https://apt.llvm.org/ and try again"
 		want "clang-$version" "compiles the data plane"
@@ -105,7 +106,6 @@ check_clang() {
 
 newest_packaged_clang() {
 	local version
-	refresh_lists >&2
 	for version in 19 20 21 22 18; do
 		if apt-cache show "clang-$version" >/dev/null 2>&1; then
 			echo "$version"

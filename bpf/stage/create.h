@@ -57,6 +57,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 	shared->ingress_unit = p->unit_index;
 	shared->timeout_s = p->timeout_s;
 	shared->created = p->now;
+	shared->syn_end[0] = p->tcp_seq + 1;
 	shared->packets_high[0] = shared->packets_high[1] = 0;
 	shared->generation = config.generation;
 	shared->rule_flags = p->rule_flags & (RULE_LOG_CLOSE | RULE_COUNT);
@@ -93,13 +94,14 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 		if (!from_host && !to_host)                                                                            \
 			line1->state.epoch--;                                                                          \
 		fill_shared(shared, p);                                                                                \
-		int result = flow_insert##FAMILY(&p->key##FAMILY, &reply, session);                                    \
+		int result = flow_insert##FAMILY(&p->key##FAMILY, &reply, p->hash, p->reply_hash, session);            \
                                                                                                                        \
 		p->line = forward;                                                                                     \
 		if (result != INSERTED) {                                                                              \
 			line0->state.flags = line1->state.flags = 0;                                                   \
 			flow_release(FAMILY, session);                                                                 \
 		}                                                                                                      \
+		flow_prepare_next(FAMILY);                                                                             \
 		return result;                                                                                         \
 	}
 

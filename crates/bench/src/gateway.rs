@@ -139,9 +139,17 @@ fn mac_bytes(text: &str) -> [u8; 6] {
     mac
 }
 
+/// What the only policy does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Permit,
+    /// There is none: the default denies.
+    Default,
+}
+
 /// Both links in one zone: prog-run has one ingress device a call, and both directions of a session must be at home on
 /// it. Everything else is what a branch would have.
-pub fn configuration(hook: Hook) -> String {
+pub fn configuration(hook: Hook, action: Action) -> String {
     let mode = match hook {
         Hook::Xdp => "xdp",
         Hook::Tc => "tc",
@@ -151,13 +159,18 @@ pub fn configuration(hook: Hook) -> String {
             "{name} {{ mode {mode}; unit 0 {{ family inet {{ address {v4}; }} family inet6 {{ address {v6}; }} }} }}\n"
         )
     };
+    let policies = match action {
+        Action::Permit => {
+            "policies { from-zone inside to-zone inside { policy all {\n\
+             match { source-address any; destination-address any; application any; } then { permit; } } } }\n"
+        }
+        Action::Default => "",
+    };
     format!(
         "interfaces {{\n{}{}}}\n\
          security {{\n\
          zones {{ security-zone inside {{ interfaces {{ lan0.0; wan0.0; }} }} }}\n\
-         policies {{ from-zone inside to-zone inside {{ policy all {{\n\
-         match {{ source-address any; destination-address any; application any; }} then {{ permit; }} }} }} }}\n\
-         }}\n",
+         {policies}}}\n",
         interface(LAN, "192.0.2.1/24", "fd00:1::1/64"),
         interface(WAN, "198.51.100.1/24", "fd00:2::1/64"),
     )
@@ -208,12 +221,11 @@ impl Sluice {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let pin = Pin(Path::new(PINS).join(format!("bench-{}-{n}", std::process::id())));
-        let plan = plan(site, hook)?;
+        let plan = plan(site, hook, Action::Permit)?;
         let began = Instant::now();
         let dataplane = Dataplane::open(&pin.0, sizes).context("cannot make the data plane's maps")?;
-        let variants: Vec<Variant> =
-            plan.variants.iter().map(|variant| Variant { stage_mask: variant.stage_mask }).collect();
-        let generation = dataplane.load(&plan.tables, &variants, 1).context("cannot load the data plane")?;
+        let generation =
+            dataplane.load(&plan.tables, &variants(&plan), 1).context("cannot load the data plane")?;
         dataplane.switch(&generation);
         let addresses = plan
             .units
@@ -226,6 +238,14 @@ impl Sluice {
         }
         let load_seconds = began.elapsed().as_secs_f64();
         Ok(Sluice { dataplane, plan, generation, load_seconds, pin })
+    }
+
+    /// Commits a configuration without policies: sessions stay until their next packet, new ones are denied.
+    pub fn deny_all(&mut self, site: &Site, hook: Hook) -> Result<()> {
+        self.plan = plan(site, hook, Action::Default)?;
+        self.generation = self.dataplane.load(&self.plan.tables, &variants(&self.plan), 2)?;
+        self.dataplane.switch(&self.generation);
+        Ok(())
     }
 
     pub fn root(&self, hook: Hook) -> Result<OwnedFd> {
@@ -244,8 +264,12 @@ pub fn object_kind(hook: Hook) -> ObjectKind {
     }
 }
 
-fn plan(site: &Site, hook: Hook) -> Result<Plan> {
-    let text = configuration(hook);
+fn variants(plan: &Plan) -> Vec<Variant> {
+    plan.variants.iter().map(|variant| Variant { stage_mask: variant.stage_mask }).collect()
+}
+
+fn plan(site: &Site, hook: Hook, action: Action) -> Result<Plan> {
+    let text = configuration(hook, action);
     let tree = parse(&text, "bench.conf")?;
     let config = compile(&tree)?;
     let netdev = |side: &Side| {
