@@ -1,0 +1,103 @@
+//! The lookup as the packet path does it (bpf/lib/classifier.h), for commands that ask what a packet would match.
+
+use std::net::IpAddr;
+
+use sluice_abi::{self as abi, CLASS_LINE_WORDS, CLASS_TREE_KEYS, ClassLine, Context};
+
+/// A packet as policies see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subject {
+    /// Both of one family.
+    pub source: IpAddr,
+    pub destination: IpAddr,
+    pub protocol: u8,
+    pub source_port: u16,
+    pub destination_port: u16,
+    pub icmp_type: u8,
+    pub icmp_code: u8,
+}
+
+/// The tables of a generation, wherever they were read from.
+#[derive(Debug, Clone, Copy)]
+pub struct Lookup<'a> {
+    pub classes: &'a [ClassLine],
+    pub rows: &'a [ClassLine],
+    pub contexts: &'a [Context],
+}
+
+impl Lookup<'_> {
+    /// Place in the rule table of the first rule of a context that matches.
+    pub fn find(&self, context: u16, subject: &Subject) -> Option<u32> {
+        let context = self.contexts.get(usize::from(context)).filter(|context| context.chunks > 0)?;
+        let family = usize::from(subject.source.is_ipv6());
+        let row = |list: u32, class: u32| word(self.rows, list + class);
+        let rows = [
+            row(context.source[family], self.address(family * 2, subject.source)),
+            row(context.destination[family], self.address(family * 2 + 1, subject.destination)),
+            row(context.service, self.service(subject)),
+        ];
+        if rows.contains(&0) {
+            return None;
+        }
+        (0..context.chunks).find_map(|chunk| {
+            let lines = rows.map(|row| word(self.rows, row + chunk) as usize);
+            let common = |place: usize| {
+                let [a, b, c] = lines.map(|line| wide(&self.rows[line], place));
+                a & b & c
+            };
+            let first = (0..CLASS_LINE_WORDS / 2).find(|place| common(*place) != 0)?;
+            let rule = first * 64 + common(first).trailing_zeros() as usize;
+            Some(context.first_rule + chunk * abi::CLASS_CHUNK_RULES as u32 + rule as u32)
+        })
+    }
+
+    fn address(&self, tree: usize, address: IpAddr) -> u32 {
+        let (upper, lower) = match address {
+            IpAddr::V4(address) => (u64::from(u32::from(address)), None),
+            IpAddr::V6(address) => ((u128::from(address) >> 64) as u64, Some(u128::from(address) as u64)),
+        };
+        let (class, below) = self.search((tree * abi::CLASS_TREE_WORDS) as u32, upper);
+        match lower.filter(|_| below > 0) {
+            Some(lower) => self.search(below, lower).0,
+            None => class,
+        }
+    }
+
+    /// Class of the highest key not above `x`; where the tree below it is, if `x` is that key.
+    fn search(&self, tree: u32, x: u64) -> (u32, u32) {
+        let [first, nodes, values] = [0, 1, 2].map(|n| word(self.classes, tree + n) as usize);
+        let (mut node, mut best) = (0, 0);
+        while node < nodes {
+            let line = &self.classes[first + node];
+            let below = (0..CLASS_TREE_KEYS).filter(|n| wide(line, *n) <= x).count();
+            if below > 0 {
+                best = node * CLASS_TREE_KEYS + below - 1;
+            }
+            node = node * (CLASS_TREE_KEYS + 1) + 1 + below;
+        }
+        let is_key = wide(&self.classes[first + best / CLASS_TREE_KEYS], best % CLASS_TREE_KEYS) == x;
+        let value = |n: usize| word(self.classes, (values + 2 * best + n) as u32);
+        (value(0), if is_key { value(1) } else { 0 })
+    }
+
+    fn service(&self, subject: &Subject) -> u32 {
+        let place = abi::CLASS_PROTOCOLS + usize::from(subject.protocol) * abi::CLASS_PROTOCOL_WORDS;
+        let [rows, columns, kind] = [0, 1, 2].map(|n| word(self.classes, (place + n) as u32));
+        let x = match kind {
+            abi::CLASS_KEY_PORT => subject.destination_port,
+            abi::CLASS_KEY_ICMP => u16::from_be_bytes([subject.icmp_type, subject.icmp_code]),
+            _ => u16::from(subject.protocol),
+        };
+        let list = word(self.classes, rows + u32::from(x));
+        let column = if columns == 0 { 0 } else { word(self.classes, columns + u32::from(subject.source_port)) };
+        word(self.classes, list + column)
+    }
+}
+
+fn word(lines: &[ClassLine], place: u32) -> u32 {
+    lines[place as usize / CLASS_LINE_WORDS].word[place as usize % CLASS_LINE_WORDS]
+}
+
+fn wide(line: &ClassLine, place: usize) -> u64 {
+    u64::from(line.word[2 * place]) | (u64::from(line.word[2 * place + 1]) << 32)
+}
