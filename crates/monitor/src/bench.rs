@@ -1,0 +1,1 @@
+//! The suite `sluice bench monitor`.

@@ -1,0 +1,3 @@
+//! What is known of every secure channel, in bounded memory.
+
+pub mod anomaly;

@@ -1,0 +1,1 @@
+//! Two taps of one link: where packets were lost, and how long they took between the taps.

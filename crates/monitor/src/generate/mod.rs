@@ -1,0 +1,1 @@
+//! Captures with known faults, and the truth about them.

@@ -1,0 +1,1 @@
+//! Where results go: SQLite, JSON lines, Prometheus.

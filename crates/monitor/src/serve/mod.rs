@@ -1,0 +1,1 @@
+//! REST interface and web page over a database of results.

@@ -1,0 +1,1 @@
+//! Writes the packets around an event to a pcapng file.
