@@ -10,7 +10,8 @@ use crate::observation::{ChannelKey, Protocol};
 
 /// Who receives results. Called from the analysis: slow work belongs into a thread of its own.
 pub trait Sink: Send {
-    /// What changed since the update before. With several workers, one interval may come in several parts.
+    /// What changed since the update before. One interval may come in several parts, each with
+    /// the counts it adds.
     fn update(&mut self, update: Update) -> anyhow::Result<()>;
 
     /// The end of the run. Everything was delivered before; the totals here are absolute.
@@ -152,11 +153,31 @@ pub struct Exhaustion {
     pub seconds: f64,
 }
 
-/// All that is known of a channel.
+/// All that is known of a channel, ready to print. [`ChannelState`] is the same without text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChannelSummary {
     #[serde(flatten)]
     pub identity: Identity,
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+/// A channel's key and figures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChannelState {
+    pub key: ChannelKey,
+    pub figures: Figures,
+}
+
+impl ChannelState {
+    pub fn summary(&self) -> ChannelSummary {
+        ChannelSummary { identity: Identity::of(&self.key), figures: self.figures }
+    }
+}
+
+/// All figures of a channel, absolute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
     pub first_ns: u64,
     pub last_ns: u64,
     /// Frame number of the first packet in its source.
@@ -273,13 +294,14 @@ pub struct Interval {
 #[derive(Clone, Debug, Default)]
 pub struct Update {
     pub interval: Interval,
-    pub new_channels: Vec<Identity>,
+    /// Channels seen for the first time, or again after eviction; [`Identity::of`] puts them into words.
+    pub new_channels: Vec<ChannelKey>,
     pub deltas: Vec<ChannelDelta>,
     pub gaps: Vec<Gap>,
     pub anomalies: Vec<Anomaly>,
     pub rekeys: Vec<Rekey>,
     /// Absolute state of channels that were evicted or, at the end, of all.
-    pub channels: Vec<ChannelSummary>,
+    pub channels: Vec<ChannelState>,
 }
 
 /// Frames by the first header that differed.
