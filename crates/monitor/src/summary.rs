@@ -130,6 +130,18 @@ pub struct Reorder {
     pub would_drop: [u64; 4],
 }
 
+impl Reorder {
+    pub fn add(&mut self, other: &Reorder) {
+        for (sum, more) in self.depths.iter_mut().zip(other.depths) {
+            *sum += more;
+        }
+        for (sum, more) in self.would_drop.iter_mut().zip(other.would_drop) {
+            *sum += more;
+        }
+        self.max_depth = self.max_depth.max(other.max_depth);
+    }
+}
+
 /// Replay windows of [`Reorder::would_drop`].
 pub const REPLAY_WINDOWS: [u32; 4] = [0, 32, 64, 512];
 

@@ -29,3 +29,17 @@ pub const DUPLICATE_HORIZON_NS: u64 = 1_000_000_000;
 pub const SETTLE_NS: u64 = 3_000_000_000;
 /// Skipping so many numbers needs a second packet to be believed.
 pub const LEAP: u64 = 512;
+
+pub mod alarms;
+mod gaps;
+mod index;
+mod memory;
+mod rekey;
+mod reports;
+mod sequence;
+mod state;
+mod suspicion;
+mod table;
+
+pub use reports::{Directions, Sums, keep_worst};
+pub use table::{Arrival, Channels, Event, Watch, What, hash_of};
