@@ -101,7 +101,7 @@ fn plant_channel(random: &mut Random, channel: u64, planted: &mut Planted) -> Ve
         let mut copy = |after: u64, origin, content| {
             line.push((at + delay + after, Packet { content, origin, ..packet }));
         };
-        if random.one_in(80) {
+        if delay < 400_000 && random.one_in(80) {
             copy(1 + random.below(8_000), Origin::Duplicate, content);
         }
         if step + 1600 < length && random.one_in(150) {

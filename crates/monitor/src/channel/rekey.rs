@@ -3,13 +3,14 @@
 //! A sender of MACsec uses one AN at a time (802.1AE 10.5.1), so a new AN is a new key at once. Between two IP hosts
 //! there may be several SAs side by side: a new SPI has replaced another one only if that one fell silent.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 
 use crate::observation::{ChannelKey, Protocol};
 use crate::summary::Rekey;
 
 use super::anomaly::Kind;
 use super::index::Index;
+use super::memory::Words;
 use super::state::{NONE, SUCCEEDED, period};
 use super::suspicion::Packet;
 use super::table::Channels;
@@ -28,6 +29,7 @@ const CANDIDATES: usize = 16;
 struct Change {
     /// The group's latest channel before it.
     old: u32,
+    old_key: ChannelKey,
     new: u32,
     new_key: ChannelKey,
     at_ns: u64,
@@ -40,14 +42,15 @@ struct Change {
 pub struct Rekeys {
     /// The latest channel of each group.
     heads: Index,
-    open: VecDeque<Change>,
+    /// Changes that wait to be judged, by group.
+    open: HashMap<ChannelKey, Vec<Change>, Words>,
     pub reports: Vec<Rekey>,
     pub total: u64,
 }
 
 impl Rekeys {
     pub fn new() -> Self {
-        Rekeys { heads: Index::new(), open: VecDeque::new(), reports: Vec::new(), total: 0 }
+        Rekeys { heads: Index::new(), open: HashMap::default(), reports: Vec::new(), total: 0 }
     }
 }
 
@@ -79,7 +82,9 @@ impl Channels {
     /// A channel whose sender had moved on begins anew: its AN came round with a new key.
     pub(super) fn returned(&mut self, at: u32, start: Packet) {
         let group = self.hot[at as usize].key.group();
-        self.judge_changes(start.time_ns, |change| change.old == at || change.new == at);
+        for change in self.rekeys.open.remove(&group).unwrap_or_default() {
+            self.judge(change, start.time_ns);
+        }
         self.hot[at as usize].flags &= !SUCCEEDED;
         let Some(old) = self.head(&group).filter(|old| *old != at) else { return };
         self.rekeys.heads.replace(hash(&group), old, at);
@@ -88,21 +93,21 @@ impl Channels {
     }
 
     fn changed(&mut self, old: u32, new: u32, at_ns: u64, frame: u64) {
-        let new_key = self.hot[new as usize].key;
+        let (old_key, new_key) = (self.hot[old as usize].key, self.hot[new as usize].key);
         if new_key.protocol() == Protocol::Macsec {
             self.hot[old as usize].flags |= SUCCEEDED;
         }
         let old_lost = self.lost_so_far(old);
-        self.rekeys.open.push_back(Change { old, new, new_key, at_ns, frame, old_lost });
+        let change = Change { old, old_key, new, new_key, at_ns, frame, old_lost };
+        self.rekeys.open.entry(new_key.group()).or_default().push(change);
     }
 
-    /// A channel goes away: judge its changes while they can be, and take it out of its group.
-    pub(super) fn leave_group(&mut self, at: u32, now_ns: u64) {
+    /// A channel goes away: take it out of its group.
+    pub(super) fn leave_group(&mut self, at: u32) {
         let group = self.hot[at as usize].key.group();
         if !group.protocol().is_keyed() {
             return;
         }
-        self.judge_changes(now_ns, |change| change.old == at || change.new == at);
         if self.head(&group) == Some(at) {
             let previous = self.cold[at as usize].previous;
             let valid =
@@ -116,21 +121,23 @@ impl Channels {
 
     /// Judges changes that are old enough, or all at the end.
     pub(super) fn judge_due_changes(&mut self, now_ns: u64, end: bool) {
-        self.judge_changes(now_ns, |change| end || change.at_ns.saturating_add(OVERLAP_NS) <= now_ns);
-    }
-
-    fn judge_changes(&mut self, now_ns: u64, due: impl Fn(&Change) -> bool) {
-        for _ in 0..self.rekeys.open.len() {
-            let Some(change) = self.rekeys.open.pop_front() else { return };
-            if due(&change) {
-                self.judge(change, now_ns);
-            } else {
-                self.rekeys.open.push_back(change);
-            }
+        let mut due = Vec::new();
+        self.rekeys.open.retain(|_, changes| {
+            let is_due = |change: &mut Change| end || change.at_ns.saturating_add(OVERLAP_NS) <= now_ns;
+            due.extend(changes.extract_if(.., is_due));
+            !changes.is_empty()
+        });
+        due.sort_unstable_by_key(|change| (change.at_ns, change.frame));
+        for change in due {
+            self.judge(change, now_ns);
         }
     }
 
     fn judge(&mut self, change: Change, now_ns: u64) {
+        let still = |at: u32, key: ChannelKey| self.hot[at as usize].key == key;
+        if !still(change.old, change.old_key) || !still(change.new, change.new_key) {
+            return; // evicted meanwhile, which is reported as such
+        }
         let Some(old) = self.predecessor(&change, now_ns) else { return };
         self.hot[old as usize].flags |= SUCCEEDED;
         let beside = if old == change.old { self.lost_so_far(old) - change.old_lost } else { 0 };
@@ -174,6 +181,7 @@ impl Channels {
             let away = self.hot[at as usize].last_ns.abs_diff(change.at_ns);
             if at != change.new
                 && self.fell_silent(at, change, now_ns)
+                && !self.has_nearer_successor(&group, change, self.hot[at as usize].last_ns)
                 && best.is_none_or(|(nearest, _)| away < nearest)
             {
                 best = Some((away, at));
@@ -181,6 +189,21 @@ impl Channels {
             at = self.cold[at as usize].previous;
         }
         best.map(|(_, at)| at)
+    }
+
+    /// Whether a newer channel of the group came nearer to the time at which an old one ended.
+    fn has_nearer_successor(&self, group: &ChannelKey, change: &Change, ended_ns: u64) -> bool {
+        let mut at = self.head(group).unwrap_or(NONE);
+        for _ in 0..CANDIDATES {
+            if at == NONE || at == change.new || self.hot[at as usize].key.group() != *group {
+                return false;
+            }
+            if self.cold[at as usize].first_ns.abs_diff(ended_ns) < change.at_ns.abs_diff(ended_ns) {
+                return true;
+            }
+            at = self.cold[at as usize].previous;
+        }
+        false
     }
 
     /// Whether a channel stopped for good about when the new key came: silent for ten times its usual spacing.

@@ -81,7 +81,10 @@ impl Channels {
             self.suspicions.clear_ahead(at);
             if apart != 0 && apart <= WINDOW {
                 self.believe(at, first, before_ns);
-                self.place(at, packet, first.time_ns);
+                // The first packet may have begun a new count, in which this one has another place.
+                let (highest, bits) = (self.hot[at as usize].highest, self.cold[at as usize].bits);
+                let number = highest.wrapping_add_signed(distance(highest, packet.number, bits));
+                self.place(at, Packet { number, ..packet }, first.time_ns);
                 return;
             }
             self.stray(at, first);

@@ -179,7 +179,7 @@ impl Channels {
             self.cold.push(cold);
             self.hot.len() as u32 - 1
         } else {
-            let at = self.make_room(arrival.time_ns);
+            let at = self.make_room();
             self.hot[at as usize] = hot;
             self.cold[at as usize] = cold;
             at
@@ -201,14 +201,14 @@ impl Channels {
     }
 
     /// Evicts the channel that has been silent longest among some, and returns its place.
-    fn make_room(&mut self, now_ns: u64) -> u32 {
+    fn make_room(&mut self) -> u32 {
         let places = (0..SAMPLE.min(self.limit)).map(|step| (self.next_victim + step) % self.limit);
         let at = places.min_by_key(|place| self.hot[*place].last_ns).expect("there is at least one channel")
             as u32;
         self.next_victim = (self.next_victim + SAMPLE) % self.limit;
         let settled = self.suspicions.remove(at, self.hot[at as usize].last_ns);
         self.settled(at, settled);
-        self.leave_group(at, now_ns);
+        self.leave_group(at);
         self.gaps.release(&mut self.cold[at as usize]);
         self.collect_gaps();
         let delta = self.take_delta(at, None);
