@@ -15,9 +15,11 @@ use crate::channel::alarms::{Alarms, Occurrence};
 use crate::channel::anomaly::Kind;
 use crate::channel::{Directions, Sums, keep_worst};
 use crate::frame::Batch;
+use crate::protocol;
 use crate::summary::{Sink, Summary, Update};
 
 use link::Link;
+pub use worker::Observe;
 use worker::{Parser, Shard};
 
 /// How to analyse.
@@ -69,12 +71,23 @@ pub fn analyze(
     sink: &mut dyn Sink,
     control: &Control,
 ) -> anyhow::Result<Summary> {
+    analyze_with(protocol::observe, source, options, sink, control)
+}
+
+/// Analyses a source whose frames `observe` reads.
+pub fn analyze_with<O: Observe + Send>(
+    observe: O,
+    source: &mut dyn Source,
+    options: &Options,
+    sink: &mut dyn Sink,
+    control: &Control,
+) -> anyhow::Result<Summary> {
     let start = Instant::now();
     let outlet = Outlet::new(sink);
     let mut feed = Feed::new(source, control);
     let mut done = match options.workers {
-        0 | 1 => vec![single(&mut feed, options, &outlet)],
-        _ => parallel::run(&mut feed, options, &outlet),
+        0 | 1 => vec![single(&mut feed, observe, options, &outlet)],
+        _ => parallel::run(&mut feed, observe, options, &outlet),
     };
     if let Some(error) = feed.fatal.take() {
         return Err(error.into());
@@ -90,7 +103,8 @@ pub fn analyze(
 
 /// What a worker leaves behind.
 struct Done {
-    parser: Parser,
+    link: Link,
+    alarms: Alarms,
     shard: Shard,
 }
 
@@ -200,8 +214,8 @@ impl<'a> Feed<'a> {
 }
 
 /// One thread does everything.
-fn single(feed: &mut Feed<'_>, options: &Options, outlet: &Outlet<'_>) -> Done {
-    let (mut parser, mut shard) = (Parser::default(), Shard::new(options));
+fn single<O: Observe>(feed: &mut Feed<'_>, observe: O, options: &Options, outlet: &Outlet<'_>) -> Done {
+    let (mut parser, mut shard) = (Parser::new(observe), Shard::new(options));
     let (mut batch, mut slots) = (Batch::default(), Vec::with_capacity(worker::GROUP));
     let mut emit = |update| outlet.emit(update);
     while let Some(fed) = feed.next(&mut batch, outlet) {
@@ -216,14 +230,14 @@ fn single(feed: &mut Feed<'_>, options: &Options, outlet: &Outlet<'_>) -> Done {
         );
         after_batch(&batch, &fed, &mut parser, &mut shard, options, outlet);
     }
-    Done { parser, shard }
+    Done { link: parser.link, alarms: parser.alarms, shard }
 }
 
 /// Reports what a batch did to the link as a whole.
-fn after_batch(
+fn after_batch<O>(
     batch: &Batch,
     fed: &Fed,
-    parser: &mut Parser,
+    parser: &mut Parser<O>,
     shard: &mut Shard,
     options: &Options,
     outlet: &Outlet<'_>,
@@ -257,7 +271,7 @@ fn link_update(index: u64, length_ns: u64) -> Update {
 /// Ends all channels, reports their final state and adds everything up.
 fn conclude(done: &mut [Done], outlet: &Outlet<'_>, capture_drops: u64) -> Summary {
     let now_ns =
-        done.iter().map(|worker| worker.shard.now_ns.max(worker.parser.link.last_ns)).max().unwrap_or(0);
+        done.iter().map(|worker| worker.shard.now_ns.max(worker.link.last_ns)).max().unwrap_or(0);
     let mut directions = Directions::default();
     for worker in done.iter_mut() {
         let interval = worker.shard.interval();
@@ -269,11 +283,11 @@ fn conclude(done: &mut [Done], outlet: &Outlet<'_>, capture_drops: u64) -> Summa
         let interval = worker.shard.interval();
         let part = worker.shard.channels.conclude(&directions, interval, &mut |update| outlet.emit(update));
         add_sums(&mut sums, part);
-        for update in worker.parser.link.close_intervals(true, interval.length_ns) {
-            outlet.emit_link(update, &mut worker.parser.alarms);
+        for update in worker.link.close_intervals(true, interval.length_ns) {
+            outlet.emit_link(update, &mut worker.alarms);
         }
-        outlet.emit_link(Update { interval, ..Update::default() }, &mut worker.parser.alarms);
-        link.add(std::mem::take(&mut worker.parser.link));
+        outlet.emit_link(Update { interval, ..Update::default() }, &mut worker.alarms);
+        link.add(std::mem::take(&mut worker.link));
     }
     let link_alarms = outlet.link.lock().unwrap_or_else(PoisonError::into_inner);
     for (kind, count) in link_alarms.totals().filter(|(_, count)| *count > 0) {

@@ -10,7 +10,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use crate::frame::Batch;
 use crate::summary::Update;
 
-use super::worker::{GROUP, Parser, Shard, Slot, shard_of};
+use super::worker::{GROUP, Observe, Parser, Shard, Slot, shard_of};
 use super::{Done, Feed, Options, Outlet, after_batch};
 
 /// Batches that may be under way between the fastest and the slowest worker.
@@ -51,7 +51,7 @@ enum Step {
 }
 
 /// Runs all workers to the end of the source.
-pub fn run(feed: &mut Feed<'_>, options: &Options, outlet: &Outlet<'_>) -> Vec<Done> {
+pub fn run<O: Observe + Send>(feed: &mut Feed<'_>, observe: O, options: &Options, outlet: &Outlet<'_>) -> Vec<Done> {
     let workers = options.workers;
     let table = Table {
         waiting: (0..workers).map(|_| BTreeMap::new()).collect(),
@@ -64,7 +64,7 @@ pub fn run(feed: &mut Feed<'_>, options: &Options, outlet: &Outlet<'_>) -> Vec<D
     std::thread::scope(|scope| {
         let work = |me| {
             let team = &team;
-            scope.spawn(move || team.work(me, options, outlet))
+            scope.spawn(move || team.work(me, Parser::new(observe), options, outlet))
         };
         let handles: Vec<_> = (0..workers).map(work).collect();
         handles.into_iter().map(|handle| handle.join().expect("a worker panicked")).collect()
@@ -72,8 +72,8 @@ pub fn run(feed: &mut Feed<'_>, options: &Options, outlet: &Outlet<'_>) -> Vec<D
 }
 
 impl Team<'_, '_> {
-    fn work(&self, me: usize, options: &Options, outlet: &Outlet<'_>) -> Done {
-        let (mut parser, mut shard) = (Parser::default(), Shard::new(options));
+    fn work<O: Observe>(&self, me: usize, mut parser: Parser<O>, options: &Options, outlet: &Outlet<'_>) -> Done {
+        let mut shard = Shard::new(options);
         let mut batch = Batch::default();
         let mut emit = |update| outlet.emit(update);
         loop {
@@ -83,7 +83,7 @@ impl Team<'_, '_> {
                     self.took(me, share.slots);
                 }
                 Step::Claim => self.claim(&mut batch, &mut parser, &mut shard, options, outlet),
-                Step::Done => return Done { parser, shard },
+                Step::Done => return Done { link: parser.link, alarms: parser.alarms, shard },
             }
         }
     }
@@ -121,10 +121,10 @@ impl Team<'_, '_> {
     }
 
     /// Reads the next batch, parses it and hands out the shares.
-    fn claim(
+    fn claim<O: Observe>(
         &self,
         batch: &mut Batch,
-        parser: &mut Parser,
+        parser: &mut Parser<O>,
         shard: &mut Shard,
         options: &Options,
         outlet: &Outlet<'_>,

@@ -3,8 +3,7 @@
 use crate::channel::alarms::Alarms;
 use crate::channel::{Arrival, Channels, hash_of};
 use crate::frame::{Batch, Frame};
-use crate::observation::{ChannelKey, Observation};
-use crate::protocol;
+use crate::observation::{ChannelKey, Observation, Unknown};
 use crate::summary::{Interval, Update};
 
 use super::Options;
@@ -13,6 +12,11 @@ use super::link::{Link, interval};
 /// Frames that are parsed before the first of them is looked up: long enough for memory to answer the prefetches, short
 /// enough for the first-level cache.
 pub const GROUP: usize = 64;
+
+/// Reads the channel and number of a frame; [`crate::protocol::observe`] outside of tests.
+pub trait Observe: Fn(&Frame<'_>) -> Result<Observation, Unknown> + Copy + Sync {}
+
+impl<F: Fn(&Frame<'_>) -> Result<Observation, Unknown> + Copy + Sync> Observe for F {}
 
 /// A parsed frame on its way to its channel.
 #[derive(Clone, Copy, Debug)]
@@ -23,19 +27,23 @@ pub struct Slot {
 }
 
 /// Reads frames: everything before the channels.
-#[derive(Debug, Default)]
-pub struct Parser {
+pub struct Parser<O> {
     pub link: Link,
     pub alarms: Alarms,
+    observe: O,
 }
 
-impl Parser {
+impl<O: Observe> Parser<O> {
+    pub fn new(observe: O) -> Self {
+        Parser { link: Link::default(), alarms: Alarms::default(), observe }
+    }
+
     /// Parses one frame; `None` when it belongs to no channel.
     #[inline(always)]
     pub fn parse(&mut self, frame: &Frame<'_>, previous_ns: u64, options: &Options) -> Option<Slot> {
         self.link.count(frame, previous_ns);
         Link::check_mtu(frame, options.mtu, &mut self.alarms);
-        match protocol::observe(frame) {
+        match (self.observe)(frame) {
             Ok(mut observation) => {
                 if options.merge_interfaces {
                     observation.key = observation.key.any_interface();
@@ -132,10 +140,10 @@ pub fn shard_of(key: &ChannelKey, shards: usize) -> usize {
 }
 
 /// Parses a batch and takes its frames, group by group.
-pub fn analyse_batch(
+pub fn analyse_batch<O: Observe>(
     batch: &Batch,
     previous_ns: u64,
-    parser: &mut Parser,
+    parser: &mut Parser<O>,
     shard: &mut Shard,
     options: &Options,
     slots: &mut Vec<Slot>,
