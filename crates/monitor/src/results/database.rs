@@ -29,6 +29,8 @@ pub enum DatabaseError {
     OtherVersion { path: PathBuf, found: i32 },
     #[error("database {path} has no run{}", number.map(|number| format!(" {number}")).unwrap_or_default())]
     NoRun { path: PathBuf, number: Option<i64> },
+    #[error("cannot start the writer of database {path}: {source}")]
+    Thread { path: PathBuf, source: std::io::Error },
     #[error("cannot {doing} database {path}: {source}")]
     Other { doing: &'static str, path: PathBuf, source: rusqlite::Error },
 }

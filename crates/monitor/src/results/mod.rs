@@ -3,13 +3,15 @@
 mod database;
 mod jsonl;
 pub mod prometheus;
+mod query;
 mod reader;
+mod rows;
 mod writer;
 
 pub use database::{DatabaseError, SCHEMA, SCHEMA_VERSION};
 pub use jsonl::JsonLines;
 pub use prometheus::TextFile;
-pub use reader::{ChannelPoint, Flow, FlowOrder, FlowQuery, NamedAnomaly, Overview, Page, Point, Reader, RekeyRow, Run};
+pub use reader::{KindCount, parse_id, AnomalyQuery, Flow, FlowOrder, FlowQuery, NamedAnomaly, Overview, Page, Point, Reader, Run, Series, Window};
 pub use writer::{Database, Detail, RunInfo};
 
 use crate::summary::{Sink, Summary, Update};

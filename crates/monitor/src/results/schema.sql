@@ -11,16 +11,16 @@ CREATE TABLE run (
     sluice      TEXT    NOT NULL,           -- version that wrote it
     interval_ns INTEGER NOT NULL,
     mode        TEXT    NOT NULL,           -- fast | full, see channel_interval
-    last_update INTEGER NOT NULL DEFAULT 0, -- number of the last update contained: one is never added twice
+    last_update INTEGER NOT NULL DEFAULT 0, -- number of the last part contained: none is ever added twice
     finished    INTEGER NOT NULL DEFAULT 0,
     partial     TEXT,                       -- why results end early
     summary     TEXT                        -- JSON, as in /api/v1/stats/summary; absent until finished
 );
 
--- A secure channel: one key of one sender. Evicted channels that came back have another row.
+-- A secure channel: one key of one sender. Numbers start at 1 in each run.
 CREATE TABLE channel (
-    number      INTEGER PRIMARY KEY,
     run         INTEGER NOT NULL,
+    number      INTEGER NOT NULL,
     id          INTEGER NOT NULL,           -- the same in every run and database
     name        TEXT    NOT NULL,
     protocol    TEXT    NOT NULL,
@@ -31,20 +31,19 @@ CREATE TABLE channel (
     source      TEXT,
     destination TEXT,
     key_id      INTEGER NOT NULL,           -- AN, SPI or TEID
-    key_group   INTEGER NOT NULL            -- shared by successive keys of one secure channel
-);
+    key_group   INTEGER NOT NULL,           -- shared by successive keys of one secure channel
+    PRIMARY KEY (run, number)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX channel_by_id ON channel (run, id);
 
--- What is known of a channel. While provisional = 1 only counts, last_ns and highest_sequence are.
+-- What is known of a channel. The counts are the sums of all intervals and always up to date. The columns from lives on
+-- are written when the channel's state is dropped: at the end, or to make room for others; channels that come back
+-- after that have several lives, and their figures are put together.
 CREATE TABLE channel_total (
-    channel             INTEGER PRIMARY KEY,
-    provisional         INTEGER NOT NULL,
-    first_ns            INTEGER NOT NULL,
+    run                 INTEGER NOT NULL,
+    channel             INTEGER NOT NULL,
     last_ns             INTEGER NOT NULL,
-    first_frame         INTEGER NOT NULL,
-    first_sequence      INTEGER NOT NULL,
     highest_sequence    INTEGER NOT NULL,
-    sequence_bits       INTEGER NOT NULL,
-    extended            INTEGER NOT NULL,
     packets             INTEGER NOT NULL,
     bytes               INTEGER NOT NULL,
     lost                INTEGER NOT NULL,
@@ -54,26 +53,42 @@ CREATE TABLE channel_total (
     reused              INTEGER NOT NULL,
     too_old             INTEGER NOT NULL,
     stray               INTEGER NOT NULL,
-    restarts            INTEGER NOT NULL,
-    jumps               INTEGER NOT NULL,
-    gaps                INTEGER NOT NULL,
-    jitter_ns           INTEGER NOT NULL,
-    min_payload         INTEGER NOT NULL,
-    max_payload         INTEGER NOT NULL,
-    protection          INTEGER NOT NULL,   -- 0 none, 1 encrypted, 2 integrity only, 3 mixed
-    length_mismatches   INTEGER NOT NULL,
+    lives               INTEGER NOT NULL DEFAULT 0,
+    first_ns            INTEGER NOT NULL DEFAULT 0,
+    first_frame         INTEGER NOT NULL DEFAULT 0,
+    first_sequence      INTEGER NOT NULL DEFAULT 0,
+    sequence_bits       INTEGER NOT NULL DEFAULT 0,
+    extended            INTEGER NOT NULL DEFAULT 0,
+    restarts            INTEGER NOT NULL DEFAULT 0,
+    jumps               INTEGER NOT NULL DEFAULT 0,
+    gaps                INTEGER NOT NULL DEFAULT 0,
+    jitter_ns           INTEGER NOT NULL DEFAULT 0,
+    min_payload         INTEGER NOT NULL DEFAULT 0,
+    max_payload         INTEGER NOT NULL DEFAULT 0,
+    protection          INTEGER NOT NULL DEFAULT 0, -- 0 none, 1 encrypted, 2 integrity only, 3 mixed
+    length_mismatches   INTEGER NOT NULL DEFAULT 0,
     one_way             INTEGER,            -- NULL where it cannot be told
-    evicted             INTEGER NOT NULL,
-    exhaustion_rate_pps REAL,
+    evicted             INTEGER NOT NULL DEFAULT 0,
+    exhaustion_rate_pps REAL,               -- NULL where the numbers do not run out
     exhaustion_remaining INTEGER,
     exhaustion_s        REAL,
-    max_depth           INTEGER NOT NULL,
-    would_drop_0        INTEGER NOT NULL,   -- late packets that a replay window of 0, 32, 64, 512 drops
-    would_drop_32       INTEGER NOT NULL,
-    would_drop_64       INTEGER NOT NULL,
-    would_drop_512      INTEGER NOT NULL,
-    depths              TEXT                -- JSON: late packets by depth 1, -3, -7, ... -511, more; NULL: none
-);
+    max_depth           INTEGER NOT NULL DEFAULT 0,
+    would_drop_0        INTEGER NOT NULL DEFAULT 0, -- late packets that a replay window of 0, 32, 64, 512 drops
+    would_drop_32       INTEGER NOT NULL DEFAULT 0,
+    would_drop_64       INTEGER NOT NULL DEFAULT 0,
+    would_drop_512      INTEGER NOT NULL DEFAULT 0,
+    depth_1             INTEGER NOT NULL DEFAULT 0, -- late packets by depth: 1, 2 to 3, 4 to 7, ... 256 to 511, more
+    depth_3             INTEGER NOT NULL DEFAULT 0,
+    depth_7             INTEGER NOT NULL DEFAULT 0,
+    depth_15            INTEGER NOT NULL DEFAULT 0,
+    depth_31            INTEGER NOT NULL DEFAULT 0,
+    depth_63            INTEGER NOT NULL DEFAULT 0,
+    depth_127           INTEGER NOT NULL DEFAULT 0,
+    depth_255           INTEGER NOT NULL DEFAULT 0,
+    depth_511           INTEGER NOT NULL DEFAULT 0,
+    depth_more          INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (run, channel)
+) WITHOUT ROWID;
 
 -- The link, interval by interval.
 CREATE TABLE link_interval (
@@ -99,39 +114,42 @@ CREATE TABLE link_interval (
 -- What an interval added to a channel. Mode full has a row for every channel with packets, mode fast only where
 -- something else than packets in order was seen.
 CREATE TABLE channel_interval (
-    number           INTEGER NOT NULL,
-    channel          INTEGER NOT NULL,
-    packets          INTEGER NOT NULL,
-    bytes            INTEGER NOT NULL,
-    lost             INTEGER NOT NULL,
-    late             INTEGER NOT NULL,
-    duplicates       INTEGER NOT NULL,
-    replays          INTEGER NOT NULL,
-    reused           INTEGER NOT NULL,
-    too_old          INTEGER NOT NULL,
-    stray            INTEGER NOT NULL,
-    PRIMARY KEY (number, channel)
+    run        INTEGER NOT NULL,
+    number     INTEGER NOT NULL,            -- of the interval, as in link_interval
+    channel    INTEGER NOT NULL,
+    packets    INTEGER NOT NULL,
+    bytes      INTEGER NOT NULL,
+    lost       INTEGER NOT NULL,
+    late       INTEGER NOT NULL,
+    duplicates INTEGER NOT NULL,
+    replays    INTEGER NOT NULL,
+    reused     INTEGER NOT NULL,
+    too_old    INTEGER NOT NULL,
+    stray      INTEGER NOT NULL,
+    PRIMARY KEY (run, number, channel)
 ) WITHOUT ROWID;
 
 -- Ranges of numbers that were lost.
 CREATE TABLE gap (
+    run       INTEGER NOT NULL,
     channel   INTEGER NOT NULL,
     first     INTEGER NOT NULL,
     last      INTEGER NOT NULL,
     lost      INTEGER NOT NULL,             -- at most last - first + 1: some may have come late
-    before_ns INTEGER NOT NULL,
+    before_ns INTEGER NOT NULL,             -- the packets before and after it: the loss happened between them
     after_ns  INTEGER NOT NULL,
     frame     INTEGER NOT NULL,
-    PRIMARY KEY (channel, first)
+    PRIMARY KEY (run, channel, first)
 ) WITHOUT ROWID;
 
--- One row a channel and kind; channel 0 is the link as a whole.
+-- One row a kind and channel; channel 0 is the link as a whole.
 CREATE TABLE anomaly (
     run            INTEGER NOT NULL,
     kind           TEXT    NOT NULL,
     channel        INTEGER NOT NULL,
+    channel_id     INTEGER NOT NULL,
     channel_name   TEXT    NOT NULL,
-    severity       TEXT    NOT NULL,
+    severity       INTEGER NOT NULL,        -- 0 info, 1 warning, 2 critical
     count          INTEGER NOT NULL,
     first_ns       INTEGER NOT NULL,
     last_ns        INTEGER NOT NULL,
@@ -139,23 +157,23 @@ CREATE TABLE anomaly (
     last_sequence  INTEGER NOT NULL,
     frame          INTEGER NOT NULL,
     detail         TEXT    NOT NULL,
-    PRIMARY KEY (run, kind, channel, channel_name)
+    PRIMARY KEY (run, kind, channel)
 ) WITHOUT ROWID;
 
 -- Changes of key within one secure channel.
 CREATE TABLE rekey (
-    run          INTEGER NOT NULL,
-    at_ns        INTEGER NOT NULL,
-    from_channel INTEGER NOT NULL,
-    to_channel   INTEGER NOT NULL,
-    from_name    TEXT    NOT NULL,
-    to_name      TEXT    NOT NULL,
-    pause_ns     INTEGER NOT NULL,          -- negative: both keys were in use
-    lost         INTEGER NOT NULL,
-    PRIMARY KEY (run, at_ns, from_channel, to_channel)
+    run       INTEGER NOT NULL,
+    at_ns     INTEGER NOT NULL,
+    from_id   INTEGER NOT NULL,
+    to_id     INTEGER NOT NULL,
+    from_name TEXT    NOT NULL,
+    to_name   TEXT    NOT NULL,
+    pause_ns  INTEGER NOT NULL,             -- negative: both keys were in use
+    lost      INTEGER NOT NULL,
+    PRIMARY KEY (run, at_ns, from_id, to_id)
 ) WITHOUT ROWID;
 
 -- Channels with their figures, for people.
 CREATE VIEW flow AS
-    SELECT channel.*, channel_total.*, printf('%016x', channel.id) AS identity
-    FROM channel JOIN channel_total ON channel_total.channel = channel.number;
+    SELECT printf('%016x', channel.id) AS identity, channel.*, channel_total.*
+    FROM channel JOIN channel_total ON channel_total.run = channel.run AND channel_total.channel = channel.number;
