@@ -54,6 +54,10 @@ pub(super) fn open_for_writing(path: &Path) -> Result<Connection, DatabaseError>
     let connection = Connection::open(path).map_err(error)?;
     connection.busy_timeout(PATIENCE).map_err(error)?;
     connection.set_prepared_statement_cache_capacity(32);
+    // Before anything is changed in a file that may be somebody else's.
+    if count_tables(&connection).map_err(error)? > 0 {
+        check(&connection, path)?;
+    }
     connection.pragma_update(None, "journal_mode", "WAL").map_err(error)?;
     // In WAL mode NORMAL survives a killed process; a power cut may take back the last transactions, never break it.
     connection.pragma_update(None, "synchronous", "NORMAL").map_err(error)?;
