@@ -124,12 +124,12 @@ impl Source for Link {
         for _ in 0..BATCH.min(self.packets - self.sent) {
             let sent = self.next();
             let Sent { sender, key, number } = sent.unwrap_or(Sent { sender: 0, key: 0, number: 0 });
-            let mut data = [0; 12];
+            let mut data = [0; 64];
             data[..4].copy_from_slice(&sender.to_le_bytes());
             data[4..8].copy_from_slice(&key.to_le_bytes());
-            data[8..].copy_from_slice(&number.to_le_bytes());
+            data[8..12].copy_from_slice(&number.to_le_bytes());
             let time_ns = START + self.sent * self.spacing_ns;
-            let wire_len = 12 + 52 * u32::from(sent.is_some());
+            let wire_len = data.len() as u32;
             batch.push_copy(Record { time_ns, wire_len, interface: 0, link: LinkType::Ethernet, ..Record::default() }, &data);
             self.sent += 1;
         }

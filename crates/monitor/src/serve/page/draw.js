@@ -75,7 +75,7 @@ const rule = (x1, y1, x2, y2, kind) => node("line", { x1, y1, x2, y2, class: kin
 
 function timeAxis(drawing, from, to, x, top, bottom) {
   const room = x(to) - x(from);
-  for (const [at, name] of moments(from, to, Math.max(2, Math.floor(room / 110)))) {
+  for (const [at, name] of moments(from, to, Math.max(2, Math.floor(room / 76)))) {
     drawing.append(rule(x(at), top, x(at), bottom, "grid"));
     if (x(at) > x(from) + 24 && x(at) < x(to) - 20) drawing.append(text(x(at), bottom + 16, "tick", "middle", name));
   }

@@ -1,8 +1,8 @@
 // The page: asks the REST interface and draws its answers.
 
 const COLUMNS = [
-  ["Channel", "name"], ["Packets", "packets"], ["Packets/s", null], ["Lost", "lost"], ["Loss", "loss_ratio"], ["Gaps", "gaps"], ["Late", "late"],
-  ["Depth", "max_depth"], ["Duplicates", "duplicates"], ["Replays", "replays"], ["Reused", "reused"], ["Jitter", "jitter"],
+  ["Channel", "name"], ["Lost", "lost"], ["Loss", "loss_ratio"], ["Gaps", "gaps"], ["Late", "late"], ["Depth", "max_depth"], ["Duplicates", "duplicates"],
+  ["Replays", "replays"], ["Reused", "reused"], ["Packets", "packets"], ["Packets/s", null], ["Jitter", "jitter"],
 ];
 const ROWS = 20;
 const wish = { run: null, sort: "trouble", order: "desc", offset: 0, search: "", protocol: "" };
@@ -65,9 +65,9 @@ function flowRow(flow) {
   const { counts, reorder } = flow, cell = (value, state) => node("td", { class: `num ${value > 0 ? state ?? "" : ""}` }, short(value));
   const facts = [flow.protection === "none" ? "" : flow.protection.replace("_", " "), flow.one_way ? "one way" : "", flow.evicted ? "evicted" : "", flow.restarts ? `${flow.restarts} restarts` : ""].filter(Boolean).join(", ");
   const name = node("td", { class: "flow" }, node("button", { type: "button", "aria-expanded": shown.open === flow.id, onclick: () => toggle(flow.id) }, flow.name), facts ? node("small", {}, facts) : null);
-  return node("tr", { class: shown.open === flow.id ? "open" : "" }, name, cell(counts.packets), node("td", { class: "num" }, flow.rate_pps === null ? "–" : short(flow.rate_pps)), cell(Math.max(0, counts.lost), "bad"),
+  return node("tr", { class: shown.open === flow.id ? "open" : "" }, name, cell(Math.max(0, counts.lost), "bad"),
     node("td", { class: `num ${flow.loss_ratio > 0 ? "bad" : ""}` }, percent(flow.loss_ratio)), cell(flow.gaps), cell(counts.late, "warn"), cell(reorder.max_depth, reorder.max_depth >= 64 ? "bad" : ""),
-    cell(counts.duplicates, "warn"), cell(counts.replays, "bad"), cell(counts.reused, "bad"), node("td", { class: "num" }, span(flow.jitter_ns)));
+    cell(counts.duplicates, "warn"), cell(counts.replays, "bad"), cell(counts.reused, "bad"), cell(counts.packets), node("td", { class: "num" }, flow.rate_pps === null ? "–" : short(flow.rate_pps)), node("td", { class: "num" }, span(flow.jitter_ns)));
 }
 
 async function toggle(id) {
@@ -85,8 +85,14 @@ async function detail(flow) {
     node("td", { class: "num" }, whole.format(gap.lost)), node("td", { class: "num" }, whole.format(gap.frame)), node("td", { class: "num" }, span(gap.after_ns - gap.before_ns))));
   const table = gaps.items.length ? node("table", {}, node("thead", {}, node("tr", {}, ...["Gap seen at", "Numbers", "Lost", "Frame", "Within"].map((name, at) => node("th", { class: at ? "num" : "" }, name)))), node("tbody", {}, ...rows)) : node("p", { class: "says" }, "No gap is left open.");
   const more = gaps.total > gaps.items.length ? node("p", { class: "says" }, `and ${whole.format(gaps.total - gaps.items.length)} more gaps`) : null;
-  const made = node("tr", { class: "open" }, node("td", { class: "detail", colspan: COLUMNS.length }, facts, read, place, table, more));
-  return [made, () => { const points = steps(series, flow.first_ns, flow.last_ns); if (points.length) course(place, points, points[0].from, points.at(-1).to, read); }];
+  const made = node("tr", { class: "open" }, node("td", { class: "detail", colspan: COLUMNS.length }, node("div", { class: "inner" }, facts, read, place, table, more)));
+  return [made, () => { fit(); const points = steps(series, flow.first_ns, flow.last_ns); if (points.length) course(place, points, points[0].from, points.at(-1).to, read); }];
+}
+
+// What is opened is as wide as the window on the table, however wide the table is.
+function fit() {
+  const inner = document.querySelector(".inner");
+  if (inner) inner.style.width = `${inner.closest(".scroll").clientWidth - 24}px`;
 }
 
 async function drawFlows() {
@@ -204,5 +210,5 @@ byId("protocol").addEventListener("change", () => { wish.protocol = byId("protoc
 byId("run").addEventListener("change", () => { Object.assign(wish, { run: +byId("run").value, offset: 0 }); shown.open = null; refresh().catch(fail); });
 byId("before").addEventListener("click", () => { wish.offset = Math.max(0, wish.offset - ROWS); drawFlows().catch(fail); });
 byId("after").addEventListener("click", () => { wish.offset += ROWS; drawFlows().catch(fail); });
-addEventListener("resize", later(() => shown.overview && drawRest(), 120));
+addEventListener("resize", later(() => { if (shown.overview) { drawRest(); drawFlows().catch(fail); } }, 120));
 loop();
