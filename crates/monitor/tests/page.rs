@@ -20,9 +20,17 @@ fn chromium(url: &str, profile: &str, arguments: &[&str]) -> (String, String) {
     let profile = file(profile).with_extension("profile");
     let known = ["chromium", "chromium-browser", "google-chrome"];
     let found = known.iter().find(|name| Command::new(name).arg("--version").output().is_ok());
-    let browser = found.expect("no browser: scripts/setup.sh installs chromium where apt has it, else install google-chrome");
+    let browser = found.expect(
+        "no browser: scripts/setup.sh installs chromium where apt has it, else install google-chrome",
+    );
     let output = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=4000"])
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--enable-logging=stderr",
+            "--virtual-time-budget=4000",
+        ])
         .arg(format!("--user-data-dir={}", profile.display()))
         .args(arguments)
         .arg(url)
@@ -79,7 +87,8 @@ impl Server {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.db");
         store(&mut Link::new(40, 300_000, 200_000).troubled(), &path, Detail::Full);
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let mut router = router(&Served::new(&path));

@@ -21,7 +21,8 @@ struct Server {
 
 impl Server {
     fn new(database: &Path) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let router = router(&Served::new(database));
@@ -88,7 +89,10 @@ fn conforms(value: &Value, schema: &Value, at: &str) {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     };
-    assert!(kinds.iter().any(|kind| kind == is || (kind == "number" && is == "integer")), "{at}: {value} is no {kinds:?}");
+    assert!(
+        kinds.iter().any(|kind| kind == is || (kind == "number" && is == "integer")),
+        "{at}: {value} is no {kinds:?}"
+    );
     if let Some(items) = value.as_array() {
         items.iter().for_each(|item| conforms(item, &schema["items"], &format!("{at}[]")));
     }
@@ -123,7 +127,11 @@ fn every_path_answers_as_described() {
         assert!(!server.get(&format!("/api/v1/{path}"))["items"].as_array().unwrap().is_empty(), "{path}");
     }
     let (status, head, body) = server.ask("GET", "/metrics");
-    assert!(status == 200 && head.contains("text/plain; version=0.0.4") && body.contains("sluice_monitor_packets_total"));
+    assert!(
+        status == 200
+            && head.contains("text/plain; version=0.0.4")
+            && body.contains("sluice_monitor_packets_total")
+    );
 }
 
 #[test]
@@ -132,7 +140,8 @@ fn the_description_has_exactly_the_paths_that_answer() {
     let server = Server::new(&database(folder.path()));
     let described = document();
     let mut paths: Vec<_> = described["paths"].as_object().unwrap().keys().map(String::as_str).collect();
-    let mut served: Vec<_> = ENDPOINTS.iter().map(|endpoint| endpoint.path).chain(["/", "/openapi.json"]).collect();
+    let mut served: Vec<_> =
+        ENDPOINTS.iter().map(|endpoint| endpoint.path).chain(["/", "/openapi.json"]).collect();
     paths.sort_unstable();
     served.sort_unstable();
     assert_eq!(paths, served);
@@ -149,7 +158,8 @@ fn figures_agree_with_each_other() {
     let server = Server::new(&database(folder.path()));
     let summary = server.get("/api/v1/stats/summary");
     let series = server.get("/api/v1/stats/series?points=13");
-    let sum = |list: &Value, pick: &dyn Fn(&Value) -> i64| list.as_array().unwrap().iter().map(pick).sum::<i64>();
+    let sum =
+        |list: &Value, pick: &dyn Fn(&Value) -> i64| list.as_array().unwrap().iter().map(pick).sum::<i64>();
     for name in ["packets", "lost", "late", "duplicates"] {
         let whole = summary["counts"][name].as_i64().unwrap();
         assert_eq!(sum(&series["points"], &|point| point[name].as_i64().unwrap()), whole, "{name}");
@@ -202,12 +212,16 @@ fn other_names_are_refused_and_answers_are_guarded() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::new(&database(folder.path()));
     for host in ["Host: evil.example\r\n", "Host: 127.0.0.1.evil.example:80\r\n"] {
-        let (status, _, body) = server.send(&format!("GET /health HTTP/1.1\r\n{host}Connection: close\r\n\r\n"));
+        let (status, _, body) =
+            server.send(&format!("GET /health HTTP/1.1\r\n{host}Connection: close\r\n\r\n"));
         assert!(status == 421 && body.contains("Host header"), "{status} {body}");
     }
     let (_, head, page) = server.ask("GET", "/");
     let (_, _, again) = server.ask("GET", "/");
-    assert!(head.contains("default-src 'none'") && head.contains("nosniff") && head.contains("no-store"), "{head}");
+    assert!(
+        head.contains("default-src 'none'") && head.contains("nosniff") && head.contains("no-store"),
+        "{head}"
+    );
     assert!(!head.contains("unsafe-inline") && page != again, "every answer has a nonce of its own");
     assert!(!page.contains("NONCE"));
 }

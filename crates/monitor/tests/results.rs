@@ -60,13 +60,21 @@ fn what_was_written_is_read() {
     let summary = store(&mut link(), &path, Detail::Full);
     let mut memory = Memory::default();
     run(&mut link(), &mut memory);
-    assert!(summary.counts.lost > 100 && summary.counts.late > 100 && summary.rekeys > 3, "{:?} {}", summary.counts, summary.rekeys);
+    assert!(
+        summary.counts.lost > 100 && summary.counts.late > 100 && summary.rekeys > 3,
+        "{:?} {}",
+        summary.counts,
+        summary.rekeys
+    );
 
     let reader = Reader::open(&path).unwrap();
     let run = reader.run(None).unwrap();
     assert!(run.finished && run.partial.is_none() && run.source == "simulated.pcap");
     let overview = reader.overview(run.clone()).unwrap();
-    assert_eq!((overview.counts, overview.channels, overview.rekeys), (summary.counts, summary.channels, summary.rekeys));
+    assert_eq!(
+        (overview.counts, overview.channels, overview.rekeys),
+        (summary.counts, summary.channels, summary.rekeys)
+    );
     assert_eq!(overview.summary.as_ref().unwrap().reorder, summary.reorder);
 
     let series = reader.series(&run, &ALL).unwrap();
@@ -81,7 +89,8 @@ fn what_was_written_is_read() {
     let part = Window { from_ns: START + 10 * SECOND, to_ns: START + 19 * SECOND, points: 100 };
     assert_eq!(reader.series(&run, &part).unwrap().points[..], series.points[10..20]);
 
-    let expected: Vec<_> = memory.0.iter().flat_map(|update| &update.channels).map(|state| state.summary()).collect();
+    let expected: Vec<_> =
+        memory.0.iter().flat_map(|update| &update.channels).map(|state| state.summary()).collect();
     let page = reader.flows(&run, &FlowQuery { limit: 1000, ..FlowQuery::default() }).unwrap();
     assert_eq!((page.items.len(), page.total), (expected.len(), expected.len() as u64));
     for flow in &page.items {
@@ -90,10 +99,20 @@ fn what_was_written_is_read() {
         assert_eq!(&flow.channel, one);
         assert_eq!(reader.flow(&run, id).unwrap().unwrap().channel, *one);
         let course = reader.channel_series(&run, id, &ALL).unwrap().unwrap();
-        assert_eq!(sum(course.points.iter().map(|point| &point.counts)), one.figures.counts, "{}", one.identity.name);
+        assert_eq!(
+            sum(course.points.iter().map(|point| &point.counts)),
+            one.figures.counts,
+            "{}",
+            one.identity.name
+        );
         let gaps = reader.gaps(&run, id, 0, 100_000).unwrap().unwrap();
         let lost: u64 = gaps.items.iter().map(|gap| gap.lost).sum();
-        assert!(lost as i64 <= one.figures.counts.lost, "{}: {lost} {:?}", one.identity.name, one.figures.counts);
+        assert!(
+            lost as i64 <= one.figures.counts.lost,
+            "{}: {lost} {:?}",
+            one.identity.name,
+            one.figures.counts
+        );
     }
     let rekeys: Vec<_> = memory.0.iter().flat_map(|update| update.rekeys.clone()).collect();
     let mut stored = reader.rekeys(&run, 0, 100_000).unwrap().items;
@@ -124,11 +143,16 @@ fn flows_are_sorted_filtered_and_paged() {
         assert_eq!(paged, whole, "{order:?}");
     }
     let found = ask(FlowQuery { limit: 1000, search: Some("2001:DB8".to_owned()), ..FlowQuery::default() });
-    assert!(!found.items.is_empty() && found.items.iter().all(|flow| flow.channel.identity.name.contains("2001:db8")));
+    assert!(
+        !found.items.is_empty()
+            && found.items.iter().all(|flow| flow.channel.identity.name.contains("2001:db8"))
+    );
     let quoted = ask(FlowQuery { limit: 1, search: Some("' OR 1 --".to_owned()), ..FlowQuery::default() });
     assert_eq!(quoted.total, 0);
     let troubled = ask(FlowQuery { limit: 1000, troubled: true, ..FlowQuery::default() });
-    let amiss = |counts: &Counts| counts.late + counts.duplicates + counts.replays + counts.reused > 0 || counts.lost > 0;
+    let amiss = |counts: &Counts| {
+        counts.late + counts.duplicates + counts.replays + counts.reused > 0 || counts.lost > 0
+    };
     let expected = all.items.iter().filter(|flow| amiss(&flow.channel.figures.counts)).count();
     assert_eq!(troubled.total, expected as u64);
     let anomalies = reader.anomalies(&run, &AnomalyQuery { limit: 1000, ..AnomalyQuery::default() }).unwrap();
@@ -142,8 +166,12 @@ fn fast_mode_keeps_the_sums_and_leaves_out_quiet_rows() {
     let summary = store(&mut link(), &full, Detail::Full);
     store(&mut link(), &fast, Detail::Fast);
     let rows = |path: &Path| -> (i64, i64, i64) {
-        let sql = "SELECT count(*), sum(lost), (SELECT sum(packets) FROM channel_total) FROM channel_interval";
-        Connection::open(path).unwrap().query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap()
+        let sql =
+            "SELECT count(*), sum(lost), (SELECT sum(packets) FROM channel_total) FROM channel_interval";
+        Connection::open(path)
+            .unwrap()
+            .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .unwrap()
     };
     let (full, fast) = (rows(&full), rows(&fast));
     assert!(fast.0 * 2 < full.0, "{fast:?} {full:?}");
@@ -180,14 +208,18 @@ fn channels_that_come_back_after_eviction_are_one_flow() {
     let mut database = Database::create(&path, &info).unwrap();
     let control = sluice_monitor::analysis::Control::default();
     let summary =
-        sluice_monitor::analysis::analyze_with(common::observe, &mut link, &options, &mut database, &control).unwrap();
+        sluice_monitor::analysis::analyze_with(common::observe, &mut link, &options, &mut database, &control)
+            .unwrap();
     assert!(summary.evicted > 100, "{summary:?}");
     let reader = Reader::open(&path).unwrap();
     let run = reader.run(None).unwrap();
     let flows = reader.flows(&run, &FlowQuery { limit: 1000, ..FlowQuery::default() }).unwrap();
     assert_eq!(flows.total, 40);
     assert!(flows.items.iter().all(|flow| flow.lives > 1));
-    assert_eq!(sum(flows.items.iter().map(|flow| &flow.channel.figures.counts)).packets, summary.counts.packets);
+    assert_eq!(
+        sum(flows.items.iter().map(|flow| &flow.channel.figures.counts)).packets,
+        summary.counts.packets
+    );
 }
 
 #[test]
@@ -253,7 +285,8 @@ fn a_killed_writer_leaves_whole_intervals() {
             .spawn()
             .unwrap();
         let started = Instant::now();
-        let written = || Reader::open(&path).and_then(|reader| Ok(reader.run(Some(number))?.version)).unwrap_or(0);
+        let written =
+            || Reader::open(&path).and_then(|reader| Ok(reader.run(Some(number))?.version)).unwrap_or(0);
         while written() < 60 * number {
             assert!(started.elapsed() < Duration::from_secs(60), "the child does not write");
             std::thread::sleep(Duration::from_millis(7));
@@ -296,6 +329,10 @@ fn what_the_database_costs() {
     without.sort_by(f64::total_cmp);
     with.sort_by(f64::total_cmp);
     let cost = with[2] / without[2] - 1.0;
-    println!("without {without:.2?} s, with {with:.2?} s: {:+.1} %, {:.1} Mpps", cost * 100.0, 24.0 / with[2]);
+    println!(
+        "without {without:.2?} s, with {with:.2?} s: {:+.1} %, {:.1} Mpps",
+        cost * 100.0,
+        24.0 / with[2]
+    );
     assert!(cost < 0.10, "the database costs {:.1} %", cost * 100.0);
 }

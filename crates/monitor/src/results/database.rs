@@ -19,13 +19,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub enum DatabaseError {
     #[error("database {path} does not exist: `sluice monitor SOURCE --db {path}` makes it")]
     Missing { path: PathBuf },
-    #[error("database {path} is locked by another program: wait until that ends, or give another file with --db")]
+    #[error(
+        "database {path} is locked by another program: wait until that ends, or give another file with --db"
+    )]
     Locked { path: PathBuf },
-    #[error("no room left to write database {path}: what it holds is kept and marked partial; free disk space")]
+    #[error(
+        "no room left to write database {path}: what it holds is kept and marked partial; free disk space"
+    )]
     Full { path: PathBuf },
     #[error("{path} is not a database of sluice monitor: give another file with --db")]
     Foreign { path: PathBuf },
-    #[error("database {path} has schema {found}, this version of sluice knows {SCHEMA_VERSION}: use the version that wrote it")]
+    #[error(
+        "database {path} has schema {found}, this version of sluice knows {SCHEMA_VERSION}: use the version that wrote it"
+    )]
     OtherVersion { path: PathBuf, found: i32 },
     #[error("database {path} has no run{}", number.map(|number| format!(" {number}")).unwrap_or_default())]
     NoRun { path: PathBuf, number: Option<i64> },

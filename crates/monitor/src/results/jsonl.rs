@@ -19,20 +19,21 @@ pub struct JsonLines<W: Write + Send> {
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Line<'a> {
-    Channel(Identity),
+    Channel(&'a Identity),
     Interval(&'a Interval),
     Gap(&'a Gap),
     Anomaly(&'a Anomaly),
     Rekey(&'a Rekey),
-    ChannelTotal(ChannelSummary),
+    ChannelTotal(&'a ChannelSummary),
     Summary(&'a Summary),
 }
 
 impl JsonLines<BufWriter<File>> {
     /// Writes into a new file.
     pub fn create(path: &Path) -> anyhow::Result<Self> {
-        let file = File::create(path)
-            .with_context(|| format!("cannot make {}: give a file in a folder that can be written", path.display()))?;
+        let file = File::create(path).with_context(|| {
+            format!("cannot make {}: give a file in a folder that can be written", path.display())
+        })?;
         Ok(JsonLines { out: BufWriter::with_capacity(1 << 16, file), name: path.display().to_string() })
     }
 }
@@ -60,7 +61,7 @@ impl<W: Write + Send> JsonLines<W> {
 impl<W: Write + Send> Sink for JsonLines<W> {
     fn update(&mut self, update: Update) -> anyhow::Result<()> {
         for key in &update.new_channels {
-            self.line(&Line::Channel(Identity::of(key)))?;
+            self.line(&Line::Channel(&Identity::of(key)))?;
         }
         if update.interval.length_ns > 0 {
             self.line(&Line::Interval(&update.interval))?;
@@ -75,7 +76,7 @@ impl<W: Write + Send> Sink for JsonLines<W> {
             self.line(&Line::Rekey(rekey))?;
         }
         for state in &update.channels {
-            self.line(&Line::ChannelTotal(state.summary()))?;
+            self.line(&Line::ChannelTotal(&state.summary()))?;
         }
         self.flush()
     }
@@ -96,13 +97,22 @@ mod tests {
         let mut out = Vec::new();
         let mut sink = JsonLines::new(&mut out, "test");
         let key = ChannelKey::macsec(0x0011_2233_4455_0001, 2, Place::default());
-        let gap = Gap { channel: key.channel_id(), first: 7, last: 9, lost: 3, before_ns: 1, after_ns: 2, frame: 8 };
+        let gap = Gap {
+            channel: key.channel_id(),
+            first: 7,
+            last: 9,
+            lost: 3,
+            before_ns: 1,
+            after_ns: 2,
+            frame: 8,
+        };
         let interval = Interval { index: 5, start_ns: 5, length_ns: 1, ..Interval::default() };
         let update = Update { interval, new_channels: vec![key], gaps: vec![gap], ..Update::default() };
         sink.update(update).unwrap();
         sink.finish(&Summary { frames: 12, ..Summary::default() }).unwrap();
         let text = String::from_utf8(out).unwrap();
-        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let kinds: Vec<_> = lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
         assert_eq!(kinds, ["channel", "interval", "gap", "summary"]);
         assert_eq!((&lines[0]["sci"], &lines[3]["frames"]), (&"0011223344550001".into(), &12.into()));

@@ -11,7 +11,10 @@ mod writer;
 pub use database::{DatabaseError, SCHEMA, SCHEMA_VERSION};
 pub use jsonl::JsonLines;
 pub use prometheus::TextFile;
-pub use reader::{KindCount, parse_id, AnomalyQuery, Flow, FlowOrder, FlowQuery, NamedAnomaly, Overview, Page, Point, Reader, Run, Series, Window};
+pub use reader::{
+    AnomalyQuery, Flow, FlowOrder, FlowQuery, KindCount, NamedAnomaly, Overview, Page, Point, Reader, Run,
+    Series, Window, parse_id,
+};
 pub use writer::{Database, Detail, RunInfo};
 
 use crate::summary::{Sink, Summary, Update};
@@ -67,8 +70,8 @@ impl Sink for Outputs {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
 

@@ -61,7 +61,11 @@ pub fn text(totals: &Totals) -> String {
     for kind in Kind::ALL {
         let count = totals.anomalies.get(kind).copied().unwrap_or(0);
         let severity = format!("{:?}", kind.severity()).to_lowercase();
-        let _ = writeln!(out, "sluice_monitor_anomalies{{kind=\"{}\",severity=\"{severity}\"}} {count}", kind.name());
+        let _ = writeln!(
+            out,
+            "sluice_monitor_anomalies{{kind=\"{}\",severity=\"{severity}\"}} {count}",
+            kind.name()
+        );
     }
     out
 }
@@ -96,7 +100,10 @@ impl TextFile {
             .and_then(|()| std::fs::rename(&beside, &self.path))
             .inspect_err(|_| drop(std::fs::remove_file(&beside)))
             .with_context(|| {
-                format!("cannot write metrics to {}: give a file in a folder that can be written", self.path.display())
+                format!(
+                    "cannot write metrics to {}: give a file in a folder that can be written",
+                    self.path.display()
+                )
             })?;
         self.written = Some(Instant::now());
         Ok(())

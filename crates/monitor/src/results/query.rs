@@ -5,13 +5,15 @@ use rusqlite::{Connection, Row};
 use serde::{Deserialize, Serialize};
 
 use super::reader::{
-    Flow, KindCount, NamedAnomaly, Overview, Page, Point, Run, Series, channel_number, collect, counts, unsigned,
+    Flow, KindCount, NamedAnomaly, Overview, Page, Point, Run, Series, channel_number, collect, counts,
+    unsigned,
 };
 use super::rows::DEPTH_COLUMNS;
 use crate::channel::anomaly::{Kind, Severity};
 use crate::observation::Protocol;
 use crate::summary::{
-    Anomaly, ChannelSummary, Counts, Exhaustion, Figures, Identity, Protection, ProtocolCounts, Reorder, Summary,
+    Anomaly, ChannelSummary, Counts, Exhaustion, Figures, Identity, Protection, ProtocolCounts, Reorder,
+    Summary,
 };
 
 /// How flows may be sorted. Names are part of the REST interface.
@@ -143,9 +145,12 @@ struct Steps {
 
 impl Steps {
     fn new(database: &Connection, run: &Run, window: &Window) -> rusqlite::Result<Self> {
-        let [from, to] = [window.from_ns, window.to_ns].map(|time| (time / run.interval_ns).min(i64::MAX as u64) as i64);
+        let [from, to] =
+            [window.from_ns, window.to_ns].map(|time| (time / run.interval_ns).min(i64::MAX as u64) as i64);
         let (first, last): (Option<i64>, Option<i64>) = database
-            .prepare_cached("SELECT min(number), max(number) FROM link_interval WHERE run = ? AND number BETWEEN ? AND ?")?
+            .prepare_cached(
+                "SELECT min(number), max(number) FROM link_interval WHERE run = ? AND number BETWEEN ? AND ?",
+            )?
             .query_row([run.number, from, to], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let (first, last) = (first.unwrap_or(0), last.unwrap_or(-1));
         let count = (last - first + 1).max(1);
@@ -228,7 +233,9 @@ pub(super) fn flows(database: &Connection, run: i64, wanted: &FlowQuery) -> rusq
     if wanted.troubled {
         conditions += &format!(" AND {TROUBLE} > 0");
     }
-    let total = collect(database, &format!("SELECT count(*) {conditions}"), bound.clone(), |row| row.get::<_, i64>(0))?;
+    let total = collect(database, &format!("SELECT count(*) {conditions}"), bound.clone(), |row| {
+        row.get::<_, i64>(0)
+    })?;
     let direction = if wanted.ascending { "ASC" } else { "DESC" };
     let sql = format!(
         "SELECT channel.*, channel_total.* {conditions} ORDER BY {} {direction}, channel.number LIMIT {} OFFSET {}",
@@ -237,7 +244,12 @@ pub(super) fn flows(database: &Connection, run: i64, wanted: &FlowQuery) -> rusq
         wanted.offset.min(i64::MAX as u64)
     );
     let items = collect(database, &sql, bound, read_flow)?;
-    Ok(Page { total: total.first().copied().unwrap_or(0) as u64, offset: wanted.offset, limit: wanted.limit, items })
+    Ok(Page {
+        total: total.first().copied().unwrap_or(0) as u64,
+        offset: wanted.offset,
+        limit: wanted.limit,
+        items,
+    })
 }
 
 pub(super) fn flow(database: &Connection, run: i64, id: u64) -> rusqlite::Result<Option<Flow>> {
@@ -349,14 +361,21 @@ pub(super) fn anomalies(
         let number = if id == 0 { Some(0) } else { channel_number(database, run, id)? };
         conditions += &format!(" AND channel = {}", number.unwrap_or(-1));
     }
-    let total = collect(database, &format!("SELECT count(*) {conditions}"), bound.clone(), |row| row.get::<_, i64>(0))?;
+    let total = collect(database, &format!("SELECT count(*) {conditions}"), bound.clone(), |row| {
+        row.get::<_, i64>(0)
+    })?;
     let sql = format!(
         "SELECT * {conditions} ORDER BY severity DESC, count DESC, kind, channel LIMIT {} OFFSET {}",
         wanted.limit.min(i64::MAX as u64),
         wanted.offset.min(i64::MAX as u64)
     );
     let items = collect(database, &sql, bound, read_anomaly)?.into_iter().flatten().collect();
-    Ok(Page { total: total.first().copied().unwrap_or(0) as u64, offset: wanted.offset, limit: wanted.limit, items })
+    Ok(Page {
+        total: total.first().copied().unwrap_or(0) as u64,
+        offset: wanted.offset,
+        limit: wanted.limit,
+        items,
+    })
 }
 
 fn read_anomaly(row: &Row<'_>) -> rusqlite::Result<Option<NamedAnomaly>> {
@@ -378,11 +397,17 @@ fn read_anomaly(row: &Row<'_>) -> rusqlite::Result<Option<NamedAnomaly>> {
 }
 
 /// A run in figures: from its summary where there is one, else from what has been written so far.
-pub(super) fn overview(database: &Connection, run: Run, summary: Option<Summary>) -> rusqlite::Result<Overview> {
+pub(super) fn overview(
+    database: &Connection,
+    run: Run,
+    summary: Option<Summary>,
+) -> rusqlite::Result<Overview> {
     let number = run.number;
     let (counts, bounds) = link_sums(database, number)?;
     let [unknown_frames, capture_drops, first_ns, last_ns, active] = bounds;
-    let one = |sql: &str| database.prepare_cached(sql)?.query_row([number], |row| row.get::<_, i64>(0)).map(|n| n as u64);
+    let one = |sql: &str| {
+        database.prepare_cached(sql)?.query_row([number], |row| row.get::<_, i64>(0)).map(|n| n as u64)
+    };
     let anomalies = collect(
         database,
         "SELECT kind, count(*) AS channels, sum(count) AS occurrences FROM anomaly WHERE run = ? GROUP BY kind
@@ -466,7 +491,8 @@ fn link_sums(database: &Connection, run: i64) -> rusqlite::Result<(Counts, [u64;
 }
 
 fn protocols(database: &Connection, run: i64) -> rusqlite::Result<(u64, Vec<ProtocolCounts>)> {
-    let sql = format!("SELECT protocol, count(*) AS channels, {SUMS} {FLOWS} GROUP BY protocol ORDER BY protocol");
+    let sql =
+        format!("SELECT protocol, count(*) AS channels, {SUMS} {FLOWS} GROUP BY protocol ORDER BY protocol");
     let read = |row: &Row<'_>| {
         let protocol = protocol(&row.get::<_, String>("protocol")?);
         Ok(ProtocolCounts { protocol, channels: unsigned(row, "channels")?, counts: counts(row)? })

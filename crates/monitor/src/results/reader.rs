@@ -132,7 +132,10 @@ impl Reader {
     /// All runs, newest first.
     pub fn runs(&self) -> Result<Vec<Run>> {
         self.try_read(|database| {
-            database.prepare_cached(&format!("{RUN} ORDER BY number DESC LIMIT 1000"))?.query_map([], run)?.collect()
+            database
+                .prepare_cached(&format!("{RUN} ORDER BY number DESC LIMIT 1000"))?
+                .query_map([], run)?
+                .collect()
         })
     }
 
@@ -243,7 +246,8 @@ impl Reader {
     }
 }
 
-const RUN: &str = "SELECT number, source, started_ms, sluice, interval_ns, mode, finished, partial, last_update FROM run";
+const RUN: &str =
+    "SELECT number, source, started_ms, sluice, interval_ns, mode, finished, partial, last_update FROM run";
 
 fn run(row: &Row<'_>) -> rusqlite::Result<Run> {
     Ok(Run {

@@ -167,7 +167,12 @@ impl Rows {
         Ok(found)
     }
 
-    fn deltas(&mut self, database: &Connection, key: RunKey, deltas: &[ChannelDelta]) -> rusqlite::Result<()> {
+    fn deltas(
+        &mut self,
+        database: &Connection,
+        key: RunKey,
+        deltas: &[ChannelDelta],
+    ) -> rusqlite::Result<()> {
         let mut sorted = std::mem::take(&mut self.sorted);
         sorted.clear();
         for (at, delta) in deltas.iter().enumerate() {
@@ -249,9 +254,11 @@ fn link(database: &Connection, run: i64, interval: &Interval) -> rusqlite::Resul
 
 fn put_gap(database: &Connection, run: i64, channel: i64, gap: &Gap) -> rusqlite::Result<()> {
     if gap.lost == 0 {
-        database
-            .prepare_cached("DELETE FROM gap WHERE run = ? AND channel = ? AND first = ?")?
-            .execute([run, channel, gap.first as i64])?;
+        database.prepare_cached("DELETE FROM gap WHERE run = ? AND channel = ? AND first = ?")?.execute([
+            run,
+            channel,
+            gap.first as i64,
+        ])?;
         return Ok(());
     }
     let row = [
@@ -348,13 +355,21 @@ static STATE: LazyLock<String> = LazyLock::new(state_statement);
 /// The first life's figures replace the empty ones, later lives' are combined with them. Counts are there already.
 fn state_statement() -> String {
     const LATEST: [&str; 7] = [
-        "sequence_bits", "one_way", "evicted", "exhaustion_rate_pps", "exhaustion_remaining", "exhaustion_s", "jitter_ns",
+        "sequence_bits",
+        "one_way",
+        "evicted",
+        "exhaustion_rate_pps",
+        "exhaustion_remaining",
+        "exhaustion_s",
+        "jitter_ns",
     ];
     const FIRST: [&str; 3] = ["first_ns", "first_frame", "first_sequence"];
     const SUMS: [&str; 4] = ["lives", "restarts", "jumps", "gaps"];
     const GREATEST: [&str; 5] = ["extended", "max_payload", "length_mismatches", "max_depth", "protection"];
     const WINDOWS: [&str; 4] = ["would_drop_0", "would_drop_32", "would_drop_64", "would_drop_512"];
-    let mut sets = vec!["min_payload = iif(lives, min(min_payload, excluded.min_payload), excluded.min_payload)".to_owned()];
+    let mut sets = vec![
+        "min_payload = iif(lives, min(min_payload, excluded.min_payload), excluded.min_payload)".to_owned(),
+    ];
     sets.extend(LATEST.map(|column| format!("{column} = excluded.{column}")));
     sets.extend(FIRST.map(|column| format!("{column} = iif(lives, {column}, excluded.{column})")));
     sets.extend(GREATEST.map(|column| format!("{column} = max({column}, excluded.{column})")));
@@ -374,5 +389,14 @@ fn state_statement() -> String {
 }
 
 pub(super) const DEPTH_COLUMNS: [&str; DEPTHS] = [
-    "depth_1", "depth_3", "depth_7", "depth_15", "depth_31", "depth_63", "depth_127", "depth_255", "depth_511", "depth_more",
+    "depth_1",
+    "depth_3",
+    "depth_7",
+    "depth_15",
+    "depth_31",
+    "depth_63",
+    "depth_127",
+    "depth_255",
+    "depth_511",
+    "depth_more",
 ];

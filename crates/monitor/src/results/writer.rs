@@ -61,7 +61,8 @@ impl Database {
     /// Opens or makes the database and begins a run in it.
     pub fn create(path: &Path, info: &RunInfo) -> Result<Self, DatabaseError> {
         let mut connection = database::open_for_writing(path)?;
-        let run = begin_run(&mut connection, info).map_err(|source| DatabaseError::new(path, "write", source))?;
+        let run =
+            begin_run(&mut connection, info).map_err(|source| DatabaseError::new(path, "write", source))?;
         let key = RunKey { run, detail: info.detail };
         let writer = Writer::new(connection, path.to_owned(), key);
         let (queue, updates) = sync_channel(QUEUE);
@@ -226,7 +227,12 @@ impl Writer {
 fn is_passing(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::DiskFull | ErrorCode::SystemIoFailure)
+        Some(
+            ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::DiskFull
+                | ErrorCode::SystemIoFailure
+        )
     )
 }
 
@@ -325,7 +331,10 @@ mod tests {
                 let width = statement.column_count();
                 let cell = |row: &rusqlite::Row<'_>, at| format!("{:?}", row.get_ref(at).unwrap());
                 let line = |row: &rusqlite::Row<'_>| {
-                    Ok(format!("{table} {}", (0..width).map(|at| cell(row, at)).collect::<Vec<_>>().join(" ")))
+                    Ok(format!(
+                        "{table} {}",
+                        (0..width).map(|at| cell(row, at)).collect::<Vec<_>>().join(" ")
+                    ))
                 };
                 statement.query_map([], line).unwrap().map(Result::unwrap).collect::<Vec<_>>()
             })
@@ -392,10 +401,14 @@ mod tests {
         queue.send(Message::Update(Box::new(update(1, &many)))).unwrap();
         queue.send(Message::Finish(Box::default())).unwrap();
         let error = writer.run(&updates).unwrap_err();
-        assert!(error.to_string().contains("no room left") && error.to_string().contains("free disk space"), "{error}");
+        assert!(
+            error.to_string().contains("no room left") && error.to_string().contains("free disk space"),
+            "{error}"
+        );
         let left = database::open_for_reading(&path).unwrap();
-        let (finished, partial): (bool, Option<String>) =
-            left.query_row("SELECT finished, partial FROM run", [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        let (finished, partial): (bool, Option<String>) = left
+            .query_row("SELECT finished, partial FROM run", [], |row| Ok((row.get(0)?, row.get(1)?)))
+            .unwrap();
         assert!(!finished && partial.unwrap().contains("no room left"));
         assert_eq!(content(&left).iter().filter(|row| row.starts_with("link_interval")).count(), 1);
     }

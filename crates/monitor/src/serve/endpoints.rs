@@ -26,15 +26,23 @@ pub enum Answer {
     Text(String),
 }
 
-const fn integer(name: &'static str, least: u64, most: u64, default: Option<u64>, help: &'static str) -> Parameter {
+const fn integer(
+    name: &'static str,
+    least: u64,
+    most: u64,
+    default: Option<u64>,
+    help: &'static str,
+) -> Parameter {
     Parameter { name, kind: ParameterKind::Integer { least, most, default }, help }
 }
 
 const RUN: Parameter = integer("run", 1, i64::MAX as u64, None, "Number of a run; the newest without it.");
 const OFFSET: Parameter = integer("offset", 0, i64::MAX as u64, Some(0), "Entries to skip.");
 const LIMIT: Parameter = integer("limit", 1, 1000, Some(50), "Most entries in the answer.");
-const FROM: Parameter = integer("from_ns", 0, i64::MAX as u64, Some(0), "Start, nanoseconds since the epoch.");
-const TO: Parameter = integer("to_ns", 0, i64::MAX as u64, Some(i64::MAX as u64), "End, nanoseconds since the epoch.");
+const FROM: Parameter =
+    integer("from_ns", 0, i64::MAX as u64, Some(0), "Start, nanoseconds since the epoch.");
+const TO: Parameter =
+    integer("to_ns", 0, i64::MAX as u64, Some(i64::MAX as u64), "End, nanoseconds since the epoch.");
 const POINTS: Parameter =
     integer("points", 1, 5000, Some(600), "Most points; intervals are added up to come to so few.");
 
@@ -95,11 +103,31 @@ pub const ENDPOINTS: &[Endpoint] = &[
         summary: "Secure channels with their figures.",
         parameters: &[
             RUN,
-            Parameter { name: "protocol", kind: ParameterKind::Choice(protocols), help: "Only this protocol." },
-            Parameter { name: "search", kind: ParameterKind::Text { longest: 200 }, help: "Part of the name." },
-            Parameter { name: "troubled", kind: ParameterKind::Flag, help: "Only flows with something amiss." },
-            Parameter { name: "sort", kind: ParameterKind::Choice(orders), help: "What to sort by; trouble without it." },
-            Parameter { name: "order", kind: ParameterKind::Choice(|| vec!["asc", "desc"]), help: "desc without it." },
+            Parameter {
+                name: "protocol",
+                kind: ParameterKind::Choice(protocols),
+                help: "Only this protocol.",
+            },
+            Parameter {
+                name: "search",
+                kind: ParameterKind::Text { longest: 200 },
+                help: "Part of the name.",
+            },
+            Parameter {
+                name: "troubled",
+                kind: ParameterKind::Flag,
+                help: "Only flows with something amiss.",
+            },
+            Parameter {
+                name: "sort",
+                kind: ParameterKind::Choice(orders),
+                help: "What to sort by; trouble without it.",
+            },
+            Parameter {
+                name: "order",
+                kind: ParameterKind::Choice(|| vec!["asc", "desc"]),
+                help: "desc without it.",
+            },
             OFFSET,
             LIMIT,
         ],

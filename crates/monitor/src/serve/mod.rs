@@ -66,7 +66,12 @@ pub struct Failure {
 }
 
 impl Failure {
-    fn new(status: StatusCode, what: impl Into<String>, place: impl Into<String>, advice: impl Into<String>) -> Self {
+    fn new(
+        status: StatusCode,
+        what: impl Into<String>,
+        place: impl Into<String>,
+        advice: impl Into<String>,
+    ) -> Self {
         Failure { status, what: what.into(), place: place.into(), advice: advice.into() }
     }
 }
@@ -75,7 +80,9 @@ impl From<DatabaseError> for Failure {
     fn from(error: DatabaseError) -> Self {
         let (status, advice) = match &error {
             DatabaseError::NoRun { .. } => (StatusCode::NOT_FOUND, "ask /api/v1/runs which runs there are"),
-            DatabaseError::Missing { .. } => (StatusCode::SERVICE_UNAVAILABLE, "start `sluice monitor SOURCE --db FILE`"),
+            DatabaseError::Missing { .. } => {
+                (StatusCode::SERVICE_UNAVAILABLE, "start `sluice monitor SOURCE --db FILE`")
+            }
             DatabaseError::Locked { .. } => (StatusCode::SERVICE_UNAVAILABLE, "try again in a moment"),
             _ => (StatusCode::INTERNAL_SERVER_ERROR, "look at the database file on the server"),
         };
@@ -93,11 +100,12 @@ impl IntoResponse for Failure {
 /// The whole interface.
 pub fn router(served: &Served) -> Router {
     let app = Arc::new(App { pool: Pool::new(&served.database), names: served.names.clone() });
-    let mut router = Router::new().route("/", get(page)).route("/openapi.json", get(async || Json(document())));
+    let mut router =
+        Router::new().route("/", get(page)).route("/openapi.json", get(async || Json(document())));
     for endpoint in ENDPOINTS {
-        let handler = move |State(app): State<Arc<App>>, path: Result<RawPathParams, RawPathParamsRejection>, uri: Uri| {
-            answer(app, endpoint, path, uri)
-        };
+        let handler = move |State(app): State<Arc<App>>,
+                            path: Result<RawPathParams, RawPathParamsRejection>,
+                            uri: Uri| { answer(app, endpoint, path, uri) };
         router = router.route(endpoint.path, get(handler));
     }
     router
@@ -156,15 +164,20 @@ async fn answer(
         Err(failure) => return failure.into_response(),
     };
     // Reading a file may take a while; the tasks that serve connections do not wait for it.
-    let asked = tokio::task::spawn_blocking(move || app.pool.with(|reader| (endpoint.answer)(reader, &question))).await;
+    let asked =
+        tokio::task::spawn_blocking(move || app.pool.with(|reader| (endpoint.answer)(reader, &question)))
+            .await;
     match asked {
         Ok(Ok(Answer::Json(value))) => Json(value).into_response(),
-        Ok(Ok(Answer::Text(text))) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
+        Ok(Ok(Answer::Text(text))) => {
+            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+        }
         Ok(Err(failure)) => failure.into_response(),
         Err(error) => {
             tracing::error!("{}: {error}", endpoint.path);
             let advice = "report this with the server's log";
-            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error", endpoint.path, advice).into_response()
+            Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error", endpoint.path, advice)
+                .into_response()
         }
     }
 }
@@ -233,10 +246,25 @@ mod tests {
     #[test]
     fn only_addresses_and_known_names_are_ours() {
         let names = ["tap.example".to_owned()];
-        for host in ["127.0.0.1:9999", "[::1]:9999", "[::1]", "localhost", "LOCALHOST:1", "10.0.0.1", "tap.example:80"] {
+        for host in [
+            "127.0.0.1:9999",
+            "[::1]:9999",
+            "[::1]",
+            "localhost",
+            "LOCALHOST:1",
+            "10.0.0.1",
+            "tap.example:80",
+        ] {
             assert!(is_ours(host, &names), "{host}");
         }
-        for host in ["evil.example", "localhost.evil.example:9999", "127.0.0.1.evil.example", "", ":80", "tap.example.x"] {
+        for host in [
+            "evil.example",
+            "localhost.evil.example:9999",
+            "127.0.0.1.evil.example",
+            "",
+            ":80",
+            "tap.example.x",
+        ] {
             assert!(!is_ours(host, &names), "{host}");
         }
     }

@@ -10,8 +10,10 @@ use crate::summary::{DEPTHS, REPLAY_WINDOWS};
 
 /// The interface as OpenAPI 3.1.
 pub fn document() -> Value {
-    let mut paths: Map<String, Value> =
-        ENDPOINTS.iter().map(|endpoint| (endpoint.path.to_owned(), json!({ "get": operation(endpoint) }))).collect();
+    let mut paths: Map<String, Value> = ENDPOINTS
+        .iter()
+        .map(|endpoint| (endpoint.path.to_owned(), json!({ "get": operation(endpoint) })))
+        .collect();
     let own = json!({ "get": {
         "summary": "This document.",
         "responses": { "200": { "description": "The interface.", "content": { "application/json": { "schema": { "type": "object" } } } } },
@@ -87,8 +89,10 @@ fn reference(name: &str) -> Value {
 
 /// An object whose members all appear, but for those in `optional`.
 fn object(members: &[(&str, Value)], optional: &[&str]) -> Value {
-    let required: Vec<_> = members.iter().map(|(name, _)| *name).filter(|name| !optional.contains(name)).collect();
-    let properties: Map<String, Value> = members.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
+    let required: Vec<_> =
+        members.iter().map(|(name, _)| *name).filter(|name| !optional.contains(name)).collect();
+    let properties: Map<String, Value> =
+        members.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
     json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
 }
 
@@ -111,7 +115,12 @@ fn list(schema: Value) -> Value {
 
 fn page_of(name: &str) -> Value {
     object(
-        &[("total", unsigned()), ("offset", unsigned()), ("limit", unsigned()), ("items", list(reference(name)))],
+        &[
+            ("total", unsigned()),
+            ("offset", unsigned()),
+            ("limit", unsigned()),
+            ("items", list(reference(name))),
+        ],
         &[],
     )
 }
@@ -130,7 +139,10 @@ fn protocol() -> Value {
 
 /// The counts, in line with others' members.
 fn counts() -> Vec<(&'static str, Value)> {
-    let mut counts = vec![("lost", json!({ "type": "integer", "description": "Below 0 in an interval in which late packets gave back more than was lost." }))];
+    let mut counts = vec![(
+        "lost",
+        json!({ "type": "integer", "description": "Below 0 in an interval in which late packets gave back more than was lost." }),
+    )];
     let names = ["packets", "bytes", "late", "duplicates", "replays", "reused", "too_old", "stray"];
     counts.extend(names.map(|name| (name, unsigned())));
     counts
@@ -198,7 +210,8 @@ fn run(flag: &Value) -> Value {
 }
 
 fn reorder() -> Value {
-    let fixed = |count: usize| json!({ "type": "array", "items": unsigned(), "minItems": count, "maxItems": count });
+    let fixed =
+        |count: usize| json!({ "type": "array", "items": unsigned(), "minItems": count, "maxItems": count });
     object(
         &[("depths", fixed(DEPTHS)), ("max_depth", unsigned()), ("would_drop", fixed(REPLAY_WINDOWS.len()))],
         &[],
@@ -227,7 +240,10 @@ fn overview(number: &Value) -> Value {
             ("reorder", reference("Reorder")),
             ("protocols", list(object(&by_protocol, &[]))),
             ("anomalies", list(by_kind)),
-            ("summary", json!({ "type": ["object", "null"], "description": "What only the end of a run knows." })),
+            (
+                "summary",
+                json!({ "type": ["object", "null"], "description": "What only the end of a run knows." }),
+            ),
         ],
         &[],
     )
@@ -250,8 +266,19 @@ fn flow(number: &Value, flag: &Value) -> Value {
         ("group", id()),
     ];
     let numbers = [
-        "first_ns", "last_ns", "first_frame", "first_sequence", "highest_sequence", "sequence_bits", "restarts", "jumps",
-        "gaps", "jitter_ns", "min_payload", "max_payload", "lives",
+        "first_ns",
+        "last_ns",
+        "first_frame",
+        "first_sequence",
+        "highest_sequence",
+        "sequence_bits",
+        "restarts",
+        "jumps",
+        "gaps",
+        "jitter_ns",
+        "min_payload",
+        "max_payload",
+        "lives",
     ];
     let mut members = identity.to_vec();
     members.extend(numbers.map(|name| (name, unsigned())));

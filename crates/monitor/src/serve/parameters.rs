@@ -19,8 +19,14 @@ pub struct Parameter {
 
 /// What a parameter's value may be.
 pub enum ParameterKind {
-    Integer { least: u64, most: u64, default: Option<u64> },
-    Text { longest: usize },
+    Integer {
+        least: u64,
+        most: u64,
+        default: Option<u64>,
+    },
+    Text {
+        longest: usize,
+    },
     Choice(fn() -> Vec<&'static str>),
     Flag,
     /// A channel's number: up to 16 hexadecimal digits.
@@ -36,7 +42,11 @@ pub struct Question {
 }
 
 impl Question {
-    pub fn new(endpoint: &'static Endpoint, path: Option<&RawPathParams>, uri: &Uri) -> Result<Self, Failure> {
+    pub fn new(
+        endpoint: &'static Endpoint,
+        path: Option<&RawPathParams>,
+        uri: &Uri,
+    ) -> Result<Self, Failure> {
         let id = match endpoint.path.contains("{id}") {
             false => 0,
             true => path

@@ -91,7 +91,11 @@ impl Link {
         let slot = (random >> 20 & 3) as usize;
         // Some packets wait and come later in another one's place.
         let waits = (random >> 48 & 0x3f) == 0;
-        if waits { self.last[slot].replace(sent).filter(|other| other.number != sent.number) } else { Some(sent) }
+        if waits {
+            self.last[slot].replace(sent).filter(|other| other.number != sent.number)
+        } else {
+            Some(sent)
+        }
     }
 }
 
@@ -106,7 +110,13 @@ pub fn observe(frame: &Frame<'_>) -> Result<Observation, Unknown> {
     let [a, b, c, d] = sender.to_be_bytes();
     let key = match sender % 3 {
         0 => ChannelKey::macsec(0x0200_0000_0000_0001 | u64::from(sender) << 16, (key % 4) as u8, place),
-        1 => ChannelKey::ipv4(Protocol::Esp, [10, b, c, d], [192, 0, 2, 1], 0x1000 + sender * 1000 + key, place),
+        1 => ChannelKey::ipv4(
+            Protocol::Esp,
+            [10, b, c, d],
+            [192, 0, 2, 1],
+            0x1000 + sender * 1000 + key,
+            place,
+        ),
         _ => {
             let source = [0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d];
             let destination = [0x20, 0x01, 0x0d, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
@@ -114,7 +124,14 @@ pub fn observe(frame: &Frame<'_>) -> Result<Observation, Unknown> {
         }
     };
     let fingerprint = number.wrapping_mul(0x9e37_79b1) | 1;
-    Ok(Observation { key, sequence: number.into(), fingerprint, payload_len: 80, bits: 32, flags: Flags::ENCRYPTED })
+    Ok(Observation {
+        key,
+        sequence: number.into(),
+        fingerprint,
+        payload_len: 80,
+        bits: 32,
+        flags: Flags::ENCRYPTED,
+    })
 }
 
 impl Source for Link {
@@ -130,7 +147,10 @@ impl Source for Link {
             data[8..12].copy_from_slice(&number.to_le_bytes());
             let time_ns = START + self.sent * self.spacing_ns;
             let wire_len = data.len() as u32;
-            batch.push_copy(Record { time_ns, wire_len, interface: 0, link: LinkType::Ethernet, ..Record::default() }, &data);
+            batch.push_copy(
+                Record { time_ns, wire_len, interface: 0, link: LinkType::Ethernet, ..Record::default() },
+                &data,
+            );
             self.sent += 1;
         }
         Ok(self.sent < self.packets)
