@@ -47,7 +47,7 @@ fn head(out: &mut String, summary: &Summary) {
     }
     let _ = writeln!(
         out,
-        "  frames      {}, {} of them in {} channels; {} packets/s, {}bit/s",
+        "  frames      {}, {} of them in {} channels\n  rate        {} frames/s, {}bit/s",
         whole(summary.frames),
         whole(counts.packets),
         whole(summary.channels),
@@ -272,7 +272,8 @@ mod tests {
         let text = text(&example(), 100);
         for said in [
             "2024-03-01 12:00:00.000 to 2024-03-01 12:00:10.000 UTC (10.0 s)",
-            "1,000,010, 1,000,000 of them in 3 channels; 100 k packets/s, 51.2 Mbit/s",
+            "1,000,010, 1,000,000 of them in 3 channels\n",
+            "100 k frames/s, 51.2 Mbit/s",
             "1,234 (0.12 %) in 17 gaps",
             "would drop 56 at window 0, 5 at window 32",
             "critical  replay (2)",
