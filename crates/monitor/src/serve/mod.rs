@@ -232,8 +232,8 @@ fn is_ours(host: &str, names: &[String]) -> bool {
         || names.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// The database that is served.
 impl Served {
+    /// Serves a database to clients that use an address or localhost.
     pub fn new(database: &Path) -> Self {
         Served { database: database.to_owned(), names: Vec::new() }
     }
