@@ -312,27 +312,38 @@ fn a_killed_writer_leaves_whole_intervals() {
 }
 
 /// `cargo test --release -p sluice-monitor --test results -- --ignored --nocapture what_the_database_costs`
+///
+/// The budget is a tenth of a run at 12 million packets a second. This link needs no reading and no parsing and so runs
+/// faster than that, which is why the seconds that the database adds are judged, not their share of this run.
 #[test]
 #[ignore = "a measurement: needs a release build and a quiet machine"]
 fn what_the_database_costs() {
+    const PACKETS: u64 = 24_000_000;
+    const BUDGET_S: f64 = 0.10 * PACKETS as f64 / 12e6;
     let folder = tempfile::tempdir().unwrap();
-    let link = || Link::new(10_000, 24_000_000, 80);
-    let (mut without, mut with) = (Vec::new(), Vec::new());
-    for round in 0..5 {
-        let start = Instant::now();
-        run(&mut link(), &mut Nothing);
-        without.push(start.elapsed().as_secs_f64());
-        let start = Instant::now();
-        store(&mut link(), &folder.path().join(format!("{round}.db")), Detail::Full);
-        with.push(start.elapsed().as_secs_f64());
+    let mut costs = Vec::new();
+    for spacing_ns in [80, 1000] {
+        let link = || Link::new(10_000, PACKETS, spacing_ns);
+        let (mut without, mut with) = (Vec::new(), Vec::new());
+        for round in 0..5 {
+            let start = Instant::now();
+            run(&mut link(), &mut Nothing);
+            without.push(start.elapsed().as_secs_f64());
+            let start = Instant::now();
+            store(&mut link(), &folder.path().join(format!("{spacing_ns}-{round}.db")), Detail::Full);
+            with.push(start.elapsed().as_secs_f64());
+        }
+        without.sort_by(f64::total_cmp);
+        with.sort_by(f64::total_cmp);
+        let cost = with[2] - without[2];
+        println!(
+            "captured at {:.1} Mpps: without {without:.2?} s, with {with:.2?} s: {cost:.3} s more, {:+.1} % of this run, \
+             {:+.1} % of one at 12 Mpps",
+            1e3 / spacing_ns as f64,
+            cost / without[2] * 100.0,
+            cost / BUDGET_S * 10.0
+        );
+        costs.push(cost);
     }
-    without.sort_by(f64::total_cmp);
-    with.sort_by(f64::total_cmp);
-    let cost = with[2] / without[2] - 1.0;
-    println!(
-        "without {without:.2?} s, with {with:.2?} s: {:+.1} %, {:.1} Mpps",
-        cost * 100.0,
-        24.0 / with[2]
-    );
-    assert!(cost < 0.10, "the database costs {:.1} %", cost * 100.0);
+    assert!(costs[0] <= BUDGET_S, "the database adds {:.3} s, the budget is {BUDGET_S:.3} s", costs[0]);
 }
