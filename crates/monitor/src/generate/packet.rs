@@ -106,10 +106,12 @@ impl Builder {
         out.extend_from_slice(&self.body[from..from + length]);
     }
 
-    /// Payload that ends with bytes of its own.
+    /// Readable payload that ends with bytes of its own; the zeros in front keep it from looking like any protocol.
     fn fill_unique(&self, content: u64, length: usize, out: &mut Vec<u8>) {
-        self.fill(content, length - 8, out);
-        out.extend_from_slice(&content.to_be_bytes());
+        let zeros = (length - 8).min(16);
+        out.extend_from_slice(&[0; 16][..zeros]);
+        self.fill(content, length - 8 - zeros, out);
+        out.extend_from_slice(&(content >> 8).to_be_bytes());
     }
 
     /// An ICV.

@@ -16,7 +16,7 @@ use super::truth::{Clear, Event, Kind, Record, Tally, Totals};
 use super::{Mix, Options, OptionsError};
 
 /// Packets of a key before the first fault.
-const CALM: u32 = 8;
+const CALM: u64 = 8;
 /// Turns at the end in which no key changes: the old one has to be seen to fall silent.
 const NO_REKEY: u64 = 24;
 /// Packets on their way at the same time.
@@ -48,6 +48,8 @@ struct State {
     pending: u16,
     /// Of these, duplicates.
     copies: u16,
+    /// When the last of them is due.
+    latest_due: u64,
     last_frame: u64,
     started: bool,
     tally: Tally,
@@ -197,9 +199,10 @@ impl Generator {
         } else if self.is_key_due(at, identity) {
             self.rekey(at, identity, frame, time_ns, record)?;
         }
-        self.flows[at as usize].turns += 1;
+        let flow = &mut self.flows[at as usize];
+        flow.turns += 1;
         let chance = u64::from(self.random.next() as u32);
-        if chance < self.plan.replay && self.flows[at as usize].turns > CALM {
+        if chance < self.plan.replay && flow.next - flow.tally.first >= CALM {
             self.plant(at, chance, frame, time_ns, record)?;
         }
         let flow = &mut self.flows[at as usize];
@@ -222,9 +225,6 @@ impl Generator {
         let Plan { loss, late, duplicate, max_late, max_duplicate, min_replay, .. } = self.plan;
         if chance < loss {
             return self.lose(at, frame, time_ns, record);
-        }
-        if self.wants_key(at) {
-            return Ok(());
         }
         let flows = u64::from(self.options.flows);
         if chance < late {
@@ -275,6 +275,11 @@ impl Generator {
             return false;
         }
         let frame = self.totals.frames + 1;
+        let latest_due = self.flows[at as usize].latest_due;
+        // A key that has served its time waits for what is on its way, and for nothing more.
+        if self.wants_key(at) && frame + delay > latest_due {
+            return false;
+        }
         self.order += 1;
         self.heap.push(Reverse(Pending {
             due: frame + delay,
@@ -287,6 +292,7 @@ impl Generator {
         let flow = &mut self.flows[at as usize];
         flow.pending += 1;
         flow.copies += u16::from(kind == Kind::Duplicate);
+        flow.latest_due = latest_due.max(frame + delay);
         true
     }
 
