@@ -110,6 +110,11 @@ impl CaptureWriter {
         Ok(writer)
     }
 
+    /// Describes one more interface, which later frames may refer to (pcapng).
+    pub fn add_interface(&mut self, interface: &Interface) {
+        self.interface(interface);
+    }
+
     /// Adds a frame.
     pub fn write(&mut self, frame: &Frame<'_>, comment: Option<&str>) -> io::Result<()> {
         self.block.reserve(frame.data.len() + 64);
