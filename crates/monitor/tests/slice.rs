@@ -165,7 +165,6 @@ fn a_slice_of_a_channel_has_all_its_packets() {
     loop {
         let more = source.next_batch(&mut batch).unwrap();
         for frame in batch.frames() {
-            // MACsec frames are as readable when they are cut.
             let Ok(observation) = reference::observe(&frame) else { continue };
             let channel = observation.key.channel_id();
             if *wanted.get_or_insert(channel) == channel {

@@ -17,6 +17,9 @@ fn digest(data: &[u8]) -> u32 {
 
 /// Reads a frame of the generator.
 pub fn observe(frame: &Frame<'_>) -> Result<Observation, Unknown> {
+    if frame.is_cut() {
+        return Err(Unknown::Short("frame"));
+    }
     let data = frame.data;
     let (mut at, mut vlans) = (12, Vlans::default());
     while matches!(u16_at(data, at), 0x8100 | 0x88a8) {
