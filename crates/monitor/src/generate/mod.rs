@@ -4,7 +4,7 @@ mod args;
 pub mod flow;
 mod memory;
 mod packet;
-mod random;
+pub(crate) mod random;
 mod schedule;
 pub mod truth;
 pub mod writer;
