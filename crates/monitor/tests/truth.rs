@@ -5,15 +5,16 @@ mod reference;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
-use sluice_monitor::analysis::{Control, Options as Analysis, analyze_with};
+use sluice_monitor::analysis::{Control, Options as Analysis, analyze};
 use sluice_monitor::capture::Source;
 use sluice_monitor::channel::anomaly::Kind as Alarm;
 use sluice_monitor::channel::{Arrival, Channels, Event, What, hash_of};
 use sluice_monitor::frame::Batch;
 use sluice_monitor::generate::truth::{Kind, Truth};
 use sluice_monitor::generate::{Generator, Mix, Options, OptionsError, Size, Synthetic};
-use sluice_monitor::observation::Protocol;
+use sluice_monitor::observation::{Flags, Protocol};
 
+use sluice_monitor::protocol;
 use sluice_monitor::summary::{ChannelState, Gap, Interval, Rekey, Sink, Summary, Update};
 
 /// Keeps all that the analysis reports.
@@ -67,8 +68,7 @@ fn options(seed: u64) -> Options {
 
 fn run(options: &Options, analysis: &Analysis) -> (Truth, Keep, Summary) {
     let (mut source, mut keep) = (Synthetic::new(options.clone()).unwrap(), Keep::default());
-    let summary =
-        analyze_with(reference::observe, &mut source, analysis, &mut keep, &Control::default()).unwrap();
+    let summary = analyze(&mut source, analysis, &mut keep, &Control::default()).unwrap();
     (source.truth(), keep, summary)
 }
 
@@ -246,7 +246,7 @@ fn each_packet_out_of_order_is_named_once() {
         loop {
             let more = source.next_batch(&mut batch).unwrap();
             for frame in batch.frames() {
-                let Ok(observation) = reference::observe(&frame) else { continue };
+                let Ok(observation) = protocol::observe(&frame) else { continue };
                 if frame.number.is_multiple_of(211) {
                     channels.flush(frame.time_ns, Interval::default(), &mut |_| {});
                 }
@@ -301,4 +301,36 @@ fn every_protocol_of_a_mixed_capture_is_followed() {
         assert_eq!(counts.counts.packets, expected, "{}", counts.protocol);
     }
     assert_eq!(summary.protocols.len(), 6, "{:?}", summary.protocols);
+}
+
+/// The parser under test against one that is written for well-formed frames only.
+#[test]
+fn parsers_agree_on_every_frame() {
+    for seed in (1..=1000).step_by(7) {
+        let mut source = Synthetic::new(options(seed)).unwrap();
+        let (mut batch, mut digests) = (Batch::default(), HashMap::new());
+        loop {
+            let more = source.next_batch(&mut batch).unwrap();
+            for frame in batch.frames() {
+                let (found, expected) = (protocol::observe(&frame), reference::observe(&frame));
+                let at = format!("seed {seed} frame {}: {found:?} {expected:?}", frame.number);
+                match (found, expected) {
+                    (Ok(found), Ok(expected)) => {
+                        assert_eq!((found.key, found.bits), (expected.key, expected.bits), "{at}");
+                        assert_eq!(found.sequence, expected.sequence, "{at}");
+                        let bad = found.flags.has(Flags::LENGTH_MISMATCH) || found.flags.has(Flags::CUT);
+                        assert!(!bad && (found.bits == 0 || found.fingerprint != 0), "{at}");
+                        // The same content has the same digest, another content hardly ever.
+                        let known = digests.entry(expected.fingerprint).or_insert(found.fingerprint);
+                        assert_eq!(*known, found.fingerprint, "{at}");
+                    }
+                    (Err(found), Err(expected)) => assert_eq!(found, expected, "{at}"),
+                    _ => panic!("{at}"),
+                }
+            }
+            if !more {
+                break;
+            }
+        }
+    }
 }
