@@ -19,12 +19,15 @@ const SHOWN: usize = 20;
 
 /// How far B's clock seems to be ahead, where channels of both directions show it.
 fn clock_offset(matcher: &Matcher) -> Option<i64> {
-    let groups: HashMap<ChannelKey, &Line> =
-        matcher.whole().map(|(_, line)| (line.key.group(), line)).filter(|(_, line)| line.both > 0).collect();
+    let groups: HashMap<ChannelKey, &Line> = matcher
+        .whole()
+        .map(|(_, line)| (line.anywhere.group(), line))
+        .filter(|(_, line)| line.both > 0)
+        .collect();
     let mut offsets: Vec<i64> = groups
         .values()
         .filter_map(|line| {
-            let back = groups.get(&line.key.reverse_group()?)?;
+            let back = groups.get(&line.anywhere.reverse_group()?)?;
             let ((there_min, there_max), (back_min, back_max)) = (line.delays.range()?, back.delays.range()?);
             // Both directions seem to go the same way: only clocks can do that.
             let same = (there_min > 0 && back_min > 0) || (there_max < 0 && back_max < 0);

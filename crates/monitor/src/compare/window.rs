@@ -109,7 +109,9 @@ pub struct Range {
 /// One channel.
 #[derive(Clone, Debug)]
 pub struct Line {
+    /// As it was first seen, and without the place.
     pub key: ChannelKey,
+    pub anywhere: ChannelKey,
     /// The line that this one turned out to be part of.
     part_of: u32,
     pub seen: [u64; 2],
@@ -320,8 +322,8 @@ impl Matcher {
 
     /// The channel's line; `None` when there are too many.
     fn line(&mut self, key: &ChannelKey) -> Option<u32> {
-        let key = anywhere(key);
-        if let Some(line) = self.channels.get(key.words()) {
+        let anywhere = anywhere(key);
+        if let Some(line) = self.channels.get(anywhere.words()) {
             return Some(self.resolve(*line));
         }
         if self.lines.len() >= self.options.max_channels {
@@ -329,7 +331,8 @@ impl Matcher {
         }
         let at = self.lines.len() as u32;
         self.lines.push(Line {
-            key,
+            key: *key,
+            anywhere,
             part_of: at,
             seen: [0; 2],
             both: 0,
@@ -339,7 +342,7 @@ impl Matcher {
             delays: Delays::default(),
             open: [None; 2],
         });
-        self.channels.insert(*key.words(), at);
+        self.channels.insert(*anywhere.words(), at);
         Some(at)
     }
 

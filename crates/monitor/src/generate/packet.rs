@@ -317,8 +317,10 @@ fn segment(from: [u8; 4], to: [u8; 4], random: u64, out: &mut Vec<u8>) {
 
 /// An IKEv2 INFORMATIONAL request with an empty encrypted payload (RFC 7296 3.1, 3.14).
 fn ike(random: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(&(random | 1).to_be_bytes());
-    out.extend_from_slice(&(mix(random) | 1).to_be_bytes());
+    // One IKE SA a station.
+    let station = random & 63;
+    out.extend_from_slice(&(mix(station) | 1).to_be_bytes());
+    out.extend_from_slice(&(mix(!station) | 1).to_be_bytes());
     // Next payload SK, version 2.0, exchange 37, flag I; message identifier, length.
     out.extend_from_slice(&[46, 0x20, 37, 0x08, 0, 0, 0, 2, 0, 0, 0, 36]);
     // SK: no next payload, length 8, then its (too short to be real) content.
