@@ -195,11 +195,13 @@ pub fn compare(
         let (frame, time_ns) = cursor.frame();
         let observation = observe(&frame).ok().filter(|observation| observation.bits > 0);
         cursor.tap.numbered += u64::from(observation.is_some());
+        matcher.clock(side, time_ns);
         if let Some(observation) = observation {
             matcher.take(side, &observation, time_ns);
         }
-        let ended = cursor.advance()?;
-        matcher.clock(side, time_ns, ended);
+        if cursor.advance()? {
+            matcher.ends(side);
+        }
     }
     let [a, b] = cursors.map(Cursor::finish);
     Ok(matcher.finish(a, b))

@@ -170,6 +170,11 @@ impl Matcher {
         self.ended[side] = first_ns.is_none();
     }
 
+    /// There is nothing more from a tap.
+    pub fn ends(&mut self, side: usize) {
+        self.ended[side] = true;
+    }
+
     /// Takes a packet of one tap.
     pub fn take(&mut self, side: usize, observation: &Observation, time_ns: u64) {
         let Some(line) = self.line(&observation.key) else {
@@ -237,9 +242,8 @@ impl Matcher {
     }
 
     /// A tap's clock has come so far; what the other cannot show any more is settled.
-    pub fn clock(&mut self, side: usize, time_ns: u64, ended: bool) {
+    pub fn clock(&mut self, side: usize, time_ns: u64) {
         self.last_ns[side] = self.last_ns[side].max(time_ns);
-        self.ended[side] |= ended;
         let running = (0..2).filter(|side| !self.ended[*side]).map(|side| self.last_ns[side]);
         let Some(now_ns) = running.min() else { return };
         while let Some(first) = self.queue.front() {

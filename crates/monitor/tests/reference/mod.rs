@@ -91,7 +91,10 @@ fn udp(udp: &[u8], key: impl Fn(Protocol, u32) -> ChannelKey) -> Result<Observat
         |protocol| Observation { key: key(protocol, 0), flags: Flags::CONTROL, ..Observation::default() };
     match (source, destination) {
         (500, 500) => Ok(without_number(Protocol::Ike)),
-        (4500, _) | (_, 4500) if payload == [0xff] => Ok(without_number(Protocol::EspUdp)),
+        (4500, _) | (_, 4500) if payload == [0xff] => {
+            let key = key(Protocol::EspUdp, 0).with_ports(source, destination);
+            Ok(Observation { key, ..without_number(Protocol::EspUdp) })
+        }
         (4500, _) | (_, 4500) if u32_at(payload, 0) == 0 => Ok(without_number(Protocol::Ike)),
         (4500, _) | (_, 4500) => {
             let key = key(Protocol::EspUdp, u32_at(payload, 0)).with_ports(source, destination);
