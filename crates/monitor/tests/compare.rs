@@ -132,7 +132,7 @@ fn link(protocol: Mix, seed: u64, loss: u64, copies: u64) -> Link {
 
 fn run(a: Frames, b: Frames, options: &Options) -> Comparison {
     let (mut a, mut b) = (Tap::new("a.pcap", a), Tap::new("b.pcap", b));
-    compare(&mut a, &mut b, |frame| reference::observe(frame), options).unwrap()
+    compare(&mut a, &mut b, reference::observe, options).unwrap()
 }
 
 /// The number that `share` of sorted numbers do not exceed.

@@ -272,7 +272,7 @@ fn generation_is_fast_and_takes_the_same_memory_however_long() {
     let directory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = directory.path().join("x.pcap");
     let mut peaks = Vec::new();
-    for packets in [2_000_000, 8_000_000] {
+    for packets in [3_000_000, 9_000_000] {
         let options = Options {
             size: Size::Fixed(64),
             rekey: 0,

@@ -75,7 +75,7 @@ fn frames() -> Vec<Kept> {
 
 fn cut(frames: Vec<Kept>, request: Request, output: &Path) -> anyhow::Result<Slice> {
     let mut source = Frames { frames, next: 0, cut: false };
-    slice(&mut source, |frame| reference::observe(frame), &request, output)
+    slice(&mut source, reference::observe, &request, output)
 }
 
 fn around(event: Event) -> Request {
@@ -236,6 +236,6 @@ fn what_is_not_there_is_said() {
 
     let mut source = Frames { frames: all, next: 0, cut: true };
     let made =
-        slice(&mut source, |frame| reference::observe(frame), &around(Event::Frame(500)), &path).unwrap();
+        slice(&mut source, reference::observe, &around(Event::Frame(500)), &path).unwrap();
     assert!(made.frames > 10 && made.partial.unwrap().contains("cut in the middle"));
 }
