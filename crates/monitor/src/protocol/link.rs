@@ -1,7 +1,7 @@
 //! What stands in front of everything: Ethernet with VLAN tags, or what stands in for it in a capture.
 
 use super::{Packet, be16, ip, macsec, mka};
-use crate::observation::{Observation, Unknown};
+use crate::observation::{Observation, Unknown, Vlans};
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
@@ -12,6 +12,9 @@ const EAPOL: u16 = 0x888e;
 /// Customer tag (IEEE 802.1Q-2022 9.5), service tag, and what was used for it before there was a standard.
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
+/// At most two: nobody agrees what a third one would mean.
+const MOST_TAGS: usize = 2;
+
 #[inline]
 pub(super) fn ethernet(packet: Packet<'_>) -> Result<Observation, Unknown> {
     let header: &[u8; 14] = packet.head("Ethernet header")?;
@@ -20,28 +23,39 @@ pub(super) fn ethernet(packet: Packet<'_>) -> Result<Observation, Unknown> {
 }
 
 /// The packet begins behind the ethertype.
-#[inline]
+#[inline(always)]
 fn by_type(kind: u16, source: [u8; 6], packet: Packet<'_>) -> Result<Observation, Unknown> {
+    if TAGS.contains(&kind) {
+        let (kind, packet) = untagged(packet)?;
+        return untagged_type(kind, source, packet);
+    }
+    untagged_type(kind, source, packet)
+}
+
+#[inline(always)]
+fn untagged_type(kind: u16, source: [u8; 6], packet: Packet<'_>) -> Result<Observation, Unknown> {
     match kind {
         MACSEC => macsec::observe(source, packet),
         IPV4 => ip::v4(packet),
         IPV6 => ip::v6(packet),
         EAPOL => mka::observe(packet),
-        _ if TAGS.contains(&kind) => tagged(source, packet),
         _ => Err(Unknown::Ethertype(kind)),
     }
 }
 
-/// At most two tags: nobody agrees what a third one would mean.
-fn tagged(source: [u8; 6], mut packet: Packet<'_>) -> Result<Observation, Unknown> {
-    let tag: &[u8; 4] = packet.head("VLAN tag")?;
-    let (vlan, kind) = (be16(tag, 0) & 0x0fff, be16(tag, 2));
-    if packet.vlans.outer != 0 {
-        return Err(Unknown::Malformed("VLAN tags: more than two"));
+/// Takes VLAN tags off; returns the ethertype behind them.
+#[inline]
+fn untagged(mut packet: Packet<'_>) -> Result<(u16, Packet<'_>), Unknown> {
+    for _ in 0..MOST_TAGS {
+        let tag: &[u8; 4] = packet.head("VLAN tag")?;
+        packet.vlans = Vlans { outer: packet.vlans.inner, inner: be16(tag, 0) & 0x0fff };
+        packet = packet.after(4, "VLAN tag")?;
+        let kind = be16(tag, 2);
+        if !TAGS.contains(&kind) {
+            return Ok((kind, packet));
+        }
     }
-    packet.vlans.outer = packet.vlans.inner;
-    packet.vlans.inner = vlan;
-    by_type(kind, source, packet.after(4, "VLAN tag")?)
+    Err(Unknown::Malformed("VLAN tags: more than two"))
 }
 
 /// LINKTYPE_LINUX_SLL: the ethertype is in its last two bytes, the sender's address begins at byte 6.
