@@ -8,14 +8,13 @@ mod delays;
 mod report;
 mod window;
 
-use std::path::PathBuf;
-
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::capture::{CaptureError, Source};
+use crate::capture::{self, CaptureError, Source};
 use crate::frame::{Batch, Frame};
 use crate::observation::{Observation, Unknown};
+use crate::protocol;
 use crate::slice::Span;
 use crate::summary::{Identity, hex_id};
 
@@ -27,9 +26,9 @@ use window::Matcher;
 #[derive(Args, Clone, Debug)]
 pub struct CompareArgs {
     /// Capture of the first tap.
-    pub a: PathBuf,
+    pub a: String,
     /// Capture of the second tap.
-    pub b: PathBuf,
+    pub b: String,
     /// A packet that the other tap has not seen within this time is lost.
     #[arg(long, value_name = "D", default_value = "1s")]
     pub window: Span,
@@ -171,6 +170,12 @@ pub struct Comparison {
     /// Ranges beyond those listed.
     pub more_losses: u64,
     pub warnings: Vec<String>,
+}
+
+/// Runs the command.
+pub fn run(args: &CompareArgs) -> Result<Comparison, CaptureError> {
+    let (mut a, mut b) = (capture::open(&args.a)?, capture::open(&args.b)?);
+    compare(a.as_mut(), b.as_mut(), protocol::observe, &args.options())
 }
 
 /// Compares two sources; `observe` tells channels and numbers.

@@ -9,10 +9,11 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
-use crate::capture::{CaptureError, Source};
+use crate::capture::{self, CaptureError, Source};
 use crate::frame::{Batch, Frame, LinkType};
 use crate::generate::writer::{CaptureWriter, Format, Interface, formats_of};
 use crate::observation::{Observation, Unknown};
+use crate::protocol;
 
 /// Frames from before the event that are kept in memory, bytes.
 const KEPT: usize = 256 << 20;
@@ -23,7 +24,7 @@ const DISORDER_NS: u64 = 1_000_000_000;
 #[derive(Args, Clone, Debug)]
 pub struct SliceArgs {
     /// Capture file, or - for standard input.
-    pub source: PathBuf,
+    pub source: String,
     /// Only packets of this channel: its number as in reports, 16 hexadecimal digits.
     #[arg(long, value_name = "ID", value_parser = channel_id)]
     pub channel: Option<u64>,
@@ -152,6 +153,13 @@ pub struct Request {
     pub event: Option<Event>,
     pub before_ns: u64,
     pub after_ns: u64,
+}
+
+/// Runs the command.
+pub fn run(args: &SliceArgs) -> anyhow::Result<Slice> {
+    let request = args.request()?;
+    let mut source = capture::open(&args.source)?;
+    slice(source.as_mut(), protocol::observe, &request, &args.output)
 }
 
 /// What was written.

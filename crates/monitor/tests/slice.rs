@@ -235,7 +235,6 @@ fn what_is_not_there_is_said() {
     assert!(say(around(Event::Frame(1)), &directory.path().join("x.pcap")).contains(".pcapng"));
 
     let mut source = Frames { frames: all, next: 0, cut: true };
-    let made =
-        slice(&mut source, reference::observe, &around(Event::Frame(500)), &path).unwrap();
+    let made = slice(&mut source, reference::observe, &around(Event::Frame(500)), &path).unwrap();
     assert!(made.frames > 10 && made.partial.unwrap().contains("cut in the middle"));
 }

@@ -3,18 +3,22 @@
 mod reference;
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use sluice_monitor::analysis::{Control, Options as Analysis, analyze};
-use sluice_monitor::capture::Source;
+use sluice_monitor::capture::{self, Source};
 use sluice_monitor::channel::anomaly::Kind as Alarm;
 use sluice_monitor::channel::{Arrival, Channels, Event, What, hash_of};
+use sluice_monitor::compare::compare;
 use sluice_monitor::frame::Batch;
+use sluice_monitor::generate;
 use sluice_monitor::generate::truth::{Kind, Truth};
 use sluice_monitor::generate::{Generator, Mix, Options, OptionsError, Size, Synthetic};
 use sluice_monitor::observation::{Flags, Observation, Protocol};
 
 use sluice_monitor::protocol;
+use sluice_monitor::slice;
 use sluice_monitor::summary::{ChannelState, Gap, Interval, Rekey, Sink, Summary, Update};
 
 /// Keeps all that the analysis reports.
@@ -343,5 +347,35 @@ fn parsers_agree_on_every_frame() {
                 break;
             }
         }
+    }
+}
+
+/// The whole way: file, reader, parser, channels.
+#[test]
+fn captures_in_files_are_recovered_too() {
+    let directory = tempfile::tempdir().unwrap();
+    for (seed, name) in [(12, "a.pcap"), (13, "b.pcapng"), (14, "c.pcap.gz"), (16, "d.pcapng.zst")] {
+        let (path, options) = (directory.path().join(name), options(seed));
+        let made = generate::generate(options.clone(), &path).unwrap();
+        let truth: Truth = serde_json::from_slice(&std::fs::read(made.truth).unwrap()).unwrap();
+        let open = |path: &Path| capture::open(path.to_str().unwrap()).unwrap();
+        let (mut source, mut keep) = (open(&path), Keep::default());
+        let summary = analyze(source.as_mut(), &Analysis::default(), &mut keep, &Control::default()).unwrap();
+        check_losses(seed, &truth, &keep, &summary);
+        check_counts(seed, &truth, &keep, &summary);
+        check_rekeys(seed, &truth, &keep);
+        check_alarms(seed, &options, &truth, &keep, &summary);
+
+        let cut = directory.path().join("cut.pcapng");
+        let event = Some(slice::Event::Frame(500));
+        let request = slice::Request { channel: None, event, before_ns: u64::MAX >> 1, after_ns: 0 };
+        let made = slice::slice(open(&path).as_mut(), protocol::observe, &request, &cut).unwrap();
+        assert_eq!((made.first_frame, made.last_frame, made.frames), (1, 500, 500));
+        let both = |a: &Path, b: &Path| {
+            let (mut a, mut b) = (open(a), open(b));
+            compare(a.as_mut(), b.as_mut(), protocol::observe, &Default::default()).unwrap().totals
+        };
+        let totals = both(&path, &cut);
+        assert_eq!((totals.lost, totals.missed, totals.at_b), (0, 0, totals.at_both + totals.duplicates_b));
     }
 }
