@@ -270,8 +270,7 @@ fn link_update(index: u64, length_ns: u64) -> Update {
 
 /// Ends all channels, reports their final state and adds everything up.
 fn conclude(done: &mut [Done], outlet: &Outlet<'_>, capture_drops: u64) -> Summary {
-    let now_ns =
-        done.iter().map(|worker| worker.shard.now_ns.max(worker.link.last_ns)).max().unwrap_or(0);
+    let now_ns = done.iter().map(|worker| worker.shard.now_ns.max(worker.link.last_ns)).max().unwrap_or(0);
     let mut directions = Directions::default();
     for worker in done.iter_mut() {
         let interval = worker.shard.interval();

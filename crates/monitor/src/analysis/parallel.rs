@@ -51,7 +51,12 @@ enum Step {
 }
 
 /// Runs all workers to the end of the source.
-pub fn run<O: Observe + Send>(feed: &mut Feed<'_>, observe: O, options: &Options, outlet: &Outlet<'_>) -> Vec<Done> {
+pub fn run<O: Observe + Send>(
+    feed: &mut Feed<'_>,
+    observe: O,
+    options: &Options,
+    outlet: &Outlet<'_>,
+) -> Vec<Done> {
     let workers = options.workers;
     let table = Table {
         waiting: (0..workers).map(|_| BTreeMap::new()).collect(),
@@ -72,7 +77,13 @@ pub fn run<O: Observe + Send>(feed: &mut Feed<'_>, observe: O, options: &Options
 }
 
 impl Team<'_, '_> {
-    fn work<O: Observe>(&self, me: usize, mut parser: Parser<O>, options: &Options, outlet: &Outlet<'_>) -> Done {
+    fn work<O: Observe>(
+        &self,
+        me: usize,
+        mut parser: Parser<O>,
+        options: &Options,
+        outlet: &Outlet<'_>,
+    ) -> Done {
         let mut shard = Shard::new(options);
         let mut batch = Batch::default();
         let mut emit = |update| outlet.emit(update);

@@ -1,8 +1,16 @@
 //! Sources of frames: capture files, standard input, live interfaces.
 
+mod file;
+mod live;
+mod pcap;
+mod pcapng;
+
 use thiserror::Error;
 
 use crate::frame::Batch;
+
+pub use file::FileSource;
+pub use live::LiveSource;
 
 /// Something that yields frames in their order of capture.
 pub trait Source: Send {
@@ -23,6 +31,19 @@ pub trait Source: Send {
     }
 }
 
+/// Opens what a command line names: `-` is standard input, a path is a capture file, anything else an interface.
+pub fn open(name: &str) -> Result<Box<dyn Source>, CaptureError> {
+    if name == "-" {
+        return Ok(Box::new(FileSource::from_reader("standard input", Box::new(std::io::stdin()))?));
+    }
+    let is_path = name.contains('/') || std::path::Path::new(name).exists();
+    let looks_like_a_file = [".pcap", ".pcapng", ".cap", ".gz", ".zst"].iter().any(|end| name.ends_with(end));
+    if is_path || looks_like_a_file {
+        return Ok(Box::new(FileSource::open(name)?));
+    }
+    Ok(Box::new(LiveSource::open(name)?))
+}
+
 #[derive(Debug, Error)]
 pub enum CaptureError {
     #[error("{name}: {source}")]
@@ -41,5 +62,67 @@ impl CaptureError {
     /// Whether frames before the error are worth a partial result.
     pub fn is_partial(&self) -> bool {
         !matches!(self, CaptureError::NotACapture { .. } | CaptureError::NoInterface { .. })
+    }
+}
+
+/// What is wrong with a file's bytes.
+type Broken = String;
+
+/// A file format: finds whole records in a run of bytes.
+#[derive(Debug)]
+enum Format {
+    Pcap(pcap::Pcap),
+    Pcapng(pcapng::Pcapng),
+}
+
+/// Bytes that begin any file that is read: the longest header that must be seen to tell.
+const HEADER_LEN: usize = pcap::HEADER_LEN;
+
+impl Format {
+    /// Recognises the first bytes of a file; Ok(None) when they are of no known format.
+    fn of(start: &[u8]) -> Result<Option<Format>, Broken> {
+        if let Some(pcap) = pcap::Pcap::of(start)? {
+            return Ok(Some(Format::Pcap(pcap)));
+        }
+        Ok(pcapng::Pcapng::of(start).map(Format::Pcapng))
+    }
+
+    /// Adds the whole records of `bytes`, of which `from` are parsed already, to the batch; returns how far it came. With
+    /// an error the records before it are in the batch.
+    fn parse(&mut self, bytes: &[u8], from: usize, records: &mut Batch) -> (usize, Result<(), Broken>) {
+        match self {
+            Format::Pcap(pcap) => pcap.parse(bytes, from, records),
+            Format::Pcapng(pcapng) => pcapng.parse(bytes, from, records),
+        }
+    }
+
+    fn drops(&self) -> u64 {
+        match self {
+            Format::Pcap(_) => 0,
+            Format::Pcapng(pcapng) => pcapng.drops(),
+        }
+    }
+}
+
+/// Longer frames are damage: no link carries them and no capture tool writes them.
+const LONGEST_FRAME: u32 = 1 << 20;
+
+/// Reads fixed-size fields in the byte order of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Order {
+    big: bool,
+}
+
+impl Order {
+    #[inline(always)]
+    fn u16(self, bytes: &[u8], at: usize) -> u16 {
+        let field = [bytes[at], bytes[at + 1]];
+        if self.big { u16::from_be_bytes(field) } else { u16::from_le_bytes(field) }
+    }
+
+    #[inline(always)]
+    fn u32(self, bytes: &[u8], at: usize) -> u32 {
+        let field = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+        if self.big { u32::from_be_bytes(field) } else { u32::from_le_bytes(field) }
     }
 }
