@@ -29,6 +29,10 @@ pub struct Outputs {
 }
 
 impl Outputs {
+    pub fn extend<S: Sink + 'static>(&mut self, sink: Option<S>) {
+        self.sinks.extend(sink.map(|sink| Box::new(sink) as Box<dyn Sink>));
+    }
+
     pub fn push(&mut self, sink: Box<dyn Sink>) {
         self.sinks.push(sink);
     }
