@@ -1,24 +1,23 @@
 //! Capture files, compressed or not, and standard input.
 
-#![allow(unsafe_code, reason = "mapping a file")]
-
 use std::fs::File;
-use std::io::{self, Read};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 
-use memmap2::Mmap;
-
-use super::{Broken, CaptureError, Format, HEADER_LEN, Source};
+use super::input::{Got, Input};
+use super::mapping::Mapping;
+use super::{Broken, CaptureError, Format, Source};
 use crate::frame::Batch;
 
 /// Bytes read at a time: a part of the second-level cache, so that frames are still there when they are parsed.
 const READ: usize = 256 << 10;
 /// Bytes of a mapped file that one batch looks at.
-const WINDOW: usize = 1 << 20;
-/// Files whose frames are longer than this on average are mapped: only their headers are touched then, while reading would
-/// copy everything.
-const MAP_FROM: u64 = 512;
+const WINDOW: u64 = 1 << 20;
+/// Files whose frames are longer than this on average are mapped: of a mapped frame only headers and end are touched, while
+/// reading copies everything. Measured from the page cache, reading or mapping and parsing a frame takes: 35 or 33 ns at
+/// 64 bytes, 59 or 72 ns at 350, 143 or 95 ns at 1500.
+const MAP_FROM: u64 = 576;
 
 /// A file or pipe in one of the formats.
 pub struct FileSource {
@@ -27,7 +26,7 @@ pub struct FileSource {
     way: Way,
     /// The plain file behind it, if it can be mapped.
     file: Option<File>,
-    read: Arc<AtomicU64>,
+    progress: u64,
     total: Option<u64>,
     frames: u64,
     /// Bytes of the (uncompressed) file before the present batch.
@@ -37,51 +36,50 @@ pub struct FileSource {
 
 /// How bytes come.
 enum Way {
-    Read { reader: Box<dyn Read + Send>, rest: Vec<u8> },
-    Map { map: Arc<Mmap>, at: usize },
+    Read { input: Input, rest: Vec<u8> },
+    Map(Mapping),
 }
 
 impl FileSource {
     pub fn open(path: &str) -> Result<FileSource, CaptureError> {
-        let io = |source| CaptureError::Io { name: path.to_owned(), source };
-        let file = File::open(path).map_err(io)?;
-        let metadata = file.metadata().map_err(io)?;
+        let failed = |source| CaptureError::Io { name: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
         if metadata.is_dir() {
-            return Err(io(io::Error::from(io::ErrorKind::IsADirectory)));
+            return Err(failed(io::Error::from(io::ErrorKind::IsADirectory)));
         }
-        let plain = metadata.is_file().then(|| file.try_clone()).transpose().map_err(io)?;
-        let mut source = FileSource::new(path, Box::new(file), plain)?;
+        let plain = metadata.is_file().then(|| file.try_clone()).transpose().map_err(failed)?;
+        let mut source = FileSource::new(path, file, plain)?;
         source.total = metadata.is_file().then_some(metadata.len());
         Ok(source)
     }
 
-    /// Reads a stream, such as standard input.
-    pub fn from_reader(name: &str, reader: Box<dyn Read + Send>) -> Result<FileSource, CaptureError> {
-        FileSource::new(name, reader, None)
+    pub fn standard_input() -> Result<FileSource, CaptureError> {
+        let name = "standard input";
+        match io::stdin().as_fd().try_clone_to_owned() {
+            Ok(fd) => FileSource::new(name, File::from(fd), None),
+            Err(source) => Err(CaptureError::Io { name: name.to_owned(), source }),
+        }
     }
 
-    fn new(
-        name: &str,
-        reader: Box<dyn Read + Send>,
-        plain: Option<File>,
-    ) -> Result<FileSource, CaptureError> {
+    fn new(name: &str, file: File, plain: Option<File>) -> Result<FileSource, CaptureError> {
         let name = name.to_owned();
-        let io = |source| CaptureError::Io { name: name.clone(), source };
-        let read = Arc::new(AtomicU64::new(0));
-        let mut reader: Box<dyn Read + Send> = Box::new(Counted { reader, count: Arc::clone(&read) });
-        let mut rest = start_of(&mut reader).map_err(io)?;
-        let mut file = plain;
-        if let Some(packing) = Packing::of(&rest) {
-            reader = packing.unpack(io::Cursor::new(rest).chain(reader)).map_err(io)?;
-            rest = start_of(&mut reader).map_err(io)?;
-            file = None;
-        }
-        let damaged = |what| CaptureError::Damaged { name: name.clone(), at: 0, frames: 0, what };
-        let Some(format) = Format::of(&rest).map_err(damaged)? else {
-            return Err(CaptureError::NotACapture { start: hexadecimal(&rest), name });
+        let (input, start) = match Input::new(file) {
+            Ok(input) => input,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(CaptureError::Cut { name, at: 0, frames: 0 });
+            }
+            Err(source) => return Err(CaptureError::Io { name, source }),
         };
-        let way = Way::Read { reader, rest };
-        Ok(FileSource { name, format, way, file, read, total: None, frames: 0, before: 0, ended: false })
+        let format = match Format::of(&start) {
+            Ok(Some(format)) => format,
+            Ok(None) => return Err(CaptureError::NotACapture { start: hexadecimal(&start), name }),
+            Err(what) => return Err(CaptureError::Damaged { name, at: 0, frames: 0, what }),
+        };
+        let file = plain.filter(|_| !input.is_packed);
+        let way = Way::Read { input, rest: start };
+        let (progress, total, frames, before, ended) = (0, None, 0, 0, false);
+        Ok(FileSource { name, format, way, file, progress, total, frames, before, ended })
     }
 
     /// Ends the source: nothing of it can be read any more.
@@ -94,94 +92,89 @@ impl FileSource {
         }
     }
 
-    /// A batch of what one call of read gives, and of what the batch before left over.
-    fn read_batch(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
-        let Way::Read { reader, rest } = &mut self.way else { return Ok(false) };
-        // The buffer keeps its length, so that it is not zeroed each time.
-        let mut buffer = std::mem::take(batch.buffer());
-        let mut filled = rest.len();
-        if buffer.len() < filled + READ {
-            buffer.resize(filled + READ, 0);
-        }
-        buffer[..filled].copy_from_slice(rest);
-        let (mut at, mut error) = (0, None);
-        // The format has been told by what is left over, so a parser gets to see it even if nothing follows.
-        while at == 0 && error.is_none() && !self.ended {
-            if filled == buffer.len() {
-                buffer.resize(2 * filled, 0);
-            }
-            match reader.read(&mut buffer[filled..]) {
-                Ok(0) => self.ended = true,
-                Ok(count) => filled += count,
-                Err(failed) if failed.kind() == io::ErrorKind::Interrupted => continue,
-                Err(failed) if failed.kind() == io::ErrorKind::UnexpectedEof => self.ended = true,
-                Err(failed) => error = Some(CaptureError::Io { name: self.name.clone(), source: failed }),
-            }
-            let (end, parsed) = self.format.parse(&buffer[..filled], 0, batch);
-            at = end;
-            if let Err(what) = parsed {
-                let frames = self.frames + batch.len() as u64;
-                let at = self.before + end as u64;
-                error = Some(CaptureError::Damaged { name: self.name.clone(), at, frames, what });
-            }
-        }
-        rest.clear();
-        rest.extend_from_slice(&buffer[at..filled]);
-        let left = filled - at;
-        *batch.buffer() = buffer;
-        self.frames += batch.len() as u64;
-        if let Some(error) = error {
-            self.ended = true;
-            return Err(error);
-        }
-        if self.ended && left > 0 {
-            return Err(self.broken(at as u64, None));
-        }
-        self.before += at as u64;
-        self.map_if_worth_it(batch);
-        Ok(!self.ended)
+    fn io(&mut self, source: io::Error) -> CaptureError {
+        self.ended = true;
+        CaptureError::Io { name: self.name.clone(), source }
     }
 
-    /// After the first batch has shown how long frames are.
+    /// A batch of what was read and of what the batch before left over.
+    fn read_batch(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
+        let Way::Read { input, rest } = &mut self.way else { return Ok(false) };
+        // The buffer keeps its length, so that it is not zeroed each time.
+        let mut buffer = std::mem::take(batch.buffer());
+        let kept = rest.len();
+        // A record that is longer than what was read so far is read in larger and larger pieces.
+        let wanted = kept + READ.max(kept);
+        if buffer.len() < wanted {
+            buffer.resize(wanted, 0);
+        }
+        buffer[..kept].copy_from_slice(rest);
+        let got = input.read(&mut buffer[kept..wanted]);
+        let filled = kept + if let Ok(Got::Bytes(length)) = got { length } else { 0 };
+        let (at, parsed) = self.format.parse(&buffer[..filled], 0, batch);
+        rest.clear();
+        rest.extend_from_slice(&buffer[at..filled]);
+        self.progress = input.count.load(Ordering::Relaxed);
+        let (left, is_packed) = (rest.len(), input.is_packed);
+        *batch.buffer() = buffer;
+        self.frames += batch.len() as u64;
+        self.before += at as u64;
+        parsed.map_err(|what| self.broken(0, Some(what)))?;
+        match got {
+            Ok(Got::End) if left > 0 => Err(self.broken(0, None)),
+            Ok(Got::End) => {
+                self.ended = true;
+                Ok(false)
+            }
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(self.broken(0, None)),
+            Err(error) if is_packed => Err(self.broken(0, Some(format!("it does not decompress ({error})")))),
+            Err(error) => Err(self.io(error)),
+            Ok(Got::Silence) => Ok(true),
+            Ok(Got::Bytes(_)) => {
+                self.map_if_worth_it(batch);
+                Ok(true)
+            }
+        }
+    }
+
+    /// After the first frames have shown how long they are.
     fn map_if_worth_it(&mut self, batch: &Batch) {
-        let bytes: u64 = batch.records().iter().map(|record| u64::from(record.captured)).sum();
-        let Some(file) = self.file.take().filter(|_| bytes > MAP_FROM * batch.len() as u64 && !self.ended)
-        else {
+        if batch.is_empty() {
             return;
-        };
-        // SAFETY: the mapping is read only. Whoever shortens the file meanwhile ends this process with SIGBUS, as with
-        // every tool that maps files; a file that grows is read up to its present end.
-        if let Ok(map) = unsafe { Mmap::map(&file) } {
-            // Advice may be ignored; it is no promise.
-            let _ = map.advise(memmap2::Advice::Sequential);
-            self.way = Way::Map { map: Arc::new(map), at: self.before as usize };
+        }
+        let bytes: u64 = batch.records().iter().map(|record| u64::from(record.captured)).sum();
+        let file = self.file.take().filter(|_| bytes > MAP_FROM * batch.len() as u64);
+        // What cannot be mapped is read on.
+        if let Some(Ok(mapping)) = file.map(Mapping::new) {
+            self.way = Way::Map(mapping);
         }
     }
 
     fn map_batch(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
-        let Way::Map { map, at } = &mut self.way else { return Ok(false) };
-        let (start, mut size) = (*at, WINDOW);
-        let (consumed, parsed, is_last) = loop {
-            let end = map.len().min(start + size);
-            let (consumed, parsed) = self.format.parse(&map[start..end], 0, batch);
-            if consumed > 0 || parsed.is_err() || end == map.len() {
-                batch.window(map, start, end);
-                break (consumed, parsed, end == map.len());
-            }
-            size *= 2;
-        };
-        *at += consumed;
-        let left = map.len() - *at;
-        self.frames += batch.len() as u64;
-        self.read.store((start + consumed) as u64, Ordering::Relaxed);
-        match parsed {
-            Err(what) => return Err(self.broken(consumed as u64, Some(what))),
-            Ok(()) if is_last && consumed == 0 && left > 0 => return Err(self.broken(0, None)),
-            Ok(()) => {}
+        let Way::Map(mapping) = &mut self.way else { return Ok(false) };
+        if self.before >= mapping.size {
+            self.ended = true;
+            return Ok(false);
         }
+        let mut length = WINDOW;
+        let (consumed, parsed) = loop {
+            let (start, end) = match mapping.window(self.before, length) {
+                Ok(window) => window,
+                Err(error) => return Err(self.io(error)),
+            };
+            let bytes = &mapping.piece[start..end];
+            let (consumed, parsed) = self.format.parse(bytes, 0, batch);
+            if consumed > 0 || parsed.is_err() || self.before + length >= mapping.size {
+                batch.window(&mapping.piece, start, end);
+                break (consumed, parsed);
+            }
+            length *= 2;
+        };
+        self.frames += batch.len() as u64;
         self.before += consumed as u64;
-        self.ended = left == 0;
-        Ok(!self.ended)
+        self.progress = self.before;
+        parsed.map_err(|what| self.broken(0, Some(what)))?;
+        if consumed == 0 { Err(self.broken(0, None)) } else { Ok(true) }
     }
 }
 
@@ -202,58 +195,11 @@ impl Source for FileSource {
     }
 
     fn progress(&self) -> (u64, Option<u64>) {
-        (self.read.load(Ordering::Relaxed), self.total)
+        (self.progress, self.total)
     }
 
     fn drops(&self) -> u64 {
         self.format.drops()
-    }
-}
-
-/// Counts what is read of the file itself, compressed or not.
-struct Counted {
-    reader: Box<dyn Read + Send>,
-    count: Arc<AtomicU64>,
-}
-
-impl Read for Counted {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.reader.read(buffer)?;
-        self.count.fetch_add(count as u64, Ordering::Relaxed);
-        Ok(count)
-    }
-}
-
-/// The first bytes, fewer only where there are no more.
-fn start_of(reader: &mut dyn Read) -> io::Result<Vec<u8>> {
-    let mut start = Vec::with_capacity(HEADER_LEN);
-    match reader.take(HEADER_LEN as u64).read_to_end(&mut start) {
-        // A compressed file that is cut this early: what there is says enough.
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(start),
-        other => other.map(|_| start),
-    }
-}
-
-enum Packing {
-    Gzip,
-    Zstd,
-}
-
-impl Packing {
-    /// RFC 1952 2.3.1, RFC 8878 3.1.1.
-    fn of(start: &[u8]) -> Option<Packing> {
-        match start {
-            [0x1f, 0x8b, ..] => Some(Packing::Gzip),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Packing::Zstd),
-            _ => None,
-        }
-    }
-
-    fn unpack(self, packed: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
-        Ok(match self {
-            Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(packed)),
-            Packing::Zstd => Box::new(zstd::stream::read::Decoder::new(packed)?),
-        })
     }
 }
 

@@ -1,7 +1,9 @@
 //! Sources of frames: capture files, standard input, live interfaces.
 
 mod file;
+mod input;
 mod live;
+mod mapping;
 mod pcap;
 mod pcapng;
 mod several;
@@ -40,7 +42,7 @@ pub trait Source: Send {
 /// Opens what a command line names: `-` is standard input, a path is a capture file, anything else an interface.
 pub fn open(name: &str) -> Result<Box<dyn Source>, CaptureError> {
     if name == "-" {
-        return Ok(Box::new(FileSource::from_reader("standard input", Box::new(std::io::stdin()))?));
+        return Ok(Box::new(FileSource::standard_input()?));
     }
     let is_path = name.contains('/') || std::path::Path::new(name).exists();
     let looks_like_a_file = [".pcap", ".pcapng", ".cap", ".gz", ".zst"].iter().any(|end| name.ends_with(end));
@@ -112,8 +114,8 @@ impl Format {
         Ok(pcapng::Pcapng::of(start).map(Format::Pcapng))
     }
 
-    /// Adds the whole records of `bytes`, of which `from` are parsed already, to the batch; returns how far it came. With
-    /// an error the records before it are in the batch.
+    /// Adds the whole records of `bytes` from `from` on to the batch; returns how far it came. With an error the records
+    /// before it are in the batch.
     fn parse(&mut self, bytes: &[u8], from: usize, records: &mut Batch) -> (usize, Result<(), Broken>) {
         match self {
             Format::Pcap(pcap) => pcap.parse(bytes, from, records),

@@ -1,5 +1,6 @@
 //! The classic capture file (draft-ietf-opsawg-pcap): a header of 24 bytes, then records with a header of 16.
 
+use super::mapping::prefetch;
 use super::{Broken, LONGEST_FRAME, Order};
 use crate::frame::{Batch, LinkType, Record};
 
@@ -23,7 +24,7 @@ pub(super) struct Pcap {
 impl Pcap {
     /// None when the file begins otherwise.
     pub fn of(start: &[u8]) -> Result<Option<Pcap>, Broken> {
-        if start.len() < HEADER_LEN {
+        if start.len() < 4 {
             return Ok(None);
         }
         let known = [false, true].into_iter().find_map(|big| {
@@ -35,6 +36,10 @@ impl Pcap {
             }
         });
         let Some((order, unit_ns)) = known else { return Ok(None) };
+        let Some(start) = start.first_chunk::<HEADER_LEN>() else {
+            // Cut within its header: nothing will be parsed.
+            return Ok(Some(Pcap { order, unit_ns, link: LinkType::Other, fcs: 0, header_seen: false }));
+        };
         let (major, minor) = (order.u16(start, 4), order.u16(start, 6));
         if major != 2 {
             return Err(format!("pcap version {major}.{minor}, 2.4 is read"));
@@ -64,6 +69,7 @@ impl Pcap {
             if end > bytes.len() {
                 break;
             }
+            prefetch(bytes, offset, end);
             let wire_len = on_wire.max(captured);
             let fcs = if captured == wire_len { self.fcs.min(captured) } else { 0 };
             batch.push(Record {

@@ -1,6 +1,7 @@
 //! The block-structured capture file (draft-ietf-opsawg-pcapng): several interfaces, any time resolution, either byte
 //! order in each section.
 
+use super::mapping::prefetch;
 use super::pcap::link_type;
 use super::{Broken, LONGEST_FRAME, Order};
 use crate::frame::{Batch, LinkType, Record};
@@ -18,7 +19,10 @@ const OPTION_NAME: u16 = 2;
 const OPTION_RESOLUTION: u16 = 9;
 const OPTION_FCS_LEN: u16 = 13;
 const OPTION_OFFSET: u16 = 14;
-const OPTION_DROPS: u16 = 5;
+/// isb_ifdrop and isb_osdrop: by the interface, and by the operating system (4.6).
+const OPTION_DROPS: [u16; 2] = [5, 7];
+/// epb_dropcount: since the packet before (4.3).
+const OPTION_DROPPED_BEFORE: u16 = 4;
 
 /// Longer blocks are damage.
 const LONGEST_BLOCK: u32 = 16 << 20;
@@ -43,7 +47,10 @@ struct Interface {
     unit: Unit,
     offset_ns: i64,
     fcs: u32,
+    /// As statistics say, since the start of the section.
     drops: u64,
+    /// As packets say, one by one.
+    noted_drops: u64,
 }
 
 #[derive(Debug)]
@@ -51,8 +58,9 @@ pub(super) struct Pcapng {
     order: Order,
     /// Of the present section.
     interfaces: Vec<Interface>,
-    /// Names of all interfaces of the file, by number: one that comes again in a later section is the same.
-    names: Vec<Option<Vec<u8>>>,
+    /// All interfaces of the file, by number: position in their section, name, link type. One that comes again in a later
+    /// section is the same: files of one capture are often joined.
+    known: Vec<(usize, Vec<u8>, LinkType)>,
     earlier_drops: u64,
     last_ns: u64,
 }
@@ -63,14 +71,14 @@ impl Pcapng {
         (start.len() >= 4 && order.u32(start, 0) == SECTION).then(|| Pcapng {
             order,
             interfaces: vec![],
-            names: vec![],
+            known: vec![],
             earlier_drops: 0,
             last_ns: 0,
         })
     }
 
     pub fn drops(&self) -> u64 {
-        self.earlier_drops + self.interfaces.iter().map(|interface| interface.drops).sum::<u64>()
+        self.earlier_drops + self.interfaces.iter().map(|one| one.drops.max(one.noted_drops)).sum::<u64>()
     }
 
     pub fn parse(&mut self, bytes: &[u8], from: usize, batch: &mut Batch) -> (usize, Result<(), Broken>) {
@@ -126,7 +134,7 @@ impl Pcapng {
         };
         let order = self.order;
         let number = if kind == PACKET { order.u16(head, 0).into() } else { order.u32(head, 0) };
-        let Some(interface) = self.interfaces.get(number as usize) else {
+        let Some(interface) = self.interfaces.get_mut(number as usize) else {
             return Err(format!("a packet of interface {number}, which was not described"));
         };
         let ticks = u64::from(order.u32(head, 4)) << 32 | u64::from(order.u32(head, 8));
@@ -134,9 +142,18 @@ impl Pcapng {
         if captured as usize > body.len() - 20 || captured > LONGEST_FRAME {
             return Err(format!("a packet of {captured} bytes in a block of {}", body.len()));
         }
+        prefetch(body, 20, 20 + captured as usize);
         self.last_ns = interface.time_ns(ticks);
         let frame = (at + 20, captured, on_wire);
         batch.push(interface.record(self.last_ns, frame));
+        let behind = 20 + (captured as usize).next_multiple_of(4);
+        if kind == PACKET {
+            // 0xffff: not known.
+            let drops = order.u16(head, 2);
+            interface.noted_drops += if drops == u16::MAX { 0 } else { u64::from(drops) };
+        } else if behind < body.len() {
+            interface.noted_drops += dropped_before(order, &body[behind..]);
+        }
         Ok(())
     }
 
@@ -164,33 +181,33 @@ impl Pcapng {
             offset_ns: 0,
             fcs: 0,
             drops: 0,
+            noted_drops: 0,
         };
-        let mut name = None;
+        let mut name = Vec::new();
         for (code, value) in options(self.order, &body[8..]) {
             match (code, value.len()) {
-                (OPTION_NAME, _) => name = Some(value.to_vec()),
+                (OPTION_NAME, _) => name = value.to_vec(),
                 (OPTION_RESOLUTION, 1..) => interface.unit = unit(value[0])?,
                 (OPTION_FCS_LEN, 1..) => interface.fcs = value[0].into(),
                 (OPTION_OFFSET, 8..) => {
-                    interface.offset_ns = seconds(self.order, value).saturating_mul(1_000_000_000)
+                    interface.offset_ns = (eight(self.order, value) as i64).saturating_mul(1_000_000_000)
                 }
                 _ => {}
             }
         }
-        interface.number = self.number_of(name);
+        interface.number = self.number_of(name, interface.link);
         self.interfaces.push(interface);
         Ok(())
     }
 
-    fn number_of(&mut self, name: Option<Vec<u8>>) -> u16 {
-        let here =
-            |number: usize| self.interfaces.iter().any(|interface| usize::from(interface.number) == number);
-        let known = self.names.iter().position(|known| known.is_some() && *known == name);
-        if let Some(number) = known.filter(|number| !here(*number)) {
-            return number as u16;
+    fn number_of(&mut self, name: Vec<u8>, link: LinkType) -> u16 {
+        let this = (self.interfaces.len(), name, link);
+        let known = self.known.iter().position(|known| *known == this);
+        let number = known.unwrap_or(self.known.len());
+        if known.is_none() {
+            self.known.push(this);
         }
-        self.names.push(name);
-        (self.names.len() - 1).min(usize::from(u16::MAX)) as u16
+        number.min(usize::from(u16::MAX)) as u16
     }
 
     /// 4.6: counters are absolute, so the last block of an interface holds.
@@ -199,11 +216,10 @@ impl Pcapng {
         let number = self.order.u32(head, 0) as usize;
         let order = self.order;
         let Some(interface) = self.interfaces.get_mut(number) else { return };
-        for (code, value) in options(order, &body[12..]) {
-            if code == OPTION_DROPS && value.len() >= 8 {
-                interface.drops = seconds(order, value).max(0) as u64;
-            }
-        }
+        let drops = options(order, &body[12..])
+            .filter(|(code, value)| OPTION_DROPS.contains(code) && value.len() >= 8)
+            .fold(0u64, |sum, (_, value)| sum.saturating_add(eight(order, value)));
+        interface.drops = interface.drops.max(drops);
     }
 }
 
@@ -248,10 +264,15 @@ fn unit(resolution: u8) -> Result<Unit, Broken> {
     }
 }
 
-/// Eight bytes, signed.
-fn seconds(order: Order, value: &[u8]) -> i64 {
+fn dropped_before(order: Order, bytes: &[u8]) -> u64 {
+    let mut drops =
+        options(order, bytes).filter(|(code, value)| (*code, value.len()) == (OPTION_DROPPED_BEFORE, 8));
+    drops.next().map_or(0, |(_, value)| eight(order, value))
+}
+
+fn eight(order: Order, value: &[u8]) -> u64 {
     let (first, second) = (u64::from(order.u32(value, 0)), u64::from(order.u32(value, 4)));
-    (if order.big { first << 32 | second } else { second << 32 | first }) as i64
+    if order.big { first << 32 | second } else { second << 32 | first }
 }
 
 /// Options up to the end marker or the first that does not fit.
