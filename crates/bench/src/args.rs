@@ -8,13 +8,13 @@ use anyhow::{Context, Result};
 use clap::Subcommand;
 use serde::Serialize;
 
-use crate::budgets::{self, Budgets, Measured, Verdict};
 use crate::environment::{Environment, exclusive};
 use crate::gateway::remove_leftovers;
 use crate::harness::Hook;
 use crate::packets::{Family, Protocol};
-use crate::prog::{self, Kind, RowSpec};
-use crate::report;
+use crate::suites::budgets::{self, Budgets, Measured, Verdict};
+use crate::suites::prog::{self, Kind, RowSpec};
+use crate::tables;
 
 /// Measure; docs/BENCH.md says what each number means and what it does not
 #[derive(Debug, clap::Args)]
@@ -132,9 +132,9 @@ fn prog_command(args: &ProgArgs) -> Result<ExitCode> {
         repeat: args.repeat,
         capacity: args.capacity,
     };
-    let prog::Outcome { rows, errors } = prog::run(&options, |row| println!("{}", report::prog_line(row)));
+    let prog::Outcome { rows, errors } = prog::run(&options, |row| println!("{}", tables::prog_line(row)));
     let environment = environment.end();
-    println!("\n{}\n{}\n{}", report::prog_table(&rows), report::PROG_LEGEND, environment.lines());
+    println!("\n{}\n{}\n{}", tables::prog_table(&rows), tables::PROG_LEGEND, environment.lines());
     write_json(args.json.as_deref(), &environment, &ProgResults { prog: &rows })?;
     anyhow::ensure!(errors.is_empty(), "{}", errors.join("\n"));
     Ok(ExitCode::SUCCESS)
@@ -184,11 +184,11 @@ fn print_budgets(measured: &Measured, environment: &Environment) {
     if !measured.frames.is_empty() {
         println!(
             "\nLive frames, 64 bytes, generator + gateway + sink on one core\n{}",
-            report::frames_table(&measured.frames)
+            tables::frames_table(&measured.frames)
         );
     }
-    println!("\n{}", report::budgets_table(&measured.judged, std::io::stdout().is_terminal()));
-    println!("{}\n{}", report::summary(measured), environment.lines());
+    println!("\n{}", tables::budgets_table(&measured.judged, std::io::stdout().is_terminal()));
+    println!("{}\n{}", tables::summary(measured), environment.lines());
     for error in &measured.errors {
         eprintln!("sluice bench: {error}");
     }

@@ -5,12 +5,13 @@ use std::os::fd::AsRawFd;
 
 use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Held by everything on this machine that takes time.
 const LOCK: &str = "/tmp/sluice-bench.lock";
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
     pub kernel: String,
     pub cpu: String,

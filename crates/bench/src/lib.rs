@@ -4,21 +4,20 @@
 
 mod args;
 pub mod bed;
-pub mod budgets;
-pub mod bulk;
+pub mod chart;
 pub mod environment;
 pub mod frames;
 pub mod gateway;
 pub mod harness;
 mod layouts;
 mod link;
-pub mod load;
 mod mapping;
 pub mod packets;
-pub mod prog;
-mod report;
+pub mod progress;
+pub mod result;
 pub mod rounds;
 pub mod stats;
-pub mod tailcall;
+pub mod suites;
+mod tables;
 
 pub use args::{Args, main};

@@ -1,6 +1,7 @@
 //! Medians, paired ratios and bootstrap intervals. Everything is seeded: the same samples give the same interval.
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// SplitMix64: enough for resampling and shuffling, and reproducible everywhere.
 #[derive(Debug, Clone)]
@@ -31,7 +32,8 @@ impl Rng {
 }
 
 /// A figure with its 95 % interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Estimate {
     pub value: f64,
     pub low: f64,
@@ -80,11 +82,12 @@ pub fn paired_ratio(numerators: &[f64], denominators: &[f64]) -> Estimate {
     estimate(&ratios)
 }
 
-/// Half the spread of the middle half, relative to the median: how restless the rounds were.
+/// Half the spread of the middle half, relative to the median: how restless the rounds were. Of fewer than four rounds
+/// nothing can be left out.
 pub fn restlessness(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
-    if sorted.len() < 4 {
+    if sorted.len() < 2 {
         return 0.0;
     }
     let (low, high) = (sorted[sorted.len() / 4], sorted[sorted.len() - 1 - sorted.len() / 4]);
@@ -175,6 +178,8 @@ mod tests {
     #[test]
     fn restlessness_of_still_and_restless_rounds() {
         assert_eq!(restlessness(&[10.0; 9]), 0.0);
+        assert_eq!(restlessness(&[10.0]), 0.0);
+        assert!(restlessness(&[10.0, 14.0, 10.0]) > 0.15, "three rounds are judged whole");
         assert!(restlessness(&[10.0, 10.0, 15.0, 15.0, 10.0, 15.0, 10.0, 15.0]) > 0.15);
     }
 }

@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use sluice_bench::bulk;
 use sluice_bench::frames::{self, Forwarder};
 use sluice_bench::harness::{Harness, Hook, Target};
-use sluice_bench::load;
 use sluice_bench::packets::{Direction, Family, Protocol, TCP_ACK, TCP_SYN};
-use sluice_bench::prog;
-use sluice_bench::tailcall;
+use sluice_bench::suites::bulk;
+use sluice_bench::suites::load;
+use sluice_bench::suites::prog;
+use sluice_bench::suites::tailcall;
 use sluice_wire::checksum::Pseudo;
 use sluice_wire::{eth, ipv4, ipv6, tcp, udp};
 

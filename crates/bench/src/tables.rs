@@ -3,10 +3,10 @@
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};
 
-use crate::budgets::{Bound, Judged, Measured, Verdict};
 use crate::frames::FramesRow;
-use crate::prog::{Kind, Row};
 use crate::stats::Estimate;
+use crate::suites::budgets::{Bound, Judged, Measured, Verdict};
+use crate::suites::prog::{Kind, Row};
 
 /// One row in one line, printed as soon as it is measured.
 pub fn prog_line(row: &Row) -> String {
@@ -165,7 +165,7 @@ fn align_right(table: &mut Table, columns: std::ops::Range<usize>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budgets::{Budget, Figure, Suite};
+    use crate::suites::budgets::{Budget, Figure, Suite};
 
     fn judged(limit: f64) -> Judged {
         let budget = Budget {

@@ -5,18 +5,19 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sluice_dataplane::Sizes;
 
-use crate::bulk;
 use crate::frames::{self, Forwarder};
 use crate::harness::Hook;
-use crate::load;
-use crate::prog;
 use crate::stats::Estimate;
-use crate::tailcall;
+use crate::suites::bulk;
+use crate::suites::load;
+use crate::suites::prog;
+use crate::suites::tailcall;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Suite {
     Prog,
@@ -26,7 +27,7 @@ pub enum Suite {
     Bulk,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
     AtMost,
@@ -34,7 +35,7 @@ pub enum Bound {
 }
 
 /// One promise.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
     pub name: String,
@@ -78,7 +79,7 @@ impl Budgets {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     Kept,
@@ -88,9 +89,9 @@ pub enum Verdict {
 }
 
 /// A promise beside what was measured.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Judged {
-    #[serde(flatten)]
     pub budget: Budget,
     pub measured: Option<Estimate>,
     pub verdict: Verdict,
@@ -197,7 +198,7 @@ fn run_prog(
         }
     }
     let options = prog::Options { rows, rounds: options.rounds, repeat: options.repeat, capacity: None };
-    let outcome = prog::run(&options, |row| progress(&crate::report::prog_line(row)));
+    let outcome = prog::run(&options, |row| progress(&crate::tables::prog_line(row)));
     for row in outcome.rows {
         let detail = format!(
             "{:.0} ns / {:.0} ns, raw {:.2}x, floor against itself {:.2}{}",
@@ -342,7 +343,7 @@ mod tests {
 
     #[test]
     fn the_shipped_budgets_are_readable_and_name_rows_once() {
-        let text = include_str!("../../../bench/budgets.toml");
+        let text = include_str!("../../../../bench/budgets.toml");
         let budgets = Budgets::parse(text).unwrap();
         let mut seen: Vec<(Suite, &str)> =
             budgets.budget.iter().map(|budget| (budget.suite, budget.row.as_str())).collect();

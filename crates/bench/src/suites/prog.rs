@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::AsFd;
 use std::str::FromStr;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -12,8 +12,56 @@ use crate::bed::{Bed, DEFAULT_CAPACITY};
 use crate::gateway::{Site, Tally};
 use crate::harness::{Hook, Sample, Target};
 use crate::packets::{Direction, Family, Protocol};
+use crate::result::{Better, Figure, STEADY, SuiteResult};
 use crate::rounds::{bench_cpu, interleave, pin};
 use crate::stats::{Estimate, estimate, paired_ratio, restlessness};
+use crate::suites::{Context, Suite};
+
+pub const SUITE: Suite = Suite {
+    name: "prog",
+    help: "Nanoseconds a packet of the whole path, beside the floor, in interleaved rounds",
+    says: "What a packet costs in Sluice's programs, from the root program to the verdict, for distinct packets of real \
+        sessions, beside the least that a program with a hash table could do for the same packets in the same rounds.",
+    silent: &[
+        "The packet itself is always in the first-level cache; on a network card its first bytes come from memory.",
+        "Redirect is the verdict, not the transmission: driver and device are not in it.",
+        "Iterations are independent, so the CPU overlaps their cache misses; a lone packet waits longer.",
+    ],
+    run: suite,
+};
+
+fn suite(context: &Context) -> Result<SuiteResult> {
+    let options = Options::of(context);
+    let total = options.rows.len().max(1);
+    let mut done = 0;
+    let outcome = run(&options, |row| {
+        done += 1;
+        context.progress.at(done as f64 / total as f64, &row.name);
+        context.progress.say(&crate::tables::prog_line(row));
+    });
+    result(&outcome)
+}
+
+/// The outcome in the form all suites share.
+pub fn result(outcome: &Outcome) -> Result<SuiteResult> {
+    let mut result = SuiteResult::new("prog");
+    result.figures = outcome.rows.iter().map(figure).collect();
+    result.errors = outcome.errors.clone();
+    result.rows = serde_json::to_value(&outcome.rows)?;
+    Ok(result)
+}
+
+fn figure(row: &Row) -> Figure {
+    let off =
+        |raw: &[f64]| raw.iter().zip(&row.samples.wrapper).map(|(raw, wrapper)| raw - wrapper).collect();
+    let (target, floor): (Vec<f64>, Vec<f64>) = (off(&row.samples.target), off(&row.samples.floor));
+    let mut figure = Figure::new(&row.name, "ns/packet", Better::Lower, target)
+        .against(row.floor, &floor)
+        .same(&row.samples.floor, &row.samples.floor_again);
+    figure.unsteady = row.unsteady;
+    figure.headline = row.spec.hook == Hook::Xdp && row.spec.protocol == Protocol::Udp;
+    figure
+}
 
 /// Which rows, and how long.
 #[derive(Debug, Clone)]
@@ -23,6 +71,35 @@ pub struct Options {
     pub repeat: u32,
     /// Sessions that the tables of Sluice and of the floors have room for; None = as a user would size them.
     pub capacity: Option<u32>,
+}
+
+impl Options {
+    /// Rows of both hooks, and in full of both families and protocols.
+    fn of(context: &Context) -> Options {
+        let (families, protocols) = context.pick(
+            (vec![Family::V4], vec![Protocol::Udp]),
+            (vec![Family::V4, Family::V6], vec![Protocol::Udp, Protocol::Tcp]),
+        );
+        let sessions: &[usize] = context.pick(&[1, 10_000, 1_000_000], &[1, 10_000, 100_000, 1_000_000]);
+        let mut rows = vec![];
+        for family in families {
+            for protocol in &protocols {
+                for hook in [Hook::Xdp, Hook::Tc] {
+                    for kind in [Kind::Established, Kind::New] {
+                        let row = |sessions: &usize| RowSpec {
+                            hook,
+                            family,
+                            protocol: *protocol,
+                            kind,
+                            sessions: *sessions,
+                        };
+                        rows.extend(sessions.iter().map(row));
+                    }
+                }
+            }
+        }
+        Options { rows, rounds: context.rounds, repeat: 400_000, capacity: None }
+    }
 }
 
 /// What a row measures; prints and parses as `xdp v4 udp established 10000`.
@@ -112,9 +189,6 @@ const FLOOR: usize = 1;
 const TARGET: usize = 2;
 const FLOOR_AGAIN: usize = 3;
 const CONTESTANTS: usize = 4;
-
-/// A row is called unsteady when the middle half of its rounds spreads more than this around the median.
-const STEADY: f64 = 0.08;
 
 /// Tables have room for the fill, the first packets of a round and, as the product's, for 65,536 sessions at least.
 fn capacity(spec: &RowSpec, options: &Options) -> u32 {

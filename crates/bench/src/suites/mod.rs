@@ -1,0 +1,55 @@
+//! The suites. This one list drives the command line, its help, the page docs/BENCH.md and the report.
+
+pub mod budgets;
+pub mod bulk;
+pub mod load;
+pub mod prog;
+pub mod tailcall;
+
+use anyhow::Result;
+
+use crate::progress::Progress;
+use crate::result::{Profile, SuiteResult};
+
+/// One thing that can be measured.
+pub struct Suite {
+    pub name: &'static str,
+    /// One line for `--help`.
+    pub help: &'static str,
+    /// What its numbers say, in sentences.
+    pub says: &'static str,
+    /// What they do not say, a sentence each.
+    pub silent: &'static [&'static str],
+    pub run: fn(&Context) -> Result<SuiteResult>,
+}
+
+/// What every suite is told.
+#[derive(Debug, Clone)]
+pub struct Context {
+    pub profile: Profile,
+    /// Interleaved rounds: 3 in quick, 9 in full unless the user says otherwise.
+    pub rounds: usize,
+    /// `--if A,B`: real devices, traffic goes in at A and comes out at B.
+    pub interfaces: Option<(String, String)>,
+    /// `--peer ADDRESS`: another machine runs `sluice bench serve`.
+    pub peer: Option<String>,
+    pub progress: Progress,
+}
+
+impl Context {
+    pub fn quick(&self) -> bool {
+        self.profile == Profile::Quick
+    }
+
+    /// One value for each profile.
+    pub fn pick<T>(&self, quick: T, full: T) -> T {
+        if self.quick() { quick } else { full }
+    }
+}
+
+/// In the order in which `all` runs them and the report shows them.
+pub static SUITES: [Suite; 1] = [prog::SUITE];
+
+pub fn find(name: &str) -> Option<&'static Suite> {
+    SUITES.iter().find(|suite| suite.name == name)
+}
