@@ -12,6 +12,7 @@ pub mod harness;
 mod layouts;
 mod link;
 mod mapping;
+pub mod mlr;
 pub mod packets;
 pub mod progress;
 pub mod result;
