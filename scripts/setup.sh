@@ -188,4 +188,5 @@ main() {
 	say "everything is in place"
 }
 
-main "$@"
+# Other scripts read this one for its functions.
+[ "${BASH_SOURCE[0]}" != "$0" ] || main "$@"
