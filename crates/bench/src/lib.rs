@@ -12,6 +12,7 @@ pub mod harness;
 mod layouts;
 mod link;
 mod mapping;
+pub mod memory;
 pub mod mlr;
 pub mod packets;
 pub mod progress;

@@ -3,6 +3,7 @@
 pub mod budgets;
 pub mod bulk;
 pub mod load;
+pub mod mapops;
 pub mod prog;
 pub mod tailcall;
 
@@ -48,7 +49,7 @@ impl Context {
 }
 
 /// In the order in which `all` runs them and the report shows them.
-pub static SUITES: [Suite; 1] = [prog::SUITE];
+pub static SUITES: &[Suite] = &[prog::SUITE, mapops::SUITE];
 
 pub fn find(name: &str) -> Option<&'static Suite> {
     SUITES.iter().find(|suite| suite.name == name)
