@@ -48,8 +48,14 @@ impl Context {
 }
 
 /// In the order in which `all` runs them and the report shows them.
-pub static SUITES: [Suite; 1] = [prog::SUITE];
+pub static SUITES: &[Suite] = &[prog::SUITE];
 
 pub fn find(name: &str) -> Option<&'static Suite> {
     SUITES.iter().find(|suite| suite.name == name)
+}
+
+/// What a suite's numbers say and do not say, for `--help`.
+pub fn says(suite: &Suite) -> String {
+    let silent = suite.silent.iter().map(|sentence| format!("\n  - {sentence}")).collect::<String>();
+    format!("{}\n\nWhat these numbers do not say:{silent}", suite.says)
 }
