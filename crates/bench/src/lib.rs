@@ -5,10 +5,12 @@
 mod args;
 pub mod bed;
 pub mod chart;
+pub mod compare;
 pub mod environment;
 pub mod frames;
 pub mod gateway;
 pub mod harness;
+pub mod honesty;
 mod layouts;
 mod link;
 mod mapping;
@@ -16,10 +18,13 @@ pub mod memory;
 pub mod mlr;
 pub mod packets;
 pub mod progress;
+pub mod report;
 pub mod result;
 pub mod rounds;
+pub mod run;
 pub mod stats;
 pub mod suites;
 mod tables;
+pub mod text;
 
 pub use args::{Args, main};

@@ -190,6 +190,14 @@ impl Figure {
         self
     }
 
+    pub fn is_finite(&self) -> bool {
+        let estimates =
+            [Some(self.estimate), self.ratio, self.same, self.floor.as_ref().map(|floor| floor.estimate)];
+        let finite =
+            |estimate: Estimate| [estimate.value, estimate.low, estimate.high].iter().all(|x| x.is_finite());
+        estimates.into_iter().flatten().all(finite) && self.samples.iter().all(|x| x.is_finite())
+    }
+
     /// Fit to stand at the top of a report, given the checks of its suite.
     pub fn quotable(&self, suite: &[Check]) -> bool {
         !self.unsteady && self.checks.iter().chain(suite).all(|check| check.passed)

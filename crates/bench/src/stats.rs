@@ -82,6 +82,24 @@ pub fn paired_ratio(numerators: &[f64], denominators: &[f64]) -> Estimate {
     estimate(&ratios)
 }
 
+/// Ratio of the medians of two runs that share no rounds; each is resampled by itself.
+pub fn ratio_of_medians(numerators: &[f64], denominators: &[f64]) -> Estimate {
+    let n = numerators.len().min(denominators.len());
+    if n == 0 {
+        return Estimate { value: f64::NAN, low: f64::NAN, high: f64::NAN, n };
+    }
+    let mut rng = Rng::new(SEED);
+    let mut resampled = |samples: &[f64]| {
+        let mut resample: Vec<f64> = samples.iter().map(|_| samples[rng.below(samples.len())]).collect();
+        median_of(&mut resample)
+    };
+    let mut ratios: Vec<f64> =
+        (0..RESAMPLES).map(|_| resampled(numerators) / resampled(denominators)).collect();
+    ratios.sort_by(f64::total_cmp);
+    let at = |share: f64| ratios[(share * (RESAMPLES - 1) as f64).round() as usize];
+    Estimate { value: median(numerators) / median(denominators), low: at(0.025), high: at(0.975), n }
+}
+
 /// Half the spread of the middle half, relative to the median: how restless the rounds were. Of fewer than four rounds
 /// nothing can be left out.
 pub fn restlessness(samples: &[f64]) -> f64 {

@@ -2,20 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sluice_dataplane::Sizes;
 
+use crate::environment::{Environment, exclusive};
 use crate::frames::{self, Forwarder};
 use crate::harness::Hook;
+use crate::result::{self, Profile, SuiteResult};
+use crate::run::OutputArgs;
 use crate::stats::Estimate;
 use crate::suites::bulk;
 use crate::suites::load;
 use crate::suites::prog;
 use crate::suites::tailcall;
+use crate::tables;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -141,8 +148,72 @@ impl Default for Options {
     }
 }
 
+#[derive(Debug, clap::Args)]
+pub struct BudgetsArgs {
+    /// The promises
+    #[arg(long, value_name = "FILE", default_value = "bench/budgets.toml")]
+    file: PathBuf,
+    /// Only budgets whose name or row contains this text
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Exit with 1 when a budget is missed
+    #[arg(long)]
+    strict: bool,
+    /// Rounds of prog-run and live frames
+    #[arg(long, default_value_t = 9)]
+    rounds: usize,
+    /// Rounds of iperf3
+    #[arg(long, default_value_t = 15)]
+    paired_rounds: usize,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// `sluice bench budgets`
+pub fn command(args: &BudgetsArgs) -> Result<ExitCode> {
+    let mut budgets = Budgets::read(&args.file)?;
+    if let Some(text) = &args.only {
+        budgets.budget.retain(|budget| budget.name.contains(text) || budget.row.contains(text));
+        ensure!(!budgets.budget.is_empty(), "no budget's name or row contains `{text}`");
+    }
+    let _lock = exclusive()?;
+    let start = Instant::now();
+    let mut document = crate::run::begin(Profile::Full);
+    let options = Options { rounds: args.rounds, paired_rounds: args.paired_rounds, ..Options::default() };
+    let measured = run(&budgets, &options, &|line| println!("{line}"));
+    document.suites = measured.suites()?;
+    document.budgets = measured.judged.clone();
+    let mut document = crate::run::end(document, start);
+    for suite in &mut document.suites {
+        crate::run::finish(suite, Profile::Full, &document.environment);
+    }
+    print(&measured, &document.environment);
+    crate::run::write(&document, &args.output)?;
+    Ok(exit_code(&measured, args.strict))
+}
+
+fn print(measured: &Measured, environment: &Environment) {
+    if !measured.frames.is_empty() {
+        let table = tables::frames_table(&measured.frames);
+        println!("\nLive frames, 64 bytes, generator + gateway + sink on one core\n{table}");
+    }
+    println!("\n{}", tables::budgets_table(&measured.judged, std::io::stdout().is_terminal()));
+    println!("{}\n{}", tables::summary(measured), environment.lines());
+    for error in &measured.errors {
+        eprintln!("sluice bench: {error}");
+    }
+}
+
+fn exit_code(measured: &Measured, strict: bool) -> ExitCode {
+    let any = |verdict| measured.judged.iter().any(|entry| entry.verdict == verdict);
+    if any(Verdict::Unknown) || !measured.errors.is_empty() {
+        return ExitCode::from(2);
+    }
+    ExitCode::from(u8::from(strict && any(Verdict::Missed)))
+}
+
 /// Everything a run of the budgets produced.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default)]
 pub struct Measured {
     pub judged: Vec<Judged>,
     pub prog: Vec<prog::Row>,
@@ -152,6 +223,53 @@ pub struct Measured {
     pub bulk: Vec<bulk::BulkRow>,
     /// Suites that could not run, and why.
     pub errors: Vec<String>,
+}
+
+impl Measured {
+    /// The same in the form all suites share.
+    fn suites(&self) -> Result<Vec<SuiteResult>> {
+        let outcome = prog::Outcome { rows: self.prog.clone(), errors: vec![] };
+        let tailcall = self.tailcall.iter().map(tailcall::TailCallRow::figure);
+        let load = self.load.iter().map(load::LoadRow::figure);
+        let mut suites = vec![
+            prog::result(&outcome)?,
+            suite("tailcall", tailcall.collect(), &self.tailcall)?,
+            suite("load", load.collect(), &self.load)?,
+            suite("frames", frames_figures(&self.frames), &self.frames)?,
+            suite("bulk", bulk_figures(&self.bulk), &self.bulk)?,
+        ];
+        suites.retain(|suite| !suite.figures.is_empty());
+        if let Some(first) = suites.first_mut() {
+            first.errors.extend(self.errors.iter().cloned());
+        }
+        Ok(suites)
+    }
+}
+
+fn suite(name: &str, figures: Vec<result::Figure>, rows: &impl Serialize) -> Result<SuiteResult> {
+    Ok(SuiteResult { figures, rows: serde_json::to_value(rows)?, ..SuiteResult::new(name) })
+}
+
+fn frames_figures(rows: &[frames::FramesRow]) -> Vec<result::Figure> {
+    let peer = rows.iter().find(|row| row.forwarder == Forwarder::Nftables);
+    let figure = |row: &frames::FramesRow| {
+        let name =
+            format!("{:?}, {} bytes, {} flows", row.forwarder, row.frame_bytes, row.flows).to_lowercase();
+        let figure = result::Figure::new(name, "Mpps", result::Better::Higher, row.samples.clone());
+        match peer.filter(|_| row.forwarder != Forwarder::Nftables) {
+            Some(peer) => figure.against("nftables stateful", &peer.samples),
+            None => figure,
+        }
+    };
+    rows.iter().map(figure).collect()
+}
+
+fn bulk_figures(rows: &[bulk::BulkRow]) -> Vec<result::Figure> {
+    let figure = |row: &bulk::BulkRow| {
+        let name = format!("tc {:?} {} streams", row.path, row.streams).to_lowercase();
+        result::Figure::new(name, "Gb/s", result::Better::Higher, row.samples.clone())
+    };
+    rows.iter().map(figure).collect()
 }
 
 /// Runs the suites that the budgets need. A suite that fails leaves its budgets unknown and the others running.
@@ -198,7 +316,7 @@ fn run_prog(
         }
     }
     let options = prog::Options { rows, rounds: options.rounds, repeat: options.repeat, capacity: None };
-    let outcome = prog::run(&options, |row| progress(&crate::tables::prog_line(row)));
+    let outcome = prog::run(&options, |row| progress(&tables::prog_line(row)));
     for row in outcome.rows {
         let detail = format!(
             "{:.0} ns / {:.0} ns, raw {:.2}x, floor against itself {:.2}{}",

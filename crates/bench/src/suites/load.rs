@@ -6,6 +6,7 @@ use sluice_dataplane::Sizes;
 
 use crate::gateway::{Site, Sluice};
 use crate::harness::Hook;
+use crate::result::{Better, Figure};
 use crate::stats::{Estimate, estimate};
 
 #[derive(Debug, Clone, Serialize)]
@@ -13,6 +14,12 @@ pub struct LoadRow {
     pub name: &'static str,
     pub seconds: Estimate,
     pub samples: Vec<f64>,
+}
+
+impl LoadRow {
+    pub fn figure(&self) -> Figure {
+        Figure::new(self.name, "s", Better::Lower, self.samples.clone())
+    }
 }
 
 /// Maps made and pinned, both hooks' programs verified and stored, switched, attached to two devices.

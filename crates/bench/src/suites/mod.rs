@@ -54,3 +54,9 @@ pub static SUITES: &[Suite] = &[prog::SUITE, mapops::SUITE];
 pub fn find(name: &str) -> Option<&'static Suite> {
     SUITES.iter().find(|suite| suite.name == name)
 }
+
+/// What a suite's numbers say and do not say, for `--help`.
+pub fn says(suite: &Suite) -> String {
+    let silent = suite.silent.iter().map(|sentence| format!("\n  - {sentence}")).collect::<String>();
+    format!("{}\n\nWhat these numbers do not say:{silent}", suite.says)
+}

@@ -11,11 +11,18 @@ use serde::Serialize;
 use crate::bed::{Bed, DEFAULT_CAPACITY};
 use crate::gateway::{Site, Tally};
 use crate::harness::{Hook, Sample, Target};
+use crate::honesty;
 use crate::packets::{Direction, Family, Protocol};
-use crate::result::{Better, Figure, STEADY, SuiteResult};
+use crate::progress::Progress;
+use crate::result::{
+    Axis, Better, Chart, Figure, Forest, ForestRow, LineChart, Point, Profile, Role, RunDocument, STEADY,
+    Series, SuiteResult,
+};
 use crate::rounds::{bench_cpu, interleave, pin};
+use crate::run::CommonArgs;
 use crate::stats::{Estimate, estimate, paired_ratio, restlessness};
 use crate::suites::{Context, Suite};
+use crate::tables;
 
 pub const SUITE: Suite = Suite {
     name: "prog",
@@ -30,14 +37,88 @@ pub const SUITE: Suite = Suite {
     run: suite,
 };
 
+/// Rows to measure instead of the profile's.
+#[derive(Debug, Default, clap::Args)]
+pub struct ProgArgs {
+    /// Hooks to measure [default: xdp,tc]
+    #[arg(long, value_delimiter = ',')]
+    hook: Vec<Hook>,
+    /// Address families [default: v4,v6; in quick v4]
+    #[arg(long, value_delimiter = ',')]
+    family: Vec<Family>,
+    /// Protocols [default: udp,tcp; in quick udp]
+    #[arg(long, value_delimiter = ',')]
+    protocol: Vec<Protocol>,
+    /// Established sessions in the tables; the packets are twice as many and all distinct [default:
+    /// 1,10000,100000,1000000; in quick 1,10000,1000000]
+    #[arg(long, value_delimiter = ',')]
+    sessions: Vec<usize>,
+    /// Packets of existing sessions, or first packets [default: established,new]
+    #[arg(long, value_delimiter = ',')]
+    kind: Vec<Kind>,
+    /// Packets a round and contestant
+    #[arg(long, default_value_t = REPEAT, value_parser = clap::value_parser!(u32).range(10_000..))]
+    repeat: u32,
+    /// Sessions that the tables have room for [default: 65536, or the power of two that the row needs]
+    #[arg(long)]
+    capacity: Option<u32>,
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+const REPEAT: u32 = 400_000;
+
+impl ProgArgs {
+    fn options(&self, context: &Context) -> Options {
+        let usual: &[usize] = context.pick(&[1, 10_000, 1_000_000], &[1, 10_000, 100_000, 1_000_000]);
+        let sessions = given(&self.sessions, usual);
+        let families = given(&self.family, context.pick(&[Family::V4][..], &[Family::V4, Family::V6]));
+        let protocols =
+            given(&self.protocol, context.pick(&[Protocol::Udp][..], &[Protocol::Udp, Protocol::Tcp]));
+        let hooks = given(&self.hook, &[Hook::Xdp, Hook::Tc]);
+        let kinds = given(&self.kind, &[Kind::Established, Kind::New]);
+        let mut rows = vec![];
+        for family in families {
+            for protocol in &protocols {
+                for sessions in &sessions {
+                    for hook in &hooks {
+                        let row = |kind: &Kind| RowSpec {
+                            hook: *hook,
+                            family,
+                            protocol: *protocol,
+                            kind: *kind,
+                            sessions: *sessions,
+                        };
+                        rows.extend(kinds.iter().map(row));
+                    }
+                }
+            }
+        }
+        Options { rows, rounds: context.rounds, repeat: self.repeat, capacity: self.capacity }
+    }
+}
+
+fn given<T: Copy>(given: &[T], usual: &[T]) -> Vec<T> {
+    if given.is_empty() { usual.to_vec() } else { given.to_vec() }
+}
+
+/// `sluice bench prog`: unlike the other suites in full, unless told otherwise.
+pub fn command(args: &ProgArgs) -> Result<RunDocument> {
+    let context = args.common.context(Profile::Full, Progress::stderr());
+    crate::run::one_document(&context, SUITE.name, || measure(&args.options(&context), &context))
+}
+
 fn suite(context: &Context) -> Result<SuiteResult> {
-    let options = Options::of(context);
+    measure(&ProgArgs { repeat: REPEAT, ..ProgArgs::default() }.options(context), context)
+}
+
+fn measure(options: &Options, context: &Context) -> Result<SuiteResult> {
     let total = options.rows.len().max(1);
     let mut done = 0;
-    let outcome = run(&options, |row| {
+    let outcome = run(options, |row| {
         done += 1;
         context.progress.at(done as f64 / total as f64, &row.name);
-        context.progress.say(&crate::tables::prog_line(row));
+        context.progress.say(&tables::prog_line(row));
     });
     result(&outcome)
 }
@@ -46,6 +127,8 @@ fn suite(context: &Context) -> Result<SuiteResult> {
 pub fn result(outcome: &Outcome) -> Result<SuiteResult> {
     let mut result = SuiteResult::new("prog");
     result.figures = outcome.rows.iter().map(figure).collect();
+    result.tables.push(tables::prog_table(&outcome.rows));
+    result.charts = charts(&outcome.rows);
     result.errors = outcome.errors.clone();
     result.rows = serde_json::to_value(&outcome.rows)?;
     Ok(result)
@@ -60,7 +143,57 @@ fn figure(row: &Row) -> Figure {
         .same(&row.samples.floor, &row.samples.floor_again);
     figure.unsteady = row.unsteady;
     figure.headline = row.spec.hook == Hook::Xdp && row.spec.protocol == Protocol::Udp;
-    figure
+    let keys = match row.spec.kind {
+        Kind::Established => 2 * row.spec.sessions,
+        Kind::New => row.repeat as usize,
+    };
+    figure.check(honesty::distinct(u64::from(row.distinct_packets), keys as u64))
+}
+
+/// ns over sessions with hot and distinct packets, and all ratios beside each other.
+fn charts(rows: &[Row]) -> Vec<Chart> {
+    let ratios = rows.iter().flat_map(|row| {
+        let same = ForestRow { name: format!("A/A {}", row.name), estimate: row.same_ratio, same: true };
+        [ForestRow { name: row.name.clone(), estimate: row.ratio, same: false }, same]
+    });
+    let forest = Forest {
+        title: "Sluice beside its floor".to_owned(),
+        ratio: "sluice / floor".to_owned(),
+        better: Better::Lower,
+        rows: ratios.collect(),
+        note: "A/A is the floor against itself in the same rounds.".to_owned(),
+    };
+    let mut charts: Vec<Chart> =
+        [Kind::Established, Kind::New].into_iter().filter_map(|kind| over_sessions(rows, kind)).collect();
+    charts.push(Chart::Forest(forest));
+    charts
+}
+
+fn over_sessions(rows: &[Row], kind: Kind) -> Option<Chart> {
+    let of_kind: Vec<&Row> = rows.iter().filter(|row| row.spec.kind == kind).collect();
+    let mut series: Vec<Series> = vec![];
+    let mut add =
+        |name: String, role: Role, point: Point| match series.iter_mut().find(|one| one.name == name) {
+            Some(one) => one.points.push(point),
+            None => series.push(Series { name, role, points: vec![point] }),
+        };
+    for row in &of_kind {
+        let RowSpec { hook, family, protocol, sessions, .. } = row.spec;
+        let name = format!("{hook:?} {family:?} {protocol:?}").to_lowercase();
+        add(name.clone(), Role::Subject, Point::of(sessions as f64, &row.target_ns));
+        add(format!("floor {name}"), Role::Peer, Point::of(sessions as f64, &row.floor_ns));
+    }
+    (!of_kind.is_empty()).then(|| {
+        Chart::Line(LineChart {
+            title: format!("Nanoseconds a packet over sessions, {kind:?}").to_lowercase().replacen('n', "N", 1),
+            x: Axis::log("sessions in the tables"),
+            y: Axis::log("ns a packet"),
+            series,
+            note: "One session is the hot case: everything stays in the first-level cache. All others are distinct packets \
+                in random order, two a session."
+                .to_owned(),
+        })
+    })
 }
 
 /// Which rows, and how long.
@@ -71,35 +204,6 @@ pub struct Options {
     pub repeat: u32,
     /// Sessions that the tables of Sluice and of the floors have room for; None = as a user would size them.
     pub capacity: Option<u32>,
-}
-
-impl Options {
-    /// Rows of both hooks, and in full of both families and protocols.
-    fn of(context: &Context) -> Options {
-        let (families, protocols) = context.pick(
-            (vec![Family::V4], vec![Protocol::Udp]),
-            (vec![Family::V4, Family::V6], vec![Protocol::Udp, Protocol::Tcp]),
-        );
-        let sessions: &[usize] = context.pick(&[1, 10_000, 1_000_000], &[1, 10_000, 100_000, 1_000_000]);
-        let mut rows = vec![];
-        for family in families {
-            for protocol in &protocols {
-                for hook in [Hook::Xdp, Hook::Tc] {
-                    for kind in [Kind::Established, Kind::New] {
-                        let row = |sessions: &usize| RowSpec {
-                            hook,
-                            family,
-                            protocol: *protocol,
-                            kind,
-                            sessions: *sessions,
-                        };
-                        rows.extend(sessions.iter().map(row));
-                    }
-                }
-            }
-        }
-        Options { rows, rounds: context.rounds, repeat: 400_000, capacity: None }
-    }
 }
 
 /// What a row measures; prints and parses as `xdp v4 udp established 10000`.

@@ -12,8 +12,9 @@ use crate::bed::Bed;
 use crate::gateway::{Site, object_kind};
 use crate::harness::{Hook, Target};
 use crate::packets::{Family, Protocol};
+use crate::result::{Better, Figure, STEADY};
 use crate::rounds::{bench_cpu, interleave, pin};
-use crate::stats::{Estimate, estimate};
+use crate::stats::{Estimate, estimate, restlessness};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct TailCallRow {
@@ -22,6 +23,18 @@ pub struct TailCallRow {
     pub ns: Estimate,
     pub with_root: Vec<f64>,
     pub without_root: Vec<f64>,
+}
+
+impl TailCallRow {
+    pub fn figure(&self) -> Figure {
+        let added: Vec<f64> =
+            self.with_root.iter().zip(&self.without_root).map(|(with, without)| with - without).collect();
+        let mut figure =
+            Figure::new(format!("{:?}", self.hook).to_lowercase(), "ns/packet", Better::Lower, added);
+        // A difference near nothing: what matters is how steady its two sides are.
+        figure.unsteady = restlessness(&self.with_root).max(restlessness(&self.without_root)) > STEADY;
+        figure
+    }
 }
 
 pub fn run(hook: Hook, rounds: usize, repeat: u32) -> Result<TailCallRow> {
