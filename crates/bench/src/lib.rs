@@ -6,6 +6,7 @@ mod args;
 pub mod bed;
 pub mod chart;
 pub mod compare;
+pub mod disturb;
 pub mod environment;
 pub mod frames;
 pub mod gateway;

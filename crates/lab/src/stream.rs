@@ -26,6 +26,9 @@ use crate::netns::Netns;
 
 /// Frames given to the driver at one time.
 const BATCH: u32 = 64;
+/// As in stream.bpf.c.
+const TICK_NS: u64 = 1_000_000;
+const TIMELINE: u64 = 65_536;
 
 /// What the packets look like. Flow n has source port 10000 + n; every `denied_every`-th packet goes to port 9
 /// instead of 7777, which the gateway under test must not pass.
@@ -61,6 +64,14 @@ pub struct Account {
     pub foreign: u64,
     /// Flows whose packets did not all arrive.
     pub flows_with_loss: u32,
+}
+
+/// When packets arrived, seen from the first one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrivals {
+    pub longest_gap: Duration,
+    /// Packets in every millisecond up to the last arrival.
+    pub per_millisecond: Vec<u64>,
 }
 
 /// The generator at work.
@@ -128,6 +139,18 @@ impl<'obj> Stream<'obj> {
         self.account()
     }
 
+    /// When packets arrived; for a stream that has ended.
+    pub fn arrivals(&self) -> Result<Arrivals> {
+        let bss = self.skel.maps.bss_data.as_deref().context("stream.bpf.c has no bss")?;
+        // SAFETY: as in `sent_total`; the generator has ended.
+        let read = |field: *const u64| unsafe { field.read_volatile() };
+        let elapsed = read(&raw const bss.last_arrival).saturating_sub(read(&raw const bss.first_arrival));
+        let ticks = (elapsed / TICK_NS).min(TIMELINE - 1) as u32;
+        let per_millisecond =
+            (0..=ticks).map(|tick| counter(&self.skel.maps.timeline, tick)).collect::<Result<Vec<_>>>()?;
+        Ok(Arrivals { longest_gap: Duration::from_nanos(read(&raw const bss.longest_gap)), per_millisecond })
+    }
+
     /// Frames made up to now, denied ones included.
     pub fn sent_total(&self) -> u64 {
         // SAFETY: an aligned field of the mapped section that the kernel writes.
@@ -176,6 +199,13 @@ impl<'obj> Stream<'obj> {
             thread::sleep(Duration::from_millis(1));
         }
         Ok(())
+    }
+}
+
+impl Arrivals {
+    /// Time without any packet, in whole milliseconds of which each had none.
+    pub fn blocked(&self) -> Duration {
+        Duration::from_millis(self.per_millisecond.iter().filter(|count| **count == 0).count() as u64)
     }
 }
 
@@ -257,8 +287,8 @@ fn run_live(program: BorrowedFd) -> io::Result<()> {
     }
 }
 
-fn counter(map: &impl MapCore, flow: u32) -> Result<u64> {
-    let value = map.lookup(&flow.to_ne_bytes(), MapFlags::ANY)?.context("flow out of range")?;
+fn counter(map: &impl MapCore, index: u32) -> Result<u64> {
+    let value = map.lookup(&index.to_ne_bytes(), MapFlags::ANY)?.context("index out of range")?;
     Ok(u64::from_ne_bytes(value.as_slice().try_into()?))
 }
 

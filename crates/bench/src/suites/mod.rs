@@ -2,6 +2,7 @@
 
 pub mod budgets;
 pub mod bulk;
+pub mod hitless;
 pub mod load;
 pub mod mapops;
 pub mod prog;
@@ -49,7 +50,7 @@ impl Context {
 }
 
 /// In the order in which `all` runs them and the report shows them.
-pub static SUITES: &[Suite] = &[prog::SUITE, mapops::SUITE, bulk::SUITE];
+pub static SUITES: &[Suite] = &[prog::SUITE, mapops::SUITE, bulk::SUITE, hitless::SUITE];
 
 pub fn find(name: &str) -> Option<&'static Suite> {
     SUITES.iter().find(|suite| suite.name == name)
