@@ -2,9 +2,15 @@
 
 pub mod budgets;
 pub mod bulk;
+pub mod concurrent;
+pub mod cps;
 pub mod hitless;
+pub mod ladder;
+pub mod latency;
 pub mod load;
 pub mod mapops;
+pub mod ndr;
+pub mod peers;
 pub mod prog;
 pub mod tailcall;
 
@@ -50,7 +56,18 @@ impl Context {
 }
 
 /// In the order in which `all` runs them and the report shows them.
-pub static SUITES: &[Suite] = &[prog::SUITE, mapops::SUITE, bulk::SUITE, hitless::SUITE];
+pub static SUITES: &[Suite] = &[
+    prog::SUITE,
+    mapops::SUITE,
+    peers::SUITE,
+    ndr::SUITE,
+    ladder::SUITE,
+    bulk::SUITE,
+    latency::SUITE,
+    cps::SUITE,
+    concurrent::SUITE,
+    hitless::SUITE,
+];
 
 pub fn find(name: &str) -> Option<&'static Suite> {
     SUITES.iter().find(|suite| suite.name == name)
