@@ -16,7 +16,7 @@ use sluice_lab::stream::Running;
 
 use crate::gateway::{LAN, Side, Site, Sluice, Tally, WAN};
 use crate::harness::Hook;
-use crate::layouts::{BareState, FramesState, RingEntry4, SINK_CPUS, SinkState};
+use crate::layouts::{BareState, FRAME4_LEN, FramesState, RingEntry4, SINK_CPUS, SinkState};
 use crate::link::{Place, attach};
 use crate::mapping::Mapping;
 use crate::packets::{Direction, Family, Protocol, Template, Tuple, sequence};
@@ -159,9 +159,14 @@ impl Frames {
     }
 
     /// Sends `count` frames and waits for them.
-    pub fn send(&self, host: &Netns, count: u32) -> Result<Duration> {
+    fn send(&self, host: &Netns, count: u32) -> Result<Duration> {
+        self.send_sized(host, count, FRAME4_LEN as usize)
+    }
+
+    /// The same with frames of the length that the generator was aimed with.
+    pub fn send_sized(&self, host: &Netns, count: u32, frame_bytes: usize) -> Result<Duration> {
         let sender = self.sender()?;
-        host.enter(|| send(sender.as_fd(), count))?
+        host.enter(|| send(sender.as_fd(), count, frame_bytes))?
     }
 
     /// Frames a second that reached the sink while everything ran at full rate. `expected_pps` decides how many frames
@@ -173,7 +178,7 @@ impl Frames {
         let mut measured = (0, Duration::ZERO);
         let mut running = false;
         thread::scope(|scope| -> Result<()> {
-            let call = scope.spawn(|| host.enter(|| send(sender.as_fd(), count)));
+            let call = scope.spawn(|| host.enter(|| send(sender.as_fd(), count, FRAME4_LEN as usize)));
             // The call's own preparations take up to 25 ms.
             while self.sent() == sent && !call.is_finished() {
                 thread::sleep(Duration::from_millis(1));
@@ -213,10 +218,10 @@ impl Frames {
     }
 }
 
-fn send(program: BorrowedFd<'_>, count: u32) -> Result<Duration> {
+fn send(program: BorrowedFd<'_>, count: u32, frame_bytes: usize) -> Result<Duration> {
     pin(bench_cpu())?;
     // The page must hold a frame; the program writes all of it.
-    let frame = [0; crate::layouts::FRAME4_LEN as usize];
+    let frame = vec![0; frame_bytes];
     let run = XdpRun { repeat: count, live: Some(BATCH), ..XdpRun::new(&frame, 0) };
     Ok(xdp(program, &run).context("the kernel refused to send live frames")?.duration)
 }

@@ -101,25 +101,25 @@ impl PacketRing {
         self.frames
     }
 
-    /// Hands the next frame to `look`, then gives its place back; false when there is none.
-    pub fn next(&mut self, look: impl FnOnce(&mut [u8])) -> bool {
+    /// Hands the next frame to `look`, then gives its place back; None when there is none.
+    pub fn next<T>(&mut self, look: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
         // SAFETY: `at` is below `frames`; every frame begins with an aligned header.
         let header = unsafe { self.memory.add((self.at * FRAME_ROOM) as usize) }.cast::<libc::tpacket2_hdr>();
         // SAFETY: the status is an aligned word that kernel and user exchange atomically.
         let status = unsafe { AtomicU32::from_ptr((&raw mut (*header.as_ptr()).tp_status).cast()) };
         if status.load(Ordering::Acquire) & libc::TP_STATUS_USER as u32 == 0 {
-            return false;
+            return None;
         }
         // SAFETY: the frame is ours until its status goes back; offset and length lie within its room.
-        unsafe {
+        let seen = unsafe {
             let (offset, length) = ((*header.as_ptr()).tp_mac, (*header.as_ptr()).tp_snaplen);
             let room = FRAME_ROOM.saturating_sub(u32::from(offset));
             let start = header.cast::<u8>().add(usize::from(offset));
-            look(std::slice::from_raw_parts_mut(start.as_ptr(), length.min(room) as usize));
-        }
+            look(std::slice::from_raw_parts_mut(start.as_ptr(), length.min(room) as usize))
+        };
         status.store(libc::TP_STATUS_KERNEL as u32, Ordering::Release);
         self.at = if self.at + 1 == self.frames { 0 } else { self.at + 1 };
-        true
+        Some(seen)
     }
 
     /// Frames that found the ring full, since the last time.

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::frames::Frames;
 use crate::gateway::{LAN, LAN_HOST, Site, WAN, WAN_HOST};
+use crate::layouts::SINK_MAGIC;
 use crate::link::Place;
 use crate::result::Check;
 use crate::ring::{PacketRing, PacketSender};
@@ -97,8 +98,8 @@ impl Outcome {
 /// A generator with a device under test behind it.
 pub struct Stand {
     pub device: Device,
-    lane: Lane,
-    frames: Frames,
+    pub(crate) lane: Lane,
+    pub(crate) frames: Frames,
     links: Vec<OwnedFd>,
     frame_bytes: usize,
     peer: Option<Testpmd>,
@@ -145,10 +146,17 @@ impl Stand {
     fn establish(&mut self) -> Result<()> {
         let Site { lan_host, wan_host, lan, wan, .. } = &self.lane.site;
         let _back = self.frames.attach("frames_sink", lan_host, lan.host_ifindex, Place::XdpNative)?;
+        // A veth takes what its peer sends back by XDP only where a program stands.
+        let gateway = &self.lane.site.gateway;
+        let native = matches!(self.device, Device::Through(Way::Xdp, _));
+        let _take = match native {
+            true => None,
+            false => Some(self.frames.attach("frames_pass", gateway, wan.ifindex, Place::XdpNative)?),
+        };
         let _reflect = self.frames.attach("frames_reflect", wan_host, wan.host_ifindex, Place::XdpNative)?;
         self.frames.aim_sized(lan, FLOWS, self.frame_bytes)?;
         let before = self.frames.total_arrived();
-        self.frames.send(lan_host, FLOWS as u32)?;
+        self.frames.send_sized(lan_host, FLOWS as u32, self.frame_bytes)?;
         thread::sleep(DRAIN);
         let answers = self.frames.total_arrived() - before;
         ensure!(answers >= FLOWS as u64 * 99 / 100, "of {FLOWS} flows only {answers} were answered");
@@ -233,7 +241,7 @@ impl Stand {
         let (sent, seconds) = thread::scope(|scope| -> Result<(u64, f64)> {
             for (worker, ring) in rings.iter_mut().enumerate() {
                 let (stop, received) = (&stop, &received);
-                scope.spawn(move || work(worker, stop, received, || ring.next(touch)));
+                scope.spawn(move || work(worker, stop, received, || ring.next(|frame| is_ours(frame))));
             }
             let generated = self.generate(pps, length);
             thread::sleep(DRAIN);
@@ -258,11 +266,15 @@ impl Stand {
             scope.spawn(move || {
                 work(0, stop, taken, || {
                     ring.next(|frame| {
+                        if !is_ours(frame) {
+                            return false;
+                        }
                         frame[..6].copy_from_slice(&dmac);
                         frame[6..12].copy_from_slice(&smac);
                         if sender.send(frame).is_err() {
                             unsent.fetch_add(1, Ordering::Relaxed);
                         }
+                        true
                     })
                 })
             });
@@ -277,21 +289,21 @@ impl Stand {
     }
 }
 
-/// The least a receiver does.
-fn touch(frame: &mut [u8]) {
-    std::hint::black_box(frame.first());
+/// Neighbour discovery and the like may be on the link, too.
+pub fn is_ours(frame: &[u8]) -> bool {
+    frame.len() >= 46 && frame[42..46] == SINK_MAGIC.to_be_bytes()
 }
 
 /// Takes frames until told to stop, on the CPU that the generator leaves alone (a second worker has to share).
-fn work(worker: usize, stop: &AtomicBool, received: &AtomicU64, mut next: impl FnMut() -> bool) {
+fn work(worker: usize, stop: &AtomicBool, received: &AtomicU64, mut next: impl FnMut() -> Option<bool>) {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     // Unpinned it works, too, only less steadily.
     let _ = pin((1 - bench_cpu().min(1) + worker) % cpus);
     let mut count = 0;
     let mut idle = Instant::now();
     while !stop.load(Ordering::Relaxed) {
-        if next() {
-            count += 1;
+        if let Some(ours) = next() {
+            count += u64::from(ours);
             continue;
         }
         std::hint::spin_loop();

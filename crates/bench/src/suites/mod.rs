@@ -4,6 +4,7 @@ pub mod budgets;
 pub mod bulk;
 pub mod concurrent;
 pub mod cps;
+pub mod fair;
 pub mod hitless;
 pub mod ladder;
 pub mod latency;
@@ -11,6 +12,7 @@ pub mod load;
 pub mod mapops;
 pub mod ndr;
 pub mod peers;
+pub mod profile;
 pub mod prog;
 pub mod tailcall;
 
@@ -67,6 +69,8 @@ pub static SUITES: &[Suite] = &[
     cps::SUITE,
     concurrent::SUITE,
     hitless::SUITE,
+    fair::SUITE,
+    profile::SUITE,
 ];
 
 pub fn find(name: &str) -> Option<&'static Suite> {
