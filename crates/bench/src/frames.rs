@@ -20,6 +20,7 @@ use crate::mapping::Mapping;
 use crate::packets::{Direction, Family, Protocol, Template, Tuple, sequence};
 use crate::rounds::{bench_cpu, interleave, pin};
 use crate::stats::{Estimate, estimate, paired_ratio};
+use crate::way::STATEFUL;
 
 #[repr(align(8))]
 struct Aligned<const N: usize>([u8; N]);
@@ -282,10 +283,6 @@ fn take_frames(site: &Site) -> Result<()> {
     }
     Ok(())
 }
-
-const STATEFUL: &str = "table inet bench { chain forward { type filter hook forward priority 0; policy drop; \
-    ct state established,related accept; ct state invalid drop; \
-    iifname \"lan0\" oifname \"wan0\" ct state new accept; }; }";
 
 #[derive(Debug, Clone, Serialize)]
 pub struct FramesRow {

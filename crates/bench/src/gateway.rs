@@ -139,13 +139,38 @@ fn mac_bytes(text: &str) -> [u8; 6] {
     mac
 }
 
+/// How Sluice takes packets off a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Tc,
+    Xdp,
+    Generic,
+}
+
+impl Mode {
+    /// As the configuration says it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Tc => "tc",
+            Mode::Xdp => "xdp",
+            Mode::Generic => "generic",
+        }
+    }
+}
+
+impl From<Hook> for Mode {
+    fn from(hook: Hook) -> Mode {
+        match hook {
+            Hook::Xdp => Mode::Xdp,
+            Hook::Tc => Mode::Tc,
+        }
+    }
+}
+
 /// Both links in one zone: prog-run has one ingress device a call, and both directions of a session must be at home on
 /// it. Everything else is what a branch would have.
-pub fn configuration(hook: Hook) -> String {
-    let mode = match hook {
-        Hook::Xdp => "xdp",
-        Hook::Tc => "tc",
-    };
+pub fn configuration(mode: Mode) -> String {
+    let mode = mode.word();
     let interface = |name: &str, v4: &str, v6: &str| {
         format!(
             "{name} {{ mode {mode}; unit 0 {{ family inet {{ address {v4}; }} family inet6 {{ address {v6}; }} }} }}\n"
@@ -204,11 +229,16 @@ impl Drop for Pin {
 }
 
 impl Sluice {
-    pub fn start(site: &Site, hook: Hook, sizes: Sizes, attach: bool) -> Result<Sluice> {
+    pub fn start(site: &Site, mode: impl Into<Mode>, sizes: Sizes, attach: bool) -> Result<Sluice> {
+        Sluice::start_with(site, &configuration(mode.into()), sizes, attach)
+    }
+
+    /// The same with a configuration of one's own, in text.
+    pub fn start_with(site: &Site, text: &str, sizes: Sizes, attach: bool) -> Result<Sluice> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let pin = Pin(Path::new(PINS).join(format!("bench-{}-{n}", std::process::id())));
-        let plan = plan(site, hook)?;
+        let plan = plan(site, text)?;
         let began = Instant::now();
         let dataplane = Dataplane::open(&pin.0, sizes).context("cannot make the data plane's maps")?;
         let variants: Vec<Variant> =
@@ -244,9 +274,8 @@ pub fn object_kind(hook: Hook) -> ObjectKind {
     }
 }
 
-fn plan(site: &Site, hook: Hook) -> Result<Plan> {
-    let text = configuration(hook);
-    let tree = parse(&text, "bench.conf")?;
+fn plan(site: &Site, text: &str) -> Result<Plan> {
+    let tree = parse(text, "bench.conf")?;
     let config = compile(&tree)?;
     let netdev = |side: &Side| {
         let found = NetDev {

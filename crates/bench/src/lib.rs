@@ -11,6 +11,7 @@ pub mod frames;
 pub mod gateway;
 pub mod harness;
 pub mod honesty;
+pub mod iperf;
 mod layouts;
 mod link;
 mod mapping;
@@ -26,5 +27,6 @@ pub mod stats;
 pub mod suites;
 mod tables;
 pub mod text;
+pub mod way;
 
 pub use args::{Args, main};

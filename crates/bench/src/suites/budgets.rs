@@ -23,6 +23,7 @@ use crate::suites::load;
 use crate::suites::prog;
 use crate::suites::tailcall;
 use crate::tables;
+use crate::way::Way;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -266,7 +267,7 @@ fn frames_figures(rows: &[frames::FramesRow]) -> Vec<result::Figure> {
 
 fn bulk_figures(rows: &[bulk::BulkRow]) -> Vec<result::Figure> {
     let figure = |row: &bulk::BulkRow| {
-        let name = format!("tc {:?} {} streams", row.path, row.streams).to_lowercase();
+        let name = format!("{} {} streams", row.way.name(), row.streams);
         result::Figure::new(name, "Gb/s", result::Better::Higher, row.samples.clone())
     };
     rows.iter().map(figure).collect()
@@ -403,13 +404,12 @@ fn run_bulk(
     _: &(dyn Fn(&str) + Sync),
 ) -> Result<()> {
     let rows = bulk::run(&[1, 4], options.paired_rounds)?;
-    for row in rows.iter().filter(|row| row.path != bulk::Path::Sluice) {
-        let against = match row.path {
-            bulk::Path::BareRedirect => "bare redirect",
+    for row in rows.iter().filter(|row| row.way != Way::Tc) {
+        let against = match row.way {
+            Way::BareRedirect => "bare redirect",
             _ => "linux",
         };
-        let sluice =
-            rows.iter().find(|other| other.path == bulk::Path::Sluice && other.streams == row.streams);
+        let sluice = rows.iter().find(|other| other.way == Way::Tc && other.streams == row.streams);
         let sluice = sluice.map_or(f64::NAN, |sluice| sluice.gbps.value);
         let detail = format!("{sluice:.1} Gb/s / {:.1} Gb/s", row.gbps.value);
         let name = format!("tc {} streams to {against}", row.streams);
