@@ -103,6 +103,20 @@ check_clang() {
 	fi
 }
 
+# Ubuntu has browsers as snaps only, which do not run as root everywhere: there it is the user's to install one.
+check_browser() {
+	local name
+	for name in chromium chromium-browser google-chrome; do
+		if command -v "$name" >/dev/null; then return; fi
+	done
+	refresh_lists
+	if apt-cache show chromium 2>/dev/null | grep -q '^Filename:'; then
+		want chromium "opens the bench's report in a test"
+	else
+		say "apt has no chromium: the tests that open the bench's report need google-chrome or another one in PATH"
+	fi
+}
+
 newest_packaged_clang() {
 	local version
 	refresh_lists >&2
@@ -182,6 +196,7 @@ main() {
 	check_root
 	check_packages
 	check_clang
+	check_browser
 	install_missing
 	mount_bpffs
 	check_rust

@@ -53,6 +53,8 @@ struct Section<'a> {
     result: &'a SuiteResult,
     suite: Option<&'static Suite>,
     state: &'static str,
+    /// The honesty list fills the place that an odd number of charts leaves free.
+    beside: bool,
     charts: Vec<Drawn>,
     figures: Vec<FigureRow>,
     checks: Vec<CheckRow>,
@@ -115,8 +117,8 @@ impl<'a> Page<'a> {
             suites,
             budgets: document.budgets.iter().map(budget).collect(),
             environment: document.environment.facts(),
-            // The one sequence that would end the element early.
-            json: serde_json::to_string(document)?.replace("</", "<\\/"),
+            // Nothing in it can end the element early.
+            json: serde_json::to_string(document)?.replace('<', "\\u003c"),
         })
     }
 }
@@ -197,12 +199,14 @@ fn card(suite: &SuiteResult, figure: &Figure) -> Card {
 
 fn section(result: &SuiteResult) -> Section<'_> {
     let checks = checks(result);
+    let charts: Vec<Drawn> = result.charts.iter().map(draw).collect();
     let failed = checks.iter().any(|row| row.passed < row.asked);
     Section {
         result,
         suite: suites::find(&result.suite),
         state: if failed || !result.errors.is_empty() { "bad" } else { "good" },
-        charts: result.charts.iter().map(draw).collect(),
+        beside: charts.iter().filter(|chart| !chart.wide).count() % 2 == 1,
+        charts,
         figures: result.figures.iter().map(|figure| figure_row(figure, &result.honesty)).collect(),
         checks,
         tables: result.tables.iter().map(table).collect(),

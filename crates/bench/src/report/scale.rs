@@ -13,6 +13,8 @@ pub struct Scale {
 }
 
 const MOST_LINEAR_TICKS: f64 = 7.0;
+/// Over more decades the lines between them would only be grey.
+const MOST_DECADES_WITH_PARTS: f64 = 3.5;
 /// Room between a logarithmic axis and its place for zero.
 const ZERO_ROOM: f64 = 22.0;
 
@@ -81,7 +83,9 @@ impl Scale {
                 if value >= self.low * 0.999 && value <= self.high * 1.001 {
                     let sparse = decades > 6.5 && decade.rem_euclid(2) != 0;
                     let named = labelled.contains(&digit) && !sparse;
-                    ticks.push((value, if named { label(value, value) } else { String::new() }));
+                    if named || decades <= MOST_DECADES_WITH_PARTS {
+                        ticks.push((value, if named { label(value, value) } else { String::new() }));
+                    }
                 }
             }
         }
@@ -141,7 +145,7 @@ fn label(value: f64, step: f64) -> String {
         m if m >= 1e9 => (1e9, "G"),
         m if m >= 1e6 => (1e6, "M"),
         m if m >= 1e4 => (1e3, "k"),
-        m if m < 1e-4 => return format!("{value:.0e}"),
+        m if m < 0.999e-3 => return format!("{value:.0e}"),
         _ => (1.0, ""),
     };
     let step = step / divisor;

@@ -121,7 +121,7 @@ pub fn fit(text: &str, width: f64) -> String {
 }
 
 /// What a character of the chart's text takes, rather more than less.
-pub const CHARACTER: f64 = 6.6;
+pub const CHARACTER: f64 = 7.0;
 
 pub fn width_of(text: &str) -> f64 {
     text.chars().count() as f64 * CHARACTER

@@ -56,17 +56,24 @@ fn lane_rows(svg: &mut Svg, lane: &TimeLane, x: &Scale, (left, top): (f64, f64))
     events(svg, lane, x, (top, ground));
 }
 
-/// Names stand above their marks; those that would cover another are left to the pointer.
+/// Names stand right of their marks, or left where the next mark is too near; where neither fits, the pointer tells them.
 fn events(svg: &mut Svg, lane: &TimeLane, x: &Scale, (top, ground): (f64, f64)) {
-    let mut free = f64::NEG_INFINITY;
-    for (at, what) in &lane.events {
-        let place = x.at(*at);
+    let marks: Vec<f64> = lane.events.iter().map(|(at, _)| x.at(*at)).collect();
+    let mut taken = x.at(0.0);
+    for (i, (at, what)) in lane.events.iter().enumerate() {
+        let place = marks[i];
+        let next = marks.get(i + 1).copied().unwrap_or(WIDTH);
         svg.line("event", (place, top + 14.0), (place, ground));
         svg.circle("event", (place, top + 14.0), 3.0, &format!("{what} at {} s", number(*at)));
-        let end = place + 6.0 + width_of(what);
-        if place > free && end < WIDTH {
-            svg.text("mark", (place + 6.0, top + 16.0), Anchor::Start, what);
-            free = end + 6.0;
+        let room = width_of(what) + 10.0;
+        if place + room < next {
+            svg.text("event-name", (place + 6.0, top + 16.0), Anchor::Start, what);
+            taken = place + room;
+        } else if place - room > taken {
+            svg.text("event-name", (place - 6.0, top + 16.0), Anchor::End, what);
+            taken = place;
+        } else {
+            taken = place;
         }
     }
 }
