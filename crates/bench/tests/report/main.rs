@@ -16,7 +16,8 @@ fn file(name: &str) -> PathBuf {
 
 /// Runs headless Chromium on a page of ours; what it writes to standard output and to its log.
 fn chromium(page: &Path, arguments: &[&str]) -> (String, String) {
-    let profile = file(&format!("chromium-{}", std::process::id()));
+    // Tests run beside each other, and a browser locks its profile.
+    let profile = page.with_extension("profile");
     let known = ["chromium", "chromium-browser", "google-chrome"];
     let found = known.iter().find(|name| Command::new(name).arg("--version").output().is_ok());
     let browser = found.expect(
@@ -35,6 +36,7 @@ fn chromium(page: &Path, arguments: &[&str]) -> (String, String) {
         .arg(format!("file://{}", page.display()))
         .output()
         .expect("the browser does not start");
+    let _ = std::fs::remove_dir_all(&profile);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "chromium failed: {}", text(&output.stderr));
     (text(&output.stdout), text(&output.stderr))
