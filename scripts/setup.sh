@@ -40,6 +40,7 @@ readonly FILES=(
 	"/usr/include/zlib.h:zlib1g-dev:libbpf needs it"
 	"/usr/include/linux/bpf.h:linux-libc-dev:the kernel's BPF interface"
 	"/usr/lib/python3/dist-packages/scapy:python3-scapy:an independent maker of packets in tests"
+	"/usr/lib/python3/dist-packages/jsonschema:python3-jsonschema:an independent judge of the bench's results in tests"
 )
 
 missing=()

@@ -16,7 +16,7 @@ use crate::environment::{Environment, exclusive};
 use crate::frames::{self, Forwarder};
 use crate::harness::Hook;
 use crate::result::{self, Profile, SuiteResult};
-use crate::run::OutputArgs;
+use crate::run::{Machine, OutputArgs};
 use crate::stats::Estimate;
 use crate::suites::bulk;
 use crate::suites::load;
@@ -178,15 +178,17 @@ pub fn command(args: &BudgetsArgs) -> Result<ExitCode> {
         ensure!(!budgets.budget.is_empty(), "no budget's name or row contains `{text}`");
     }
     let _lock = exclusive()?;
-    let start = Instant::now();
+    let (start, machine) = (Instant::now(), Machine::begin());
     let mut document = crate::run::begin(Profile::Full);
     let options = Options { rounds: args.rounds, paired_rounds: args.paired_rounds, ..Options::default() };
     let measured = run(&budgets, &options, &|line| println!("{line}"));
     document.suites = measured.suites()?;
     document.budgets = measured.judged.clone();
     let mut document = crate::run::end(document, start);
+    let checks = machine.checks();
     for suite in &mut document.suites {
-        crate::run::finish(suite, Profile::Full, &document.environment);
+        suite.honesty.extend(checks.clone());
+        crate::run::finish_figures(suite, Profile::Full);
     }
     print(&measured, &document.environment);
     crate::run::write(&document, &args.output)?;
