@@ -63,6 +63,7 @@ impl CommonArgs {
             rounds: self.rounds.map_or(rounds, usize::from),
             interfaces: self.interfaces.clone(),
             peer: self.peer.clone(),
+            wanted: vec![],
             progress,
         }
     }

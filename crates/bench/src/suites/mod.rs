@@ -34,12 +34,18 @@ pub struct Context {
     pub interfaces: Option<(String, String)>,
     /// `--peer ADDRESS`: another machine runs `sluice bench serve`.
     pub peer: Option<String>,
+    /// Names of the only figures that are wanted, which is what budgets ask for; empty: all.
+    pub wanted: Vec<String>,
     pub progress: Progress,
 }
 
 impl Context {
     pub fn quick(&self) -> bool {
         self.profile == Profile::Quick
+    }
+
+    pub fn wants(&self, figure: &str) -> bool {
+        self.wanted.is_empty() || self.wanted.iter().any(|name| name == figure)
     }
 
     /// One value for each profile.
