@@ -7,22 +7,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sluice_dataplane::Sizes;
 
 use crate::environment::{Environment, exclusive};
 use crate::frames::{self, Forwarder};
-use crate::harness::Hook;
 use crate::result::{self, Profile, SuiteResult};
 use crate::run::{Machine, OutputArgs};
 use crate::stats::Estimate;
 use crate::suites;
 use crate::suites::bulk;
-use crate::suites::load;
 use crate::suites::prog;
-use crate::suites::tailcall;
 use crate::tables;
 use crate::text::number;
 use crate::way::Way;
@@ -216,8 +212,6 @@ fn exit_code(measured: &Measured, strict: bool) -> ExitCode {
 pub struct Measured {
     pub judged: Vec<Judged>,
     pub prog: Vec<prog::Row>,
-    pub tailcall: Vec<tailcall::TailCallRow>,
-    pub load: Vec<load::LoadRow>,
     pub frames: Vec<frames::FramesRow>,
     pub bulk: Vec<bulk::BulkRow>,
     pub listed: Vec<SuiteResult>,
@@ -234,12 +228,8 @@ impl Measured {
     /// The same in the form all suites share.
     fn suites(&self) -> Result<Vec<SuiteResult>> {
         let outcome = prog::Outcome { rows: self.prog.clone(), errors: vec![] };
-        let tailcall = self.tailcall.iter().map(tailcall::TailCallRow::figure);
-        let load = self.load.iter().map(load::LoadRow::figure);
         let mut suites = vec![
             prog::result(&outcome)?,
-            suite("tailcall", tailcall.collect(), &self.tailcall)?,
-            suite("load", load.collect(), &self.load)?,
             suite("frames", frames_figures(&self.frames), &self.frames)?,
             suite("bulk", bulk_figures(&self.bulk), &self.bulk)?,
         ];
@@ -281,14 +271,8 @@ fn bulk_figures(rows: &[bulk::BulkRow]) -> Vec<result::Figure> {
 type Progress<'a> = &'a (dyn Fn(&str) + Sync);
 type Step = fn(&Budgets, &Options, &mut Measured, &mut Figures, Progress<'_>) -> Result<()>;
 
-/// Suites whose rows the budgets choose one by one, in the order in which they disturb each other least.
-const STEPS: [(&str, Step); 5] = [
-    ("load", run_load),
-    ("tailcall", run_tailcall),
-    ("prog", run_prog),
-    ("frames", run_frames),
-    ("bulk", run_bulk),
-];
+/// Suites whose rows the budgets choose one by one, or that are not of the list.
+const STEPS: [(&str, Step); 3] = [("prog", run_prog), ("frames", run_frames), ("bulk", run_bulk)];
 
 /// Runs the suites that the budgets need. A suite that fails leaves its budgets unknown and the others running.
 pub fn run(budgets: &Budgets, options: &Options, progress: Progress<'_>) -> Measured {
@@ -388,46 +372,6 @@ fn run_prog(
     }
     outcome.errors.iter().for_each(|error| progress(error));
     measured.errors.extend(outcome.errors);
-    Ok(())
-}
-
-fn run_tailcall(
-    budgets: &Budgets,
-    options: &Options,
-    measured: &mut Measured,
-    figures: &mut Figures,
-    _: Progress<'_>,
-) -> Result<()> {
-    for name in budgets.rows("tailcall") {
-        let hook = match name {
-            "xdp" => Hook::Xdp,
-            "tc" => Hook::Tc,
-            _ => bail!("suite tailcall has the rows xdp and tc, not `{name}`"),
-        };
-        let row = tailcall::run(hook, options.rounds.max(15), 2_000_000)?;
-        let figure =
-            Figure { estimate: row.ns, detail: "root between wrapper and an empty target".to_owned() };
-        figures.insert(("tailcall".to_owned(), name.to_owned()), figure);
-        measured.tailcall.push(row);
-    }
-    Ok(())
-}
-
-fn run_load(
-    budgets: &Budgets,
-    options: &Options,
-    measured: &mut Measured,
-    figures: &mut Figures,
-    _: Progress<'_>,
-) -> Result<()> {
-    let known =
-        [("default", Sizes::default()), ("1M v4, 256k v6", Sizes { sessions4: 1 << 20, sessions6: 1 << 18 })];
-    for (name, sizes) in known.into_iter().filter(|(name, _)| budgets.rows("load").contains(name)) {
-        let row = load::run(name, sizes, options.rounds)?;
-        let detail = "maps, verifier, both hooks, two devices attached".to_owned();
-        figures.insert(("load".to_owned(), name.to_owned()), Figure { estimate: row.seconds, detail });
-        measured.load.push(row);
-    }
     Ok(())
 }
 

@@ -55,7 +55,13 @@ impl Context {
 }
 
 /// In the order in which `all` runs them and the report shows them.
-pub static SUITES: &[Suite] = &[prog::SUITE, mapops::SUITE, bulk::SUITE];
+pub static SUITES: &[Suite] = &[
+    prog::SUITE,
+    tailcall::SUITE,
+    load::SUITE,
+    mapops::SUITE,
+    bulk::SUITE,
+];
 
 pub fn find(name: &str) -> Option<&'static Suite> {
     SUITES.iter().find(|suite| suite.name == name)
