@@ -69,8 +69,9 @@ impl Subcommand for Command {
     fn augment_subcommands(command: clap::Command) -> clap::Command {
         let listed = |suite: &&'static Suite| suite.name != prog::SUITE.name;
         let add = |command: clap::Command, suite: &'static Suite| {
-            let own = clap::Command::new(suite.name).about(suite.help).after_help(suites::says(suite));
-            command.subcommand(<CommonArgs as clap::Args>::augment_args(own))
+            let own = <CommonArgs as clap::Args>::augment_args(clap::Command::new(suite.name));
+            // Its options would tell of themselves.
+            command.subcommand(own.about(suite.help).long_about(None).after_help(suites::says(suite)))
         };
         SUITES.iter().filter(listed).fold(Other::augment_subcommands(command), add)
     }

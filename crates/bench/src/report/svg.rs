@@ -174,6 +174,6 @@ mod tests {
     #[test]
     fn long_names_are_cut() {
         assert_eq!(fit("short", 100.0), "short");
-        assert_eq!(fit("a name that is too long", 66.0).chars().count(), 10);
+        assert_eq!(fit("a name that is too long", 10.0 * CHARACTER).chars().count(), 10);
     }
 }
