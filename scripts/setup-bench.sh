@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what only the bench wants: peers to be compared with, judges of its packets, and a browser that opens its
-# report in a test. Everything here is optional: a suite says what it misses and goes on.
+# Installs what only the bench wants: peers to be compared with and external generators.
+# Everything here is optional: a suite says what it misses and goes on.
 set -euo pipefail
 
 # shellcheck source=scripts/setup.sh
@@ -8,7 +8,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 # COMMAND:PACKAGE:WHY
 readonly PEERS=(
-	"chromium:chromium:opens the report in a test"
 	"perf:linux-perf:names the functions that the profile suite finds"
 	"trafgen:netsniff-ng:an external generator to be cross-checked with"
 	"dpdk-testpmd:dpdk-dev:a peer rung of the ladder"

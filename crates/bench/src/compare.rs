@@ -124,7 +124,11 @@ fn row(suite: &str, old: &Figure, new: &Figure, margin: f64, fit: bool) -> Row {
         _ => (false, old.samples.clone(), new.samples.clone()),
     };
     let ratio = ratio_of_medians(&new_samples, &old_samples);
-    let change = if fit { judge(&ratio, new.better, margin) } else { Change::Undecided };
+    let change = match (fit, old.estimate.value == 0.0) {
+        (false, _) => Change::Undecided,
+        (true, true) => beside_nothing(old, new),
+        (true, false) => judge(&ratio, new.better, margin),
+    };
     Row {
         suite: suite.to_owned(),
         name: new.name.clone(),
@@ -134,6 +138,15 @@ fn row(suite: &str, old: &Figure, new: &Figure, margin: f64, fit: bool) -> Row {
         ratio,
         by_floor,
         change,
+    }
+}
+
+/// A ratio to zero says nothing: lost packets where there were none are a difference whatever their number.
+fn beside_nothing(old: &Figure, new: &Figure) -> Change {
+    match (new.estimate.value == old.estimate.value, new.better) {
+        (true, _) => Change::None,
+        (false, Better::Lower) => Change::Slower,
+        (false, Better::Higher) => Change::Faster,
     }
 }
 
@@ -219,5 +232,74 @@ fn word(change: Change) -> &'static str {
         Change::Slower => "SLOWER",
         Change::None => "no difference",
         Change::Undecided => "undecided",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::{Profile, SuiteResult};
+    use std::time::Instant;
+
+    fn rounds(value: f64) -> Vec<f64> {
+        (0..9).map(|round| value * (1.0 + 0.002 * f64::from(round - 4))).collect()
+    }
+
+    fn run(figures: Vec<Figure>) -> RunDocument {
+        let mut document = crate::run::end(crate::run::begin(Profile::Full), Instant::now());
+        document.suites.push(SuiteResult { figures, ..SuiteResult::new("test") });
+        document
+    }
+
+    fn one(better: Better, before: f64, after: f64) -> Change {
+        let figure = |value| Figure::new("a", "unit", better, rounds(value));
+        compare(&run(vec![figure(before)]), &run(vec![figure(after)]), 0.05).rows[0].change
+    }
+
+    #[test]
+    fn faster_slower_and_no_difference() {
+        assert_eq!(one(Better::Lower, 100.0, 80.0), Change::Faster);
+        assert_eq!(one(Better::Lower, 100.0, 130.0), Change::Slower);
+        assert_eq!(one(Better::Higher, 100.0, 80.0), Change::Slower);
+        assert_eq!(one(Better::Higher, 100.0, 130.0), Change::Faster);
+        assert_eq!(one(Better::Lower, 100.0, 103.0), Change::None, "within the margin");
+        assert_eq!(one(Better::Higher, 0.0, 0.0), Change::None, "nothing lost before and after");
+        assert_eq!(one(Better::Lower, 0.0, 7.0), Change::Slower, "packets are lost where none were");
+    }
+
+    #[test]
+    fn a_restless_or_dishonest_figure_decides_nothing() {
+        let restless: Vec<f64> = (0..9).map(|round| 100.0 + 20.0 * f64::from(round % 3)).collect();
+        let before = run(vec![Figure::new("a", "ns", Better::Lower, rounds(50.0))]);
+        let after = run(vec![Figure::new("a", "ns", Better::Lower, restless)]);
+        assert_eq!(compare(&before, &after, 0.05).rows[0].change, Change::Undecided);
+        let mut after = run(vec![Figure::new("a", "ns", Better::Lower, rounds(90.0))]);
+        assert_eq!(compare(&before, &after, 0.05).rows[0].change, Change::Slower);
+        after.suites[0].honesty.push(crate::result::Check::new("single pass", false, ""));
+        assert_eq!(compare(&before, &after, 0.05).rows[0].change, Change::Undecided);
+    }
+
+    #[test]
+    fn a_machine_that_is_slower_by_half_makes_no_regression() {
+        let beside = |value: f64, floor: f64| {
+            run(vec![Figure::new("a", "ns", Better::Lower, rounds(value)).against("lookup", &rounds(floor))])
+        };
+        let row = &compare(&beside(60.0, 40.0), &beside(90.0, 60.0), 0.05).rows[0];
+        assert!(row.by_floor && row.change == Change::None, "{row:?}");
+        let row = &compare(&beside(60.0, 40.0), &beside(90.0, 40.0), 0.05).rows[0];
+        assert_eq!(row.change, Change::Slower);
+    }
+
+    #[test]
+    fn what_only_one_run_has_is_told() {
+        let figure = |name: &str| Figure::new(name, "ns", Better::Lower, rounds(1.0));
+        let mut after = run(vec![figure("same"), figure("new")]);
+        after.environment.kernel = "7.0".to_owned();
+        let comparison = compare(&run(vec![figure("same"), figure("old")]), &after, 0.05);
+        assert_eq!(
+            (comparison.missing, comparison.added),
+            (vec!["test: old".to_owned()], vec!["test: new".to_owned()])
+        );
+        assert!(comparison.warnings[0].contains("kernel differs"), "{:?}", comparison.warnings);
     }
 }

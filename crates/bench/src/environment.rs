@@ -63,6 +63,19 @@ impl Environment {
         self
     }
 
+    /// Everything, for the report.
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("Kernel", format!("Linux {}", self.kernel)),
+            ("CPU", format!("{} x {}", self.cpus, self.cpu)),
+            ("Memory", format!("{} MiB", self.memory_mib)),
+            ("Clock source", self.clocksource.clone()),
+            ("Sluice", self.sluice.clone()),
+            ("Load", format!("{:.2} when it began", self.load)),
+            ("Stolen", format!("{:.2} % of CPU time by the hypervisor during the run", self.steal_percent)),
+        ]
+    }
+
     pub fn lines(&self) -> String {
         format!(
             "Linux {}, {} x {}, {} MiB, clock {}, sluice {}\nload {:.2} when it began, {:.1} % stolen by the hypervisor",

@@ -188,6 +188,25 @@ pub fn configuration(mode: Mode) -> String {
     )
 }
 
+/// UDP to this port is denied by [`denying_configuration`].
+pub const DENIED_PORT: u16 = 9;
+
+/// The same with a policy that denies a port before the one that permits everything, and a screen: something for every
+/// stage to say no to.
+pub fn denying_configuration(mode: Mode) -> String {
+    let permit = "policy all {";
+    let deny = "policy discard { match { source-address any; destination-address any; application discard; } \
+        then { deny; } }\n";
+    let zone = "security-zone inside {";
+    configuration(mode)
+        .replace(permit, &format!("{deny}{permit}"))
+        .replace(zone, &format!("{zone} screen edge;"))
+        + &format!(
+            "security {{ screen {{ ids-option edge {{ tcp {{ land; }} }} }} }}\n\
+             applications {{ application discard {{ protocol udp; destination-port {DENIED_PORT}; }} }}\n"
+        )
+}
+
 /// Sluice's data plane on the gateway of a site. Must live and run on a thread inside the gateway's namespace.
 pub struct Sluice {
     pub dataplane: Dataplane,

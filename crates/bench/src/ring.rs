@@ -107,7 +107,7 @@ impl PacketRing {
         let header = unsafe { self.memory.add((self.at * FRAME_ROOM) as usize) }.cast::<libc::tpacket2_hdr>();
         // SAFETY: the status is an aligned word that kernel and user exchange atomically.
         let status = unsafe { AtomicU32::from_ptr((&raw mut (*header.as_ptr()).tp_status).cast()) };
-        if status.load(Ordering::Acquire) & libc::TP_STATUS_USER as u32 == 0 {
+        if status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
             return None;
         }
         // SAFETY: the frame is ours until its status goes back; offset and length lie within its room.
@@ -117,7 +117,7 @@ impl PacketRing {
             let start = header.cast::<u8>().add(usize::from(offset));
             look(std::slice::from_raw_parts_mut(start.as_ptr(), length.min(room) as usize))
         };
-        status.store(libc::TP_STATUS_KERNEL as u32, Ordering::Release);
+        status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.at = if self.at + 1 == self.frames { 0 } else { self.at + 1 };
         Some(seen)
     }

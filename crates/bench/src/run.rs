@@ -63,6 +63,7 @@ impl CommonArgs {
             rounds: self.rounds.map_or(rounds, usize::from),
             interfaces: self.interfaces.clone(),
             peer: self.peer.clone(),
+            wanted: vec![],
             progress,
         }
     }
@@ -128,20 +129,40 @@ fn quoted(word: &str) -> String {
 
 fn one(name: &str, context: &Context, measure: impl FnOnce() -> Result<SuiteResult>) -> SuiteResult {
     context.progress.begin(name);
-    let (start, machine) = (Instant::now(), Environment::begin());
+    let (start, machine) = (Instant::now(), Machine::begin());
     let mut result = measure().unwrap_or_else(|error| {
         context.progress.say(&format!("{name}: {error:#}"));
         SuiteResult { errors: vec![format!("{error:#}")], ..SuiteResult::new(name) }
     });
     result.seconds = start.elapsed().as_secs_f64();
-    finish(&mut result, context.profile, &machine.end());
+    finish(&mut result, context.profile, machine);
     result
 }
 
+/// What is watched while a suite runs.
+pub struct Machine {
+    environment: Environment,
+    tracing: honesty::Tracing,
+}
+
+impl Machine {
+    pub fn begin() -> Machine {
+        Machine { environment: Environment::begin(), tracing: honesty::Tracing::read() }
+    }
+
+    pub fn checks(self) -> [Check; 2] {
+        let tracing = honesty::no_tracing(&self.tracing, &honesty::Tracing::read());
+        [tracing, honesty::quiet(&self.environment.end())]
+    }
+}
+
 /// What no suite has to think of: the machine's checks, confirmation, and numbers that are none.
-pub fn finish(result: &mut SuiteResult, profile: Profile, machine: &Environment) {
-    result.honesty.push(honesty::no_tracing(&honesty::Tracing::read()));
-    result.honesty.push(honesty::quiet(machine));
+pub fn finish(result: &mut SuiteResult, profile: Profile, machine: Machine) {
+    result.honesty.extend(machine.checks());
+    finish_figures(result, profile);
+}
+
+pub fn finish_figures(result: &mut SuiteResult, profile: Profile) {
     let (measured, empty): (Vec<Figure>, Vec<Figure>) =
         std::mem::take(&mut result.figures).into_iter().partition(|figure| figure.is_finite());
     result.errors.extend(empty.iter().map(|figure| format!("{}: no value was measured", figure.name)));
@@ -214,7 +235,7 @@ mod tests {
     fn finished(profile: Profile, samples: Vec<f64>) -> SuiteResult {
         let mut result = SuiteResult::new("test");
         result.figures.push(Figure::new("a", "ns", Better::Lower, samples));
-        finish(&mut result, profile, &Environment::begin().end());
+        finish(&mut result, profile, Machine::begin());
         result
     }
 

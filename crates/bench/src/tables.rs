@@ -163,12 +163,12 @@ fn align_right(table: &mut Table, columns: std::ops::Range<usize>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suites::budgets::{Budget, Figure, Suite};
+    use crate::suites::budgets::{Budget, Figure};
 
     fn judged(limit: f64) -> Judged {
         let budget = Budget {
             name: "established".to_owned(),
-            suite: Suite::Load,
+            suite: "load".to_owned(),
             row: "default".to_owned(),
             floor: String::new(),
             bound: Bound::AtMost,

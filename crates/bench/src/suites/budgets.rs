@@ -1,39 +1,27 @@
 //! Budgets: the promised figures in `bench/budgets.toml`, measured and judged. A limit is never loosened to pass.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sluice_dataplane::Sizes;
 
 use crate::environment::{Environment, exclusive};
 use crate::frames::{self, Forwarder};
-use crate::harness::Hook;
 use crate::result::{self, Profile, SuiteResult};
-use crate::run::OutputArgs;
+use crate::run::{Machine, OutputArgs};
 use crate::stats::Estimate;
+use crate::suites;
 use crate::suites::bulk;
-use crate::suites::load;
 use crate::suites::prog;
-use crate::suites::tailcall;
 use crate::tables;
+use crate::text::number;
 use crate::way::Way;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Suite {
-    Prog,
-    Tailcall,
-    Load,
-    Frames,
-    Bulk,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -47,8 +35,9 @@ pub enum Bound {
 #[serde(deny_unknown_fields)]
 pub struct Budget {
     pub name: String,
-    pub suite: Suite,
-    /// Row of the suite.
+    /// A suite of the list, or `frames`.
+    pub suite: String,
+    /// Row of the suite: for a suite of the list the figure's name.
     pub row: String,
     /// What the figure is relative to, in words; empty for absolute figures.
     #[serde(default)]
@@ -75,14 +64,17 @@ impl Budgets {
     pub fn parse(text: &str) -> Result<Budgets> {
         let budgets: Budgets = toml::from_str(text)?;
         for budget in &budgets.budget {
-            if budget.suite == Suite::Prog {
+            let name = budget.suite.as_str();
+            let known = STEPS.iter().any(|(step, _)| *step == name) || suites::find(name).is_some();
+            ensure!(known, "budget `{}`: there is no suite `{name}`", budget.name);
+            if name == "prog" {
                 budget.row.parse::<prog::RowSpec>().with_context(|| format!("budget `{}`", budget.name))?;
             }
         }
         Ok(budgets)
     }
 
-    fn rows(&self, suite: Suite) -> Vec<&str> {
+    fn rows(&self, suite: &str) -> Vec<&str> {
         self.budget.iter().filter(|budget| budget.suite == suite).map(|budget| budget.row.as_str()).collect()
     }
 }
@@ -134,7 +126,7 @@ pub struct Figure {
     pub detail: String,
 }
 
-type Figures = BTreeMap<(Suite, String), Figure>;
+type Figures = BTreeMap<(String, String), Figure>;
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -178,15 +170,17 @@ pub fn command(args: &BudgetsArgs) -> Result<ExitCode> {
         ensure!(!budgets.budget.is_empty(), "no budget's name or row contains `{text}`");
     }
     let _lock = exclusive()?;
-    let start = Instant::now();
+    let (start, machine) = (Instant::now(), Machine::begin());
     let mut document = crate::run::begin(Profile::Full);
     let options = Options { rounds: args.rounds, paired_rounds: args.paired_rounds, ..Options::default() };
     let measured = run(&budgets, &options, &|line| println!("{line}"));
     document.suites = measured.suites()?;
     document.budgets = measured.judged.clone();
     let mut document = crate::run::end(document, start);
+    let checks = machine.checks();
     for suite in &mut document.suites {
-        crate::run::finish(suite, Profile::Full, &document.environment);
+        suite.honesty.extend(checks.clone());
+        crate::run::finish_figures(suite, Profile::Full);
     }
     print(&measured, &document.environment);
     crate::run::write(&document, &args.output)?;
@@ -218,27 +212,28 @@ fn exit_code(measured: &Measured, strict: bool) -> ExitCode {
 pub struct Measured {
     pub judged: Vec<Judged>,
     pub prog: Vec<prog::Row>,
-    pub tailcall: Vec<tailcall::TailCallRow>,
-    pub load: Vec<load::LoadRow>,
     pub frames: Vec<frames::FramesRow>,
     pub bulk: Vec<bulk::BulkRow>,
+    pub listed: Vec<SuiteResult>,
     /// Suites that could not run, and why.
     pub errors: Vec<String>,
 }
 
 impl Measured {
+    fn fail(&mut self, error: String, progress: Progress<'_>) {
+        progress(&error);
+        self.errors.push(error);
+    }
+
     /// The same in the form all suites share.
     fn suites(&self) -> Result<Vec<SuiteResult>> {
         let outcome = prog::Outcome { rows: self.prog.clone(), errors: vec![] };
-        let tailcall = self.tailcall.iter().map(tailcall::TailCallRow::figure);
-        let load = self.load.iter().map(load::LoadRow::figure);
         let mut suites = vec![
             prog::result(&outcome)?,
-            suite("tailcall", tailcall.collect(), &self.tailcall)?,
-            suite("load", load.collect(), &self.load)?,
             suite("frames", frames_figures(&self.frames), &self.frames)?,
             suite("bulk", bulk_figures(&self.bulk), &self.bulk)?,
         ];
+        suites.extend(self.listed.iter().cloned());
         suites.retain(|suite| !suite.figures.is_empty());
         if let Some(first) = suites.first_mut() {
             first.errors.extend(self.errors.iter().cloned());
@@ -273,33 +268,78 @@ fn bulk_figures(rows: &[bulk::BulkRow]) -> Vec<result::Figure> {
     rows.iter().map(figure).collect()
 }
 
+type Progress<'a> = &'a (dyn Fn(&str) + Sync);
+type Step = fn(&Budgets, &Options, &mut Measured, &mut Figures, Progress<'_>) -> Result<()>;
+
+/// Suites whose rows the budgets choose one by one, or that are not of the list.
+const STEPS: [(&str, Step); 3] = [("prog", run_prog), ("frames", run_frames), ("bulk", run_bulk)];
+
 /// Runs the suites that the budgets need. A suite that fails leaves its budgets unknown and the others running.
-pub fn run(budgets: &Budgets, options: &Options, progress: &(dyn Fn(&str) + Sync)) -> Measured {
+pub fn run(budgets: &Budgets, options: &Options, progress: Progress<'_>) -> Measured {
     let mut measured = Measured::default();
     let mut figures = Figures::new();
-    type Step = fn(&Budgets, &Options, &mut Measured, &mut Figures, &(dyn Fn(&str) + Sync)) -> Result<()>;
-    let steps: [(Suite, Step); 5] = [
-        (Suite::Load, run_load),
-        (Suite::Tailcall, run_tailcall),
-        (Suite::Prog, run_prog),
-        (Suite::Frames, run_frames),
-        (Suite::Bulk, run_bulk),
-    ];
-    for (suite, step) in steps {
-        if budgets.rows(suite).is_empty() {
-            continue;
-        }
-        progress(&format!("suite {suite:?}").to_lowercase());
+    let listed: BTreeSet<&str> = budgets.budget.iter().map(|budget| budget.suite.as_str()).collect();
+    let own = |name: &&str| STEPS.iter().any(|(step, _)| step == name);
+    let (own, listed): (Vec<&str>, Vec<&str>) = listed.into_iter().partition(own);
+    for (name, step) in STEPS.iter().filter(|(name, _)| own.contains(name)) {
+        progress(&format!("suite {name}"));
         if let Err(error) = step(budgets, options, &mut measured, &mut figures, progress) {
-            let text = format!("suite {suite:?}: {error:#}").replacen("suite ", "", 1);
-            progress(&text);
-            measured.errors.push(text);
+            measured.fail(format!("{name}: {error:#}"), progress);
         }
     }
-    let judge =
-        |budget: &Budget| Judged::new(budget.clone(), figures.get(&(budget.suite, budget.row.clone())));
+    for name in listed {
+        progress(&format!("suite {name}"));
+        if let Err(error) = run_listed(name, budgets, options, &mut measured, &mut figures) {
+            measured.fail(format!("{name}: {error:#}"), progress);
+        }
+    }
+    let judge = |budget: &Budget| {
+        Judged::new(budget.clone(), figures.get(&(budget.suite.clone(), budget.row.clone())))
+    };
     measured.judged = budgets.budget.iter().map(judge).collect();
     measured
+}
+
+/// A suite of the list in full; a figure that failed a check is no measurement.
+fn run_listed(
+    name: &str,
+    budgets: &Budgets,
+    options: &Options,
+    measured: &mut Measured,
+    figures: &mut Figures,
+) -> Result<()> {
+    let suite = suites::find(name).with_context(|| format!("there is no suite `{name}`"))?;
+    let wanted = budgets.rows(name).into_iter().map(str::to_owned).collect();
+    let progress = crate::progress::Progress::stderr();
+    let context = suites::Context {
+        profile: Profile::Full,
+        rounds: options.rounds,
+        interfaces: None,
+        peer: None,
+        wanted,
+        progress: progress.clone(),
+    };
+    let result = (suite.run)(&context);
+    progress.end();
+    let result = result?;
+    for budget in budgets.budget.iter().filter(|budget| budget.suite == name) {
+        let Some(figure) = result.figure(&budget.row) else { continue };
+        let failed = figure.checks.iter().chain(&result.honesty).find(|check| !check.passed);
+        if let Some(check) = failed {
+            measured.errors.push(format!("{name}: {}: {}: {}", budget.row, check.name, check.detail));
+            continue;
+        }
+        let estimate = if budget.unit == "x" { figure.ratio } else { Some(figure.estimate) };
+        let floor =
+            figure.floor.as_ref().map(|floor| format!("{} {}", number(floor.estimate.value), floor.name));
+        let detail = if figure.unsteady { "UNSTEADY".to_owned() } else { floor.unwrap_or_default() };
+        if let Some(estimate) = estimate {
+            figures.insert((name.to_owned(), budget.row.clone()), Figure { estimate, detail });
+        }
+    }
+    measured.errors.extend(result.errors.iter().map(|error| format!("{name}: {error}")));
+    measured.listed.push(result);
+    Ok(())
 }
 
 fn run_prog(
@@ -307,10 +347,10 @@ fn run_prog(
     options: &Options,
     measured: &mut Measured,
     figures: &mut Figures,
-    progress: &(dyn Fn(&str) + Sync),
+    progress: Progress<'_>,
 ) -> Result<()> {
     let mut rows: Vec<prog::RowSpec> = vec![];
-    for row in budgets.rows(Suite::Prog) {
+    for row in budgets.rows("prog") {
         let row = row.parse()?;
         if !rows.contains(&row) {
             rows.push(row);
@@ -327,51 +367,11 @@ fn run_prog(
             row.same_ratio.value,
             if row.unsteady { ", UNSTEADY" } else { "" }
         );
-        figures.insert((Suite::Prog, row.name.clone()), Figure { estimate: row.ratio, detail });
+        figures.insert(("prog".to_owned(), row.name.clone()), Figure { estimate: row.ratio, detail });
         measured.prog.push(row);
     }
     outcome.errors.iter().for_each(|error| progress(error));
     measured.errors.extend(outcome.errors);
-    Ok(())
-}
-
-fn run_tailcall(
-    budgets: &Budgets,
-    options: &Options,
-    measured: &mut Measured,
-    figures: &mut Figures,
-    _: &(dyn Fn(&str) + Sync),
-) -> Result<()> {
-    for name in budgets.rows(Suite::Tailcall) {
-        let hook = match name {
-            "xdp" => Hook::Xdp,
-            "tc" => Hook::Tc,
-            _ => bail!("suite tailcall has the rows xdp and tc, not `{name}`"),
-        };
-        let row = tailcall::run(hook, options.rounds.max(15), 2_000_000)?;
-        let figure =
-            Figure { estimate: row.ns, detail: "root between wrapper and an empty target".to_owned() };
-        figures.insert((Suite::Tailcall, name.to_owned()), figure);
-        measured.tailcall.push(row);
-    }
-    Ok(())
-}
-
-fn run_load(
-    budgets: &Budgets,
-    options: &Options,
-    measured: &mut Measured,
-    figures: &mut Figures,
-    _: &(dyn Fn(&str) + Sync),
-) -> Result<()> {
-    let known =
-        [("default", Sizes::default()), ("1M v4, 256k v6", Sizes { sessions4: 1 << 20, sessions6: 1 << 18 })];
-    for (name, sizes) in known.into_iter().filter(|(name, _)| budgets.rows(Suite::Load).contains(name)) {
-        let row = load::run(name, sizes, options.rounds)?;
-        let detail = "maps, verifier, both hooks, two devices attached".to_owned();
-        figures.insert((Suite::Load, name.to_owned()), Figure { estimate: row.seconds, detail });
-        measured.load.push(row);
-    }
     Ok(())
 }
 
@@ -380,7 +380,7 @@ fn run_frames(
     options: &Options,
     measured: &mut Measured,
     figures: &mut Figures,
-    _: &(dyn Fn(&str) + Sync),
+    _: Progress<'_>,
 ) -> Result<()> {
     let forwarders = [Forwarder::Sluice, Forwarder::Nftables, Forwarder::Linux, Forwarder::Nobody];
     let rows = frames::run(&forwarders, 10_000, options.rounds)?;
@@ -389,7 +389,7 @@ fn run_frames(
     for row in &rows {
         if let (Forwarder::Sluice, Some(ratio)) = (row.forwarder, row.ratio_to_nftables) {
             let figure = Figure { estimate: ratio, detail: detail.clone() };
-            figures.insert((Suite::Frames, "udp 64 bytes, 10000 flows".to_owned()), figure);
+            figures.insert(("frames".to_owned(), "udp 64 bytes, 10000 flows".to_owned()), figure);
         }
     }
     measured.frames = rows;
@@ -401,7 +401,7 @@ fn run_bulk(
     options: &Options,
     measured: &mut Measured,
     figures: &mut Figures,
-    _: &(dyn Fn(&str) + Sync),
+    _: Progress<'_>,
 ) -> Result<()> {
     let rows = bulk::run(&[1, 4], options.paired_rounds)?;
     for row in rows.iter().filter(|row| row.way != Way::Tc) {
@@ -413,7 +413,7 @@ fn run_bulk(
         let sluice = sluice.map_or(f64::NAN, |sluice| sluice.gbps.value);
         let detail = format!("{sluice:.1} Gb/s / {:.1} Gb/s", row.gbps.value);
         let name = format!("tc {} streams to {against}", row.streams);
-        figures.insert((Suite::Bulk, name), Figure { estimate: row.sluice_ratio, detail });
+        figures.insert(("bulk".to_owned(), name), Figure { estimate: row.sluice_ratio, detail });
     }
     measured.bulk = rows;
     Ok(())
@@ -426,7 +426,7 @@ mod tests {
     fn budget(bound: Bound, limit: f64) -> Budget {
         Budget {
             name: "n".to_owned(),
-            suite: Suite::Load,
+            suite: "load".to_owned(),
             row: "r".to_owned(),
             floor: String::new(),
             bound,
@@ -463,8 +463,8 @@ mod tests {
     fn the_shipped_budgets_are_readable_and_name_rows_once() {
         let text = include_str!("../../../../bench/budgets.toml");
         let budgets = Budgets::parse(text).unwrap();
-        let mut seen: Vec<(Suite, &str)> =
-            budgets.budget.iter().map(|budget| (budget.suite, budget.row.as_str())).collect();
+        let mut seen: Vec<(&str, &str)> =
+            budgets.budget.iter().map(|budget| (budget.suite.as_str(), budget.row.as_str())).collect();
         let count = seen.len();
         seen.sort_unstable();
         seen.dedup();
@@ -478,5 +478,7 @@ mod tests {
         assert!(Budgets::parse(text).is_err());
         let text = "[[budget]]\nname='n'\nsuite='prog'\nrow='r'\nbound='at-most'\nlimit=1\nunit='s'\n";
         assert!(format!("{:#}", Budgets::parse(text).unwrap_err()).contains("is not of the form"));
+        let error = Budgets::parse(&text.replace("'prog'", "'prug'")).unwrap_err();
+        assert!(format!("{error:#}").contains("there is no suite `prug`"), "{error:#}");
     }
 }

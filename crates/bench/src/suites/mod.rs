@@ -10,10 +10,12 @@ pub mod ladder;
 pub mod latency;
 pub mod load;
 pub mod mapops;
+mod mix;
 pub mod ndr;
 pub mod peers;
 pub mod profile;
 pub mod prog;
+mod stages;
 pub mod tailcall;
 
 use anyhow::Result;
@@ -43,12 +45,18 @@ pub struct Context {
     pub interfaces: Option<(String, String)>,
     /// `--peer ADDRESS`: another machine runs `sluice bench serve`.
     pub peer: Option<String>,
+    /// Names of the only figures that are wanted, which is what budgets ask for; empty: all.
+    pub wanted: Vec<String>,
     pub progress: Progress,
 }
 
 impl Context {
     pub fn quick(&self) -> bool {
         self.profile == Profile::Quick
+    }
+
+    pub fn wants(&self, figure: &str) -> bool {
+        self.wanted.is_empty() || self.wanted.iter().any(|name| name == figure)
     }
 
     /// One value for each profile.
@@ -60,6 +68,8 @@ impl Context {
 /// In the order in which `all` runs them and the report shows them.
 pub static SUITES: &[Suite] = &[
     prog::SUITE,
+    tailcall::SUITE,
+    load::SUITE,
     mapops::SUITE,
     peers::SUITE,
     ndr::SUITE,

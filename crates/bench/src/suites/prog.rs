@@ -21,7 +21,7 @@ use crate::result::{
 use crate::rounds::{bench_cpu, interleave, pin};
 use crate::run::CommonArgs;
 use crate::stats::{Estimate, estimate, paired_ratio, restlessness};
-use crate::suites::{Context, Suite};
+use crate::suites::{Context, Suite, mix, stages};
 use crate::tables;
 
 pub const SUITE: Suite = Suite {
@@ -69,6 +69,13 @@ pub struct ProgArgs {
 const REPEAT: u32 = 400_000;
 
 impl ProgArgs {
+    /// Rows of one's own: traffic and stages are left out.
+    fn names_rows(&self) -> bool {
+        let named =
+            [self.hook.len(), self.family.len(), self.protocol.len(), self.sessions.len(), self.kind.len()];
+        named.iter().any(|count| *count > 0) || self.capacity.is_some()
+    }
+
     fn options(&self, context: &Context) -> Options {
         let usual: &[usize] = context.pick(&[1, 10_000, 1_000_000], &[1, 10_000, 100_000, 1_000_000]);
         let sessions = given(&self.sessions, usual);
@@ -105,11 +112,18 @@ fn given<T: Copy>(given: &[T], usual: &[T]) -> Vec<T> {
 /// `sluice bench prog`: unlike the other suites in full, unless told otherwise.
 pub fn command(args: &ProgArgs) -> Result<RunDocument> {
     let context = args.common.context(Profile::Full, Progress::stderr());
-    crate::run::one_document(&context, SUITE.name, || measure(&args.options(&context), &context))
+    crate::run::one_document(&context, SUITE.name, || {
+        if args.names_rows() { measure(&args.options(&context), &context) } else { suite(&context) }
+    })
 }
 
 fn suite(context: &Context) -> Result<SuiteResult> {
-    measure(&ProgArgs { repeat: REPEAT, ..ProgArgs::default() }.options(context), context)
+    let mut result = measure(&ProgArgs { repeat: REPEAT, ..ProgArgs::default() }.options(context), context)?;
+    context.progress.at(0.6, "by traffic");
+    mix::extend(context, &mut result)?;
+    context.progress.at(0.9, "by stage");
+    stages::extend(context, &mut result)?;
+    Ok(result)
 }
 
 fn measure(options: &Options, context: &Context) -> Result<SuiteResult> {
@@ -161,7 +175,7 @@ fn charts(rows: &[Row]) -> Vec<Chart> {
         ratio: "sluice / floor".to_owned(),
         better: Better::Lower,
         rows: ratios.collect(),
-        note: "A/A is the floor against itself in the same rounds.".to_owned(),
+        note: "Hollow: the floor against itself in the same rounds (A/A).".to_owned(),
     };
     let mut charts: Vec<Chart> =
         [Kind::Established, Kind::New].into_iter().filter_map(|kind| over_sessions(rows, kind)).collect();
