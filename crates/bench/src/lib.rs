@@ -27,6 +27,7 @@ pub mod stats;
 pub mod suites;
 mod tables;
 pub mod text;
+pub mod wire;
 pub mod way;
 
 pub use args::{Args, main};
