@@ -90,7 +90,7 @@ impl Bed {
     }
 
     /// Sends the first packets of sessions through Sluice.
-    fn open(&mut self, hook: Hook, first: usize, count: usize) -> Result<()> {
+    pub fn open(&mut self, hook: Hook, first: usize, count: usize) -> Result<()> {
         let before = Tally::read(&self.sluice.dataplane)?;
         let opening = match self.protocol {
             Protocol::Udp => vec![(0, Direction::Initiator), (0, Direction::Responder)],
@@ -114,7 +114,7 @@ impl Bed {
     }
 
     /// One pass over a ring; returns the floor's (hits, misses).
-    fn pass(
+    pub fn pass(
         &mut self,
         hook: Hook,
         floor: Option<&str>,

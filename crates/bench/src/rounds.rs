@@ -27,12 +27,16 @@ pub fn bench_cpu() -> usize {
     usize::from(std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1))
 }
 
-/// Keeps the calling thread on one CPU, ahead of everything of normal priority there.
-pub fn pin(cpu: usize) -> Result<()> {
+/// Keeps the calling thread on one CPU.
+pub fn keep_on(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
-    sched_setaffinity(Pid::from_raw(0), &set)
-        .with_context(|| format!("cannot pin the bench to CPU {cpu}"))?;
+    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("cannot pin the bench to CPU {cpu}"))
+}
+
+/// The same, ahead of everything of normal priority there.
+pub fn pin(cpu: usize) -> Result<()> {
+    keep_on(cpu)?;
     hurry().context("cannot raise the bench's priority")
 }
 

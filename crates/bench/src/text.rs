@@ -50,26 +50,39 @@ fn check_line(check: &Check) -> String {
 }
 
 fn figures(suite: &SuiteResult) -> Grid {
-    let mut grid = new_grid();
-    grid.set_header(["figure", "median", "unit", "95 %", "n", "to floor", "95 %", "A/A", "floor", "remarks"]);
+    let mut columns: Vec<(&str, bool, Vec<String>)> =
+        ["figure", "median", "95 %", "n", "to floor", "A/A", "floor", "remarks"]
+            .map(|name| (name, !["figure", "floor", "remarks"].contains(&name), vec![]))
+            .to_vec();
     for figure in &suite.figures {
-        let ratio = figure.ratio.as_ref();
-        let floor = figure.floor.as_ref();
-        grid.add_row([
-            figure.name.clone(),
-            number(figure.estimate.value),
-            figure.unit.clone(),
-            interval(&figure.estimate),
-            figure.estimate.n.to_string(),
-            ratio.map(|ratio| format!("{:.2}x", ratio.value)).unwrap_or_default(),
-            ratio.map(interval).unwrap_or_default(),
-            figure.same.map(|same| format!("{:.3}", same.value)).unwrap_or_default(),
-            floor.map(|floor| format!("{} {}", number(floor.estimate.value), floor.name)).unwrap_or_default(),
-            remarks(figure, &suite.honesty),
-        ]);
+        for (column, cell) in columns.iter_mut().zip(cells(figure, &suite.honesty)) {
+            column.2.push(cell);
+        }
     }
-    align_right(&mut grid, &[1, 3, 4, 5, 6, 7]);
+    columns.retain(|(_, _, cells)| cells.iter().any(|cell| !cell.is_empty()));
+    let mut grid = new_grid();
+    grid.set_header(columns.iter().map(|(name, ..)| *name));
+    for row in 0..suite.figures.len() {
+        grid.add_row(columns.iter().map(|(_, _, cells)| &cells[row]));
+    }
+    let numeric: Vec<usize> = (0..columns.len()).filter(|column| columns[*column].1).collect();
+    align_right(&mut grid, &numeric);
     grid
+}
+
+fn cells(figure: &Figure, suite: &[Check]) -> [String; 8] {
+    let floor = figure.floor.as_ref();
+    let ratio = figure.ratio.map(|ratio| format!("{:.2}x {}", ratio.value, interval(&ratio)));
+    [
+        figure.name.clone(),
+        format!("{} {}", number(figure.estimate.value), figure.unit),
+        interval(&figure.estimate),
+        figure.estimate.n.to_string(),
+        ratio.unwrap_or_default(),
+        figure.same.map(|same| format!("{:.3}", same.value)).unwrap_or_default(),
+        floor.map(|floor| format!("{} {}", number(floor.estimate.value), floor.name)).unwrap_or_default(),
+        remarks(figure, suite),
+    ]
 }
 
 /// What forbids quoting the figure alone, then the state of its honesty list.
@@ -85,7 +98,7 @@ pub fn remarks(figure: &Figure, suite: &[Check]) -> String {
         remarks.push("unconfirmed".to_owned());
     }
     if failed.is_empty() {
-        remarks.push(format!("{} checks ok", checks.len()));
+        remarks.push(format!("{} checks", checks.len()));
     } else {
         remarks.push(format!("FAILED: {}", failed.join(", ")));
     }

@@ -57,6 +57,9 @@ struct Section<'a> {
     beside: bool,
     charts: Vec<Drawn>,
     figures: Vec<FigureRow>,
+    /// Whether any figure has a floor, or an A/A row.
+    floors: bool,
+    sames: bool,
     checks: Vec<CheckRow>,
     tables: Vec<TableView<'a>>,
 }
@@ -208,6 +211,8 @@ fn section(result: &SuiteResult) -> Section<'_> {
         beside: charts.iter().filter(|chart| !chart.wide).count() % 2 == 1,
         charts,
         figures: result.figures.iter().map(|figure| figure_row(figure, &result.honesty)).collect(),
+        floors: result.figures.iter().any(|figure| figure.floor.is_some()),
+        sames: result.figures.iter().any(|figure| figure.same.is_some()),
         checks,
         tables: result.tables.iter().map(table).collect(),
     }

@@ -2,8 +2,15 @@
 
 pub mod budgets;
 pub mod bulk;
+pub mod concurrent;
+pub mod cps;
+pub mod hitless;
+pub mod ladder;
+pub mod latency;
 pub mod load;
 pub mod mapops;
+pub mod ndr;
+pub mod peers;
 pub mod prog;
 pub mod tailcall;
 
@@ -60,7 +67,14 @@ pub static SUITES: &[Suite] = &[
     tailcall::SUITE,
     load::SUITE,
     mapops::SUITE,
+    peers::SUITE,
+    ndr::SUITE,
+    ladder::SUITE,
     bulk::SUITE,
+    latency::SUITE,
+    cps::SUITE,
+    concurrent::SUITE,
+    hitless::SUITE,
 ];
 
 pub fn find(name: &str) -> Option<&'static Suite> {

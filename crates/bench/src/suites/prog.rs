@@ -161,7 +161,7 @@ fn charts(rows: &[Row]) -> Vec<Chart> {
         ratio: "sluice / floor".to_owned(),
         better: Better::Lower,
         rows: ratios.collect(),
-        note: "A/A is the floor against itself in the same rounds.".to_owned(),
+        note: "Hollow: the floor against itself in the same rounds (A/A).".to_owned(),
     };
     let mut charts: Vec<Chart> =
         [Kind::Established, Kind::New].into_iter().filter_map(|kind| over_sessions(rows, kind)).collect();
