@@ -13,6 +13,9 @@ struct wire_order order SEC(".data.order") = {};
 struct wire_inbox inbox SEC(".data.inbox") = {};
 __u8 tail[WIRE_ROOM] SEC(".data.tail") = {};
 
+/* A stall longer than this moves the schedule: a burst would be another load than the one asked for. */
+#define STALL_NS 1000000
+
 #define ARRAY(NAME, TYPE)                                                                                              \
 	struct {                                                                                                       \
 		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                      \
@@ -109,6 +112,18 @@ int wire_send(struct xdp_md *ctx)
 	return XDP_TX;
 }
 
+/* Sends its page as it is: what the kernel takes for a frame, whoever makes it. */
+SEC("xdp.frags")
+int wire_floor(struct xdp_md *ctx)
+{
+	__u64 sent = order.sent;
+
+	if (sent >= order.limit)
+		return XDP_DROP;
+	order.sent = sent + 1;
+	return XDP_TX;
+}
+
 /* Whether a frame may go now. */
 static __always_inline bool due(__u64 now)
 {
@@ -122,7 +137,7 @@ static __always_inline bool due(__u64 now)
 	since = now - order.start_ns;
 	if (since < next >> WIRE_GAP_SHIFT)
 		return false;
-	if (since - (next >> WIRE_GAP_SHIFT) > WIRE_STALL_NS) {
+	if (since - (next >> WIRE_GAP_SHIFT) > STALL_NS) {
 		order.late_ns += since - (next >> WIRE_GAP_SHIFT);
 		next = since << WIRE_GAP_SHIFT;
 	}

@@ -65,9 +65,6 @@ struct wire_order {
 	__u32 failures;
 };
 
-/* A stall longer than this moves the schedule: a burst would be another load than the one asked for. */
-#define WIRE_STALL_NS 1000000
-
 /* What a receiver knows of a flow: the lap after the highest, and which of the 64 laps below it have come. */
 struct wire_flow {
 	__u64 window;

@@ -32,7 +32,8 @@ mod tables;
 mod testpmd;
 pub mod text;
 pub mod trial;
-pub mod wire;
 pub mod way;
+pub mod wire;
 
 pub use args::{Args, main};
+pub use link::Place;

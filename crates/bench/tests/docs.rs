@@ -10,7 +10,10 @@ const END: &str = "<!-- suites:end -->";
 fn suites() -> String {
     let mut text = String::new();
     for suite in SUITES {
-        text += &format!("\n### {}\n\n{}.\n\n{}\n\nWhat these numbers do not say:\n\n", suite.name, suite.help, suite.says);
+        text += &format!(
+            "\n### {}\n\n{}.\n\n{}\n\nWhat these numbers do not say:\n\n",
+            suite.name, suite.help, suite.says
+        );
         suite.silent.iter().for_each(|sentence| text += &format!("- {sentence}\n"));
     }
     text + "\n"

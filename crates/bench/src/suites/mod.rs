@@ -13,6 +13,7 @@ pub mod ndr;
 pub mod peers;
 pub mod prog;
 pub mod tailcall;
+pub mod wire;
 
 use anyhow::Result;
 
@@ -67,6 +68,7 @@ pub static SUITES: &[Suite] = &[
     tailcall::SUITE,
     load::SUITE,
     mapops::SUITE,
+    wire::SUITE,
     peers::SUITE,
     ndr::SUITE,
     ladder::SUITE,

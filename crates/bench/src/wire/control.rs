@@ -52,8 +52,8 @@ pub struct Hello {
 /// Receives for whoever connects, one after the other. Returns only on an error of its own; `ready` learns the address.
 pub fn serve(listen: SocketAddr, device: &str, ready: impl FnOnce(SocketAddr)) -> Result<()> {
     let mac = device_mac(device)?;
-    let listener =
-        TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}; choose another with --listen"))?;
+    let listener = TcpListener::bind(listen)
+        .with_context(|| format!("cannot listen on {listen}; choose another with --listen"))?;
     ready(listener.local_addr()?);
     loop {
         let (stream, client) = listener.accept()?;
@@ -65,7 +65,8 @@ pub fn serve(listen: SocketAddr, device: &str, ready: impl FnOnce(SocketAddr)) -
 
 /// Attaches in the driver, or behind it where the driver cannot; which one, the client is told.
 pub fn receiver_on(device: &str) -> Result<(Receiver, bool)> {
-    let ifindex = nix::net::if_::if_nametoindex(device).with_context(|| format!("there is no device {device}"))?;
+    let ifindex =
+        nix::net::if_::if_nametoindex(device).with_context(|| format!("there is no device {device}"))?;
     let mut receiver = Receiver::load(MOST_FLOWS)?;
     let here = Device { netns: None, ifindex };
     let native = receiver.attach(here, Role::Judge, Place::XdpNative).is_ok();
@@ -158,7 +159,11 @@ impl Line {
     /// None when the other side has hung up.
     fn read<T: for<'de> Deserialize<'de>>(&mut self) -> Result<Option<T>> {
         let mut text = String::new();
-        self.input.by_ref().take(LONGEST).read_line(&mut text).context("nothing comes from the other side")?;
+        self.input
+            .by_ref()
+            .take(LONGEST)
+            .read_line(&mut text)
+            .context("nothing comes from the other side")?;
         if text.is_empty() {
             return Ok(None);
         }

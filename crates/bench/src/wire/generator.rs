@@ -17,7 +17,7 @@ use sluice_dataplane::prog_run::{XdpRun, xdp};
 
 use super::frame::{self, Addresses, Size};
 use super::{Device, Programs};
-use crate::layouts::{WIRE_GAP_SHIFT, WIRE_ROOM, WireOrder, WireRecord};
+use crate::layouts::{WIRE_GAP_SHIFT, WIRE_LONGEST, WIRE_ROOM, WireOrder, WireRecord};
 use crate::mapping::Mapping;
 use crate::rounds::{bench_cpu, pin};
 
@@ -38,6 +38,8 @@ pub struct Order {
     pub limit: Option<u64>,
     /// The time into every frame.
     pub stamped: bool,
+    /// One frame, over and over, that nobody writes: what the kernel alone takes. It proves nothing about a device.
+    pub repeated: bool,
     pub cpu: usize,
 }
 
@@ -51,6 +53,7 @@ impl Order {
             rate: None,
             limit: None,
             stamped: false,
+            repeated: false,
             cpu: bench_cpu(),
         }
     }
@@ -65,6 +68,10 @@ impl Order {
 
     pub fn limit(self, frames: u64) -> Order {
         Order { limit: Some(frames), ..self }
+    }
+
+    pub fn repeated(self) -> Order {
+        Order { repeated: true, ..self }
     }
 
     pub fn stamped(self) -> Order {
@@ -98,6 +105,9 @@ impl Order {
     }
 
     fn program(&self) -> &'static str {
+        if self.repeated {
+            return "wire_floor";
+        }
         let plain = self.rate.is_none() && !self.stamped && self.size == Size::Bytes(64);
         if plain { "wire_send" } else { "wire_send_timed" }
     }
@@ -147,7 +157,8 @@ impl Generator {
     fn with(room: &[(&str, u32)]) -> Result<Generator> {
         let programs = Programs::load(room)?;
         let order = Mapping::new(programs.map(".data.order")?.as_fd(), 1)?;
-        let mut tail: Mapping<[u8; WIRE_ROOM as usize]> = Mapping::new(programs.map(".data.tail")?.as_fd(), 1)?;
+        let mut tail: Mapping<[u8; WIRE_ROOM as usize]> =
+            Mapping::new(programs.map(".data.tail")?.as_fd(), 1)?;
         tail.write(0, frame::tail());
         Ok(Generator { programs, order })
     }
@@ -157,7 +168,8 @@ impl Generator {
         self.order.write(0, order.layout()?);
         let batch = if order.rate.is_some() { PACED_BATCH } else { BATCH };
         let longest = order.size.lengths().into_iter().max().unwrap_or(60);
-        self.begin(device, order.program(), usize::from(longest), batch, order.cpu)
+        let first = frame::build(&order.addresses, longest, 0, 0, 0);
+        self.begin(device, order.program(), first, batch, order.cpu)
     }
 
     /// Sends all of an order that has a limit.
@@ -178,7 +190,7 @@ impl Generator {
         let first = records[0].0;
         for (i, (time, frame)) in records.iter().enumerate() {
             ensure!(
-                (14..=1514).contains(&frame.len()),
+                (14..=WIRE_LONGEST as usize).contains(&frame.len()),
                 "record {} of the capture has {} bytes; frames of 14 to 1514 bytes can be sent",
                 i + 1,
                 frame.len()
@@ -197,14 +209,14 @@ impl Generator {
         (order.limit, order.from_pass) = (records as u64, (tempo == Tempo::Recorded).into());
         self.order.write(0, order);
         let batch = if tempo == Tempo::Recorded { PACED_BATCH } else { BATCH };
-        self.begin(device, "wire_replay", 1514, batch, bench_cpu())
+        self.begin(device, "wire_replay", vec![0; WIRE_LONGEST as usize], batch, bench_cpu())
     }
 
     fn begin(
         &mut self,
         device: Device<'_>,
         program: &str,
-        len: usize,
+        first: Vec<u8>,
         batch: u32,
         cpu: usize,
     ) -> Result<Running<'_>> {
@@ -221,7 +233,7 @@ impl Generator {
             pin(cpu)?;
             // A receiver that is gone has lost interest.
             let _ = tell.send(pthread_self());
-            call(program.as_fd(), len, ifindex, batch)
+            call(program.as_fd(), &first, ifindex, batch)
         });
         let pthread = told.recv().ok();
         Ok(Running { generator: self, thread: Some(thread), pthread, began: Instant::now() })
@@ -242,10 +254,9 @@ fn ignore_but_wake() {
     debug_assert!(set.is_ok());
 }
 
-fn call(program: BorrowedFd<'_>, len: usize, ifindex: u32, batch: u32) -> Result<()> {
-    // The pages must hold a frame; the program writes all of it. XDP_TX leaves by the device named here.
-    let frame = vec![0; len];
-    let run = XdpRun { repeat: u32::MAX, live: Some(batch), ..XdpRun::new(&frame, ifindex) };
+fn call(program: BorrowedFd<'_>, first: &[u8], ifindex: u32, batch: u32) -> Result<()> {
+    // XDP_TX leaves by the device named here.
+    let run = XdpRun { repeat: u32::MAX, live: Some(batch), ..XdpRun::new(first, ifindex) };
     let error = match xdp(program, &run) {
         Ok(_) => return Ok(()),
         Err(error) => error,
@@ -307,7 +318,8 @@ impl Running<'_> {
         let order = self.generator.order.read(0);
         ensure!(order.failures == 0, "the generator failed to make {} frames", order.failures);
         let clocked = order.start_ns > 0 && order.last_ns > order.start_ns;
-        let seconds = if clocked { (order.last_ns - order.start_ns) as f64 / 1e9 } else { elapsed.as_secs_f64() };
+        let seconds =
+            if clocked { (order.last_ns - order.start_ns) as f64 / 1e9 } else { elapsed.as_secs_f64() };
         let shape = order.shapes[0].len;
         Ok(Sent {
             frames: order.sent,

@@ -35,7 +35,8 @@ impl Latency {
 
     /// Percentile and nanoseconds, for a chart: denser towards the end.
     pub fn curve(&self) -> Vec<(f64, f64)> {
-        let percents = [0.0, 1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 99.999, 100.0];
+        let percents =
+            [0.0, 1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 99.999, 100.0];
         percents.iter().map(|percent| (*percent, self.percentile(*percent))).collect()
     }
 }

@@ -1,10 +1,16 @@
 //! Packets: a generator on live frames with a number and a time in every frame, and a receiver that finds what was lost,
 //! doubled, reordered or corrupted.
 
+pub mod control;
 pub mod frame;
 pub mod generator;
 pub mod latency;
+pub mod numbers;
+pub mod pair;
+pub mod pcap;
 pub mod receiver;
+pub mod socket;
+mod xsk;
 
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use sluice_lab::netns::{Netns, VethEnd, veth};
 
+use super::Device;
 use super::frame::Addresses;
 use super::generator::{Generator, Order, Sent};
 use super::receiver::{Received, Receiver, Role};
-use super::Device;
 use crate::link::Place;
 
 const A: &str = "here0";
@@ -34,7 +34,12 @@ impl Pair {
     /// A veth pair. Nothing but the generator sends: IPv6 is off.
     pub fn veth(role: Role) -> Result<Pair> {
         let netns = Netns::create("pair")?;
-        let end = |name: &'static str, mac: &'static str| VethEnd { netns: &netns, name, mac: Some(mac), addresses: &[] };
+        let end = |name: &'static str, mac: &'static str| VethEnd {
+            netns: &netns,
+            name,
+            mac: Some(mac),
+            addresses: &[],
+        };
         netns.sysctl("net.ipv6.conf.default.disable_ipv6", "1")?;
         veth(end(A, A_MAC), end(B, B_MAC))?;
         let (from, to) = (netns.ifindex(A)?, netns.ifindex(B)?);
@@ -90,15 +95,16 @@ impl Pair {
         thread::sleep(settle);
         let (began, sent, received) = (Instant::now(), running.sent(), self.receiver.received());
         thread::sleep(window);
-        let (seconds, sent, received) = (
-            began.elapsed().as_secs_f64(),
-            running.sent() - sent,
-            self.receiver.received() - received,
-        );
+        let (seconds, sent, received) =
+            (began.elapsed().as_secs_f64(), running.sent() - sent, self.receiver.received() - received);
         let total = running.stop()?;
         self.receiver.settle(total.frames);
         let received = received as f64 / seconds;
-        Ok(Window { sent_pps: sent as f64 / seconds, received_pps: received, all: self.receiver.report(total.frames) })
+        Ok(Window {
+            sent_pps: sent as f64 / seconds,
+            received_pps: received,
+            all: self.receiver.report(total.frames),
+        })
     }
 }
 
@@ -114,14 +120,18 @@ fn index(device: &str) -> Result<u32> {
     nix::net::if_::if_nametoindex(device).with_context(|| format!("there is no device {device}"))
 }
 
+/// In the calling thread's namespace, which /sys need not show.
 pub fn device_mac(device: &str) -> Result<[u8; 6]> {
-    let path = format!("/sys/class/net/{device}/address");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("there is no device {device}"))?;
-    mac(text.trim())
+    let mut found = nix::ifaddrs::getifaddrs()?.filter(|address| address.interface_name == device);
+    let mac = found.find_map(|address| address.address?.as_link_addr()?.addr());
+    mac.with_context(|| format!("there is no device {device}, or it has no MAC address"))
 }
 
 pub fn mac(text: &str) -> Result<[u8; 6]> {
-    let bytes: Vec<u8> =
-        text.split(':').map(|word| u8::from_str_radix(word, 16)).collect::<Result<_, _>>().unwrap_or_default();
+    let bytes: Vec<u8> = text
+        .split(':')
+        .map(|word| u8::from_str_radix(word, 16))
+        .collect::<Result<_, _>>()
+        .unwrap_or_default();
     bytes.try_into().ok().with_context(|| format!("{text} is no MAC address"))
 }

@@ -1,10 +1,15 @@
 //! Captures in the pcap format (draft-ietf-opsawg-pcap), as `tcpdump -w` and `editcap -F pcap` write them.
 
 use std::fs;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+
+use super::Device;
+use super::generator::{Generator, Tempo};
+use super::socket::PacketSocket;
 
 /// A frame and when it was taken.
 pub type Record = (Duration, Vec<u8>);
@@ -40,13 +45,17 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Record>> {
         let number = records.len() + 1;
         ensure!(at + RECORD_HEADER <= bytes.len(), "record {number} is cut off");
         let (seconds, fraction, kept, length) = (word(at), word(at + 4), word(at + 8), word(at + 12));
-        ensure!(kept == length, "record {number} holds {kept} of {length} bytes: capture whole frames (`-s 0`)");
+        ensure!(
+            kept == length,
+            "record {number} holds {kept} of {length} bytes: capture whole frames (`-s 0`)"
+        );
         at += RECORD_HEADER;
         let frame = bytes.get(at..at + kept as usize);
         let frame = frame.with_context(|| format!("record {number} is cut off"))?;
         at += kept as usize;
         let nanos = if nanoseconds { fraction } else { fraction.saturating_mul(1000) };
-        records.push((Duration::from_secs(seconds.into()) + Duration::from_nanos(nanos.into()), frame.to_vec()));
+        records
+            .push((Duration::from_secs(seconds.into()) + Duration::from_nanos(nanos.into()), frame.to_vec()));
     }
     Ok(records)
 }
@@ -62,6 +71,46 @@ pub fn write(records: &[Record]) -> Vec<u8> {
         bytes.extend(frame);
     }
     bytes
+}
+
+/// Play a capture (pcap, Ethernet) out of a device, every packet once
+#[derive(Debug, Clone, clap::Args)]
+pub struct ReplayArgs {
+    /// The capture; `editcap -F pcap` makes one of a pcapng file
+    pub capture: PathBuf,
+    /// The device that the packets leave by
+    #[arg(long = "if", value_name = "DEVICE")]
+    pub device: String,
+    /// At the times of the capture instead of as fast as it goes
+    #[arg(long)]
+    pub recorded: bool,
+    /// By a packet socket: slower, and for any device
+    #[arg(long, conflicts_with = "recorded")]
+    pub socket: bool,
+}
+
+pub fn command(args: &ReplayArgs) -> Result<ExitCode> {
+    let records = read(&args.capture)?;
+    let ifindex = nix::net::if_::if_nametoindex(args.device.as_str())
+        .with_context(|| format!("there is no device {}", args.device))?;
+    let bytes: usize = records.iter().map(|(_, frame)| frame.len()).sum();
+    let began = Instant::now();
+    if args.socket {
+        let frames: Vec<&[u8]> = records.iter().map(|(_, frame)| &frame[..]).collect();
+        PacketSocket::open(ifindex)?.send_all(&frames)?;
+    } else {
+        let tempo = if args.recorded { Tempo::Recorded } else { Tempo::AsFastAsItGoes };
+        let span = records
+            .last()
+            .zip(records.first())
+            .map_or(Duration::ZERO, |(last, first)| last.0.saturating_sub(first.0));
+        let mut generator = Generator::of_capture(&records)?;
+        let running = generator.replay(Device { netns: None, ifindex }, records.len(), tempo)?;
+        running.finish(2 * span + Duration::from_secs(30))?;
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    println!("{} packets, {bytes} bytes, each once, in {seconds:.3} s", records.len());
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

@@ -203,9 +203,8 @@ pub fn bind(socket: &OwnedFd, ifindex: u32, protocol: u16) -> Result<()> {
     address.sll_protocol = protocol.to_be();
     address.sll_ifindex = ifindex as i32;
     // SAFETY: the address is read during the call and has the size that is named.
-    let bound = unsafe {
-        libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as u32)
-    };
+    let bound =
+        unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as u32) };
     check(bound).with_context(|| format!("cannot tie a packet socket to device {ifindex}"))
 }
 

@@ -43,7 +43,8 @@ impl XdpSocket {
         let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
             let error = io::Error::last_os_error();
-            return Err(error).context("cannot open an AF_XDP socket (CONFIG_XDP_SOCKETS and root are needed)");
+            return Err(error)
+                .context("cannot open an AF_XDP socket (CONFIG_XDP_SOCKETS and root are needed)");
         }
         // SAFETY: a descriptor just opened, owned by nobody else.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
@@ -77,7 +78,14 @@ impl XdpSocket {
     fn kick(&self) -> io::Result<()> {
         // SAFETY: no buffer and no address: the call only wakes the kernel.
         let sent = unsafe {
-            libc::sendto(self.socket.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0)
+            libc::sendto(
+                self.socket.as_raw_fd(),
+                std::ptr::null(),
+                0,
+                libc::MSG_DONTWAIT,
+                std::ptr::null(),
+                0,
+            )
         };
         match check(sent as libc::c_int) {
             Err(error)
@@ -122,7 +130,10 @@ impl Outlet for XdpSocket {
         for (i, number) in self.batch.drain(..count).enumerate() {
             let address = u64::from(number) * u64::from(FRAME_SIZE);
             // As many entries as frames: there is always room.
-            ring.write(at.wrapping_add(i as u32), libc::xdp_desc { addr: address, len: len as u32, options: 0 });
+            ring.write(
+                at.wrapping_add(i as u32),
+                libc::xdp_desc { addr: address, len: len as u32, options: 0 },
+            );
         }
         ring.producer().store(at.wrapping_add(count as u32), Ordering::Release);
         let end = at.wrapping_add(count as u32);
@@ -196,7 +207,8 @@ fn umem(socket: &OwnedFd) -> Result<NonNull<u8>> {
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_POPULATE;
     // SAFETY: fresh anonymous memory that nothing else refers to.
-    let memory = unsafe { mmap_anonymous(None, length, protection, flags) }.context("no memory for frames")?;
+    let memory =
+        unsafe { mmap_anonymous(None, length, protection, flags) }.context("no memory for frames")?;
     // SAFETY: all zeros is a valid registration; the fields that matter follow.
     let mut registration: libc::xdp_umem_reg = unsafe { std::mem::zeroed() };
     registration.addr = memory.as_ptr() as u64;
@@ -243,8 +255,7 @@ fn bind(socket: &OwnedFd, ifindex: u32) -> Result<()> {
     let mut address: libc::sockaddr_xdp = unsafe { std::mem::zeroed() };
     (address.sxdp_family, address.sxdp_ifindex) = (libc::AF_XDP as u16, ifindex);
     // SAFETY: the address is read during the call and has the size that is named.
-    let bound = unsafe {
-        libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as u32)
-    };
+    let bound =
+        unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as u32) };
     check(bound).with_context(|| format!("cannot tie an AF_XDP socket to queue 0 of device {ifindex}"))
 }

@@ -87,7 +87,8 @@ pub fn run(context: &Context) -> Result<SuiteResult> {
     }
     result.tables.push(table);
     result.notes.push(
-        "times one way are not given: they would need one clock on both ends; use the latency suite".to_owned(),
+        "times one way are not given: they would need one clock on both ends; use the latency suite"
+            .to_owned(),
     );
     Ok(result)
 }
@@ -109,7 +110,12 @@ fn connect(context: &Context, a: &str, b: &str, result: &mut SuiteResult) -> Res
     };
     let found = if native { "native XDP" } else { "generic XDP" };
     result.honesty.push(honesty::native_mode(b, found, "native XDP"));
-    Ok(Link { generator: Generator::load()?, from, far, addresses: Addresses::of_rfc2544(device_mac(a)?, mac) })
+    Ok(Link {
+        generator: Generator::load()?,
+        from,
+        far,
+        addresses: Addresses::of_rfc2544(device_mac(a)?, mac),
+    })
 }
 
 fn one_size(

@@ -28,7 +28,9 @@ pub fn run(context: &Context, result: &mut SuiteResult) -> Result<()> {
     for (i, (command, name, measure)) in GENERATORS.into_iter().enumerate() {
         context.progress.at(0.85 + 0.05 * i as f64, name);
         if !is_installed(command) {
-            result.notes.push(format!("{command} is not installed: no cross-check with it (scripts/setup-bench.sh)"));
+            result
+                .notes
+                .push(format!("{command} is not installed: no cross-check with it (scripts/setup-bench.sh)"));
             continue;
         }
         match measure(context) {
@@ -43,7 +45,8 @@ pub fn run(context: &Context, result: &mut SuiteResult) -> Result<()> {
 }
 
 pub fn is_installed(command: &str) -> bool {
-    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(command).is_file()))
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(command).is_file()))
 }
 
 /// A file of the run that goes with it.
@@ -74,7 +77,16 @@ fn trafgen(context: &Context) -> Result<(Vec<f64>, Vec<Check>)> {
         pair.receiver.expect(1, false)?;
         let netns = pair.netns().context("a pair of ours has a namespace")?;
         let mut command = netns.command("trafgen");
-        command.args(["--dev", "here0", "--cpus", "1", "--num", &count.to_string(), "--no-sock-mem", "--conf"]);
+        command.args([
+            "--dev",
+            "here0",
+            "--cpus",
+            "1",
+            "--num",
+            &count.to_string(),
+            "--no-sock-mem",
+            "--conf",
+        ]);
         command.arg(&file.0).stdout(Stdio::null()).stderr(Stdio::null());
         let (seconds, status) = timed(&pair, command)?;
         ensure!(status.success(), "trafgen ended with {status}");
@@ -126,7 +138,8 @@ fn sockperf(context: &Context) -> Result<(Vec<f64>, Vec<Check>)> {
     let (left, right) = hosts()?;
     // A socket must be there, or every datagram is answered with an ICMP error.
     let mut sink = right.command("sockperf");
-    let sink = sink.args(["server", "-i", "192.0.2.2", "-p", "5001"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let sink =
+        sink.args(["server", "-i", "192.0.2.2", "-p", "5001"]).stdout(Stdio::null()).stderr(Stdio::null());
     let mut sink = sink.spawn().context("cannot start sockperf")?;
     thread::sleep(Duration::from_millis(300));
     let mut checks = vec![];
@@ -192,7 +205,8 @@ fn foreign(pair: &Pair) -> u64 {
 
 /// The largest of `TX-packets: 1234`: the last, and the sum at the end.
 fn claimed_packets(text: &str) -> Option<u64> {
-    let counts = text.split("TX-packets:").skip(1).filter_map(|rest| rest.split_whitespace().next()?.parse().ok());
+    let counts =
+        text.split("TX-packets:").skip(1).filter_map(|rest| rest.split_whitespace().next()?.parse().ok());
     counts.max()
 }
 
@@ -208,8 +222,12 @@ mod tests {
 
     #[test]
     fn claims_are_read() {
-        assert_eq!(claimed_messages("sockperf: Summary: Message Rate is 716417 [msg/sec]\n"), Some(716_417.0));
-        let text = "TX-packets: 64 TX-errors: 0\n Tx-pps: 0 Tx-bps: 0\nTX-packets: 900 \n Tx-pps:  450 Tx-bps: 1\n";
+        assert_eq!(
+            claimed_messages("sockperf: Summary: Message Rate is 716417 [msg/sec]\n"),
+            Some(716_417.0)
+        );
+        let text =
+            "TX-packets: 64 TX-errors: 0\n Tx-pps: 0 Tx-bps: 0\nTX-packets: 900 \n Tx-pps:  450 Tx-bps: 1\n";
         assert_eq!((claimed_packets(text), claimed_rates(text)), (Some(900), vec![450.0]));
         assert_eq!((claimed_messages(""), claimed_packets("")), (None, None));
     }

@@ -3,8 +3,8 @@
 mod devices;
 mod external;
 mod paced;
-mod replay;
 mod rates;
+mod replay;
 
 use anyhow::Result;
 

@@ -6,11 +6,13 @@ use anyhow::Result;
 
 use super::Context;
 use crate::honesty;
-use crate::result::{Better, Chart, Check, Figure, PercentileSeries, Percentiles, Axis, Role as Line, SuiteResult, Table};
+use crate::result::{
+    Axis, Better, Chart, Check, Figure, PercentileSeries, Percentiles, Role as Line, SuiteResult, Table,
+};
 use crate::rounds::interleave;
+use crate::wire::Sent;
 use crate::wire::pair::Pair;
 use crate::wire::receiver::{Received, Role};
-use crate::wire::Sent;
 
 const RATES: [f64; 6] = [10e3, 100e3, 500e3, 1e6, 1.5e6, 2e6];
 /// Beyond this the rate is not the one asked for.
@@ -67,33 +69,37 @@ fn row(rate: f64, runs: &[(Sent, Received)], samples: &[f64]) -> Vec<String> {
 fn figure(rate: f64, runs: &[(Sent, Received)], samples: &[f64]) -> Figure {
     let off = crate::stats::median(samples);
     let sum = |field: fn(&Received) -> u64| runs.iter().map(|(_, received)| field(received)).sum::<u64>();
-    let mut figure = Figure::new(format!("rate of {rate:.0} pps off by"), "%", Better::Lower, samples.to_vec())
-        .check(Check::new(
-            "requested rate held",
-            off <= WITHIN_PERCENT,
-            format!("off by {off:.3} %, at most {WITHIN_PERCENT} %"),
-        ))
-        .check(honesty::conserved(sum(|r| r.sent), sum(|r| r.received), 0))
-        .check(honesty::single_pass(sum(|r| r.sent), sum(|r| r.distinct)));
+    let mut figure =
+        Figure::new(format!("rate of {rate:.0} pps off by"), "%", Better::Lower, samples.to_vec())
+            .check(Check::new(
+                "requested rate held",
+                off <= WITHIN_PERCENT,
+                format!("off by {off:.3} %, at most {WITHIN_PERCENT} %"),
+            ))
+            .check(honesty::conserved(sum(|r| r.sent), sum(|r| r.received), 0))
+            .check(honesty::single_pass(sum(|r| r.sent), sum(|r| r.distinct)));
     // Ratios of errors near zero say nothing about steadiness.
     figure.unsteady = samples.iter().any(|off| *off > WITHIN_PERCENT);
     figure
 }
 
 fn latency(runs: &[Vec<(Sent, Received)>]) -> Chart {
-    let series = RATES.iter().zip(runs).filter(|(rate, _)| [100e3, 1e6, 2e6].contains(*rate)).map(|(rate, runs)| {
-        let latency = &runs[runs.len() - 1].1.latency;
-        PercentileSeries {
-            name: format!("{:.0}k pps", rate / 1e3),
-            role: Line::Subject,
-            points: latency.curve().into_iter().map(|(percent, ns)| (percent, ns / 1e3)).collect(),
-            count: latency.count(),
-        }
-    });
+    let series =
+        RATES.iter().zip(runs).filter(|(rate, _)| [100e3, 1e6, 2e6].contains(*rate)).map(|(rate, runs)| {
+            let latency = &runs[runs.len() - 1].1.latency;
+            PercentileSeries {
+                name: format!("{:.0}k pps", rate / 1e3),
+                role: Line::Subject,
+                points: latency.curve().into_iter().map(|(percent, ns)| (percent, ns / 1e3)).collect(),
+                count: latency.count(),
+            }
+        });
     Chart::Percentiles(Percentiles {
         title: "From generator to receiver over a veth".to_owned(),
         y: Axis { label: "one way, us".to_owned(), log: true },
         series: series.collect(),
-        note: "The floor of what this receiver can tell: half a batch of the sender and the poll of the veth.".to_owned(),
+        note:
+            "The floor of what this receiver can tell: half a batch of the sender and the poll of the veth."
+                .to_owned(),
     })
 }

@@ -6,7 +6,9 @@ use anyhow::Result;
 
 use super::Context;
 use crate::honesty;
-use crate::result::{Axis, Better, Chart, Check, Figure, LineChart, Point, Role as Line, Series, SuiteResult};
+use crate::result::{
+    Axis, Better, Chart, Check, Figure, LineChart, Point, Role as Line, Series, SuiteResult,
+};
 use crate::rounds::interleave;
 use crate::wire::frame::RFC2544_SIZES;
 use crate::wire::pair::{MOST_FLOWS, Pair, Window};

@@ -35,7 +35,9 @@ pub fn run(context: &Context, result: &mut SuiteResult) -> Result<()> {
             if by_socket {
                 play_by_socket(from, &records)?;
             } else {
-                generator.replay(from, records.len(), Tempo::AsFastAsItGoes)?.finish(Duration::from_secs(20))?;
+                generator
+                    .replay(from, records.len(), Tempo::AsFastAsItGoes)?
+                    .finish(Duration::from_secs(20))?;
             }
             pair.receiver.settle(records.len() as u64);
             let received = pair.receiver.report(records.len() as u64);
@@ -53,7 +55,9 @@ pub fn run(context: &Context, result: &mut SuiteResult) -> Result<()> {
         let figure = Figure::new(name, "Mpps", Better::Higher, samples);
         result.figures.push(checks.iter().cloned().fold(figure, Figure::check));
     }
-    result.notes.push(format!("the capture holds {} records, {bytes} bytes, each played once", records.len()));
+    result
+        .notes
+        .push(format!("the capture holds {} records, {bytes} bytes, each played once", records.len()));
     Ok(())
 }
 
