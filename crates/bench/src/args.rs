@@ -54,6 +54,8 @@ enum Other {
     Compare(compare::CompareArgs),
     /// Make the report of results that were written as JSON
     Report(ReportArgs),
+    Serve(crate::wire::control::ServeArgs),
+    Replay(crate::wire::pcap::ReplayArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -114,6 +116,8 @@ pub fn main(args: Args) -> Result<ExitCode> {
         Command::Other(Other::Budgets(args)) => ready().and_then(|()| budgets::command(&args)),
         Command::Other(Other::Compare(args)) => compare::command(&args),
         Command::Other(Other::Report(args)) => report(&args),
+        Command::Other(Other::Serve(args)) => crate::wire::control::command(&args),
+        Command::Other(Other::Replay(args)) => crate::wire::pcap::command(&args),
     };
     result.or_else(|error| {
         eprintln!("sluice bench: {error:#}");

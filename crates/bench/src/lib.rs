@@ -36,5 +36,7 @@ mod testpmd;
 pub mod text;
 pub mod trial;
 pub mod way;
+pub mod wire;
 
 pub use args::{Args, main};
+pub use link::Place;

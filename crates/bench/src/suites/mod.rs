@@ -17,6 +17,7 @@ pub mod profile;
 pub mod prog;
 mod stages;
 pub mod tailcall;
+pub mod wire;
 
 use anyhow::Result;
 
@@ -71,6 +72,7 @@ pub static SUITES: &[Suite] = &[
     tailcall::SUITE,
     load::SUITE,
     mapops::SUITE,
+    wire::SUITE,
     peers::SUITE,
     ndr::SUITE,
     ladder::SUITE,
