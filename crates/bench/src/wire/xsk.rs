@@ -57,7 +57,7 @@ impl XdpSocket {
             set(&socket, option, &entries).context("cannot make an AF_XDP ring")?;
         }
         let offsets = offsets(&socket)?;
-        let transmit = Ring::map(&socket, &offsets.tx, libc::XDP_PGOFF_TX_RING as i64)?;
+        let transmit = Ring::map(&socket, &offsets.tx, libc::XDP_PGOFF_TX_RING)?;
         let completed = Ring::map(&socket, &offsets.cr, libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64)?;
         bind(&socket, ifindex)?;
         let free = (0..FRAMES).collect();

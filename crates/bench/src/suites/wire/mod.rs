@@ -28,13 +28,15 @@ pub const SUITE: Suite = Suite {
     run,
 };
 
+type Part = fn(&Context, &mut SuiteResult) -> Result<()>;
+
 fn run(context: &Context) -> Result<SuiteResult> {
     if context.interfaces.is_some() || context.peer.is_some() {
         return devices::run(context);
     }
     let mut result = SuiteResult::new(SUITE.name);
     // Each part goes on without the others.
-    let parts: [(&str, fn(&Context, &mut SuiteResult) -> Result<()>); 4] = [
+    let parts: [(&str, Part); 4] = [
         ("rates", rates::run),
         ("paced rates", paced::run),
         ("replay", replay::run),
