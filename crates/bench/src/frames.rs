@@ -20,7 +20,7 @@ use crate::layouts::{BareState, FRAME4_LEN, FramesState, RingEntry4, SINK_CPUS, 
 use crate::link::{Place, attach};
 use crate::mapping::Mapping;
 use crate::packets::{Direction, Family, Protocol, Template, Tuple, sequence};
-use crate::rounds::{bench_cpu, interleave, pin};
+use crate::rounds::{Hurried, bench_cpu, interleave, pin};
 use crate::stats::{Estimate, estimate, paired_ratio};
 use crate::way::STATEFUL;
 
@@ -127,6 +127,7 @@ impl Frames {
     ) -> Result<(u64, f64)> {
         let gap_ns = pps.map_or(0, |pps| (1e9 / pps).round() as u64);
         self.state.update(0, |state| (state.stop, state.gap_ns) = (0, gap_ns));
+        let _directing = Hurried::new()?;
         let before = self.sent();
         let running = Running::start(self.sender()?, host, bench_cpu(), frame_bytes)?;
         let deadline = Instant::now() + Duration::from_secs(5);

@@ -277,8 +277,10 @@ impl Sluice {
         Ok(Sluice { dataplane, plan, generation, load_seconds, pin })
     }
 
+    /// The root of the variant that the first device runs.
     pub fn root(&self, hook: Hook) -> Result<OwnedFd> {
-        Ok(self.dataplane.root_program(object_kind(hook), 0)?)
+        let variant = self.plan.attachments.first().map_or(0, |attachment| attachment.variant);
+        Ok(self.dataplane.root_program(object_kind(hook), variant)?)
     }
 
     pub fn pin(&self) -> &Path {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -49,7 +51,18 @@ impl Recording {
             .stderr(Stdio::null())
             .spawn()
             .context("cannot start perf; scripts/setup-bench.sh installs it")?;
-        Ok(Recording { child, file })
+        let recording = Recording { child, file };
+        recording.wait_until_ready();
+        Ok(recording)
+    }
+
+    /// A generator that runs ahead of everything would keep perf from ever starting.
+    fn wait_until_ready(&self) {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while fs::metadata(&self.file.0).map_or(0, |file| file.len()) == 0 && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(20));
+        }
+        thread::sleep(Duration::from_millis(300));
     }
 
     /// Stops perf and reads what it saw.

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result, ensure};
 use sluice_lab::netns::Netns;
 
+use crate::layouts::SINK_MAGIC;
+
 /// Room of a frame with the ring's own header.
 const FRAME_ROOM: u32 = 2048;
 const BLOCK: u32 = 1 << 16;
@@ -35,17 +37,38 @@ fn check(result: i32, what: &str) -> Result<i32> {
 }
 
 fn option<T>(socket: &OwnedFd, name: i32, value: &T) -> Result<()> {
+    option_at(socket, libc::SOL_PACKET, name, value)
+}
+
+fn option_at<T>(socket: &OwnedFd, level: i32, name: i32, value: &T) -> Result<()> {
     // SAFETY: the value outlives the call and its own size goes with it.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::SOL_PACKET,
+            level,
             name,
             std::ptr::from_ref(value).cast(),
             size_of::<T>() as libc::socklen_t,
         )
     };
     check(result, &format!("packet socket option {name}")).map(drop)
+}
+
+/// Neighbour discovery and multicast reports are on the link, too: neither received nor dropped shall they count.
+/// Classic BPF: IPv4 with the bench's mark where the payload of UDP begins.
+fn only_bench_frames() -> libc::sock_fprog {
+    const fn op(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+        libc::sock_filter { code, jt, jf, k }
+    }
+    static PROGRAM: [libc::sock_filter; 6] = [
+        op(0x28, 0, 0, 12),         // ldh [12]
+        op(0x15, 0, 3, 0x0800),     // jeq ETH_P_IP, else drop
+        op(0x20, 0, 0, 42),         // ld [42]
+        op(0x15, 0, 1, SINK_MAGIC), // jeq SINK_MAGIC, else drop
+        op(0x06, 0, 0, u32::MAX),   // ret everything
+        op(0x06, 0, 0, 0),          // ret nothing
+    ];
+    libc::sock_fprog { len: PROGRAM.len() as u16, filter: PROGRAM.as_ptr().cast_mut() }
 }
 
 impl PacketRing {
@@ -61,6 +84,7 @@ impl PacketRing {
         let socket = unsafe { OwnedFd::from_raw_fd(check(fd, "cannot open a packet socket (CAP_NET_RAW)")?) };
         option(&socket, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as i32))?;
         option(&socket, libc::PACKET_IGNORE_OUTGOING, &1i32)?;
+        option_at(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &only_bench_frames())?;
         let blocks = frames.div_ceil(FRAMES_A_BLOCK).max(1);
         let frames = blocks * FRAMES_A_BLOCK;
         let request = libc::tpacket_req {

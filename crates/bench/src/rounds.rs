@@ -40,6 +40,25 @@ pub fn pin(cpu: usize) -> Result<()> {
     hurry().context("cannot raise the bench's priority")
 }
 
+/// The calling thread ahead of everything of normal priority, until dropped: whoever directs threads that never sleep
+/// must be heard at once.
+pub struct Hurried(());
+
+impl Hurried {
+    pub fn new() -> Result<Hurried> {
+        hurry().context("cannot raise the bench's priority")?;
+        Ok(Hurried(()))
+    }
+}
+
+impl Drop for Hurried {
+    #[allow(unsafe_code)] // as in `hurry`
+    fn drop(&mut self) {
+        // SAFETY: as in `hurry`. Going back to normal cannot fail.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) };
+    }
+}
+
 /// A real-time class would starve the softirq thread that live frames may need.
 #[allow(unsafe_code)] // no safe wrapper of setpriority
 fn hurry() -> io::Result<()> {

@@ -15,7 +15,7 @@ use crate::way::Way;
 pub const SUITE: Suite = Suite {
     name: "profile",
     help: "CPU time by function while live frames pass: shares, BPF programs by name, flame graph",
-    says: "Samples of the CPU that generator, gateway and sink share, about a thousand a second, while 64-byte frames \
+    says: "Samples of the CPU time of generator, gateway and sink, which share one thread, about a thousand a second, while 64-byte frames \
         pass at full speed. The share of Sluice's own programs is what Sluice can make faster; the rest is the kernel's \
         and the bench's.",
     silent: &[
@@ -55,7 +55,15 @@ fn record(stand: &mut Stand, length: Duration) -> Result<Chains> {
     let passed = stand.trial(None, length);
     let chains = recording.end();
     passed?;
-    chains.context("profile")
+    let mut chains = chains.context("profile")?;
+    // What else ran on this CPU meanwhile is another story.
+    chains.retain(|chain, _| chain.first().is_some_and(|command| is_traffic(command)));
+    Ok(chains)
+}
+
+/// The generator, in whose time gateway and sink work, and the kernel's thread that does when they fall behind.
+fn is_traffic(command: &str) -> bool {
+    command == "generator" || command.starts_with("ksoftirqd/")
 }
 
 fn percent(part: u64, whole: u64) -> f64 {

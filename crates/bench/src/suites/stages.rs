@@ -50,7 +50,7 @@ const SESSIONS: usize = 10_000;
 const PACKETS: usize = 20_000;
 /// The gateway's own address on the link, as `Site` sets it.
 const OWN: [u8; 4] = [192, 0, 2, 1];
-/// Where no route leads.
+/// Where a blackhole route leads: the one way to end at `route` that is not answered.
 const NOWHERE: [u8; 2] = [172, 16];
 
 impl End {
@@ -77,7 +77,7 @@ impl End {
             End::Fragment => Some(Reason::Fragment),
             End::Session => Some(Reason::TcpNotSyn),
             End::Local => Some(Reason::HostInbound),
-            End::Route => Some(Reason::NoRoute),
+            End::Route => Some(Reason::RouteProhibited),
             End::Policy => Some(Reason::PolicyDeny),
         }
     }
@@ -120,6 +120,7 @@ impl End {
 /// Adds the rows of all stages, and the waterfall, to the result of `prog`.
 pub fn extend(context: &Context, result: &mut SuiteResult) -> Result<()> {
     let site = Site::create("stage")?;
+    site.gateway.ip(&format!("route add blackhole {}.{}.0.0/16", NOWHERE[0], NOWHERE[1]))?;
     let samples = site.gateway.enter(|| measure(&site, context))??;
     let off = |i: usize| -> Vec<f64> {
         samples[i + 1].iter().zip(&samples[0]).map(|(raw, wrapper)| raw - wrapper).collect()

@@ -41,7 +41,7 @@ fn context(interfaces: (&str, &str), peer: Option<String>) -> Context {
         interfaces: Some((interfaces.0.to_owned(), interfaces.1.to_owned())),
         peer,
         progress: Progress::silent(),
-        wanted: None,
+        wanted: vec![],
     }
 }
 
