@@ -93,6 +93,7 @@ check_clang() {
 	version=${version#clang}
 	version=${version#-}
 	if [ -z "$(newest_clang)" ]; then
+		refresh_lists
 		version=$(newest_packaged_clang)
 		[ -n "$version" ] || die "apt offers no clang $OLDEST_CLANG or newer: add https://apt.llvm.org/ and try again"
 		want "clang-$version" "compiles the data plane"
@@ -120,7 +121,6 @@ check_browser() {
 
 newest_packaged_clang() {
 	local version
-	refresh_lists >&2
 	for version in 19 20 21 22 18; do
 		if apt-cache show "clang-$version" >/dev/null 2>&1; then
 			echo "$version"

@@ -96,7 +96,9 @@ struct flow_shared {
 	__u32 created;         /* low 32 bits of jiffies */
 	__u32 packets_high[2]; /* how often bit 31 of each line's packet count changed */
 	__u32 generation;      /* configuration generation of the last policy decision */
-	__u32 spare[8];
+	__u32 rule_flags;      /* RULE_LOG_* and RULE_COUNT of that policy */
+	__u32 syn_end[2];      /* sequence number after each side's SYN itself, whatever data it carried */
+	__u32 spare[5];
 };
 _Static_assert(sizeof(struct flow_shared) == 64, "flow_shared is one cache line");
 

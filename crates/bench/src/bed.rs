@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use anyhow::{Context, Result, ensure};
 use sluice_dataplane::{Sizes, Tuple as FlowTuple};
 
-use crate::gateway::{Site, Sluice, Tally, configuration};
+use crate::gateway::{Action, Site, Sluice, Tally, configuration};
 use crate::harness::{Harness, Hook, Target};
 use crate::packets::{
     CLIENTS4, CLIENTS6, Direction, Family, Protocol, SERVERS4, SERVERS6, TCP_ACK, TCP_SYN, Tuple, address4,
@@ -39,7 +39,7 @@ impl Bed {
         protocol: Protocol,
         capacity: u32,
     ) -> Result<Bed> {
-        Bed::with(site, &configuration(hooks[0].into()), hooks, family, protocol, capacity)
+        Bed::with(site, &configuration(hooks[0].into(), Action::Permit), hooks, family, protocol, capacity)
     }
 
     /// The same with a configuration of one's own, in text.

@@ -167,22 +167,35 @@ impl From<Hook> for Mode {
     }
 }
 
+/// What the only policy does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Permit,
+    /// There is none: the default denies.
+    Default,
+}
+
 /// Both links in one zone: prog-run has one ingress device a call, and both directions of a session must be at home on
 /// it. Everything else is what a branch would have.
-pub fn configuration(mode: Mode) -> String {
+pub fn configuration(mode: Mode, action: Action) -> String {
     let mode = mode.word();
     let interface = |name: &str, v4: &str, v6: &str| {
         format!(
             "{name} {{ mode {mode}; unit 0 {{ family inet {{ address {v4}; }} family inet6 {{ address {v6}; }} }} }}\n"
         )
     };
+    let policies = match action {
+        Action::Permit => {
+            "policies { from-zone inside to-zone inside { policy all {\n\
+             match { source-address any; destination-address any; application any; } then { permit; } } } }\n"
+        }
+        Action::Default => "",
+    };
     format!(
         "interfaces {{\n{}{}}}\n\
          security {{\n\
          zones {{ security-zone inside {{ interfaces {{ lan0.0; wan0.0; }} }} }}\n\
-         policies {{ from-zone inside to-zone inside {{ policy all {{\n\
-         match {{ source-address any; destination-address any; application any; }} then {{ permit; }} }} }} }}\n\
-         }}\n",
+         {policies}}}\n",
         interface(LAN, "192.0.2.1/24", "fd00:1::1/64"),
         interface(WAN, "198.51.100.1/24", "fd00:2::1/64"),
     )
@@ -198,7 +211,7 @@ pub fn denying_configuration(mode: Mode) -> String {
     let deny = "policy discard { match { source-address any; destination-address any; application discard; } \
         then { deny; } }\n";
     let zone = "security-zone inside {";
-    configuration(mode)
+    configuration(mode, Action::Permit)
         .replace(permit, &format!("{deny}{permit}"))
         .replace(zone, &format!("{zone} screen edge;"))
         + &format!(
@@ -249,7 +262,7 @@ impl Drop for Pin {
 
 impl Sluice {
     pub fn start(site: &Site, mode: impl Into<Mode>, sizes: Sizes, attach: bool) -> Result<Sluice> {
-        Sluice::start_with(site, &configuration(mode.into()), sizes, attach)
+        Sluice::start_with(site, &configuration(mode.into(), Action::Permit), sizes, attach)
     }
 
     /// The same with a configuration of one's own, in text.
@@ -260,9 +273,8 @@ impl Sluice {
         let plan = plan(site, text)?;
         let began = Instant::now();
         let dataplane = Dataplane::open(&pin.0, sizes).context("cannot make the data plane's maps")?;
-        let variants: Vec<Variant> =
-            plan.variants.iter().map(|variant| Variant { stage_mask: variant.stage_mask }).collect();
-        let generation = dataplane.load(&plan.tables, &variants, 1).context("cannot load the data plane")?;
+        let generation =
+            dataplane.load(&plan.tables, &variants(&plan), 1).context("cannot load the data plane")?;
         dataplane.switch(&generation);
         let addresses = plan
             .units
@@ -275,6 +287,14 @@ impl Sluice {
         }
         let load_seconds = began.elapsed().as_secs_f64();
         Ok(Sluice { dataplane, plan, generation, load_seconds, pin })
+    }
+
+    /// Commits a configuration without policies: sessions stay until their next packet, new ones are denied.
+    pub fn deny_all(&mut self, site: &Site, hook: Hook) -> Result<()> {
+        self.plan = plan(site, &configuration(hook.into(), Action::Default))?;
+        self.generation = self.dataplane.load(&self.plan.tables, &variants(&self.plan), 2)?;
+        self.dataplane.switch(&self.generation);
+        Ok(())
     }
 
     /// The root of the variant that the first device runs.
@@ -293,6 +313,10 @@ pub fn object_kind(hook: Hook) -> ObjectKind {
         Hook::Xdp => ObjectKind::Xdp,
         Hook::Tc => ObjectKind::Tc,
     }
+}
+
+fn variants(plan: &Plan) -> Vec<Variant> {
+    plan.variants.iter().map(|variant| Variant { stage_mask: variant.stage_mask }).collect()
 }
 
 fn plan(site: &Site, text: &str) -> Result<Plan> {

@@ -7,7 +7,8 @@ use sluice_language::{compile, parse};
 
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut paths: Vec<PathBuf> = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.push(root.join("README.md"));
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
     paths

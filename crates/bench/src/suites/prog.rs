@@ -12,7 +12,7 @@ use crate::bed::{Bed, DEFAULT_CAPACITY};
 use crate::gateway::{Site, Tally};
 use crate::harness::{Hook, Sample, Target};
 use crate::honesty;
-use crate::packets::{Direction, Family, Protocol};
+use crate::packets::{Direction, Family, Protocol, TCP_ACK, TCP_SYN};
 use crate::progress::Progress;
 use crate::result::{
     Axis, Better, Chart, Figure, Forest, ForestRow, LineChart, Point, Profile, Role, RunDocument, STEADY,
@@ -159,7 +159,7 @@ fn figure(row: &Row) -> Figure {
     figure.headline = row.spec.hook == Hook::Xdp && row.spec.protocol == Protocol::Udp;
     let keys = match row.spec.kind {
         Kind::Established => 2 * row.spec.sessions,
-        Kind::New => row.repeat as usize,
+        Kind::New | Kind::Denied | Kind::Miss => row.repeat as usize,
     };
     figure.check(honesty::distinct(u64::from(row.distinct_packets), keys as u64))
 }
@@ -243,7 +243,9 @@ impl FromStr for RowSpec {
     fn from_str(text: &str) -> Result<RowSpec> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let [hook, family, protocol, kind, sessions] = words[..] else {
-            bail!("row `{text}` is not of the form `xdp|tc v4|v6 udp|tcp established|new SESSIONS`");
+            bail!(
+                "row `{text}` is not of the form `xdp|tc v4|v6 udp|tcp established|new|denied|miss SESSIONS`"
+            );
         };
         let wrong = |error: String| anyhow!("row `{text}`: {error}");
         Ok(RowSpec {
@@ -263,6 +265,10 @@ pub enum Kind {
     Established,
     /// First packets, each of a session of its own
     New,
+    /// First packets that no policy permits
+    Denied,
+    /// TCP segments of connections that the tables do not know
+    Miss,
 }
 
 /// One row: what it measured and what was checked.
@@ -329,8 +335,10 @@ pub fn run(options: &Options, mut report: impl FnMut(&Row) + Send) -> Outcome {
     let mut outcome = Outcome::default();
     while let Some(first) = left.first().copied() {
         let shared = |row: &RowSpec| {
-            let tables = (row.family, row.protocol, capacity(row, options));
-            tables == (first.family, first.protocol, capacity(&first, options))
+            let tables = |row: &RowSpec| (row.family, row.protocol, capacity(row, options));
+            // a row that denies leaves tables behind in which nobody opens sessions any more
+            let denied = row.kind == Kind::Denied || first.kind == Kind::Denied;
+            tables(row) == tables(&first) && (!denied || *row == first)
         };
         let (now, later): (Vec<RowSpec>, Vec<RowSpec>) = left.iter().partition(|row| shared(row));
         left = later;
@@ -374,6 +382,11 @@ fn bed_rows(
         let row = match spec.kind {
             Kind::Established => established(&mut bed, *spec, options),
             Kind::New => new_sessions(&mut bed, *spec, options),
+            Kind::Denied => {
+                bed.sluice.deny_all(site, spec.hook)?;
+                refused(&mut bed, *spec, options)
+            }
+            Kind::Miss => refused(&mut bed, *spec, options),
         };
         match row {
             Ok(row) => {
@@ -406,7 +419,8 @@ fn established(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
 fn run_one(bed: &mut Bed, hook: Hook, contestant: usize, floor: &str, repeat: u32) -> Result<f64> {
     let ingress = bed.ingress;
     if contestant == TARGET {
-        return run_target(bed, hook, repeat, |tally| tally.all_replayed(u64::from(repeat)));
+        let check = |tally: Tally| tally.all_replayed(u64::from(repeat));
+        return run_target(bed, hook, repeat, hook.redirected(), check);
     }
     let harness = bed.harness(hook);
     harness.set_target(Target::Own(if contestant == WRAPPER { "empty" } else { floor }))?;
@@ -426,8 +440,14 @@ fn all_hit(sample: &Sample, repeat: u32) -> Result<()> {
     Ok(())
 }
 
-/// Runs Sluice's root on the ring's packets and checks its counters.
-fn run_target(bed: &mut Bed, hook: Hook, repeat: u32, check: impl Fn(Tally) -> Result<()>) -> Result<f64> {
+/// Runs Sluice's root on the ring's packets and checks its counters and what it returned at last.
+fn run_target(
+    bed: &mut Bed,
+    hook: Hook,
+    repeat: u32,
+    wanted: u32,
+    check: impl Fn(Tally) -> Result<()>,
+) -> Result<f64> {
     let ingress = bed.ingress;
     let root = bed.root(hook).try_clone()?;
     bed.harness(hook).set_target(Target::Foreign(root.as_fd()))?;
@@ -436,12 +456,7 @@ fn run_target(bed: &mut Bed, hook: Hook, repeat: u32, check: impl Fn(Tally) -> R
     let tally = Tally::read(&bed.sluice.dataplane)?.since(before);
     check(tally).with_context(|| bed.reasons().unwrap_or_default())?;
     bed.slow += tally.slow;
-    ensure!(
-        sample.returned == hook.redirected(),
-        "the last packet returned {}, not {} (redirected)",
-        sample.returned,
-        hook.redirected()
-    );
+    ensure!(sample.returned == wanted, "the last packet returned {}, not {wanted}", sample.returned);
     Ok(sample.ns)
 }
 
@@ -454,10 +469,9 @@ fn fresh_sessions(repeat: u32) -> usize {
 fn new_sessions(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
     let RowSpec { hook, protocol, sessions: fill, .. } = spec;
     let count = fresh_sessions(options.repeat);
-    let flags = crate::packets::TCP_SYN;
     bed.slow = 0;
     let samples = interleave(CONTESTANTS, options.rounds, |contestant, _| {
-        bed.harness(hook).set_packets(protocol, flags, fill, count, Direction::Initiator)?;
+        bed.harness(hook).set_packets(protocol, TCP_SYN, fill, count, Direction::Initiator)?;
         run_new(bed, hook, contestant, fill, count)
     })?;
     Ok(make_row(bed, spec, count as u32, samples))
@@ -473,7 +487,7 @@ fn run_new(bed: &mut Bed, hook: Hook, contestant: usize, first: usize, count: us
             sessions: count as u64,
             ..Tally::default()
         };
-        let ns = run_target(bed, hook, packets, |tally| {
+        let ns = run_target(bed, hook, packets, hook.redirected(), |tally| {
             ensure!(tally == made, "{count} first packets gave {tally:?}");
             Ok(())
         })?;
@@ -495,6 +509,37 @@ fn run_new(bed: &mut Bed, hook: Hook, contestant: usize, first: usize, count: us
     Ok(sample.ns)
 }
 
+/// Packets that open nothing and leave nothing behind, against a lookup that finds nothing.
+fn refused(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
+    let RowSpec { hook, protocol, sessions: fill, kind, .. } = spec;
+    ensure!(kind == Kind::Denied || protocol == Protocol::Tcp, "only TCP refuses what belongs to no session");
+    let count = fresh_sessions(options.repeat);
+    let flags = if kind == Kind::Denied { TCP_SYN } else { TCP_ACK };
+    bed.harness(hook).set_packets(protocol, flags, fill, count, Direction::Initiator)?;
+    bed.slow = 0;
+    let samples =
+        interleave(CONTESTANTS, options.rounds, |contestant, _| run_refused(bed, hook, contestant, count))?;
+    Ok(make_row(bed, spec, count as u32, samples))
+}
+
+fn run_refused(bed: &mut Bed, hook: Hook, contestant: usize, count: usize) -> Result<f64> {
+    let (ingress, packets) = (bed.ingress, count as u32);
+    if contestant == TARGET {
+        let all = count as u64;
+        let refused = Tally { received: all, slow: all, dropped: all, ..Tally::default() };
+        return run_target(bed, hook, packets, hook.dropped(), |tally| {
+            ensure!(tally == refused, "{count} packets to refuse gave {tally:?}");
+            Ok(())
+        });
+    }
+    let harness = bed.harness(hook);
+    let floor = harness.floor("lookup");
+    harness.set_target(Target::Own(if contestant == WRAPPER { "empty" } else { &floor }))?;
+    let sample = harness.run(packets, ingress)?;
+    ensure!(contestant == WRAPPER || sample.misses == u64::from(packets), "the floor knows what it must not");
+    Ok(sample.ns)
+}
+
 fn make_row(bed: &mut Bed, spec: RowSpec, repeat: u32, samples: Vec<Vec<f64>>) -> Row {
     let off = |contestant: usize| -> Vec<f64> {
         samples[contestant].iter().zip(&samples[WRAPPER]).map(|(raw, wrapper)| raw - wrapper).collect()
@@ -506,6 +551,7 @@ fn make_row(bed: &mut Bed, spec: RowSpec, repeat: u32, samples: Vec<Vec<f64>>) -
         capacity: bed.capacity,
         floor: match spec.kind {
             Kind::Established => "parse + one HASH lookup + drop",
+            Kind::Denied | Kind::Miss => "parse + one HASH lookup that finds nothing + drop",
             Kind::New => "parse + two HASH inserts + drop",
         },
         distinct_packets: bed.harness(spec.hook).distinct_packets(),
