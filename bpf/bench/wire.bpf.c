@@ -112,6 +112,24 @@ int wire_send(struct xdp_md *ctx)
 	return XDP_TX;
 }
 
+/* The same with the time in the frame, each its own. */
+SEC("xdp.frags")
+int wire_send_stamped(struct xdp_md *ctx)
+{
+	/* First of all: reading the clock waits for every load that is under way. */
+	__u64 now = bpf_ktime_get_ns();
+	void *p = (void *)(long)ctx->data;
+	__u64 sent = order.sent;
+
+	if (p + WIRE_HEAD > (void *)(long)ctx->data_end)
+		return XDP_ABORTED;
+	if (sent >= order.limit)
+		return XDP_DROP;
+	order.sent = sent + 1;
+	write_frame(p, &order.shapes[0], next_numbers(), now);
+	return XDP_TX;
+}
+
 /* Sends its page as it is: what the kernel takes for a frame, whoever makes it. */
 SEC("xdp.frags")
 int wire_floor(struct xdp_md *ctx)

@@ -17,7 +17,7 @@ const FLOWS: u32 = 1000;
 const DENIED_EVERY: u32 = 16;
 const GENERATOR_CPU: usize = 0;
 /// The stream runs undisturbed before and after.
-const CALM: Duration = Duration::from_millis(200);
+const CALM: Duration = Duration::from_millis(60);
 
 /// What happens to the gateway while packets flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

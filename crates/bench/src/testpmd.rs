@@ -33,9 +33,9 @@ impl Testpmd {
         let core = 1 - bench_cpu().min(1);
         // The main core only waits, so it may share the generator's.
         let arguments = format!(
-            "--no-huge --no-pci --in-memory -m 256 --lcores 0@{main},1@{core} --main-lcore 0 \
+            "--no-huge --no-pci --no-shconf --no-telemetry -m 256 --lcores 0@{main},1@{core} --main-lcore 0 \
              --vdev=net_af_packet0,iface={LAN},qdisc_bypass=1 --vdev=net_af_packet1,iface={WAN},qdisc_bypass=1 \
-             -- --forward-mode=mac --eth-peer=1,{peer} --auto-start --no-lsc-interrupt --stats-period=3600",
+             -- --total-num-mbufs=16384 --forward-mode=mac --eth-peer=1,{peer} --auto-start --no-lsc-interrupt --stats-period=3600",
             main = bench_cpu()
         );
         let mut command = gateway.command("dpdk-testpmd");

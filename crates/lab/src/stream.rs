@@ -126,7 +126,7 @@ impl<'obj> Stream<'obj> {
     /// Stops sending, lets the last packets arrive, and reads both ends.
     pub fn finish(&mut self, running: Running) -> Result<Account> {
         self.write_stop(1);
-        thread::sleep(Duration::from_millis(200));
+        thread::sleep(Duration::from_millis(100));
         running.end()?;
         self.account()
     }

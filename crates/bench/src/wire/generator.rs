@@ -108,8 +108,11 @@ impl Order {
         if self.repeated {
             return "wire_floor";
         }
-        let plain = self.rate.is_none() && !self.stamped && self.size == Size::Bytes(64);
-        if plain { "wire_send" } else { "wire_send_timed" }
+        match (self.rate, self.size, self.stamped) {
+            (None, Size::Bytes(64), false) => "wire_send",
+            (None, Size::Bytes(64), true) => "wire_send_stamped",
+            _ => "wire_send_timed",
+        }
     }
 }
 

@@ -174,8 +174,8 @@ fn claimed_messages(text: &str) -> Option<f64> {
 fn testpmd(context: &Context) -> Result<(Vec<f64>, Vec<Check>)> {
     let pair = Pair::veth(Role::Drop)?;
     let netns = pair.netns().context("a pair of ours has a namespace")?;
-    let seconds = context.pick(2, 5).to_string();
-    let words = "--no-huge --no-pci --no-telemetry -m 256 -l 0,1 --in-memory --vdev net_af_packet0,iface=here0 \
+    let seconds = context.pick(3, 8).to_string();
+    let words = "--no-huge --no-pci --no-telemetry --no-shconf -m 256 -l 0,1 --vdev net_af_packet0,iface=here0 \
                  -- --forward-mode=txonly --txpkts=60 --total-num-mbufs=8192 --auto-start --stats-period 1";
     let mut command = netns.command("timeout");
     command.args(["--signal=INT", &seconds, "dpdk-testpmd"]).args(words.split_whitespace());
