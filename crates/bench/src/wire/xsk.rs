@@ -6,6 +6,8 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -254,8 +256,18 @@ fn bind(socket: &OwnedFd, ifindex: u32) -> Result<()> {
     // SAFETY: all zeros is a valid address structure; flags 0 let the driver choose copy or zero-copy.
     let mut address: libc::sockaddr_xdp = unsafe { std::mem::zeroed() };
     (address.sxdp_family, address.sxdp_ifindex) = (libc::AF_XDP as u16, ifindex);
-    // SAFETY: the address is read during the call and has the size that is named.
-    let bound =
-        unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as u32) };
+    // The kernel lets go of an earlier socket's queue some time after it was closed.
+    let deadline = Instant::now() + Duration::from_secs(2);
+    let bound = loop {
+        // SAFETY: the address is read during the call and has the size that is named.
+        let bound = unsafe {
+            libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size_of_val(&address) as u32)
+        };
+        let is_busy = bound != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EBUSY);
+        if !is_busy || Instant::now() > deadline {
+            break bound;
+        }
+        thread::sleep(Duration::from_millis(10));
+    };
     check(bound).with_context(|| format!("cannot tie an AF_XDP socket to queue 0 of device {ifindex}"))
 }

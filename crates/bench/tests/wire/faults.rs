@@ -19,12 +19,14 @@ fn planted(middle: &mut Middle, size: u16, fate: Fate) -> sluice_bench::wire::Re
 
 #[test]
 fn a_sound_device_has_no_faults() {
+    let _alone = crate::alone();
     let received = planted(&mut Middle::new(), 64, Fate::Pass);
     assert!(received.is_perfect() && received.lost() == 0 && received.corrupt() == 0, "{received:?}");
 }
 
 #[test]
 fn loss_is_found() {
+    let _alone = crate::alone();
     let received = planted(&mut Middle::new(), 64, Fate::Drop);
     assert_eq!((received.lost(), received.distinct), (PLANTED, FRAMES - PLANTED), "{received:?}");
     assert_eq!((received.duplicates, received.reordered, received.corrupt()), (0, 0, 0), "{received:?}");
@@ -32,6 +34,7 @@ fn loss_is_found() {
 
 #[test]
 fn duplicates_are_found() {
+    let _alone = crate::alone();
     let received = planted(&mut Middle::new(), 64, Fate::Double);
     assert_eq!(
         (received.duplicates, received.distinct, received.lost()),
@@ -43,6 +46,7 @@ fn duplicates_are_found() {
 
 #[test]
 fn reordering_is_found_with_its_extent() {
+    let _alone = crate::alone();
     // Ten flows in turn: 25 frames later, two of the flow's own have passed.
     let received = planted(&mut Middle::new(), 64, Fate::HoldBack(25));
     assert_eq!((received.reordered, received.extent), (PLANTED, 2), "{received:?}");
@@ -51,12 +55,14 @@ fn reordering_is_found_with_its_extent() {
 
 #[test]
 fn frames_of_other_flows_may_overtake() {
+    let _alone = crate::alone();
     let received = planted(&mut Middle::new(), 64, Fate::HoldBack(5));
     assert!(received.is_perfect(), "{received:?}");
 }
 
 #[test]
 fn what_comes_too_late_to_be_known_is_counted_apart() {
+    let _alone = crate::alone();
     let received = planted(&mut Middle::new(), 64, Fate::HoldBack(700));
     // The last few wait for frames that never come.
     assert!(received.stale > PLANTED - 10 && received.stale <= PLANTED, "{received:?}");
@@ -65,6 +71,7 @@ fn what_comes_too_late_to_be_known_is_counted_apart() {
 
 #[test]
 fn corruption_is_found() {
+    let _alone = crate::alone();
     let mut middle = Middle::new();
     let received = planted(&mut middle, 64, Fate::Corrupt);
     assert_eq!(
@@ -84,6 +91,7 @@ fn corruption_is_found() {
 
 #[test]
 fn corruption_under_a_right_checksum_is_found() {
+    let _alone = crate::alone();
     let received = planted(&mut Middle::new(), 1518, Fate::CorruptWell);
     assert_eq!(
         (received.bad_tail, received.corrupt(), received.lost()),
@@ -94,6 +102,7 @@ fn corruption_under_a_right_checksum_is_found() {
 
 #[test]
 fn a_slow_device_is_found() {
+    let _alone = crate::alone();
     let mut middle = Middle::new();
     let order = middle.order(FLOWS).stamped().rate(5e3).limit(5_000);
     let median = |fate| {
