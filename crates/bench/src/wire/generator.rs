@@ -21,8 +21,9 @@ use crate::layouts::{WIRE_GAP_SHIFT, WIRE_LONGEST, WIRE_ROOM, WireOrder, WireRec
 use crate::mapping::Mapping;
 use crate::rounds::{bench_cpu, pin};
 
-/// Frames of one kernel batch when nothing waits for the next: what a batch costs is spread over them.
-const BATCH: u32 = 64;
+/// Frames of one kernel batch when nothing waits for the next: what a batch costs is spread over them. Half of what a veth's
+/// ring holds.
+const BATCH: u32 = 128;
 /// A paced frame leaves at the end of its batch: 8 keep that below a microsecond.
 const PACED_BATCH: u32 = 8;
 
