@@ -6,11 +6,12 @@ export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/local/sbin:/usr/sbin:/sbin
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 CARGO ?= cargo
+PROFILE ?= quick
 CLANG_FORMAT ?= $(shell command -v clang-format-19 || command -v clang-format)
 
 BPF_SOURCES = $(shell find bpf -name '*.[ch]')
 
-.PHONY: help setup build demo test bench check fmt lint clean install
+.PHONY: help setup build demo test bench budgets check fmt lint clean install
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +28,12 @@ demo: setup build ## real traffic through the branch gateway on both hooks; JSON
 test: setup check ## layout and lints, then every test
 	$(CARGO) test --workspace --no-fail-fast -j$(JOBS)
 
-bench: setup build ## run the speed budgets
+bench: setup build ## measure everything and write the report; PROFILE=full for figures to quote
+	scripts/setup-bench.sh
+	@mkdir -p target/bench
+	target/release/sluice bench all --profile $(PROFILE) --json target/bench/results.json --html target/bench/report.html
+
+budgets: setup build ## measure and judge the promised speeds
 	target/release/sluice bench budgets
 
 check: lint

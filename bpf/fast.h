@@ -92,7 +92,7 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 
 /* Ports, TCP sequence and header length; false = not for the fast line. */
 static __always_inline bool fast_l4(hook_ctx *ctx, struct replay *r, void *l4, __u8 proto, __u32 l3_header,
-				    __u16 *be_sport, __u16 *be_dport)
+				    __u32 *be_ports)
 {
 	void *end = hook_end(ctx);
 	__u32 headers = l3_header + sizeof(struct udphdr);
@@ -117,8 +117,7 @@ static __always_inline bool fast_l4(hook_ctx *ctx, struct replay *r, void *l4, _
 	} else {
 		return false;
 	}
-	*be_sport = ((__be16 *)l4)[0];
-	*be_dport = ((__be16 *)l4)[1];
+	*be_ports = *(__u32 *)l4;
 	r->segment_len = hook_segment_len(ctx, r->ip_len, headers);
 	return true;
 }
@@ -127,7 +126,7 @@ static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
 {
 	struct iphdr *ip = hook_data(ctx) + r->frame.l3;
 	struct flow_key4 key ALIGNED_KEY;
-	__u32 line;
+	__u32 line, be_ports;
 
 	if ((void *)(ip + 1) > hook_end(ctx))
 		return GO_SLOW;
@@ -136,13 +135,11 @@ static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
 	r->ip_len = bpf_ntohs(ip->tot_len);
 	if (r->ip_len < sizeof(*ip) + sizeof(struct udphdr) || hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
 		return GO_SLOW;
-	if (!fast_l4(ctx, r, ip + 1, ip->protocol, sizeof(*ip), &key.be_sport, &key.be_dport))
+	if (!fast_l4(ctx, r, ip + 1, ip->protocol, sizeof(*ip), &be_ports))
 		return GO_SLOW;
 	*(__u64 *)&key.be_saddr = *(__u64 *)&ip->saddr;
-	key.routing_instance = r->unit->routing_instance;
-	key.proto = ip->protocol;
-	key.zero = 0;
-	r->state = flow_find4(&key, &line, FAST_TRIES);
+	((__u64 *)&key)[1] = key_last_word(be_ports, r->unit->routing_instance, ip->protocol);
+	r->state = flow_find4(&key, flow_hash4(config.seed, &key), &line, FAST_TRIES);
 	return r->state ? replay(ctx, r) : GO_SLOW;
 }
 
@@ -150,7 +147,7 @@ static __always_inline int fast_ipv6(hook_ctx *ctx, struct replay *r)
 {
 	struct ipv6hdr *ip = hook_data(ctx) + r->frame.l3;
 	struct flow_key6 key ALIGNED_KEY;
-	__u32 line;
+	__u32 line, be_ports;
 
 	if ((void *)(ip + 1) > hook_end(ctx))
 		return GO_SLOW;
@@ -159,14 +156,12 @@ static __always_inline int fast_ipv6(hook_ctx *ctx, struct replay *r)
 	r->ip_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 	if (r->ip_len < sizeof(*ip) + sizeof(struct udphdr) || hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
 		return GO_SLOW;
-	if (!fast_l4(ctx, r, ip + 1, ip->nexthdr, sizeof(*ip), &key.be_sport, &key.be_dport))
+	if (!fast_l4(ctx, r, ip + 1, ip->nexthdr, sizeof(*ip), &be_ports))
 		return GO_SLOW;
 	for (int i = 0; i < 4; i++)
 		((__u64 *)key.be_saddr)[i] = ((__u64 *)&ip->saddr)[i];
-	key.routing_instance = r->unit->routing_instance;
-	key.proto = ip->nexthdr;
-	key.zero = 0;
-	r->state = flow_find6(&key, &line, FAST_TRIES);
+	((__u64 *)&key)[4] = key_last_word(be_ports, r->unit->routing_instance, ip->nexthdr);
+	r->state = flow_find6(&key, flow_hash6(config.seed, &key), &line, FAST_TRIES);
 	return r->state ? replay(ctx, r) : GO_SLOW;
 }
 

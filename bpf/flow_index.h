@@ -68,6 +68,8 @@ static __always_inline bool bucket_lock(struct flow_bucket *bucket)
 {
 	__u32 i;
 
+	if (__sync_val_compare_and_swap(&bucket->lock, 0, 1) == 0)
+		return true;
 	bpf_for (i, 0, LOCK_SPINS) {
 		if (__sync_val_compare_and_swap(&bucket->lock, 0, 1) == 0)
 			return true;
@@ -75,9 +77,20 @@ static __always_inline bool bucket_lock(struct flow_bucket *bucket)
 	return false;
 }
 
+/* A plain store: what was written under the lock is visible before it, see above. */
 static __always_inline void bucket_unlock(struct flow_bucket *bucket)
 {
-	(void)__sync_lock_test_and_set(&bucket->lock, 0);
+	barrier();
+	*(volatile __u32 *)&bucket->lock = 0;
+}
+
+/*
+ * Fetches a cache line without waiting for it. It takes a store, to a word that means nothing at the moment: a load
+ * holds up whatever comes a few hundred instructions later until its line is there, a store does not.
+ */
+static __always_inline void prefetch(__u32 *unused)
+{
+	*(volatile __u32 *)unused = 0;
 }
 
 /* Slot that holds `line`, or FLOW_BUCKET_SLOTS. */
@@ -153,10 +166,9 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
 		return &line->state;                                                                                   \
 	}                                                                                                              \
                                                                                                                        \
-	static __always_inline struct flow_state *flow_find##FAMILY(const struct flow_key##FAMILY *key, __u32 *number, \
-								    int tries)                                         \
+	static __always_inline struct flow_state *flow_find##FAMILY(const struct flow_key##FAMILY *key, __u64 hash,    \
+								    __u32 *number, int tries)                          \
 	{                                                                                                              \
-		__u64 hash = flow_hash##FAMILY(config.seed, key);                                                      \
 		__u16 tag = tag_of(hash);                                                                              \
 		struct flow_bucket *bucket = bucket_at##FAMILY(hash >> 40);                                            \
                                                                                                                        \
@@ -174,13 +186,12 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
 		return state || !(overflow >> 16) ? state : stash_find##FAMILY(key, number);                           \
 	}                                                                                                              \
                                                                                                                        \
-	static __noinline int index_insert##FAMILY(const struct flow_key##FAMILY *key, __u32 line)                     \
+	static __noinline int index_insert##FAMILY(const struct flow_key##FAMILY *key, __u64 hash, __u32 line)         \
 	{                                                                                                              \
 		__u32 number = 0;                                                                                      \
                                                                                                                        \
 		if (!key)                                                                                              \
 			return INDEX_FULL;                                                                             \
-		__u64 hash = flow_hash##FAMILY(config.seed, key);                                                      \
 		__u16 tag = tag_of(hash);                                                                              \
 		struct flow_bucket *first = bucket_at##FAMILY(hash >> 40);                                             \
 		struct flow_bucket *second = bucket_at##FAMILY(hash >> 16);                                            \

@@ -66,16 +66,23 @@ ARRAY_MAP(shared4, struct flow_shared, 2, BPF_F_MMAPABLE);
 ARRAY_MAP(shared6, struct flow_shared, 2, BPF_F_MMAPABLE);
 QUEUE_MAP(free4, 1);
 QUEUE_MAP(free6, 1);
+PERCPU_MAP(spares, struct spare_sessions, 1);
 ARRAY_MAP(nexthops, struct nexthop, MAX_NEXTHOPS, BPF_F_MMAPABLE);
 HASH_MAP(nexthop_index, struct nexthop_key, __u32, MAX_NEXTHOPS);
 QUEUE_MAP(free_nexthops, MAX_NEXTHOPS);
 HASH_MAP(local_addresses, struct local_key, __u32, MAX_LOCAL_ADDRESSES);
+ARRAY_MAP(local_filter, struct local_filter, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(watermarks, struct watermarks, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(reply_tokens, struct token_bucket, MAX_ZONES, 0);
 ARRAY_MAP(reap_list, struct reap_entry, REAP_MAX, BPF_F_MMAPABLE);
 ARRAY_MAP(reap_header, struct reap_header, 1, BPF_F_MMAPABLE);
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, EVENT_BUFFER_BYTES);
+} events SEC(".maps");
 PERCPU_MAP(rejudge_budget, struct tick_budget, 1);
 PERCPU_MAP(scratch, struct packet, 1);
+PERCPU_MAP(nexthop_memory, struct nexthop_memory, NEXTHOP_MEMORY);
 
 /* Tables of one generation, shared by its variants and both hooks. */
 ARRAY_MAP(units, struct unit, UNIT_TABLE_SLOTS, BPF_F_MMAPABLE);

@@ -45,7 +45,9 @@ static __always_inline bool reap_one(const struct reap_entry *entry, __u8 family
 		return false;
 	if (!always && (forward->last_seen != entry->last_seen[0] || back->last_seen != entry->last_seen[1]))
 		return false;
-	return family == 4 ? flow_delete4(entry->line) : flow_delete6(entry->line);
+	__u32 cause = always ? CLOSE_CLEARED : CLOSE_IDLE;
+
+	return family == 4 ? flow_delete4(entry->line, cause) : flow_delete6(entry->line, cause);
 }
 
 SEC("xdp")

@@ -40,6 +40,7 @@ readonly FILES=(
 	"/usr/include/zlib.h:zlib1g-dev:libbpf needs it"
 	"/usr/include/linux/bpf.h:linux-libc-dev:the kernel's BPF interface"
 	"/usr/lib/python3/dist-packages/scapy:python3-scapy:an independent maker of packets in tests"
+	"/usr/lib/python3/dist-packages/jsonschema:python3-jsonschema:an independent judge of the bench's results in tests"
 )
 
 missing=()
@@ -92,6 +93,7 @@ check_clang() {
 	version=${version#clang}
 	version=${version#-}
 	if [ -z "$(newest_clang)" ]; then
+		refresh_lists
 		version=$(newest_packaged_clang)
 		[ -n "$version" ] || die "apt offers no clang $OLDEST_CLANG or newer: add https://apt.llvm.org/ and try again"
 		want "clang-$version" "compiles the data plane"
@@ -103,9 +105,22 @@ check_clang() {
 	fi
 }
 
+# Ubuntu has browsers as snaps only, which do not run as root everywhere: there it is the user's to install one.
+check_browser() {
+	local name
+	for name in chromium chromium-browser google-chrome; do
+		if command -v "$name" >/dev/null; then return; fi
+	done
+	refresh_lists
+	if apt-cache show chromium 2>/dev/null | grep -q '^Filename:'; then
+		want chromium "opens the bench's report in a test"
+	else
+		say "apt has no chromium: the tests that open the bench's report need google-chrome or another one in PATH"
+	fi
+}
+
 newest_packaged_clang() {
 	local version
-	refresh_lists >&2
 	for version in 19 20 21 22 18; do
 		if apt-cache show "clang-$version" >/dev/null 2>&1; then
 			echo "$version"
@@ -182,10 +197,12 @@ main() {
 	check_root
 	check_packages
 	check_clang
+	check_browser
 	install_missing
 	mount_bpffs
 	check_rust
 	say "everything is in place"
 }
 
-main "$@"
+# Other scripts read this one for its functions.
+[ "${BASH_SOURCE[0]}" != "$0" ] || main "$@"

@@ -11,5 +11,6 @@
 #include "policy.h"
 #include "counters.h"
 #include "control.h"
+#include "event.h"
 
 #endif

@@ -41,9 +41,15 @@ struct program_config {
 struct watermarks {
 	__u32 session4; /* sessions are numbered from 1; session s owns lines 2s and 2s + 1 */
 	__u32 session6;
-	__u32 nexthop; /* entries are numbered from NEXTHOP_FIRST; this counts them */
-	__u32 zero;
-	__u64 seed; /* of the flow hash: drawn when the table is made, and lives as long */
+	__u32 nexthop;          /* entries are numbered from NEXTHOP_FIRST; this counts them */
+	__u32 nexthops_retired; /* changes after entries have left `nexthop_index`: who remembers one must ask anew */
+	__u64 seed;             /* of the flow hash: drawn when the table is made, and lives as long */
+};
+
+/* The numbers of the sessions a CPU makes next; 0 = none. */
+struct spare_sessions {
+	__u32 session4;
+	__u32 session6;
 };
 
 /* skb mark of packets that carry a verdict of this data plane; it never leaves the host. */

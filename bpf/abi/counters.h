@@ -49,7 +49,7 @@ struct unit_counters {
 	__u64 rejudged;
 	__u64 icmp_related;     /* ICMP errors forwarded with their flow */
 	__u64 replies_withheld; /* by the rate limit; the packet itself is counted as dropped */
-	__u64 spare;
+	__u64 events_lost;      /* log events that found the buffer full */
 	__u64 drops[UNIT_REASON_SLOTS];
 };
 _Static_assert(sizeof(struct unit_counters) == 640, "unit_counters has no hidden padding");

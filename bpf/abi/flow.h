@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The flow table: index maps (5-tuple -> line) and preallocated, mmapable records.
+ * The flow table: an index (5-tuple -> line, flow_index.h) and preallocated, mmapable records.
  *
  * A session owns two adjacent lines, one a direction: line 2s is the initiator's, line 2s+1 the responder's; `line ^ 1`
  * is the other direction. What an established packet needs stands in its own line's `flow_state`; what only first
@@ -36,13 +36,6 @@ struct flow_key6 {
 	__u8 zero;
 };
 _Static_assert(sizeof(struct flow_key6) == 40, "flow_key6 is 40 bytes");
-
-/* What an index map holds. `tag` equals the line's `tag` as long as the record was not re-used. */
-struct flow_ref {
-	__u32 line;
-	__u32 tag;
-};
-_Static_assert(sizeof(struct flow_ref) == 8, "flow_ref is 8 bytes");
 
 #define FLOW_LIVE 0x01      /* the record is in use */
 #define FLOW_RESPONDER 0x02 /* this line is the responder's direction */
@@ -103,7 +96,9 @@ struct flow_shared {
 	__u32 created;         /* low 32 bits of jiffies */
 	__u32 packets_high[2]; /* how often bit 31 of each line's packet count changed */
 	__u32 generation;      /* configuration generation of the last policy decision */
-	__u32 spare[8];
+	__u32 rule_flags;      /* RULE_LOG_* and RULE_COUNT of that policy */
+	__u32 syn_end[2];      /* sequence number after each side's SYN itself, whatever data it carried */
+	__u32 spare[5];
 };
 _Static_assert(sizeof(struct flow_shared) == 64, "flow_shared is one cache line");
 

@@ -29,4 +29,15 @@ struct nexthop_key {
 };
 _Static_assert(sizeof(struct nexthop_key) == 24, "nexthop_key is 24 bytes");
 
+#define NEXTHOP_MEMORY_SHIFT 28
+#define NEXTHOP_MEMORY (1 << (32 - NEXTHOP_MEMORY_SHIFT))
+
+/* What `nexthop_index` said, remembered by each CPU. `nexthops_retired` is the watermark of before it was asked. */
+struct nexthop_memory {
+	struct nexthop_key key;
+	__u32 index; /* 0 = nothing */
+	__u32 nexthops_retired;
+};
+_Static_assert(sizeof(struct nexthop_memory) == 32, "nexthop_memory is 32 bytes");
+
 #endif

@@ -54,4 +54,17 @@ struct local_key {
 };
 _Static_assert(sizeof(struct local_key) == 20, "local_key is 20 bytes");
 
+/*
+ * Bits of addresses that were ever local: most first packets find theirs clear and need not ask `local_addresses`.
+ *   x = the address's words, exclusive-or     bit = (x * 0x9e3779b1) >> 19      (32-bit arithmetic, 8192 bits)
+ * A bit is set before its address is added and never cleared.
+ */
+#define LOCAL_FILTER_SHIFT 19
+#define LOCAL_FILTER_WORDS (1 << (32 - LOCAL_FILTER_SHIFT - 5))
+
+struct local_filter {
+	__u32 bits[LOCAL_FILTER_WORDS];
+};
+_Static_assert(sizeof(struct local_filter) == 1024, "local_filter fits well into a first-level cache");
+
 #endif

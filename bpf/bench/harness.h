@@ -31,13 +31,19 @@ struct {
 		__type(value, TYPE);                                                                                   \
 	} NAME SEC(".maps")
 
+/* What the floor's table holds: as much as is needed to lead to a record and to know it again. */
+struct floor_value {
+	__u32 line;
+	__u32 tag;
+};
+
 /* The floor's table: preallocated, two entries a session, as large as the flow table it is compared with. */
 #define FLOOR(NAME, KEY)                                                                                               \
 	struct {                                                                                                       \
 		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
 		__uint(max_entries, 1);                                                                                \
 		__type(key, KEY);                                                                                      \
-		__type(value, struct flow_ref);                                                                        \
+		__type(value, struct floor_value);                                                                     \
 	} NAME SEC(".maps")
 
 RING(ring4, struct ring_entry4);
@@ -271,7 +277,7 @@ static __always_inline void reverse6(const struct flow_key6 *key, struct flow_ke
                                                                                                                        \
 	HOOK int floor_insert##FAMILY(CTX *ctx)                                                                        \
 	{                                                                                                              \
-		struct flow_ref value = {.line = 1, .tag = 1};                                                         \
+		struct floor_value value = {.line = 1, .tag = 1};                                                      \
 		struct flow_key##FAMILY key, reply;                                                                    \
                                                                                                                        \
 		if (!parse##FAMILY(ctx, &key)) {                                                                       \

@@ -15,6 +15,38 @@
 #define MIX_RIGHT 0xd6e8feb86659fd93ull
 #define MIX_LAST 0xbf58476d1ce4e5b9ull
 
+/* Keys are written in the words they are read in: reading a word that smaller stores have put together is slow. */
+static __always_inline __u64 key_last_word(__u32 be_ports, __u16 routing_instance, __u8 proto)
+{
+	return be_ports | (__u64)routing_instance << 32 | (__u64)proto << 48;
+}
+
+static __always_inline __u64 reverse_last_word(__u64 word)
+{
+	return (word & ~0xffffffffull) | (word >> 16 & 0xffff) | (word & 0xffff) << 16;
+}
+
+static __always_inline void flow_reverse4(const struct flow_key4 *key, struct flow_key4 *reverse)
+{
+	const __u64 *from = (const __u64 *)key;
+	__u64 *to = (__u64 *)reverse;
+
+	to[0] = from[0] >> 32 | from[0] << 32;
+	to[1] = reverse_last_word(from[1]);
+}
+
+static __always_inline void flow_reverse6(const struct flow_key6 *key, struct flow_key6 *reverse)
+{
+	const __u64 *from = (const __u64 *)key;
+	__u64 *to = (__u64 *)reverse;
+
+	to[0] = from[2];
+	to[1] = from[3];
+	to[2] = from[0];
+	to[3] = from[1];
+	to[4] = reverse_last_word(from[4]);
+}
+
 static __always_inline __u64 mix(__u64 hash, __u64 be_word, __u64 factor)
 {
 	hash = (hash ^ bpf_be64_to_cpu(be_word)) * factor;

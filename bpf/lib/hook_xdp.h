@@ -11,23 +11,7 @@
 
 typedef struct xdp_md hook_ctx;
 
-/* What both hooks learn from the Ethernet header. */
-struct frame {
-	__u16 l3;
-	__u16 vlan;
-	__u16 ethertype;
-	bool tagged; /* a priority tag has VLAN 0 */
-};
-
-static __always_inline void *hook_data(const hook_ctx *ctx)
-{
-	return (void *)(long)ctx->data;
-}
-
-static __always_inline void *hook_end(const hook_ctx *ctx)
-{
-	return (void *)(long)ctx->data_end;
-}
+#include "lib/hook_frame.h"
 
 static __always_inline __u32 hook_ifindex(const hook_ctx *ctx)
 {

@@ -3,7 +3,7 @@
 #ifndef SLUICE_LIB_PACKET_H
 #define SLUICE_LIB_PACKET_H
 
-#include "lib/bpf.h"
+#include "lib/flow_hash.h"
 #include "abi/abi.h"
 
 #define P_MULTICAST 0x0001 /* multicast or broadcast, by MAC or by address */
@@ -37,8 +37,10 @@ enum reply {
 };
 
 struct packet {
-	struct flow_key4 key4;
-	struct flow_key6 key6;
+	struct flow_key4 key4 ALIGNED_KEY;
+	struct flow_key6 key6 ALIGNED_KEY;
+	__u64 hash;       /* of the key, and of the key answers have; set by the session stage */
+	__u64 reply_hash; /* only of first packets */
 	__u32 ifindex;
 	__u32 unit_slot;
 	__u32 now;    /* jiffies */
@@ -74,7 +76,8 @@ struct packet {
 	__u8 traffic_class;
 	__u8 dont_fragment;
 	__u8 tagged;
-	__u8 pad[4];
+	__u8 rule_flags; /* RULE_* of the policy that decided */
+	__u8 pad[3];
 };
 
 struct token_bucket {

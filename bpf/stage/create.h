@@ -57,8 +57,10 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 	shared->ingress_unit = p->unit_index;
 	shared->timeout_s = p->timeout_s;
 	shared->created = p->now;
+	shared->syn_end[0] = p->tcp_seq + 1;
 	shared->packets_high[0] = shared->packets_high[1] = 0;
 	shared->generation = config.generation;
+	shared->rule_flags = p->rule_flags & (RULE_LOG_CLOSE | RULE_COUNT);
 }
 
 /*
@@ -92,12 +94,14 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 		if (!from_host && !to_host)                                                                            \
 			line1->state.epoch--;                                                                          \
 		fill_shared(shared, p);                                                                                \
-		int result = flow_insert##FAMILY(&p->key##FAMILY, &reply, session);                                    \
+		int result = flow_insert##FAMILY(&p->key##FAMILY, &reply, p->hash, p->reply_hash, session);            \
                                                                                                                        \
+		p->line = forward;                                                                                     \
 		if (result != INSERTED) {                                                                              \
 			line0->state.flags = line1->state.flags = 0;                                                   \
 			flow_release(FAMILY, session);                                                                 \
 		}                                                                                                      \
+		flow_prepare_next(FAMILY);                                                                             \
 		return result;                                                                                         \
 	}
 
@@ -129,6 +133,7 @@ static __noinline int renew_session(struct packet *p)
 	shared->timeout_s = p->timeout_s;
 	shared->epoch = own->epoch;
 	shared->generation = config.generation;
+	shared->rule_flags = p->rule_flags & (RULE_LOG_CLOSE | RULE_COUNT);
 	return CONTINUE;
 }
 
@@ -151,6 +156,7 @@ static __noinline int stage_create(hook_ctx *ctx, struct packet *p)
 		return DROP(SESSION_BUSY);
 	if (result == INSERTED && count)
 		count->sessions++;
+	log_packet(p, EVENT_SESSION_CREATE, p->line >> 1);
 	return CONTINUE;
 }
 

@@ -67,9 +67,9 @@ static __noinline int parse_l4(hook_ctx *ctx, struct packet *p)
 		}
 	}
 	p->segment_len = hook_segment_len(ctx, p->ip_len, p->ip_header_len + header);
-	p->key4.be_sport = p->key6.be_sport = be_sport;
-	p->key4.be_dport = p->key6.be_dport = be_dport;
-	p->key4.proto = p->key6.proto = p->proto;
+	__u64 word = key_last_word(be_sport | (__u32)be_dport << 16, p->key4.routing_instance, p->proto);
+
+	((__u64 *)&p->key4)[1] = ((__u64 *)&p->key6)[4] = word;
 	return CONTINUE;
 }
 
@@ -119,8 +119,7 @@ static __noinline int parse_ipv4(hook_ctx *ctx, struct packet *p)
 	p->dont_fragment = !!(ip->frag_off & bpf_htons(0x4000));
 	p->ip_header_len = header;
 	p->l4 = l3 + header;
-	p->key4.be_saddr = ip->saddr;
-	p->key4.be_daddr = ip->daddr;
+	*(__u64 *)&p->key4 = *(__u64 *)&ip->saddr;
 	if (header > sizeof(*ip))
 		p->flags |= P_OPTIONS;
 	__u32 saddr = bpf_ntohl(ip->saddr), daddr = bpf_ntohl(ip->daddr);
@@ -184,8 +183,8 @@ static __noinline int parse_ipv6(hook_ctx *ctx, struct packet *p)
 	p->ttl = ip->hop_limit;
 	p->dont_fragment = 1;
 	p->traffic_class = bpf_ntohs(*(__be16 *)ip) >> 4;
-	__builtin_memcpy(p->key6.be_saddr, &ip->saddr, 16);
-	__builtin_memcpy(p->key6.be_daddr, &ip->daddr, 16);
+	for (int i = 0; i < 4; i++)
+		((__u64 *)&p->key6)[i] = ((__u64 *)&ip->saddr)[i];
 	__u8 next = ip->nexthdr;
 
 	if (hook_l3_len(ctx, l3, ip_len) < ip_len || ip_len > 0xffff)

@@ -5,8 +5,19 @@
 
 #include "lib/services.h"
 
+static __always_inline bool maybe_local(const struct packet *p, __u32 be_addr4, const __u32 *be_addr6)
+{
+	__u32 zero = 0, x = p->family == 4 ? be_addr4 : be_addr6[0] ^ be_addr6[1] ^ be_addr6[2] ^ be_addr6[3];
+	const struct local_filter *filter = bpf_map_lookup_elem(&local_filter, &zero);
+	__u32 bit = (x * 0x9e3779b1u) >> LOCAL_FILTER_SHIFT;
+
+	return !filter || filter->bits[bit >> 5] >> (bit & 31) & 1;
+}
+
 static __always_inline __u32 local_kind(const struct packet *p, const __u32 be_addr4, const __u32 *be_addr6)
 {
+	if (!maybe_local(p, be_addr4, be_addr6))
+		return 0;
 	struct local_key key = {.routing_instance = p->key4.routing_instance, .family = p->family};
 
 	if (p->family == 4)

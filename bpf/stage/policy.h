@@ -152,8 +152,11 @@ static __always_inline int first_match(struct packet *p, const struct judged *j,
 		if (timeout < 0)
 			continue;
 		p->rule_policy = rule->policy;
+		p->rule_flags = rule->flags;
 		p->timeout_s = timeout;
 		count_policy(rule->policy, rule->action == ACTION_PERMIT);
+		if (rule->action != ACTION_PERMIT && !(p->flags & P_REJUDGE))
+			log_packet(p, EVENT_SESSION_DENY, 0);
 		return act(p, rule->action, DROP(POLICY_DENY));
 	}
 	return act(p, pair->default_action, DROP(POLICY_DEFAULT));
@@ -184,6 +187,7 @@ static __always_inline bool is_decided(struct packet *p)
 		return false;
 	p->rule_policy = shared->policy;
 	p->timeout_s = shared->timeout_s;
+	p->rule_flags = shared->rule_flags;
 	return true;
 }
 

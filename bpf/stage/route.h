@@ -46,33 +46,72 @@ static __always_inline void nexthop_fill(struct nexthop *nexthop, const struct b
 	nexthop->flags = NEXTHOP_VALID | NEXTHOP_RESOLVED;
 }
 
+/* As the index knows it, or made now. */
+static __always_inline __u32 nexthop_number(const struct nexthop_key *key)
+{
+	__u32 *found = bpf_map_lookup_elem(&nexthop_index, key);
+
+	if (found)
+		return *found;
+	__u32 index = nexthop_allocate();
+
+	if (index < NEXTHOP_FIRST)
+		return NEXTHOP_NONE;
+	if (!bpf_map_update_elem(&nexthop_index, key, &index, BPF_NOEXIST))
+		return index;
+	/* another CPU was first: use its entry */
+	bpf_map_push_elem(&free_nexthops, &index, BPF_ANY);
+	found = bpf_map_lookup_elem(&nexthop_index, key);
+	return found ? *found : NEXTHOP_NONE;
+}
+
+static __always_inline bool same_neighbour(const struct nexthop_key *a, const struct nexthop_key *b)
+{
+	const __u64 *x = (const __u64 *)a, *y = (const __u64 *)b;
+
+	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]));
+}
+
+/* Most first packets go where one went before. */
+static __always_inline __u32 nexthop_recall(const struct nexthop_key *key)
+{
+	__u32 x = key->be_addr[0] ^ key->be_addr[1] ^ key->be_addr[2] ^ key->be_addr[3] ^ key->host_ifindex;
+	__u32 zero = 0, place = (x * 0x9e3779b1u) >> NEXTHOP_MEMORY_SHIFT;
+	struct nexthop_memory *memory = bpf_map_lookup_elem(&nexthop_memory, &place);
+	struct watermarks *marks = bpf_map_lookup_elem(&watermarks, &zero);
+
+	if (!memory || !marks)
+		return NEXTHOP_NONE;
+	__u32 retired = *(volatile __u32 *)&marks->nexthops_retired;
+
+	if (memory->nexthops_retired == retired && memory->index && same_neighbour(&memory->key, key))
+		return memory->index;
+	memory->key = *key;
+	memory->nexthops_retired = retired;
+	return memory->index = nexthop_number(key);
+}
+
 /* Index of the entry for this FIB result, made if there is none. */
 static __noinline int nexthop_for(const struct bpf_fib_lookup *fib, __u32 unit_slot, __u32 resolved, __u32 now)
 {
 	if (!fib)
 		return NEXTHOP_NONE;
 	struct unit *unit = unit_at(unit_slot);
-	struct nexthop_key key = {.host_ifindex = fib->ifindex, .family = fib->family == AF_INET ? 4 : 6};
+	struct nexthop_key key __attribute__((aligned(8))) = {.host_ifindex = fib->ifindex};
 
+	key.family = fib->family == AF_INET ? 4 : 6;
 	if (!unit)
 		return NEXTHOP_NONE;
 	if (fib->family == AF_INET)
 		key.be_addr[0] = fib->ipv4_dst;
 	else
 		__builtin_memcpy(key.be_addr, fib->ipv6_dst, 16);
-	__u32 *found = bpf_map_lookup_elem(&nexthop_index, &key);
-	__u32 index = found ? *found : nexthop_allocate();
+	__u32 index = nexthop_recall(&key);
 	struct nexthop *nexthop = nexthop_at(index);
 
 	if (index < NEXTHOP_FIRST || !nexthop)
 		return NEXTHOP_NONE;
 	nexthop_fill(nexthop, fib, unit, resolved, now);
-	if (!found && bpf_map_update_elem(&nexthop_index, &key, &index, BPF_NOEXIST)) {
-		/* another CPU was first: use its entry */
-		bpf_map_push_elem(&free_nexthops, &index, BPF_ANY);
-		found = bpf_map_lookup_elem(&nexthop_index, &key);
-		return found ? *found : NEXTHOP_NONE;
-	}
 	return index;
 }
 
@@ -91,7 +130,7 @@ static __always_inline int fib_verdict(struct packet *p, long code)
 
 static __noinline int fib_route(hook_ctx *ctx, struct packet *p)
 {
-	struct bpf_fib_lookup fib = {};
+	struct bpf_fib_lookup fib ALIGNED_KEY = {};
 	__u32 slot;
 
 	if (!p)
@@ -112,8 +151,9 @@ static __noinline int fib_route(hook_ctx *ctx, struct packet *p)
 		fib.ipv4_dst = p->key4.be_daddr;
 	} else {
 		fib.family = AF_INET6;
-		__builtin_memcpy(fib.ipv6_src, p->key6.be_saddr, 16);
-		__builtin_memcpy(fib.ipv6_dst, p->key6.be_daddr, 16);
+		/* in the words the kernel reads, see key_last_word() */
+		for (int i = 0; i < 4; i++)
+			((__u64 *)fib.ipv6_src)[i] = ((__u64 *)&p->key6)[i];
 	}
 	long code = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
 

@@ -7,9 +7,34 @@
 
 static __always_inline struct flow_state *find_session(struct packet *p)
 {
-	if (p->family == 4)
-		return flow_find4(&p->key4, &p->line, FLOW_BUCKET_SLOTS);
-	return flow_find6(&p->key6, &p->line, FLOW_BUCKET_SLOTS);
+	if (p->family == 4) {
+		p->hash = flow_hash4(config.seed, &p->key4);
+		return flow_find4(&p->key4, p->hash, &p->line, FLOW_BUCKET_SLOTS);
+	}
+	p->hash = flow_hash6(config.seed, &p->key6);
+	return flow_find6(&p->key6, p->hash, &p->line, FLOW_BUCKET_SLOTS);
+}
+
+/* A session is going to be recorded unless policy forbids it: the bucket of its answers comes meanwhile. */
+static __always_inline void expect_reply(struct packet *p)
+{
+	struct flow_bucket *bucket;
+
+	if (p->family == 4) {
+		struct flow_key4 reply ALIGNED_KEY;
+
+		flow_reverse4(&p->key4, &reply);
+		p->reply_hash = flow_hash4(config.seed, &reply);
+		bucket = bucket_at4(p->reply_hash >> 40);
+	} else {
+		struct flow_key6 reply ALIGNED_KEY;
+
+		flow_reverse6(&p->key6, &reply);
+		p->reply_hash = flow_hash6(config.seed, &reply);
+		bucket = bucket_at6(p->reply_hash >> 40);
+	}
+	if (bucket)
+		prefetch(bucket->spare);
 }
 
 /*
@@ -119,15 +144,17 @@ static __always_inline int may_open(struct packet *p)
 	if (p->proto == IPPROTO_ICMPV6 && p->icmp_type != ICMP6_ECHO)
 		return DROP(ICMP_NO_SESSION);
 	p->flags |= P_NEW;
+	expect_reply(p);
 	return CONTINUE;
 }
 
+/* Its tuple opens a new one. */
 static __always_inline void end_session(struct packet *p)
 {
 	if (p->family == 4)
-		flow_delete4(p->line);
+		flow_delete4(p->line, CLOSE_REOPENED);
 	else
-		flow_delete6(p->line);
+		flow_delete6(p->line, CLOSE_REOPENED);
 }
 
 /* Only the active generation judges, and only what an older epoch decided. Traffic of this host itself is not policy's.

@@ -10,7 +10,6 @@ use crate::*;
 fn sizes_are_those_of_the_headers() {
     assert_eq!(size_of::<FlowKey4>(), 16);
     assert_eq!(size_of::<FlowKey6>(), 40);
-    assert_eq!(size_of::<FlowRef>(), 8);
     assert_eq!(size_of::<FlowState>(), 32);
     assert_eq!(size_of::<FlowLine4>(), 64);
     assert_eq!(size_of::<FlowLine6>(), 128);
@@ -94,4 +93,33 @@ fn tables_over_a_bound_are_refused() {
         tables.check().unwrap_err().to_string(),
         "table rules needs 4097 entries, the data plane has 4096"
     );
+}
+
+/// The part of docs/ARCHITECTURE.md that lists stages and reasons comes from the list itself.
+#[test]
+fn the_documented_stages_are_the_list() {
+    const BEGIN: &str = "<!-- stages:begin, written by UPDATE=1 cargo test -p sluice-abi -->\n";
+    const END: &str = "<!-- stages:end -->";
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ARCHITECTURE.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (before, rest) = text.split_once(BEGIN).expect("the page has the begin mark");
+    let (table, after) = rest.split_once(END).expect("the page has the end mark");
+    let wanted = stage_table();
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, format!("{before}{BEGIN}{wanted}{END}{after}")).unwrap();
+    } else {
+        assert_eq!(table, wanted, "run UPDATE=1 cargo test -p sluice-abi");
+    }
+}
+
+fn stage_table() -> String {
+    let mut table = String::from("| stage | what it does | drop reason | meaning |\n|---|---|---|---|\n");
+    for stage in Stage::ALL {
+        let (mut name, mut help) = (format!("`{}`", stage.name()), stage.help());
+        for reason in stage.reasons() {
+            table += &format!("| {name} | {help} | `{}` | {} |\n", reason.name(), reason.help());
+            (name, help) = (String::new(), "");
+        }
+    }
+    table
 }

@@ -36,6 +36,7 @@ pub struct InterfaceView {
     /// Counter slot.
     pub index: u32,
     pub zone: String,
+    pub description: Option<String>,
     pub device: String,
     pub physical: String,
     pub vlan: u16,
@@ -69,6 +70,7 @@ pub struct Counters {
     pub rejudged: u64,
     pub icmp_related: u64,
     pub replies_withheld: u64,
+    pub events_lost: u64,
     pub dropped_ingress: u64,
     pub dropped_egress: u64,
 }
@@ -122,6 +124,33 @@ pub struct PolicyView {
     pub action: String,
     pub sessions: u64,
     pub denied: u64,
+    /// Of its sessions, both directions; only with `then count`.
+    pub packets: Option<u64>,
+    pub bytes: Option<u64>,
+}
+
+/// One entry of the session log.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogEntry {
+    pub unix_ms: u64,
+    /// `RT_FLOW_SESSION_CREATE`, `..._CLOSE`, `..._DENY`
+    pub event: String,
+    /// In the order in which Junos writes them.
+    pub fields: Vec<(String, String)>,
+}
+
+impl LogEntry {
+    /// Event and fields as Junos writes them.
+    pub fn line(&self) -> String {
+        let fields = self.fields.iter().map(|(name, value)| format!(" {name}=\"{value}\""));
+        self.event.clone() + &fields.collect::<String>()
+    }
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct LogQuery {
+    /// How many of the newest entries.
+    pub last: usize,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -202,6 +231,8 @@ pub struct Configuration {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Health {
+    /// `system host-name`
+    pub host_name: Option<String>,
     pub status: String,
     pub version: String,
     pub generation: u32,

@@ -6,6 +6,7 @@ use sluice_plan::{Environment, Ids, Plan, PlanError};
 
 use crate::environment;
 use crate::kernel::{Kernel, KernelError};
+use crate::mtus::Mtus;
 
 /// Why a configuration cannot be used here.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +47,7 @@ pub fn check(text: &str, file: &str, look_at_interfaces: bool) -> Result<Plan, C
                 reason: e.to_string(),
                 advice: "check the limits of threads and open files",
             })?;
-            environment::read(&Kernel::connect(runtime.handle())?.links()?, &config)
+            environment::read(&Kernel::connect(runtime.handle())?.links()?, &config, &Mtus::default())
         }
     };
     plan(&config, file, &environment, &mut Ids::default(), 1)

@@ -9,7 +9,7 @@ use sluice_dataplane::Dataplane;
 use sluice_plan::KernelWants;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::changes;
+use crate::changes::{self, Changes};
 use crate::config::{self, CheckError};
 use crate::engine::{CommitError, Engine, Source};
 use crate::environment;
@@ -18,7 +18,7 @@ use crate::kernel::{self, Kernel, KernelError, guard};
 use crate::preflight::{self, PreflightError};
 use crate::shared::Shared;
 use crate::store::{Store, StoreError, Stored};
-use crate::{sweeper, watch};
+use crate::{log, mtus, sweeper, watch};
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -102,6 +102,7 @@ impl Daemon {
         let (shared, engine) = started.inspect_err(|_| undo_start(&found, &pin))?;
         watch::start(runtime.handle(), shared.clone(), engine.clone())?;
         sweeper::start(shared.clone()).map_err(DaemonError::Runtime)?;
+        log::start(shared.clone()).map_err(DaemonError::Runtime)?;
 
         let app = App { shared: shared.clone(), engine: engine.clone() };
         let context = runtime.enter();
@@ -151,8 +152,8 @@ fn rehearse(
     stored: Option<&Stored>,
 ) -> Result<sluice_dataplane::Sizes, DaemonError> {
     let config = config::parse(&source.text, &source.file)?;
-    let environment = environment::read(&kernel.links()?, &config);
-    let (mut ids, generation) = stored.map(|s| (s.ids.clone(), s.generation)).unwrap_or_default();
+    let Stored { generation, mut ids, mtus_before, .. } = stored.cloned().unwrap_or_default();
+    let environment = environment::read(&kernel.links()?, &config, &mtus_before);
     config::plan(&config, &source.file, &environment, &mut ids, generation + 1)?;
     Ok(config::sizes(&config))
 }
@@ -230,14 +231,20 @@ pub fn cleanup(state_dir: &Path) -> Result<(), DaemonError> {
     let runtime = crate::runtime().map_err(DaemonError::Runtime)?;
     let kernel = Kernel::connect(runtime.handle())?;
     // Before programs and guard go: the kernel must not begin to forward by itself.
-    if let Some(stored) = store.load()? {
+    let stored = store.load()?;
+    if let Some(stored) = &stored {
         let config = config::parse(&stored.text, &stored.file)?;
         let units =
             config.interfaces.iter().flat_map(|i| i.units.iter().map(move |u| sluice_plan::device_of(i, u)));
         units.into_iter().try_for_each(|device| kernel::stop_forwarding(&device))?;
     }
     sluice_dataplane::cleanup(&store.pin_dir()?)?;
-    let errors = changes::remove_leftovers(&kernel, &KernelWants::default());
+    let mut wants = KernelWants::default();
+    let errors = changes::remove_leftovers(&kernel, &wants);
+    mtus::restore(&mut wants, &kernel.links()?, &stored.unwrap_or_default().mtus_before);
+    let mut changes = Changes::new(&kernel);
+    changes.apply(&wants)?;
+    changes.keep();
     guard::remove()?;
     store.clear()?;
     errors.into_iter().next().map_or(Ok(()), |error| Err(error.into()))

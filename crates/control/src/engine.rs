@@ -18,6 +18,7 @@ use crate::devices::{self, Baseline};
 use crate::environment;
 use crate::kernel::{self, Kernel, KernelError, Link, guard};
 use crate::local;
+use crate::mtus;
 use crate::shared::{Active, Shared, count};
 use crate::store::{Store, StoreError, Stored};
 
@@ -91,13 +92,21 @@ impl Engine {
         let begun = Instant::now();
         let config = config::parse(&source.text, &source.file)?;
         self.check_sizes(&config)?;
-        let generation = self.stored.as_ref().map_or(0, |s| s.generation) + 1;
-        let ids = self.stored.as_ref().map(|s| s.ids.clone()).unwrap_or_default();
+        let before = self.stored.clone().unwrap_or_default();
+        let generation = before.generation + 1;
 
         // A rehearsal with stand-ins for devices that the commit itself makes: what it refuses has touched nothing.
         let links = self.kernel.links()?;
-        let rehearsal = environment::read(&links, &config);
-        let planned = config::plan(&config, &source.file, &rehearsal, &mut ids.clone(), generation)?;
+        let rehearsal = environment::read(&links, &config, &before.mtus_before);
+        let mut planned =
+            config::plan(&config, &source.file, &rehearsal, &mut before.ids.clone(), generation)?;
+        let next = Stored {
+            generation,
+            text: source.text.clone(),
+            file: source.file.clone(),
+            mtus_before: mtus::restore(&mut planned.kernel, &links, &before.mtus_before),
+            ..before
+        };
 
         let forwarded_before = self.forwarding_devices();
         let kernel = self.kernel.clone();
@@ -105,7 +114,7 @@ impl Engine {
         changes.apply(&planned.kernel)?;
         let guard_before = old.map(|o| o.plan.kernel.guard.clone());
         changes::guard_union(old.map(|o| &o.plan.kernel), &planned.kernel)?;
-        let result = self.load_and_attach(&mut changes, &config, &source, ids, generation, old);
+        let result = self.load_and_attach(&mut changes, &config, next, old);
         let (plan, stored, loaded) = match result {
             Ok(done) => done,
             Err(error) => {
@@ -146,30 +155,26 @@ impl Engine {
         &mut self,
         changes: &mut Changes,
         config: &Config,
-        source: &Source,
-        mut ids: sluice_plan::Ids,
-        generation: u32,
+        mut next: Stored,
         old: Option<&Active>,
     ) -> Result<(Plan, Stored, Generation), CommitError> {
         let links = self.kernel.links()?;
-        let environment = environment::read(&links, config);
-        let plan = config::plan(config, &source.file, &environment, &mut ids, generation)?;
+        let environment = environment::read(&links, config, &next.mtus_before);
+        let plan = config::plan(config, &next.file, &environment, &mut next.ids, next.generation)?;
         changes.sysctls(&plan.kernel)?;
         local::update(&self.kernel, &self.dataplane)?;
         let variants = variants(&plan, old.map(|o| &o.plan));
-        let loaded = self.dataplane.load(&plan.tables, &variants, generation)?;
-        let devices_before = self.baseline(&plan, &links, old);
-        let stored =
-            Stored { generation, text: source.text.clone(), file: source.file.clone(), ids, devices_before };
+        let loaded = self.dataplane.load(&plan.tables, &variants, next.generation)?;
+        next.devices_before = self.baseline(&plan, &links, old);
         let attached_before: BTreeSet<u32> = self.dataplane.attached()?.iter().map(|a| a.ifindex).collect();
         // Before the switch: sessions must never carry ids that a crash could make us forget.
-        self.store.save(&stored)?;
+        self.store.save(&next)?;
         self.dataplane.switch(&loaded);
         if let Err(error) = self.attach(&plan) {
             self.fall_back(&plan, &attached_before, old)?;
             return Err(error);
         }
-        Ok((plan, stored, loaded))
+        Ok((plan, next, loaded))
     }
 
     /// What an earlier commit stored holds as long as the data plane's counters are the same ones.

@@ -4,18 +4,19 @@ use sluice_language::config::Config;
 use sluice_plan::{Environment, NetDev};
 
 use crate::kernel::{Link, ethtool};
+use crate::mtus::Mtus;
 
 /// ifindexes of devices that the plan's kernel changes will make; no real one is this large.
 const PLACEHOLDER: u32 = 0x7f00_0000;
 
 /// Devices by name. Those that a commit of `config` would make stand in with placeholders, so that everything can be
-/// checked before anything is made.
-pub fn read(links: &[Link], config: &Config) -> Environment {
+/// checked before anything is made. Those whose MTU is set back by it have the earlier one.
+pub fn read(links: &[Link], config: &Config, mtus_before: &Mtus) -> Environment {
     let mut environment = Environment::default();
     for link in links {
         let driver = link.kind.clone().or_else(|| ethtool::driver(&link.name).ok()).unwrap_or_default();
-        let netdev =
-            NetDev { ifindex: link.index, mac: link.mac, mtu: link.mtu, driver, mtu_range: link.mtu_range };
+        let mtu = mtus_before.get(&link.name).copied().unwrap_or(link.mtu);
+        let netdev = NetDev { ifindex: link.index, mac: link.mac, mtu, driver, mtu_range: link.mtu_range };
         environment.netdevs.insert(link.name.clone(), netdev);
     }
     add_pairs(&mut environment, config);
@@ -65,10 +66,10 @@ mod tests {
         let config = crate::config::parse(TRUNK, "test").unwrap();
         let link =
             |index: u32, name: &str| Link { index, name: name.to_owned(), mtu: 1500, ..Default::default() };
-        let first = read(&[link(3, "t0")], &config);
+        let first = read(&[link(3, "t0")], &config, &Mtus::default());
         assert!(first.netdevs["t0.5"].ifindex >= PLACEHOLDER);
         assert_ne!(first.netdevs["t0.5"].ifindex, first.netdevs["t0.5p"].ifindex);
-        let then = read(&[link(3, "t0"), link(8, "t0.5"), link(7, "t0.5p")], &config);
+        let then = read(&[link(3, "t0"), link(8, "t0.5"), link(7, "t0.5p")], &config, &Mtus::default());
         assert_eq!((then.netdevs["t0.5"].ifindex, then.netdevs["t0.5p"].ifindex), (8, 7));
         assert!(imagined(&config).netdevs.contains_key("t0.5p"));
     }

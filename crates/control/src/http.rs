@@ -16,7 +16,7 @@ use axum::serve::IncomingStream;
 use serde::Deserialize;
 use tokio::net::{TcpListener, UnixListener};
 
-use crate::api::{Cleared, ErrorBody, SessionFilter};
+use crate::api::{Cleared, ErrorBody, LogQuery, SessionFilter};
 use crate::engine::{CommitError, Engine, Source};
 use crate::sessions::{self, Matcher};
 use crate::shared::Shared;
@@ -55,6 +55,7 @@ fn questions() -> Router<App> {
         .route("/api/policies", get(|State(app): State<App>| answer(app, views::policies)))
         .route("/api/pipeline", get(|| async { Json(api::pipeline()) }))
         .route("/api/sessions", get(list_sessions))
+        .route("/api/log", get(session_log))
         .route(
             "/api/configuration",
             get(|State(app): State<App>| async move { Json(views::configuration(&app.shared)) }),
@@ -141,6 +142,10 @@ async fn list_sessions(State(app): State<App>, Query(filter): Query<SessionFilte
         Err(error) => failure(StatusCode::BAD_REQUEST, error),
         Ok(matcher) => respond(blocking(move || sessions::list(&app.shared, &filter, &matcher)).await),
     }
+}
+
+async fn session_log(State(app): State<App>, Query(query): Query<LogQuery>) -> Response {
+    Json(app.shared.log.last(query.last)).into_response()
 }
 
 async fn clear_sessions(State(app): State<App>, body: String) -> Response {

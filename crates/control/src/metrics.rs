@@ -31,7 +31,7 @@ fn escape(value: &str) -> String {
 
 type Field = (&'static str, &'static str, fn(&Counters) -> u64);
 
-const UNIT_COUNTERS: [Field; 15] = [
+const UNIT_COUNTERS: [Field; 16] = [
     ("sluice_received_packets_total", "Packets received", |c| c.received),
     ("sluice_received_bytes_total", "IP bytes received", |c| c.received_bytes),
     ("sluice_redirected_packets_total", "Packets forwarded, by ingress unit", |c| c.redirected),
@@ -51,6 +51,7 @@ const UNIT_COUNTERS: [Field; 15] = [
     ("sluice_slow_packets_total", "Packets that took the slow line", |c| c.slow),
     ("sluice_rejudged_total", "Flows judged again", |c| c.rejudged),
     ("sluice_icmp_related_total", "ICMP errors forwarded with their flow", |c| c.icmp_related),
+    ("sluice_log_events_lost_total", "Log events that found the buffer full", |c| c.events_lost),
 ];
 
 pub fn text(stats: &Stats) -> String {

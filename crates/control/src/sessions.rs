@@ -72,11 +72,6 @@ pub fn clear(shared: &Shared, matcher: &Matcher) -> Result<u64, CommitError> {
 
 fn view(session: &Session, active: &Active, now: u64, hz: u64) -> SessionView {
     let tuple = &session.initiator.tuple;
-    let zone = |id: u16| match id {
-        sluice_abi::ZONE_HOST => "junos-host".to_owned(),
-        id => active.plan.zones.get(&id.into()).cloned().unwrap_or_else(|| "-".to_owned()),
-    };
-    let policy = active.plan.policies.get(&session.policy).map(|p| p.name.clone());
     let sides = [&session.initiator, &session.responder];
     SessionView {
         id: session.id.number,
@@ -86,9 +81,9 @@ fn view(session: &Session, active: &Active, now: u64, hz: u64) -> SessionView {
         source_port: tuple.source_port,
         destination: tuple.destination.to_string(),
         destination_port: tuple.destination_port,
-        from_zone: zone(session.from_zone),
-        to_zone: zone(session.to_zone),
-        policy: policy.unwrap_or_else(|| "-".to_owned()),
+        from_zone: active.zone_name(session.from_zone),
+        to_zone: active.zone_name(session.to_zone),
+        policy: active.policy_name(session.policy),
         state: state(tuple.protocol, sides),
         age_s: u64::from((now as u32).wrapping_sub(session.created)) / hz,
         idle_s: u64::from(session.idle_jiffies(now)) / hz,

@@ -10,6 +10,7 @@ use sluice_plan::Plan;
 
 use crate::devices::Baseline;
 use crate::kernel::Kernel;
+use crate::log::SessionLog;
 
 /// The commit in force.
 #[derive(Debug)]
@@ -23,11 +24,35 @@ pub struct Active {
     pub devices_before: Baseline,
 }
 
+impl Active {
+    /// `-` for what the active configuration does not know any more.
+    pub fn zone_name(&self, id: u16) -> String {
+        match id {
+            sluice_abi::ZONE_HOST => "junos-host".to_owned(),
+            id => self.plan.zones.get(&id.into()).cloned().unwrap_or_else(unknown),
+        }
+    }
+
+    pub fn policy_name(&self, id: u32) -> String {
+        self.plan.policies.get(&id).map_or_else(unknown, |policy| policy.name.clone())
+    }
+
+    pub fn unit_name(&self, index: u16) -> String {
+        let unit = self.plan.units.iter().find(|unit| unit.index == u32::from(index));
+        unit.map_or_else(unknown, |unit| unit.name.clone())
+    }
+}
+
+fn unknown() -> String {
+    "-".to_owned()
+}
+
 pub struct Shared {
     pub dataplane: Arc<Dataplane>,
     pub kernel: Kernel,
     pub started: Instant,
     pub totals: Totals,
+    pub log: SessionLog,
     active: RwLock<Arc<Active>>,
 }
 
@@ -48,6 +73,7 @@ impl Shared {
             kernel,
             started: Instant::now(),
             totals: Totals::default(),
+            log: SessionLog::default(),
             active: RwLock::new(Arc::new(active)),
         }
     }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sluice_plan::Ids;
 
 use crate::devices::Baseline;
+use crate::mtus::Mtus;
 
 /// Where state lives unless told otherwise.
 pub const DEFAULT_STATE_DIR: &str = "/var/lib/sluice/default";
@@ -33,7 +34,7 @@ pub enum StoreError {
 }
 
 /// What the last successful commit stored.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stored {
     pub generation: u32,
     /// Configuration text, and the name its errors are reported under.
@@ -43,6 +44,9 @@ pub struct Stored {
     /// What the managed devices had counted before the data plane's own counters began.
     #[serde(default)]
     pub devices_before: Baseline,
+    /// MTUs that Sluice has changed.
+    #[serde(default)]
+    pub mtus_before: Mtus,
 }
 
 /// A locked state directory.
@@ -183,6 +187,7 @@ mod tests {
             file: "a.conf".into(),
             ids: Ids::default(),
             devices_before: Baseline::from([(3, crate::devices::DeviceCounts { dropped: 1, xdp_sent: 2 })]),
+            mtus_before: Mtus::from([("lan0".into(), 1500)]),
         };
         store.save(&stored).unwrap();
         assert_eq!(store.load().unwrap(), Some(stored));

@@ -66,6 +66,7 @@ impl Reading {
             name: unit.name.clone(),
             index: unit.index,
             zone: unit.zone.clone(),
+            description: unit.description.clone(),
             device: unit.device.clone(),
             physical: unit.physical.clone(),
             vlan: unit.vlan,
@@ -179,9 +180,11 @@ pub fn zones(shared: &Shared) -> Result<Vec<ZoneView>> {
 pub fn policies(shared: &Shared) -> Result<Vec<PolicyView>> {
     let active = shared.active();
     let ids: Vec<u32> = active.plan.policies.keys().copied().collect();
+    let live = live_traffic(shared, &active);
     let counters = shared.dataplane.policy_counters(&ids)?;
     let view = |((id, policy), counted): ((&u32, &sluice_plan::PolicyInfo), sluice_abi::PolicyCounters)| {
         let (from, to) = policy.context.clone().unwrap_or_else(|| ("any".to_owned(), "any".to_owned()));
+        let (packets, bytes) = live.get(id).copied().unwrap_or_default();
         PolicyView {
             id: *id,
             name: policy.name.clone(),
@@ -190,9 +193,27 @@ pub fn policies(shared: &Shared) -> Result<Vec<PolicyView>> {
             action: action(policy.action).to_owned(),
             sessions: counted.sessions,
             denied: counted.denied,
+            packets: policy.counts.then_some(counted.packets + packets),
+            bytes: policy.counts.then_some(counted.bytes + bytes),
         }
     };
     Ok(active.plan.policies.iter().zip(counters).map(view).collect())
+}
+
+/// Packets and bytes of the sessions that live, by policy that counts. Sessions that have ended are in the counters.
+fn live_traffic(shared: &Shared, active: &Active) -> BTreeMap<u32, (u64, u64)> {
+    let mut traffic = BTreeMap::new();
+    if !active.plan.policies.values().any(|policy| policy.counts) {
+        return traffic;
+    }
+    for session in shared.dataplane.sessions() {
+        let (packets, bytes) = traffic.entry(session.policy).or_insert((0, 0));
+        for side in [&session.initiator, &session.responder] {
+            *packets += side.packets;
+            *bytes += side.bytes;
+        }
+    }
+    traffic
 }
 
 fn action(action: sluice_language::Action) -> &'static str {
@@ -210,6 +231,7 @@ pub fn configuration(shared: &Shared) -> Configuration {
 
 pub fn health(shared: &Shared) -> Health {
     Health {
+        host_name: shared.active().config.system.host_name.clone(),
         status: "ok".to_owned(),
         version: VERSION.to_owned(),
         generation: shared.active().generation,
@@ -237,6 +259,7 @@ fn counters(raw: &UnitCounters) -> Counters {
         slow: raw.slow,
         rejudged: raw.rejudged,
         icmp_related: raw.icmp_related,
+        events_lost: raw.events_lost,
         replies_withheld: raw.replies_withheld,
         dropped_ingress: dropped(Side::Ingress),
         dropped_egress: dropped(Side::Egress),
@@ -259,6 +282,7 @@ fn add(a: Counters, b: Counters) -> Counters {
         slow: a.slow + b.slow,
         rejudged: a.rejudged + b.rejudged,
         icmp_related: a.icmp_related + b.icmp_related,
+        events_lost: a.events_lost + b.events_lost,
         replies_withheld: a.replies_withheld + b.replies_withheld,
         dropped_ingress: a.dropped_ingress + b.dropped_ingress,
         dropped_egress: a.dropped_egress + b.dropped_egress,

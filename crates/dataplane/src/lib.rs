@@ -8,6 +8,7 @@ mod attach;
 mod control;
 mod counters;
 mod error;
+mod events;
 mod generation;
 mod links;
 mod local;
@@ -37,6 +38,7 @@ use sluice_abi::{
 pub use attach::{Attached, Attachment, Hook};
 pub use counters::Counters;
 pub use error::{Error, Result};
+pub use events::Event;
 pub use generation::{Generation, ProgramKind, Variant};
 pub use local::LocalKind;
 pub use nexthops::NexthopEntry;
@@ -131,6 +133,8 @@ pub struct Dataplane {
     flows4: FlowTable<FlowLine4>,
     flows6: FlowTable<FlowLine6>,
     nexthops: Mapped<sluice_abi::Nexthop>,
+    watermarks: Arc<Mapped<Watermarks>>,
+    local_filter: Mapped<sluice_abi::LocalFilter>,
     grace: Grace,
     clock: Clock,
     reaper: Reaper,
@@ -154,6 +158,8 @@ impl Dataplane {
             flows4: FlowTable::open(&state, &watermarks, sizes.sessions4)?,
             flows6: FlowTable::open(&state, &watermarks, sizes.sessions6)?,
             nexthops: records::mapped(&state, "nexthops")?,
+            local_filter: records::mapped(&state, "local_filter")?,
+            watermarks,
             grace: Grace::new()?,
             clock: Clock::new(sizes)?,
             reaper: Reaper::new(&state, table_config(sizes, seed))?,

@@ -1,9 +1,10 @@
 //! This host's own addresses, which the data plane delivers instead of forwarding.
 
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 
 use libbpf_rs::{ErrorKind, MapCore, MapFlags};
-use sluice_abi::LocalKey;
+use sluice_abi::{LOCAL_FILTER_SHIFT, LocalKey};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Dataplane;
@@ -23,6 +24,8 @@ pub enum LocalKind {
 impl Dataplane {
     /// Adding an address twice is no error; the last kind counts.
     pub fn add_local_address(&self, routing_instance: u16, address: IpAddr, kind: LocalKind) -> Result<()> {
+        let (word, bit) = filter_bit(address);
+        self.local_filter.word(0, word).fetch_or(bit, Ordering::Release);
         self.state
             .map("local_addresses")
             .update(key(routing_instance, address).as_bytes(), (kind as u32).as_bytes(), MapFlags::ANY)
@@ -57,6 +60,14 @@ impl Dataplane {
         }
         Ok(())
     }
+}
+
+/// Where the filter says that this address may be local: offset of the word, and the bit in it.
+fn filter_bit(address: IpAddr) -> (usize, u32) {
+    let (_, words) = address_words(address);
+    let x = words.into_iter().fold(0, |x, word| x ^ word);
+    let bit = x.wrapping_mul(0x9e37_79b1) >> LOCAL_FILTER_SHIFT;
+    (4 * (bit as usize / 32), 1 << (bit % 32))
 }
 
 fn key(routing_instance: u16, address: IpAddr) -> LocalKey {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 use libbpf_rs::{ErrorKind, MapCore, MapFlags};
-use sluice_abi::{MAX_NEXTHOPS, NEXTHOP_RESOLVED, NEXTHOP_VALID, Nexthop, NexthopKey};
+use sluice_abi::{MAX_NEXTHOPS, NEXTHOP_RESOLVED, NEXTHOP_VALID, Nexthop, NexthopKey, Watermarks};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Dataplane;
@@ -14,6 +14,7 @@ use crate::records::{address_words, words_address};
 use crate::sessions::age;
 
 const FLAGS: usize = offset_of!(Nexthop, flags);
+const RETIRED: usize = offset_of!(Watermarks, nexthops_retired);
 /// dmac is the first six bytes of the word it shares with the first two of smac.
 const DMAC: usize = offset_of!(Nexthop, dmac);
 
@@ -79,8 +80,8 @@ impl Dataplane {
 
     /// Gives back entries that no flow refers to and no first packet asked for since `idle_s` seconds.
     ///
-    /// An entry leaves the index first, so that nobody can take it up; once every program that had looked it up has
-    /// ended, the flows are searched again, and only then its number becomes free.
+    /// An entry leaves the index first, and what CPUs remember of it is void, so that nobody can take it up; once every
+    /// program that had looked it up has ended, the flows are searched again, and only then its number becomes free.
     pub fn free_unused_nexthops(&self, idle_s: u32) -> Result<usize> {
         let limit = u64::from(idle_s) * u64::from(self.hz());
         let now = self.now_jiffies()?;
@@ -100,6 +101,7 @@ impl Dataplane {
                 other => other.doing(|| format!("take next hop {} out of the index", entry.address))?,
             }
         }
+        self.watermarks.word(0, RETIRED).fetch_add(1, Ordering::Release);
         self.grace()?;
         let used = self.nexthops_in_use();
         let (kept, freed): (Vec<_>, Vec<_>) =

@@ -19,9 +19,10 @@ use crate::{Sizes, links};
 
 /// Pinned from the tc object under their own names; `active` and the PROG_ARRAYs come on top. First those whose size is
 /// counted in sessions: a mismatch is told of the first that differs.
-const SHARED: [&str; 18] = [
+const SHARED: [&str; 21] = [
     "free4",
     "free6",
+    "spares",
     "counters",
     "policy_counters",
     "buckets4",
@@ -36,8 +37,10 @@ const SHARED: [&str; 18] = [
     "nexthop_index",
     "free_nexthops",
     "local_addresses",
+    "local_filter",
     "watermarks",
     "reply_tokens",
+    "events",
 ];
 const PROGRAMS: &str = "programs";
 const PROGRAMS_XDP: &str = "programs_xdp";

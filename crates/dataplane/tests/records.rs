@@ -390,7 +390,10 @@ fn only_unused_next_hops_are_freed() {
     freed.sort();
     assert_eq!(freed, [4, 6]);
     assert_eq!(dataplane.nexthop(4).unwrap().flags, 0);
+    let retired = || maps.get::<Watermarks>("watermarks", &0u32.to_ne_bytes()).unwrap().nexthops_retired;
+    assert_eq!(retired(), 1, "what CPUs remember is void");
     assert_eq!(dataplane.free_unused_nexthops(600).unwrap(), 0);
+    assert_eq!(retired(), 1, "nothing was retired");
 }
 
 #[test]

@@ -45,6 +45,11 @@ impl<'a> Gateway<'a> {
         })
     }
 
+    /// The binary that the next start runs: an upgrade.
+    pub fn set_program(&mut self, program: &Path) {
+        self.program = program.to_owned();
+    }
+
     /// Starts the daemon and waits until it says that it is healthy.
     pub fn start(&mut self) -> Result<()> {
         let child = self.command().spawn().context("cannot start the daemon")?;

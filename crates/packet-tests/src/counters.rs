@@ -27,7 +27,7 @@ const NAMES: [&str; 16] = [
     "rejudged",
     "icmp_related",
     "replies_withheld",
-    "spare",
+    "events_lost",
 ];
 const SLOTS: usize = size_of::<UnitCounters>() / 8;
 

@@ -74,6 +74,8 @@ pub struct Attachment {
 pub struct UnitInfo {
     pub index: u32,
     pub name: String,
+    /// The unit's own, else its interface's.
+    pub description: Option<String>,
     pub zone: String,
     /// Netdev that frames arrive on, and the one that carries the addresses.
     pub physical: String,
@@ -90,6 +92,8 @@ pub struct PolicyInfo {
     /// From-zone and to-zone; None = global.
     pub context: Option<(String, String)>,
     pub action: sluice_language::config::Action,
+    /// `then count`
+    pub counts: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -242,6 +246,7 @@ fn unit_info(
         mtu: units::unit_mtu(environment, interface, unit)? as u16,
         hook,
         addresses: unit.inet.iter().chain(&unit.inet6).copied().collect(),
+        description: unit.description.clone().or_else(|| interface.description.clone()),
     })
 }
 
@@ -251,14 +256,18 @@ fn policy_infos(config: &Config, ids: &BTreeMap<String, u32>) -> BTreeMap<u32, P
         for policy in &set.policies {
             let key = policy_key(Some((&set.from_zone, &set.to_zone)), &policy.name);
             let context = Some((set.from_zone.clone(), set.to_zone.clone()));
-            infos.insert(ids[&key], PolicyInfo { name: policy.name.clone(), context, action: policy.action });
+            infos.insert(ids[&key], policy_info(policy, context));
         }
     }
     for policy in &config.global_policies {
         let id = ids[&policy_key(None, &policy.name)];
-        infos.insert(id, PolicyInfo { name: policy.name.clone(), context: None, action: policy.action });
+        infos.insert(id, policy_info(policy, None));
     }
     infos
+}
+
+fn policy_info(policy: &sluice_language::config::Policy, context: Option<(String, String)>) -> PolicyInfo {
+    PolicyInfo { name: policy.name.clone(), context, action: policy.action, counts: policy.count }
 }
 
 /// Variants are the distinct stage masks of the devices; a device runs every stage that one of its units needs.

@@ -2,11 +2,14 @@
 
 use std::process::ExitCode;
 
+use chrono::{DateTime, SecondsFormat};
 use clap::{Args, Subcommand};
 use comfy_table::{CellAlignment, Table};
 use serde::de::DeserializeOwned;
 use sluice_control::Client;
-use sluice_control::api::{self, Configuration, InterfaceView, PolicyView, StageView, Stats, ZoneView};
+use sluice_control::api::{
+    self, Configuration, Health, InterfaceView, LogEntry, PolicyView, StageView, Stats, ZoneView,
+};
 
 use crate::exit::{Failure, Outcome};
 use crate::sessions;
@@ -44,9 +47,15 @@ enum What {
     Drops,
     /// Stages in the order packets walk them, with their drop reasons
     Pipeline,
+    /// Sessions that policies with `then log` permitted, ended or denied
+    Log {
+        /// How many of the newest entries
+        #[arg(long, default_value_t = 50, value_name = "N")]
+        last: usize,
+    },
     /// The active configuration, as it was committed
     Configuration,
-    /// Version of this program
+    /// Version of this program, and of the gateway that runs
     Version,
 }
 
@@ -76,14 +85,32 @@ pub fn show(args: &ShowArgs) -> Outcome {
         What::Policies => output.show("/api/policies", policies),
         What::Drops => output.show("/api/stats", drops),
         What::Pipeline => pipeline(output),
+        What::Log { last } => output.show(&format!("/api/log?last={last}"), session_log),
         What::Configuration => output.show("/api/configuration", |c: Configuration| print!("{}", c.text)),
-        What::Version => version(),
+        What::Version => show_version(output),
     }
 }
 
 pub fn version() -> Outcome {
     println!("sluice {}", env!("CARGO_PKG_VERSION"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// This program's version, and whom it found running.
+fn show_version(output: &Output) -> Outcome {
+    match Client::new(&output.state_dir).get::<Health>("/health") {
+        Err(_) => version(),
+        Ok(health) if output.json => {
+            print_json(&health)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(Health { host_name, version: running, generation, pid, .. }) => {
+            version()?;
+            let name = host_name.unwrap_or_else(|| "a gateway without a name".to_owned());
+            println!("{name} runs sluice {running}, commit {generation}, pid {pid}");
+            Ok(ExitCode::SUCCESS)
+        }
+    }
 }
 
 /// The stages are part of this program: no daemon is needed.
@@ -125,10 +152,22 @@ fn interfaces(list: Vec<InterfaceView>) {
             i.counters.sent.to_string(),
             drops.to_string(),
             i.counters.sessions.to_string(),
+            i.description.clone().unwrap_or_default(),
         ]
     });
-    let header =
-        ["Interface", "Zone", "Mode", "Link", "MTU", "Addresses", "Received", "Sent", "Drops", "Sessions"];
+    let header = [
+        "Interface",
+        "Zone",
+        "Mode",
+        "Link",
+        "MTU",
+        "Addresses",
+        "Received",
+        "Sent",
+        "Drops",
+        "Sessions",
+        "Description",
+    ];
     println!("{}", table(&header, rows.collect()));
 }
 
@@ -157,12 +196,19 @@ fn policies(list: Vec<PolicyView>) {
             p.action.clone(),
             p.sessions.to_string(),
             p.denied.to_string(),
+            p.packets.map(|count| count.to_string()).unwrap_or_default(),
+            p.bytes.map(|count| count.to_string()).unwrap_or_default(),
         ]
     });
-    println!(
-        "{}",
-        table(&["From zone", "To zone", "Policy", "Action", "Sessions", "Denied"], rows.collect())
-    );
+    let header = ["From zone", "To zone", "Policy", "Action", "Sessions", "Denied", "Packets", "Bytes"];
+    println!("{}", table(&header, rows.collect()));
+}
+
+fn session_log(entries: Vec<LogEntry>) {
+    for entry in entries {
+        let time = DateTime::from_timestamp_millis(entry.unix_ms as i64).unwrap_or_default();
+        println!("{} {}", time.to_rfc3339_opts(SecondsFormat::Millis, true), entry.line());
+    }
 }
 
 fn drops(stats: Stats) {

@@ -5,6 +5,8 @@ mod common;
 use std::time::Duration;
 
 use common::{BASE, Site, accepted, refused, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 fn generation(gateway: &sluice_lab::gateway::Gateway) -> u64 {
     gateway.json("/api/configuration").unwrap()["generation"].as_u64().unwrap()
@@ -106,13 +108,13 @@ fn sighup_reads_the_file_again() {
     let site = Site::new("hup");
     let gateway = site.start(&site.write("a.conf", ""));
     site.write("a.conf", "set security policies default-policy permit-all\n");
-    let pid = gateway.json("/health").unwrap()["pid"].as_i64().unwrap();
-    let hup = || std::process::Command::new("kill").args(["-HUP", &pid.to_string()]).status().unwrap();
-    assert!(hup().success());
+    let pid = gateway.json("/health").unwrap()["pid"].as_i64().unwrap() as i32;
+    let hup = || kill(Pid::from_raw(pid), Signal::SIGHUP).unwrap();
+    hup();
     wait_until("the file is committed", Duration::from_secs(5), || generation(&gateway) == 2);
     assert!(site.pings(&site.right, "10.71.1.2"));
     site.write("a.conf", "this is no configuration\n");
-    assert!(hup().success());
+    hup();
     wait_until("the bad file is refused", Duration::from_secs(5), || {
         gateway.json("/api/stats").unwrap()["commits_failed"] == 1
     });
@@ -166,4 +168,22 @@ fn an_interface_that_leaves_is_let_go() {
     assert_eq!(forwarding().trim(), "0", "the kernel must not forward in our place");
     assert!(!guard().contains("extra0") && !site.addresses("extra0").contains("10.71.5.1"));
     assert_eq!(gateway.json("/api/interfaces").unwrap().as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn an_mtu_comes_back_when_its_statement_goes() {
+    let site = Site::new("mtu");
+    let mtu = |device: &str| {
+        let link = site.gateway.ip(&format!("link show dev {device}")).unwrap();
+        let words: Vec<&str> = link.split_whitespace().collect();
+        let at = words.iter().position(|word| *word == "mtu").unwrap();
+        words[at + 1].parse::<u32>().unwrap()
+    };
+    let wanted = "set interfaces left0 mtu 2000\nset interfaces right0 mtu 1800\n";
+    let gateway = site.start(&site.write("a.conf", wanted));
+    assert_eq!((mtu("left0"), mtu("right0")), (2000, 1800));
+    accepted(&site.commit(&site.write("b.conf", "set interfaces right0 mtu 1700\n")));
+    assert_eq!((mtu("left0"), mtu("right0")), (1500, 1700));
+    gateway.finish().unwrap();
+    assert_eq!((mtu("left0"), mtu("right0")), (1500, 1500), "cleanup leaves what was found");
 }

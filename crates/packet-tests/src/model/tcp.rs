@@ -20,6 +20,19 @@ struct Side {
     stage: Stage,
     /// Sequence number that comes after everything this side sent.
     end: u32,
+    /// Sequence number that comes after its SYN, without data.
+    syn_end: u32,
+}
+
+impl Side {
+    fn sent_syn(facts: &Facts) -> Side {
+        Side { stage: Stage::SynSent, end: facts.segment_end(), syn_end: facts.tcp_seq.wrapping_add(1) }
+    }
+
+    /// RFC 9293 section 3.10.7.3; data in a SYN need not be acknowledged with it (RFC 7413 section 4.1.3).
+    fn syn_is_acknowledged(&self, ack: u32) -> bool {
+        ack.wrapping_sub(self.syn_end) as i32 >= 0 && self.end.wrapping_sub(ack) as i32 >= 0
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -30,7 +43,7 @@ impl Tracker {
         if facts.protocol != super::TCP {
             return Tracker::default();
         }
-        Tracker([Side { stage: Stage::SynSent, end: facts.segment_end() }, Side::default()])
+        Tracker([Side::sent_syn(facts), Side::default()])
     }
 
     pub fn ends(&self) -> [u32; 2] {
@@ -48,7 +61,8 @@ impl Tracker {
         let end = facts.segment_end();
         if flag(RST) {
             // RFC 5961 section 3.2: exactly the next number; RFC 9293 section 3.5.2: in answer to a SYN, its number
-            let answers_syn = own.stage == Stage::Silent && flag(ACK) && facts.tcp_ack == peer.end;
+            let answers_syn =
+                own.stage == Stage::Silent && flag(ACK) && peer.syn_is_acknowledged(facts.tcp_ack);
             if answers_syn || own.stage != Stage::Silent && facts.tcp_seq == own.end {
                 self.0.iter_mut().for_each(|side| side.stage = Stage::Closed);
             }
@@ -58,16 +72,14 @@ impl Tracker {
             if own.stage > Stage::SynSent {
                 return; // the end hosts challenge it (RFC 5961 section 4.2)
             }
-            own = Side { stage: Stage::SynSent, end };
+            own = Side::sent_syn(facts);
         } else if (end.wrapping_sub(own.end) as i32) > 0 {
             own.end = end;
         }
-        if flag(ACK) && facts.tcp_ack == peer.end {
-            peer.stage = match peer.stage {
-                Stage::SynSent => Stage::Established,
-                Stage::FinSent => Stage::Closed,
-                other => other,
-            };
+        if flag(ACK) && peer.stage == Stage::SynSent && peer.syn_is_acknowledged(facts.tcp_ack) {
+            peer = Side { stage: Stage::Established, end: facts.tcp_ack, ..peer };
+        } else if flag(ACK) && peer.stage == Stage::FinSent && facts.tcp_ack == peer.end {
+            peer.stage = Stage::Closed;
         }
         if flag(FIN) && own.stage == Stage::Established && end == own.end {
             own.stage = Stage::FinSent;

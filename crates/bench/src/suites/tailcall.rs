@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use serde::Serialize;
 use sluice_dataplane::ProgramKind;
@@ -12,8 +12,36 @@ use crate::bed::Bed;
 use crate::gateway::{Site, object_kind};
 use crate::harness::{Hook, Target};
 use crate::packets::{Family, Protocol};
+use crate::result::{Better, Figure, STEADY, SuiteResult};
 use crate::rounds::{bench_cpu, interleave, pin};
-use crate::stats::{Estimate, estimate};
+use crate::stats::{Estimate, estimate, restlessness};
+use crate::suites::{Context, Suite};
+
+pub const SUITE: Suite = Suite {
+    name: "tailcall",
+    help: "Nanoseconds that the root program adds to every packet",
+    says: "What it costs that a generation can be switched under traffic: the root between the wrapper and an empty target, \
+        less the wrapper calling the empty target directly. It is one load and one constant-index tail call.",
+    silent: &[
+        "A difference of a few nanoseconds between two runs of the whole wrapper: its interval matters more than its value.",
+    ],
+    run: suite,
+};
+
+/// Long enough that nanoseconds, in which the kernel reports, are tenths of the difference.
+const REPEAT: u32 = 2_000_000;
+
+fn suite(context: &Context) -> Result<SuiteResult> {
+    let mut result = SuiteResult::new("tailcall");
+    let mut rows = vec![];
+    for (i, hook) in [Hook::Xdp, Hook::Tc].into_iter().enumerate() {
+        context.progress.at(i as f64 / 2.0, &format!("{hook:?}").to_lowercase());
+        rows.push(run(hook, context.pick(5, context.rounds.max(15)), REPEAT)?);
+    }
+    result.figures = rows.iter().map(TailCallRow::figure).collect();
+    result.rows = serde_json::to_value(&rows)?;
+    Ok(result)
+}
 
 #[derive(Debug, Clone, Serialize)]
 pub struct TailCallRow {
@@ -22,6 +50,18 @@ pub struct TailCallRow {
     pub ns: Estimate,
     pub with_root: Vec<f64>,
     pub without_root: Vec<f64>,
+}
+
+impl TailCallRow {
+    pub fn figure(&self) -> Figure {
+        let added: Vec<f64> =
+            self.with_root.iter().zip(&self.without_root).map(|(with, without)| with - without).collect();
+        let mut figure =
+            Figure::new(format!("{:?}", self.hook).to_lowercase(), "ns/packet", Better::Lower, added);
+        // A difference near nothing: what matters is how steady its two sides are.
+        figure.unsteady = restlessness(&self.with_root).max(restlessness(&self.without_root)) > STEADY;
+        figure
+    }
 }
 
 pub fn run(hook: Hook, rounds: usize, repeat: u32) -> Result<TailCallRow> {

@@ -3,10 +3,11 @@
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};
 
-use crate::budgets::{Bound, Judged, Measured, Verdict};
 use crate::frames::FramesRow;
-use crate::prog::{Kind, Row};
+use crate::result;
 use crate::stats::Estimate;
+use crate::suites::budgets::{Bound, Judged, Measured, Verdict};
+use crate::suites::prog::{Kind, Row};
 
 /// One row in one line, printed as soon as it is measured.
 pub fn prog_line(row: &Row) -> String {
@@ -34,42 +35,39 @@ fn notes(row: &Row) -> String {
     notes
 }
 
-pub fn prog_table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY).set_header([
-        "row",
-        "wrapper",
-        "floor",
-        "sluice",
-        "ratio",
-        "95 %",
-        "raw floor",
-        "raw sluice",
-        "raw ratio",
-        "A/A",
-        "",
-    ]);
-    for row in rows {
-        table.add_row([
+/// The same rows with the wrapper left in: a smaller ratio, and not the one that is judged.
+pub fn prog_table(rows: &[Row]) -> result::Table {
+    let cells = |row: &Row| {
+        vec![
             row.name.clone(),
             format!("{:.1}", row.wrapper_ns.value),
-            format!("{:.1}", row.floor_ns.value),
-            format!("{:.1}", row.target_ns.value),
-            format!("{:.2}", row.ratio.value),
-            interval(&row.ratio, 2),
             format!("{:.1}", row.floor_raw_ns.value),
             format!("{:.1}", row.target_raw_ns.value),
             format!("{:.2}", row.ratio_raw.value),
-            format!("{:.3}", row.same_ratio.value),
-            notes(row).trim_start_matches(", ").to_owned(),
-        ]);
+            row.distinct_packets.to_string(),
+            row.capacity.to_string(),
+            row.slow_packets.to_string(),
+        ]
+    };
+    let header = [
+        "row",
+        "wrapper",
+        "raw floor",
+        "raw sluice",
+        "raw ratio",
+        "distinct packets",
+        "capacity",
+        "slow line",
+    ];
+    result::Table {
+        title: "Nanoseconds a packet with the wrapper left in".to_owned(),
+        header: header.map(str::to_owned).to_vec(),
+        rows: rows.iter().map(cells).collect(),
+        note: "wrapper: prog-run's own cost, ring, header rebuild and one tail call to an empty program; figures have \
+            their round's wrapper taken off. slow line: packets of all rounds that took it."
+            .to_owned(),
     }
-    align_right(&mut table, 1..10);
-    table
 }
-
-pub const PROG_LEGEND: &str = "ns a packet; `floor` and `sluice` have the wrapper of their round taken off, `raw` has not. \
-    Median of paired rounds, 95 % bootstrap interval. A/A: the floor against itself.";
 
 pub fn frames_table(rows: &[FramesRow]) -> Table {
     let mut table = Table::new();
@@ -165,12 +163,12 @@ fn align_right(table: &mut Table, columns: std::ops::Range<usize>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budgets::{Budget, Figure, Suite};
+    use crate::suites::budgets::{Budget, Figure};
 
     fn judged(limit: f64) -> Judged {
         let budget = Budget {
             name: "established".to_owned(),
-            suite: Suite::Load,
+            suite: "load".to_owned(),
             row: "default".to_owned(),
             floor: String::new(),
             bound: Bound::AtMost,

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Log events: what a policy's `then log` and `then count` ask for. Never on the established path. */
+#ifndef SLUICE_LIB_EVENTS_H
+#define SLUICE_LIB_EVENTS_H
+
+#include "maps.h"
+
+static __always_inline struct event *event_begin(__u32 unit_index)
+{
+	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+
+	if (event)
+		return event;
+	struct unit_counters *count = counters_of(unit_index);
+
+	if (count)
+		count->events_lost++;
+	return NULL;
+}
+
+static __always_inline void event_key4(struct event *event, const struct flow_key4 *key)
+{
+	event->key.be_saddr[0] = key->be_saddr;
+	event->key.be_daddr[0] = key->be_daddr;
+	event->key.be_sport = key->be_sport;
+	event->key.be_dport = key->be_dport;
+	event->key.routing_instance = key->routing_instance;
+	event->key.proto = key->proto;
+}
+
+static __always_inline void event_key6(struct event *event, const struct flow_key6 *key)
+{
+	event->key = *key;
+}
+
+/* A session that begins, or a first packet that a policy does not permit. */
+static __noinline int log_packet(const struct packet *p, __u32 kind, __u32 session)
+{
+	if (!p || !(p->rule_flags & RULE_LOG_INIT))
+		return 0;
+	struct event *event = event_begin(p->unit_index);
+
+	if (!event)
+		return 0;
+	__builtin_memset(event, 0, sizeof(*event));
+	if (p->family == 4)
+		event_key4(event, &p->key4);
+	else
+		event_key6(event, &p->key6);
+	event->kind = kind;
+	event->family = p->family;
+	event->icmp_type = p->icmp_type;
+	event->ingress_unit = p->unit_index;
+	event->policy = p->rule_policy;
+	event->from_zone = p->from_zone;
+	event->to_zone = p->to_zone;
+	event->session = session;
+	bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
+/* All packets of a direction: `high` counts how often the sweep found bit 31 of `low` changed. */
+static __always_inline __u64 whole_count(__u32 low, __u32 high)
+{
+	high += (high ^ (low >> 31)) & 1;
+	return (__u64)(high >> 1) << 32 | low;
+}
+
+static __always_inline void log_close(struct event *event, const struct flow_state *forward,
+				      const struct flow_state *back, const struct flow_shared *shared, __u32 cause)
+{
+	__u32 ended = (__s32)(back->last_seen - forward->last_seen) > 0 ? back->last_seen : forward->last_seen;
+
+	event->kind = EVENT_SESSION_CLOSE;
+	event->close = cause;
+	event->tcp_state[0] = forward->tcp_state;
+	event->tcp_state[1] = back->tcp_state;
+	event->ingress_unit = shared->ingress_unit;
+	event->policy = shared->policy;
+	event->from_zone = shared->from_zone;
+	event->to_zone = shared->to_zone;
+	event->bytes[0] = forward->bytes;
+	event->bytes[1] = back->bytes;
+	event->packets[0] = whole_count(forward->packets, shared->packets_high[0]);
+	event->packets[1] = whole_count(back->packets, shared->packets_high[1]);
+	event->age = ended - shared->created;
+}
+
+static __always_inline void count_closed(const struct flow_state *forward, const struct flow_state *back,
+					 const struct flow_shared *shared)
+{
+	__u32 policy = shared->policy;
+	struct policy_counters *count = bpf_map_lookup_elem(&policy_counters, &policy);
+
+	if (!count)
+		return;
+	count->packets += whole_count(forward->packets, shared->packets_high[0]) +
+			  whole_count(back->packets, shared->packets_high[1]);
+	count->bytes += forward->bytes + back->bytes;
+}
+
+/* What the policy of a session that has just ended wants to be told. The record is the caller's alone. */
+#define DEFINE_CLOSED(FAMILY)                                                                                          \
+	static __always_inline void session_closed##FAMILY(                                                            \
+		const struct flow_line##FAMILY *line0, const struct flow_line##FAMILY *line1,                          \
+		const struct flow_shared *shared, __u32 session, __u32 cause)                                          \
+	{                                                                                                              \
+		if (shared->rule_flags & RULE_COUNT)                                                                   \
+			count_closed(&line0->state, &line1->state, shared);                                            \
+		if (!(shared->rule_flags & RULE_LOG_CLOSE))                                                            \
+			return;                                                                                        \
+		struct event *event = event_begin(shared->ingress_unit);                                               \
+                                                                                                                       \
+		if (!event)                                                                                            \
+			return;                                                                                        \
+		__builtin_memset(event, 0, sizeof(*event));                                                            \
+		event_key##FAMILY(event, &line0->key);                                                                 \
+		event->family = FAMILY;                                                                                \
+		event->session = session;                                                                              \
+		log_close(event, &line0->state, &line1->state, shared, cause);                                         \
+		bpf_ringbuf_submit(event, 0);                                                                          \
+	}
+
+DEFINE_CLOSED(4)
+DEFINE_CLOSED(6)
+
+#endif

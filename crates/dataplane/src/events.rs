@@ -1,0 +1,64 @@
+//! Log events of the data plane, read from its ring buffer.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use libbpf_rs::{ErrorKind, RingBufferBuilder};
+use zerocopy::FromBytes;
+
+use crate::error::{Doing, Result};
+use crate::records::{v4, v6};
+use crate::{Dataplane, Tuple};
+
+/// How long one wait lasts before it is asked whether to go on.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// One record of `bpf/abi/event.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    pub tuple: Tuple,
+    pub raw: sluice_abi::Event,
+}
+
+impl Event {
+    fn read(bytes: &[u8]) -> Option<Event> {
+        let raw = sluice_abi::Event::read_from_bytes(bytes).ok()?;
+        let address = |words: [u32; 4]| -> IpAddr {
+            if raw.family == 4 { v4(words[0]).into() } else { v6(words).into() }
+        };
+        let tuple = Tuple {
+            source: address(raw.key.be_saddr),
+            source_port: u16::from_be(raw.key.be_sport),
+            destination: address(raw.key.be_daddr),
+            destination_port: u16::from_be(raw.key.be_dport),
+            protocol: raw.key.proto,
+            routing_instance: raw.key.routing_instance,
+        };
+        Some(Event { tuple, raw })
+    }
+}
+
+impl Dataplane {
+    /// Hands over events as they come, those of the time without a reader first, until `go_on` says no. There can be
+    /// one reader at a time.
+    pub fn watch_events(&self, go_on: impl Fn() -> bool, mut take: impl FnMut(Event)) -> Result<()> {
+        let mut builder = RingBufferBuilder::new();
+        let map = self.state.map("events");
+        builder
+            .add(map, |bytes| {
+                Event::read(bytes).into_iter().for_each(&mut take);
+                0
+            })
+            .doing(|| "read the log events".to_owned())?;
+        let ring = builder.build().doing(|| "read the log events".to_owned())?;
+        while go_on() {
+            match ring.poll(PATIENCE) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => {
+                    return Err(error).doing(|| "wait for log events".to_owned());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
