@@ -188,7 +188,8 @@ fn watch(args: &WatchArgs) -> Result<ExitCode> {
     if bar.is_none() && !args.quiet {
         outputs.extend(Live::on_terminal());
     }
-    let summary = analyze(source.as_mut(), &options(args), &mut outputs, &control)?;
+    let mut summary = analyze(source.as_mut(), &options(args), &mut outputs, &control)?;
+    summary.peak_memory_bytes = peak_memory().unwrap_or(0);
     drop(bar);
     print(&summary, args.json)?;
     for error in &outputs.errors {
@@ -269,6 +270,13 @@ fn sliced(args: &SliceArgs) -> Result<ExitCode> {
         None => Ok(ExitCode::SUCCESS),
         Some(what) => bail!(what),
     }
+}
+
+/// `VmHWM` of proc_pid_status(5).
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
 /// Ends the run in good order on SIGINT, SIGTERM, or after a time; a second signal ends it as usual.

@@ -7,7 +7,6 @@
 
 pub mod analysis;
 pub mod args;
-pub mod bench;
 pub mod capture;
 pub mod channel;
 pub mod compare;

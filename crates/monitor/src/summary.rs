@@ -365,6 +365,9 @@ pub struct Summary {
     pub worst: Vec<ChannelSummary>,
     pub workers: u32,
     pub elapsed_s: f64,
+    /// The most memory that the process had; 0 where it is not known.
+    #[serde(default)]
+    pub peak_memory_bytes: u64,
 }
 
 /// 64-bit numbers as 16 hexadecimal digits.

@@ -1,1 +1,0 @@
-//! The suite `sluice bench monitor`.
