@@ -164,12 +164,7 @@ fn vlan_tags_are_where_they_were() {
 #[test]
 fn the_tap_is_promiscuous() {
     let wire = Wire::new();
-    let flags = || {
-        wire.listener
-            .run("cat", ["/proc/net/dev_mcast"])
-            .map(drop)
-            .and_then(|()| wire.listener.run("ip", ["-d", "link", "show", "tap0"]))
-    };
+    let flags = || wire.listener.ip("-d link show tap0");
     assert!(flags().unwrap().contains("promiscuity 0"));
     let tap = wire.tap();
     assert!(flags().unwrap().contains("promiscuity 1"));
@@ -213,7 +208,7 @@ fn planted_loss_is_found_on_a_live_wire() {
     let wire = Wire::new();
     let mut tap = wire.tap();
     let planted: HashSet<u32> =
-        (1..100_000).filter(|number| number % 997 == 0 || number % 9973 < 3).collect();
+        (10..100_000).filter(|number| number % 997 == 0 || number % 9973 < 3).collect();
     let sent = 100_000 - 1 - planted.len();
     let (control, mut sink) = (Control::default(), Keep::default());
     let summary = std::thread::scope(|scope| {
