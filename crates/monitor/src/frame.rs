@@ -132,6 +132,16 @@ impl Batch {
         self.first_number
     }
 
+    /// Gives the first frame another number, and those after it the following ones.
+    pub fn number_from(&mut self, first_number: u64) {
+        self.first_number = first_number;
+    }
+
+    /// Says that all frames are of one interface.
+    pub fn set_interface(&mut self, interface: u16) {
+        self.records.iter_mut().for_each(|record| record.interface = interface);
+    }
+
     pub fn records(&self) -> &[Record] {
         &self.records
     }

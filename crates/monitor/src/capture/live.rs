@@ -134,6 +134,10 @@ impl Source for LiveSource {
         (self.bytes, None)
     }
 
+    fn is_live(&self) -> bool {
+        true
+    }
+
     fn drops(&self) -> u64 {
         self.drops
     }

@@ -6,6 +6,7 @@ mod live;
 mod mapping;
 mod pcap;
 mod pcapng;
+mod several;
 
 use thiserror::Error;
 
@@ -27,6 +28,11 @@ pub trait Source: Send {
     /// Bytes read and, where it is known, bytes in all.
     fn progress(&self) -> (u64, Option<u64>);
 
+    /// Whether frames come as they are on the wire, without an end.
+    fn is_live(&self) -> bool {
+        false
+    }
+
     /// Frames that the capture itself lost so far (PACKET_STATISTICS, pcapng interface statistics).
     fn drops(&self) -> u64 {
         0
@@ -46,6 +52,20 @@ pub fn open(name: &str) -> Result<Box<dyn Source>, CaptureError> {
     Ok(Box::new(LiveSource::open(name)?))
 }
 
+/// Opens everything a command line names: files form one capture, interfaces are heard at the same time.
+pub fn open_all(names: &[String]) -> Result<Box<dyn Source>, CaptureError> {
+    let mut sources = names.iter().map(|name| open(name)).collect::<Result<Vec<_>, _>>()?;
+    if sources.len() == 1 {
+        return Ok(sources.remove(0));
+    }
+    let live = sources.iter().filter(|source| source.is_live()).count();
+    match live {
+        0 => Ok(Box::new(several::InTurn::new(sources))),
+        _ if live == sources.len() => Ok(Box::new(several::SideBySide::new(sources))),
+        _ => Err(CaptureError::Mixed { names: names.join(", ") }),
+    }
+}
+
 #[derive(Debug, Error)]
 pub enum CaptureError {
     #[error("{name}: {source}")]
@@ -58,12 +78,17 @@ pub enum CaptureError {
     Damaged { name: String, at: u64, frames: u64, what: String },
     #[error("there is no interface {name}; interfaces here: {known}")]
     NoInterface { name: String, known: String },
+    #[error("{names}: files and interfaces together make no one capture; run the monitor twice")]
+    Mixed { names: String },
 }
 
 impl CaptureError {
     /// Whether frames before the error are worth a partial result.
     pub fn is_partial(&self) -> bool {
-        !matches!(self, CaptureError::NotACapture { .. } | CaptureError::NoInterface { .. })
+        !matches!(
+            self,
+            CaptureError::NotACapture { .. } | CaptureError::NoInterface { .. } | CaptureError::Mixed { .. }
+        )
     }
 }
 

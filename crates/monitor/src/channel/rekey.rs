@@ -20,7 +20,7 @@ pub const OVERLAP_NS: u64 = 10_000_000_000;
 /// A pause longer than this is worth a look.
 const LONG_PAUSE_NS: i64 = 1_000_000_000;
 /// A new key's numbers start at 1 (802.1AE 10.5.2, RFC 4303 3.3.3): a first number up to this shows what is missing.
-const START: u64 = 64;
+pub const START: u64 = 64;
 /// Keys of a group that are looked through for the one that fell silent.
 const CANDIDATES: usize = 16;
 
@@ -34,8 +34,9 @@ struct Change {
     new_key: ChannelKey,
     at_ns: u64,
     frame: u64,
-    /// What the old channel had lost by then.
+    /// What the old channel had lost by then, and its last packet.
     old_lost: i64,
+    old_last_ns: u64,
 }
 
 #[derive(Debug)]
@@ -82,9 +83,8 @@ impl Channels {
     /// A channel whose sender had moved on begins anew: its AN came round with a new key.
     pub(super) fn returned(&mut self, at: u32, start: Packet) {
         let group = self.hot[at as usize].key.group();
-        for change in self.rekeys.open.remove(&group).unwrap_or_default() {
-            self.judge(change, start.time_ns);
-        }
+        let open = self.rekeys.open.remove(&group).unwrap_or_default();
+        self.judge_all(open, start.time_ns);
         self.hot[at as usize].flags &= !SUCCEEDED;
         let Some(old) = self.head(&group).filter(|old| *old != at) else { return };
         self.rekeys.heads.replace(hash(&group), old, at);
@@ -96,9 +96,13 @@ impl Channels {
         let (old_key, new_key) = (self.hot[old as usize].key, self.hot[new as usize].key);
         if new_key.protocol() == Protocol::Macsec {
             self.hot[old as usize].flags |= SUCCEEDED;
+            // What came before the change cannot be the start of the AN's next key.
+            for (packet, class) in self.suspicions.take_run(old) {
+                self.judged(old, packet, class);
+            }
         }
-        let old_lost = self.lost_so_far(old);
-        let change = Change { old, old_key, new, new_key, at_ns, frame, old_lost };
+        let (old_lost, old_last_ns) = (self.lost_so_far(old), self.hot[old as usize].last_ns);
+        let change = Change { old, old_key, new, new_key, at_ns, frame, old_lost, old_last_ns };
         self.rekeys.open.entry(new_key.group()).or_default().push(change);
     }
 
@@ -128,22 +132,38 @@ impl Channels {
             !changes.is_empty()
         });
         due.sort_unstable_by_key(|change| (change.at_ns, change.frame));
-        for change in due {
-            self.judge(change, now_ns);
+        self.judge_all(due, now_ns);
+    }
+
+    /// Judges changes in their order. What turns out to be missing at a key's start was lost before that key was
+    /// replaced in turn.
+    fn judge_all(&mut self, mut changes: Vec<Change>, now_ns: u64) {
+        for at in 0..changes.len() {
+            let change = changes[at];
+            let missing = self.judge(change, now_ns) as i64;
+            let open = self.rekeys.open.get_mut(&change.new_key.group()).into_iter().flatten();
+            for later in changes[at + 1..].iter_mut().chain(open).filter(|later| later.old == change.new) {
+                later.old_lost += missing;
+            }
         }
     }
 
-    fn judge(&mut self, change: Change, now_ns: u64) {
+    /// Says which key was replaced, if any was, and returns what is missing at the new key's start.
+    fn judge(&mut self, change: Change, now_ns: u64) -> u64 {
         let still = |at: u32, key: ChannelKey| self.hot[at as usize].key == key;
         if !still(change.old, change.old_key) || !still(change.new, change.new_key) {
-            return; // evicted meanwhile, which is reported as such
+            return 0; // evicted meanwhile, which is reported as such
         }
-        let Some(old) = self.predecessor(&change, now_ns) else { return };
+        let Some(old) = self.predecessor(&change, now_ns) else { return 0 };
         self.hot[old as usize].flags |= SUCCEEDED;
         let beside = if old == change.old { self.lost_so_far(old) - change.old_lost } else { 0 };
-        let lost = self.missing_at_start(&change) + beside.max(0) as u64;
+        let missing = self.missing_at_start(&change);
+        let lost = missing + beside.max(0) as u64;
         let old_key = self.hot[old as usize].key;
-        let pause_ns = change.at_ns as i64 - self.hot[old as usize].last_ns as i64;
+        // Packets from `now_ns` on, or waiting to be judged, belong to the next key under an AN that came round.
+        let returns = self.hot[old as usize].last_ns > now_ns || self.suspicions.is_waiting(old);
+        let last_ns = if returns { change.old_last_ns } else { self.hot[old as usize].last_ns };
+        let pause_ns = change.at_ns as i64 - last_ns as i64;
         let packet = Packet {
             number: self.cold[change.new as usize].first,
             time_ns: change.at_ns,
@@ -166,6 +186,7 @@ impl Channels {
             pause_ns,
             lost,
         });
+        missing
     }
 
     /// The channel that the new one replaced.

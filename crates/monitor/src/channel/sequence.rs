@@ -4,6 +4,7 @@ use crate::observation::Observation;
 
 use super::anomaly::Kind;
 use super::gaps::Skipped;
+use super::rekey::START;
 use super::state::{STARTED, SUCCEEDED, distance, fingerprint, period};
 use super::suspicion::{Class, Packet, RUN, SHORT_RUN, Settled};
 use super::table::{Arrival, Channels, What};
@@ -124,26 +125,16 @@ impl Channels {
 
     /// At or below the highest: late, or seen before.
     fn behind(&mut self, at: u32, packet: Packet, before_ns: u64) {
-        let (hot, cold) = (&mut self.hot[at as usize], &self.cold[at as usize]);
+        let (hot, cold) = (&self.hot[at as usize], &self.cold[at as usize]);
         let (number, depth) = (packet.number, hot.highest - packet.number);
         let (first, forgotten) = (cold.first, cold.forgotten);
-        if depth < WINDOW && !hot.has(number) {
-            hot.mark(number);
-            if depth < 16 {
-                hot.remember(number, packet.fingerprint);
-            }
-            if number < first {
-                self.extend_down(at, number, before_ns, packet);
-                self.hot[at as usize].remember_first(packet.fingerprint);
-            } else {
-                self.gaps.fill(&mut self.cold, at, number);
-                self.rare(at).lost -= 1;
-            }
-            return self.late(at, packet, depth);
+        // A new key under an AN that comes round counts from 1, where the old key may have gaps: more packets decide.
+        let anew = hot.flags & SUCCEEDED != 0 && cold.shown(number) <= START;
+        if anew && (depth >= WINDOW || !hot.has(number)) {
+            return self.suspect(at, packet, Class::Late);
         }
-        if depth >= WINDOW && self.gaps.fill(&mut self.cold, at, number) {
-            self.rare(at).lost -= 1;
-            return self.late(at, packet, depth);
+        if self.belated(at, packet, before_ns) {
+            return;
         }
         if number < first || (depth >= WINDOW && number < forgotten) {
             return self.suspect(at, packet, Class::TooOld);
@@ -158,6 +149,31 @@ impl Channels {
             (known, new) if known == new => self.judged(at, packet, class),
             _ => self.suspect(at, packet, Class::Reused),
         }
+    }
+
+    /// Takes a packet whose number has not come before; false when it has, or when it cannot be told.
+    fn belated(&mut self, at: u32, packet: Packet, before_ns: u64) -> bool {
+        let hot = &mut self.hot[at as usize];
+        let (number, depth) = (packet.number, hot.highest - packet.number);
+        if depth < WINDOW && !hot.has(number) {
+            hot.mark(number);
+            if depth < 16 {
+                hot.remember(number, packet.fingerprint);
+            }
+            if number < self.cold[at as usize].first {
+                self.extend_down(at, number, before_ns, packet);
+                self.hot[at as usize].remember_first(packet.fingerprint);
+            } else {
+                self.gaps.fill(&mut self.cold, at, number);
+                self.rare(at).lost -= 1;
+            }
+        } else if depth >= WINDOW && self.gaps.fill(&mut self.cold, at, number) {
+            self.rare(at).lost -= 1;
+        } else {
+            return false;
+        }
+        self.late(at, packet, depth);
+        true
     }
 
     /// The sequence begins lower than its first packet made believe; what lies between is missing.
@@ -205,7 +221,10 @@ impl Channels {
     }
 
     /// Nothing more can change what this packet is.
-    fn judged(&mut self, at: u32, packet: Packet, class: Class) {
+    pub(super) fn judged(&mut self, at: u32, packet: Packet, class: Class) {
+        if class == Class::Late && self.belated(at, packet, packet.time_ns) {
+            return;
+        }
         let depth = self.hot[at as usize].highest.saturating_sub(packet.number);
         let rare = self.rare(at);
         let (kind, what) = match class {
@@ -221,7 +240,7 @@ impl Channels {
                 rare.reused += 1;
                 (Kind::CounterReuse, What::Reused)
             }
-            Class::TooOld => {
+            Class::TooOld | Class::Late => {
                 rare.too_old += 1;
                 (Kind::TooOld, What::TooOld)
             }

@@ -28,6 +28,8 @@ pub struct Packet {
 /// What a waiting packet is if no run comes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
+    /// Its number has not come before, but may belong to the next key under the same AN.
+    Late,
     Duplicate,
     Replay,
     Reused,
@@ -105,6 +107,11 @@ impl Suspicions {
     pub fn is_strong(&self, channel: u32) -> bool {
         let strong = |suspect: &Suspect| suspect.run.iter().any(|(_, class)| *class == Class::Reused);
         self.map.get(&channel).is_some_and(strong)
+    }
+
+    /// Whether packets from below wait.
+    pub fn is_waiting(&self, channel: u32) -> bool {
+        self.map.get(&channel).is_some_and(|suspect| !suspect.run.is_empty())
     }
 
     pub fn take_run(&mut self, channel: u32) -> Vec<(Packet, Class)> {

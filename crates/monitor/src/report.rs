@@ -1,1 +1,0 @@
-//! Tables and progress for the terminal.
