@@ -1,4 +1,4 @@
-"""Writes a capture of protected packets, really encrypted, and beside it what each of them is: one JSON object a frame."""
+"""Writes a capture of protected packets, really encrypted, and what each of them is: one JSON object a frame."""
 
 import json
 import sys
@@ -32,28 +32,31 @@ def inner(length=80, dst="192.0.2.2"):
     return IP(src="192.0.2.1", dst=dst, id=7) / UDP(sport=4000, dport=4001) / Raw(b"\x61" * length)
 
 
+def association(an, number, encrypt=True, send_sci=True, **extended):
+    return MACsecSA(sci=SCI, an=an, pn=number, key=b"k" * 16, icvlen=16, encrypt=encrypt, send_sci=send_sci, **extended)
+
+
 def macsec():
     for encrypt in (True, False):
         for send_sci in (True, False):
             for an, length in ((0, 20), (1, 80), (3, 1300)):
-                sa = MACsecSA(sci=SCI, an=an, pn=100 + length, key=b"k" * 16, icvlen=16, encrypt=encrypt, send_sci=send_sci)
+                sa = association(an, 100 + length, encrypt, send_sci)
                 for step in range(3):
                     sealed = sa.encrypt(sa.encap(ether / inner(length)))
                     sa.pn += 1
                     add(sealed, protocol="macsec", id=an, sequence=100 + length + step, sci=SCI, encrypted=encrypt)
     # Short: SL is set; the second one is padded by the MAC, as a wire would do.
-    sa = MACsecSA(sci=SCI, an=2, pn=5, key=b"k" * 16, icvlen=16, encrypt=True, send_sci=True)
+    sa = association(2, 5)
     short = sa.encrypt(sa.encap(ether / ARP()))
     add(short, protocol="macsec", id=2, sequence=5, sci=SCI, encrypted=True)
     sa.pn += 1
     tiny = sa.encrypt(sa.encap(ether / Raw(b"abc")))
     add(bytes(tiny).ljust(60, b"\0"), protocol="macsec", id=2, sequence=6, sci=SCI, encrypted=True)
     # Extended packet numbers look the same on the wire: the lower half.
-    sa = MACsecSA(sci=SCI, an=1, pn=(7 << 32) + 12, key=b"k" * 16, icvlen=16, encrypt=True, send_sci=True, xpn_en=True,
-                  ssci=1, salt=b"s" * 12)
+    sa = association(1, (7 << 32) + 12, xpn_en=True, ssci=1, salt=b"s" * 12)
     add(sa.encrypt(sa.encap(ether / inner())), protocol="macsec", id=1, sequence=12, sci=SCI, encrypted=True)
     # VLAN tags before, one and two, and inside.
-    sa = MACsecSA(sci=SCI, an=0, pn=900, key=b"k" * 16, icvlen=16, encrypt=False, send_sci=True)
+    sa = association(0, 900, encrypt=False)
     sealed = bytes(sa.encrypt(sa.encap(ether / Dot1Q(vlan=77) / inner())))
     truth = dict(protocol="macsec", id=0, sequence=900, sci=SCI, encrypted=False)
     add(sealed, **truth)
@@ -71,12 +74,14 @@ def ipsec():
     for spi, algorithms in ((0x1001, gcm), (0x80000002, cbc), (0x1003, null)):
         for version, outer in ((4, outer4), (6, outer6)):
             for mode in ("tunnel", "transport"):
-                sa = SecurityAssociation(ESP, spi=spi, seq_num=41, tunnel_header=outer if mode == "tunnel" else None, **algorithms)
+                around = outer if mode == "tunnel" else None
+                sa = SecurityAssociation(ESP, spi=spi, seq_num=41, tunnel_header=around, **algorithms)
                 for step in range(3):
                     plain = inner() if mode == "tunnel" else outer / UDP(sport=1, dport=2) / Raw(b"x" * 60)
                     sealed = sa.encrypt(plain)
                     clear = algorithms is null and mode == "tunnel"
-                    add(ether / sealed, protocol="esp", id=spi, sequence=41 + step, version=version, encrypted=not clear)
+                    truth = dict(protocol="esp", id=spi, sequence=41 + step, version=version)
+                    add(ether / sealed, encrypted=not clear, **truth)
     nat = SecurityAssociation(ESP, spi=0x2001, seq_num=7, nat_t_header=UDP(sport=4500, dport=1027), **gcm)
     for step in range(3):
         sealed = nat.encrypt(outer4 / UDP(sport=1, dport=2) / Raw(b"x" * 60))
@@ -88,16 +93,19 @@ def ipsec():
     authentic = dict(auth_algo="HMAC-SHA1-96", auth_key=b"a" * 20)
     for outer, version in ((outer4, 4), (outer6, 6)):
         for mode in ("tunnel", "transport"):
-            sa = SecurityAssociation(AH, spi=0x3001, seq_num=99, tunnel_header=outer if mode == "tunnel" else None, **authentic)
-            sealed = sa.encrypt(inner() if mode == "tunnel" else outer / UDP(sport=1, dport=2) / Raw(b"x" * 60))
+            around = outer if mode == "tunnel" else None
+            sa = SecurityAssociation(AH, spi=0x3001, seq_num=99, tunnel_header=around, **authentic)
+            sealed = sa.encrypt(inner() if around else outer / UDP(sport=1, dport=2) / Raw(b"x" * 60))
             add(ether / sealed, protocol="ah", id=0x3001, sequence=99, version=version, encrypted=False)
     # Options, extension headers, fragments around ESP.
     body = ESP(spi=0x4001, seq=3, data=b"\x5a" * 64)
     add(ether / IP(src="10.0.0.1", dst="10.0.0.2", proto=50, options=[IPOption_Router_Alert()]) / body,
         protocol="esp", id=0x4001, sequence=3, version=4, encrypted=True)
-    chain = outer6 / IPv6ExtHdrHopByHop() / IPv6ExtHdrRouting(addresses=["2001:db8::2"], segleft=0) / IPv6ExtHdrDestOpt(nh=50) / body
-    add(ether / chain, protocol="esp", id=0x4001, sequence=3, version=6, encrypted=True)
-    pieces = fragment(IP(src="10.0.0.1", dst="10.0.0.2", proto=50, id=9) / ESP(spi=0x4001, seq=4, data=b"\x5a" * 2000), 1400)
+    routing = IPv6ExtHdrRouting(addresses=["2001:db8::2"], segleft=0)
+    add(ether / outer6 / IPv6ExtHdrHopByHop() / routing / IPv6ExtHdrDestOpt(nh=50) / body,
+        protocol="esp", id=0x4001, sequence=3, version=6, encrypted=True)
+    long = IP(src="10.0.0.1", dst="10.0.0.2", proto=50, id=9) / ESP(spi=0x4001, seq=4, data=b"\x5a" * 2000)
+    pieces = fragment(long, 1400)
     add(ether / pieces[0], protocol="esp", id=0x4001, sequence=4, version=4, encrypted=True)
     for piece in pieces[1:]:
         add(ether / piece, unknown="later IP fragment")
@@ -109,10 +117,13 @@ def gtpu():
     tunnel6 = IPv6(src="2001:db8::1", dst="2001:db8::2") / UDP(sport=2152, dport=2152)
     for version, tunnel in ((4, tunnel4), (6, tunnel6)):
         for step in range(3):
-            header = GTP_U_Header(teid=0xBEEF0001, S=1, seq=0xFFFE + step & 0xFFFF, gtp_type=255)
-            add(ether / tunnel / header / inner(), protocol="gtpu", id=0xBEEF0001, sequence=0xFFFE + step & 0xFFFF, version=version)
-        add(ether / tunnel / GTP_U_Header(teid=0x55, S=0, gtp_type=255) / inner(), protocol="gtpu", id=0x55, version=version)
-    add(ether / tunnel4 / GTP_U_Header(teid=0, S=1, seq=77, gtp_type=1) / GTPEchoRequest(), protocol="gtpu", id=0, version=4)
+            number = 0xFFFE + step & 0xFFFF
+            header = GTP_U_Header(teid=0xBEEF0001, S=1, seq=number, gtp_type=255)
+            add(ether / tunnel / header / inner(), protocol="gtpu", id=0xBEEF0001, sequence=number, version=version)
+        header = GTP_U_Header(teid=0x55, S=0, gtp_type=255)
+        add(ether / tunnel / header / inner(), protocol="gtpu", id=0x55, version=version)
+    echo = GTP_U_Header(teid=0, S=1, seq=77, gtp_type=1) / GTPEchoRequest()
+    add(ether / tunnel4 / echo, protocol="gtpu", id=0, version=4)
 
 
 def control():
