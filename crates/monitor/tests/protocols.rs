@@ -315,7 +315,7 @@ fn first_fragments_are_followed_and_later_ones_named() {
     let first = seen(&eth(IPV4, &ipv4(50, 0x2000, &[], &packet)));
     assert!(first.flags.has(Flags::FRAGMENT));
     assert_eq!(first.sequence, 6);
-    for fragment in [0x0005, 0x2005, 0x1fff] {
+    for fragment in [0x0001, 0x0005, 0x2005, 0x1000, 0x1fff] {
         assert_eq!(observe(&eth(IPV4, &ipv4(50, fragment, &[], &packet))), Err(Unknown::Fragment));
     }
     assert_eq!(seen(&eth(IPV4, &ipv4(50, 0x4000, &[], &packet))).flags, Flags::ENCRYPTED, "do not fragment");

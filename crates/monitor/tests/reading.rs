@@ -128,8 +128,8 @@ fn reading_and_parsing() {
         write(&path, frames, length, kinds);
         let (walk, parse) = measure(&path);
         println!(
-            "{length} bytes, {kinds} protocols: walk {walk:.1} ns, with parsing {parse:.1} ns a frame = {:.1} Mpps, {:.2} of \
-             the walk; parsing alone {:.1} ns",
+            "{length} bytes, {kinds} protocols: walk {walk:.1} ns, with parsing {parse:.1} ns a frame = \
+             {:.1} Mpps, {:.2} of the walk; parsing alone {:.1} ns",
             1000.0 / parse,
             walk / parse,
             observe_alone(&path)

@@ -114,8 +114,8 @@ impl Format {
         Ok(pcapng::Pcapng::of(start).map(Format::Pcapng))
     }
 
-    /// Adds the whole records of `bytes` from `from` on to the batch; returns how far it came. With an error the records
-    /// before it are in the batch.
+    /// Adds the whole records of `bytes` from `from` on to the batch; returns how far it came. With an error the
+    /// records before it are in the batch.
     fn parse(&mut self, bytes: &[u8], from: usize, records: &mut Batch) -> (usize, Result<(), Broken>) {
         match self {
             Format::Pcap(pcap) => pcap.parse(bytes, from, records),

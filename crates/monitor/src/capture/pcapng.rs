@@ -58,8 +58,8 @@ pub(super) struct Pcapng {
     order: Order,
     /// Of the present section.
     interfaces: Vec<Interface>,
-    /// All interfaces of the file, by number: position in their section, name, link type. One that comes again in a later
-    /// section is the same: files of one capture are often joined.
+    /// All interfaces of the file, by number: position in their section, name, link type. One that comes again in a
+    /// later section is the same: files of one capture are often joined.
     known: Vec<(usize, Vec<u8>, LinkType)>,
     earlier_drops: u64,
     last_ns: u64,

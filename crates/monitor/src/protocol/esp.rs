@@ -5,8 +5,8 @@ use crate::observation::{Flags, Observation, Unknown};
 
 /// RFC 4303 2.1 and 2.2
 const HEADER: usize = 8;
-/// Between the inner packet and the end of ESP: padding, pad length and next header (RFC 4303 2.4 to 2.6) and an ICV of up
-/// to 32 bytes.
+/// Between the inner packet and the end of ESP: padding, pad length and next header (RFC 4303 2.4 to 2.6) and an ICV of
+/// up to 32 bytes.
 const TRAILER: std::ops::RangeInclusive<u32> = 2..=64;
 
 /// SPI and observation without its key.
@@ -31,8 +31,8 @@ pub(super) fn observe(packet: Packet<'_>) -> Result<(u32, Observation), Unknown>
     Ok((spi, seen))
 }
 
-/// Whether an IPv4 packet lies open behind the header: NULL encryption (RFC 2410) in tunnel mode. Its length must fit and its
-/// checksum be right, which encrypted bytes are once in 10^11 packets.
+/// Whether an IPv4 packet lies open behind the header: NULL encryption (RFC 2410) in tunnel mode. Its length must fit
+/// and its checksum be right, which encrypted bytes are once in 10^11 packets.
 #[inline(always)]
 fn is_readable(body: &Packet<'_>) -> bool {
     let Some(inner) = body.data.first_chunk::<20>() else { return false };

@@ -1,7 +1,7 @@
 //! MACsec: the SecTAG of IEEE 802.1AE-2018 clause 9.
 //!
-//! An extended packet number (XPN, 10.7) cannot be told from a plain one by a frame: 32 bits are on the wire either way,
-//! and the upper half is inferred when the number wraps under one key.
+//! An extended packet number (XPN, 10.7) cannot be told from a plain one by a frame: 32 bits are on the wire either
+//! way, and the upper half is inferred when the number wraps under one key.
 
 use super::{Packet, be32};
 use crate::observation::{ChannelKey, Flags, Observation, Unknown};
@@ -31,8 +31,8 @@ const ENCRYPTED: u8 = 0x08;
 const CHANGED: u8 = 0x04;
 const AN: u8 = 0x03;
 
-/// The checks of 9.12, as Linux makes them (macsec_validate_skb), but for PN 0: that is invalid with 32 bits and usual, once
-/// in 2^32 packets, with 64. A wrong length is told, not refused: padding and capture offloads make some.
+/// The checks of 9.12, as Linux makes them (macsec_validate_skb), but for PN 0: that is invalid with 32 bits and usual,
+/// once in 2^32 packets, with 64. A wrong length is told, not refused: padding and capture offloads make some.
 #[inline]
 pub(super) fn observe(source: [u8; 6], packet: Packet<'_>) -> Result<Observation, Unknown> {
     let tag: &[u8; TAG] = packet.head("MACsec SecTAG")?;

@@ -63,7 +63,8 @@ impl<'a> Packet<'a> {
         Ok(self)
     }
 
-    /// Ends after `bytes` as a length field says: what is behind is padding. When fewer were on the wire, the length lies.
+    /// Ends after `bytes` as a length field says: what is behind is padding. When fewer were on the wire, the length
+    /// lies.
     #[inline(always)]
     fn ending(mut self, bytes: u32) -> Packet<'a> {
         if bytes > self.wire {

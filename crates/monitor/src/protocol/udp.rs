@@ -32,7 +32,8 @@ pub(super) fn observe(addresses: Addresses, packet: Packet<'_>) -> Result<Observ
     if either(GTPU) { gtpu::observe(addresses, packet) } else { ike::observe(addresses, packet) }
 }
 
-/// RFC 3948 2.2: four zero bytes stand in front of IKE; 2.3: a single byte 0xff keeps the NAT's mapping; 2.1: ESP otherwise.
+/// RFC 3948 2.2: four zero bytes stand in front of IKE; 2.3: a single byte 0xff keeps the NAT's mapping; 2.1: ESP
+/// otherwise.
 fn behind_nat(addresses: Addresses, ports: (u16, u16), packet: Packet<'_>) -> Result<Observation, Unknown> {
     if packet.wire == 1 && packet.data == [0xff] {
         return Ok(Observation {

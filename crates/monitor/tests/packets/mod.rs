@@ -1,5 +1,7 @@
 //! Builds frames layer by layer, from the inside out.
 
+#![allow(dead_code, reason = "each test file uses some of it")]
+
 use sluice_monitor::frame::{Frame, LinkType};
 use sluice_monitor::observation::{Observation, Unknown};
 
