@@ -176,7 +176,7 @@ fn measure(context: &Context, shelf: &Shelf) -> Result<SuiteResult> {
 
 fn options(capture: &Capture, packets: u64) -> Options {
     let bytes = match capture.size {
-        Size::Fixed(bytes) => f64::from(bytes),
+        Size::Fixed(bytes) => bytes as f64,
         Size::Imix => IMIX_MEAN,
     };
     Options {
@@ -319,7 +319,7 @@ fn table<'a>(by_case: &dyn Fn(usize) -> Option<&'a [f64]>, runs: &[Vec<Run>]) ->
     let row = |(n, case): (usize, &Case)| {
         let mpps = estimate(by_case(n)?);
         let bytes = match CAPTURES[case.capture].size {
-            Size::Fixed(bytes) => f64::from(bytes),
+            Size::Fixed(bytes) => bytes as f64,
             Size::Imix => IMIX_MEAN,
         };
         let run = &runs[n][0];
