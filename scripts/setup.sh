@@ -40,6 +40,7 @@ readonly FILES=(
 	"/usr/include/zlib.h:zlib1g-dev:libbpf needs it"
 	"/usr/include/linux/bpf.h:linux-libc-dev:the kernel's BPF interface"
 	"/usr/lib/python3/dist-packages/scapy:python3-scapy:an independent maker of packets in tests"
+	"/usr/lib/python3/dist-packages/ensurepip:python3-venv:a place for Python tools of the tests"
 	"/usr/lib/python3/dist-packages/jsonschema:python3-jsonschema:an independent judge of the bench's results in tests"
 )
 
@@ -116,6 +117,16 @@ check_browser() {
 		want chromium "opens the bench's report in a test"
 	else
 		say "apt has no chromium: the tests that open the bench's report need google-chrome or another one in PATH"
+	fi
+}
+
+# Asks the monitor's REST interface thousands of questions; a test goes without it where PyPI cannot be reached.
+install_schemathesis() {
+	[ "${SLUICE_TARGET:-}" = test ] && [ ! -x target/venv/bin/schemathesis ] || return 0
+	say "installing schemathesis into target/venv (an independent judge of the monitor's REST interface)"
+	mkdir -p target
+	if ! python3 -m venv target/venv >/dev/null || ! target/venv/bin/pip install -q schemathesis >/dev/null 2>&1; then
+		say "not available: schemathesis; its test goes without it"
 	fi
 }
 
