@@ -5,6 +5,7 @@ Everything is quiet but for the datagrams that are sent: neighbours are static, 
 
 import ctypes
 import os
+import shlex
 import socket
 import subprocess
 import time
@@ -16,7 +17,7 @@ PORT = 7000
 
 
 def run(command):
-    done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
+    done = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{command}: {done.stderr}")
     return done.stdout
@@ -36,8 +37,22 @@ def inside(namespace, action):
         os.close(there)
 
 
+def clear():
+    """Takes away what a failed scenario left."""
+    for namespace in run("ip netns list").split():
+        if namespace in ("a", "m", "b"):
+            run(f"ip netns delete {namespace}")
+
+
 def other(side):
     return "b" if side == "a" else "a"
+
+
+def silence_ipv6():
+    """No link-local addresses, so nothing to announce."""
+    for setting, value in (("addr_gen_mode", "1"), ("router_solicitations", "0"), ("accept_dad", "0")):
+        with open(f"/proc/sys/net/ipv6/conf/default/{setting}", "w", encoding="ascii") as file:
+            file.write(value)
 
 
 class Bed:
@@ -45,20 +60,14 @@ class Bed:
         self.directory, self.name, self.tcpdump, self.sockets = directory, name, None, {}
         for namespace in "amb":
             run(f"ip netns add {namespace}")
-            for scope in ("all", "default"):
-                self.sysctl(namespace, f"net.ipv6.conf.{scope}.router_solicitations=0")
-                self.sysctl(namespace, f"net.ipv6.conf.{scope}.addr_gen_mode=1")
-                self.sysctl(namespace, f"net.ipv6.conf.{scope}.accept_dad=0")
+            inside(namespace, silence_ipv6)
         run("ip -n m link add bridge type bridge stp_state 0 mcast_snooping 0")
         for side in "ab":
-            run(f"ip -n {side} link add wire address {MACS[side]} type veth peer name {side} netns m")
-            run(f"ip -n m link set {side} master bridge up")
+            run(f"ip -n {side} link add wire address {MACS[side]} type veth peer name to-{side} netns m")
+            run(f"ip -n m link set dev to-{side} master bridge up")
             run(f"ip -n {side} link set wire up")
             run(f"ip -n {side} link set lo up")
         run("ip -n m link set bridge up")
-
-    def sysctl(self, namespace, setting):
-        run(f"ip netns exec {namespace} sysctl -qw {setting}")
 
     def ip(self, side, command):
         return run(f"ip -n {side} {command}")
@@ -90,7 +99,7 @@ class Bed:
 
     def capture(self):
         self.file = f"{self.directory}/{self.name}.pcap"
-        command = f"ip netns exec b tcpdump -i wire -p -n -U --immediate-mode -s 0 -w {self.file}"
+        command = f"ip netns exec b tcpdump -Z root -i wire -p -n -U --immediate-mode -s 512 -B 8192 -w {self.file}"
         self.tcpdump = subprocess.Popen(command.split(), stderr=subprocess.PIPE, text=True)
         self.tcpdump.stderr.readline()
 

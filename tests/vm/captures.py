@@ -26,7 +26,7 @@ TEIDS = {"a": 0x100, "b": 0x200}
 
 # MACsec
 
-def macsec(link, on="wire", cipher="gcm-aes-128", options="", associations=(0,)):
+def macsec(link, on="wire", cipher="gcm-aes-128", options="encrypt on", associations=(0,)):
     """MACsec both ways over `on`, with addresses inside."""
     xpn = "xpn" in cipher
     ssci = {"a": 1, "b": 2}
@@ -47,7 +47,7 @@ def macsec_truth(link, vlan=0, start=1):
     channels = []
     for side in "ab":
         shown = link.ip(side, "macsec show secure").split("RXSC")[0]
-        for an, number in re.findall(r"(\d): PN (\d+)", shown):
+        for an, number in re.findall(r"(\d): X?PN (\d+)", shown):
             if int(number) > start:
                 sci = MACS[side].replace(":", "") + "0001"
                 channels.append({"protocol": "macsec", "sci": sci, "id": int(an), "sent": int(number) - start,
@@ -103,16 +103,16 @@ def macsec_loss():
 
 def macsec_loss_netem():
     link = Bed(OUT, "macsec-loss-netem")
-    run("tc -n m qdisc add dev b root netem loss 10% seed 7")
+    run("tc -n m qdisc add dev to-b root netem loss 10% seed 7")
     macsec(link)
     talk(link, INNER)
-    count = int(re.search(r"dropped (\d+)", run("tc -n m -s qdisc show dev b"))[1])
+    count = int(re.search(r"dropped (\d+)", run("tc -n m -s qdisc show dev to-b"))[1])
     return finish(link, macsec_truth(link), dropped=count)
 
 
 def macsec_reorder():
     link = Bed(OUT, "macsec-reorder")
-    run("tc -n m qdisc add dev b root netem delay 15ms reorder 100% gap 5")
+    run("tc -n m qdisc add dev to-b root netem delay 15ms reorder 100% gap 5")
     macsec(link)
     talk(link, INNER)
     return finish(link, macsec_truth(link), reordered=True)
@@ -151,7 +151,7 @@ def ipsec_truth(link, protocol, outer, start=0, ports=""):
 
 
 GCM = f"aead rfc4106(gcm(aes)) 0x{'05' * 20} 128"
-NULL = f"auth-trunc hmac(sha256) 0x{'06' * 32} 128 enc ecb(cipher_null) ''".replace("''", "0x")
+NULL = f"auth-trunc hmac(sha256) 0x{'06' * 32} 128 enc ecb(cipher_null) ''"
 AUTH = f"auth-trunc hmac(sha256) 0x{'06' * 32} 128"
 OUTER = {version: {side: ADDRESSES[side][index] for side in "ab"} for index, version in enumerate((4, 6))}
 TUNNELLED = {4: {"a": "10.3.0.1", "b": "10.3.0.2"}, 6: {"a": "2001:db8:3::1", "b": "2001:db8:3::2"}}
@@ -195,14 +195,9 @@ def espinudp(address):
 def esp_rekey():
     link = Bed(OUT, "esp-rekey")
     link.wire_addresses()
-    ipsec(link, OUTER[4], "esp", GCM, "mode transport")
+    ipsec(link, OUTER[4], "esp", GCM, "")
     new = state("a", 0x1002, OUTER[4], f"proto esp {GCM}", "mode transport")
     link.ip("b", new)
-    before = []
-
-    def count_old():
-        before.extend(ipsec_truth(link, "esp", OUTER[4]))
-    script = f"ip -n a {new} && ip -n a -s xfrm state get src {OUTER[4]['a']} dst {OUTER[4]['b']} proto esp spi 0x1001"
     old = f"src {OUTER[4]['a']} dst {OUTER[4]['b']} proto esp spi 0x1001"
     script = f"ip -n a {new} && sleep 0.03 && ip -n a -s xfrm state get {old} >/tmp/old && ip -n a xfrm state delete {old}"
     talk(link, OUTER[4], midway=script.replace("(", "\\(").replace(")", "\\)"))
@@ -246,9 +241,11 @@ def talk(link, addresses, midway=None):
 
 
 def drop_every(count):
-    rules = ("table netdev loss { counter gone { } ; chain in { type filter hook ingress device a priority 0 ; "
-             f"ether type != {{ ip6, arp }} numgen inc mod {count} 5 counter name gone drop ; }} }}")
-    rules = rules.replace("ether type != { ip6, arp } ", "")
+    rules = f"""add table netdev loss
+add counter netdev loss gone
+add chain netdev loss in {{ type filter hook ingress device to-a priority 0 ; }}
+add rule netdev loss in numgen inc mod {count} 5 counter name gone drop
+"""
     subprocess.run(["ip", "netns", "exec", "m", "nft", "-f", "-"], input=rules, text=True, check=True)
 
 
@@ -305,12 +302,19 @@ def main():
         run(f"modprobe {module}")
     wanted = sys.argv[1:] or CASES
     truth = {"kernel": os.uname().release, "captures": []}
+    failed = False
     for name in wanted:
-        truth["captures"].append(CASES[name]())
-        print(f"{name}: made", flush=True)
+        try:
+            truth["captures"].append(CASES[name]())
+            print(f"{name}: made", flush=True)
+        except SystemExit as error:
+            failed = True
+            print(f"{name}: {error}", flush=True)
+            bed.clear()
     with open(f"{OUT}/truth.json", "w", encoding="ascii") as file:
         json.dump(truth, file, indent=1)
         file.write("\n")
+    sys.exit(failed)
 
 
 main()
