@@ -1,4 +1,4 @@
-"""A link between two kernels' worth of namespaces, `a` and `b`, through a bridge in `m`, with a capture at b's end.
+"""A link between two namespaces, `a` and `b`, through a bridge in `m`, with a tap where it leaves the bridge for b.
 
 Everything is quiet but for the datagrams that are sent: neighbours are static, IPv6 does not announce itself.
 """
@@ -7,6 +7,7 @@ import ctypes
 import os
 import shlex
 import socket
+import struct
 import subprocess
 import time
 
@@ -99,7 +100,7 @@ class Bed:
 
     def capture(self):
         self.file = f"{self.directory}/{self.name}.pcap"
-        command = f"ip netns exec b tcpdump -Z root -i wire -p -n -U --immediate-mode -s 512 -B 8192 -w {self.file}"
+        command = f"ip netns exec m tcpdump -Z root -i to-b -p -n -U --immediate-mode -s 512 -B 8192 -w {self.file}"
         self.tcpdump = subprocess.Popen(command.split(), stderr=subprocess.PIPE, text=True)
         self.tcpdump.stderr.readline()
 
@@ -126,14 +127,28 @@ class Bed:
         except BlockingIOError:
             return count
 
-    def end(self):
-        """Ends the capture and takes the namespaces away."""
-        time.sleep(0.3)
+    def captured(self):
+        """Packets in the file so far."""
+        with open(self.file, "rb") as file:
+            capture = file.read()
+        count, at = 0, 24
+        while at + 16 <= len(capture):
+            at += 16 + struct.unpack_from("=I", capture, at + 8)[0]
+            count += at <= len(capture)
+        return count
+
+    def end(self, expected):
+        """Ends the capture when it has all packets, and takes the namespaces away."""
+        deadline = time.monotonic() + 10
+        while self.captured() < expected and time.monotonic() < deadline:
+            time.sleep(0.1)
         self.tcpdump.terminate()
         self.tcpdump.wait()
         report = self.tcpdump.stderr.read()
         if "\n0 packets dropped by kernel" not in report:
             raise SystemExit(f"{self.name}: the capture lost packets: {report}")
+        if self.captured() != expected:
+            raise SystemExit(f"{self.name}: {self.captured()} packets captured, {expected} expected")
         for made, _ in self.sockets.values():
             made.close()
         for namespace in "amb":
