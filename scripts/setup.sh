@@ -40,7 +40,6 @@ readonly FILES=(
 	"/usr/include/zlib.h:zlib1g-dev:libbpf needs it"
 	"/usr/include/linux/bpf.h:linux-libc-dev:the kernel's BPF interface"
 	"/usr/lib/python3/dist-packages/scapy:python3-scapy:an independent maker of packets in tests"
-	"/usr/lib/python3/dist-packages/ensurepip:python3-venv:a place for Python tools of the tests"
 	"/usr/lib/python3/dist-packages/jsonschema:python3-jsonschema:an independent judge of the bench's results in tests"
 )
 
@@ -125,6 +124,8 @@ install_schemathesis() {
 	[ "${SLUICE_TARGET:-}" = test ] && [ ! -x target/venv/bin/schemathesis ] || return 0
 	say "installing schemathesis into target/venv (an independent judge of the monitor's REST interface)"
 	mkdir -p target
+	python3 -c 'import ensurepip' 2>/dev/null ||
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv </dev/null >/dev/null || true
 	if ! python3 -m venv target/venv >/dev/null || ! target/venv/bin/pip install -q schemathesis >/dev/null 2>&1; then
 		say "not available: schemathesis; its test goes without it"
 	fi
@@ -212,6 +213,7 @@ main() {
 	install_missing
 	mount_bpffs
 	check_rust
+	install_schemathesis
 	say "everything is in place"
 }
 
