@@ -100,8 +100,10 @@ class Bed:
 
     def capture(self):
         self.file = f"{self.directory}/{self.name}.pcap"
+        # The peers' reports of their multicast groups come when they like.
+        quiet = ["not", "ether", "multicast"]
         command = f"ip netns exec m tcpdump -Z root -i to-b -p -n -U --immediate-mode -s 512 -B 8192 -w {self.file}"
-        self.tcpdump = subprocess.Popen(command.split(), stderr=subprocess.PIPE, text=True)
+        self.tcpdump = subprocess.Popen(command.split() + quiet, stderr=subprocess.PIPE, text=True)
         self.tcpdump.stderr.readline()
 
     def send(self, forward, backward, spacing=0.001, midway=None):
@@ -114,7 +116,8 @@ class Bed:
                 if number < count:
                     peer = self.sockets[other(side)][1]
                     self.sockets[side][0].sendto(bytes(2 + number * 7 % 60), (peer, PORT))
-            time.sleep(spacing)
+            # The command takes a while to begin: packets are there before, during and after it.
+            time.sleep(0.03 if helper and helper.poll() is None else spacing)
         if helper and helper.wait():
             raise SystemExit(f"{midway} failed")
 

@@ -272,6 +272,8 @@ def finish(link, channels, dropped=0, rekeys=0, reordered=False, integrity_only=
     link.end(FORWARD + BACKWARD - dropped)
     if sum(channel["sent"] for channel in channels) != FORWARD + BACKWARD:
         raise SystemExit(f"{link.name}: the kernels counted {channels}")
+    if any(channel["sent"] == 0 for channel in channels) or len(channels) != 2 + rekeys:
+        raise SystemExit(f"{link.name}: not every key was used: {channels}")
     # Only what `a` sends is ever dropped, and it comes first.
     channels[0]["dropped"] = dropped
     with open(link.file, "rb") as capture, open(link.file + ".gz", "wb") as packed:
