@@ -236,7 +236,7 @@ def gtpu():
     bed.inside("a", lambda: gtp_context.add("gtp0", OUTER[4]["b"], subscribers["a"], TEIDS["a"], TEIDS["b"]))
     bed.inside("b", lambda: gtp_context.add("gtp0", OUTER[4]["a"], subscribers["a"], TEIDS["b"], TEIDS["a"]))
     talk(link, subscribers)
-    channels = [{"protocol": "gtp_u", "source": OUTER[4][side], "id": TEIDS[other(side)], "sent": count, "first": 0,
+    channels = [{"protocol": "gtpu", "source": OUTER[4][side], "id": TEIDS[other(side)], "sent": count, "first": 0,
                  "last": 0, "vlan": 0} for side, count in (("a", FORWARD), ("b", BACKWARD))]
     return finish(link, channels)
 

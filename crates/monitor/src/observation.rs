@@ -23,6 +23,7 @@ pub enum Protocol {
     /// IKEv2 headers (RFC 7296): counted, without a sequence.
     Ike = 5,
     /// GTP-U (3GPP TS 29.281); a channel is (source, destination, TEID), 16 bits of sequence where the S flag is set.
+    #[serde(rename = "gtpu")]
     GtpU = 6,
 }
 
