@@ -22,8 +22,12 @@ setup: ## install what is missing on Debian or Ubuntu (says what and why; needs 
 build: ## build target/release/sluice
 	$(CARGO) build --release -p sluice -j$(JOBS)
 
-demo: setup build ## real traffic through the branch gateway on both hooks; JSON=file writes the results as data
+demo: setup build ## real traffic through the branch gateway on both hooks, then a capture analysed; JSON=file: results as data
 	target/release/sluice lab run branch --hook both $(if $(JSON),--json $(JSON))
+	@mkdir -p target/demo
+	target/release/sluice pcap generate --packets 1000000 --flows 1000 --protocol mixed --loss 0.001 --reorder 0.001 \
+		--duplicate 0.0002 --rekey 500 --output target/demo/mixed.pcap
+	target/release/sluice monitor target/demo/mixed.pcap --quiet
 
 test: setup check ## layout and lints, then every test
 	$(CARGO) test --workspace --no-fail-fast -j$(JOBS)

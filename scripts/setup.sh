@@ -119,6 +119,18 @@ check_browser() {
 	fi
 }
 
+# Asks the monitor's REST interface thousands of questions; a test goes without it where PyPI cannot be reached.
+install_schemathesis() {
+	[ "${SLUICE_TARGET:-}" = test ] && [ ! -x target/venv/bin/schemathesis ] || return 0
+	say "installing schemathesis into target/venv (an independent judge of the monitor's REST interface)"
+	mkdir -p target
+	python3 -c 'import ensurepip' 2>/dev/null ||
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv </dev/null >/dev/null || true
+	if ! python3 -m venv target/venv >/dev/null || ! target/venv/bin/pip install -q schemathesis >/dev/null 2>&1; then
+		say "not available: schemathesis; its test goes without it"
+	fi
+}
+
 newest_packaged_clang() {
 	local version
 	for version in 19 20 21 22 18; do
@@ -201,6 +213,7 @@ main() {
 	install_missing
 	mount_bpffs
 	check_rust
+	install_schemathesis
 	say "everything is in place"
 }
 

@@ -11,6 +11,7 @@ pub mod latency;
 pub mod load;
 pub mod mapops;
 mod mix;
+pub mod monitor;
 pub mod ndr;
 pub mod peers;
 pub mod profile;
@@ -83,6 +84,7 @@ pub static SUITES: &[Suite] = &[
     hitless::SUITE,
     fair::SUITE,
     profile::SUITE,
+    monitor::SUITE,
 ];
 
 pub fn find(name: &str) -> Option<&'static Suite> {
