@@ -15,6 +15,11 @@ const APPLICATION: i32 = 0x536c_4d6f;
 /// How long another writer may hold the file before it counts as locked.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Pages kept in memory while writing, at most.
+const CACHE_KIB: i32 = 64 << 10;
+/// Pages of 4 KiB in the log before they are copied into the database.
+const CHECKPOINT_PAGES: i32 = 8192;
+
 #[derive(Debug, Error)]
 pub enum DatabaseError {
     #[error("database {path} does not exist: `sluice monitor SOURCE --db {path}` makes it")]
@@ -68,6 +73,9 @@ pub(super) fn open_for_writing(path: &Path) -> Result<Connection, DatabaseError>
     // In WAL mode NORMAL survives a killed process; a power cut may take back the last transactions, never break it.
     connection.pragma_update(None, "synchronous", "NORMAL").map_err(error)?;
     connection.pragma_update(None, "temp_store", "MEMORY").map_err(error)?;
+    // Rows of some hundred thousand channels, whose identities come in no order; and fewer, longer checkpoints.
+    connection.pragma_update(None, "cache_size", -CACHE_KIB).map_err(error)?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(error)?;
     connection.execute_batch("BEGIN IMMEDIATE").map_err(error)?;
     let tables = count_tables(&connection).map_err(error)?;
     if tables == 0 {
