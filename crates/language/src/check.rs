@@ -1,7 +1,7 @@
 //! Compares a tree with the schema: every active statement is listed there and has the words it needs.
 
 use crate::error::{Report, closest, one_of};
-use crate::schema::{Body, Cursor, Key, Kind, Statement};
+use crate::schema::{Body, Cursor, Key, Kind, Statement, reason};
 use crate::tree::{NodeId, TOP, Tree};
 
 pub(crate) fn check(tree: &Tree, report: &mut Report) {
@@ -99,7 +99,8 @@ fn unknown_statement(
     };
     let at = tree.location(child);
     if block.unsupported.contains(&word) {
-        report.error_help(&at, format!("`{word}` {place} is not supported by Sluice"), expected);
+        let help = reason(word).map_or(expected, str::to_owned);
+        report.error_help(&at, format!("`{word}` {place} is not supported by Sluice"), help);
         return;
     }
     let message = format!("unknown statement `{word}` {place}");

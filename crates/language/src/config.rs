@@ -7,6 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Serialize;
 
+pub use crate::ranges::Ranges;
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct Config {
     pub system: System,
@@ -139,7 +141,26 @@ pub struct Policy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum AddressMatch {
     Any,
-    Ranges { v4: Vec<(Ipv4Addr, Ipv4Addr)>, v6: Vec<(Ipv6Addr, Ipv6Addr)> },
+    Ranges {
+        v4: Vec<(Ipv4Addr, Ipv4Addr)>,
+        v6: Vec<(Ipv6Addr, Ipv6Addr)>,
+        /// Every address of both families matches but these.
+        excluded: bool,
+    },
+}
+
+impl AddressMatch {
+    /// The ranges that match, sorted; an excluded set is turned into what it leaves. None = any address.
+    pub fn matching(&self) -> Option<Ranges> {
+        match self {
+            AddressMatch::Any => None,
+            AddressMatch::Ranges { v4, v6, excluded } => {
+                let mut ranges = Ranges { v4: v4.clone(), v6: v6.clone() };
+                ranges.normalise();
+                Some(if *excluded { ranges.complement() } else { ranges })
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

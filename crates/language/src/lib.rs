@@ -12,6 +12,7 @@ mod lexer;
 mod parser;
 mod predefined;
 mod print;
+mod ranges;
 pub mod schema;
 mod services;
 mod tree;

@@ -60,6 +60,7 @@ fn the_branch_gateway() {
     let host = AddressMatch::Ranges {
         v4: vec![v4("10.0.1.100", "10.0.1.100")],
         v6: vec![("fd00:1::100".parse().unwrap(), "fd00:1::100".parse().unwrap())],
+        excluded: false,
     };
     assert_eq!((&web.source, &web.destination), (&AddressMatch::Any, &host));
     assert_eq!(web.application, ApplicationMatch::Services(vec![ports(6, 80, 80), ports(6, 443, 443)]));
@@ -122,8 +123,8 @@ fn address_sets_flatten_and_join() {
     let config = golden("tests/golden/address-sets.conf");
     let policy = &config.policies[0].policies[0];
     let joined = vec![v4("10.1.0.0", "10.1.255.255")];
-    assert!(matches!(&policy.source, AddressMatch::Ranges { v4, v6 } if *v4 == joined && v6.len() == 1));
-    assert_eq!(policy.destination, AddressMatch::Ranges { v4: joined, v6: Vec::new() });
+    assert!(matches!(&policy.source, AddressMatch::Ranges { v4, v6, .. } if *v4 == joined && v6.len() == 1));
+    assert_eq!(policy.destination, AddressMatch::Ranges { v4: joined, v6: Vec::new(), excluded: false });
 }
 
 #[test]
@@ -131,7 +132,7 @@ fn any_of_one_family_is_its_whole_range() {
     let config = golden("tests/golden/policies.conf");
     let out = &config.policies[1].policies[0];
     let all = vec![v4("0.0.0.0", "255.255.255.255")];
-    assert_eq!(out.source, AddressMatch::Ranges { v4: all, v6: Vec::new() });
+    assert_eq!(out.source, AddressMatch::Ranges { v4: all, v6: Vec::new(), excluded: false });
 }
 
 #[test]

@@ -121,12 +121,12 @@ fn compile_rules(
 
 fn compile_rule(policy: &Policy, id: u32, owner: &str, terms: &mut Terms) -> Result<Rule, PlanError> {
     let mut flags = 0;
-    let mut ranges = |side: &AddressMatch, any: u8| match side {
-        AddressMatch::Any => {
+    let mut ranges = |side: &AddressMatch, any: u8| match side.matching() {
+        None => {
             flags |= any;
             Ok(((0, 0), (0, 0)))
         }
-        AddressMatch::Ranges { v4, v6 } => Ok((terms.v4(v4, owner)?, terms.v6(v6, owner)?)),
+        Some(ranges) => Ok((terms.v4(&ranges.v4, owner)?, terms.v6(&ranges.v6, owner)?)),
     };
     let (source4, source6) = ranges(&policy.source, abi::RULE_SOURCE_ANY)?;
     let (destination4, destination6) = ranges(&policy.destination, abi::RULE_DESTINATION_ANY)?;

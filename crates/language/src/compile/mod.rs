@@ -24,7 +24,7 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
     let interfaces = interfaces::compile(top, default_mode(top), &mut report);
     let screens = screens(top);
     let zones = zones::compile(top, &interfaces, &screens, &mut report);
-    let addresses = address_book::compile(top, &mut report);
+    let addresses = address_book::compile(top, &zones, &mut report);
     let applications = applications::compile(top, &mut report);
     let names = policies::Names { zones: &zones, addresses: &addresses, applications: &applications };
     let policies = policies::compile(top, &names, &mut report);

@@ -2,19 +2,19 @@
 
 use std::collections::HashSet;
 
-use super::address_book::{AddressBook, Ranges};
+use super::address_book::AddressBooks;
 use super::applications::{Applications, distinct};
 use super::interfaces::text;
 use super::undefined;
 use super::view::View;
-use crate::config::{Action, AddressMatch, ApplicationMatch, Policy, PolicySet, Zone};
+use crate::config::{Action, AddressMatch, ApplicationMatch, Policy, PolicySet, Ranges, Zone};
 use crate::error::Report;
 use crate::schema::kind::book_prefix;
 
 /// What policies may refer to.
 pub(super) struct Names<'a> {
     pub zones: &'a [Zone],
-    pub addresses: &'a AddressBook<'a>,
+    pub addresses: &'a AddressBooks<'a>,
     pub applications: &'a Applications<'a>,
 }
 
@@ -34,14 +34,14 @@ pub(super) fn compile(top: View, names: &Names, report: &mut Report) -> Policies
             pairs.push(PolicySet {
                 from_zone: from.word().to_owned(),
                 to_zone: to.word().to_owned(),
-                policies: policies(to, names, report),
+                policies: policies(to, Some((from.word(), to.word())), names, report),
             });
         }
     }
     let global = top.path(&["security", "policies", "global"]);
     Policies {
         pairs,
-        global: global.map(|global| policies(global, names, report)).unwrap_or_default(),
+        global: global.map(|global| policies(global, None, names, report)).unwrap_or_default(),
         default_permit: default_permit(top, report),
     }
 }
@@ -67,11 +67,14 @@ fn zone(name: View, names: &Names, inactive: &HashSet<&str>, report: &mut Report
     }
 }
 
-fn policies(context: View, names: &Names, report: &mut Report) -> Vec<Policy> {
-    context.entries(&["policy"]).filter_map(|entry| policy(entry, names, report)).collect()
+/// From-zone and to-zone of a policy; global ones have none.
+type Pair<'a> = Option<(&'a str, &'a str)>;
+
+fn policies(context: View, pair: Pair, names: &Names, report: &mut Report) -> Vec<Policy> {
+    context.entries(&["policy"]).filter_map(|entry| policy(entry, pair, names, report)).collect()
 }
 
-fn policy(view: View, names: &Names, report: &mut Report) -> Option<Policy> {
+fn policy(view: View, pair: Pair, names: &Names, report: &mut Report) -> Option<Policy> {
     for part in ["source-address", "destination-address", "application"] {
         // A part without a value is reported by the schema.
         if view.path(&["match", part]).is_none() {
@@ -87,8 +90,8 @@ fn policy(view: View, names: &Names, report: &mut Report) -> Option<Policy> {
     Some(Policy {
         name: view.word().to_owned(),
         description: text(view, "description"),
-        source: addresses(view, "source-address", names, report),
-        destination: addresses(view, "destination-address", names, report),
+        source: addresses(view, "source-address", pair.map(|pair| pair.0), names, report),
+        destination: addresses(view, "destination-address", pair.map(|pair| pair.1), names, report),
         application: applications(view, names, report),
         action: action?,
         log_init: then(&["log", "session-init"]),
@@ -118,7 +121,13 @@ fn action(policy: View, report: &mut Report) -> Option<Action> {
     found.map(|(_, action)| action)
 }
 
-fn addresses(policy: View, part: &str, names: &Names, report: &mut Report) -> AddressMatch {
+fn addresses(
+    policy: View,
+    part: &str,
+    zone: Option<&str>,
+    names: &Names,
+    report: &mut Report,
+) -> AddressMatch {
     let mut ranges = Ranges::default();
     let mut any = false;
     for member in policy.entries(&["match", part]) {
@@ -126,24 +135,31 @@ fn addresses(policy: View, part: &str, names: &Names, report: &mut Report) -> Ad
             "any" => any = true,
             "any-ipv4" => ranges.add(&Ranges::all_v4()),
             "any-ipv6" => ranges.add(&Ranges::all_v6()),
-            name => match names.addresses.ranges.get(name) {
+            name => match names.addresses.find(zone, name) {
                 Some(known) => ranges.add(known),
                 None if book_prefix(name).is_ok() => report.error_help(
                     &member.location(),
                     format!("`{name}` is an address; policies take names from the address book"),
                     format!("add `security address-book global address NAME {name}` and use NAME here"),
                 ),
-                None => {
-                    let known = names.addresses.ranges.keys().copied().chain(["any", "any-ipv4", "any-ipv6"]);
-                    undefined(report, member, "address", known, &names.addresses.inactive);
-                }
+                None => names.addresses.undefined(report, member, zone),
             },
         }
     }
     ranges.normalise();
+    let excluded = policy.path(&["match", &format!("{part}-excluded")]);
+    if let Some(flag) = excluded
+        && (any || !ranges.is_empty() && ranges.complement().is_empty())
+    {
+        report.error_help(
+            &flag.location(),
+            format!("`{}` leaves no {part} to match", flag.context()),
+            format!("name the addresses to exclude in `{part}`, or remove `{part}-excluded`"),
+        );
+    }
     match any {
         true => AddressMatch::Any,
-        false => AddressMatch::Ranges { v4: ranges.v4, v6: ranges.v6 },
+        false => AddressMatch::Ranges { v4: ranges.v4, v6: ranges.v6, excluded: excluded.is_some() },
     }
 }
 

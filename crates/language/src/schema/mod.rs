@@ -191,6 +191,16 @@ pub static ROOT: Statement = block(
     "wlan",
 ]);
 
+/// Why a statement is refused, and what to write instead, where that can be said in a line.
+const REASONS: &[(&str, &str)] = &[
+    ("dns-name", "a name may change behind a committed policy; write the addresses it stands for"),
+    ("wildcard-address", "masks with holes fit no prefix or range; write prefixes or `range-address`"),
+];
+
+pub(crate) fn reason(refused: &str) -> Option<&'static str> {
+    REASONS.iter().find(|(name, _)| *name == refused).map(|(_, reason)| *reason)
+}
+
 /// Where a word of the tree stands in the schema, which decides what may follow it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Cursor {

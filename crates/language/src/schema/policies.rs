@@ -16,15 +16,18 @@ const MATCH: Statement = block(
             "Names from the address book, or `any`, `any-ipv4`, `any-ipv6`.",
             Kind::Name("address"),
         ),
+        flag("source-address-excluded", "Every source address matches but those of `source-address`."),
+        flag(
+            "destination-address-excluded",
+            "Every destination address matches but those of `destination-address`.",
+        ),
         list("application", "Names of applications or sets, or `any`.", Kind::Name("application")),
     ],
 )
 .refuses(&[
-    "destination-address-excluded",
     "destination-l3vpn-vrf-group",
     "dynamic-application",
     "from-zone",
-    "source-address-excluded",
     "source-end-user-profile",
     "source-identity",
     "source-l3vpn-vrf-group",
