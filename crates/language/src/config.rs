@@ -114,8 +114,12 @@ pub struct Service {
     /// ICMP / ICMPv6 only.
     pub icmp_type: Option<(u8, u8)>,
     pub icmp_code: Option<(u8, u8)>,
+    /// `NEVER_S` = the session does not end by being idle.
     pub inactivity_timeout_s: Option<u16>,
 }
+
+/// `inactivity-timeout never`
+pub const NEVER_S: u16 = u16::MAX;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PolicySet {

@@ -165,16 +165,18 @@ fn addresses(
 
 fn applications(policy: View, names: &Names, report: &mut Report) -> ApplicationMatch {
     let mut terms = Vec::new();
-    let mut any = false;
-    for member in policy.entries(&["match", "application"]) {
+    let mut any = None;
+    let members: Vec<View> = policy.entries(&["match", "application"]).collect();
+    for member in &members {
         match (member.word(), names.applications.services.get(member.word())) {
-            ("any", _) => any = true,
+            ("any", _) => any = Some(*member),
             (_, Some(services)) => terms.extend(services.iter().cloned()),
-            (_, None) => {
-                let known = names.applications.services.keys().copied().chain(["any"]);
-                undefined(report, member, "application", known, &names.applications.inactive);
-            }
+            (_, None) => names.applications.undefined(report, *member, "application", |_| true),
         }
     }
-    if any { ApplicationMatch::Any } else { ApplicationMatch::Services(distinct(terms)) }
+    if let Some(any) = any.filter(|_| members.len() > 1) {
+        let message = format!("`any` stands beside other applications in `{}`", any.above().context());
+        report.error_help(&any.location(), message, "keep `any` alone, or only the others");
+    }
+    if any.is_some() { ApplicationMatch::Any } else { ApplicationMatch::Services(distinct(terms)) }
 }

@@ -8,6 +8,7 @@ mod applications;
 mod flow;
 mod interfaces;
 pub mod kind;
+pub(crate) mod numbers;
 mod policies;
 mod reference;
 mod routing;
@@ -193,9 +194,15 @@ pub static ROOT: Statement = block(
 
 /// Why a statement is refused, and what to write instead, where that can be said in a line.
 const REASONS: &[(&str, &str)] = &[
+    ("alg", NO_ALG),
+    ("application-protocol", NO_ALG),
     ("dns-name", "a name may change behind a committed policy; write the addresses it stands for"),
+    ("rpc-program-number", NO_ALG),
+    ("uuid", NO_ALG),
     ("wildcard-address", "masks with holes fit no prefix or range; write prefixes or `range-address`"),
 ];
+
+const NO_ALG: &str = "there are no application layer gateways; describe it by protocol and ports";
 
 pub(crate) fn reason(refused: &str) -> Option<&'static str> {
     REASONS.iter().find(|(name, _)| *name == refused).map(|(_, reason)| *reason)

@@ -53,6 +53,10 @@ pub fn markdown() -> String {
         let terms: Vec<String> = terms.iter().map(describe_service).collect();
         let _ = writeln!(out, "| `{name}` | {} |", terms.join(", "));
     }
+    for (name, members) in crate::predefined::SETS {
+        let members: Vec<String> = members.iter().map(|member| format!("`{member}`")).collect();
+        let _ = writeln!(out, "| `{name}` | the set of {} |", members.join(", "));
+    }
     out.push_str(UNSUPPORTED);
     write_unsupported(&mut out, "", &ROOT);
     out
