@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use serde::Serialize;
 
 pub use crate::ranges::Ranges;
+pub use crate::schedule::{Day, Scheduler};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct Config {
@@ -22,6 +23,35 @@ pub struct Config {
     pub default_permit: bool,
     pub static_routes: Vec<StaticRoute>,
     pub flow: FlowOptions,
+    pub schedulers: Vec<Scheduler>,
+}
+
+impl Config {
+    /// Every policy, those of zone pairs first.
+    pub fn all_policies(&self) -> impl Iterator<Item = &Policy> {
+        self.policies.iter().flat_map(|set| &set.policies).chain(&self.global_policies)
+    }
+
+    fn scheduled(&self, policy: &Policy, local_s: i64) -> bool {
+        let scheduler =
+            policy.scheduler.as_ref().and_then(|name| self.schedulers.iter().find(|s| s.name == *name));
+        scheduler.is_none_or(|scheduler| scheduler.is_active(local_s))
+    }
+
+    /// Makes policies active or not, as their schedulers have it at a local time (seconds since 1970 on the wall clock).
+    pub fn set_time(&mut self, local_s: i64) {
+        let active: Vec<bool> = self.all_policies().map(|policy| self.scheduled(policy, local_s)).collect();
+        let policies = self.policies.iter_mut().flat_map(|set| &mut set.policies);
+        for (policy, active) in policies.chain(&mut self.global_policies).zip(active) {
+            policy.active = active;
+        }
+    }
+
+    /// Whether `set_time` would change nothing.
+    pub fn is_of_time(&self, local_s: i64) -> bool {
+        self.schedulers.is_empty()
+            || self.all_policies().all(|policy| policy.active == self.scheduled(policy, local_s))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
@@ -132,6 +162,13 @@ pub struct PolicySet {
 pub struct Policy {
     pub name: String,
     pub description: Option<String>,
+    /// Zones of a global policy; none = all. Policies of zone pairs leave both empty.
+    pub from_zones: Vec<String>,
+    pub to_zones: Vec<String>,
+    /// `scheduler-name`
+    pub scheduler: Option<String>,
+    /// False while its scheduler is not active: the policy is skipped. See [`Config::set_time`].
+    pub active: bool,
     pub source: AddressMatch,
     pub destination: AddressMatch,
     pub application: ApplicationMatch,
@@ -139,6 +176,14 @@ pub struct Policy {
     pub log_init: bool,
     pub log_close: bool,
     pub count: bool,
+}
+
+impl Policy {
+    /// Whether a global policy speaks of sessions between two zones.
+    pub fn applies_between(&self, from: &str, to: &str) -> bool {
+        let has = |zones: &[String], zone: &str| zones.is_empty() || zones.iter().any(|name| name == zone);
+        has(&self.from_zones, from) && has(&self.to_zones, to)
+    }
 }
 
 /// Ranges are inclusive and of one family each; sets and nested sets are already flattened.

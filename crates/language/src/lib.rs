@@ -13,6 +13,7 @@ mod parser;
 mod predefined;
 mod print;
 mod ranges;
+mod schedule;
 pub mod schema;
 mod services;
 mod tree;

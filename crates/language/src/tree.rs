@@ -189,6 +189,18 @@ impl Tree {
         }
     }
 
+    /// Moves a statement before or after one of the same parent.
+    pub(crate) fn reorder(&mut self, id: NodeId, sibling: NodeId, after: bool) {
+        let parent = self.node(id).parent;
+        if id == sibling {
+            return;
+        }
+        let children = &mut self.nodes[parent].children;
+        children.retain(|&child| child != id);
+        let place = children.iter().position(|&child| child == sibling).unwrap_or(children.len());
+        children.insert((place + usize::from(after)).min(children.len()), id);
+    }
+
     /// Words from the top level down to `id`.
     pub(crate) fn path(&self, id: NodeId) -> Vec<&str> {
         let mut words = Vec::new();

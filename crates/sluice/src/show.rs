@@ -194,13 +194,15 @@ fn policies(list: Vec<PolicyView>) {
             p.to_zone.clone(),
             p.name.clone(),
             p.action.clone(),
+            if p.active { "active" } else { "inactive" }.to_owned(),
             p.sessions.to_string(),
             p.denied.to_string(),
             p.packets.map(|count| count.to_string()).unwrap_or_default(),
             p.bytes.map(|count| count.to_string()).unwrap_or_default(),
         ]
     });
-    let header = ["From zone", "To zone", "Policy", "Action", "Sessions", "Denied", "Packets", "Bytes"];
+    let header =
+        ["From zone", "To zone", "Policy", "Action", "State", "Sessions", "Denied", "Packets", "Bytes"];
     println!("{}", table(&header, rows.collect()));
 }
 

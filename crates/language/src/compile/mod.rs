@@ -5,6 +5,7 @@ mod applications;
 mod interfaces;
 mod policies;
 mod routing;
+mod schedulers;
 mod view;
 mod zones;
 
@@ -26,7 +27,13 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
     let zones = zones::compile(top, &interfaces, &screens, &mut report);
     let addresses = address_book::compile(top, &zones, &mut report);
     let applications = applications::compile(top, &mut report);
-    let names = policies::Names { zones: &zones, addresses: &addresses, applications: &applications };
+    let schedulers = schedulers::compile(top, &mut report);
+    let names = policies::Names {
+        zones: &zones,
+        addresses: &addresses,
+        applications: &applications,
+        schedulers: &schedulers,
+    };
     let policies = policies::compile(top, &names, &mut report);
     let static_routes = routing::compile(top, &interfaces, &mut report);
     report.finish(Config {
@@ -39,6 +46,7 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
         default_permit: policies.default_permit,
         static_routes,
         flow: flow(top),
+        schedulers,
     })
 }
 

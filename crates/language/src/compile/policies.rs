@@ -7,7 +7,7 @@ use super::applications::{Applications, distinct};
 use super::interfaces::text;
 use super::undefined;
 use super::view::View;
-use crate::config::{Action, AddressMatch, ApplicationMatch, Policy, PolicySet, Ranges, Zone};
+use crate::config::{Action, AddressMatch, ApplicationMatch, Policy, PolicySet, Ranges, Scheduler, Zone};
 use crate::error::Report;
 use crate::schema::kind::book_prefix;
 
@@ -16,6 +16,7 @@ pub(super) struct Names<'a> {
     pub zones: &'a [Zone],
     pub addresses: &'a AddressBooks<'a>,
     pub applications: &'a Applications<'a>,
+    pub schedulers: &'a [Scheduler],
 }
 
 pub(super) struct Policies {
@@ -26,22 +27,26 @@ pub(super) struct Policies {
 
 pub(super) fn compile(top: View, names: &Names, report: &mut Report) -> Policies {
     let inactive_zones: HashSet<&str> = top.inactive_names(&["security", "zones", "security-zone"]).collect();
+    let inactive = Inactive {
+        zones: inactive_zones,
+        schedulers: top.inactive_names(&["schedulers", "scheduler"]).collect(),
+    };
     let mut pairs = Vec::new();
     for from in top.entries(&["security", "policies", "from-zone"]) {
-        zone(from, names, &inactive_zones, report);
+        zone(from, names, &inactive.zones, report);
         for to in from.entries(&["to-zone"]) {
-            zone(to, names, &inactive_zones, report);
+            zone(to, names, &inactive.zones, report);
             pairs.push(PolicySet {
                 from_zone: from.word().to_owned(),
                 to_zone: to.word().to_owned(),
-                policies: policies(to, Some((from.word(), to.word())), names, report),
+                policies: policies(to, Some((from.word(), to.word())), names, &inactive, report),
             });
         }
     }
     let global = top.path(&["security", "policies", "global"]);
     Policies {
         pairs,
-        global: global.map(|global| policies(global, None, names, report)).unwrap_or_default(),
+        global: global.map(|global| policies(global, None, names, &inactive, report)).unwrap_or_default(),
         default_permit: default_permit(top, report),
     }
 }
@@ -70,11 +75,48 @@ fn zone(name: View, names: &Names, inactive: &HashSet<&str>, report: &mut Report
 /// From-zone and to-zone of a policy; global ones have none.
 type Pair<'a> = Option<(&'a str, &'a str)>;
 
-fn policies(context: View, pair: Pair, names: &Names, report: &mut Report) -> Vec<Policy> {
-    context.entries(&["policy"]).filter_map(|entry| policy(entry, pair, names, report)).collect()
+/// Names that exist, but are inactive.
+struct Inactive<'a> {
+    zones: HashSet<&'a str>,
+    schedulers: HashSet<&'a str>,
 }
 
-fn policy(view: View, pair: Pair, names: &Names, report: &mut Report) -> Option<Policy> {
+fn policies(
+    context: View,
+    pair: Pair,
+    names: &Names,
+    inactive: &Inactive,
+    report: &mut Report,
+) -> Vec<Policy> {
+    let entries = context.entries(&["policy"]);
+    entries.filter_map(|entry| policy(entry, pair, names, inactive, report)).collect()
+}
+
+/// Zones of a global policy.
+fn zones(view: View, side: &str, names: &Names, inactive: &Inactive, report: &mut Report) -> Vec<String> {
+    let members: Vec<View> = view.entries(&["match", side]).collect();
+    let any = members.iter().find(|member| member.word() == "any");
+    match any {
+        Some(any) if members.len() > 1 => {
+            let message = format!("`any` stands beside other zones in `{}`", any.above().context());
+            report.error_help(&any.location(), message, "keep `any` alone, or only the others");
+        }
+        Some(_) => return Vec::new(),
+        None => members.iter().for_each(|member| zone(*member, names, &inactive.zones, report)),
+    }
+    members.iter().map(|member| member.word().to_owned()).collect()
+}
+
+fn scheduler(view: View, names: &Names, inactive: &Inactive, report: &mut Report) -> Option<String> {
+    let name = view.value(&["scheduler-name"])?;
+    if !names.schedulers.iter().any(|scheduler| scheduler.name == name.word()) {
+        let known = names.schedulers.iter().map(|scheduler| scheduler.name.as_str());
+        undefined(report, name, "scheduler", known, &inactive.schedulers);
+    }
+    Some(name.word().to_owned())
+}
+
+fn policy(view: View, pair: Pair, names: &Names, inactive: &Inactive, report: &mut Report) -> Option<Policy> {
     for part in ["source-address", "destination-address", "application"] {
         // A part without a value is reported by the schema.
         if view.path(&["match", part]).is_none() {
@@ -90,6 +132,10 @@ fn policy(view: View, pair: Pair, names: &Names, report: &mut Report) -> Option<
     Some(Policy {
         name: view.word().to_owned(),
         description: text(view, "description"),
+        from_zones: zones(view, "from-zone", names, inactive, report),
+        to_zones: zones(view, "to-zone", names, inactive, report),
+        scheduler: scheduler(view, names, inactive, report),
+        active: true,
         source: addresses(view, "source-address", pair.map(|pair| pair.0), names, report),
         destination: addresses(view, "destination-address", pair.map(|pair| pair.1), names, report),
         application: applications(view, names, report),

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::numbers::{PROTOCOLS, icmp_code, icmp_type, ports, protocol};
 use crate::config::{NEVER_S, Prefix};
 use crate::error::{closest, one_of};
+use crate::schedule::{DAY_S, days_of_month, days_since_1970};
 
 /// Names an operator may choose from, with help.
 pub type Choices = &'static [(&'static str, &'static str)];
@@ -39,6 +40,10 @@ pub enum Kind {
     IcmpCode,
     /// Seconds, or `never`.
     InactivityTimeout,
+    /// Time of the day.
+    Time,
+    /// Date and time.
+    Date,
     NextHop,
     /// One of these; the text names the choice.
     Choice(&'static str, Choices),
@@ -62,6 +67,8 @@ impl Kind {
             Kind::IcmpType => "type",
             Kind::IcmpCode => "code",
             Kind::InactivityTimeout => "seconds",
+            Kind::Time => "time",
+            Kind::Date => "date",
             Kind::NextHop => "next-hop",
             Kind::Choice(name, _) => name,
         };
@@ -90,6 +97,8 @@ impl Kind {
             Kind::IcmpType => "a type number from 0 to 255 or a name such as `echo-request`".into(),
             Kind::IcmpCode => "a code number from 0 to 255 or a name such as `port-unreachable`".into(),
             Kind::InactivityTimeout => format!("a number of seconds from 4 to {MAX_TIMEOUT_S}, or `never`"),
+            Kind::Time => "a time of the day, like `08:30`, `08:30:15` or `24:00`".into(),
+            Kind::Date => "a date and time, like `2026-12-24.18:00`".into(),
             Kind::NextHop => "a gateway address or an interface and its unit".into(),
             Kind::Choice(_, choices) => {
                 format!("one of: {}", one_of(&choices.iter().map(|(name, _)| *name).collect::<Vec<_>>()))
@@ -120,6 +129,8 @@ impl Kind {
                 of(false).or_else(|why| of(true).map_err(|_| why)).map(drop)
             }
             Kind::InactivityTimeout => inactivity_timeout(word).map(drop),
+            Kind::Time => time(word).map(drop),
+            Kind::Date => date(word).map(drop),
             Kind::NextHop => next_hop(word),
             Kind::Choice(_, choices) => choice(word, choices),
         }
@@ -191,6 +202,32 @@ pub(crate) fn inactivity_timeout(word: &str) -> Result<u16, String> {
         "never" => Ok(NEVER_S),
         word => number(word, 4, MAX_TIMEOUT_S.into()).map(|seconds| seconds as u16),
     }
+}
+
+/// Reads `HH:MM` or `HH:MM:SS` as seconds of the day; `24:00` is its end.
+pub(crate) fn time(word: &str) -> Result<u32, String> {
+    let parts: Vec<&str> = word.split(':').collect();
+    let part = |index: usize, max: u64| match parts.get(index) {
+        Some(part) => ensure(part.len() == 2, "not a time").and_then(|()| number(part, 0, max)),
+        None => Ok(0),
+    };
+    ensure(matches!(parts.len(), 2 | 3), "not a time")?;
+    let seconds = part(0, 24)? * 3600 + part(1, 59)? * 60 + part(2, 59)?;
+    ensure(seconds <= u64::from(DAY_S as u32), "out of range")?;
+    Ok(seconds as u32)
+}
+
+/// Reads `YYYY-MM-DD.HH:MM` as local seconds since 1970.
+pub(crate) fn date(word: &str) -> Result<i64, String> {
+    let (day, time_of_day) = word.split_once('.').ok_or("the time is missing")?;
+    let parts: Vec<&str> = day.split('-').collect();
+    let [year, month, day] = parts.as_slice() else { return Err("not a date".into()) };
+    ensure(year.len() == 4 && month.len() == 2 && day.len() == 2, "not a date")?;
+    let (year, month) = (number(year, 1970, 9999)?, number(month, 1, 12)?);
+    let day = number(day, 1, 31)?;
+    let days = days_since_1970(year as i64, month as i64, day as i64);
+    ensure(day <= days_of_month(year as i64, month as i64), "the month has fewer days")?;
+    Ok(days * DAY_S + i64::from(time(time_of_day)?))
 }
 
 /// Splits `wan0.100`; a name without unit means unit 0.

@@ -12,6 +12,7 @@ pub(crate) mod numbers;
 mod policies;
 mod reference;
 mod routing;
+mod schedulers;
 mod screen;
 mod system;
 mod zones;
@@ -155,6 +156,7 @@ pub static ROOT: Statement = block(
         ]),
         applications::APPLICATIONS,
         routing::ROUTING_OPTIONS,
+        schedulers::SCHEDULERS,
     ],
 )
 .refuses(&[
@@ -179,7 +181,6 @@ pub static ROOT: Statement = block(
     "policy-options",
     "protocols",
     "routing-instances",
-    "schedulers",
     "services",
     "smtp",
     "snmp",
@@ -308,7 +309,10 @@ mod tests {
     #[test]
     fn completion_follows_the_schema() {
         let names = |path: &[&str]| complete(path).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
-        assert_eq!(names(&[]), ["system", "interfaces", "security", "applications", "routing-options"]);
+        assert_eq!(
+            names(&[]),
+            ["system", "interfaces", "security", "applications", "routing-options", "schedulers"]
+        );
         assert_eq!(names(&["interfaces"]), ["<interface>"]);
         assert_eq!(names(&["interfaces", "lan0", "mode"]), ["auto", "tc", "xdp", "generic"]);
         assert_eq!(names(&["security", "policies", "from-zone", "a"]), ["to-zone"]);
