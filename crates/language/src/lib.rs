@@ -8,6 +8,7 @@ mod check;
 mod compile;
 pub mod config;
 mod error;
+mod groups;
 mod lexer;
 mod parser;
 mod predefined;

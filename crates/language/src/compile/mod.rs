@@ -14,6 +14,7 @@ use std::collections::HashSet;
 use crate::check;
 use crate::config::{Config, FlowOptions, HookMode, Screen, System};
 use crate::error::{Errors, Report, closest};
+use crate::groups;
 use crate::tree::Tree;
 use view::View;
 
@@ -21,7 +22,8 @@ use view::View;
 pub fn compile(tree: &Tree) -> Result<Config, Errors> {
     let mut report = Report::default();
     check::check(tree, &mut report);
-    let top = View::top(tree);
+    let inherited = groups::inherit(tree, &mut report);
+    let top = View::top(inherited.as_ref().unwrap_or(tree));
     let interfaces = interfaces::compile(top, default_mode(top), &mut report);
     let screens = screens(top);
     let zones = zones::compile(top, &interfaces, &screens, &mut report);

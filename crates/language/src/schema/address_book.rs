@@ -19,6 +19,7 @@ const ADDRESS: Statement = keyed(
     ],
 )
 .refuses(&["dns-name", "wildcard-address"])
+.exclusive(&["", "range-address"])
 .on_one_line();
 
 const ADDRESS_SET: Statement = keyed(

@@ -87,7 +87,8 @@ const THEN: Statement = block(
         ),
         block("count", "Counts sessions of this policy.", &[]).refuses(&["alarm"]),
     ],
-);
+)
+.exclusive(&["permit", "deny", "reject"]);
 
 const DESCRIPTION: Statement = leaf("description", "Free text.", Kind::Text);
 const SCHEDULER_NAME: Statement = leaf(
@@ -131,7 +132,8 @@ pub const POLICIES: Statement = block(
             "default-policy",
             "What happens to sessions that no policy matches; deny when left out.",
             &[flag("permit-all", "Lets them through."), flag("deny-all", "Drops them.")],
-        ),
+        )
+        .exclusive(&["permit-all", "deny-all"]),
     ],
 )
 .refuses(&[

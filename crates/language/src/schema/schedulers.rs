@@ -13,7 +13,7 @@ const TIMES: &[Statement] = &[
 ];
 
 const fn day(name: &'static str, help: &'static str) -> Statement {
-    block(name, help, TIMES)
+    block(name, help, TIMES).exclusive(&["start-time", "all-day", "exclude"])
 }
 
 pub const SCHEDULERS: Statement = block(
