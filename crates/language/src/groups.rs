@@ -20,7 +20,7 @@ struct Source {
     place: NodeId,
 }
 
-/// The tree with everything it inherits; None when it inherits nothing.
+/// The tree with everything it inherits and without groups; None when no statement speaks of inheriting.
 pub(crate) fn inherit(tree: &Tree, report: &mut Report) -> Option<Tree> {
     let groups = groups(tree);
     for group in groups.values() {
@@ -31,7 +31,19 @@ pub(crate) fn inherit(tree: &Tree, report: &mut Report) -> Option<Tree> {
     }
     let mut heir = Heir { tree: tree.clone(), groups, report };
     heir.visit(TOP, Vec::new());
-    Some(heir.tree)
+    let mut tree = heir.tree;
+    strip(&mut tree);
+    Some(tree)
+}
+
+/// Takes out `groups` and what applies them.
+fn strip(tree: &mut Tree) {
+    let mut stack = vec![TOP];
+    while let Some(id) = stack.pop() {
+        for child in tree.node(id).children.clone() {
+            if is_about_groups(tree, child) { tree.detach(child) } else { stack.push(child) }
+        }
+    }
 }
 
 impl Tree {
@@ -40,12 +52,7 @@ impl Tree {
     pub fn to_inherited_text(&self) -> Result<String, Errors> {
         let mut report = Report::default();
         let mut tree = inherit(self, &mut report).unwrap_or_else(|| self.clone());
-        let mut stack = vec![TOP];
-        while let Some(id) = stack.pop() {
-            for child in tree.node(id).children.clone() {
-                if is_about_groups(&tree, child) { tree.detach(child) } else { stack.push(child) }
-            }
-        }
+        strip(&mut tree);
         report.finish(()).map(|()| tree.to_annotated_text())
     }
 
@@ -78,11 +85,11 @@ fn is_about_groups(tree: &Tree, id: NodeId) -> bool {
 fn applies_any(tree: &Tree) -> bool {
     let mut stack = vec![TOP];
     while let Some(id) = stack.pop() {
-        let is_applied = matches!(tree.node(id).cursor, Cursor::Value(s) if std::ptr::eq(s, &APPLY_GROUPS));
-        if is_applied && !tree.node(id).inactive {
+        let node = tree.node(id);
+        if matches!(node.cursor, Cursor::Value(_)) && is_about_groups(tree, id) && !node.inactive {
             return true;
         }
-        stack.extend(&tree.node(id).children);
+        stack.extend(&node.children);
     }
     false
 }
