@@ -2,6 +2,9 @@
 
 use crate::{MAX_VARIANTS, MAX_ZONES, PROGRAM_KINDS, UNIT_SLOT_SHIFT};
 
+/// `timeout_s` of service terms and records whose sessions do not end by being idle.
+pub const TIMEOUT_NEVER_S: u16 = u16::MAX;
+
 /// Slot of a program in the PROG_ARRAYs (`PROGRAM_SLOT`); `kind` is one of `PROGRAM_FAST`, `_SLOW`, `_EGRESS`.
 pub const fn program_slot(slot: u32, variant: u32, kind: usize) -> u32 {
     ((slot as usize * MAX_VARIANTS + variant as usize) * PROGRAM_KINDS + kind) as u32

@@ -122,6 +122,8 @@ pub struct PolicyView {
     pub from_zone: String,
     pub to_zone: String,
     pub action: String,
+    /// False while its scheduler is not active.
+    pub active: bool,
     pub sessions: u64,
     pub denied: u64,
     /// Of its sessions, both directions; only with `then count`.

@@ -191,6 +191,7 @@ pub fn policies(shared: &Shared) -> Result<Vec<PolicyView>> {
             from_zone: from,
             to_zone: to,
             action: action(policy.action).to_owned(),
+            active: policy.active,
             sessions: counted.sessions,
             denied: counted.denied,
             packets: policy.counts.then_some(counted.packets + packets),

@@ -189,8 +189,10 @@ fn service(term: &ServiceTerm) -> String {
         part("source-port", term.sport_low, term.sport_high, u16::MAX);
         part("port", term.dport_low, term.dport_high, u16::MAX);
     }
-    if term.timeout_s != 0 {
-        text += &format!(" timeout {}s", term.timeout_s);
+    match term.timeout_s {
+        0 => {}
+        abi::TIMEOUT_NEVER_S => text += " timeout never",
+        seconds => text += &format!(" timeout {seconds}s"),
     }
     text
 }

@@ -94,6 +94,8 @@ pub struct PolicyInfo {
     pub action: sluice_language::config::Action,
     /// `then count`
     pub counts: bool,
+    /// Inside the times of its scheduler, or without one.
+    pub active: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -267,7 +269,13 @@ fn policy_infos(config: &Config, ids: &BTreeMap<String, u32>) -> BTreeMap<u32, P
 }
 
 fn policy_info(policy: &sluice_language::config::Policy, context: Option<(String, String)>) -> PolicyInfo {
-    PolicyInfo { name: policy.name.clone(), context, action: policy.action, counts: policy.count }
+    PolicyInfo {
+        name: policy.name.clone(),
+        context,
+        action: policy.action,
+        counts: policy.count,
+        active: policy.active,
+    }
 }
 
 /// Variants are the distinct stage masks of the devices; a device runs every stage that one of its units needs.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use chrono::{DateTime, SecondsFormat};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{CellAlignment, Table};
 use serde::de::DeserializeOwned;
 use sluice_control::Client;
@@ -33,6 +33,11 @@ pub struct Output {
     state_dir: std::path::PathBuf,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum Display {
+    Inheritance,
+}
+
 #[derive(Subcommand)]
 enum What {
     /// Established sessions
@@ -54,7 +59,11 @@ enum What {
         last: usize,
     },
     /// The active configuration, as it was committed
-    Configuration,
+    Configuration {
+        /// What is in effect: statements inherited from groups written out, each with the group it comes from
+        #[arg(long, value_name = "FORM")]
+        display: Option<Display>,
+    },
     /// Version of this program, and of the gateway that runs
     Version,
 }
@@ -86,7 +95,10 @@ pub fn show(args: &ShowArgs) -> Outcome {
         What::Drops => output.show("/api/stats", drops),
         What::Pipeline => pipeline(output),
         What::Log { last } => output.show(&format!("/api/log?last={last}"), session_log),
-        What::Configuration => output.show("/api/configuration", |c: Configuration| print!("{}", c.text)),
+        What::Configuration { display: None } => {
+            output.show("/api/configuration", |c: Configuration| print!("{}", c.text))
+        }
+        What::Configuration { display: Some(Display::Inheritance) } => inheritance(output),
         What::Version => show_version(output),
     }
 }
@@ -111,6 +123,14 @@ fn show_version(output: &Output) -> Outcome {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// `show configuration | display inheritance` of Junos.
+fn inheritance(output: &Output) -> Outcome {
+    let configuration: Configuration = Client::new(&output.state_dir).get("/api/configuration")?;
+    let tree = sluice_language::parse(&configuration.text, &configuration.file).map_err(Failure::failed)?;
+    print!("{}", tree.to_inherited_text().map_err(Failure::failed)?);
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The stages are part of this program: no daemon is needed.
@@ -194,13 +214,15 @@ fn policies(list: Vec<PolicyView>) {
             p.to_zone.clone(),
             p.name.clone(),
             p.action.clone(),
+            if p.active { "active" } else { "inactive" }.to_owned(),
             p.sessions.to_string(),
             p.denied.to_string(),
             p.packets.map(|count| count.to_string()).unwrap_or_default(),
             p.bytes.map(|count| count.to_string()).unwrap_or_default(),
         ]
     });
-    let header = ["From zone", "To zone", "Policy", "Action", "Sessions", "Denied", "Packets", "Bytes"];
+    let header =
+        ["From zone", "To zone", "Policy", "Action", "State", "Sessions", "Denied", "Packets", "Bytes"];
     println!("{}", table(&header, rows.collect()));
 }
 
