@@ -95,6 +95,7 @@ struct tick_budget {
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
+#define TCP_URG 0x20
 
 #define ICMP4_ECHO_REPLY 0
 #define ICMP4_UNREACHABLE 3
