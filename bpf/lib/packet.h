@@ -51,6 +51,8 @@ struct packet {
 	__u32 timeout_s;
 	__u32 tcp_seq;
 	__u32 tcp_ack;
+	__u32 screens;   /* SCREEN_BIT()s of what the packet looks like */
+	__u32 option_at; /* of the IPv4 header: where its walk stands */
 	__u16 vlan;
 	__u16 ethertype; /* host byte order */
 	__u16 l3;        /* offsets into the frame */

@@ -45,32 +45,39 @@ static __always_inline __u32 option_screens(__u8 type, __u8 length)
 	}
 }
 
-/* Walks the options of an IPv4 header; the entry stage has seen to it that the header is there. */
+/*
+ * Walks the options of an IPv4 header; the entry stage has seen to it that the header is there. What is found and where
+ * the walk stands is kept in the packet's record: the verifier follows every value it knows, and knows none of these.
+ */
 static __noinline int screen_options(hook_ctx *ctx, struct packet *p)
 {
+	__u32 i;
+
 	if (!p)
 		return 0;
-	__u32 found = 0, at = sizeof(struct iphdr), end = p->ip_header_len, i;
-
+	p->option_at = sizeof(struct iphdr);
 	bpf_for (i, 0, 40) {
+		__u32 at = p->option_at, end = p->ip_header_len;
 		__u8 *option = hook_data(ctx) + (p->l3 & 0x1f) + (at & 0x3f);
 
 		if (at >= end || (void *)(option + 1) > hook_end(ctx) || option[0] == OPTION_END)
 			break;
 		if (option[0] == OPTION_NOTHING) {
-			at++;
+			p->option_at = at + 1;
 			continue;
 		}
-		if (at + 1 >= end || (void *)(option + 2) > hook_end(ctx))
-			return found | SCREEN_BIT(BAD_OPTION);
-		__u32 length = option[1];
+		__u32 length = 0;
 
-		if (length < 2 || at + length > end)
-			return found | SCREEN_BIT(BAD_OPTION);
-		found |= option_screens(option[0], length);
-		at += length;
+		if (at + 1 < end && (void *)(option + 2) <= hook_end(ctx))
+			length = option[1];
+		if (length < 2 || at + length > end) {
+			p->screens |= SCREEN_BIT(BAD_OPTION);
+			break;
+		}
+		p->screens |= option_screens(option[0], length);
+		p->option_at = at + length;
 	}
-	return found;
+	return 0;
 }
 
 struct fragment {
@@ -131,41 +138,40 @@ static __noinline int screen_fragment(hook_ctx *ctx, struct packet *p, __u32 ena
 
 	if (!p || !read_fragment(ctx, p, &fragment))
 		return 0;
-	__u32 end = fragment.offset + fragment.length, found = SCREEN_BIT(BLOCK_FRAG);
+	__u32 end = fragment.offset + fragment.length;
 	/* RFC 791 3.1: the total length of the whole datagram counts its header; RFC 8200 4.5 counts the payload */
 	__u32 whole = p->family == 4 ? end + p->ip_header_len : end;
 
+	p->screens |= SCREEN_BIT(BLOCK_FRAG);
 	if (p->proto == IPPROTO_ICMP || p->proto == IPPROTO_ICMPV6)
-		found |= SCREEN_BIT(ICMP_FRAGMENT) | (whole > 0xffff ? SCREEN_BIT(PING_DEATH) : 0);
+		p->screens |= SCREEN_BIT(ICMP_FRAGMENT) | (whole > 0xffff ? SCREEN_BIT(PING_DEATH) : 0);
 	/* RFC 791 3.2: all but the last hold multiples of eight bytes; RFC 3128: the second must not rewrite flags */
 	if (whole > 0xffff || !fragment.length || (fragment.more && fragment.length % 8) ||
 	    (p->proto == IPPROTO_TCP && fragment.offset == 8))
-		found |= SCREEN_BIT(TEAR_DROP);
+		p->screens |= SCREEN_BIT(TEAR_DROP);
 	else if ((enabled & SCREEN_BIT(TEAR_DROP)) && fragment_overlaps(p, fragment.be_id, fragment.offset, end))
-		found |= SCREEN_BIT(TEAR_DROP);
+		p->screens |= SCREEN_BIT(TEAR_DROP);
 	if (p->proto == IPPROTO_TCP && !fragment.offset && fragment.length >= 14) {
 		__u8 *flags = hook_data(ctx) + (p->l4 & 0x1fff) + 13;
 
 		if ((void *)(flags + 1) <= hook_end(ctx) && (*flags & TCP_SYN))
-			found |= SCREEN_BIT(SYN_FRAG);
+			p->screens |= SCREEN_BIT(SYN_FRAG);
 	}
-	return found;
+	return 0;
 }
 
-static __always_inline __u32 screen_tcp(const struct packet *p)
+static __always_inline void screen_tcp(struct packet *p)
 {
-	__u32 found = 0;
 	__u8 flags = p->tcp_flags;
 
 	if ((flags & (TCP_SYN | TCP_FIN)) == (TCP_SYN | TCP_FIN))
-		found |= SCREEN_BIT(SYN_FIN);
+		p->screens |= SCREEN_BIT(SYN_FIN);
 	if (!(flags & TCP_ALL_FLAGS))
-		found |= SCREEN_BIT(TCP_NO_FLAG);
+		p->screens |= SCREEN_BIT(TCP_NO_FLAG);
 	if ((flags & (TCP_FIN | TCP_ACK)) == TCP_FIN)
-		found |= SCREEN_BIT(FIN_NO_ACK);
+		p->screens |= SCREEN_BIT(FIN_NO_ACK);
 	if ((flags & TCP_URG) && p->key4.be_dport == bpf_htons(NETBIOS_SESSION))
-		found |= SCREEN_BIT(WINNUKE);
-	return found;
+		p->screens |= SCREEN_BIT(WINNUKE);
 }
 
 /* RFC 4443 2.1 and 2.4 (c): reserved types, errors that quote no whole header. RFC 4861 6.1, 7.1, 8.1: neighbour
@@ -197,22 +203,22 @@ static __always_inline bool is_land(const struct packet *p)
 	return from[0] == to[0] && from[1] == to[1];
 }
 
-static __always_inline __u32 screen_plain(const struct packet *p)
+static __always_inline void screen_plain(struct packet *p)
 {
 	bool icmp = p->proto == IPPROTO_ICMP || p->proto == IPPROTO_ICMPV6;
-	__u32 found = is_land(p) ? SCREEN_BIT(LAND) : 0;
 
+	if (is_land(p))
+		p->screens |= SCREEN_BIT(LAND);
 	if (p->proto >= FIRST_UNASSIGNED_PROTOCOL)
-		found |= SCREEN_BIT(UNKNOWN_PROTOCOL);
+		p->screens |= SCREEN_BIT(UNKNOWN_PROTOCOL);
 	if (icmp && p->ip_len > LARGE_ICMP)
-		found |= SCREEN_BIT(ICMP_LARGE);
+		p->screens |= SCREEN_BIT(ICMP_LARGE);
 	if (p->flags & P_FRAGMENT)
-		return found;
+		return;
 	if (p->proto == IPPROTO_TCP)
-		found |= screen_tcp(p);
+		screen_tcp(p);
 	else if (p->proto == IPPROTO_ICMPV6 && icmpv6_malformed(p))
-		found |= SCREEN_BIT(ICMPV6_MALFORMED);
-	return found;
+		p->screens |= SCREEN_BIT(ICMPV6_MALFORMED);
 }
 
 static __noinline int stage_screen(hook_ctx *ctx, struct packet *p)
@@ -224,13 +230,13 @@ static __noinline int stage_screen(hook_ctx *ctx, struct packet *p)
 
 	if (!enabled)
 		return CONTINUE;
-	__u32 found = screen_plain(p);
-
+	screen_plain(p);
 	if (p->family == 4 && (p->flags & P_OPTIONS))
-		found |= screen_options(ctx, p);
+		screen_options(ctx, p);
 	if (p->flags & P_FRAGMENT)
-		found |= screen_fragment(ctx, p, enabled);
-	found &= enabled;
+		screen_fragment(ctx, p, enabled);
+	__u32 found = p->screens & enabled;
+
 	return found ? screens_found(p, found, enabled) : CONTINUE;
 }
 
