@@ -26,8 +26,8 @@ struct screen_logged {
 /* The last fragment seen of a datagram: the next one must not overlap it. */
 #define FRAGMENT_MEMORY 4096
 struct fragment_memory {
-	__u64 tag; /* of the datagram; 0 = none */
-	__u32 seen; /* jiffies */
+	__u64 tag;   /* of the datagram; 0 = none */
+	__u32 seen;  /* jiffies */
 	__u16 first; /* bytes of the datagram it holds: from here ... */
 	__u16 end;   /* ... to before here */
 };

@@ -122,8 +122,8 @@ static __noinline int fragment_overlaps(struct packet *p, __u32 be_id, __u32 fir
 	if (!memory)
 		return 0;
 	bool known = memory->tag == tag && p->now - memory->seen < FRAGMENT_TIMEOUT_S * config.hz;
-	bool overlaps = known && first < memory->end && memory->first < end &&
-			!(first == memory->first && end == memory->end);
+	bool overlaps =
+		known && first < memory->end && memory->first < end && !(first == memory->first && end == memory->end);
 
 	memory->tag = tag;
 	memory->seen = p->now;

@@ -50,7 +50,13 @@ const IP: Statement = block(
         flag("unknown-protocol", "Drops packets of protocols from 146 on, which are not assigned."),
     ],
 )
-.refuses(&["ipv6-extension-header", "ipv6-extension-header-limit", "ipv6-malformed-header", "spoofing", "tunnel"]);
+.refuses(&[
+    "ipv6-extension-header",
+    "ipv6-extension-header-limit",
+    "ipv6-malformed-header",
+    "spoofing",
+    "tunnel",
+]);
 
 const TCP: Statement = block(
     "tcp",
