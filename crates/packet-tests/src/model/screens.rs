@@ -34,7 +34,10 @@ const RULES: [Rule; 20] = [
 
 /// Fragments seen: the last one of each datagram.
 #[derive(Debug, Clone, Default)]
-pub struct Datagrams(HashMap<(String, IpAddr, IpAddr, u8, u32), (usize, usize)>);
+pub struct Datagrams(HashMap<Datagram, (usize, usize)>);
+
+/// Zone, source, destination, protocol, identification.
+type Datagram = (String, IpAddr, IpAddr, u8, u32);
 
 impl Datagrams {
     /// Names of the unit's screens that recognise the packet, the deciding one first.
@@ -84,7 +87,7 @@ fn too_long(facts: &Facts) -> bool {
 
 /// RFC 791 section 3.2: only the last may end anywhere; RFC 3128: the second must leave the TCP flags alone.
 fn impossible(facts: &Facts) -> bool {
-    let odd = facts.piece.more && facts.payload.len() % 8 != 0;
+    let odd = facts.piece.more && !facts.payload.len().is_multiple_of(8);
     let rewrites_flags = facts.protocol == TCP && facts.piece.offset == 8;
     too_long(facts) || facts.payload.is_empty() || odd || rewrites_flags
 }
