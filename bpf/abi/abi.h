@@ -12,5 +12,6 @@
 #include "counters.h"
 #include "control.h"
 #include "event.h"
+#include "screen.h"
 
 #endif

@@ -218,6 +218,21 @@ pub struct StageView {
     pub reasons: Vec<ReasonView>,
 }
 
+/// One screen of a zone.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ScreenView {
+    pub zone: String,
+    /// Name of the ids-option.
+    pub screen: String,
+    /// Also the drop reason.
+    pub check: String,
+    pub help: String,
+    /// `drop`, or `alarm-without-drop`.
+    pub action: String,
+    /// Packets it recognised, dropped or not.
+    pub packets: u64,
+}
+
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ReasonView {
     pub reason: String,

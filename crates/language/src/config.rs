@@ -131,8 +131,36 @@ pub struct HostInbound {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Screen {
     pub name: String,
-    pub land: bool,
+    /// Count and log what the checks find, but let it pass.
+    pub alarm_without_drop: bool,
+    /// Names of drop reasons, of [`SCREEN_CHECKS`].
+    pub checks: Vec<&'static str>,
 }
+
+/// Screens that are on or off: block and statement of the configuration, drop reason of the data plane.
+pub const SCREEN_CHECKS: [(&str, &str, &str); 21] = [
+    ("tcp", "land", "land"),
+    ("tcp", "syn-fin", "syn_fin"),
+    ("tcp", "tcp-no-flag", "tcp_no_flag"),
+    ("tcp", "fin-no-ack", "fin_no_ack"),
+    ("tcp", "winnuke", "winnuke"),
+    ("tcp", "syn-frag", "syn_frag"),
+    ("icmp", "ping-death", "ping_death"),
+    ("icmp", "fragment", "icmp_fragment"),
+    ("icmp", "large", "icmp_large"),
+    ("icmp", "icmpv6-malformed", "icmpv6_malformed"),
+    ("ip", "bad-option", "bad_option"),
+    ("ip", "block-frag", "block_frag"),
+    ("ip", "record-route-option", "record_route_option"),
+    ("ip", "timestamp-option", "timestamp_option"),
+    ("ip", "security-option", "security_option"),
+    ("ip", "stream-option", "stream_option"),
+    ("ip", "loose-source-route-option", "loose_source_route_option"),
+    ("ip", "strict-source-route-option", "strict_source_route_option"),
+    ("ip", "source-route-option", "source_route_option"),
+    ("ip", "tear-drop", "tear_drop"),
+    ("ip", "unknown-protocol", "unknown_protocol"),
+];
 
 /// One term of an application: protocol plus port or ICMP ranges, all inclusive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

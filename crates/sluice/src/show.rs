@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table};
 use serde::de::DeserializeOwned;
 use sluice_control::Client;
 use sluice_control::api::{
-    self, Configuration, Health, InterfaceView, LogEntry, PolicyView, StageView, Stats, ZoneView,
+    self, Configuration, Health, InterfaceView, LogEntry, PolicyView, ScreenView, StageView, Stats, ZoneView,
 };
 
 use crate::exit::{Failure, Outcome};
@@ -46,6 +46,12 @@ enum What {
     Interfaces,
     /// Zones and what passed through them
     Zones,
+    /// Screens of each zone and how many packets they recognised
+    Screens {
+        /// Only this zone
+        #[arg(long, value_name = "ZONE")]
+        zone: Option<String>,
+    },
     /// Policies and how often they decided
     Policies,
     /// Dropped packets by stage and reason, and the conservation equations
@@ -91,6 +97,7 @@ pub fn show(args: &ShowArgs) -> Outcome {
         What::Sessions(list) => sessions::list(list, output),
         What::Interfaces => output.show("/api/interfaces", interfaces),
         What::Zones => output.show("/api/zones", zones),
+        What::Screens { zone } => output.show("/api/screens", |list| screens(list, zone.as_deref())),
         What::Policies => output.show("/api/policies", policies),
         What::Drops => output.show("/api/stats", drops),
         What::Pipeline => pipeline(output),
@@ -205,6 +212,20 @@ fn zones(list: Vec<ZoneView>) {
     });
     let header = ["Zone", "Interfaces", "Screen", "Received", "Sent", "Drops", "Sessions"];
     println!("{}", table(&header, rows.collect()));
+}
+
+fn screens(list: Vec<ScreenView>, zone: Option<&str>) {
+    let rows = list.iter().filter(|s| zone.is_none_or(|zone| zone == s.zone)).map(|s| {
+        vec![
+            s.zone.clone(),
+            s.screen.clone(),
+            s.check.clone(),
+            s.action.clone(),
+            s.packets.to_string(),
+            s.help.clone(),
+        ]
+    });
+    println!("{}", table(&["Zone", "Screen", "Check", "Action", "Packets", "Meaning"], rows.collect()));
 }
 
 fn policies(list: Vec<PolicyView>) {

@@ -12,7 +12,7 @@ mod zones;
 use std::collections::HashSet;
 
 use crate::check;
-use crate::config::{Config, FlowOptions, HookMode, Screen, System};
+use crate::config::{Config, FlowOptions, HookMode, SCREEN_CHECKS, Screen, System};
 use crate::error::{Errors, Report, closest};
 use crate::groups;
 use crate::tree::Tree;
@@ -64,7 +64,12 @@ fn flow(top: View) -> FlowOptions {
 fn screens(top: View) -> Vec<Screen> {
     let screen = |option: View| Screen {
         name: option.word().to_owned(),
-        land: option.path(&["tcp", "land"]).is_some(),
+        alarm_without_drop: option.has("alarm-without-drop"),
+        checks: SCREEN_CHECKS
+            .iter()
+            .filter(|(block, statement, _)| option.path(&[block, statement]).is_some())
+            .map(|(_, _, reason)| *reason)
+            .collect(),
     };
     top.entries(&["security", "screen", "ids-option"]).map(screen).collect()
 }
