@@ -6,11 +6,12 @@ export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/local/sbin:/usr/sbin:/sbin
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 CARGO ?= cargo
+PROFILE ?= quick
 CLANG_FORMAT ?= $(shell command -v clang-format-19 || command -v clang-format)
 
 BPF_SOURCES = $(shell find bpf -name '*.[ch]')
 
-.PHONY: help setup build demo test bench check fmt lint clean install
+.PHONY: help setup build demo test bench budgets check fmt lint clean install
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,13 +22,22 @@ setup: ## install what is missing on Debian or Ubuntu (says what and why; needs 
 build: ## build target/release/sluice
 	$(CARGO) build --release -p sluice -j$(JOBS)
 
-demo: setup build ## real traffic through the branch gateway on both hooks; JSON=file writes the results as data
+demo: setup build ## real traffic through the branch gateway on both hooks, then a capture analysed; JSON=file: results as data
 	target/release/sluice lab run branch --hook both $(if $(JSON),--json $(JSON))
+	@mkdir -p target/demo
+	target/release/sluice pcap generate --packets 1000000 --flows 1000 --protocol mixed --loss 0.001 --reorder 0.001 \
+		--duplicate 0.0002 --rekey 500 --output target/demo/mixed.pcap
+	target/release/sluice monitor target/demo/mixed.pcap --quiet
 
 test: setup check ## layout and lints, then every test
 	$(CARGO) test --workspace --no-fail-fast -j$(JOBS)
 
-bench: setup build ## run the speed budgets
+bench: setup build ## measure everything and write the report; PROFILE=full for figures to quote
+	scripts/setup-bench.sh
+	@mkdir -p target/bench
+	target/release/sluice bench all --profile $(PROFILE) --json target/bench/results.json --html target/bench/report.html
+
+budgets: setup build ## measure and judge the promised speeds
 	target/release/sluice bench budgets
 
 check: lint

@@ -106,7 +106,9 @@ static __always_inline bool fast_l4(hook_ctx *ctx, struct replay *r, void *l4, _
 		__u8 flags = ((__u8 *)tcp)[13];
 		__u32 header = (((__u8 *)tcp)[12] >> 4) * 4;
 
-		if ((flags & (TCP_SYN | TCP_FIN | TCP_RST)) || header < sizeof(*tcp) || l3_header + header > r->ip_len)
+		/* without ACK, or with URG, it is for screens to see */
+		if ((flags & (TCP_SYN | TCP_FIN | TCP_RST | TCP_ACK | TCP_URG)) != TCP_ACK || header < sizeof(*tcp) ||
+		    l3_header + header > r->ip_len)
 			return false;
 		headers = l3_header + header;
 		r->is_tcp = true;

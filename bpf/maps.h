@@ -80,6 +80,9 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, EVENT_BUFFER_BYTES);
 } events SEC(".maps");
+PERCPU_MAP(screen_counters, struct screen_counters, MAX_ZONES);
+PERCPU_MAP(screen_logged, struct screen_logged, MAX_ZONES);
+ARRAY_MAP(fragment_memory, struct fragment_memory, FRAGMENT_MEMORY, 0);
 PERCPU_MAP(rejudge_budget, struct tick_budget, 1);
 PERCPU_MAP(scratch, struct packet, 1);
 PERCPU_MAP(nexthop_memory, struct nexthop_memory, NEXTHOP_MEMORY);

@@ -4,7 +4,7 @@
 #define SLUICE_SLOW_H
 
 #include "stage/entry.h"
-#include "stage/land.h"
+#include "stage/screen.h"
 #include "stage/fragment.h"
 #include "stage/session.h"
 #include "stage/local.h"

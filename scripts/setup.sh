@@ -40,6 +40,7 @@ readonly FILES=(
 	"/usr/include/zlib.h:zlib1g-dev:libbpf needs it"
 	"/usr/include/linux/bpf.h:linux-libc-dev:the kernel's BPF interface"
 	"/usr/lib/python3/dist-packages/scapy:python3-scapy:an independent maker of packets in tests"
+	"/usr/lib/python3/dist-packages/jsonschema:python3-jsonschema:an independent judge of the bench's results in tests"
 )
 
 missing=()
@@ -101,6 +102,32 @@ check_clang() {
 	if ! command -v "clang-format$suffix" >/dev/null; then want "clang-format$suffix" "checks the data plane's layout"; fi
 	if ! compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null; then
 		want "libclang${suffix}-dev" "bindgen reads the shared headers with it"
+	fi
+}
+
+# Ubuntu has browsers as snaps only, which do not run as root everywhere: there it is the user's to install one.
+check_browser() {
+	local name
+	for name in chromium chromium-browser google-chrome; do
+		if command -v "$name" >/dev/null; then return; fi
+	done
+	refresh_lists
+	if apt-cache show chromium 2>/dev/null | grep -q '^Filename:'; then
+		want chromium "opens the bench's report in a test"
+	else
+		say "apt has no chromium: the tests that open the bench's report need google-chrome or another one in PATH"
+	fi
+}
+
+# Asks the monitor's REST interface thousands of questions; a test goes without it where PyPI cannot be reached.
+install_schemathesis() {
+	[ "${SLUICE_TARGET:-}" = test ] && [ ! -x target/venv/bin/schemathesis ] || return 0
+	say "installing schemathesis into target/venv (an independent judge of the monitor's REST interface)"
+	mkdir -p target
+	python3 -c 'import ensurepip' 2>/dev/null ||
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv </dev/null >/dev/null || true
+	if ! python3 -m venv target/venv >/dev/null || ! target/venv/bin/pip install -q schemathesis >/dev/null 2>&1; then
+		say "not available: schemathesis; its test goes without it"
 	fi
 }
 
@@ -182,10 +209,13 @@ main() {
 	check_root
 	check_packages
 	check_clang
+	check_browser
 	install_missing
 	mount_bpffs
 	check_rust
+	install_schemathesis
 	say "everything is in place"
 }
 
-main "$@"
+# Other scripts read this one for its functions.
+[ "${BASH_SOURCE[0]}" != "$0" ] || main "$@"

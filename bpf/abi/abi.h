@@ -13,5 +13,6 @@
 #include "counters.h"
 #include "control.h"
 #include "event.h"
+#include "screen.h"
 
 #endif

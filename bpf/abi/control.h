@@ -34,6 +34,8 @@ struct program_config {
 	__u32 sessions6;
 	__u32 bucket_mask4; /* buckets of the flow index, less one; a power of two of them */
 	__u32 bucket_mask6;
+	__u32 hz; /* jiffies a second */
+	__u32 spare;
 	__u64 seed; /* of the flow hash, as in `watermarks` */
 };
 

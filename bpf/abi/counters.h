@@ -30,7 +30,7 @@ enum stage {
 };
 #define STAGE_BIT(ID) (1u << STAGE_##ID)
 
-#define UNIT_REASON_SLOTS 64
+#define UNIT_REASON_SLOTS 96
 _Static_assert(REASON_COUNT <= UNIT_REASON_SLOTS, "more reasons than counter slots");
 
 struct unit_counters {
@@ -52,6 +52,6 @@ struct unit_counters {
 	__u64 events_lost;      /* log events that found the buffer full */
 	__u64 drops[UNIT_REASON_SLOTS];
 };
-_Static_assert(sizeof(struct unit_counters) == 640, "unit_counters has no hidden padding");
+_Static_assert(sizeof(struct unit_counters) == 896, "unit_counters has no hidden padding");
 
 #endif

@@ -12,6 +12,7 @@
 #define EVENT_SESSION_CREATE 1
 #define EVENT_SESSION_CLOSE 2
 #define EVENT_SESSION_DENY 3
+#define EVENT_SCREEN 4
 
 /* Why a session was closed. */
 #define CLOSE_NONE 0
@@ -35,7 +36,10 @@ struct event {
 	__u64 packets[2]; /* likewise */
 	__u32 session;    /* its number */
 	__u32 age;        /* jiffies between the first and the last packet */
+	__u8 screen;      /* EVENT_SCREEN: enum reason */
+	__u8 passed;      /* EVENT_SCREEN: alarm-without-drop */
+	__u8 spare[6];
 };
-_Static_assert(sizeof(struct event) == 96, "event has no hidden padding");
+_Static_assert(sizeof(struct event) == 104, "event has no hidden padding");
 
 #endif

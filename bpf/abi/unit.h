@@ -6,11 +6,10 @@
 #include <linux/types.h>
 
 #define UNIT_VALID 0x01
-#define UNIT_HOST_VETH 0x02   /* tagged unit without 8021q: host frames go untagged through a veth pair */
-#define UNIT_HOST_SIDE 0x04   /* this entry is the netdev that carries the addresses of a tagged unit */
-#define UNIT_HOST_ANY 0x08    /* host-inbound-traffic admits everything */
-#define UNIT_SCREEN_LAND 0x10 /* its zone's screen has `tcp land` */
-#define UNIT_XDP 0x20         /* ingress is handled by the XDP hook */
+#define UNIT_HOST_VETH 0x02 /* tagged unit without 8021q: host frames go untagged through a veth pair */
+#define UNIT_HOST_SIDE 0x04 /* this entry is the netdev that carries the addresses of a tagged unit */
+#define UNIT_HOST_ANY 0x08  /* host-inbound-traffic admits everything */
+#define UNIT_XDP 0x20       /* ingress is handled by the XDP hook */
 
 /*
  * The table is filled so that no two entries share a slot:
@@ -37,7 +36,7 @@ struct unit {
 	__u32 be_addr6[4];       /* source of ICMPv6 errors */
 	__u16 host_first;        /* host-inbound-traffic: range in `service_terms` */
 	__u16 host_count;
-	__u32 spare;
+	__u32 screens; /* SCREEN_* of its zone; 0 = none */
 };
 _Static_assert(sizeof(struct unit) == 64, "unit is one cache line");
 

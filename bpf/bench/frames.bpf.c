@@ -114,4 +114,39 @@ int bare_redirect(struct __sk_buff *skb)
 	return bpf_redirect(port->out_ifindex, 0);
 }
 
+/* Sends bench frames back to where they came from: the answer that makes a flow established, whatever NAT was done. */
+SEC("xdp.frags")
+int frames_reflect(struct xdp_md *ctx)
+{
+	void *p = (void *)(long)ctx->data;
+	struct ethhdr *eth = p;
+	struct iphdr *ip = (void *)(eth + 1);
+	struct udphdr *udp = (void *)(ip + 1);
+	__u8 mac[ETH_ALEN];
+	__be32 address;
+	__be16 port;
+
+	if ((void *)(udp + 1) > (void *)(long)ctx->data_end || eth->h_proto != bpf_htons(ETH_P_IP) ||
+	    ip->protocol != IPPROTO_UDP)
+		return XDP_PASS;
+	__builtin_memcpy(mac, eth->h_dest, ETH_ALEN);
+	__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
+	/* Swapping does not change a sum. */
+	address = ip->saddr;
+	ip->saddr = ip->daddr;
+	ip->daddr = address;
+	port = udp->source;
+	udp->source = udp->dest;
+	udp->dest = port;
+	return XDP_TX;
+}
+
+/* Ends packets behind a tap, so that the kernel's stack does not work on them, too. */
+SEC("tc")
+int frames_discard(struct __sk_buff *skb)
+{
+	return TC_ACT_SHOT;
+}
+
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -25,6 +25,8 @@
 #define DENIED_PORT 9
 #define WINDOW 128
 #define STALL_NS 500000000ULL
+#define TIMELINE 65536
+#define TICK_NS 1000000ULL
 
 struct stream_payload {
 	__be32 magic;
@@ -67,6 +69,11 @@ __u64 arrived_denied = 0;
 __u64 arrived_twice_or_late = 0;
 __u64 foreign = 0;
 
+/* When packets arrived. */
+__u64 first_arrival = 0;
+__u64 last_arrival = 0;
+__u64 longest_gap = 0;
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_FLOWS);
@@ -74,6 +81,15 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } sent SEC(".maps"), received SEC(".maps"), highest SEC(".maps");
+
+/* Arrivals in every tick since the first one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TIMELINE);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, __u64);
+} timeline SEC(".maps");
 
 static __always_inline __sum16 ip_checksum(const struct iphdr *ip)
 {
@@ -182,6 +198,24 @@ int stream_send(struct xdp_md *ctx)
 	return bpf_redirect(out_ifindex, 0);
 }
 
+/* Two CPUs may meet here when the stream moves from one to the other: a gap is then seen by at least one of them. */
+static __always_inline void note_time(void)
+{
+	__u64 now = bpf_ktime_get_ns(), last = last_arrival;
+	__u64 *count;
+	__u32 tick;
+
+	if (!first_arrival)
+		first_arrival = now;
+	else if (now > last && now - last > longest_gap)
+		longest_gap = now - last;
+	last_arrival = now;
+	tick = (now - first_arrival) / TICK_NS;
+	count = bpf_map_lookup_elem(&timeline, &tick);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}
+
 static __always_inline void account(__u32 flow, __u64 number)
 {
 	__u64 *count = bpf_map_lookup_elem(&received, &flow);
@@ -193,6 +227,7 @@ static __always_inline void account(__u32 flow, __u64 number)
 	}
 	__sync_fetch_and_add(count, 1);
 	__sync_fetch_and_add(&arrived, 1);
+	note_time();
 	if (number + 1 <= *high)
 		__sync_fetch_and_add(&arrived_twice_or_late, 1);
 	else

@@ -51,6 +51,8 @@ struct packet {
 	__u32 timeout_s;
 	__u32 tcp_seq;
 	__u32 tcp_ack;
+	__u32 screens;   /* SCREEN_BIT()s of what the packet looks like */
+	__u32 option_at; /* of the IPv4 header: where its walk stands */
 	__u16 vlan;
 	__u16 ethertype; /* host byte order */
 	__u16 l3;        /* offsets into the frame */
@@ -95,6 +97,7 @@ struct tick_budget {
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
+#define TCP_URG 0x20
 
 #define ICMP4_ECHO_REPLY 0
 #define ICMP4_UNREACHABLE 3

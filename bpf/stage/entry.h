@@ -157,6 +157,8 @@ static __always_inline int parse_extensions(hook_ctx *ctx, struct packet *p, __u
 			/* an atomic fragment (RFC 6946) is still one to us: the named drop */
 			p->flags |= P_FRAGMENT;
 			p->proto = header[0];
+			p->l4 = offset + 8;
+			p->ip_header_len = p->l4 - (p->l3 & 0x1f);
 			return CONTINUE;
 		}
 		offset += next == IPPROTO_AH ? (header[1] + 2) * 4 : (header[1] + 1) * 8;

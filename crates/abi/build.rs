@@ -24,7 +24,7 @@ fn main() {
 const C_CHECKS: &str = r#"
 #include "abi/abi.h"
 enum { C_PROGRAM_SLOT_1_2_SLOW = PROGRAM_SLOT(1, 2, PROGRAM_SLOW), C_ACTIVE_SLOT = ACTIVE_SLOT(0xabcd0001),
-       C_ACTIVE_EPOCH = ACTIVE_EPOCH(0xabcd0001), C_STAGE_BIT_ROUTE = STAGE_BIT(ROUTE) };
+       C_ACTIVE_EPOCH = ACTIVE_EPOCH(0xabcd0001), C_STAGE_BIT_ROUTE = STAGE_BIT(ROUTE), C_SCREEN_BIT_WINNUKE = SCREEN_BIT(WINNUKE) };
 "#;
 
 fn layouts(bpf: &Path) -> bindgen::Bindings {

@@ -19,7 +19,7 @@ fn main() {
     }
     layouts(&bpf).write_to_file(out.join("layouts.rs")).expect("cannot write layouts.rs");
     let clang = find_clang();
-    for name in ["xdp", "tc", "frames"] {
+    for name in ["xdp", "tc", "frames", "mapops", "wire"] {
         let source = bpf.join("bench").join(format!("{name}.bpf.c"));
         SkeletonBuilder::new()
             .source(&source)
@@ -40,7 +40,9 @@ fn main() {
 fn layouts(bpf: &Path) -> bindgen::Bindings {
     bindgen::Builder::default()
         .header(bpf.join("bench/bench.h").display().to_string())
-        .allowlist_file(r".*/bpf/bench/bench\.h")
+        .header(bpf.join("bench/mapops.h").display().to_string())
+        .header(bpf.join("bench/wire.h").display().to_string())
+        .allowlist_file(r".*/bpf/bench/[a-z]+\.h")
         .generate_comments(false)
         .layout_tests(true)
         .derive_debug(false)

@@ -11,4 +11,7 @@ mod tests;
 
 pub use flow_hash::{FLOW_LANES, Places, places4, places6};
 pub use layouts::*;
-pub use slots::{active_epoch, active_slot, active_word, program_slot, unit_slot, zone_pair_index};
+pub use slots::{
+    TIMEOUT_NEVER_S, active_epoch, active_slot, active_word, program_slot, screen_bit, unit_slot,
+    zone_pair_index,
+};

@@ -1,6 +1,10 @@
 //! The header's macros with arguments, as functions.
 
+use crate::stages::{Reason, Stage};
 use crate::{MAX_VARIANTS, MAX_ZONES, PROGRAM_KINDS, UNIT_SLOT_SHIFT};
+
+/// `timeout_s` of service terms and records whose sessions do not end by being idle.
+pub const TIMEOUT_NEVER_S: u16 = u16::MAX;
 
 /// Slot of a program in the PROG_ARRAYs (`PROGRAM_SLOT`); `kind` is one of `PROGRAM_FAST`, `_SLOW`, `_EGRESS`.
 pub const fn program_slot(slot: u32, variant: u32, kind: usize) -> u32 {
@@ -11,6 +15,14 @@ pub const fn program_slot(slot: u32, variant: u32, kind: usize) -> u32 {
 pub const fn unit_slot(ifindex: u32, vlan: u16, multiplier: u32) -> usize {
     let mixed = ifindex.wrapping_mul(0x9e37_79b1).wrapping_add((vlan as u32).wrapping_mul(0x85eb_ca6b));
     (mixed.wrapping_mul(multiplier) >> UNIT_SLOT_SHIFT) as usize
+}
+
+/// Bit of a screen in a unit's `screens` (`SCREEN_BIT`); none for screens that are switched on by their limit.
+pub fn screen_bit(reason: Reason) -> u32 {
+    match reason.stage() {
+        Stage::Screen => 1 << (reason as u32 - Reason::Land as u32),
+        _ => 0,
+    }
 }
 
 /// Index of a zone pair in `zone_pairs`.

@@ -15,14 +15,14 @@ fn sizes_are_those_of_the_headers() {
     assert_eq!(size_of::<FlowLine6>(), 128);
     assert_eq!(size_of::<FlowShared>(), 64);
     assert_eq!(size_of::<Unit>(), 64);
-    assert_eq!(size_of::<UnitCounters>(), 640);
+    assert_eq!(size_of::<UnitCounters>(), 896);
     assert_eq!(size_of::<Nexthop>(), 32);
     assert_eq!(size_of::<NexthopKey>(), 24);
     assert_eq!(size_of::<Rule>(), 32);
     assert_eq!(size_of::<ZonePair>(), 8);
     assert_eq!(size_of::<ServiceTerm>(), 16);
     assert_eq!(size_of::<LocalKey>(), 20);
-    assert_eq!(size_of::<ProgramConfig>(), 48);
+    assert_eq!(size_of::<ProgramConfig>(), 56);
 }
 
 #[test]
@@ -59,7 +59,8 @@ fn stages_have_names_and_owners() {
     );
     assert_eq!(Stage::Session.hook(), Hook::Ingress);
     assert_eq!(Stage::Egress.hook(), Hook::Egress);
-    assert_eq!(Stage::Land.reasons().collect::<Vec<_>>(), [Reason::Land]);
+    assert_eq!(Stage::Fragment.reasons().collect::<Vec<_>>(), [Reason::Fragment]);
+    assert_eq!(Stage::Screen.reasons().map(screen_bit).fold(0, |all, bit| all ^ bit).count_ones(), 21);
     assert_eq!(Stage::ALL.into_iter().flat_map(Stage::reasons).count(), Reason::ALL.len());
 }
 
@@ -70,6 +71,7 @@ fn functions_equal_the_c_macros() {
     assert_eq!(u32::from(active_epoch(0xabcd_0001)), C_ACTIVE_EPOCH);
     assert_eq!(active_word(1, 0xabcd), 0xabcd_0001);
     assert_eq!(Stage::Route.bit(), C_STAGE_BIT_ROUTE);
+    assert_eq!(screen_bit(Reason::Winnuke), C_SCREEN_BIT_WINNUKE);
     assert_eq!(program_slot(1, 3, PROGRAM_EGRESS) as usize, PROGRAM_SLOTS - 1);
 }
 

@@ -1,203 +1,190 @@
 //! `sluice bench ...`
 
-use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
-use clap::Subcommand;
-use serde::Serialize;
+use anyhow::{Context as _, Result};
+use clap::{ArgMatches, FromArgMatches, Subcommand};
 
-use crate::budgets::{self, Budgets, Measured, Verdict};
-use crate::environment::{Environment, exclusive};
+use crate::compare;
 use crate::gateway::remove_leftovers;
-use crate::harness::Hook;
-use crate::packets::{Family, Protocol};
-use crate::prog::{self, Kind, RowSpec};
-use crate::report;
+use crate::progress::Progress;
+use crate::result::{Profile, RunDocument};
+use crate::run::{self, CommonArgs, OutputArgs};
+use crate::suites::{self, SUITES, Suite, budgets, prog};
+use crate::text;
 
 /// Measure; docs/BENCH.md says what each number means and what it does not
+///
+/// Exit code 0 when measured, 1 for a regression (compare) or a missed budget (budgets --strict), 2 when something could
+/// not be measured or did not stand its own checks.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Debug)]
 enum Command {
-    /// Nanoseconds a packet of the whole path, beside the floor, in interleaved rounds
-    Prog(ProgArgs),
+    /// A suite of the list, by its name.
+    Suite(&'static Suite, CommonArgs),
+    Other(Other),
+}
+
+impl std::fmt::Debug for Suite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// What is not simply a suite.
+#[derive(Debug, Subcommand)]
+enum Other {
+    /// Run every suite
+    All(CommonArgs),
+    #[command(about = prog::SUITE.help, after_help = suites::says(&prog::SUITE))]
+    Prog(prog::ProgArgs),
     /// Measure every promised figure and compare it with its limit
     ///
     /// Exit code 0 when measured (with --strict: only when all are kept, else 1), 2 when something could not be measured.
-    Budgets(BudgetsArgs),
+    Budgets(budgets::BudgetsArgs),
+    /// Say of two runs what became faster, slower, or neither
+    ///
+    /// Exit code 1 when something became slower.
+    Compare(compare::CompareArgs),
+    /// Make the report of results that were written as JSON
+    Report(ReportArgs),
+    Serve(crate::wire::control::ServeArgs),
+    Replay(crate::wire::pcap::ReplayArgs),
 }
 
 #[derive(Debug, clap::Args)]
-struct ProgArgs {
-    /// Hooks to measure
-    #[arg(long, value_delimiter = ',', default_value = "xdp,tc")]
-    hook: Vec<Hook>,
-    /// Address families
-    #[arg(long, value_delimiter = ',', default_value = "v4,v6")]
-    family: Vec<Family>,
-    /// Protocols
-    #[arg(long, value_delimiter = ',', default_value = "udp,tcp")]
-    protocol: Vec<Protocol>,
-    /// Established sessions in the tables; the packets are twice as many and all distinct
-    #[arg(long, value_delimiter = ',', default_value = "1,10000,100000,1000000")]
-    sessions: Vec<usize>,
-    /// Packets of existing sessions, or first packets
-    #[arg(long, value_delimiter = ',', default_value = "established,new")]
-    kind: Vec<Kind>,
-    /// Interleaved rounds; fewer than 9 make no figure worth quoting
-    #[arg(long, default_value_t = 9)]
-    rounds: usize,
-    /// Packets a round and contestant
-    #[arg(long, default_value_t = 400_000, value_parser = clap::value_parser!(u32).range(10_000..))]
-    repeat: u32,
-    /// Sessions that the tables have room for [default: 65536, or the power of two that the row needs]
-    #[arg(long)]
-    capacity: Option<u32>,
-    /// Also write everything, every round's samples included, as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+struct ReportArgs {
+    /// What `--json` wrote
+    results: PathBuf,
+    /// Where the report goes
+    #[arg(long, value_name = "FILE", default_value = "report.html")]
+    html: PathBuf,
 }
 
-#[derive(Debug, clap::Args)]
-struct BudgetsArgs {
-    /// The promises
-    #[arg(long, value_name = "FILE", default_value = "bench/budgets.toml")]
-    file: PathBuf,
-    /// Only budgets whose name or row contains this text
-    #[arg(long, value_name = "TEXT")]
-    only: Option<String>,
-    /// Exit with 1 when a budget is missed
-    #[arg(long)]
-    strict: bool,
-    /// Rounds of prog-run and live frames
-    #[arg(long, default_value_t = 9)]
-    rounds: usize,
-    /// Rounds of iperf3
-    #[arg(long, default_value_t = 15)]
-    paired_rounds: usize,
-    /// Also write everything, every round's samples included, as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+impl Subcommand for Command {
+    fn augment_subcommands(command: clap::Command) -> clap::Command {
+        let listed = |suite: &&'static Suite| suite.name != prog::SUITE.name;
+        let add = |command: clap::Command, suite: &'static Suite| {
+            let own = <CommonArgs as clap::Args>::augment_args(clap::Command::new(suite.name));
+            // Its options would tell of themselves.
+            command.subcommand(own.about(suite.help).long_about(None).after_help(suites::says(suite)))
+        };
+        SUITES.iter().filter(listed).fold(Other::augment_subcommands(command), add)
+    }
+
+    fn augment_subcommands_for_update(command: clap::Command) -> clap::Command {
+        Command::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        suites::find(name).is_some() || Other::has_subcommand(name)
+    }
+}
+
+impl FromArgMatches for Command {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Command, clap::Error> {
+        match matches.subcommand() {
+            Some((name, own)) if !Other::has_subcommand(name) => {
+                let suite = suites::find(name)
+                    .ok_or_else(|| clap::Error::new(clap::error::ErrorKind::InvalidSubcommand))?;
+                Ok(Command::Suite(suite, CommonArgs::from_arg_matches(own)?))
+            }
+            _ => Ok(Command::Other(Other::from_arg_matches(matches)?)),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Command::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// Runs `sluice bench ...`.
 pub fn main(args: Args) -> Result<ExitCode> {
-    remove_leftovers();
-    match args.command {
-        Command::Prog(args) => prog_command(&args),
-        Command::Budgets(args) => match budgets_command(&args) {
-            Ok(code) => Ok(code),
-            Err(error) => {
-                eprintln!("sluice bench: {error:#}");
-                Ok(ExitCode::from(2))
-            }
-        },
-    }
-}
-
-/// What `--json` holds.
-#[derive(Serialize)]
-struct Document<'a, T: Serialize> {
-    schema: u32,
-    environment: &'a Environment,
-    #[serde(flatten)]
-    results: &'a T,
-}
-
-const SCHEMA: u32 = 1;
-
-fn write_json(path: Option<&Path>, environment: &Environment, results: &impl Serialize) -> Result<()> {
-    let Some(path) = path else { return Ok(()) };
-    let text = serde_json::to_string_pretty(&Document { schema: SCHEMA, environment, results })?;
-    std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
-}
-
-#[derive(Serialize)]
-struct ProgResults<'a> {
-    prog: &'a [prog::Row],
-}
-
-fn prog_command(args: &ProgArgs) -> Result<ExitCode> {
-    let _lock = exclusive()?;
-    let environment = Environment::begin();
-    let options = prog::Options {
-        rows: args.rows(),
-        rounds: args.rounds,
-        repeat: args.repeat,
-        capacity: args.capacity,
+    let result = match args.command {
+        Command::Suite(suite, args) => measure(&[suite], &args),
+        Command::Other(Other::All(args)) => measure(&SUITES.iter().collect::<Vec<_>>(), &args),
+        Command::Other(Other::Prog(args)) => {
+            ready().and_then(|()| show(&prog::command(&args)?, &args.common.output))
+        }
+        Command::Other(Other::Budgets(args)) => ready().and_then(|()| budgets::command(&args)),
+        Command::Other(Other::Compare(args)) => compare::command(&args),
+        Command::Other(Other::Report(args)) => report(&args),
+        Command::Other(Other::Serve(args)) => crate::wire::control::command(&args),
+        Command::Other(Other::Replay(args)) => crate::wire::pcap::command(&args),
     };
-    let prog::Outcome { rows, errors } = prog::run(&options, |row| println!("{}", report::prog_line(row)));
-    let environment = environment.end();
-    println!("\n{}\n{}\n{}", report::prog_table(&rows), report::PROG_LEGEND, environment.lines());
-    write_json(args.json.as_deref(), &environment, &ProgResults { prog: &rows })?;
-    anyhow::ensure!(errors.is_empty(), "{}", errors.join("\n"));
+    result.or_else(|error| {
+        eprintln!("sluice bench: {error:#}");
+        Ok(ExitCode::from(2))
+    })
+}
+
+/// Whatever a killed bench left behind would be measured along.
+fn ready() -> Result<()> {
+    anyhow::ensure!(
+        nix::unistd::geteuid().is_root(),
+        "must run as root: the bench makes network namespaces and loads BPF programs"
+    );
+    remove_leftovers();
+    Ok(())
+}
+
+fn measure(suites: &[&Suite], args: &CommonArgs) -> Result<ExitCode> {
+    ready()?;
+    let document = run::run(suites, &args.context(Profile::Quick, Progress::stderr()))?;
+    show(&document, &args.output)
+}
+
+fn show(document: &RunDocument, output: &OutputArgs) -> Result<ExitCode> {
+    print!("{}", text::document(document));
+    run::write(document, output)?;
+    Ok(run::exit_code(document))
+}
+
+fn report(args: &ReportArgs) -> Result<ExitCode> {
+    let document = compare::read(&args.results)?;
+    std::fs::write(&args.html, crate::report::html(&document)?)
+        .with_context(|| format!("cannot write {}", args.html.display()))?;
+    eprintln!("report: {}", args.html.display());
     Ok(ExitCode::SUCCESS)
 }
 
-impl ProgArgs {
-    fn rows(&self) -> Vec<RowSpec> {
-        let mut rows = vec![];
-        for family in &self.family {
-            for protocol in &self.protocol {
-                for sessions in &self.sessions {
-                    for hook in &self.hook {
-                        rows.extend(self.kind.iter().map(|kind| RowSpec {
-                            hook: *hook,
-                            family: *family,
-                            protocol: *protocol,
-                            kind: *kind,
-                            sessions: *sessions,
-                        }));
-                    }
-                }
-            }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(line: &str) -> Result<Command, clap::Error> {
+        let words = std::iter::once("bench").chain(line.split_whitespace());
+        Cli::try_parse_from(words).map(|cli| cli.args.command)
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn every_suite_is_a_command_with_its_help() {
+        for suite in SUITES {
+            let help = parse(&format!("{} --help", suite.name)).unwrap_err().to_string();
+            let unwrapped = help.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(unwrapped.contains(suite.help) && unwrapped.contains(suite.silent[0]), "{help}");
+            assert!(parse(&format!("{} --profile full --if a,b", suite.name)).is_ok());
         }
-        rows
+        assert!(matches!(parse("all --html r.html"), Ok(Command::Other(Other::All(_)))));
+        assert!(parse("nothing").is_err());
     }
-}
-
-fn budgets_command(args: &BudgetsArgs) -> Result<ExitCode> {
-    let mut budgets = Budgets::read(&args.file)?;
-    if let Some(text) = &args.only {
-        let wanted = |budget: &budgets::Budget| budget.name.contains(text) || budget.row.contains(text);
-        budgets.budget.retain(wanted);
-        anyhow::ensure!(!budgets.budget.is_empty(), "no budget's name or row contains `{text}`");
-    }
-    let _lock = exclusive()?;
-    let environment = Environment::begin();
-    let options =
-        budgets::Options { rounds: args.rounds, paired_rounds: args.paired_rounds, ..Default::default() };
-    let measured = budgets::run(&budgets, &options, &|line| println!("{line}"));
-    let environment = environment.end();
-    print_budgets(&measured, &environment);
-    write_json(args.json.as_deref(), &environment, &measured)?;
-    Ok(exit_code(&measured, args.strict))
-}
-
-fn print_budgets(measured: &Measured, environment: &Environment) {
-    if !measured.frames.is_empty() {
-        println!(
-            "\nLive frames, 64 bytes, generator + gateway + sink on one core\n{}",
-            report::frames_table(&measured.frames)
-        );
-    }
-    println!("\n{}", report::budgets_table(&measured.judged, std::io::stdout().is_terminal()));
-    println!("{}\n{}", report::summary(measured), environment.lines());
-    for error in &measured.errors {
-        eprintln!("sluice bench: {error}");
-    }
-}
-
-fn exit_code(measured: &Measured, strict: bool) -> ExitCode {
-    let any = |verdict| measured.judged.iter().any(|entry| entry.verdict == verdict);
-    if any(Verdict::Unknown) || !measured.errors.is_empty() {
-        return ExitCode::from(2);
-    }
-    ExitCode::from(u8::from(strict && any(Verdict::Missed)))
 }

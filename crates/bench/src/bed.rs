@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use anyhow::{Context, Result, ensure};
 use sluice_dataplane::{Sizes, Tuple as FlowTuple};
 
-use crate::gateway::{Site, Sluice, Tally};
+use crate::gateway::{Action, Site, Sluice, Tally, configuration};
 use crate::harness::{Harness, Hook, Target};
 use crate::packets::{
     CLIENTS4, CLIENTS6, Direction, Family, Protocol, SERVERS4, SERVERS6, TCP_ACK, TCP_SYN, Tuple, address4,
@@ -39,11 +39,23 @@ impl Bed {
         protocol: Protocol,
         capacity: u32,
     ) -> Result<Bed> {
+        Bed::with(site, &configuration(hooks[0].into(), Action::Permit), hooks, family, protocol, capacity)
+    }
+
+    /// The same with a configuration of one's own, in text.
+    pub fn with(
+        site: &Site,
+        text: &str,
+        hooks: &[Hook],
+        family: Family,
+        protocol: Protocol,
+        capacity: u32,
+    ) -> Result<Bed> {
         let sizes = match family {
             Family::V4 => Sizes { sessions4: capacity, sessions6: OTHER_FAMILY },
             Family::V6 => Sizes { sessions4: OTHER_FAMILY, sessions6: capacity },
         };
-        let sluice = Sluice::start(site, hooks[0], sizes, false)?;
+        let sluice = Sluice::start_with(site, text, sizes, false)?;
         let macs = (site.lan.mac, site.lan.host_mac);
         let side = |hook: &Hook| {
             let harness = Harness::load(*hook, family, capacity, 2 * capacity, macs)?;
@@ -90,7 +102,7 @@ impl Bed {
     }
 
     /// Sends the first packets of sessions through Sluice.
-    fn open(&mut self, hook: Hook, first: usize, count: usize) -> Result<()> {
+    pub fn open(&mut self, hook: Hook, first: usize, count: usize) -> Result<()> {
         let before = Tally::read(&self.sluice.dataplane)?;
         let opening = match self.protocol {
             Protocol::Udp => vec![(0, Direction::Initiator), (0, Direction::Responder)],
@@ -114,7 +126,7 @@ impl Bed {
     }
 
     /// One pass over a ring; returns the floor's (hits, misses).
-    fn pass(
+    pub fn pass(
         &mut self,
         hook: Hook,
         floor: Option<&str>,

@@ -5,12 +5,13 @@ use std::os::fd::AsRawFd;
 
 use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Held by everything on this machine that takes time.
 const LOCK: &str = "/tmp/sluice-bench.lock";
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
     pub kernel: String,
     pub cpu: String,
@@ -60,6 +61,19 @@ impl Environment {
         let total = now.total.saturating_sub(self.began.total).max(1);
         self.steal_percent = 100.0 * now.steal.saturating_sub(self.began.steal) as f64 / total as f64;
         self
+    }
+
+    /// Everything, for the report.
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("Kernel", format!("Linux {}", self.kernel)),
+            ("CPU", format!("{} x {}", self.cpus, self.cpu)),
+            ("Memory", format!("{} MiB", self.memory_mib)),
+            ("Clock source", self.clocksource.clone()),
+            ("Sluice", self.sluice.clone()),
+            ("Load", format!("{:.2} when it began", self.load)),
+            ("Stolen", format!("{:.2} % of CPU time by the hypervisor during the run", self.steal_percent)),
+        ]
     }
 
     pub fn lines(&self) -> String {

@@ -1,6 +1,7 @@
 //! Live frames through a gateway: generator, gateway and sink share one core, so a rate is the inverse of all their
 //! work together. Inline veth is a closed loop: nothing is lost, and this is capacity, not a no-drop rate.
 
+use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,15 +12,17 @@ use serde::Serialize;
 use sluice_dataplane::Sizes;
 use sluice_dataplane::prog_run::{XdpRun, xdp};
 use sluice_lab::netns::Netns;
+use sluice_lab::stream::Running;
 
 use crate::gateway::{LAN, Side, Site, Sluice, Tally, WAN};
 use crate::harness::Hook;
-use crate::layouts::{BareState, FramesState, RingEntry4, SINK_CPUS, SinkState};
+use crate::layouts::{BareState, FRAME4_LEN, FramesState, RingEntry4, SINK_CPUS, SinkState};
 use crate::link::{Place, attach};
 use crate::mapping::Mapping;
 use crate::packets::{Direction, Family, Protocol, Template, Tuple, sequence};
-use crate::rounds::{bench_cpu, interleave, pin};
+use crate::rounds::{Hurried, bench_cpu, interleave, pin};
 use crate::stats::{Estimate, estimate, paired_ratio};
+use crate::way::STATEFUL;
 
 #[repr(align(8))]
 struct Aligned<const N: usize>([u8; N]);
@@ -99,7 +102,51 @@ impl Frames {
         Ok(())
     }
 
-    fn sent(&self) -> u64 {
+    /// The same with frames of any length up to a full one, UDP checksum left out (RFC 768).
+    pub fn aim_sized(&mut self, from: &Side, flows: usize, frame_bytes: usize) -> Result<()> {
+        self.aim(from, flows, Direction::Initiator)?;
+        ensure!((60..=1514).contains(&frame_bytes), "frames have 60 to 1514 bytes, not {frame_bytes}");
+        let mut template = Template::new(Family::V4, Protocol::Udp, from.mac, from.host_mac, 0);
+        template.bytes[16..18].copy_from_slice(&(frame_bytes as u16 - 14).to_be_bytes());
+        template.bytes[38..40].copy_from_slice(&(frame_bytes as u16 - 34).to_be_bytes());
+        for (i, (session, _)) in sequence(0, flows, Direction::Initiator, 7).into_iter().enumerate() {
+            let entry = template.entry4(Tuple::of_session(session), false);
+            self.flows.write(i, RingEntry4 { be_l4_check: 0, ..entry });
+        }
+        self.state.update(0, |state| state.frame = template.bytes);
+        Ok(())
+    }
+
+    /// Sends at a rate (None: as fast as it goes) for a time: frames sent, and the seconds it really took.
+    pub fn run_for(
+        &mut self,
+        host: &Netns,
+        frame_bytes: usize,
+        pps: Option<f64>,
+        length: Duration,
+    ) -> Result<(u64, f64)> {
+        let gap_ns = pps.map_or(0, |pps| (1e9 / pps).round() as u64);
+        self.state.update(0, |state| (state.stop, state.gap_ns) = (0, gap_ns));
+        let _directing = Hurried::new()?;
+        let before = self.sent();
+        let running = Running::start(self.sender()?, host, bench_cpu(), frame_bytes)?;
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while self.sent() == before && Instant::now() < deadline {
+            std::hint::spin_loop();
+        }
+        let (began, first) = (Instant::now(), self.sent());
+        thread::sleep(length);
+        let (sent, seconds) = (self.sent() - first, began.elapsed().as_secs_f64());
+        // The program counts meanwhile.
+        self.state.write_word(0, offset_of!(FramesState, stop), 1);
+        running.end().context("live frames")?;
+        self.state.update(0, |state| (state.stop, state.gap_ns) = (0, 0));
+        ensure!(sent > 0, "the generator sent nothing");
+        // What was sent until it stopped counts for losses, the window for the rate.
+        Ok((self.sent() - before, seconds * (self.sent() - before) as f64 / sent as f64))
+    }
+
+    pub fn sent(&self) -> u64 {
         self.state.read(0).sent
     }
 
@@ -114,8 +161,13 @@ impl Frames {
 
     /// Sends `count` frames and waits for them.
     fn send(&self, host: &Netns, count: u32) -> Result<Duration> {
+        self.send_sized(host, count, FRAME4_LEN as usize)
+    }
+
+    /// The same with frames of the length that the generator was aimed with.
+    pub fn send_sized(&self, host: &Netns, count: u32, frame_bytes: usize) -> Result<Duration> {
         let sender = self.sender()?;
-        host.enter(|| send(sender.as_fd(), count))?
+        host.enter(|| send(sender.as_fd(), count, frame_bytes))?
     }
 
     /// Frames a second that reached the sink while everything ran at full rate. `expected_pps` decides how many frames
@@ -127,7 +179,7 @@ impl Frames {
         let mut measured = (0, Duration::ZERO);
         let mut running = false;
         thread::scope(|scope| -> Result<()> {
-            let call = scope.spawn(|| host.enter(|| send(sender.as_fd(), count)));
+            let call = scope.spawn(|| host.enter(|| send(sender.as_fd(), count, FRAME4_LEN as usize)));
             // The call's own preparations take up to 25 ms.
             while self.sent() == sent && !call.is_finished() {
                 thread::sleep(Duration::from_millis(1));
@@ -147,7 +199,7 @@ impl Frames {
         Ok(running.then(|| measured.0 as f64 / measured.1.as_secs_f64()))
     }
 
-    fn total_arrived(&self) -> u64 {
+    pub fn total_arrived(&self) -> u64 {
         let (forwarded, untouched) = self.arrived();
         forwarded + untouched
     }
@@ -167,10 +219,10 @@ impl Frames {
     }
 }
 
-fn send(program: BorrowedFd<'_>, count: u32) -> Result<Duration> {
+fn send(program: BorrowedFd<'_>, count: u32, frame_bytes: usize) -> Result<Duration> {
     pin(bench_cpu())?;
     // The page must hold a frame; the program writes all of it.
-    let frame = [0; crate::layouts::FRAME4_LEN as usize];
+    let frame = vec![0; frame_bytes];
     let run = XdpRun { repeat: count, live: Some(BATCH), ..XdpRun::new(&frame, 0) };
     Ok(xdp(program, &run).context("the kernel refused to send live frames")?.duration)
 }
@@ -282,10 +334,6 @@ fn take_frames(site: &Site) -> Result<()> {
     }
     Ok(())
 }
-
-const STATEFUL: &str = "table inet bench { chain forward { type filter hook forward priority 0; policy drop; \
-    ct state established,related accept; ct state invalid drop; \
-    iifname \"lan0\" oifname \"wan0\" ct state new accept; }; }";
 
 #[derive(Debug, Clone, Serialize)]
 pub struct FramesRow {

@@ -139,6 +139,34 @@ fn mac_bytes(text: &str) -> [u8; 6] {
     mac
 }
 
+/// How Sluice takes packets off a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Tc,
+    Xdp,
+    Generic,
+}
+
+impl Mode {
+    /// As the configuration says it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Tc => "tc",
+            Mode::Xdp => "xdp",
+            Mode::Generic => "generic",
+        }
+    }
+}
+
+impl From<Hook> for Mode {
+    fn from(hook: Hook) -> Mode {
+        match hook {
+            Hook::Xdp => Mode::Xdp,
+            Hook::Tc => Mode::Tc,
+        }
+    }
+}
+
 /// What the only policy does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -149,11 +177,8 @@ pub enum Action {
 
 /// Both links in one zone: prog-run has one ingress device a call, and both directions of a session must be at home on
 /// it. Everything else is what a branch would have.
-pub fn configuration(hook: Hook, action: Action) -> String {
-    let mode = match hook {
-        Hook::Xdp => "xdp",
-        Hook::Tc => "tc",
-    };
+pub fn configuration(mode: Mode, action: Action) -> String {
+    let mode = mode.word();
     let interface = |name: &str, v4: &str, v6: &str| {
         format!(
             "{name} {{ mode {mode}; unit 0 {{ family inet {{ address {v4}; }} family inet6 {{ address {v6}; }} }} }}\n"
@@ -174,6 +199,25 @@ pub fn configuration(hook: Hook, action: Action) -> String {
         interface(LAN, "192.0.2.1/24", "fd00:1::1/64"),
         interface(WAN, "198.51.100.1/24", "fd00:2::1/64"),
     )
+}
+
+/// UDP to this port is denied by [`denying_configuration`].
+pub const DENIED_PORT: u16 = 9;
+
+/// The same with a policy that denies a port before the one that permits everything, and a screen: something for every
+/// stage to say no to.
+pub fn denying_configuration(mode: Mode) -> String {
+    let permit = "policy all {";
+    let deny = "policy discard { match { source-address any; destination-address any; application discard; } \
+        then { deny; } }\n";
+    let zone = "security-zone inside {";
+    configuration(mode, Action::Permit)
+        .replace(permit, &format!("{deny}{permit}"))
+        .replace(zone, &format!("{zone} screen edge;"))
+        + &format!(
+            "security {{ screen {{ ids-option edge {{ tcp {{ land; }} }} }} }}\n\
+             applications {{ application discard {{ protocol udp; destination-port {DENIED_PORT}; }} }}\n"
+        )
 }
 
 /// Sluice's data plane on the gateway of a site. Must live and run on a thread inside the gateway's namespace.
@@ -217,11 +261,16 @@ impl Drop for Pin {
 }
 
 impl Sluice {
-    pub fn start(site: &Site, hook: Hook, sizes: Sizes, attach: bool) -> Result<Sluice> {
+    pub fn start(site: &Site, mode: impl Into<Mode>, sizes: Sizes, attach: bool) -> Result<Sluice> {
+        Sluice::start_with(site, &configuration(mode.into(), Action::Permit), sizes, attach)
+    }
+
+    /// The same with a configuration of one's own, in text.
+    pub fn start_with(site: &Site, text: &str, sizes: Sizes, attach: bool) -> Result<Sluice> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let pin = Pin(Path::new(PINS).join(format!("bench-{}-{n}", std::process::id())));
-        let plan = plan(site, hook, Action::Permit)?;
+        let plan = plan(site, text)?;
         let began = Instant::now();
         let dataplane = Dataplane::open(&pin.0, sizes).context("cannot make the data plane's maps")?;
         let generation =
@@ -242,14 +291,16 @@ impl Sluice {
 
     /// Commits a configuration without policies: sessions stay until their next packet, new ones are denied.
     pub fn deny_all(&mut self, site: &Site, hook: Hook) -> Result<()> {
-        self.plan = plan(site, hook, Action::Default)?;
+        self.plan = plan(site, &configuration(hook.into(), Action::Default))?;
         self.generation = self.dataplane.load(&self.plan.tables, &variants(&self.plan), 2)?;
         self.dataplane.switch(&self.generation);
         Ok(())
     }
 
+    /// The root of the variant that the first device runs.
     pub fn root(&self, hook: Hook) -> Result<OwnedFd> {
-        Ok(self.dataplane.root_program(object_kind(hook), 0)?)
+        let variant = self.plan.attachments.first().map_or(0, |attachment| attachment.variant);
+        Ok(self.dataplane.root_program(object_kind(hook), variant)?)
     }
 
     pub fn pin(&self) -> &Path {
@@ -268,9 +319,8 @@ fn variants(plan: &Plan) -> Vec<Variant> {
     plan.variants.iter().map(|variant| Variant { stage_mask: variant.stage_mask }).collect()
 }
 
-fn plan(site: &Site, hook: Hook, action: Action) -> Result<Plan> {
-    let text = configuration(hook, action);
-    let tree = parse(&text, "bench.conf")?;
+fn plan(site: &Site, text: &str) -> Result<Plan> {
+    let tree = parse(text, "bench.conf")?;
     let config = compile(&tree)?;
     let netdev = |side: &Side| {
         let found = NetDev {

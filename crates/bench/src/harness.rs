@@ -146,6 +146,29 @@ impl Harness {
         Ok(())
     }
 
+    /// Fills the ring with entries of one's own; IPv4 only. What an entry does not say comes from the template.
+    pub fn set_entries4(&mut self, template: Template, entries: &[RingEntry4]) -> Result<()> {
+        let ring = self.ring4.as_mut().context("entries of one's own are IPv4")?;
+        ensure!(
+            !entries.is_empty() && entries.len() <= ring.entries(),
+            "the ring has {} places",
+            ring.entries()
+        );
+        entries.iter().enumerate().for_each(|(i, entry)| ring.write(i, *entry));
+        self.state.update(0, |state| {
+            state.frame = template.bytes;
+            (state.cursor, state.ring_size) = (0, entries.len() as u32);
+            (state.tcp_seq, state.tcp_step) = (TCP_START + 1, template.tcp_payload());
+        });
+        self.template = template;
+        Ok(())
+    }
+
+    /// A template with the addresses of the link that all frames have.
+    pub fn template(&self, protocol: Protocol, flags: u8) -> Template {
+        Template::new(self.family, protocol, self.macs.0, self.macs.1, flags)
+    }
+
     /// Established traffic of `count` sessions: both directions, shuffled.
     pub fn set_established(&mut self, protocol: Protocol, count: usize) -> Result<()> {
         self.set_packets(protocol, TCP_ACK, 0, count, Direction::Both)

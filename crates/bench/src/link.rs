@@ -11,15 +11,19 @@ use libbpf_sys as c;
 pub enum Place {
     /// In the driver; generic XDP would measure something else.
     XdpNative,
+    /// Behind the driver, on a whole socket buffer: only where somebody asked for it.
+    XdpGeneric,
     TcxIngress,
 }
 
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
 /// The device is one of the calling thread's network namespace. Dropping the descriptor detaches the program.
 pub fn attach(program: BorrowedFd<'_>, ifindex: u32, place: Place) -> Result<OwnedFd> {
     let (kind, flags) = match place {
         Place::XdpNative => (c::BPF_XDP, XDP_FLAGS_DRV_MODE),
+        Place::XdpGeneric => (c::BPF_XDP, XDP_FLAGS_SKB_MODE),
         Place::TcxIngress => (c::BPF_TCX_INGRESS, 0),
     };
     let options = c::bpf_link_create_opts {

@@ -48,6 +48,13 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy> Mapping<T> {
         unsafe { self.start.add(index).write_volatile(value) }
     }
 
+    /// Writes one 32-bit word at an offset and leaves the rest to the program that runs.
+    pub fn write_word(&mut self, index: usize, offset: usize, value: u32) {
+        assert!(index < self.entries && offset.is_multiple_of(4) && offset + 4 <= size_of::<T>());
+        // SAFETY: in bounds and aligned, as asserted; a word is written at once.
+        unsafe { self.start.add(index).cast::<u8>().add(offset).cast::<u32>().write_volatile(value) }
+    }
+
     /// Reads, changes and writes back. Not atomic: for words no program changes meanwhile.
     pub fn update(&mut self, index: usize, change: impl FnOnce(&mut T)) {
         let mut value = self.read(index);

@@ -181,6 +181,11 @@ impl Template {
         } else {
             (client, server, tuple.client_port, tuple.server_port)
         };
+        self.entry4_between(saddr, daddr, sport, dport)
+    }
+
+    /// The same for any addresses and ports.
+    pub fn entry4_between(&self, saddr: [u8; 4], daddr: [u8; 4], sport: u16, dport: u16) -> RingEntry4 {
         let mut frame = self.bytes;
         frame[ETHERNET + 12..ETHERNET + 16].copy_from_slice(&saddr);
         frame[ETHERNET + 16..ETHERNET + 20].copy_from_slice(&daddr);

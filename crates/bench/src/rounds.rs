@@ -27,13 +27,36 @@ pub fn bench_cpu() -> usize {
     usize::from(std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1))
 }
 
-/// Keeps the calling thread on one CPU, ahead of everything of normal priority there.
-pub fn pin(cpu: usize) -> Result<()> {
+/// Keeps the calling thread on one CPU.
+pub fn keep_on(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
-    sched_setaffinity(Pid::from_raw(0), &set)
-        .with_context(|| format!("cannot pin the bench to CPU {cpu}"))?;
+    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("cannot pin the bench to CPU {cpu}"))
+}
+
+/// The same, ahead of everything of normal priority there.
+pub fn pin(cpu: usize) -> Result<()> {
+    keep_on(cpu)?;
     hurry().context("cannot raise the bench's priority")
+}
+
+/// The calling thread ahead of everything of normal priority, until dropped: whoever directs threads that never sleep
+/// must be heard at once.
+pub struct Hurried(());
+
+impl Hurried {
+    pub fn new() -> Result<Hurried> {
+        hurry().context("cannot raise the bench's priority")?;
+        Ok(Hurried(()))
+    }
+}
+
+impl Drop for Hurried {
+    #[allow(unsafe_code)] // as in `hurry`
+    fn drop(&mut self) {
+        // SAFETY: as in `hurry`. Going back to normal cannot fail.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) };
+    }
 }
 
 /// A real-time class would starve the softirq thread that live frames may need.

@@ -1,6 +1,7 @@
 //! Medians, paired ratios and bootstrap intervals. Everything is seeded: the same samples give the same interval.
 
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// SplitMix64: enough for resampling and shuffling, and reproducible everywhere.
 #[derive(Debug, Clone)]
@@ -31,7 +32,8 @@ impl Rng {
 }
 
 /// A figure with its 95 % interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Estimate {
     pub value: f64,
     pub low: f64,
@@ -80,11 +82,30 @@ pub fn paired_ratio(numerators: &[f64], denominators: &[f64]) -> Estimate {
     estimate(&ratios)
 }
 
-/// Half the spread of the middle half, relative to the median: how restless the rounds were.
+/// Ratio of the medians of two runs that share no rounds; each is resampled by itself.
+pub fn ratio_of_medians(numerators: &[f64], denominators: &[f64]) -> Estimate {
+    let n = numerators.len().min(denominators.len());
+    if n == 0 {
+        return Estimate { value: f64::NAN, low: f64::NAN, high: f64::NAN, n };
+    }
+    let mut rng = Rng::new(SEED);
+    let mut resampled = |samples: &[f64]| {
+        let mut resample: Vec<f64> = samples.iter().map(|_| samples[rng.below(samples.len())]).collect();
+        median_of(&mut resample)
+    };
+    let mut ratios: Vec<f64> =
+        (0..RESAMPLES).map(|_| resampled(numerators) / resampled(denominators)).collect();
+    ratios.sort_by(f64::total_cmp);
+    let at = |share: f64| ratios[(share * (RESAMPLES - 1) as f64).round() as usize];
+    Estimate { value: median(numerators) / median(denominators), low: at(0.025), high: at(0.975), n }
+}
+
+/// Half the spread of the middle half, relative to the median: how restless the rounds were. Of fewer than four rounds
+/// nothing can be left out.
 pub fn restlessness(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
-    if sorted.len() < 4 {
+    if sorted.len() < 2 {
         return 0.0;
     }
     let (low, high) = (sorted[sorted.len() / 4], sorted[sorted.len() - 1 - sorted.len() / 4]);
@@ -175,6 +196,8 @@ mod tests {
     #[test]
     fn restlessness_of_still_and_restless_rounds() {
         assert_eq!(restlessness(&[10.0; 9]), 0.0);
+        assert_eq!(restlessness(&[10.0]), 0.0);
+        assert!(restlessness(&[10.0, 14.0, 10.0]) > 0.15, "three rounds are judged whole");
         assert!(restlessness(&[10.0, 10.0, 15.0, 15.0, 10.0, 15.0, 10.0, 15.0]) > 0.15);
     }
 }

@@ -122,6 +122,8 @@ pub struct PolicyView {
     pub from_zone: String,
     pub to_zone: String,
     pub action: String,
+    /// False while its scheduler is not active.
+    pub active: bool,
     pub sessions: u64,
     pub denied: u64,
     /// Of its sessions, both directions; only with `then count`.
@@ -214,6 +216,21 @@ pub struct StageView {
     pub hook: String,
     pub help: String,
     pub reasons: Vec<ReasonView>,
+}
+
+/// One screen of a zone.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ScreenView {
+    pub zone: String,
+    /// Name of the ids-option.
+    pub screen: String,
+    /// Also the drop reason.
+    pub check: String,
+    pub help: String,
+    /// `drop`, or `alarm-without-drop`.
+    pub action: String,
+    /// Packets it recognised, dropped or not.
+    pub packets: u64,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -7,6 +7,7 @@ use sluice_plan::{Environment, Ids, Plan, PlanError};
 use crate::environment;
 use crate::kernel::{Kernel, KernelError};
 use crate::mtus::Mtus;
+use crate::schedules;
 
 /// Why a configuration cannot be used here.
 #[derive(Debug, thiserror::Error)]
@@ -19,10 +20,12 @@ pub enum CheckError {
     Kernel(#[from] KernelError),
 }
 
-/// Text with every name resolved; errors carry file:line:col.
+/// Text with every name resolved, and policies active or not as schedulers have it now; errors carry file:line:col.
 pub fn parse(text: &str, file: &str) -> Result<Config, CheckError> {
     let tree = sluice_language::parse(text, file).map_err(CheckError::Language)?;
-    sluice_language::compile(&tree).map_err(CheckError::Language)
+    let mut config = sluice_language::compile(&tree).map_err(CheckError::Language)?;
+    config.set_time(schedules::local_seconds());
+    Ok(config)
 }
 
 pub(crate) fn plan(

@@ -51,6 +51,7 @@ fn questions() -> Router<App> {
         .route("/metrics", get(metrics_text))
         .route("/api/stats", get(|State(app): State<App>| answer(app, views::stats)))
         .route("/api/interfaces", get(|State(app): State<App>| answer(app, views::interfaces)))
+        .route("/api/screens", get(|State(app): State<App>| answer(app, views::screens)))
         .route("/api/zones", get(|State(app): State<App>| answer(app, views::zones)))
         .route("/api/policies", get(|State(app): State<App>| answer(app, views::policies)))
         .route("/api/pipeline", get(|| async { Json(api::pipeline()) }))

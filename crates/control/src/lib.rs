@@ -17,6 +17,7 @@ mod log;
 mod metrics;
 mod mtus;
 mod preflight;
+mod schedules;
 mod sessions;
 mod shared;
 mod store;

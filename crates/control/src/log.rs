@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use sluice_abi::stages::Reason;
 use sluice_abi::{
-    CLOSE_CLEARED, CLOSE_REOPENED, CLOSE_REVOKED, EVENT_SESSION_CLOSE, EVENT_SESSION_CREATE,
+    CLOSE_CLEARED, CLOSE_REOPENED, CLOSE_REVOKED, EVENT_SCREEN, EVENT_SESSION_CLOSE, EVENT_SESSION_CREATE,
     EVENT_SESSION_DENY, TCP_DIR_CLOSED,
 };
 use sluice_dataplane::Event;
@@ -57,6 +58,9 @@ pub fn start(shared: Arc<Shared>) -> std::io::Result<()> {
 
 fn entry(event: &Event, active: &Active, hz: u64) -> LogEntry {
     let raw = &event.raw;
+    if u32::from(raw.kind) == EVENT_SCREEN {
+        return screen_entry(event, active);
+    }
     let mut fields = vec![];
     let mut field = |name: &str, value: String| fields.push((name.to_owned(), value));
     if u32::from(raw.kind) == EVENT_SESSION_CLOSE {
@@ -81,8 +85,37 @@ fn entry(event: &Event, active: &Active, hz: u64) -> LogEntry {
         }
         field("elapsed-time", (u64::from(raw.age) / hz).to_string());
     }
-    let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    LogEntry { unix_ms, event: name(u32::from(raw.kind)).to_owned(), fields }
+    LogEntry { unix_ms: unix_ms(), event: name(u32::from(raw.kind)).to_owned(), fields }
+}
+
+/// What a screen recognised: at most one entry a second for each screen of a zone on each CPU.
+fn screen_entry(event: &Event, active: &Active) -> LogEntry {
+    let (raw, tuple) = (&event.raw, &event.tuple);
+    let check = Reason::ALL.get(usize::from(raw.screen));
+    let action = if raw.passed != 0 { "alarm-without-drop" } else { "drop" };
+    let fields = [
+        ("attack-name", check.map_or("unknown", |reason| reason.name()).to_owned()),
+        ("source-address", tuple.source.to_string()),
+        ("source-port", tuple.source_port.to_string()),
+        ("destination-address", tuple.destination.to_string()),
+        ("destination-port", tuple.destination_port.to_string()),
+        ("protocol-id", tuple.protocol.to_string()),
+        ("source-zone-name", active.zone_name(raw.from_zone)),
+        ("interface-name", active.unit_name(raw.ingress_unit)),
+        ("action", action.to_owned()),
+    ];
+    let event = match tuple.protocol {
+        1 | 58 => "RT_SCREEN_ICMP",
+        6 => "RT_SCREEN_TCP",
+        17 => "RT_SCREEN_UDP",
+        _ => "RT_SCREEN_IP",
+    };
+    let fields = fields.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    LogEntry { unix_ms: unix_ms(), event: event.to_owned(), fields }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 fn name(kind: u32) -> &'static str {

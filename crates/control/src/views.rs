@@ -8,8 +8,8 @@ use sluice_dataplane::{Attached, Counters as Table};
 use sluice_plan::UnitInfo;
 
 use crate::api::{
-    Configuration, Counters, DropView, Equation, Equations, Health, InterfaceView, PolicyView, SessionCounts,
-    Stats, ZoneView,
+    Configuration, Counters, DropView, Equation, Equations, Health, InterfaceView, PolicyView, ScreenView,
+    SessionCounts, Stats, ZoneView,
 };
 use crate::devices::DeviceCounts;
 use crate::engine::CommitError;
@@ -177,6 +177,31 @@ pub fn zones(shared: &Shared) -> Result<Vec<ZoneView>> {
     Ok(Reading::take(shared)?.zones())
 }
 
+/// Every check of every zone that has a screen, with what it has seen.
+pub fn screens(shared: &Shared) -> Result<Vec<ScreenView>> {
+    let active = shared.active();
+    let mut views = Vec::new();
+    for (id, name) in &active.plan.zones {
+        let zone = active.config.zones.iter().find(|zone| zone.name == *name);
+        let wanted = zone.and_then(|zone| zone.screen.as_deref());
+        let Some(screen) = active.config.screens.iter().find(|screen| Some(screen.name.as_str()) == wanted)
+        else {
+            continue;
+        };
+        let counters = shared.dataplane.screen_counters(&[*id])?;
+        let checks = Reason::ALL.into_iter().filter(|reason| screen.checks.contains(&reason.name()));
+        views.extend(checks.map(|reason| ScreenView {
+            zone: name.clone(),
+            screen: screen.name.clone(),
+            check: reason.name().to_owned(),
+            help: reason.help().to_owned(),
+            action: if screen.alarm_without_drop { "alarm-without-drop" } else { "drop" }.to_owned(),
+            packets: counters.iter().map(|counters| counters.hits[reason as usize]).sum(),
+        }));
+    }
+    Ok(views)
+}
+
 pub fn policies(shared: &Shared) -> Result<Vec<PolicyView>> {
     let active = shared.active();
     let ids: Vec<u32> = active.plan.policies.keys().copied().collect();
@@ -191,6 +216,7 @@ pub fn policies(shared: &Shared) -> Result<Vec<PolicyView>> {
             from_zone: from,
             to_zone: to,
             action: action(policy.action).to_owned(),
+            active: policy.active,
             sessions: counted.sessions,
             denied: counted.denied,
             packets: policy.counts.then_some(counted.packets + packets),

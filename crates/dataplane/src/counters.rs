@@ -2,7 +2,7 @@
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sluice_abi::stages::Reason;
-use sluice_abi::{MAX_UNITS, PolicyCounters, UnitCounters};
+use sluice_abi::{MAX_UNITS, PolicyCounters, ScreenCounters, UnitCounters};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use crate::Dataplane;
@@ -43,6 +43,11 @@ impl Dataplane {
     /// Counters of some units, in the order asked for.
     pub fn unit_counters(&self, units: &[u16]) -> Result<Vec<UnitCounters>> {
         units.iter().map(|unit| sum(self.state.map("counters"), u32::from(*unit))).collect()
+    }
+
+    /// What screens saw in some zones, by zone id, in the order asked for.
+    pub fn screen_counters(&self, zones: &[u32]) -> Result<Vec<ScreenCounters>> {
+        zones.iter().map(|zone| sum(self.state.map("screen_counters"), *zone)).collect()
     }
 
     /// Counters of some policies, in the order asked for.

@@ -106,6 +106,7 @@ impl Dataplane {
             generation,
             unit_multiplier: tables.unit_multiplier,
             rejudge_per_tick: REJUDGE_PER_TICK,
+            hz: self.hz(),
             ..crate::table_config(self.sizes(), self.seed)
         };
         let load = |hook| self.load_hook(hook, &maps, variants, config);

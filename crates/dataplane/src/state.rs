@@ -19,7 +19,7 @@ use crate::{Sizes, links};
 
 /// Pinned from the tc object under their own names; `active` and the PROG_ARRAYs come on top. First those whose size is
 /// counted in sessions: a mismatch is told of the first that differs.
-const SHARED: [&str; 21] = [
+const SHARED: [&str; 23] = [
     "free4",
     "free6",
     "spares",
@@ -41,6 +41,8 @@ const SHARED: [&str; 21] = [
     "watermarks",
     "reply_tokens",
     "events",
+    "screen_counters",
+    "fragment_memory",
 ];
 const PROGRAMS: &str = "programs";
 const PROGRAMS_XDP: &str = "programs_xdp";

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 use sluice_abi::{
     FLOW_LIVE, FlowShared, FlowState, MAX_NEXTHOPS, ReapEntry, TCP_DIR_CLOSED, TCP_DIR_ESTABLISHED,
-    TCP_DIR_FIN,
+    TCP_DIR_FIN, TIMEOUT_NEVER_S,
 };
 
 use crate::Dataplane;
@@ -53,9 +53,14 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// `own_s` is the application's inactivity-timeout (0 = none); it never prolongs opening or closing of TCP.
+    /// `own_s` is the application's inactivity-timeout (0 = none, `TIMEOUT_NEVER_S` = the session stays); it never
+    /// prolongs opening or closing of TCP.
     pub fn of(&self, protocol: u8, tcp_states: [u8; 2], own_s: u32) -> u32 {
-        let or_own = |default: u32| if own_s != 0 { own_s } else { default };
+        let or_own = |default: u32| match own_s {
+            0 => default,
+            never if never == u32::from(TIMEOUT_NEVER_S) => u32::MAX,
+            own_s => own_s,
+        };
         match protocol {
             TCP if tcp_states == [TCP_DIR_CLOSED; 2] => self.tcp_closed_s,
             TCP if tcp_states.iter().any(|state| *state >= TCP_DIR_FIN) => self.tcp_closing_s,
@@ -198,5 +203,23 @@ fn carry_packets<L: Line>(table: &FlowTable<L>, number: u32, states: &[FlowState
         if (count ^ (state.packets >> 31)) & 1 != 0 {
             high.store(count.wrapping_add(1), Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_application_sets_idle_times_but_not_those_of_opening_and_closing() {
+        let timeouts = Timeouts::default();
+        let (established, opening, closed) = ([TCP_DIR_ESTABLISHED; 2], [0; 2], [TCP_DIR_CLOSED; 2]);
+        assert_eq!((timeouts.of(TCP, established, 0), timeouts.of(TCP, established, 600)), (1800, 600));
+        for own_s in [600, u32::from(TIMEOUT_NEVER_S)] {
+            assert_eq!((timeouts.of(TCP, opening, own_s), timeouts.of(TCP, closed, own_s)), (20, 2));
+        }
+        // 2^32 - 1 seconds are more jiffies than the age of a session can count.
+        assert_eq!(timeouts.of(TCP, established, TIMEOUT_NEVER_S.into()), u32::MAX);
+        assert_eq!(timeouts.of(UDP, [0; 2], TIMEOUT_NEVER_S.into()), u32::MAX);
     }
 }

@@ -19,7 +19,7 @@ use crate::netns::Netns;
 /// Where the daemon pins its BPF objects, by the name of its state directory.
 const PINS: &str = "/sys/fs/bpf/sluice";
 
-const START_PATIENCE: Duration = Duration::from_secs(20);
+const START_PATIENCE: Duration = Duration::from_secs(60);
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A daemon that runs in a namespace. Dropping it ends it and removes its pins and its state directory.
@@ -43,6 +43,11 @@ impl<'a> Gateway<'a> {
             state: state.to_owned(),
             child: None,
         })
+    }
+
+    /// The binary that the next start runs: an upgrade.
+    pub fn set_program(&mut self, program: &Path) {
+        self.program = program.to_owned();
     }
 
     /// Starts the daemon and waits until it says that it is healthy.
@@ -101,7 +106,7 @@ impl<'a> Gateway<'a> {
     /// GET on the unix socket; anything but 200 is an error.
     pub fn get(&self, path: &str) -> Result<String> {
         let mut stream = UnixStream::connect(self.state.join("sluice.sock"))?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         write!(stream, "GET {path} HTTP/1.0\r\nHost: sluice\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;

@@ -1,12 +1,14 @@
 //! Compares a tree with the schema: every active statement is listed there and has the words it needs.
 
 use crate::error::{Report, closest, one_of};
-use crate::schema::{Body, Cursor, Key, Kind, Statement};
+use crate::groups::is_pattern;
+use crate::schema::{Body, Cursor, GROUPS, Key, Kind, Statement, reason};
 use crate::tree::{NodeId, TOP, Tree};
 
 pub(crate) fn check(tree: &Tree, report: &mut Report) {
-    let mut stack = vec![TOP];
-    while let Some(id) = stack.pop() {
+    // Inside of groups, names may be patterns.
+    let mut stack = vec![(TOP, false)];
+    while let Some((id, in_group)) = stack.pop() {
         let node = tree.node(id);
         match node.cursor {
             Cursor::Key(statement, index) if node.children.is_empty() => {
@@ -18,10 +20,24 @@ pub(crate) fn check(tree: &Tree, report: &mut Report) {
             _ => {}
         }
         for &child in node.children.iter().rev() {
-            if !tree.node(child).inactive && check_word(tree, report, id, child) {
-                stack.push(child);
+            let pattern = in_group && is_pattern(&tree.node(child).word) && is_name(tree, id, child);
+            if !tree.node(child).inactive && (pattern || check_word(tree, report, id, child)) {
+                let begins_groups =
+                    matches!(tree.node(child).cursor, Cursor::Block(block) if std::ptr::eq(block, &GROUPS));
+                stack.push((child, in_group || begins_groups));
             }
         }
+    }
+}
+
+/// Whether the word is what names an entry.
+fn is_name(tree: &Tree, parent: NodeId, child: NodeId) -> bool {
+    match tree.node(parent).cursor {
+        Cursor::Block(block) => {
+            !std::ptr::eq(block, &GROUPS) && anonymous_key(block, &tree.node(child).word).is_some()
+        }
+        Cursor::Key(statement, index) => matches!(statement.keys[index], Key::Value(_)),
+        _ => false,
     }
 }
 
@@ -99,7 +115,8 @@ fn unknown_statement(
     };
     let at = tree.location(child);
     if block.unsupported.contains(&word) {
-        report.error_help(&at, format!("`{word}` {place} is not supported by Sluice"), expected);
+        let help = reason(word).map_or(expected, str::to_owned);
+        report.error_help(&at, format!("`{word}` {place} is not supported by Sluice"), help);
         return;
     }
     let message = format!("unknown statement `{word}` {place}");

@@ -7,6 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Serialize;
 
+pub use crate::ranges::Ranges;
+pub use crate::schedule::{Day, Scheduler};
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct Config {
     pub system: System,
@@ -20,6 +23,35 @@ pub struct Config {
     pub default_permit: bool,
     pub static_routes: Vec<StaticRoute>,
     pub flow: FlowOptions,
+    pub schedulers: Vec<Scheduler>,
+}
+
+impl Config {
+    /// Every policy, those of zone pairs first.
+    pub fn all_policies(&self) -> impl Iterator<Item = &Policy> {
+        self.policies.iter().flat_map(|set| &set.policies).chain(&self.global_policies)
+    }
+
+    fn scheduled(&self, policy: &Policy, local_s: i64) -> bool {
+        let scheduler =
+            policy.scheduler.as_ref().and_then(|name| self.schedulers.iter().find(|s| s.name == *name));
+        scheduler.is_none_or(|scheduler| scheduler.is_active(local_s))
+    }
+
+    /// Makes policies active or not, as their schedulers have it at a local time (seconds since 1970 on the wall clock).
+    pub fn set_time(&mut self, local_s: i64) {
+        let active: Vec<bool> = self.all_policies().map(|policy| self.scheduled(policy, local_s)).collect();
+        let policies = self.policies.iter_mut().flat_map(|set| &mut set.policies);
+        for (policy, active) in policies.chain(&mut self.global_policies).zip(active) {
+            policy.active = active;
+        }
+    }
+
+    /// Whether `set_time` would change nothing.
+    pub fn is_of_time(&self, local_s: i64) -> bool {
+        self.schedulers.is_empty()
+            || self.all_policies().all(|policy| policy.active == self.scheduled(policy, local_s))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
@@ -99,8 +131,36 @@ pub struct HostInbound {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Screen {
     pub name: String,
-    pub land: bool,
+    /// Count and log what the checks find, but let it pass.
+    pub alarm_without_drop: bool,
+    /// Names of drop reasons, of [`SCREEN_CHECKS`].
+    pub checks: Vec<&'static str>,
 }
+
+/// Screens that are on or off: block and statement of the configuration, drop reason of the data plane.
+pub const SCREEN_CHECKS: [(&str, &str, &str); 21] = [
+    ("tcp", "land", "land"),
+    ("tcp", "syn-fin", "syn_fin"),
+    ("tcp", "tcp-no-flag", "tcp_no_flag"),
+    ("tcp", "fin-no-ack", "fin_no_ack"),
+    ("tcp", "winnuke", "winnuke"),
+    ("tcp", "syn-frag", "syn_frag"),
+    ("icmp", "ping-death", "ping_death"),
+    ("icmp", "fragment", "icmp_fragment"),
+    ("icmp", "large", "icmp_large"),
+    ("icmp", "icmpv6-malformed", "icmpv6_malformed"),
+    ("ip", "bad-option", "bad_option"),
+    ("ip", "block-frag", "block_frag"),
+    ("ip", "record-route-option", "record_route_option"),
+    ("ip", "timestamp-option", "timestamp_option"),
+    ("ip", "security-option", "security_option"),
+    ("ip", "stream-option", "stream_option"),
+    ("ip", "loose-source-route-option", "loose_source_route_option"),
+    ("ip", "strict-source-route-option", "strict_source_route_option"),
+    ("ip", "source-route-option", "source_route_option"),
+    ("ip", "tear-drop", "tear_drop"),
+    ("ip", "unknown-protocol", "unknown_protocol"),
+];
 
 /// One term of an application: protocol plus port or ICMP ranges, all inclusive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -112,8 +172,12 @@ pub struct Service {
     /// ICMP / ICMPv6 only.
     pub icmp_type: Option<(u8, u8)>,
     pub icmp_code: Option<(u8, u8)>,
+    /// `NEVER_S` = the session does not end by being idle.
     pub inactivity_timeout_s: Option<u16>,
 }
+
+/// `inactivity-timeout never`
+pub const NEVER_S: u16 = u16::MAX;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PolicySet {
@@ -126,6 +190,13 @@ pub struct PolicySet {
 pub struct Policy {
     pub name: String,
     pub description: Option<String>,
+    /// Zones of a global policy; none = all. Policies of zone pairs leave both empty.
+    pub from_zones: Vec<String>,
+    pub to_zones: Vec<String>,
+    /// `scheduler-name`
+    pub scheduler: Option<String>,
+    /// False while its scheduler is not active: the policy is skipped. See [`Config::set_time`].
+    pub active: bool,
     pub source: AddressMatch,
     pub destination: AddressMatch,
     pub application: ApplicationMatch,
@@ -135,11 +206,38 @@ pub struct Policy {
     pub count: bool,
 }
 
+impl Policy {
+    /// Whether a global policy speaks of sessions between two zones.
+    pub fn applies_between(&self, from: &str, to: &str) -> bool {
+        let has = |zones: &[String], zone: &str| zones.is_empty() || zones.iter().any(|name| name == zone);
+        has(&self.from_zones, from) && has(&self.to_zones, to)
+    }
+}
+
 /// Ranges are inclusive and of one family each; sets and nested sets are already flattened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum AddressMatch {
     Any,
-    Ranges { v4: Vec<(Ipv4Addr, Ipv4Addr)>, v6: Vec<(Ipv6Addr, Ipv6Addr)> },
+    Ranges {
+        v4: Vec<(Ipv4Addr, Ipv4Addr)>,
+        v6: Vec<(Ipv6Addr, Ipv6Addr)>,
+        /// Every address of both families matches but these.
+        excluded: bool,
+    },
+}
+
+impl AddressMatch {
+    /// The ranges that match, sorted; an excluded set is turned into what it leaves. None = any address.
+    pub fn matching(&self) -> Option<Ranges> {
+        match self {
+            AddressMatch::Any => None,
+            AddressMatch::Ranges { v4, v6, excluded } => {
+                let mut ranges = Ranges { v4: v4.clone(), v6: v6.clone() };
+                ranges.normalise();
+                Some(if *excluded { ranges.complement() } else { ranges })
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

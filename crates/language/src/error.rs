@@ -9,6 +9,8 @@ pub struct Location {
     pub file: Arc<str>,
     pub line: u32,
     pub column: u32,
+    /// The name behind `apply-groups` by which the word came to where it is wrong.
+    pub applied: Option<Arc<Location>>,
 }
 
 impl fmt::Display for Location {
@@ -19,7 +21,7 @@ impl fmt::Display for Location {
 
 /// One thing wrong with a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{location}: {message}{}", Help(.message, .help))]
+#[error("{location}: {message}{}{}", Help(.message, .help), Applied(.location))]
 pub struct Error {
     pub location: Location,
     /// What is wrong, naming the statement it is wrong in.
@@ -35,6 +37,17 @@ impl fmt::Display for Help<'_> {
         match self.1 {
             Some(help) if self.0.ends_with('?') => write!(f, " {help}"),
             Some(help) => write!(f, "; {help}"),
+            None => Ok(()),
+        }
+    }
+}
+
+struct Applied<'a>(&'a Location);
+
+impl fmt::Display for Applied<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.applied {
+            Some(place) => write!(f, " (inherited by the `apply-groups` at {place})"),
             None => Ok(()),
         }
     }
@@ -188,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_report_keeps_text_order_and_a_bound() {
-        let at = |line| Location { file: "f".into(), line, column: 1 };
+        let at = |line| Location { file: "f".into(), line, column: 1, applied: None };
         let mut report = Report::default();
         for line in (1..=200).rev() {
             report.error(&at(line), format!("error {line}"));

@@ -13,7 +13,7 @@ pub(crate) struct Span {
 
 impl Span {
     pub fn in_file(self, file: &Arc<str>) -> Location {
-        Location { file: file.clone(), line: self.line, column: self.column }
+        Location { file: file.clone(), line: self.line, column: self.column, applied: None }
     }
 }
 

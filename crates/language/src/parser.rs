@@ -12,21 +12,10 @@ const MAX_TEXT_BYTES: usize = 32 << 20;
 const MAX_NESTING: usize = MAX_DEPTH;
 
 /// Commands of `set` form that are understood.
-pub(crate) const COMMANDS: &[&str] = &["set", "delete", "deactivate", "activate"];
+pub(crate) const COMMANDS: &[&str] = &["set", "delete", "deactivate", "activate", "insert"];
 /// Commands of the Junos editor that make no sense in a file.
-pub(crate) const EDITOR_COMMANDS: &[&str] = &[
-    "annotate",
-    "copy",
-    "edit",
-    "insert",
-    "protect",
-    "rename",
-    "replace",
-    "top",
-    "unprotect",
-    "up",
-    "wildcard",
-];
+pub(crate) const EDITOR_COMMANDS: &[&str] =
+    &["annotate", "copy", "edit", "protect", "rename", "replace", "top", "unprotect", "up", "wildcard"];
 /// Marks in front of a hierarchical statement.
 pub(crate) const MARKS: &[&str] = &["inactive:", "active:", "protect:", "replace:", "delete:"];
 
@@ -260,13 +249,14 @@ impl Parser<'_> {
         let items = self.command_items(start.line);
         match verb.as_str() {
             "set" => drop(self.insert(TOP, items, false, false)),
+            "insert" => self.reorder(items, start),
             verb if COMMANDS.contains(&verb) => self.change(verb, items),
             verb => {
                 let message = format!("`{verb}` is a command of the editor and has no place in a file");
                 self.error(
                     start,
                     message,
-                    "write `set`, `delete`, `deactivate` or `activate` with the whole path",
+                    "write `set`, `delete`, `deactivate`, `activate` or `insert` with the whole path",
                 );
             }
         }
@@ -303,22 +293,61 @@ impl Parser<'_> {
         }
     }
 
-    /// `delete`, `deactivate` and `activate` of a statement that exists.
-    fn change(&mut self, verb: &str, items: Vec<Item>) {
+    /// The statement that words lead to.
+    fn existing(&mut self, verb: &str, items: &[Item]) -> Option<NodeId> {
         let mut at = TOP;
         for item in items {
             let Item::Word(word) = item else {
                 let message = format!("`{verb}` takes one statement at a time");
-                return self.error(item.span(), message, "write one line for each");
+                self.error(item.span(), message, "write one line for each");
+                return None;
             };
-            match self.tree.find(at, &word.text) {
-                Some(child) => at = child,
-                None => {
-                    let message = format!("nothing to {verb}: there is no `{}` here", word.text);
-                    return self.error(word.span, message, "it must be set further up");
-                }
-            }
+            let Some(child) = self.tree.find(at, &word.text) else {
+                let message = format!("nothing to {verb}: there is no `{}` here", word.text);
+                self.error(word.span, message, "it must be set further up");
+                return None;
+            };
+            at = child;
         }
+        Some(at)
+    }
+
+    /// `insert PATH before NAME` and `insert PATH after KEYWORD NAME`: changes the order of statements of one kind.
+    fn reorder(&mut self, items: Vec<Item>, start: Span) {
+        let place = |item: &Item| matches!(item, Item::Word(word) if matches!(word.text.as_str(), "before" | "after"));
+        let split =
+            [2, 3].iter().filter_map(|back| items.len().checked_sub(*back)).find(|at| place(&items[*at]));
+        let Some(split) = split.filter(|split| *split > 0) else {
+            return self.error(
+                start,
+                "`insert` does not say where to",
+                "write `insert PATH before NAME` or `insert PATH after NAME`",
+            );
+        };
+        let Some(moved) = self.existing("insert", &items[..split]) else { return };
+        let parent = self.tree.node(moved).parent;
+        let mut anchor = &items[split + 1..];
+        if let [Item::Word(keyword), name @ ..] = anchor
+            && !name.is_empty()
+            && keyword.text == self.tree.node(parent).word
+        {
+            anchor = name;
+        }
+        let [Item::Word(name)] = anchor else {
+            let message = "`insert` moves a statement among those of its own kind".to_owned();
+            return self.error(items[split].span(), message, "name one statement of the same block");
+        };
+        let Some(sibling) = self.tree.find(parent, &name.text) else {
+            let message = format!("nothing to insert at: there is no `{}` here", name.text);
+            return self.error(name.span, message, "it must be set further up");
+        };
+        let after = matches!(&items[split], Item::Word(word) if word.text == "after");
+        self.tree.reorder(moved, sibling, after);
+    }
+
+    /// `delete`, `deactivate` and `activate` of a statement that exists.
+    fn change(&mut self, verb: &str, items: Vec<Item>) {
+        let Some(at) = self.existing(verb, &items) else { return };
         match verb {
             _ if at == TOP => {}
             "delete" => self.tree.remove(at),

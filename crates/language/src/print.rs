@@ -10,7 +10,16 @@ const INDENT: &str = "    ";
 impl Tree {
     /// Hierarchical text, four spaces a level.
     pub fn to_text(&self) -> String {
-        let mut printer = Printer { tree: self, out: String::new(), header: Vec::new() };
+        self.print(false)
+    }
+
+    /// The same, with a comment before each statement that a group brought in.
+    pub(crate) fn to_annotated_text(&self) -> String {
+        self.print(true)
+    }
+
+    fn print(&self, annotated: bool) -> String {
+        let mut printer = Printer { tree: self, out: String::new(), header: Vec::new(), annotated };
         printer.statements(&self.node(TOP).children, 0);
         printer.out
     }
@@ -86,6 +95,7 @@ struct Printer<'a> {
     out: String,
     /// Words of the statement being printed, so far.
     header: Vec<NodeId>,
+    annotated: bool,
 }
 
 impl Printer<'_> {
@@ -123,6 +133,9 @@ impl Printer<'_> {
     }
 
     fn list(&mut self, members: &[NodeId], level: usize) {
+        if !self.header.iter().any(|&id| self.tree.node(id).applied.is_some()) {
+            members.iter().for_each(|&member| self.annotate(member, level));
+        }
         self.write_header(level);
         self.out.push_str(" [");
         for &member in members {
@@ -148,7 +161,22 @@ impl Printer<'_> {
         }
     }
 
+    /// `## 'WORD' was inherited from group 'GROUP'`, as Junos says it.
+    fn annotate(&mut self, id: NodeId, level: usize) {
+        if let Some(group) = self.tree.group_of(id).filter(|_| self.annotated) {
+            let word = &self.tree.node(id).word;
+            self.indent(level);
+            // Words and names may hold anything but must not end the comment.
+            let line = format!("## '{word}' was inherited from group '{group}'").replace(['\n', '\r'], " ");
+            self.out.push_str(&line);
+            self.out.push('\n');
+        }
+    }
+
     fn write_header(&mut self, level: usize) {
+        if let Some(&id) = self.header.iter().find(|&&id| self.tree.node(id).applied.is_some()) {
+            self.annotate(id, level);
+        }
         self.indent(level);
         if self.header.iter().any(|&id| self.tree.node(id).inactive) {
             self.out.push_str("inactive: ");

@@ -39,6 +39,8 @@ pub(crate) struct Node {
     pub cursor: Cursor,
     pub parent: NodeId,
     pub children: Vec<NodeId>,
+    /// The name behind `apply-groups` by which a group's statement came here.
+    pub applied: Option<NodeId>,
     depth: usize,
     file: usize,
     span: Span,
@@ -61,6 +63,7 @@ impl Default for Tree {
             cursor: Cursor::Block(&ROOT),
             parent: TOP,
             children: Vec::new(),
+            applied: None,
             depth: 0,
             file: 0,
             span: Span { line: 1, column: 1 },
@@ -107,7 +110,8 @@ impl Tree {
 
     pub(crate) fn location(&self, id: NodeId) -> Location {
         let node = self.node(id);
-        node.span.in_file(&self.files[node.file])
+        let applied = node.applied.map(|place| Arc::new(self.location(place)));
+        Location { applied, ..node.span.in_file(&self.files[node.file]) }
     }
 
     pub(crate) fn find(&self, parent: NodeId, word: &str) -> Option<NodeId> {
@@ -141,6 +145,7 @@ impl Tree {
             cursor,
             parent,
             children: Vec::new(),
+            applied: None,
             depth,
             file: self.files.len() - 1,
             span: word.span,
@@ -148,6 +153,33 @@ impl Tree {
         self.nodes[parent].children.push(id);
         self.index(parent, id);
         Some(id)
+    }
+
+    /// Makes a child of `parent` that is inherited from a group's statement `from`.
+    pub(crate) fn inherit(&mut self, parent: NodeId, from: NodeId, applied: NodeId) -> NodeId {
+        let source = self.node(from);
+        let node = Node {
+            cursor: self.node(parent).cursor.step(&source.word),
+            parent,
+            children: Vec::new(),
+            applied: Some(applied),
+            depth: self.node(parent).depth + 1,
+            ..source.clone()
+        };
+        let id = self.nodes.len();
+        self.nodes.push(node);
+        self.nodes[parent].children.push(id);
+        self.index(parent, id);
+        id
+    }
+
+    /// Takes a statement out, and nothing else.
+    pub(crate) fn detach(&mut self, id: NodeId) {
+        let parent = self.node(id).parent;
+        self.nodes[parent].children.retain(|&child| child != id);
+        if let Some(index) = self.wide.get_mut(&parent) {
+            index.remove(&self.nodes[id].word);
+        }
     }
 
     fn index(&mut self, parent: NodeId, child: NodeId) {
@@ -171,10 +203,7 @@ impl Tree {
     pub(crate) fn remove(&mut self, mut id: NodeId) {
         while id != TOP {
             let parent = self.node(id).parent;
-            self.nodes[parent].children.retain(|&child| child != id);
-            if let Some(index) = self.wide.get_mut(&parent) {
-                index.remove(&self.nodes[id].word);
-            }
+            self.detach(id);
             let above = self.node(parent);
             let empty = above.children.is_empty()
                 && match above.cursor {
@@ -187,6 +216,18 @@ impl Tree {
             }
             id = parent;
         }
+    }
+
+    /// Moves a statement before or after one of the same parent.
+    pub(crate) fn reorder(&mut self, id: NodeId, sibling: NodeId, after: bool) {
+        let parent = self.node(id).parent;
+        if id == sibling {
+            return;
+        }
+        let children = &mut self.nodes[parent].children;
+        children.retain(|&child| child != id);
+        let place = children.iter().position(|&child| child == sibling).unwrap_or(children.len());
+        children.insert((place + usize::from(after)).min(children.len()), id);
     }
 
     /// Words from the top level down to `id`.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | NAME.ok | the configuration printed as hierarchical text |
 //! | NAME.set | the same as `set` commands |
+//! | NAME.inherited | what `display inheritance` shows, if groups are applied |
 //! | NAME.fail | the errors, one a line |
 //!
 //! `fail-*` must be refused and has only a `.fail`; `syntax-*` holds Junos that Sluice reads and prints but does not
@@ -97,6 +98,15 @@ fn check(conf: &Path, problems: &mut Vec<String>) {
     let tree = parsed.as_ref().ok().filter(|_| !name.starts_with("fail-"));
     compare(&conf.with_extension("ok"), tree.map(Tree::to_text).as_deref(), problems);
     compare(&conf.with_extension("set"), tree.map(Tree::to_set).as_deref(), problems);
+    let inherited = tree.filter(|_| errors.is_none() && text.contains("apply-groups")).map(|tree| {
+        let inherited = tree.to_inherited_text().unwrap();
+        let again = parse(&inherited, &file).unwrap();
+        if compile(&again) != compile(tree) {
+            problems.push(format!("{file}: what it inherits, written out, means something else"));
+        }
+        inherited
+    });
+    compare(&conf.with_extension("inherited"), inherited.as_deref(), problems);
     compare(&conf.with_extension("fail"), errors.map(|errors| format!("{errors}\n")).as_deref(), problems);
 }
 
@@ -108,7 +118,9 @@ fn golden() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "conf"))
         .collect();
     configurations.sort();
-    assert!(configurations.len() >= 50, "only {} goldens found", configurations.len());
+    assert!(configurations.len() >= 120, "only {} goldens found", configurations.len());
+    let refused = configurations.iter().filter(|path| path.with_extension("fail").exists()).count();
+    assert!(3 * refused >= configurations.len(), "only {refused} goldens must fail");
     let mut problems = Vec::new();
     for conf in &configurations {
         check(conf, &mut problems);

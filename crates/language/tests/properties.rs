@@ -15,7 +15,8 @@ const WORDS: &str = "
     address destination-address application any then permit deny log session-init count applications
     term protocol tcp destination-port 80-90 application-set routing-options static route 0.0.0.0/0
     next-hop discard rib inet6.0 bgp group neighbor x y flow max-sessions default-policy permit-all ids-
-    option land
+    option land groups apply-groups apply-groups-except <*> <lan*> schedulers scheduler daily start-time
+    stop-time 08:00 all-day scheduler-name source-address-excluded insert before attach
 ";
 
 /// Words that are hard to print.

@@ -60,6 +60,7 @@ fn the_branch_gateway() {
     let host = AddressMatch::Ranges {
         v4: vec![v4("10.0.1.100", "10.0.1.100")],
         v6: vec![("fd00:1::100".parse().unwrap(), "fd00:1::100".parse().unwrap())],
+        excluded: false,
     };
     assert_eq!((&web.source, &web.destination), (&AddressMatch::Any, &host));
     assert_eq!(web.application, ApplicationMatch::Services(vec![ports(6, 80, 80), ports(6, 443, 443)]));
@@ -122,8 +123,8 @@ fn address_sets_flatten_and_join() {
     let config = golden("tests/golden/address-sets.conf");
     let policy = &config.policies[0].policies[0];
     let joined = vec![v4("10.1.0.0", "10.1.255.255")];
-    assert!(matches!(&policy.source, AddressMatch::Ranges { v4, v6 } if *v4 == joined && v6.len() == 1));
-    assert_eq!(policy.destination, AddressMatch::Ranges { v4: joined, v6: Vec::new() });
+    assert!(matches!(&policy.source, AddressMatch::Ranges { v4, v6, .. } if *v4 == joined && v6.len() == 1));
+    assert_eq!(policy.destination, AddressMatch::Ranges { v4: joined, v6: Vec::new(), excluded: false });
 }
 
 #[test]
@@ -131,7 +132,7 @@ fn any_of_one_family_is_its_whole_range() {
     let config = golden("tests/golden/policies.conf");
     let out = &config.policies[1].policies[0];
     let all = vec![v4("0.0.0.0", "255.255.255.255")];
-    assert_eq!(out.source, AddressMatch::Ranges { v4: all, v6: Vec::new() });
+    assert_eq!(out.source, AddressMatch::Ranges { v4: all, v6: Vec::new(), excluded: false });
 }
 
 #[test]
@@ -189,4 +190,80 @@ fn later_sources_merge_into_earlier_ones() {
     assert_eq!((config.interfaces[0].mtu, config.system.host_name.as_deref()), (Some(1400), Some("gw")));
     let errors = tree.read("set interfaces lan0 {", "wrong").unwrap_err();
     assert!(errors.to_string().starts_with("wrong:1:21: "), "{errors}");
+}
+
+#[test]
+fn a_zone_reads_its_own_book_before_the_global_one() {
+    let config = golden("tests/golden/address-book-order.conf");
+    let policy = &config.policies[0].policies[0];
+    let host =
+        |text: &str| AddressMatch::Ranges { v4: vec![v4(text, text)], v6: Vec::new(), excluded: false };
+    assert_eq!((&policy.source, &policy.destination), (&host("10.0.1.1"), &host("192.0.2.1")));
+}
+
+#[test]
+fn excluded_addresses_match_everything_else() {
+    let config = golden("tests/golden/address-excluded.conf");
+    let policy = &config.policies[0].policies[0];
+    let source = policy.source.matching().unwrap();
+    assert_eq!(source.v4, [v4("0.0.0.0", "9.255.255.255"), v4("11.0.0.0", "255.255.255.255")]);
+    assert_eq!(
+        source.v6[0].1,
+        "fcff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse::<std::net::Ipv6Addr>().unwrap()
+    );
+    let inside = vec![v4("10.0.0.0", "10.255.255.255")];
+    assert_eq!(policy.destination, AddressMatch::Ranges { v4: inside, v6: Vec::new(), excluded: false });
+}
+
+#[test]
+fn global_policies_speak_of_their_zones() {
+    let config = golden("tests/golden/global-zones.conf");
+    let [some, from_any, to_some] = config.global_policies.as_slice() else { panic!("three policies") };
+    assert!(some.applies_between("lan", "wan") && some.applies_between("dmz", "wan"));
+    assert!(!some.applies_between("wan", "wan") && !some.applies_between("lan", "dmz"));
+    assert!(from_any.applies_between("wan", "dmz"));
+    assert!(to_some.applies_between("wan", "lan") && !to_some.applies_between("lan", "wan"));
+}
+
+#[test]
+fn schedulers_make_policies_active() {
+    let mut config = golden("tests/golden/scheduler-policies.conf");
+    let active = |config: &Config| config.all_policies().map(|policy| policy.active).collect::<Vec<_>>();
+    assert_eq!(active(&config), [true, true]);
+    // 1970-01-01 at noon, then at 23:00
+    assert!(!config.is_of_time(12 * 3600));
+    config.set_time(12 * 3600);
+    assert_eq!((active(&config), config.is_of_time(12 * 3600)), (vec![false, false], true));
+    assert!(!config.is_of_time(23 * 3600));
+    config.set_time(23 * 3600);
+    assert_eq!(active(&config), [true, true]);
+}
+
+#[test]
+fn predefined_sets_are_their_members() {
+    let one = |application: &str| {
+        let text = format!(
+            "set security zones security-zone a\nset security policies from-zone a to-zone a policy p match \
+             source-address any destination-address any application {application}\nset security policies from-zone a \
+             to-zone a policy p then permit\n"
+        );
+        config(&text).policies.remove(0).policies.remove(0).application
+    };
+    assert_eq!(one("junos-cifs"), ApplicationMatch::Services(vec![ports(6, 139, 139), ports(6, 445, 445)]));
+    assert_eq!(
+        one("junos-ms-rpc-any"),
+        ApplicationMatch::Services(vec![ports(6, 135, 135), ports(17, 135, 135)])
+    );
+    assert_eq!(one("any"), ApplicationMatch::Any);
+}
+
+#[test]
+fn groups_mean_what_they_would_mean_written_out() {
+    let inherited = golden("tests/golden/groups-wildcards.conf");
+    let mtus: Vec<_> = inherited.interfaces.iter().map(|i| (i.mtu, i.units[0].mtu)).collect();
+    assert_eq!(mtus, [(Some(4000), Some(1400)), (Some(9000), Some(1400)), (Some(1500), None)]);
+    let policies = golden("tests/golden/groups-whole-policy.conf").policies;
+    let names: Vec<Vec<&str>> =
+        policies.iter().map(|set| set.policies.iter().map(|p| p.name.as_str()).collect()).collect();
+    assert_eq!(names, [vec!["first", "last"], vec!["last"]]);
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use anyhow::{Result, anyhow};
 use sluice_abi::UnitCounters;
-use sluice_abi::stages::{Hook, Reason};
+use sluice_abi::stages::{Hook, Reason, Stage};
 use sluice_dataplane::Dataplane;
 use sluice_plan::Plan;
 use zerocopy::IntoBytes;
@@ -37,6 +37,8 @@ pub enum Place {
     Unit(usize, usize),
     PolicySessions(u32),
     PolicyDenied(u32),
+    /// Zone id and reason.
+    Screen(u32, usize),
 }
 
 /// Counters that are not zero.
@@ -57,6 +59,11 @@ pub fn snapshot(dataplane: &Dataplane, plan: &Plan) -> Result<Values> {
     for (policy, counters) in policies.iter().zip(dataplane.policy_counters(&policies)?) {
         values.insert(Place::PolicySessions(*policy), counters.sessions);
         values.insert(Place::PolicyDenied(*policy), counters.denied);
+    }
+    let zones: Vec<u32> = plan.zones.keys().copied().collect();
+    for (zone, counters) in zones.iter().zip(dataplane.screen_counters(&zones)?) {
+        let hits = counters.hits.iter().enumerate();
+        values.extend(hits.map(|(reason, hits)| (Place::Screen(*zone, reason), *hits)));
     }
     values.retain(|_, value| *value != 0);
     Ok(values)
@@ -91,6 +98,11 @@ pub fn slot(name: &str) -> Result<usize> {
 pub fn total(values: &Values, name: &str) -> u64 {
     let slot = slot(name).expect("callers name counters that exist");
     values.iter().filter(|(place, _)| matches!(place, Place::Unit(_, s) if *s == slot)).map(|(_, v)| v).sum()
+}
+
+/// The screen that a reason is, if it is one.
+pub fn screen(name: &str) -> Option<Reason> {
+    Reason::ALL.into_iter().find(|reason| reason.name() == name && reason.stage() == Stage::Screen)
 }
 
 /// Drops for all reasons of one direction.
@@ -138,6 +150,10 @@ pub fn describe(values: &Values, plan: &Plan) -> String {
                 let known = plan.units.iter().find(|info| info.index as usize == *unit);
                 let unit = known.map_or_else(|| format!("unit {unit}"), |info| info.name.clone());
                 writeln!(text, "    {unit} {} +{value}", slot_name(*slot))
+            }
+            Place::Screen(zone, reason) => {
+                let zone = plan.zones.get(zone).map_or("?", String::as_str);
+                writeln!(text, "    screen {} in zone {zone} +{value}", Reason::ALL[*reason].name())
             }
             Place::PolicySessions(id) => {
                 writeln!(text, "    policy {} sessions +{value}", policy_name(plan, *id))

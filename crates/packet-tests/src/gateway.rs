@@ -150,6 +150,13 @@ impl Gateway {
         self.plan.units.iter().find(|info| info.name == unit).map_or(0, |info| info.index as usize)
     }
 
+    /// Id of a unit's zone.
+    pub fn zone_of(&self, unit: &str) -> Result<u32> {
+        let info = self.plan.units.iter().find(|info| info.name == unit);
+        let zone = info.and_then(|info| self.plan.zones.iter().find(|(_, name)| **name == info.zone));
+        zone.map(|(id, _)| *id).ok_or_else(|| anyhow!("no unit {unit} in a zone"))
+    }
+
     /// The root program that frames of a device meet.
     pub fn root(&mut self, device: &str) -> Result<&OwnedFd> {
         let attachment = self.plan.attachments.iter().find(|a| a.device == device);

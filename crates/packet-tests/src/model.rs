@@ -4,6 +4,7 @@
 //! Order and names of the decisions are those of `bpf/stages.def`.
 
 mod parse;
+mod screens;
 mod tcp;
 
 use std::collections::HashMap;
@@ -42,7 +43,9 @@ pub struct Unit {
     pub mac: Mac,
     pub zone: String,
     pub mtu: usize,
-    pub land_screen: bool,
+    /// Names of the screens of its zone.
+    pub screens: Vec<&'static str>,
+    pub alarm_without_drop: bool,
     pub addresses: Vec<(IpAddr, u8)>,
     /// What may reach this host from here.
     pub inbound: Vec<Service>,
@@ -131,6 +134,7 @@ pub struct Model {
     pub neighbours: Vec<IpAddr>,
     /// Sessions that fit, of each family.
     pub capacity: usize,
+    datagrams: screens::Datagrams,
     sessions: HashMap<Tuple, usize>,
     records: HashMap<usize, (Tuple, Session)>,
     next: usize,
@@ -168,8 +172,9 @@ impl Model {
     fn decide(&mut self, device: &str, frame: &[u8]) -> Result<Verdict, Verdict> {
         let (unit, facts) = self.entry(device, frame)?;
         let Some(facts) = facts else { return Ok(Verdict::Local) };
-        if unit.land_screen && facts.source == facts.destination {
-            return Err(Verdict::Drop("land"));
+        let found = self.datagrams.screens(&unit, &facts);
+        if let Some(first) = found.first().filter(|_| !unit.alarm_without_drop) {
+            return Err(Verdict::Drop(first));
         }
         if facts.fragment {
             return Err(Verdict::Drop("fragment"));

@@ -55,7 +55,7 @@ pub struct Stations {
     pub elsewhere: Vec<IpAddr>,
 }
 
-const PORTS: [u16; 12] = [0, 22, 53, 67, 68, 80, 443, 1000, 1500, 2000, 3000, 40000];
+const PORTS: [u16; 13] = [0, 22, 53, 67, 68, 80, 139, 443, 1000, 1500, 2000, 3000, 40000];
 
 /// A frame and the device it arrives on.
 pub fn frame(random: &mut Random, model: &Model, stations: &Stations) -> (String, Vec<u8>) {
@@ -103,7 +103,7 @@ fn fresh_tuple(random: &mut Random, stations: &Stations) -> Tuple {
         stations.elsewhere.iter().copied().filter(|addr| addr.is_ipv4() == v4).collect();
     let destination = if random.percent(30) { *random.pick(&outside) } else { station(random) };
     let source = if random.percent(4) { *random.pick(&outside) } else { source };
-    let protocol = *random.pick(&[TCP, TCP, TCP, UDP, UDP, UDP, if v4 { ICMP } else { ICMPV6 }, 47, 50]);
+    let protocol = *random.pick(&[TCP, TCP, TCP, UDP, UDP, UDP, if v4 { ICMP } else { ICMPV6 }, 47, 50, 200]);
     let ports = match protocol {
         TCP | UDP => (*random.pick(&PORTS), *random.pick(&PORTS)),
         ICMP | ICMPV6 => (*random.pick(&PORTS), 0x0800),
@@ -140,7 +140,7 @@ fn transport(random: &mut Random, model: &Model, draft: &Draft) -> (u8, Vec<u8>)
 }
 
 fn tcp_segment(random: &mut Random, model: &Model, tuple: &Tuple) -> tcp::Builder {
-    use tcp::{ACK, CWR, ECE, FIN, PSH, RST, SYN};
+    use tcp::{ACK, CWR, ECE, FIN, PSH, RST, SYN, URG};
     let kinds = [
         SYN,
         SYN,
@@ -154,6 +154,8 @@ fn tcp_segment(random: &mut Random, model: &Model, tuple: &Tuple) -> tcp::Builde
         RST | ACK,
         SYN | FIN,
         0,
+        FIN,
+        ACK | URG,
         SYN | ECE | CWR,
     ];
     let opener = model.flows().iter().any(|flow| flow == tuple);
@@ -251,8 +253,7 @@ fn network(random: &mut Random, draft: &Draft, (protocol, l4): (u8, Vec<u8>)) ->
     let ttl = *random.pick(&[64, 64, 64, 64, 64, 64, 64, 255, 2, 1, 0]);
     match (draft.tuple.source, draft.tuple.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            let fragment =
-                *random.pick(&[0; 40]) + if random.percent(3) { ipv4::FLAG_MORE_FRAGMENTS } else { 0 };
+            let fragment = if random.percent(5) { fragment_field(random) } else { 0 };
             let dont = if random.percent(50) { ipv4::FLAG_DONT_FRAGMENT } else { 0 };
             let builder = ipv4::Builder {
                 source,
@@ -262,7 +263,7 @@ fn network(random: &mut Random, draft: &Draft, (protocol, l4): (u8, Vec<u8>)) ->
                 id: random.number() as u16,
                 tos: if random.percent(10) { 0xb8 } else { 0 },
                 flags_offset: fragment | dont,
-                options: if random.percent(5) { vec![1; 4 * (1 + random.below(10))] } else { Vec::new() },
+                options: if random.percent(8) { ip_options(random) } else { Vec::new() },
                 checksum: random.percent(2).then_some(0xbad),
                 ..Default::default()
             };
@@ -277,6 +278,30 @@ fn network(random: &mut Random, draft: &Draft, (protocol, l4): (u8, Vec<u8>)) ->
     }
 }
 
+/// Offset and more-fragments bit: the first, one near it, or one near the end of the longest packet.
+fn fragment_field(random: &mut Random) -> u16 {
+    let offset = *random.pick(&[0, 0, 1, 2, 3, 185, 8180, 8189, 8191]);
+    let more = if random.percent(60) || offset == 0 { ipv4::FLAG_MORE_FRAGMENTS } else { 0 };
+    offset | more
+}
+
+/// Whole words of options: fillers, known ones, and sometimes one that lies about its length.
+fn ip_options(random: &mut Random) -> Vec<u8> {
+    let words = 1 + random.below(10);
+    let mut options = Vec::new();
+    while options.len() < words * 4 {
+        let kind = *random.pick(&[1, 1, 1, 0, 7, 68, 130, 131, 136, 137, 148]);
+        options.push(kind);
+        if kind > 1 {
+            let length = *random.pick(&[4, 4, 4, 3, 8, 11, 2, 1, 40]);
+            options.push(length);
+            options.extend(vec![4; usize::from(length).saturating_sub(2).min(9)]);
+        }
+    }
+    options.truncate(words * 4);
+    options
+}
+
 fn extensions(random: &mut Random, protocol: u8, l4: Vec<u8>) -> (u8, Vec<u8>) {
     if !random.percent(8) {
         return (protocol, l4);
@@ -285,7 +310,8 @@ fn extensions(random: &mut Random, protocol: u8, l4: Vec<u8>) -> (u8, Vec<u8>) {
     for _ in 0..1 + random.below(7) {
         let kind = *random.pick(&[0, 43, 60, 60, 60, 60, 60, 60, 60, ipv6::FRAGMENT]);
         bytes = if kind == ipv6::FRAGMENT {
-            ipv6_ext::FragmentBuilder { next_header, offset_more: 1, ..Default::default() }.build(&bytes)
+            let offset_more = *random.pick(&[0, 1, 1, 8, 9, 16, 65520, 65529]);
+            ipv6_ext::FragmentBuilder { next_header, offset_more, ..Default::default() }.build(&bytes)
         } else {
             ipv6_ext::Builder { next_header, ..Default::default() }.build(&bytes)
         };

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use sluice_language::config::SCREEN_CHECKS;
 use sluice_wire::Mac;
 
 use crate::model::{Action, ICMP, ICMPV6, Model, Route, Rule, Service, TCP, Target, UDP, Unit};
@@ -68,7 +69,6 @@ impl Scenario {
             scenario.add_zone(zone, random);
         }
         scenario.add_routes();
-        scenario.say("set security screen ids-option edge tcp land");
         scenario.say("set interfaces c0 vlan-tagging");
         let named = scenario.addresses();
         let applications = scenario.applications();
@@ -106,10 +106,7 @@ impl Scenario {
         self.say(&format!("{unit} family inet6 address {own6}/64"));
         let name = ZONES[zone];
         self.say(&format!("set security zones security-zone {name} interfaces {}", unit_name(zone)));
-        let land_screen = random.percent(50);
-        if land_screen {
-            self.say(&format!("set security zones security-zone {name} screen edge"));
-        }
+        let (screens, alarm_without_drop) = self.add_screen(name, random);
         let mut inbound = Vec::new();
         for (service, terms) in system_services() {
             if random.percent(50) {
@@ -127,10 +124,31 @@ impl Scenario {
             mac: device_mac(device),
             zone: name.to_owned(),
             mtu,
-            land_screen,
+            screens,
+            alarm_without_drop,
             addresses: vec![(own4, 24), (own6, 64)],
             inbound,
         });
+    }
+
+    /// No screens at all, a few, or many; sometimes they only count.
+    fn add_screen(&mut self, zone: &str, random: &mut Random) -> (Vec<&'static str>, bool) {
+        let share = *random.pick(&[0, 15, 15, 60]);
+        let mut screens = Vec::new();
+        for (block, statement, reason) in SCREEN_CHECKS {
+            if random.percent(share) {
+                self.say(&format!("set security screen ids-option {zone} {block} {statement}"));
+                screens.push(reason);
+            }
+        }
+        let alarm = !screens.is_empty() && random.percent(15);
+        if alarm {
+            self.say(&format!("set security screen ids-option {zone} alarm-without-drop"));
+        }
+        if !screens.is_empty() {
+            self.say(&format!("set security zones security-zone {zone} screen {zone}"));
+        }
+        (screens, alarm)
     }
 
     fn add_routes(&mut self) {

@@ -218,6 +218,18 @@ pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> 
     add("sessions", u64::from(step.words.new && !step.egress))?;
     add("icmp_related", u64::from(step.words.related))?;
     add("rejudged", u64::from(step.words.rejudged))?;
+    let dropped = match &step.verdict {
+        Verdict::Drop { reason } => counters::screen(reason),
+        _ => None,
+    };
+    let alarms = step.words.alarms.iter();
+    let alarms: Vec<_> = alarms
+        .map(|name| counters::screen(name).ok_or_else(|| anyhow!("`{name}` is no screen")))
+        .collect::<Result<_>>()?;
+    for screen in dropped.into_iter().chain(alarms) {
+        let zone = gateway.zone_of(&step.unit)?;
+        *values.entry(Place::Screen(zone, screen as usize)).or_default() += 1;
+    }
     if let Some(policy) = &step.words.policy {
         let id = counters::policy_id(&gateway.plan, policy)?;
         let permitted = match &step.verdict {

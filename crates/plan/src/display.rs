@@ -7,6 +7,7 @@ use sluice_abi::stages::Stage;
 use sluice_abi::{self as abi, Address4Term, Address6Term, Rule, ServiceTerm, Unit, ZonePair};
 use sluice_language::config::Prefix;
 
+use crate::screens;
 use crate::{Attachment, Gateway, KernelWants, Plan, RouteVia};
 
 impl Display for Plan {
@@ -55,6 +56,9 @@ impl Plan {
         writeln!(f, " host ifindex {} peer {}", entry.host_ifindex, entry.host_peer_ifindex)?;
         let v4 = Ipv4Addr::from(entry.be_addr4.to_ne_bytes());
         writeln!(f, "  replies from {v4} {} flags {}", v6_of(entry.be_addr6), unit_flags(entry.flags))?;
+        if entry.screens != 0 {
+            writeln!(f, "  screens {}", screens::names(entry.screens))?;
+        }
         let first = usize::from(entry.host_first);
         for term in &self.tables.service_terms[first..first + usize::from(entry.host_count)] {
             writeln!(f, "  host-inbound {}", service(term))?;
@@ -159,7 +163,6 @@ fn unit_flags(flags: u8) -> String {
         (abi::UNIT_HOST_VETH, "host-veth"),
         (abi::UNIT_HOST_SIDE, "host-side"),
         (abi::UNIT_HOST_ANY, "host-any"),
-        (abi::UNIT_SCREEN_LAND, "screen-land"),
         (abi::UNIT_XDP, "xdp"),
     ];
     let set: Vec<_> = names.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, name)| *name).collect();
@@ -189,8 +192,10 @@ fn service(term: &ServiceTerm) -> String {
         part("source-port", term.sport_low, term.sport_high, u16::MAX);
         part("port", term.dport_low, term.dport_high, u16::MAX);
     }
-    if term.timeout_s != 0 {
-        text += &format!(" timeout {}s", term.timeout_s);
+    match term.timeout_s {
+        0 => {}
+        abi::TIMEOUT_NEVER_S => text += " timeout never",
+        seconds => text += &format!(" timeout {seconds}s"),
     }
     text
 }

@@ -8,10 +8,11 @@ mod environment;
 mod ids;
 mod kernel;
 mod policies;
+mod screens;
 mod terms;
 mod units;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sluice_abi::tables::Tables;
 use sluice_abi::{self as abi};
@@ -94,6 +95,8 @@ pub struct PolicyInfo {
     pub action: sluice_language::config::Action,
     /// `then count`
     pub counts: bool,
+    /// Inside the times of its scheduler, or without one.
+    pub active: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -267,7 +270,13 @@ fn policy_infos(config: &Config, ids: &BTreeMap<String, u32>) -> BTreeMap<u32, P
 }
 
 fn policy_info(policy: &sluice_language::config::Policy, context: Option<(String, String)>) -> PolicyInfo {
-    PolicyInfo { name: policy.name.clone(), context, action: policy.action, counts: policy.count }
+    PolicyInfo {
+        name: policy.name.clone(),
+        context,
+        action: policy.action,
+        counts: policy.count,
+        active: policy.active,
+    }
 }
 
 /// Variants are the distinct stage masks of the devices; a device runs every stage that one of its units needs.
@@ -277,17 +286,18 @@ fn attachments(
     environment: &Environment,
 ) -> Result<(Vec<Variant>, Vec<Attachment>), PlanError> {
     let always = abi::stages::Stage::ALL.iter().fold(0, |mask, stage| mask | stage.bit());
-    let land = abi::stages::Stage::Land.bit();
+    let screens = screens::STAGES.iter().fold(0, |mask, stage| mask | stage.bit());
+    let plain = always & !screens;
     let mut masks: BTreeMap<&str, u32> = BTreeMap::new();
     for (unit, info) in managed.iter().zip(infos) {
-        let wanted = if unit.screen.is_some_and(|s| s.land) { always } else { always & !land };
+        let wanted = plain | unit.screen.map_or(0, screens::stage_mask);
         *masks.entry(info.physical.as_str()).or_default() |= wanted;
     }
     // The plain mask always is variant 0: the egress program belongs to it, and numbers keep their meaning when
     // screens come and go.
-    let mut distinct = vec![always & !land];
-    distinct.extend(masks.values().copied().filter(|mask| mask & land != 0));
-    distinct.dedup();
+    let others: BTreeSet<u32> = masks.values().copied().filter(|mask| *mask != plain).collect();
+    let mut distinct = vec![plain];
+    distinct.extend(others);
     if distinct.len() > abi::MAX_VARIANTS {
         return Err(PlanError::TooManyVariants { count: distinct.len() });
     }

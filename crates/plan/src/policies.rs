@@ -43,16 +43,26 @@ pub(crate) fn compile(
     let default_action = if config.default_permit { abi::ACTION_PERMIT } else { abi::ACTION_DENY };
     let mut compiled =
         Compiled { zone_pairs: vec![ZonePair::default(); abi::MAX_ZONES * abi::MAX_ZONES], rules: vec![] };
-    let global = compile_rules(&config.global_policies, None, policies, terms)?;
-    // Pairs without rules of their own share one copy of the global ones.
-    let shared = append(&mut compiled.rules, &[], &global, ("any zone", "any zone"))?;
+    let globals: Vec<&Policy> = config.global_policies.iter().filter(|policy| policy.active).collect();
+    let global_rules = compile_rules(&config.global_policies, None, policies, terms)?;
+    // Pairs without rules of their own share one copy of the same global ones.
+    let mut shared: BTreeMap<Vec<usize>, (u16, u16)> = BTreeMap::new();
     for (from, from_id) in zones {
         for (to, to_id) in zones {
             let own = context_rules(config, from, to, policies, terms)?;
-            let (first, count) = match own.is_empty() {
-                true => shared,
-                false => append(&mut compiled.rules, &own, &global, (from, to))?,
+            let applies = (0..globals.len()).filter(|number| globals[*number].applies_between(from, to));
+            let applies: Vec<usize> = applies.collect();
+            let known = shared.get(&applies).filter(|_| own.is_empty()).copied();
+            let (first, count) = match known {
+                Some(range) => range,
+                None => {
+                    let global: Vec<Rule> = applies.iter().map(|number| global_rules[*number]).collect();
+                    append(&mut compiled.rules, &own, &global, (from, to))?
+                }
             };
+            if own.is_empty() {
+                shared.insert(applies, (first, count));
+            }
             let pair = &mut compiled.zone_pairs[abi::zone_pair_index(*from_id as u16, *to_id as u16)];
             *pair = ZonePair { first, count, default_action, ..Default::default() };
         }
@@ -112,6 +122,7 @@ fn compile_rules(
     terms: &mut Terms,
 ) -> Result<Vec<Rule>, PlanError> {
     list.iter()
+        .filter(|policy| policy.active)
         .map(|policy| {
             let key = policy_key(context, &policy.name);
             compile_rule(policy, ids[&key], &format!("policy {key}"), terms)
@@ -121,12 +132,12 @@ fn compile_rules(
 
 fn compile_rule(policy: &Policy, id: u32, owner: &str, terms: &mut Terms) -> Result<Rule, PlanError> {
     let mut flags = 0;
-    let mut ranges = |side: &AddressMatch, any: u8| match side {
-        AddressMatch::Any => {
+    let mut ranges = |side: &AddressMatch, any: u8| match side.matching() {
+        None => {
             flags |= any;
             Ok(((0, 0), (0, 0)))
         }
-        AddressMatch::Ranges { v4, v6 } => Ok((terms.v4(v4, owner)?, terms.v6(v6, owner)?)),
+        Some(ranges) => Ok((terms.v4(&ranges.v4, owner)?, terms.v6(&ranges.v6, owner)?)),
     };
     let (source4, source6) = ranges(&policy.source, abi::RULE_SOURCE_ANY)?;
     let (destination4, destination6) = ranges(&policy.destination, abi::RULE_DESTINATION_ANY)?;

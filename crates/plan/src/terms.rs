@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use sluice_abi::{self as abi, Address4Term, Address6Term, ServiceTerm};
-use sluice_language::config::Service;
+use sluice_language::config::{NEVER_S, Service};
 
 use crate::PlanError;
 
@@ -125,7 +125,11 @@ fn service(service: &Service) -> ServiceTerm {
         sport_high: service.source_port.1,
         dport_low: service.destination_port.0,
         dport_high: service.destination_port.1,
-        timeout_s: service.inactivity_timeout_s.unwrap_or(0),
+        timeout_s: match service.inactivity_timeout_s {
+            None => 0,
+            Some(NEVER_S) => abi::TIMEOUT_NEVER_S,
+            Some(seconds) => seconds,
+        },
     }
 }
 

@@ -153,3 +153,32 @@ fn ids_at_rest_are_not_handed_out() {
 fn tables_pass_the_data_planes_own_check() {
     plan(&tagged(3), &mut Ids::default(), 1).unwrap().tables.check().unwrap();
 }
+
+#[test]
+fn a_policy_outside_its_schedule_keeps_its_id_and_has_no_rule() {
+    let text = format!(
+        "{ZONES}{}{}set security policies from-zone a to-zone b policy p0 scheduler-name noon\n\
+         set security policies global policy p0 scheduler-name noon\n\
+         set schedulers scheduler noon daily start-time 12:00 stop-time 13:00\n",
+        policies(2, "from-zone a to-zone b"),
+        policies(1, "global")
+    );
+    let mut config = config(&text);
+    let environment = environment(&config);
+    let mut ids = Ids::default();
+    let mut at = |hour: i64, generation: u32| {
+        config.set_time(hour * 3600);
+        compile(&config, &environment, &mut ids, generation).unwrap()
+    };
+    let rules = |plan: &Plan, pair: (u16, u16)| {
+        plan.tables.zone_pairs[sluice_abi::zone_pair_index(pair.0, pair.1)].count
+    };
+    let (noon, night) = (at(12, 1), at(23, 2));
+    let zone = |name: &str| *noon.zones.iter().find(|(_, zone)| *zone == name).unwrap().0 as u16;
+    let (own, other) = ((zone("a"), zone("b")), (zone("b"), zone("a")));
+    assert_eq!((rules(&noon, own), rules(&noon, other)), (3, 1));
+    assert_eq!((rules(&night, own), rules(&night, other)), (1, 0));
+    let states = |plan: &Plan| plan.policies.iter().map(|(id, info)| (*id, info.active)).collect::<Vec<_>>();
+    assert_eq!(states(&noon), [(1, true), (2, true), (3, true)]);
+    assert_eq!(states(&night), [(1, false), (2, true), (3, false)]);
+}

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use sluice_abi::{self as abi, Unit as UnitEntry};
 use sluice_language::config::{Config, HookMode, HostInbound, Interface, Prefix, Screen, Unit, Zone};
 
-use crate::{Environment, NetDev, PlanError, terms::Terms};
+use crate::{Environment, NetDev, PlanError, screens, terms::Terms};
 
 /// A unit that belongs to a zone, with all that is known about it.
 pub(crate) struct Managed<'a> {
@@ -121,7 +121,6 @@ pub(crate) fn entries(
     let (host_first, host_count) = terms.services(&managed.inbound.services, &name)?;
     let mut flags = abi::UNIT_VALID;
     flags |= if managed.inbound.any { abi::UNIT_HOST_ANY } else { 0 };
-    flags |= if managed.screen.is_some_and(|s| s.land) { abi::UNIT_SCREEN_LAND } else { 0 };
     flags |= if xdp { abi::UNIT_XDP } else { 0 };
     let vlan = managed.unit.vlan_id.unwrap_or(0);
     let mut entry = UnitEntry {
@@ -139,6 +138,7 @@ pub(crate) fn entries(
         be_addr6: best_v6(&managed.unit.inet6),
         host_first,
         host_count,
+        screens: managed.screen.map_or(0, screens::bits),
         ..Default::default()
     };
     if vlan == 0 {

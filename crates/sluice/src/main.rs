@@ -47,6 +47,8 @@ enum Command {
     Version,
     /// Lay out, exercise and remove network-namespace topologies
     Lab(sluice_lab::Args),
+    Monitor(sluice_monitor::args::Args),
+    Pcap(sluice_monitor::args::PcapArgs),
     /// Measure speed and judge it by the promised budgets
     Bench(sluice_bench::Args),
 }
@@ -70,6 +72,8 @@ fn main() -> ExitCode {
         Command::Cleanup(instance) => run::cleanup(&instance),
         Command::Version => show::version(),
         Command::Lab(args) => sluice_lab::main(args).map_err(exit::Failure::from),
+        Command::Monitor(args) => sluice_monitor::args::main(args).map_err(exit::Failure::from),
+        Command::Pcap(args) => sluice_monitor::args::pcap(&args).map_err(exit::Failure::from),
         Command::Bench(args) => sluice_bench::main(args).map_err(exit::Failure::from),
     };
     exit::code(result)

@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 
 use chrono::{DateTime, SecondsFormat};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{CellAlignment, Table};
 use serde::de::DeserializeOwned;
 use sluice_control::Client;
 use sluice_control::api::{
-    self, Configuration, Health, InterfaceView, LogEntry, PolicyView, StageView, Stats, ZoneView,
+    self, Configuration, Health, InterfaceView, LogEntry, PolicyView, ScreenView, StageView, Stats, ZoneView,
 };
 
 use crate::exit::{Failure, Outcome};
@@ -33,6 +33,11 @@ pub struct Output {
     state_dir: std::path::PathBuf,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum Display {
+    Inheritance,
+}
+
 #[derive(Subcommand)]
 enum What {
     /// Established sessions
@@ -41,6 +46,12 @@ enum What {
     Interfaces,
     /// Zones and what passed through them
     Zones,
+    /// Screens of each zone and how many packets they recognised
+    Screens {
+        /// Only this zone
+        #[arg(long, value_name = "ZONE")]
+        zone: Option<String>,
+    },
     /// Policies and how often they decided
     Policies,
     /// Dropped packets by stage and reason, and the conservation equations
@@ -54,7 +65,11 @@ enum What {
         last: usize,
     },
     /// The active configuration, as it was committed
-    Configuration,
+    Configuration {
+        /// What is in effect: statements inherited from groups written out, each with the group it comes from
+        #[arg(long, value_name = "FORM")]
+        display: Option<Display>,
+    },
     /// Version of this program, and of the gateway that runs
     Version,
 }
@@ -82,11 +97,15 @@ pub fn show(args: &ShowArgs) -> Outcome {
         What::Sessions(list) => sessions::list(list, output),
         What::Interfaces => output.show("/api/interfaces", interfaces),
         What::Zones => output.show("/api/zones", zones),
+        What::Screens { zone } => output.show("/api/screens", |list| screens(list, zone.as_deref())),
         What::Policies => output.show("/api/policies", policies),
         What::Drops => output.show("/api/stats", drops),
         What::Pipeline => pipeline(output),
         What::Log { last } => output.show(&format!("/api/log?last={last}"), session_log),
-        What::Configuration => output.show("/api/configuration", |c: Configuration| print!("{}", c.text)),
+        What::Configuration { display: None } => {
+            output.show("/api/configuration", |c: Configuration| print!("{}", c.text))
+        }
+        What::Configuration { display: Some(Display::Inheritance) } => inheritance(output),
         What::Version => show_version(output),
     }
 }
@@ -111,6 +130,14 @@ fn show_version(output: &Output) -> Outcome {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// `show configuration | display inheritance` of Junos.
+fn inheritance(output: &Output) -> Outcome {
+    let configuration: Configuration = Client::new(&output.state_dir).get("/api/configuration")?;
+    let tree = sluice_language::parse(&configuration.text, &configuration.file).map_err(Failure::failed)?;
+    print!("{}", tree.to_inherited_text().map_err(Failure::failed)?);
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The stages are part of this program: no daemon is needed.
@@ -187,6 +214,20 @@ fn zones(list: Vec<ZoneView>) {
     println!("{}", table(&header, rows.collect()));
 }
 
+fn screens(list: Vec<ScreenView>, zone: Option<&str>) {
+    let rows = list.iter().filter(|s| zone.is_none_or(|zone| zone == s.zone)).map(|s| {
+        vec![
+            s.zone.clone(),
+            s.screen.clone(),
+            s.check.clone(),
+            s.action.clone(),
+            s.packets.to_string(),
+            s.help.clone(),
+        ]
+    });
+    println!("{}", table(&["Zone", "Screen", "Check", "Action", "Packets", "Meaning"], rows.collect()));
+}
+
 fn policies(list: Vec<PolicyView>) {
     let rows = list.iter().map(|p| {
         vec![
@@ -194,13 +235,15 @@ fn policies(list: Vec<PolicyView>) {
             p.to_zone.clone(),
             p.name.clone(),
             p.action.clone(),
+            if p.active { "active" } else { "inactive" }.to_owned(),
             p.sessions.to_string(),
             p.denied.to_string(),
             p.packets.map(|count| count.to_string()).unwrap_or_default(),
             p.bytes.map(|count| count.to_string()).unwrap_or_default(),
         ]
     });
-    let header = ["From zone", "To zone", "Policy", "Action", "Sessions", "Denied", "Packets", "Bytes"];
+    let header =
+        ["From zone", "To zone", "Policy", "Action", "State", "Sessions", "Denied", "Packets", "Bytes"];
     println!("{}", table(&header, rows.collect()));
 }
 

@@ -150,3 +150,16 @@ fn needs_privileges() {
     let message = refused(&output.unwrap(), 1);
     assert!(message.contains("needs root") && message.contains("CAP_BPF"), "{message}");
 }
+
+#[test]
+fn what_groups_bring_in_is_shown_with_its_group() {
+    let site = Site::new("groups");
+    let more = "set groups site interfaces <right*> mtu 1400\nset apply-groups site\n";
+    let _gateway = site.start(&site.write("a.conf", more));
+    let text = accepted(&site.sluice(&["show", "configuration", "--display", "inheritance"]));
+    let inherited = "        ## 'mtu' was inherited from group 'site'\n        mtu 1400;\n";
+    assert!(text.contains(inherited) && !text.contains("groups"), "{text}");
+    let right = json(&site, "interfaces");
+    let right = right.as_array().unwrap().iter().find(|i| i["name"] == "right0.0").unwrap();
+    assert_eq!(right["mtu"].as_u64(), Some(1400));
+}

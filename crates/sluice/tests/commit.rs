@@ -187,3 +187,34 @@ fn an_mtu_comes_back_when_its_statement_goes() {
     gateway.finish().unwrap();
     assert_eq!((mtu("left0"), mtu("right0")), (1500, 1500), "cleanup leaves what was found");
 }
+
+#[test]
+fn a_policy_counts_only_inside_its_schedule() {
+    let site = Site::new("sched");
+    let until = chrono::Local::now() + chrono::Duration::seconds(8);
+    let more = format!(
+        "set schedulers scheduler soon start-date 2020-01-01.00:00 stop-date {}\n\
+         set schedulers scheduler past start-date 2020-01-01.00:00 stop-date 2020-01-02.00:00\n\
+         set security policies from-zone left to-zone right policy out scheduler-name soon\n\
+         set security policies global policy gone match source-address any\n\
+         set security policies global policy gone match destination-address any\n\
+         set security policies global policy gone match application any\n\
+         set security policies global policy gone then permit\n\
+         set security policies global policy gone scheduler-name past\n",
+        until.format("%Y-%m-%d.%H:%M:%S")
+    );
+    let gateway = site.start(&site.write("a.conf", &more));
+    let first = generation(&gateway);
+    assert!(chrono::Local::now() < until, "the gateway took too long to start");
+    assert!(site.pings(&site.left, "10.71.2.2"), "inside the schedule");
+    assert!(!site.pings(&site.right, "10.71.1.2"), "a schedule of the past");
+    let active = |policy: &str| {
+        let policies = gateway.json("/api/policies").unwrap();
+        let found = policies.as_array().unwrap().iter().find(|p| p["name"] == policy).unwrap().clone();
+        found["active"].as_bool().unwrap()
+    };
+    assert!(active("out") && !active("gone"));
+    wait_until("the end of the schedule", Duration::from_secs(20), || generation(&gateway) == first + 1);
+    assert!(!active("out"));
+    assert!(!site.pings(&site.left, "10.71.2.2"), "outside of the schedule");
+}

@@ -1,76 +1,129 @@
-//! `security address-book`: every name becomes the ranges of addresses it stands for.
+//! `security address-book` and the books of zones: every name becomes the ranges of addresses it stands for.
 
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use super::undefined;
 use super::view::View;
+use crate::config::{Ranges, Zone};
 use crate::error::Report;
 use crate::schema::kind::{address, book_prefix, first_address, last_address};
 
-const ADDRESS: &[&str] = &["security", "address-book", "global", "address"];
-const ADDRESS_SET: &[&str] = &["security", "address-book", "global", "address-set"];
+const GLOBAL: &str = "global";
 
 /// Names policies use without defining them.
 const RESERVED: &[&str] = &["any", "any-ipv4", "any-ipv6"];
 
-/// Inclusive ranges of both families.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Ranges {
-    pub v4: Vec<(Ipv4Addr, Ipv4Addr)>,
-    pub v6: Vec<(Ipv6Addr, Ipv6Addr)>,
+/// One book: its names, and those that are there but inactive.
+#[derive(Default)]
+struct AddressBook<'a> {
+    ranges: HashMap<&'a str, Ranges>,
+    inactive: HashSet<&'a str>,
 }
 
-impl Ranges {
-    pub fn all_v4() -> Self {
-        Ranges { v4: vec![(Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST)], v6: Vec::new() }
-    }
-
-    pub fn all_v6() -> Self {
-        Ranges { v4: Vec::new(), v6: vec![(Ipv6Addr::UNSPECIFIED, Ipv6Addr::from_bits(u128::MAX))] }
-    }
-
-    pub fn add(&mut self, other: &Ranges) {
-        self.v4.extend(&other.v4);
-        self.v6.extend(&other.v6);
-    }
-
-    /// Sorts, and joins ranges that touch or overlap.
-    pub fn normalise(&mut self) {
-        self.v4 = joined(&mut self.v4, |end| end.to_bits().checked_add(1).map(Ipv4Addr::from_bits));
-        self.v6 = joined(&mut self.v6, |end| end.to_bits().checked_add(1).map(Ipv6Addr::from_bits));
-    }
+/// The global book and those of zones.
+#[derive(Default)]
+pub(super) struct AddressBooks<'a> {
+    global: AddressBook<'a>,
+    books: Vec<AddressBook<'a>>,
+    /// Number of the zone's book among `books`, and the statement that gave it to the zone.
+    zones: HashMap<&'a str, (usize, View<'a>)>,
 }
 
-fn joined<T: Copy + Ord>(ranges: &mut [(T, T)], next: impl Fn(T) -> Option<T>) -> Vec<(T, T)> {
-    ranges.sort_unstable();
-    let mut joined: Vec<(T, T)> = Vec::with_capacity(ranges.len());
-    for &(low, high) in ranges.iter() {
-        match joined.last_mut() {
-            Some(last) if next(last.1).is_none_or(|next| low <= next) => last.1 = last.1.max(high),
-            _ => joined.push((low, high)),
+impl<'a> AddressBooks<'a> {
+    /// The book of a zone first, then the global one.
+    fn seen_from(&self, zone: Option<&str>) -> impl Iterator<Item = &AddressBook<'a>> {
+        let own = zone.and_then(|zone| self.zones.get(zone)).map(|(number, _)| &self.books[*number]);
+        own.into_iter().chain([&self.global])
+    }
+
+    /// What `name` means to a policy of `zone`; global policies have none.
+    pub fn find(&self, zone: Option<&str>, name: &str) -> Option<&Ranges> {
+        self.seen_from(zone).find_map(|book| book.ranges.get(name))
+    }
+
+    /// Reports a name that `find` does not know.
+    pub fn undefined(&self, report: &mut Report, member: View, zone: Option<&str>) {
+        let name = member.word();
+        let elsewhere =
+            self.zones.iter().filter(|(_, (number, _))| self.books[*number].ranges.contains_key(name));
+        if let Some(other) = elsewhere.map(|(zone, _)| *zone).min() {
+            let reader = match zone {
+                Some(zone) => format!("policies look here into the books of zone `{zone}` and of all zones"),
+                None => "global policies look into the book of all zones only".to_owned(),
+            };
+            report.error_help(
+                &member.location(),
+                format!(
+                    "address `{name}` in `{}` is in the book of zone `{other}` only",
+                    member.above().context()
+                ),
+                format!("{reader}; define it in `security address-book global`"),
+            );
+            return;
+        }
+        let inactive = self.seen_from(zone).flat_map(|book| book.inactive.iter().copied()).collect();
+        let known = self.seen_from(zone).flat_map(|book| book.ranges.keys().copied());
+        undefined(report, member, "address", known.chain(RESERVED.iter().copied()), &inactive);
+    }
+
+    /// Makes book `number` that of a zone, which has one at most.
+    fn give(&mut self, zone: &'a str, number: usize, by: View<'a>, report: &mut Report) {
+        match self.zones.get(zone) {
+            None => drop(self.zones.insert(zone, (number, by))),
+            Some((_, other)) => {
+                let at = other.location();
+                let message = format!("zone `{zone}` has another address book at {}:{}", at.line, at.column);
+                report.error_help(&by.location(), message, "keep one; the global book is read besides it");
+            }
         }
     }
-    joined
 }
 
-#[derive(Default)]
-pub(super) struct AddressBook<'a> {
-    pub ranges: HashMap<&'a str, Ranges>,
-    pub inactive: HashSet<&'a str>,
+pub(super) fn compile<'a>(top: View<'a>, zones: &[Zone], report: &mut Report) -> AddressBooks<'a> {
+    let mut books = AddressBooks::default();
+    let inactive_zones: HashSet<&str> = top.inactive_names(&["security", "zones", "security-zone"]).collect();
+    for kind in ["address", "address-set"] {
+        books.global.inactive.extend(top.inactive_names(&["security", "address-book", GLOBAL, kind]));
+    }
+    for zone in top.entries(&["security", "zones", "security-zone"]) {
+        let Some(view) = zone.child("address-book") else { continue };
+        books.give(zone.word(), books.books.len(), view, report);
+        let book = book(view, report);
+        books.books.push(book);
+    }
+    for view in top.entries(&["security", "address-book"]) {
+        let book = book(view, report);
+        if view.word() == GLOBAL {
+            books.global = AddressBook { ranges: book.ranges, ..books.global };
+            if let Some(attach) = view.child("attach") {
+                let help = "every zone reads it without being attached; remove `attach`";
+                report.error_help(&attach.location(), "the global address book is attached to a zone", help);
+            }
+            continue;
+        }
+        for zone in view.entries(&["attach", "zone"]) {
+            if !zones.iter().any(|known| known.name == zone.word()) {
+                undefined(report, zone, "zone", zones.iter().map(|zone| zone.name.as_str()), &inactive_zones);
+            }
+            books.give(zone.word(), books.books.len(), zone, report);
+        }
+        books.books.push(book);
+    }
+    books
 }
 
-pub(super) fn compile<'a>(top: View<'a>, report: &mut Report) -> AddressBook<'a> {
+fn book<'a>(view: View<'a>, report: &mut Report) -> AddressBook<'a> {
     let mut book = AddressBook::default();
-    book.inactive.extend(top.inactive_names(ADDRESS).chain(top.inactive_names(ADDRESS_SET)));
-    for entry in top.entries(ADDRESS) {
+    book.inactive.extend(view.inactive_names(&["address"]).chain(view.inactive_names(&["address-set"])));
+    for entry in view.entries(&["address"]) {
         reserved(entry, report);
         book.ranges.insert(entry.word(), address_entry(entry, report));
     }
-    let sets: HashMap<&str, View> = top.entries(ADDRESS_SET).map(|set| (set.word(), set)).collect();
-    for set in top.entries(ADDRESS_SET) {
+    let sets: HashMap<&str, View> = view.entries(&["address-set"]).map(|set| (set.word(), set)).collect();
+    for set in view.entries(&["address-set"]) {
         reserved(set, report);
-        if top.path(ADDRESS).is_some_and(|addresses| addresses.has(set.word())) {
+        if view.path(&["address"]).is_some_and(|addresses| addresses.has(set.word())) {
             let message = format!("`{}` is both an address and an address-set", set.word());
             report.error_help(&set.location(), message, "rename one of them");
             continue;
@@ -193,30 +246,4 @@ pub(super) fn chain(open: &[&str], name: &str) -> String {
     let mut names = open[start..].to_vec();
     names.push(name);
     names.join(" -> ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_join_when_they_touch() {
-        let v4 =
-            |low: &str, high: &str| (low.parse::<Ipv4Addr>().unwrap(), high.parse::<Ipv4Addr>().unwrap());
-        let mut ranges = Ranges {
-            v4: vec![
-                v4("10.0.1.0", "10.0.1.255"),
-                v4("10.0.0.0", "10.0.0.255"),
-                v4("10.0.0.7", "10.0.0.9"),
-                v4("10.0.3.0", "10.0.3.1"),
-                v4("255.255.255.255", "255.255.255.255"),
-                v4("255.0.0.0", "255.255.255.255"),
-            ],
-            v6: Vec::new(),
-        };
-        ranges.normalise();
-        let expected =
-            [v4("10.0.0.0", "10.0.1.255"), v4("10.0.3.0", "10.0.3.1"), v4("255.0.0.0", "255.255.255.255")];
-        assert_eq!(ranges.v4, expected);
-    }
 }

@@ -7,8 +7,10 @@ use super::undefined;
 use super::view::View;
 use crate::config::Service;
 use crate::error::Report;
-use crate::predefined::PREDEFINED;
-use crate::schema::kind::{icmp_type, ports, protocol};
+use crate::predefined::{self, is_alg_only};
+use crate::schema::Kind;
+use crate::schema::kind::inactivity_timeout;
+use crate::schema::numbers::{icmp_code, icmp_type, ports, protocol};
 use crate::services;
 
 const APPLICATION: &[&str] = &["applications", "application"];
@@ -20,9 +22,29 @@ pub(super) struct Applications<'a> {
     pub inactive: HashSet<&'a str>,
 }
 
+impl Applications<'_> {
+    /// Reports a name that is no application, or none that a packet filter can tell by its headers.
+    pub fn undefined(&self, report: &mut Report, member: View, what: &str, wanted: impl Fn(&str) -> bool) {
+        if is_alg_only(member.word()) {
+            report.error_help(
+                &member.location(),
+                format!(
+                    "application `{}` in `{}` is known by its RPC program or UUID, which only an ALG can read",
+                    member.word(),
+                    member.above().context()
+                ),
+                "permit `junos-sun-rpc` or `junos-ms-rpc` and the ports the service uses",
+            );
+            return;
+        }
+        let known = self.services.keys().copied().filter(|name| wanted(name));
+        undefined(report, member, what, known, &self.inactive);
+    }
+}
+
 pub(super) fn compile<'a>(top: View<'a>, report: &mut Report) -> Applications<'a> {
     let mut known = Applications::default();
-    known.services.extend(PREDEFINED.iter().map(|(name, terms)| (*name, terms.to_vec())));
+    known.services.extend(predefined::all());
     known.inactive.extend(top.inactive_names(APPLICATION).chain(top.inactive_names(APPLICATION_SET)));
     for entry in top.entries(APPLICATION) {
         reserved(entry, report);
@@ -83,32 +105,59 @@ fn service(view: View, report: &mut Report) -> Option<Service> {
     };
     misplaced("source-port", has_ports, "tcp, udp and sctp");
     misplaced("destination-port", has_ports, "tcp, udp and sctp");
+    let six = number == services::ICMP6;
     misplaced("icmp-type", is_icmp, "icmp and icmp6");
-    misplaced("icmp-code", is_icmp && view.has("icmp-type"), "icmp and icmp6, with an `icmp-type`");
+    misplaced("icmp6-type", six, "icmp6");
+    let typed = view.has("icmp-type") || six && view.has("icmp6-type");
+    misplaced("icmp-code", is_icmp && typed, "icmp and icmp6, with an `icmp-type`");
+    misplaced("icmp6-code", six && typed, "icmp6, with an `icmp6-type`");
     let range = |name| match view.value(&[name]) {
         Some(value) => ports(value.word()).ok(),
         None => Some((0, 65535)),
     };
-    let code: Option<u8> = view.value(&["icmp-code"]).and_then(View::number);
+    let icmp_type = icmp_value(view, ("type", Kind::IcmpType), six, report, |word| icmp_type(word, six));
+    let icmp_code =
+        icmp_value(view, ("code", Kind::IcmpCode), six, report, |word| icmp_code(word, six, icmp_type));
+    let timeout = view.value(&["inactivity-timeout"]);
     Some(Service {
         protocol: Some(number),
         source_port: range("source-port")?,
         destination_port: range("destination-port")?,
-        icmp_type: icmp_types(view, number, report),
-        icmp_code: code.map(|code| (code, code)),
-        inactivity_timeout_s: view.value(&["inactivity-timeout"]).and_then(View::number),
+        icmp_type: icmp_type.map(|number| (number, number)),
+        icmp_code: icmp_code.map(|number| (number, number)),
+        inactivity_timeout_s: timeout.and_then(|timeout| inactivity_timeout(timeout.word()).ok()),
     })
 }
 
-fn icmp_types(view: View, protocol: u8, report: &mut Report) -> Option<(u8, u8)> {
-    let value = view.value(&["icmp-type"])?;
-    let is_name = !value.word().bytes().all(|b| b.is_ascii_digit());
-    let number = icmp_type(value.word()).ok()?;
-    if protocol == services::ICMP6 && is_name {
-        let message = format!("`{}` names a type of IPv4 ICMP", value.word());
-        report.error_help(&value.location(), message, "give types of icmp6 by number, such as 128");
+/// `icmp-type` or `icmp-code`, which may be spelled `icmp6-` with `protocol icmp6`.
+fn icmp_value(
+    view: View,
+    (what, kind): (&str, Kind),
+    six: bool,
+    report: &mut Report,
+    read: impl Fn(&str) -> Result<u8, String>,
+) -> Option<u8> {
+    let (four, own) = (view.value(&[&format!("icmp-{what}")]), view.value(&[&format!("icmp6-{what}")]));
+    let value = match (four, own.filter(|_| six)) {
+        (Some(four), Some(own)) if four.word() != own.word() => {
+            let message = format!("`icmp-{what}` and `icmp6-{what}` differ");
+            report.error_help(&own.location(), message, "keep one");
+            return None;
+        }
+        (four, own) => own.or(four)?,
+    };
+    let word = value.word();
+    match read(word) {
+        Ok(number) => Some(number),
+        // Words that are no value at all were refused by the schema.
+        Err(_) if kind.check(word).is_err() => None,
+        Err(_) => {
+            let message =
+                format!("`{word}` in `{}` belongs to another protocol or type", value.above().context());
+            report.error_help(&value.location(), message, "correct the name, or give the number");
+            None
+        }
     }
-    Some((number, number))
 }
 
 /// Resolves a set and the sets inside it; `open` are the sets being resolved.
@@ -127,10 +176,7 @@ fn flatten<'a>(
     for member in set.entries(&["application"]) {
         match known.services.get(member.word()) {
             Some(services) if !sets.contains_key(member.word()) => terms.extend(services.iter().cloned()),
-            _ => {
-                let names = known.services.keys().copied().filter(|name| !sets.contains_key(name));
-                undefined(report, member, "application", names, &known.inactive);
-            }
+            _ => known.undefined(report, member, "application", |name| !sets.contains_key(name)),
         }
     }
     for member in set.entries(&["application-set"]) {
@@ -144,7 +190,12 @@ fn flatten<'a>(
                 flatten(*inner, sets, known, open, report);
                 terms.extend(known.services.get(member.word()).cloned().unwrap_or_default());
             }
-            None => undefined(report, member, "application-set", sets.keys().copied(), &known.inactive),
+            None => match predefined::set(member.word()) {
+                Some(services) => terms.extend(services),
+                None => known.undefined(report, member, "application-set", |name| {
+                    sets.contains_key(name) || predefined::set(name).is_some()
+                }),
+            },
         }
     }
     if set.entries(&["application"]).chain(set.entries(&["application-set"])).next().is_none() {

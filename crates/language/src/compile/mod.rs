@@ -5,14 +5,16 @@ mod applications;
 mod interfaces;
 mod policies;
 mod routing;
+mod schedulers;
 mod view;
 mod zones;
 
 use std::collections::HashSet;
 
 use crate::check;
-use crate::config::{Config, FlowOptions, HookMode, Screen, System};
+use crate::config::{Config, FlowOptions, HookMode, SCREEN_CHECKS, Screen, System};
 use crate::error::{Errors, Report, closest};
+use crate::groups;
 use crate::tree::Tree;
 use view::View;
 
@@ -20,13 +22,20 @@ use view::View;
 pub fn compile(tree: &Tree) -> Result<Config, Errors> {
     let mut report = Report::default();
     check::check(tree, &mut report);
-    let top = View::top(tree);
+    let inherited = groups::inherit(tree, &mut report);
+    let top = View::top(inherited.as_ref().unwrap_or(tree));
     let interfaces = interfaces::compile(top, default_mode(top), &mut report);
     let screens = screens(top);
     let zones = zones::compile(top, &interfaces, &screens, &mut report);
-    let addresses = address_book::compile(top, &mut report);
+    let addresses = address_book::compile(top, &zones, &mut report);
     let applications = applications::compile(top, &mut report);
-    let names = policies::Names { zones: &zones, addresses: &addresses, applications: &applications };
+    let schedulers = schedulers::compile(top, &mut report);
+    let names = policies::Names {
+        zones: &zones,
+        addresses: &addresses,
+        applications: &applications,
+        schedulers: &schedulers,
+    };
     let policies = policies::compile(top, &names, &mut report);
     let static_routes = routing::compile(top, &interfaces, &mut report);
     report.finish(Config {
@@ -39,6 +48,7 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
         default_permit: policies.default_permit,
         static_routes,
         flow: flow(top),
+        schedulers,
     })
 }
 
@@ -54,7 +64,12 @@ fn flow(top: View) -> FlowOptions {
 fn screens(top: View) -> Vec<Screen> {
     let screen = |option: View| Screen {
         name: option.word().to_owned(),
-        land: option.path(&["tcp", "land"]).is_some(),
+        alarm_without_drop: option.has("alarm-without-drop"),
+        checks: SCREEN_CHECKS
+            .iter()
+            .filter(|(block, statement, _)| option.path(&[block, statement]).is_some())
+            .map(|(_, _, reason)| *reason)
+            .collect(),
     };
     top.entries(&["security", "screen", "ids-option"]).map(screen).collect()
 }

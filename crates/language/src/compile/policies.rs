@@ -2,20 +2,21 @@
 
 use std::collections::HashSet;
 
-use super::address_book::{AddressBook, Ranges};
+use super::address_book::AddressBooks;
 use super::applications::{Applications, distinct};
 use super::interfaces::text;
 use super::undefined;
 use super::view::View;
-use crate::config::{Action, AddressMatch, ApplicationMatch, Policy, PolicySet, Zone};
+use crate::config::{Action, AddressMatch, ApplicationMatch, Policy, PolicySet, Ranges, Scheduler, Zone};
 use crate::error::Report;
 use crate::schema::kind::book_prefix;
 
 /// What policies may refer to.
 pub(super) struct Names<'a> {
     pub zones: &'a [Zone],
-    pub addresses: &'a AddressBook<'a>,
+    pub addresses: &'a AddressBooks<'a>,
     pub applications: &'a Applications<'a>,
+    pub schedulers: &'a [Scheduler],
 }
 
 pub(super) struct Policies {
@@ -26,22 +27,26 @@ pub(super) struct Policies {
 
 pub(super) fn compile(top: View, names: &Names, report: &mut Report) -> Policies {
     let inactive_zones: HashSet<&str> = top.inactive_names(&["security", "zones", "security-zone"]).collect();
+    let inactive = Inactive {
+        zones: inactive_zones,
+        schedulers: top.inactive_names(&["schedulers", "scheduler"]).collect(),
+    };
     let mut pairs = Vec::new();
     for from in top.entries(&["security", "policies", "from-zone"]) {
-        zone(from, names, &inactive_zones, report);
+        zone(from, names, &inactive.zones, report);
         for to in from.entries(&["to-zone"]) {
-            zone(to, names, &inactive_zones, report);
+            zone(to, names, &inactive.zones, report);
             pairs.push(PolicySet {
                 from_zone: from.word().to_owned(),
                 to_zone: to.word().to_owned(),
-                policies: policies(to, names, report),
+                policies: policies(to, Some((from.word(), to.word())), names, &inactive, report),
             });
         }
     }
     let global = top.path(&["security", "policies", "global"]);
     Policies {
         pairs,
-        global: global.map(|global| policies(global, names, report)).unwrap_or_default(),
+        global: global.map(|global| policies(global, None, names, &inactive, report)).unwrap_or_default(),
         default_permit: default_permit(top, report),
     }
 }
@@ -67,11 +72,51 @@ fn zone(name: View, names: &Names, inactive: &HashSet<&str>, report: &mut Report
     }
 }
 
-fn policies(context: View, names: &Names, report: &mut Report) -> Vec<Policy> {
-    context.entries(&["policy"]).filter_map(|entry| policy(entry, names, report)).collect()
+/// From-zone and to-zone of a policy; global ones have none.
+type Pair<'a> = Option<(&'a str, &'a str)>;
+
+/// Names that exist, but are inactive.
+struct Inactive<'a> {
+    zones: HashSet<&'a str>,
+    schedulers: HashSet<&'a str>,
 }
 
-fn policy(view: View, names: &Names, report: &mut Report) -> Option<Policy> {
+fn policies(
+    context: View,
+    pair: Pair,
+    names: &Names,
+    inactive: &Inactive,
+    report: &mut Report,
+) -> Vec<Policy> {
+    let entries = context.entries(&["policy"]);
+    entries.filter_map(|entry| policy(entry, pair, names, inactive, report)).collect()
+}
+
+/// Zones of a global policy.
+fn zones(view: View, side: &str, names: &Names, inactive: &Inactive, report: &mut Report) -> Vec<String> {
+    let members: Vec<View> = view.entries(&["match", side]).collect();
+    let any = members.iter().find(|member| member.word() == "any");
+    match any {
+        Some(any) if members.len() > 1 => {
+            let message = format!("`any` stands beside other zones in `{}`", any.above().context());
+            report.error_help(&any.location(), message, "keep `any` alone, or only the others");
+        }
+        Some(_) => return Vec::new(),
+        None => members.iter().for_each(|member| zone(*member, names, &inactive.zones, report)),
+    }
+    members.iter().map(|member| member.word().to_owned()).collect()
+}
+
+fn scheduler(view: View, names: &Names, inactive: &Inactive, report: &mut Report) -> Option<String> {
+    let name = view.value(&["scheduler-name"])?;
+    if !names.schedulers.iter().any(|scheduler| scheduler.name == name.word()) {
+        let known = names.schedulers.iter().map(|scheduler| scheduler.name.as_str());
+        undefined(report, name, "scheduler", known, &inactive.schedulers);
+    }
+    Some(name.word().to_owned())
+}
+
+fn policy(view: View, pair: Pair, names: &Names, inactive: &Inactive, report: &mut Report) -> Option<Policy> {
     for part in ["source-address", "destination-address", "application"] {
         // A part without a value is reported by the schema.
         if view.path(&["match", part]).is_none() {
@@ -87,8 +132,12 @@ fn policy(view: View, names: &Names, report: &mut Report) -> Option<Policy> {
     Some(Policy {
         name: view.word().to_owned(),
         description: text(view, "description"),
-        source: addresses(view, "source-address", names, report),
-        destination: addresses(view, "destination-address", names, report),
+        from_zones: zones(view, "from-zone", names, inactive, report),
+        to_zones: zones(view, "to-zone", names, inactive, report),
+        scheduler: scheduler(view, names, inactive, report),
+        active: true,
+        source: addresses(view, "source-address", pair.map(|pair| pair.0), names, report),
+        destination: addresses(view, "destination-address", pair.map(|pair| pair.1), names, report),
         application: applications(view, names, report),
         action: action?,
         log_init: then(&["log", "session-init"]),
@@ -118,7 +167,13 @@ fn action(policy: View, report: &mut Report) -> Option<Action> {
     found.map(|(_, action)| action)
 }
 
-fn addresses(policy: View, part: &str, names: &Names, report: &mut Report) -> AddressMatch {
+fn addresses(
+    policy: View,
+    part: &str,
+    zone: Option<&str>,
+    names: &Names,
+    report: &mut Report,
+) -> AddressMatch {
     let mut ranges = Ranges::default();
     let mut any = false;
     for member in policy.entries(&["match", part]) {
@@ -126,39 +181,48 @@ fn addresses(policy: View, part: &str, names: &Names, report: &mut Report) -> Ad
             "any" => any = true,
             "any-ipv4" => ranges.add(&Ranges::all_v4()),
             "any-ipv6" => ranges.add(&Ranges::all_v6()),
-            name => match names.addresses.ranges.get(name) {
+            name => match names.addresses.find(zone, name) {
                 Some(known) => ranges.add(known),
                 None if book_prefix(name).is_ok() => report.error_help(
                     &member.location(),
                     format!("`{name}` is an address; policies take names from the address book"),
                     format!("add `security address-book global address NAME {name}` and use NAME here"),
                 ),
-                None => {
-                    let known = names.addresses.ranges.keys().copied().chain(["any", "any-ipv4", "any-ipv6"]);
-                    undefined(report, member, "address", known, &names.addresses.inactive);
-                }
+                None => names.addresses.undefined(report, member, zone),
             },
         }
     }
     ranges.normalise();
+    let excluded = policy.path(&["match", &format!("{part}-excluded")]);
+    if let Some(flag) = excluded
+        && (any || !ranges.is_empty() && ranges.complement().is_empty())
+    {
+        report.error_help(
+            &flag.location(),
+            format!("`{}` leaves no {part} to match", flag.context()),
+            format!("name the addresses to exclude in `{part}`, or remove `{part}-excluded`"),
+        );
+    }
     match any {
         true => AddressMatch::Any,
-        false => AddressMatch::Ranges { v4: ranges.v4, v6: ranges.v6 },
+        false => AddressMatch::Ranges { v4: ranges.v4, v6: ranges.v6, excluded: excluded.is_some() },
     }
 }
 
 fn applications(policy: View, names: &Names, report: &mut Report) -> ApplicationMatch {
     let mut terms = Vec::new();
-    let mut any = false;
-    for member in policy.entries(&["match", "application"]) {
+    let mut any = None;
+    let members: Vec<View> = policy.entries(&["match", "application"]).collect();
+    for member in &members {
         match (member.word(), names.applications.services.get(member.word())) {
-            ("any", _) => any = true,
+            ("any", _) => any = Some(*member),
             (_, Some(services)) => terms.extend(services.iter().cloned()),
-            (_, None) => {
-                let known = names.applications.services.keys().copied().chain(["any"]);
-                undefined(report, member, "application", known, &names.applications.inactive);
-            }
+            (_, None) => names.applications.undefined(report, *member, "application", |_| true),
         }
     }
-    if any { ApplicationMatch::Any } else { ApplicationMatch::Services(distinct(terms)) }
+    if let Some(any) = any.filter(|_| members.len() > 1) {
+        let message = format!("`any` stands beside other applications in `{}`", any.above().context());
+        report.error_help(&any.location(), message, "keep `any` alone, or only the others");
+    }
+    if any.is_some() { ApplicationMatch::Any } else { ApplicationMatch::Services(distinct(terms)) }
 }

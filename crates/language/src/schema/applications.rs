@@ -8,11 +8,15 @@ const DESTINATION_PORT: Statement =
     leaf("destination-port", "Destination port or range; any when left out.", Kind::Ports);
 const ICMP_TYPE: Statement = leaf("icmp-type", "ICMP type; any when left out.", Kind::IcmpType);
 const ICMP_CODE: Statement =
-    leaf("icmp-code", "ICMP code; any when left out.", Kind::Number { min: 0, max: 255 });
+    leaf("icmp-code", "ICMP code; any when left out. A name belongs to its type.", Kind::IcmpCode);
+const ICMP6_TYPE: Statement =
+    leaf("icmp6-type", "The same as `icmp-type`, with `protocol icmp6`.", Kind::IcmpType);
+const ICMP6_CODE: Statement =
+    leaf("icmp6-code", "The same as `icmp-code`, with `protocol icmp6`.", Kind::IcmpCode);
 const INACTIVITY_TIMEOUT: Statement = leaf(
     "inactivity-timeout",
     "Seconds after which an idle session of this application ends.",
-    Kind::Number { min: 4, max: 65535 },
+    Kind::InactivityTimeout,
 );
 
 const TERM_UNSUPPORTED: &[&str] =
@@ -33,12 +37,23 @@ pub const APPLICATIONS: Statement = block(
                 DESTINATION_PORT,
                 ICMP_TYPE,
                 ICMP_CODE,
+                ICMP6_TYPE,
+                ICMP6_CODE,
                 INACTIVITY_TIMEOUT,
                 keyed(
                     "term",
                     "One of several alternatives; cannot stand beside a direct description.",
                     &[Key::Value(Kind::Name("name"))],
-                    &[PROTOCOL, SOURCE_PORT, DESTINATION_PORT, ICMP_TYPE, ICMP_CODE, INACTIVITY_TIMEOUT],
+                    &[
+                        PROTOCOL,
+                        SOURCE_PORT,
+                        DESTINATION_PORT,
+                        ICMP_TYPE,
+                        ICMP_CODE,
+                        ICMP6_TYPE,
+                        ICMP6_CODE,
+                        INACTIVITY_TIMEOUT,
+                    ],
                 )
                 .refuses(TERM_UNSUPPORTED)
                 .on_one_line(),
@@ -50,8 +65,6 @@ pub const APPLICATIONS: Statement = block(
             "do-not-translate-A-query-to-AAAA-query",
             "do-not-translate-AAAA-query-to-A-query",
             "ether-type",
-            "icmp6-code",
-            "icmp6-type",
             "rpc-program-number",
             "uuid",
         ]),

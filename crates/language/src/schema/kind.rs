@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::config::Prefix;
+use super::numbers::{PROTOCOLS, icmp_code, icmp_type, ports, protocol};
+use crate::config::{NEVER_S, Prefix};
 use crate::error::{closest, one_of};
+use crate::schedule::{DAY_S, days_of_month, days_since_1970};
 
 /// Names an operator may choose from, with help.
 pub type Choices = &'static [(&'static str, &'static str)];
@@ -35,6 +37,13 @@ pub enum Kind {
     Ports,
     Protocol,
     IcmpType,
+    IcmpCode,
+    /// Seconds, or `never`.
+    InactivityTimeout,
+    /// Time of the day.
+    Time,
+    /// Date and time.
+    Date,
     NextHop,
     /// One of these; the text names the choice.
     Choice(&'static str, Choices),
@@ -56,6 +65,10 @@ impl Kind {
             Kind::Ports => "port",
             Kind::Protocol => "protocol",
             Kind::IcmpType => "type",
+            Kind::IcmpCode => "code",
+            Kind::InactivityTimeout => "seconds",
+            Kind::Time => "time",
+            Kind::Date => "date",
             Kind::NextHop => "next-hop",
             Kind::Choice(name, _) => name,
         };
@@ -82,6 +95,10 @@ impl Kind {
             Kind::Ports => "a port or range, like `443`, `8000-8080` or `https`".into(),
             Kind::Protocol => format!("a protocol number from 0 to 255 or one of: {}", names(PROTOCOLS)),
             Kind::IcmpType => "a type number from 0 to 255 or a name such as `echo-request`".into(),
+            Kind::IcmpCode => "a code number from 0 to 255 or a name such as `port-unreachable`".into(),
+            Kind::InactivityTimeout => format!("a number of seconds from 4 to {MAX_TIMEOUT_S}, or `never`"),
+            Kind::Time => "a time of the day, like `08:30`, `08:30:15` or `24:00`".into(),
+            Kind::Date => "a date and time, like `2026-12-24.18:00`".into(),
             Kind::NextHop => "a gateway address or an interface and its unit".into(),
             Kind::Choice(_, choices) => {
                 format!("one of: {}", one_of(&choices.iter().map(|(name, _)| *name).collect::<Vec<_>>()))
@@ -104,7 +121,16 @@ impl Kind {
             Kind::Address => address(word).map(drop),
             Kind::Ports => ports(word).map(drop),
             Kind::Protocol => protocol(word).map(drop),
-            Kind::IcmpType => icmp_type(word).map(drop),
+            Kind::IcmpType => {
+                icmp_type(word, false).or_else(|why| icmp_type(word, true).map_err(|_| why)).map(drop)
+            }
+            Kind::IcmpCode => {
+                let of = |six| icmp_code(word, six, None);
+                of(false).or_else(|why| of(true).map_err(|_| why)).map(drop)
+            }
+            Kind::InactivityTimeout => inactivity_timeout(word).map(drop),
+            Kind::Time => time(word).map(drop),
+            Kind::Date => date(word).map(drop),
             Kind::NextHop => next_hop(word),
             Kind::Choice(_, choices) => choice(word, choices),
         }
@@ -166,6 +192,42 @@ pub(crate) fn number(word: &str, min: u64, max: u64) -> Result<u64, String> {
         Ok(value) if (min..=max).contains(&value) => Ok(value),
         _ => Err("out of range".into()),
     }
+}
+
+/// The data plane counts in 16 bits; the largest number means `never`.
+const MAX_TIMEOUT_S: u16 = NEVER_S - 1;
+
+pub(crate) fn inactivity_timeout(word: &str) -> Result<u16, String> {
+    match word {
+        "never" => Ok(NEVER_S),
+        word => number(word, 4, MAX_TIMEOUT_S.into()).map(|seconds| seconds as u16),
+    }
+}
+
+/// Reads `HH:MM` or `HH:MM:SS` as seconds of the day; `24:00` is its end.
+pub(crate) fn time(word: &str) -> Result<u32, String> {
+    let parts: Vec<&str> = word.split(':').collect();
+    let part = |index: usize, max: u64| match parts.get(index) {
+        Some(part) => ensure(part.len() == 2, "not a time").and_then(|()| number(part, 0, max)),
+        None => Ok(0),
+    };
+    ensure(matches!(parts.len(), 2 | 3), "not a time")?;
+    let seconds = part(0, 24)? * 3600 + part(1, 59)? * 60 + part(2, 59)?;
+    ensure(seconds <= u64::from(DAY_S as u32), "out of range")?;
+    Ok(seconds as u32)
+}
+
+/// Reads `YYYY-MM-DD.HH:MM` as local seconds since 1970.
+pub(crate) fn date(word: &str) -> Result<i64, String> {
+    let (day, time_of_day) = word.split_once('.').ok_or("the time is missing")?;
+    let parts: Vec<&str> = day.split('-').collect();
+    let [year, month, day] = parts.as_slice() else { return Err("not a date".into()) };
+    ensure(year.len() == 4 && month.len() == 2 && day.len() == 2, "not a date")?;
+    let (year, month) = (number(year, 1970, 9999)?, number(month, 1, 12)?);
+    let day = number(day, 1, 31)?;
+    let days = days_since_1970(year as i64, month as i64, day as i64);
+    ensure(day <= days_of_month(year as i64, month as i64), "the month has fewer days")?;
+    Ok(days * DAY_S + i64::from(time(time_of_day)?))
 }
 
 /// Splits `wan0.100`; a name without unit means unit 0.
@@ -280,150 +342,6 @@ fn next_hop(word: &str) -> Result<(), String> {
     unit(word).map(drop)
 }
 
-/// Port names Junos accepts.
-const PORTS: &[(&str, u16)] = &[
-    ("afs", 1483),
-    ("bgp", 179),
-    ("biff", 512),
-    ("bootpc", 68),
-    ("bootps", 67),
-    ("cmd", 514),
-    ("cvspserver", 2401),
-    ("dhcp", 67),
-    ("domain", 53),
-    ("eklogin", 2105),
-    ("ekshell", 2106),
-    ("exec", 512),
-    ("finger", 79),
-    ("ftp", 21),
-    ("ftp-data", 20),
-    ("http", 80),
-    ("https", 443),
-    ("ident", 113),
-    ("imap", 143),
-    ("kerberos-sec", 88),
-    ("klogin", 543),
-    ("kpasswd", 761),
-    ("kshell", 544),
-    ("ldap", 389),
-    ("ldp", 646),
-    ("login", 513),
-    ("mobileip-agent", 434),
-    ("mobilip-mn", 435),
-    ("msdp", 639),
-    ("netbios-dgm", 138),
-    ("netbios-ns", 137),
-    ("netbios-ssn", 139),
-    ("nfsd", 2049),
-    ("nntp", 119),
-    ("ntalk", 518),
-    ("ntp", 123),
-    ("pop3", 110),
-    ("pptp", 1723),
-    ("printer", 515),
-    ("radacct", 1813),
-    ("radius", 1812),
-    ("rip", 520),
-    ("rkinit", 2108),
-    ("smtp", 25),
-    ("snmp", 161),
-    ("snmptrap", 162),
-    ("snpp", 444),
-    ("socks", 1080),
-    ("ssh", 22),
-    ("sunrpc", 111),
-    ("syslog", 514),
-    ("tacacs", 49),
-    ("tacacs-ds", 65),
-    ("talk", 517),
-    ("telnet", 23),
-    ("tftp", 69),
-    ("timed", 525),
-    ("who", 513),
-    ("xdmcp", 177),
-];
-
-fn port(word: &str) -> Result<u16, String> {
-    if let Some((_, port)) = PORTS.iter().find(|(name, _)| *name == word) {
-        return Ok(*port);
-    }
-    number(word, 0, 65535).map(|port| port as u16).map_err(|why| match why.as_str() {
-        "out of range" => format!("port {word} is above 65535"),
-        _ => match closest(word, PORTS.iter().map(|(name, _)| *name)) {
-            Some(name) => format!("no such port; did you mean `{name}`?"),
-            None => "not a port".to_owned(),
-        },
-    })
-}
-
-/// Reads a port or an inclusive range.
-pub(crate) fn ports(word: &str) -> Result<(u16, u16), String> {
-    if let Ok(single) = port(word) {
-        return Ok((single, single));
-    }
-    match word.split_once('-') {
-        Some((low, high)) => {
-            let (low, high) = (port(low)?, port(high)?);
-            ensure(low <= high, "the range runs backwards")?;
-            Ok((low, high))
-        }
-        None => port(word).map(|single| (single, single)),
-    }
-}
-
-/// Protocol names Junos accepts in applications.
-const PROTOCOLS: &[(&str, u8)] = &[
-    ("ah", 51),
-    ("egp", 8),
-    ("esp", 50),
-    ("gre", 47),
-    ("icmp", 1),
-    ("icmp6", 58),
-    ("igmp", 2),
-    ("ipip", 4),
-    ("node", 0),
-    ("ospf", 89),
-    ("pim", 103),
-    ("rsvp", 46),
-    ("sctp", 132),
-    ("tcp", 6),
-    ("udp", 17),
-];
-
-pub(crate) fn protocol(word: &str) -> Result<u8, String> {
-    if let Some((_, protocol)) = PROTOCOLS.iter().find(|(name, _)| *name == word) {
-        return Ok(*protocol);
-    }
-    number(word, 0, 255).map(|protocol| protocol as u8).map_err(|_| "not a protocol".to_owned())
-}
-
-/// ICMP type names Junos accepts; those of ICMPv6 are given with `protocol icmp6` by number.
-const ICMP_TYPES: &[(&str, u8)] = &[
-    ("echo-reply", 0),
-    ("unreachable", 3),
-    ("source-quench", 4),
-    ("redirect", 5),
-    ("echo-request", 8),
-    ("router-advertisement", 9),
-    ("router-solicit", 10),
-    ("time-exceeded", 11),
-    ("parameter-problem", 12),
-    ("timestamp", 13),
-    ("timestamp-reply", 14),
-    ("info-request", 15),
-    ("info-reply", 16),
-    ("mask-request", 17),
-    ("mask-reply", 18),
-];
-
-/// Reads an ICMP type; a name is refused for ICMPv6 by the compiler, where it would mean another number.
-pub(crate) fn icmp_type(word: &str) -> Result<u8, String> {
-    if let Some((_, number)) = ICMP_TYPES.iter().find(|(name, _)| *name == word) {
-        return Ok(*number);
-    }
-    number(word, 0, 255).map(|number| number as u8).map_err(|_| "not an ICMP type".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -463,17 +381,6 @@ mod tests {
         ] {
             assert!(interface_address(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn ports_are_numbers_names_or_ranges() {
-        assert_eq!(ports("443"), Ok((443, 443)));
-        assert_eq!(ports("ftp-data"), Ok((20, 20)));
-        assert_eq!(ports("http-https"), Ok((80, 443)));
-        assert_eq!(ports("0-65535"), Ok((0, 65535)));
-        assert!(ports("90-80").unwrap_err().contains("backwards"));
-        assert!(ports("htpp").unwrap_err().contains("`http`"));
-        assert!(ports("65536").is_err() && ports("-").is_err() && ports("").is_err());
     }
 
     #[test]

@@ -8,9 +8,11 @@ mod applications;
 mod flow;
 mod interfaces;
 pub mod kind;
+pub(crate) mod numbers;
 mod policies;
 mod reference;
 mod routing;
+mod schedulers;
 mod screen;
 mod system;
 mod zones;
@@ -30,6 +32,9 @@ pub struct Statement {
     pub unsupported: &'static [&'static str],
     /// Printed on the header's line when it holds a single leaf.
     pub one_line: bool,
+    /// Children of which one stands for all: what is there keeps the others from being inherited. The empty name is the
+    /// child that begins with its key.
+    pub exclusive: &'static [&'static str],
 }
 
 /// A word between the keyword and the body.
@@ -51,16 +56,32 @@ pub enum Body {
 
 /// A statement with a value; a second one replaces the first.
 const fn leaf(name: &'static str, help: &'static str, kind: Kind) -> Statement {
-    Statement { name, help, keys: &[], body: Body::Value(kind), unsupported: &[], one_line: false }
+    Statement {
+        name,
+        help,
+        keys: &[],
+        body: Body::Value(kind),
+        unsupported: &[],
+        one_line: false,
+        exclusive: &[],
+    }
 }
 
 /// A statement with any number of values: `name a;` or `name [ a b ];`.
 const fn list(name: &'static str, help: &'static str, kind: Kind) -> Statement {
-    Statement { name, help, keys: &[], body: Body::List(kind), unsupported: &[], one_line: false }
+    Statement {
+        name,
+        help,
+        keys: &[],
+        body: Body::List(kind),
+        unsupported: &[],
+        one_line: false,
+        exclusive: &[],
+    }
 }
 
 const fn flag(name: &'static str, help: &'static str) -> Statement {
-    Statement { name, help, keys: &[], body: Body::Flag, unsupported: &[], one_line: false }
+    Statement { name, help, keys: &[], body: Body::Flag, unsupported: &[], one_line: false, exclusive: &[] }
 }
 
 const fn block(name: &'static str, help: &'static str, children: &'static [Statement]) -> Statement {
@@ -74,17 +95,30 @@ const fn keyed(
     keys: &'static [Key],
     children: &'static [Statement],
 ) -> Statement {
-    Statement { name, help, keys, body: Body::Block(children), unsupported: &[], one_line: false }
+    Statement {
+        name,
+        help,
+        keys,
+        body: Body::Block(children),
+        unsupported: &[],
+        one_line: false,
+        exclusive: &[],
+    }
 }
 
 /// Words that say it all, such as an entry of a set.
 const fn entry(name: &'static str, help: &'static str, keys: &'static [Key]) -> Statement {
-    Statement { name, help, keys, body: Body::Flag, unsupported: &[], one_line: false }
+    Statement { name, help, keys, body: Body::Flag, unsupported: &[], one_line: false, exclusive: &[] }
 }
 
 impl Statement {
     const fn refuses(mut self, names: &'static [&'static str]) -> Self {
         self.unsupported = names;
+        self
+    }
+
+    const fn exclusive(mut self, names: &'static [&'static str]) -> Self {
+        self.exclusive = names;
         self
     }
 
@@ -109,58 +143,55 @@ impl Statement {
     }
 }
 
-/// The top level of a configuration.
-pub static ROOT: Statement = block(
-    "",
-    "A Sluice configuration.",
-    &[
-        system::SYSTEM,
-        interfaces::INTERFACES,
-        block(
-            "security",
-            "Zones, policies and what protects the gateway itself.",
-            &[address_book::ADDRESS_BOOK, flow::FLOW, screen::SCREEN, policies::POLICIES, zones::ZONES],
-        )
-        .refuses(&[
-            "advance-policy-based-routing",
-            "alarms",
-            "alg",
-            "analysis",
-            "application-firewall",
-            "application-tracking",
-            "certificates",
-            "datapath-debug",
-            "dynamic-address",
-            "dynamic-vpn",
-            "firewall-authentication",
-            "forwarding-options",
-            "forwarding-process",
-            "gprs",
-            "group-vpn",
-            "idp",
-            "ike",
-            "ipsec",
-            "key-chain",
-            "log",
-            "macsec",
-            "nat",
-            "pki",
-            "resource-manager",
-            "ssh-known-hosts",
-            "traceoptions",
-            "tunnel-inspection",
-            "user-identification",
-            "utm",
-        ]),
-        applications::APPLICATIONS,
-        routing::ROUTING_OPTIONS,
-    ],
-)
-.refuses(&[
+/// Statements of the top level, which are those of a group, too.
+static TOP_LEVEL: &[Statement] = &[
+    system::SYSTEM,
+    interfaces::INTERFACES,
+    block(
+        "security",
+        "Zones, policies and what protects the gateway itself.",
+        &[address_book::ADDRESS_BOOK, flow::FLOW, screen::SCREEN, policies::POLICIES, zones::ZONES],
+    )
+    .refuses(&[
+        "advance-policy-based-routing",
+        "alarms",
+        "alg",
+        "analysis",
+        "application-firewall",
+        "application-tracking",
+        "certificates",
+        "datapath-debug",
+        "dynamic-address",
+        "dynamic-vpn",
+        "firewall-authentication",
+        "forwarding-options",
+        "forwarding-process",
+        "gprs",
+        "group-vpn",
+        "idp",
+        "ike",
+        "ipsec",
+        "key-chain",
+        "log",
+        "macsec",
+        "nat",
+        "pki",
+        "resource-manager",
+        "ssh-known-hosts",
+        "traceoptions",
+        "tunnel-inspection",
+        "user-identification",
+        "utm",
+    ]),
+    applications::APPLICATIONS,
+    routing::ROUTING_OPTIONS,
+    schedulers::SCHEDULERS,
+];
+
+const TOP_LEVEL_REFUSED: &[&str] = &[
     "access",
     "access-profile",
     "accounting-options",
-    "apply-groups",
     "apply-macro",
     "bridge-domains",
     "chassis",
@@ -170,7 +201,6 @@ pub static ROOT: Statement = block(
     "fabric",
     "firewall",
     "forwarding-options",
-    "groups",
     "jsrc",
     "logical-systems",
     "multi-chassis",
@@ -178,7 +208,6 @@ pub static ROOT: Statement = block(
     "policy-options",
     "protocols",
     "routing-instances",
-    "schedulers",
     "services",
     "smtp",
     "snmp",
@@ -189,7 +218,45 @@ pub static ROOT: Statement = block(
     "virtual-chassis",
     "vlans",
     "wlan",
-]);
+];
+
+/// The top level of a configuration.
+pub static ROOT: Statement = block("", "A Sluice configuration.", TOP_LEVEL).refuses(TOP_LEVEL_REFUSED);
+
+/// `groups`: stands at the top level only, and outside of `TOP_LEVEL`, because it holds all of that again.
+pub static GROUPS: Statement = block(
+    "groups",
+    "Statements to be inherited where `apply-groups` names their group.",
+    &[keyed("", "A group.", &[Key::Value(Kind::Name("group"))], TOP_LEVEL).refuses(TOP_LEVEL_REFUSED)],
+);
+
+/// May stand in every block.
+pub static APPLY_GROUPS: Statement = list(
+    "apply-groups",
+    "Groups whose statements at this place are inherited, the first of them first.",
+    Kind::Name("group"),
+);
+pub static APPLY_GROUPS_EXCEPT: Statement = list(
+    "apply-groups-except",
+    "Groups applied further up that are not inherited from here on.",
+    Kind::Name("group"),
+);
+
+/// Why a statement is refused, and what to write instead, where that can be said in a line.
+const REASONS: &[(&str, &str)] = &[
+    ("alg", NO_ALG),
+    ("application-protocol", NO_ALG),
+    ("dns-name", "a name may change behind a committed policy; write the addresses it stands for"),
+    ("rpc-program-number", NO_ALG),
+    ("uuid", NO_ALG),
+    ("wildcard-address", "masks with holes fit no prefix or range; write prefixes or `range-address`"),
+];
+
+const NO_ALG: &str = "there are no application layer gateways; describe it by protocol and ports";
+
+pub(crate) fn reason(refused: &str) -> Option<&'static str> {
+    REASONS.iter().find(|(name, _)| *name == refused).map(|(_, reason)| *reason)
+}
 
 /// Where a word of the tree stands in the schema, which decides what may follow it.
 #[derive(Debug, Clone, Copy)]
@@ -232,6 +299,12 @@ impl Cursor {
 
 /// The statement of a block that `word` begins: a keyword, else the one that begins with its key.
 pub(crate) fn lookup(block: &'static Statement, word: &str) -> Option<&'static Statement> {
+    match word {
+        "apply-groups" => return Some(&APPLY_GROUPS),
+        "apply-groups-except" => return Some(&APPLY_GROUPS_EXCEPT),
+        "groups" if std::ptr::eq(block, &ROOT) => return Some(&GROUPS),
+        _ => {}
+    }
     let children = block.children();
     if let Some(child) = children.iter().find(|child| !child.name.is_empty() && child.name == word) {
         return Some(child);
@@ -291,7 +364,10 @@ mod tests {
     #[test]
     fn completion_follows_the_schema() {
         let names = |path: &[&str]| complete(path).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
-        assert_eq!(names(&[]), ["system", "interfaces", "security", "applications", "routing-options"]);
+        assert_eq!(
+            names(&[]),
+            ["system", "interfaces", "security", "applications", "routing-options", "schedulers"]
+        );
         assert_eq!(names(&["interfaces"]), ["<interface>"]);
         assert_eq!(names(&["interfaces", "lan0", "mode"]), ["auto", "tc", "xdp", "generic"]);
         assert_eq!(names(&["security", "policies", "from-zone", "a"]), ["to-zone"]);

@@ -2,33 +2,60 @@
 
 use super::{Key, Kind, Statement, block, flag, keyed, leaf, list};
 
+const SOURCE_ADDRESS: Statement = list(
+    "source-address",
+    "Names from the address book, or `any`, `any-ipv4`, `any-ipv6`.",
+    Kind::Name("address"),
+);
+const DESTINATION_ADDRESS: Statement = list(
+    "destination-address",
+    "Names from the address book, or `any`, `any-ipv4`, `any-ipv6`.",
+    Kind::Name("address"),
+);
+const SOURCE_EXCLUDED: Statement =
+    flag("source-address-excluded", "Every source address matches but those of `source-address`.");
+const DESTINATION_EXCLUDED: Statement = flag(
+    "destination-address-excluded",
+    "Every destination address matches but those of `destination-address`.",
+);
+const APPLICATION: Statement =
+    list("application", "Names of applications or sets, or `any` alone.", Kind::Name("application"));
+
 const MATCH: Statement = block(
     "match",
-    "What the policy applies to; all three parts are required.",
-    &[
-        list(
-            "source-address",
-            "Names from the address book, or `any`, `any-ipv4`, `any-ipv6`.",
-            Kind::Name("address"),
-        ),
-        list(
-            "destination-address",
-            "Names from the address book, or `any`, `any-ipv4`, `any-ipv6`.",
-            Kind::Name("address"),
-        ),
-        list("application", "Names of applications or sets, or `any`.", Kind::Name("application")),
-    ],
+    "What the policy applies to; source-address, destination-address and application are required.",
+    &[SOURCE_ADDRESS, SOURCE_EXCLUDED, DESTINATION_ADDRESS, DESTINATION_EXCLUDED, APPLICATION],
 )
 .refuses(&[
-    "destination-address-excluded",
     "destination-l3vpn-vrf-group",
     "dynamic-application",
     "from-zone",
-    "source-address-excluded",
     "source-end-user-profile",
     "source-identity",
     "source-l3vpn-vrf-group",
     "to-zone",
+    "url-category",
+]);
+
+const GLOBAL_MATCH: Statement = block(
+    "match",
+    "What the policy applies to; source-address, destination-address and application are required.",
+    &[
+        list("from-zone", "Zones the session comes from; all when left out, or `any`.", Kind::Name("zone")),
+        list("to-zone", "Zones the session goes to; all when left out, or `any`.", Kind::Name("zone")),
+        SOURCE_ADDRESS,
+        SOURCE_EXCLUDED,
+        DESTINATION_ADDRESS,
+        DESTINATION_EXCLUDED,
+        APPLICATION,
+    ],
+)
+.refuses(&[
+    "destination-l3vpn-vrf-group",
+    "dynamic-application",
+    "source-end-user-profile",
+    "source-identity",
+    "source-l3vpn-vrf-group",
     "url-category",
 ]);
 
@@ -60,15 +87,31 @@ const THEN: Statement = block(
         ),
         block("count", "Counts sessions of this policy.", &[]).refuses(&["alarm"]),
     ],
+)
+.exclusive(&["permit", "deny", "reject"]);
+
+const DESCRIPTION: Statement = leaf("description", "Free text.", Kind::Text);
+const SCHEDULER_NAME: Statement = leaf(
+    "scheduler-name",
+    "The policy is skipped while this scheduler is not active.",
+    Kind::Name("scheduler"),
 );
+
+const POLICY_HELP: &str = "Policies are tried in the order of the text; the first that matches decides.";
 
 const POLICY: Statement = keyed(
     "policy",
-    "Policies are tried in the order of the text; the first that matches decides.",
+    POLICY_HELP,
     &[Key::Value(Kind::Name("name"))],
-    &[leaf("description", "Free text.", Kind::Text), MATCH, THEN],
-)
-.refuses(&["scheduler-name"]);
+    &[DESCRIPTION, SCHEDULER_NAME, MATCH, THEN],
+);
+
+const GLOBAL_POLICY: Statement = keyed(
+    "policy",
+    POLICY_HELP,
+    &[Key::Value(Kind::Name("name"))],
+    &[DESCRIPTION, SCHEDULER_NAME, GLOBAL_MATCH, THEN],
+);
 
 pub const POLICIES: Statement = block(
     "policies",
@@ -80,12 +123,17 @@ pub const POLICIES: Statement = block(
             &[Key::Value(Kind::Name("zone")), Key::Word("to-zone"), Key::Value(Kind::Name("zone"))],
             &[POLICY],
         ),
-        block("global", "Policies of all zone pairs, tried after those of the pair.", &[POLICY]),
+        block(
+            "global",
+            "Policies of several or all zone pairs, tried after those of the pair.",
+            &[GLOBAL_POLICY],
+        ),
         block(
             "default-policy",
             "What happens to sessions that no policy matches; deny when left out.",
             &[flag("permit-all", "Lets them through."), flag("deny-all", "Drops them.")],
-        ),
+        )
+        .exclusive(&["permit-all", "deny-all"]),
     ],
 )
 .refuses(&[

@@ -53,6 +53,10 @@ pub fn markdown() -> String {
         let terms: Vec<String> = terms.iter().map(describe_service).collect();
         let _ = writeln!(out, "| `{name}` | {} |", terms.join(", "));
     }
+    for (name, members) in crate::predefined::SETS {
+        let members: Vec<String> = members.iter().map(|member| format!("`{member}`")).collect();
+        let _ = writeln!(out, "| `{name}` | the set of {} |", members.join(", "));
+    }
     out.push_str(UNSUPPORTED);
     write_unsupported(&mut out, "", &ROOT);
     out
@@ -66,8 +70,29 @@ const INTRODUCTION: &str = "\
 The language is that of Junos. A configuration is hierarchical text, `set` commands, or a mix of both: what stands
 later is merged into what stands before. `#` begins a comment that ends with its line, `/* */` encloses one. Words with
 spaces or punctuation stand in double quotes. `[ a b ]` is a list. `inactive:` in front of a statement, or
-`deactivate` with its path, keeps it in the text and takes it out of effect. A statement that is not listed here is
+`deactivate` with its path, keeps it in the text and takes it out of effect. `delete` takes a statement out, and
+`insert PATH before NAME` or `after NAME` changes the order of statements of one kind. A statement that is not listed here is
 refused, never ignored; `sluice check FILE` names the line, the column and what would be valid there.
+
+## groups
+
+```
+groups { <group> { any statements } }
+apply-groups [ <group> ... ];
+apply-groups-except [ <group> ... ];
+```
+
+`apply-groups` may stand in every block. The block then has what the named groups hold at the same place, counted from
+the top level. Names in a group may be patterns in angle brackets: `<*>` is every name, `<wan?>` one more character,
+`\"<lan[0-3]>\"` one of these (quoted, because of the brackets), `<ge-*>` every name that begins so. Keywords and values
+are never patterns.
+
+What stands in the configuration itself wins over what is inherited, a group applied further in over one applied further
+out, and of several groups in one list the first. Lists join. Of statements that stand for each other (`permit` and `deny`,
+`next-hop` and `discard`) one that is there keeps the others out. Entries that a group adds stand behind those that are
+there: a policy of a group is tried last. `apply-groups-except` keeps groups that are applied further up away from a block
+and all below it. Groups hold no groups. Errors in inherited statements name the line of the group and that of the
+`apply-groups`. `sluice show configuration --display inheritance` writes out what is in effect and where it comes from.
 ";
 
 const UNSUPPORTED: &str = "

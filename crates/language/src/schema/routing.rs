@@ -15,6 +15,7 @@ const STATIC: Statement = block(
             flag("reject", "Drops what is sent there and tells the sender."),
         ],
     )
+    .exclusive(&["next-hop", "discard", "reject"])
     .refuses(&[
         "active",
         "as-path",

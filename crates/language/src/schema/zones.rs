@@ -1,5 +1,6 @@
 //! `security zones`
 
+use super::address_book::ZONE_ADDRESS_BOOK;
 use super::{Key, Kind, Statement, block, flag, keyed, leaf};
 use crate::services::{PROTOCOLS, SYSTEM_SERVICES};
 
@@ -44,12 +45,12 @@ pub const ZONES: Statement = block(
         &[
             leaf("description", "Free text.", Kind::Text),
             leaf("screen", "Screen applied to what the zone receives.", Kind::Name("screen")),
+            ZONE_ADDRESS_BOOK,
             HOST_INBOUND_TRAFFIC,
             ZONE_INTERFACES,
         ],
     )
     .refuses(&[
-        "address-book",
         "advance-connection-tracking",
         "advance-policy-based-routing-profile",
         "application-tracking",

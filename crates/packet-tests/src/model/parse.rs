@@ -42,6 +42,22 @@ pub struct Facts {
     pub tcp_seq: u32,
     pub tcp_ack: u32,
     pub tcp_payload: u32,
+    /// Options of an IPv4 header.
+    pub ip_options: Vec<u8>,
+    /// What stands behind the IP headers, of a fragment too.
+    pub payload: Vec<u8>,
+    pub icmp_code: u8,
+    pub piece: Piece,
+}
+
+/// Where a fragment belongs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Piece {
+    pub id: u32,
+    pub offset: usize,
+    pub more: bool,
+    /// IPv4: length of the header, which counts for the length of the whole.
+    pub header: usize,
 }
 
 /// The packet an ICMP error is about.
@@ -77,7 +93,7 @@ pub fn parse(link: &Link) -> Result<Option<Facts>, &'static str> {
 fn parse4(packet: &[u8]) -> Result<Facts, &'static str> {
     let view = ipv4::View::new_unchecked(packet).map_err(|_| "truncated")?;
     let (header, total) = (view.header_length(), usize::from(view.total_length()));
-    if view.version() != 4 || header < 20 || total < header {
+    if view.version() != 4 || header < 20 || total < header || view.protocol() == ICMPV6 {
         return Err("bad_ip_header");
     }
     if packet.len() < total {
@@ -95,11 +111,16 @@ fn parse4(packet: &[u8]) -> Result<Facts, &'static str> {
     facts.options = header > 20;
     facts.fragment = view.is_fragment();
     facts.group = destination.is_multicast() || destination.is_broadcast();
+    facts.ip_options = packet[20..header].to_vec();
+    facts.payload = packet[header..total].to_vec();
+    facts.piece = Piece {
+        id: u16::from_ne_bytes([packet[4], packet[5]]).into(),
+        offset: usize::from(view.flags_offset() & ipv4::OFFSET_MASK) * 8,
+        more: view.flags_offset() & ipv4::FLAG_MORE_FRAGMENTS != 0,
+        header,
+    };
     if facts.fragment {
         return Ok(facts);
-    }
-    if facts.protocol == ICMPV6 {
-        return Err("bad_ip_header");
     }
     facts.transport(&packet[header..total])?;
     Ok(facts)
@@ -166,6 +187,10 @@ impl Facts {
             tcp_seq: 0,
             tcp_ack: 0,
             tcp_payload: 0,
+            ip_options: Vec::new(),
+            payload: Vec::new(),
+            icmp_code: 0,
+            piece: Piece::default(),
         }
     }
 
@@ -182,6 +207,7 @@ impl Facts {
                     if at > total || next == ICMP {
                         return Err("bad_ip_header");
                     }
+                    self.payload = packet[at..total].to_vec();
                     return self.transport(&packet[at..total]);
                 }
             };
@@ -189,6 +215,14 @@ impl Facts {
             self.options = true;
             if next == ipv6::FRAGMENT {
                 (self.protocol, self.fragment) = (header[0], true);
+                self.payload = packet.get(at + 8..total).unwrap_or_default().to_vec();
+                let word = u16::from_be_bytes([header[2], header[3]]);
+                self.piece = Piece {
+                    id: u32::from_ne_bytes([header[4], header[5], header[6], header[7]]),
+                    offset: usize::from(word & 0xfff8),
+                    more: word & 1 != 0,
+                    header: 0,
+                };
                 return Ok(());
             }
             let extra = if next == AUTHENTICATION { 2 } else { 1 };
@@ -212,14 +246,14 @@ impl Facts {
             }
             ICMP => {
                 let view = icmpv4::View::new(segment).map_err(|_| "truncated")?;
-                (self.icmp_type, self.sport) = (view.kind(), view.id());
+                (self.icmp_type, self.icmp_code, self.sport) = (view.kind(), segment[1], view.id());
                 use icmpv4::{PARAMETER_PROBLEM, TIME_EXCEEDED, UNREACHABLE};
                 self.icmp_error = matches!(view.kind(), UNREACHABLE | TIME_EXCEEDED | PARAMETER_PROBLEM);
                 self.quote = quote4(view.payload()).filter(|_| self.icmp_error);
             }
             ICMPV6 => {
                 let view = icmpv6::View::new(segment).map_err(|_| "truncated")?;
-                (self.icmp_type, self.sport) = (view.kind(), view.id());
+                (self.icmp_type, self.icmp_code, self.sport) = (view.kind(), segment[1], view.id());
                 self.icmp_error = icmpv6::is_error(view.kind());
                 // RFC 4861 with the redirects of its section 4.5
                 self.neighbour_discovery = (icmpv6::ROUTER_SOLICITATION..=137).contains(&view.kind());

@@ -1,0 +1,255 @@
+//! Runs suites one after the other and brings what they found into one document.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result};
+
+use crate::environment::{Environment, exclusive};
+use crate::honesty;
+use crate::progress::Progress;
+use crate::result::{Check, Figure, Profile, RunDocument, SCHEMA, SuiteResult};
+use crate::suites::{Context, Suite};
+
+/// Options that every suite has.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct CommonArgs {
+    /// Seconds and rounds of each measurement [default: quick]
+    #[arg(long, value_enum)]
+    pub profile: Option<Profile>,
+    /// Interleaved rounds [default: 3 in quick, 9 in full]; fewer than 9 make no figure worth quoting
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub rounds: Option<u16>,
+    /// Measure through these real devices: traffic goes out of A, through the machine under test, and into B
+    #[arg(long = "if", value_name = "A,B", value_parser = pair)]
+    pub interfaces: Option<(String, String)>,
+    /// Another machine, on which `sluice bench serve` runs, receives
+    #[arg(long, value_name = "ADDRESS")]
+    pub peer: Option<String>,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Where results go besides the terminal.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct OutputArgs {
+    /// Also write everything, every round's samples included, as JSON (docs/bench.schema.json)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Also write the report: one HTML file that needs no network
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once(',') {
+        Some((a, b)) if !a.is_empty() && !b.is_empty() && a != b && !b.contains(',') => {
+            Ok((a.to_owned(), b.to_owned()))
+        }
+        _ => Err("two devices with a comma between them are needed, like eth1,eth2".to_owned()),
+    }
+}
+
+impl CommonArgs {
+    pub fn context(&self, usual: Profile, progress: Progress) -> Context {
+        let profile = self.profile.unwrap_or(usual);
+        let rounds = match profile {
+            Profile::Quick => 3,
+            Profile::Full => CONFIRMED_ROUNDS,
+        };
+        Context {
+            profile,
+            rounds: self.rounds.map_or(rounds, usize::from),
+            interfaces: self.interfaces.clone(),
+            peer: self.peer.clone(),
+            wanted: vec![],
+            progress,
+        }
+    }
+}
+
+/// Fewer rounds confirm nothing: a bootstrap of three samples has ten different values.
+const CONFIRMED_ROUNDS: usize = 9;
+
+/// Runs the suites; one that fails leaves the others running.
+pub fn run(suites: &[&Suite], context: &Context) -> Result<RunDocument> {
+    let jobs: Vec<Job<'_>> =
+        suites.iter().map(|suite| -> Job<'_> { (suite.name, Box::new(|| (suite.run)(context))) }).collect();
+    run_jobs(context, jobs)
+}
+
+/// A run of one suite with options of its own.
+pub fn one_document(
+    context: &Context,
+    name: &'static str,
+    measure: impl FnOnce() -> Result<SuiteResult>,
+) -> Result<RunDocument> {
+    run_jobs(context, vec![(name, Box::new(measure))])
+}
+
+type Job<'a> = (&'static str, Box<dyn FnOnce() -> Result<SuiteResult> + 'a>);
+
+fn run_jobs(context: &Context, jobs: Vec<Job<'_>>) -> Result<RunDocument> {
+    let _lock = exclusive()?;
+    let mut document = begin(context.profile);
+    let start = Instant::now();
+    for (name, measure) in jobs {
+        document.suites.push(one(name, context, measure));
+    }
+    context.progress.end();
+    Ok(end(document, start))
+}
+
+pub fn begin(profile: Profile) -> RunDocument {
+    RunDocument {
+        schema: SCHEMA,
+        began: utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())),
+        seconds: 0.0,
+        command: std::env::args().map(|word| quoted(&word)).collect::<Vec<_>>().join(" "),
+        profile,
+        environment: Environment::begin(),
+        suites: vec![],
+        budgets: vec![],
+    }
+}
+
+pub fn end(mut document: RunDocument, start: Instant) -> RunDocument {
+    document.seconds = start.elapsed().as_secs_f64();
+    document.environment = document.environment.end();
+    document
+}
+
+/// The program's own path says nothing to anyone else.
+fn quoted(word: &str) -> String {
+    let name = if word.ends_with("/sluice") { "sluice" } else { word };
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=.,:/".contains(c);
+    if !name.is_empty() && name.chars().all(plain) { name.to_owned() } else { format!("{name:?}") }
+}
+
+fn one(name: &str, context: &Context, measure: impl FnOnce() -> Result<SuiteResult>) -> SuiteResult {
+    context.progress.begin(name);
+    let (start, machine) = (Instant::now(), Machine::begin());
+    let mut result = measure().unwrap_or_else(|error| {
+        context.progress.say(&format!("{name}: {error:#}"));
+        SuiteResult { errors: vec![format!("{error:#}")], ..SuiteResult::new(name) }
+    });
+    result.seconds = start.elapsed().as_secs_f64();
+    finish(&mut result, context.profile, machine);
+    result
+}
+
+/// What is watched while a suite runs.
+pub struct Machine {
+    environment: Environment,
+    tracing: honesty::Tracing,
+}
+
+impl Machine {
+    pub fn begin() -> Machine {
+        Machine { environment: Environment::begin(), tracing: honesty::Tracing::read() }
+    }
+
+    pub fn checks(self) -> [Check; 2] {
+        let tracing = honesty::no_tracing(&self.tracing, &honesty::Tracing::read());
+        [tracing, honesty::quiet(&self.environment.end())]
+    }
+}
+
+/// What no suite has to think of: the machine's checks, confirmation, and numbers that are none.
+pub fn finish(result: &mut SuiteResult, profile: Profile, machine: Machine) {
+    result.honesty.extend(machine.checks());
+    finish_figures(result, profile);
+}
+
+pub fn finish_figures(result: &mut SuiteResult, profile: Profile) {
+    let (measured, empty): (Vec<Figure>, Vec<Figure>) =
+        std::mem::take(&mut result.figures).into_iter().partition(|figure| figure.is_finite());
+    result.errors.extend(empty.iter().map(|figure| format!("{}: no value was measured", figure.name)));
+    result.figures = measured;
+    for figure in &mut result.figures {
+        figure.confirmed = profile == Profile::Full && figure.estimate.n >= CONFIRMED_ROUNDS;
+    }
+}
+
+/// Writes what the user asked for.
+pub fn write(document: &RunDocument, output: &OutputArgs) -> Result<()> {
+    if let Some(path) = &output.json {
+        let text = serde_json::to_string_pretty(document)? + "\n";
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        eprintln!("results: {}", path.display());
+    }
+    if let Some(path) = &output.html {
+        std::fs::write(path, crate::report::html(document)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        eprintln!("report: {}", path.display());
+    }
+    Ok(())
+}
+
+/// 0 measured and honest, 2 something could not be measured or did not stand its own checks.
+pub fn exit_code(document: &RunDocument) -> ExitCode {
+    let failed = |check: &Check| !check.passed;
+    let bad = document.suites.iter().any(|suite| {
+        let figures = suite.figures.iter().flat_map(|figure| &figure.checks);
+        !suite.errors.is_empty() || suite.honesty.iter().chain(figures).any(failed)
+    });
+    ExitCode::from(if bad { 2 } else { 0 })
+}
+
+/// Seconds since 1970 as RFC 3339 in UTC; days to civil date by counting 400-year eras from 0000-03-01.
+fn utc(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let shifted = (5 * day + 2) / 153;
+    let day = day - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = era * 400 + year + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::Better;
+
+    #[test]
+    fn seconds_become_dates() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(951_827_696), "2000-02-29T12:34:56Z");
+        assert_eq!(utc(1_767_225_599), "2025-12-31T23:59:59Z");
+        assert_eq!(utc(4_107_542_400), "2100-03-01T00:00:00Z");
+    }
+
+    #[test]
+    fn two_devices_are_two_devices() {
+        assert_eq!(pair("eth1,eth2"), Ok(("eth1".to_owned(), "eth2".to_owned())));
+        for wrong in ["eth1", "eth1,", ",eth2", "eth1,eth1", "a,b,c"] {
+            assert!(pair(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    fn finished(profile: Profile, samples: Vec<f64>) -> SuiteResult {
+        let mut result = SuiteResult::new("test");
+        result.figures.push(Figure::new("a", "ns", Better::Lower, samples));
+        finish(&mut result, profile, Machine::begin());
+        result
+    }
+
+    #[test]
+    fn quick_confirms_nothing_and_full_what_has_enough_rounds() {
+        assert!(!finished(Profile::Quick, vec![1.0; 9]).figures[0].confirmed);
+        assert!(!finished(Profile::Full, vec![1.0; 8]).figures[0].confirmed);
+        assert!(finished(Profile::Full, vec![1.0; 9]).figures[0].confirmed);
+    }
+
+    #[test]
+    fn a_figure_without_a_number_is_an_error_and_not_a_figure() {
+        let result = finished(Profile::Full, vec![]);
+        assert!(result.figures.is_empty());
+        assert_eq!(result.errors, ["a: no value was measured"]);
+    }
+}

@@ -1,0 +1,426 @@
+//! The monitor on capture files: packets a second on one core, beside reading and walking the same file.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Serialize;
+use sluice_monitor::generate::{Mix, Options, Size, generate};
+use sluice_monitor::summary::Summary;
+
+use crate::chart::{Axis, Bar, Bars, Chart, LineChart, Point, Role, Series};
+use crate::result::{Better, Check, Figure, SuiteResult, Table};
+use crate::rounds::{bench_cpu, interleave, keep_on};
+use crate::stats::estimate;
+use crate::suites::{Context, Suite};
+
+pub const SUITE: Suite = Suite {
+    name: "monitor",
+    help: "Captures analysed a second: frame sizes, channels, workers, database, beside a bare walk of the file",
+    says: "How many packets of a capture file `sluice monitor` analyses in full (loss, reordering, copies, rekeys of every \
+        channel) on one core, database included, with the file in the page cache. Captures are generated with planted faults \
+        and as of a 10 Gb/s link at line rate; every packet is distinct and read once. The walk reads the same file and \
+        steps from header to header. Times are whole processes less the same command on an empty capture.",
+    silent: &[
+        "A file that is not in the page cache comes as fast as its disk gives it.",
+        "Live taps pay for the kernel's packet socket besides, about 300 ns a packet.",
+        "More channels than fit the caches cost memory accesses: the two rows of channels show how much.",
+    ],
+    run: suite,
+};
+
+/// A capture and how it is analysed.
+struct Case {
+    name: &'static str,
+    capture: usize,
+    workers: u16,
+    database: bool,
+}
+
+/// What is generated: frames, channels, size, mix.
+struct Capture {
+    name: &'static str,
+    size: Size,
+    flows: u32,
+    quick: u64,
+    full: u64,
+    mix: Mix,
+}
+
+const CAPTURES: [Capture; 5] = [
+    capture("64 B", Size::Fixed(64), 10_000, (2_000_000, 10_000_000), Mix::Macsec),
+    capture("IMIX", Size::Imix, 10_000, (1_000_000, 5_000_000), Mix::Macsec),
+    capture("1500 B", Size::Fixed(1500), 10_000, (300_000, 1_500_000), Mix::Macsec),
+    capture("64 B, all protocols", Size::Fixed(64), 10_000, (1_000_000, 5_000_000), Mix::Mixed),
+    capture("64 B, 1,000,000 channels", Size::Fixed(64), MANY, (3_000_000, 10_000_000), Mix::Macsec),
+];
+
+/// Takes too long for a quick run.
+const MANY: u32 = 1_000_000;
+
+const fn capture(name: &'static str, size: Size, flows: u32, packets: (u64, u64), mix: Mix) -> Capture {
+    Capture { name, size, flows, quick: packets.0, full: packets.1, mix }
+}
+
+/// A case for every capture, then what differs from the first in one thing only.
+const CASES: [Case; 8] = [
+    case("64 B", 0, 1, true),
+    case("IMIX", 1, 1, true),
+    case("1500 B", 2, 1, true),
+    case("64 B, all protocols", 3, 1, true),
+    case("64 B, 1,000,000 channels", 4, 1, true),
+    case("64 B, no database", 0, 1, false),
+    case("64 B, two workers, no database", 0, 2, false),
+    case("64 B, again", 0, 1, true),
+];
+const NO_DATABASE: usize = 5;
+const TWO_WORKERS: usize = 6;
+const AGAIN: usize = 7;
+
+const fn case(name: &'static str, capture: usize, workers: u16, database: bool) -> Case {
+    Case { name, capture, workers, database }
+}
+
+/// Bits a second of the link that captures are of; 20 bytes of preamble and gap and 4 of FCS a frame (802.3).
+const LINE: f64 = 10e9;
+const OVERHEAD: f64 = 24.0;
+
+/// Captures and databases of one run; removed at its end.
+struct Shelf(PathBuf);
+
+impl Drop for Shelf {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            eprintln!("sluice bench: cannot remove {}: {error}", self.0.display());
+        }
+    }
+}
+
+impl Shelf {
+    fn new() -> Result<Shelf> {
+        let path = std::env::temp_dir().join(format!("sluice-bench-monitor-{}", std::process::id()));
+        std::fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Shelf(path))
+    }
+
+    fn capture(&self, name: &str, options: Options) -> Result<PathBuf> {
+        let path = self.0.join(format!("{}.pcap", name.replace(' ', "_")));
+        generate(options, &path).with_context(|| format!("cannot generate {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+/// One run of the monitor.
+#[derive(Debug, Clone, Serialize)]
+struct Run {
+    seconds: f64,
+    frames: u64,
+    channels: u64,
+    memory: u64,
+}
+
+fn suite(context: &Context) -> Result<SuiteResult> {
+    let shelf = Shelf::new()?;
+    let run = std::thread::scope(|scope| {
+        // Children inherit the one CPU.
+        let measure = || keep_on(bench_cpu()).and_then(|()| measure(context, &shelf));
+        scope.spawn(measure).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    run.with_context(|| format!("with captures in {} (TMPDIR names another place)", shelf.0.display()))
+}
+
+fn measure(context: &Context, shelf: &Shelf) -> Result<SuiteResult> {
+    let mut result = SuiteResult::new(SUITE.name);
+    let empty = shelf.0.join("empty.pcap");
+    std::fs::write(&empty, EMPTY)?;
+    let is_long = |n: usize| context.quick() && CAPTURES[n].flows == MANY;
+    let needed = |n: usize| CASES.iter().any(|case| case.capture == n) && !is_long(n);
+    let mut files = vec![];
+    for (n, capture) in CAPTURES.iter().enumerate() {
+        context.progress.at(0.3 * n as f64 / CAPTURES.len() as f64, &format!("generating {}", capture.name));
+        let packets = context.pick(capture.quick, capture.full);
+        files.push(needed(n).then(|| shelf.capture(capture.name, options(capture, packets))).transpose()?);
+    }
+    let wanted: Vec<usize> = (0..CASES.len()).filter(|n| files[CASES[*n].capture].is_some()).collect();
+    let mut runs: Vec<Vec<Run>> = CASES.iter().map(|_| vec![]).collect();
+    let mut walks: Vec<Vec<f64>> = CASES.iter().map(|_| vec![]).collect();
+    let total = (wanted.len() * context.rounds) as f64;
+    let mut done = 0.0;
+    let samples = interleave(wanted.len(), context.rounds, |i, _| {
+        let n = wanted[i];
+        let (case, file) = (&CASES[n], files[CASES[n].capture].as_ref().context("a capture that is needed")?);
+        context.progress.at(0.3 + 0.6 * done / total, case.name);
+        done += 1.0;
+        let startup = analyse(shelf, &empty, case)?.seconds;
+        let (frames, walked) = walk(file)?;
+        let run = analyse(shelf, file, case)?;
+        ensure!(run.frames == frames, "{}: {} frames of {frames}", case.name, run.frames);
+        let seconds = run.seconds - startup;
+        walks[n].push(frames as f64 / walked / 1e6);
+        runs[n].push(run);
+        Ok(frames as f64 / seconds / 1e6)
+    })?;
+    let by_case = |n: usize| wanted.iter().position(|w| *w == n).map(|i| &samples[i][..]);
+    for (n, case) in CASES.iter().enumerate() {
+        let Some(mine) = by_case(n) else { continue };
+        result.figures.extend(figures(case, n, mine, &walks[n], &runs[n], &by_case));
+    }
+    result.tables.push(table(&by_case, &runs));
+    if context.quick() {
+        result.notes.push("1,000,000 channels belong to the full profile".to_owned());
+    }
+    result.charts.push(bars(&result.figures));
+    context.progress.at(0.92, "sizes of captures");
+    if context.wanted.is_empty() {
+        scaling(context, shelf, &mut result)?;
+    }
+    result.rows = serde_json::to_value(&runs)?;
+    Ok(result)
+}
+
+fn options(capture: &Capture, packets: u64) -> Options {
+    let bytes = match capture.size {
+        Size::Fixed(bytes) => bytes as f64,
+        Size::Imix => IMIX_MEAN,
+    };
+    Options {
+        packets,
+        flows: capture.flows,
+        protocol: capture.mix,
+        size: capture.size,
+        loss: 0.001,
+        reorder: 0.001,
+        duplicate: 0.0002,
+        replay: 0.0,
+        rekey: 0,
+        vlans: vec![],
+        seed: 7,
+        rate: Some((LINE / 8.0 / (bytes + OVERHEAD)) as u64),
+    }
+}
+
+/// 7 of 64, 4 of 594, 1 of 1518, without FCS.
+const IMIX_MEAN: f64 = 357.0;
+
+/// The header of a pcap file of Ethernet frames without any.
+const EMPTY: [u8; 24] =
+    [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0, 0];
+
+/// A whole process.
+fn analyse(shelf: &Shelf, file: &Path, case: &Case) -> Result<Run> {
+    let database = shelf.0.join("results.db");
+    for name in ["results.db", "results.db-wal", "results.db-shm"] {
+        // Usually there is none.
+        let _ = std::fs::remove_file(shelf.0.join(name));
+    }
+    let program = std::env::current_exe().context("cannot find this program again")?;
+    let mut command = if case.workers > 1 {
+        let mut command = Command::new("taskset");
+        command.arg("-c").arg(format!("0-{}", case.workers - 1)).arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
+    command.arg("monitor").arg(file).args(["--json", "--quiet", "--workers", &case.workers.to_string()]);
+    command.args(["--max-channels", "2097152"]);
+    if case.database {
+        command.arg("--db").arg(&database);
+    }
+    let start = Instant::now();
+    let output = command.stdin(Stdio::null()).output().context("cannot start the monitor")?;
+    let seconds = start.elapsed().as_secs_f64();
+    if !output.status.success() {
+        bail!("the monitor failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let summary: Summary = serde_json::from_slice(&output.stdout).context("the monitor's summary")?;
+    let Summary { frames, channels, peak_memory_bytes: memory, .. } = summary;
+    Ok(Run { seconds, frames, channels, memory })
+}
+
+/// Reads a file as the monitor does and steps from record to record; frames and seconds.
+fn walk(path: &Path) -> Result<(u64, f64)> {
+    let start = Instant::now();
+    let mut file = File::open(path)?;
+    let mut buffer = vec![0; 256 << 10];
+    let (mut frames, mut skip) = (0, 24);
+    let mut kept = 0;
+    loop {
+        let read = file.read(&mut buffer[kept..])?;
+        let filled = kept + read;
+        if read == 0 {
+            break;
+        }
+        let mut at = skip;
+        while let Some(header) = buffer[..filled].get(at..).and_then(|rest| rest.first_chunk::<16>()) {
+            let length = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
+            if at + 16 + length > filled {
+                break;
+            }
+            at += 16 + length;
+            frames += 1;
+        }
+        buffer.copy_within(at..filled, 0);
+        (kept, skip) = (filled - at, 0);
+    }
+    Ok((frames, start.elapsed().as_secs_f64()))
+}
+
+fn figures<'a>(
+    case: &Case,
+    n: usize,
+    mine: &[f64],
+    walked: &[f64],
+    runs: &[Run],
+    by_case: &dyn Fn(usize) -> Option<&'a [f64]>,
+) -> Vec<Figure> {
+    let name = |what: &str| format!("{}: {what}", case.name);
+    let distinct = Check::new(
+        "single pass",
+        runs.iter().all(|run| run.frames == runs[0].frames),
+        format!("{} frames of the capture, each read once, {} channels", runs[0].frames, runs[0].channels),
+    );
+    let mut figure = Figure::new(name("analysed"), "Mpps", Better::Higher, mine.to_vec()).check(distinct);
+    figure = match (n, by_case(0), by_case(NO_DATABASE)) {
+        (TWO_WORKERS, _, Some(one)) => figure.against("one worker", one),
+        (4, Some(few), _) => figure.against("10,000 channels", few),
+        (NO_DATABASE, Some(with), _) => figure.against("with the database", with),
+        _ => figure.against("read and walk", walked),
+    };
+    if let (0, Some(again)) = (n, by_case(AGAIN)) {
+        figure = figure.same(mine, again);
+    }
+    let mut all = vec![figure];
+    if n == TWO_WORKERS {
+        all[0].headline = false;
+        all.extend(ratio(name("of one worker"), mine, by_case(NO_DATABASE)));
+    }
+    match n {
+        0..=2 => all.extend(ratio(name("of read and walk"), mine, Some(walked))),
+        4 => all.extend(ratio(name("of 10,000 channels"), mine, by_case(0))),
+        NO_DATABASE => {
+            let cost = |(without, with): (&f64, &f64)| 100.0 * (1.0 - with / without);
+            let samples = by_case(0).map(|with| mine.iter().zip(with).map(cost).collect());
+            all.extend(
+                samples.map(|cost| Figure::new("64 B: cost of the database", "%", Better::Lower, cost)),
+            );
+        }
+        _ => {}
+    }
+    if n == 4 {
+        let bytes = runs.iter().map(|run| run.memory as f64 / run.channels as f64).collect();
+        all.push(Figure::new(name("memory"), "bytes/channel", Better::Lower, bytes));
+    }
+    all[0].headline = n < 2;
+    all
+}
+
+fn ratio(name: String, mine: &[f64], floor: Option<&[f64]>) -> Option<Figure> {
+    let samples = mine.iter().zip(floor?).map(|(mine, floor)| mine / floor).collect();
+    Some(Figure::new(name, "x", Better::Higher, samples))
+}
+
+fn table<'a>(by_case: &dyn Fn(usize) -> Option<&'a [f64]>, runs: &[Vec<Run>]) -> Table {
+    let row = |(n, case): (usize, &Case)| {
+        let mpps = estimate(by_case(n)?);
+        let bytes = match CAPTURES[case.capture].size {
+            Size::Fixed(bytes) => bytes as f64,
+            Size::Imix => IMIX_MEAN,
+        };
+        let run = &runs[n][0];
+        Some(vec![
+            case.name.to_owned(),
+            run.frames.to_string(),
+            run.channels.to_string(),
+            format!("{:.2}", mpps.value),
+            format!("{:.1}", mpps.value * 1e6 * 8.0 * (bytes + OVERHEAD) / 1e9),
+            format!("{:.0}", run.memory as f64 / 1e6),
+        ])
+    };
+    Table {
+        title: "Captures analysed".to_owned(),
+        header: ["capture", "frames", "channels", "Mpps", "line rate, Gb/s", "memory, MB"].map(str::to_owned).to_vec(),
+        rows: CASES.iter().enumerate().filter_map(row).collect(),
+        note: "One core; the database, where there is one, writes on the same core. Line rate: the link that this many packets \
+            fill, with preamble and gap."
+            .to_owned(),
+    }
+}
+
+fn bars(figures: &[Figure]) -> Chart {
+    let bar = |figure: &Figure| Bar {
+        name: figure.name.trim_end_matches(": analysed").to_owned(),
+        role: Role::Subject,
+        estimate: figure.estimate,
+    };
+    Chart::Bars(Bars {
+        title: "Packets analysed a second".to_owned(),
+        unit: "Mpps".to_owned(),
+        bars: figures.iter().filter(|figure| figure.unit == "Mpps").map(bar).collect(),
+        note: "One core except where two workers are named.".to_owned(),
+    })
+}
+
+/// Rates over the size of the capture: whole processes, start-up taken off.
+fn scaling(context: &Context, shelf: &Shelf, result: &mut SuiteResult) -> Result<()> {
+    let sizes: &[u64] = context.pick(
+        &[1000, 10_000, 100_000, 500_000, 5_000_000],
+        &[1000, 10_000, 100_000, 500_000, 5_000_000, 50_000_000],
+    );
+    let empty = shelf.0.join("empty.pcap");
+    let (mut rows, mut points) = (vec![], vec![]);
+    for packets in sizes {
+        let capture = Capture { flows: (packets / 10).clamp(10, 1000) as u32, ..CAPTURES[0] };
+        let file = shelf.capture("scaling", options(&capture, *packets))?;
+        let rounds = if *packets > 1_000_000 { 1 } else { context.rounds };
+        let mut seconds = vec![];
+        let mut startup = vec![];
+        for _ in 0..rounds {
+            startup.push(analyse(shelf, &empty, &CASES[0])?.seconds);
+            seconds.push(analyse(shelf, &file, &CASES[0])?.seconds);
+        }
+        std::fs::remove_file(&file)?;
+        let (whole, start) = (estimate(&seconds).value, estimate(&startup).value);
+        let rate = *packets as f64 / (whole - start).max(1e-6) / 1e6;
+        points.push(Point::new(*packets as f64, rate));
+        rows.push(vec![
+            packets.to_string(),
+            format!("{:.1}", whole * 1e3),
+            format!("{:.1}", start * 1e3),
+            format!("{rate:.2}"),
+        ]);
+    }
+    result.tables.push(Table {
+        title: "Distinct packets of one capture, one pass".to_owned(),
+        header: ["packets", "process, ms", "start-up, ms", "Mpps without start-up"].map(str::to_owned).to_vec(),
+        rows,
+        note: "64-byte MACsec, up to 1,000 channels, database on. Below some 100,000 packets start-up is most of the time, and \
+            the difference of two times is uncertain."
+            .to_owned(),
+    });
+    result.charts.push(Chart::Line(LineChart {
+        title: "Rate over the size of the capture".to_owned(),
+        x: Axis::log("packets"),
+        y: Axis::linear("Mpps, start-up taken off"),
+        series: vec![Series { name: "sluice monitor".to_owned(), role: Role::Subject, points }],
+        note: String::new(),
+    }));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_walk_finds_every_frame() {
+        let shelf = Shelf::new().unwrap();
+        let path = shelf.capture("walked", options(&CAPTURES[1], 20_000)).unwrap();
+        assert_eq!(walk(&path).unwrap().0, 20_000);
+        let empty = shelf.0.join("empty.pcap");
+        std::fs::write(&empty, EMPTY).unwrap();
+        assert_eq!(walk(&empty).unwrap().0, 0);
+    }
+}

@@ -1,0 +1,181 @@
+//! Suite `peers`: Sluice beside what Linux itself offers, in the same rounds, with the same frames.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{Context, Suite};
+use crate::honesty;
+use crate::result::{Bar, Bars, Better, Chart, Check, Figure, Forest, ForestRow, Role, SuiteResult, Table};
+use crate::rounds::interleave;
+use crate::stats::{estimate, paired_ratio};
+use crate::trial::{Device, FLOWS, Outcome, Sink, Stand};
+use crate::way::Way;
+
+pub const SUITE: Suite = Suite {
+    name: "peers",
+    help: "Sluice, Linux forwarding, nftables stateful and masquerade on live frames, into an XDP and a socket sink",
+    says: "64-byte UDP frames of 10,000 flows that were answered before, made inside the kernel, forwarded on the same \
+        core by each gateway in turn, and taken by an XDP program or by a packet socket of the host behind. All of them \
+        run in every round.",
+    silent: &[
+        "Generator, gateway and XDP sink share one core: a rate is the inverse of all their work together, so ratios \
+            of the gateways alone are larger than ratios of these rates.",
+        "Inline on veth nothing is lost: these are capacities and no no-drop rates.",
+        "Into a socket the kernel's own work for the tap weighs more than a fast gateway.",
+    ],
+    run: suite,
+};
+
+const SOCKET: Sink = Sink::Socket { ring: 4096 };
+/// The last one is the first one's A/A.
+const DEVICES: [Device; 10] = [
+    Device::Through(Way::Xdp, Sink::Xdp),
+    Device::Through(Way::Linux, Sink::Xdp),
+    Device::Through(Way::Nftables, Sink::Xdp),
+    Device::Through(Way::Masquerade, Sink::Xdp),
+    Device::Nobody,
+    Device::Through(Way::Xdp, SOCKET),
+    Device::Through(Way::Linux, SOCKET),
+    Device::Through(Way::Nftables, SOCKET),
+    Device::Through(Way::Masquerade, SOCKET),
+    Device::Through(Way::Xdp, Sink::Xdp),
+];
+const FRAME_BYTES: usize = 60;
+
+fn suite(context: &Context) -> Result<SuiteResult> {
+    let length = context.pick(Duration::from_millis(400), Duration::from_secs(2));
+    context.progress.at(0.0, "setting up the gateways");
+    let last = DEVICES.len() - 1;
+    let mut stands =
+        DEVICES[..last].iter().map(|device| Stand::new(*device, FRAME_BYTES)).collect::<Result<Vec<_>>>()?;
+    let mut seen: Vec<Vec<Outcome>> = vec![vec![]; DEVICES.len()];
+    let total = (DEVICES.len() * context.rounds) as f64;
+    let mut done = 0.0;
+    let samples = interleave(DEVICES.len(), context.rounds, |i, _| {
+        context.progress.at(done / total, &DEVICES[i].name());
+        done += 1.0;
+        let stand = &mut stands[i % last];
+        let outcome = measure(stand, length).with_context(|| DEVICES[i].name())?;
+        seen[i].push(outcome);
+        // What came through; into a socket some may be lost.
+        Ok(outcome.received as f64 / outcome.seconds / 1e6)
+    })?;
+    let mut result = SuiteResult::new(SUITE.name);
+    let forwarding = stands.iter().filter(|stand| stand.device != Device::Nobody);
+    result.honesty = forwarding.map(Stand::mode_check).collect::<Result<Vec<_>>>()?;
+    result.honesty.push(honesty::distinct(FLOWS as u64, FLOWS as u64));
+    result.figures = (0..last).map(|i| figure(i, &samples, &seen[i])).collect();
+    result.tables.push(table(&samples, &seen));
+    result.charts = charts(&samples, &result.figures);
+    Ok(result)
+}
+
+/// At full speed, and by the way that is being judged.
+fn measure(stand: &mut Stand, length: Duration) -> Result<Outcome> {
+    let before = stand.passed()?;
+    let outcome = stand.trial(None, length)?;
+    if let (Some(before), Some(after)) = (before, stand.passed()?) {
+        ensure!(
+            after - before == outcome.sent,
+            "of {} frames the gateway redirected {}",
+            outcome.sent,
+            after - before
+        );
+    }
+    Ok(outcome)
+}
+
+/// Index of nftables with the same sink.
+fn rival(i: usize) -> usize {
+    let Device::Through(_, sink) = DEVICES[i] else { return 2 };
+    DEVICES.iter().position(|device| *device == Device::Through(Way::Nftables, sink)).unwrap_or(2)
+}
+
+fn figure(i: usize, samples: &[Vec<f64>], seen: &[Outcome]) -> Figure {
+    let mut figure = Figure::new(DEVICES[i].name(), "Mpps", Better::Higher, samples[i].clone());
+    if rival(i) != i && DEVICES[i] != Device::Nobody {
+        figure = figure.against("nftables, stateful", &samples[rival(i)]);
+    }
+    if i == 0 {
+        figure = figure.same(&samples[0], &samples[DEVICES.len() - 1]).headline();
+    }
+    figure.check(conserved(seen))
+}
+
+fn conserved(seen: &[Outcome]) -> Check {
+    let sum = |count: fn(&Outcome) -> u64| seen.iter().map(count).sum();
+    honesty::conserved(sum(|one| one.sent), sum(|one| one.received), sum(|one| one.dropped))
+}
+
+fn table(samples: &[Vec<f64>], seen: &[Vec<Outcome>]) -> Table {
+    let row = |i: usize| {
+        let (mpps, ratio) = (estimate(&samples[i]), paired_ratio(&samples[i], &samples[rival(i)]));
+        let (sent, lost) =
+            seen[i].iter().fold((0, 0), |(sent, lost), one| (sent + one.sent, lost + one.dropped));
+        vec![
+            if i + 1 == DEVICES.len() { "sluice xdp again".to_owned() } else { DEVICES[i].name() },
+            format!("{:.3}", mpps.value),
+            format!("{:.3} to {:.3}", mpps.low, mpps.high),
+            format!("{:.0}", 1e3 / mpps.value),
+            format!("{:.2}", ratio.value),
+            format!("{:.2}", 100.0 * lost as f64 / sent.max(1) as f64),
+        ]
+    };
+    Table {
+        title: "64-byte frames, 10,000 flows, one core".to_owned(),
+        header: ["through", "Mpps", "95 %", "ns/packet", "to nftables", "lost %"].map(str::to_owned).to_vec(),
+        rows: (0..DEVICES.len()).map(row).collect(),
+        note: "ns/packet includes generator and sink (nobody: those alone). Lost: in the socket's ring."
+            .to_owned(),
+    }
+}
+
+fn charts(samples: &[Vec<f64>], figures: &[Figure]) -> Vec<Chart> {
+    let bar = |figure: &Figure| Bar {
+        name: figure.name.clone(),
+        role: match figure.name.as_str() {
+            "nobody" => Role::Limit,
+            name if name.starts_with("sluice") => Role::Subject,
+            _ => Role::Peer,
+        },
+        estimate: figure.estimate,
+    };
+    let mut rows = vec![ForestRow {
+        name: "sluice xdp A/A".to_owned(),
+        estimate: paired_ratio(&samples[DEVICES.len() - 1], &samples[0]),
+        same: true,
+    }];
+    rows.extend(figures.iter().filter_map(|figure| {
+        Some(ForestRow { name: figure.name.clone(), estimate: figure.ratio?, same: false })
+    }));
+    vec![
+        Chart::Bars(Bars {
+            title: "Live frames through each gateway".to_owned(),
+            unit: "Mpps".to_owned(),
+            bars: figures.iter().map(bar).collect(),
+            note: "Generator, gateway and sink on one core; nobody: without a gateway.".to_owned(),
+        }),
+        Chart::Forest(Forest {
+            title: "Beside nftables with the same sink".to_owned(),
+            ratio: "Mpps over those of nftables, stateful".to_owned(),
+            better: Better::Higher,
+            rows,
+            note: String::new(),
+        }),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_is_compared_with_nftables_behind_the_same_sink() {
+        for (i, device) in DEVICES.iter().enumerate() {
+            let Device::Through(_, sink) = device else { continue };
+            assert_eq!(DEVICES[rival(i)], Device::Through(Way::Nftables, *sink));
+        }
+        assert_eq!(DEVICES[0], DEVICES[DEVICES.len() - 1]);
+    }
+}

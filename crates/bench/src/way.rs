@@ -1,0 +1,208 @@
+//! Who forwards between the two hosts of a site: Sluice on each of its hooks, and the peers it is compared with.
+
+use std::os::fd::OwnedFd;
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use serde_json::Value;
+use sluice_dataplane::Sizes;
+
+use crate::frames::Frames;
+use crate::gateway::{LAN, LAN_HOST, Mode, Side, Site, Sluice, WAN, WAN_HOST};
+use crate::honesty;
+use crate::layouts::BarePort;
+use crate::link::Place;
+use crate::result::Check;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    Tc,
+    Xdp,
+    Generic,
+    /// The kernel's forwarding without any rule.
+    Linux,
+    /// Established and related accepted, invalid dropped, new accepted from lan to wan.
+    Nftables,
+    /// The same, and the source address replaced.
+    Masquerade,
+    /// A tc program that rewrites the addresses of the link and redirects, nothing else.
+    BareRedirect,
+}
+
+impl Way {
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Tc => "sluice tc",
+            Way::Xdp => "sluice xdp",
+            Way::Generic => "sluice generic",
+            Way::Linux => "linux",
+            Way::Nftables => "nftables",
+            Way::Masquerade => "masquerade",
+            Way::BareRedirect => "bare redirect",
+        }
+    }
+
+    pub fn mode(self) -> Option<Mode> {
+        match self {
+            Way::Tc => Some(Mode::Tc),
+            Way::Xdp => Some(Mode::Xdp),
+            Way::Generic => Some(Mode::Generic),
+            _ => None,
+        }
+    }
+
+    pub fn is_sluice(self) -> bool {
+        self.mode().is_some()
+    }
+}
+
+/// Two hosts and a gateway of one kind between them. Sockets of the hosts work through it.
+pub struct Lane {
+    pub way: Way,
+    pub site: Site,
+    pub sluice: Option<Sluice>,
+    bare: Option<(Frames, Vec<OwnedFd>)>,
+}
+
+impl Lane {
+    pub fn new(way: Way, label: &str) -> Result<Lane> {
+        Lane::with(way, label, Sizes::default()).with_context(|| format!("cannot set up {}", way.name()))
+    }
+
+    fn with(way: Way, label: &str, sizes: Sizes) -> Result<Lane> {
+        let site = Site::create(label)?;
+        let (mut sluice, mut bare) = (None, None);
+        if matches!(way, Way::Xdp | Way::Generic) {
+            take_redirected(&site)?;
+        }
+        match way {
+            Way::Tc | Way::Xdp | Way::Generic => {
+                let mode = way.mode().unwrap_or(Mode::Tc);
+                sluice = Some(site.gateway.enter(|| Sluice::start(&site, mode, sizes, true))??);
+            }
+            Way::BareRedirect => bare = Some(bare_redirect(&site)?),
+            Way::Linux => {}
+            Way::Nftables => drop(site.gateway.run("nft", [STATEFUL])?),
+            Way::Masquerade => {
+                site.gateway.run("nft", [STATEFUL])?;
+                site.gateway.run("nft", [MASQUERADE])?;
+            }
+        }
+        Ok(Lane { way, site, sluice, bare })
+    }
+
+    /// Packets (segments of larger ones) that the gateway's own program has passed on; None where nobody counts.
+    pub fn passed(&self) -> Result<Option<u64>> {
+        if let Some(sluice) = &self.sluice {
+            return Ok(Some(sluice.dataplane.counters()?.total().redirected));
+        }
+        Ok(self.bare.as_ref().map(|(frames, _)| frames.bare.read(0).redirected.iter().sum()))
+    }
+
+    /// Sessions that Sluice has made so far.
+    pub fn sessions(&self) -> Result<Option<u64>> {
+        let Some(sluice) = &self.sluice else { return Ok(None) };
+        Ok(Some(sluice.dataplane.counters()?.total().sessions))
+    }
+
+    /// What the kernel says of the gateway's devices, against what the figure is named after.
+    pub fn mode_check(&self) -> Result<Check> {
+        let wanted = match self.way {
+            Way::Xdp => "native XDP",
+            Way::Generic => "generic XDP",
+            _ => "no XDP",
+        };
+        let mut found = vec![];
+        for device in [LAN, WAN] {
+            let text = self.site.gateway.run("ip", ["-j", "-d", "link", "show", "dev", device])?;
+            found.push(xdp_mode(&text).with_context(|| format!("`ip -j link` of {device}"))?);
+        }
+        ensure!(found[0] == found[1], "{LAN} runs {}, {WAN} {}", found[0], found[1]);
+        Ok(honesty::native_mode(&format!("{LAN} and {WAN} of {}", self.way.name()), found[0], wanted))
+    }
+
+    /// Segments with a wrong checksum that the hosts' TCP has refused (`TcpInCsumErrors`).
+    pub fn checksum_errors(&self) -> Result<u64> {
+        let mut sum = 0;
+        for host in [&self.site.lan_host, &self.site.wan_host] {
+            let text = host.enter(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))??;
+            sum += snmp(&text, "Tcp", "InCsumErrors").context("the kernel does not count TcpInCsumErrors")?;
+        }
+        Ok(sum)
+    }
+}
+
+/// A counter of /proc/net/snmp: a line of names, then a line of values.
+pub fn snmp(text: &str, group: &str, name: &str) -> Option<u64> {
+    let prefix = format!("{group}: ");
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(&prefix));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let at = names.split(' ').position(|word| word == name)?;
+    values.split(' ').nth(at)?.parse().ok()
+}
+
+/// IFLA_XDP_ATTACHED as `ip -j -d link` prints it: 1 in the driver, 2 generic, 3 offloaded.
+fn xdp_mode(json: &str) -> Result<&'static str> {
+    let links: Value = serde_json::from_str(json)?;
+    Ok(match links[0]["xdp"]["mode"].as_u64() {
+        None | Some(0) => "no XDP",
+        Some(1) => "native XDP",
+        Some(2) => "generic XDP",
+        Some(_) => "another XDP",
+    })
+}
+
+/// Frames redirected by XDP reach a host's device only when that polls, and carry no request to finish a checksum.
+fn take_redirected(site: &Site) -> Result<()> {
+    for (host, device) in [(&site.lan_host, LAN_HOST), (&site.wan_host, WAN_HOST)] {
+        host.run("ethtool", ["-K", device, "gro", "on", "tx", "off"])?;
+    }
+    Ok(())
+}
+
+fn bare_redirect(site: &Site) -> Result<(Frames, Vec<OwnedFd>)> {
+    let mut frames = Frames::load()?;
+    let port = |from: &Side, to: &Side| BarePort {
+        in_ifindex: from.ifindex,
+        out_ifindex: to.ifindex,
+        dmac: to.host_mac,
+        smac: to.mac,
+        zero: 0,
+    };
+    let ports = [port(&site.lan, &site.wan), port(&site.wan, &site.lan)];
+    frames.bare.update(0, |bare| bare.port = ports);
+    let links = [site.lan.ifindex, site.wan.ifindex]
+        .map(|ifindex| frames.attach("bare_redirect", &site.gateway, ifindex, Place::TcxIngress));
+    Ok((frames, links.into_iter().collect::<Result<Vec<_>>>()?))
+}
+
+pub const STATEFUL: &str = "table inet bench { chain forward { type filter hook forward priority 0; policy drop; \
+    ct state established,related accept; ct state invalid drop; \
+    iifname \"lan0\" oifname \"wan0\" ct state new accept; }; }";
+
+pub const MASQUERADE: &str = "table ip bench_nat { chain postrouting { type nat hook postrouting priority 100; \
+    oifname \"wan0\" masquerade; }; }";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_found_by_the_name_above_them() {
+        let text = "Ip: Forwarding DefaultTTL\nIp: 1 64\nTcp: InSegs InCsumErrors\nTcp: 5 7\n";
+        assert_eq!(snmp(text, "Tcp", "InCsumErrors"), Some(7));
+        assert_eq!(snmp(text, "Ip", "DefaultTTL"), Some(64));
+        assert_eq!(snmp(text, "Udp", "InErrors"), None);
+    }
+
+    #[test]
+    fn the_kernels_word_for_the_mode_is_read() {
+        assert_eq!(
+            xdp_mode(r#"[{"ifname":"lan0","xdp":{"mode":1,"prog":{"id":7}}}]"#).unwrap(),
+            "native XDP"
+        );
+        assert_eq!(xdp_mode(r#"[{"ifname":"lan0","xdp":{"mode":2}}]"#).unwrap(), "generic XDP");
+        assert_eq!(xdp_mode(r#"[{"ifname":"lan0"}]"#).unwrap(), "no XDP");
+    }
+}

@@ -1,0 +1,41 @@
+//! Random bytes and mutated real configurations, within bounds. `cargo run --release --example fuzz` goes on for longer.
+
+mod fuzz;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+#[test]
+fn the_corpus_holds() {
+    let corpus = fuzz::corpus();
+    assert!(corpus.len() >= 130, "only {} configurations found", corpus.len());
+    for text in corpus {
+        fuzz::exercise(&text).unwrap_or_else(|why| panic!("{why}\n{}", String::from_utf8_lossy(&text)));
+    }
+}
+
+#[test]
+fn mutated_configurations_hold() {
+    let corpus = fuzz::corpus();
+    let config = ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() };
+    let changes = vec(any::<[usize; 4]>(), 1..8);
+    let inputs = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), changes);
+    proptest!(config, |((one, other, changes) in inputs)| {
+        let mut text = one.get(&corpus).clone();
+        for change in changes {
+            fuzz::mutate(&mut text, &corpus[other.index(corpus.len())], change);
+        }
+        fuzz::exercise(&text).map_err(|why| {
+            TestCaseError::fail(format!("{why}\n--- input:\n{}", String::from_utf8_lossy(&text)))
+        })?;
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_bytes_hold(bytes in vec(any::<u8>(), 0..300)) {
+        fuzz::exercise(&bytes).map_err(TestCaseError::fail)?;
+    }
+}

@@ -1,0 +1,339 @@
+//! `sluice monitor` and `sluice pcap`: what the command line says, and what is done then.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+
+use crate::analysis::{Control, Options, analyze};
+use crate::capture::{self, CaptureError, Source};
+use crate::compare::{self, CompareArgs};
+use crate::frame::Batch;
+use crate::generate::{GenerateArgs, generate};
+use crate::report::{self, Live, Progress, terminal_width};
+use crate::results::{Database, Detail, JsonLines, Outputs, RunInfo, TextFile};
+use crate::serve::{self, Served};
+use crate::slice::{self, SliceArgs, Span};
+use crate::summary::Summary;
+
+/// Watch MACsec, IPsec and GTP-U links without keys: loss, reordering, replays, rekeys (docs/MONITOR.md)
+///
+/// Exit code 0 when everything was analysed, 1 when results are partial, 2 when nothing could be read.
+#[derive(ClapArgs, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    watch: WatchArgs,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Match the packets of two taps: where each was lost, and how long it took
+    Compare(CompareArgs),
+    /// Serve a database over HTTP: REST and a page for the browser
+    Serve(ServeArgs),
+    /// Write the packets around an event, or of one channel, into a capture file
+    Slice(SliceArgs),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// The database gets a row a channel and interval only where something happened
+    Fast,
+    /// It gets one for every channel and interval with packets
+    #[default]
+    Full,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Replay {
+    /// In the time that it took when it was captured
+    Real,
+    #[default]
+    Fast,
+}
+
+#[derive(ClapArgs, Debug)]
+struct WatchArgs {
+    /// Capture files (pcap, pcapng; gz, zst) in their order, `-` for standard input, or interfaces
+    #[arg(required = true, value_name = "SOURCE")]
+    sources: Vec<String>,
+    /// Write results into this SQLite database, as a run of its own
+    #[arg(long, value_name = "FILE")]
+    db: Option<PathBuf>,
+    /// How much of each channel's course the database keeps
+    #[arg(long, value_enum, default_value_t)]
+    mode: Mode,
+    /// How fast capture files are played
+    #[arg(long, value_enum, default_value_t)]
+    replay: Replay,
+    /// Write results as JSON lines
+    #[arg(long, value_name = "FILE")]
+    jsonl: Option<PathBuf>,
+    /// Keep a Prometheus text file up to date (for a textfile collector)
+    #[arg(long, value_name = "FILE")]
+    prometheus: Option<PathBuf>,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+    /// Threads that parse and keep channels; results do not depend on their number
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: u16,
+    /// Length of an interval of capture time
+    #[arg(long, value_name = "D", default_value = "1s")]
+    interval: Span,
+    /// Channels kept at the same time; beyond that the longest silent ones are evicted and counted
+    #[arg(long, value_name = "N", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1024..))]
+    max_channels: u32,
+    /// User data in clear text is an anomaly on this link
+    #[arg(long)]
+    expect_protected: bool,
+    /// All interfaces are members of one aggregated link, whose frames form one sequence
+    #[arg(long)]
+    merge_interfaces: bool,
+    /// Longer frames are an anomaly
+    #[arg(long, value_name = "BYTES")]
+    mtu: Option<u32>,
+    /// End after so long (live interfaces)
+    #[arg(long, value_name = "D")]
+    duration: Option<Span>,
+    /// No progress bar and no live table
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+#[derive(ClapArgs, Debug)]
+struct ServeArgs {
+    /// What `sluice monitor SOURCE --db` writes, also while it does
+    #[arg(long, value_name = "FILE")]
+    db: PathBuf,
+    /// Address to listen on; nobody is asked for a password, so others than this machine must be wanted
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    bind: std::net::IpAddr,
+    #[arg(long, default_value_t = 9999)]
+    port: u16,
+    /// Further names under which browsers may ask (Host header)
+    #[arg(long = "name", value_name = "NAME")]
+    names: Vec<String>,
+}
+
+/// Make captures
+#[derive(ClapArgs, Debug)]
+pub struct PcapArgs {
+    #[command(subcommand)]
+    command: PcapCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum PcapCommand {
+    Generate(GenerateArgs),
+}
+
+const PARTIAL: u8 = 1;
+const UNREADABLE: u8 = 2;
+
+/// Runs `sluice monitor ...`.
+pub fn main(args: Args) -> Result<ExitCode> {
+    let result = match args.command {
+        None => watch(&args.watch),
+        Some(Command::Compare(args)) => compared(&args),
+        Some(Command::Serve(args)) => {
+            let address = SocketAddr::from((args.bind, args.port));
+            let served = Served { names: args.names, ..Served::new(&args.db) };
+            serve::run(&served, address).map(|()| ExitCode::SUCCESS)
+        }
+        Some(Command::Slice(args)) => sliced(&args),
+    };
+    result.or_else(|error| {
+        eprintln!("sluice monitor: {error:#}");
+        let unreadable = error.downcast_ref::<CaptureError>().is_some_and(|error| !error.is_partial());
+        Ok(ExitCode::from(if unreadable { UNREADABLE } else { PARTIAL }))
+    })
+}
+
+/// Runs `sluice pcap ...`.
+pub fn pcap(args: &PcapArgs) -> Result<ExitCode> {
+    let PcapCommand::Generate(args) = &args.command;
+    let start = Instant::now();
+    let made = generate(args.options(), &args.output)?;
+    println!(
+        "{}: {} frames, {} channels, {:.1} s; the truth about them: {}",
+        args.output.display(),
+        made.totals.frames,
+        made.totals.channels,
+        start.elapsed().as_secs_f64(),
+        made.truth.display()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn watch(args: &WatchArgs) -> Result<ExitCode> {
+    let mut source = capture::open_all(&args.sources)?;
+    if args.replay == Replay::Real {
+        source = Box::new(Paced { source, began: None });
+    }
+    let control = Arc::new(Control::default());
+    stop_on_signal(&control, args.duration)?;
+    let mut outputs = outputs(args, source.name())?;
+    let is_file = source.progress().1.is_some();
+    let bar = (is_file && !args.quiet && args.replay == Replay::Fast)
+        .then(|| Progress::start(Arc::clone(&control), source.name()));
+    if bar.is_none() && !args.quiet {
+        outputs.extend(Live::on_terminal());
+    }
+    let mut summary = analyze(source.as_mut(), &options(args), &mut outputs, &control)?;
+    summary.peak_memory_bytes = peak_memory().unwrap_or(0);
+    drop(bar);
+    print(&summary, args.json)?;
+    for error in &outputs.errors {
+        eprintln!("sluice monitor: {error:#}");
+    }
+    let whole = summary.partial.is_none() && outputs.errors.is_empty();
+    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(PARTIAL) })
+}
+
+fn options(args: &WatchArgs) -> Options {
+    Options {
+        workers: args.workers.into(),
+        interval_ns: args.interval.0,
+        max_channels: args.max_channels as usize,
+        expect_protected: args.expect_protected,
+        merge_interfaces: args.merge_interfaces,
+        mtu: args.mtu,
+    }
+}
+
+fn outputs(args: &WatchArgs, source: &str) -> Result<Outputs> {
+    ensure!(args.interval.0 >= 1_000_000, "--interval: at least 1ms");
+    let mut outputs = Outputs::default();
+    if let Some(path) = &args.db {
+        let detail = if args.mode == Mode::Fast { Detail::Fast } else { Detail::Full };
+        let info = RunInfo { source: source.to_owned(), interval_ns: args.interval.0, detail };
+        outputs.push(Box::new(Database::create(path, &info)?));
+    }
+    if let Some(path) = &args.jsonl {
+        outputs.push(Box::new(JsonLines::create(path)?));
+    }
+    if let Some(path) = &args.prometheus {
+        outputs.push(Box::new(TextFile::create(path)?));
+    }
+    Ok(outputs)
+}
+
+fn print(found: &Summary, json: bool) -> Result<()> {
+    if json {
+        println!("{}", serde_json::to_string_pretty(found)?);
+    } else {
+        print!("{}", report::text(found, terminal_width()));
+    }
+    Ok(())
+}
+
+fn compared(args: &CompareArgs) -> Result<ExitCode> {
+    let found = compare::run(args)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&found)?);
+    } else {
+        print!("{}", compare::print(&found));
+    }
+    let whole = found.a.partial.is_none() && found.b.partial.is_none();
+    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(PARTIAL) })
+}
+
+fn sliced(args: &SliceArgs) -> Result<ExitCode> {
+    let slice = slice::run(args)?;
+    if slice.frames == 0 {
+        bail!("no packet matched, so {} was written without any", slice.output.display());
+    }
+    println!(
+        "{}: {} frames, {} to {} of {}",
+        slice.output.display(),
+        slice.frames,
+        slice.first_frame,
+        slice.last_frame,
+        args.source
+    );
+    if slice.left_out > 0 {
+        eprintln!(
+            "sluice monitor: {} earlier frames before the event did not fit into memory",
+            slice.left_out
+        );
+    }
+    match slice.partial {
+        None => Ok(ExitCode::SUCCESS),
+        Some(what) => bail!(what),
+    }
+}
+
+/// `VmHWM` of proc_pid_status(5).
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// Ends the run in good order on SIGINT, SIGTERM, or after a time; a second signal ends it as usual.
+fn stop_on_signal(control: &Arc<Control>, duration: Option<Span>) -> Result<()> {
+    let control = Arc::clone(control);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let wait = move || {
+        runtime.block_on(async {
+            use tokio::signal::unix::{SignalKind, signal};
+            let (Ok(mut interrupt), Ok(mut terminate)) =
+                (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+            else {
+                return;
+            };
+            let after = duration.map_or(Duration::MAX, |span| Duration::from_nanos(span.0));
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                () = tokio::time::sleep(after) => {}
+            }
+            control.stop.store(true, Ordering::Relaxed);
+            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+            std::process::exit(130);
+        });
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(wait).context("cannot wait for signals")?;
+    Ok(())
+}
+
+/// Plays a file in the time it took.
+struct Paced {
+    source: Box<dyn Source>,
+    /// Now, and the first frame's time.
+    began: Option<(Instant, u64)>,
+}
+
+impl Source for Paced {
+    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
+        let result = self.source.next_batch(batch);
+        if let Some(record) = batch.records().last() {
+            let first = batch.records()[0].time_ns;
+            let (began, start) = *self.began.get_or_insert_with(|| (Instant::now(), first));
+            let due = Duration::from_nanos(record.time_ns.saturating_sub(start));
+            std::thread::sleep(due.saturating_sub(began.elapsed()));
+        }
+        result
+    }
+
+    fn name(&self) -> &str {
+        self.source.name()
+    }
+
+    fn progress(&self) -> (u64, Option<u64>) {
+        self.source.progress()
+    }
+
+    fn drops(&self) -> u64 {
+        self.source.drops()
+    }
+}

@@ -1,0 +1,351 @@
+//! What the channels report: differences at the end of an interval, absolute figures at the end of all.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::observation::{ChannelKey, Flags, Protocol};
+use crate::summary::{
+    ChannelDelta, ChannelState, Counts, Exhaustion, Figures, Interval, Protection, ProtocolCounts, Reorder,
+    Update,
+};
+
+use super::anomaly::Kind;
+use super::memory::Words;
+use super::state::{
+    NONE, NOTED_EXHAUSTION, NOTED_LENGTH, NOTED_MIXED, NOTED_PROTECTION, NOTED_WRAPPED, STARTED, SUCCEEDED,
+    period,
+};
+use super::suspicion::Packet;
+use super::table::{Channels, PerProtocol};
+use super::{DUPLICATE_HORIZON_NS, SETTLE_NS};
+
+/// Rows in one part of an update.
+const PART: usize = 8192;
+/// MKA renews a 32-bit key when its PN passes this (802.1X 9.8, PendingPNExhaustion).
+const PENDING_EXHAUSTION: u64 = 0xc000_0000;
+/// Numbers that run out within this time are an anomaly.
+const SOON_S: f64 = 600.0;
+/// A channel with fewer packets says nothing about its opposite direction.
+const ENOUGH_PACKETS: u64 = 16;
+
+/// Sums over all channels.
+#[derive(Clone, Debug, Default)]
+pub struct Sums {
+    pub protocols: Vec<ProtocolCounts>,
+    pub channels: u64,
+    pub evicted: u64,
+    pub reorder: Reorder,
+    pub gaps: u64,
+    pub rekeys: u64,
+    pub anomalies: Vec<(Kind, u64)>,
+    pub worst: Vec<ChannelState>,
+}
+
+/// Directions in which traffic was seen, for the question whether a channel has an opposite one.
+#[derive(Clone, Debug, Default)]
+pub struct Directions {
+    groups: HashSet<ChannelKey, Words>,
+    /// Number of distinct SCIs by place (interface and VLANs).
+    senders: HashMap<u64, u32, Words>,
+}
+
+impl Directions {
+    pub fn add(&mut self, other: Directions) {
+        self.groups.extend(other.groups);
+        for (place, senders) in other.senders {
+            *self.senders.entry(place).or_default() += senders;
+        }
+    }
+
+    /// Whether nothing came the other way; `None` where that says nothing.
+    fn is_one_way(&self, key: &ChannelKey) -> Option<bool> {
+        match key.protocol() {
+            Protocol::Macsec => self.senders.get(&key.group().words()[4]).map(|senders| *senders < 2),
+            Protocol::Esp | Protocol::EspUdp | Protocol::Ah | Protocol::GtpU => {
+                key.reverse_group().map(|reverse| !self.groups.contains(&reverse))
+            }
+            Protocol::Mka | Protocol::Ike => None,
+        }
+    }
+}
+
+impl Channels {
+    /// Whether so much waits to be reported that memory asks for a flush before the interval ends.
+    pub fn is_overflowing(&self) -> bool {
+        self.fresh.len() >= PART
+            || self.gone.len() >= PART
+            || self.lost_gaps.len() + self.gaps.reports.len() >= PART
+    }
+
+    /// Reports what happened since the last flush, as part of `interval`.
+    pub fn flush(&mut self, now_ns: u64, interval: Interval, emit: &mut dyn FnMut(Update)) {
+        self.settle(now_ns);
+        let mut update = Update { interval, ..Update::default() };
+        self.collect_gaps();
+        update.new_channels = std::mem::take(&mut self.fresh);
+        update.gaps = std::mem::take(&mut self.lost_gaps);
+        update.rekeys = std::mem::take(&mut self.rekeys.reports);
+        update.channels = std::mem::take(&mut self.gone);
+        for delta in std::mem::take(&mut self.early) {
+            push(&mut update, delta);
+        }
+        for (channel, bytes) in std::mem::take(&mut self.folded) {
+            let counts = Counts { bytes, ..Counts::default() };
+            push(
+                &mut update,
+                ChannelDelta { channel, interval: interval.index, last_ns: 0, highest_sequence: 0, counts },
+            );
+        }
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for at in dirty.drain(..) {
+            self.note_facts(at);
+            self.take_delta(at, Some(interval.index)).into_iter().for_each(|delta| push(&mut update, delta));
+            if update.deltas.len() >= PART {
+                emit(std::mem::replace(&mut update, Update { interval, ..Update::default() }));
+            }
+        }
+        self.dirty = dirty;
+        // What is left belongs to channels without packets: waiting packets that were judged.
+        for slot in 0..self.rare.len() {
+            let at = self.rare[slot].0;
+            if at != NONE {
+                self.take_delta(at, Some(interval.index))
+                    .into_iter()
+                    .for_each(|delta| push(&mut update, delta));
+            }
+        }
+        self.rare.clear();
+        update.anomalies = self.alarms.drain();
+        emit(update);
+    }
+
+    /// Ends all waiting and reports the rest. `directions` are those of all workers.
+    pub fn finish(&mut self, now_ns: u64, interval: Interval, emit: &mut dyn FnMut(Update)) {
+        for at in self.suspicions.channels() {
+            let last_ns = self.hot[at as usize].last_ns;
+            let settled = self.suspicions.remove(at, last_ns);
+            self.settled(at, settled);
+        }
+        self.judge_due_changes(now_ns, true);
+        self.gaps.settle(u64::MAX);
+        self.flush(now_ns, interval, emit);
+    }
+
+    /// The directions in which channels had traffic.
+    pub fn directions(&self) -> Directions {
+        let mut directions = Directions::default();
+        for hot in &self.hot {
+            let group = hot.key.group();
+            if directions.groups.insert(group) && group.protocol() == Protocol::Macsec {
+                *directions.senders.entry(group.words()[4]).or_default() += 1;
+            }
+        }
+        directions
+    }
+
+    /// The absolute state of all channels, in parts, and their sums. Nothing may be observed after it.
+    pub fn conclude(
+        &mut self,
+        directions: &Directions,
+        interval: Interval,
+        emit: &mut dyn FnMut(Update),
+    ) -> Sums {
+        let mut sums = Sums {
+            channels: self.created,
+            evicted: self.evicted,
+            gaps: self.gaps_gone,
+            reorder: self.reorder_gone,
+            rekeys: self.rekeys.total,
+            ..Sums::default()
+        };
+        let mut update = Update { interval, ..Update::default() };
+        let mut protocols = self.protocols_gone;
+        for at in 0..self.hot.len() as u32 {
+            let mut state = self.state(at);
+            state.figures.one_way = directions.is_one_way(&state.key);
+            if state.figures.one_way == Some(true) && state.figures.counts.packets >= ENOUGH_PACKETS {
+                self.note_channel(Kind::OneWay, at, state.figures.counts.packets, 0);
+            }
+            sums.gaps += state.figures.gaps;
+            sums.reorder.add(&state.figures.reorder);
+            protocols[state.key.protocol() as usize].add(&state.figures.counts);
+            keep_worst(&mut sums.worst, &state);
+            update.channels.push(state);
+            if update.channels.len() >= PART {
+                emit(std::mem::replace(&mut update, Update { interval, ..Update::default() }));
+            }
+        }
+        update.anomalies = self.alarms.drain();
+        emit(update);
+        let named = Protocol::ALL.iter().zip(protocols).filter(|(_, sum)| sum.channels > 0);
+        sums.protocols = named
+            .map(|(protocol, PerProtocol { channels, counts })| ProtocolCounts {
+                protocol: *protocol,
+                channels,
+                counts,
+            })
+            .collect();
+        sums.anomalies = self.alarms.totals().filter(|(_, count)| *count > 0).collect();
+        sums
+    }
+
+    fn settle(&mut self, now_ns: u64) {
+        let hot = &self.hot;
+        let over = self
+            .suspicions
+            .settle(now_ns.saturating_sub(DUPLICATE_HORIZON_NS), |at| hot[at as usize].last_ns);
+        for (at, settled) in over {
+            self.settled(at, settled);
+        }
+        self.judge_due_changes(now_ns, false);
+        self.gaps.settle(now_ns.saturating_sub(SETTLE_NS));
+    }
+
+    /// Puts the reports of the gap pool into the words of operators.
+    pub(super) fn collect_gaps(&mut self) {
+        for report in std::mem::take(&mut self.gaps.reports) {
+            let mut gap = report.gap;
+            if report.fresh {
+                let packet =
+                    Packet { number: gap.first, time_ns: gap.before_ns, frame: gap.frame, fingerprint: 0 };
+                self.note(Kind::Loss, report.owner, packet, gap.lost, gap.lost);
+            }
+            let cold = &self.cold[report.owner as usize];
+            (gap.first, gap.last) = (cold.shown(gap.first), cold.shown(gap.last));
+            gap.channel = self.hot[report.owner as usize].key.channel_id();
+            self.lost_gaps.push(gap);
+        }
+    }
+
+    /// Takes what a channel counted since the last flush, and adds it to its totals.
+    pub(super) fn take_delta(&mut self, at: u32, interval: Option<u64>) -> Option<ChannelDelta> {
+        let (hot, cold) = (&mut self.hot[at as usize], &mut self.cold[at as usize]);
+        let (packets, bytes) = (std::mem::take(&mut hot.packets), std::mem::take(&mut hot.bytes));
+        let mut rare = super::state::Rare::default();
+        if cold.rare_slot != NONE {
+            let (owner, counts) = &mut self.rare[std::mem::replace(&mut cold.rare_slot, NONE) as usize];
+            *owner = NONE;
+            rare = *counts;
+        } else if packets == 0 {
+            return None;
+        }
+        cold.packets += u64::from(packets);
+        cold.bytes += u64::from(bytes);
+        cold.rare.add(&rare);
+        Some(ChannelDelta {
+            channel: hot.key.channel_id(),
+            interval: interval.unwrap_or_default(),
+            last_ns: hot.last_ns,
+            highest_sequence: if hot.flags & STARTED == 0 { 0 } else { cold.shown(hot.highest) },
+            counts: rare.counts(u64::from(packets), u64::from(bytes)),
+        })
+    }
+
+    /// The absolute figures of a channel; everything must have been flushed.
+    pub(super) fn state(&self, at: u32) -> ChannelState {
+        let (hot, cold) = (&self.hot[at as usize], &self.cold[at as usize]);
+        let started = hot.flags & STARTED != 0;
+        let figures = Figures {
+            first_ns: cold.first_ns,
+            last_ns: hot.last_ns,
+            first_frame: cold.first_frame,
+            first_sequence: if started { cold.shown(cold.first) } else { 0 },
+            highest_sequence: if started { cold.shown(hot.highest) } else { 0 },
+            sequence_bits: cold.bits,
+            extended: started && is_extended(hot.highest, cold.bits),
+            counts: cold.rare.counts(cold.packets, cold.bytes),
+            reorder: cold.reorder(),
+            restarts: cold.restarts.into(),
+            jumps: cold.jumps.into(),
+            gaps: cold.gaps.into(),
+            jitter_ns: hot.jitter(),
+            min_payload: hot.min_payload.min(hot.max_payload),
+            max_payload: hot.max_payload,
+            protection: hot.protection(),
+            length_mismatches: Flags(hot.flags as u8).has(Flags::LENGTH_MISMATCH),
+            exhaustion: if started { self.exhaustion(at) } else { None },
+            one_way: None,
+            evicted: false,
+        };
+        ChannelState { key: hot.key, figures }
+    }
+
+    /// When the numbers of a key run out at the rate so far. A counter that wrapped is 64 bits long: never.
+    fn exhaustion(&self, at: u32) -> Option<Exhaustion> {
+        let (hot, cold) = (&self.hot[at as usize], &self.cold[at as usize]);
+        if !hot.key.protocol().is_keyed() || cold.bits != 32 || is_extended(hot.highest, cold.bits) {
+            return None;
+        }
+        if hot.flags & SUCCEEDED != 0 || hot.last_ns <= cold.first_ns || hot.highest <= cold.first {
+            return None;
+        }
+        let seconds = (hot.last_ns - cold.first_ns) as f64 / 1e9;
+        let rate_pps = (hot.highest - cold.first) as f64 / seconds;
+        let remaining = 2 * period(cold.bits) - 1 - hot.highest;
+        Some(Exhaustion { rate_pps, remaining, seconds: remaining as f64 / rate_pps })
+    }
+
+    /// Notes what a channel's flags and numbers say, once each.
+    fn note_facts(&mut self, at: u32) {
+        let (hot, cold) = (&self.hot[at as usize], &self.cold[at as usize]);
+        let packets = u64::from(hot.packets);
+        let protection = hot.protection();
+        let wire = hot.highest.wrapping_sub(period(cold.bits));
+        let keyed = hot.key.protocol().is_keyed();
+        let wrapped = hot.flags & STARTED != 0 && is_extended(hot.highest, cold.bits);
+        let near_end = keyed && cold.bits == 32 && !wrapped && (1 << 31..1 << 32).contains(&wire);
+        let exhausted = near_end
+            && hot.flags & NOTED_EXHAUSTION == 0
+            && (wire >= PENDING_EXHAUSTION
+                || self.exhaustion(at).is_some_and(|forecast| forecast.seconds < SOON_S));
+        let mismatch = Flags(hot.flags as u8).has(Flags::LENGTH_MISMATCH);
+        let readable = matches!(protection, Protection::IntegrityOnly);
+        let facts = [
+            (readable, NOTED_PROTECTION, Kind::IntegrityOnly, packets, 0),
+            (protection == Protection::Mixed, NOTED_MIXED, Kind::MixedProtection, packets, 0),
+            (mismatch, NOTED_LENGTH, Kind::LengthMismatch, packets, 0),
+            (exhausted, NOTED_EXHAUSTION, Kind::Exhaustion, 1, (1u64 << 32).wrapping_sub(wire)),
+            (wrapped && keyed, NOTED_WRAPPED, Kind::Wrapped, 1, 0),
+        ];
+        for (is_so, noted, kind, count, value) in facts {
+            if is_so && self.hot[at as usize].flags & noted == 0 {
+                self.hot[at as usize].flags |= noted;
+                self.note_channel(kind, at, count, value);
+            }
+        }
+    }
+
+    fn note_channel(&mut self, kind: Kind, at: u32, count: u64, value: u64) {
+        let (hot, cold) = (&self.hot[at as usize], &self.cold[at as usize]);
+        let packet =
+            Packet { number: hot.highest, time_ns: hot.last_ns, frame: cold.first_frame, fingerprint: 0 };
+        self.note(kind, at, packet, count, value);
+    }
+}
+
+fn is_extended(highest: u64, bits: u8) -> bool {
+    bits < 64 && highest >> bits > 1
+}
+
+fn push(update: &mut Update, delta: ChannelDelta) {
+    update.interval.counts.add(&delta.counts);
+    update.interval.active += u64::from(delta.counts.packets > 0);
+    update.deltas.push(ChannelDelta { interval: update.interval.index, ..delta });
+}
+
+/// How much trouble a channel is in: lost, replayed and reused packets weigh most.
+fn trouble(state: &ChannelState) -> u64 {
+    let counts = &state.figures.counts;
+    (counts.replays + counts.reused) * 100 + counts.lost.max(0) as u64 * 10 + counts.late + counts.duplicates
+}
+
+/// Keeps the 20 channels with most trouble, worst first.
+pub fn keep_worst(worst: &mut Vec<ChannelState>, state: &ChannelState) {
+    const WORST: usize = 20;
+    let weight = trouble(state);
+    if weight == 0 || (worst.len() == WORST && weight <= trouble(&worst[WORST - 1])) {
+        return;
+    }
+    let at = worst.partition_point(|other| trouble(other) >= weight);
+    worst.insert(at, *state);
+    worst.truncate(WORST);
+}

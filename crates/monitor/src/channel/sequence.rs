@@ -1,0 +1,299 @@
+//! What a packet out of order means: the judge of the definitions in [`super`].
+
+use crate::observation::Observation;
+
+use super::anomaly::Kind;
+use super::gaps::Skipped;
+use super::rekey::START;
+use super::state::{STARTED, SUCCEEDED, distance, fingerprint, period};
+use super::suspicion::{Class, Packet, RUN, SHORT_RUN, Settled};
+use super::table::{Arrival, Channels, What};
+use super::{LEAP, WINDOW};
+
+/// A leap up to this size may be loss even on a channel that was slow before.
+const BELIEVABLE: u64 = 65_536;
+/// A channel may burst to this multiple of its mean rate.
+const BURST: u64 = 16;
+
+impl Channels {
+    /// A packet that is not simply the next one of its channel. `before_ns` is the time of the packet before it.
+    #[cold]
+    pub(super) fn exceptional(
+        &mut self,
+        at: u32,
+        observation: &Observation,
+        arrival: &Arrival,
+        before_ns: u64,
+    ) {
+        if observation.bits == 0 {
+            return;
+        }
+        let hot = &self.hot[at as usize];
+        let mut packet = Packet {
+            number: 0,
+            time_ns: arrival.time_ns,
+            frame: arrival.frame,
+            fingerprint: fingerprint(observation),
+        };
+        if hot.flags & STARTED == 0 {
+            self.cold[at as usize].bits = observation.bits;
+            packet.number = observation.sequence.wrapping_add(period(observation.bits));
+            self.begin(at, packet);
+            return;
+        }
+        let away = distance(hot.highest, observation.sequence, observation.bits);
+        packet.number = hot.highest.wrapping_add_signed(away);
+        self.place(at, packet, before_ns);
+    }
+
+    /// Starts a sequence with this packet.
+    fn begin(&mut self, at: u32, packet: Packet) {
+        self.hot[at as usize].begin(packet.number, packet.fingerprint, packet.time_ns);
+        let cold = &mut self.cold[at as usize];
+        (cold.first, cold.forgotten) = (packet.number, 0);
+    }
+
+    /// Judges a packet whose number is extended.
+    fn place(&mut self, at: u32, packet: Packet, before_ns: u64) {
+        let hot = &mut self.hot[at as usize];
+        match packet.number.checked_sub(hot.highest) {
+            Some(0) | None => self.behind(at, packet, before_ns),
+            Some(1) => hot.advance(packet.number, packet.fingerprint, packet.time_ns),
+            Some(ahead) if ahead <= LEAP => self.skip(at, packet, before_ns),
+            Some(_) => self.leap(at, packet, before_ns),
+        }
+    }
+
+    /// Numbers were skipped: lost, until they come.
+    fn skip(&mut self, at: u32, packet: Packet, before_ns: u64) {
+        let hot = &mut self.hot[at as usize];
+        let (first, last) = (hot.highest + 1, packet.number - 1);
+        hot.advance(packet.number, packet.fingerprint, packet.time_ns);
+        let Packet { time_ns: after_ns, frame, .. } = packet;
+        self.gaps.open(&mut self.cold, at, Skipped { first, last, before_ns, after_ns, frame });
+        self.rare(at).lost += (last - first + 1) as i64;
+        self.tell(What::Skipped, at, packet, last - first + 1);
+    }
+
+    /// So many numbers were skipped that a second packet has to confirm it.
+    fn leap(&mut self, at: u32, packet: Packet, before_ns: u64) {
+        if let Some(first) = self.suspicions.ahead(at) {
+            let apart = first.number.abs_diff(packet.number);
+            self.suspicions.clear_ahead(at);
+            if apart != 0 && apart <= WINDOW {
+                self.believe(at, first, before_ns);
+                // The first packet may have begun a new count, in which this one has another place.
+                let (highest, bits) = (self.hot[at as usize].highest, self.cold[at as usize].bits);
+                let number = highest.wrapping_add_signed(distance(highest, packet.number, bits));
+                self.place(at, Packet { number, ..packet }, first.time_ns);
+                return;
+            }
+            self.stray(at, first);
+        }
+        if !self.suspicions.wait_ahead(at, packet) {
+            self.believe(at, packet, before_ns);
+        }
+    }
+
+    /// A leap happened: loss, a jump of the counter, or its restart at the far end of the wire's range.
+    fn believe(&mut self, at: u32, packet: Packet, before_ns: u64) {
+        let (hot, cold) = (&self.hot[at as usize], &self.cold[at as usize]);
+        let highest = hot.highest;
+        if packet.number <= highest {
+            return self.place(at, packet, before_ns);
+        }
+        let missing = packet.number - highest - 1;
+        let (sent, time) = (highest - cold.first + 1, before_ns.saturating_sub(cold.first_ns).max(1));
+        let idle = packet.time_ns.saturating_sub(before_ns);
+        let believable = u128::from(sent) * u128::from(idle) * u128::from(BURST) / u128::from(time);
+        let one_period = period(cold.bits).max(1);
+        let anew =
+            packet.number / one_period > highest / one_period && packet.number % one_period < BELIEVABLE;
+        let plausible = missing < BELIEVABLE || (!anew && u128::from(missing) <= believable);
+        if plausible || cold.bits == 16 {
+            self.skip(at, packet, before_ns);
+        } else if anew {
+            let number = packet.number % one_period + one_period;
+            self.restart(at, vec![Packet { number, ..packet }]);
+        } else {
+            self.note(Kind::SequenceJump, at, packet, 1, missing);
+            self.cold[at as usize].jumps = self.cold[at as usize].jumps.saturating_add(1);
+            self.tell(What::Jump, at, packet, missing);
+            self.begin(at, packet);
+        }
+    }
+
+    /// At or below the highest: late, or seen before.
+    fn behind(&mut self, at: u32, packet: Packet, before_ns: u64) {
+        let (hot, cold) = (&self.hot[at as usize], &self.cold[at as usize]);
+        let (number, depth) = (packet.number, hot.highest - packet.number);
+        let (first, forgotten) = (cold.first, cold.forgotten);
+        // A new key under an AN that comes round counts from 1, where the old key may have gaps: more packets decide.
+        let anew = hot.flags & SUCCEEDED != 0 && cold.shown(number) <= START;
+        if anew && (depth >= WINDOW || !hot.has(number)) {
+            return self.suspect(at, packet, Class::Late);
+        }
+        if self.belated(at, packet, before_ns) {
+            return;
+        }
+        if number < first || (depth >= WINDOW && number < forgotten) {
+            return self.suspect(at, packet, Class::TooOld);
+        }
+        let hot = &self.hot[at as usize];
+        let class = match hot.is_duplicate(number, packet.time_ns, before_ns) {
+            true => Class::Duplicate,
+            false => Class::Replay,
+        };
+        match (hot.remembered(number, first), packet.fingerprint) {
+            (0, _) | (_, 0) => self.suspect(at, packet, class),
+            (known, new) if known == new => self.judged(at, packet, class),
+            _ => self.suspect(at, packet, Class::Reused),
+        }
+    }
+
+    /// Takes a packet whose number has not come before; false when it has, or when it cannot be told.
+    fn belated(&mut self, at: u32, packet: Packet, before_ns: u64) -> bool {
+        let hot = &mut self.hot[at as usize];
+        let (number, depth) = (packet.number, hot.highest - packet.number);
+        if depth < WINDOW && !hot.has(number) {
+            hot.mark(number);
+            if depth < 16 {
+                hot.remember(number, packet.fingerprint);
+            }
+            if number < self.cold[at as usize].first {
+                self.extend_down(at, number, before_ns, packet);
+                self.hot[at as usize].remember_first(packet.fingerprint);
+            } else {
+                self.gaps.fill(&mut self.cold, at, number);
+                self.rare(at).lost -= 1;
+            }
+        } else if depth >= WINDOW && self.gaps.fill(&mut self.cold, at, number) {
+            self.rare(at).lost -= 1;
+        } else {
+            return false;
+        }
+        self.late(at, packet, depth);
+        true
+    }
+
+    /// The sequence begins lower than its first packet made believe; what lies between is missing.
+    pub(super) fn extend_down(&mut self, at: u32, number: u64, before_ns: u64, packet: Packet) {
+        let first = std::mem::replace(&mut self.cold[at as usize].first, number);
+        if first - number > 1 {
+            let skipped = Skipped {
+                first: number + 1,
+                last: first - 1,
+                before_ns,
+                after_ns: packet.time_ns,
+                frame: packet.frame,
+            };
+            self.gaps.open_lowest(&mut self.cold, at, skipped);
+            self.rare(at).lost += (first - number - 1) as i64;
+        }
+    }
+
+    fn late(&mut self, at: u32, packet: Packet, depth: u64) {
+        self.rare(at).late += 1;
+        self.cold[at as usize].add_depth(depth);
+        if depth >= 64 {
+            self.note(Kind::LateBeyondWindow, at, packet, 1, depth);
+        }
+        self.tell(What::Late, at, packet, depth);
+    }
+
+    /// A packet from below that may be the first of a restarted counter.
+    fn suspect(&mut self, at: u32, packet: Packet, class: Class) {
+        let highest = self.hot[at as usize].highest;
+        let (settled, length) = self.suspicions.wait_behind(at, packet, class, highest);
+        for (packet, class) in settled {
+            self.judged(at, packet, class);
+        }
+        let Some(length) = length else { return self.judged(at, packet, class) };
+        let renewed = self.hot[at as usize].flags & SUCCEEDED != 0;
+        if length >= RUN || (length >= SHORT_RUN && (renewed || self.suspicions.is_strong(at))) {
+            let mut run: Vec<Packet> =
+                self.suspicions.take_run(at).into_iter().map(|(packet, _)| packet).collect();
+            if !renewed {
+                run.sort_by_key(|packet| packet.number);
+            }
+            self.restart(at, run);
+        }
+    }
+
+    /// Nothing more can change what this packet is.
+    pub(super) fn judged(&mut self, at: u32, packet: Packet, class: Class) {
+        if class == Class::Late && self.belated(at, packet, packet.time_ns) {
+            return;
+        }
+        let depth = self.hot[at as usize].highest.saturating_sub(packet.number);
+        let rare = self.rare(at);
+        let (kind, what) = match class {
+            Class::Duplicate => {
+                rare.duplicates += 1;
+                (Kind::Duplicate, What::Duplicate)
+            }
+            Class::Replay => {
+                rare.replays += 1;
+                (Kind::Replay, What::Replay)
+            }
+            Class::Reused => {
+                rare.reused += 1;
+                (Kind::CounterReuse, What::Reused)
+            }
+            Class::TooOld | Class::Late => {
+                rare.too_old += 1;
+                (Kind::TooOld, What::TooOld)
+            }
+        };
+        self.note(kind, at, packet, 1, depth);
+        self.tell(what, at, packet, depth);
+    }
+
+    fn stray(&mut self, at: u32, packet: Packet) {
+        self.rare(at).stray += 1;
+        self.note(Kind::Stray, at, packet, 1, 0);
+        self.tell(What::Stray, at, packet, 0);
+    }
+
+    /// The counter began anew with these packets: under a new key if the sender had moved on to another AN in between
+    /// (802.1AE has four, so they come round), else under the same one.
+    fn restart(&mut self, at: u32, run: Vec<Packet>) {
+        let Some(start) = run.first().copied() else { return };
+        let highest = self.cold[at as usize].shown(self.hot[at as usize].highest);
+        if self.hot[at as usize].flags & SUCCEEDED != 0 {
+            self.returned(at, start);
+        } else {
+            self.cold[at as usize].restarts = self.cold[at as usize].restarts.saturating_add(1);
+            self.rare(at).reused += run.len() as u32;
+            self.note(Kind::CounterRestart, at, start, 1, highest);
+            for packet in &run {
+                self.tell(What::Reused, at, *packet, 0);
+            }
+        }
+        self.gaps.release(&mut self.cold[at as usize]);
+        self.begin(at, start);
+        let mut before_ns = start.time_ns;
+        for packet in run.into_iter().skip(1) {
+            self.place(at, packet, before_ns);
+            before_ns = packet.time_ns;
+        }
+    }
+
+    /// Judges what waited and can wait no longer.
+    pub(super) fn settled(&mut self, at: u32, settled: Settled) {
+        for (packet, class) in settled.run {
+            self.judged(at, packet, class);
+        }
+        if let Some(packet) = settled.stray {
+            self.stray(at, packet);
+        }
+        if let Some(packet) = settled.ahead {
+            // Nothing followed it, so nothing confirms it either: loss if that is plausible.
+            if packet.number.wrapping_sub(self.hot[at as usize].highest) <= BELIEVABLE {
+                self.skip(at, packet, self.hot[at as usize].last_ns.min(packet.time_ns));
+            } else {
+                self.stray(at, packet);
+            }
+        }
+    }
+}

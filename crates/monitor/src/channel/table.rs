@@ -1,0 +1,269 @@
+//! All channels: found by key, kept within a limit, reported interval by interval.
+
+use crate::observation::{ChannelKey, Observation, Protocol};
+use crate::summary::{ChannelDelta, ChannelState, Counts, Gap, Reorder};
+
+use super::alarms::{Alarms, Occurrence};
+use super::anomaly::Kind;
+use super::gaps::Gaps;
+use super::index::Index;
+use super::memory::huge_vec;
+use super::rekey::Rekeys;
+use super::state::{Cold, Hot, NONE, Rare};
+use super::suspicion::{Packet, Suspicions};
+
+/// When and where a packet was captured.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    pub time_ns: u64,
+    pub frame: u64,
+    pub wire_len: u32,
+}
+
+/// What an exceptional packet was found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum What {
+    /// Numbers before it are missing; `depth` is how many.
+    Skipped,
+    Late,
+    Duplicate,
+    Replay,
+    Reused,
+    TooOld,
+    Stray,
+    Jump,
+}
+
+/// One exceptional packet, for whoever watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub what: What,
+    pub channel: ChannelKey,
+    pub sequence: u64,
+    pub frame: u64,
+    pub time_ns: u64,
+    pub depth: u64,
+}
+
+pub type Watch = Box<dyn FnMut(&Event) + Send>;
+
+/// Sums over the channels of a protocol.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PerProtocol {
+    pub channels: u64,
+    pub counts: Counts,
+}
+
+impl PerProtocol {
+    pub fn add(&mut self, counts: &Counts) {
+        self.channels += 1;
+        self.counts.add(counts);
+    }
+}
+
+/// How many channels an eviction looks at to find one that has been silent for long.
+const SAMPLE: usize = 32;
+
+pub struct Channels {
+    index: Index,
+    pub(super) hot: Vec<Hot>,
+    pub(super) cold: Vec<Cold>,
+    limit: usize,
+    pub(super) gaps: Gaps,
+    pub(super) suspicions: Suspicions,
+    pub(super) rekeys: Rekeys,
+    pub(super) alarms: Alarms,
+    /// Channels with packets since the last flush.
+    pub(super) dirty: Vec<u32>,
+    /// Rare counts since the last flush, with their channel.
+    pub(super) rare: Vec<(u32, Rare)>,
+    /// Bytes that did not fit into 32 bits, by channel number.
+    pub(super) folded: Vec<(u64, u64)>,
+    /// Waiting for the next flush: channels that are new, gaps and differences of channels that are gone, their state.
+    pub(super) fresh: Vec<ChannelKey>,
+    pub(super) lost_gaps: Vec<Gap>,
+    pub(super) early: Vec<ChannelDelta>,
+    pub(super) gone: Vec<ChannelState>,
+    next_victim: usize,
+    pub(super) created: u64,
+    pub(super) evicted: u64,
+    /// Of channels that were evicted.
+    pub(super) gaps_gone: u64,
+    pub(super) reorder_gone: Reorder,
+    pub(super) protocols_gone: [PerProtocol; Protocol::ALL.len()],
+    watch: Option<Watch>,
+}
+
+impl Channels {
+    /// Room for `limit` channels; memory is taken as they appear.
+    pub fn new(limit: usize) -> Self {
+        let limit = limit.clamp(1, NONE as usize - 1);
+        Channels {
+            index: Index::new(),
+            hot: huge_vec(limit),
+            cold: huge_vec(limit),
+            limit,
+            gaps: Gaps::new(1 << 16),
+            suspicions: Suspicions::default(),
+            rekeys: Rekeys::new(),
+            alarms: Alarms::default(),
+            dirty: Vec::new(),
+            rare: Vec::new(),
+            folded: Vec::new(),
+            fresh: Vec::new(),
+            lost_gaps: Vec::new(),
+            early: Vec::new(),
+            gone: Vec::new(),
+            next_victim: 0,
+            created: 0,
+            evicted: 0,
+            gaps_gone: 0,
+            reorder_gone: Reorder::default(),
+            protocols_gone: Default::default(),
+            watch: None,
+        }
+    }
+
+    /// Calls `watch` for every exceptional packet.
+    pub fn watch(&mut self, watch: Watch) {
+        self.watch = Some(watch);
+    }
+
+    /// Asks for the index slot of a hash.
+    #[inline(always)]
+    pub fn prefetch_slot(&self, hash: u32) {
+        self.index.prefetch(hash);
+    }
+
+    /// The channel that probably has this hash, its state asked for; [`NONE`] when there is none.
+    #[inline(always)]
+    pub fn prefetch_channel(&self, hash: u32) -> u32 {
+        let Some(at) = self.index.find(hash, |_| true) else { return NONE };
+        if let Some(hot) = self.hot.get(at as usize) {
+            hot.prefetch();
+        }
+        at
+    }
+
+    /// Takes a packet; `guess` is what [`Self::prefetch_channel`] returned.
+    #[inline(always)]
+    pub fn observe(&mut self, hash: u32, guess: u32, observation: &Observation, arrival: &Arrival) {
+        let at = match self.hot.get(guess as usize) {
+            Some(hot) if hot.key == observation.key => guess,
+            _ => self.find_or_create(hash, observation, arrival),
+        };
+        let hot = &mut self.hot[at as usize];
+        let before_ns = hot.last_ns;
+        hot.count(observation, arrival.wire_len, arrival.time_ns);
+        if hot.packets == 1 {
+            self.dirty.push(at);
+        }
+        let full = hot.bytes > u32::MAX / 2;
+        if !hot.take_next(observation, arrival.time_ns) {
+            self.exceptional(at, observation, arrival, before_ns);
+        }
+        if full {
+            self.fold_bytes(at);
+        }
+    }
+
+    #[cold]
+    fn find_or_create(&mut self, hash: u32, observation: &Observation, arrival: &Arrival) -> u32 {
+        if let Some(at) = self.index.find(hash, |at| self.hot[at as usize].key == observation.key) {
+            return at;
+        }
+        let (hot, cold) =
+            (Hot::new(observation.key, arrival.time_ns), Cold::new(arrival.time_ns, arrival.frame));
+        let at = if self.hot.len() < self.limit {
+            self.hot.push(hot);
+            self.cold.push(cold);
+            self.hot.len() as u32 - 1
+        } else {
+            let at = self.make_room();
+            self.hot[at as usize] = hot;
+            self.cold[at as usize] = cold;
+            at
+        };
+        self.index.insert(hash, at);
+        self.fresh.push(observation.key);
+        self.created += 1;
+        self.join_group(at);
+        at
+    }
+
+    /// Interval counters are 32 bits wide; what 2 GB filled moves on as an interval of its own.
+    #[cold]
+    fn fold_bytes(&mut self, at: u32) {
+        let hot = &mut self.hot[at as usize];
+        let bytes = u64::from(std::mem::take(&mut hot.bytes));
+        self.cold[at as usize].bytes += bytes;
+        self.folded.push((hot.key.channel_id(), bytes));
+    }
+
+    /// Evicts the channel that has been silent longest among some, and returns its place.
+    fn make_room(&mut self) -> u32 {
+        let places = (0..SAMPLE.min(self.limit)).map(|step| (self.next_victim + step) % self.limit);
+        let at = places.min_by_key(|place| self.hot[*place].last_ns).expect("there is at least one channel")
+            as u32;
+        self.next_victim = (self.next_victim + SAMPLE) % self.limit;
+        let settled = self.suspicions.remove(at, self.hot[at as usize].last_ns);
+        self.settled(at, settled);
+        self.leave_group(at);
+        self.gaps.release(&mut self.cold[at as usize]);
+        self.collect_gaps();
+        let delta = self.take_delta(at, None);
+        self.early.extend(delta);
+        let mut state = self.state(at);
+        state.figures.evicted = true;
+        self.gaps_gone += state.figures.gaps;
+        self.reorder_gone.add(&state.figures.reorder);
+        self.protocols_gone[state.key.protocol() as usize].add(&state.figures.counts);
+        self.gone.push(state);
+        let key = self.hot[at as usize].key;
+        self.index.remove(hash_of(&key), at);
+        self.evicted += 1;
+        at
+    }
+
+    /// This interval's rare counts of a channel.
+    pub(super) fn rare(&mut self, at: u32) -> &mut Rare {
+        let slot = &mut self.cold[at as usize].rare_slot;
+        if *slot == NONE {
+            *slot = self.rare.len() as u32;
+            self.rare.push((at, Rare::default()));
+        }
+        &mut self.rare[*slot as usize].1
+    }
+
+    /// What the channel has lost, this interval included.
+    pub(super) fn lost_so_far(&self, at: u32) -> i64 {
+        let cold = &self.cold[at as usize];
+        let recent = self.rare.get(cold.rare_slot as usize).map_or(0, |(_, rare)| rare.lost);
+        cold.rare.lost + recent
+    }
+
+    pub(super) fn note(&mut self, kind: Kind, at: u32, packet: Packet, count: u64, value: u64) {
+        let sequence = self.cold[at as usize].shown(packet.number);
+        let occurrence = Occurrence { time_ns: packet.time_ns, sequence, frame: packet.frame, count, value };
+        self.alarms.note(kind, Some(self.hot[at as usize].key), occurrence);
+    }
+
+    /// Channels dropped so far to make room.
+    pub fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    pub(super) fn tell(&mut self, what: What, at: u32, packet: Packet, depth: u64) {
+        if let Some(watch) = &mut self.watch {
+            let sequence = self.cold[at as usize].shown(packet.number);
+            let Packet { frame, time_ns, .. } = packet;
+            watch(&Event { what, channel: self.hot[at as usize].key, sequence, frame, time_ns, depth });
+        }
+    }
+}
+
+/// The 32 bits of a key's number that the index uses.
+#[inline]
+pub fn hash_of(key: &ChannelKey) -> u32 {
+    (key.channel_id() >> 32) as u32
+}

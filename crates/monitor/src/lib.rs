@@ -1,0 +1,21 @@
+//! The monitor: passive analysis of MACsec, IPsec and GTP-U links, without keys.
+//!
+//! A packet's way: `capture` yields frames in batches, `protocol` turns a frame into an [`observation`] (channel,
+//! sequence number) or a named reason why it is none, `channel` keeps what is known of every secure channel, and
+//! `analysis` drives the three and hands results, interval by interval, to a [`summary::Sink`].
+//! docs/MONITOR.md tells an operator how to read them.
+
+pub mod analysis;
+pub mod args;
+pub mod capture;
+pub mod channel;
+pub mod compare;
+pub mod frame;
+pub mod generate;
+pub mod observation;
+pub mod protocol;
+pub mod report;
+pub mod results;
+pub mod serve;
+pub mod slice;
+pub mod summary;

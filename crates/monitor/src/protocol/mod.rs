@@ -1,0 +1,110 @@
+//! Which channel a frame belongs to: one file a protocol, direct dispatch by the headers in front.
+//!
+//! A parser gets the [`Packet`] from its header on, and either ends in an observation or hands on what follows its
+//! header. Nothing here allocates, remembers or panics: a frame is judged by its own bytes alone.
+
+mod ah;
+mod esp;
+mod gtpu;
+mod ike;
+mod ip;
+mod link;
+mod macsec;
+mod mka;
+mod udp;
+
+use crate::frame::{Frame, LinkType};
+use crate::observation::{Flags, Observation, Place, Unknown, Vlans};
+
+/// Reads a frame up to its sequence number.
+#[inline]
+pub fn observe(frame: &Frame<'_>) -> Result<Observation, Unknown> {
+    let packet = Packet {
+        data: frame.data,
+        wire: frame.wire_len.max(frame.data.len() as u32),
+        interface: frame.interface,
+        vlans: Vlans::default(),
+        flags: if frame.is_cut() { Flags::CUT } else { Flags::default() },
+    };
+    match frame.link {
+        LinkType::Ethernet => link::ethernet(packet),
+        LinkType::RawIp => ip::any(packet),
+        LinkType::LinuxCooked => link::cooked(packet),
+        LinkType::LinuxCooked2 => link::cooked2(packet),
+        LinkType::Null => link::null(packet),
+        LinkType::Other => Err(Unknown::LinkType),
+    }
+}
+
+/// What is left of a frame from some header on.
+#[derive(Clone, Copy)]
+struct Packet<'a> {
+    /// As captured.
+    data: &'a [u8],
+    /// Bytes that were on the wire; more than `data` has where the capture cut the frame.
+    wire: u32,
+    interface: u32,
+    vlans: Vlans,
+    flags: Flags,
+}
+
+impl<'a> Packet<'a> {
+    /// The first N bytes, which belong to the named header.
+    #[inline(always)]
+    fn head<const N: usize>(&self, header: &'static str) -> Result<&'a [u8; N], Unknown> {
+        self.data.first_chunk().ok_or(Unknown::Short(header))
+    }
+
+    /// What follows the first `bytes`.
+    #[inline(always)]
+    fn after(mut self, bytes: usize, header: &'static str) -> Result<Packet<'a>, Unknown> {
+        self.data = self.data.get(bytes..).ok_or(Unknown::Short(header))?;
+        self.wire = self.wire.saturating_sub(bytes as u32);
+        Ok(self)
+    }
+
+    /// Ends after `bytes` as a length field says: what is behind is padding. When fewer were on the wire, the length
+    /// lies.
+    #[inline(always)]
+    fn ending(mut self, bytes: u32) -> Packet<'a> {
+        if bytes > self.wire {
+            self.flags = self.flags.with(Flags::LENGTH_MISMATCH);
+        } else {
+            self.wire = bytes;
+            self.data = &self.data[..self.data.len().min(bytes as usize)];
+        }
+        self
+    }
+
+    #[inline(always)]
+    fn place(&self) -> Place {
+        Place::new(self.interface, self.vlans)
+    }
+
+    /// Digest of the last bytes and the length: two packets that differ differ there, if they are protected.
+    #[inline(always)]
+    fn fingerprint(&self) -> u32 {
+        if self.flags.has(Flags::CUT) {
+            return 0;
+        }
+        let tail = self.data.last_chunk::<8>().map_or(0, |tail| u64::from_le_bytes(*tail));
+        let product = u128::from(tail ^ 0x9e37_79b9_7f4a_7c15)
+            * u128::from(0xd1b5_4a32_d192_ed03 ^ u64::from(self.wire));
+        ((product >> 64) as u64 ^ product as u64) as u32 | 1
+    }
+
+    #[inline(always)]
+    fn payload_len(&self) -> u16 {
+        self.wire.min(u32::from(u16::MAX)) as u16
+    }
+}
+
+#[inline(always)]
+fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+#[inline(always)]
+fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}

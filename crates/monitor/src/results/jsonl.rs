@@ -1,0 +1,128 @@
+//! JSON lines: one object a line, with what it is in `type`.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use serde::Serialize;
+
+use crate::summary::{Anomaly, ChannelSummary, Gap, Identity, Interval, Rekey, Sink, Summary, Update};
+
+/// A sink that writes every event as it comes: `channel`, `interval`, `gap`, `anomaly`, `rekey`, `channel_total` and, at
+/// the end, `summary`. An interval may come in several lines, each with what it adds.
+pub struct JsonLines<W: Write + Send> {
+    out: W,
+    name: String,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Line<'a> {
+    Channel(&'a Identity),
+    Interval(&'a Interval),
+    Gap(&'a Gap),
+    Anomaly(&'a Anomaly),
+    Rekey(&'a Rekey),
+    ChannelTotal(&'a ChannelSummary),
+    Summary(&'a Summary),
+}
+
+impl JsonLines<BufWriter<File>> {
+    /// Writes into a new file.
+    pub fn create(path: &Path) -> anyhow::Result<Self> {
+        let file = File::create(path).with_context(|| {
+            format!("cannot make {}: give a file in a folder that can be written", path.display())
+        })?;
+        Ok(JsonLines { out: BufWriter::with_capacity(1 << 16, file), name: path.display().to_string() })
+    }
+}
+
+impl<W: Write + Send> JsonLines<W> {
+    /// Writes into anything; `name` is what errors call it.
+    pub fn new(out: W, name: &str) -> Self {
+        JsonLines { out, name: name.to_owned() }
+    }
+
+    fn line(&mut self, line: &Line<'_>) -> anyhow::Result<()> {
+        let written = serde_json::to_writer(&mut self.out, line).map_err(std::io::Error::from);
+        written.and_then(|()| self.out.write_all(b"\n")).with_context(|| self.failed())
+    }
+
+    fn flush(&mut self) -> anyhow::Result<()> {
+        self.out.flush().with_context(|| self.failed())
+    }
+
+    fn failed(&self) -> String {
+        format!("cannot write JSON lines to {}: what is there is kept", self.name)
+    }
+}
+
+impl<W: Write + Send> Sink for JsonLines<W> {
+    fn update(&mut self, update: Update) -> anyhow::Result<()> {
+        for key in &update.new_channels {
+            self.line(&Line::Channel(&Identity::of(key)))?;
+        }
+        if update.interval.length_ns > 0 {
+            self.line(&Line::Interval(&update.interval))?;
+        }
+        for gap in &update.gaps {
+            self.line(&Line::Gap(gap))?;
+        }
+        for anomaly in &update.anomalies {
+            self.line(&Line::Anomaly(anomaly))?;
+        }
+        for rekey in &update.rekeys {
+            self.line(&Line::Rekey(rekey))?;
+        }
+        for state in &update.channels {
+            self.line(&Line::ChannelTotal(&state.summary()))?;
+        }
+        self.flush()
+    }
+
+    fn finish(&mut self, summary: &Summary) -> anyhow::Result<()> {
+        self.line(&Line::Summary(summary))?;
+        self.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observation::{ChannelKey, Place};
+
+    #[test]
+    fn every_line_is_an_object_that_says_what_it_is() {
+        let mut out = Vec::new();
+        let mut sink = JsonLines::new(&mut out, "test");
+        let key = ChannelKey::macsec(0x0011_2233_4455_0001, 2, Place::default());
+        let gap = Gap {
+            channel: key.channel_id(),
+            first: 7,
+            last: 9,
+            lost: 3,
+            before_ns: 1,
+            after_ns: 2,
+            frame: 8,
+        };
+        let interval = Interval { index: 5, start_ns: 5, length_ns: 1, ..Interval::default() };
+        let update = Update { interval, new_channels: vec![key], gaps: vec![gap], ..Update::default() };
+        sink.update(update).unwrap();
+        sink.finish(&Summary { frames: 12, ..Summary::default() }).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let kinds: Vec<_> = lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["channel", "interval", "gap", "summary"]);
+        assert_eq!((&lines[0]["sci"], &lines[3]["frames"]), (&"0011223344550001".into(), &12.into()));
+        assert_eq!((&lines[2]["lost"], &lines[2]["channel"]), (&3.into(), &lines[0]["id"]));
+    }
+
+    #[test]
+    fn a_full_disk_is_said() {
+        let mut sink = JsonLines::create(Path::new("/dev/full")).unwrap();
+        let error = sink.finish(&Summary::default()).unwrap_err();
+        assert!(format!("{error:#}").contains("cannot write JSON lines to /dev/full"), "{error:#}");
+    }
+}

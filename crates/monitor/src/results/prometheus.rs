@@ -1,0 +1,212 @@
+//! Prometheus text format: totals of a run for a scrape, or for node_exporter's textfile collector.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use crate::channel::anomaly::Kind;
+use crate::summary::{Counts, Sink, Summary, Update};
+
+/// How often the file is renewed.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// What is exported: sums over all channels, so that the number of series does not grow with them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Totals {
+    pub counts: Counts,
+    pub unknown: u64,
+    pub capture_drops: u64,
+    pub channels: u64,
+    pub active: u64,
+    pub gaps: u64,
+    pub rekeys: u64,
+    pub anomalies: BTreeMap<Kind, u64>,
+    /// Capture time of the newest result.
+    pub last_ns: u64,
+    pub finished: bool,
+}
+
+/// The text of a scrape.
+pub fn text(totals: &Totals) -> String {
+    let mut out = String::with_capacity(4096);
+    let mut family = |name: &str, kind: &str, help: &str, value: f64| {
+        let _ = writeln!(out, "# HELP sluice_monitor_{name} {help}\n# TYPE sluice_monitor_{name} {kind}");
+        let _ = writeln!(out, "sluice_monitor_{name} {value}");
+    };
+    let counts = &totals.counts;
+    let mut counter = |name: &str, help: &str, value: u64| family(name, "counter", help, value as f64);
+    counter("packets_total", "Packets that belong to a channel.", counts.packets);
+    counter("bytes_total", "Their length on the wire.", counts.bytes);
+    counter("late_total", "Packets that came after a higher number: reordered, not lost.", counts.late);
+    counter("duplicates_total", "The same packet again within a second.", counts.duplicates);
+    counter("replays_total", "The same packet again, later than that.", counts.replays);
+    counter("reused_total", "Another packet under a number used before.", counts.reused);
+    counter("too_old_total", "Packets below what is remembered.", counts.too_old);
+    counter("stray_total", "Single numbers far off the sequence.", counts.stray);
+    counter("unknown_frames_total", "Frames that belong to no channel.", totals.unknown);
+    counter("capture_drops_total", "Frames that the capture itself lost.", totals.capture_drops);
+    counter("channels_total", "Channels seen so far.", totals.channels);
+    counter("rekeys_total", "Changes of key.", totals.rekeys);
+    // Late packets take losses back, so these may fall.
+    family("lost", "gauge", "Numbers that were skipped and have not come.", counts.lost as f64);
+    family("gaps", "gauge", "Ranges of lost numbers.", totals.gaps as f64);
+    family("channels_active", "gauge", "Channels with packets in the newest interval.", totals.active as f64);
+    family("last_seconds", "gauge", "Capture time of the newest result.", totals.last_ns as f64 / 1e9);
+    family("finished", "gauge", "Whether the run has ended.", u8::from(totals.finished).into());
+    let _ = writeln!(out, "# HELP sluice_monitor_anomalies Occurrences by kind.");
+    let _ = writeln!(out, "# TYPE sluice_monitor_anomalies gauge");
+    for kind in Kind::ALL {
+        let count = totals.anomalies.get(kind).copied().unwrap_or(0);
+        let severity = format!("{:?}", kind.severity()).to_lowercase();
+        let _ = writeln!(
+            out,
+            "sluice_monitor_anomalies{{kind=\"{}\",severity=\"{severity}\"}} {count}",
+            kind.name()
+        );
+    }
+    out
+}
+
+/// A sink that keeps a text file up to date; readers see the old or the new one, never half of one.
+pub struct TextFile {
+    path: PathBuf,
+    totals: Totals,
+    anomalies: BTreeMap<(Kind, u64), u64>,
+    newest: u64,
+    written: Option<Instant>,
+}
+
+impl TextFile {
+    pub fn create(path: &Path) -> anyhow::Result<Self> {
+        let mut file = TextFile {
+            path: path.to_owned(),
+            totals: Totals::default(),
+            anomalies: BTreeMap::new(),
+            newest: 0,
+            written: None,
+        };
+        file.write()?;
+        Ok(file)
+    }
+
+    fn write(&mut self) -> anyhow::Result<()> {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        // The collector reads *.prom only, so it never takes this one.
+        let beside = self.path.with_file_name(format!(".{name}.{}.new", std::process::id()));
+        std::fs::write(&beside, text(&self.totals))
+            .and_then(|()| std::fs::rename(&beside, &self.path))
+            .inspect_err(|_| drop(std::fs::remove_file(&beside)))
+            .with_context(|| {
+                format!(
+                    "cannot write metrics to {}: give a file in a folder that can be written",
+                    self.path.display()
+                )
+            })?;
+        self.written = Some(Instant::now());
+        Ok(())
+    }
+}
+
+impl Sink for TextFile {
+    fn update(&mut self, update: Update) -> anyhow::Result<()> {
+        let (totals, interval) = (&mut self.totals, &update.interval);
+        totals.counts.add(&interval.counts);
+        totals.unknown += interval.unknown;
+        totals.capture_drops += interval.capture_drops;
+        totals.channels += update.new_channels.len() as u64;
+        totals.rekeys += update.rekeys.len() as u64;
+        if interval.index > self.newest {
+            (self.newest, totals.active) = (interval.index, 0);
+        }
+        if interval.index == self.newest {
+            totals.active += interval.active;
+        }
+        totals.last_ns = totals.last_ns.max(interval.start_ns + interval.length_ns);
+        for anomaly in &update.anomalies {
+            let before = self.anomalies.insert((anomaly.kind, anomaly.channel), anomaly.count).unwrap_or(0);
+            *totals.anomalies.entry(anomaly.kind).or_default() += anomaly.count.saturating_sub(before);
+        }
+        if self.written.is_none_or(|when| when.elapsed() >= EVERY) {
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, summary: &Summary) -> anyhow::Result<()> {
+        self.totals = Totals::of(summary, self.totals.active);
+        self.write()
+    }
+}
+
+impl Totals {
+    /// The totals of a whole run.
+    pub fn of(summary: &Summary, active: u64) -> Self {
+        Totals {
+            counts: summary.counts,
+            unknown: summary.unknown.iter().map(|count| count.frames).sum(),
+            capture_drops: summary.capture_drops,
+            channels: summary.channels,
+            active,
+            gaps: summary.gaps,
+            rekeys: summary.rekeys,
+            anomalies: summary.anomalies.iter().copied().collect(),
+            last_ns: summary.last_ns,
+            finished: true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::summary::{Anomaly, Interval};
+
+    fn value(text: &str, name: &str) -> f64 {
+        let line = text.lines().find(|line| line.split(' ').next() == Some(name));
+        line.unwrap_or_else(|| panic!("no {name}")).split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn the_file_is_whole_at_all_times_and_ends_with_the_summary() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("monitor.prom");
+        let mut sink = TextFile::create(&path).unwrap();
+        sink.written = None;
+        let counts = Counts { packets: 10, lost: 2, ..Counts::default() };
+        let interval = Interval { index: 3, counts, active: 4, length_ns: 1, ..Interval::default() };
+        let anomaly = |count| Anomaly {
+            kind: Kind::Loss,
+            channel: 9,
+            channel_name: String::new(),
+            count,
+            first_ns: 0,
+            last_ns: 0,
+            first_sequence: 0,
+            last_sequence: 0,
+            frame: 0,
+            detail: String::new(),
+        };
+        sink.update(Update { interval, anomalies: vec![anomaly(2)], ..Update::default() }).unwrap();
+        sink.written = None;
+        sink.update(Update { interval, anomalies: vec![anomaly(5)], ..Update::default() }).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(value(&text, "sluice_monitor_packets_total"), 20.0);
+        assert_eq!(value(&text, "sluice_monitor_lost"), 4.0);
+        assert_eq!(value(&text, "sluice_monitor_channels_active"), 8.0);
+        assert_eq!(value(&text, "sluice_monitor_anomalies{kind=\"loss\",severity=\"warning\"}"), 5.0);
+        sink.finish(&Summary { counts, gaps: 1, ..Summary::default() }).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(value(&text, "sluice_monitor_packets_total"), 10.0);
+        assert_eq!(value(&text, "sluice_monitor_finished"), 1.0);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_said() {
+        let error = TextFile::create(Path::new("/nowhere/monitor.prom")).err().unwrap();
+        assert!(format!("{error:#}").contains("/nowhere/monitor.prom: give a file"), "{error:#}");
+    }
+}

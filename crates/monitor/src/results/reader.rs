@@ -1,0 +1,316 @@
+//! Answers from a database, also while a run is still being written into it.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
+use serde::Serialize;
+
+use super::database::{self, DatabaseError};
+use super::prometheus::Totals;
+use super::query;
+pub use super::query::{AnomalyQuery, FlowOrder, FlowQuery, Window};
+use crate::channel::anomaly::{Kind, Severity};
+use crate::summary::{Anomaly, ChannelSummary, Counts, Gap, ProtocolCounts, Rekey, Reorder, Summary};
+
+/// An open database.
+pub struct Reader {
+    connection: Connection,
+    path: PathBuf,
+}
+
+/// One analysis.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Run {
+    pub number: i64,
+    pub source: String,
+    pub started_ms: i64,
+    pub sluice: String,
+    pub interval_ns: u64,
+    pub mode: String,
+    /// Whether it ended with a summary; otherwise it is at work or was killed.
+    pub finished: bool,
+    /// Why results end early.
+    pub partial: Option<String>,
+    /// Grows with every change.
+    pub version: i64,
+}
+
+/// A run in figures, finished or not.
+#[derive(Clone, Debug, Serialize)]
+pub struct Overview {
+    pub run: Run,
+    pub first_ns: u64,
+    pub last_ns: u64,
+    pub counts: Counts,
+    pub loss_ratio: f64,
+    pub unknown_frames: u64,
+    pub capture_drops: u64,
+    pub channels: u64,
+    /// Channels with packets in the newest interval.
+    pub active: u64,
+    pub gaps: u64,
+    pub rekeys: u64,
+    pub reorder: Reorder,
+    pub protocols: Vec<ProtocolCounts>,
+    pub anomalies: Vec<KindCount>,
+    /// What only the end of a run knows.
+    pub summary: Option<Summary>,
+}
+
+/// Occurrences of one kind of anomaly.
+#[derive(Clone, Debug, Serialize)]
+pub struct KindCount {
+    pub kind: Kind,
+    pub severity: Severity,
+    pub channels: u64,
+    pub count: u64,
+}
+
+/// Part of a longer list.
+#[derive(Clone, Debug, Serialize)]
+pub struct Page<T> {
+    pub total: u64,
+    pub offset: u64,
+    pub limit: u64,
+    pub items: Vec<T>,
+}
+
+/// A channel in a list.
+#[derive(Clone, Debug, Serialize)]
+pub struct Flow {
+    #[serde(flatten)]
+    pub channel: ChannelSummary,
+    pub loss_ratio: f64,
+    /// Packets a second between the first and the last; absent while the run is at work.
+    pub rate_pps: Option<f64>,
+    /// How often its state was dropped, at the end or to make room; 0 while only counts are known.
+    pub lives: u64,
+}
+
+/// A course over time.
+#[derive(Clone, Debug, Serialize)]
+pub struct Series {
+    pub step_ns: u64,
+    pub points: Vec<Point>,
+}
+
+/// One step of a course.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Point {
+    pub start_ns: u64,
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Of the link as a whole; 0 for a channel.
+    pub unknown: u64,
+    /// Most channels with packets in one interval.
+    pub active: u64,
+    pub capture_drops: u64,
+}
+
+/// An anomaly with what it means.
+#[derive(Clone, Debug, Serialize)]
+pub struct NamedAnomaly {
+    #[serde(flatten)]
+    pub anomaly: Anomaly,
+    pub severity: Severity,
+    pub meaning: &'static str,
+    pub advice: &'static str,
+}
+
+type Result<T> = std::result::Result<T, DatabaseError>;
+
+impl Reader {
+    pub fn open(path: &Path) -> Result<Self> {
+        Ok(Reader { connection: database::open_for_reading(path)?, path: path.to_owned() })
+    }
+
+    fn try_read<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        read(&self.connection).map_err(|source| DatabaseError::new(&self.path, "read", source))
+    }
+
+    /// All runs, newest first.
+    pub fn runs(&self) -> Result<Vec<Run>> {
+        self.try_read(|database| {
+            database
+                .prepare_cached(&format!("{RUN} ORDER BY number DESC LIMIT 1000"))?
+                .query_map([], run)?
+                .collect()
+        })
+    }
+
+    /// A run by its number, or the newest.
+    pub fn run(&self, number: Option<i64>) -> Result<Run> {
+        let sql = format!("{RUN} WHERE ?1 IS NULL OR number = ?1 ORDER BY number DESC LIMIT 1");
+        self.try_read(|database| database.prepare_cached(&sql)?.query_row([number], run).optional())?
+            .ok_or_else(|| DatabaseError::NoRun { path: self.path.clone(), number })
+    }
+
+    pub fn overview(&self, run: Run) -> Result<Overview> {
+        let summary = self.try_read(|database| summary(database, run.number))?;
+        self.try_read(|database| query::overview(database, run, summary))
+    }
+
+    /// What a scrape says.
+    pub fn totals(&self, run: Run) -> Result<Totals> {
+        let overview = self.overview(run)?;
+        Ok(Totals {
+            counts: overview.counts,
+            unknown: overview.unknown_frames,
+            capture_drops: overview.capture_drops,
+            channels: overview.channels,
+            active: overview.active,
+            gaps: overview.gaps,
+            rekeys: overview.rekeys,
+            anomalies: overview.anomalies.iter().map(|entry| (entry.kind, entry.count)).collect(),
+            last_ns: overview.last_ns,
+            finished: overview.run.finished,
+        })
+    }
+
+    /// The link's course, in at most `window.points` steps.
+    pub fn series(&self, run: &Run, window: &Window) -> Result<Series> {
+        self.try_read(|database| query::link_series(database, run, window))
+    }
+
+    /// A channel's course in the same steps; none where there is no such channel.
+    pub fn channel_series(&self, run: &Run, id: u64, window: &Window) -> Result<Option<Series>> {
+        self.try_read(|database| {
+            let Some(number) = channel_number(database, run.number, id)? else { return Ok(None) };
+            query::channel_series(database, run, number, window).map(Some)
+        })
+    }
+
+    pub fn flows(&self, run: &Run, wanted: &FlowQuery) -> Result<Page<Flow>> {
+        self.try_read(|database| query::flows(database, run.number, wanted))
+    }
+
+    pub fn flow(&self, run: &Run, id: u64) -> Result<Option<Flow>> {
+        self.try_read(|database| query::flow(database, run.number, id))
+    }
+
+    /// A channel's gaps in their order; none where there is no such channel.
+    pub fn gaps(&self, run: &Run, id: u64, offset: u64, limit: u64) -> Result<Option<Page<Gap>>> {
+        self.try_read(|database| {
+            let Some(number) = channel_number(database, run.number, id)? else { return Ok(None) };
+            let total = database
+                .prepare_cached("SELECT count(*) FROM gap WHERE run = ? AND channel = ?")?
+                .query_row([run.number, number], |row| row.get::<_, i64>(0))? as u64;
+            let gap = |row: &Row<'_>| {
+                Ok(Gap {
+                    channel: id,
+                    first: unsigned(row, "first")?,
+                    last: unsigned(row, "last")?,
+                    lost: unsigned(row, "lost")?,
+                    before_ns: unsigned(row, "before_ns")?,
+                    after_ns: unsigned(row, "after_ns")?,
+                    frame: unsigned(row, "frame")?,
+                })
+            };
+            let items = database
+                .prepare_cached("SELECT * FROM gap WHERE run = ? AND channel = ? ORDER BY after_ns, first LIMIT ? OFFSET ?")?
+                .query_map([run.number, number, limit as i64, offset as i64], gap)?
+                .collect::<rusqlite::Result<_>>()?;
+            Ok(Some(Page { total, offset, limit, items }))
+        })
+    }
+
+    /// Anomalies, the gravest and most frequent first.
+    pub fn anomalies(&self, run: &Run, wanted: &AnomalyQuery) -> Result<Page<NamedAnomaly>> {
+        self.try_read(|database| query::anomalies(database, run.number, wanted))
+    }
+
+    /// Changes of key in the order of time.
+    pub fn rekeys(&self, run: &Run, offset: u64, limit: u64) -> Result<Page<Rekey>> {
+        self.try_read(|database| {
+            let total = database
+                .prepare_cached("SELECT count(*) FROM rekey WHERE run = ?")?
+                .query_row([run.number], |row| row.get::<_, i64>(0))? as u64;
+            let rekey = |row: &Row<'_>| {
+                Ok(Rekey {
+                    from: unsigned(row, "from_id")?,
+                    to: unsigned(row, "to_id")?,
+                    from_name: row.get("from_name")?,
+                    to_name: row.get("to_name")?,
+                    at_ns: unsigned(row, "at_ns")?,
+                    pause_ns: row.get("pause_ns")?,
+                    lost: unsigned(row, "lost")?,
+                })
+            };
+            let items = database
+                .prepare_cached("SELECT * FROM rekey WHERE run = ? ORDER BY at_ns, from_id LIMIT ? OFFSET ?")?
+                .query_map([run.number, limit as i64, offset as i64], rekey)?
+                .collect::<rusqlite::Result<_>>()?;
+            Ok(Page { total, offset, limit, items })
+        })
+    }
+}
+
+const RUN: &str =
+    "SELECT number, source, started_ms, sluice, interval_ns, mode, finished, partial, last_update FROM run";
+
+fn run(row: &Row<'_>) -> rusqlite::Result<Run> {
+    Ok(Run {
+        number: row.get(0)?,
+        source: row.get(1)?,
+        started_ms: row.get(2)?,
+        sluice: row.get(3)?,
+        interval_ns: row.get::<_, i64>(4)?.max(1) as u64,
+        mode: row.get(5)?,
+        finished: row.get(6)?,
+        partial: row.get(7)?,
+        version: row.get::<_, i64>(8)? + row.get::<_, i64>(6)?,
+    })
+}
+
+fn summary(database: &Connection, run: i64) -> rusqlite::Result<Option<Summary>> {
+    let json: Option<String> = database
+        .prepare_cached("SELECT summary FROM run WHERE number = ?")?
+        .query_row([run], |row| row.get(0))
+        .optional()?
+        .flatten();
+    Ok(json.and_then(|json| serde_json::from_str(&json).ok()))
+}
+
+pub(super) fn channel_number(database: &Connection, run: i64, id: u64) -> rusqlite::Result<Option<i64>> {
+    database
+        .prepare_cached("SELECT number FROM channel WHERE run = ? AND id = ?")?
+        .query_row([run, id as i64], |row| row.get(0))
+        .optional()
+}
+
+/// An unsigned number out of SQLite's signed ones.
+pub(super) fn unsigned(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
+    row.get::<_, i64>(column).map(|value| value as u64)
+}
+
+/// The columns packets to stray of a row.
+pub(super) fn counts(row: &Row<'_>) -> rusqlite::Result<Counts> {
+    Ok(Counts {
+        packets: unsigned(row, "packets")?,
+        bytes: unsigned(row, "bytes")?,
+        lost: row.get("lost")?,
+        late: unsigned(row, "late")?,
+        duplicates: unsigned(row, "duplicates")?,
+        replays: unsigned(row, "replays")?,
+        reused: unsigned(row, "reused")?,
+        too_old: unsigned(row, "too_old")?,
+        stray: unsigned(row, "stray")?,
+    })
+}
+
+/// Rows of a statement that is put together from parts.
+pub(super) fn collect<T>(
+    database: &Connection,
+    sql: &str,
+    values: Vec<Value>,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Vec<T>> {
+    database.prepare_cached(sql)?.query_map(params_from_iter(values), read)?.collect()
+}
+
+/// The number of a channel as the interface shows it.
+pub fn parse_id(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.len() <= 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    digits.then(|| u64::from_str_radix(text, 16).ok()).flatten()
+}

@@ -1,0 +1,415 @@
+//! Writes results into a database, on a thread of its own.
+//!
+//! Updates are collected until their interval is over and then added in one transaction, together with the number of
+//! the last one; when more intervals wait than the disk keeps up with, several share a transaction. So a reader sees
+//! whole intervals, a killed process leaves whole intervals, and a transaction that is tried again adds nothing twice.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::{Connection, ErrorCode};
+
+use super::database::{self, DatabaseError};
+use super::rows::{Rows, RunKey};
+use crate::summary::{Sink, Summary, Update};
+
+/// Updates on their way to the writer; the analysis waits when there are more.
+const QUEUE: usize = 8;
+/// A transaction is worth its cost from so many rows on; fewer wait for the next interval, if that is at hand.
+const ENOUGH_ROWS: usize = 20_000;
+/// A transaction of this size is written before its interval ends, to bound memory.
+const MOST_ROWS: usize = 200_000;
+/// What has come is written when nothing more comes for this long.
+const IDLE: Duration = Duration::from_millis(300);
+/// Pause before a transaction that failed is tried again, once.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How much is stored of a channel's course.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// A row a channel and interval only where something else than packets in order was seen.
+    Fast,
+    /// A row for every interval in which a channel had packets.
+    #[default]
+    Full,
+}
+
+/// What a run is.
+#[derive(Clone, Debug)]
+pub struct RunInfo {
+    pub source: String,
+    pub interval_ns: u64,
+    pub detail: Detail,
+}
+
+/// A sink that writes into a database.
+pub struct Database {
+    path: PathBuf,
+    run: i64,
+    queue: Option<SyncSender<Message>>,
+    thread: Option<JoinHandle<Result<(), DatabaseError>>>,
+}
+
+enum Message {
+    Update(Box<Update>),
+    Finish(Box<Summary>),
+}
+
+impl Database {
+    /// Opens or makes the database and begins a run in it.
+    pub fn create(path: &Path, info: &RunInfo) -> Result<Self, DatabaseError> {
+        let mut connection = database::open_for_writing(path)?;
+        let run =
+            begin_run(&mut connection, info).map_err(|source| DatabaseError::new(path, "write", source))?;
+        let key = RunKey { run, detail: info.detail };
+        let writer = Writer::new(connection, path.to_owned(), key);
+        let (queue, updates) = sync_channel(QUEUE);
+        let thread = std::thread::Builder::new()
+            .name("database".to_owned())
+            .spawn(move || writer.run(&updates))
+            .map_err(|source| DatabaseError::Thread { path: path.to_owned(), source })?;
+        Ok(Database { path: path.to_owned(), run, queue: Some(queue), thread: Some(thread) })
+    }
+
+    /// The run's number in the database.
+    pub fn run(&self) -> i64 {
+        self.run
+    }
+
+    fn send(&mut self, message: Message) -> anyhow::Result<()> {
+        let sent = self.queue.as_ref().is_some_and(|queue| queue.send(message).is_ok());
+        if sent { Ok(()) } else { self.close() }
+    }
+
+    /// Waits for the writer and says how it ended.
+    fn close(&mut self) -> anyhow::Result<()> {
+        self.queue = None;
+        match self.thread.take().map(JoinHandle::join) {
+            None => anyhow::bail!("database {} was given up before", self.path.display()),
+            Some(Ok(result)) => Ok(result?),
+            Some(Err(_)) => anyhow::bail!("the writer of database {} panicked", self.path.display()),
+        }
+    }
+}
+
+impl Sink for Database {
+    fn update(&mut self, update: Update) -> anyhow::Result<()> {
+        self.send(Message::Update(Box::new(update)))
+    }
+
+    fn finish(&mut self, summary: &Summary) -> anyhow::Result<()> {
+        self.send(Message::Finish(Box::new(summary.clone())))?;
+        self.close()
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        if self.thread.is_some()
+            && let Err(error) = self.close()
+        {
+            tracing::warn!("{error:#}");
+        }
+    }
+}
+
+fn begin_run(connection: &mut Connection, info: &RunInfo) -> rusqlite::Result<i64> {
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64;
+    let mode = match info.detail {
+        Detail::Fast => "fast",
+        Detail::Full => "full",
+    };
+    connection.query_row(
+        "INSERT INTO run (source, started_ms, sluice, interval_ns, mode) VALUES (?, ?, ?, ?, ?) RETURNING number",
+        (&info.source, started, env!("CARGO_PKG_VERSION"), info.interval_ns as i64, mode),
+        |row| row.get(0),
+    )
+}
+
+/// The thread's side.
+struct Writer {
+    connection: Connection,
+    path: PathBuf,
+    key: RunKey,
+    rows: Rows,
+    /// Numbered updates that are not yet in the database.
+    waiting: Vec<(i64, Update)>,
+    waiting_rows: usize,
+    next: i64,
+    newest_interval: u64,
+}
+
+impl Writer {
+    fn new(connection: Connection, path: PathBuf, key: RunKey) -> Self {
+        Writer {
+            connection,
+            path,
+            key,
+            rows: Rows::default(),
+            waiting: Vec::new(),
+            waiting_rows: 0,
+            next: 1,
+            newest_interval: 0,
+        }
+    }
+
+    fn run(mut self, updates: &Receiver<Message>) -> Result<(), DatabaseError> {
+        let result = self.take_all(updates);
+        if let Err(error) = &result {
+            // Says in the database what the caller says on the screen; where that fails, finished = 0 says it.
+            let _ = self.end(Some(&error.to_string()), None);
+        }
+        result
+    }
+
+    fn take_all(&mut self, updates: &Receiver<Message>) -> Result<(), DatabaseError> {
+        loop {
+            match updates.recv_timeout(IDLE) {
+                Ok(Message::Update(update)) => self.take(*update)?,
+                Ok(Message::Finish(summary)) => {
+                    self.commit()?;
+                    return self.end(summary.partial.as_deref(), Some(&summary));
+                }
+                Err(RecvTimeoutError::Timeout) => self.commit()?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.commit()?;
+                    return self.end(Some("the analysis ended before its summary"), None);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, update: Update) -> Result<(), DatabaseError> {
+        let interval_ended = update.interval.index > self.newest_interval;
+        if (interval_ended && self.waiting_rows >= ENOUGH_ROWS) || self.waiting_rows >= MOST_ROWS {
+            self.commit()?;
+        }
+        self.newest_interval = self.newest_interval.max(update.interval.index);
+        self.waiting_rows += Rows::count(&update);
+        self.waiting.push((self.next, update));
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Adds what waits in one transaction.
+    fn commit(&mut self) -> Result<(), DatabaseError> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let mut result = add(&mut self.connection, self.key, &mut self.rows, &self.waiting);
+        if result.as_ref().is_err_and(is_passing) {
+            std::thread::sleep(PAUSE);
+            result = add(&mut self.connection, self.key, &mut self.rows, &self.waiting);
+        }
+        result.map_err(|source| DatabaseError::new(&self.path, "write", source))?;
+        self.waiting.clear();
+        self.waiting_rows = 0;
+        Ok(())
+    }
+
+    fn end(&mut self, partial: Option<&str>, summary: Option<&Summary>) -> Result<(), DatabaseError> {
+        let json = summary.and_then(|summary| serde_json::to_string(summary).ok());
+        self.connection
+            .execute(
+                "UPDATE run SET finished = ?, partial = ?, summary = ? WHERE number = ?",
+                (summary.is_some(), partial, json, self.key.run),
+            )
+            .map_err(|source| DatabaseError::new(&self.path, "write", source))?;
+        // A file without a log beside it can be copied. A reader at work keeps the log, which is right, too.
+        let _ = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        Ok(())
+    }
+}
+
+/// Whether it may work in a moment.
+fn is_passing(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(
+            ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::DiskFull
+                | ErrorCode::SystemIoFailure
+        )
+    )
+}
+
+/// Adds updates whose numbers the database has not seen, all or none of them.
+fn add(
+    connection: &mut Connection,
+    key: RunKey,
+    rows: &mut Rows,
+    updates: &[(i64, Update)],
+) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    let last: i64 =
+        transaction.query_row("SELECT last_update FROM run WHERE number = ?", [key.run], |row| row.get(0))?;
+    rows.begin();
+    for (_, update) in updates.iter().filter(|(number, _)| *number > last) {
+        rows.add(&transaction, key, update)?;
+    }
+    rows.write_totals(&transaction, key)?;
+    if let Some((number, _)) = updates.last() {
+        transaction
+            .prepare_cached("UPDATE run SET last_update = max(last_update, ?) WHERE number = ?")?
+            .execute([*number, key.run])?;
+    }
+    transaction.commit()?;
+    rows.committed(updates.iter().map(|(_, update)| update));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::anomaly::Kind;
+    use crate::observation::{ChannelKey, Place};
+    use crate::summary::{Anomaly, ChannelDelta, Counts, Gap, Interval};
+
+    fn update(interval: u64, channels: &[u64]) -> Update {
+        let key = |sci: u64| ChannelKey::macsec(sci, 0, Place::default());
+        let counts = Counts { packets: 10, bytes: 640, lost: 1, ..Counts::default() };
+        let delta = |sci: &u64| ChannelDelta {
+            channel: key(*sci).channel_id(),
+            interval,
+            last_ns: interval * 1_000_000_000,
+            highest_sequence: interval * 11,
+            counts,
+        };
+        let gap = |sci: &u64| Gap {
+            channel: key(*sci).channel_id(),
+            first: interval * 11,
+            last: interval * 11,
+            lost: 1,
+            before_ns: 1,
+            after_ns: 2,
+            frame: 3,
+        };
+        let anomaly = |sci: &u64| Anomaly {
+            kind: Kind::Loss,
+            channel: key(*sci).channel_id(),
+            channel_name: key(*sci).to_string(),
+            count: interval,
+            first_ns: 1,
+            last_ns: 2,
+            first_sequence: 1,
+            last_sequence: interval * 11,
+            frame: 3,
+            detail: String::new(),
+        };
+        Update {
+            interval: Interval {
+                index: interval,
+                start_ns: interval * 1_000_000_000,
+                length_ns: 1_000_000_000,
+                counts: Counts { packets: 10 * channels.len() as u64, ..Counts::default() },
+                active: channels.len() as u64,
+                ..Interval::default()
+            },
+            new_channels: if interval == 1 { channels.iter().map(|sci| key(*sci)).collect() } else { vec![] },
+            deltas: channels.iter().map(delta).collect(),
+            gaps: channels.iter().map(gap).collect(),
+            anomalies: channels.iter().map(anomaly).collect(),
+            ..Update::default()
+        }
+    }
+
+    fn begin(path: &Path) -> (Connection, RunKey) {
+        let mut connection = database::open_for_writing(path).unwrap();
+        let info = RunInfo { source: "test".to_owned(), interval_ns: 1_000_000_000, detail: Detail::Full };
+        let run = begin_run(&mut connection, &info).unwrap();
+        (connection, RunKey { run, detail: Detail::Full })
+    }
+
+    fn content(connection: &Connection) -> Vec<String> {
+        ["link_interval", "channel_interval", "channel_total", "channel", "gap", "anomaly", "run"]
+            .iter()
+            .flat_map(|table| {
+                let mut statement = connection.prepare(&format!("SELECT * FROM {table}")).unwrap();
+                let width = statement.column_count();
+                let cell = |row: &rusqlite::Row<'_>, at| format!("{:?}", row.get_ref(at).unwrap());
+                let line = |row: &rusqlite::Row<'_>| {
+                    Ok(format!(
+                        "{table} {}",
+                        (0..width).map(|at| cell(row, at)).collect::<Vec<_>>().join(" ")
+                    ))
+                };
+                statement.query_map([], line).unwrap().map(Result::unwrap).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn adding_the_same_interval_again_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut connection, key) = begin(&folder.path().join("results.db"));
+        let updates: Vec<_> = (1..4).map(|at| (at as i64, update(at, &[5, 6, 7]))).collect();
+        let mut rows = Rows::default();
+        add(&mut connection, key, &mut rows, &updates[..2]).unwrap();
+        add(&mut connection, key, &mut rows, &updates).unwrap();
+        let once = content(&connection);
+        assert_eq!(once.len(), 3 + 9 + 3 + 3 + 9 + 3 + 1);
+        // Also by a writer that does not remember.
+        for rows in [&mut rows, &mut Rows::default()] {
+            add(&mut connection, key, rows, &updates).unwrap();
+            add(&mut connection, key, rows, &updates[1..]).unwrap();
+            assert_eq!(content(&connection), once);
+        }
+        // The comparison would see it: the same under new numbers doubles.
+        let again: Vec<_> = updates.iter().map(|(at, update)| (at + 3, update.clone())).collect();
+        add(&mut connection, key, &mut rows, &again).unwrap();
+        assert_ne!(content(&connection), once);
+    }
+
+    #[test]
+    fn a_transaction_that_fails_leaves_nothing_and_can_be_repeated() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut connection, key) = begin(&folder.path().join("results.db"));
+        let channels: Vec<u64> = (0..5000).collect();
+        let updates = [(1, update(1, &[1])), (2, update(2, &[1])), (3, update(1, &channels))];
+        let mut rows = Rows::default();
+        add(&mut connection, key, &mut rows, &updates[..1]).unwrap();
+        let before = content(&connection);
+        let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+        let limit = |connection: &Connection, pages: i64| {
+            connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(())).unwrap();
+        };
+        limit(&connection, pages + 4);
+        let error = add(&mut connection, key, &mut rows, &updates).unwrap_err();
+        assert!(is_passing(&error), "{error:?}");
+        assert_eq!(content(&connection), before);
+        limit(&connection, 1_000_000);
+        add(&mut connection, key, &mut rows, &updates).unwrap();
+        let sum = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!(sum("SELECT sum(packets) FROM channel_total"), 5002 * 10);
+        assert_eq!(sum("SELECT sum(packets) FROM channel_interval"), 5002 * 10);
+    }
+
+    #[test]
+    fn a_full_disk_is_said_in_words_and_marked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.db");
+        let (connection, key) = begin(&path);
+        let mut writer = Writer::new(connection, path.clone(), key);
+        writer.take(update(1, &[1])).unwrap();
+        writer.commit().unwrap();
+        writer.connection.query_row("PRAGMA max_page_count = 40", [], |_| Ok(())).unwrap();
+        let (queue, updates) = sync_channel(QUEUE);
+        let many: Vec<u64> = (0..20_000).collect();
+        queue.send(Message::Update(Box::new(update(1, &many)))).unwrap();
+        queue.send(Message::Finish(Box::default())).unwrap();
+        let error = writer.run(&updates).unwrap_err();
+        assert!(
+            error.to_string().contains("no room left") && error.to_string().contains("free disk space"),
+            "{error}"
+        );
+        let left = database::open_for_reading(&path).unwrap();
+        let (finished, partial): (bool, Option<String>) = left
+            .query_row("SELECT finished, partial FROM run", [], |row| Ok((row.get(0)?, row.get(1)?)))
+            .unwrap();
+        assert!(!finished && partial.unwrap().contains("no room left"));
+        assert_eq!(content(&left).iter().filter(|row| row.starts_with("link_interval")).count(), 1);
+    }
+}

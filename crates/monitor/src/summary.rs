@@ -1,0 +1,385 @@
+//! What the analysis says: the types that results, reports and the REST interface share.
+//!
+//! During a run a [`Sink`] receives one [`Update`] an interval of capture time; an update holds differences, so writing
+//! each once (in one transaction) is all a database has to do. At the end it receives the [`Summary`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::channel::anomaly::Kind;
+use crate::observation::{ChannelKey, Protocol};
+
+/// Who receives results. Called from the analysis: slow work belongs into a thread of its own.
+pub trait Sink: Send {
+    /// What changed since the update before. One interval may come in several parts, each with
+    /// the counts it adds.
+    fn update(&mut self, update: Update) -> anyhow::Result<()>;
+
+    /// The end of the run. Everything was delivered before; the totals here are absolute.
+    fn finish(&mut self, summary: &Summary) -> anyhow::Result<()>;
+}
+
+/// Counts of one channel, of one interval, or of a whole run.
+///
+/// Every packet with a number is exactly one of: in order, late, duplicate, replay, reused, too old, stray. `packets`
+/// counts them all, and those without a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    pub packets: u64,
+    /// Length on the wire, as captured (without FCS unless the capture has it).
+    pub bytes: u64,
+    /// Numbers that were skipped and have not come. In an interval it is negative when late packets gave more back
+    /// than was lost.
+    pub lost: i64,
+    /// Came after a higher number (RFC 4737: reordered). Never counted as lost.
+    pub late: u64,
+    /// The same packet again, while its number is in the window of 512 and the original is at most a second old.
+    pub duplicates: u64,
+    /// The same packet again, later than that.
+    pub replays: u64,
+    /// Another packet under a number that was used before.
+    pub reused: u64,
+    /// Below what is remembered: late or replayed, it cannot be told.
+    pub too_old: u64,
+    /// A single number far off the sequence, which nothing followed up.
+    pub stray: u64,
+}
+
+impl Counts {
+    pub fn add(&mut self, other: &Counts) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.lost += other.lost;
+        self.late += other.late;
+        self.duplicates += other.duplicates;
+        self.replays += other.replays;
+        self.reused += other.reused;
+        self.too_old += other.too_old;
+        self.stray += other.stray;
+    }
+
+    /// Lost of expected, 0 to 1 (RFC 7680: what arrived late is not lost).
+    pub fn loss_ratio(&self) -> f64 {
+        let again = self.duplicates + self.replays + self.reused + self.stray + self.too_old;
+        let expected = self.lost.max(0) as u64 + self.packets.saturating_sub(again);
+        if expected == 0 { 0.0 } else { self.lost.max(0) as f64 / expected as f64 }
+    }
+}
+
+/// A channel's identity, in the words of its protocol.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Stable number of the channel; hexadecimal, because JSON numbers lose bits above 2^53.
+    #[serde(with = "hex_id")]
+    pub id: u64,
+    pub name: String,
+    pub protocol: Protocol,
+    pub interface: u8,
+    pub outer_vlan: u16,
+    pub vlan: u16,
+    /// MACsec and MKA: 16 hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sci: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination: Option<String>,
+    /// AN, SPI or TEID.
+    pub key_id: u32,
+    /// Number of the group that successive keys of one secure channel share.
+    #[serde(with = "hex_id")]
+    pub group: u64,
+}
+
+impl Identity {
+    pub fn of(key: &ChannelKey) -> Self {
+        let vlans = key.vlans();
+        let with_port = |address: std::net::IpAddr, port: Option<u16>| match port {
+            Some(port) => format!("{address}:{port}"),
+            None => address.to_string(),
+        };
+        let ports = key.ports();
+        let addresses = key.addresses();
+        Identity {
+            id: key.channel_id(),
+            name: key.to_string(),
+            protocol: key.protocol(),
+            interface: key.interface(),
+            outer_vlan: vlans.outer,
+            vlan: vlans.inner,
+            sci: key.sci().map(|sci| format!("{sci:016x}")),
+            source: addresses.map(|(source, _)| with_port(source, ports.map(|ports| ports.0))),
+            destination: addresses.map(|(_, destination)| with_port(destination, ports.map(|ports| ports.1))),
+            key_id: key.id(),
+            group: key.group().channel_id(),
+        }
+    }
+}
+
+/// Upper edges of the reorder histogram's buckets; the last bucket has none. A packet's depth is how far its number
+/// is below the highest seen, which is what a replay window compares (RFC 4303 3.4.3, 802.1AE 10.6.2).
+pub const DEPTH_EDGES: [u32; 9] = [1, 3, 7, 15, 31, 63, 127, 255, 511];
+pub const DEPTHS: usize = DEPTH_EDGES.len() + 1;
+
+/// Late packets by depth, and how many a receiver would have dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reorder {
+    /// Late packets by depth, buckets as in [`DEPTH_EDGES`].
+    pub depths: [u64; DEPTHS],
+    pub max_depth: u32,
+    /// Would be dropped at replay window 0 (strict order), 32, 64, 512.
+    pub would_drop: [u64; 4],
+}
+
+impl Reorder {
+    pub fn add(&mut self, other: &Reorder) {
+        for (sum, more) in self.depths.iter_mut().zip(other.depths) {
+            *sum += more;
+        }
+        for (sum, more) in self.would_drop.iter_mut().zip(other.would_drop) {
+            *sum += more;
+        }
+        self.max_depth = self.max_depth.max(other.max_depth);
+    }
+}
+
+/// Replay windows of [`Reorder::would_drop`].
+pub const REPLAY_WINDOWS: [u32; 4] = [0, 32, 64, 512];
+
+/// Whether a channel hides its payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protection {
+    #[default]
+    None,
+    Encrypted,
+    IntegrityOnly,
+    /// Both kinds of frames under one key.
+    Mixed,
+}
+
+/// When a channel's numbers run out at its present rate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Exhaustion {
+    pub rate_pps: f64,
+    pub remaining: u64,
+    pub seconds: f64,
+}
+
+/// All that is known of a channel, ready to print. [`ChannelState`] is the same without text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChannelSummary {
+    #[serde(flatten)]
+    pub identity: Identity,
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+/// A channel's key and figures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChannelState {
+    pub key: ChannelKey,
+    pub figures: Figures,
+}
+
+impl ChannelState {
+    pub fn summary(&self) -> ChannelSummary {
+        ChannelSummary { identity: Identity::of(&self.key), figures: self.figures }
+    }
+}
+
+/// All figures of a channel, absolute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    pub first_ns: u64,
+    pub last_ns: u64,
+    /// Frame number of the first packet in its source.
+    pub first_frame: u64,
+    pub first_sequence: u64,
+    /// The highest number, extended beyond its width on the wire where it wrapped.
+    pub highest_sequence: u64,
+    /// 16, 32 or 64; 0 without numbers.
+    pub sequence_bits: u8,
+    /// The number wrapped without a new key: ESN or XPN is in use (RFC 4303 2.2.1), or GTP-U, where that is usual.
+    pub extended: bool,
+    pub counts: Counts,
+    pub reorder: Reorder,
+    /// Times the counter started anew under the same key.
+    pub restarts: u32,
+    /// Times the counter leapt further than the link could have carried.
+    pub jumps: u32,
+    pub gaps: u64,
+    /// Smoothed variation of the time between packets (RFC 3550 6.4.1, with equal sending times assumed).
+    pub jitter_ns: u64,
+    pub min_payload: u16,
+    pub max_payload: u16,
+    pub protection: Protection,
+    pub length_mismatches: bool,
+    pub exhaustion: Option<Exhaustion>,
+    /// No traffic was seen in the opposite direction; absent where it cannot be told.
+    pub one_way: Option<bool>,
+    /// The state was dropped to make room; the channel may appear again.
+    pub evicted: bool,
+}
+
+/// What an interval added to one channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChannelDelta {
+    #[serde(with = "hex_id")]
+    pub channel: u64,
+    /// Numbers the interval.
+    pub interval: u64,
+    pub last_ns: u64,
+    pub highest_sequence: u64,
+    pub counts: Counts,
+}
+
+/// A range of numbers that was lost. Reported once its packets are overdue; if some come after all, it is reported
+/// again: `(channel, first)` identifies a gap, and `lost == 0` takes it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    #[serde(with = "hex_id")]
+    pub channel: u64,
+    pub first: u64,
+    pub last: u64,
+    pub lost: u64,
+    /// Time of the packet before the gap and of the one that revealed it: the loss happened between them.
+    pub before_ns: u64,
+    pub after_ns: u64,
+    /// Frame number of the packet that revealed it.
+    pub frame: u64,
+}
+
+/// Something an operator should look at. `(channel, kind)` identifies it; later reports replace earlier ones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Anomaly {
+    pub kind: Kind,
+    /// The channel's number, 0 for the link as a whole.
+    #[serde(with = "hex_id")]
+    pub channel: u64,
+    pub channel_name: String,
+    pub count: u64,
+    pub first_ns: u64,
+    pub last_ns: u64,
+    /// Number and frame of the first occurrence, 0 where there is none.
+    pub first_sequence: u64,
+    pub last_sequence: u64,
+    pub frame: u64,
+    pub detail: String,
+}
+
+/// A change of AN or SPI within one secure channel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rekey {
+    #[serde(with = "hex_id")]
+    pub from: u64,
+    #[serde(with = "hex_id")]
+    pub to: u64,
+    pub from_name: String,
+    pub to_name: String,
+    /// Time of the new key's first packet.
+    pub at_ns: u64,
+    /// Silence between the old key's last packet and the new key's first; negative while both were in use.
+    pub pause_ns: i64,
+    /// Lost numbers that belong to the change: the start of the new key's sequence, and what the old key lost while
+    /// both were in use.
+    pub lost: u64,
+}
+
+/// One interval of the link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Counted from the epoch: `start_ns / length`.
+    pub index: u64,
+    pub start_ns: u64,
+    pub length_ns: u64,
+    /// All channels together.
+    pub counts: Counts,
+    /// Frames that belong to no channel.
+    pub unknown: u64,
+    /// Channels with packets in it. Summed over the parts of an update.
+    pub active: u64,
+    /// Frames the capture itself lost since the interval before.
+    pub capture_drops: u64,
+}
+
+/// What changed since the update before.
+#[derive(Clone, Debug, Default)]
+pub struct Update {
+    pub interval: Interval,
+    /// Channels seen for the first time, or again after eviction; [`Identity::of`] puts them into words.
+    pub new_channels: Vec<ChannelKey>,
+    pub deltas: Vec<ChannelDelta>,
+    pub gaps: Vec<Gap>,
+    pub anomalies: Vec<Anomaly>,
+    pub rekeys: Vec<Rekey>,
+    /// Absolute state of channels that were evicted or, at the end, of all.
+    pub channels: Vec<ChannelState>,
+}
+
+/// Frames by the first header that differed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownCount {
+    pub reason: String,
+    pub frames: u64,
+    pub bytes: u64,
+    pub first_frame: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProtocolCounts {
+    pub protocol: Protocol,
+    pub channels: u64,
+    #[serde(flatten)]
+    pub counts: Counts,
+}
+
+/// The whole run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Summary {
+    pub source: String,
+    /// First and last capture time.
+    pub first_ns: u64,
+    pub last_ns: u64,
+    /// Set when the input ended early: what happened. Everything before it is analysed.
+    pub partial: Option<String>,
+    pub frames: u64,
+    pub bytes: u64,
+    pub cut_frames: u64,
+    /// Frames whose capture time is before that of their predecessor.
+    pub time_steps_back: u64,
+    /// Frames the capture lost: not losses of the link.
+    pub capture_drops: u64,
+    pub counts: Counts,
+    pub protocols: Vec<ProtocolCounts>,
+    pub unknown: Vec<UnknownCount>,
+    pub channels: u64,
+    pub evicted: u64,
+    pub reorder: Reorder,
+    pub gaps: u64,
+    pub rekeys: u64,
+    /// Occurrences by kind.
+    pub anomalies: Vec<(Kind, u64)>,
+    /// Things about the input itself that an operator should know.
+    pub warnings: Vec<String>,
+    /// The channels with most trouble, worst first, at most 20.
+    pub worst: Vec<ChannelSummary>,
+    pub workers: u32,
+    pub elapsed_s: f64,
+    /// The most memory that the process had; 0 where it is not known.
+    #[serde(default)]
+    pub peak_memory_bytes: u64,
+}
+
+/// 64-bit numbers as 16 hexadecimal digits.
+pub mod hex_id {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{value:016x}"))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        u64::from_str_radix(&text, 16).map_err(|_| D::Error::custom("expected up to 16 hexadecimal digits"))
+    }
+}
