@@ -128,7 +128,7 @@ static __noinline __s64 service_class(const struct service *service)
 }
 
 /* Lowest set bit of a word that has one. */
-static __always_inline __u32 lowest_bit(__u64 word)
+static __always_inline __u32 lowest_of_word(__u64 word)
 {
 	__u32 bit = 0;
 
@@ -154,7 +154,7 @@ static __noinline __s64 first_common(__u32 a, __u32 b, __u32 c)
 		__u64 common = left[i] & middle[i] & right[i];
 
 		if (common)
-			return i * 64 + lowest_bit(common);
+			return i * 64 + lowest_of_word(common);
 	}
 	return NO_CLASS;
 }

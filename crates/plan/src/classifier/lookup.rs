@@ -17,37 +17,38 @@ pub struct Subject {
     pub icmp_code: u8,
 }
 
-/// The tables of a generation, wherever they were read from.
-#[derive(Debug, Clone, Copy)]
+/// The tables of a generation, wherever they are: each reads one line.
 pub struct Lookup<'a> {
-    pub classes: &'a [ClassLine],
-    pub rows: &'a [ClassLine],
-    pub contexts: &'a [Context],
+    pub classes: &'a dyn Fn(u32) -> ClassLine,
+    pub rows: &'a dyn Fn(u32) -> ClassLine,
+    pub context: &'a dyn Fn(u32) -> Context,
 }
 
 impl Lookup<'_> {
     /// Place in the rule table of the first rule of a context that matches.
     pub fn find(&self, context: u16, subject: &Subject) -> Option<u32> {
-        let context = self.contexts.get(usize::from(context)).filter(|context| context.chunks > 0)?;
+        let context = (self.context)(context.into());
+        if context.chunks == 0 {
+            return None;
+        }
         let family = usize::from(subject.source.is_ipv6());
         let row = |list: u32, class: u32| word(self.rows, list + class);
         let rows = [
-            row(context.source[family], self.address(family * 2, subject.source)),
-            row(context.destination[family], self.address(family * 2 + 1, subject.destination)),
+            row(context.source[family], self.address(2 * family, subject.source)),
+            row(context.destination[family], self.address(2 * family + 1, subject.destination)),
             row(context.service, self.service(subject)),
         ];
         if rows.contains(&0) {
             return None;
         }
         (0..context.chunks).find_map(|chunk| {
-            let lines = rows.map(|row| word(self.rows, row + chunk) as usize);
-            let common = |place: usize| {
-                let [a, b, c] = lines.map(|line| wide(&self.rows[line], place));
-                a & b & c
-            };
-            let first = (0..CLASS_LINE_WORDS / 2).find(|place| common(*place) != 0)?;
-            let rule = first * 64 + common(first).trailing_zeros() as usize;
-            Some(context.first_rule + chunk * abi::CLASS_CHUNK_RULES as u32 + rule as u32)
+            let lines = rows.map(|row| (self.rows)(word(self.rows, row + chunk)));
+            let first = (0..CLASS_LINE_WORDS / 2)
+                .map(|place| lines.iter().fold(u64::MAX, |common, line| common & wide(line, place)))
+                .enumerate()
+                .find(|(_, common)| *common != 0)?;
+            let rule = first.0 as u32 * 64 + first.1.trailing_zeros();
+            Some(context.first_rule + chunk * abi::CLASS_CHUNK_RULES as u32 + rule)
         })
     }
 
@@ -65,24 +66,25 @@ impl Lookup<'_> {
 
     /// Class of the highest key not above `x`; where the tree below it is, if `x` is that key.
     fn search(&self, tree: u32, x: u64) -> (u32, u32) {
-        let [first, nodes, values] = [0, 1, 2].map(|n| word(self.classes, tree + n) as usize);
+        let [first, nodes, values] = [0, 1, 2].map(|n| word(self.classes, tree + n));
         let (mut node, mut best) = (0, 0);
         while node < nodes {
-            let line = &self.classes[first + node];
-            let below = (0..CLASS_TREE_KEYS).filter(|n| wide(line, *n) <= x).count();
+            let line = (self.classes)(first + node);
+            let below = (0..CLASS_TREE_KEYS).filter(|n| wide(&line, *n) <= x).count() as u32;
             if below > 0 {
-                best = node * CLASS_TREE_KEYS + below - 1;
+                best = node * CLASS_TREE_KEYS as u32 + below - 1;
             }
-            node = node * (CLASS_TREE_KEYS + 1) + 1 + below;
+            node = node * (CLASS_TREE_KEYS as u32 + 1) + 1 + below;
         }
-        let is_key = wide(&self.classes[first + best / CLASS_TREE_KEYS], best % CLASS_TREE_KEYS) == x;
-        let value = |n: usize| word(self.classes, (values + 2 * best + n) as u32);
+        let keys = (self.classes)(first + best / CLASS_TREE_KEYS as u32);
+        let is_key = wide(&keys, best as usize % CLASS_TREE_KEYS) == x;
+        let value = |n: u32| word(self.classes, values + 2 * best + n);
         (value(0), if is_key { value(1) } else { 0 })
     }
 
     fn service(&self, subject: &Subject) -> u32 {
         let place = abi::CLASS_PROTOCOLS + usize::from(subject.protocol) * abi::CLASS_PROTOCOL_WORDS;
-        let [rows, columns, kind] = [0, 1, 2].map(|n| word(self.classes, (place + n) as u32));
+        let [rows, columns, kind] = [0, 1, 2].map(|n| word(self.classes, place as u32 + n));
         let x = match kind {
             abi::CLASS_KEY_PORT => subject.destination_port,
             abi::CLASS_KEY_ICMP => u16::from_be_bytes([subject.icmp_type, subject.icmp_code]),
@@ -94,8 +96,8 @@ impl Lookup<'_> {
     }
 }
 
-fn word(lines: &[ClassLine], place: u32) -> u32 {
-    lines[place as usize / CLASS_LINE_WORDS].word[place as usize % CLASS_LINE_WORDS]
+fn word(lines: &dyn Fn(u32) -> ClassLine, place: u32) -> u32 {
+    lines(place / CLASS_LINE_WORDS as u32).word[place as usize % CLASS_LINE_WORDS]
 }
 
 fn wide(line: &ClassLine, place: usize) -> u64 {

@@ -17,28 +17,20 @@ mod words;
 use std::collections::BTreeMap;
 
 use sluice_abi::{self as abi, ClassLine, Context};
-use sluice_language::config::Service;
+use sluice_language::config::{Ranges, Service};
 
-pub use addresses::Ranges;
 pub use lookup::{Lookup, Subject};
 
 use addresses::{Classes, Sets};
 use rows::Rows;
 use words::Words;
 
-/// Addresses that a rule wants: any, or ranges of each family.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Addresses {
-    Any,
-    In { v4: Ranges, v6: Ranges },
-}
-
-/// What one rule wants of a packet.
+/// What one rule wants of a packet; None = any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    pub source: Addresses,
-    pub destination: Addresses,
-    /// None = any.
+    /// Normalised.
+    pub source: Option<Ranges>,
+    pub destination: Option<Ranges>,
     pub services: Option<Vec<Service>>,
 }
 
@@ -132,14 +124,14 @@ pub fn compile(lists: &[Rules]) -> Result<Classifier, TooMuch> {
 }
 
 fn number(rule: &Wanted, sets: &mut [Sets; SPACES], services: &mut services::Sets) -> Numbered {
-    let mut addresses = [None; SPACES];
+    let mut numbers = [None; SPACES];
     for (n, side) in [&rule.source, &rule.destination].into_iter().enumerate() {
-        if let Addresses::In { v4, v6 } = side {
-            addresses[n] = Some(sets[n].number(v4));
-            addresses[n + 2] = Some(sets[n + 2].number(v6));
+        if let Some(ranges) = side {
+            numbers[n] = Some(sets[n].number(addresses::v4(ranges)));
+            numbers[n + 2] = Some(sets[n + 2].number(addresses::v6(ranges)));
         }
     }
-    Numbered { addresses, services: rule.services.as_ref().map(|list| services.number(list)) }
+    Numbered { addresses: numbers, services: rule.services.as_ref().map(|list| services.number(list)) }
 }
 
 /// Rules by the set that they want; None = any.
