@@ -1,8 +1,8 @@
 //! The tables of one generation, as the plan makes them and the data plane loads them.
 
 use crate::{
-    ClassLine, Context, MAX_CLASS_LINES, MAX_CONTEXTS, MAX_ROW_LINES, MAX_RULES, MAX_SERVICE_TERMS, MAX_ZONES, Rule,
-    ServiceTerm, UNIT_TABLE_SLOTS, Unit, ZonePair,
+    ClassLine, Context, MAX_CLASS_LINES, MAX_CONTEXTS, MAX_ROW_LINES, MAX_RULES, MAX_SERVICE_TERMS,
+    MAX_ZONES, Rule, ServiceTerm, UNIT_TABLE_SLOTS, Unit, ZonePair,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

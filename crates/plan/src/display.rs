@@ -8,8 +8,8 @@ use sluice_abi::{self as abi, Rule, ServiceTerm, Unit, ZonePair};
 use sluice_language::config::{Prefix, Ranges, Service};
 
 use crate::classifier::Wanted;
-use crate::{screens, terms};
 use crate::{Attachment, Gateway, KernelWants, Plan, RouteVia};
+use crate::{screens, terms};
 
 impl Display for Plan {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {

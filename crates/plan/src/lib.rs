@@ -143,7 +143,9 @@ pub enum PlanError {
         "from-zone {from} to-zone {to}: policies of junos-host are not supported yet; use host-inbound-traffic"
     )]
     HostPolicy { from: String, to: String },
-    #[error("{owner}: {count} host-inbound services, or applications whose timeouts differ, at most {limit} fit; use fewer")]
+    #[error(
+        "{owner}: {count} host-inbound services, or applications whose timeouts differ, at most {limit} fit; use fewer"
+    )]
     TooManyTerms { owner: String, count: usize, limit: usize },
     #[error("the unit table cannot hold {entries} entries without collisions; configure fewer tagged units")]
     UnitTableFull { entries: usize },

@@ -27,7 +27,8 @@ impl Terms {
         if let Some(range) = self.known.get(&list) {
             return Ok(*range);
         }
-        let full = |count: usize, limit: usize| PlanError::TooManyTerms { owner: owner.to_owned(), count, limit };
+        let full =
+            |count: usize, limit: usize| PlanError::TooManyTerms { owner: owner.to_owned(), count, limit };
         if list.len() > abi::MAX_SERVICE_TERMS_PER_RULE {
             return Err(full(list.len(), abi::MAX_SERVICE_TERMS_PER_RULE));
         }

@@ -62,7 +62,9 @@ fn crowded(count: usize) -> Config {
     let mut config = config(&format!("{ZONES}{}", policies(1, "from-zone a to-zone b")));
     let policies = &mut config.policies[0].policies;
     let first = policies[0].clone();
-    *policies = (0..count).map(|n| sluice_language::config::Policy { name: format!("p{n}"), ..first.clone() }).collect();
+    *policies = (0..count)
+        .map(|n| sluice_language::config::Policy { name: format!("p{n}"), ..first.clone() })
+        .collect();
     config
 }
 

@@ -96,9 +96,13 @@ mod tests {
         let (a, b) = (vec![(10, 19)], vec![(15, 29), (100, 255)]);
         assert_eq!((sets.number(a.clone()), sets.number(b), sets.number(a)), (0, 1, 0));
         let classes = sets.classify(255);
-        let at: Vec<(u128, &[u32])> =
-            classes.starts.iter().map(|(start, class)| (*start, &classes.members[*class as usize][..])).collect();
-        let expected: [(u128, &[u32]); 6] = [(0, &[]), (10, &[0]), (15, &[0, 1]), (20, &[1]), (30, &[]), (100, &[1])];
+        let at: Vec<(u128, &[u32])> = classes
+            .starts
+            .iter()
+            .map(|(start, class)| (*start, &classes.members[*class as usize][..]))
+            .collect();
+        let expected: [(u128, &[u32]); 6] =
+            [(0, &[]), (10, &[0]), (15, &[0, 1]), (20, &[1]), (30, &[]), (100, &[1])];
         assert_eq!(at, expected);
         assert_eq!(classes.members.len(), 4, "sets that come again are the same class");
         assert_eq!(Sets::default().classify(255).starts, [(0, 0)]);

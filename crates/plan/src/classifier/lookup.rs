@@ -91,7 +91,8 @@ impl Lookup<'_> {
             _ => u16::from(subject.protocol),
         };
         let list = word(self.classes, rows + u32::from(x));
-        let column = if columns == 0 { 0 } else { word(self.classes, columns + u32::from(subject.source_port)) };
+        let column =
+            if columns == 0 { 0 } else { word(self.classes, columns + u32::from(subject.source_port)) };
         word(self.classes, list + column)
     }
 }

@@ -85,7 +85,9 @@ pub fn compile(lists: &[Rules]) -> Result<Classifier, TooMuch> {
     let mut service_sets = services::Sets::default();
     let numbered: Vec<Vec<Numbered>> = lists
         .iter()
-        .map(|list| list.rules.iter().map(|rule| number(rule, &mut address_sets, &mut service_sets)).collect())
+        .map(|list| {
+            list.rules.iter().map(|rule| number(rule, &mut address_sets, &mut service_sets)).collect()
+        })
         .collect();
 
     let mut classes = Words::new(abi::MAX_CLASS_LINES);
@@ -119,7 +121,8 @@ pub fn compile(lists: &[Rules]) -> Result<Classifier, TooMuch> {
         });
         rows.check().map_err(|limit| TooMuch::Lines { owner: list.name.clone(), limit })?;
     }
-    let rows = rows.lines_of_table().map_err(|limit| TooMuch::Lines { owner: "policies".to_owned(), limit })?;
+    let rows =
+        rows.lines_of_table().map_err(|limit| TooMuch::Lines { owner: "policies".to_owned(), limit })?;
     Ok(Classifier { classes, rows, contexts })
 }
 

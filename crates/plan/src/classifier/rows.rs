@@ -25,7 +25,12 @@ impl Rows {
 
     /// Stores the rows of one class space for `rules` rules. `wanted` says which rules want which set (None: any), `members`
     /// which sets each class satisfies. Returns the place of the list of the classes' rows.
-    pub fn space(&mut self, rules: usize, wanted: &BTreeMap<Option<u32>, Vec<u32>>, members: &[Vec<u32>]) -> u32 {
+    pub fn space(
+        &mut self,
+        rules: usize,
+        wanted: &BTreeMap<Option<u32>, Vec<u32>>,
+        members: &[Vec<u32>],
+    ) -> u32 {
         let mut any = vec![Bits::default(); rules.div_ceil(CLASS_CHUNK_RULES)];
         set(&mut any, wanted.get(&None).map_or(&[], Vec::as_slice));
         let base = self.lines(&any);
@@ -55,7 +60,8 @@ impl Rows {
         let lists = sets.iter().filter_map(|number| wanted.get(&Some(*number)));
         let mut rules: Vec<u32> = lists.flatten().copied().collect();
         rules.sort_unstable();
-        for chunk in rules.chunk_by(|a, b| *a as usize / CLASS_CHUNK_RULES == *b as usize / CLASS_CHUNK_RULES) {
+        for chunk in rules.chunk_by(|a, b| *a as usize / CLASS_CHUNK_RULES == *b as usize / CLASS_CHUNK_RULES)
+        {
             let place = chunk[0] as usize / CLASS_CHUNK_RULES;
             let mut bits = [any[place]];
             let first = (place * CLASS_CHUNK_RULES) as u32;

@@ -45,7 +45,9 @@ fn model(rules: &Rules, subject: &Subject) -> Option<u32> {
         match term.protocol {
             None => true,
             Some(p) if p != subject.protocol => false,
-            Some(1 | 58) => icmp(term.icmp_type, subject.icmp_type) && icmp(term.icmp_code, subject.icmp_code),
+            Some(1 | 58) => {
+                icmp(term.icmp_type, subject.icmp_type) && icmp(term.icmp_code, subject.icmp_code)
+            }
             Some(_) => {
                 within(term.source_port, subject.source_port)
                     && within(term.destination_port, subject.destination_port)
@@ -115,7 +117,8 @@ fn ports(random: &mut Random) -> (u16, u16) {
 }
 
 fn term(random: &mut Random) -> Service {
-    let protocol = random.pick(&[None, Some(1), Some(6), Some(6), Some(17), Some(17), Some(58), Some(132), Some(47)]);
+    let protocol =
+        random.pick(&[None, Some(1), Some(6), Some(6), Some(17), Some(17), Some(58), Some(132), Some(47)]);
     let icmp = matches!(protocol, Some(1 | 58));
     let ported = matches!(protocol, Some(6 | 17 | 132));
     let mut range = || (random.percent(60)).then(|| (random.below(9) as u8, 8 + random.below(2) as u8));
@@ -194,14 +197,18 @@ fn the_last_of_fifty_thousand_rules_is_found() {
             icmp_code: 0,
         };
         assert_eq!(look(&tables, 1, &subject), Some(3 + n));
-        assert_eq!(look(&tables, 1, &Subject { source: Ipv4Addr::from(0x0a00_0001 + 2 * n).into(), ..subject }), None);
+        assert_eq!(
+            look(&tables, 1, &Subject { source: Ipv4Addr::from(0x0a00_0001 + 2 * n).into(), ..subject }),
+            None
+        );
     }
 }
 
 #[test]
 fn rules_with_the_same_lists_share_their_rows() {
     let rule = |n: u32| Wanted { source: Some(host(n % 4)), destination: None, services: None };
-    let many = |count: u32| Rules { name: "same".to_owned(), first: 0, rules: (0..count).map(rule).collect() };
+    let many =
+        |count: u32| Rules { name: "same".to_owned(), first: 0, rules: (0..count).map(rule).collect() };
     let (small, large) = (compile(&[many(512)]).unwrap(), compile(&[many(4096)]).unwrap());
     assert_eq!(small.classes, large.classes);
     assert!(large.rows.len() < small.rows.len() + 8, "{} {}", small.rows.len(), large.rows.len());
