@@ -39,25 +39,28 @@ impl Part {
 /// Clients, servers, server ports.
 type Cell = [Part; 3];
 
-/// As many boxes as wanted, of sizes that differ by a factor of two at most, in random order.
+/// As many boxes as wanted, of sizes that differ by a factor of two at most, in random order. A box is mostly halved where
+/// its parent was, so that there are long and short prefixes on all sides.
 fn cells(count: usize, random: &mut Rng) -> Vec<Cell> {
-    let mut cells = vec![Cell::default()];
+    let mut cells = vec![(Cell::default(), 0)];
     while cells.len() < count {
         let halved = (count - cells.len()).min(cells.len());
         for place in 0..halved {
-            let cell = cells[place];
+            let (cell, before) = cells[place];
             let sides: Vec<usize> = (0..3).filter(|side| cell[*side].length < DEEPEST[*side]).collect();
-            let side = sides[random.next_u64() as usize % sides.len()];
+            let stays = sides.contains(&before) && !random.next_u64().is_multiple_of(4);
+            let side = if stays { before } else { sides[random.next_u64() as usize % sides.len()] };
             let [left, right] = cell[side].halves();
-            cells[place][side] = left;
-            cells.push(cell);
-            cells.last_mut().expect("just pushed")[side] = right;
+            let mut other = cell;
+            (cells[place].0[side], other[side]) = (left, right);
+            cells[place].1 = side;
+            cells.push((other, side));
         }
     }
     for place in (1..cells.len()).rev() {
         cells.swap(place, random.next_u64() as usize % (place + 1));
     }
-    cells
+    cells.into_iter().map(|(cell, _)| cell).collect()
 }
 
 /// `security { policies ... }` and what the policies refer to, between `zone` and itself.

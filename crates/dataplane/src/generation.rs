@@ -15,6 +15,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::error::{Doing, Error, Result};
 use crate::mmap::Mapped;
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
+use crate::rules::RuleTables;
 use crate::{Dataplane, ProgramDetails, reaper, sys};
 
 const TABLES: [&str; 7] = ["units", "zone_pairs", "contexts", "rules", "classes", "rows", "service_terms"];
@@ -78,6 +79,15 @@ impl Generation {
     /// A program, for test runs.
     pub fn program(&self, hook: ObjectKind, variant: u32, kind: ProgramKind) -> Option<BorrowedFd<'_>> {
         self.programs.get(&(hook, variant, kind)).map(AsFd::as_fd)
+    }
+
+    /// What decides which policy a packet matches.
+    pub fn rule_tables(&self) -> Result<RuleTables> {
+        RuleTables::of(self)
+    }
+
+    pub(crate) fn table(&self, name: &str) -> &MapHandle {
+        &self.tables[name]
     }
 
     /// What the kernel says of every program.

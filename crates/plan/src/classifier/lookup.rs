@@ -52,6 +52,11 @@ impl Lookup<'_> {
         })
     }
 
+    /// Place in the rule table of a context's first rule.
+    pub fn first_rule(&self, context: u16) -> u32 {
+        (self.context)(context.into()).first_rule
+    }
+
     fn address(&self, tree: usize, address: IpAddr) -> u32 {
         let (upper, lower) = match address {
             IpAddr::V4(address) => (u64::from(u32::from(address)), None),
