@@ -14,6 +14,7 @@ mod mix;
 pub mod monitor;
 pub mod ndr;
 pub mod peers;
+pub mod policies;
 pub mod profile;
 pub mod prog;
 mod stages;
@@ -72,6 +73,7 @@ pub static SUITES: &[Suite] = &[
     prog::SUITE,
     tailcall::SUITE,
     load::SUITE,
+    policies::SUITE,
     mapops::SUITE,
     wire::SUITE,
     peers::SUITE,
