@@ -1,8 +1,8 @@
 //! The tables of one generation, as the plan makes them and the data plane loads them.
 
 use crate::{
-    Address4Term, Address6Term, MAX_ADDRESS_TERMS, MAX_RULES, MAX_SERVICE_TERMS, MAX_ZONES, Rule,
-    ServiceTerm, UNIT_TABLE_SLOTS, Unit, ZonePair,
+    Address4Term, Address6Term, MAX_ADDRESS_TERMS, MAX_RULES, MAX_SERVICE_TERMS, MAX_WHITE_TERMS, MAX_ZONES,
+    Rule, ScreenLimits, ServiceTerm, UNIT_TABLE_SLOTS, Unit, WhiteTerm, ZonePair,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -17,6 +17,9 @@ pub struct Tables {
     pub addresses4: Vec<Address4Term>,
     pub addresses6: Vec<Address6Term>,
     pub service_terms: Vec<ServiceTerm>,
+    /// Indexed by zone id; may be shorter than MAX_ZONES.
+    pub screen_limits: Vec<ScreenLimits>,
+    pub white_terms: Vec<WhiteTerm>,
 }
 
 /// A table that does not fit the data plane.
@@ -46,6 +49,8 @@ impl Tables {
             ("addresses4", self.addresses4.len(), MAX_ADDRESS_TERMS),
             ("addresses6", self.addresses6.len(), MAX_ADDRESS_TERMS),
             ("service_terms", self.service_terms.len(), MAX_SERVICE_TERMS),
+            ("screen_limits", self.screen_limits.len(), MAX_ZONES),
+            ("white_terms", self.white_terms.len(), MAX_WHITE_TERMS),
         ];
         match sizes.into_iter().find(|(_, entries, limit)| entries > limit) {
             Some((table, entries, limit)) => Err(TooLarge { table, entries, limit }),

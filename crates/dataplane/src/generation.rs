@@ -17,7 +17,16 @@ use crate::mmap::Mapped;
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::{Dataplane, ProgramDetails, Sizes, reaper, sys};
 
-const TABLES: [&str; 6] = ["units", "zone_pairs", "rules", "addresses4", "addresses6", "service_terms"];
+const TABLES: [&str; 8] = [
+    "units",
+    "zone_pairs",
+    "rules",
+    "addresses4",
+    "addresses6",
+    "service_terms",
+    "screen_limits",
+    "white_terms",
+];
 
 /// A distinct set of optional stages. Its number is its place in the list given to [`Dataplane::load`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -107,6 +116,7 @@ impl Dataplane {
             unit_multiplier: tables.unit_multiplier,
             rejudge_per_tick: REJUDGE_PER_TICK,
             hz: self.hz(),
+            cookie_key: [crate::random(), crate::random()],
             ..crate::table_config(self.sizes(), self.seed)
         };
         let load = |hook| self.load_hook(hook, &maps, variants, config);
@@ -235,7 +245,9 @@ fn fill_tables(maps: &BTreeMap<&'static str, MapHandle>, tables: &Tables) -> Res
     fill(&maps["rules"], tables.rules.iter().copied().enumerate())?;
     fill(&maps["addresses4"], tables.addresses4.iter().copied().enumerate())?;
     fill(&maps["addresses6"], tables.addresses6.iter().copied().enumerate())?;
-    fill(&maps["service_terms"], tables.service_terms.iter().copied().enumerate())
+    fill(&maps["service_terms"], tables.service_terms.iter().copied().enumerate())?;
+    fill(&maps["screen_limits"], tables.screen_limits.iter().copied().enumerate())?;
+    fill(&maps["white_terms"], tables.white_terms.iter().copied().enumerate())
 }
 
 fn fill<T>(map: &MapHandle, entries: impl Iterator<Item = (usize, T)>) -> Result<()>

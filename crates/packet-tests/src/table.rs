@@ -219,7 +219,7 @@ pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> 
     add("icmp_related", u64::from(step.words.related))?;
     add("rejudged", u64::from(step.words.rejudged))?;
     let dropped = match &step.verdict {
-        Verdict::Drop { reason } => counters::screen(reason),
+        Verdict::Drop { reason } | Verdict::Reply { reason, .. } => counters::screen(reason),
         _ => None,
     };
     let alarms = step.words.alarms.iter();

@@ -197,6 +197,7 @@ fn compile_with(
     let rules = policies::compile(config, &zone_ids, &policy_ids, &mut terms)?;
     let (variants, attachments) = attachments(&managed, &infos, environment)?;
     let unit_multiplier = units::find_multiplier(&entries)?;
+    let (screen_limits, white_terms) = screens::limits(config, &zone_ids)?;
     let tables = Tables {
         units: entries.iter().map(|e| (abi::unit_slot(e.ifindex, e.vlan, unit_multiplier), *e)).collect(),
         unit_multiplier,
@@ -205,6 +206,8 @@ fn compile_with(
         addresses4: terms.addresses4.entries,
         addresses6: terms.addresses6.entries,
         service_terms: terms.services.entries,
+        screen_limits,
+        white_terms,
     };
     Ok(Plan {
         generation,
