@@ -28,11 +28,17 @@ static __always_inline __u64 rate_about(__u32 kind, __u32 port)
 	return kind | (__u64)port << 8;
 }
 
+/* Is it less than `span` jiffies ago? Another CPU's packet may have begun, and looked at the clock, after this one. */
+static __always_inline bool is_recent(__u32 then, __u32 now, __u32 span)
+{
+	return now - then + config.hz < span + config.hz;
+}
+
 static __always_inline __u32 rate_load(const struct rate_cell *cell, __u32 now)
 {
 	__u64 word = *(volatile __u64 *)&cell->word;
 
-	return now - (__u32)(word >> 32) < config.hz ? (__u32)word : 0;
+	return is_recent(word >> 32, now, config.hz) ? (__u32)word : 0;
 }
 
 /* The cell of the tag; else the one with the smallest count of this second is given to it. */
@@ -77,7 +83,7 @@ static __noinline __u32 rate_count(const struct packet *p, __u32 which, __u64 ab
 		return 0;
 	__u64 word = *(volatile __u64 *)&cell->word;
 
-	if (now - (__u32)(word >> 32) >= config.hz) {
+	if (!is_recent(word >> 32, now, config.hz)) {
 		__u64 fresh = (__u64)now << 32 | segments;
 
 		if (__sync_val_compare_and_swap(&cell->word, word, fresh) == word)

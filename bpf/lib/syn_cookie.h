@@ -78,8 +78,8 @@ static __always_inline int cookie_send(struct packet *p, const struct screen_lim
 	struct cookie_times *times = bpf_map_lookup_elem(&cookie_times, &zone);
 
 	/* written rarely: all CPUs read it */
-	if (times && (!times->sent || p->now - times->sent >= config.hz))
-		times->sent = p->now | 1;
+	if (times && (!times->sent || !is_recent(times->sent, p->now, config.hz)))
+		times->sent = p->now ? p->now : ~0u;
 	screen_count(p, REASON_SYN_FLOOD, 0);
 	/* zero would mean none; the next number is as good */
 	p->cookie = syn_cookie(p, cookie_period(p, limits));
@@ -94,7 +94,7 @@ static __always_inline bool cookies_about(const struct packet *p, const struct s
 	__u32 zone = p->from_zone;
 	struct cookie_times *times = bpf_map_lookup_elem(&cookie_times, &zone);
 
-	return times && times->sent && p->now - times->sent < (2 * limits->syn_timeout_s + 1) * config.hz;
+	return times && times->sent && is_recent(times->sent, p->now, (2 * limits->syn_timeout_s + 1) * config.hz);
 }
 
 static __always_inline bool cookie_returned(const struct packet *p, const struct screen_limits *limits)
