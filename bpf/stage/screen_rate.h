@@ -118,7 +118,8 @@ static __noinline int stage_screen_rate(hook_ctx *ctx, struct packet *p)
 			return limit_passed(p, REASON_UDP_FLOOD, alarm_only);
 		return CONTINUE;
 	}
-	if (!limits->icmp_flood || (p->proto != IPPROTO_ICMP && p->proto != IPPROTO_ICMPV6) || is_neighbour_discovery(p))
+	if (!limits->icmp_flood || (p->proto != IPPROTO_ICMP && p->proto != IPPROTO_ICMPV6) ||
+	    is_neighbour_discovery(p))
 		return CONTINUE;
 	if (rate_count(p, SCREEN_OF_DESTINATION, RATE_ICMP) > limits->icmp_flood)
 		return limit_passed(p, REASON_ICMP_FLOOD, alarm_only);

@@ -83,7 +83,8 @@ fn white_list(view: View, report: &mut Report) -> WhiteList {
     };
     let (sources, destinations) = (prefixes("source-address"), prefixes("destination-address"));
     let meet = |s: &Prefix| destinations.iter().any(|d| d.addr.is_ipv4() == s.addr.is_ipv4());
-    if sources.is_empty() && destinations.is_empty() {
+    let names = |name: &str| view.entries(&[name]).next().is_some();
+    if !names("source-address") && !names("destination-address") {
         let message = format!("white-list `{}` names no address", view.word());
         report.error_help(&view.location(), message, "name sources, destinations or both");
     } else if !sources.is_empty() && !destinations.is_empty() && !sources.iter().any(meet) {
