@@ -16,6 +16,7 @@ pub mod ndr;
 pub mod peers;
 pub mod profile;
 pub mod prog;
+pub mod screens;
 mod stages;
 pub mod tailcall;
 pub mod wire;
@@ -71,6 +72,7 @@ impl Context {
 pub static SUITES: &[Suite] = &[
     prog::SUITE,
     tailcall::SUITE,
+    screens::SUITE,
     load::SUITE,
     mapops::SUITE,
     wire::SUITE,
