@@ -53,12 +53,7 @@ pub(crate) fn limits(
         limits[id] = entry;
     }
     if white.len() > abi::MAX_WHITE_TERMS {
-        return Err(PlanError::TooManyTerms {
-            owner: "white-lists of all zones".to_owned(),
-            what: "pairs of source and destination",
-            count: white.len(),
-            limit: abi::MAX_WHITE_TERMS,
-        });
+        return Err(PlanError::WhiteLists { count: white.len() });
     }
     Ok((limits, white))
 }
