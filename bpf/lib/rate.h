@@ -2,6 +2,7 @@
 /*
  * Counting for the screens, shared by all CPUs: packets of a second by key, and different hosts or ports by source.
  * Both err to one side only: a key that had to make room is counted too low, and nobody is counted for another.
+ * Functions that are called from several places are global: the verifier then looks at each once, not at every call.
  */
 #ifndef SLUICE_LIB_RATE_H
 #define SLUICE_LIB_RATE_H
@@ -70,7 +71,7 @@ static __always_inline struct rate_cell *rate_cell_of(struct rate_bucket *bucket
 }
 
 /* Packets of the key's second, this one included. A second begins with its first packet. */
-static __noinline __u32 rate_count(const struct packet *p, __u32 which, __u64 about)
+__noinline __u32 rate_count(const struct packet *p, __u32 which, __u64 about)
 {
 	if (!p)
 		return 0;
@@ -93,7 +94,7 @@ static __noinline __u32 rate_count(const struct packet *p, __u32 which, __u64 ab
 }
 
 /* Has the source returned a cookie? The word of these cells is the jiffies until when that holds. */
-static __noinline int source_known(const struct packet *p)
+__noinline int source_known(const struct packet *p)
 {
 	if (!p)
 		return 0;
@@ -111,7 +112,7 @@ static __noinline int source_known(const struct packet *p)
 }
 
 /* In place of whoever was to be forgotten first. */
-static __noinline int source_learn(const struct packet *p)
+__noinline int source_learn(const struct packet *p)
 {
 	if (!p)
 		return 0;
@@ -177,7 +178,7 @@ static __always_inline struct scan_cell *scan_cell_of(__u64 tag, __u64 now_us, _
 }
 
 /* One more host or port of this source. Are these ten within the interval, or were they before? */
-static __noinline int scan_found(const struct packet *p, __u32 which, __u32 kind, __u32 value, __u32 interval_us)
+__noinline int scan_found(const struct packet *p, __u32 which, __u32 kind, __u32 value, __u32 interval_us)
 {
 	if (!p)
 		return 0;
@@ -222,7 +223,7 @@ static __always_inline struct screen_limits *limits_of(const struct packet *p)
 }
 
 /* A limit is passed: count and tell; drop unless the zone only wants to know. */
-static __noinline int limit_passed(const struct packet *p, __u32 reason, __u32 alarm_only)
+__noinline int limit_passed(const struct packet *p, __u32 reason, __u32 alarm_only)
 {
 	if (!p)
 		return DROP(TRUNCATED);

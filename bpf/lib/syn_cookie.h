@@ -37,7 +37,7 @@ static __always_inline void sip_word(__u64 v[4], __u64 word)
 }
 
 /* SipHash-2-4 (Aumasson and Bernstein, 2012) of the packet's tuple and a number: five or two words and the length. */
-static __noinline __u32 syn_cookie(const struct packet *p, __u32 period)
+__noinline __u32 syn_cookie(const struct packet *p, __u32 period)
 {
 	if (!p)
 		return 0;

@@ -17,7 +17,7 @@ static __always_inline bool in_prefix(const __u32 *be_addr, const __u32 *be_net,
 }
 
 /* Is the SYN of a source and for a destination that know no threshold? Asked only of those that pass one. */
-static __noinline int white_listed(const struct packet *p)
+__noinline int white_listed(const struct packet *p)
 {
 	struct screen_limits *limits = p ? limits_of(p) : NULL;
 	__u32 i;
