@@ -5,8 +5,10 @@
 
 #include "stage/entry.h"
 #include "stage/screen.h"
+#include "stage/screen_rate.h"
 #include "stage/fragment.h"
 #include "stage/session.h"
+#include "stage/screen_first.h"
 #include "stage/local.h"
 #include "stage/route.h"
 #include "stage/policy.h"

@@ -36,7 +36,8 @@ struct program_config {
 	__u32 bucket_mask6;
 	__u32 hz; /* jiffies a second */
 	__u32 spare;
-	__u64 seed; /* of the flow hash, as in `watermarks` */
+	__u64 seed;          /* of the flow hash, as in `watermarks` */
+	__u64 cookie_key[2]; /* of SYN cookies: drawn anew for every generation */
 };
 
 /* Highest record numbers ever handed out; freed ones wait in the `free*` queues. */

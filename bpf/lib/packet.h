@@ -34,6 +34,7 @@ enum reply {
 	REPLY_PROHIBITED,
 	REPLY_PORT,
 	REPLY_RESET,
+	REPLY_COOKIE, /* SYN and ACK with a cookie */
 };
 
 struct packet {
@@ -53,6 +54,8 @@ struct packet {
 	__u32 tcp_ack;
 	__u32 screens;   /* SCREEN_BIT()s of what the packet looks like */
 	__u32 option_at; /* of the IPv4 header: where its walk stands */
+	__u32 cookie;    /* our answer is part of a cookie's exchange; for REPLY_COOKIE its sequence number */
+	__u32 spare;
 	__u16 vlan;
 	__u16 ethertype; /* host byte order */
 	__u16 l3;        /* offsets into the frame */

@@ -2,7 +2,7 @@
 
 use crate::{
     ClassLine, Context, MAX_CLASS_LINES, MAX_CONTEXTS, MAX_ROW_LINES, MAX_RULES, MAX_SERVICE_TERMS,
-    MAX_ZONES, Rule, ServiceTerm, UNIT_TABLE_SLOTS, Unit, ZonePair,
+    MAX_WHITE_TERMS, MAX_ZONES, Rule, ScreenLimits, ServiceTerm, UNIT_TABLE_SLOTS, Unit, WhiteTerm, ZonePair,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -19,6 +19,9 @@ pub struct Tables {
     pub classes: Vec<ClassLine>,
     pub rows: Vec<ClassLine>,
     pub service_terms: Vec<ServiceTerm>,
+    /// Indexed by zone id; may be shorter than MAX_ZONES.
+    pub screen_limits: Vec<ScreenLimits>,
+    pub white_terms: Vec<WhiteTerm>,
 }
 
 /// A table that does not fit the data plane.
@@ -49,6 +52,8 @@ impl Tables {
             ("classes", self.classes.len(), MAX_CLASS_LINES),
             ("rows", self.rows.len(), MAX_ROW_LINES),
             ("service_terms", self.service_terms.len(), MAX_SERVICE_TERMS),
+            ("screen_limits", self.screen_limits.len(), MAX_ZONES),
+            ("white_terms", self.white_terms.len(), MAX_WHITE_TERMS),
         ];
         match sizes.into_iter().find(|(_, entries, limit)| entries > limit) {
             Some((table, entries, limit)) => Err(TooLarge { table, entries, limit }),

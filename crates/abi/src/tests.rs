@@ -24,7 +24,7 @@ fn sizes_are_those_of_the_headers() {
     assert_eq!(size_of::<Context>(), 64);
     assert_eq!(size_of::<ServiceTerm>(), 16);
     assert_eq!(size_of::<LocalKey>(), 20);
-    assert_eq!(size_of::<ProgramConfig>(), 56);
+    assert_eq!(size_of::<ProgramConfig>(), 72);
 }
 
 #[test]

@@ -18,7 +18,17 @@ use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::rules::RuleTables;
 use crate::{Dataplane, ProgramDetails, reaper, sys};
 
-const TABLES: [&str; 7] = ["units", "zone_pairs", "contexts", "rules", "classes", "rows", "service_terms"];
+const TABLES: [&str; 9] = [
+    "units",
+    "zone_pairs",
+    "contexts",
+    "rules",
+    "classes",
+    "rows",
+    "service_terms",
+    "screen_limits",
+    "white_terms",
+];
 
 /// A distinct set of optional stages. Its number is its place in the list given to [`Dataplane::load`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -117,6 +127,7 @@ impl Dataplane {
             unit_multiplier: tables.unit_multiplier,
             rejudge_per_tick: REJUDGE_PER_TICK,
             hz: self.hz(),
+            cookie_key: [crate::random(), crate::random()],
             ..crate::table_config(self.sizes(), self.seed)
         };
         let load = |hook| self.load_hook(hook, &maps, variants, config);
@@ -257,7 +268,9 @@ fn fill_tables(maps: &BTreeMap<&'static str, MapHandle>, tables: &Tables) -> Res
     fill(&maps["contexts"], tables.contexts.iter().copied().enumerate())?;
     fill(&maps["classes"], tables.classes.iter().copied().enumerate())?;
     fill(&maps["rows"], tables.rows.iter().copied().enumerate())?;
-    fill(&maps["service_terms"], tables.service_terms.iter().copied().enumerate())
+    fill(&maps["service_terms"], tables.service_terms.iter().copied().enumerate())?;
+    fill(&maps["screen_limits"], tables.screen_limits.iter().copied().enumerate())?;
+    fill(&maps["white_terms"], tables.white_terms.iter().copied().enumerate())
 }
 
 fn fill<T>(map: &MapHandle, entries: impl Iterator<Item = (usize, T)>) -> Result<()>

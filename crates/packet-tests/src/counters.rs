@@ -100,9 +100,12 @@ pub fn total(values: &Values, name: &str) -> u64 {
     values.iter().filter(|(place, _)| matches!(place, Place::Unit(_, s) if *s == slot)).map(|(_, v)| v).sum()
 }
 
+/// Stages whose reasons are screens.
+const SCREENS: [Stage; 3] = [Stage::Screen, Stage::ScreenRate, Stage::ScreenFirst];
+
 /// The screen that a reason is, if it is one.
 pub fn screen(name: &str) -> Option<Reason> {
-    Reason::ALL.into_iter().find(|reason| reason.name() == name && reason.stage() == Stage::Screen)
+    Reason::ALL.into_iter().find(|reason| reason.name() == name && SCREENS.contains(&reason.stage()))
 }
 
 /// Drops for all reasons of one direction.

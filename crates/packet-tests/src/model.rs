@@ -4,6 +4,7 @@
 //! Order and names of the decisions are those of `bpf/stages.def`.
 
 mod parse;
+pub mod rates;
 mod screens;
 mod tcp;
 

@@ -17,6 +17,7 @@ pub mod peers;
 pub mod policies;
 pub mod profile;
 pub mod prog;
+pub mod screens;
 mod stages;
 pub mod tailcall;
 pub mod wire;
@@ -72,6 +73,7 @@ impl Context {
 pub static SUITES: &[Suite] = &[
     prog::SUITE,
     tailcall::SUITE,
+    screens::SUITE,
     load::SUITE,
     policies::SUITE,
     mapops::SUITE,

@@ -6,13 +6,14 @@ mod interfaces;
 mod policies;
 mod routing;
 mod schedulers;
+mod screens;
 mod view;
 mod zones;
 
 use std::collections::HashSet;
 
 use crate::check;
-use crate::config::{Config, FlowOptions, HookMode, SCREEN_CHECKS, Screen, System};
+use crate::config::{Config, FlowOptions, HookMode, System};
 use crate::error::{Errors, Report, closest};
 use crate::groups;
 use crate::tree::Tree;
@@ -25,7 +26,7 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
     let inherited = groups::inherit(tree, &mut report);
     let top = View::top(inherited.as_ref().unwrap_or(tree));
     let interfaces = interfaces::compile(top, default_mode(top), &mut report);
-    let screens = screens(top);
+    let screens = screens::compile(top, &mut report);
     let zones = zones::compile(top, &interfaces, &screens, &mut report);
     let addresses = address_book::compile(top, &zones, &mut report);
     let applications = applications::compile(top, &mut report);
@@ -59,19 +60,6 @@ fn default_mode(top: View) -> HookMode {
 fn flow(top: View) -> FlowOptions {
     let number = |name| top.value(&["security", "flow", name]).and_then(View::number);
     FlowOptions { max_sessions: number("max-sessions"), max_sessions_v6: number("max-sessions-v6") }
-}
-
-fn screens(top: View) -> Vec<Screen> {
-    let screen = |option: View| Screen {
-        name: option.word().to_owned(),
-        alarm_without_drop: option.has("alarm-without-drop"),
-        checks: SCREEN_CHECKS
-            .iter()
-            .filter(|(block, statement, _)| option.path(&[block, statement]).is_some())
-            .map(|(_, _, reason)| *reason)
-            .collect(),
-    };
-    top.entries(&["security", "screen", "ids-option"]).map(screen).collect()
 }
 
 /// Reports a name that leads nowhere: it does not exist, or only as an inactive statement.

@@ -1,6 +1,10 @@
 //! `security flow`
 
+use super::kind::Choices;
 use super::{Kind, Statement, block, leaf};
+
+/// `syn-proxy` would have to hold half-open connections.
+const SYN_MODES: Choices = &[("syn-cookie", "With a cookie; nothing is kept for them.")];
 
 pub const FLOW: Statement = block(
     "flow",
@@ -15,6 +19,11 @@ pub const FLOW: Statement = block(
             "max-sessions-v6",
             "IPv6 sessions the table holds; fixed while sessions are kept. A Sluice extension of Junos.",
             Kind::Number { min: 16, max: 16_777_216 },
+        ),
+        leaf(
+            "syn-flood-protection-mode",
+            "How SYNs beyond `attack-threshold` are answered.",
+            Kind::Choice("mode", SYN_MODES),
         ),
     ],
 )
@@ -38,7 +47,6 @@ pub const FLOW: Statement = block(
     "power-mode-disable",
     "preserve-incoming-fragment-size",
     "route-change-timeout",
-    "syn-flood-protection-mode",
     "sync-icmp-session",
     "tcp-mss",
     "tcp-session",
