@@ -13,5 +13,6 @@
 #include "control.h"
 #include "event.h"
 #include "screen.h"
+#include "fragment.h"
 
 #endif

@@ -4,6 +4,7 @@
 #define SLUICE_STAGE_EXIT_H
 
 #include "flow_table.h"
+#include "lib/fragment.h"
 #include "lib/reply.h"
 #include "lib/rewrite.h"
 
@@ -95,6 +96,8 @@ static __always_inline int revoke_if_denied(struct packet *p, int verdict)
 static __always_inline int exit_packet(hook_ctx *ctx, struct packet *p, int verdict)
 {
 	verdict = revoke_if_denied(p, verdict);
+	if (p->flags & P_FIRST)
+		verdict = fragment_remember(p, verdict);
 	if (verdict & VERDICT_DROP)
 		return count_drop(p, REASON_OF(verdict));
 	if (verdict & VERDICT_REPLY) {

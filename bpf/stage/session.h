@@ -172,6 +172,35 @@ static __always_inline bool is_stale(const struct packet *p, struct flow_state *
 	return true;
 }
 
+/* A fragment goes where the first of its datagram went, as long as that session lives. */
+static __noinline int follow_first(struct packet *p)
+{
+	if (!p)
+		return DROP(FRAGMENT_NO_FIRST);
+	struct flow_state *own = flow_state_at(p->family, p->line);
+
+	if (!own || own->tag != p->line_tag || !(own->flags & FLOW_LIVE))
+		return DROP(FRAGMENT_NO_FIRST);
+	if (own->zone != p->from_zone)
+		return DROP(SESSION_ZONE);
+	p->nexthop = own->nexthop;
+	if (p->fragment_follow == FRAGMENT_RELATED) {
+		p->flags |= P_RELATED | (p->nexthop != NEXTHOP_NONE ? P_KNOWN : 0);
+		return CONTINUE;
+	}
+	if (p->line & 1)
+		p->flags |= P_RESPONDER;
+	if (p->proto == IPPROTO_TCP) {
+		__u32 end = p->tcp_seq + p->fragment_offset + p->fragment_length;
+
+		if ((__s32)(end - own->tcp_end) > 0)
+			own->tcp_end = end;
+	}
+	flow_account(own, p->now, p->segments, p->ip_len);
+	p->flags |= is_stale(p, own) || own->nexthop == NEXTHOP_NONE ? P_REJUDGE : P_KNOWN;
+	return CONTINUE;
+}
+
 static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
@@ -180,12 +209,16 @@ static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
 		return VERDICT_LOCAL; /* the host's; the kernel forwards none of it */
 	if (p->proto == IPPROTO_ICMPV6 && p->icmp_type >= ICMP6_ND_FIRST && p->icmp_type <= ICMP6_ND_LAST)
 		return VERDICT_LOCAL; /* RFC 4861: on-link only, the host checks the hop limit of 255 */
+	if (p->flags & P_LATER)
+		return follow_first(p);
 	if (p->flags & P_ICMP_ERROR)
 		return related_error(ctx, p);
 	struct flow_state *own = find_session(p);
 
-	if (!own)
+	if (!own) {
+		p->line = 0; /* what another key's tag may have led to */
 		return may_open(p);
+	}
 	struct flow_state *peer = flow_state_at(p->family, p->line ^ 1);
 
 	if (!peer || own->zone != p->from_zone)

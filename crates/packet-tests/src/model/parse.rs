@@ -31,6 +31,8 @@ pub struct Facts {
     pub dont_fragment: bool,
     pub options: bool,
     pub fragment: bool,
+    /// First fragment without its whole transport header.
+    pub tiny: bool,
     /// Multicast or broadcast.
     pub group: bool,
     pub link_local: bool,
@@ -44,7 +46,7 @@ pub struct Facts {
     pub tcp_payload: u32,
     /// Options of an IPv4 header.
     pub ip_options: Vec<u8>,
-    /// What stands behind the IP headers, of a fragment too.
+    /// What stands behind the IP headers; of a later fragment, behind the fragment header.
     pub payload: Vec<u8>,
     pub icmp_code: u8,
     pub piece: Piece,
@@ -56,8 +58,22 @@ pub struct Piece {
     pub id: u32,
     pub offset: usize,
     pub more: bool,
+    /// Bytes of the datagram in this fragment.
+    pub length: usize,
     /// IPv4: length of the header, which counts for the length of the whole.
     pub header: usize,
+}
+
+impl Piece {
+    pub fn end(&self) -> usize {
+        self.offset + self.length
+    }
+
+    /// The whole datagram would be longer than its length field can say (RFC 791 section 3.1, RFC 8200 section 4.5),
+    /// or a fragment but the last ends anywhere (RFC 791 section 3.2).
+    pub fn is_malformed(&self) -> bool {
+        self.header + self.end() > 65535 || self.length == 0 || (self.more && !self.length.is_multiple_of(8))
+    }
 }
 
 /// The packet an ICMP error is about.
@@ -117,12 +133,10 @@ fn parse4(packet: &[u8]) -> Result<Facts, &'static str> {
         id: u16::from_ne_bytes([packet[4], packet[5]]).into(),
         offset: usize::from(view.flags_offset() & ipv4::OFFSET_MASK) * 8,
         more: view.flags_offset() & ipv4::FLAG_MORE_FRAGMENTS != 0,
+        length: total - header,
         header,
     };
-    if facts.fragment {
-        return Ok(facts);
-    }
-    facts.transport(&packet[header..total])?;
+    facts.transport_of_first(&packet[header..total])?;
     Ok(facts)
 }
 
@@ -177,6 +191,7 @@ impl Facts {
             dont_fragment: false,
             options: false,
             fragment: false,
+            tiny: false,
             group: false,
             link_local: false,
             neighbour_discovery: false,
@@ -204,31 +219,59 @@ impl Facts {
                 ipv6::FRAGMENT => 0,
                 _ => {
                     self.protocol = next;
-                    if at > total || next == ICMP {
+                    if next == ICMP || (at > total && !self.fragment) {
                         return Err("bad_ip_header");
                     }
-                    self.payload = packet[at..total].to_vec();
-                    return self.transport(&packet[at..total]);
+                    self.payload = packet.get(at..total).unwrap_or_default().to_vec();
+                    return self.transport_of_first(packet.get(at..total).unwrap_or_default());
                 }
             };
-            let header = packet.get(at..at + 8).ok_or("truncated")?;
+            let Some(header) = packet.get(at..at + 8) else {
+                (self.protocol, self.tiny) = (next, self.fragment);
+                self.payload = packet.get(at..total).unwrap_or_default().to_vec();
+                return if self.tiny { Ok(()) } else { Err("truncated") };
+            };
             self.options = true;
             if next == ipv6::FRAGMENT {
-                (self.protocol, self.fragment) = (header[0], true);
-                self.payload = packet.get(at + 8..total).unwrap_or_default().to_vec();
-                let word = u16::from_be_bytes([header[2], header[3]]);
-                self.piece = Piece {
-                    id: u32::from_ne_bytes([header[4], header[5], header[6], header[7]]),
-                    offset: usize::from(word & 0xfff8),
-                    more: word & 1 != 0,
-                    header: 0,
-                };
-                return Ok(());
+                if self.fragment {
+                    return Err("extension_headers");
+                }
+                self.note_fragment(header, packet.get(at + 8..total).unwrap_or_default());
+                if self.piece.offset != 0 {
+                    return Ok(());
+                }
+                (next, at) = (header[0], at + 8);
+                continue;
             }
             let extra = if next == AUTHENTICATION { 2 } else { 1 };
             (next, at) = (header[0], at + (usize::from(header[1]) + extra) * unit);
         }
         Err("extension_headers")
+    }
+
+    /// An atomic fragment is a whole packet (RFC 6946).
+    fn note_fragment(&mut self, header: &[u8], rest: &[u8]) {
+        let word = u16::from_be_bytes([header[2], header[3]]);
+        (self.protocol, self.fragment) = (header[0], word & 0xfff9 != 0);
+        self.payload = rest.to_vec();
+        self.piece = Piece {
+            id: u32::from_ne_bytes([header[4], header[5], header[6], header[7]]),
+            offset: usize::from(word & 0xfff8),
+            more: word & 1 != 0,
+            length: rest.len(),
+            header: 0,
+        };
+    }
+
+    /// Only a first fragment has ports, and must have all of the header that they stand in (RFC 7112).
+    fn transport_of_first(&mut self, segment: &[u8]) -> Result<(), &'static str> {
+        if !self.fragment {
+            return self.transport(segment);
+        }
+        if self.piece.offset == 0 {
+            self.tiny = self.transport(segment).is_err();
+        }
+        Ok(())
     }
 
     fn transport(&mut self, segment: &[u8]) -> Result<(), &'static str> {
