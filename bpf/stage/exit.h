@@ -6,6 +6,7 @@
 #include "flow_table.h"
 #include "lib/fragment.h"
 #include "lib/reply.h"
+#include "lib/mss.h"
 #include "lib/rewrite.h"
 
 static __always_inline int count_drop(struct packet *p, __u32 reason)
@@ -55,6 +56,9 @@ static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 		return count_drop(p, REASON_NO_ROUTE);
 	__u32 ifindex = nexthop->ifindex, host_ifindex = nexthop->host_ifindex;
 	bool resolved = nexthop->flags & NEXTHOP_RESOLVED;
+
+	if (config.tcp_mss && (p->tcp_flags & TCP_SYN))
+		mss_clamp(ctx, p);
 
 	if (!resolved) {
 		/* the kernel writes the MAC addresses and, where it must, the tag */

@@ -81,6 +81,25 @@ static __noinline int quote_key4(hook_ctx *ctx, struct packet *p)
 	return 1;
 }
 
+/* Walks the quoted extension headers to the transport header; 0 = there is none, as in a later fragment. */
+static __always_inline __u32 quote_transport6(hook_ctx *ctx, __u32 offset, __u8 *proto)
+{
+	for (int i = 0; i < EXTENSION_HEADERS_MAX; i++) {
+		__u8 *header = hook_data(ctx) + (offset & 0x3fff), next = *proto;
+
+		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS &&
+		    next != IPPROTO_FRAGMENT && next != IPPROTO_AH)
+			return offset;
+		if ((void *)(header + 8) > hook_end(ctx))
+			return 0;
+		if (next == IPPROTO_FRAGMENT && (bpf_ntohs(*(__be16 *)(header + 2)) & 0xfff8))
+			return 0;
+		*proto = header[0];
+		offset += next == IPPROTO_FRAGMENT ? 8 : next == IPPROTO_AH ? (header[1] + 2) * 4 : (header[1] + 1) * 8;
+	}
+	return 0;
+}
+
 static __noinline int quote_key6(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
@@ -88,9 +107,8 @@ static __noinline int quote_key6(hook_ctx *ctx, struct packet *p)
 	__u32 offset = (p->l4 & 0x3fff) + 8;
 	void *end = hook_end(ctx);
 	struct ipv6hdr *inner = hook_data(ctx) + offset;
-	__be16 *ports = (void *)(inner + 1);
 
-	if ((void *)(ports + 4) > end || inner->version != 6 || p->ip_header_len + 8 + sizeof(*inner) + 8 > p->ip_len)
+	if ((void *)(inner + 1) > end || inner->version != 6)
 		return 0;
 	for (int i = 0; i < 4; i++) {
 		if (((__u32 *)&inner->saddr)[i] != p->key6.be_daddr[i])
@@ -98,12 +116,19 @@ static __noinline int quote_key6(hook_ctx *ctx, struct packet *p)
 	}
 	__builtin_memcpy(p->key6.be_saddr, &inner->daddr, 16);
 	__builtin_memcpy(p->key6.be_daddr, &inner->saddr, 16);
-	p->key6.proto = inner->nexthdr;
+	__u8 proto = inner->nexthdr;
+	__u32 at = quote_transport6(ctx, offset + sizeof(*inner), &proto) & 0x7fff;
+	__be16 *ports = hook_data(ctx) + at;
+
+	end = hook_end(ctx);
+	if (!at || (void *)(ports + 4) > end || at + 8 > (p->l3 & 0x1f) + (__u32)p->ip_len)
+		return 0;
+	p->key6.proto = proto;
 	p->key6.be_sport = p->key6.be_dport = 0;
-	if (inner->nexthdr == IPPROTO_TCP || inner->nexthdr == IPPROTO_UDP) {
+	if (proto == IPPROTO_TCP || proto == IPPROTO_UDP) {
 		p->key6.be_sport = ports[1];
 		p->key6.be_dport = ports[0];
-	} else if (inner->nexthdr == IPPROTO_ICMPV6) {
+	} else if (proto == IPPROTO_ICMPV6) {
 		__u8 type = *(__u8 *)ports;
 
 		if (type == ICMP6_ECHO) {
@@ -172,6 +197,17 @@ static __always_inline bool is_stale(const struct packet *p, struct flow_state *
 	return true;
 }
 
+/* `tcp-rst` of a zone: whoever speaks of a connection unknown here is told (RFC 9293 3.5.2). */
+static __always_inline int tell_stranger(struct packet *p, int verdict)
+{
+	struct unit *unit = unit_at(p->unit_slot);
+
+	if (verdict != DROP(TCP_NOT_SYN) || !unit || !(unit->flags & UNIT_TCP_RST))
+		return verdict;
+	p->reply = REPLY_RESET;
+	return DROP_AND_REPLY(TCP_NOT_SYN);
+}
+
 /* A fragment goes where the first of its datagram went, as long as that session lives. */
 static __noinline int follow_first(struct packet *p)
 {
@@ -217,7 +253,7 @@ static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
 
 	if (!own) {
 		p->line = 0; /* what another key's tag may have led to */
-		return may_open(p);
+		return tell_stranger(p, may_open(p));
 	}
 	struct flow_state *peer = flow_state_at(p->family, p->line ^ 1);
 

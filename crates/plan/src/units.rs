@@ -121,6 +121,7 @@ pub(crate) fn entries(
     let (host_first, host_count) = terms.services(&managed.inbound.services, &name)?;
     let mut flags = abi::UNIT_VALID;
     flags |= if managed.inbound.any { abi::UNIT_HOST_ANY } else { 0 };
+    flags |= if managed.zone.tcp_rst { abi::UNIT_TCP_RST } else { 0 };
     flags |= if xdp { abi::UNIT_XDP } else { 0 };
     let vlan = managed.unit.vlan_id.unwrap_or(0);
     let mut entry = UnitEntry {

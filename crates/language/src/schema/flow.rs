@@ -16,6 +16,16 @@ pub const FLOW: Statement = block(
             "IPv6 sessions the table holds; fixed while sessions are kept. A Sluice extension of Junos.",
             Kind::Number { min: 16, max: 16_777_216 },
         ),
+        block(
+            "tcp-mss",
+            "Lowers the maximum segment size that TCP connections through the gateway announce.",
+            &[block(
+                "all-tcp",
+                "Of every connection, in both directions.",
+                &[leaf("mss", "Largest value a SYN leaves with.", Kind::Number { min: 64, max: 65_535 })],
+            )],
+        )
+        .refuses(&["gre-in", "gre-out", "ipsec-vpn"]),
     ],
 )
 .refuses(&[
@@ -40,7 +50,6 @@ pub const FLOW: Statement = block(
     "route-change-timeout",
     "syn-flood-protection-mode",
     "sync-icmp-session",
-    "tcp-mss",
     "tcp-session",
     "traceoptions",
 ]);
