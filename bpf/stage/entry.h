@@ -290,6 +290,9 @@ static __noinline int stage_entry(hook_ctx *ctx, struct packet *p)
 	p->unit_index = unit->index;
 	p->from_zone = unit->zone;
 	p->key4.routing_instance = p->key6.routing_instance = unit->routing_instance;
+	/* IEEE 802.1ad: no unit has two tags yet */
+	if (p->ethertype == ETH_P_8021AD || p->ethertype == ETH_P_8021Q)
+		return DROP(VLAN_STACK);
 	int verdict = check_mac(ctx, p, unit);
 
 	if (verdict != CONTINUE)

@@ -211,6 +211,9 @@ impl Model {
         let header = parse::link(frame).ok_or(Verdict::Drop("truncated"))?;
         let unit = self.units.iter().find(|unit| unit.device == device && unit.vlan == header.vlan);
         let unit = unit.ok_or(Verdict::Drop("unknown_unit"))?.clone();
+        if [sluice_wire::eth::TYPE_VLAN, parse::SERVICE_TAG].contains(&header.ethertype) {
+            return Err(Verdict::Drop("vlan_stack"));
+        }
         if header.destination != unit.mac && !header.destination.is_multicast() {
             return Err(Verdict::Drop("other_host"));
         }

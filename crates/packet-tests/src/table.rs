@@ -193,7 +193,7 @@ pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> 
         Verdict::Local => add("delivered_local", 1)?,
         Verdict::Drop { reason } | Verdict::Reply { reason, .. } | Verdict::Withheld { reason } => {
             add(reason, 1)?;
-            if ["unknown_unit", "other_host", "no_generation"].contains(&reason.as_str()) {
+            if ["unknown_unit", "vlan_stack", "other_host", "no_generation"].contains(&reason.as_str()) {
                 bytes = 0; // the IP header was not looked at
             }
         }

@@ -9,6 +9,8 @@ use super::{ICMP, ICMPV6, TCP, Tuple, UDP};
 /// IPv6 extension headers that are followed; a longer chain is refused.
 const EXTENSIONS: usize = 5;
 const AUTHENTICATION: u8 = 51;
+/// Ethertype of an IEEE 802.1ad tag.
+pub const SERVICE_TAG: u16 = 0x88a8;
 
 pub struct Link<'a> {
     pub destination: Mac,
@@ -335,8 +337,26 @@ fn quote4(bytes: &[u8]) -> Option<Quote> {
 
 fn quote6(bytes: &[u8]) -> Option<Quote> {
     let view = ipv6::View::new_unchecked(bytes).ok().filter(|view| view.version() == 6)?;
-    let rest = &bytes[ipv6::field::HEADER..];
-    quote(view.source().into(), view.destination().into(), view.next_header(), rest)
+    let (next, rest) = quoted_transport(view.next_header(), &bytes[ipv6::field::HEADER..])?;
+    quote(view.source().into(), view.destination().into(), next, rest)
+}
+
+/// Behind the quoted extension headers; a later fragment has no transport header.
+fn quoted_transport(first: u8, bytes: &[u8]) -> Option<(u8, &[u8])> {
+    let (mut next, mut rest) = (first, bytes);
+    for _ in 0..=EXTENSIONS {
+        let header = rest.get(..8);
+        let length = match next {
+            ipv6::HOP_BY_HOP | ipv6::ROUTING | ipv6::DESTINATION_OPTIONS => (usize::from(header?[1]) + 1) * 8,
+            AUTHENTICATION => (usize::from(header?[1]) + 2) * 4,
+            ipv6::FRAGMENT if u16::from_be_bytes([header?[2], header?[3]]) & 0xfff8 != 0 => return None,
+            ipv6::FRAGMENT => 8,
+            _ => return Some((next, rest)),
+        };
+        next = header?[0];
+        rest = rest.get(length..)?;
+    }
+    None
 }
 
 fn quote(source: IpAddr, destination: IpAddr, protocol: u8, rest: &[u8]) -> Option<Quote> {
