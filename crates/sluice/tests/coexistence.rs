@@ -52,14 +52,14 @@ fn frr(netns: &Netns, directory: &Path, configuration: &str) -> Vec<Running> {
     fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).unwrap();
     let path = |name: &str| directory.join(name).display().to_string();
     fs::write(path("frr.conf"), configuration).unwrap();
-    let run = |program: &str, name: &str, more: &[&str]| {
+    let run = |program: &str, name: &str| {
         let (pid, socket, own) = (path(&format!("{name}.pid")), path("zserv"), path("vty"));
         let conf = path("frr.conf");
         let common = [
             "-u",
-            "root",
+            "frr",
             "-g",
-            "root",
+            "frr",
             "-P",
             "0",
             "-f",
@@ -71,12 +71,13 @@ fn frr(netns: &Netns, directory: &Path, configuration: &str) -> Vec<Running> {
             "--vty_socket",
             &own,
         ];
-        spawn(netns, program, &[&common[..], more].concat())
+        spawn(netns, program, &common)
     };
     fs::create_dir_all(path("vty")).unwrap();
-    let zebra = run(ZEBRA, "zebra", &[]);
+    fs::set_permissions(path("vty"), fs::Permissions::from_mode(0o777)).unwrap();
+    let zebra = run(ZEBRA, "zebra");
     wait_until("zebra listens", PATIENCE, || directory.join("zserv").exists());
-    vec![zebra, run(BGPD, "bgpd", &["-n"])]
+    vec![zebra, run(BGPD, "bgpd")]
 }
 
 fn has_route(netns: &Netns, prefix: &str) -> bool {
@@ -171,7 +172,8 @@ fn a_lease_survives(mode: &str) {
         ),
     );
     let mut gateway = site.start(&conf);
-    let leases = site.state().join("leases").display().to_string();
+    fs::create_dir_all(site.state()).unwrap();
+    let leases = format!("--dhcp-leasefile={}", site.state().join("leases").display());
     let _server = spawn(
         &provider,
         DNSMASQ,
@@ -185,7 +187,6 @@ fn a_lease_survives(mode: &str) {
             "--dhcp-option=3,10.72.0.254",
             "--dhcp-authoritative",
             "--user=root",
-            "--dhcp-leasefile",
             &leases,
             "--pid-file=",
         ],
