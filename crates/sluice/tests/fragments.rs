@@ -103,6 +103,15 @@ fn large_datagrams_cross_on_xdp() {
     large_datagrams_cross("xdp", "on");
 }
 
+/// A counter of a host's /proc/net/snmp.
+fn counter(host: &Netns, protocol: &str, name: &str) -> u64 {
+    let text = host.run("cat", ["/proc/net/snmp"]).unwrap();
+    let mut lines = text.lines().filter(|line| line.starts_with(protocol));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let place = names.split_whitespace().position(|word| word == name).unwrap();
+    values.split_whitespace().nth(place).unwrap().parse().unwrap()
+}
+
 #[test]
 fn iperf3_sends_large_datagrams_without_loss_to_fragments() {
     let site = Site::new("frag-iperf");
@@ -118,7 +127,13 @@ fn iperf3_sends_large_datagrams_without_loss_to_fragments() {
     let report: Value = serde_json::from_str(&text).unwrap();
     let (sent, lost) = (&report["end"]["sum"]["packets"], &report["end"]["sum"]["lost_packets"]);
     let (sent, lost) = (sent.as_u64().unwrap(), lost.as_u64().unwrap());
-    println!("{sent} datagrams of 4000 bytes, {lost} lost");
-    assert!(sent > 2000 && lost * 100 <= sent, "{lost} of {sent} lost");
+    // a busy machine's receiver may lose some itself, which it counts
+    let own = counter(&site.right, "Udp:", "RcvbufErrors") + counter(&site.right, "Ip:", "InDiscards");
+    println!("{sent} datagrams of 4000 bytes, {lost} lost, {own} of them by the receiver's buffer");
+    let failed = counter(&site.right, "Ip:", "ReasmFails");
+    assert!(
+        sent > 2000 && failed == 0 && lost <= own + sent / 100,
+        "{lost} of {sent} lost, {own} by the receiver"
+    );
     check(&gateway);
 }
