@@ -61,22 +61,44 @@ static __always_inline bool fragment_over(const struct fragment_datagram *datagr
 	return now - datagram->first_seen >= FRAGMENT_TIMEOUT_S * config.hz;
 }
 
-static __always_inline struct fragment_datagram *fragment_find(const struct fragment_key *key, __u64 tag, __u32 now)
+/* The key of the fragment at hand. Kept apart: an ICMP error takes the addresses of the packet it quotes later on. */
+static __always_inline struct fragment_key *fragment_key_here(void)
 {
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&fragment_scratch, &zero);
+}
+
+static __always_inline struct fragment_datagram *fragment_at(__u32 place)
+{
+	return bpf_map_lookup_elem(&fragment_datagrams, &place);
+}
+
+/* Place of the fragment's datagram, or FRAGMENT_DATAGRAMS. */
+static __noinline int fragment_find(__u64 tag, __u32 now)
+{
+	const struct fragment_key *key = fragment_key_here();
+
+	if (!key)
+		return FRAGMENT_DATAGRAMS;
 	for (__u32 way = 0; way < FRAGMENT_WAYS; way++) {
 		__u32 place = fragment_place(tag, way);
-		struct fragment_datagram *datagram = bpf_map_lookup_elem(&fragment_datagrams, &place);
+		struct fragment_datagram *datagram = fragment_at(place);
 
 		if (datagram && *(volatile __u64 *)&datagram->tag == tag && fragment_same(&datagram->key, key))
-			return fragment_over(datagram, now) ? NULL : datagram;
+			return fragment_over(datagram, now) ? FRAGMENT_DATAGRAMS : place;
 	}
-	return NULL;
+	return FRAGMENT_DATAGRAMS;
 }
 
 /* How well a place suits a new datagram; 0 = it is taken. */
-static __always_inline int fragment_room(const struct fragment_datagram *datagram, const struct fragment_key *key,
-					 __u64 tag, __u32 now, bool refused)
+static __noinline int fragment_room(__u32 place, __u64 tag, __u32 now, __u32 refused)
 {
+	const struct fragment_key *key = fragment_key_here();
+	struct fragment_datagram *datagram = fragment_at(place);
+
+	if (!key || !datagram)
+		return 0;
 	__u64 holder = *(volatile __u64 *)&datagram->tag;
 
 	if (holder == FRAGMENT_BUSY)
@@ -88,31 +110,31 @@ static __always_inline int fragment_room(const struct fragment_datagram *datagra
 	return !refused && datagram->follow == FRAGMENT_REFUSED;
 }
 
-/* A place for a new datagram, claimed for this CPU. */
-static __always_inline struct fragment_datagram *fragment_claim(const struct fragment_key *key, __u64 tag, __u32 now,
-								bool refused)
+/* The best place for a new datagram, or FRAGMENT_DATAGRAMS. */
+static __noinline int fragment_choose(__u64 tag, __u32 now, __u32 refused)
 {
 	__u32 best = 0;
-	int best_room = 0;
 
 	for (__u32 way = 0; way < FRAGMENT_WAYS; way++) {
 		__u32 place = fragment_place(tag, way);
-		struct fragment_datagram *datagram = bpf_map_lookup_elem(&fragment_datagrams, &place);
-
-		if (!datagram)
-			return NULL;
-		int room = fragment_room(datagram, key, tag, now, refused);
+		__u32 room = fragment_room(place, tag, now, refused) & 3;
 
 		if (refused && way >= FRAGMENT_REFUSED_WAYS && room < 3)
 			room = 0;
-		if (room > best_room) {
-			best_room = room;
-			best = place;
-		}
-	}
-	struct fragment_datagram *datagram = bpf_map_lookup_elem(&fragment_datagrams, &best);
+		/* the room stands above the place, so the larger word is the better one */
+		__u32 choice = room * FRAGMENT_DATAGRAMS + place;
 
-	if (!best_room || !datagram)
+		best = room && choice > best ? choice : best;
+	}
+	return best ? best % FRAGMENT_DATAGRAMS : FRAGMENT_DATAGRAMS;
+}
+
+/* A place for a new datagram, claimed for this CPU. */
+static __always_inline struct fragment_datagram *fragment_claim(__u64 tag, __u32 now, bool refused)
+{
+	struct fragment_datagram *datagram = fragment_at(fragment_choose(tag, now, refused));
+
+	if (!datagram)
 		return NULL;
 	__u64 holder = *(volatile __u64 *)&datagram->tag;
 
@@ -145,8 +167,7 @@ static __always_inline void fragment_fill(struct fragment_datagram *datagram, co
  */
 static __noinline int fragment_remember(struct packet *p, __u32 verdict)
 {
-	__u32 zero = 0;
-	const struct fragment_key *key = bpf_map_lookup_elem(&fragment_scratch, &zero);
+	const struct fragment_key *key = fragment_key_here();
 
 	if (!p || !key)
 		return DROP(FRAGMENT_TABLE_FULL);
@@ -154,7 +175,7 @@ static __noinline int fragment_remember(struct packet *p, __u32 verdict)
 	struct flow_state *own = flow_state_at(p->family, p->line);
 
 	__u64 tag = fragment_tag(key);
-	struct fragment_datagram *datagram = fragment_claim(key, tag, p->now, refused);
+	struct fragment_datagram *datagram = fragment_claim(tag, p->now, refused);
 
 	if (!datagram)
 		return refused ? verdict : DROP(FRAGMENT_TABLE_FULL);

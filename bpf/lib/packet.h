@@ -56,6 +56,7 @@ struct packet {
 	__u32 tcp_ack;
 	__u32 screens;   /* SCREEN_BIT()s of what the packet looks like */
 	__u32 option_at; /* of the IPv4 header: where its walk stands */
+	__u32 verdict;   /* of the stages: through here the verifier forgets which one it was */
 	__u32 be_fragment_id;
 	__u32 line_tag; /* of `line`, as the first fragment knew it */
 	__u16 vlan;

@@ -39,13 +39,12 @@ static __always_inline void fragment_arrived(struct fragment_datagram *datagram,
 
 static __noinline int fragment_follow(struct packet *p)
 {
-	struct fragment_key key ALIGNED_KEY;
+	const struct fragment_key *key = fragment_key_here();
 
-	if (!p)
+	if (!p || !key)
 		return DROP(FRAGMENT_NO_FIRST);
-	fragment_key_of(p, &key);
-	__u64 tag = fragment_tag(&key);
-	struct fragment_datagram *datagram = fragment_find(&key, tag, p->now);
+	__u64 tag = fragment_tag(key);
+	struct fragment_datagram *datagram = fragment_at(fragment_find(tag, p->now));
 
 	if (!datagram)
 		return DROP(FRAGMENT_NO_FIRST);
@@ -73,15 +72,13 @@ static __noinline int fragment_judge(struct packet *p)
 	/* RFC 3128: at offset 8 would stand the second half of a TCP header */
 	if ((p->flags & P_TINY) || (p->proto == IPPROTO_TCP && p->fragment_offset == 8))
 		return DROP(FRAGMENT_TINY);
-	if (p->flags & P_LATER)
-		return fragment_follow(p);
-	__u32 zero = 0;
-	struct fragment_key *key = bpf_map_lookup_elem(&fragment_scratch, &zero);
+	struct fragment_key *key = fragment_key_here();
 
-	/* kept now: an ICMP error takes the addresses of the packet it quotes later on */
 	if (!key)
 		return DROP(FRAGMENT_TABLE_FULL);
 	fragment_key_of(p, key);
+	if (p->flags & P_LATER)
+		return fragment_follow(p);
 	p->flags |= P_FIRST;
 	return CONTINUE;
 }

@@ -81,21 +81,33 @@ static __noinline int quote_key4(hook_ctx *ctx, struct packet *p)
 	return 1;
 }
 
-/* Walks the quoted extension headers to the transport header; 0 = there is none, as in a later fragment. */
-static __always_inline __u32 quote_transport6(hook_ctx *ctx, __u32 offset, __u8 *proto)
+/*
+ * Walks the quoted extension headers; what stands behind them goes to the key, and its offset is returned: 0 = there is
+ * none, as in a later fragment. Where the walk stands is kept in the record, which the verifier does not follow.
+ */
+static __noinline int quote_transport6(hook_ctx *ctx, struct packet *p, __u32 offset, __u32 proto)
 {
-	for (int i = 0; i < EXTENSION_HEADERS_MAX; i++) {
-		__u8 *header = hook_data(ctx) + (offset & 0x3fff), next = *proto;
+	__u32 i;
+
+	if (!p)
+		return 0;
+	p->option_at = offset;
+	p->key6.proto = proto;
+	bpf_for (i, 0, EXTENSION_HEADERS_MAX) {
+		__u32 at = p->option_at & 0x3fff;
+		__u8 *header = hook_data(ctx) + at, next = p->key6.proto;
 
 		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS &&
 		    next != IPPROTO_FRAGMENT && next != IPPROTO_AH)
-			return offset;
+			return at;
 		if ((void *)(header + 8) > hook_end(ctx))
 			return 0;
 		if (next == IPPROTO_FRAGMENT && (bpf_ntohs(*(__be16 *)(header + 2)) & 0xfff8))
 			return 0;
-		*proto = header[0];
-		offset += next == IPPROTO_FRAGMENT ? 8 : next == IPPROTO_AH ? (header[1] + 2) * 4 : (header[1] + 1) * 8;
+		p->key6.proto = header[0];
+		p->option_at = at + (next == IPPROTO_FRAGMENT ? 8
+				     : next == IPPROTO_AH     ? (header[1] + 2) * 4
+							      : (header[1] + 1) * 8);
 	}
 	return 0;
 }
@@ -116,14 +128,13 @@ static __noinline int quote_key6(hook_ctx *ctx, struct packet *p)
 	}
 	__builtin_memcpy(p->key6.be_saddr, &inner->daddr, 16);
 	__builtin_memcpy(p->key6.be_daddr, &inner->saddr, 16);
-	__u8 proto = inner->nexthdr;
-	__u32 at = quote_transport6(ctx, offset + sizeof(*inner), &proto) & 0x7fff;
+	__u32 at = quote_transport6(ctx, p, offset + sizeof(*inner), inner->nexthdr) & 0x3fff;
+	__u8 proto = p->key6.proto;
 	__be16 *ports = hook_data(ctx) + at;
 
 	end = hook_end(ctx);
 	if (!at || (void *)(ports + 4) > end || at + 8 > (p->l3 & 0x1f) + (__u32)p->ip_len)
 		return 0;
-	p->key6.proto = proto;
 	p->key6.be_sport = p->key6.be_dport = 0;
 	if (proto == IPPROTO_TCP || proto == IPPROTO_UDP) {
 		p->key6.be_sport = ports[1];
