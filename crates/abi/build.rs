@@ -61,11 +61,16 @@ impl ParseCallbacks for Naming {
     fn int_macro(&self, name: &str, _value: i64) -> Option<IntKind> {
         const BYTES: [&str; 8] =
             ["FLOW_", "TCP_DIR_", "UNIT_", "RULE_", "SERVICE_", "ACTION_", "NEXTHOP_V", "NEXTHOP_R"];
-        const COUNTS: [&str; 7] = [
+        const COUNTS: [&str; 12] = [
             "FLOW_BUCKET_",
             "FLOW_STASH_",
             "REAP_MAX",
             "MAX_",
+            "CLASS_LINE",
+            "CLASS_TREE_WORDS",
+            "CLASS_TREE_KEYS",
+            "CLASS_PROTOCOL",
+            "CLASS_CHUNK",
             "UNIT_TABLE_SLOTS",
             "UNIT_REASON_SLOTS",
             "PROGRAM_",

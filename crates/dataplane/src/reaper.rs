@@ -44,7 +44,7 @@ impl Reaper {
             reuse: &|name| state.descriptor(ObjectKind::Xdp, name),
             create: &|name| MAPS.contains(&name) || name == objects::CONFIG_SECTION,
             frozen: Frozen { config, ..Default::default() },
-            sizes: Sizes { sessions4: config.sessions4, sessions6: config.sessions6 },
+            entries: &|name| Sizes { sessions4: config.sessions4, sessions6: config.sessions6 }.entries(name),
         })?;
         let map = |name: &str| objects::map(&object, name);
         Ok(Reaper {
