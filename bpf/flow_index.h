@@ -169,6 +169,8 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
 	static __always_inline struct flow_state *flow_find##FAMILY(const struct flow_key##FAMILY *key, __u64 hash,    \
 								    __u32 *number, int tries)                          \
 	{                                                                                                              \
+		if (config.flags & CONFIG_KERNEL_INDEX)                                                                \
+			return stash_find##FAMILY(key, number);                                                        \
 		__u16 tag = tag_of(hash);                                                                              \
 		struct flow_bucket *bucket = bucket_at##FAMILY(hash >> 40);                                            \
                                                                                                                        \
@@ -201,9 +203,14 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
 			return INDEX_FULL;                                                                             \
 		if (!bucket_lock(first))                                                                               \
 			return INDEX_BUSY;                                                                             \
-		if (bucket_find##FAMILY(first, key, tag, &number, FLOW_BUCKET_SLOTS) ||                                \
-		    (first->overflow && (bucket_find##FAMILY(second, key, tag, &number, FLOW_BUCKET_SLOTS) ||          \
-					 stash_find##FAMILY(key, &number)))) {                                         \
+		if (config.flags & CONFIG_KERNEL_INDEX) {                                                              \
+			if (stash_find##FAMILY(key, &number))                                                          \
+				result = INDEX_EXISTS;                                                                 \
+			else if (bpf_map_update_elem(&stash##FAMILY, key, &line, BPF_ANY))                             \
+				result = INDEX_FULL;                                                                   \
+		} else if (bucket_find##FAMILY(first, key, tag, &number, FLOW_BUCKET_SLOTS) ||                         \
+			   (first->overflow && (bucket_find##FAMILY(second, key, tag, &number, FLOW_BUCKET_SLOTS) ||   \
+						stash_find##FAMILY(key, &number)))) {                                  \
 			result = INDEX_EXISTS;                                                                         \
 		} else if (bucket_put(first, tag, line)) {                                                             \
 			/* the common case */                                                                          \
@@ -218,27 +225,31 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
 		return result;                                                                                         \
 	}                                                                                                              \
                                                                                                                        \
-	/* 1 when this call removed the key; whoever gets the 1 owns what it led to. */                                \
-	static __noinline int index_remove##FAMILY(const struct flow_key##FAMILY *key, __u32 line)                     \
+	/* 1 when this call removed the key; whoever gets the 1 owns what it led to. Not when the record has changed   \
+	 * hands. */                                                                                                   \
+	static __noinline int index_remove##FAMILY(const struct flow_key##FAMILY *key, __u32 line, __u32 tag)          \
 	{                                                                                                              \
 		if (!key)                                                                                              \
 			return 0;                                                                                      \
 		__u64 hash = flow_hash##FAMILY(config.seed, key);                                                      \
 		struct flow_bucket *first = bucket_at##FAMILY(hash >> 40);                                             \
 		struct flow_bucket *second = bucket_at##FAMILY(hash >> 16);                                            \
+		struct flow_line##FAMILY *record = bpf_map_lookup_elem(&lines##FAMILY, &line);                         \
 		int removed = 1;                                                                                       \
                                                                                                                        \
-		if (!first || !second || !bucket_lock(first))                                                          \
+		if (!first || !second || !record || !bucket_lock(first))                                               \
 			return 0;                                                                                      \
-		if (bucket_drop(first, line)) {                                                                        \
+		if (record->state.tag != (__u16)tag) {                                                                 \
+			removed = 0;                                                                                   \
+		} else if (!(config.flags & CONFIG_KERNEL_INDEX) && bucket_drop(first, line)) {                        \
 			/* the common case */                                                                          \
-		} else if (first != second && bucket_drop(second, line)) {                                             \
+		} else if (!(config.flags & CONFIG_KERNEL_INDEX) && first != second && bucket_drop(second, line)) {    \
 			first->overflow -= 1;                                                                          \
 		} else {                                                                                               \
 			__u32 *stashed = bpf_map_lookup_elem(&stash##FAMILY, key);                                     \
                                                                                                                        \
 			removed = stashed && *stashed == line && !bpf_map_delete_elem(&stash##FAMILY, key);            \
-			if (removed)                                                                                   \
+			if (removed && !(config.flags & CONFIG_KERNEL_INDEX))                                          \
 				first->overflow -= 0x10000;                                                            \
 		}                                                                                                      \
 		bucket_unlock(first);                                                                                  \

@@ -13,5 +13,7 @@
 #include "control.h"
 #include "event.h"
 #include "screen.h"
+#include "sweep.h"
+#include "session_limits.h"
 
 #endif

@@ -68,7 +68,9 @@ struct packet {
 	__u16 unit_index;
 	__u16 be_l4_check;
 	__u16 payload; /* bytes after the TCP header */
-	__u8 family;   /* 4 or 6 */
+	__u16 tcp_window;
+	__u16 tag;   /* of the session's record */
+	__u8 family; /* 4 or 6 */
 	__u8 proto;
 	__u8 ttl;
 	__u8 tcp_flags;
@@ -79,7 +81,9 @@ struct packet {
 	__u8 dont_fragment;
 	__u8 tagged;
 	__u8 rule_flags; /* RULE_* of the policy that decided */
-	__u8 pad[3];
+	__u8 tcp_scale;  /* of a SYN: TCP_SCALE_* */
+	__u8 limited;    /* LIMIT_*: what the session is counted under */
+	__u8 pad[5];
 };
 
 struct token_bucket {

@@ -7,12 +7,18 @@
 
 static __always_inline struct flow_state *find_session(struct packet *p)
 {
+	struct flow_state *state;
+
 	if (p->family == 4) {
 		p->hash = flow_hash4(config.seed, &p->key4);
-		return flow_find4(&p->key4, p->hash, &p->line, FLOW_BUCKET_SLOTS);
+		state = flow_find4(&p->key4, p->hash, &p->line, FLOW_BUCKET_SLOTS);
+	} else {
+		p->hash = flow_hash6(config.seed, &p->key6);
+		state = flow_find6(&p->key6, p->hash, &p->line, FLOW_BUCKET_SLOTS);
 	}
-	p->hash = flow_hash6(config.seed, &p->key6);
-	return flow_find6(&p->key6, p->hash, &p->line, FLOW_BUCKET_SLOTS);
+	if (state)
+		p->tag = state->tag;
+	return state;
 }
 
 /* A session is going to be recorded unless policy forbids it: the bucket of its answers comes meanwhile. */
@@ -152,9 +158,9 @@ static __always_inline int may_open(struct packet *p)
 static __always_inline void end_session(struct packet *p)
 {
 	if (p->family == 4)
-		flow_delete4(p->line, CLOSE_REOPENED);
+		flow_delete4(p->line, p->tag, CLOSE_REOPENED);
 	else
-		flow_delete6(p->line, CLOSE_REOPENED);
+		flow_delete6(p->line, p->tag, CLOSE_REOPENED);
 }
 
 /* Only the active generation judges, and only what an older epoch decided. Traffic of this host itself is not policy's.
@@ -198,7 +204,11 @@ static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
 			p->flags &= ~P_RESPONDER; /* whoever opens anew is judged as opener */
 			return may_open(p);
 		}
-		tcp_follow(p, own, peer);
+		if (!(config.flags & CONFIG_NO_SEQUENCE_CHECK) && !tcp_packet_fits(p, own, peer))
+			return DROP(TCP_OUT_OF_WINDOW);
+		tcp_follow(ctx, p, own, peer);
+	} else if (p->line & 1) {
+		flow_answered(p->family, own);
 	}
 	flow_account(own, p->now, p->segments, p->ip_len);
 	p->nexthop = own->nexthop;

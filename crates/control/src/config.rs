@@ -62,5 +62,6 @@ pub fn sizes(config: &Config) -> Sizes {
     Sizes {
         sessions4: config.flow.max_sessions.unwrap_or(default.sessions4),
         sessions6: config.flow.max_sessions_v6.unwrap_or(default.sessions6),
+        kernel_index: default.kernel_index,
     }
 }

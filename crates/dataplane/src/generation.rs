@@ -7,8 +7,8 @@ use std::thread;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sluice_abi::tables::Tables;
 use sluice_abi::{
-    MAX_VARIANTS, PROGRAM_EGRESS, PROGRAM_FAST, PROGRAM_KINDS, PROGRAM_SLOW, ProgramConfig, REJUDGE_PER_TICK,
-    program_slot,
+    CONFIG_NO_SEQUENCE_CHECK, MAX_VARIANTS, PROGRAM_EGRESS, PROGRAM_FAST, PROGRAM_KINDS, PROGRAM_SLOW,
+    ProgramConfig, REJUDGE_PER_TICK, program_slot,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -17,7 +17,8 @@ use crate::mmap::Mapped;
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::{Dataplane, ProgramDetails, Sizes, reaper, sys};
 
-const TABLES: [&str; 6] = ["units", "zone_pairs", "rules", "addresses4", "addresses6", "service_terms"];
+const TABLES: [&str; 7] =
+    ["units", "zone_pairs", "rules", "addresses4", "addresses6", "service_terms", "zone_limits"];
 
 /// A distinct set of optional stages. Its number is its place in the list given to [`Dataplane::load`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -101,13 +102,18 @@ impl Dataplane {
         let maps = create_tables(self.sizes())?;
         fill_tables(&maps, tables)?;
 
+        let (sizes, own) = (self.sizes(), crate::table_config(self.sizes(), self.seed));
+        let sequence = if tables.flow.sequence_check { 0 } else { CONFIG_NO_SEQUENCE_CHECK };
         let config = ProgramConfig {
             slot,
             generation,
             unit_multiplier: tables.unit_multiplier,
             rejudge_per_tick: REJUDGE_PER_TICK,
             hz: self.hz(),
-            ..crate::table_config(self.sizes(), self.seed)
+            flags: own.flags | sequence,
+            unanswered4: tables.flow.unanswered(sizes.sessions4),
+            unanswered6: tables.flow.unanswered(sizes.sessions6),
+            ..own
         };
         let load = |hook| self.load_hook(hook, &maps, variants, config);
         // the two objects have nothing in common but maps that exist; the verifier is most of the time
@@ -235,7 +241,8 @@ fn fill_tables(maps: &BTreeMap<&'static str, MapHandle>, tables: &Tables) -> Res
     fill(&maps["rules"], tables.rules.iter().copied().enumerate())?;
     fill(&maps["addresses4"], tables.addresses4.iter().copied().enumerate())?;
     fill(&maps["addresses6"], tables.addresses6.iter().copied().enumerate())?;
-    fill(&maps["service_terms"], tables.service_terms.iter().copied().enumerate())
+    fill(&maps["service_terms"], tables.service_terms.iter().copied().enumerate())?;
+    fill(&maps["zone_limits"], tables.zone_limits.iter().copied().enumerate())
 }
 
 fn fill<T>(map: &MapHandle, entries: impl Iterator<Item = (usize, T)>) -> Result<()>

@@ -96,7 +96,7 @@ impl Maps<'_> {
             ..forward
         };
         for (side, key) in [forward, back].into_iter().enumerate() {
-            let (line, tag) = (2 * number + side as u32, 40 + number);
+            let (line, tag) = (2 * number + side as u32, 40 + number as u16);
             let state = FlowState {
                 tag,
                 nexthop: 5,
@@ -425,7 +425,7 @@ fn a_watermark_beyond_the_table_is_clamped() {
 #[test]
 fn a_large_table_is_swept_quickly() {
     let pin = Pin::new();
-    let sizes = Sizes { sessions4: 1 << 20, sessions6: 64 };
+    let sizes = Sizes { sessions4: 1 << 20, sessions6: 64, kernel_index: false };
     let dataplane = pin.open(sizes);
     Maps(&pin).set_watermark(sizes.sessions4, 0);
     let now = dataplane.now_jiffies().unwrap();
