@@ -83,7 +83,7 @@ static __always_inline void carry_packets(struct flow_state *state, struct flow_
 
 #define DEFINE_SWEEP(FAMILY)                                                                                           \
 	/* The shared record is only touched where the lines give a reason: it is a cache line more. A global          \
-	 * function: the verifier looks at it once, not at every way through the loop that calls it. */                                    \
+	 * function: the verifier looks at it once, not at every way through the loop that calls it. */                \
 	__noinline int sweep_session##FAMILY(struct sweep *sweep, __u32 number)                                        \
 	{                                                                                                              \
 		__u32 forward = 2 * number, back = forward + 1;                                                        \

@@ -126,6 +126,7 @@ impl Engine {
             }
         };
         changes.keep();
+        self.dataplane.set_timeouts(&config::timeouts(&config), config::early_ageout(&config));
         self.loaded = Some(loaded);
         let warnings = self.tidy(&plan, &forwarded_before);
         let took_ms = begun.elapsed().as_millis() as u64;

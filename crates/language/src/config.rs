@@ -135,6 +135,9 @@ pub struct Screen {
     pub alarm_without_drop: bool,
     /// Names of drop reasons, of [`SCREEN_CHECKS`].
     pub checks: Vec<&'static str>,
+    /// `limit-session`
+    pub source_sessions: Option<u32>,
+    pub destination_sessions: Option<u32>,
 }
 
 /// Screens that are on or off: block and statement of the configuration, drop reason of the data plane.
@@ -275,4 +278,17 @@ pub struct FlowOptions {
     /// `security flow max-sessions` (IPv4) and `max-sessions-v6`.
     pub max_sessions: Option<u32>,
     pub max_sessions_v6: Option<u32>,
+    /// Percent of a table.
+    pub max_unanswered: Option<u32>,
+    pub early_ageout_s: Option<u32>,
+    /// Percent; without early-ageout they mean nothing.
+    pub high_watermark: Option<u32>,
+    pub low_watermark: Option<u32>,
+    pub no_sequence_check: bool,
+    pub tcp_initial_timeout_s: Option<u32>,
+    pub time_wait_timeout_s: Option<u32>,
+    pub time_wait_half_closed: bool,
+    pub udp_timeout_s: Option<u32>,
+    pub icmp_timeout_s: Option<u32>,
+    pub ip_timeout_s: Option<u32>,
 }

@@ -1,8 +1,10 @@
 //! Screens: which bits a unit carries, and which stages its device must run.
 
+use std::collections::BTreeMap;
+
 use sluice_abi as abi;
 use sluice_abi::stages::{Reason, Stage};
-use sluice_language::config::Screen;
+use sluice_language::config::{Config, Screen};
 
 /// Stages that only devices with screens run.
 pub(crate) const STAGES: [Stage; 1] = [Stage::Screen];
@@ -22,6 +24,31 @@ pub(crate) fn bits(screen: &Screen) -> u32 {
 /// Stage mask of what the screen needs.
 pub(crate) fn stage_mask(screen: &Screen) -> u32 {
     if bits(screen) != 0 { Stage::Screen.bit() } else { 0 }
+}
+
+/// `limit-session` of a zone's screen.
+pub(crate) fn limits(screen: &Screen) -> abi::ZoneLimits {
+    abi::ZoneLimits {
+        source: screen.source_sessions.unwrap_or(0),
+        destination: screen.destination_sessions.unwrap_or(0),
+        alarm_only: screen.alarm_without_drop.into(),
+        spare: 0,
+    }
+}
+
+/// By zone id; empty when no zone has any.
+pub(crate) fn zone_limits(config: &Config, zone_ids: &BTreeMap<String, u32>) -> Vec<abi::ZoneLimits> {
+    let mut table = vec![];
+    for zone in &config.zones {
+        let screen = config.screens.iter().find(|screen| zone.screen.as_ref() == Some(&screen.name));
+        let limits = screen.map(limits).unwrap_or_default();
+        if limits.source != 0 || limits.destination != 0 {
+            let id = zone_ids[&zone.name] as usize;
+            table.resize(table.len().max(id + 1), abi::ZoneLimits::default());
+            table[id] = limits;
+        }
+    }
+    table
 }
 
 /// Names of the screens that are on, for people.

@@ -12,7 +12,7 @@ mod zones;
 use std::collections::HashSet;
 
 use crate::check;
-use crate::config::{Config, FlowOptions, HookMode, SCREEN_CHECKS, Screen, System};
+use crate::config::{Config, FlowOptions, HookMode, SCREEN_CHECKS, Screen, Service, System};
 use crate::error::{Errors, Report, closest};
 use crate::groups;
 use crate::tree::Tree;
@@ -58,7 +58,25 @@ fn default_mode(top: View) -> HookMode {
 
 fn flow(top: View) -> FlowOptions {
     let number = |name| top.value(&["security", "flow", name]).and_then(View::number);
-    FlowOptions { max_sessions: number("max-sessions"), max_sessions_v6: number("max-sessions-v6") }
+    let nested = |path: &[&str]| {
+        top.path(&["security", "flow"]).and_then(|flow| flow.value(path)).and_then(View::number)
+    };
+    let has = |path: &[&str]| top.path(&["security", "flow"]).is_some_and(|flow| flow.path(path).is_some());
+    FlowOptions {
+        max_sessions: number("max-sessions"),
+        max_sessions_v6: number("max-sessions-v6"),
+        max_unanswered: number("max-unanswered"),
+        early_ageout_s: nested(&["aging", "early-ageout"]),
+        high_watermark: nested(&["aging", "high-watermark"]),
+        low_watermark: nested(&["aging", "low-watermark"]),
+        no_sequence_check: has(&["tcp-session", "no-sequence-check"]),
+        tcp_initial_timeout_s: nested(&["tcp-session", "tcp-initial-timeout"]),
+        time_wait_timeout_s: nested(&["tcp-session", "time-wait-state", "session-timeout"]),
+        time_wait_half_closed: has(&["tcp-session", "time-wait-state", "apply-to-half-close-state"]),
+        udp_timeout_s: number("udp-timeout"),
+        icmp_timeout_s: number("icmp-timeout"),
+        ip_timeout_s: number("ip-timeout"),
+    }
 }
 
 fn screens(top: View) -> Vec<Screen> {
@@ -70,8 +88,18 @@ fn screens(top: View) -> Vec<Screen> {
             .filter(|(block, statement, _)| option.path(&[block, statement]).is_some())
             .map(|(_, _, reason)| *reason)
             .collect(),
+        source_sessions: option.value(&["limit-session", "source-ip-based"]).and_then(View::number),
+        destination_sessions: option.value(&["limit-session", "destination-ip-based"]).and_then(View::number),
     };
     top.entries(&["security", "screen", "ids-option"]).map(screen).collect()
+}
+
+/// What an application or a set of them stands for, the predefined ones included; None = there is no such name.
+pub fn application(tree: &Tree, name: &str) -> Option<Vec<Service>> {
+    let mut report = Report::default();
+    let inherited = groups::inherit(tree, &mut report);
+    let top = View::top(inherited.as_ref().unwrap_or(tree));
+    applications::compile(top, &mut report).services.remove(name)
 }
 
 /// Reports a name that leads nowhere: it does not exist, or only as an inactive statement.

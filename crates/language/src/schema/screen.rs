@@ -14,10 +14,11 @@ pub const SCREEN: Statement = block(
             flag("alarm-without-drop", "Counts and logs what the checks find, but lets it pass."),
             ICMP,
             IP,
+            LIMIT_SESSION,
             TCP,
         ],
     )
-    .refuses(&["aggregation", "limit-session", "match-direction", "udp"])],
+    .refuses(&["aggregation", "match-direction", "udp"])],
 )
 .refuses(&["traceoptions", "trap", "white-list"]);
 
@@ -71,3 +72,12 @@ const TCP: Statement = block(
     ],
 )
 .refuses(&["port-scan", "syn-ack-ack-proxy", "syn-flood", "tcp-sweep"]);
+
+const LIMIT_SESSION: Statement = block(
+    "limit-session",
+    "Sessions that one address may have at a time.",
+    &[
+        leaf("destination-ip-based", "To one destination address.", Kind::Number { min: 1, max: 2_000_000 }),
+        leaf("source-ip-based", "From one source address.", Kind::Number { min: 1, max: 2_000_000 }),
+    ],
+);
