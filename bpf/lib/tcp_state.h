@@ -64,7 +64,7 @@ static __noinline __u32 tcp_scale_of(hook_ctx *ctx, const struct packet *p)
 static __always_inline void tcp_note_window(struct flow_state *own, const struct packet *p)
 {
 	own->scale = p->tcp_scale;
-	own->window = (p->tcp_window >> (p->tcp_scale & 0x0f)) + (p->tcp_scale ? 1 : 0);
+	own->window = (p->tcp_window >> (p->tcp_scale & 0x0f)) + (p->tcp_scale & 0x0f ? 1 : 0);
 }
 
 static __always_inline void tcp_unscale(struct flow_state *state)
