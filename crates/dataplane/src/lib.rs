@@ -20,6 +20,8 @@ mod reaper;
 mod records;
 mod sessions;
 mod state;
+#[cfg(test)]
+mod stress;
 mod sweep;
 mod sys;
 
