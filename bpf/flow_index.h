@@ -225,8 +225,10 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
 		return result;                                                                                         \
 	}                                                                                                              \
                                                                                                                        \
-	/* 1 when this call removed the key; whoever gets the 1 owns what it led to. Not when the record has changed   \
-	 * hands. */                                                                                                   \
+	/*                                                                                                             \
+	 * 1 when this call removed the key of a line with this tag; whoever gets the 1 owns what it led to. The tag   \
+	 * changes under the lock: as long as it is the same, the key leads to the line, and to nobody else's session. \
+	 */                                                                                                            \
 	static __noinline int index_remove##FAMILY(const struct flow_key##FAMILY *key, __u32 line, __u32 tag)          \
 	{                                                                                                              \
 		if (!key)                                                                                              \
@@ -252,6 +254,8 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
 			if (removed && !(config.flags & CONFIG_KERNEL_INDEX))                                          \
 				first->overflow -= 0x10000;                                                            \
 		}                                                                                                      \
+		if (removed)                                                                                           \
+			*(volatile __u16 *)&record->state.tag = tag + 1;                                               \
 		bucket_unlock(first);                                                                                  \
 		return removed;                                                                                        \
 	}

@@ -221,7 +221,13 @@ static __always_inline int insert_result(int index_result, int exists)
 		struct flow_line##FAMILY *line1 = bpf_map_lookup_elem(&lines##FAMILY, &back);                          \
 		struct flow_shared *shared = bpf_map_lookup_elem(&shared##FAMILY, &session);                           \
                                                                                                                        \
-		if (!line0 || !line1 || !shared || !index_remove##FAMILY(&line1->key, back, tag))                      \
+		if (!line0 || !line1 || !shared)                                                                       \
+			return 0;                                                                                      \
+		/* of this very session, or the tag is another: the record may change hands meanwhile */               \
+		struct flow_key##FAMILY key ALIGNED_KEY = line1->key;                                                  \
+                                                                                                                       \
+		barrier();                                                                                             \
+		if (*(volatile __u16 *)&line1->state.tag != (__u16)tag || !index_remove##FAMILY(&key, back, tag))      \
 			return 0;                                                                                      \
 		flow_end(FAMILY, &line1->state);                                                                       \
 		index_remove##FAMILY(&line0->key, forward, tag);                                                       \

@@ -16,7 +16,8 @@ static __always_inline __u16 decision_epoch(const struct packet *p)
 
 /*
  * Between allocation and insertion the record is this packet's alone, so plain stores do: locked ones would wait for
- * each of its three cache lines in turn. The new tag tells whoever still holds the record's old number.
+ * each of its three cache lines in turn. The new tag, set before the key, tells whoever still holds the record's old
+ * number.
  */
 static __always_inline void fill_state(struct flow_state *state, const struct packet *p, __u8 zone, __u32 nexthop,
 				       __u32 flags)
@@ -25,7 +26,6 @@ static __always_inline void fill_state(struct flow_state *state, const struct pa
 
 	state->flags = 0;
 	barrier();
-	state->tag += 1;
 	state->window = 0;
 	state->scale = 0;
 	state->nexthop = nexthop;
@@ -95,6 +95,8 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 		flow_reverse##FAMILY(&p->key##FAMILY, &reply);                                                         \
 		bool to_host = p->nexthop == NEXTHOP_LOCAL;                                                            \
                                                                                                                        \
+		line1->state.tag = ++line0->state.tag;                                                                 \
+		barrier();                                                                                             \
 		line0->key = p->key##FAMILY;                                                                           \
 		line1->key = reply;                                                                                    \
 		fill_state(&line0->state, p, from_host ? ZONE_HOST : p->from_zone, p->nexthop,                         \

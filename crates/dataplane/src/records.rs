@@ -119,14 +119,17 @@ impl<L: Line> FlowTable<L> {
 
     /// Both lines and the shared record of a live session; None when it is not live or changed hands meanwhile.
     pub fn read(&self, number: u32) -> Option<([L; 2], FlowShared)> {
-        let read = || [self.lines.read(2 * number), self.lines.read(2 * number + 1)];
-        let (lines, shared) = (read(), self.shared.read(number));
-        let same = |line: usize| {
-            let now = self.state(2 * number + line as u32);
-            now.flags & FLOW_LIVE != 0 && now.tag == lines[line].state().tag
+        // Before and after the copy: a record that changes hands loses its life first and then gets another tag.
+        let tags = || {
+            [2 * number, 2 * number + 1].map(|line| {
+                let state = self.state(line);
+                (state.flags & FLOW_LIVE != 0).then_some(state.tag)
+            })
         };
-        let live = lines.iter().all(|line| line.state().flags & FLOW_LIVE != 0);
-        (live && same(0) && same(1)).then_some((lines, shared))
+        let before = tags();
+        let lines = [self.lines.read(2 * number), self.lines.read(2 * number + 1)];
+        let shared = self.shared.read(number);
+        (before.iter().all(Option::is_some) && before == tags()).then_some((lines, shared))
     }
 
     /// The live line that the index has for a tuple.

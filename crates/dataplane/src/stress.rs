@@ -142,14 +142,14 @@ impl Bench {
         while !stop.load(Ordering::Relaxed) {
             for number in 1..=self.trial.sessions {
                 let read = || [self.lines.read(2 * number), self.lines.read(2 * number + 1)];
-                let (first, again) = (read(), read());
+                let (before, lines, after) = (read(), read(), read());
                 let steady = (0..2).all(|side| {
-                    let (one, two) = (&first[side].state, &again[side].state);
+                    let (one, two) = (&before[side].state, &after[side].state);
                     one.tag == two.tag && one.flags & two.flags & FLOW_LIVE != 0
                 });
-                if steady && first[0].state.tag == first[1].state.tag {
-                    let owner = u64::from(first[0].key.be_saddr);
-                    let owners = [first[0].state.bytes, first[1].state.bytes];
+                if steady && before[0].state.tag == before[1].state.tag {
+                    let owner = u64::from(lines[0].key.be_saddr);
+                    let owners = [lines[0].state.bytes, lines[1].state.bytes];
                     assert_eq!(owners, [owner; 2], "a torn read of session {number}");
                     whole += 1;
                 }
@@ -312,7 +312,8 @@ fn two_cpus_lose_and_double_nothing() {
     // few and hot: everything is re-used at once
     two_cpus(Trial { sessions: 64, buckets: 16, stash: 64, keys: 80, stable: 8, ..usual }, 4);
     // more keys than slots: second buckets, stash, and refusals
-    let overfull = two_cpus(Trial { sessions: 4096, buckets: 512, stash: 64, keys: 5000, ..usual }, 4);
+    let overfull =
+        two_cpus(Trial { sessions: 4096, buckets: 512, stash: 64, keys: 5000, stable: 500, ..usual }, 4);
     assert!(overfull.iter().all(|result| result.refused > 0));
     // fewer records than keys
     let short = two_cpus(Trial { sessions: 8, buckets: 2, stash: 64, keys: 12, stable: 2, ..usual }, 4);
