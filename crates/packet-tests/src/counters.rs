@@ -102,7 +102,9 @@ pub fn total(values: &Values, name: &str) -> u64 {
 
 /// The screen that a reason is, if it is one.
 pub fn screen(name: &str) -> Option<Reason> {
-    Reason::ALL.into_iter().find(|reason| reason.name() == name && reason.stage() == Stage::Screen)
+    let limits = [Reason::SourceSessionLimit, Reason::DestinationSessionLimit];
+    let is_screen = |reason: &Reason| reason.stage() == Stage::Screen || limits.contains(reason);
+    Reason::ALL.into_iter().find(|reason| reason.name() == name && is_screen(reason))
 }
 
 /// Drops for all reasons of one direction.
