@@ -22,7 +22,9 @@ fn sizes_are_those_of_the_headers() {
     assert_eq!(size_of::<ZonePair>(), 8);
     assert_eq!(size_of::<ServiceTerm>(), 16);
     assert_eq!(size_of::<LocalKey>(), 20);
-    assert_eq!(size_of::<ProgramConfig>(), 56);
+    assert_eq!(size_of::<ProgramConfig>(), 64);
+    assert_eq!(size_of::<Sweep>(), 128);
+    assert_eq!(size_of::<LimitSet>(), 128);
 }
 
 #[test]

@@ -16,7 +16,7 @@ set system services sluice mode ";
 /// Sessions that the timer's sweep has ended, as the pinned map says.
 fn expired(site: &Site) -> u64 {
     let map = site.pins().join("sweeps").display().to_string();
-    let bytes = bpftool(&["-j", "map", "lookup", "pinned", &map, "key", "0", "0", "0", "0"]);
+    let bytes = bpftool(&["map", "lookup", "pinned", &map, "key", "0", "0", "0", "0"]);
     let value = bytes["value"].as_array().unwrap();
     let byte =
         |at: usize| u8::from_str_radix(value[at].as_str().unwrap().trim_start_matches("0x"), 16).unwrap();
