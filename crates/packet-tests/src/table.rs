@@ -235,7 +235,9 @@ pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> 
         let permitted = match &step.verdict {
             Verdict::Redirect { .. } | Verdict::Handoff { .. } => true,
             // policy spoke before the table did
-            Verdict::Drop { reason } => reason == "session_table_full" || reason == "session_conflict",
+            Verdict::Drop { reason } => {
+                sluice_abi::stages::Stage::Create.reasons().any(|r| r.name() == reason)
+            }
             _ => false,
         };
         let place = if permitted { Place::PolicySessions(id) } else { Place::PolicyDenied(id) };
