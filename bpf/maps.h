@@ -100,10 +100,12 @@ PERCPU_MAP(nexthop_memory, struct nexthop_memory, NEXTHOP_MEMORY);
 /* Tables of one generation, shared by its variants and both hooks. */
 ARRAY_MAP(units, struct unit, UNIT_TABLE_SLOTS, BPF_F_MMAPABLE);
 ARRAY_MAP(zone_pairs, struct zone_pair, MAX_ZONES *MAX_ZONES, BPF_F_MMAPABLE);
-ARRAY_MAP(rules, struct rule, MAX_RULES, BPF_F_MMAPABLE);
-ARRAY_MAP(addresses4, struct address4_term, MAX_ADDRESS_TERMS, BPF_F_MMAPABLE);
-ARRAY_MAP(addresses6, struct address6_term, MAX_ADDRESS_TERMS, BPF_F_MMAPABLE);
-ARRAY_MAP(service_terms, struct service_term, MAX_SERVICE_TERMS, BPF_F_MMAPABLE);
+ARRAY_MAP(contexts, struct context, MAX_CONTEXTS, BPF_F_MMAPABLE);
+/* Sizes of these are set for each generation. */
+ARRAY_MAP(rules, struct rule, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(classes, struct class_line, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(rows, struct class_line, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(service_terms, struct service_term, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(zone_limits, struct zone_limits, MAX_ZONES, BPF_F_MMAPABLE);
 
 static __always_inline struct unit *unit_at(__u32 slot)

@@ -8,6 +8,7 @@
 #include "flow_index.h"
 #include "unit.h"
 #include "nexthop.h"
+#include "classifier.h"
 #include "policy.h"
 #include "counters.h"
 #include "control.h"

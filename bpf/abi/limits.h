@@ -8,15 +8,16 @@
 #define MAX_ZONES 32          /* zone ids; 0 = none, 1 = junos-host */
 #define ZONE_NONE 0
 #define ZONE_HOST 1
-#define MAX_VARIANTS 4        /* distinct stage masks loaded at one time */
-#define MAX_GENERATIONS 2     /* the active one and the idle one */
-#define MAX_RULES_PER_PAIR 64 /* first-match scan; more are refused by the plan */
-#define MAX_RULES 4096
-#define MAX_ADDRESS_TERMS 16384
-#define MAX_ADDRESS_TERMS_PER_RULE 1024
-#define MAX_SERVICE_TERMS 8192
+#define MAX_VARIANTS 4    /* distinct stage masks loaded at one time */
+#define MAX_GENERATIONS 2 /* the active one and the idle one */
+#define MAX_RULES 65536
+#define MAX_CONTEXTS 1025           /* every zone pair's and the global one; 0 = none */
+#define MAX_CLASS_LINES (1 << 20)   /* 64 MiB of address and service classes */
+#define MAX_ROW_LINES (1 << 22)     /* 256 MiB of rule bits */
+#define MAX_SERVICE_CELLS (1 << 20) /* classes of destination ports times those of source ports, a protocol */
+#define MAX_SERVICE_TERMS 65536
 #define MAX_SERVICE_TERMS_PER_RULE 256
-#define MAX_POLICIES 8192 /* policy ids, allocated once and kept with the configuration */
+#define MAX_POLICIES 65536 /* policy ids, allocated once and kept with the configuration */
 #define MAX_NEXTHOPS 65536
 #define NEXTHOP_NONE 0
 #define NEXTHOP_LOCAL 1 /* deliver to this host */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Policies of one generation: zone pair -> range of rules, first match wins. */
+/* Policies of one generation: zone pair -> its rules, then the global ones, first match wins. */
 #ifndef SLUICE_ABI_POLICY_H
 #define SLUICE_ABI_POLICY_H
 
@@ -9,48 +9,30 @@
 #define ACTION_PERMIT 1
 #define ACTION_REJECT 2
 
-/* Index of a pair: from_zone * MAX_ZONES + to_zone. Context rules first, then global ones, copied by the plan. */
+/* Index of a pair: from_zone * MAX_ZONES + to_zone. */
 struct zone_pair {
-	__u16 first;
-	__u16 count;
+	__u16 context;       /* the pair's own rules; 0 = none */
+	__u16 global;        /* tried after them; 0 = none */
 	__u8 default_action; /* ACTION_* when nothing matches */
 	__u8 zero[3];
 };
 _Static_assert(sizeof(struct zone_pair) == 8, "zone_pair is 8 bytes");
 
-#define RULE_SOURCE_ANY 0x01 /* both families */
-#define RULE_DESTINATION_ANY 0x02
-#define RULE_APPLICATION_ANY 0x04
 #define RULE_LOG_INIT 0x08
 #define RULE_LOG_CLOSE 0x10
 #define RULE_COUNT 0x20
 
-/* Ranges index `addresses4`, `addresses6` and `service_terms`. */
+/* What a rule does; classifier.h says how it is found. */
 struct rule {
-	__u16 policy; /* policy id: counter slot */
-	__u8 action;  /* ACTION_* */
-	__u8 flags;   /* RULE_* */
-	__u16 source4_first, source4_count;
-	__u16 source6_first, source6_count;
-	__u16 destination4_first, destination4_count;
-	__u16 destination6_first, destination6_count;
-	__u16 service_first, service_count;
-	__u16 zero[4];
+	__u16 policy;        /* policy id: counter slot */
+	__u8 action;         /* ACTION_* */
+	__u8 flags;          /* RULE_* */
+	__u16 timeout_s;     /* inactivity-timeout of all its applications, 0 = default */
+	__u16 service_count; /* not 0: its applications differ in it, and these `service_terms` tell */
+	__u32 service_first;
+	__u32 zero;
 };
-_Static_assert(sizeof(struct rule) == 32, "rule is half a cache line");
-
-/* Inclusive, host byte order. */
-struct address4_term {
-	__u32 low;
-	__u32 high;
-};
-
-/* Inclusive; two host-order 64-bit halves, the more significant first. */
-struct address6_term {
-	__u64 low[2];
-	__u64 high[2];
-};
-_Static_assert(sizeof(struct address6_term) == 32, "address6_term is 32 bytes");
+_Static_assert(sizeof(struct rule) == 16, "rule is a quarter of a cache line");
 
 #define SERVICE_ANY_PROTO 0x01
 #define SERVICE_ICMP 0x02 /* type and code ranges instead of ports */

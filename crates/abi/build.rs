@@ -70,7 +70,7 @@ impl ParseCallbacks for Naming {
             "NEXTHOP_V",
             "NEXTHOP_R",
         ];
-        const COUNTS: [&str; 11] = [
+        const COUNTS: [&str; 16] = [
             "LIMIT_SETS",
             "LIMIT_SLOTS",
             "TIMEOUT_",
@@ -79,6 +79,11 @@ impl ParseCallbacks for Naming {
             "FLOW_STASH_",
             "REAP_MAX",
             "MAX_",
+            "CLASS_LINE",
+            "CLASS_TREE_WORDS",
+            "CLASS_TREE_KEYS",
+            "CLASS_PROTOCOL",
+            "CLASS_CHUNK",
             "UNIT_TABLE_SLOTS",
             "UNIT_REASON_SLOTS",
             "PROGRAM_",

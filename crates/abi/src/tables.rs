@@ -1,8 +1,8 @@
 //! The tables of one generation, as the plan makes them and the data plane loads them.
 
 use crate::{
-    Address4Term, Address6Term, MAX_ADDRESS_TERMS, MAX_RULES, MAX_SERVICE_TERMS, MAX_ZONES, Rule,
-    ServiceTerm, UNIT_TABLE_SLOTS, Unit, ZoneLimits, ZonePair,
+    ClassLine, Context, MAX_CLASS_LINES, MAX_CONTEXTS, MAX_ROW_LINES, MAX_RULES, MAX_SERVICE_TERMS,
+    MAX_ZONES, Rule, ServiceTerm, UNIT_TABLE_SLOTS, Unit, ZoneLimits, ZonePair,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -14,8 +14,10 @@ pub struct Tables {
     /// Indexed by [`crate::zone_pair_index`]; may be shorter than MAX_ZONES * MAX_ZONES, the rest is zero (deny).
     pub zone_pairs: Vec<ZonePair>,
     pub rules: Vec<Rule>,
-    pub addresses4: Vec<Address4Term>,
-    pub addresses6: Vec<Address6Term>,
+    /// Which rules each class of packets satisfies; see classifier.h.
+    pub contexts: Vec<Context>,
+    pub classes: Vec<ClassLine>,
+    pub rows: Vec<ClassLine>,
     pub service_terms: Vec<ServiceTerm>,
     /// By zone id; may be shorter than MAX_ZONES.
     pub zone_limits: Vec<ZoneLimits>,
@@ -72,8 +74,9 @@ impl Tables {
             ("units", highest_slot, UNIT_TABLE_SLOTS),
             ("zone_pairs", self.zone_pairs.len(), MAX_ZONES * MAX_ZONES),
             ("rules", self.rules.len(), MAX_RULES),
-            ("addresses4", self.addresses4.len(), MAX_ADDRESS_TERMS),
-            ("addresses6", self.addresses6.len(), MAX_ADDRESS_TERMS),
+            ("contexts", self.contexts.len(), MAX_CONTEXTS),
+            ("classes", self.classes.len(), MAX_CLASS_LINES),
+            ("rows", self.rows.len(), MAX_ROW_LINES),
             ("service_terms", self.service_terms.len(), MAX_SERVICE_TERMS),
             ("zone_limits", self.zone_limits.len(), MAX_ZONES),
         ];

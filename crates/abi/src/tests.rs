@@ -18,8 +18,10 @@ fn sizes_are_those_of_the_headers() {
     assert_eq!(size_of::<UnitCounters>(), 896);
     assert_eq!(size_of::<Nexthop>(), 32);
     assert_eq!(size_of::<NexthopKey>(), 24);
-    assert_eq!(size_of::<Rule>(), 32);
+    assert_eq!(size_of::<Rule>(), 16);
     assert_eq!(size_of::<ZonePair>(), 8);
+    assert_eq!(size_of::<ClassLine>(), 64);
+    assert_eq!(size_of::<Context>(), 64);
     assert_eq!(size_of::<ServiceTerm>(), 16);
     assert_eq!(size_of::<LocalKey>(), 20);
     assert_eq!(size_of::<ProgramConfig>(), 64);
@@ -95,7 +97,7 @@ fn tables_over_a_bound_are_refused() {
     let tables = Tables { rules: vec![Rule::default(); MAX_RULES + 1], ..Tables::default() };
     assert_eq!(
         tables.check().unwrap_err().to_string(),
-        "table rules needs 4097 entries, the data plane has 4096"
+        "table rules needs 65537 entries, the data plane has 65536"
     );
 }
 

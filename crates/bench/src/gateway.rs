@@ -12,6 +12,7 @@ use sluice_language::{compile, parse};
 use sluice_plan::{Environment, Ids, IngressHook, NetDev, Plan};
 
 use crate::harness::Hook;
+use crate::ruleset;
 
 /// One side of the gateway: its own device and the host's at the other end.
 #[derive(Debug, Clone, Copy)]
@@ -200,6 +201,14 @@ pub fn configuration(mode: Mode, action: Action) -> String {
         interface(LAN, "192.0.2.1/24", "fd00:1::1/64"),
         interface(WAN, "198.51.100.1/24", "fd00:2::1/64"),
     )
+}
+
+/// The same with so many policies that every packet of the bench matches one of them, each as often as the others.
+pub fn ruled_configuration(mode: Mode, rules: usize) -> String {
+    match rules {
+        1 => configuration(mode, Action::Permit),
+        _ => configuration(mode, Action::Default) + &ruleset::policies("inside", rules),
+    }
 }
 
 /// UDP to this port is denied by [`denying_configuration`].

@@ -27,6 +27,7 @@ pub mod report;
 pub mod result;
 pub mod ring;
 pub mod rounds;
+pub mod ruleset;
 pub mod run;
 pub mod spread;
 pub mod stats;

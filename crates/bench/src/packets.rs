@@ -53,6 +53,10 @@ pub const CLIENTS4: [u8; 2] = [10, 64];
 pub const SERVERS4: [u8; 2] = [10, 128];
 pub const CLIENTS6: u16 = 0x64;
 pub const SERVERS6: u16 = 0x128;
+/// How many servers there are, and how many ports they listen on, as powers of two.
+pub const SERVER_BITS: u32 = 12;
+pub const SERVER_PORT_BITS: u32 = 9;
+pub const SERVER_PORTS: u16 = 1024;
 /// More would need client ports below 1024.
 pub const MAX_SESSION: usize = 65_536 * 60_000;
 
@@ -60,12 +64,11 @@ impl Tuple {
     pub fn of_session(session: usize) -> Tuple {
         assert!(session < MAX_SESSION);
         let mix = Rng::new(session as u64).next_u64();
-        let ports = [53, 80, 123, 443, 4500, 5060, 8080, 51820];
         Tuple {
             client: (session & 0xffff) as u16,
             client_port: 1024 + (session >> 16) as u16,
-            server: (mix & 0x0fff) as u16,
-            server_port: ports[(mix >> 32) as usize % ports.len()],
+            server: mix as u16 & ((1 << SERVER_BITS) - 1),
+            server_port: SERVER_PORTS + ((mix >> 32) as u16 & ((1 << SERVER_PORT_BITS) - 1)),
         }
     }
 }

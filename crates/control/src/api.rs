@@ -134,6 +134,40 @@ pub struct PolicyView {
     pub bytes: Option<u64>,
 }
 
+/// A first packet as policies see it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MatchQuery {
+    pub from_zone: String,
+    pub to_zone: String,
+    pub source_ip: String,
+    pub destination_ip: String,
+    /// `tcp`, `udp`, `icmp`, `icmp6` or a number.
+    pub protocol: String,
+    pub source_port: Option<u16>,
+    pub destination_port: Option<u16>,
+    /// Echo request when not given.
+    pub icmp_type: Option<u8>,
+    pub icmp_code: Option<u8>,
+}
+
+/// What becomes of it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct MatchView {
+    pub from_zone: String,
+    pub to_zone: String,
+    /// None = no policy matches, and `default-policy` decides.
+    pub policy: Option<String>,
+    pub id: Option<u32>,
+    pub global: bool,
+    /// Its place among the active policies of the zone pair, or among the global ones that apply to it, from 1.
+    pub number: Option<u32>,
+    pub action: String,
+    pub log_init: bool,
+    pub log_close: bool,
+    pub count: bool,
+}
+
 /// One entry of the session log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEntry {

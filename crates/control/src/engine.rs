@@ -127,13 +127,14 @@ impl Engine {
         };
         changes.keep();
         self.dataplane.set_timeouts(&config::timeouts(&config), config::early_ageout(&config));
+        let rules = loaded.rule_tables()?;
         self.loaded = Some(loaded);
         let warnings = self.tidy(&plan, &forwarded_before);
         let took_ms = begun.elapsed().as_millis() as u64;
         log_commit(&plan, took_ms);
         let devices_before = stored.devices_before.clone();
         let active =
-            Active { generation, text: source.text, file: source.file, config, plan, devices_before };
+            Active { generation, text: source.text, file: source.file, config, plan, rules, devices_before };
         self.stored = Some(stored);
         Ok((active, Committed { generation, took_ms, warnings }))
     }

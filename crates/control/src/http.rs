@@ -16,11 +16,11 @@ use axum::serve::IncomingStream;
 use serde::Deserialize;
 use tokio::net::{TcpListener, UnixListener};
 
-use crate::api::{Cleared, ErrorBody, LogQuery, SessionFilter};
+use crate::api::{Cleared, ErrorBody, LogQuery, MatchQuery, SessionFilter};
 use crate::engine::{CommitError, Engine, Source};
 use crate::sessions::{self, Matcher};
 use crate::shared::Shared;
-use crate::{api, metrics, views};
+use crate::{api, matching, metrics, views};
 
 /// A configuration of this size has tens of thousands of policies.
 const LARGEST_BODY: usize = 16 << 20;
@@ -54,6 +54,7 @@ fn questions() -> Router<App> {
         .route("/api/screens", get(|State(app): State<App>| answer(app, views::screens)))
         .route("/api/zones", get(|State(app): State<App>| answer(app, views::zones)))
         .route("/api/policies", get(|State(app): State<App>| answer(app, views::policies)))
+        .route("/api/match-policies", get(match_policies))
         .route("/api/pipeline", get(|| async { Json(api::pipeline()) }))
         .route("/api/sessions", get(list_sessions))
         .route("/api/log", get(session_log))
@@ -142,6 +143,14 @@ async fn list_sessions(State(app): State<App>, Query(filter): Query<SessionFilte
     match Matcher::new(&filter, &app.shared.active()) {
         Err(error) => failure(StatusCode::BAD_REQUEST, error),
         Ok(matcher) => respond(blocking(move || sessions::list(&app.shared, &filter, &matcher)).await),
+    }
+}
+
+async fn match_policies(State(app): State<App>, Query(query): Query<MatchQuery>) -> Response {
+    let active = app.shared.active();
+    match matching::in_force(&query, &active.plan, &active.rules) {
+        Ok(view) => Json(view).into_response(),
+        Err(error) => failure(StatusCode::BAD_REQUEST, error),
     }
 }
 

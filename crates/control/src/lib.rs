@@ -14,6 +14,7 @@ mod http;
 mod kernel;
 mod local;
 mod log;
+mod matching;
 mod metrics;
 mod mtus;
 mod preflight;
@@ -29,6 +30,7 @@ pub use client::{Client, ClientError, encode};
 pub use config::{CheckError, check};
 pub use daemon::{Daemon, DaemonError, Options, cleanup};
 pub use engine::CommitError;
+pub use matching::planned as match_planned;
 pub use store::DEFAULT_STATE_DIR;
 
 /// Two threads serve HTTP and rtnetlink; commits and sweeps have their own.

@@ -176,7 +176,7 @@ pub fn protocol_name(protocol: u8) -> String {
     }
 }
 
-fn protocol(text: &str) -> Result<u8, String> {
+pub fn protocol(text: &str) -> Result<u8, String> {
     match text {
         "icmp" => Ok(1),
         "tcp" => Ok(6),

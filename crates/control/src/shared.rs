@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
-use sluice_dataplane::Dataplane;
+use sluice_dataplane::{Dataplane, RuleTables};
 use sluice_language::Config;
 use sluice_plan::Plan;
 
@@ -20,6 +20,8 @@ pub struct Active {
     pub file: String,
     pub config: Config,
     pub plan: Plan,
+    /// What the packet path decides by.
+    pub rules: RuleTables,
     /// What each managed device had counted before Sluice came.
     pub devices_before: Baseline,
 }

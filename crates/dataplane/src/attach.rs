@@ -204,7 +204,7 @@ impl Dataplane {
                 reuse: &|name| self.state.descriptor(kind, name),
                 create: &|name| name == CONFIG_SECTION,
                 frozen: Frozen { root_variant: variant, ..Default::default() },
-                sizes: self.sizes(),
+                entries: &|name| self.sizes().entries(name),
             })?;
             programs.iter().map(|name| objects::program(&object, name)).collect()
         };

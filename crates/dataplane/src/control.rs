@@ -115,7 +115,7 @@ impl Clock {
             reuse: &|_| None,
             create: &|name| name == CLOCK_SECTION,
             frozen: Frozen::default(),
-            sizes,
+            entries: &|name| sizes.entries(name),
         })?;
         let map = objects::map(&object, CLOCK_SECTION)?;
         let jiffies = Mapped::new(&map).doing(|| "map the clock".to_owned())?;

@@ -15,10 +15,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::error::{Doing, Error, Result};
 use crate::mmap::Mapped;
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
-use crate::{Dataplane, ProgramDetails, Sizes, reaper, sys};
+use crate::rules::RuleTables;
+use crate::{Dataplane, ProgramDetails, reaper, sys};
 
-const TABLES: [&str; 7] =
-    ["units", "zone_pairs", "rules", "addresses4", "addresses6", "service_terms", "zone_limits"];
+const TABLES: [&str; 8] =
+    ["units", "zone_pairs", "contexts", "rules", "classes", "rows", "service_terms", "zone_limits"];
 
 /// A distinct set of optional stages. Its number is its place in the list given to [`Dataplane::load`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -81,6 +82,15 @@ impl Generation {
         self.programs.get(&(hook, variant, kind)).map(AsFd::as_fd)
     }
 
+    /// What decides which policy a packet matches.
+    pub fn rule_tables(&self) -> Result<RuleTables> {
+        RuleTables::of(self)
+    }
+
+    pub(crate) fn table(&self, name: &str) -> &MapHandle {
+        &self.tables[name]
+    }
+
     /// What the kernel says of every program.
     pub fn programs(&self) -> Result<Vec<ProgramDetails>> {
         let details =
@@ -99,7 +109,7 @@ impl Dataplane {
         }
         let slot = 1 - self.active_slot();
         self.clear_slot(slot)?;
-        let maps = create_tables(self.sizes())?;
+        let maps = create_tables(tables)?;
         fill_tables(&maps, tables)?;
 
         let (sizes, own) = (self.sizes(), crate::table_config(self.sizes(), self.seed));
@@ -163,7 +173,7 @@ impl Dataplane {
                     config: ProgramConfig { variant, stage_mask: *stage_mask, ..config },
                     root_variant: variant,
                 },
-                sizes: self.sizes(),
+                entries: &|name| self.sizes().entries(name),
             })?;
             for kind in kinds {
                 programs.insert((hook, variant, kind), objects::program(&object, kind.name(hook))?);
@@ -223,14 +233,25 @@ impl Dataplane {
     }
 }
 
-fn create_tables(sizes: Sizes) -> Result<BTreeMap<&'static str, MapHandle>> {
+/// Tables of a configuration's size; the others have the object's.
+fn create_tables(tables: &Tables) -> Result<BTreeMap<&'static str, MapHandle>> {
+    let entries = |name: &str| {
+        let needed = match name {
+            "rules" => tables.rules.len(),
+            "classes" => tables.classes.len(),
+            "rows" => tables.rows.len(),
+            "service_terms" => tables.service_terms.len(),
+            _ => return None,
+        };
+        Some(needed.max(1) as u32)
+    };
     let object = objects::load(&Recipe {
         kind: ObjectKind::Tc,
         programs: &[],
         reuse: &|_| None,
         create: &|name| TABLES.contains(&name),
         frozen: Frozen::default(),
-        sizes,
+        entries: &entries,
     })?;
     TABLES.into_iter().map(|name| Ok((name, objects::map(&object, name)?))).collect()
 }
@@ -239,8 +260,9 @@ fn fill_tables(maps: &BTreeMap<&'static str, MapHandle>, tables: &Tables) -> Res
     fill(&maps["units"], tables.units.iter().map(|(slot, unit)| (*slot, *unit)))?;
     fill(&maps["zone_pairs"], tables.zone_pairs.iter().copied().enumerate())?;
     fill(&maps["rules"], tables.rules.iter().copied().enumerate())?;
-    fill(&maps["addresses4"], tables.addresses4.iter().copied().enumerate())?;
-    fill(&maps["addresses6"], tables.addresses6.iter().copied().enumerate())?;
+    fill(&maps["contexts"], tables.contexts.iter().copied().enumerate())?;
+    fill(&maps["classes"], tables.classes.iter().copied().enumerate())?;
+    fill(&maps["rows"], tables.rows.iter().copied().enumerate())?;
     fill(&maps["service_terms"], tables.service_terms.iter().copied().enumerate())?;
     fill(&maps["zone_limits"], tables.zone_limits.iter().copied().enumerate())
 }

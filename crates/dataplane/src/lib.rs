@@ -18,6 +18,7 @@ mod objects;
 pub mod prog_run;
 mod reaper;
 mod records;
+mod rules;
 mod sessions;
 mod state;
 #[cfg(test)]
@@ -46,6 +47,7 @@ pub use generation::{Generation, ProgramKind, Variant};
 pub use local::LocalKind;
 pub use nexthops::NexthopEntry;
 pub use objects::ObjectKind;
+pub use rules::RuleTables;
 pub use sessions::{Direction, Family, Session, SessionId, Tuple};
 pub use sluice_abi as abi;
 pub use sluice_abi::tables::{FlowRules, Tables};

@@ -9,7 +9,7 @@ use sluice_abi::ProgramConfig;
 use zerocopy::IntoBytes;
 
 use crate::error::{Doing, Error, Result};
-use crate::{Sizes, sys};
+use crate::sys;
 
 pub(crate) const CONFIG_SECTION: &str = ".rodata.config";
 pub(crate) const ACTIVE_SECTION: &str = ".data.active";
@@ -50,7 +50,8 @@ pub(crate) struct Recipe<'a> {
     /// Which of the others to create.
     pub create: &'a dyn Fn(&str) -> bool,
     pub frozen: Frozen,
-    pub sizes: Sizes,
+    /// Sizes of created maps that differ from the object's.
+    pub entries: &'a dyn Fn(&str) -> Option<u32>,
 }
 
 thread_local! {
@@ -102,7 +103,7 @@ pub(crate) fn load(recipe: &Recipe<'_>) -> Result<Object> {
         if let Some(fd) = (recipe.reuse)(&name) {
             map.reuse_fd(fd).doing(doing)?;
         } else if (recipe.create)(&name) {
-            if let Some(entries) = recipe.sizes.entries(&name) {
+            if let Some(entries) = (recipe.entries)(&name) {
                 map.set_max_entries(entries).doing(doing)?;
             }
         } else {

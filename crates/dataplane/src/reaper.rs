@@ -41,7 +41,7 @@ impl Reaper {
             reuse: &|name| state.descriptor(ObjectKind::Xdp, name),
             create: &|name| MAPS.contains(&name) || name == objects::CONFIG_SECTION,
             frozen: Frozen { config: ProgramConfig { hz: hz(), ..config }, ..Default::default() },
-            sizes,
+            entries: &|name| sizes.entries(name),
         })?;
         let map = |name: &str| objects::map(&object, name);
         Ok(Reaper {

@@ -146,7 +146,7 @@ impl State {
                 reuse: &|_| None,
                 create: &own,
                 frozen: Frozen::default(),
-                sizes,
+                entries: &|name| sizes.entries(name),
             })?;
             for (name, _, map) in pins().filter(|(_, owner, _)| *owner == kind) {
                 maps.insert(name, objects::map(&object, map)?);

@@ -166,7 +166,7 @@ pub const SCREEN_CHECKS: [(&str, &str, &str); 21] = [
 ];
 
 /// One term of an application: protocol plus port or ICMP ranges, all inclusive.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct Service {
     /// None = any protocol.
     pub protocol: Option<u8>,

@@ -4,11 +4,12 @@ use std::fmt::{self, Display, Formatter};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use sluice_abi::stages::Stage;
-use sluice_abi::{self as abi, Address4Term, Address6Term, Rule, ServiceTerm, Unit, ZonePair};
-use sluice_language::config::Prefix;
+use sluice_abi::{self as abi, Rule, ServiceTerm, Unit, ZonePair};
+use sluice_language::config::{Prefix, Ranges, Service};
 
-use crate::screens;
+use crate::classifier::Wanted;
 use crate::{Attachment, Gateway, KernelWants, Plan, RouteVia};
+use crate::{screens, terms};
 
 impl Display for Plan {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -27,6 +28,7 @@ impl Display for Plan {
         }
         self.write_flow(f)?;
         self.write_pairs(f)?;
+        self.write_contexts(f)?;
         write_kernel(f, &self.kernel)
     }
 }
@@ -104,15 +106,22 @@ impl Plan {
     fn write_pair(&self, f: &mut Formatter<'_>, pair: &ZonePair, from: u32, to: u32) -> fmt::Result {
         let default = action(pair.default_action);
         let (from, to) = (self.zone(from), self.zone(to));
-        writeln!(f, "pair {from} -> {to}: {} rules at {}, default {default}", pair.count, pair.first)?;
-        let first = usize::from(pair.first);
-        for rule in &self.tables.rules[first..first + usize::from(pair.count)] {
-            self.write_rule(f, rule)?;
+        let context = |number: u16| if number == 0 { "none".to_owned() } else { number.to_string() };
+        let (own, global) = (context(pair.context), context(pair.global));
+        writeln!(f, "pair {from} -> {to}: context {own}, global {global}, default {default}")
+    }
+
+    fn write_contexts(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (number, list) in (1..).zip(&self.contexts) {
+            writeln!(f, "context {number} {}: {} rules at {}", list.name, list.rules.len(), list.first)?;
+            for (rule, wanted) in self.tables.rules[list.first as usize..].iter().zip(&list.rules) {
+                self.write_rule(f, rule, wanted)?;
+            }
         }
         Ok(())
     }
 
-    fn write_rule(&self, f: &mut Formatter<'_>, r: &Rule) -> fmt::Result {
+    fn write_rule(&self, f: &mut Formatter<'_>, r: &Rule, wanted: &Wanted) -> fmt::Result {
         let name = self.policies.get(&r.policy.into()).map_or("?", |p| p.name.as_str());
         write!(f, "  {} {name}({})", action(r.action), r.policy)?;
         for (bit, text) in
@@ -122,32 +131,24 @@ impl Plan {
                 write!(f, " {text}")?;
             }
         }
-        let t = &self.tables;
-        let source = [(r.source4_first, r.source4_count), (r.source6_first, r.source6_count)];
-        let destination =
-            [(r.destination4_first, r.destination4_count), (r.destination6_first, r.destination6_count)];
-        let addresses = |ranges: [(u16, u16); 2]| {
-            let v4 = slice(&t.addresses4, ranges[0]).iter().map(range4);
-            v4.chain(slice(&t.addresses6, ranges[1]).iter().map(range6)).collect::<Vec<_>>()
-        };
-        let services =
-            slice(&t.service_terms, (r.service_first, r.service_count)).iter().map(service).collect();
-        write!(f, "{}", list("from", r.flags, abi::RULE_SOURCE_ANY, addresses(source)))?;
-        write!(f, "{}", list("to", r.flags, abi::RULE_DESTINATION_ANY, addresses(destination)))?;
-        writeln!(f, "{}", list("application", r.flags, abi::RULE_APPLICATION_ANY, services))
+        let services = |list: &Vec<Service>| list.iter().map(|term| service(&terms::service(term))).collect();
+        write!(f, "{}", list("from", wanted.source.as_ref().map(addresses)))?;
+        write!(f, "{}", list("to", wanted.destination.as_ref().map(addresses)))?;
+        writeln!(f, "{}", list("application", wanted.services.as_ref().map(services)))
     }
 }
 
-fn list(word: &str, flags: u8, any: u8, items: Vec<String>) -> String {
-    match (flags & any != 0, items.is_empty()) {
-        (true, _) => format!(" {word} any"),
-        (false, true) => format!(" {word} nothing"),
-        (false, false) => format!(" {word} [{}]", items.join(", ")),
-    }
+fn addresses(ranges: &Ranges) -> Vec<String> {
+    let v4 = ranges.v4.iter().map(|(low, high)| range(low, high));
+    v4.chain(ranges.v6.iter().map(|(low, high)| range(low, high))).collect()
 }
 
-fn slice<T>(table: &[T], (first, count): (u16, u16)) -> &[T] {
-    &table[usize::from(first)..usize::from(first) + usize::from(count)]
+fn list(word: &str, items: Option<Vec<String>>) -> String {
+    match items {
+        None => format!(" {word} any"),
+        Some(items) if items.is_empty() => format!(" {word} nothing"),
+        Some(items) => format!(" {word} [{}]", items.join(", ")),
+    }
 }
 
 fn action(action: u8) -> &'static str {
@@ -156,15 +157,6 @@ fn action(action: u8) -> &'static str {
         abi::ACTION_REJECT => "reject",
         _ => "deny",
     }
-}
-
-fn range4(term: &Address4Term) -> String {
-    range(Ipv4Addr::from(term.low), Ipv4Addr::from(term.high))
-}
-
-fn range6(term: &Address6Term) -> String {
-    let join = |halves: [u64; 2]| Ipv6Addr::from(u128::from(halves[0]) << 64 | u128::from(halves[1]));
-    range(join(term.low), join(term.high))
 }
 
 fn range<T: Display + PartialEq>(low: T, high: T) -> String {

@@ -3,6 +3,7 @@
 //! The same inputs give the same plan, and a plan prints as text, so what a commit will do can be read, compared and
 //! tested (`tests/golden-plan`).
 
+pub mod classifier;
 mod display;
 mod environment;
 mod ids;
@@ -29,6 +30,8 @@ pub use units::{device_of, unit_name, words};
 pub struct Plan {
     pub generation: u32,
     pub tables: Tables,
+    /// What the rules want, list by list; `contexts[n]` is context n + 1 of the tables.
+    pub contexts: Vec<classifier::Rules>,
     pub variants: Vec<Variant>,
     pub attachments: Vec<Attachment>,
     pub kernel: KernelWants,
@@ -125,21 +128,25 @@ pub enum PlanError {
     )]
     NoIds { what: &'static str, wanted: usize, free: u32, quarantined: usize },
     #[error(
-        "from-zone {from} to-zone {to}: {count} policies ({global} of them global), at most {} work; merge some",
-        abi::MAX_RULES_PER_PAIR
-    )]
-    TooManyRules { from: String, to: String, count: usize, global: usize },
-    #[error(
-        "all zone pairs together have {count} policies with the global ones copied, at most {} fit",
+        "{count} policies are in force (global ones count once for each list of zone pairs they apply to), at most {} fit",
         abi::MAX_RULES
     )]
     RuleTableFull { count: usize },
     #[error(
+        "the zone pairs have more than {} different lists of policies; give global policies fewer from-zone and to-zone",
+        abi::MAX_CONTEXTS - 1
+    )]
+    TooManyContexts,
+    #[error(transparent)]
+    Classifier(#[from] classifier::TooMuch),
+    #[error(
         "from-zone {from} to-zone {to}: policies of junos-host are not supported yet; use host-inbound-traffic"
     )]
     HostPolicy { from: String, to: String },
-    #[error("{owner}: {count} {what}, at most {limit} fit; use larger prefixes or fewer applications")]
-    TooManyTerms { owner: String, what: &'static str, count: usize, limit: usize },
+    #[error(
+        "{owner}: {count} host-inbound services, or applications whose timeouts differ, at most {limit} fit; use fewer"
+    )]
+    TooManyTerms { owner: String, count: usize, limit: usize },
     #[error("the unit table cannot hold {entries} entries without collisions; configure fewer tagged units")]
     UnitTableFull { entries: usize },
     #[error(
@@ -202,9 +209,10 @@ fn compile_with(
         unit_multiplier,
         zone_pairs: rules.zone_pairs,
         rules: rules.rules,
-        addresses4: terms.addresses4.entries,
-        addresses6: terms.addresses6.entries,
-        service_terms: terms.services.entries,
+        contexts: rules.classifier.contexts,
+        classes: rules.classifier.classes,
+        rows: rules.classifier.rows,
+        service_terms: terms.entries,
         zone_limits: screens::zone_limits(config, &zone_ids),
         flow: flow_rules(&config.flow),
     };
@@ -213,6 +221,7 @@ fn compile_with(
         tables,
         variants,
         attachments,
+        contexts: rules.contexts,
         kernel,
         units: infos,
         zones: zone_ids.into_iter().map(|(name, id)| (id, name)).collect(),

@@ -1,12 +1,13 @@
-//! Zone pairs and their rules: context rules first, then the global ones, first match wins.
+//! Zone pairs and their contexts of rules: the pair's own first, then the global ones, first match wins.
 
 use std::collections::BTreeMap;
 
 use sluice_abi::{self as abi, Rule, ZonePair};
-use sluice_language::config::{Action, AddressMatch, ApplicationMatch, Config, Policy};
+use sluice_language::config::{Action, ApplicationMatch, Config, Policy};
 
 use crate::PlanError;
-use crate::terms::Terms;
+use crate::classifier::{self, Classifier, Rules, Wanted};
+use crate::terms::{Terms, timeout};
 
 /// Zone pairs that name this zone judge traffic of the gateway itself, which is not supported yet.
 const HOST_ZONE: &str = "junos-host";
@@ -31,43 +32,43 @@ pub(crate) fn keys(config: &Config) -> Vec<String> {
 pub(crate) struct Compiled {
     pub zone_pairs: Vec<ZonePair>,
     pub rules: Vec<Rule>,
+    pub classifier: Classifier,
+    pub contexts: Vec<Rules>,
 }
 
 pub(crate) fn compile(
     config: &Config,
     zones: &BTreeMap<String, u32>,
-    policies: &BTreeMap<String, u32>,
+    ids: &BTreeMap<String, u32>,
     terms: &mut Terms,
 ) -> Result<Compiled, PlanError> {
     refuse_host_policies(config)?;
+    let mut contexts = Contexts { ids, terms, rules: vec![], lists: vec![] };
+    let mut zone_pairs = vec![ZonePair::default(); abi::MAX_ZONES * abi::MAX_ZONES];
     let default_action = if config.default_permit { abi::ACTION_PERMIT } else { abi::ACTION_DENY };
-    let mut compiled =
-        Compiled { zone_pairs: vec![ZonePair::default(); abi::MAX_ZONES * abi::MAX_ZONES], rules: vec![] };
-    let globals: Vec<&Policy> = config.global_policies.iter().filter(|policy| policy.active).collect();
-    let global_rules = compile_rules(&config.global_policies, None, policies, terms)?;
-    // Pairs without rules of their own share one copy of the same global ones.
-    let mut shared: BTreeMap<Vec<usize>, (u16, u16)> = BTreeMap::new();
+    // Zone pairs to which the same global policies apply share them.
+    let mut globals: BTreeMap<Vec<usize>, u16> = BTreeMap::new();
     for (from, from_id) in zones {
         for (to, to_id) in zones {
-            let own = context_rules(config, from, to, policies, terms)?;
-            let applies = (0..globals.len()).filter(|number| globals[*number].applies_between(from, to));
-            let applies: Vec<usize> = applies.collect();
-            let known = shared.get(&applies).filter(|_| own.is_empty()).copied();
-            let (first, count) = match known {
-                Some(range) => range,
+            let own = contexts.of_pair(config, from, to)?;
+            let applies = |policy: &Policy| policy.active && policy.applies_between(from, to);
+            let numbers: Vec<usize> =
+                (0..config.global_policies.len()).filter(|n| applies(&config.global_policies[*n])).collect();
+            let global = match globals.get(&numbers) {
+                Some(context) => *context,
                 None => {
-                    let global: Vec<Rule> = applies.iter().map(|number| global_rules[*number]).collect();
-                    append(&mut compiled.rules, &own, &global, (from, to))?
+                    let policies = numbers.iter().map(|number| &config.global_policies[*number]);
+                    let context = contexts.add("global", None, policies)?;
+                    *globals.entry(numbers).or_insert(context)
                 }
             };
-            if own.is_empty() {
-                shared.insert(applies, (first, count));
-            }
-            let pair = &mut compiled.zone_pairs[abi::zone_pair_index(*from_id as u16, *to_id as u16)];
-            *pair = ZonePair { first, count, default_action, ..Default::default() };
+            let pair = &mut zone_pairs[abi::zone_pair_index(*from_id as u16, *to_id as u16)];
+            *pair = ZonePair { context: own, global, default_action, ..Default::default() };
         }
     }
-    Ok(compiled)
+    let Contexts { rules, lists, .. } = contexts;
+    let classifier = classifier::compile(&lists)?;
+    Ok(Compiled { zone_pairs, rules, classifier, contexts: lists })
 }
 
 fn refuse_host_policies(config: &Config) -> Result<(), PlanError> {
@@ -77,102 +78,83 @@ fn refuse_host_policies(config: &Config) -> Result<(), PlanError> {
     }
 }
 
-fn context_rules(
-    config: &Config,
-    from: &str,
-    to: &str,
-    policies: &BTreeMap<String, u32>,
-    terms: &mut Terms,
-) -> Result<Vec<Rule>, PlanError> {
-    let mut rules = vec![];
-    for set in config.policies.iter().filter(|set| set.from_zone == from && set.to_zone == to) {
-        rules.extend(compile_rules(&set.policies, Some((from, to)), policies, terms)?);
-    }
-    Ok(rules)
+/// The rule table and the lists it consists of while they grow.
+struct Contexts<'a> {
+    ids: &'a BTreeMap<String, u32>,
+    terms: &'a mut Terms,
+    rules: Vec<Rule>,
+    lists: Vec<Rules>,
 }
 
-fn append(
-    rules: &mut Vec<Rule>,
-    own: &[Rule],
-    global: &[Rule],
-    (from, to): (&str, &str),
-) -> Result<(u16, u16), PlanError> {
-    let count = own.len() + global.len();
-    if count > abi::MAX_RULES_PER_PAIR {
-        return Err(PlanError::TooManyRules {
-            from: from.to_owned(),
-            to: to.to_owned(),
-            count,
-            global: global.len(),
-        });
+impl Contexts<'_> {
+    fn of_pair(&mut self, config: &Config, from: &str, to: &str) -> Result<u16, PlanError> {
+        let sets = config.policies.iter().filter(|set| set.from_zone == from && set.to_zone == to);
+        let policies = sets.flat_map(|set| &set.policies).filter(|policy| policy.active);
+        self.add(&format!("from-zone {from} to-zone {to}"), Some((from, to)), policies)
     }
-    let first = rules.len();
-    if first + count > abi::MAX_RULES {
-        return Err(PlanError::RuleTableFull { count: first + count });
+
+    /// Number of the context that has these policies, 0 for none.
+    fn add<'p>(
+        &mut self,
+        name: &str,
+        pair: Option<(&str, &str)>,
+        policies: impl Iterator<Item = &'p Policy>,
+    ) -> Result<u16, PlanError> {
+        let mut list = Rules { name: name.to_owned(), first: self.rules.len() as u32, rules: vec![] };
+        for policy in policies {
+            let key = policy_key(pair, &policy.name);
+            let rule = compile_rule(policy, self.ids[&key], &format!("policy {key}"), self.terms)?;
+            self.rules.push(rule);
+            list.rules.push(wanted(policy));
+        }
+        if self.rules.len() > abi::MAX_RULES {
+            return Err(PlanError::RuleTableFull { count: self.rules.len() });
+        }
+        if list.rules.is_empty() {
+            return Ok(0);
+        }
+        self.lists.push(list);
+        if self.lists.len() >= abi::MAX_CONTEXTS {
+            return Err(PlanError::TooManyContexts);
+        }
+        Ok(self.lists.len() as u16)
     }
-    rules.extend_from_slice(own);
-    rules.extend_from_slice(global);
-    Ok((first as u16, count as u16))
 }
 
-fn compile_rules(
-    list: &[Policy],
-    context: Option<(&str, &str)>,
-    ids: &BTreeMap<String, u32>,
-    terms: &mut Terms,
-) -> Result<Vec<Rule>, PlanError> {
-    list.iter()
-        .filter(|policy| policy.active)
-        .map(|policy| {
-            let key = policy_key(context, &policy.name);
-            compile_rule(policy, ids[&key], &format!("policy {key}"), terms)
-        })
-        .collect()
+fn wanted(policy: &Policy) -> Wanted {
+    Wanted {
+        source: policy.source.matching(),
+        destination: policy.destination.matching(),
+        services: match &policy.application {
+            ApplicationMatch::Any => None,
+            ApplicationMatch::Services(services) => Some(services.clone()),
+        },
+    }
 }
 
 fn compile_rule(policy: &Policy, id: u32, owner: &str, terms: &mut Terms) -> Result<Rule, PlanError> {
-    let mut flags = 0;
-    let mut ranges = |side: &AddressMatch, any: u8| match side.matching() {
-        None => {
-            flags |= any;
-            Ok(((0, 0), (0, 0)))
-        }
-        Some(ranges) => Ok((terms.v4(&ranges.v4, owner)?, terms.v6(&ranges.v6, owner)?)),
-    };
-    let (source4, source6) = ranges(&policy.source, abi::RULE_SOURCE_ANY)?;
-    let (destination4, destination6) = ranges(&policy.destination, abi::RULE_DESTINATION_ANY)?;
-    let service = match &policy.application {
-        ApplicationMatch::Any => {
-            flags |= abi::RULE_APPLICATION_ANY;
-            (0, 0)
-        }
-        ApplicationMatch::Services(services) => terms.services(services, owner)?,
-    };
     let wanted = [
         (policy.log_init, abi::RULE_LOG_INIT),
         (policy.log_close, abi::RULE_LOG_CLOSE),
         (policy.count, abi::RULE_COUNT),
     ];
-    flags |= wanted.iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag);
+    let flags = wanted.iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | flag);
     let action = match policy.action {
         Action::Permit => abi::ACTION_PERMIT,
         Action::Deny => abi::ACTION_DENY,
         Action::Reject => abi::ACTION_REJECT,
     };
-    Ok(Rule {
-        policy: id as u16,
-        action,
-        flags,
-        source4_first: source4.0,
-        source4_count: source4.1,
-        source6_first: source6.0,
-        source6_count: source6.1,
-        destination4_first: destination4.0,
-        destination4_count: destination4.1,
-        destination6_first: destination6.0,
-        destination6_count: destination6.1,
-        service_first: service.0,
-        service_count: service.1,
-        ..Default::default()
-    })
+    let mut rule = Rule { policy: id as u16, action, flags, ..Default::default() };
+    if let ApplicationMatch::Services(services) = &policy.application {
+        let mut timeouts = services.iter().map(timeout);
+        let first = timeouts.next().unwrap_or_default();
+        if timeouts.all(|timeout| timeout == first) {
+            rule.timeout_s = first;
+        } else {
+            let (first, count) = terms.services(services, owner)?;
+            rule.service_first = first.into();
+            rule.service_count = count;
+        }
+    }
+    Ok(rule)
 }

@@ -5,6 +5,7 @@
 mod check;
 mod commit;
 mod exit;
+mod matching;
 mod run;
 mod sessions;
 mod show;
@@ -39,6 +40,8 @@ enum Command {
     Commit(commit::CommitArgs),
     /// Show what the running gateway does
     Show(show::ShowArgs),
+    /// Ask what a configuration would do
+    Test(matching::TestArgs),
     /// End sessions
     Clear(sessions::ClearArgs),
     /// Remove everything a gateway left behind: programs, pins, sessions, guard, addresses and routes it added
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::check(&args),
         Command::Commit(args) => commit::commit(&args),
         Command::Show(args) => show::show(&args),
+        Command::Test(args) => matching::test(&args),
         Command::Clear(args) => sessions::clear(&args),
         Command::Cleanup(instance) => run::cleanup(&instance),
         Command::Version => show::version(),

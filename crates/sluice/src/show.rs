@@ -12,7 +12,7 @@ use sluice_control::api::{
 };
 
 use crate::exit::{Failure, Outcome};
-use crate::sessions;
+use crate::{matching, sessions};
 
 #[derive(Args)]
 pub struct ShowArgs {
@@ -54,6 +54,8 @@ enum What {
     },
     /// Policies and how often they decided
     Policies,
+    /// Which policy a first packet would match, by the tables in force
+    MatchPolicies(matching::PacketArgs),
     /// Dropped packets by stage and reason, and the conservation equations
     Drops,
     /// Stages in the order packets walk them, with their drop reasons
@@ -86,7 +88,7 @@ impl Output {
     }
 }
 
-fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+pub fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     println!("{}", serde_json::to_string_pretty(value).map_err(Failure::failed)?);
     Ok(())
 }
@@ -99,6 +101,7 @@ pub fn show(args: &ShowArgs) -> Outcome {
         What::Zones => output.show("/api/zones", zones),
         What::Screens { zone } => output.show("/api/screens", |list| screens(list, zone.as_deref())),
         What::Policies => output.show("/api/policies", policies),
+        What::MatchPolicies(packet) => matching::show(packet, output),
         What::Drops => output.show("/api/stats", drops),
         What::Pipeline => pipeline(output),
         What::Log { last } => output.show(&format!("/api/log?last={last}"), session_log),

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::bed::{Bed, DEFAULT_CAPACITY};
-use crate::gateway::{Site, Tally};
+use crate::gateway::{Site, Tally, ruled_configuration};
 use crate::harness::{Hook, Sample, Target};
 use crate::honesty;
 use crate::packets::{Direction, Family, Protocol, TCP_ACK, TCP_SYN};
@@ -56,6 +56,9 @@ pub struct ProgArgs {
     /// Packets of existing sessions, or first packets [default: established,new]
     #[arg(long, value_delimiter = ',')]
     kind: Vec<Kind>,
+    /// Policies of the zone pair, each hit as often as the others
+    #[arg(long, default_value_t = 1, value_parser = parse_rules)]
+    rules: usize,
     /// Packets a round and contestant
     #[arg(long, default_value_t = REPEAT, value_parser = clap::value_parser!(u32).range(10_000..))]
     repeat: u32,
@@ -68,12 +71,19 @@ pub struct ProgArgs {
 
 const REPEAT: u32 = 400_000;
 
+fn parse_rules(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(rules) if (1..=50_000).contains(&rules) => Ok(rules),
+        _ => Err("a number from 1 to 50000".to_owned()),
+    }
+}
+
 impl ProgArgs {
     /// Rows of one's own: traffic and stages are left out.
     fn names_rows(&self) -> bool {
         let named =
             [self.hook.len(), self.family.len(), self.protocol.len(), self.sessions.len(), self.kind.len()];
-        named.iter().any(|count| *count > 0) || self.capacity.is_some()
+        named.iter().any(|count| *count > 0) || self.capacity.is_some() || self.rules != 1
     }
 
     fn options(&self, context: &Context) -> Options {
@@ -95,6 +105,7 @@ impl ProgArgs {
                             protocol: *protocol,
                             kind: *kind,
                             sessions: *sessions,
+                            rules: self.rules,
                         };
                         rows.extend(kinds.iter().map(row));
                     }
@@ -118,7 +129,8 @@ pub fn command(args: &ProgArgs) -> Result<RunDocument> {
 }
 
 fn suite(context: &Context) -> Result<SuiteResult> {
-    let mut result = measure(&ProgArgs { repeat: REPEAT, ..ProgArgs::default() }.options(context), context)?;
+    let mut result =
+        measure(&ProgArgs { repeat: REPEAT, rules: 1, ..ProgArgs::default() }.options(context), context)?;
     context.progress.at(0.6, "by traffic");
     mix::extend(context, &mut result)?;
     context.progress.at(0.9, "by stage");
@@ -228,12 +240,15 @@ pub struct RowSpec {
     pub protocol: Protocol,
     pub kind: Kind,
     pub sessions: usize,
+    /// Policies of the zone pair.
+    pub rules: usize,
 }
 
 impl fmt::Display for RowSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RowSpec { hook, family, protocol, kind, sessions } = self;
-        f.write_str(&format!("{hook:?} {family:?} {protocol:?} {kind:?} {sessions}").to_lowercase())
+        let RowSpec { hook, family, protocol, kind, sessions, rules } = self;
+        f.write_str(&format!("{hook:?} {family:?} {protocol:?} {kind:?} {sessions}").to_lowercase())?;
+        if *rules == 1 { Ok(()) } else { write!(f, " rules {rules}") }
     }
 }
 
@@ -242,10 +257,14 @@ impl FromStr for RowSpec {
 
     fn from_str(text: &str) -> Result<RowSpec> {
         let words: Vec<&str> = text.split_whitespace().collect();
-        let [hook, family, protocol, kind, sessions] = words[..] else {
-            bail!(
-                "row `{text}` is not of the form `xdp|tc v4|v6 udp|tcp established|new|denied|miss SESSIONS`"
-            );
+        let (hook, family, protocol, kind, sessions, rules) = match words[..] {
+            [hook, family, protocol, kind, sessions] => (hook, family, protocol, kind, sessions, "1"),
+            [hook, family, protocol, kind, sessions, "rules", rules] => {
+                (hook, family, protocol, kind, sessions, rules)
+            }
+            _ => bail!(
+                "row `{text}` is not of the form `xdp|tc v4|v6 udp|tcp established|new|denied|miss SESSIONS [rules N]`"
+            ),
         };
         let wrong = |error: String| anyhow!("row `{text}`: {error}");
         Ok(RowSpec {
@@ -254,6 +273,7 @@ impl FromStr for RowSpec {
             protocol: Protocol::from_str(protocol, false).map_err(wrong)?,
             kind: Kind::from_str(kind, false).map_err(wrong)?,
             sessions: sessions.parse().with_context(|| format!("row `{text}`: number of sessions"))?,
+            rules: rules.parse().with_context(|| format!("row `{text}`: number of policies"))?,
         })
     }
 }
@@ -335,7 +355,7 @@ pub fn run(options: &Options, mut report: impl FnMut(&Row) + Send) -> Outcome {
     let mut outcome = Outcome::default();
     while let Some(first) = left.first().copied() {
         let shared = |row: &RowSpec| {
-            let tables = |row: &RowSpec| (row.family, row.protocol, capacity(row, options));
+            let tables = |row: &RowSpec| (row.family, row.protocol, row.rules, capacity(row, options));
             // a row that denies leaves tables behind in which nobody opens sessions any more
             let denied = row.kind == Kind::Denied || first.kind == Kind::Denied;
             tables(row) == tables(&first) && (!denied || *row == first)
@@ -376,7 +396,8 @@ fn bed_rows(
         }
     }
     let Some(first) = specs.first() else { return Ok(()) };
-    let mut bed = Bed::new(site, &hooks, first.family, first.protocol, capacity(first, options))?;
+    let text = ruled_configuration(hooks[0].into(), first.rules);
+    let mut bed = Bed::with(site, &text, &hooks, first.family, first.protocol, capacity(first, options))?;
     for spec in specs {
         bed.fill(spec.sessions).with_context(|| format!("cannot establish {} sessions", spec.sessions))?;
         let row = match spec.kind {
@@ -581,12 +602,18 @@ mod tests {
 
     #[test]
     fn row_names_are_read_back() {
-        let text = "tc v6 tcp new 1000000";
+        let text = "tc v6 tcp new 1000000 rules 10";
         let spec: RowSpec = text.parse().unwrap();
+        assert_eq!(spec.rules, 10);
         assert_eq!((spec.hook, spec.family, spec.protocol), (Hook::Tc, Family::V6, Protocol::Tcp));
         assert_eq!((spec.kind, spec.sessions), (Kind::New, 1_000_000));
         assert_eq!(spec.to_string(), text);
-        for wrong in ["xdp v4 udp established", "xdp v5 udp established 1", "xdp v4 udp established many"] {
+        for wrong in [
+            "xdp v4 udp new 1 rules",
+            "xdp v4 udp established",
+            "xdp v5 udp established 1",
+            "xdp v4 udp established many",
+        ] {
             assert!(wrong.parse::<RowSpec>().is_err(), "{wrong}");
         }
     }

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* First matching rule by classes and rows of bits; the layouts are in abi/classifier.h. */
+#ifndef SLUICE_LIB_CLASSIFIER_H
+#define SLUICE_LIB_CLASSIFIER_H
+
+#include "maps.h"
+#include "lib/services.h"
+
+/* Not a word, class or rule. */
+#define NO_CLASS (-1)
+
+/* Classes of one packet. */
+struct classes {
+	__u32 source;
+	__u32 destination;
+	__u32 service;
+	__u32 family; /* 0 = IPv4, 1 = IPv6 */
+};
+
+static __always_inline __s64 class_word(__u32 at)
+{
+	__u32 index = at / CLASS_LINE_WORDS;
+	struct class_line *line = bpf_map_lookup_elem(&classes, &index);
+
+	return line ? line->word[at % CLASS_LINE_WORDS] : NO_CLASS;
+}
+
+static __always_inline __s64 row_word(__u32 at)
+{
+	__u32 index = at / CLASS_LINE_WORDS;
+	struct class_line *line = bpf_map_lookup_elem(&rows, &index);
+
+	return line ? line->word[at % CLASS_LINE_WORDS] : NO_CLASS;
+}
+
+/* 1 if key > x: the borrow of x - key. As arithmetic, because the processor cannot predict these comparisons. */
+static __always_inline __u64 above(__u64 key, __u64 x)
+{
+	__u64 borrow = (~x & key) | ((~x | key) & (x - key));
+
+	barrier_var(borrow); /* else clang makes a branch of the shift, and the verifier follows both ways of each */
+	return borrow >> 63;
+}
+
+/* Slot of the highest key that is not above x. */
+static __noinline __s64 tree_search(__u32 first, __u32 nodes, __u64 x)
+{
+	__u32 node = nodes ? 0 : 1, best = 0;
+	__u32 level;
+
+	bpf_for (level, 0, CLASS_TREE_LEVELS) {
+		if (node >= nodes)
+			break;
+		__u32 index = first + node;
+		const __u64 *key = bpf_map_lookup_elem(&classes, &index);
+
+		if (!key)
+			return NO_CLASS;
+		__u32 below =
+			CLASS_TREE_KEYS - (above(key[0], x) + above(key[1], x) + above(key[2], x) + above(key[3], x) +
+					   above(key[4], x) + above(key[5], x) + above(key[6], x) + above(key[7], x));
+
+		if (below)
+			best = node * CLASS_TREE_KEYS + below - 1;
+		node = node * (CLASS_TREE_KEYS + 1) + 1 + below;
+	}
+	return best;
+}
+
+static __always_inline bool key_is(__u32 first, __u32 slot, __u64 x)
+{
+	__u32 index = first + slot / CLASS_TREE_KEYS;
+	const __u64 *key = bpf_map_lookup_elem(&classes, &index);
+
+	return key && key[slot % CLASS_TREE_KEYS] == x;
+}
+
+/* Value of x in the tree at a place: its class, or in `below` the place of the tree that tells by the lower half. */
+static __always_inline __s64 tree_value(__u32 at, __u64 x, __u32 *below)
+{
+	__u32 index = at / CLASS_LINE_WORDS;
+	struct class_line *line = bpf_map_lookup_elem(&classes, &index);
+
+	*below = 0;
+	if (!line)
+		return NO_CLASS;
+	const struct class_tree *tree =
+		(void *)&line->word[at % CLASS_LINE_WORDS / CLASS_TREE_WORDS * CLASS_TREE_WORDS];
+	__s64 slot = tree_search(tree->first, tree->nodes, x);
+
+	if (slot < 0)
+		return NO_CLASS;
+	__u32 value = tree->values + 2 * slot;
+	__s64 lower = class_word(value + 1);
+
+	if (lower > 0 && key_is(tree->first, slot, x))
+		*below = lower;
+	return class_word(value);
+}
+
+/* IPv4 addresses are the upper half; the lower one is not asked for. */
+static __noinline __s64 address_class(__u32 tree, __u64 upper, __u64 lower)
+{
+	__u32 below, none;
+	__s64 class = tree_value(tree, upper, &below);
+
+	return below ? tree_value(below, lower, &none) : class;
+}
+
+static __noinline __s64 service_class(const struct service *service)
+{
+	if (!service)
+		return NO_CLASS;
+	__u32 at = CLASS_PROTOCOLS + service->proto * CLASS_PROTOCOL_WORDS;
+	__s64 rows_at = class_word(at), columns = class_word(at + 1), kind = class_word(at + 2);
+	__u32 x = service->proto;
+
+	if (rows_at < 0 || columns < 0)
+		return NO_CLASS;
+	if (kind == CLASS_KEY_PORT)
+		x = service->dport;
+	else if (kind == CLASS_KEY_ICMP)
+		x = service->icmp_type << 8 | service->icmp_code;
+	__s64 list = class_word(rows_at + x);
+	__s64 column = columns ? class_word(columns + service->sport) : 0;
+
+	return list < 0 || column < 0 ? NO_CLASS : class_word(list + column);
+}
+
+/* Lowest set bit of a word that has one. */
+static __always_inline __u32 lowest_of_word(__u64 word)
+{
+	__u32 bit = 0;
+
+	for (__u32 half = 32; half; half /= 2) {
+		__u64 empty = !(word & ((1ull << half) - 1));
+
+		bit += empty * half;
+		word >>= empty * half;
+	}
+	return bit;
+}
+
+/* First bit that three lines of bits have in common. */
+static __noinline __s64 first_common(__u32 a, __u32 b, __u32 c)
+{
+	const __u64 *left = bpf_map_lookup_elem(&rows, &a);
+	const __u64 *middle = bpf_map_lookup_elem(&rows, &b);
+	const __u64 *right = bpf_map_lookup_elem(&rows, &c);
+
+	if (!left || !middle || !right)
+		return NO_CLASS;
+	for (__u32 i = 0; i < CLASS_CHUNK_RULES / 64; i++) {
+		__u64 common = left[i] & middle[i] & right[i];
+
+		if (common)
+			return i * 64 + lowest_of_word(common);
+	}
+	return NO_CLASS;
+}
+
+/* Rule among up to 16 chunks, whose words lie in one line of each row. */
+static __noinline __s64 match_group(__u32 source, __u32 destination, __u32 service, __u32 chunks)
+{
+	__u32 indexes[] = {source / CLASS_LINE_WORDS, destination / CLASS_LINE_WORDS, service / CLASS_LINE_WORDS};
+	struct class_line *sources = bpf_map_lookup_elem(&rows, &indexes[0]);
+	struct class_line *destinations = bpf_map_lookup_elem(&rows, &indexes[1]);
+	struct class_line *services = bpf_map_lookup_elem(&rows, &indexes[2]);
+	__u32 i;
+
+	if (!sources || !destinations || !services)
+		return NO_CLASS;
+	bpf_for (i, 0, CLASS_LINE_WORDS) {
+		if (i >= chunks)
+			break;
+		__u32 a = sources->word[(source + i) % CLASS_LINE_WORDS];
+		__u32 b = destinations->word[(destination + i) % CLASS_LINE_WORDS];
+		__u32 c = services->word[(service + i) % CLASS_LINE_WORDS];
+
+		if (!a || !b || !c)
+			continue;
+		__s64 bit = first_common(a, b, c);
+
+		if (bit >= 0)
+			return i * CLASS_CHUNK_RULES + bit;
+	}
+	return NO_CLASS;
+}
+
+/* Index in `rules` of the first rule of a context that matches. */
+static __noinline __s64 match_context(__u32 index, const struct classes *of)
+{
+	struct context *context = bpf_map_lookup_elem(&contexts, &index);
+	__u32 chunk;
+
+	if (!context || !of || !context->chunks)
+		return NO_CLASS;
+	__u32 family = of->family & 1;
+	__s64 source = row_word(context->source[family] + of->source);
+	__s64 destination = row_word(context->destination[family] + of->destination);
+	__s64 service = row_word(context->service + of->service);
+
+	if (source <= 0 || destination <= 0 || service <= 0)
+		return NO_CLASS;
+	bpf_for (chunk, 0, MAX_RULES / CLASS_CHUNK_RULES / CLASS_LINE_WORDS) {
+		__u32 first = chunk * CLASS_LINE_WORDS;
+
+		if (first >= context->chunks)
+			break;
+		__s64 rule = match_group(source + first, destination + first, service + first, context->chunks - first);
+
+		if (rule >= 0)
+			return context->first_rule + first * CLASS_CHUNK_RULES + rule;
+	}
+	return NO_CLASS;
+}
+
+#endif
