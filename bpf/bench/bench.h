@@ -26,6 +26,7 @@ struct ring_entry6 {
 };
 _Static_assert(sizeof(struct ring_entry6) == 40, "ring_entry6 has no hidden padding");
 
+#define TCP_SPAN 32768
 #define FRAME4_LEN 60 /* 64 bytes on the wire */
 #define FRAME6_LEN 78 /* the shortest with a TCP header and 4 bytes of payload */
 #define FRAME_ROOM 80
@@ -41,8 +42,10 @@ struct bench_state {
 	__u64 failures; /* tail calls that did not happen, lookups that must not fail */
 	__u32 cursor;   /* next ring entry */
 	__u32 ring_size;
-	__u32 tcp_seq; /* host order; every lap of the ring moves it on by tcp_step */
+	__u32 tcp_seq; /* host order; every lap of the ring moves it on by tcp_step ... */
 	__u32 tcp_step;
+	__u32 tcp_first; /* ... and back to here before it leaves the window, as acknowledgements stand still */
+	__u32 spare;
 	__u8 frame[FRAME_ROOM];
 };
 

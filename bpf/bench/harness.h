@@ -77,6 +77,8 @@ static __always_inline __u32 next_entry(void)
 	} else {
 		bench.cursor = 0;
 		bench.tcp_seq += bench.tcp_step;
+		if (bench.tcp_seq - bench.tcp_first > TCP_SPAN)
+			bench.tcp_seq = bench.tcp_first;
 	}
 	return at;
 }

@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 use sluice_abi::{
@@ -126,6 +127,7 @@ pub struct SweepReport {
     pub expired6: u32,
     /// Lines whose epoch was brought near the current one.
     pub aged: u32,
+    pub took: Duration,
 }
 
 /// What the timer's sweep has done since the state was made, and found in its last pass.
@@ -217,6 +219,7 @@ impl Dataplane {
             expired4: (after.expired4 - before.expired4) as u32,
             expired6: (after.expired6 - before.expired6) as u32,
             aged: (after.aged - before.aged) as u32,
+            took: outcome.duration,
         })
     }
 

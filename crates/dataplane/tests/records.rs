@@ -210,10 +210,10 @@ fn a_record_in_other_hands_is_left_alone() {
     let id = all(&dataplane)[0].id;
 
     // the record was re-used
-    [2, 3].map(|line| maps.set_line4(line, |line| line.state.tag += 1));
+    [2, 3].iter().for_each(|line| maps.set_line4(*line, |line| line.state.tag += 1));
     assert!(!dataplane.delete_session(&id).unwrap());
     assert_eq!(maps.line4(2).state.flags, FLOW_LIVE);
-    [2, 3].map(|line| maps.set_line4(line, |line| line.state.tag -= 1));
+    [2, 3].iter().for_each(|line| maps.set_line4(*line, |line| line.state.tag -= 1));
 
     // another deletion has taken the responder's key: the record is that one's to give back
     let places = places4(maps.seed(), &keys[1], maps.map("buckets4").max_entries() - 1);

@@ -17,6 +17,7 @@ pub mod peers;
 pub mod profile;
 pub mod prog;
 mod stages;
+pub mod sweep;
 pub mod tailcall;
 pub mod wire;
 
@@ -73,6 +74,7 @@ pub static SUITES: &[Suite] = &[
     tailcall::SUITE,
     load::SUITE,
     mapops::SUITE,
+    sweep::SUITE,
     wire::SUITE,
     peers::SUITE,
     ndr::SUITE,
