@@ -64,17 +64,25 @@ static __always_inline bool key_equal6(const struct flow_key6 *a, const struct f
 	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4]));
 }
 
-static __always_inline bool bucket_lock(struct flow_bucket *bucket)
+/* Where giving up would leave a key behind. The holder's virtual CPU may have been taken away for a while. */
+#define LOCK_SPINS_PATIENT 8000000
+
+static __always_inline bool bucket_lock_within(struct flow_bucket *bucket, __u32 spins)
 {
 	__u32 i;
 
 	if (__sync_val_compare_and_swap(&bucket->lock, 0, 1) == 0)
 		return true;
-	bpf_for (i, 0, LOCK_SPINS) {
+	bpf_for (i, 0, spins) {
 		if (__sync_val_compare_and_swap(&bucket->lock, 0, 1) == 0)
 			return true;
 	}
 	return false;
+}
+
+static __always_inline bool bucket_lock(struct flow_bucket *bucket)
+{
+	return bucket_lock_within(bucket, LOCK_SPINS);
 }
 
 /* A plain store: what was written under the lock is visible before it, see above. */
@@ -239,7 +247,7 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
 		struct flow_line##FAMILY *record = bpf_map_lookup_elem(&lines##FAMILY, &line);                         \
 		int removed = 1;                                                                                       \
                                                                                                                        \
-		if (!first || !second || !record || !bucket_lock(first))                                               \
+		if (!first || !second || !record || !bucket_lock_within(first, LOCK_SPINS_PATIENT))                    \
 			return 0;                                                                                      \
 		if (record->state.tag != (__u16)tag) {                                                                 \
 			removed = 0;                                                                                   \

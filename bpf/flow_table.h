@@ -16,6 +16,7 @@
 #define INSERT_CONFLICT 3   /* another session owns the reply's tuple */
 #define INSERT_BUSY 4       /* a bucket's lock could not be had */
 #define INSERT_UNANSWERED 5 /* too many sessions wait for an answer */
+#define INSERT_STUCK 6      /* as INSERT_BUSY, and the record must not be used again */
 
 /*
  * `flags` shares an aligned word with `epoch` and `tcp_state`. Both CPUs and the daemon change flags, so only with
@@ -26,6 +27,21 @@ _Static_assert(offsetof(struct flow_state, flags) == offsetof(struct flow_state,
 static __always_inline void flow_set_flags(struct flow_state *state, __u32 flags)
 {
 	(void)__sync_fetch_and_or((__u32 *)&state->epoch, flags << 24);
+}
+
+/*
+ * A record that changes hands gets its new tag, then its contents, then its life. So what is read between two of these
+ * belongs to the session with this tag.
+ */
+static __always_inline bool flow_has_tag(const struct flow_state *state, __u16 tag)
+{
+	barrier();
+	bool same = *(volatile __u16 *)&state->tag == tag;
+
+	barrier();
+	same = same && (*(volatile __u8 *)&state->flags & FLOW_LIVE);
+	barrier();
+	return same;
 }
 
 static __always_inline void flow_clear_flags(struct flow_state *state, __u32 flags)
@@ -209,7 +225,8 @@ static __always_inline int insert_result(int index_result, int exists)
 		result = index_insert##FAMILY(reply, reply_hash, 2 * session + 1);                                     \
 		if (result == INDEX_DONE)                                                                              \
 			return INSERTED;                                                                               \
-		index_remove##FAMILY(key, 2 * session, tag);                                                           \
+		if (!index_remove##FAMILY(key, 2 * session, tag))                                                      \
+			return INSERT_STUCK;                                                                           \
 		return insert_result(result, INSERT_CONFLICT);                                                         \
 	}                                                                                                              \
                                                                                                                        \
@@ -223,20 +240,23 @@ static __always_inline int insert_result(int index_result, int exists)
                                                                                                                        \
 		if (!line0 || !line1 || !shared)                                                                       \
 			return 0;                                                                                      \
-		/* of this very session, or the tag is another: the record may change hands meanwhile */               \
+		if (!flow_has_tag(&line1->state, tag))                                                                 \
+			return 0;                                                                                      \
 		struct flow_key##FAMILY key ALIGNED_KEY = line1->key;                                                  \
                                                                                                                        \
-		barrier();                                                                                             \
-		if (*(volatile __u16 *)&line1->state.tag != (__u16)tag || !index_remove##FAMILY(&key, back, tag))      \
+		if (!flow_has_tag(&line1->state, tag) || !index_remove##FAMILY(&key, back, tag))                       \
 			return 0;                                                                                      \
 		flow_end(FAMILY, &line1->state);                                                                       \
-		index_remove##FAMILY(&line0->key, forward, tag);                                                       \
+		bool whole = index_remove##FAMILY(&line0->key, forward, tag);                                          \
+                                                                                                                       \
 		flow_clear_flags(&line0->state, FLOW_LIVE);                                                            \
 		if (shared->rule_flags)                                                                                \
 			session_closed##FAMILY(line0, line1, shared, session, cause);                                  \
 		if (shared->limited)                                                                                   \
 			limits_leave##FAMILY(&line0->key, shared);                                                     \
-		flow_release(FAMILY, session);                                                                         \
+		/* a record that a key still leads to is never used again */                                           \
+		if (whole)                                                                                             \
+			flow_release(FAMILY, session);                                                                 \
 		return 1;                                                                                              \
 	}
 

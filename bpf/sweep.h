@@ -93,9 +93,14 @@ static __always_inline void carry_packets(struct flow_state *state, struct flow_
 		__u32 zero = 0;                                                                                        \
 		struct sweep_limits *limits = bpf_map_lookup_elem(&sweep_limits, &zero);                               \
                                                                                                                        \
-		if (!sweep || !limits || !line0 || !line1 || !(line0->state.flags & line1->state.flags & FLOW_LIVE))   \
+		if (!sweep || !limits || !line0 || !line1)                                                             \
 			return SWEPT_DEAD;                                                                             \
-		__u32 tag = line1->state.tag, idle = jiffies_since(sweep->now, line0->state.last_seen);                \
+		__u16 tag = *(volatile __u16 *)&line1->state.tag;                                                      \
+                                                                                                                       \
+		/* what follows is of this session, or the end of it fails on its tag */                               \
+		if (!flow_has_tag(&line1->state, tag) || !(line0->state.flags & FLOW_LIVE))                            \
+			return SWEPT_DEAD;                                                                             \
+		__u32 idle = jiffies_since(sweep->now, line0->state.last_seen);                                        \
 		__u32 other = jiffies_since(sweep->now, line1->state.last_seen);                                       \
 		__u32 kind = timeout_kind(line0->key.proto, line0->state.tcp_state, line1->state.tcp_state);           \
 		bool own_timeout = line0->state.flags & FLOW_OWN_TIMEOUT;                                              \

@@ -29,9 +29,9 @@ static __always_inline struct limit_set *limit_set_of(__u64 hash)
 	return bpf_map_lookup_elem(&session_limits, &number);
 }
 
-static __always_inline bool limit_lock(struct limit_set *set)
+static __always_inline bool limit_lock(struct limit_set *set, __u32 spins)
 {
-	return bucket_lock((struct flow_bucket *)set);
+	return bucket_lock_within((struct flow_bucket *)set, spins);
 }
 
 static __always_inline void limit_unlock(struct limit_set *set)
@@ -47,7 +47,7 @@ static __noinline int limit_enter(__u64 hash, __u32 limit, __u32 alarm_only)
 	__u32 tag = (__u32)hash;
 	int result = LIMIT_NO_ROOM;
 
-	if (!set || !limit_lock(set))
+	if (!set || !limit_lock(set, LOCK_SPINS))
 		return LIMIT_NO_ROOM;
 	for (__u32 i = 0; i < LIMIT_SLOTS; i++) {
 		struct limit_slot *slot = &set->slots[i];
@@ -71,13 +71,13 @@ static __noinline int limit_enter(__u64 hash, __u32 limit, __u32 alarm_only)
 	return result;
 }
 
-/* One session less. Waits for the lock as long as it takes a bucket's: holders do little and cannot be interrupted. */
+/* One session less. */
 static __noinline int limit_leave(__u64 hash)
 {
 	struct limit_set *set = limit_set_of(hash);
 	__u32 tag = (__u32)hash;
 
-	if (!set || !limit_lock(set))
+	if (!set || !limit_lock(set, LOCK_SPINS_PATIENT))
 		return 0;
 	for (__u32 i = 0; i < LIMIT_SLOTS; i++) {
 		struct limit_slot *slot = &set->slots[i];

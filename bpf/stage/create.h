@@ -118,7 +118,8 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 		if (result != INSERTED) {                                                                              \
 			line0->state.flags = 0;                                                                        \
 			flow_end(FAMILY, &line1->state);                                                               \
-			flow_release(FAMILY, session);                                                                 \
+			if (result != INSERT_STUCK)                                                                    \
+				flow_release(FAMILY, session);                                                         \
 		}                                                                                                      \
 		flow_prepare_next(FAMILY);                                                                             \
 		return result;                                                                                         \
@@ -185,7 +186,7 @@ static __noinline int stage_create(hook_ctx *ctx, struct packet *p)
 		return DROP(SESSION_TABLE_FULL);
 	if (result == INSERT_CONFLICT)
 		return DROP(SESSION_CONFLICT);
-	if (result == INSERT_BUSY)
+	if (result == INSERT_BUSY || result == INSERT_STUCK)
 		return DROP(SESSION_BUSY);
 	if (result == INSERTED && count)
 		count->sessions++;

@@ -86,7 +86,8 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 	p->nexthop = NEXTHOP_NONE;
 	int result = p->family == 4 ? create4(p, 1) : create6(p, 1);
 
-	return result == INSERT_FULL || result == INSERT_BUSY ? DROP(EGRESS_TABLE_FULL) : CONTINUE;
+	return result == INSERT_FULL || result == INSERT_BUSY || result == INSERT_STUCK ? DROP(EGRESS_TABLE_FULL)
+											: CONTINUE;
 }
 
 static __always_inline int egress_line(hook_ctx *ctx)

@@ -5,6 +5,22 @@
 
 #include "lib/tcp_state.h"
 
+/* The tag of the session that the packet belongs to; false when the record has just changed hands. */
+static __always_inline bool note_tag(struct packet *p, struct flow_state *state)
+{
+	p->tag = *(volatile __u16 *)&state->tag;
+	if (!flow_has_tag(state, p->tag))
+		return false;
+	if (p->family == 4) {
+		struct flow_line4 *line = bpf_map_lookup_elem(&lines4, &p->line);
+
+		return line && key_equal4(&line->key, &p->key4);
+	}
+	struct flow_line6 *line = bpf_map_lookup_elem(&lines6, &p->line);
+
+	return line && key_equal6(&line->key, &p->key6);
+}
+
 static __always_inline struct flow_state *find_session(struct packet *p)
 {
 	struct flow_state *state;
@@ -16,9 +32,7 @@ static __always_inline struct flow_state *find_session(struct packet *p)
 		p->hash = flow_hash6(config.seed, &p->key6);
 		state = flow_find6(&p->key6, p->hash, &p->line, FLOW_BUCKET_SLOTS);
 	}
-	if (state)
-		p->tag = state->tag;
-	return state;
+	return state && note_tag(p, state) ? state : NULL;
 }
 
 /* A session is going to be recorded unless policy forbids it: the bucket of its answers comes meanwhile. */

@@ -44,16 +44,16 @@ static __noinline int stress_find(struct stress *stress, __u32 number)
 	if (!state)
 		return 0;
 	__u16 tag = *(volatile __u16 *)&state->tag;
+
+	/* what was read counts while tag and life are the same before and after */
+	if (!flow_has_tag(state, tag))
+		return 1;
 	__u64 bytes = *(volatile __u64 *)&state->bytes;
+	struct flow_line4 *record = bpf_map_lookup_elem(&lines4, &line);
+	bool same = record && key_equal4(&record->key, &key);
 
-	/* as all readers must: what was read counts while tag and life are the same before and after */
-	if (bytes != number && tag == *(volatile __u16 *)&state->tag && (state->flags & FLOW_LIVE)) {
-		__u64 again = *(volatile __u64 *)&state->bytes;
-
-		stress->torn += again == bytes && tag == *(volatile __u16 *)&state->tag && again != number &&
-				flow_find4(&key, flow_hash4(config.seed, &key), &line, FLOW_BUCKET_SLOTS) == state &&
-				*(volatile __u64 *)&state->bytes != number;
-	}
+	if (flow_has_tag(state, tag) && same && bytes != number)
+		stress->torn++;
 	return 1;
 }
 
@@ -102,10 +102,11 @@ static __noinline int stress_insert(struct stress *stress, __u32 number)
 	} else {
 		line0->state.flags = 0;
 		flow_end(4, &line1->state);
-		flow_release(4, session);
+		if (result != INSERT_STUCK)
+			flow_release(4, session);
 		stress->twins += result == INSERT_TWIN || result == INSERT_CONFLICT;
 		stress->refused += result == INSERT_FULL;
-		stress->busy += result == INSERT_BUSY;
+		stress->busy += result == INSERT_BUSY || result == INSERT_STUCK;
 	}
 	flow_prepare_next(4);
 	return 0;
@@ -122,7 +123,10 @@ static __noinline int stress_end(struct stress *stress, __u32 number)
 	key_of(number, &key);
 	struct flow_state *state = flow_find4(&key, flow_hash4(config.seed, &key), &line, FLOW_BUCKET_SLOTS);
 
-	if (state && state->bytes == number && flow_delete4(line, state->tag, CLOSE_CLEARED)) {
+	__u16 tag = state ? *(volatile __u16 *)&state->tag : 0;
+
+	if (state && flow_has_tag(state, tag) && *(volatile __u64 *)&state->bytes == number &&
+	    flow_delete4(line, tag, CLOSE_CLEARED)) {
 		atomic_add(present, -1);
 		stress->ended++;
 	} else {

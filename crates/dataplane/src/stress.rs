@@ -276,7 +276,9 @@ fn two_cpus(trial: Trial, seconds: u64) -> [Stress; 2] {
     let results = [bench.stresses.read(0), bench.stresses.read(1)];
     let owners = bench.audit();
     for result in &results {
-        assert_eq!((result.stable_lost, result.torn, result.busy), (0, 0, 0), "{result:?}");
+        // an insert may find a lock held by a CPU that the hypervisor has taken away
+        assert!(result.busy < 100, "{result:?}");
+        assert_eq!((result.stable_lost, result.torn), (0, 0), "{result:?}");
         assert!(result.inserted > 1000 && result.ended > 1000, "{result:?}");
     }
     assert!((0..trial.stable).all(|key| owners.contains(&key)), "a session that nobody ended is gone");
