@@ -26,7 +26,6 @@ struct ring_entry6 {
 };
 _Static_assert(sizeof(struct ring_entry6) == 40, "ring_entry6 has no hidden padding");
 
-#define TCP_SPAN 32768
 #define FRAME4_LEN 60 /* 64 bytes on the wire */
 #define FRAME6_LEN 78 /* the shortest with a TCP header and 4 bytes of payload */
 #define FRAME_ROOM 80

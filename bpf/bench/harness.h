@@ -13,6 +13,9 @@
 #include "abi/flow.h"
 #include "bench/bench.h"
 
+/* How far sequence numbers go before they start again. */
+#define TCP_SPAN 32768
+
 struct bench_state bench SEC(".data.bench") = {};
 
 struct {
