@@ -9,6 +9,7 @@
 #include "flow_table.h"
 #include "lib/checksum.h"
 #include "lib/rewrite.h"
+#include "lib/tcp_window.h"
 
 /* What replay needs, whatever the family. Stays in registers and on the stack. */
 struct replay {
@@ -17,7 +18,11 @@ struct replay {
 	struct flow_state *state;
 	__u32 ip_len;
 	__u32 segment_len;
-	__u32 tcp_end; /* 0 = not TCP */
+	__u32 line;
+	__u32 tcp_end;
+	__u32 tcp_ack;
+	__u16 tcp_window;
+	__u8 family;
 	bool is_tcp;
 };
 
@@ -55,6 +60,16 @@ static __always_inline int replay_local(hook_ctx *ctx, struct replay *r, struct 
 	return hook_to_host(ctx, &r->frame, r->unit);
 }
 
+/* A segment outside of the window is the slow line's to refuse. The other direction's line is this one's neighbour. */
+static __always_inline bool replay_fits(const struct replay *r)
+{
+	if (!r->is_tcp || (config.flags & CONFIG_NO_SEQUENCE_CHECK))
+		return true;
+	struct flow_state *peer = flow_state_at(r->family, r->line ^ 1);
+
+	return peer && tcp_segment_fits(r->tcp_end, r->tcp_ack, true, r->state, peer);
+}
+
 static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 {
 	struct flow_state *state = r->state;
@@ -70,12 +85,17 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 		return GO_SLOW;
 	if (!local && (!(nexthop->flags & NEXTHOP_RESOLVED) || r->segment_len > nexthop->mtu))
 		return GO_SLOW;
+	if (!replay_fits(r))
+		return GO_SLOW;
 
 	__u32 segments = hook_segments(ctx);
 
 	flow_account(state, jiffies_now(), segments, r->ip_len);
-	if (r->is_tcp && (__s32)(r->tcp_end - state->tcp_end) > 0)
-		state->tcp_end = r->tcp_end;
+	if (r->is_tcp) {
+		if ((__s32)(r->tcp_end - state->tcp_end) > 0)
+			state->tcp_end = r->tcp_end;
+		tcp_grow_window(state, r->tcp_window);
+	}
 	if (local)
 		return replay_local(ctx, r, count, segments);
 
@@ -113,6 +133,8 @@ static __always_inline bool fast_l4(hook_ctx *ctx, struct replay *r, void *l4, _
 		headers = l3_header + header;
 		r->is_tcp = true;
 		r->tcp_end = bpf_ntohl(tcp->seq) + r->ip_len - headers;
+		r->tcp_ack = bpf_ntohl(tcp->ack_seq);
+		r->tcp_window = bpf_ntohs(tcp->window);
 	} else if (proto == IPPROTO_UDP) {
 		if (l4 + sizeof(struct udphdr) > end)
 			return false;
@@ -130,8 +152,9 @@ static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
 {
 	struct iphdr *ip = hook_data(ctx) + r->frame.l3;
 	struct flow_key4 key ALIGNED_KEY;
-	__u32 line, be_ports;
+	__u32 line = 0, be_ports;
 
+	r->family = 4;
 	if ((void *)(ip + 1) > hook_end(ctx))
 		return GO_SLOW;
 	if (*(__u8 *)ip != 0x45 || (ip->frag_off & bpf_htons(0x3fff)) || ip->ttl <= 1 || !csum_ipv4_valid(ip))
@@ -144,6 +167,7 @@ static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
 	*(__u64 *)&key.be_saddr = *(__u64 *)&ip->saddr;
 	((__u64 *)&key)[1] = key_last_word(be_ports, r->unit->routing_instance, ip->protocol);
 	r->state = flow_find4(&key, flow_hash4(config.seed, &key), &line, FAST_TRIES);
+	r->line = line;
 	return r->state ? replay(ctx, r) : GO_SLOW;
 }
 
@@ -151,8 +175,9 @@ static __always_inline int fast_ipv6(hook_ctx *ctx, struct replay *r)
 {
 	struct ipv6hdr *ip = hook_data(ctx) + r->frame.l3;
 	struct flow_key6 key ALIGNED_KEY;
-	__u32 line, be_ports;
+	__u32 line = 0, be_ports;
 
+	r->family = 6;
 	if ((void *)(ip + 1) > hook_end(ctx))
 		return GO_SLOW;
 	if ((*(__u8 *)ip >> 4) != 6 || ip->hop_limit <= 1)
@@ -166,6 +191,7 @@ static __always_inline int fast_ipv6(hook_ctx *ctx, struct replay *r)
 		((__u64 *)key.be_saddr)[i] = ((__u64 *)&ip->saddr)[i];
 	((__u64 *)&key)[4] = key_last_word(be_ports, r->unit->routing_instance, ip->nexthdr);
 	r->state = flow_find6(&key, flow_hash6(config.seed, &key), &line, FAST_TRIES);
+	r->line = line;
 	return r->state ? replay(ctx, r) : GO_SLOW;
 }
 

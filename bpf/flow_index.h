@@ -64,17 +64,25 @@ static __always_inline bool key_equal6(const struct flow_key6 *a, const struct f
 	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4]));
 }
 
-static __always_inline bool bucket_lock(struct flow_bucket *bucket)
+/* Where giving up would leave a key behind. The holder's virtual CPU may have been taken away for a while. */
+#define LOCK_SPINS_PATIENT 8000000
+
+static __always_inline bool bucket_lock_within(struct flow_bucket *bucket, __u32 spins)
 {
 	__u32 i;
 
 	if (__sync_val_compare_and_swap(&bucket->lock, 0, 1) == 0)
 		return true;
-	bpf_for (i, 0, LOCK_SPINS) {
+	bpf_for (i, 0, spins) {
 		if (__sync_val_compare_and_swap(&bucket->lock, 0, 1) == 0)
 			return true;
 	}
 	return false;
+}
+
+static __always_inline bool bucket_lock(struct flow_bucket *bucket)
+{
+	return bucket_lock_within(bucket, LOCK_SPINS);
 }
 
 /* A plain store: what was written under the lock is visible before it, see above. */
@@ -169,6 +177,8 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
 	static __always_inline struct flow_state *flow_find##FAMILY(const struct flow_key##FAMILY *key, __u64 hash,    \
 								    __u32 *number, int tries)                          \
 	{                                                                                                              \
+		if (config.flags & CONFIG_KERNEL_INDEX)                                                                \
+			return stash_find##FAMILY(key, number);                                                        \
 		__u16 tag = tag_of(hash);                                                                              \
 		struct flow_bucket *bucket = bucket_at##FAMILY(hash >> 40);                                            \
                                                                                                                        \
@@ -201,9 +211,14 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
 			return INDEX_FULL;                                                                             \
 		if (!bucket_lock(first))                                                                               \
 			return INDEX_BUSY;                                                                             \
-		if (bucket_find##FAMILY(first, key, tag, &number, FLOW_BUCKET_SLOTS) ||                                \
-		    (first->overflow && (bucket_find##FAMILY(second, key, tag, &number, FLOW_BUCKET_SLOTS) ||          \
-					 stash_find##FAMILY(key, &number)))) {                                         \
+		if (config.flags & CONFIG_KERNEL_INDEX) {                                                              \
+			if (stash_find##FAMILY(key, &number))                                                          \
+				result = INDEX_EXISTS;                                                                 \
+			else if (bpf_map_update_elem(&stash##FAMILY, key, &line, BPF_ANY))                             \
+				result = INDEX_FULL;                                                                   \
+		} else if (bucket_find##FAMILY(first, key, tag, &number, FLOW_BUCKET_SLOTS) ||                         \
+			   (first->overflow && (bucket_find##FAMILY(second, key, tag, &number, FLOW_BUCKET_SLOTS) ||   \
+						stash_find##FAMILY(key, &number)))) {                                  \
 			result = INDEX_EXISTS;                                                                         \
 		} else if (bucket_put(first, tag, line)) {                                                             \
 			/* the common case */                                                                          \
@@ -218,29 +233,37 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
 		return result;                                                                                         \
 	}                                                                                                              \
                                                                                                                        \
-	/* 1 when this call removed the key; whoever gets the 1 owns what it led to. */                                \
-	static __noinline int index_remove##FAMILY(const struct flow_key##FAMILY *key, __u32 line)                     \
+	/*                                                                                                             \
+	 * 1 when this call removed the key of a line with this tag; whoever gets the 1 owns what it led to. The tag   \
+	 * changes under the lock: as long as it is the same, the key leads to the line, and to nobody else's session. \
+	 */                                                                                                            \
+	static __noinline int index_remove##FAMILY(const struct flow_key##FAMILY *key, __u32 line, __u32 tag)          \
 	{                                                                                                              \
 		if (!key)                                                                                              \
 			return 0;                                                                                      \
 		__u64 hash = flow_hash##FAMILY(config.seed, key);                                                      \
 		struct flow_bucket *first = bucket_at##FAMILY(hash >> 40);                                             \
 		struct flow_bucket *second = bucket_at##FAMILY(hash >> 16);                                            \
+		struct flow_line##FAMILY *record = bpf_map_lookup_elem(&lines##FAMILY, &line);                         \
 		int removed = 1;                                                                                       \
                                                                                                                        \
-		if (!first || !second || !bucket_lock(first))                                                          \
+		if (!first || !second || !record || !bucket_lock_within(first, LOCK_SPINS_PATIENT))                    \
 			return 0;                                                                                      \
-		if (bucket_drop(first, line)) {                                                                        \
+		if (record->state.tag != (__u16)tag) {                                                                 \
+			removed = 0;                                                                                   \
+		} else if (!(config.flags & CONFIG_KERNEL_INDEX) && bucket_drop(first, line)) {                        \
 			/* the common case */                                                                          \
-		} else if (first != second && bucket_drop(second, line)) {                                             \
+		} else if (!(config.flags & CONFIG_KERNEL_INDEX) && first != second && bucket_drop(second, line)) {    \
 			first->overflow -= 1;                                                                          \
 		} else {                                                                                               \
 			__u32 *stashed = bpf_map_lookup_elem(&stash##FAMILY, key);                                     \
                                                                                                                        \
 			removed = stashed && *stashed == line && !bpf_map_delete_elem(&stash##FAMILY, key);            \
-			if (removed)                                                                                   \
+			if (removed && !(config.flags & CONFIG_KERNEL_INDEX))                                          \
 				first->overflow -= 0x10000;                                                            \
 		}                                                                                                      \
+		if (removed)                                                                                           \
+			*(volatile __u16 *)&record->state.tag = tag + 1;                                               \
 		bucket_unlock(first);                                                                                  \
 		return removed;                                                                                        \
 	}

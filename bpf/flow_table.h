@@ -8,12 +8,15 @@
 
 #include "flow_index.h"
 #include "lib/events.h"
+#include "lib/session_limits.h"
 
 #define INSERTED 0
 #define INSERT_FULL 1
-#define INSERT_TWIN 2     /* the same flow was recorded meanwhile, by another CPU */
-#define INSERT_CONFLICT 3 /* another session owns the reply's tuple */
-#define INSERT_BUSY 4     /* a bucket's lock could not be had */
+#define INSERT_TWIN 2       /* the same flow was recorded meanwhile, by another CPU */
+#define INSERT_CONFLICT 3   /* another session owns the reply's tuple */
+#define INSERT_BUSY 4       /* a bucket's lock could not be had */
+#define INSERT_UNANSWERED 5 /* too many sessions wait for an answer */
+#define INSERT_STUCK 6      /* as INSERT_BUSY, and the record must not be used again */
 
 /*
  * `flags` shares an aligned word with `epoch` and `tcp_state`. Both CPUs and the daemon change flags, so only with
@@ -26,9 +29,56 @@ static __always_inline void flow_set_flags(struct flow_state *state, __u32 flags
 	(void)__sync_fetch_and_or((__u32 *)&state->epoch, flags << 24);
 }
 
+/*
+ * A record that changes hands gets its new tag, then its contents, then its life. So what is read between two of these
+ * belongs to the session with this tag.
+ */
+static __always_inline bool flow_has_tag(const struct flow_state *state, __u16 tag)
+{
+	barrier();
+	bool same = *(volatile __u16 *)&state->tag == tag;
+
+	barrier();
+	same = same && (*(volatile __u8 *)&state->flags & FLOW_LIVE);
+	barrier();
+	return same;
+}
+
 static __always_inline void flow_clear_flags(struct flow_state *state, __u32 flags)
 {
 	(void)__sync_fetch_and_and((__u32 *)&state->epoch, ~(flags << 24));
+}
+
+static __always_inline __u32 *unanswered_of(__u8 family)
+{
+	__u32 zero = 0;
+	struct unanswered *unanswered = bpf_map_lookup_elem(&unanswered_sessions, &zero);
+
+	if (!unanswered)
+		return NULL;
+	return family == 4 ? &unanswered->count4 : &unanswered->count6;
+}
+
+/* The responder has answered. Only who sets the mark on a live session counts it off. */
+static __always_inline void flow_answered(__u8 family, struct flow_state *back)
+{
+	if (back->flags & FLOW_ANSWERED)
+		return;
+	__u32 before = __sync_fetch_and_or((__u32 *)&back->epoch, FLOW_ANSWERED << 24) >> 24;
+	__u32 *count = unanswered_of(family);
+
+	if (count && (before & (FLOW_ANSWERED | FLOW_LIVE)) == FLOW_LIVE)
+		atomic_add(count, -1);
+}
+
+/* The end of a session; counts it off where no answer came. */
+static __always_inline void flow_end(__u8 family, struct flow_state *back)
+{
+	__u32 before = __sync_fetch_and_and((__u32 *)&back->epoch, ~(FLOW_LIVE << 24)) >> 24;
+	__u32 *count = unanswered_of(family);
+
+	if (count && (before & (FLOW_ANSWERED | FLOW_LIVE)) == FLOW_LIVE)
+		atomic_add(count, -1);
 }
 
 /* The barriers keep the compiler from adding the offset before the null check, which the verifier refuses. */
@@ -96,16 +146,33 @@ static __always_inline __u32 *flow_spare(__u8 family)
 	return family == 4 ? &spares_here->session4 : &spares_here->session6;
 }
 
+/* The table is full but for what CPUs keep: takes from any of them. */
+static __noinline int flow_steal(__u32 family)
+{
+	__u32 zero = 0, cpu;
+
+	bpf_for (cpu, 0, MAX_CPUS) {
+		struct spare_sessions *other = bpf_map_lookup_percpu_elem(&spares, &zero, cpu);
+
+		if (!other)
+			break;
+		__u32 *spare = family == 4 ? &other->session4 : &other->session6;
+		__u32 session = *(volatile __u32 *)spare ? __sync_lock_test_and_set(spare, 0) : 0;
+
+		if (session)
+			return session;
+	}
+	return 0;
+}
+
 static __always_inline __u32 flow_allocate(__u8 family)
 {
 	__u32 *spare = flow_spare(family);
+	__u32 session = spare && *(volatile __u32 *)spare ? __sync_lock_test_and_set(spare, 0) : 0;
 
-	if (!spare || !*spare)
-		return flow_draw(family);
-	__u32 session = *spare;
-
-	*spare = 0;
-	return session;
+	if (!session)
+		session = flow_draw(family);
+	return session ? session : (__u32)flow_steal(family);
 }
 
 static __always_inline void flow_prepare_next(__u8 family)
@@ -119,12 +186,14 @@ static __always_inline void flow_prepare_next(__u8 family)
 	struct flow_state *back = flow_state_at(family, 2 * session + 1);
 	struct flow_shared *shared = flow_shared_at(family, 2 * session);
 
-	*spare = session;
 	if (!session || !forward || !back || !shared)
 		return;
 	prefetch(&forward->last_seen);
 	prefetch(&back->last_seen);
 	prefetch(&shared->created);
+	/* from here another CPU may take it; only this one puts one there */
+	barrier();
+	*(volatile __u32 *)spare = session;
 }
 
 static __always_inline void flow_release(__u8 family, __u32 session)
@@ -147,7 +216,7 @@ static __always_inline int insert_result(int index_result, int exists)
 #define DEFINE_PAIR(FAMILY)                                                                                            \
 	static __always_inline int flow_insert##FAMILY(const struct flow_key##FAMILY *key,                             \
 						       const struct flow_key##FAMILY *reply, __u64 hash,               \
-						       __u64 reply_hash, __u32 session)                                \
+						       __u64 reply_hash, __u32 session, __u32 tag)                     \
 	{                                                                                                              \
 		int result = index_insert##FAMILY(key, hash, 2 * session);                                             \
                                                                                                                        \
@@ -156,25 +225,38 @@ static __always_inline int insert_result(int index_result, int exists)
 		result = index_insert##FAMILY(reply, reply_hash, 2 * session + 1);                                     \
 		if (result == INDEX_DONE)                                                                              \
 			return INSERTED;                                                                               \
-		index_remove##FAMILY(key, 2 * session);                                                                \
+		if (!index_remove##FAMILY(key, 2 * session, tag))                                                      \
+			return INSERT_STUCK;                                                                           \
 		return insert_result(result, INSERT_CONFLICT);                                                         \
 	}                                                                                                              \
                                                                                                                        \
-	static __noinline int flow_delete##FAMILY(__u32 line_number, __u32 cause)                                      \
+	/* Ends the session of a line, if its record still has this tag. 1 when this call ended it. */                 \
+	static __noinline int flow_delete##FAMILY(__u32 line_number, __u32 tag, __u32 cause)                           \
 	{                                                                                                              \
 		__u32 forward = line_number & ~1u, back = line_number | 1, session = forward >> 1;                     \
 		struct flow_line##FAMILY *line0 = bpf_map_lookup_elem(&lines##FAMILY, &forward);                       \
 		struct flow_line##FAMILY *line1 = bpf_map_lookup_elem(&lines##FAMILY, &back);                          \
 		struct flow_shared *shared = bpf_map_lookup_elem(&shared##FAMILY, &session);                           \
                                                                                                                        \
-		if (!line0 || !line1 || !shared || !index_remove##FAMILY(&line1->key, back))                           \
+		if (!line0 || !line1 || !shared)                                                                       \
 			return 0;                                                                                      \
-		flow_clear_flags(&line1->state, FLOW_LIVE);                                                            \
-		index_remove##FAMILY(&line0->key, forward);                                                            \
+		if (!flow_has_tag(&line1->state, tag))                                                                 \
+			return 0;                                                                                      \
+		struct flow_key##FAMILY key ALIGNED_KEY = line1->key;                                                  \
+                                                                                                                       \
+		if (!flow_has_tag(&line1->state, tag) || !index_remove##FAMILY(&key, back, tag))                       \
+			return 0;                                                                                      \
+		flow_end(FAMILY, &line1->state);                                                                       \
+		bool whole = index_remove##FAMILY(&line0->key, forward, tag);                                          \
+                                                                                                                       \
 		flow_clear_flags(&line0->state, FLOW_LIVE);                                                            \
 		if (shared->rule_flags)                                                                                \
 			session_closed##FAMILY(line0, line1, shared, session, cause);                                  \
-		flow_release(FAMILY, session);                                                                         \
+		if (shared->limited)                                                                                   \
+			limits_leave##FAMILY(&line0->key, shared);                                                     \
+		/* a record that a key still leads to is never used again */                                           \
+		if (whole)                                                                                             \
+			flow_release(FAMILY, session);                                                                 \
 		return 1;                                                                                              \
 	}
 

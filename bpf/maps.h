@@ -11,6 +11,11 @@
 const volatile struct program_config config SEC(".rodata.config") = {};
 const volatile __u32 root_variant SEC(".rodata.config") = 0;
 
+/* Not mmapable, so alone in its map. */
+struct sweep_timer {
+	struct bpf_timer timer;
+};
+
 /* Written by the daemon, see abi/control.h. */
 volatile __u32 active SEC(".data.active") = 0;
 
@@ -67,6 +72,11 @@ ARRAY_MAP(shared6, struct flow_shared, 2, BPF_F_MMAPABLE);
 QUEUE_MAP(free4, 1);
 QUEUE_MAP(free6, 1);
 PERCPU_MAP(spares, struct spare_sessions, 1);
+ARRAY_MAP(unanswered_sessions, struct unanswered, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(session_limits, struct limit_set, LIMIT_SETS, BPF_F_MMAPABLE);
+ARRAY_MAP(sweep_limits, struct sweep_limits, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(sweeps, struct sweep, SWEEPS, BPF_F_MMAPABLE);
+ARRAY_MAP(sweep_timer, struct sweep_timer, 1, 0);
 ARRAY_MAP(nexthops, struct nexthop, MAX_NEXTHOPS, BPF_F_MMAPABLE);
 HASH_MAP(nexthop_index, struct nexthop_key, __u32, MAX_NEXTHOPS);
 QUEUE_MAP(free_nexthops, MAX_NEXTHOPS);
@@ -104,6 +114,7 @@ ARRAY_MAP(rules, struct rule, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(classes, struct class_line, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(rows, struct class_line, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(service_terms, struct service_term, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(zone_limits, struct zone_limits, MAX_ZONES, BPF_F_MMAPABLE);
 
 static __always_inline struct unit *unit_at(__u32 slot)
 {

@@ -4,6 +4,7 @@
 #include "root.h"
 #include "fast.h"
 #include "slow.h"
+#include "sweep.h"
 
 SEC("xdp.frags")
 int xdp_root(struct xdp_md *ctx)
@@ -33,23 +34,8 @@ int xdp_slow(struct xdp_md *ctx)
 
 /*
  * Ends the sessions that user space lists, by test run: bucket locks are only for where softirqs are off. A record that
- * was re-used or seen since it was listed stays.
+ * was re-used since it was listed stays.
  */
-static __always_inline bool reap_one(const struct reap_entry *entry, __u8 family, bool always)
-{
-	struct flow_state *state = flow_state_at(family, entry->line);
-	struct flow_state *forward = flow_state_at(family, entry->line & ~1u);
-	struct flow_state *back = flow_state_at(family, entry->line | 1);
-
-	if (!state || !forward || !back || state->tag != entry->tag)
-		return false;
-	if (!always && (forward->last_seen != entry->last_seen[0] || back->last_seen != entry->last_seen[1]))
-		return false;
-	__u32 cause = always ? CLOSE_CLEARED : CLOSE_IDLE;
-
-	return family == 4 ? flow_delete4(entry->line, cause) : flow_delete6(entry->line, cause);
-}
-
 SEC("xdp")
 int xdp_reap(struct xdp_md *ctx)
 {
@@ -62,8 +48,10 @@ int xdp_reap(struct xdp_md *ctx)
 	bpf_for (i, 0, header->count) {
 		struct reap_entry *entry = bpf_map_lookup_elem(&reap_list, &i);
 
-		if (entry && entry->line && reap_one(entry, header->family, header->flags & REAP_ALWAYS))
-			header->reaped++;
+		if (!entry || !entry->line)
+			continue;
+		header->reaped += header->family == 4 ? flow_delete4(entry->line, entry->tag, CLOSE_CLEARED)
+						      : flow_delete6(entry->line, entry->tag, CLOSE_CLEARED);
 	}
 	return XDP_PASS;
 }

@@ -15,5 +15,7 @@
 #include "event.h"
 #include "screen.h"
 #include "fragment.h"
+#include "sweep.h"
+#include "session_limits.h"
 
 #endif

@@ -22,6 +22,9 @@
 #define PROGRAM_SLOT(slot, variant, kind) (((slot) * MAX_VARIANTS + (variant)) * PROGRAM_KINDS + (kind))
 #define PROGRAM_SLOTS (MAX_GENERATIONS * MAX_VARIANTS * PROGRAM_KINDS)
 
+#define CONFIG_NO_SEQUENCE_CHECK 0x1 /* TCP segments outside of the window pass */
+#define CONFIG_KERNEL_INDEX 0x2      /* the index is the kernel's hash `stash*` alone; buckets only lend their locks */
+
 /* Frozen with a fast or slow program. */
 struct program_config {
 	__u32 slot;       /* ACTIVE_SLOT this program belongs to */
@@ -34,8 +37,12 @@ struct program_config {
 	__u32 sessions6;
 	__u32 bucket_mask4; /* buckets of the flow index, less one; a power of two of them */
 	__u32 bucket_mask6;
-	__u32 hz;            /* jiffies a second */
-	__u32 tcp_mss;       /* largest in a forwarded SYN; 0 = as it comes */
+	__u32 hz;          /* jiffies a second */
+	__u32 tcp_mss;     /* largest in a forwarded SYN; 0 = as it comes */
+	__u32 flags;       /* CONFIG_* */
+	__u32 unanswered4; /* most sessions without an answer */
+	__u32 unanswered6;
+	__u32 spare;
 	__u64 seed;          /* of the flow hash, as in `watermarks` */
 	__u64 cookie_key[2]; /* of SYN cookies: drawn anew for every generation */
 };
@@ -48,6 +55,15 @@ struct watermarks {
 	__u32 nexthops_retired; /* changes after entries have left `nexthop_index`: who remembers one must ask anew */
 	__u64 seed;             /* of the flow hash: drawn when the table is made, and lives as long */
 };
+
+/* Live sessions that wait for an answer, one cache line a family. */
+struct unanswered {
+	__u32 count4;
+	__u32 spare4[15];
+	__u32 count6;
+	__u32 spare6[15];
+};
+_Static_assert(sizeof(struct unanswered) == 128, "unanswered is two cache lines");
 
 /* The numbers of the sessions a CPU makes next; 0 = none. */
 struct spare_sessions {

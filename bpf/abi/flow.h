@@ -41,8 +41,10 @@ _Static_assert(sizeof(struct flow_key6) == 40, "flow_key6 is 40 bytes");
 #define FLOW_RESPONDER 0x02 /* this line is the responder's direction */
 #define FLOW_FROM_HOST 0x04 /* this direction leaves this host's own stack */
 #define FLOW_V6 0x08
-#define FLOW_SEEN 0x10  /* this direction has carried a packet */
-#define FLOW_PLAIN 0x20 /* fast path may replay: no TCP handshake or teardown pending (always set for non-TCP) */
+#define FLOW_ANSWERED 0x10    /* of the responder's line: TCP is established, of other protocols an answer was seen */
+#define FLOW_PLAIN 0x20       /* fast path may replay: no TCP handshake or teardown pending (always set for non-TCP) */
+#define FLOW_OWN_TIMEOUT 0x40 /* of the initiator's line: flow_shared.timeout_s is not 0 */
+#define FLOW_CARRY 0x80       /* bit 31 of `packets` when the sweep was here */
 
 /* TCP state of one direction (RFC 9293 section 3.3.2 as seen from the middle). */
 #define TCP_DIR_NONE 0
@@ -51,10 +53,16 @@ _Static_assert(sizeof(struct flow_key6) == 40, "flow_key6 is 40 bytes");
 #define TCP_DIR_FIN 3         /* its FIN was seen */
 #define TCP_DIR_CLOSED 4      /* its FIN was acknowledged, or a valid reset ended the session */
 
+/* TCP window scale (RFC 7323 2.2) of one direction. */
+#define TCP_SCALE_OFFERED 0x80 /* its SYN carried the option */
+#define TCP_SCALE_MAX 14
+
 struct flow_state {
-	__u32 tag;       /* counts re-uses of the record */
+	__u16 tag;       /* counts re-uses of the record */
+	__u16 window;    /* largest TCP window this direction has advertised, in units of 1 << scale bytes */
 	__u16 nexthop;   /* index into `nexthops` */
-	__u16 zone;      /* zone this direction must arrive from */
+	__u8 zone;       /* zone this direction must arrive from */
+	__u8 scale;      /* TCP_SCALE_*: shift of `window` */
 	__u32 last_seen; /* low 32 bits of jiffies */
 	__u16 epoch;     /* ACTIVE_EPOCH when last judged; another value means: judge again */
 	__u8 tcp_state;  /* TCP_DIR_* of this direction */
@@ -98,7 +106,8 @@ struct flow_shared {
 	__u32 generation;      /* configuration generation of the last policy decision */
 	__u32 rule_flags;      /* RULE_LOG_* and RULE_COUNT of that policy */
 	__u32 syn_end[2];      /* sequence number after each side's SYN itself, whatever data it carried */
-	__u32 spare[5];
+	__u32 limited;         /* LIMIT_*: what `session_limits` counts it under */
+	__u32 spare[4];
 };
 _Static_assert(sizeof(struct flow_shared) == 64, "flow_shared is one cache line");
 

@@ -30,19 +30,17 @@ _Static_assert(sizeof(struct flow_bucket) == 64, "flow_bucket is one cache line"
 
 /* Sessions for the data plane to end: user space must not take bucket locks. */
 #define REAP_MAX 8192
-#define REAP_ALWAYS 1 /* else only while neither direction has been seen since */
 
 struct reap_entry {
 	__u32 line; /* either of the session's; 0 ends the list */
-	__u32 tag;  /* of that line when it was chosen */
-	__u32 last_seen[2];
+	__u32 tag;  /* of its lines when it was chosen; both have the same */
 };
 
 struct reap_header {
 	__u32 family; /* 4 or 6 */
 	__u32 count;
-	__u32 flags;  /* REAP_* */
 	__u32 reaped; /* out */
+	__u32 spare;
 };
 
 #endif

@@ -41,8 +41,10 @@ struct bench_state {
 	__u64 failures; /* tail calls that did not happen, lookups that must not fail */
 	__u32 cursor;   /* next ring entry */
 	__u32 ring_size;
-	__u32 tcp_seq; /* host order; every lap of the ring moves it on by tcp_step */
+	__u32 tcp_seq; /* host order; every lap of the ring moves it on by tcp_step ... */
 	__u32 tcp_step;
+	__u32 tcp_first; /* ... and back to here before it leaves the window, as acknowledgements stand still */
+	__u32 spare;
 	__u8 frame[FRAME_ROOM];
 };
 

@@ -13,6 +13,9 @@
 #include "abi/flow.h"
 #include "bench/bench.h"
 
+/* How far sequence numbers go before they start again. */
+#define TCP_SPAN 32768
+
 struct bench_state bench SEC(".data.bench") = {};
 
 struct {
@@ -77,6 +80,8 @@ static __always_inline __u32 next_entry(void)
 	} else {
 		bench.cursor = 0;
 		bench.tcp_seq += bench.tcp_step;
+		if (bench.tcp_seq - bench.tcp_first > TCP_SPAN)
+			bench.tcp_seq = bench.tcp_first;
 	}
 	return at;
 }

@@ -75,7 +75,9 @@ struct packet {
 	__u16 to_zone;
 	__u16 unit_index;
 	__u16 be_l4_check;
-	__u16 payload;         /* bytes after the TCP header */
+	__u16 payload; /* bytes after the TCP header */
+	__u16 tcp_window;
+	__u16 tag;             /* of the session's record */
 	__u16 fragment_offset; /* bytes of the datagram before this fragment, and in it */
 	__u16 fragment_length;
 	__u8 family; /* 4 or 6 */
@@ -91,6 +93,8 @@ struct packet {
 	__u8 rule_flags; /* RULE_* of the policy that decided */
 	__u8 fragment_more;
 	__u8 fragment_follow; /* FRAGMENT_* of the first fragment */
+	__u8 tcp_scale;       /* of a SYN: TCP_SCALE_* */
+	__u8 limited;         /* LIMIT_*: what the session is counted under */
 	__u8 pad[5];
 };
 

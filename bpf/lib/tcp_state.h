@@ -3,7 +3,7 @@
 #ifndef SLUICE_LIB_TCP_STATE_H
 #define SLUICE_LIB_TCP_STATE_H
 
-#include "flow_table.h"
+#include "lib/tcp_window.h"
 
 /* Sequence number after this segment: SYN and FIN take one each. */
 static __always_inline __u32 tcp_segment_end(const struct packet *p)
@@ -23,12 +23,87 @@ static __always_inline bool tcp_acknowledges_syn(const struct packet *p, const s
 	       (__s32)(peer->tcp_end - p->tcp_ack) >= 0;
 }
 
+/*
+ * The window scale option of a SYN (RFC 7323 2.2): TCP_SCALE_OFFERED and the shift, or 0. A shift above 14 counts as 14
+ * (2.3).
+ */
+static __noinline __u32 tcp_scale_of(hook_ctx *ctx, const struct packet *p)
+{
+	if (!p)
+		return 0;
+	void *end = hook_end(ctx);
+	__u32 l4 = p->l4 & 0x3fff, at = sizeof(struct tcphdr), i;
+	__u8 *tcp = hook_data(ctx) + l4;
+
+	if ((void *)(tcp + sizeof(struct tcphdr)) > end)
+		return 0;
+	__u32 header = (tcp[12] >> 4) * 4;
+
+	bpf_for (i, 0, 40) {
+		at &= 0x3f;
+		__u8 *option = hook_data(ctx) + l4 + at;
+
+		if (at + 1 > header || (void *)(option + 3) > hook_end(ctx) || option[0] == 0)
+			return 0;
+		if (option[0] == 1) {
+			at++;
+			continue;
+		}
+		if (option[0] == 3 && option[1] == 3 && at + 3 <= header)
+			return TCP_SCALE_OFFERED | (option[2] > TCP_SCALE_MAX ? TCP_SCALE_MAX : option[2]);
+		if (option[1] < 2)
+			return 0;
+		at += option[1];
+		if (at >= 60)
+			return 0;
+	}
+	return 0;
+}
+
+/* The window of a SYN itself is never scaled (RFC 7323 2.2). */
+static __always_inline void tcp_note_window(struct flow_state *own, const struct packet *p)
+{
+	own->scale = p->tcp_scale;
+	own->window = (p->tcp_window >> (p->tcp_scale & 0x0f)) + (p->tcp_scale & 0x0f ? 1 : 0);
+}
+
+static __always_inline void tcp_unscale(struct flow_state *state)
+{
+	__u32 bytes = (__u32)state->window << (state->scale & 0x0f);
+
+	state->window = bytes > 0xffff ? 0xffff : bytes;
+	state->scale = 0;
+}
+
+/* Windows are scaled when both SYNs say so. */
+static __always_inline void tcp_settle_scale(struct flow_state *own, struct flow_state *peer)
+{
+	if (peer->tcp_state == TCP_DIR_NONE || (own->scale & peer->scale & TCP_SCALE_OFFERED))
+		return;
+	tcp_unscale(own);
+	tcp_unscale(peer);
+}
+
+/*
+ * May the receiver see this segment at all? A SYN is its to challenge (RFC 5961 4.2), a reset is judged by its sequence
+ * number alone (RFC 9293 3.10.7.4), and before both SYNs there are no windows.
+ */
+static __always_inline bool tcp_packet_fits(const struct packet *p, const struct flow_state *own,
+					    const struct flow_state *peer)
+{
+	if ((p->tcp_flags & TCP_SYN) || own->tcp_state == TCP_DIR_NONE || peer->tcp_state == TCP_DIR_NONE)
+		return true;
+	return tcp_segment_fits(tcp_segment_end(p), p->tcp_ack, (p->tcp_flags & (TCP_ACK | TCP_RST)) == TCP_ACK, own,
+				peer);
+}
+
 static __always_inline void tcp_note_syn(const struct packet *p, struct flow_state *own)
 {
 	struct flow_shared *shared = flow_shared_at(p->family, p->line);
 
 	own->tcp_state = TCP_DIR_SYN;
 	own->tcp_end = tcp_segment_end(p);
+	tcp_note_window(own, p);
 	if (shared)
 		shared->syn_end[p->line & 1] = p->tcp_seq + 1;
 }
@@ -57,17 +132,18 @@ static __always_inline void tcp_acknowledge(const struct packet *p, struct flow_
 }
 
 /* Replay may resume when both sides are established and nobody is leaving. */
-static __always_inline void tcp_set_plain(struct flow_state *own, struct flow_state *peer)
+static __always_inline void tcp_set_plain(const struct packet *p, struct flow_state *own, struct flow_state *peer)
 {
 	if (own->tcp_state == TCP_DIR_ESTABLISHED && peer->tcp_state == TCP_DIR_ESTABLISHED) {
 		if (!(own->flags & FLOW_PLAIN) || !(peer->flags & FLOW_PLAIN)) {
+			flow_answered(p->family, p->line & 1 ? own : peer);
 			flow_set_flags(own, FLOW_PLAIN);
 			flow_set_flags(peer, FLOW_PLAIN);
 		}
 	}
 }
 
-static __always_inline void tcp_follow(const struct packet *p, struct flow_state *own, struct flow_state *peer)
+static __always_inline void tcp_follow(hook_ctx *ctx, struct packet *p, struct flow_state *own, struct flow_state *peer)
 {
 	__u32 end = tcp_segment_end(p);
 
@@ -84,10 +160,14 @@ static __always_inline void tcp_follow(const struct packet *p, struct flow_state
 		/* a SYN inside a live session is the end hosts' to challenge (RFC 5961 4.2) */
 		if (own->tcp_state > TCP_DIR_SYN)
 			return;
+		p->tcp_scale = tcp_scale_of(ctx, p);
 		tcp_note_syn(p, own);
+		tcp_settle_scale(own, peer);
 	} else if ((__s32)(end - own->tcp_end) > 0) {
 		own->tcp_end = end;
 	}
+	if (!(p->tcp_flags & TCP_SYN))
+		tcp_grow_window(own, p->tcp_window);
 	if (p->tcp_flags & TCP_ACK)
 		tcp_acknowledge(p, peer);
 	if ((p->tcp_flags & TCP_FIN) && own->tcp_state == TCP_DIR_ESTABLISHED && end == own->tcp_end) {
@@ -95,7 +175,7 @@ static __always_inline void tcp_follow(const struct packet *p, struct flow_state
 		flow_clear_flags(own, FLOW_PLAIN);
 		flow_clear_flags(peer, FLOW_PLAIN);
 	}
-	tcp_set_plain(own, peer);
+	tcp_set_plain(p, own, peer);
 }
 
 /* A SYN that finds its tuple's last session over opens a new one (RFC 9293 3.6.1). */

@@ -4,6 +4,7 @@
 #define SLUICE_STAGE_CREATE_H
 
 #include "lib/tcp_state.h"
+#include "stage/limits.h"
 
 /* A decision made while the generations change hands is judged again by the next packet. */
 static __always_inline __u16 decision_epoch(const struct packet *p)
@@ -15,16 +16,18 @@ static __always_inline __u16 decision_epoch(const struct packet *p)
 
 /*
  * Between allocation and insertion the record is this packet's alone, so plain stores do: locked ones would wait for
- * each of its three cache lines in turn. The new tag tells whoever still holds the record's old number.
+ * each of its three cache lines in turn. The new tag, set before the key, tells whoever still holds the record's old
+ * number.
  */
-static __always_inline void fill_state(struct flow_state *state, const struct packet *p, __u16 zone, __u32 nexthop,
+static __always_inline void fill_state(struct flow_state *state, const struct packet *p, __u8 zone, __u32 nexthop,
 				       __u32 flags)
 {
 	bool tcp = p->proto == IPPROTO_TCP;
 
 	state->flags = 0;
 	barrier();
-	state->tag += 1;
+	state->window = 0;
+	state->scale = 0;
 	state->nexthop = nexthop;
 	state->zone = zone;
 	state->last_seen = p->now;
@@ -45,6 +48,7 @@ static __always_inline void fill_first(struct flow_state *own, const struct pack
 	if (p->proto == IPPROTO_TCP) {
 		own->tcp_state = TCP_DIR_SYN;
 		own->tcp_end = tcp_segment_end(p);
+		tcp_note_window(own, p);
 	}
 }
 
@@ -61,6 +65,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 	shared->packets_high[0] = shared->packets_high[1] = 0;
 	shared->generation = config.generation;
 	shared->rule_flags = p->rule_flags & (RULE_LOG_CLOSE | RULE_COUNT);
+	shared->limited = p->limited;
 }
 
 /*
@@ -73,6 +78,12 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 		struct flow_key##FAMILY reply ALIGNED_KEY;                                                             \
 		if (!p)                                                                                                \
 			return INSERT_FULL;                                                                            \
+		__u32 *unanswered = unanswered_of(FAMILY);                                                             \
+                                                                                                                       \
+		/* below 0 for a moment is none */                                                                     \
+		if (!unanswered ||                                                                                     \
+		    (!from_host && (__s32) * (volatile __u32 *)unanswered >= (__s32)config.unanswered##FAMILY))        \
+			return INSERT_UNANSWERED;                                                                      \
 		__u32 session = flow_allocate(FAMILY);                                                                 \
 		__u32 forward = 2 * session, back = forward + 1;                                                       \
 		struct flow_line##FAMILY *line0 = bpf_map_lookup_elem(&lines##FAMILY, &forward);                       \
@@ -84,22 +95,31 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 		flow_reverse##FAMILY(&p->key##FAMILY, &reply);                                                         \
 		bool to_host = p->nexthop == NEXTHOP_LOCAL;                                                            \
                                                                                                                        \
+		line1->state.tag = ++line0->state.tag;                                                                 \
+		barrier();                                                                                             \
 		line0->key = p->key##FAMILY;                                                                           \
 		line1->key = reply;                                                                                    \
 		fill_state(&line0->state, p, from_host ? ZONE_HOST : p->from_zone, p->nexthop,                         \
-			   FAMILY_FLAG | (from_host ? FLOW_FROM_HOST : 0));                                            \
+			   FAMILY_FLAG | (from_host ? FLOW_FROM_HOST : 0) | (p->timeout_s ? FLOW_OWN_TIMEOUT : 0));    \
+		/* nobody counts how long this host waits for answers */                                               \
 		fill_state(&line1->state, p, p->to_zone, from_host ? NEXTHOP_LOCAL : NEXTHOP_NONE,                     \
-			   FAMILY_FLAG | FLOW_RESPONDER | (to_host ? FLOW_FROM_HOST : 0));                             \
+			   FAMILY_FLAG | FLOW_RESPONDER | (to_host ? FLOW_FROM_HOST : 0) |                             \
+				   (from_host ? FLOW_ANSWERED : 0));                                                   \
 		fill_first(&line0->state, p);                                                                          \
 		if (!from_host && !to_host)                                                                            \
 			line1->state.epoch--;                                                                          \
 		fill_shared(shared, p);                                                                                \
-		int result = flow_insert##FAMILY(&p->key##FAMILY, &reply, p->hash, p->reply_hash, session);            \
+		if (!from_host)                                                                                        \
+			atomic_add(unanswered, 1);                                                                     \
+		p->tag = line0->state.tag;                                                                             \
+		int result = flow_insert##FAMILY(&p->key##FAMILY, &reply, p->hash, p->reply_hash, session, p->tag);    \
                                                                                                                        \
 		p->line = forward;                                                                                     \
 		if (result != INSERTED) {                                                                              \
-			line0->state.flags = line1->state.flags = 0;                                                   \
-			flow_release(FAMILY, session);                                                                 \
+			line0->state.flags = 0;                                                                        \
+			flow_end(FAMILY, &line1->state);                                                               \
+			if (result != INSERT_STUCK)                                                                    \
+				flow_release(FAMILY, session);                                                         \
 		}                                                                                                      \
 		flow_prepare_next(FAMILY);                                                                             \
 		return result;                                                                                         \
@@ -122,6 +142,10 @@ static __noinline int renew_session(struct packet *p)
 		return CONTINUE;
 	own->nexthop = p->nexthop;
 	own->epoch = decision_epoch(p);
+	if (p->timeout_s)
+		flow_set_flags(p->line & 1 ? peer : own, FLOW_OWN_TIMEOUT);
+	else
+		flow_clear_flags(p->line & 1 ? peer : own, FLOW_OWN_TIMEOUT);
 	if (shared->epoch != own->epoch)
 		count->rejudged++; /* once a session, not once a direction */
 	if (!(p->flags & P_RESPONDER)) {
@@ -145,14 +169,24 @@ static __noinline int stage_create(hook_ctx *ctx, struct packet *p)
 		return CONTINUE;
 	if (p->flags & P_REJUDGE)
 		return renew_session(p);
+	if (p->proto == IPPROTO_TCP)
+		p->tcp_scale = tcp_scale_of(ctx, p);
+	int verdict = limits_enter(p);
+
+	if (verdict != CONTINUE)
+		return verdict;
 	int result = p->family == 4 ? create4(p, 0) : create6(p, 0);
 	struct unit_counters *count = counters_of(p->unit_index);
 
+	if (result != INSERTED && p->limited)
+		limits_withdraw(p);
+	if (result == INSERT_UNANSWERED)
+		return DROP(SESSION_UNANSWERED);
 	if (result == INSERT_FULL)
 		return DROP(SESSION_TABLE_FULL);
 	if (result == INSERT_CONFLICT)
 		return DROP(SESSION_CONFLICT);
-	if (result == INSERT_BUSY)
+	if (result == INSERT_BUSY || result == INSERT_STUCK)
 		return DROP(SESSION_BUSY);
 	if (result == INSERTED && count)
 		count->sessions++;

@@ -31,14 +31,16 @@ static __always_inline int egress_leave(hook_ctx *ctx, const struct unit *unit, 
 }
 
 /* Own packets of a recorded session; those of transit sessions are none of the host's business. */
-static __always_inline void egress_follow(struct packet *p, struct flow_state *own)
+static __always_inline void egress_follow(hook_ctx *ctx, struct packet *p, struct flow_state *own)
 {
 	struct flow_state *peer = flow_state_at(p->family, p->line ^ 1);
 
 	if (!peer || own->zone != ZONE_HOST)
 		return;
 	if (p->proto == IPPROTO_TCP)
-		tcp_follow(p, own, peer);
+		tcp_follow(ctx, p, own, peer);
+	else if (p->line & 1)
+		flow_answered(p->family, own);
 	flow_account(own, p->now, p->segments, p->ip_len);
 }
 
@@ -71,17 +73,21 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 		}
 	}
 	if (own) {
-		egress_follow(p, own);
+		egress_follow(ctx, p, own);
 		return CONTINUE;
 	}
 	if (!egress_opens(p))
 		return CONTINUE;
+	if (p->proto == IPPROTO_TCP)
+		p->tcp_scale = tcp_scale_of(ctx, p);
+	p->limited = 0;
 	p->to_zone = p->from_zone;
 	p->from_zone = ZONE_HOST;
 	p->nexthop = NEXTHOP_NONE;
 	int result = p->family == 4 ? create4(p, 1) : create6(p, 1);
 
-	return result == INSERT_FULL || result == INSERT_BUSY ? DROP(EGRESS_TABLE_FULL) : CONTINUE;
+	return result == INSERT_FULL || result == INSERT_BUSY || result == INSERT_STUCK ? DROP(EGRESS_TABLE_FULL)
+											: CONTINUE;
 }
 
 static __always_inline int egress_line(hook_ctx *ctx)

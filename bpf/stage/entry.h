@@ -32,6 +32,7 @@ static __noinline int parse_l4(hook_ctx *ctx, struct packet *p)
 		p->tcp_flags = ((__u8 *)tcp)[13];
 		p->tcp_seq = bpf_ntohl(tcp->seq);
 		p->tcp_ack = bpf_ntohl(tcp->ack_seq);
+		p->tcp_window = bpf_ntohs(tcp->window);
 		p->be_l4_check = tcp->check;
 		p->payload = p->ip_len - p->ip_header_len - header;
 	} else if (p->proto == IPPROTO_UDP) {

@@ -91,9 +91,9 @@ static __always_inline int revoke_if_denied(struct packet *p, int verdict)
 	    reason != REASON_HOST_INBOUND)
 		return verdict;
 	if (p->family == 4)
-		flow_delete4(p->line, CLOSE_REVOKED);
+		flow_delete4(p->line, p->tag, CLOSE_REVOKED);
 	else
-		flow_delete6(p->line, CLOSE_REVOKED);
+		flow_delete6(p->line, p->tag, CLOSE_REVOKED);
 	return DROP(SESSION_REVOKED);
 }
 

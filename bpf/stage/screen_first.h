@@ -53,7 +53,7 @@ static __always_inline bool has_route_back(const struct packet *p)
 	       (p->key6.be_saddr[0] | p->key6.be_saddr[1] | p->key6.be_saddr[2] | p->key6.be_saddr[3]);
 }
 
-static __always_inline bool sweeps(const struct packet *p, __u32 kind, __u32 interval_us)
+static __always_inline bool is_sweeping(const struct packet *p, __u32 kind, __u32 interval_us)
 {
 	return interval_us &&
 	       scan_found(p, SCREEN_OF_SOURCE, kind, screen_hash(p, SCREEN_OF_DESTINATION, 0), interval_us);
@@ -74,17 +74,17 @@ static __noinline int screen_sweeps(struct packet *p)
 	int verdict = CONTINUE;
 
 	if (p->proto == IPPROTO_TCP) {
-		if (sweeps(p, SCAN_TCP_HOSTS, limits->tcp_sweep_us))
+		if (is_sweeping(p, SCAN_TCP_HOSTS, limits->tcp_sweep_us))
 			verdict = limit_passed(p, REASON_TCP_SWEEP, alarm_only);
 		if (verdict == CONTINUE && scans(p, SCAN_TCP_PORTS, limits->port_scan_us))
 			verdict = limit_passed(p, REASON_PORT_SCAN, alarm_only);
 	} else if (p->proto == IPPROTO_UDP) {
-		if (sweeps(p, SCAN_UDP_HOSTS, limits->udp_sweep_us))
+		if (is_sweeping(p, SCAN_UDP_HOSTS, limits->udp_sweep_us))
 			verdict = limit_passed(p, REASON_UDP_SWEEP, alarm_only);
 		if (verdict == CONTINUE && scans(p, SCAN_UDP_PORTS, limits->udp_port_scan_us))
 			verdict = limit_passed(p, REASON_UDP_PORT_SCAN, alarm_only);
 	} else if (p->proto == IPPROTO_ICMP || p->proto == IPPROTO_ICMPV6) {
-		if (sweeps(p, SCAN_ICMP_HOSTS, limits->ip_sweep_us))
+		if (is_sweeping(p, SCAN_ICMP_HOSTS, limits->ip_sweep_us))
 			verdict = limit_passed(p, REASON_IP_SWEEP, alarm_only);
 	}
 	return verdict;

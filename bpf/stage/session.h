@@ -5,14 +5,34 @@
 
 #include "lib/tcp_state.h"
 
+/* The tag of the session that the packet belongs to; false when the record has just changed hands. */
+static __always_inline bool note_tag(struct packet *p, struct flow_state *state)
+{
+	p->tag = *(volatile __u16 *)&state->tag;
+	if (!flow_has_tag(state, p->tag))
+		return false;
+	if (p->family == 4) {
+		struct flow_line4 *line = bpf_map_lookup_elem(&lines4, &p->line);
+
+		return line && key_equal4(&line->key, &p->key4);
+	}
+	struct flow_line6 *line = bpf_map_lookup_elem(&lines6, &p->line);
+
+	return line && key_equal6(&line->key, &p->key6);
+}
+
 static __always_inline struct flow_state *find_session(struct packet *p)
 {
+	struct flow_state *state;
+
 	if (p->family == 4) {
 		p->hash = flow_hash4(config.seed, &p->key4);
-		return flow_find4(&p->key4, p->hash, &p->line, FLOW_BUCKET_SLOTS);
+		state = flow_find4(&p->key4, p->hash, &p->line, FLOW_BUCKET_SLOTS);
+	} else {
+		p->hash = flow_hash6(config.seed, &p->key6);
+		state = flow_find6(&p->key6, p->hash, &p->line, FLOW_BUCKET_SLOTS);
 	}
-	p->hash = flow_hash6(config.seed, &p->key6);
-	return flow_find6(&p->key6, p->hash, &p->line, FLOW_BUCKET_SLOTS);
+	return state && note_tag(p, state) ? state : NULL;
 }
 
 /* A session is going to be recorded unless policy forbids it: the bucket of its answers comes meanwhile. */
@@ -188,9 +208,9 @@ static __always_inline int may_open(struct packet *p)
 static __always_inline void end_session(struct packet *p)
 {
 	if (p->family == 4)
-		flow_delete4(p->line, CLOSE_REOPENED);
+		flow_delete4(p->line, p->tag, CLOSE_REOPENED);
 	else
-		flow_delete6(p->line, CLOSE_REOPENED);
+		flow_delete6(p->line, p->tag, CLOSE_REOPENED);
 }
 
 /* Only the active generation judges, and only what an older epoch decided. Traffic of this host itself is not policy's.
@@ -278,7 +298,11 @@ static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
 			p->flags &= ~P_RESPONDER; /* whoever opens anew is judged as opener */
 			return may_open(p);
 		}
-		tcp_follow(p, own, peer);
+		if (!(config.flags & CONFIG_NO_SEQUENCE_CHECK) && !tcp_packet_fits(p, own, peer))
+			return DROP(TCP_OUT_OF_WINDOW);
+		tcp_follow(ctx, p, own, peer);
+	} else if (p->line & 1) {
+		flow_answered(p->family, own);
 	}
 	flow_account(own, p->now, p->segments, p->ip_len);
 	p->nexthop = own->nexthop;

@@ -59,9 +59,22 @@ impl ParseCallbacks for Naming {
     }
 
     fn int_macro(&self, name: &str, _value: i64) -> Option<IntKind> {
-        const BYTES: [&str; 8] =
-            ["FLOW_", "TCP_DIR_", "UNIT_", "RULE_", "SERVICE_", "ACTION_", "NEXTHOP_V", "NEXTHOP_R"];
-        const COUNTS: [&str; 12] = [
+        const BYTES: [&str; 9] = [
+            "FLOW_",
+            "TCP_DIR_",
+            "TCP_SCALE_",
+            "UNIT_",
+            "RULE_",
+            "SERVICE_",
+            "ACTION_",
+            "NEXTHOP_V",
+            "NEXTHOP_R",
+        ];
+        const COUNTS: [&str; 16] = [
+            "LIMIT_SETS",
+            "LIMIT_SLOTS",
+            "TIMEOUT_",
+            "SWEEPS",
             "FLOW_BUCKET_",
             "FLOW_STASH_",
             "REAP_MAX",

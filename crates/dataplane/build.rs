@@ -1,4 +1,4 @@
-//! Compiles the two BPF objects.
+//! Compiles the two BPF objects, and the one that stresses the flow table in tests.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ fn main() {
     watch(&bpf);
 
     let clang = find_clang();
-    for name in ["xdp", "tc"] {
-        compile(&clang, &bpf, Path::new(&libbpf), name, &out.join(format!("{name}.bpf.o")));
+    for (source, name) in [("xdp", "xdp"), ("tc", "tc"), ("stress/stress", "stress")] {
+        compile(&clang, &bpf, Path::new(&libbpf), source, &out.join(format!("{name}.bpf.o")));
     }
 }
 
 /// The sources themselves, not the directories of benches and labs beside them.
 fn watch(bpf: &Path) {
-    for part in ["abi", "lib", "stage", "stages.def"] {
+    for part in ["abi", "lib", "stage", "stress", "stages.def"] {
         println!("cargo:rerun-if-changed={}", bpf.join(part).display());
     }
     for entry in std::fs::read_dir(bpf).expect("cannot list bpf").flatten() {

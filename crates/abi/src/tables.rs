@@ -2,7 +2,8 @@
 
 use crate::{
     ClassLine, Context, MAX_CLASS_LINES, MAX_CONTEXTS, MAX_ROW_LINES, MAX_RULES, MAX_SERVICE_TERMS,
-    MAX_WHITE_TERMS, MAX_ZONES, Rule, ScreenLimits, ServiceTerm, UNIT_TABLE_SLOTS, Unit, WhiteTerm, ZonePair,
+    MAX_WHITE_TERMS, MAX_ZONES, Rule, ScreenLimits, ServiceTerm, UNIT_TABLE_SLOTS, Unit, WhiteTerm,
+    ZoneLimits, ZonePair,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,6 +25,35 @@ pub struct Tables {
     /// Indexed by zone id; may be shorter than MAX_ZONES.
     pub screen_limits: Vec<ScreenLimits>,
     pub white_terms: Vec<WhiteTerm>,
+    /// By zone id; may be shorter than MAX_ZONES.
+    pub zone_limits: Vec<ZoneLimits>,
+    pub flow: FlowRules,
+}
+
+/// What holds for sessions of every zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowRules {
+    /// TCP segments outside of their session's window are dropped.
+    pub sequence_check: bool,
+    /// Most of the table, in percent, that sessions without an answer may take.
+    pub unanswered_percent: u32,
+}
+
+impl Default for FlowRules {
+    fn default() -> Self {
+        FlowRules { sequence_check: true, unanswered_percent: 25 }
+    }
+}
+
+impl FlowRules {
+    /// Small tables leave all of their first sessions to whoever comes.
+    const ALWAYS_ADMITTED: u32 = 1024;
+
+    /// Sessions without an answer that a table of this size takes.
+    pub fn unanswered(&self, sessions: u32) -> u32 {
+        let share = u64::from(sessions) * u64::from(self.unanswered_percent.min(100)) / 100;
+        (share as u32).max(Self::ALWAYS_ADMITTED)
+    }
 }
 
 /// A table that does not fit the data plane.
@@ -56,6 +86,7 @@ impl Tables {
             ("service_terms", self.service_terms.len(), MAX_SERVICE_TERMS),
             ("screen_limits", self.screen_limits.len(), MAX_ZONES),
             ("white_terms", self.white_terms.len(), MAX_WHITE_TERMS),
+            ("zone_limits", self.zone_limits.len(), MAX_ZONES),
         ];
         match sizes.into_iter().find(|(_, entries, limit)| entries > limit) {
             Some((table, entries, limit)) => Err(TooLarge { table, entries, limit }),

@@ -24,7 +24,9 @@ fn sizes_are_those_of_the_headers() {
     assert_eq!(size_of::<Context>(), 64);
     assert_eq!(size_of::<ServiceTerm>(), 16);
     assert_eq!(size_of::<LocalKey>(), 20);
-    assert_eq!(size_of::<ProgramConfig>(), 72);
+    assert_eq!(size_of::<ProgramConfig>(), 88);
+    assert_eq!(size_of::<Sweep>(), 128);
+    assert_eq!(size_of::<LimitSet>(), 128);
 }
 
 #[test]

@@ -195,6 +195,7 @@ pub fn configuration(mode: Mode, action: Action) -> String {
     format!(
         "interfaces {{\n{}{}}}\n\
          security {{\n\
+         flow {{ max-unanswered 100; }}\n\
          zones {{ security-zone inside {{ interfaces {{ lan0.0; wan0.0; }} }} }}\n\
          {policies}}}\n",
         interface(LAN, "192.0.2.1/24", "fd00:1::1/64"),

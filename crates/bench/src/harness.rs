@@ -141,6 +141,7 @@ impl Harness {
             state.cursor = 0;
             state.ring_size = packets.len() as u32;
             state.tcp_seq = if flags & TCP_SYN != 0 { TCP_START } else { TCP_START + 1 };
+            state.tcp_first = state.tcp_seq;
             state.tcp_step = template.tcp_payload();
         });
         Ok(())
@@ -158,7 +159,8 @@ impl Harness {
         self.state.update(0, |state| {
             state.frame = template.bytes;
             (state.cursor, state.ring_size) = (0, entries.len() as u32);
-            (state.tcp_seq, state.tcp_step) = (TCP_START + 1, template.tcp_payload());
+            (state.tcp_seq, state.tcp_first) = (TCP_START + 1, TCP_START + 1);
+            state.tcp_step = template.tcp_payload();
         });
         self.template = template;
         Ok(())

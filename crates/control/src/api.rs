@@ -26,8 +26,11 @@ pub struct SessionCounts {
     pub v6: u64,
     pub limit4: u64,
     pub limit6: u64,
-    /// Sessions the sweeper ended since the daemon started.
+    /// Sessions that ended by being idle, since the tables were made.
     pub expired: u64,
+    /// Sessions that wait for their first answer.
+    pub unanswered4: u64,
+    pub unanswered6: u64,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -224,8 +227,15 @@ pub struct SessionFilter {
     pub destination_prefix: Option<String>,
     /// Name or number.
     pub protocol: Option<String>,
+    pub source_port: Option<u16>,
+    pub destination_port: Option<u16>,
     /// Ingress or egress zone.
     pub zone: Option<String>,
+    /// Unit the first packet arrived on.
+    pub interface: Option<String>,
+    pub policy: Option<String>,
+    /// Application, or set of them.
+    pub application: Option<String>,
     /// How many matches to leave out, and at most to list.
     pub offset: Option<usize>,
     pub limit: Option<usize>,

@@ -1,6 +1,6 @@
 //! From text to plan, without touching anything.
 
-use sluice_dataplane::Sizes;
+use sluice_dataplane::{EarlyAgeout, Sizes, Timeouts};
 use sluice_language::{Config, Errors};
 use sluice_plan::{Environment, Ids, Plan, PlanError};
 
@@ -56,11 +56,43 @@ pub fn check(text: &str, file: &str, look_at_interfaces: bool) -> Result<Plan, C
     plan(&config, file, &environment, &mut Ids::default(), 1)
 }
 
+/// When sessions end.
+pub fn timeouts(config: &Config) -> Timeouts {
+    let (flow, default) = (&config.flow, Timeouts::default());
+    let tcp_closed_s = flow.time_wait_timeout_s.unwrap_or(default.tcp_closed_s);
+    Timeouts {
+        tcp_initial_s: flow.tcp_initial_timeout_s.unwrap_or(default.tcp_initial_s),
+        tcp_closing_s: if flow.time_wait_half_closed { tcp_closed_s } else { default.tcp_closing_s },
+        tcp_closed_s,
+        udp_s: flow.udp_timeout_s.unwrap_or(default.udp_s),
+        icmp_s: flow.icmp_timeout_s.unwrap_or(default.icmp_s),
+        other_s: flow.ip_timeout_s.unwrap_or(default.other_s),
+        ..default
+    }
+}
+
+/// `security flow aging`. Watermarks are 100 percent by default, as those of Junos.
+pub fn early_ageout(config: &Config) -> Option<EarlyAgeout> {
+    let flow = &config.flow;
+    flow.early_ageout_s.map(|after_s| EarlyAgeout {
+        after_s,
+        high_percent: flow.high_watermark.unwrap_or(100),
+        low_percent: flow.low_watermark.unwrap_or(100),
+    })
+}
+
+/// A million IPv4 sessions and a quarter of that of IPv6, unless configured otherwise.
+const SESSIONS4: u32 = 1 << 20;
+const SESSIONS6: u32 = 1 << 18;
+
+/// Names the index of the flow tables: `kernel` instead of Sluice's own.
+const FLOW_INDEX: &str = "SLUICE_FLOW_INDEX";
+
 /// Sizes of the flow tables.
 pub fn sizes(config: &Config) -> Sizes {
-    let default = Sizes::default();
     Sizes {
-        sessions4: config.flow.max_sessions.unwrap_or(default.sessions4),
-        sessions6: config.flow.max_sessions_v6.unwrap_or(default.sessions6),
+        sessions4: config.flow.max_sessions.unwrap_or(SESSIONS4),
+        sessions6: config.flow.max_sessions_v6.unwrap_or(SESSIONS6),
+        kernel_index: std::env::var(FLOW_INDEX).is_ok_and(|index| index == "kernel"),
     }
 }

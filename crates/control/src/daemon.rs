@@ -18,7 +18,7 @@ use crate::kernel::{self, Kernel, KernelError, guard};
 use crate::preflight::{self, PreflightError};
 use crate::shared::Shared;
 use crate::store::{Store, StoreError, Stored};
-use crate::{log, mtus, schedules, sweeper, watch};
+use crate::{log, mtus, schedules, upkeep, watch};
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -101,7 +101,8 @@ impl Daemon {
             .and_then(|dataplane| start(kernel, store, Arc::new(dataplane), stored, source));
         let (shared, engine) = started.inspect_err(|_| undo_start(&found, &pin))?;
         watch::start(runtime.handle(), shared.clone(), engine.clone())?;
-        sweeper::start(shared.clone()).map_err(DaemonError::Runtime)?;
+        shared.dataplane.start_sweeping()?;
+        upkeep::start(shared.clone()).map_err(DaemonError::Runtime)?;
         schedules::start(shared.clone(), engine.clone()).map_err(DaemonError::Runtime)?;
         log::start(shared.clone()).map_err(DaemonError::Runtime)?;
 

@@ -126,6 +126,7 @@ impl Engine {
             }
         };
         changes.keep();
+        self.dataplane.set_timeouts(&config::timeouts(&config), config::early_ageout(&config));
         let rules = loaded.rule_tables()?;
         self.loaded = Some(loaded);
         let warnings = self.tidy(&plan, &forwarded_before);

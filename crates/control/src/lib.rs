@@ -22,7 +22,7 @@ mod schedules;
 mod sessions;
 mod shared;
 mod store;
-mod sweeper;
+mod upkeep;
 mod views;
 mod watch;
 

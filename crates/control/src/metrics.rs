@@ -92,6 +92,10 @@ fn gateway(text: &mut String, stats: &Stats) {
     let mut limits = Family::new(text, "sluice_sessions_limit", "gauge", "Sessions that fit into the table");
     limits.sample(&[("family", "inet")], stats.sessions.limit4);
     limits.sample(&[("family", "inet6")], stats.sessions.limit6);
+    let mut unanswered =
+        Family::new(text, "sluice_sessions_unanswered", "gauge", "Sessions that wait for their first answer");
+    unanswered.sample(&[("family", "inet")], stats.sessions.unanswered4);
+    unanswered.sample(&[("family", "inet6")], stats.sessions.unanswered6);
     Family::new(text, "sluice_sessions_expired_total", "counter", "Sessions that timed out")
         .sample(&[], stats.sessions.expired);
     Family::new(text, "sluice_sweeps_total", "counter", "Sweeps of the session table")

@@ -3,9 +3,11 @@
 use std::net::IpAddr;
 
 use sluice_abi::{TCP_DIR_CLOSED, TCP_DIR_ESTABLISHED, TCP_DIR_FIN, TCP_DIR_NONE, TCP_DIR_SYN};
-use sluice_dataplane::{Direction, Family, Session, Timeouts};
+use sluice_dataplane::{Direction, Family, Session, Tuple};
+use sluice_language::Service;
 
 use crate::api::{SessionFilter, SessionList, SessionView};
+use crate::config;
 use crate::engine::CommitError;
 use crate::shared::{Active, Shared};
 
@@ -19,7 +21,13 @@ pub struct Matcher {
     source: Option<(IpAddr, u8)>,
     destination: Option<(IpAddr, u8)>,
     protocol: Option<u8>,
+    source_port: Option<u16>,
+    destination_port: Option<u16>,
     zone: Option<u32>,
+    interface: Option<u32>,
+    /// All policies of that name.
+    policies: Option<Vec<u32>>,
+    application: Option<Vec<Service>>,
 }
 
 impl Matcher {
@@ -33,7 +41,12 @@ impl Matcher {
             source: filter.source_prefix.as_deref().map(prefix).transpose()?,
             destination: filter.destination_prefix.as_deref().map(prefix).transpose()?,
             protocol: filter.protocol.as_deref().map(protocol).transpose()?,
+            source_port: filter.source_port,
+            destination_port: filter.destination_port,
             zone: filter.zone.as_ref().map(zone).transpose()?,
+            interface: filter.interface.as_ref().map(|name| interface(name, active)).transpose()?,
+            policies: filter.policy.as_ref().map(|name| policies(name, active)).transpose()?,
+            application: filter.application.as_ref().map(|name| application(name, active)).transpose()?,
         })
     }
 
@@ -43,8 +56,51 @@ impl Matcher {
         self.source.is_none_or(|p| contains(p, tuple.source))
             && self.destination.is_none_or(|p| contains(p, tuple.destination))
             && self.protocol.is_none_or(|p| p == tuple.protocol)
+            && self.source_port.is_none_or(|p| p == tuple.source_port)
+            && self.destination_port.is_none_or(|p| p == tuple.destination_port)
             && self.zone.is_none_or(|z| zones.contains(&z))
+            && self.interface.is_none_or(|i| i == u32::from(session.ingress_unit))
+            && self.policies.as_ref().is_none_or(|ids| ids.contains(&session.policy))
+            && self.application.as_ref().is_none_or(|terms| terms.iter().any(|term| is_of(term, tuple)))
     }
+}
+
+fn interface(name: &str, active: &Active) -> Result<u32, String> {
+    let name = if name.contains('.') { name.to_owned() } else { format!("{name}.0") };
+    let unit = active.plan.units.iter().find(|unit| unit.name == name);
+    unit.map(|unit| unit.index).ok_or_else(|| {
+        format!("interface {name} is not in any zone; `sluice show interfaces` lists those that are")
+    })
+}
+
+fn policies(name: &str, active: &Active) -> Result<Vec<u32>, String> {
+    let named = active.plan.policies.iter().filter(|(_, policy)| policy.name == name);
+    let ids: Vec<u32> = named.map(|(id, _)| *id).collect();
+    if ids.is_empty() {
+        return Err(format!("policy {name} is not configured; `sluice show policies` lists them"));
+    }
+    Ok(ids)
+}
+
+fn application(name: &str, active: &Active) -> Result<Vec<Service>, String> {
+    let tree = sluice_language::parse(&active.text, &active.file).map_err(|errors| errors.to_string())?;
+    sluice_language::application(&tree, name)
+        .ok_or_else(|| format!("application {name} is neither configured nor one of Junos' own"))
+}
+
+/// ICMP sessions are echo requests.
+fn is_of(term: &Service, tuple: &Tuple) -> bool {
+    const ECHO: [(u8, u8); 2] = [(1, 8), (58, 128)];
+    let has =
+        |range: Option<(u8, u8)>, value: u8| range.is_none_or(|(low, high)| (low..=high).contains(&value));
+    if term.protocol.is_some_and(|protocol| protocol != tuple.protocol) {
+        return false;
+    }
+    if let Some((_, kind)) = ECHO.iter().find(|(protocol, _)| *protocol == tuple.protocol) {
+        return has(term.icmp_type, *kind) && has(term.icmp_code, 0);
+    }
+    let inside = |(low, high): (u16, u16), port: u16| (low..=high).contains(&port);
+    inside(term.source_port, tuple.source_port) && inside(term.destination_port, tuple.destination_port)
 }
 
 pub fn list(shared: &Shared, filter: &SessionFilter, matcher: &Matcher) -> Result<SessionList, CommitError> {
@@ -87,7 +143,7 @@ fn view(session: &Session, active: &Active, now: u64, hz: u64) -> SessionView {
         state: state(tuple.protocol, sides),
         age_s: u64::from((now as u32).wrapping_sub(session.created)) / hz,
         idle_s: u64::from(session.idle_jiffies(now)) / hz,
-        timeout_s: Timeouts::default().of_session(session).into(),
+        timeout_s: config::timeouts(&active.config).of_session(session).into(),
         packets: sides.map(|s| s.packets),
         bytes: sides.map(|s| s.bytes),
     }

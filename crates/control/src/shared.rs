@@ -61,8 +61,6 @@ pub struct Shared {
 /// Counts since the daemon started.
 #[derive(Debug, Default)]
 pub struct Totals {
-    pub sweeps: AtomicU64,
-    pub expired: AtomicU64,
     pub commits: AtomicU64,
     pub commits_failed: AtomicU64,
     pub resyncs: AtomicU64,

@@ -145,7 +145,7 @@ pub fn stats(shared: &Shared) -> Result<Stats> {
         zones: reading.zones(),
         drops: Reason::ALL.into_iter().map(drop).filter(|d| d.packets != 0).collect(),
         equations: reading.equations(),
-        sweeps: counted(&totals.sweeps),
+        sweeps: shared.dataplane.swept().passes,
         commits: counted(&totals.commits),
         commits_failed: counted(&totals.commits_failed),
     })
@@ -153,11 +153,13 @@ pub fn stats(shared: &Shared) -> Result<Stats> {
 
 /// Counted now, not at the last sweep.
 fn session_counts(shared: &Shared) -> SessionCounts {
-    let sizes = shared.dataplane.sizes();
+    let (sizes, swept) = (shared.dataplane.sizes(), shared.dataplane.swept());
     let mut counts = SessionCounts {
         limit4: sizes.sessions4.into(),
         limit6: sizes.sessions6.into(),
-        expired: counted(&shared.totals.expired),
+        expired: swept.expired,
+        unanswered4: swept.unanswered4.into(),
+        unanswered6: swept.unanswered6.into(),
         ..Default::default()
     };
     for session in shared.dataplane.sessions() {
@@ -189,7 +191,14 @@ pub fn screens(shared: &Shared) -> Result<Vec<ScreenView>> {
             continue;
         };
         let counters = shared.dataplane.screen_counters(&[*id])?;
-        let checks = Reason::ALL.into_iter().filter(|reason| screen.checks.contains(&reason.name()));
+        let limits = [
+            (Reason::SourceSessionLimit, screen.source_sessions),
+            (Reason::DestinationSessionLimit, screen.destination_sessions),
+        ];
+        let limited = |reason| limits.iter().any(|(of, limit)| *of == reason && limit.is_some());
+        let checks = Reason::ALL
+            .into_iter()
+            .filter(|reason| screen.checks.contains(&reason.name()) || limited(*reason));
         views.extend(checks.map(|reason| ScreenView {
             zone: name.clone(),
             screen: screen.name.clone(),

@@ -94,6 +94,11 @@ impl Grace {
     }
 }
 
+/// Jiffies a second.
+pub(crate) fn hz() -> u32 {
+    (1_000_000_000 / sys::tick_ns()) as u32
+}
+
 /// `bpf_jiffies64`, read through a small program.
 #[derive(Debug)]
 pub(crate) struct Clock {
@@ -114,8 +119,7 @@ impl Clock {
         })?;
         let map = objects::map(&object, CLOCK_SECTION)?;
         let jiffies = Mapped::new(&map).doing(|| "map the clock".to_owned())?;
-        let hz = (1_000_000_000 / sys::tick_ns()) as u32;
-        Ok(Clock { program: objects::program(&object, "read_clock")?, jiffies, hz })
+        Ok(Clock { program: objects::program(&object, "read_clock")?, jiffies, hz: hz() })
     }
 
     fn read(&self) -> Result<u64> {

@@ -45,6 +45,11 @@ pub enum Error {
          `ip link set dev {interface} xdp off` or `bpftool link detach`, or use mode tc there"
     )]
     HookTaken { interface: String, program_id: u32, program_name: String, mode: &'static str },
+    #[error(
+        "the kernel did not take up the sweep of the session table; idle sessions would never end: run `sluice cleanup` \
+         and start again"
+    )]
+    Timer,
     #[error("no session has number {number}")]
     NoSession { number: u32 },
     #[error("next hop {index} is outside the table ({limit} entries)")]

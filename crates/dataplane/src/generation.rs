@@ -7,8 +7,8 @@ use std::thread;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sluice_abi::tables::Tables;
 use sluice_abi::{
-    MAX_VARIANTS, PROGRAM_EGRESS, PROGRAM_FAST, PROGRAM_KINDS, PROGRAM_SLOW, ProgramConfig, REJUDGE_PER_TICK,
-    program_slot,
+    CONFIG_NO_SEQUENCE_CHECK, MAX_VARIANTS, PROGRAM_EGRESS, PROGRAM_FAST, PROGRAM_KINDS, PROGRAM_SLOW,
+    ProgramConfig, REJUDGE_PER_TICK, program_slot,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -18,7 +18,7 @@ use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::rules::RuleTables;
 use crate::{Dataplane, ProgramDetails, reaper, sys};
 
-const TABLES: [&str; 9] = [
+const TABLES: [&str; 10] = [
     "units",
     "zone_pairs",
     "contexts",
@@ -28,6 +28,7 @@ const TABLES: [&str; 9] = [
     "service_terms",
     "screen_limits",
     "white_terms",
+    "zone_limits",
 ];
 
 /// A distinct set of optional stages. Its number is its place in the list given to [`Dataplane::load`].
@@ -121,6 +122,8 @@ impl Dataplane {
         let maps = create_tables(tables)?;
         fill_tables(&maps, tables)?;
 
+        let (sizes, own) = (self.sizes(), crate::table_config(self.sizes(), self.seed));
+        let sequence = if tables.flow.sequence_check { 0 } else { CONFIG_NO_SEQUENCE_CHECK };
         let config = ProgramConfig {
             slot,
             generation,
@@ -129,7 +132,10 @@ impl Dataplane {
             tcp_mss: tables.tcp_mss.into(),
             hz: self.hz(),
             cookie_key: [crate::random(), crate::random()],
-            ..crate::table_config(self.sizes(), self.seed)
+            flags: own.flags | sequence,
+            unanswered4: tables.flow.unanswered(sizes.sessions4),
+            unanswered6: tables.flow.unanswered(sizes.sessions6),
+            ..own
         };
         let load = |hook| self.load_hook(hook, &maps, variants, config);
         // the two objects have nothing in common but maps that exist; the verifier is most of the time
@@ -271,7 +277,8 @@ fn fill_tables(maps: &BTreeMap<&'static str, MapHandle>, tables: &Tables) -> Res
     fill(&maps["rows"], tables.rows.iter().copied().enumerate())?;
     fill(&maps["service_terms"], tables.service_terms.iter().copied().enumerate())?;
     fill(&maps["screen_limits"], tables.screen_limits.iter().copied().enumerate())?;
-    fill(&maps["white_terms"], tables.white_terms.iter().copied().enumerate())
+    fill(&maps["white_terms"], tables.white_terms.iter().copied().enumerate())?;
+    fill(&maps["zone_limits"], tables.zone_limits.iter().copied().enumerate())
 }
 
 fn fill<T>(map: &MapHandle, entries: impl Iterator<Item = (usize, T)>) -> Result<()>

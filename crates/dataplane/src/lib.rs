@@ -21,6 +21,8 @@ mod records;
 mod rules;
 mod sessions;
 mod state;
+#[cfg(test)]
+mod stress;
 mod sweep;
 mod sys;
 
@@ -33,7 +35,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use sluice_abi::{
-    FLOW_BUCKET_SLOTS, FLOW_STASH_MIN, FLOW_STASH_SHIFT, FlowLine4, FlowLine6, ProgramConfig, Watermarks,
+    CONFIG_KERNEL_INDEX, FLOW_BUCKET_SLOTS, FLOW_STASH_MIN, FLOW_STASH_SHIFT, FlowLine4, FlowLine6,
+    ProgramConfig, Watermarks,
 };
 
 pub use attach::{Attached, Attachment, Hook};
@@ -47,9 +50,9 @@ pub use objects::ObjectKind;
 pub use rules::RuleTables;
 pub use sessions::{Direction, Family, Session, SessionId, Tuple};
 pub use sluice_abi as abi;
-pub use sluice_abi::tables::Tables;
+pub use sluice_abi::tables::{FlowRules, Tables};
 pub use state::cleanup;
-pub use sweep::{SweepReport, Timeouts};
+pub use sweep::{EarlyAgeout, SweepReport, Swept, Timeouts};
 pub use sys::ProgramDetails;
 
 use attach::Roots;
@@ -58,17 +61,22 @@ use mmap::Mapped;
 use reaper::Reaper;
 use records::FlowTable;
 use state::State;
+use sweep::Sweeper;
 
-/// Sizes of the flow tables, in sessions.
+/// Sizes of the flow tables, in sessions, and what finds a session in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes {
     pub sessions4: u32,
     pub sessions6: u32,
+    /// The kernel's hash leads to records instead of Sluice's own index: slower, larger, and nobody's concurrency but
+    /// the kernel's. Fallback, and judge of the other in tests.
+    #[serde(default)]
+    pub kernel_index: bool,
 }
 
 impl Default for Sizes {
     fn default() -> Self {
-        Sizes { sessions4: 65_536, sessions6: 65_536 }
+        Sizes { sessions4: 65_536, sessions6: 65_536, kernel_index: false }
     }
 }
 
@@ -89,7 +97,8 @@ impl Sizes {
     fn entries(&self, map: &str) -> Option<u32> {
         let sessions = if map.ends_with('6') { self.sessions6 } else { self.sessions4 };
         match map {
-            "buckets4" | "buckets6" => Some(buckets(sessions)),
+            "buckets4" | "buckets6" => Some(self.buckets(sessions)),
+            "stash4" | "stash6" if self.kernel_index => Some(2 * sessions),
             "stash4" | "stash6" => Some((sessions >> FLOW_STASH_SHIFT).max(FLOW_STASH_MIN as u32)),
             "lines4" | "lines6" => Some(2 * (sessions + 1)),
             "shared4" | "shared6" => Some(sessions + 1),
@@ -97,22 +106,30 @@ impl Sizes {
             _ => None,
         }
     }
+
+    /// Buckets of the flow index: a power of two of them, at most six tenths full when every session is in use. With
+    /// the kernel's index they are locks and nothing else.
+    fn buckets(&self, sessions: u32) -> u32 {
+        let keys = 2 * u64::from(sessions);
+        let least = (keys * 10).div_ceil(6 * FLOW_BUCKET_SLOTS as u64);
+        let buckets = least.next_power_of_two() as u32;
+        if self.kernel_index { buckets.min(LOCKS) } else { buckets }
+    }
 }
 
-/// Buckets of the flow index: a power of two of them, at most six tenths full when every session is in use.
-fn buckets(sessions: u32) -> u32 {
-    let keys = 2 * u64::from(sessions);
-    let least = (keys * 10).div_ceil(6 * FLOW_BUCKET_SLOTS as u64);
-    least.next_power_of_two() as u32
-}
+/// Locks that writers share with the kernel's index.
+const LOCKS: u32 = 1024;
 
 /// What programs must know of the flow table.
 fn table_config(sizes: Sizes, seed: u64) -> ProgramConfig {
     ProgramConfig {
         sessions4: sizes.sessions4,
         sessions6: sizes.sessions6,
-        bucket_mask4: buckets(sizes.sessions4) - 1,
-        bucket_mask6: buckets(sizes.sessions6) - 1,
+        bucket_mask4: sizes.buckets(sizes.sessions4) - 1,
+        bucket_mask6: sizes.buckets(sizes.sessions6) - 1,
+        flags: if sizes.kernel_index { CONFIG_KERNEL_INDEX } else { 0 },
+        unanswered4: u32::MAX >> 1,
+        unanswered6: u32::MAX >> 1,
         seed,
         ..Default::default()
     }
@@ -140,6 +157,7 @@ pub struct Dataplane {
     grace: Grace,
     clock: Clock,
     reaper: Reaper,
+    sweeper: Sweeper,
     roots: Mutex<BTreeMap<u32, Arc<Roots>>>,
     /// Held while generations or attachments change.
     changes: Mutex<()>,
@@ -164,7 +182,8 @@ impl Dataplane {
             watermarks,
             grace: Grace::new()?,
             clock: Clock::new(sizes)?,
-            reaper: Reaper::new(&state, table_config(sizes, seed))?,
+            reaper: Reaper::new(&state, sizes, table_config(sizes, seed))?,
+            sweeper: Sweeper::new(&state, created, sizes)?,
             seed,
             roots: Mutex::default(),
             changes: Mutex::default(),

@@ -6,9 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use sluice_abi::{ProgramConfig, REAP_ALWAYS, REAP_MAX, ReapEntry, ReapHeader};
+use sluice_abi::{ProgramConfig, REAP_MAX, ReapEntry, ReapHeader};
 
 use crate::Sizes;
+use crate::control::hz;
 use crate::error::{Doing, Result};
 use crate::mmap::Mapped;
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
@@ -20,35 +21,33 @@ const LIST: &str = "reap_list";
 const HEADER: &str = "reap_header";
 pub(crate) const MAPS: [&str; 2] = [LIST, HEADER];
 
-/// When a listed session ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reap {
-    Always,
-    /// Unless a packet came since its entry was made.
-    WhileIdle,
-}
-
 #[derive(Debug)]
 pub(crate) struct Reaper {
     program: OwnedFd,
+    /// A whole pass of the sweep.
+    pub sweep: OwnedFd,
+    /// Starts the timer that sweeps, or has it go on with this program.
+    pub start_sweep: OwnedFd,
     list: Mapped<ReapEntry>,
     header: Mapped<ReapHeader>,
     busy: Mutex<()>,
 }
 
 impl Reaper {
-    pub fn new(state: &State, config: ProgramConfig) -> Result<Reaper> {
+    pub fn new(state: &State, sizes: Sizes, config: ProgramConfig) -> Result<Reaper> {
         let object = objects::load(&Recipe {
             kind: ObjectKind::Xdp,
-            programs: &["xdp_reap"],
+            programs: &["xdp_reap", "xdp_sweep", "xdp_sweep_start"],
             reuse: &|name| state.descriptor(ObjectKind::Xdp, name),
             create: &|name| MAPS.contains(&name) || name == objects::CONFIG_SECTION,
-            frozen: Frozen { config, ..Default::default() },
-            entries: &|name| Sizes { sessions4: config.sessions4, sessions6: config.sessions6 }.entries(name),
+            frozen: Frozen { config: ProgramConfig { hz: hz(), ..config }, ..Default::default() },
+            entries: &|name| sizes.entries(name),
         })?;
         let map = |name: &str| objects::map(&object, name);
         Ok(Reaper {
             program: objects::program(&object, "xdp_reap")?,
+            sweep: objects::program(&object, "xdp_sweep")?,
+            start_sweep: objects::program(&object, "xdp_sweep_start")?,
             list: Mapped::new(&map(LIST)?).doing(|| "map the list of sessions to end".to_owned())?,
             header: Mapped::new(&map(HEADER)?).doing(|| "map the head of that list".to_owned())?,
             busy: Mutex::default(),
@@ -56,16 +55,15 @@ impl Reaper {
     }
 
     /// Ends the listed sessions and says how many ended.
-    pub fn reap(&self, family: Family, entries: &[ReapEntry], when: Reap) -> Result<u32> {
+    pub fn reap(&self, family: Family, entries: &[ReapEntry]) -> Result<u32> {
         let _busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ended = 0;
         for part in entries.chunks(REAP_MAX) {
             for (index, entry) in (0..).zip(part) {
                 self.list.write(index, *entry);
             }
-            let flags = if when == Reap::Always { REAP_ALWAYS } else { 0 };
             let family = if family == Family::V4 { 4 } else { 6 };
-            self.header.write(0, ReapHeader { family, count: part.len() as u32, flags, reaped: 0 });
+            self.header.write(0, ReapHeader { family, count: part.len() as u32, ..Default::default() });
             prog_run::xdp(self.program.as_fd(), &XdpRun::new(&[0; 64], 0))?;
             ended += self.header.word(0, offset_of!(ReapHeader, reaped)).load(Ordering::Relaxed);
         }

@@ -17,10 +17,6 @@ use crate::mmap::Mapped;
 use crate::sessions::Family;
 use crate::state::State;
 
-/// Word of `FlowState` that holds epoch, TCP state and flags; everybody changes it with atomics on the whole word.
-const MARKS: usize = offset_of!(FlowState, epoch);
-const _: () = assert!(offset_of!(FlowState, flags) == MARKS + 3 && cfg!(target_endian = "little"));
-
 /// What a line of either family has.
 pub(crate) trait Line: FromBytes + IntoBytes + Immutable + Copy + Default {
     type Key: FromBytes + IntoBytes + Immutable + Copy + PartialEq + Default;
@@ -32,8 +28,6 @@ pub(crate) trait Line: FromBytes + IntoBytes + Immutable + Copy + Default {
 
     fn key(&self) -> &Self::Key;
     fn state(&self) -> &FlowState;
-    /// Protocol of a key.
-    fn protocol(key: &Self::Key) -> u8;
     fn places(seed: u64, key: &Self::Key, bucket_mask: u32) -> Places;
 }
 
@@ -60,10 +54,6 @@ impl Line for FlowLine4 {
         &self.state
     }
 
-    fn protocol(key: &FlowKey4) -> u8 {
-        key.proto
-    }
-
     fn places(seed: u64, key: &FlowKey4, bucket_mask: u32) -> Places {
         places4(seed, key, bucket_mask)
     }
@@ -82,10 +72,6 @@ impl Line for FlowLine6 {
 
     fn state(&self) -> &FlowState {
         &self.state
-    }
-
-    fn protocol(key: &FlowKey6) -> u8 {
-        key.proto
     }
 
     fn places(seed: u64, key: &FlowKey6, bucket_mask: u32) -> Places {
@@ -133,14 +119,17 @@ impl<L: Line> FlowTable<L> {
 
     /// Both lines and the shared record of a live session; None when it is not live or changed hands meanwhile.
     pub fn read(&self, number: u32) -> Option<([L; 2], FlowShared)> {
-        let read = || [self.lines.read(2 * number), self.lines.read(2 * number + 1)];
-        let (lines, shared) = (read(), self.shared.read(number));
-        let same = |line: usize| {
-            let now = self.state(2 * number + line as u32);
-            now.flags & FLOW_LIVE != 0 && now.tag == lines[line].state().tag
+        // Before and after the copy: a record that changes hands loses its life first and then gets another tag.
+        let tags = || {
+            [2 * number, 2 * number + 1].map(|line| {
+                let state = self.state(line);
+                (state.flags & FLOW_LIVE != 0).then_some(state.tag)
+            })
         };
-        let live = lines.iter().all(|line| line.state().flags & FLOW_LIVE != 0);
-        (live && same(0) && same(1)).then_some((lines, shared))
+        let before = tags();
+        let lines = [self.lines.read(2 * number), self.lines.read(2 * number + 1)];
+        let shared = self.shared.read(number);
+        (before.iter().all(Option::is_some) && before == tags()).then_some((lines, shared))
     }
 
     /// The live line that the index has for a tuple.
@@ -161,17 +150,6 @@ impl<L: Line> FlowTable<L> {
         let value =
             self.stash.lookup(key.as_bytes(), MapFlags::ANY).doing(|| "look up a stashed flow".to_owned())?;
         Ok(value.and_then(|bytes| u32::read_from_bytes(&bytes).ok()).filter(is_it))
-    }
-
-    /// Epoch, TCP state and flags of a line.
-    fn marks(&self, line: u32) -> &std::sync::atomic::AtomicU32 {
-        self.lines.word(line, L::STATE + MARKS)
-    }
-
-    /// Replaces an epoch that nobody renewed meanwhile.
-    pub fn replace_epoch(&self, line: u32, old: u16, new: u16) {
-        let change = |marks: u32| (marks as u16 == old).then_some((marks & 0xffff_0000) | u32::from(new));
-        let _ = self.marks(line).fetch_update(Ordering::AcqRel, Ordering::Relaxed, change);
     }
 }
 

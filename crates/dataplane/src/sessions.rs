@@ -7,7 +7,6 @@ use sluice_abi::{FlowKey4, FlowKey6, FlowLine4, FlowLine6, FlowShared, FlowState
 
 use crate::Dataplane;
 use crate::error::{Error, Result};
-use crate::reaper::Reap;
 use crate::records::{FlowTable, Line, v4, v6, v6_words};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -35,7 +34,7 @@ pub struct SessionId {
     pub family: Family,
     pub number: u32,
     #[serde(skip)]
-    tags: [u32; 2],
+    tag: u16,
 }
 
 /// One direction of a session.
@@ -129,7 +128,7 @@ fn direction(tuple: Tuple, state: &FlowState, packets_high: u32) -> Direction {
         tcp_state: state.tcp_state,
         flags: state.flags,
         nexthop: state.nexthop,
-        zone: state.zone,
+        zone: state.zone.into(),
         epoch: state.epoch,
     }
 }
@@ -143,7 +142,7 @@ fn session<L: Line>(
     let side =
         |line: usize| direction(tuple(lines[line].key()), lines[line].state(), shared.packets_high[line]);
     Session {
-        id: SessionId { family: L::FAMILY, number, tags: [lines[0].state().tag, lines[1].state().tag] },
+        id: SessionId { family: L::FAMILY, number, tag: lines[1].state().tag },
         initiator: side(0),
         responder: side(1),
         policy: shared.policy,
@@ -212,10 +211,9 @@ impl Dataplane {
         let mut ended = 0;
         for family in [Family::V4, Family::V6] {
             let chosen = ids.iter().filter(|id| id.family == family);
-            let entries: Vec<ReapEntry> = chosen
-                .map(|id| ReapEntry { line: 2 * id.number, tag: id.tags[0], ..Default::default() })
-                .collect();
-            ended += self.reaper.reap(family, &entries, Reap::Always)?;
+            let entries: Vec<ReapEntry> =
+                chosen.map(|id| ReapEntry { line: 2 * id.number, tag: id.tag.into() }).collect();
+            ended += self.reaper.reap(family, &entries)?;
         }
         Ok(ended)
     }

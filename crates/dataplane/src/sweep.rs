@@ -1,28 +1,35 @@
-//! The sweep: ends sessions that were idle for too long, keeps epochs and packet counters from wrapping unseen, and
-//! finds next hops that nobody uses.
+//! The sweep ends sessions that were idle for too long. The walk is the data plane's own (`bpf/sweep.h`), from a kernel
+//! timer; here it is told when sessions end, started, and asked what it did. Next hops that nobody uses are found here.
 
 use std::mem::offset_of;
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 use sluice_abi::{
-    FLOW_LIVE, FlowShared, FlowState, MAX_NEXTHOPS, ReapEntry, TCP_DIR_CLOSED, TCP_DIR_ESTABLISHED,
-    TCP_DIR_FIN, TIMEOUT_NEVER_S,
+    FLOW_LIVE, MAX_NEXTHOPS, SWEEP_OF_RUN, SWEEP_OF_TIMER, Sweep, SweepLimits, TCP_DIR_CLOSED,
+    TCP_DIR_ESTABLISHED, TCP_DIR_FIN, TIMEOUT_FOREVER, TIMEOUT_ICMP, TIMEOUT_NEVER_S, TIMEOUT_OTHER,
+    TIMEOUT_TCP, TIMEOUT_TCP_CLOSED, TIMEOUT_TCP_HALF, TIMEOUT_TCP_INITIAL, TIMEOUT_UDP, Unanswered,
 };
 
-use crate::Dataplane;
-use crate::error::Result;
-use crate::reaper::{Reap, Reaper};
-use crate::records::{FlowTable, Line};
-use crate::sessions::{Session, age};
+use crate::error::{Error, Result};
+use crate::mmap::Mapped;
+use crate::prog_run::{self, XdpRun};
+use crate::records::{self, FlowTable, Line};
+use crate::sessions::Session;
+use crate::state::State;
+use crate::{Dataplane, Sizes};
 
-/// Epochs farther back than this are brought near the current one, so that the 16 bits never come round to it.
-const OLDEST_EPOCH: u16 = 0x4000;
+const _: () = assert!(TIMEOUT_FOREVER == TIMEOUT_NEVER_S as usize);
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP: u8 = 1;
 const ICMP6: u8 = 58;
+/// What test runs of XDP programs return when all went well.
+const XDP_PASS: u32 = 2;
 
 /// Idle times after which sessions end, in seconds. Defaults are those of Junos.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +86,37 @@ impl Timeouts {
     }
 }
 
+/// While a table is too full, its sessions end after this idle time at the latest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EarlyAgeout {
+    pub after_s: u32,
+    /// Percent of the table from which on it is in force ...
+    pub high_percent: u32,
+    /// ... until it falls below this.
+    pub low_percent: u32,
+}
+
+fn limits(timeouts: &Timeouts, early: Option<EarlyAgeout>, sizes: Sizes) -> SweepLimits {
+    let mut timeout_s = [0; 8];
+    timeout_s[TIMEOUT_TCP_INITIAL] = timeouts.tcp_initial_s;
+    timeout_s[TIMEOUT_TCP] = timeouts.tcp_established_s;
+    timeout_s[TIMEOUT_TCP_HALF] = timeouts.tcp_closing_s;
+    timeout_s[TIMEOUT_TCP_CLOSED] = timeouts.tcp_closed_s;
+    timeout_s[TIMEOUT_UDP] = timeouts.udp_s;
+    timeout_s[TIMEOUT_ICMP] = timeouts.icmp_s;
+    timeout_s[TIMEOUT_OTHER] = timeouts.other_s;
+    let mut limits = SweepLimits { timeout_s, ..Default::default() };
+    if let Some(early) = early {
+        let share = |sessions: u32, percent: u32| (u64::from(sessions) * u64::from(percent) / 100) as u32;
+        limits.early_ageout_s = early.after_s;
+        limits.high_watermark4 = share(sizes.sessions4, early.high_percent);
+        limits.high_watermark6 = share(sizes.sessions6, early.high_percent);
+        limits.low_watermark4 = share(sizes.sessions4, early.low_percent);
+        limits.low_watermark6 = share(sizes.sessions6, early.low_percent);
+    }
+    limits
+}
+
 /// What one sweep found and did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct SweepReport {
@@ -89,36 +127,99 @@ pub struct SweepReport {
     pub expired6: u32,
     /// Lines whose epoch was brought near the current one.
     pub aged: u32,
+    pub took: Duration,
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    live: u32,
-    expired: u32,
-    aged: u32,
+/// What the timer's sweep has done since the state was made, and found in its last pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Swept {
+    pub live4: u32,
+    pub live6: u32,
+    pub expired: u64,
+    pub passes: u64,
+    /// Sessions without an answer, at the moment.
+    pub unanswered4: u32,
+    pub unanswered6: u32,
 }
 
-struct Sweep<'a> {
-    now: u64,
-    hz: u64,
-    epoch: u16,
-    timeouts: &'a Timeouts,
-    reaper: &'a Reaper,
+#[derive(Debug)]
+pub(crate) struct Sweeper {
+    limits: Mapped<SweepLimits>,
+    sweeps: Mapped<Sweep>,
+    unanswered: Mapped<Unanswered>,
+    busy: Mutex<()>,
+}
+
+impl Sweeper {
+    pub fn new(state: &State, created: bool, sizes: Sizes) -> Result<Sweeper> {
+        let sweeper = Sweeper {
+            limits: records::mapped(state, "sweep_limits")?,
+            sweeps: records::mapped(state, "sweeps")?,
+            unanswered: records::mapped(state, "unanswered_sessions")?,
+            busy: Mutex::default(),
+        };
+        if created {
+            sweeper.limits.write(0, limits(&Timeouts::default(), None, sizes));
+        }
+        Ok(sweeper)
+    }
+
+    fn of(&self, which: u32) -> Sweep {
+        self.sweeps.read(which)
+    }
 }
 
 impl Dataplane {
-    /// Ends every session that was idle for longer than its timeout at `now` ([`Dataplane::now_jiffies`]). Call it at
-    /// least once a minute, and before 2^31 packets of one flow: it carries the packet counters.
+    /// From the next pass of the sweep on, sessions end after these idle times; without a daemon as well.
+    pub fn set_timeouts(&self, timeouts: &Timeouts, early: Option<EarlyAgeout>) {
+        self.sweeper.limits.write(0, limits(timeouts, early, self.sizes));
+    }
+
+    /// Has the kernel's timer sweep from now on, about once a second, with this program's code. It goes on until the
+    /// pinned state is removed.
+    pub fn start_sweeping(&self) -> Result<()> {
+        let outcome = prog_run::xdp(self.reaper.start_sweep.as_fd(), &XdpRun::new(&[0; 64], 0))?;
+        if outcome.retval == XDP_PASS { Ok(()) } else { Err(Error::Timer) }
+    }
+
+    /// What the timer's sweep did.
+    pub fn swept(&self) -> Swept {
+        let sweep = self.sweeper.of(SWEEP_OF_TIMER);
+        let unanswered = self.sweeper.unanswered.read(0);
+        Swept {
+            live4: sweep.live4,
+            live6: sweep.live6,
+            expired: sweep.expired4 + sweep.expired6,
+            passes: sweep.passes,
+            unanswered4: unanswered.count4,
+            unanswered6: unanswered.count6,
+        }
+    }
+
+    /// One whole pass at once, as if it were `now` ([`Dataplane::now_jiffies`]), with these timeouts from now on.
     pub fn sweep(&self, now: u64, timeouts: &Timeouts) -> Result<SweepReport> {
-        let (hz, epoch) = (self.hz().into(), self.epoch());
-        let sweep = Sweep { now, hz, epoch, timeouts, reaper: &self.reaper };
-        let (four, six) = (sweep.run(&self.flows4)?, sweep.run(&self.flows6)?);
+        self.set_timeouts(timeouts, None);
+        self.sweep_once(now)
+    }
+
+    /// One whole pass at once, with the timeouts that are set.
+    pub fn sweep_once(&self, now: u64) -> Result<SweepReport> {
+        let sweeper = &self.sweeper;
+        let _busy = sweeper.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = sweeper.of(SWEEP_OF_RUN);
+        sweeper.sweeps.word(SWEEP_OF_RUN, offset_of!(Sweep, now)).store(now as u32, Ordering::Relaxed);
+        let outcome = prog_run::xdp(self.reaper.sweep.as_fd(), &XdpRun::new(&[0; 64], 0))?;
+        if outcome.retval != XDP_PASS {
+            return Err(Error::Timer);
+        }
+        let after = sweeper.of(SWEEP_OF_RUN);
         Ok(SweepReport {
-            live4: four.live,
-            live6: six.live,
-            expired4: four.expired,
-            expired6: six.expired,
-            aged: four.aged + six.aged,
+            live4: after.live4,
+            live6: after.live6,
+            expired4: (after.expired4 - before.expired4) as u32,
+            expired6: (after.expired6 - before.expired6) as u32,
+            aged: (after.aged - before.aged) as u32,
+            took: outcome.duration,
         })
     }
 
@@ -140,72 +241,6 @@ fn mark_nexthops<L: Line>(table: &FlowTable<L>, used: &mut [bool]) {
     }
 }
 
-impl Sweep<'_> {
-    fn run<L: Line>(&self, table: &FlowTable<L>) -> Result<Counts> {
-        let mut counts = Counts::default();
-        let mut idle = Vec::new();
-        for number in table.numbers() {
-            let states = [table.state(2 * number), table.state(2 * number + 1)];
-            if states.iter().any(|state| state.flags & FLOW_LIVE == 0) {
-                continue;
-            }
-            counts.live += 1;
-            if self.is_expired(table, number, &states) {
-                idle.push(ReapEntry {
-                    line: 2 * number,
-                    tag: states[0].tag,
-                    last_seen: states.map(|state| state.last_seen),
-                });
-                continue;
-            }
-            counts.aged += self.age_epochs(table, number, &states);
-            carry_packets(table, number, &states);
-        }
-        counts.expired = self.reaper.reap(L::FAMILY, &idle, Reap::WhileIdle)?;
-        counts.live -= counts.expired;
-        Ok(counts)
-    }
-
-    fn is_expired<L: Line>(&self, table: &FlowTable<L>, number: u32, states: &[FlowState; 2]) -> bool {
-        let idle = age(self.now, states[0].last_seen).min(age(self.now, states[1].last_seen));
-        let protocol = L::protocol(&table.key(2 * number));
-        let own_s = table.shared.read_field(number, offset_of!(FlowShared, timeout_s));
-        let limit_s = self.timeouts.of(protocol, [states[0].tcp_state, states[1].tcp_state], own_s);
-        u64::from(idle) > u64::from(limit_s) * self.hz
-    }
-
-    fn age_epochs<L: Line>(&self, table: &FlowTable<L>, number: u32, states: &[FlowState; 2]) -> u32 {
-        let old =
-            |epoch: u16| self.epoch.wrapping_sub(epoch) > OLDEST_EPOCH && self.epoch != epoch.wrapping_sub(1);
-        let near = self.epoch.wrapping_sub(1);
-        let mut aged = 0;
-        for (line, state) in (2 * number..).zip(states) {
-            if old(state.epoch) {
-                table.replace_epoch(line, state.epoch, near);
-                aged += 1;
-            }
-        }
-        let shared = table.shared.half(number, offset_of!(FlowShared, epoch));
-        let epoch = shared.load(Ordering::Relaxed);
-        if old(epoch) {
-            let _ = shared.compare_exchange(epoch, near, Ordering::Relaxed, Ordering::Relaxed);
-        }
-        aged
-    }
-}
-
-/// Counts a change of the counter's top bit.
-fn carry_packets<L: Line>(table: &FlowTable<L>, number: u32, states: &[FlowState; 2]) {
-    for (side, state) in states.iter().enumerate() {
-        let offset = offset_of!(FlowShared, packets_high) + side * size_of::<u32>();
-        let high = table.shared.word(number, offset);
-        let count = high.load(Ordering::Relaxed);
-        if (count ^ (state.packets >> 31)) & 1 != 0 {
-            high.store(count.wrapping_add(1), Ordering::Relaxed);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,7 +253,6 @@ mod tests {
         for own_s in [600, u32::from(TIMEOUT_NEVER_S)] {
             assert_eq!((timeouts.of(TCP, opening, own_s), timeouts.of(TCP, closed, own_s)), (20, 2));
         }
-        // 2^32 - 1 seconds are more jiffies than the age of a session can count.
         assert_eq!(timeouts.of(TCP, established, TIMEOUT_NEVER_S.into()), u32::MAX);
         assert_eq!(timeouts.of(UDP, [0; 2], TIMEOUT_NEVER_S.into()), u32::MAX);
     }

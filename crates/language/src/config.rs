@@ -138,6 +138,9 @@ pub struct Screen {
     /// Names of drop reasons, of [`SCREEN_CHECKS`] and [`COUNTING_CHECKS`].
     pub checks: Vec<&'static str>,
     pub limits: ScreenLimits,
+    /// `limit-session`
+    pub source_sessions: Option<u32>,
+    pub destination_sessions: Option<u32>,
 }
 
 /// Screens that count. None = off.
@@ -340,4 +343,17 @@ pub struct FlowOptions {
     pub max_sessions_v6: Option<u32>,
     /// `tcp-mss all-tcp mss`
     pub tcp_mss: Option<u16>,
+    /// Percent of a table.
+    pub max_unanswered: Option<u32>,
+    pub early_ageout_s: Option<u32>,
+    /// Percent; without early-ageout they mean nothing.
+    pub high_watermark: Option<u32>,
+    pub low_watermark: Option<u32>,
+    pub no_sequence_check: bool,
+    pub tcp_initial_timeout_s: Option<u32>,
+    pub time_wait_timeout_s: Option<u32>,
+    pub time_wait_half_closed: bool,
+    pub udp_timeout_s: Option<u32>,
+    pub icmp_timeout_s: Option<u32>,
+    pub ip_timeout_s: Option<u32>,
 }

@@ -19,7 +19,7 @@ pub mod schema;
 mod services;
 mod tree;
 
-pub use compile::compile;
+pub use compile::{application, compile};
 pub use config::*;
 pub use error::{Error, Errors, Location};
 pub use tree::Tree;

@@ -105,7 +105,9 @@ const SCREENS: [Stage; 3] = [Stage::Screen, Stage::ScreenRate, Stage::ScreenFirs
 
 /// The screen that a reason is, if it is one.
 pub fn screen(name: &str) -> Option<Reason> {
-    Reason::ALL.into_iter().find(|reason| reason.name() == name && SCREENS.contains(&reason.stage()))
+    let limits = [Reason::SourceSessionLimit, Reason::DestinationSessionLimit];
+    let is_screen = |reason: &Reason| SCREENS.contains(&reason.stage()) || limits.contains(reason);
+    Reason::ALL.into_iter().find(|reason| reason.name() == name && is_screen(reason))
 }
 
 /// Drops for all reasons of one direction.

@@ -258,6 +258,9 @@ impl Model {
                 self.end(number);
                 return Ok(None);
             }
+            if !session.tcp.fits(side, facts) {
+                return Err(Verdict::Drop("tcp_out_of_window"));
+            }
             session.tcp.follow(side, facts);
         }
         let local = session.to_host && side == 0;

@@ -163,8 +163,10 @@ fn tcp_segment(random: &mut Random, model: &Model, tuple: &Tuple) -> tcp::Builde
     let opener = model.flows().iter().any(|flow| flow == tuple);
     let ends = model.sequence_numbers(tuple);
     let (own, peer) = if opener { (ends[0], ends[1]) } else { (ends[1], ends[0]) };
-    let near = |random: &mut Random, number: u32| match random.below(8) {
+    let near = |random: &mut Random, number: u32| match random.below(10) {
         0 => number.wrapping_add(1),
+        3 => number.wrapping_add(random.below(4000) as u32),
+        4 => number.wrapping_sub(random.below(70_000) as u32),
         1 => number.wrapping_sub(1),
         2 => random.number() as u32,
         _ => number,
@@ -175,8 +177,13 @@ fn tcp_segment(random: &mut Random, model: &Model, tuple: &Tuple) -> tcp::Builde
         sequence: near(random, own),
         acknowledgment: near(random, peer),
         flags: *random.pick(&kinds),
-        window: 1000,
-        options: if random.percent(30) { vec![2, 4, 5, 0xb4] } else { Vec::new() },
+        window: *random.pick(&[0, 1, 1000, 3000, 30_000, 65_535]),
+        options: match random.below(10) {
+            0..3 => vec![2, 4, 5, 0xb4],
+            3..6 => vec![2, 4, 5, 0xb4, 1, 3, 3, random.below(5) as u8],
+            6 => vec![3, 3, 15, 0],
+            _ => Vec::new(),
+        },
         ..Default::default()
     }
 }

@@ -243,7 +243,8 @@ pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> 
             Verdict::Redirect { .. } | Verdict::Handoff { .. } => true,
             // policy spoke before the table did
             Verdict::Drop { reason } => {
-                ["session_table_full", "session_conflict", "fragment_table_full"].contains(&reason.as_str())
+                reason == "fragment_table_full"
+                    || sluice_abi::stages::Stage::Create.reasons().any(|r| r.name() == reason)
             }
             _ => false,
         };

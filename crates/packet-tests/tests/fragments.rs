@@ -28,7 +28,9 @@ impl Bed {
     fn new(hook: Hook) -> Bed {
         let world = World::read(&tests().join("zones.world")).unwrap();
         let config = std::fs::read_to_string(&world.config).unwrap();
-        let gateway = Gateway::new(world, &config, Sizes { sessions4: 64, sessions6: 64 }, hook).unwrap();
+        let gateway =
+            Gateway::new(world, &config, Sizes { sessions4: 64, sessions6: 64, ..Sizes::default() }, hook)
+                .unwrap();
         gateway.idle_near_ends().unwrap();
         let datagrams =
             MapHandle::from_pinned_path(gateway.dataplane.pin().join("fragment_datagrams")).unwrap();

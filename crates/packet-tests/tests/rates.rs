@@ -41,7 +41,8 @@ fn gateway(hook: Hook, changes: &[(&str, &str)]) -> Result<Gateway> {
         ensure!(config.contains(old), "rates.conf has no `{old}`");
         config = config.replace(old, new);
     }
-    let gateway = Gateway::new(world, &config, Sizes { sessions4: 1024, sessions6: 1024 }, hook)?;
+    let gateway =
+        Gateway::new(world, &config, Sizes { sessions4: 1024, sessions6: 1024, ..Sizes::default() }, hook)?;
     gateway.idle_near_ends()?;
     Ok(gateway)
 }

@@ -30,6 +30,7 @@ impl Display for Plan {
             self.write_unit(f, entry)?;
         }
         self.write_limits(f)?;
+        self.write_flow(f)?;
         self.write_pairs(f)?;
         self.write_contexts(f)?;
         write_kernel(f, &self.kernel)
@@ -88,6 +89,26 @@ impl Plan {
 
     fn zone(&self, id: u32) -> String {
         format!("{}({id})", self.zones.get(&id).map_or("?", String::as_str))
+    }
+
+    /// What differs from the defaults.
+    fn write_flow(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (flow, default) = (&self.tables.flow, abi::tables::FlowRules::default());
+        if !flow.sequence_check {
+            writeln!(f, "flow no-sequence-check")?;
+        }
+        if flow.unanswered_percent != default.unanswered_percent {
+            writeln!(f, "flow max-unanswered {} percent", flow.unanswered_percent)?;
+        }
+        for (zone, limits) in (0..).zip(&self.tables.zone_limits) {
+            for (what, limit) in [("source", limits.source), ("destination", limits.destination)] {
+                if limit != 0 {
+                    let alarm = if limits.alarm_only != 0 { " alarm-without-drop" } else { "" };
+                    writeln!(f, "limit-session zone {} {what} {limit}{alarm}", self.zone(zone))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn write_pairs(&self, f: &mut Formatter<'_>) -> fmt::Result {

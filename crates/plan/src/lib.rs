@@ -15,7 +15,7 @@ mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sluice_abi::tables::Tables;
+use sluice_abi::tables::{FlowRules, Tables};
 use sluice_abi::{self as abi};
 use sluice_language::config::Config;
 
@@ -222,6 +222,8 @@ fn compile_with(
         service_terms: terms.entries,
         screen_limits,
         white_terms,
+        zone_limits: screens::zone_limits(config, &zone_ids),
+        flow: flow_rules(&config.flow),
     };
     Ok(Plan {
         generation,
@@ -234,6 +236,14 @@ fn compile_with(
         zones: zone_ids.into_iter().map(|(name, id)| (id, name)).collect(),
         policies: policy_infos(config, &policy_ids),
     })
+}
+
+fn flow_rules(flow: &sluice_language::config::FlowOptions) -> FlowRules {
+    let default = FlowRules::default();
+    FlowRules {
+        sequence_check: !flow.no_sequence_check,
+        unanswered_percent: flow.max_unanswered.unwrap_or(default.unanswered_percent),
+    }
 }
 
 fn assign<'a>(

@@ -150,6 +150,31 @@ pub(crate) fn limit_names(limits: &abi::ScreenLimits) -> String {
     numbers.chain(flags.map(|(name, _)| name.to_owned())).collect::<Vec<_>>().join(", ")
 }
 
+/// `limit-session` of a zone's screen.
+fn session_limits(screen: &Screen) -> abi::ZoneLimits {
+    abi::ZoneLimits {
+        source: screen.source_sessions.unwrap_or(0),
+        destination: screen.destination_sessions.unwrap_or(0),
+        alarm_only: screen.alarm_without_drop.into(),
+        spare: 0,
+    }
+}
+
+/// By zone id; empty when no zone has any.
+pub(crate) fn zone_limits(config: &Config, zone_ids: &BTreeMap<String, u32>) -> Vec<abi::ZoneLimits> {
+    let mut table = vec![];
+    for zone in &config.zones {
+        let screen = config.screens.iter().find(|screen| zone.screen.as_ref() == Some(&screen.name));
+        let limits = screen.map(session_limits).unwrap_or_default();
+        if limits.source != 0 || limits.destination != 0 {
+            let id = zone_ids[&zone.name] as usize;
+            table.resize(table.len().max(id + 1), abi::ZoneLimits::default());
+            table[id] = limits;
+        }
+    }
+    table
+}
+
 /// Names of the screens that are on, for people.
 pub(crate) fn names(bits: u32) -> String {
     let on = Stage::Screen.reasons().filter(|reason| bits & abi::screen_bit(*reason) != 0);

@@ -22,9 +22,24 @@ pub struct FilterArgs {
     /// tcp, udp, icmp, icmp6 or a number
     #[arg(long)]
     protocol: Option<String>,
+    /// Source port of the initiator
+    #[arg(long)]
+    source_port: Option<u16>,
+    /// Destination port of the initiator
+    #[arg(long)]
+    destination_port: Option<u16>,
     /// Ingress or egress zone
     #[arg(long)]
     zone: Option<String>,
+    /// Interface unit the first packet arrived on
+    #[arg(long)]
+    interface: Option<String>,
+    /// Name of the policy that permitted it
+    #[arg(long)]
+    policy: Option<String>,
+    /// Application or application-set, also a predefined one
+    #[arg(long)]
+    application: Option<String>,
 }
 
 #[derive(Args)]
@@ -69,14 +84,25 @@ fn wanted(filter: &FilterArgs) -> SessionFilter {
         source_prefix: filter.source_prefix.clone(),
         destination_prefix: filter.destination_prefix.clone(),
         protocol: filter.protocol.clone(),
+        source_port: filter.source_port,
+        destination_port: filter.destination_port,
         zone: filter.zone.clone(),
+        interface: filter.interface.clone(),
+        policy: filter.policy.clone(),
+        application: filter.application.clone(),
         ..Default::default()
     }
 }
 
 pub fn list(args: &ListArgs, output: &Output) -> Outcome {
     let filter = &args.filter;
+    let port = |port: Option<u16>| port.map(|port| port.to_string());
     let fields = [
+        ("source_port", &port(filter.source_port)),
+        ("destination_port", &port(filter.destination_port)),
+        ("interface", &filter.interface),
+        ("policy", &filter.policy),
+        ("application", &filter.application),
         ("source_prefix", &filter.source_prefix),
         ("destination_prefix", &filter.destination_prefix),
         ("protocol", &filter.protocol),

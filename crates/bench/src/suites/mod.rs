@@ -19,6 +19,7 @@ pub mod profile;
 pub mod prog;
 pub mod screens;
 mod stages;
+pub mod sweep;
 pub mod tailcall;
 pub mod wire;
 
@@ -77,6 +78,7 @@ pub static SUITES: &[Suite] = &[
     load::SUITE,
     policies::SUITE,
     mapops::SUITE,
+    sweep::SUITE,
     wire::SUITE,
     peers::SUITE,
     ndr::SUITE,

@@ -57,7 +57,7 @@ fn run(policies: usize, rounds: usize) -> Result<PoliciesRow> {
     let site = Site::create("policies")?;
     let text = ruled_configuration(Hook::Xdp.into(), policies);
     site.gateway.enter(|| {
-        let sizes = Sizes { sessions4: 4096, sessions6: 4096 };
+        let sizes = Sizes { sessions4: 4096, sessions6: 4096, ..Sizes::default() };
         let mut sluice = Sluice::start(&site, Hook::Xdp, sizes, true)?;
         let seconds = (0..rounds).map(|_| sluice.commit(&site, &text)).collect::<Result<Vec<f64>>>()?;
         let tables = &sluice.plan.tables;

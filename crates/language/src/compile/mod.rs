@@ -13,7 +13,7 @@ mod zones;
 use std::collections::HashSet;
 
 use crate::check;
-use crate::config::{Config, FlowOptions, HookMode, System};
+use crate::config::{Config, FlowOptions, HookMode, Service, System};
 use crate::error::{Errors, Report, closest};
 use crate::groups;
 use crate::tree::Tree;
@@ -59,12 +59,35 @@ fn default_mode(top: View) -> HookMode {
 
 fn flow(top: View) -> FlowOptions {
     let number = |name| top.value(&["security", "flow", name]).and_then(View::number);
+    let nested = |path: &[&str]| {
+        top.path(&["security", "flow"]).and_then(|flow| flow.value(path)).and_then(View::number)
+    };
+    let has = |path: &[&str]| top.path(&["security", "flow"]).is_some_and(|flow| flow.path(path).is_some());
     let mss = top.value(&["security", "flow", "tcp-mss", "all-tcp", "mss"]).and_then(View::number);
     FlowOptions {
         max_sessions: number("max-sessions"),
         max_sessions_v6: number("max-sessions-v6"),
         tcp_mss: mss,
+        max_unanswered: number("max-unanswered"),
+        early_ageout_s: nested(&["aging", "early-ageout"]),
+        high_watermark: nested(&["aging", "high-watermark"]),
+        low_watermark: nested(&["aging", "low-watermark"]),
+        no_sequence_check: has(&["tcp-session", "no-sequence-check"]),
+        tcp_initial_timeout_s: nested(&["tcp-session", "tcp-initial-timeout"]),
+        time_wait_timeout_s: nested(&["tcp-session", "time-wait-state", "session-timeout"]),
+        time_wait_half_closed: has(&["tcp-session", "time-wait-state", "apply-to-half-close-state"]),
+        udp_timeout_s: number("udp-timeout"),
+        icmp_timeout_s: number("icmp-timeout"),
+        ip_timeout_s: number("ip-timeout"),
     }
+}
+
+/// What an application or a set of them stands for, the predefined ones included; None = there is no such name.
+pub fn application(tree: &Tree, name: &str) -> Option<Vec<Service>> {
+    let mut report = Report::default();
+    let inherited = groups::inherit(tree, &mut report);
+    let top = View::top(inherited.as_ref().unwrap_or(tree));
+    applications::compile(top, &mut report).services.remove(name)
 }
 
 /// Reports a name that leads nowhere: it does not exist, or only as an inactive statement.

@@ -33,6 +33,8 @@ fn screen(option: View, report: &mut Report) -> Screen {
             .map(|(_, _, reason)| *reason)
             .collect(),
         limits: limits(option, report),
+        source_sessions: option.value(&["limit-session", "source-ip-based"]).and_then(View::number),
+        destination_sessions: option.value(&["limit-session", "destination-ip-based"]).and_then(View::number),
     }
 }
 

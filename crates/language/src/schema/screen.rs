@@ -14,11 +14,12 @@ pub const SCREEN: Statement = block(
             flag("alarm-without-drop", "Counts and logs what the checks find, but lets it pass."),
             ICMP,
             IP,
+            LIMIT_SESSION,
             TCP,
             UDP,
         ],
     )
-    .refuses(&["aggregation", "limit-session", "match-direction"])],
+    .refuses(&["aggregation", "match-direction"])],
 )
 .refuses(&["traceoptions", "trap", "white-list"]);
 
@@ -162,5 +163,14 @@ const UDP: Statement = block(
             "Drops first packets of a source that has asked ten addresses in too short a time.",
             &[interval("Microseconds in which ten addresses are too many; 5000 when left out.")],
         ),
+    ],
+);
+
+const LIMIT_SESSION: Statement = block(
+    "limit-session",
+    "Sessions that one address may have at a time.",
+    &[
+        leaf("destination-ip-based", "To one destination address.", Kind::Number { min: 1, max: 2_000_000 }),
+        leaf("source-ip-based", "From one source address.", Kind::Number { min: 1, max: 2_000_000 }),
     ],
 );

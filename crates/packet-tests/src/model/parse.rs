@@ -46,6 +46,9 @@ pub struct Facts {
     pub tcp_seq: u32,
     pub tcp_ack: u32,
     pub tcp_payload: u32,
+    pub tcp_window: u16,
+    /// Shift that the window scale option asks for (RFC 7323 section 2.2).
+    pub tcp_scale: Option<u8>,
     /// Options of an IPv4 header.
     pub ip_options: Vec<u8>,
     /// What stands behind the IP headers; of a later fragment, behind the fragment header.
@@ -204,6 +207,8 @@ impl Facts {
             tcp_seq: 0,
             tcp_ack: 0,
             tcp_payload: 0,
+            tcp_window: 0,
+            tcp_scale: None,
             ip_options: Vec::new(),
             payload: Vec::new(),
             icmp_code: 0,
@@ -284,6 +289,8 @@ impl Facts {
                 (self.tcp_flags, self.tcp_seq, self.tcp_ack) =
                     (view.flags(), view.sequence(), view.acknowledgment());
                 self.tcp_payload = view.payload().len() as u32;
+                self.tcp_window = view.window();
+                self.tcp_scale = window_scale(view.options());
             }
             UDP => {
                 let view = udp::View::new(segment).map_err(|_| "truncated")?;
@@ -371,4 +378,17 @@ fn quote(source: IpAddr, destination: IpAddr, protocol: u8, rest: &[u8]) -> Opti
         _ => (0, 0),
     };
     Some(Quote { tuple: Tuple { source, destination, sport, dport, protocol } })
+}
+
+/// Kind 0 ends the list, kind 1 stands alone, every other has its length behind it; a shift above 14 counts as 14.
+fn window_scale(mut options: &[u8]) -> Option<u8> {
+    loop {
+        match *options {
+            [] | [0, ..] => return None,
+            [1, ref rest @ ..] => options = rest,
+            [3, 3, shift, ..] => return Some(shift.min(14)),
+            [_, length, ..] if length >= 2 => options = options.get(usize::from(length)..)?,
+            _ => return None,
+        }
+    }
 }

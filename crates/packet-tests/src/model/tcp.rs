@@ -22,11 +22,29 @@ struct Side {
     end: u32,
     /// Sequence number that comes after its SYN, without data.
     syn_end: u32,
+    /// Largest window it has advertised, before scaling.
+    window: u32,
+    /// What its SYN offered.
+    scale: Option<u8>,
 }
 
 impl Side {
     fn sent_syn(facts: &Facts) -> Side {
-        Side { stage: Stage::SynSent, end: facts.segment_end(), syn_end: facts.tcp_seq.wrapping_add(1) }
+        // the window of a SYN itself is not scaled (RFC 7323 section 2.2); it is kept in the units of those that follow
+        let window = u32::from(facts.tcp_window);
+        let window = facts.tcp_scale.map_or(window, |shift| (window >> shift) + u32::from(shift > 0));
+        Side {
+            stage: Stage::SynSent,
+            end: facts.segment_end(),
+            syn_end: facts.tcp_seq.wrapping_add(1),
+            window,
+            scale: facts.tcp_scale,
+        }
+    }
+
+    /// In bytes; a closed one is probed with one (RFC 9293 section 3.8.6.1).
+    fn window_bytes(&self) -> i64 {
+        (i64::from(self.window) << self.scale.unwrap_or(0)).max(1)
     }
 
     /// RFC 9293 section 3.10.7.3; data in a SYN need not be acknowledged with it (RFC 7413 section 4.1.3).
@@ -63,6 +81,21 @@ impl Tracker {
         }
     }
 
+    /// RFC 9293 section 3.10.7.4 as the middle can tell: not more than the other's window away from what was sent, and an
+    /// acknowledgement of what the other has sent (RFC 5961 section 5.2).
+    pub fn fits(&self, side: usize, facts: &Facts) -> bool {
+        let (own, peer) = (&self.0[side], &self.0[1 - side]);
+        let flag = |bit| facts.tcp_flags & bit != 0;
+        if flag(SYN) || own.stage == Stage::Silent || peer.stage == Stage::Silent {
+            return true;
+        }
+        let distance = i64::from(facts.segment_end().wrapping_sub(own.end) as i32);
+        let unacknowledged = i64::from(peer.end.wrapping_sub(facts.tcp_ack) as i32);
+        let acknowledges = flag(ACK) && !flag(RST);
+        distance.abs() <= peer.window_bytes()
+            && (!acknowledges || (0..=own.window_bytes().max(66_000)).contains(&unacknowledged))
+    }
+
     pub fn follow(&mut self, side: usize, facts: &Facts) {
         let flag = |bit| facts.tcp_flags & bit != 0;
         let (mut own, mut peer) = (self.0[side], self.0[1 - side]);
@@ -81,8 +114,17 @@ impl Tracker {
                 return; // the end hosts challenge it (RFC 5961 section 4.2)
             }
             own = Side::sent_syn(facts);
+            // both or neither (RFC 7323 section 1.3)
+            if peer.stage != Stage::Silent && (own.scale.is_none() || peer.scale.is_none()) {
+                for one in [&mut own, &mut peer] {
+                    one.window = (one.window << one.scale.take().unwrap_or(0)).min(65_535);
+                }
+            }
         } else if (end.wrapping_sub(own.end) as i32) > 0 {
             own.end = end;
+        }
+        if !flag(SYN) {
+            own.window = own.window.max(facts.tcp_window.into());
         }
         if flag(ACK) && peer.stage == Stage::SynSent && peer.syn_is_acknowledged(facts.tcp_ack) {
             peer = Side { stage: Stage::Established, end: facts.tcp_ack, ..peer };

@@ -60,6 +60,10 @@ impl Site {
         veth(near, VethEnd { netns: host, name: "eth0", mac: None, addresses }).unwrap();
     }
 
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     pub fn state(&self) -> PathBuf {
         self.dir.join(self.instance())
     }

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The walk over the flow table: ends idle sessions, keeps epochs and packet counters from wrapping unseen.
+ *
+ * It runs from a kernel timer, a part of the table each tick, so sessions expire whether a daemon lives or not. The
+ * timer holds a reference to its program, and stands in a pinned map: it goes on while the pin is there.
+ */
+#ifndef SLUICE_SWEEP_H
+#define SLUICE_SWEEP_H
+
+#include "flow_table.h"
+
+#define EBUSY 16
+#define CLOCK_MONOTONIC 1
+
+/* Epochs farther back than this are brought near the current one, so that the 16 bits never come round to it. */
+#define OLDEST_EPOCH 0x4000
+
+#define SWEPT_DEAD 0
+#define SWEPT_LIVE 1
+#define SWEPT_ENDED 2
+
+/* Another CPU's clock may be a tick ahead of `now`. */
+static __always_inline __u32 jiffies_since(__u32 now, __u32 stamp)
+{
+	return (__s32)(now - stamp) < 0 ? 0 : now - stamp;
+}
+
+static __always_inline __u32 timeout_kind(__u8 proto, __u8 forward, __u8 back)
+{
+	if (proto == IPPROTO_UDP)
+		return TIMEOUT_UDP;
+	if (proto == IPPROTO_ICMP || proto == IPPROTO_ICMPV6)
+		return TIMEOUT_ICMP;
+	if (proto != IPPROTO_TCP)
+		return TIMEOUT_OTHER;
+	if (forward == TCP_DIR_CLOSED && back == TCP_DIR_CLOSED)
+		return TIMEOUT_TCP_CLOSED;
+	if (forward >= TCP_DIR_FIN || back >= TCP_DIR_FIN)
+		return TIMEOUT_TCP_HALF;
+	if (forward == TCP_DIR_ESTABLISHED && back == TCP_DIR_ESTABLISHED)
+		return TIMEOUT_TCP;
+	return TIMEOUT_TCP_INITIAL;
+}
+
+/* Whether its idle time ends it. The application's own timeout never prolongs opening or closing of TCP. */
+static __always_inline bool is_idle(const struct sweep_limits *limits, __u32 kind, __u32 idle, const __u32 *own_s,
+				    bool early)
+{
+	__u32 limit_s = limits->timeout_s[kind & 7];
+
+	if (own_s && (kind == TIMEOUT_TCP || kind >= TIMEOUT_UDP))
+		limit_s = *own_s;
+	if (early && limits->early_ageout_s < limit_s)
+		return idle > (__u64)limits->early_ageout_s * config.hz;
+	return limit_s != TIMEOUT_FOREVER && idle > (__u64)limit_s * config.hz;
+}
+
+static __always_inline bool is_far_back(__u16 epoch, __u16 current)
+{
+	return (__u16)(current - epoch) > OLDEST_EPOCH && epoch != (__u16)(current + 1);
+}
+
+/* Replaces an epoch that nobody renewed meanwhile. */
+static __always_inline __u32 age_epoch(struct flow_state *state, __u16 current)
+{
+	__u32 marks = *(volatile __u32 *)&state->epoch;
+
+	if (!is_far_back((__u16)marks, current))
+		return 0;
+	return __sync_val_compare_and_swap((__u32 *)&state->epoch, marks,
+					   (marks & 0xffff0000) | (__u16)(current - 1)) == marks;
+}
+
+/* Counts a change of the packet counter's top bit. */
+static __always_inline void carry_packets(struct flow_state *state, struct flow_shared *shared, __u32 side)
+{
+	if (!(state->packets >> 31) == !(state->flags & FLOW_CARRY))
+		return;
+	shared->packets_high[side & 1]++;
+	(void)__sync_fetch_and_xor((__u32 *)&state->epoch, (__u32)FLOW_CARRY << 24);
+}
+
+#define DEFINE_SWEEP(FAMILY)                                                                                           \
+	/* The shared record is only touched where the lines give a reason: it is a cache line more. A global          \
+	 * function: the verifier looks at it once, not at every way through the loop that calls it. */                \
+	__noinline int sweep_session##FAMILY(struct sweep *sweep, __u32 number)                                        \
+	{                                                                                                              \
+		__u32 forward = 2 * number, back = forward + 1;                                                        \
+		struct flow_line##FAMILY *line0 = bpf_map_lookup_elem(&lines##FAMILY, &forward);                       \
+		struct flow_line##FAMILY *line1 = bpf_map_lookup_elem(&lines##FAMILY, &back);                          \
+		struct flow_shared *shared = NULL;                                                                     \
+		__u32 zero = 0;                                                                                        \
+		struct sweep_limits *limits = bpf_map_lookup_elem(&sweep_limits, &zero);                               \
+                                                                                                                       \
+		if (!sweep || !limits || !line0 || !line1)                                                             \
+			return SWEPT_DEAD;                                                                             \
+		__u16 tag = *(volatile __u16 *)&line1->state.tag;                                                      \
+                                                                                                                       \
+		/* what follows is of this session, or the end of it fails on its tag */                               \
+		if (!flow_has_tag(&line1->state, tag) || !(line0->state.flags & FLOW_LIVE))                            \
+			return SWEPT_DEAD;                                                                             \
+		__u32 idle = jiffies_since(sweep->now, line0->state.last_seen);                                        \
+		__u32 other = jiffies_since(sweep->now, line1->state.last_seen);                                       \
+		__u32 kind = timeout_kind(line0->key.proto, line0->state.tcp_state, line1->state.tcp_state);           \
+		bool own_timeout = line0->state.flags & FLOW_OWN_TIMEOUT;                                              \
+		__u16 epoch = ACTIVE_EPOCH(active);                                                                    \
+		bool old = is_far_back(line0->state.epoch, epoch) || is_far_back(line1->state.epoch, epoch);           \
+		bool carry = !(line0->state.packets >> 31) != !(line0->state.flags & FLOW_CARRY) ||                    \
+			     !(line1->state.packets >> 31) != !(line1->state.flags & FLOW_CARRY);                      \
+                                                                                                                       \
+		idle = other < idle ? other : idle;                                                                    \
+		if (own_timeout || old || carry) {                                                                     \
+			shared = bpf_map_lookup_elem(&shared##FAMILY, &number);                                        \
+			if (!shared)                                                                                   \
+				return SWEPT_DEAD;                                                                     \
+		}                                                                                                      \
+		if (is_idle(limits, kind, idle, own_timeout && shared ? &shared->timeout_s : NULL,                     \
+			    sweep->early##FAMILY))                                                                     \
+			return flow_delete##FAMILY(back, tag, CLOSE_IDLE) ? SWEPT_ENDED : SWEPT_DEAD;                  \
+		if (old && shared) {                                                                                   \
+			sweep->aged += age_epoch(&line0->state, epoch) + age_epoch(&line1->state, epoch);              \
+			if (is_far_back(shared->epoch, epoch))                                                         \
+				shared->epoch = epoch - 1;                                                             \
+		}                                                                                                      \
+		if (carry && shared) {                                                                                 \
+			carry_packets(&line0->state, shared, 0);                                                       \
+			carry_packets(&line1->state, shared, 1);                                                       \
+		}                                                                                                      \
+		return SWEPT_LIVE;                                                                                     \
+	}                                                                                                              \
+                                                                                                                       \
+	/* Goes on until the end of the family (true), or as far as it may. */                                         \
+	static __noinline int sweep_part##FAMILY(struct sweep *sweep, __u32 most_ended)                                \
+	{                                                                                                              \
+		__u32 zero = 0, i;                                                                                     \
+		struct watermarks *marks = bpf_map_lookup_elem(&watermarks, &zero);                                    \
+                                                                                                                       \
+		if (!sweep || !marks)                                                                                  \
+			return 1;                                                                                      \
+		__u32 last = marks->session##FAMILY;                                                                   \
+		__u64 before = sweep->expired##FAMILY;                                                                 \
+                                                                                                                       \
+		last = last < config.sessions##FAMILY ? last : config.sessions##FAMILY;                                \
+		bpf_for (i, 0, SWEEP_SESSIONS) {                                                                       \
+			__u32 number = *(volatile __u32 *)&sweep->cursor;                                              \
+                                                                                                                       \
+			if (number > last)                                                                             \
+				return 1;                                                                              \
+			sweep->cursor = number + 1;                                                                    \
+			int swept = sweep_session##FAMILY(sweep, number);                                              \
+                                                                                                                       \
+			sweep->live += swept == SWEPT_LIVE;                                                            \
+			sweep->expired##FAMILY += swept == SWEPT_ENDED;                                                \
+			if (sweep->expired##FAMILY - before >= most_ended)                                             \
+				return 0;                                                                              \
+		}                                                                                                      \
+		return 0;                                                                                              \
+	}                                                                                                              \
+                                                                                                                       \
+	/* Early ageout begins above one mark and ends below another. */                                               \
+	static __always_inline void sweep_finish##FAMILY(struct sweep *sweep)                                          \
+	{                                                                                                              \
+		__u32 zero = 0;                                                                                        \
+		struct sweep_limits *limits = bpf_map_lookup_elem(&sweep_limits, &zero);                               \
+                                                                                                                       \
+		sweep->live##FAMILY = sweep->live;                                                                     \
+		sweep->live = 0;                                                                                       \
+		if (!limits || !limits->early_ageout_s)                                                                \
+			sweep->early##FAMILY = 0;                                                                      \
+		else if (sweep->live##FAMILY >= limits->high_watermark##FAMILY)                                        \
+			sweep->early##FAMILY = 1;                                                                      \
+		else if (sweep->live##FAMILY < limits->low_watermark##FAMILY)                                          \
+			sweep->early##FAMILY = 0;                                                                      \
+	}
+
+DEFINE_SWEEP(4)
+DEFINE_SWEEP(6)
+
+/* One part of a pass; true when the pass is over. */
+static __noinline int sweep_step(struct sweep *sweep, __u32 most_ended)
+{
+	if (!sweep)
+		return 1;
+	if (!sweep->family) {
+		sweep->family = 4;
+		sweep->cursor = 1;
+		sweep->live = 0;
+	}
+	if (sweep->family == 4) {
+		if (!sweep_part4(sweep, most_ended))
+			return 0;
+		sweep_finish4(sweep);
+		sweep->family = 6;
+		sweep->cursor = 1;
+		return 0;
+	}
+	if (!sweep_part6(sweep, most_ended))
+		return 0;
+	sweep_finish6(sweep);
+	sweep->family = 0;
+	sweep->passes++;
+	return 1;
+}
+
+static int sweep_tick(void *map, __u32 *key, struct sweep_timer *timer)
+{
+	__u32 zero = SWEEP_OF_TIMER;
+	struct sweep *sweep = bpf_map_lookup_elem(&sweeps, &zero);
+
+	if (!sweep)
+		return 0;
+	__u64 now_ns = bpf_ktime_get_ns(), before = sweep->expired4 + sweep->expired6, delay = SWEEP_TICK_NS;
+
+	if (!sweep->family)
+		sweep->started_ns = now_ns;
+	sweep->now = jiffies_now();
+	sweep->ticks++;
+	if (sweep_step(sweep, SWEEP_ENDS)) {
+		__u64 took = now_ns - sweep->started_ns;
+
+		if (took + delay < SWEEP_PASS_NS)
+			delay = SWEEP_PASS_NS - took;
+	} else if (sweep->expired4 + sweep->expired6 - before >= SWEEP_ENDS) {
+		delay = SWEEP_BUSY_NS;
+	}
+	bpf_timer_start(&timer->timer, delay, 0);
+	return 0;
+}
+
+/* Starts the timer, or has the one that runs continue with this program. */
+SEC("xdp")
+int xdp_sweep_start(struct xdp_md *ctx)
+{
+	__u32 zero = 0;
+	struct sweep_timer *timer = bpf_map_lookup_elem(&sweep_timer, &zero);
+
+	if (!timer)
+		return XDP_ABORTED;
+	long error = bpf_timer_init(&timer->timer, &sweep_timer, CLOCK_MONOTONIC);
+
+	if (error && error != -EBUSY)
+		return XDP_ABORTED;
+	if (bpf_timer_set_callback(&timer->timer, sweep_tick) || bpf_timer_start(&timer->timer, SWEEP_TICK_NS, 0))
+		return XDP_ABORTED;
+	return XDP_PASS;
+}
+
+/* A whole pass, at the time that `sweeps` says. */
+SEC("xdp")
+int xdp_sweep(struct xdp_md *ctx)
+{
+	__u32 own = SWEEP_OF_RUN, i;
+	struct sweep *sweep = bpf_map_lookup_elem(&sweeps, &own);
+
+	if (!sweep)
+		return XDP_ABORTED;
+	sweep->family = 0;
+	bpf_for (i, 0, 16384) {
+		if (sweep_step(sweep, 0xffffffff))
+			return XDP_PASS;
+	}
+	return XDP_ABORTED;
+}
+
+#endif

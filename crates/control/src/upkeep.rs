@@ -1,0 +1,28 @@
+//! The thread that keeps neighbours fresh. Idle sessions are the data plane's own to end.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::shared::Shared;
+use crate::watch;
+
+const PERIOD: Duration = Duration::from_secs(1);
+/// The kernel's neighbour entries stay reachable for 15 to 45 seconds.
+const NEIGHBOUR_PERIOD: Duration = Duration::from_secs(30);
+
+pub fn start(shared: Arc<Shared>) -> std::io::Result<()> {
+    thread::Builder::new().name("upkeep".to_owned()).spawn(move || run(&shared)).map(drop)
+}
+
+fn run(shared: &Shared) {
+    let mut refreshed = Instant::now();
+    loop {
+        thread::sleep(PERIOD);
+        watch::catch_up_unresolved(shared);
+        if refreshed.elapsed() >= NEIGHBOUR_PERIOD {
+            watch::refresh_neighbours(shared);
+            refreshed = Instant::now();
+        }
+    }
+}
