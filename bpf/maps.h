@@ -82,6 +82,8 @@ struct {
 } events SEC(".maps");
 PERCPU_MAP(screen_counters, struct screen_counters, MAX_ZONES);
 PERCPU_MAP(screen_logged, struct screen_logged, MAX_ZONES);
+ARRAY_MAP(fragment_datagrams, struct fragment_datagram, FRAGMENT_DATAGRAMS, 0);
+PERCPU_MAP(fragment_scratch, struct fragment_key, 1);
 ARRAY_MAP(fragment_memory, struct fragment_memory, FRAGMENT_MEMORY, 0);
 ARRAY_MAP(screen_rates, struct rate_bucket, RATE_BUCKETS, 0);
 ARRAY_MAP(screen_scans, struct scan_cell, SCAN_CELLS, 0);

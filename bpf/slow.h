@@ -48,7 +48,8 @@ static __always_inline int slow_line(hook_ctx *ctx)
 	count->received += p->segments;
 	count->received_bytes += p->ip_len;
 	count->slow += p->segments;
-	return exit_packet(ctx, p, verdict);
+	*(volatile __u32 *)&p->verdict = verdict;
+	return exit_packet(ctx, p, *(volatile __u32 *)&p->verdict);
 }
 
 #endif

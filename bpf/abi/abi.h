@@ -14,5 +14,6 @@
 #include "control.h"
 #include "event.h"
 #include "screen.h"
+#include "fragment.h"
 
 #endif

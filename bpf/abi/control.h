@@ -34,8 +34,8 @@ struct program_config {
 	__u32 sessions6;
 	__u32 bucket_mask4; /* buckets of the flow index, less one; a power of two of them */
 	__u32 bucket_mask6;
-	__u32 hz; /* jiffies a second */
-	__u32 spare;
+	__u32 hz;            /* jiffies a second */
+	__u32 tcp_mss;       /* largest in a forwarded SYN; 0 = as it comes */
 	__u64 seed;          /* of the flow hash, as in `watermarks` */
 	__u64 cookie_key[2]; /* of SYN cookies: drawn anew for every generation */
 };

@@ -71,7 +71,8 @@ static __always_inline __u32 partial_field(const struct packet *p)
 {
 	__u32 field = p->proto == IPPROTO_TCP ? 16 : p->proto == IPPROTO_UDP ? 6 : 0;
 
-	return field && hook_maybe_partial(p->be_l4_check, pseudo_sum(p)) ? field : 0;
+	/* who fragments a packet completes it before */
+	return field && !(p->flags & P_FRAGMENT) && hook_maybe_partial(p->be_l4_check, pseudo_sum(p)) ? field : 0;
 }
 
 /* Let the quoted checksum be the same before and after a device completes it, so that the ICMP sum holds. */
@@ -320,10 +321,15 @@ static __noinline int reply_reset(hook_ctx *ctx, struct packet *p)
 	return 1;
 }
 
-/* RFC 1812 4.3.2.7, RFC 4443 2.4 (e): never about an ICMP error, never to a source that names no single host. */
+/*
+ * RFC 1812 4.3.2.7, RFC 4443 2.4 (e): never about an ICMP error, never to a source that names no single host, never
+ * about a fragment but the first, unless an IPv6 sender must learn of the path's MTU by it (RFC 8201 4).
+ */
 static __always_inline bool reply_forbidden(const struct packet *p)
 {
-	if (p->flags & (P_ICMP_ERROR | P_MULTICAST | P_FRAGMENT))
+	if (p->flags & (P_ICMP_ERROR | P_MULTICAST))
+		return true;
+	if ((p->flags & P_LATER) && (p->family == 4 || p->reply != REPLY_TOO_BIG))
 		return true;
 	if (p->family == 4)
 		return p->key4.be_saddr == 0;

@@ -5,8 +5,6 @@
 
 #include "lib/events.h"
 
-#define FRAGMENT_TIMEOUT_S 30
-
 /* Which addresses a table's key holds. */
 #define SCREEN_OF_SOURCE 1
 #define SCREEN_OF_DESTINATION 2

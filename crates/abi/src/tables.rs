@@ -11,6 +11,8 @@ pub struct Tables {
     pub units: Vec<(usize, Unit)>,
     /// Odd.
     pub unit_multiplier: u32,
+    /// Largest maximum segment size in a forwarded SYN; 0 = as it comes.
+    pub tcp_mss: u16,
     /// Indexed by [`crate::zone_pair_index`]; may be shorter than MAX_ZONES * MAX_ZONES, the rest is zero (deny).
     pub zone_pairs: Vec<ZonePair>,
     pub rules: Vec<Rule>,

@@ -126,6 +126,7 @@ impl Dataplane {
             generation,
             unit_multiplier: tables.unit_multiplier,
             rejudge_per_tick: REJUDGE_PER_TICK,
+            tcp_mss: tables.tcp_mss.into(),
             hz: self.hz(),
             cookie_key: [crate::random(), crate::random()],
             ..crate::table_config(self.sizes(), self.seed)

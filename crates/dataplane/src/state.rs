@@ -19,7 +19,7 @@ use crate::{Sizes, links};
 
 /// Pinned from the tc object under their own names; `active` and the PROG_ARRAYs come on top. First those whose size is
 /// counted in sessions: a mismatch is told of the first that differs.
-const SHARED: [&str; 27] = [
+const SHARED: [&str; 28] = [
     "free4",
     "free6",
     "spares",
@@ -47,6 +47,7 @@ const SHARED: [&str; 27] = [
     "screen_scans",
     "known_sources",
     "cookie_times",
+    "fragment_datagrams",
 ];
 const PROGRAMS: &str = "programs";
 const PROGRAMS_XDP: &str = "programs_xdp";

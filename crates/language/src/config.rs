@@ -107,6 +107,8 @@ pub struct Prefix {
 pub struct Zone {
     pub name: String,
     pub screen: Option<String>,
+    /// TCP that belongs to no session and opens none is reset.
+    pub tcp_rst: bool,
     /// Unit names as written: `trust0.0`, `wan0.100`.
     pub interfaces: Vec<ZoneInterface>,
     pub host_inbound: HostInbound,
@@ -336,4 +338,6 @@ pub struct FlowOptions {
     /// `security flow max-sessions` (IPv4) and `max-sessions-v6`.
     pub max_sessions: Option<u32>,
     pub max_sessions_v6: Option<u32>,
+    /// `tcp-mss all-tcp mss`
+    pub tcp_mss: Option<u16>,
 }

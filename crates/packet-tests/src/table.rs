@@ -200,7 +200,7 @@ pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> 
         Verdict::Local => add("delivered_local", 1)?,
         Verdict::Drop { reason } | Verdict::Reply { reason, .. } | Verdict::Withheld { reason } => {
             add(reason, 1)?;
-            if ["unknown_unit", "other_host", "no_generation"].contains(&reason.as_str()) {
+            if ["unknown_unit", "vlan_stack", "other_host", "no_generation"].contains(&reason.as_str()) {
                 bytes = 0; // the IP header was not looked at
             }
         }
@@ -242,7 +242,9 @@ pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> 
         let permitted = match &step.verdict {
             Verdict::Redirect { .. } | Verdict::Handoff { .. } => true,
             // policy spoke before the table did
-            Verdict::Drop { reason } => reason == "session_table_full" || reason == "session_conflict",
+            Verdict::Drop { reason } => {
+                ["session_table_full", "session_conflict", "fragment_table_full"].contains(&reason.as_str())
+            }
             _ => false,
         };
         let place = if permitted { Place::PolicySessions(id) } else { Place::PolicyDenied(id) };

@@ -23,6 +23,9 @@ impl Display for Plan {
             write_attachment(f, attachment)?;
         }
         writeln!(f, "unit table multiplier {:#010x}", self.tables.unit_multiplier)?;
+        if self.tables.tcp_mss != 0 {
+            writeln!(f, "tcp-mss {}", self.tables.tcp_mss)?;
+        }
         for (_, entry) in &self.tables.units {
             self.write_unit(f, entry)?;
         }
@@ -170,6 +173,7 @@ fn unit_flags(flags: u8) -> String {
         (abi::UNIT_HOST_VETH, "host-veth"),
         (abi::UNIT_HOST_SIDE, "host-side"),
         (abi::UNIT_HOST_ANY, "host-any"),
+        (abi::UNIT_TCP_RST, "tcp-rst"),
         (abi::UNIT_XDP, "xdp"),
         (abi::UNIT_UDP_FLOOD, "udp-flood"),
     ];

@@ -213,6 +213,7 @@ fn compile_with(
     let tables = Tables {
         units: entries.iter().map(|e| (abi::unit_slot(e.ifindex, e.vlan, unit_multiplier), *e)).collect(),
         unit_multiplier,
+        tcp_mss: config.flow.tcp_mss.unwrap_or(0),
         zone_pairs: rules.zone_pairs,
         rules: rules.rules,
         contexts: rules.classifier.contexts,

@@ -14,6 +14,7 @@ mod mix;
 pub mod monitor;
 pub mod ndr;
 pub mod peers;
+pub mod policies;
 pub mod profile;
 pub mod prog;
 pub mod screens;
@@ -74,6 +75,7 @@ pub static SUITES: &[Suite] = &[
     tailcall::SUITE,
     screens::SUITE,
     load::SUITE,
+    policies::SUITE,
     mapops::SUITE,
     wire::SUITE,
     peers::SUITE,

@@ -59,7 +59,12 @@ fn default_mode(top: View) -> HookMode {
 
 fn flow(top: View) -> FlowOptions {
     let number = |name| top.value(&["security", "flow", name]).and_then(View::number);
-    FlowOptions { max_sessions: number("max-sessions"), max_sessions_v6: number("max-sessions-v6") }
+    let mss = top.value(&["security", "flow", "tcp-mss", "all-tcp", "mss"]).and_then(View::number);
+    FlowOptions {
+        max_sessions: number("max-sessions"),
+        max_sessions_v6: number("max-sessions-v6"),
+        tcp_mss: mss,
+    }
 }
 
 /// Reports a name that leads nowhere: it does not exist, or only as an inactive statement.

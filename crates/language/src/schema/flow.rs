@@ -25,6 +25,16 @@ pub const FLOW: Statement = block(
             "How SYNs beyond `attack-threshold` are answered.",
             Kind::Choice("mode", SYN_MODES),
         ),
+        block(
+            "tcp-mss",
+            "Lowers the maximum segment size that TCP connections through the gateway announce.",
+            &[block(
+                "all-tcp",
+                "Of every connection, in both directions.",
+                &[leaf("mss", "Largest value a SYN leaves with.", Kind::Number { min: 64, max: 65_535 })],
+            )],
+        )
+        .refuses(&["gre-in", "gre-out", "ipsec-vpn"]),
     ],
 )
 .refuses(&[
@@ -48,7 +58,6 @@ pub const FLOW: Statement = block(
     "preserve-incoming-fragment-size",
     "route-change-timeout",
     "sync-icmp-session",
-    "tcp-mss",
     "tcp-session",
     "traceoptions",
 ]);

@@ -55,6 +55,14 @@ impl Tracker {
         facts.opens_tcp() && self.0.iter().all(|side| side.stage == Stage::Closed)
     }
 
+    /// What a later fragment carries comes after what was there.
+    pub fn raise(&mut self, side: usize, end: u32) {
+        let own = &mut self.0[side];
+        if (end.wrapping_sub(own.end) as i32) > 0 {
+            own.end = end;
+        }
+    }
+
     pub fn follow(&mut self, side: usize, facts: &Facts) {
         let flag = |bit| facts.tcp_flags & bit != 0;
         let (mut own, mut peer) = (self.0[side], self.0[1 - side]);
