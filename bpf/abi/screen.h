@@ -88,6 +88,7 @@ _Static_assert(sizeof(struct rate_bucket) == 64, "rate_bucket is one cache line"
 
 /* Different hosts or ports that a source has asked for since `start_us`. */
 #define SCAN_LIMIT 10
+#define SCAN_WAYS 4 /* cells where one tag may stand */
 #define SCAN_SHIFT 52
 #define SCAN_CELLS (1 << (64 - SCAN_SHIFT))
 struct scan_cell {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Counting for the screens, shared by all CPUs: packets of a second by key, and different hosts or ports by source.
- * Both err to one side only: a key that had to make room is counted too low, and nobody is counted for another.
+ * Both err to one side only: a key that had to make room is counted too low, and nobody is counted for another,
+ * but for packets that other CPUs are counting in the moment when a cell changes hands.
  * Functions that are called from several places are global: the verifier then looks at each once, not at every call.
  */
 #ifndef SLUICE_LIB_RATE_H
@@ -42,6 +43,26 @@ static __always_inline __u32 rate_load(const struct rate_cell *cell, __u32 now)
 	return is_recent(word >> 32, now, config.hz) ? (__u32)word : 0;
 }
 
+/*
+ * Empties the cell, then gives it to the tag. Nobody inherits another's count: whoever finds the count changed
+ * meanwhile looks again, at last lets the packet go uncounted. Packets of one key on two CPUs come to the same cell.
+ */
+static __always_inline struct rate_cell *rate_claim(struct rate_cell *cell, __u64 tag, __u32 now)
+{
+	for (int i = 0; i < 3; i++) {
+		__u64 old = *(volatile __u64 *)&cell->tag, word = *(volatile __u64 *)&cell->word;
+
+		if (old == tag)
+			return cell;
+		if (__sync_val_compare_and_swap(&cell->word, word, (__u64)now << 32) != word)
+			continue;
+		__u64 found = __sync_val_compare_and_swap(&cell->tag, old, tag);
+
+		return found == old || found == tag ? cell : NULL;
+	}
+	return NULL;
+}
+
 /* The cell of the tag; else the one with the smallest count of this second is given to it. */
 static __always_inline struct rate_cell *rate_cell_of(struct rate_bucket *bucket, __u64 tag, __u32 now)
 {
@@ -61,13 +82,7 @@ static __always_inline struct rate_cell *rate_cell_of(struct rate_bucket *bucket
 			victim = cell;
 		}
 	}
-	__u64 old = *(volatile __u64 *)&victim->tag;
-
-	*(volatile __u64 *)&victim->word = (__u64)now << 32;
-	/* another CPU may be first, with another key: then this packet goes uncounted */
-	__u64 found = __sync_val_compare_and_swap(&victim->tag, old, tag);
-
-	return found == old || found == tag ? victim : NULL;
+	return rate_claim(victim, tag, now);
 }
 
 /* Packets of the key's second, this one included. A second begins with its first packet. */
@@ -144,31 +159,39 @@ __noinline int source_learn(const struct packet *p)
 	return 1;
 }
 
-/* May the cell be given to another source? Its time is over, or it has seen no more than one host. */
-static __always_inline bool scan_may_go(const struct scan_cell *cell, __u64 now_us)
+static __always_inline bool scan_is_over(const struct scan_cell *cell, __u64 now_us)
 {
-	return !cell->tag || now_us - cell->start_us >= cell->interval_us ||
-	       (__u32)(cell->seen[1] >> 32) != (__u32)cell->start_us;
+	return !cell->tag || (__s64)(now_us - cell->start_us) >= (__s64)cell->interval_us;
 }
 
+/* May a cell that is at work be given to another source? It has seen no more than one host. */
+static __always_inline bool scan_may_go(const struct scan_cell *cell)
+{
+	return (__u32)(cell->seen[1] >> 32) != (__u32)cell->start_us;
+}
+
+/* The cell of the tag among the few where it may stand; else one that may go is given to it. */
 static __always_inline struct scan_cell *scan_cell_of(__u64 tag, __u64 now_us, __u32 interval_us)
 {
-	__u32 place = tag >> SCAN_SHIFT, other = place ^ 1;
-	struct scan_cell *first = bpf_map_lookup_elem(&screen_scans, &place);
-	struct scan_cell *second = bpf_map_lookup_elem(&screen_scans, &other);
+	struct scan_cell *victim = NULL;
 
-	if (!first || !second)
+	for (__u32 i = 0; i < SCAN_WAYS; i++) {
+		__u32 place = (__u32)(tag >> SCAN_SHIFT) ^ i;
+		struct scan_cell *cell = bpf_map_lookup_elem(&screen_scans, &place);
+
+		if (!cell)
+			return NULL;
+		if (cell->tag == tag)
+			return cell;
+		/* rather one whose time is over than one that has just begun */
+		if (scan_is_over(cell, now_us) || (!victim && scan_may_go(cell)))
+			victim = cell;
+	}
+	/* all are at work: this source goes unwatched */
+	if (!victim)
 		return NULL;
-	if (first->tag == tag)
-		return first;
-	if (second->tag == tag)
-		return second;
-	struct scan_cell *victim = scan_may_go(first, now_us) ? first : second;
 	__u64 old = victim->tag, start = victim->start_us;
 
-	/* both are at work: this source goes unwatched */
-	if (!scan_may_go(victim, now_us))
-		return NULL;
 	if (__sync_val_compare_and_swap(&victim->tag, old, tag) != old)
 		return NULL;
 	/* a start of its own empties the list */
