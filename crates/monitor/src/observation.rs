@@ -127,6 +127,11 @@ impl ChannelKey {
         &self.0
     }
 
+    /// What [`Self::words`] gave.
+    pub fn from_words(words: [u64; 5]) -> Self {
+        ChannelKey(words)
+    }
+
     pub fn protocol(&self) -> Protocol {
         Protocol::ALL[((self.0[4] >> 28) & 0xf) as usize % Protocol::ALL.len()]
     }

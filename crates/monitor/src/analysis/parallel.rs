@@ -84,7 +84,7 @@ impl Team<'_, '_> {
         options: &Options,
         outlet: &Outlet<'_>,
     ) -> Done {
-        let mut shard = Shard::new(options);
+        let mut shard = Shard::new(options, me);
         let mut batch = Batch::default();
         let mut emit = |update| outlet.emit(update);
         loop {

@@ -64,6 +64,11 @@ impl Channels {
         self.rekeys.heads.find(hash(group), |at| self.hot[at as usize].key.group() == *group)
     }
 
+    /// Whether a channel is the latest of its group.
+    pub(super) fn is_head(&self, at: u32) -> bool {
+        self.head(&self.hot[at as usize].key.group()) == Some(at)
+    }
+
     /// A channel was seen for the first time.
     pub(super) fn join_group(&mut self, at: u32) {
         let key = self.hot[at as usize].key;
@@ -72,6 +77,7 @@ impl Channels {
         }
         let group = key.group();
         let Some(old) = self.head(&group) else {
+            self.cold[at as usize].is_first = true;
             return self.rekeys.heads.insert(hash(&group), at);
         };
         self.rekeys.heads.replace(hash(&group), old, at);

@@ -1,10 +1,10 @@
 //! What the channels report: differences at the end of an interval, absolute figures at the end of all.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::observation::{ChannelKey, Flags, Protocol};
 use crate::summary::{
-    ChannelDelta, ChannelState, Counts, Exhaustion, Figures, Interval, Protection, ProtocolCounts, Reorder,
+    ChannelDelta, ChannelState, Exhaustion, Figures, Interval, Protection, ProtocolCounts, Reorder,
     Update,
 };
 
@@ -43,7 +43,8 @@ pub struct Sums {
 /// Directions in which traffic was seen, for the question whether a channel has an opposite one.
 #[derive(Clone, Debug, Default)]
 pub struct Directions {
-    groups: HashSet<ChannelKey, Words>,
+    /// Groups between addresses by their number, in order.
+    groups: Vec<u64>,
     /// Number of distinct SCIs by place (interface and VLANs).
     senders: HashMap<u64, u32, Words>,
 }
@@ -51,6 +52,7 @@ pub struct Directions {
 impl Directions {
     pub fn add(&mut self, other: Directions) {
         self.groups.extend(other.groups);
+        self.groups.sort_unstable();
         for (place, senders) in other.senders {
             *self.senders.entry(place).or_default() += senders;
         }
@@ -60,9 +62,9 @@ impl Directions {
     fn is_one_way(&self, key: &ChannelKey) -> Option<bool> {
         match key.protocol() {
             Protocol::Macsec => self.senders.get(&key.group().words()[4]).map(|senders| *senders < 2),
-            Protocol::Esp | Protocol::EspUdp | Protocol::Ah | Protocol::GtpU => {
-                key.reverse_group().map(|reverse| !self.groups.contains(&reverse))
-            }
+            Protocol::Esp | Protocol::EspUdp | Protocol::Ah | Protocol::GtpU => key
+                .reverse_group()
+                .map(|reverse| self.groups.binary_search(&reverse.channel_id()).is_err()),
             Protocol::Mka | Protocol::Ike => None,
         }
     }
@@ -88,14 +90,12 @@ impl Channels {
         for delta in std::mem::take(&mut self.early) {
             push(&mut update, delta);
         }
-        for (channel, bytes) in std::mem::take(&mut self.folded) {
-            let counts = Counts { bytes, ..Counts::default() };
-            push(
-                &mut update,
-                ChannelDelta { channel, interval: interval.index, last_ns: 0, highest_sequence: 0, counts },
-            );
+        for delta in std::mem::take(&mut self.folded) {
+            push(&mut update, delta);
         }
         let mut dirty = std::mem::take(&mut self.dirty);
+        // In the order of memory, and of the channels' numbers.
+        dirty.sort_unstable();
         for at in dirty.drain(..) {
             self.note_facts(at);
             self.take_delta(at, Some(interval.index)).into_iter().for_each(|delta| push(&mut update, delta));
@@ -133,13 +133,27 @@ impl Channels {
     /// The directions in which channels had traffic.
     pub fn directions(&self) -> Directions {
         let mut directions = Directions::default();
-        for hot in &self.hot {
+        for (at, hot) in self.hot.iter().enumerate() {
             let group = hot.key.group();
-            if directions.groups.insert(group) && group.protocol() == Protocol::Macsec {
-                *directions.senders.entry(group.words()[4]).or_default() += 1;
+            match group.protocol() {
+                Protocol::Macsec if self.stands_for_group(at as u32) => {
+                    *directions.senders.entry(group.words()[4]).or_default() += 1;
+                }
+                Protocol::Esp | Protocol::EspUdp | Protocol::Ah | Protocol::GtpU => {
+                    directions.groups.push(group.channel_id());
+                }
+                _ => {}
             }
         }
+        directions.groups.sort_unstable();
+        directions.groups.dedup();
         directions
+    }
+
+    /// Whether a channel is the one of its group that is counted.
+    fn stands_for_group(&self, at: u32) -> bool {
+        // Without evictions, only the first channel of a group has none before it, and that is known without a search.
+        if self.evicted == 0 { self.cold[at as usize].is_first } else { self.is_head(at) }
     }
 
     /// The absolute state of all channels, in parts, and their sums. Nothing may be observed after it.
@@ -233,6 +247,7 @@ impl Channels {
         cold.rare.add(&rare);
         Some(ChannelDelta {
             channel: hot.key.channel_id(),
+            number: cold.number,
             interval: interval.unwrap_or_default(),
             last_ns: hot.last_ns,
             highest_sequence: if hot.flags & STARTED == 0 { 0 } else { cold.shown(hot.highest) },
@@ -253,7 +268,7 @@ impl Channels {
             sequence_bits: cold.bits,
             extended: started && is_extended(hot.highest, cold.bits),
             counts: cold.rare.counts(cold.packets, cold.bytes),
-            reorder: cold.reorder(),
+            reorder: self.late.reorder(cold.late_slot),
             restarts: cold.restarts.into(),
             jumps: cold.jumps.into(),
             gaps: cold.gaps.into(),
@@ -266,7 +281,7 @@ impl Channels {
             one_way: None,
             evicted: false,
         };
-        ChannelState { key: hot.key, figures }
+        ChannelState { key: hot.key, number: cold.number, figures }
     }
 
     /// When the numbers of a key run out at the rate so far. A counter that wrapped is 64 bits long: never.
@@ -281,7 +296,7 @@ impl Channels {
         let seconds = (hot.last_ns - cold.first_ns) as f64 / 1e9;
         let rate_pps = (hot.highest - cold.first) as f64 / seconds;
         let remaining = 2 * period(cold.bits) - 1 - hot.highest;
-        Some(Exhaustion { rate_pps, remaining, seconds: remaining as f64 / rate_pps })
+        Some(Exhaustion::new(rate_pps, remaining))
     }
 
     /// Notes what a channel's flags and numbers say, once each.

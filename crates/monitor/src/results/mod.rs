@@ -2,6 +2,8 @@
 
 mod database;
 mod jsonl;
+mod ledger;
+mod parts;
 pub mod prometheus;
 mod query;
 mod reader;
@@ -12,7 +14,7 @@ pub use database::{DatabaseError, SCHEMA, SCHEMA_VERSION};
 pub use jsonl::JsonLines;
 pub use prometheus::TextFile;
 pub use reader::{
-    AnomalyQuery, Flow, FlowOrder, FlowQuery, KindCount, NamedAnomaly, Overview, Page, Point, Reader, Run,
+    AnomalyQuery, Flow, FlowOrder, FlowQuery, KindCount, Ledgers, NamedAnomaly, Overview, Page, Point, Reader, Run,
     Series, Window, parse_id,
 };
 pub use writer::{Database, Detail, RunInfo};
