@@ -94,7 +94,7 @@ impl Shard {
     #[inline]
     pub fn take(&mut self, slots: &[Slot], emit: &mut dyn FnMut(Update)) {
         for (guess, slot) in self.guesses.iter_mut().zip(slots) {
-            *guess = self.channels.prefetch_channel(slot.hash);
+            *guess = self.channels.prefetch_channel(slot.hash, &slot.observation.key);
         }
         for (at, slot) in slots.iter().enumerate() {
             if slot.arrival.time_ns >= self.interval_end_ns {

@@ -53,6 +53,11 @@ impl Rekeys {
     pub fn new() -> Self {
         Rekeys { heads: Index::new(), open: HashMap::default(), reports: Vec::new(), total: 0 }
     }
+
+    /// Asks for what a new channel with this key will look up.
+    pub fn prefetch(&self, key: &ChannelKey) {
+        self.heads.prefetch(hash(&key.group()));
+    }
 }
 
 fn hash(group: &ChannelKey) -> u32 {

@@ -18,8 +18,10 @@ use super::suspicion::Packet;
 use super::table::{Channels, PerProtocol};
 use super::{DUPLICATE_HORIZON_NS, SETTLE_NS};
 
-/// Rows in one part of an update.
-const PART: usize = 8192;
+/// Entries in one part of an update: what is on its way to a sink takes no more than some megabytes.
+const PART: usize = 2048;
+/// So many new channels, or gaps, are reported before the interval ends.
+const MANY: usize = 32_768;
 /// MKA renews a 32-bit key when its PN passes this (802.1X 9.8, PendingPNExhaustion).
 const PENDING_EXHAUSTION: u64 = 0xc000_0000;
 /// Numbers that run out within this time are an anomaly.
@@ -73,9 +75,9 @@ impl Directions {
 impl Channels {
     /// Whether so much waits to be reported that memory asks for a flush before the interval ends.
     pub fn is_overflowing(&self) -> bool {
-        self.fresh.len() >= PART
+        self.fresh.len() >= MANY
             || self.gone.len() >= PART
-            || self.lost_gaps.len() + self.gaps.reports.len() >= PART
+            || self.lost_gaps.len() + self.gaps.reports.len() >= MANY
     }
 
     /// Reports what happened since the last flush, as part of `interval`.

@@ -151,8 +151,11 @@ impl Channels {
 
     /// The channel that probably has this hash, its state asked for; [`NONE`] when there is none.
     #[inline(always)]
-    pub fn prefetch_channel(&self, hash: u32) -> u32 {
-        let Some(at) = self.index.find(hash, |_| true) else { return NONE };
+    pub fn prefetch_channel(&self, hash: u32, key: &ChannelKey) -> u32 {
+        let Some(at) = self.index.find(hash, |_| true) else {
+            self.rekeys.prefetch(key);
+            return NONE;
+        };
         if let Some(hot) = self.hot.get(at as usize) {
             hot.prefetch();
         }
