@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use common::{Link, SECOND, START, run, store};
 use rusqlite::Connection;
 use sluice_monitor::results::{
-    AnomalyQuery, Database, DatabaseError, Detail, FlowOrder, FlowQuery, Outputs, Reader, RunInfo, Window,
+    AnomalyQuery, Database, DatabaseError, Detail, FlowOrder, FlowQuery, Outputs, Reader, RunInfo, Window, export,
 };
 use sluice_monitor::summary::{Counts, Sink, Summary, Update};
 
@@ -122,6 +122,28 @@ fn what_was_written_is_read() {
 }
 
 #[test]
+fn exported_tables_say_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, tables) = (folder.path().join("results.db"), folder.path().join("tables.db"));
+    let summary = store(&mut link(), &path, Detail::Full);
+    let reader = Reader::open(&path).unwrap();
+    let run = reader.run(None).unwrap();
+    let written = export(&reader, &run, &tables).unwrap();
+    let database = Connection::open(&tables).unwrap();
+    let one = |sql: &str| database.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!(one("SELECT count(*) FROM channel") as u64, summary.channels);
+    assert_eq!(written.channels, summary.channels);
+    assert_eq!(one("SELECT count(*) FROM channel_interval") as u64, written.intervals);
+    for (column, sum) in [("packets", summary.counts.packets), ("late", summary.counts.late)] {
+        for table in ["channel", "channel_interval"] {
+            assert_eq!(one(&format!("SELECT sum({column}) FROM {table}")) as u64, sum, "{column} of {table}");
+        }
+    }
+    let again = export(&reader, &run, &tables).unwrap_err().to_string();
+    assert!(again.contains("exists") && again.contains("--output"), "{again}");
+}
+
+#[test]
 fn flows_are_sorted_filtered_and_paged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("results.db");
@@ -163,8 +185,13 @@ fn flows_are_sorted_filtered_and_paged() {
 fn fast_mode_keeps_the_sums_and_leaves_out_quiet_rows() {
     let folder = tempfile::tempdir().unwrap();
     let (full, fast) = (folder.path().join("full.db"), folder.path().join("fast.db"));
+    // Long enough for quiet parts to be put together several times.
+    let link = || Link::new(40, 300_000, 1_000_000).troubled();
     let summary = store(&mut link(), &full, Detail::Full);
     store(&mut link(), &fast, Detail::Fast);
+    let merges: i64 =
+        Connection::open(&fast).unwrap().query_row("SELECT merges FROM run", [], |row| row.get(0)).unwrap();
+    assert!(merges > 0, "the test must reach it");
     let kept = |path: &Path| {
         let sql = "SELECT sum(channels) FROM part WHERE kind = 2";
         let rows: i64 = Connection::open(path).unwrap().query_row(sql, [], |row| row.get(0)).unwrap();

@@ -42,6 +42,8 @@ pub enum DatabaseError {
     OtherVersion { path: PathBuf, found: i32 },
     #[error("database {path} has no run{}", number.map(|number| format!(" {number}")).unwrap_or_default())]
     NoRun { path: PathBuf, number: Option<i64> },
+    #[error("{path} exists: give a file that is not there yet with --output")]
+    Exists { path: PathBuf },
     #[error("cannot start the writer of database {path}: {source}")]
     Thread { path: PathBuf, source: std::io::Error },
     #[error("cannot {doing} database {path}: {source}")]

@@ -55,6 +55,10 @@ impl Ledger {
         self.by_id.get(&id).map(|at| &self.entries[*at as usize])
     }
 
+    pub fn by_number(&self, number: u32) -> Option<&Entry> {
+        self.by_number.get(&number).map(|at| &self.entries[*at as usize])
+    }
+
     /// The numbers that a channel has had.
     pub fn numbers(&self, entry: &Entry) -> Vec<u32> {
         if entry.numbers == 1 {

@@ -1,6 +1,7 @@
 //! Where results go: a database, JSON lines, a Prometheus text file.
 
 mod database;
+mod export;
 mod jsonl;
 mod ledger;
 mod parts;
@@ -11,6 +12,7 @@ mod rows;
 mod writer;
 
 pub use database::{DatabaseError, SCHEMA, SCHEMA_VERSION};
+pub use export::{Exported, export};
 pub use jsonl::JsonLines;
 pub use prometheus::TextFile;
 pub use reader::{

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 use serde::Serialize;
 
 use super::database::{self, DatabaseError};
+use super::ledger::Ledger;
 pub use super::ledger::Ledgers;
 use super::prometheus::Totals;
 use super::query;
@@ -135,6 +136,15 @@ impl Reader {
 
     fn try_read<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
         read(&self.connection).map_err(|source| DatabaseError::new(&self.path, "read", source))
+    }
+
+    /// Asks about the channels of a run.
+    pub(super) fn try_ledger<T>(
+        &self,
+        run: &Run,
+        read: impl FnOnce(&Connection, &Ledger) -> rusqlite::Result<T>,
+    ) -> Result<T> {
+        self.try_read(|database| read(database, &*self.ledgers.of(database, run.number)?))
     }
 
     /// All runs, newest first.

@@ -31,7 +31,7 @@ const ROW: usize = 64;
 const COUNTS: usize = 9;
 
 /// The columns packets to stray, in their order.
-fn counts(counts: &Counts) -> [i64; COUNTS] {
+pub(super) fn counts(counts: &Counts) -> [i64; COUNTS] {
     [
         counts.packets as i64,
         counts.bytes as i64,
