@@ -13,7 +13,8 @@ pub fn write(document: &RunDocument, folder: &Path) -> Result<usize> {
     let put = |name: &str, header: &[String], rows: &[Vec<String>]| {
         let path = folder.join(name);
         let lines = std::iter::once(header).chain(rows.iter().map(Vec::as_slice)).map(line);
-        fs::write(&path, lines.collect::<String>()).with_context(|| format!("cannot write {}", path.display()))
+        fs::write(&path, lines.collect::<String>())
+            .with_context(|| format!("cannot write {}", path.display()))
     };
     let mut figures = vec![];
     let mut files = 1;
@@ -46,7 +47,11 @@ fn line(cells: &[String]) -> String {
 }
 
 fn quoted(cell: &str) -> String {
-    if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
+    if cell.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -55,7 +60,13 @@ mod tests {
 
     #[test]
     fn cells_with_commas_and_quotes_survive() {
-        assert_eq!(line(&["a,b".to_owned(), "say \"x\"".to_owned(), "1".to_owned()]), "\"a,b\",\"say \"\"x\"\"\",1\r\n");
-        assert_eq!(slug("Distinct packets of one capture, one pass"), "distinct-packets-of-one-capture-one-pass");
+        assert_eq!(
+            line(&["a,b".to_owned(), "say \"x\"".to_owned(), "1".to_owned()]),
+            "\"a,b\",\"say \"\"x\"\"\",1\r\n"
+        );
+        assert_eq!(
+            slug("Distinct packets of one capture, one pass"),
+            "distinct-packets-of-one-capture-one-pass"
+        );
     }
 }

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use common::{Link, SECOND, START, run, store};
 use rusqlite::Connection;
 use sluice_monitor::results::{
-    AnomalyQuery, Database, DatabaseError, Detail, FlowOrder, FlowQuery, Outputs, Reader, RunInfo, Window, export,
+    AnomalyQuery, Database, DatabaseError, Detail, FlowOrder, FlowQuery, Outputs, Reader, RunInfo, Window,
+    export,
 };
 use sluice_monitor::summary::{Counts, Sink, Summary, Update};
 

@@ -427,13 +427,14 @@ fn scaling(context: &Context, shelf: &Shelf, result: &mut SuiteResult) -> Result
         }
         std::fs::remove_file(&file)?;
         let (whole, start) = (estimate(&seconds).value, estimate(&startup).value);
-        let rate = *packets as f64 / (whole - start).max(1e-6) / 1e6;
-        points.push(Point::new(*packets as f64, rate));
+        // A difference of two times that are nearly equal says nothing.
+        let rate = (whole - start > start / 4.0).then(|| *packets as f64 / (whole - start) / 1e6);
+        points.extend(rate.map(|rate| Point::new(*packets as f64, rate)));
         rows.push(vec![
             packets.to_string(),
             format!("{:.1}", whole * 1e3),
             format!("{:.1}", start * 1e3),
-            format!("{rate:.2}"),
+            rate.map_or_else(|| "too short to tell".to_owned(), |rate| format!("{rate:.2}")),
         ]);
     }
     result.tables.push(Table {

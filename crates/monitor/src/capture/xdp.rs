@@ -57,14 +57,16 @@ impl XdpSource {
             bpf::put(&map, number, &queue.socket).map_err(|error| failed("cannot enter a socket", error))?;
             queues.push(queue);
         }
-        let link = bpf::redirect_to(&map)
-            .and_then(|program| bpf::attach(&program, index))
-            .map_err(|error| failed("cannot attach the XDP program that takes frames (is there another?)", error))?;
+        let link =
+            bpf::redirect_to(&map).and_then(|program| bpf::attach(&program, index)).map_err(|error| {
+                failed("cannot attach the XDP program that takes frames (is there another?)", error)
+            })?;
         Ok(XdpSource { name, queues, _link: link, frames: 0, bytes: 0 })
     }
 
     fn wait(&self) -> io::Result<()> {
-        let wanted = |queue: &Queue| libc::pollfd { fd: queue.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let wanted =
+            |queue: &Queue| libc::pollfd { fd: queue.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let mut wanted: Vec<_> = self.queues.iter().map(wanted).collect();
         // SAFETY: pointer and length describe `wanted`.
         match unsafe { libc::poll(wanted.as_mut_ptr(), wanted.len() as libc::nfds_t, PATIENCE) } {
@@ -141,13 +143,16 @@ impl Queue {
         registration.len = frames.length as u64;
         registration.chunk_size = ROOM;
         set(&socket, libc::XDP_UMEM_REG, &registration)?;
-        for (option, entries) in
-            [(libc::XDP_UMEM_FILL_RING, FRAMES), (libc::XDP_UMEM_COMPLETION_RING, 64), (libc::XDP_RX_RING, FRAMES)]
-        {
+        for (option, entries) in [
+            (libc::XDP_UMEM_FILL_RING, FRAMES),
+            (libc::XDP_UMEM_COMPLETION_RING, 64),
+            (libc::XDP_RX_RING, FRAMES),
+        ] {
             set(&socket, option, &entries)?;
         }
         // SAFETY: all-zero bytes are a valid value.
-        let offsets: libc::xdp_mmap_offsets = get(&socket, libc::XDP_MMAP_OFFSETS, unsafe { std::mem::zeroed() })?;
+        let offsets: libc::xdp_mmap_offsets =
+            get(&socket, libc::XDP_MMAP_OFFSETS, unsafe { std::mem::zeroed() })?;
         let fill = Ring::map(&socket, &offsets.fr, libc::XDP_UMEM_PGOFF_FILL_RING as i64)?;
         let receive = Ring::map(&socket, &offsets.rx, libc::XDP_PGOFF_RX_RING)?;
         (0..FRAMES).for_each(|frame| fill.write(frame, u64::from(frame * ROOM)));
@@ -175,10 +180,12 @@ impl Queue {
             return;
         }
         let time_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
-        let (from, to) = (ring.consumer().load(Ordering::Relaxed), self.fill.producer().load(Ordering::Relaxed));
+        let (from, to) =
+            (ring.consumer().load(Ordering::Relaxed), self.fill.producer().load(Ordering::Relaxed));
         for at in 0..count {
             let entry = ring.read(from.wrapping_add(at));
-            let record = Record { time_ns, wire_len: entry.len, link: LinkType::Ethernet, ..Record::default() };
+            let record =
+                Record { time_ns, wire_len: entry.len, link: LinkType::Ethernet, ..Record::default() };
             batch.push_copy(record, self.frames.bytes(entry.addr as usize, entry.len as usize));
             self.fill.write(to.wrapping_add(at), entry.addr / u64::from(ROOM) * u64::from(ROOM));
         }
@@ -206,12 +213,14 @@ unsafe impl Send for Memory {}
 impl Memory {
     /// Fresh memory, or a ring of a socket.
     fn map(socket: Option<&OwnedFd>, length: usize, offset: i64) -> io::Result<Memory> {
-        let shared = if socket.is_some() { libc::MAP_SHARED } else { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS };
+        let shared =
+            if socket.is_some() { libc::MAP_SHARED } else { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS };
         let fd = socket.map_or(-1, AsRawFd::as_raw_fd);
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping, where the kernel likes.
-        let start =
-            unsafe { libc::mmap(ptr::null_mut(), length, protection, shared | libc::MAP_POPULATE, fd, offset) };
+        let start = unsafe {
+            libc::mmap(ptr::null_mut(), length, protection, shared | libc::MAP_POPULATE, fd, offset)
+        };
         match NonNull::new(start.cast::<u8>()) {
             Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(Memory { start, length }),
             _ => Err(io::Error::last_os_error()),
@@ -289,8 +298,9 @@ fn check(result: c_int) -> io::Result<c_int> {
 fn set<T>(socket: &OwnedFd, option: c_int, value: &T) -> io::Result<()> {
     let length = size_of::<T>() as libc::socklen_t;
     // SAFETY: pointer and length describe `value`.
-    let set =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_XDP, option, ptr::from_ref(value).cast(), length) };
+    let set = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_XDP, option, ptr::from_ref(value).cast(), length)
+    };
     check(set).map(drop)
 }
 
@@ -364,18 +374,20 @@ mod bpf {
             bytes
         };
         let program = [
-            instruction(0x61, 2, 1, 16, 0),                   // r2 = ctx->rx_queue_index
-            instruction(0x18, 1, 1, 0, map.as_raw_fd()),      // r1 = &sockets
-            instruction(0, 0, 0, 0, 0),                       // (its upper half)
-            instruction(0xb7, 3, 0, 0, 2),                    // r3 = XDP_PASS
-            instruction(0x85, 0, 0, 0, 51),                   // r0 = bpf_redirect_map(r1, r2, r3)
-            instruction(0x95, 0, 0, 0, 0),                    // return r0
+            instruction(0x61, 2, 1, 16, 0),              // r2 = ctx->rx_queue_index
+            instruction(0x18, 1, 1, 0, map.as_raw_fd()), // r1 = &sockets
+            instruction(0, 0, 0, 0, 0),                  // (its upper half)
+            instruction(0xb7, 3, 0, 0, 2),               // r3 = XDP_PASS
+            instruction(0x85, 0, 0, 0, 51),              // r0 = bpf_redirect_map(r1, r2, r3)
+            instruction(0x95, 0, 0, 0, 0),               // return r0
         ];
         let pointers = [(2, program.as_ptr() as u64), (4, LICENSE.as_ptr() as u64)];
-        call(PROGRAM_LOAD, &[(0, TYPE_XDP), (1, program.len() as u32), (17, ATTACH_XDP)], &pointers).map(descriptor)
+        call(PROGRAM_LOAD, &[(0, TYPE_XDP), (1, program.len() as u32), (17, ATTACH_XDP)], &pointers)
+            .map(descriptor)
     }
 
     pub fn attach(program: &OwnedFd, ifindex: u32) -> io::Result<OwnedFd> {
-        call(LINK_CREATE, &[(0, program.as_raw_fd() as u32), (1, ifindex), (2, ATTACH_XDP)], &[]).map(descriptor)
+        call(LINK_CREATE, &[(0, program.as_raw_fd() as u32), (1, ifindex), (2, ATTACH_XDP)], &[])
+            .map(descriptor)
     }
 }

@@ -55,7 +55,8 @@ mod tests {
     #[test]
     fn replay_windows_are_bucket_edges() {
         let mut late = Lateness::default();
-        let slot = [1, 31, 32, 63, 64, 511, 512, 9999].into_iter().fold(NONE, |slot, depth| late.add(slot, depth));
+        let slot =
+            [1, 31, 32, 63, 64, 511, 512, 9999].into_iter().fold(NONE, |slot, depth| late.add(slot, depth));
         assert_eq!((late.reorder(slot).would_drop, late.reorder(slot).max_depth), ([8, 6, 4, 2], 9999));
         assert_eq!(late.reorder(NONE), Reorder::default());
     }

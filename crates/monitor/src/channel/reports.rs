@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use crate::observation::{ChannelKey, Flags, Protocol};
 use crate::summary::{
-    ChannelDelta, ChannelState, Exhaustion, Figures, Interval, Protection, ProtocolCounts, Reorder,
-    Update,
+    ChannelDelta, ChannelState, Exhaustion, Figures, Interval, Protection, ProtocolCounts, Reorder, Update,
 };
 
 use super::anomaly::Kind;
@@ -64,9 +63,9 @@ impl Directions {
     fn is_one_way(&self, key: &ChannelKey) -> Option<bool> {
         match key.protocol() {
             Protocol::Macsec => self.senders.get(&key.group().words()[4]).map(|senders| *senders < 2),
-            Protocol::Esp | Protocol::EspUdp | Protocol::Ah | Protocol::GtpU => key
-                .reverse_group()
-                .map(|reverse| self.groups.binary_search(&reverse.channel_id()).is_err()),
+            Protocol::Esp | Protocol::EspUdp | Protocol::Ah | Protocol::GtpU => {
+                key.reverse_group().map(|reverse| self.groups.binary_search(&reverse.channel_id()).is_err())
+            }
             Protocol::Mka | Protocol::Ike => None,
         }
     }

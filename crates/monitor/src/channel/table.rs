@@ -7,9 +7,9 @@ use super::alarms::{Alarms, Occurrence};
 use super::anomaly::Kind;
 use super::gaps::Gaps;
 use super::index::Index;
+use super::late::Lateness;
 use super::memory::huge_vec;
 use super::rekey::Rekeys;
-use super::late::Lateness;
 use super::state::{Cold, Hot, NONE, Rare};
 use super::suspicion::{Packet, Suspicions};
 

@@ -67,7 +67,8 @@ const CHANNEL: &[&str] = &[
     "would_drop_64 INTEGER",
     "would_drop_512 INTEGER",
 ];
-const INTERVAL: &str = "identity TEXT, number INTEGER, packets INTEGER, bytes INTEGER, lost INTEGER, late INTEGER,
+const INTERVAL: &str =
+    "identity TEXT, number INTEGER, packets INTEGER, bytes INTEGER, lost INTEGER, late INTEGER,
     duplicates INTEGER, replays INTEGER, reused INTEGER, too_old INTEGER, stray INTEGER";
 
 /// Writes the channels of a run, and what each interval added to them, into a new database of plain tables. Gaps,
@@ -94,7 +95,9 @@ pub fn export(reader: &Reader, run: &Run, output: &Path) -> Result<Exported, Dat
         let intervals = intervals(database, run, ledger, &transaction)?;
         Ok(Exported { channels: ledger.entries.len() as u64, intervals })
     })?;
-    transaction.execute_batch("CREATE INDEX channel_interval_by_channel ON channel_interval (identity, number)").map_err(failed)?;
+    transaction
+        .execute_batch("CREATE INDEX channel_interval_by_channel ON channel_interval (identity, number)")
+        .map_err(failed)?;
     transaction.commit().map_err(failed)?;
     Ok(exported)
 }

@@ -90,8 +90,8 @@ impl<W: Write + Send> Sink for JsonLines<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summary::NewChannel;
     use crate::observation::{ChannelKey, Place};
+    use crate::summary::NewChannel;
 
     #[test]
     fn every_line_is_an_object_that_says_what_it_is() {
@@ -108,7 +108,12 @@ mod tests {
             frame: 8,
         };
         let interval = Interval { index: 5, start_ns: 5, length_ns: 1, ..Interval::default() };
-        let update = Update { interval, new_channels: vec![NewChannel { number: 1, key }], gaps: vec![gap], ..Update::default() };
+        let update = Update {
+            interval,
+            new_channels: vec![NewChannel { number: 1, key }],
+            gaps: vec![gap],
+            ..Update::default()
+        };
         sink.update(update).unwrap();
         sink.finish(&Summary { frames: 12, ..Summary::default() }).unwrap();
         let text = String::from_utf8(out).unwrap();

@@ -147,8 +147,7 @@ impl Entry {
     fn end_life(&mut self, ended: &Figures) {
         let known = self.figures;
         self.lives += 1;
-        self.figures =
-            Figures { counts: known.counts, last_ns: known.last_ns.max(ended.last_ns), ..*ended };
+        self.figures = Figures { counts: known.counts, last_ns: known.last_ns.max(ended.last_ns), ..*ended };
         if self.lives == 1 {
             return;
         }

@@ -16,8 +16,8 @@ pub use export::{Exported, export};
 pub use jsonl::JsonLines;
 pub use prometheus::TextFile;
 pub use reader::{
-    AnomalyQuery, Flow, FlowOrder, FlowQuery, KindCount, Ledgers, NamedAnomaly, Overview, Page, Point, Reader, Run,
-    Series, Window, parse_id,
+    AnomalyQuery, Flow, FlowOrder, FlowQuery, KindCount, Ledgers, NamedAnomaly, Overview, Page, Point,
+    Reader, Run, Series, Window, parse_id,
 };
 pub use writer::{Database, Detail, RunInfo};
 

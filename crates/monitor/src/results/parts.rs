@@ -291,20 +291,28 @@ mod tests {
 
     fn deltas() -> impl Strategy<Value = Vec<ChannelDelta>> {
         let number = prop_oneof![Just(0u64), 1..200u64, any::<u64>()];
-        let delta = (any::<u32>(), any::<i64>(), prop::array::uniform10(number)).prop_map(|(number, lost, n)| {
-            let counts = Counts {
-                packets: n[0],
-                bytes: n[1],
-                lost,
-                late: n[2],
-                duplicates: n[3],
-                replays: n[4],
-                reused: n[5],
-                too_old: n[6],
-                stray: n[7],
-            };
-            ChannelDelta { channel: 0, number, interval: 5, last_ns: n[8], highest_sequence: n[9], counts }
-        });
+        let delta =
+            (any::<u32>(), any::<i64>(), prop::array::uniform10(number)).prop_map(|(number, lost, n)| {
+                let counts = Counts {
+                    packets: n[0],
+                    bytes: n[1],
+                    lost,
+                    late: n[2],
+                    duplicates: n[3],
+                    replays: n[4],
+                    reused: n[5],
+                    too_old: n[6],
+                    stray: n[7],
+                };
+                ChannelDelta {
+                    channel: 0,
+                    number,
+                    interval: 5,
+                    last_ns: n[8],
+                    highest_sequence: n[9],
+                    counts,
+                }
+            });
         prop::collection::vec(delta, 0..20)
     }
 
@@ -348,7 +356,8 @@ mod tests {
         }
         assert!(entries.is_over());
 
-        let plain = Figures { first_ns: 1 << 60, last_ns: (1 << 60) + 5, first_frame: 77, ..Figures::default() };
+        let plain =
+            Figures { first_ns: 1 << 60, last_ns: (1 << 60) + 5, first_frame: 77, ..Figures::default() };
         let full = Figures {
             first_sequence: 1,
             highest_sequence: u64::MAX,

@@ -13,9 +13,7 @@ use super::reader::{
 };
 use crate::channel::anomaly::{Kind, Severity};
 use crate::observation::{ChannelKey, Protocol};
-use crate::summary::{
-    Anomaly, ChannelSummary, Counts, Figures, Identity, ProtocolCounts, Reorder, Summary,
-};
+use crate::summary::{Anomaly, ChannelSummary, Counts, Figures, Identity, ProtocolCounts, Reorder, Summary};
 
 /// How flows may be sorted. Names are part of the REST interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -144,15 +144,7 @@ struct Writer {
 
 impl Writer {
     fn new(connection: Connection, path: PathBuf, key: RunKey) -> Self {
-        Writer {
-            connection,
-            path,
-            key,
-            waiting: Vec::new(),
-            waiting_size: 0,
-            next: 1,
-            newest_interval: 0,
-        }
+        Writer { connection, path, key, waiting: Vec::new(), waiting_size: 0, next: 1, newest_interval: 0 }
     }
 
     fn run(mut self, updates: &Receiver<Message>) -> Result<(), DatabaseError> {
@@ -342,8 +334,9 @@ mod tests {
     fn adding_the_same_interval_again_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let (mut connection, key) = begin(&folder.path().join("results.db"));
-        let pending =
-            |first: i64| (1..4).map(|at| Pending::new(first + at as i64, update(at, &[5, 6, 7]), key.detail)).collect();
+        let pending = |first: i64| {
+            (1..4).map(|at| Pending::new(first + at as i64, update(at, &[5, 6, 7]), key.detail)).collect()
+        };
         let updates: Vec<_> = pending(0);
         add(&mut connection, key, &updates[..2]).unwrap();
         add(&mut connection, key, &updates).unwrap();

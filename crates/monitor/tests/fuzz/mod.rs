@@ -44,18 +44,31 @@ pub fn exercise(folder: &Path, bytes: &[u8]) -> Result<(), String> {
 fn analysed(path: &Path, workers: usize) -> Result<Option<[i128; 6]>, String> {
     let Ok(mut source) = capture::open(&path.to_string_lossy()) else { return Ok(None) };
     // Few channels, so that evictions happen; equal shares, so that they do not depend on the workers' number.
-    let options = Options { workers, max_channels: 4096, expect_protected: true, mtu: Some(1500), ..Options::default() };
+    let options = Options {
+        workers,
+        max_channels: 4096,
+        expect_protected: true,
+        mtu: Some(1500),
+        ..Options::default()
+    };
     let mut sum = Sum::default();
     let Ok(summary) = analyze(&mut *source, &options, &mut sum, &Control::default()) else { return Ok(None) };
     let unknown: u64 = summary.unknown.iter().map(|count| count.frames).sum();
     if summary.frames != summary.counts.packets + unknown {
-        return Err(format!("{} frames, {} in channels, {unknown} unknown", summary.frames, summary.counts.packets));
+        return Err(format!(
+            "{} frames, {} in channels, {unknown} unknown",
+            summary.frames, summary.counts.packets
+        ));
     }
     if (sum.packets, sum.unknown) != (summary.counts.packets, unknown) {
-        return Err(format!("intervals say {} and {}, the summary {} and {unknown}", sum.packets, sum.unknown, summary.counts.packets));
+        return Err(format!(
+            "intervals say {} and {}, the summary {} and {unknown}",
+            sum.packets, sum.unknown, summary.counts.packets
+        ));
     }
     let counts = summary.counts;
-    let numbers = [summary.frames, counts.packets, counts.late, counts.duplicates + counts.replays, counts.reused];
+    let numbers =
+        [summary.frames, counts.packets, counts.late, counts.duplicates + counts.replays, counts.reused];
     let [frames, packets, late, again, reused] = numbers.map(i128::from);
     Ok(Some([frames, packets, late, again, reused, counts.lost.into()]))
 }
@@ -67,15 +80,15 @@ pub fn corpus(folder: &Path) -> Vec<Vec<u8>> {
         for (name, vlans) in [("a.pcap", vec![]), ("b.pcapng", vec![100, 42])] {
             let path = folder.join(name);
             let options = generate::Options {
-                packets: 60,
-                flows: 4,
+                packets: 400,
+                flows: 2,
                 protocol: mix,
                 size: Size::Fixed(120),
                 loss: 0.05,
                 reorder: 0.05,
                 duplicate: 0.05,
                 replay: 0.05,
-                rekey: 10,
+                rekey: 64,
                 vlans,
                 seed: at as u64,
                 rate: None,

@@ -44,7 +44,8 @@ pub fn measure(context: &Context, folder: &Path, result: &mut SuiteResult) -> Re
         let records = pcap::read(&path)?;
         let mut generator = Generator::of_capture(&records)?;
         let rounds = (0..context.rounds).map(|_| round(folder, &mut generator, records.len()));
-        let rounds = rounds.collect::<Result<Vec<_>>>().with_context(|| format!("a live tap at {mpps} Mpps"))?;
+        let rounds =
+            rounds.collect::<Result<Vec<_>>>().with_context(|| format!("a live tap at {mpps} Mpps"))?;
         let sum = |field: fn(&Round) -> u64| rounds.iter().map(field).sum::<u64>();
         let (sent, analysed, dropped) = (sum(|r| r.sent), sum(|r| r.analysed), sum(|r| r.dropped));
         let account = honesty::conserved(sent, analysed, dropped);
@@ -56,7 +57,13 @@ pub fn measure(context: &Context, folder: &Path, result: &mut SuiteResult) -> Re
             result.figures.push(Figure::new(name, "frames", Better::Lower, samples).check(account.clone()));
         }
         let rate = sent as f64 / rounds.iter().map(|round| round.seconds).sum::<f64>() / 1e6;
-        rows.push(vec![format!("{mpps:.1}"), format!("{rate:.2}"), sent.to_string(), analysed.to_string(), dropped.to_string()]);
+        rows.push(vec![
+            format!("{mpps:.1}"),
+            format!("{rate:.2}"),
+            sent.to_string(),
+            analysed.to_string(),
+            dropped.to_string(),
+        ]);
     }
     result.tables.push(Table {
         title: "Live tap".to_owned(),
@@ -119,5 +126,10 @@ fn round(folder: &Path, generator: &mut Generator, records: usize) -> Result<Rou
         // The log is usually gone.
         let _ = std::fs::remove_file(folder.join(name));
     }
-    Ok(Round { sent: sent.frames, analysed: summary.frames, dropped: summary.capture_drops, seconds: sent.seconds })
+    Ok(Round {
+        sent: sent.frames,
+        analysed: summary.frames,
+        dropped: summary.capture_drops,
+        seconds: sent.seconds,
+    })
 }
