@@ -91,7 +91,7 @@ pub fn corpus(folder: &Path) -> Vec<Vec<u8>> {
                 rekey: 64,
                 vlans,
                 seed: at as u64,
-                rate: None,
+                rate: Some(20),
             };
             generate(options, &path).expect("the folder is writable");
             corpus.push(std::fs::read(&path).expect("just written"));
