@@ -88,7 +88,7 @@ pub fn corpus(folder: &Path) -> Vec<Vec<u8>> {
                 reorder: 0.05,
                 duplicate: 0.05,
                 replay: 0.05,
-                rekey: 64,
+                rekey: if mix == Mix::Gtpu { 0 } else { 64 },
                 vlans,
                 seed: at as u64,
                 rate: Some(20),
