@@ -169,8 +169,13 @@ pub fn main(args: Args) -> Result<ExitCode> {
         Some(Command::Slice(args)) => sliced(&args),
     };
     result.or_else(|error| {
-        eprintln!("sluice monitor: {error:#}");
-        let unreadable = error.downcast_ref::<CaptureError>().is_some_and(|error| !error.is_partial());
+        let capture = error.downcast_ref::<CaptureError>();
+        match capture {
+            // Says its cause itself.
+            Some(capture) => eprintln!("sluice monitor: {capture}"),
+            None => eprintln!("sluice monitor: {error:#}"),
+        }
+        let unreadable = capture.is_some_and(|error| !error.is_partial());
         Ok(ExitCode::from(if unreadable { UNREADABLE } else { PARTIAL }))
     })
 }
