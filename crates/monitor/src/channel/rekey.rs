@@ -174,7 +174,8 @@ impl Channels {
         // Packets from `now_ns` on, or waiting to be judged, belong to the next key under an AN that came round.
         let returns = self.hot[old as usize].last_ns > now_ns || self.suspicions.is_waiting(old);
         let last_ns = if returns { change.old_last_ns } else { self.hot[old as usize].last_ns };
-        let pause_ns = change.at_ns as i64 - last_ns as i64;
+        // Damaged captures have times of any size.
+        let pause_ns = (change.at_ns as i64).saturating_sub(last_ns as i64);
         let packet = Packet {
             number: self.cold[change.new as usize].first,
             time_ns: change.at_ns,

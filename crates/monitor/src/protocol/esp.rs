@@ -73,6 +73,8 @@ fn has_trailer(body: &Packet<'_>, length: u32, rest: u32, next: u8) -> bool {
     let Some(trailer) = body.data.get(length as usize..(length + rest) as usize) else { return false };
     ICVS.iter().filter_map(|icv| rest.checked_sub(icv + 2)).any(|padding| {
         let (pad, behind) = trailer.split_at(padding as usize);
-        behind[0] == padding as u8 && behind[1] == next && pad.iter().zip(1..).all(|(byte, number)| *byte == number)
+        behind[0] == padding as u8
+            && behind[1] == next
+            && pad.iter().zip(1..).all(|(byte, number)| *byte == number)
     })
 }

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a page: parts are long, and a page costs the same whatever its size.
 const PAGE: i32 = 16 << 10;
 /// Pages kept in memory while writing, at most. Parts are written once and in order.
-const CACHE_KIB: i32 = 8 << 10;
+const CACHE_KIB: i32 = 4 << 10;
 /// Pages in the log before they are copied into the database.
 const CHECKPOINT_PAGES: i32 = 1024;
 

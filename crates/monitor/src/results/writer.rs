@@ -16,11 +16,11 @@ use super::rows::{Pending, RunKey, merge};
 use crate::summary::{Sink, Summary, Update};
 
 /// Updates on their way to the writer; the analysis waits when there are more.
-const QUEUE: usize = 8;
+const QUEUE: usize = 4;
 /// A transaction is worth its cost from so many bytes on; fewer wait for the next interval, if that is at hand.
 const ENOUGH: usize = 1 << 20;
 /// A transaction of this size is written before its interval ends, to bound memory.
-const MOST: usize = 8 << 20;
+const MOST: usize = 4 << 20;
 /// In mode fast, so many parts of packets in order are put together.
 const MERGE: i64 = 64;
 /// What has come is written when nothing more comes for this long.
