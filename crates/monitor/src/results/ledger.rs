@@ -133,10 +133,11 @@ impl Ledger {
         let at = *self.by_number.get(&delta.number)?;
         let figures = &mut self.entries[at as usize].figures;
         figures.counts.add(&delta.counts);
-        figures.last_ns = figures.last_ns.max(delta.last_ns);
-        if delta.highest_sequence != 0 {
+        // Parts that were put together stand behind younger ones.
+        if delta.highest_sequence != 0 && delta.last_ns >= figures.last_ns {
             figures.highest_sequence = delta.highest_sequence;
         }
+        figures.last_ns = figures.last_ns.max(delta.last_ns);
         Some(())
     }
 }
