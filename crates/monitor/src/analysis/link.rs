@@ -57,7 +57,7 @@ impl Link {
         tally.bytes += u64::from(frame.wire_len);
         if frame.time_ns >= self.interval_end_ns {
             let index = frame.time_ns / options.interval_ns.max(1);
-            self.interval_end_ns = (index + 1) * options.interval_ns.max(1);
+            self.interval_end_ns = index.saturating_add(1).saturating_mul(options.interval_ns.max(1));
             self.intervals.push((index, 0));
         }
         if let Some((_, count)) = self.intervals.last_mut() {

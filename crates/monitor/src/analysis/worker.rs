@@ -114,7 +114,9 @@ impl Shard {
                 self.now_ns = self.now_ns.max(time_ns);
                 self.flush(emit);
             }
-            self.interval_end_ns = (time_ns / self.length_ns + 1) * self.length_ns;
+            // Damaged captures have times near the end of what a number holds.
+            self.interval_end_ns =
+                (time_ns / self.length_ns).saturating_add(1).saturating_mul(self.length_ns);
         }
         self.now_ns = self.now_ns.max(time_ns);
     }
