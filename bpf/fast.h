@@ -138,6 +138,8 @@ static __always_inline bool fast_l4(hook_ctx *ctx, struct replay *r, void *l4, _
 	} else if (proto == IPPROTO_UDP) {
 		if (l4 + sizeof(struct udphdr) > end)
 			return false;
+		if ((config.stage_mask & STAGE_BIT(SCREEN_RATE)) && (r->unit->flags & UNIT_UDP_FLOOD))
+			return false;
 	} else {
 		return false;
 	}

@@ -92,7 +92,13 @@ struct {
 } events SEC(".maps");
 PERCPU_MAP(screen_counters, struct screen_counters, MAX_ZONES);
 PERCPU_MAP(screen_logged, struct screen_logged, MAX_ZONES);
+ARRAY_MAP(fragment_datagrams, struct fragment_datagram, FRAGMENT_DATAGRAMS, 0);
+PERCPU_MAP(fragment_scratch, struct fragment_key, 1);
 ARRAY_MAP(fragment_memory, struct fragment_memory, FRAGMENT_MEMORY, 0);
+ARRAY_MAP(screen_rates, struct rate_bucket, RATE_BUCKETS, 0);
+ARRAY_MAP(screen_scans, struct scan_cell, SCAN_CELLS, 0);
+ARRAY_MAP(known_sources, struct rate_bucket, RATE_BUCKETS, 0);
+ARRAY_MAP(cookie_times, struct cookie_times, MAX_ZONES, 0);
 PERCPU_MAP(rejudge_budget, struct tick_budget, 1);
 PERCPU_MAP(scratch, struct packet, 1);
 PERCPU_MAP(nexthop_memory, struct nexthop_memory, NEXTHOP_MEMORY);
@@ -100,6 +106,8 @@ PERCPU_MAP(nexthop_memory, struct nexthop_memory, NEXTHOP_MEMORY);
 /* Tables of one generation, shared by its variants and both hooks. */
 ARRAY_MAP(units, struct unit, UNIT_TABLE_SLOTS, BPF_F_MMAPABLE);
 ARRAY_MAP(zone_pairs, struct zone_pair, MAX_ZONES *MAX_ZONES, BPF_F_MMAPABLE);
+ARRAY_MAP(screen_limits, struct screen_limits, MAX_ZONES, BPF_F_MMAPABLE);
+ARRAY_MAP(white_terms, struct white_term, MAX_WHITE_TERMS, BPF_F_MMAPABLE);
 ARRAY_MAP(contexts, struct context, MAX_CONTEXTS, BPF_F_MMAPABLE);
 /* Sizes of these are set for each generation. */
 ARRAY_MAP(rules, struct rule, 1, BPF_F_MMAPABLE);

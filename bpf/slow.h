@@ -5,8 +5,10 @@
 
 #include "stage/entry.h"
 #include "stage/screen.h"
+#include "stage/screen_rate.h"
 #include "stage/fragment.h"
 #include "stage/session.h"
+#include "stage/screen_first.h"
 #include "stage/local.h"
 #include "stage/route.h"
 #include "stage/policy.h"
@@ -46,7 +48,8 @@ static __always_inline int slow_line(hook_ctx *ctx)
 	count->received += p->segments;
 	count->received_bytes += p->ip_len;
 	count->slow += p->segments;
-	return exit_packet(ctx, p, verdict);
+	*(volatile __u32 *)&p->verdict = verdict;
+	return exit_packet(ctx, p, *(volatile __u32 *)&p->verdict);
 }
 
 #endif

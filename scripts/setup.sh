@@ -43,6 +43,13 @@ readonly FILES=(
 	"/usr/lib/python3/dist-packages/jsonschema:python3-jsonschema:an independent judge of the bench's results in tests"
 )
 
+# Not every distribution has these; their tests say so and go without.
+readonly OPTIONAL=(
+	"/usr/lib/frr/zebra:frr:routing daemons beside Sluice in tests"
+	"dnsmasq:dnsmasq-base:a DHCP server in tests"
+	"udhcpc:udhcpc:a DHCP client in tests"
+)
+
 missing=()
 want() { # PACKAGE WHY
 	say "missing: $1 ($2)"
@@ -153,6 +160,20 @@ check_packages() {
 	done
 }
 
+check_optional() {
+	local entry what package why
+	for entry in "${OPTIONAL[@]}"; do
+		IFS=: read -r what package why <<<"$entry"
+		if command -v "$what" >/dev/null; then continue; fi
+		refresh_lists
+		if apt-cache show "$package" 2>/dev/null | grep -q '^Filename:'; then
+			want "$package" "$why"
+		else
+			say "apt has no $package ($why): the tests that need it say so and go without"
+		fi
+	done
+}
+
 lists_fresh=
 refresh_lists() {
 	if [ -z "$lists_fresh" ]; then
@@ -162,7 +183,7 @@ refresh_lists() {
 	fi
 }
 
-# Packages must not start services here: nginx is only ever run by the lab, inside its namespaces.
+# Packages must not start services here: nginx and frr are only ever run by lab and tests, inside their namespaces.
 forbid_services() {
 	[ -e /usr/sbin/policy-rc.d ] && return
 	printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
@@ -177,12 +198,16 @@ install_missing() {
 	refresh_lists
 	forbid_services
 	say "installing: ${missing[*]}"
-	local had_nginx=
+	local had_nginx='' had_frr=''
 	command -v nginx >/dev/null && had_nginx=1
+	[ -e /usr/lib/frr/zebra ] && had_frr=1
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends "${missing[@]}" </dev/null
 	# It must not come up with the next boot either; one that was here before is the owner's.
 	if [ -z "$had_nginx" ] && command -v systemctl >/dev/null; then
 		systemctl disable nginx.service >/dev/null 2>&1 || true
+	fi
+	if [ -z "$had_frr" ] && command -v systemctl >/dev/null; then
+		systemctl disable frr.service >/dev/null 2>&1 || true
 	fi
 }
 
@@ -208,6 +233,7 @@ main() {
 	check_kernel
 	check_root
 	check_packages
+	check_optional
 	check_clang
 	check_browser
 	install_missing

@@ -14,6 +14,7 @@
 #include "control.h"
 #include "event.h"
 #include "screen.h"
+#include "fragment.h"
 #include "sweep.h"
 #include "session_limits.h"
 

@@ -38,10 +38,13 @@ struct program_config {
 	__u32 bucket_mask4; /* buckets of the flow index, less one; a power of two of them */
 	__u32 bucket_mask6;
 	__u32 hz;          /* jiffies a second */
+	__u32 tcp_mss;     /* largest in a forwarded SYN; 0 = as it comes */
 	__u32 flags;       /* CONFIG_* */
 	__u32 unanswered4; /* most sessions without an answer */
 	__u32 unanswered6;
-	__u64 seed; /* of the flow hash, as in `watermarks` */
+	__u32 spare;
+	__u64 seed;          /* of the flow hash, as in `watermarks` */
+	__u64 cookie_key[2]; /* of SYN cookies: drawn anew for every generation */
 };
 
 /* Highest record numbers ever handed out; freed ones wait in the `free*` queues. */

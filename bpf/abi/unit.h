@@ -9,7 +9,9 @@
 #define UNIT_HOST_VETH 0x02 /* tagged unit without 8021q: host frames go untagged through a veth pair */
 #define UNIT_HOST_SIDE 0x04 /* this entry is the netdev that carries the addresses of a tagged unit */
 #define UNIT_HOST_ANY 0x08  /* host-inbound-traffic admits everything */
+#define UNIT_TCP_RST 0x10   /* TCP that belongs to no session and opens none is reset */
 #define UNIT_XDP 0x20       /* ingress is handled by the XDP hook */
+#define UNIT_UDP_FLOOD 0x40 /* its zone counts every UDP packet: none is replayed by the fast line */
 
 /*
  * The table is filled so that no two entries share a slot:

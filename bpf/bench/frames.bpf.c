@@ -90,6 +90,13 @@ int frames_sink(struct xdp_md *ctx)
 }
 
 /* Gives a veth NAPI, so that frames can be redirected to its peer, and changes nothing. */
+/* The least a program can do with a frame it does not want. */
+SEC("xdp.frags")
+int frames_drop(struct xdp_md *ctx)
+{
+	return XDP_DROP;
+}
+
 SEC("xdp.frags")
 int frames_pass(struct xdp_md *ctx)
 {

@@ -114,6 +114,12 @@ static __always_inline bool hook_reshape(hook_ctx *ctx, __u32 head, __u32 len)
 	return !head || bpf_skb_change_head(ctx, head, 0) == 0;
 }
 
+/* A word the transport checksum covers has changed. The kernel knows whether the device has yet to complete it. */
+static __always_inline void hook_l4_check(hook_ctx *ctx, __u32 l4, __u32 field, __u16 be_old, __u16 be_new)
+{
+	bpf_l4_csum_replace(ctx, l4 + field, be_old, be_new, sizeof(be_new));
+}
+
 /*
  * A local socket leaves the checksum to the device (CHECKSUM_PARTIAL): the field then holds the sum of the
  * pseudo-header, and the device will still write it. BPF cannot ask, but only a field with just this value can be such

@@ -4,6 +4,7 @@
 #define SLUICE_LIB_HOOK_H
 
 #include "maps.h"
+#include "lib/checksum.h"
 
 #define HOOK_XDP 1
 #define HOOK_DROP XDP_DROP
@@ -161,6 +162,15 @@ static __always_inline bool hook_reshape(hook_ctx *ctx, __u32 head, __u32 len)
 	if (now > len && bpf_xdp_adjust_tail(ctx, (int)len - (int)now))
 		return false;
 	return !head || bpf_xdp_adjust_head(ctx, -(int)head) == 0;
+}
+
+/* A word the transport checksum covers has changed. */
+static __always_inline void hook_l4_check(hook_ctx *ctx, __u32 l4, __u32 field, __u16 be_old, __u16 be_new)
+{
+	__u16 *check = hook_data(ctx) + l4 + field;
+
+	if ((void *)(check + 1) <= hook_end(ctx))
+		*check = csum_add_word(*check, be_old, be_new);
 }
 
 /* A frame from the wire has its checksums complete. */

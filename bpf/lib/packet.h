@@ -16,6 +16,9 @@
 #define P_LOCAL 0x0080     /* for this host */
 #define P_RESPONDER 0x0100 /* travels in the responder's direction of its session */
 #define P_NEW 0x0200       /* opens a session */
+#define P_LATER 0x0400     /* fragment that is not the first: the fragment stage finds its ports */
+#define P_TINY 0x0800      /* first fragment without the whole transport header */
+#define P_FIRST 0x1000     /* first fragment whose verdict the others of its datagram follow */
 
 /* A verdict: CONTINUE, or what the exit shall do; the reason sits in the low bits. */
 #define CONTINUE 0
@@ -34,6 +37,7 @@ enum reply {
 	REPLY_PROHIBITED,
 	REPLY_PORT,
 	REPLY_RESET,
+	REPLY_COOKIE, /* SYN and ACK with a cookie */
 };
 
 struct packet {
@@ -53,6 +57,10 @@ struct packet {
 	__u32 tcp_ack;
 	__u32 screens;   /* SCREEN_BIT()s of what the packet looks like */
 	__u32 option_at; /* of the IPv4 header: where its walk stands */
+	__u32 cookie;    /* our answer is part of a cookie's exchange; for REPLY_COOKIE its sequence number */
+	__u32 verdict;   /* of the stages: through here the verifier forgets which one it was */
+	__u32 be_fragment_id;
+	__u32 line_tag; /* of `line`, as the first fragment knew it */
 	__u16 vlan;
 	__u16 ethertype; /* host byte order */
 	__u16 l3;        /* offsets into the frame */
@@ -69,7 +77,9 @@ struct packet {
 	__u16 be_l4_check;
 	__u16 payload; /* bytes after the TCP header */
 	__u16 tcp_window;
-	__u16 tag;   /* of the session's record */
+	__u16 tag;             /* of the session's record */
+	__u16 fragment_offset; /* bytes of the datagram before this fragment, and in it */
+	__u16 fragment_length;
 	__u8 family; /* 4 or 6 */
 	__u8 proto;
 	__u8 ttl;
@@ -81,8 +91,10 @@ struct packet {
 	__u8 dont_fragment;
 	__u8 tagged;
 	__u8 rule_flags; /* RULE_* of the policy that decided */
-	__u8 tcp_scale;  /* of a SYN: TCP_SCALE_* */
-	__u8 limited;    /* LIMIT_*: what the session is counted under */
+	__u8 fragment_more;
+	__u8 fragment_follow; /* FRAGMENT_* of the first fragment */
+	__u8 tcp_scale;       /* of a SYN: TCP_SCALE_* */
+	__u8 limited;         /* LIMIT_*: what the session is counted under */
 	__u8 pad[5];
 };
 

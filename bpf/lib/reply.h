@@ -71,7 +71,8 @@ static __always_inline __u32 partial_field(const struct packet *p)
 {
 	__u32 field = p->proto == IPPROTO_TCP ? 16 : p->proto == IPPROTO_UDP ? 6 : 0;
 
-	return field && hook_maybe_partial(p->be_l4_check, pseudo_sum(p)) ? field : 0;
+	/* who fragments a packet completes it before */
+	return field && !(p->flags & P_FRAGMENT) && hook_maybe_partial(p->be_l4_check, pseudo_sum(p)) ? field : 0;
 }
 
 /* Let the quoted checksum be the same before and after a device completes it, so that the ICMP sum holds. */
@@ -250,10 +251,17 @@ static __always_inline void reply_tcp(struct tcphdr *tcp, const struct packet *p
 
 	tcp->source = be_sport;
 	tcp->dest = be_dport;
+	words[4] = 0;
+	if (p->reply == REPLY_COOKIE) {
+		/* no window: what the client says now would be lost */
+		words[1] = bpf_htonl(p->cookie);
+		words[2] = bpf_htonl(p->tcp_seq + 1);
+		words[3] = bpf_htonl(5u << 28 | (TCP_SYN | TCP_ACK) << 16);
+		return;
+	}
 	words[1] = acked ? bpf_htonl(p->tcp_ack) : 0;
 	words[2] = acked ? 0 : bpf_htonl(end);
 	words[3] = bpf_htonl(5u << 28 | (TCP_RST | (acked ? 0 : TCP_ACK)) << 16);
-	words[4] = 0;
 }
 
 /*
@@ -313,10 +321,15 @@ static __noinline int reply_reset(hook_ctx *ctx, struct packet *p)
 	return 1;
 }
 
-/* RFC 1812 4.3.2.7, RFC 4443 2.4 (e): never about an ICMP error, never to a source that names no single host. */
+/*
+ * RFC 1812 4.3.2.7, RFC 4443 2.4 (e): never about an ICMP error, never to a source that names no single host, never
+ * about a fragment but the first, unless an IPv6 sender must learn of the path's MTU by it (RFC 8201 4).
+ */
 static __always_inline bool reply_forbidden(const struct packet *p)
 {
-	if (p->flags & (P_ICMP_ERROR | P_MULTICAST | P_FRAGMENT))
+	if (p->flags & (P_ICMP_ERROR | P_MULTICAST))
+		return true;
+	if ((p->flags & P_LATER) && (p->family == 4 || p->reply != REPLY_TOO_BIG))
 		return true;
 	if (p->family == 4)
 		return p->key4.be_saddr == 0;
@@ -331,14 +344,15 @@ static __always_inline int reply_send(hook_ctx *ctx, struct packet *p)
 	/* an IPv4 packet too big that may be fragmented is dropped in silence until fragmentation exists */
 	if (!count || !unit || reply_forbidden(p) || (p->reply == REPLY_TOO_BIG && !p->dont_fragment))
 		return HOOK_DROP;
-	if (!reply_allowed(p)) {
+	/* what belongs to a cookie answers nobody else, and its sender pays as much */
+	if (!p->cookie && !reply_allowed(p)) {
 		count->replies_withheld += 1;
 		return HOOK_DROP;
 	}
 	__u32 ifindex = unit->phys_ifindex;
-	int made = p->reply == REPLY_RESET ? reply_reset(ctx, p)
-		   : p->family == 4        ? reply_icmp4(ctx, p)
-					   : reply_icmp6(ctx, p);
+	int made = p->reply == REPLY_RESET || p->reply == REPLY_COOKIE ? reply_reset(ctx, p)
+		   : p->family == 4                                    ? reply_icmp4(ctx, p)
+								       : reply_icmp6(ctx, p);
 
 	if (!made)
 		return HOOK_DROP;

@@ -5,8 +5,6 @@
 
 #include "lib/events.h"
 
-#define FRAGMENT_TIMEOUT_S 30
-
 /* Which addresses a table's key holds. */
 #define SCREEN_OF_SOURCE 1
 #define SCREEN_OF_DESTINATION 2
@@ -97,7 +95,7 @@ static __noinline int screens_found(struct packet *p, __u32 found, __u32 enabled
 	if (!p)
 		return DROP(TRUNCATED);
 	if (!(enabled & SCREEN_ALARM_ONLY)) {
-		__u32 reason = SCREEN_FIRST + lowest_bit(found);
+		__u32 reason = SCREEN_BASE + lowest_bit(found);
 
 		screen_count(p, reason, 0);
 		return VERDICT_DROP | reason;
@@ -105,7 +103,7 @@ static __noinline int screens_found(struct packet *p, __u32 found, __u32 enabled
 	found &= ~SCREEN_ALARM_ONLY;
 	bpf_for (i, 0, 31) {
 		if (found >> i & 1)
-			screen_count(p, SCREEN_FIRST + i, 1);
+			screen_count(p, SCREEN_BASE + i, 1);
 	}
 	return CONTINUE;
 }

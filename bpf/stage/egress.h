@@ -47,7 +47,7 @@ static __always_inline void egress_follow(hook_ctx *ctx, struct packet *p, struc
 /* Does this packet of the host open a session? Errors, neighbour discovery and group traffic do not. */
 static __always_inline bool egress_opens(struct packet *p)
 {
-	if (p->flags & (P_MULTICAST | P_FRAGMENT | P_ICMP_ERROR))
+	if (p->flags & (P_MULTICAST | P_LATER | P_TINY | P_ICMP_ERROR))
 		return false;
 	p->flags &= ~P_NEW;
 	return may_open(p) == CONTINUE;
@@ -60,7 +60,7 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 	int verdict = p->ethertype == ETH_P_IP ? parse_ipv4(ctx, p) : parse_ipv6(ctx, p);
 
 	/* what the host sends is the host's affair: odd packets leave unrecorded, their answers find no session */
-	if (verdict != CONTINUE || (p->flags & (P_FRAGMENT | P_MULTICAST | P_ICMP_ERROR)))
+	if (verdict != CONTINUE || (p->flags & (P_MULTICAST | P_LATER | P_TINY | P_ICMP_ERROR)))
 		return CONTINUE;
 	struct flow_state *own = find_session(p);
 

@@ -74,6 +74,24 @@ static __noinline int parse_l4(hook_ctx *ctx, struct packet *p)
 	return CONTINUE;
 }
 
+static __always_inline void note_fragment(struct packet *p, __u32 be_id, __u32 offset, bool more)
+{
+	p->flags |= P_FRAGMENT | (offset ? P_LATER : 0);
+	p->be_fragment_id = be_id;
+	p->fragment_offset = offset;
+	p->fragment_more = more;
+	p->fragment_length = p->ip_len > p->ip_header_len ? p->ip_len - p->ip_header_len : 0;
+	p->segment_len = p->ip_len;
+}
+
+/* The transport header stands in the first fragment, and all of it must (RFC 1858, RFC 7112): else the named drop. */
+static __always_inline int parse_first(hook_ctx *ctx, struct packet *p)
+{
+	if (!(p->flags & P_LATER) && parse_l4(ctx, p) != CONTINUE)
+		p->flags |= P_TINY;
+	return CONTINUE;
+}
+
 /* RFC 1812 5.3.7, RFC 6890: sources nobody may answer to, destinations nobody may forward to. */
 static __always_inline bool bad_addresses4(__u32 saddr, __u32 daddr)
 {
@@ -129,11 +147,12 @@ static __noinline int parse_ipv4(hook_ctx *ctx, struct packet *p)
 		return DROP(BAD_ADDRESS);
 	if ((daddr >> 28) == 0xe || daddr == 0xffffffff)
 		p->flags |= P_MULTICAST;
-	if (ip->frag_off & bpf_htons(0x3fff)) {
-		p->flags |= P_FRAGMENT;
-		return CONTINUE;
-	}
-	return parse_l4(ctx, p);
+	__u32 word = bpf_ntohs(ip->frag_off);
+
+	if (!(word & 0x3fff))
+		return parse_l4(ctx, p);
+	note_fragment(p, ip->id, (word & 0x1fff) * 8, !!(word & 0x2000));
+	return parse_first(ctx, p);
 }
 
 /* Walks the extension headers (RFC 8200 4); leaves proto and l4 behind the last. */
@@ -151,16 +170,28 @@ static __always_inline int parse_extensions(hook_ctx *ctx, struct packet *p, __u
 			p->ip_header_len = offset - (p->l3 & 0x1f);
 			return CONTINUE;
 		}
-		if ((void *)(header + 8) > hook_end(ctx))
-			return DROP(TRUNCATED);
+		if ((void *)(header + 8) > hook_end(ctx)) {
+			p->proto = next;
+			p->flags |= p->flags & P_FRAGMENT ? P_TINY : 0;
+			return p->flags & P_TINY ? CONTINUE : DROP(TRUNCATED);
+		}
 		p->flags |= P_OPTIONS;
 		if (next == IPPROTO_FRAGMENT) {
-			/* an atomic fragment (RFC 6946) is still one to us: the named drop */
-			p->flags |= P_FRAGMENT;
+			__u32 word = bpf_ntohs(*(__be16 *)(header + 2));
+
+			if (p->flags & P_FRAGMENT)
+				return DROP(EXTENSION_HEADERS);
 			p->proto = header[0];
 			p->l4 = offset + 8;
 			p->ip_header_len = p->l4 - (p->l3 & 0x1f);
-			return CONTINUE;
+			/* an atomic fragment is a whole packet (RFC 6946) */
+			if (word & 0xfff9)
+				note_fragment(p, *(__be32 *)(header + 4), word & 0xfff8, word & 1);
+			if (p->flags & P_LATER)
+				return CONTINUE;
+			next = header[0];
+			offset += 8;
+			continue;
 		}
 		offset += next == IPPROTO_AH ? (header[1] + 2) * 4 : (header[1] + 1) * 8;
 		next = header[0];
@@ -206,11 +237,13 @@ static __noinline int parse_ipv6(hook_ctx *ctx, struct packet *p)
 		return DROP(BAD_ADDRESS);
 	int verdict = parse_extensions(ctx, p, next);
 
-	if (verdict != CONTINUE || (p->flags & P_FRAGMENT))
+	if (verdict != CONTINUE || (p->flags & (P_LATER | P_TINY)))
 		return verdict;
-	if (p->ip_header_len > p->ip_len || p->proto == IPPROTO_ICMP)
+	if (p->proto == IPPROTO_ICMP)
 		return DROP(BAD_IP_HEADER);
-	return parse_l4(ctx, p);
+	if (p->flags & P_FRAGMENT)
+		return parse_first(ctx, p);
+	return p->ip_header_len > p->ip_len ? DROP(BAD_IP_HEADER) : parse_l4(ctx, p);
 }
 
 static __always_inline void packet_reset(struct packet *p, hook_ctx *ctx)
@@ -258,6 +291,9 @@ static __noinline int stage_entry(hook_ctx *ctx, struct packet *p)
 	p->unit_index = unit->index;
 	p->from_zone = unit->zone;
 	p->key4.routing_instance = p->key6.routing_instance = unit->routing_instance;
+	/* IEEE 802.1ad: no unit has two tags yet */
+	if (p->ethertype == ETH_P_8021AD || p->ethertype == ETH_P_8021Q)
+		return DROP(VLAN_STACK);
 	int verdict = check_mac(ctx, p, unit);
 
 	if (verdict != CONTINUE)

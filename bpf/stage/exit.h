@@ -4,7 +4,9 @@
 #define SLUICE_STAGE_EXIT_H
 
 #include "flow_table.h"
+#include "lib/fragment.h"
 #include "lib/reply.h"
+#include "lib/mss.h"
 #include "lib/rewrite.h"
 
 static __always_inline int count_drop(struct packet *p, __u32 reason)
@@ -55,6 +57,9 @@ static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 	__u32 ifindex = nexthop->ifindex, host_ifindex = nexthop->host_ifindex;
 	bool resolved = nexthop->flags & NEXTHOP_RESOLVED;
 
+	if (config.tcp_mss && (p->tcp_flags & TCP_SYN))
+		mss_clamp(ctx, p);
+
 	if (!resolved) {
 		/* the kernel writes the MAC addresses and, where it must, the tag */
 		if (!rewrite_hop(ctx, &frame))
@@ -95,6 +100,8 @@ static __always_inline int revoke_if_denied(struct packet *p, int verdict)
 static __always_inline int exit_packet(hook_ctx *ctx, struct packet *p, int verdict)
 {
 	verdict = revoke_if_denied(p, verdict);
+	if (p->flags & P_FIRST)
+		verdict = fragment_remember(p, verdict);
 	if (verdict & VERDICT_DROP)
 		return count_drop(p, REASON_OF(verdict));
 	if (verdict & VERDICT_REPLY) {

@@ -38,9 +38,15 @@ static __always_inline bool is_link_local(const struct packet *p)
 	       (p->key6.be_saddr[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
 }
 
-/* A DHCP answer goes to an address the host does not have yet (RFC 2131 4.1); not so those of transit sessions. */
+/*
+ * A DHCP answer goes to an address the host does not have yet (RFC 2131 4.1), a DHCPv6 one to the link-local address
+ * that asked a group (RFC 8415 18.2, 18.4), so no session knows them. Not so those of transit sessions.
+ */
 static __always_inline bool is_dhcp_answer(const struct packet *p)
 {
+	if (p->family == 6)
+		return p->proto == IPPROTO_UDP && p->key6.be_sport == bpf_htons(547) &&
+		       p->key6.be_dport == bpf_htons(546) && is_link_local(p);
 	return p->family == 4 && p->proto == IPPROTO_UDP && p->key4.be_sport == bpf_htons(67) &&
 	       p->key4.be_dport == bpf_htons(68);
 }

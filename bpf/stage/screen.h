@@ -6,6 +6,7 @@
 #ifndef SLUICE_STAGE_SCREEN_H
 #define SLUICE_STAGE_SCREEN_H
 
+#include "lib/fragment.h"
 #include "lib/screen.h"
 
 #define LARGE_ICMP 1024
@@ -80,36 +81,6 @@ static __noinline int screen_options(hook_ctx *ctx, struct packet *p)
 	return 0;
 }
 
-struct fragment {
-	__u32 offset;
-	__u32 length;
-	__u32 be_id;
-	bool more;
-};
-
-/* Fields of the IPv4 header (RFC 791 3.1) or of the fragment header that ends before `l4` (RFC 8200 4.5). */
-static __always_inline bool read_fragment(hook_ctx *ctx, const struct packet *p, struct fragment *fragment)
-{
-	__u32 place = p->family == 4 ? (p->l3 & 0x1f) + 4 : ((p->l4 - 8) & 0x1fff);
-	__u8 *at = hook_data(ctx) + place;
-
-	if ((void *)(at + 8) > hook_end(ctx))
-		return false;
-	__u32 word = bpf_ntohs(*(__be16 *)(at + 2));
-
-	fragment->length = p->ip_len > p->ip_header_len ? p->ip_len - p->ip_header_len : 0;
-	if (p->family == 4) {
-		fragment->offset = (word & 0x1fff) * 8;
-		fragment->more = word & 0x2000;
-		fragment->be_id = *(__be16 *)at;
-	} else {
-		fragment->offset = word & 0xfff8;
-		fragment->more = word & 1;
-		fragment->be_id = *(__be32 *)(at + 4);
-	}
-	return true;
-}
-
 /* Overlaps the fragment of its datagram that came before? The very same one again is a copy, no attack. */
 static __noinline int fragment_overlaps(struct packet *p, __u32 be_id, __u32 first, __u32 end)
 {
@@ -134,24 +105,20 @@ static __noinline int fragment_overlaps(struct packet *p, __u32 be_id, __u32 fir
 
 static __noinline int screen_fragment(hook_ctx *ctx, struct packet *p, __u32 enabled)
 {
-	struct fragment fragment = {};
-
-	if (!p || !read_fragment(ctx, p, &fragment))
+	if (!p)
 		return 0;
-	__u32 end = fragment.offset + fragment.length;
-	/* RFC 791 3.1: the total length of the whole datagram counts its header; RFC 8200 4.5 counts the payload */
-	__u32 whole = p->family == 4 ? end + p->ip_header_len : end;
+	__u32 offset = p->fragment_offset, length = p->fragment_length, end = offset + length;
+	__u32 whole = fragment_whole(p);
 
 	p->screens |= SCREEN_BIT(BLOCK_FRAG);
 	if (p->proto == IPPROTO_ICMP || p->proto == IPPROTO_ICMPV6)
 		p->screens |= SCREEN_BIT(ICMP_FRAGMENT) | (whole > 0xffff ? SCREEN_BIT(PING_DEATH) : 0);
 	/* RFC 791 3.2: all but the last hold multiples of eight bytes; RFC 3128: the second must not rewrite flags */
-	if (whole > 0xffff || !fragment.length || (fragment.more && fragment.length % 8) ||
-	    (p->proto == IPPROTO_TCP && fragment.offset == 8))
+	if (fragment_malformed(p) || (p->proto == IPPROTO_TCP && offset == 8))
 		p->screens |= SCREEN_BIT(TEAR_DROP);
-	else if ((enabled & SCREEN_BIT(TEAR_DROP)) && fragment_overlaps(p, fragment.be_id, fragment.offset, end))
+	else if ((enabled & SCREEN_BIT(TEAR_DROP)) && fragment_overlaps(p, p->be_fragment_id, offset, end))
 		p->screens |= SCREEN_BIT(TEAR_DROP);
-	if (p->proto == IPPROTO_TCP && !fragment.offset && fragment.length >= 14) {
+	if (p->proto == IPPROTO_TCP && !offset && length >= 14) {
 		__u8 *flags = hook_data(ctx) + (p->l4 & 0x1fff) + 13;
 
 		if ((void *)(flags + 1) <= hook_end(ctx) && (*flags & TCP_SYN))
@@ -213,7 +180,7 @@ static __always_inline void screen_plain(struct packet *p)
 		p->screens |= SCREEN_BIT(UNKNOWN_PROTOCOL);
 	if (icmp && p->ip_len > LARGE_ICMP)
 		p->screens |= SCREEN_BIT(ICMP_LARGE);
-	if (p->flags & P_FRAGMENT)
+	if (p->flags & (P_LATER | P_TINY))
 		return;
 	if (p->proto == IPPROTO_TCP)
 		screen_tcp(p);

@@ -101,6 +101,37 @@ static __noinline int quote_key4(hook_ctx *ctx, struct packet *p)
 	return 1;
 }
 
+/*
+ * Walks the quoted extension headers; what stands behind them goes to the key, and its offset is returned: 0 = there is
+ * none, as in a later fragment. Where the walk stands is kept in the record, which the verifier does not follow.
+ */
+static __noinline int quote_transport6(hook_ctx *ctx, struct packet *p, __u32 offset, __u32 proto)
+{
+	__u32 i;
+
+	if (!p)
+		return 0;
+	p->option_at = offset;
+	p->key6.proto = proto;
+	bpf_for (i, 0, EXTENSION_HEADERS_MAX) {
+		__u32 at = p->option_at & 0x3fff;
+		__u8 *header = hook_data(ctx) + at, next = p->key6.proto;
+
+		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS &&
+		    next != IPPROTO_FRAGMENT && next != IPPROTO_AH)
+			return at;
+		if ((void *)(header + 8) > hook_end(ctx))
+			return 0;
+		if (next == IPPROTO_FRAGMENT && (bpf_ntohs(*(__be16 *)(header + 2)) & 0xfff8))
+			return 0;
+		p->key6.proto = header[0];
+		p->option_at = at + (next == IPPROTO_FRAGMENT ? 8
+				     : next == IPPROTO_AH     ? (header[1] + 2) * 4
+							      : (header[1] + 1) * 8);
+	}
+	return 0;
+}
+
 static __noinline int quote_key6(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
@@ -108,9 +139,8 @@ static __noinline int quote_key6(hook_ctx *ctx, struct packet *p)
 	__u32 offset = (p->l4 & 0x3fff) + 8;
 	void *end = hook_end(ctx);
 	struct ipv6hdr *inner = hook_data(ctx) + offset;
-	__be16 *ports = (void *)(inner + 1);
 
-	if ((void *)(ports + 4) > end || inner->version != 6 || p->ip_header_len + 8 + sizeof(*inner) + 8 > p->ip_len)
+	if ((void *)(inner + 1) > end || inner->version != 6)
 		return 0;
 	for (int i = 0; i < 4; i++) {
 		if (((__u32 *)&inner->saddr)[i] != p->key6.be_daddr[i])
@@ -118,12 +148,18 @@ static __noinline int quote_key6(hook_ctx *ctx, struct packet *p)
 	}
 	__builtin_memcpy(p->key6.be_saddr, &inner->daddr, 16);
 	__builtin_memcpy(p->key6.be_daddr, &inner->saddr, 16);
-	p->key6.proto = inner->nexthdr;
+	__u32 at = quote_transport6(ctx, p, offset + sizeof(*inner), inner->nexthdr) & 0x3fff;
+	__u8 proto = p->key6.proto;
+	__be16 *ports = hook_data(ctx) + at;
+
+	end = hook_end(ctx);
+	if (!at || (void *)(ports + 4) > end || at + 8 > (p->l3 & 0x1f) + (__u32)p->ip_len)
+		return 0;
 	p->key6.be_sport = p->key6.be_dport = 0;
-	if (inner->nexthdr == IPPROTO_TCP || inner->nexthdr == IPPROTO_UDP) {
+	if (proto == IPPROTO_TCP || proto == IPPROTO_UDP) {
 		p->key6.be_sport = ports[1];
 		p->key6.be_dport = ports[0];
-	} else if (inner->nexthdr == IPPROTO_ICMPV6) {
+	} else if (proto == IPPROTO_ICMPV6) {
 		__u8 type = *(__u8 *)ports;
 
 		if (type == ICMP6_ECHO) {
@@ -192,6 +228,46 @@ static __always_inline bool is_stale(const struct packet *p, struct flow_state *
 	return true;
 }
 
+/* `tcp-rst` of a zone: whoever speaks of a connection unknown here is told (RFC 9293 3.5.2). */
+static __always_inline int tell_stranger(struct packet *p, int verdict)
+{
+	struct unit *unit = unit_at(p->unit_slot);
+
+	if (verdict != DROP(TCP_NOT_SYN) || !unit || !(unit->flags & UNIT_TCP_RST))
+		return verdict;
+	p->reply = REPLY_RESET;
+	return DROP_AND_REPLY(TCP_NOT_SYN);
+}
+
+/* A fragment goes where the first of its datagram went, as long as that session lives. */
+static __noinline int follow_first(struct packet *p)
+{
+	if (!p)
+		return DROP(FRAGMENT_NO_FIRST);
+	struct flow_state *own = flow_state_at(p->family, p->line);
+
+	if (!own || own->tag != p->line_tag || !(own->flags & FLOW_LIVE))
+		return DROP(FRAGMENT_NO_FIRST);
+	if (own->zone != p->from_zone)
+		return DROP(SESSION_ZONE);
+	p->nexthop = own->nexthop;
+	if (p->fragment_follow == FRAGMENT_RELATED) {
+		p->flags |= P_RELATED | (p->nexthop != NEXTHOP_NONE ? P_KNOWN : 0);
+		return CONTINUE;
+	}
+	if (p->line & 1)
+		p->flags |= P_RESPONDER;
+	if (p->proto == IPPROTO_TCP) {
+		__u32 end = p->tcp_seq + p->fragment_offset + p->fragment_length;
+
+		if ((__s32)(end - own->tcp_end) > 0)
+			own->tcp_end = end;
+	}
+	flow_account(own, p->now, p->segments, p->ip_len);
+	p->flags |= is_stale(p, own) || own->nexthop == NEXTHOP_NONE ? P_REJUDGE : P_KNOWN;
+	return CONTINUE;
+}
+
 static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
@@ -200,12 +276,16 @@ static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
 		return VERDICT_LOCAL; /* the host's; the kernel forwards none of it */
 	if (p->proto == IPPROTO_ICMPV6 && p->icmp_type >= ICMP6_ND_FIRST && p->icmp_type <= ICMP6_ND_LAST)
 		return VERDICT_LOCAL; /* RFC 4861: on-link only, the host checks the hop limit of 255 */
+	if (p->flags & P_LATER)
+		return follow_first(p);
 	if (p->flags & P_ICMP_ERROR)
 		return related_error(ctx, p);
 	struct flow_state *own = find_session(p);
 
-	if (!own)
-		return may_open(p);
+	if (!own) {
+		p->line = 0; /* what another key's tag may have led to */
+		return tell_stranger(p, may_open(p));
+	}
 	struct flow_state *peer = flow_state_at(p->family, p->line ^ 1);
 
 	if (!peer || own->zone != p->from_zone)

@@ -2,7 +2,8 @@
 
 use crate::{
     ClassLine, Context, MAX_CLASS_LINES, MAX_CONTEXTS, MAX_ROW_LINES, MAX_RULES, MAX_SERVICE_TERMS,
-    MAX_ZONES, Rule, ServiceTerm, UNIT_TABLE_SLOTS, Unit, ZoneLimits, ZonePair,
+    MAX_WHITE_TERMS, MAX_ZONES, Rule, ScreenLimits, ServiceTerm, UNIT_TABLE_SLOTS, Unit, WhiteTerm,
+    ZoneLimits, ZonePair,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -11,6 +12,8 @@ pub struct Tables {
     pub units: Vec<(usize, Unit)>,
     /// Odd.
     pub unit_multiplier: u32,
+    /// Largest maximum segment size in a forwarded SYN; 0 = as it comes.
+    pub tcp_mss: u16,
     /// Indexed by [`crate::zone_pair_index`]; may be shorter than MAX_ZONES * MAX_ZONES, the rest is zero (deny).
     pub zone_pairs: Vec<ZonePair>,
     pub rules: Vec<Rule>,
@@ -19,6 +22,9 @@ pub struct Tables {
     pub classes: Vec<ClassLine>,
     pub rows: Vec<ClassLine>,
     pub service_terms: Vec<ServiceTerm>,
+    /// Indexed by zone id; may be shorter than MAX_ZONES.
+    pub screen_limits: Vec<ScreenLimits>,
+    pub white_terms: Vec<WhiteTerm>,
     /// By zone id; may be shorter than MAX_ZONES.
     pub zone_limits: Vec<ZoneLimits>,
     pub flow: FlowRules,
@@ -78,6 +84,8 @@ impl Tables {
             ("classes", self.classes.len(), MAX_CLASS_LINES),
             ("rows", self.rows.len(), MAX_ROW_LINES),
             ("service_terms", self.service_terms.len(), MAX_SERVICE_TERMS),
+            ("screen_limits", self.screen_limits.len(), MAX_ZONES),
+            ("white_terms", self.white_terms.len(), MAX_WHITE_TERMS),
             ("zone_limits", self.zone_limits.len(), MAX_ZONES),
         ];
         match sizes.into_iter().find(|(_, entries, limit)| entries > limit) {

@@ -24,7 +24,7 @@ fn sizes_are_those_of_the_headers() {
     assert_eq!(size_of::<Context>(), 64);
     assert_eq!(size_of::<ServiceTerm>(), 16);
     assert_eq!(size_of::<LocalKey>(), 20);
-    assert_eq!(size_of::<ProgramConfig>(), 64);
+    assert_eq!(size_of::<ProgramConfig>(), 88);
     assert_eq!(size_of::<Sweep>(), 128);
     assert_eq!(size_of::<LimitSet>(), 128);
 }
@@ -58,12 +58,12 @@ fn stages_have_names_and_owners() {
     assert_eq!(Reason::TcpNotSyn.name(), "tcp_not_syn");
     assert_eq!(Reason::TcpNotSyn.stage(), Stage::Session);
     assert_eq!(
-        Reason::Fragment.help(),
-        "IP fragment: reassembly and fragment tracking are not available yet"
+        Reason::FragmentNoFirst.help(),
+        "fragment whose first was not seen, or is over 30 seconds old"
     );
     assert_eq!(Stage::Session.hook(), Hook::Ingress);
     assert_eq!(Stage::Egress.hook(), Hook::Egress);
-    assert_eq!(Stage::Fragment.reasons().collect::<Vec<_>>(), [Reason::Fragment]);
+    assert_eq!(Stage::Exit.reasons().collect::<Vec<_>>(), [Reason::RewriteFailed]);
     assert_eq!(Stage::Screen.reasons().map(screen_bit).fold(0, |all, bit| all ^ bit).count_ones(), 21);
     assert_eq!(Stage::ALL.into_iter().flat_map(Stage::reasons).count(), Reason::ALL.len());
 }

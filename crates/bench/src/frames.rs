@@ -102,6 +102,19 @@ impl Frames {
         Ok(())
     }
 
+    /// The same with frames of one's own making.
+    pub fn aim_entries(
+        &mut self,
+        from: &Side,
+        count: usize,
+        entry: impl Fn(&Template, usize) -> RingEntry4,
+    ) -> Result<()> {
+        self.aim(from, count, Direction::Initiator)?;
+        let template = Template::new(Family::V4, Protocol::Udp, from.mac, from.host_mac, 0);
+        (0..count).for_each(|i| self.flows.write(i, entry(&template, i)));
+        Ok(())
+    }
+
     /// The same with frames of any length up to a full one, UDP checksum left out (RFC 768).
     pub fn aim_sized(&mut self, from: &Side, flows: usize, frame_bytes: usize) -> Result<()> {
         self.aim(from, flows, Direction::Initiator)?;

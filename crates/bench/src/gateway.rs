@@ -307,6 +307,17 @@ impl Sluice {
         Ok(())
     }
 
+    /// Seconds that a commit of this text takes, from the text to the switch. Planned twice, as a commit is.
+    pub fn commit(&mut self, site: &Site, text: &str) -> Result<f64> {
+        let began = Instant::now();
+        plan(site, text)?;
+        self.plan = plan(site, text)?;
+        self.generation =
+            self.dataplane.load(&self.plan.tables, &variants(&self.plan), self.generation.number() + 1)?;
+        self.dataplane.switch(&self.generation);
+        Ok(began.elapsed().as_secs_f64())
+    }
+
     /// The root of the variant that the first device runs.
     pub fn root(&self, hook: Hook) -> Result<OwnedFd> {
         let variant = self.plan.attachments.first().map_or(0, |attachment| attachment.variant);

@@ -7,6 +7,7 @@ pub mod bed;
 pub mod chart;
 pub mod chi;
 pub mod compare;
+mod csv;
 pub mod disturb;
 pub mod echo;
 pub mod environment;

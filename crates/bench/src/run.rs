@@ -40,6 +40,9 @@ pub struct OutputArgs {
     /// Also write the report: one HTML file that needs no network
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Also write figures and tables as CSV, one file each, into this folder
+    #[arg(long, value_name = "FOLDER")]
+    pub csv: Option<PathBuf>,
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -183,6 +186,10 @@ pub fn write(document: &RunDocument, output: &OutputArgs) -> Result<()> {
         std::fs::write(path, crate::report::html(document)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
         eprintln!("report: {}", path.display());
+    }
+    if let Some(folder) = &output.csv {
+        let files = crate::csv::write(document, folder)?;
+        eprintln!("CSV: {files} files in {}", folder.display());
     }
     Ok(())
 }

@@ -18,8 +18,18 @@ use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::rules::RuleTables;
 use crate::{Dataplane, ProgramDetails, reaper, sys};
 
-const TABLES: [&str; 8] =
-    ["units", "zone_pairs", "contexts", "rules", "classes", "rows", "service_terms", "zone_limits"];
+const TABLES: [&str; 10] = [
+    "units",
+    "zone_pairs",
+    "contexts",
+    "rules",
+    "classes",
+    "rows",
+    "service_terms",
+    "screen_limits",
+    "white_terms",
+    "zone_limits",
+];
 
 /// A distinct set of optional stages. Its number is its place in the list given to [`Dataplane::load`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -119,7 +129,9 @@ impl Dataplane {
             generation,
             unit_multiplier: tables.unit_multiplier,
             rejudge_per_tick: REJUDGE_PER_TICK,
+            tcp_mss: tables.tcp_mss.into(),
             hz: self.hz(),
+            cookie_key: [crate::random(), crate::random()],
             flags: own.flags | sequence,
             unanswered4: tables.flow.unanswered(sizes.sessions4),
             unanswered6: tables.flow.unanswered(sizes.sessions6),
@@ -264,6 +276,8 @@ fn fill_tables(maps: &BTreeMap<&'static str, MapHandle>, tables: &Tables) -> Res
     fill(&maps["classes"], tables.classes.iter().copied().enumerate())?;
     fill(&maps["rows"], tables.rows.iter().copied().enumerate())?;
     fill(&maps["service_terms"], tables.service_terms.iter().copied().enumerate())?;
+    fill(&maps["screen_limits"], tables.screen_limits.iter().copied().enumerate())?;
+    fill(&maps["white_terms"], tables.white_terms.iter().copied().enumerate())?;
     fill(&maps["zone_limits"], tables.zone_limits.iter().copied().enumerate())
 }
 

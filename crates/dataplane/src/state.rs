@@ -19,7 +19,7 @@ use crate::{Sizes, links};
 
 /// Pinned from the tc object under their own names; `active` and the PROG_ARRAYs come on top. First those whose size is
 /// counted in sessions: a mismatch is told of the first that differs.
-const SHARED: [&str; 28] = [
+const SHARED: [&str; 33] = [
     "free4",
     "free6",
     "spares",
@@ -43,6 +43,11 @@ const SHARED: [&str; 28] = [
     "events",
     "screen_counters",
     "fragment_memory",
+    "screen_rates",
+    "screen_scans",
+    "known_sources",
+    "cookie_times",
+    "fragment_datagrams",
     "unanswered_sessions",
     "session_limits",
     "sweep_limits",

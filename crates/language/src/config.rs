@@ -107,6 +107,8 @@ pub struct Prefix {
 pub struct Zone {
     pub name: String,
     pub screen: Option<String>,
+    /// TCP that belongs to no session and opens none is reset.
+    pub tcp_rst: bool,
     /// Unit names as written: `trust0.0`, `wan0.100`.
     pub interfaces: Vec<ZoneInterface>,
     pub host_inbound: HostInbound,
@@ -133,12 +135,73 @@ pub struct Screen {
     pub name: String,
     /// Count and log what the checks find, but let it pass.
     pub alarm_without_drop: bool,
-    /// Names of drop reasons, of [`SCREEN_CHECKS`].
+    /// Names of drop reasons, of [`SCREEN_CHECKS`] and [`COUNTING_CHECKS`].
     pub checks: Vec<&'static str>,
+    pub limits: ScreenLimits,
     /// `limit-session`
     pub source_sessions: Option<u32>,
     pub destination_sessions: Option<u32>,
 }
+
+/// Screens that count. None = off.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
+pub struct ScreenLimits {
+    /// Packets a second.
+    pub icmp_flood: Option<u32>,
+    pub udp_flood: Option<u32>,
+    pub syn_flood: Option<SynFlood>,
+    /// Microseconds in which ten hosts or ports are too many.
+    pub ip_sweep_us: Option<u32>,
+    pub tcp_sweep_us: Option<u32>,
+    pub udp_sweep_us: Option<u32>,
+    pub port_scan_us: Option<u32>,
+    pub udp_port_scan_us: Option<u32>,
+    pub spoofing: Option<Spoofing>,
+}
+
+/// SYNs a second.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SynFlood {
+    pub alarm: u32,
+    pub attack: u32,
+    pub source: u32,
+    pub destination: u32,
+    pub timeout_s: u32,
+    pub white_lists: Vec<WhiteList>,
+}
+
+/// An empty list means any.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WhiteList {
+    pub name: String,
+    pub sources: Vec<Prefix>,
+    pub destinations: Vec<Prefix>,
+}
+
+/// What the route back to a source must leave through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spoofing {
+    Interface,
+    Zone,
+}
+
+/// Screens that count: block and statement of the configuration, drop reason of the data plane.
+pub const COUNTING_CHECKS: [(&str, &str, &str); 13] = [
+    ("icmp", "flood", "icmp_flood"),
+    ("udp", "flood", "udp_flood"),
+    ("tcp", "syn-flood", "syn_flood_source"),
+    ("tcp", "syn-flood", "syn_flood_alarm"),
+    ("tcp", "syn-flood", "syn_flood"),
+    ("tcp", "syn-flood", "syn_cookie"),
+    ("tcp", "syn-flood", "syn_flood_destination"),
+    ("ip", "spoofing", "spoofing"),
+    ("icmp", "ip-sweep", "ip_sweep"),
+    ("tcp", "tcp-sweep", "tcp_sweep"),
+    ("udp", "udp-sweep", "udp_sweep"),
+    ("tcp", "port-scan", "port_scan"),
+    ("udp", "port-scan", "udp_port_scan"),
+];
 
 /// Screens that are on or off: block and statement of the configuration, drop reason of the data plane.
 pub const SCREEN_CHECKS: [(&str, &str, &str); 21] = [
@@ -278,6 +341,8 @@ pub struct FlowOptions {
     /// `security flow max-sessions` (IPv4) and `max-sessions-v6`.
     pub max_sessions: Option<u32>,
     pub max_sessions_v6: Option<u32>,
+    /// `tcp-mss all-tcp mss`
+    pub tcp_mss: Option<u16>,
     /// Percent of a table.
     pub max_unanswered: Option<u32>,
     pub early_ageout_s: Option<u32>,

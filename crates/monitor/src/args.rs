@@ -16,7 +16,7 @@ use crate::compare::{self, CompareArgs};
 use crate::frame::Batch;
 use crate::generate::{GenerateArgs, generate};
 use crate::report::{self, Live, Progress, terminal_width};
-use crate::results::{Database, Detail, JsonLines, Outputs, RunInfo, TextFile};
+use crate::results::{Database, Detail, JsonLines, Outputs, Reader, RunInfo, TextFile, export};
 use crate::serve::{self, Served};
 use crate::slice::{self, SliceArgs, Span};
 use crate::summary::Summary;
@@ -37,6 +37,8 @@ pub struct Args {
 enum Command {
     /// Match the packets of two taps: where each was lost, and how long it took
     Compare(CompareArgs),
+    /// Write a database's channels and their intervals into plain tables, for questions in SQL
+    Export(ExportArgs),
     /// Serve a database over HTTP: REST and a page for the browser
     Serve(ServeArgs),
     /// Write the packets around an event, or of one channel, into a capture file
@@ -62,7 +64,8 @@ enum Replay {
 
 #[derive(ClapArgs, Debug)]
 struct WatchArgs {
-    /// Capture files (pcap, pcapng; gz, zst) in their order, `-` for standard input, or interfaces
+    /// Capture files (pcap, pcapng; gz, zst) in their order, `-` for standard input, or interfaces; xdp:eth1 takes the
+    /// frames of a tap that nobody else uses (AF_XDP)
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<String>,
     /// Write results into this SQLite database, as a run of its own
@@ -124,6 +127,19 @@ struct ServeArgs {
     names: Vec<String>,
 }
 
+#[derive(ClapArgs, Debug)]
+struct ExportArgs {
+    /// What `sluice monitor SOURCE --db` wrote
+    #[arg(long, value_name = "FILE")]
+    db: PathBuf,
+    /// A new SQLite database with the tables channel and channel_interval
+    #[arg(long, value_name = "FILE")]
+    output: PathBuf,
+    /// Number of the run; the newest without it
+    #[arg(long, value_name = "N")]
+    run: Option<i64>,
+}
+
 /// Make captures
 #[derive(ClapArgs, Debug)]
 pub struct PcapArgs {
@@ -149,11 +165,17 @@ pub fn main(args: Args) -> Result<ExitCode> {
             let served = Served { names: args.names, ..Served::new(&args.db) };
             serve::run(&served, address).map(|()| ExitCode::SUCCESS)
         }
+        Some(Command::Export(args)) => exported(&args),
         Some(Command::Slice(args)) => sliced(&args),
     };
     result.or_else(|error| {
-        eprintln!("sluice monitor: {error:#}");
-        let unreadable = error.downcast_ref::<CaptureError>().is_some_and(|error| !error.is_partial());
+        let capture = error.downcast_ref::<CaptureError>();
+        match capture {
+            // Says its cause itself.
+            Some(capture) => eprintln!("sluice monitor: {capture}"),
+            None => eprintln!("sluice monitor: {error:#}"),
+        }
+        let unreadable = capture.is_some_and(|error| !error.is_partial());
         Ok(ExitCode::from(if unreadable { UNREADABLE } else { PARTIAL }))
     })
 }
@@ -245,6 +267,21 @@ fn compared(args: &CompareArgs) -> Result<ExitCode> {
     }
     let whole = found.a.partial.is_none() && found.b.partial.is_none();
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(PARTIAL) })
+}
+
+fn exported(args: &ExportArgs) -> Result<ExitCode> {
+    let reader = Reader::open(&args.db)?;
+    let run = reader.run(args.run)?;
+    let written = export(&reader, &run, &args.output)?;
+    println!(
+        "{}: {} rows in channel, {} in channel_interval, of run {} ({})",
+        args.output.display(),
+        written.channels,
+        written.intervals,
+        run.number,
+        run.source
+    );
+    Ok(ExitCode::SUCCESS)
 }
 
 fn sliced(args: &SliceArgs) -> Result<ExitCode> {

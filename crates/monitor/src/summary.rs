@@ -131,6 +131,12 @@ pub struct Reorder {
 }
 
 impl Reorder {
+    /// Every replay window is the edge of a bucket, so whole buckets add up to the packets at least that deep.
+    pub fn of(depths: [u64; DEPTHS], max_depth: u32) -> Self {
+        let beyond = |window: u32| depths[DEPTH_EDGES.partition_point(|edge| *edge < window)..].iter().sum();
+        Reorder { depths, max_depth, would_drop: REPLAY_WINDOWS.map(beyond) }
+    }
+
     pub fn add(&mut self, other: &Reorder) {
         for (sum, more) in self.depths.iter_mut().zip(other.depths) {
             *sum += more;
@@ -165,6 +171,12 @@ pub struct Exhaustion {
     pub seconds: f64,
 }
 
+impl Exhaustion {
+    pub fn new(rate_pps: f64, remaining: u64) -> Self {
+        Exhaustion { rate_pps, remaining, seconds: remaining as f64 / rate_pps }
+    }
+}
+
 /// All that is known of a channel, ready to print. [`ChannelState`] is the same without text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChannelSummary {
@@ -178,6 +190,8 @@ pub struct ChannelSummary {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChannelState {
     pub key: ChannelKey,
+    /// As in [`NewChannel`].
+    pub number: u32,
     pub figures: Figures,
 }
 
@@ -221,11 +235,22 @@ pub struct Figures {
     pub evicted: bool,
 }
 
+/// A channel seen for the first time. Numbers are handed out densely within a run; a channel that comes back after
+/// eviction gets another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewChannel {
+    pub number: u32,
+    pub key: ChannelKey,
+}
+
 /// What an interval added to one channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChannelDelta {
     #[serde(with = "hex_id")]
     pub channel: u64,
+    /// As in [`NewChannel`].
+    #[serde(skip)]
+    pub number: u32,
     /// Numbers the interval.
     pub interval: u64,
     pub last_ns: u64,
@@ -307,7 +332,7 @@ pub struct Interval {
 pub struct Update {
     pub interval: Interval,
     /// Channels seen for the first time, or again after eviction; [`Identity::of`] puts them into words.
-    pub new_channels: Vec<ChannelKey>,
+    pub new_channels: Vec<NewChannel>,
     pub deltas: Vec<ChannelDelta>,
     pub gaps: Vec<Gap>,
     pub anomalies: Vec<Anomaly>,

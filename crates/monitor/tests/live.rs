@@ -254,6 +254,32 @@ fn planted_loss_is_found_on_a_live_wire() {
     assert!(summary.unknown.is_empty(), "{:?}", summary.unknown);
 }
 
+/// A tap that is declared for AF_XDP takes the frames: all of them, whole, and away from everybody else.
+#[test]
+fn a_declared_tap_takes_frames_by_af_xdp() {
+    let wire = Wire::new();
+    let mut beside = wire.tap();
+    let mut tap = wire.listener.enter(|| capture::open("xdp:tap0")).unwrap().unwrap();
+    let frames = 100_000;
+    let seen = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| collect(&mut *tap, frames));
+        wire.send((0..frames as u32).map(|sequence| esp_frame(sequence, 24)));
+        reader.join().unwrap()
+    });
+    assert_eq!(seen.len() as u64 + tap.drops(), frames as u64, "every loss is named");
+    if tap.drops() == 0 {
+        for (number, (_, wire_len, data)) in seen.iter().enumerate() {
+            assert_eq!((data, *wire_len as usize), (&esp_frame(number as u32, 24), data.len()));
+        }
+    }
+    assert!(collect(&mut *beside, 1).is_empty(), "the frames were taken");
+    drop(tap);
+    wire.send([esp_frame(7, 24)]);
+    assert_eq!(collect(&mut *beside, 1).len(), 1, "and are not any more");
+    let missing = wire.listener.enter(|| capture::open("xdp:nothing").err().unwrap()).unwrap();
+    assert!(matches!(&missing, CaptureError::NoInterface { .. }), "{missing}");
+}
+
 #[test]
 fn an_interface_that_goes_is_an_error_in_words() {
     let wire = Wire::new();

@@ -189,6 +189,28 @@ fn esp_without_encryption_is_told() {
     assert_eq!(flags(&other), Flags::ENCRYPTED, "a checksum that is wrong is chance");
 }
 
+/// RFC 2410 with RFC 4303 2.4 to 2.6: what is open shows in its own length and in the trailer behind it.
+#[test]
+fn null_encryption_is_seen_around_ipv6_and_in_transport_mode() {
+    for icv in [12, 16, 24, 32] {
+        for padding in [0u8, 2, 3] {
+            let pad: Vec<u8> = (1..=padding).collect();
+            let flags = |inner: &[u8], next: u8, length: u8| {
+                let body = join(&[inner, &pad, &[length, next], &vec![0x99; icv]]);
+                seen(&eth(IPV4, &ip4(50, &esp(9, 1, &body)))).flags
+            };
+            let (tunnel, transport) = (ip6(6, &[7; 30]), udp(1, 2, &[7; 30]));
+            assert_eq!(flags(&tunnel, 41, padding), Flags::INTEGRITY_ONLY, "{icv} {padding}");
+            assert_eq!(flags(&transport, 17, padding), Flags::INTEGRITY_ONLY, "{icv} {padding}");
+            assert_eq!(flags(&transport, 6, padding), Flags::ENCRYPTED, "another next header");
+            assert_eq!(flags(&transport, 17, padding + 1), Flags::ENCRYPTED, "another pad length");
+            let mut longer = transport.clone();
+            longer[5] ^= 0x40;
+            assert_eq!(flags(&longer, 17, padding), Flags::ENCRYPTED, "another length");
+        }
+    }
+}
+
 /// RFC 4302 2.
 #[test]
 fn an_ah_channel_is_addresses_and_spi() {

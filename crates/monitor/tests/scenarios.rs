@@ -57,7 +57,7 @@ impl Bed {
         self.now_ns += MILLISECOND;
         self.frame += 1;
         let hash = hash_of(&observation.key);
-        let guess = self.channels.prefetch_channel(hash);
+        let guess = self.channels.prefetch_channel(hash, &observation.key);
         let arrival = Arrival { time_ns: self.now_ns, frame: self.frame, wire_len: 120 };
         self.channels.observe(hash, guess, &observation, &arrival);
         if self.frame.is_multiple_of(997) {

@@ -213,7 +213,7 @@ fn run(packets: &[Packet], interval_ns: u64, limit: usize) -> Report {
             flags: Flags::ENCRYPTED,
         };
         let hash = hash_of(&packet.key);
-        let guess = channels.prefetch_channel(hash);
+        let guess = channels.prefetch_channel(hash, &packet.key);
         let arrival = Arrival { time_ns: packet.time_ns, frame: at as u64 + 1, wire_len: 100 };
         channels.observe(hash, guess, &observation, &arrival);
     }

@@ -52,8 +52,8 @@ fn measure(count: u32, packets: u64, interval_ns: u64) -> f64 {
         for (hash, _, _) in &group {
             channels.prefetch_slot(*hash);
         }
-        for (guess, (hash, _, _)) in guesses.iter_mut().zip(&group) {
-            *guess = channels.prefetch_channel(*hash);
+        for (guess, (hash, observation, _)) in guesses.iter_mut().zip(&group) {
+            *guess = channels.prefetch_channel(*hash, &observation.key);
         }
         for (guess, (hash, observation, arrival)) in guesses.iter().zip(&group) {
             channels.observe(*hash, *guess, observation, arrival);

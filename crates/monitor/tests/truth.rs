@@ -266,7 +266,12 @@ fn each_packet_out_of_order_is_named_once() {
                 let hash = hash_of(&observation.key);
                 let arrival =
                     Arrival { time_ns: frame.time_ns, frame: frame.number, wire_len: frame.wire_len };
-                channels.observe(hash, channels.prefetch_channel(hash), &observation, &arrival);
+                channels.observe(
+                    hash,
+                    channels.prefetch_channel(hash, &observation.key),
+                    &observation,
+                    &arrival,
+                );
                 last_ns = frame.time_ns;
             }
             if !more {

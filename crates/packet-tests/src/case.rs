@@ -13,7 +13,7 @@
 //!
 //! Steps: `in UNIT: PACKET` arrives on a unit (`in DEVICE raw: PACKET`: no header is added), `out UNIT: PACKET` leaves
 //! this host's own stack; `sessions N` counts the live ones; `drain ZONE` empties its bucket of replies; `commit FILE`
-//! changes the configuration; `ip ...` runs in the gateway's namespace.
+//! changes the configuration; `ip ...` runs in the gateway's namespace; `wait MS` lets time pass.
 //!
 //! Verdicts follow `in` and `out`:
 //!   `redirect UNIT [via HOST] [: PACKET]`, `local`, `drop REASON`, `reply REASON: PACKET` (dropped and answered),
@@ -26,6 +26,7 @@
 //! source address. A redirect without a packet expects what RFC 1812 makes of it: one hop fewer, new MAC addresses.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use sluice_wire::text::Packet;
@@ -62,6 +63,7 @@ pub enum Action {
     Drain(String),
     Commit(PathBuf),
     Ip(String),
+    Wait(Duration),
 }
 
 #[derive(Debug, Clone)]
@@ -152,6 +154,7 @@ impl File {
             "drain" => self.push(line, Action::Drain(rest.to_owned()))?,
             "commit" => self.push(line, Action::Commit(self.path.with_file_name(rest)))?,
             "ip" => self.push(line, Action::Ip(rest.to_owned()))?,
+            "wait" => self.push(line, Action::Wait(Duration::from_millis(rest.parse()?)))?,
             _ => bail!("`{word}` is no statement; a verdict follows an `in` or `out` line"),
         }
         Ok(())

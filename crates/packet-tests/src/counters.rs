@@ -100,10 +100,13 @@ pub fn total(values: &Values, name: &str) -> u64 {
     values.iter().filter(|(place, _)| matches!(place, Place::Unit(_, s) if *s == slot)).map(|(_, v)| v).sum()
 }
 
+/// Stages whose reasons are screens.
+const SCREENS: [Stage; 3] = [Stage::Screen, Stage::ScreenRate, Stage::ScreenFirst];
+
 /// The screen that a reason is, if it is one.
 pub fn screen(name: &str) -> Option<Reason> {
     let limits = [Reason::SourceSessionLimit, Reason::DestinationSessionLimit];
-    let is_screen = |reason: &Reason| reason.stage() == Stage::Screen || limits.contains(reason);
+    let is_screen = |reason: &Reason| SCREENS.contains(&reason.stage()) || limits.contains(reason);
     Reason::ALL.into_iter().find(|reason| reason.name() == name && is_screen(reason))
 }
 

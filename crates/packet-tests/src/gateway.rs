@@ -193,6 +193,26 @@ impl Gateway {
         self.plan.zones.keys().try_for_each(|zone| self.set_tokens(*zone, sluice_abi::REPLY_RATE_PER_ZONE))
     }
 
+    /// Whether a zone has screens that count.
+    pub fn counts(&self) -> bool {
+        !self.plan.tables.screen_limits.is_empty()
+    }
+
+    /// Screens that count begin anew.
+    pub fn clear_counts(&self) -> Result<()> {
+        for name in ["screen_rates", "screen_scans", "known_sources", "cookie_times"] {
+            if !self.counts() {
+                break;
+            }
+            let map = MapHandle::from_pinned_path(self.dataplane.pin().join(name))?;
+            let empty = vec![0; map.value_size() as usize];
+            for entry in 0..map.max_entries() {
+                map.update(&entry.to_ne_bytes(), &empty, MapFlags::ANY)?;
+            }
+        }
+        Ok(())
+    }
+
     fn set_tokens(&self, zone: u32, tokens: u32) -> Result<()> {
         let map = MapHandle::from_pinned_path(self.dataplane.pin().join("reply_tokens"))?;
         let now = self.dataplane.now_jiffies()? as u32;

@@ -3,7 +3,9 @@
 //!
 //! Order and names of the decisions are those of `bpf/stages.def`.
 
+mod fragments;
 mod parse;
+pub mod rates;
 mod screens;
 mod tcp;
 
@@ -135,6 +137,7 @@ pub struct Model {
     /// Sessions that fit, of each family.
     pub capacity: usize,
     datagrams: screens::Datagrams,
+    pieces: fragments::Pieces,
     sessions: HashMap<Tuple, usize>,
     records: HashMap<usize, (Tuple, Session)>,
     next: usize,
@@ -176,19 +179,32 @@ impl Model {
         if let Some(first) = found.first().filter(|_| !unit.alarm_without_drop) {
             return Err(Verdict::Drop(first));
         }
-        if facts.fragment {
-            return Err(Verdict::Drop("fragment"));
+        if !facts.fragment || facts.group {
+            return self.judge_whole(&unit, &facts);
         }
+        if let Some(reason) = fragments::refusal(&facts) {
+            return Err(Verdict::Drop(reason));
+        }
+        if facts.piece.offset != 0 {
+            return self.follow_first(&unit, &facts);
+        }
+        let verdict = self.judge_whole(&unit, &facts);
+        self.remember_first(&unit, &facts, &verdict);
+        verdict
+    }
+
+    /// A packet with ports.
+    fn judge_whole(&mut self, unit: &Unit, facts: &Facts) -> Result<Verdict, Verdict> {
         if facts.group || facts.neighbour_discovery {
             return Ok(Verdict::Local);
         }
         if facts.icmp_error {
-            return self.related(&unit, &facts);
+            return self.related(unit, facts);
         }
-        if let Some(verdict) = self.in_session(&unit, &facts)? {
+        if let Some(verdict) = self.in_session(unit, facts)? {
             return Ok(verdict);
         }
-        self.first_packet(&unit, &facts)
+        self.first_packet(unit, facts)
     }
 
     /// The unit, and the packet unless it is no IP packet.
@@ -196,6 +212,9 @@ impl Model {
         let header = parse::link(frame).ok_or(Verdict::Drop("truncated"))?;
         let unit = self.units.iter().find(|unit| unit.device == device && unit.vlan == header.vlan);
         let unit = unit.ok_or(Verdict::Drop("unknown_unit"))?.clone();
+        if [sluice_wire::eth::TYPE_VLAN, parse::SERVICE_TAG].contains(&header.ethertype) {
+            return Err(Verdict::Drop("vlan_stack"));
+        }
         if header.destination != unit.mac && !header.destination.is_multicast() {
             return Err(Verdict::Drop("other_host"));
         }
@@ -423,7 +442,9 @@ impl Facts {
 
     /// A drop that is answered, unless it must not be: about errors, to nobody (RFC 1812 section 4.3.2.7).
     fn answer(&self, reason: &'static str, wanted: bool) -> Verdict {
-        let told = wanted && !self.icmp_error && !self.source.is_unspecified();
+        // RFC 1122 section 3.2.2; but an IPv6 sender must learn the path's MTU (RFC 8201 section 4)
+        let later = self.piece.offset != 0 && (self.source.is_ipv4() || reason != "too_big");
+        let told = wanted && !self.icmp_error && !later && !self.source.is_unspecified();
         if told { Verdict::Reply(reason) } else { Verdict::Drop(reason) }
     }
 

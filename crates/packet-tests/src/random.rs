@@ -53,6 +53,8 @@ pub struct Stations {
     pub hosts: Vec<(String, Mac, IpAddr, IpAddr)>,
     /// Beyond routers, on no link, in routes that go nowhere, or not to be used at all.
     pub elsewhere: Vec<IpAddr>,
+    /// Identifications of datagrams in pieces.
+    pub datagrams: [u32; 3],
 }
 
 const PORTS: [u16; 13] = [0, 22, 53, 67, 68, 80, 139, 443, 1000, 1500, 2000, 3000, 40000];
@@ -73,7 +75,7 @@ pub fn frame(random: &mut Random, model: &Model, stations: &Stations) -> (String
     } else {
         transport(random, model, &draft)
     };
-    let packet = network(random, &draft, l4);
+    let packet = network(random, &draft, stations, l4);
     (draft.unit.device.clone(), link(random, &draft, packet))
 }
 
@@ -256,18 +258,24 @@ fn plain_network(tuple: &Tuple, ttl: u8, l4: &[u8]) -> Vec<u8> {
     }
 }
 
-fn network(random: &mut Random, draft: &Draft, (protocol, l4): (u8, Vec<u8>)) -> Vec<u8> {
+fn network(
+    random: &mut Random,
+    draft: &Draft,
+    stations: &Stations,
+    (protocol, l4): (u8, Vec<u8>),
+) -> Vec<u8> {
+    let datagram = *random.pick(&stations.datagrams);
     let ttl = *random.pick(&[64, 64, 64, 64, 64, 64, 64, 255, 2, 1, 0]);
     match (draft.tuple.source, draft.tuple.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            let fragment = if random.percent(5) { fragment_field(random) } else { 0 };
+            let fragment = if random.percent(15) { fragment_field(random) } else { 0 };
             let dont = if random.percent(50) { ipv4::FLAG_DONT_FRAGMENT } else { 0 };
             let builder = ipv4::Builder {
                 source,
                 destination,
                 protocol,
                 ttl,
-                id: random.number() as u16,
+                id: datagram as u16,
                 tos: if random.percent(10) { 0xb8 } else { 0 },
                 flags_offset: fragment | dont,
                 options: if random.percent(8) { ip_options(random) } else { Vec::new() },
@@ -277,7 +285,7 @@ fn network(random: &mut Random, draft: &Draft, (protocol, l4): (u8, Vec<u8>)) ->
             builder.build(&l4)
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            let (next_header, l4) = extensions(random, protocol, l4);
+            let (next_header, l4) = extensions(random, datagram, protocol, l4);
             ipv6::Builder { source, destination, next_header, hop_limit: ttl, ..Default::default() }
                 .build(&l4)
         }
@@ -287,7 +295,7 @@ fn network(random: &mut Random, draft: &Draft, (protocol, l4): (u8, Vec<u8>)) ->
 
 /// Offset and more-fragments bit: the first, one near it, or one near the end of the longest packet.
 fn fragment_field(random: &mut Random) -> u16 {
-    let offset = *random.pick(&[0, 0, 1, 2, 3, 185, 8180, 8189, 8191]);
+    let offset = *random.pick(&[0, 0, 0, 1, 2, 3, 4, 5, 185, 8180, 8189, 8191]);
     let more = if random.percent(60) || offset == 0 { ipv4::FLAG_MORE_FRAGMENTS } else { 0 };
     offset | more
 }
@@ -309,16 +317,16 @@ fn ip_options(random: &mut Random) -> Vec<u8> {
     options
 }
 
-fn extensions(random: &mut Random, protocol: u8, l4: Vec<u8>) -> (u8, Vec<u8>) {
-    if !random.percent(8) {
+fn extensions(random: &mut Random, id: u32, protocol: u8, l4: Vec<u8>) -> (u8, Vec<u8>) {
+    if !random.percent(14) {
         return (protocol, l4);
     }
     let (mut next_header, mut bytes) = (protocol, l4);
     for _ in 0..1 + random.below(7) {
-        let kind = *random.pick(&[0, 43, 60, 60, 60, 60, 60, 60, 60, ipv6::FRAGMENT]);
+        let kind = *random.pick(&[0, 43, 60, 60, 60, 60, ipv6::FRAGMENT, ipv6::FRAGMENT]);
         bytes = if kind == ipv6::FRAGMENT {
-            let offset_more = *random.pick(&[0, 1, 1, 8, 9, 16, 65520, 65529]);
-            ipv6_ext::FragmentBuilder { next_header, offset_more, ..Default::default() }.build(&bytes)
+            let offset_more = *random.pick(&[0, 1, 1, 1, 8, 9, 16, 32, 41, 65520, 65529]);
+            ipv6_ext::FragmentBuilder { next_header, offset_more, id, ..Default::default() }.build(&bytes)
         } else {
             ipv6_ext::Builder { next_header, ..Default::default() }.build(&bytes)
         };

@@ -63,7 +63,7 @@ pub fn world() -> World {
 impl Scenario {
     pub fn random(random: &mut Random, capacity: usize) -> Scenario {
         let mut scenario =
-            Scenario { config: String::new(), model: Model::new(capacity), stations: stations() };
+            Scenario { config: String::new(), model: Model::new(capacity), stations: stations(random) };
         scenario.model.neighbours = world().hosts.into_iter().flat_map(|host| host.addresses).collect();
         for zone in 0..ZONES.len() {
             scenario.add_zone(zone, random);
@@ -316,7 +316,8 @@ fn system_services() -> [(&'static str, Vec<Service>); 3] {
     ]
 }
 
-fn stations() -> Stations {
+fn stations(random: &mut Random) -> Stations {
+    let datagrams = [(); 3].map(|()| random.number() as u32);
     let mut hosts = Vec::new();
     for zone in 0..ZONES.len() {
         for host in [100, 101] {
@@ -329,5 +330,5 @@ fn stations() -> Stations {
     let texts = "172.16.1.1 172.16.5.1 172.17.0.1 172.18.0.1 172.19.0.1 172.31.0.1 127.0.0.1 0.0.0.0 224.0.0.5 \
                  240.0.0.1 255.255.255.255 fd00:16::1 fd00:17::1 fd00:18::1 fd00:7777::1 ::1 :: ff02::1 fe80::1";
     elsewhere.extend(texts.split_whitespace().map(|text| text.parse::<IpAddr>().expect("written above")));
-    Stations { hosts, elsewhere }
+    Stations { hosts, elsewhere, datagrams }
 }

@@ -23,9 +23,13 @@ impl Display for Plan {
             write_attachment(f, attachment)?;
         }
         writeln!(f, "unit table multiplier {:#010x}", self.tables.unit_multiplier)?;
+        if self.tables.tcp_mss != 0 {
+            writeln!(f, "tcp-mss {}", self.tables.tcp_mss)?;
+        }
         for (_, entry) in &self.tables.units {
             self.write_unit(f, entry)?;
         }
+        self.write_limits(f)?;
         self.write_flow(f)?;
         self.write_pairs(f)?;
         self.write_contexts(f)?;
@@ -65,6 +69,20 @@ impl Plan {
         let first = usize::from(entry.host_first);
         for term in &self.tables.service_terms[first..first + usize::from(entry.host_count)] {
             writeln!(f, "  host-inbound {}", service(term))?;
+        }
+        Ok(())
+    }
+
+    fn write_limits(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (zone, limits) in self.tables.screen_limits.iter().enumerate() {
+            let names = screens::limit_names(limits);
+            if !names.is_empty() {
+                writeln!(f, "limits of {}: {names}", self.zone(zone as u32))?;
+            }
+            let first = usize::from(limits.white_first);
+            for term in &self.tables.white_terms[first..first + usize::from(limits.white_count)] {
+                writeln!(f, "  white-list {}", screens::white_name(term))?;
+            }
         }
         Ok(())
     }
@@ -176,7 +194,9 @@ fn unit_flags(flags: u8) -> String {
         (abi::UNIT_HOST_VETH, "host-veth"),
         (abi::UNIT_HOST_SIDE, "host-side"),
         (abi::UNIT_HOST_ANY, "host-any"),
+        (abi::UNIT_TCP_RST, "tcp-rst"),
         (abi::UNIT_XDP, "xdp"),
+        (abi::UNIT_UDP_FLOOD, "udp-flood"),
     ];
     let set: Vec<_> = names.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, name)| *name).collect();
     if set.is_empty() { "none".to_owned() } else { set.join(" ") }

@@ -150,6 +150,11 @@ pub enum PlanError {
     #[error("the unit table cannot hold {entries} entries without collisions; configure fewer tagged units")]
     UnitTableFull { entries: usize },
     #[error(
+        "the white-lists of all zones make {count} pairs of source and destination, at most {} fit; use larger prefixes",
+        abi::MAX_WHITE_TERMS
+    )]
+    WhiteLists { count: usize },
+    #[error(
         "{count} different sets of stages are in use, at most {} are loaded; give zones the same screens",
         abi::MAX_VARIANTS
     )]
@@ -204,15 +209,19 @@ fn compile_with(
     let rules = policies::compile(config, &zone_ids, &policy_ids, &mut terms)?;
     let (variants, attachments) = attachments(&managed, &infos, environment)?;
     let unit_multiplier = units::find_multiplier(&entries)?;
+    let (screen_limits, white_terms) = screens::limits(config, &zone_ids)?;
     let tables = Tables {
         units: entries.iter().map(|e| (abi::unit_slot(e.ifindex, e.vlan, unit_multiplier), *e)).collect(),
         unit_multiplier,
+        tcp_mss: config.flow.tcp_mss.unwrap_or(0),
         zone_pairs: rules.zone_pairs,
         rules: rules.rules,
         contexts: rules.classifier.contexts,
         classes: rules.classifier.classes,
         rows: rules.classifier.rows,
         service_terms: terms.entries,
+        screen_limits,
+        white_terms,
         zone_limits: screens::zone_limits(config, &zone_ids),
         flow: flow_rules(&config.flow),
     };

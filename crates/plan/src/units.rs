@@ -121,7 +121,10 @@ pub(crate) fn entries(
     let (host_first, host_count) = terms.services(&managed.inbound.services, &name)?;
     let mut flags = abi::UNIT_VALID;
     flags |= if managed.inbound.any { abi::UNIT_HOST_ANY } else { 0 };
+    flags |= if managed.zone.tcp_rst { abi::UNIT_TCP_RST } else { 0 };
     flags |= if xdp { abi::UNIT_XDP } else { 0 };
+    let counts_udp = managed.screen.is_some_and(|screen| screen.limits.udp_flood.is_some());
+    flags |= if counts_udp { abi::UNIT_UDP_FLOOD } else { 0 };
     let vlan = managed.unit.vlan_id.unwrap_or(0);
     let mut entry = UnitEntry {
         ifindex: physical.ifindex,

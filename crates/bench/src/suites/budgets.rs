@@ -329,7 +329,9 @@ fn run_listed(
             measured.errors.push(format!("{name}: {}: {}: {}", budget.row, check.name, check.detail));
             continue;
         }
-        let estimate = if budget.unit == "x" { figure.ratio } else { Some(figure.estimate) };
+        // A figure that is a ratio itself has none to its floor.
+        let is_ratio = budget.unit == "x" && figure.unit != "x";
+        let estimate = if is_ratio { figure.ratio } else { Some(figure.estimate) };
         let floor =
             figure.floor.as_ref().map(|floor| format!("{} {}", number(floor.estimate.value), floor.name));
         let detail = if figure.unsteady { "UNSTEADY".to_owned() } else { floor.unwrap_or_default() };

@@ -14,8 +14,10 @@ mod mix;
 pub mod monitor;
 pub mod ndr;
 pub mod peers;
+pub mod policies;
 pub mod profile;
 pub mod prog;
+pub mod screens;
 mod stages;
 pub mod sweep;
 pub mod tailcall;
@@ -72,7 +74,9 @@ impl Context {
 pub static SUITES: &[Suite] = &[
     prog::SUITE,
     tailcall::SUITE,
+    screens::SUITE,
     load::SUITE,
+    policies::SUITE,
     mapops::SUITE,
     sweep::SUITE,
     wire::SUITE,

@@ -74,7 +74,7 @@ impl End {
             End::Fast | End::Exit => None,
             End::Entry => Some(Reason::OtherHost),
             End::Land => Some(Reason::Land),
-            End::Fragment => Some(Reason::Fragment),
+            End::Fragment => Some(Reason::FragmentNoFirst),
             End::Session => Some(Reason::TcpNotSyn),
             End::Local => Some(Reason::HostInbound),
             End::Route => Some(Reason::RouteProhibited),
@@ -89,8 +89,8 @@ impl End {
         };
         match self {
             End::Entry => template.bytes[..6].copy_from_slice(&[2, 0xbe, 0, 0, 9, 9]),
-            // More fragments, offset 0.
-            End::Fragment => template.bytes[20] = 0x20,
+            // The last of a datagram, whose first was not seen: offset 1480.
+            End::Fragment => template.bytes[21] = 185,
             _ => {}
         }
         template

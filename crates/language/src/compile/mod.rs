@@ -6,13 +6,14 @@ mod interfaces;
 mod policies;
 mod routing;
 mod schedulers;
+mod screens;
 mod view;
 mod zones;
 
 use std::collections::HashSet;
 
 use crate::check;
-use crate::config::{Config, FlowOptions, HookMode, SCREEN_CHECKS, Screen, Service, System};
+use crate::config::{Config, FlowOptions, HookMode, Service, System};
 use crate::error::{Errors, Report, closest};
 use crate::groups;
 use crate::tree::Tree;
@@ -25,7 +26,7 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
     let inherited = groups::inherit(tree, &mut report);
     let top = View::top(inherited.as_ref().unwrap_or(tree));
     let interfaces = interfaces::compile(top, default_mode(top), &mut report);
-    let screens = screens(top);
+    let screens = screens::compile(top, &mut report);
     let zones = zones::compile(top, &interfaces, &screens, &mut report);
     let addresses = address_book::compile(top, &zones, &mut report);
     let applications = applications::compile(top, &mut report);
@@ -62,9 +63,11 @@ fn flow(top: View) -> FlowOptions {
         top.path(&["security", "flow"]).and_then(|flow| flow.value(path)).and_then(View::number)
     };
     let has = |path: &[&str]| top.path(&["security", "flow"]).is_some_and(|flow| flow.path(path).is_some());
+    let mss = top.value(&["security", "flow", "tcp-mss", "all-tcp", "mss"]).and_then(View::number);
     FlowOptions {
         max_sessions: number("max-sessions"),
         max_sessions_v6: number("max-sessions-v6"),
+        tcp_mss: mss,
         max_unanswered: number("max-unanswered"),
         early_ageout_s: nested(&["aging", "early-ageout"]),
         high_watermark: nested(&["aging", "high-watermark"]),
@@ -77,21 +80,6 @@ fn flow(top: View) -> FlowOptions {
         icmp_timeout_s: number("icmp-timeout"),
         ip_timeout_s: number("ip-timeout"),
     }
-}
-
-fn screens(top: View) -> Vec<Screen> {
-    let screen = |option: View| Screen {
-        name: option.word().to_owned(),
-        alarm_without_drop: option.has("alarm-without-drop"),
-        checks: SCREEN_CHECKS
-            .iter()
-            .filter(|(block, statement, _)| option.path(&[block, statement]).is_some())
-            .map(|(_, _, reason)| *reason)
-            .collect(),
-        source_sessions: option.value(&["limit-session", "source-ip-based"]).and_then(View::number),
-        destination_sessions: option.value(&["limit-session", "destination-ip-based"]).and_then(View::number),
-    };
-    top.entries(&["security", "screen", "ids-option"]).map(screen).collect()
 }
 
 /// What an application or a set of them stands for, the predefined ones included; None = there is no such name.

@@ -42,6 +42,7 @@ pub(super) fn compile<'a>(
         zones.push(Zone {
             name: view.word().to_owned(),
             screen: view.value(&["screen"]).map(|screen| screen.word().to_owned()),
+            tcp_rst: view.has("tcp-rst"),
             interfaces: members(view, &units, &mut owners, report),
             host_inbound: view
                 .child("host-inbound-traffic")

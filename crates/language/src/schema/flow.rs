@@ -1,6 +1,10 @@
 //! `security flow`
 
+use super::kind::Choices;
 use super::{Kind, Statement, block, flag, leaf};
+
+/// `syn-proxy` would have to hold half-open connections.
+const SYN_MODES: Choices = &[("syn-cookie", "With a cookie; nothing is kept for them.")];
 
 pub const FLOW: Statement = block(
     "flow",
@@ -32,6 +36,21 @@ pub const FLOW: Statement = block(
             "Percent of the table that sessions without an answer may take. A Sluice extension of Junos.",
             Kind::Number { min: 1, max: 100 },
         ),
+        leaf(
+            "syn-flood-protection-mode",
+            "How SYNs beyond `attack-threshold` are answered.",
+            Kind::Choice("mode", SYN_MODES),
+        ),
+        block(
+            "tcp-mss",
+            "Lowers the maximum segment size that TCP connections through the gateway announce.",
+            &[block(
+                "all-tcp",
+                "Of every connection, in both directions.",
+                &[leaf("mss", "Largest value a SYN leaves with.", Kind::Number { min: 64, max: 65_535 })],
+            )],
+        )
+        .refuses(&["gre-in", "gre-out", "ipsec-vpn"]),
         TCP_SESSION,
         leaf(
             "udp-timeout",
@@ -59,9 +78,7 @@ pub const FLOW: Statement = block(
     "power-mode-disable",
     "preserve-incoming-fragment-size",
     "route-change-timeout",
-    "syn-flood-protection-mode",
     "sync-icmp-session",
-    "tcp-mss",
     "traceoptions",
 ]);
 

@@ -45,6 +45,7 @@ pub const ZONES: Statement = block(
         &[
             leaf("description", "Free text.", Kind::Text),
             leaf("screen", "Screen applied to what the zone receives.", Kind::Name("screen")),
+            flag("tcp-rst", "Resets TCP from the zone that belongs to no session and is no SYN."),
             ZONE_ADDRESS_BOOK,
             HOST_INBOUND_TRAFFIC,
             ZONE_INTERFACES,
@@ -56,7 +57,6 @@ pub const ZONES: Statement = block(
         "application-tracking",
         "enable-reverse-reroute",
         "source-identity-log",
-        "tcp-rst",
         "unidirectional-session-refreshing",
     ])],
 )

@@ -215,7 +215,7 @@ impl<'a> Feed<'a> {
 
 /// One thread does everything.
 fn single<O: Observe>(feed: &mut Feed<'_>, observe: O, options: &Options, outlet: &Outlet<'_>) -> Done {
-    let (mut parser, mut shard) = (Parser::new(observe), Shard::new(options));
+    let (mut parser, mut shard) = (Parser::new(observe), Shard::new(options, 0));
     let (mut batch, mut slots) = (Batch::default(), Vec::with_capacity(worker::GROUP));
     let mut emit = |update| outlet.emit(update);
     while let Some(fed) = feed.next(&mut batch, outlet) {

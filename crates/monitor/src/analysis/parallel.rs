@@ -13,8 +13,9 @@ use crate::summary::Update;
 use super::worker::{GROUP, Observe, Parser, Shard, Slot, shard_of};
 use super::{Done, Feed, Options, Outlet, after_batch};
 
-/// Batches that may be under way between the fastest and the slowest worker.
-const AHEAD: u64 = 8;
+/// Batches that may be under way between the fastest and the slowest worker: three milliseconds, so that one that loses its
+/// CPU for a moment stops nobody.
+const AHEAD: u64 = 32;
 
 /// One worker's share of a batch.
 struct Share {
@@ -84,7 +85,7 @@ impl Team<'_, '_> {
         options: &Options,
         outlet: &Outlet<'_>,
     ) -> Done {
-        let mut shard = Shard::new(options);
+        let mut shard = Shard::new(options, me);
         let mut batch = Batch::default();
         let mut emit = |update| outlet.emit(update);
         loop {

@@ -72,10 +72,12 @@ pub struct Shard {
 }
 
 impl Shard {
-    pub fn new(options: &Options) -> Self {
-        let limit = options.max_channels.div_ceil(options.workers.max(1));
+    /// The share of one of the workers, which count from 0.
+    pub fn new(options: &Options, worker: usize) -> Self {
+        let workers = options.workers.max(1);
+        let limit = options.max_channels.div_ceil(workers);
         Shard {
-            channels: Channels::new(limit),
+            channels: Channels::of_worker(limit, worker as u32, workers as u32),
             now_ns: 0,
             interval_end_ns: 0,
             length_ns: options.interval_ns.max(1),
@@ -92,7 +94,7 @@ impl Shard {
     #[inline]
     pub fn take(&mut self, slots: &[Slot], emit: &mut dyn FnMut(Update)) {
         for (guess, slot) in self.guesses.iter_mut().zip(slots) {
-            *guess = self.channels.prefetch_channel(slot.hash);
+            *guess = self.channels.prefetch_channel(slot.hash, &slot.observation.key);
         }
         for (at, slot) in slots.iter().enumerate() {
             if slot.arrival.time_ns >= self.interval_end_ns {

@@ -11,7 +11,7 @@ use super::{Broken, CaptureError, Format, Source};
 use crate::frame::Batch;
 
 /// Bytes read at a time: a part of the second-level cache, so that frames are still there when they are parsed.
-const READ: usize = 256 << 10;
+const READ: usize = 128 << 10;
 /// Bytes of a mapped file that one batch looks at.
 const WINDOW: u64 = 1 << 20;
 /// Files whose frames are longer than this on average are mapped: of a mapped frame only headers and end are touched,

@@ -42,7 +42,8 @@ impl Input {
     /// The input and its first bytes, fewer than [`HEADER_LEN`] only where there are no more; they are not read again.
     pub fn new(file: File) -> io::Result<(Input, Vec<u8>)> {
         let count = Arc::new(AtomicU64::new(0));
-        let mut file = Counted { file, count: Arc::clone(&count) };
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let mut file = Counted { file, is_file, count: Arc::clone(&count) };
         let start = start_of(&mut file)?;
         let Some(packing) = Packing::of(&start) else {
             return Ok((Input { way: Way::Plain(file), count, is_packed: false }, start));
@@ -79,12 +80,16 @@ impl Input {
 /// Counts what is read.
 struct Counted {
     file: File,
+    is_file: bool,
     count: Arc<AtomicU64>,
 }
 
 impl Counted {
     /// Whether a read would not wait: files never do, pipes until their writer writes or goes.
     fn is_ready(&self) -> io::Result<bool> {
+        if self.is_file {
+            return Ok(true);
+        }
         let mut wanted = [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)];
         match poll(&mut wanted, PollTimeout::from(PATIENCE)) {
             Ok(ready) => Ok(ready > 0),

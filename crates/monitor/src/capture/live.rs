@@ -274,7 +274,7 @@ fn bind(socket: &OwnedFd, index: u32) -> io::Result<LinkType> {
     Ok(if ETHERNET_LIKE.contains(&address.sll_hatype) { LinkType::Ethernet } else { LinkType::RawIp })
 }
 
-fn interfaces() -> String {
+pub(super) fn interfaces() -> String {
     let Ok(all) = nix::net::if_::if_nameindex() else { return "(cannot be listed)".to_owned() };
     all.iter().map(|one| one.name().to_string_lossy().into_owned()).collect::<Vec<_>>().join(", ")
 }

@@ -7,6 +7,7 @@ mod mapping;
 mod pcap;
 mod pcapng;
 mod several;
+mod xdp;
 
 use thiserror::Error;
 
@@ -14,6 +15,7 @@ use crate::frame::Batch;
 
 pub use file::FileSource;
 pub use live::LiveSource;
+pub use xdp::XdpSource;
 
 /// Something that yields frames in their order of capture.
 pub trait Source: Send {
@@ -39,10 +41,14 @@ pub trait Source: Send {
     }
 }
 
-/// Opens what a command line names: `-` is standard input, a path is a capture file, anything else an interface.
+/// Opens what a command line names: `-` is standard input, a path is a capture file, anything else an interface; `xdp:`
+/// before an interface takes its frames away from the machine.
 pub fn open(name: &str) -> Result<Box<dyn Source>, CaptureError> {
     if name == "-" {
         return Ok(Box::new(FileSource::standard_input()?));
+    }
+    if let Some(interface) = name.strip_prefix(xdp::PREFIX) {
+        return Ok(Box::new(XdpSource::open(interface)?));
     }
     let is_path = name.contains('/') || std::path::Path::new(name).exists();
     let looks_like_a_file = [".pcap", ".pcapng", ".cap", ".gz", ".zst"].iter().any(|end| name.ends_with(end));

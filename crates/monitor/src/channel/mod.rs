@@ -33,6 +33,7 @@ pub const LEAP: u64 = 512;
 pub mod alarms;
 mod gaps;
 mod index;
+mod late;
 mod memory;
 mod rekey;
 mod reports;
@@ -41,5 +42,6 @@ mod state;
 mod suspicion;
 mod table;
 
+pub use memory::Words;
 pub use reports::{Directions, Sums, keep_worst};
 pub use table::{Arrival, Channels, Event, Watch, What, hash_of};

@@ -53,6 +53,11 @@ impl Rekeys {
     pub fn new() -> Self {
         Rekeys { heads: Index::new(), open: HashMap::default(), reports: Vec::new(), total: 0 }
     }
+
+    /// Asks for what a new channel with this key will look up.
+    pub fn prefetch(&self, key: &ChannelKey) {
+        self.heads.prefetch(hash(&key.group()));
+    }
 }
 
 fn hash(group: &ChannelKey) -> u32 {
@@ -64,6 +69,11 @@ impl Channels {
         self.rekeys.heads.find(hash(group), |at| self.hot[at as usize].key.group() == *group)
     }
 
+    /// Whether a channel is the latest of its group.
+    pub(super) fn is_head(&self, at: u32) -> bool {
+        self.head(&self.hot[at as usize].key.group()) == Some(at)
+    }
+
     /// A channel was seen for the first time.
     pub(super) fn join_group(&mut self, at: u32) {
         let key = self.hot[at as usize].key;
@@ -72,6 +82,7 @@ impl Channels {
         }
         let group = key.group();
         let Some(old) = self.head(&group) else {
+            self.cold[at as usize].is_first = true;
             return self.rekeys.heads.insert(hash(&group), at);
         };
         self.rekeys.heads.replace(hash(&group), old, at);
@@ -163,7 +174,8 @@ impl Channels {
         // Packets from `now_ns` on, or waiting to be judged, belong to the next key under an AN that came round.
         let returns = self.hot[old as usize].last_ns > now_ns || self.suspicions.is_waiting(old);
         let last_ns = if returns { change.old_last_ns } else { self.hot[old as usize].last_ns };
-        let pause_ns = change.at_ns as i64 - last_ns as i64;
+        // Damaged captures have times of any size.
+        let pause_ns = (change.at_ns as i64).saturating_sub(last_ns as i64);
         let packet = Packet {
             number: self.cold[change.new as usize].first,
             time_ns: change.at_ns,

@@ -1,11 +1,10 @@
 //! What the channels report: differences at the end of an interval, absolute figures at the end of all.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::observation::{ChannelKey, Flags, Protocol};
 use crate::summary::{
-    ChannelDelta, ChannelState, Counts, Exhaustion, Figures, Interval, Protection, ProtocolCounts, Reorder,
-    Update,
+    ChannelDelta, ChannelState, Exhaustion, Figures, Interval, Protection, ProtocolCounts, Reorder, Update,
 };
 
 use super::anomaly::Kind;
@@ -18,8 +17,10 @@ use super::suspicion::Packet;
 use super::table::{Channels, PerProtocol};
 use super::{DUPLICATE_HORIZON_NS, SETTLE_NS};
 
-/// Rows in one part of an update.
-const PART: usize = 8192;
+/// Entries in one part of an update: what is on its way to a sink takes no more than some megabytes.
+const PART: usize = 2048;
+/// So many new channels, or gaps, are reported before the interval ends.
+const MANY: usize = 32_768;
 /// MKA renews a 32-bit key when its PN passes this (802.1X 9.8, PendingPNExhaustion).
 const PENDING_EXHAUSTION: u64 = 0xc000_0000;
 /// Numbers that run out within this time are an anomaly.
@@ -43,7 +44,8 @@ pub struct Sums {
 /// Directions in which traffic was seen, for the question whether a channel has an opposite one.
 #[derive(Clone, Debug, Default)]
 pub struct Directions {
-    groups: HashSet<ChannelKey, Words>,
+    /// Groups between addresses by their number, in order.
+    groups: Vec<u64>,
     /// Number of distinct SCIs by place (interface and VLANs).
     senders: HashMap<u64, u32, Words>,
 }
@@ -51,6 +53,7 @@ pub struct Directions {
 impl Directions {
     pub fn add(&mut self, other: Directions) {
         self.groups.extend(other.groups);
+        self.groups.sort_unstable();
         for (place, senders) in other.senders {
             *self.senders.entry(place).or_default() += senders;
         }
@@ -61,7 +64,7 @@ impl Directions {
         match key.protocol() {
             Protocol::Macsec => self.senders.get(&key.group().words()[4]).map(|senders| *senders < 2),
             Protocol::Esp | Protocol::EspUdp | Protocol::Ah | Protocol::GtpU => {
-                key.reverse_group().map(|reverse| !self.groups.contains(&reverse))
+                key.reverse_group().map(|reverse| self.groups.binary_search(&reverse.channel_id()).is_err())
             }
             Protocol::Mka | Protocol::Ike => None,
         }
@@ -71,9 +74,9 @@ impl Directions {
 impl Channels {
     /// Whether so much waits to be reported that memory asks for a flush before the interval ends.
     pub fn is_overflowing(&self) -> bool {
-        self.fresh.len() >= PART
+        self.fresh.len() >= MANY
             || self.gone.len() >= PART
-            || self.lost_gaps.len() + self.gaps.reports.len() >= PART
+            || self.lost_gaps.len() + self.gaps.reports.len() >= MANY
     }
 
     /// Reports what happened since the last flush, as part of `interval`.
@@ -88,14 +91,12 @@ impl Channels {
         for delta in std::mem::take(&mut self.early) {
             push(&mut update, delta);
         }
-        for (channel, bytes) in std::mem::take(&mut self.folded) {
-            let counts = Counts { bytes, ..Counts::default() };
-            push(
-                &mut update,
-                ChannelDelta { channel, interval: interval.index, last_ns: 0, highest_sequence: 0, counts },
-            );
+        for delta in std::mem::take(&mut self.folded) {
+            push(&mut update, delta);
         }
         let mut dirty = std::mem::take(&mut self.dirty);
+        // In the order of memory, and of the channels' numbers.
+        dirty.sort_unstable();
         for at in dirty.drain(..) {
             self.note_facts(at);
             self.take_delta(at, Some(interval.index)).into_iter().for_each(|delta| push(&mut update, delta));
@@ -133,13 +134,27 @@ impl Channels {
     /// The directions in which channels had traffic.
     pub fn directions(&self) -> Directions {
         let mut directions = Directions::default();
-        for hot in &self.hot {
+        for (at, hot) in self.hot.iter().enumerate() {
             let group = hot.key.group();
-            if directions.groups.insert(group) && group.protocol() == Protocol::Macsec {
-                *directions.senders.entry(group.words()[4]).or_default() += 1;
+            match group.protocol() {
+                Protocol::Macsec if self.stands_for_group(at as u32) => {
+                    *directions.senders.entry(group.words()[4]).or_default() += 1;
+                }
+                Protocol::Esp | Protocol::EspUdp | Protocol::Ah | Protocol::GtpU => {
+                    directions.groups.push(group.channel_id());
+                }
+                _ => {}
             }
         }
+        directions.groups.sort_unstable();
+        directions.groups.dedup();
         directions
+    }
+
+    /// Whether a channel is the one of its group that is counted.
+    fn stands_for_group(&self, at: u32) -> bool {
+        // Without evictions, only the first channel of a group has none before it, and that is known without a search.
+        if self.evicted == 0 { self.cold[at as usize].is_first } else { self.is_head(at) }
     }
 
     /// The absolute state of all channels, in parts, and their sums. Nothing may be observed after it.
@@ -233,6 +248,7 @@ impl Channels {
         cold.rare.add(&rare);
         Some(ChannelDelta {
             channel: hot.key.channel_id(),
+            number: cold.number,
             interval: interval.unwrap_or_default(),
             last_ns: hot.last_ns,
             highest_sequence: if hot.flags & STARTED == 0 { 0 } else { cold.shown(hot.highest) },
@@ -253,7 +269,7 @@ impl Channels {
             sequence_bits: cold.bits,
             extended: started && is_extended(hot.highest, cold.bits),
             counts: cold.rare.counts(cold.packets, cold.bytes),
-            reorder: cold.reorder(),
+            reorder: self.late.reorder(cold.late_slot),
             restarts: cold.restarts.into(),
             jumps: cold.jumps.into(),
             gaps: cold.gaps.into(),
@@ -266,7 +282,7 @@ impl Channels {
             one_way: None,
             evicted: false,
         };
-        ChannelState { key: hot.key, figures }
+        ChannelState { key: hot.key, number: cold.number, figures }
     }
 
     /// When the numbers of a key run out at the rate so far. A counter that wrapped is 64 bits long: never.
@@ -281,7 +297,7 @@ impl Channels {
         let seconds = (hot.last_ns - cold.first_ns) as f64 / 1e9;
         let rate_pps = (hot.highest - cold.first) as f64 / seconds;
         let remaining = 2 * period(cold.bits) - 1 - hot.highest;
-        Some(Exhaustion { rate_pps, remaining, seconds: remaining as f64 / rate_pps })
+        Some(Exhaustion::new(rate_pps, remaining))
     }
 
     /// Notes what a channel's flags and numbers say, once each.

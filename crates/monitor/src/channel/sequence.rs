@@ -194,7 +194,8 @@ impl Channels {
 
     fn late(&mut self, at: u32, packet: Packet, depth: u64) {
         self.rare(at).late += 1;
-        self.cold[at as usize].add_depth(depth);
+        let slot = &mut self.cold[at as usize].late_slot;
+        *slot = self.late.add(*slot, depth);
         if depth >= 64 {
             self.note(Kind::LateBeyondWindow, at, packet, 1, depth);
         }

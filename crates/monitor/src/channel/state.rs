@@ -1,7 +1,7 @@
 //! The state of one channel: a hot part that every packet touches, a cold part for the rest.
 
 use crate::observation::{ChannelKey, Flags, Observation};
-use crate::summary::{Counts, DEPTH_EDGES, DEPTHS, Protection, REPLAY_WINDOWS, Reorder};
+use crate::summary::{Counts, Protection};
 
 use super::memory::prefetch;
 use super::{DUPLICATE_HORIZON_NS, WINDOW};
@@ -256,8 +256,10 @@ pub struct Cold {
     pub rare_slot: u32,
     pub gap_head: u32,
     pub gap_tail: u32,
-    pub depths: [u32; DEPTHS],
-    pub max_depth: u32,
+    /// Where its late packets are counted, or [`NONE`].
+    pub late_slot: u32,
+    /// Number of the channel within the run.
+    pub number: u32,
     /// Ranges of numbers that are lost.
     pub gaps: u32,
     /// The channel before this one in its group.
@@ -266,6 +268,8 @@ pub struct Cold {
     pub restarts: u16,
     pub jumps: u16,
     pub bits: u8,
+    /// The first channel of its group.
+    pub is_first: bool,
 }
 
 /// Counts of what does not happen to most packets.
@@ -308,8 +312,9 @@ impl Rare {
 }
 
 impl Cold {
-    pub fn new(time_ns: u64, frame: u64) -> Self {
+    pub fn new(number: u32, time_ns: u64, frame: u64) -> Self {
         Cold {
+            number,
             first_ns: time_ns,
             first_frame: frame,
             first: 0,
@@ -320,30 +325,15 @@ impl Cold {
             rare_slot: NONE,
             gap_head: NONE,
             gap_tail: NONE,
-            depths: [0; DEPTHS],
-            max_depth: 0,
+            late_slot: NONE,
             gaps: 0,
             previous: NONE,
             gap_entries: 0,
             restarts: 0,
             jumps: 0,
             bits: 0,
+            is_first: false,
         }
-    }
-
-    /// Enters a late packet's depth into the histogram.
-    pub fn add_depth(&mut self, depth: u64) {
-        let depth = u32::try_from(depth).unwrap_or(u32::MAX);
-        let bucket = DEPTH_EDGES.partition_point(|edge| *edge < depth);
-        self.depths[bucket] = self.depths[bucket].saturating_add(1);
-        self.max_depth = self.max_depth.max(depth);
-    }
-
-    pub fn reorder(&self) -> Reorder {
-        let depths = self.depths.map(u64::from);
-        // Every window is the edge of a bucket, so whole buckets add up to the packets at least that deep.
-        let beyond = |window: u32| depths[DEPTH_EDGES.partition_point(|edge| *edge < window)..].iter().sum();
-        Reorder { depths, max_depth: self.max_depth, would_drop: REPLAY_WINDOWS.map(beyond) }
     }
 
     /// An extended number as operators know it: without the period that keeps it positive.
@@ -378,16 +368,6 @@ mod tests {
         assert!(!hot.has(1512) && hot.has(1511));
         hot.advance(1513 + 512, 1, 0);
         assert_eq!((1514..2025).filter(|number| hot.has(*number)).count(), 0);
-    }
-
-    #[test]
-    fn replay_windows_are_bucket_edges() {
-        let mut cold = Cold::new(0, 1);
-        for depth in [1, 31, 32, 63, 64, 511, 512, 9999] {
-            cold.add_depth(depth);
-        }
-        assert_eq!(cold.reorder().would_drop, [8, 6, 4, 2]);
-        assert_eq!(cold.max_depth, 9999);
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! All channels: found by key, kept within a limit, reported interval by interval.
 
 use crate::observation::{ChannelKey, Observation, Protocol};
-use crate::summary::{ChannelDelta, ChannelState, Counts, Gap, Reorder};
+use crate::summary::{ChannelDelta, ChannelState, Counts, Gap, NewChannel, Reorder};
 
 use super::alarms::{Alarms, Occurrence};
 use super::anomaly::Kind;
 use super::gaps::Gaps;
 use super::index::Index;
+use super::late::Lateness;
 use super::memory::huge_vec;
 use super::rekey::Rekeys;
 use super::state::{Cold, Hot, NONE, Rare};
@@ -77,14 +78,19 @@ pub struct Channels {
     pub(super) dirty: Vec<u32>,
     /// Rare counts since the last flush, with their channel.
     pub(super) rare: Vec<(u32, Rare)>,
-    /// Bytes that did not fit into 32 bits, by channel number.
-    pub(super) folded: Vec<(u64, u64)>,
+    /// Bytes that did not fit into 32 bits.
+    pub(super) folded: Vec<ChannelDelta>,
+    /// What late packets there were, of the channels that had some.
+    pub(super) late: Lateness,
     /// Waiting for the next flush: channels that are new, gaps and differences of channels that are gone, their state.
-    pub(super) fresh: Vec<ChannelKey>,
+    pub(super) fresh: Vec<NewChannel>,
     pub(super) lost_gaps: Vec<Gap>,
     pub(super) early: Vec<ChannelDelta>,
     pub(super) gone: Vec<ChannelState>,
     next_victim: usize,
+    /// The next channel's number, and how far apart numbers are: workers share them.
+    next_number: u32,
+    stride: u32,
     pub(super) created: u64,
     pub(super) evicted: u64,
     /// Of channels that were evicted.
@@ -110,11 +116,14 @@ impl Channels {
             dirty: Vec::new(),
             rare: Vec::new(),
             folded: Vec::new(),
+            late: Lateness::default(),
             fresh: Vec::new(),
             lost_gaps: Vec::new(),
             early: Vec::new(),
             gone: Vec::new(),
             next_victim: 0,
+            next_number: 1,
+            stride: 1,
             created: 0,
             evicted: 0,
             gaps_gone: 0,
@@ -122,6 +131,11 @@ impl Channels {
             protocols_gone: Default::default(),
             watch: None,
         }
+    }
+
+    /// Channels of one of several workers: each hands out numbers of its own.
+    pub fn of_worker(limit: usize, worker: u32, workers: u32) -> Self {
+        Channels { next_number: worker + 1, stride: workers.max(1), ..Channels::new(limit) }
     }
 
     /// Calls `watch` for every exceptional packet.
@@ -137,8 +151,11 @@ impl Channels {
 
     /// The channel that probably has this hash, its state asked for; [`NONE`] when there is none.
     #[inline(always)]
-    pub fn prefetch_channel(&self, hash: u32) -> u32 {
-        let Some(at) = self.index.find(hash, |_| true) else { return NONE };
+    pub fn prefetch_channel(&self, hash: u32, key: &ChannelKey) -> u32 {
+        let Some(at) = self.index.find(hash, |_| true) else {
+            self.rekeys.prefetch(key);
+            return NONE;
+        };
         if let Some(hot) = self.hot.get(at as usize) {
             hot.prefetch();
         }
@@ -172,8 +189,10 @@ impl Channels {
         if let Some(at) = self.index.find(hash, |at| self.hot[at as usize].key == observation.key) {
             return at;
         }
-        let (hot, cold) =
-            (Hot::new(observation.key, arrival.time_ns), Cold::new(arrival.time_ns, arrival.frame));
+        let number = self.next_number;
+        self.next_number = number.wrapping_add(self.stride);
+        let hot = Hot::new(observation.key, arrival.time_ns);
+        let cold = Cold::new(number, arrival.time_ns, arrival.frame);
         let at = if self.hot.len() < self.limit {
             self.hot.push(hot);
             self.cold.push(cold);
@@ -185,7 +204,7 @@ impl Channels {
             at
         };
         self.index.insert(hash, at);
-        self.fresh.push(observation.key);
+        self.fresh.push(NewChannel { number, key: observation.key });
         self.created += 1;
         self.join_group(at);
         at
@@ -197,7 +216,10 @@ impl Channels {
         let hot = &mut self.hot[at as usize];
         let bytes = u64::from(std::mem::take(&mut hot.bytes));
         self.cold[at as usize].bytes += bytes;
-        self.folded.push((hot.key.channel_id(), bytes));
+        let counts = Counts { bytes, ..Counts::default() };
+        let (channel, number) = (hot.key.channel_id(), self.cold[at as usize].number);
+        let delta = ChannelDelta { channel, number, interval: 0, last_ns: 0, highest_sequence: 0, counts };
+        self.folded.push(delta);
     }
 
     /// Evicts the channel that has been silent longest among some, and returns its place.
@@ -219,6 +241,7 @@ impl Channels {
         self.reorder_gone.add(&state.figures.reorder);
         self.protocols_gone[state.key.protocol() as usize].add(&state.figures.counts);
         self.gone.push(state);
+        self.late.release(self.cold[at as usize].late_slot);
         let key = self.hot[at as usize].key;
         self.index.remove(hash_of(&key), at);
         self.evicted += 1;

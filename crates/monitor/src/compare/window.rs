@@ -209,7 +209,7 @@ impl Matcher {
             return;
         }
         seen.times[side] = time_ns;
-        let delay_ns = seen.times[1] as i64 - seen.times[0] as i64;
+        let delay_ns = (seen.times[1] as i64).saturating_sub(seen.times[0] as i64);
         let own = self.resolve(own);
         if own != line {
             self.unite(own, line);

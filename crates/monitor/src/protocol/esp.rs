@@ -31,15 +31,50 @@ pub(super) fn observe(packet: Packet<'_>) -> Result<(u32, Observation), Unknown>
     Ok((spi, seen))
 }
 
-/// Whether an IPv4 packet lies open behind the header: NULL encryption (RFC 2410) in tunnel mode. Its length must fit
-/// and its checksum be right, which encrypted bytes are once in 10^11 packets.
+/// Next header of a packet in tunnel mode with IPv6 inside, and of UDP in transport mode (RFC 4303 2.6).
+const IPV6: u8 = 41;
+const UDP: u8 = 17;
+/// Lengths of the ICVs that NULL encryption is used with (RFC 8221 section 6).
+const ICVS: [u32; 4] = [12, 16, 24, 32];
+
+/// Whether the payload lies open: NULL encryption (RFC 2410). It must show an IPv4 packet with a right header checksum
+/// (encrypted bytes do once in 10^11 packets), or an IPv6 packet or UDP datagram whose length leads to padding, pad
+/// length and next header as they must be (once in 10^9).
 #[inline(always)]
 fn is_readable(body: &Packet<'_>) -> bool {
     let Some(inner) = body.data.first_chunk::<20>() else { return false };
-    inner[0] == 0x45
-        && body.wire.checked_sub(u32::from(be16(inner, 2))).is_some_and(|rest| TRAILER.contains(&rest))
-        && {
-            let sum: u32 = inner.chunks_exact(2).map(|pair| u32::from(be16(pair, 0))).sum();
-            (sum & 0xffff) + (sum >> 16) == 0xffff
-        }
+    match inner[0] {
+        0x45 if is_ipv4(body, inner) => true,
+        0x60..=0x6f if ends_behind(body, 40 + u32::from(be16(inner, 4)), IPV6) => true,
+        _ => ends_behind(body, u32::from(be16(inner, 4)), UDP),
+    }
+}
+
+#[inline(always)]
+fn is_ipv4(body: &Packet<'_>, inner: &[u8; 20]) -> bool {
+    body.wire.checked_sub(u32::from(be16(inner, 2))).is_some_and(|rest| TRAILER.contains(&rest)) && {
+        let sum: u32 = inner.chunks_exact(2).map(|pair| u32::from(be16(pair, 0))).sum();
+        (sum & 0xffff) + (sum >> 16) == 0xffff
+    }
+}
+
+/// Whether a trailer (RFC 4303 2.4 to 2.6) begins after `length` bytes: padding 1, 2, 3 ..., its length, `next`, and an
+/// ICV up to the end.
+#[inline(always)]
+fn ends_behind(body: &Packet<'_>, length: u32, next: u8) -> bool {
+    match body.wire.checked_sub(length) {
+        // UDP's own header is 8 bytes; more padding than 15 bytes is nobody's habit.
+        Some(rest) if length >= 8 && (14..=49).contains(&rest) => has_trailer(body, length, rest, next),
+        _ => false,
+    }
+}
+
+fn has_trailer(body: &Packet<'_>, length: u32, rest: u32, next: u8) -> bool {
+    let Some(trailer) = body.data.get(length as usize..(length + rest) as usize) else { return false };
+    ICVS.iter().filter_map(|icv| rest.checked_sub(icv + 2)).any(|padding| {
+        let (pad, behind) = trailer.split_at(padding as usize);
+        behind[0] == padding as u8
+            && behind[1] == next
+            && pad.iter().zip(1..).all(|(byte, number)| *byte == number)
+    })
 }

@@ -15,7 +15,7 @@ const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 /// At most two: nobody agrees what a third one would mean.
 const MOST_TAGS: usize = 2;
 
-#[inline]
+#[inline(always)]
 pub(super) fn ethernet(packet: Packet<'_>) -> Result<Observation, Unknown> {
     let header: &[u8; 14] = packet.head("Ethernet header")?;
     let source: [u8; 6] = [header[6], header[7], header[8], header[9], header[10], header[11]];

@@ -33,7 +33,7 @@ const AN: u8 = 0x03;
 
 /// The checks of 9.12, as Linux makes them (macsec_validate_skb), but for PN 0: that is invalid with 32 bits and usual,
 /// once in 2^32 packets, with 64. A wrong length is told, not refused: padding and capture offloads make some.
-#[inline]
+#[inline(always)]
 pub(super) fn observe(source: [u8; 6], packet: Packet<'_>) -> Result<Observation, Unknown> {
     let tag: &[u8; TAG] = packet.head("MACsec SecTAG")?;
     let (tci, sl) = (tag[0], tag[1]);

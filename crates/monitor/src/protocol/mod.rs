@@ -17,7 +17,7 @@ use crate::frame::{Frame, LinkType};
 use crate::observation::{Flags, Observation, Place, Unknown, Vlans};
 
 /// Reads a frame up to its sequence number.
-#[inline]
+#[inline(always)]
 pub fn observe(frame: &Frame<'_>) -> Result<Observation, Unknown> {
     let packet = Packet {
         data: frame.data,

@@ -9,7 +9,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use super::words::{percent, short, signed, time, whole};
 use crate::channel::anomaly::Kind;
-use crate::summary::{Counts, Interval, Sink, Summary, Update};
+use crate::summary::{Counts, Interval, NewChannel, Sink, Summary, Update};
 
 const EVERY: Duration = Duration::from_secs(1);
 const ROWS: usize = 12;
@@ -73,7 +73,7 @@ impl<W: Write + Send> Live<W> {
             self.interval.counts.add(&update.interval.counts);
             self.interval.active += update.interval.active;
         }
-        for key in &update.new_channels {
+        for NewChannel { key, .. } in &update.new_channels {
             if self.channels.len() < MOST_CHANNELS {
                 let line = Line { name: key.to_string(), counts: Counts::default(), interval: 0, packets: 0 };
                 self.channels.entry(key.channel_id()).or_insert(line);
@@ -222,6 +222,7 @@ mod tests {
         };
         let delta = |(at, key): (usize, &ChannelKey)| ChannelDelta {
             channel: key.channel_id(),
+            number: at as u32,
             interval: index,
             last_ns: 0,
             highest_sequence: 0,
@@ -238,7 +239,8 @@ mod tests {
             active: 30,
             ..Interval::default()
         };
-        Update { interval, new_channels: keys, deltas, ..Update::default() }
+        let new_channels = (0..).zip(keys).map(|(number, key)| NewChannel { number, key }).collect();
+        Update { interval, new_channels, deltas, ..Update::default() }
     }
 
     #[test]

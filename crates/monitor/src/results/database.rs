@@ -9,16 +9,18 @@ use thiserror::Error;
 /// The tables, as documented in docs/MONITOR.md.
 pub const SCHEMA: &str = include_str!("schema.sql");
 /// PRAGMA user_version.
-pub const SCHEMA_VERSION: i32 = 1;
+pub const SCHEMA_VERSION: i32 = 2;
 /// PRAGMA application_id ("SlMo"): other programs' databases are not touched.
 const APPLICATION: i32 = 0x536c_4d6f;
 /// How long another writer may hold the file before it counts as locked.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Pages kept in memory while writing, at most.
-const CACHE_KIB: i32 = 64 << 10;
-/// Pages of 4 KiB in the log before they are copied into the database.
-const CHECKPOINT_PAGES: i32 = 8192;
+/// Bytes of a page: parts are long, and a page costs the same whatever its size.
+const PAGE: i32 = 16 << 10;
+/// Pages kept in memory while writing, at most. Parts are written once and in order.
+const CACHE_KIB: i32 = 4 << 10;
+/// Pages in the log before they are copied into the database.
+const CHECKPOINT_PAGES: i32 = 1024;
 
 #[derive(Debug, Error)]
 pub enum DatabaseError {
@@ -40,6 +42,8 @@ pub enum DatabaseError {
     OtherVersion { path: PathBuf, found: i32 },
     #[error("database {path} has no run{}", number.map(|number| format!(" {number}")).unwrap_or_default())]
     NoRun { path: PathBuf, number: Option<i64> },
+    #[error("{path} exists: give a file that is not there yet with --output")]
+    Exists { path: PathBuf },
     #[error("cannot start the writer of database {path}: {source}")]
     Thread { path: PathBuf, source: std::io::Error },
     #[error("cannot {doing} database {path}: {source}")]
@@ -69,11 +73,12 @@ pub(super) fn open_for_writing(path: &Path) -> Result<Connection, DatabaseError>
     if count_tables(&connection).map_err(error)? > 0 {
         check(&connection, path)?;
     }
+    // Of a new file; others keep theirs.
+    connection.pragma_update(None, "page_size", PAGE).map_err(error)?;
     connection.pragma_update(None, "journal_mode", "WAL").map_err(error)?;
     // In WAL mode NORMAL survives a killed process; a power cut may take back the last transactions, never break it.
     connection.pragma_update(None, "synchronous", "NORMAL").map_err(error)?;
     connection.pragma_update(None, "temp_store", "MEMORY").map_err(error)?;
-    // Rows of some hundred thousand channels, whose identities come in no order; and fewer, longer checkpoints.
     connection.pragma_update(None, "cache_size", -CACHE_KIB).map_err(error)?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(error)?;
     connection.execute_batch("BEGIN IMMEDIATE").map_err(error)?;

@@ -60,8 +60,8 @@ impl<W: Write + Send> JsonLines<W> {
 
 impl<W: Write + Send> Sink for JsonLines<W> {
     fn update(&mut self, update: Update) -> anyhow::Result<()> {
-        for key in &update.new_channels {
-            self.line(&Line::Channel(&Identity::of(key)))?;
+        for channel in &update.new_channels {
+            self.line(&Line::Channel(&Identity::of(&channel.key)))?;
         }
         if update.interval.length_ns > 0 {
             self.line(&Line::Interval(&update.interval))?;
@@ -91,6 +91,7 @@ impl<W: Write + Send> Sink for JsonLines<W> {
 mod tests {
     use super::*;
     use crate::observation::{ChannelKey, Place};
+    use crate::summary::NewChannel;
 
     #[test]
     fn every_line_is_an_object_that_says_what_it_is() {
@@ -107,7 +108,12 @@ mod tests {
             frame: 8,
         };
         let interval = Interval { index: 5, start_ns: 5, length_ns: 1, ..Interval::default() };
-        let update = Update { interval, new_channels: vec![key], gaps: vec![gap], ..Update::default() };
+        let update = Update {
+            interval,
+            new_channels: vec![NewChannel { number: 1, key }],
+            gaps: vec![gap],
+            ..Update::default()
+        };
         sink.update(update).unwrap();
         sink.finish(&Summary { frames: 12, ..Summary::default() }).unwrap();
         let text = String::from_utf8(out).unwrap();

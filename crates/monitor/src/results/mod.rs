@@ -1,7 +1,10 @@
 //! Where results go: a database, JSON lines, a Prometheus text file.
 
 mod database;
+mod export;
 mod jsonl;
+mod ledger;
+mod parts;
 pub mod prometheus;
 mod query;
 mod reader;
@@ -9,11 +12,12 @@ mod rows;
 mod writer;
 
 pub use database::{DatabaseError, SCHEMA, SCHEMA_VERSION};
+pub use export::{Exported, export};
 pub use jsonl::JsonLines;
 pub use prometheus::TextFile;
 pub use reader::{
-    AnomalyQuery, Flow, FlowOrder, FlowQuery, KindCount, NamedAnomaly, Overview, Page, Point, Reader, Run,
-    Series, Window, parse_id,
+    AnomalyQuery, Flow, FlowOrder, FlowQuery, KindCount, Ledgers, NamedAnomaly, Overview, Page, Point,
+    Reader, Run, Series, Window, parse_id,
 };
 pub use writer::{Database, Detail, RunInfo};
 

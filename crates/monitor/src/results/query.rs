@@ -1,20 +1,19 @@
-//! The reader's questions in SQL.
+//! The reader's questions: of the link in SQL, of channels to the ledger.
+
+use std::collections::BTreeMap;
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row};
 use serde::{Deserialize, Serialize};
 
+use super::ledger::{Entry, Ledger, Ledgers};
+use super::parts::Entries;
 use super::reader::{
-    Flow, KindCount, NamedAnomaly, Overview, Page, Point, Run, Series, channel_number, collect, counts,
-    unsigned,
+    Flow, KindCount, NamedAnomaly, Overview, Page, Point, Run, Series, collect, counts, unsigned,
 };
-use super::rows::DEPTH_COLUMNS;
 use crate::channel::anomaly::{Kind, Severity};
-use crate::observation::Protocol;
-use crate::summary::{
-    Anomaly, ChannelSummary, Counts, Exhaustion, Figures, Identity, Protection, ProtocolCounts, Reorder,
-    Summary,
-};
+use crate::observation::{ChannelKey, Protocol};
+use crate::summary::{Anomaly, ChannelSummary, Counts, Figures, Identity, ProtocolCounts, Reorder, Summary};
 
 /// How flows may be sorted. Names are part of the REST interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,30 +77,34 @@ impl FlowOrder {
         }
     }
 
-    fn sql(self) -> &'static str {
-        match self {
-            FlowOrder::Trouble => TROUBLE,
-            FlowOrder::Name => "name",
-            FlowOrder::Protocol => "protocol",
-            FlowOrder::Packets => "packets",
-            FlowOrder::Bytes => "bytes",
-            FlowOrder::Lost => "lost",
-            FlowOrder::LossRatio => {
-                "max(lost, 0) * 1.0 / max(packets - duplicates - replays - reused - stray - too_old + max(lost, 0), 1)"
-            }
-            FlowOrder::Late => "late",
-            FlowOrder::MaxDepth => "max_depth",
-            FlowOrder::Duplicates => "duplicates",
-            FlowOrder::Replays => "replays",
-            FlowOrder::Reused => "reused",
-            FlowOrder::Gaps => "gaps",
-            FlowOrder::Jitter => "jitter_ns",
-            FlowOrder::LastSeen => "last_ns",
-        }
+    /// What numbers are sorted by; none where it is a text. Exact up to 2^53.
+    fn number(self) -> Option<fn(&Figures) -> f64> {
+        Some(match self {
+            FlowOrder::Name | FlowOrder::Protocol => return None,
+            FlowOrder::Trouble => |of| trouble(&of.counts) as f64,
+            FlowOrder::Packets => |of| of.counts.packets as f64,
+            FlowOrder::Bytes => |of| of.counts.bytes as f64,
+            FlowOrder::Lost => |of| of.counts.lost as f64,
+            FlowOrder::LossRatio => |of| of.counts.loss_ratio(),
+            FlowOrder::Late => |of| of.counts.late as f64,
+            FlowOrder::MaxDepth => |of| of.reorder.max_depth.into(),
+            FlowOrder::Duplicates => |of| of.counts.duplicates as f64,
+            FlowOrder::Replays => |of| of.counts.replays as f64,
+            FlowOrder::Reused => |of| of.counts.reused as f64,
+            FlowOrder::Gaps => |of| of.gaps as f64,
+            FlowOrder::Jitter => |of| of.jitter_ns as f64,
+            FlowOrder::LastSeen => |of| of.last_ns as f64,
+        })
+    }
+
+    fn text(self, key: &ChannelKey) -> String {
+        if self == FlowOrder::Protocol { key.protocol().name().to_owned() } else { key.to_string() }
     }
 }
 
-const TROUBLE: &str = "(replays + reused) * 100 + max(lost, 0) * 10 + late + duplicates";
+fn trouble(counts: &Counts) -> u64 {
+    (counts.replays + counts.reused) * 100 + counts.lost.max(0) as u64 * 10 + counts.late + counts.duplicates
+}
 
 /// Which flows, and in what order.
 #[derive(Clone, Debug, Default)]
@@ -185,158 +188,83 @@ pub(super) fn link_series(database: &Connection, run: &Run, window: &Window) -> 
     Ok(steps.series(run, points))
 }
 
-/// One look-up an interval: channel_interval is stored by interval, which costs the writer least.
+/// Looks only into the parts that hold one of the channel's numbers.
 pub(super) fn channel_series(
     database: &Connection,
     run: &Run,
-    channel: i64,
+    numbers: &[u32],
     window: &Window,
 ) -> rusqlite::Result<Series> {
     let steps = Steps::new(database, run, window)?;
-    let sql = format!(
-        "SELECT (c.number - ?2) / ?4 AS step, {} FROM link_interval l CROSS JOIN channel_interval c
-         ON c.run = l.run AND c.number = l.number AND c.channel = ?5
-         WHERE l.run = ?1 AND l.number BETWEEN ?2 AND ?3 GROUP BY step ORDER BY step",
-        SUMS.replace("sum(", "sum(c.")
-    );
-    let bound = values([run.number, steps.first, steps.last, steps.step, channel]);
-    let points = collect(database, &sql, bound, |row| {
-        Ok(Point {
-            start_ns: (steps.first + row.get::<_, i64>("step")? * steps.step) as u64 * run.interval_ns,
-            counts: counts(row)?,
-            unknown: 0,
-            active: 1,
-            capture_drops: 0,
-        })
-    })?;
-    Ok(steps.series(run, points))
+    let mut sums = BTreeMap::<i64, Counts>::new();
+    let mut statement = database.prepare_cached(
+        "SELECT interval, data FROM part WHERE run = ?1 AND kind = 2 AND interval BETWEEN ?2 AND ?3
+         AND first_channel <= ?5 AND last_channel >= ?4",
+    )?;
+    let (least, most) = (numbers.iter().min().copied(), numbers.iter().max().copied());
+    let bound = [run.number, steps.first, steps.last, least.unwrap_or(0).into(), most.unwrap_or(0).into()];
+    let mut rows = statement.query(bound)?;
+    while let Some(row) = rows.next()? {
+        let step = (row.get::<_, i64>(0)? - steps.first) / steps.step;
+        let mut entries = Entries::of(row.get_ref(1)?.as_blob()?);
+        while let Some(delta) = entries.delta(0) {
+            if numbers.contains(&delta.number) {
+                sums.entry(step).or_default().add(&delta.counts);
+            }
+        }
+    }
+    let point = |(step, counts)| Point {
+        start_ns: (steps.first + step * steps.step) as u64 * run.interval_ns,
+        counts,
+        unknown: 0,
+        active: 1,
+        capture_drops: 0,
+    };
+    Ok(steps.series(run, sums.into_iter().map(point).collect()))
 }
 
 fn values<const N: usize>(numbers: [i64; N]) -> Vec<Value> {
     numbers.into_iter().map(Value::Integer).collect()
 }
 
-const FLOWS: &str = "FROM channel JOIN channel_total ON channel_total.run = channel.run
-    AND channel_total.channel = channel.number WHERE channel.run = ?1";
-
-pub(super) fn flows(database: &Connection, run: i64, wanted: &FlowQuery) -> rusqlite::Result<Page<Flow>> {
-    let mut conditions = FLOWS.to_owned();
-    let mut bound = vec![Value::Integer(run)];
-    if let Some(protocol) = wanted.protocol {
-        bound.push(Value::Text(protocol.name().to_owned()));
-        conditions += &format!(" AND protocol = ?{}", bound.len());
-    }
-    if let Some(search) = wanted.search.as_ref().filter(|search| !search.is_empty()) {
-        bound.push(Value::Text(search.to_lowercase()));
-        conditions += &format!(" AND instr(lower(name), ?{}) > 0", bound.len());
-    }
-    if wanted.troubled {
-        conditions += &format!(" AND {TROUBLE} > 0");
-    }
-    let total = collect(database, &format!("SELECT count(*) {conditions}"), bound.clone(), |row| {
-        row.get::<_, i64>(0)
-    })?;
-    let direction = if wanted.ascending { "ASC" } else { "DESC" };
-    let sql = format!(
-        "SELECT channel.*, channel_total.* {conditions} ORDER BY {} {direction}, channel.number LIMIT {} OFFSET {}",
-        wanted.order.sql(),
-        wanted.limit.min(i64::MAX as u64),
-        wanted.offset.min(i64::MAX as u64)
-    );
-    let items = collect(database, &sql, bound, read_flow)?;
-    Ok(Page {
-        total: total.first().copied().unwrap_or(0) as u64,
-        offset: wanted.offset,
-        limit: wanted.limit,
-        items,
-    })
-}
-
-pub(super) fn flow(database: &Connection, run: i64, id: u64) -> rusqlite::Result<Option<Flow>> {
-    let sql = format!("SELECT channel.*, channel_total.* {FLOWS} AND id = ?2");
-    Ok(collect(database, &sql, values([run, id as i64]), read_flow)?.pop())
-}
-
-fn read_flow(row: &Row<'_>) -> rusqlite::Result<Flow> {
-    let figures = figures(row)?;
-    let lives = unsigned(row, "lives")?;
-    let seconds = figures.last_ns.saturating_sub(figures.first_ns) as f64 / 1e9;
-    Ok(Flow {
-        loss_ratio: figures.counts.loss_ratio(),
-        rate_pps: (lives > 0 && seconds > 0.0).then(|| figures.counts.packets as f64 / seconds),
-        lives,
-        channel: ChannelSummary { identity: identity(row)?, figures },
-    })
-}
-
-fn identity(row: &Row<'_>) -> rusqlite::Result<Identity> {
-    Ok(Identity {
-        id: unsigned(row, "id")?,
-        name: row.get("name")?,
-        protocol: protocol(&row.get::<_, String>("protocol")?),
-        interface: row.get("interface")?,
-        outer_vlan: row.get("outer_vlan")?,
-        vlan: row.get("vlan")?,
-        sci: row.get("sci")?,
-        source: row.get("source")?,
-        destination: row.get("destination")?,
-        key_id: row.get("key_id")?,
-        group: unsigned(row, "key_group")?,
-    })
-}
-
-fn protocol(name: &str) -> Protocol {
-    Protocol::ALL.into_iter().find(|protocol| protocol.name() == name).unwrap_or(Protocol::Esp)
-}
-
-fn figures(row: &Row<'_>) -> rusqlite::Result<Figures> {
-    let exhaustion = match row.get::<_, Option<f64>>("exhaustion_s")? {
-        None => None,
-        Some(seconds) => Some(Exhaustion {
-            rate_pps: row.get("exhaustion_rate_pps")?,
-            remaining: unsigned(row, "exhaustion_remaining")?,
-            seconds,
-        }),
+pub(super) fn flows(ledger: &Ledger, wanted: &FlowQuery) -> Page<Flow> {
+    let search = wanted.search.as_deref().unwrap_or_default().to_lowercase();
+    let is_wanted = |entry: &&Entry| {
+        wanted.protocol.is_none_or(|protocol| entry.key.protocol() == protocol)
+            && (!wanted.troubled || trouble(&entry.figures.counts) > 0)
+            && (search.is_empty() || entry.key.to_string().to_lowercase().contains(&search))
     };
-    Ok(Figures {
-        first_ns: unsigned(row, "first_ns")?,
-        last_ns: unsigned(row, "last_ns")?,
-        first_frame: unsigned(row, "first_frame")?,
-        first_sequence: unsigned(row, "first_sequence")?,
-        highest_sequence: unsigned(row, "highest_sequence")?,
-        sequence_bits: row.get("sequence_bits")?,
-        extended: row.get("extended")?,
-        counts: counts(row)?,
-        reorder: reorder(row)?,
-        restarts: row.get("restarts")?,
-        jumps: row.get("jumps")?,
-        gaps: unsigned(row, "gaps")?,
-        jitter_ns: unsigned(row, "jitter_ns")?,
-        min_payload: row.get("min_payload")?,
-        max_payload: row.get("max_payload")?,
-        protection: match row.get("protection")? {
-            1 => Protection::Encrypted,
-            2 => Protection::IntegrityOnly,
-            3 => Protection::Mixed,
-            _ => Protection::None,
-        },
-        length_mismatches: row.get("length_mismatches")?,
-        exhaustion,
-        one_way: row.get("one_way")?,
-        evicted: row.get("evicted")?,
-    })
+    let mut found: Vec<&Entry> = ledger.entries.iter().filter(is_wanted).collect();
+    let total = found.len() as u64;
+    sort(&mut found, wanted.order, wanted.ascending);
+    let page = found.into_iter().skip(wanted.offset as usize).take(wanted.limit as usize);
+    Page { total, offset: wanted.offset, limit: wanted.limit, items: page.map(flow).collect() }
 }
 
-fn reorder(row: &Row<'_>) -> rusqlite::Result<Reorder> {
-    let mut reorder = Reorder { max_depth: row.get("max_depth")?, ..Reorder::default() };
-    for (depth, column) in reorder.depths.iter_mut().zip(DEPTH_COLUMNS) {
-        *depth = unsigned(row, column)?;
+/// Equal ones keep the order in which they appeared, whichever way the others are turned.
+fn sort(entries: &mut Vec<&Entry>, order: FlowOrder, ascending: bool) {
+    if let Some(value) = order.number() {
+        entries.sort_by(|a, b| {
+            let (a, b) = (value(&a.figures), value(&b.figures));
+            if ascending { a.total_cmp(&b) } else { b.total_cmp(&a) }
+        });
+        return;
     }
-    let windows = ["would_drop_0", "would_drop_32", "would_drop_64", "would_drop_512"];
-    for (count, column) in reorder.would_drop.iter_mut().zip(windows) {
-        *count = unsigned(row, column)?;
+    let mut named: Vec<(String, &Entry)> =
+        entries.iter().map(|entry| (order.text(&entry.key), *entry)).collect();
+    named.sort_by(|(a, _), (b, _)| if ascending { a.cmp(b) } else { b.cmp(a) });
+    *entries = named.into_iter().map(|(_, entry)| entry).collect();
+}
+
+pub(super) fn flow(entry: &Entry) -> Flow {
+    let figures = entry.figures;
+    let seconds = figures.last_ns.saturating_sub(figures.first_ns) as f64 / 1e9;
+    Flow {
+        loss_ratio: figures.counts.loss_ratio(),
+        rate_pps: (entry.lives > 0 && seconds > 0.0).then(|| figures.counts.packets as f64 / seconds),
+        lives: entry.lives,
+        channel: ChannelSummary { identity: Identity::of(&entry.key), figures },
     }
-    Ok(reorder)
 }
 
 fn kind(name: &str) -> Option<Kind> {
@@ -358,8 +286,7 @@ pub(super) fn anomalies(
         conditions += &format!(" AND severity >= {}", severity as i64);
     }
     if let Some(id) = wanted.channel {
-        let number = if id == 0 { Some(0) } else { channel_number(database, run, id)? };
-        conditions += &format!(" AND channel = {}", number.unwrap_or(-1));
+        conditions += &format!(" AND channel = {}", id as i64);
     }
     let total = collect(database, &format!("SELECT count(*) {conditions}"), bound.clone(), |row| {
         row.get::<_, i64>(0)
@@ -382,7 +309,7 @@ fn read_anomaly(row: &Row<'_>) -> rusqlite::Result<Option<NamedAnomaly>> {
     let Some(kind) = kind(&row.get::<_, String>("kind")?) else { return Ok(None) };
     let anomaly = Anomaly {
         kind,
-        channel: unsigned(row, "channel_id")?,
+        channel: unsigned(row, "channel")?,
         channel_name: row.get("channel_name")?,
         count: unsigned(row, "count")?,
         first_ns: unsigned(row, "first_ns")?,
@@ -399,6 +326,7 @@ fn read_anomaly(row: &Row<'_>) -> rusqlite::Result<Option<NamedAnomaly>> {
 /// A run in figures: from its summary where there is one, else from what has been written so far.
 pub(super) fn overview(
     database: &Connection,
+    ledgers: &Ledgers,
     run: Run,
     summary: Option<Summary>,
 ) -> rusqlite::Result<Overview> {
@@ -452,7 +380,9 @@ pub(super) fn overview(
         }
         None => {
             overview.gaps = one("SELECT count(*) FROM gap WHERE run = ?")?;
-            (overview.channels, overview.protocols) = protocols(database, number)?;
+            let ledger = ledgers.of(database, number)?;
+            overview.channels = ledger.entries.len() as u64;
+            overview.protocols = protocols(&ledger);
         }
     }
     Ok(overview)
@@ -490,13 +420,13 @@ fn link_sums(database: &Connection, run: i64) -> rusqlite::Result<(Counts, [u64;
     })
 }
 
-fn protocols(database: &Connection, run: i64) -> rusqlite::Result<(u64, Vec<ProtocolCounts>)> {
-    let sql =
-        format!("SELECT protocol, count(*) AS channels, {SUMS} {FLOWS} GROUP BY protocol ORDER BY protocol");
-    let read = |row: &Row<'_>| {
-        let protocol = protocol(&row.get::<_, String>("protocol")?);
-        Ok(ProtocolCounts { protocol, channels: unsigned(row, "channels")?, counts: counts(row)? })
-    };
-    let protocols = collect(database, &sql, values([run]), read)?;
-    Ok((protocols.iter().map(|entry| entry.channels).sum(), protocols))
+fn protocols(ledger: &Ledger) -> Vec<ProtocolCounts> {
+    let empty = |protocol| ProtocolCounts { protocol, channels: 0, counts: Counts::default() };
+    let mut all = Protocol::ALL.map(empty);
+    for entry in &ledger.entries {
+        let sum = &mut all[entry.key.protocol() as usize];
+        sum.channels += 1;
+        sum.counts.add(&entry.figures.counts);
+    }
+    all.into_iter().filter(|sum| sum.channels > 0).collect()
 }

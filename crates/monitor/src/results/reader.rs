@@ -7,6 +7,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 use serde::Serialize;
 
 use super::database::{self, DatabaseError};
+use super::ledger::Ledger;
+pub use super::ledger::Ledgers;
 use super::prometheus::Totals;
 use super::query;
 pub use super::query::{AnomalyQuery, FlowOrder, FlowQuery, Window};
@@ -17,6 +19,7 @@ use crate::summary::{Anomaly, ChannelSummary, Counts, Gap, ProtocolCounts, Rekey
 pub struct Reader {
     connection: Connection,
     path: PathBuf,
+    ledgers: Ledgers,
 }
 
 /// One analysis.
@@ -122,11 +125,26 @@ type Result<T> = std::result::Result<T, DatabaseError>;
 
 impl Reader {
     pub fn open(path: &Path) -> Result<Self> {
-        Ok(Reader { connection: database::open_for_reading(path)?, path: path.to_owned() })
+        Self::sharing(path, &Ledgers::default())
+    }
+
+    /// Shares what is put together of channels with other readers of the same file.
+    pub fn sharing(path: &Path, ledgers: &Ledgers) -> Result<Self> {
+        let connection = database::open_for_reading(path)?;
+        Ok(Reader { connection, path: path.to_owned(), ledgers: ledgers.clone() })
     }
 
     fn try_read<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
         read(&self.connection).map_err(|source| DatabaseError::new(&self.path, "read", source))
+    }
+
+    /// Asks about the channels of a run.
+    pub(super) fn try_ledger<T>(
+        &self,
+        run: &Run,
+        read: impl FnOnce(&Connection, &Ledger) -> rusqlite::Result<T>,
+    ) -> Result<T> {
+        self.try_read(|database| read(database, &*self.ledgers.of(database, run.number)?))
     }
 
     /// All runs, newest first.
@@ -148,7 +166,7 @@ impl Reader {
 
     pub fn overview(&self, run: Run) -> Result<Overview> {
         let summary = self.try_read(|database| summary(database, run.number))?;
-        self.try_read(|database| query::overview(database, run, summary))
+        self.try_read(|database| query::overview(database, &self.ledgers, run, summary))
     }
 
     /// What a scrape says.
@@ -176,23 +194,30 @@ impl Reader {
     /// A channel's course in the same steps; none where there is no such channel.
     pub fn channel_series(&self, run: &Run, id: u64, window: &Window) -> Result<Option<Series>> {
         self.try_read(|database| {
-            let Some(number) = channel_number(database, run.number, id)? else { return Ok(None) };
-            query::channel_series(database, run, number, window).map(Some)
+            let numbers = {
+                let ledger = self.ledgers.of(database, run.number)?;
+                let Some(entry) = ledger.find(id) else { return Ok(None) };
+                ledger.numbers(entry)
+            };
+            query::channel_series(database, run, &numbers, window).map(Some)
         })
     }
 
     pub fn flows(&self, run: &Run, wanted: &FlowQuery) -> Result<Page<Flow>> {
-        self.try_read(|database| query::flows(database, run.number, wanted))
+        self.try_read(|database| Ok(query::flows(&*self.ledgers.of(database, run.number)?, wanted)))
     }
 
     pub fn flow(&self, run: &Run, id: u64) -> Result<Option<Flow>> {
-        self.try_read(|database| query::flow(database, run.number, id))
+        self.try_read(|database| Ok(self.ledgers.of(database, run.number)?.find(id).map(query::flow)))
     }
 
     /// A channel's gaps in their order; none where there is no such channel.
     pub fn gaps(&self, run: &Run, id: u64, offset: u64, limit: u64) -> Result<Option<Page<Gap>>> {
         self.try_read(|database| {
-            let Some(number) = channel_number(database, run.number, id)? else { return Ok(None) };
+            if self.ledgers.of(database, run.number)?.find(id).is_none() {
+                return Ok(None);
+            }
+            let number = id as i64;
             let total = database
                 .prepare_cached("SELECT count(*) FROM gap WHERE run = ? AND channel = ?")?
                 .query_row([run.number, number], |row| row.get::<_, i64>(0))? as u64;
@@ -270,13 +295,6 @@ fn summary(database: &Connection, run: i64) -> rusqlite::Result<Option<Summary>>
         .optional()?
         .flatten();
     Ok(json.and_then(|json| serde_json::from_str(&json).ok()))
-}
-
-pub(super) fn channel_number(database: &Connection, run: i64, id: u64) -> rusqlite::Result<Option<i64>> {
-    database
-        .prepare_cached("SELECT number FROM channel WHERE run = ? AND id = ?")?
-        .query_row([run, id as i64], |row| row.get(0))
-        .optional()
 }
 
 /// An unsigned number out of SQLite's signed ones.

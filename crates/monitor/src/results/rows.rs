@@ -1,16 +1,10 @@
-//! One update into rows.
+//! One update into rows: what concerns the link, and what happens to few channels. The rest goes into parts.
 
-use std::collections::HashMap;
-use std::sync::LazyLock;
+use rusqlite::{Connection, params_from_iter};
 
-use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, params_from_iter};
-
+use super::parts::{Entries, Part, PartKind};
 use super::writer::Detail;
-use crate::observation::ChannelKey;
-use crate::summary::{
-    Anomaly, ChannelDelta, ChannelState, Counts, DEPTHS, Gap, Identity, Interval, Rekey, Update,
-};
+use crate::summary::{Anomaly, ChannelDelta, Counts, Gap, Interval, Rekey, Update};
 
 /// The run that rows belong to.
 #[derive(Clone, Copy)]
@@ -19,29 +13,25 @@ pub(super) struct RunKey {
     pub detail: Detail,
 }
 
-/// What the writer remembers between updates.
-#[derive(Default)]
-pub(super) struct Rows {
-    /// Numbers of channels that are not evicted, by identity.
-    numbers: HashMap<u64, i64>,
-    last_number: i64,
-    /// Sums that are not yet in channel_total.
-    totals: HashMap<i64, Total>,
-    /// Deltas of one update, sorted so that rows are appended.
-    sorted: Vec<(i64, usize)>,
+/// An update as it waits for its transaction.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub number: i64,
+    interval: Interval,
+    parts: Vec<Part>,
+    gaps: Vec<Gap>,
+    anomalies: Vec<Anomaly>,
+    rekeys: Vec<Rekey>,
 }
 
-#[derive(Default)]
-struct Total {
-    last_ns: u64,
-    highest_sequence: u64,
-    counts: Counts,
-}
-
+/// Deltas in a part that is put together from others.
+const MERGED: usize = 8192;
+/// Bytes that a row of its own comes to, roughly.
+const ROW: usize = 64;
 const COUNTS: usize = 9;
 
 /// The columns packets to stray, in their order.
-fn counts(counts: &Counts) -> [i64; COUNTS] {
+pub(super) fn counts(counts: &Counts) -> [i64; COUNTS] {
     [
         counts.packets as i64,
         counts.bytes as i64,
@@ -55,176 +45,94 @@ fn counts(counts: &Counts) -> [i64; COUNTS] {
     ]
 }
 
-impl Rows {
-    /// Rows that an update comes to, roughly; a channel's figures are as long as several.
-    pub fn count(update: &Update) -> usize {
-        update.deltas.len()
-            + update.gaps.len()
-            + update.anomalies.len()
-            + 2 * update.new_channels.len()
-            + 4 * update.channels.len()
-            + 1
+impl Pending {
+    pub fn new(number: i64, update: Update, detail: Detail) -> Self {
+        let Update { interval, new_channels, deltas, gaps, anomalies, rekeys, channels } = update;
+        let part = |kind| Part::new(kind, interval.index);
+        let (mut new, mut states) = (part(PartKind::Channels), part(PartKind::States));
+        let (mut course, mut rest) = (part(PartKind::Deltas), part(PartKind::Rest));
+        new_channels.iter().for_each(|channel| new.add_channel(channel));
+        channels.iter().for_each(|state| states.add_state(state));
+        for delta in &deltas {
+            let quiet = detail == Detail::Fast && !is_remarkable(&delta.counts);
+            if quiet { rest.add_delta(delta) } else { course.add_delta(delta) }
+        }
+        let parts = [new, course, rest, states].into_iter().filter(|part| part.channels > 0).collect();
+        Pending { number, interval, parts, gaps, anomalies, rekeys }
     }
 
-    /// Forgets sums of a transaction that failed.
-    pub fn begin(&mut self) {
-        self.totals.clear();
+    /// Bytes that it comes to in the database, roughly.
+    pub fn size(&self) -> usize {
+        let rows = self.gaps.len() + 2 * self.anomalies.len() + self.rekeys.len() + 1;
+        rows * ROW + self.parts.iter().map(|part| part.data.len()).sum::<usize>()
     }
 
-    pub fn add(&mut self, database: &Connection, key: RunKey, update: &Update) -> rusqlite::Result<()> {
-        for channel in &update.new_channels {
-            self.channel(database, key.run, channel)?;
-        }
-        link(database, key.run, &update.interval)?;
-        self.deltas(database, key, &update.deltas)?;
-        for gap in &update.gaps {
-            if let Some(number) = self.number(database, key.run, gap.channel)? {
-                put_gap(database, key.run, number, gap)?;
-            }
-        }
-        for anomaly in &update.anomalies {
-            let number = match anomaly.channel {
-                0 => Some(0),
-                id => self.number(database, key.run, id)?,
-            };
-            if let Some(number) = number {
-                put_anomaly(database, key.run, number, anomaly)?;
-            }
-        }
-        for rekey in &update.rekeys {
-            put_rekey(database, key.run, rekey)?;
-        }
-        if !update.channels.is_empty() {
-            self.write_totals(database, key)?;
-        }
-        for state in &update.channels {
-            if let Some(number) = self.number(database, key.run, state.key.channel_id())? {
-                put_state(database, key.run, number, state)?;
-            }
-        }
-        Ok(())
+    pub fn add(&self, database: &Connection, run: i64) -> rusqlite::Result<()> {
+        link(database, run, &self.interval)?;
+        self.parts.iter().try_for_each(|part| put_part(database, run, part))?;
+        self.gaps.iter().try_for_each(|gap| put_gap(database, run, gap))?;
+        self.anomalies.iter().try_for_each(|anomaly| put_anomaly(database, run, anomaly))?;
+        self.rekeys.iter().try_for_each(|rekey| put_rekey(database, run, rekey))
     }
+}
 
-    /// Forgets what evicted channels were called: there may be any number of them.
-    pub fn committed<'a>(&mut self, updates: impl Iterator<Item = &'a Update>) {
-        for state in updates.flat_map(|update| &update.channels) {
-            self.numbers.remove(&state.key.channel_id());
-        }
+fn put_part(database: &Connection, run: i64, part: &Part) -> rusqlite::Result<()> {
+    database
+        .prepare_cached(
+            "INSERT INTO part (run, kind, interval, channels, first_channel, last_channel, data)
+             VALUES (?, ?, ?, ?, ?, ?, ?)",
+        )?
+        .execute((
+            run,
+            part.kind as i64,
+            part.interval as i64,
+            part.channels,
+            part.first,
+            part.last,
+            &part.data,
+        ))?;
+    Ok(())
+}
+
+/// Puts the quiet parts after number `after` together when they are at least `enough`: in mode fast nobody asks for their
+/// intervals.
+pub(super) fn merge(database: &Connection, run: i64, enough: i64) -> rusqlite::Result<()> {
+    const QUIET: &str = "FROM part WHERE run = ?1 AND kind = 4
+        AND number > (SELECT merged_to FROM run WHERE number = ?1)";
+    let count = database.prepare_cached(&format!("SELECT count(*) {QUIET}"))?;
+    if { count }.query_row([run], |row| row.get::<_, i64>(0))? < enough {
+        return Ok(());
     }
-
-    fn channel(&mut self, database: &Connection, run: i64, key: &ChannelKey) -> rusqlite::Result<()> {
-        let id = key.channel_id();
-        if self.last_number == 0 {
-            let last = "SELECT max(number) FROM channel WHERE run = ?";
-            let last: Option<i64> = database.query_row(last, [run], |row| row.get(0))?;
-            self.last_number = last.unwrap_or(0);
-        }
-        // A transaction that is repeated finds its channels here and not in the database.
-        let number = self.numbers.get(&id).copied().unwrap_or(self.last_number + 1);
-        let named = Identity::of(key);
-        let inserted = database
-            .prepare_cached(
-                "INSERT INTO channel (run, number, id, name, protocol, interface, outer_vlan, vlan, sci, source,
-                 destination, key_id, key_group) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            )?
-            .execute((
-                run,
-                number,
-                id as i64,
-                &named.name,
-                named.protocol.name(),
-                named.interface,
-                named.outer_vlan,
-                named.vlan,
-                &named.sci,
-                &named.source,
-                &named.destination,
-                named.key_id,
-                named.group as i64,
-            ))?;
-        if inserted == 1 {
-            self.last_number = self.last_number.max(number);
-            self.numbers.insert(id, number);
-        }
-        Ok(())
-    }
-
-    /// A channel's number; evicted ones are looked up.
-    fn number(&mut self, database: &Connection, run: i64, id: u64) -> rusqlite::Result<Option<i64>> {
-        if let Some(number) = self.numbers.get(&id) {
-            return Ok(Some(*number));
-        }
-        let found: Option<i64> = database
-            .prepare_cached("SELECT number FROM channel WHERE run = ? AND id = ?")?
-            .query_row([run, id as i64], |row| row.get(0))
-            .optional()?;
-        match found {
-            Some(number) => {
-                self.numbers.insert(id, number);
-            }
-            None => tracing::warn!("results of channel {id:016x}, which was never announced, are not stored"),
-        }
-        Ok(found)
-    }
-
-    fn deltas(
-        &mut self,
-        database: &Connection,
-        key: RunKey,
-        deltas: &[ChannelDelta],
-    ) -> rusqlite::Result<()> {
-        let mut sorted = std::mem::take(&mut self.sorted);
-        sorted.clear();
-        for (at, delta) in deltas.iter().enumerate() {
-            let Some(number) = self.number(database, key.run, delta.channel)? else { continue };
-            let total = self.totals.entry(number).or_default();
-            total.counts.add(&delta.counts);
-            total.last_ns = total.last_ns.max(delta.last_ns);
+    let mut sums = std::collections::BTreeMap::<u32, ChannelDelta>::new();
+    let mut statement = database.prepare_cached(&format!("SELECT interval, data {QUIET} ORDER BY number"))?;
+    let mut rows = statement.query([run])?;
+    let mut last = 0;
+    while let Some(row) = rows.next()? {
+        last = row.get::<_, i64>(0)?.max(last);
+        let mut entries = Entries::of(row.get_ref(1)?.as_blob()?);
+        while let Some(delta) = entries.delta(0) {
+            let sum = sums.entry(delta.number).or_insert(ChannelDelta { counts: Counts::default(), ..delta });
+            sum.counts.add(&delta.counts);
+            sum.last_ns = sum.last_ns.max(delta.last_ns);
             if delta.highest_sequence != 0 {
-                total.highest_sequence = delta.highest_sequence;
-            }
-            if key.detail == Detail::Full || is_remarkable(&delta.counts) {
-                sorted.push((number, at));
+                sum.highest_sequence = delta.highest_sequence;
             }
         }
-        sorted.sort_unstable();
-        let mut statement = database.prepare_cached(
-            "INSERT INTO channel_interval VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
-             packets = packets + excluded.packets, bytes = bytes + excluded.bytes, lost = lost + excluded.lost,
-             late = late + excluded.late, duplicates = duplicates + excluded.duplicates,
-             replays = replays + excluded.replays, reused = reused + excluded.reused,
-             too_old = too_old + excluded.too_old, stray = stray + excluded.stray",
-        )?;
-        for (number, at) in &sorted {
-            let delta = &deltas[*at];
-            let place = [key.run, delta.interval as i64, *number];
-            statement.execute(params_from_iter(place.into_iter().chain(counts(&delta.counts))))?;
-        }
-        self.sorted = sorted;
-        Ok(())
     }
-
-    /// Adds the sums of deltas to the channels' totals.
-    pub fn write_totals(&mut self, database: &Connection, key: RunKey) -> rusqlite::Result<()> {
-        let mut statement = database.prepare_cached(
-            "INSERT INTO channel_total (run, channel, last_ns, highest_sequence, packets, bytes, lost, late,
-             duplicates, replays, reused, too_old, stray) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-             ON CONFLICT DO UPDATE SET
-             last_ns = max(last_ns, excluded.last_ns),
-             highest_sequence = iif(excluded.highest_sequence, excluded.highest_sequence, highest_sequence),
-             packets = packets + excluded.packets, bytes = bytes + excluded.bytes, lost = lost + excluded.lost,
-             late = late + excluded.late, duplicates = duplicates + excluded.duplicates,
-             replays = replays + excluded.replays, reused = reused + excluded.reused,
-             too_old = too_old + excluded.too_old, stray = stray + excluded.stray",
-        )?;
-        let mut totals: Vec<_> = self.totals.drain().collect();
-        totals.sort_unstable_by_key(|(number, _)| *number);
-        for (number, total) in totals {
-            let place = [key.run, number, total.last_ns as i64, total.highest_sequence as i64];
-            statement.execute(params_from_iter(place.into_iter().chain(counts(&total.counts))))?;
-        }
-        Ok(())
+    drop(rows);
+    database.prepare_cached(&format!("DELETE {QUIET}"))?.execute([run])?;
+    let sums: Vec<_> = sums.into_values().collect();
+    for deltas in sums.chunks(MERGED) {
+        let mut part = Part::new(PartKind::Rest, last as u64);
+        deltas.iter().for_each(|delta| part.add_delta(delta));
+        put_part(database, run, &part)?;
     }
+    database
+        .prepare_cached(
+            "UPDATE run SET merges = merges + 1, merged_to = (SELECT max(number) FROM part) WHERE number = ?",
+        )?
+        .execute([run])?;
+    Ok(())
 }
 
 /// Whether anything but packets in order was counted.
@@ -252,7 +160,8 @@ fn link(database: &Connection, run: i64, interval: &Interval) -> rusqlite::Resul
     Ok(())
 }
 
-fn put_gap(database: &Connection, run: i64, channel: i64, gap: &Gap) -> rusqlite::Result<()> {
+fn put_gap(database: &Connection, run: i64, gap: &Gap) -> rusqlite::Result<()> {
+    let channel = gap.channel as i64;
     if gap.lost == 0 {
         database.prepare_cached("DELETE FROM gap WHERE run = ? AND channel = ? AND first = ?")?.execute([
             run,
@@ -275,13 +184,12 @@ fn put_gap(database: &Connection, run: i64, channel: i64, gap: &Gap) -> rusqlite
     Ok(())
 }
 
-fn put_anomaly(database: &Connection, run: i64, channel: i64, anomaly: &Anomaly) -> rusqlite::Result<()> {
+fn put_anomaly(database: &Connection, run: i64, anomaly: &Anomaly) -> rusqlite::Result<()> {
     database
-        .prepare_cached("INSERT OR REPLACE INTO anomaly VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
+        .prepare_cached("INSERT OR REPLACE INTO anomaly VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
         .execute((
             run,
             anomaly.kind.name(),
-            channel,
             anomaly.channel as i64,
             &anomaly.channel_name,
             anomaly.kind.severity() as i64,
@@ -309,94 +217,3 @@ fn put_rekey(database: &Connection, run: i64, rekey: &Rekey) -> rusqlite::Result
     ))?;
     Ok(())
 }
-
-/// Writes a channel's figures; those of an earlier life are put together with them.
-fn put_state(database: &Connection, run: i64, channel: i64, state: &ChannelState) -> rusqlite::Result<()> {
-    let figures = &state.figures;
-    let number = |value: u64| Value::Integer(value as i64);
-    let real = |value: Option<f64>| value.map_or(Value::Null, Value::Real);
-    let mut row = vec![
-        Value::Integer(run),
-        Value::Integer(channel),
-        number(figures.last_ns),
-        number(figures.highest_sequence),
-    ];
-    row.extend(counts(&figures.counts).map(Value::Integer));
-    row.extend([
-        number(1),
-        number(figures.first_ns),
-        number(figures.first_frame),
-        number(figures.first_sequence),
-        number(figures.sequence_bits.into()),
-        number(figures.extended.into()),
-        number(figures.restarts.into()),
-        number(figures.jumps.into()),
-        number(figures.gaps),
-        number(figures.jitter_ns),
-        number(figures.min_payload.into()),
-        number(figures.max_payload.into()),
-        number(figures.protection as u64),
-        number(figures.length_mismatches.into()),
-        figures.one_way.map_or(Value::Null, |is| number(is.into())),
-        number(figures.evicted.into()),
-        real(figures.exhaustion.map(|forecast| forecast.rate_pps)),
-        figures.exhaustion.map_or(Value::Null, |forecast| number(forecast.remaining)),
-        real(figures.exhaustion.map(|forecast| forecast.seconds)),
-        number(figures.reorder.max_depth.into()),
-    ]);
-    row.extend(figures.reorder.would_drop.map(number));
-    row.extend(figures.reorder.depths.map(number));
-    database.prepare_cached(&STATE)?.execute(params_from_iter(row))?;
-    Ok(())
-}
-
-static STATE: LazyLock<String> = LazyLock::new(state_statement);
-
-/// The first life's figures replace the empty ones, later lives' are combined with them. Counts are there already.
-fn state_statement() -> String {
-    const LATEST: [&str; 7] = [
-        "sequence_bits",
-        "one_way",
-        "evicted",
-        "exhaustion_rate_pps",
-        "exhaustion_remaining",
-        "exhaustion_s",
-        "jitter_ns",
-    ];
-    const FIRST: [&str; 3] = ["first_ns", "first_frame", "first_sequence"];
-    const SUMS: [&str; 4] = ["lives", "restarts", "jumps", "gaps"];
-    const GREATEST: [&str; 5] = ["extended", "max_payload", "length_mismatches", "max_depth", "protection"];
-    const WINDOWS: [&str; 4] = ["would_drop_0", "would_drop_32", "would_drop_64", "would_drop_512"];
-    let mut sets = vec![
-        "min_payload = iif(lives, min(min_payload, excluded.min_payload), excluded.min_payload)".to_owned(),
-    ];
-    sets.extend(LATEST.map(|column| format!("{column} = excluded.{column}")));
-    sets.extend(FIRST.map(|column| format!("{column} = iif(lives, {column}, excluded.{column})")));
-    sets.extend(GREATEST.map(|column| format!("{column} = max({column}, excluded.{column})")));
-    let sums = SUMS.iter().chain(&WINDOWS).chain(&DEPTH_COLUMNS);
-    sets.extend(sums.map(|column| format!("{column} = {column} + excluded.{column}")));
-    format!(
-        "INSERT INTO channel_total (run, channel, last_ns, highest_sequence, packets, bytes, lost, late, duplicates,
-         replays, reused, too_old, stray, lives, first_ns, first_frame, first_sequence, sequence_bits, extended, restarts,
-         jumps, gaps, jitter_ns, min_payload, max_payload, protection, length_mismatches, one_way, evicted,
-         exhaustion_rate_pps, exhaustion_remaining, exhaustion_s, max_depth, {}, {}) VALUES ({}) ON CONFLICT DO UPDATE SET
-         last_ns = max(last_ns, excluded.last_ns), highest_sequence = excluded.highest_sequence, {}",
-        WINDOWS.join(", "),
-        DEPTH_COLUMNS.join(", "),
-        vec!["?"; 33 + WINDOWS.len() + DEPTHS].join(", "),
-        sets.join(", ")
-    )
-}
-
-pub(super) const DEPTH_COLUMNS: [&str; DEPTHS] = [
-    "depth_1",
-    "depth_3",
-    "depth_7",
-    "depth_15",
-    "depth_31",
-    "depth_63",
-    "depth_127",
-    "depth_255",
-    "depth_511",
-    "depth_more",
-];

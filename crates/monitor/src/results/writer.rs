@@ -12,15 +12,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rusqlite::{Connection, ErrorCode};
 
 use super::database::{self, DatabaseError};
-use super::rows::{Rows, RunKey};
+use super::rows::{Pending, RunKey, merge};
 use crate::summary::{Sink, Summary, Update};
 
 /// Updates on their way to the writer; the analysis waits when there are more.
-const QUEUE: usize = 8;
-/// A transaction is worth its cost from so many rows on; fewer wait for the next interval, if that is at hand.
-const ENOUGH_ROWS: usize = 20_000;
+const QUEUE: usize = 4;
+/// A transaction is worth its cost from so many bytes on; fewer wait for the next interval, if that is at hand.
+const ENOUGH: usize = 1 << 20;
 /// A transaction of this size is written before its interval ends, to bound memory.
-const MOST_ROWS: usize = 200_000;
+const MOST: usize = 4 << 20;
+/// In mode fast, so many parts of packets in order are put together.
+const MERGE: i64 = 64;
 /// What has come is written when nothing more comes for this long.
 const IDLE: Duration = Duration::from_millis(300);
 /// Pause before a transaction that failed is tried again, once.
@@ -133,26 +135,16 @@ struct Writer {
     connection: Connection,
     path: PathBuf,
     key: RunKey,
-    rows: Rows,
-    /// Numbered updates that are not yet in the database.
-    waiting: Vec<(i64, Update)>,
-    waiting_rows: usize,
+    /// What is not yet in the database.
+    waiting: Vec<Pending>,
+    waiting_size: usize,
     next: i64,
     newest_interval: u64,
 }
 
 impl Writer {
     fn new(connection: Connection, path: PathBuf, key: RunKey) -> Self {
-        Writer {
-            connection,
-            path,
-            key,
-            rows: Rows::default(),
-            waiting: Vec::new(),
-            waiting_rows: 0,
-            next: 1,
-            newest_interval: 0,
-        }
+        Writer { connection, path, key, waiting: Vec::new(), waiting_size: 0, next: 1, newest_interval: 0 }
     }
 
     fn run(mut self, updates: &Receiver<Message>) -> Result<(), DatabaseError> {
@@ -183,12 +175,13 @@ impl Writer {
 
     fn take(&mut self, update: Update) -> Result<(), DatabaseError> {
         let interval_ended = update.interval.index > self.newest_interval;
-        if (interval_ended && self.waiting_rows >= ENOUGH_ROWS) || self.waiting_rows >= MOST_ROWS {
+        if (interval_ended && self.waiting_size >= ENOUGH) || self.waiting_size >= MOST {
             self.commit()?;
         }
         self.newest_interval = self.newest_interval.max(update.interval.index);
-        self.waiting_rows += Rows::count(&update);
-        self.waiting.push((self.next, update));
+        let pending = Pending::new(self.next, update, self.key.detail);
+        self.waiting_size += pending.size();
+        self.waiting.push(pending);
         self.next += 1;
         Ok(())
     }
@@ -198,14 +191,14 @@ impl Writer {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        let mut result = add(&mut self.connection, self.key, &mut self.rows, &self.waiting);
+        let mut result = add(&mut self.connection, self.key, &self.waiting);
         if result.as_ref().is_err_and(is_passing) {
             std::thread::sleep(PAUSE);
-            result = add(&mut self.connection, self.key, &mut self.rows, &self.waiting);
+            result = add(&mut self.connection, self.key, &self.waiting);
         }
         result.map_err(|source| DatabaseError::new(&self.path, "write", source))?;
         self.waiting.clear();
-        self.waiting_rows = 0;
+        self.waiting_size = 0;
         Ok(())
     }
 
@@ -237,28 +230,22 @@ fn is_passing(error: &rusqlite::Error) -> bool {
 }
 
 /// Adds updates whose numbers the database has not seen, all or none of them.
-fn add(
-    connection: &mut Connection,
-    key: RunKey,
-    rows: &mut Rows,
-    updates: &[(i64, Update)],
-) -> rusqlite::Result<()> {
+fn add(connection: &mut Connection, key: RunKey, updates: &[Pending]) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let last: i64 =
         transaction.query_row("SELECT last_update FROM run WHERE number = ?", [key.run], |row| row.get(0))?;
-    rows.begin();
-    for (_, update) in updates.iter().filter(|(number, _)| *number > last) {
-        rows.add(&transaction, key, update)?;
+    for update in updates.iter().filter(|update| update.number > last) {
+        update.add(&transaction, key.run)?;
     }
-    rows.write_totals(&transaction, key)?;
-    if let Some((number, _)) = updates.last() {
+    if key.detail == Detail::Fast {
+        merge(&transaction, key.run, MERGE)?;
+    }
+    if let Some(newest) = updates.last() {
         transaction
             .prepare_cached("UPDATE run SET last_update = max(last_update, ?) WHERE number = ?")?
-            .execute([*number, key.run])?;
+            .execute([newest.number, key.run])?;
     }
-    transaction.commit()?;
-    rows.committed(updates.iter().map(|(_, update)| update));
-    Ok(())
+    transaction.commit()
 }
 
 #[cfg(test)]
@@ -266,13 +253,15 @@ mod tests {
     use super::*;
     use crate::channel::anomaly::Kind;
     use crate::observation::{ChannelKey, Place};
-    use crate::summary::{Anomaly, ChannelDelta, Counts, Gap, Interval};
+    use crate::summary::{Anomaly, ChannelDelta, Counts, Gap, Interval, NewChannel};
 
     fn update(interval: u64, channels: &[u64]) -> Update {
         let key = |sci: u64| ChannelKey::macsec(sci, 0, Place::default());
+        let new = |sci: &u64| NewChannel { number: *sci as u32, key: key(*sci) };
         let counts = Counts { packets: 10, bytes: 640, lost: 1, ..Counts::default() };
         let delta = |sci: &u64| ChannelDelta {
             channel: key(*sci).channel_id(),
+            number: *sci as u32,
             interval,
             last_ns: interval * 1_000_000_000,
             highest_sequence: interval * 11,
@@ -308,7 +297,7 @@ mod tests {
                 active: channels.len() as u64,
                 ..Interval::default()
             },
-            new_channels: if interval == 1 { channels.iter().map(|sci| key(*sci)).collect() } else { vec![] },
+            new_channels: if interval == 1 { channels.iter().map(new).collect() } else { vec![] },
             deltas: channels.iter().map(delta).collect(),
             gaps: channels.iter().map(gap).collect(),
             anomalies: channels.iter().map(anomaly).collect(),
@@ -324,7 +313,7 @@ mod tests {
     }
 
     fn content(connection: &Connection) -> Vec<String> {
-        ["link_interval", "channel_interval", "channel_total", "channel", "gap", "anomaly", "run"]
+        ["link_interval", "part", "gap", "anomaly", "run"]
             .iter()
             .flat_map(|table| {
                 let mut statement = connection.prepare(&format!("SELECT * FROM {table}")).unwrap();
@@ -345,21 +334,23 @@ mod tests {
     fn adding_the_same_interval_again_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let (mut connection, key) = begin(&folder.path().join("results.db"));
-        let updates: Vec<_> = (1..4).map(|at| (at as i64, update(at, &[5, 6, 7]))).collect();
-        let mut rows = Rows::default();
-        add(&mut connection, key, &mut rows, &updates[..2]).unwrap();
-        add(&mut connection, key, &mut rows, &updates).unwrap();
+        let pending = |first: i64| {
+            (1..4).map(|at| Pending::new(first + at as i64, update(at, &[5, 6, 7]), key.detail)).collect()
+        };
+        let updates: Vec<_> = pending(0);
+        add(&mut connection, key, &updates[..2]).unwrap();
+        add(&mut connection, key, &updates).unwrap();
         let once = content(&connection);
-        assert_eq!(once.len(), 3 + 9 + 3 + 3 + 9 + 3 + 1);
-        // Also by a writer that does not remember.
-        for rows in [&mut rows, &mut Rows::default()] {
-            add(&mut connection, key, rows, &updates).unwrap();
-            add(&mut connection, key, rows, &updates[1..]).unwrap();
+        // Intervals, a part of channels and three of deltas, gaps, anomalies, the run.
+        assert_eq!(once.len(), 3 + 4 + 9 + 3 + 1);
+        for _ in 0..2 {
+            add(&mut connection, key, &updates).unwrap();
+            add(&mut connection, key, &updates[1..]).unwrap();
             assert_eq!(content(&connection), once);
         }
         // The comparison would see it: the same under new numbers doubles.
-        let again: Vec<_> = updates.iter().map(|(at, update)| (at + 3, update.clone())).collect();
-        add(&mut connection, key, &mut rows, &again).unwrap();
+        let again: Vec<_> = pending(3);
+        add(&mut connection, key, &again).unwrap();
         assert_ne!(content(&connection), once);
     }
 
@@ -368,23 +359,23 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (mut connection, key) = begin(&folder.path().join("results.db"));
         let channels: Vec<u64> = (0..5000).collect();
-        let updates = [(1, update(1, &[1])), (2, update(2, &[1])), (3, update(1, &channels))];
-        let mut rows = Rows::default();
-        add(&mut connection, key, &mut rows, &updates[..1]).unwrap();
+        let updates = [(1, update(1, &[1])), (2, update(2, &[1])), (3, update(1, &channels))]
+            .map(|(number, update)| Pending::new(number, update, key.detail));
+        add(&mut connection, key, &updates[..1]).unwrap();
         let before = content(&connection);
         let pages: i64 = connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
         let limit = |connection: &Connection, pages: i64| {
             connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(())).unwrap();
         };
         limit(&connection, pages + 4);
-        let error = add(&mut connection, key, &mut rows, &updates).unwrap_err();
+        let error = add(&mut connection, key, &updates).unwrap_err();
         assert!(is_passing(&error), "{error:?}");
         assert_eq!(content(&connection), before);
         limit(&connection, 1_000_000);
-        add(&mut connection, key, &mut rows, &updates).unwrap();
+        add(&mut connection, key, &updates).unwrap();
         let sum = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
-        assert_eq!(sum("SELECT sum(packets) FROM channel_total"), 5002 * 10);
-        assert_eq!(sum("SELECT sum(packets) FROM channel_interval"), 5002 * 10);
+        assert_eq!(sum("SELECT sum(packets) FROM link_interval"), 5002 * 10);
+        assert_eq!(sum("SELECT sum(channels) FROM part WHERE kind = 2"), 5002);
     }
 
     #[test]

@@ -5,14 +5,22 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::Failure;
-use crate::results::Reader;
+use crate::results::{Ledgers, Reader};
 
 /// More than these are closed after use.
 const MOST_IDLE: usize = 8;
 
+#[derive(Default)]
+struct Idle {
+    /// Of the file that they are open on.
+    inode: u64,
+    readers: Vec<Reader>,
+    ledgers: Ledgers,
+}
+
 pub struct Pool {
     path: PathBuf,
-    idle: Mutex<Vec<(u64, Reader)>>,
+    idle: Mutex<Idle>,
 }
 
 impl Pool {
@@ -24,19 +32,21 @@ impl Pool {
     pub fn with<T>(&self, ask: impl FnOnce(&Reader) -> Result<T, Failure>) -> Result<T, Failure> {
         let inode = std::fs::metadata(&self.path).map_or(0, |file| file.ino());
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let lent = {
+        let (lent, ledgers) = {
             let mut idle = idle();
-            idle.retain(|(of, _)| *of == inode);
-            idle.pop()
+            if idle.inode != inode {
+                *idle = Idle { inode, ..Idle::default() };
+            }
+            (idle.readers.pop(), idle.ledgers.clone())
         };
         let reader = match lent {
-            Some((_, reader)) => reader,
-            None => Reader::open(&self.path)?,
+            Some(reader) => reader,
+            None => Reader::sharing(&self.path, &ledgers)?,
         };
         let answer = ask(&reader);
         let mut idle = idle();
-        if idle.len() < MOST_IDLE {
-            idle.push((inode, reader));
+        if idle.inode == inode && idle.readers.len() < MOST_IDLE {
+            idle.readers.push(reader);
         }
         answer
     }

@@ -77,11 +77,13 @@ def ipsec():
                 around = outer if mode == "tunnel" else None
                 sa = SecurityAssociation(ESP, spi=spi, seq_num=41, tunnel_header=around, **algorithms)
                 for step in range(3):
-                    plain = inner() if mode == "tunnel" else outer / UDP(sport=1, dport=2) / Raw(b"x" * 60)
+                    datagram = UDP(sport=1, dport=2) / Raw(b"x" * 60)
+                    # Both versions inside; in transport mode the packet's own header stays in front.
+                    inside = IPv6(src="fd00::1", dst="fd00::2") / datagram if step == 2 else inner()
+                    plain = inside if mode == "tunnel" else outer / datagram
                     sealed = sa.encrypt(plain)
-                    clear = algorithms is null and mode == "tunnel"
                     truth = dict(protocol="esp", id=spi, sequence=41 + step, version=version)
-                    add(ether / sealed, encrypted=not clear, **truth)
+                    add(ether / sealed, encrypted=algorithms is not null, **truth)
     nat = SecurityAssociation(ESP, spi=0x2001, seq_num=7, nat_t_header=UDP(sport=4500, dport=1027), **gcm)
     for step in range(3):
         sealed = nat.encrypt(outer4 / UDP(sport=1, dport=2) / Raw(b"x" * 60))

@@ -9,6 +9,8 @@ use super::{ICMP, ICMPV6, TCP, Tuple, UDP};
 /// IPv6 extension headers that are followed; a longer chain is refused.
 const EXTENSIONS: usize = 5;
 const AUTHENTICATION: u8 = 51;
+/// Ethertype of an IEEE 802.1ad tag.
+pub const SERVICE_TAG: u16 = 0x88a8;
 
 pub struct Link<'a> {
     pub destination: Mac,
@@ -31,6 +33,8 @@ pub struct Facts {
     pub dont_fragment: bool,
     pub options: bool,
     pub fragment: bool,
+    /// First fragment without its whole transport header.
+    pub tiny: bool,
     /// Multicast or broadcast.
     pub group: bool,
     pub link_local: bool,
@@ -47,7 +51,7 @@ pub struct Facts {
     pub tcp_scale: Option<u8>,
     /// Options of an IPv4 header.
     pub ip_options: Vec<u8>,
-    /// What stands behind the IP headers, of a fragment too.
+    /// What stands behind the IP headers; of a later fragment, behind the fragment header.
     pub payload: Vec<u8>,
     pub icmp_code: u8,
     pub piece: Piece,
@@ -59,8 +63,22 @@ pub struct Piece {
     pub id: u32,
     pub offset: usize,
     pub more: bool,
+    /// Bytes of the datagram in this fragment.
+    pub length: usize,
     /// IPv4: length of the header, which counts for the length of the whole.
     pub header: usize,
+}
+
+impl Piece {
+    pub fn end(&self) -> usize {
+        self.offset + self.length
+    }
+
+    /// The whole datagram would be longer than its length field can say (RFC 791 section 3.1, RFC 8200 section 4.5),
+    /// or a fragment but the last ends anywhere (RFC 791 section 3.2).
+    pub fn is_malformed(&self) -> bool {
+        self.header + self.end() > 65535 || self.length == 0 || (self.more && !self.length.is_multiple_of(8))
+    }
 }
 
 /// The packet an ICMP error is about.
@@ -120,12 +138,10 @@ fn parse4(packet: &[u8]) -> Result<Facts, &'static str> {
         id: u16::from_ne_bytes([packet[4], packet[5]]).into(),
         offset: usize::from(view.flags_offset() & ipv4::OFFSET_MASK) * 8,
         more: view.flags_offset() & ipv4::FLAG_MORE_FRAGMENTS != 0,
+        length: total - header,
         header,
     };
-    if facts.fragment {
-        return Ok(facts);
-    }
-    facts.transport(&packet[header..total])?;
+    facts.transport_of_first(&packet[header..total])?;
     Ok(facts)
 }
 
@@ -180,6 +196,7 @@ impl Facts {
             dont_fragment: false,
             options: false,
             fragment: false,
+            tiny: false,
             group: false,
             link_local: false,
             neighbour_discovery: false,
@@ -209,31 +226,59 @@ impl Facts {
                 ipv6::FRAGMENT => 0,
                 _ => {
                     self.protocol = next;
-                    if at > total || next == ICMP {
+                    if next == ICMP || (at > total && !self.fragment) {
                         return Err("bad_ip_header");
                     }
-                    self.payload = packet[at..total].to_vec();
-                    return self.transport(&packet[at..total]);
+                    self.payload = packet.get(at..total).unwrap_or_default().to_vec();
+                    return self.transport_of_first(packet.get(at..total).unwrap_or_default());
                 }
             };
-            let header = packet.get(at..at + 8).ok_or("truncated")?;
+            let Some(header) = packet.get(at..at + 8) else {
+                (self.protocol, self.tiny) = (next, self.fragment);
+                self.payload = packet.get(at..total).unwrap_or_default().to_vec();
+                return if self.tiny { Ok(()) } else { Err("truncated") };
+            };
             self.options = true;
             if next == ipv6::FRAGMENT {
-                (self.protocol, self.fragment) = (header[0], true);
-                self.payload = packet.get(at + 8..total).unwrap_or_default().to_vec();
-                let word = u16::from_be_bytes([header[2], header[3]]);
-                self.piece = Piece {
-                    id: u32::from_ne_bytes([header[4], header[5], header[6], header[7]]),
-                    offset: usize::from(word & 0xfff8),
-                    more: word & 1 != 0,
-                    header: 0,
-                };
-                return Ok(());
+                if self.fragment {
+                    return Err("extension_headers");
+                }
+                self.note_fragment(header, packet.get(at + 8..total).unwrap_or_default());
+                if self.piece.offset != 0 {
+                    return Ok(());
+                }
+                (next, at) = (header[0], at + 8);
+                continue;
             }
             let extra = if next == AUTHENTICATION { 2 } else { 1 };
             (next, at) = (header[0], at + (usize::from(header[1]) + extra) * unit);
         }
         Err("extension_headers")
+    }
+
+    /// An atomic fragment is a whole packet (RFC 6946).
+    fn note_fragment(&mut self, header: &[u8], rest: &[u8]) {
+        let word = u16::from_be_bytes([header[2], header[3]]);
+        (self.protocol, self.fragment) = (header[0], word & 0xfff9 != 0);
+        self.payload = rest.to_vec();
+        self.piece = Piece {
+            id: u32::from_ne_bytes([header[4], header[5], header[6], header[7]]),
+            offset: usize::from(word & 0xfff8),
+            more: word & 1 != 0,
+            length: rest.len(),
+            header: 0,
+        };
+    }
+
+    /// Only a first fragment has ports, and must have all of the header that they stand in (RFC 7112).
+    fn transport_of_first(&mut self, segment: &[u8]) -> Result<(), &'static str> {
+        if !self.fragment {
+            return self.transport(segment);
+        }
+        if self.piece.offset == 0 {
+            self.tiny = self.transport(segment).is_err();
+        }
+        Ok(())
     }
 
     fn transport(&mut self, segment: &[u8]) -> Result<(), &'static str> {
@@ -299,8 +344,26 @@ fn quote4(bytes: &[u8]) -> Option<Quote> {
 
 fn quote6(bytes: &[u8]) -> Option<Quote> {
     let view = ipv6::View::new_unchecked(bytes).ok().filter(|view| view.version() == 6)?;
-    let rest = &bytes[ipv6::field::HEADER..];
-    quote(view.source().into(), view.destination().into(), view.next_header(), rest)
+    let (next, rest) = quoted_transport(view.next_header(), &bytes[ipv6::field::HEADER..])?;
+    quote(view.source().into(), view.destination().into(), next, rest)
+}
+
+/// Behind the quoted extension headers; a later fragment has no transport header.
+fn quoted_transport(first: u8, bytes: &[u8]) -> Option<(u8, &[u8])> {
+    let (mut next, mut rest) = (first, bytes);
+    for _ in 0..=EXTENSIONS {
+        let header = rest.get(..8);
+        let length = match next {
+            ipv6::HOP_BY_HOP | ipv6::ROUTING | ipv6::DESTINATION_OPTIONS => (usize::from(header?[1]) + 1) * 8,
+            AUTHENTICATION => (usize::from(header?[1]) + 2) * 4,
+            ipv6::FRAGMENT if u16::from_be_bytes([header?[2], header?[3]]) & 0xfff8 != 0 => return None,
+            ipv6::FRAGMENT => 8,
+            _ => return Some((next, rest)),
+        };
+        next = header?[0];
+        rest = rest.get(length..)?;
+    }
+    None
 }
 
 fn quote(source: IpAddr, destination: IpAddr, protocol: u8, rest: &[u8]) -> Option<Quote> {

@@ -26,7 +26,7 @@ const RULES: [Rule; 20] = [
     ("syn_frag", |f| f.fragment && f.piece.offset == 0 && f.protocol == TCP && syn_of_payload(f)),
     ("block_frag", |f| f.fragment),
     ("icmp_large", |f| is_icmp(f) && f.length > 1024),
-    ("icmpv6_malformed", |f| !f.fragment && f.protocol == ICMPV6 && malformed(f)),
+    ("icmpv6_malformed", |f| has_header(f) && f.protocol == ICMPV6 && malformed(f)),
     ("syn_fin", |f| flags(f).is_some_and(|flags| flags & tcp::SYN != 0 && flags & tcp::FIN != 0)),
     ("tcp_no_flag", |f| flags(f).is_some_and(|flags| flags.trailing_zeros() > 5)),
     ("fin_no_ack", |f| flags(f).is_some_and(|flags| flags & tcp::FIN != 0 && flags & tcp::ACK == 0)),
@@ -62,7 +62,7 @@ impl Datagrams {
             return false;
         }
         let key = (zone.to_owned(), facts.source, facts.destination, facts.protocol, facts.piece.id);
-        let own = (facts.piece.offset, facts.piece.offset + facts.payload.len());
+        let own = (facts.piece.offset, facts.piece.end());
         let last = self.0.insert(key, own);
         last.is_some_and(|last| last != own && own.0 < last.1 && last.0 < own.1)
     }
@@ -73,7 +73,12 @@ fn is_icmp(facts: &Facts) -> bool {
 }
 
 fn flags(facts: &Facts) -> Option<u8> {
-    (facts.protocol == TCP && !facts.fragment).then_some(facts.tcp_flags)
+    (facts.protocol == TCP && has_header(facts)).then_some(facts.tcp_flags)
+}
+
+/// Whether the whole transport header is there.
+fn has_header(facts: &Facts) -> bool {
+    facts.piece.offset == 0 && !facts.tiny
 }
 
 fn syn_of_payload(facts: &Facts) -> bool {
@@ -82,14 +87,16 @@ fn syn_of_payload(facts: &Facts) -> bool {
 
 /// The whole datagram would be longer than its length field can say (RFC 791 section 3.1, RFC 8200 section 4.5).
 fn too_long(facts: &Facts) -> bool {
-    facts.piece.header + facts.piece.offset + facts.payload.len() > 65535
+    facts.piece.header + facts.piece.end() > 65535
 }
 
-/// RFC 791 section 3.2: only the last may end anywhere; RFC 3128: the second must leave the TCP flags alone.
+/// What cannot be part of a packet; RFC 3128: the second must leave the TCP flags alone.
 fn impossible(facts: &Facts) -> bool {
-    let odd = facts.piece.more && !facts.payload.len().is_multiple_of(8);
-    let rewrites_flags = facts.protocol == TCP && facts.piece.offset == 8;
-    too_long(facts) || facts.payload.is_empty() || odd || rewrites_flags
+    facts.piece.is_malformed() || rewrites_flags(facts)
+}
+
+pub fn rewrites_flags(facts: &Facts) -> bool {
+    facts.protocol == TCP && facts.piece.offset == 8
 }
 
 /// Types of the options before the end; Err with those before the first that is malformed.

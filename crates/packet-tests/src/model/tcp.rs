@@ -73,6 +73,14 @@ impl Tracker {
         facts.opens_tcp() && self.0.iter().all(|side| side.stage == Stage::Closed)
     }
 
+    /// What a later fragment carries comes after what was there.
+    pub fn raise(&mut self, side: usize, end: u32) {
+        let own = &mut self.0[side];
+        if (end.wrapping_sub(own.end) as i32) > 0 {
+            own.end = end;
+        }
+    }
+
     /// RFC 9293 section 3.10.7.4 as the middle can tell: not more than the other's window away from what was sent, and an
     /// acknowledgement of what the other has sent (RFC 5961 section 5.2).
     pub fn fits(&self, side: usize, facts: &Facts) -> bool {
