@@ -196,7 +196,7 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
 		return state || !(overflow >> 16) ? state : stash_find##FAMILY(key, number);                           \
 	}                                                                                                              \
                                                                                                                        \
-	static __noinline int index_insert##FAMILY(const struct flow_key##FAMILY *key, __u64 hash, __u32 line)         \
+	__noinline int index_insert##FAMILY(const struct flow_key##FAMILY *key, __u64 hash, __u32 line)                \
 	{                                                                                                              \
 		__u32 number = 0;                                                                                      \
                                                                                                                        \
@@ -237,7 +237,7 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
 	 * 1 when this call removed the key of a line with this tag; whoever gets the 1 owns what it led to. The tag   \
 	 * changes under the lock: as long as it is the same, the key leads to the line, and to nobody else's session. \
 	 */                                                                                                            \
-	static __noinline int index_remove##FAMILY(const struct flow_key##FAMILY *key, __u32 line, __u32 tag)          \
+	__noinline int index_remove##FAMILY(const struct flow_key##FAMILY *key, __u32 line, __u32 tag)                 \
 	{                                                                                                              \
 		if (!key)                                                                                              \
 			return 0;                                                                                      \

@@ -147,7 +147,7 @@ static __always_inline __u32 *flow_spare(__u8 family)
 }
 
 /* The table is full but for what CPUs keep: takes from any of them. */
-static __noinline int flow_steal(__u32 family)
+__noinline int flow_steal(__u32 family)
 {
 	__u32 zero = 0, cpu;
 
@@ -231,7 +231,7 @@ static __always_inline int insert_result(int index_result, int exists)
 	}                                                                                                              \
                                                                                                                        \
 	/* Ends the session of a line, if its record still has this tag. 1 when this call ended it. */                 \
-	static __noinline int flow_delete##FAMILY(__u32 line_number, __u32 tag, __u32 cause)                           \
+	__noinline int flow_delete##FAMILY(__u32 line_number, __u32 tag, __u32 cause)                                  \
 	{                                                                                                              \
 		__u32 forward = line_number & ~1u, back = line_number | 1, session = forward >> 1;                     \
 		struct flow_line##FAMILY *line0 = bpf_map_lookup_elem(&lines##FAMILY, &forward);                       \

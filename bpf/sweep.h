@@ -130,16 +130,39 @@ static __always_inline void carry_packets(struct flow_state *state, struct flow_
 		return SWEPT_LIVE;                                                                                     \
 	}                                                                                                              \
                                                                                                                        \
+	/*                                                                                                             \
+	 * Nearly every session is alive, not idle for long, without a timeout of its own, and nothing about it is     \
+	 * about to wrap. What is seen while its record changes hands decides nothing: the next pass looks again.      \
+	 */                                                                                                            \
+	static __always_inline bool sweep_leaves##FAMILY(const struct sweep *sweep, const struct sweep_limits *limits, \
+							 const struct flow_line##FAMILY *line0,                        \
+							 const struct flow_line##FAMILY *line1, __u16 epoch)           \
+	{                                                                                                              \
+		const struct flow_state *forward = &line0->state, *back = &line1->state;                               \
+		__u32 idle = jiffies_since(sweep->now, forward->last_seen);                                            \
+		__u32 other = jiffies_since(sweep->now, back->last_seen);                                              \
+		__u32 kind = timeout_kind(line0->key.proto, forward->tcp_state, back->tcp_state);                      \
+		__u32 flags = (forward->flags | back->flags) & (FLOW_OWN_TIMEOUT | FLOW_CARRY);                        \
+		__u32 wraps = (forward->packets | back->packets) >> 31;                                                \
+                                                                                                                       \
+		idle = other < idle ? other : idle;                                                                    \
+		return !(flags | wraps | sweep->early##FAMILY) && (__u16)(epoch - forward->epoch) < OLDEST_EPOCH &&    \
+		       (__u16)(epoch - back->epoch) < OLDEST_EPOCH &&                                                  \
+		       idle <= (__u64)limits->timeout_s[kind & 7] * config.hz;                                         \
+	}                                                                                                              \
+                                                                                                                       \
 	/* Goes on until the end of the family (true), or as far as it may. */                                         \
 	static __noinline int sweep_part##FAMILY(struct sweep *sweep, __u32 most_ended)                                \
 	{                                                                                                              \
 		__u32 zero = 0, i;                                                                                     \
+		struct sweep_limits *limits = bpf_map_lookup_elem(&sweep_limits, &zero);                               \
 		struct watermarks *marks = bpf_map_lookup_elem(&watermarks, &zero);                                    \
                                                                                                                        \
-		if (!sweep || !marks)                                                                                  \
+		if (!sweep || !marks || !limits)                                                                       \
 			return 1;                                                                                      \
 		__u32 last = marks->session##FAMILY;                                                                   \
 		__u64 before = sweep->expired##FAMILY;                                                                 \
+		__u16 epoch = ACTIVE_EPOCH(active);                                                                    \
                                                                                                                        \
 		last = last < config.sessions##FAMILY ? last : config.sessions##FAMILY;                                \
 		bpf_for (i, 0, SWEEP_SESSIONS) {                                                                       \
@@ -148,6 +171,18 @@ static __always_inline void carry_packets(struct flow_state *state, struct flow_
 			if (number > last)                                                                             \
 				return 1;                                                                              \
 			sweep->cursor = number + 1;                                                                    \
+			__u32 forward = 2 * number, back = forward + 1;                                                \
+			struct flow_line##FAMILY *line0 = bpf_map_lookup_elem(&lines##FAMILY, &forward);               \
+			struct flow_line##FAMILY *line1 = bpf_map_lookup_elem(&lines##FAMILY, &back);                  \
+                                                                                                                       \
+			if (!line0 || !line1)                                                                          \
+				return 1;                                                                              \
+			if (!(line0->state.flags & line1->state.flags & FLOW_LIVE))                                    \
+				continue;                                                                              \
+			if (sweep_leaves##FAMILY(sweep, limits, line0, line1, epoch)) {                                \
+				sweep->live++;                                                                         \
+				continue;                                                                              \
+			}                                                                                              \
 			int swept = sweep_session##FAMILY(sweep, number);                                              \
                                                                                                                        \
 			sweep->live += swept == SWEPT_LIVE;                                                            \

@@ -57,9 +57,8 @@ _Static_assert(sizeof(struct flow_key6) == 40, "flow_key6 is 40 bytes");
 #define TCP_SCALE_OFFERED 0x80 /* its SYN carried the option */
 #define TCP_SCALE_MAX 14
 
+/* What every packet touches stands in the first 24 bytes: behind an IPv6 key they end its cache line. */
 struct flow_state {
-	__u16 tag;       /* counts re-uses of the record */
-	__u16 window;    /* largest TCP window this direction has advertised, in units of 1 << scale bytes */
 	__u16 nexthop;   /* index into `nexthops` */
 	__u8 zone;       /* zone this direction must arrive from */
 	__u8 scale;      /* TCP_SCALE_*: shift of `window` */
@@ -67,8 +66,10 @@ struct flow_state {
 	__u16 epoch;     /* ACTIVE_EPOCH when last judged; another value means: judge again */
 	__u8 tcp_state;  /* TCP_DIR_* of this direction */
 	__u8 flags;      /* FLOW_* */
-	__u64 bytes;     /* IP bytes */
 	__u32 packets;   /* low 32 bits; the sweep carries into flow_shared.packets_high */
+	__u64 bytes;     /* IP bytes */
+	__u16 tag;       /* counts re-uses of the record */
+	__u16 window;    /* largest TCP window this direction has advertised, in units of 1 << scale bytes */
 	__u32 tcp_end;   /* sequence number after the last byte this direction sent */
 };
 _Static_assert(sizeof(struct flow_state) == 32, "flow_state is 32 bytes");
@@ -87,10 +88,10 @@ _Static_assert(sizeof(struct flow_line4) == 64, "flow_line4 is one cache line");
 
 struct flow_line6 {
 	struct flow_key6 key;
-	__u32 spare[6];
 	struct flow_state state;
 	__u32 be_new_saddr[4];
 	__u32 be_new_daddr[4];
+	__u32 spare[6];
 };
 _Static_assert(sizeof(struct flow_line6) == 128, "flow_line6 is two cache lines");
 

@@ -40,7 +40,7 @@ static __always_inline void limit_unlock(struct limit_set *set)
 }
 
 /* One more session of this address, unless it has as many as it may; `alarm_only` counts it even then. */
-static __noinline int limit_enter(__u64 hash, __u32 limit, __u32 alarm_only)
+__noinline int limit_enter(__u64 hash, __u32 limit, __u32 alarm_only)
 {
 	struct limit_set *set = limit_set_of(hash);
 	struct limit_slot *found = NULL;
@@ -72,7 +72,7 @@ static __noinline int limit_enter(__u64 hash, __u32 limit, __u32 alarm_only)
 }
 
 /* One session less. */
-static __noinline int limit_leave(__u64 hash)
+__noinline int limit_leave(__u64 hash)
 {
 	struct limit_set *set = limit_set_of(hash);
 	__u32 tag = (__u32)hash;

@@ -27,7 +27,7 @@ static __always_inline bool tcp_acknowledges_syn(const struct packet *p, const s
  * The window scale option of a SYN (RFC 7323 2.2): TCP_SCALE_OFFERED and the shift, or 0. A shift above 14 counts as 14
  * (2.3).
  */
-static __noinline __u32 tcp_scale_of(hook_ctx *ctx, const struct packet *p)
+__noinline int tcp_scale_of(hook_ctx *ctx, const struct packet *p)
 {
 	if (!p)
 		return 0;
