@@ -53,15 +53,22 @@ _Static_assert(sizeof(struct flow_key6) == 40, "flow_key6 is 40 bytes");
 #define TCP_DIR_FIN 3         /* its FIN was seen */
 #define TCP_DIR_CLOSED 4      /* its FIN was acknowledged, or a valid reset ended the session */
 
-/* TCP window scale (RFC 7323 2.2) of one direction. */
-#define TCP_SCALE_OFFERED 0x80 /* its SYN carried the option */
+/*
+ * `marks` of one direction: its TCP window scale (RFC 7323 2.2), and what replay must do besides forwarding. All but
+ * the scale are set before the key is inserted and never change.
+ */
+#define TCP_SCALE_SHIFT 0x0f
 #define TCP_SCALE_MAX 14
+#define MARK_TRANSLATED 0x10   /* addresses or ports change to the line's be_new_* */
+#define MARK_GRANTED 0x20      /* lives only as long as the line's `grant` */
+#define TCP_SCALE_OFFERED 0x80 /* its SYN carried the option */
+#define TCP_SCALE_BITS (TCP_SCALE_OFFERED | TCP_SCALE_SHIFT)
 
 /* What every packet touches stands in the first 24 bytes: behind an IPv6 key they end its cache line. */
 struct flow_state {
 	__u16 nexthop;   /* index into `nexthops` */
 	__u8 zone;       /* zone this direction must arrive from */
-	__u8 scale;      /* TCP_SCALE_*: shift of `window` */
+	__u8 marks;      /* TCP_SCALE_*: shift of `window`; MARK_* */
 	__u32 last_seen; /* low 32 bits of jiffies */
 	__u16 epoch;     /* ACTIVE_EPOCH when last judged; another value means: judge again */
 	__u8 tcp_state;  /* TCP_DIR_* of this direction */
@@ -80,8 +87,7 @@ struct flow_line4 {
 	__u32 be_new_daddr;
 	__u16 be_new_sport;
 	__u16 be_new_dport;
-	__u16 l3_delta;
-	__u16 l4_delta;
+	__u32 grant;
 	struct flow_state state;
 };
 _Static_assert(sizeof(struct flow_line4) == 64, "flow_line4 is one cache line");
@@ -91,7 +97,10 @@ struct flow_line6 {
 	struct flow_state state;
 	__u32 be_new_saddr[4];
 	__u32 be_new_daddr[4];
-	__u32 spare[6];
+	__u16 be_new_sport;
+	__u16 be_new_dport;
+	__u32 grant;
+	__u32 spare[4];
 };
 _Static_assert(sizeof(struct flow_line6) == 128, "flow_line6 is two cache lines");
 

@@ -60,25 +60,30 @@ __noinline int tcp_scale_of(hook_ctx *ctx, const struct packet *p)
 	return 0;
 }
 
+static __always_inline void tcp_set_scale(struct flow_state *state, __u8 scale)
+{
+	state->marks = (state->marks & ~TCP_SCALE_BITS) | scale;
+}
+
 /* The window of a SYN itself is never scaled (RFC 7323 2.2). */
 static __always_inline void tcp_note_window(struct flow_state *own, const struct packet *p)
 {
-	own->scale = p->tcp_scale;
-	own->window = (p->tcp_window >> (p->tcp_scale & 0x0f)) + (p->tcp_scale & 0x0f ? 1 : 0);
+	tcp_set_scale(own, p->tcp_scale);
+	own->window = (p->tcp_window >> (p->tcp_scale & TCP_SCALE_SHIFT)) + (p->tcp_scale & TCP_SCALE_SHIFT ? 1 : 0);
 }
 
 static __always_inline void tcp_unscale(struct flow_state *state)
 {
-	__u32 bytes = (__u32)state->window << (state->scale & 0x0f);
+	__u32 bytes = (__u32)state->window << (state->marks & TCP_SCALE_SHIFT);
 
 	state->window = bytes > 0xffff ? 0xffff : bytes;
-	state->scale = 0;
+	tcp_set_scale(state, 0);
 }
 
 /* Windows are scaled when both SYNs say so. */
 static __always_inline void tcp_settle_scale(struct flow_state *own, struct flow_state *peer)
 {
-	if (peer->tcp_state == TCP_DIR_NONE || (own->scale & peer->scale & TCP_SCALE_OFFERED))
+	if (peer->tcp_state == TCP_DIR_NONE || (own->marks & peer->marks & TCP_SCALE_OFFERED))
 		return;
 	tcp_unscale(own);
 	tcp_unscale(peer);

@@ -16,7 +16,7 @@
 
 static __always_inline __u32 tcp_window_of(const struct flow_state *state)
 {
-	__u32 bytes = (__u32)state->window << (state->scale & 0x0f);
+	__u32 bytes = (__u32)state->window << (state->marks & TCP_SCALE_SHIFT);
 
 	return bytes ? bytes : 1; /* a closed window is probed with one byte (RFC 9293 3.8.6.1) */
 }

@@ -27,7 +27,7 @@ static __always_inline void fill_state(struct flow_state *state, const struct pa
 	state->flags = 0;
 	barrier();
 	state->window = 0;
-	state->scale = 0;
+	state->marks = 0;
 	state->nexthop = nexthop;
 	state->zone = zone;
 	state->last_seen = p->now;

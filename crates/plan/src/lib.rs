@@ -154,11 +154,6 @@ pub enum PlanError {
         abi::MAX_WHITE_TERMS
     )]
     WhiteLists { count: usize },
-    #[error(
-        "{count} different sets of stages are in use, at most {} are loaded; give zones the same screens",
-        abi::MAX_VARIANTS
-    )]
-    TooManyVariants { count: usize },
 }
 
 /// Computes the plan of `generation`. `ids` changes only on success.
@@ -323,16 +318,13 @@ fn attachments(
     }
     // The plain mask always is variant 0: the egress program belongs to it, and numbers keep their meaning when
     // screens come and go.
-    let others: BTreeSet<u32> = masks.values().copied().filter(|mask| *mask != plain).collect();
+    let others = masks.values().copied().filter(|mask| *mask != plain).collect();
     let mut distinct = vec![plain];
-    distinct.extend(others);
-    if distinct.len() > abi::MAX_VARIANTS {
-        return Err(PlanError::TooManyVariants { count: distinct.len() });
-    }
+    distinct.extend(merge_masks(others, abi::MAX_VARIANTS - 1));
     let mut attachments: Vec<Attachment> = vec![];
     for info in infos {
         let mask = masks[info.physical.as_str()];
-        let variant = distinct.iter().position(|m| *m == mask).unwrap_or_default() as u32;
+        let variant = smallest_superset(&distinct, mask);
         let mut add = |device: &str, ingress: Option<IngressHook>| -> Result<(), PlanError> {
             if !attachments.iter().any(|a| a.device == device) {
                 let ifindex = units::netdev(environment, device)?.ifindex;
@@ -347,6 +339,24 @@ fn attachments(
     }
     let variants = distinct.into_iter().map(|stage_mask| Variant { stage_mask }).collect();
     Ok((variants, attachments))
+}
+
+/// A stage that no unit of a device asks for costs time and does nothing, so when there are too many sets of stages those
+/// that differ least become one.
+fn merge_masks(mut masks: BTreeSet<u32>, most: usize) -> BTreeSet<u32> {
+    while masks.len() > most {
+        let pairs = masks.iter().flat_map(|a| masks.range(a + 1..).map(move |b| (*a, *b)));
+        let Some((a, b)) = pairs.min_by_key(|(a, b)| (a ^ b).count_ones()) else { break };
+        masks.remove(&a);
+        masks.remove(&b);
+        masks.insert(a | b);
+    }
+    masks
+}
+
+fn smallest_superset(masks: &[u32], wanted: u32) -> u32 {
+    let fitting = masks.iter().enumerate().filter(|(_, mask)| *mask & wanted == wanted);
+    fitting.min_by_key(|(_, mask)| mask.count_ones()).map_or(0, |(index, _)| index as u32)
 }
 
 #[cfg(test)]

@@ -207,3 +207,12 @@ fn a_policy_outside_its_schedule_keeps_its_id_and_has_no_rule() {
     assert_eq!(states(&noon), [(1, true), (2, true), (3, true)]);
     assert_eq!(states(&night), [(1, false), (2, true), (3, false)]);
 }
+
+#[test]
+fn too_many_sets_of_stages_become_fewer_larger_ones() {
+    let masks = |list: &[u32]| list.iter().copied().collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(super::merge_masks(masks(&[0b001, 0b010]), 3), masks(&[0b001, 0b010]));
+    assert_eq!(super::merge_masks(masks(&[0b0001, 0b0011, 0b1100, 0b1000]), 2), masks(&[0b0011, 0b1100]));
+    assert_eq!(super::smallest_superset(&[0b0000, 0b1111, 0b0011], 0b0001), 2);
+    assert_eq!(super::smallest_superset(&[0b0000, 0b1111, 0b0011], 0b0000), 0);
+}
