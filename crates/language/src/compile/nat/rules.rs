@@ -39,9 +39,13 @@ pub(super) fn sets<'a, Action>(
     sets
 }
 
+/// What may stand below `then KIND`.
+const ACTIONS: [&str; 7] = ["off", "interface", "pool", "inet", "nptv6-prefix", "prefix", "prefix-name"];
+
 /// The one action below `then KIND`.
 pub(super) fn action<'a>(rule: View<'a>, kind: &str, choices: &str, report: &mut Report) -> Option<View<'a>> {
-    let actions: Vec<View> = rule.entries(&["then", kind]).collect();
+    let known = |view: &View| ACTIONS.contains(&view.word());
+    let actions: Vec<View> = rule.entries(&["then", kind]).filter(known).collect();
     let Some(first) = actions.first() else {
         let message = format!("`{}` has no action", rule.context());
         report.error_help(&rule.location(), message, format!("add `then {kind}` with {choices}"));
