@@ -131,18 +131,6 @@ static __noinline __s64 service_class(const struct service *service)
 	return list < 0 || column < 0 ? NO_CLASS : class_word(list + column);
 }
 
-/* Lowest set bit of a word that has one: how many bits are below it. Without branches, which the verifier would follow.
- */
-static __always_inline __u32 lowest_of_word(__u64 word)
-{
-	__u64 below = (word & -word) - 1;
-
-	below -= below >> 1 & 0x5555555555555555;
-	below = (below & 0x3333333333333333) + (below >> 2 & 0x3333333333333333);
-	below = (below + (below >> 4)) & 0x0f0f0f0f0f0f0f0f;
-	return below * 0x0101010101010101 >> 56;
-}
-
 /* First bit that three lines of bits have in common. */
 static __noinline __s64 first_common(__u32 a, __u32 b, __u32 c)
 {
