@@ -347,9 +347,11 @@ fn attachments(
     infos: &[UnitInfo],
     environment: &Environment,
 ) -> Result<(Vec<Variant>, Vec<Attachment>), PlanError> {
-    let always = abi::stages::Stage::ALL.iter().fold(0, |mask, stage| mask | stage.bit());
+    use abi::stages::Stage;
+    let always = Stage::ALL.iter().fold(0, |mask, stage| mask | stage.bit());
     let screens = screens::STAGES.iter().fold(0, |mask, stage| mask | stage.bit());
-    let plain = always & !screens;
+    let translation = Stage::NatDestination.bit() | Stage::NatSource.bit();
+    let plain = always & !screens & !translation;
     let mut masks: BTreeMap<&str, u32> = BTreeMap::new();
     for (unit, info) in managed.iter().zip(infos) {
         let wanted = plain | unit.screen.map_or(0, screens::stage_mask);
