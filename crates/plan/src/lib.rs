@@ -239,7 +239,7 @@ fn compile_with(
     let nat = nat::compile(config, &indexed, &nat_ids, rules.contexts.len() as u32 + 1)?;
     let lists = [rules.contexts.as_slice(), nat.plan.contexts.as_slice()].concat();
     let classifier = classifier::compile(&lists)?;
-    let (variants, attachments) = attachments(&managed, &infos, environment)?;
+    let (variants, attachments) = attachments(&managed, &infos, environment, nat::is_used(config))?;
     let unit_multiplier = units::find_multiplier(&entries)?;
     let (screen_limits, white_terms) = screens::limits(config, &zone_ids)?;
     let tables = Tables {
@@ -346,12 +346,14 @@ fn attachments(
     managed: &[units::Managed],
     infos: &[UnitInfo],
     environment: &Environment,
+    translates: bool,
 ) -> Result<(Vec<Variant>, Vec<Attachment>), PlanError> {
     use abi::stages::Stage;
     let always = Stage::ALL.iter().fold(0, |mask, stage| mask | stage.bit());
     let screens = screens::STAGES.iter().fold(0, |mask, stage| mask | stage.bit());
-    let translation = Stage::NatDestination.bit() | Stage::NatSource.bit();
-    let plain = always & !screens & !translation;
+    // A session is judged again from either of its ends, so translation is everybody's stage or nobody's.
+    let idle = if translates { 0 } else { Stage::NatDestination.bit() | Stage::NatSource.bit() };
+    let plain = always & !screens & !idle;
     let mut masks: BTreeMap<&str, u32> = BTreeMap::new();
     for (unit, info) in managed.iter().zip(infos) {
         let wanted = plain | unit.screen.map_or(0, screens::stage_mask);
