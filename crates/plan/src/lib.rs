@@ -351,9 +351,9 @@ fn attachments(
     use abi::stages::Stage;
     let always = Stage::ALL.iter().fold(0, |mask, stage| mask | stage.bit());
     let screens = screens::STAGES.iter().fold(0, |mask, stage| mask | stage.bit());
-    let translation = Stage::NatDestination.bit() | Stage::NatSource.bit();
-    // Sessions are judged again from either end, so all devices translate or none does.
-    let plain = always & !screens & if translates { u32::MAX } else { !translation };
+    // A session is judged again from either of its ends, so translation is everybody's stage or nobody's.
+    let idle = if translates { 0 } else { Stage::NatDestination.bit() | Stage::NatSource.bit() };
+    let plain = always & !screens & !idle;
     let mut masks: BTreeMap<&str, u32> = BTreeMap::new();
     for (unit, info) in managed.iter().zip(infos) {
         let wanted = plain | unit.screen.map_or(0, screens::stage_mask);
