@@ -5,8 +5,7 @@ use std::net::IpAddr;
 
 use sluice_language::Ranges;
 use sluice_language::nat::{
-    DestinationAction, Ends, Nat, NatMatch, Overflow, Permit, Persistent, RuleSet, SourceAction, SourcePool,
-    StaticAction, count,
+    DestinationAction, Ends, Nat, NatMatch, Overflow, RuleSet, SourceAction, SourcePool, StaticAction, count,
 };
 use sluice_plan::nat::{Kind, rule_key};
 
@@ -181,20 +180,9 @@ fn ends(ends: &Ends) -> String {
 fn source_action(then: &SourceAction) -> String {
     match then {
         SourceAction::Off => "off".to_owned(),
-        SourceAction::Interface { persistent: used } => format!("interface{}", persistent(used)),
-        SourceAction::Pool { name, persistent: used } => format!("pool {name}{}", persistent(used)),
+        SourceAction::Interface => "interface".to_owned(),
+        SourceAction::Pool { name } => format!("pool {name}"),
     }
-}
-
-fn persistent(persistent: &Option<Persistent>) -> String {
-    persistent.map_or(String::new(), |persistent| {
-        let permit = match persistent.permit {
-            Permit::AnyRemoteHost => "any-remote-host",
-            Permit::TargetHost => "target-host",
-            Permit::TargetHostPort => "target-host-port",
-        };
-        format!(", persistent-nat {permit}")
-    })
 }
 
 fn static_action(then: &StaticAction) -> String {
