@@ -88,6 +88,20 @@ fn reports_show_rules_pools_and_both_sides_of_sessions() {
     assert!(shown(&site, &["nat", "source", "pool", "p"]).contains("Ports in use          : 0"));
 }
 
+#[test]
+fn a_question_is_answered_from_a_file() {
+    let site = Site::new("ask");
+    let file = site.write("a.conf", POOL).display().to_string();
+    let ask = |source: &str| {
+        let packet = ["--source-ip", source, "--destination-ip", "10.71.2.2", "--protocol", "udp"];
+        let units = ["--from-interface", "left0.0", "--to-interface", "right0.0"];
+        let arguments = [&["test", "nat", &file][..], &packet, &units].concat();
+        accepted(&site.gateway.command(common::BINARY).args(arguments).output().unwrap())
+    };
+    assert_eq!(ask("10.71.1.7"), "destination: 10.71.2.2 port 0 (no rule)\nsource: pool p (rule out r)\n");
+    assert!(ask("10.72.1.7").ends_with("source: 10.72.1.7 port 0 (no rule)\n"));
+}
+
 /// Sends from a socket of its own, and says who the receiver saw.
 fn source_seen(site: &Site, receiver: &UdpSocket) -> Option<String> {
     let sender = site.left.enter(|| UdpSocket::bind("10.71.1.2:0")).unwrap().unwrap();
