@@ -238,7 +238,7 @@ fn timeouts() -> Timeouts {
 struct Trace {
     gateway: Gateway,
     nat: Nat,
-    /// Nothing is looked for again shortly after nothing was found.
+    /// When an address may last have been found full: it is not looked at again at once, though its ports be free.
     exhausted: Option<Instant>,
     refused: u64,
     full: u64,
@@ -278,6 +278,7 @@ impl Trace {
         let report = dataplane.sweep(now, &limits).unwrap();
         let seen = report.expired4 + report.expired6;
         self.nat.touch_all();
+        self.exhausted = Some(Instant::now());
         if seen as usize != ended { Err(format!("{seen} sessions ended, not {ended}")) } else { Ok(()) }
     }
 }
@@ -293,6 +294,7 @@ fn trace(hook: Hook) {
             1 => {
                 trace.gateway.clear_sessions().unwrap();
                 trace.nat.clear();
+                trace.exhausted = Some(Instant::now());
                 Ok(())
             }
             n if n % 2 == 0 => {
@@ -306,7 +308,11 @@ fn trace(hook: Hook) {
             _ => trace.packet(outside_tuple(&mut random), true),
         };
         if let Err(error) = done {
-            panic!("seed {seed}, step {step} on {}: {error}", hook.name());
+            let drops = trace.gateway.dataplane.counters().unwrap();
+            let drops = Reason::ALL.into_iter().map(|reason| (reason.name(), drops.drops(reason)));
+            let drops: Vec<_> = drops.filter(|(_, count)| *count > 0).collect();
+            let (refused, full, hook) = (trace.refused, trace.full, hook.name());
+            panic!("seed {seed}, step {step} on {hook}: {error}; {refused} refused, {full} full, {drops:?}");
         }
     }
     let counters = trace.gateway.dataplane.counters().unwrap();
