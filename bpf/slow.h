@@ -12,6 +12,7 @@
 #include "stage/local.h"
 #include "stage/route.h"
 #include "stage/policy.h"
+#include "stage/gate.h"
 #include "stage/create.h"
 #include "stage/exit.h"
 

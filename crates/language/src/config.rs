@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Serialize;
 
+pub use crate::gate::{Gate, GateGrant, GateService};
 pub use crate::ranges::Ranges;
 pub use crate::schedule::{Day, Scheduler};
 
@@ -24,6 +25,7 @@ pub struct Config {
     pub static_routes: Vec<StaticRoute>,
     pub flow: FlowOptions,
     pub schedulers: Vec<Scheduler>,
+    pub gate: Gate,
 }
 
 impl Config {

@@ -6,6 +6,7 @@
 pub mod classifier;
 mod display;
 mod environment;
+mod gate;
 mod ids;
 mod kernel;
 mod policies;
@@ -15,11 +16,13 @@ mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sluice_abi::tables::{FlowRules, Tables};
+use sluice_abi::tables::{FlowRules, GateRules, Tables};
+use sluice_abi::stages::Stage;
 use sluice_abi::{self as abi};
 use sluice_language::config::Config;
 
 pub use environment::{Environment, NetDev};
+pub use gate::{GatePlan, GrantWant};
 pub use ids::{Exhausted, Ids, Pool};
 pub use kernel::{Gateway, KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};
 pub use policies::policy_key;
@@ -39,6 +42,7 @@ pub struct Plan {
     /// Zone and policy names by id.
     pub zones: BTreeMap<u32, String>,
     pub policies: BTreeMap<u32, PolicyInfo>,
+    pub gate: GatePlan,
 }
 
 /// A distinct set of optional stages; programs are loaded once for each.
@@ -188,6 +192,9 @@ fn compile_with(
     let policy_ids =
         assign(&mut ids.policies, "policies", policy_keys.iter().map(String::as_str), generation)?;
 
+    let services = config.gate.services.iter().map(|s| s.name.as_str());
+    let service_ids = assign(&mut ids.services, "gate services", services, generation)?;
+
     let hooks = units::hooks(config, environment)?;
     let mut terms = terms::Terms::default();
     let mut entries = vec![];
@@ -201,8 +208,14 @@ fn compile_with(
         infos.push(unit_info(unit, environment, index, hook)?);
     }
     let kernel = kernel::wants(config, environment)?;
-    let rules = policies::compile(config, &zone_ids, &policy_ids, &mut terms)?;
-    let (variants, attachments) = attachments(&managed, &infos, environment)?;
+    let rules = policies::compile(
+        config,
+        &zone_ids,
+        &policy_ids,
+        &mut terms,
+        gate::wanted(config, &service_ids),
+    )?;
+    let (variants, attachments) = attachments(&managed, &infos, environment, gate::stage_mask(config))?;
     let unit_multiplier = units::find_multiplier(&entries)?;
     let (screen_limits, white_terms) = screens::limits(config, &zone_ids)?;
     let tables = Tables {
@@ -219,6 +232,7 @@ fn compile_with(
         white_terms,
         zone_limits: screens::zone_limits(config, &zone_ids),
         flow: flow_rules(&config.flow),
+        gate: GateRules { context: rules.gate.into(), zones: gate::zone_bits(config, &zone_ids) },
     };
     Ok(Plan {
         generation,
@@ -230,6 +244,7 @@ fn compile_with(
         units: infos,
         zones: zone_ids.into_iter().map(|(name, id)| (id, name)).collect(),
         policies: policy_infos(config, &policy_ids),
+        gate: gate::plan(config, &service_ids),
     })
 }
 
@@ -307,10 +322,11 @@ fn attachments(
     managed: &[units::Managed],
     infos: &[UnitInfo],
     environment: &Environment,
+    gate: u32,
 ) -> Result<(Vec<Variant>, Vec<Attachment>), PlanError> {
-    let always = abi::stages::Stage::ALL.iter().fold(0, |mask, stage| mask | stage.bit());
+    let always = Stage::ALL.iter().fold(0, |mask, stage| mask | stage.bit());
     let screens = screens::STAGES.iter().fold(0, |mask, stage| mask | stage.bit());
-    let plain = always & !screens;
+    let plain = (always & !screens & !Stage::Gate.bit()) | gate;
     let mut masks: BTreeMap<&str, u32> = BTreeMap::new();
     for (unit, info) in managed.iter().zip(infos) {
         let wanted = plain | unit.screen.map_or(0, screens::stage_mask);

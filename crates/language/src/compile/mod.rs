@@ -2,6 +2,7 @@
 
 mod address_book;
 mod applications;
+mod gate;
 mod interfaces;
 mod policies;
 mod routing;
@@ -38,6 +39,7 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
         schedulers: &schedulers,
     };
     let policies = policies::compile(top, &names, &mut report);
+    let gate = gate::compile(top, &zones, &mut report);
     let static_routes = routing::compile(top, &interfaces, &mut report);
     report.finish(Config {
         system: System { host_name: top.value(&["system", "host-name"]).map(|name| name.word().to_owned()) },
@@ -50,6 +52,7 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
         static_routes,
         flow: flow(top),
         schedulers,
+        gate,
     })
 }
 
