@@ -15,6 +15,7 @@ use crate::devices::DeviceCounts;
 use crate::engine::CommitError;
 use crate::kernel::Link;
 use crate::shared::{Active, Shared, counted};
+use crate::gate;
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -148,6 +149,7 @@ pub fn stats(shared: &Shared) -> Result<Stats> {
         sweeps: shared.dataplane.swept().passes,
         commits: counted(&totals.commits),
         commits_failed: counted(&totals.commits_failed),
+        gate: gate::overview(shared)?,
     })
 }
 

@@ -389,6 +389,14 @@ impl Grants {
         book.live.values().map(|index| self.record(*index, now)).collect()
     }
 
+    pub fn count_by_service(&self) -> BTreeMap<u16, u64> {
+        let mut counts = BTreeMap::new();
+        for key in self.book().live.keys() {
+            *counts.entry(key.service).or_default() += 1;
+        }
+        counts
+    }
+
     /// The grant for exactly this source and service.
     pub fn find(&self, key: &GrantKey, now: u64) -> Option<GrantRecord> {
         let book = self.book();
