@@ -412,8 +412,15 @@ impl Grants {
     pub fn revoke(&self, pick: &Pick, now: u64) -> Result<Vec<GrantRecord>> {
         let mut book = self.book();
         let mut list = vec![];
-        for index in 1..book.fresh {
-            if self.picked(pick, index) {
+        let all = match pick {
+            Pick::Handle(handle) => {
+                let index = handle & sluice_abi::GRANT_INDEX_MASK;
+                index..(index + 1).min(book.fresh)
+            }
+            _ => 1..book.fresh,
+        };
+        for index in all {
+            if index != 0 && self.picked(pick, index) {
                 let handle = self.records.word(index, offset_of!(Grant, handle));
                 if handle.swap(0, Ordering::Release) != 0 {
                     list.push((index, Ended::Revoked));
