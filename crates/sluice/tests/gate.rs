@@ -361,7 +361,7 @@ fn nothing_leaks_over_restarts_kills_and_commits() {
     for round in 0..100 {
         match round % 4 {
             0 => assert!(gateway.stop().unwrap().success()),
-            1 => gateway.kill().unwrap(),
+            1 => drop(gateway.kill().unwrap()),
             _ => {
                 accepted(&site.commit(&conf));
                 continue;
