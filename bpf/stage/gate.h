@@ -9,80 +9,22 @@
 #ifndef SLUICE_STAGE_GATE_H
 #define SLUICE_STAGE_GATE_H
 
-#include "lib/classifier.h"
 #include "lib/grant.h"
+#include "lib/judge.h"
 #include "stage/policy.h"
 
 #define ICMP6_MLD_FIRST 130
 #define ICMP6_MLD_LAST 132
 #define ICMP6_MLD2_REPORT 143
 
-/* Who uses what, addresses as keys have them. */
-struct gate_tuple {
-	__u32 be_client[4];
-	__u32 be_service[4];
-	struct service service;
-	__u8 family;
-};
-
 static __always_inline bool demands_grants(__u32 zone)
 {
 	return config.gate_zones >> (zone & 31) & 1;
 }
 
-static __always_inline void turn_service(struct service *service)
+static __always_inline __u32 service_of_classes(const struct classes *classes)
 {
-	__u16 port = service->sport;
-
-	service->sport = service->dport;
-	service->dport = port;
-}
-
-/* Of a packet, as the stages before have left it. */
-static __always_inline void tuple_of_packet(const struct packet *p, struct gate_tuple *t, bool turned)
-{
-	t->family = p->family;
-	t->service.proto = p->proto;
-	t->service.icmp_type = p->icmp_type;
-	t->service.icmp_code = p->icmp_code;
-	t->service.sport = bpf_ntohs(p->key6.be_sport);
-	t->service.dport = bpf_ntohs(p->key6.be_dport);
-	if (p->family == 4) {
-		t->be_client[0] = turned ? p->key4.be_daddr : p->key4.be_saddr;
-		t->be_service[0] = turned ? p->key4.be_saddr : p->key4.be_daddr;
-	} else {
-		__builtin_memcpy(t->be_client, turned ? p->key6.be_daddr : p->key6.be_saddr, 16);
-		__builtin_memcpy(t->be_service, turned ? p->key6.be_saddr : p->key6.be_daddr, 16);
-	}
-	if (turned)
-		turn_service(&t->service);
-}
-
-/* Id of the first service that has this address and port, 0 = none. */
-static __noinline __u32 gate_service(const struct gate_tuple *t)
-{
-	struct classes classes = {};
-
-	if (!t)
-		return 0;
-	__s64 service = service_class(&t->service);
-	__s64 destination;
-
-	if (t->family == 4) {
-		destination = address_class(CLASS_TREE_DESTINATION4, bpf_ntohl(t->be_service[0]), 0);
-	} else {
-		__u64 upper = (__u64)bpf_ntohl(t->be_service[0]) << 32 | bpf_ntohl(t->be_service[1]);
-		__u64 lower = (__u64)bpf_ntohl(t->be_service[2]) << 32 | bpf_ntohl(t->be_service[3]);
-
-		destination = address_class(CLASS_TREE_DESTINATION6, upper, lower);
-	}
-	if (destination < 0 || service < 0)
-		return 0;
-	/* services speak of no source: class 0 is as good as any */
-	classes.destination = destination;
-	classes.service = service;
-	classes.family = t->family != 4;
-	__s64 found = match_context(config.gate_context, &classes);
+	__s64 found = match_context(config.gate_context, classes);
 
 	if (found < 0)
 		return 0;
@@ -90,6 +32,45 @@ static __noinline __u32 gate_service(const struct gate_tuple *t)
 	struct rule *rule = bpf_map_lookup_elem(&rules, &index);
 
 	return rule ? rule->policy : 0;
+}
+
+/*
+ * Id of the first service that has the address and port somebody asks for, 0 = none. With `answers` the opener is the
+ * service itself, and its own address and port are looked for.
+ */
+static __noinline __u32 gate_service(struct packet *p, __u32 answers)
+{
+	if (!p)
+		return 0;
+	if (!answers) {
+		if (!classify(p, AS_TRANSLATED))
+			return 0;
+		struct classes classes = classes_of(p);
+
+		return service_of_classes(&classes);
+	}
+	struct service service = {};
+
+	service_of(p, AS_TRANSLATED, &service);
+	__u16 port = service.sport;
+
+	service.sport = service.dport;
+	service.dport = port;
+	__s64 destination = class_of_address(p, address_place(p, AS_SENT, SIDE_SOURCE), SIDE_DESTINATION);
+	__s64 ports = service_class(&service);
+
+	if (destination < 0 || ports < 0)
+		return 0;
+	/* services speak of no source: class 0 is as good as any */
+	struct classes classes = {.destination = destination, .service = ports, .family = p->family != 4};
+
+	return service_of_classes(&classes);
+}
+
+/* Where the address of the one who needs the grant stands: the opener's own, or whom a service talks to. */
+static __always_inline __u32 client_place(const struct packet *p, __u32 answers)
+{
+	return answers ? address_place(p, AS_TRANSLATED, SIDE_DESTINATION) : address_place(p, AS_SENT, SIDE_SOURCE);
 }
 
 /* Words of an address without its host bits. */
@@ -100,42 +81,40 @@ static __always_inline __u32 masked_word(__u32 be_word, __s32 bits)
 	return bits <= 0 ? 0 : be_word & bpf_htonl(~(0xffffffffu >> bits));
 }
 
-static __always_inline __u32 find_handle(const struct gate_tuple *t, __u32 service, __u32 length)
+static __always_inline __u32 find_handle(const struct packet *p, __u32 place, __u32 service, __u32 length)
 {
+	const __u32 *be_client = address_in(p, place);
 	__u32 *handle;
 
-	if (t->family == 4) {
+	if (p->family == 4) {
 		struct grant_key4 key = {.service = service, .length = length};
 
-		key.be_addr = masked_word(t->be_client[0], length);
+		key.be_addr = masked_word(be_client[0], length);
 		handle = bpf_map_lookup_elem(&grants4, &key);
 	} else {
 		struct grant_key6 key = {.service = service, .length = length};
 
 		for (__s32 i = 0; i < 4; i++)
-			key.be_addr[i] = masked_word(t->be_client[i], (__s32)length - 32 * i);
+			key.be_addr[i] = masked_word(be_client[i], (__s32)length - 32 * i);
 		handle = bpf_map_lookup_elem(&grants6, &key);
 	}
 	return handle ? *handle : 0;
 }
 
-/* The handle of the grant with the longest prefix that holds, or 0 and the reason in `refusal`. */
-static __noinline __u32 find_grant(const struct gate_tuple *t, __u32 service, __u32 *refusal)
+/* Finds the grant with the longest prefix that holds: 0, or the reason why there is none. */
+static __noinline __u32 find_grant(struct packet *p, __u32 answers, __u32 service)
 {
-	__u32 zero = 0, i;
+	__u32 zero = 0, i, refusal = REASON_GATE_NO_GRANT;
 	struct grant_lengths *in_use = bpf_map_lookup_elem(&grant_lengths, &zero);
 	__u64 now = bpf_jiffies64();
 
-	if (!t || !refusal)
-		return 0;
-	*refusal = REASON_GATE_NO_GRANT;
-	if (!in_use)
-		return 0;
-	__u64 lengths = t->family == 4 ? *(volatile __u64 *)&in_use->lengths4 : *(volatile __u64 *)&in_use->lengths6;
-	__u32 length = t->family == 4 ? 32 : 128;
+	if (!p || !in_use)
+		return refusal;
+	__u64 lengths = p->family == 4 ? *(volatile __u64 *)&in_use->lengths4 : *(volatile __u64 *)&in_use->lengths6;
+	__u32 length = p->family == 4 ? 32 : 128, place = client_place(p, answers);
 
 	bpf_for (i, 0, GRANT_LENGTHS + 1) {
-		__u32 handle = find_handle(t, service, length);
+		__u32 handle = find_handle(p, place, service, length);
 		struct grant *grant = handle ? grant_at(handle) : NULL;
 
 		if (grant) {
@@ -144,9 +123,11 @@ static __noinline __u32 find_grant(const struct gate_tuple *t, __u32 service, __
 			if (!why) {
 				atomic_add(&grant->sessions, 1);
 				grant_used(grant, now);
-				return handle;
+				p->grant = handle;
+				p->grant_marks = MARK_GRANTED | (answers ? 0 : MARK_GRANTEE);
+				return 0;
 			}
-			*refusal = why;
+			refusal = why;
 		}
 		__u32 next = i < GRANT_LENGTHS ? lengths >> (8 * (i & 7)) & 0xff : 0;
 
@@ -154,71 +135,21 @@ static __noinline __u32 find_grant(const struct gate_tuple *t, __u32 service, __
 			break;
 		length = next - 1;
 	}
-	return 0;
+	return refusal;
 }
 
 /* A first packet; `answers`: of a service, into the zone that demands grants. */
 static __noinline int gate_first(struct packet *p, __u32 answers)
 {
-	struct gate_tuple t = {};
-	__u32 refusal = 0;
-
 	if (!p)
 		return DROP(GATE_NO_GRANT);
-	tuple_of_packet(p, &t, answers);
-	__u32 service = gate_service(&t);
+	__u32 service = gate_service(p, answers);
 
 	if (!service)
 		return answers ? CONTINUE : gate_refuse(p, REASON_GATE_NO_SERVICE, 0);
-	p->grant = find_grant(&t, service, &refusal);
-	p->grant_marks = MARK_GRANTED | (answers ? 0 : MARK_GRANTEE);
-	return p->grant ? CONTINUE : gate_refuse(p, refusal, service);
-}
+	__u32 refusal = find_grant(p, answers, service);
 
-/* The tuple of a live session, in the direction it was opened in, its destination after NAT. */
-static __always_inline bool tuple_of_session(const struct packet *p, struct gate_tuple *t)
-{
-	__u32 forward = p->line & ~1u;
-
-	t->family = p->family;
-	t->service.proto = p->proto;
-	if (p->family == 4) {
-		struct flow_line4 *line = bpf_map_lookup_elem(&lines4, &forward);
-
-		if (!line)
-			return false;
-		bool changed = line->state.marks & MARK_TRANSLATED;
-
-		t->be_client[0] = line->key.be_saddr;
-		t->be_service[0] = changed ? line->be_new_daddr : line->key.be_daddr;
-		t->service.sport = bpf_ntohs(line->key.be_sport);
-		t->service.dport = bpf_ntohs(changed ? line->be_new_dport : line->key.be_dport);
-		t->service.icmp_type = ICMP4_ECHO;
-		return true;
-	}
-	struct flow_line6 *line = bpf_map_lookup_elem(&lines6, &forward);
-
-	if (!line)
-		return false;
-	bool changed = line->state.marks & MARK_TRANSLATED;
-
-	__builtin_memcpy(t->be_client, line->key.be_saddr, 16);
-	__builtin_memcpy(t->be_service, changed ? line->be_new_daddr : line->key.be_daddr, 16);
-	t->service.sport = bpf_ntohs(line->key.be_sport);
-	t->service.dport = bpf_ntohs(changed ? line->be_new_dport : line->key.be_dport);
-	t->service.icmp_type = ICMP6_ECHO;
-	return true;
-}
-
-static __always_inline void turn_tuple(struct gate_tuple *t)
-{
-	for (__u32 i = 0; i < 4; i++) {
-		__u32 word = t->be_client[i];
-
-		t->be_client[i] = t->be_service[i];
-		t->be_service[i] = word;
-	}
-	turn_service(&t->service);
+	return refusal ? gate_refuse(p, refusal, service) : CONTINUE;
 }
 
 /*
@@ -227,18 +158,13 @@ static __always_inline void turn_tuple(struct gate_tuple *t)
  */
 static __noinline int gate_again(struct packet *p, __u32 answers)
 {
-	struct gate_tuple t = {};
-
 	if (!p)
 		return DROP(GATE_NO_GRANT);
 	struct flow_state *own = flow_state_at(p->family, p->line);
+	__u32 service = gate_service(p, answers);
 
-	if (!own || !tuple_of_session(p, &t))
+	if (!own)
 		return DROP(GATE_NO_GRANT);
-	if (answers)
-		turn_tuple(&t);
-	__u32 service = gate_service(&t);
-
 	if (!service && answers)
 		return CONTINUE;
 	struct grant *grant = grant_at(grant_of(p->family, p->line));

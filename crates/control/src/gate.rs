@@ -15,7 +15,8 @@ use sluice_dataplane::{Dataplane, Ended, GrantKey, GrantRecord, GrantSpec, Pick,
 use sluice_plan::GatePlan;
 
 use crate::api::{
-    GateServiceView, GateView, GrantFilter, GrantList, GrantRequest, GrantView, Granted, RevokeRequest, Revoked,
+    GateServiceView, GateView, GrantFilter, GrantList, GrantRequest, GrantView, Granted, RevokeRequest,
+    Revoked,
 };
 use crate::engine::CommitError;
 use crate::shared::{Active, Shared, counted};
@@ -171,9 +172,10 @@ fn spec(request: &GrantRequest, gate: &GatePlan) -> Result<GrantSpec, String> {
 pub fn grant(shared: &Shared, requests: &[GrantRequest], by: &str) -> Result<Granted, GateError> {
     let active = shared.active();
     let gate = &active.plan.gate;
-    let specs = requests.iter().zip(1..).map(|(request, number)| {
-        spec(request, gate).map_err(|reason| GateError::Request { number, reason })
-    });
+    let specs = requests
+        .iter()
+        .zip(1..)
+        .map(|(request, number)| spec(request, gate).map_err(|reason| GateError::Request { number, reason }));
     let specs: Vec<GrantSpec> = specs.collect::<Result<_, _>>()?;
     let grants = shared.dataplane.grants();
     let now = shared.dataplane.now_jiffies()?;
@@ -284,11 +286,7 @@ pub fn settle(dataplane: &Dataplane, audit: &Audit, gate: &GatePlan) -> Result<(
         .grants
         .iter()
         .map(|want| GrantSpec {
-            key: GrantKey {
-                source: want.source.addr,
-                length: want.source.len,
-                service: want.service as u16,
-            },
+            key: GrantKey { source: want.source.addr, length: want.source.len, service: want.service as u16 },
             user: want.user.clone(),
             idle_s: want.idle_s,
             absolute_s: want.absolute_s,
@@ -315,7 +313,10 @@ pub fn list(shared: &Shared, filter: &GrantFilter) -> Result<GrantList, CommitEr
     let mut records = shared.dataplane.grants().list(now);
     let matches = |record: &GrantRecord| {
         filter.user.as_ref().is_none_or(|user| record.user == *user)
-            && filter.service.as_ref().is_none_or(|s| service_name(&active.plan.gate, record.key.service) == s)
+            && filter
+                .service
+                .as_ref()
+                .is_none_or(|s| service_name(&active.plan.gate, record.key.service) == s)
             && filter.source.as_ref().is_none_or(|s| {
                 read_prefix(s).is_ok_and(|(addr, len)| record.key.source == addr && record.key.length == len)
             })

@@ -18,6 +18,7 @@ mod log;
 mod matching;
 mod metrics;
 mod mtus;
+mod nat;
 mod preflight;
 mod schedules;
 mod sessions;
@@ -27,7 +28,7 @@ mod upkeep;
 mod views;
 mod watch;
 
-pub use client::{Client, ClientError, encode};
+pub use client::{Client, ClientError, encode, with_query};
 pub use config::{CheckError, check};
 pub use daemon::{Daemon, DaemonError, Options, cleanup};
 pub use engine::CommitError;

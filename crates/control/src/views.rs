@@ -13,9 +13,9 @@ use crate::api::{
 };
 use crate::devices::DeviceCounts;
 use crate::engine::CommitError;
+use crate::gate;
 use crate::kernel::Link;
 use crate::shared::{Active, Shared, counted};
-use crate::gate;
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 

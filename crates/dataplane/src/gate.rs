@@ -42,7 +42,9 @@ impl Dataplane {
             kind: hook,
             programs: &[name],
             reuse: &|name| self.state.descriptor(hook, name),
-            create: &|name| MAPS.contains(&name) || name == objects::CONFIG_SECTION || name == "screen_logged",
+            create: &|name| {
+                MAPS.contains(&name) || name == objects::CONFIG_SECTION || name == "screen_logged"
+            },
             frozen: Frozen { config, root_variant: variant },
             entries: &|name| self.sizes().entries(name),
         })?;
@@ -57,10 +59,7 @@ impl Dataplane {
             }
             let v6 = place.v6.map_or([0; 4], |address| address_words(address.into()).1);
             let v4 = place.v4.map_or(0, |address| address_words(address.into()).1[0]);
-            table.write(
-                place.service.into(),
-                sluice_abi::GatePlace { be_addr4: v4, zero: 0, be_addr6: v6 },
-            );
+            table.write(place.service.into(), sluice_abi::GatePlace { be_addr4: v4, zero: 0, be_addr6: v6 });
             let at = u32::from(place.port) + if place.udp { GATE_PORTS } else { 0 };
             ports.write(at, GatePort { service: place.service, zero: [0; 3] });
         }

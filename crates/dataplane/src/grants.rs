@@ -100,11 +100,15 @@ pub struct Reconciled {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    #[error("{wanted} new grants, and there is room for {room} of {capacity}; revoke some, or raise max-grants")]
+    #[error(
+        "{wanted} new grants, and there is room for {room} of {capacity}; revoke some, or raise max-grants"
+    )]
     Full { wanted: usize, room: usize, capacity: u32 },
     #[error("{address}/{length} has a grant for this service already, given to {user}; revoke that first")]
     Taken { address: IpAddr, length: u8, user: String },
-    #[error("grants for prefixes have {GRANT_LENGTHS} different lengths already, {length} is one more; use one of them")]
+    #[error(
+        "grants for prefixes have {GRANT_LENGTHS} different lengths already, {length} is one more; use one of them"
+    )]
     Lengths { length: u8 },
     #[error("user name `{user}`: 1 to {} bytes without control characters are possible", GRANT_LABEL_BYTES - 1)]
     User { user: String },
@@ -228,11 +232,7 @@ impl Grants {
     }
 
     /// Gives all of these, or none. What is there already for the same user is renewed.
-    pub fn give(
-        &self,
-        specs: &[GrantSpec],
-        now: u64,
-    ) -> Result<std::result::Result<Vec<Given>, Refused>> {
+    pub fn give(&self, specs: &[GrantSpec], now: u64) -> Result<std::result::Result<Vec<Given>, Refused>> {
         let mut book = self.book();
         self.give_with(&mut book, specs, GRANT_BY_OPERATOR, now)
     }
@@ -245,7 +245,8 @@ impl Grants {
         now: u64,
     ) -> Result<std::result::Result<Vec<Given>, Refused>> {
         // What has ended by itself must not stand in the way.
-        let over: Vec<(u32, Ended)> = specs.iter().filter_map(|spec| self.over(book, &spec.key, now)).collect();
+        let over: Vec<(u32, Ended)> =
+            specs.iter().filter_map(|spec| self.over(book, &spec.key, now)).collect();
         self.end(book, &over)?;
         if let Err(refused) = self.check(book, specs) {
             if matches!(refused, Refused::Full { .. }) {
@@ -285,7 +286,10 @@ impl Grants {
         let mut lengths = book.lengths.clone();
         for GrantSpec { key, user, .. } in specs {
             let GrantKey { source, length, .. } = *key;
-            if user.is_empty() || user.len() >= GRANT_LABEL_BYTES as usize || user.chars().any(char::is_control) {
+            if user.is_empty()
+                || user.len() >= GRANT_LABEL_BYTES as usize
+                || user.chars().any(char::is_control)
+            {
                 return Err(Refused::User { user: user.clone() });
             }
             if !is_prefix(source, length) {
@@ -510,9 +514,7 @@ impl Grants {
             let record = self.records.read(index);
             u32::from(record.origin) == GRANT_BY_CONFIGURATION
         };
-        let stands = |key: &GrantKey, index: u32| {
-            by_key.get(key).is_some_and(|spec| self.is_as(index, spec))
-        };
+        let stands = |key: &GrantKey, index: u32| by_key.get(key).is_some_and(|spec| self.is_as(index, spec));
         let mut ended: Vec<(u32, Ended)> = vec![];
         for (key, index) in book.live.iter().filter(|(_, index)| own(**index)) {
             if !stands(key, *index) {
@@ -564,9 +566,9 @@ impl Grants {
             [(0, offset_of!(GrantLengths, lengths4)), (1, offset_of!(GrantLengths, lengths6))]
         {
             let longest_first = book.lengths[family].keys().rev().take(GRANT_LENGTHS as usize);
-            let word = longest_first.zip(0..).fold(0, |word, (length, place)| {
-                word | (u64::from(*length) + 1) << (8 * place)
-            });
+            let word = longest_first
+                .zip(0..)
+                .fold(0, |word, (length, place)| word | (u64::from(*length) + 1) << (8 * place));
             self.lengths.long(0, offset).store(word, Ordering::Release);
         }
     }

@@ -99,7 +99,8 @@ impl Sizes {
     const MOST_GRANTS: u32 = sluice_abi::MAX_GRANTS as u32;
 
     fn check(&self) -> Result<()> {
-        for (family, sessions) in [("sessions of IPv4", self.sessions4), ("sessions of IPv6", self.sessions6)] {
+        for (family, sessions) in [("sessions of IPv4", self.sessions4), ("sessions of IPv6", self.sessions6)]
+        {
             if !(1..=Self::MOST_SESSIONS).contains(&sessions) {
                 return Err(Error::Sizes { family, sessions, limit: Self::MOST_SESSIONS });
             }

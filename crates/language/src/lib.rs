@@ -11,6 +11,7 @@ mod error;
 mod gate;
 mod groups;
 mod lexer;
+pub mod nat;
 mod parser;
 mod predefined;
 mod print;

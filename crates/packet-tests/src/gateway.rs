@@ -234,11 +234,7 @@ impl Gateway {
         let known = self.plan.gate.services.keys().map(|id| *id as u16).collect();
         self.dataplane.grants().revoke(&Pick::ServicesBut(known), now)?;
         let wanted = self.plan.gate.grants.iter().map(|want| GrantSpec {
-            key: GrantKey {
-                source: want.source.addr,
-                length: want.source.len,
-                service: want.service as u16,
-            },
+            key: GrantKey { source: want.source.addr, length: want.source.len, service: want.service as u16 },
             user: want.user.clone(),
             idle_s: want.idle_s,
             absolute_s: want.absolute_s,
@@ -262,8 +258,7 @@ impl Gateway {
             GateStep::Grant { user, source, service: name, idle_s, absolute_s } => {
                 let (source, length) = prefix(source)?;
                 let key = GrantKey { source, length, service: service(name)? };
-                let spec =
-                    GrantSpec { key, user: user.clone(), idle_s: *idle_s, absolute_s: *absolute_s };
+                let spec = GrantSpec { key, user: user.clone(), idle_s: *idle_s, absolute_s: *absolute_s };
                 self.dataplane.grants().give(&[spec], now)??;
             }
             GateStep::Revoke(what, which) => {

@@ -6,7 +6,7 @@ use sluice_abi::{self as abi, Rule, ZonePair};
 use sluice_language::config::{Action, ApplicationMatch, Config, Policy};
 
 use crate::PlanError;
-use crate::classifier::{self, Classifier, Rules, Wanted};
+use crate::classifier::{Rules, Wanted};
 use crate::terms::{Terms, timeout};
 
 /// Zone pairs that name this zone judge traffic of the gateway itself, which is not supported yet.
@@ -32,7 +32,6 @@ pub(crate) fn keys(config: &Config) -> Vec<String> {
 pub(crate) struct Compiled {
     pub zone_pairs: Vec<ZonePair>,
     pub rules: Vec<Rule>,
-    pub classifier: Classifier,
     pub contexts: Vec<Rules>,
     /// Of the gate's services.
     pub gate: u16,
@@ -71,8 +70,7 @@ pub(crate) fn compile(
     }
     let gate = contexts.add_services(services)?;
     let Contexts { rules, lists, .. } = contexts;
-    let classifier = classifier::compile(&lists)?;
-    Ok(Compiled { zone_pairs, rules, classifier, contexts: lists, gate })
+    Ok(Compiled { zone_pairs, rules, contexts: lists, gate })
 }
 
 fn refuse_host_policies(config: &Config) -> Result<(), PlanError> {

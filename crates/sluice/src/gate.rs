@@ -154,8 +154,18 @@ fn list(args: &ListArgs, output: &Output) -> Outcome {
         }
     }
     output.show(&path, |list: GrantList| {
-        let header =
-            ["Grant", "User", "Source", "Service", "By", "Age s", "Idle/limit s", "Ends in s", "Sessions", "State"];
+        let header = [
+            "Grant",
+            "User",
+            "Source",
+            "Service",
+            "By",
+            "Age s",
+            "Idle/limit s",
+            "Ends in s",
+            "Sessions",
+            "State",
+        ];
         println!("{}", table(&header, list.grants.iter().map(row).collect()));
         println!("{} of {} grants", list.grants.len(), list.total);
     })

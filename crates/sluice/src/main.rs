@@ -7,6 +7,7 @@ mod commit;
 mod exit;
 mod gate;
 mod matching;
+mod nat;
 mod run;
 mod sessions;
 mod show;

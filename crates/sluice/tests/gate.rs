@@ -66,8 +66,7 @@ fn echoes(stream: &mut TcpStream, patience: Duration) -> bool {
 }
 
 fn grant(site: &Site, user: &str, source: &str, service: &str, more: &[&str]) -> String {
-    let mut words =
-        vec!["gate", "grant", "--user", user, "--source", source, "--service", service];
+    let mut words = vec!["gate", "grant", "--user", user, "--source", source, "--service", service];
     words.extend(more);
     accepted(&site.sluice(&words))
 }
@@ -95,7 +94,10 @@ fn a_database_denied_granted_used_revoked_live() {
     let gateway = site.start(&site.write("a.conf", GATE));
     assert!(connect(&site.left).is_none(), "denied");
     assert!(drops(&gateway, "gate_no_grant") > 0);
-    assert!(!site.pings(&site.left, "10.71.2.2") && !site.pings(&site.left, "10.71.1.1"), "nor anything else");
+    assert!(
+        !site.pings(&site.left, "10.71.2.2") && !site.pings(&site.left, "10.71.1.1"),
+        "nor anything else"
+    );
 
     assert!(grant(&site, "alice", "10.71.1.2", "db", &["--idle-timeout", "600"]).contains("given"));
     let mut stream = connect(&site.left).expect("granted");
@@ -112,12 +114,18 @@ fn a_database_denied_granted_used_revoked_live() {
     let wanted = [("grant", "alice"), ("revoke", "alice")].map(|(e, u)| (e.to_owned(), u.to_owned()));
     assert_eq!(events(&site), wanted);
     let line = &audit(&site)[0];
-    assert_eq!((&line["service"], &line["by"], &line["idle_timeout_s"]), (&json!("db"), &json!("uid 0"), &json!(600)));
+    assert_eq!(
+        (&line["service"], &line["by"], &line["idle_timeout_s"]),
+        (&json!("db"), &json!("uid 0"), &json!(600))
+    );
     let denials = || accepted(&site.sluice(&["show", "log"])).contains("RT_GATE_DENY");
     wait_until("a denial is logged", Duration::from_secs(3), denials);
     let stats = gateway.json("/api/stats").unwrap();
     assert_eq!(stats["equations"]["ingress"]["difference"], 0);
-    let metrics = site.gateway.run("curl", ["-s", "--unix-socket", &site.state().join("sluice.sock").display().to_string(), "http://x/metrics"]);
+    let metrics = site.gateway.run(
+        "curl",
+        ["-s", "--unix-socket", &site.state().join("sluice.sock").display().to_string(), "http://x/metrics"],
+    );
     if let Ok(text) = metrics {
         assert!(text.contains("sluice_grants_ended_total{cause=\"revoked\"} 1"), "{text}");
     }
@@ -141,13 +149,13 @@ fn wrong_grants_are_refused_by_name() {
     refused(&site.sluice(&["gate", "revoke", "--service", "dbb"]), 2);
 
     // the table refuses when it is full, and takes nothing away
-    let list: Vec<Value> = (0..16)
-        .map(|n| json!({"user": "many", "source": format!("10.72.0.{n}"), "service": "db"}))
-        .collect();
+    let list: Vec<Value> =
+        (0..16).map(|n| json!({"user": "many", "source": format!("10.72.0.{n}"), "service": "db"})).collect();
     let file = site.write_all("many.json", &Value::from(list.clone()).to_string()).display().to_string();
     let message = refused(&site.sluice(&["gate", "grant", "--file", &file]), 1);
     assert!(message.contains("16 new grants, and there is room for 15 of 16"), "{message}");
-    let file = site.write_all("many.json", &Value::from(list[..15].to_vec()).to_string()).display().to_string();
+    let file =
+        site.write_all("many.json", &Value::from(list[..15].to_vec()).to_string()).display().to_string();
     assert!(accepted(&site.sluice(&["gate", "grant", "--file", &file])).contains("15 grants given"));
     assert!(refused(&ask("10.71.1.3", "db", "late"), 1).contains("room for 0 of 16"));
     let show = accepted(&site.sluice(&["show", "gate"]));
@@ -230,7 +238,8 @@ fn grants_survive_restarts_and_unrelated_commits_and_end_with_their_service() {
     accepted(&site.commit(&site.write_all("c.conf", &text.replace("admin", "boss"))));
     assert!(site.pings(&site.left, "10.71.1.1"));
 
-    let without: String = text.lines().filter(|l| !l.contains("service db")).map(|l| format!("{l}\n")).collect();
+    let without: String =
+        text.lines().filter(|l| !l.contains("service db")).map(|l| format!("{l}\n")).collect();
     accepted(&site.commit(&site.write_all("d.conf", &without)));
     assert!(!echoes(&mut stream, Duration::from_millis(500)), "its service is gone");
     accepted(&site.commit(&conf));
@@ -271,7 +280,11 @@ fn a_hundred_thousand_grants() {
         let stopped = feed.last_seen();
         let answer: Value = serde_json::from_str(&answer).unwrap();
         assert_eq!(answer["revoked"], 100_000);
-        println!("revoked by {by:?}: {} us, last packet {:?} after", answer["took_us"], stopped.saturating_duration_since(begun));
+        println!(
+            "revoked by {by:?}: {} us, last packet {:?} after",
+            answer["took_us"],
+            stopped.saturating_duration_since(begun)
+        );
         sleep(Duration::from_millis(100));
         let before = feed.count();
         sleep(Duration::from_millis(300));
@@ -305,7 +318,8 @@ impl UdpFeed {
         let sink = inside(&site.right, || UdpSocket::bind("10.71.2.2:7000").unwrap());
         let source = inside(&site.left, || UdpSocket::bind("10.71.1.2:7001").unwrap());
         sink.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        let (stop, count, last) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        let (stop, count, last) =
+            (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
         let begun = Instant::now();
         let (stop1, stop2, count1, last1) = (stop.clone(), stop.clone(), count.clone(), last.clone());
         let send = thread::spawn(move || {

@@ -57,8 +57,10 @@ const GRANTS: [usize; 3] = [5_000, 100_000, 1_000_000];
 
 fn suite(context: &Context) -> Result<SuiteResult> {
     let mut result = SuiteResult::new(SUITE.name);
-    let rows: Vec<(Family, usize)> =
-        [Family::V4, Family::V6].into_iter().flat_map(|family| GRANTS.map(|grants| (family, grants))).collect();
+    let rows: Vec<(Family, usize)> = [Family::V4, Family::V6]
+        .into_iter()
+        .flat_map(|family| GRANTS.map(|grants| (family, grants)))
+        .collect();
     for (done, (family, grants)) in rows.iter().enumerate() {
         if !Traffic::ALL.iter().any(|traffic| context.wants(&name(*family, *traffic, *grants))) {
             continue;

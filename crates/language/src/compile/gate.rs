@@ -36,7 +36,12 @@ pub(super) fn compile(top: View, zones: &[Zone], report: &mut Report) -> Gate {
     let grants = gate.entries(&["grant"]);
     let grants = grants.filter_map(|view| grant(view, &names, &inactive, report)).collect();
     let grants = refuse_twins(gate, grants, report);
-    Gate { zones: demanding, services, grants, max_grants: gate.value(&["max-grants"]).and_then(View::number) }
+    Gate {
+        zones: demanding,
+        services,
+        grants,
+        max_grants: gate.value(&["max-grants"]).and_then(View::number),
+    }
 }
 
 fn needed<'a>(view: View<'a>, what: &str, example: &str, report: &mut Report) -> Option<View<'a>> {

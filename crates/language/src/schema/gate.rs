@@ -40,7 +40,11 @@ pub const GATE: Statement = block(
                     "Where it is, after destination translation; also addresses of the gateway itself.",
                     Kind::BookPrefix,
                 ),
-                list("destination-port", "Ports or ranges of tcp, udp and sctp; any when left out.", Kind::Ports),
+                list(
+                    "destination-port",
+                    "Ports or ranges of tcp, udp and sctp; any when left out.",
+                    Kind::Ports,
+                ),
                 leaf("protocol", "IP protocol.", Kind::Protocol),
             ],
         ),

@@ -9,6 +9,7 @@ mod flow;
 mod gate;
 mod interfaces;
 pub mod kind;
+mod nat;
 pub(crate) mod numbers;
 mod policies;
 mod reference;
@@ -151,7 +152,7 @@ static TOP_LEVEL: &[Statement] = &[
     block(
         "security",
         "Zones, policies and what protects the gateway itself.",
-        &[address_book::ADDRESS_BOOK, flow::FLOW, screen::SCREEN, policies::POLICIES, zones::ZONES],
+        &[address_book::ADDRESS_BOOK, flow::FLOW, nat::NAT, screen::SCREEN, policies::POLICIES, zones::ZONES],
     )
     .refuses(&[
         "advance-policy-based-routing",
@@ -175,7 +176,6 @@ static TOP_LEVEL: &[Statement] = &[
         "key-chain",
         "log",
         "macsec",
-        "nat",
         "pki",
         "resource-manager",
         "ssh-known-hosts",

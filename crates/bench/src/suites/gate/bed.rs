@@ -116,8 +116,7 @@ impl GateBed {
             let harness = Harness::load(Hook::Xdp, family, room.div_ceil(2), packets as u32, macs)?;
             Ok((sluice, harness))
         })??;
-        let place =
-            GatePlace { service: SERVICE, udp: true, port: PORT, v4: Some(PLACE4), v6: Some(PLACE6) };
+        let place = GatePlace { service: SERVICE, udp: true, port: PORT, v4: Some(PLACE4), v6: Some(PLACE6) };
         let gate = sluice.dataplane.gate_only(ObjectKind::Xdp, 0, &[place])?;
         let now = sluice.dataplane.now_jiffies()?;
         sluice.dataplane.grants().give(&specs(family, grants), now)??;
@@ -143,8 +142,9 @@ impl GateBed {
     pub fn set_traffic(&mut self, traffic: Traffic, packets: usize) -> Result<()> {
         let template = self.harness.template(Protocol::Udp, 0);
         let order = sequence(0, packets, Direction::Initiator, 0x9a7e ^ packets as u64);
-        let source =
-            |(place, (number, _)): (usize, &(usize, bool))| client(self.family, *number, traffic.is_granted(place));
+        let source = |(place, (number, _)): (usize, &(usize, bool))| {
+            client(self.family, *number, traffic.is_granted(place))
+        };
         let sources = order.iter().enumerate().map(source);
         let (be_sport, be_dport) = (CLIENT_PORT.to_be(), PORT.to_be());
         if self.family == Family::V4 {
@@ -207,7 +207,9 @@ impl GateBed {
                 "{refused} packets were refused; the last one returned {}",
                 sample.returned
             ),
-            Traffic::Mixed => ensure!(accepted.abs_diff(refused) <= 1 + u64::from(repeat) / 50, "{accepted} of {repeat}"),
+            Traffic::Mixed => {
+                ensure!(accepted.abs_diff(refused) <= 1 + u64::from(repeat) / 50, "{accepted} of {repeat}")
+            }
         }
         Ok(sample.ns)
     }

@@ -140,7 +140,10 @@ fn scalability() -> Result<()> {
     println!("BENCHMARK: Scalability with Varying Map Sizes");
     for sessions in [100, 500, 1000, 2500, 5000] {
         let ns = measure(&mut filled(sessions)?, Traffic::Accept)?;
-        println!("  Map Size: {sessions:>5} → Latency: {ns:.2} ns/pkt | Throughput: {:>10.0} pkt/s", 1e9 / ns);
+        println!(
+            "  Map Size: {sessions:>5} → Latency: {ns:.2} ns/pkt | Throughput: {:>10.0} pkt/s",
+            1e9 / ns
+        );
     }
     println!(" Scalability benchmark complete");
     Ok(())
