@@ -171,23 +171,32 @@ fn limits_without_a_daemon(label: &str, mode: &str) {
     let more = format!("{GATE}set system services sluice mode {mode}\n");
     let mut gateway = site.start(&site.write("a.conf", &more));
     assert!(!site.pings(&site.left, "10.71.2.2"));
-    grant(&site, "capped", "10.71.1.2", "ping", &["--absolute-timeout", "4"]);
+    grant(&site, "capped", "10.71.1.2", "ping", &["--absolute-timeout", "8"]);
     let given = Instant::now();
-    grant(&site, "idle", "10.71.1.2", "own", &["--idle-timeout", "2"]);
+    grant(&site, "idle", "10.71.1.2", "own", &["--idle-timeout", "3"]);
     assert!(site.pings(&site.left, "10.71.1.1"));
     let used = Instant::now();
     gateway.kill().unwrap();
-    sleep(Duration::from_millis(1300));
+    sleep(Duration::from_millis(1500));
     assert!(site.pings(&site.left, "10.71.1.1"), "used within its idle time");
     let used_again = Instant::now();
-    assert!(used.elapsed() < Duration::from_millis(2500));
-    sleep(Duration::from_millis(1500));
-    assert!(site.pings(&site.left, "10.71.2.2"), "0.5 s or more before its end");
-    assert!(given.elapsed() < Duration::from_millis(3900), "{:?}", given.elapsed());
-    sleep(Duration::from_millis(2400).saturating_sub(used_again.elapsed()));
-    assert!(!site.pings(&site.left, "10.71.1.1"), "idle for more than 2 s");
-    sleep(Duration::from_millis(4100).saturating_sub(given.elapsed()));
-    assert!(!site.pings(&site.left, "10.71.2.2"), "4 s are over");
+    assert!(
+        used.elapsed() < Duration::from_millis(2900),
+        "this machine is too slow to tell: {:?}",
+        used.elapsed()
+    );
+    let until = |moment: Instant, ms: u64| sleep(Duration::from_millis(ms).saturating_sub(moment.elapsed()));
+    until(given, 6800);
+    assert!(site.pings(&site.left, "10.71.2.2"), "a second before its end");
+    assert!(
+        given.elapsed() < Duration::from_millis(7800),
+        "this machine is too slow to tell: {:?}",
+        given.elapsed()
+    );
+    until(used_again, 3400);
+    assert!(!site.pings(&site.left, "10.71.1.1"), "idle for more than 3 s");
+    until(given, 8100);
+    assert!(!site.pings(&site.left, "10.71.2.2"), "8 s are over");
 
     gateway.start().unwrap();
     assert!(!site.pings(&site.left, "10.71.2.2") && !site.pings(&site.left, "10.71.1.1"));
