@@ -78,8 +78,8 @@ pub fn open_all(names: &[String], everything: bool) -> Result<Box<dyn Source>, C
     }
     let live = sources.iter().filter(|source| source.is_live()).count();
     match live {
-        0 => Ok(Box::new(several::InTurn::new(sources))),
-        _ if live == sources.len() => Ok(Box::new(several::SideBySide::new(sources))),
+        0 => Ok(Box::new(several::Several::in_turn(sources))),
+        _ if live == sources.len() => Ok(Box::new(several::Several::side_by_side(sources))),
         _ => Err(CaptureError::Mixed { names: names.join(", ") }),
     }
 }

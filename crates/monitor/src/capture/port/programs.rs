@@ -78,7 +78,11 @@ impl Tap {
     /// Copies that were not made.
     pub fn lost(&self) -> u64 {
         let value = self.lost.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default();
-        value.chunks_exact(8).filter_map(|word| word.first_chunk()).map(|word| u64::from_ne_bytes(*word)).sum()
+        value
+            .chunks_exact(8)
+            .filter_map(|word| word.first_chunk())
+            .map(|word| u64::from_ne_bytes(*word))
+            .sum()
     }
 
     /// Gives the gateway's program its place back.
