@@ -19,8 +19,8 @@ const AHEAD: u64 = 32;
 
 /// Looks at what others have done before a worker goes to sleep, and pauses between them: some microseconds, which waking up
 /// takes as well.
-const LOOKS: usize = 64;
-const PAUSES: usize = 64;
+const LOOKS: usize = 16;
+const PAUSES: usize = 16;
 
 /// One worker's share of a batch.
 struct Share {

@@ -18,7 +18,7 @@ use nix::time::{ClockId, clock_gettime};
 use super::{CaptureError, Source};
 use crate::frame::{Batch, LinkType, Record};
 
-use programs::Tap;
+use programs::{Standing, Tap};
 
 /// Wait for frames before an empty batch is returned, milliseconds.
 const PATIENCE: u16 = 200;
@@ -31,8 +31,6 @@ const HEADER: usize = 24;
 
 pub struct PortSource {
     name: String,
-    ifindex: u32,
-    everything: bool,
     tap: Tap,
     ring: RingBuffer<'static>,
     /// Where the ring's callback puts frames, and what takes a clock without steps to that of the day.
@@ -40,8 +38,6 @@ pub struct PortSource {
     checked: Instant,
     frames: u64,
     bytes: u64,
-    /// Copies that taps before this one lost.
-    lost: u64,
     /// Two monitors in one place would take turns in throwing each other out.
     _lock: UnixListener,
 }
@@ -66,39 +62,30 @@ impl PortSource {
         let ring = ring_of(&tap.copies, &sink).map_err(failed)?;
         Ok(Some(PortSource {
             name: interface.to_owned(),
-            ifindex,
-            everything,
             tap,
             ring,
             sink,
             checked: Instant::now(),
             frames: 0,
             bytes: 0,
-            lost: 0,
             _lock: lock,
         }))
     }
 
-    /// A commit puts the gateway's own program back on an XDP port, and may change the port's hook.
+    /// A commit puts the gateway's own program back on an XDP port.
     fn keep_up(&mut self) -> io::Result<()> {
         if self.checked.elapsed() < CHECK {
             return Ok(());
         }
         self.checked = Instant::now();
-        if nix::net::if_::if_nametoindex(self.name.as_str()) != Ok(self.ifindex) {
-            return Err(io::Error::new(io::ErrorKind::NetworkDown, "the interface went away"));
+        match self.tap.standing() {
+            Standing::InPlace => Ok(()),
+            Standing::Displaced => self.tap.renew(),
+            Standing::Gone => Err(io::Error::new(
+                io::ErrorKind::NetworkDown,
+                "the interface went away, or the gateway left it or changed its mode",
+            )),
         }
-        if self.tap.is_in_place() {
-            return Ok(());
-        }
-        if !Tap::is_wanted(self.ifindex) {
-            return Err(io::Error::new(io::ErrorKind::NetworkDown, "the gateway has left the port"));
-        }
-        self.lost += self.tap.lost();
-        self.tap.take_down();
-        self.tap = Tap::set_up(self.ifindex, self.everything)?;
-        self.ring = ring_of(&self.tap.copies, &self.sink)?;
-        Ok(())
     }
 
     fn wait(&self) -> io::Result<()> {
@@ -152,13 +139,7 @@ impl Source for PortSource {
     }
 
     fn drops(&self) -> u64 {
-        self.lost + self.tap.lost()
-    }
-}
-
-impl Drop for PortSource {
-    fn drop(&mut self) {
-        self.tap.take_down();
+        self.tap.lost()
     }
 }
 

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo};
+use libbpf_rs::query::{LinkInfo, LinkInfoIter, LinkTypeInfo};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 use libbpf_sys as c;
 
@@ -24,55 +24,88 @@ const XDP_COPY: &str = "copy_xdp";
 /// Where the gateway's program is kept while a copying one has its place: a port must go on when the monitor is killed.
 const PINS: &str = "/sys/fs/bpf/sluice-monitor";
 
-/// Programs in place on a port.
+/// Programs in place on a port. What is asked of them after they were put there works from every network namespace.
 pub struct Tap {
-    ifindex: u32,
     pub copies: MapHandle,
     lost: MapHandle,
-    xdp: Option<Displaced>,
+    entry: Entry,
     /// Before the gateway's programs; they go with their descriptors.
-    tcx: Vec<OwnedFd>,
+    _tcx: Vec<OwnedFd>,
 }
 
-/// The gateway's program and where it stood.
+/// Where received frames are copied.
+enum Entry {
+    /// Before the gateway's program on this link.
+    Tc {
+        link: u32,
+    },
+    Xdp(Displaced),
+}
+
+/// A program of ours in the place of the gateway's, and how that one is called and put back.
 struct Displaced {
-    link: OwnedFd,
+    link: u32,
+    copier: OwnedFd,
+    copier_id: u32,
     root: OwnedFd,
-    /// Identity of the program in its place.
-    copier: u32,
+    kept: MapHandle,
     pin: PathBuf,
+}
+
+/// How a tap finds itself.
+pub enum Standing {
+    InPlace,
+    /// The gateway has put another program of its own in the tap's place.
+    Displaced,
+    Gone,
 }
 
 impl Tap {
     /// Whether a gateway's programs stand on the port, or what a killed monitor left in their place.
     pub fn is_wanted(ifindex: u32) -> bool {
-        xdp_program(ifindex).is_some_and(|(_, name)| name == XDP_ROOT || name == XDP_COPY)
-            || has_tc_root(ifindex)
+        xdp_entry(ifindex).is_some() || tc_root(ifindex).is_some()
     }
 
     /// Puts copying programs before the gateway's.
     pub fn set_up(ifindex: u32, everything: bool) -> io::Result<Tap> {
-        let mut object = load(everything)?;
+        let object = load(everything)?;
         let (copies, lost) = (map(&object, "copies")?, map(&object, ".data.lost")?);
-        let mut tap = Tap { ifindex, copies, lost, xdp: None, tcx: Vec::new() };
-        tap.tcx.push(link_before(&program(&object, "copy_sent")?, ifindex, c::BPF_TCX_EGRESS)?);
-        match xdp_program(ifindex).filter(|(_, name)| name == XDP_ROOT || name == XDP_COPY) {
-            Some((id, name)) => tap.xdp = Some(displace(&mut object, ifindex, id, &name)?),
-            None => {
+        let mut tcx = vec![link_before(&program(&object, "copy_sent")?, ifindex, c::BPF_TCX_EGRESS)?];
+        let entry = match (xdp_entry(ifindex), tc_root(ifindex)) {
+            (Some((id, name)), _) => Entry::Xdp(displace(&object, ifindex, id, &name)?),
+            (None, Some(link)) => {
                 let received = program(&object, "copy_received")?;
-                tap.tcx.push(link_before(&received, ifindex, c::BPF_TCX_INGRESS)?);
+                tcx.push(link_before(&received, ifindex, c::BPF_TCX_INGRESS)?);
+                Entry::Tc { link }
             }
-        }
-        Ok(tap)
+            (None, None) => return Err(io::Error::new(io::ErrorKind::NotFound, "the gateway left the port")),
+        };
+        Ok(Tap { copies, lost, entry, _tcx: tcx })
     }
 
     /// Whether the programs still stand where they see every frame.
-    pub fn is_in_place(&self) -> bool {
-        let xdp = xdp_program(self.ifindex);
-        match &self.xdp {
-            Some(displaced) => xdp.is_some_and(|(id, _)| id == displaced.copier),
-            None => xdp.is_none() && has_tc_root(self.ifindex),
+    pub fn standing(&self) -> Standing {
+        let link = match &self.entry {
+            Entry::Tc { link } => *link,
+            Entry::Xdp(displaced) => displaced.link,
+        };
+        let Ok(now) = on_link(link) else { return Standing::Gone };
+        match &self.entry {
+            Entry::Xdp(displaced) if now == displaced.copier_id => Standing::InPlace,
+            Entry::Xdp(_) => Standing::Displaced,
+            Entry::Tc { .. } if name_of(now).as_deref() == Some(TC_ROOT) => Standing::InPlace,
+            Entry::Tc { .. } => Standing::Gone,
         }
+    }
+
+    /// Takes the place of the program that the gateway has there now.
+    pub fn renew(&mut self) -> io::Result<()> {
+        let Entry::Xdp(displaced) = &mut self.entry else { return Ok(()) };
+        let root = program_by_id(on_link(displaced.link)?)?;
+        keep(&displaced.kept, &root)?;
+        update(displaced.link, &displaced.copier)?;
+        displaced.root = root;
+        Ok(())
     }
 
     /// Copies that were not made.
@@ -84,19 +117,17 @@ impl Tap {
             .map(|word| u64::from_ne_bytes(*word))
             .sum()
     }
+}
 
+impl Drop for Displaced {
     /// Gives the gateway's program its place back.
-    pub fn take_down(&mut self) {
-        self.tcx.clear();
-        let Some(Displaced { link, root, copier, pin }) = self.xdp.take() else { return };
-        let is_ours = xdp_program(self.ifindex).is_some_and(|(id, _)| id == copier);
-        if is_ours && let Err(error) = update(&link, &root) {
+    fn drop(&mut self) {
+        let is_ours = on_link(self.link).is_ok_and(|program| program == self.copier_id);
+        if is_ours && let Err(error) = update(self.link, &self.root) {
             // Frames go on through the copying program, which needs its pin.
             tracing::warn!("cannot give the gateway's program its place back: {error}; the next commit does");
-            return;
-        }
-        if let Err(error) = fs::remove_file(&pin) {
-            tracing::warn!("cannot remove {}: {error}", pin.display());
+        } else if let Err(error) = fs::remove_file(&self.pin) {
+            tracing::warn!("cannot remove {}: {error}", self.pin.display());
         }
     }
 }
@@ -124,39 +155,52 @@ fn map(object: &Object, name: &str) -> io::Result<MapHandle> {
 }
 
 /// Takes the place of the gateway's XDP program. Its link is changed, never detached: no frame meets a bare port.
-fn displace(object: &mut Object, ifindex: u32, present: u32, name: &str) -> io::Result<Displaced> {
+fn displace(object: &Object, ifindex: u32, present: u32, name: &str) -> io::Result<Displaced> {
     let missing = || io::Error::new(io::ErrorKind::NotFound, "the gateway's program is on no link");
     let is_it = |info: &LinkTypeInfo| matches!(info, LinkTypeInfo::Xdp(xdp) if xdp.ifindex == ifindex);
-    let link = LinkInfoIter::default().find(|link| link.prog_id == present && is_it(&link.info));
-    let link = link_by_id(link.ok_or_else(missing)?.id)?;
+    let mut links = LinkInfoIter::default();
+    let link = links.find(|link| link.prog_id == present && is_it(&link.info)).ok_or_else(missing)?.id;
     let pin = pin_of(ifindex)?;
     // What a killed monitor left knows the gateway's program by its pinned map.
-    let root = match name {
-        XDP_COPY => kept_program(&pin)?,
-        _ => program_by_id(present)?,
-    };
+    let root = if name == XDP_COPY { kept_program(&pin)? } else { program_by_id(present)? };
     let kept = map(object, "copied_root")?;
-    let fd = root.as_raw_fd() as u32;
-    kept.update(&0u32.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY).map_err(io::Error::other)?;
+    keep(&kept, &root)?;
     let copier = program(object, XDP_COPY)?;
-    let id = details(copier.as_fd())?.0;
+    let copier_id = details(copier.as_fd())?.0;
     fs::create_dir_all(PINS)?;
-    let fresh = pin.with_extension("new");
+    let fresh = PathBuf::from(format!("{}_new", pin.display()));
     // Usually there is none.
     let _ = fs::remove_file(&fresh);
     pin_map(kept.as_fd(), &fresh)?;
-    if let Err(error) = update(&link, &copier) {
+    if let Err(error) = update(link, &copier) {
         fs::remove_file(&fresh)?;
         return Err(error);
     }
     fs::rename(&fresh, &pin)?;
-    Ok(Displaced { link, root, copier: id, pin })
+    Ok(Displaced { link, copier, copier_id, root, kept, pin })
 }
 
-/// Interfaces have their numbers within a network namespace.
+/// The program that is called when a frame was copied.
+fn keep(kept: &MapHandle, root: &OwnedFd) -> io::Result<()> {
+    let fd = root.as_raw_fd() as u32;
+    kept.update(&0u32.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY).map_err(io::Error::other)
+}
+
+/// Interfaces have their numbers within a network namespace. The file system takes no dots in names.
 fn pin_of(ifindex: u32) -> io::Result<PathBuf> {
     let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
     Ok(Path::new(PINS).join(format!("{namespace}-{ifindex}")))
+}
+
+/// Id of the program on a link that still has its device.
+fn on_link(link: u32) -> io::Result<u32> {
+    let info = LinkInfo::from_fd(link_by_id(link)?.as_fd()).map_err(io::Error::other)?;
+    let ifindex = match info.info {
+        LinkTypeInfo::Xdp(xdp) => xdp.ifindex,
+        LinkTypeInfo::Tcx(tcx) => tcx.ifindex,
+        _ => 0,
+    };
+    if ifindex == 0 { Err(io::ErrorKind::NotFound.into()) } else { Ok(info.prog_id) }
 }
 
 fn kept_program(pin: &Path) -> io::Result<OwnedFd> {
@@ -166,27 +210,32 @@ fn kept_program(pin: &Path) -> io::Result<OwnedFd> {
     program_by_id(u32::from_ne_bytes(*id))
 }
 
-/// Id and name of the XDP program on a device of the calling thread's namespace.
-fn xdp_program(ifindex: u32) -> Option<(u32, String)> {
+/// Id and name of the XDP program on a device of the calling thread's namespace, if it is the gateway's or a copying one.
+fn xdp_entry(ifindex: u32) -> Option<(u32, String)> {
     let mut options =
         c::bpf_xdp_query_opts { sz: size_of::<c::bpf_xdp_query_opts>() as _, ..Default::default() };
     // SAFETY: `options` outlives the call and carries its own size.
     check(unsafe { c::bpf_xdp_query(ifindex as i32, 0, &mut options) }).ok()?;
     let ids = [options.prog_id, options.drv_prog_id, options.skb_prog_id];
     let id = ids.into_iter().find(|id| *id != 0)?;
-    details(program_by_id(id).ok()?.as_fd()).ok()
+    name_of(id).filter(|name| name == XDP_ROOT || name == XDP_COPY).map(|name| (id, name))
 }
 
-fn has_tc_root(ifindex: u32) -> bool {
-    let mut ids = [0u32; 64];
+/// The link of the gateway's program at a device's tcx ingress.
+fn tc_root(ifindex: u32) -> Option<u32> {
+    let (mut programs, mut links) = ([0u32; 64], [0u32; 64]);
     let mut options =
         c::bpf_prog_query_opts { sz: size_of::<c::bpf_prog_query_opts>() as _, ..Default::default() };
-    options.prog_ids = ids.as_mut_ptr();
-    options.__bindgen_anon_1.count = ids.len() as u32;
-    // SAFETY: `options` and the ids it points to outlive the call; both carry their size.
-    let asked = unsafe { c::bpf_prog_query_opts(ifindex as i32, c::BPF_TCX_INGRESS, &mut options) };
-    let name = |id: &u32| Some(details(program_by_id(*id).ok()?.as_fd()).ok()?.1);
-    asked == 0 && ids.iter().take_while(|id| **id != 0).any(|id| name(id).as_deref() == Some(TC_ROOT))
+    (options.prog_ids, options.link_ids) = (programs.as_mut_ptr(), links.as_mut_ptr());
+    options.__bindgen_anon_1.count = programs.len() as u32;
+    // SAFETY: `options` and what it points to outlive the call, and it carries their sizes.
+    check(unsafe { c::bpf_prog_query_opts(ifindex as i32, c::BPF_TCX_INGRESS, &mut options) }).ok()?;
+    let is_root = |id: u32| id != 0 && name_of(id).as_deref() == Some(TC_ROOT);
+    programs.iter().zip(links).find(|(program, _)| is_root(**program)).map(|(_, link)| link)
+}
+
+fn name_of(program: u32) -> Option<String> {
+    Some(details(program_by_id(program).ok()?.as_fd()).ok()?.1)
 }
 
 fn details(program: BorrowedFd<'_>) -> io::Result<(u32, String)> {
@@ -222,7 +271,8 @@ fn link_before(program: &OwnedFd, ifindex: u32, place: c::bpf_attach_type) -> io
     }
 }
 
-fn update(link: &OwnedFd, program: &OwnedFd) -> io::Result<()> {
+fn update(link: u32, program: &OwnedFd) -> io::Result<()> {
+    let link = link_by_id(link)?;
     // SAFETY: both descriptors are open; no options.
     check(unsafe { c::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null()) }).map(drop)
 }
