@@ -12,6 +12,7 @@ pub mod load;
 pub mod mapops;
 mod mix;
 pub mod monitor;
+pub mod nat;
 pub mod ndr;
 pub mod peers;
 pub mod policies;
@@ -77,6 +78,7 @@ pub static SUITES: &[Suite] = &[
     screens::SUITE,
     load::SUITE,
     policies::SUITE,
+    nat::SUITE,
     mapops::SUITE,
     sweep::SUITE,
     wire::SUITE,
