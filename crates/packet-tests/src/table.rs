@@ -246,7 +246,7 @@ pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> 
             // policy spoke before the table did
             Verdict::Drop { reason } => {
                 reason == "fragment_table_full"
-                    || ["nat_ports_exhausted", "nat_no_address"].contains(&reason.as_str())
+                    || ["nat_ports_exhausted", "nat_no_address", "nat_changed"].contains(&reason.as_str())
                     || sluice_abi::stages::Stage::Create.reasons().any(|r| r.name() == reason)
             }
             _ => false,

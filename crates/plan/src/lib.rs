@@ -167,10 +167,7 @@ pub enum PlanError {
         abi::MAX_NAT_CONTEXTS
     )]
     NatContexts,
-    #[error(
-        "source pools, each once for every way in which rules use `persistent-nat`, are more than {}; use fewer",
-        abi::MAX_NAT_POOLS
-    )]
+    #[error("more than {} source pools; use fewer, with several addresses", abi::MAX_NAT_POOLS)]
     NatPools,
     #[error(
         "source pools have {count} ranges of addresses, at most {} fit; use longer ones",

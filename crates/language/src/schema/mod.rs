@@ -248,6 +248,10 @@ const REASONS: &[(&str, &str)] = &[
     ("alg", NO_ALG),
     ("application-protocol", NO_ALG),
     ("dns-name", "a name may change behind a committed policy; write the addresses it stands for"),
+    (
+        "persistent-nat",
+        "mappings are kept by destination (RFC 4787 4.1: address and port-dependent); `port preserve-source` comes closest",
+    ),
     ("rpc-program-number", NO_ALG),
     ("uuid", NO_ALG),
     ("wildcard-address", "masks with holes fit no prefix or range; write prefixes or `range-address`"),
