@@ -104,7 +104,7 @@ impl Translation {
         let mut add = |check, ok: bool, saw: String| rows.push(Row { check, ok, saw });
         let page = |from: &Netns, more: &[&str], url: &str| fetch(from, more, url);
         let out = page(&self.office, &[], "http://198.51.100.2/");
-        let seen = translated(gateway, "198.51.100.2")?;
+        let seen = translated(gateway, "10.0.1.2")?;
         add(
             "office to the internet, source NAT",
             out.0 && seen == "203.0.113.1",
@@ -119,7 +119,7 @@ impl Translation {
         let (ok, saw) = page(&self.far, &[], "http://203.0.113.90/");
         add("internet to a server with static NAT", ok, saw);
         let (ok, saw) = page(&self.server, &["--interface", "10.0.30.90"], "http://198.51.100.2/");
-        let seen = translated(gateway, "198.51.100.2")?;
+        let seen = translated(gateway, "10.0.30.90")?;
         add("that server to the internet", ok && seen == "203.0.113.90", format!("{saw}, as {seen}"));
         let ping = run(&self.office, "ping", &["-c", "3", "-i", "0.2", "-W", "1", "-n", "198.51.100.2"]);
         add("office pings the internet", ping.contains(" 0% packet loss"), last_line(&ping, "packet"));
@@ -176,14 +176,13 @@ fn last_line(text: &str, with: &str) -> String {
     text.lines().rev().find(|line| line.contains(with)).unwrap_or_default().trim().to_owned()
 }
 
-/// The address by which the destination of the newest session knows its initiator.
-fn translated(gateway: &Gateway, destination: &str) -> Result<String> {
+/// The address by which the far host knows a source.
+fn translated(gateway: &Gateway, source: &str) -> Result<String> {
     let list =
-        gateway.json(&format!("/api/sessions?destination_prefix={destination}&protocol=tcp&limit=1000"))?;
+        gateway.json(&format!("/api/sessions?source_prefix={source}&destination_prefix=198.51.100.2"))?;
     let sessions = list["sessions"].as_array().context("the daemon lists no sessions")?;
-    let newest =
-        sessions.iter().min_by_key(|session| (session["age_s"].as_u64(), session["idle_s"].as_u64()));
-    Ok(newest.and_then(|session| session["out_destination"].as_str()).unwrap_or("nobody").to_owned())
+    let seen = sessions.first().and_then(|session| session["out_destination"].as_str());
+    Ok(seen.unwrap_or("nobody").to_owned())
 }
 
 #[derive(Debug, Serialize)]
