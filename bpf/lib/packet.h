@@ -61,7 +61,7 @@ struct packet {
 	__u32 verdict;   /* of the stages: through here the verifier forgets which one it was */
 	__u32 be_fragment_id;
 	__u32 line_tag; /* of `line`, as the first fragment knew it */
-	__u16 vlan;
+	__u32 vlan;     /* VLAN_* */
 	__u16 ethertype; /* host byte order */
 	__u16 l3;        /* offsets into the frame */
 	__u16 l4;
@@ -89,13 +89,13 @@ struct packet {
 	__u8 reply; /* enum reply */
 	__u8 traffic_class;
 	__u8 dont_fragment;
-	__u8 tagged;
+	__u8 tagged; /* bytes of tags */
 	__u8 rule_flags; /* RULE_* of the policy that decided */
 	__u8 fragment_more;
 	__u8 fragment_follow; /* FRAGMENT_* of the first fragment */
 	__u8 tcp_scale;       /* of a SYN: TCP_SCALE_* */
 	__u8 limited;         /* LIMIT_*: what the session is counted under */
-	__u8 pad[5];
+	__u8 pad[3];
 };
 
 struct token_bucket {

@@ -94,16 +94,17 @@ static __always_inline bool settle_quote(hook_ctx *ctx, __u32 l4, __u32 field, _
 	return true;
 }
 
-/* Swap the MAC addresses of the old header at `old` into a new one at 0, with its type or tag. */
+/* Swap the MAC addresses of the old header at `old` into a new one at 0, with its type or tags. */
 static __always_inline bool reply_ethernet(hook_ctx *ctx, __u32 old, __u32 header_len)
 {
 	void *data = hook_data(ctx);
 	void *from = data + (old & 0x3f);
 
-	if (data + ETH_HLEN + 4 > hook_end(ctx) || from + ETH_HLEN + 4 > hook_end(ctx))
+	if (data + ETH_HLEN + 8 > hook_end(ctx) || from + ETH_HLEN + 8 > hook_end(ctx))
 		return false;
 	__u32 dmac = *(__u32 *)from, smac = *(__u32 *)(from + 6), type = *(__u32 *)(from + 12);
-	__u16 dmac2 = *(__u16 *)(from + 4), smac2 = *(__u16 *)(from + 10), inner = *(__u16 *)(from + 16);
+	__u16 dmac2 = *(__u16 *)(from + 4), smac2 = *(__u16 *)(from + 10), last = *(__u16 *)(from + 20);
+	__u32 second = *(__u32 *)(from + 16);
 
 	*(__u32 *)data = smac;
 	*(__u16 *)(data + 4) = smac2;
@@ -112,7 +113,11 @@ static __always_inline bool reply_ethernet(hook_ctx *ctx, __u32 old, __u32 heade
 	*(__u16 *)(data + 12) = (__u16)type;
 	if (header_len > ETH_HLEN) {
 		*(__u32 *)(data + 12) = type;
-		*(__u16 *)(data + 16) = inner;
+		*(__u16 *)(data + 16) = (__u16)second;
+	}
+	if (header_len > ETH_HLEN + 4) {
+		*(__u32 *)(data + 16) = second;
+		*(__u16 *)(data + 20) = last;
 	}
 	return true;
 }

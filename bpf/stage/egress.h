@@ -10,7 +10,7 @@
 #include "stage/entry.h"
 #include "stage/session.h"
 
-/* A tagged unit without 8021q: the host's frames are tagged here and leave through the physical device. */
+/* A tagged unit: the host's frames get its tags here and leave through the physical device. */
 static __always_inline int egress_leave(hook_ctx *ctx, const struct unit *unit, struct unit_counters *count)
 {
 	__u32 segments = hook_segments(ctx);
@@ -21,9 +21,8 @@ static __always_inline int egress_leave(hook_ctx *ctx, const struct unit *unit, 
 		return TC_ACT_UNSPEC;
 	}
 	__u32 ifindex = unit->phys_ifindex;
-	__u16 vlan = unit->egress_vlan;
 
-	if (vlan && bpf_skb_vlan_push(ctx, bpf_htons(ETH_P_8021Q), vlan)) {
+	if (!hook_push_vlan(ctx, unit->vlan)) {
 		count->drops[REASON_EGRESS_REWRITE] += segments;
 		return TC_ACT_SHOT;
 	}
@@ -103,7 +102,7 @@ static __always_inline int egress_line(hook_ctx *ctx)
 	p->l3 = frame.l3;
 	p->vlan = frame.vlan;
 	p->ethertype = frame.ethertype;
-	struct unit *unit = unit_find(p->ifindex, p->vlan, &p->unit_slot);
+	struct unit *unit = unit_leaving(p->ifindex, p->vlan, &p->unit_slot);
 
 	if (!unit)
 		return TC_ACT_UNSPEC; /* not a unit of ours: not ours to judge */

@@ -287,11 +287,11 @@ static __noinline int stage_entry(hook_ctx *ctx, struct packet *p)
 	struct unit *unit = unit_find(p->ifindex, p->vlan, &p->unit_slot);
 
 	if (!unit)
-		return DROP(UNKNOWN_UNIT);
+		return p->vlan > VLAN_ID ? DROP(VLAN_STACK) : DROP(UNKNOWN_UNIT);
 	p->unit_index = unit->index;
 	p->from_zone = unit->zone;
 	p->key4.routing_instance = p->key6.routing_instance = unit->routing_instance;
-	/* IEEE 802.1ad: no unit has two tags yet */
+	/* a service tag inside, or a third one */
 	if (p->ethertype == ETH_P_8021AD || p->ethertype == ETH_P_8021Q)
 		return DROP(VLAN_STACK);
 	int verdict = check_mac(ctx, p, unit);

@@ -26,10 +26,9 @@ static __always_inline void nexthop_fill(struct nexthop *nexthop, const struct b
 	if (resolved && fib->mtu_result >= 68 && fib->mtu_result < mtu)
 		mtu = fib->mtu_result;
 	nexthop->ifindex = unit->phys_ifindex;
-	nexthop->vlan = unit->egress_vlan;
+	nexthop->vlan = unit->vlan;
 	nexthop->mtu = mtu;
 	nexthop->unit = unit->index;
-	nexthop->zone = unit->zone;
 	nexthop->host_ifindex = unit->host_ifindex;
 	nexthop->last_used = now;
 	if (!resolved) {
@@ -159,7 +158,7 @@ static __noinline int fib_route(hook_ctx *ctx, struct packet *p)
 
 	if (code != BPF_FIB_LKUP_RET_SUCCESS && code != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return fib_verdict(p, code);
-	unit = unit_find(fib.ifindex, 0, &slot);
+	unit = unit_leaving(fib.ifindex, 0, &slot);
 	if (!unit)
 		return DROP(NO_EGRESS_UNIT);
 	p->to_zone = unit->zone;
