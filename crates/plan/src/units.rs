@@ -71,7 +71,8 @@ pub fn vlan_word(vlan: Option<Vlan>) -> u32 {
 pub(crate) fn unit_mtu(env: &Environment, interface: &Interface, unit: &Unit) -> Result<u32, PlanError> {
     let netdev = netdev(env, &interface.name)?;
     let two = unit.vlan.is_some_and(|vlan| vlan.inner.is_some());
-    let link = interface.mtu.map_or(netdev.mtu, u32::from) - if two { SECOND_TAG } else { 0 };
+    let device = interface.mtu.map_or(netdev.mtu, u32::from);
+    let link = if two { device.saturating_sub(SECOND_TAG) } else { device };
     let mtu = unit.mtu.map_or(link, u32::from);
     if mtu > link {
         return Err(PlanError::UnitMtu { unit: unit_name(interface, unit), mtu, link, two });

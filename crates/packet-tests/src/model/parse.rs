@@ -14,7 +14,8 @@ pub const SERVICE_TAG: u16 = 0x88a8;
 
 pub struct Link<'a> {
     pub destination: Mac,
-    pub vlan: u16,
+    /// TPID and VLAN of each tag, outer first; a lone priority tag (VLAN 0) is none.
+    pub tags: Vec<(u16, u16)>,
     pub ethertype: u16,
     pub payload: &'a [u8],
 }
@@ -89,17 +90,17 @@ pub struct Quote {
 
 pub fn link(frame: &[u8]) -> Option<Link<'_>> {
     let header = eth::View::new(frame).ok()?;
-    if header.ethertype() != eth::TYPE_VLAN {
-        let (ethertype, payload) = (header.ethertype(), header.payload());
-        return Some(Link { destination: header.destination(), vlan: 0, ethertype, payload });
+    let (mut ethertype, mut payload) = (header.ethertype(), header.payload());
+    let mut tags = Vec::new();
+    while ethertype == eth::TYPE_VLAN && tags.len() < 2 || ethertype == SERVICE_TAG && tags.is_empty() {
+        let tag = vlan::View::new(payload).ok()?;
+        tags.push((ethertype, tag.id()));
+        (ethertype, payload) = (tag.ethertype(), tag.payload());
     }
-    let tag = vlan::View::new(header.payload()).ok()?;
-    Some(Link {
-        destination: header.destination(),
-        vlan: tag.id(),
-        ethertype: tag.ethertype(),
-        payload: tag.payload(),
-    })
+    if tags == [(eth::TYPE_VLAN, 0)] {
+        tags.clear();
+    }
+    Some(Link { destination: header.destination(), tags, ethertype, payload })
 }
 
 /// Ok(None): no IP packet. Err: the reason to drop it.
