@@ -122,7 +122,7 @@ static __always_inline struct unit *unit_at(__u32 slot)
 }
 
 /* The unit of frames that arrive with these tags. */
-static __always_inline struct unit *unit_find(__u32 ifindex, __u32 vlan, __u32 *slot)
+static __always_inline struct unit *unit_arriving(__u32 ifindex, __u32 vlan, __u32 *slot)
 {
 	*slot = UNIT_SLOT(ifindex, vlan, config.unit_multiplier);
 	struct unit *unit = unit_at(*slot);
@@ -132,8 +132,8 @@ static __always_inline struct unit *unit_find(__u32 ifindex, __u32 vlan, __u32 *
 	return unit;
 }
 
-/* The unit of frames that leave: the netdev of a tagged one sends them without its tags. */
-static __always_inline struct unit *unit_leaving(__u32 ifindex, __u32 vlan, __u32 *slot)
+/* The same of any netdev: the one that carries a tagged unit's addresses sends its frames without tags. */
+static __always_inline struct unit *unit_find(__u32 ifindex, __u32 vlan, __u32 *slot)
 {
 	*slot = UNIT_SLOT(ifindex, vlan, config.unit_multiplier);
 	struct unit *unit = unit_at(*slot);

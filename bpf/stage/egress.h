@@ -102,7 +102,7 @@ static __always_inline int egress_line(hook_ctx *ctx)
 	p->l3 = frame.l3;
 	p->vlan = frame.vlan;
 	p->ethertype = frame.ethertype;
-	struct unit *unit = unit_leaving(p->ifindex, p->vlan, &p->unit_slot);
+	struct unit *unit = unit_find(p->ifindex, p->vlan, &p->unit_slot);
 
 	if (!unit)
 		return TC_ACT_UNSPEC; /* not a unit of ours: not ours to judge */

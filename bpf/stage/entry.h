@@ -284,7 +284,7 @@ static __noinline int stage_entry(hook_ctx *ctx, struct packet *p)
 	p->vlan = frame.vlan;
 	p->tagged = frame.tagged;
 	p->ethertype = frame.ethertype;
-	struct unit *unit = unit_find(p->ifindex, p->vlan, &p->unit_slot);
+	struct unit *unit = unit_arriving(p->ifindex, p->vlan, &p->unit_slot);
 
 	if (!unit)
 		return p->vlan > VLAN_ID ? DROP(VLAN_STACK) : DROP(UNKNOWN_UNIT);

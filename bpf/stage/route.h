@@ -158,7 +158,7 @@ static __noinline int fib_route(hook_ctx *ctx, struct packet *p)
 
 	if (code != BPF_FIB_LKUP_RET_SUCCESS && code != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return fib_verdict(p, code);
-	unit = unit_leaving(fib.ifindex, 0, &slot);
+	unit = unit_find(fib.ifindex, 0, &slot);
 	if (!unit)
 		return DROP(NO_EGRESS_UNIT);
 	p->to_zone = unit->zone;
