@@ -88,14 +88,13 @@ struct packet {
 	__u8 icmp_code;
 	__u8 reply; /* enum reply */
 	__u8 traffic_class;
-	__u8 dont_fragment;
 	__u8 tagged; /* bytes of tags */
 	__u8 rule_flags; /* RULE_* of the policy that decided */
 	__u8 fragment_more;
 	__u8 fragment_follow; /* FRAGMENT_* of the first fragment */
 	__u8 tcp_scale;       /* of a SYN: TCP_SCALE_* */
 	__u8 limited;         /* LIMIT_*: what the session is counted under */
-	__u8 pad[3];
+	__u8 pad[4];
 };
 
 struct token_bucket {

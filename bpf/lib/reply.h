@@ -346,8 +346,11 @@ static __always_inline int reply_send(hook_ctx *ctx, struct packet *p)
 	struct unit_counters *count = counters_of(p->unit_index);
 	struct unit *unit = unit_at(p->unit_slot);
 
-	/* an IPv4 packet too big that may be fragmented is dropped in silence until fragmentation exists */
-	if (!count || !unit || reply_forbidden(p) || (p->reply == REPLY_TOO_BIG && !p->dont_fragment))
+	/*
+	 * RFC 1812 5.2.6 would divide an IPv4 packet without DF. Nothing here can, so its sender is told the size as if DF
+	 * stood there (RFC 1191 4): senders that keep path MTUs then divide it themselves.
+	 */
+	if (!count || !unit || reply_forbidden(p))
 		return HOOK_DROP;
 	/* what belongs to a cookie answers nobody else, and its sender pays as much */
 	if (!p->cookie && !reply_allowed(p)) {

@@ -135,7 +135,6 @@ static __noinline int parse_ipv4(hook_ctx *ctx, struct packet *p)
 	p->proto = ip->protocol;
 	p->ttl = ip->ttl;
 	p->traffic_class = ip->tos;
-	p->dont_fragment = !!(ip->frag_off & bpf_htons(0x4000));
 	p->ip_header_len = header;
 	p->l4 = l3 + header;
 	*(__u64 *)&p->key4 = *(__u64 *)&ip->saddr;
@@ -215,7 +214,6 @@ static __noinline int parse_ipv6(hook_ctx *ctx, struct packet *p)
 	p->ip_len = ip_len;
 	p->family = 6;
 	p->ttl = ip->hop_limit;
-	p->dont_fragment = 1;
 	p->traffic_class = bpf_ntohs(*(__be16 *)ip) >> 4;
 	for (int i = 0; i < 4; i++)
 		((__u64 *)&p->key6)[i] = ((__u64 *)&ip->saddr)[i];

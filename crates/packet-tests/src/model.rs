@@ -329,7 +329,7 @@ impl Model {
         };
         let mtu = self.units.iter().find(|known| known.name == *unit).map_or(0, |unit| unit.mtu);
         if facts.length > mtu {
-            return Err(facts.answer("too_big", facts.dont_fragment));
+            return Err(facts.answer("too_big", true));
         }
         let known = self.neighbours.contains(&neighbour);
         Ok(if known { Verdict::Redirect(unit.clone()) } else { Verdict::Handoff(unit.clone()) })

@@ -31,7 +31,6 @@ pub struct Facts {
     pub dport: u16,
     pub ttl: u8,
     pub length: usize,
-    pub dont_fragment: bool,
     pub options: bool,
     pub fragment: bool,
     /// First fragment without its whole transport header.
@@ -129,7 +128,6 @@ fn parse4(packet: &[u8]) -> Result<Facts, &'static str> {
         return Err("bad_address");
     }
     let mut facts = Facts::new(source.into(), destination.into(), view.protocol(), view.ttl(), total);
-    facts.dont_fragment = view.dont_fragment();
     facts.options = header > 20;
     facts.fragment = view.is_fragment();
     facts.group = destination.is_multicast() || destination.is_broadcast();
@@ -173,7 +171,6 @@ fn parse6(packet: &[u8]) -> Result<Facts, &'static str> {
         return Err("bad_address");
     }
     let mut facts = Facts::new(source.into(), destination.into(), 0, view.hop_limit(), total);
-    facts.dont_fragment = true;
     facts.group = destination.is_multicast();
     facts.link_local = is_link_local(source) || is_link_local(destination);
     facts.follow_extensions(view.next_header(), packet, total)?;
@@ -194,7 +191,6 @@ impl Facts {
             dport: 0,
             ttl,
             length,
-            dont_fragment: false,
             options: false,
             fragment: false,
             tiny: false,
