@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use sluice_dataplane::{Attachment, Dataplane, Generation, Hook, Variant};
 use sluice_language::Config;
-use sluice_plan::{IngressHook, Plan};
+use sluice_plan::{Environment, Ids, IngressHook, Plan};
 
 use crate::api::Committed;
 use crate::changes::{self, Changes};
@@ -61,6 +61,14 @@ pub struct Source {
     pub file: String,
 }
 
+/// What a commit would do to the machine as it was found. The same plan holds if the commit has changed nothing that plans
+/// depend on.
+struct Rehearsal {
+    environment: Environment,
+    plan: Plan,
+    ids: Ids,
+}
+
 impl Engine {
     pub fn new(kernel: Kernel, store: Store, dataplane: Arc<Dataplane>, stored: Option<Stored>) -> Self {
         Self { kernel, store, dataplane, loaded: None, stored }
@@ -97,24 +105,26 @@ impl Engine {
 
         // A rehearsal with stand-ins for devices that the commit itself makes: what it refuses has touched nothing.
         let links = self.kernel.links()?;
-        let rehearsal = environment::read(&links, &config, &before.mtus_before);
-        let mut planned =
-            config::plan(&config, &source.file, &rehearsal, &mut before.ids.clone(), generation)?;
+        let environment = environment::read(&links, &config, &before.mtus_before);
+        let mut ids = before.ids.clone();
+        let plan = config::plan(&config, &source.file, &environment, &mut ids, generation)?;
+        let mut kernel_wants = plan.kernel.clone();
         let next = Stored {
             generation,
             text: source.text.clone(),
             file: source.file.clone(),
-            mtus_before: mtus::restore(&mut planned.kernel, &links, &before.mtus_before),
+            mtus_before: mtus::restore(&mut kernel_wants, &links, &before.mtus_before),
             ..before
         };
 
         let forwarded_before = self.forwarding_devices();
         let kernel = self.kernel.clone();
         let mut changes = Changes::new(&kernel);
-        changes.apply(&planned.kernel)?;
+        changes.apply(&kernel_wants)?;
         let guard_before = old.map(|o| o.plan.kernel.guard.clone());
-        changes::guard_union(old.map(|o| &o.plan.kernel), &planned.kernel)?;
-        let result = self.load_and_attach(&mut changes, &config, next, old);
+        changes::guard_union(old.map(|o| &o.plan.kernel), &kernel_wants)?;
+        let rehearsal = Rehearsal { environment, plan, ids };
+        let result = self.load_and_attach(&mut changes, &config, rehearsal, next, old);
         let (plan, stored, loaded) = match result {
             Ok(done) => done,
             Err(error) => {
@@ -157,12 +167,18 @@ impl Engine {
         &mut self,
         changes: &mut Changes,
         config: &Config,
+        rehearsal: Rehearsal,
         mut next: Stored,
         old: Option<&Active>,
     ) -> Result<(Plan, Stored, Generation), CommitError> {
         let links = self.kernel.links()?;
         let environment = environment::read(&links, config, &next.mtus_before);
-        let plan = config::plan(config, &next.file, &environment, &mut next.ids, next.generation)?;
+        let plan = if environment == rehearsal.environment {
+            next.ids = rehearsal.ids;
+            rehearsal.plan
+        } else {
+            config::plan(config, &next.file, &environment, &mut next.ids, next.generation)?
+        };
         changes.sysctls(&plan.kernel)?;
         local::update(&self.kernel, &self.dataplane)?;
         let variants = variants(&plan, old.map(|o| &o.plan));

@@ -17,6 +17,7 @@ mod log;
 mod matching;
 mod metrics;
 mod mtus;
+mod nat;
 mod preflight;
 mod schedules;
 mod sessions;
@@ -31,6 +32,7 @@ pub use config::{CheckError, check};
 pub use daemon::{Daemon, DaemonError, Options, cleanup};
 pub use engine::CommitError;
 pub use matching::planned as match_planned;
+pub use nat::planned as nat_planned;
 pub use store::DEFAULT_STATE_DIR;
 
 /// Two threads serve HTTP and rtnetlink; commits and sweeps have their own.

@@ -18,6 +18,7 @@ mod report;
 pub mod services;
 pub mod stats;
 pub mod stream;
+pub mod translation;
 mod updown;
 
 use std::process::ExitCode;
@@ -29,7 +30,11 @@ use args::Command;
 pub fn main(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Up { lab: args::Lab::Branch, hook, config } => updown::up(hook, config.as_deref()),
+        Command::Run(args) if args.lab == args::Lab::Nat => translation::run_lab(&args),
         Command::Run(args) => demo::run(&args),
-        Command::Down { lab: args::Lab::Branch } => updown::down(),
+        Command::Down { .. } => updown::down(),
+        Command::Up { lab: args::Lab::Nat, .. } => {
+            anyhow::bail!("the lab `nat` cannot be left running; use `sluice lab run nat`")
+        }
     }
 }

@@ -8,6 +8,7 @@ mod applications;
 mod flow;
 mod interfaces;
 pub mod kind;
+mod nat;
 pub(crate) mod numbers;
 mod policies;
 mod reference;
@@ -150,7 +151,7 @@ static TOP_LEVEL: &[Statement] = &[
     block(
         "security",
         "Zones, policies and what protects the gateway itself.",
-        &[address_book::ADDRESS_BOOK, flow::FLOW, screen::SCREEN, policies::POLICIES, zones::ZONES],
+        &[address_book::ADDRESS_BOOK, flow::FLOW, nat::NAT, screen::SCREEN, policies::POLICIES, zones::ZONES],
     )
     .refuses(&[
         "advance-policy-based-routing",
@@ -174,7 +175,6 @@ static TOP_LEVEL: &[Statement] = &[
         "key-chain",
         "log",
         "macsec",
-        "nat",
         "pki",
         "resource-manager",
         "ssh-known-hosts",
@@ -247,6 +247,10 @@ const REASONS: &[(&str, &str)] = &[
     ("alg", NO_ALG),
     ("application-protocol", NO_ALG),
     ("dns-name", "a name may change behind a committed policy; write the addresses it stands for"),
+    (
+        "persistent-nat",
+        "mappings are kept by destination (RFC 4787 4.1: address and port-dependent); `port preserve-source` comes closest",
+    ),
     ("rpc-program-number", NO_ALG),
     ("uuid", NO_ALG),
     ("wildcard-address", "masks with holes fit no prefix or range; write prefixes or `range-address`"),

@@ -7,7 +7,7 @@ use sluice_abi::{self as abi, CLASS_LINE_WORDS, CLASS_TREE_KEYS, ClassLine, Cont
 /// A packet as policies see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subject {
-    /// Both of one family.
+    /// Both of one family, but for source NAT behind NAT64.
     pub source: IpAddr,
     pub destination: IpAddr,
     pub protocol: u8,
@@ -31,25 +31,27 @@ impl Lookup<'_> {
         if context.chunks == 0 {
             return None;
         }
-        let family = usize::from(subject.source.is_ipv6());
+        let (from, to) = (usize::from(subject.source.is_ipv6()), usize::from(subject.destination.is_ipv6()));
         let row = |list: u32, class: u32| word(self.rows, list + class);
         let rows = [
-            row(context.source[family], self.address(2 * family, subject.source)),
-            row(context.destination[family], self.address(2 * family + 1, subject.destination)),
+            row(context.source[from], self.address(2 * from, subject.source)),
+            row(context.destination[to], self.address(2 * to + 1, subject.destination)),
             row(context.service, self.service(subject)),
         ];
         if rows.contains(&0) {
             return None;
         }
-        (0..context.chunks).find_map(|chunk| {
+        let found = (0..context.chunks).filter_map(|chunk| {
             let lines = rows.map(|row| (self.rows)(word(self.rows, row + chunk)));
             let first = (0..CLASS_LINE_WORDS / 2)
                 .map(|place| lines.iter().fold(u64::MAX, |common, line| common & wide(line, place)))
                 .enumerate()
                 .find(|(_, common)| *common != 0)?;
             let rule = first.0 as u32 * 64 + first.1.trailing_zeros();
-            Some(context.first_rule + chunk * abi::CLASS_CHUNK_RULES as u32 + rule)
-        })
+            let place = chunk * abi::CLASS_CHUNK_RULES as u32 + rule;
+            Some(if context.orders == 0 { place } else { word(self.rows, context.orders + place) })
+        });
+        found.min().map(|rule| context.first_rule + rule)
     }
 
     /// Place in the rule table of a context's first rule.
