@@ -30,7 +30,7 @@
  */
 #define UNIT_SLOT_SHIFT 20
 #define UNIT_SLOT(IFINDEX, VLAN, MULTIPLIER)                                                                           \
-	((((IFINDEX)*0x9e3779b1u + (VLAN)*0x85ebca6bu) * (MULTIPLIER)) >> UNIT_SLOT_SHIFT)
+	((((IFINDEX) * 0x9e3779b1u + (VLAN) * 0x85ebca6bu) * (MULTIPLIER)) >> UNIT_SLOT_SHIFT)
 
 struct unit {
 	__u32 ifindex; /* netdev the frame is seen on */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * A VLAN trunk's far end for kernels without 8021q: one tag, or two, are pushed on what leaves, and only frames with them
- * are accepted.
+ * A VLAN trunk's far end for kernels without 8021q: one tag, or two, are pushed on what leaves, and only frames with
+ * them are accepted.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>

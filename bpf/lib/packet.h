@@ -74,8 +74,8 @@ struct packet {
 	__u32 nat_looked;     /* candidates for a port */
 	__u32 quote_l4;       /* offset of the transport header that an ICMP error quotes */
 	__u32 vlan;           /* VLAN_* */
-	__u16 ethertype; /* host byte order */
-	__u16 l3;        /* offsets into the frame */
+	__u16 ethertype;      /* host byte order */
+	__u16 l3;             /* offsets into the frame */
 	__u16 l4;
 	__u16 ip_len; /* whole IP packet */
 	__u16 ip_header_len;
@@ -104,7 +104,7 @@ struct packet {
 	__u8 icmp_code;
 	__u8 reply; /* enum reply */
 	__u8 traffic_class;
-	__u8 tagged; /* bytes of tags */
+	__u8 tagged;     /* bytes of tags */
 	__u8 rule_flags; /* RULE_* of the policy that decided */
 	__u8 fragment_more;
 	__u8 fragment_follow; /* FRAGMENT_* of the first fragment */

@@ -347,8 +347,8 @@ static __always_inline int reply_send(hook_ctx *ctx, struct packet *p)
 	struct unit *unit = unit_at(p->unit_slot);
 
 	/*
-	 * RFC 1812 5.2.6 would divide an IPv4 packet without DF. Nothing here can, so its sender is told the size as if DF
-	 * stood there (RFC 1191 4): senders that keep path MTUs then divide it themselves.
+	 * RFC 1812 5.2.6 would divide an IPv4 packet without DF. Nothing here can, so its sender is told the size as if
+	 * DF stood there (RFC 1191 4): senders that keep path MTUs then divide it themselves.
 	 */
 	if (!count || !unit || reply_forbidden(p))
 		return HOOK_DROP;

@@ -40,7 +40,8 @@ pub fn network_layer(frame: &[u8]) -> Option<(usize, Vec<Tag>, u16)> {
     let mut ethertype = eth::View::new(frame).ok()?.ethertype();
     let mut tags = Vec::new();
     while ethertype == eth::TYPE_VLAN && tags.len() < 2 || ethertype == eth::TYPE_QINQ && tags.is_empty() {
-        let tag = sluice_wire::vlan::View::new(&frame[eth::field::HEADER + tags.len() * Tag::LENGTH..]).ok()?;
+        let tag =
+            sluice_wire::vlan::View::new(&frame[eth::field::HEADER + tags.len() * Tag::LENGTH..]).ok()?;
         let tci = u16::from(tag.priority()) << 13 | u16::from(tag.drop_eligible()) << 12 | tag.id();
         tags.push(Tag { tpid: ethertype, tci });
         ethertype = tag.ethertype();

@@ -212,7 +212,8 @@ impl Model {
     fn entry(&self, device: &str, frame: &[u8]) -> Result<(Unit, Option<Facts>), Verdict> {
         let header = parse::link(frame).ok_or(Verdict::Drop("truncated"))?;
         let unit = self.units.iter().find(|unit| unit.device == device && unit.tags == header.tags);
-        let stacked = header.tags.len() > 1 || header.tags.iter().any(|(tpid, _)| *tpid == parse::SERVICE_TAG);
+        let stacked =
+            header.tags.len() > 1 || header.tags.iter().any(|(tpid, _)| *tpid == parse::SERVICE_TAG);
         let unknown = if stacked { "vlan_stack" } else { "unknown_unit" };
         let unit = unit.ok_or(Verdict::Drop(unknown))?.clone();
         if [sluice_wire::eth::TYPE_VLAN, parse::SERVICE_TAG].contains(&header.ethertype) {

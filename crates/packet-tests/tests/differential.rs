@@ -78,7 +78,9 @@ fn ends_early(frame: &[u8]) -> bool {
 
 /// The kernel drops a frame that ends inside its tag before tc sees it, and so does what stands in for it here.
 fn never_arrives(hook: Hook, frame: &[u8]) -> bool {
-    let tag = |at: usize| frame.get(at..at + 2).is_some_and(|tpid| [[0x81, 0x00], [0x88, 0xa8]].contains(&[tpid[0], tpid[1]]));
+    let tag = |at: usize| {
+        frame.get(at..at + 2).is_some_and(|tpid| [[0x81, 0x00], [0x88, 0xa8]].contains(&[tpid[0], tpid[1]]))
+    };
     hook == Hook::Tc && (tag(12) && frame.len() < 18 || tag(12) && tag(16) && frame.len() < 22)
 }
 

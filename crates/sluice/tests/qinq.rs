@@ -37,7 +37,9 @@ fn pings_with(from: &Netns, to: &str, size: &str) -> bool {
 
 fn carries(label: &str, outer: &str, service: bool, mode: &str) {
     let site = Site::new(label);
-    let trunk = BASE.replace("set interfaces right0 unit 0", "set interfaces right0 unit 3").replace("right0.0", "right0.3")
+    let trunk = BASE
+        .replace("set interfaces right0 unit 0", "set interfaces right0 unit 3")
+        .replace("right0.0", "right0.3")
         + &format!(
             "set interfaces right0 flexible-vlan-tagging\nset interfaces right0 unit 3 vlan-tags outer {outer} inner 7\n\
              set security zones security-zone right host-inbound-traffic system-services ping\n\

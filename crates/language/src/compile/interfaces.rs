@@ -159,9 +159,8 @@ fn tag_statement(vlan: Vlan) -> &'static str {
 fn has_its_tags(unit: View, tagging: Tagging, report: &mut Report) {
     let (number, name) = (unit.word(), unit.above().above().word());
     let (id, tags) = (unit.value(&["vlan-id"]), unit.child("vlan-tags"));
-    let add = |what: &str, statement: &str| {
-        format!("add `{what}` to `interfaces {name}`, or remove `{statement}`")
-    };
+    let add =
+        |what: &str, statement: &str| format!("add `{what}` to `interfaces {name}`, or remove `{statement}`");
     match (id, tags) {
         (Some(_), Some(tags)) => report.error_help(
             &tags.location(),
