@@ -8,6 +8,7 @@
 
 #include "flow_table.h"
 #include "lib/checksum.h"
+#include "lib/grant.h"
 #include "lib/nat_rewrite.h"
 #include "lib/rewrite.h"
 #include "lib/tcp_window.h"
@@ -88,6 +89,9 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 	struct flow_state *state = r->state;
 
 	if (state->zone != r->unit->zone || !(state->flags & FLOW_PLAIN) || needs_rejudging(state))
+		return GO_SLOW;
+
+	if ((state->marks & MARK_GRANTED) && session_refusal(r->family, r->line, state->marks))
 		return GO_SLOW;
 
 	struct nexthop *nexthop = nexthop_at(state->nexthop);

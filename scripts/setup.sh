@@ -27,6 +27,8 @@ readonly COMMANDS=(
 	"iperf3:iperf3:bulk traffic of the demo"
 	"nginx:nginx-light:the demo's web servers"
 	"curl:curl:the demo's web client"
+	"redis-server:redis-server:the demo's gated database"
+	"redis-cli:redis-tools:that database's client"
 	"traceroute:traceroute:paths in the demo"
 	"arping:arping:asks for the addresses that the gateway answers for"
 	"ping:iputils-ping:reachability in demo and tests"

@@ -18,5 +18,6 @@
 #include "sweep.h"
 #include "session_limits.h"
 #include "nat.h"
+#include "gate.h"
 
 #endif

@@ -61,6 +61,7 @@ _Static_assert(sizeof(struct flow_key6) == 40, "flow_key6 is 40 bytes");
 #define TCP_SCALE_MAX 14
 #define MARK_TRANSLATED 0x10   /* addresses or ports change to the line's be_new_* */
 #define MARK_GRANTED 0x20      /* lives only as long as the line's `grant` */
+#define MARK_GRANTEE 0x40      /* packets of this direction are the grant's use */
 #define TCP_SCALE_OFFERED 0x80 /* its SYN carried the option */
 #define TCP_SCALE_BITS (TCP_SCALE_OFFERED | TCP_SCALE_SHIFT)
 

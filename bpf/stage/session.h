@@ -3,6 +3,7 @@
 #ifndef SLUICE_STAGE_SESSION_H
 #define SLUICE_STAGE_SESSION_H
 
+#include "lib/grant.h"
 #include "lib/tcp_state.h"
 
 /* What the packet's line says of translation; false when the record has just changed hands. */
@@ -220,6 +221,10 @@ static __always_inline int related_error(hook_ctx *ctx, struct packet *p)
 
 	if (!state || state->zone != p->from_zone)
 		return DROP(ICMP_NOT_RELATED);
+	int verdict = check_grant(p);
+
+	if (verdict != CONTINUE)
+		return verdict;
 	p->nexthop = state->nexthop;
 	p->flags |= P_RELATED;
 	if (p->nexthop != NEXTHOP_NONE)
@@ -299,6 +304,10 @@ static __noinline int follow_first(struct packet *p)
 		return DROP(FRAGMENT_NO_FIRST);
 	if (own->zone != p->from_zone)
 		return DROP(SESSION_ZONE);
+	int verdict = check_grant(p);
+
+	if (verdict != CONTINUE)
+		return verdict;
 	p->nexthop = own->nexthop;
 	p->tag = own->tag;
 	if ((own->marks & MARK_TRANSLATED) && !note_translation(p))
@@ -341,6 +350,10 @@ static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
 
 	if (!peer || own->zone != p->from_zone)
 		return DROP(SESSION_ZONE);
+	int verdict = check_grant(p);
+
+	if (verdict != CONTINUE)
+		return verdict;
 	if (p->line & 1)
 		p->flags |= P_RESPONDER;
 	if (p->proto == IPPROTO_TCP) {

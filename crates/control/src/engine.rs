@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sluice_dataplane::{Attachment, Dataplane, Generation, Hook, Variant};
+use sluice_dataplane::{Attachment, Dataplane, Generation, Hook, Sizes, Variant};
 use sluice_language::Config;
 use sluice_plan::{Environment, Ids, IngressHook, Plan};
 
@@ -16,6 +16,7 @@ use crate::changes::{self, Changes};
 use crate::config::{self, CheckError};
 use crate::devices::{self, Baseline};
 use crate::environment;
+use crate::gate::{self, Audit};
 use crate::kernel::{self, Kernel, KernelError, Link, guard};
 use crate::local;
 use crate::mtus;
@@ -37,12 +38,22 @@ pub enum CommitError {
          after `sluice cleanup`, which ends all sessions"
     )]
     Sizes { now4: u32, now6: u32, new4: u32, new6: u32 },
+    #[error(
+        "services gate: there is room for {now} grants; {new} need a new start after `sluice cleanup`, which ends all \
+         grants and sessions"
+    )]
+    Grants { now: u32, new: u32 },
 }
 
 impl CommitError {
     /// The configuration is at fault, not the machine.
     pub fn is_bad_input(&self) -> bool {
-        matches!(self, Self::Check(CheckError::Language(_) | CheckError::Plan { .. }) | Self::Sizes { .. })
+        matches!(
+            self,
+            Self::Check(CheckError::Language(_) | CheckError::Plan { .. })
+                | Self::Sizes { .. }
+                | Self::Grants { .. }
+        )
     }
 }
 
@@ -53,6 +64,7 @@ pub struct Engine {
     /// The generation in force, when this process loaded it.
     loaded: Option<Generation>,
     stored: Option<Stored>,
+    audit: Arc<Audit>,
 }
 
 /// A configuration and where it came from.
@@ -70,8 +82,14 @@ struct Rehearsal {
 }
 
 impl Engine {
-    pub fn new(kernel: Kernel, store: Store, dataplane: Arc<Dataplane>, stored: Option<Stored>) -> Self {
-        Self { kernel, store, dataplane, loaded: None, stored }
+    pub fn new(
+        kernel: Kernel,
+        store: Store,
+        dataplane: Arc<Dataplane>,
+        stored: Option<Stored>,
+        audit: Arc<Audit>,
+    ) -> Self {
+        Self { kernel, store, dataplane, loaded: None, stored, audit }
     }
 
     /// Makes `source` the active configuration.
@@ -153,6 +171,9 @@ impl Engine {
         let (now, new) = (self.dataplane.sizes(), config::sizes(config));
         if now == new {
             return Ok(());
+        }
+        if (Sizes { grants: new.grants, ..now }) == new {
+            return Err(CommitError::Grants { now: now.grants, new: new.grants });
         }
         Err(CommitError::Sizes {
             now4: now.sessions4,
@@ -263,6 +284,7 @@ impl Engine {
             }
             Err(error) => note(Err(error.to_string())),
         }
+        note(gate::settle(&self.dataplane, &self.audit, &plan.gate).map_err(|e| e.to_string()));
         note(self.dataplane.grace().and_then(|()| self.dataplane.retire_idle()).map_err(|e| e.to_string()));
         // Before the guard lets go of them: the kernel must not forward in our place.
         for device in forwarded_before.difference(&forwarding(&plan.kernel)) {

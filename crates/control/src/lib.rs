@@ -10,6 +10,7 @@ mod daemon;
 mod devices;
 mod engine;
 mod environment;
+pub mod gate;
 mod http;
 mod kernel;
 mod local;

@@ -56,6 +56,8 @@ pub enum Lab {
     Branch,
     /// An office and a web server behind address translation (`run` only)
     Nat,
+    /// A database that is reached with a grant only (`run` only)
+    Gate,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

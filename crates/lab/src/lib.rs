@@ -7,6 +7,7 @@ mod args;
 pub mod branch;
 pub mod browser;
 pub mod demo;
+pub mod gated;
 pub mod gateway;
 pub mod helpers;
 mod hosts;
@@ -31,10 +32,11 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Up { lab: args::Lab::Branch, hook, config } => updown::up(hook, config.as_deref()),
         Command::Run(args) if args.lab == args::Lab::Nat => translation::run_lab(&args),
+        Command::Run(args) if args.lab == args::Lab::Gate => gated::run_lab(&args),
         Command::Run(args) => demo::run(&args),
         Command::Down { .. } => updown::down(),
-        Command::Up { lab: args::Lab::Nat, .. } => {
-            anyhow::bail!("the lab `nat` cannot be left running; use `sluice lab run nat`")
+        Command::Up { .. } => {
+            anyhow::bail!("only the lab `branch` can be left running; use `sluice lab run`")
         }
     }
 }

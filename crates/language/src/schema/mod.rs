@@ -6,6 +6,7 @@
 mod address_book;
 mod applications;
 mod flow;
+mod gate;
 mod interfaces;
 pub mod kind;
 mod nat;
@@ -186,6 +187,7 @@ static TOP_LEVEL: &[Statement] = &[
     applications::APPLICATIONS,
     routing::ROUTING_OPTIONS,
     schedulers::SCHEDULERS,
+    block("services", "Functions of the gateway beside the firewall.", &[gate::GATE]),
 ];
 
 const TOP_LEVEL_REFUSED: &[&str] = &[
@@ -208,7 +210,6 @@ const TOP_LEVEL_REFUSED: &[&str] = &[
     "policy-options",
     "protocols",
     "routing-instances",
-    "services",
     "smtp",
     "snmp",
     "switch-options",
@@ -370,7 +371,7 @@ mod tests {
         let names = |path: &[&str]| complete(path).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         assert_eq!(
             names(&[]),
-            ["system", "interfaces", "security", "applications", "routing-options", "schedulers"]
+            ["system", "interfaces", "security", "applications", "routing-options", "schedulers", "services"]
         );
         assert_eq!(names(&["interfaces"]), ["<interface>"]);
         assert_eq!(names(&["interfaces", "lan0", "mode"]), ["auto", "tc", "xdp", "generic"]);
