@@ -219,7 +219,7 @@ static __always_inline int fast_line(hook_ctx *ctx)
 
 	if (!hook_parse_frame(ctx, &r.frame))
 		return GO_SLOW;
-	r.unit = unit_find(hook_ifindex(ctx), r.frame.vlan, &slot);
+	r.unit = unit_arriving(hook_ifindex(ctx), r.frame.vlan, &slot);
 	if (!r.unit)
 		return GO_SLOW;
 	/* the slow line knows what to do with frames for others */

@@ -74,9 +74,9 @@ struct packet {
 	__u32 nat_sum;        /* of what a rewrite has changed, for the checksum */
 	__u32 nat_looked;     /* candidates for a port */
 	__u32 quote_l4;       /* offset of the transport header that an ICMP error quotes */
-	__u16 vlan;
-	__u16 ethertype; /* host byte order */
-	__u16 l3;        /* offsets into the frame */
+	__u32 vlan;           /* VLAN_* */
+	__u16 ethertype;      /* host byte order */
+	__u16 l3;             /* offsets into the frame */
 	__u16 l4;
 	__u16 ip_len; /* whole IP packet */
 	__u16 ip_header_len;
@@ -105,8 +105,7 @@ struct packet {
 	__u8 icmp_code;
 	__u8 reply; /* enum reply */
 	__u8 traffic_class;
-	__u8 dont_fragment;
-	__u8 tagged;
+	__u8 tagged;     /* bytes of tags */
 	__u8 rule_flags; /* RULE_* of the policy that decided */
 	__u8 fragment_more;
 	__u8 fragment_follow; /* FRAGMENT_* of the first fragment */
@@ -114,6 +113,7 @@ struct packet {
 	__u8 limited;         /* LIMIT_*: what the session is counted under */
 	__u8 classed;         /* CLASSED_* */
 	__u8 grant_marks;     /* of a new session: MARK_GRANTED, MARK_GRANTEE */
+	__u8 pad[6];
 };
 
 #define CLASSED_SOURCE 0x01

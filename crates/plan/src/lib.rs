@@ -91,7 +91,7 @@ pub struct UnitInfo {
     /// Netdev that frames arrive on, and the one that carries the addresses.
     pub physical: String,
     pub device: String,
-    pub vlan: u16,
+    pub vlan: Option<sluice_language::config::Vlan>,
     pub mtu: u16,
     pub hook: IngressHook,
     pub addresses: Vec<sluice_language::config::Prefix>,
@@ -118,9 +118,10 @@ pub enum PlanError {
     )]
     MtuRefused { interface: String, mtu: u32, low: u32, high: u32 },
     #[error(
-        "unit {unit}: mtu {mtu} is larger than the interface's {link}; raise `interfaces ... mtu` or lower this"
+        "unit {unit}: mtu {mtu} is larger than the interface's {link}{}; raise `interfaces ... mtu` or lower this",
+        if *two { ", from which the second tag takes 4 bytes" } else { "" }
     )]
-    UnitMtu { unit: String, mtu: u32, link: u32 },
+    UnitMtu { unit: String, mtu: u32, link: u32, two: bool },
     #[error(
         "unit {unit}: it needs a device named {device}, longer than the 15 characters Linux takes; rename the interface"
     )]
@@ -249,7 +250,7 @@ fn compile_with(
     let unit_multiplier = units::find_multiplier(&entries)?;
     let (screen_limits, white_terms) = screens::limits(config, &zone_ids)?;
     let tables = Tables {
-        units: entries.iter().map(|e| (abi::unit_slot(e.ifindex, e.vlan, unit_multiplier), *e)).collect(),
+        units: entries.iter().map(|e| (units::slot_of(e, unit_multiplier), *e)).collect(),
         unit_multiplier,
         tcp_mss: config.flow.tcp_mss.unwrap_or(0),
         zone_pairs: rules.zone_pairs,
@@ -315,7 +316,7 @@ fn unit_info(
         zone: managed.zone.name.clone(),
         physical: interface.name.clone(),
         device: device_of(interface, unit),
-        vlan: unit.vlan_id.unwrap_or(0),
+        vlan: unit.vlan,
         mtu: units::unit_mtu(environment, interface, unit)? as u16,
         hook,
         addresses: unit.inet.iter().chain(&unit.inet6).copied().collect(),
@@ -384,7 +385,7 @@ fn attachments(
             Ok(())
         };
         add(&info.physical, Some(info.hook))?;
-        if info.vlan != 0 {
+        if info.vlan.is_some() {
             add(&info.device, None)?;
         }
     }
