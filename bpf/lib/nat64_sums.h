@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Sums that NAT64 needs: of addresses, of what is rewritten, of what is cut off. */
+#ifndef SLUICE_LIB_NAT64_SUMS_H
+#define SLUICE_LIB_NAT64_SUMS_H
+
+#include "lib/nat64.h"
+#include "maps.h"
+
+/* Folded sum of a pair of IPv6 addresses. */
+static __always_inline __u16 nat64_sum6(const __u32 *be_saddr, const __u32 *be_daddr)
+{
+	__u64 sum = 0;
+
+	for (int i = 0; i < 4; i++)
+		sum += (__u64)be_saddr[i] + be_daddr[i];
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+	return csum_fold_only(sum);
+}
+
+static __always_inline __u16 nat64_sum4(__u32 be_saddr, __u32 be_daddr)
+{
+	return csum_fold_only(csum_add32(csum_add32(0, be_saddr), be_daddr));
+}
+
+/* What a sum grows by when a part of it changes. */
+static __always_inline __u16 nat64_growth(__u16 before, __u16 after)
+{
+	return csum_fold_only((__u32)(__u16)~before + after);
+}
+
+/* Words of `be_old`. */
+static __noinline int nat64_sum_old(const struct nat64_work *w, __u32 words)
+{
+	__u64 sum = 0;
+	__u32 i;
+
+	if (!w)
+		return 0;
+	bpf_for (i, 0, NAT64_OLD_WORDS) {
+		if (i >= words)
+			break;
+		sum += w->be_old[i];
+	}
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return csum_fold_only(sum);
+}
+
+/* Words of `be_new` from `first` on. */
+static __noinline int nat64_sum_new(const struct nat64_work *w, __u32 first, __u32 words)
+{
+	__u64 sum = 0;
+	__u32 i;
+
+	if (!w)
+		return 0;
+	bpf_for (i, 0, NAT64_NEW_WORDS) {
+		if (i < first)
+			continue;
+		if (i >= first + words)
+			break;
+		sum += w->be_new[i];
+	}
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return csum_fold_only(sum);
+}
+
+#define NAT64_SUM_MAX 16000
+
+/* Sum of `len` bytes of the frame, -1 if they do not all stand in its linear part. */
+static __noinline int nat64_sum_frame(hook_ctx *ctx, __u32 offset, __u32 len)
+{
+	__u64 sum = 0;
+	__u32 i;
+
+	if (len > NAT64_SUM_MAX || !hook_pull(ctx, offset + len))
+		return -1;
+	bpf_for (i, 0, NAT64_SUM_MAX / 2) {
+		__u32 at = (offset + i * 2) & 0x7fff;
+		__u8 *bytes = hook_data(ctx) + at;
+
+		if (i * 2 + 1 >= len) {
+			/* an odd last byte is padded with zero (RFC 1071 1) */
+			if (i * 2 < len && (void *)(bytes + 1) <= hook_end(ctx))
+				sum += bytes[0];
+			break;
+		}
+		if ((void *)(bytes + 2) > hook_end(ctx))
+			return -1;
+		sum += *(__u16 *)bytes;
+	}
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return csum_fold_only(sum);
+}
+
+#endif
