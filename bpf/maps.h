@@ -102,19 +102,29 @@ ARRAY_MAP(cookie_times, struct cookie_times, MAX_ZONES, 0);
 PERCPU_MAP(rejudge_budget, struct tick_budget, 1);
 PERCPU_MAP(scratch, struct packet, 1);
 PERCPU_MAP(nexthop_memory, struct nexthop_memory, NEXTHOP_MEMORY);
+PERCPU_MAP(nat_rule_counters, struct nat_rule_counters, MAX_NAT_RULES);
+PERCPU_MAP(nat_pool_counters, struct nat_pool_counters, MAX_NAT_POOLS);
+PERCPU_MAP(nat_cursors, struct nat_cursor, NAT_CURSORS);
 
 /* Tables of one generation, shared by its variants and both hooks. */
 ARRAY_MAP(units, struct unit, UNIT_TABLE_SLOTS, BPF_F_MMAPABLE);
 ARRAY_MAP(zone_pairs, struct zone_pair, MAX_ZONES *MAX_ZONES, BPF_F_MMAPABLE);
 ARRAY_MAP(screen_limits, struct screen_limits, MAX_ZONES, BPF_F_MMAPABLE);
 ARRAY_MAP(white_terms, struct white_term, MAX_WHITE_TERMS, BPF_F_MMAPABLE);
-ARRAY_MAP(contexts, struct context, MAX_CONTEXTS, BPF_F_MMAPABLE);
+ARRAY_MAP(contexts, struct context, MAX_CONTEXTS + MAX_NAT_CONTEXTS, BPF_F_MMAPABLE);
 /* Sizes of these are set for each generation. */
 ARRAY_MAP(rules, struct rule, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(classes, struct class_line, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(rows, struct class_line, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(service_terms, struct service_term, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(zone_limits, struct zone_limits, MAX_ZONES, BPF_F_MMAPABLE);
+ARRAY_MAP(nat_units, struct nat_unit, MAX_UNITS, BPF_F_MMAPABLE);
+ARRAY_MAP(nat_sources, struct nat_source, MAX_UNITS, BPF_F_MMAPABLE);
+/* As are those of these. */
+ARRAY_MAP(nat_rules, struct nat_rule, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(nat_pools, struct nat_pool, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(nat_ranges, struct nat_range, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(nat_prefixes, struct nat_prefix, 1, BPF_F_MMAPABLE);
 
 static __always_inline struct unit *unit_at(__u32 slot)
 {

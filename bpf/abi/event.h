@@ -13,6 +13,7 @@
 #define EVENT_SESSION_CLOSE 2
 #define EVENT_SESSION_DENY 3
 #define EVENT_SCREEN 4
+#define EVENT_NAT_EXHAUSTED 5 /* `policy` is the pool's id, `session` the rule's */
 
 /* Why a session was closed. */
 #define CLOSE_NONE 0
@@ -20,6 +21,7 @@
 #define CLOSE_CLEARED 2  /* by an operator */
 #define CLOSE_REVOKED 3  /* the active configuration does not permit it any more */
 #define CLOSE_REOPENED 4 /* its tuple opened a new one */
+#define CLOSE_NAT 5      /* the active configuration translates it otherwise */
 
 struct event {
 	struct flow_key6 key; /* the first packet's; an IPv4 address stands in the first word */

@@ -117,7 +117,9 @@ struct flow_shared {
 	__u32 rule_flags;      /* RULE_LOG_* and RULE_COUNT of that policy */
 	__u32 syn_end[2];      /* sequence number after each side's SYN itself, whatever data it carried */
 	__u32 limited;         /* LIMIT_*: what `session_limits` counts it under */
-	__u32 spare[4];
+	__u16 nat_destination; /* ids of the NAT rules that matched, 0 = none */
+	__u16 nat_source;
+	__u32 spare[3];
 };
 _Static_assert(sizeof(struct flow_shared) == 64, "flow_shared is one cache line");
 

@@ -59,7 +59,7 @@ impl ParseCallbacks for Naming {
     }
 
     fn int_macro(&self, name: &str, _value: i64) -> Option<IntKind> {
-        const BYTES: [&str; 9] = [
+        const BYTES: [&str; 10] = [
             "FLOW_",
             "TCP_DIR_",
             "TCP_SCALE_",
@@ -67,10 +67,12 @@ impl ParseCallbacks for Naming {
             "RULE_",
             "SERVICE_",
             "ACTION_",
+            "NAT_",
             "NEXTHOP_V",
             "NEXTHOP_R",
         ];
-        const COUNTS: [&str; 16] = [
+        const COUNTS: [&str; 17] = [
+            "NAT_CURSORS",
             "LIMIT_SETS",
             "LIMIT_SLOTS",
             "TIMEOUT_",
@@ -93,6 +95,7 @@ impl ParseCallbacks for Naming {
         Some(match name {
             _ if starts(&COUNTS) => IntKind::Custom { name: "usize", is_signed: false },
             "UNIT_SLOT_SHIFT" => IntKind::U32,
+            "NAT_FULL_MS" => IntKind::U32,
             _ if starts(&BYTES) => IntKind::U8,
             _ if starts(&SHORTS) => IntKind::U16,
             _ => IntKind::U32,

@@ -18,7 +18,7 @@ use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::rules::RuleTables;
 use crate::{Dataplane, ProgramDetails, reaper, sys};
 
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 16] = [
     "units",
     "zone_pairs",
     "contexts",
@@ -29,6 +29,12 @@ const TABLES: [&str; 10] = [
     "screen_limits",
     "white_terms",
     "zone_limits",
+    "nat_units",
+    "nat_sources",
+    "nat_rules",
+    "nat_pools",
+    "nat_ranges",
+    "nat_prefixes",
 ];
 
 /// A distinct set of optional stages. Its number is its place in the list given to [`Dataplane::load`].
@@ -253,6 +259,10 @@ fn create_tables(tables: &Tables) -> Result<BTreeMap<&'static str, MapHandle>> {
             "classes" => tables.classes.len(),
             "rows" => tables.rows.len(),
             "service_terms" => tables.service_terms.len(),
+            "nat_rules" => tables.nat.rules.len(),
+            "nat_pools" => tables.nat.pools.len(),
+            "nat_ranges" => tables.nat.ranges.len(),
+            "nat_prefixes" => tables.nat.prefixes.len(),
             _ => return None,
         };
         Some(needed.max(1) as u32)
@@ -278,7 +288,13 @@ fn fill_tables(maps: &BTreeMap<&'static str, MapHandle>, tables: &Tables) -> Res
     fill(&maps["service_terms"], tables.service_terms.iter().copied().enumerate())?;
     fill(&maps["screen_limits"], tables.screen_limits.iter().copied().enumerate())?;
     fill(&maps["white_terms"], tables.white_terms.iter().copied().enumerate())?;
-    fill(&maps["zone_limits"], tables.zone_limits.iter().copied().enumerate())
+    fill(&maps["zone_limits"], tables.zone_limits.iter().copied().enumerate())?;
+    fill(&maps["nat_units"], tables.nat.units.iter().copied().enumerate())?;
+    fill(&maps["nat_sources"], tables.nat.sources.iter().copied().enumerate())?;
+    fill(&maps["nat_rules"], tables.nat.rules.iter().copied().enumerate())?;
+    fill(&maps["nat_pools"], tables.nat.pools.iter().copied().enumerate())?;
+    fill(&maps["nat_ranges"], tables.nat.ranges.iter().copied().enumerate())?;
+    fill(&maps["nat_prefixes"], tables.nat.prefixes.iter().copied().enumerate())
 }
 
 fn fill<T>(map: &MapHandle, entries: impl Iterator<Item = (usize, T)>) -> Result<()>

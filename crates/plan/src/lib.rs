@@ -218,6 +218,7 @@ fn compile_with(
         screen_limits,
         white_terms,
         zone_limits: screens::zone_limits(config, &zone_ids),
+        nat: Default::default(),
         flow: flow_rules(&config.flow),
     };
     Ok(Plan {
