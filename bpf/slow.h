@@ -9,6 +9,7 @@
 #include "stage/fragment.h"
 #include "stage/session.h"
 #include "stage/screen_first.h"
+#include "stage/nat64.h"
 #include "stage/local.h"
 #include "stage/route.h"
 #include "stage/policy.h"

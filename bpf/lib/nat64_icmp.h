@@ -14,7 +14,7 @@ static __always_inline __u16 nat64_icmp_pseudo(const __u32 *be_saddr, const __u3
 /* Echo messages carry an identifier, and are otherwise alike. `at` is the word behind the new IP header. */
 static __always_inline int nat64_echo(hook_ctx *ctx, struct packet *p, struct nat64_work *w, __u32 at)
 {
-	bool to6 = p->family == 4;
+	bool to6 = p->wire == 4;
 	__u32 len = p->ip_len - p->ip_header_len;
 	bool request = p->icmp_type == (to6 ? ICMP4_ECHO : ICMP6_ECHO);
 	__u32 kind = to6 ? nat64_kind6(p->icmp_type, p->icmp_code) : nat64_kind4(p->icmp_type, p->icmp_code);
@@ -51,7 +51,7 @@ static __always_inline bool nat64_error_rest(struct packet *p, struct nat64_work
 	*rest = 0;
 	if (!unit || !nexthop)
 		return false;
-	if (p->family == 4) {
+	if (p->wire == 4) {
 		if (kind == ICMP_KIND(ICMP6_TOO_BIG, 0))
 			*rest = nat64_mtu6(was & 0xffff, bpf_ntohl(w->be_old[2]) & 0xffff, unit->mtu, nexthop->mtu);
 		else if (kind == ICMP_KIND(ICMP6_PARAMETER, 1))
@@ -77,7 +77,7 @@ static __always_inline __u32 nat64_quoted_header(const struct packet *p, struct 
 	const __u32 *inner = w->be_old + 2;
 	struct nat64_ip ip = {};
 
-	if (p->family == 4) {
+	if (p->wire == 4) {
 		__u32 first = bpf_ntohl(inner[0]), second = bpf_ntohl(inner[1]), third = bpf_ntohl(inner[2]);
 
 		ip.traffic_class = first >> 16;
@@ -110,7 +110,7 @@ static __always_inline __u16 nat64_quoted_growth(const struct packet *p, const s
 {
 	const __u32 *inner = w->be_old + 2;
 
-	if (p->family == 4)
+	if (p->wire == 4)
 		return nat64_growth(nat64_sum4(inner[3], inner[4]), nat64_sum6(w->be_saddr, w->be_daddr));
 	return nat64_growth(nat64_sum6(inner + 2, inner + 6), nat64_sum4(w->be_saddr[3], w->be_daddr[3]));
 }
@@ -145,7 +145,7 @@ static __always_inline void nat64_quoted_l4(const struct packet *p, struct nat64
 		return;
 	}
 	__u8 type = be_old;
-	bool to6 = p->family == 4, request = type == (to6 ? ICMP4_ECHO : ICMP6_ECHO);
+	bool to6 = p->wire == 4, request = type == (to6 ? ICMP4_ECHO : ICMP6_ECHO);
 	__u8 turned = to6 ? (request ? ICMP6_ECHO : ICMP6_ECHO_REPLY) : (request ? ICMP4_ECHO : ICMP4_ECHO_REPLY);
 	__u16 be_id = request ? w->be_dport : w->be_sport;
 	__u16 pseudo = to6 ? nat64_icmp_pseudo(w->be_saddr, w->be_daddr, inner_len)
@@ -163,15 +163,15 @@ static __always_inline __u32 nat64_error_keep(const struct packet *p, const stru
 {
 	__u32 quoted = 0, type = p->icmp_type;
 
-	if (p->family == 4 && type != ICMP4_UNREACHABLE && type != ICMP4_TIME_EXCEEDED && type != ICMP4_PARAMETER)
+	if (p->wire == 4 && type != ICMP4_UNREACHABLE && type != ICMP4_TIME_EXCEEDED && type != ICMP4_PARAMETER)
 		return len;
-	if (p->family == 4)
+	if (p->wire == 4)
 		quoted = (w->be_old[1] >> 8 & 0xff) * 4;
 	else if (type == ICMP6_UNREACHABLE || type == ICMP6_TIME_EXCEEDED)
 		quoted = (w->be_old[1] & 0xff) * 8;
 	if (quoted && 8 + quoted < len)
 		len = 8 + quoted;
-	if (p->family == 4 && len + growth + sizeof(struct ipv6hdr) > NAT64_IPV6_MTU_MIN)
+	if (p->wire == 4 && len + growth + sizeof(struct ipv6hdr) > NAT64_IPV6_MTU_MIN)
 		len = NAT64_IPV6_MTU_MIN - sizeof(struct ipv6hdr) - growth;
 	return len;
 }
@@ -179,14 +179,14 @@ static __always_inline __u32 nat64_error_keep(const struct packet *p, const stru
 /* Where the quoted packet's transport header stands, in words from its IP header; false = too far away. */
 static __always_inline bool nat64_quoted_words(const struct packet *p, struct nat64_work *w, __u32 len)
 {
-	__u8 proto = p->family == 4 ? p->key4.proto : p->key6.proto;
+	__u8 proto = p->wire == 4 ? p->key4.proto : p->key6.proto;
 	__u32 words;
 
-	if (p->family == 4)
+	if (p->wire == 4)
 		words = w->be_old[2] & 0x0f;
 	else
 		words = ((p->option_at & 0x3fff) - (p->l4 & 0x3fff) - 8) / 4;
-	if (words < 5 || words > NAT64_INNER_WORDS || (p->family != 4 && words < 10))
+	if (words < 5 || words > NAT64_INNER_WORDS || (p->wire != 4 && words < 10))
 		return false;
 	w->inner_words = words;
 	w->quoted_words = proto == IPPROTO_TCP && len >= 8 + words * 4 + 20 ? 5 : 2;
@@ -200,13 +200,13 @@ __noinline int nat64_quote(struct packet *p, struct nat64_work *w, __u32 at)
 	__u32 inner = w->inner_words, i;
 	__u32 words = nat64_quoted_header(p, w, (at & 0xf) + 2);
 	__u32 behind = (at & 0xf) + 2 + words;
-	__u8 proto = nat64_proto4(p->family == 4 ? p->key4.proto : p->key6.proto);
+	__u8 proto = nat64_proto4(p->wire == 4 ? p->key4.proto : p->key6.proto);
 	__u32 l4[5];
 
 	for (i = 0; i < 5; i++)
 		l4[i] = w->be_old[(2 + inner + i) % NAT64_OLD_WORDS];
-	__u32 total = bpf_ntohl(w->be_old[p->family == 4 ? 2 : 3]);
-	__u32 inner_len = p->family == 4 ? (total & 0xffff) - inner * 4 : (total >> 16) + 40 - inner * 4;
+	__u32 total = bpf_ntohl(w->be_old[p->wire == 4 ? 2 : 3]);
+	__u32 inner_len = p->wire == 4 ? (total & 0xffff) - inner * 4 : (total >> 16) + 40 - inner * 4;
 
 	nat64_quoted_l4(p, w, l4, proto, inner_len);
 	for (i = 0; i < 5; i++)
@@ -218,7 +218,7 @@ static __noinline int nat64_error(hook_ctx *ctx, struct packet *p, struct nat64_
 {
 	if (!p || !w)
 		return DROP(NAT64_ICMP);
-	bool to6 = p->family == 4;
+	bool to6 = p->wire == 4;
 	__u32 len = p->ip_len - p->ip_header_len, l4 = p->l4 & 0x3fff, rest = 0;
 	__u32 loaded = least(len, sizeof(w->be_old)) & ~3u;
 	__u32 kind = to6 ? nat64_kind6(p->icmp_type, p->icmp_code) : nat64_kind4(p->icmp_type, p->icmp_code);

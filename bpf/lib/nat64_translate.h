@@ -32,7 +32,7 @@ static __always_inline bool nat64_tuple(const struct packet *p, struct nat64_wor
 
 static __always_inline __u16 nat64_address_growth(const struct packet *p, const struct nat64_work *w)
 {
-	if (p->family == 4)
+	if (p->wire == 4)
 		return nat64_growth(nat64_sum4(w->be_outer[3], w->be_outer[4]), nat64_sum6(w->be_saddr, w->be_daddr));
 	return nat64_growth(nat64_sum6(w->be_outer + 2, w->be_outer + 6), nat64_sum4(w->be_saddr[3], w->be_daddr[3]));
 }
@@ -69,7 +69,7 @@ static __always_inline int nat64_ports(hook_ctx *ctx, struct packet *p, struct n
 		return DROP(NAT64_PROTOCOL);
 	if (!hook_store(ctx, l4, &be_ports, sizeof(be_ports)))
 		return DROP(REWRITE_FAILED);
-	if (udp && !p->be_l4_check && p->family == 4)
+	if (udp && !p->be_l4_check && p->wire == 4)
 		return nat64_udp_checksum(ctx, p, w);
 	__u16 ports = nat64_growth(csum_fold_only(csum_add32(0, be_old)), csum_fold_only(csum_add32(0, be_ports)));
 
@@ -97,7 +97,7 @@ __noinline int nat64_header(struct packet *p, struct nat64_work *w)
 
 	if (error)
 		ip.segment_total = ip.payload + 20;
-	if (p->family == 4) {
+	if (p->wire == 4) {
 		/* the identification stands in 16 bits there */
 		ip.id = bpf_ntohs((__u16)p->be_fragment_id);
 		return nat64_header6(w->be_new, &ip, w->be_saddr, w->be_daddr);
@@ -114,7 +114,7 @@ static __noinline int nat64_translate(hook_ctx *ctx, struct packet *p)
 
 	if (!p || !w)
 		return DROP(REWRITE_FAILED);
-	bool to6 = p->family == 4;
+	bool to6 = p->wire == 4;
 	__u32 l3 = p->l3 & 0x1f;
 	bool error = p->flags & P_ICMP_ERROR;
 	__u32 at = !to6 ? 5 : p->flags & P_FRAGMENT ? 12 : 10;

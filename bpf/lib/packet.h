@@ -37,6 +37,7 @@ enum reply {
 	REPLY_PROHIBITED,
 	REPLY_PORT,
 	REPLY_RESET,
+	REPLY_SOURCE_ROUTE,
 	REPLY_COOKIE, /* SYN and ACK with a cookie */
 };
 
@@ -77,10 +78,11 @@ struct packet {
 	__u16 be_l4_check;
 	__u16 payload; /* bytes after the TCP header */
 	__u16 tcp_window;
+	__u16 mss; /* of a SYN: the largest that may be announced */
 	__u16 tag;             /* of the session's record */
 	__u16 fragment_offset; /* bytes of the datagram before this fragment, and in it */
 	__u16 fragment_length;
-	__u8 family; /* 4 or 6 */
+	__u8 family; /* 4 or 6: of the session */
 	__u8 proto;
 	__u8 ttl;
 	__u8 tcp_flags;
@@ -95,7 +97,9 @@ struct packet {
 	__u8 fragment_follow; /* FRAGMENT_* of the first fragment */
 	__u8 tcp_scale;       /* of a SYN: TCP_SCALE_* */
 	__u8 limited;         /* LIMIT_*: what the session is counted under */
-	__u8 pad[5];
+	__u8 wire;            /* 4 or 6: of the packet as it came */
+	__u8 nat64;           /* leaves as the other family */
+	__u8 pad[3];
 };
 
 struct token_bucket {

@@ -3,7 +3,7 @@
 #ifndef SLUICE_STAGE_ROUTE_H
 #define SLUICE_STAGE_ROUTE_H
 
-#include "maps.h"
+#include "lib/nat64_size.h"
 
 static __always_inline __u32 nexthop_allocate(void)
 {
@@ -174,6 +174,8 @@ static __always_inline int check_hop(struct packet *p)
 
 	if (!nexthop)
 		return DROP(NO_ROUTE);
+	if (p->nat64)
+		return nat64_check_size(p, nexthop->mtu);
 	if (p->segment_len > nexthop->mtu) {
 		p->reply = REPLY_TOO_BIG;
 		p->reply_mtu = nexthop->mtu;

@@ -3,6 +3,7 @@
 #ifndef SLUICE_STAGE_SESSION_H
 #define SLUICE_STAGE_SESSION_H
 
+#include "lib/nat64.h"
 #include "lib/tcp_state.h"
 
 /* The tag of the session that the packet belongs to; false when the record has just changed hands. */
@@ -21,6 +22,29 @@ static __always_inline bool note_tag(struct packet *p, struct flow_state *state)
 	return line && key_equal6(&line->key, &p->key6);
 }
 
+/* An IPv4 packet of a NAT64 session: from here on the packet is one of the IPv6 table. */
+static __always_inline struct flow_state *find_nat64(struct packet *p)
+{
+	struct flow_key6 key ALIGNED_KEY;
+	__u32 line = 0;
+
+	nat64_map_key(&p->key4, &key);
+	__u64 hash = flow_hash6(config.seed, &key);
+	struct flow_state *state = flow_find6(&key, hash, &line, FLOW_BUCKET_SLOTS);
+
+	if (!state)
+		return NULL;
+	p->key6 = key;
+	p->hash = hash;
+	p->line = line;
+	p->family = 6;
+	if (note_tag(p, state))
+		return state;
+	p->family = 4;
+	p->hash = flow_hash4(config.seed, &p->key4);
+	return NULL;
+}
+
 static __always_inline struct flow_state *find_session(struct packet *p)
 {
 	struct flow_state *state;
@@ -32,7 +56,11 @@ static __always_inline struct flow_state *find_session(struct packet *p)
 		p->hash = flow_hash6(config.seed, &p->key6);
 		state = flow_find6(&p->key6, p->hash, &p->line, FLOW_BUCKET_SLOTS);
 	}
-	return state && note_tag(p, state) ? state : NULL;
+	if (!state || !note_tag(p, state))
+		state = (config.stage_mask & STAGE_BIT(NAT64)) && p->family == 4 ? find_nat64(p) : NULL;
+	if ((config.stage_mask & STAGE_BIT(NAT64)) && state)
+		p->nat64 = !!(state->marks & MARK_NAT64);
+	return state;
 }
 
 /* A session is going to be recorded unless policy forbids it: the bucket of its answers comes meanwhile. */
@@ -177,7 +205,7 @@ static __noinline int quote_key6(hook_ctx *ctx, struct packet *p)
 
 static __always_inline int related_error(hook_ctx *ctx, struct packet *p)
 {
-	if (!(p->family == 4 ? quote_key4(ctx, p) : quote_key6(ctx, p)))
+	if (!(p->wire == 4 ? quote_key4(ctx, p) : quote_key6(ctx, p)))
 		return DROP(ICMP_NOT_RELATED);
 	struct flow_state *state = find_session(p);
 
@@ -251,6 +279,7 @@ static __noinline int follow_first(struct packet *p)
 	if (own->zone != p->from_zone)
 		return DROP(SESSION_ZONE);
 	p->nexthop = own->nexthop;
+	p->nat64 = !!(own->marks & MARK_NAT64);
 	if (p->fragment_follow == FRAGMENT_RELATED) {
 		p->flags |= P_RELATED | (p->nexthop != NEXTHOP_NONE ? P_KNOWN : 0);
 		return CONTINUE;
