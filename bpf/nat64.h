@@ -12,7 +12,7 @@
 /* TTL and protocol were looked at by the fast program, which called this one; sizes were not. */
 static __always_inline bool nat64_find4(hook_ctx *ctx, struct replay *r, struct nat64_ip *ip)
 {
-	struct iphdr *header = hook_data(ctx) + r->frame.l3;
+	struct iphdr *header = hook_data(ctx) + (r->frame.l3 & 0x1f);
 	struct flow_key6 key ALIGNED_KEY;
 	__u32 line = 0, be_ports;
 
@@ -31,7 +31,7 @@ static __always_inline bool nat64_find4(hook_ctx *ctx, struct replay *r, struct 
 	if (!r->is_tcp && ((void *)(udp + 1) > hook_end(ctx) || !udp->check))
 		return false;
 	ip->traffic_class = header->tos;
-	ip->hops = header->ttl;
+	ip->hops = header->ttl - 1;
 	ip->proto = header->protocol;
 	ip->payload = r->ip_len - sizeof(*header);
 	__u64 *words = (__u64 *)&key;
@@ -47,7 +47,7 @@ static __always_inline bool nat64_find4(hook_ctx *ctx, struct replay *r, struct 
 
 static __always_inline bool nat64_find6(hook_ctx *ctx, struct replay *r, struct nat64_ip *ip)
 {
-	struct ipv6hdr *header = hook_data(ctx) + r->frame.l3;
+	struct ipv6hdr *header = hook_data(ctx) + (r->frame.l3 & 0x1f);
 	struct flow_key6 key ALIGNED_KEY;
 	__u32 line = 0, be_ports;
 
@@ -60,7 +60,7 @@ static __always_inline bool nat64_find6(hook_ctx *ctx, struct replay *r, struct 
 	if (!fast_l4(ctx, r, header + 1, header->nexthdr, sizeof(*header), &be_ports))
 		return false;
 	ip->traffic_class = bpf_ntohs(*(__be16 *)header) >> 4;
-	ip->hops = header->hop_limit;
+	ip->hops = header->hop_limit - 1;
 	ip->proto = header->nexthdr;
 	ip->payload = r->ip_len - sizeof(*header);
 	ip->segment_total = r->segment_len - 20;
@@ -77,7 +77,7 @@ static __always_inline bool nat64_rewrite(hook_ctx *ctx, struct replay *r, const
 {
 	struct flow_line6 *line = bpf_map_lookup_elem(&lines6, &r->line);
 	bool to6 = r->frame.ethertype == ETH_P_IP;
-	__u32 old_len = to6 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr), l4 = r->frame.l3 + old_len;
+	__u32 old_len = to6 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr), l3 = r->frame.l3 & 0x1f, l4 = l3 + old_len;
 
 	if (!line)
 		return false;
@@ -97,7 +97,7 @@ static __always_inline bool nat64_rewrite(hook_ctx *ctx, struct replay *r, const
 		       ports, !r->is_tcp);
 	if (!hook_change_family(ctx, &r->frame, old_len, 60 - old_len, to6 ? ETH_P_IPV6 : ETH_P_IP))
 		return false;
-	__u32 *header = hook_data(ctx) + r->frame.l3;
+	__u32 *header = hook_data(ctx) + l3;
 
 	if (to6) {
 		if ((void *)(header + 10) > hook_end(ctx))
@@ -135,7 +135,7 @@ static __always_inline int nat64_replay(hook_ctx *ctx, struct replay *r, const s
 	}
 	count->received += segments;
 	count->received_bytes += r->ip_len;
-	if (!nat64_rewrite(ctx, r, ip) || !rewrite_forward(ctx, &r->frame, nexthop)) {
+	if (!nat64_rewrite(ctx, r, ip) || !rewrite_link(ctx, &r->frame, nexthop)) {
 		count->drops[REASON_REWRITE_FAILED] += segments;
 		return HOOK_DROP;
 	}

@@ -11,13 +11,21 @@ static __always_inline __u16 nat64_icmp_pseudo(const __u32 *be_saddr, const __u3
 	return csum_fold_only((__u32)nat64_sum6(be_saddr, be_daddr) + bpf_htons(len) + bpf_htons(IPPROTO_ICMPV6));
 }
 
+/* Type and code the message leaves with. Global functions are looked at once, whatever they return. */
+__noinline __u32 nat64_kind(const struct packet *p)
+{
+	if (!p)
+		return NAT64_NO_MESSAGE;
+	return p->wire == 4 ? nat64_kind6(p->icmp_type, p->icmp_code) : nat64_kind4(p->icmp_type, p->icmp_code);
+}
+
 /* Echo messages carry an identifier, and are otherwise alike. `at` is the word behind the new IP header. */
 static __always_inline int nat64_echo(hook_ctx *ctx, struct packet *p, struct nat64_work *w, __u32 at)
 {
 	bool to6 = p->wire == 4;
 	__u32 len = p->ip_len - p->ip_header_len;
 	bool request = p->icmp_type == (to6 ? ICMP4_ECHO : ICMP6_ECHO);
-	__u32 kind = to6 ? nat64_kind6(p->icmp_type, p->icmp_code) : nat64_kind4(p->icmp_type, p->icmp_code);
+	__u32 kind = nat64_kind(p);
 
 	if (p->flags & P_FRAGMENT)
 		return DROP(NAT64_ICMP_FRAGMENT);
@@ -41,31 +49,33 @@ static __always_inline int nat64_echo(hook_ctx *ctx, struct packet *p, struct na
 	return CONTINUE;
 }
 
-/* The word behind the checksum of an error: MTU, pointer or nothing. */
-static __always_inline bool nat64_error_rest(struct packet *p, struct nat64_work *w, __u32 kind, __u32 *rest)
+/* The word behind the checksum of an error, to `rest`: MTU, pointer or nothing. */
+__noinline int nat64_error_rest(const struct packet *p, struct nat64_work *w, __u32 kind)
 {
+	if (!p || !w)
+		return false;
 	struct unit *unit = unit_at(p->unit_slot);
 	struct nexthop *nexthop = nexthop_at(p->nexthop);
 	__u32 was = bpf_ntohl(w->be_old[1]);
 
-	*rest = 0;
+	w->rest = 0;
 	if (!unit || !nexthop)
 		return false;
 	if (p->wire == 4) {
 		if (kind == ICMP_KIND(ICMP6_TOO_BIG, 0))
-			*rest = nat64_mtu6(was & 0xffff, bpf_ntohl(w->be_old[2]) & 0xffff, unit->mtu, nexthop->mtu);
+			w->rest = nat64_mtu6(was & 0xffff, bpf_ntohl(w->be_old[2]) & 0xffff, unit->mtu, nexthop->mtu);
 		else if (kind == ICMP_KIND(ICMP6_PARAMETER, 1))
-			*rest = offsetof(struct ipv6hdr, nexthdr);
+			w->rest = offsetof(struct ipv6hdr, nexthdr);
 		else if (kind == ICMP_KIND(ICMP6_PARAMETER, 0))
-			*rest = nat64_pointer6(was >> 24);
-		return *rest != NAT64_NO_POINTER || kind != ICMP_KIND(ICMP6_PARAMETER, 0);
+			w->rest = nat64_pointer6(was >> 24);
+		return w->rest != NAT64_NO_POINTER || kind != ICMP_KIND(ICMP6_PARAMETER, 0);
 	}
 	if (p->icmp_type == ICMP6_TOO_BIG) {
-		*rest = nat64_mtu4(was, unit->mtu, nexthop->mtu);
+		w->rest = nat64_mtu4(was, unit->mtu, nexthop->mtu);
 	} else if (kind == ICMP_KIND(ICMP4_PARAMETER, 0)) {
 		__u32 pointer = nat64_pointer4(was);
 
-		*rest = pointer << 24;
+		w->rest = pointer << 24;
 		return pointer != NAT64_NO_POINTER;
 	}
 	return true;
@@ -158,9 +168,10 @@ static __always_inline void nat64_quoted_l4(const struct packet *p, struct nat64
 }
 
 /* How much of the message stays: what RFC 4884 appends has no place behind a quote of other length, and 1,280 bytes. */
-static __always_inline __u32 nat64_error_keep(const struct packet *p, const struct nat64_work *w, __u32 kind,
-					      __u32 len, int growth)
+__noinline __u32 nat64_error_keep(const struct packet *p, const struct nat64_work *w, __u32 len, int growth)
 {
+	if (!p || !w)
+		return 0;
 	__u32 quoted = 0, type = p->icmp_type;
 
 	if (p->wire == 4 && type != ICMP4_UNREACHABLE && type != ICMP4_TIME_EXCEEDED && type != ICMP4_PARAMETER)
@@ -177,8 +188,10 @@ static __always_inline __u32 nat64_error_keep(const struct packet *p, const stru
 }
 
 /* Where the quoted packet's transport header stands, in words from its IP header; false = too far away. */
-static __always_inline bool nat64_quoted_words(const struct packet *p, struct nat64_work *w, __u32 len)
+__noinline int nat64_quoted_words(const struct packet *p, struct nat64_work *w, __u32 len)
 {
+	if (!p || !w)
+		return false;
 	__u8 proto = p->wire == 4 ? p->key4.proto : p->key6.proto;
 	__u32 words;
 
@@ -197,42 +210,47 @@ __noinline int nat64_quote(struct packet *p, struct nat64_work *w, __u32 at)
 {
 	if (!p || !w)
 		return 0;
+	at &= 0xf;
 	__u32 inner = w->inner_words, i;
-	__u32 words = nat64_quoted_header(p, w, (at & 0xf) + 2);
-	__u32 behind = (at & 0xf) + 2 + words;
+	__u32 words = nat64_quoted_header(p, w, at + 2);
+	__u32 behind = at + 2 + words;
 	__u8 proto = nat64_proto4(p->wire == 4 ? p->key4.proto : p->key6.proto);
 	__u32 l4[5];
 
 	for (i = 0; i < 5; i++)
-		l4[i] = w->be_old[(2 + inner + i) % NAT64_OLD_WORDS];
+		l4[i] = w->be_old[(2 + inner + i) & (NAT64_WORDS - 1)];
 	__u32 total = bpf_ntohl(w->be_old[p->wire == 4 ? 2 : 3]);
 	__u32 inner_len = p->wire == 4 ? (total & 0xffff) - inner * 4 : (total >> 16) + 40 - inner * 4;
 
 	nat64_quoted_l4(p, w, l4, proto, inner_len);
 	for (i = 0; i < 5; i++)
-		w->be_new[(behind + i) % NAT64_NEW_WORDS] = l4[i];
+		w->be_new[(behind + i) & (NAT64_WORDS - 1)] = l4[i];
 	return words;
 }
 
-static __noinline int nat64_error(hook_ctx *ctx, struct packet *p, struct nat64_work *w, __u32 at)
+__noinline int nat64_error(hook_ctx *ctx, struct packet *p, struct nat64_work *w, __u32 at)
 {
 	if (!p || !w)
 		return DROP(NAT64_ICMP);
+	at &= 0xf;
 	bool to6 = p->wire == 4;
-	__u32 len = p->ip_len - p->ip_header_len, l4 = p->l4 & 0x3fff, rest = 0;
-	__u32 loaded = least(len, sizeof(w->be_old)) & ~3u;
-	__u32 kind = to6 ? nat64_kind6(p->icmp_type, p->icmp_code) : nat64_kind4(p->icmp_type, p->icmp_code);
+	__u32 len = p->ip_len - p->ip_header_len, l4 = p->l4 & 0x3fff;
+	__u32 loaded = least(len, NAT64_OLD_WORDS * 4) & ~3u;
+	__u32 kind = nat64_kind(p);
 
 	if (p->flags & P_FRAGMENT)
 		return DROP(NAT64_ICMP_FRAGMENT);
-	if (kind == NAT64_NO_MESSAGE || loaded < 36 || loaded > sizeof(w->be_old) ||
-	    !hook_load(ctx, l4, w->be_old, loaded))
+	barrier_var(loaded);
+	if (kind == NAT64_NO_MESSAGE || loaded < 36)
 		return DROP(NAT64_ICMP);
-	if (!nat64_quoted_words(p, w, len) || !nat64_error_rest(p, w, kind, &rest))
+	barrier_var(loaded); /* one comparison of a difference would tell the verifier nothing */
+	if (loaded > NAT64_OLD_WORDS * 4 || !hook_load(ctx, l4, w->be_old, loaded))
+		return DROP(NAT64_ICMP);
+	if (!nat64_quoted_words(p, w, len) || !nat64_error_rest(p, w, kind))
 		return DROP(NAT64_ICMP);
 	__u32 words = nat64_quote(p, w, at) & 0xf, old_words = 2 + w->inner_words + w->quoted_words;
 	int growth = ((int)words - (int)w->inner_words) * 4;
-	__u32 keep = nat64_error_keep(p, w, kind, len, growth), cut_sum = 0;
+	__u32 keep = nat64_error_keep(p, w, len, growth), cut_sum = 0;
 
 	if (keep < len) {
 		int sum = nat64_sum_frame(ctx, l4 + keep, len - keep);
@@ -251,7 +269,7 @@ static __noinline int nat64_error(hook_ctx *ctx, struct packet *p, struct nat64_
 
 	w->be_old[0] &= 0xffff;
 	w->be_new[at] = bpf_htonl(kind);
-	w->be_new[at + 1] = bpf_htonl(rest);
+	w->be_new[at + 1] = bpf_htonl(w->rest);
 	__u32 new_words = 2 + words + w->quoted_words;
 	__u32 sum = (__u32)(__u16)~be_old_check + (__u16)~nat64_sum_old(w, old_words) +
 		    (__u16)nat64_sum_new(w, at, new_words) + (__u16)~cut_sum + (to6 ? pseudo : (__u16)~pseudo);
