@@ -9,7 +9,7 @@
 #define OPTION_STRICT_SOURCE_ROUTE 137
 
 /* RFC 7915 4.1: options are left out, but a source route that is not used up cannot be. */
-static __noinline int nat64_options(hook_ctx *ctx, struct packet *p)
+__noinline int nat64_options(hook_ctx *ctx, struct packet *p)
 {
 	__u32 i;
 
@@ -39,7 +39,7 @@ static __noinline int nat64_options(hook_ctx *ctx, struct packet *p)
 }
 
 /* RFC 7915 5.1: extension headers are left out but fragment headers; not what routes further, nor what authenticates. */
-static __noinline int nat64_extensions(hook_ctx *ctx, struct packet *p)
+__noinline int nat64_extensions(hook_ctx *ctx, struct packet *p)
 {
 	__u32 i, next = IPPROTO_MAX;
 

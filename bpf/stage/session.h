@@ -23,26 +23,28 @@ static __always_inline bool note_tag(struct packet *p, struct flow_state *state)
 }
 
 /* An IPv4 packet of a NAT64 session: from here on the packet is one of the IPv6 table. */
-static __always_inline struct flow_state *find_nat64(struct packet *p)
+__noinline int find_nat64(struct packet *p)
 {
 	struct flow_key6 key ALIGNED_KEY;
 	__u32 line = 0;
 
+	if (!p)
+		return false;
 	nat64_map_key(&p->key4, &key);
 	__u64 hash = flow_hash6(config.seed, &key);
 	struct flow_state *state = flow_find6(&key, hash, &line, FLOW_BUCKET_SLOTS);
 
 	if (!state)
-		return NULL;
+		return false;
 	p->key6 = key;
 	p->hash = hash;
 	p->line = line;
 	p->family = 6;
 	if (note_tag(p, state))
-		return state;
+		return true;
 	p->family = 4;
 	p->hash = flow_hash4(config.seed, &p->key4);
-	return NULL;
+	return false;
 }
 
 static __always_inline struct flow_state *find_session(struct packet *p)
@@ -57,7 +59,9 @@ static __always_inline struct flow_state *find_session(struct packet *p)
 		state = flow_find6(&p->key6, p->hash, &p->line, FLOW_BUCKET_SLOTS);
 	}
 	if (!state || !note_tag(p, state))
-		state = (config.stage_mask & STAGE_BIT(NAT64)) && p->family == 4 ? find_nat64(p) : NULL;
+		state = (config.stage_mask & STAGE_BIT(NAT64)) && p->family == 4 && find_nat64(p)
+				? flow_state_at(6, p->line)
+				: NULL;
 	if ((config.stage_mask & STAGE_BIT(NAT64)) && state)
 		p->nat64 = !!(state->marks & MARK_NAT64);
 	return state;
