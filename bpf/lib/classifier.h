@@ -43,14 +43,11 @@ static __always_inline __u64 above(__u64 key, __u64 x)
 }
 
 /* Slot of the highest key that is not above x. */
-static __noinline __s64 tree_search(__u32 first, __u32 nodes, __u64 x)
+__noinline __s64 tree_search(__u32 first, __u32 nodes, __u64 x)
 {
 	__u32 node = nodes ? 0 : 1, best = 0;
-	__u32 level;
 
-	bpf_for (level, 0, CLASS_TREE_LEVELS) {
-		if (node >= nodes)
-			break;
+	for (__u32 level = 0; level < CLASS_TREE_LEVELS && node < nodes; level++) {
 		__u32 index = first + node;
 		const __u64 *key = bpf_map_lookup_elem(&classes, &index);
 
@@ -59,10 +56,14 @@ static __noinline __s64 tree_search(__u32 first, __u32 nodes, __u64 x)
 		__u32 below =
 			CLASS_TREE_KEYS - (above(key[0], x) + above(key[1], x) + above(key[2], x) + above(key[3], x) +
 					   above(key[4], x) + above(key[5], x) + above(key[6], x) + above(key[7], x));
+		/* all ones if a key of this node is the highest so far; no branch, which would double the ways each
+		 * level */
+		__u32 found = -((below + CLASS_TREE_KEYS - 1) / CLASS_TREE_KEYS);
 
-		if (below)
-			best = node * CLASS_TREE_KEYS + below - 1;
+		barrier_var(found);
+		best = (best & ~found) | ((node * CLASS_TREE_KEYS + below - 1) & found);
 		node = node * (CLASS_TREE_KEYS + 1) + 1 + below;
+		barrier_var(node);
 	}
 	return best;
 }
@@ -99,7 +100,7 @@ static __always_inline __s64 tree_value(__u32 at, __u64 x, __u32 *below)
 }
 
 /* IPv4 addresses are the upper half; the lower one is not asked for. */
-static __noinline __s64 address_class(__u32 tree, __u64 upper, __u64 lower)
+__noinline __s64 address_class(__u32 tree, __u64 upper, __u64 lower)
 {
 	__u32 below, none;
 	__s64 class = tree_value(tree, upper, &below);
@@ -131,20 +132,8 @@ static __noinline __s64 service_class(const struct service *service)
 	return list < 0 || column < 0 ? NO_CLASS : class_word(list + column);
 }
 
-/* Lowest set bit of a word that has one: how many bits are below it. Without branches, which the verifier would follow.
- */
-static __always_inline __u32 lowest_of_word(__u64 word)
-{
-	__u64 below = (word & -word) - 1;
-
-	below -= below >> 1 & 0x5555555555555555;
-	below = (below & 0x3333333333333333) + (below >> 2 & 0x3333333333333333);
-	below = (below + (below >> 4)) & 0x0f0f0f0f0f0f0f0f;
-	return below * 0x0101010101010101 >> 56;
-}
-
 /* First bit that three lines of bits have in common. */
-static __noinline __s64 first_common(__u32 a, __u32 b, __u32 c)
+__noinline __s64 first_common(__u32 a, __u32 b, __u32 c)
 {
 	const __u64 *left = bpf_map_lookup_elem(&rows, &a);
 	const __u64 *middle = bpf_map_lookup_elem(&rows, &b);
@@ -168,7 +157,7 @@ static __noinline __s64 first_common(__u32 a, __u32 b, __u32 c)
 }
 
 /* Rule among up to 16 chunks, whose words lie in one line of each row. */
-static __noinline __s64 match_group(__u32 source, __u32 destination, __u32 service, __u32 chunks)
+__noinline __s64 match_group(__u32 source, __u32 destination, __u32 service, __u32 chunks)
 {
 	__u32 indexes[] = {source / CLASS_LINE_WORDS, destination / CLASS_LINE_WORDS, service / CLASS_LINE_WORDS};
 	struct class_line *sources = bpf_map_lookup_elem(&rows, &indexes[0]);

@@ -1,10 +1,10 @@
 //! The tables of one generation, as the plan makes them and the data plane loads them.
 
 use crate::{
-    ClassLine, Context, MAX_CLASS_LINES, MAX_CONTEXTS, MAX_ROW_LINES, MAX_RULES, MAX_SERVICE_TERMS,
-    MAX_NAT_CONTEXTS, MAX_NAT_POOLS, MAX_NAT_PREFIXES, MAX_NAT_RANGES, MAX_NAT_RULES, MAX_UNITS,
-    MAX_WHITE_TERMS, MAX_ZONES, NatPool, NatPrefix, NatRange, NatRule, NatSource, NatUnit, Rule, ScreenLimits, ServiceTerm, UNIT_TABLE_SLOTS, Unit, WhiteTerm,
-    ZoneLimits, ZonePair,
+    ClassLine, Context, MAX_CLASS_LINES, MAX_CONTEXTS, MAX_NAT_CONTEXTS, MAX_NAT_POOLS, MAX_NAT_PREFIXES,
+    MAX_NAT_RANGES, MAX_NAT_RULES, MAX_ROW_LINES, MAX_RULES, MAX_SERVICE_TERMS, MAX_UNITS, MAX_WHITE_TERMS,
+    MAX_ZONES, NatPool, NatPrefix, NatRange, NatRule, NatSource, NatUnit, Rule, ScreenLimits, ServiceTerm,
+    UNIT_TABLE_SLOTS, Unit, WhiteTerm, ZoneLimits, ZonePair,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

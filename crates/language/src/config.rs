@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Serialize;
 
+pub use crate::nat;
 pub use crate::ranges::Ranges;
 pub use crate::schedule::{Day, Scheduler};
 
@@ -23,6 +24,7 @@ pub struct Config {
     pub default_permit: bool,
     pub static_routes: Vec<StaticRoute>,
     pub flow: FlowOptions,
+    pub nat: nat::Nat,
     pub schedulers: Vec<Scheduler>,
 }
 

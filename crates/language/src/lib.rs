@@ -10,6 +10,7 @@ pub mod config;
 mod error;
 mod groups;
 mod lexer;
+pub mod nat;
 mod parser;
 mod predefined;
 mod print;

@@ -9,7 +9,7 @@ use sluice_language::config::{Prefix, Ranges, Service};
 
 use crate::classifier::Wanted;
 use crate::{Attachment, Gateway, KernelWants, Plan, RouteVia};
-use crate::{screens, terms};
+use crate::{nat, screens, terms};
 
 impl Display for Plan {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -33,6 +33,7 @@ impl Display for Plan {
         self.write_flow(f)?;
         self.write_pairs(f)?;
         self.write_contexts(f)?;
+        nat::display::write(f, self)?;
         write_kernel(f, &self.kernel)
     }
 }
@@ -149,11 +150,16 @@ impl Plan {
                 write!(f, " {text}")?;
             }
         }
-        let services = |list: &Vec<Service>| list.iter().map(|term| service(&terms::service(term))).collect();
-        write!(f, "{}", list("from", wanted.source.as_ref().map(addresses)))?;
-        write!(f, "{}", list("to", wanted.destination.as_ref().map(addresses)))?;
-        writeln!(f, "{}", list("application", wanted.services.as_ref().map(services)))
+        write_wanted(f, wanted)
     }
+}
+
+/// The rest of a rule's line: what it wants of a packet.
+pub(crate) fn write_wanted(f: &mut Formatter<'_>, wanted: &Wanted) -> fmt::Result {
+    let services = |list: &Vec<Service>| list.iter().map(|term| service(&terms::service(term))).collect();
+    write!(f, "{}", list("from", wanted.source.as_ref().map(addresses)))?;
+    write!(f, "{}", list("to", wanted.destination.as_ref().map(addresses)))?;
+    writeln!(f, "{}", list("application", wanted.services.as_ref().map(services)))
 }
 
 fn addresses(ranges: &Ranges) -> Vec<String> {
@@ -169,7 +175,8 @@ fn list(word: &str, items: Option<Vec<String>>) -> String {
     }
 }
 
-fn action(action: u8) -> &'static str {
+/// Name of an `ACTION_*`.
+pub fn action(action: u8) -> &'static str {
     match action {
         abi::ACTION_PERMIT => "permit",
         abi::ACTION_REJECT => "reject",
@@ -181,7 +188,7 @@ fn range<T: Display + PartialEq>(low: T, high: T) -> String {
     if low == high { low.to_string() } else { format!("{low}-{high}") }
 }
 
-fn v6_of(words: [u32; 4]) -> Ipv6Addr {
+pub(crate) fn v6_of(words: [u32; 4]) -> Ipv6Addr {
     let mut octets = [0; 16];
     for (chunk, word) in octets.chunks_exact_mut(4).zip(words) {
         chunk.copy_from_slice(&word.to_ne_bytes());
@@ -251,6 +258,9 @@ fn write_kernel(f: &mut Formatter<'_>, wants: &KernelWants) -> fmt::Result {
     }
     for route in &wants.routes {
         writeln!(f, "kernel route {} {}", prefix_text(&route.destination), route.target)?;
+    }
+    for (device, addr) in &wants.proxies {
+        writeln!(f, "kernel proxy {addr} on {device}")?;
     }
     let guard: Vec<&str> = wants.guard.iter().map(String::as_str).collect();
     writeln!(f, "kernel guard {}", guard.join(" "))?;

@@ -10,12 +10,24 @@ use serde::{Deserialize, Serialize};
 /// An id freed in generation `g` may serve another name from generation `g + QUARANTINE` on.
 const QUARANTINE: u32 = 2;
 
-/// Zone, unit and policy ids. Clone before a commit, store after it: a failed commit must leave no trace.
+/// Ids of zones, units, policies, NAT rules and pools. Clone before a commit, store after it: a failed commit must leave no trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ids {
     pub zones: Pool,
     pub units: Pool,
     pub policies: Pool,
+    #[serde(default = "nat_rules")]
+    pub nat_rules: Pool,
+    #[serde(default = "nat_pools")]
+    pub nat_pools: Pool,
+}
+
+fn nat_rules() -> Pool {
+    Pool::new(1, sluice_abi::MAX_NAT_RULES as u32 - 1)
+}
+
+fn nat_pools() -> Pool {
+    Pool::new(1, sluice_abi::MAX_NAT_POOLS as u32 - 1)
 }
 
 impl Default for Ids {
@@ -24,6 +36,8 @@ impl Default for Ids {
             zones: Pool::new(u32::from(sluice_abi::ZONE_HOST) + 1, sluice_abi::MAX_ZONES as u32 - 1),
             units: Pool::new(1, sluice_abi::MAX_UNITS as u32 - 1),
             policies: Pool::new(1, sluice_abi::MAX_POLICIES as u32 - 1),
+            nat_rules: nat_rules(),
+            nat_pools: nat_pools(),
         }
     }
 }

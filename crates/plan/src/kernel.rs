@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use sluice_language::config::{Config, Interface, Prefix, RouteTarget, Unit};
+use sluice_language::nat::{Proxy, address, bits, count};
 
 use crate::units::{device_of, is_managed};
 use crate::{Environment, PlanError};
@@ -15,6 +16,8 @@ pub struct KernelWants {
     pub links: Vec<LinkWant>,
     pub addresses: Vec<(String, Prefix)>,
     pub routes: Vec<RouteWant>,
+    /// Addresses that a device answers ARP or neighbour solicitations for, besides its own.
+    pub proxies: Vec<(String, IpAddr)>,
     /// Path below /proc/sys and its value; set after the guard stands.
     pub sysctls: Vec<(String, &'static str)>,
     /// Devices whose traffic the kernel must never forward by itself.
@@ -92,6 +95,33 @@ pub(crate) fn wants(config: &Config, environment: &Environment) -> Result<Kernel
         wants.routes.push(RouteWant { destination: route.destination, target });
     }
     Ok(wants)
+}
+
+/// A device of its own namespace that packets never leave by.
+const LOOPBACK: &str = "lo";
+
+/// Proxied addresses. The kernel answers ARP for an address only if its route leads to another device than the one it
+/// is asked on: that of an address in the device's own subnet would not.
+pub(crate) fn add_proxies(wants: &mut KernelWants, proxies: &[(String, Proxy)]) {
+    for (device, proxy) in proxies {
+        let (low, _) = bits(proxy.low);
+        let all = (0..u128::from(count(proxy.low, proxy.high))).map(|n| address(low + n, proxy.low));
+        let new: Vec<IpAddr> =
+            all.filter(|a| !wants.addresses.iter().any(|(_, own)| own.addr == *a)).collect();
+        wants.proxies.extend(new.into_iter().map(|addr| (device.clone(), addr)));
+        if proxy.low.is_ipv6() {
+            let path = format!("net/ipv6/conf/{device}/proxy_ndp");
+            if !wants.sysctls.iter().any(|(known, _)| *known == path) {
+                wants.sysctls.push((path, "1"));
+            }
+        }
+        let target = RouteVia::Device(LOOPBACK.to_owned());
+        for destination in crate::nat::of_range(proxy.low, proxy.high) {
+            if proxy.low.is_ipv4() && !wants.routes.iter().any(|route| route.destination == destination) {
+                wants.routes.push(RouteWant { destination, target: target.clone() });
+            }
+        }
+    }
 }
 
 fn add_unit(

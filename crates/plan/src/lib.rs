@@ -8,6 +8,7 @@ mod display;
 mod environment;
 mod ids;
 mod kernel;
+pub mod nat;
 mod policies;
 mod screens;
 mod terms;
@@ -19,6 +20,7 @@ use sluice_abi::tables::{FlowRules, Tables};
 use sluice_abi::{self as abi};
 use sluice_language::config::Config;
 
+pub use display::action;
 pub use environment::{Environment, NetDev};
 pub use ids::{Exhausted, Ids, Pool};
 pub use kernel::{Gateway, KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};
@@ -39,6 +41,7 @@ pub struct Plan {
     /// Zone and policy names by id.
     pub zones: BTreeMap<u32, String>,
     pub policies: BTreeMap<u32, PolicyInfo>,
+    pub nat: nat::NatPlan,
 }
 
 /// A distinct set of optional stages; programs are loaded once for each.
@@ -150,6 +153,29 @@ pub enum PlanError {
     #[error("the unit table cannot hold {entries} entries without collisions; configure fewer tagged units")]
     UnitTableFull { entries: usize },
     #[error(
+        "the NAT rule-sets make {count} entries (one for each place they apply to, two for a static rule, more for ranges that \
+         are no prefixes), at most {} fit; use fewer rules, or prefixes",
+        abi::MAX_NAT_RULES
+    )]
+    NatRules { count: usize },
+    #[error(
+        "the NAT rule-sets make more than {} different lists of rules; name zones instead of interfaces",
+        abi::MAX_NAT_CONTEXTS
+    )]
+    NatContexts,
+    #[error(
+        "source pools, each once for every way in which rules use `persistent-nat`, are more than {}; use fewer",
+        abi::MAX_NAT_POOLS
+    )]
+    NatPools,
+    #[error(
+        "source pools have {count} ranges of addresses, at most {} fit; use longer ones",
+        abi::MAX_NAT_RANGES
+    )]
+    NatRanges { count: usize },
+    #[error("{count} different NAT64 prefixes, at most {} fit; use fewer", abi::MAX_NAT_PREFIXES)]
+    NatPrefixes { count: usize },
+    #[error(
         "the white-lists of all zones make {count} pairs of source and destination, at most {} fit; use larger prefixes",
         abi::MAX_WHITE_TERMS
     )]
@@ -187,6 +213,11 @@ fn compile_with(
         assign(&mut ids.units, "interface units", unit_names.iter().map(String::as_str), generation)?;
     let policy_ids =
         assign(&mut ids.policies, "policies", policy_keys.iter().map(String::as_str), generation)?;
+    let (rule_keys, pool_keys) = nat::keys(config);
+    let nat_ids = nat::IdMaps {
+        rules: assign(&mut ids.nat_rules, "NAT rules", rule_keys.iter().map(String::as_str), generation)?,
+        pools: assign(&mut ids.nat_pools, "NAT pools", pool_keys.iter().map(String::as_str), generation)?,
+    };
 
     let hooks = units::hooks(config, environment)?;
     let mut terms = terms::Terms::default();
@@ -200,8 +231,14 @@ fn compile_with(
         entries.extend(units::entries(unit, environment, index, zone, xdp, &mut terms)?);
         infos.push(unit_info(unit, environment, index, hook)?);
     }
-    let kernel = kernel::wants(config, environment)?;
+    let mut kernel = kernel::wants(config, environment)?;
+    kernel::add_proxies(&mut kernel, &nat::proxies(config, &managed));
     let rules = policies::compile(config, &zone_ids, &policy_ids, &mut terms)?;
+    let indexed: Vec<(&units::Managed, u32)> =
+        managed.iter().zip(&unit_names).map(|(unit, name)| (unit, unit_ids[name])).collect();
+    let nat = nat::compile(config, &indexed, &nat_ids, rules.contexts.len() as u32 + 1)?;
+    let lists = [rules.contexts.as_slice(), nat.plan.contexts.as_slice()].concat();
+    let classifier = classifier::compile(&lists)?;
     let (variants, attachments) = attachments(&managed, &infos, environment)?;
     let unit_multiplier = units::find_multiplier(&entries)?;
     let (screen_limits, white_terms) = screens::limits(config, &zone_ids)?;
@@ -211,14 +248,14 @@ fn compile_with(
         tcp_mss: config.flow.tcp_mss.unwrap_or(0),
         zone_pairs: rules.zone_pairs,
         rules: rules.rules,
-        contexts: rules.classifier.contexts,
-        classes: rules.classifier.classes,
-        rows: rules.classifier.rows,
+        contexts: classifier.contexts,
+        classes: classifier.classes,
+        rows: classifier.rows,
         service_terms: terms.entries,
         screen_limits,
         white_terms,
         zone_limits: screens::zone_limits(config, &zone_ids),
-        nat: Default::default(),
+        nat: nat.tables,
         flow: flow_rules(&config.flow),
     };
     Ok(Plan {
@@ -231,6 +268,7 @@ fn compile_with(
         units: infos,
         zones: zone_ids.into_iter().map(|(name, id)| (id, name)).collect(),
         policies: policy_infos(config, &policy_ids),
+        nat: nat.plan,
     })
 }
 

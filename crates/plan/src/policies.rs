@@ -6,7 +6,7 @@ use sluice_abi::{self as abi, Rule, ZonePair};
 use sluice_language::config::{Action, ApplicationMatch, Config, Policy};
 
 use crate::PlanError;
-use crate::classifier::{self, Classifier, Rules, Wanted};
+use crate::classifier::{Rules, Wanted};
 use crate::terms::{Terms, timeout};
 
 /// Zone pairs that name this zone judge traffic of the gateway itself, which is not supported yet.
@@ -32,7 +32,6 @@ pub(crate) fn keys(config: &Config) -> Vec<String> {
 pub(crate) struct Compiled {
     pub zone_pairs: Vec<ZonePair>,
     pub rules: Vec<Rule>,
-    pub classifier: Classifier,
     pub contexts: Vec<Rules>,
 }
 
@@ -67,8 +66,7 @@ pub(crate) fn compile(
         }
     }
     let Contexts { rules, lists, .. } = contexts;
-    let classifier = classifier::compile(&lists)?;
-    Ok(Compiled { zone_pairs, rules, classifier, contexts: lists })
+    Ok(Compiled { zone_pairs, rules, contexts: lists })
 }
 
 fn refuse_host_policies(config: &Config) -> Result<(), PlanError> {

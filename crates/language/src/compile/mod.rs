@@ -3,6 +3,7 @@
 mod address_book;
 mod applications;
 mod interfaces;
+mod nat;
 mod policies;
 mod routing;
 mod schedulers;
@@ -39,6 +40,14 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
     };
     let policies = policies::compile(top, &names, &mut report);
     let static_routes = routing::compile(top, &interfaces, &mut report);
+    let names = nat::Names {
+        interfaces: &interfaces,
+        zones: &zones,
+        addresses: &addresses,
+        applications: &applications,
+        routes: &static_routes,
+    };
+    let nat = nat::compile(top, &names, &mut report);
     report.finish(Config {
         system: System { host_name: top.value(&["system", "host-name"]).map(|name| name.word().to_owned()) },
         interfaces,
@@ -49,6 +58,7 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
         default_permit: policies.default_permit,
         static_routes,
         flow: flow(top),
+        nat,
         schedulers,
     })
 }

@@ -8,6 +8,7 @@ mod applications;
 mod flow;
 mod interfaces;
 pub mod kind;
+mod nat;
 pub(crate) mod numbers;
 mod policies;
 mod reference;
@@ -150,7 +151,7 @@ static TOP_LEVEL: &[Statement] = &[
     block(
         "security",
         "Zones, policies and what protects the gateway itself.",
-        &[address_book::ADDRESS_BOOK, flow::FLOW, screen::SCREEN, policies::POLICIES, zones::ZONES],
+        &[address_book::ADDRESS_BOOK, flow::FLOW, nat::NAT, screen::SCREEN, policies::POLICIES, zones::ZONES],
     )
     .refuses(&[
         "advance-policy-based-routing",
@@ -174,7 +175,6 @@ static TOP_LEVEL: &[Statement] = &[
         "key-chain",
         "log",
         "macsec",
-        "nat",
         "pki",
         "resource-manager",
         "ssh-known-hosts",
