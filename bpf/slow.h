@@ -9,10 +9,12 @@
 #include "stage/fragment.h"
 #include "stage/session.h"
 #include "stage/screen_first.h"
+#include "stage/nat_destination.h"
 #include "stage/nat64.h"
 #include "stage/local.h"
 #include "stage/route.h"
 #include "stage/policy.h"
+#include "stage/nat_source.h"
 #include "stage/create.h"
 #include "stage/exit.h"
 

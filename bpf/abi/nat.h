@@ -77,7 +77,7 @@ _Static_assert(sizeof(struct nat_rule) == 64, "nat_rule is one cache line");
 #define NAT_PERSISTENT_TARGET_HOST 2
 #define NAT_PERSISTENT_TARGET_PORT 3
 
-/* Ports in host byte order, inclusive. ICMP echo identifiers are ports, but of the whole range from 0. */
+/* Ports in host byte order, inclusive. ICMP echo identifiers are taken from the same range. */
 struct nat_pool {
 	__u32 first_range; /* index in `nat_ranges` of `ranges` of them, lowest `first` first */
 	__u16 ranges;

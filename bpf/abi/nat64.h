@@ -13,7 +13,7 @@
 
 #include <linux/types.h>
 
-/* Of both lines of such a session: leaves as the other family. Set instead of MARK_TRANSLATED. */
+/* Of both lines of such a session, besides MARK_TRANSLATED: leaves as the other family. */
 #define MARK_NAT64 0x40
 
 #define NAT64_MAPPED_WORD 0xffff /* third word of a mapped address; the first two are 0 */
@@ -21,8 +21,5 @@
 /* RFC 7915 5.1: up to this size IPv4 packets leave with DF clear; RFC 8200 5: the least MTU of IPv6. */
 #define NAT64_DF_CLEAR_MAX 1260
 #define NAT64_IPV6_MTU_MIN 1280
-
-/* Of such a session's IPv6 lines: bits of the prefix that holds the server's address (`spare[0]`). */
-#define nat64_length spare[0]
 
 #endif

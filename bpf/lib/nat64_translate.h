@@ -17,7 +17,9 @@ static __always_inline bool nat64_tuple(const struct packet *p, struct nat64_wor
 {
 	struct flow_line6 *line = bpf_map_lookup_elem(&lines6, &p->line);
 
-	if (!line)
+	struct flow_shared *shared = flow_shared_at(6, p->line);
+
+	if (!line || !shared)
 		return false;
 	for (int i = 0; i < 4; i++) {
 		w->be_saddr[i] = line->be_new_saddr[i];
@@ -26,7 +28,7 @@ static __always_inline bool nat64_tuple(const struct packet *p, struct nat64_wor
 	w->be_sport = line->be_new_sport;
 	w->be_dport = line->be_new_dport;
 	w->be_peer = line->key.be_saddr[3];
-	w->prefix_length = line->nat64_length;
+	w->prefix_length = shared->nat64_length;
 	return true;
 }
 

@@ -3,6 +3,7 @@
 #ifndef SLUICE_STAGE_CREATE_H
 #define SLUICE_STAGE_CREATE_H
 
+#include "lib/nat_ports.h"
 #include "lib/tcp_state.h"
 #include "stage/limits.h"
 
@@ -27,7 +28,7 @@ static __always_inline void fill_state(struct flow_state *state, const struct pa
 	state->flags = 0;
 	barrier();
 	state->window = 0;
-	state->marks = 0;
+	state->marks = (p->flags & P_TRANSLATED ? MARK_TRANSLATED : 0) | (p->nat64 ? MARK_NAT64 : 0);
 	state->nexthop = nexthop;
 	state->zone = zone;
 	state->last_seen = p->now;
@@ -66,6 +67,9 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 	shared->generation = config.generation;
 	shared->rule_flags = p->rule_flags & (RULE_LOG_CLOSE | RULE_COUNT);
 	shared->limited = p->limited;
+	shared->nat64_length = p->nat64;
+	shared->nat_destination = p->nat_destination;
+	shared->nat_source = p->nat_source;
 }
 
 /*
@@ -73,7 +77,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
  * is left empty: their first packet asks the FIB (its line starts one epoch behind).
  */
 #define DEFINE_CREATE(FAMILY, FAMILY_FLAG)                                                                             \
-	static __noinline int create##FAMILY(struct packet *p, __u32 from_host)                                        \
+	static __noinline int create##FAMILY(hook_ctx *ctx, struct packet *p, __u32 from_host)                         \
 	{                                                                                                              \
 		struct flow_key##FAMILY reply ALIGNED_KEY;                                                             \
 		if (!p)                                                                                                \
@@ -112,7 +116,10 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 		if (!from_host)                                                                                        \
 			atomic_add(unanswered, 1);                                                                     \
 		p->tag = line0->state.tag;                                                                             \
-		int result = flow_insert##FAMILY(&p->key##FAMILY, &reply, p->hash, p->reply_hash, session, p->tag);    \
+		int result = p->flags & P_ALLOCATE     ? nat_allocate(ctx, p, session)                                 \
+			     : p->flags & P_TRANSLATED ? nat_record(p, session)                                        \
+						       : flow_insert##FAMILY(&p->key##FAMILY, &reply, p->hash,         \
+									     p->reply_hash, session, p->tag);          \
                                                                                                                        \
 		p->line = forward;                                                                                     \
 		if (result != INSERTED) {                                                                              \
@@ -161,6 +168,12 @@ static __noinline int renew_session(struct packet *p)
 	return CONTINUE;
 }
 
+/* The translation of the session that the packet's tuple belongs to since a moment ago. */
+static __noinline int nat_recall_twin(struct packet *p)
+{
+	return p && find_session(p) && (p->flags & P_TRANSLATED);
+}
+
 static __noinline int stage_create(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
@@ -175,7 +188,7 @@ static __noinline int stage_create(hook_ctx *ctx, struct packet *p)
 
 	if (verdict != CONTINUE)
 		return verdict;
-	int result = p->family == 4 ? create4(p, 0) : create6(p, 0);
+	int result = p->family == 4 ? create4(ctx, p, 0) : create6(ctx, p, 0);
 	struct unit_counters *count = counters_of(p->unit_index);
 
 	if (result != INSERTED && p->limited)
@@ -184,12 +197,23 @@ static __noinline int stage_create(hook_ctx *ctx, struct packet *p)
 		return DROP(SESSION_UNANSWERED);
 	if (result == INSERT_FULL)
 		return DROP(SESSION_TABLE_FULL);
+	if (result == INSERT_EXHAUSTED || result == INSERT_NO_ADDRESS) {
+		nat_count_failure(p->nat_source);
+		return result == INSERT_EXHAUSTED ? DROP(NAT_PORTS_EXHAUSTED) : DROP(NAT_NO_ADDRESS);
+	}
 	if (result == INSERT_CONFLICT)
 		return DROP(SESSION_CONFLICT);
 	if (result == INSERT_BUSY || result == INSERT_STUCK)
 		return DROP(SESSION_BUSY);
 	if (result == INSERTED && count)
 		count->sessions++;
+	if (p->flags & P_TRANSLATED) {
+		/* the session that another CPU recorded has a port of its own */
+		if (result == INSERT_TWIN && !nat_recall_twin(p))
+			return DROP(SESSION_BUSY);
+		if (result == INSERTED)
+			nat_count_session(p);
+	}
 	log_packet(p, EVENT_SESSION_CREATE, p->line >> 1);
 	return CONTINUE;
 }

@@ -6,6 +6,34 @@
 #include "lib/nat64.h"
 #include "lib/tcp_state.h"
 
+/* What the packet's line says of translation; false when the record has just changed hands. */
+__noinline int note_translation(struct packet *p)
+{
+	if (!p)
+		return false;
+	if (p->family == 4) {
+		struct flow_line4 *line = bpf_map_lookup_elem(&lines4, &p->line);
+
+		if (!line)
+			return false;
+		((__u64 *)&p->out4)[0] = *(__u64 *)&line->be_new_saddr;
+		((__u64 *)&p->out4)[1] = ((__u64 *)&p->out6)[4] =
+			key_last_word(*(__u32 *)&line->be_new_sport, p->key4.routing_instance, p->key4.proto);
+		p->flags |= P_TRANSLATED;
+		return flow_has_tag(&line->state, p->tag);
+	}
+	struct flow_line6 *line = bpf_map_lookup_elem(&lines6, &p->line);
+
+	if (!line)
+		return false;
+	for (int i = 0; i < 4; i++)
+		((__u64 *)&p->out6)[i] = ((__u64 *)line->be_new_saddr)[i];
+	((__u64 *)&p->out6)[4] = ((__u64 *)&p->out4)[1] =
+		key_last_word(*(__u32 *)&line->be_new_sport, p->key6.routing_instance, p->key6.proto);
+	p->flags |= P_TRANSLATED;
+	return flow_has_tag(&line->state, p->tag);
+}
+
 /* The tag of the session that the packet belongs to; false when the record has just changed hands. */
 static __always_inline bool note_tag(struct packet *p, struct flow_state *state)
 {
@@ -62,7 +90,13 @@ static __always_inline struct flow_state *find_session(struct packet *p)
 		state = (config.stage_mask & STAGE_BIT(NAT64)) && p->family == 4 && find_nat64(p)
 				? flow_state_at(6, p->line)
 				: NULL;
-	if ((config.stage_mask & STAGE_BIT(NAT64)) && state)
+	if (!state)
+		return NULL;
+	if ((state->marks & MARK_TRANSLATED) && !note_translation(p)) {
+		p->flags &= ~P_TRANSLATED;
+		return NULL;
+	}
+	if (config.stage_mask & STAGE_BIT(NAT64))
 		p->nat64 = !!(state->marks & MARK_NAT64);
 	return state;
 }
@@ -106,6 +140,7 @@ static __noinline int quote_key4(hook_ctx *ctx, struct packet *p)
 	__u32 header = (*(__u8 *)inner & 0x0f) * 4;
 	__be16 *ports = (void *)inner + header;
 
+	p->quote_l4 = offset + header;
 	if (header < sizeof(*inner) || (void *)(ports + 4) > end || inner->saddr != p->key4.be_daddr)
 		return 0;
 	if (p->ip_header_len + 8 + header + 8 > p->ip_len)
@@ -184,6 +219,8 @@ static __noinline int quote_key6(hook_ctx *ctx, struct packet *p)
 	__u8 proto = p->key6.proto;
 	__be16 *ports = hook_data(ctx) + at;
 
+	p->quote_l4 = at;
+
 	end = hook_end(ctx);
 	if (!at || (void *)(ports + 4) > end || at + 8 > (p->l3 & 0x1f) + (__u32)p->ip_len)
 		return 0;
@@ -260,6 +297,18 @@ static __always_inline bool is_stale(const struct packet *p, struct flow_state *
 	return true;
 }
 
+/* The first packet of a direction has no next hop yet and asks for one. */
+static __always_inline int judge_again(struct packet *p, struct flow_state *own)
+{
+	bool stale = is_stale(p, own);
+
+	p->flags |= stale || own->nexthop == NEXTHOP_NONE ? P_REJUDGE : P_KNOWN;
+	/* where nothing is translated any more, nobody asks below */
+	if (stale && (p->flags & P_TRANSLATED) && !(config.stage_mask & STAGE_BIT(NAT_SOURCE)))
+		return DROP(NAT_CHANGED);
+	return CONTINUE;
+}
+
 /* `tcp-rst` of a zone: whoever speaks of a connection unknown here is told (RFC 9293 3.5.2). */
 static __always_inline int tell_stranger(struct packet *p, int verdict)
 {
@@ -283,6 +332,9 @@ static __noinline int follow_first(struct packet *p)
 	if (own->zone != p->from_zone)
 		return DROP(SESSION_ZONE);
 	p->nexthop = own->nexthop;
+	p->tag = own->tag;
+	if ((own->marks & MARK_TRANSLATED) && !note_translation(p))
+		return DROP(FRAGMENT_NO_FIRST);
 	p->nat64 = !!(own->marks & MARK_NAT64);
 	if (p->fragment_follow == FRAGMENT_RELATED) {
 		p->flags |= P_RELATED | (p->nexthop != NEXTHOP_NONE ? P_KNOWN : 0);
@@ -297,8 +349,16 @@ static __noinline int follow_first(struct packet *p)
 			own->tcp_end = end;
 	}
 	flow_account(own, p->now, p->segments, p->ip_len);
-	p->flags |= is_stale(p, own) || own->nexthop == NEXTHOP_NONE ? P_REJUDGE : P_KNOWN;
-	return CONTINUE;
+	return judge_again(p, own);
+}
+
+/* What opens anew is a packet of its own family again. */
+static __always_inline void forget_nat64(struct packet *p)
+{
+	if (p->family != p->wire)
+		p->hash = flow_hash4(config.seed, &p->key4);
+	p->family = p->wire;
+	p->nat64 = 0;
 }
 
 static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
@@ -328,7 +388,8 @@ static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
 	if (p->proto == IPPROTO_TCP) {
 		if (tcp_reopens(p, own, peer)) {
 			end_session(p);
-			p->flags &= ~P_RESPONDER; /* whoever opens anew is judged as opener */
+			p->flags &= ~(P_RESPONDER | P_TRANSLATED); /* whoever opens anew is judged as opener */
+			forget_nat64(p);
 			return may_open(p);
 		}
 		if (!(config.flags & CONFIG_NO_SEQUENCE_CHECK) && !tcp_packet_fits(p, own, peer))
@@ -339,9 +400,7 @@ static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
 	}
 	flow_account(own, p->now, p->segments, p->ip_len);
 	p->nexthop = own->nexthop;
-	/* the first packet of a direction has no next hop yet and asks for one */
-	p->flags |= is_stale(p, own) || own->nexthop == NEXTHOP_NONE ? P_REJUDGE : P_KNOWN;
-	return CONTINUE;
+	return judge_again(p, own);
 }
 
 #endif

@@ -239,7 +239,7 @@ fn compile_with(
     let nat = nat::compile(config, &indexed, &nat_ids, rules.contexts.len() as u32 + 1)?;
     let lists = [rules.contexts.as_slice(), nat.plan.contexts.as_slice()].concat();
     let classifier = classifier::compile(&lists)?;
-    let (variants, attachments) = attachments(&managed, &infos, environment)?;
+    let (variants, attachments) = attachments(&managed, &infos, environment, nat_stages(&nat.tables))?;
     let unit_multiplier = units::find_multiplier(&entries)?;
     let (screen_limits, white_terms) = screens::limits(config, &zone_ids)?;
     let tables = Tables {
@@ -341,15 +341,25 @@ fn policy_info(policy: &sluice_language::config::Policy, context: Option<(String
     }
 }
 
+/// A session may be judged again from either of its ends, so every variant has these stages or none has.
+fn nat_stages(tables: &abi::tables::NatTables) -> u32 {
+    use abi::stages::Stage;
+    let any = if tables.rules.is_empty() { 0 } else { Stage::NatDestination.bit() | Stage::NatSource.bit() };
+    any | if tables.prefixes.is_empty() { 0 } else { Stage::Nat64.bit() }
+}
+
 /// Variants are the distinct stage masks of the devices; a device runs every stage that one of its units needs.
 fn attachments(
     managed: &[units::Managed],
     infos: &[UnitInfo],
     environment: &Environment,
+    translating: u32,
 ) -> Result<(Vec<Variant>, Vec<Attachment>), PlanError> {
-    let always = abi::stages::Stage::ALL.iter().fold(0, |mask, stage| mask | stage.bit());
+    use abi::stages::Stage;
+    let always = Stage::ALL.iter().fold(0, |mask, stage| mask | stage.bit());
     let screens = screens::STAGES.iter().fold(0, |mask, stage| mask | stage.bit());
-    let plain = always & !screens;
+    let translation = Stage::NatDestination.bit() | Stage::Nat64.bit() | Stage::NatSource.bit();
+    let plain = always & !screens & !translation | translating;
     let mut masks: BTreeMap<&str, u32> = BTreeMap::new();
     for (unit, info) in managed.iter().zip(infos) {
         let wanted = plain | unit.screen.map_or(0, screens::stage_mask);
