@@ -29,6 +29,7 @@ struct nat64_ip {
 	__u8 hops;
 	__u8 proto; /* as IPv4 has it */
 	bool fragmented;
+	bool quoted; /* nobody puts together what an error quotes */
 };
 
 /* RFC 7915 4.1; the identification of a fragment is the IPv4 one, its upper half 0. Returns words. */
@@ -64,7 +65,7 @@ static __always_inline void nat64_header4(__u32 *to, const struct nat64_ip *ip, 
 		id = ip->id & 0xffff;
 	} else if (ip->segment_total <= NAT64_DF_CLEAR_MAX) {
 		flags = 0;
-		id = bpf_get_prandom_u32() & 0xffff;
+		id = ip->quoted ? 0 : bpf_get_prandom_u32() & 0xffff;
 	}
 	to[0] = bpf_htonl(0x45000000 | (__u32)ip->traffic_class << 16 | ((ip->payload + 20) & 0xffff));
 	to[1] = bpf_htonl(id << 16 | flags);

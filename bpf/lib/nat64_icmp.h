@@ -27,8 +27,6 @@ static __always_inline int nat64_echo(hook_ctx *ctx, struct packet *p, struct na
 	bool request = p->icmp_type == (to6 ? ICMP4_ECHO : ICMP6_ECHO);
 	__u32 kind = nat64_kind(p);
 
-	if (p->flags & P_FRAGMENT)
-		return DROP(NAT64_ICMP_FRAGMENT);
 	if (kind == NAT64_NO_MESSAGE || !hook_load(ctx, p->l4 & 0x3fff, w->be_old, 8))
 		return DROP(NAT64_ICMP);
 	__u16 be_old_check = w->be_old[0] >> 16;
@@ -85,7 +83,7 @@ __noinline int nat64_error_rest(const struct packet *p, struct nat64_work *w, __
 static __always_inline __u32 nat64_quoted_header(const struct packet *p, struct nat64_work *w, __u32 at)
 {
 	const __u32 *inner = w->be_old + 2;
-	struct nat64_ip ip = {};
+	struct nat64_ip ip = {.quoted = true};
 
 	if (p->wire == 4) {
 		__u32 first = bpf_ntohl(inner[0]), second = bpf_ntohl(inner[1]), third = bpf_ntohl(inner[2]);
@@ -238,8 +236,6 @@ __noinline int nat64_error(hook_ctx *ctx, struct packet *p, struct nat64_work *w
 	__u32 loaded = least(len, NAT64_OLD_WORDS * 4) & ~3u;
 	__u32 kind = nat64_kind(p);
 
-	if (p->flags & P_FRAGMENT)
-		return DROP(NAT64_ICMP_FRAGMENT);
 	barrier_var(loaded);
 	if (kind == NAT64_NO_MESSAGE || loaded < 36)
 		return DROP(NAT64_ICMP);

@@ -82,6 +82,9 @@ static __noinline int stage_nat64(hook_ctx *ctx, struct packet *p)
 	if (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP &&
 	    p->proto != (p->wire == 4 ? IPPROTO_ICMP : IPPROTO_ICMPV6))
 		return DROP(NAT64_PROTOCOL);
+	/* ICMPv6 sums the length of the whole message, which no fragment knows */
+	if ((p->flags & P_FRAGMENT) && (p->proto == IPPROTO_ICMP || p->proto == IPPROTO_ICMPV6))
+		return DROP(NAT64_ICMP_FRAGMENT);
 	if (!(p->flags & P_OPTIONS))
 		return CONTINUE;
 	__u32 quoted = p->option_at; /* an ICMP error's walk ended there */
