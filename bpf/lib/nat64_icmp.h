@@ -200,7 +200,10 @@ __noinline int nat64_quoted_words(const struct packet *p, struct nat64_work *w, 
 	if (words < 5 || words > NAT64_INNER_WORDS || (p->wire != 4 && words < 10))
 		return false;
 	w->inner_words = words;
-	w->quoted_words = proto == IPPROTO_TCP && len >= 8 + words * 4 + 20 ? 5 : 2;
+	/* behind the quoted packet may stand padding (RFC 4884 5.4) */
+	__u32 total = p->wire == 4 ? bpf_ntohl(w->be_old[2]) & 0xffff : (bpf_ntohl(w->be_old[3]) >> 16) + 40;
+
+	w->quoted_words = proto == IPPROTO_TCP && least(len - 8, total) >= words * 4 + 20 ? 5 : 2;
 	return len >= 8 + words * 4 + 8;
 }
 
