@@ -1,5 +1,7 @@
 //! What the HTTP interface says, as types that the daemon serialises and `sluice show` reads.
 
+pub mod nat;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -208,6 +210,16 @@ pub struct SessionView {
     pub source_port: u16,
     pub destination: String,
     pub destination_port: u16,
+    /// As answers carry it: where they come from, and the translated source that they are sent to.
+    pub out_source: String,
+    pub out_source_port: u16,
+    pub out_destination: String,
+    pub out_destination_port: u16,
+    /// Addresses or ports change on the way.
+    pub translated: bool,
+    /// `SET RULE`
+    pub nat_destination_rule: Option<String>,
+    pub nat_source_rule: Option<String>,
     pub from_zone: String,
     pub to_zone: String,
     pub policy: String,
@@ -225,6 +237,11 @@ pub struct SessionView {
 pub struct SessionFilter {
     pub source_prefix: Option<String>,
     pub destination_prefix: Option<String>,
+    /// Address, original or translated, of either side.
+    pub nat_prefix: Option<String>,
+    /// Only sessions that are translated.
+    #[serde(default)]
+    pub nat: bool,
     /// Name or number.
     pub protocol: Option<String>,
     pub source_port: Option<u16>,

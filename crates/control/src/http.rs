@@ -20,7 +20,7 @@ use crate::api::{Cleared, ErrorBody, LogQuery, MatchQuery, SessionFilter};
 use crate::engine::{CommitError, Engine, Source};
 use crate::sessions::{self, Matcher};
 use crate::shared::Shared;
-use crate::{api, matching, metrics, views};
+use crate::{api, matching, metrics, nat, views};
 
 /// A configuration of this size has tens of thousands of policies.
 const LARGEST_BODY: usize = 16 << 20;
@@ -52,6 +52,7 @@ fn questions() -> Router<App> {
         .route("/api/stats", get(|State(app): State<App>| answer(app, views::stats)))
         .route("/api/interfaces", get(|State(app): State<App>| answer(app, views::interfaces)))
         .route("/api/screens", get(|State(app): State<App>| answer(app, views::screens)))
+        .route("/api/nat", get(|State(app): State<App>| answer(app, nat::view)))
         .route("/api/zones", get(|State(app): State<App>| answer(app, views::zones)))
         .route("/api/policies", get(|State(app): State<App>| answer(app, views::policies)))
         .route("/api/match-policies", get(match_policies))
@@ -130,11 +131,12 @@ async fn answer<T: serde::Serialize + Send + 'static>(
 }
 
 async fn metrics_text(State(app): State<App>) -> Response {
-    match blocking(move || views::stats(&app.shared)).await {
-        Ok(Ok(stats)) => {
-            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics::text(&stats)).into_response()
+    match blocking(move || Ok((views::stats(&app.shared)?, nat::view(&app.shared)?))).await {
+        Ok(Ok((stats, nat))) => {
+            let text = metrics::text(&stats, &nat);
+            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
         }
-        Ok(Err(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, error),
+        Ok(Err::<_, CommitError>(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, error),
         Err(response) => response,
     }
 }

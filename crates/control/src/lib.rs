@@ -17,6 +17,7 @@ mod log;
 mod matching;
 mod metrics;
 mod mtus;
+mod nat;
 mod preflight;
 mod schedules;
 mod sessions;

@@ -7,8 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use sluice_abi::stages::Reason;
 use sluice_abi::{
-    CLOSE_CLEARED, CLOSE_REOPENED, CLOSE_REVOKED, EVENT_SCREEN, EVENT_SESSION_CLOSE, EVENT_SESSION_CREATE,
-    EVENT_SESSION_DENY, TCP_DIR_CLOSED,
+    CLOSE_CLEARED, CLOSE_NAT, CLOSE_REOPENED, CLOSE_REVOKED, EVENT_NAT_EXHAUSTED, EVENT_SCREEN,
+    EVENT_SESSION_CLOSE, EVENT_SESSION_CREATE, EVENT_SESSION_DENY, TCP_DIR_CLOSED,
 };
 use sluice_dataplane::Event;
 
@@ -61,6 +61,9 @@ fn entry(event: &Event, active: &Active, hz: u64) -> LogEntry {
     if u32::from(raw.kind) == EVENT_SCREEN {
         return screen_entry(event, active);
     }
+    if u32::from(raw.kind) == EVENT_NAT_EXHAUSTED {
+        return exhausted_entry(event, active);
+    }
     let mut fields = vec![];
     let mut field = |name: &str, value: String| fields.push((name.to_owned(), value));
     if u32::from(raw.kind) == EVENT_SESSION_CLOSE {
@@ -86,6 +89,24 @@ fn entry(event: &Event, active: &Active, hz: u64) -> LogEntry {
         field("elapsed-time", (u64::from(raw.age) / hz).to_string());
     }
     LogEntry { unix_ms: unix_ms(), event: name(u32::from(raw.kind)).to_owned(), fields }
+}
+
+/// A pool that had nothing free for a first packet.
+fn exhausted_entry(event: &Event, active: &Active) -> LogEntry {
+    let (raw, tuple) = (&event.raw, &event.tuple);
+    let fields = [
+        ("nat-pool-name", active.nat_pool_name(raw.policy)),
+        ("nat-rule-name", active.nat_rule_name(raw.session as u16).unwrap_or_else(|| "-".to_owned())),
+        ("source-address", tuple.source.to_string()),
+        ("source-port", tuple.source_port.to_string()),
+        ("destination-address", tuple.destination.to_string()),
+        ("destination-port", tuple.destination_port.to_string()),
+        ("protocol-id", tuple.protocol.to_string()),
+        ("source-zone-name", active.zone_name(raw.from_zone)),
+        ("packet-incoming-interface", active.unit_name(raw.ingress_unit)),
+    ];
+    let fields = fields.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    LogEntry { unix_ms: unix_ms(), event: "RT_SRC_NAT_OUTOF_PORTS".to_owned(), fields }
 }
 
 /// What a screen recognised: at most one entry a second for each screen of a zone on each CPU.
@@ -132,6 +153,7 @@ fn close_reason(event: &Event) -> &'static str {
         CLOSE_CLEARED => "cleared",
         CLOSE_REVOKED => "policy changed",
         CLOSE_REOPENED => "reopened",
+        CLOSE_NAT => "NAT changed",
         _ if event.raw.tcp_state == [TCP_DIR_CLOSED; 2] => "TCP closed",
         _ => "idle timeout",
     }

@@ -39,6 +39,17 @@ impl Active {
         self.plan.policies.get(&id).map_or_else(unknown, |policy| policy.name.clone())
     }
 
+    /// `SET RULE`; None = no rule.
+    pub fn nat_rule_name(&self, id: u16) -> Option<String> {
+        let rule = self.plan.nat.rules.get(&id.into());
+        (id != 0).then(|| rule.map_or_else(unknown, |rule| format!("{} {}", rule.set, rule.name)))
+    }
+
+    pub fn nat_pool_name(&self, id: u32) -> String {
+        let pool = self.plan.nat.pools.get(&id);
+        pool.map_or_else(unknown, |pool| pool.name.clone().unwrap_or_else(|| "interface".to_owned()))
+    }
+
     pub fn unit_name(&self, index: u16) -> String {
         let unit = self.plan.units.iter().find(|unit| unit.index == u32::from(index));
         unit.map_or_else(unknown, |unit| unit.name.clone())

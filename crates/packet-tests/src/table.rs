@@ -117,10 +117,9 @@ pub fn expected_frame(
             let out = match packet {
                 Some(packet) if packet.find(Kind::Eth).is_some() => packet.to_bytes()?,
                 Some(packet) => {
-                    // where it goes is said by the packet that leaves
-                    let (l3, ..) = forward::network_layer(frame).context("no Ethernet header")?;
-                    let other = with_network(&frame[..l3], &packet.to_bytes()?);
-                    let whole = expected_redirect(gateway, unit, via.as_deref(), &other)?;
+                    // the next hop holds the destination it leaves with
+                    let changed = replace_network(frame, &packet.to_bytes()?)?;
+                    let whole = expected_redirect(gateway, unit, via.as_deref(), &changed)?;
                     replace_network(&whole, &packet.to_bytes()?)?
                 }
                 None => expected_redirect(gateway, unit, via.as_deref(), frame)?,
@@ -257,6 +256,7 @@ pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> 
             // policy spoke before the table did
             Verdict::Drop { reason } => {
                 reason == "fragment_table_full"
+                    || ["nat_ports_exhausted", "nat_no_address"].contains(&reason.as_str())
                     || sluice_abi::stages::Stage::Create.reasons().any(|r| r.name() == reason)
             }
             _ => false,

@@ -103,21 +103,29 @@ const LOOPBACK: &str = "lo";
 /// Proxied addresses. The kernel answers ARP for an address only if its route leads to another device than the one it
 /// is asked on: that of an address in the device's own subnet would not.
 pub(crate) fn add_proxies(wants: &mut KernelWants, proxies: &[(String, Proxy)]) {
+    let own: Vec<IpAddr> = wants.addresses.iter().map(|(_, prefix)| prefix.addr).collect();
+    let target = RouteVia::Device(LOOPBACK.to_owned());
     for (device, proxy) in proxies {
         let (low, _) = bits(proxy.low);
         let all = (0..u128::from(count(proxy.low, proxy.high))).map(|n| address(low + n, proxy.low));
-        let new: Vec<IpAddr> =
-            all.filter(|a| !wants.addresses.iter().any(|(_, own)| own.addr == *a)).collect();
-        wants.proxies.extend(new.into_iter().map(|addr| (device.clone(), addr)));
-        if proxy.low.is_ipv6() {
-            let path = format!("net/ipv6/conf/{device}/proxy_ndp");
-            if !wants.sysctls.iter().any(|(known, _)| *known == path) {
-                wants.sysctls.push((path, "1"));
+        wants.proxies.extend(all.filter(|addr| !own.contains(addr)).map(|addr| (device.clone(), addr)));
+        // The kernel would wait for others to answer first.
+        let (family, needed) = if proxy.low.is_ipv4() { ("ipv4", None) } else { ("ipv6", Some("proxy_ndp")) };
+        let delay = (format!("net/{family}/neigh/{device}/proxy_delay"), "0");
+        let needed = needed.map(|name| (format!("net/{family}/conf/{device}/{name}"), "1"));
+        for sysctl in std::iter::once(delay).chain(needed) {
+            if !wants.sysctls.contains(&sysctl) {
+                wants.sysctls.push(sysctl);
             }
         }
-        let target = RouteVia::Device(LOOPBACK.to_owned());
+        if proxy.low.is_ipv6() {
+            continue;
+        }
+        if !wants.links.iter().any(|link| link.device == LOOPBACK) {
+            wants.links.push(LinkWant { device: LOOPBACK.to_owned(), up: true, mtu: None });
+        }
         for destination in crate::nat::of_range(proxy.low, proxy.high) {
-            if proxy.low.is_ipv4() && !wants.routes.iter().any(|route| route.destination == destination) {
+            if !wants.routes.iter().any(|route| route.destination == destination) {
                 wants.routes.push(RouteWant { destination, target: target.clone() });
             }
         }

@@ -239,7 +239,7 @@ fn compile_with(
     let nat = nat::compile(config, &indexed, &nat_ids, rules.contexts.len() as u32 + 1)?;
     let lists = [rules.contexts.as_slice(), nat.plan.contexts.as_slice()].concat();
     let classifier = classifier::compile(&lists)?;
-    let (variants, attachments) = attachments(&managed, &infos, environment, nat_stages(&nat.tables))?;
+    let (variants, attachments) = attachments(&managed, &infos, environment, nat_stages(nat::is_used(config), &nat.tables))?;
     let unit_multiplier = units::find_multiplier(&entries)?;
     let (screen_limits, white_terms) = screens::limits(config, &zone_ids)?;
     let tables = Tables {
@@ -342,9 +342,9 @@ fn policy_info(policy: &sluice_language::config::Policy, context: Option<(String
 }
 
 /// A session may be judged again from either of its ends, so every variant has these stages or none has.
-fn nat_stages(tables: &abi::tables::NatTables) -> u32 {
+fn nat_stages(used: bool, tables: &abi::tables::NatTables) -> u32 {
     use abi::stages::Stage;
-    let any = if tables.rules.is_empty() { 0 } else { Stage::NatDestination.bit() | Stage::NatSource.bit() };
+    let any = if used { Stage::NatDestination.bit() | Stage::NatSource.bit() } else { 0 };
     any | if tables.prefixes.is_empty() { 0 } else { Stage::Nat64.bit() }
 }
 

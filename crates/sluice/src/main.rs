@@ -6,6 +6,7 @@ mod check;
 mod commit;
 mod exit;
 mod matching;
+mod nat;
 mod run;
 mod sessions;
 mod show;

@@ -12,7 +12,7 @@ use sluice_control::api::{
 };
 
 use crate::exit::{Failure, Outcome};
-use crate::{matching, sessions};
+use crate::{matching, nat, sessions};
 
 #[derive(Args)]
 pub struct ShowArgs {
@@ -54,6 +54,8 @@ enum What {
     },
     /// Policies and how often they decided
     Policies,
+    /// Network address translation: rules, pools and their counters
+    Nat(nat::NatArgs),
     /// Which policy a first packet would match, by the tables in force
     MatchPolicies(matching::PacketArgs),
     /// Dropped packets by stage and reason, and the conservation equations
@@ -101,6 +103,7 @@ pub fn show(args: &ShowArgs) -> Outcome {
         What::Zones => output.show("/api/zones", zones),
         What::Screens { zone } => output.show("/api/screens", |list| screens(list, zone.as_deref())),
         What::Policies => output.show("/api/policies", policies),
+        What::Nat(args) => nat::show(args, output),
         What::MatchPolicies(packet) => matching::show(packet, output),
         What::Drops => output.show("/api/stats", drops),
         What::Pipeline => pipeline(output),
