@@ -76,7 +76,7 @@ fn functions_equal_the_c_macros() {
     assert_eq!(active_word(1, 0xabcd), 0xabcd_0001);
     assert_eq!(Stage::Route.bit(), C_STAGE_BIT_ROUTE);
     assert_eq!(screen_bit(Reason::Winnuke), C_SCREEN_BIT_WINNUKE);
-    assert_eq!(program_slot(1, 3, PROGRAM_EGRESS) as usize, PROGRAM_SLOTS - 1);
+    assert_eq!(program_slot(1, 3, PROGRAM_NAT64) as usize, PROGRAM_SLOTS - 1);
 }
 
 /// Values computed from the formula in unit.h by other means (Python, 32-bit masks).
