@@ -54,6 +54,8 @@ pub struct RunArgs {
 pub enum Lab {
     /// Five zones, the WAN on VLAN 100, and a management network
     Branch,
+    /// An IPv6-only client and IPv4-only servers; only to run
+    Nat64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

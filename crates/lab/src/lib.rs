@@ -12,6 +12,7 @@ pub mod helpers;
 mod hosts;
 pub mod interrupt;
 mod matrix;
+pub mod nat64;
 pub mod netns;
 mod probe;
 mod report;
@@ -29,7 +30,11 @@ use args::Command;
 pub fn main(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Up { lab: args::Lab::Branch, hook, config } => updown::up(hook, config.as_deref()),
+        Command::Run(args) if args.lab == args::Lab::Nat64 => nat64::run(&args),
         Command::Run(args) => demo::run(&args),
+        Command::Up { lab: args::Lab::Nat64, .. } | Command::Down { lab: args::Lab::Nat64 } => {
+            anyhow::bail!("lab nat64 only runs from beginning to end: `sluice lab run nat64`")
+        }
         Command::Down { lab: args::Lab::Branch } => updown::down(),
     }
 }
