@@ -8,6 +8,7 @@
 
 #include "flow_table.h"
 #include "lib/checksum.h"
+#include "lib/grant.h"
 #include "lib/nat_rewrite.h"
 #include "lib/rewrite.h"
 #include "lib/tcp_window.h"
@@ -89,6 +90,9 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 	struct flow_state *state = r->state;
 
 	if (state->zone != r->unit->zone || !(state->flags & FLOW_PLAIN) || needs_rejudging(state))
+		return GO_SLOW;
+
+	if ((state->marks & MARK_GRANTED) && session_refusal(r->family, r->line, state->marks))
 		return GO_SLOW;
 
 	struct nexthop *nexthop = nexthop_at(state->nexthop);
@@ -208,7 +212,7 @@ static __always_inline int fast_ipv6(hook_ctx *ctx, struct replay *r)
 	((__u64 *)&key)[4] = key_last_word(be_ports, r->unit->routing_instance, ip->nexthdr);
 	r->state = flow_find6(&key, flow_hash6(config.seed, &key), &line, FAST_TRIES);
 	r->line = line;
-	if ((config.stage_mask & STAGE_BIT(NAT64)) && r->state && (r->state->marks & MARK_NAT64))
+	if ((config.stage_mask & STAGE_BIT(NAT64)) && r->state && (r->state->flags & FLOW_NAT64))
 		return GO_NAT64;
 	return r->state ? replay(ctx, r) : GO_SLOW;
 }

@@ -44,6 +44,15 @@ volatile __u32 active SEC(".data.active") = 0;
 		__type(value, VALUE);                                                                                  \
 	} NAME SEC(".maps")
 
+#define GROWING_HASH_MAP(NAME, KEY, VALUE, ENTRIES)                                                                    \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
+		__uint(max_entries, ENTRIES);                                                                          \
+		__uint(map_flags, BPF_F_NO_PREALLOC);                                                                  \
+		__type(key, KEY);                                                                                      \
+		__type(value, VALUE);                                                                                  \
+	} NAME SEC(".maps")
+
 #define QUEUE_MAP(NAME, ENTRIES)                                                                                       \
 	struct {                                                                                                       \
 		__uint(type, BPF_MAP_TYPE_QUEUE);                                                                      \
@@ -99,6 +108,12 @@ ARRAY_MAP(screen_rates, struct rate_bucket, RATE_BUCKETS, 0);
 ARRAY_MAP(screen_scans, struct scan_cell, SCAN_CELLS, 0);
 ARRAY_MAP(known_sources, struct rate_bucket, RATE_BUCKETS, 0);
 ARRAY_MAP(cookie_times, struct cookie_times, MAX_ZONES, 0);
+/* Sized before load, as the flow maps. Elements of the index are made when they are needed. */
+ARRAY_MAP(grants, struct grant, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(grant_users, struct grant_user, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(grant_lengths, struct grant_lengths, 1, BPF_F_MMAPABLE);
+GROWING_HASH_MAP(grants4, struct grant_key4, __u32, 1);
+GROWING_HASH_MAP(grants6, struct grant_key6, __u32, 1);
 PERCPU_MAP(rejudge_budget, struct tick_budget, 1);
 PERCPU_MAP(scratch, struct packet, 1);
 PERCPU_MAP(nexthop_memory, struct nexthop_memory, NEXTHOP_MEMORY);

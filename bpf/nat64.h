@@ -42,7 +42,7 @@ static __always_inline bool nat64_find4(hook_ctx *ctx, struct replay *r, struct 
 	words[4] = key_last_word(be_ports, r->unit->routing_instance, header->protocol);
 	r->state = flow_find6(&key, flow_hash6(config.seed, &key), &line, FAST_TRIES);
 	r->line = line;
-	return r->state && (r->state->marks & MARK_NAT64);
+	return r->state && (r->state->flags & FLOW_NAT64);
 }
 
 static __always_inline bool nat64_find6(hook_ctx *ctx, struct replay *r, struct nat64_ip *ip)
@@ -69,7 +69,7 @@ static __always_inline bool nat64_find6(hook_ctx *ctx, struct replay *r, struct 
 	((__u64 *)&key)[4] = key_last_word(be_ports, r->unit->routing_instance, header->nexthdr);
 	r->state = flow_find6(&key, flow_hash6(config.seed, &key), &line, FAST_TRIES);
 	r->line = line;
-	return r->state && (r->state->marks & MARK_NAT64);
+	return r->state && (r->state->flags & FLOW_NAT64);
 }
 
 /* Ports, checksum, headers: the packet is of the other family afterwards. */
@@ -121,6 +121,8 @@ static __always_inline int nat64_replay(hook_ctx *ctx, struct replay *r, const s
 	struct unit_counters *count = counters_of(r->unit->index);
 	__u32 segment_len = r->segment_len + (r->frame.ethertype == ETH_P_IP ? 20 : -20);
 
+	if ((state->marks & MARK_GRANTED) && session_refusal(6, r->line, state->marks))
+		return GO_SLOW;
 	if (!nexthop || !count || !(nexthop->flags & NEXTHOP_RESOLVED) || segment_len > nexthop->mtu)
 		return GO_SLOW;
 	if (!replay_fits(r))

@@ -14,6 +14,7 @@
 #include "stage/local.h"
 #include "stage/route.h"
 #include "stage/policy.h"
+#include "stage/gate.h"
 #include "stage/nat_source.h"
 #include "stage/create.h"
 #include "stage/exit.h"

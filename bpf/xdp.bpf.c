@@ -6,6 +6,7 @@
 #include "nat64.h"
 #include "slow.h"
 #include "sweep.h"
+#include "gate_only.h"
 
 SEC("xdp.frags")
 int xdp_root(struct xdp_md *ctx)
@@ -48,6 +49,19 @@ SEC("xdp.frags")
 int xdp_slow(struct xdp_md *ctx)
 {
 	return slow_line(ctx);
+}
+
+/* In the root's place, on devices that have the gate alone before them. */
+SEC("xdp.frags")
+int xdp_gate(struct xdp_md *ctx)
+{
+	int verdict = gate_only(ctx);
+
+	if (verdict != GATE_HAND_ON)
+		return verdict;
+	root_dispatch(ctx, PROGRAM_FAST);
+	count_no_generation(1);
+	return XDP_DROP;
 }
 
 /*

@@ -19,5 +19,6 @@
 #include "session_limits.h"
 #include "nat64.h"
 #include "nat.h"
+#include "gate.h"
 
 #endif

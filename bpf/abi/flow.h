@@ -40,7 +40,7 @@ _Static_assert(sizeof(struct flow_key6) == 40, "flow_key6 is 40 bytes");
 #define FLOW_LIVE 0x01      /* the record is in use */
 #define FLOW_RESPONDER 0x02 /* this line is the responder's direction */
 #define FLOW_FROM_HOST 0x04 /* this direction leaves this host's own stack */
-#define FLOW_V6 0x08
+#define FLOW_NAT64 0x08       /* packets of this direction leave as the other family, see nat64.h */
 #define FLOW_ANSWERED 0x10    /* of the responder's line: TCP is established, of other protocols an answer was seen */
 #define FLOW_PLAIN 0x20       /* fast path may replay: no TCP handshake or teardown pending (always set for non-TCP) */
 #define FLOW_OWN_TIMEOUT 0x40 /* of the initiator's line: flow_shared.timeout_s is not 0 */
@@ -61,6 +61,7 @@ _Static_assert(sizeof(struct flow_key6) == 40, "flow_key6 is 40 bytes");
 #define TCP_SCALE_MAX 14
 #define MARK_TRANSLATED 0x10   /* addresses or ports change to the line's be_new_* */
 #define MARK_GRANTED 0x20      /* lives only as long as the line's `grant` */
+#define MARK_GRANTEE 0x40      /* packets of this direction are the grant's use */
 #define TCP_SCALE_OFFERED 0x80 /* its SYN carried the option */
 #define TCP_SCALE_BITS (TCP_SCALE_OFFERED | TCP_SCALE_SHIFT)
 

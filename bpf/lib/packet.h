@@ -66,6 +66,7 @@ struct packet {
 	__u32 cookie;    /* our answer is part of a cookie's exchange; for REPLY_COOKIE its sequence number */
 	__u32 verdict;   /* of the stages: through here the verifier forgets which one it was */
 	__u32 be_fragment_id;
+	__u32 grant;        /* handle of the grant that a new session lives by */
 	__u32 line_tag;     /* of `line`, as the first fragment knew it */
 	__u32 class_source; /* of the session's forward direction, as far as `classed` says */
 	__u32 class_destination;
@@ -114,10 +115,10 @@ struct packet {
 	__u8 tcp_scale;       /* of a SYN: TCP_SCALE_* */
 	__u8 limited;         /* LIMIT_*: what the session is counted under */
 	__u8 classed;         /* CLASSED_* */
+	__u8 grant_marks;     /* of a new session: MARK_GRANTED, MARK_GRANTEE */
 	__u8 class_family;    /* CLASSES_*, or 0 of IPv4 and 1 of IPv6 */
 	__u8 wire;            /* 4 or 6: of the packet as it came */
 	__u8 nat64;           /* leaves as the other family; of a first packet, bits of the prefix */
-	__u8 pad[1];
 };
 
 #define CLASSED_SOURCE 0x01

@@ -28,7 +28,7 @@ static __always_inline void fill_state(struct flow_state *state, const struct pa
 	state->flags = 0;
 	barrier();
 	state->window = 0;
-	state->marks = (p->flags & P_TRANSLATED ? MARK_TRANSLATED : 0) | (p->nat64 ? MARK_NAT64 : 0);
+	state->marks = (p->flags & P_TRANSLATED ? MARK_TRANSLATED : 0) | (p->grant_marks & MARK_GRANTED);
 	state->nexthop = nexthop;
 	state->zone = zone;
 	state->last_seen = p->now;
@@ -44,6 +44,7 @@ static __always_inline void fill_state(struct flow_state *state, const struct pa
 /* The first packet's own marks. */
 static __always_inline void fill_first(struct flow_state *own, const struct packet *p)
 {
+	own->marks |= p->grant_marks;
 	own->packets = p->segments;
 	own->bytes = p->ip_len;
 	if (p->proto == IPPROTO_TCP) {
@@ -103,6 +104,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 		barrier();                                                                                             \
 		line0->key = p->key##FAMILY;                                                                           \
 		line1->key = reply;                                                                                    \
+		line0->grant = line1->grant = p->grant;                                                                \
 		fill_state(&line0->state, p, from_host ? ZONE_HOST : p->from_zone, p->nexthop,                         \
 			   FAMILY_FLAG | (from_host ? FLOW_FROM_HOST : 0) | (p->timeout_s ? FLOW_OWN_TIMEOUT : 0));    \
 		/* nobody counts how long this host waits for answers */                                               \
@@ -133,7 +135,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 	}
 
 DEFINE_CREATE(4, 0)
-DEFINE_CREATE(6, FLOW_V6)
+DEFINE_CREATE(6, (p->nat64 ? FLOW_NAT64 : 0))
 
 /* A live session the active configuration permits: this direction's next hop and the decision are renewed. */
 static __noinline int renew_session(struct packet *p)

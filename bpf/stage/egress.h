@@ -9,6 +9,7 @@
 #include "lib/nat_rewrite.h"
 #include "stage/create.h"
 #include "stage/entry.h"
+#include "stage/gate.h"
 #include "stage/session.h"
 
 /* A tagged unit without 8021q: the host's frames are tagged here and leave through the physical device. */
@@ -75,12 +76,16 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 		}
 	}
 	if (own) {
+		if (check_grant(p) != CONTINUE)
+			return DROP(EGRESS_GRANT);
 		egress_follow(ctx, p, own);
 		/* answers of this host to a session that reached it through destination NAT */
 		if ((p->flags & P_TRANSLATED) && own->zone == ZONE_HOST && !nat_rewrite(ctx, p))
 			return DROP(EGRESS_REWRITE);
 		return CONTINUE;
 	}
+	if ((config.stage_mask & STAGE_BIT(GATE)) && demands_grants(p->from_zone) && gate_first(p, 1) != CONTINUE)
+		return DROP(EGRESS_GRANT);
 	if (!egress_opens(p))
 		return CONTINUE;
 	if (p->proto == IPPROTO_TCP)

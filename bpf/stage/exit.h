@@ -10,6 +10,7 @@
 #include "lib/nat64_translate.h"
 #include "lib/nat_rewrite.h"
 #include "lib/rewrite.h"
+#include "stage/gate.h"
 
 static __always_inline int count_drop(struct packet *p, __u32 reason)
 {
@@ -117,6 +118,8 @@ static __always_inline int revoke_if_denied(struct packet *p, int verdict)
 static __always_inline int exit_packet(hook_ctx *ctx, struct packet *p, int verdict)
 {
 	verdict = revoke_if_denied(p, verdict);
+	if (verdict == VERDICT_LOCAL && (config.stage_mask & STAGE_BIT(GATE)))
+		verdict = gate_group(p);
 	if (p->flags & P_FIRST)
 		verdict = fragment_remember(p, verdict);
 	if (verdict & VERDICT_DROP)

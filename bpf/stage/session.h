@@ -3,6 +3,7 @@
 #ifndef SLUICE_STAGE_SESSION_H
 #define SLUICE_STAGE_SESSION_H
 
+#include "lib/grant.h"
 #include "lib/nat64.h"
 #include "lib/tcp_state.h"
 
@@ -97,7 +98,7 @@ static __always_inline struct flow_state *find_session(struct packet *p)
 		return NULL;
 	}
 	if (config.stage_mask & STAGE_BIT(NAT64))
-		p->nat64 = !!(state->marks & MARK_NAT64);
+		p->nat64 = !!(state->flags & FLOW_NAT64);
 	return state;
 }
 
@@ -252,6 +253,10 @@ static __always_inline int related_error(hook_ctx *ctx, struct packet *p)
 
 	if (!state || state->zone != p->from_zone)
 		return DROP(ICMP_NOT_RELATED);
+	int verdict = check_grant(p);
+
+	if (verdict != CONTINUE)
+		return verdict;
 	p->nexthop = state->nexthop;
 	p->flags |= P_RELATED;
 	if (p->nexthop != NEXTHOP_NONE)
@@ -331,11 +336,15 @@ static __noinline int follow_first(struct packet *p)
 		return DROP(FRAGMENT_NO_FIRST);
 	if (own->zone != p->from_zone)
 		return DROP(SESSION_ZONE);
+	int verdict = check_grant(p);
+
+	if (verdict != CONTINUE)
+		return verdict;
 	p->nexthop = own->nexthop;
 	p->tag = own->tag;
 	if ((own->marks & MARK_TRANSLATED) && !note_translation(p))
 		return DROP(FRAGMENT_NO_FIRST);
-	p->nat64 = !!(own->marks & MARK_NAT64);
+	p->nat64 = !!(own->flags & FLOW_NAT64);
 	if (p->fragment_follow == FRAGMENT_RELATED) {
 		p->flags |= P_RELATED | (p->nexthop != NEXTHOP_NONE ? P_KNOWN : 0);
 		return CONTINUE;
@@ -383,6 +392,10 @@ static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
 
 	if (!peer || own->zone != p->from_zone)
 		return DROP(SESSION_ZONE);
+	int verdict = check_grant(p);
+
+	if (verdict != CONTINUE)
+		return verdict;
 	if (p->line & 1)
 		p->flags |= P_RESPONDER;
 	if (p->proto == IPPROTO_TCP) {

@@ -30,6 +30,16 @@ pub struct Tables {
     pub zone_limits: Vec<ZoneLimits>,
     pub nat: NatTables,
     pub flow: FlowRules,
+    pub gate: GateRules,
+}
+
+/// What programs know of the gate before they look at a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GateRules {
+    /// Context of the classifier whose rules are the services; 0 = none.
+    pub context: u32,
+    /// One bit a zone that demands grants.
+    pub zones: u32,
 }
 
 /// Translation; see nat.h. Empty = there is none.

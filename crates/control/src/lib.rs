@@ -10,6 +10,7 @@ mod daemon;
 mod devices;
 mod engine;
 mod environment;
+pub mod gate;
 mod http;
 mod kernel;
 mod local;
@@ -32,6 +33,7 @@ pub use config::{CheckError, check};
 pub use daemon::{Daemon, DaemonError, Options, cleanup};
 pub use engine::CommitError;
 pub use matching::planned as match_planned;
+pub use nat::planned as nat_planned;
 pub use store::DEFAULT_STATE_DIR;
 
 /// Two threads serve HTTP and rtnetlink; commits and sweeps have their own.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use sluice_abi::stages::Reason;
 
 use crate::api::nat::{NatPoolView, NatRuleView, NatView};
-use crate::api::{Counters, InterfaceView, Stats};
+use crate::api::{Counters, GateView, InterfaceView, Stats};
 
 /// A family of samples that differ in labels.
 struct Family<'a> {
@@ -146,6 +146,7 @@ fn gateway(text: &mut String, stats: &Stats) {
     let mut commits = Family::new(text, "sluice_commits_total", "counter", "Commits by result");
     commits.sample(&[("result", "complete")], stats.commits);
     commits.sample(&[("result", "refused")], stats.commits_failed);
+    gate(text, &stats.gate);
     let mut difference = Family::new(
         text,
         "sluice_conservation_difference",
@@ -154,6 +155,21 @@ fn gateway(text: &mut String, stats: &Stats) {
     );
     difference.sample(&[("equation", "ingress")], stats.equations.ingress.difference);
     difference.sample(&[("equation", "egress")], stats.equations.egress.difference);
+}
+
+fn gate(text: &mut String, gate: &GateView) {
+    Family::new(text, "sluice_grants", "gauge", "Grants in force").sample(&[], gate.grants);
+    Family::new(text, "sluice_grants_limit", "gauge", "Grants that there is room for")
+        .sample(&[], gate.limit);
+    let mut given = Family::new(text, "sluice_grants_given_total", "counter", "Grants given, new or renewed");
+    given.sample(&[("kind", "new")], gate.given);
+    given.sample(&[("kind", "renewed")], gate.renewed);
+    let mut ended = Family::new(text, "sluice_grants_ended_total", "counter", "Grants that ended, by cause");
+    for (cause, count) in [("revoked", gate.revoked), ("expired", gate.expired), ("idle", gate.idle)] {
+        ended.sample(&[("cause", cause)], count);
+    }
+    Family::new(text, "sluice_grants_refused_total", "counter", "Grants that found no room")
+        .sample(&[], gate.refused_full);
 }
 
 fn drops(text: &mut String, interfaces: &[InterfaceView]) {

@@ -5,14 +5,17 @@ use std::net::IpAddr;
 
 use sluice_language::Ranges;
 use sluice_language::nat::{
-    DestinationAction, Ends, Nat, NatMatch, Overflow, Permit, Persistent, RuleSet, SourceAction, SourcePool,
-    StaticAction, count,
+    DestinationAction, Ends, Nat, NatMatch, Overflow, RuleSet, SourceAction, SourcePool, StaticAction, count,
 };
-use sluice_plan::nat::{Kind, rule_key};
+use sluice_plan::Plan;
+use sluice_plan::classifier::{Lookup, Subject};
+use sluice_plan::nat::{Kind, Question, rule_key, translate};
 
-use crate::api::nat::{NatPoolView, NatProxyView, NatRuleView, NatTargetView, NatView};
+use crate::api::nat::{
+    NatMatchView, NatPoolView, NatProxyView, NatQuery, NatRuleView, NatTargetView, NatView,
+};
 use crate::engine::CommitError;
-use crate::sessions::protocol_name;
+use crate::sessions::{protocol, protocol_name};
 use crate::shared::{Active, Shared};
 
 pub fn view(shared: &Shared) -> Result<NatView, CommitError> {
@@ -181,20 +184,9 @@ fn ends(ends: &Ends) -> String {
 fn source_action(then: &SourceAction) -> String {
     match then {
         SourceAction::Off => "off".to_owned(),
-        SourceAction::Interface { persistent: used } => format!("interface{}", persistent(used)),
-        SourceAction::Pool { name, persistent: used } => format!("pool {name}{}", persistent(used)),
+        SourceAction::Interface => "interface".to_owned(),
+        SourceAction::Pool { name } => format!("pool {name}"),
     }
-}
-
-fn persistent(persistent: &Option<Persistent>) -> String {
-    persistent.map_or(String::new(), |persistent| {
-        let permit = match persistent.permit {
-            Permit::AnyRemoteHost => "any-remote-host",
-            Permit::TargetHost => "target-host",
-            Permit::TargetHostPort => "target-host-port",
-        };
-        format!(", persistent-nat {permit}")
-    })
 }
 
 fn static_action(then: &StaticAction) -> String {
@@ -264,4 +256,52 @@ fn pools(nat: &Nat, active: &Active) -> Vec<NatPoolView> {
         ..Default::default()
     });
     interface.into_iter().chain(named).collect()
+}
+
+/// What the rules of a plan make of a first packet. Err says what is wrong with the question.
+pub fn planned(query: &NatQuery, plan: &Plan) -> Result<NatMatchView, String> {
+    let unit = |name: &str| {
+        let found = plan.units.iter().find(|unit| unit.name == name).map(|unit| unit.index);
+        found.ok_or_else(|| format!("interface {name} is in no zone of this configuration"))
+    };
+    let address = |text: &str| -> Result<IpAddr, String> {
+        text.parse().map_err(|_| format!("`{text}` is not an IPv4 or IPv6 address"))
+    };
+    let subject = Subject {
+        source: address(&query.source_ip)?,
+        destination: address(&query.destination_ip)?,
+        protocol: protocol(&query.protocol)?,
+        source_port: query.source_port,
+        destination_port: query.destination_port,
+        icmp_type: if query.protocol == "icmp6" { 128 } else { 8 },
+        icmp_code: 0,
+    };
+    if subject.source.is_ipv4() != subject.destination.is_ipv4() {
+        return Err("source-ip and destination-ip are of different families".to_owned());
+    }
+    let tables = &plan.tables;
+    let lookup = Lookup {
+        classes: &|line| tables.classes[line as usize],
+        rows: &|line| tables.rows[line as usize],
+        context: &|number| tables.contexts[number as usize],
+    };
+    let (ingress, egress) = (unit(&query.from_interface)?, Some(unit(&query.to_interface)?));
+    let found = translate(&lookup, &tables.nat, &Question { subject, ingress, egress });
+    let name = |place: usize| {
+        let info = plan.nat.rules.get(&tables.nat.rules[place].id.into());
+        info.map_or_else(String::new, |info| format!("{} {}", info.set, info.name))
+    };
+    let pool = |place: usize| {
+        let info = plan.nat.pools.get(&tables.nat.pools[place].id.into());
+        info.and_then(|info| info.name.clone()).unwrap_or_else(|| "interface".to_owned())
+    };
+    Ok(NatMatchView {
+        destination_rule: found.destination_rule.map(name),
+        destination: found.destination.to_string(),
+        destination_port: found.destination_port,
+        source_rule: found.source_rule.map(name),
+        source: found.source.map(|(address, _)| address.to_string()),
+        source_port: found.source.map(|(_, port)| port),
+        pool: found.pool.map(pool),
+    })
 }

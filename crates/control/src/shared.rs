@@ -9,6 +9,7 @@ use sluice_language::Config;
 use sluice_plan::Plan;
 
 use crate::devices::Baseline;
+use crate::gate::Audit;
 use crate::kernel::Kernel;
 use crate::log::SessionLog;
 
@@ -66,6 +67,7 @@ pub struct Shared {
     pub started: Instant,
     pub totals: Totals,
     pub log: SessionLog,
+    pub audit: Arc<Audit>,
     active: RwLock<Arc<Active>>,
 }
 
@@ -78,13 +80,14 @@ pub struct Totals {
 }
 
 impl Shared {
-    pub fn new(dataplane: Arc<Dataplane>, kernel: Kernel, active: Active) -> Self {
+    pub fn new(dataplane: Arc<Dataplane>, kernel: Kernel, active: Active, audit: Arc<Audit>) -> Self {
         Self {
             dataplane,
             kernel,
             started: Instant::now(),
             totals: Totals::default(),
             log: SessionLog::default(),
+            audit,
             active: RwLock::new(Arc::new(active)),
         }
     }

@@ -18,7 +18,7 @@ use crate::error::{Doing, Error, Result};
 use crate::mmap::Mapped;
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::rules::RuleTables;
-use crate::{Dataplane, ProgramDetails, reaper, sys};
+use crate::{Dataplane, ProgramDetails, gate, reaper, sys};
 
 const TABLES: [&str; 16] = [
     "units",
@@ -144,6 +144,8 @@ impl Dataplane {
             rejudge_per_tick: REJUDGE_PER_TICK,
             tcp_mss: tables.tcp_mss.into(),
             hz: self.hz(),
+            gate_context: tables.gate.context,
+            gate_zones: tables.gate.zones,
             cookie_key: [crate::random(), crate::random()],
             flags: own.flags | sequence,
             unanswered4: tables.flow.unanswered(sizes.sessions4),
@@ -196,7 +198,11 @@ impl Dataplane {
                 kind: hook,
                 programs: &names,
                 reuse: &reuse,
-                create: &|name| name != objects::CLOCK_SECTION && !reaper::MAPS.contains(&name),
+                create: &|name| {
+                    name != objects::CLOCK_SECTION
+                        && !reaper::MAPS.contains(&name)
+                        && !gate::MAPS.contains(&name)
+                },
                 frozen: Frozen {
                     config: ProgramConfig { variant, stage_mask: *stage_mask, ..config },
                     root_variant: variant,

@@ -19,7 +19,7 @@ use crate::{Sizes, links};
 
 /// Pinned from the tc object under their own names; `active` and the PROG_ARRAYs come on top. First those whose size is
 /// counted in sessions: a mismatch is told of the first that differs.
-const SHARED: [&str; 36] = [
+const SHARED: [&str; 41] = [
     "free4",
     "free6",
     "spares",
@@ -56,6 +56,11 @@ const SHARED: [&str; 36] = [
     "nat_rule_counters",
     "nat_pool_counters",
     "nat_cursors",
+    "grants",
+    "grant_users",
+    "grant_lengths",
+    "grants4",
+    "grants6",
 ];
 const PROGRAMS: &str = "programs";
 const PROGRAMS_XDP: &str = "programs_xdp";

@@ -124,7 +124,7 @@ impl Maps<'_> {
         for (side, key) in [key, back].into_iter().enumerate() {
             let line = 2 * number + side as u32;
             let state =
-                FlowState { tag: 9, last_seen: now as u32, flags: FLOW_LIVE | FLOW_V6, ..Default::default() };
+                FlowState { tag: 9, last_seen: now as u32, flags: FLOW_LIVE, ..Default::default() };
             self.put(
                 "lines6",
                 &line.to_ne_bytes(),
@@ -426,7 +426,7 @@ fn a_watermark_beyond_the_table_is_clamped() {
 #[test]
 fn a_large_table_is_swept_quickly() {
     let pin = Pin::new();
-    let sizes = Sizes { sessions4: 1 << 20, sessions6: 64, kernel_index: false };
+    let sizes = Sizes { sessions4: 1 << 20, sessions6: 64, ..Sizes::default() };
     let dataplane = pin.open(sizes);
     Maps(&pin).set_watermark(sizes.sessions4, 0);
     let now = dataplane.now_jiffies().unwrap();

@@ -54,7 +54,11 @@ pub struct RunArgs {
 pub enum Lab {
     /// Five zones, the WAN on VLAN 100, and a management network
     Branch,
-    /// An IPv6-only client and IPv4-only servers; only to run
+    /// An office and a web server behind address translation (`run` only)
+    Nat,
+    /// A database that is reached with a grant only (`run` only)
+    Gate,
+    /// An IPv6-only client and IPv4-only servers (`run` only)
     Nat64,
 }
 

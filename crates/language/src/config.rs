@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Serialize;
 
+pub use crate::gate::{Gate, GateGrant, GateService};
 pub use crate::nat;
 pub use crate::ranges::Ranges;
 pub use crate::schedule::{Day, Scheduler};
@@ -26,6 +27,7 @@ pub struct Config {
     pub flow: FlowOptions,
     pub nat: nat::Nat,
     pub schedulers: Vec<Scheduler>,
+    pub gate: Gate,
 }
 
 impl Config {

@@ -8,6 +8,7 @@ mod check;
 mod compile;
 pub mod config;
 mod error;
+mod gate;
 mod groups;
 mod lexer;
 pub mod nat;

@@ -96,25 +96,8 @@ pub struct NatMatch {
 #[serde(rename_all = "snake_case")]
 pub enum SourceAction {
     Off,
-    Interface { persistent: Option<Persistent> },
-    Pool { name: String, persistent: Option<Persistent> },
-}
-
-/// `persistent-nat`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Persistent {
-    pub permit: Permit,
-    pub inactivity_timeout_s: u16,
-    pub max_sessions: u32,
-}
-
-/// Who may open sessions towards the inside (RFC 4787 5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Permit {
-    AnyRemoteHost,
-    TargetHost,
-    TargetHostPort,
+    Interface,
+    Pool { name: String },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -46,6 +46,7 @@ fn run_once(gateway: &mut Gateway, case: &Case) -> Result<()> {
     gateway.clear_sessions()?;
     gateway.refill()?;
     gateway.clear_counts()?;
+    gateway.begin_grants()?;
     for step in &case.steps {
         run_step(gateway, &step.action).with_context(|| format!("line {}", step.line))?;
     }
@@ -73,6 +74,7 @@ pub fn run_other(gateway: &mut Gateway, action: &Action) -> Result<()> {
             Ok(())
         }
         Action::Commit(path) => gateway.commit(&std::fs::read_to_string(path)?),
+        Action::Gate(step) => gateway.change_grants(step),
         Action::Ip(command) => ip(std::slice::from_ref(command)),
         Action::Wait(time) => {
             std::thread::sleep(*time);
@@ -256,7 +258,7 @@ pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> 
             // policy spoke before the table did
             Verdict::Drop { reason } => {
                 reason == "fragment_table_full"
-                    || ["nat_ports_exhausted", "nat_no_address"].contains(&reason.as_str())
+                    || ["nat_ports_exhausted", "nat_no_address", "nat_changed"].contains(&reason.as_str())
                     || sluice_abi::stages::Stage::Create.reasons().any(|r| r.name() == reason)
             }
             _ => false,

@@ -33,6 +33,7 @@ impl Display for Plan {
         self.write_flow(f)?;
         self.write_pairs(f)?;
         self.write_contexts(f)?;
+        self.write_gate(f)?;
         nat::display::write(f, self)?;
         write_kernel(f, &self.kernel)
     }
@@ -131,13 +132,30 @@ impl Plan {
     }
 
     fn write_contexts(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        for (number, list) in (1..).zip(&self.contexts) {
+        for (number, list) in (1..).zip(&self.contexts).filter(|(n, _)| *n != self.tables.gate.context) {
             writeln!(f, "context {number} {}: {} rules at {}", list.name, list.rules.len(), list.first)?;
             for (rule, wanted) in self.tables.rules[list.first as usize..].iter().zip(&list.rules) {
                 self.write_rule(f, rule, wanted)?;
             }
         }
         Ok(())
+    }
+
+    fn write_gate(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let gate = &self.tables.gate;
+        for zone in (0..abi::MAX_ZONES as u32).filter(|zone| gate.zones >> zone & 1 == 1) {
+            writeln!(f, "gate zone {}", self.zone(zone))?;
+        }
+        let lists = (1..).zip(&self.contexts).filter(|(number, _)| *number == gate.context);
+        for (number, list) in lists {
+            writeln!(f, "gate context {number}: {} services at {}", list.rules.len(), list.first)?;
+            for (rule, wanted) in self.tables.rules[list.first as usize..].iter().zip(&list.rules) {
+                let name = self.gate.services.get(&rule.policy.into()).map_or("?", String::as_str);
+                write!(f, "  service {name}({})", rule.policy)?;
+                write_wanted(f, wanted)?;
+            }
+        }
+        self.gate.grants.iter().try_for_each(|grant| writeln!(f, "gate {grant}"))
     }
 
     fn write_rule(&self, f: &mut Formatter<'_>, r: &Rule, wanted: &Wanted) -> fmt::Result {

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 /// An id freed in generation `g` may serve another name from generation `g + QUARANTINE` on.
 const QUARANTINE: u32 = 2;
 
-/// Ids of zones, units, policies, NAT rules and pools. Clone before a commit, store after it: a failed commit must leave no trace.
+/// Ids of zones, units, policies, NAT rules and pools, and gate services. Clone before a commit, store after it: a failed
+/// commit must leave no trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ids {
     pub zones: Pool,
@@ -20,6 +21,12 @@ pub struct Ids {
     pub nat_rules: Pool,
     #[serde(default = "nat_pools")]
     pub nat_pools: Pool,
+    #[serde(default = "services")]
+    pub services: Pool,
+}
+
+fn services() -> Pool {
+    Pool::new(1, sluice_abi::MAX_GATE_SERVICES as u32 - 1)
 }
 
 fn nat_rules() -> Pool {
@@ -38,6 +45,7 @@ impl Default for Ids {
             policies: Pool::new(1, sluice_abi::MAX_POLICIES as u32 - 1),
             nat_rules: nat_rules(),
             nat_pools: nat_pools(),
+            services: services(),
         }
     }
 }

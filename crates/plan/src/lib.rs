@@ -6,6 +6,7 @@
 pub mod classifier;
 mod display;
 mod environment;
+mod gate;
 mod ids;
 mod kernel;
 pub mod nat;
@@ -16,12 +17,14 @@ mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sluice_abi::tables::{FlowRules, Tables};
+use sluice_abi::stages::Stage;
+use sluice_abi::tables::{FlowRules, GateRules, Tables};
 use sluice_abi::{self as abi};
 use sluice_language::config::Config;
 
 pub use display::action;
 pub use environment::{Environment, NetDev};
+pub use gate::{GatePlan, GrantWant};
 pub use ids::{Exhausted, Ids, Pool};
 pub use kernel::{Gateway, KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};
 pub use policies::policy_key;
@@ -41,6 +44,7 @@ pub struct Plan {
     /// Zone and policy names by id.
     pub zones: BTreeMap<u32, String>,
     pub policies: BTreeMap<u32, PolicyInfo>,
+    pub gate: GatePlan,
     pub nat: nat::NatPlan,
 }
 
@@ -163,10 +167,7 @@ pub enum PlanError {
         abi::MAX_NAT_CONTEXTS
     )]
     NatContexts,
-    #[error(
-        "source pools, each once for every way in which rules use `persistent-nat`, are more than {}; use fewer",
-        abi::MAX_NAT_POOLS
-    )]
+    #[error("more than {} source pools; use fewer, with several addresses", abi::MAX_NAT_POOLS)]
     NatPools,
     #[error(
         "source pools have {count} ranges of addresses, at most {} fit; use longer ones",
@@ -219,6 +220,9 @@ fn compile_with(
         pools: assign(&mut ids.nat_pools, "NAT pools", pool_keys.iter().map(String::as_str), generation)?,
     };
 
+    let services = config.gate.services.iter().map(|s| s.name.as_str());
+    let service_ids = assign(&mut ids.services, "gate services", services, generation)?;
+
     let hooks = units::hooks(config, environment)?;
     let mut terms = terms::Terms::default();
     let mut entries = vec![];
@@ -233,13 +237,15 @@ fn compile_with(
     }
     let mut kernel = kernel::wants(config, environment)?;
     kernel::add_proxies(&mut kernel, &nat::proxies(config, &managed));
-    let rules = policies::compile(config, &zone_ids, &policy_ids, &mut terms)?;
+    let rules =
+        policies::compile(config, &zone_ids, &policy_ids, &mut terms, gate::wanted(config, &service_ids))?;
     let indexed: Vec<(&units::Managed, u32)> =
         managed.iter().zip(&unit_names).map(|(unit, name)| (unit, unit_ids[name])).collect();
     let nat = nat::compile(config, &indexed, &nat_ids, rules.contexts.len() as u32 + 1)?;
     let lists = [rules.contexts.as_slice(), nat.plan.contexts.as_slice()].concat();
     let classifier = classifier::compile(&lists)?;
-    let (variants, attachments) = attachments(&managed, &infos, environment, nat_stages(nat::is_used(config), &nat.tables))?;
+    let always_on = nat_stages(nat::is_used(config), &nat.tables) | gate::stage_mask(config);
+    let (variants, attachments) = attachments(&managed, &infos, environment, always_on)?;
     let unit_multiplier = units::find_multiplier(&entries)?;
     let (screen_limits, white_terms) = screens::limits(config, &zone_ids)?;
     let tables = Tables {
@@ -257,6 +263,7 @@ fn compile_with(
         zone_limits: screens::zone_limits(config, &zone_ids),
         nat: nat.tables,
         flow: flow_rules(&config.flow),
+        gate: GateRules { context: rules.gate.into(), zones: gate::zone_bits(config, &zone_ids) },
     };
     Ok(Plan {
         generation,
@@ -268,6 +275,7 @@ fn compile_with(
         units: infos,
         zones: zone_ids.into_iter().map(|(name, id)| (id, name)).collect(),
         policies: policy_infos(config, &policy_ids),
+        gate: gate::plan(config, &service_ids),
         nat: nat.plan,
     })
 }
@@ -343,7 +351,6 @@ fn policy_info(policy: &sluice_language::config::Policy, context: Option<(String
 
 /// A session may be judged again from either of its ends, so every variant has these stages or none has.
 fn nat_stages(used: bool, tables: &abi::tables::NatTables) -> u32 {
-    use abi::stages::Stage;
     let any = if used { Stage::NatDestination.bit() | Stage::NatSource.bit() } else { 0 };
     any | if tables.prefixes.is_empty() { 0 } else { Stage::Nat64.bit() }
 }
@@ -353,13 +360,13 @@ fn attachments(
     managed: &[units::Managed],
     infos: &[UnitInfo],
     environment: &Environment,
-    translating: u32,
+    chosen: u32,
 ) -> Result<(Vec<Variant>, Vec<Attachment>), PlanError> {
-    use abi::stages::Stage;
     let always = Stage::ALL.iter().fold(0, |mask, stage| mask | stage.bit());
     let screens = screens::STAGES.iter().fold(0, |mask, stage| mask | stage.bit());
-    let translation = Stage::NatDestination.bit() | Stage::Nat64.bit() | Stage::NatSource.bit();
-    let plain = always & !screens & !translation | translating;
+    let optional = [Stage::NatDestination, Stage::Nat64, Stage::NatSource, Stage::Gate];
+    let optional = optional.iter().fold(screens, |mask, stage| mask | stage.bit());
+    let plain = always & !optional | chosen;
     let mut masks: BTreeMap<&str, u32> = BTreeMap::new();
     for (unit, info) in managed.iter().zip(infos) {
         let wanted = plain | unit.screen.map_or(0, screens::stage_mask);

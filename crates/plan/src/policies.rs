@@ -33,6 +33,8 @@ pub(crate) struct Compiled {
     pub zone_pairs: Vec<ZonePair>,
     pub rules: Vec<Rule>,
     pub contexts: Vec<Rules>,
+    /// Of the gate's services.
+    pub gate: u16,
 }
 
 pub(crate) fn compile(
@@ -40,6 +42,7 @@ pub(crate) fn compile(
     zones: &BTreeMap<String, u32>,
     ids: &BTreeMap<String, u32>,
     terms: &mut Terms,
+    services: Vec<(u32, Wanted)>,
 ) -> Result<Compiled, PlanError> {
     refuse_host_policies(config)?;
     let mut contexts = Contexts { ids, terms, rules: vec![], lists: vec![] };
@@ -65,8 +68,9 @@ pub(crate) fn compile(
             *pair = ZonePair { context: own, global, default_action, ..Default::default() };
         }
     }
+    let gate = contexts.add_services(services)?;
     let Contexts { rules, lists, .. } = contexts;
-    Ok(Compiled { zone_pairs, rules, contexts: lists })
+    Ok(Compiled { zone_pairs, rules, contexts: lists, gate })
 }
 
 fn refuse_host_policies(config: &Config) -> Result<(), PlanError> {
@@ -105,6 +109,21 @@ impl Contexts<'_> {
             self.rules.push(rule);
             list.rules.push(wanted(policy));
         }
+        self.close(list)
+    }
+
+    /// The services of the gate are found as policies are: the rule that matches first has the service's id.
+    fn add_services(&mut self, services: Vec<(u32, Wanted)>) -> Result<u16, PlanError> {
+        let mut list =
+            Rules { name: "services gate".to_owned(), first: self.rules.len() as u32, rules: vec![] };
+        for (id, wanted) in services {
+            self.rules.push(Rule { policy: id as u16, action: abi::ACTION_PERMIT, ..Default::default() });
+            list.rules.push(wanted);
+        }
+        self.close(list)
+    }
+
+    fn close(&mut self, list: Rules) -> Result<u16, PlanError> {
         if self.rules.len() > abi::MAX_RULES {
             return Err(PlanError::RuleTableFull { count: self.rules.len() });
         }

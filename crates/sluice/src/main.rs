@@ -5,6 +5,7 @@
 mod check;
 mod commit;
 mod exit;
+mod gate;
 mod matching;
 mod nat;
 mod run;
@@ -43,6 +44,8 @@ enum Command {
     Show(show::ShowArgs),
     /// Ask what a configuration would do
     Test(matching::TestArgs),
+    /// Give, revoke and list grants of the gate
+    Gate(gate::GateArgs),
     /// End sessions
     Clear(sessions::ClearArgs),
     /// Remove everything a gateway left behind: programs, pins, sessions, guard, addresses and routes it added
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Commit(args) => commit::commit(&args),
         Command::Show(args) => show::show(&args),
         Command::Test(args) => matching::test(&args),
+        Command::Gate(args) => gate::gate(&args),
         Command::Clear(args) => sessions::clear(&args),
         Command::Cleanup(instance) => run::cleanup(&instance),
         Command::Version => show::version(),

@@ -1,10 +1,13 @@
-//! `sluice show nat`: rules and pools of translation, and what they have done.
+//! `sluice show nat`: rules and pools of translation, and what they have done. `sluice test nat`: what they would do.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use sluice_control::api::nat::{NatPoolView, NatRuleView, NatTargetView, NatView};
+use sluice_control::api::nat::{NatMatchView, NatPoolView, NatQuery, NatRuleView, NatTargetView, NatView};
 
-use crate::exit::Outcome;
-use crate::show::{Output, table};
+use crate::exit::{Failure, Outcome, read};
+use crate::show::{Output, print_json, table};
 
 #[derive(Args)]
 pub struct NatArgs {
@@ -189,4 +192,69 @@ fn target_table(pools: &[NatTargetView], name: &Option<String>) {
         vec![pool.name.clone(), pool.addresses.clone(), port]
     });
     println!("{}", table(&["Pool", "Addresses", "Port"], rows.collect()));
+}
+
+#[derive(Args)]
+pub struct TestArgs {
+    /// Configuration file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Unit it arrives on
+    #[arg(long, value_name = "UNIT")]
+    from_interface: String,
+    /// Unit it leaves by, as the route to the translated destination says
+    #[arg(long, value_name = "UNIT")]
+    to_interface: String,
+    #[arg(long, value_name = "ADDRESS")]
+    source_ip: String,
+    #[arg(long, value_name = "ADDRESS")]
+    destination_ip: String,
+    /// tcp, udp, icmp, icmp6 or a number
+    #[arg(long)]
+    protocol: String,
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    source_port: u16,
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    destination_port: u16,
+    /// Print data instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn test(args: &TestArgs) -> Outcome {
+    let plan = sluice_control::check(&read(&args.file)?, &args.file.display().to_string(), false)?;
+    let query = NatQuery {
+        from_interface: args.from_interface.clone(),
+        to_interface: args.to_interface.clone(),
+        source_ip: args.source_ip.clone(),
+        destination_ip: args.destination_ip.clone(),
+        protocol: args.protocol.clone(),
+        source_port: args.source_port,
+        destination_port: args.destination_port,
+    };
+    let view = sluice_control::nat_planned(&query, &plan).map_err(Failure::bad_input)?;
+    if args.json {
+        print_json(&view)?;
+    } else {
+        print_match(&query, &view);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_match(query: &NatQuery, view: &NatMatchView) {
+    let rule =
+        |rule: &Option<String>| rule.as_ref().map_or("no rule".to_owned(), |rule| format!("rule {rule}"));
+    println!(
+        "destination: {} port {} ({})",
+        view.destination,
+        view.destination_port,
+        rule(&view.destination_rule)
+    );
+    let source = match (&view.source, &view.pool) {
+        (Some(source), _) => format!("{source} port {}", view.source_port.unwrap_or(query.source_port)),
+        (None, Some(pool)) if pool == "interface" => format!("address of {}", query.to_interface),
+        (None, Some(pool)) => format!("pool {pool}"),
+        (None, None) => format!("{} port {}", query.source_ip, query.source_port),
+    };
+    println!("source: {source} ({})", rule(&view.source_rule));
 }

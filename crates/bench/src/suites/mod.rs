@@ -5,6 +5,7 @@ pub mod bulk;
 pub mod concurrent;
 pub mod cps;
 pub mod fair;
+pub mod gate;
 pub mod hitless;
 pub mod ladder;
 pub mod latency;
@@ -75,6 +76,7 @@ pub static SUITES: &[Suite] = &[
     prog::SUITE,
     tailcall::SUITE,
     screens::SUITE,
+    gate::SUITE,
     load::SUITE,
     policies::SUITE,
     mapops::SUITE,

@@ -75,3 +75,32 @@ pub struct NatProxyView {
     pub interface: String,
     pub addresses: String,
 }
+
+/// A first packet and the units it passes.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct NatQuery {
+    /// `NAME.UNIT`
+    pub from_interface: String,
+    pub to_interface: String,
+    pub source_ip: String,
+    pub destination_ip: String,
+    /// `tcp`, `udp`, `icmp`, `icmp6` or a number.
+    pub protocol: String,
+    pub source_port: u16,
+    pub destination_port: u16,
+}
+
+/// What the rules make of it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct NatMatchView {
+    /// `SET RULE`
+    pub destination_rule: Option<String>,
+    pub destination: String,
+    pub destination_port: u16,
+    pub source_rule: Option<String>,
+    /// Of static NAT; else the pool chooses, or it stays as it is.
+    pub source: Option<String>,
+    pub source_port: Option<u16>,
+    /// `interface`, or the name of the pool.
+    pub pool: Option<String>,
+}

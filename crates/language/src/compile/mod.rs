@@ -2,6 +2,7 @@
 
 mod address_book;
 mod applications;
+mod gate;
 mod interfaces;
 mod nat;
 mod policies;
@@ -39,6 +40,7 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
         schedulers: &schedulers,
     };
     let policies = policies::compile(top, &names, &mut report);
+    let gate = gate::compile(top, &zones, &mut report);
     let static_routes = routing::compile(top, &interfaces, &mut report);
     let names = nat::Names {
         interfaces: &interfaces,
@@ -60,6 +62,7 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
         flow: flow(top),
         nat,
         schedulers,
+        gate,
     })
 }
 

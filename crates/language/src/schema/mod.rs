@@ -6,6 +6,7 @@
 mod address_book;
 mod applications;
 mod flow;
+mod gate;
 mod interfaces;
 pub mod kind;
 mod nat;
@@ -186,6 +187,7 @@ static TOP_LEVEL: &[Statement] = &[
     applications::APPLICATIONS,
     routing::ROUTING_OPTIONS,
     schedulers::SCHEDULERS,
+    block("services", "Functions of the gateway beside the firewall.", &[gate::GATE]),
 ];
 
 const TOP_LEVEL_REFUSED: &[&str] = &[
@@ -208,7 +210,6 @@ const TOP_LEVEL_REFUSED: &[&str] = &[
     "policy-options",
     "protocols",
     "routing-instances",
-    "services",
     "smtp",
     "snmp",
     "switch-options",
@@ -247,6 +248,10 @@ const REASONS: &[(&str, &str)] = &[
     ("alg", NO_ALG),
     ("application-protocol", NO_ALG),
     ("dns-name", "a name may change behind a committed policy; write the addresses it stands for"),
+    (
+        "persistent-nat",
+        "mappings are kept by destination (RFC 4787 4.1: address and port-dependent); `port preserve-source` comes closest",
+    ),
     ("rpc-program-number", NO_ALG),
     ("uuid", NO_ALG),
     ("wildcard-address", "masks with holes fit no prefix or range; write prefixes or `range-address`"),
@@ -366,7 +371,7 @@ mod tests {
         let names = |path: &[&str]| complete(path).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         assert_eq!(
             names(&[]),
-            ["system", "interfaces", "security", "applications", "routing-options", "schedulers"]
+            ["system", "interfaces", "security", "applications", "routing-options", "schedulers", "services"]
         );
         assert_eq!(names(&["interfaces"]), ["<interface>"]);
         assert_eq!(names(&["interfaces", "lan0", "mode"]), ["auto", "tc", "xdp", "generic"]);

@@ -1,6 +1,5 @@
 //! `security nat`
 
-use super::kind::Choices;
 use super::{Key, Kind, Statement, block, entry, flag, keyed, leaf, list};
 
 const DESCRIPTION: Statement = leaf("description", "Free text.", Kind::Text);
@@ -57,34 +56,6 @@ const SOURCE_PORT: Statement =
 const DESTINATION_PORT: Statement =
     ports("destination-port", "Destination port, or the first of a range; TCP and UDP only.", PORT);
 const PROTOCOL: Statement = list("protocol", "IP protocols.", Kind::Protocol);
-
-const PERMITS: Choices = &[
-    (
-        "any-remote-host",
-        "Any host may send to the translated address and port (endpoint-independent filtering).",
-    ),
-    ("target-host", "Hosts that were sent to may, from any port (address-dependent filtering)."),
-    ("target-host-port", "Hosts and ports that were sent to may (address and port-dependent filtering)."),
-];
-
-const PERSISTENT_NAT: Statement = block(
-    "persistent-nat",
-    "All sessions of one inside address and port have the same outside address and port (endpoint-independent mapping).",
-    &[
-        leaf(
-            "inactivity-timeout",
-            "Seconds that the mapping outlives its last session; 300 when left out.",
-            Kind::Number { min: 60, max: 7200 },
-        ),
-        leaf(
-            "max-session-number",
-            "Most sessions of one mapping; 30 when left out.",
-            Kind::Number { min: 8, max: 65_536 },
-        ),
-        leaf("permit", "Who may open sessions towards the inside.", Kind::Choice("permit", PERMITS)),
-    ],
-)
-.refuses(&["address-mapping"]);
 
 const SOURCE_POOL: Statement = keyed(
     "pool",
@@ -184,21 +155,17 @@ const SOURCE_RULE: Statement = keyed(
                 "source-nat",
                 "One of interface, off and pool.",
                 &[
-                    block(
-                        "interface",
-                        "It becomes the address of the interface the packet leaves by.",
-                        &[PERSISTENT_NAT],
-                    ),
+                    block("interface", "It becomes the address of the interface the packet leaves by.", &[])
+                        .refuses(&["persistent-nat"]),
                     flag("off", "It stays as it is, and no further rule is tried."),
                     block(
                         "pool",
                         "It becomes an address of a pool.",
-                        &[
-                            PERSISTENT_NAT,
-                            entry("", "Name of a source pool.", &[Key::Value(Kind::Name("pool"))]),
-                        ],
+                        &[entry("", "Name of a source pool.", &[Key::Value(Kind::Name("pool"))])],
                     )
-                    .exclusive(&[""]),
+                    .exclusive(&[""])
+                    .refuses(&["persistent-nat"])
+                    .on_one_line(),
                 ],
             )
             .exclusive(&["interface", "off", "pool"])

@@ -101,11 +101,6 @@ fn write_pool(f: &mut Formatter<'_>, plan: &Plan, index: usize, pool: &NatPool) 
     if pool.flags & abi::NAT_POOL_SHIFT != 0 {
         write!(f, " base {}", of_family(pool.be_base, pool.family))?;
     }
-    if pool.persistent != 0 {
-        let permit = ["", "any-remote-host", "target-host", "target-host-port"][usize::from(pool.persistent)];
-        let (timeout, sessions) = (pool.persistent_timeout_s, pool.persistent_sessions);
-        write!(f, " persistent {permit} {timeout}s {sessions} sessions")?;
-    }
     writeln!(f)?;
     let first = pool.first_range as usize;
     for range in &plan.tables.nat.ranges[first..first + usize::from(pool.ranges)] {

@@ -1,19 +1,16 @@
-//! The table of pools: one entry a pool and way of using it.
+//! The table of pools: those that rules use.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use sluice_abi::{self as abi, NatPool, NatRange};
 use sluice_language::config::Config;
-use sluice_language::nat::{Overflow, Permit, Persistent, Ports, SourceNat, SourcePool, count};
+use sluice_language::nat::{Overflow, Ports, SourceNat, SourcePool, count};
 
 use super::IdMaps;
 use super::info::{INTERFACE_POOL, pool_key};
 use super::prefixes::words_of;
 use crate::PlanError;
-
-/// A pool by name, None = the interface's address, and how it is used.
-type Use<'a> = (Option<&'a str>, Option<(u8, u16, u32)>);
 
 pub(super) struct Pools<'a> {
     source: &'a SourceNat,
@@ -22,7 +19,8 @@ pub(super) struct Pools<'a> {
     own: Vec<IpAddr>,
     pub pools: Vec<NatPool>,
     pub ranges: Vec<NatRange>,
-    known: BTreeMap<Use<'a>, u16>,
+    /// Entries that stand already.
+    known: BTreeMap<Option<&'a str>, u16>,
     /// Where a pool's ranges stand: first, number, and addresses in all.
     placed: BTreeMap<&'a str, (u32, u16, u32)>,
 }
@@ -67,27 +65,21 @@ impl<'a> Pools<'a> {
         self.placed.insert(&pool.name, (first_range, pool.addresses.len() as u16, first));
     }
 
-    /// Entry of a pool, or of the interface's address, as a rule uses it.
-    pub fn entry(&mut self, name: Option<&'a str>, persistent: Option<Persistent>) -> Result<u16, PlanError> {
-        let key = (name, persistent.map(|p| (permit(p.permit), p.inactivity_timeout_s, p.max_sessions)));
-        if let Some(index) = self.known.get(&key) {
+    /// Entry of a pool, None = of the interface's address.
+    pub fn entry(&mut self, name: Option<&'a str>) -> Result<u16, PlanError> {
+        if let Some(index) = self.known.get(&name) {
             return Ok(*index);
         }
-        let mut entry = match name {
+        let entry = match name {
             None => self.interface(),
             Some(name) => self.named(name)?,
         };
-        if let Some((kind, timeout_s, sessions)) = key.1 {
-            entry.persistent = kind;
-            entry.persistent_timeout_s = timeout_s.into();
-            entry.persistent_sessions = sessions;
-        }
         let index = self.pools.len();
         if index >= abi::MAX_NAT_POOLS {
             return Err(PlanError::NatPools);
         }
         self.pools.push(entry);
-        self.known.insert(key, index as u16);
+        self.known.insert(name, index as u16);
         Ok(index as u16)
     }
 
@@ -131,8 +123,8 @@ impl<'a> Pools<'a> {
         }
         let overflow = match &pool.overflow {
             None => return Ok(entry),
-            Some(Overflow::Interface) => self.entry(None, None)?,
-            Some(Overflow::Pool(name)) => self.entry(Some(name), None)?,
+            Some(Overflow::Interface) => self.entry(None)?,
+            Some(Overflow::Pool(name)) => self.entry(Some(name))?,
         };
         entry.flags |= abi::NAT_POOL_OVERFLOW;
         entry.overflow = overflow;
@@ -150,13 +142,5 @@ impl<'a> Pools<'a> {
         if !self.source.ports_in_turn && ports.range.is_some() {
             entry.flags |= abi::NAT_POOL_RANDOM;
         }
-    }
-}
-
-fn permit(permit: Permit) -> u8 {
-    match permit {
-        Permit::AnyRemoteHost => abi::NAT_PERSISTENT_ANY_HOST,
-        Permit::TargetHost => abi::NAT_PERSISTENT_TARGET_HOST,
-        Permit::TargetHostPort => abi::NAT_PERSISTENT_TARGET_PORT,
     }
 }

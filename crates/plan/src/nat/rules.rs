@@ -50,13 +50,13 @@ pub(super) fn source(builder: &mut Builder<'_>, sets: &[usize]) -> Result<Vec<Co
             let mut wanted = wanted(&written.matching);
             match &written.then {
                 SourceAction::Off => rule.kind = abi::NAT_OFF,
-                SourceAction::Interface { persistent } => {
+                SourceAction::Interface => {
                     rule.kind = abi::NAT_INTERFACE;
-                    rule.pool = builder.pools.entry(None, *persistent)?;
+                    rule.pool = builder.pools.entry(None)?;
                 }
-                SourceAction::Pool { name, persistent } => {
+                SourceAction::Pool { name } => {
                     rule.kind = abi::NAT_POOL;
-                    rule.pool = builder.pools.entry(Some(name), *persistent)?;
+                    rule.pool = builder.pools.entry(Some(name))?;
                     // The packet leaves in the pool's family: with NAT64 another than that of its source.
                     let four = builder.pools.pools[usize::from(rule.pool)].family == 4;
                     wanted.destination = of_family(&wanted.destination, four);

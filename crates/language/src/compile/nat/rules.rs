@@ -9,9 +9,7 @@ use super::{Place, Scope, family};
 use crate::compile::view::View;
 use crate::config::Ranges;
 use crate::error::Report;
-use crate::nat::{
-    DestinationAction, DestinationPool, NatMatch, NatRule, Permit, Persistent, RuleSet, SourceAction, count,
-};
+use crate::nat::{DestinationAction, DestinationPool, NatMatch, NatRule, RuleSet, SourceAction, count};
 
 /// Rule-sets of one kind; `rule` reads what stands in one.
 pub(super) fn sets<'a, Action>(
@@ -79,26 +77,14 @@ pub(super) fn source(
             scope.report.error_help(&view.location(), message, help);
         }
         let action = action(view, "source-nat", "interface, off or pool NAME", scope.report)?;
-        let persistent = persistent(action, scope.report);
         let (then, pool) = match action.word() {
             "off" => (SourceAction::Off, None),
-            "interface" => (SourceAction::Interface { persistent }, None),
+            "interface" => (SourceAction::Interface, None),
             _ => {
                 let (index, name) =
                     named(action, &names, "source pool", &scope.inactive.source_pools, scope.report)?;
                 let pool = &pools[index];
-                if let Some(persistent) =
-                    action.child("persistent-nat").filter(|_| pool.pool.ports.range.is_none())
-                {
-                    let message =
-                        format!("`persistent-nat` with pool `{}`, which translates no ports", name.word());
-                    scope.report.error_help(
-                        &persistent.location(),
-                        message,
-                        "remove it: such mappings are persistent",
-                    );
-                }
-                (SourceAction::Pool { name: pool.pool.name.clone(), persistent }, Some((pool, name)))
+                (SourceAction::Pool { name: pool.pool.name.clone() }, Some((pool, name)))
             }
         };
         families_fit(view, &matching, nat64, scope.report);
@@ -144,27 +130,6 @@ fn pool_fits(matching: &NatMatch, pool: &Placed, name: View, nat64: bool, report
         );
         report.error_help(&name.location(), message, "match addresses of that family, or use another pool");
     }
-}
-
-fn persistent(action: View, report: &mut Report) -> Option<Persistent> {
-    let view = action.child("persistent-nat")?;
-    let permit = match view.value(&["permit"]).map(View::word) {
-        Some("any-remote-host") => Permit::AnyRemoteHost,
-        Some("target-host") => Permit::TargetHost,
-        Some("target-host-port") => Permit::TargetHostPort,
-        _ => {
-            if view.child("permit").is_none() {
-                let message = format!("`{}` has no `permit`", view.context());
-                report.error_help(&view.location(), message, "add one, such as `permit any-remote-host`");
-            }
-            return None;
-        }
-    };
-    Some(Persistent {
-        permit,
-        inactivity_timeout_s: view.value(&["inactivity-timeout"]).and_then(View::number).unwrap_or(300),
-        max_sessions: view.value(&["max-session-number"]).and_then(View::number).unwrap_or(30),
-    })
 }
 
 /// Destination rule-sets, and the addresses they publish.
