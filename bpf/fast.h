@@ -89,7 +89,9 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 {
 	struct flow_state *state = r->state;
 
-	if (state->zone != r->unit->zone || !(state->flags & FLOW_PLAIN) || needs_rejudging(state))
+	/* what leaves as the other family is not replayed here, even where no stage knows of it any more */
+	if (state->zone != r->unit->zone || (state->flags & (FLOW_PLAIN | FLOW_NAT64)) != FLOW_PLAIN ||
+	    needs_rejudging(state))
 		return GO_SLOW;
 
 	if ((state->marks & MARK_GRANTED) && session_refusal(r->family, r->line, state->marks))

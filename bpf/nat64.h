@@ -16,12 +16,11 @@ static __always_inline bool nat64_find4(hook_ctx *ctx, struct replay *r, struct 
 	struct flow_key6 key ALIGNED_KEY;
 	__u32 line = 0, be_ports;
 
-	if ((void *)(header + 1) > hook_end(ctx) || *(__u8 *)header != 0x45 ||
-	    (header->frag_off & bpf_htons(0x3fff)) || header->ttl <= 1 || !csum_ipv4_valid(header))
+	if ((void *)(header + 1) > hook_end(ctx) || *(__u8 *)header != 0x45 || (header->frag_off & bpf_htons(0x3fff)) ||
+	    header->ttl <= 1 || !csum_ipv4_valid(header))
 		return false;
 	r->ip_len = bpf_ntohs(header->tot_len);
-	if (r->ip_len < sizeof(*header) + sizeof(struct udphdr) ||
-	    hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
+	if (r->ip_len < sizeof(*header) + sizeof(struct udphdr) || hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
 		return false;
 	if (!fast_l4(ctx, r, header + 1, header->protocol, sizeof(*header), &be_ports))
 		return false;
@@ -54,8 +53,7 @@ static __always_inline bool nat64_find6(hook_ctx *ctx, struct replay *r, struct 
 	if ((void *)(header + 1) > hook_end(ctx) || (*(__u8 *)header >> 4) != 6 || header->hop_limit <= 1)
 		return false;
 	r->ip_len = bpf_ntohs(header->payload_len) + sizeof(*header);
-	if (r->ip_len < sizeof(*header) + sizeof(struct udphdr) ||
-	    hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
+	if (r->ip_len < sizeof(*header) + sizeof(struct udphdr) || hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
 		return false;
 	if (!fast_l4(ctx, r, header + 1, header->nexthdr, sizeof(*header), &be_ports))
 		return false;

@@ -37,9 +37,9 @@ struct flow_key6 {
 };
 _Static_assert(sizeof(struct flow_key6) == 40, "flow_key6 is 40 bytes");
 
-#define FLOW_LIVE 0x01      /* the record is in use */
-#define FLOW_RESPONDER 0x02 /* this line is the responder's direction */
-#define FLOW_FROM_HOST 0x04 /* this direction leaves this host's own stack */
+#define FLOW_LIVE 0x01        /* the record is in use */
+#define FLOW_RESPONDER 0x02   /* this line is the responder's direction */
+#define FLOW_FROM_HOST 0x04   /* this direction leaves this host's own stack */
 #define FLOW_NAT64 0x08       /* packets of this direction leave as the other family, see nat64.h */
 #define FLOW_ANSWERED 0x10    /* of the responder's line: TCP is established, of other protocols an answer was seen */
 #define FLOW_PLAIN 0x20       /* fast path may replay: no TCP handshake or teardown pending (always set for non-TCP) */

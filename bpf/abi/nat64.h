@@ -6,7 +6,8 @@
  *   line 2s      key = the client's tuple            be_new_* = the same after translation, mapped
  *   line 2s + 1  key = what servers answer, mapped   be_new_* = the client's tuple, turned around
  *
- * Both lines have FLOW_NAT64, and MARK_TRANSLATED as all translated ones. A key's `proto` is the one on the wire of its side: ICMPv6 (58) or ICMP (1).
+ * Both lines have FLOW_NAT64, and MARK_TRANSLATED as all translated ones. A key's `proto` is the one on the wire of its
+ * side: ICMPv6 (58) or ICMP (1).
  */
 #ifndef SLUICE_ABI_NAT64_H
 #define SLUICE_ABI_NAT64_H

@@ -248,7 +248,7 @@ static __always_inline void hook_l4_change(hook_ctx *ctx, __u32 l4, __u32 field,
 
 	if ((void *)(check + 1) > hook_end(ctx) || (udp && !*check))
 		return;
-	__u16 sum = csum_fold((__u16)~*check + (__u32)pseudo + ports);
+	__u16 sum = csum_fold((__u16) ~*check + (__u32)pseudo + ports);
 
 	*check = udp && !sum ? 0xffff : sum;
 }

@@ -183,7 +183,7 @@ static __always_inline __u32 least(__u32 a, __u32 b)
 /* RFC 1191 7.1: the next lower plateau, of an error that names no MTU. */
 static __always_inline __u32 nat64_plateau(__u32 total_len)
 {
-	return total_len > 32000 ? 32000
+	return total_len > 32000   ? 32000
 	       : total_len > 17914 ? 17914
 	       : total_len > 8166  ? 8166
 	       : total_len > 4352  ? 4352

@@ -21,9 +21,9 @@ static __always_inline __u8 nat64_proto4(__u8 proto)
 
 /* What both headers say, whichever it was read from. */
 struct nat64_ip {
-	__u32 payload;	     /* bytes behind the header and its extensions */
+	__u32 payload;       /* bytes behind the header and its extensions */
 	__u32 segment_total; /* IPv4: length of the largest packet it becomes on the wire */
-	__u32 fragment;	     /* offset in bytes; bit 0 = more follow */
+	__u32 fragment;      /* offset in bytes; bit 0 = more follow */
 	__u32 id;
 	__u8 traffic_class;
 	__u8 hops;

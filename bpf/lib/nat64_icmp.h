@@ -141,8 +141,7 @@ static __always_inline void nat64_quoted_l4(const struct packet *p, struct nat64
 
 	if (proto == IPPROTO_TCP || proto == IPPROTO_UDP) {
 		l4[0] = w->be_dport | (__u32)w->be_sport << 16;
-		__u16 ports = nat64_growth(csum_fold_only(csum_add32(0, be_old)),
-					   csum_fold_only(csum_add32(0, l4[0])));
+		__u16 ports = nat64_growth(csum_fold_only(csum_add32(0, be_old)), csum_fold_only(csum_add32(0, l4[0])));
 
 		if (proto == IPPROTO_TCP && w->quoted_words == 5)
 			l4[4] = nat64_grow_check(l4[4], false, (__u32)addresses + ports);
@@ -259,7 +258,8 @@ __noinline int nat64_error(hook_ctx *ctx, struct packet *p, struct nat64_work *w
 		cut_sum = sum;
 	}
 	w->message_len = keep + growth;
-	/* a router on the way speaks as the address its own has behind the prefix; RFC 6146 3.5 has none for IPv6 ones */
+	/* a router on the way speaks as the address its own has behind the prefix; RFC 6146 3.5 has none for IPv6 ones
+	 */
 	if (to6 && w->be_outer[3] != w->be_peer)
 		nat64_embed(w->be_saddr, w->prefix_length, w->be_outer[3], w->be_saddr);
 	__u16 be_old_check = w->be_old[0] >> 16;

@@ -6,9 +6,9 @@
 #include "lib/nat64.h"
 #include "maps.h"
 
-#define NAT64_WORDS 64 /* more than is needed of an ICMP error: a power of two keeps places inside */
-#define NAT64_OLD_WORDS 40 /* its header, the quoted IP header, and what is changed behind it */
-#define NAT64_NEW_WORDS 44 /* IP header and the same */
+#define NAT64_WORDS 64       /* more than is needed of an ICMP error: a power of two keeps places inside */
+#define NAT64_OLD_WORDS 40   /* its header, the quoted IP header, and what is changed behind it */
+#define NAT64_NEW_WORDS 44   /* IP header and the same */
 #define NAT64_INNER_WORDS 26 /* of a quoted IPv6 header with its extension headers; longer ones are not translated */
 
 /* A packet between the families, on its way through the slow line. */
@@ -20,13 +20,13 @@ struct nat64_work {
 	__u32 be_daddr[4];
 	__u16 be_sport;
 	__u16 be_dport;
-	__u16 inner_words; /* of the quoted IP header */
+	__u16 inner_words;  /* of the quoted IP header */
 	__u16 quoted_words; /* behind it, that are changed: 2, or 5 of TCP */
-	__u16 old_len;	    /* bytes from the IP header on that `be_new` replaces */
+	__u16 old_len;      /* bytes from the IP header on that `be_new` replaces */
 	__u16 new_len;
 	__u16 message_len; /* of an ICMP message as it leaves, without IP header */
 	__u16 prefix_length;
-	__u32 rest; /* of an ICMP error: the word behind its checksum */
+	__u32 rest;    /* of an ICMP error: the word behind its checksum */
 	__u32 be_peer; /* IPv4 source of this direction, as the session has it */
 };
 
@@ -88,7 +88,8 @@ __noinline int nat64_sum_new(const struct nat64_work *w, __u32 first, __u32 word
 
 #define NAT64_SUM_MAX 16000
 
-/* Of `len` bytes of the frame, -1 if they do not all stand in its linear part. An odd last one is padded (RFC 1071 1). */
+/* Of `len` bytes of the frame, -1 if they do not all stand in its linear part. An odd last one is padded (RFC 1071 1).
+ */
 __noinline int nat64_sum_frame(hook_ctx *ctx, __u32 offset, __u32 len)
 {
 	__u64 sum = 0;

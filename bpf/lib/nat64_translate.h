@@ -50,8 +50,8 @@ static __always_inline int nat64_udp_checksum(hook_ctx *ctx, struct packet *p, c
 
 	if (sum < 0)
 		return DROP(NAT64_UDP_CHECKSUM);
-	__u16 check = csum_fold((__u32)sum + nat64_sum6(w->be_saddr, w->be_daddr) + bpf_htons(len) +
-				bpf_htons(IPPROTO_UDP));
+	__u16 check =
+		csum_fold((__u32)sum + nat64_sum6(w->be_saddr, w->be_daddr) + bpf_htons(len) + bpf_htons(IPPROTO_UDP));
 
 	check = check ? check : 0xffff;
 	return hook_store(ctx, l4 + offsetof(struct udphdr, check), &check, sizeof(check)) ? CONTINUE

@@ -91,7 +91,7 @@ struct packet {
 	__u16 be_l4_check;
 	__u16 payload; /* bytes after the TCP header */
 	__u16 tcp_window;
-	__u16 mss; /* of a SYN: the largest that may be announced */
+	__u16 mss;             /* of a SYN: the largest that may be announced */
 	__u16 tag;             /* of the session's record */
 	__u16 fragment_offset; /* bytes of the datagram before this fragment, and in it */
 	__u16 fragment_length;
@@ -99,7 +99,7 @@ struct packet {
 	__u16 nat_source;
 	__u16 nat_pool;
 	__u16 nat_unit; /* index of the egress unit of the forward direction */
-	__u8 family; /* 4 or 6: of the session */
+	__u8 family;    /* 4 or 6: of the session */
 	__u8 proto;
 	__u8 ttl;
 	__u8 tcp_flags;

@@ -355,7 +355,7 @@ static __always_inline int reply_send(hook_ctx *ctx, struct packet *p)
 	}
 	__u32 ifindex = unit->phys_ifindex;
 	int made = p->reply == REPLY_RESET || p->reply == REPLY_COOKIE ? reply_reset(ctx, p)
-		   : p->wire == 4                                    ? reply_icmp4(ctx, p)
+		   : p->wire == 4                                      ? reply_icmp4(ctx, p)
 								       : reply_icmp6(ctx, p);
 
 	if (!made)

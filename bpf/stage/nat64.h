@@ -38,7 +38,8 @@ __noinline int nat64_options(hook_ctx *ctx, struct packet *p)
 	return CONTINUE;
 }
 
-/* RFC 7915 5.1: extension headers are left out but fragment headers; not what routes further, nor what authenticates. */
+/* RFC 7915 5.1: extension headers are left out but fragment headers; not what routes further, nor what authenticates.
+ */
 __noinline int nat64_extensions(hook_ctx *ctx, struct packet *p)
 {
 	__u32 i, next = IPPROTO_MAX;

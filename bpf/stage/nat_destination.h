@@ -62,9 +62,7 @@ static __always_inline int nat_apply_destination(struct packet *p, const struct 
 	if (!nat_destination_address(p, rule)) {
 		if (!again)
 			nat_count_failure(rule->id);
-		return again			     ? DROP(NAT_CHANGED)
-		       : rule->kind == NAT_NAT64 ? DROP(NAT64_ADDRESS)
-						 : DROP(NAT_NO_ADDRESS);
+		return again ? DROP(NAT_CHANGED) : rule->kind == NAT_NAT64 ? DROP(NAT64_ADDRESS) : DROP(NAT_NO_ADDRESS);
 	}
 	if (again)
 		return nat_keep_destination(p, true, rule);

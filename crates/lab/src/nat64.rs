@@ -103,8 +103,12 @@ struct Hosts {
 impl Hosts {
     fn create(hook: Hook) -> Result<Hosts> {
         let make = |label: &str| Netns::create(label);
-        let hosts =
-            Hosts { gateway: make("gw")?, client: make("client")?, router: make("router")?, server: make("server")? };
+        let hosts = Hosts {
+            gateway: make("gw")?,
+            client: make("client")?,
+            router: make("router")?,
+            server: make("server")?,
+        };
         let end = |netns, name, addresses| VethEnd { netns, name, mac: None, addresses };
         netns::veth(
             end(&hosts.gateway, "office0", &[]),
@@ -155,7 +159,8 @@ fn run_hook(hook: Hook, config: Option<&Path>) -> Result<GatewayReport> {
     let mut rows = vec![];
     for (what, check) in CHECKS {
         interrupt::check()?;
-        let (ok, seen) = check(&hosts, directory.path()).unwrap_or_else(|error| (false, format!("{error:#}")));
+        let (ok, seen) =
+            check(&hosts, directory.path()).unwrap_or_else(|error| (false, format!("{error:#}")));
         rows.push(Row { what, ok, seen });
     }
     let balance = stats::at_rest(&gateway)?;
@@ -183,7 +188,8 @@ const CHECKS: [(&str, Check); 8] = [
 ];
 
 fn output(netns: &Netns, program: &str, arguments: &[&str]) -> Result<(bool, String)> {
-    let out = netns.command(program).args(arguments).output().with_context(|| format!("cannot start {program}"))?;
+    let out =
+        netns.command(program).args(arguments).output().with_context(|| format!("cannot start {program}"))?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
     Ok((out.status.success(), text))
 }
@@ -227,7 +233,8 @@ fn path_mtu(hosts: &Hosts, _: &Path) -> Result<(bool, String)> {
     // 1,500 bytes of IPv6 are 1,480 of IPv4; the link behind the router takes 1,400
     output(&hosts.client, "ping", &["-n", "-c2", "-i0.2", "-W1", "-Mdo", "-s1452", SEEN])?;
     let (_, text) = output(&hosts.client, "ip", &["-6", "route", "get", SEEN])?;
-    let learnt = text.split_whitespace().skip_while(|word| *word != "mtu").nth(1).unwrap_or("none").to_owned();
+    let learnt =
+        text.split_whitespace().skip_while(|word| *word != "mtu").nth(1).unwrap_or("none").to_owned();
     let fits = output(&hosts.client, "ping", &["-n", "-c2", "-i0.2", "-W1", "-Mdo", "-s1372", SEEN])?.0;
     Ok((fits && learnt == (NARROW_MTU + 20).to_string(), format!("path MTU {learnt}")))
 }

@@ -60,11 +60,14 @@ impl Talk {
 
     /// Transport header and payload of one direction, with a checksum for these addresses.
     fn segment(&self, random: &mut Random, to6: bool, pseudo: Pseudo) -> Vec<u8> {
-        let payload: Vec<u8> = (0..*random.pick(&[0, 1, 5, 32, 600, 1199, 1240, 1400])).map(|n| n as u8).collect();
+        let payload: Vec<u8> =
+            (0..*random.pick(&[0, 1, 5, 32, 600, 1199, 1240, 1400])).map(|n| n as u8).collect();
         let port = self.session.client.1;
         let ports = if to6 { [PORT, port] } else { [port, PORT] }.map(u16::to_be_bytes).concat();
         let (mut segment, place, number) = match self.proto {
-            TCP => ([ports, vec![0, 0, 0, 7, 0, 0, 0, 9, 0x50, 0x10, 0xff, 0xff, 0, 0, 0, 0]].concat(), 16, TCP),
+            TCP => {
+                ([ports, vec![0, 0, 0, 7, 0, 0, 0, 9, 0x50, 0x10, 0xff, 0xff, 0, 0, 0, 0]].concat(), 16, TCP)
+            }
             UDP => {
                 let length = (8 + payload.len() as u16).to_be_bytes();
                 ([ports, length.to_vec(), vec![0, 0]].concat(), 6, UDP)
@@ -83,7 +86,13 @@ impl Talk {
             check ^= 0x0101; // wrong checksums stay wrong
         }
         let none = self.proto == UDP && to6 && random.percent(20);
-        let check = if none { 0 } else if check == 0 { 0xffff } else { check };
+        let check = if none {
+            0
+        } else if check == 0 {
+            0xffff
+        } else {
+            check
+        };
         segment[place..place + 2].copy_from_slice(&check.to_be_bytes());
         segment
     }
@@ -172,7 +181,9 @@ fn ip6(random: &mut Random, from: Ipv6Addr, to: Ipv6Addr, next: u8, l4: &[u8]) -
         // padding; a routing header that is used up
         let mut header = vec![next, words as u8];
         header.extend(if kind == 60 { [1, 4, 0, 0, 0, 0] } else { [0; 6] });
-        header.extend(if kind == 60 { vec![1, 6, 0, 0, 0, 0, 0, 0] } else { vec![0; 8] }.into_iter().take(words * 8));
+        header.extend(
+            if kind == 60 { vec![1, 6, 0, 0, 0, 0, 0, 0] } else { vec![0; 8] }.into_iter().take(words * 8),
+        );
         body.splice(0..0, header);
         next = kind;
     }
@@ -348,7 +359,8 @@ fn run_seed(bench: &mut Bench, seed: u64, packets: usize) -> Result<(), String> 
         match split(&packet, seed as u32 ^ number as u32).filter(|_| random.percent(25)) {
             // the first one of an answer without a checksum is refused, and the other follows it
             Some([first, second]) => {
-                let refused = translate(&first, &talk.session, Links { mtu_in: 1500, mtu_out: 1500 }).is_err();
+                let refused =
+                    translate(&first, &talk.session, Links { mtu_in: 1500, mtu_out: 1500 }).is_err();
                 bench.compare(talk, &first).map_err(at)?;
                 if !refused {
                     bench.compare(talk, &second).map_err(at)?;
@@ -386,6 +398,46 @@ fn random_packets_on_tc() {
 #[test]
 fn random_packets_on_xdp() {
     run_hook(Hook::Xdp);
+}
+
+/// Ports toward one destination are all given out, once; whatever ends a session gives its port back.
+fn fill_clear_refill(hook: Hook) {
+    const PORTS: u16 = 40;
+    let world = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packet/nat64.world");
+    let world = World::read(&world).expect("a world");
+    let config = std::fs::read_to_string(&world.config).expect("a configuration");
+    let config = config.replacen("range 20000 to 29999; preserve-source;", "range 20000 to 20039;", 1);
+    let sizes = Sizes { sessions4: 64, sessions6: 256, kernel_index: false };
+    let gateway = Gateway::new(world, &config, sizes, hook).expect("a gateway");
+    gateway.idle_near_ends().expect("devices take XDP");
+    let mut bench = Bench { gateway, compared: 0, refused: Vec::new() };
+    let mut open = |bench: &mut Bench, port: u16| -> Option<u16> {
+        let talk = Talk::new(UDP, 0, port);
+        let segment = talk.segment(&mut Random::new(3), false, Pseudo::V6(CLIENT, talk.session.seen.0));
+        let packet = ip6(&mut Random::new(2), CLIENT, talk.session.seen.0, UDP, &segment);
+        let out = bench.run(&packet).expect("a run").frame;
+        (out[12..14] == [8, 0]).then(|| u16::from_be_bytes([out[34], out[35]]))
+    };
+    for round in 0..10 {
+        let mut taken: Vec<u16> = (0..PORTS).filter_map(|n| open(&mut bench, 1000 + n)).collect();
+        taken.sort_unstable();
+        assert_eq!(taken, (20_000..20_000 + PORTS).collect::<Vec<_>>(), "round {round}: every port once");
+        assert_eq!(open(&mut bench, 5000), None, "round {round}: none is left");
+        assert_eq!(bench.gateway.dataplane.sessions().count(), usize::from(PORTS));
+        bench.gateway.clear_sessions().expect("sessions are cleared");
+        assert_eq!(bench.gateway.dataplane.sessions().count(), 0);
+        // a full pool is not searched again at once (NAT_FULL_MS)
+        std::thread::sleep(std::time::Duration::from_millis(120));
+    }
+}
+
+#[test]
+fn ports_come_back_ten_times() {
+    for hook in Hook::BOTH {
+        std::thread::spawn(move || fill_clear_refill(hook))
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
 }
 
 /// The table of addresses of this test is that of the configuration.

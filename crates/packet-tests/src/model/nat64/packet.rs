@@ -114,7 +114,8 @@ fn read4(bytes: &[u8]) -> Option<Packet> {
     let header = usize::from(bytes[0] & 0x0f) * 4;
     let total = usize::from(word(bytes, 2)?);
     let flags = word(bytes, 6)?;
-    let fragment = Fragment { offset: (flags & 0x1fff) * 8, more: flags & 0x2000 != 0, id: word(bytes, 4)?.into() };
+    let fragment =
+        Fragment { offset: (flags & 0x1fff) * 8, more: flags & 0x2000 != 0, id: word(bytes, 4)?.into() };
     let address = |at: usize| <[u8; 4]>::try_from(bytes.get(at..at + 4)?).ok();
     Some(Packet {
         from: Ipv4Addr::from(address(12)?).into(),
