@@ -41,6 +41,8 @@ fn number(variable: &str, default: u64) -> u64 {
 /// One session, with what its packets need.
 struct Talk {
     proto: u8,
+    /// Every checksum is right.
+    clean: bool,
     session: Session,
 }
 
@@ -55,7 +57,7 @@ impl Talk {
             outside: (OUTSIDE, port),
             server: SERVER,
         };
-        Talk { proto, session }
+        Talk { proto, clean: false, session }
     }
 
     /// Transport header and payload of one direction, with a checksum for these addresses.
@@ -82,7 +84,7 @@ impl Talk {
         segment.extend(payload);
         let pseudo = if number == 1 { Pseudo::None } else { pseudo };
         let mut check = pseudo.checksum(number, &segment);
-        if random.percent(10) {
+        if !self.clean && random.percent(10) {
             check ^= 0x0101; // wrong checksums stay wrong
         }
         let none = self.proto == UDP && to6 && random.percent(20);
@@ -254,6 +256,8 @@ struct Bench {
     gateway: Gateway,
     compared: usize,
     refused: Vec<&'static str>,
+    /// Translated packets whose checksums must be right.
+    captured: Vec<Vec<u8>>,
 }
 
 impl Bench {
@@ -263,10 +267,10 @@ impl Bench {
         let config = std::fs::read_to_string(&world.config).expect("a configuration");
         let config =
             config.replacen("security {", "security {\n    flow { tcp-session { no-sequence-check; } }", 1);
-        let sizes = Sizes { sessions4: 64, sessions6: 256, kernel_index: false };
+        let sizes = Sizes { sessions4: 64, sessions6: 256, ..Sizes::default() };
         let gateway = Gateway::new(world, &config, sizes, hook).expect("a gateway");
         gateway.idle_near_ends().expect("devices take XDP");
-        Bench { gateway, compared: 0, refused: Vec::new() }
+        Bench { gateway, compared: 0, refused: Vec::new(), captured: Vec::new() }
     }
 
     fn framed(&self, packet: &[u8]) -> (&'static str, Vec<u8>) {
@@ -326,6 +330,9 @@ impl Bench {
                 let from = self.gateway.world.unit_mac(from).expect("a device");
                 let kind: u16 = if out[0] >> 4 == 6 { 0x86dd } else { 0x0800 };
                 let frame = [&to.0[..], &from.0, &kind.to_be_bytes(), &out].concat();
+                if talk.clean {
+                    self.captured.push(seen.frame.clone());
+                }
                 let (wanted, seen) = forward::comparable(&came, forward::one_hop(&frame), seen.frame);
                 diff(&wanted, &seen).map_or(Ok(()), |text| Err(format!("{}\n{text}", dissect(&came))))
             }
@@ -341,10 +348,11 @@ impl Bench {
 fn run_seed(bench: &mut Bench, seed: u64, packets: usize) -> Result<(), String> {
     bench.gateway.clear_sessions().map_err(|error| format!("{error:#}"))?;
     let mut random = Random::new(seed);
-    let talks: Vec<Talk> = (0..12)
+    let mut talks: Vec<Talk> = (0..12)
         .map(|n| Talk::new([TCP, UDP, ECHO][n % 3], random.below(PREFIXES.len()), 20_000 + n as u16))
         .collect();
-    for talk in &talks {
+    for talk in &mut talks {
+        talk.clean = seed % 2 == 1;
         bench.open(talk)?;
     }
     for number in 0..packets {
@@ -372,6 +380,36 @@ fn run_seed(bench: &mut Bench, seed: u64, packets: usize) -> Result<(), String> 
     Ok(())
 }
 
+/// Another program's word on the checksums of translated packets (not of what errors quote, which it leaves alone).
+fn judge_by_tshark(frames: &[Vec<u8>]) {
+    let mut capture = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1].map(u32::to_le_bytes).concat();
+    for frame in frames {
+        let length = frame.len() as u32;
+        capture.extend([0, 0, length, length].map(u32::to_le_bytes).concat());
+        capture.extend(frame);
+    }
+    let file = std::env::temp_dir().join(format!(
+        "sluice-nat64-{}-{:?}.pcap",
+        std::process::id(),
+        std::thread::current().id()
+    ));
+    std::fs::write(&file, capture).expect("a capture");
+    let bad = "ip.checksum.status == 0 || tcp.checksum.status == 0 || udp.checksum.status == 0 \
+               || icmp.checksum.status == 0 || icmpv6.checksum.status == 0";
+    let run = |filter: &str| {
+        let checks = ["ip.check_checksum:TRUE", "tcp.check_checksum:TRUE", "udp.check_checksum:TRUE"];
+        let mut command = std::process::Command::new("tshark");
+        command.arg("-r").arg(&file).args(checks.iter().flat_map(|check| ["-o", check])).args(["-Y", filter]);
+        let output = command.output().expect("tshark is installed (scripts/setup.sh)");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let (bad, all) = (run(bad), run("ip || ipv6"));
+    std::fs::remove_file(&file).expect("the capture was there");
+    assert_eq!(all.lines().count(), frames.len(), "tshark reads every frame");
+    assert_eq!(bad, "", "wrong checksums");
+}
+
 /// In a thread of its own: the namespace goes with it.
 fn run_hook(hook: Hook) {
     let (packets, seed) = (number("SLUICE_PACKETS", 1200) as usize, number("SLUICE_SEED", 1));
@@ -383,6 +421,7 @@ fn run_hook(hook: Hook) {
                 .unwrap_or_else(|error| panic!("{} seed {seed}: {error}", hook.name()));
         }
         assert!(bench.compared >= packets);
+        judge_by_tshark(&bench.captured);
         for reason in ["nat64_icmp", "nat64_udp_checksum"] {
             assert!(bench.refused.contains(&reason), "nothing was refused for {reason}");
         }
@@ -407,10 +446,10 @@ fn fill_clear_refill(hook: Hook) {
     let world = World::read(&world).expect("a world");
     let config = std::fs::read_to_string(&world.config).expect("a configuration");
     let config = config.replacen("range 20000 to 29999; preserve-source;", "range 20000 to 20039;", 1);
-    let sizes = Sizes { sessions4: 64, sessions6: 256, kernel_index: false };
+    let sizes = Sizes { sessions4: 64, sessions6: 256, ..Sizes::default() };
     let gateway = Gateway::new(world, &config, sizes, hook).expect("a gateway");
     gateway.idle_near_ends().expect("devices take XDP");
-    let mut bench = Bench { gateway, compared: 0, refused: Vec::new() };
+    let mut bench = Bench { gateway, compared: 0, refused: Vec::new(), captured: Vec::new() };
     let mut open = |bench: &mut Bench, port: u16| -> Option<u16> {
         let talk = Talk::new(UDP, 0, port);
         let segment = talk.segment(&mut Random::new(3), false, Pseudo::V6(CLIENT, talk.session.seen.0));

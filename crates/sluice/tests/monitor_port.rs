@@ -146,11 +146,7 @@ fn a_killed_monitor_stops_no_traffic() {
     let _gateway = site.start(&configuration);
     let tunnel = Tunnel::between(&site.left, &site.right);
     let mut command = site.gateway.command(BINARY);
-    command
-        .args(["monitor", "left0", "--quiet"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .process_group(0);
+    command.args(["monitor", "left0", "--quiet"]).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let mut monitor = command.spawn().unwrap();
     wait_until("the monitor is on the port", PATIENCE, || xdp_program(&site).as_deref() == Some("copy_xdp"));
     tunnel.send(0x1001, 1..=500);
