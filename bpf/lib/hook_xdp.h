@@ -194,4 +194,63 @@ static __always_inline bool hook_maybe_partial(__u16 be_check, __u32 pseudo_sum)
 	return false;
 }
 
+static __always_inline bool hook_load(hook_ctx *ctx, __u32 offset, void *to, __u32 len)
+{
+	return bpf_xdp_load_bytes(ctx, offset, to, len) == 0;
+}
+
+static __always_inline bool hook_store(hook_ctx *ctx, __u32 offset, void *from, __u32 len)
+{
+	return bpf_xdp_store_bytes(ctx, offset, from, len) == 0;
+}
+
+/* Nothing can be pulled into the linear part. */
+static __always_inline bool hook_pull(hook_ctx *ctx, __u32 len)
+{
+	return (__u64)(hook_end(ctx) - hook_data(ctx)) >= len;
+}
+
+/*
+ * The packet becomes one of the other family: `old_len` bytes from the IP header on give way to `new_len`, to be
+ * written. The Ethernet header moves with its tag.
+ */
+static __always_inline bool hook_change_family(hook_ctx *ctx, struct frame *frame, __u32 old_len, __u32 new_len,
+					       __u16 ethertype)
+{
+	void *data = hook_data(ctx);
+
+	if (data + ETH_HLEN + 4 > hook_end(ctx))
+		return false;
+	__u64 macs = *(__u64 *)data;
+	__u32 macs_rest = *(__u32 *)(data + 8), tag = *(__u32 *)(data + 12);
+
+	if (bpf_xdp_adjust_head(ctx, (int)old_len - (int)new_len))
+		return false;
+	data = hook_data(ctx);
+	if (data + ETH_HLEN + 4 > hook_end(ctx))
+		return false;
+	*(__u64 *)data = macs;
+	*(__u32 *)(data + 8) = macs_rest;
+	if (frame->tagged) {
+		*(__u32 *)(data + 12) = tag;
+		*(__be16 *)(data + 16) = bpf_htons(ethertype);
+	} else {
+		*(__be16 *)(data + 12) = bpf_htons(ethertype);
+	}
+	frame->ethertype = ethertype;
+	return true;
+}
+
+/* Addresses and ports change by these differences of sums. */
+static __always_inline void hook_l4_change(hook_ctx *ctx, __u32 l4, __u32 field, __u16 pseudo, __u16 ports, bool udp)
+{
+	__u16 *check = hook_data(ctx) + l4 + field;
+
+	if ((void *)(check + 1) > hook_end(ctx) || (udp && !*check))
+		return;
+	__u16 sum = csum_fold((__u16) ~*check + (__u32)pseudo + ports);
+
+	*check = udp && !sum ? 0xffff : sum;
+}
+
 #endif

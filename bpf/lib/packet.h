@@ -39,6 +39,7 @@ enum reply {
 	REPLY_PROHIBITED,
 	REPLY_PORT,
 	REPLY_RESET,
+	REPLY_SOURCE_ROUTE,
 	REPLY_COOKIE, /* SYN and ACK with a cookie */
 };
 
@@ -90,6 +91,7 @@ struct packet {
 	__u16 be_l4_check;
 	__u16 payload; /* bytes after the TCP header */
 	__u16 tcp_window;
+	__u16 mss;             /* of a SYN: the largest that may be announced */
 	__u16 tag;             /* of the session's record */
 	__u16 fragment_offset; /* bytes of the datagram before this fragment, and in it */
 	__u16 fragment_length;
@@ -97,7 +99,7 @@ struct packet {
 	__u16 nat_source;
 	__u16 nat_pool;
 	__u16 nat_unit; /* index of the egress unit of the forward direction */
-	__u8 family;    /* 4 or 6 */
+	__u8 family;    /* 4 or 6: of the session */
 	__u8 proto;
 	__u8 ttl;
 	__u8 tcp_flags;
@@ -113,7 +115,10 @@ struct packet {
 	__u8 limited;         /* LIMIT_*: what the session is counted under */
 	__u8 classed;         /* CLASSED_* */
 	__u8 grant_marks;     /* of a new session: MARK_GRANTED, MARK_GRANTEE */
-	__u8 pad[6];
+	__u8 class_family;    /* CLASSES_*, or 0 of IPv4 and 1 of IPv6 */
+	__u8 wire;            /* 4 or 6: of the packet as it came */
+	__u8 nat64;           /* leaves as the other family; of a first packet, bits of the prefix */
+	__u8 pad[3];
 };
 
 #define CLASSED_SOURCE 0x01

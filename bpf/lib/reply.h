@@ -61,7 +61,7 @@ static __always_inline __u32 pseudo_sum(const struct packet *p)
 {
 	__u32 len = p->ip_len - p->ip_header_len;
 
-	if (p->family == 4)
+	if (p->wire == 4)
 		return csum_pseudo4(p->key4.be_saddr, p->key4.be_daddr, p->proto, len);
 	return csum_pseudo6(p->key6.be_saddr, p->key6.be_daddr, p->proto, len);
 }
@@ -159,6 +159,8 @@ static __always_inline __u32 icmp4_kind(const struct packet *p)
 		return ICMP4_UNREACHABLE << 24;
 	case REPLY_PORT:
 		return ICMP4_UNREACHABLE << 24 | 3 << 16;
+	case REPLY_SOURCE_ROUTE:
+		return ICMP4_UNREACHABLE << 24 | 5 << 16; /* RFC 7915 4.1 */
 	default:
 		return ICMP4_UNREACHABLE << 24 | 13 << 16; /* administratively prohibited, RFC 1812 5.2.7.1 */
 	}
@@ -175,6 +177,8 @@ static __always_inline __u32 icmp6_kind(const struct packet *p)
 		return ICMP6_UNREACHABLE << 24;
 	case REPLY_PORT:
 		return ICMP6_UNREACHABLE << 24 | 4 << 16;
+	case REPLY_SOURCE_ROUTE:
+		return ICMP6_PARAMETER << 24; /* RFC 7915 5.1: the pointer stands where an MTU would */
 	default:
 		return ICMP6_UNREACHABLE << 24 | 1 << 16;
 	}
@@ -236,7 +240,7 @@ static __noinline int reply_icmp6(hook_ctx *ctx, struct packet *p)
 		return 0;
 	reply_ipv6(ip, 8 + quote, IPPROTO_ICMPV6, unit->be_addr6, p->key6.be_saddr);
 	header[0] = bpf_htonl(icmp6_kind(p));
-	header[1] = p->reply == REPLY_TOO_BIG ? bpf_htonl(p->reply_mtu) : 0;
+	header[1] = p->reply == REPLY_TOO_BIG || p->reply == REPLY_SOURCE_ROUTE ? bpf_htonl(p->reply_mtu) : 0;
 	__u32 sum = csum_pseudo6(unit->be_addr6, p->key6.be_saddr, IPPROTO_ICMPV6, 8 + quote);
 	__u16 check = csum_fold(csum_fold_only(sum) + (__u16)sum_range(ctx, icmp, 8 + quote));
 
@@ -294,7 +298,7 @@ static __noinline int reply_reset(hook_ctx *ctx, struct packet *p)
 	if (!p)
 		return 0;
 	__u32 l3 = p->l3 & 0x1f;
-	__u32 header = p->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	__u32 header = p->wire == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 	bool partial = partial_field(p) != 0;
 
 	/* a reset carries no options; a segment with RST is never answered */
@@ -307,7 +311,7 @@ static __noinline int reply_reset(hook_ctx *ctx, struct packet *p)
 	if ((void *)(tcp + 1) > hook_end(ctx))
 		return 0;
 	reply_tcp(tcp, p, p->key6.be_dport, p->key6.be_sport);
-	if (p->family == 4) {
+	if (p->wire == 4) {
 		reply_tcp_check(tcp, csum_pseudo4(p->key4.be_daddr, p->key4.be_saddr, IPPROTO_TCP, sizeof(*tcp)),
 				partial);
 		struct iphdr *ip = hook_data(ctx) + l3;
@@ -334,9 +338,9 @@ static __always_inline bool reply_forbidden(const struct packet *p)
 {
 	if (p->flags & (P_ICMP_ERROR | P_MULTICAST))
 		return true;
-	if ((p->flags & P_LATER) && (p->family == 4 || p->reply != REPLY_TOO_BIG))
+	if ((p->flags & P_LATER) && (p->wire == 4 || p->reply != REPLY_TOO_BIG))
 		return true;
-	if (p->family == 4)
+	if (p->wire == 4)
 		return p->key4.be_saddr == 0;
 	return !(p->key6.be_saddr[0] | p->key6.be_saddr[1] | p->key6.be_saddr[2] | p->key6.be_saddr[3]);
 }
@@ -359,7 +363,7 @@ static __always_inline int reply_send(hook_ctx *ctx, struct packet *p)
 	}
 	__u32 ifindex = unit->phys_ifindex;
 	int made = p->reply == REPLY_RESET || p->reply == REPLY_COOKIE ? reply_reset(ctx, p)
-		   : p->family == 4                                    ? reply_icmp4(ctx, p)
+		   : p->wire == 4                                      ? reply_icmp4(ctx, p)
 								       : reply_icmp6(ctx, p);
 
 	if (!made)

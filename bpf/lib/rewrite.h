@@ -31,11 +31,9 @@ static __always_inline bool rewrite_hop(hook_ctx *ctx, const struct frame *frame
 	return true;
 }
 
-/* One hop: TTL, MAC addresses, VLAN tags. */
-static __always_inline bool rewrite_forward(hook_ctx *ctx, const struct frame *frame, const struct nexthop *nexthop)
+/* MAC addresses, VLAN tags. */
+static __always_inline bool rewrite_link(hook_ctx *ctx, const struct frame *frame, const struct nexthop *nexthop)
 {
-	if (!rewrite_hop(ctx, frame))
-		return false;
 	void *data = hook_data(ctx);
 
 	if (data + ETH_HLEN > hook_end(ctx))
@@ -47,6 +45,12 @@ static __always_inline bool rewrite_forward(hook_ctx *ctx, const struct frame *f
 
 	/* the same tags stay as they are; a priority tag is none */
 	return vlan == frame->vlan && (vlan || !frame->tagged) ? true : hook_set_vlan(ctx, frame, vlan);
+}
+
+/* One hop: TTL, MAC addresses, VLAN tags. */
+static __always_inline bool rewrite_forward(hook_ctx *ctx, const struct frame *frame, const struct nexthop *nexthop)
+{
+	return rewrite_hop(ctx, frame) && rewrite_link(ctx, frame, nexthop);
 }
 
 #endif

@@ -131,7 +131,7 @@ static __noinline int parse_ipv4(hook_ctx *ctx, struct packet *p)
 	}
 	if (csum_fold(sum))
 		return DROP(BAD_IP_HEADER);
-	p->family = 4;
+	p->family = p->wire = 4;
 	p->proto = ip->protocol;
 	p->ttl = ip->ttl;
 	p->traffic_class = ip->tos;
@@ -212,7 +212,7 @@ static __noinline int parse_ipv6(hook_ctx *ctx, struct packet *p)
 	__u32 ip_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 
 	p->ip_len = ip_len;
-	p->family = 6;
+	p->family = p->wire = 6;
 	p->ttl = ip->hop_limit;
 	p->traffic_class = bpf_ntohs(*(__be16 *)ip) >> 4;
 	for (int i = 0; i < 4; i++)

@@ -32,7 +32,7 @@ fn layouts(bpf: &Path) -> bindgen::Bindings {
     bindgen::Builder::default()
         .header_contents("sluice_abi.h", C_CHECKS)
         .clang_arg(format!("-I{}", bpf.display()))
-        .allowlist_file(r".*/bpf/abi/[a-z_]+\.h")
+        .allowlist_file(r".*/bpf/abi/[a-z0-9_]+\.h")
         .allowlist_var("C_.*")
         .derive_default(true)
         .derive_eq(true)

@@ -123,8 +123,7 @@ impl Maps<'_> {
         let back = FlowKey6 { be_saddr: key.be_daddr, be_daddr: key.be_saddr, ..key };
         for (side, key) in [key, back].into_iter().enumerate() {
             let line = 2 * number + side as u32;
-            let state =
-                FlowState { tag: 9, last_seen: now as u32, flags: FLOW_LIVE | FLOW_V6, ..Default::default() };
+            let state = FlowState { tag: 9, last_seen: now as u32, flags: FLOW_LIVE, ..Default::default() };
             self.put(
                 "lines6",
                 &line.to_ne_bytes(),

@@ -99,6 +99,32 @@ pub fn forwarded(frame: &[u8], to: Mac, from: Mac, vlan: Option<Vlan>) -> Vec<u8
     tagged(&[&to.0[..], &from.0[..], &hop[12..]].concat(), &tags)
 }
 
+/// Expected and seen, without what nobody can foretell: the identification of an IPv4 packet that was an IPv6 one and
+/// may be fragmented (RFC 7915 section 5.1).
+pub fn comparable(came: &[u8], expected: Vec<u8>, seen: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
+    let family = |frame: &[u8]| network_layer(frame).map(|(_, _, ethertype)| ethertype);
+    if family(came) == Some(eth::TYPE_IPV6) && family(&seen) == Some(eth::TYPE_IPV4) {
+        return (unidentified(expected), unidentified(seen));
+    }
+    (expected, seen)
+}
+
+fn unidentified(mut frame: Vec<u8>) -> Vec<u8> {
+    let Some((l3, _, eth::TYPE_IPV4)) = network_layer(&frame) else { return frame };
+    if frame.len() < l3 + 20 || frame[l3 + 6] & 0x7f != 0 || frame[l3 + 7] != 0 {
+        return frame;
+    }
+    // a header that was right stays so, and a wrong one stays wrong
+    let right = internet(&frame[l3..l3 + 20]) == 0;
+    frame[l3 + 4..l3 + 6].fill(0);
+    if right {
+        frame[l3 + 10..l3 + 12].fill(0);
+        let sum = internet(&frame[l3..l3 + 20]).to_be_bytes();
+        frame[l3 + 10..l3 + 12].copy_from_slice(&sum);
+    }
+    frame
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

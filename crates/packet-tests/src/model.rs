@@ -4,6 +4,7 @@
 //! Order and names of the decisions are those of `bpf/stages.def`.
 
 mod fragments;
+pub mod nat64;
 mod parse;
 pub mod rates;
 mod screens;

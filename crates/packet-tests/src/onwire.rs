@@ -164,7 +164,7 @@ impl Wire {
         let before = self.snapshot()?;
         self.port(&device)?.socket.send(&frame)?;
         let (delta, frames) = self.collect(&before, &expected, usize::from(wanted.is_some()))?;
-        let complaints = self.judge(&expected, &delta, wanted, &frames)?;
+        let complaints = self.judge(&frame, &expected, &delta, wanted, &frames)?;
         if complaints.is_empty() {
             return Ok(());
         }
@@ -218,6 +218,7 @@ impl Wire {
 
     fn judge(
         &self,
+        came: &[u8],
         expected: &Values,
         delta: &Values,
         wanted: Option<(String, Vec<u8>)>,
@@ -238,7 +239,8 @@ impl Wire {
                 if device != *at {
                     complaints.push(format!("  left through {at}, expected {device}"));
                 }
-                complaints.extend(diff(&frame, seen).map(|text| format!("  packet out\n{text}")));
+                let (frame, seen) = forward::comparable(came, frame, seen.clone());
+                complaints.extend(diff(&frame, &seen).map(|text| format!("  packet out\n{text}")));
             }
             (wanted, frames) => {
                 let expected =

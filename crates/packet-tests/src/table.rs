@@ -141,7 +141,19 @@ pub fn expected_frame(
 /// The headers of `frame` up to the network layer, then `packet`.
 fn replace_network(frame: &[u8], packet: &[u8]) -> Result<Vec<u8>> {
     let (l3, ..) = forward::network_layer(frame).context("no Ethernet header")?;
-    Ok([&frame[..l3], packet].concat())
+    Ok(with_network(&frame[..l3], packet))
+}
+
+/// A packet behind a link header, which names its family.
+fn with_network(link: &[u8], packet: &[u8]) -> Vec<u8> {
+    let mut out = [link, packet].concat();
+    let ethertype = match packet.first().map(|byte| byte >> 4) {
+        Some(4) => eth::TYPE_IPV4,
+        Some(6) => eth::TYPE_IPV6,
+        _ => return out,
+    };
+    out[link.len() - 2..link.len()].copy_from_slice(&ethertype.to_be_bytes());
+    out
 }
 
 fn expected_redirect(gateway: &Gateway, unit: &str, via: Option<&str>, frame: &[u8]) -> Result<Vec<u8>> {
@@ -406,7 +418,8 @@ fn check_frame(
         _ => expected_frame(gateway, step, frame)?.map(|(_, frame)| frame).unwrap_or_default(),
     };
     // what the host gets keeps its tag in the skb as well
-    if let Some(text) = diff(&visible(expected), &seen.frame) {
+    let (expected, seen) = forward::comparable(frame, expected, seen.frame.clone());
+    if let Some(text) = diff(&visible(expected), &seen) {
         complaints.push(format!("  packet out\n{text}"));
     }
     Ok(())

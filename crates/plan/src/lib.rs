@@ -245,8 +245,8 @@ fn compile_with(
     let nat = nat::compile(config, &indexed, &nat_ids, rules.contexts.len() as u32 + 1)?;
     let lists = [rules.contexts.as_slice(), nat.plan.contexts.as_slice()].concat();
     let classifier = classifier::compile(&lists)?;
-    let (variants, attachments) =
-        attachments(&managed, &infos, environment, nat::is_used(config), gate::stage_mask(config))?;
+    let always_on = nat_stages(nat::is_used(config), &nat.tables) | gate::stage_mask(config);
+    let (variants, attachments) = attachments(&managed, &infos, environment, always_on)?;
     let unit_multiplier = units::find_multiplier(&entries)?;
     let (screen_limits, white_terms) = screens::limits(config, &zone_ids)?;
     let tables = Tables {
@@ -350,19 +350,24 @@ fn policy_info(policy: &sluice_language::config::Policy, context: Option<(String
     }
 }
 
+/// A session may be judged again from either of its ends, so every variant has these stages or none has.
+fn nat_stages(used: bool, tables: &abi::tables::NatTables) -> u32 {
+    let any = if used { Stage::NatDestination.bit() | Stage::NatSource.bit() } else { 0 };
+    any | if tables.prefixes.is_empty() { 0 } else { Stage::Nat64.bit() }
+}
+
 /// Variants are the distinct stage masks of the devices; a device runs every stage that one of its units needs.
 fn attachments(
     managed: &[units::Managed],
     infos: &[UnitInfo],
     environment: &Environment,
-    translates: bool,
-    gate: u32,
+    chosen: u32,
 ) -> Result<(Vec<Variant>, Vec<Attachment>), PlanError> {
     let always = Stage::ALL.iter().fold(0, |mask, stage| mask | stage.bit());
     let screens = screens::STAGES.iter().fold(0, |mask, stage| mask | stage.bit());
-    // A session is judged again from either of its ends, so translation is everybody's stage or nobody's.
-    let idle = if translates { 0 } else { Stage::NatDestination.bit() | Stage::NatSource.bit() };
-    let plain = (always & !screens & !idle & !Stage::Gate.bit()) | gate;
+    let optional = [Stage::NatDestination, Stage::Nat64, Stage::NatSource, Stage::Gate];
+    let optional = optional.iter().fold(screens, |mask, stage| mask | stage.bit());
+    let plain = always & !optional | chosen;
     let mut masks: BTreeMap<&str, u32> = BTreeMap::new();
     for (unit, info) in managed.iter().zip(infos) {
         let wanted = plain | unit.screen.map_or(0, screens::stage_mask);
