@@ -24,6 +24,7 @@ pub struct Config {
     pub static_routes: Vec<StaticRoute>,
     pub flow: FlowOptions,
     pub schedulers: Vec<Scheduler>,
+    pub fan_out: crate::fan_out::FanOut,
 }
 
 impl Config {

@@ -2,6 +2,7 @@
 
 mod address_book;
 mod applications;
+mod fan_out;
 mod interfaces;
 mod policies;
 mod routing;
@@ -39,6 +40,7 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
     };
     let policies = policies::compile(top, &names, &mut report);
     let static_routes = routing::compile(top, &interfaces, &mut report);
+    let fan_out = fan_out::compile(top, &interfaces, &mut report);
     report.finish(Config {
         system: System { host_name: top.value(&["system", "host-name"]).map(|name| name.word().to_owned()) },
         interfaces,
@@ -50,6 +52,7 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
         static_routes,
         flow: flow(top),
         schedulers,
+        fan_out,
     })
 }
 

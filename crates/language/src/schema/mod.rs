@@ -5,6 +5,7 @@
 
 mod address_book;
 mod applications;
+mod fan_out;
 mod flow;
 mod interfaces;
 pub mod kind;
@@ -186,6 +187,7 @@ static TOP_LEVEL: &[Statement] = &[
     applications::APPLICATIONS,
     routing::ROUTING_OPTIONS,
     schedulers::SCHEDULERS,
+    block("services", "What the gateway does beyond forwarding.", &[fan_out::FAN_OUT]),
 ];
 
 const TOP_LEVEL_REFUSED: &[&str] = &[
@@ -208,7 +210,6 @@ const TOP_LEVEL_REFUSED: &[&str] = &[
     "policy-options",
     "protocols",
     "routing-instances",
-    "services",
     "smtp",
     "snmp",
     "switch-options",
@@ -366,7 +367,7 @@ mod tests {
         let names = |path: &[&str]| complete(path).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         assert_eq!(
             names(&[]),
-            ["system", "interfaces", "security", "applications", "routing-options", "schedulers"]
+            ["system", "interfaces", "security", "applications", "routing-options", "schedulers", "services"]
         );
         assert_eq!(names(&["interfaces"]), ["<interface>"]);
         assert_eq!(names(&["interfaces", "lan0", "mode"]), ["auto", "tc", "xdp", "generic"]);
