@@ -43,7 +43,7 @@ const HEALTH: Statement = block(
     &[
         leaf(
             "drain",
-            "Milliseconds a removed receiver keeps the flows it has.",
+            "Milliseconds in which a receiver that leaves the configuration gets ever less of its share.",
             Kind::Number { min: 0, max: 3_600_000 },
         ),
         leaf("fall", "Failures in a row after which a receiver is left out; 2 by default.", COUNT),
