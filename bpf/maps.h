@@ -103,6 +103,9 @@ PERCPU_MAP(rejudge_budget, struct tick_budget, 1);
 PERCPU_MAP(scratch, struct packet, 1);
 PERCPU_MAP(nexthop_memory, struct nexthop_memory, NEXTHOP_MEMORY);
 
+PERCPU_MAP(fanout_listener_counters, struct fanout_listener_counters, MAX_FANOUT_LISTENERS);
+PERCPU_MAP(fanout_receiver_counters, struct fanout_receiver_counters, MAX_FANOUT_RECEIVERS);
+
 /* Tables of one generation, shared by its variants and both hooks. */
 ARRAY_MAP(units, struct unit, UNIT_TABLE_SLOTS, BPF_F_MMAPABLE);
 ARRAY_MAP(zone_pairs, struct zone_pair, MAX_ZONES *MAX_ZONES, BPF_F_MMAPABLE);
@@ -115,6 +118,9 @@ ARRAY_MAP(classes, struct class_line, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(rows, struct class_line, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(service_terms, struct service_term, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(zone_limits, struct zone_limits, MAX_ZONES, BPF_F_MMAPABLE);
+ARRAY_MAP(fanout_listeners, struct fanout_listener, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(fanout_receivers, struct fanout_receiver, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(fanout_lines, struct fanout_line, 1, BPF_F_MMAPABLE);
 
 static __always_inline struct unit *unit_at(__u32 slot)
 {

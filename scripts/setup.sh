@@ -27,6 +27,7 @@ readonly COMMANDS=(
 	"iperf3:iperf3:bulk traffic of the demo"
 	"nginx:nginx-light:the demo's web servers"
 	"curl:curl:the demo's web client"
+	"rsyslogd:rsyslog:real receivers of a fan-out in demo and tests"
 	"traceroute:traceroute:paths in the demo"
 	"ping:iputils-ping:reachability in demo and tests"
 	"tcpdump:tcpdump:looking at the lab's packets"
@@ -198,13 +199,17 @@ install_missing() {
 	refresh_lists
 	forbid_services
 	say "installing: ${missing[*]}"
-	local had_nginx='' had_frr=''
+	local had_nginx='' had_frr='' had_rsyslog=''
 	command -v nginx >/dev/null && had_nginx=1
 	[ -e /usr/lib/frr/zebra ] && had_frr=1
+	command -v rsyslogd >/dev/null && had_rsyslog=1
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends "${missing[@]}" </dev/null
 	# It must not come up with the next boot either; one that was here before is the owner's.
 	if [ -z "$had_nginx" ] && command -v systemctl >/dev/null; then
 		systemctl disable nginx.service >/dev/null 2>&1 || true
+	fi
+	if [ -z "$had_rsyslog" ] && command -v systemctl >/dev/null; then
+		systemctl disable rsyslog.service syslog.socket >/dev/null 2>&1 || true
 	fi
 	if [ -z "$had_frr" ] && command -v systemctl >/dev/null; then
 		systemctl disable frr.service >/dev/null 2>&1 || true

@@ -17,5 +17,6 @@
 #include "fragment.h"
 #include "sweep.h"
 #include "session_limits.h"
+#include "fanout.h"
 
 #endif

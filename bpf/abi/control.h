@@ -42,7 +42,7 @@ struct program_config {
 	__u32 flags;       /* CONFIG_* */
 	__u32 unanswered4; /* most sessions without an answer */
 	__u32 unanswered6;
-	__u32 spare;
+	__u32 fanout_multiplier; /* of the table of listeners */
 	__u64 seed;          /* of the flow hash, as in `watermarks` */
 	__u64 cookie_key[2]; /* of SYN cookies: drawn anew for every generation */
 };

@@ -24,6 +24,7 @@
 #define CONTINUE 0
 #define VERDICT_DROP 0x0100
 #define VERDICT_LOCAL 0x0200
+#define VERDICT_FORWARD 0x0800 /* the next hop is known, and no further stage is asked */
 #define VERDICT_REPLY 0x0400 /* drop, and answer with `reply` */
 #define REASON_OF(verdict) ((verdict) & 0xff)
 #define DROP(ID) (VERDICT_DROP | REASON_##ID)
@@ -95,7 +96,9 @@ struct packet {
 	__u8 fragment_follow; /* FRAGMENT_* of the first fragment */
 	__u8 tcp_scale;       /* of a SYN: TCP_SCALE_* */
 	__u8 limited;         /* LIMIT_*: what the session is counted under */
-	__u8 pad[5];
+	__u16 fanout_listener; /* indices of counters, once the fan-out stage has found them */
+	__u16 fanout_receiver;
+	__u8 pad;
 };
 
 struct token_bucket {

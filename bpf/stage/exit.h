@@ -8,6 +8,7 @@
 #include "lib/reply.h"
 #include "lib/mss.h"
 #include "lib/rewrite.h"
+#include "stage/fanout.h"
 
 static __always_inline int count_drop(struct packet *p, __u32 reason)
 {
@@ -110,6 +111,8 @@ static __always_inline int exit_packet(hook_ctx *ctx, struct packet *p, int verd
 	}
 	if (verdict == VERDICT_LOCAL || (p->flags & P_LOCAL))
 		return exit_local(ctx, p);
+	if (verdict == VERDICT_FORWARD)
+		return fanout_sent(p, exit_forward(ctx, p));
 	return exit_forward(ctx, p);
 }
 

@@ -70,7 +70,8 @@ impl ParseCallbacks for Naming {
             "NEXTHOP_V",
             "NEXTHOP_R",
         ];
-        const COUNTS: [&str; 16] = [
+        const COUNTS: [&str; 17] = [
+            "FANOUT_LINE_POSITIONS",
             "LIMIT_SETS",
             "LIMIT_SLOTS",
             "TIMEOUT_",

@@ -1,7 +1,8 @@
 //! The tables of one generation, as the plan makes them and the data plane loads them.
 
 use crate::{
-    ClassLine, Context, MAX_CLASS_LINES, MAX_CONTEXTS, MAX_ROW_LINES, MAX_RULES, MAX_SERVICE_TERMS,
+    ClassLine, Context, FanoutLine, FanoutListener, FanoutReceiver, MAX_CLASS_LINES, MAX_CONTEXTS,
+    MAX_FANOUT_LINES, MAX_FANOUT_RECEIVERS, MAX_FANOUT_SLOTS, MAX_ROW_LINES, MAX_RULES, MAX_SERVICE_TERMS,
     MAX_WHITE_TERMS, MAX_ZONES, Rule, ScreenLimits, ServiceTerm, UNIT_TABLE_SLOTS, Unit, WhiteTerm,
     ZoneLimits, ZonePair,
 };
@@ -28,6 +29,30 @@ pub struct Tables {
     /// By zone id; may be shorter than MAX_ZONES.
     pub zone_limits: Vec<ZoneLimits>,
     pub flow: FlowRules,
+    pub fan_out: FanOutTables,
+}
+
+/// Listeners, their receivers, and whose turn it is; see fanout.h.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FanOutTables {
+    /// Odd.
+    pub multiplier: u32,
+    pub listeners: Vec<FanOutListener>,
+    /// Those of a listener stand side by side.
+    pub receivers: Vec<FanoutReceiver>,
+    pub lines: Vec<FanoutLine>,
+}
+
+/// A listener, and where its receivers and its two tables of turns stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FanOutListener {
+    pub slot: usize,
+    pub entry: FanoutListener,
+    pub first_receiver: u32,
+    pub receivers: u32,
+    /// Of its first bank; the second follows.
+    pub first_line: u32,
+    pub bank_lines: u32,
 }
 
 /// What holds for sessions of every zone.
@@ -87,6 +112,13 @@ impl Tables {
             ("screen_limits", self.screen_limits.len(), MAX_ZONES),
             ("white_terms", self.white_terms.len(), MAX_WHITE_TERMS),
             ("zone_limits", self.zone_limits.len(), MAX_ZONES),
+            (
+                "fanout_listeners",
+                self.fan_out.listeners.iter().map(|l| l.slot + 1).max().unwrap_or(0),
+                MAX_FANOUT_SLOTS,
+            ),
+            ("fanout_receivers", self.fan_out.receivers.len(), MAX_FANOUT_RECEIVERS),
+            ("fanout_lines", self.fan_out.lines.len(), MAX_FANOUT_LINES),
         ];
         match sizes.into_iter().find(|(_, entries, limit)| entries > limit) {
             Some((table, entries, limit)) => Err(TooLarge { table, entries, limit }),

@@ -7,8 +7,8 @@ use std::thread;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sluice_abi::tables::Tables;
 use sluice_abi::{
-    CONFIG_NO_SEQUENCE_CHECK, MAX_VARIANTS, PROGRAM_EGRESS, PROGRAM_FAST, PROGRAM_KINDS, PROGRAM_SLOW,
-    ProgramConfig, REJUDGE_PER_TICK, program_slot,
+    CONFIG_NO_SEQUENCE_CHECK, MAX_FANOUT_SLOTS, MAX_VARIANTS, PROGRAM_EGRESS, PROGRAM_FAST, PROGRAM_KINDS,
+    PROGRAM_SLOW, ProgramConfig, REJUDGE_PER_TICK, program_slot,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -18,7 +18,7 @@ use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::rules::RuleTables;
 use crate::{Dataplane, ProgramDetails, reaper, sys};
 
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 13] = [
     "units",
     "zone_pairs",
     "contexts",
@@ -29,6 +29,9 @@ const TABLES: [&str; 10] = [
     "screen_limits",
     "white_terms",
     "zone_limits",
+    "fanout_listeners",
+    "fanout_receivers",
+    "fanout_lines",
 ];
 
 /// A distinct set of optional stages. Its number is its place in the list given to [`Dataplane::load`].
@@ -128,6 +131,7 @@ impl Dataplane {
             slot,
             generation,
             unit_multiplier: tables.unit_multiplier,
+            fanout_multiplier: tables.fan_out.multiplier,
             rejudge_per_tick: REJUDGE_PER_TICK,
             tcp_mss: tables.tcp_mss.into(),
             hz: self.hz(),
@@ -253,6 +257,10 @@ fn create_tables(tables: &Tables) -> Result<BTreeMap<&'static str, MapHandle>> {
             "classes" => tables.classes.len(),
             "rows" => tables.rows.len(),
             "service_terms" => tables.service_terms.len(),
+            "fanout_listeners" if !tables.fan_out.listeners.is_empty() => MAX_FANOUT_SLOTS,
+            "fanout_receivers" => tables.fan_out.receivers.len(),
+            "fanout_lines" => tables.fan_out.lines.len(),
+            "fanout_listeners" => 1,
             _ => return None,
         };
         Some(needed.max(1) as u32)
@@ -278,7 +286,10 @@ fn fill_tables(maps: &BTreeMap<&'static str, MapHandle>, tables: &Tables) -> Res
     fill(&maps["service_terms"], tables.service_terms.iter().copied().enumerate())?;
     fill(&maps["screen_limits"], tables.screen_limits.iter().copied().enumerate())?;
     fill(&maps["white_terms"], tables.white_terms.iter().copied().enumerate())?;
-    fill(&maps["zone_limits"], tables.zone_limits.iter().copied().enumerate())
+    fill(&maps["zone_limits"], tables.zone_limits.iter().copied().enumerate())?;
+    fill(&maps["fanout_listeners"], tables.fan_out.listeners.iter().map(|l| (l.slot, l.entry)))?;
+    fill(&maps["fanout_receivers"], tables.fan_out.receivers.iter().copied().enumerate())?;
+    fill(&maps["fanout_lines"], tables.fan_out.lines.iter().copied().enumerate())
 }
 
 fn fill<T>(map: &MapHandle, entries: impl Iterator<Item = (usize, T)>) -> Result<()>

@@ -19,7 +19,7 @@ use crate::{Sizes, links};
 
 /// Pinned from the tc object under their own names; `active` and the PROG_ARRAYs come on top. First those whose size is
 /// counted in sessions: a mismatch is told of the first that differs.
-const SHARED: [&str; 33] = [
+const SHARED: [&str; 35] = [
     "free4",
     "free6",
     "spares",
@@ -53,6 +53,8 @@ const SHARED: [&str; 33] = [
     "sweep_limits",
     "sweeps",
     "sweep_timer",
+    "fanout_listener_counters",
+    "fanout_receiver_counters",
 ];
 const PROGRAMS: &str = "programs";
 const PROGRAMS_XDP: &str = "programs_xdp";

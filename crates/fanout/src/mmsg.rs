@@ -152,10 +152,6 @@ impl Send {
         Send { vectors: vec![], runs: vec![], headers: vec![], control: vec![] }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.vectors.is_empty()
-    }
-
     /// `datagram` must stay where it is until `flush`.
     pub fn push(&mut self, datagram: &[u8]) {
         self.vectors

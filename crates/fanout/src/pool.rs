@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use sluice_language::fan_out::{Balance, HealthCheck, Listener, NoneLeft};
 
-use crate::balance;
+use sluice_plan::{balance, fan_out};
+
 use crate::counters;
 
 /// A receiver, whatever becomes of the configuration around it.
@@ -296,13 +297,8 @@ impl State {
 
     fn table(&self, now: Instant) -> Table {
         let weights = self.weights(now);
-        let positions = match self.listener.balance {
-            Balance::RoundRobin => balance::sequence(&weights),
-            Balance::Flow | Balance::Source => {
-                let names: Vec<String> = self.members.iter().map(|m| m.target.address.to_string()).collect();
-                balance::maglev(&names, &weights)
-            }
-        };
+        let names: Vec<String> = self.members.iter().map(|m| m.target.address.to_string()).collect();
+        let positions = fan_out::positions(self.listener.balance, &names, &weights);
         Table {
             balance: self.listener.balance,
             targets: self.members.iter().map(|member| member.target.clone()).collect(),

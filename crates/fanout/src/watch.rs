@@ -33,18 +33,24 @@ pub fn events(file: &Path) -> io::Result<Receiver<Event>> {
             }
         }
     })?;
+    watch_file(file, move || also.send(Event::Reload).is_ok())?;
+    Ok(receiver)
+}
+
+/// Calls `changed` whenever the file has another text, until it answers false.
+pub fn watch_file(file: &Path, changed: impl Fn() -> bool + Send + 'static) -> io::Result<()> {
     let file: PathBuf = file.to_owned();
     let mut before = fs::read(&file).ok();
     thread::Builder::new().name("file-watch".into()).spawn(move || {
         loop {
             thread::sleep(LOOK);
             let Ok(text) = fs::read(&file) else { continue };
-            let changed = before.as_ref() != Some(&text);
+            let differs = before.as_ref() != Some(&text);
             before = Some(text);
-            if changed && also.send(Event::Reload).is_err() {
+            if differs && !changed() {
                 return;
             }
         }
     })?;
-    Ok(receiver)
+    Ok(())
 }

@@ -97,6 +97,17 @@ pub struct Loaded {
     pub statements: String,
     pub fan_out: FanOut,
     pub log_level: Option<String>,
+    /// Name, line and column of each listener.
+    places: Vec<(String, u64, u64)>,
+}
+
+impl Loaded {
+    /// An error about a listener that only the machine can tell.
+    pub fn error(&self, file: &str, listener: &str, message: String) -> YamlError {
+        let found = self.places.iter().find(|(name, _, _)| name == listener);
+        let (line, column) = found.map_or((1, 1), |(_, line, column)| (*line, *column));
+        YamlError { file: file.to_owned(), line, column, message }
+    }
 }
 
 /// Statements and the places they came from, line by line.
@@ -119,7 +130,12 @@ pub fn load(text: &str, file: &str) -> Result<Loaded, YamlError> {
     writer.metrics(document.metrics.as_ref())?;
     let log_level = document.log_level.map(|level| writer.log_level(level)).transpose()?;
     let fan_out = writer.compile()?;
-    Ok(Loaded { statements: writer.text, fan_out, log_level })
+    let place = |l: &Spanned<Listener>| {
+        let at = l.value.bind.referenced;
+        (l.value.name.value.clone(), at.line(), at.column())
+    };
+    let places = document.listeners.iter().map(place).collect();
+    Ok(Loaded { statements: writer.text, fan_out, log_level, places })
 }
 
 fn yaml_error(file: &str, error: &serde_saphyr::Error) -> YamlError {

@@ -3,9 +3,11 @@
 //! The same inputs give the same plan, and a plan prints as text, so what a commit will do can be read, compared and
 //! tested (`tests/golden-plan`).
 
+pub mod balance;
 pub mod classifier;
 mod display;
 mod environment;
+pub mod fan_out;
 mod ids;
 mod kernel;
 mod policies;
@@ -36,6 +38,7 @@ pub struct Plan {
     pub attachments: Vec<Attachment>,
     pub kernel: KernelWants,
     pub units: Vec<UnitInfo>,
+    pub fan_out: Vec<fan_out::FanOutInfo>,
     /// Zone and policy names by id.
     pub zones: BTreeMap<u32, String>,
     pub policies: BTreeMap<u32, PolicyInfo>,
@@ -147,6 +150,16 @@ pub enum PlanError {
         "{owner}: {count} host-inbound services, or applications whose timeouts differ, at most {limit} fit; use fewer"
     )]
     TooManyTerms { owner: String, count: usize, limit: usize },
+    #[error("listener {listener}: unit {unit} belongs to no zone or is disabled; add it to a zone")]
+    FanOutUnit { listener: String, unit: String },
+    #[error(
+        "listener {listener}: mode {mode}, but unit {unit} runs on {hook}; set `interfaces ... mode`, or use mode auto"
+    )]
+    FanOutMode { listener: String, mode: &'static str, unit: String, hook: &'static str },
+    #[error(
+        "the table of {listeners} fan-out listeners cannot be filled without collisions; configure fewer"
+    )]
+    FanOutTable { listeners: usize },
     #[error("the unit table cannot hold {entries} entries without collisions; configure fewer tagged units")]
     UnitTableFull { entries: usize },
     #[error(
@@ -202,7 +215,13 @@ fn compile_with(
     }
     let kernel = kernel::wants(config, environment)?;
     let rules = policies::compile(config, &zone_ids, &policy_ids, &mut terms)?;
-    let (variants, attachments) = attachments(&managed, &infos, environment)?;
+    let fan_out_names = fan_out::names(config);
+    let listeners = fan_out_names.listeners.iter().map(String::as_str);
+    let listener_ids = assign(&mut ids.fan_out_listeners, "fan-out listeners", listeners, generation)?;
+    let receivers = fan_out_names.receivers.iter().map(String::as_str);
+    let receiver_ids = assign(&mut ids.fan_out_receivers, "fan-out receivers", receivers, generation)?;
+    let (fan_out, fan_out_infos) = fan_out::compile(config, &infos, &listener_ids, &receiver_ids)?;
+    let (variants, attachments) = attachments(&managed, &infos, &fan_out_infos, environment)?;
     let unit_multiplier = units::find_multiplier(&entries)?;
     let (screen_limits, white_terms) = screens::limits(config, &zone_ids)?;
     let tables = Tables {
@@ -219,6 +238,7 @@ fn compile_with(
         white_terms,
         zone_limits: screens::zone_limits(config, &zone_ids),
         flow: flow_rules(&config.flow),
+        fan_out,
     };
     Ok(Plan {
         generation,
@@ -228,6 +248,7 @@ fn compile_with(
         contexts: rules.contexts,
         kernel,
         units: infos,
+        fan_out: fan_out_infos,
         zones: zone_ids.into_iter().map(|(name, id)| (id, name)).collect(),
         policies: policy_infos(config, &policy_ids),
     })
@@ -306,14 +327,17 @@ fn policy_info(policy: &sluice_language::config::Policy, context: Option<(String
 fn attachments(
     managed: &[units::Managed],
     infos: &[UnitInfo],
+    fan_out: &[fan_out::FanOutInfo],
     environment: &Environment,
 ) -> Result<(Vec<Variant>, Vec<Attachment>), PlanError> {
     let always = abi::stages::Stage::ALL.iter().fold(0, |mask, stage| mask | stage.bit());
     let screens = screens::STAGES.iter().fold(0, |mask, stage| mask | stage.bit());
-    let plain = always & !screens;
+    let plain = always & !screens & !abi::stages::Stage::Fanout.bit();
     let mut masks: BTreeMap<&str, u32> = BTreeMap::new();
     for (unit, info) in managed.iter().zip(infos) {
-        let wanted = plain | unit.screen.map_or(0, screens::stage_mask);
+        let listens = fan_out.iter().any(|listener| listener.unit == info.name);
+        let listens = if listens { abi::stages::Stage::Fanout.bit() } else { 0 };
+        let wanted = plain | listens | unit.screen.map_or(0, screens::stage_mask);
         *masks.entry(info.physical.as_str()).or_default() |= wanted;
     }
     // The plain mask always is variant 0: the egress program belongs to it, and numbers keep their meaning when

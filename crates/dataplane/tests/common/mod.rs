@@ -90,7 +90,7 @@ pub fn full_mask() -> u32 {
     Stage::ALL.into_iter().map(Stage::bit).sum()
 }
 
-pub const OPTIONAL: [Stage; 3] = [Stage::Screen, Stage::ScreenRate, Stage::ScreenFirst];
+pub const OPTIONAL: [Stage; 4] = [Stage::Screen, Stage::ScreenRate, Stage::ScreenFirst, Stage::Fanout];
 
 /// One unit on one device, and nothing permitted.
 pub fn tables(ifindex: u32) -> Tables {
