@@ -119,6 +119,8 @@ static __always_inline bool fast_l4(hook_ctx *ctx, struct replay *r, void *l4, _
 	__u32 headers = l3_header + sizeof(struct udphdr);
 
 	r->is_tcp = false;
+	/* the verifier objects to undefined values, also where nobody looks at them */
+	r->tcp_end = r->tcp_ack = r->tcp_window = 0;
 	if (proto == IPPROTO_TCP) {
 		struct tcphdr *tcp = l4;
 
@@ -149,24 +151,26 @@ static __always_inline bool fast_l4(hook_ctx *ctx, struct replay *r, void *l4, _
 	return true;
 }
 
-#define NO_LISTENER (-1001)
+static __always_inline struct fanout_listener *fast_listener(hook_ctx *ctx, const struct replay *r, __u8 family,
+							     const struct udphdr *udp, const __u32 *be_daddr)
+{
+	if ((void *)(udp + 1) > hook_end(ctx))
+		return NULL;
+	return fanout_find(family, be_daddr, udp->dest, r->unit->index);
+}
 
 /*
  * A datagram for a listener whose receiver was reached before leaves without a session: one turn, one rewrite. Anything
  * unusual is the slow line's, with its turn.
  */
-static __always_inline int fast_fanout(hook_ctx *ctx, struct replay *r, __u8 family, __u32 header,
-				       const __u32 *be_saddr, const __u32 *be_daddr)
+static __always_inline int fast_fanout(hook_ctx *ctx, struct replay *r, struct fanout_listener *listener, __u8 family,
+				       __u32 header, const __u32 *be_saddr)
 {
 	__u32 l4 = r->frame.l3 + header, zero = 0;
 	struct udphdr *udp = hook_data(ctx) + l4;
 
 	if ((void *)(udp + 1) > hook_end(ctx))
-		return NO_LISTENER;
-	struct fanout_listener *listener = fanout_find(family, be_daddr, udp->dest, r->unit->index);
-
-	if (!listener)
-		return NO_LISTENER;
+		return GO_SLOW;
 	__u32 length = bpf_ntohs(udp->len);
 
 	if (length < sizeof(*udp) || length > r->ip_len - header || r->unit->screens ||
@@ -229,14 +233,11 @@ static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
 	if (r->ip_len < sizeof(*ip) + sizeof(struct udphdr) || hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
 		return GO_SLOW;
 	if ((config.stage_mask & STAGE_BIT(FANOUT)) && ip->protocol == IPPROTO_UDP) {
-		__u32 addresses[2] = {ip->saddr, ip->daddr};
-		int action = fast_fanout(ctx, r, 4, sizeof(*ip), &addresses[0], &addresses[1]);
+		__u32 be_saddr = ip->saddr, be_daddr = ip->daddr;
+		struct fanout_listener *listener = fast_listener(ctx, r, 4, (void *)(ip + 1), &be_daddr);
 
-		if (action != NO_LISTENER)
-			return action;
-		ip = hook_data(ctx) + r->frame.l3;
-		if ((void *)(ip + 1) > hook_end(ctx))
-			return GO_SLOW;
+		if (listener)
+			return fast_fanout(ctx, r, listener, 4, sizeof(*ip), &be_saddr);
 	}
 	if (!fast_l4(ctx, r, ip + 1, ip->protocol, sizeof(*ip), &be_ports))
 		return GO_SLOW;
@@ -266,13 +267,10 @@ static __always_inline int fast_ipv6(hook_ctx *ctx, struct replay *r)
 
 		for (int i = 0; i < 8; i++)
 			addresses[i] = ((__u32 *)&ip->saddr)[i];
-		int action = fast_fanout(ctx, r, 6, sizeof(*ip), &addresses[0], &addresses[4]);
+		struct fanout_listener *listener = fast_listener(ctx, r, 6, (void *)(ip + 1), &addresses[4]);
 
-		if (action != NO_LISTENER)
-			return action;
-		ip = hook_data(ctx) + r->frame.l3;
-		if ((void *)(ip + 1) > hook_end(ctx))
-			return GO_SLOW;
+		if (listener)
+			return fast_fanout(ctx, r, listener, 6, sizeof(*ip), addresses);
 	}
 	if (!fast_l4(ctx, r, ip + 1, ip->nexthdr, sizeof(*ip), &be_ports))
 		return GO_SLOW;

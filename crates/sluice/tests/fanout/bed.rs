@@ -241,6 +241,19 @@ fn number_of(message: &[u8]) -> Option<u32> {
     text.split("message ").nth(1)?.split(' ').next()?.trim().parse().ok()
 }
 
+/// Each of the first `messages` numbers exactly once.
+pub fn assert_each_once(mut numbers: Vec<u32>, messages: u32) {
+    numbers.sort_unstable();
+    let total = numbers.len();
+    numbers.dedup();
+    let missing = (0..messages).filter(|n| numbers.binary_search(n).is_err()).count();
+    assert!(
+        total == messages as usize && missing == 0,
+        "{total} arrived of {messages}, {} more than once, {missing} never",
+        total - numbers.len()
+    );
+}
+
 /// Sends numbered messages from `ports` sockets, at about a rate.
 pub fn send(
     netns: &Netns,
@@ -306,7 +319,9 @@ impl Rsyslog {
 
     pub fn numbers(&self) -> Vec<u32> {
         let text = std::fs::read_to_string(&self.file).unwrap_or_default();
-        text.lines().filter_map(|line| number_of(line.as_bytes())).collect()
+        // the last line may be on its way
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().filter_map(|line| number_of(line.as_bytes())).collect()
     }
 }
 

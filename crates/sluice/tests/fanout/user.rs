@@ -5,7 +5,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::bed::{FanOut, LISTENER, PATIENCE, Rsyslog, Sink, receiver, send, site, yaml};
+use crate::bed::{FanOut, LISTENER, PATIENCE, Rsyslog, Sink, assert_each_once, receiver, send, site, yaml};
 use crate::common::{accepted, wait_until};
 
 const MESSAGES: u32 = 90_000;
@@ -22,9 +22,7 @@ fn udp_sinks(site: &crate::common::Site) -> Vec<Sink> {
 
 /// Every message exactly once, at whichever receiver.
 pub fn assert_all_once(sinks: &[Sink], messages: u32) {
-    let mut all: Vec<u32> = sinks.iter().flat_map(|sink| sink.seen.lock().unwrap().clone()).collect();
-    all.sort_unstable();
-    assert_eq!(all, (0..messages).collect::<Vec<_>>());
+    assert_each_once(sinks.iter().flat_map(|sink| sink.seen.lock().unwrap().clone()).collect(), messages);
 }
 
 #[test]
@@ -62,9 +60,7 @@ fn assert_rsyslog_has_all(receivers: &[Rsyslog]) {
         std::thread::sleep(Duration::from_millis(200));
         count() >= MESSAGES as usize
     });
-    let mut all: Vec<u32> = receivers.iter().flat_map(Rsyslog::numbers).collect();
-    all.sort_unstable();
-    assert_eq!(all, (0..MESSAGES).collect::<Vec<_>>());
+    assert_each_once(receivers.iter().flat_map(Rsyslog::numbers).collect(), MESSAGES);
 }
 
 #[test]
