@@ -58,6 +58,10 @@ _Static_assert(sizeof(struct class_protocol) == 16, "class_protocol is a quarter
  * Rules that are tried in order. Word source[f] + class of table `rows` is the place of the class's row there (0 = no
  * rule matches), f = 0 for IPv4 and 1 for IPv6. A row has a word for each 512 rules: the line of `rows` with their
  * bits (0 = none). A row of less than 16 words never crosses a line; longer ones begin with a line.
+ *
+ * Rules of more than one chunk are stored so that those for near addresses share one: a packet then finds few chunks
+ * with bits in all three rows. Word orders + place of table `rows` says which rule stands at a place; inside a chunk
+ * they stand in order. orders = 0: places are rules.
  */
 struct context {
 	__u32 source[2];
@@ -66,7 +70,8 @@ struct context {
 	__u32 first_rule;
 	__u32 rules;
 	__u32 chunks;
-	__u32 zero[8];
+	__u32 orders;
+	__u32 zero[7];
 };
 _Static_assert(sizeof(struct context) == 64, "context is a cache line");
 #define CLASS_CHUNK_RULES 512

@@ -96,28 +96,9 @@ static __always_inline void write_frame(void *p, const struct wire_shape *shape,
 	AT(__u16, 58) = be_time_low;
 }
 
-/* 64-byte frames without a clock, as fast as they go. */
-SEC("xdp.frags")
-int wire_send(struct xdp_md *ctx)
+/* One 64-byte frame, each its own. */
+static __always_inline int send_smallest(struct xdp_md *ctx, __u64 now)
 {
-	void *p = (void *)(long)ctx->data;
-	__u64 sent = order.sent;
-
-	if (p + WIRE_HEAD > (void *)(long)ctx->data_end)
-		return XDP_ABORTED;
-	if (sent >= order.limit)
-		return XDP_DROP;
-	order.sent = sent + 1;
-	write_frame(p, &order.shapes[0], next_numbers(), 0);
-	return XDP_TX;
-}
-
-/* The same with the time in the frame, each its own. */
-SEC("xdp.frags")
-int wire_send_stamped(struct xdp_md *ctx)
-{
-	/* First of all: reading the clock waits for every load that is under way. */
-	__u64 now = bpf_ktime_get_ns();
 	void *p = (void *)(long)ctx->data;
 	__u64 sent = order.sent;
 
@@ -128,6 +109,20 @@ int wire_send_stamped(struct xdp_md *ctx)
 	order.sent = sent + 1;
 	write_frame(p, &order.shapes[0], next_numbers(), now);
 	return XDP_TX;
+}
+
+/* Without a clock, as fast as they go. */
+SEC("xdp.frags")
+int wire_send(struct xdp_md *ctx)
+{
+	return send_smallest(ctx, 0);
+}
+
+/* With the time in the frame. Reading the clock waits for every load that is under way, so it comes first. */
+SEC("xdp.frags")
+int wire_send_stamped(struct xdp_md *ctx)
+{
+	return send_smallest(ctx, bpf_ktime_get_ns());
 }
 
 /* Sends its page as it is: what the kernel takes for a frame, whoever makes it. */

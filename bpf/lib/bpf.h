@@ -36,4 +36,16 @@ struct bpf_iter_num {
 /* atomics whose result is not used: one locked instruction */
 #define atomic_add(pointer, value) ((void)__sync_fetch_and_add((pointer), (value)))
 
+/* Lowest set bit of a word that has one: how many bits are below it. Without branches, which the verifier would follow.
+ */
+static __always_inline __u32 lowest_of_word(__u64 word)
+{
+	__u64 below = (word & -word) - 1;
+
+	below -= below >> 1 & 0x5555555555555555;
+	below = (below & 0x3333333333333333) + (below >> 2 & 0x3333333333333333);
+	below = (below + (below >> 4)) & 0x0f0f0f0f0f0f0f0f;
+	return below * 0x0101010101010101 >> 56;
+}
+
 #endif

@@ -43,14 +43,11 @@ static __always_inline __u64 above(__u64 key, __u64 x)
 }
 
 /* Slot of the highest key that is not above x. */
-static __noinline __s64 tree_search(__u32 first, __u32 nodes, __u64 x)
+__noinline __s64 tree_search(__u32 first, __u32 nodes, __u64 x)
 {
 	__u32 node = nodes ? 0 : 1, best = 0;
-	__u32 level;
 
-	bpf_for (level, 0, CLASS_TREE_LEVELS) {
-		if (node >= nodes)
-			break;
+	for (__u32 level = 0; level < CLASS_TREE_LEVELS && node < nodes; level++) {
 		__u32 index = first + node;
 		const __u64 *key = bpf_map_lookup_elem(&classes, &index);
 
@@ -59,10 +56,14 @@ static __noinline __s64 tree_search(__u32 first, __u32 nodes, __u64 x)
 		__u32 below =
 			CLASS_TREE_KEYS - (above(key[0], x) + above(key[1], x) + above(key[2], x) + above(key[3], x) +
 					   above(key[4], x) + above(key[5], x) + above(key[6], x) + above(key[7], x));
+		/* all ones if a key of this node is the highest so far; no branch, which would double the ways each
+		 * level */
+		__u32 found = -((below + CLASS_TREE_KEYS - 1) / CLASS_TREE_KEYS);
 
-		if (below)
-			best = node * CLASS_TREE_KEYS + below - 1;
+		barrier_var(found);
+		best = (best & ~found) | ((node * CLASS_TREE_KEYS + below - 1) & found);
 		node = node * (CLASS_TREE_KEYS + 1) + 1 + below;
+		barrier_var(node);
 	}
 	return best;
 }
@@ -99,7 +100,7 @@ static __always_inline __s64 tree_value(__u32 at, __u64 x, __u32 *below)
 }
 
 /* IPv4 addresses are the upper half; the lower one is not asked for. */
-static __noinline __s64 address_class(__u32 tree, __u64 upper, __u64 lower)
+__noinline __s64 address_class(__u32 tree, __u64 upper, __u64 lower)
 {
 	__u32 below, none;
 	__s64 class = tree_value(tree, upper, &below);
@@ -131,20 +132,8 @@ static __noinline __s64 service_class(const struct service *service)
 	return list < 0 || column < 0 ? NO_CLASS : class_word(list + column);
 }
 
-/* Lowest set bit of a word that has one: how many bits are below it. Without branches, which the verifier would follow.
- */
-static __always_inline __u32 lowest_of_word(__u64 word)
-{
-	__u64 below = (word & -word) - 1;
-
-	below -= below >> 1 & 0x5555555555555555;
-	below = (below & 0x3333333333333333) + (below >> 2 & 0x3333333333333333);
-	below = (below + (below >> 4)) & 0x0f0f0f0f0f0f0f0f;
-	return below * 0x0101010101010101 >> 56;
-}
-
-/* First bit that three lines of bits have in common. */
-static __noinline __s64 first_common(__u32 a, __u32 b, __u32 c)
+/* First rule of a context among those of one chunk, whose lines of bits these are. `place` is the chunk's first. */
+__noinline __s64 match_chunk(__u32 a, __u32 b, __u32 c, __u32 place, __u32 orders)
 {
 	const __u64 *left = bpf_map_lookup_elem(&rows, &a);
 	const __u64 *middle = bpf_map_lookup_elem(&rows, &b);
@@ -161,45 +150,76 @@ static __noinline __s64 first_common(__u32 a, __u32 b, __u32 c)
 	for (__u32 i = 0; i < CLASS_CHUNK_RULES / 64; i++) {
 		__u64 common = left[i] & middle[i] & right[i];
 
-		if (common)
-			return i * 64 + lowest_of_word(common);
+		if (!common)
+			continue;
+		place += i * 64 + lowest_of_word(common);
+		return orders ? row_word(orders + place) : place;
 	}
 	return NO_CLASS;
 }
 
-/* Rule among up to 16 chunks, whose words lie in one line of each row. */
-static __noinline __s64 match_group(__u32 source, __u32 destination, __u32 service, __u32 chunks)
+/* 1 if a word is not 0, without a branch. */
+static __always_inline __u64 is_set(__u64 word)
+{
+	return (word + 0xffffffff) >> 32;
+}
+
+/*
+ * Which of the sixteen chunks from these places on have bits in all three rows, bit n for chunk n. All in one go,
+ * because the processor cannot predict which.
+ */
+__noinline __s64 shared_chunks(__u32 source, __u32 destination, __u32 service)
 {
 	__u32 indexes[] = {source / CLASS_LINE_WORDS, destination / CLASS_LINE_WORDS, service / CLASS_LINE_WORDS};
 	struct class_line *sources = bpf_map_lookup_elem(&rows, &indexes[0]);
 	struct class_line *destinations = bpf_map_lookup_elem(&rows, &indexes[1]);
 	struct class_line *services = bpf_map_lookup_elem(&rows, &indexes[2]);
-	__u32 i;
+	__u64 shared = 0;
 
 	if (!sources || !destinations || !services)
+		return 0;
+	for (__u32 i = 0; i < CLASS_LINE_WORDS; i++)
+		shared |= (is_set(sources->word[(source + i) % CLASS_LINE_WORDS]) &
+			   is_set(destinations->word[(destination + i) % CLASS_LINE_WORDS]) &
+			   is_set(services->word[(service + i) % CLASS_LINE_WORDS]))
+			  << i;
+	return shared;
+}
+
+/* First rule of a context among up to 16 chunks, whose words lie in one line of each row. */
+__noinline __s64 match_group(__u32 index, __u32 first, __u32 source, __u32 destination, __u32 service)
+{
+	struct context *context = bpf_map_lookup_elem(&contexts, &index);
+	__s64 best = NO_CLASS;
+	__u32 i;
+
+	if (!context)
 		return NO_CLASS;
+	__u64 shared = shared_chunks(source + first, destination + first, service + first);
+	__u32 chunks = context->chunks - first;
+
+	if (chunks < CLASS_LINE_WORDS)
+		shared &= (1 << chunks) - 1; /* what follows belongs to other rows */
 	bpf_for (i, 0, CLASS_LINE_WORDS) {
-		if (i >= chunks)
+		if (!shared)
 			break;
-		__u32 a = sources->word[(source + i) % CLASS_LINE_WORDS];
-		__u32 b = destinations->word[(destination + i) % CLASS_LINE_WORDS];
-		__u32 c = services->word[(service + i) % CLASS_LINE_WORDS];
+		__u32 chunk = first + lowest_of_word(shared);
+		__s64 rule = match_chunk(row_word(source + chunk), row_word(destination + chunk),
+					 row_word(service + chunk), chunk * CLASS_CHUNK_RULES, context->orders);
 
-		if (!a || !b || !c)
-			continue;
-		__s64 bit = first_common(a, b, c);
-
-		if (bit >= 0)
-			return i * CLASS_CHUNK_RULES + bit;
+		if (rule >= 0 && (best < 0 || rule < best))
+			best = rule;
+		shared &= shared - 1;
 	}
-	return NO_CLASS;
+	return best;
 }
 
 /* Index in `rules` of the first rule of a context that matches. */
 static __noinline __s64 match_context(__u32 index, const struct classes *of)
 {
 	struct context *context = bpf_map_lookup_elem(&contexts, &index);
-	__u32 chunk;
+	__s64 best = NO_CLASS;
+	__u32 group;
 
 	if (!context || !of || !context->chunks)
 		return NO_CLASS;
@@ -210,17 +230,17 @@ static __noinline __s64 match_context(__u32 index, const struct classes *of)
 
 	if (source <= 0 || destination <= 0 || service <= 0)
 		return NO_CLASS;
-	bpf_for (chunk, 0, MAX_RULES / CLASS_CHUNK_RULES / CLASS_LINE_WORDS) {
-		__u32 first = chunk * CLASS_LINE_WORDS;
+	bpf_for (group, 0, MAX_RULES / CLASS_CHUNK_RULES / CLASS_LINE_WORDS) {
+		__u32 first = group * CLASS_LINE_WORDS;
 
 		if (first >= context->chunks)
 			break;
-		__s64 rule = match_group(source + first, destination + first, service + first, context->chunks - first);
+		__s64 rule = match_group(index, first, source, destination, service);
 
-		if (rule >= 0)
-			return context->first_rule + first * CLASS_CHUNK_RULES + rule;
+		if (rule >= 0 && (best < 0 || rule < best))
+			best = rule;
 	}
-	return NO_CLASS;
+	return best < 0 ? NO_CLASS : context->first_rule + best;
 }
 
 #endif

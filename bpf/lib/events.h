@@ -33,26 +33,38 @@ static __always_inline void event_key6(struct event *event, const struct flow_ke
 	event->key = *key;
 }
 
-/* A session that begins, or a first packet that a policy does not permit. */
-static __noinline int log_packet(const struct packet *p, __u32 kind, __u32 session)
+/* An event with what it says of a packet, to be completed and submitted. */
+static __always_inline struct event *event_of(const struct packet *p, __u32 kind)
 {
-	if (!p || !(p->rule_flags & RULE_LOG_INIT))
-		return 0;
 	struct event *event = event_begin(p->unit_index);
 
 	if (!event)
-		return 0;
+		return NULL;
 	__builtin_memset(event, 0, sizeof(*event));
 	if (p->family == 4)
 		event_key4(event, &p->key4);
 	else
 		event_key6(event, &p->key6);
+	/* fragments have no ports, and their protocol is no part of the key */
+	event->key.proto = p->proto;
 	event->kind = kind;
 	event->family = p->family;
 	event->icmp_type = p->icmp_type;
 	event->ingress_unit = p->unit_index;
-	event->policy = p->rule_policy;
 	event->from_zone = p->from_zone;
+	return event;
+}
+
+/* A session that begins, or a first packet that a policy does not permit. */
+static __noinline int log_packet(const struct packet *p, __u32 kind, __u32 session)
+{
+	if (!p || !(p->rule_flags & RULE_LOG_INIT))
+		return 0;
+	struct event *event = event_of(p, kind);
+
+	if (!event)
+		return 0;
+	event->policy = p->rule_policy;
 	event->to_zone = p->to_zone;
 	event->session = session;
 	bpf_ringbuf_submit(event, 0);

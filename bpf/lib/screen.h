@@ -35,37 +35,17 @@ static __noinline __u64 screen_hash(const struct packet *p, __u32 which, __u64 m
 	return mix_last(mix(hash, more, MIX_RIGHT));
 }
 
-static __always_inline __u32 lowest_bit(__u32 set)
-{
-	__u32 bit = set & -set;
-
-	return !!(bit & 0xaaaaaaaa) | !!(bit & 0xcccccccc) << 1 | !!(bit & 0xf0f0f0f0) << 2 |
-	       !!(bit & 0xff00ff00) << 3 | !!(bit & 0xffff0000) << 4;
-}
-
 /* Tells the daemon, once a second, screen and CPU: a flood must not become a flood of messages. */
 static __noinline int screen_log(const struct packet *p, __u32 reason, __u32 alarm_only)
 {
 	if (!p)
 		return 0;
-	struct event *event = event_begin(p->unit_index);
+	struct event *event = event_of(p, EVENT_SCREEN);
 
 	if (!event)
 		return 0;
-	__builtin_memset(event, 0, sizeof(*event));
-	if (p->family == 4)
-		event_key4(event, &p->key4);
-	else
-		event_key6(event, &p->key6);
-	/* fragments have no ports, and their protocol is no part of the key */
-	event->key.proto = p->proto;
-	event->kind = EVENT_SCREEN;
 	event->screen = reason;
 	event->passed = !!alarm_only;
-	event->family = p->family;
-	event->icmp_type = p->icmp_type;
-	event->ingress_unit = p->unit_index;
-	event->from_zone = p->from_zone;
 	bpf_ringbuf_submit(event, 0);
 	return 0;
 }
@@ -95,8 +75,9 @@ static __noinline int screens_found(struct packet *p, __u32 found, __u32 enabled
 	if (!p)
 		return DROP(TRUNCATED);
 	if (!(enabled & SCREEN_ALARM_ONLY)) {
-		__u32 reason = SCREEN_BASE + lowest_bit(found);
+		__u32 reason = SCREEN_BASE + lowest_of_word(found);
 
+		barrier_var(reason); /* else clang checks it before the last shift, which tells the verifier nothing */
 		screen_count(p, reason, 0);
 		return VERDICT_DROP | reason;
 	}

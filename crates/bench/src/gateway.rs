@@ -301,21 +301,23 @@ impl Sluice {
 
     /// Commits a configuration without policies: sessions stay until their next packet, new ones are denied.
     pub fn deny_all(&mut self, site: &Site, hook: Hook) -> Result<()> {
-        self.plan = plan(site, &configuration(hook.into(), Action::Default))?;
-        self.generation = self.dataplane.load(&self.plan.tables, &variants(&self.plan), 2)?;
-        self.dataplane.switch(&self.generation);
-        Ok(())
+        self.put_in_force(plan(site, &configuration(hook.into(), Action::Default))?)
     }
 
     /// Seconds that a commit of this text takes, from the text to the switch. Planned twice, as a commit is.
     pub fn commit(&mut self, site: &Site, text: &str) -> Result<f64> {
         let began = Instant::now();
         plan(site, text)?;
-        self.plan = plan(site, text)?;
-        self.generation =
-            self.dataplane.load(&self.plan.tables, &variants(&self.plan), self.generation.number() + 1)?;
-        self.dataplane.switch(&self.generation);
+        self.put_in_force(plan(site, text)?)?;
         Ok(began.elapsed().as_secs_f64())
+    }
+
+    fn put_in_force(&mut self, plan: Plan) -> Result<()> {
+        self.generation =
+            self.dataplane.load(&plan.tables, &variants(&plan), self.generation.number() + 1)?;
+        self.dataplane.switch(&self.generation);
+        self.plan = plan;
+        Ok(())
     }
 
     /// The root of the variant that the first device runs.

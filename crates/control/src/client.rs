@@ -103,6 +103,12 @@ fn split(answer: &[u8]) -> Option<(u16, &[u8])> {
     Some((status, &answer[end + 4..]))
 }
 
+/// A path with those fields of a query that have a value.
+pub fn with_query<'a>(path: &str, fields: impl IntoIterator<Item = (&'a str, Option<String>)>) -> String {
+    let given = fields.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encode(&value?))));
+    format!("{path}?{}", given.collect::<Vec<_>>().join("&"))
+}
+
 /// Percent-encodes a query value.
 pub fn encode(value: &str) -> String {
     let mut text = String::new();

@@ -27,7 +27,7 @@ mod upkeep;
 mod views;
 mod watch;
 
-pub use client::{Client, ClientError, encode};
+pub use client::{Client, ClientError, encode, with_query};
 pub use config::{CheckError, check};
 pub use daemon::{Daemon, DaemonError, Options, cleanup};
 pub use engine::CommitError;

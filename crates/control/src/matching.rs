@@ -60,7 +60,7 @@ fn answer(query: &MatchQuery, plan: &Plan, tables: &Tables<'_>) -> Result<MatchV
         ..MatchView::default()
     };
     let Some((context, place)) = found else {
-        return Ok(MatchView { action: action(pair.default_action), ..view });
+        return Ok(MatchView { action: sluice_plan::action(pair.default_action).to_owned(), ..view });
     };
     let rule = (tables.rule)(place);
     let policy = plan.policies.get(&rule.policy.into());
@@ -69,7 +69,7 @@ fn answer(query: &MatchQuery, plan: &Plan, tables: &Tables<'_>) -> Result<MatchV
         id: Some(rule.policy.into()),
         global: policy.is_some_and(|policy| policy.context.is_none()),
         number: Some(place - tables.lookup.first_rule(context) + 1),
-        action: action(rule.action),
+        action: sluice_plan::action(rule.action).to_owned(),
         log_init: rule.flags & abi::RULE_LOG_INIT != 0,
         log_close: rule.flags & abi::RULE_LOG_CLOSE != 0,
         count: rule.flags & abi::RULE_COUNT != 0,
@@ -101,13 +101,4 @@ fn subject(query: &MatchQuery) -> Result<Subject, String> {
         icmp_type: query.icmp_type.unwrap_or(echo),
         icmp_code: query.icmp_code.unwrap_or(0),
     })
-}
-
-fn action(action: u8) -> String {
-    match action {
-        abi::ACTION_PERMIT => "permit",
-        abi::ACTION_REJECT => "reject",
-        _ => "deny",
-    }
-    .to_owned()
 }

@@ -5,6 +5,7 @@
 
 mod args;
 pub mod branch;
+pub mod browser;
 pub mod demo;
 pub mod gateway;
 pub mod helpers;

@@ -4,7 +4,6 @@
 mod common;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use common::{Link, store};
 use serde_json::Value;
@@ -15,31 +14,8 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// Runs headless Chromium; its standard output and its log.
 fn chromium(url: &str, profile: &str, arguments: &[&str]) -> (String, String) {
-    let profile = file(profile).with_extension("profile");
-    let known = ["chromium", "chromium-browser", "google-chrome"];
-    let found = known.iter().find(|name| Command::new(name).arg("--version").output().is_ok());
-    let browser = found.expect(
-        "no browser: scripts/setup.sh installs chromium where apt has it, else install google-chrome",
-    );
-    let output = Command::new(browser)
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--enable-logging=stderr",
-            "--virtual-time-budget=4000",
-        ])
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .args(arguments)
-        .arg(url)
-        .output()
-        .expect("the browser does not start");
-    let _ = std::fs::remove_dir_all(&profile);
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "chromium failed: {}", text(&output.stderr));
-    (text(&output.stdout), text(&output.stderr))
+    sluice_lab::browser::chromium(url, &file(profile).with_extension("profile"), 4000, arguments)
 }
 
 /// Measures what a reader would see and writes it into the page.

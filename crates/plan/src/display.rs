@@ -185,7 +185,8 @@ fn list(word: &str, items: Option<Vec<String>>) -> String {
     }
 }
 
-fn action(action: u8) -> &'static str {
+/// Name of an `ACTION_*`.
+pub fn action(action: u8) -> &'static str {
     match action {
         abi::ACTION_PERMIT => "permit",
         abi::ACTION_REJECT => "reject",

@@ -21,6 +21,7 @@ use sluice_abi::tables::{FlowRules, Tables};
 use sluice_abi::{self as abi};
 use sluice_language::config::Config;
 
+pub use display::action;
 pub use environment::{Environment, NetDev};
 pub use ids::{Exhausted, Ids, Pool};
 pub use kernel::{Gateway, KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use sluice_control::api::{MatchQuery, MatchView};
-use sluice_control::encode;
+use sluice_control::with_query;
 
 use crate::exit::{Failure, Outcome, read};
 use crate::show::{Output, print_json};
@@ -90,19 +90,20 @@ pub fn test(args: &TestArgs) -> Outcome {
 pub fn show(packet: &PacketArgs, output: &Output) -> Outcome {
     let query = packet.query();
     let number = |number: Option<u16>| number.map(|number| number.to_string());
-    let fields = [
-        ("from_zone", Some(query.from_zone)),
-        ("to_zone", Some(query.to_zone)),
-        ("source_ip", Some(query.source_ip)),
-        ("destination_ip", Some(query.destination_ip)),
-        ("protocol", Some(query.protocol)),
-        ("source_port", number(query.source_port)),
-        ("destination_port", number(query.destination_port)),
-        ("icmp_type", number(query.icmp_type.map(u16::from))),
-        ("icmp_code", number(query.icmp_code.map(u16::from))),
-    ];
-    let given = fields.iter().filter_map(|(name, value)| Some(format!("{name}={}", encode(value.as_ref()?))));
-    let path = format!("/api/match-policies?{}", given.collect::<Vec<_>>().join("&"));
+    let path = with_query(
+        "/api/match-policies",
+        [
+            ("from_zone", Some(query.from_zone)),
+            ("to_zone", Some(query.to_zone)),
+            ("source_ip", Some(query.source_ip)),
+            ("destination_ip", Some(query.destination_ip)),
+            ("protocol", Some(query.protocol)),
+            ("source_port", number(query.source_port)),
+            ("destination_port", number(query.destination_port)),
+            ("icmp_type", number(query.icmp_type.map(u16::from))),
+            ("icmp_code", number(query.icmp_code.map(u16::from))),
+        ],
+    );
     output.show(&path, |view: MatchView| print(&view))
 }
 

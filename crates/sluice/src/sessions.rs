@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use sluice_control::api::{Cleared, SessionFilter, SessionList, SessionView};
-use sluice_control::{Client, encode};
+use sluice_control::{Client, with_query};
 
 use crate::Instance;
 use crate::exit::Outcome;
@@ -95,25 +95,25 @@ fn wanted(filter: &FilterArgs) -> SessionFilter {
 }
 
 pub fn list(args: &ListArgs, output: &Output) -> Outcome {
-    let filter = &args.filter;
+    let filter = args.filter.clone();
+    let number = |number: usize| Some(number.to_string());
     let port = |port: Option<u16>| port.map(|port| port.to_string());
-    let fields = [
-        ("source_port", &port(filter.source_port)),
-        ("destination_port", &port(filter.destination_port)),
-        ("interface", &filter.interface),
-        ("policy", &filter.policy),
-        ("application", &filter.application),
-        ("source_prefix", &filter.source_prefix),
-        ("destination_prefix", &filter.destination_prefix),
-        ("protocol", &filter.protocol),
-        ("zone", &filter.zone),
-    ];
-    let mut path = format!("/api/sessions?limit={}&offset={}", args.limit, args.offset);
-    for (name, value) in fields {
-        if let Some(value) = value {
-            path += &format!("&{name}={}", encode(value));
-        }
-    }
+    let path = with_query(
+        "/api/sessions",
+        [
+            ("limit", number(args.limit)),
+            ("offset", number(args.offset)),
+            ("source_port", port(filter.source_port)),
+            ("destination_port", port(filter.destination_port)),
+            ("interface", filter.interface),
+            ("policy", filter.policy),
+            ("application", filter.application),
+            ("source_prefix", filter.source_prefix),
+            ("destination_prefix", filter.destination_prefix),
+            ("protocol", filter.protocol),
+            ("zone", filter.zone),
+        ],
+    );
     output.show(&path, |list: SessionList| {
         let rows = list.sessions.iter().map(row).collect();
         let header = [

@@ -4,7 +4,6 @@
 mod example;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::Value;
 use sluice_bench::report::html;
@@ -14,32 +13,9 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// Runs headless Chromium on a page of ours; what it writes to standard output and to its log.
 fn chromium(page: &Path, arguments: &[&str]) -> (String, String) {
-    // Tests run beside each other, and a browser locks its profile.
-    let profile = page.with_extension("profile");
-    let known = ["chromium", "chromium-browser", "google-chrome"];
-    let found = known.iter().find(|name| Command::new(name).arg("--version").output().is_ok());
-    let browser = found.expect(
-        "no browser: scripts/setup.sh installs chromium where apt has it, else install google-chrome",
-    );
-    let output = Command::new(browser)
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--enable-logging=stderr",
-            "--virtual-time-budget=2000",
-        ])
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .args(arguments)
-        .arg(format!("file://{}", page.display()))
-        .output()
-        .expect("the browser does not start");
-    let _ = std::fs::remove_dir_all(&profile);
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "chromium failed: {}", text(&output.stderr));
-    (text(&output.stdout), text(&output.stderr))
+    let url = format!("file://{}", page.display());
+    sluice_lab::browser::chromium(&url, &page.with_extension("profile"), 2000, arguments)
 }
 
 /// Appended to a copy of the page: measures what a reader would see and writes it into the page.

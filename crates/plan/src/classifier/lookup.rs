@@ -41,15 +41,17 @@ impl Lookup<'_> {
         if rows.contains(&0) {
             return None;
         }
-        (0..context.chunks).find_map(|chunk| {
+        let found = (0..context.chunks).filter_map(|chunk| {
             let lines = rows.map(|row| (self.rows)(word(self.rows, row + chunk)));
             let first = (0..CLASS_LINE_WORDS / 2)
                 .map(|place| lines.iter().fold(u64::MAX, |common, line| common & wide(line, place)))
                 .enumerate()
                 .find(|(_, common)| *common != 0)?;
             let rule = first.0 as u32 * 64 + first.1.trailing_zeros();
-            Some(context.first_rule + chunk * abi::CLASS_CHUNK_RULES as u32 + rule)
-        })
+            let place = chunk * abi::CLASS_CHUNK_RULES as u32 + rule;
+            Some(if context.orders == 0 { place } else { word(self.rows, context.orders + place) })
+        });
+        found.min().map(|rule| context.first_rule + rule)
     }
 
     /// Place in the rule table of a context's first rule.

@@ -6,6 +6,7 @@
 //! which is what keeps the table small, because most classes satisfy no rules but those that say `any`.
 
 mod addresses;
+mod cluster;
 mod lookup;
 mod rows;
 mod services;
@@ -104,6 +105,9 @@ pub fn compile(lists: &[Rules]) -> Result<Classifier, TooMuch> {
     let mut rows = Rows::new();
     let mut contexts = vec![Context::default()];
     for (list, rules) in lists.iter().zip(&numbered) {
+        let order = cluster::order(&list.rules);
+        let stored: Vec<Numbered> = order.iter().map(|rule| rules[*rule as usize]).collect();
+        let rules = if order.is_empty() { rules } else { &stored };
         let places = |pick: &dyn Fn(&Numbered) -> Option<u32>, members: &[Vec<u32>], rows: &mut Rows| {
             rows.space(rules.len(), &by_set(rules, pick), members)
         };
@@ -117,6 +121,7 @@ pub fn compile(lists: &[Rules]) -> Result<Classifier, TooMuch> {
             first_rule: list.first,
             rules: rules.len() as u32,
             chunks: rules.len().div_ceil(abi::CLASS_CHUNK_RULES) as u32,
+            orders: if order.is_empty() { 0 } else { rows.orders(order) },
             ..Context::default()
         });
         rows.check().map_err(|limit| TooMuch::Lines { owner: list.name.clone(), limit })?;

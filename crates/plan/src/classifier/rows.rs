@@ -70,6 +70,11 @@ impl Rows {
         }
     }
 
+    /// Stores which rule stands where.
+    pub fn orders(&mut self, order: Vec<u32>) -> u32 {
+        self.words.list(order)
+    }
+
     fn lines(&mut self, bits: &[Bits]) -> Vec<u32> {
         bits.iter().map(|bits| self.line(bits)).collect()
     }
