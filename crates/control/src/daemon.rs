@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sluice_dataplane::Dataplane;
@@ -238,14 +239,23 @@ fn reload(options: &Options, shared: &Arc<Shared>, engine: &Arc<Mutex<Engine>>) 
     let Some(path) = options.config.clone() else {
         return tracing::warn!("SIGHUP ignored: the daemon was started without --config");
     };
+    // One that waits for the engine will read what the file holds by then.
+    static WAITING: AtomicBool = AtomicBool::new(false);
+    if WAITING.swap(true, Ordering::AcqRel) {
+        return;
+    }
     let (shared, engine) = (shared.clone(), engine.clone());
     let options = options.clone();
-    std::thread::spawn(move || match read(&path, &options) {
-        Ok(source) => {
-            // Its result is logged by the engine.
-            let _ = engine.lock().unwrap_or_else(PoisonError::into_inner).commit(source, &shared);
+    std::thread::spawn(move || {
+        let mut engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
+        WAITING.store(false, Ordering::Release);
+        match read(&path, &options) {
+            Ok(source) => {
+                // Its result is logged by the engine.
+                let _ = engine.commit(source, &shared);
+            }
+            Err(error) => tracing::error!(%error, "SIGHUP: nothing changed"),
         }
-        Err(error) => tracing::error!(%error, "SIGHUP: nothing changed"),
     });
 }
 
