@@ -142,7 +142,7 @@ impl Frames {
     ) -> Result<()> {
         self.aim_sized(from, count, frame_bytes)?;
         let mut template = Template::new(Family::V4, Protocol::Udp, from.mac, from.host_mac, 0);
-        template.bytes.copy_from_slice(&self.state.read(0).frame[..template.bytes.len()]);
+        template.bytes = self.state.read(0).frame;
         for number in 0..count {
             let own = entry(&template, number);
             self.flows.write(number, RingEntry4 { be_l4_check: 0, ..own });
