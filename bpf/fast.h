@@ -9,6 +9,8 @@
 #include "flow_table.h"
 #include "lib/checksum.h"
 #include "lib/fanout.h"
+#include "lib/grant.h"
+#include "lib/nat_rewrite.h"
 #include "lib/rewrite.h"
 #include "lib/tcp_window.h"
 
@@ -53,10 +55,22 @@ static __always_inline bool needs_rejudging(const struct flow_state *state)
 	return budget->used <= config.rejudge_per_tick;
 }
 
+static __always_inline bool replay_translation(hook_ctx *ctx, const struct replay *r)
+{
+	if (!(r->state->marks & MARK_TRANSLATED))
+		return true;
+	return r->family == 4 ? nat_replay4(ctx, r->frame.l3, r->state, r->is_tcp)
+			      : nat_replay6(ctx, r->frame.l3, r->state, r->is_tcp);
+}
+
 static __always_inline int replay_local(hook_ctx *ctx, struct replay *r, struct unit_counters *count, __u32 segments)
 {
 	count->received += segments;
 	count->received_bytes += r->ip_len;
+	if (!replay_translation(ctx, r)) {
+		count->drops[REASON_REWRITE_FAILED] += segments;
+		return HOOK_DROP;
+	}
 	count->delivered_local += segments;
 	return hook_to_host(ctx, &r->frame, r->unit);
 }
@@ -76,6 +90,9 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 	struct flow_state *state = r->state;
 
 	if (state->zone != r->unit->zone || !(state->flags & FLOW_PLAIN) || needs_rejudging(state))
+		return GO_SLOW;
+
+	if ((state->marks & MARK_GRANTED) && session_refusal(r->family, r->line, state->marks))
 		return GO_SLOW;
 
 	struct nexthop *nexthop = nexthop_at(state->nexthop);
@@ -102,7 +119,7 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 
 	count->received += segments;
 	count->received_bytes += r->ip_len;
-	if (!rewrite_forward(ctx, &r->frame, nexthop)) {
+	if (!replay_translation(ctx, r) || !rewrite_forward(ctx, &r->frame, nexthop)) {
 		count->drops[REASON_REWRITE_FAILED] += segments;
 		return HOOK_DROP;
 	}

@@ -17,6 +17,8 @@
 #define INSERT_BUSY 4       /* a bucket's lock could not be had */
 #define INSERT_UNANSWERED 5 /* too many sessions wait for an answer */
 #define INSERT_STUCK 6      /* as INSERT_BUSY, and the record must not be used again */
+#define INSERT_EXHAUSTED 7  /* every port of the NAT pool is taken */
+#define INSERT_NO_ADDRESS 8 /* the NAT pool has no address for it */
 
 /*
  * `flags` shares an aligned word with `epoch` and `tcp_state`. Both CPUs and the daemon change flags, so only with

@@ -44,6 +44,15 @@ volatile __u32 active SEC(".data.active") = 0;
 		__type(value, VALUE);                                                                                  \
 	} NAME SEC(".maps")
 
+#define GROWING_HASH_MAP(NAME, KEY, VALUE, ENTRIES)                                                                    \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
+		__uint(max_entries, ENTRIES);                                                                          \
+		__uint(map_flags, BPF_F_NO_PREALLOC);                                                                  \
+		__type(key, KEY);                                                                                      \
+		__type(value, VALUE);                                                                                  \
+	} NAME SEC(".maps")
+
 #define QUEUE_MAP(NAME, ENTRIES)                                                                                       \
 	struct {                                                                                                       \
 		__uint(type, BPF_MAP_TYPE_QUEUE);                                                                      \
@@ -99,9 +108,18 @@ ARRAY_MAP(screen_rates, struct rate_bucket, RATE_BUCKETS, 0);
 ARRAY_MAP(screen_scans, struct scan_cell, SCAN_CELLS, 0);
 ARRAY_MAP(known_sources, struct rate_bucket, RATE_BUCKETS, 0);
 ARRAY_MAP(cookie_times, struct cookie_times, MAX_ZONES, 0);
+/* Sized before load, as the flow maps. Elements of the index are made when they are needed. */
+ARRAY_MAP(grants, struct grant, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(grant_users, struct grant_user, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(grant_lengths, struct grant_lengths, 1, BPF_F_MMAPABLE);
+GROWING_HASH_MAP(grants4, struct grant_key4, __u32, 1);
+GROWING_HASH_MAP(grants6, struct grant_key6, __u32, 1);
 PERCPU_MAP(rejudge_budget, struct tick_budget, 1);
 PERCPU_MAP(scratch, struct packet, 1);
 PERCPU_MAP(nexthop_memory, struct nexthop_memory, NEXTHOP_MEMORY);
+PERCPU_MAP(nat_rule_counters, struct nat_rule_counters, MAX_NAT_RULES);
+PERCPU_MAP(nat_pool_counters, struct nat_pool_counters, MAX_NAT_POOLS);
+PERCPU_MAP(nat_cursors, struct nat_cursor, NAT_CURSORS);
 
 PERCPU_MAP(fanout_listener_counters, struct fanout_listener_counters, MAX_FANOUT_LISTENERS);
 PERCPU_MAP(fanout_receiver_counters, struct fanout_receiver_counters, MAX_FANOUT_RECEIVERS);
@@ -111,7 +129,7 @@ ARRAY_MAP(units, struct unit, UNIT_TABLE_SLOTS, BPF_F_MMAPABLE);
 ARRAY_MAP(zone_pairs, struct zone_pair, MAX_ZONES *MAX_ZONES, BPF_F_MMAPABLE);
 ARRAY_MAP(screen_limits, struct screen_limits, MAX_ZONES, BPF_F_MMAPABLE);
 ARRAY_MAP(white_terms, struct white_term, MAX_WHITE_TERMS, BPF_F_MMAPABLE);
-ARRAY_MAP(contexts, struct context, MAX_CONTEXTS, BPF_F_MMAPABLE);
+ARRAY_MAP(contexts, struct context, MAX_CONTEXTS + MAX_NAT_CONTEXTS, BPF_F_MMAPABLE);
 /* Sizes of these are set for each generation. */
 ARRAY_MAP(rules, struct rule, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(classes, struct class_line, 1, BPF_F_MMAPABLE);
@@ -121,6 +139,13 @@ ARRAY_MAP(zone_limits, struct zone_limits, MAX_ZONES, BPF_F_MMAPABLE);
 ARRAY_MAP(fanout_listeners, struct fanout_listener, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(fanout_receivers, struct fanout_receiver, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(fanout_lines, struct fanout_line, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(nat_units, struct nat_unit, MAX_UNITS, BPF_F_MMAPABLE);
+ARRAY_MAP(nat_sources, struct nat_source, MAX_UNITS, BPF_F_MMAPABLE);
+/* As are those of these. */
+ARRAY_MAP(nat_rules, struct nat_rule, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(nat_pools, struct nat_pool, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(nat_ranges, struct nat_range, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(nat_prefixes, struct nat_prefix, 1, BPF_F_MMAPABLE);
 
 static __always_inline struct unit *unit_at(__u32 slot)
 {

@@ -10,9 +10,12 @@
 #include "stage/fanout.h"
 #include "stage/session.h"
 #include "stage/screen_first.h"
+#include "stage/nat_destination.h"
 #include "stage/local.h"
 #include "stage/route.h"
 #include "stage/policy.h"
+#include "stage/gate.h"
+#include "stage/nat_source.h"
 #include "stage/create.h"
 #include "stage/exit.h"
 

@@ -9,6 +9,7 @@
 #define SLUICE_SWEEP_H
 
 #include "flow_table.h"
+#include "lib/grant.h"
 
 #define EBUSY 16
 #define CLOCK_MONOTONIC 1
@@ -109,6 +110,8 @@ static __always_inline void carry_packets(struct flow_state *state, struct flow_
 		bool carry = !(line0->state.packets >> 31) != !(line0->state.flags & FLOW_CARRY) ||                    \
 			     !(line1->state.packets >> 31) != !(line1->state.flags & FLOW_CARRY);                      \
                                                                                                                        \
+		if ((line0->state.marks & MARK_GRANTED) && session_refusal(FAMILY, forward, 0))                        \
+			return flow_delete##FAMILY(back, tag, CLOSE_GRANT) ? SWEPT_ENDED : SWEPT_DEAD;                 \
 		idle = other < idle ? other : idle;                                                                    \
 		if (own_timeout || old || carry) {                                                                     \
 			shared = bpf_map_lookup_elem(&shared##FAMILY, &number);                                        \
@@ -146,7 +149,8 @@ static __always_inline void carry_packets(struct flow_state *state, struct flow_
 		__u32 wraps = (forward->packets | back->packets) >> 31;                                                \
                                                                                                                        \
 		idle = other < idle ? other : idle;                                                                    \
-		return !(flags | wraps | sweep->early##FAMILY) && (__u16)(epoch - forward->epoch) < OLDEST_EPOCH &&    \
+		return !(flags | wraps | sweep->early##FAMILY | (forward->marks & MARK_GRANTED)) &&                    \
+		       (__u16)(epoch - forward->epoch) < OLDEST_EPOCH &&                                               \
 		       (__u16)(epoch - back->epoch) < OLDEST_EPOCH &&                                                  \
 		       idle <= (__u64)limits->timeout_s[kind & 7] * config.hz;                                         \
 	}                                                                                                              \

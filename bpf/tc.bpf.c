@@ -5,6 +5,7 @@
 #include "fast.h"
 #include "slow.h"
 #include "stage/egress.h"
+#include "gate_only.h"
 
 __u64 clock_jiffies SEC(".data.clock") = 0;
 
@@ -32,6 +33,19 @@ SEC("tc")
 int tc_slow(struct __sk_buff *ctx)
 {
 	return slow_line(ctx);
+}
+
+/* In the root's place, on devices that have the gate alone before them. A tag is not in the frame here. */
+SEC("tc")
+int tc_gate(struct __sk_buff *ctx)
+{
+	int verdict = ctx->vlan_present ? GATE_HAND_ON : gate_only(ctx);
+
+	if (verdict != GATE_HAND_ON)
+		return verdict;
+	root_dispatch(ctx, PROGRAM_FAST);
+	count_no_generation(hook_segments(ctx));
+	return TC_ACT_SHOT;
 }
 
 SEC("tc")

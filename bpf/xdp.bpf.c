@@ -5,6 +5,7 @@
 #include "fast.h"
 #include "slow.h"
 #include "sweep.h"
+#include "gate_only.h"
 
 SEC("xdp.frags")
 int xdp_root(struct xdp_md *ctx)
@@ -30,6 +31,19 @@ SEC("xdp.frags")
 int xdp_slow(struct xdp_md *ctx)
 {
 	return slow_line(ctx);
+}
+
+/* In the root's place, on devices that have the gate alone before them. */
+SEC("xdp.frags")
+int xdp_gate(struct xdp_md *ctx)
+{
+	int verdict = gate_only(ctx);
+
+	if (verdict != GATE_HAND_ON)
+		return verdict;
+	root_dispatch(ctx, PROGRAM_FAST);
+	count_no_generation(1);
+	return XDP_DROP;
 }
 
 /*

@@ -28,7 +28,10 @@ readonly COMMANDS=(
 	"nginx:nginx-light:the demo's web servers"
 	"curl:curl:the demo's web client"
 	"rsyslogd:rsyslog:real receivers of a fan-out in demo and tests"
+	"redis-server:redis-server:the demo's gated database"
+	"redis-cli:redis-tools:that database's client"
 	"traceroute:traceroute:paths in the demo"
+	"arping:arping:asks for the addresses that the gateway answers for"
 	"ping:iputils-ping:reachability in demo and tests"
 	"tcpdump:tcpdump:looking at the lab's packets"
 	"tshark:tshark:an independent judge of packets in tests"
@@ -41,6 +44,7 @@ readonly FILES=(
 	"/usr/include/zlib.h:zlib1g-dev:libbpf needs it"
 	"/usr/include/linux/bpf.h:linux-libc-dev:the kernel's BPF interface"
 	"/usr/lib/python3/dist-packages/scapy:python3-scapy:an independent maker of packets in tests"
+	"/usr/lib/python3/dist-packages/pyftpdlib:python3-pyftpdlib:an FTP server behind translation in tests"
 	"/usr/lib/python3/dist-packages/jsonschema:python3-jsonschema:an independent judge of the bench's results in tests"
 )
 
@@ -48,6 +52,7 @@ readonly FILES=(
 readonly OPTIONAL=(
 	"/usr/lib/frr/zebra:frr:routing daemons beside Sluice in tests"
 	"dnsmasq:dnsmasq-base:a DHCP server in tests"
+	"turnserver:coturn:a STUN server and client (RFC 5780) that say how translation behaves"
 	"udhcpc:udhcpc:a DHCP client in tests"
 )
 

@@ -18,5 +18,7 @@
 #include "sweep.h"
 #include "session_limits.h"
 #include "fanout.h"
+#include "nat.h"
+#include "gate.h"
 
 #endif

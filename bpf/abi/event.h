@@ -13,6 +13,8 @@
 #define EVENT_SESSION_CLOSE 2
 #define EVENT_SESSION_DENY 3
 #define EVENT_SCREEN 4
+#define EVENT_NAT_EXHAUSTED 5 /* `policy` is the pool's id, `session` the rule's */
+#define EVENT_GATE_DENY 6
 
 /* Why a session was closed. */
 #define CLOSE_NONE 0
@@ -20,6 +22,8 @@
 #define CLOSE_CLEARED 2  /* by an operator */
 #define CLOSE_REVOKED 3  /* the active configuration does not permit it any more */
 #define CLOSE_REOPENED 4 /* its tuple opened a new one */
+#define CLOSE_NAT 5      /* the active configuration translates it otherwise */
+#define CLOSE_GRANT 6    /* its grant has ended */
 
 struct event {
 	struct flow_key6 key; /* the first packet's; an IPv4 address stands in the first word */
@@ -29,14 +33,14 @@ struct event {
 	__u8 tcp_state[2]; /* TCP_DIR_*, initiator first */
 	__u8 icmp_type;
 	__u16 ingress_unit;
-	__u32 policy;
+	__u32 policy; /* EVENT_GATE_DENY: the service */
 	__u16 from_zone;
 	__u16 to_zone;
 	__u64 bytes[2];   /* initiator first */
 	__u64 packets[2]; /* likewise */
 	__u32 session;    /* its number */
 	__u32 age;        /* jiffies between the first and the last packet */
-	__u8 screen;      /* EVENT_SCREEN: enum reason */
+	__u8 screen;      /* EVENT_SCREEN, EVENT_GATE_DENY: enum reason */
 	__u8 passed;      /* EVENT_SCREEN: alarm-without-drop */
 	__u8 spare[6];
 };

@@ -61,6 +61,7 @@ _Static_assert(sizeof(struct flow_key6) == 40, "flow_key6 is 40 bytes");
 #define TCP_SCALE_MAX 14
 #define MARK_TRANSLATED 0x10   /* addresses or ports change to the line's be_new_* */
 #define MARK_GRANTED 0x20      /* lives only as long as the line's `grant` */
+#define MARK_GRANTEE 0x40      /* packets of this direction are the grant's use */
 #define TCP_SCALE_OFFERED 0x80 /* its SYN carried the option */
 #define TCP_SCALE_BITS (TCP_SCALE_OFFERED | TCP_SCALE_SHIFT)
 
@@ -117,7 +118,9 @@ struct flow_shared {
 	__u32 rule_flags;      /* RULE_LOG_* and RULE_COUNT of that policy */
 	__u32 syn_end[2];      /* sequence number after each side's SYN itself, whatever data it carried */
 	__u32 limited;         /* LIMIT_*: what `session_limits` counts it under */
-	__u32 spare[4];
+	__u16 nat_destination; /* ids of the NAT rules that matched, 0 = none */
+	__u16 nat_source;
+	__u32 spare[3];
 };
 _Static_assert(sizeof(struct flow_shared) == 64, "flow_shared is one cache line");
 

@@ -11,7 +11,13 @@
 #define MAX_VARIANTS 4    /* distinct stage masks loaded at one time */
 #define MAX_GENERATIONS 2 /* the active one and the idle one */
 #define MAX_RULES 65536
-#define MAX_CONTEXTS 1025           /* every zone pair's and the global one; 0 = none */
+#define MAX_CONTEXTS 1025     /* every zone pair's and the global one; 0 = none */
+#define MAX_NAT_CONTEXTS 1024 /* of NAT rule-sets, numbered after those of policies */
+#define MAX_NAT_RULES 16384   /* and as many rule ids */
+#define MAX_NAT_POOLS 1024    /* and as many pool ids */
+#define MAX_NAT_RANGES 8192
+#define MAX_NAT_POOL_RANGES 64 /* of one pool */
+#define MAX_NAT_PREFIXES 64
 #define MAX_CLASS_LINES (1 << 20)   /* 64 MiB of address and service classes */
 #define MAX_ROW_LINES (1 << 22)     /* 256 MiB of rule bits */
 #define MAX_SERVICE_CELLS (1 << 20) /* classes of destination ports times those of source ports, a protocol */

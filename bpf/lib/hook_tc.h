@@ -121,6 +121,27 @@ static __always_inline void hook_l4_check(hook_ctx *ctx, __u32 l4, __u32 field, 
 }
 
 /*
+ * Addresses and ports have changed: `all` is the sum of that (RFC 1624), `addresses` the share of what stands in the
+ * pseudo-header. A checksum that the device completes holds the pseudo-header's sum alone (CHECKSUM_PARTIAL), and what
+ * the device has summed up on receipt (CHECKSUM_COMPLETE) follows. For IPv6 the kernel's helper forgets that the
+ * addresses themselves were summed up too. A UDP checksum of 0 stays 0 (RFC 768).
+ */
+static __always_inline bool hook_l4_sum(hook_ctx *ctx, __u32 at, __u32 addresses, __u32 all, bool udp, bool v6)
+{
+	__u32 ports = csum_fold_only(all + (__u16)~addresses), flags = udp ? BPF_F_MARK_MANGLED_0 : 0;
+
+	if (ports && ports != 0xffff && bpf_l4_csum_replace(ctx, at, 0, ports, flags))
+		return false;
+	if (!addresses || addresses == 0xffff)
+		return true;
+	if (bpf_l4_csum_replace(ctx, at, 0, addresses, flags | BPF_F_PSEUDO_HDR))
+		return false;
+	if (v6)
+		bpf_csum_update(ctx, addresses);
+	return true;
+}
+
+/*
  * A local socket leaves the checksum to the device (CHECKSUM_PARTIAL): the field then holds the sum of the
  * pseudo-header, and the device will still write it. BPF cannot ask, but only a field with just this value can be such
  * a one.

@@ -9,23 +9,25 @@
 #define P_MULTICAST 0x0001 /* multicast or broadcast, by MAC or by address */
 #define P_FRAGMENT 0x0002
 #define P_ICMP_ERROR 0x0004
-#define P_OPTIONS 0x0008   /* IPv4 options or IPv6 extension headers are present */
-#define P_KNOWN 0x0010     /* belongs to a live session; `nexthop` is its cached next hop */
-#define P_REJUDGE 0x0020   /* belongs to a live session whose decision is of an older epoch */
-#define P_RELATED 0x0040   /* ICMP error travelling with the session it reports about */
-#define P_LOCAL 0x0080     /* for this host */
-#define P_RESPONDER 0x0100 /* travels in the responder's direction of its session */
-#define P_NEW 0x0200       /* opens a session */
-#define P_LATER 0x0400     /* fragment that is not the first: the fragment stage finds its ports */
-#define P_TINY 0x0800      /* first fragment without the whole transport header */
-#define P_FIRST 0x1000     /* first fragment whose verdict the others of its datagram follow */
+#define P_OPTIONS 0x0008    /* IPv4 options or IPv6 extension headers are present */
+#define P_KNOWN 0x0010      /* belongs to a live session; `nexthop` is its cached next hop */
+#define P_REJUDGE 0x0020    /* belongs to a live session whose decision is of an older epoch */
+#define P_RELATED 0x0040    /* ICMP error travelling with the session it reports about */
+#define P_LOCAL 0x0080      /* for this host */
+#define P_RESPONDER 0x0100  /* travels in the responder's direction of its session */
+#define P_NEW 0x0200        /* opens a session */
+#define P_LATER 0x0400      /* fragment that is not the first: the fragment stage finds its ports */
+#define P_TINY 0x0800       /* first fragment without the whole transport header */
+#define P_FIRST 0x1000      /* first fragment whose verdict the others of its datagram follow */
+#define P_TRANSLATED 0x2000 /* leaves with another tuple: `out*` */
+#define P_ALLOCATE 0x4000   /* source address and port are still to be taken from `nat_pool` */
 
 /* A verdict: CONTINUE, or what the exit shall do; the reason sits in the low bits. */
 #define CONTINUE 0
 #define VERDICT_DROP 0x0100
 #define VERDICT_LOCAL 0x0200
 #define VERDICT_FORWARD 0x0800 /* the next hop is known, and no further stage is asked */
-#define VERDICT_REPLY 0x0400 /* drop, and answer with `reply` */
+#define VERDICT_REPLY 0x0400   /* drop, and answer with `reply` */
 #define REASON_OF(verdict) ((verdict) & 0xff)
 #define DROP(ID) (VERDICT_DROP | REASON_##ID)
 #define DROP_AND_REPLY(ID) (VERDICT_REPLY | REASON_##ID)
@@ -44,6 +46,9 @@ enum reply {
 struct packet {
 	struct flow_key4 key4 ALIGNED_KEY;
 	struct flow_key6 key6 ALIGNED_KEY;
+	/* The tuple it leaves with, valid if P_TRANSLATED. As of `key*`, ports stand in both. */
+	struct flow_key4 out4 ALIGNED_KEY;
+	struct flow_key6 out6 ALIGNED_KEY;
 	__u64 hash;       /* of the key, and of the key answers have; set by the session stage */
 	__u64 reply_hash; /* only of first packets */
 	__u32 ifindex;
@@ -61,7 +66,15 @@ struct packet {
 	__u32 cookie;    /* our answer is part of a cookie's exchange; for REPLY_COOKIE its sequence number */
 	__u32 verdict;   /* of the stages: through here the verifier forgets which one it was */
 	__u32 be_fragment_id;
-	__u32 line_tag; /* of `line`, as the first fragment knew it */
+	__u32 grant;        /* handle of the grant that a new session lives by */
+	__u32 line_tag;     /* of `line`, as the first fragment knew it */
+	__u32 class_source; /* of the session's forward direction, as far as `classed` says */
+	__u32 class_destination;
+	__u32 class_service;
+	__u32 nat_address[4]; /* what a NAT rule makes of an address */
+	__u32 nat_sum;        /* of what a rewrite has changed, for the checksum */
+	__u32 nat_looked;     /* candidates for a port */
+	__u32 quote_l4;       /* offset of the transport header that an ICMP error quotes */
 	__u16 vlan;
 	__u16 ethertype; /* host byte order */
 	__u16 l3;        /* offsets into the frame */
@@ -81,7 +94,11 @@ struct packet {
 	__u16 tag;             /* of the session's record */
 	__u16 fragment_offset; /* bytes of the datagram before this fragment, and in it */
 	__u16 fragment_length;
-	__u8 family; /* 4 or 6 */
+	__u16 nat_destination; /* ids of the NAT rules that matched */
+	__u16 nat_source;
+	__u16 nat_pool;
+	__u16 nat_unit; /* index of the egress unit of the forward direction */
+	__u8 family;    /* 4 or 6 */
 	__u8 proto;
 	__u8 ttl;
 	__u8 tcp_flags;
@@ -93,13 +110,85 @@ struct packet {
 	__u8 tagged;
 	__u8 rule_flags; /* RULE_* of the policy that decided */
 	__u8 fragment_more;
-	__u8 fragment_follow; /* FRAGMENT_* of the first fragment */
-	__u8 tcp_scale;       /* of a SYN: TCP_SCALE_* */
-	__u8 limited;         /* LIMIT_*: what the session is counted under */
+	__u8 fragment_follow;  /* FRAGMENT_* of the first fragment */
+	__u8 tcp_scale;        /* of a SYN: TCP_SCALE_* */
+	__u8 limited;          /* LIMIT_*: what the session is counted under */
+	__u8 classed;          /* CLASSED_* */
+	__u8 grant_marks;      /* of a new session: MARK_GRANTED, MARK_GRANTEE */
 	__u16 fanout_listener; /* indices of counters, once the fan-out stage has found them */
 	__u16 fanout_receiver;
-	__u8 pad;
 };
+
+#define CLASSED_SOURCE 0x01
+#define CLASSED_DESTINATION 0x02
+#define CLASSED_SERVICE 0x04
+#define CLASSED_ALL 0x07
+
+/*
+ * Places of an address or a port in struct packet, so that one function serves both families and all four of them. The
+ * tuple of the session's forward direction, whichever way this packet travels:
+ *   before translation   source, destination   as the initiator sends them
+ *   after it             source, destination   as the responder sees them
+ */
+#define SIDE_SOURCE 0
+#define SIDE_DESTINATION 1
+#define AS_SENT 0
+#define AS_TRANSLATED 1
+
+/* A mask the verifier understands; every place lies below. */
+#define PLACES 0x7f
+_Static_assert(offsetof(struct packet, out6) + sizeof(struct flow_key6) <= PLACES, "the tuples come first");
+_Static_assert(offsetof(struct packet, key6) == 16 && offsetof(struct packet, out4) == 56 &&
+		       offsetof(struct packet, out6) == 72,
+	       "out4 and out6 stand apart as key4 and key6 do");
+
+/* The packet's own tuple, or the one it leaves with: which of them, and which side, holds what is asked for. */
+static __always_inline __u32 forward_tuple(const struct packet *p, __u32 when, __u32 *side)
+{
+	__u32 turned = !!(p->flags & P_RESPONDER);
+
+	*side ^= turned;
+	return p->flags & P_TRANSLATED ? (when ^ turned) * 56 : 0;
+}
+
+static __always_inline __u32 address_place(const struct packet *p, __u32 when, __u32 side)
+{
+	__u32 tuple = forward_tuple(p, when, &side);
+
+	return tuple + (p->family == 4 ? 4 * side : 16 + 16 * side);
+}
+
+static __always_inline __u32 port_place(const struct packet *p, __u32 when, __u32 side)
+{
+	__u32 tuple = forward_tuple(p, when, &side);
+
+	return tuple + 16 + 32 + 2 * side;
+}
+
+static __always_inline const __u32 *address_in(const struct packet *p, __u32 place)
+{
+	place &= PLACES;
+	barrier_var(place);
+	return (const void *)p + place;
+}
+
+static __always_inline __u16 be_port_in(const struct packet *p, __u32 place)
+{
+	place &= PLACES;
+	barrier_var(place);
+	return *(const __u16 *)((const void *)p + place);
+}
+
+/* The tuple that leaves here. */
+static __always_inline const struct flow_key4 *leaving4(const struct packet *p)
+{
+	return p->flags & P_TRANSLATED ? &p->out4 : &p->key4;
+}
+
+static __always_inline const struct flow_key6 *leaving6(const struct packet *p)
+{
+	return p->flags & P_TRANSLATED ? &p->out6 : &p->key6;
+}
 
 struct token_bucket {
 	__u32 tokens;

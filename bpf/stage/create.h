@@ -3,6 +3,7 @@
 #ifndef SLUICE_STAGE_CREATE_H
 #define SLUICE_STAGE_CREATE_H
 
+#include "lib/nat_ports.h"
 #include "lib/tcp_state.h"
 #include "stage/limits.h"
 
@@ -27,7 +28,7 @@ static __always_inline void fill_state(struct flow_state *state, const struct pa
 	state->flags = 0;
 	barrier();
 	state->window = 0;
-	state->marks = 0;
+	state->marks = (p->flags & P_TRANSLATED ? MARK_TRANSLATED : 0) | (p->grant_marks & MARK_GRANTED);
 	state->nexthop = nexthop;
 	state->zone = zone;
 	state->last_seen = p->now;
@@ -43,6 +44,7 @@ static __always_inline void fill_state(struct flow_state *state, const struct pa
 /* The first packet's own marks. */
 static __always_inline void fill_first(struct flow_state *own, const struct packet *p)
 {
+	own->marks |= p->grant_marks;
 	own->packets = p->segments;
 	own->bytes = p->ip_len;
 	if (p->proto == IPPROTO_TCP) {
@@ -66,6 +68,8 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 	shared->generation = config.generation;
 	shared->rule_flags = p->rule_flags & (RULE_LOG_CLOSE | RULE_COUNT);
 	shared->limited = p->limited;
+	shared->nat_destination = p->nat_destination;
+	shared->nat_source = p->nat_source;
 }
 
 /*
@@ -73,7 +77,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
  * is left empty: their first packet asks the FIB (its line starts one epoch behind).
  */
 #define DEFINE_CREATE(FAMILY, FAMILY_FLAG)                                                                             \
-	static __noinline int create##FAMILY(struct packet *p, __u32 from_host)                                        \
+	static __noinline int create##FAMILY(hook_ctx *ctx, struct packet *p, __u32 from_host)                         \
 	{                                                                                                              \
 		struct flow_key##FAMILY reply ALIGNED_KEY;                                                             \
 		if (!p)                                                                                                \
@@ -99,6 +103,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 		barrier();                                                                                             \
 		line0->key = p->key##FAMILY;                                                                           \
 		line1->key = reply;                                                                                    \
+		line0->grant = line1->grant = p->grant;                                                                \
 		fill_state(&line0->state, p, from_host ? ZONE_HOST : p->from_zone, p->nexthop,                         \
 			   FAMILY_FLAG | (from_host ? FLOW_FROM_HOST : 0) | (p->timeout_s ? FLOW_OWN_TIMEOUT : 0));    \
 		/* nobody counts how long this host waits for answers */                                               \
@@ -112,7 +117,10 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 		if (!from_host)                                                                                        \
 			atomic_add(unanswered, 1);                                                                     \
 		p->tag = line0->state.tag;                                                                             \
-		int result = flow_insert##FAMILY(&p->key##FAMILY, &reply, p->hash, p->reply_hash, session, p->tag);    \
+		int result = p->flags & P_ALLOCATE     ? nat_allocate(ctx, p, session)                                 \
+			     : p->flags & P_TRANSLATED ? nat_record(p, session)                                        \
+						       : flow_insert##FAMILY(&p->key##FAMILY, &reply, p->hash,         \
+									     p->reply_hash, session, p->tag);          \
                                                                                                                        \
 		p->line = forward;                                                                                     \
 		if (result != INSERTED) {                                                                              \
@@ -161,6 +169,12 @@ static __noinline int renew_session(struct packet *p)
 	return CONTINUE;
 }
 
+/* The translation of the session that the packet's tuple belongs to since a moment ago. */
+static __noinline int nat_recall_twin(struct packet *p)
+{
+	return p && find_session(p) && (p->flags & P_TRANSLATED);
+}
+
 static __noinline int stage_create(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
@@ -175,7 +189,7 @@ static __noinline int stage_create(hook_ctx *ctx, struct packet *p)
 
 	if (verdict != CONTINUE)
 		return verdict;
-	int result = p->family == 4 ? create4(p, 0) : create6(p, 0);
+	int result = p->family == 4 ? create4(ctx, p, 0) : create6(ctx, p, 0);
 	struct unit_counters *count = counters_of(p->unit_index);
 
 	if (result != INSERTED && p->limited)
@@ -184,12 +198,23 @@ static __noinline int stage_create(hook_ctx *ctx, struct packet *p)
 		return DROP(SESSION_UNANSWERED);
 	if (result == INSERT_FULL)
 		return DROP(SESSION_TABLE_FULL);
+	if (result == INSERT_EXHAUSTED || result == INSERT_NO_ADDRESS) {
+		nat_count_failure(p->nat_source);
+		return result == INSERT_EXHAUSTED ? DROP(NAT_PORTS_EXHAUSTED) : DROP(NAT_NO_ADDRESS);
+	}
 	if (result == INSERT_CONFLICT)
 		return DROP(SESSION_CONFLICT);
 	if (result == INSERT_BUSY || result == INSERT_STUCK)
 		return DROP(SESSION_BUSY);
 	if (result == INSERTED && count)
 		count->sessions++;
+	if (p->flags & P_TRANSLATED) {
+		/* the session that another CPU recorded has a port of its own */
+		if (result == INSERT_TWIN && !nat_recall_twin(p))
+			return DROP(SESSION_BUSY);
+		if (result == INSERTED)
+			nat_count_session(p);
+	}
 	log_packet(p, EVENT_SESSION_CREATE, p->line >> 1);
 	return CONTINUE;
 }

@@ -6,8 +6,10 @@
 #ifndef SLUICE_STAGE_EGRESS_H
 #define SLUICE_STAGE_EGRESS_H
 
+#include "lib/nat_rewrite.h"
 #include "stage/create.h"
 #include "stage/entry.h"
+#include "stage/gate.h"
 #include "stage/session.h"
 
 /* A tagged unit without 8021q: the host's frames are tagged here and leave through the physical device. */
@@ -69,13 +71,21 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 
 		if (peer && tcp_reopens(p, own, peer)) {
 			end_session(p);
+			p->flags &= ~P_TRANSLATED;
 			own = NULL;
 		}
 	}
 	if (own) {
+		if (check_grant(p) != CONTINUE)
+			return DROP(EGRESS_GRANT);
 		egress_follow(ctx, p, own);
+		/* answers of this host to a session that reached it through destination NAT */
+		if ((p->flags & P_TRANSLATED) && own->zone == ZONE_HOST && !nat_rewrite(ctx, p))
+			return DROP(EGRESS_REWRITE);
 		return CONTINUE;
 	}
+	if ((config.stage_mask & STAGE_BIT(GATE)) && demands_grants(p->from_zone) && gate_first(p, 1) != CONTINUE)
+		return DROP(EGRESS_GRANT);
 	if (!egress_opens(p))
 		return CONTINUE;
 	if (p->proto == IPPROTO_TCP)
@@ -84,7 +94,7 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 	p->to_zone = p->from_zone;
 	p->from_zone = ZONE_HOST;
 	p->nexthop = NEXTHOP_NONE;
-	int result = p->family == 4 ? create4(p, 1) : create6(p, 1);
+	int result = p->family == 4 ? create4(ctx, p, 1) : create6(ctx, p, 1);
 
 	return result == INSERT_FULL || result == INSERT_BUSY || result == INSERT_STUCK ? DROP(EGRESS_TABLE_FULL)
 											: CONTINUE;

@@ -7,8 +7,10 @@
 #include "lib/fragment.h"
 #include "lib/reply.h"
 #include "lib/mss.h"
+#include "lib/nat_rewrite.h"
 #include "lib/rewrite.h"
 #include "stage/fanout.h"
+#include "stage/gate.h"
 
 static __always_inline int count_drop(struct packet *p, __u32 reason)
 {
@@ -36,6 +38,8 @@ static __noinline int exit_local(hook_ctx *ctx, struct packet *p)
 
 	if (!unit || !count)
 		return HOOK_DROP;
+	if ((p->flags & P_TRANSLATED) && !nat_rewrite(ctx, p))
+		return count_drop(p, REASON_REWRITE_FAILED);
 	int action = hook_to_host(ctx, &frame, unit);
 
 	if (action == HOOK_DROP)
@@ -60,6 +64,8 @@ static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 
 	if (config.tcp_mss && (p->tcp_flags & TCP_SYN))
 		mss_clamp(ctx, p);
+	if ((p->flags & P_TRANSLATED) && !nat_rewrite(ctx, p))
+		return count_drop(p, REASON_REWRITE_FAILED);
 
 	if (!resolved) {
 		/* the kernel writes the MAC addresses and, where it must, the tag */
@@ -89,18 +95,22 @@ static __always_inline int revoke_if_denied(struct packet *p, int verdict)
 	if (!(p->flags & P_REJUDGE) || verdict == CONTINUE || verdict == VERDICT_LOCAL)
 		return verdict;
 	if (reason != REASON_POLICY_DENY && reason != REASON_POLICY_REJECT && reason != REASON_POLICY_DEFAULT &&
-	    reason != REASON_HOST_INBOUND)
+	    reason != REASON_HOST_INBOUND && reason != REASON_NAT_CHANGED)
 		return verdict;
+	bool translated = reason == REASON_NAT_CHANGED;
+
 	if (p->family == 4)
-		flow_delete4(p->line, p->tag, CLOSE_REVOKED);
+		flow_delete4(p->line, p->tag, translated ? CLOSE_NAT : CLOSE_REVOKED);
 	else
-		flow_delete6(p->line, p->tag, CLOSE_REVOKED);
-	return DROP(SESSION_REVOKED);
+		flow_delete6(p->line, p->tag, translated ? CLOSE_NAT : CLOSE_REVOKED);
+	return translated ? verdict : DROP(SESSION_REVOKED);
 }
 
 static __always_inline int exit_packet(hook_ctx *ctx, struct packet *p, int verdict)
 {
 	verdict = revoke_if_denied(p, verdict);
+	if (verdict == VERDICT_LOCAL && (config.stage_mask & STAGE_BIT(GATE)))
+		verdict = gate_group(p);
 	if (p->flags & P_FIRST)
 		verdict = fragment_remember(p, verdict);
 	if (verdict & VERDICT_DROP)

@@ -61,7 +61,7 @@ static __always_inline bool host_inbound_admits(const struct packet *p)
 		return true;
 	struct service service = {
 		.sport = bpf_ntohs(p->key6.be_sport),
-		.dport = bpf_ntohs(p->key6.be_dport),
+		.dport = bpf_ntohs(leaving6(p)->be_dport),
 		.proto = p->proto,
 		.icmp_type = p->icmp_type,
 		.icmp_code = p->icmp_code,
@@ -80,7 +80,8 @@ static __noinline int stage_local(hook_ctx *ctx, struct packet *p)
 	/* nobody else speaks for this host (RFC 1812 5.3.8) */
 	if (local_kind(p, p->key4.be_saddr, p->key6.be_saddr))
 		return DROP(BAD_ADDRESS);
-	__u32 kind = local_kind(p, p->key4.be_daddr, p->key6.be_daddr);
+	/* whom a translated packet is really for */
+	__u32 kind = local_kind(p, leaving4(p)->be_daddr, leaving6(p)->be_daddr);
 
 	if (kind == LOCAL_BROADCAST || (!(p->flags & P_REJUDGE) && is_dhcp_answer(p)))
 		return VERDICT_LOCAL;

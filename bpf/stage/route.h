@@ -142,18 +142,22 @@ static __noinline int fib_route(hook_ctx *ctx, struct packet *p)
 	fib.ifindex = unit->host_ifindex;
 	fib.l4_protocol = p->proto;
 	fib.sport = p->key6.be_sport;
-	fib.dport = p->key6.be_dport;
+	fib.dport = leaving6(p)->be_dport;
 	fib.tot_len = 1; /* asks for the route's MTU */
 	if (p->family == 4) {
 		fib.family = AF_INET;
 		fib.tos = p->traffic_class;
 		fib.ipv4_src = p->key4.be_saddr;
-		fib.ipv4_dst = p->key4.be_daddr;
+		fib.ipv4_dst = leaving4(p)->be_daddr;
 	} else {
 		fib.family = AF_INET6;
 		/* in the words the kernel reads, see key_last_word() */
-		for (int i = 0; i < 4; i++)
+		const struct flow_key6 *leaving = leaving6(p);
+
+		for (int i = 0; i < 2; i++) {
 			((__u64 *)fib.ipv6_src)[i] = ((__u64 *)&p->key6)[i];
+			((__u64 *)fib.ipv6_dst)[i] = ((__u64 *)leaving)[2 + i];
+		}
 	}
 	long code = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
 

@@ -3,7 +3,36 @@
 #ifndef SLUICE_STAGE_SESSION_H
 #define SLUICE_STAGE_SESSION_H
 
+#include "lib/grant.h"
 #include "lib/tcp_state.h"
+
+/* What the packet's line says of translation; false when the record has just changed hands. */
+__noinline int note_translation(struct packet *p)
+{
+	if (!p)
+		return false;
+	if (p->family == 4) {
+		struct flow_line4 *line = bpf_map_lookup_elem(&lines4, &p->line);
+
+		if (!line)
+			return false;
+		((__u64 *)&p->out4)[0] = *(__u64 *)&line->be_new_saddr;
+		((__u64 *)&p->out4)[1] = ((__u64 *)&p->out6)[4] =
+			key_last_word(*(__u32 *)&line->be_new_sport, p->key4.routing_instance, p->key4.proto);
+		p->flags |= P_TRANSLATED;
+		return flow_has_tag(&line->state, p->tag);
+	}
+	struct flow_line6 *line = bpf_map_lookup_elem(&lines6, &p->line);
+
+	if (!line)
+		return false;
+	for (int i = 0; i < 4; i++)
+		((__u64 *)&p->out6)[i] = ((__u64 *)line->be_new_saddr)[i];
+	((__u64 *)&p->out6)[4] = ((__u64 *)&p->out4)[1] =
+		key_last_word(*(__u32 *)&line->be_new_sport, p->key6.routing_instance, p->key6.proto);
+	p->flags |= P_TRANSLATED;
+	return flow_has_tag(&line->state, p->tag);
+}
 
 /* The tag of the session that the packet belongs to; false when the record has just changed hands. */
 static __always_inline bool note_tag(struct packet *p, struct flow_state *state)
@@ -32,7 +61,13 @@ static __always_inline struct flow_state *find_session(struct packet *p)
 		p->hash = flow_hash6(config.seed, &p->key6);
 		state = flow_find6(&p->key6, p->hash, &p->line, FLOW_BUCKET_SLOTS);
 	}
-	return state && note_tag(p, state) ? state : NULL;
+	if (!state || !note_tag(p, state))
+		return NULL;
+	if ((state->marks & MARK_TRANSLATED) && !note_translation(p)) {
+		p->flags &= ~P_TRANSLATED;
+		return NULL;
+	}
+	return state;
 }
 
 /* A session is going to be recorded unless policy forbids it: the bucket of its answers comes meanwhile. */
@@ -74,6 +109,7 @@ static __noinline int quote_key4(hook_ctx *ctx, struct packet *p)
 	__u32 header = (*(__u8 *)inner & 0x0f) * 4;
 	__be16 *ports = (void *)inner + header;
 
+	p->quote_l4 = offset + header;
 	if (header < sizeof(*inner) || (void *)(ports + 4) > end || inner->saddr != p->key4.be_daddr)
 		return 0;
 	if (p->ip_header_len + 8 + header + 8 > p->ip_len)
@@ -152,6 +188,8 @@ static __noinline int quote_key6(hook_ctx *ctx, struct packet *p)
 	__u8 proto = p->key6.proto;
 	__be16 *ports = hook_data(ctx) + at;
 
+	p->quote_l4 = at;
+
 	end = hook_end(ctx);
 	if (!at || (void *)(ports + 4) > end || at + 8 > (p->l3 & 0x1f) + (__u32)p->ip_len)
 		return 0;
@@ -183,6 +221,10 @@ static __always_inline int related_error(hook_ctx *ctx, struct packet *p)
 
 	if (!state || state->zone != p->from_zone)
 		return DROP(ICMP_NOT_RELATED);
+	int verdict = check_grant(p);
+
+	if (verdict != CONTINUE)
+		return verdict;
 	p->nexthop = state->nexthop;
 	p->flags |= P_RELATED;
 	if (p->nexthop != NEXTHOP_NONE)
@@ -228,6 +270,18 @@ static __always_inline bool is_stale(const struct packet *p, struct flow_state *
 	return true;
 }
 
+/* The first packet of a direction has no next hop yet and asks for one. */
+static __always_inline int judge_again(struct packet *p, struct flow_state *own)
+{
+	bool stale = is_stale(p, own);
+
+	p->flags |= stale || own->nexthop == NEXTHOP_NONE ? P_REJUDGE : P_KNOWN;
+	/* where nothing is translated any more, nobody asks below */
+	if (stale && (p->flags & P_TRANSLATED) && !(config.stage_mask & STAGE_BIT(NAT_SOURCE)))
+		return DROP(NAT_CHANGED);
+	return CONTINUE;
+}
+
 /* `tcp-rst` of a zone: whoever speaks of a connection unknown here is told (RFC 9293 3.5.2). */
 static __always_inline int tell_stranger(struct packet *p, int verdict)
 {
@@ -250,7 +304,14 @@ static __noinline int follow_first(struct packet *p)
 		return DROP(FRAGMENT_NO_FIRST);
 	if (own->zone != p->from_zone)
 		return DROP(SESSION_ZONE);
+	int verdict = check_grant(p);
+
+	if (verdict != CONTINUE)
+		return verdict;
 	p->nexthop = own->nexthop;
+	p->tag = own->tag;
+	if ((own->marks & MARK_TRANSLATED) && !note_translation(p))
+		return DROP(FRAGMENT_NO_FIRST);
 	if (p->fragment_follow == FRAGMENT_RELATED) {
 		p->flags |= P_RELATED | (p->nexthop != NEXTHOP_NONE ? P_KNOWN : 0);
 		return CONTINUE;
@@ -264,8 +325,7 @@ static __noinline int follow_first(struct packet *p)
 			own->tcp_end = end;
 	}
 	flow_account(own, p->now, p->segments, p->ip_len);
-	p->flags |= is_stale(p, own) || own->nexthop == NEXTHOP_NONE ? P_REJUDGE : P_KNOWN;
-	return CONTINUE;
+	return judge_again(p, own);
 }
 
 static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
@@ -290,12 +350,16 @@ static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
 
 	if (!peer || own->zone != p->from_zone)
 		return DROP(SESSION_ZONE);
+	int verdict = check_grant(p);
+
+	if (verdict != CONTINUE)
+		return verdict;
 	if (p->line & 1)
 		p->flags |= P_RESPONDER;
 	if (p->proto == IPPROTO_TCP) {
 		if (tcp_reopens(p, own, peer)) {
 			end_session(p);
-			p->flags &= ~P_RESPONDER; /* whoever opens anew is judged as opener */
+			p->flags &= ~(P_RESPONDER | P_TRANSLATED); /* whoever opens anew is judged as opener */
 			return may_open(p);
 		}
 		if (!(config.flags & CONFIG_NO_SEQUENCE_CHECK) && !tcp_packet_fits(p, own, peer))
@@ -306,9 +370,7 @@ static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
 	}
 	flow_account(own, p->now, p->segments, p->ip_len);
 	p->nexthop = own->nexthop;
-	/* the first packet of a direction has no next hop yet and asks for one */
-	p->flags |= is_stale(p, own) || own->nexthop == NEXTHOP_NONE ? P_REJUDGE : P_KNOWN;
-	return CONTINUE;
+	return judge_again(p, own);
 }
 
 #endif

@@ -59,7 +59,7 @@ impl ParseCallbacks for Naming {
     }
 
     fn int_macro(&self, name: &str, _value: i64) -> Option<IntKind> {
-        const BYTES: [&str; 9] = [
+        const BYTES: [&str; 10] = [
             "FLOW_",
             "TCP_DIR_",
             "TCP_SCALE_",
@@ -67,11 +67,13 @@ impl ParseCallbacks for Naming {
             "RULE_",
             "SERVICE_",
             "ACTION_",
+            "NAT_",
             "NEXTHOP_V",
             "NEXTHOP_R",
         ];
-        const COUNTS: [&str; 17] = [
+        const COUNTS: [&str; 18] = [
             "FANOUT_LINE_POSITIONS",
+            "NAT_CURSORS",
             "LIMIT_SETS",
             "LIMIT_SLOTS",
             "TIMEOUT_",
@@ -94,6 +96,7 @@ impl ParseCallbacks for Naming {
         Some(match name {
             _ if starts(&COUNTS) => IntKind::Custom { name: "usize", is_signed: false },
             "UNIT_SLOT_SHIFT" => IntKind::U32,
+            "NAT_FULL_MS" => IntKind::U32,
             _ if starts(&BYTES) => IntKind::U8,
             _ if starts(&SHORTS) => IntKind::U16,
             _ => IntKind::U32,

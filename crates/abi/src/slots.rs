@@ -1,10 +1,19 @@
 //! The header's macros with arguments, as functions.
 
 use crate::stages::{Reason, Stage};
-use crate::{MAX_VARIANTS, MAX_ZONES, PROGRAM_KINDS, UNIT_SLOT_SHIFT};
+use crate::{GRANT_INDEX_BITS, GRANT_INDEX_MASK, MAX_VARIANTS, MAX_ZONES, PROGRAM_KINDS, UNIT_SLOT_SHIFT};
 
 /// `timeout_s` of service terms and records whose sessions do not end by being idle.
 pub const TIMEOUT_NEVER_S: u16 = u16::MAX;
+
+/// `deadline` of a grant without one.
+pub const GRANT_FOREVER: u64 = u64::MAX;
+
+/// Handle of the grant that a record is given away to next (see gate.h); never 0.
+pub const fn next_handle(index: u32, issued: u32) -> u32 {
+    let reuse = (issued >> GRANT_INDEX_BITS).wrapping_add(1);
+    (reuse << GRANT_INDEX_BITS) | (index & GRANT_INDEX_MASK)
+}
 
 /// Slot of a program in the PROG_ARRAYs (`PROGRAM_SLOT`); `kind` is one of `PROGRAM_FAST`, `_SLOW`, `_EGRESS`.
 pub const fn program_slot(slot: u32, variant: u32, kind: usize) -> u32 {

@@ -2,9 +2,10 @@
 
 use crate::{
     ClassLine, Context, FanoutLine, FanoutListener, FanoutReceiver, MAX_CLASS_LINES, MAX_CONTEXTS,
-    MAX_FANOUT_LINES, MAX_FANOUT_RECEIVERS, MAX_FANOUT_SLOTS, MAX_ROW_LINES, MAX_RULES, MAX_SERVICE_TERMS,
-    MAX_WHITE_TERMS, MAX_ZONES, Rule, ScreenLimits, ServiceTerm, UNIT_TABLE_SLOTS, Unit, WhiteTerm,
-    ZoneLimits, ZonePair,
+    MAX_FANOUT_LINES, MAX_FANOUT_RECEIVERS, MAX_FANOUT_SLOTS, MAX_NAT_CONTEXTS, MAX_NAT_POOLS,
+    MAX_NAT_PREFIXES, MAX_NAT_RANGES, MAX_NAT_RULES, MAX_ROW_LINES, MAX_RULES, MAX_SERVICE_TERMS, MAX_UNITS,
+    MAX_WHITE_TERMS, MAX_ZONES, NatPool, NatPrefix, NatRange, NatRule, NatSource, NatUnit, Rule,
+    ScreenLimits, ServiceTerm, UNIT_TABLE_SLOTS, Unit, WhiteTerm, ZoneLimits, ZonePair,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -28,7 +29,9 @@ pub struct Tables {
     pub white_terms: Vec<WhiteTerm>,
     /// By zone id; may be shorter than MAX_ZONES.
     pub zone_limits: Vec<ZoneLimits>,
+    pub nat: NatTables,
     pub flow: FlowRules,
+    pub gate: GateRules,
     pub fan_out: FanOutTables,
 }
 
@@ -53,6 +56,28 @@ pub struct FanOutListener {
     /// Of its first bank; the second follows.
     pub first_line: u32,
     pub bank_lines: u32,
+}
+
+/// What programs know of the gate before they look at a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GateRules {
+    /// Context of the classifier whose rules are the services; 0 = none.
+    pub context: u32,
+    /// One bit a zone that demands grants.
+    pub zones: u32,
+}
+
+/// Translation; see nat.h. Empty = there is none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NatTables {
+    /// By unit index; may be shorter than MAX_UNITS.
+    pub units: Vec<NatUnit>,
+    /// By ingress unit index; may be shorter than MAX_UNITS.
+    pub sources: Vec<NatSource>,
+    pub rules: Vec<NatRule>,
+    pub pools: Vec<NatPool>,
+    pub ranges: Vec<NatRange>,
+    pub prefixes: Vec<NatPrefix>,
 }
 
 /// What holds for sessions of every zone.
@@ -105,7 +130,7 @@ impl Tables {
             ("units", highest_slot, UNIT_TABLE_SLOTS),
             ("zone_pairs", self.zone_pairs.len(), MAX_ZONES * MAX_ZONES),
             ("rules", self.rules.len(), MAX_RULES),
-            ("contexts", self.contexts.len(), MAX_CONTEXTS),
+            ("contexts", self.contexts.len(), MAX_CONTEXTS + MAX_NAT_CONTEXTS),
             ("classes", self.classes.len(), MAX_CLASS_LINES),
             ("rows", self.rows.len(), MAX_ROW_LINES),
             ("service_terms", self.service_terms.len(), MAX_SERVICE_TERMS),
@@ -119,6 +144,12 @@ impl Tables {
             ),
             ("fanout_receivers", self.fan_out.receivers.len(), MAX_FANOUT_RECEIVERS),
             ("fanout_lines", self.fan_out.lines.len(), MAX_FANOUT_LINES),
+            ("nat_units", self.nat.units.len(), MAX_UNITS),
+            ("nat_sources", self.nat.sources.len(), MAX_UNITS),
+            ("nat_rules", self.nat.rules.len(), MAX_NAT_RULES),
+            ("nat_pools", self.nat.pools.len(), MAX_NAT_POOLS),
+            ("nat_ranges", self.nat.ranges.len(), MAX_NAT_RANGES),
+            ("nat_prefixes", self.nat.prefixes.len(), MAX_NAT_PREFIXES),
         ];
         match sizes.into_iter().find(|(_, entries, limit)| entries > limit) {
             Some((table, entries, limit)) => Err(TooLarge { table, entries, limit }),

@@ -24,7 +24,8 @@ fn sizes_are_those_of_the_headers() {
     assert_eq!(size_of::<Context>(), 64);
     assert_eq!(size_of::<ServiceTerm>(), 16);
     assert_eq!(size_of::<LocalKey>(), 20);
-    assert_eq!(size_of::<ProgramConfig>(), 88);
+    assert_eq!(size_of::<ProgramConfig>(), 96);
+    assert_eq!((size_of::<Grant>(), size_of::<GrantKey4>(), size_of::<GrantKey6>()), (64, 8, 20));
     assert_eq!(size_of::<Sweep>(), 128);
     assert_eq!(size_of::<LimitSet>(), 128);
 }

@@ -11,7 +11,7 @@ use crate::gateway::remove_leftovers;
 use crate::progress::Progress;
 use crate::result::{Profile, RunDocument};
 use crate::run::{self, CommonArgs, OutputArgs};
-use crate::suites::{self, SUITES, Suite, budgets, prog};
+use crate::suites::{self, SUITES, Suite, budgets, gate, prog};
 use crate::text;
 
 /// Measure; docs/BENCH.md says what each number means and what it does not
@@ -44,6 +44,8 @@ enum Other {
     All(CommonArgs),
     #[command(about = prog::SUITE.help, after_help = suites::says(&prog::SUITE))]
     Prog(prog::ProgArgs),
+    #[command(about = gate::SUITE.help, after_help = suites::says(&gate::SUITE))]
+    Gate(gate::GateArgs),
     /// Measure every promised figure and compare it with its limit
     ///
     /// Exit code 0 when measured (with --strict: only when all are kept, else 1), 2 when something could not be measured.
@@ -69,7 +71,7 @@ struct ReportArgs {
 
 impl Subcommand for Command {
     fn augment_subcommands(command: clap::Command) -> clap::Command {
-        let listed = |suite: &&'static Suite| suite.name != prog::SUITE.name;
+        let listed = |suite: &&'static Suite| ![prog::SUITE.name, gate::SUITE.name].contains(&suite.name);
         let add = |command: clap::Command, suite: &'static Suite| {
             let own = <CommonArgs as clap::Args>::augment_args(clap::Command::new(suite.name));
             // Its options would tell of themselves.
@@ -113,6 +115,10 @@ pub fn main(args: Args) -> Result<ExitCode> {
         Command::Other(Other::Prog(args)) => {
             ready().and_then(|()| show(&prog::command(&args)?, &args.common.output))
         }
+        Command::Other(Other::Gate(args)) => ready().and_then(|()| match gate::command(&args)? {
+            Some(document) => show(&document, &args.common.output),
+            None => Ok(ExitCode::SUCCESS),
+        }),
         Command::Other(Other::Budgets(args)) => ready().and_then(|()| budgets::command(&args)),
         Command::Other(Other::Compare(args)) => compare::command(&args),
         Command::Other(Other::Report(args)) => report(&args),

@@ -52,8 +52,8 @@ impl Bed {
         capacity: u32,
     ) -> Result<Bed> {
         let sizes = match family {
-            Family::V4 => Sizes { sessions4: capacity, sessions6: OTHER_FAMILY, kernel_index: false },
-            Family::V6 => Sizes { sessions4: OTHER_FAMILY, sessions6: capacity, kernel_index: false },
+            Family::V4 => Sizes { sessions4: capacity, sessions6: OTHER_FAMILY, ..Sizes::default() },
+            Family::V6 => Sizes { sessions4: OTHER_FAMILY, sessions6: capacity, ..Sizes::default() },
         };
         let sluice = Sluice::start_with(site, text, sizes, false)?;
         let macs = (site.lan.mac, site.lan.host_mac);

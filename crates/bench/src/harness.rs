@@ -166,6 +166,32 @@ impl Harness {
         Ok(())
     }
 
+    /// The same for IPv6.
+    pub fn set_entries6(&mut self, template: Template, entries: &[RingEntry6]) -> Result<()> {
+        let ring = self.ring6.as_mut().context("these entries are IPv6")?;
+        ensure!(
+            !entries.is_empty() && entries.len() <= ring.entries(),
+            "the ring has {} places",
+            ring.entries()
+        );
+        entries.iter().enumerate().for_each(|(i, entry)| ring.write(i, *entry));
+        self.state.update(0, |state| {
+            state.frame = template.bytes;
+            (state.cursor, state.ring_size) = (0, entries.len() as u32);
+        });
+        self.template = template;
+        Ok(())
+    }
+
+    /// Puts keys into the floor's table from here, one for each packet and none for answers.
+    pub fn fill_floor(&self, keys: &[u8]) -> Result<()> {
+        let map = map_of(&self.object, if self.family == Family::V4 { "floor4" } else { "floor6" })?;
+        let count = keys.len() / map.key_size() as usize;
+        let values = vec![0; count * map.value_size() as usize];
+        map.update_batch(keys, &values, count as u32, MapFlags::ANY, MapFlags::ANY)
+            .context("cannot fill the floor's table")
+    }
+
     /// A template with the addresses of the link that all frames have.
     pub fn template(&self, protocol: Protocol, flags: u8) -> Template {
         Template::new(self.family, protocol, self.macs.0, self.macs.1, flags)

@@ -1,5 +1,7 @@
 //! What the HTTP interface says, as types that the daemon serialises and `sluice show` reads.
 
+pub mod nat;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +20,8 @@ pub struct Stats {
     pub sweeps: u64,
     pub commits: u64,
     pub commits_failed: u64,
+    #[serde(default)]
+    pub gate: GateView,
 }
 
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
@@ -208,6 +212,16 @@ pub struct SessionView {
     pub source_port: u16,
     pub destination: String,
     pub destination_port: u16,
+    /// As answers carry it: where they come from, and the translated source that they are sent to.
+    pub out_source: String,
+    pub out_source_port: u16,
+    pub out_destination: String,
+    pub out_destination_port: u16,
+    /// Addresses or ports change on the way.
+    pub translated: bool,
+    /// `SET RULE`
+    pub nat_destination_rule: Option<String>,
+    pub nat_source_rule: Option<String>,
     pub from_zone: String,
     pub to_zone: String,
     pub policy: String,
@@ -225,6 +239,11 @@ pub struct SessionView {
 pub struct SessionFilter {
     pub source_prefix: Option<String>,
     pub destination_prefix: Option<String>,
+    /// Address, original or translated, of either side.
+    pub nat_prefix: Option<String>,
+    /// Only sessions that are translated.
+    #[serde(default)]
+    pub nat: bool,
     /// Name or number.
     pub protocol: Option<String>,
     pub source_port: Option<u16>,
@@ -303,6 +322,111 @@ pub struct Health {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ErrorBody {
     pub error: String,
+}
+
+/// A grant that is asked for. Only `sluice gate` and whoever may change the gateway can.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrantRequest {
+    /// Label of whom it is for, at most 63 bytes.
+    pub user: String,
+    /// Address or prefix.
+    pub source: String,
+    pub service: String,
+    /// Seconds without a packet of the source; no limit when left out.
+    pub idle_timeout_s: Option<u32>,
+    /// Seconds from now; no limit when left out.
+    pub absolute_timeout_s: Option<u32>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Granted {
+    pub granted: u64,
+    /// That were there already, and have these limits now.
+    pub renewed: u64,
+    /// Numbers, in the order of the request; of the first 1000.
+    pub grants: Vec<u32>,
+}
+
+/// Which grants shall end: exactly one of these.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RevokeRequest {
+    #[serde(default)]
+    pub all: bool,
+    pub user: Option<String>,
+    pub service: Option<String>,
+    /// Its number.
+    pub grant: Option<u32>,
+    pub source: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Revoked {
+    pub revoked: u64,
+    /// Until the data plane refused all of them and the index was tidy.
+    pub took_us: u64,
+}
+
+/// Empty fields match everything.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrantFilter {
+    pub user: Option<String>,
+    pub service: Option<String>,
+    pub source: Option<String>,
+    pub offset: Option<usize>,
+    pub limit: Option<usize>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct GrantList {
+    pub total: u64,
+    pub grants: Vec<GrantView>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct GrantView {
+    pub grant: u32,
+    pub user: String,
+    pub source: String,
+    pub service: String,
+    pub by_configuration: bool,
+    pub age_s: u64,
+    /// Since the last packet of its source.
+    pub idle_s: u64,
+    pub idle_timeout_s: Option<u64>,
+    pub expires_in_s: Option<u64>,
+    /// Opened with it.
+    pub sessions: u32,
+    /// `live`, or why it holds no more.
+    pub state: String,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct GateServiceView {
+    pub name: String,
+    pub id: u32,
+    pub destinations: Vec<String>,
+    pub protocol: u8,
+    pub ports: Vec<String>,
+    pub grants: u64,
+}
+
+/// The gate as a whole; counts since the daemon started.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct GateView {
+    pub zones: Vec<String>,
+    pub services: Vec<GateServiceView>,
+    pub grants: u64,
+    pub limit: u64,
+    pub given: u64,
+    pub renewed: u64,
+    pub revoked: u64,
+    pub expired: u64,
+    pub idle: u64,
+    /// Asked for when there was no room.
+    pub refused_full: u64,
 }
 
 /// The stages in the order packets walk them.

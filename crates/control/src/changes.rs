@@ -1,6 +1,7 @@
 //! Kernel changes of one commit, each with its undo.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use sluice_language::config::Prefix;
 use sluice_plan::{Gateway, KernelWants, RouteVia, RouteWant, VlanPair};
@@ -14,6 +15,7 @@ enum Done {
     Mtu { index: u32, name: String, was: u32 },
     Address { ifindex: u32, device: String, prefix: Prefix },
     Route { route: RouteWant, was: Option<RouteWant> },
+    Proxied { ifindex: u32, addr: IpAddr },
     Sysctl { path: String, was: String },
 }
 
@@ -34,7 +36,7 @@ impl<'a> Changes<'a> {
         self.done.clear();
     }
 
-    /// Devices, MTUs, links and addresses, routes.
+    /// Devices, MTUs, links and addresses, routes, proxied addresses.
     pub fn apply(&mut self, wants: &KernelWants) -> Result<(), KernelError> {
         let links = self.kernel.links()?;
         for pair in &wants.vlan_pairs {
@@ -51,7 +53,8 @@ impl<'a> Changes<'a> {
             self.up(link, want.up)?;
         }
         self.addresses(wants)?;
-        self.routes(wants)
+        self.routes(wants)?;
+        self.proxied(wants)
     }
 
     /// After the guard stands.
@@ -150,6 +153,22 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
+    fn proxied(&mut self, wants: &KernelWants) -> Result<(), KernelError> {
+        if wants.proxies.is_empty() {
+            return Ok(());
+        }
+        let present = self.kernel.proxied()?;
+        for (device, addr) in &wants.proxies {
+            let Some(ifindex) = self.indexes.get(device).copied() else { continue };
+            if present.iter().any(|p| p.ifindex == ifindex && p.addr == *addr) {
+                continue;
+            }
+            self.kernel.add_proxied(ifindex, device, *addr)?;
+            self.done.push(Done::Proxied { ifindex, addr: *addr });
+        }
+        Ok(())
+    }
+
     fn undo(&self, done: &Done) -> Result<(), KernelError> {
         let index = |name: &str| self.indexes.get(name).copied();
         match done {
@@ -167,6 +186,7 @@ impl<'a> Changes<'a> {
             }
             Done::Route { was: Some(was), .. } => self.kernel.put_route(was, index),
             Done::Route { route, was: None } => self.kernel.delete_route(route, index),
+            Done::Proxied { ifindex, addr } => self.kernel.delete_proxied(*ifindex, *addr),
             Done::Sysctl { path, was } => kernel::set_sysctl(path, was),
         }
     }
@@ -195,7 +215,7 @@ fn routes(kernel: &Kernel, indexes: &BTreeMap<String, u32>) -> Result<Vec<RouteW
     kernel.routes(|index| indexes.iter().find(|(_, i)| **i == index).map(|(name, _)| name.clone()))
 }
 
-/// Removes what Sluice added and `wants` does not name: addresses, routes, devices of tagged units. Goes on after an
+/// Removes what Sluice added and `wants` does not name: proxied and own addresses, routes, devices of tagged units. Goes on after an
 /// error; returns all of them.
 pub fn remove_leftovers(kernel: &Kernel, wants: &KernelWants) -> Vec<KernelError> {
     let links = match kernel.links() {
@@ -204,6 +224,21 @@ pub fn remove_leftovers(kernel: &Kernel, wants: &KernelWants) -> Vec<KernelError
     };
     let indexes: BTreeMap<String, u32> = links.iter().map(|l| (l.name.clone(), l.index)).collect();
     let mut results = vec![];
+    match kernel.proxied() {
+        Ok(present) => results.extend(
+            present
+                .iter()
+                .filter(|p| {
+                    p.ours
+                        && !wants
+                            .proxies
+                            .iter()
+                            .any(|(d, a)| *a == p.addr && indexes.get(d) == Some(&p.ifindex))
+                })
+                .map(|p| kernel.delete_proxied(p.ifindex, p.addr)),
+        ),
+        Err(error) => results.push(Err(error)),
+    }
     match routes(kernel, &indexes) {
         Ok(present) => results.extend(
             present

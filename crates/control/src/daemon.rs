@@ -14,6 +14,7 @@ use crate::changes::{self, Changes};
 use crate::config::{self, CheckError};
 use crate::engine::{CommitError, Engine, Source};
 use crate::environment;
+use crate::gate::Audit;
 use crate::http::{self, App};
 use crate::kernel::{self, Kernel, KernelError, guard};
 use crate::preflight::{self, PreflightError};
@@ -102,11 +103,12 @@ impl Daemon {
             Some(address) => Some(runtime.block_on(http::bind_tcp(address)).map_err(listen_error(address))?),
         };
         let socket = store.socket();
+        let audit = Arc::new(store.audit()?);
         let pin = store.pin_dir()?;
         let found = Found { pins: pin.exists(), guard: guard::is_installed() };
         let started = Dataplane::open(&pin, sizes)
             .map_err(DaemonError::from)
-            .and_then(|dataplane| start(kernel, store, Arc::new(dataplane), stored, source));
+            .and_then(|dataplane| start(kernel, store, Arc::new(dataplane), stored, source, audit));
         let (shared, engine) = started.inspect_err(|_| undo_start(&found, &pin))?;
         watch::start(runtime.handle(), shared.clone(), engine.clone())?;
         shared.dataplane.start_sweeping()?;
@@ -191,10 +193,11 @@ fn start(
     dataplane: Arc<Dataplane>,
     stored: Option<Stored>,
     source: Source,
+    audit: Arc<Audit>,
 ) -> Result<Started, DaemonError> {
-    let mut engine = Engine::new(kernel.clone(), store, dataplane.clone(), stored);
+    let mut engine = Engine::new(kernel.clone(), store, dataplane.clone(), stored, audit.clone());
     let (active, _) = engine.activate(source, None)?;
-    let shared = Arc::new(Shared::new(dataplane, kernel, active));
+    let shared = Arc::new(Shared::new(dataplane, kernel, active, audit));
     Ok((shared, Arc::new(Mutex::new(engine))))
 }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sluice_abi::tables::FanOutListener;
-use sluice_dataplane::{Attachment, Dataplane, Generation, Hook, Variant};
+use sluice_dataplane::{Attachment, Dataplane, Generation, Hook, Sizes, Variant};
 use sluice_language::Config;
-use sluice_plan::{IngressHook, Plan};
+use sluice_plan::{Environment, Ids, IngressHook, Plan};
 
 use crate::api::Committed;
 use crate::changes::{self, Changes};
@@ -18,6 +18,7 @@ use crate::config::{self, CheckError};
 use crate::devices::{self, Baseline};
 use crate::environment;
 use crate::fan_out::{self, FanOutService};
+use crate::gate::{self, Audit};
 use crate::kernel::{self, Kernel, KernelError, Link, guard};
 use crate::local;
 use crate::mtus;
@@ -41,6 +42,11 @@ pub enum CommitError {
          after `sluice cleanup`, which ends all sessions"
     )]
     Sizes { now4: u32, now6: u32, new4: u32, new6: u32 },
+    #[error(
+        "services gate: there is room for {now} grants; {new} need a new start after `sluice cleanup`, which ends all \
+         grants and sessions"
+    )]
+    Grants { now: u32, new: u32 },
 }
 
 impl CommitError {
@@ -51,6 +57,7 @@ impl CommitError {
             Self::Check(CheckError::Language(_) | CheckError::Plan { .. })
                 | Self::Sizes { .. }
                 | Self::FanOut(_)
+                | Self::Grants { .. }
         )
     }
 }
@@ -65,6 +72,7 @@ pub struct Engine {
     fan_out: FanOutService,
     /// Of `loaded`, in the order of its plan.
     listeners: Vec<FanOutListener>,
+    audit: Arc<Audit>,
 }
 
 /// A configuration and where it came from.
@@ -73,14 +81,29 @@ pub struct Source {
     pub file: String,
 }
 
+/// What a commit would do to the machine as it was found. The same plan holds if the commit has changed nothing that plans
+/// depend on.
+struct Rehearsal {
+    environment: Environment,
+    plan: Plan,
+    ids: Ids,
+}
+
 impl Engine {
-    pub fn new(kernel: Kernel, store: Store, dataplane: Arc<Dataplane>, stored: Option<Stored>) -> Self {
+    pub fn new(
+        kernel: Kernel,
+        store: Store,
+        dataplane: Arc<Dataplane>,
+        stored: Option<Stored>,
+        audit: Arc<Audit>,
+    ) -> Self {
         Self {
             kernel,
             store,
             dataplane,
             loaded: None,
             stored,
+            audit,
             fan_out: FanOutService::default(),
             listeners: vec![],
         }
@@ -137,14 +160,15 @@ impl Engine {
 
         // A rehearsal with stand-ins for devices that the commit itself makes: what it refuses has touched nothing.
         let links = self.kernel.links()?;
-        let rehearsal = environment::read(&links, &config, &before.mtus_before);
-        let mut planned =
-            config::plan(&config, &source.file, &rehearsal, &mut before.ids.clone(), generation)?;
+        let environment = environment::read(&links, &config, &before.mtus_before);
+        let mut ids = before.ids.clone();
+        let plan = config::plan(&config, &source.file, &environment, &mut ids, generation)?;
+        let mut kernel_wants = plan.kernel.clone();
         let next = Stored {
             generation,
             text: source.text.clone(),
             file: source.file.clone(),
-            mtus_before: mtus::restore(&mut planned.kernel, &links, &before.mtus_before),
+            mtus_before: mtus::restore(&mut kernel_wants, &links, &before.mtus_before),
             ..before
         };
 
@@ -152,10 +176,11 @@ impl Engine {
         let forwarded_before = self.forwarding_devices();
         let kernel = self.kernel.clone();
         let mut changes = Changes::new(&kernel);
-        changes.apply(&planned.kernel)?;
+        changes.apply(&kernel_wants)?;
         let guard_before = old.map(|o| o.plan.kernel.guard.clone());
-        changes::guard_union(old.map(|o| &o.plan.kernel), &planned.kernel)?;
-        let result = self.load_and_attach(&mut changes, &config, next, old);
+        changes::guard_union(old.map(|o| &o.plan.kernel), &kernel_wants)?;
+        let rehearsal = Rehearsal { environment, plan, ids };
+        let result = self.load_and_attach(&mut changes, &config, rehearsal, next, old);
         let (plan, stored, loaded) = match result {
             Ok(done) => done,
             Err(error) => {
@@ -198,6 +223,9 @@ impl Engine {
         if now == new {
             return Ok(());
         }
+        if (Sizes { grants: new.grants, ..now }) == new {
+            return Err(CommitError::Grants { now: now.grants, new: new.grants });
+        }
         Err(CommitError::Sizes {
             now4: now.sessions4,
             now6: now.sessions6,
@@ -211,12 +239,18 @@ impl Engine {
         &mut self,
         changes: &mut Changes,
         config: &Config,
+        rehearsal: Rehearsal,
         mut next: Stored,
         old: Option<&Active>,
     ) -> Result<(Plan, Stored, Generation), CommitError> {
         let links = self.kernel.links()?;
         let environment = environment::read(&links, config, &next.mtus_before);
-        let mut plan = config::plan(config, &next.file, &environment, &mut next.ids, next.generation)?;
+        let mut plan = if environment == rehearsal.environment {
+            next.ids = rehearsal.ids;
+            rehearsal.plan
+        } else {
+            config::plan(config, &next.file, &environment, &mut next.ids, next.generation)?
+        };
         self.fan_out.overlay(&mut plan, &config.fan_out);
         changes.sysctls(&plan.kernel)?;
         local::update(&self.kernel, &self.dataplane)?;
@@ -302,6 +336,7 @@ impl Engine {
             }
             Err(error) => note(Err(error.to_string())),
         }
+        note(gate::settle(&self.dataplane, &self.audit, &plan.gate).map_err(|e| e.to_string()));
         note(self.dataplane.grace().and_then(|()| self.dataplane.retire_idle()).map_err(|e| e.to_string()));
         // Before the guard lets go of them: the kernel must not forward in our place.
         for device in forwarded_before.difference(&forwarding(&plan.kernel)) {

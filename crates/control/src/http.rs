@@ -16,11 +16,14 @@ use axum::serve::IncomingStream;
 use serde::Deserialize;
 use tokio::net::{TcpListener, UnixListener};
 
-use crate::api::{Cleared, ErrorBody, LogQuery, MatchQuery, SessionFilter};
+use crate::api::{
+    Cleared, ErrorBody, GrantFilter, GrantRequest, LogQuery, MatchQuery, RevokeRequest, SessionFilter,
+};
 use crate::engine::{CommitError, Engine, Source};
+use crate::gate::GateError;
 use crate::sessions::{self, Matcher};
 use crate::shared::Shared;
-use crate::{api, matching, metrics, views};
+use crate::{api, gate, matching, metrics, nat, views};
 
 /// A configuration of this size has tens of thousands of policies.
 const LARGEST_BODY: usize = 16 << 20;
@@ -52,12 +55,15 @@ fn questions() -> Router<App> {
         .route("/api/stats", get(|State(app): State<App>| answer(app, views::stats)))
         .route("/api/interfaces", get(|State(app): State<App>| answer(app, views::interfaces)))
         .route("/api/screens", get(|State(app): State<App>| answer(app, views::screens)))
+        .route("/api/nat", get(|State(app): State<App>| answer(app, nat::view)))
         .route("/api/zones", get(|State(app): State<App>| answer(app, views::zones)))
         .route("/api/policies", get(|State(app): State<App>| answer(app, views::policies)))
         .route("/api/match-policies", get(match_policies))
         .route("/api/pipeline", get(|| async { Json(api::pipeline()) }))
         .route("/api/sessions", get(list_sessions))
         .route("/api/log", get(session_log))
+        .route("/api/gate", get(|State(app): State<App>| answer(app, gate::overview)))
+        .route("/api/gate/grants", get(list_grants))
         .route(
             "/api/configuration",
             get(|State(app): State<App>| async move { Json(views::configuration(&app.shared)) }),
@@ -80,6 +86,8 @@ pub async fn serve_unix(listener: UnixListener, app: App) -> std::io::Result<()>
     let changes = Router::new()
         .route("/api/commit", post(commit))
         .route("/api/sessions/clear", post(clear_sessions))
+        .route("/api/gate/grant", post(grant))
+        .route("/api/gate/revoke", post(revoke))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
         .layer(from_fn(require_owner));
     let router = questions().merge(changes).with_state(app);
@@ -130,11 +138,12 @@ async fn answer<T: serde::Serialize + Send + 'static>(
 }
 
 async fn metrics_text(State(app): State<App>) -> Response {
-    match blocking(move || views::stats(&app.shared)).await {
-        Ok(Ok(stats)) => {
-            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], metrics::text(&stats)).into_response()
+    match blocking(move || Ok((views::stats(&app.shared)?, nat::view(&app.shared)?))).await {
+        Ok(Ok((stats, nat))) => {
+            let text = metrics::text(&stats, &nat);
+            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
         }
-        Ok(Err(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, error),
+        Ok(Err::<_, CommitError>(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, error),
         Err(response) => response,
     }
 }
@@ -169,6 +178,49 @@ async fn clear_sessions(State(app): State<App>, body: String) -> Response {
         Ok(matcher) => respond(
             blocking(move || sessions::clear(&app.shared, &matcher).map(|cleared| Cleared { cleared })).await,
         ),
+    }
+}
+
+async fn list_grants(State(app): State<App>, Query(filter): Query<GrantFilter>) -> Response {
+    respond(blocking(move || gate::list(&app.shared, &filter)).await)
+}
+
+/// One grant, or a list of them.
+async fn grant(State(app): State<App>, ConnectInfo(peer): ConnectInfo<Peer>, body: String) -> Response {
+    let done = blocking(move || {
+        // read as what it is: an error then names the field
+        let requests: Result<Vec<GrantRequest>, _> = match body.trim_start().starts_with('[') {
+            true => serde_json::from_str(&body),
+            false => serde_json::from_str(&body).map(|one| vec![one]),
+        };
+        let requests = requests.map_err(|e| GateError::Bad(format!("the grants cannot be read: {e}")))?;
+        gate::grant(&app.shared, &requests, &who(peer))
+    });
+    gate_answer(done.await)
+}
+
+async fn revoke(State(app): State<App>, ConnectInfo(peer): ConnectInfo<Peer>, body: String) -> Response {
+    let done = blocking(move || {
+        let request: RevokeRequest = serde_json::from_str(&body)
+            .map_err(|error| GateError::Bad(format!("the request cannot be read: {error}")))?;
+        gate::revoke(&app.shared, &request, &who(peer))
+    });
+    gate_answer(done.await)
+}
+
+/// As the audit names it.
+fn who(peer: Peer) -> String {
+    peer.uid.map_or("unknown".to_owned(), |uid| format!("uid {uid}"))
+}
+
+fn gate_answer<T: serde::Serialize>(result: Result<Result<T, GateError>, Response>) -> Response {
+    match result {
+        Ok(Ok(value)) => Json(value).into_response(),
+        Ok(Err(error)) if error.is_bad_input() => failure(StatusCode::UNPROCESSABLE_ENTITY, error),
+        Ok(Err(error)) if error.is_full() => failure(StatusCode::INSUFFICIENT_STORAGE, error),
+        Ok(Err(error @ GateError::Refused(_))) => failure(StatusCode::CONFLICT, error),
+        Ok(Err(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, error),
+        Err(response) => response,
     }
 }
 

@@ -11,6 +11,7 @@ mod devices;
 mod engine;
 mod environment;
 mod fan_out;
+pub mod gate;
 mod http;
 mod kernel;
 mod local;
@@ -18,6 +19,7 @@ mod log;
 mod matching;
 mod metrics;
 mod mtus;
+mod nat;
 mod preflight;
 mod schedules;
 mod sessions;
@@ -32,6 +34,7 @@ pub use config::{CheckError, check};
 pub use daemon::{Daemon, DaemonError, Options, cleanup};
 pub use engine::CommitError;
 pub use matching::planned as match_planned;
+pub use nat::planned as nat_planned;
 pub use store::DEFAULT_STATE_DIR;
 
 /// Two threads serve HTTP and rtnetlink; commits and sweeps have their own.

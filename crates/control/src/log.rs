@@ -7,8 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use sluice_abi::stages::Reason;
 use sluice_abi::{
-    CLOSE_CLEARED, CLOSE_REOPENED, CLOSE_REVOKED, EVENT_SCREEN, EVENT_SESSION_CLOSE, EVENT_SESSION_CREATE,
-    EVENT_SESSION_DENY, TCP_DIR_CLOSED,
+    CLOSE_CLEARED, CLOSE_GRANT, CLOSE_NAT, CLOSE_REOPENED, CLOSE_REVOKED, EVENT_GATE_DENY,
+    EVENT_NAT_EXHAUSTED, EVENT_SCREEN, EVENT_SESSION_CLOSE, EVENT_SESSION_CREATE, EVENT_SESSION_DENY,
+    TCP_DIR_CLOSED,
 };
 use sluice_dataplane::Event;
 
@@ -61,6 +62,12 @@ fn entry(event: &Event, active: &Active, hz: u64) -> LogEntry {
     if u32::from(raw.kind) == EVENT_SCREEN {
         return screen_entry(event, active);
     }
+    if u32::from(raw.kind) == EVENT_GATE_DENY {
+        return gate_entry(event, active);
+    }
+    if u32::from(raw.kind) == EVENT_NAT_EXHAUSTED {
+        return exhausted_entry(event, active);
+    }
     let mut fields = vec![];
     let mut field = |name: &str, value: String| fields.push((name.to_owned(), value));
     if u32::from(raw.kind) == EVENT_SESSION_CLOSE {
@@ -86,6 +93,24 @@ fn entry(event: &Event, active: &Active, hz: u64) -> LogEntry {
         field("elapsed-time", (u64::from(raw.age) / hz).to_string());
     }
     LogEntry { unix_ms: unix_ms(), event: name(u32::from(raw.kind)).to_owned(), fields }
+}
+
+/// A pool that had nothing free for a first packet.
+fn exhausted_entry(event: &Event, active: &Active) -> LogEntry {
+    let (raw, tuple) = (&event.raw, &event.tuple);
+    let fields = [
+        ("nat-pool-name", active.nat_pool_name(raw.policy)),
+        ("nat-rule-name", active.nat_rule_name(raw.session as u16).unwrap_or_else(|| "-".to_owned())),
+        ("source-address", tuple.source.to_string()),
+        ("source-port", tuple.source_port.to_string()),
+        ("destination-address", tuple.destination.to_string()),
+        ("destination-port", tuple.destination_port.to_string()),
+        ("protocol-id", tuple.protocol.to_string()),
+        ("source-zone-name", active.zone_name(raw.from_zone)),
+        ("packet-incoming-interface", active.unit_name(raw.ingress_unit)),
+    ];
+    let fields = fields.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    LogEntry { unix_ms: unix_ms(), event: "RT_SRC_NAT_OUTOF_PORTS".to_owned(), fields }
 }
 
 /// What a screen recognised: at most one entry a second for each screen of a zone on each CPU.
@@ -114,6 +139,26 @@ fn screen_entry(event: &Event, active: &Active) -> LogEntry {
     LogEntry { unix_ms: unix_ms(), event: event.to_owned(), fields }
 }
 
+/// What the gate refused: at most one entry a second for each zone and reason on each CPU.
+fn gate_entry(event: &Event, active: &Active) -> LogEntry {
+    let (raw, tuple) = (&event.raw, &event.tuple);
+    let reason = Reason::ALL.get(usize::from(raw.screen));
+    let service = active.plan.gate.services.get(&raw.policy).map_or("-", String::as_str);
+    let fields = [
+        ("reason", reason.map_or("unknown", |reason| reason.name()).to_owned()),
+        ("source-address", tuple.source.to_string()),
+        ("source-port", tuple.source_port.to_string()),
+        ("destination-address", tuple.destination.to_string()),
+        ("destination-port", tuple.destination_port.to_string()),
+        ("protocol-id", tuple.protocol.to_string()),
+        ("service-name", service.to_owned()),
+        ("source-zone-name", active.zone_name(raw.from_zone)),
+        ("interface-name", active.unit_name(raw.ingress_unit)),
+    ];
+    let fields = fields.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    LogEntry { unix_ms: unix_ms(), event: "RT_GATE_DENY".to_owned(), fields }
+}
+
 fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
@@ -132,6 +177,8 @@ fn close_reason(event: &Event) -> &'static str {
         CLOSE_CLEARED => "cleared",
         CLOSE_REVOKED => "policy changed",
         CLOSE_REOPENED => "reopened",
+        CLOSE_GRANT => "grant ended",
+        CLOSE_NAT => "NAT changed",
         _ if event.raw.tcp_state == [TCP_DIR_CLOSED; 2] => "TCP closed",
         _ => "idle timeout",
     }

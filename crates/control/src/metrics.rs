@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use sluice_abi::stages::Reason;
 
-use crate::api::{Counters, InterfaceView, Stats};
+use crate::api::nat::{NatPoolView, NatRuleView, NatView};
+use crate::api::{Counters, GateView, InterfaceView, Stats};
 
 /// A family of samples that differ in labels.
 struct Family<'a> {
@@ -54,9 +55,51 @@ const UNIT_COUNTERS: [Field; 16] = [
     ("sluice_log_events_lost_total", "Log events that found the buffer full", |c| c.events_lost),
 ];
 
-pub fn text(stats: &Stats) -> String {
+type RuleField = (&'static str, &'static str, &'static str, fn(&NatRuleView) -> u64);
+
+const NAT_RULES: [RuleField; 4] = [
+    ("sluice_nat_rule_hits_total", "counter", "First packets that a NAT rule matched", |r| r.hits),
+    ("sluice_nat_rule_sessions_total", "counter", "Sessions that a NAT rule translated", |r| r.sessions),
+    ("sluice_nat_rule_failed_total", "counter", "First packets for which nothing was free", |r| r.failed),
+    ("sluice_nat_rule_sessions", "gauge", "Live sessions of a NAT rule", |r| r.live_sessions),
+];
+
+type PoolField = (&'static str, &'static str, &'static str, fn(&NatPoolView) -> u64);
+
+const NAT_POOLS: [PoolField; 5] = [
+    ("sluice_nat_pool_allocated_total", "counter", "Ports given out", |p| p.allocated),
+    ("sluice_nat_pool_exhausted_total", "counter", "First packets that found nothing free", |p| p.exhausted),
+    ("sluice_nat_pool_overflow_total", "counter", "Those of them that the overflow pool served", |p| {
+        p.overflowed
+    }),
+    ("sluice_nat_pool_ports_in_use", "gauge", "Addresses and ports that live sessions have", |p| {
+        p.ports_in_use
+    }),
+    ("sluice_nat_pool_addresses_in_use", "gauge", "Addresses that live sessions have", |p| {
+        p.addresses_in_use
+    }),
+];
+
+fn translation(text: &mut String, nat: &NatView) {
+    for (name, kind, help, field) in NAT_RULES {
+        let mut family = Family::new(text, name, kind, help);
+        for rule in &nat.rules {
+            let labels = [("kind", &*rule.kind), ("rule_set", &*rule.rule_set), ("rule", &*rule.name)];
+            family.sample(&labels, field(rule));
+        }
+    }
+    for (name, kind, help, field) in NAT_POOLS {
+        let mut family = Family::new(text, name, kind, help);
+        for pool in &nat.pools {
+            family.sample(&[("pool", &pool.name)], field(pool));
+        }
+    }
+}
+
+pub fn text(stats: &Stats, nat: &NatView) -> String {
     let mut text = String::new();
     gateway(&mut text, stats);
+    translation(&mut text, nat);
     let mut mode =
         Family::new(&mut text, "sluice_attach_mode", "gauge", "Where a unit's ingress is handled (always 1)");
     for i in &stats.interfaces {
@@ -103,6 +146,7 @@ fn gateway(text: &mut String, stats: &Stats) {
     let mut commits = Family::new(text, "sluice_commits_total", "counter", "Commits by result");
     commits.sample(&[("result", "complete")], stats.commits);
     commits.sample(&[("result", "refused")], stats.commits_failed);
+    gate(text, &stats.gate);
     let mut difference = Family::new(
         text,
         "sluice_conservation_difference",
@@ -111,6 +155,21 @@ fn gateway(text: &mut String, stats: &Stats) {
     );
     difference.sample(&[("equation", "ingress")], stats.equations.ingress.difference);
     difference.sample(&[("equation", "egress")], stats.equations.egress.difference);
+}
+
+fn gate(text: &mut String, gate: &GateView) {
+    Family::new(text, "sluice_grants", "gauge", "Grants in force").sample(&[], gate.grants);
+    Family::new(text, "sluice_grants_limit", "gauge", "Grants that there is room for")
+        .sample(&[], gate.limit);
+    let mut given = Family::new(text, "sluice_grants_given_total", "counter", "Grants given, new or renewed");
+    given.sample(&[("kind", "new")], gate.given);
+    given.sample(&[("kind", "renewed")], gate.renewed);
+    let mut ended = Family::new(text, "sluice_grants_ended_total", "counter", "Grants that ended, by cause");
+    for (cause, count) in [("revoked", gate.revoked), ("expired", gate.expired), ("idle", gate.idle)] {
+        ended.sample(&[("cause", cause)], count);
+    }
+    Family::new(text, "sluice_grants_refused_total", "counter", "Grants that found no room")
+        .sample(&[], gate.refused_full);
 }
 
 fn drops(text: &mut String, interfaces: &[InterfaceView]) {
@@ -140,7 +199,10 @@ mod tests {
             InterfaceView { name: "wan0.100".into(), zone: "w\"an".into(), ..Default::default() };
         interface.mode = "xdp-native".into();
         interface.drops.insert("no_route".into(), 7);
-        let text = text(&Stats { interfaces: vec![interface], ..Default::default() });
+        let stats = Stats { interfaces: vec![interface], ..Default::default() };
+        let pool = NatPoolView { name: "p".into(), exhausted: 3, ..Default::default() };
+        let text = text(&stats, &NatView { pools: vec![pool], ..Default::default() });
+        assert!(text.contains("sluice_nat_pool_exhausted_total{pool=\"p\"} 3\n"), "{text}");
         let wanted = "sluice_dropped_packets_total{unit=\"wan0.100\",zone=\"w\\\"an\",stage=\"route\",reason=\"no_route\"} 7\n";
         assert!(text.contains(wanted), "{text}");
         assert!(text.contains("mode=\"xdp-native\"} 1\n"), "{text}");
@@ -148,7 +210,7 @@ mod tests {
 
     #[test]
     fn every_family_is_announced_once() {
-        let text = text(&Stats::default());
+        let text = text(&Stats::default(), &NatView::default());
         let mut names: Vec<_> = text.lines().filter(|l| l.starts_with("# TYPE")).collect();
         let all = names.len();
         names.sort_unstable();

@@ -20,6 +20,9 @@ const USUALLY_LISTED: usize = 100;
 pub struct Matcher {
     source: Option<(IpAddr, u8)>,
     destination: Option<(IpAddr, u8)>,
+    /// A translated address, that of neither end as it sees itself.
+    translated: Option<(IpAddr, u8)>,
+    nat: bool,
     protocol: Option<u8>,
     source_port: Option<u16>,
     destination_port: Option<u16>,
@@ -40,6 +43,8 @@ impl Matcher {
         Ok(Self {
             source: filter.source_prefix.as_deref().map(prefix).transpose()?,
             destination: filter.destination_prefix.as_deref().map(prefix).transpose()?,
+            translated: filter.nat_prefix.as_deref().map(prefix).transpose()?,
+            nat: filter.nat,
             protocol: filter.protocol.as_deref().map(protocol).transpose()?,
             source_port: filter.source_port,
             destination_port: filter.destination_port,
@@ -55,6 +60,8 @@ impl Matcher {
         let zones = [u32::from(session.from_zone), u32::from(session.to_zone)];
         self.source.is_none_or(|p| contains(p, tuple.source))
             && self.destination.is_none_or(|p| contains(p, tuple.destination))
+            && self.translated.is_none_or(|p| is_translated_to(session, p))
+            && (!self.nat || translated(session))
             && self.protocol.is_none_or(|p| p == tuple.protocol)
             && self.source_port.is_none_or(|p| p == tuple.source_port)
             && self.destination_port.is_none_or(|p| p == tuple.destination_port)
@@ -63,6 +70,22 @@ impl Matcher {
             && self.policies.as_ref().is_none_or(|ids| ids.contains(&session.policy))
             && self.application.as_ref().is_none_or(|terms| terms.iter().any(|term| is_of(term, tuple)))
     }
+}
+
+/// Answers go back to other addresses or ports than the initiator used.
+fn translated(session: &Session) -> bool {
+    let (there, back) = (&session.initiator.tuple, &session.responder.tuple);
+    (there.source, there.source_port) != (back.destination, back.destination_port)
+        || (there.destination, there.destination_port) != (back.source, back.source_port)
+}
+
+/// Whether an address that translation put into the session lies in a prefix: what the outside sees of the source, or what
+/// the initiator sees of the destination.
+fn is_translated_to(session: &Session, prefix: (IpAddr, u8)) -> bool {
+    let (there, back) = (&session.initiator.tuple, &session.responder.tuple);
+    there.source != back.destination && contains(prefix, back.destination)
+        || there.destination != back.source
+            && (contains(prefix, back.source) || contains(prefix, there.destination))
 }
 
 fn interface(name: &str, active: &Active) -> Result<u32, String> {
@@ -129,6 +152,7 @@ pub fn clear(shared: &Shared, matcher: &Matcher) -> Result<u64, CommitError> {
 fn view(session: &Session, active: &Active, now: u64, hz: u64) -> SessionView {
     let tuple = &session.initiator.tuple;
     let sides = [&session.initiator, &session.responder];
+    let answer = &session.responder.tuple;
     SessionView {
         id: session.id.number,
         family: if session.id.family == Family::V4 { 4 } else { 6 },
@@ -137,6 +161,13 @@ fn view(session: &Session, active: &Active, now: u64, hz: u64) -> SessionView {
         source_port: tuple.source_port,
         destination: tuple.destination.to_string(),
         destination_port: tuple.destination_port,
+        out_source: answer.source.to_string(),
+        out_source_port: answer.source_port,
+        out_destination: answer.destination.to_string(),
+        out_destination_port: answer.destination_port,
+        translated: translated(session),
+        nat_destination_rule: active.nat_rule_name(session.nat_destination),
+        nat_source_rule: active.nat_rule_name(session.nat_source),
         from_zone: active.zone_name(session.from_zone),
         to_zone: active.zone_name(session.to_zone),
         policy: active.policy_name(session.policy),

@@ -9,6 +9,7 @@ use sluice_language::Config;
 use sluice_plan::Plan;
 
 use crate::devices::Baseline;
+use crate::gate::Audit;
 use crate::kernel::Kernel;
 use crate::log::SessionLog;
 
@@ -41,6 +42,17 @@ impl Active {
         self.plan.policies.get(&id).map_or_else(unknown, |policy| policy.name.clone())
     }
 
+    /// `SET RULE`; None = no rule.
+    pub fn nat_rule_name(&self, id: u16) -> Option<String> {
+        let rule = self.plan.nat.rules.get(&id.into());
+        (id != 0).then(|| rule.map_or_else(unknown, |rule| format!("{} {}", rule.set, rule.name)))
+    }
+
+    pub fn nat_pool_name(&self, id: u32) -> String {
+        let pool = self.plan.nat.pools.get(&id);
+        pool.map_or_else(unknown, |pool| pool.name.clone().unwrap_or_else(|| "interface".to_owned()))
+    }
+
     pub fn unit_name(&self, index: u16) -> String {
         let unit = self.plan.units.iter().find(|unit| unit.index == u32::from(index));
         unit.map_or_else(unknown, |unit| unit.name.clone())
@@ -57,6 +69,7 @@ pub struct Shared {
     pub started: Instant,
     pub totals: Totals,
     pub log: SessionLog,
+    pub audit: Arc<Audit>,
     active: RwLock<Arc<Active>>,
 }
 
@@ -69,13 +82,14 @@ pub struct Totals {
 }
 
 impl Shared {
-    pub fn new(dataplane: Arc<Dataplane>, kernel: Kernel, active: Active) -> Self {
+    pub fn new(dataplane: Arc<Dataplane>, kernel: Kernel, active: Active, audit: Arc<Audit>) -> Self {
         Self {
             dataplane,
             kernel,
             started: Instant::now(),
             totals: Totals::default(),
             log: SessionLog::default(),
+            audit,
             active: RwLock::new(Arc::new(active)),
         }
     }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sluice_plan::Ids;
 
 use crate::devices::Baseline;
+use crate::gate::Audit;
 use crate::mtus::Mtus;
 
 /// Where state lives unless told otherwise.
@@ -110,7 +111,7 @@ impl Store {
         write().map_err(|source| StoreError::Io { action: "write", path, source })
     }
 
-    /// Removes everything but the lock.
+    /// Removes everything but the lock and the audit.
     pub fn clear(&self) -> Result<(), StoreError> {
         for name in ["active.json", "active.json.new", "sluice.sock"] {
             let path = self.dir.join(name);
@@ -122,6 +123,12 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// The audit of the gate. It stays when the rest is cleared.
+    pub fn audit(&self) -> Result<Audit, StoreError> {
+        let path = self.dir.join("gate-audit.jsonl");
+        Audit::open(&path).map_err(|source| StoreError::Io { action: "open", path, source })
     }
 
     pub fn socket(&self) -> PathBuf {

@@ -1,11 +1,11 @@
-//! The thread that keeps neighbours fresh. Idle sessions are the data plane's own to end.
+//! The thread that keeps neighbours fresh and tidies grants. Idle sessions are the data plane's own to end.
 
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::shared::Shared;
-use crate::watch;
+use crate::{gate, watch};
 
 const PERIOD: Duration = Duration::from_secs(1);
 /// The kernel's neighbour entries stay reachable for 15 to 45 seconds.
@@ -20,6 +20,9 @@ fn run(shared: &Shared) {
     loop {
         thread::sleep(PERIOD);
         watch::catch_up_unresolved(shared);
+        if let Err(error) = gate::tidy(shared) {
+            tracing::error!(%error, "grants whose time is over are not tidied; they are refused nevertheless");
+        }
         if refreshed.elapsed() >= NEIGHBOUR_PERIOD {
             watch::refresh_neighbours(shared);
             refreshed = Instant::now();

@@ -13,6 +13,7 @@ use crate::api::{
 };
 use crate::devices::DeviceCounts;
 use crate::engine::CommitError;
+use crate::gate;
 use crate::kernel::Link;
 use crate::shared::{Active, Shared, counted};
 
@@ -148,6 +149,7 @@ pub fn stats(shared: &Shared) -> Result<Stats> {
         sweeps: shared.dataplane.swept().passes,
         commits: counted(&totals.commits),
         commits_failed: counted(&totals.commits_failed),
+        gate: gate::overview(shared)?,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sluice_abi::stages::Reason;
-use sluice_abi::{MAX_UNITS, PolicyCounters, ScreenCounters, UnitCounters};
+use sluice_abi::{MAX_UNITS, NatPoolCounters, NatRuleCounters, PolicyCounters, ScreenCounters, UnitCounters};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use crate::Dataplane;
@@ -53,6 +53,16 @@ impl Dataplane {
     /// Counters of some policies, in the order asked for.
     pub fn policy_counters(&self, policies: &[u32]) -> Result<Vec<PolicyCounters>> {
         policies.iter().map(|policy| sum(self.state.map("policy_counters"), *policy)).collect()
+    }
+
+    /// Counters of some NAT rules, by id, in the order asked for.
+    pub fn nat_rule_counters(&self, rules: &[u16]) -> Result<Vec<NatRuleCounters>> {
+        rules.iter().map(|rule| sum(self.state.map("nat_rule_counters"), u32::from(*rule))).collect()
+    }
+
+    /// Counters of some NAT pools, by id, in the order asked for.
+    pub fn nat_pool_counters(&self, pools: &[u16]) -> Result<Vec<NatPoolCounters>> {
+        pools.iter().map(|pool| sum(self.state.map("nat_pool_counters"), u32::from(*pool))).collect()
     }
 }
 

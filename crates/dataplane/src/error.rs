@@ -30,8 +30,10 @@ pub enum Error {
         path.display()
     )]
     Damaged { path: PathBuf, source: libbpf_rs::Error },
-    #[error("{sessions} sessions of {family} are configured; between 1 and {limit} are possible")]
+    #[error("{sessions} {family} are configured; between 1 and {limit} are possible")]
     Sizes { family: &'static str, sessions: u32, limit: u32 },
+    #[error(transparent)]
+    Grants(crate::grants::Refused),
     #[error(transparent)]
     Tables(#[from] TooLarge),
     #[error("{count} variants were asked for; between 1 and {limit} can be loaded at one time")]

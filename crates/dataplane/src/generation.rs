@@ -16,9 +16,9 @@ use crate::error::{Doing, Error, Result};
 use crate::mmap::Mapped;
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::rules::RuleTables;
-use crate::{Dataplane, ProgramDetails, reaper, sys};
+use crate::{Dataplane, ProgramDetails, gate, reaper, sys};
 
-const TABLES: [&str; 13] = [
+const TABLES: [&str; 19] = [
     "units",
     "zone_pairs",
     "contexts",
@@ -32,6 +32,12 @@ const TABLES: [&str; 13] = [
     "fanout_listeners",
     "fanout_receivers",
     "fanout_lines",
+    "nat_units",
+    "nat_sources",
+    "nat_rules",
+    "nat_pools",
+    "nat_ranges",
+    "nat_prefixes",
 ];
 
 /// A distinct set of optional stages. Its number is its place in the list given to [`Dataplane::load`].
@@ -135,6 +141,8 @@ impl Dataplane {
             rejudge_per_tick: REJUDGE_PER_TICK,
             tcp_mss: tables.tcp_mss.into(),
             hz: self.hz(),
+            gate_context: tables.gate.context,
+            gate_zones: tables.gate.zones,
             cookie_key: [crate::random(), crate::random()],
             flags: own.flags | sequence,
             unanswered4: tables.flow.unanswered(sizes.sessions4),
@@ -184,7 +192,11 @@ impl Dataplane {
                 kind: hook,
                 programs: &names,
                 reuse: &reuse,
-                create: &|name| name != objects::CLOCK_SECTION && !reaper::MAPS.contains(&name),
+                create: &|name| {
+                    name != objects::CLOCK_SECTION
+                        && !reaper::MAPS.contains(&name)
+                        && !gate::MAPS.contains(&name)
+                },
                 frozen: Frozen {
                     config: ProgramConfig { variant, stage_mask: *stage_mask, ..config },
                     root_variant: variant,
@@ -261,6 +273,10 @@ fn create_tables(tables: &Tables) -> Result<BTreeMap<&'static str, MapHandle>> {
             "fanout_receivers" => tables.fan_out.receivers.len(),
             "fanout_lines" => tables.fan_out.lines.len(),
             "fanout_listeners" => 1,
+            "nat_rules" => tables.nat.rules.len(),
+            "nat_pools" => tables.nat.pools.len(),
+            "nat_ranges" => tables.nat.ranges.len(),
+            "nat_prefixes" => tables.nat.prefixes.len(),
             _ => return None,
         };
         Some(needed.max(1) as u32)
@@ -289,7 +305,13 @@ fn fill_tables(maps: &BTreeMap<&'static str, MapHandle>, tables: &Tables) -> Res
     fill(&maps["zone_limits"], tables.zone_limits.iter().copied().enumerate())?;
     fill(&maps["fanout_listeners"], tables.fan_out.listeners.iter().map(|l| (l.slot, l.entry)))?;
     fill(&maps["fanout_receivers"], tables.fan_out.receivers.iter().copied().enumerate())?;
-    fill(&maps["fanout_lines"], tables.fan_out.lines.iter().copied().enumerate())
+    fill(&maps["fanout_lines"], tables.fan_out.lines.iter().copied().enumerate())?;
+    fill(&maps["nat_units"], tables.nat.units.iter().copied().enumerate())?;
+    fill(&maps["nat_sources"], tables.nat.sources.iter().copied().enumerate())?;
+    fill(&maps["nat_rules"], tables.nat.rules.iter().copied().enumerate())?;
+    fill(&maps["nat_pools"], tables.nat.pools.iter().copied().enumerate())?;
+    fill(&maps["nat_ranges"], tables.nat.ranges.iter().copied().enumerate())?;
+    fill(&maps["nat_prefixes"], tables.nat.prefixes.iter().copied().enumerate())
 }
 
 fn fill<T>(map: &MapHandle, entries: impl Iterator<Item = (usize, T)>) -> Result<()>

@@ -10,7 +10,9 @@ mod counters;
 mod error;
 mod events;
 mod fan_out;
+mod gate;
 mod generation;
+mod grants;
 mod links;
 mod local;
 mod mmap;
@@ -44,7 +46,9 @@ pub use attach::{Attached, Attachment, Hook};
 pub use counters::Counters;
 pub use error::{Error, Result};
 pub use events::Event;
+pub use gate::{GateOnly, GatePlace};
 pub use generation::{Generation, ProgramKind, Variant};
+pub use grants::{Ended, Given, GrantKey, GrantRecord, GrantSpec, Grants, Pick, Reconciled, Refused};
 pub use local::LocalKind;
 pub use nexthops::NexthopEntry;
 pub use objects::ObjectKind;
@@ -73,11 +77,18 @@ pub struct Sizes {
     /// the kernel's. Fallback, and judge of the other in tests.
     #[serde(default)]
     pub kernel_index: bool,
+    /// Grants of the gate.
+    #[serde(default = "default_grants")]
+    pub grants: u32,
+}
+
+fn default_grants() -> u32 {
+    sluice_abi::GRANTS_DEFAULT
 }
 
 impl Default for Sizes {
     fn default() -> Self {
-        Sizes { sessions4: 65_536, sessions6: 65_536, kernel_index: false }
+        Sizes { sessions4: 65_536, sessions6: 65_536, kernel_index: false, grants: default_grants() }
     }
 }
 
@@ -85,13 +96,20 @@ impl Sizes {
     /// Line numbers have 32 bits and the record arrays must stay below 4 GB.
     pub const MOST_SESSIONS: u32 = 16 << 20;
 
+    /// One more than there can be.
+    const MOST_GRANTS: u32 = sluice_abi::MAX_GRANTS as u32;
+
     fn check(&self) -> Result<()> {
-        for (family, sessions) in [("IPv4", self.sessions4), ("IPv6", self.sessions6)] {
+        for (family, sessions) in [("sessions of IPv4", self.sessions4), ("sessions of IPv6", self.sessions6)]
+        {
             if !(1..=Self::MOST_SESSIONS).contains(&sessions) {
                 return Err(Error::Sizes { family, sessions, limit: Self::MOST_SESSIONS });
             }
         }
-        Ok(())
+        match self.grants {
+            1..Self::MOST_GRANTS => Ok(()),
+            grants => Err(Error::Sizes { family: "grants", sessions: grants, limit: Self::MOST_GRANTS - 1 }),
+        }
     }
 
     /// Entries of a map that is sized by configuration. Session 0 is never used.
@@ -104,6 +122,8 @@ impl Sizes {
             "lines4" | "lines6" => Some(2 * (sessions + 1)),
             "shared4" | "shared6" => Some(sessions + 1),
             "free4" | "free6" => Some(sessions),
+            "grants" | "grant_users" => Some(self.grants + 1),
+            "grants4" | "grants6" => Some(self.grants),
             _ => None,
         }
     }
@@ -159,6 +179,7 @@ pub struct Dataplane {
     clock: Clock,
     reaper: Reaper,
     sweeper: Sweeper,
+    grants: Grants,
     roots: Mutex<BTreeMap<u32, Arc<Roots>>>,
     /// Held while generations or attachments change.
     changes: Mutex<()>,
@@ -185,6 +206,7 @@ impl Dataplane {
             clock: Clock::new(sizes)?,
             reaper: Reaper::new(&state, sizes, table_config(sizes, seed))?,
             sweeper: Sweeper::new(&state, created, sizes)?,
+            grants: Grants::open(&state, sizes.grants, control::hz())?,
             seed,
             roots: Mutex::default(),
             changes: Mutex::default(),
@@ -192,6 +214,10 @@ impl Dataplane {
             sizes,
             created,
         })
+    }
+
+    pub fn grants(&self) -> &Grants {
+        &self.grants
     }
 
     pub fn sizes(&self) -> Sizes {

@@ -66,6 +66,9 @@ pub struct Session {
     pub from_zone: u16,
     pub to_zone: u16,
     pub ingress_unit: u16,
+    /// Ids of the NAT rules that matched; 0 = none.
+    pub nat_destination: u16,
+    pub nat_source: u16,
     /// Of its application; 0 = default of protocol and state.
     pub timeout_s: u32,
     /// Low 32 bits of jiffies.
@@ -149,6 +152,8 @@ fn session<L: Line>(
         from_zone: shared.from_zone,
         to_zone: shared.to_zone,
         ingress_unit: shared.ingress_unit,
+        nat_destination: shared.nat_destination,
+        nat_source: shared.nat_source,
         timeout_s: shared.timeout_s,
         created: shared.created,
         generation: shared.generation,

@@ -426,7 +426,7 @@ fn a_watermark_beyond_the_table_is_clamped() {
 #[test]
 fn a_large_table_is_swept_quickly() {
     let pin = Pin::new();
-    let sizes = Sizes { sessions4: 1 << 20, sessions6: 64, kernel_index: false };
+    let sizes = Sizes { sessions4: 1 << 20, sessions6: 64, ..Sizes::default() };
     let dataplane = pin.open(sizes);
     Maps(&pin).set_watermark(sizes.sessions4, 0);
     let now = dataplane.now_jiffies().unwrap();

@@ -54,6 +54,10 @@ pub struct RunArgs {
 pub enum Lab {
     /// Five zones, the WAN on VLAN 100, and a management network
     Branch,
+    /// An office and a web server behind address translation (`run` only)
+    Nat,
+    /// A database that is reached with a grant only (`run` only)
+    Gate,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -7,6 +7,7 @@ mod args;
 pub mod branch;
 pub mod browser;
 pub mod demo;
+pub mod gated;
 pub mod gateway;
 pub mod helpers;
 mod hosts;
@@ -18,6 +19,7 @@ mod report;
 pub mod services;
 pub mod stats;
 pub mod stream;
+pub mod translation;
 mod updown;
 
 use std::process::ExitCode;
@@ -29,7 +31,12 @@ use args::Command;
 pub fn main(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Up { lab: args::Lab::Branch, hook, config } => updown::up(hook, config.as_deref()),
+        Command::Run(args) if args.lab == args::Lab::Nat => translation::run_lab(&args),
+        Command::Run(args) if args.lab == args::Lab::Gate => gated::run_lab(&args),
         Command::Run(args) => demo::run(&args),
-        Command::Down { lab: args::Lab::Branch } => updown::down(),
+        Command::Down { .. } => updown::down(),
+        Command::Up { .. } => {
+            anyhow::bail!("only the lab `branch` can be left running; use `sluice lab run`")
+        }
     }
 }

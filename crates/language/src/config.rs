@@ -7,6 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Serialize;
 
+pub use crate::gate::{Gate, GateGrant, GateService};
+pub use crate::nat;
 pub use crate::ranges::Ranges;
 pub use crate::schedule::{Day, Scheduler};
 
@@ -23,8 +25,10 @@ pub struct Config {
     pub default_permit: bool,
     pub static_routes: Vec<StaticRoute>,
     pub flow: FlowOptions,
+    pub nat: nat::Nat,
     pub schedulers: Vec<Scheduler>,
     pub fan_out: crate::fan_out::FanOut,
+    pub gate: Gate,
 }
 
 impl Config {

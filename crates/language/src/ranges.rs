@@ -1,9 +1,11 @@
 //! Sets of addresses as inclusive ranges.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde::Serialize;
 
 /// Inclusive ranges of both families.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Ranges {
     pub v4: Vec<(Ipv4Addr, Ipv4Addr)>,
     pub v6: Vec<(Ipv6Addr, Ipv6Addr)>,
@@ -16,6 +18,24 @@ impl Ranges {
 
     pub fn all_v6() -> Self {
         Ranges { v4: Vec::new(), v6: vec![(Ipv6Addr::UNSPECIFIED, Ipv6Addr::from_bits(u128::MAX))] }
+    }
+
+    /// One range; nothing when the ends are of different families.
+    pub fn between(low: IpAddr, high: IpAddr) -> Self {
+        match (low, high) {
+            (IpAddr::V4(low), IpAddr::V4(high)) => Ranges { v4: vec![(low, high)], v6: Vec::new() },
+            (IpAddr::V6(low), IpAddr::V6(high)) => Ranges { v4: Vec::new(), v6: vec![(low, high)] },
+            _ => Ranges::default(),
+        }
+    }
+
+    /// Whether every address of a range is here. The ranges must be normalised.
+    pub fn covers(&self, low: IpAddr, high: IpAddr) -> bool {
+        match (low, high) {
+            (IpAddr::V4(low), IpAddr::V4(high)) => self.v4.iter().any(|(a, b)| *a <= low && high <= *b),
+            (IpAddr::V6(low), IpAddr::V6(high)) => self.v6.iter().any(|(a, b)| *a <= low && high <= *b),
+            _ => false,
+        }
     }
 
     pub fn add(&mut self, other: &Ranges) {

@@ -16,7 +16,9 @@ const WORDS: &str = "
     term protocol tcp destination-port 80-90 application-set routing-options static route 0.0.0.0/0
     next-hop discard rib inet6.0 bgp group neighbor x y flow max-sessions default-policy permit-all ids-
     option land groups apply-groups apply-groups-except <*> <lan*> schedulers scheduler daily start-time
-    stop-time 08:00 all-day scheduler-name source-address-excluded insert before attach
+    stop-time 08:00 all-day scheduler-name source-address-excluded insert before attach nat source pool rule-
+    set rule source-nat destination-nat static-nat prefix mapped-port inet off interface range port overflow-
+    pool proxy-arp 64:ff9b::/96 persistent-nat
 ";
 
 /// Words that are hard to print.

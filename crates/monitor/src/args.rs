@@ -197,7 +197,7 @@ pub fn pcap(args: &PcapArgs) -> Result<ExitCode> {
 }
 
 fn watch(args: &WatchArgs) -> Result<ExitCode> {
-    let mut source = capture::open_all(&args.sources)?;
+    let mut source = capture::open_all(&args.sources, args.expect_protected)?;
     if args.replay == Replay::Real {
         source = Box::new(Paced { source, began: None });
     }

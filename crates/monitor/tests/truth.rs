@@ -246,6 +246,31 @@ fn several_workers_find_the_same() {
     }
 }
 
+/// Everything that a run says, but for how long it took.
+fn said(seed: u64, workers: usize) -> Vec<String> {
+    let (_, keep, summary) = run(&options(seed), &Analysis { workers, ..Analysis::default() });
+    // Workers hand out numbers of their own.
+    let states = keep.states.iter().map(|state| format!("{:?}", ChannelState { number: 0, ..*state }));
+    let summary = Summary { workers: 0, elapsed_s: 0.0, ..summary };
+    let mut all: Vec<String> = states.collect();
+    all.extend(keep.gaps.iter().map(|gap| format!("{gap:?}")));
+    all.extend(keep.rekeys.iter().map(|rekey| format!("{rekey:?}")));
+    all.extend(keep.alarms.iter().map(|alarm| format!("{alarm:?}")));
+    all.sort();
+    all.push(serde_json::to_string(&summary).unwrap());
+    all
+}
+
+#[test]
+fn the_number_of_workers_changes_nothing() {
+    for seed in (3..=1000).step_by(83) {
+        let alone = said(seed, 1);
+        for workers in [2, 3, 8] {
+            assert_eq!(said(seed, workers), alone, "seed {seed}, {workers} workers");
+        }
+    }
+}
+
 /// Every late packet, duplicate and replay with its number and frame, as the channels tell them one by one.
 #[test]
 fn each_packet_out_of_order_is_named_once() {

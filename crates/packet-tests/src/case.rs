@@ -13,7 +13,8 @@
 //!
 //! Steps: `in UNIT: PACKET` arrives on a unit (`in DEVICE raw: PACKET`: no header is added), `out UNIT: PACKET` leaves
 //! this host's own stack; `sessions N` counts the live ones; `drain ZONE` empties its bucket of replies; `commit FILE`
-//! changes the configuration; `ip ...` runs in the gateway's namespace; `wait MS` lets time pass.
+//! changes the configuration; `ip ...` runs in the gateway's namespace; `wait MS` lets time pass; `grant USER SOURCE SERVICE
+//! [idle S] [absolute S]` and `revoke all|user|service|source [NAME]` change grants, which every case begins anew.
 //!
 //! Verdicts follow `in` and `out`:
 //!   `redirect UNIT [via HOST] [: PACKET]`, `local`, `drop REASON`, `reply REASON: PACKET` (dropped and answered),
@@ -64,6 +65,16 @@ pub enum Action {
     Commit(PathBuf),
     Ip(String),
     Wait(Duration),
+    Gate(GateStep),
+}
+
+/// A change of grants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GateStep {
+    /// User, source, service, idle and absolute seconds.
+    Grant { user: String, source: String, service: String, idle_s: Option<u32>, absolute_s: Option<u32> },
+    /// `all`, or what and which.
+    Revoke(String, String),
 }
 
 #[derive(Debug, Clone)]
@@ -154,6 +165,11 @@ impl File {
             "drain" => self.push(line, Action::Drain(rest.to_owned()))?,
             "commit" => self.push(line, Action::Commit(self.path.with_file_name(rest)))?,
             "ip" => self.push(line, Action::Ip(rest.to_owned()))?,
+            "grant" => self.push(line, Action::Gate(grant_step(rest)?))?,
+            "revoke" => {
+                let (what, which) = rest.split_once(' ').unwrap_or((rest, ""));
+                self.push(line, Action::Gate(GateStep::Revoke(what.to_owned(), which.trim().to_owned())))?;
+            }
             "wait" => self.push(line, Action::Wait(Duration::from_millis(rest.parse()?)))?,
             _ => bail!("`{word}` is no statement; a verdict follows an `in` or `out` line"),
         }
@@ -165,6 +181,24 @@ impl File {
         case.steps.push(Step { line, action });
         Ok(())
     }
+}
+
+/// `USER SOURCE SERVICE [idle S] [absolute S]`
+fn grant_step(text: &str) -> Result<GateStep> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [user, source, service, limits @ ..] = &words[..] else {
+        bail!("expected `grant USER SOURCE SERVICE [idle S] [absolute S]`");
+    };
+    let (mut idle_s, mut absolute_s) = (None, None);
+    for limit in limits.chunks(2) {
+        match limit {
+            ["idle", seconds] => idle_s = Some(seconds.parse()?),
+            ["absolute", seconds] => absolute_s = Some(seconds.parse()?),
+            _ => bail!("limits of a grant are `idle S` and `absolute S`"),
+        }
+    }
+    let [user, source, service] = [user, source, service].map(|word| (*word).to_owned());
+    Ok(GateStep::Grant { user, source, service, idle_s, absolute_s })
 }
 
 /// Logical lines with the number of their first: comments gone, and joined where one begins with `/` or `:`.

@@ -6,12 +6,15 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, Xdp, XdpFlags};
-use sluice_dataplane::{Dataplane, Generation, LocalKind, ObjectKind, Sizes, Variant};
+use sluice_dataplane::{
+    Dataplane, Generation, GrantKey, GrantSpec, LocalKind, ObjectKind, Pick, Sizes, Variant,
+};
 use sluice_language::config::{Config, HookMode};
 use sluice_plan::{Environment, Ids, NetDev, Plan, RouteVia};
 
+use crate::case::GateStep;
 use crate::netns::{Namespace, ifindex, ip, sysctl};
 use crate::world::World;
 
@@ -109,6 +112,7 @@ impl Gateway {
             drain_next: None,
         };
         gateway.set_local_addresses(&config)?;
+        gateway.settle_grants()?;
         // a tagged unit's device takes what XDP redirects to its other end only when it polls
         tagged_devices(&config).iter().try_for_each(|(_, device)| gateway.idle(device))?;
         gateway.idle_far_ends()?;
@@ -129,7 +133,7 @@ impl Gateway {
         self.plan = plan;
         self.roots.clear();
         self.aimed = None;
-        Ok(())
+        self.settle_grants()
     }
 
     /// Ends every session, as `clear sessions` does.
@@ -208,6 +212,68 @@ impl Gateway {
             let empty = vec![0; map.value_size() as usize];
             for entry in 0..map.max_entries() {
                 map.update(&entry.to_ne_bytes(), &empty, MapFlags::ANY)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Only the configuration's grants, as if it had just been committed for the first time.
+    pub fn begin_grants(&self) -> Result<()> {
+        if self.plan.gate.services.is_empty() && self.dataplane.grants().live() == 0 {
+            return Ok(());
+        }
+        let now = self.dataplane.now_jiffies()?;
+        self.dataplane.grants().revoke(&Pick::All, now)?;
+        self.dataplane.grants().reconcile(&[], now)??;
+        self.settle_grants()
+    }
+
+    /// What the daemon does after a commit.
+    fn settle_grants(&self) -> Result<()> {
+        let now = self.dataplane.now_jiffies()?;
+        let known = self.plan.gate.services.keys().map(|id| *id as u16).collect();
+        self.dataplane.grants().revoke(&Pick::ServicesBut(known), now)?;
+        let wanted = self.plan.gate.grants.iter().map(|want| GrantSpec {
+            key: GrantKey { source: want.source.addr, length: want.source.len, service: want.service as u16 },
+            user: want.user.clone(),
+            idle_s: want.idle_s,
+            absolute_s: want.absolute_s,
+        });
+        self.dataplane.grants().reconcile(&wanted.collect::<Vec<_>>(), now)??;
+        Ok(())
+    }
+
+    pub fn change_grants(&self, step: &GateStep) -> Result<()> {
+        let now = self.dataplane.now_jiffies()?;
+        let service = |name: &str| -> Result<u16> {
+            Ok(self.plan.gate.service(name).with_context(|| format!("no service {name}"))? as u16)
+        };
+        let prefix = |text: &str| -> Result<(IpAddr, u8)> {
+            let (address, length) = text.split_once('/').unwrap_or((text, ""));
+            let address: IpAddr = address.parse()?;
+            let whole = if address.is_ipv4() { 32 } else { 128 };
+            Ok((address, if length.is_empty() { whole } else { length.parse()? }))
+        };
+        match step {
+            GateStep::Grant { user, source, service: name, idle_s, absolute_s } => {
+                let (source, length) = prefix(source)?;
+                let key = GrantKey { source, length, service: service(name)? };
+                let spec = GrantSpec { key, user: user.clone(), idle_s: *idle_s, absolute_s: *absolute_s };
+                self.dataplane.grants().give(&[spec], now)??;
+            }
+            GateStep::Revoke(what, which) => {
+                let pick = match what.as_str() {
+                    "all" => Pick::All,
+                    "user" => Pick::User(which.clone()),
+                    "service" => Pick::Service(service(which)?),
+                    "source" => {
+                        let (address, length) = prefix(which)?;
+                        Pick::Source(address, length)
+                    }
+                    _ => bail!("revoke all, user, service or source; not `{what}`"),
+                };
+                let ended = self.dataplane.grants().revoke(&pick, now)?;
+                ensure!(!ended.is_empty(), "nothing was revoked");
             }
         }
         Ok(())

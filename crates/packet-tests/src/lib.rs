@@ -4,6 +4,7 @@
 //! * [`world`]: what stands around a gateway: configuration, hosts with their MAC addresses, routes.
 //! * [`gateway`]: such a gateway in a private network namespace, with the real programs loaded.
 //! * [`table`]: runs cases by prog-run; [`onwire`] runs the same cases over real veth pairs.
+//! * [`nat_model`]: translation in plain Rust, for random traces.
 //! * [`model`]: zone policy and sessions in plain Rust, for random packets under random configurations.
 
 pub mod case;
@@ -11,6 +12,7 @@ pub mod counters;
 pub mod forward;
 pub mod gateway;
 pub mod model;
+pub mod nat_model;
 pub mod netns;
 pub mod onwire;
 pub mod random;

@@ -98,6 +98,7 @@ impl Wire {
     pub fn run(&mut self, case: &Case) -> Result<()> {
         self.gateway.clear_sessions()?;
         self.gateway.refill()?;
+        self.gateway.begin_grants()?;
         for step in &case.steps {
             let result = match &step.action {
                 Action::Packet(packet) if packet.egress => {

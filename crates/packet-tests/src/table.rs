@@ -46,6 +46,7 @@ fn run_once(gateway: &mut Gateway, case: &Case) -> Result<()> {
     gateway.clear_sessions()?;
     gateway.refill()?;
     gateway.clear_counts()?;
+    gateway.begin_grants()?;
     for step in &case.steps {
         run_step(gateway, &step.action).with_context(|| format!("line {}", step.line))?;
     }
@@ -73,6 +74,7 @@ pub fn run_other(gateway: &mut Gateway, action: &Action) -> Result<()> {
             Ok(())
         }
         Action::Commit(path) => gateway.commit(&std::fs::read_to_string(path)?),
+        Action::Gate(step) => gateway.change_grants(step),
         Action::Ip(command) => ip(std::slice::from_ref(command)),
         Action::Wait(time) => {
             std::thread::sleep(*time);
@@ -116,13 +118,13 @@ pub fn expected_frame(
         Verdict::Redirect { unit, via, packet } => {
             let out = match packet {
                 Some(packet) if packet.find(Kind::Eth).is_some() => packet.to_bytes()?,
-                other => {
-                    let whole = expected_redirect(gateway, unit, via.as_deref(), frame)?;
-                    match other {
-                        Some(packet) => replace_network(&whole, &packet.to_bytes()?)?,
-                        None => whole,
-                    }
+                Some(packet) => {
+                    // the next hop holds the destination it leaves with
+                    let changed = replace_network(frame, &packet.to_bytes()?)?;
+                    let whole = expected_redirect(gateway, unit, via.as_deref(), &changed)?;
+                    replace_network(&whole, &packet.to_bytes()?)?
                 }
+                None => expected_redirect(gateway, unit, via.as_deref(), frame)?,
             };
             Ok(Some((unit.clone(), out)))
         }
@@ -244,6 +246,7 @@ pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> 
             // policy spoke before the table did
             Verdict::Drop { reason } => {
                 reason == "fragment_table_full"
+                    || ["nat_ports_exhausted", "nat_no_address", "nat_changed"].contains(&reason.as_str())
                     || sluice_abi::stages::Stage::Create.reasons().any(|r| r.name() == reason)
             }
             _ => false,

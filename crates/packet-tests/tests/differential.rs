@@ -25,7 +25,7 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 fn gateway(hook: Hook) -> Gateway {
-    let sizes = Sizes { sessions4: CAPACITY as u32, sessions6: CAPACITY as u32, kernel_index: false };
+    let sizes = Sizes { sessions4: CAPACITY as u32, sessions6: CAPACITY as u32, ..Sizes::default() };
     let first = Scenario::random(&mut Random::new(0), CAPACITY);
     let gateway = Gateway::new(scenario::world(), &first.config, sizes, hook).expect("a gateway can be made");
     gateway.idle_near_ends().expect("devices take XDP");

@@ -68,7 +68,7 @@ fn run(hook: Hook) -> Result<()> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packet");
     let world = World::read(&directory.join("zones.world"))?;
     let config = std::fs::read_to_string(&world.config)?;
-    let sizes = Sizes { sessions4: 64, sessions6: 64, kernel_index: false };
+    let sizes = Sizes { sessions4: 64, sessions6: 64, ..Sizes::default() };
     let mut wire = Wire::new(Gateway::new(world, &config, sizes, hook)?)?;
     // Linux 6.18 does not show what generic XDP left in metadata where tc looks for it: the packet that asks may then
     // be lost (dropped at egress without a verdict, and counted), never let through unjudged. The next must pass.

@@ -19,7 +19,7 @@ fn wire_for(file: &File, hook: Hook, last: &mut Option<(PathBuf, u32, Wire)>) ->
     }
     let world = World::read(&file.world)?;
     let config = std::fs::read_to_string(&world.config)?;
-    let sizes = Sizes { sessions4: file.sessions, sessions6: file.sessions, kernel_index: false };
+    let sizes = Sizes { sessions4: file.sessions, sessions6: file.sessions, ..Sizes::default() };
     let wire = Wire::new(Gateway::new(world, &config, sizes, hook)?)?;
     *last = Some((file.world.clone(), file.sessions, wire));
     Ok(())

@@ -349,7 +349,7 @@ fn run(hook: Hook, policies: usize, default_packets: u64) {
         let mut random = Random::new(number("SLUICE_SEED", 1) + policies as u64);
         let text = configuration(&mut random, policies);
         let config = compile(&text, hook).unwrap();
-        let sizes = Sizes { sessions4: 1 << 13, sessions6: 1 << 13, kernel_index: false };
+        let sizes = Sizes { sessions4: 1 << 13, sessions6: 1 << 13, ..Sizes::default() };
         let mut gateway = Gateway::new(world(), &text, sizes, hook).expect("a gateway can be made");
         gateway.idle_near_ends().expect("devices take XDP");
         let mut matched = BTreeSet::new();

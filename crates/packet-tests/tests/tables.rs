@@ -16,7 +16,7 @@ fn files() -> Vec<File> {
 fn run_file(file: &File, hook: Hook) -> Vec<String> {
     let world = World::read(&file.world).unwrap_or_else(|error| panic!("{error:#}"));
     let config = std::fs::read_to_string(&world.config).expect("the world's configuration can be read");
-    let sizes = Sizes { sessions4: file.sessions, sessions6: file.sessions, kernel_index: false };
+    let sizes = Sizes { sessions4: file.sessions, sessions6: file.sessions, ..Sizes::default() };
     let mut failures = Vec::new();
     let made = Gateway::new(world, &config, sizes, hook).and_then(|gateway| {
         gateway.idle_near_ends()?;

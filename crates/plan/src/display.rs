@@ -9,7 +9,7 @@ use sluice_language::config::{Prefix, Ranges, Service};
 
 use crate::classifier::Wanted;
 use crate::{Attachment, Gateway, KernelWants, Plan, RouteVia};
-use crate::{screens, terms};
+use crate::{nat, screens, terms};
 
 impl Display for Plan {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -34,6 +34,8 @@ impl Display for Plan {
         self.write_pairs(f)?;
         self.write_contexts(f)?;
         self.write_fan_out(f)?;
+        self.write_gate(f)?;
+        nat::display::write(f, self)?;
         write_kernel(f, &self.kernel)
     }
 }
@@ -146,13 +148,30 @@ impl Plan {
     }
 
     fn write_contexts(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        for (number, list) in (1..).zip(&self.contexts) {
+        for (number, list) in (1..).zip(&self.contexts).filter(|(n, _)| *n != self.tables.gate.context) {
             writeln!(f, "context {number} {}: {} rules at {}", list.name, list.rules.len(), list.first)?;
             for (rule, wanted) in self.tables.rules[list.first as usize..].iter().zip(&list.rules) {
                 self.write_rule(f, rule, wanted)?;
             }
         }
         Ok(())
+    }
+
+    fn write_gate(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let gate = &self.tables.gate;
+        for zone in (0..abi::MAX_ZONES as u32).filter(|zone| gate.zones >> zone & 1 == 1) {
+            writeln!(f, "gate zone {}", self.zone(zone))?;
+        }
+        let lists = (1..).zip(&self.contexts).filter(|(number, _)| *number == gate.context);
+        for (number, list) in lists {
+            writeln!(f, "gate context {number}: {} services at {}", list.rules.len(), list.first)?;
+            for (rule, wanted) in self.tables.rules[list.first as usize..].iter().zip(&list.rules) {
+                let name = self.gate.services.get(&rule.policy.into()).map_or("?", String::as_str);
+                write!(f, "  service {name}({})", rule.policy)?;
+                write_wanted(f, wanted)?;
+            }
+        }
+        self.gate.grants.iter().try_for_each(|grant| writeln!(f, "gate {grant}"))
     }
 
     fn write_rule(&self, f: &mut Formatter<'_>, r: &Rule, wanted: &Wanted) -> fmt::Result {
@@ -165,11 +184,16 @@ impl Plan {
                 write!(f, " {text}")?;
             }
         }
-        let services = |list: &Vec<Service>| list.iter().map(|term| service(&terms::service(term))).collect();
-        write!(f, "{}", list("from", wanted.source.as_ref().map(addresses)))?;
-        write!(f, "{}", list("to", wanted.destination.as_ref().map(addresses)))?;
-        writeln!(f, "{}", list("application", wanted.services.as_ref().map(services)))
+        write_wanted(f, wanted)
     }
+}
+
+/// The rest of a rule's line: what it wants of a packet.
+pub(crate) fn write_wanted(f: &mut Formatter<'_>, wanted: &Wanted) -> fmt::Result {
+    let services = |list: &Vec<Service>| list.iter().map(|term| service(&terms::service(term))).collect();
+    write!(f, "{}", list("from", wanted.source.as_ref().map(addresses)))?;
+    write!(f, "{}", list("to", wanted.destination.as_ref().map(addresses)))?;
+    writeln!(f, "{}", list("application", wanted.services.as_ref().map(services)))
 }
 
 fn addresses(ranges: &Ranges) -> Vec<String> {
@@ -198,7 +222,7 @@ fn range<T: Display + PartialEq>(low: T, high: T) -> String {
     if low == high { low.to_string() } else { format!("{low}-{high}") }
 }
 
-fn v6_of(words: [u32; 4]) -> Ipv6Addr {
+pub(crate) fn v6_of(words: [u32; 4]) -> Ipv6Addr {
     let mut octets = [0; 16];
     for (chunk, word) in octets.chunks_exact_mut(4).zip(words) {
         chunk.copy_from_slice(&word.to_ne_bytes());
@@ -268,6 +292,9 @@ fn write_kernel(f: &mut Formatter<'_>, wants: &KernelWants) -> fmt::Result {
     }
     for route in &wants.routes {
         writeln!(f, "kernel route {} {}", prefix_text(&route.destination), route.target)?;
+    }
+    for (device, addr) in &wants.proxies {
+        writeln!(f, "kernel proxy {addr} on {device}")?;
     }
     let guard: Vec<&str> = wants.guard.iter().map(String::as_str).collect();
     writeln!(f, "kernel guard {}", guard.join(" "))?;

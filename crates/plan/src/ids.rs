@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 /// An id freed in generation `g` may serve another name from generation `g + QUARANTINE` on.
 const QUARANTINE: u32 = 2;
 
-/// Zone, unit and policy ids. Clone before a commit, store after it: a failed commit must leave no trace.
+/// Ids of zones, units, policies, NAT rules and pools, and gate services. Clone before a commit, store after it: a failed
+/// commit must leave no trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ids {
     pub zones: Pool,
@@ -20,6 +21,24 @@ pub struct Ids {
     pub fan_out_listeners: Pool,
     #[serde(default = "fan_out_receivers")]
     pub fan_out_receivers: Pool,
+    #[serde(default = "nat_rules")]
+    pub nat_rules: Pool,
+    #[serde(default = "nat_pools")]
+    pub nat_pools: Pool,
+    #[serde(default = "services")]
+    pub services: Pool,
+}
+
+fn services() -> Pool {
+    Pool::new(1, sluice_abi::MAX_GATE_SERVICES as u32 - 1)
+}
+
+fn nat_rules() -> Pool {
+    Pool::new(1, sluice_abi::MAX_NAT_RULES as u32 - 1)
+}
+
+fn nat_pools() -> Pool {
+    Pool::new(1, sluice_abi::MAX_NAT_POOLS as u32 - 1)
 }
 
 fn fan_out_listeners() -> Pool {
@@ -38,6 +57,9 @@ impl Default for Ids {
             policies: Pool::new(1, sluice_abi::MAX_POLICIES as u32 - 1),
             fan_out_listeners: fan_out_listeners(),
             fan_out_receivers: fan_out_receivers(),
+            nat_rules: nat_rules(),
+            nat_pools: nat_pools(),
+            services: services(),
         }
     }
 }

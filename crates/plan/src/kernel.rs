@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use sluice_language::config::{Config, Interface, Prefix, RouteTarget, Unit};
+use sluice_language::nat::{Proxy, address, bits, count};
 
 use crate::units::{device_of, is_managed};
 use crate::{Environment, PlanError};
@@ -15,6 +16,8 @@ pub struct KernelWants {
     pub links: Vec<LinkWant>,
     pub addresses: Vec<(String, Prefix)>,
     pub routes: Vec<RouteWant>,
+    /// Addresses that a device answers ARP or neighbour solicitations for, besides its own.
+    pub proxies: Vec<(String, IpAddr)>,
     /// Path below /proc/sys and its value; set after the guard stands.
     pub sysctls: Vec<(String, &'static str)>,
     /// Devices whose traffic the kernel must never forward by itself.
@@ -102,6 +105,41 @@ pub(crate) fn wants(config: &Config, environment: &Environment) -> Result<Kernel
         wants.routes.push(RouteWant { destination: route.destination, target });
     }
     Ok(wants)
+}
+
+/// A device of its own namespace that packets never leave by.
+const LOOPBACK: &str = "lo";
+
+/// Proxied addresses. The kernel answers ARP for an address only if its route leads to another device than the one it
+/// is asked on: that of an address in the device's own subnet would not.
+pub(crate) fn add_proxies(wants: &mut KernelWants, proxies: &[(String, Proxy)]) {
+    let own: Vec<IpAddr> = wants.addresses.iter().map(|(_, prefix)| prefix.addr).collect();
+    let target = RouteVia::Device(LOOPBACK.to_owned());
+    for (device, proxy) in proxies {
+        let (low, _) = bits(proxy.low);
+        let all = (0..u128::from(count(proxy.low, proxy.high))).map(|n| address(low + n, proxy.low));
+        wants.proxies.extend(all.filter(|addr| !own.contains(addr)).map(|addr| (device.clone(), addr)));
+        // The kernel would wait for others to answer first.
+        let (family, needed) = if proxy.low.is_ipv4() { ("ipv4", None) } else { ("ipv6", Some("proxy_ndp")) };
+        let delay = (format!("net/{family}/neigh/{device}/proxy_delay"), "0");
+        let needed = needed.map(|name| (format!("net/{family}/conf/{device}/{name}"), "1"));
+        for sysctl in std::iter::once(delay).chain(needed) {
+            if !wants.sysctls.contains(&sysctl) {
+                wants.sysctls.push(sysctl);
+            }
+        }
+        if proxy.low.is_ipv6() {
+            continue;
+        }
+        if !wants.links.iter().any(|link| link.device == LOOPBACK) {
+            wants.links.push(LinkWant { device: LOOPBACK.to_owned(), up: true, mtu: None });
+        }
+        for destination in crate::nat::of_range(proxy.low, proxy.high) {
+            if !wants.routes.iter().any(|route| route.destination == destination) {
+                wants.routes.push(RouteWant { destination, target: target.clone() });
+            }
+        }
+    }
 }
 
 fn add_unit(

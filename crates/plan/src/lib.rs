@@ -8,8 +8,10 @@ pub mod classifier;
 mod display;
 mod environment;
 pub mod fan_out;
+mod gate;
 mod ids;
 mod kernel;
+pub mod nat;
 mod policies;
 mod screens;
 mod terms;
@@ -17,12 +19,14 @@ mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sluice_abi::tables::{FlowRules, Tables};
+use sluice_abi::stages::Stage;
+use sluice_abi::tables::{FlowRules, GateRules, Tables};
 use sluice_abi::{self as abi};
 use sluice_language::config::Config;
 
 pub use display::action;
 pub use environment::{Environment, NetDev};
+pub use gate::{GatePlan, GrantWant};
 pub use ids::{Exhausted, Ids, Pool};
 pub use kernel::{Gateway, KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};
 pub use policies::policy_key;
@@ -43,6 +47,8 @@ pub struct Plan {
     /// Zone and policy names by id.
     pub zones: BTreeMap<u32, String>,
     pub policies: BTreeMap<u32, PolicyInfo>,
+    pub gate: GatePlan,
+    pub nat: nat::NatPlan,
 }
 
 /// A distinct set of optional stages; programs are loaded once for each.
@@ -164,6 +170,26 @@ pub enum PlanError {
     #[error("the unit table cannot hold {entries} entries without collisions; configure fewer tagged units")]
     UnitTableFull { entries: usize },
     #[error(
+        "the NAT rule-sets make {count} entries (one for each place they apply to, two for a static rule, more for ranges that \
+         are no prefixes), at most {} fit; use fewer rules, or prefixes",
+        abi::MAX_NAT_RULES
+    )]
+    NatRules { count: usize },
+    #[error(
+        "the NAT rule-sets make more than {} different lists of rules; name zones instead of interfaces",
+        abi::MAX_NAT_CONTEXTS
+    )]
+    NatContexts,
+    #[error("more than {} source pools; use fewer, with several addresses", abi::MAX_NAT_POOLS)]
+    NatPools,
+    #[error(
+        "source pools have {count} ranges of addresses, at most {} fit; use longer ones",
+        abi::MAX_NAT_RANGES
+    )]
+    NatRanges { count: usize },
+    #[error("{count} different NAT64 prefixes, at most {} fit; use fewer", abi::MAX_NAT_PREFIXES)]
+    NatPrefixes { count: usize },
+    #[error(
         "the white-lists of all zones make {count} pairs of source and destination, at most {} fit; use larger prefixes",
         abi::MAX_WHITE_TERMS
     )]
@@ -201,6 +227,14 @@ fn compile_with(
         assign(&mut ids.units, "interface units", unit_names.iter().map(String::as_str), generation)?;
     let policy_ids =
         assign(&mut ids.policies, "policies", policy_keys.iter().map(String::as_str), generation)?;
+    let (rule_keys, pool_keys) = nat::keys(config);
+    let nat_ids = nat::IdMaps {
+        rules: assign(&mut ids.nat_rules, "NAT rules", rule_keys.iter().map(String::as_str), generation)?,
+        pools: assign(&mut ids.nat_pools, "NAT pools", pool_keys.iter().map(String::as_str), generation)?,
+    };
+
+    let services = config.gate.services.iter().map(|s| s.name.as_str());
+    let service_ids = assign(&mut ids.services, "gate services", services, generation)?;
 
     let hooks = units::hooks(config, environment)?;
     let mut terms = terms::Terms::default();
@@ -214,15 +248,29 @@ fn compile_with(
         entries.extend(units::entries(unit, environment, index, zone, xdp, &mut terms)?);
         infos.push(unit_info(unit, environment, index, hook)?);
     }
-    let kernel = kernel::wants(config, environment)?;
-    let rules = policies::compile(config, &zone_ids, &policy_ids, &mut terms)?;
+    let mut kernel = kernel::wants(config, environment)?;
+    kernel::add_proxies(&mut kernel, &nat::proxies(config, &managed));
+    let rules =
+        policies::compile(config, &zone_ids, &policy_ids, &mut terms, gate::wanted(config, &service_ids))?;
+    let indexed: Vec<(&units::Managed, u32)> =
+        managed.iter().zip(&unit_names).map(|(unit, name)| (unit, unit_ids[name])).collect();
+    let nat = nat::compile(config, &indexed, &nat_ids, rules.contexts.len() as u32 + 1)?;
+    let lists = [rules.contexts.as_slice(), nat.plan.contexts.as_slice()].concat();
+    let classifier = classifier::compile(&lists)?;
     let fan_out_names = fan_out::names(config);
     let listeners = fan_out_names.listeners.iter().map(String::as_str);
     let listener_ids = assign(&mut ids.fan_out_listeners, "fan-out listeners", listeners, generation)?;
     let receivers = fan_out_names.receivers.iter().map(String::as_str);
     let receiver_ids = assign(&mut ids.fan_out_receivers, "fan-out receivers", receivers, generation)?;
     let (fan_out, fan_out_infos) = fan_out::compile(config, &infos, &listener_ids, &receiver_ids)?;
-    let (variants, attachments) = attachments(&managed, &infos, &fan_out_infos, environment)?;
+    let (variants, attachments) = attachments(
+        &managed,
+        &infos,
+        &fan_out_infos,
+        environment,
+        nat::is_used(config),
+        gate::stage_mask(config),
+    )?;
     let unit_multiplier = units::find_multiplier(&entries)?;
     let (screen_limits, white_terms) = screens::limits(config, &zone_ids)?;
     let tables = Tables {
@@ -231,15 +279,17 @@ fn compile_with(
         tcp_mss: config.flow.tcp_mss.unwrap_or(0),
         zone_pairs: rules.zone_pairs,
         rules: rules.rules,
-        contexts: rules.classifier.contexts,
-        classes: rules.classifier.classes,
-        rows: rules.classifier.rows,
+        contexts: classifier.contexts,
+        classes: classifier.classes,
+        rows: classifier.rows,
         service_terms: terms.entries,
         screen_limits,
         white_terms,
         zone_limits: screens::zone_limits(config, &zone_ids),
+        nat: nat.tables,
         flow: flow_rules(&config.flow),
         fan_out,
+        gate: GateRules { context: rules.gate.into(), zones: gate::zone_bits(config, &zone_ids) },
     };
     Ok(Plan {
         generation,
@@ -252,6 +302,8 @@ fn compile_with(
         fan_out: fan_out_infos,
         zones: zone_ids.into_iter().map(|(name, id)| (id, name)).collect(),
         policies: policy_infos(config, &policy_ids),
+        gate: gate::plan(config, &service_ids),
+        nat: nat.plan,
     })
 }
 
@@ -330,14 +382,18 @@ fn attachments(
     infos: &[UnitInfo],
     fan_out: &[fan_out::FanOutInfo],
     environment: &Environment,
+    translates: bool,
+    gate: u32,
 ) -> Result<(Vec<Variant>, Vec<Attachment>), PlanError> {
-    let always = abi::stages::Stage::ALL.iter().fold(0, |mask, stage| mask | stage.bit());
+    let always = Stage::ALL.iter().fold(0, |mask, stage| mask | stage.bit());
     let screens = screens::STAGES.iter().fold(0, |mask, stage| mask | stage.bit());
-    let plain = always & !screens & !abi::stages::Stage::Fanout.bit();
+    // A session is judged again from either of its ends, so translation is everybody's stage or nobody's.
+    let idle = if translates { 0 } else { Stage::NatDestination.bit() | Stage::NatSource.bit() };
+    let plain = (always & !screens & !idle & !Stage::Gate.bit() & !Stage::Fanout.bit()) | gate;
     let mut masks: BTreeMap<&str, u32> = BTreeMap::new();
     for (unit, info) in managed.iter().zip(infos) {
         let listens = fan_out.iter().any(|listener| listener.unit == info.name);
-        let listens = if listens { abi::stages::Stage::Fanout.bit() } else { 0 };
+        let listens = if listens { Stage::Fanout.bit() } else { 0 };
         let wanted = plain | listens | unit.screen.map_or(0, screens::stage_mask);
         *masks.entry(info.physical.as_str()).or_default() |= wanted;
     }

@@ -6,7 +6,7 @@ use sluice_abi::{self as abi, Rule, ZonePair};
 use sluice_language::config::{Action, ApplicationMatch, Config, Policy};
 
 use crate::PlanError;
-use crate::classifier::{self, Classifier, Rules, Wanted};
+use crate::classifier::{Rules, Wanted};
 use crate::terms::{Terms, timeout};
 
 /// Zone pairs that name this zone judge traffic of the gateway itself, which is not supported yet.
@@ -32,8 +32,9 @@ pub(crate) fn keys(config: &Config) -> Vec<String> {
 pub(crate) struct Compiled {
     pub zone_pairs: Vec<ZonePair>,
     pub rules: Vec<Rule>,
-    pub classifier: Classifier,
     pub contexts: Vec<Rules>,
+    /// Of the gate's services.
+    pub gate: u16,
 }
 
 pub(crate) fn compile(
@@ -41,6 +42,7 @@ pub(crate) fn compile(
     zones: &BTreeMap<String, u32>,
     ids: &BTreeMap<String, u32>,
     terms: &mut Terms,
+    services: Vec<(u32, Wanted)>,
 ) -> Result<Compiled, PlanError> {
     refuse_host_policies(config)?;
     let mut contexts = Contexts { ids, terms, rules: vec![], lists: vec![] };
@@ -66,9 +68,9 @@ pub(crate) fn compile(
             *pair = ZonePair { context: own, global, default_action, ..Default::default() };
         }
     }
+    let gate = contexts.add_services(services)?;
     let Contexts { rules, lists, .. } = contexts;
-    let classifier = classifier::compile(&lists)?;
-    Ok(Compiled { zone_pairs, rules, classifier, contexts: lists })
+    Ok(Compiled { zone_pairs, rules, contexts: lists, gate })
 }
 
 fn refuse_host_policies(config: &Config) -> Result<(), PlanError> {
@@ -107,6 +109,21 @@ impl Contexts<'_> {
             self.rules.push(rule);
             list.rules.push(wanted(policy));
         }
+        self.close(list)
+    }
+
+    /// The services of the gate are found as policies are: the rule that matches first has the service's id.
+    fn add_services(&mut self, services: Vec<(u32, Wanted)>) -> Result<u16, PlanError> {
+        let mut list =
+            Rules { name: "services gate".to_owned(), first: self.rules.len() as u32, rules: vec![] };
+        for (id, wanted) in services {
+            self.rules.push(Rule { policy: id as u16, action: abi::ACTION_PERMIT, ..Default::default() });
+            list.rules.push(wanted);
+        }
+        self.close(list)
+    }
+
+    fn close(&mut self, list: Rules) -> Result<u16, PlanError> {
         if self.rules.len() > abi::MAX_RULES {
             return Err(PlanError::RuleTableFull { count: self.rules.len() });
         }

@@ -7,12 +7,12 @@ use sluice_language::Config;
 
 use crate::{Environment, Ids, NetDev, Plan, PlanError, compile};
 
-fn config(text: &str) -> Config {
+pub(crate) fn config(text: &str) -> Config {
     sluice_language::compile(&sluice_language::parse(text, "test").unwrap()).unwrap()
 }
 
 /// Every interface of the configuration, and what its tagged units need.
-fn environment(config: &Config) -> Environment {
+pub(crate) fn environment(config: &Config) -> Environment {
     let mut environment = Environment::default();
     let mut add = |name: String| {
         let ifindex = environment.netdevs.len() as u32 + 1;
@@ -29,7 +29,7 @@ fn environment(config: &Config) -> Environment {
     environment
 }
 
-fn plan(text: &str, ids: &mut Ids, generation: u32) -> Result<Plan, PlanError> {
+pub(crate) fn plan(text: &str, ids: &mut Ids, generation: u32) -> Result<Plan, PlanError> {
     let config = config(text);
     compile(&config, &environment(&config), ids, generation)
 }

@@ -6,7 +6,9 @@ mod check;
 mod commit;
 mod exit;
 mod fanout;
+mod gate;
 mod matching;
+mod nat;
 mod run;
 mod sessions;
 mod show;
@@ -43,6 +45,8 @@ enum Command {
     Show(show::ShowArgs),
     /// Ask what a configuration would do
     Test(matching::TestArgs),
+    /// Give, revoke and list grants of the gate
+    Gate(gate::GateArgs),
     /// End sessions
     Clear(sessions::ClearArgs),
     /// Remove everything a gateway left behind: programs, pins, sessions, guard, addresses and routes it added
@@ -78,6 +82,7 @@ fn main() -> ExitCode {
         Command::Commit(args) => commit::commit(&args),
         Command::Show(args) => show::show(&args),
         Command::Test(args) => matching::test(&args),
+        Command::Gate(args) => gate::gate(&args),
         Command::Clear(args) => sessions::clear(&args),
         Command::Cleanup(instance) => run::cleanup(&instance),
         Command::Version => show::version(),

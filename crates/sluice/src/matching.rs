@@ -72,10 +72,15 @@ enum Test {
         #[arg(long)]
         json: bool,
     },
+    /// What the NAT rules of a configuration file make of a first packet; no gateway needs to run
+    Nat(crate::nat::TestArgs),
 }
 
 pub fn test(args: &TestArgs) -> Outcome {
-    let Test::Policy { file, packet, json } = &args.what;
+    let (file, packet, json) = match &args.what {
+        Test::Policy { file, packet, json } => (file, packet, json),
+        Test::Nat(args) => return crate::nat::test(args),
+    };
     let plan = sluice_control::check(&read(file)?, &file.display().to_string(), false)?;
     let view = sluice_control::match_planned(&packet.query(), &plan).map_err(Failure::bad_input)?;
     if *json {

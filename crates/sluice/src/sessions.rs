@@ -19,6 +19,12 @@ pub struct FilterArgs {
     /// Destination address of the initiator, as ADDRESS or PREFIX
     #[arg(long, value_name = "PREFIX")]
     destination_prefix: Option<String>,
+    /// Address that translation put into the session, as ADDRESS or PREFIX
+    #[arg(long, value_name = "PREFIX")]
+    nat_prefix: Option<String>,
+    /// Only sessions that are translated
+    #[arg(long)]
+    nat: bool,
     /// tcp, udp, icmp, icmp6 or a number
     #[arg(long)]
     protocol: Option<String>,
@@ -83,6 +89,8 @@ fn wanted(filter: &FilterArgs) -> SessionFilter {
     SessionFilter {
         source_prefix: filter.source_prefix.clone(),
         destination_prefix: filter.destination_prefix.clone(),
+        nat_prefix: filter.nat_prefix.clone(),
+        nat: filter.nat,
         protocol: filter.protocol.clone(),
         source_port: filter.source_port,
         destination_port: filter.destination_port,
@@ -110,6 +118,8 @@ pub fn list(args: &ListArgs, output: &Output) -> Outcome {
             ("application", filter.application),
             ("source_prefix", filter.source_prefix),
             ("destination_prefix", filter.destination_prefix),
+            ("nat_prefix", filter.nat_prefix),
+            ("nat", filter.nat.then(|| "true".to_owned())),
             ("protocol", filter.protocol),
             ("zone", filter.zone),
         ],
@@ -119,6 +129,7 @@ pub fn list(args: &ListArgs, output: &Output) -> Outcome {
         let header = [
             "Id",
             "Protocol",
+            "Way",
             "Source",
             "Destination",
             "Zones",
@@ -134,22 +145,26 @@ pub fn list(args: &ListArgs, output: &Output) -> Outcome {
     })
 }
 
+/// Both directions as they arrive here: `In` is how the initiator sends, `Out` how answers come, which tells what is
+/// translated.
 fn row(s: &SessionView) -> Vec<String> {
     let end = |address: &str, port: u16| match address.contains(':') {
         true => format!("[{address}]:{port}"),
         false => format!("{address}:{port}"),
     };
+    let both = |there: String, back: String| format!("{there}\n{back}");
     vec![
         s.id.to_string(),
         s.protocol.clone(),
-        end(&s.source, s.source_port),
-        end(&s.destination, s.destination_port),
+        "In\nOut".to_owned(),
+        both(end(&s.source, s.source_port), end(&s.out_source, s.out_source_port)),
+        both(end(&s.destination, s.destination_port), end(&s.out_destination, s.out_destination_port)),
         format!("{} > {}", s.from_zone, s.to_zone),
         s.policy.clone(),
         s.state.clone(),
         s.age_s.to_string(),
         format!("{}/{}", s.idle_s, s.timeout_s),
-        format!("{} / {}", s.packets[0], s.packets[1]),
-        format!("{} / {}", s.bytes[0], s.bytes[1]),
+        both(s.packets[0].to_string(), s.packets[1].to_string()),
+        both(s.bytes[0].to_string(), s.bytes[1].to_string()),
     ]
 }

@@ -12,7 +12,7 @@ use sluice_control::api::{
 };
 
 use crate::exit::{Failure, Outcome};
-use crate::{matching, sessions};
+use crate::{gate, matching, nat, sessions};
 
 #[derive(Args)]
 pub struct ShowArgs {
@@ -52,8 +52,12 @@ enum What {
         #[arg(long, value_name = "ZONE")]
         zone: Option<String>,
     },
+    /// The gate: zones, services, how many grants
+    Gate,
     /// Policies and how often they decided
     Policies,
+    /// Network address translation: rules, pools and their counters
+    Nat(nat::NatArgs),
     /// Which policy a first packet would match, by the tables in force
     MatchPolicies(matching::PacketArgs),
     /// Dropped packets by stage and reason, and the conservation equations
@@ -77,6 +81,20 @@ enum What {
 }
 
 impl Output {
+    pub fn state_dir(&self) -> &std::path::Path {
+        &self.state_dir
+    }
+
+    /// What the daemon has answered.
+    pub fn print<T: serde::Serialize>(&self, value: &T, print: impl Fn(&T)) -> Outcome {
+        if self.json {
+            print_json(value)?;
+        } else {
+            print(value);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
     pub fn show<T: DeserializeOwned + serde::Serialize>(&self, path: &str, print: impl Fn(T)) -> Outcome {
         let value: T = Client::new(&self.state_dir).get(path)?;
         if self.json {
@@ -100,7 +118,9 @@ pub fn show(args: &ShowArgs) -> Outcome {
         What::Interfaces => output.show("/api/interfaces", interfaces),
         What::Zones => output.show("/api/zones", zones),
         What::Screens { zone } => output.show("/api/screens", |list| screens(list, zone.as_deref())),
+        What::Gate => output.show("/api/gate", |view: api::GateView| gate::show(&view)),
         What::Policies => output.show("/api/policies", policies),
+        What::Nat(args) => nat::show(args, output),
         What::MatchPolicies(packet) => matching::show(packet, output),
         What::Drops => output.show("/api/stats", drops),
         What::Pipeline => pipeline(output),

@@ -27,7 +27,7 @@ pub const SUITE: Suite = Suite {
 fn sizes() -> [(&'static str, Sizes); 2] {
     [
         ("default", Sizes::default()),
-        ("1M v4, 256k v6", Sizes { sessions4: 1 << 20, sessions6: 1 << 18, kernel_index: false }),
+        ("1M v4, 256k v6", Sizes { sessions4: 1 << 20, sessions6: 1 << 18, ..Sizes::default() }),
     ]
 }
 

@@ -280,7 +280,7 @@ fn weights(maps: &Maps) -> Result<Vec<Weight>> {
 
 fn session_weight(sessions: u32) -> Result<Weight> {
     let site = Site::create("maps")?;
-    let sizes = Sizes { sessions4: sessions, sessions6: 1024, kernel_index: false };
+    let sizes = Sizes { sessions4: sessions, sessions6: 1024, ..Sizes::default() };
     let start = || -> Result<u64> {
         let sluice = Sluice::start(&site, Hook::Xdp, sizes, false)?;
         Ok(memory::of_sessions4(sluice.pin())?.iter().map(|(_, bytes)| bytes).sum())

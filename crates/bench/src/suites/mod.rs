@@ -6,6 +6,7 @@ pub mod concurrent;
 pub mod cps;
 pub mod fair;
 pub mod fan_out;
+pub mod gate;
 pub mod hitless;
 pub mod ladder;
 pub mod latency;
@@ -76,6 +77,7 @@ pub static SUITES: &[Suite] = &[
     prog::SUITE,
     tailcall::SUITE,
     screens::SUITE,
+    gate::SUITE,
     load::SUITE,
     policies::SUITE,
     mapops::SUITE,

@@ -13,8 +13,9 @@ pub const SUITE: Suite = Suite {
     name: "policies",
     help: "Seconds and memory of a commit with many policies",
     says: "How long a commit of 10,000 policies takes in one zone pair, with some 2,000 overlapping prefixes and 500 \
-        applications: text parsed, names resolved, compiled to tables twice (a commit rehearses before it touches anything), \
-        both hooks' programs verified, tables filled, generation switched. And how much memory their tables take.",
+        applications: text parsed, names resolved, \
+        compiled to tables, both hooks' programs verified, tables filled, generation switched. And how much memory their \
+        tables take.",
     silent: &[
         "Addresses, routes and attaching are not in it; suite load has them.",
         "What a first packet then pays stands in suite prog, rows `rules N`.",

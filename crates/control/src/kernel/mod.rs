@@ -7,6 +7,7 @@ pub mod ethtool;
 pub mod guard;
 mod link;
 mod neighbour;
+mod proxy;
 mod route;
 
 use std::fs;

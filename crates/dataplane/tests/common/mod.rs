@@ -10,7 +10,7 @@ use sluice_dataplane::abi::stages::Stage;
 use sluice_dataplane::abi::{UNIT_VALID, Unit, ZonePair, unit_slot};
 use sluice_dataplane::{Dataplane, Generation, Sizes, Tables, Variant, cleanup};
 
-pub const SMALL: Sizes = Sizes { sessions4: 64, sessions6: 32, kernel_index: false };
+pub const SMALL: Sizes = Sizes { sessions4: 64, sessions6: 32, kernel_index: false, grants: 64 };
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -90,7 +90,8 @@ pub fn full_mask() -> u32 {
     Stage::ALL.into_iter().map(Stage::bit).sum()
 }
 
-pub const OPTIONAL: [Stage; 4] = [Stage::Screen, Stage::ScreenRate, Stage::ScreenFirst, Stage::Fanout];
+pub const OPTIONAL: [Stage; 5] =
+    [Stage::Screen, Stage::ScreenRate, Stage::ScreenFirst, Stage::Fanout, Stage::Gate];
 
 /// One unit on one device, and nothing permitted.
 pub fn tables(ifindex: u32) -> Tables {

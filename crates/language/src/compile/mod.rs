@@ -3,7 +3,9 @@
 mod address_book;
 mod applications;
 mod fan_out;
+mod gate;
 mod interfaces;
+mod nat;
 mod policies;
 mod routing;
 mod schedulers;
@@ -39,8 +41,17 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
         schedulers: &schedulers,
     };
     let policies = policies::compile(top, &names, &mut report);
+    let gate = gate::compile(top, &zones, &mut report);
     let static_routes = routing::compile(top, &interfaces, &mut report);
     let fan_out = fan_out::compile(top, &interfaces, &mut report);
+    let names = nat::Names {
+        interfaces: &interfaces,
+        zones: &zones,
+        addresses: &addresses,
+        applications: &applications,
+        routes: &static_routes,
+    };
+    let nat = nat::compile(top, &names, &mut report);
     report.finish(Config {
         system: System { host_name: top.value(&["system", "host-name"]).map(|name| name.word().to_owned()) },
         interfaces,
@@ -51,8 +62,10 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
         default_permit: policies.default_permit,
         static_routes,
         flow: flow(top),
+        nat,
         schedulers,
         fan_out,
+        gate,
     })
 }
 

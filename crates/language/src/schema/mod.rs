@@ -7,8 +7,10 @@ mod address_book;
 mod applications;
 mod fan_out;
 mod flow;
+mod gate;
 mod interfaces;
 pub mod kind;
+mod nat;
 pub(crate) mod numbers;
 mod policies;
 mod reference;
@@ -151,7 +153,7 @@ static TOP_LEVEL: &[Statement] = &[
     block(
         "security",
         "Zones, policies and what protects the gateway itself.",
-        &[address_book::ADDRESS_BOOK, flow::FLOW, screen::SCREEN, policies::POLICIES, zones::ZONES],
+        &[address_book::ADDRESS_BOOK, flow::FLOW, nat::NAT, screen::SCREEN, policies::POLICIES, zones::ZONES],
     )
     .refuses(&[
         "advance-policy-based-routing",
@@ -175,7 +177,6 @@ static TOP_LEVEL: &[Statement] = &[
         "key-chain",
         "log",
         "macsec",
-        "nat",
         "pki",
         "resource-manager",
         "ssh-known-hosts",
@@ -187,7 +188,7 @@ static TOP_LEVEL: &[Statement] = &[
     applications::APPLICATIONS,
     routing::ROUTING_OPTIONS,
     schedulers::SCHEDULERS,
-    block("services", "What the gateway does beyond forwarding.", &[fan_out::FAN_OUT]),
+    block("services", "Functions of the gateway beside the firewall.", &[fan_out::FAN_OUT, gate::GATE]),
 ];
 
 const TOP_LEVEL_REFUSED: &[&str] = &[
@@ -248,6 +249,10 @@ const REASONS: &[(&str, &str)] = &[
     ("alg", NO_ALG),
     ("application-protocol", NO_ALG),
     ("dns-name", "a name may change behind a committed policy; write the addresses it stands for"),
+    (
+        "persistent-nat",
+        "mappings are kept by destination (RFC 4787 4.1: address and port-dependent); `port preserve-source` comes closest",
+    ),
     ("rpc-program-number", NO_ALG),
     ("uuid", NO_ALG),
     ("wildcard-address", "masks with holes fit no prefix or range; write prefixes or `range-address`"),

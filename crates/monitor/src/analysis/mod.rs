@@ -15,7 +15,6 @@ use crate::channel::alarms::{Alarms, Occurrence};
 use crate::channel::anomaly::Kind;
 use crate::channel::{Directions, Sums, keep_worst};
 use crate::frame::Batch;
-use crate::protocol;
 use crate::summary::{Sink, Summary, Update};
 
 use link::Link;
@@ -71,7 +70,7 @@ pub fn analyze(
     sink: &mut dyn Sink,
     control: &Control,
 ) -> anyhow::Result<Summary> {
-    analyze_with(protocol::observe, source, options, sink, control)
+    analyze_with(worker::Protocols, source, options, sink, control)
 }
 
 /// Analyses a source whose frames `observe` reads.

@@ -17,6 +17,11 @@ use super::{Done, Feed, Options, Outlet, after_batch};
 /// CPU for a moment stops nobody.
 const AHEAD: u64 = 32;
 
+/// Looks at what others have done before a worker goes to sleep, and pauses between them: some microseconds, which waking up
+/// takes as well.
+const LOOKS: usize = 16;
+const PAUSES: usize = 16;
+
 /// One worker's share of a batch.
 struct Share {
     slots: Vec<Slot>,
@@ -34,7 +39,24 @@ struct Table {
     claimed: u64,
     /// No more batches will be claimed.
     ended: bool,
+    /// Workers that wait to be woken.
+    sleeping: usize,
     spare: Vec<Vec<Slot>>,
+}
+
+impl Table {
+    /// Own shares come first: they are what others may wait for.
+    fn step(&mut self, me: usize) -> Option<Step> {
+        let next = self.taken[me];
+        if let Some(share) = self.waiting[me].remove(&next) {
+            return Some(Step::Take(share));
+        }
+        let slowest = self.taken.iter().copied().min().unwrap_or(0);
+        match self.ended {
+            true => (next == self.claimed).then_some(Step::Done),
+            false => (self.claimed - slowest < AHEAD).then_some(Step::Claim),
+        }
+    }
 }
 
 struct Team<'a, 'b> {
@@ -64,6 +86,7 @@ pub fn run<O: Observe + Send>(
         taken: vec![0; workers],
         claimed: 0,
         ended: false,
+        sleeping: 0,
         spare: Vec::new(),
     };
     let team = Team { feed: Mutex::new(feed), table: Mutex::new(table), changed: Condvar::new(), workers };
@@ -77,7 +100,7 @@ pub fn run<O: Observe + Send>(
     })
 }
 
-impl Team<'_, '_> {
+impl<'a, 'b> Team<'a, 'b> {
     fn work<O: Observe>(
         &self,
         me: usize,
@@ -104,22 +127,31 @@ impl Team<'_, '_> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is something to do. Own shares come first: they are what others may wait for.
+    /// Lets others see a change. Waking takes a system call, which most changes do without.
+    fn changed(&self, table: MutexGuard<'_, Table>) {
+        let sleeping = table.sleeping;
+        drop(table);
+        if sleeping > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until there is something to do.
     fn next_step(&self, me: usize) -> Step {
+        for _ in 0..LOOKS {
+            if let Some(step) = self.table().step(me) {
+                return step;
+            }
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        }
         let mut table = self.table();
         loop {
-            let next = table.taken[me];
-            if let Some(share) = table.waiting[me].remove(&next) {
-                return Step::Take(share);
+            if let Some(step) = table.step(me) {
+                return step;
             }
-            let slowest = table.taken.iter().copied().min().unwrap_or(0);
-            if table.ended && next == table.claimed {
-                return Step::Done;
-            }
-            if !table.ended && table.claimed - slowest < AHEAD {
-                return Step::Claim;
-            }
+            table.sleeping += 1;
             table = self.changed.wait(table).unwrap_or_else(PoisonError::into_inner);
+            table.sleeping -= 1;
         }
     }
 
@@ -128,8 +160,18 @@ impl Team<'_, '_> {
         let mut table = self.table();
         table.taken[me] += 1;
         table.spare.push(slots);
-        drop(table);
-        self.changed.notify_all();
+        self.changed(table);
+    }
+
+    /// Who reads holds it for some microseconds only: mostly it is free again before one would sleep.
+    fn feed(&self) -> MutexGuard<'_, &'a mut Feed<'b>> {
+        for _ in 0..LOOKS {
+            if let Ok(feed) = self.feed.try_lock() {
+                return feed;
+            }
+            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        }
+        self.feed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the next batch, parses it and hands out the shares.
@@ -142,13 +184,12 @@ impl Team<'_, '_> {
         outlet: &Outlet<'_>,
     ) {
         let (number, fed) = {
-            let mut feed = self.feed.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut feed = self.feed();
             let fed = feed.next(batch, outlet);
             let mut table = self.table();
             let Some(fed) = fed else {
                 table.ended = true;
-                drop(table);
-                return self.changed.notify_all();
+                return self.changed(table);
             };
             table.claimed += 1;
             (table.claimed - 1, fed)
@@ -167,8 +208,7 @@ impl Team<'_, '_> {
         for (waiting, slots) in table.waiting.iter_mut().zip(shares) {
             waiting.insert(number, Share { slots, last_ns: previous_ns });
         }
-        drop(table);
-        self.changed.notify_all();
+        self.changed(table);
     }
 
     fn spare_shares(&self, room: usize) -> Vec<Vec<Slot>> {

@@ -4,6 +4,7 @@ use crate::channel::alarms::Alarms;
 use crate::channel::{Arrival, Channels, hash_of};
 use crate::frame::{Batch, Frame};
 use crate::observation::{ChannelKey, Observation, Unknown};
+use crate::protocol;
 use crate::summary::{Interval, Update};
 
 use super::Options;
@@ -14,9 +15,27 @@ use super::link::{Link, interval};
 pub const GROUP: usize = 64;
 
 /// Reads the channel and number of a frame; [`crate::protocol::observe`] outside of tests.
-pub trait Observe: Fn(&Frame<'_>) -> Result<Observation, Unknown> + Copy + Sync {}
+pub trait Observe: Copy + Sync {
+    fn observe(&self, frame: &Frame<'_>) -> Result<Observation, Unknown>;
+}
 
-impl<F: Fn(&Frame<'_>) -> Result<Observation, Unknown> + Copy + Sync> Observe for F {}
+impl<F: Fn(&Frame<'_>) -> Result<Observation, Unknown> + Copy + Sync> Observe for F {
+    #[inline(always)]
+    fn observe(&self, frame: &Frame<'_>) -> Result<Observation, Unknown> {
+        self(frame)
+    }
+}
+
+/// All protocols that are followed, as a part of the loop that asks: a function as a value would be called.
+#[derive(Clone, Copy, Debug)]
+pub struct Protocols;
+
+impl Observe for Protocols {
+    #[inline(always)]
+    fn observe(&self, frame: &Frame<'_>) -> Result<Observation, Unknown> {
+        protocol::observe(frame)
+    }
+}
 
 /// A parsed frame on its way to its channel.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +62,7 @@ impl<O: Observe> Parser<O> {
     pub fn parse(&mut self, frame: &Frame<'_>, previous_ns: u64, options: &Options) -> Option<Slot> {
         self.link.count(frame, previous_ns);
         Link::check_mtu(frame, options.mtu, &mut self.alarms);
-        match (self.observe)(frame) {
+        match self.observe.observe(frame) {
             Ok(mut observation) => {
                 if options.merge_interfaces {
                     observation.key = observation.key.any_interface();

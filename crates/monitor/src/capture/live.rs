@@ -213,19 +213,20 @@ fn push(frame: &libc::tpacket3_hdr, data: &[u8], link: LinkType, batch: &mut Bat
         link,
         ..Record::default()
     };
-    if frame.tp_status & libc::TP_STATUS_VLAN_VALID == 0 || data.len() < 12 {
+    if frame.tp_status & libc::TP_STATUS_VLAN_VALID == 0 {
         batch.push_copy(record, data);
         return;
     }
     let known = frame.tp_status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
     let tpid = if known { frame.hv1.tp_vlan_tpid } else { 0x8100 };
-    let tci = frame.hv1.tp_vlan_tci as u16;
-    let mut tagged = Vec::with_capacity(data.len() + VLAN_TAG);
-    tagged.extend_from_slice(&data[..12]);
-    tagged.extend_from_slice(&tpid.to_be_bytes());
-    tagged.extend_from_slice(&tci.to_be_bytes());
-    tagged.extend_from_slice(&data[12..]);
-    batch.push_copy(Record { wire_len: frame.tp_len + VLAN_TAG as u32, ..record }, &tagged);
+    push_tagged(record, data, tpid, frame.hv1.tp_vlan_tci as u16, batch);
+}
+
+/// Adds a frame with the tag that was taken off it.
+pub(super) fn push_tagged(record: Record, data: &[u8], tpid: u16, tci: u16, batch: &mut Batch) {
+    let Some((addresses, rest)) = data.split_at_checked(12) else { return batch.push_copy(record, data) };
+    let tagged = [addresses, &tpid.to_be_bytes(), &tci.to_be_bytes(), rest].concat();
+    batch.push_copy(Record { wire_len: record.wire_len + VLAN_TAG as u32, ..record }, &tagged);
 }
 
 /// Hears nothing before it is bound.

@@ -6,6 +6,7 @@ mod live;
 mod mapping;
 mod pcap;
 mod pcapng;
+mod port;
 mod several;
 mod xdp;
 
@@ -15,6 +16,7 @@ use crate::frame::Batch;
 
 pub use file::FileSource;
 pub use live::LiveSource;
+pub use port::PortSource;
 pub use xdp::XdpSource;
 
 /// Something that yields frames in their order of capture.
@@ -44,6 +46,11 @@ pub trait Source: Send {
 /// Opens what a command line names: `-` is standard input, a path is a capture file, anything else an interface; `xdp:`
 /// before an interface takes its frames away from the machine.
 pub fn open(name: &str) -> Result<Box<dyn Source>, CaptureError> {
+    open_for(name, false)
+}
+
+/// `everything`: also what no protocol is followed of, where a gateway hands over copies.
+fn open_for(name: &str, everything: bool) -> Result<Box<dyn Source>, CaptureError> {
     if name == "-" {
         return Ok(Box::new(FileSource::standard_input()?));
     }
@@ -55,19 +62,24 @@ pub fn open(name: &str) -> Result<Box<dyn Source>, CaptureError> {
     if is_path || looks_like_a_file {
         return Ok(Box::new(FileSource::open(name)?));
     }
-    Ok(Box::new(LiveSource::open(name)?))
+    match PortSource::open(name, everything)? {
+        Some(port) => Ok(Box::new(port)),
+        None => Ok(Box::new(LiveSource::open(name)?)),
+    }
 }
 
-/// Opens everything a command line names: files form one capture, interfaces are heard at the same time.
-pub fn open_all(names: &[String]) -> Result<Box<dyn Source>, CaptureError> {
-    let mut sources = names.iter().map(|name| open(name)).collect::<Result<Vec<_>, _>>()?;
+/// Opens everything a command line names: files form one capture, interfaces are heard at the same time. `everything`: of
+/// a gateway's port also frames that are not followed, to find clear text among them.
+pub fn open_all(names: &[String], everything: bool) -> Result<Box<dyn Source>, CaptureError> {
+    let open = |name: &String| open_for(name, everything);
+    let mut sources = names.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     if sources.len() == 1 {
         return Ok(sources.remove(0));
     }
     let live = sources.iter().filter(|source| source.is_live()).count();
     match live {
-        0 => Ok(Box::new(several::InTurn::new(sources))),
-        _ if live == sources.len() => Ok(Box::new(several::SideBySide::new(sources))),
+        0 => Ok(Box::new(several::Several::in_turn(sources))),
+        _ if live == sources.len() => Ok(Box::new(several::Several::side_by_side(sources))),
         _ => Err(CaptureError::Mixed { names: names.join(", ") }),
     }
 }

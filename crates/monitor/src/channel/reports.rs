@@ -95,13 +95,13 @@ impl Channels {
             push(&mut update, delta);
         }
         let mut dirty = std::mem::take(&mut self.dirty);
-        // In the order of memory, and of the channels' numbers.
-        dirty.sort_unstable();
+        self.in_order(&mut dirty);
         for at in dirty.drain(..) {
             self.note_facts(at);
             self.take_delta(at, Some(interval.index)).into_iter().for_each(|delta| push(&mut update, delta));
             if update.deltas.len() >= PART {
-                emit(std::mem::replace(&mut update, Update { interval, ..Update::default() }));
+                let deltas = Vec::with_capacity(PART);
+                emit(std::mem::replace(&mut update, Update { interval, deltas, ..Update::default() }));
             }
         }
         self.dirty = dirty;
@@ -117,6 +117,21 @@ impl Channels {
         self.rare.clear();
         update.anomalies = self.alarms.drain();
         emit(update);
+    }
+
+    /// Brings channels into the order of memory, which is that of their numbers. Many are found by a look at all.
+    fn in_order(&self, dirty: &mut Vec<u32>) {
+        if dirty.len() < self.hot.len() / 4 {
+            return dirty.sort_unstable();
+        }
+        let mut is_dirty = vec![0u64; self.hot.len().div_ceil(64)];
+        dirty.drain(..).for_each(|at| is_dirty[at as usize / 64] |= 1 << (at % 64));
+        for (word, mut bits) in is_dirty.into_iter().enumerate() {
+            while bits != 0 {
+                dirty.push(word as u32 * 64 + bits.trailing_zeros());
+                bits &= bits - 1;
+            }
+        }
     }
 
     /// Ends all waiting and reports the rest. `directions` are those of all workers.
@@ -186,7 +201,8 @@ impl Channels {
             keep_worst(&mut sums.worst, &state);
             update.channels.push(state);
             if update.channels.len() >= PART {
-                emit(std::mem::replace(&mut update, Update { interval, ..Update::default() }));
+                let channels = Vec::with_capacity(PART);
+                emit(std::mem::replace(&mut update, Update { interval, channels, ..Update::default() }));
             }
         }
         update.anomalies = self.alarms.drain();
@@ -354,14 +370,14 @@ fn trouble(state: &ChannelState) -> u64 {
     (counts.replays + counts.reused) * 100 + counts.lost.max(0) as u64 * 10 + counts.late + counts.duplicates
 }
 
-/// Keeps the 20 channels with most trouble, worst first.
+/// Keeps the 20 channels with most trouble, worst first; among equals those with the lower key, in whatever order they come.
 pub fn keep_worst(worst: &mut Vec<ChannelState>, state: &ChannelState) {
     const WORST: usize = 20;
-    let weight = trouble(state);
-    if weight == 0 || (worst.len() == WORST && weight <= trouble(&worst[WORST - 1])) {
+    let rank = |state: &ChannelState| (std::cmp::Reverse(trouble(state)), state.key);
+    if trouble(state) == 0 || (worst.len() == WORST && rank(state) > rank(&worst[WORST - 1])) {
         return;
     }
-    let at = worst.partition_point(|other| trouble(other) >= weight);
+    let at = worst.partition_point(|other| rank(other) < rank(state));
     worst.insert(at, *state);
     worst.truncate(WORST);
 }

@@ -7,6 +7,7 @@ use crate::observation::{Flags, Observation, Protocol, Unknown};
 /// RFC 4302 2: next header, payload length, reserved, SPI, sequence number.
 const HEADER: usize = 12;
 
+#[inline(always)]
 pub(super) fn observe(addresses: Addresses, packet: Packet<'_>) -> Result<Observation, Unknown> {
     let header: &[u8; HEADER] = packet.head("AH header")?;
     // RFC 4302 2.2: in words of four bytes, less two; the ICV is part of it.

@@ -64,13 +64,13 @@ fn is_ipv4(body: &Packet<'_>, inner: &[u8; 20]) -> bool {
 fn ends_behind(body: &Packet<'_>, length: u32, next: u8) -> bool {
     match body.wire.checked_sub(length) {
         // UDP's own header is 8 bytes; more padding than 15 bytes is nobody's habit.
-        Some(rest) if length >= 8 && (14..=49).contains(&rest) => has_trailer(body, length, rest, next),
+        Some(rest) if length >= 8 && (14..=49).contains(&rest) => has_trailer(body.data, length, rest, next),
         _ => false,
     }
 }
 
-fn has_trailer(body: &Packet<'_>, length: u32, rest: u32, next: u8) -> bool {
-    let Some(trailer) = body.data.get(length as usize..(length + rest) as usize) else { return false };
+fn has_trailer(body: &[u8], length: u32, rest: u32, next: u8) -> bool {
+    let Some(trailer) = body.get(length as usize..(length + rest) as usize) else { return false };
     ICVS.iter().filter_map(|icv| rest.checked_sub(icv + 2)).any(|padding| {
         let (pad, behind) = trailer.split_at(padding as usize);
         behind[0] == padding as u8

@@ -15,7 +15,7 @@ const ANY_OPTION: u8 = 0x07;
 /// 6.1
 const G_PDU: u8 = 255;
 
-#[inline]
+#[inline(always)]
 pub(super) fn observe(addresses: Addresses, packet: Packet<'_>) -> Result<Observation, Unknown> {
     let header: &[u8; HEADER] = packet.head("GTP-U header")?;
     if header[0] & 0xf0 != VERSION {

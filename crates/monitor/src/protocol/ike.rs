@@ -6,6 +6,7 @@ use crate::observation::{Flags, Observation, Protocol, Unknown};
 
 const HEADER: usize = 28;
 
+#[inline(always)]
 pub(super) fn observe(addresses: Addresses, packet: Packet<'_>) -> Result<Observation, Unknown> {
     let header: &[u8; HEADER] = packet.head("IKE header")?;
     let version = header[17] >> 4;

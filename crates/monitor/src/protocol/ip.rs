@@ -31,6 +31,7 @@ impl Addresses {
     }
 
     /// IPv6 keys have no room for ports, and IPv6 addresses are not shared by a NAT.
+    #[inline(always)]
     pub fn key_with_ports(
         &self,
         protocol: Protocol,
@@ -56,7 +57,7 @@ pub(super) fn any(packet: Packet<'_>) -> Result<Observation, Unknown> {
     }
 }
 
-#[inline]
+#[inline(always)]
 pub(super) fn v4(packet: Packet<'_>) -> Result<Observation, Unknown> {
     let header: &[u8; 20] = packet.head("IPv4 header")?;
     let header_len = usize::from(header[0] & 0x0f) * 4;
@@ -81,7 +82,7 @@ pub(super) fn v4(packet: Packet<'_>) -> Result<Observation, Unknown> {
     payload(header[9], addresses, packet.after(header_len, "IPv4 options")?)
 }
 
-#[inline]
+#[inline(always)]
 pub(super) fn v6(packet: Packet<'_>) -> Result<Observation, Unknown> {
     let header: &[u8; 40] = packet.head("IPv6 header")?;
     if header[0] >> 4 != 6 {
@@ -99,7 +100,7 @@ pub(super) fn v6(packet: Packet<'_>) -> Result<Observation, Unknown> {
 }
 
 /// RFC 8200 section 4: hop-by-hop (0), routing (43), fragment (44), destination (60); RFC 6275: mobility (135).
-#[inline]
+#[inline(always)]
 fn extensions(mut next: u8, addresses: Addresses, mut packet: Packet<'_>) -> Result<Observation, Unknown> {
     for _ in 0..=MOST_EXTENSIONS {
         match next {

@@ -25,10 +25,7 @@ pub(super) fn ethernet(packet: Packet<'_>) -> Result<Observation, Unknown> {
 /// The packet begins behind the ethertype.
 #[inline(always)]
 fn by_type(kind: u16, source: [u8; 6], packet: Packet<'_>) -> Result<Observation, Unknown> {
-    if TAGS.contains(&kind) {
-        let (kind, packet) = untagged(packet)?;
-        return untagged_type(kind, source, packet);
-    }
+    let (kind, packet) = if TAGS.contains(&kind) { untagged(packet)? } else { (kind, packet) };
     untagged_type(kind, source, packet)
 }
 
@@ -44,7 +41,7 @@ fn untagged_type(kind: u16, source: [u8; 6], packet: Packet<'_>) -> Result<Obser
 }
 
 /// Takes VLAN tags off; returns the ethertype behind them.
-#[inline]
+#[inline(always)]
 fn untagged(mut packet: Packet<'_>) -> Result<(u16, Packet<'_>), Unknown> {
     for _ in 0..MOST_TAGS {
         let tag: &[u8; 4] = packet.head("VLAN tag")?;

@@ -11,6 +11,7 @@ const EAPOL_HEADER: usize = 4;
 const BASIC: usize = 32;
 
 /// An MKPDU; its member's message number counts up by one a packet (9.4.2).
+#[inline(always)]
 pub(super) fn observe(packet: Packet<'_>) -> Result<Observation, Unknown> {
     let header: &[u8; EAPOL_HEADER] = packet.head("EAPOL header")?;
     if header[1] != EAPOL_MKA {

@@ -2,6 +2,10 @@
 //!
 //! A parser gets the [`Packet`] from its header on, and either ends in an observation or hands on what follows its
 //! header. Nothing here allocates, remembers or panics: a frame is judged by its own bytes alone.
+//!
+//! Everything on the way of an Ethernet frame is inlined. A packet that is handed to a function lies in memory, written
+//! field by field and read in larger pieces, for which the CPU has to wait until the writes are done: a fifth of the time
+//! that a short frame took.
 
 mod ah;
 mod esp;
@@ -19,20 +23,22 @@ use crate::observation::{Flags, Observation, Place, Unknown, Vlans};
 /// Reads a frame up to its sequence number.
 #[inline(always)]
 pub fn observe(frame: &Frame<'_>) -> Result<Observation, Unknown> {
-    let packet = Packet {
-        data: frame.data,
-        wire: frame.wire_len.max(frame.data.len() as u32),
-        interface: frame.interface,
-        vlans: Vlans::default(),
-        flags: if frame.is_cut() { Flags::CUT } else { Flags::default() },
-    };
     match frame.link {
-        LinkType::Ethernet => link::ethernet(packet),
+        LinkType::Ethernet => link::ethernet(Packet::of(frame)),
+        _ => observe_other(frame),
+    }
+}
+
+/// Frames of other links than Ethernet.
+#[inline(never)]
+fn observe_other(frame: &Frame<'_>) -> Result<Observation, Unknown> {
+    let packet = Packet::of(frame);
+    match frame.link {
         LinkType::RawIp => ip::any(packet),
         LinkType::LinuxCooked => link::cooked(packet),
         LinkType::LinuxCooked2 => link::cooked2(packet),
         LinkType::Null => link::null(packet),
-        LinkType::Other => Err(Unknown::LinkType),
+        LinkType::Ethernet | LinkType::Other => Err(Unknown::LinkType),
     }
 }
 
@@ -49,6 +55,17 @@ struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
+    #[inline(always)]
+    fn of(frame: &Frame<'a>) -> Packet<'a> {
+        Packet {
+            data: frame.data,
+            wire: frame.wire_len.max(frame.data.len() as u32),
+            interface: frame.interface,
+            vlans: Vlans::default(),
+            flags: if frame.is_cut() { Flags::CUT } else { Flags::default() },
+        }
+    }
+
     /// The first N bytes, which belong to the named header.
     #[inline(always)]
     fn head<const N: usize>(&self, header: &'static str) -> Result<&'a [u8; N], Unknown> {

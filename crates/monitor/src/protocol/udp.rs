@@ -9,7 +9,7 @@ const IKE: u16 = 500;
 const NAT_TRAVERSAL: u16 = 4500;
 const GTPU: u16 = 2152;
 
-#[inline]
+#[inline(always)]
 pub(super) fn observe(addresses: Addresses, packet: Packet<'_>) -> Result<Observation, Unknown> {
     let header: &[u8; HEADER] = packet.head("UDP header")?;
     let ports = (be16(header, 0), be16(header, 2));
@@ -34,6 +34,7 @@ pub(super) fn observe(addresses: Addresses, packet: Packet<'_>) -> Result<Observ
 
 /// RFC 3948 2.2: four zero bytes stand in front of IKE; 2.3: a single byte 0xff keeps the NAT's mapping; 2.1: ESP
 /// otherwise.
+#[inline(always)]
 fn behind_nat(addresses: Addresses, ports: (u16, u16), packet: Packet<'_>) -> Result<Observation, Unknown> {
     if packet.wire == 1 && packet.data == [0xff] {
         return Ok(Observation {

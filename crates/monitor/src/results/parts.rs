@@ -41,6 +41,9 @@ pub(super) struct Part {
     pub data: Vec<u8>,
     /// Fields of the entry before: number, time, frame.
     before: [u64; 3],
+    /// The entry at work, so that the vector is asked for room once an entry and not once a byte.
+    entry: [u8; LONGEST],
+    filled: usize,
 }
 
 /// Bits of the two bytes in front of a channel's figures.
@@ -57,23 +60,34 @@ impl Bits {
     const REORDER: u16 = 128;
 }
 
+/// Bytes of the longest entry, figures with 25 numbers of 10 bytes; and of a usual one.
+const LONGEST: usize = 288;
+const USUAL: usize = 20;
+
 const PROTECTIONS: [Protection; 4] =
     [Protection::None, Protection::Encrypted, Protection::IntegrityOnly, Protection::Mixed];
 
 impl Part {
     pub fn new(kind: PartKind, interval: u64) -> Self {
-        Part { kind, interval, channels: 0, first: u32::MAX, last: 0, data: Vec::new(), before: [0; 3] }
+        let (data, entry) = (Vec::new(), [0; LONGEST]);
+        Part { kind, interval, channels: 0, first: u32::MAX, last: 0, data, before: [0; 3], entry, filled: 0 }
+    }
+
+    /// Takes memory for so many more entries at once.
+    pub fn expect(&mut self, entries: usize) {
+        self.data.reserve(entries * USUAL);
     }
 
     pub fn add_channel(&mut self, channel: &NewChannel) {
         self.begin(channel.number);
         let [first @ .., tail] = channel.key.words();
         let mask = first.iter().rev().fold(0, |mask, word| mask << 1 | u8::from(*word != 0));
-        self.data.push(mask);
-        self.data.extend_from_slice(&tail.to_le_bytes());
+        self.byte(mask);
+        self.bytes(tail.to_le_bytes());
         for word in first.iter().filter(|word| **word != 0) {
-            self.data.extend_from_slice(&word.to_le_bytes());
+            self.bytes(word.to_le_bytes());
         }
+        self.end();
     }
 
     pub fn add_delta(&mut self, delta: &ChannelDelta) {
@@ -90,13 +104,14 @@ impl Part {
             delta.highest_sequence,
         ];
         let mask = rare.iter().rev().fold(0, |mask, count| mask << 1 | u8::from(*count != 0));
-        self.data.push(mask);
+        self.byte(mask);
         self.plain(counts.packets);
         self.plain(counts.bytes);
         self.difference(1, delta.last_ns);
         for count in rare.into_iter().filter(|count| *count != 0) {
             self.plain(count);
         }
+        self.end();
     }
 
     pub fn add_state(&mut self, state: &ChannelState) {
@@ -111,8 +126,8 @@ impl Part {
             | bit(figures.exhaustion.is_some(), Bits::EXHAUSTION)
             | bit(trouble != [0; 3], Bits::TROUBLE)
             | bit(figures.reorder != Reorder::default(), Bits::REORDER);
-        self.data.extend_from_slice(&bits.to_le_bytes());
-        self.data.extend_from_slice(&[figures.sequence_bits, figures.protection as u8]);
+        self.bytes(bits.to_le_bytes());
+        self.bytes([figures.sequence_bits, figures.protection as u8]);
         self.difference(1, figures.first_ns);
         self.plain(figures.last_ns.wrapping_sub(figures.first_ns));
         self.difference(2, figures.first_frame);
@@ -122,7 +137,7 @@ impl Part {
         self.plain(figures.min_payload.into());
         self.plain(figures.max_payload.into());
         if let Some(Exhaustion { rate_pps, remaining, .. }) = figures.exhaustion {
-            self.data.extend_from_slice(&rate_pps.to_le_bytes());
+            self.bytes(rate_pps.to_le_bytes());
             self.plain(remaining);
         }
         if bits & Bits::TROUBLE != 0 {
@@ -132,6 +147,7 @@ impl Part {
             self.plain(figures.reorder.max_depth.into());
             figures.reorder.depths.into_iter().for_each(|count| self.plain(count));
         }
+        self.end();
     }
 
     fn begin(&mut self, number: u32) {
@@ -149,10 +165,26 @@ impl Part {
     #[inline]
     fn plain(&mut self, mut value: u64) {
         while value >= 0x80 {
-            self.data.push(value as u8 | 0x80);
+            self.byte(value as u8 | 0x80);
             value >>= 7;
         }
-        self.data.push(value as u8);
+        self.byte(value as u8);
+    }
+
+    #[inline]
+    fn byte(&mut self, byte: u8) {
+        self.entry[self.filled] = byte;
+        self.filled += 1;
+    }
+
+    #[inline]
+    fn bytes<const N: usize>(&mut self, bytes: [u8; N]) {
+        self.entry[self.filled..self.filled + N].copy_from_slice(&bytes);
+        self.filled += N;
+    }
+
+    fn end(&mut self) {
+        self.data.extend_from_slice(&self.entry[..std::mem::take(&mut self.filled)]);
     }
 }
 

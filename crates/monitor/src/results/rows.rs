@@ -51,6 +51,9 @@ impl Pending {
         let part = |kind| Part::new(kind, interval.index);
         let (mut new, mut states) = (part(PartKind::Channels), part(PartKind::States));
         let (mut course, mut rest) = (part(PartKind::Deltas), part(PartKind::Rest));
+        new.expect(new_channels.len());
+        course.expect(if detail == Detail::Full { deltas.len() } else { 0 });
+        states.expect(2 * channels.len());
         new_channels.iter().for_each(|channel| new.add_channel(channel));
         channels.iter().for_each(|state| states.add_state(state));
         for delta in &deltas {

@@ -7,7 +7,7 @@ use sluice_abi::{self as abi, CLASS_LINE_WORDS, CLASS_TREE_KEYS, ClassLine, Cont
 /// A packet as policies see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subject {
-    /// Both of one family.
+    /// Both of one family, but for source NAT behind NAT64.
     pub source: IpAddr,
     pub destination: IpAddr,
     pub protocol: u8,
@@ -31,11 +31,11 @@ impl Lookup<'_> {
         if context.chunks == 0 {
             return None;
         }
-        let family = usize::from(subject.source.is_ipv6());
+        let (from, to) = (usize::from(subject.source.is_ipv6()), usize::from(subject.destination.is_ipv6()));
         let row = |list: u32, class: u32| word(self.rows, list + class);
         let rows = [
-            row(context.source[family], self.address(2 * family, subject.source)),
-            row(context.destination[family], self.address(2 * family + 1, subject.destination)),
+            row(context.source[from], self.address(2 * from, subject.source)),
+            row(context.destination[to], self.address(2 * to + 1, subject.destination)),
             row(context.service, self.service(subject)),
         ];
         if rows.contains(&0) {

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The gate: who may use which service, and until when. Grants are state: they outlive commits, restarts and the daemon,
+ * and the programs alone enforce their limits.
+ */
+#ifndef SLUICE_ABI_GATE_H
+#define SLUICE_ABI_GATE_H
+
+#include <linux/types.h>
+
+#define MAX_GATE_SERVICES 4096 /* service ids, allocated once and kept with the configuration; 0 = none */
+#define GRANTS_DEFAULT 131072  /* records, unless configured otherwise */
+#define MAX_GRANTS (1 << 20)
+
+/*
+ * A handle names one grant: the record's index below, above it how often the record was given away before. Sessions and
+ * the index hold handles, so what they keep of an earlier grant never fits a later one in the same record. Record 0 is
+ * never used, and no handle is 0.
+ */
+#define GRANT_INDEX_BITS 21
+#define GRANT_INDEX_MASK ((1u << GRANT_INDEX_BITS) - 1)
+
+#define GRANT_FOREVER ((__u64) - 1)
+
+#define GRANT_BY_OPERATOR 0
+#define GRANT_BY_CONFIGURATION 1
+
+/* Why a grant ended. */
+#define GRANT_LIVE 0
+#define GRANT_WAS_REVOKED 1
+#define GRANT_WAS_EXPIRED 2
+#define GRANT_WAS_IDLE 3
+
+/* Times are in jiffies. A grant ends with one store to `handle`. */
+struct grant {
+	__u32 handle;   /* of the live grant; 0 = none */
+	__u32 issued;   /* handle last given away */
+	__u64 deadline; /* first jiffy in which it does not hold; GRANT_FOREVER = none */
+	__u64 last_use; /* last packet of its source, to an eighth of a second */
+	__u64 created;
+	__u32 idle;     /* longest time without a packet of its source; 0 = any */
+	__u32 sessions; /* opened with it */
+	__u32 be_addr[4];
+	__u16 service;
+	__u8 family;
+	__u8 length; /* of the prefix */
+	__u8 origin; /* GRANT_BY_* */
+	__u8 ended;  /* GRANT_*; of the configuration's own grants, which stay ended while they are configured */
+	__u16 zero;
+};
+_Static_assert(sizeof(struct grant) == 64, "grant is one cache line");
+
+/* Whom a grant was given to; same index. */
+#define GRANT_LABEL_BYTES 64
+struct grant_user {
+	__u8 label[GRANT_LABEL_BYTES]; /* UTF-8, ends with 0 */
+};
+
+/* Keys of the index: a prefix without host bits, and the service. The value is a handle. */
+struct grant_key4 {
+	__u32 be_addr;
+	__u16 service;
+	__u8 length;
+	__u8 zero;
+};
+_Static_assert(sizeof(struct grant_key4) == 8, "grant_key4 has no hidden padding");
+
+struct grant_key6 {
+	__u32 be_addr[4];
+	__u16 service;
+	__u8 length;
+	__u8 zero;
+};
+_Static_assert(sizeof(struct grant_key6) == 20, "grant_key6 has no hidden padding");
+
+/*
+ * Prefix lengths in use besides those of single hosts, longest first: a byte each, length + 1, from the lowest byte on;
+ * 0 = no more. One store changes a list.
+ */
+#define GRANT_LENGTHS 8
+struct grant_lengths {
+	__u64 lengths4;
+	__u64 lengths6;
+};
+
+/* The gate alone (bpf/gate_only.h): service behind a local port, [0] of TCP and [GATE_PORTS] of UDP; 0 = none. */
+#define GATE_PORTS 65536
+struct gate_port {
+	__u16 service;
+	__u16 zero[3];
+};
+
+/* Where such a service listens; an address of zeros is none. */
+struct gate_place {
+	__u32 be_addr4;
+	__u32 zero;
+	__u32 be_addr6[4];
+};
+
+/* What the gate alone did, by CPU. */
+struct gate_counters {
+	__u64 accepted;
+	__u64 no_service;
+	__u64 no_grant;
+	__u64 expired;
+	__u64 idle;
+	__u64 revoked;
+	__u64 handed_on; /* to the gateway's own programs */
+	__u64 spare;
+};
+
+#endif

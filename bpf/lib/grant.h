@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Does a grant hold? One array read, the same for first packets, established ones and the sweep. */
+#ifndef SLUICE_LIB_GRANT_H
+#define SLUICE_LIB_GRANT_H
+
+#include "flow_table.h"
+
+static __always_inline struct grant *grant_at(__u32 handle)
+{
+	__u32 index = handle & GRANT_INDEX_MASK;
+
+	return bpf_map_lookup_elem(&grants, &index);
+}
+
+/* The reason it does not hold for, or 0. A grant that was idle for too long is never used again, so it stays so. */
+static __always_inline __u32 grant_refusal(const struct grant *grant, __u32 handle, __u64 now)
+{
+	if (*(volatile __u32 *)&grant->handle != handle)
+		return REASON_GRANT_REVOKED;
+	if (now >= grant->deadline)
+		return REASON_GRANT_EXPIRED;
+	if (grant->idle && (__s64)(now - grant->last_use) > (__s64)grant->idle)
+		return REASON_GRANT_IDLE;
+	return 0;
+}
+
+/* A packet of its source. The line is shared by all CPUs, so it is written as seldom as seconds allow. */
+static __always_inline void grant_used(struct grant *grant, __u64 now)
+{
+	if ((__s64)(now - grant->last_use) > (__s64)(config.hz >> 3))
+		grant->last_use = now;
+}
+
+static __always_inline __u32 grant_of(__u8 family, __u32 line_number)
+{
+	if (family == 4) {
+		struct flow_line4 *line = bpf_map_lookup_elem(&lines4, &line_number);
+
+		return line ? line->grant : 0;
+	}
+	struct flow_line6 *line = bpf_map_lookup_elem(&lines6, &line_number);
+
+	return line ? line->grant : 0;
+}
+
+/* For a packet in a session with MARK_GRANTED. */
+static __always_inline __u32 session_refusal(__u8 family, __u32 line_number, __u32 marks)
+{
+	__u32 handle = grant_of(family, line_number);
+	struct grant *grant = grant_at(handle);
+	__u64 now = bpf_jiffies64();
+
+	if (!grant || !handle)
+		return REASON_GRANT_REVOKED;
+	__u32 refusal = grant_refusal(grant, handle, now);
+
+	if (!refusal && (marks & MARK_GRANTEE))
+		grant_used(grant, now);
+	return refusal;
+}
+
+/* Tells the daemon once a second, zone, reason and CPU: a flood must not become a flood of messages. */
+static __noinline int gate_log(const struct packet *p, __u32 reason, __u32 service)
+{
+	if (!p || reason >= UNIT_REASON_SLOTS)
+		return 0;
+	__u32 zone = p->from_zone;
+	struct screen_logged *logged = bpf_map_lookup_elem(&screen_logged, &zone);
+
+	if (!logged || (logged->at[reason] && p->now - logged->at[reason] < config.hz))
+		return 0;
+	logged->at[reason] = p->now;
+	struct event *event = event_begin(p->unit_index);
+
+	if (!event)
+		return 0;
+	__builtin_memset(event, 0, sizeof(*event));
+	if (p->family == 4)
+		event_key4(event, &p->key4);
+	else
+		event_key6(event, &p->key6);
+	event->key.proto = p->proto;
+	event->kind = EVENT_GATE_DENY;
+	event->screen = reason;
+	event->policy = service;
+	event->family = p->family;
+	event->icmp_type = p->icmp_type;
+	event->ingress_unit = p->unit_index;
+	event->from_zone = p->from_zone;
+	event->to_zone = p->to_zone;
+	bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
+static __always_inline int gate_refuse(const struct packet *p, __u32 reason, __u32 service)
+{
+	gate_log(p, reason, service);
+	return VERDICT_DROP | reason;
+}
+
+static __always_inline void end_granted(const struct packet *p, __u32 tag)
+{
+	if (p->family == 4)
+		flow_delete4(p->line, tag, CLOSE_GRANT);
+	else
+		flow_delete6(p->line, tag, CLOSE_GRANT);
+}
+
+/* A packet that belongs to session `line`: CONTINUE, or the drop that ends it because its grant has ended. */
+static __noinline int check_grant(struct packet *p)
+{
+	if (!p)
+		return DROP(GRANT_REVOKED);
+	struct flow_state *own = flow_state_at(p->family, p->line);
+
+	if (!own)
+		return DROP(GRANT_REVOKED);
+	if (!(own->marks & MARK_GRANTED))
+		return CONTINUE;
+	/* before the grant is read: the record may change hands meanwhile */
+	__u32 tag = p->flags & P_LATER ? p->line_tag : p->tag;
+	__u32 refusal = session_refusal(p->family, p->line, own->marks);
+
+	if (!refusal)
+		return CONTINUE;
+	end_granted(p, tag);
+	return gate_refuse(p, refusal, 0);
+}
+
+#endif

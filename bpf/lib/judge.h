@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What rules judge a session by: classes and service of its forward direction, whichever way this packet travels. */
+#ifndef SLUICE_LIB_JUDGE_H
+#define SLUICE_LIB_JUDGE_H
+
+#include "flow_table.h"
+#include "lib/classifier.h"
+
+/* `when` tells which destination port: AS_SENT or AS_TRANSLATED. */
+static __always_inline void service_of(const struct packet *p, __u32 when, struct service *service)
+{
+	service->sport = bpf_ntohs(be_port_in(p, port_place(p, AS_SENT, SIDE_SOURCE)));
+	service->dport = bpf_ntohs(be_port_in(p, port_place(p, when, SIDE_DESTINATION)));
+	service->proto = p->proto;
+	service->icmp_type = p->icmp_type;
+	service->icmp_code = p->icmp_code;
+	if (!(p->flags & P_RESPONDER))
+		return;
+	/* the session was opened by the request this answers */
+	if (p->proto == IPPROTO_ICMP)
+		service->icmp_type = ICMP4_ECHO;
+	else if (p->proto == IPPROTO_ICMPV6)
+		service->icmp_type = ICMP6_ECHO;
+}
+
+static __always_inline __s64 class_of_address(const struct packet *p, __u32 place, __u32 side)
+{
+	const __u32 *address = address_in(p, place);
+
+	if (p->family == 4)
+		return address_class(CLASS_TREE_SOURCE4 + 4 * side, bpf_ntohl(address[0]), 0);
+	return address_class(CLASS_TREE_SOURCE6 + 4 * side, (__u64)bpf_ntohl(address[0]) << 32 | bpf_ntohl(address[1]),
+			     (__u64)bpf_ntohl(address[2]) << 32 | bpf_ntohl(address[3]));
+}
+
+_Static_assert(CLASS_TREE_DESTINATION4 == CLASS_TREE_SOURCE4 + 4 && CLASS_TREE_DESTINATION6 == CLASS_TREE_SOURCE6 + 4,
+	       "trees of destinations follow those of sources");
+
+/*
+ * Finds the classes that are not known yet: of the original source, and of the destination before or after translation.
+ * Who translates a destination takes back what it changes. False if the tables are broken.
+ */
+__noinline int classify(struct packet *p, __u32 when)
+{
+	__s64 class;
+
+	if (!p)
+		return false;
+	if (!(p->classed & CLASSED_SOURCE)) {
+		class = class_of_address(p, address_place(p, AS_SENT, SIDE_SOURCE), SIDE_SOURCE);
+		if (class < 0)
+			return false;
+		p->class_source = class;
+	}
+	if (!(p->classed & CLASSED_DESTINATION)) {
+		class = class_of_address(p, address_place(p, when, SIDE_DESTINATION), SIDE_DESTINATION);
+		if (class < 0)
+			return false;
+		p->class_destination = class;
+	}
+	if (!(p->classed & CLASSED_SERVICE)) {
+		struct service service = {};
+
+		service_of(p, when, &service);
+		class = service_class(&service);
+		if (class < 0)
+			return false;
+		p->class_service = class;
+	}
+	p->classed = CLASSED_ALL;
+	return true;
+}
+
+static __always_inline struct classes classes_of(const struct packet *p)
+{
+	struct classes classes = {
+		.source = p->class_source,
+		.destination = p->class_destination,
+		.service = p->class_service,
+		.family = p->family != 4,
+	};
+
+	return classes;
+}
+
+/* The other direction was judged in this epoch: the decision stands for both. */
+static __always_inline bool is_decided(struct packet *p)
+{
+	if (!(p->flags & P_REJUDGE))
+		return false;
+	struct flow_shared *shared = flow_shared_at(p->family, p->line);
+
+	if (!shared || shared->epoch != ACTIVE_EPOCH(p->active) || shared->generation != config.generation)
+		return false;
+	p->rule_policy = shared->policy;
+	p->timeout_s = shared->timeout_s;
+	p->rule_flags = shared->rule_flags;
+	return true;
+}
+
+#endif

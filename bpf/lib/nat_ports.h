@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Recording a translated session. The flow index is the table of ports: a port of an address is free toward a
+ * destination exactly when the key of the answers is not in the index, so taking it is inserting that key. Two CPUs
+ * cannot take the same one, and whatever ends a session frees its port.
+ */
+#ifndef SLUICE_LIB_NAT_PORTS_H
+#define SLUICE_LIB_NAT_PORTS_H
+
+#include "lib/nat.h"
+#include "lib/nat_events.h"
+
+/* Candidates that one packet may look at, and steps it may take to find them. */
+#define NAT_TRIES 4096
+#define NAT_STEPS (2 * NAT_TRIES + 64)
+
+/* Answers of the search. */
+#define NAT_TAKEN INSERT_CONFLICT
+
+static __always_inline struct nat_pool_counters *nat_pool_count(__u32 id)
+{
+	return bpf_map_lookup_elem(&nat_pool_counters, &id);
+}
+
+/* A socket of this host has the port, with this peer or with all (RFC 4787 does not know of such; nobody else may). */
+__noinline int nat_port_of_host(hook_ctx *ctx, struct packet *p)
+{
+	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock *sock;
+	__u32 size = sizeof(tuple.ipv4);
+
+	if (!p)
+		return true;
+	if (p->family == 4) {
+		tuple.ipv4.saddr = p->out4.be_daddr;
+		tuple.ipv4.daddr = p->out4.be_saddr;
+		tuple.ipv4.sport = p->out4.be_dport;
+		tuple.ipv4.dport = p->out4.be_sport;
+	} else {
+		for (int i = 0; i < 4; i++) {
+			tuple.ipv6.saddr[i] = p->out6.be_daddr[i];
+			tuple.ipv6.daddr[i] = p->out6.be_saddr[i];
+		}
+		tuple.ipv6.sport = p->out6.be_dport;
+		tuple.ipv6.dport = p->out6.be_sport;
+		size = sizeof(tuple.ipv6);
+	}
+	if (p->proto == IPPROTO_TCP)
+		sock = bpf_skc_lookup_tcp(ctx, &tuple, size, BPF_F_CURRENT_NETNS, 0);
+	else if (p->proto == IPPROTO_UDP)
+		sock = bpf_sk_lookup_udp(ctx, &tuple, size, BPF_F_CURRENT_NETNS, 0);
+	else
+		return false; /* echo identifiers of this host stand in the index, as all its flows do */
+	if (!sock)
+		return false;
+	bpf_sk_release(sock);
+	return true;
+}
+
+/*
+ * Fills both lines with the translation, then inserts the answers' key, then the packet's. Nobody else owns the session
+ * before the second, so nobody can have ended it; who did so in between finds its key only here.
+ */
+#define DEFINE_NAT_RECORD(FAMILY, COPY)                                                                                \
+	__noinline int nat_record##FAMILY(struct packet *p, __u32 session)                                             \
+	{                                                                                                              \
+		__u32 forward = 2 * session, back = forward + 1;                                                       \
+		struct flow_line##FAMILY *line0 = bpf_map_lookup_elem(&lines##FAMILY, &forward);                       \
+		struct flow_line##FAMILY *line1 = bpf_map_lookup_elem(&lines##FAMILY, &back);                          \
+                                                                                                                       \
+		if (!p || !line0 || !line1)                                                                            \
+			return INSERT_FULL;                                                                            \
+		flow_reverse##FAMILY(&p->out##FAMILY, &line1->key);                                                    \
+		COPY(line0->be_new_saddr, p->out##FAMILY.be_saddr);                                                    \
+		COPY(line0->be_new_daddr, p->out##FAMILY.be_daddr);                                                    \
+		COPY(line1->be_new_saddr, p->key##FAMILY.be_daddr);                                                    \
+		COPY(line1->be_new_daddr, p->key##FAMILY.be_saddr);                                                    \
+		line0->be_new_sport = p->out##FAMILY.be_sport;                                                         \
+		line0->be_new_dport = p->out##FAMILY.be_dport;                                                         \
+		line1->be_new_sport = p->key##FAMILY.be_dport;                                                         \
+		line1->be_new_dport = p->key##FAMILY.be_sport;                                                         \
+		barrier();                                                                                             \
+		int result = index_insert##FAMILY(&line1->key, flow_hash##FAMILY(config.seed, &line1->key), back);     \
+                                                                                                                       \
+		if (result != INDEX_DONE)                                                                              \
+			return insert_result(result, NAT_TAKEN);                                                       \
+		result = index_insert##FAMILY(&p->key##FAMILY, p->hash, forward);                                      \
+		if (result == INDEX_DONE && flow_has_tag(&line1->state, p->tag))                                       \
+			return INSERTED;                                                                               \
+		if (result == INDEX_DONE)                                                                              \
+			return index_remove##FAMILY(&p->key##FAMILY, forward, p->tag) ? INSERT_BUSY : INSERT_STUCK;    \
+		if (!index_remove##FAMILY(&line1->key, back, p->tag))                                                  \
+			return INSERT_STUCK;                                                                           \
+		return insert_result(result, INSERT_TWIN);                                                             \
+	}
+
+#define COPY_ADDRESS4(to, from) (to) = (from)
+#define COPY_ADDRESS6(to, from) __builtin_memcpy(to, from, 16)
+DEFINE_NAT_RECORD(4, COPY_ADDRESS4)
+DEFINE_NAT_RECORD(6, COPY_ADDRESS6)
+
+static __always_inline int nat_record(struct packet *p, __u32 session)
+{
+	return p->family == 4 ? nat_record4(p, session) : nat_record6(p, session);
+}
+
+/* Tries one port. A port of this host's is as good as taken. */
+static __always_inline int nat_try(hook_ctx *ctx, struct packet *p, __u32 session, __u32 port, __u32 host)
+{
+	p->out4.be_sport = p->out6.be_sport = bpf_htons(port);
+	/* who asks for an echo has the identifier, and the other side's place in the key stays what it is */
+	if (host && nat_port_of_host(ctx, p))
+		return NAT_TAKEN;
+	return nat_record(p, session);
+}
+
+/*
+ * Number `position` of a pool's ports. In random order every position of a power of two is mapped to another one by
+ * steps that can be undone, so none is left out or comes twice; what lies beyond the range is passed over. The order
+ * differs by destination and CPU, and who does not know the seed cannot tell the next one (RFC 6056 3.3.3).
+ */
+static __always_inline __u32 nat_candidate(__u32 position, __u32 count, __u32 tag, bool random)
+{
+	if (!random)
+		return position % count;
+	__u32 mask = count - 1;
+
+	mask |= mask >> 1;
+	mask |= mask >> 2;
+	mask |= mask >> 4;
+	mask |= mask >> 8;
+	__u32 shift = mask > 0xff ? 7 : mask > 0xf ? 3 : 1;
+	__u32 x = (position * 0x9e3779b1u + tag) & mask;
+
+	x ^= x >> shift;
+	x = (x * 0x85ebca6bu + (tag >> 16)) & mask;
+	x ^= x >> shift;
+	return x;
+}
+
+/* Ports of the address in `out*`, from where this CPU's last search toward the destination ended. */
+__noinline int nat_search(hook_ctx *ctx, struct packet *p, __u32 session, __u32 index)
+{
+	struct nat_pool *pool = nat_pool_at(index);
+
+	if (!p || !pool || pool->port_high < pool->port_low)
+		return INSERT_FULL;
+	__u32 count = pool->port_high - pool->port_low + 1u, host = pool->flags & NAT_POOL_HOST;
+	bool random = pool->flags & NAT_POOL_RANDOM;
+
+	p->out4.be_sport = p->out6.be_sport = 0;
+	__u64 hash = p->family == 4 ? flow_hash4(config.seed, &p->out4) : flow_hash6(config.seed, &p->out6);
+	__u32 place = (hash >> 32) % NAT_CURSORS, tag = (__u32)hash | 1, step;
+	struct nat_cursor *cursor = bpf_map_lookup_elem(&nat_cursors, &place);
+	struct nat_pool_counters *counts = nat_pool_count(pool->id);
+
+	if (!cursor || !counts)
+		return INSERT_FULL;
+	p->nat_looked = 0;
+	if (cursor->tag != tag) {
+		cursor->tag = tag;
+		cursor->misses = 0;
+		cursor->full_at = 0;
+	}
+	if (pool->flags & NAT_POOL_PRESERVE) {
+		__u32 port = bpf_ntohs(p->key6.be_sport);
+		int result = NAT_TAKEN;
+
+		if (port >= pool->port_low && port <= pool->port_high)
+			result = nat_try(ctx, p, session, port, host);
+		if (result != NAT_TAKEN)
+			return result;
+	}
+	if (cursor->misses >= count && p->now - cursor->full_at < NAT_FULL_MS * config.hz / 1000)
+		return NAT_TAKEN;
+	__u32 cpu = bpf_get_smp_processor_id(), salt = tag + cpu * 0x27d4eb2fu, start = cpu * 4099;
+
+	bpf_for (step, 0, NAT_STEPS) {
+		__u32 number = nat_candidate(start + cursor->position++, count, salt, random);
+
+		if (number >= count)
+			continue;
+		if (p->nat_looked >= NAT_TRIES || p->nat_looked >= count)
+			break;
+		p->nat_looked++;
+		int result = nat_try(ctx, p, session, pool->port_low + number, host);
+
+		if (result != NAT_TAKEN) {
+			cursor->misses = 0;
+			counts->ports += result == INSERTED;
+			return result;
+		}
+		cursor->misses++;
+		counts->searched++;
+	}
+	if (cursor->misses >= count) {
+		if (!cursor->full_at || p->now - cursor->full_at >= config.hz)
+			log_exhausted(p, pool->id);
+		cursor->full_at = p->now | 1;
+	}
+	return NAT_TAKEN;
+}
+
+/* The address for `out*`: number `number` of a pool. */
+static __always_inline bool nat_take_address(struct packet *p, __u32 index, const struct nat_pool *pool, __u32 number)
+{
+	if (!(pool->flags & NAT_POOL_INTERFACE) ? !nat_pool_address(p, index, number) : !nat_interface_address(p))
+		return false;
+	nat_set(p, SIDE_SOURCE, p->key6.be_sport);
+	return true;
+}
+
+/* Number of the address that serves this packet first. */
+static __always_inline __u32 nat_first_address(const struct packet *p, const struct nat_pool *pool)
+{
+	if (pool->flags & NAT_POOL_SHIFT) {
+		const __u32 *source = address_in(p, address_place(p, AS_SENT, SIDE_SOURCE));
+		__u32 last = p->family == 4 ? 0 : 3;
+
+		return bpf_ntohl(source[last]) - bpf_ntohl(pool->be_base[last]);
+	}
+	__u32 number = nat_source_number(p);
+
+	if (!(pool->flags & NAT_POOL_PERSISTENT))
+		number ^= p->hash >> 17;
+	return pool->addresses ? number % pool->addresses : 0;
+}
+
+/* An address and a port of one pool. */
+__noinline int nat_take(hook_ctx *ctx, struct packet *p, __u32 session, __u32 index)
+{
+	struct nat_pool *pool = nat_pool_at(index);
+	__u32 attempt;
+	int result = INSERT_NO_ADDRESS;
+
+	if (!p || !pool)
+		return result;
+	bool shifted = pool->flags & NAT_POOL_SHIFT,
+	     ports = !(pool->flags & NAT_POOL_NO_TRANSLATION) && nat_has_ports(p);
+	__u32 number = nat_first_address(p, pool);
+	bool fixed = shifted || (pool->flags & NAT_POOL_PERSISTENT);
+
+	bpf_for (attempt, 0, MAX_NAT_ADDRESSES_TRIED) {
+		if (attempt && (fixed || attempt >= pool->addresses))
+			break;
+		if (!nat_take_address(p, index, pool, number))
+			return attempt ? result : INSERT_NO_ADDRESS;
+		result = ports ? nat_search(ctx, p, session, index) : nat_record(p, session);
+		if (result != NAT_TAKEN)
+			return result;
+		number = number + 1 < pool->addresses ? number + 1 : 0;
+	}
+	return result;
+}
+
+/* Records a session whose source comes from a pool. */
+static __always_inline int nat_allocate(hook_ctx *ctx, struct packet *p, __u32 session)
+{
+	__u32 index = p->nat_pool;
+	struct nat_pool *pool = nat_pool_at(index);
+	int result = nat_take(ctx, p, session, index);
+
+	if (result != NAT_TAKEN || !pool)
+		return result;
+	struct nat_pool_counters *counts = nat_pool_count(pool->id);
+
+	if (counts)
+		counts->exhausted++;
+	if (!(pool->flags & NAT_POOL_OVERFLOW))
+		return INSERT_EXHAUSTED;
+	if (counts)
+		counts->overflow++;
+	result = nat_take(ctx, p, session, pool->overflow);
+	return result == NAT_TAKEN ? INSERT_EXHAUSTED : result;
+}
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The gate: what comes from a zone that demands grants passes to no service without one. Only first packets are asked
+ * here; a session remembers its grant, and every packet of it reads that (lib/grant.h).
+ *
+ * What a service sends into such a zone without being asked is an answer without a question, and needs the grant of
+ * whom it is for: else a service that goes on talking would open the way back for whom the gate has just shut out.
+ */
+#ifndef SLUICE_STAGE_GATE_H
+#define SLUICE_STAGE_GATE_H
+
+#include "lib/grant.h"
+#include "lib/judge.h"
+#include "stage/policy.h"
+
+#define ICMP6_MLD_FIRST 130
+#define ICMP6_MLD_LAST 132
+#define ICMP6_MLD2_REPORT 143
+
+static __always_inline bool demands_grants(__u32 zone)
+{
+	return config.gate_zones >> (zone & 31) & 1;
+}
+
+static __always_inline __u32 service_of_classes(const struct classes *classes)
+{
+	__s64 found = match_context(config.gate_context, classes);
+
+	if (found < 0)
+		return 0;
+	__u32 index = found;
+	struct rule *rule = bpf_map_lookup_elem(&rules, &index);
+
+	return rule ? rule->policy : 0;
+}
+
+/*
+ * Id of the first service that has the address and port somebody asks for, 0 = none. With `answers` the opener is the
+ * service itself, and its own address and port are looked for.
+ */
+static __noinline __u32 gate_service(struct packet *p, __u32 answers)
+{
+	if (!p)
+		return 0;
+	if (!answers) {
+		if (!classify(p, AS_TRANSLATED))
+			return 0;
+		struct classes classes = classes_of(p);
+
+		return service_of_classes(&classes);
+	}
+	struct service service = {};
+
+	service_of(p, AS_TRANSLATED, &service);
+	__u16 port = service.sport;
+
+	service.sport = service.dport;
+	service.dport = port;
+	__s64 destination = class_of_address(p, address_place(p, AS_SENT, SIDE_SOURCE), SIDE_DESTINATION);
+	__s64 ports = service_class(&service);
+
+	if (destination < 0 || ports < 0)
+		return 0;
+	/* services speak of no source: class 0 is as good as any */
+	struct classes classes = {.destination = destination, .service = ports, .family = p->family != 4};
+
+	return service_of_classes(&classes);
+}
+
+/* Where the address of the one who needs the grant stands: the opener's own, or whom a service talks to. */
+static __always_inline __u32 client_place(const struct packet *p, __u32 answers)
+{
+	return answers ? address_place(p, AS_TRANSLATED, SIDE_DESTINATION) : address_place(p, AS_SENT, SIDE_SOURCE);
+}
+
+/* Words of an address without its host bits. */
+static __always_inline __u32 masked_word(__u32 be_word, __s32 bits)
+{
+	if (bits >= 32)
+		return be_word;
+	return bits <= 0 ? 0 : be_word & bpf_htonl(~(0xffffffffu >> bits));
+}
+
+static __always_inline __u32 find_handle(const struct packet *p, __u32 place, __u32 service, __u32 length)
+{
+	const __u32 *be_client = address_in(p, place);
+	__u32 *handle;
+
+	if (p->family == 4) {
+		struct grant_key4 key = {.service = service, .length = length};
+
+		key.be_addr = masked_word(be_client[0], length);
+		handle = bpf_map_lookup_elem(&grants4, &key);
+	} else {
+		struct grant_key6 key = {.service = service, .length = length};
+
+		for (__s32 i = 0; i < 4; i++)
+			key.be_addr[i] = masked_word(be_client[i], (__s32)length - 32 * i);
+		handle = bpf_map_lookup_elem(&grants6, &key);
+	}
+	return handle ? *handle : 0;
+}
+
+/* Finds the grant with the longest prefix that holds: 0, or the reason why there is none. */
+static __noinline __u32 find_grant(struct packet *p, __u32 answers, __u32 service)
+{
+	__u32 zero = 0, i, refusal = REASON_GATE_NO_GRANT;
+	struct grant_lengths *in_use = bpf_map_lookup_elem(&grant_lengths, &zero);
+	__u64 now = bpf_jiffies64();
+
+	if (!p || !in_use)
+		return refusal;
+	__u64 lengths = p->family == 4 ? *(volatile __u64 *)&in_use->lengths4 : *(volatile __u64 *)&in_use->lengths6;
+	__u32 length = p->family == 4 ? 32 : 128, place = client_place(p, answers);
+
+	bpf_for (i, 0, GRANT_LENGTHS + 1) {
+		__u32 handle = find_handle(p, place, service, length);
+		struct grant *grant = handle ? grant_at(handle) : NULL;
+
+		if (grant) {
+			__u32 why = grant_refusal(grant, handle, now);
+
+			if (!why) {
+				atomic_add(&grant->sessions, 1);
+				grant_used(grant, now);
+				p->grant = handle;
+				p->grant_marks = MARK_GRANTED | (answers ? 0 : MARK_GRANTEE);
+				return 0;
+			}
+			refusal = why;
+		}
+		__u32 next = i < GRANT_LENGTHS ? lengths >> (8 * (i & 7)) & 0xff : 0;
+
+		if (!next)
+			break;
+		length = next - 1;
+	}
+	return refusal;
+}
+
+/* A first packet; `answers`: of a service, into the zone that demands grants. */
+static __noinline int gate_first(struct packet *p, __u32 answers)
+{
+	if (!p)
+		return DROP(GATE_NO_GRANT);
+	__u32 service = gate_service(p, answers);
+
+	if (!service)
+		return answers ? CONTINUE : gate_refuse(p, REASON_GATE_NO_SERVICE, 0);
+	__u32 refusal = find_grant(p, answers, service);
+
+	return refusal ? gate_refuse(p, refusal, service) : CONTINUE;
+}
+
+/*
+ * A live session that is judged again: it must have a grant, and one for what its service is called by now. That the
+ * grant holds was seen when the session was found. A session from before its zone demanded grants has none.
+ */
+static __noinline int gate_again(struct packet *p, __u32 answers)
+{
+	if (!p)
+		return DROP(GATE_NO_GRANT);
+	struct flow_state *own = flow_state_at(p->family, p->line);
+	__u32 service = gate_service(p, answers);
+
+	if (!own)
+		return DROP(GATE_NO_GRANT);
+	if (!service && answers)
+		return CONTINUE;
+	struct grant *grant = grant_at(grant_of(p->family, p->line));
+
+	if (service && grant && (own->marks & MARK_GRANTED) && grant->service == service)
+		return CONTINUE;
+	end_granted(p, p->flags & P_LATER ? p->line_tag : p->tag);
+	return gate_refuse(p, service ? REASON_GATE_NO_GRANT : REASON_GATE_NO_SERVICE, service);
+}
+
+static __noinline int stage_gate(hook_ctx *ctx, struct packet *p)
+{
+	if (!p)
+		return DROP(GATE_NO_GRANT);
+	if ((p->flags & (P_KNOWN | P_RELATED)) || is_decided(p))
+		return CONTINUE;
+	__u32 pair = pair_of(p);
+	bool asks = demands_grants(pair / MAX_ZONES), answers = demands_grants(pair % MAX_ZONES);
+
+	if (!asks && !answers)
+		return CONTINUE;
+	return p->flags & P_REJUDGE ? gate_again(p, !asks) : gate_first(p, !asks);
+}
+
+/*
+ * What goes to the host without a session. From a zone that demands grants only what hosts need to have an address and
+ * neighbours: DHCP (RFC 2131 4.1, RFC 8415 7.2), IGMP, MLD and neighbour discovery.
+ */
+static __noinline int gate_group(struct packet *p)
+{
+	if (!p)
+		return DROP(GATE_GROUP);
+	if (!p->family || (p->flags & (P_KNOWN | P_RELATED)) || !demands_grants(p->from_zone))
+		return VERDICT_LOCAL;
+	__u16 sport = bpf_ntohs(p->key6.be_sport), dport = bpf_ntohs(p->key6.be_dport);
+	bool v4 = p->family == 4, admitted = false;
+
+	if (p->flags & P_FRAGMENT)
+		admitted = false;
+	else if (p->proto == IPPROTO_UDP)
+		admitted = v4 ? (sport == 67 && dport == 68) || (sport == 68 && dport == 67)
+			      : (sport == 547 && dport == 546) || (sport == 546 && dport == 547);
+	else if (v4)
+		admitted = p->proto == IPPROTO_IGMP;
+	else if (p->proto == IPPROTO_ICMPV6)
+		admitted = (p->icmp_type >= ICMP6_MLD_FIRST && p->icmp_type <= ICMP6_ND_LAST) ||
+			   p->icmp_type == ICMP6_MLD2_REPORT;
+	return admitted ? VERDICT_LOCAL : gate_refuse(p, REASON_GATE_GROUP, 0);
+}
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Static NAT of the source, else source NAT: behind the policies, which judge the original source. Which port of a
+ * pool's address it will be is decided where the session is recorded (lib/nat_ports.h).
+ */
+#ifndef SLUICE_STAGE_NAT_SOURCE_H
+#define SLUICE_STAGE_NAT_SOURCE_H
+
+#include "stage/nat_destination.h"
+
+/* Index of the unit that the session's forward direction leaves by. */
+static __always_inline __u32 nat_egress_unit(const struct packet *p)
+{
+	if (p->flags & P_RESPONDER)
+		return p->unit_index;
+	struct nexthop *nexthop = nexthop_at(p->nexthop);
+
+	return nexthop ? nexthop->unit : 0;
+}
+
+static __always_inline int nat_find_source(struct packet *p)
+{
+	__u32 egress = nat_egress_unit(p), ingress = nat_ingress_unit(p), column = egress;
+	struct nat_unit *unit = bpf_map_lookup_elem(&nat_units, &egress);
+	struct nat_source *source = bpf_map_lookup_elem(&nat_sources, &ingress);
+
+	barrier_var(column);
+	__u32 reverse = unit ? unit->reverse_context : 0;
+	__u32 context = source ? source->context[column % MAX_UNITS] : 0;
+
+	if (!(reverse | context) || !classify(p, AS_TRANSLATED))
+		return NO_RULE;
+	int found = nat_match(p, reverse);
+
+	return found < 0 ? nat_match(p, context) : found;
+}
+
+/* May the session keep the address and port that a pool gave it? */
+__noinline int nat_pool_still_gives(struct packet *p, __u32 index)
+{
+	struct nat_pool *pool = nat_pool_at(index);
+
+	if (!p || !pool)
+		return false;
+	__u32 place = address_place(p, AS_TRANSLATED, SIDE_SOURCE);
+	__u16 be_sent = be_port_in(p, port_place(p, AS_SENT, SIDE_SOURCE));
+	__u16 be_port = be_port_in(p, port_place(p, AS_TRANSLATED, SIDE_SOURCE));
+	__u16 port = bpf_ntohs(be_port);
+
+	if (pool->flags & NAT_POOL_INTERFACE) {
+		if (!nat_interface_address(p) || !nat_address_is(p, place))
+			return false;
+	} else if (!nat_pool_has(p, index, place)) {
+		return false;
+	}
+	if ((pool->flags & NAT_POOL_NO_TRANSLATION) || !nat_has_ports(p))
+		return be_port == be_sent;
+	return port >= pool->port_low && port <= pool->port_high;
+}
+
+static __always_inline bool nat_source_is_kept(struct packet *p, const struct nat_rule *rule)
+{
+	__u32 sent = address_place(p, AS_SENT, SIDE_SOURCE), now = address_place(p, AS_TRANSLATED, SIDE_SOURCE);
+	__u16 be_port = be_port_in(p, port_place(p, AS_SENT, SIDE_SOURCE));
+
+	if (rule && (rule->kind == NAT_POOL || rule->kind == NAT_INTERFACE)) {
+		struct nat_pool *pool = nat_pool_at(rule->pool);
+
+		if (nat_pool_still_gives(p, rule->pool))
+			return true;
+		return pool && (pool->flags & NAT_POOL_OVERFLOW) && nat_pool_still_gives(p, pool->overflow);
+	}
+	if (rule && rule->kind != NAT_OFF) {
+		if (!nat_change_prefix(p, rule, sent))
+			return false;
+		be_port = nat_be_port(rule, p, be_port);
+	} else {
+		const __u32 *address = address_in(p, sent);
+
+		for (int i = 0; i < 4; i++)
+			p->nat_address[i] = address[i];
+	}
+	return nat_address_is(p, now) && be_port == be_port_in(p, port_place(p, AS_TRANSLATED, SIDE_SOURCE));
+}
+
+static __always_inline int nat_apply_source(struct packet *p, const struct nat_rule *rule)
+{
+	nat_count_hit(rule->id);
+	if (rule->kind == NAT_OFF)
+		return CONTINUE;
+	p->nat_source = rule->id;
+	if (rule->kind == NAT_PREFIX || rule->kind == NAT_NPTV6) {
+		if (nat_change_prefix(p, rule, address_place(p, AS_SENT, SIDE_SOURCE))) {
+			nat_set(p, SIDE_SOURCE, nat_be_port(rule, p, p->key6.be_sport));
+			return CONTINUE;
+		}
+	} else if (rule->kind == NAT_POOL || rule->kind == NAT_INTERFACE) {
+		nat_begin(p);
+		p->nat_pool = rule->pool;
+		p->flags |= P_ALLOCATE;
+		return CONTINUE;
+	}
+	nat_count_failure(rule->id);
+	return DROP(NAT_NO_ADDRESS);
+}
+
+static __noinline int stage_nat_source(hook_ctx *ctx, struct packet *p)
+{
+	if (!p)
+		return DROP(NAT_NO_ADDRESS);
+	if ((p->flags & (P_KNOWN | P_RELATED | P_LOCAL)) || is_decided(p))
+		return CONTINUE;
+	int found = nat_find_source(p);
+	struct nat_rule *rule = found < 0 ? NULL : nat_rule_at(found);
+
+	if (p->flags & P_REJUDGE) {
+		if (!nat_source_is_kept(p, rule))
+			return DROP(NAT_CHANGED);
+		p->nat_source = rule && rule->kind != NAT_OFF ? rule->id : 0;
+		return CONTINUE;
+	}
+	return rule ? nat_apply_source(p, rule) : CONTINUE;
+}
+
+#endif

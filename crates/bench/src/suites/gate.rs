@@ -1,0 +1,137 @@
+//! Suite `gate`: the gate alone beside its floors, grants beside bare map operations, and five benchmarks by name.
+
+mod bed;
+mod named;
+mod operations;
+
+use anyhow::Result;
+
+use crate::honesty;
+use crate::packets::Family;
+use crate::progress::Progress;
+use crate::result::{Better, Figure, Profile, RunDocument, SuiteResult};
+use crate::rounds::interleave;
+use crate::run::CommonArgs;
+use crate::suites::{Context, Suite};
+
+use bed::{GateBed, Traffic};
+
+pub const SUITE: Suite = Suite {
+    name: "gate",
+    help: "The gate alone: refused, accepted and mixed packets beside parse + one HASH lookup; grants beside map operations",
+    says: "What a packet costs in the program that decides for services of this host by grants of single hosts, for distinct \
+        packets of distinct sources, beside the least that a program with a hash table of as many entries could do for the \
+        same packets in the same rounds: a miss for refused ones, a hit for accepted ones. Giving, finding and revoking \
+        5,000 grants stand beside the bare map operations on as many keys.",
+    silent: &[
+        "Accepted packets go on to the host's stack, which costs many times as much and is not in it.",
+        "The five named benchmarks send 100 packets round and round, so everything stays in the first-level cache: they are \
+         there to be compared with others who measure so, and the rows with distinct packets are the ones to believe.",
+        "Grants are given in one list, as over the socket; HTTP, JSON and the audit are not in it.",
+    ],
+    run: suite,
+};
+
+/// `sluice bench gate [benchmark_NAME]`
+#[derive(Debug, clap::Args)]
+pub struct GateArgs {
+    /// One of the five named benchmarks, or `benchmarks` for all of them [default: the suite with its floors]
+    #[arg(value_parser = named::parser())]
+    benchmark: Option<String>,
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// None when the named benchmarks have printed their own lines.
+pub fn command(args: &GateArgs) -> Result<Option<RunDocument>> {
+    let Some(name) = &args.benchmark else {
+        let context = args.common.context(Profile::Quick, Progress::stderr());
+        return crate::run::one_document(&context, SUITE.name, || suite(&context)).map(Some);
+    };
+    bed::on_thread(|| named::run(name))?;
+    Ok(None)
+}
+
+const REPEAT: u32 = 400_000;
+const GRANTS: [usize; 3] = [5_000, 100_000, 1_000_000];
+
+fn suite(context: &Context) -> Result<SuiteResult> {
+    let mut result = SuiteResult::new(SUITE.name);
+    let rows: Vec<(Family, usize)> = [Family::V4, Family::V6]
+        .into_iter()
+        .flat_map(|family| GRANTS.map(|grants| (family, grants)))
+        .collect();
+    for (done, (family, grants)) in rows.iter().enumerate() {
+        if !Traffic::ALL.iter().any(|traffic| context.wants(&name(*family, *traffic, *grants))) {
+            continue;
+        }
+        context.progress.at(done as f64 / rows.len() as f64, &format!("{family:?}, {grants} grants"));
+        match bed::on_thread(|| rows_of(context, *family, *grants)) {
+            Ok(figures) => result.figures.extend(figures),
+            Err(error) => result.errors.push(format!("{family:?}, {grants} grants: {error:#}")),
+        }
+    }
+    if operations::NAMES.iter().any(|name| context.wants(name)) {
+        context.progress.at(0.95, "grants beside map operations");
+        match bed::on_thread(|| operations::figures(context.rounds)) {
+            Ok(figures) => result.figures.extend(figures),
+            Err(error) => result.errors.push(format!("grants beside map operations: {error:#}")),
+        }
+    }
+    Ok(result)
+}
+
+fn name(family: Family, traffic: Traffic, grants: usize) -> String {
+    format!("alone {} {} {grants}", format!("{family:?}").to_lowercase(), traffic.name())
+}
+
+/// Refused, accepted and mixed packets with as many grants, and as many distinct packets.
+fn rows_of(context: &Context, family: Family, grants: usize) -> Result<Vec<Figure>> {
+    let mut bed = GateBed::new(family, grants, grants)?;
+    let mut figures = vec![];
+    for traffic in Traffic::ALL {
+        let name = name(family, traffic, grants);
+        if !context.wants(&name) {
+            continue;
+        }
+        bed.set_traffic(traffic, grants)?;
+        let lap = (grants as u32).min(REPEAT);
+        for contestant in [1, 2] {
+            run_one(&mut bed, traffic, contestant, lap)?;
+        }
+        let samples =
+            interleave(4, context.rounds, |contestant, _| run_one(&mut bed, traffic, contestant, REPEAT))?;
+        let off = |which: usize| -> Vec<f64> {
+            samples[which].iter().zip(&samples[0]).map(|(raw, wrapper)| raw - wrapper).collect()
+        };
+        let figure = Figure::new(&name, "ns/packet", Better::Lower, off(2))
+            .against(traffic.floor(), &off(1))
+            .same(&samples[1], &samples[3]);
+        figures.push(figure.check(honesty::distinct(bed.distinct().into(), grants as u64)));
+    }
+    Ok(figures)
+}
+
+/// Wrapper, floor, the gate, the floor again.
+fn run_one(bed: &mut GateBed, traffic: Traffic, contestant: usize, repeat: u32) -> Result<f64> {
+    match contestant {
+        0 => bed.run_own("empty", repeat).map(|sample| sample.ns),
+        2 => bed.run_gate(traffic, repeat),
+        _ => bed.run_floor(traffic, repeat),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_have_names_of_their_own() {
+        let all: std::collections::BTreeSet<String> = [Family::V4, Family::V6]
+            .into_iter()
+            .flat_map(|f| Traffic::ALL.into_iter().flat_map(move |t| GRANTS.map(|n| name(f, t, n))))
+            .collect();
+        assert_eq!(all.len(), 18);
+        assert!(all.contains("alone v4 mixed 100000"));
+    }
+}

@@ -1,0 +1,91 @@
+//! Giving, finding and revoking grants beside the bare map operations on as many keys.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use sluice_dataplane::Pick;
+
+use super::bed::{GateBed, bare_key, specs};
+use crate::packets::Family;
+use crate::result::{Better, Figure};
+use crate::rounds::interleave;
+
+const COUNT: usize = 5_000;
+pub const NAMES: [&str; 3] = ["grants given", "grants found", "grants revoked"];
+
+/// A map as the gate's index, and one syscall an operation.
+struct Bare {
+    map: MapHandle,
+    keys: Vec<Vec<u8>>,
+}
+
+impl Bare {
+    fn new() -> Result<Bare> {
+        const NO_PREALLOC: u32 = 1;
+        let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
+            map_flags: NO_PREALLOC,
+            ..Default::default()
+        };
+        let map = MapHandle::create(MapType::Hash, Some("bare"), 8, 4, COUNT as u32, &options)?;
+        Ok(Bare { map, keys: (0..COUNT).map(bare_key).collect() })
+    }
+
+    fn run(&self) -> Result<[f64; 3]> {
+        let mut times = [0.0; 3];
+        let begun = Instant::now();
+        for key in &self.keys {
+            self.map.update(key, &1u32.to_ne_bytes(), MapFlags::ANY)?;
+        }
+        times[0] = per_operation(begun);
+        let begun = Instant::now();
+        for key in &self.keys {
+            ensure!(self.map.lookup(key, MapFlags::ANY)?.is_some(), "a key has vanished");
+        }
+        times[1] = per_operation(begun);
+        let begun = Instant::now();
+        self.keys.iter().try_for_each(|key| self.map.delete(key))?;
+        times[2] = per_operation(begun);
+        Ok(times)
+    }
+}
+
+fn per_operation(begun: Instant) -> f64 {
+    begun.elapsed().as_nanos() as f64 / COUNT as f64
+}
+
+fn grants(bed: &GateBed, now: u64) -> Result<[f64; 3]> {
+    let (grants, specs) = (bed.sluice.dataplane.grants(), specs(Family::V4, COUNT));
+    let mut times = [0.0; 3];
+    let begun = Instant::now();
+    grants.give(&specs, now)??;
+    times[0] = per_operation(begun);
+    let begun = Instant::now();
+    for spec in &specs {
+        ensure!(grants.find(&spec.key, now).is_some(), "a grant has vanished");
+    }
+    times[1] = per_operation(begun);
+    let begun = Instant::now();
+    ensure!(grants.revoke(&Pick::All, now)?.len() == COUNT, "not all grants were revoked");
+    times[2] = per_operation(begun);
+    Ok(times)
+}
+
+pub fn figures(rounds: usize) -> Result<Vec<Figure>> {
+    let bed = GateBed::new(Family::V4, 0, 16)?;
+    let (bare, now) = (Bare::new()?, bed.sluice.dataplane.now_jiffies()?);
+    let mut samples: [[Vec<f64>; 3]; 2] = Default::default();
+    grants(&bed, now)?;
+    bare.run()?;
+    interleave(2, rounds, |contestant, _| {
+        let times = if contestant == 0 { grants(&bed, now)? } else { bare.run()? };
+        samples[contestant].iter_mut().zip(times).for_each(|(all, one)| all.push(one));
+        Ok(times[0])
+    })?;
+    let [ours, bare] = samples;
+    let figures = NAMES.into_iter().zip(ours).zip(&bare).map(|((name, ours), bare)| {
+        Figure::new(name, "ns/operation", Better::Lower, ours).against("the bare map operation", bare)
+    });
+    Ok(figures.collect())
+}

@@ -1,0 +1,701 @@
+//! Grants of the gate: records that programs read and an index that leads to them. Both are pinned, so they outlive the
+//! daemon; what this process keeps beside them can be read from them anew.
+//!
+//! A grant ends with one store to its record. The index is tidied afterwards, and a record is given away again with
+//! another handle, so nothing that remembers the old one (a session, a key that is still in the index) fits the new.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::mem::offset_of;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use sluice_abi::{
+    GRANT_BY_CONFIGURATION, GRANT_BY_OPERATOR, GRANT_FOREVER, GRANT_LABEL_BYTES, GRANT_LENGTHS, GRANT_LIVE,
+    GRANT_WAS_EXPIRED, GRANT_WAS_IDLE, GRANT_WAS_REVOKED, Grant, GrantKey4, GrantKey6, GrantLengths,
+    GrantUser, next_handle,
+};
+use zerocopy::IntoBytes;
+
+use crate::error::{Doing, Error, Result};
+use crate::mmap::Mapped;
+use crate::records::{address_words, mapped, words_address};
+use crate::state::State;
+
+/// What a grant is for: source and service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GrantKey {
+    pub source: IpAddr,
+    /// Of the prefix; host bits are clear.
+    pub length: u8,
+    pub service: u16,
+}
+
+impl GrantKey {
+    fn is_host(&self) -> bool {
+        self.length == if self.source.is_ipv4() { 32 } else { 128 }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantSpec {
+    pub key: GrantKey,
+    pub user: String,
+    /// Seconds; None = no limit.
+    pub idle_s: Option<u32>,
+    pub absolute_s: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    Revoked,
+    Expired,
+    Idle,
+}
+
+/// A grant as its record has it; times in jiffies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantRecord {
+    pub handle: u32,
+    pub key: GrantKey,
+    pub user: String,
+    pub by_configuration: bool,
+    pub created: u64,
+    /// None = never.
+    pub deadline: Option<u64>,
+    pub idle: Option<u32>,
+    pub last_use: u64,
+    pub sessions: u32,
+    /// Why it holds no more, whoever has noticed.
+    pub ended: Option<Ended>,
+}
+
+/// Which grants to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pick {
+    All,
+    Handle(u32),
+    User(String),
+    Service(u16),
+    Source(IpAddr, u8),
+    /// Services that are none of these any more.
+    ServicesBut(Vec<u16>),
+}
+
+/// What became of one [`GrantSpec`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Given {
+    pub handle: u32,
+    /// It was there already and got these limits, counted from now.
+    pub renewed: bool,
+}
+
+/// A change of the configuration's own grants.
+#[derive(Debug, Default)]
+pub struct Reconciled {
+    pub given: Vec<GrantRecord>,
+    pub ended: Vec<GrantRecord>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error(
+        "{wanted} new grants, and there is room for {room} of {capacity}; revoke some, or raise max-grants"
+    )]
+    Full { wanted: usize, room: usize, capacity: u32 },
+    #[error("{address}/{length} has a grant for this service already, given to {user}; revoke that first")]
+    Taken { address: IpAddr, length: u8, user: String },
+    #[error(
+        "grants for prefixes have {GRANT_LENGTHS} different lengths already, {length} is one more; use one of them"
+    )]
+    Lengths { length: u8 },
+    #[error("user name `{user}`: 1 to {} bytes without control characters are possible", GRANT_LABEL_BYTES - 1)]
+    User { user: String },
+    #[error("{address}/{length} has host bits, or a length that its family does not have")]
+    Prefix { address: IpAddr, length: u8 },
+}
+
+/// What can be known from the records, kept for speed.
+#[derive(Debug, Default)]
+struct Book {
+    live: HashMap<GrantKey, u32>,
+    /// The configuration's grants that have ended, and are not given again while they are configured.
+    ended: HashMap<GrantKey, u32>,
+    free: VecDeque<u32>,
+    /// First record that was never given away.
+    fresh: u32,
+    /// How many live grants have a length, of either family; hosts are not counted.
+    lengths: [BTreeMap<u8, u32>; 2],
+}
+
+#[derive(Debug)]
+pub struct Grants {
+    records: Mapped<Grant>,
+    users: Mapped<GrantUser>,
+    lengths: Mapped<GrantLengths>,
+    index4: MapHandle,
+    index6: MapHandle,
+    book: Mutex<Book>,
+    capacity: u32,
+    hz: u64,
+    pub totals: GrantTotals,
+}
+
+/// Counts since this process began.
+#[derive(Debug, Default)]
+pub struct GrantTotals {
+    pub given: AtomicU64,
+    pub renewed: AtomicU64,
+    pub revoked: AtomicU64,
+    pub expired: AtomicU64,
+    pub idle: AtomicU64,
+    /// That found no room.
+    pub refused_full: AtomicU64,
+}
+
+impl Grants {
+    /// Reads what is there, and puts right what a crash may have left half done.
+    pub(crate) fn open(state: &State, capacity: u32, hz: u32) -> Result<Grants> {
+        let index =
+            |name: &str| MapHandle::try_from(state.map(name)).doing(|| format!("duplicate map {name}"));
+        let grants = Grants {
+            records: mapped(state, "grants")?,
+            users: mapped(state, "grant_users")?,
+            lengths: mapped(state, "grant_lengths")?,
+            index4: index("grants4")?,
+            index6: index("grants6")?,
+            book: Mutex::default(),
+            capacity,
+            hz: hz.into(),
+            totals: GrantTotals::default(),
+        };
+        grants.read_book()?;
+        Ok(grants)
+    }
+
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    pub fn live(&self) -> usize {
+        self.book().live.len()
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read_book(&self) -> Result<()> {
+        let mut book = self.book();
+        book.fresh = 1;
+        while book.fresh <= self.capacity {
+            let index = book.fresh;
+            let record = self.records.read(index);
+            if record.issued == 0 {
+                break;
+            }
+            book.fresh += 1;
+            if record.handle != 0 {
+                let key = key_of(&record);
+                book.count_length(key, 1);
+                book.live.insert(key, index);
+            } else if record.ended != GRANT_LIVE as u8 {
+                book.ended.insert(key_of(&record), index);
+            } else {
+                book.free.push_back(index);
+            }
+        }
+        self.store_lengths(&book);
+        if book.fresh > 1 { self.repair_index(&book) } else { Ok(()) }
+    }
+
+    /// Every live grant has its key, and no other key is there.
+    fn repair_index(&self, book: &Book) -> Result<()> {
+        let doing = || "examine the index of grants".to_owned();
+        let mut stale = [vec![], vec![]];
+        for (index, stale) in [&self.index4, &self.index6].into_iter().zip(&mut stale) {
+            for key in index.keys() {
+                let value = index.lookup(&key, MapFlags::ANY).doing(doing)?.unwrap_or_default();
+                let handle = u32::from_ne_bytes(value.try_into().unwrap_or_default());
+                let record = handle & sluice_abi::GRANT_INDEX_MASK;
+                if record == 0 || record >= book.fresh || self.records.read(record).handle != handle {
+                    stale.push(key);
+                }
+            }
+        }
+        for (index, stale) in [&self.index4, &self.index6].into_iter().zip(&stale) {
+            stale.iter().try_for_each(|key| index.delete(key)).doing(doing)?;
+        }
+        let live = book.live.iter().map(|(key, index)| (*key, self.records.read(*index).handle));
+        self.index_insert(&live.collect::<Vec<_>>())
+    }
+
+    /// Gives all of these, or none. What is there already for the same user is renewed.
+    pub fn give(&self, specs: &[GrantSpec], now: u64) -> Result<std::result::Result<Vec<Given>, Refused>> {
+        let mut book = self.book();
+        self.give_with(&mut book, specs, GRANT_BY_OPERATOR, now)
+    }
+
+    fn give_with(
+        &self,
+        book: &mut Book,
+        specs: &[GrantSpec],
+        origin: u32,
+        now: u64,
+    ) -> Result<std::result::Result<Vec<Given>, Refused>> {
+        // What has ended by itself must not stand in the way.
+        let over: Vec<(u32, Ended)> =
+            specs.iter().filter_map(|spec| self.over(book, &spec.key, now)).collect();
+        self.end(book, &over)?;
+        if let Err(refused) = self.check(book, specs) {
+            if matches!(refused, Refused::Full { .. }) {
+                self.totals.refused_full.fetch_add(specs.len() as u64, Ordering::Relaxed);
+            }
+            return Ok(Err(refused));
+        }
+        for spec in specs {
+            if !book.live.contains_key(&spec.key) {
+                book.count_length(spec.key, 1);
+            }
+        }
+        // Before the keys: a key of a length that programs do not look for opens nothing yet.
+        self.store_lengths(book);
+        let mut fresh = Vec::with_capacity(specs.len());
+        let given: Vec<Given> = specs
+            .iter()
+            .map(|spec| {
+                let known = book.live.get(&spec.key).copied();
+                let index = known.unwrap_or_else(|| book.take(&spec.key));
+                let handle = self.write(index, spec, origin, known.is_some(), now);
+                if known.is_none() {
+                    book.live.insert(spec.key, index);
+                    fresh.push((spec.key, handle));
+                }
+                Given { handle, renewed: known.is_some() }
+            })
+            .collect();
+        self.totals.given.fetch_add(fresh.len() as u64, Ordering::Relaxed);
+        self.totals.renewed.fetch_add((given.len() - fresh.len()) as u64, Ordering::Relaxed);
+        self.index_insert(&fresh)?;
+        Ok(Ok(given))
+    }
+
+    fn check(&self, book: &Book, specs: &[GrantSpec]) -> std::result::Result<(), Refused> {
+        let mut wanted = std::collections::HashSet::with_capacity(specs.len());
+        let mut lengths = book.lengths.clone();
+        for GrantSpec { key, user, .. } in specs {
+            let GrantKey { source, length, .. } = *key;
+            if user.is_empty()
+                || user.len() >= GRANT_LABEL_BYTES as usize
+                || user.chars().any(char::is_control)
+            {
+                return Err(Refused::User { user: user.clone() });
+            }
+            if !is_prefix(source, length) {
+                return Err(Refused::Prefix { address: source, length });
+            }
+            match book.live.get(key) {
+                Some(index) if self.user(*index) != *user => {
+                    return Err(Refused::Taken { address: source, length, user: self.user(*index) });
+                }
+                Some(_) => {}
+                // two of one list for the same: the second one would be somebody else's, or a renewal of nothing
+                None if !wanted.insert(*key) => {
+                    return Err(Refused::Taken { address: source, length, user: user.clone() });
+                }
+                None if !key.is_host() => {
+                    lengths[family(source)].entry(length).or_insert(0);
+                }
+                None => {}
+            }
+        }
+        if let Some((length, _)) = lengths
+            .iter()
+            .filter(|of| of.len() > GRANT_LENGTHS as usize)
+            .find_map(|of| of.iter().find(|(_, count)| **count == 0))
+        {
+            return Err(Refused::Lengths { length: *length });
+        }
+        let room = book.free.len() + (self.capacity + 1 - book.fresh) as usize;
+        let reused = wanted.iter().filter(|key| book.ended.contains_key(key)).count();
+        if wanted.len() - reused > room {
+            return Err(Refused::Full { wanted: wanted.len(), room, capacity: self.capacity });
+        }
+        Ok(())
+    }
+
+    /// The record is complete before its handle says that it is live.
+    fn write(&self, index: u32, spec: &GrantSpec, origin: u32, renew: bool, now: u64) -> u32 {
+        let before = self.records.read(index);
+        let jiffies = |seconds: u32| u64::from(seconds) * self.hz;
+        let deadline = spec.absolute_s.map_or(GRANT_FOREVER, |seconds| now + jiffies(seconds));
+        let idle = spec.idle_s.map_or(0, |seconds| jiffies(seconds).min(u32::MAX.into()) as u32);
+        if renew {
+            self.records.long(index, offset_of!(Grant, last_use)).store(now, Ordering::Relaxed);
+            self.records.word(index, offset_of!(Grant, idle)).store(idle, Ordering::Relaxed);
+            self.records.long(index, offset_of!(Grant, created)).store(now, Ordering::Relaxed);
+            self.records.byte(index, offset_of!(Grant, origin)).store(origin as u8, Ordering::Relaxed);
+            self.records.long(index, offset_of!(Grant, deadline)).store(deadline, Ordering::Release);
+            return before.handle;
+        }
+        let handle = next_handle(index, before.issued);
+        let (family, be_addr) = address_words(spec.key.source);
+        let record = Grant {
+            handle: 0,
+            issued: handle,
+            deadline,
+            last_use: now,
+            created: now,
+            idle,
+            sessions: 0,
+            be_addr,
+            service: spec.key.service,
+            family: family as u8,
+            length: spec.key.length,
+            origin: origin as u8,
+            ended: GRANT_LIVE as u8,
+            zero: 0,
+        };
+        let mut label = [0; GRANT_LABEL_BYTES as usize];
+        label[..spec.user.len()].copy_from_slice(spec.user.as_bytes());
+        self.users.write(index, GrantUser { label });
+        self.records.write(index, record);
+        self.records.word(index, offset_of!(Grant, handle)).store(handle, Ordering::Release);
+        handle
+    }
+
+    fn user(&self, index: u32) -> String {
+        let label = self.users.read(index).label;
+        let end = label.iter().position(|byte| *byte == 0).unwrap_or(label.len());
+        String::from_utf8_lossy(&label[..end]).into_owned()
+    }
+
+    fn record(&self, index: u32, now: u64) -> GrantRecord {
+        let record = self.records.read(index);
+        GrantRecord {
+            handle: record.issued,
+            key: key_of(&record),
+            user: self.user(index),
+            by_configuration: u32::from(record.origin) == GRANT_BY_CONFIGURATION,
+            created: record.created,
+            deadline: (record.deadline != GRANT_FOREVER).then_some(record.deadline),
+            idle: (record.idle != 0).then_some(record.idle),
+            last_use: record.last_use,
+            sessions: record.sessions,
+            ended: ended(&record, now),
+        }
+    }
+
+    /// Grants in force, in no order; those whose time is over but nobody has tidied yet are among them.
+    pub fn list(&self, now: u64) -> Vec<GrantRecord> {
+        let book = self.book();
+        book.live.values().map(|index| self.record(*index, now)).collect()
+    }
+
+    pub fn count_by_service(&self) -> BTreeMap<u16, u64> {
+        let mut counts = BTreeMap::new();
+        for key in self.book().live.keys() {
+            *counts.entry(key.service).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The grant for exactly this source and service.
+    pub fn find(&self, key: &GrantKey, now: u64) -> Option<GrantRecord> {
+        let book = self.book();
+        book.live.get(key).map(|index| self.record(*index, now))
+    }
+
+    fn over(&self, book: &Book, key: &GrantKey, now: u64) -> Option<(u32, Ended)> {
+        let index = *book.live.get(key)?;
+        ended(&self.records.read(index), now).map(|why| (index, why))
+    }
+
+    /// Ends grants: first one store for each, which is what programs see, then the rest.
+    pub fn revoke(&self, pick: &Pick, now: u64) -> Result<Vec<GrantRecord>> {
+        let mut book = self.book();
+        let mut list = vec![];
+        let all = match pick {
+            Pick::Handle(handle) => {
+                let index = handle & sluice_abi::GRANT_INDEX_MASK;
+                index..(index + 1).min(book.fresh)
+            }
+            _ => 1..book.fresh,
+        };
+        for index in all {
+            if index != 0 && self.picked(pick, index) {
+                let handle = self.records.word(index, offset_of!(Grant, handle));
+                if handle.swap(0, Ordering::Release) != 0 {
+                    list.push((index, Ended::Revoked));
+                }
+            }
+        }
+        let records = list.iter().map(|(index, why)| self.ended_record(*index, *why, now)).collect();
+        self.end(&mut book, &list)?;
+        Ok(records)
+    }
+
+    fn ended_record(&self, index: u32, why: Ended, now: u64) -> GrantRecord {
+        GrantRecord { ended: Some(why), ..self.record(index, now) }
+    }
+
+    fn picked(&self, pick: &Pick, index: u32) -> bool {
+        let service = || self.records.read_field::<u16>(index, offset_of!(Grant, service));
+        match pick {
+            Pick::All => true,
+            Pick::Handle(handle) => {
+                *handle != 0 && self.records.read_field::<u32>(index, offset_of!(Grant, issued)) == *handle
+            }
+            Pick::Service(wanted) => service() == *wanted,
+            Pick::ServicesBut(known) => !known.contains(&service()),
+            Pick::User(user) => {
+                let label = self.users.read(index).label;
+                label.starts_with(user.as_bytes()) && label.get(user.len()) == Some(&0)
+            }
+            Pick::Source(source, length) => {
+                let key = key_of(&self.records.read(index));
+                key.source == *source && key.length == *length
+            }
+        }
+    }
+
+    /// Tidies what has ended by itself, and says what that was. Programs have not needed this to refuse it.
+    pub fn tidy(&self, now: u64) -> Result<Vec<GrantRecord>> {
+        let mut book = self.book();
+        let over: Vec<(u32, Ended)> = (1..book.fresh)
+            .filter_map(|index| {
+                let record = self.records.read(index);
+                ended(&record, now).filter(|_| record.handle != 0).map(|why| (index, why))
+            })
+            .collect();
+        let records = over.iter().map(|(index, why)| self.ended_record(*index, *why, now)).collect();
+        self.end(&mut book, &over)?;
+        Ok(records)
+    }
+
+    fn end(&self, book: &mut Book, list: &[(u32, Ended)]) -> Result<()> {
+        let mut keys = Vec::with_capacity(list.len());
+        for (index, why) in list {
+            self.records.word(*index, offset_of!(Grant, handle)).store(0, Ordering::Release);
+            let record = self.records.read(*index);
+            let key = key_of(&record);
+            let (mark, total) = match why {
+                Ended::Revoked => (GRANT_WAS_REVOKED, &self.totals.revoked),
+                Ended::Expired => (GRANT_WAS_EXPIRED, &self.totals.expired),
+                Ended::Idle => (GRANT_WAS_IDLE, &self.totals.idle),
+            };
+            total.fetch_add(1, Ordering::Relaxed);
+            if book.live.remove(&key).is_some() {
+                book.count_length(key, -1);
+                keys.push(key);
+            }
+            if u32::from(record.origin) == GRANT_BY_CONFIGURATION {
+                self.records.byte(*index, offset_of!(Grant, ended)).store(mark as u8, Ordering::Relaxed);
+                book.ended.insert(key, *index);
+            } else {
+                book.free.push_back(*index);
+            }
+        }
+        self.index_delete(&keys)?;
+        self.store_lengths(book);
+        Ok(())
+    }
+
+    /// Makes the configuration's grants what it says. One that has ended stays so until it is changed or taken out.
+    pub fn reconcile(
+        &self,
+        wanted: &[GrantSpec],
+        now: u64,
+    ) -> Result<std::result::Result<Reconciled, Refused>> {
+        let mut book = self.book();
+        let by_key: HashMap<GrantKey, &GrantSpec> = wanted.iter().map(|spec| (spec.key, spec)).collect();
+        let own = |index: u32| {
+            let record = self.records.read(index);
+            u32::from(record.origin) == GRANT_BY_CONFIGURATION
+        };
+        let stands = |key: &GrantKey, index: u32| by_key.get(key).is_some_and(|spec| self.is_as(index, spec));
+        let mut ended: Vec<(u32, Ended)> = vec![];
+        for (key, index) in book.live.iter().filter(|(_, index)| own(**index)) {
+            if !stands(key, *index) {
+                ended.push((*index, Ended::Revoked));
+            }
+        }
+        let gone: Vec<GrantKey> =
+            book.ended.iter().filter(|(key, index)| !stands(key, **index)).map(|(key, _)| *key).collect();
+        let mut done = Reconciled {
+            ended: ended.iter().map(|(index, why)| self.ended_record(*index, *why, now)).collect(),
+            given: vec![],
+        };
+        self.end(&mut book, &ended)?;
+        let freed = ended.iter().map(|(index, _)| key_of(&self.records.read(*index)));
+        for key in gone.into_iter().chain(freed) {
+            if let Some(index) = book.ended.remove(&key) {
+                self.records.byte(index, offset_of!(Grant, ended)).store(GRANT_LIVE as u8, Ordering::Relaxed);
+                book.free.push_back(index);
+            }
+        }
+        let new: Vec<GrantSpec> = wanted
+            .iter()
+            .filter(|spec| !book.ended.contains_key(&spec.key))
+            .filter(|spec| book.live.get(&spec.key).is_none_or(|index| !own(*index)))
+            .cloned()
+            .collect();
+        match self.give_with(&mut book, &new, GRANT_BY_CONFIGURATION, now)? {
+            Err(refused) => return Ok(Err(refused)),
+            Ok(_) => {
+                let records = new.iter().filter_map(|spec| book.live.get(&spec.key));
+                done.given = records.map(|index| self.record(*index, now)).collect();
+            }
+        }
+        Ok(Ok(done))
+    }
+
+    /// Whether a record was written for exactly this.
+    fn is_as(&self, index: u32, spec: &GrantSpec) -> bool {
+        let record = self.records.read(index);
+        let lifetime = (record.deadline != GRANT_FOREVER).then(|| record.deadline - record.created);
+        let jiffies = |seconds: Option<u32>| seconds.map(|seconds| u64::from(seconds) * self.hz);
+        self.user(index) == spec.user
+            && lifetime == jiffies(spec.absolute_s)
+            && u64::from(record.idle) == jiffies(spec.idle_s).unwrap_or(0).min(u32::MAX.into())
+    }
+
+    fn store_lengths(&self, book: &Book) {
+        for (family, offset) in
+            [(0, offset_of!(GrantLengths, lengths4)), (1, offset_of!(GrantLengths, lengths6))]
+        {
+            let longest_first = book.lengths[family].keys().rev().take(GRANT_LENGTHS as usize);
+            let word = longest_first
+                .zip(0..)
+                .fold(0, |word, (length, place)| word | (u64::from(*length) + 1) << (8 * place));
+            self.lengths.long(0, offset).store(word, Ordering::Release);
+        }
+    }
+
+    fn index_insert(&self, entries: &[(GrantKey, u32)]) -> Result<()> {
+        let doing = || "put grants into their index".to_owned();
+        for (index, keys, values) in self.by_family(entries) {
+            let count = (values.len() / 4) as u32;
+            if count == 1 {
+                index.update(&keys, &values, MapFlags::ANY).doing(doing)?;
+            } else if count > 1 {
+                index.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY).doing(doing)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn index_delete(&self, keys: &[GrantKey]) -> Result<()> {
+        let doing = || "take grants out of their index".to_owned();
+        let entries: Vec<(GrantKey, u32)> = keys.iter().map(|key| (*key, 0)).collect();
+        for (index, keys, values) in self.by_family(&entries) {
+            // One by one where the batch stops at a key that is not there: what matters is that none stays.
+            let size = index.key_size() as usize;
+            let count = (values.len() / 4) as u32;
+            if count > 1 && index.delete_batch(&keys, count, MapFlags::ANY, MapFlags::ANY).is_ok() {
+                continue;
+            }
+            for key in keys.chunks(size) {
+                match index.delete(key) {
+                    Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                        return Err(error).doing(doing);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys and values as the two maps want them, one after the other.
+    fn by_family(&self, entries: &[(GrantKey, u32)]) -> [(&MapHandle, Vec<u8>, Vec<u8>); 2] {
+        let mut four = (Vec::with_capacity(entries.len() * 8), Vec::with_capacity(entries.len() * 4));
+        let mut six = (vec![], vec![]);
+        for (key, handle) in entries {
+            let (family, be_addr) = address_words(key.source);
+            let (service, length) = (key.service, key.length);
+            if family == 4 {
+                let key = GrantKey4 { be_addr: be_addr[0], service, length, zero: 0 };
+                four.0.extend_from_slice(key.as_bytes());
+                four.1.extend_from_slice(&handle.to_ne_bytes());
+            } else {
+                let key = GrantKey6 { be_addr, service, length, zero: 0 };
+                six.0.extend_from_slice(key.as_bytes());
+                six.1.extend_from_slice(&handle.to_ne_bytes());
+            }
+        }
+        [(&self.index4, four.0, four.1), (&self.index6, six.0, six.1)]
+    }
+}
+
+impl Book {
+    /// A record for a new grant; the caller has seen that there is one.
+    fn take(&mut self, key: &GrantKey) -> u32 {
+        if let Some(index) = self.ended.remove(key) {
+            return index;
+        }
+        self.free.pop_front().unwrap_or_else(|| {
+            self.fresh += 1;
+            self.fresh - 1
+        })
+    }
+
+    fn count_length(&mut self, key: GrantKey, change: i32) {
+        if key.is_host() {
+            return;
+        }
+        let lengths = &mut self.lengths[family(key.source)];
+        let count = lengths.entry(key.length).or_insert(0);
+        *count = count.saturating_add_signed(change);
+        if *count == 0 {
+            lengths.remove(&key.length);
+        }
+    }
+}
+
+fn family(address: IpAddr) -> usize {
+    usize::from(address.is_ipv6())
+}
+
+fn is_prefix(address: IpAddr, length: u8) -> bool {
+    match address {
+        IpAddr::V4(address) => {
+            length <= 32 && u32::from(address) & u32::MAX.checked_shr(length.into()).unwrap_or(0) == 0
+        }
+        IpAddr::V6(address) => {
+            length <= 128 && u128::from(address) & u128::MAX.checked_shr(length.into()).unwrap_or(0) == 0
+        }
+    }
+}
+
+fn key_of(record: &Grant) -> GrantKey {
+    GrantKey {
+        source: words_address(record.family, record.be_addr),
+        length: record.length,
+        service: record.service,
+    }
+}
+
+/// As programs judge it, of a record that somebody has.
+fn ended(record: &Grant, now: u64) -> Option<Ended> {
+    if record.handle == 0 {
+        Some(match u32::from(record.ended) {
+            GRANT_WAS_EXPIRED => Ended::Expired,
+            GRANT_WAS_IDLE => Ended::Idle,
+            _ => Ended::Revoked,
+        })
+    } else if now >= record.deadline {
+        Some(Ended::Expired)
+    } else if record.idle != 0 && now.saturating_sub(record.last_use) > u64::from(record.idle) {
+        Some(Ended::Idle)
+    } else {
+        None
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Error {
+        Error::Grants(refused)
+    }
+}

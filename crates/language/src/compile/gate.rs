@@ -1,0 +1,126 @@
+//! `services gate`: which zones demand grants, and for what.
+
+use std::collections::{HashMap, HashSet};
+
+use super::undefined;
+use super::view::View;
+use crate::config::{Gate, GateGrant, GateService, Prefix, Service, Zone};
+use crate::error::Report;
+use crate::schema::kind::book_prefix;
+use crate::schema::numbers::{ports, protocol};
+use crate::services::{TCP, UDP};
+
+const SCTP: u8 = 132;
+
+/// Bound of the data plane.
+const MAX_SERVICES: usize = 4095;
+
+pub(super) fn compile(top: View, zones: &[Zone], report: &mut Report) -> Gate {
+    let Some(gate) = top.path(&["services", "gate"]) else { return Gate::default() };
+    let inactive_zones: HashSet<&str> = top.inactive_names(&["security", "zones", "security-zone"]).collect();
+    let inactive: HashSet<&str> = gate.inactive_names(&["service"]).collect();
+    let services: Vec<GateService> =
+        gate.entries(&["service"]).filter_map(|view| service(view, report)).collect();
+    if let Some(beyond) = gate.entries(&["service"]).nth(MAX_SERVICES) {
+        report.error(&beyond.location(), format!("more than {MAX_SERVICES} services"));
+    }
+    let names: Vec<&str> = gate.entries(&["service"]).map(View::word).collect();
+    let mut demanding = vec![];
+    for zone in gate.entries(&["zone"]) {
+        if zones.iter().any(|known| known.name == zone.word()) {
+            demanding.push(zone.word().to_owned());
+        } else {
+            undefined(report, zone, "zone", zones.iter().map(|z| z.name.as_str()), &inactive_zones);
+        }
+    }
+    let grants = gate.entries(&["grant"]);
+    let grants = grants.filter_map(|view| grant(view, &names, &inactive, report)).collect();
+    let grants = refuse_twins(gate, grants, report);
+    Gate {
+        zones: demanding,
+        services,
+        grants,
+        max_grants: gate.value(&["max-grants"]).and_then(View::number),
+    }
+}
+
+fn needed<'a>(view: View<'a>, what: &str, example: &str, report: &mut Report) -> Option<View<'a>> {
+    let found = view.value(&[what]);
+    if found.is_none() && view.child(what).is_none() {
+        let message = format!("`{}` has no `{what}`", view.context());
+        report.error_help(&view.location(), message, format!("add one, such as `{what} {example}`"));
+    }
+    found
+}
+
+fn service(view: View, report: &mut Report) -> Option<GateService> {
+    let place = needed(view, "destination-address", "192.0.2.10", report);
+    let value = needed(view, "protocol", "tcp", report)?;
+    place?;
+    let number = protocol(value.word()).ok()?;
+    let mut ranges: Vec<(u16, u16)> =
+        view.entries(&["destination-port"]).filter_map(|port| ports(port.word()).ok()).collect();
+    if let Some(child) = view.child("destination-port").filter(|_| !matches!(number, TCP | UDP | SCTP)) {
+        let message = format!("`destination-port` does not go with `protocol {}`", value.word());
+        report.error_help(&child.location(), message, "it belongs to tcp, udp and sctp");
+    }
+    if ranges.is_empty() {
+        ranges.push((0, u16::MAX));
+    }
+    let term = |range| Service {
+        protocol: Some(number),
+        source_port: (0, u16::MAX),
+        destination_port: range,
+        icmp_type: None,
+        icmp_code: None,
+        inactivity_timeout_s: None,
+    };
+    Some(GateService {
+        name: view.word().to_owned(),
+        destinations: view
+            .entries(&["destination-address"])
+            .filter_map(|entry| book_prefix(entry.word()).ok())
+            .collect(),
+        terms: ranges.into_iter().map(term).collect(),
+    })
+}
+
+fn grant(view: View, services: &[&str], inactive: &HashSet<&str>, report: &mut Report) -> Option<GateGrant> {
+    let source = needed(view, "source-address", "192.0.2.10", report);
+    needed(view, "service", "NAME", report);
+    let mut opens = vec![];
+    for service in view.entries(&["service"]) {
+        if services.contains(&service.word()) {
+            opens.push(service.word().to_owned());
+        } else {
+            undefined(report, service, "service", services.iter().copied(), inactive);
+        }
+    }
+    let seconds = |name: &str| view.value(&[name]).and_then(View::number);
+    Some(GateGrant {
+        name: view.word().to_owned(),
+        source: book_prefix(source?.word()).ok()?,
+        user: view.value(&["user"]).map_or(view.word(), View::word).to_owned(),
+        services: opens,
+        idle_s: seconds("idle-timeout"),
+        absolute_s: seconds("absolute-timeout"),
+    })
+}
+
+/// One source has one grant for a service: who it belongs to must be clear.
+fn refuse_twins(gate: View, grants: Vec<GateGrant>, report: &mut Report) -> Vec<GateGrant> {
+    let mut seen: HashMap<(Prefix, &str), &str> = HashMap::new();
+    for grant in &grants {
+        for service in &grant.services {
+            let twin = seen.insert((grant.source, service), &grant.name);
+            if let (Some(first), Some(view)) = (twin, gate.path(&["grant", &grant.name])) {
+                let message = format!(
+                    "grants `{first}` and `{}` are for the same source and service `{service}`",
+                    grant.name
+                );
+                report.error_help(&view.location(), message, "keep one of them");
+            }
+        }
+    }
+    grants
+}

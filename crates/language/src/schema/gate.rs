@@ -1,0 +1,57 @@
+//! `services gate`
+
+use super::{Key, Kind, Statement, block, keyed, leaf, list};
+
+const SECONDS: Kind = Kind::Number { min: 1, max: 31_536_000 };
+
+pub const GATE: Statement = block(
+    "gate",
+    "Services that certain zones reach with a grant only. A Sluice extension of Junos.",
+    &[
+        keyed(
+            "grant",
+            "A grant that holds while it stands here; others are made with `sluice gate grant`.",
+            &[Key::Value(Kind::Name("name"))],
+            &[
+                leaf("absolute-timeout", "Seconds after which it ends; never when left out.", SECONDS),
+                leaf(
+                    "idle-timeout",
+                    "Seconds without a packet of its source after which it ends; never when left out.",
+                    SECONDS,
+                ),
+                list("service", "Services it opens.", Kind::Name("service")),
+                leaf("source-address", "Host or network it is given to.", Kind::BookPrefix),
+                leaf("user", "Whom it is given to; its own name when left out.", Kind::Name("user")),
+            ],
+        ),
+        leaf(
+            "max-grants",
+            "Grants there is room for, 131072 by default; fixed while grants are kept.",
+            Kind::Number { min: 16, max: 1_048_575 },
+        ),
+        keyed(
+            "service",
+            "What a grant opens: addresses, one protocol, ports. The first one that fits a packet is its service.",
+            &[Key::Value(Kind::Name("name"))],
+            &[
+                leaf("description", "Free text.", Kind::Text),
+                list(
+                    "destination-address",
+                    "Where it is, after destination translation; also addresses of the gateway itself.",
+                    Kind::BookPrefix,
+                ),
+                list(
+                    "destination-port",
+                    "Ports or ranges of tcp, udp and sctp; any when left out.",
+                    Kind::Ports,
+                ),
+                leaf("protocol", "IP protocol.", Kind::Protocol),
+            ],
+        ),
+        list(
+            "zone",
+            "Zones from which nothing passes without a grant, neither through the gateway nor to it.",
+            Kind::Name("zone"),
+        ),
+    ],
+);

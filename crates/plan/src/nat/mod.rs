@@ -1,0 +1,202 @@
+//! Translation: rule-sets become contexts of the classifier, rules and pools the tables of bpf/abi/nat.h.
+
+pub(crate) mod display;
+mod ends;
+mod info;
+mod lookup;
+mod pools;
+mod prefixes;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use sluice_abi::tables::NatTables;
+use sluice_abi::{self as abi, NatSource, NatUnit};
+use sluice_language::config::Config;
+use sluice_language::nat as language;
+
+use crate::PlanError;
+use crate::classifier::Rules;
+use crate::units::{Managed, unit_name};
+
+pub use info::{Kind, NatPoolInfo, NatRuleInfo, pool_key, rule_key};
+pub use lookup::{Question, Translation, translate};
+
+pub(crate) use prefixes::of_range;
+
+use ends::{best, best_pair};
+use pools::Pools;
+
+/// What a plan knows of its translation besides the tables.
+#[derive(Debug, Clone, Default)]
+pub struct NatPlan {
+    /// Number of the first context; those before it hold policies.
+    pub first_context: u32,
+    /// What the rules want, list by list; their places are those of the table of NAT rules.
+    pub contexts: Vec<Rules>,
+    /// By id.
+    pub rules: BTreeMap<u32, NatRuleInfo>,
+    pub pools: BTreeMap<u32, NatPoolInfo>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Compiled {
+    pub tables: NatTables,
+    pub plan: NatPlan,
+}
+
+/// Ids by key.
+pub(crate) struct IdMaps {
+    pub rules: BTreeMap<String, u32>,
+    pub pools: BTreeMap<String, u32>,
+}
+
+/// Whether any packet can be translated.
+pub(crate) fn is_used(config: &Config) -> bool {
+    let nat = &config.nat;
+    !(nat.source.rule_sets.is_empty() && nat.destination.rule_sets.is_empty() && nat.statics.is_empty())
+}
+
+/// `units` are the managed ones with their indexes.
+pub(crate) fn compile(
+    config: &Config,
+    units: &[(&Managed<'_>, u32)],
+    ids: &IdMaps,
+    first_context: u32,
+) -> Result<Compiled, PlanError> {
+    if !is_used(config) {
+        return Ok(Compiled::default());
+    }
+    let mut builder = Builder {
+        nat: &config.nat,
+        ids,
+        first_context,
+        pools: Pools::new(config, ids)?,
+        tables: NatTables::default(),
+        contexts: vec![],
+        known: BTreeMap::new(),
+    };
+    builder.units(units)?;
+    let Builder { mut tables, pools, contexts, .. } = builder;
+    (tables.pools, tables.ranges) = (pools.pools, pools.ranges);
+    let plan = NatPlan {
+        first_context,
+        contexts,
+        rules: info::rules(&config.nat, &ids.rules),
+        pools: info::pools(&config.nat, &ids.pools),
+    };
+    Ok(Compiled { tables, plan })
+}
+
+/// Which of the four kinds of contexts, and the numbers of the rule-sets in it.
+type Key = (Part, Vec<usize>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Static,
+    Destination,
+    Reverse,
+    Source,
+}
+
+struct Builder<'a> {
+    nat: &'a language::Nat,
+    ids: &'a IdMaps,
+    first_context: u32,
+    pools: Pools<'a>,
+    tables: NatTables,
+    contexts: Vec<Rules>,
+    /// Contexts that stand already.
+    known: BTreeMap<Key, u16>,
+}
+
+impl Builder<'_> {
+    fn units(&mut self, units: &[(&Managed<'_>, u32)]) -> Result<(), PlanError> {
+        let highest = units.iter().map(|(_, index)| *index as usize).max().unwrap_or(0);
+        self.tables.units = vec![NatUnit::default(); highest + 1];
+        self.tables.sources = vec![NatSource::default(); highest + 1];
+        for (unit, index) in units {
+            let statics = best(self.nat.statics.iter().map(|set| &set.from), unit);
+            let destinations = best(self.nat.destination.rule_sets.iter().map(|set| &set.from), unit);
+            self.tables.units[*index as usize] = NatUnit {
+                static_context: self.context(Part::Static, statics.clone())?,
+                destination_context: self.context(Part::Destination, destinations)?,
+                reverse_context: self.context(Part::Reverse, statics)?,
+                zero: 0,
+            };
+            for (egress, egress_index) in units {
+                let sets = self.nat.source.rule_sets.iter().map(|set| (&set.from, set.to.as_ref()));
+                let context = self.context(Part::Source, best_pair(sets, unit, egress))?;
+                self.tables.sources[*index as usize].context[*egress_index as usize] = context;
+            }
+        }
+        Ok(())
+    }
+
+    /// Number of the context that has the rules of these rule-sets, 0 for none.
+    fn context(&mut self, part: Part, sets: Vec<usize>) -> Result<u16, PlanError> {
+        let key = (part, sets);
+        if let Some(number) = self.known.get(&key) {
+            return Ok(*number);
+        }
+        let compiled = match part {
+            Part::Static => rules::statics(self, &key.1)?,
+            Part::Reverse => rules::reverse(self, &key.1),
+            Part::Destination => rules::destination(self, &key.1)?,
+            Part::Source => rules::source(self, &key.1)?,
+        };
+        let number = if compiled.is_empty() { 0 } else { self.add(part, &key.1, compiled)? };
+        self.known.insert(key, number);
+        Ok(number)
+    }
+
+    fn add(&mut self, part: Part, sets: &[usize], compiled: Vec<rules::Compiled>) -> Result<u16, PlanError> {
+        let first = self.tables.rules.len() as u32;
+        let mut list = Rules { name: self.name(part, sets), first, rules: vec![] };
+        for (rule, wanted) in compiled {
+            self.tables.rules.push(rule);
+            list.rules.push(wanted);
+        }
+        if self.tables.rules.len() > abi::MAX_NAT_RULES {
+            return Err(PlanError::NatRules { count: self.tables.rules.len() });
+        }
+        self.contexts.push(list);
+        if self.contexts.len() > abi::MAX_NAT_CONTEXTS {
+            return Err(PlanError::NatContexts);
+        }
+        Ok((self.first_context + self.contexts.len() as u32 - 1) as u16)
+    }
+
+    fn name(&self, part: Part, sets: &[usize]) -> String {
+        let (kind, names): (_, Vec<&str>) = match part {
+            Part::Static => ("static", sets.iter().map(|n| self.nat.statics[*n].name.as_str()).collect()),
+            Part::Reverse => {
+                ("static reverse", sets.iter().map(|n| self.nat.statics[*n].name.as_str()).collect())
+            }
+            Part::Destination => (
+                "destination",
+                sets.iter().map(|n| self.nat.destination.rule_sets[*n].name.as_str()).collect(),
+            ),
+            Part::Source => {
+                ("source", sets.iter().map(|n| self.nat.source.rule_sets[*n].name.as_str()).collect())
+            }
+        };
+        format!("nat {kind} {}", names.join(" "))
+    }
+}
+
+/// Keys of all rules and pools, in configuration order.
+pub(crate) fn keys(config: &Config) -> (Vec<String>, Vec<String>) {
+    (info::rule_keys(&config.nat), info::pool_keys(&config.nat))
+}
+
+/// Devices and the addresses they answer for.
+pub(crate) fn proxies(config: &Config, managed: &[Managed<'_>]) -> Vec<(String, language::Proxy)> {
+    let device = |proxy: &language::Proxy| {
+        let unit = managed.iter().find(|m| unit_name(m.interface, m.unit) == proxy.unit)?;
+        Some((crate::device_of(unit.interface, unit.unit), proxy.clone()))
+    };
+    config.nat.proxies.iter().filter_map(device).collect()
+}

@@ -1,0 +1,146 @@
+//! The table of pools: those that rules use.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use sluice_abi::{self as abi, NatPool, NatRange};
+use sluice_language::config::Config;
+use sluice_language::nat::{Overflow, Ports, SourceNat, SourcePool, count};
+
+use super::IdMaps;
+use super::info::{INTERFACE_POOL, pool_key};
+use super::prefixes::words_of;
+use crate::PlanError;
+
+pub(super) struct Pools<'a> {
+    source: &'a SourceNat,
+    ids: &'a IdMaps,
+    /// Addresses of this host.
+    own: Vec<IpAddr>,
+    pub pools: Vec<NatPool>,
+    pub ranges: Vec<NatRange>,
+    /// Entries that stand already.
+    known: BTreeMap<Option<&'a str>, u16>,
+    /// Where a pool's ranges stand: first, number, and addresses in all.
+    placed: BTreeMap<&'a str, (u32, u16, u32)>,
+}
+
+impl<'a> Pools<'a> {
+    pub fn new(config: &'a Config, ids: &'a IdMaps) -> Result<Self, PlanError> {
+        let units = config.interfaces.iter().flat_map(|interface| &interface.units);
+        let own =
+            units.flat_map(|unit| unit.inet.iter().chain(&unit.inet6)).map(|prefix| prefix.addr).collect();
+        let mut pools = Pools {
+            source: &config.nat.source,
+            ids,
+            own,
+            pools: vec![],
+            ranges: vec![],
+            known: BTreeMap::new(),
+            placed: BTreeMap::new(),
+        };
+        for pool in &config.nat.source.pools {
+            pools.place(pool);
+        }
+        if pools.ranges.len() > abi::MAX_NAT_RANGES {
+            return Err(PlanError::NatRanges { count: pools.ranges.len() });
+        }
+        Ok(pools)
+    }
+
+    fn place(&mut self, pool: &'a SourcePool) {
+        let first_range = self.ranges.len() as u32;
+        let mut first = 0u32;
+        for (low, high) in &pool.addresses {
+            let room = u64::from(u32::MAX - first);
+            let addresses = count(*low, *high).min(room) as u32;
+            self.ranges.push(NatRange {
+                be_low: words_of(*low),
+                first,
+                count: addresses,
+                ..Default::default()
+            });
+            first += addresses;
+        }
+        self.placed.insert(&pool.name, (first_range, pool.addresses.len() as u16, first));
+    }
+
+    /// Entry of a pool, None = of the interface's address.
+    pub fn entry(&mut self, name: Option<&'a str>) -> Result<u16, PlanError> {
+        if let Some(index) = self.known.get(&name) {
+            return Ok(*index);
+        }
+        let entry = match name {
+            None => self.interface(),
+            Some(name) => self.named(name)?,
+        };
+        let index = self.pools.len();
+        if index >= abi::MAX_NAT_POOLS {
+            return Err(PlanError::NatPools);
+        }
+        self.pools.push(entry);
+        self.known.insert(name, index as u16);
+        Ok(index as u16)
+    }
+
+    fn interface(&self) -> NatPool {
+        let ports = self.source.interface_ports;
+        let mut entry = NatPool {
+            id: self.ids.pools[INTERFACE_POOL] as u16,
+            addresses: 1,
+            flags: abi::NAT_POOL_INTERFACE | abi::NAT_POOL_HOST,
+            ..Default::default()
+        };
+        self.set_ports(&mut entry, ports);
+        entry
+    }
+
+    fn named(&mut self, name: &'a str) -> Result<NatPool, PlanError> {
+        let source = self.source;
+        let Some(pool) = source.pools.iter().find(|pool| pool.name == name) else {
+            return Ok(self.interface());
+        };
+        let (first_range, ranges, addresses) = self.placed[name];
+        let mut entry = NatPool {
+            first_range,
+            ranges,
+            id: self.ids.pools[&pool_key(&pool.name)] as u16,
+            addresses,
+            family: if pool.addresses.iter().any(|(low, _)| low.is_ipv4()) { 4 } else { 6 },
+            ..Default::default()
+        };
+        self.set_ports(&mut entry, pool.ports);
+        let has_own = |own: &IpAddr| pool.addresses.iter().any(|(low, high)| low <= own && own <= high);
+        if self.own.iter().any(has_own) {
+            entry.flags |= abi::NAT_POOL_HOST;
+        }
+        if pool.paired {
+            entry.flags |= abi::NAT_POOL_PERSISTENT;
+        }
+        if let Some(base) = pool.base {
+            entry.flags |= abi::NAT_POOL_SHIFT;
+            entry.be_base = words_of(base);
+        }
+        let overflow = match &pool.overflow {
+            None => return Ok(entry),
+            Some(Overflow::Interface) => self.entry(None)?,
+            Some(Overflow::Pool(name)) => self.entry(Some(name))?,
+        };
+        entry.flags |= abi::NAT_POOL_OVERFLOW;
+        entry.overflow = overflow;
+        Ok(entry)
+    }
+
+    fn set_ports(&self, entry: &mut NatPool, ports: Ports) {
+        match ports.range {
+            None => entry.flags |= abi::NAT_POOL_NO_TRANSLATION,
+            Some((low, high)) => (entry.port_low, entry.port_high) = (low, high),
+        }
+        if ports.preserve_source {
+            entry.flags |= abi::NAT_POOL_PRESERVE;
+        }
+        if !self.source.ports_in_turn && ports.range.is_some() {
+            entry.flags |= abi::NAT_POOL_RANDOM;
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! `sluice show nat`: rules and pools of translation, and what they have done. `sluice test nat`: what they would do.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use sluice_control::api::nat::{NatMatchView, NatPoolView, NatQuery, NatRuleView, NatTargetView, NatView};
+
+use crate::exit::{Failure, Outcome, read};
+use crate::show::{Output, print_json, table};
+
+#[derive(Args)]
+pub struct NatArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Source NAT
+    Source {
+        #[command(subcommand)]
+        part: WithPools,
+    },
+    /// Destination NAT
+    Destination {
+        #[command(subcommand)]
+        part: WithPools,
+    },
+    /// Static NAT and NPTv6
+    Static {
+        #[command(subcommand)]
+        part: Rules,
+    },
+    /// NAT64: IPv6 clients to IPv4 servers
+    Nat64 {
+        #[command(subcommand)]
+        part: Rules,
+    },
+    /// Addresses that this host answers ARP and neighbour solicitations for besides its own
+    Proxy,
+}
+
+#[derive(Subcommand)]
+enum WithPools {
+    /// Rules and pools in few words
+    Summary,
+    /// What each rule matches and has done
+    Rule {
+        /// Only this rule, or the rules of this rule-set
+        name: Option<String>,
+    },
+    /// What each pool has and how much of it is in use
+    Pool {
+        /// Only this pool
+        name: Option<String>,
+    },
+}
+
+#[derive(Subcommand)]
+enum Rules {
+    /// Rules in few words
+    Summary,
+    /// What each rule matches and has done
+    Rule {
+        /// Only this rule, or the rules of this rule-set
+        name: Option<String>,
+    },
+}
+
+pub fn show(args: &NatArgs, output: &Output) -> Outcome {
+    output.show("/api/nat", |nat: NatView| match &args.what {
+        What::Source { part: WithPools::Summary } => {
+            summary(&nat, "source");
+            pool_table(&nat.pools);
+        }
+        What::Source { part: WithPools::Rule { name } } => rules(&nat, "source", name.as_deref()),
+        What::Source { part: WithPools::Pool { name } } => {
+            nat.pools.iter().filter(|pool| is(name, &pool.name)).for_each(pool_details);
+        }
+        What::Destination { part: WithPools::Summary } => {
+            summary(&nat, "destination");
+            target_table(&nat.destination_pools, &None);
+        }
+        What::Destination { part: WithPools::Rule { name } } => rules(&nat, "destination", name.as_deref()),
+        What::Destination { part: WithPools::Pool { name } } => target_table(&nat.destination_pools, name),
+        What::Static { part: Rules::Summary } => summary(&nat, "static"),
+        What::Static { part: Rules::Rule { name } } => rules(&nat, "static", name.as_deref()),
+        What::Nat64 { part: Rules::Summary } => summary(&nat, "nat64"),
+        What::Nat64 { part: Rules::Rule { name } } => rules(&nat, "nat64", name.as_deref()),
+        What::Proxy => {
+            let rows = nat.proxied.iter().map(|p| vec![p.interface.clone(), p.addresses.clone()]);
+            println!("{}", table(&["Interface", "Addresses"], rows.collect()));
+        }
+    })
+}
+
+fn is(wanted: &Option<String>, name: &str) -> bool {
+    wanted.as_ref().is_none_or(|wanted| wanted == name)
+}
+
+fn summary(nat: &NatView, kind: &str) {
+    let list: Vec<&NatRuleView> = nat.rules.iter().filter(|rule| rule.kind == kind).collect();
+    let live: u64 = list.iter().map(|rule| rule.live_sessions).sum();
+    println!("Total {kind} NAT rules: {}, live sessions: {live}", list.len());
+    let rows = list.iter().map(|rule| {
+        vec![
+            rule.rule_set.clone(),
+            rule.name.clone(),
+            between(rule),
+            rule.action.clone(),
+            rule.hits.to_string(),
+            rule.live_sessions.to_string(),
+            rule.failed.to_string(),
+        ]
+    });
+    let header = ["Rule-set", "Rule", "Between", "Action", "Translation hits", "Sessions", "Failures"];
+    println!("{}", table(&header, rows.collect()));
+}
+
+fn between(rule: &NatRuleView) -> String {
+    match &rule.to {
+        Some(to) => format!("from {} to {to}", rule.from),
+        None => format!("from {}", rule.from),
+    }
+}
+
+fn rules(nat: &NatView, kind: &str, name: Option<&str>) {
+    let wanted = |rule: &&NatRuleView| name.is_none_or(|name| name == rule.name || name == rule.rule_set);
+    for rule in nat.rules.iter().filter(|rule| rule.kind == kind).filter(wanted) {
+        let or_any = |list: &[String]| if list.is_empty() { "any".to_owned() } else { list.join(", ") };
+        println!("{kind} NAT rule: {} Rule-set: {}", rule.name, rule.rule_set);
+        let lines = [
+            ("Rule id", rule.id.to_string()),
+            ("Between", between(rule)),
+            ("Source addresses", or_any(&rule.source)),
+            ("Destination addresses", or_any(&rule.destination)),
+            ("Applications", or_any(&rule.applications)),
+            ("Action", rule.action.clone()),
+            ("Translation hits", rule.hits.to_string()),
+            ("Sessions", format!("{} live, {} in all", rule.live_sessions, rule.sessions)),
+            ("Failed", rule.failed.to_string()),
+        ];
+        lines.iter().for_each(|(what, value)| println!("  {what:<22}: {value}"));
+    }
+}
+
+fn ports(pool: &NatPoolView) -> String {
+    pool.ports.map_or("no translation".to_owned(), |(low, high)| format!("{low} to {high}"))
+}
+
+fn pool_table(pools: &[NatPoolView]) {
+    let rows = pools.iter().map(|pool| {
+        vec![
+            pool.name.clone(),
+            pool.addresses.join("\n"),
+            ports(pool),
+            pool.ports_in_use.to_string(),
+            pool.addresses_in_use.to_string(),
+            pool.exhausted.to_string(),
+        ]
+    });
+    println!("Total source pools: {}", pools.len());
+    let header = ["Pool", "Addresses", "Ports", "Ports in use", "Addresses in use", "Exhausted"];
+    println!("{}", table(&header, rows.collect()));
+}
+
+fn pool_details(pool: &NatPoolView) {
+    println!("Pool name: {}", pool.name);
+    let none = || "none".to_owned();
+    let lines = [
+        ("Pool id", pool.id.to_string()),
+        ("Addresses", if pool.addresses.is_empty() { none() } else { pool.addresses.join(", ") }),
+        ("Total addresses", pool.total_addresses.to_string()),
+        ("Host address base", pool.host_address_base.clone().unwrap_or_else(none)),
+        ("Ports", ports(pool)),
+        ("Address pooling", if pool.paired { "paired" } else { "no-paired" }.to_owned()),
+        ("Overflow pool", pool.overflow.clone().unwrap_or_else(none)),
+        ("Addresses in use", pool.addresses_in_use.to_string()),
+        ("Ports in use", pool.ports_in_use.to_string()),
+        ("Live sessions", pool.live_sessions.to_string()),
+        ("Allocated", pool.allocated.to_string()),
+        ("Exhausted", format!("{}, of them served by overflow: {}", pool.exhausted, pool.overflowed)),
+        ("Candidates taken", pool.searched.to_string()),
+    ];
+    lines.iter().for_each(|(what, value)| println!("  {what:<22}: {value}"));
+}
+
+fn target_table(pools: &[NatTargetView], name: &Option<String>) {
+    let rows = pools.iter().filter(|pool| is(name, &pool.name)).map(|pool| {
+        let port = pool.port.map_or("unchanged".to_owned(), |port| port.to_string());
+        vec![pool.name.clone(), pool.addresses.clone(), port]
+    });
+    println!("{}", table(&["Pool", "Addresses", "Port"], rows.collect()));
+}
+
+#[derive(Args)]
+pub struct TestArgs {
+    /// Configuration file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Unit it arrives on
+    #[arg(long, value_name = "UNIT")]
+    from_interface: String,
+    /// Unit it leaves by, as the route to the translated destination says
+    #[arg(long, value_name = "UNIT")]
+    to_interface: String,
+    #[arg(long, value_name = "ADDRESS")]
+    source_ip: String,
+    #[arg(long, value_name = "ADDRESS")]
+    destination_ip: String,
+    /// tcp, udp, icmp, icmp6 or a number
+    #[arg(long)]
+    protocol: String,
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    source_port: u16,
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    destination_port: u16,
+    /// Print data instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn test(args: &TestArgs) -> Outcome {
+    let plan = sluice_control::check(&read(&args.file)?, &args.file.display().to_string(), false)?;
+    let query = NatQuery {
+        from_interface: args.from_interface.clone(),
+        to_interface: args.to_interface.clone(),
+        source_ip: args.source_ip.clone(),
+        destination_ip: args.destination_ip.clone(),
+        protocol: args.protocol.clone(),
+        source_port: args.source_port,
+        destination_port: args.destination_port,
+    };
+    let view = sluice_control::nat_planned(&query, &plan).map_err(Failure::bad_input)?;
+    if args.json {
+        print_json(&view)?;
+    } else {
+        print_match(&query, &view);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_match(query: &NatQuery, view: &NatMatchView) {
+    let rule =
+        |rule: &Option<String>| rule.as_ref().map_or("no rule".to_owned(), |rule| format!("rule {rule}"));
+    println!(
+        "destination: {} port {} ({})",
+        view.destination,
+        view.destination_port,
+        rule(&view.destination_rule)
+    );
+    let source = match (&view.source, &view.pool) {
+        (Some(source), _) => format!("{source} port {}", view.source_port.unwrap_or(query.source_port)),
+        (None, Some(pool)) if pool == "interface" => format!("address of {}", query.to_interface),
+        (None, Some(pool)) => format!("pool {pool}"),
+        (None, None) => format!("{} port {}", query.source_ip, query.source_port),
+    };
+    println!("source: {source} ({})", rule(&view.source_rule));
+}

@@ -1,0 +1,225 @@
+//! Translation end to end: what neighbours find, what reports say, and real applications.
+
+mod common;
+
+use std::net::UdpSocket;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use common::{Site, accepted, stdout, wait_until};
+use sluice_lab::netns::Netns;
+
+/// Left goes out by a pool of right's network.
+const POOL: &str = "
+set security nat proxy-arp interface right0.0 address 10.71.2.10/32 to 10.71.2.12/32
+set security nat proxy-ndp interface right0.0 address fd71:2::10
+set security nat source pool p address 10.71.2.10/32
+set security nat source rule-set out from zone left
+set security nat source rule-set out to zone right
+set security nat source rule-set out rule r match source-address 10.71.1.0/24
+set security nat source rule-set out rule r then source-nat pool p
+";
+
+fn arping(from: &Netns, address: &str) -> bool {
+    let arguments = ["-c", "1", "-w", "1", "-i", "eth0", address];
+    from.command("arping").args(arguments).output().unwrap().status.success()
+}
+
+fn shown(site: &Site, arguments: &[&str]) -> String {
+    accepted(&site.sluice(&[&["show"], arguments].concat()))
+}
+
+#[test]
+fn neighbours_find_proxied_addresses_until_they_are_removed() {
+    let site = Site::new("proxy");
+    let _gateway = site.start(&site.write("a.conf", POOL));
+    for address in ["10.71.2.10", "10.71.2.12"] {
+        assert!(
+            arping(&site.right, address),
+            "{address}: {}",
+            site.gateway.ip("neighbour show proxy").unwrap()
+        );
+    }
+    assert!(!arping(&site.right, "10.71.2.13"), "nobody has it");
+    assert!(!arping(&site.left, "10.71.2.10"), "asked on another interface");
+    site.pings(&site.right, "fd71:2::10");
+    let known = site.right.ip("-6 neighbour show fd71:2::10").unwrap();
+    assert!(known.contains("lladdr"), "{known}");
+    assert!(shown(&site, &["nat", "proxy"]).contains("10.71.2.10-10.71.2.12"));
+
+    accepted(&site.commit(&site.write("b.conf", "")));
+    assert!(!arping(&site.right, "10.71.2.10"), "it is gone with the commit");
+    let left = site.gateway.ip("neighbour show proxy").unwrap() + &site.gateway.ip("route show").unwrap();
+    assert!(!left.contains("10.71.2.1"), "{left}");
+    accepted(&site.commit(&site.write("a.conf", POOL)));
+    assert!(arping(&site.right, "10.71.2.11"));
+}
+
+#[test]
+fn reports_show_rules_pools_and_both_sides_of_sessions() {
+    let site = Site::new("report");
+    let gateway = site.start(&site.write("a.conf", POOL));
+    assert!(site.pings(&site.left, "10.71.2.2"));
+    let session = &gateway.json("/api/sessions?nat=true").unwrap()["sessions"][0];
+    assert_eq!(
+        (&session["source"], &session["out_destination"]),
+        (&"10.71.1.2".into(), &"10.71.2.10".into())
+    );
+    assert_eq!(session["nat_source_rule"], "out r");
+    let sessions = shown(&site, &["sessions"]);
+    let out = sessions.lines().find(|line| line.trim_start().starts_with("Out")).unwrap();
+    assert!(out.contains("10.71.2.2:") && out.contains("10.71.2.10:"), "{sessions}");
+
+    let rule = shown(&site, &["nat", "source", "rule", "r"]);
+    assert!(rule.contains("Translation hits      : 1"), "{rule}");
+    assert!(rule.contains("1 live, 1 in all"), "{rule}");
+    let pool = shown(&site, &["nat", "source", "pool", "p"]);
+    assert!(pool.contains("Ports in use          : 1") && pool.contains("1024 to 65535"), "{pool}");
+    assert!(shown(&site, &["nat", "source", "summary"]).contains("10.71.2.10"));
+    let metrics = gateway.get("/metrics").unwrap();
+    assert!(
+        metrics.contains("sluice_nat_rule_hits_total{kind=\"source\",rule_set=\"out\",rule=\"r\"} 1\n"),
+        "{metrics}"
+    );
+
+    let clear = |prefix| stdout(&site.sluice(&["clear", "sessions", "--nat-prefix", prefix]));
+    assert_eq!(clear("10.71.2.11"), "0 sessions cleared\n");
+    assert_eq!(clear("10.71.2.10"), "1 sessions cleared\n");
+    assert!(shown(&site, &["nat", "source", "pool", "p"]).contains("Ports in use          : 0"));
+}
+
+#[test]
+fn a_question_is_answered_from_a_file() {
+    let site = Site::new("ask");
+    let file = site.write("a.conf", POOL).display().to_string();
+    let ask = |source: &str| {
+        let packet = ["--source-ip", source, "--destination-ip", "10.71.2.2", "--protocol", "udp"];
+        let units = ["--from-interface", "left0.0", "--to-interface", "right0.0"];
+        let arguments = [&["test", "nat", &file][..], &packet, &units].concat();
+        accepted(&site.gateway.command(common::BINARY).args(arguments).output().unwrap())
+    };
+    assert_eq!(ask("10.71.1.7"), "destination: 10.71.2.2 port 0 (no rule)\nsource: pool p (rule out r)\n");
+    assert!(ask("10.72.1.7").ends_with("source: 10.72.1.7 port 0 (no rule)\n"));
+}
+
+/// Sends from a socket of its own, and says who the receiver saw.
+fn source_seen(site: &Site, receiver: &UdpSocket) -> Option<String> {
+    let sender = site.left.enter(|| UdpSocket::bind("10.71.1.2:0")).unwrap().unwrap();
+    sender.send_to(b"x", "10.71.2.2:4000").unwrap();
+    let (_, from) = receiver.recv_from(&mut [0; 8]).ok()?;
+    Some(from.to_string())
+}
+
+#[test]
+fn an_exhausted_pool_is_a_named_drop_a_log_line_and_a_counter() {
+    let site = Site::new("full");
+    let two = "set security nat source pool p port range 2000 to 2001\n";
+    let gateway = site.start(&site.write("a.conf", &format!("{POOL}{two}")));
+    let receiver = site.right.enter(|| UdpSocket::bind("10.71.2.2:4000")).unwrap().unwrap();
+    receiver.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    for _ in 0..3 {
+        let mut seen = [source_seen(&site, &receiver).unwrap(), source_seen(&site, &receiver).unwrap()];
+        seen.sort();
+        assert_eq!(seen, ["10.71.2.10:2000", "10.71.2.10:2001"]);
+        assert_eq!(source_seen(&site, &receiver), None, "both ports are taken");
+        accepted(&site.sluice(&["clear", "sessions"]));
+        // A full pool is not searched again at once.
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    wait_until("the log line", Duration::from_secs(5), || {
+        let log = shown(&site, &["log"]);
+        log.contains("RT_SRC_NAT_OUTOF_PORTS nat-pool-name=\"p\" nat-rule-name=\"out r\"")
+    });
+    let pool = &gateway.json("/api/nat").unwrap()["pools"];
+    let pool = pool.as_array().unwrap().iter().find(|pool| pool["name"] == "p").unwrap();
+    assert_eq!((&pool["exhausted"], &pool["allocated"]), (&3.into(), &6.into()), "{pool}");
+    assert!(shown(&site, &["drops"]).contains("nat_ports_exhausted"));
+}
+
+/// A server that ends with the test.
+struct Server(Child);
+
+impl Server {
+    fn start(host: &Netns, program: &str, arguments: &[&str]) -> Server {
+        let mut command = host.command(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Server(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// RFC 959: in passive mode the client opens both connections, so translation needs to know nothing of FTP.
+#[test]
+fn passive_ftp_passes_source_translation() {
+    let site = Site::new("ftp");
+    let _gateway = site.start(&site.write("a.conf", POOL));
+    let file = "x".repeat(300_000);
+    std::fs::write(site.dir().join("file"), &file).unwrap();
+    let directory = site.dir().display().to_string();
+    let _server = Server::start(
+        &site.right,
+        "/usr/bin/python3",
+        &["-m", "pyftpdlib", "-i", "10.71.2.2", "-p", "21", "-d", &directory],
+    );
+    let arguments = [
+        "-s",
+        "--retry",
+        "20",
+        "--retry-connrefused",
+        "--retry-delay",
+        "1",
+        "-m",
+        "30",
+        "ftp://10.71.2.2/file",
+    ];
+    let fetched = site.left.command("curl").args(arguments).output().unwrap();
+    assert_eq!(fetched.stdout.len(), file.len(), "{fetched:?}");
+}
+
+/// A STUN server with two addresses tells its client what kind of translation lies between (RFC 5780 4.3, 4.4).
+#[test]
+fn a_stun_client_finds_the_translation_that_is_configured() {
+    if std::process::Command::new("turnserver").arg("--version").output().is_err() {
+        eprintln!("no turnserver here: setup.sh says why");
+        return;
+    }
+    let site = Site::new("stun");
+    site.right.ip("address add 10.71.2.3/24 dev eth0").unwrap();
+    let _gateway = site.start(&site.write("a.conf", POOL));
+    let data = site.dir().join("turn").display().to_string();
+    let _server = Server::start(
+        &site.right,
+        "turnserver",
+        &[
+            "-n",
+            "--stun-only",
+            "-L",
+            "10.71.2.2",
+            "-L",
+            "10.71.2.3",
+            "--no-cli",
+            "--no-tls",
+            "--no-dtls",
+            "--log-file",
+            "/dev/null",
+            "--userdb",
+            &data,
+            "--pidfile",
+            &format!("{data}.pid"),
+        ],
+    );
+    let mut said = String::new();
+    wait_until("an answer of the STUN server", Duration::from_secs(20), || {
+        let arguments = ["5", "turnutils_natdiscovery", "-m", "-f", "10.71.2.2"];
+        said = stdout(&site.left.command("timeout").args(arguments).output().unwrap());
+        said.contains("Mapping!") && said.contains("Filtering!")
+    });
+    assert!(said.contains("UDP reflexive addr: 10.71.2.10:"), "{said}");
+    assert!(said.contains("NAT with Address and Port Dependent Filtering!"), "{said}");
+}
