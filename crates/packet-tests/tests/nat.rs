@@ -81,7 +81,7 @@ fn world() -> World {
 }
 
 fn gateway(hook: Hook, sessions: u32) -> Gateway {
-    let sizes = Sizes { sessions4: sessions, sessions6: sessions.min(4096), kernel_index: false };
+    let sizes = Sizes { sessions4: sessions, sessions6: sessions.min(4096), ..Sizes::default() };
     let gateway = Gateway::new(world(), CONFIG, sizes, hook).expect("a gateway can be made");
     gateway.idle_near_ends().expect("devices take XDP");
     gateway
