@@ -121,6 +121,9 @@ PERCPU_MAP(nat_rule_counters, struct nat_rule_counters, MAX_NAT_RULES);
 PERCPU_MAP(nat_pool_counters, struct nat_pool_counters, MAX_NAT_POOLS);
 PERCPU_MAP(nat_cursors, struct nat_cursor, NAT_CURSORS);
 
+PERCPU_MAP(fanout_listener_counters, struct fanout_listener_counters, MAX_FANOUT_LISTENERS);
+PERCPU_MAP(fanout_receiver_counters, struct fanout_receiver_counters, MAX_FANOUT_RECEIVERS);
+
 /* Tables of one generation, shared by its variants and both hooks. */
 ARRAY_MAP(units, struct unit, UNIT_TABLE_SLOTS, BPF_F_MMAPABLE);
 ARRAY_MAP(zone_pairs, struct zone_pair, MAX_ZONES *MAX_ZONES, BPF_F_MMAPABLE);
@@ -133,6 +136,9 @@ ARRAY_MAP(classes, struct class_line, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(rows, struct class_line, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(service_terms, struct service_term, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(zone_limits, struct zone_limits, MAX_ZONES, BPF_F_MMAPABLE);
+ARRAY_MAP(fanout_listeners, struct fanout_listener, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(fanout_receivers, struct fanout_receiver, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(fanout_lines, struct fanout_line, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(nat_units, struct nat_unit, MAX_UNITS, BPF_F_MMAPABLE);
 ARRAY_MAP(nat_sources, struct nat_source, MAX_UNITS, BPF_F_MMAPABLE);
 /* As are those of these. */

@@ -26,7 +26,8 @@
 #define CONTINUE 0
 #define VERDICT_DROP 0x0100
 #define VERDICT_LOCAL 0x0200
-#define VERDICT_REPLY 0x0400 /* drop, and answer with `reply` */
+#define VERDICT_FORWARD 0x0800 /* the next hop is known, and no further stage is asked */
+#define VERDICT_REPLY 0x0400   /* drop, and answer with `reply` */
 #define REASON_OF(verdict) ((verdict) & 0xff)
 #define DROP(ID) (VERDICT_DROP | REASON_##ID)
 #define DROP_AND_REPLY(ID) (VERDICT_REPLY | REASON_##ID)
@@ -118,7 +119,9 @@ struct packet {
 	__u8 class_family;    /* CLASSES_*, or 0 of IPv4 and 1 of IPv6 */
 	__u8 wire;            /* 4 or 6: of the packet as it came */
 	__u8 nat64;           /* leaves as the other family; of a first packet, bits of the prefix */
-	__u8 pad[3];
+	__u8 pad;
+	__u16 fanout_listener; /* indices of counters, once the fan-out stage has found them */
+	__u16 fanout_receiver;
 };
 
 #define CLASSED_SOURCE 0x01

@@ -72,7 +72,8 @@ impl ParseCallbacks for Naming {
             "NEXTHOP_V",
             "NEXTHOP_R",
         ];
-        const COUNTS: [&str; 17] = [
+        const COUNTS: [&str; 18] = [
+            "FANOUT_LINE_POSITIONS",
             "NAT_CURSORS",
             "LIMIT_SETS",
             "LIMIT_SLOTS",

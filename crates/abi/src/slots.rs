@@ -26,6 +26,14 @@ pub const fn unit_slot(ifindex: u32, vlan: u32, multiplier: u32) -> usize {
     (mixed.wrapping_mul(multiplier) >> UNIT_SLOT_SHIFT) as usize
 }
 
+/// Slot of a listener in the table of fan-out; see fanout.h.
+pub fn fanout_slot(listener: &crate::FanoutListener, multiplier: u32) -> usize {
+    let x = listener.be_addr.iter().fold(0, |x, word| x ^ word);
+    let port = u32::from(listener.be_port).wrapping_mul(0x85eb_ca6b);
+    let mixed = x.wrapping_mul(0x9e37_79b1).wrapping_add(port);
+    (mixed.wrapping_mul(multiplier) >> crate::FANOUT_SLOT_SHIFT) as usize
+}
+
 /// Bit of a screen in a unit's `screens` (`SCREEN_BIT`); none for screens that are switched on by their limit.
 pub fn screen_bit(reason: Reason) -> u32 {
     match reason.stage() {

@@ -28,6 +28,7 @@ pub struct Config {
     pub flow: FlowOptions,
     pub nat: nat::Nat,
     pub schedulers: Vec<Scheduler>,
+    pub fan_out: crate::fan_out::FanOut,
     pub gate: Gate,
 }
 

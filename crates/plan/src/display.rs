@@ -33,6 +33,7 @@ impl Display for Plan {
         self.write_flow(f)?;
         self.write_pairs(f)?;
         self.write_contexts(f)?;
+        self.write_fan_out(f)?;
         self.write_gate(f)?;
         nat::display::write(f, self)?;
         write_kernel(f, &self.kernel)
@@ -54,6 +55,21 @@ fn write_attachment(f: &mut Formatter<'_>, a: &Attachment) -> fmt::Result {
 }
 
 impl Plan {
+    fn write_fan_out(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (info, listener) in self.fan_out.iter().zip(&self.tables.fan_out.listeners) {
+            let (balance, hook, turns) = (info.balance.name(), info.hook.name(), listener.entry.table as u32);
+            writeln!(
+                f,
+                "listener {} {} {} on {} {hook}: {balance} positions {turns}",
+                info.index, info.name, info.bind, info.unit
+            )?;
+            for (name, address, index) in &info.receivers {
+                writeln!(f, "  receiver {index} {name} {address}")?;
+            }
+        }
+        Ok(())
+    }
+
     fn write_unit(&self, f: &mut Formatter<'_>, entry: &Unit) -> fmt::Result {
         let info = self.units.iter().find(|u| u.index == u32::from(entry.index));
         let name = info.map_or("?", |u| u.name.as_str());

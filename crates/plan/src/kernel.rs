@@ -83,6 +83,16 @@ pub(crate) fn wants(config: &Config, environment: &Environment) -> Result<Kernel
             add_unit(&mut wants, config, environment, interface, unit)?;
         }
     }
+    for listener in config.fan_out.kernel().filter(|listener| listener.answer_arp) {
+        let addr = listener.bind.ip();
+        let len = if addr.is_ipv4() { 32 } else { 128 };
+        let unit = listener.interface.as_deref().unwrap_or_default();
+        let device = device_of_unit_name(config, unit);
+        // an interface that has it already answers by itself
+        if !wants.addresses.iter().any(|(_, known)| known.addr == addr) {
+            wants.addresses.push((device, Prefix { addr, len }));
+        }
+    }
     for route in &config.static_routes {
         let target = match &route.next_hop {
             RouteTarget::Gateways(gateways) => {

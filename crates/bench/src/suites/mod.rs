@@ -5,6 +5,7 @@ pub mod bulk;
 pub mod concurrent;
 pub mod cps;
 pub mod fair;
+pub mod fan_out;
 pub mod gate;
 pub mod hitless;
 pub mod ladder;
@@ -93,6 +94,7 @@ pub static SUITES: &[Suite] = &[
     concurrent::SUITE,
     hitless::SUITE,
     fair::SUITE,
+    fan_out::SUITE,
     profile::SUITE,
     monitor::SUITE,
 ];
