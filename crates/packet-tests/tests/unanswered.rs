@@ -12,7 +12,7 @@ fn run(hook: Hook) {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packet");
     let world = World::read(&directory.join("zones.world")).unwrap();
     let config = std::fs::read_to_string(&world.config).unwrap();
-    let sizes = Sizes { sessions4: 4096, sessions6: 64, kernel_index: false };
+    let sizes = Sizes { sessions4: 4096, sessions6: 64, ..Sizes::default() };
     let mut gateway = Gateway::new(world, &config, sizes, hook).unwrap();
     gateway.idle_near_ends().unwrap();
     let query = |port: usize| {
