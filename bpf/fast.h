@@ -30,6 +30,7 @@ struct replay {
 };
 
 #define GO_SLOW (-1000)
+#define GO_NAT64 (-1001)
 
 /* Two keys of one bucket share a tag once in 10,000 buckets, three hardly ever: the slow line looks at all. */
 #define FAST_TRIES 2
@@ -89,7 +90,9 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 {
 	struct flow_state *state = r->state;
 
-	if (state->zone != r->unit->zone || !(state->flags & FLOW_PLAIN) || needs_rejudging(state))
+	/* what leaves as the other family is not replayed here, even where no stage knows of it any more */
+	if (state->zone != r->unit->zone || (state->flags & (FLOW_PLAIN | FLOW_NAT64)) != FLOW_PLAIN ||
+	    needs_rejudging(state))
 		return GO_SLOW;
 
 	if ((state->marks & MARK_GRANTED) && session_refusal(r->family, r->line, state->marks))
@@ -262,6 +265,8 @@ static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
 	((__u64 *)&key)[1] = key_last_word(be_ports, r->unit->routing_instance, ip->protocol);
 	r->state = flow_find4(&key, flow_hash4(config.seed, &key), &line, FAST_TRIES);
 	r->line = line;
+	if ((config.stage_mask & STAGE_BIT(NAT64)) && !r->state)
+		return GO_NAT64;
 	return r->state ? replay(ctx, r) : GO_SLOW;
 }
 
@@ -296,6 +301,8 @@ static __always_inline int fast_ipv6(hook_ctx *ctx, struct replay *r)
 	((__u64 *)&key)[4] = key_last_word(be_ports, r->unit->routing_instance, ip->nexthdr);
 	r->state = flow_find6(&key, flow_hash6(config.seed, &key), &line, FAST_TRIES);
 	r->line = line;
+	if ((config.stage_mask & STAGE_BIT(NAT64)) && r->state && (r->state->flags & FLOW_NAT64))
+		return GO_NAT64;
 	return r->state ? replay(ctx, r) : GO_SLOW;
 }
 
@@ -306,7 +313,7 @@ static __always_inline int fast_line(hook_ctx *ctx)
 
 	if (!hook_parse_frame(ctx, &r.frame))
 		return GO_SLOW;
-	r.unit = unit_find(hook_ifindex(ctx), r.frame.vlan, &slot);
+	r.unit = unit_arriving(hook_ifindex(ctx), r.frame.vlan, &slot);
 	if (!r.unit)
 		return GO_SLOW;
 	/* the slow line knows what to do with frames for others */

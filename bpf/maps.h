@@ -152,15 +152,26 @@ static __always_inline struct unit *unit_at(__u32 slot)
 	return bpf_map_lookup_elem(&units, &slot);
 }
 
-/* The slot function is documented with struct unit. */
-static __always_inline struct unit *unit_find(__u32 ifindex, __u16 vlan, __u32 *slot)
+/* The unit of frames that arrive with these tags. */
+static __always_inline struct unit *unit_arriving(__u32 ifindex, __u32 vlan, __u32 *slot)
 {
-	*slot = ((ifindex * 0x9e3779b1u + vlan * 0x85ebca6bu) * config.unit_multiplier) >> UNIT_SLOT_SHIFT;
+	*slot = UNIT_SLOT(ifindex, vlan, config.unit_multiplier);
 	struct unit *unit = unit_at(*slot);
 
 	if (!unit || unit->ifindex != ifindex || unit->vlan != vlan || !(unit->flags & UNIT_VALID))
 		return NULL;
 	return unit;
+}
+
+/* The same of any netdev: the one that carries a tagged unit's addresses sends its frames without tags. */
+static __always_inline struct unit *unit_find(__u32 ifindex, __u32 vlan, __u32 *slot)
+{
+	*slot = UNIT_SLOT(ifindex, vlan, config.unit_multiplier);
+	struct unit *unit = unit_at(*slot);
+
+	if (!unit || unit->ifindex != ifindex || !(unit->flags & UNIT_VALID))
+		return NULL;
+	return vlan == (unit->flags & UNIT_HOST_SIDE ? 0 : unit->vlan) ? unit : NULL;
 }
 
 static __always_inline struct unit_counters *counters_of(__u32 unit_index)

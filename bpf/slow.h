@@ -11,6 +11,7 @@
 #include "stage/session.h"
 #include "stage/screen_first.h"
 #include "stage/nat_destination.h"
+#include "stage/nat64.h"
 #include "stage/local.h"
 #include "stage/route.h"
 #include "stage/policy.h"

@@ -18,7 +18,8 @@
 #define PROGRAM_FAST 0
 #define PROGRAM_SLOW 1
 #define PROGRAM_EGRESS 2 /* tc only, variant 0 */
-#define PROGRAM_KINDS 3
+#define PROGRAM_NAT64 3  /* fast line of packets between the families, where there are any */
+#define PROGRAM_KINDS 4
 #define PROGRAM_SLOT(slot, variant, kind) (((slot) * MAX_VARIANTS + (variant)) * PROGRAM_KINDS + (kind))
 #define PROGRAM_SLOTS (MAX_GENERATIONS * MAX_VARIANTS * PROGRAM_KINDS)
 

@@ -159,6 +159,7 @@ static __always_inline void fragment_fill(struct fragment_datagram *datagram, co
 	datagram->icmp_type = p->icmp_type;
 	datagram->icmp_code = p->icmp_code;
 	datagram->reason = 0;
+	datagram->session_family = p->family;
 }
 
 /*

@@ -5,9 +5,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::thread;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use sluice_abi::stages::Stage;
 use sluice_abi::tables::Tables;
 use sluice_abi::{
     CONFIG_NO_SEQUENCE_CHECK, MAX_FANOUT_SLOTS, MAX_VARIANTS, PROGRAM_EGRESS, PROGRAM_FAST, PROGRAM_KINDS,
+    PROGRAM_NAT64,
     PROGRAM_SLOW, ProgramConfig, REJUDGE_PER_TICK, program_slot,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -53,16 +55,20 @@ pub enum ProgramKind {
     Slow,
     /// tc, variant 0
     Egress,
+    /// Of variants with packets between the families.
+    Nat64,
 }
 
 impl ProgramKind {
     fn name(self, hook: ObjectKind) -> &'static str {
         match (hook, self) {
             (ObjectKind::Xdp, ProgramKind::Fast) => "xdp_fast",
+            (ObjectKind::Xdp, ProgramKind::Nat64) => "xdp_nat64",
             (ObjectKind::Xdp, _) => "xdp_slow",
             (ObjectKind::Tc, ProgramKind::Fast) => "tc_fast",
             (ObjectKind::Tc, ProgramKind::Slow) => "tc_slow",
             (ObjectKind::Tc, ProgramKind::Egress) => "tc_egress",
+            (ObjectKind::Tc, ProgramKind::Nat64) => "tc_nat64",
         }
     }
 
@@ -71,6 +77,7 @@ impl ProgramKind {
             ProgramKind::Fast => PROGRAM_FAST,
             ProgramKind::Slow => PROGRAM_SLOW,
             ProgramKind::Egress => PROGRAM_EGRESS,
+            ProgramKind::Nat64 => PROGRAM_NAT64,
         }
     }
 }
@@ -185,6 +192,9 @@ impl Dataplane {
             if hook == ObjectKind::Tc && variant == 0 {
                 kinds.push(ProgramKind::Egress);
             }
+            if stage_mask & Stage::Nat64.bit() != 0 {
+                kinds.push(ProgramKind::Nat64);
+            }
             let names: Vec<&str> = kinds.iter().map(|kind| kind.name(hook)).collect();
             let reuse =
                 |name: &str| tables.get(name).map(AsFd::as_fd).or_else(|| self.state.descriptor(hook, name));
@@ -212,7 +222,7 @@ impl Dataplane {
 
     /// Slow programs first: a fast one must never miss its slow one.
     fn store_programs(&self, generation: &Generation) -> Result<()> {
-        for kind in [ProgramKind::Slow, ProgramKind::Egress, ProgramKind::Fast] {
+        for kind in [ProgramKind::Slow, ProgramKind::Nat64, ProgramKind::Egress, ProgramKind::Fast] {
             for ((hook, variant, _), fd) in
                 generation.programs.iter().filter(|((_, _, found), _)| *found == kind)
             {

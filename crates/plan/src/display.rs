@@ -40,6 +40,13 @@ impl Display for Plan {
     }
 }
 
+/// `100`, or the outer and the inner VLAN as in `0x88a8.100.7`.
+fn vlan_text(word: u32) -> String {
+    let service = if word & abi::VLAN_SERVICE == 0 { "" } else { "0x88a8." };
+    let inner = (word & abi::VLAN_TWO != 0).then(|| (word >> abi::VLAN_INNER_SHIFT) & abi::VLAN_ID);
+    format!("{service}{}{}", word & abi::VLAN_ID, inner.map(|id| format!(".{id}")).unwrap_or_default())
+}
+
 fn write_attachment(f: &mut Formatter<'_>, a: &Attachment) -> fmt::Result {
     let ingress = a
         .ingress
@@ -70,13 +77,17 @@ impl Plan {
         writeln!(
             f,
             "unit {} {name} on ifindex {} vlan {}: zone {zone}",
-            entry.index, entry.ifindex, entry.vlan
+            entry.index,
+            entry.ifindex,
+            vlan_text(if entry.flags & abi::UNIT_HOST_SIDE == 0 { entry.vlan } else { 0 })
         )?;
         let mac = entry.mac.map(|b| format!("{b:02x}")).join(":");
         write!(
             f,
             "  mtu {} mac {mac} leaves by ifindex {} vlan {}",
-            entry.mtu, entry.phys_ifindex, entry.egress_vlan
+            entry.mtu,
+            entry.phys_ifindex,
+            vlan_text(entry.vlan)
         )?;
         writeln!(f, " host ifindex {} peer {}", entry.host_ifindex, entry.host_peer_ifindex)?;
         let v4 = Ipv4Addr::from(entry.be_addr4.to_ne_bytes());

@@ -24,7 +24,7 @@ pub struct KernelWants {
     pub guard: BTreeSet<String>,
 }
 
-/// A tagged unit's device where 8021q is missing: the data plane sends untagged frames for the host to `peer`.
+/// A tagged unit's device: the data plane sends untagged frames for the host to `peer`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VlanPair {
     pub device: String,
@@ -151,7 +151,7 @@ fn add_unit(
 ) -> Result<(), PlanError> {
     let device = device_of(interface, unit);
     let up = !interface.disabled && !unit.disabled;
-    if unit.vlan_id.is_some() {
+    if unit.vlan.is_some() {
         let peer = format!("{device}p");
         if peer.len() > NAME_MAX {
             return Err(PlanError::NameTooLong {

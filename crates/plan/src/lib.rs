@@ -94,7 +94,7 @@ pub struct UnitInfo {
     /// Netdev that frames arrive on, and the one that carries the addresses.
     pub physical: String,
     pub device: String,
-    pub vlan: u16,
+    pub vlan: Option<sluice_language::config::Vlan>,
     pub mtu: u16,
     pub hook: IngressHook,
     pub addresses: Vec<sluice_language::config::Prefix>,
@@ -121,9 +121,10 @@ pub enum PlanError {
     )]
     MtuRefused { interface: String, mtu: u32, low: u32, high: u32 },
     #[error(
-        "unit {unit}: mtu {mtu} is larger than the interface's {link}; raise `interfaces ... mtu` or lower this"
+        "unit {unit}: mtu {mtu} is larger than the interface's {link}{}; raise `interfaces ... mtu` or lower this",
+        if *two { ", from which the second tag takes 4 bytes" } else { "" }
     )]
-    UnitMtu { unit: String, mtu: u32, link: u32 },
+    UnitMtu { unit: String, mtu: u32, link: u32, two: bool },
     #[error(
         "unit {unit}: it needs a device named {device}, longer than the 15 characters Linux takes; rename the interface"
     )]
@@ -263,18 +264,12 @@ fn compile_with(
     let receivers = fan_out_names.receivers.iter().map(String::as_str);
     let receiver_ids = assign(&mut ids.fan_out_receivers, "fan-out receivers", receivers, generation)?;
     let (fan_out, fan_out_infos) = fan_out::compile(config, &infos, &listener_ids, &receiver_ids)?;
-    let (variants, attachments) = attachments(
-        &managed,
-        &infos,
-        &fan_out_infos,
-        environment,
-        nat::is_used(config),
-        gate::stage_mask(config),
-    )?;
+    let always_on = nat_stages(nat::is_used(config), &nat.tables) | gate::stage_mask(config);
+    let (variants, attachments) = attachments(&managed, &infos, &fan_out_infos, environment, always_on)?;
     let unit_multiplier = units::find_multiplier(&entries)?;
     let (screen_limits, white_terms) = screens::limits(config, &zone_ids)?;
     let tables = Tables {
-        units: entries.iter().map(|e| (abi::unit_slot(e.ifindex, e.vlan, unit_multiplier), *e)).collect(),
+        units: entries.iter().map(|e| (units::slot_of(e, unit_multiplier), *e)).collect(),
         unit_multiplier,
         tcp_mss: config.flow.tcp_mss.unwrap_or(0),
         zone_pairs: rules.zone_pairs,
@@ -342,7 +337,7 @@ fn unit_info(
         zone: managed.zone.name.clone(),
         physical: interface.name.clone(),
         device: device_of(interface, unit),
-        vlan: unit.vlan_id.unwrap_or(0),
+        vlan: unit.vlan,
         mtu: units::unit_mtu(environment, interface, unit)? as u16,
         hook,
         addresses: unit.inet.iter().chain(&unit.inet6).copied().collect(),
@@ -376,20 +371,25 @@ fn policy_info(policy: &sluice_language::config::Policy, context: Option<(String
     }
 }
 
+/// A session may be judged again from either of its ends, so every variant has these stages or none has.
+fn nat_stages(used: bool, tables: &abi::tables::NatTables) -> u32 {
+    let any = if used { Stage::NatDestination.bit() | Stage::NatSource.bit() } else { 0 };
+    any | if tables.prefixes.is_empty() { 0 } else { Stage::Nat64.bit() }
+}
+
 /// Variants are the distinct stage masks of the devices; a device runs every stage that one of its units needs.
 fn attachments(
     managed: &[units::Managed],
     infos: &[UnitInfo],
     fan_out: &[fan_out::FanOutInfo],
     environment: &Environment,
-    translates: bool,
-    gate: u32,
+    chosen: u32,
 ) -> Result<(Vec<Variant>, Vec<Attachment>), PlanError> {
     let always = Stage::ALL.iter().fold(0, |mask, stage| mask | stage.bit());
     let screens = screens::STAGES.iter().fold(0, |mask, stage| mask | stage.bit());
-    // A session is judged again from either of its ends, so translation is everybody's stage or nobody's.
-    let idle = if translates { 0 } else { Stage::NatDestination.bit() | Stage::NatSource.bit() };
-    let plain = (always & !screens & !idle & !Stage::Gate.bit() & !Stage::Fanout.bit()) | gate;
+    let optional = [Stage::NatDestination, Stage::Nat64, Stage::NatSource, Stage::Gate, Stage::Fanout];
+    let optional = optional.iter().fold(screens, |mask, stage| mask | stage.bit());
+    let plain = always & !optional | chosen;
     let mut masks: BTreeMap<&str, u32> = BTreeMap::new();
     for (unit, info) in managed.iter().zip(infos) {
         let listens = fan_out.iter().any(|listener| listener.unit == info.name);
@@ -414,7 +414,7 @@ fn attachments(
             Ok(())
         };
         add(&info.physical, Some(info.hook))?;
-        if info.vlan != 0 {
+        if info.vlan.is_some() {
             add(&info.device, None)?;
         }
     }

@@ -14,6 +14,7 @@ pub mod load;
 pub mod mapops;
 mod mix;
 pub mod monitor;
+pub mod nat;
 pub mod ndr;
 pub mod peers;
 pub mod policies;
@@ -80,6 +81,7 @@ pub static SUITES: &[Suite] = &[
     gate::SUITE,
     load::SUITE,
     policies::SUITE,
+    nat::SUITE,
     mapops::SUITE,
     sweep::SUITE,
     wire::SUITE,
