@@ -7,6 +7,7 @@
 #include "stage/screen.h"
 #include "stage/screen_rate.h"
 #include "stage/fragment.h"
+#include "stage/fanout.h"
 #include "stage/session.h"
 #include "stage/screen_first.h"
 #include "stage/nat_destination.h"

@@ -18,6 +18,7 @@
 #include "sweep.h"
 #include "session_limits.h"
 #include "nat64.h"
+#include "fanout.h"
 #include "nat.h"
 #include "gate.h"
 

@@ -186,6 +186,9 @@ static __noinline int fragment_remember(struct packet *p, __u32 verdict)
 	if (refused) {
 		datagram->follow = FRAGMENT_REFUSED;
 		datagram->reason = REASON_OF(verdict);
+	} else if (verdict & VERDICT_FORWARD) {
+		/* no session of ours: the stage that forwarded it finds the others by what they inherit */
+		datagram->follow = FRAGMENT_SESSION;
 	} else if (!p->line) {
 		datagram->follow = FRAGMENT_LOCAL;
 	} else {

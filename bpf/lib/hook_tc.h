@@ -55,28 +55,40 @@ static __always_inline bool hook_parse_frame(hook_ctx *ctx, struct frame *frame)
 	if ((void *)(eth + 1) > hook_end(ctx))
 		return false;
 	frame->l3 = ETH_HLEN;
-	frame->tagged = ctx->vlan_present;
-	frame->vlan = frame->tagged ? ctx->vlan_tci & 0x0fff : 0;
+	frame->tagged = 0;
+	frame->vlan = 0;
 	frame->ethertype = bpf_ntohs(eth->h_proto);
-	if (frame->vlan && ctx->vlan_proto != bpf_htons(ETH_P_8021Q)) {
-		/* a service tag (802.1ad) is none of ours */
-		frame->vlan = 0;
-		frame->ethertype = ETH_P_8021AD;
-	}
-	return true;
+	if (!ctx->vlan_present)
+		return true;
+	/* the kernel has taken the outer tag out of the frame; an inner one stands in it */
+	frame->tagged = VLAN_BYTES;
+	frame->vlan = ctx->vlan_tci & VLAN_ID;
+	if (ctx->vlan_proto != bpf_htons(ETH_P_8021Q))
+		frame->vlan |= VLAN_SERVICE;
+	return frame_second_tag(ctx, frame);
 }
 
 static __always_inline bool hook_pop_vlan(hook_ctx *ctx, const struct frame *frame)
 {
-	return !frame->tagged || bpf_skb_vlan_pop(ctx) == 0;
+	if (frame->tagged && bpf_skb_vlan_pop(ctx))
+		return false;
+	return frame->tagged <= VLAN_BYTES || bpf_skb_vlan_pop(ctx) == 0;
 }
 
-/* Leave with the tag of `vlan`; 0 = untagged. */
-static __always_inline bool hook_set_vlan(hook_ctx *ctx, const struct frame *frame, __u16 vlan)
+/* A push moves the tag beside the frame into it. */
+static __always_inline bool hook_push_vlan(hook_ctx *ctx, __u32 vlan)
+{
+	if ((vlan & VLAN_TWO) && bpf_skb_vlan_push(ctx, bpf_htons(ETH_P_8021Q), vlan_inner(vlan)))
+		return false;
+	return bpf_skb_vlan_push(ctx, vlan_outer_type(vlan), vlan & VLAN_ID) == 0;
+}
+
+/* Leave with the tags of `vlan`; 0 = untagged. */
+static __always_inline bool hook_set_vlan(hook_ctx *ctx, const struct frame *frame, __u32 vlan)
 {
 	if (!hook_pop_vlan(ctx, frame))
 		return false;
-	return !vlan || bpf_skb_vlan_push(ctx, bpf_htons(ETH_P_8021Q), vlan) == 0;
+	return !vlan || hook_push_vlan(ctx, vlan);
 }
 
 static __always_inline int hook_redirect(hook_ctx *ctx, __u32 ifindex)

@@ -94,16 +94,17 @@ static __always_inline bool settle_quote(hook_ctx *ctx, __u32 l4, __u32 field, _
 	return true;
 }
 
-/* Swap the MAC addresses of the old header at `old` into a new one at 0, with its type or tag. */
+/* Swap the MAC addresses of the old header at `old` into a new one at 0, with its type or tags. */
 static __always_inline bool reply_ethernet(hook_ctx *ctx, __u32 old, __u32 header_len)
 {
 	void *data = hook_data(ctx);
 	void *from = data + (old & 0x3f);
 
-	if (data + ETH_HLEN + 4 > hook_end(ctx) || from + ETH_HLEN + 4 > hook_end(ctx))
+	if (data + ETH_HLEN + 8 > hook_end(ctx) || from + ETH_HLEN + 8 > hook_end(ctx))
 		return false;
 	__u32 dmac = *(__u32 *)from, smac = *(__u32 *)(from + 6), type = *(__u32 *)(from + 12);
-	__u16 dmac2 = *(__u16 *)(from + 4), smac2 = *(__u16 *)(from + 10), inner = *(__u16 *)(from + 16);
+	__u16 dmac2 = *(__u16 *)(from + 4), smac2 = *(__u16 *)(from + 10), last = *(__u16 *)(from + 20);
+	__u32 second = *(__u32 *)(from + 16);
 
 	*(__u32 *)data = smac;
 	*(__u16 *)(data + 4) = smac2;
@@ -112,7 +113,11 @@ static __always_inline bool reply_ethernet(hook_ctx *ctx, __u32 old, __u32 heade
 	*(__u16 *)(data + 12) = (__u16)type;
 	if (header_len > ETH_HLEN) {
 		*(__u32 *)(data + 12) = type;
-		*(__u16 *)(data + 16) = inner;
+		*(__u16 *)(data + 16) = (__u16)second;
+	}
+	if (header_len > ETH_HLEN + 4) {
+		*(__u32 *)(data + 16) = second;
+		*(__u16 *)(data + 20) = last;
 	}
 	return true;
 }
@@ -345,8 +350,11 @@ static __always_inline int reply_send(hook_ctx *ctx, struct packet *p)
 	struct unit_counters *count = counters_of(p->unit_index);
 	struct unit *unit = unit_at(p->unit_slot);
 
-	/* an IPv4 packet too big that may be fragmented is dropped in silence until fragmentation exists */
-	if (!count || !unit || reply_forbidden(p) || (p->reply == REPLY_TOO_BIG && !p->dont_fragment))
+	/*
+	 * RFC 1812 5.2.6 would divide an IPv4 packet without DF. Nothing here can, so its sender is told the size as if
+	 * DF stood there (RFC 1191 4): senders that keep path MTUs then divide it themselves.
+	 */
+	if (!count || !unit || reply_forbidden(p))
 		return HOOK_DROP;
 	/* what belongs to a cookie answers nobody else, and its sender pays as much */
 	if (!p->cookie && !reply_allowed(p)) {

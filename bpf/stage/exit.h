@@ -10,6 +10,7 @@
 #include "lib/nat64_translate.h"
 #include "lib/nat_rewrite.h"
 #include "lib/rewrite.h"
+#include "stage/fanout.h"
 #include "stage/gate.h"
 
 static __always_inline int count_drop(struct packet *p, __u32 reason)
@@ -130,6 +131,8 @@ static __always_inline int exit_packet(hook_ctx *ctx, struct packet *p, int verd
 	}
 	if (verdict == VERDICT_LOCAL || (p->flags & P_LOCAL))
 		return exit_local(ctx, p);
+	if (verdict == VERDICT_FORWARD)
+		return fanout_sent(p, exit_forward(ctx, p));
 	return exit_forward(ctx, p);
 }
 

@@ -26,10 +26,9 @@ static __always_inline void nexthop_fill(struct nexthop *nexthop, const struct b
 	if (resolved && fib->mtu_result >= 68 && fib->mtu_result < mtu)
 		mtu = fib->mtu_result;
 	nexthop->ifindex = unit->phys_ifindex;
-	nexthop->vlan = unit->egress_vlan;
+	nexthop->vlan = unit->vlan;
 	nexthop->mtu = mtu;
 	nexthop->unit = unit->index;
-	nexthop->zone = unit->zone;
 	nexthop->host_ifindex = unit->host_ifindex;
 	nexthop->last_used = now;
 	if (!resolved) {

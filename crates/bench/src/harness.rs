@@ -187,6 +187,9 @@ impl Harness {
     pub fn fill_floor(&self, keys: &[u8]) -> Result<()> {
         let map = map_of(&self.object, if self.family == Family::V4 { "floor4" } else { "floor6" })?;
         let count = keys.len() / map.key_size() as usize;
+        if count == 0 {
+            return Ok(());
+        }
         let values = vec![0; count * map.value_size() as usize];
         map.update_batch(keys, &values, count as u32, MapFlags::ANY, MapFlags::ANY)
             .context("cannot fill the floor's table")

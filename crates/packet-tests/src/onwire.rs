@@ -171,13 +171,13 @@ impl Wire {
         Err(anyhow!("in {}\n{}", dissect(&frame), complaints.join("\n")))
     }
 
-    /// tc frames pass the egress program, which counts them without the tag; XDP frames pass nothing there.
+    /// tc frames pass the egress program, which counts them without the outer tag; XDP frames pass nothing there.
     fn add_sent(&self, expected: &mut Values, from: &str, unit: &str, out: &[u8]) -> Result<()> {
         let arrived = self.gateway.plan.units.iter().find(|info| info.physical == from);
         if arrived.is_some_and(|info| info.hook == IngressHook::Tc) {
             let index = self.gateway.unit_index(unit);
             expected.insert(Place::Unit(index, counters::slot("sent")?), 1);
-            let bytes = forward::untagged(out).len() as u64;
+            let bytes = forward::without_outer(out).len() as u64;
             expected.insert(Place::Unit(index, counters::slot("sent_bytes")?), bytes);
         }
         Ok(())

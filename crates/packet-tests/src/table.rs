@@ -94,8 +94,9 @@ pub fn frame_of(gateway: &Gateway, step: &PacketStep) -> Result<Vec<u8>> {
         let far = far.map(|host| host.mac).unwrap_or_default();
         let (to, from) = if step.egress { (far, own) } else { (own, far) };
         let header = Layer::new(Kind::Eth).with("dst", Value::Mac(to)).with("src", Value::Mac(from));
-        let tag = vlan.filter(|_| !step.egress).map(|id| Layer::new(Kind::Vlan).number("id", id));
-        layers.splice(0..0, [Some(header), tag].into_iter().flatten());
+        layers.insert(0, header);
+        let tags = forward::tags_of(vlan.filter(|_| !step.egress));
+        return Ok(forward::tagged(&Packet { layers }.to_bytes()?, &tags));
     }
     Ok(Packet { layers }.to_bytes()?)
 }
@@ -181,7 +182,7 @@ fn unit_of(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> Option<String>
     if !step.raw {
         return Some(step.unit.clone());
     }
-    let vlan = forward::network_layer(frame)?.1.unwrap_or(0);
+    let vlan = forward::vlan_of(&forward::network_layer(frame)?.1);
     let mut units = gateway.plan.units.iter();
     units.find(|info| info.physical == step.unit && info.vlan == vlan).map(|info| info.name.clone())
 }
@@ -396,12 +397,14 @@ fn check_frame(
     seen: &Seen,
     complaints: &mut Vec<String>,
 ) -> Result<()> {
-    // On tc a tag stands beside the frame, where prog-run does not show it; the MAC addresses tell the interface,
-    // and the runs over real devices see the tag.
-    let visible = |frame: Vec<u8>| if gateway.hook == Hook::Tc { forward::untagged(&frame) } else { frame };
+    // On tc the outer tag stands beside the frame, where prog-run does not show it; the MAC addresses tell the
+    // interface, and the runs over real devices see the tag.
+    let tc = gateway.hook == Hook::Tc || step.egress;
+    let visible = |frame: Vec<u8>| if tc { forward::without_outer(&frame) } else { frame };
     let expected = match &step.verdict {
         Verdict::Drop { .. } | Verdict::Withheld { .. } => return Ok(()),
-        Verdict::Local | Verdict::Sent => {
+        Verdict::Sent => forward::tagged(frame, &forward::tags_of(gateway.port(&step.unit)?.1)),
+        Verdict::Local => {
             if is_tagged(gateway, step, frame) {
                 forward::untagged(frame)
             } else {
@@ -416,7 +419,7 @@ fn check_frame(
     };
     // what the host gets keeps its tag in the skb as well
     let (expected, seen) = forward::comparable(frame, expected, seen.frame.clone());
-    if let Some(text) = diff(&visible(expected), &visible(seen)) {
+    if let Some(text) = diff(&visible(expected), &seen) {
         complaints.push(format!("  packet out\n{text}"));
     }
     Ok(())
