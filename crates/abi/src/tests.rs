@@ -77,7 +77,7 @@ fn functions_equal_the_c_macros() {
     assert_eq!(active_word(1, 0xabcd), 0xabcd_0001);
     assert_eq!(Stage::Route.bit(), C_STAGE_BIT_ROUTE);
     assert_eq!(screen_bit(Reason::Winnuke), C_SCREEN_BIT_WINNUKE);
-    let qinq = (VLAN_SERVICE | 100) as u32 | VLAN_TWO | 7 << VLAN_INNER_SHIFT;
+    let qinq = (VLAN_SERVICE | 100) | VLAN_TWO | 7 << VLAN_INNER_SHIFT;
     assert_eq!(unit_slot(3, qinq, 7), C_UNIT_SLOT_3_QINQ as usize);
     assert_eq!(program_slot(1, 3, PROGRAM_NAT64) as usize, PROGRAM_SLOTS - 1);
 }

@@ -22,13 +22,16 @@ use crate::shared::Shared;
 use crate::store::{Store, StoreError, Stored};
 use crate::{fan_out, log, mtus, schedules, upkeep, watch};
 
+/// Makes statements of a file that holds something else; told its text and name.
+pub type Translate = fn(&str, &str) -> Result<String, String>;
+
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Configuration to start with; None = the last one committed here.
     pub config: Option<PathBuf>,
     pub state_dir: PathBuf,
-    /// Makes statements of the file where it holds something else; told its text and name.
-    pub translate: Option<fn(&str, &str) -> Result<String, String>>,
+    /// For files that hold something else than statements.
+    pub translate: Option<Translate>,
     /// Where the questions are answered over TCP.
     pub listen: Option<SocketAddr>,
 }

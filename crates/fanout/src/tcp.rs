@@ -60,12 +60,15 @@ struct Line {
     gone: AtomicBool,
 }
 
+/// A line and the thread that serves it.
+type Running = (Arc<Line>, Option<JoinHandle<()>>);
+
 /// The connections of one listener.
 pub struct Connections {
     pool: Arc<Pool>,
     framing: Framing,
     queue_bytes: AtomicU64,
-    lines: Mutex<Vec<(Arc<Line>, Option<JoinHandle<()>>)>>,
+    lines: Mutex<Vec<Running>>,
     ending: AtomicBool,
 }
 

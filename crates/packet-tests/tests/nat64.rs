@@ -242,7 +242,7 @@ fn split(packet: &[u8], id: u32) -> Option<[Vec<u8>; 2]> {
         let mut out = packet[..20].to_vec();
         out[2..4].copy_from_slice(&(body.len() as u16 + 20).to_be_bytes());
         out[4..6].copy_from_slice(&(id as u16).to_be_bytes());
-        out[6..8].copy_from_slice(&(offset / 8 | if offset == 0 { 0x2000 } else { 0 }).to_be_bytes());
+        out[6..8].copy_from_slice(&((offset / 8) | if offset == 0 { 0x2000 } else { 0 }).to_be_bytes());
         out[10..12].fill(0);
         let check = internet(&out).to_be_bytes();
         out[10..12].copy_from_slice(&check);

@@ -43,7 +43,7 @@ impl Display for Plan {
 /// `100`, or the outer and the inner VLAN as in `0x88a8.100.7`.
 fn vlan_text(word: u32) -> String {
     let service = if word & abi::VLAN_SERVICE == 0 { "" } else { "0x88a8." };
-    let inner = (word & abi::VLAN_TWO != 0).then(|| (word >> abi::VLAN_INNER_SHIFT) & abi::VLAN_ID);
+    let inner = (word & abi::VLAN_TWO != 0).then_some((word >> abi::VLAN_INNER_SHIFT) & abi::VLAN_ID);
     format!("{service}{}{}", word & abi::VLAN_ID, inner.map(|id| format!(".{id}")).unwrap_or_default())
 }
 

@@ -99,8 +99,7 @@ fn two_listeners_of_one_address_are_refused() {
     bind: "172.31.25.200:514"
     downstream: [{name: a, address: "10.0.0.1:1"}]
 "#;
-    let text =
-        PLAIN.replace("log_level", &format!("{second}log_level")).replace("listeners:\n", "listeners:\n");
+    let text = PLAIN.replace("log_level", &format!("{second}log_level"));
     let error = refused(&text);
     assert!(error.starts_with("config.yaml:17:") && error.contains("vector-af-xdp"), "{error}");
     let again = refused(&text.replace("name: other", "name: vector-af-xdp"));

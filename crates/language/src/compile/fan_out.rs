@@ -144,7 +144,7 @@ fn receivers_are_no_listeners(view: View, listener: &Listener, binds: &[SocketAd
     for entry in view.entries(&["receiver"]) {
         let Some(receiver) = listener.receivers.iter().find(|r| r.name == entry.word()) else { continue };
         let Some(address) = receiver.address() else { continue };
-        let loops = binds.iter().any(|bind| *bind == address);
+        let loops = binds.contains(&address);
         if loops && listener.mode != Mode::TcpForward {
             let message = format!("receiver `{}` is a listener itself: {address}", receiver.name);
             report.error_help(&entry.location(), message, "packets would go round in a circle; name another");

@@ -87,7 +87,7 @@ fn the_sender_is_kept_where_that_is_asked_for() {
     wait_until("all messages", PATIENCE, || total(&sinks) >= 300);
     for sink in &sinks {
         let sources: Vec<_> = sink.sources.lock().unwrap().iter().copied().collect();
-        let mut wanted: Vec<_> = senders.iter().map(|s| (([10, 71, 1, 2], s.port())).into()).collect();
+        let mut wanted: Vec<_> = senders.iter().map(|s| ([10, 71, 1, 2], s.port()).into()).collect();
         wanted.sort();
         assert_eq!(sources, wanted);
     }

@@ -88,7 +88,7 @@ impl Packet {
         match self.fragment {
             Some(fragment) => {
                 out.extend((fragment.id as u16).to_be_bytes());
-                out.extend((fragment.offset / 8 | if fragment.more { 0x2000 } else { 0 }).to_be_bytes());
+                out.extend(((fragment.offset / 8) | if fragment.more { 0x2000 } else { 0 }).to_be_bytes());
             }
             None => out.extend([0, 0, if total <= 1260 { 0 } else { 0x40 }, 0]),
         }
