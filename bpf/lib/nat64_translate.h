@@ -10,8 +10,6 @@
 #include "lib/nat64_icmp.h"
 #include "flow_table.h"
 
-PERCPU_MAP(nat64_works, struct nat64_work, 1);
-
 /* What the packet becomes, as the line of its direction says. */
 static __always_inline bool nat64_tuple(const struct packet *p, struct nat64_work *w)
 {
@@ -112,10 +110,11 @@ __noinline int nat64_header(struct packet *p, struct nat64_work *w)
 __noinline int nat64_translate(hook_ctx *ctx, struct packet *p)
 {
 	__u32 zero = 0;
-	struct nat64_work *w = bpf_map_lookup_elem(&nat64_works, &zero);
+	struct slow_scratch *here = bpf_map_lookup_elem(&fragment_scratch, &zero);
 
-	if (!p || !w)
+	if (!p || !here)
 		return DROP(REWRITE_FAILED);
+	struct nat64_work *w = &here->nat64;
 	bool to6 = p->wire == 4;
 	__u32 l3 = p->l3 & 0x1f;
 	bool error = p->flags & P_ICMP_ERROR;
