@@ -42,10 +42,11 @@ static __always_inline bool needs_rejudging(const struct flow_state *state)
 
 	if (state->epoch == ACTIVE_EPOCH(word) || ACTIVE_SLOT(word) != config.slot)
 		return false;
-	struct tick_budget *budget = bpf_map_lookup_elem(&rejudge_budget, &zero);
+	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
 
-	if (!budget)
+	if (!memory)
 		return false;
+	struct tick_budget *budget = &memory->rejudged;
 	__u32 now = jiffies_now();
 
 	if (budget->tick != now) {

@@ -20,6 +20,13 @@ struct sweep_timer {
 /* Written by the daemon, see abi/control.h. */
 volatile __u32 active SEC(".data.active") = 0;
 
+/* What a CPU needs for one packet at a time. One map, because a program may use no more than 64. */
+struct cpu_memory {
+	struct packet packet;
+	struct fragment_key fragment;
+	struct tick_budget rejudged;
+};
+
 #define ARRAY_MAP(NAME, TYPE, ENTRIES, FLAGS)                                                                          \
 	struct {                                                                                                       \
 		__uint(type, BPF_MAP_TYPE_ARRAY);                                                                      \
@@ -103,16 +110,10 @@ struct {
 PERCPU_MAP(screen_counters, struct screen_counters, MAX_ZONES);
 PERCPU_MAP(screen_logged, struct screen_logged, MAX_ZONES);
 ARRAY_MAP(fragment_datagrams, struct fragment_datagram, FRAGMENT_DATAGRAMS, 0);
-/* A program may have 64 maps: what only one packet at a time needs shares one. */
-struct slow_scratch {
-	struct fragment_key fragment;
-	struct nat64_work nat64;
-};
-PERCPU_MAP(fragment_scratch, struct slow_scratch, 1);
+PERCPU_MAP(nat64_works, struct nat64_work, 1);
 ARRAY_MAP(fragment_memory, struct fragment_memory, FRAGMENT_MEMORY, 0);
-ARRAY_MAP(screen_rates, struct rate_bucket, RATE_BUCKETS, 0);
+ARRAY_MAP(screen_rates, struct rate_bucket, 2 * RATE_BUCKETS, 0);
 ARRAY_MAP(screen_scans, struct scan_cell, SCAN_CELLS, 0);
-ARRAY_MAP(known_sources, struct rate_bucket, RATE_BUCKETS, 0);
 ARRAY_MAP(cookie_times, struct cookie_times, MAX_ZONES, 0);
 /* Sized before load, as the flow maps. Elements of the index are made when they are needed. */
 ARRAY_MAP(grants, struct grant, 1, BPF_F_MMAPABLE);
@@ -120,8 +121,7 @@ ARRAY_MAP(grant_users, struct grant_user, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(grant_lengths, struct grant_lengths, 1, BPF_F_MMAPABLE);
 GROWING_HASH_MAP(grants4, struct grant_key4, __u32, 1);
 GROWING_HASH_MAP(grants6, struct grant_key6, __u32, 1);
-PERCPU_MAP(rejudge_budget, struct tick_budget, 1);
-PERCPU_MAP(scratch, struct packet, 1);
+PERCPU_MAP(scratch, struct cpu_memory, 1);
 PERCPU_MAP(nexthop_memory, struct nexthop_memory, NEXTHOP_MEMORY);
 PERCPU_MAP(nat_rule_counters, struct nat_rule_counters, MAX_NAT_RULES);
 PERCPU_MAP(nat_pool_counters, struct nat_pool_counters, MAX_NAT_POOLS);

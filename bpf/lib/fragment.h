@@ -66,7 +66,12 @@ static __always_inline struct fragment_key *fragment_key_here(void)
 {
 	__u32 zero = 0;
 
-	return bpf_map_lookup_elem(&fragment_scratch, &zero);
+	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
+
+	if (!memory)
+		return NULL;
+	barrier_var(memory);
+	return &memory->fragment;
 }
 
 static __always_inline struct fragment_datagram *fragment_at(__u32 place)

@@ -219,7 +219,8 @@ static __always_inline bool hook_change_family(hook_ctx *ctx, struct frame *fram
 {
 	void *data = hook_data(ctx);
 
-	if (data + ETH_HLEN + 4 > hook_end(ctx))
+	/* the kernel's way on tc takes no frames with two tags either */
+	if (frame->tagged > VLAN_BYTES || data + ETH_HLEN + 4 > hook_end(ctx))
 		return false;
 	__u64 macs = *(__u64 *)data;
 	__u32 macs_rest = *(__u32 *)(data + 8), tag = *(__u32 *)(data + 12);

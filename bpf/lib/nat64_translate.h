@@ -110,11 +110,10 @@ __noinline int nat64_header(struct packet *p, struct nat64_work *w)
 __noinline int nat64_translate(hook_ctx *ctx, struct packet *p)
 {
 	__u32 zero = 0;
-	struct slow_scratch *here = bpf_map_lookup_elem(&fragment_scratch, &zero);
+	struct nat64_work *w = bpf_map_lookup_elem(&nat64_works, &zero);
 
-	if (!p || !here)
+	if (!p || !w)
 		return DROP(REWRITE_FAILED);
-	struct nat64_work *w = &here->nat64;
 	bool to6 = p->wire == 4;
 	__u32 l3 = p->l3 & 0x1f;
 	bool error = p->flags & P_ICMP_ERROR;

@@ -108,14 +108,15 @@ __noinline __u32 rate_count(const struct packet *p, __u32 which, __u64 about)
 	return (__u32)__sync_fetch_and_add(&cell->word, segments) + segments;
 }
 
-/* Has the source returned a cookie? The word of these cells is the jiffies until when that holds. */
+/* Has the source returned a cookie? Known sources stand behind the counts in `screen_rates`. The word of these cells is
+ * the jiffies until when that holds. */
 __noinline int source_known(const struct packet *p)
 {
 	if (!p)
 		return 0;
 	__u64 tag = screen_hash(p, SCREEN_OF_SOURCE, RATE_KNOWN_SOURCE) | 1;
-	__u32 place = tag >> RATE_SHIFT;
-	struct rate_bucket *bucket = bpf_map_lookup_elem(&known_sources, &place);
+	__u32 place = RATE_BUCKETS + (tag >> RATE_SHIFT);
+	struct rate_bucket *bucket = bpf_map_lookup_elem(&screen_rates, &place);
 
 	if (!bucket)
 		return 0;
@@ -132,8 +133,8 @@ __noinline int source_learn(const struct packet *p)
 	if (!p)
 		return 0;
 	__u64 tag = screen_hash(p, SCREEN_OF_SOURCE, RATE_KNOWN_SOURCE) | 1;
-	__u32 place = tag >> RATE_SHIFT, now = p->now, least = ~0u;
-	struct rate_bucket *bucket = bpf_map_lookup_elem(&known_sources, &place);
+	__u32 place = RATE_BUCKETS + (tag >> RATE_SHIFT), now = p->now, least = ~0u;
+	struct rate_bucket *bucket = bpf_map_lookup_elem(&screen_rates, &place);
 
 	if (!bucket)
 		return 0;

@@ -9,8 +9,7 @@ use sluice_abi::stages::Stage;
 use sluice_abi::tables::Tables;
 use sluice_abi::{
     CONFIG_NO_SEQUENCE_CHECK, MAX_FANOUT_SLOTS, MAX_VARIANTS, PROGRAM_EGRESS, PROGRAM_FAST, PROGRAM_KINDS,
-    PROGRAM_NAT64,
-    PROGRAM_SLOW, ProgramConfig, REJUDGE_PER_TICK, program_slot,
+    PROGRAM_NAT64, PROGRAM_SLOW, ProgramConfig, REJUDGE_PER_TICK, program_slot,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

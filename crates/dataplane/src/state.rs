@@ -19,7 +19,7 @@ use crate::{Sizes, links};
 
 /// Pinned from the tc object under their own names; `active` and the PROG_ARRAYs come on top. First those whose size is
 /// counted in sessions: a mismatch is told of the first that differs.
-const SHARED: [&str; 43] = [
+const SHARED: [&str; 42] = [
     "free4",
     "free6",
     "spares",
@@ -45,7 +45,6 @@ const SHARED: [&str; 43] = [
     "fragment_memory",
     "screen_rates",
     "screen_scans",
-    "known_sources",
     "cookie_times",
     "fragment_datagrams",
     "unanswered_sessions",

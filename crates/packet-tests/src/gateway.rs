@@ -204,7 +204,7 @@ impl Gateway {
 
     /// Screens that count begin anew.
     pub fn clear_counts(&self) -> Result<()> {
-        for name in ["screen_rates", "screen_scans", "known_sources", "cookie_times"] {
+        for name in ["screen_rates", "screen_scans", "cookie_times"] {
             if !self.counts() {
                 break;
             }

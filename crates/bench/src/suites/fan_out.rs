@@ -76,7 +76,6 @@ fn row_name(who: Who, bytes: usize) -> String {
 }
 
 struct Lane {
-    who: Who,
     bytes: usize,
     site: Site,
     frames: Frames,
@@ -137,7 +136,7 @@ impl Lane {
             Who::Nftables => drop(site.gateway.run("nft", [numgen()])?),
         }
         frames.aim_entries_sized(&site.lan, FLOWS, bytes, entry)?;
-        Ok(Lane { who, bytes, site, frames, sluice, _links: links })
+        Ok(Lane { bytes, site, frames, sluice, _links: links })
     }
 
     /// Nanoseconds a packet. Every frame must have arrived behind the gateway, by turns.

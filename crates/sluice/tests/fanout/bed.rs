@@ -25,11 +25,11 @@ pub fn site(label: &str) -> Site {
     let site = Site::new(label);
     for (device, net) in [("left0", 1), ("right0", 2)] {
         site.gateway.ip(&format!("addr add 10.71.{net}.1/24 dev {device}")).unwrap();
-        site.gateway.ip(&format!("addr add fd71:{net}::1/64 dev {device}")).unwrap();
+        site.gateway.ip(&format!("addr add fd71:{net}::1/64 dev {device} nodad")).unwrap();
     }
     for number in 0..3 {
         site.right.ip(&format!("addr add 10.71.2.{}/24 dev eth0", 11 + number)).unwrap();
-        site.right.ip(&format!("addr add fd71:2::{}/64 dev eth0", 11 + number)).unwrap();
+        site.right.ip(&format!("addr add fd71:2::{}/64 dev eth0 nodad", 11 + number)).unwrap();
     }
     // as physical devices have it: complete checksums, and NAPI for what XDP redirects
     for host in [&site.left, &site.right] {
