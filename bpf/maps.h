@@ -6,6 +6,7 @@
 #include "lib/bpf.h"
 #include "abi/abi.h"
 #include "lib/packet.h"
+#include "lib/nat64.h"
 
 /* Frozen with the program. Its own section: clang puts tables of its own making into .rodata. */
 const volatile struct program_config config SEC(".rodata.config") = {};
@@ -109,6 +110,7 @@ struct {
 PERCPU_MAP(screen_counters, struct screen_counters, MAX_ZONES);
 PERCPU_MAP(screen_logged, struct screen_logged, MAX_ZONES);
 ARRAY_MAP(fragment_datagrams, struct fragment_datagram, FRAGMENT_DATAGRAMS, 0);
+PERCPU_MAP(nat64_works, struct nat64_work, 1);
 ARRAY_MAP(fragment_memory, struct fragment_memory, FRAGMENT_MEMORY, 0);
 ARRAY_MAP(screen_rates, struct rate_bucket, 2 * RATE_BUCKETS, 0);
 ARRAY_MAP(screen_scans, struct scan_cell, SCAN_CELLS, 0);

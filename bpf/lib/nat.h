@@ -120,23 +120,21 @@ static __always_inline bool nat_change_prefix(struct packet *p, const struct nat
 }
 
 /* The IPv4 address behind a NAT64 prefix, to `nat_address`; false if it must not be translated. */
-__noinline int nat64_destination(struct packet *p, __u32 index)
+__noinline int nat64_destination(struct packet *p, const struct nat_rule *rule)
 {
-	struct nat_prefix *prefix = bpf_map_lookup_elem(&nat_prefixes, &index);
-
-	if (!p || !prefix || p->family != 6)
+	if (!p || !rule || p->family != 6)
 		return false;
 	const __u32 *address = address_in(p, address_place(p, AS_SENT, SIDE_DESTINATION));
 	__u32 be_seen[4];
 
 	for (int i = 0; i < 4; i++)
 		be_seen[i] = address[i];
-	__u32 be_addr4 = nat64_extract(be_seen, prefix->length);
+	__u32 be_addr4 = nat64_extract(be_seen, rule->target_len);
 
-	if (nat64_bad_address(be_addr4, prefix->be_prefix, prefix->length))
+	if (nat64_bad_address(be_addr4, rule->be_match, rule->target_len))
 		return false;
 	nat64_map(be_addr4, p->nat_address);
-	p->nat64 = prefix->length;
+	p->nat64 = rule->target_len;
 	return true;
 }
 

@@ -6,30 +6,6 @@
 #include "lib/nat64.h"
 #include "maps.h"
 
-#define NAT64_WORDS 64       /* more than is needed of an ICMP error: a power of two keeps places inside */
-#define NAT64_OLD_WORDS 40   /* its header, the quoted IP header, and what is changed behind it */
-#define NAT64_NEW_WORDS 44   /* IP header and the same */
-#define NAT64_INNER_WORDS 26 /* of a quoted IPv6 header with its extension headers; longer ones are not translated */
-
-/* A packet between the families, on its way through the slow line. */
-struct nat64_work {
-	__u32 be_outer[10]; /* IP header as it came */
-	__u32 be_old[NAT64_WORDS];
-	__u32 be_new[NAT64_WORDS];
-	__u32 be_saddr[4]; /* of the packet as it leaves; IPv4 stands in the last word */
-	__u32 be_daddr[4];
-	__u16 be_sport;
-	__u16 be_dport;
-	__u16 inner_words;  /* of the quoted IP header */
-	__u16 quoted_words; /* behind it, that are changed: 2, or 5 of TCP */
-	__u16 old_len;      /* bytes from the IP header on that `be_new` replaces */
-	__u16 new_len;
-	__u16 message_len; /* of an ICMP message as it leaves, without IP header */
-	__u16 prefix_length;
-	__u32 rest;    /* of an ICMP error: the word behind its checksum */
-	__u32 be_peer; /* IPv4 source of this direction, as the session has it */
-};
-
 /* Folded sum of a pair of IPv6 addresses. */
 static __always_inline __u16 nat64_sum6(const __u32 *be_saddr, const __u32 *be_daddr)
 {

@@ -10,8 +10,6 @@
 #include "lib/nat64_icmp.h"
 #include "flow_table.h"
 
-PERCPU_MAP(nat64_works, struct nat64_work, 1);
-
 /* What the packet becomes, as the line of its direction says. */
 static __always_inline bool nat64_tuple(const struct packet *p, struct nat64_work *w)
 {

@@ -21,7 +21,7 @@ static __always_inline bool nat_destination_address(struct packet *p, const stru
 	if (rule->kind == NAT_PREFIX || rule->kind == NAT_NPTV6)
 		return nat_change_prefix(p, rule, address_place(p, AS_SENT, SIDE_DESTINATION));
 	if (rule->kind == NAT_NAT64)
-		return (config.stage_mask & STAGE_BIT(NAT64)) && nat64_destination(p, rule->pool);
+		return (config.stage_mask & STAGE_BIT(NAT64)) && nat64_destination(p, rule);
 	struct nat_pool *pool = rule->kind == NAT_POOL ? nat_pool_at(rule->pool) : NULL;
 
 	if (!pool || !pool->addresses)

@@ -151,7 +151,9 @@ pub(super) fn statics(builder: &mut Builder<'_>, sets: &[usize]) -> Result<Vec<C
                 StaticAction::Nptv6 { from, to } => prefix_rule(abi::NAT_NPTV6, id, from, to, None),
                 StaticAction::Inet { prefix } => {
                     let pool = nat64_prefix(&mut builder.tables.prefixes, prefix)?;
-                    NatRule { kind: abi::NAT_NAT64, id, pool, ..Default::default() }
+                    let found = builder.tables.prefixes[usize::from(pool)];
+                    let (be_match, target_len) = (found.be_prefix, found.length);
+                    NatRule { kind: abi::NAT_NAT64, id, pool, be_match, target_len, ..Default::default() }
                 }
             };
             list.push((rule, wanted(&written.matching)));
