@@ -8,6 +8,7 @@
 
 #include "flow_table.h"
 #include "lib/checksum.h"
+#include "lib/fanout.h"
 #include "lib/grant.h"
 #include "lib/nat_rewrite.h"
 #include "lib/rewrite.h"
@@ -29,6 +30,7 @@ struct replay {
 };
 
 #define GO_SLOW (-1000)
+#define GO_NAT64 (-1001)
 
 /* Two keys of one bucket share a tag once in 10,000 buckets, three hardly ever: the slow line looks at all. */
 #define FAST_TRIES 2
@@ -88,7 +90,9 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 {
 	struct flow_state *state = r->state;
 
-	if (state->zone != r->unit->zone || !(state->flags & FLOW_PLAIN) || needs_rejudging(state))
+	/* what leaves as the other family is not replayed here, even where no stage knows of it any more */
+	if (state->zone != r->unit->zone || (state->flags & (FLOW_PLAIN | FLOW_NAT64)) != FLOW_PLAIN ||
+	    needs_rejudging(state))
 		return GO_SLOW;
 
 	if ((state->marks & MARK_GRANTED) && session_refusal(r->family, r->line, state->marks))
@@ -135,6 +139,8 @@ static __always_inline bool fast_l4(hook_ctx *ctx, struct replay *r, void *l4, _
 	__u32 headers = l3_header + sizeof(struct udphdr);
 
 	r->is_tcp = false;
+	/* the verifier objects to undefined values, also where nobody looks at them */
+	r->tcp_end = r->tcp_ack = r->tcp_window = 0;
 	if (proto == IPPROTO_TCP) {
 		struct tcphdr *tcp = l4;
 
@@ -165,6 +171,73 @@ static __always_inline bool fast_l4(hook_ctx *ctx, struct replay *r, void *l4, _
 	return true;
 }
 
+static __always_inline struct fanout_listener *fast_listener(hook_ctx *ctx, const struct replay *r, __u8 family,
+							     const struct udphdr *udp, const __u32 *be_daddr)
+{
+	if ((void *)(udp + 1) > hook_end(ctx))
+		return NULL;
+	return fanout_find(family, be_daddr, udp->dest, r->unit->index);
+}
+
+/*
+ * A datagram for a listener whose receiver was reached before leaves without a session: one turn, one rewrite. Anything
+ * unusual is the slow line's, with its turn.
+ */
+static __always_inline int fast_fanout(hook_ctx *ctx, struct replay *r, struct fanout_listener *listener, __u8 family,
+				       __u32 header, const __u32 *be_saddr)
+{
+	__u32 l4 = r->frame.l3 + header, zero = 0;
+	struct udphdr *udp = hook_data(ctx) + l4;
+
+	if ((void *)(udp + 1) > hook_end(ctx))
+		return GO_SLOW;
+	__u32 length = bpf_ntohs(udp->len);
+
+	if (length < sizeof(*udp) || length > r->ip_len - header || r->unit->screens ||
+	    (config.stage_mask & STAGE_BIT(SCREEN_RATE)))
+		return GO_SLOW;
+	__u32 index = listener->index;
+	bool by_turns = listener->balance == FANOUT_ROUND_ROBIN;
+	__u32 word = listener->balance == FANOUT_FLOW ? udp->source : 0;
+	struct fanout_listener_counters *listener_count = fanout_counters_of(index);
+	struct unit_counters *count = counters_of(r->unit->index);
+	struct watermarks *marks = bpf_map_lookup_elem(&watermarks, &zero);
+
+	if (!listener_count || !count || !marks)
+		return GO_SLOW;
+	__u64 hash = by_turns ? 0 : fanout_hash(family, be_saddr, word);
+	struct fanout_receiver *to = fanout_pick(listener, hash, by_turns, listener_count);
+
+	if (!to)
+		return GO_SLOW;
+	__u64 hop = *(volatile __u64 *)&to->hop;
+	__u64 now = (__u64) * (volatile __u32 *)&marks->nexthops_retired << 16 | ACTIVE_EPOCH(active);
+	struct nexthop *nexthop = nexthop_at(hop & 0xffff);
+
+	if (hop >> 16 != now || (hop & 0xffff) < NEXTHOP_FIRST || !nexthop)
+		return GO_SLOW;
+	if (!(nexthop->flags & NEXTHOP_RESOLVED) ||
+	    hook_segment_len(ctx, r->ip_len, header + sizeof(*udp)) > nexthop->mtu)
+		return GO_SLOW;
+	__u32 segments = hook_segments(ctx), receiver = to->index;
+
+	if (by_turns)
+		fanout_turn(listener, listener_count);
+	count->received += segments;
+	count->received_bytes += r->ip_len;
+	listener_count->received += segments;
+	listener_count->received_bytes += r->ip_len;
+	if (!fanout_rewrite(ctx, family, r->frame.l3, l4, to) || !rewrite_forward(ctx, &r->frame, nexthop)) {
+		count->drops[REASON_REWRITE_FAILED] += segments;
+		listener_count->drops[REASON_REWRITE_FAILED] += segments;
+		return HOOK_DROP;
+	}
+	fanout_account(receiver, segments, r->ip_len);
+	count->redirected += segments;
+	count->redirected_bytes += r->ip_len;
+	return hook_redirect(ctx, nexthop->ifindex);
+}
+
 static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
 {
 	struct iphdr *ip = hook_data(ctx) + r->frame.l3;
@@ -179,12 +252,21 @@ static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
 	r->ip_len = bpf_ntohs(ip->tot_len);
 	if (r->ip_len < sizeof(*ip) + sizeof(struct udphdr) || hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
 		return GO_SLOW;
+	if ((config.stage_mask & STAGE_BIT(FANOUT)) && ip->protocol == IPPROTO_UDP) {
+		__u32 be_saddr = ip->saddr, be_daddr = ip->daddr;
+		struct fanout_listener *listener = fast_listener(ctx, r, 4, (void *)(ip + 1), &be_daddr);
+
+		if (listener)
+			return fast_fanout(ctx, r, listener, 4, sizeof(*ip), &be_saddr);
+	}
 	if (!fast_l4(ctx, r, ip + 1, ip->protocol, sizeof(*ip), &be_ports))
 		return GO_SLOW;
 	*(__u64 *)&key.be_saddr = *(__u64 *)&ip->saddr;
 	((__u64 *)&key)[1] = key_last_word(be_ports, r->unit->routing_instance, ip->protocol);
 	r->state = flow_find4(&key, flow_hash4(config.seed, &key), &line, FAST_TRIES);
 	r->line = line;
+	if ((config.stage_mask & STAGE_BIT(NAT64)) && !r->state)
+		return GO_NAT64;
 	return r->state ? replay(ctx, r) : GO_SLOW;
 }
 
@@ -202,6 +284,16 @@ static __always_inline int fast_ipv6(hook_ctx *ctx, struct replay *r)
 	r->ip_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 	if (r->ip_len < sizeof(*ip) + sizeof(struct udphdr) || hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
 		return GO_SLOW;
+	if ((config.stage_mask & STAGE_BIT(FANOUT)) && ip->nexthdr == IPPROTO_UDP) {
+		__u32 addresses[8];
+
+		for (int i = 0; i < 8; i++)
+			addresses[i] = ((__u32 *)&ip->saddr)[i];
+		struct fanout_listener *listener = fast_listener(ctx, r, 6, (void *)(ip + 1), &addresses[4]);
+
+		if (listener)
+			return fast_fanout(ctx, r, listener, 6, sizeof(*ip), addresses);
+	}
 	if (!fast_l4(ctx, r, ip + 1, ip->nexthdr, sizeof(*ip), &be_ports))
 		return GO_SLOW;
 	for (int i = 0; i < 4; i++)
@@ -209,6 +301,8 @@ static __always_inline int fast_ipv6(hook_ctx *ctx, struct replay *r)
 	((__u64 *)&key)[4] = key_last_word(be_ports, r->unit->routing_instance, ip->nexthdr);
 	r->state = flow_find6(&key, flow_hash6(config.seed, &key), &line, FAST_TRIES);
 	r->line = line;
+	if ((config.stage_mask & STAGE_BIT(NAT64)) && r->state && (r->state->flags & FLOW_NAT64))
+		return GO_NAT64;
 	return r->state ? replay(ctx, r) : GO_SLOW;
 }
 
@@ -219,7 +313,7 @@ static __always_inline int fast_line(hook_ctx *ctx)
 
 	if (!hook_parse_frame(ctx, &r.frame))
 		return GO_SLOW;
-	r.unit = unit_find(hook_ifindex(ctx), r.frame.vlan, &slot);
+	r.unit = unit_arriving(hook_ifindex(ctx), r.frame.vlan, &slot);
 	if (!r.unit)
 		return GO_SLOW;
 	/* the slow line knows what to do with frames for others */

@@ -121,6 +121,9 @@ PERCPU_MAP(nat_rule_counters, struct nat_rule_counters, MAX_NAT_RULES);
 PERCPU_MAP(nat_pool_counters, struct nat_pool_counters, MAX_NAT_POOLS);
 PERCPU_MAP(nat_cursors, struct nat_cursor, NAT_CURSORS);
 
+PERCPU_MAP(fanout_listener_counters, struct fanout_listener_counters, MAX_FANOUT_LISTENERS);
+PERCPU_MAP(fanout_receiver_counters, struct fanout_receiver_counters, MAX_FANOUT_RECEIVERS);
+
 /* Tables of one generation, shared by its variants and both hooks. */
 ARRAY_MAP(units, struct unit, UNIT_TABLE_SLOTS, BPF_F_MMAPABLE);
 ARRAY_MAP(zone_pairs, struct zone_pair, MAX_ZONES *MAX_ZONES, BPF_F_MMAPABLE);
@@ -133,6 +136,9 @@ ARRAY_MAP(classes, struct class_line, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(rows, struct class_line, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(service_terms, struct service_term, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(zone_limits, struct zone_limits, MAX_ZONES, BPF_F_MMAPABLE);
+ARRAY_MAP(fanout_listeners, struct fanout_listener, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(fanout_receivers, struct fanout_receiver, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(fanout_lines, struct fanout_line, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(nat_units, struct nat_unit, MAX_UNITS, BPF_F_MMAPABLE);
 ARRAY_MAP(nat_sources, struct nat_source, MAX_UNITS, BPF_F_MMAPABLE);
 /* As are those of these. */
@@ -146,15 +152,26 @@ static __always_inline struct unit *unit_at(__u32 slot)
 	return bpf_map_lookup_elem(&units, &slot);
 }
 
-/* The slot function is documented with struct unit. */
-static __always_inline struct unit *unit_find(__u32 ifindex, __u16 vlan, __u32 *slot)
+/* The unit of frames that arrive with these tags. */
+static __always_inline struct unit *unit_arriving(__u32 ifindex, __u32 vlan, __u32 *slot)
 {
-	*slot = ((ifindex * 0x9e3779b1u + vlan * 0x85ebca6bu) * config.unit_multiplier) >> UNIT_SLOT_SHIFT;
+	*slot = UNIT_SLOT(ifindex, vlan, config.unit_multiplier);
 	struct unit *unit = unit_at(*slot);
 
 	if (!unit || unit->ifindex != ifindex || unit->vlan != vlan || !(unit->flags & UNIT_VALID))
 		return NULL;
 	return unit;
+}
+
+/* The same of any netdev: the one that carries a tagged unit's addresses sends its frames without tags. */
+static __always_inline struct unit *unit_find(__u32 ifindex, __u32 vlan, __u32 *slot)
+{
+	*slot = UNIT_SLOT(ifindex, vlan, config.unit_multiplier);
+	struct unit *unit = unit_at(*slot);
+
+	if (!unit || unit->ifindex != ifindex || !(unit->flags & UNIT_VALID))
+		return NULL;
+	return vlan == (unit->flags & UNIT_HOST_SIDE ? 0 : unit->vlan) ? unit : NULL;
 }
 
 static __always_inline struct unit_counters *counters_of(__u32 unit_index)

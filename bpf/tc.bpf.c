@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The tc hook: root, fast, slow; the egress program of every managed device; the finish of XDP's hand-offs. */
+/* The tc hook: root, fast, NAT64, slow; the egress program of every managed device; the finish of XDP's hand-offs. */
 #include "lib/hook_tc.h"
 #include "root.h"
 #include "fast.h"
+#include "nat64.h"
 #include "slow.h"
 #include "stage/egress.h"
 #include "gate_only.h"
@@ -21,6 +22,23 @@ SEC("tc")
 int tc_fast(struct __sk_buff *ctx)
 {
 	int action = fast_line(ctx);
+
+	if (action == GO_NAT64) {
+		tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_NAT64));
+		count_no_generation(hook_segments(ctx));
+		return TC_ACT_SHOT;
+	}
+	if (action != GO_SLOW)
+		return action;
+	tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_SLOW));
+	count_no_generation(hook_segments(ctx));
+	return TC_ACT_SHOT;
+}
+
+SEC("tc")
+int tc_nat64(struct __sk_buff *ctx)
+{
+	int action = nat64_line(ctx);
 
 	if (action != GO_SLOW)
 		return action;

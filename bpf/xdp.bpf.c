@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The XDP hook: root, fast, slow. */
+/* The XDP hook: root, fast, NAT64, slow. */
 #include "lib/hook_xdp.h"
 #include "root.h"
 #include "fast.h"
+#include "nat64.h"
 #include "slow.h"
 #include "sweep.h"
 #include "gate_only.h"
@@ -19,6 +20,23 @@ SEC("xdp.frags")
 int xdp_fast(struct xdp_md *ctx)
 {
 	int action = fast_line(ctx);
+
+	if (action == GO_NAT64) {
+		tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_NAT64));
+		count_no_generation(1);
+		return XDP_DROP;
+	}
+	if (action != GO_SLOW)
+		return action;
+	tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_SLOW));
+	count_no_generation(1);
+	return XDP_DROP;
+}
+
+SEC("xdp.frags")
+int xdp_nat64(struct xdp_md *ctx)
+{
+	int action = nat64_line(ctx);
 
 	if (action != GO_SLOW)
 		return action;

@@ -27,6 +27,8 @@ readonly COMMANDS=(
 	"iperf3:iperf3:bulk traffic of the demo"
 	"nginx:nginx-light:the demo's web servers"
 	"curl:curl:the demo's web client"
+	"unbound:unbound:DNS64 for the IPv6-only client of the demo"
+	"rsyslogd:rsyslog:real receivers of a fan-out in demo and tests"
 	"redis-server:redis-server:the demo's gated database"
 	"redis-cli:redis-tools:that database's client"
 	"traceroute:traceroute:paths in the demo"
@@ -188,7 +190,7 @@ refresh_lists() {
 	fi
 }
 
-# Packages must not start services here: nginx and frr are only ever run by lab and tests, inside their namespaces.
+# Packages must not start services here: nginx, frr and unbound are only ever run by lab and tests, inside their namespaces.
 forbid_services() {
 	[ -e /usr/sbin/policy-rc.d ] && return
 	printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
@@ -203,16 +205,24 @@ install_missing() {
 	refresh_lists
 	forbid_services
 	say "installing: ${missing[*]}"
-	local had_nginx='' had_frr=''
+	local had_nginx='' had_frr='' had_unbound='' had_rsyslog=''
 	command -v nginx >/dev/null && had_nginx=1
 	[ -e /usr/lib/frr/zebra ] && had_frr=1
+	command -v unbound >/dev/null && had_unbound=1
+	command -v rsyslogd >/dev/null && had_rsyslog=1
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends "${missing[@]}" </dev/null
 	# It must not come up with the next boot either; one that was here before is the owner's.
 	if [ -z "$had_nginx" ] && command -v systemctl >/dev/null; then
 		systemctl disable nginx.service >/dev/null 2>&1 || true
 	fi
+	if [ -z "$had_rsyslog" ] && command -v systemctl >/dev/null; then
+		systemctl disable rsyslog.service syslog.socket >/dev/null 2>&1 || true
+	fi
 	if [ -z "$had_frr" ] && command -v systemctl >/dev/null; then
 		systemctl disable frr.service >/dev/null 2>&1 || true
+	fi
+	if [ -z "$had_unbound" ] && command -v systemctl >/dev/null; then
+		systemctl disable unbound.service >/dev/null 2>&1 || true
 	fi
 }
 

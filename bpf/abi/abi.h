@@ -17,6 +17,8 @@
 #include "fragment.h"
 #include "sweep.h"
 #include "session_limits.h"
+#include "nat64.h"
+#include "fanout.h"
 #include "nat.h"
 #include "gate.h"
 

@@ -18,7 +18,8 @@
 #define PROGRAM_FAST 0
 #define PROGRAM_SLOW 1
 #define PROGRAM_EGRESS 2 /* tc only, variant 0 */
-#define PROGRAM_KINDS 3
+#define PROGRAM_NAT64 3  /* fast line of packets between the families, where there are any */
+#define PROGRAM_KINDS 4
 #define PROGRAM_SLOT(slot, variant, kind) (((slot) * MAX_VARIANTS + (variant)) * PROGRAM_KINDS + (kind))
 #define PROGRAM_SLOTS (MAX_GENERATIONS * MAX_VARIANTS * PROGRAM_KINDS)
 
@@ -42,11 +43,11 @@ struct program_config {
 	__u32 flags;       /* CONFIG_* */
 	__u32 unanswered4; /* most sessions without an answer */
 	__u32 unanswered6;
-	__u32 gate_context;  /* of the classifier: the services of the gate; 0 = none */
-	__u64 seed;          /* of the flow hash, as in `watermarks` */
-	__u64 cookie_key[2]; /* of SYN cookies: drawn anew for every generation */
-	__u32 gate_zones;    /* one bit a zone that demands grants */
-	__u32 spare;
+	__u32 gate_context;      /* of the classifier: the services of the gate; 0 = none */
+	__u64 seed;              /* of the flow hash, as in `watermarks` */
+	__u64 cookie_key[2];     /* of SYN cookies: drawn anew for every generation */
+	__u32 gate_zones;        /* one bit a zone that demands grants */
+	__u32 fanout_multiplier; /* of the table of listeners */
 };
 
 /* Highest record numbers ever handed out; freed ones wait in the `free*` queues. */

@@ -37,10 +37,10 @@ struct flow_key6 {
 };
 _Static_assert(sizeof(struct flow_key6) == 40, "flow_key6 is 40 bytes");
 
-#define FLOW_LIVE 0x01      /* the record is in use */
-#define FLOW_RESPONDER 0x02 /* this line is the responder's direction */
-#define FLOW_FROM_HOST 0x04 /* this direction leaves this host's own stack */
-#define FLOW_V6 0x08
+#define FLOW_LIVE 0x01        /* the record is in use */
+#define FLOW_RESPONDER 0x02   /* this line is the responder's direction */
+#define FLOW_FROM_HOST 0x04   /* this direction leaves this host's own stack */
+#define FLOW_NAT64 0x08       /* packets of this direction leave as the other family, see nat64.h */
 #define FLOW_ANSWERED 0x10    /* of the responder's line: TCP is established, of other protocols an answer was seen */
 #define FLOW_PLAIN 0x20       /* fast path may replay: no TCP handshake or teardown pending (always set for non-TCP) */
 #define FLOW_OWN_TIMEOUT 0x40 /* of the initiator's line: flow_shared.timeout_s is not 0 */
@@ -120,7 +120,8 @@ struct flow_shared {
 	__u32 limited;         /* LIMIT_*: what `session_limits` counts it under */
 	__u16 nat_destination; /* ids of the NAT rules that matched, 0 = none */
 	__u16 nat_source;
-	__u32 spare[3];
+	__u32 nat64_length; /* of a NAT64 session: bits of the prefix that holds the server's address */
+	__u32 spare[2];
 };
 _Static_assert(sizeof(struct flow_shared) == 64, "flow_shared is one cache line");
 

@@ -55,7 +55,8 @@ struct fragment_datagram {
 	__u8 icmp_code;
 	__u8 follow; /* FRAGMENT_* */
 	__u8 reason;
-	__u8 zero[5];
+	__u8 session_family; /* 4 or 6: of the table `line` is in */
+	__u8 zero[4];
 };
 _Static_assert(sizeof(struct fragment_datagram) == 96, "fragment_datagram has no hidden padding");
 

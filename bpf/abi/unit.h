@@ -14,23 +14,34 @@
 #define UNIT_UDP_FLOOD 0x40 /* its zone counts every UDP packet: none is replayed by the fast line */
 
 /*
+ * The tags of a frame in one word: the outer VLAN in the low 12 bits, the inner one 16 bits higher; 0 = untagged. So a
+ * frame with one 802.1Q tag has just its VLAN there, and whatever is above VLAN_ID has a service tag or two tags.
+ */
+#define VLAN_ID 0x0fff
+#define VLAN_SERVICE 0x1000 /* the outer tag is an 802.1ad one */
+#define VLAN_INNER_SHIFT 16
+#define VLAN_TWO (0x1000 << VLAN_INNER_SHIFT) /* there is an inner tag, always an 802.1Q one */
+
+/*
  * The table is filled so that no two entries share a slot:
  *   slot = ((ifindex * 0x9e3779b1 + vlan * 0x85ebca6b) * multiplier) >> 20      (32-bit arithmetic, 4096 slots)
- * with `multiplier` odd and frozen into the program. ifindex and vlan are compared, so a miss is a miss.
+ * with `multiplier` odd and frozen into the program, and `vlan` the tags that frames have on that netdev: none on the
+ * host's side of a tagged unit. ifindex and vlan are compared, so a miss is a miss.
  */
 #define UNIT_SLOT_SHIFT 20
+#define UNIT_SLOT(IFINDEX, VLAN, MULTIPLIER)                                                                           \
+	((((IFINDEX) * 0x9e3779b1u + (VLAN) * 0x85ebca6bu) * (MULTIPLIER)) >> UNIT_SLOT_SHIFT)
 
 struct unit {
 	__u32 ifindex; /* netdev the frame is seen on */
-	__u16 vlan;    /* 0 = untagged */
-	__u16 index;   /* counter slot, stable over commits */
+	__u32 vlan;    /* tags of the unit, VLAN_*; 0 = untagged. With UNIT_HOST_SIDE frames have none yet */
 	__u16 zone;
 	__u16 routing_instance;
 	__u16 mtu;  /* largest IP packet */
 	__u8 flags; /* UNIT_* */
 	__u8 icmp_reserved;
 	__u8 mac[6];
-	__u16 egress_vlan;       /* tag pushed on the way out, 0 = none */
+	__u16 index;             /* counter slot, stable over commits */
 	__u32 phys_ifindex;      /* netdev that frames leave through */
 	__u32 host_ifindex;      /* netdev that carries the addresses: FIB input and neighbour table */
 	__u32 host_peer_ifindex; /* UNIT_HOST_VETH: far end of the pair; frames sent to it arrive at host_ifindex */

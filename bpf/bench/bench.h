@@ -91,6 +91,18 @@ struct bare_state {
 	__u64 redirected[2];
 };
 
+/* What the least fan-out must be told. */
+struct fanout_floor {
+	__u32 be_listener;
+	__u32 be_receivers[3];
+	__u16 be_port;
+	__u16 be_receiver_port;
+	__u32 out_ifindex;
+	__u8 dmac[6];
+	__u8 smac[6];
+	__u32 next;
+};
+
 #define FRAME_TTL 64
 
 #endif

@@ -8,6 +8,7 @@
 struct frames_state frames SEC(".data.frames") = {};
 struct sink_state sink SEC(".data.sink") = {};
 struct bare_state bare SEC(".data.bare") = {};
+struct fanout_floor floor_state SEC(".data.floor") = {};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -119,6 +120,58 @@ int bare_redirect(struct __sk_buff *skb)
 	__builtin_memcpy(eth->h_source, port->smac, sizeof(port->smac));
 	bare.redirected[side]++;
 	return bpf_redirect(port->out_ifindex, 0);
+}
+
+static __always_inline __u16 least_check(__u16 be_check, __u32 sum)
+{
+	sum += (__u16)~be_check;
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
+/* The least fan-out: address and port compared, one of three by turns, both checksums, TTL, MAC addresses. */
+static __always_inline bool least_fanout(void *data, void *end)
+{
+	struct ethhdr *eth = data;
+	struct iphdr *ip = (void *)(eth + 1);
+	struct udphdr *udp = (void *)(ip + 1);
+
+	if ((void *)(udp + 1) > end || eth->h_proto != bpf_htons(ETH_P_IP) || *(__u8 *)ip != 0x45 ||
+	    ip->protocol != IPPROTO_UDP || ip->daddr != floor_state.be_listener || udp->dest != floor_state.be_port)
+		return false;
+	__u32 turn = floor_state.next;
+
+	floor_state.next = turn >= 2 ? 0 : turn + 1;
+	__u32 be_to = floor_state.be_receivers[turn < 3 ? turn : 0], be_from = ip->daddr;
+	__u32 sum = (be_to & 0xffff) + (be_to >> 16) + (__u16)~be_from + (__u16) ~(be_from >> 16);
+
+	ip->daddr = be_to;
+	/* RFC 1624: the word of TTL and protocol falls by 0x0100 */
+	ip->check = least_check(ip->check, sum + (__u16)~bpf_htons(0x0100));
+	ip->ttl--;
+	if (udp->check)
+		udp->check = least_check(udp->check, sum + (__u16)~udp->dest + floor_state.be_receiver_port);
+	udp->dest = floor_state.be_receiver_port;
+	__builtin_memcpy(eth->h_dest, floor_state.dmac, sizeof(floor_state.dmac));
+	__builtin_memcpy(eth->h_source, floor_state.smac, sizeof(floor_state.smac));
+	return true;
+}
+
+SEC("xdp.frags")
+int fanout_least(struct xdp_md *ctx)
+{
+	if (!least_fanout((void *)(long)ctx->data, (void *)(long)ctx->data_end))
+		return XDP_PASS;
+	return bpf_redirect(floor_state.out_ifindex, 0);
+}
+
+SEC("tc")
+int fanout_least_tc(struct __sk_buff *skb)
+{
+	if (!least_fanout((void *)(long)skb->data, (void *)(long)skb->data_end))
+		return TC_ACT_OK;
+	return bpf_redirect(floor_state.out_ifindex, 0);
 }
 
 /* Sends bench frames back to where they came from: the answer that makes a flow established, whatever NAT was done. */

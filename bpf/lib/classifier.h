@@ -10,11 +10,13 @@
 #define NO_CLASS (-1)
 
 /* Classes of one packet. */
+#define CLASSES_NAT64 2 /* source IPv6, destination IPv4 */
+
 struct classes {
 	__u32 source;
 	__u32 destination;
 	__u32 service;
-	__u32 family; /* 0 = IPv4, 1 = IPv6 */
+	__u32 family; /* 0 = IPv4, 1 = IPv6, or CLASSES_NAT64 */
 };
 
 static __always_inline __s64 class_word(__u32 at)
@@ -223,8 +225,8 @@ static __noinline __s64 match_context(__u32 index, const struct classes *of)
 
 	if (!context || !of || !context->chunks)
 		return NO_CLASS;
-	__u32 family = of->family & 1;
-	__s64 source = row_word(context->source[family] + of->source);
+	__u32 family = of->family & 1, from = of->family ? 1 : 0;
+	__s64 source = row_word(context->source[from] + of->source);
 	__s64 destination = row_word(context->destination[family] + of->destination);
 	__s64 service = row_word(context->service + of->service);
 

@@ -159,6 +159,7 @@ static __always_inline void fragment_fill(struct fragment_datagram *datagram, co
 	datagram->icmp_type = p->icmp_type;
 	datagram->icmp_code = p->icmp_code;
 	datagram->reason = 0;
+	datagram->session_family = p->family;
 }
 
 /*
@@ -185,6 +186,9 @@ static __noinline int fragment_remember(struct packet *p, __u32 verdict)
 	if (refused) {
 		datagram->follow = FRAGMENT_REFUSED;
 		datagram->reason = REASON_OF(verdict);
+	} else if (verdict & VERDICT_FORWARD) {
+		/* no session of ours: the stage that forwarded it finds the others by what they inherit */
+		datagram->follow = FRAGMENT_SESSION;
 	} else if (!p->line) {
 		datagram->follow = FRAGMENT_LOCAL;
 	} else {

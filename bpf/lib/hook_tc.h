@@ -55,28 +55,40 @@ static __always_inline bool hook_parse_frame(hook_ctx *ctx, struct frame *frame)
 	if ((void *)(eth + 1) > hook_end(ctx))
 		return false;
 	frame->l3 = ETH_HLEN;
-	frame->tagged = ctx->vlan_present;
-	frame->vlan = frame->tagged ? ctx->vlan_tci & 0x0fff : 0;
+	frame->tagged = 0;
+	frame->vlan = 0;
 	frame->ethertype = bpf_ntohs(eth->h_proto);
-	if (frame->vlan && ctx->vlan_proto != bpf_htons(ETH_P_8021Q)) {
-		/* a service tag (802.1ad) is none of ours */
-		frame->vlan = 0;
-		frame->ethertype = ETH_P_8021AD;
-	}
-	return true;
+	if (!ctx->vlan_present)
+		return true;
+	/* the kernel has taken the outer tag out of the frame; an inner one stands in it */
+	frame->tagged = VLAN_BYTES;
+	frame->vlan = ctx->vlan_tci & VLAN_ID;
+	if (ctx->vlan_proto != bpf_htons(ETH_P_8021Q))
+		frame->vlan |= VLAN_SERVICE;
+	return frame_second_tag(ctx, frame);
 }
 
 static __always_inline bool hook_pop_vlan(hook_ctx *ctx, const struct frame *frame)
 {
-	return !frame->tagged || bpf_skb_vlan_pop(ctx) == 0;
+	if (frame->tagged && bpf_skb_vlan_pop(ctx))
+		return false;
+	return frame->tagged <= VLAN_BYTES || bpf_skb_vlan_pop(ctx) == 0;
 }
 
-/* Leave with the tag of `vlan`; 0 = untagged. */
-static __always_inline bool hook_set_vlan(hook_ctx *ctx, const struct frame *frame, __u16 vlan)
+/* A push moves the tag beside the frame into it. */
+static __always_inline bool hook_push_vlan(hook_ctx *ctx, __u32 vlan)
+{
+	if ((vlan & VLAN_TWO) && bpf_skb_vlan_push(ctx, bpf_htons(ETH_P_8021Q), vlan_inner(vlan)))
+		return false;
+	return bpf_skb_vlan_push(ctx, vlan_outer_type(vlan), vlan & VLAN_ID) == 0;
+}
+
+/* Leave with the tags of `vlan`; 0 = untagged. */
+static __always_inline bool hook_set_vlan(hook_ctx *ctx, const struct frame *frame, __u32 vlan)
 {
 	if (!hook_pop_vlan(ctx, frame))
 		return false;
-	return !vlan || bpf_skb_vlan_push(ctx, bpf_htons(ETH_P_8021Q), vlan) == 0;
+	return !vlan || hook_push_vlan(ctx, vlan);
 }
 
 static __always_inline int hook_redirect(hook_ctx *ctx, __u32 ifindex)
@@ -149,6 +161,57 @@ static __always_inline bool hook_l4_sum(hook_ctx *ctx, __u32 at, __u32 addresses
 static __always_inline bool hook_maybe_partial(__u16 be_check, __u32 pseudo_sum)
 {
 	return be_check == csum_fold_only(pseudo_sum);
+}
+
+static __always_inline bool hook_load(hook_ctx *ctx, __u32 offset, void *to, __u32 len)
+{
+	return bpf_skb_load_bytes(ctx, offset, to, len) == 0;
+}
+
+static __always_inline bool hook_store(hook_ctx *ctx, __u32 offset, const void *from, __u32 len)
+{
+	return bpf_skb_store_bytes(ctx, offset, from, len, 0) == 0;
+}
+
+/* All of the frame in the linear part, as far as `len`. */
+static __always_inline bool hook_pull(hook_ctx *ctx, __u32 len)
+{
+	return (__u64)(hook_end(ctx) - hook_data(ctx)) >= len || bpf_skb_pull_data(ctx, len) == 0;
+}
+
+/*
+ * The packet becomes one of the other family: `old_len` bytes from the IP header on give way to `new_len`, to be
+ * written. The kernel does the usual 20 bytes itself, and tells GSO and CHECKSUM_PARTIAL; the rest, behind the header,
+ * is given or taken.
+ */
+static __always_inline bool hook_change_family(hook_ctx *ctx, struct frame *frame, __u32 old_len, __u32 new_len,
+					       __u16 ethertype)
+{
+	int more = (int)new_len - (int)old_len - (ethertype == ETH_P_IPV6 ? 20 : -20);
+
+	if (bpf_skb_change_proto(ctx, bpf_htons(ethertype), 0))
+		return false;
+	if (more && bpf_skb_adjust_room(ctx, more, BPF_ADJ_ROOM_NET, BPF_F_ADJ_ROOM_FIXED_GSO))
+		return false;
+	struct ethhdr *eth = hook_data(ctx);
+
+	if ((void *)(eth + 1) > hook_end(ctx))
+		return false;
+	eth->h_proto = bpf_htons(ethertype);
+	frame->ethertype = ethertype;
+	return true;
+}
+
+/*
+ * Addresses and ports change by these differences of sums. Where the device completes the checksum, the field holds the
+ * sum of the pseudo-header only.
+ */
+static __always_inline void hook_l4_change(hook_ctx *ctx, __u32 l4, __u32 field, __u16 pseudo, __u16 ports, bool udp)
+{
+	__u64 flags = udp ? BPF_F_MARK_MANGLED_0 : 0;
+
+	bpf_l4_csum_replace(ctx, l4 + field, 0, pseudo, flags | BPF_F_PSEUDO_HDR);
+	bpf_l4_csum_replace(ctx, l4 + field, 0, ports, flags);
 }
 
 #endif

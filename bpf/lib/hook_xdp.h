@@ -53,71 +53,71 @@ static __always_inline bool hook_parse_frame(hook_ctx *ctx, struct frame *frame)
 		return false;
 	frame->l3 = ETH_HLEN;
 	frame->vlan = 0;
-	frame->tagged = false;
+	frame->tagged = 0;
 	frame->ethertype = bpf_ntohs(eth->h_proto);
-	if (frame->ethertype == ETH_P_8021Q) {
-		__be16 *tag = (void *)(eth + 1);
+	if (frame->ethertype != ETH_P_8021Q && frame->ethertype != ETH_P_8021AD)
+		return true;
+	__be16 *tag = (void *)(eth + 1);
 
-		if ((void *)(tag + 2) > end)
-			return false;
-		frame->vlan = bpf_ntohs(tag[0]) & 0x0fff;
-		frame->ethertype = bpf_ntohs(tag[1]);
-		frame->l3 = ETH_HLEN + 4;
-		frame->tagged = true;
-	}
+	if ((void *)(tag + 2) > end)
+		return false;
+	frame->vlan = bpf_ntohs(tag[0]) & VLAN_ID;
+	if (frame->ethertype == ETH_P_8021AD)
+		frame->vlan |= VLAN_SERVICE;
+	frame->ethertype = bpf_ntohs(tag[1]);
+	frame->l3 = ETH_HLEN + VLAN_BYTES;
+	frame->tagged = VLAN_BYTES;
+	return frame_second_tag(ctx, frame);
+}
+
+/* The MAC addresses move by `bytes` towards the network layer; backwards if negative. */
+static __always_inline bool hook_move_macs(hook_ctx *ctx, int bytes)
+{
+	__u64 macs;
+	__u32 macs_rest;
+	void *data = hook_data(ctx);
+
+	if (data + ETH_HLEN > hook_end(ctx))
+		return false;
+	macs = *(__u64 *)data;
+	macs_rest = *(__u32 *)(data + 8);
+	if (bpf_xdp_adjust_head(ctx, bytes))
+		return false;
+	data = hook_data(ctx);
+	if (data + ETH_HLEN > hook_end(ctx))
+		return false;
+	*(__u64 *)data = macs;
+	*(__u32 *)(data + 8) = macs_rest;
+	return true;
+}
+
+/* Leave with the tags of `vlan`; 0 = untagged. */
+static __always_inline bool hook_set_vlan(hook_ctx *ctx, const struct frame *frame, __u32 vlan)
+{
+	__u32 have = frame->tagged, want = vlan_bytes(vlan);
+
+	if (have != want && !hook_move_macs(ctx, (int)have - (int)want))
+		return false;
+	if (!vlan)
+		return true;
+	void *data = hook_data(ctx);
+
+	if (data + ETH_HLEN + VLAN_BYTES > hook_end(ctx))
+		return false;
+	*(__be16 *)(data + 12) = vlan_outer_type(vlan);
+	*(__be16 *)(data + 14) = bpf_htons(vlan & VLAN_ID);
+	if (!(vlan & VLAN_TWO))
+		return true;
+	if (data + ETH_HLEN + 2 * VLAN_BYTES > hook_end(ctx))
+		return false;
+	*(__be16 *)(data + 16) = bpf_htons(ETH_P_8021Q);
+	*(__be16 *)(data + 18) = bpf_htons(vlan_inner(vlan));
 	return true;
 }
 
 static __always_inline bool hook_pop_vlan(hook_ctx *ctx, const struct frame *frame)
 {
-	__u64 macs;
-	__u32 macs_rest;
-	void *data = hook_data(ctx);
-
-	if (!frame->tagged)
-		return true;
-	if (data + ETH_HLEN + 4 > hook_end(ctx))
-		return false;
-	macs = *(__u64 *)data;
-	macs_rest = *(__u32 *)(data + 8);
-	*(__u64 *)(data + 4) = macs;
-	*(__u32 *)(data + 12) = macs_rest;
-	return bpf_xdp_adjust_head(ctx, 4) == 0;
-}
-
-static __always_inline bool hook_push_vlan(hook_ctx *ctx, __u16 vlan)
-{
-	__u64 macs;
-	__u32 macs_rest;
-
-	if (bpf_xdp_adjust_head(ctx, -4))
-		return false;
-	void *data = hook_data(ctx);
-
-	if (data + ETH_HLEN + 4 > hook_end(ctx))
-		return false;
-	macs = *(__u64 *)(data + 4);
-	macs_rest = *(__u32 *)(data + 12);
-	*(__u64 *)data = macs;
-	*(__u32 *)(data + 8) = macs_rest;
-	*(__be16 *)(data + 12) = bpf_htons(ETH_P_8021Q);
-	*(__be16 *)(data + 14) = bpf_htons(vlan);
-	return true;
-}
-
-/* Leave with the tag of `vlan`; 0 = untagged. */
-static __always_inline bool hook_set_vlan(hook_ctx *ctx, const struct frame *frame, __u16 vlan)
-{
-	if (!frame->tagged)
-		return vlan ? hook_push_vlan(ctx, vlan) : true;
-	if (!vlan)
-		return hook_pop_vlan(ctx, frame);
-	void *data = hook_data(ctx);
-
-	if (data + ETH_HLEN + 4 > hook_end(ctx))
-		return false;
-	*(__be16 *)(data + ETH_HLEN) = bpf_htons(vlan);
-	return true;
+	return hook_set_vlan(ctx, frame, 0);
 }
 
 static __always_inline int hook_redirect(hook_ctx *ctx, __u32 ifindex)
@@ -192,6 +192,65 @@ static __always_inline bool hook_l4_sum(hook_ctx *ctx, __u32 at, __u32 addresses
 static __always_inline bool hook_maybe_partial(__u16 be_check, __u32 pseudo_sum)
 {
 	return false;
+}
+
+static __always_inline bool hook_load(hook_ctx *ctx, __u32 offset, void *to, __u32 len)
+{
+	return bpf_xdp_load_bytes(ctx, offset, to, len) == 0;
+}
+
+static __always_inline bool hook_store(hook_ctx *ctx, __u32 offset, void *from, __u32 len)
+{
+	return bpf_xdp_store_bytes(ctx, offset, from, len) == 0;
+}
+
+/* Nothing can be pulled into the linear part. */
+static __always_inline bool hook_pull(hook_ctx *ctx, __u32 len)
+{
+	return (__u64)(hook_end(ctx) - hook_data(ctx)) >= len;
+}
+
+/*
+ * The packet becomes one of the other family: `old_len` bytes from the IP header on give way to `new_len`, to be
+ * written. The Ethernet header moves with its tag.
+ */
+static __always_inline bool hook_change_family(hook_ctx *ctx, struct frame *frame, __u32 old_len, __u32 new_len,
+					       __u16 ethertype)
+{
+	void *data = hook_data(ctx);
+
+	if (data + ETH_HLEN + 4 > hook_end(ctx))
+		return false;
+	__u64 macs = *(__u64 *)data;
+	__u32 macs_rest = *(__u32 *)(data + 8), tag = *(__u32 *)(data + 12);
+
+	if (bpf_xdp_adjust_head(ctx, (int)old_len - (int)new_len))
+		return false;
+	data = hook_data(ctx);
+	if (data + ETH_HLEN + 4 > hook_end(ctx))
+		return false;
+	*(__u64 *)data = macs;
+	*(__u32 *)(data + 8) = macs_rest;
+	if (frame->tagged) {
+		*(__u32 *)(data + 12) = tag;
+		*(__be16 *)(data + 16) = bpf_htons(ethertype);
+	} else {
+		*(__be16 *)(data + 12) = bpf_htons(ethertype);
+	}
+	frame->ethertype = ethertype;
+	return true;
+}
+
+/* Addresses and ports change by these differences of sums. */
+static __always_inline void hook_l4_change(hook_ctx *ctx, __u32 l4, __u32 field, __u16 pseudo, __u16 ports, bool udp)
+{
+	__u16 *check = hook_data(ctx) + l4 + field;
+
+	if ((void *)(check + 1) > hook_end(ctx) || (udp && !*check))
+		return;
+	__u16 sum = csum_fold((__u16) ~*check + (__u32)pseudo + ports);
+
+	*check = udp && !sum ? 0xffff : sum;
 }
 
 #endif

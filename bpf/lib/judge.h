@@ -5,6 +5,7 @@
 
 #include "flow_table.h"
 #include "lib/classifier.h"
+#include "lib/nat64.h"
 
 /* `when` tells which destination port: AS_SENT or AS_TRANSLATED. */
 static __always_inline void service_of(const struct packet *p, __u32 when, struct service *service)
@@ -16,6 +17,12 @@ static __always_inline void service_of(const struct packet *p, __u32 when, struc
 	service->icmp_code = p->icmp_code;
 	if (!(p->flags & P_RESPONDER))
 		return;
+	/* the session was opened by a client of the other family */
+	if (p->nat64 && p->proto == IPPROTO_ICMP) {
+		service->proto = IPPROTO_ICMPV6;
+		service->icmp_type = ICMP6_ECHO;
+		return;
+	}
 	/* the session was opened by the request this answers */
 	if (p->proto == IPPROTO_ICMP)
 		service->icmp_type = ICMP4_ECHO;
@@ -29,6 +36,8 @@ static __always_inline __s64 class_of_address(const struct packet *p, __u32 plac
 
 	if (p->family == 4)
 		return address_class(CLASS_TREE_SOURCE4 + 4 * side, bpf_ntohl(address[0]), 0);
+	if (p->nat64 && nat64_is_mapped(address))
+		return address_class(CLASS_TREE_SOURCE4 + 4 * side, bpf_ntohl(address[3]), 0);
 	return address_class(CLASS_TREE_SOURCE6 + 4 * side, (__u64)bpf_ntohl(address[0]) << 32 | bpf_ntohl(address[1]),
 			     (__u64)bpf_ntohl(address[2]) << 32 | bpf_ntohl(address[3]));
 }
@@ -57,6 +66,7 @@ __noinline int classify(struct packet *p, __u32 when)
 		if (class < 0)
 			return false;
 		p->class_destination = class;
+		p->class_family = p->family == 4 ? 0 : p->nat64 && when == AS_TRANSLATED ? CLASSES_NAT64 : 1;
 	}
 	if (!(p->classed & CLASSED_SERVICE)) {
 		struct service service = {};
@@ -77,7 +87,7 @@ static __always_inline struct classes classes_of(const struct packet *p)
 		.source = p->class_source,
 		.destination = p->class_destination,
 		.service = p->class_service,
-		.family = p->family != 4,
+		.family = p->class_family,
 	};
 
 	return classes;

@@ -19,9 +19,9 @@ static __always_inline void mss_lower(hook_ctx *ctx, struct packet *p, __u32 at)
 		return;
 	__u32 high = value[0], low = value[1];
 
-	if ((high << 8 | low) <= config.tcp_mss)
+	if ((high << 8 | low) <= p->mss)
 		return;
-	__u8 new_high = config.tcp_mss >> 8, new_low = config.tcp_mss;
+	__u8 new_high = p->mss >> 8, new_low = p->mss;
 
 	value[0] = new_high;
 	value[1] = new_low;

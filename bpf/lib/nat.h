@@ -5,6 +5,7 @@
 
 #include "lib/checksum.h"
 #include "lib/judge.h"
+#include "lib/nat64.h"
 
 #define NO_RULE 0xffffffff
 #define MAX_NAT_ADDRESSES_TRIED 16 /* of a pool, by one packet that finds their ports taken */
@@ -118,13 +119,49 @@ static __always_inline bool nat_change_prefix(struct packet *p, const struct nat
 	return rule->kind != NAT_NPTV6 || nptv6_balance(p, from, length);
 }
 
+/* The IPv4 address behind a NAT64 prefix, to `nat_address`; false if it must not be translated. */
+__noinline int nat64_destination(struct packet *p, __u32 index)
+{
+	struct nat_prefix *prefix = bpf_map_lookup_elem(&nat_prefixes, &index);
+
+	if (!p || !prefix || p->family != 6)
+		return false;
+	const __u32 *address = address_in(p, address_place(p, AS_SENT, SIDE_DESTINATION));
+	__u32 be_seen[4];
+
+	for (int i = 0; i < 4; i++)
+		be_seen[i] = address[i];
+	__u32 be_addr4 = nat64_extract(be_seen, prefix->length);
+
+	if (nat64_bad_address(be_addr4, prefix->be_prefix, prefix->length))
+		return false;
+	nat64_map(be_addr4, p->nat_address);
+	p->nat64 = prefix->length;
+	return true;
+}
+
+/* Which family the source has after translation. */
+static __always_inline __u32 nat_source_family(const struct packet *p)
+{
+	return p->nat64 ? 4 : p->family;
+}
+
+/* `nat_address` holds an IPv4 address, also where the session is one of the IPv6 table. */
+static __always_inline void nat_found4(struct packet *p, __u32 be_addr4)
+{
+	if (p->family == 4)
+		p->nat_address[0] = be_addr4;
+	else
+		nat64_map(be_addr4, p->nat_address);
+}
+
 /* Address `number` of a pool, to `nat_address`. */
 __noinline int nat_pool_address(struct packet *p, __u32 index, __u32 number)
 {
 	struct nat_pool *pool = nat_pool_at(index);
 	__u32 i;
 
-	if (!p || !pool || (pool->family && pool->family != p->family))
+	if (!p || !pool || (pool->family && pool->family != nat_source_family(p)))
 		return false;
 	bpf_for (i, 0, MAX_NAT_POOL_RANGES) {
 		__u32 at = pool->first_range + i;
@@ -136,8 +173,8 @@ __noinline int nat_pool_address(struct packet *p, __u32 index, __u32 number)
 
 		if (number < range->first || offset >= range->count)
 			continue;
-		if (p->family == 4) {
-			p->nat_address[0] = bpf_htonl(bpf_ntohl(range->be_low[0]) + offset);
+		if (nat_source_family(p) == 4) {
+			nat_found4(p, bpf_htonl(bpf_ntohl(range->be_low[0]) + offset));
 			return true;
 		}
 		for (int word = 3; word >= 0; word--) {
@@ -160,7 +197,7 @@ __noinline int nat_pool_has(const struct packet *p, __u32 index, __u32 place)
 	if (!p || !pool)
 		return false;
 	const __u32 *address = address_in(p, place);
-	__u32 words = p->family == 4 ? 1 : 4;
+	__u32 words = nat_source_family(p) == 4 ? 1 : 4, be_addr4 = address[p->nat64 ? 3 : 0];
 
 	bpf_for (i, 0, MAX_NAT_POOL_RANGES) {
 		__u32 at = pool->first_range + i;
@@ -169,7 +206,7 @@ __noinline int nat_pool_has(const struct packet *p, __u32 index, __u32 place)
 		if (!range || i >= pool->ranges)
 			break;
 		if (words == 1) {
-			if (bpf_ntohl(address[0]) - bpf_ntohl(range->be_low[0]) < range->count)
+			if (bpf_ntohl(be_addr4) - bpf_ntohl(range->be_low[0]) < range->count)
 				return true;
 			continue;
 		}
@@ -200,6 +237,10 @@ __noinline int nat_interface_address(struct packet *p)
 
 	if (!unit)
 		return false;
+	if (p->nat64) {
+		nat64_map(unit->be_addr4, p->nat_address);
+		return unit->be_addr4 != 0;
+	}
 	p->nat_address[0] = p->family == 4 ? unit->be_addr4 : unit->be_addr6[0];
 	for (int i = 1; i < 4; i++)
 		p->nat_address[i] = p->family == 4 ? 0 : unit->be_addr6[i];

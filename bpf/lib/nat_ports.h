@@ -31,9 +31,9 @@ __noinline int nat_port_of_host(hook_ctx *ctx, struct packet *p)
 
 	if (!p)
 		return true;
-	if (p->family == 4) {
-		tuple.ipv4.saddr = p->out4.be_daddr;
-		tuple.ipv4.daddr = p->out4.be_saddr;
+	if (nat_source_family(p) == 4) {
+		tuple.ipv4.saddr = p->nat64 ? p->out6.be_daddr[3] : p->out4.be_daddr;
+		tuple.ipv4.daddr = p->nat64 ? p->out6.be_saddr[3] : p->out4.be_saddr;
 		tuple.ipv4.sport = p->out4.be_dport;
 		tuple.ipv4.dport = p->out4.be_sport;
 	} else {
@@ -104,12 +104,42 @@ static __always_inline int nat_record(struct packet *p, __u32 session)
 	return p->family == 4 ? nat_record4(p, session) : nat_record6(p, session);
 }
 
+/*
+ * Answers to IPv4 addresses of ours have their keys in one index if the session is of one family, in the other if it is
+ * of two. Who takes a port looks into the other one first; two CPUs that take the same at once are seen by the fast
+ * line as one session of IPv4, and the other's answers do not come.
+ */
+__noinline int nat64_other_index_has(const struct packet *p)
+{
+	__u64 words[5];
+	__u32 line;
+
+	if (!p)
+		return true;
+	const __u64 *out = p->nat64 ? (const __u64 *)&p->out6 : (const __u64 *)&p->out4;
+
+	if (p->nat64) {
+		words[0] = (__u32)(out[3] >> 32) | (out[1] >> 32) << 32;
+		words[1] = reverse_last_word(out[4]);
+		return !!flow_find4((void *)words, flow_hash4(config.seed, (void *)words), &line, FLOW_BUCKET_SLOTS);
+	}
+	if (p->family != 4)
+		return false;
+	words[0] = words[2] = 0;
+	words[1] = (out[0] & ~0xffffffffull) | bpf_htonl(NAT64_MAPPED_WORD);
+	words[3] = out[0] << 32 | bpf_htonl(NAT64_MAPPED_WORD);
+	words[4] = reverse_last_word(out[1]);
+	return !!flow_find6((void *)words, flow_hash6(config.seed, (void *)words), &line, FLOW_BUCKET_SLOTS);
+}
+
 /* Tries one port. A port of this host's is as good as taken. */
 static __always_inline int nat_try(hook_ctx *ctx, struct packet *p, __u32 session, __u32 port, __u32 host)
 {
 	p->out4.be_sport = p->out6.be_sport = bpf_htons(port);
 	/* who asks for an echo has the identifier, and the other side's place in the key stays what it is */
 	if (host && nat_port_of_host(ctx, p))
+		return NAT_TAKEN;
+	if ((config.stage_mask & STAGE_BIT(NAT64)) && nat64_other_index_has(p))
 		return NAT_TAKEN;
 	return nat_record(p, session);
 }

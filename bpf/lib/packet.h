@@ -26,7 +26,8 @@
 #define CONTINUE 0
 #define VERDICT_DROP 0x0100
 #define VERDICT_LOCAL 0x0200
-#define VERDICT_REPLY 0x0400 /* drop, and answer with `reply` */
+#define VERDICT_FORWARD 0x0800 /* the next hop is known, and no further stage is asked */
+#define VERDICT_REPLY 0x0400   /* drop, and answer with `reply` */
 #define REASON_OF(verdict) ((verdict) & 0xff)
 #define DROP(ID) (VERDICT_DROP | REASON_##ID)
 #define DROP_AND_REPLY(ID) (VERDICT_REPLY | REASON_##ID)
@@ -39,6 +40,7 @@ enum reply {
 	REPLY_PROHIBITED,
 	REPLY_PORT,
 	REPLY_RESET,
+	REPLY_SOURCE_ROUTE,
 	REPLY_COOKIE, /* SYN and ACK with a cookie */
 };
 
@@ -74,9 +76,9 @@ struct packet {
 	__u32 nat_sum;        /* of what a rewrite has changed, for the checksum */
 	__u32 nat_looked;     /* candidates for a port */
 	__u32 quote_l4;       /* offset of the transport header that an ICMP error quotes */
-	__u16 vlan;
-	__u16 ethertype; /* host byte order */
-	__u16 l3;        /* offsets into the frame */
+	__u32 vlan;           /* VLAN_* */
+	__u16 ethertype;      /* host byte order */
+	__u16 l3;             /* offsets into the frame */
 	__u16 l4;
 	__u16 ip_len; /* whole IP packet */
 	__u16 ip_header_len;
@@ -90,6 +92,7 @@ struct packet {
 	__u16 be_l4_check;
 	__u16 payload; /* bytes after the TCP header */
 	__u16 tcp_window;
+	__u16 mss;             /* of a SYN: the largest that may be announced */
 	__u16 tag;             /* of the session's record */
 	__u16 fragment_offset; /* bytes of the datagram before this fragment, and in it */
 	__u16 fragment_length;
@@ -97,7 +100,7 @@ struct packet {
 	__u16 nat_source;
 	__u16 nat_pool;
 	__u16 nat_unit; /* index of the egress unit of the forward direction */
-	__u8 family;    /* 4 or 6 */
+	__u8 family;    /* 4 or 6: of the session */
 	__u8 proto;
 	__u8 ttl;
 	__u8 tcp_flags;
@@ -105,8 +108,7 @@ struct packet {
 	__u8 icmp_code;
 	__u8 reply; /* enum reply */
 	__u8 traffic_class;
-	__u8 dont_fragment;
-	__u8 tagged;
+	__u8 tagged;     /* bytes of tags */
 	__u8 rule_flags; /* RULE_* of the policy that decided */
 	__u8 fragment_more;
 	__u8 fragment_follow; /* FRAGMENT_* of the first fragment */
@@ -114,6 +116,12 @@ struct packet {
 	__u8 limited;         /* LIMIT_*: what the session is counted under */
 	__u8 classed;         /* CLASSED_* */
 	__u8 grant_marks;     /* of a new session: MARK_GRANTED, MARK_GRANTEE */
+	__u8 class_family;    /* CLASSES_*, or 0 of IPv4 and 1 of IPv6 */
+	__u8 wire;            /* 4 or 6: of the packet as it came */
+	__u8 nat64;           /* leaves as the other family; of a first packet, bits of the prefix */
+	__u8 pad;
+	__u16 fanout_listener; /* indices of counters, once the fan-out stage has found them */
+	__u16 fanout_receiver;
 };
 
 #define CLASSED_SOURCE 0x01

@@ -61,7 +61,7 @@ static __always_inline __u32 pseudo_sum(const struct packet *p)
 {
 	__u32 len = p->ip_len - p->ip_header_len;
 
-	if (p->family == 4)
+	if (p->wire == 4)
 		return csum_pseudo4(p->key4.be_saddr, p->key4.be_daddr, p->proto, len);
 	return csum_pseudo6(p->key6.be_saddr, p->key6.be_daddr, p->proto, len);
 }
@@ -94,16 +94,17 @@ static __always_inline bool settle_quote(hook_ctx *ctx, __u32 l4, __u32 field, _
 	return true;
 }
 
-/* Swap the MAC addresses of the old header at `old` into a new one at 0, with its type or tag. */
+/* Swap the MAC addresses of the old header at `old` into a new one at 0, with its type or tags. */
 static __always_inline bool reply_ethernet(hook_ctx *ctx, __u32 old, __u32 header_len)
 {
 	void *data = hook_data(ctx);
 	void *from = data + (old & 0x3f);
 
-	if (data + ETH_HLEN + 4 > hook_end(ctx) || from + ETH_HLEN + 4 > hook_end(ctx))
+	if (data + ETH_HLEN + 8 > hook_end(ctx) || from + ETH_HLEN + 8 > hook_end(ctx))
 		return false;
 	__u32 dmac = *(__u32 *)from, smac = *(__u32 *)(from + 6), type = *(__u32 *)(from + 12);
-	__u16 dmac2 = *(__u16 *)(from + 4), smac2 = *(__u16 *)(from + 10), inner = *(__u16 *)(from + 16);
+	__u16 dmac2 = *(__u16 *)(from + 4), smac2 = *(__u16 *)(from + 10), last = *(__u16 *)(from + 20);
+	__u32 second = *(__u32 *)(from + 16);
 
 	*(__u32 *)data = smac;
 	*(__u16 *)(data + 4) = smac2;
@@ -112,7 +113,11 @@ static __always_inline bool reply_ethernet(hook_ctx *ctx, __u32 old, __u32 heade
 	*(__u16 *)(data + 12) = (__u16)type;
 	if (header_len > ETH_HLEN) {
 		*(__u32 *)(data + 12) = type;
-		*(__u16 *)(data + 16) = inner;
+		*(__u16 *)(data + 16) = (__u16)second;
+	}
+	if (header_len > ETH_HLEN + 4) {
+		*(__u32 *)(data + 16) = second;
+		*(__u16 *)(data + 20) = last;
 	}
 	return true;
 }
@@ -154,6 +159,8 @@ static __always_inline __u32 icmp4_kind(const struct packet *p)
 		return ICMP4_UNREACHABLE << 24;
 	case REPLY_PORT:
 		return ICMP4_UNREACHABLE << 24 | 3 << 16;
+	case REPLY_SOURCE_ROUTE:
+		return ICMP4_UNREACHABLE << 24 | 5 << 16; /* RFC 7915 4.1 */
 	default:
 		return ICMP4_UNREACHABLE << 24 | 13 << 16; /* administratively prohibited, RFC 1812 5.2.7.1 */
 	}
@@ -170,6 +177,8 @@ static __always_inline __u32 icmp6_kind(const struct packet *p)
 		return ICMP6_UNREACHABLE << 24;
 	case REPLY_PORT:
 		return ICMP6_UNREACHABLE << 24 | 4 << 16;
+	case REPLY_SOURCE_ROUTE:
+		return ICMP6_PARAMETER << 24; /* RFC 7915 5.1: the pointer stands where an MTU would */
 	default:
 		return ICMP6_UNREACHABLE << 24 | 1 << 16;
 	}
@@ -231,7 +240,7 @@ static __noinline int reply_icmp6(hook_ctx *ctx, struct packet *p)
 		return 0;
 	reply_ipv6(ip, 8 + quote, IPPROTO_ICMPV6, unit->be_addr6, p->key6.be_saddr);
 	header[0] = bpf_htonl(icmp6_kind(p));
-	header[1] = p->reply == REPLY_TOO_BIG ? bpf_htonl(p->reply_mtu) : 0;
+	header[1] = p->reply == REPLY_TOO_BIG || p->reply == REPLY_SOURCE_ROUTE ? bpf_htonl(p->reply_mtu) : 0;
 	__u32 sum = csum_pseudo6(unit->be_addr6, p->key6.be_saddr, IPPROTO_ICMPV6, 8 + quote);
 	__u16 check = csum_fold(csum_fold_only(sum) + (__u16)sum_range(ctx, icmp, 8 + quote));
 
@@ -289,7 +298,7 @@ static __noinline int reply_reset(hook_ctx *ctx, struct packet *p)
 	if (!p)
 		return 0;
 	__u32 l3 = p->l3 & 0x1f;
-	__u32 header = p->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	__u32 header = p->wire == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 	bool partial = partial_field(p) != 0;
 
 	/* a reset carries no options; a segment with RST is never answered */
@@ -302,7 +311,7 @@ static __noinline int reply_reset(hook_ctx *ctx, struct packet *p)
 	if ((void *)(tcp + 1) > hook_end(ctx))
 		return 0;
 	reply_tcp(tcp, p, p->key6.be_dport, p->key6.be_sport);
-	if (p->family == 4) {
+	if (p->wire == 4) {
 		reply_tcp_check(tcp, csum_pseudo4(p->key4.be_daddr, p->key4.be_saddr, IPPROTO_TCP, sizeof(*tcp)),
 				partial);
 		struct iphdr *ip = hook_data(ctx) + l3;
@@ -329,9 +338,9 @@ static __always_inline bool reply_forbidden(const struct packet *p)
 {
 	if (p->flags & (P_ICMP_ERROR | P_MULTICAST))
 		return true;
-	if ((p->flags & P_LATER) && (p->family == 4 || p->reply != REPLY_TOO_BIG))
+	if ((p->flags & P_LATER) && (p->wire == 4 || p->reply != REPLY_TOO_BIG))
 		return true;
-	if (p->family == 4)
+	if (p->wire == 4)
 		return p->key4.be_saddr == 0;
 	return !(p->key6.be_saddr[0] | p->key6.be_saddr[1] | p->key6.be_saddr[2] | p->key6.be_saddr[3]);
 }
@@ -341,8 +350,11 @@ static __always_inline int reply_send(hook_ctx *ctx, struct packet *p)
 	struct unit_counters *count = counters_of(p->unit_index);
 	struct unit *unit = unit_at(p->unit_slot);
 
-	/* an IPv4 packet too big that may be fragmented is dropped in silence until fragmentation exists */
-	if (!count || !unit || reply_forbidden(p) || (p->reply == REPLY_TOO_BIG && !p->dont_fragment))
+	/*
+	 * RFC 1812 5.2.6 would divide an IPv4 packet without DF. Nothing here can, so its sender is told the size as if
+	 * DF stood there (RFC 1191 4): senders that keep path MTUs then divide it themselves.
+	 */
+	if (!count || !unit || reply_forbidden(p))
 		return HOOK_DROP;
 	/* what belongs to a cookie answers nobody else, and its sender pays as much */
 	if (!p->cookie && !reply_allowed(p)) {
@@ -351,7 +363,7 @@ static __always_inline int reply_send(hook_ctx *ctx, struct packet *p)
 	}
 	__u32 ifindex = unit->phys_ifindex;
 	int made = p->reply == REPLY_RESET || p->reply == REPLY_COOKIE ? reply_reset(ctx, p)
-		   : p->family == 4                                    ? reply_icmp4(ctx, p)
+		   : p->wire == 4                                      ? reply_icmp4(ctx, p)
 								       : reply_icmp6(ctx, p);
 
 	if (!made)

@@ -31,11 +31,9 @@ static __always_inline bool rewrite_hop(hook_ctx *ctx, const struct frame *frame
 	return true;
 }
 
-/* One hop: TTL, MAC addresses, VLAN tag. */
-static __always_inline bool rewrite_forward(hook_ctx *ctx, const struct frame *frame, const struct nexthop *nexthop)
+/* MAC addresses, VLAN tags. */
+static __always_inline bool rewrite_link(hook_ctx *ctx, const struct frame *frame, const struct nexthop *nexthop)
 {
-	if (!rewrite_hop(ctx, frame))
-		return false;
 	void *data = hook_data(ctx);
 
 	if (data + ETH_HLEN > hook_end(ctx))
@@ -43,9 +41,16 @@ static __always_inline bool rewrite_forward(hook_ctx *ctx, const struct frame *f
 	/* dmac and smac stand side by side in both places; dmac is read in one load, so never torn */
 	*(__u64 *)data = *(const volatile __u64 *)nexthop->dmac;
 	*(__u32 *)(data + 8) = *(const volatile __u32 *)(nexthop->smac + 2);
-	__u16 vlan = nexthop->vlan;
+	__u32 vlan = nexthop->vlan;
 
-	return vlan == frame->vlan && frame->tagged == !!vlan ? true : hook_set_vlan(ctx, frame, vlan);
+	/* the same tags stay as they are; a priority tag is none */
+	return vlan == frame->vlan && (vlan || !frame->tagged) ? true : hook_set_vlan(ctx, frame, vlan);
+}
+
+/* One hop: TTL, MAC addresses, VLAN tags. */
+static __always_inline bool rewrite_forward(hook_ctx *ctx, const struct frame *frame, const struct nexthop *nexthop)
+{
+	return rewrite_hop(ctx, frame) && rewrite_link(ctx, frame, nexthop);
 }
 
 #endif

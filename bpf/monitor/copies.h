@@ -15,9 +15,9 @@
 
 struct copy {
 	__u64 time_ns;  /* CLOCK_MONOTONIC */
-	__u32 wire_len; /* of the frame, its VLAN tag included */
+	__u32 wire_len; /* of the frame, without the tag that the kernel took off */
 	__u16 captured; /* bytes of it that follow */
-	__u16 vlan_tci; /* of the tag that the kernel took off, if vlan_tpid is not 0 */
+	__u16 vlan_tci; /* of that tag, if be_vlan_tpid is not 0 */
 	__u16 be_vlan_tpid;
 	__u8 spare[6];
 };

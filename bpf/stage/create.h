@@ -68,6 +68,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 	shared->generation = config.generation;
 	shared->rule_flags = p->rule_flags & (RULE_LOG_CLOSE | RULE_COUNT);
 	shared->limited = p->limited;
+	shared->nat64_length = p->nat64;
 	shared->nat_destination = p->nat_destination;
 	shared->nat_source = p->nat_source;
 }
@@ -134,7 +135,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 	}
 
 DEFINE_CREATE(4, 0)
-DEFINE_CREATE(6, FLOW_V6)
+DEFINE_CREATE(6, (p->nat64 ? FLOW_NAT64 : 0))
 
 /* A live session the active configuration permits: this direction's next hop and the decision are renewed. */
 static __noinline int renew_session(struct packet *p)

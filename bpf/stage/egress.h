@@ -12,7 +12,7 @@
 #include "stage/gate.h"
 #include "stage/session.h"
 
-/* A tagged unit without 8021q: the host's frames are tagged here and leave through the physical device. */
+/* A tagged unit: the host's frames get its tags here and leave through the physical device. */
 static __always_inline int egress_leave(hook_ctx *ctx, const struct unit *unit, struct unit_counters *count)
 {
 	__u32 segments = hook_segments(ctx);
@@ -23,9 +23,8 @@ static __always_inline int egress_leave(hook_ctx *ctx, const struct unit *unit, 
 		return TC_ACT_UNSPEC;
 	}
 	__u32 ifindex = unit->phys_ifindex;
-	__u16 vlan = unit->egress_vlan;
 
-	if (vlan && bpf_skb_vlan_push(ctx, bpf_htons(ETH_P_8021Q), vlan)) {
+	if (!hook_push_vlan(ctx, unit->vlan)) {
 		count->drops[REASON_EGRESS_REWRITE] += segments;
 		return TC_ACT_SHOT;
 	}

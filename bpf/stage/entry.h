@@ -131,11 +131,10 @@ static __noinline int parse_ipv4(hook_ctx *ctx, struct packet *p)
 	}
 	if (csum_fold(sum))
 		return DROP(BAD_IP_HEADER);
-	p->family = 4;
+	p->family = p->wire = 4;
 	p->proto = ip->protocol;
 	p->ttl = ip->ttl;
 	p->traffic_class = ip->tos;
-	p->dont_fragment = !!(ip->frag_off & bpf_htons(0x4000));
 	p->ip_header_len = header;
 	p->l4 = l3 + header;
 	*(__u64 *)&p->key4 = *(__u64 *)&ip->saddr;
@@ -213,9 +212,8 @@ static __noinline int parse_ipv6(hook_ctx *ctx, struct packet *p)
 	__u32 ip_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 
 	p->ip_len = ip_len;
-	p->family = 6;
+	p->family = p->wire = 6;
 	p->ttl = ip->hop_limit;
-	p->dont_fragment = 1;
 	p->traffic_class = bpf_ntohs(*(__be16 *)ip) >> 4;
 	for (int i = 0; i < 4; i++)
 		((__u64 *)&p->key6)[i] = ((__u64 *)&ip->saddr)[i];
@@ -284,14 +282,14 @@ static __noinline int stage_entry(hook_ctx *ctx, struct packet *p)
 	p->vlan = frame.vlan;
 	p->tagged = frame.tagged;
 	p->ethertype = frame.ethertype;
-	struct unit *unit = unit_find(p->ifindex, p->vlan, &p->unit_slot);
+	struct unit *unit = unit_arriving(p->ifindex, p->vlan, &p->unit_slot);
 
 	if (!unit)
-		return DROP(UNKNOWN_UNIT);
+		return p->vlan > VLAN_ID ? DROP(VLAN_STACK) : DROP(UNKNOWN_UNIT);
 	p->unit_index = unit->index;
 	p->from_zone = unit->zone;
 	p->key4.routing_instance = p->key6.routing_instance = unit->routing_instance;
-	/* IEEE 802.1ad: no unit has two tags yet */
+	/* a service tag inside, or a third one */
 	if (p->ethertype == ETH_P_8021AD || p->ethertype == ETH_P_8021Q)
 		return DROP(VLAN_STACK);
 	int verdict = check_mac(ctx, p, unit);

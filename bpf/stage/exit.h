@@ -7,8 +7,10 @@
 #include "lib/fragment.h"
 #include "lib/reply.h"
 #include "lib/mss.h"
+#include "lib/nat64_translate.h"
 #include "lib/nat_rewrite.h"
 #include "lib/rewrite.h"
+#include "stage/fanout.h"
 #include "stage/gate.h"
 
 static __always_inline int count_drop(struct packet *p, __u32 reason)
@@ -61,10 +63,19 @@ static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 	__u32 ifindex = nexthop->ifindex, host_ifindex = nexthop->host_ifindex;
 	bool resolved = nexthop->flags & NEXTHOP_RESOLVED;
 
-	if (config.tcp_mss && (p->tcp_flags & TCP_SYN))
+	if ((config.tcp_mss || p->nat64) && (p->tcp_flags & TCP_SYN)) {
+		p->mss = p->nat64 ? nat64_mss(p, nexthop) : config.tcp_mss;
 		mss_clamp(ctx, p);
-	if ((p->flags & P_TRANSLATED) && !nat_rewrite(ctx, p))
+	}
+	if ((config.stage_mask & STAGE_BIT(NAT64)) && p->nat64) {
+		int verdict = nat64_translate(ctx, p);
+
+		if (verdict != CONTINUE)
+			return count_drop(p, REASON_OF(verdict));
+		frame.ethertype = p->ethertype;
+	} else if ((p->flags & P_TRANSLATED) && !nat_rewrite(ctx, p)) {
 		return count_drop(p, REASON_REWRITE_FAILED);
+	}
 
 	if (!resolved) {
 		/* the kernel writes the MAC addresses and, where it must, the tag */
@@ -120,6 +131,8 @@ static __always_inline int exit_packet(hook_ctx *ctx, struct packet *p, int verd
 	}
 	if (verdict == VERDICT_LOCAL || (p->flags & P_LOCAL))
 		return exit_local(ctx, p);
+	if (verdict == VERDICT_FORWARD)
+		return fanout_sent(p, exit_forward(ctx, p));
 	return exit_forward(ctx, p);
 }
 

@@ -16,6 +16,7 @@ static __always_inline void fragment_inherit(struct packet *p, const struct frag
 	p->proto = datagram->proto;
 	p->icmp_type = datagram->icmp_type;
 	p->icmp_code = datagram->icmp_code;
+	p->family = datagram->session_family;
 	p->line = datagram->line;
 	p->line_tag = datagram->line_tag;
 	p->tcp_seq = datagram->tcp_seq;

@@ -20,6 +20,8 @@ static __always_inline bool nat_destination_address(struct packet *p, const stru
 {
 	if (rule->kind == NAT_PREFIX || rule->kind == NAT_NPTV6)
 		return nat_change_prefix(p, rule, address_place(p, AS_SENT, SIDE_DESTINATION));
+	if (rule->kind == NAT_NAT64)
+		return (config.stage_mask & STAGE_BIT(NAT64)) && nat64_destination(p, rule->pool);
 	struct nat_pool *pool = rule->kind == NAT_POOL ? nat_pool_at(rule->pool) : NULL;
 
 	if (!pool || !pool->addresses)
@@ -60,11 +62,13 @@ static __always_inline int nat_apply_destination(struct packet *p, const struct 
 	if (!nat_destination_address(p, rule)) {
 		if (!again)
 			nat_count_failure(rule->id);
-		return again ? DROP(NAT_CHANGED) : DROP(NAT_NO_ADDRESS);
+		return again ? DROP(NAT_CHANGED) : rule->kind == NAT_NAT64 ? DROP(NAT64_ADDRESS) : DROP(NAT_NO_ADDRESS);
 	}
 	if (again)
 		return nat_keep_destination(p, true, rule);
 	nat_set(p, SIDE_DESTINATION, nat_be_port(rule, p, p->key6.be_dport));
+	if (p->nat64)
+		p->out6.proto = nat64_proto4(p->proto);
 	p->classed &= CLASSED_SOURCE;
 	return CONTINUE;
 }

@@ -86,6 +86,8 @@ static __always_inline bool nat_source_is_kept(struct packet *p, const struct na
 static __always_inline int nat_apply_source(struct packet *p, const struct nat_rule *rule)
 {
 	nat_count_hit(rule->id);
+	if (p->nat64 && rule->kind != NAT_POOL && rule->kind != NAT_INTERFACE)
+		return DROP(NAT64_NO_POOL);
 	if (rule->kind == NAT_OFF)
 		return CONTINUE;
 	p->nat_source = rule->id;
@@ -119,7 +121,9 @@ static __noinline int stage_nat_source(hook_ctx *ctx, struct packet *p)
 		p->nat_source = rule && rule->kind != NAT_OFF ? rule->id : 0;
 		return CONTINUE;
 	}
-	return rule ? nat_apply_source(p, rule) : CONTINUE;
+	if (!rule)
+		return p->nat64 ? DROP(NAT64_NO_POOL) : CONTINUE;
+	return nat_apply_source(p, rule);
 }
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef SLUICE_STAGE_ROUTE_H
 #define SLUICE_STAGE_ROUTE_H
 
-#include "maps.h"
+#include "lib/nat64_size.h"
 
 static __always_inline __u32 nexthop_allocate(void)
 {
@@ -26,10 +26,9 @@ static __always_inline void nexthop_fill(struct nexthop *nexthop, const struct b
 	if (resolved && fib->mtu_result >= 68 && fib->mtu_result < mtu)
 		mtu = fib->mtu_result;
 	nexthop->ifindex = unit->phys_ifindex;
-	nexthop->vlan = unit->egress_vlan;
+	nexthop->vlan = unit->vlan;
 	nexthop->mtu = mtu;
 	nexthop->unit = unit->index;
-	nexthop->zone = unit->zone;
 	nexthop->host_ifindex = unit->host_ifindex;
 	nexthop->last_used = now;
 	if (!resolved) {
@@ -144,11 +143,12 @@ static __noinline int fib_route(hook_ctx *ctx, struct packet *p)
 	fib.sport = p->key6.be_sport;
 	fib.dport = leaving6(p)->be_dport;
 	fib.tot_len = 1; /* asks for the route's MTU */
-	if (p->family == 4) {
+	if (p->nat64 ? p->wire == 6 : p->family == 4) {
 		fib.family = AF_INET;
 		fib.tos = p->traffic_class;
-		fib.ipv4_src = p->key4.be_saddr;
-		fib.ipv4_dst = leaving4(p)->be_daddr;
+		/* which source a packet of the other family gets is not known yet */
+		fib.ipv4_src = p->nat64 ? 0 : p->key4.be_saddr;
+		fib.ipv4_dst = p->nat64 ? leaving6(p)->be_daddr[3] : leaving4(p)->be_daddr;
 	} else {
 		fib.family = AF_INET6;
 		/* in the words the kernel reads, see key_last_word() */
@@ -178,6 +178,8 @@ static __always_inline int check_hop(struct packet *p)
 
 	if (!nexthop)
 		return DROP(NO_ROUTE);
+	if (p->nat64)
+		return nat64_check_size(p, nexthop->mtu);
 	if (p->segment_len > nexthop->mtu) {
 		p->reply = REPLY_TOO_BIG;
 		p->reply_mtu = nexthop->mtu;

@@ -4,6 +4,7 @@
 #define SLUICE_STAGE_SESSION_H
 
 #include "lib/grant.h"
+#include "lib/nat64.h"
 #include "lib/tcp_state.h"
 
 /* What the packet's line says of translation; false when the record has just changed hands. */
@@ -50,6 +51,31 @@ static __always_inline bool note_tag(struct packet *p, struct flow_state *state)
 	return line && key_equal6(&line->key, &p->key6);
 }
 
+/* An IPv4 packet of a NAT64 session: from here on the packet is one of the IPv6 table. */
+__noinline int find_nat64(struct packet *p)
+{
+	struct flow_key6 key ALIGNED_KEY;
+	__u32 line = 0;
+
+	if (!p)
+		return false;
+	nat64_map_key(&p->key4, &key);
+	__u64 hash = flow_hash6(config.seed, &key);
+	struct flow_state *state = flow_find6(&key, hash, &line, FLOW_BUCKET_SLOTS);
+
+	if (!state)
+		return false;
+	p->key6 = key;
+	p->hash = hash;
+	p->line = line;
+	p->family = 6;
+	if (note_tag(p, state))
+		return true;
+	p->family = 4;
+	p->hash = flow_hash4(config.seed, &p->key4);
+	return false;
+}
+
 static __always_inline struct flow_state *find_session(struct packet *p)
 {
 	struct flow_state *state;
@@ -62,11 +88,17 @@ static __always_inline struct flow_state *find_session(struct packet *p)
 		state = flow_find6(&p->key6, p->hash, &p->line, FLOW_BUCKET_SLOTS);
 	}
 	if (!state || !note_tag(p, state))
+		state = (config.stage_mask & STAGE_BIT(NAT64)) && p->family == 4 && find_nat64(p)
+				? flow_state_at(6, p->line)
+				: NULL;
+	if (!state)
 		return NULL;
 	if ((state->marks & MARK_TRANSLATED) && !note_translation(p)) {
 		p->flags &= ~P_TRANSLATED;
 		return NULL;
 	}
+	if (config.stage_mask & STAGE_BIT(NAT64))
+		p->nat64 = !!(state->flags & FLOW_NAT64);
 	return state;
 }
 
@@ -215,7 +247,7 @@ static __noinline int quote_key6(hook_ctx *ctx, struct packet *p)
 
 static __always_inline int related_error(hook_ctx *ctx, struct packet *p)
 {
-	if (!(p->family == 4 ? quote_key4(ctx, p) : quote_key6(ctx, p)))
+	if (!(p->wire == 4 ? quote_key4(ctx, p) : quote_key6(ctx, p)))
 		return DROP(ICMP_NOT_RELATED);
 	struct flow_state *state = find_session(p);
 
@@ -312,6 +344,7 @@ static __noinline int follow_first(struct packet *p)
 	p->tag = own->tag;
 	if ((own->marks & MARK_TRANSLATED) && !note_translation(p))
 		return DROP(FRAGMENT_NO_FIRST);
+	p->nat64 = !!(own->flags & FLOW_NAT64);
 	if (p->fragment_follow == FRAGMENT_RELATED) {
 		p->flags |= P_RELATED | (p->nexthop != NEXTHOP_NONE ? P_KNOWN : 0);
 		return CONTINUE;
@@ -326,6 +359,15 @@ static __noinline int follow_first(struct packet *p)
 	}
 	flow_account(own, p->now, p->segments, p->ip_len);
 	return judge_again(p, own);
+}
+
+/* What opens anew is a packet of its own family again. */
+static __always_inline void forget_nat64(struct packet *p)
+{
+	if (p->family != p->wire)
+		p->hash = flow_hash4(config.seed, &p->key4);
+	p->family = p->wire;
+	p->nat64 = 0;
 }
 
 static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
@@ -360,6 +402,7 @@ static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
 		if (tcp_reopens(p, own, peer)) {
 			end_session(p);
 			p->flags &= ~(P_RESPONDER | P_TRANSLATED); /* whoever opens anew is judged as opener */
+			forget_nat64(p);
 			return may_open(p);
 		}
 		if (!(config.flags & CONFIG_NO_SEQUENCE_CHECK) && !tcp_packet_fits(p, own, peer))

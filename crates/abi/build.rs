@@ -24,14 +24,15 @@ fn main() {
 const C_CHECKS: &str = r#"
 #include "abi/abi.h"
 enum { C_PROGRAM_SLOT_1_2_SLOW = PROGRAM_SLOT(1, 2, PROGRAM_SLOW), C_ACTIVE_SLOT = ACTIVE_SLOT(0xabcd0001),
-       C_ACTIVE_EPOCH = ACTIVE_EPOCH(0xabcd0001), C_STAGE_BIT_ROUTE = STAGE_BIT(ROUTE), C_SCREEN_BIT_WINNUKE = SCREEN_BIT(WINNUKE) };
+       C_ACTIVE_EPOCH = ACTIVE_EPOCH(0xabcd0001), C_STAGE_BIT_ROUTE = STAGE_BIT(ROUTE), C_SCREEN_BIT_WINNUKE = SCREEN_BIT(WINNUKE),
+       C_UNIT_SLOT_3_QINQ = UNIT_SLOT(3, VLAN_SERVICE | 100 | VLAN_TWO | 7u << VLAN_INNER_SHIFT, 7u) };
 "#;
 
 fn layouts(bpf: &Path) -> bindgen::Bindings {
     bindgen::Builder::default()
         .header_contents("sluice_abi.h", C_CHECKS)
         .clang_arg(format!("-I{}", bpf.display()))
-        .allowlist_file(r".*/bpf/abi/[a-z_]+\.h")
+        .allowlist_file(r".*/bpf/abi/[a-z0-9_]+\.h")
         .allowlist_var("C_.*")
         .derive_default(true)
         .derive_eq(true)
@@ -71,7 +72,8 @@ impl ParseCallbacks for Naming {
             "NEXTHOP_V",
             "NEXTHOP_R",
         ];
-        const COUNTS: [&str; 17] = [
+        const COUNTS: [&str; 18] = [
+            "FANOUT_LINE_POSITIONS",
             "NAT_CURSORS",
             "LIMIT_SETS",
             "LIMIT_SLOTS",

@@ -20,10 +20,18 @@ pub const fn program_slot(slot: u32, variant: u32, kind: usize) -> u32 {
     ((slot as usize * MAX_VARIANTS + variant as usize) * PROGRAM_KINDS + kind) as u32
 }
 
-/// Slot of the unit table for a device and VLAN; see unit.h.
-pub const fn unit_slot(ifindex: u32, vlan: u16, multiplier: u32) -> usize {
-    let mixed = ifindex.wrapping_mul(0x9e37_79b1).wrapping_add((vlan as u32).wrapping_mul(0x85eb_ca6b));
+/// Slot of the unit table for a device and the tags of its frames (`UNIT_SLOT`).
+pub const fn unit_slot(ifindex: u32, vlan: u32, multiplier: u32) -> usize {
+    let mixed = ifindex.wrapping_mul(0x9e37_79b1).wrapping_add(vlan.wrapping_mul(0x85eb_ca6b));
     (mixed.wrapping_mul(multiplier) >> UNIT_SLOT_SHIFT) as usize
+}
+
+/// Slot of a listener in the table of fan-out; see fanout.h.
+pub fn fanout_slot(listener: &crate::FanoutListener, multiplier: u32) -> usize {
+    let x = listener.be_addr.iter().fold(0, |x, word| x ^ word);
+    let port = u32::from(listener.be_port).wrapping_mul(0x85eb_ca6b);
+    let mixed = x.wrapping_mul(0x9e37_79b1).wrapping_add(port);
+    (mixed.wrapping_mul(multiplier) >> crate::FANOUT_SLOT_SHIFT) as usize
 }
 
 /// Bit of a screen in a unit's `screens` (`SCREEN_BIT`); none for screens that are switched on by their limit.

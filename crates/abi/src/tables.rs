@@ -1,10 +1,11 @@
 //! The tables of one generation, as the plan makes them and the data plane loads them.
 
 use crate::{
-    ClassLine, Context, MAX_CLASS_LINES, MAX_CONTEXTS, MAX_NAT_CONTEXTS, MAX_NAT_POOLS, MAX_NAT_PREFIXES,
-    MAX_NAT_RANGES, MAX_NAT_RULES, MAX_ROW_LINES, MAX_RULES, MAX_SERVICE_TERMS, MAX_UNITS, MAX_WHITE_TERMS,
-    MAX_ZONES, NatPool, NatPrefix, NatRange, NatRule, NatSource, NatUnit, Rule, ScreenLimits, ServiceTerm,
-    UNIT_TABLE_SLOTS, Unit, WhiteTerm, ZoneLimits, ZonePair,
+    ClassLine, Context, FanoutLine, FanoutListener, FanoutReceiver, MAX_CLASS_LINES, MAX_CONTEXTS,
+    MAX_FANOUT_LINES, MAX_FANOUT_RECEIVERS, MAX_FANOUT_SLOTS, MAX_NAT_CONTEXTS, MAX_NAT_POOLS,
+    MAX_NAT_PREFIXES, MAX_NAT_RANGES, MAX_NAT_RULES, MAX_ROW_LINES, MAX_RULES, MAX_SERVICE_TERMS, MAX_UNITS,
+    MAX_WHITE_TERMS, MAX_ZONES, NatPool, NatPrefix, NatRange, NatRule, NatSource, NatUnit, Rule,
+    ScreenLimits, ServiceTerm, UNIT_TABLE_SLOTS, Unit, WhiteTerm, ZoneLimits, ZonePair,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -31,6 +32,30 @@ pub struct Tables {
     pub nat: NatTables,
     pub flow: FlowRules,
     pub gate: GateRules,
+    pub fan_out: FanOutTables,
+}
+
+/// Listeners, their receivers, and whose turn it is; see fanout.h.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FanOutTables {
+    /// Odd.
+    pub multiplier: u32,
+    pub listeners: Vec<FanOutListener>,
+    /// Those of a listener stand side by side.
+    pub receivers: Vec<FanoutReceiver>,
+    pub lines: Vec<FanoutLine>,
+}
+
+/// A listener, and where its receivers and its two tables of turns stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FanOutListener {
+    pub slot: usize,
+    pub entry: FanoutListener,
+    pub first_receiver: u32,
+    pub receivers: u32,
+    /// Of its first bank; the second follows.
+    pub first_line: u32,
+    pub bank_lines: u32,
 }
 
 /// What programs know of the gate before they look at a packet.
@@ -112,6 +137,13 @@ impl Tables {
             ("screen_limits", self.screen_limits.len(), MAX_ZONES),
             ("white_terms", self.white_terms.len(), MAX_WHITE_TERMS),
             ("zone_limits", self.zone_limits.len(), MAX_ZONES),
+            (
+                "fanout_listeners",
+                self.fan_out.listeners.iter().map(|l| l.slot + 1).max().unwrap_or(0),
+                MAX_FANOUT_SLOTS,
+            ),
+            ("fanout_receivers", self.fan_out.receivers.len(), MAX_FANOUT_RECEIVERS),
+            ("fanout_lines", self.fan_out.lines.len(), MAX_FANOUT_LINES),
             ("nat_units", self.nat.units.len(), MAX_UNITS),
             ("nat_sources", self.nat.sources.len(), MAX_UNITS),
             ("nat_rules", self.nat.rules.len(), MAX_NAT_RULES),

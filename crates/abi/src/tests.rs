@@ -77,7 +77,9 @@ fn functions_equal_the_c_macros() {
     assert_eq!(active_word(1, 0xabcd), 0xabcd_0001);
     assert_eq!(Stage::Route.bit(), C_STAGE_BIT_ROUTE);
     assert_eq!(screen_bit(Reason::Winnuke), C_SCREEN_BIT_WINNUKE);
-    assert_eq!(program_slot(1, 3, PROGRAM_EGRESS) as usize, PROGRAM_SLOTS - 1);
+    let qinq = (VLAN_SERVICE | 100) as u32 | VLAN_TWO | 7 << VLAN_INNER_SHIFT;
+    assert_eq!(unit_slot(3, qinq, 7), C_UNIT_SLOT_3_QINQ as usize);
+    assert_eq!(program_slot(1, 3, PROGRAM_NAT64) as usize, PROGRAM_SLOTS - 1);
 }
 
 /// Values computed from the formula in unit.h by other means (Python, 32-bit masks).
@@ -87,7 +89,7 @@ fn unit_slots_are_the_documented_hash() {
     assert_eq!(unit_slot(1, 0, 1), 0x9e3);
     assert_eq!(unit_slot(0, 1, 1), 0x85e);
     assert_eq!(unit_slot(3, 100, 7), 692);
-    assert_eq!(unit_slot(u32::MAX, u16::MAX, 0xdead_beef), 695);
+    assert_eq!(unit_slot(u32::MAX, u32::from(u16::MAX), 0xdead_beef), 695);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use sluice_lab::stream::Running;
 
 use crate::gateway::{LAN, Side, Site, Sluice, Tally, WAN};
 use crate::harness::Hook;
-use crate::layouts::{BareState, FRAME4_LEN, FramesState, RingEntry4, SINK_CPUS, SinkState};
+use crate::layouts::{BareState, FRAME4_LEN, FanoutFloor, FramesState, RingEntry4, SINK_CPUS, SinkState};
 use crate::link::{Place, attach};
 use crate::mapping::Mapping;
 use crate::packets::{Direction, Family, Protocol, Template, Tuple, sequence};
@@ -47,6 +47,7 @@ pub struct Frames {
     state: Mapping<FramesState>,
     sink: Mapping<SinkState>,
     pub bare: Mapping<BareState>,
+    pub floor: Mapping<FanoutFloor>,
     flows: Mapping<RingEntry4>,
 }
 
@@ -66,6 +67,7 @@ impl Frames {
             state: Mapping::new(map(".data.frames")?.as_fd(), 1)?,
             sink: Mapping::new(map(".data.sink")?.as_fd(), 1)?,
             bare: Mapping::new(map(".data.bare")?.as_fd(), 1)?,
+            floor: Mapping::new(map(".data.floor")?.as_fd(), 1)?,
             flows: Mapping::new(map("flows")?.as_fd(), MOST_FLOWS as usize)?,
             object,
         })
@@ -127,6 +129,24 @@ impl Frames {
             self.flows.write(i, RingEntry4 { be_l4_check: 0, ..entry });
         }
         self.state.update(0, |state| state.frame = template.bytes);
+        Ok(())
+    }
+
+    /// The same with frames of one's own making, of any length up to a full one, UDP checksum left out (RFC 768).
+    pub fn aim_entries_sized(
+        &mut self,
+        from: &Side,
+        count: usize,
+        frame_bytes: usize,
+        entry: impl Fn(&Template, usize) -> RingEntry4,
+    ) -> Result<()> {
+        self.aim_sized(from, count, frame_bytes)?;
+        let mut template = Template::new(Family::V4, Protocol::Udp, from.mac, from.host_mac, 0);
+        template.bytes = self.state.read(0).frame;
+        for number in 0..count {
+            let own = entry(&template, number);
+            self.flows.write(number, RingEntry4 { be_l4_check: 0, ..own });
+        }
         Ok(())
     }
 

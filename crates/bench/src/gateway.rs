@@ -203,6 +203,13 @@ pub fn configuration(mode: Mode, action: Action) -> String {
     )
 }
 
+/// The same with the source of what goes from lan to wan translated to the address of wan.
+pub fn translating_configuration(mode: Mode) -> String {
+    configuration(mode, Action::Permit)
+        + "security { nat { source { rule-set out { from interface lan0.0; to interface wan0.0;\n\
+           rule all { match { source-address [ 0.0.0.0/0 ::/0 ]; } then { source-nat interface; } } } } } }\n"
+}
+
 /// The same with so many policies that every packet of the bench matches one of them, each as often as the others.
 pub fn ruled_configuration(mode: Mode, rules: usize) -> String {
     match rules {

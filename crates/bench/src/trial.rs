@@ -147,7 +147,7 @@ impl Stand {
         let _back = self.frames.attach("frames_sink", lan_host, lan.host_ifindex, Place::XdpNative)?;
         // A veth takes what its peer sends back by XDP only where a program stands.
         let gateway = &self.lane.site.gateway;
-        let native = matches!(self.device, Device::Through(Way::Xdp, _));
+        let native = matches!(self.device, Device::Through(Way::Xdp | Way::XdpNat, _));
         let _take = match native {
             true => None,
             false => Some(self.frames.attach("frames_pass", gateway, wan.ifindex, Place::XdpNative)?),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use sluice_dataplane::Sizes;
 
 use crate::frames::Frames;
-use crate::gateway::{LAN, LAN_HOST, Mode, Side, Site, Sluice, WAN, WAN_HOST};
+use crate::gateway::{LAN, LAN_HOST, Mode, Side, Site, Sluice, WAN, WAN_HOST, translating_configuration};
 use crate::honesty;
 use crate::layouts::BarePort;
 use crate::link::Place;
@@ -20,6 +20,9 @@ pub enum Way {
     Tc,
     Xdp,
     Generic,
+    /// Sluice on tc and on XDP with the source address replaced, as [`Way::Masquerade`] does.
+    TcNat,
+    XdpNat,
     /// The kernel's forwarding without any rule.
     Linux,
     /// Established and related accepted, invalid dropped, new accepted from lan to wan.
@@ -36,6 +39,8 @@ impl Way {
             Way::Tc => "sluice tc",
             Way::Xdp => "sluice xdp",
             Way::Generic => "sluice generic",
+            Way::TcNat => "sluice tc source nat",
+            Way::XdpNat => "sluice xdp source nat",
             Way::Linux => "linux",
             Way::Nftables => "nftables",
             Way::Masquerade => "masquerade",
@@ -45,8 +50,8 @@ impl Way {
 
     pub fn mode(self) -> Option<Mode> {
         match self {
-            Way::Tc => Some(Mode::Tc),
-            Way::Xdp => Some(Mode::Xdp),
+            Way::Tc | Way::TcNat => Some(Mode::Tc),
+            Way::Xdp | Way::XdpNat => Some(Mode::Xdp),
             Way::Generic => Some(Mode::Generic),
             _ => None,
         }
@@ -73,13 +78,18 @@ impl Lane {
     fn with(way: Way, label: &str, sizes: Sizes) -> Result<Lane> {
         let site = Site::create(label)?;
         let (mut sluice, mut bare) = (None, None);
-        if matches!(way, Way::Xdp | Way::Generic) {
+        if matches!(way, Way::Xdp | Way::XdpNat | Way::Generic) {
             take_redirected(&site)?;
         }
         match way {
             Way::Tc | Way::Xdp | Way::Generic => {
                 let mode = way.mode().unwrap_or(Mode::Tc);
                 sluice = Some(site.gateway.enter(|| Sluice::start(&site, mode, sizes, true))??);
+            }
+            Way::TcNat | Way::XdpNat => {
+                let text = translating_configuration(way.mode().unwrap_or(Mode::Tc));
+                let start = || Sluice::start_with(&site, &text, sizes, true);
+                sluice = Some(site.gateway.enter(start)??);
             }
             Way::BareRedirect => bare = Some(bare_redirect(&site)?),
             Way::Linux => {}
@@ -109,7 +119,7 @@ impl Lane {
     /// What the kernel says of the gateway's devices, against what the figure is named after.
     pub fn mode_check(&self) -> Result<Check> {
         let wanted = match self.way {
-            Way::Xdp => "native XDP",
+            Way::Xdp | Way::XdpNat => "native XDP",
             Way::Generic => "generic XDP",
             _ => "no XDP",
         };

@@ -46,7 +46,10 @@ pub struct InterfaceView {
     pub description: Option<String>,
     pub device: String,
     pub physical: String,
+    /// Of the only tag, or the outer one of two; 0 = untagged.
     pub vlan: u16,
+    /// 0 = no second tag.
+    pub inner_vlan: u16,
     pub mtu: u16,
     /// Attach mode: `tc`, `xdp-native`, `xdp-generic`; `detached` while no program is there.
     pub mode: String,

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sluice_dataplane::Dataplane;
@@ -19,13 +20,15 @@ use crate::kernel::{self, Kernel, KernelError, guard};
 use crate::preflight::{self, PreflightError};
 use crate::shared::Shared;
 use crate::store::{Store, StoreError, Stored};
-use crate::{log, mtus, schedules, upkeep, watch};
+use crate::{fan_out, log, mtus, schedules, upkeep, watch};
 
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Configuration to start with; None = the last one committed here.
     pub config: Option<PathBuf>,
     pub state_dir: PathBuf,
+    /// Makes statements of the file where it holds something else; told its text and name.
+    pub translate: Option<fn(&str, &str) -> Result<String, String>>,
     /// Where the questions are answered over TCP.
     pub listen: Option<SocketAddr>,
 }
@@ -44,6 +47,10 @@ pub enum DaemonError {
     Commit(#[from] CommitError),
     #[error("cannot listen on {place}: {source}; choose another place with --listen, or none")]
     Listen { place: String, source: io::Error },
+    #[error("cannot serve {0}")]
+    Metrics(io::Error),
+    #[error("{0}")]
+    Translate(String),
     #[error("cannot start threads: {0}; check the limits of the process")]
     Runtime(io::Error),
 }
@@ -71,6 +78,7 @@ impl DaemonError {
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Read { .. } | Self::NoConfiguration { .. } => true,
+            Self::Translate(_) | Self::Metrics(_) => true,
             Self::Commit(error) => error.is_bad_input(),
             _ => false,
         }
@@ -107,6 +115,9 @@ impl Daemon {
         upkeep::start(shared.clone()).map_err(DaemonError::Runtime)?;
         schedules::start(shared.clone(), engine.clone()).map_err(DaemonError::Runtime)?;
         log::start(shared.clone()).map_err(DaemonError::Runtime)?;
+        let service = engine.lock().unwrap_or_else(PoisonError::into_inner).fan_out().clone();
+        fan_out::serve_metrics(&shared, &service).map_err(DaemonError::Metrics)?;
+        fan_out::start(shared.clone(), engine.clone(), service).map_err(DaemonError::Runtime)?;
 
         let app = App { shared: shared.clone(), engine: engine.clone() };
         let context = runtime.enter();
@@ -137,16 +148,21 @@ fn listen_error(place: impl ToString) -> impl FnOnce(io::Error) -> DaemonError {
 /// The named file, else the last commit.
 fn source(options: &Options, stored: Option<&Stored>) -> Result<Source, DaemonError> {
     match (&options.config, stored) {
-        (Some(path), _) => read(path),
+        (Some(path), _) => read(path, options),
         (None, Some(stored)) => Ok(Source { text: stored.text.clone(), file: stored.file.clone() }),
         (None, None) => Err(DaemonError::NoConfiguration { dir: options.state_dir.clone() }),
     }
 }
 
-fn read(path: &Path) -> Result<Source, DaemonError> {
+fn read(path: &Path, options: &Options) -> Result<Source, DaemonError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| DaemonError::Read { path: path.to_owned(), source })?;
-    Ok(Source { text, file: path.display().to_string() })
+    let file = path.display().to_string();
+    let text = match options.translate {
+        Some(translate) => translate(&text, &file).map_err(DaemonError::Translate)?,
+        None => text,
+    };
+    Ok(Source { text, file })
 }
 
 /// Everything that can be refused, before the data plane is opened.
@@ -156,6 +172,13 @@ fn rehearse(
     stored: Option<&Stored>,
 ) -> Result<sluice_dataplane::Sizes, DaemonError> {
     let config = config::parse(&source.text, &source.file)?;
+    if let Some(address) = config.fan_out.metrics {
+        let refused = |error: io::Error| {
+            let text = format!("metrics on {address}: {error}; choose another");
+            DaemonError::Metrics(io::Error::new(error.kind(), text))
+        };
+        std::net::TcpListener::bind(address).map(drop).map_err(refused)?;
+    }
     let Stored { generation, mut ids, mtus_before, .. } = stored.cloned().unwrap_or_default();
     let environment = environment::read(&kernel.links()?, &config, &mtus_before);
     config::plan(&config, &source.file, &environment, &mut ids, generation + 1)?;
@@ -219,13 +242,23 @@ fn reload(options: &Options, shared: &Arc<Shared>, engine: &Arc<Mutex<Engine>>) 
     let Some(path) = options.config.clone() else {
         return tracing::warn!("SIGHUP ignored: the daemon was started without --config");
     };
+    // One that waits for the engine will read what the file holds by then.
+    static WAITING: AtomicBool = AtomicBool::new(false);
+    if WAITING.swap(true, Ordering::AcqRel) {
+        return;
+    }
     let (shared, engine) = (shared.clone(), engine.clone());
-    std::thread::spawn(move || match read(&path) {
-        Ok(source) => {
-            // Its result is logged by the engine.
-            let _ = engine.lock().unwrap_or_else(PoisonError::into_inner).commit(source, &shared);
+    let options = options.clone();
+    std::thread::spawn(move || {
+        let mut engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
+        WAITING.store(false, Ordering::Release);
+        match read(&path, &options) {
+            Ok(source) => {
+                // Its result is logged by the engine.
+                let _ = engine.commit(source, &shared);
+            }
+            Err(error) => tracing::error!(%error, "SIGHUP: nothing changed"),
         }
-        Err(error) => tracing::error!(%error, "SIGHUP: nothing changed"),
     });
 }
 

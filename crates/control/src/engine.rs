@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use sluice_abi::tables::FanOutListener;
 use sluice_dataplane::{Attachment, Dataplane, Generation, Hook, Sizes, Variant};
 use sluice_language::Config;
 use sluice_plan::{Environment, Ids, IngressHook, Plan};
@@ -16,6 +17,7 @@ use crate::changes::{self, Changes};
 use crate::config::{self, CheckError};
 use crate::devices::{self, Baseline};
 use crate::environment;
+use crate::fan_out::{self, FanOutService};
 use crate::gate::{self, Audit};
 use crate::kernel::{self, Kernel, KernelError, Link, guard};
 use crate::local;
@@ -31,6 +33,8 @@ pub enum CommitError {
     Kernel(#[from] KernelError),
     #[error(transparent)]
     Dataplane(#[from] sluice_dataplane::Error),
+    #[error(transparent)]
+    FanOut(#[from] sluice_fanout::RunnerError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(
@@ -52,6 +56,7 @@ impl CommitError {
             self,
             Self::Check(CheckError::Language(_) | CheckError::Plan { .. })
                 | Self::Sizes { .. }
+                | Self::FanOut(_)
                 | Self::Grants { .. }
         )
     }
@@ -64,6 +69,9 @@ pub struct Engine {
     /// The generation in force, when this process loaded it.
     loaded: Option<Generation>,
     stored: Option<Stored>,
+    fan_out: FanOutService,
+    /// Of `loaded`, in the order of its plan.
+    listeners: Vec<FanOutListener>,
     audit: Arc<Audit>,
 }
 
@@ -89,7 +97,34 @@ impl Engine {
         stored: Option<Stored>,
         audit: Arc<Audit>,
     ) -> Self {
-        Self { kernel, store, dataplane, loaded: None, stored, audit }
+        Self {
+            kernel,
+            store,
+            dataplane,
+            loaded: None,
+            stored,
+            audit,
+            fan_out: FanOutService::default(),
+            listeners: vec![],
+        }
+    }
+
+    /// Listeners, their health and their threads.
+    pub fn fan_out(&self) -> &FanOutService {
+        &self.fan_out
+    }
+
+    /// Puts tables of turns in force that health has changed, unless another commit has come meanwhile.
+    pub fn take_turns(&self, news: &[(usize, Vec<u16>)], generation: u32, dataplane: &Dataplane) {
+        let Some(loaded) = self.loaded.as_ref().filter(|loaded| loaded.number() == generation) else {
+            return;
+        };
+        for (place, turns) in news {
+            let Some(listener) = self.listeners.get(*place) else { continue };
+            if let Err(error) = dataplane.set_fan_out_turns(loaded, listener, turns) {
+                tracing::error!(%error, "receivers keep their turns");
+            }
+        }
     }
 
     /// Makes `source` the active configuration.
@@ -116,7 +151,9 @@ impl Engine {
         old: Option<&Active>,
     ) -> Result<(Active, Committed), CommitError> {
         let begun = Instant::now();
-        let config = config::parse(&source.text, &source.file)?;
+        let mut config = config::parse(&source.text, &source.file)?;
+        let named = config.fan_out.clone();
+        self.fan_out.resolve(&mut config);
         self.check_sizes(&config)?;
         let before = self.stored.clone().unwrap_or_default();
         let generation = before.generation + 1;
@@ -135,6 +172,7 @@ impl Engine {
             ..before
         };
 
+        self.fan_out.apply_user(&config.fan_out)?;
         let forwarded_before = self.forwarding_devices();
         let kernel = self.kernel.clone();
         let mut changes = Changes::new(&kernel);
@@ -150,10 +188,15 @@ impl Engine {
                 if let Some(devices) = &guard_before {
                     guard::install(devices)?;
                 }
+                let before = old.map(|o| o.config.fan_out.clone()).unwrap_or_default();
+                self.fan_out.apply_user(&before)?;
                 return Err(error);
             }
         };
         changes.keep();
+        self.fan_out.settle(&plan);
+        self.listeners = plan.tables.fan_out.listeners.clone();
+        fan_out::log(&plan);
         self.dataplane.set_timeouts(&config::timeouts(&config), config::early_ageout(&config));
         let rules = loaded.rule_tables()?;
         self.loaded = Some(loaded);
@@ -161,8 +204,16 @@ impl Engine {
         let took_ms = begun.elapsed().as_millis() as u64;
         log_commit(&plan, took_ms);
         let devices_before = stored.devices_before.clone();
-        let active =
-            Active { generation, text: source.text, file: source.file, config, plan, rules, devices_before };
+        let active = Active {
+            generation,
+            text: source.text,
+            file: source.file,
+            config,
+            named,
+            plan,
+            rules,
+            devices_before,
+        };
         self.stored = Some(stored);
         Ok((active, Committed { generation, took_ms, warnings }))
     }
@@ -194,12 +245,13 @@ impl Engine {
     ) -> Result<(Plan, Stored, Generation), CommitError> {
         let links = self.kernel.links()?;
         let environment = environment::read(&links, config, &next.mtus_before);
-        let plan = if environment == rehearsal.environment {
+        let mut plan = if environment == rehearsal.environment {
             next.ids = rehearsal.ids;
             rehearsal.plan
         } else {
             config::plan(config, &next.file, &environment, &mut next.ids, next.generation)?
         };
+        self.fan_out.overlay(&mut plan, &config.fan_out);
         changes.sysctls(&plan.kernel)?;
         local::update(&self.kernel, &self.dataplane)?;
         let variants = variants(&plan, old.map(|o| &o.plan));

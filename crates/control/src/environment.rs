@@ -44,7 +44,7 @@ fn add_pairs(environment: &mut Environment, config: &Config) {
     let mut placeholder = PLACEHOLDER;
     for interface in &config.interfaces {
         let Some(parent) = environment.netdevs.get(&interface.name).cloned() else { continue };
-        for unit in interface.units.iter().filter(|u| u.vlan_id.is_some()) {
+        for unit in interface.units.iter().filter(|u| u.vlan.is_some()) {
             let device = sluice_plan::device_of(interface, unit);
             for name in [format!("{device}p"), device] {
                 placeholder += 1;

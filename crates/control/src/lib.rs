@@ -10,6 +10,7 @@ mod daemon;
 mod devices;
 mod engine;
 mod environment;
+mod fan_out;
 pub mod gate;
 mod http;
 mod kernel;

@@ -20,6 +20,8 @@ pub struct Active {
     pub text: String,
     pub file: String,
     pub config: Config,
+    /// As it is written: receivers may be names.
+    pub named: sluice_language::fan_out::FanOut,
     pub plan: Plan,
     /// What the packet path decides by.
     pub rules: RuleTables,

@@ -66,7 +66,7 @@ impl Dataplane {
     }
 }
 
-fn sum<T: FromBytes + IntoBytes + Immutable>(map: &MapHandle, index: u32) -> Result<T> {
+pub(crate) fn sum<T: FromBytes + IntoBytes + Immutable>(map: &MapHandle, index: u32) -> Result<T> {
     let doing = || format!("read entry {index} of {}", map.name().to_string_lossy());
     let cpus = map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY).doing(doing)?;
     let mut total = T::new_zeroed();

@@ -5,10 +5,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::thread;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use sluice_abi::stages::Stage;
 use sluice_abi::tables::Tables;
 use sluice_abi::{
-    CONFIG_NO_SEQUENCE_CHECK, MAX_VARIANTS, PROGRAM_EGRESS, PROGRAM_FAST, PROGRAM_KINDS, PROGRAM_SLOW,
-    ProgramConfig, REJUDGE_PER_TICK, program_slot,
+    CONFIG_NO_SEQUENCE_CHECK, MAX_FANOUT_SLOTS, MAX_VARIANTS, PROGRAM_EGRESS, PROGRAM_FAST, PROGRAM_KINDS,
+    PROGRAM_NAT64,
+    PROGRAM_SLOW, ProgramConfig, REJUDGE_PER_TICK, program_slot,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -18,7 +20,7 @@ use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::rules::RuleTables;
 use crate::{Dataplane, ProgramDetails, gate, reaper, sys};
 
-const TABLES: [&str; 16] = [
+const TABLES: [&str; 19] = [
     "units",
     "zone_pairs",
     "contexts",
@@ -29,6 +31,9 @@ const TABLES: [&str; 16] = [
     "screen_limits",
     "white_terms",
     "zone_limits",
+    "fanout_listeners",
+    "fanout_receivers",
+    "fanout_lines",
     "nat_units",
     "nat_sources",
     "nat_rules",
@@ -50,16 +55,20 @@ pub enum ProgramKind {
     Slow,
     /// tc, variant 0
     Egress,
+    /// Of variants with packets between the families.
+    Nat64,
 }
 
 impl ProgramKind {
     fn name(self, hook: ObjectKind) -> &'static str {
         match (hook, self) {
             (ObjectKind::Xdp, ProgramKind::Fast) => "xdp_fast",
+            (ObjectKind::Xdp, ProgramKind::Nat64) => "xdp_nat64",
             (ObjectKind::Xdp, _) => "xdp_slow",
             (ObjectKind::Tc, ProgramKind::Fast) => "tc_fast",
             (ObjectKind::Tc, ProgramKind::Slow) => "tc_slow",
             (ObjectKind::Tc, ProgramKind::Egress) => "tc_egress",
+            (ObjectKind::Tc, ProgramKind::Nat64) => "tc_nat64",
         }
     }
 
@@ -68,6 +77,7 @@ impl ProgramKind {
             ProgramKind::Fast => PROGRAM_FAST,
             ProgramKind::Slow => PROGRAM_SLOW,
             ProgramKind::Egress => PROGRAM_EGRESS,
+            ProgramKind::Nat64 => PROGRAM_NAT64,
         }
     }
 }
@@ -134,6 +144,7 @@ impl Dataplane {
             slot,
             generation,
             unit_multiplier: tables.unit_multiplier,
+            fanout_multiplier: tables.fan_out.multiplier,
             rejudge_per_tick: REJUDGE_PER_TICK,
             tcp_mss: tables.tcp_mss.into(),
             hz: self.hz(),
@@ -181,6 +192,9 @@ impl Dataplane {
             if hook == ObjectKind::Tc && variant == 0 {
                 kinds.push(ProgramKind::Egress);
             }
+            if stage_mask & Stage::Nat64.bit() != 0 {
+                kinds.push(ProgramKind::Nat64);
+            }
             let names: Vec<&str> = kinds.iter().map(|kind| kind.name(hook)).collect();
             let reuse =
                 |name: &str| tables.get(name).map(AsFd::as_fd).or_else(|| self.state.descriptor(hook, name));
@@ -208,7 +222,7 @@ impl Dataplane {
 
     /// Slow programs first: a fast one must never miss its slow one.
     fn store_programs(&self, generation: &Generation) -> Result<()> {
-        for kind in [ProgramKind::Slow, ProgramKind::Egress, ProgramKind::Fast] {
+        for kind in [ProgramKind::Slow, ProgramKind::Nat64, ProgramKind::Egress, ProgramKind::Fast] {
             for ((hook, variant, _), fd) in
                 generation.programs.iter().filter(|((_, _, found), _)| *found == kind)
             {
@@ -265,6 +279,10 @@ fn create_tables(tables: &Tables) -> Result<BTreeMap<&'static str, MapHandle>> {
             "classes" => tables.classes.len(),
             "rows" => tables.rows.len(),
             "service_terms" => tables.service_terms.len(),
+            "fanout_listeners" if !tables.fan_out.listeners.is_empty() => MAX_FANOUT_SLOTS,
+            "fanout_receivers" => tables.fan_out.receivers.len(),
+            "fanout_lines" => tables.fan_out.lines.len(),
+            "fanout_listeners" => 1,
             "nat_rules" => tables.nat.rules.len(),
             "nat_pools" => tables.nat.pools.len(),
             "nat_ranges" => tables.nat.ranges.len(),
@@ -295,6 +313,9 @@ fn fill_tables(maps: &BTreeMap<&'static str, MapHandle>, tables: &Tables) -> Res
     fill(&maps["screen_limits"], tables.screen_limits.iter().copied().enumerate())?;
     fill(&maps["white_terms"], tables.white_terms.iter().copied().enumerate())?;
     fill(&maps["zone_limits"], tables.zone_limits.iter().copied().enumerate())?;
+    fill(&maps["fanout_listeners"], tables.fan_out.listeners.iter().map(|l| (l.slot, l.entry)))?;
+    fill(&maps["fanout_receivers"], tables.fan_out.receivers.iter().copied().enumerate())?;
+    fill(&maps["fanout_lines"], tables.fan_out.lines.iter().copied().enumerate())?;
     fill(&maps["nat_units"], tables.nat.units.iter().copied().enumerate())?;
     fill(&maps["nat_sources"], tables.nat.sources.iter().copied().enumerate())?;
     fill(&maps["nat_rules"], tables.nat.rules.iter().copied().enumerate())?;

@@ -9,6 +9,7 @@ mod control;
 mod counters;
 mod error;
 mod events;
+mod fan_out;
 mod gate;
 mod generation;
 mod grants;

@@ -19,7 +19,7 @@ use crate::{Sizes, links};
 
 /// Pinned from the tc object under their own names; `active` and the PROG_ARRAYs come on top. First those whose size is
 /// counted in sessions: a mismatch is told of the first that differs.
-const SHARED: [&str; 41] = [
+const SHARED: [&str; 43] = [
     "free4",
     "free6",
     "spares",
@@ -53,6 +53,8 @@ const SHARED: [&str; 41] = [
     "sweep_limits",
     "sweeps",
     "sweep_timer",
+    "fanout_listener_counters",
+    "fanout_receiver_counters",
     "nat_rule_counters",
     "nat_pool_counters",
     "nat_cursors",

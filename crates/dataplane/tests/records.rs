@@ -123,8 +123,7 @@ impl Maps<'_> {
         let back = FlowKey6 { be_saddr: key.be_daddr, be_daddr: key.be_saddr, ..key };
         for (side, key) in [key, back].into_iter().enumerate() {
             let line = 2 * number + side as u32;
-            let state =
-                FlowState { tag: 9, last_seen: now as u32, flags: FLOW_LIVE | FLOW_V6, ..Default::default() };
+            let state = FlowState { tag: 9, last_seen: now as u32, flags: FLOW_LIVE, ..Default::default() };
             self.put(
                 "lines6",
                 &line.to_ne_bytes(),
@@ -342,7 +341,7 @@ fn next_hops_follow_their_neighbours() {
         let entry = Nexthop {
             smac: [2, 0, 0, 0, 0, 9],
             flags: NEXTHOP_VALID,
-            zone: 3,
+            unit: 3,
             last_used: now as u32,
             ..Default::default()
         };
@@ -360,7 +359,7 @@ fn next_hops_follow_their_neighbours() {
     assert!(dataplane.set_nexthop_mac(2, mac).unwrap());
     assert!(!dataplane.set_nexthop_mac(2, mac).unwrap(), "the same again is no news");
     let entry = dataplane.nexthop(2).unwrap();
-    assert_eq!((entry.dmac, entry.smac, entry.zone), (mac, [2, 0, 0, 0, 0, 9], 3));
+    assert_eq!((entry.dmac, entry.smac, entry.unit), (mac, [2, 0, 0, 0, 0, 9], 3));
     assert_eq!(entry.flags, NEXTHOP_VALID | NEXTHOP_RESOLVED);
     assert!(dataplane.unresolve_nexthop(2).unwrap());
     assert!(!dataplane.unresolve_nexthop(2).unwrap());

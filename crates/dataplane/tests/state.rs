@@ -79,7 +79,7 @@ fn every_variant_loads_within_the_limits() {
         let variants: Vec<Variant> = masks.iter().map(|mask| Variant { stage_mask: *mask }).collect();
         let generation = dataplane.load(&tables(1), &variants, 1).unwrap();
         let programs = generation.programs().unwrap();
-        assert_eq!(programs.len(), 4 * variants.len() + 1);
+        assert_eq!(programs.len(), 6 * variants.len() + 1);
         for program in programs {
             let size = (program.verified_instructions, program.jited_bytes);
             println!("{:<12} {:>7} verified {:>6} bytes", program.name, size.0, size.1);

@@ -22,17 +22,34 @@ pub(crate) mod stream {
 /// Makes `device` in `netns` the far end of a trunk: what it sends gets `vlan`, only frames with that tag get in.
 /// The programs stay attached until the device goes.
 pub fn tag_with_vlan(netns: &Netns, device: &str, vlan: u16) -> Result<()> {
-    let ifindex = netns.ifindex(device)? as i32;
-    netns
-        .enter(|| attach_tagger(ifindex, vlan).map_err(|error| format!("{error:#}")))?
-        .map_err(|error| anyhow!(error))
-        .with_context(|| format!("cannot tag {device} in {} with VLAN {vlan}", netns.name()))
+    tag_with(netns, device, Tags { outer: vlan, service: false, inner: None })
 }
 
-fn attach_tagger(ifindex: i32, vlan: u16) -> Result<()> {
+/// What the far end of a trunk pushes and takes.
+#[derive(Debug, Clone, Copy)]
+pub struct Tags {
+    pub outer: u16,
+    /// The outer tag is an IEEE 802.1ad one.
+    pub service: bool,
+    pub inner: Option<u16>,
+}
+
+/// The same with one tag or two.
+pub fn tag_with(netns: &Netns, device: &str, tags: Tags) -> Result<()> {
+    let ifindex = netns.ifindex(device)? as i32;
+    netns
+        .enter(|| attach_tagger(ifindex, tags).map_err(|error| format!("{error:#}")))?
+        .map_err(|error| anyhow!(error))
+        .with_context(|| format!("cannot tag {device} in {} with {tags:?}", netns.name()))
+}
+
+fn attach_tagger(ifindex: i32, tags: Tags) -> Result<()> {
     let mut storage = MaybeUninit::uninit();
     let mut open = vlan_tag::VlanTagSkelBuilder::default().open(&mut storage)?;
-    open.maps.rodata_data.as_deref_mut().context("vlan_tag.bpf.c has no rodata")?.vlan_id = vlan;
+    let rodata = open.maps.rodata_data.as_deref_mut().context("vlan_tag.bpf.c has no rodata")?;
+    rodata.vlan_id = tags.outer;
+    rodata.inner_id = tags.inner.unwrap_or(0);
+    rodata.is_service = tags.service.into();
     let loaded = open.load()?;
     let hook =
         |fd, point| TcHookBuilder::new(fd).ifindex(ifindex).replace(true).handle(1).priority(1).hook(point);

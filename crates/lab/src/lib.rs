@@ -13,6 +13,7 @@ pub mod helpers;
 mod hosts;
 pub mod interrupt;
 mod matrix;
+pub mod nat64;
 pub mod netns;
 mod probe;
 mod report;
@@ -31,6 +32,7 @@ use args::Command;
 pub fn main(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Up { lab: args::Lab::Branch, hook, config } => updown::up(hook, config.as_deref()),
+        Command::Run(args) if args.lab == args::Lab::Nat64 => nat64::run(&args),
         Command::Run(args) if args.lab == args::Lab::Nat => translation::run_lab(&args),
         Command::Run(args) if args.lab == args::Lab::Gate => gated::run_lab(&args),
         Command::Run(args) => demo::run(&args),

@@ -3,6 +3,7 @@
 //! Only names that exist get this far; `check` has refused dangling references, duplicate units and unsupported
 //! statements with line and column before a `Config` is built.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Serialize;
@@ -27,6 +28,7 @@ pub struct Config {
     pub flow: FlowOptions,
     pub nat: nat::Nat,
     pub schedulers: Vec<Scheduler>,
+    pub fan_out: crate::fan_out::FanOut,
     pub gate: Gate,
 }
 
@@ -82,6 +84,7 @@ pub struct Interface {
     pub description: Option<String>,
     pub disabled: bool,
     pub mtu: Option<u16>,
+    /// Units have tags: `vlan-tagging` or `flexible-vlan-tagging`.
     pub vlan_tagging: bool,
     pub mode: HookMode,
     pub units: Vec<Unit>,
@@ -92,12 +95,39 @@ pub struct Unit {
     pub number: u32,
     pub description: Option<String>,
     pub disabled: bool,
-    /// Present exactly on units of a `vlan-tagging` interface, 1..=4094.
-    pub vlan_id: Option<u16>,
+    /// Present exactly on units of an interface with `vlan_tagging`.
+    pub vlan: Option<Vlan>,
     pub inet: Vec<Prefix>,
     pub inet6: Vec<Prefix>,
     /// IP MTU (`family inet mtu`), else the interface's.
     pub mtu: Option<u16>,
+}
+
+/// Tags of a unit's frames; VLANs are 1..=4094.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct Vlan {
+    /// The only one, or the outer one of two.
+    pub id: u16,
+    /// The outer tag is of IEEE 802.1ad (0x88a8).
+    pub service: bool,
+    pub inner: Option<u16>,
+}
+
+impl From<u16> for Vlan {
+    fn from(id: u16) -> Self {
+        Vlan { id, service: false, inner: None }
+    }
+}
+
+/// As the statements `vlan-id` and `vlan-tags` take it.
+impl fmt::Display for Vlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let service = if self.service { "0x88a8." } else { "" };
+        match self.inner {
+            Some(inner) => write!(f, "outer {service}{} inner {inner}", self.id),
+            None => write!(f, "{}", self.id),
+        }
+    }
 }
 
 /// An address with its prefix length; host bits may be set (interface addresses) or not (routes).

@@ -8,6 +8,7 @@ mod check;
 mod compile;
 pub mod config;
 mod error;
+pub mod fan_out;
 mod gate;
 mod groups;
 mod lexer;

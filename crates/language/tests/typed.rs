@@ -43,7 +43,7 @@ fn the_branch_gateway() {
     assert_eq!(names, ["trust0", "untrust0", "dmz0", "tunnel0", "wan0"]);
     let wan = &config.interfaces[4];
     assert!(wan.vlan_tagging);
-    assert_eq!((wan.units[0].number, wan.units[0].vlan_id), (100, Some(100)));
+    assert_eq!((wan.units[0].number, wan.units[0].vlan), (100, Some(100.into())));
     let address = |text: &str| text.parse::<IpAddr>().unwrap();
     assert_eq!(wan.units[0].inet, [Prefix { addr: address("203.0.113.1"), len: 24 }]);
     assert_eq!(wan.units[0].inet6, [Prefix { addr: address("fd00:113::1"), len: 64 }]);

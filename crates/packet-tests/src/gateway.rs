@@ -11,7 +11,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, Xdp, XdpFla
 use sluice_dataplane::{
     Dataplane, Generation, GrantKey, GrantSpec, LocalKind, ObjectKind, Pick, Sizes, Variant,
 };
-use sluice_language::config::{Config, HookMode};
+use sluice_language::config::{Config, HookMode, Vlan};
 use sluice_plan::{Environment, Ids, NetDev, Plan, RouteVia};
 
 use crate::case::GateStep;
@@ -143,11 +143,11 @@ impl Gateway {
         Ok(())
     }
 
-    /// Device and VLAN of a unit, as frames have them outside.
-    pub fn port(&self, unit: &str) -> Result<(String, Option<u16>)> {
+    /// Device and tags of a unit, as frames have them outside.
+    pub fn port(&self, unit: &str) -> Result<(String, Option<Vlan>)> {
         let info = self.plan.units.iter().find(|info| info.name == unit);
         let info = info.ok_or_else(|| anyhow!("the configuration has no unit {unit} in a zone"))?;
-        Ok((info.physical.clone(), Some(info.vlan).filter(|vlan| *vlan != 0)))
+        Ok((info.physical.clone(), info.vlan))
     }
 
     pub fn unit_index(&self, unit: &str) -> usize {

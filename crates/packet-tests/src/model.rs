@@ -4,6 +4,7 @@
 //! Order and names of the decisions are those of `bpf/stages.def`.
 
 mod fragments;
+pub mod nat64;
 mod parse;
 pub mod rates;
 mod screens;
@@ -41,7 +42,8 @@ pub enum Verdict {
 pub struct Unit {
     pub name: String,
     pub device: String,
-    pub vlan: u16,
+    /// TPID and VLAN, outer first.
+    pub tags: Vec<(u16, u16)>,
     pub mac: Mac,
     pub zone: String,
     pub mtu: usize,
@@ -210,8 +212,11 @@ impl Model {
     /// The unit, and the packet unless it is no IP packet.
     fn entry(&self, device: &str, frame: &[u8]) -> Result<(Unit, Option<Facts>), Verdict> {
         let header = parse::link(frame).ok_or(Verdict::Drop("truncated"))?;
-        let unit = self.units.iter().find(|unit| unit.device == device && unit.vlan == header.vlan);
-        let unit = unit.ok_or(Verdict::Drop("unknown_unit"))?.clone();
+        let unit = self.units.iter().find(|unit| unit.device == device && unit.tags == header.tags);
+        let stacked =
+            header.tags.len() > 1 || header.tags.iter().any(|(tpid, _)| *tpid == parse::SERVICE_TAG);
+        let unknown = if stacked { "vlan_stack" } else { "unknown_unit" };
+        let unit = unit.ok_or(Verdict::Drop(unknown))?.clone();
         if [sluice_wire::eth::TYPE_VLAN, parse::SERVICE_TAG].contains(&header.ethertype) {
             return Err(Verdict::Drop("vlan_stack"));
         }
@@ -326,7 +331,7 @@ impl Model {
         };
         let mtu = self.units.iter().find(|known| known.name == *unit).map_or(0, |unit| unit.mtu);
         if facts.length > mtu {
-            return Err(facts.answer("too_big", facts.dont_fragment));
+            return Err(facts.answer("too_big", true));
         }
         let known = self.neighbours.contains(&neighbour);
         Ok(if known { Verdict::Redirect(unit.clone()) } else { Verdict::Handoff(unit.clone()) })

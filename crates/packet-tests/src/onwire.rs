@@ -164,20 +164,20 @@ impl Wire {
         let before = self.snapshot()?;
         self.port(&device)?.socket.send(&frame)?;
         let (delta, frames) = self.collect(&before, &expected, usize::from(wanted.is_some()))?;
-        let complaints = self.judge(&expected, &delta, wanted, &frames)?;
+        let complaints = self.judge(&frame, &expected, &delta, wanted, &frames)?;
         if complaints.is_empty() {
             return Ok(());
         }
         Err(anyhow!("in {}\n{}", dissect(&frame), complaints.join("\n")))
     }
 
-    /// tc frames pass the egress program, which counts them without the tag; XDP frames pass nothing there.
+    /// tc frames pass the egress program, which counts them without the outer tag; XDP frames pass nothing there.
     fn add_sent(&self, expected: &mut Values, from: &str, unit: &str, out: &[u8]) -> Result<()> {
         let arrived = self.gateway.plan.units.iter().find(|info| info.physical == from);
         if arrived.is_some_and(|info| info.hook == IngressHook::Tc) {
             let index = self.gateway.unit_index(unit);
             expected.insert(Place::Unit(index, counters::slot("sent")?), 1);
-            let bytes = forward::untagged(out).len() as u64;
+            let bytes = forward::without_outer(out).len() as u64;
             expected.insert(Place::Unit(index, counters::slot("sent_bytes")?), bytes);
         }
         Ok(())
@@ -218,6 +218,7 @@ impl Wire {
 
     fn judge(
         &self,
+        came: &[u8],
         expected: &Values,
         delta: &Values,
         wanted: Option<(String, Vec<u8>)>,
@@ -238,7 +239,8 @@ impl Wire {
                 if device != *at {
                     complaints.push(format!("  left through {at}, expected {device}"));
                 }
-                complaints.extend(diff(&frame, seen).map(|text| format!("  packet out\n{text}")));
+                let (frame, seen) = forward::comparable(came, frame, seen.clone());
+                complaints.extend(diff(&frame, &seen).map(|text| format!("  packet out\n{text}")));
             }
             (wanted, frames) => {
                 let expected =

@@ -344,13 +344,21 @@ fn link(random: &mut Random, draft: &Draft, packet: Vec<u8>) -> Vec<u8> {
         1 => Mac([2, 9, 9, 9, 9, 9]),
         _ => draft.unit.mac,
     };
-    let id = if random.percent(2) { 333 } else { draft.unit.vlan };
-    let source = draft.source_mac;
-    if id == 0 {
-        return eth::Builder { destination, source, ethertype }.build(&packet);
+    let mut tags = draft.unit.tags.clone();
+    if random.percent(4) {
+        let tag = (*random.pick(&[eth::TYPE_VLAN, eth::TYPE_QINQ]), *random.pick(&[0, 100, 200, 333]));
+        match random.below(3) {
+            0 => tags = vec![tag],
+            1 => tags.push(tag),
+            _ => tags.insert(0, tag),
+        }
     }
-    let tagged = vlan::Builder { id, ethertype, ..Default::default() }.build(&packet);
-    eth::Builder { destination, source, ethertype: eth::TYPE_VLAN }.build(&tagged)
+    let (mut ethertype, mut payload) = (ethertype, packet);
+    for (tpid, id) in tags.into_iter().rev() {
+        payload = vlan::Builder { id, ethertype, ..Default::default() }.build(&payload);
+        ethertype = tpid;
+    }
+    eth::Builder { destination, source: draft.source_mac, ethertype }.build(&payload)
 }
 
 /// Changes some bytes, and sometimes the length.

@@ -4,14 +4,14 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sluice_language::config::SCREEN_CHECKS;
-use sluice_wire::Mac;
+use sluice_wire::{Mac, eth};
 
 use crate::model::{Action, ICMP, ICMPV6, Model, Route, Rule, Service, TCP, Target, UDP, Unit};
 use crate::random::{Random, Stations};
 use crate::world::{Device, Host, World};
 
 pub const ZONES: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
-/// Device, unit number and VLAN of each zone's unit.
+/// Device and unit number of each zone's unit.
 const UNITS: [(&str, u16); 4] = [("a0", 0), ("b0", 0), ("c0", 100), ("c0", 200)];
 /// Next hops on a link that nobody answers for.
 const SILENT: u8 = 200;
@@ -69,7 +69,7 @@ impl Scenario {
             scenario.add_zone(zone, random);
         }
         scenario.add_routes();
-        scenario.say("set interfaces c0 vlan-tagging");
+        scenario.say("set interfaces c0 flexible-vlan-tagging");
         let named = scenario.addresses();
         let applications = scenario.applications();
         for from in 0..ZONES.len() {
@@ -89,18 +89,39 @@ impl Scenario {
         scenario
     }
 
+    /// One tag or two. Units of a port may share the outer VLAN.
+    fn add_tags(&mut self, unit: &str, number: u16, random: &mut Random) -> Vec<(u16, u16)> {
+        let (vlan, service) = (eth::TYPE_VLAN, eth::TYPE_QINQ);
+        match random.below(3) {
+            0 => {
+                self.say(&format!("{unit} vlan-id {number}"));
+                vec![(vlan, number)]
+            }
+            1 => {
+                self.say(&format!("{unit} vlan-tags outer 100 inner {number}"));
+                vec![(vlan, 100), (vlan, number)]
+            }
+            _ => {
+                self.say(&format!("{unit} vlan-tags outer 0x88a8.100 inner {number}"));
+                vec![(service, 100), (vlan, number)]
+            }
+        }
+    }
+
     fn say(&mut self, line: &str) {
         let _ = writeln!(self.config, "{line}");
     }
 
     fn add_zone(&mut self, zone: usize, random: &mut Random) {
-        let (device, vlan) = UNITS[zone];
+        let (device, number) = UNITS[zone];
         let (own4, own6) = (v4(zone, 1), v6(zone, 1));
         let mtu = *random.pick(&[1500, 1400, 1280]);
-        let unit = format!("set interfaces {device} unit {vlan}");
-        if vlan != 0 {
-            self.say(&format!("{unit} vlan-id {vlan}"));
-        }
+        let unit = format!("set interfaces {device} unit {number}");
+        let tags = match number {
+            0 => Vec::new(),
+            number => self.add_tags(&unit, number, random),
+        };
+        let mtu = if tags.len() > 1 { mtu.min(1496) } else { mtu };
         self.say(&format!("{unit} family inet address {own4}/24"));
         self.say(&format!("{unit} family inet mtu {mtu}"));
         self.say(&format!("{unit} family inet6 address {own6}/64"));
@@ -120,7 +141,7 @@ impl Scenario {
         self.model.units.push(Unit {
             name: unit_name(zone),
             device: device.to_owned(),
-            vlan,
+            tags,
             mac: device_mac(device),
             zone: name.to_owned(),
             mtu,

@@ -94,8 +94,9 @@ pub fn frame_of(gateway: &Gateway, step: &PacketStep) -> Result<Vec<u8>> {
         let far = far.map(|host| host.mac).unwrap_or_default();
         let (to, from) = if step.egress { (far, own) } else { (own, far) };
         let header = Layer::new(Kind::Eth).with("dst", Value::Mac(to)).with("src", Value::Mac(from));
-        let tag = vlan.filter(|_| !step.egress).map(|id| Layer::new(Kind::Vlan).number("id", id));
-        layers.splice(0..0, [Some(header), tag].into_iter().flatten());
+        layers.insert(0, header);
+        let tags = forward::tags_of(vlan.filter(|_| !step.egress));
+        return Ok(forward::tagged(&Packet { layers }.to_bytes()?, &tags));
     }
     Ok(Packet { layers }.to_bytes()?)
 }
@@ -140,7 +141,19 @@ pub fn expected_frame(
 /// The headers of `frame` up to the network layer, then `packet`.
 fn replace_network(frame: &[u8], packet: &[u8]) -> Result<Vec<u8>> {
     let (l3, ..) = forward::network_layer(frame).context("no Ethernet header")?;
-    Ok([&frame[..l3], packet].concat())
+    Ok(with_network(&frame[..l3], packet))
+}
+
+/// A packet behind a link header, which names its family.
+fn with_network(link: &[u8], packet: &[u8]) -> Vec<u8> {
+    let mut out = [link, packet].concat();
+    let ethertype = match packet.first().map(|byte| byte >> 4) {
+        Some(4) => eth::TYPE_IPV4,
+        Some(6) => eth::TYPE_IPV6,
+        _ => return out,
+    };
+    out[link.len() - 2..link.len()].copy_from_slice(&ethertype.to_be_bytes());
+    out
 }
 
 fn expected_redirect(gateway: &Gateway, unit: &str, via: Option<&str>, frame: &[u8]) -> Result<Vec<u8>> {
@@ -169,7 +182,7 @@ fn unit_of(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> Option<String>
     if !step.raw {
         return Some(step.unit.clone());
     }
-    let vlan = forward::network_layer(frame)?.1.unwrap_or(0);
+    let vlan = forward::vlan_of(&forward::network_layer(frame)?.1);
     let mut units = gateway.plan.units.iter();
     units.find(|info| info.physical == step.unit && info.vlan == vlan).map(|info| info.name.clone())
 }
@@ -384,12 +397,14 @@ fn check_frame(
     seen: &Seen,
     complaints: &mut Vec<String>,
 ) -> Result<()> {
-    // On tc a tag stands beside the frame, where prog-run does not show it; the MAC addresses tell the interface,
-    // and the runs over real devices see the tag.
-    let visible = |frame: Vec<u8>| if gateway.hook == Hook::Tc { forward::untagged(&frame) } else { frame };
+    // On tc the outer tag stands beside the frame, where prog-run does not show it; the MAC addresses tell the
+    // interface, and the runs over real devices see the tag.
+    let tc = gateway.hook == Hook::Tc || step.egress;
+    let visible = |frame: Vec<u8>| if tc { forward::without_outer(&frame) } else { frame };
     let expected = match &step.verdict {
         Verdict::Drop { .. } | Verdict::Withheld { .. } => return Ok(()),
-        Verdict::Local | Verdict::Sent => {
+        Verdict::Sent => forward::tagged(frame, &forward::tags_of(gateway.port(&step.unit)?.1)),
+        Verdict::Local => {
             if is_tagged(gateway, step, frame) {
                 forward::untagged(frame)
             } else {
@@ -403,7 +418,8 @@ fn check_frame(
         _ => expected_frame(gateway, step, frame)?.map(|(_, frame)| frame).unwrap_or_default(),
     };
     // what the host gets keeps its tag in the skb as well
-    if let Some(text) = diff(&visible(expected), &visible(seen.frame.clone())) {
+    let (expected, seen) = forward::comparable(frame, expected, seen.frame.clone());
+    if let Some(text) = diff(&visible(expected), &seen) {
         complaints.push(format!("  packet out\n{text}"));
     }
     Ok(())

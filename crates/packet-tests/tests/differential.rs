@@ -76,9 +76,12 @@ fn ends_early(frame: &[u8]) -> bool {
     frame.len() < 14 + 40
 }
 
-/// The kernel drops a frame that ends inside its tag before tc sees it.
+/// The kernel drops a frame that ends inside its tag before tc sees it, and so does what stands in for it here.
 fn never_arrives(hook: Hook, frame: &[u8]) -> bool {
-    hook == Hook::Tc && frame.len() < 18 && frame[12..14] == [0x81, 0x00]
+    let tag = |at: usize| {
+        frame.get(at..at + 2).is_some_and(|tpid| [[0x81, 0x00], [0x88, 0xa8]].contains(&[tpid[0], tpid[1]]))
+    };
+    hook == Hook::Tc && (tag(12) && frame.len() < 18 || tag(12) && tag(16) && frame.len() < 22)
 }
 
 /// The unit by the next hop's MAC address; the frame must be exactly what one hop makes of it.
@@ -89,11 +92,10 @@ fn redirected(gateway: &Gateway, frame: &[u8], out: &[u8]) -> Result<Verdict, St
     let from = gateway.world.unit_mac(&host.unit).ok_or("unit without device")?;
     let vlan = gateway.port(&host.unit).map_err(|error| error.to_string())?.1;
     let mut expected = forward::forwarded(frame, host.mac, from, vlan);
-    let mut out = out.to_vec();
     if gateway.hook == Hook::Tc {
-        (expected, out) = (forward::untagged(&expected), forward::untagged(&out));
+        expected = forward::without_outer(&expected);
     }
-    match diff(&expected, &out) {
+    match diff(&expected, out) {
         None => Ok(Verdict::Redirect(host.unit.clone())),
         Some(text) => Err(format!("wrong packet out\n{text}")),
     }

@@ -33,10 +33,18 @@ impl Display for Plan {
         self.write_flow(f)?;
         self.write_pairs(f)?;
         self.write_contexts(f)?;
+        self.write_fan_out(f)?;
         self.write_gate(f)?;
         nat::display::write(f, self)?;
         write_kernel(f, &self.kernel)
     }
+}
+
+/// `100`, or the outer and the inner VLAN as in `0x88a8.100.7`.
+fn vlan_text(word: u32) -> String {
+    let service = if word & abi::VLAN_SERVICE == 0 { "" } else { "0x88a8." };
+    let inner = (word & abi::VLAN_TWO != 0).then(|| (word >> abi::VLAN_INNER_SHIFT) & abi::VLAN_ID);
+    format!("{service}{}{}", word & abi::VLAN_ID, inner.map(|id| format!(".{id}")).unwrap_or_default())
 }
 
 fn write_attachment(f: &mut Formatter<'_>, a: &Attachment) -> fmt::Result {
@@ -47,6 +55,21 @@ fn write_attachment(f: &mut Formatter<'_>, a: &Attachment) -> fmt::Result {
 }
 
 impl Plan {
+    fn write_fan_out(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (info, listener) in self.fan_out.iter().zip(&self.tables.fan_out.listeners) {
+            let (balance, hook, turns) = (info.balance.name(), info.hook.name(), listener.entry.table as u32);
+            writeln!(
+                f,
+                "listener {} {} {} on {} {hook}: {balance} positions {turns}",
+                info.index, info.name, info.bind, info.unit
+            )?;
+            for (name, address, index) in &info.receivers {
+                writeln!(f, "  receiver {index} {name} {address}")?;
+            }
+        }
+        Ok(())
+    }
+
     fn write_unit(&self, f: &mut Formatter<'_>, entry: &Unit) -> fmt::Result {
         let info = self.units.iter().find(|u| u.index == u32::from(entry.index));
         let name = info.map_or("?", |u| u.name.as_str());
@@ -54,13 +77,17 @@ impl Plan {
         writeln!(
             f,
             "unit {} {name} on ifindex {} vlan {}: zone {zone}",
-            entry.index, entry.ifindex, entry.vlan
+            entry.index,
+            entry.ifindex,
+            vlan_text(if entry.flags & abi::UNIT_HOST_SIDE == 0 { entry.vlan } else { 0 })
         )?;
         let mac = entry.mac.map(|b| format!("{b:02x}")).join(":");
         write!(
             f,
             "  mtu {} mac {mac} leaves by ifindex {} vlan {}",
-            entry.mtu, entry.phys_ifindex, entry.egress_vlan
+            entry.mtu,
+            entry.phys_ifindex,
+            vlan_text(entry.vlan)
         )?;
         writeln!(f, " host ifindex {} peer {}", entry.host_ifindex, entry.host_peer_ifindex)?;
         let v4 = Ipv4Addr::from(entry.be_addr4.to_ne_bytes());

@@ -17,6 +17,10 @@ pub struct Ids {
     pub zones: Pool,
     pub units: Pool,
     pub policies: Pool,
+    #[serde(default = "fan_out_listeners")]
+    pub fan_out_listeners: Pool,
+    #[serde(default = "fan_out_receivers")]
+    pub fan_out_receivers: Pool,
     #[serde(default = "nat_rules")]
     pub nat_rules: Pool,
     #[serde(default = "nat_pools")]
@@ -37,12 +41,22 @@ fn nat_pools() -> Pool {
     Pool::new(1, sluice_abi::MAX_NAT_POOLS as u32 - 1)
 }
 
+fn fan_out_listeners() -> Pool {
+    Pool::new(0, sluice_abi::MAX_FANOUT_LISTENERS as u32 - 1)
+}
+
+fn fan_out_receivers() -> Pool {
+    Pool::new(0, sluice_abi::MAX_FANOUT_RECEIVERS as u32 - 1)
+}
+
 impl Default for Ids {
     fn default() -> Self {
         Self {
             zones: Pool::new(u32::from(sluice_abi::ZONE_HOST) + 1, sluice_abi::MAX_ZONES as u32 - 1),
             units: Pool::new(1, sluice_abi::MAX_UNITS as u32 - 1),
             policies: Pool::new(1, sluice_abi::MAX_POLICIES as u32 - 1),
+            fan_out_listeners: fan_out_listeners(),
+            fan_out_receivers: fan_out_receivers(),
             nat_rules: nat_rules(),
             nat_pools: nat_pools(),
             services: services(),

@@ -24,7 +24,7 @@ pub struct KernelWants {
     pub guard: BTreeSet<String>,
 }
 
-/// A tagged unit's device where 8021q is missing: the data plane sends untagged frames for the host to `peer`.
+/// A tagged unit's device: the data plane sends untagged frames for the host to `peer`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VlanPair {
     pub device: String,
@@ -81,6 +81,16 @@ pub(crate) fn wants(config: &Config, environment: &Environment) -> Result<Kernel
         wants.guard.insert(interface.name.clone());
         for unit in &interface.units {
             add_unit(&mut wants, config, environment, interface, unit)?;
+        }
+    }
+    for listener in config.fan_out.kernel().filter(|listener| listener.answer_arp) {
+        let addr = listener.bind.ip();
+        let len = if addr.is_ipv4() { 32 } else { 128 };
+        let unit = listener.interface.as_deref().unwrap_or_default();
+        let device = device_of_unit_name(config, unit);
+        // an interface that has it already answers by itself
+        if !wants.addresses.iter().any(|(_, known)| known.addr == addr) {
+            wants.addresses.push((device, Prefix { addr, len }));
         }
     }
     for route in &config.static_routes {
@@ -141,7 +151,7 @@ fn add_unit(
 ) -> Result<(), PlanError> {
     let device = device_of(interface, unit);
     let up = !interface.disabled && !unit.disabled;
-    if unit.vlan_id.is_some() {
+    if unit.vlan.is_some() {
         let peer = format!("{device}p");
         if peer.len() > NAME_MAX {
             return Err(PlanError::NameTooLong {

@@ -3,9 +3,11 @@
 //! The same inputs give the same plan, and a plan prints as text, so what a commit will do can be read, compared and
 //! tested (`tests/golden-plan`).
 
+pub mod balance;
 pub mod classifier;
 mod display;
 mod environment;
+pub mod fan_out;
 mod gate;
 mod ids;
 mod kernel;
@@ -41,6 +43,7 @@ pub struct Plan {
     pub attachments: Vec<Attachment>,
     pub kernel: KernelWants,
     pub units: Vec<UnitInfo>,
+    pub fan_out: Vec<fan_out::FanOutInfo>,
     /// Zone and policy names by id.
     pub zones: BTreeMap<u32, String>,
     pub policies: BTreeMap<u32, PolicyInfo>,
@@ -91,7 +94,7 @@ pub struct UnitInfo {
     /// Netdev that frames arrive on, and the one that carries the addresses.
     pub physical: String,
     pub device: String,
-    pub vlan: u16,
+    pub vlan: Option<sluice_language::config::Vlan>,
     pub mtu: u16,
     pub hook: IngressHook,
     pub addresses: Vec<sluice_language::config::Prefix>,
@@ -118,9 +121,10 @@ pub enum PlanError {
     )]
     MtuRefused { interface: String, mtu: u32, low: u32, high: u32 },
     #[error(
-        "unit {unit}: mtu {mtu} is larger than the interface's {link}; raise `interfaces ... mtu` or lower this"
+        "unit {unit}: mtu {mtu} is larger than the interface's {link}{}; raise `interfaces ... mtu` or lower this",
+        if *two { ", from which the second tag takes 4 bytes" } else { "" }
     )]
-    UnitMtu { unit: String, mtu: u32, link: u32 },
+    UnitMtu { unit: String, mtu: u32, link: u32, two: bool },
     #[error(
         "unit {unit}: it needs a device named {device}, longer than the 15 characters Linux takes; rename the interface"
     )]
@@ -154,6 +158,16 @@ pub enum PlanError {
         "{owner}: {count} host-inbound services, or applications whose timeouts differ, at most {limit} fit; use fewer"
     )]
     TooManyTerms { owner: String, count: usize, limit: usize },
+    #[error("listener {listener}: unit {unit} belongs to no zone or is disabled; add it to a zone")]
+    FanOutUnit { listener: String, unit: String },
+    #[error(
+        "listener {listener}: mode {mode}, but unit {unit} runs on {hook}; set `interfaces ... mode`, or use mode auto"
+    )]
+    FanOutMode { listener: String, mode: &'static str, unit: String, hook: &'static str },
+    #[error(
+        "the table of {listeners} fan-out listeners cannot be filled without collisions; configure fewer"
+    )]
+    FanOutTable { listeners: usize },
     #[error("the unit table cannot hold {entries} entries without collisions; configure fewer tagged units")]
     UnitTableFull { entries: usize },
     #[error(
@@ -244,12 +258,18 @@ fn compile_with(
     let nat = nat::compile(config, &indexed, &nat_ids, rules.contexts.len() as u32 + 1)?;
     let lists = [rules.contexts.as_slice(), nat.plan.contexts.as_slice()].concat();
     let classifier = classifier::compile(&lists)?;
-    let (variants, attachments) =
-        attachments(&managed, &infos, environment, nat::is_used(config), gate::stage_mask(config))?;
+    let fan_out_names = fan_out::names(config);
+    let listeners = fan_out_names.listeners.iter().map(String::as_str);
+    let listener_ids = assign(&mut ids.fan_out_listeners, "fan-out listeners", listeners, generation)?;
+    let receivers = fan_out_names.receivers.iter().map(String::as_str);
+    let receiver_ids = assign(&mut ids.fan_out_receivers, "fan-out receivers", receivers, generation)?;
+    let (fan_out, fan_out_infos) = fan_out::compile(config, &infos, &listener_ids, &receiver_ids)?;
+    let always_on = nat_stages(nat::is_used(config), &nat.tables) | gate::stage_mask(config);
+    let (variants, attachments) = attachments(&managed, &infos, &fan_out_infos, environment, always_on)?;
     let unit_multiplier = units::find_multiplier(&entries)?;
     let (screen_limits, white_terms) = screens::limits(config, &zone_ids)?;
     let tables = Tables {
-        units: entries.iter().map(|e| (abi::unit_slot(e.ifindex, e.vlan, unit_multiplier), *e)).collect(),
+        units: entries.iter().map(|e| (units::slot_of(e, unit_multiplier), *e)).collect(),
         unit_multiplier,
         tcp_mss: config.flow.tcp_mss.unwrap_or(0),
         zone_pairs: rules.zone_pairs,
@@ -263,6 +283,7 @@ fn compile_with(
         zone_limits: screens::zone_limits(config, &zone_ids),
         nat: nat.tables,
         flow: flow_rules(&config.flow),
+        fan_out,
         gate: GateRules { context: rules.gate.into(), zones: gate::zone_bits(config, &zone_ids) },
     };
     Ok(Plan {
@@ -273,6 +294,7 @@ fn compile_with(
         contexts: rules.contexts,
         kernel,
         units: infos,
+        fan_out: fan_out_infos,
         zones: zone_ids.into_iter().map(|(name, id)| (id, name)).collect(),
         policies: policy_infos(config, &policy_ids),
         gate: gate::plan(config, &service_ids),
@@ -315,7 +337,7 @@ fn unit_info(
         zone: managed.zone.name.clone(),
         physical: interface.name.clone(),
         device: device_of(interface, unit),
-        vlan: unit.vlan_id.unwrap_or(0),
+        vlan: unit.vlan,
         mtu: units::unit_mtu(environment, interface, unit)? as u16,
         hook,
         addresses: unit.inet.iter().chain(&unit.inet6).copied().collect(),
@@ -349,22 +371,30 @@ fn policy_info(policy: &sluice_language::config::Policy, context: Option<(String
     }
 }
 
+/// A session may be judged again from either of its ends, so every variant has these stages or none has.
+fn nat_stages(used: bool, tables: &abi::tables::NatTables) -> u32 {
+    let any = if used { Stage::NatDestination.bit() | Stage::NatSource.bit() } else { 0 };
+    any | if tables.prefixes.is_empty() { 0 } else { Stage::Nat64.bit() }
+}
+
 /// Variants are the distinct stage masks of the devices; a device runs every stage that one of its units needs.
 fn attachments(
     managed: &[units::Managed],
     infos: &[UnitInfo],
+    fan_out: &[fan_out::FanOutInfo],
     environment: &Environment,
-    translates: bool,
-    gate: u32,
+    chosen: u32,
 ) -> Result<(Vec<Variant>, Vec<Attachment>), PlanError> {
     let always = Stage::ALL.iter().fold(0, |mask, stage| mask | stage.bit());
     let screens = screens::STAGES.iter().fold(0, |mask, stage| mask | stage.bit());
-    // A session is judged again from either of its ends, so translation is everybody's stage or nobody's.
-    let idle = if translates { 0 } else { Stage::NatDestination.bit() | Stage::NatSource.bit() };
-    let plain = (always & !screens & !idle & !Stage::Gate.bit()) | gate;
+    let optional = [Stage::NatDestination, Stage::Nat64, Stage::NatSource, Stage::Gate, Stage::Fanout];
+    let optional = optional.iter().fold(screens, |mask, stage| mask | stage.bit());
+    let plain = always & !optional | chosen;
     let mut masks: BTreeMap<&str, u32> = BTreeMap::new();
     for (unit, info) in managed.iter().zip(infos) {
-        let wanted = plain | unit.screen.map_or(0, screens::stage_mask);
+        let listens = fan_out.iter().any(|listener| listener.unit == info.name);
+        let listens = if listens { Stage::Fanout.bit() } else { 0 };
+        let wanted = plain | listens | unit.screen.map_or(0, screens::stage_mask);
         *masks.entry(info.physical.as_str()).or_default() |= wanted;
     }
     // The plain mask always is variant 0: the egress program belongs to it, and numbers keep their meaning when
@@ -384,7 +414,7 @@ fn attachments(
             Ok(())
         };
         add(&info.physical, Some(info.hook))?;
-        if info.vlan != 0 {
+        if info.vlan.is_some() {
             add(&info.device, None)?;
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sluice_abi::{MAX_UNITS, UNIT_TABLE_SLOTS, unit_slot};
+use sluice_abi::{MAX_UNITS, UNIT_TABLE_SLOTS};
 use sluice_language::Config;
 
 use crate::{Environment, Ids, NetDev, Plan, PlanError, compile};
@@ -21,7 +21,7 @@ pub(crate) fn environment(config: &Config) -> Environment {
     };
     for interface in &config.interfaces {
         add(interface.name.clone());
-        for unit in interface.units.iter().filter(|u| u.vlan_id.is_some()) {
+        for unit in interface.units.iter().filter(|u| u.vlan.is_some()) {
             add(crate::device_of(interface, unit));
             add(crate::device_of(interface, unit) + "p");
         }
@@ -148,7 +148,7 @@ fn units_have_slots_of_their_own() {
         assert_eq!(tables.unit_multiplier & 1, 1);
         let mut taken = vec![false; UNIT_TABLE_SLOTS];
         for (slot, entry) in &tables.units {
-            assert_eq!(*slot, unit_slot(entry.ifindex, entry.vlan, tables.unit_multiplier));
+            assert_eq!(*slot, crate::units::slot_of(entry, tables.unit_multiplier));
             assert!(!std::mem::replace(&mut taken[*slot], true), "two entries in slot {slot}");
         }
     }

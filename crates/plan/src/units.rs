@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use sluice_abi::{self as abi, Unit as UnitEntry};
-use sluice_language::config::{Config, HookMode, HostInbound, Interface, Prefix, Screen, Unit, Zone};
+use sluice_language::config::{Config, HookMode, HostInbound, Interface, Prefix, Screen, Unit, Vlan, Zone};
 
 use crate::{Environment, NetDev, PlanError, screens, terms::Terms};
 
@@ -24,7 +24,7 @@ pub fn unit_name(interface: &Interface, unit: &Unit) -> String {
 
 /// Netdev that carries the unit's addresses.
 pub fn device_of(interface: &Interface, unit: &Unit) -> String {
-    if unit.vlan_id.is_some() { unit_name(interface, unit) } else { interface.name.clone() }
+    if unit.vlan.is_some() { unit_name(interface, unit) } else { interface.name.clone() }
 }
 
 /// Whether the data plane handles the unit: it is enabled and a zone has it. The others (a management port) only
@@ -56,13 +56,26 @@ pub(crate) fn managed(config: &Config) -> Vec<Managed<'_>> {
     managed
 }
 
+/// What devices send besides their MTU: an Ethernet header and one tag. A second tag is taken from the packet.
+const SECOND_TAG: u32 = 4;
+
+/// The tags as the data plane has them (`VLAN_*`).
+pub fn vlan_word(vlan: Option<Vlan>) -> u32 {
+    let Some(vlan) = vlan else { return 0 };
+    let service = if vlan.service { abi::VLAN_SERVICE } else { 0 };
+    let inner = vlan.inner.map_or(0, |inner| abi::VLAN_TWO | u32::from(inner) << abi::VLAN_INNER_SHIFT);
+    u32::from(vlan.id) | service | inner
+}
+
 /// Largest IP packet of a unit: its own MTU, else the interface's, else what the device has.
 pub(crate) fn unit_mtu(env: &Environment, interface: &Interface, unit: &Unit) -> Result<u32, PlanError> {
     let netdev = netdev(env, &interface.name)?;
-    let link = interface.mtu.map_or(netdev.mtu, u32::from);
+    let two = unit.vlan.is_some_and(|vlan| vlan.inner.is_some());
+    let device = interface.mtu.map_or(netdev.mtu, u32::from);
+    let link = if two { device.saturating_sub(SECOND_TAG) } else { device };
     let mtu = unit.mtu.map_or(link, u32::from);
     if mtu > link {
-        return Err(PlanError::UnitMtu { unit: unit_name(interface, unit), mtu, link });
+        return Err(PlanError::UnitMtu { unit: unit_name(interface, unit), mtu, link, two });
     }
     // The data plane keeps MTUs in 16 bits; no IPv4 packet is larger.
     Ok(mtu.min(u32::from(u16::MAX)))
@@ -125,7 +138,7 @@ pub(crate) fn entries(
     flags |= if xdp { abi::UNIT_XDP } else { 0 };
     let counts_udp = managed.screen.is_some_and(|screen| screen.limits.udp_flood.is_some());
     flags |= if counts_udp { abi::UNIT_UDP_FLOOD } else { 0 };
-    let vlan = managed.unit.vlan_id.unwrap_or(0);
+    let vlan = vlan_word(managed.unit.vlan);
     let mut entry = UnitEntry {
         ifindex: physical.ifindex,
         vlan,
@@ -134,7 +147,6 @@ pub(crate) fn entries(
         mtu: mtu as u16,
         flags,
         mac: physical.mac,
-        egress_vlan: vlan,
         phys_ifindex: physical.ifindex,
         host_ifindex: physical.ifindex,
         be_addr4: first_v4(&managed.unit.inet),
@@ -153,7 +165,6 @@ pub(crate) fn entries(
     entry.flags |= abi::UNIT_HOST_VETH;
     let mut host_side = entry;
     host_side.ifindex = host.ifindex;
-    host_side.vlan = 0;
     host_side.flags |= abi::UNIT_HOST_SIDE;
     Ok(vec![entry, host_side])
 }
@@ -186,6 +197,12 @@ pub fn words(octets: [u8; 16]) -> [u32; 4] {
     })
 }
 
+/// Where the data plane looks for an entry: frames have no tags yet on the host's side of a tagged unit.
+pub(crate) fn slot_of(entry: &UnitEntry, multiplier: u32) -> usize {
+    let vlan = if entry.flags & abi::UNIT_HOST_SIDE == 0 { entry.vlan } else { 0 };
+    abi::unit_slot(entry.ifindex, vlan, multiplier)
+}
+
 /// How many multipliers are tried before the table is called too full.
 const MULTIPLIER_TRIES: u32 = 1 << 21;
 
@@ -195,7 +212,7 @@ pub(crate) fn find_multiplier(entries: &[UnitEntry]) -> Result<u32, PlanError> {
     let mut multiplier = 1u32;
     for round in 1..=MULTIPLIER_TRIES {
         let collides = entries.iter().any(|e| {
-            let seen = &mut taken[abi::unit_slot(e.ifindex, e.vlan, multiplier)];
+            let seen = &mut taken[slot_of(e, multiplier)];
             std::mem::replace(seen, round) == round
         });
         if !collides {

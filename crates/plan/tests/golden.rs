@@ -50,7 +50,7 @@ fn device(ifindex: u32) -> NetDev {
 
 fn add_tagged(environment: &mut Environment, config: &sluice_language::Config) {
     for interface in &config.interfaces {
-        for unit in interface.units.iter().filter(|u| u.vlan_id.is_some()) {
+        for unit in interface.units.iter().filter(|u| u.vlan.is_some()) {
             let name = sluice_plan::device_of(interface, unit);
             for name in [format!("{name}p"), name] {
                 let netdev = device(100 + environment.netdevs.len() as u32);

@@ -5,6 +5,7 @@
 mod check;
 mod commit;
 mod exit;
+mod fanout;
 mod gate;
 mod matching;
 mod nat;
@@ -52,6 +53,11 @@ enum Command {
     Cleanup(Instance),
     /// Print the version
     Version,
+    /// Spread UDP datagrams over receivers, as a YAML file says
+    ///
+    /// SIGHUP, or a change of the file, puts the file in force anew without losing a packet. Modes xdp, tc_ebpf and auto run
+    /// the gateway daemon with a generated configuration; userspace and tcp_forward alone need no privileges.
+    Fanout(fanout::FanoutArgs),
     /// Lay out, exercise and remove network-namespace topologies
     Lab(sluice_lab::Args),
     Monitor(sluice_monitor::args::Args),
@@ -80,6 +86,7 @@ fn main() -> ExitCode {
         Command::Clear(args) => sessions::clear(&args),
         Command::Cleanup(instance) => run::cleanup(&instance),
         Command::Version => show::version(),
+        Command::Fanout(args) => fanout::run(&args),
         Command::Lab(args) => sluice_lab::main(args).map_err(exit::Failure::from),
         Command::Monitor(args) => sluice_monitor::args::main(args).map_err(exit::Failure::from),
         Command::Pcap(args) => sluice_monitor::args::pcap(&args).map_err(exit::Failure::from),

@@ -39,6 +39,7 @@ pub fn run(args: &RunArgs) -> Outcome {
     let options = Options {
         config: args.config.clone(),
         state_dir: args.instance.state_dir.clone(),
+        translate: None,
         listen: args.listen.0,
     };
     Daemon::run(options)?;
@@ -52,7 +53,12 @@ pub fn cleanup(instance: &Instance) -> Outcome {
 }
 
 fn start_log() {
-    let filter = EnvFilter::try_from_env("SLUICE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    start_log_at("info");
+}
+
+/// SLUICE_LOG in the environment wins.
+pub fn start_log_at(level: &str) {
+    let filter = EnvFilter::try_from_env("SLUICE_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -98,14 +98,20 @@ fn disturb(site: &Site, gateway: &mut Gateway, conf: &Path, mut holds: impl FnMu
     holds("after a crash");
 }
 
-#[test]
-fn routes_of_frr_survive_commits_restarts_and_crashes() {
+fn routes_of_frr_survive(label: &str, mode: &str) {
     if !installed(&[ZEBRA, BGPD]) {
         return;
     }
-    let site = Site::new("frr");
-    let conf =
-        site.write("a.conf", "set security zones security-zone right host-inbound-traffic protocols bgp\n");
+    let site = Site::new(label);
+    for host in [&site.left, &site.right] {
+        // what native XDP redirects must have its checksums, and needs a far end that polls
+        host.run("ethtool", ["-K", "eth0", "tx", "off", "gro", "on"]).unwrap();
+    }
+    let more = format!(
+        "set security zones security-zone right host-inbound-traffic protocols bgp\n\
+         set interfaces left0 mode {mode}\nset interfaces right0 mode {mode}\n"
+    );
+    let conf = site.write("a.conf", &more);
     let mut gateway = site.start(&conf);
     site.right.ip("address add 10.90.0.1/32 dev lo").unwrap();
     let bgp = |own: &str, peer: &str, networks: &str| {
@@ -129,6 +135,16 @@ fn routes_of_frr_survive_commits_restarts_and_crashes() {
     // the BGP session itself must have lived on, else the route would be gone in three seconds
     std::thread::sleep(Duration::from_secs(4));
     assert!(has_route(&site.gateway, "10.90.0.1"), "the BGP session has ended");
+}
+
+#[test]
+fn routes_of_frr_survive_commits_restarts_and_crashes() {
+    routes_of_frr_survive("frr", "tc");
+}
+
+#[test]
+fn routes_of_frr_survive_on_xdp() {
+    routes_of_frr_survive("frrxdp", "xdp");
 }
 
 const UDHCPC: &str = "/usr/sbin/udhcpc";

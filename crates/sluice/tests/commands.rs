@@ -63,6 +63,47 @@ fn clears_the_sessions_that_match() {
 }
 
 #[test]
+fn clears_by_policy_interface_application_and_zone() {
+    let site = Site::new("clearby");
+    let inwards = "set security policies from-zone right to-zone left policy in match source-address any\n\
+                   set security policies from-zone right to-zone left policy in match destination-address any\n\
+                   set security policies from-zone right to-zone left policy in match application any\n\
+                   set security policies from-zone right to-zone left policy in then permit\n";
+    let _gateway = site.start(&site.write("a.conf", inwards));
+    assert!(site.pings(&site.left, "10.71.2.2"), "neighbours are known");
+    let clear = |arguments: &[&str]| accepted(&site.sluice(&[&["clear", "sessions"], arguments].concat()));
+    clear(&[]);
+    let socket = |netns: &sluice_lab::netns::Netns, own: &str| {
+        netns.enter(|| std::net::UdpSocket::bind((own, 4000)).unwrap()).unwrap()
+    };
+    let (left, right) = (socket(&site.left, "10.71.1.2"), socket(&site.right, "10.71.2.2"));
+    let ask = |from: &std::net::UdpSocket, to: (&str, u16)| {
+        // an earlier port unreachable may be told now
+        let _ = from.send_to(b"?", to).or_else(|_| from.send_to(b"?", to));
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    };
+    ask(&left, ("10.71.2.2", 53));
+    ask(&left, ("10.71.2.2", 123));
+    ask(&right, ("10.71.1.2", 53));
+    assert_eq!(clear(&["--policy", "in"]), "1 sessions cleared\n");
+    ask(&right, ("10.71.1.2", 53));
+    assert_eq!(
+        clear(&["--interface", "right0.0"]),
+        "1 sessions cleared\n",
+        "where the first packet came from"
+    );
+    assert_eq!(clear(&["--application", "junos-ntp"]), "1 sessions cleared\n");
+    assert_eq!(clear(&["--application", "junos-ntp"]), "0 sessions cleared\n");
+    assert_eq!(
+        clear(&["--zone", "left", "--policy", "in"]),
+        "0 sessions cleared\n",
+        "all that is given must match"
+    );
+    assert_eq!(clear(&["--zone", "left"]), "1 sessions cleared\n");
+    assert_eq!(clear(&[]), "0 sessions cleared\n");
+}
+
+#[test]
 fn answers_over_http() {
     let site = Site::new("http");
     let gateway = site.start(&site.write("a.conf", ""));

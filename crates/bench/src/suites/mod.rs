@@ -5,6 +5,7 @@ pub mod bulk;
 pub mod concurrent;
 pub mod cps;
 pub mod fair;
+pub mod fan_out;
 pub mod gate;
 pub mod hitless;
 pub mod ladder;
@@ -13,6 +14,7 @@ pub mod load;
 pub mod mapops;
 mod mix;
 pub mod monitor;
+pub mod nat;
 pub mod ndr;
 pub mod peers;
 pub mod policies;
@@ -79,6 +81,7 @@ pub static SUITES: &[Suite] = &[
     gate::SUITE,
     load::SUITE,
     policies::SUITE,
+    nat::SUITE,
     mapops::SUITE,
     sweep::SUITE,
     wire::SUITE,
@@ -91,6 +94,7 @@ pub static SUITES: &[Suite] = &[
     concurrent::SUITE,
     hitless::SUITE,
     fair::SUITE,
+    fan_out::SUITE,
     profile::SUITE,
     monitor::SUITE,
 ];

@@ -90,7 +90,8 @@ pub fn full_mask() -> u32 {
     Stage::ALL.into_iter().map(Stage::bit).sum()
 }
 
-pub const OPTIONAL: [Stage; 4] = [Stage::Screen, Stage::ScreenRate, Stage::ScreenFirst, Stage::Gate];
+pub const OPTIONAL: [Stage; 5] =
+    [Stage::Screen, Stage::ScreenRate, Stage::ScreenFirst, Stage::Fanout, Stage::Gate];
 
 /// One unit on one device, and nothing permitted.
 pub fn tables(ifindex: u32) -> Tables {

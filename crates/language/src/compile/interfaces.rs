@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::view::View;
-use crate::config::{HookMode, Interface, Prefix, Unit};
+use crate::config::{HookMode, Interface, Prefix, Unit, Vlan};
 use crate::error::Report;
-use crate::schema::kind::{first_address, interface_address, last_address};
+use crate::schema::kind::{first_address, interface_address, last_address, vlan_tag};
 
 /// Bound of the data plane, which keeps slot 0 for what arrives on no unit.
 const MAX_UNITS: usize = 255;
@@ -34,7 +34,7 @@ pub(super) fn compile(top: View, default_mode: HookMode, report: &mut Report) ->
 fn devices_are_distinct(top: View, interface: View, report: &mut Report) {
     let Some((name, unit)) = interface.word().rsplit_once('.') else { return };
     let unit = top.path(&["interfaces", name, "unit", unit]);
-    if let Some(unit) = unit.filter(|unit| unit.above().above().has("vlan-tagging")) {
+    if let Some(unit) = unit.filter(|unit| TAGGING.iter().any(|word| unit.above().above().has(word))) {
         let message = format!("`{}` is the device of `{}`", interface.word(), unit.context());
         report.error_help(&interface.location(), message, "configure it there only");
     }
@@ -53,6 +53,34 @@ pub(super) fn text(view: View, name: &str) -> Option<String> {
     view.value(&[name]).map(|value| value.word().to_owned())
 }
 
+const TAGGING: [&str; 2] = ["vlan-tagging", "flexible-vlan-tagging"];
+
+/// What the units of an interface may have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tagging {
+    None,
+    /// One 802.1Q tag.
+    Single,
+    /// One, or a pair.
+    Flexible,
+}
+
+fn tagging(interface: View, report: &mut Report) -> Tagging {
+    let [single, flexible] = TAGGING.map(|word| interface.child(word));
+    if let (Some(_), Some(flexible)) = (single, flexible) {
+        report.error_help(
+            &flexible.location(),
+            format!("`{}` has `vlan-tagging` and `flexible-vlan-tagging`", interface.word()),
+            "keep the second, which allows one tag as well as two",
+        );
+    }
+    match (single, flexible) {
+        (_, Some(_)) => Tagging::Flexible,
+        (Some(_), None) => Tagging::Single,
+        (None, None) => Tagging::None,
+    }
+}
+
 fn interface<'a>(
     view: View<'a>,
     default_mode: HookMode,
@@ -66,11 +94,11 @@ fn interface<'a>(
             "remove it; traffic to the gateway itself is ruled by `host-inbound-traffic`",
         );
     }
-    let vlan_tagging = view.has("vlan-tagging");
+    let tagging = tagging(view, report);
     let mut tags = HashMap::new();
     let mut units = Vec::new();
     for entry in view.entries(&["unit"]) {
-        if let Some(unit) = unit(entry, vlan_tagging, &mut tags, report) {
+        if let Some(unit) = unit(entry, tagging, &mut tags, report) {
             addresses_are_distinct(entry, seen, report);
             units.push(unit);
         }
@@ -80,7 +108,7 @@ fn interface<'a>(
         description: text(view, "description"),
         disabled: view.has("disable"),
         mtu: view.value(&["mtu"]).and_then(View::number),
-        vlan_tagging,
+        vlan_tagging: tagging != Tagging::None,
         mode: view.value(&["mode"]).map_or(default_mode, mode),
         units,
     }
@@ -88,45 +116,27 @@ fn interface<'a>(
 
 fn unit<'a>(
     view: View<'a>,
-    vlan_tagging: bool,
-    tags: &mut HashMap<u16, View<'a>>,
+    tagging: Tagging,
+    tags: &mut HashMap<Vlan, View<'a>>,
     report: &mut Report,
 ) -> Option<Unit> {
     let number: u32 = view.number()?;
-    let vlan = view.value(&["vlan-id"]);
     let name = view.above().above().word();
-    match vlan {
-        Some(vlan) if !vlan_tagging => report.error_help(
-            &vlan.location(),
-            format!("`vlan-id` on `{name}`, which has no `vlan-tagging`"),
-            format!("add `vlan-tagging` to `interfaces {name}`, or remove `vlan-id`"),
-        ),
-        None if vlan_tagging => report.error_help(
-            &view.location(),
-            format!("unit {number} of `{name}` has no `vlan-id`"),
-            "every unit of an interface with `vlan-tagging` needs one",
-        ),
-        None if number != 0 => report.error_help(
-            &view.location(),
-            format!("unit {number} on `{name}`, which has no `vlan-tagging`"),
-            "use unit 0, or add `vlan-tagging` and give the unit a `vlan-id`",
-        ),
-        _ => {}
-    }
-    if vlan_tagging && name.len() + 1 + view.word().len() > MAX_UNIT_NAME {
+    if tagging != Tagging::None && name.len() + 1 + view.word().len() > MAX_UNIT_NAME {
         report.error_help(
             &view.location(),
             format!("`{name}.{number}` is too long for a Linux device"),
             format!("at most {MAX_UNIT_NAME} characters fit; use a shorter interface name or unit number"),
         );
     }
-    let vlan_id = vlan.and_then(View::number);
-    if let (Some(vlan), Some(tag)) = (vlan, vlan_id)
-        && let Some(other) = tags.insert(tag, view)
+    has_its_tags(view, tagging, report);
+    let vlan = tags_of(view, report);
+    if let Some((vlan, statement)) = vlan
+        && let Some(other) = tags.insert(vlan, view)
     {
         report.error_help(
-            &vlan.location(),
-            format!("`vlan-id {tag}` is already used by unit {} of `{name}`", other.word()),
+            &statement.location(),
+            format!("`{} {vlan}` is already used by unit {} of `{name}`", tag_statement(vlan), other.word()),
             "give each unit its own",
         );
     }
@@ -134,11 +144,76 @@ fn unit<'a>(
         number,
         description: text(view, "description"),
         disabled: view.has("disable"),
-        vlan_id,
+        vlan: vlan.map(|(vlan, _)| vlan),
         inet: family(view, "inet", report),
         inet6: family(view, "inet6", report),
         mtu: mtu(view, report),
     })
+}
+
+fn tag_statement(vlan: Vlan) -> &'static str {
+    if vlan.inner.is_some() { "vlan-tags" } else { "vlan-id" }
+}
+
+/// Units have the tags that their interface allows and asks for.
+fn has_its_tags(unit: View, tagging: Tagging, report: &mut Report) {
+    let (number, name) = (unit.word(), unit.above().above().word());
+    let (id, tags) = (unit.value(&["vlan-id"]), unit.child("vlan-tags"));
+    let add =
+        |what: &str, statement: &str| format!("add `{what}` to `interfaces {name}`, or remove `{statement}`");
+    match (id, tags) {
+        (Some(_), Some(tags)) => report.error_help(
+            &tags.location(),
+            format!("unit {number} of `{name}` has `vlan-id` and `vlan-tags`"),
+            "keep one of them",
+        ),
+        (_, Some(tags)) if tagging != Tagging::Flexible => report.error_help(
+            &tags.location(),
+            format!("`vlan-tags` on `{name}`, which has no `flexible-vlan-tagging`"),
+            add("flexible-vlan-tagging", "vlan-tags"),
+        ),
+        (Some(id), None) if tagging == Tagging::None => report.error_help(
+            &id.location(),
+            format!("`vlan-id` on `{name}`, which has no `vlan-tagging`"),
+            add("vlan-tagging", "vlan-id"),
+        ),
+        (None, None) if tagging == Tagging::Single => report.error_help(
+            &unit.location(),
+            format!("unit {number} of `{name}` has no `vlan-id`"),
+            "every unit of an interface with `vlan-tagging` needs one",
+        ),
+        (None, None) if tagging == Tagging::Flexible => report.error_help(
+            &unit.location(),
+            format!("unit {number} of `{name}` has neither `vlan-id` nor `vlan-tags`"),
+            "every unit of an interface with `flexible-vlan-tagging` needs one of them",
+        ),
+        (None, None) if number != "0" => report.error_help(
+            &unit.location(),
+            format!("unit {number} on `{name}`, which has no `vlan-tagging`"),
+            "use unit 0, or add `vlan-tagging` and give the unit a `vlan-id`",
+        ),
+        _ => {}
+    }
+}
+
+/// The tags, and the statement that says them.
+fn tags_of<'a>(unit: View<'a>, report: &mut Report) -> Option<(Vlan, View<'a>)> {
+    if let Some(id) = unit.value(&["vlan-id"]) {
+        return Some((id.number::<u16>()?.into(), id));
+    }
+    let tags = unit.child("vlan-tags")?;
+    for part in ["outer", "inner"] {
+        if tags.value(&[part]).is_none() {
+            report.error_help(
+                &tags.location(),
+                format!("`{}` has no `{part}`", tags.context()),
+                format!("add `{part}` and its VLAN; a unit with one tag has a `vlan-id`"),
+            );
+        }
+    }
+    let tag = |part: &str| vlan_tag(tags.value(&[part])?.word()).ok();
+    let ((service, id), (_, inner)) = (tag("outer")?, tag("inner")?);
+    Some((Vlan { id, service, inner: Some(inner) }, tags))
 }
 
 fn family(unit: View, family: &str, report: &mut Report) -> Vec<Prefix> {

@@ -2,6 +2,7 @@
 
 mod address_book;
 mod applications;
+mod fan_out;
 mod gate;
 mod interfaces;
 mod nat;
@@ -42,6 +43,7 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
     let policies = policies::compile(top, &names, &mut report);
     let gate = gate::compile(top, &zones, &mut report);
     let static_routes = routing::compile(top, &interfaces, &mut report);
+    let fan_out = fan_out::compile(top, &interfaces, &mut report);
     let names = nat::Names {
         interfaces: &interfaces,
         zones: &zones,
@@ -62,6 +64,7 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
         flow: flow(top),
         nat,
         schedulers,
+        fan_out,
         gate,
     })
 }

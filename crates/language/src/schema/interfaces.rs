@@ -73,12 +73,25 @@ const FAMILY: Statement = keyed(
 
 const UNIT: Statement = keyed(
     "unit",
-    "Logical interface. Without `vlan-tagging` only unit 0 exists; with it each unit is one VLAN.",
+    "Logical interface. Without `vlan-tagging` only unit 0 exists; with it each unit is one VLAN, with `flexible-vlan-tagging` one VLAN or a pair of an outer and an inner one.",
     &[Key::Value(Kind::Number { min: 0, max: 16385 })],
     &[
         leaf("description", "Free text.", Kind::Text),
         flag("disable", "Takes the unit out of service."),
         leaf("vlan-id", "802.1Q tag of the unit.", Kind::Number { min: 1, max: 4094 }),
+        block(
+            "vlan-tags",
+            "Two tags of the unit (QinQ), on interfaces with `flexible-vlan-tagging`; needs both.",
+            &[
+                leaf(
+                    "outer",
+                    "Tag next to the addresses; `0x88a8.` before it makes it one of 802.1ad.",
+                    Kind::VlanTag { service: true },
+                ),
+                leaf("inner", "802.1Q tag behind the outer one.", Kind::VlanTag { service: false }),
+            ],
+        )
+        .refuses(&["inner-list", "inner-range"]),
         FAMILY,
     ],
 )
@@ -112,7 +125,6 @@ const UNIT: Statement = keyed(
     "tunnel",
     "vlan-id-list",
     "vlan-id-range",
-    "vlan-tags",
 ]);
 
 pub const INTERFACES: Statement = block(
@@ -127,10 +139,14 @@ pub const INTERFACES: Statement = block(
             flag("disable", "Takes the device and all its units out of service."),
             leaf(
                 "mtu",
-                "Largest IP packet of the device in bytes, as `ip link` shows it (not counting the Ethernet header).",
+                "Largest IP packet of the device in bytes, as `ip link` shows it (not counting the Ethernet header and one tag). Units with two tags have 4 bytes less.",
                 Kind::Number { min: 68, max: 65535 },
             ),
             flag("vlan-tagging", "Units are VLANs; untagged frames are dropped."),
+            flag(
+                "flexible-vlan-tagging",
+                "As `vlan-tagging`, and units may have two tags (`vlan-tags`).",
+            ),
             leaf(
                 "mode",
                 "Hook that handles frames of this device. A Sluice extension of Junos.",
@@ -151,7 +167,6 @@ pub const INTERFACES: Statement = block(
         "ether-type",
         "fabric-options",
         "fastether-options",
-        "flexible-vlan-tagging",
         "framing",
         "gigether-options",
         "gratuitous-arp-reply",

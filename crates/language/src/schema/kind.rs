@@ -22,6 +22,11 @@ pub enum Kind {
         min: u64,
         max: u64,
     },
+    /// A VLAN, with its TPID before it if one likes.
+    VlanTag {
+        /// 0x88a8 may be that TPID.
+        service: bool,
+    },
     /// Linux network device.
     Interface,
     /// `NAME.UNIT`, or `NAME` for unit 0.
@@ -57,6 +62,7 @@ impl Kind {
             Kind::HostName => "host-name",
             Kind::Name(what) => what,
             Kind::Number { min, max } => return format!("<{min}..{max}>"),
+            Kind::VlanTag { .. } => "tag",
             Kind::Interface => "interface",
             Kind::Unit => "interface.unit",
             Kind::InterfaceAddress => "address/length",
@@ -84,6 +90,10 @@ impl Kind {
                 "a name: up to 63 letters, digits, `-`, `_`, `.`, `:` and `/`, not beginning with `-`".into()
             }
             Kind::Number { min, max } => format!("a number from {min} to {max}"),
+            Kind::VlanTag { service: true } => {
+                "a VLAN from 1 to 4094, like `100`, `0x8100.100` or `0x88a8.100`".into()
+            }
+            Kind::VlanTag { .. } => "a VLAN from 1 to 4094, like `100` or `0x8100.100`".into(),
             Kind::Interface => "the name of a Linux network device: at most 15 characters, no `/`".into(),
             Kind::Unit => "an interface and its unit, like `wan0.100`".into(),
             Kind::InterfaceAddress => {
@@ -113,6 +123,10 @@ impl Kind {
             Kind::HostName => host_name(word),
             Kind::Name(_) => identifier(word),
             Kind::Number { min, max } => number(word, *min, *max).map(drop),
+            Kind::VlanTag { service } => {
+                let (is_service, _) = vlan_tag(word)?;
+                ensure(*service || !is_service, "an inner tag is an 802.1Q one")
+            }
             Kind::Interface => interface(word),
             Kind::Unit => unit(word).map(drop),
             Kind::InterfaceAddress => interface_address(word).map(drop),
@@ -192,6 +206,17 @@ pub(crate) fn number(word: &str, min: u64, max: u64) -> Result<u64, String> {
         Ok(value) if (min..=max).contains(&value) => Ok(value),
         _ => Err("out of range".into()),
     }
+}
+
+/// Reads `VLAN` or `TPID.VLAN`; whether the TPID is that of a service tag, and the VLAN.
+pub(crate) fn vlan_tag(word: &str) -> Result<(bool, u16), String> {
+    let (tpid, id) = word.split_once('.').unwrap_or(("0x8100", word));
+    let service = match tpid.to_ascii_lowercase().as_str() {
+        "0x8100" => false,
+        "0x88a8" => true,
+        _ => return Err(format!("the TPID `{tpid}` is neither 0x8100 nor 0x88a8")),
+    };
+    Ok((service, number(id, 1, 4094)? as u16))
 }
 
 /// The data plane counts in 16 bits; the largest number means `never`.
@@ -381,6 +406,17 @@ mod tests {
         ] {
             assert!(interface_address(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn tags_may_name_their_tpid() {
+        assert_eq!(vlan_tag("100"), Ok((false, 100)));
+        assert_eq!(vlan_tag("0x8100.4094"), Ok((false, 4094)));
+        assert_eq!(vlan_tag("0x88A8.1"), Ok((true, 1)));
+        for wrong in ["0", "4095", "0x9100.5", "0x88a8.", "0x88a8.0", "88a8.5", "x", "1.2"] {
+            assert!(vlan_tag(wrong).is_err(), "{wrong}");
+        }
+        assert!(Kind::VlanTag { service: false }.check("0x88a8.5").is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod address_book;
 mod applications;
+mod fan_out;
 mod flow;
 mod gate;
 mod interfaces;
@@ -187,7 +188,7 @@ static TOP_LEVEL: &[Statement] = &[
     applications::APPLICATIONS,
     routing::ROUTING_OPTIONS,
     schedulers::SCHEDULERS,
-    block("services", "Functions of the gateway beside the firewall.", &[gate::GATE]),
+    block("services", "Functions of the gateway beside the firewall.", &[fan_out::FAN_OUT, gate::GATE]),
 ];
 
 const TOP_LEVEL_REFUSED: &[&str] = &[

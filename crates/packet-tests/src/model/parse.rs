@@ -14,7 +14,8 @@ pub const SERVICE_TAG: u16 = 0x88a8;
 
 pub struct Link<'a> {
     pub destination: Mac,
-    pub vlan: u16,
+    /// TPID and VLAN of each tag, outer first; a lone priority tag (VLAN 0) is none.
+    pub tags: Vec<(u16, u16)>,
     pub ethertype: u16,
     pub payload: &'a [u8],
 }
@@ -30,7 +31,6 @@ pub struct Facts {
     pub dport: u16,
     pub ttl: u8,
     pub length: usize,
-    pub dont_fragment: bool,
     pub options: bool,
     pub fragment: bool,
     /// First fragment without its whole transport header.
@@ -89,17 +89,17 @@ pub struct Quote {
 
 pub fn link(frame: &[u8]) -> Option<Link<'_>> {
     let header = eth::View::new(frame).ok()?;
-    if header.ethertype() != eth::TYPE_VLAN {
-        let (ethertype, payload) = (header.ethertype(), header.payload());
-        return Some(Link { destination: header.destination(), vlan: 0, ethertype, payload });
+    let (mut ethertype, mut payload) = (header.ethertype(), header.payload());
+    let mut tags = Vec::new();
+    while ethertype == eth::TYPE_VLAN && tags.len() < 2 || ethertype == SERVICE_TAG && tags.is_empty() {
+        let tag = vlan::View::new(payload).ok()?;
+        tags.push((ethertype, tag.id()));
+        (ethertype, payload) = (tag.ethertype(), tag.payload());
     }
-    let tag = vlan::View::new(header.payload()).ok()?;
-    Some(Link {
-        destination: header.destination(),
-        vlan: tag.id(),
-        ethertype: tag.ethertype(),
-        payload: tag.payload(),
-    })
+    if tags == [(eth::TYPE_VLAN, 0)] {
+        tags.clear();
+    }
+    Some(Link { destination: header.destination(), tags, ethertype, payload })
 }
 
 /// Ok(None): no IP packet. Err: the reason to drop it.
@@ -128,7 +128,6 @@ fn parse4(packet: &[u8]) -> Result<Facts, &'static str> {
         return Err("bad_address");
     }
     let mut facts = Facts::new(source.into(), destination.into(), view.protocol(), view.ttl(), total);
-    facts.dont_fragment = view.dont_fragment();
     facts.options = header > 20;
     facts.fragment = view.is_fragment();
     facts.group = destination.is_multicast() || destination.is_broadcast();
@@ -172,7 +171,6 @@ fn parse6(packet: &[u8]) -> Result<Facts, &'static str> {
         return Err("bad_address");
     }
     let mut facts = Facts::new(source.into(), destination.into(), 0, view.hop_limit(), total);
-    facts.dont_fragment = true;
     facts.group = destination.is_multicast();
     facts.link_local = is_link_local(source) || is_link_local(destination);
     facts.follow_extensions(view.next_header(), packet, total)?;
@@ -193,7 +191,6 @@ impl Facts {
             dport: 0,
             ttl,
             length,
-            dont_fragment: false,
             options: false,
             fragment: false,
             tiny: false,

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What both lines need of fan-out: which listener, which receiver, the rewrite. */
+#ifndef SLUICE_LIB_FANOUT_H
+#define SLUICE_LIB_FANOUT_H
+
+#include "maps.h"
+#include "lib/checksum.h"
+
+/* `be_addr` has four words of IPv6; `family` is a constant. */
+static __always_inline struct fanout_listener *fanout_find(__u8 family, const __u32 *be_addr, __u16 be_port, __u16 unit)
+{
+	__u32 x = family == 4 ? be_addr[0] : be_addr[0] ^ be_addr[1] ^ be_addr[2] ^ be_addr[3];
+	__u32 slot = ((x * 0x9e3779b1u + be_port * 0x85ebca6bu) * config.fanout_multiplier) >> FANOUT_SLOT_SHIFT;
+	struct fanout_listener *listener = bpf_map_lookup_elem(&fanout_listeners, &slot);
+
+	if (!listener || listener->family != family || listener->be_port != be_port || listener->unit != unit)
+		return NULL;
+	if (listener->be_addr[0] != be_addr[0])
+		return NULL;
+	if (family == 6 && ((listener->be_addr[1] ^ be_addr[1]) | (listener->be_addr[2] ^ be_addr[2]) |
+			    (listener->be_addr[3] ^ be_addr[3])))
+		return NULL;
+	return listener;
+}
+
+static __always_inline __u64 fanout_hash(__u8 family, const __u32 *be_saddr, __u32 word)
+{
+	__u64 hash = mix(config.seed, be_saddr[0] | (__u64)word << 32, MIX_LEFT);
+
+	if (family == 6)
+		hash = mix(mix(hash, be_saddr[1] | (__u64)be_saddr[2] << 32, MIX_LEFT), be_saddr[3], MIX_RIGHT);
+	return mix_last(hash);
+}
+
+/*
+ * The receiver at a position, NULL while there is none. `hash` is only looked at where turns are not taken; a turn is
+ * over once the packet has left (fanout_turn).
+ */
+static __always_inline struct fanout_receiver *fanout_pick(const struct fanout_listener *listener, __u64 hash,
+							   bool by_turns, const struct fanout_listener_counters *count)
+{
+	__u64 table = *(const volatile __u64 *)&listener->table;
+	__u32 positions = (__u32)table, position;
+
+	if (by_turns) {
+		position = (__u32)count->next;
+		if (position >= positions)
+			position = 0;
+	} else {
+		position = ((hash >> 32) * positions) >> 32;
+	}
+	__u32 number = (__u32)(table >> 32) + position / FANOUT_LINE_POSITIONS;
+	const struct fanout_line *line = bpf_map_lookup_elem(&fanout_lines, &number);
+
+	if (!line || !positions)
+		return NULL;
+	__u32 place = line->receiver[position % FANOUT_LINE_POSITIONS];
+
+	return bpf_map_lookup_elem(&fanout_receivers, &place);
+}
+
+/* The turn of the next position, on this CPU. */
+static __always_inline void fanout_turn(const struct fanout_listener *listener, struct fanout_listener_counters *count)
+{
+	__u32 positions = (__u32) * (const volatile __u64 *)&listener->table;
+	__u64 next = count->next;
+
+	count->next = next + 1 >= positions ? 0 : next + 1;
+}
+
+static __always_inline __u16 fanout_sum(__u16 be_check, __u16 delta)
+{
+	return csum_fold((__u16)~be_check + delta);
+}
+
+/* The transport header's part. On tc the kernel knows whether the device has yet to complete the checksum. */
+static __always_inline bool fanout_rewrite_udp(hook_ctx *ctx, __u32 l4, const struct fanout_receiver *to)
+{
+	__u16 be_port = to->be_port;
+	struct udphdr *udp = hook_data(ctx) + l4;
+
+	if ((void *)(udp + 1) > hook_end(ctx))
+		return false;
+#ifdef HOOK_XDP
+	/* RFC 768: zero means that there is none */
+	if (udp->check) {
+		__u16 check = fanout_sum(udp->check, to->transport_delta);
+
+		udp->check = check ? check : 0xffff;
+	}
+	udp->dest = be_port;
+#else
+	__u16 address_delta = to->address_delta, be_before = udp->dest;
+
+	udp->dest = be_port;
+	__u32 field = l4 + __builtin_offsetof(struct udphdr, check);
+
+	if (bpf_l4_csum_replace(ctx, field, 0, address_delta, BPF_F_PSEUDO_HDR | BPF_F_MARK_MANGLED_0))
+		return false;
+	if (bpf_l4_csum_replace(ctx, field, be_before, be_port, BPF_F_MARK_MANGLED_0 | sizeof(be_port)))
+		return false;
+#endif
+	return true;
+}
+
+/* The new destination; `l4` = 0 where a fragment has no transport header. */
+static __always_inline bool fanout_rewrite(hook_ctx *ctx, __u8 family, __u32 l3, __u32 l4,
+					   const struct fanout_receiver *to)
+{
+	void *end = hook_end(ctx);
+
+	if (family == 4) {
+		struct iphdr *ip = hook_data(ctx) + l3;
+
+		if ((void *)(ip + 1) > end)
+			return false;
+		ip->daddr = to->be_addr[0];
+		ip->check = fanout_sum(ip->check, to->address_delta);
+	} else {
+		struct ipv6hdr *ip = hook_data(ctx) + l3;
+
+		if ((void *)(ip + 1) > end)
+			return false;
+		for (int i = 0; i < 4; i++)
+			((__u32 *)&ip->daddr)[i] = to->be_addr[i];
+	}
+	return !l4 || fanout_rewrite_udp(ctx, l4, to);
+}
+
+static __always_inline struct fanout_listener_counters *fanout_counters_of(__u32 index)
+{
+	return bpf_map_lookup_elem(&fanout_listener_counters, &index);
+}
+
+static __always_inline void fanout_account(__u32 index, __u32 segments, __u32 bytes)
+{
+	struct fanout_receiver_counters *count = bpf_map_lookup_elem(&fanout_receiver_counters, &index);
+
+	if (!count)
+		return;
+	count->packets += segments;
+	count->bytes += bytes;
+}
+
+#endif

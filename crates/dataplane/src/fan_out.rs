@@ -1,0 +1,57 @@
+//! Fan-out while it runs: whose turn it is changes under the packets, and what was counted is read.
+
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+
+use sluice_abi::tables::FanOutListener;
+use sluice_abi::{
+    FANOUT_LINE_POSITIONS, FanoutLine, FanoutListener, FanoutListenerCounters, FanoutReceiverCounters,
+};
+
+use crate::Dataplane;
+use crate::counters::sum;
+use crate::error::{Doing, Result};
+use crate::generation::Generation;
+use crate::mmap::Mapped;
+
+impl Dataplane {
+    /// Gives a listener of a loaded generation another table of turns (places among its receivers). No packet sees a mix
+    /// of both: the one that is not in use is filled, and one store changes over.
+    pub fn set_fan_out_turns(
+        &self,
+        generation: &Generation,
+        listener: &FanOutListener,
+        turns: &[u16],
+    ) -> Result<()> {
+        let doing = |what: &'static str| move || format!("map table {what}");
+        let listeners: Mapped<FanoutListener> =
+            Mapped::new(generation.table("fanout_listeners")).doing(doing("fanout_listeners"))?;
+        let lines: Mapped<FanoutLine> =
+            Mapped::new(generation.table("fanout_lines")).doing(doing("fanout_lines"))?;
+        let word = listeners.long(listener.slot as u32, offset_of!(FanoutListener, table));
+        let used = (word.load(Ordering::Relaxed) >> 32) as u32;
+        let first =
+            if used == listener.first_line { used + listener.bank_lines } else { listener.first_line };
+        // whoever still walks the table that was given up before
+        self.grace()?;
+        for (number, part) in (first..).zip(turns.chunks(FANOUT_LINE_POSITIONS)) {
+            let mut line = FanoutLine::default();
+            for (place, turn) in line.receiver.iter_mut().zip(part) {
+                *place = listener.first_receiver as u16 + turn;
+            }
+            lines.write(number, line);
+        }
+        word.store(u64::from(first) << 32 | turns.len() as u64, Ordering::Release);
+        Ok(())
+    }
+
+    /// Counters of a listener, by the index of its entry.
+    pub fn fan_out_listener(&self, index: u32) -> Result<FanoutListenerCounters> {
+        sum(self.state.map("fanout_listener_counters"), index)
+    }
+
+    /// Counters of a receiver, by the index of its entry.
+    pub fn fan_out_receiver(&self, index: u32) -> Result<FanoutReceiverCounters> {
+        sum(self.state.map("fanout_receiver_counters"), index)
+    }
+}

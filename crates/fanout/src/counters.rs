@@ -1,0 +1,79 @@
+//! What happened to packets: received = sent + dropped by reason, exactly, whenever nothing is under way.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! drops {
+    ($($id:ident $name:literal $help:literal,)*) => {
+        /// Why a packet went nowhere.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Drop { $(#[doc = $help] $id,)* }
+
+        impl Drop {
+            pub const ALL: [Drop; [$($name),*].len()] = [$(Drop::$id),*];
+
+            /// The name in counters.
+            pub fn name(self) -> &'static str {
+                match self { $(Drop::$id => $name,)* }
+            }
+
+            /// One line for an operator.
+            pub fn help(self) -> &'static str {
+                match self { $(Drop::$id => $help,)* }
+            }
+        }
+    };
+}
+
+drops! {
+    NoReceiver "no_receiver" "no receiver of the listener is up",
+    TooLarge "too_large" "datagram larger than max-packet-size",
+    SendFailed "send_failed" "the kernel refused to send it",
+    SendBufferFull "send_buffer_full" "the socket towards the receiver stayed full",
+    QueueFull "queue_full" "the receiver's queue of messages is full",
+    Shutdown "shutdown" "it waited for a receiver when the fan-out ended",
+}
+
+#[derive(Debug, Default)]
+pub struct Drops([AtomicU64; Drop::ALL.len()]);
+
+impl Drops {
+    pub fn add(&self, reason: Drop, packets: u64) {
+        self.0[reason as usize].fetch_add(packets, Ordering::Relaxed);
+    }
+
+    pub fn get(&self, reason: Drop) -> u64 {
+        self.0[reason as usize].load(Ordering::Relaxed)
+    }
+
+    pub fn total(&self) -> u64 {
+        Drop::ALL.iter().map(|reason| self.get(*reason)).sum()
+    }
+}
+
+/// Of one socket or ring.
+#[derive(Debug, Default)]
+pub struct Queue {
+    pub packets: AtomicU64,
+    pub bytes: AtomicU64,
+    /// What the kernel lost before it could be received (SO_RXQ_OVFL).
+    pub overflow: AtomicU64,
+    pub drops: Drops,
+}
+
+/// Of one receiver.
+#[derive(Debug, Default)]
+pub struct Receiver {
+    pub packets: AtomicU64,
+    pub bytes: AtomicU64,
+    pub drops: Drops,
+    /// Messages that wait for a connection.
+    pub waiting: AtomicU64,
+}
+
+pub fn add(counter: &AtomicU64, value: u64) {
+    counter.fetch_add(value, Ordering::Relaxed);
+}
+
+pub fn get(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}

@@ -1,0 +1,19 @@
+//! Fan-out in user space: what a listener's packets are shared by, whether receivers are there, and the modes that need
+//! no data plane. The kernel modes take their shares from here, too.
+
+pub mod counters;
+pub mod health;
+pub mod metrics;
+mod mmsg;
+pub mod pool;
+pub mod resolve;
+pub mod runner;
+mod socket;
+mod tcp;
+pub mod tree;
+mod udp;
+mod watch;
+pub mod yaml;
+
+pub use runner::{Runner, RunnerError};
+pub use watch::{Event, events, watch_file};

@@ -1,0 +1,289 @@
+//! Counters over HTTP, in the text format of Prometheus.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::counters::Drop;
+
+/// What is reported of one receiver.
+#[derive(Debug, Clone, Default)]
+pub struct ReceiverReport {
+    pub name: String,
+    pub address: String,
+    pub up: bool,
+    /// Tenths of its weight that it gets.
+    pub share: u32,
+    pub packets: u64,
+    pub bytes: u64,
+    pub waiting: u64,
+    pub drops: Vec<(&'static str, u64)>,
+}
+
+/// What is reported of one socket, ring or data-plane listener.
+#[derive(Debug, Clone, Default)]
+pub struct QueueReport {
+    pub queue: String,
+    pub packets: u64,
+    pub bytes: u64,
+    /// SO_RXQ_OVFL; None where there is no socket.
+    pub overflow: Option<u64>,
+    pub drops: Vec<(&'static str, u64)>,
+    /// XDP_STATISTICS, by name.
+    pub xdp_statistics: Vec<(&'static str, u64)>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct ListenerReport {
+    pub name: String,
+    pub mode: String,
+    /// Where programs are attached: `native`, `generic`, `tc`, or `none`.
+    pub attach: String,
+    pub zero_copy: bool,
+    pub interface: String,
+    pub queues: Vec<QueueReport>,
+    pub receivers: Vec<ReceiverReport>,
+}
+
+impl ListenerReport {
+    pub fn received(&self) -> u64 {
+        self.queues.iter().map(|queue| queue.packets).sum()
+    }
+
+    pub fn sent(&self) -> u64 {
+        self.receivers.iter().map(|receiver| receiver.packets).sum()
+    }
+
+    pub fn dropped(&self) -> u64 {
+        let sum = |drops: &[(&'static str, u64)]| drops.iter().map(|(_, count)| count).sum::<u64>();
+        self.queues.iter().map(|q| sum(&q.drops)).sum::<u64>()
+            + self.receivers.iter().map(|r| sum(&r.drops)).sum::<u64>()
+    }
+
+    pub fn waiting(&self) -> u64 {
+        self.receivers.iter().map(|receiver| receiver.waiting).sum()
+    }
+}
+
+/// Drops by name, as the counters have them.
+pub fn named(drops: &crate::counters::Drops) -> Vec<(&'static str, u64)> {
+    Drop::ALL.iter().map(|reason| (reason.name(), drops.get(*reason))).collect()
+}
+
+pub type Source = Arc<dyn Fn() -> Vec<ListenerReport> + Send + Sync>;
+
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+struct Page(String);
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
+        let labels: Vec<String> = labels.iter().map(|(k, v)| format!("{k}=\"{}\"", escape(v))).collect();
+        let _ = writeln!(self.0, "{name}{{{}}} {value}", labels.join(","));
+    }
+}
+
+/// The whole page.
+pub fn page(listeners: &[ListenerReport]) -> String {
+    let mut page = Page(String::new());
+    page.family("sluice_fanout_listener_info", "gauge", "Mode in force of a listener (always 1)");
+    for listener in listeners {
+        let (queues, zero_copy) = (listener.queues.len().to_string(), listener.zero_copy.to_string());
+        let labels = [
+            ("listener", listener.name.as_str()),
+            ("mode", &listener.mode),
+            ("attach", &listener.attach),
+            ("interface", &listener.interface),
+            ("queues", &queues),
+            ("zero_copy", &zero_copy),
+        ];
+        page.sample("sluice_fanout_listener_info", &labels, 1);
+    }
+    queues(&mut page, listeners);
+    receivers(&mut page, listeners);
+    drops(&mut page, listeners);
+    page.0
+}
+
+fn queues(page: &mut Page, listeners: &[ListenerReport]) {
+    type Field = fn(&QueueReport) -> Option<u64>;
+    let families: [(&str, &str, Field); 3] = [
+        ("sluice_fanout_received_packets_total", "Datagrams received", |q| Some(q.packets)),
+        ("sluice_fanout_received_bytes_total", "Bytes of datagrams received", |q| Some(q.bytes)),
+        (
+            "sluice_fanout_socket_overflow_total",
+            "Datagrams the kernel lost before the socket (SO_RXQ_OVFL)",
+            |q| q.overflow,
+        ),
+    ];
+    for (name, help, field) in families {
+        page.family(name, "counter", help);
+        for listener in listeners {
+            for queue in &listener.queues {
+                if let Some(value) = field(queue) {
+                    page.sample(name, &[("listener", &listener.name), ("queue", &queue.queue)], value);
+                }
+            }
+        }
+    }
+    page.family("sluice_fanout_xdp_statistics_total", "counter", "XDP_STATISTICS of a ring, by name");
+    for listener in listeners {
+        for queue in &listener.queues {
+            for (statistic, value) in &queue.xdp_statistics {
+                let labels =
+                    [("listener", listener.name.as_str()), ("queue", &queue.queue), ("statistic", statistic)];
+                page.sample("sluice_fanout_xdp_statistics_total", &labels, *value);
+            }
+        }
+    }
+}
+
+fn receivers(page: &mut Page, listeners: &[ListenerReport]) {
+    type Field = fn(&ReceiverReport) -> u64;
+    let families: [(&str, &str, &str, Field); 5] = [
+        ("sluice_fanout_sent_packets_total", "counter", "Datagrams sent to a receiver", |r| r.packets),
+        ("sluice_fanout_sent_bytes_total", "counter", "Bytes sent to a receiver", |r| r.bytes),
+        ("sluice_fanout_receiver_up", "gauge", "Whether a receiver takes part", |r| u64::from(r.up)),
+        ("sluice_fanout_receiver_share", "gauge", "Tenths of its weight that a receiver gets", |r| {
+            r.share.into()
+        }),
+        ("sluice_fanout_waiting_messages", "gauge", "Messages that wait for a connection", |r| r.waiting),
+    ];
+    for (name, kind, help, field) in families {
+        page.family(name, kind, help);
+        for listener in listeners {
+            for receiver in &listener.receivers {
+                let labels = [
+                    ("listener", listener.name.as_str()),
+                    ("receiver", &receiver.name),
+                    ("address", &receiver.address),
+                ];
+                page.sample(name, &labels, field(receiver));
+            }
+        }
+    }
+}
+
+fn drops(page: &mut Page, listeners: &[ListenerReport]) {
+    let name = "sluice_fanout_dropped_packets_total";
+    page.family(name, "counter", "Datagrams that went nowhere, by reason");
+    for listener in listeners {
+        for queue in &listener.queues {
+            for (reason, count) in &queue.drops {
+                let labels =
+                    [("listener", listener.name.as_str()), ("queue", &queue.queue), ("reason", reason)];
+                page.sample(name, &labels, *count);
+            }
+        }
+        for receiver in &listener.receivers {
+            for (reason, count) in &receiver.drops {
+                let labels =
+                    [("listener", listener.name.as_str()), ("receiver", &receiver.name), ("reason", reason)];
+                page.sample(name, &labels, *count);
+            }
+        }
+    }
+}
+
+/// Answers `GET /metrics` on `address` until the process ends.
+pub fn serve(address: SocketAddr, source: Source) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind(address)?;
+    let bound = listener.local_addr()?;
+    std::thread::Builder::new().name("fan-metrics".into()).spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // a client that is slow or gone is its own affair
+            let _ = answer(&stream, &source);
+        }
+    })?;
+    Ok(bound)
+}
+
+fn answer(stream: &TcpStream, source: &Source) -> io::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    stream.set_write_timeout(Some(Duration::from_secs(1)))?;
+    let mut request = String::new();
+    let mut lines = BufReader::new(io::Read::take(stream, 16_384));
+    lines.read_line(&mut request)?;
+    let mut header = String::from("-");
+    while !header.trim().is_empty() {
+        header.clear();
+        if lines.read_line(&mut header)? == 0 {
+            break;
+        }
+    }
+    let (status, body) = match request.split(' ').nth(1) {
+        Some("/metrics") if request.starts_with("GET ") => ("200 OK", page(&source())),
+        _ => ("404 Not Found", "only GET /metrics is here\n".to_owned()),
+    };
+    let kind = "text/plain; version=0.0.4; charset=utf-8";
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    let mut stream = stream;
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    fn report() -> ListenerReport {
+        ListenerReport {
+            name: "l".into(),
+            mode: "userspace".into(),
+            queues: vec![QueueReport {
+                queue: "0".into(),
+                packets: 9,
+                overflow: Some(3),
+                ..Default::default()
+            }],
+            receivers: vec![ReceiverReport {
+                name: "a".into(),
+                packets: 8,
+                drops: vec![("send_failed", 1)],
+                ..Default::default()
+            }],
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn the_page_names_listener_receiver_queue_and_reason() {
+        let text = page(&[report()]);
+        for line in [
+            "sluice_fanout_received_packets_total{listener=\"l\",queue=\"0\"} 9",
+            "sluice_fanout_socket_overflow_total{listener=\"l\",queue=\"0\"} 3",
+            "sluice_fanout_dropped_packets_total{listener=\"l\",receiver=\"a\",reason=\"send_failed\"} 1",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+        let mut families: Vec<&str> = text.lines().filter(|l| l.starts_with("# TYPE")).collect();
+        let all = families.len();
+        families.sort_unstable();
+        families.dedup();
+        assert_eq!(families.len(), all);
+    }
+
+    #[test]
+    fn it_is_served() {
+        let address = serve("127.0.0.1:0".parse().unwrap(), Arc::new(|| vec![report()])).unwrap();
+        for (path, status) in [("/metrics", "200"), ("/", "404")] {
+            let mut stream = TcpStream::connect(address).unwrap();
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{text}");
+        }
+    }
+}

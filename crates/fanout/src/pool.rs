@@ -1,0 +1,399 @@
+//! The receivers of one listener: who is there, who is coming back, who is leaving, and the table that follows from it.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use sluice_language::fan_out::{Balance, HealthCheck, Listener, NoneLeft};
+
+use sluice_plan::{balance, fan_out};
+
+use crate::counters;
+
+/// A receiver, whatever becomes of the configuration around it.
+#[derive(Debug)]
+pub struct Target {
+    pub name: String,
+    pub address: SocketAddr,
+    pub counters: counters::Receiver,
+}
+
+/// Whom packets go to.
+#[derive(Debug, Clone)]
+pub struct Table {
+    pub balance: Balance,
+    pub targets: Vec<Arc<Target>>,
+    /// Places in `targets`; empty while nobody is left.
+    pub positions: Vec<u16>,
+    pub keep_source: bool,
+    pub max_packet_size: u32,
+}
+
+impl Table {
+    /// Where a packet from `source` goes; `turn` counts the packets of this thread.
+    pub fn pick(&self, source: &SocketAddr, turn: &mut usize) -> Option<usize> {
+        if self.positions.is_empty() {
+            return None;
+        }
+        let place = match self.balance {
+            Balance::RoundRobin => {
+                *turn = if *turn + 1 >= self.positions.len() { 0 } else { *turn + 1 };
+                *turn
+            }
+            Balance::Flow => balance::position(hash(source, true), self.positions.len()),
+            Balance::Source => balance::position(hash(source, false), self.positions.len()),
+        };
+        Some(usize::from(self.positions[place]))
+    }
+}
+
+fn hash(source: &SocketAddr, with_port: bool) -> u64 {
+    let port = if with_port { source.port() } else { 0 };
+    match source {
+        SocketAddr::V4(source) => balance::hash(&source.ip().octets(), u64::from(port)),
+        SocketAddr::V6(source) => balance::hash(&source.ip().octets(), u64::from(port)),
+    }
+}
+
+/// What reports show of a receiver.
+#[derive(Debug, Clone)]
+pub struct View {
+    pub target: Arc<Target>,
+    pub up: bool,
+    /// Share of its weight, in tenths.
+    pub share: u32,
+}
+
+#[derive(Debug)]
+struct Member {
+    target: Arc<Target>,
+    weight: u32,
+    /// As the checks have it.
+    up: bool,
+    /// As its TCP connection has it.
+    connected: bool,
+    /// Answers, or failures, in a row.
+    in_a_row: u32,
+    since: Option<Instant>,
+    leaving: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct State {
+    members: Vec<Member>,
+    /// Those that left: what they counted stays part of the sum, and is theirs again when they come back.
+    gone: Vec<Arc<Target>>,
+    listener: Listener,
+}
+
+#[derive(Debug)]
+pub struct Pool {
+    state: Mutex<State>,
+    table: Mutex<Arc<Table>>,
+    version: AtomicU64,
+}
+
+/// A receiver's share is moved in this many steps.
+const STEPS: u32 = 10;
+
+impl Pool {
+    /// All receivers are taken for up until a check says otherwise.
+    pub fn new(listener: &Listener) -> Pool {
+        let mut state = State { members: vec![], gone: vec![], listener: listener.clone() };
+        state.members = listener.receivers.iter().filter_map(|r| member(r, None)).collect();
+        let table = Arc::new(state.table(Instant::now()));
+        Pool { state: Mutex::new(state), table: Mutex::new(table), version: AtomicU64::new(1) }
+    }
+
+    /// Takes over a changed configuration; receivers that stay keep what is known of them and what they counted.
+    pub fn configure(&self, listener: &Listener) {
+        let now = Instant::now();
+        let mut state = self.state();
+        let mut before = std::mem::take(&mut state.members);
+        for receiver in &listener.receivers {
+            let Some(address) = receiver.address() else { continue };
+            let same = |m: &Member| m.target.name == receiver.name && m.target.address == address;
+            match before.iter().position(same) {
+                Some(place) => {
+                    let mut known = before.remove(place);
+                    known.weight = receiver.weight.into();
+                    known.leaving = None;
+                    state.members.push(known);
+                }
+                None => {
+                    let mut new = member(receiver, Some(now));
+                    let same = |t: &Arc<Target>| t.name == receiver.name && t.address == address;
+                    if let (Some(new), Some(place)) = (&mut new, state.gone.iter().position(same)) {
+                        new.target = state.gone.remove(place);
+                    }
+                    state.members.extend(new);
+                }
+            }
+        }
+        for mut gone in before {
+            gone.leaving = gone.leaving.or(Some(now));
+            state.members.push(gone);
+        }
+        state.listener = listener.clone();
+        self.publish(&mut state, now);
+    }
+
+    /// The result of one check. True when the receiver went up or down by it.
+    pub fn report(&self, target: &Target, answered: bool) -> bool {
+        let mut state = self.state();
+        let health = state.listener.health.unwrap_or_default();
+        let Some(member) = state.member(target) else { return false };
+        member.in_a_row = if answered == member.up { 0 } else { member.in_a_row + 1 };
+        let enough = if answered { health.rise } else { health.fall };
+        if answered == member.up || member.in_a_row < enough {
+            return false;
+        }
+        member.up = answered;
+        member.in_a_row = 0;
+        member.since = answered.then(Instant::now);
+        self.publish(&mut state, Instant::now());
+        true
+    }
+
+    /// A connection came or went. True when that is news.
+    pub fn connected(&self, target: &Target, connected: bool) -> bool {
+        let mut state = self.state();
+        let Some(member) = state.member(target) else { return false };
+        if std::mem::replace(&mut member.connected, connected) == connected {
+            return false;
+        }
+        member.since = connected.then(Instant::now);
+        self.publish(&mut state, Instant::now());
+        true
+    }
+
+    /// Moves shares of those that come and go.
+    pub fn tick(&self, now: Instant) {
+        let mut state = self.state();
+        if state.moves() {
+            self.publish(&mut state, now);
+        }
+    }
+
+    /// Changes with the table.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    pub fn table(&self) -> Arc<Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn health(&self) -> Option<HealthCheck> {
+        self.state().listener.health
+    }
+
+    /// Every receiver with its state, those that are leaving behind.
+    pub fn view(&self) -> Vec<View> {
+        let now = Instant::now();
+        let state = self.state();
+        let view = |member: &Member| View {
+            target: member.target.clone(),
+            up: member.up && member.connected,
+            share: state.share(member, now),
+        };
+        let gone = state.gone.iter().map(|target| View { target: target.clone(), up: false, share: 0 });
+        state.members.iter().map(view).chain(gone).collect()
+    }
+
+    /// Whom to ask whether they are there.
+    pub fn targets(&self) -> Vec<Arc<Target>> {
+        self.state().members.iter().map(|member| member.target.clone()).collect()
+    }
+
+    /// Receiver and weight as shares have it now; for the tables of the data plane.
+    pub fn weights(&self) -> Vec<(SocketAddr, String, u32)> {
+        let state = self.state();
+        let weights = state.weights(Instant::now());
+        let name = |member: &Member| (member.target.address, member.target.name.clone());
+        state.members.iter().zip(weights).map(|(m, w)| (name(m).0, name(m).1, w)).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish(&self, state: &mut State, now: Instant) {
+        state.settle(now);
+        let table = Arc::new(state.table(now));
+        *self.table.lock().unwrap_or_else(PoisonError::into_inner) = table;
+        self.version.fetch_add(1, Ordering::Release);
+    }
+}
+
+fn member(receiver: &sluice_language::fan_out::Receiver, since: Option<Instant>) -> Option<Member> {
+    let target = Target {
+        name: receiver.name.clone(),
+        address: receiver.address()?,
+        counters: counters::Receiver::default(),
+    };
+    Some(Member {
+        target: Arc::new(target),
+        weight: receiver.weight.into(),
+        up: true,
+        connected: true,
+        in_a_row: 0,
+        since,
+        leaving: None,
+    })
+}
+
+impl State {
+    fn member(&mut self, target: &Target) -> Option<&mut Member> {
+        self.members.iter_mut().find(|m| m.target.name == target.name && m.target.address == target.address)
+    }
+
+    fn ramp(&self, slow: bool) -> Duration {
+        let health = self.listener.health.unwrap_or_default();
+        Duration::from_millis(if slow { health.slow_start_ms } else { health.drain_ms }.into())
+    }
+
+    /// In tenths: all of it, or what slow start and drain leave of it.
+    fn share(&self, member: &Member, now: Instant) -> u32 {
+        if !member.up || !member.connected {
+            return 0;
+        }
+        let gone = |since: Instant, ramp: Duration| {
+            let part = now.saturating_duration_since(since).as_secs_f64() / ramp.as_secs_f64().max(1e-9);
+            (part * f64::from(STEPS)).min(f64::from(STEPS)) as u32
+        };
+        if let Some(since) = member.leaving {
+            return STEPS - gone(since, self.ramp(false));
+        }
+        match member.since {
+            Some(since) => gone(since, self.ramp(true)).max(1),
+            None => STEPS,
+        }
+    }
+
+    /// Forgets what has left, and that the others were ever away.
+    fn settle(&mut self, now: Instant) {
+        let (drain, slow) = (self.ramp(false), self.ramp(true));
+        let stays = |m: &Member| m.leaving.is_none_or(|since| now.saturating_duration_since(since) < drain);
+        self.gone.extend(self.members.iter().filter(|m| !stays(m)).map(|m| m.target.clone()));
+        self.members.retain(stays);
+        for member in &mut self.members {
+            member.since = member.since.filter(|since| now.saturating_duration_since(*since) < slow);
+        }
+    }
+
+    fn moves(&self) -> bool {
+        self.members.iter().any(|member| member.since.is_some() || member.leaving.is_some())
+    }
+
+    fn weights(&self, now: Instant) -> Vec<u32> {
+        let weights: Vec<u32> = self.members.iter().map(|m| m.weight * self.share(m, now)).collect();
+        if weights.iter().all(|weight| *weight == 0) && self.listener.none_left == NoneLeft::All {
+            return self.members.iter().map(|m| if m.leaving.is_none() { m.weight } else { 0 }).collect();
+        }
+        weights
+    }
+
+    fn table(&self, now: Instant) -> Table {
+        let weights = self.weights(now);
+        let names: Vec<String> = self.members.iter().map(|m| m.target.address.to_string()).collect();
+        let positions = fan_out::positions(self.listener.balance, &names, &weights);
+        Table {
+            balance: self.listener.balance,
+            targets: self.members.iter().map(|member| member.target.clone()).collect(),
+            positions,
+            keep_source: self.listener.keep_source,
+            max_packet_size: self.listener.max_packet_size,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listener(receivers: usize, more: &str) -> Listener {
+        let mut text = String::from(
+            "set services fan-out listener l mode userspace\nset services fan-out listener l address 127.0.0.1\n\
+             set services fan-out listener l port 9\n",
+        );
+        for n in 0..receivers {
+            text += &format!("set services fan-out listener l receiver r{n} address 10.0.0.{}\n", n + 1);
+            text += &format!("set services fan-out listener l receiver r{n} port 514\n");
+        }
+        for line in more.lines() {
+            text += &format!("set services fan-out listener l {line}\n");
+        }
+        let tree = sluice_language::parse(&text, "test").unwrap();
+        sluice_language::compile(&tree).unwrap().fan_out.listeners.remove(0)
+    }
+
+    fn shares(pool: &Pool) -> Vec<usize> {
+        let table = pool.table();
+        let of = |place| table.positions.iter().filter(|p| usize::from(**p) == place).count();
+        (0..table.targets.len()).map(of).collect()
+    }
+
+    #[test]
+    fn a_receiver_that_falls_is_left_out_at_once_and_comes_back_slowly() {
+        let check =
+            "health-check method tcp\nhealth-check fall 2\nhealth-check rise 1\nhealth-check slow-start 1000";
+        let pool = Pool::new(&listener(3, check));
+        let target = pool.table().targets[1].clone();
+        assert_eq!(shares(&pool), [1, 1, 1]);
+        assert!(!pool.report(&target, false));
+        assert!(pool.report(&target, false));
+        assert_eq!(shares(&pool), [1, 0, 1]);
+        assert!(pool.report(&target, true));
+        assert_eq!(shares(&pool), [10, 1, 10]);
+        pool.tick(Instant::now() + Duration::from_millis(510));
+        assert_eq!(shares(&pool), [2, 1, 2]);
+        pool.tick(Instant::now() + Duration::from_secs(2));
+        assert_eq!(shares(&pool), [1, 1, 1]);
+    }
+
+    #[test]
+    fn with_none_left_packets_go_nowhere_or_everywhere() {
+        for (more, wanted) in [("none-left drop", vec![0, 0]), ("none-left all", vec![1, 1])] {
+            let pool =
+                Pool::new(&listener(2, &format!("{more}\nhealth-check method icmp\nhealth-check fall 1")));
+            for target in pool.table().targets.clone() {
+                assert!(pool.report(&target, false));
+            }
+            assert_eq!(shares(&pool), wanted);
+        }
+    }
+
+    #[test]
+    fn a_receiver_that_leaves_drains_and_the_others_keep_their_counts() {
+        let check = "health-check method icmp\nhealth-check drain 1000";
+        let pool = Pool::new(&listener(3, check));
+        counters::add(&pool.table().targets[0].counters.packets, 7);
+        pool.configure(&listener(2, check));
+        assert_eq!(shares(&pool), [1, 1, 1]);
+        pool.tick(Instant::now() + Duration::from_millis(550));
+        assert_eq!(shares(&pool), [2, 2, 1]);
+        pool.tick(Instant::now() + Duration::from_secs(2));
+        assert_eq!(shares(&pool), [1, 1]);
+        assert_eq!(counters::get(&pool.table().targets[0].counters.packets), 7);
+    }
+
+    #[test]
+    fn picks_follow_the_balance() {
+        let source = |n: u16| SocketAddr::from(([10, 1, 0, (n >> 4) as u8], 1000 + (n & 15)));
+        let table = Pool::new(&listener(3, "")).table();
+        let mut turn = 0;
+        let mut counts = [0; 3];
+        (0..90_001).for_each(|n| counts[table.pick(&source(n as u16 & 255), &mut turn).unwrap()] += 1);
+        assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1, "{counts:?}");
+        let table = Pool::new(&listener(3, "balance source")).table();
+        for n in 0..256 {
+            assert_eq!(table.pick(&source(n), &mut turn), table.pick(&source(n | 15), &mut turn));
+        }
+        let table = Pool::new(&listener(3, "balance flow")).table();
+        let picks: Vec<_> = (0..256).map(|n| table.pick(&source(n), &mut turn)).collect();
+        assert_eq!(picks, (0..256).map(|n| table.pick(&source(n), &mut turn)).collect::<Vec<_>>());
+        assert!((0..3).all(|one| picks.iter().filter(|pick| **pick == Some(one)).count() > 50));
+    }
+}

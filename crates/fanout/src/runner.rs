@@ -1,0 +1,327 @@
+//! Runs the listeners of a configuration in this process, and changes over to another without losing a packet: sockets
+//! that stay wanted stay open, with everything that waits in them.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use sluice_language::fan_out::{FanOut, Listener, Mode};
+
+use crate::counters::{Queue, get};
+use crate::health;
+use crate::metrics::{ListenerReport, QueueReport, ReceiverReport, named};
+use crate::pool::Pool;
+use crate::resolve::{Resolver, has_names};
+use crate::socket;
+use crate::tcp::Connections;
+use crate::udp::{Way, Worker};
+
+/// How often names are looked up.
+const NAMES: Duration = Duration::from_secs(5);
+/// How often shares move.
+const TICK: Duration = Duration::from_millis(50);
+
+#[derive(Debug, thiserror::Error)]
+pub enum RunnerError {
+    #[error("listener {listener}: {address} is in use; end who has it, or choose another port")]
+    InUse { listener: String, address: SocketAddr },
+    #[error("listener {listener}: cannot listen on {address}: {source}; {advice}")]
+    Listen { listener: String, address: SocketAddr, source: io::Error, advice: &'static str },
+    #[error("listener {listener}: interface {interface} does not exist here; correct the name, or create it")]
+    NoInterface { listener: String, interface: String },
+    #[error("listener {listener}: mode {mode} cannot run here: {reason}")]
+    Mode { listener: String, mode: &'static str, reason: String },
+    #[error("cannot start a thread: {0}; check the limits of the process")]
+    Thread(io::Error),
+}
+
+impl RunnerError {
+    /// Which listener is at fault.
+    pub fn listener(&self) -> Option<&str> {
+        match self {
+            Self::InUse { listener, .. }
+            | Self::Listen { listener, .. }
+            | Self::NoInterface { listener, .. }
+            | Self::Mode { listener, .. } => Some(listener),
+            Self::Thread(_) => None,
+        }
+    }
+}
+
+/// A listener at work.
+struct Running {
+    listener: Listener,
+    pool: Arc<Pool>,
+    sockets: Vec<(Arc<UdpSocket>, Arc<Queue>)>,
+    threads: Vec<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+    connections: Option<Arc<Connections>>,
+}
+
+#[derive(Default)]
+struct State {
+    running: Vec<Running>,
+    wanted: FanOut,
+    resolver: Resolver,
+}
+
+/// Changes of it exclude each other; packets do not wait for them.
+#[derive(Clone, Default)]
+pub struct Runner {
+    state: Arc<Mutex<State>>,
+    ending: Arc<AtomicBool>,
+}
+
+impl Runner {
+    /// Starts the threads that look names up and move shares; listeners come with [`Runner::apply`].
+    pub fn start() -> Result<Runner, RunnerError> {
+        let runner = Runner::default();
+        let own = runner.clone();
+        Builder::new().name("fan-upkeep".into()).spawn(move || own.upkeep()).map_err(RunnerError::Thread)?;
+        Ok(runner)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts the user-space listeners of a configuration in force: all of them or, on an error, none.
+    pub fn apply(&self, fan_out: &FanOut) -> Result<(), RunnerError> {
+        let mut state = self.state();
+        state.wanted = FanOut { listeners: fan_out.user().cloned().collect(), metrics: fan_out.metrics };
+        state.apply()
+    }
+
+    pub fn report(&self) -> Vec<ListenerReport> {
+        self.state().running.iter().map(Running::report).collect()
+    }
+
+    /// Receives what waits in the sockets, sends it, and returns when every thread has ended.
+    pub fn end(&self) {
+        self.ending.store(true, Ordering::Release);
+        for running in self.state().running.drain(..) {
+            running.end();
+        }
+    }
+
+    fn upkeep(&self) {
+        let mut looked_up = Instant::now();
+        while !self.ending.load(Ordering::Acquire) {
+            std::thread::sleep(TICK);
+            let mut state = self.state();
+            state.running.iter().for_each(|running| running.pool.tick(Instant::now()));
+            if looked_up.elapsed() > NAMES && has_names(&state.wanted) {
+                looked_up = Instant::now();
+                if let Err(error) = state.apply() {
+                    tracing::warn!(%error, "receivers by name stay as they were");
+                }
+            }
+        }
+    }
+}
+
+/// Whether a listener can go on with the sockets it has.
+fn keeps_sockets(a: &Listener, b: &Listener) -> bool {
+    (a.bind, &a.interface, a.mode, a.workers, a.framing)
+        == (b.bind, &b.interface, b.mode, b.workers, b.framing)
+        && (a.receive_buffer, a.keep_source) == (b.receive_buffer, b.keep_source)
+}
+
+impl State {
+    fn apply(&mut self) -> Result<(), RunnerError> {
+        let wanted = self.resolver.expand(&self.wanted);
+        let stays = |r: &Running| {
+            wanted.listeners.iter().any(|l| l.name == r.listener.name && keeps_sockets(&r.listener, l))
+        };
+        let (stay, go): (Vec<Running>, Vec<Running>) = self.running.drain(..).partition(stays);
+        self.running = stay;
+        let fresh: Vec<&Listener> = wanted
+            .listeners
+            .iter()
+            .filter(|l| !self.running.iter().any(|r| r.listener.name == l.name))
+            .collect();
+        let opened: Result<Vec<_>, _> =
+            fresh.into_iter().map(|l| open(l, &go).map(|sockets| (l, sockets))).collect();
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.running.extend(go);
+                return Err(error);
+            }
+        };
+        for (listener, sockets) in opened {
+            let running = Running::start(listener, sockets)?;
+            self.running.push(running);
+        }
+        for running in &mut self.running {
+            if let Some(listener) = wanted.listeners.iter().find(|l| l.name == running.listener.name) {
+                running.configure(listener);
+            }
+        }
+        go.into_iter().for_each(Running::end);
+        Ok(())
+    }
+}
+
+fn cpus() -> Vec<usize> {
+    let set = sched_getaffinity(Pid::from_raw(0)).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect()
+}
+
+/// The sockets of a listener; they join those of one that is about to go.
+fn open(listener: &Listener, going: &[Running]) -> Result<Vec<Arc<UdpSocket>>, RunnerError> {
+    let (name, address) = (&listener.name, listener.bind);
+    let fail = |source: io::Error| match source.kind() {
+        io::ErrorKind::AddrInUse => RunnerError::InUse { listener: name.clone(), address },
+        kind => {
+            let advice = match kind {
+                io::ErrorKind::AddrNotAvailable => {
+                    "give an interface the address, or choose a mode that needs none (xdp, tc-ebpf)"
+                }
+                io::ErrorKind::PermissionDenied => "ports below 1024 and keep-source need privileges",
+                _ => "check the address",
+            };
+            RunnerError::Listen { listener: name.clone(), address, source, advice }
+        }
+    };
+    if listener.mode == Mode::AfXdp {
+        let reason = "rings are not served by this build; use xdp, tc-ebpf or userspace".to_owned();
+        return Err(RunnerError::Mode { listener: name.clone(), mode: listener.mode.name(), reason });
+    }
+    if let Some(interface) = &listener.interface {
+        let device = interface.strip_suffix(".0").unwrap_or(interface);
+        nix::net::if_::if_nametoindex(device)
+            .map_err(|_| RunnerError::NoInterface { listener: name.clone(), interface: device.to_owned() })?;
+    }
+    if !going.iter().any(|running| running.listener.bind == address) {
+        socket::is_free(address).map_err(fail)?;
+    }
+    let cpus = cpus();
+    let workers = listener.workers.map_or(cpus.len(), |workers| workers as usize).max(1);
+    // the CPU that has the packet chooses the socket, if every CPU has one
+    let of = |worker: usize| (workers == cpus.len() && workers > 1).then(|| cpus[worker]);
+    let one = |worker| socket::listen(address, listener.receive_buffer, of(worker), false).map(Arc::new);
+    (0..workers).map(one).collect::<io::Result<_>>().map_err(fail)
+}
+
+impl Running {
+    fn start(listener: &Listener, sockets: Vec<Arc<UdpSocket>>) -> Result<Running, RunnerError> {
+        let pool = Arc::new(Pool::new(listener));
+        let stop = Arc::new(AtomicBool::new(false));
+        let connections = (listener.mode == Mode::TcpForward)
+            .then(|| Connections::new(pool.clone(), listener.framing, listener.queue_bytes));
+        if let Some(connections) = &connections {
+            connections.configure(listener.queue_bytes);
+        }
+        let mut running =
+            Running { listener: listener.clone(), pool, sockets: vec![], threads: vec![], stop, connections };
+        let cpus = cpus();
+        for (number, socket) in sockets.into_iter().enumerate() {
+            running.worker(number, socket, cpus.get(number % cpus.len().max(1)).copied())?;
+        }
+        let (pool, stop, name) = (running.pool.clone(), running.stop.clone(), listener.name.clone());
+        let checker = move || health::watch(&pool, &name, &stop, &|| ());
+        running
+            .threads
+            .push(Builder::new().name("fan-health".into()).spawn(checker).map_err(RunnerError::Thread)?);
+        let (workers, bind) = (running.sockets.len(), listener.bind);
+        tracing::info!(listener = listener.name, mode = listener.mode.name(), %bind, workers, "listener initialized");
+        Ok(running)
+    }
+
+    fn worker(
+        &mut self,
+        number: usize,
+        socket: Arc<UdpSocket>,
+        cpu: Option<usize>,
+    ) -> Result<(), RunnerError> {
+        let counters = Arc::new(Queue::default());
+        let way = self.connections.clone().map_or(Way::Datagrams, Way::Streams);
+        let (pool, stop) = (self.pool.clone(), self.stop.clone());
+        self.sockets.push((socket.clone(), counters.clone()));
+        let worker = Worker { socket, pool, counters, way, stop };
+        // the kernel keeps 15 characters of a thread's name
+        let name = format!("fan-{}", self.listener.name);
+        let name = format!("{}-{number}", name.chars().take(12).collect::<String>());
+        let thread = Builder::new().name(name).spawn(move || {
+            if let Some(cpu) = cpu {
+                pin(cpu);
+            }
+            worker.run();
+        });
+        self.threads.push(thread.map_err(RunnerError::Thread)?);
+        Ok(())
+    }
+
+    fn configure(&mut self, listener: &Listener) {
+        if self.listener == *listener {
+            return;
+        }
+        self.pool.configure(listener);
+        if let Some(connections) = &self.connections {
+            connections.configure(listener.queue_bytes);
+        }
+        self.listener = listener.clone();
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Release);
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+        if let Some(connections) = &self.connections {
+            connections.end();
+        }
+        tracing::info!(listener = self.listener.name, "listener ended");
+    }
+
+    fn report(&self) -> ListenerReport {
+        let queue = |(number, (_, counters)): (usize, &(Arc<UdpSocket>, Arc<Queue>))| QueueReport {
+            queue: number.to_string(),
+            packets: get(&counters.packets),
+            bytes: get(&counters.bytes),
+            overflow: Some(get(&counters.overflow)),
+            drops: named(&counters.drops),
+            xdp_statistics: vec![],
+        };
+        ListenerReport {
+            name: self.listener.name.clone(),
+            mode: self.listener.mode.name().to_owned(),
+            attach: "none".to_owned(),
+            zero_copy: false,
+            interface: self.listener.interface.clone().unwrap_or_default(),
+            queues: self.sockets.iter().enumerate().map(queue).collect(),
+            receivers: receivers(&self.pool),
+        }
+    }
+}
+
+/// What the pool knows of its receivers.
+pub fn receivers(pool: &Pool) -> Vec<ReceiverReport> {
+    let one = |view: crate::pool::View| {
+        let counters = &view.target.counters;
+        ReceiverReport {
+            name: view.target.name.clone(),
+            address: view.target.address.to_string(),
+            up: view.up,
+            share: view.share,
+            packets: get(&counters.packets),
+            bytes: get(&counters.bytes),
+            waiting: get(&counters.waiting),
+            drops: named(&counters.drops),
+        }
+    };
+    pool.view().into_iter().map(one).collect()
+}
+
+fn pin(cpu: usize) {
+    let mut set = CpuSet::new();
+    if let Err(error) = set.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)) {
+        tracing::warn!(cpu, %error, "the thread stays unpinned");
+    }
+}

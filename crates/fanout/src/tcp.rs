@@ -1,0 +1,358 @@
+//! Messages over TCP: a connection and a bounded queue for each receiver, so that one that is gone holds up nobody.
+
+use std::io::{self, Write};
+use std::mem::take;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use sluice_language::fan_out::Framing;
+
+use crate::counters::{Drop as Reason, add};
+use crate::pool::{Pool, Target};
+
+const CONNECT: Duration = Duration::from_secs(1);
+const RETRY: Duration = Duration::from_millis(200);
+/// A receiver that takes nothing for so long counts as gone.
+const STALL: Duration = Duration::from_secs(5);
+/// What is still sent when the fan-out ends.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Framed messages behind each other, and how long each is.
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    lengths: Vec<u32>,
+}
+
+impl Batch {
+    fn append(&mut self, other: &mut Batch) {
+        self.bytes.append(&mut other.bytes);
+        self.lengths.append(&mut other.lengths);
+    }
+
+    /// Forgets the messages that lie within the first `written` bytes. The rest begins with a whole message.
+    fn written(&mut self, written: usize) -> (u64, u64) {
+        let (mut messages, mut end) = (0, 0);
+        for length in &self.lengths {
+            if end + *length as usize > written {
+                break;
+            }
+            end += *length as usize;
+            messages += 1;
+        }
+        self.bytes.drain(..end);
+        self.lengths.drain(..messages);
+        (messages as u64, end as u64)
+    }
+}
+
+/// The queue of one receiver.
+#[derive(Debug)]
+struct Line {
+    target: Arc<Target>,
+    batch: Mutex<Batch>,
+    /// Bytes in the queue and on their way.
+    bytes: AtomicU64,
+    news: Condvar,
+    gone: AtomicBool,
+}
+
+/// The connections of one listener.
+pub struct Connections {
+    pool: Arc<Pool>,
+    framing: Framing,
+    queue_bytes: AtomicU64,
+    lines: Mutex<Vec<(Arc<Line>, Option<JoinHandle<()>>)>>,
+    ending: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Connections {
+    pub fn new(pool: Arc<Pool>, framing: Framing, queue_bytes: u32) -> Arc<Connections> {
+        Arc::new(Connections {
+            pool,
+            framing,
+            queue_bytes: AtomicU64::new(queue_bytes.into()),
+            lines: Mutex::default(),
+            ending: AtomicBool::new(false),
+        })
+    }
+
+    /// One connection for every receiver of the pool; those of others end once their queues are empty.
+    pub fn configure(self: &Arc<Self>, queue_bytes: u32) {
+        self.queue_bytes.store(queue_bytes.into(), Ordering::Relaxed);
+        let targets = self.pool.table().targets.clone();
+        let mut lines = lock(&self.lines);
+        for (line, _) in lines.iter() {
+            let stays = targets.iter().any(|target| Arc::ptr_eq(target, &line.target));
+            line.gone.store(!stays, Ordering::Release);
+            line.news.notify_all();
+        }
+        lines.retain(|(line, _)| {
+            !(line.gone.load(Ordering::Acquire) && line.bytes.load(Ordering::Acquire) == 0)
+        });
+        for target in targets {
+            if lines.iter().any(|(line, _)| Arc::ptr_eq(&line.target, &target)) {
+                continue;
+            }
+            let line = Arc::new(Line {
+                target: target.clone(),
+                batch: Mutex::default(),
+                bytes: AtomicU64::new(0),
+                news: Condvar::new(),
+                gone: AtomicBool::new(false),
+            });
+            let (own, on) = (self.clone(), line.clone());
+            let name = format!("fan-tcp-{}", target.name);
+            let thread = std::thread::Builder::new().name(name).spawn(move || own.serve(&on));
+            lines.push((line, thread.ok()));
+        }
+    }
+
+    /// Puts one message into a receiver's queue, or counts why not.
+    pub fn push(&self, target: &Arc<Target>, message: &[u8]) {
+        let line =
+            lock(&self.lines).iter().find(|(l, _)| Arc::ptr_eq(&l.target, target)).map(|(l, _)| l.clone());
+        let Some(line) = line else { return target.counters.drops.add(Reason::NoReceiver, 1) };
+        if line.bytes.load(Ordering::Relaxed) + message.len() as u64
+            > self.queue_bytes.load(Ordering::Relaxed)
+        {
+            return target.counters.drops.add(Reason::QueueFull, 1);
+        }
+        let mut batch = lock(&line.batch);
+        let before = batch.bytes.len();
+        frame(self.framing, message, &mut batch.bytes);
+        let length = batch.bytes.len() - before;
+        batch.lengths.push(length as u32);
+        add(&line.bytes, length as u64);
+        add(&target.counters.waiting, 1);
+    }
+
+    /// Something may have come into the queues.
+    pub fn wake(&self) {
+        for (line, _) in lock(&self.lines).iter() {
+            line.news.notify_one();
+        }
+    }
+
+    /// Sends what it can within a moment, counts the rest, and returns when all threads have ended.
+    pub fn end(&self) {
+        self.ending.store(true, Ordering::Release);
+        self.wake();
+        for (_, thread) in lock(&self.lines).drain(..).collect::<Vec<_>>() {
+            let _ = thread.map(JoinHandle::join);
+        }
+    }
+
+    fn ends(&self, line: &Line) -> bool {
+        self.ending.load(Ordering::Acquire) || line.gone.load(Ordering::Acquire)
+    }
+
+    /// The thread of one receiver.
+    fn serve(&self, line: &Line) {
+        let mut batch = Batch::default();
+        let mut stream: Option<TcpStream> = None;
+        let mut ended_at = None;
+        loop {
+            self.wait(line, &mut batch);
+            if self.ends(line) {
+                let since = *ended_at.get_or_insert_with(Instant::now);
+                if batch.lengths.is_empty() || since.elapsed() > LAST_WORDS {
+                    return self.give_up(line, &mut batch);
+                }
+            }
+            let Some(open) = stream.as_mut().filter(|open| is_open(open)) else {
+                stream = self.connect(line, &mut batch);
+                continue;
+            };
+            if let Err(error) = self.write(line, open, &mut batch) {
+                tracing::warn!(receiver = line.target.name, address = %line.target.address, %error, "connection lost");
+                stream = None;
+                self.pool.connected(&line.target, false);
+                self.pass_on(line, &mut batch);
+            }
+        }
+    }
+
+    /// Until there is something to send, or something to look after.
+    fn wait(&self, line: &Line, batch: &mut Batch) {
+        let mut queue = lock(&line.batch);
+        if queue.lengths.is_empty() && batch.lengths.is_empty() && !self.ends(line) {
+            let nap = Duration::from_millis(50);
+            queue = line.news.wait_timeout(queue, nap).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        batch.append(&mut queue);
+    }
+
+    fn connect(&self, line: &Line, batch: &mut Batch) -> Option<TcpStream> {
+        let opened = TcpStream::connect_timeout(&line.target.address, CONNECT).and_then(|stream| {
+            stream.set_nodelay(true)?;
+            stream.set_write_timeout(Some(Duration::from_millis(100)))?;
+            Ok(stream)
+        });
+        match opened {
+            Ok(stream) => {
+                if self.pool.connected(&line.target, true) {
+                    tracing::info!(receiver = line.target.name, address = %line.target.address, "connected");
+                }
+                Some(stream)
+            }
+            Err(error) => {
+                if self.pool.connected(&line.target, false) {
+                    let (receiver, address) = (&line.target.name, line.target.address);
+                    tracing::warn!(receiver, %address, %error, "cannot connect");
+                }
+                self.pass_on(line, batch);
+                std::thread::sleep(RETRY);
+                None
+            }
+        }
+    }
+
+    /// Writes the batch. On an error it holds what was not written, from a whole message on.
+    fn write(&self, line: &Line, stream: &mut TcpStream, batch: &mut Batch) -> io::Result<()> {
+        let (mut done, mut since) = (0, Instant::now());
+        let result = loop {
+            if done == batch.bytes.len() {
+                break Ok(());
+            }
+            match stream.write(&batch.bytes[done..]) {
+                Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => (done, since) = (done + written, Instant::now()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && since.elapsed() < STALL => {
+                    if self.ends(line) {
+                        break Err(error);
+                    }
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        let (messages, bytes) = batch.written(done);
+        let counters = &line.target.counters;
+        counters.waiting.fetch_sub(messages, Ordering::Relaxed);
+        line.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        add(&counters.packets, messages);
+        add(&counters.bytes, bytes);
+        result
+    }
+
+    /// What waits for a receiver that is gone goes to those that are there; without any, it waits on.
+    fn pass_on(&self, line: &Line, batch: &mut Batch) {
+        batch.append(&mut lock(&line.batch));
+        let table = self.pool.table();
+        let others: Vec<_> =
+            table.positions.iter().map(|place| &table.targets[usize::from(*place)]).collect();
+        let others: Vec<_> = others.into_iter().filter(|target| !Arc::ptr_eq(target, &line.target)).collect();
+        if others.is_empty() || batch.lengths.is_empty() {
+            return;
+        }
+        let Batch { bytes, lengths } = take(batch);
+        line.target.counters.waiting.fetch_sub(lengths.len() as u64, Ordering::Relaxed);
+        line.bytes.fetch_sub(bytes.len() as u64, Ordering::Relaxed);
+        let mut rest = &bytes[..];
+        for (number, length) in lengths.iter().enumerate() {
+            let (message, behind) = rest.split_at(*length as usize);
+            rest = behind;
+            self.push_framed(others[number % others.len()], message);
+        }
+        self.wake();
+    }
+
+    fn push_framed(&self, target: &Arc<Target>, message: &[u8]) {
+        let line =
+            lock(&self.lines).iter().find(|(l, _)| Arc::ptr_eq(&l.target, target)).map(|(l, _)| l.clone());
+        let Some(line) = line else { return target.counters.drops.add(Reason::NoReceiver, 1) };
+        if line.bytes.load(Ordering::Relaxed) + message.len() as u64
+            > self.queue_bytes.load(Ordering::Relaxed)
+        {
+            return target.counters.drops.add(Reason::QueueFull, 1);
+        }
+        let mut batch = lock(&line.batch);
+        batch.bytes.extend_from_slice(message);
+        batch.lengths.push(message.len() as u32);
+        add(&line.bytes, message.len() as u64);
+        add(&target.counters.waiting, 1);
+    }
+
+    fn give_up(&self, line: &Line, batch: &mut Batch) {
+        batch.append(&mut lock(&line.batch));
+        let left = batch.lengths.len() as u64;
+        line.target.counters.waiting.fetch_sub(left, Ordering::Relaxed);
+        line.target.counters.drops.add(Reason::Shutdown, left);
+        line.bytes.store(0, Ordering::Release);
+    }
+}
+
+/// A receiver that closed says so to whoever reads; nobody else would notice before writing.
+fn is_open(stream: &TcpStream) -> bool {
+    if stream.set_nonblocking(true).is_err() {
+        return false;
+    }
+    let open = match stream.peek(&mut [0]) {
+        Ok(read) => read > 0,
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    };
+    stream.set_nonblocking(false).is_ok() && open
+}
+
+/// RFC 6587 section 3.4, or a length before each message.
+fn frame(framing: Framing, message: &[u8], out: &mut Vec<u8>) {
+    match framing {
+        Framing::OctetCounting => {
+            out.extend_from_slice(message.len().to_string().as_bytes());
+            out.push(b' ');
+            out.extend_from_slice(message);
+        }
+        Framing::LengthPrefix => {
+            out.extend_from_slice(&(message.len() as u32).to_be_bytes());
+            out.extend_from_slice(message);
+        }
+        Framing::Newline => {
+            let message = message.strip_suffix(b"\n").unwrap_or(message);
+            for byte in message {
+                match byte {
+                    // inside a message it would begin another: written as syslog daemons write control characters
+                    b'\n' => out.extend_from_slice(b"#012"),
+                    byte => out.push(*byte),
+                }
+            }
+            out.push(b'\n');
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framed(framing: Framing, message: &[u8]) -> Vec<u8> {
+        let mut out = vec![];
+        frame(framing, message, &mut out);
+        out
+    }
+
+    #[test]
+    fn framing_of_rfc_6587() {
+        assert_eq!(framed(Framing::OctetCounting, b"<34>1 hello\n"), b"12 <34>1 hello\n");
+        assert_eq!(framed(Framing::Newline, b"<34>1 hello\n"), b"<34>1 hello\n");
+        assert_eq!(framed(Framing::Newline, b"two\nlines"), b"two#012lines\n");
+        assert_eq!(framed(Framing::LengthPrefix, b"abc"), b"\0\0\0\x03abc");
+        assert_eq!(framed(Framing::OctetCounting, b""), b"0 ");
+    }
+
+    #[test]
+    fn what_was_written_in_part_is_written_again_from_its_beginning() {
+        let mut batch = Batch { bytes: b"aaabbbbcc".to_vec(), lengths: vec![3, 4, 2] };
+        assert_eq!(batch.written(5), (1, 3));
+        assert_eq!((batch.bytes.as_slice(), batch.lengths.as_slice()), (&b"bbbbcc"[..], &[4, 2][..]));
+        assert_eq!(batch.written(6), (2, 6));
+        assert!(batch.bytes.is_empty());
+    }
+}

@@ -1,0 +1,120 @@
+//! The whole configuration that a YAML file stands for: its listeners, the interfaces they need, and everything else
+//! allowed to pass, since whoever spreads datagrams has not asked for a firewall.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use nix::ifaddrs::getifaddrs;
+use sluice_language::fan_out::Mode;
+
+use crate::resolve::Resolver;
+use crate::yaml::{self, YamlError};
+
+/// Sessions of what passes by; a gateway that is more than a fan-out is configured as a tree.
+const SESSIONS: &str = "set security flow max-sessions 65536\nset security flow max-sessions-v6 65536\n";
+
+/// The tree as `set` commands. Asks the kernel which way receivers are.
+pub fn from_yaml(text: &str, file: &str) -> Result<String, YamlError> {
+    let loaded = yaml::load(text, file)?;
+    let mut devices: BTreeMap<String, Option<&str>> = BTreeMap::new();
+    let expanded = Resolver::default().expand(&loaded.fan_out);
+    for listener in expanded.kernel() {
+        let mode = match listener.mode {
+            Mode::Xdp => Some("xdp"),
+            Mode::TcEbpf => Some("tc"),
+            _ => None,
+        };
+        let unit = listener.interface.clone().unwrap_or_default();
+        let known = devices.entry(unit.clone()).or_insert(mode);
+        if mode.is_some() && known.is_some() && *known != mode {
+            let message =
+                format!("listener {}: another listener has {unit} run on another hook", listener.name);
+            return Err(loaded.error(file, &listener.name, message));
+        }
+        *known = known.or(mode);
+        for address in listener.receivers.iter().filter_map(|r| r.address()) {
+            match device_towards(address) {
+                Ok(Some(device)) => drop(devices.entry(format!("{device}.0")).or_insert(None)),
+                Ok(None) => {
+                    let message = format!(
+                        "listener {}: receiver {address} is this host; use mode userspace",
+                        listener.name
+                    );
+                    return Err(loaded.error(file, &listener.name, message));
+                }
+                Err(error) => tracing::warn!(receiver = %address, %error, "no route to this receiver yet"),
+            }
+        }
+    }
+    Ok(format!("{}{}", loaded.statements, surroundings(&devices)))
+}
+
+fn surroundings(devices: &BTreeMap<String, Option<&str>>) -> String {
+    if devices.is_empty() {
+        return String::new();
+    }
+    let zone = "set security zones security-zone fan-out";
+    let mut text = format!(
+        "{zone} host-inbound-traffic system-services all\n{zone} host-inbound-traffic protocols all\n\
+         set security policies default-policy permit-all\n{SESSIONS}"
+    );
+    for (unit, mode) in devices {
+        let (device, number) = unit.rsplit_once('.').unwrap_or((unit, "0"));
+        if number != "0" {
+            text += &format!(
+                "set interfaces {device} vlan-tagging\nset interfaces {device} unit {number} vlan-id {number}\n"
+            );
+        }
+        text += &format!("set interfaces {device} unit {number}\n{zone} interfaces {unit}\n");
+        if let Some(mode) = mode {
+            text += &format!("set interfaces {device} mode {mode}\n");
+        }
+    }
+    text
+}
+
+/// Device that packets to an address leave through; None = the address is this host's.
+fn device_towards(address: SocketAddr) -> io::Result<Option<String>> {
+    let socket = UdpSocket::bind(if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
+    socket.connect(address)?;
+    let own = socket.local_addr()?.ip();
+    if own == address.ip() {
+        return Ok(None);
+    }
+    let has = |storage: &nix::sys::socket::SockaddrStorage| -> bool {
+        let v4 = storage.as_sockaddr_in().map(|a| IpAddr::from(a.ip()));
+        let v6 = storage.as_sockaddr_in6().map(|a| IpAddr::from(a.ip()));
+        v4.or(v6) == Some(own)
+    };
+    let found = getifaddrs()?.find(|entry| entry.address.as_ref().is_some_and(has));
+    found
+        .map(|entry| Some(entry.interface_name))
+        .ok_or_else(|| io::Error::other("no interface has the way out"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_of_a_yaml_compiles() {
+        let devices = BTreeMap::from([("up0.0".to_owned(), Some("xdp")), ("down0.0".to_owned(), None)]);
+        let loaded = yaml::load(
+            "listeners: [{name: a, interface: up0, mode: xdp, bind: '192.0.2.1:514', \
+             downstream: [{name: b, address: '192.0.2.2:514'}]}]",
+            "x",
+        )
+        .unwrap();
+        let text = format!("{}{}", loaded.statements, surroundings(&devices));
+        let config = sluice_language::compile(&sluice_language::parse(&text, "x").unwrap()).unwrap();
+        assert!(config.default_permit && config.zones[0].host_inbound.any);
+        assert_eq!(config.interfaces.len(), 2);
+    }
+
+    #[test]
+    fn a_receiver_of_this_host_is_told_from_one_elsewhere() {
+        assert_eq!(device_towards("127.0.0.1:9".parse().unwrap()).unwrap(), None);
+        assert_eq!(device_towards("127.0.0.77:9".parse().unwrap()).unwrap().as_deref(), Some("lo"));
+    }
+}

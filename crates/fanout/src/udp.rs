@@ -1,0 +1,190 @@
+//! One thread of a listener: receives batches, sorts them by receiver, sends them on.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::counters::{Drop, Queue, add};
+use crate::mmsg::{Receive, Send, Sent};
+use crate::pool::{Pool, Table, Target};
+use crate::socket;
+use crate::tcp::Connections;
+
+/// Sockets of senders that a thread keeps open with `keep-source`; beyond, all are closed and made anew.
+const MAX_SOURCES: usize = 4096;
+
+/// How datagrams leave.
+#[derive(Clone)]
+pub enum Way {
+    Datagrams,
+    Streams(Arc<Connections>),
+}
+
+pub struct Worker {
+    pub socket: Arc<UdpSocket>,
+    pub pool: Arc<Pool>,
+    pub counters: Arc<Queue>,
+    pub way: Way,
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What goes to one receiver.
+struct Out {
+    target: Arc<Target>,
+    source: Option<SocketAddr>,
+    /// None when it could not be opened.
+    socket: Option<UdpSocket>,
+    send: Send,
+}
+
+struct Outs {
+    version: u64,
+    table: Arc<Table>,
+    turn: usize,
+    /// By place in the table.
+    plain: Vec<Out>,
+    by_source: HashMap<(SocketAddr, usize), Out>,
+}
+
+impl Outs {
+    fn new(pool: &Pool) -> Outs {
+        let (version, table) = (pool.version(), pool.table());
+        Outs { version, plain: plain(&table, vec![]), table, turn: 0, by_source: HashMap::new() }
+    }
+
+    /// Takes up a changed table; sockets to receivers that stay are kept.
+    fn refresh(&mut self, pool: &Pool) {
+        let version = pool.version();
+        if version == self.version {
+            return;
+        }
+        self.version = version;
+        self.table = pool.table();
+        self.plain = plain(&self.table, std::mem::take(&mut self.plain));
+        self.by_source.clear();
+    }
+
+    fn at(&mut self, place: usize, source: SocketAddr) -> &mut Out {
+        if !self.table.keep_source {
+            return &mut self.plain[place];
+        }
+        let target = &self.table.targets[place];
+        self.by_source.entry((source, place)).or_insert_with(|| Out::new(target.clone(), Some(source)))
+    }
+}
+
+fn plain(table: &Table, mut before: Vec<Out>) -> Vec<Out> {
+    let out = |target: &Arc<Target>| {
+        let known = before.iter().position(|out| Arc::ptr_eq(&out.target, target));
+        known.map_or_else(|| Out::new(target.clone(), None), |place| before.swap_remove(place))
+    };
+    table.targets.iter().map(out).collect()
+}
+
+impl Out {
+    fn new(target: Arc<Target>, source: Option<SocketAddr>) -> Out {
+        Out { target, source, socket: None, send: Send::new() }
+    }
+
+    fn flush(&mut self, waiting: u64) {
+        if self.socket.is_none() {
+            self.socket = socket::towards(self.target.address, self.source)
+                .inspect_err(|error| tracing::debug!(receiver = %self.target.address, %error, "no socket"))
+                .ok();
+        }
+        let sent = match &self.socket {
+            Some(socket) => self.send.flush(socket.as_raw_fd()),
+            None => {
+                self.send = Send::new();
+                Sent { failed: waiting, ..Sent::default() }
+            }
+        };
+        let counters = &self.target.counters;
+        add(&counters.packets, sent.packets);
+        add(&counters.bytes, sent.bytes);
+        counters.drops.add(Drop::SendFailed, sent.failed);
+        counters.drops.add(Drop::SendBufferFull, sent.full);
+    }
+}
+
+impl Worker {
+    /// Runs until it is told to stop and nothing waits in its socket any more.
+    pub fn run(self) {
+        let mut receive = Receive::new();
+        let mut outs = Outs::new(&self.pool);
+        loop {
+            let stopping = self.stop.load(Ordering::Acquire);
+            match receive.receive(self.socket.as_raw_fd()) {
+                Ok(count) => {
+                    outs.refresh(&self.pool);
+                    self.spread(&receive, count, &mut outs);
+                }
+                Err(error) if is_nothing(&error) && stopping => return,
+                Err(error) if is_nothing(&error) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "cannot receive");
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                }
+            }
+        }
+    }
+
+    fn spread(&self, receive: &Receive, count: usize, outs: &mut Outs) {
+        let (mut packets, mut bytes, mut large, mut homeless) = (0, 0, 0, 0);
+        let mut waiting: Vec<((SocketAddr, usize), u64)> = vec![];
+        for burst in (0..count).map(|index| receive.burst(index)) {
+            if let Some(overflow) = burst.overflow {
+                self.counters.overflow.store(overflow.into(), Ordering::Relaxed);
+            }
+            for datagram in datagrams(burst.data, burst.segment) {
+                (packets, bytes) = (packets + 1, bytes + datagram.len() as u64);
+                if datagram.len() > outs.table.max_packet_size as usize {
+                    large += 1;
+                    continue;
+                }
+                let table = outs.table.clone();
+                let Some(place) = table.pick(&burst.source, &mut outs.turn) else {
+                    homeless += 1;
+                    continue;
+                };
+                if let Way::Streams(connections) = &self.way {
+                    connections.push(&table.targets[place], datagram);
+                    continue;
+                }
+                let out = outs.at(place, burst.source);
+                let source = out.source.unwrap_or(table.targets[place].address);
+                out.send.push(datagram);
+                match waiting.iter_mut().find(|(key, _)| *key == (source, place)) {
+                    Some((_, count)) => *count += 1,
+                    None => waiting.push(((source, place), 1)),
+                }
+            }
+        }
+        add(&self.counters.packets, packets);
+        add(&self.counters.bytes, bytes);
+        self.counters.drops.add(Drop::TooLarge, large);
+        self.counters.drops.add(Drop::NoReceiver, homeless);
+        for ((source, place), count) in waiting {
+            outs.at(place, source).flush(count);
+        }
+        if outs.by_source.len() > MAX_SOURCES {
+            outs.by_source.clear();
+        }
+        if let Way::Streams(connections) = &self.way {
+            connections.wake();
+        }
+    }
+}
+
+/// An empty datagram is one, too.
+fn datagrams(data: &[u8], segment: usize) -> impl Iterator<Item = &[u8]> {
+    let empty = data.is_empty().then_some(data);
+    empty.into_iter().chain(data.chunks(segment))
+}
+
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+}

@@ -1,0 +1,180 @@
+//! `services fan-out`: listeners and their receivers.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::view::View;
+use crate::config::Interface;
+use crate::error::Report;
+use crate::fan_out::{
+    Balance, FanOut, Framing, HealthCheck, Listener, MAX_PACKET_SIZE, METRICS_PORT, Method, Mode, NoneLeft,
+    QUEUE_BYTES, RECEIVE_BUFFER, Receiver, Target, same_bind,
+};
+use crate::schema::kind::{address, unit};
+
+pub(super) fn compile(top: View, interfaces: &[Interface], report: &mut Report) -> FanOut {
+    let mut found: Vec<(Listener, View)> = vec![];
+    for view in top.entries(&["services", "fan-out", "listener"]) {
+        let Some(listener) = listener(view, interfaces, report) else { continue };
+        if let Some((other, _)) = found.iter().find(|(other, _)| same_bind(other.bind, listener.bind)) {
+            let message =
+                format!("listener `{}` has {} like listener `{}`", listener.name, listener.bind, other.name);
+            report.error_help(&view.location(), message, "give it another address or port, or merge them");
+        }
+        found.push((listener, view));
+    }
+    let binds: Vec<SocketAddr> = found.iter().map(|(listener, _)| listener.bind).collect();
+    for (listener, view) in &found {
+        receivers_are_no_listeners(*view, listener, &binds, report);
+    }
+    let metrics = top.path(&["services", "fan-out", "metrics"]).map(metrics);
+    FanOut { listeners: found.into_iter().map(|(listener, _)| listener).collect(), metrics }
+}
+
+fn metrics(view: View) -> SocketAddr {
+    let everywhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let address = view.value(&["address"]).and_then(|a| address(a.word()).ok()).unwrap_or(everywhere);
+    SocketAddr::new(address, number(view, "port").unwrap_or(METRICS_PORT))
+}
+
+fn number<T: TryFrom<u64>>(view: View, name: &str) -> Option<T> {
+    view.value(&[name]).and_then(View::number)
+}
+
+fn choice<T: Copy>(view: View, name: &str, all: &[T], text: fn(T) -> &'static str) -> Option<T> {
+    let word = view.value(&[name])?.word();
+    all.iter().copied().find(|one| text(*one) == word)
+}
+
+fn listener(view: View, interfaces: &[Interface], report: &mut Report) -> Option<Listener> {
+    let mode = choice(view, "mode", &Mode::ALL, Mode::name).unwrap_or_default();
+    let place = view.value(&["address"]).and_then(|a| address(a.word()).ok());
+    let (Some(place), Some(port)) = (place, number(view, "port")) else {
+        let message = format!("listener `{}` lacks its address or its port", view.word());
+        report.error_help(&view.location(), message, "add `address` and `port`");
+        return None;
+    };
+    let interface = view.value(&["interface"]).and_then(|name| known_unit(name, mode, interfaces, report));
+    let rings = mode.is_kernel() || mode == Mode::AfXdp;
+    if rings && view.value(&["interface"]).is_none() {
+        let message = format!("listener `{}` of mode {} has no interface", view.word(), mode.name());
+        report.error_help(&view.location(), message, "add `interface`, or choose `mode userspace`");
+    }
+    if rings && (place.is_unspecified() || place.is_multicast()) {
+        let message =
+            format!("listener `{}` of mode {} cannot have address {place}", view.word(), mode.name());
+        report.error_help(&view.location(), message, "name one address, or choose `mode userspace`");
+    }
+    let receivers: Vec<Receiver> =
+        view.entries(&["receiver"]).filter_map(|entry| receiver(entry, place, mode, report)).collect();
+    if view.entries(&["receiver"]).next().is_none() {
+        let message = format!("listener `{}` has no receiver", view.word());
+        report.error_help(&view.location(), message, "add `receiver NAME` with `address` and `port`");
+    }
+    Some(Listener {
+        name: view.word().to_owned(),
+        interface,
+        mode,
+        bind: SocketAddr::new(place, port),
+        balance: choice(view, "balance", &Balance::ALL, Balance::name).unwrap_or_default(),
+        receivers,
+        health: view.path(&["health-check"]).map(|check| health(check, report)),
+        none_left: match view.value(&["none-left"]).map(View::word) {
+            Some("all") => NoneLeft::All,
+            _ => NoneLeft::Drop,
+        },
+        framing: choice(view, "framing", &Framing::ALL, Framing::name).unwrap_or_default(),
+        answer_arp: view.has("answer-arp"),
+        keep_source: view.has("keep-source"),
+        max_packet_size: number(view, "max-packet-size").unwrap_or(MAX_PACKET_SIZE),
+        queue_bytes: number(view, "queue-bytes").unwrap_or(QUEUE_BYTES),
+        receive_buffer: number(view, "receive-buffer").unwrap_or(RECEIVE_BUFFER),
+        workers: number(view, "workers"),
+    })
+}
+
+/// User space may listen where the data plane does not, so only kernel modes want a unit of the configuration.
+fn known_unit(view: View, mode: Mode, interfaces: &[Interface], report: &mut Report) -> Option<String> {
+    let (name, number) = unit(view.word()).ok()?;
+    let exists = |i: &Interface| i.name == name && i.units.iter().any(|unit| unit.number == number);
+    if mode.is_kernel() && !interfaces.iter().any(exists) {
+        let message = format!("interface `{}` is not defined", view.word());
+        report.error_help(
+            &view.location(),
+            message,
+            "define the interface and its unit, or correct the name",
+        );
+    }
+    Some(format!("{name}.{number}"))
+}
+
+fn receiver(view: View, place: IpAddr, mode: Mode, report: &mut Report) -> Option<Receiver> {
+    let port: Option<u16> = number(view, "port");
+    let one = view.value(&["address"]).and_then(|a| address(a.word()).ok());
+    let host = view.value(&["host"]).map(|name| name.word().to_owned());
+    let service = view.value(&["service"]).map(|name| name.word().to_owned());
+    let target = match (one, host, service, port) {
+        (Some(address), None, None, Some(port)) => Target::Address(SocketAddr::new(address, port)),
+        (None, Some(host), None, Some(port)) => Target::Host(host, port),
+        (None, None, Some(service), None) => Target::Service(service),
+        _ => {
+            let message = format!("receiver `{}` does not say where it is", view.word());
+            let help = "give it `address` and `port`, `host` and `port`, or `service`";
+            report.error_help(&view.location(), message, help);
+            return None;
+        }
+    };
+    if let Target::Address(address) = target
+        && mode != Mode::TcpForward
+        && mode != Mode::Userspace
+        && address.is_ipv4() != place.is_ipv4()
+    {
+        let message = format!("receiver `{}` is not of the address family of its listener", view.word());
+        report.error_help(&view.location(), message, "only user-space modes change the family");
+    }
+    let bad = |address: IpAddr| address.is_unspecified() || address.is_multicast();
+    if one.is_some_and(bad) {
+        let message = format!("receiver `{}` cannot have this address", view.word());
+        report.error_help(&view.location(), message, "expected the address of a host");
+    }
+    Some(Receiver { name: view.word().to_owned(), target, weight: number(view, "weight").unwrap_or(1) })
+}
+
+/// A datagram must never come back to who spreads it.
+fn receivers_are_no_listeners(view: View, listener: &Listener, binds: &[SocketAddr], report: &mut Report) {
+    for entry in view.entries(&["receiver"]) {
+        let Some(receiver) = listener.receivers.iter().find(|r| r.name == entry.word()) else { continue };
+        let Some(address) = receiver.address() else { continue };
+        let loops = binds.iter().any(|bind| *bind == address);
+        if loops && listener.mode != Mode::TcpForward {
+            let message = format!("receiver `{}` is a listener itself: {address}", receiver.name);
+            report.error_help(&entry.location(), message, "packets would go round in a circle; name another");
+        }
+    }
+}
+
+fn health(view: View, report: &mut Report) -> HealthCheck {
+    let default = HealthCheck::default();
+    let method = match view.value(&["method"]).map(View::word) {
+        Some("udp") => Method::Udp,
+        Some("tcp") => Method::Tcp,
+        Some(_) => Method::Icmp,
+        None => {
+            report.error_help(
+                &view.location(),
+                "health-check has no method",
+                "add `method icmp`, `udp` or `tcp`",
+            );
+            Method::Icmp
+        }
+    };
+    HealthCheck {
+        method,
+        port: number(view, "port"),
+        interval_ms: number(view, "interval").unwrap_or(default.interval_ms),
+        timeout_ms: number(view, "timeout").unwrap_or(default.timeout_ms),
+        rise: number(view, "rise").unwrap_or(default.rise),
+        fall: number(view, "fall").unwrap_or(default.fall),
+        slow_start_ms: number(view, "slow-start").unwrap_or(default.slow_start_ms),
+        drain_ms: number(view, "drain").unwrap_or(default.drain_ms),
+    }
+}

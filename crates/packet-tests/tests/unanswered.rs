@@ -1,0 +1,54 @@
+//! `max-unanswered`: sessions that wait for their first answer may take a part of the table only.
+
+use sluice_dataplane::Sizes;
+use sluice_packet_tests::gateway::{Gateway, Hook};
+use sluice_packet_tests::{counters, table, world::World};
+use sluice_wire::text::bytes;
+
+/// What small tables leave to sessions without an answer, whatever the percentage.
+const BOUND: usize = 1024;
+
+fn run(hook: Hook) {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packet");
+    let world = World::read(&directory.join("zones.world")).unwrap();
+    let config = std::fs::read_to_string(&world.config).unwrap();
+    let sizes = Sizes { sessions4: 4096, sessions6: 64, ..Sizes::default() };
+    let mut gateway = Gateway::new(world, &config, sizes, hook).unwrap();
+    gateway.idle_near_ends().unwrap();
+    let query = |port: usize| {
+        let ends = "eth(dst=02:00:00:00:01:01, src=02:00:00:00:01:64)/ip(src=10.0.1.100, dst=10.0.2.100)";
+        bytes(&format!("{ends}/udp(sport={port}, dport=53)")).unwrap()
+    };
+    let answer = bytes(
+        "eth(dst=02:00:00:00:02:01, src=02:00:00:00:02:64)/ip(src=10.0.2.100, dst=10.0.1.100)/udp(sport=53, dport=1000)",
+    )
+    .unwrap();
+    let mut send = |device: &str, frame: &[u8]| {
+        let before = counters::snapshot(&gateway.dataplane, &gateway.plan).unwrap();
+        table::prog_run(&mut gateway, device, frame, false).unwrap();
+        let delta = counters::delta(&before, &counters::snapshot(&gateway.dataplane, &gateway.plan).unwrap());
+        counters::first_equation(&delta).unwrap();
+        let total = |name: &str| counters::total(&delta, name);
+        (total("redirected"), total("session_unanswered"))
+    };
+    for number in 0..BOUND {
+        assert_eq!(send("trust0", &query(1000 + number)), (1, 0), "session {number}");
+    }
+    assert_eq!(
+        send("trust0", &query(9000)),
+        (0, 1),
+        "the table has room, but not for one more without an answer"
+    );
+    assert_eq!(send("trust0", &query(1000)), (1, 0), "those that are in stay");
+    assert_eq!(send("untrust0", &answer), (1, 0));
+    assert_eq!(send("trust0", &query(9000)), (1, 0), "an answer makes room for one");
+    assert_eq!(send("trust0", &query(9001)), (0, 1));
+}
+
+#[test]
+fn sessions_without_an_answer_are_bounded() {
+    for hook in [Hook::Tc, Hook::Xdp] {
+        let run = std::thread::spawn(move || run(hook));
+        run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+}
