@@ -1,0 +1,147 @@
+//! What grants look like from outside, and how records are read.
+
+use std::net::IpAddr;
+
+use sluice_abi::{GRANT_LABEL_BYTES, GRANT_LENGTHS, GRANT_WAS_EXPIRED, GRANT_WAS_IDLE, Grant};
+
+use crate::error::Error;
+use crate::records::words_address;
+
+/// What a grant is for: source and service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GrantKey {
+    pub source: IpAddr,
+    /// Of the prefix; host bits are clear.
+    pub length: u8,
+    pub service: u16,
+}
+
+impl GrantKey {
+    pub(super) fn is_host(&self) -> bool {
+        self.length == if self.source.is_ipv4() { 32 } else { 128 }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantSpec {
+    pub key: GrantKey,
+    pub user: String,
+    /// Seconds; None = no limit.
+    pub idle_s: Option<u32>,
+    pub absolute_s: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    Revoked,
+    Expired,
+    Idle,
+}
+
+/// A grant as its record has it; times in jiffies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantRecord {
+    pub handle: u32,
+    pub key: GrantKey,
+    pub user: String,
+    pub by_configuration: bool,
+    pub created: u64,
+    /// None = never.
+    pub deadline: Option<u64>,
+    pub idle: Option<u32>,
+    pub last_use: u64,
+    pub sessions: u32,
+    /// Why it holds no more, whoever has noticed.
+    pub ended: Option<Ended>,
+}
+
+/// Which grants to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pick {
+    All,
+    Handle(u32),
+    User(String),
+    Service(u16),
+    Source(IpAddr, u8),
+    /// Services that are none of these any more.
+    ServicesBut(Vec<u16>),
+}
+
+/// What became of one [`GrantSpec`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Given {
+    pub handle: u32,
+    /// It was there already and got these limits, counted from now.
+    pub renewed: bool,
+}
+
+/// A change of the configuration's own grants.
+#[derive(Debug, Default)]
+pub struct Reconciled {
+    pub given: Vec<GrantRecord>,
+    pub ended: Vec<GrantRecord>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error(
+        "{wanted} new grants, and there is room for {room} of {capacity}; revoke some, or raise max-grants"
+    )]
+    Full { wanted: usize, room: usize, capacity: u32 },
+    #[error("{address}/{length} has a grant for this service already, given to {user}; revoke that first")]
+    Taken { address: IpAddr, length: u8, user: String },
+    #[error(
+        "grants for prefixes have {GRANT_LENGTHS} different lengths already, {length} is one more; use one of them"
+    )]
+    Lengths { length: u8 },
+    #[error("user name `{user}`: 1 to {} bytes without control characters are possible", GRANT_LABEL_BYTES - 1)]
+    User { user: String },
+    #[error("{address}/{length} has host bits, or a length that its family does not have")]
+    Prefix { address: IpAddr, length: u8 },
+}
+
+pub(super) fn family(address: IpAddr) -> usize {
+    usize::from(address.is_ipv6())
+}
+
+pub(super) fn is_prefix(address: IpAddr, length: u8) -> bool {
+    match address {
+        IpAddr::V4(address) => {
+            length <= 32 && u32::from(address) & u32::MAX.checked_shr(length.into()).unwrap_or(0) == 0
+        }
+        IpAddr::V6(address) => {
+            length <= 128 && u128::from(address) & u128::MAX.checked_shr(length.into()).unwrap_or(0) == 0
+        }
+    }
+}
+
+pub(super) fn key_of(record: &Grant) -> GrantKey {
+    GrantKey {
+        source: words_address(record.family, record.be_addr),
+        length: record.length,
+        service: record.service,
+    }
+}
+
+/// As programs judge it, of a record that somebody has.
+pub(super) fn ended(record: &Grant, now: u64) -> Option<Ended> {
+    if record.handle == 0 {
+        Some(match u32::from(record.ended) {
+            GRANT_WAS_EXPIRED => Ended::Expired,
+            GRANT_WAS_IDLE => Ended::Idle,
+            _ => Ended::Revoked,
+        })
+    } else if now >= record.deadline {
+        Some(Ended::Expired)
+    } else if record.idle != 0 && now.saturating_sub(record.last_use) > u64::from(record.idle) {
+        Some(Ended::Idle)
+    } else {
+        None
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Error {
+        Error::Grants(refused)
+    }
+}
