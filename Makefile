@@ -25,6 +25,7 @@ build: ## build target/release/sluice
 demo: setup build ## real traffic through the branch gateway on both hooks, then a capture analysed; JSON=file: results as data
 	target/release/sluice lab run branch --hook both $(if $(JSON),--json $(JSON))
 	target/release/sluice lab run nat --hook both
+	target/release/sluice lab run nat64 --hook both
 	target/release/sluice lab run gate --hook both
 	@mkdir -p target/demo
 	target/release/sluice pcap generate --packets 1000000 --flows 1000 --protocol mixed --loss 0.001 --reorder 0.001 \
