@@ -1,13 +1,13 @@
 //! Compiles the lab's helper programs (`bpf/lab`) with clang.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use libbpf_cargo::SkeletonBuilder;
 
 mod clang;
 
 fn main() {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf/lab");
+    let sources = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../bpf/lab");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let clang = clang::find_clang();
     println!("cargo:rerun-if-env-changed=CLANG");

@@ -1,6 +1,6 @@
 //! Compiles the programs that make copies on a gateway's ports (`bpf/monitor`) with clang.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use libbpf_cargo::SkeletonBuilder;
 
@@ -8,7 +8,7 @@ use libbpf_cargo::SkeletonBuilder;
 mod clang;
 
 fn main() {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf/monitor");
+    let sources = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../bpf/monitor");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo:rerun-if-env-changed=CLANG");
     println!("cargo:rerun-if-env-changed=PATH");
