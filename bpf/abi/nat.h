@@ -41,7 +41,7 @@ _Static_assert(sizeof(struct nat_source) == 512, "nat_source is 512 bytes");
 #define NAT_POOL 2      /* source: to an address (and port) of `pool`; destination: to an address of `pool` */
 #define NAT_PREFIX 3    /* the first `target_len` bits become those of be_target, the rest stays */
 #define NAT_NPTV6 4     /* the same for a prefix of at most 64 bits, neutral to checksums (RFC 6296 3) */
-#define NAT_NAT64 5     /* an IPv6 destination inside nat_prefixes[`pool`] becomes the IPv4 address in it */
+#define NAT_NAT64 5     /* an IPv6 destination inside the prefix be_match becomes the IPv4 address in it */
 
 #define NAT_RULE_PORT 0x01       /* destination, and static reverse (where it is the source's): the port changes too */
 #define NAT_RULE_PORT_RANGE 0x02 /* port_low + n becomes new_port + n; without this every port becomes new_port */
