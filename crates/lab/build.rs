@@ -7,7 +7,8 @@ use libbpf_cargo::SkeletonBuilder;
 mod clang;
 
 fn main() {
-    let sources = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../bpf/lab");
+    let sources =
+        PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../../bpf/lab");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let clang = clang::find_clang();
     println!("cargo:rerun-if-env-changed=CLANG");
