@@ -296,7 +296,7 @@ impl Rsyslog {
         let file = dir.join(format!("messages-{number}"));
         let (load, options) = match module {
             "imudp" => ("module(load=\"imudp\" TimeRequery=\"100\")", "rcvbufSize=\"32m\""),
-            _ => ("module(load=\"imtcp\")", "SupportOctetCountedFraming=\"on\""),
+            _ => ("module(load=\"imptcp\")", "SupportOctetCountedFraming=\"on\""),
         };
         let text = format!(
             "{load}\ninput(type=\"{module}\" address=\"{ip}\" port=\"{port}\" {options})\n\
