@@ -30,6 +30,8 @@ const ICMP: u8 = 1;
 const ICMP6: u8 = 58;
 /// What test runs of XDP programs return when all went well.
 const XDP_PASS: u32 = 2;
+/// How often starting the timer is tried, 10 ms apart.
+const START_TRIES: u32 = 20;
 
 /// Idle times after which sessions end, in seconds. Defaults are those of Junos.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,8 +180,15 @@ impl Dataplane {
     /// Has the kernel's timer sweep from now on, about once a second, with this program's code. It goes on until the
     /// pinned state is removed.
     pub fn start_sweeping(&self) -> Result<()> {
-        let outcome = prog_run::xdp(self.reaper.start_sweep.as_fd(), &XdpRun::new(&[0; 64], 0))?;
-        if outcome.retval == XDP_PASS { Ok(()) } else { Err(Error::Timer) }
+        // A timer whose tick runs at this moment, perhaps for an earlier daemon, may refuse.
+        for _ in 0..START_TRIES {
+            let outcome = prog_run::xdp(self.reaper.start_sweep.as_fd(), &XdpRun::new(&[0; 64], 0))?;
+            if outcome.retval == XDP_PASS {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Err(Error::Timer)
     }
 
     /// What the timer's sweep did.
