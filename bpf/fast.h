@@ -87,6 +87,19 @@ static __always_inline bool replay_fits(const struct replay *r)
 	return peer && tcp_segment_fits(r->tcp_end, r->tcp_ack, true, r->state, peer);
 }
 
+/* The packet passes: what its session remembers of it. */
+static __always_inline void replay_account(const struct replay *r, __u32 segments)
+{
+	struct flow_state *state = r->state;
+
+	flow_account(state, jiffies_now(), segments, r->ip_len);
+	if (r->is_tcp) {
+		if ((__s32)(r->tcp_end - state->tcp_end) > 0)
+			state->tcp_end = r->tcp_end;
+		tcp_grow_window(state, r->tcp_window);
+	}
+}
+
 static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 {
 	struct flow_state *state = r->state;
@@ -112,12 +125,7 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 
 	__u32 segments = hook_segments(ctx);
 
-	flow_account(state, jiffies_now(), segments, r->ip_len);
-	if (r->is_tcp) {
-		if ((__s32)(r->tcp_end - state->tcp_end) > 0)
-			state->tcp_end = r->tcp_end;
-		tcp_grow_window(state, r->tcp_window);
-	}
+	replay_account(r, segments);
 	if (local)
 		return replay_local(ctx, r, count, segments);
 

@@ -127,12 +127,7 @@ static __always_inline int nat64_replay(hook_ctx *ctx, struct replay *r, const s
 		return GO_SLOW;
 	__u32 segments = hook_segments(ctx);
 
-	flow_account(state, jiffies_now(), segments, r->ip_len);
-	if (r->is_tcp) {
-		if ((__s32)(r->tcp_end - state->tcp_end) > 0)
-			state->tcp_end = r->tcp_end;
-		tcp_grow_window(state, r->tcp_window);
-	}
+	replay_account(r, segments);
 	count->received += segments;
 	count->received_bytes += r->ip_len;
 	if (!nat64_rewrite(ctx, r, ip) || !rewrite_link(ctx, &r->frame, nexthop)) {

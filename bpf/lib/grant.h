@@ -70,23 +70,12 @@ static __noinline int gate_log(const struct packet *p, __u32 reason, __u32 servi
 	if (!logged || (logged->at[reason] && p->now - logged->at[reason] < config.hz))
 		return 0;
 	logged->at[reason] = p->now;
-	struct event *event = event_begin(p->unit_index);
+	struct event *event = event_of(p, EVENT_GATE_DENY);
 
 	if (!event)
 		return 0;
-	__builtin_memset(event, 0, sizeof(*event));
-	if (p->family == 4)
-		event_key4(event, &p->key4);
-	else
-		event_key6(event, &p->key6);
-	event->key.proto = p->proto;
-	event->kind = EVENT_GATE_DENY;
 	event->screen = reason;
 	event->policy = service;
-	event->family = p->family;
-	event->icmp_type = p->icmp_type;
-	event->ingress_unit = p->unit_index;
-	event->from_zone = p->from_zone;
 	event->to_zone = p->to_zone;
 	bpf_ringbuf_submit(event, 0);
 	return 0;
