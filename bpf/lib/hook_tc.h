@@ -134,7 +134,8 @@ static __always_inline void hook_l4_check(hook_ctx *ctx, __u32 l4, __u32 field, 
 
 /*
  * Who answers for the checksums of a packet, as the kernel keeps it beside the data. __sk_buff does not show it; the
- * cast is no call (the verifier makes a move of it), and where the field stands is corrected when the program is loaded.
+ * cast is no call (the verifier makes a move of it), and where the field stands is corrected when the program is
+ * loaded.
  */
 struct sk_buff {
 	__u8 ip_summed : 2;
@@ -234,7 +235,7 @@ static __always_inline bool hook_pull(hook_ctx *ctx, __u32 len)
  * is given or taken.
  */
 static __always_inline bool hook_change_family(hook_ctx *ctx, struct frame *frame, __u32 old_len, __u32 new_len,
-					       __u16 ethertype)
+					       __u16 ethertype, bool link)
 {
 	int more = (int)new_len - (int)old_len - (ethertype == ETH_P_IPV6 ? 20 : -20);
 
