@@ -11,43 +11,66 @@
 #include "root.h"
 
 ARRAY_MAP(gate_ports, struct gate_port, 2 * GATE_PORTS, BPF_F_MMAPABLE);
-ARRAY_MAP(gate_places, struct gate_place, MAX_GATE_SERVICES, BPF_F_MMAPABLE);
 PERCPU_MAP(gate_counters, struct gate_counters, 1);
 
 #define GATE_HAND_ON (-1)
+#define GATE_TRIES 2 /* as FAST_TRIES: what shares its tag with more than one other is looked for with patience */
 
-/* Service of a port here, 0 = none. */
-static __always_inline __u32 service_of_port(__u8 proto, __u16 be_port)
+/* What is behind a port here. */
+static __always_inline struct gate_port *gate_port(__u8 proto, __u16 be_port)
 {
 	__u32 at = bpf_ntohs(be_port) + (proto == IPPROTO_UDP ? GATE_PORTS : 0);
-	struct gate_port *port = bpf_map_lookup_elem(&gate_ports, &at);
 
-	return port ? port->service : 0;
+	return bpf_map_lookup_elem(&gate_ports, &at);
 }
 
-static __always_inline int gate_accept(const __u32 *handle, struct gate_counters *count)
+static __always_inline int gate_refused(struct gate_counters *count, __u32 refusal)
 {
-	struct grant *grant = handle ? grant_at(*handle) : NULL;
-	__u64 now = bpf_jiffies64();
-
-	if (!grant) {
+	if (refusal == REASON_GATE_NO_GRANT)
 		count->no_grant++;
-		return HOOK_DROP;
-	}
-	__u32 refusal = grant_refusal(grant, *handle, now);
-
-	if (!refusal) {
-		grant_used(grant, now);
-		count->accepted++;
-		return HOOK_PASS;
-	}
-	if (refusal == REASON_GRANT_EXPIRED)
+	else if (refusal == REASON_GRANT_EXPIRED)
 		count->expired++;
 	else if (refusal == REASON_GRANT_IDLE)
 		count->idle++;
 	else
 		count->revoked++;
 	return HOOK_DROP;
+}
+
+static __always_inline int gate_judge(struct grant *grant, __u32 handle, struct gate_counters *count)
+{
+	__u64 now = bpf_jiffies64();
+	__u32 refusal = grant_refusal(grant, handle, now);
+
+	if (refusal)
+		return gate_refused(count, refusal);
+	grant_used(grant, now);
+	count->accepted++;
+	return HOOK_PASS;
+}
+
+/* Two lines of memory: the bucket, and the record with everything that counts. */
+static __always_inline int gate_ask(const struct grant_query *query, struct gate_counters *count)
+{
+	__u64 hash = grant_hash(query);
+	const struct flow_bucket *bucket = grant_bucket(hash >> 40);
+	__u32 handle = 0;
+
+	if (!bucket)
+		return gate_refused(count, REASON_GATE_NO_GRANT);
+	__u64 matches = match_tags(bucket, tag_of(hash));
+	struct grant *grant = grant_in(bucket, query, matches, &handle, GATE_TRIES);
+
+	if (grant)
+		return gate_judge(grant, handle, count);
+	/* hardly ever: more than one stranger under this tag, or a bucket that was full */
+	if (matches || *(volatile __u32 *)&bucket->overflow) {
+		handle = grant_look(query, hash);
+		grant = handle ? grant_at(handle) : NULL;
+		if (grant)
+			return gate_judge(grant, handle, count);
+	}
+	return gate_refused(count, REASON_GATE_NO_GRANT);
 }
 
 static __always_inline int gate_only4(hook_ctx *ctx, struct gate_counters *count)
@@ -59,14 +82,13 @@ static __always_inline int gate_only4(hook_ctx *ctx, struct gate_counters *count
 		return GATE_HAND_ON;
 	if (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP)
 		return GATE_HAND_ON;
-	__u32 service = service_of_port(ip->protocol, ports->dest);
-	struct gate_place *place = bpf_map_lookup_elem(&gate_places, &service);
+	struct gate_port *port = gate_port(ip->protocol, ports->dest);
 
-	if (!service || !place || !place->be_addr4 || place->be_addr4 != ip->daddr)
+	if (!port || !port->service || !port->be_addr4 || port->be_addr4 != ip->daddr)
 		return GATE_HAND_ON;
-	struct grant_key4 key = {.be_addr = ip->saddr, .service = service, .length = 32};
+	struct grant_query query = {.left = ip->saddr, .what = GRANT_WHAT(port->service, 4, 32)};
 
-	return gate_accept(bpf_map_lookup_elem(&grants4, &key), count);
+	return gate_ask(&query, count);
 }
 
 static __always_inline int gate_only6(hook_ctx *ctx, struct gate_counters *count)
@@ -78,18 +100,18 @@ static __always_inline int gate_only6(hook_ctx *ctx, struct gate_counters *count
 		return GATE_HAND_ON;
 	if (ip->nexthdr != IPPROTO_TCP && ip->nexthdr != IPPROTO_UDP)
 		return GATE_HAND_ON;
-	__u32 service = service_of_port(ip->nexthdr, ports->dest);
-	struct gate_place *place = bpf_map_lookup_elem(&gate_places, &service);
-	struct grant_key6 key = {.service = service, .length = 128};
-	__u32 other = 0;
+	struct gate_port *port = gate_port(ip->nexthdr, ports->dest);
 
-	if (!service || !place || !(place->be_addr6[0] | place->be_addr6[3]))
+	if (!port || !port->service)
 		return GATE_HAND_ON;
-	for (__u32 i = 0; i < 4; i++) {
-		key.be_addr[i] = ip->saddr.in6_u.u6_addr32[i];
-		other |= place->be_addr6[i] ^ ip->daddr.in6_u.u6_addr32[i];
-	}
-	return other ? GATE_HAND_ON : gate_accept(bpf_map_lookup_elem(&grants6, &key), count);
+	const __u64 *place = (const __u64 *)port->be_addr6, *from = (const __u64 *)&ip->saddr,
+		    *to = (const __u64 *)&ip->daddr;
+
+	if (!(place[0] | place[1]) || ((place[0] ^ to[0]) | (place[1] ^ to[1])))
+		return GATE_HAND_ON;
+	struct grant_query query = {.left = from[0], .right = from[1], .what = GRANT_WHAT(port->service, 6, 128)};
+
+	return gate_ask(&query, count);
 }
 
 /* A verdict of the hook, or GATE_HAND_ON. */

@@ -14,7 +14,7 @@ use crate::mmap::Mapped;
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::records::address_words;
 
-pub(crate) const MAPS: [&str; 3] = ["gate_ports", "gate_places", "gate_counters"];
+pub(crate) const MAPS: [&str; 2] = ["gate_ports", "gate_counters"];
 
 /// A service of this host: where it listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,17 +51,14 @@ impl Dataplane {
         let map = |name: &str| objects::map(&object, name);
         let ports: Mapped<GatePort> =
             Mapped::new(&map("gate_ports")?).doing(|| "map the ports of services".to_owned())?;
-        let table: Mapped<sluice_abi::GatePlace> =
-            Mapped::new(&map("gate_places")?).doing(|| "map the places of services".to_owned())?;
         for place in places {
             if place.service == 0 || usize::from(place.service) >= MAX_GATE_SERVICES {
                 return Err(Error::Object { what: format!("service {}", place.service) });
             }
             let v6 = place.v6.map_or([0; 4], |address| address_words(address.into()).1);
             let v4 = place.v4.map_or(0, |address| address_words(address.into()).1[0]);
-            table.write(place.service.into(), sluice_abi::GatePlace { be_addr4: v4, zero: 0, be_addr6: v6 });
             let at = u32::from(place.port) + if place.udp { GATE_PORTS } else { 0 };
-            ports.write(at, GatePort { service: place.service, zero: [0; 3] });
+            ports.write(at, GatePort { be_addr6: v6, be_addr4: v4, service: place.service, zero: [0; 5] });
         }
         Ok(GateOnly { program: objects::program(&object, name)?, counters: map("gate_counters")? })
     }

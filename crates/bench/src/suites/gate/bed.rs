@@ -225,10 +225,10 @@ fn since(before: &GateCounters, after: &GateCounters) -> (u64, u64) {
     (after.accepted - before.accepted, refused(after) - refused(before))
 }
 
-/// The key of the gate's own index, for bare map operations.
+/// The key of a grant, for bare map operations.
 pub fn bare_key(number: usize) -> Vec<u8> {
     let IpAddr::V4(address) = client(Family::V4, number, true) else { unreachable!("of this family") };
     let be_addr = u32::from_ne_bytes(address.octets());
-    let key = sluice_dataplane::abi::GrantKey4 { be_addr, service: SERVICE, length: 32, zero: 0 };
-    key.as_bytes().to_vec()
+    let what = sluice_dataplane::abi::grant_what(SERVICE, 4, 32);
+    [be_addr, what].as_bytes().to_vec()
 }
