@@ -141,7 +141,6 @@ ARRAY_MAP(nat_sources, struct nat_source, MAX_UNITS, BPF_F_MMAPABLE);
 ARRAY_MAP(nat_rules, struct nat_rule, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(nat_pools, struct nat_pool, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(nat_ranges, struct nat_range, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(nat_prefixes, struct nat_prefix, 1, BPF_F_MMAPABLE);
 
 static __always_inline struct unit *unit_at(__u32 slot)
 {
