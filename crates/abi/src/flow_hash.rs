@@ -122,7 +122,8 @@ mod tests {
             check((0..131_072u32).map(|i| {
                 let host = (0x0a00_0000 + i % 32_768).to_be();
                 let be_addr = if family == 4 { [host, 0, 0, 0] } else { [0xfd_u32.to_be(), 0, 0, host] };
-                let what = crate::grant_what(1 + (i / 32_768) as u16, family, if family == 4 { 32 } else { 128 });
+                let what =
+                    crate::grant_what(1 + (i / 32_768) as u16, family, if family == 4 { 32 } else { 128 });
                 let (first, tag) = grant_place(SEED, be_addr, what, BUCKETS as u32 - 1);
                 (grant_hash(SEED, be_addr, what), Places { first, second: 0, tag })
             }));

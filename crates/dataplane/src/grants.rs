@@ -193,10 +193,8 @@ impl Grants {
         fresh: &[(GrantKey, u32)],
         placed: usize,
     ) -> Result<std::result::Result<Vec<Given>, Refused>> {
-        let list: Vec<(u32, Ended)> = fresh
-            .iter()
-            .map(|(_, handle)| (handle & sluice_abi::GRANT_INDEX_MASK, Ended::Revoked))
-            .collect();
+        let list: Vec<(u32, Ended)> =
+            fresh.iter().map(|(_, handle)| (handle & sluice_abi::GRANT_INDEX_MASK, Ended::Revoked)).collect();
         self.end(book, &list);
         self.totals.refused_full.fetch_add(fresh.len() as u64, Ordering::Relaxed);
         Ok(Err(Refused::Full { wanted: fresh.len(), room: placed, capacity: self.capacity }))

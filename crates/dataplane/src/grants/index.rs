@@ -62,9 +62,10 @@ impl Index {
     /// False if no bucket that the key may stand in has room. The key must not be there yet.
     pub fn insert(&self, key: &GrantKey, handle: u32) -> bool {
         let (first, tag) = self.place(key);
-        let free = self.probes(first).zip(0..).find_map(|(bucket, step)| {
-            self.slot_of(bucket, 0).map(|slot| (bucket, slot, step))
-        });
+        let free = self
+            .probes(first)
+            .zip(0..)
+            .find_map(|(bucket, step)| self.slot_of(bucket, 0).map(|slot| (bucket, slot, step)));
         let Some((bucket, slot, step)) = free else { return false };
         self.add_overflow(self.probes(first).take(step), 1);
         self.handle(bucket, slot).store(handle, Ordering::Release);
@@ -75,9 +76,10 @@ impl Index {
     /// Takes a key out that leads to this handle; one that is not there is no matter.
     pub fn remove(&self, key: &GrantKey, handle: u32) {
         let (first, _) = self.place(key);
-        let found = self.probes(first).zip(0..).find_map(|(bucket, step)| {
-            self.slot_of(bucket, handle).map(|slot| (bucket, slot, step))
-        });
+        let found = self
+            .probes(first)
+            .zip(0..)
+            .find_map(|(bucket, step)| self.slot_of(bucket, handle).map(|slot| (bucket, slot, step)));
         if let Some((bucket, slot, step)) = found {
             self.clear(bucket, slot);
             self.add_overflow(self.probes(first).take(step), -1);

@@ -1,19 +1,22 @@
 //! The gate alone with grants of single hosts, and a floor whose table has as many entries.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Result, ensure};
 use sluice_dataplane::abi::GateCounters;
+use sluice_dataplane::abi::stages::Reason;
 use sluice_dataplane::{GateOnly, GatePlace, GrantKey, GrantSpec, ObjectKind, Sizes};
 use zerocopy::IntoBytes;
 
-use crate::gateway::{Site, Sluice};
+use crate::gateway::{Action, Mode, Site, Sluice, configuration};
 use crate::harness::{Harness, Hook, Sample, Target};
 use crate::layouts::{RingEntry4, RingEntry6};
 use crate::packets::{Direction, Family, Protocol, sequence};
 use crate::rounds::{bench_cpu, pin};
 
 const SERVICE: u16 = 1;
+const SERVICE_NAME: &str = "database";
 const PORT: u16 = 5432;
 const CLIENT_PORT: u16 = 40_000;
 const PLACE4: Ipv4Addr = Ipv4Addr::new(10, 128, 0, 1);
@@ -58,6 +61,15 @@ impl Traffic {
     }
 }
 
+/// Both links demand grants for one service behind the gateway.
+fn gated_configuration() -> String {
+    configuration(Mode::Xdp, Action::Permit)
+        + &format!(
+            "services {{ gate {{ zone inside; service {SERVICE_NAME} {{ \
+             destination-address [ {PLACE4} {PLACE6} ]; protocol udp; destination-port {PORT}; }} }} }}\n"
+        )
+}
+
 /// Pinning and priorities must not outlast the work, nor must the namespace.
 pub fn on_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
@@ -97,6 +109,8 @@ pub struct GateBed {
     family: Family,
     harness: Harness,
     gate: GateOnly,
+    /// The gateway's own program: the gate among its stages.
+    root: OwnedFd,
     ingress: u32,
     /// Namespaces and devices; last, so that it goes last.
     _site: Site,
@@ -105,22 +119,29 @@ pub struct GateBed {
 impl GateBed {
     /// As many grants, and room for as many packets.
     pub fn new(family: Family, grants: usize, packets: usize) -> Result<GateBed> {
+        GateBed::with_room(family, grants, grants, packets)
+    }
+
+    /// The same with room for more grants.
+    pub fn with_room(family: Family, grants: usize, room: usize, packets: usize) -> Result<GateBed> {
         let site = Site::create("gate")?;
         let ingress = site.lan.ifindex;
         let macs = (site.lan.mac, site.lan.host_mac);
-        let room = (grants as u32).max(5_000);
+        let room = (room as u32).max(5_000);
         let sizes = Sizes { sessions4: 1024, sessions6: 1024, grants: room, ..Sizes::default() };
         let (sluice, harness) = site.gateway.enter(|| -> Result<_> {
-            let sluice = Sluice::start(&site, Hook::Xdp, sizes, false)?;
+            let sluice = Sluice::start_with(&site, &gated_configuration(), sizes, false)?;
             // one key a packet: its table has as many entries as the gate's
             let harness = Harness::load(Hook::Xdp, family, room.div_ceil(2), packets as u32, macs)?;
             Ok((sluice, harness))
         })??;
         let place = GatePlace { service: SERVICE, udp: true, port: PORT, v4: Some(PLACE4), v6: Some(PLACE6) };
+        let root = sluice.root(Hook::Xdp)?;
+        ensure!(sluice.plan.gate.service(SERVICE_NAME) == Some(SERVICE.into()), "the service has another id");
         let gate = sluice.dataplane.gate_only(ObjectKind::Xdp, 0, &[place])?;
         let now = sluice.dataplane.now_jiffies()?;
         sluice.dataplane.grants().give(&specs(family, grants), now)??;
-        let bed = GateBed { sluice, family, harness, gate, ingress, _site: site };
+        let bed = GateBed { sluice, family, harness, gate, root, ingress, _site: site };
         let keys: Vec<u8> = (0..grants).flat_map(|n| bed.floor_key(n)).collect();
         bed.harness.fill_floor(&keys)?;
         Ok(bed)
@@ -190,6 +211,21 @@ impl GateBed {
         };
         let hits = sample.hits as f64 / f64::from(repeat);
         ensure!((hits - share).abs() < 0.01, "hit rate of the floor is {hits}, not {share}");
+        Ok(sample.ns)
+    }
+
+    /// The whole gateway refuses every packet, and says why.
+    pub fn run_inside(&mut self, repeat: u32) -> Result<f64> {
+        let refused = |sluice: &Sluice| -> Result<(u64, u64)> {
+            let total = sluice.dataplane.counters()?.total();
+            Ok((total.received, total.drops[Reason::GateNoGrant as usize]))
+        };
+        let before = refused(&self.sluice)?;
+        self.harness.set_target(Target::Foreign(self.root.as_fd()))?;
+        let sample = self.harness.run(repeat, self.ingress)?;
+        let after = refused(&self.sluice)?;
+        let counted = (after.0 - before.0, after.1 - before.1);
+        ensure!(counted == (repeat.into(), repeat.into()), "{counted:?} of {repeat} packets were refused");
         Ok(sample.ns)
     }
 
