@@ -3,6 +3,9 @@
  * The gate alone, for a device whose traffic is nearly all for services of this host: whole, untagged TCP and UDP
  * packets without IP options for such a service are decided here by grants of single hosts, and reach the host's stack
  * without a session. Everything else goes to the gateway's own programs, which know what to do with it, or drop it.
+ *
+ * Some refused packets go there as well: all of them while there are grants for prefixes, and one a second, reason and
+ * CPU otherwise, of which the gateway tells the daemon. It asks the same grants, so it comes to the same verdict.
  */
 #ifndef SLUICE_GATE_ONLY_H
 #define SLUICE_GATE_ONLY_H
@@ -11,7 +14,7 @@
 #include "root.h"
 
 ARRAY_MAP(gate_ports, struct gate_port, 2 * GATE_PORTS, BPF_F_MMAPABLE);
-PERCPU_MAP(gate_counters, struct gate_counters, 1);
+PERCPU_MAP(gate_told, struct gate_told, 1);
 
 #define GATE_HAND_ON (-1)
 #define GATE_TRIES 2 /* as FAST_TRIES: what shares its tag with more than one other is looked for with patience */
@@ -24,56 +27,76 @@ static __always_inline struct gate_port *gate_port(__u8 proto, __u16 be_port)
 	return bpf_map_lookup_elem(&gate_ports, &at);
 }
 
-static __always_inline int gate_refused(struct gate_counters *count, __u32 refusal)
+/* What a packet counts as, in the unit it came from. */
+struct gate_packet {
+	struct unit_counters *count;
+	__u32 segments;
+	__u32 ip_len;
+	bool is_v4;
+};
+
+_Static_assert(REASON_GRANT_REVOKED - REASON_GRANT_EXPIRED == 2, "reasons that a grant ends for stand side by side");
+
+static __always_inline int gate_refused(const struct gate_packet *packet, __u32 refusal)
 {
-	if (refusal == REASON_GATE_NO_GRANT)
-		count->no_grant++;
-	else if (refusal == REASON_GRANT_EXPIRED)
-		count->expired++;
-	else if (refusal == REASON_GRANT_IDLE)
-		count->idle++;
-	else
-		count->revoked++;
+	__u32 zero = 0, now = jiffies_now();
+	__u32 place = refusal == REASON_GATE_NO_GRANT ? 0 : 1 + ((refusal - REASON_GRANT_EXPIRED) & 3);
+	struct grant_lengths *in_use = bpf_map_lookup_elem(&grant_lengths, &zero);
+	struct gate_told *told = bpf_map_lookup_elem(&gate_told, &zero);
+
+	if (!in_use || !told || place >= GATE_REFUSALS || refusal >= UNIT_REASON_SLOTS)
+		return HOOK_DROP;
+	if (*(volatile __u64 *)(packet->is_v4 ? &in_use->lengths4 : &in_use->lengths6))
+		return GATE_HAND_ON;
+	if (now - told->at[place] >= config.hz) {
+		told->at[place] = now;
+		return GATE_HAND_ON;
+	}
+	packet->count->received += packet->segments;
+	packet->count->received_bytes += packet->ip_len;
+	packet->count->drops[refusal] += packet->segments;
 	return HOOK_DROP;
 }
 
-static __always_inline int gate_judge(struct grant *grant, __u32 handle, struct gate_counters *count)
+static __always_inline int gate_judge(struct grant *grant, __u32 handle, const struct gate_packet *packet)
 {
 	__u64 now = bpf_jiffies64();
 	__u32 refusal = grant_refusal(grant, handle, now);
 
 	if (refusal)
-		return gate_refused(count, refusal);
+		return gate_refused(packet, refusal);
 	grant_used(grant, now);
-	count->accepted++;
+	packet->count->received += packet->segments;
+	packet->count->received_bytes += packet->ip_len;
+	packet->count->delivered_local += packet->segments;
 	return HOOK_PASS;
 }
 
 /* Two lines of memory: the bucket, and the record with everything that counts. */
-static __always_inline int gate_ask(const struct grant_query *query, struct gate_counters *count)
+static __always_inline int gate_ask(const struct grant_query *query, const struct gate_packet *packet)
 {
 	__u64 hash = grant_hash(query);
 	const struct flow_bucket *bucket = grant_bucket(hash >> 40);
 	__u32 handle = 0;
 
 	if (!bucket)
-		return gate_refused(count, REASON_GATE_NO_GRANT);
+		return gate_refused(packet, REASON_GATE_NO_GRANT);
 	__u64 matches = match_tags(bucket, tag_of(hash));
 	struct grant *grant = grant_in(bucket, query, matches, &handle, GATE_TRIES);
 
 	if (grant)
-		return gate_judge(grant, handle, count);
+		return gate_judge(grant, handle, packet);
 	/* hardly ever: more than one stranger under this tag, or a bucket that was full */
 	if (matches || *(volatile __u32 *)&bucket->overflow) {
 		handle = grant_look(query, hash);
 		grant = handle ? grant_at(handle) : NULL;
 		if (grant)
-			return gate_judge(grant, handle, count);
+			return gate_judge(grant, handle, packet);
 	}
-	return gate_refused(count, REASON_GATE_NO_GRANT);
+	return gate_refused(packet, REASON_GATE_NO_GRANT);
 }
 
-static __always_inline int gate_only4(hook_ctx *ctx, struct gate_counters *count)
+static __always_inline int gate_only4(hook_ctx *ctx, struct gate_packet *packet)
 {
 	struct iphdr *ip = hook_data(ctx) + ETH_HLEN;
 	struct udphdr *ports = (void *)(ip + 1);
@@ -88,10 +111,12 @@ static __always_inline int gate_only4(hook_ctx *ctx, struct gate_counters *count
 		return GATE_HAND_ON;
 	struct grant_query query = {.left = ip->saddr, .what = GRANT_WHAT(port->service, 4, 32)};
 
-	return gate_ask(&query, count);
+	packet->is_v4 = true;
+	packet->ip_len = bpf_ntohs(ip->tot_len);
+	return gate_ask(&query, packet);
 }
 
-static __always_inline int gate_only6(hook_ctx *ctx, struct gate_counters *count)
+static __always_inline int gate_only6(hook_ctx *ctx, struct gate_packet *packet)
 {
 	struct ipv6hdr *ip = hook_data(ctx) + ETH_HLEN;
 	struct udphdr *ports = (void *)(ip + 1);
@@ -111,27 +136,25 @@ static __always_inline int gate_only6(hook_ctx *ctx, struct gate_counters *count
 		return GATE_HAND_ON;
 	struct grant_query query = {.left = from[0], .right = from[1], .what = GRANT_WHAT(port->service, 6, 128)};
 
-	return gate_ask(&query, count);
+	packet->is_v4 = false;
+	packet->ip_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+	return gate_ask(&query, packet);
 }
 
 /* A verdict of the hook, or GATE_HAND_ON. */
 static __always_inline int gate_only(hook_ctx *ctx)
 {
-	__u32 zero = 0;
-	struct gate_counters *count = bpf_map_lookup_elem(&gate_counters, &zero);
+	struct gate_packet packet = {.count = counters_of(config.gate_unit), .segments = hook_segments(ctx)};
 	struct ethhdr *eth = hook_data(ctx);
-	int verdict = GATE_HAND_ON;
 
-	if (!count || (void *)(eth + 1) > hook_end(ctx))
-		return HOOK_DROP;
+	if (!packet.count || (void *)(eth + 1) > hook_end(ctx))
+		return GATE_HAND_ON;
 	/* multicast and broadcast are the gateway's to judge */
-	if (!(eth->h_dest[0] & 1) && eth->h_proto == bpf_htons(ETH_P_IP))
-		verdict = gate_only4(ctx, count);
-	else if (!(eth->h_dest[0] & 1) && eth->h_proto == bpf_htons(ETH_P_IPV6))
-		verdict = gate_only6(ctx, count);
-	if (verdict == GATE_HAND_ON)
-		count->handed_on++;
-	return verdict;
+	if (eth->h_dest[0] & 1)
+		return GATE_HAND_ON;
+	if (eth->h_proto == bpf_htons(ETH_P_IP))
+		return gate_only4(ctx, &packet);
+	return eth->h_proto == bpf_htons(ETH_P_IPV6) ? gate_only6(ctx, &packet) : GATE_HAND_ON;
 }
 
 #endif

@@ -93,16 +93,10 @@ struct gate_port {
 };
 _Static_assert(sizeof(struct gate_port) == 32, "two gate_ports a cache line");
 
-/* What the gate alone did, by CPU. */
-struct gate_counters {
-	__u64 accepted;
-	__u64 no_service;
-	__u64 no_grant;
-	__u64 expired;
-	__u64 idle;
-	__u64 revoked;
-	__u64 handed_on; /* to the gateway's own programs */
-	__u64 spare;
+/* When a CPU last handed a refused packet on, so that the gateway's own programs tell of it. By reason, in jiffies. */
+#define GATE_REFUSALS 4
+struct gate_told {
+	__u32 at[GATE_REFUSALS];
 };
 
 #endif

@@ -46,7 +46,7 @@ pub use attach::{Attached, Attachment, Hook};
 pub use counters::Counters;
 pub use error::{Error, Result};
 pub use events::Event;
-pub use gate::{GateOnly, GatePlace};
+pub use gate::{GateAlone, GateOnly, GatePlace};
 pub use generation::{Generation, ProgramKind, Variant};
 pub use grants::{Ended, Given, GrantKey, GrantRecord, GrantSpec, Grants, Pick, Reconciled, Refused};
 pub use local::LocalKind;
