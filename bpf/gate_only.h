@@ -3,9 +3,7 @@
  * The gate alone, for a device whose traffic is nearly all for services of this host: whole, untagged TCP and UDP
  * packets without IP options for such a service are decided here by grants of single hosts, and reach the host's stack
  * without a session. Everything else goes to the gateway's own programs, which know what to do with it, or drop it.
- *
- * Some refused packets go there as well: all of them while there are grants for prefixes, and one a second, reason and
- * CPU otherwise, of which the gateway tells the daemon. It asks the same grants, so it comes to the same verdict.
+ * While there are grants for prefixes, that is also the way of packets whose source has no grant as a host.
  */
 #ifndef SLUICE_GATE_ONLY_H
 #define SLUICE_GATE_ONLY_H
@@ -32,12 +30,55 @@ struct gate_packet {
 	struct unit_counters *count;
 	__u32 segments;
 	__u32 ip_len;
+	__u32 service;
 	bool is_v4;
 };
 
 _Static_assert(REASON_GRANT_REVOKED - REASON_GRANT_EXPIRED == 2, "reasons that a grant ends for stand side by side");
 
-static __always_inline int gate_refused(const struct gate_packet *packet, __u32 refusal)
+/* Tells the daemon once a second, reason and CPU, as the gateway's own programs do. */
+static __noinline int gate_tell(hook_ctx *ctx, __u32 refusal, __u32 service)
+{
+	struct ethhdr *eth = hook_data(ctx);
+	struct iphdr *ip = (void *)(eth + 1);
+	struct ipv6hdr *ip6 = (void *)(eth + 1);
+	void *end = hook_end(ctx);
+
+	if ((void *)(ip + 1) + sizeof(struct udphdr) > end)
+		return 0;
+	bool is_v4 = eth->h_proto == bpf_htons(ETH_P_IP);
+
+	if (!is_v4 && (void *)(ip6 + 1) + sizeof(struct udphdr) > end)
+		return 0;
+	struct event *event = event_begin(config.gate_unit);
+
+	if (!event)
+		return 0;
+	struct udphdr *ports = is_v4 ? (void *)(ip + 1) : (void *)(ip6 + 1);
+
+	__builtin_memset(event, 0, sizeof(*event));
+	if (is_v4) {
+		event->key.be_saddr[0] = ip->saddr;
+		event->key.be_daddr[0] = ip->daddr;
+	} else {
+		__builtin_memcpy(event->key.be_saddr, &ip6->saddr, 16);
+		__builtin_memcpy(event->key.be_daddr, &ip6->daddr, 16);
+	}
+	event->key.be_sport = ports->source;
+	event->key.be_dport = ports->dest;
+	event->key.proto = is_v4 ? ip->protocol : ip6->nexthdr;
+	event->kind = EVENT_GATE_DENY;
+	event->family = is_v4 ? 4 : 6;
+	event->ingress_unit = config.gate_unit;
+	event->from_zone = config.gate_zone;
+	event->to_zone = ZONE_HOST;
+	event->screen = refusal;
+	event->policy = service;
+	bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
+static __always_inline int gate_refused(hook_ctx *ctx, const struct gate_packet *packet, __u32 refusal)
 {
 	__u32 zero = 0, now = jiffies_now();
 	__u32 place = refusal == REASON_GATE_NO_GRANT ? 0 : 1 + ((refusal - REASON_GRANT_EXPIRED) & 3);
@@ -48,23 +89,24 @@ static __always_inline int gate_refused(const struct gate_packet *packet, __u32 
 		return HOOK_DROP;
 	if (*(volatile __u64 *)(packet->is_v4 ? &in_use->lengths4 : &in_use->lengths6))
 		return GATE_HAND_ON;
-	if (now - told->at[place] >= config.hz) {
-		told->at[place] = now;
-		return GATE_HAND_ON;
-	}
 	packet->count->received += packet->segments;
 	packet->count->received_bytes += packet->ip_len;
 	packet->count->drops[refusal] += packet->segments;
+	if (now - told->at[place] >= config.hz) {
+		told->at[place] = now;
+		gate_tell(ctx, refusal, packet->service);
+	}
 	return HOOK_DROP;
 }
 
-static __always_inline int gate_judge(struct grant *grant, __u32 handle, const struct gate_packet *packet)
+static __always_inline int gate_judge(hook_ctx *ctx, struct grant *grant, __u32 handle,
+				      const struct gate_packet *packet)
 {
 	__u64 now = bpf_jiffies64();
 	__u32 refusal = grant_refusal(grant, handle, now);
 
 	if (refusal)
-		return gate_refused(packet, refusal);
+		return gate_refused(ctx, packet, refusal);
 	grant_used(grant, now);
 	packet->count->received += packet->segments;
 	packet->count->received_bytes += packet->ip_len;
@@ -73,27 +115,27 @@ static __always_inline int gate_judge(struct grant *grant, __u32 handle, const s
 }
 
 /* Two lines of memory: the bucket, and the record with everything that counts. */
-static __always_inline int gate_ask(const struct grant_query *query, const struct gate_packet *packet)
+static __always_inline int gate_ask(hook_ctx *ctx, const struct grant_query *query, const struct gate_packet *packet)
 {
 	__u64 hash = grant_hash(query);
 	const struct flow_bucket *bucket = grant_bucket(hash >> 40);
 	__u32 handle = 0;
 
 	if (!bucket)
-		return gate_refused(packet, REASON_GATE_NO_GRANT);
+		return gate_refused(ctx, packet, REASON_GATE_NO_GRANT);
 	__u64 matches = match_tags(bucket, tag_of(hash));
 	struct grant *grant = grant_in(bucket, query, matches, &handle, GATE_TRIES);
 
 	if (grant)
-		return gate_judge(grant, handle, packet);
+		return gate_judge(ctx, grant, handle, packet);
 	/* hardly ever: more than one stranger under this tag, or a bucket that was full */
 	if (matches || *(volatile __u32 *)&bucket->overflow) {
 		handle = grant_look(query, hash);
 		grant = handle ? grant_at(handle) : NULL;
 		if (grant)
-			return gate_judge(grant, handle, packet);
+			return gate_judge(ctx, grant, handle, packet);
 	}
-	return gate_refused(packet, REASON_GATE_NO_GRANT);
+	return gate_refused(ctx, packet, REASON_GATE_NO_GRANT);
 }
 
 static __always_inline int gate_only4(hook_ctx *ctx, struct gate_packet *packet)
@@ -111,9 +153,10 @@ static __always_inline int gate_only4(hook_ctx *ctx, struct gate_packet *packet)
 		return GATE_HAND_ON;
 	struct grant_query query = {.left = ip->saddr, .what = GRANT_WHAT(port->service, 4, 32)};
 
+	packet->service = port->service;
 	packet->is_v4 = true;
 	packet->ip_len = bpf_ntohs(ip->tot_len);
-	return gate_ask(&query, packet);
+	return gate_ask(ctx, &query, packet);
 }
 
 static __always_inline int gate_only6(hook_ctx *ctx, struct gate_packet *packet)
@@ -136,9 +179,10 @@ static __always_inline int gate_only6(hook_ctx *ctx, struct gate_packet *packet)
 		return GATE_HAND_ON;
 	struct grant_query query = {.left = from[0], .right = from[1], .what = GRANT_WHAT(port->service, 6, 128)};
 
+	packet->service = port->service;
 	packet->is_v4 = false;
 	packet->ip_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
-	return gate_ask(&query, packet);
+	return gate_ask(ctx, &query, packet);
 }
 
 /* A verdict of the hook, or GATE_HAND_ON. */

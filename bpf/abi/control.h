@@ -49,7 +49,8 @@ struct program_config {
 	__u32 gate_zones;        /* one bit a zone that demands grants */
 	__u32 fanout_multiplier; /* of the table of listeners */
 	__u32 grant_mask;        /* buckets of the index of grants, less one; a power of two of them */
-	__u32 gate_unit;         /* index of the unit that the gate alone stands before */
+	__u16 gate_unit;         /* index of the unit that the gate alone stands before, and its zone */
+	__u16 gate_zone;
 };
 
 /* Highest record numbers ever handed out; freed ones wait in the `free*` queues. */

@@ -93,7 +93,7 @@ struct gate_port {
 };
 _Static_assert(sizeof(struct gate_port) == 32, "two gate_ports a cache line");
 
-/* When a CPU last handed a refused packet on, so that the gateway's own programs tell of it. By reason, in jiffies. */
+/* When a CPU last told of a packet that the gate alone refused; by reason, in jiffies. */
 #define GATE_REFUSALS 4
 struct gate_told {
 	__u32 at[GATE_REFUSALS];

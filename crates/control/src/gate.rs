@@ -319,7 +319,11 @@ pub fn alone(gate: &GatePlan, device: &str) -> Option<GateAlone> {
         v4: place.v4,
         v6: place.v6,
     };
-    Some(GateAlone { unit: wanted.unit, places: wanted.places.iter().map(place).collect() })
+    Some(GateAlone {
+        unit: wanted.unit as u16,
+        zone: wanted.zone as u16,
+        places: wanted.places.iter().map(place).collect(),
+    })
 }
 
 pub fn list(shared: &Shared, filter: &GrantFilter) -> Result<GrantList, CommitError> {

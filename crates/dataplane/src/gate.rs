@@ -5,12 +5,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use sluice_abi::{GATE_PORTS, GatePort, MAX_GATE_SERVICES, MAX_UNITS, ProgramConfig};
 
-use crate::Dataplane;
 use crate::control::hz;
 use crate::error::{Doing, Error, Result};
 use crate::mmap::Mapped;
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::records::address_words;
+use crate::{Dataplane, ProgramDetails, sys};
 
 pub(crate) const MAPS: [&str; 2] = ["gate_ports", "gate_told"];
 
@@ -28,7 +28,9 @@ pub struct GatePlace {
 /// What the gate alone stands before: a unit, and the services behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateAlone {
-    pub unit: u32,
+    pub unit: u16,
+    /// Id of the unit's zone.
+    pub zone: u16,
     pub places: Vec<GatePlace>,
 }
 
@@ -42,11 +44,11 @@ impl Dataplane {
     /// Loads the gate alone for a device whose root has this variant: what it does not decide goes on as from that root.
     pub fn gate_only(&self, hook: ObjectKind, variant: u32, gate: &GateAlone) -> Result<GateOnly> {
         let name = if hook == ObjectKind::Xdp { "xdp_gate" } else { "tc_gate" };
-        if gate.unit as usize >= MAX_UNITS {
+        if usize::from(gate.unit) >= MAX_UNITS {
             return Err(Error::Object { what: format!("unit {}", gate.unit) });
         }
         let own = crate::table_config(self.sizes(), self.seed);
-        let config = ProgramConfig { hz: hz(), gate_unit: gate.unit, ..own };
+        let config = ProgramConfig { hz: hz(), gate_unit: gate.unit, gate_zone: gate.zone, ..own };
         let object = objects::load(&Recipe {
             kind: hook,
             programs: &[name],
@@ -83,5 +85,10 @@ fn write_place(ports: &Mapped<GatePort>, place: &GatePlace) -> Result<()> {
 impl GateOnly {
     pub fn program(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
+    }
+
+    /// What the kernel made of it.
+    pub fn details(&self) -> Result<ProgramDetails> {
+        sys::program_details(self.program()).doing(|| "examine a program".to_owned())
     }
 }

@@ -28,8 +28,9 @@ pub struct GatePlan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AloneWant {
     pub device: String,
-    /// Index of its unit.
+    /// Index of its unit, and id of that one's zone.
     pub unit: u32,
+    pub zone: u32,
     pub places: Vec<Place>,
 }
 
@@ -138,6 +139,7 @@ pub(crate) fn alone(
     config: &Config,
     managed: &[(&Managed, u32)],
     ids: &BTreeMap<String, u32>,
+    zones: &BTreeMap<String, u32>,
 ) -> Result<Vec<AloneWant>, PlanError> {
     let here = managed.iter().filter(|(unit, _)| config.gate.host_only.contains(&unit.interface.name));
     here.map(|(unit, index)| {
@@ -150,7 +152,12 @@ pub(crate) fn alone(
                 return Err(PlanError::HostOnly { interface, what });
             }
         }
-        Ok(AloneWant { device: interface, unit: *index, places: places(config, unit, ids) })
+        Ok(AloneWant {
+            device: interface,
+            unit: *index,
+            zone: zones[&unit.zone.name],
+            places: places(config, unit, ids),
+        })
     })
     .collect()
 }

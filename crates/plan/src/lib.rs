@@ -260,7 +260,7 @@ fn compile_with(
     let indexed: Vec<(&units::Managed, u32)> =
         managed.iter().zip(&unit_names).map(|(unit, name)| (unit, unit_ids[name])).collect();
     let nat = nat::compile(config, &indexed, &nat_ids, rules.contexts.len() as u32 + 1)?;
-    let alone = gate::alone(config, &indexed, &service_ids)?;
+    let alone = gate::alone(config, &indexed, &service_ids, &zone_ids)?;
     let lists = [rules.contexts.as_slice(), nat.plan.contexts.as_slice()].concat();
     let classifier = classifier::compile(&lists)?;
     let fan_out_names = fan_out::names(config);

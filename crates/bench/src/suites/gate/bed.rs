@@ -142,11 +142,13 @@ impl GateBed {
             v6: Some(PLACE6),
         };
         let lan = sluice.plan.units.iter().find(|unit| unit.physical == site.lan.device);
-        let unit = lan.context("the plan has no such unit")?.index;
+        let unit = lan.context("the plan has no such unit")?.index as u16;
+        let zone =
+            sluice.plan.zones.iter().find(|(_, name)| *name == "inside").map_or(0, |(id, _)| *id as u16);
         let root = sluice.root(Hook::Xdp)?;
         ensure!(sluice.plan.gate.service(SERVICE_NAME) == Some(SERVICE.into()), "the service has another id");
         let gate =
-            sluice.dataplane.gate_only(ObjectKind::Xdp, 0, &GateAlone { unit, places: vec![place] })?;
+            sluice.dataplane.gate_only(ObjectKind::Xdp, 0, &GateAlone { unit, zone, places: vec![place] })?;
         let now = sluice.dataplane.now_jiffies()?;
         sluice.dataplane.grants().give(&specs(family, grants), now)??;
         let bed = GateBed { sluice, family, harness, gate, root, ingress, _site: site };
