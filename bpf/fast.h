@@ -61,8 +61,18 @@ static __always_inline bool replay_translation(hook_ctx *ctx, const struct repla
 {
 	if (!(r->state->marks & MARK_TRANSLATED))
 		return true;
-	return r->family == 4 ? nat_replay4(ctx, r->frame.l3, r->state, r->is_tcp)
+	return r->family == 4 ? nat_replay4(ctx, r->frame.l3, r->state, r->is_tcp, 0)
 			      : nat_replay6(ctx, r->frame.l3, r->state, r->is_tcp);
+}
+
+/* The network and transport headers as they go on. */
+static __always_inline bool replay_headers(hook_ctx *ctx, const struct replay *r)
+{
+	if (!(r->state->marks & MARK_TRANSLATED))
+		return rewrite_hop(ctx, &r->frame);
+	if (r->family == 4)
+		return nat_replay4(ctx, r->frame.l3, r->state, r->is_tcp, 1);
+	return nat_replay6(ctx, r->frame.l3, r->state, r->is_tcp) && rewrite_hop(ctx, &r->frame);
 }
 
 static __always_inline int replay_local(hook_ctx *ctx, struct replay *r, struct unit_counters *count, __u32 segments)
@@ -131,7 +141,7 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 
 	count->received += segments;
 	count->received_bytes += r->ip_len;
-	if (!replay_translation(ctx, r) || !rewrite_forward(ctx, &r->frame, nexthop)) {
+	if (!replay_headers(ctx, r) || !rewrite_link(ctx, &r->frame, nexthop)) {
 		count->drops[REASON_REWRITE_FAILED] += segments;
 		return HOOK_DROP;
 	}
