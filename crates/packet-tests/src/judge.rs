@@ -1,19 +1,10 @@
-//! Another program's word on checksums: packets go into a capture, and tshark, which shares no line with us, checks
-//! every sum that it can: of IPv4 headers (quoted ones too), TCP, UDP, ICMP and ICMPv6. Fragments count as the datagram
-//! that they make.
+//! Another program's word on the checksums of packets: they go into a capture, and tshark judges it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, ensure};
-
-/// A sum that is wrong. What ICMP errors quote of TCP and UDP is nobody's to verify (RFC 5508 REQ-3).
-pub const BAD: &str = "ip.checksum.status == 0 || icmp.checksum.status == 0 || icmpv6.checksum.status == 0 \
-                       || ((tcp.checksum.status == 0 || udp.checksum.status == 0) && !icmp && !icmpv6)";
-const CHECKS: [&str; 4] =
-    ["ip.check_checksum:TRUE", "tcp.check_checksum:TRUE", "udp.check_checksum:TRUE", "ip.defragment:TRUE"];
+use sluice_lab::capture::{WRONG_CHECKSUM, tshark};
 
 /// Frames to be judged, each with what to call it.
 #[derive(Debug, Default)]
@@ -40,7 +31,7 @@ impl Judge {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let file = std::env::temp_dir().join(format!("sluice-judge-{}-{number}.pcap", std::process::id()));
         std::fs::write(&file, self.capture()).with_context(|| format!("writing {}", file.display()))?;
-        let said = tshark(&file, "frame").and_then(|all| Ok((all, tshark(&file, BAD)?)));
+        let said = tshark(&file, "frame").and_then(|all| Ok((all, tshark(&file, WRONG_CHECKSUM)?)));
         std::fs::remove_file(&file)?;
         let (all, bad) = said?;
         ensure!(all.len() == self.len(), "tshark reads {} of {} frames", all.len(), self.len());
@@ -58,25 +49,6 @@ impl Judge {
         }
         file
     }
-}
-
-/// Number and summary of the frames of a capture that a filter selects, with every checksum checked.
-pub fn tshark(file: &Path, filter: &str) -> Result<Vec<(usize, String)>> {
-    let file: PathBuf = file.to_owned();
-    let mut command = Command::new("tshark");
-    command.arg("-n").arg("-r").arg(&file).args(CHECKS.iter().flat_map(|check| ["-o", check]));
-    let output = command
-        .args(["-Y", filter])
-        .output()
-        .context("starting tshark, an independent judge of packets; scripts/setup.sh installs it")?;
-    ensure!(output.status.success(), "tshark: {}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    text.lines()
-        .map(|line| {
-            let number = line.split_whitespace().next().unwrap_or_default();
-            Ok((number.parse().with_context(|| format!("tshark says {line}"))?, line.trim().to_owned()))
-        })
-        .collect()
 }
 
 #[cfg(test)]
