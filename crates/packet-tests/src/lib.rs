@@ -11,6 +11,7 @@ pub mod case;
 pub mod counters;
 pub mod forward;
 pub mod gateway;
+pub mod judge;
 pub mod model;
 pub mod nat_model;
 pub mod netns;
