@@ -124,6 +124,13 @@ impl Umem {
         (frame.offset, frame.length) = (0, length as u32);
     }
 
+    /// Leaves `front` bytes out, and all behind the first `length` of the rest.
+    pub fn cut(&self, frame: &mut Frame, front: usize, length: usize) {
+        assert!(front + length <= frame.len(), "more than the frame holds");
+        frame.offset += front as u16;
+        frame.length = length as u32;
+    }
+
     /// The address to give the kernel.
     pub(crate) fn give(&self, frame: Frame, sending: bool) -> libc::xdp_desc {
         assert!(frame.memory == self.0.number, "a frame of another memory");

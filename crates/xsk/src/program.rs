@@ -73,7 +73,28 @@ pub fn redirect_to(map: &OwnedFd) -> io::Result<OwnedFd> {
         .map(descriptor)
 }
 
+/// Where a program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attach {
+    /// In the driver if it can, else behind it.
+    AsPossible,
+    Native,
+    Generic,
+}
+
+impl Attach {
+    /// XDP_FLAGS_DRV_MODE and XDP_FLAGS_SKB_MODE of linux/if_link.h.
+    fn flags(self) -> u32 {
+        match self {
+            Attach::AsPossible => 0,
+            Attach::Native => 1 << 2,
+            Attach::Generic => 1 << 1,
+        }
+    }
+}
+
 /// Attaches the program until the descriptor is closed; EBUSY when the device has another one.
-pub fn attach(program: &OwnedFd, ifindex: u32) -> io::Result<OwnedFd> {
-    call(LINK_CREATE, &[(0, program.as_raw_fd() as u32), (1, ifindex), (2, ATTACH_XDP)], &[]).map(descriptor)
+pub fn attach(program: &impl AsRawFd, ifindex: u32, how: Attach) -> io::Result<OwnedFd> {
+    let words = [(0, program.as_raw_fd() as u32), (1, ifindex), (2, ATTACH_XDP), (3, how.flags())];
+    call(LINK_CREATE, &words, &[]).map(descriptor)
 }

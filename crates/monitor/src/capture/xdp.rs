@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use sluice_xsk::program::Attach;
 use sluice_xsk::{
     Copy, FillRing, Frame, Options, Place, RxRing, Sizes, Socket, Umem, open, program, queues,
     wait_to_receive,
@@ -58,9 +59,11 @@ impl XdpSource {
                 .map_err(|error| failed("cannot enter a socket", error))?;
             queues.push(queue);
         }
-        let link = program::redirect_to(&map).and_then(|program| program::attach(&program, index)).map_err(
-            |error| failed("cannot attach the XDP program that takes frames (is there another?)", error),
-        )?;
+        let link = program::redirect_to(&map)
+            .and_then(|program| program::attach(&program, index, Attach::AsPossible))
+            .map_err(|error| {
+                failed("cannot attach the XDP program that takes frames (is there another?)", error)
+            })?;
         Ok(XdpSource { name, queues, _link: link, frames: 0, bytes: 0 })
     }
 }
