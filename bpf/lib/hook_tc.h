@@ -216,6 +216,12 @@ static __always_inline bool hook_store(hook_ctx *ctx, __u32 offset, const void *
 	return bpf_skb_store_bytes(ctx, offset, from, len, 0) == 0;
 }
 
+/* The same, and the sum of the packet's bytes follows. */
+static __always_inline bool hook_write(hook_ctx *ctx, __u32 offset, const void *from, __u32 len)
+{
+	return bpf_skb_store_bytes(ctx, offset, from, len, BPF_F_RECOMPUTE_CSUM) == 0;
+}
+
 /* All of the frame in the linear part, as far as `len`. */
 static __always_inline bool hook_pull(hook_ctx *ctx, __u32 len)
 {
@@ -243,18 +249,6 @@ static __always_inline bool hook_change_family(hook_ctx *ctx, struct frame *fram
 	eth->h_proto = bpf_htons(ethertype);
 	frame->ethertype = ethertype;
 	return true;
-}
-
-/*
- * Addresses and ports change by these differences of sums. Where the device completes the checksum, the field holds the
- * sum of the pseudo-header only.
- */
-static __always_inline void hook_l4_change(hook_ctx *ctx, __u32 l4, __u32 field, __u16 pseudo, __u16 ports, bool udp)
-{
-	__u64 flags = udp ? BPF_F_MARK_MANGLED_0 : 0;
-
-	bpf_l4_csum_replace(ctx, l4 + field, 0, pseudo, flags | BPF_F_PSEUDO_HDR);
-	bpf_l4_csum_replace(ctx, l4 + field, 0, ports, flags);
 }
 
 #endif

@@ -211,6 +211,11 @@ static __always_inline bool hook_store(hook_ctx *ctx, __u32 offset, void *from, 
 	return bpf_xdp_store_bytes(ctx, offset, from, len) == 0;
 }
 
+static __always_inline bool hook_write(hook_ctx *ctx, __u32 offset, void *from, __u32 len)
+{
+	return hook_store(ctx, offset, from, len);
+}
+
 /* Nothing can be pulled into the linear part. */
 static __always_inline bool hook_pull(hook_ctx *ctx, __u32 len)
 {
@@ -247,18 +252,6 @@ static __always_inline bool hook_change_family(hook_ctx *ctx, struct frame *fram
 	}
 	frame->ethertype = ethertype;
 	return true;
-}
-
-/* Addresses and ports change by these differences of sums. */
-static __always_inline void hook_l4_change(hook_ctx *ctx, __u32 l4, __u32 field, __u16 pseudo, __u16 ports, bool udp)
-{
-	__u16 *check = hook_data(ctx) + l4 + field;
-
-	if ((void *)(check + 1) > hook_end(ctx) || (udp && !*check))
-		return;
-	__u16 sum = csum_fold((__u16) ~*check + (__u32)pseudo + ports);
-
-	*check = udp && !sum ? 0xffff : sum;
 }
 
 #endif
