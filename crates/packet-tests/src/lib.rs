@@ -15,6 +15,7 @@ pub mod judge;
 pub mod model;
 pub mod nat_model;
 pub mod netns;
+pub mod nft;
 pub mod onwire;
 pub mod random;
 pub mod scenario;
