@@ -133,10 +133,12 @@ impl Program {
 
     fn present(&self, ifindex: u32) -> Option<String> {
         let id = Xdp::new(self.program.as_fd()).query_id(ifindex as i32, XdpFlags::NONE).ok()?;
-        let mut programs = libbpf_rs::query::ProgInfoIter::default();
-        let mut name =
-            || Some(programs.find(|program| program.id == id)?.name.to_string_lossy().into_owned());
-        (id != 0).then(|| name().unwrap_or_else(|| format!("id {id}")))
+        if id == 0 {
+            return None;
+        }
+        let found = libbpf_rs::query::ProgInfoIter::default().find(|program| program.id == id);
+        let name = found.map(|program| program.name.to_string_lossy().into_owned());
+        name.filter(|name| !name.is_empty()).or_else(|| Some(format!("number {id}")))
     }
 
     /// As metrics and the log have it.
