@@ -1,10 +1,9 @@
 //! Those who receive what a fan-out spreads, and who sends to it: each message has a number, and each arrival is written
 //! down.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -24,8 +23,20 @@ pub const PORT: u16 = 5514;
 const BUFFER: usize = 64 << 20;
 const START: Duration = Duration::from_secs(10);
 
-/// Number of a message, and who sent it.
-pub type Arrival = (u32, SocketAddr);
+/// A message by its number, and who sent it as the receiver saw it.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrival {
+    pub number: u32,
+    pub host: IpAddr,
+    /// Where the receiver tells it.
+    pub port: Option<u16>,
+}
+
+impl Arrival {
+    pub fn is_from(&self, sender: SocketAddr) -> bool {
+        self.host == sender.ip() && self.port.is_none_or(|port| port == sender.port())
+    }
+}
 
 /// Who takes messages, and knows which.
 pub trait Receiver {
@@ -90,8 +101,8 @@ fn read(socket: &UdpSocket, seen: &Mutex<Vec<Arrival>>, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
         let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue };
         let text = String::from_utf8_lossy(&buffer[..length]);
-        let number = number_of(&text);
-        seen.lock().unwrap_or_else(PoisonError::into_inner).extend(number.map(|number| (number, from)));
+        let arrival = |number| Arrival { number, host: from.ip(), port: Some(from.port()) };
+        seen.lock().unwrap_or_else(PoisonError::into_inner).extend(number_of(&text).map(arrival));
     }
 }
 
@@ -126,7 +137,7 @@ impl Rsyslog {
             "module(load=\"imudp\" TimeRequery=\"100\")\nmodule(load=\"imptcp\")\n\
              input(type=\"imudp\" address=\"{address}\" port=\"{PORT}\" rcvbufSize=\"{BUFFER}\")\n\
              input(type=\"imptcp\" address=\"{address}\" port=\"{PORT}\")\n\
-             template(name=\"line\" type=\"string\" string=\"%fromhost-ip% %fromhost-port% %msg%\\n\")\n\
+             template(name=\"line\" type=\"string\" string=\"%fromhost-ip% %msg%\\n\")\n\
              action(type=\"omfile\" file=\"{}\" template=\"line\" flushOnTXEnd=\"on\")\n",
             file.display()
         );
@@ -159,9 +170,8 @@ impl Receiver for Rsyslog {
         // the last line may be on its way
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let arrival = |line: &str| {
-            let mut words = line.splitn(3, ' ');
-            let (host, port) = (words.next()?.parse::<Ipv4Addr>().ok()?, words.next()?.parse::<u16>().ok()?);
-            Some((number_of(words.next()?)?, SocketAddr::from((host, port))))
+            let (host, message) = line.split_once(' ')?;
+            Some(Arrival { number: number_of(message)?, host: host.parse().ok()?, port: None })
         };
         whole.lines().filter_map(arrival).collect()
     }
@@ -182,11 +192,6 @@ impl Sent {
 
     pub fn when(&self, number: u32) -> Instant {
         self.at[(number - self.numbers.start) as usize]
-    }
-
-    /// Those whose numbers are nowhere among the arrivals.
-    pub fn missing(&self, arrivals: &BTreeMap<u32, Vec<SocketAddr>>) -> Vec<u32> {
-        self.numbers.clone().filter(|number| !arrivals.contains_key(number)).collect()
     }
 }
 
