@@ -108,7 +108,10 @@ fn every_queue_is_served() {
     for queue in 0..4 {
         let of = |family: &str| fanout.sum(family, &format!("queue=\"{queue}\""));
         assert!(of("sluice_fanout_received_packets_total") > 0, "queue {queue}\n{}", fanout.metrics());
-        assert_eq!(of("sluice_fanout_xdp_statistics_total"), 0, "{}", fanout.metrics());
+        for statistic in ["rx_dropped", "rx_invalid_descs", "rx_ring_full", "rx_fill_ring_empty_descs"] {
+            let labels = format!("queue=\"{queue}\",statistic=\"{statistic}\"");
+            assert_eq!(fanout.sum("sluice_fanout_xdp_statistics_total", &labels), 0, "{}", fanout.metrics());
+        }
     }
     fanout.assert_balanced();
     assert_no_ring_refused(&fanout);
