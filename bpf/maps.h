@@ -25,6 +25,7 @@ struct cpu_memory {
 	struct packet packet;
 	struct fragment_key fragment;
 	struct tick_budget rejudged;
+	struct nat64_handover nat64;
 };
 
 #define ARRAY_MAP(NAME, TYPE, ENTRIES, FLAGS)                                                                          \
@@ -48,15 +49,6 @@ struct cpu_memory {
 	struct {                                                                                                       \
 		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
 		__uint(max_entries, ENTRIES);                                                                          \
-		__type(key, KEY);                                                                                      \
-		__type(value, VALUE);                                                                                  \
-	} NAME SEC(".maps")
-
-#define GROWING_HASH_MAP(NAME, KEY, VALUE, ENTRIES)                                                                    \
-	struct {                                                                                                       \
-		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
-		__uint(max_entries, ENTRIES);                                                                          \
-		__uint(map_flags, BPF_F_NO_PREALLOC);                                                                  \
 		__type(key, KEY);                                                                                      \
 		__type(value, VALUE);                                                                                  \
 	} NAME SEC(".maps")
@@ -115,12 +107,11 @@ ARRAY_MAP(fragment_memory, struct fragment_memory, FRAGMENT_MEMORY, 0);
 ARRAY_MAP(screen_rates, struct rate_bucket, 2 * RATE_BUCKETS, 0);
 ARRAY_MAP(screen_scans, struct scan_cell, SCAN_CELLS, 0);
 ARRAY_MAP(cookie_times, struct cookie_times, MAX_ZONES, 0);
-/* Sized before load, as the flow maps. Elements of the index are made when they are needed. */
+/* Sized before load, as the flow maps. */
 ARRAY_MAP(grants, struct grant, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(grant_users, struct grant_user, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(grant_lengths, struct grant_lengths, 1, BPF_F_MMAPABLE);
-GROWING_HASH_MAP(grants4, struct grant_key4, __u32, 1);
-GROWING_HASH_MAP(grants6, struct grant_key6, __u32, 1);
+ARRAY_MAP(grant_index, struct flow_bucket, 1, BPF_F_MMAPABLE);
 PERCPU_MAP(scratch, struct cpu_memory, 1);
 PERCPU_MAP(nexthop_memory, struct nexthop_memory, NEXTHOP_MEMORY);
 PERCPU_MAP(nat_rule_counters, struct nat_rule_counters, MAX_NAT_RULES);
@@ -151,7 +142,6 @@ ARRAY_MAP(nat_sources, struct nat_source, MAX_UNITS, BPF_F_MMAPABLE);
 ARRAY_MAP(nat_rules, struct nat_rule, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(nat_pools, struct nat_pool, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(nat_ranges, struct nat_range, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(nat_prefixes, struct nat_prefix, 1, BPF_F_MMAPABLE);
 
 static __always_inline struct unit *unit_at(__u32 slot)
 {

@@ -84,21 +84,15 @@ static __always_inline __u32 masked_word(__u32 be_word, __s32 bits)
 static __always_inline __u32 find_handle(const struct packet *p, __u32 place, __u32 service, __u32 length)
 {
 	const __u32 *be_client = address_in(p, place);
-	__u32 *handle;
+	struct grant_query query = {.what = GRANT_WHAT(service, p->family, length)};
 
-	if (p->family == 4) {
-		struct grant_key4 key = {.service = service, .length = length};
-
-		key.be_addr = masked_word(be_client[0], length);
-		handle = bpf_map_lookup_elem(&grants4, &key);
-	} else {
-		struct grant_key6 key = {.service = service, .length = length};
-
-		for (__s32 i = 0; i < 4; i++)
-			key.be_addr[i] = masked_word(be_client[i], (__s32)length - 32 * i);
-		handle = bpf_map_lookup_elem(&grants6, &key);
+	query.left = masked_word(be_client[0], length);
+	if (p->family != 4) {
+		query.left |= (__u64)masked_word(be_client[1], (__s32)length - 32) << 32;
+		query.right = masked_word(be_client[2], (__s32)length - 64) |
+			      (__u64)masked_word(be_client[3], (__s32)length - 96) << 32;
 	}
-	return handle ? *handle : 0;
+	return grant_look(&query, grant_hash(&query));
 }
 
 /* Finds the grant with the longest prefix that holds: 0, or the reason why there is none. */

@@ -57,106 +57,107 @@ pub fn start(shared: Arc<Shared>) -> std::io::Result<()> {
     thread::Builder::new().name("session-log".to_owned()).spawn(read).map(drop)
 }
 
+/// Fields of an entry, in the order in which they are printed.
+#[derive(Default)]
+struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    fn add(&mut self, name: impl Into<String>, value: impl ToString) -> &mut Self {
+        self.0.push((name.into(), value.to_string()));
+        self
+    }
+
+    fn packet(&mut self, event: &Event) -> &mut Self {
+        let tuple = &event.tuple;
+        self.add("source-address", tuple.source)
+            .add("source-port", tuple.source_port)
+            .add("destination-address", tuple.destination)
+            .add("destination-port", tuple.destination_port)
+            .add("protocol-id", tuple.protocol)
+    }
+
+    fn entry(&mut self, event: &str) -> LogEntry {
+        LogEntry { unix_ms: unix_ms(), event: event.to_owned(), fields: std::mem::take(&mut self.0) }
+    }
+}
+
 fn entry(event: &Event, active: &Active, hz: u64) -> LogEntry {
+    match u32::from(event.raw.kind) {
+        EVENT_SCREEN => screen_entry(event, active),
+        EVENT_GATE_DENY => gate_entry(event, active),
+        EVENT_NAT_EXHAUSTED => exhausted_entry(event, active),
+        kind => session_entry(kind, event, active, hz),
+    }
+}
+
+fn session_entry(kind: u32, event: &Event, active: &Active, hz: u64) -> LogEntry {
     let raw = &event.raw;
-    if u32::from(raw.kind) == EVENT_SCREEN {
-        return screen_entry(event, active);
+    let mut fields = Fields::default();
+    if kind == EVENT_SESSION_CLOSE {
+        fields.add("reason", close_reason(event));
     }
-    if u32::from(raw.kind) == EVENT_GATE_DENY {
-        return gate_entry(event, active);
+    fields
+        .packet(event)
+        .add("policy-name", active.policy_name(raw.policy))
+        .add("source-zone-name", active.zone_name(raw.from_zone))
+        .add("destination-zone-name", active.zone_name(raw.to_zone));
+    if kind != EVENT_SESSION_DENY {
+        fields.add("session-id", raw.session);
     }
-    if u32::from(raw.kind) == EVENT_NAT_EXHAUSTED {
-        return exhausted_entry(event, active);
-    }
-    let mut fields = vec![];
-    let mut field = |name: &str, value: String| fields.push((name.to_owned(), value));
-    if u32::from(raw.kind) == EVENT_SESSION_CLOSE {
-        field("reason", close_reason(event).to_owned());
-    }
-    field("source-address", event.tuple.source.to_string());
-    field("source-port", event.tuple.source_port.to_string());
-    field("destination-address", event.tuple.destination.to_string());
-    field("destination-port", event.tuple.destination_port.to_string());
-    field("protocol-id", event.tuple.protocol.to_string());
-    field("policy-name", active.policy_name(raw.policy));
-    field("source-zone-name", active.zone_name(raw.from_zone));
-    field("destination-zone-name", active.zone_name(raw.to_zone));
-    if u32::from(raw.kind) != EVENT_SESSION_DENY {
-        field("session-id", raw.session.to_string());
-    }
-    field("packet-incoming-interface", active.unit_name(raw.ingress_unit));
-    if u32::from(raw.kind) == EVENT_SESSION_CLOSE {
+    fields.add("packet-incoming-interface", active.unit_name(raw.ingress_unit));
+    if kind == EVENT_SESSION_CLOSE {
         for (side, index) in [("client", 0), ("server", 1)] {
-            field(&format!("packets-from-{side}"), raw.packets[index].to_string());
-            field(&format!("bytes-from-{side}"), raw.bytes[index].to_string());
+            fields
+                .add(format!("packets-from-{side}"), raw.packets[index])
+                .add(format!("bytes-from-{side}"), raw.bytes[index]);
         }
-        field("elapsed-time", (u64::from(raw.age) / hz).to_string());
+        fields.add("elapsed-time", u64::from(raw.age) / hz);
     }
-    LogEntry { unix_ms: unix_ms(), event: name(u32::from(raw.kind)).to_owned(), fields }
+    fields.entry(name(kind))
 }
 
 /// A pool that had nothing free for a first packet.
 fn exhausted_entry(event: &Event, active: &Active) -> LogEntry {
-    let (raw, tuple) = (&event.raw, &event.tuple);
-    let fields = [
-        ("nat-pool-name", active.nat_pool_name(raw.policy)),
-        ("nat-rule-name", active.nat_rule_name(raw.session as u16).unwrap_or_else(|| "-".to_owned())),
-        ("source-address", tuple.source.to_string()),
-        ("source-port", tuple.source_port.to_string()),
-        ("destination-address", tuple.destination.to_string()),
-        ("destination-port", tuple.destination_port.to_string()),
-        ("protocol-id", tuple.protocol.to_string()),
-        ("source-zone-name", active.zone_name(raw.from_zone)),
-        ("packet-incoming-interface", active.unit_name(raw.ingress_unit)),
-    ];
-    let fields = fields.map(|(name, value)| (name.to_owned(), value)).to_vec();
-    LogEntry { unix_ms: unix_ms(), event: "RT_SRC_NAT_OUTOF_PORTS".to_owned(), fields }
+    let raw = &event.raw;
+    Fields::default()
+        .add("nat-pool-name", active.nat_pool_name(raw.policy))
+        .add("nat-rule-name", active.nat_rule_name(raw.session as u16).unwrap_or_else(|| "-".to_owned()))
+        .packet(event)
+        .add("source-zone-name", active.zone_name(raw.from_zone))
+        .add("packet-incoming-interface", active.unit_name(raw.ingress_unit))
+        .entry("RT_SRC_NAT_OUTOF_PORTS")
 }
 
 /// What a screen recognised: at most one entry a second for each screen of a zone on each CPU.
 fn screen_entry(event: &Event, active: &Active) -> LogEntry {
-    let (raw, tuple) = (&event.raw, &event.tuple);
-    let check = Reason::ALL.get(usize::from(raw.screen));
-    let action = if raw.passed != 0 { "alarm-without-drop" } else { "drop" };
-    let fields = [
-        ("attack-name", check.map_or("unknown", |reason| reason.name()).to_owned()),
-        ("source-address", tuple.source.to_string()),
-        ("source-port", tuple.source_port.to_string()),
-        ("destination-address", tuple.destination.to_string()),
-        ("destination-port", tuple.destination_port.to_string()),
-        ("protocol-id", tuple.protocol.to_string()),
-        ("source-zone-name", active.zone_name(raw.from_zone)),
-        ("interface-name", active.unit_name(raw.ingress_unit)),
-        ("action", action.to_owned()),
-    ];
-    let event = match tuple.protocol {
+    let raw = &event.raw;
+    let attack = Reason::ALL.get(usize::from(raw.screen));
+    let name = match event.tuple.protocol {
         1 | 58 => "RT_SCREEN_ICMP",
         6 => "RT_SCREEN_TCP",
         17 => "RT_SCREEN_UDP",
         _ => "RT_SCREEN_IP",
     };
-    let fields = fields.map(|(name, value)| (name.to_owned(), value)).to_vec();
-    LogEntry { unix_ms: unix_ms(), event: event.to_owned(), fields }
+    Fields::default()
+        .add("attack-name", attack.map_or("unknown", |reason| reason.name()))
+        .packet(event)
+        .add("source-zone-name", active.zone_name(raw.from_zone))
+        .add("interface-name", active.unit_name(raw.ingress_unit))
+        .add("action", if raw.passed != 0 { "alarm-without-drop" } else { "drop" })
+        .entry(name)
 }
 
 /// What the gate refused: at most one entry a second for each zone and reason on each CPU.
 fn gate_entry(event: &Event, active: &Active) -> LogEntry {
-    let (raw, tuple) = (&event.raw, &event.tuple);
+    let raw = &event.raw;
     let reason = Reason::ALL.get(usize::from(raw.screen));
-    let service = active.plan.gate.services.get(&raw.policy).map_or("-", String::as_str);
-    let fields = [
-        ("reason", reason.map_or("unknown", |reason| reason.name()).to_owned()),
-        ("source-address", tuple.source.to_string()),
-        ("source-port", tuple.source_port.to_string()),
-        ("destination-address", tuple.destination.to_string()),
-        ("destination-port", tuple.destination_port.to_string()),
-        ("protocol-id", tuple.protocol.to_string()),
-        ("service-name", service.to_owned()),
-        ("source-zone-name", active.zone_name(raw.from_zone)),
-        ("interface-name", active.unit_name(raw.ingress_unit)),
-    ];
-    let fields = fields.map(|(name, value)| (name.to_owned(), value)).to_vec();
-    LogEntry { unix_ms: unix_ms(), event: "RT_GATE_DENY".to_owned(), fields }
+    Fields::default()
+        .add("reason", reason.map_or("unknown", |reason| reason.name()))
+        .packet(event)
+        .add("service-name", active.plan.gate.services.get(&raw.policy).map_or("-", String::as_str))
+        .add("source-zone-name", active.zone_name(raw.from_zone))
+        .add("interface-name", active.unit_name(raw.ingress_unit))
+        .entry("RT_GATE_DENY")
 }
 
 fn unix_ms() -> u64 {

@@ -19,7 +19,7 @@ use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::rules::RuleTables;
 use crate::{Dataplane, ProgramDetails, gate, reaper, sys};
 
-const TABLES: [&str; 19] = [
+const TABLES: [&str; 18] = [
     "units",
     "zone_pairs",
     "contexts",
@@ -38,7 +38,6 @@ const TABLES: [&str; 19] = [
     "nat_rules",
     "nat_pools",
     "nat_ranges",
-    "nat_prefixes",
 ];
 
 /// A distinct set of optional stages. Its number is its place in the list given to [`Dataplane::load`].
@@ -285,7 +284,6 @@ fn create_tables(tables: &Tables) -> Result<BTreeMap<&'static str, MapHandle>> {
             "nat_rules" => tables.nat.rules.len(),
             "nat_pools" => tables.nat.pools.len(),
             "nat_ranges" => tables.nat.ranges.len(),
-            "nat_prefixes" => tables.nat.prefixes.len(),
             _ => return None,
         };
         Some(needed.max(1) as u32)
@@ -319,8 +317,7 @@ fn fill_tables(maps: &BTreeMap<&'static str, MapHandle>, tables: &Tables) -> Res
     fill(&maps["nat_sources"], tables.nat.sources.iter().copied().enumerate())?;
     fill(&maps["nat_rules"], tables.nat.rules.iter().copied().enumerate())?;
     fill(&maps["nat_pools"], tables.nat.pools.iter().copied().enumerate())?;
-    fill(&maps["nat_ranges"], tables.nat.ranges.iter().copied().enumerate())?;
-    fill(&maps["nat_prefixes"], tables.nat.prefixes.iter().copied().enumerate())
+    fill(&maps["nat_ranges"], tables.nat.ranges.iter().copied().enumerate())
 }
 
 fn fill<T>(map: &MapHandle, entries: impl Iterator<Item = (usize, T)>) -> Result<()>

@@ -1,6 +1,6 @@
 //! The receivers of one listener: who is there, who is coming back, who is leaving, and the table that follows from it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -45,6 +45,20 @@ impl Table {
             Balance::Source => balance::position(hash(source, false), self.positions.len()),
         };
         Some(usize::from(self.positions[place]))
+    }
+}
+
+impl Table {
+    /// Where the fragments of one datagram go.
+    pub fn pick_fragment(&self, source: IpAddr, identification: u32) -> Option<usize> {
+        if self.positions.is_empty() {
+            return None;
+        }
+        let hash = match source {
+            IpAddr::V4(source) => balance::hash(&source.octets(), u64::from(identification)),
+            IpAddr::V6(source) => balance::hash(&source.octets(), u64::from(identification)),
+        };
+        Some(usize::from(self.positions[balance::position(hash, self.positions.len())]))
     }
 }
 

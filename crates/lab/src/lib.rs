@@ -6,6 +6,7 @@
 mod args;
 pub mod branch;
 pub mod browser;
+pub mod capture;
 pub mod demo;
 pub mod gated;
 pub mod gateway;
