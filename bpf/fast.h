@@ -61,8 +61,18 @@ static __always_inline bool replay_translation(hook_ctx *ctx, const struct repla
 {
 	if (!(r->state->marks & MARK_TRANSLATED))
 		return true;
-	return r->family == 4 ? nat_replay4(ctx, r->frame.l3, r->state, r->is_tcp)
+	return r->family == 4 ? nat_replay4(ctx, r->frame.l3, r->state, r->is_tcp, 0)
 			      : nat_replay6(ctx, r->frame.l3, r->state, r->is_tcp);
+}
+
+/* The network and transport headers as they go on. */
+static __always_inline bool replay_headers(hook_ctx *ctx, const struct replay *r)
+{
+	if (!(r->state->marks & MARK_TRANSLATED))
+		return rewrite_hop(ctx, &r->frame);
+	if (r->family == 4)
+		return nat_replay4(ctx, r->frame.l3, r->state, r->is_tcp, 1);
+	return nat_replay6(ctx, r->frame.l3, r->state, r->is_tcp) && rewrite_hop(ctx, &r->frame);
 }
 
 static __always_inline int replay_local(hook_ctx *ctx, struct replay *r, struct unit_counters *count, __u32 segments)
@@ -131,7 +141,7 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 
 	count->received += segments;
 	count->received_bytes += r->ip_len;
-	if (!replay_translation(ctx, r) || !rewrite_forward(ctx, &r->frame, nexthop)) {
+	if (!replay_headers(ctx, r) || !rewrite_link(ctx, &r->frame, nexthop)) {
 		count->drops[REASON_REWRITE_FAILED] += segments;
 		return HOOK_DROP;
 	}
@@ -178,6 +188,34 @@ static __always_inline bool fast_l4(hook_ctx *ctx, struct replay *r, void *l4, _
 	*be_ports = *(__u32 *)l4;
 	r->segment_len = hook_segment_len(ctx, r->ip_len, headers);
 	return true;
+}
+
+/* To the NAT64 program, which is called next on this CPU. */
+static __always_inline int nat64_hand_over(const struct replay *r, __u32 be_ports, __u32 line, __u8 wire)
+{
+	__u32 zero = 0;
+	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
+
+	if (!memory)
+		return GO_SLOW;
+	struct nat64_handover *to = &memory->nat64;
+
+	to->line = line;
+	to->be_ports = be_ports;
+	to->ip_len = r->ip_len;
+	to->segment_len = r->segment_len;
+	to->tcp_end = r->tcp_end;
+	to->tcp_ack = r->tcp_ack;
+	to->tcp_window = r->tcp_window;
+	to->vlan = r->frame.vlan;
+	to->tagged = r->frame.tagged;
+	to->l3 = r->frame.l3;
+	to->unit_index = r->unit->index;
+	to->zone = r->unit->zone;
+	to->routing_instance = r->unit->routing_instance;
+	to->is_tcp = r->is_tcp;
+	to->wire = wire;
+	return GO_NAT64;
 }
 
 static __always_inline struct fanout_listener *fast_listener(hook_ctx *ctx, const struct replay *r, __u8 family,
@@ -275,7 +313,7 @@ static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
 	r->state = flow_find4(&key, flow_hash4(config.seed, &key), &line, FAST_TRIES);
 	r->line = line;
 	if ((config.stage_mask & STAGE_BIT(NAT64)) && !r->state)
-		return GO_NAT64;
+		return nat64_hand_over(r, be_ports, 0, 4);
 	return r->state ? replay(ctx, r) : GO_SLOW;
 }
 
@@ -311,7 +349,7 @@ static __always_inline int fast_ipv6(hook_ctx *ctx, struct replay *r)
 	r->state = flow_find6(&key, flow_hash6(config.seed, &key), &line, FAST_TRIES);
 	r->line = line;
 	if ((config.stage_mask & STAGE_BIT(NAT64)) && r->state && (r->state->flags & FLOW_NAT64))
-		return GO_NAT64;
+		return nat64_hand_over(r, be_ports, line, 6);
 	return r->state ? replay(ctx, r) : GO_SLOW;
 }
 

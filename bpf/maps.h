@@ -25,6 +25,7 @@ struct cpu_memory {
 	struct packet packet;
 	struct fragment_key fragment;
 	struct tick_budget rejudged;
+	struct nat64_handover nat64;
 };
 
 #define ARRAY_MAP(NAME, TYPE, ENTRIES, FLAGS)                                                                          \

@@ -101,7 +101,9 @@ struct flow_line6 {
 	__u16 be_new_sport;
 	__u16 be_new_dport;
 	__u32 grant;
-	__u32 spare[4];
+	__u16 address_growth; /* of the Internet checksum's sum, by the new addresses (RFC 1624) */
+	__u16 growth;         /* and by the new ports with them */
+	__u32 spare[3];
 };
 _Static_assert(sizeof(struct flow_line6) == 128, "flow_line6 is two cache lines");
 

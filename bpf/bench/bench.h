@@ -46,6 +46,7 @@ struct bench_state {
 	__u32 tcp_first; /* ... and back to here before it leaves the window, as acknowledgements stand still */
 	__u32 spare;
 	__u8 frame[FRAME_ROOM];
+	__u8 answer[FRAME_ROOM]; /* of the wrapper of two families: the IPv4 frame */
 };
 
 /* Live frames: section `.data.frames`. */

@@ -25,6 +25,8 @@ struct bpf_iter_num {
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include <bpf/bpf_core_read.h> /* needs the one before */
+
 #define AF_INET 2
 #define AF_INET6 10
 #define EEXIST 17

@@ -17,6 +17,13 @@ static __always_inline __u16 csum_fold(__u32 sum)
 	return ~csum_fold_only(sum);
 }
 
+/* Of up to 40 bits, as a few words of 32 add up to. */
+static __always_inline __u16 csum_fold_sum(__u64 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+	return csum_fold_only(sum);
+}
+
 static __always_inline __u32 csum_add32(__u32 sum, __u32 be_word)
 {
 	return sum + (be_word & 0xffff) + (be_word >> 16);

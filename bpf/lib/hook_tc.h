@@ -133,23 +133,66 @@ static __always_inline void hook_l4_check(hook_ctx *ctx, __u32 l4, __u32 field, 
 }
 
 /*
- * Addresses and ports have changed: `all` is the sum of that (RFC 1624), `addresses` the share of what stands in the
- * pseudo-header. A checksum that the device completes holds the pseudo-header's sum alone (CHECKSUM_PARTIAL), and what
- * the device has summed up on receipt (CHECKSUM_COMPLETE) follows. For IPv6 the kernel's helper forgets that the
- * addresses themselves were summed up too. A UDP checksum of 0 stays 0 (RFC 768).
+ * Who answers for the checksums of a packet, as the kernel keeps it beside the data. __sk_buff does not show it; the
+ * cast is no call (the verifier makes a move of it), and where the field stands is corrected when the program is loaded.
  */
-static __always_inline bool hook_l4_sum(hook_ctx *ctx, __u32 at, __u32 addresses, __u32 all, bool udp, bool v6)
-{
-	__u32 ports = csum_fold_only(all + (__u16)~addresses), flags = udp ? BPF_F_MARK_MANGLED_0 : 0;
+struct sk_buff {
+	__u8 ip_summed : 2;
+} __attribute__((preserve_access_index));
 
-	if (ports && ports != 0xffff && bpf_l4_csum_replace(ctx, at, 0, ports, flags))
+extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
+
+#define CHECKSUM_COMPLETE 2 /* the device has summed up all bytes from the network header on, into skb->csum */
+#define CHECKSUM_PARTIAL 3  /* the device will: until then the field holds the pseudo-header's sum alone */
+
+static __always_inline __u32 hook_summed(hook_ctx *ctx)
+{
+	const struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
+
+	return BPF_CORE_READ_BITFIELD(skb, ip_summed);
+}
+
+/*
+ * The sum of the packet's bytes has grown. __skb_checksum_validate_complete() adds the pseudo-header to skb->csum and
+ * trusts it where the result is 0; else it adds everything up and complains about the device.
+ */
+static __always_inline void hook_sum_grows(hook_ctx *ctx, __u32 growth)
+{
+	if (hook_summed(ctx) == CHECKSUM_COMPLETE)
+		bpf_csum_update(ctx, csum_fold_only(growth));
+}
+
+/*
+ * Addresses and ports have changed: `all` is the sum of that (RFC 1624), `addresses` the share of what stands in the
+ * pseudo-header. Written here, since each call of bpf_l4_csum_replace() costs as much as all the rest; what it does,
+ * inet_proto_csum_replace4() says. A UDP checksum of 0 stays 0 (RFC 768).
+ *
+ * What that means for skb->csum: an IPv4 header sums up to 0 before and after, a transport header to the complement of
+ * its pseudo-header, so the bytes grow by the complement of `addresses`. In IPv6 the addresses in the header grow by
+ * just as much as the rest falls. Without a checksum nothing makes up for anything.
+ */
+static __always_inline bool hook_l4_sum(hook_ctx *ctx, __u32 at, __u64 addresses, __u64 all, bool udp, bool v6)
+{
+	__u16 *check = hook_data(ctx) + (at & 0x3fff);
+
+	if ((void *)(check + 1) > hook_end(ctx))
 		return false;
-	if (!addresses || addresses == 0xffff)
+	__u32 be_check = *check, summed = hook_summed(ctx);
+
+	if (udp && !be_check) {
+		if (summed == CHECKSUM_COMPLETE)
+			bpf_csum_update(ctx, csum_fold_sum(v6 ? all : all + (__u16)~csum_fold_sum(addresses)));
 		return true;
-	if (bpf_l4_csum_replace(ctx, at, 0, addresses, flags | BPF_F_PSEUDO_HDR))
-		return false;
-	if (v6)
-		bpf_csum_update(ctx, addresses);
+	}
+	if (summed == CHECKSUM_PARTIAL) {
+		*check = csum_fold_sum(be_check + addresses);
+		return true;
+	}
+	__u16 be_new = ~csum_fold_sum((__u16)~be_check + all);
+
+	*check = udp && !be_new ? 0xffff : be_new;
+	if (!v6 && summed == CHECKSUM_COMPLETE)
+		bpf_csum_update(ctx, (__u16)~csum_fold_sum(addresses));
 	return true;
 }
 
@@ -171,6 +214,12 @@ static __always_inline bool hook_load(hook_ctx *ctx, __u32 offset, void *to, __u
 static __always_inline bool hook_store(hook_ctx *ctx, __u32 offset, const void *from, __u32 len)
 {
 	return bpf_skb_store_bytes(ctx, offset, from, len, 0) == 0;
+}
+
+/* The same, and the sum of the packet's bytes follows. */
+static __always_inline bool hook_write(hook_ctx *ctx, __u32 offset, const void *from, __u32 len)
+{
+	return bpf_skb_store_bytes(ctx, offset, from, len, BPF_F_RECOMPUTE_CSUM) == 0;
 }
 
 /* All of the frame in the linear part, as far as `len`. */
@@ -200,18 +249,6 @@ static __always_inline bool hook_change_family(hook_ctx *ctx, struct frame *fram
 	eth->h_proto = bpf_htons(ethertype);
 	frame->ethertype = ethertype;
 	return true;
-}
-
-/*
- * Addresses and ports change by these differences of sums. Where the device completes the checksum, the field holds the
- * sum of the pseudo-header only.
- */
-static __always_inline void hook_l4_change(hook_ctx *ctx, __u32 l4, __u32 field, __u16 pseudo, __u16 ports, bool udp)
-{
-	__u64 flags = udp ? BPF_F_MARK_MANGLED_0 : 0;
-
-	bpf_l4_csum_replace(ctx, l4 + field, 0, pseudo, flags | BPF_F_PSEUDO_HDR);
-	bpf_l4_csum_replace(ctx, l4 + field, 0, ports, flags);
 }
 
 #endif

@@ -173,16 +173,23 @@ static __always_inline void hook_l4_check(hook_ctx *ctx, __u32 l4, __u32 field, 
 		*check = csum_add_word(*check, be_old, be_new);
 }
 
+/* Nobody keeps the sum of an XDP frame's bytes. */
+static __always_inline void hook_sum_grows(hook_ctx *ctx, __u32 growth)
+{
+}
+
 /* Addresses and ports have changed, `all` is the sum of that (RFC 1624). A UDP checksum of 0 stays 0 (RFC 768). */
-static __always_inline bool hook_l4_sum(hook_ctx *ctx, __u32 at, __u32 addresses, __u32 all, bool udp, bool v6)
+static __always_inline bool hook_l4_sum(hook_ctx *ctx, __u32 at, __u64 addresses, __u64 all, bool udp, bool v6)
 {
 	__u16 *check = hook_data(ctx) + (at & 0x3fff);
 
 	if ((void *)(check + 1) > hook_end(ctx))
 		return false;
-	if (udp && !*check)
+	__u32 be_check = *check;
+
+	if (udp && !be_check)
 		return true;
-	__u16 be_new = csum_fold((__u16) ~*check + csum_fold_only(all));
+	__u16 be_new = ~csum_fold_sum((__u16)~be_check + all);
 
 	*check = udp && !be_new ? 0xffff : be_new;
 	return true;
@@ -202,6 +209,11 @@ static __always_inline bool hook_load(hook_ctx *ctx, __u32 offset, void *to, __u
 static __always_inline bool hook_store(hook_ctx *ctx, __u32 offset, void *from, __u32 len)
 {
 	return bpf_xdp_store_bytes(ctx, offset, from, len) == 0;
+}
+
+static __always_inline bool hook_write(hook_ctx *ctx, __u32 offset, void *from, __u32 len)
+{
+	return hook_store(ctx, offset, from, len);
 }
 
 /* Nothing can be pulled into the linear part. */
@@ -240,18 +252,6 @@ static __always_inline bool hook_change_family(hook_ctx *ctx, struct frame *fram
 	}
 	frame->ethertype = ethertype;
 	return true;
-}
-
-/* Addresses and ports change by these differences of sums. */
-static __always_inline void hook_l4_change(hook_ctx *ctx, __u32 l4, __u32 field, __u16 pseudo, __u16 ports, bool udp)
-{
-	__u16 *check = hook_data(ctx) + l4 + field;
-
-	if ((void *)(check + 1) > hook_end(ctx) || (udp && !*check))
-		return;
-	__u16 sum = csum_fold((__u16) ~*check + (__u32)pseudo + ports);
-
-	*check = udp && !sum ? 0xffff : sum;
 }
 
 #endif

@@ -24,7 +24,7 @@ struct nat64_ip {
 	__u32 payload;       /* bytes behind the header and its extensions */
 	__u32 segment_total; /* IPv4: length of the largest packet it becomes on the wire */
 	__u32 fragment;      /* offset in bytes; bit 0 = more follow */
-	__u32 id;
+	__u32 id;            /* of a fragment; else one that no other packet has at the time */
 	__u8 traffic_class;
 	__u8 hops;
 	__u8 proto; /* as IPv4 has it */
@@ -41,9 +41,9 @@ static __always_inline __u32 nat64_header6(__u32 *to, const struct nat64_ip *ip,
 	to[0] = bpf_htonl(6u << 28 | (__u32)ip->traffic_class << 20);
 	to[1] = bpf_htonl((ip->payload + (ip->fragmented ? 8 : 0)) << 16 |
 			  (__u32)(ip->fragmented ? IPPROTO_FRAGMENT : next) << 8 | ip->hops);
-	for (int i = 0; i < 4; i++) {
-		to[2 + i] = be_saddr[i];
-		to[6 + i] = be_daddr[i];
+	for (int i = 0; i < 2; i++) {
+		((__u64 *)(to + 2))[i] = ((const __u64 *)be_saddr)[i];
+		((__u64 *)(to + 6))[i] = ((const __u64 *)be_daddr)[i];
 	}
 	if (!ip->fragmented)
 		return 10;
@@ -65,7 +65,7 @@ static __always_inline void nat64_header4(__u32 *to, const struct nat64_ip *ip, 
 		id = ip->id & 0xffff;
 	} else if (ip->segment_total <= NAT64_DF_CLEAR_MAX) {
 		flags = 0;
-		id = ip->quoted ? 0 : bpf_get_prandom_u32() & 0xffff;
+		id = ip->quoted ? 0 : ip->id & 0xffff;
 	}
 	to[0] = bpf_htonl(0x45000000 | (__u32)ip->traffic_class << 16 | ((ip->payload + 20) & 0xffff));
 	to[1] = bpf_htonl(id << 16 | flags);

@@ -18,6 +18,23 @@ static __always_inline __u16 nat64_sum6(const __u32 *be_saddr, const __u32 *be_d
 	return csum_fold_only(sum);
 }
 
+/* Of a whole IPv6 header. */
+static __always_inline __u16 header_sum6(const __u32 *header)
+{
+	__u64 sum = 0;
+
+	for (int i = 0; i < 10; i++)
+		sum += header[i];
+	return csum_fold_sum(sum);
+}
+
+/* Of the 20 bytes of an IPv6 header that stand behind the first 20. */
+static __always_inline __u16 behind_sum6(const struct flow_key6 *key)
+{
+	return csum_fold_sum((__u64)key->be_saddr[3] + key->be_daddr[0] + key->be_daddr[1] + key->be_daddr[2] +
+			     key->be_daddr[3]);
+}
+
 static __always_inline __u16 nat64_sum4(__u32 be_saddr, __u32 be_daddr)
 {
 	return csum_fold_only(csum_add32(csum_add32(0, be_saddr), be_daddr));

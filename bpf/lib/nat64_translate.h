@@ -8,6 +8,7 @@
 #define SLUICE_LIB_NAT64_TRANSLATE_H
 
 #include "lib/nat64_icmp.h"
+#include "lib/nat_rewrite.h"
 #include "flow_table.h"
 
 /* What the packet becomes, as the line of its direction says. */
@@ -38,7 +39,7 @@ static __always_inline __u16 nat64_address_growth(const struct packet *p, const 
 }
 
 /* RFC 7915 4.5: IPv6 demands a checksum (RFC 8200 8.1); of a whole datagram it can be computed. */
-static __always_inline int nat64_udp_checksum(hook_ctx *ctx, struct packet *p, const struct nat64_work *w)
+static __always_inline int nat64_udp_checksum(hook_ctx *ctx, struct packet *p, const struct nat64_work *w, __u16 ports)
 {
 	__u32 l4 = p->l4 & 0x3fff, len = p->ip_len - p->ip_header_len;
 
@@ -52,7 +53,8 @@ static __always_inline int nat64_udp_checksum(hook_ctx *ctx, struct packet *p, c
 		csum_fold((__u32)sum + nat64_sum6(w->be_saddr, w->be_daddr) + bpf_htons(len) + bpf_htons(IPPROTO_UDP));
 
 	check = check ? check : 0xffff;
-	return hook_store(ctx, l4 + offsetof(struct udphdr, check), &check, sizeof(check)) ? CONTINUE
+	hook_sum_grows(ctx, ports);
+	return hook_write(ctx, l4 + offsetof(struct udphdr, check), &check, sizeof(check)) ? CONTINUE
 											   : DROP(REWRITE_FAILED);
 }
 
@@ -69,13 +71,16 @@ static __always_inline int nat64_ports(hook_ctx *ctx, struct packet *p, struct n
 		return DROP(NAT64_PROTOCOL);
 	if (!hook_store(ctx, l4, &be_ports, sizeof(be_ports)))
 		return DROP(REWRITE_FAILED);
-	if (udp && !p->be_l4_check && p->wire == 4)
-		return nat64_udp_checksum(ctx, p, w);
 	__u16 ports = nat64_growth(csum_fold_only(csum_add32(0, be_old)), csum_fold_only(csum_add32(0, be_ports)));
 
-	hook_l4_change(ctx, l4, udp ? offsetof(struct udphdr, check) : offsetof(struct tcphdr, check),
-		       nat64_address_growth(p, w), ports, udp);
-	return CONTINUE;
+	if (udp && !p->be_l4_check && p->wire == 4)
+		return nat64_udp_checksum(ctx, p, w, ports);
+
+	__u32 addresses = nat64_address_growth(p, w);
+
+	return hook_l4_sum(ctx, l4 + (udp ? UDP_CHECK_AT : TCP_CHECK_AT), addresses, addresses + ports, udp, false)
+		       ? CONTINUE
+		       : DROP(REWRITE_FAILED);
 }
 
 /* The IP header; returns its words. Whoever forwards it takes a hop off. */
@@ -97,6 +102,8 @@ __noinline int nat64_header(struct packet *p, struct nat64_work *w)
 
 	if (error)
 		ip.segment_total = ip.payload + 20;
+	if (!ip.fragmented)
+		ip.id = bpf_get_prandom_u32();
 	if (p->wire == 4) {
 		/* the identification stands in 16 bits there */
 		ip.id = bpf_ntohs((__u16)p->be_fragment_id);
@@ -142,7 +149,7 @@ __noinline int nat64_translate(hook_ctx *ctx, struct packet *p)
 	barrier_var(len); /* one comparison of a difference would tell the verifier nothing */
 	if (len > NAT64_NEW_WORDS * 4 ||
 	    !hook_change_family(ctx, &frame, w->old_len, len, to6 ? ETH_P_IPV6 : ETH_P_IP) ||
-	    !hook_store(ctx, l3, w->be_new, len))
+	    !hook_write(ctx, l3, w->be_new, len))
 		return DROP(REWRITE_FAILED);
 	p->ethertype = frame.ethertype;
 	return CONTINUE;

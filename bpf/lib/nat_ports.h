@@ -57,6 +57,32 @@ __noinline int nat_port_of_host(hook_ctx *ctx, struct packet *p)
 	return true;
 }
 
+static __always_inline void note_growth4(struct flow_line4 *line0, struct flow_line4 *line1)
+{
+	/* a line of IPv4 is full, and has little to add up */
+}
+
+/*
+ * What translation adds to sums, so that replay need not look at eight words. IPv4-mapped addresses add 0xffff to what
+ * the IPv4 address alone does, which is nothing. Answers take back what the other direction adds.
+ */
+static __always_inline void note_growth6(struct flow_line6 *line0, struct flow_line6 *line1)
+{
+	const __u32 *before = line0->key.be_saddr, *after = line0->be_new_saddr;
+	__u64 sum = 0;
+
+	for (int i = 0; i < 8; i++)
+		sum += (__u64)(__u32)~before[i] + after[i];
+	__u16 addresses = csum_fold_sum(sum);
+	__u32 be_before = *(const __u32 *)&line0->key.be_sport, be_after = *(const __u32 *)&line0->be_new_sport;
+	__u16 all = csum_fold_sum((__u64)addresses + (__u32)~be_before + be_after);
+
+	line0->address_growth = addresses;
+	line0->growth = all;
+	line1->address_growth = ~addresses;
+	line1->growth = ~all;
+}
+
 /*
  * Fills both lines with the translation, then inserts the answers' key, then the packet's. Nobody else owns the session
  * before the second, so nobody can have ended it; who did so in between finds its key only here.
@@ -79,6 +105,7 @@ __noinline int nat_port_of_host(hook_ctx *ctx, struct packet *p)
 		line0->be_new_dport = p->out##FAMILY.be_dport;                                                         \
 		line1->be_new_sport = p->key##FAMILY.be_dport;                                                         \
 		line1->be_new_dport = p->key##FAMILY.be_sport;                                                         \
+		note_growth##FAMILY(line0, line1);                                                                     \
 		barrier();                                                                                             \
 		int result = index_insert##FAMILY(&line1->key, flow_hash##FAMILY(config.seed, &line1->key), back);     \
                                                                                                                        \

@@ -26,8 +26,14 @@ static __always_inline __u16 csum_add_sum(__u16 be_check, __u32 sum)
 	return csum_fold((__u16)~be_check + csum_fold_only(sum));
 }
 
-/* The replay of an established packet: everything is in the line that the lookup has found. */
-static __always_inline bool nat_replay4(hook_ctx *ctx, __u32 l3, const struct flow_state *state, bool tcp)
+/* By one hop less (RFC 1812 5.3.1) the word of TTL and protocol falls by 0x0100. */
+#define HOP_GROWTH ((__u16)~bpf_htons(0x0100))
+
+/*
+ * The replay of an established packet: everything is in the line that the lookup has found. `hops` is 1 where it goes
+ * on, so that the header's checksum is corrected once for both.
+ */
+static __always_inline bool nat_replay4(hook_ctx *ctx, __u32 l3, const struct flow_state *state, bool tcp, __u32 hops)
 {
 	const struct flow_line4 *line = (const void *)state - offsetof(struct flow_line4, state);
 	struct iphdr *ip = hook_data(ctx) + l3;
@@ -36,40 +42,33 @@ static __always_inline bool nat_replay4(hook_ctx *ctx, __u32 l3, const struct fl
 
 	if ((void *)ports + (tcp ? sizeof(struct tcphdr) : sizeof(struct udphdr)) > hook_end(ctx))
 		return false;
-	__u32 be_saddr = line->be_new_saddr, be_daddr = line->be_new_daddr;
+	/* source and destination stand side by side in both places */
+	__u64 be_before = *(const __u64 *)&ip->saddr, be_after = *(const __u64 *)&line->be_new_saddr;
 	__u32 be_ports = *(const __u32 *)&line->be_new_sport;
-	__u64 sum = (__u64)(__u32)~ip->saddr + be_saddr + (__u32)~ip->daddr + be_daddr;
-	__u32 addresses = fold64(sum), all = fold64(sum + (__u32) ~*ports + be_ports);
+	__u64 sum = (__u32)~be_before + (~be_before >> 32) + (__u32)be_after + (be_after >> 32);
+	__u64 all = sum + (__u32) ~*ports + be_ports;
 
-	ip->saddr = be_saddr;
-	ip->daddr = be_daddr;
-	ip->check = csum_add_sum(ip->check, addresses);
+	*(__u64 *)&ip->saddr = be_after;
 	*ports = be_ports;
-	return hook_l4_sum(ctx, l3 + sizeof(*ip) + field, addresses, all, !tcp, false);
+	ip->check = ~csum_fold_sum((__u16)~ip->check + sum + hops * HOP_GROWTH);
+	ip->ttl -= hops;
+	return hook_l4_sum(ctx, l3 + sizeof(*ip) + field, sum, all, !tcp, false);
 }
 
 static __always_inline bool nat_replay6(hook_ctx *ctx, __u32 l3, const struct flow_state *state, bool tcp)
 {
 	const struct flow_line6 *line = (const void *)state - offsetof(struct flow_line6, state);
 	struct ipv6hdr *ip = hook_data(ctx) + l3;
-	__u32 *ports = (void *)(ip + 1), *words = (__u32 *)&ip->saddr;
+	__u32 *ports = (void *)(ip + 1);
+	__u64 *words = (__u64 *)&ip->saddr;
 	__u32 field = tcp ? TCP_CHECK_AT : UDP_CHECK_AT;
-	__u64 sum = 0;
 
 	if ((void *)ports + (tcp ? sizeof(struct tcphdr) : sizeof(struct udphdr)) > hook_end(ctx))
 		return false;
-	/* source and destination stand side by side in both places */
-	for (int i = 0; i < 8; i++) {
-		__u32 be_word = line->be_new_saddr[i];
-
-		sum += (__u64)(__u32)~words[i] + be_word;
-		words[i] = be_word;
-	}
-	__u32 be_ports = *(const __u32 *)&line->be_new_sport;
-	__u32 addresses = fold64(sum), all = fold64(sum + (__u32) ~*ports + be_ports);
-
-	*ports = be_ports;
-	return hook_l4_sum(ctx, l3 + sizeof(*ip) + field, addresses, all, !tcp, true);
+	for (int i = 0; i < 4; i++)
+		words[i] = ((const __u64 *)line->be_new_saddr)[i];
+	*ports = *(const __u32 *)&line->be_new_sport;
+	return hook_l4_sum(ctx, l3 + sizeof(*ip) + field, line->address_growth, line->growth, !tcp, true);
 }
 
 /* Writes one word of the packet, and notes what that does to sums. */
@@ -142,6 +141,13 @@ static __always_inline __u32 nat_check_field(__u8 proto)
 	}
 }
 
+/* IPv6 addresses have changed, and no checksum of this packet with them. */
+static __always_inline void nat_unbalanced(hook_ctx *ctx, const struct packet *p)
+{
+	if (p->family != 4)
+		hook_sum_grows(ctx, p->nat_sum);
+}
+
 /* Ports, or the identifier of an echo, and the transport checksum. nat_sum holds what the addresses have changed. */
 __noinline int nat_put_transport(hook_ctx *ctx, struct packet *p)
 {
@@ -150,8 +156,10 @@ __noinline int nat_put_transport(hook_ctx *ctx, struct packet *p)
 	__u32 l4 = p->l4 & 0x3fff, field = nat_check_field(p->proto), pseudo = p->nat_sum;
 	__u16 *header = hook_data(ctx) + l4;
 
-	if (!field)
+	if (!field) {
+		nat_unbalanced(ctx, p);
 		return true;
+	}
 	if ((void *)(header + 4) > hook_end(ctx))
 		return false;
 	if (p->proto == IPPROTO_ICMP)
@@ -276,8 +284,10 @@ __noinline int nat_rewrite(hook_ctx *ctx, struct packet *p)
 	if (!p || !nat_put_addresses(ctx, p))
 		return false;
 	/* the checksum stands in the first fragment, and covers the whole datagram */
-	if (p->flags & P_LATER)
+	if (p->flags & P_LATER) {
+		nat_unbalanced(ctx, p);
 		return true;
+	}
 	return p->flags & P_RELATED ? nat_put_error(ctx, p) : nat_put_transport(ctx, p);
 }
 

@@ -27,6 +27,7 @@ static __always_inline bool rewrite_hop(hook_ctx *ctx, const struct frame *frame
 		if ((void *)(ip + 1) > end)
 			return false;
 		ip->hop_limit--;
+		hook_sum_grows(ctx, (__u16)~bpf_htons(1)); /* no checksum in this header makes up for it */
 	}
 	return true;
 }

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
 use serde::Serialize;
 
-use crate::layouts::{BenchState, RingEntry4, RingEntry6};
+use crate::layouts::{BenchState, FRAME_ROOM, RingEntry4, RingEntry6};
 use crate::mapping::Mapping;
 use crate::packets::{Direction, Family, Protocol, TCP_ACK, TCP_START, TCP_SYN, Template, Tuple, sequence};
 
@@ -71,6 +71,8 @@ pub struct Harness {
     ring4: Option<Mapping<RingEntry4>>,
     ring6: Option<Mapping<RingEntry6>>,
     template: Template,
+    /// Requests and answers of two families take turns.
+    answers: bool,
     macs: ([u8; 6], [u8; 6]),
 }
 
@@ -83,35 +85,49 @@ impl Harness {
         packets: u32,
         macs: ([u8; 6], [u8; 6]),
     ) -> Result<Harness> {
+        let sizes = match family {
+            Family::V4 => [("ring4", packets), ("floor4", 2 * floor_sessions)],
+            Family::V6 => [("ring6", packets), ("floor6", 2 * floor_sessions)],
+        };
+        Harness::with_maps(hook, family, &sizes, macs)
+    }
+
+    /// For packets that change their family: no floors, both rings.
+    pub fn between_families(hook: Hook, packets: u32, macs: ([u8; 6], [u8; 6])) -> Result<Harness> {
+        Harness::with_maps(hook, Family::V6, &[("ring4", packets), ("ring6", packets)], macs)
+    }
+
+    fn with_maps(
+        hook: Hook,
+        family: Family,
+        sizes: &[(&str, u32)],
+        macs: ([u8; 6], [u8; 6]),
+    ) -> Result<Harness> {
         let bytes: &[u8] = match hook {
             Hook::Xdp => &XDP.0,
             Hook::Tc => &TC.0,
         };
         let mut open =
             ObjectBuilder::default().open_memory(bytes).context("cannot open the bench's object")?;
-        let (ring, floor) = match family {
-            Family::V4 => ("ring4", "floor4"),
-            Family::V6 => ("ring6", "floor6"),
-        };
+        let entries = |name: &str| sizes.iter().find(|(map, _)| *map == name).map(|(_, entries)| *entries);
         for mut map in open.maps_mut() {
-            let entries = match map.name().to_str() {
-                Some(name) if name == ring => packets,
-                Some(name) if name == floor => 2 * floor_sessions,
-                _ => continue,
-            };
-            map.set_max_entries(entries).context("cannot size the bench's maps")?;
+            if let Some(entries) = map.name().to_str().and_then(entries) {
+                map.set_max_entries(entries).context("cannot size the bench's maps")?;
+            }
         }
         let object =
             open.load().context("cannot load the bench's programs (root and Linux 6.8 are needed)")?;
         let state = Mapping::new(map_of(&object, ".data.bench")?.as_fd(), 1)?;
         let (mut ring4, mut ring6) = (None, None);
-        let entries = packets as usize;
-        match family {
-            Family::V4 => ring4 = Some(Mapping::new(map_of(&object, ring)?.as_fd(), entries)?),
-            Family::V6 => ring6 = Some(Mapping::new(map_of(&object, ring)?.as_fd(), entries)?),
+        if let Some(entries) = entries("ring4") {
+            ring4 = Some(Mapping::new(map_of(&object, "ring4")?.as_fd(), entries as usize)?);
+        }
+        if let Some(entries) = entries("ring6") {
+            ring6 = Some(Mapping::new(map_of(&object, "ring6")?.as_fd(), entries as usize)?);
         }
         let template = Template::new(family, Protocol::Udp, macs.0, macs.1, 0);
-        Ok(Harness { hook, family, object, state, ring4, ring6, template, macs })
+        let answers = false;
+        Ok(Harness { hook, family, object, state, ring4, ring6, template, answers, macs })
     }
 
     /// Fills the ring with the packets of sessions `first..first + count`. For TCP `flags` decides the sequence
@@ -183,6 +199,27 @@ impl Harness {
         Ok(())
     }
 
+    /// Requests and answers of sessions between two families, in turns: as many of the one as of the other.
+    pub fn set_turns(
+        &mut self,
+        template: Template,
+        requests: &[RingEntry6],
+        answer: &Template,
+        answers: &[RingEntry4],
+    ) -> Result<()> {
+        ensure!(requests.len() == answers.len(), "every request needs an answer");
+        let ring = self.ring4.as_mut().context("no ring for IPv4")?;
+        ensure!(answers.len() <= ring.entries(), "the ring has {} places", ring.entries());
+        answers.iter().enumerate().for_each(|(i, entry)| ring.write(i, *entry));
+        self.set_entries6(template, requests)?;
+        self.state.update(0, |state| {
+            state.answer = answer.bytes;
+            state.ring_size = 2 * answers.len() as u32;
+        });
+        self.answers = true;
+        Ok(())
+    }
+
     /// Puts keys into the floor's table from here, one for each packet and none for answers.
     pub fn fill_floor(&self, keys: &[u8]) -> Result<()> {
         let map = map_of(&self.object, if self.family == Family::V4 { "floor4" } else { "floor6" })?;
@@ -226,7 +263,8 @@ impl Harness {
             (state.first_ns, state.last_ns) = (0, 0);
             (state.hits, state.misses, state.failures) = (0, 0, 0);
         });
-        let length = self.template.frame_len();
+        // of two families, the longer frame with what the shorter one has more behind its header
+        let length = if self.answers { FRAME_ROOM as usize } else { self.template.frame_len() };
         let mut context = context(self.hook, length, ingress);
         let input = ProgramInput {
             context_in: Some(&mut context),
@@ -261,6 +299,7 @@ impl Harness {
 
     fn wrapper(&self) -> &'static str {
         match (self.template.protocol, self.family) {
+            _ if self.answers => "wrap_udp64",
             (Protocol::Udp, Family::V4) => "wrap_udp4",
             (Protocol::Tcp, Family::V4) => "wrap_tcp4",
             (Protocol::Udp, Family::V6) => "wrap_udp6",

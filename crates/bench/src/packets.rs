@@ -211,6 +211,11 @@ impl Template {
         } else {
             (client, server, tuple.client_port, tuple.server_port)
         };
+        self.entry6_between(saddr, daddr, sport, dport)
+    }
+
+    /// The same for any addresses and ports.
+    pub fn entry6_between(&self, saddr: [u8; 16], daddr: [u8; 16], sport: u16, dport: u16) -> RingEntry6 {
         let words = |address: [u8; 16]| {
             let word = |i: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| address[4 * i + byte]));
             [0, 1, 2, 3].map(word)

@@ -44,6 +44,7 @@ struct Downstream {
     /// Name of SRV records.
     service: Option<Text>,
     weight: Option<Number>,
+    drain: Option<Flag>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -247,6 +248,9 @@ impl Writer<'_> {
         }
         if let Some(weight) = &receiver.weight {
             self.set(weight.referenced, &format!("{path} weight {}", weight.value));
+        }
+        if let Some(drain) = receiver.drain.as_ref().filter(|drain| drain.value) {
+            self.set(drain.referenced, &format!("{path} drain"));
         }
         Ok(())
     }

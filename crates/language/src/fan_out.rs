@@ -133,6 +133,8 @@ pub struct Receiver {
     pub name: String,
     pub target: Target,
     pub weight: u16,
+    /// It is to be left alone, by and by.
+    pub drain: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]

@@ -79,6 +79,8 @@ pub struct Gateway {
     aimed: Option<RawFd>,
     /// Zone whose bucket of replies is emptied just before the next packet.
     pub drain_next: Option<String>,
+    /// Frames that were forwarded by prog-run, as they came and as they left.
+    pub forwarded: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// Name of a device's far end.
@@ -114,6 +116,7 @@ impl Gateway {
             gates: BTreeMap::new(),
             aimed: None,
             drain_next: None,
+            forwarded: Vec::new(),
         };
         gateway.set_local_addresses(&config)?;
         gateway.settle_grants()?;

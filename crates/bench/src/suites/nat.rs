@@ -1,5 +1,7 @@
 //! Suite `nat`: what translation costs a packet, and the same job done by nftables.
 
+mod families;
+
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -20,7 +22,8 @@ pub const SUITE: Suite = Suite {
     help: "Source NAT: a packet with it over one without, live frames and iperf3 beside nftables masquerade",
     says: "What source NAT to the interface's address adds to a packet of 10,000 sessions and to a first packet, with \
         the same packets and the same rounds as without it; then the same job beside nftables masquerade: 64-byte frames \
-        of 10,000 flows through native XDP into an XDP sink, and iperf3 through tc.",
+        of 10,000 flows through native XDP into an XDP sink, and iperf3 through tc. For NAT64 both directions take turns, \
+        beside the mean of IPv4 and IPv6 without translation.",
     silent: &[
         "By prog-run only the initiator's direction is measured; the other does the same to the destination.",
         "Generator, gateway and XDP sink share one core: ratios of the gateways alone are larger.",
@@ -151,6 +154,15 @@ fn suite(context: &Context) -> Result<SuiteResult> {
         let figure =
             Site::create("nat").and_then(|site| site.gateway.enter(|| packets(&site, row, context))?);
         take(&row.name(), figure);
+    }
+    for hook in [Hook::Xdp, Hook::Tc] {
+        let name = families::name(hook);
+        if context.wants(&name) {
+            context.progress.at(0.45, &name);
+            let figure = Site::create("nat64")
+                .and_then(|site| site.gateway.enter(|| families::established(&site, hook, context))?);
+            take(&name, figure);
+        }
     }
     if context.wants(LIVE) {
         context.progress.at(0.5, LIVE);

@@ -37,7 +37,7 @@ impl Index {
     /// Buckets that a key may stand in, in order.
     fn probes(&self, first: u32) -> impl Iterator<Item = u32> + use<> {
         let mask = self.mask();
-        (0..(GRANT_PROBES as u32).min(mask + 1)).map(move |step| (first + step) & mask)
+        (0..GRANT_PROBES.min(mask + 1)).map(move |step| (first + step) & mask)
     }
 
     fn add_overflow(&self, buckets: impl Iterator<Item = u32>, change: i32) {

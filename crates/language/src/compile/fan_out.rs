@@ -136,7 +136,12 @@ fn receiver(view: View, place: IpAddr, mode: Mode, report: &mut Report) -> Optio
         let message = format!("receiver `{}` cannot have this address", view.word());
         report.error_help(&view.location(), message, "expected the address of a host");
     }
-    Some(Receiver { name: view.word().to_owned(), target, weight: number(view, "weight").unwrap_or(1) })
+    Some(Receiver {
+        name: view.word().to_owned(),
+        target,
+        weight: number(view, "weight").unwrap_or(1),
+        drain: view.has("drain"),
+    })
 }
 
 /// A datagram must never come back to who spreads it.

@@ -43,7 +43,7 @@ const HEALTH: Statement = block(
     &[
         leaf(
             "drain",
-            "Milliseconds in which a receiver that leaves the configuration gets ever less of its share.",
+            "Milliseconds in which a receiver that leaves the configuration, or drains, gets ever less of its share.",
             Kind::Number { min: 0, max: 3_600_000 },
         ),
         leaf("fall", "Failures in a row after which a receiver is left out; 2 by default.", COUNT),
@@ -66,6 +66,10 @@ const RECEIVER: Statement = keyed(
     &[Key::Value(Kind::Name("receiver"))],
     &[
         leaf("address", "Its address.", Kind::Address),
+        flag(
+            "drain",
+            "Gets ever less of its share, over the milliseconds of `health-check drain`, then nothing.",
+        ),
         leaf("host", "Its name in the DNS; every address of it is a receiver.", Kind::HostName),
         leaf("port", "Its port.", PORT),
         leaf(

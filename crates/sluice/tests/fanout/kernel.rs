@@ -10,14 +10,14 @@ use crate::bed::{FanOut, LISTENER, PATIENCE, Rsyslog, Sink, receiver, send, site
 use crate::common::{Site, wait_until};
 use crate::user::assert_all_once;
 
-const MESSAGES: u32 = 90_000;
-const RATE: u32 = 40_000;
+pub const MESSAGES: u32 = 90_000;
+pub const RATE: u32 = 40_000;
 
-fn sinks_at(site: &Site, address: impl Fn(usize) -> String) -> Vec<Sink> {
+pub fn sinks_at(site: &Site, address: impl Fn(usize) -> String) -> Vec<Sink> {
     (0..3).map(|n| Sink::udp(&site.right, &address(n))).collect()
 }
 
-fn total(sinks: &[Sink]) -> u64 {
+pub fn total(sinks: &[Sink]) -> u64 {
     sinks.iter().map(Sink::got).sum()
 }
 
@@ -29,7 +29,7 @@ fn assert_conserved(fanout: &FanOut) {
 }
 
 /// Each CPU takes the receivers by turns.
-fn assert_by_turns(sinks: &[Sink]) {
+pub fn assert_by_turns(sinks: &[Sink]) {
     let shares: Vec<u64> = sinks.iter().map(Sink::got).collect();
     let cpus = std::thread::available_parallelism().unwrap().get() as u64;
     let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
@@ -233,7 +233,7 @@ fn ipv6_and_fragments_on_tc() {
     six_and_fragments("tc_ebpf");
 }
 
-const MALFORMED: &str = r#"
+pub const MALFORMED: &str = r#"
 import socket, struct, sys
 gateway, own = bytes.fromhex(sys.argv[1]), bytes.fromhex(sys.argv[2])
 def checksum(data):
