@@ -3,6 +3,7 @@
  * The gate alone, for a device whose traffic is nearly all for services of this host: whole, untagged TCP and UDP
  * packets without IP options for such a service are decided here by grants of single hosts, and reach the host's stack
  * without a session. Everything else goes to the gateway's own programs, which know what to do with it, or drop it.
+ * While there are grants for prefixes, that is also the way of packets whose source has no grant as a host.
  */
 #ifndef SLUICE_GATE_ONLY_H
 #define SLUICE_GATE_ONLY_H
@@ -11,46 +12,132 @@
 #include "root.h"
 
 ARRAY_MAP(gate_ports, struct gate_port, 2 * GATE_PORTS, BPF_F_MMAPABLE);
-ARRAY_MAP(gate_places, struct gate_place, MAX_GATE_SERVICES, BPF_F_MMAPABLE);
-PERCPU_MAP(gate_counters, struct gate_counters, 1);
+PERCPU_MAP(gate_told, struct gate_told, 1);
 
 #define GATE_HAND_ON (-1)
+#define GATE_TRIES 2 /* as FAST_TRIES: what shares its tag with more than one other is looked for with patience */
 
-/* Service of a port here, 0 = none. */
-static __always_inline __u32 service_of_port(__u8 proto, __u16 be_port)
+/* What is behind a port here. */
+static __always_inline struct gate_port *gate_port(__u8 proto, __u16 be_port)
 {
 	__u32 at = bpf_ntohs(be_port) + (proto == IPPROTO_UDP ? GATE_PORTS : 0);
-	struct gate_port *port = bpf_map_lookup_elem(&gate_ports, &at);
 
-	return port ? port->service : 0;
+	return bpf_map_lookup_elem(&gate_ports, &at);
 }
 
-static __always_inline int gate_accept(const __u32 *handle, struct gate_counters *count)
+/* What a packet counts as, in the unit it came from. */
+struct gate_packet {
+	struct unit_counters *count;
+	__u32 segments;
+	__u32 ip_len;
+	__u32 service;
+	bool is_v4;
+};
+
+_Static_assert(REASON_GRANT_REVOKED - REASON_GRANT_EXPIRED == 2, "reasons that a grant ends for stand side by side");
+
+/* Tells the daemon once a second, reason and CPU, as the gateway's own programs do. */
+static __noinline int gate_tell(hook_ctx *ctx, __u32 refusal, __u32 service)
 {
-	struct grant *grant = handle ? grant_at(*handle) : NULL;
-	__u64 now = bpf_jiffies64();
+	struct ethhdr *eth = hook_data(ctx);
+	struct iphdr *ip = (void *)(eth + 1);
+	struct ipv6hdr *ip6 = (void *)(eth + 1);
+	void *end = hook_end(ctx);
 
-	if (!grant) {
-		count->no_grant++;
+	if ((void *)(ip + 1) + sizeof(struct udphdr) > end)
+		return 0;
+	bool is_v4 = eth->h_proto == bpf_htons(ETH_P_IP);
+
+	if (!is_v4 && (void *)(ip6 + 1) + sizeof(struct udphdr) > end)
+		return 0;
+	struct event *event = event_begin(config.gate_unit);
+
+	if (!event)
+		return 0;
+	struct udphdr *ports = is_v4 ? (void *)(ip + 1) : (void *)(ip6 + 1);
+
+	__builtin_memset(event, 0, sizeof(*event));
+	if (is_v4) {
+		event->key.be_saddr[0] = ip->saddr;
+		event->key.be_daddr[0] = ip->daddr;
+	} else {
+		__builtin_memcpy(event->key.be_saddr, &ip6->saddr, 16);
+		__builtin_memcpy(event->key.be_daddr, &ip6->daddr, 16);
+	}
+	event->key.be_sport = ports->source;
+	event->key.be_dport = ports->dest;
+	event->key.proto = is_v4 ? ip->protocol : ip6->nexthdr;
+	event->kind = EVENT_GATE_DENY;
+	event->family = is_v4 ? 4 : 6;
+	event->ingress_unit = config.gate_unit;
+	event->from_zone = config.gate_zone;
+	event->to_zone = ZONE_HOST;
+	event->screen = refusal;
+	event->policy = service;
+	bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
+static __always_inline int gate_refused(hook_ctx *ctx, const struct gate_packet *packet, __u32 refusal)
+{
+	__u32 zero = 0, now = jiffies_now();
+	__u32 place = refusal == REASON_GATE_NO_GRANT ? 0 : 1 + ((refusal - REASON_GRANT_EXPIRED) & 3);
+	struct gate_told *told = bpf_map_lookup_elem(&gate_told, &zero);
+
+	if (!told || place >= GATE_REFUSALS || refusal >= UNIT_REASON_SLOTS)
 		return HOOK_DROP;
+	if (prefixes_granted(packet->is_v4 ? 4 : 6))
+		return GATE_HAND_ON;
+	packet->count->received += packet->segments;
+	packet->count->received_bytes += packet->ip_len;
+	packet->count->drops[refusal] += packet->segments;
+	if (now - told->at[place] >= config.hz) {
+		told->at[place] = now;
+		gate_tell(ctx, refusal, packet->service);
 	}
-	__u32 refusal = grant_refusal(grant, *handle, now);
-
-	if (!refusal) {
-		grant_used(grant, now);
-		count->accepted++;
-		return HOOK_PASS;
-	}
-	if (refusal == REASON_GRANT_EXPIRED)
-		count->expired++;
-	else if (refusal == REASON_GRANT_IDLE)
-		count->idle++;
-	else
-		count->revoked++;
 	return HOOK_DROP;
 }
 
-static __always_inline int gate_only4(hook_ctx *ctx, struct gate_counters *count)
+static __always_inline int gate_judge(hook_ctx *ctx, struct grant *grant, __u32 handle,
+				      const struct gate_packet *packet)
+{
+	__u64 now = bpf_jiffies64();
+	__u32 refusal = grant_refusal(grant, handle, now);
+
+	if (refusal)
+		return gate_refused(ctx, packet, refusal);
+	grant_used(grant, now);
+	packet->count->received += packet->segments;
+	packet->count->received_bytes += packet->ip_len;
+	packet->count->delivered_local += packet->segments;
+	return HOOK_PASS;
+}
+
+/* Two lines of memory: the bucket, and the record with everything that counts. */
+static __always_inline int gate_ask(hook_ctx *ctx, const struct grant_query *query, const struct gate_packet *packet)
+{
+	__u64 hash = grant_hash(query);
+	const struct flow_bucket *bucket = grant_bucket(hash >> 40);
+	__u32 handle = 0;
+
+	if (!bucket)
+		return gate_refused(ctx, packet, REASON_GATE_NO_GRANT);
+	__u64 matches = match_tags(bucket, tag_of(hash));
+	struct grant *grant = grant_in(bucket, query, matches, &handle, GATE_TRIES);
+
+	if (grant)
+		return gate_judge(ctx, grant, handle, packet);
+	/* hardly ever: more than one stranger under this tag, or a bucket that was full */
+	if (matches || *(volatile __u32 *)&bucket->overflow) {
+		handle = grant_look(query, hash);
+		grant = handle ? grant_at(handle) : NULL;
+		if (grant)
+			return gate_judge(ctx, grant, handle, packet);
+	}
+	return gate_refused(ctx, packet, REASON_GATE_NO_GRANT);
+}
+
+static __always_inline int gate_only4(hook_ctx *ctx, struct gate_packet *packet)
 {
 	struct iphdr *ip = hook_data(ctx) + ETH_HLEN;
 	struct udphdr *ports = (void *)(ip + 1);
@@ -59,17 +146,19 @@ static __always_inline int gate_only4(hook_ctx *ctx, struct gate_counters *count
 		return GATE_HAND_ON;
 	if (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP)
 		return GATE_HAND_ON;
-	__u32 service = service_of_port(ip->protocol, ports->dest);
-	struct gate_place *place = bpf_map_lookup_elem(&gate_places, &service);
+	struct gate_port *port = gate_port(ip->protocol, ports->dest);
 
-	if (!service || !place || !place->be_addr4 || place->be_addr4 != ip->daddr)
+	if (!port || !port->service || !port->be_addr4 || port->be_addr4 != ip->daddr)
 		return GATE_HAND_ON;
-	struct grant_key4 key = {.be_addr = ip->saddr, .service = service, .length = 32};
+	struct grant_query query = {.left = ip->saddr, .what = GRANT_WHAT(port->service, 4, 32)};
 
-	return gate_accept(bpf_map_lookup_elem(&grants4, &key), count);
+	packet->service = port->service;
+	packet->is_v4 = true;
+	packet->ip_len = bpf_ntohs(ip->tot_len);
+	return gate_ask(ctx, &query, packet);
 }
 
-static __always_inline int gate_only6(hook_ctx *ctx, struct gate_counters *count)
+static __always_inline int gate_only6(hook_ctx *ctx, struct gate_packet *packet)
 {
 	struct ipv6hdr *ip = hook_data(ctx) + ETH_HLEN;
 	struct udphdr *ports = (void *)(ip + 1);
@@ -78,38 +167,37 @@ static __always_inline int gate_only6(hook_ctx *ctx, struct gate_counters *count
 		return GATE_HAND_ON;
 	if (ip->nexthdr != IPPROTO_TCP && ip->nexthdr != IPPROTO_UDP)
 		return GATE_HAND_ON;
-	__u32 service = service_of_port(ip->nexthdr, ports->dest);
-	struct gate_place *place = bpf_map_lookup_elem(&gate_places, &service);
-	struct grant_key6 key = {.service = service, .length = 128};
-	__u32 other = 0;
+	struct gate_port *port = gate_port(ip->nexthdr, ports->dest);
 
-	if (!service || !place || !(place->be_addr6[0] | place->be_addr6[3]))
+	if (!port || !port->service)
 		return GATE_HAND_ON;
-	for (__u32 i = 0; i < 4; i++) {
-		key.be_addr[i] = ip->saddr.in6_u.u6_addr32[i];
-		other |= place->be_addr6[i] ^ ip->daddr.in6_u.u6_addr32[i];
-	}
-	return other ? GATE_HAND_ON : gate_accept(bpf_map_lookup_elem(&grants6, &key), count);
+	const __u64 *place = (const __u64 *)port->be_addr6, *from = (const __u64 *)&ip->saddr,
+		    *to = (const __u64 *)&ip->daddr;
+
+	if (!(place[0] | place[1]) || ((place[0] ^ to[0]) | (place[1] ^ to[1])))
+		return GATE_HAND_ON;
+	struct grant_query query = {.left = from[0], .right = from[1], .what = GRANT_WHAT(port->service, 6, 128)};
+
+	packet->service = port->service;
+	packet->is_v4 = false;
+	packet->ip_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+	return gate_ask(ctx, &query, packet);
 }
 
 /* A verdict of the hook, or GATE_HAND_ON. */
 static __always_inline int gate_only(hook_ctx *ctx)
 {
-	__u32 zero = 0;
-	struct gate_counters *count = bpf_map_lookup_elem(&gate_counters, &zero);
+	struct gate_packet packet = {.count = counters_of(config.gate_unit), .segments = hook_segments(ctx)};
 	struct ethhdr *eth = hook_data(ctx);
-	int verdict = GATE_HAND_ON;
 
-	if (!count || (void *)(eth + 1) > hook_end(ctx))
-		return HOOK_DROP;
+	if (!packet.count || (void *)(eth + 1) > hook_end(ctx))
+		return GATE_HAND_ON;
 	/* multicast and broadcast are the gateway's to judge */
-	if (!(eth->h_dest[0] & 1) && eth->h_proto == bpf_htons(ETH_P_IP))
-		verdict = gate_only4(ctx, count);
-	else if (!(eth->h_dest[0] & 1) && eth->h_proto == bpf_htons(ETH_P_IPV6))
-		verdict = gate_only6(ctx, count);
-	if (verdict == GATE_HAND_ON)
-		count->handed_on++;
-	return verdict;
+	if (eth->h_dest[0] & 1)
+		return GATE_HAND_ON;
+	if (eth->h_proto == bpf_htons(ETH_P_IP))
+		return gate_only4(ctx, &packet);
+	return eth->h_proto == bpf_htons(ETH_P_IPV6) ? gate_only6(ctx, &packet) : GATE_HAND_ON;
 }
 
 #endif

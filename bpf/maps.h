@@ -53,15 +53,6 @@ struct cpu_memory {
 		__type(value, VALUE);                                                                                  \
 	} NAME SEC(".maps")
 
-#define GROWING_HASH_MAP(NAME, KEY, VALUE, ENTRIES)                                                                    \
-	struct {                                                                                                       \
-		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
-		__uint(max_entries, ENTRIES);                                                                          \
-		__uint(map_flags, BPF_F_NO_PREALLOC);                                                                  \
-		__type(key, KEY);                                                                                      \
-		__type(value, VALUE);                                                                                  \
-	} NAME SEC(".maps")
-
 #define QUEUE_MAP(NAME, ENTRIES)                                                                                       \
 	struct {                                                                                                       \
 		__uint(type, BPF_MAP_TYPE_QUEUE);                                                                      \
@@ -116,12 +107,12 @@ ARRAY_MAP(fragment_memory, struct fragment_memory, FRAGMENT_MEMORY, 0);
 ARRAY_MAP(screen_rates, struct rate_bucket, 2 * RATE_BUCKETS, 0);
 ARRAY_MAP(screen_scans, struct scan_cell, SCAN_CELLS, 0);
 ARRAY_MAP(cookie_times, struct cookie_times, MAX_ZONES, 0);
-/* Sized before load, as the flow maps. Elements of the index are made when they are needed. */
+/* Sized before load, as the flow maps. */
 ARRAY_MAP(grants, struct grant, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(grant_users, struct grant_user, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(grant_lengths, struct grant_lengths, 1, BPF_F_MMAPABLE);
-GROWING_HASH_MAP(grants4, struct grant_key4, __u32, 1);
-GROWING_HASH_MAP(grants6, struct grant_key6, __u32, 1);
+ARRAY_MAP(grant_sources, __u64, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(grant_index, struct flow_bucket, 1, BPF_F_MMAPABLE);
 PERCPU_MAP(scratch, struct cpu_memory, 1);
 PERCPU_MAP(nexthop_memory, struct nexthop_memory, NEXTHOP_MEMORY);
 PERCPU_MAP(nat_rule_counters, struct nat_rule_counters, MAX_NAT_RULES);

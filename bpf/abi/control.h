@@ -48,6 +48,11 @@ struct program_config {
 	__u64 cookie_key[2];     /* of SYN cookies: drawn anew for every generation */
 	__u32 gate_zones;        /* one bit a zone that demands grants */
 	__u32 fanout_multiplier; /* of the table of listeners */
+	__u32 grant_mask;        /* buckets of the index of grants, less one; a power of two of them */
+	__u16 gate_unit;         /* index of the unit that the gate alone stands before, and its zone */
+	__u16 gate_zone;
+	__u32 source_mask; /* words of `grant_sources`, less one; a power of two of them */
+	__u32 zero;
 };
 
 /* Highest record numbers ever handed out; freed ones wait in the `free*` queues. */

@@ -41,7 +41,7 @@ struct grant {
 	__u32 idle;     /* longest time without a packet of its source; 0 = any */
 	__u32 sessions; /* opened with it */
 	__u32 be_addr[4];
-	__u16 service;
+	__u16 service; /* this and the next two are GRANT_WHAT */
 	__u8 family;
 	__u8 length; /* of the prefix */
 	__u8 origin; /* GRANT_BY_* */
@@ -56,22 +56,28 @@ struct grant_user {
 	__u8 label[GRANT_LABEL_BYTES]; /* UTF-8, ends with 0 */
 };
 
-/* Keys of the index: a prefix without host bits, and the service. The value is a handle. */
-struct grant_key4 {
-	__u32 be_addr;
-	__u16 service;
-	__u8 length;
-	__u8 zero;
-};
-_Static_assert(sizeof(struct grant_key4) == 8, "grant_key4 has no hidden padding");
+/*
+ * The index leads from a prefix without host bits and a service to a handle. Its buckets are those of sessions (struct
+ * flow_bucket: tags, handles in `lines`), a key stands in its first bucket or in one of the next ones, and `overflow`
+ * counts the keys that found a bucket full and went on. Only the daemon writes it, so there is no lock. What a key is
+ * for stands in the record: one line of memory for the bucket, one for key, limits and revocation together.
+ *
+ *   hash    a seeded mix of address and GRANT_WHAT, see lib/grant.h
+ *   first  (hash >> 40) & grant_mask     tag  hash & 0xffff, 0 becomes 1
+ */
+#define GRANT_PROBES 32 /* buckets that a key may stand in; a grant that fits in none of them is refused */
 
-struct grant_key6 {
-	__u32 be_addr[4];
-	__u16 service;
-	__u8 length;
-	__u8 zero;
-};
-_Static_assert(sizeof(struct grant_key6) == 20, "grant_key6 has no hidden padding");
+/*
+ * Which hosts have a grant, whatever for: two bits of one word each, found by the hash of GRANT_WHAT(0, family, 0).
+ * Both are set for all that have one and for a few that have none. The rest are strangers, and the fast line refuses
+ * them.
+ *
+ *   word  (hash >> 40) & source_mask     bits  hash & 63, (hash >> 6) & 63
+ */
+#define GRANT_SOURCE_BITS 16 /* for each grant there is room for */
+
+/* Service, family and length of a record, as the word that they are in it. */
+#define GRANT_WHAT(service, family, length) ((__u32)(service) | (__u32)(family) << 16 | (__u32)(length) << 24)
 
 /*
  * Prefix lengths in use besides those of single hosts, longest first: a byte each, length + 1, from the lowest byte on;
@@ -83,30 +89,23 @@ struct grant_lengths {
 	__u64 lengths6;
 };
 
-/* The gate alone (bpf/gate_only.h): service behind a local port, [0] of TCP and [GATE_PORTS] of UDP; 0 = none. */
+/*
+ * The gate alone (bpf/gate_only.h): what is behind a local port, [0] of TCP and [GATE_PORTS] of UDP. No service is 0,
+ * an address of zeros is none.
+ */
 #define GATE_PORTS 65536
 struct gate_port {
-	__u16 service;
-	__u16 zero[3];
-};
-
-/* Where such a service listens; an address of zeros is none. */
-struct gate_place {
-	__u32 be_addr4;
-	__u32 zero;
 	__u32 be_addr6[4];
+	__u32 be_addr4;
+	__u16 service;
+	__u16 zero[5];
 };
+_Static_assert(sizeof(struct gate_port) == 32, "two gate_ports a cache line");
 
-/* What the gate alone did, by CPU. */
-struct gate_counters {
-	__u64 accepted;
-	__u64 no_service;
-	__u64 no_grant;
-	__u64 expired;
-	__u64 idle;
-	__u64 revoked;
-	__u64 handed_on; /* to the gateway's own programs */
-	__u64 spare;
+/* When a CPU last told of a packet that the gate alone refused; by reason, in jiffies. */
+#define GATE_REFUSALS 4
+struct gate_told {
+	__u32 at[GATE_REFUSALS];
 };
 
 #endif

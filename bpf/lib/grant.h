@@ -12,6 +12,100 @@ static __always_inline struct grant *grant_at(__u32 handle)
 	return bpf_map_lookup_elem(&grants, &index);
 }
 
+/* What the index is asked for. Words of an address of the same family stand as in the packet; IPv4 in the first. */
+struct grant_query {
+	__u64 left;
+	__u64 right;
+	__u32 what; /* GRANT_WHAT */
+};
+
+static __always_inline __u64 grant_hash(const struct grant_query *query)
+{
+	__u64 hash = mix(config.seed, query->left, MIX_LEFT);
+
+	/* a branch that is a constant where the family is */
+	if ((query->what >> 16 & 0xff) == 6)
+		hash = mix(hash, query->right, MIX_LEFT);
+	return mix_last(hash ^ query->what * MIX_RIGHT);
+}
+
+static __always_inline bool grant_is_for(const struct grant *grant, const struct grant_query *query)
+{
+	const __u64 *words = (const __u64 *)grant->be_addr;
+
+	return !((words[0] ^ query->left) | (words[1] ^ query->right) |
+		 (*(const __u32 *)&grant->service ^ query->what));
+}
+
+static __always_inline bool demands_grants(__u32 zone)
+{
+	return config.gate_zones >> (zone & 31) & 1;
+}
+
+/* Whether there are grants for more than single hosts. */
+static __always_inline bool prefixes_granted(__u8 family)
+{
+	__u32 zero = 0;
+	struct grant_lengths *in_use = bpf_map_lookup_elem(&grant_lengths, &zero);
+
+	return !in_use || *(volatile __u64 *)(family == 4 ? &in_use->lengths4 : &in_use->lengths6);
+}
+
+/* True: this host has no grant of its own for anything. */
+static __always_inline bool is_stranger(__u8 family, __u64 left, __u64 right)
+{
+	struct grant_query query = {.left = left, .right = right, .what = GRANT_WHAT(0, family, 0)};
+	__u64 hash = grant_hash(&query), bits = 1ull << (hash & 63) | 1ull << (hash >> 6 & 63);
+	__u32 at = (__u32)(hash >> 40) & config.source_mask;
+	__u64 *word = bpf_map_lookup_elem(&grant_sources, &at);
+
+	return word && (*(volatile __u64 *)word & bits) != bits;
+}
+
+static __always_inline struct flow_bucket *grant_bucket(__u32 number)
+{
+	__u32 masked = number & config.grant_mask;
+
+	return bpf_map_lookup_elem(&grant_index, &masked);
+}
+
+/* The record among the first `tries` that a bucket has under this tag. */
+static __always_inline struct grant *grant_in(const struct flow_bucket *bucket, const struct grant_query *query,
+					      __u64 matches, __u32 *handle, int tries)
+{
+	for (int i = 0; i < tries && matches; i++) {
+		*handle = bucket->lines[slot_of_bit(matches & -matches)];
+		struct grant *grant = grant_at(*handle);
+
+		if (grant && grant_is_for(grant, query))
+			return grant;
+		matches &= matches - 1;
+	}
+	return NULL;
+}
+
+/* Handle in the index for this very key, 0 = none. */
+static __noinline __u32 grant_look(const struct grant_query *query, __u64 hash)
+{
+	__u32 i, handle = 0;
+
+	if (!query)
+		return 0;
+	bpf_for (i, 0, GRANT_PROBES) {
+		const struct flow_bucket *bucket = grant_bucket((__u32)(hash >> 40) + i);
+
+		if (!bucket)
+			return 0;
+		__u32 overflow = *(volatile __u32 *)&bucket->overflow;
+
+		if (grant_in(bucket, query, match_tags(bucket, tag_of(hash)), &handle, FLOW_BUCKET_SLOTS))
+			return handle;
+		if (!overflow)
+			return 0;
+	}
+	return 0;
+}
+
 /* The reason it does not hold for, or 0. A grant that was idle for too long is never used again, so it stays so. */
 static __always_inline __u32 grant_refusal(const struct grant *grant, __u32 handle, __u64 now)
 {

@@ -34,6 +34,27 @@ pub fn places6(seed: u64, key: &FlowKey6, bucket_mask: u32) -> Places {
     Places::of(hash6(seed, key), bucket_mask)
 }
 
+/// First bucket and tag of a grant's key: address as it stands in records, and [`crate::grant_what`].
+pub fn grant_place(seed: u64, be_addr: [u32; 4], what: u32, bucket_mask: u32) -> (u32, u16) {
+    let place = Places::of(grant_hash(seed, be_addr, what), bucket_mask);
+    (place.first, place.tag)
+}
+
+/// Word of a host in `grant_sources`, and its two bits there.
+pub fn grant_source(seed: u64, be_addr: [u32; 4], family: u8, source_mask: u32) -> (u32, [u32; 2]) {
+    let hash = grant_hash(seed, be_addr, crate::grant_what(0, family, 0));
+    ((hash >> 40) as u32 & source_mask, [hash as u32 & 63, (hash >> 6) as u32 & 63])
+}
+
+fn grant_hash(seed: u64, be_addr: [u32; 4], what: u32) -> u64 {
+    let [left, right] = words(be_addr.as_bytes());
+    let mut hash = mix(seed, left, LEFT);
+    if what >> 16 & 0xff == 6 {
+        hash = mix(hash, right, LEFT);
+    }
+    last(hash ^ u64::from(what).wrapping_mul(RIGHT))
+}
+
 fn hash4(seed: u64, key: &FlowKey4) -> u64 {
     let [a, b] = words(key.as_bytes());
     last(mix(mix(seed, a, LEFT), b, LEFT))
@@ -99,6 +120,20 @@ mod tests {
                 FlowKey4 { be_saddr, be_daddr, be_sport: port.to_be(), proto: 17, ..Default::default() };
             (hash4(SEED, &key), places4(SEED, &key, BUCKETS as u32 - 1))
         }));
+    }
+
+    #[test]
+    fn neighbours_spread_over_buckets_of_grants() {
+        for family in [4, 6] {
+            check((0..131_072u32).map(|i| {
+                let host = (0x0a00_0000 + i % 32_768).to_be();
+                let be_addr = if family == 4 { [host, 0, 0, 0] } else { [0xfd_u32.to_be(), 0, 0, host] };
+                let what =
+                    crate::grant_what(1 + (i / 32_768) as u16, family, if family == 4 { 32 } else { 128 });
+                let (first, tag) = grant_place(SEED, be_addr, what, BUCKETS as u32 - 1);
+                (grant_hash(SEED, be_addr, what), Places { first, second: 0, tag })
+            }));
+        }
     }
 
     #[test]

@@ -9,9 +9,9 @@ pub mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use flow_hash::{FLOW_LANES, Places, places4, places6};
+pub use flow_hash::{FLOW_LANES, Places, grant_place, grant_source, places4, places6};
 pub use layouts::*;
 pub use slots::{
-    GRANT_FOREVER, TIMEOUT_NEVER_S, active_epoch, active_slot, active_word, fanout_slot, next_handle,
-    program_slot, screen_bit, unit_slot, zone_pair_index,
+    GRANT_FOREVER, TIMEOUT_NEVER_S, active_epoch, active_slot, active_word, fanout_slot, grant_what,
+    next_handle, program_slot, screen_bit, unit_slot, zone_pair_index,
 };

@@ -15,6 +15,11 @@ pub const fn next_handle(index: u32, issued: u32) -> u32 {
     (reuse << GRANT_INDEX_BITS) | (index & GRANT_INDEX_MASK)
 }
 
+/// What a key of the index of grants is for, beside its address (`GRANT_WHAT`).
+pub const fn grant_what(service: u16, family: u8, length: u8) -> u32 {
+    service as u32 | (family as u32) << 16 | (length as u32) << 24
+}
+
 /// Slot of a program in the PROG_ARRAYs (`PROGRAM_SLOT`); `kind` is one of `PROGRAM_FAST`, `_SLOW`, `_EGRESS`.
 pub const fn program_slot(slot: u32, variant: u32, kind: usize) -> u32 {
     ((slot as usize * MAX_VARIANTS + variant as usize) * PROGRAM_KINDS + kind) as u32

@@ -24,8 +24,8 @@ fn sizes_are_those_of_the_headers() {
     assert_eq!(size_of::<Context>(), 64);
     assert_eq!(size_of::<ServiceTerm>(), 16);
     assert_eq!(size_of::<LocalKey>(), 20);
-    assert_eq!(size_of::<ProgramConfig>(), 96);
-    assert_eq!((size_of::<Grant>(), size_of::<GrantKey4>(), size_of::<GrantKey6>()), (64, 8, 20));
+    assert_eq!(size_of::<ProgramConfig>(), 112);
+    assert_eq!((size_of::<Grant>(), size_of::<GatePort>()), (64, 32));
     assert_eq!(size_of::<Sweep>(), 128);
     assert_eq!(size_of::<LimitSet>(), 128);
 }
@@ -131,4 +131,12 @@ fn stage_table() -> String {
         }
     }
     table
+}
+
+#[test]
+fn what_a_grant_is_for_is_the_word_in_its_record() {
+    let grant = Grant { service: 0x1234, family: 6, length: 128, ..Default::default() };
+    let at = std::mem::offset_of!(Grant, service);
+    let word = u32::from_le_bytes(grant.as_bytes()[at..at + 4].try_into().unwrap());
+    assert_eq!(word, grant_what(0x1234, 6, 128));
 }

@@ -58,6 +58,9 @@ enum Other {
     Report(ReportArgs),
     Serve(crate::wire::control::ServeArgs),
     Replay(crate::wire::pcap::ReplayArgs),
+    /// The plain relay of the suite `fanout`, until it is killed
+    #[command(hide = true)]
+    Relay(crate::relay::RelayArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -123,6 +126,7 @@ pub fn main(args: Args) -> Result<ExitCode> {
         Command::Other(Other::Compare(args)) => compare::command(&args),
         Command::Other(Other::Report(args)) => report(&args),
         Command::Other(Other::Serve(args)) => crate::wire::control::command(&args),
+        Command::Other(Other::Relay(args)) => crate::relay::command(&args),
         Command::Other(Other::Replay(args)) => crate::wire::pcap::command(&args),
     };
     result.or_else(|error| {

@@ -41,6 +41,17 @@ const TAIL: Duration = Duration::from_millis(250);
 /// Times that a window is repeated with more frames.
 const ATTEMPTS: usize = 6;
 
+/// What came of offering more than can be taken: counts of the whole call, rates of the window.
+#[derive(Debug, Clone, Copy)]
+pub struct Overload {
+    pub sent: u64,
+    pub arrived: u64,
+    pub offered_pps: f64,
+    pub arrived_pps: f64,
+    pub probed: f64,
+    pub seconds: f64,
+}
+
 /// Generator, sink and bare redirect, one instance a site.
 pub struct Frames {
     object: Object,
@@ -177,6 +188,51 @@ impl Frames {
         ensure!(sent > 0, "the generator sent nothing");
         // What was sent until it stopped counts for losses, the window for the rate.
         Ok((self.sent() - before, seconds * (self.sent() - before) as f64 / sent as f64))
+    }
+
+    /// More than whoever stands between generator and sink can take. `probe` is read at both ends of the window.
+    pub fn overload(
+        &mut self,
+        host: &Netns,
+        frame_bytes: usize,
+        length: Duration,
+        probe: &dyn Fn() -> f64,
+    ) -> Result<Overload> {
+        self.state.update(0, |state| (state.stop, state.gap_ns) = (0, 0));
+        let _directing = Hurried::new()?;
+        let (sent, arrived) = (self.sent(), self.total_arrived());
+        let running = Running::start(self.sender()?, host, bench_cpu(), frame_bytes)?;
+        thread::sleep(SETTLE);
+        let read = || (Instant::now(), self.sent(), self.total_arrived(), probe());
+        let before = read();
+        thread::sleep(length);
+        let after = read();
+        self.state.write_word(0, offset_of!(FramesState, stop), 1);
+        running.end().context("live frames")?;
+        self.state.update(0, |state| state.stop = 0);
+        self.wait_for_quiet();
+        let seconds = (after.0 - before.0).as_secs_f64();
+        Ok(Overload {
+            sent: self.sent() - sent,
+            arrived: self.total_arrived() - arrived,
+            offered_pps: (after.1 - before.1) as f64 / seconds,
+            arrived_pps: (after.2 - before.2) as f64 / seconds,
+            probed: after.3 - before.3,
+            seconds,
+        })
+    }
+
+    /// Until nothing arrives for a moment.
+    fn wait_for_quiet(&self) {
+        let mut before = self.total_arrived();
+        for _ in 0..100 {
+            thread::sleep(Duration::from_millis(30));
+            let now = self.total_arrived();
+            if now == before {
+                return;
+            }
+            before = now;
+        }
     }
 
     pub fn sent(&self) -> u64 {

@@ -24,6 +24,7 @@ pub mod mlr;
 pub mod packets;
 pub mod perf;
 pub mod progress;
+mod relay;
 pub mod report;
 pub mod result;
 pub mod ring;

@@ -290,7 +290,8 @@ impl Engine {
 
     fn attach(&self, plan: &Plan) -> Result<(), CommitError> {
         for attachment in &plan.attachments {
-            self.dataplane.attach(&wanted(attachment))?;
+            let alone = gate::alone(&plan.gate, &attachment.device);
+            self.dataplane.attach_behind(&wanted(attachment), alone.as_ref())?;
         }
         Ok(())
     }
@@ -386,7 +387,14 @@ fn wanted(attachment: &sluice_plan::Attachment) -> Attachment {
 fn log_commit(plan: &Plan, took_ms: u64) {
     for attachment in &plan.attachments {
         let mode = attachment.ingress.map_or("egress-only", IngressHook::name);
-        tracing::info!(interface = attachment.device, mode, variant = attachment.variant, "attached");
+        let gate_alone = plan.gate.alone.iter().any(|alone| alone.device == attachment.device);
+        tracing::info!(
+            interface = attachment.device,
+            mode,
+            variant = attachment.variant,
+            gate_alone,
+            "attached"
+        );
     }
     tracing::info!(generation = plan.generation, took_ms, "commit complete");
 }

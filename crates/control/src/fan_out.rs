@@ -14,7 +14,7 @@ use sluice_fanout::pool::Pool;
 use sluice_fanout::resolve::{Resolver, has_names};
 use sluice_fanout::{Runner, RunnerError, health};
 use sluice_language::Config;
-use sluice_language::fan_out::{FanOut, Listener};
+use sluice_language::fan_out::{FanOut, Listener, Receiver};
 use sluice_plan::fan_out::FanOutInfo;
 use sluice_plan::{IngressHook, Plan, fan_out};
 
@@ -25,6 +25,8 @@ use crate::shared::Shared;
 const TICK: Duration = Duration::from_millis(20);
 /// How often names are looked up.
 const NAMES: Duration = Duration::from_secs(5);
+/// How often receivers that have drained are taken out.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// Health of the receivers of one listener of the data plane.
 struct Watched {
@@ -50,11 +52,35 @@ impl FanOutService {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts addresses in the place of names.
+    /// Puts addresses in the place of names, and has listeners of the data plane keep those who leave until they have
+    /// drained.
     pub fn resolve(&self, config: &mut Config) {
+        let mut state = self.state();
         if has_names(&config.fan_out) {
-            config.fan_out = self.state().resolver.expand(&config.fan_out);
+            config.fan_out = state.resolver.expand(&config.fan_out);
         }
+        for listener in config.fan_out.listeners.iter_mut().filter(|listener| listener.mode.is_kernel()) {
+            let Some(watched) = state.watched.get(&listener.name) else { continue };
+            listener.receivers.extend(watched.pool.leaving(&listener.receivers));
+        }
+    }
+
+    /// Whether somebody whom the text does not name has drained.
+    fn has_drained(&self, config: &Config, named: &FanOut) -> bool {
+        let state = self.state();
+        config.fan_out.kernel().any(|listener| {
+            let Some(text) = named.listeners.iter().find(|l| l.name == listener.name) else { return false };
+            let Some(watched) = state.watched.get(&listener.name) else { return false };
+            let stays = |r: &Receiver| {
+                !r.drain || {
+                    // addresses of a name are called NAME/ADDRESS
+                    let name = r.name.split('/').next();
+                    text.receivers.iter().any(|t| Some(t.name.as_str()) == name && t.drain)
+                }
+            };
+            let kept: Vec<Receiver> = listener.receivers.iter().filter(|r| stays(r)).cloned().collect();
+            kept.len() + watched.pool.leaving(&kept).len() < listener.receivers.len()
+        })
     }
 
     /// Starts and changes the listeners of user space: all of them or none.
@@ -199,13 +225,14 @@ pub fn start(shared: Arc<Shared>, engine: Arc<Mutex<Engine>>, service: FanOutSer
             if !news.is_empty() {
                 engine().take_turns(&news, active.generation, &shared.dataplane);
             }
-            if looked_up.elapsed() > NAMES && has_names(&active.named) {
+            let drained = looked_up.elapsed() > AGAIN && service.has_drained(&active.config, &active.named);
+            if drained || (looked_up.elapsed() > NAMES && has_names(&active.named)) {
                 looked_up = Instant::now();
                 let mut config = active.config.clone();
                 config.fan_out = active.named.clone();
                 service.resolve(&mut config);
                 if config.fan_out != active.config.fan_out {
-                    tracing::info!("names of receivers have other addresses");
+                    tracing::info!(drained, "the receivers of a listener are others");
                     // Its result is logged by the engine.
                     let _ = engine().recommit(&shared);
                 }
@@ -237,6 +264,12 @@ pub fn log(plan: &Plan) {
         };
         tracing::info!(listener = info.name, bind = %info.bind, receivers = info.receivers.len(), "registered listener");
         tracing::info!(interface = info.unit, mode = report, "attached fan-out program");
+        if info.hook == IngressHook::Tc {
+            tracing::info!(
+                interface = info.unit,
+                "on tc a burst that its sender left whole (UDP_SEGMENT over veth or tap) goes to one receiver; `ethtool -K DEVICE tx-udp-segmentation off` at its end, or mode xdp, spreads it"
+            );
+        }
         let ours = plan.units.iter().flat_map(|unit| &unit.addresses).any(|a| a.addr == info.bind.ip())
             || plan.kernel.addresses.iter().any(|(_, prefix)| prefix.addr == info.bind.ip());
         if !ours {

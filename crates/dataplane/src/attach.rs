@@ -10,6 +10,7 @@ use serde::Serialize;
 use zerocopy::FromBytes;
 
 use crate::error::{Doing, Error, Result};
+use crate::gate::{GateAlone, GateOnly};
 use crate::generation::ProgramKind;
 use crate::links::{self, Pinned, Place};
 use crate::objects::{self, CONFIG_SECTION, Frozen, ObjectKind, Recipe};
@@ -76,12 +77,24 @@ pub(crate) struct Roots {
 impl Dataplane {
     /// Brings a device to the wanted state. What is already there stays, so this can be called at every commit.
     pub fn attach(&self, wanted: &Attachment) -> Result<()> {
+        self.attach_behind(wanted, None)
+    }
+
+    /// The same with the gate alone before the gateway's own programs, if there is one.
+    pub fn attach_behind(&self, wanted: &Attachment, gate: Option<&GateAlone>) -> Result<()> {
         let _changing = self.changing();
         self.check_loaded(wanted)?;
         links::remove_dead(&self.state.pin)?;
         let roots = self.roots(wanted.variant)?;
+        let kind = if wanted.hook.xdp().is_some() { ObjectKind::Xdp } else { ObjectKind::Tc };
+        let gate = gate.map(|gate| self.gate_only(kind, wanted.variant, gate)).transpose()?;
+        let root = match kind {
+            ObjectKind::Xdp => &roots.xdp,
+            ObjectKind::Tc => &roots.tc,
+        };
+        let ingress = gate.as_ref().map_or(root.as_fd(), GateOnly::program);
         let mut made = Vec::new();
-        let result = self.attach_all(wanted, &roots, &mut made);
+        let result = self.attach_all(wanted, &roots, ingress, &mut made);
         if result.is_err() {
             // nothing half attached stays behind
             for place in made.into_iter().rev() {
@@ -92,29 +105,38 @@ impl Dataplane {
     }
 
     /// `made` collects the links that did not exist before.
-    fn attach_all(&self, wanted: &Attachment, roots: &Roots, made: &mut Vec<Place>) -> Result<()> {
+    fn attach_all(
+        &self,
+        wanted: &Attachment,
+        roots: &Roots,
+        ingress: BorrowedFd<'_>,
+        made: &mut Vec<Place>,
+    ) -> Result<()> {
         let ifindex = wanted.ifindex;
-        let mut put = |place, target, program: &OwnedFd| -> Result<()> {
-            if self.put_link(place, ifindex, target, program.as_fd())? {
+        let mut put = |place, target, program: BorrowedFd<'_>| -> Result<()> {
+            if self.put_link(place, ifindex, target, program)? {
                 made.push(place);
             }
             Ok(())
         };
-        put(Place::TcxOut, Target::TcxEgress, &roots.egress)?;
+        put(Place::TcxOut, Target::TcxEgress, roots.egress.as_fd())?;
         match wanted.hook.xdp() {
             Some(target) => {
                 self.check_mode(ifindex, target)?;
                 // A tc root goes only after XDP judges packets; without one the finisher must be there first.
-                if self.link_program(Place::TcxIn, ifindex)?.is_some_and(|name| name == "tc_root") {
-                    put(Place::Xdp, target, &roots.xdp)?;
-                    put(Place::TcxIn, Target::TcxIngress, &roots.finish)
+                if self
+                    .link_program(Place::TcxIn, ifindex)?
+                    .is_some_and(|name| name == "tc_root" || name == "tc_gate")
+                {
+                    put(Place::Xdp, target, ingress)?;
+                    put(Place::TcxIn, Target::TcxIngress, roots.finish.as_fd())
                 } else {
-                    put(Place::TcxIn, Target::TcxIngress, &roots.finish)?;
-                    put(Place::Xdp, target, &roots.xdp)
+                    put(Place::TcxIn, Target::TcxIngress, roots.finish.as_fd())?;
+                    put(Place::Xdp, target, ingress)
                 }
             }
             None if wanted.hook == Hook::Tc => {
-                put(Place::TcxIn, Target::TcxIngress, &roots.tc)?;
+                put(Place::TcxIn, Target::TcxIngress, ingress)?;
                 self.remove_link(Place::Xdp, ifindex)
             }
             None => {

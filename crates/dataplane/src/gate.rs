@@ -3,41 +3,52 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use sluice_abi::{GATE_PORTS, GateCounters, GatePort, MAX_GATE_SERVICES, ProgramConfig};
-use zerocopy::FromBytes;
+use sluice_abi::{GATE_PORTS, GatePort, MAX_GATE_SERVICES, MAX_UNITS, ProgramConfig};
 
-use crate::Dataplane;
 use crate::control::hz;
 use crate::error::{Doing, Error, Result};
 use crate::mmap::Mapped;
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::records::address_words;
+use crate::{Dataplane, ProgramDetails, sys};
 
-pub(crate) const MAPS: [&str; 3] = ["gate_ports", "gate_places", "gate_counters"];
+pub(crate) const MAPS: [&str; 2] = ["gate_ports", "gate_told"];
 
 /// A service of this host: where it listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GatePlace {
     pub service: u16,
     pub udp: bool,
-    pub port: u16,
+    /// First and last.
+    pub ports: (u16, u16),
     pub v4: Option<Ipv4Addr>,
     pub v6: Option<Ipv6Addr>,
 }
 
-/// The program with its tables; its grants are those of the gateway.
+/// What the gate alone stands before: a unit, and the services behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateAlone {
+    pub unit: u16,
+    /// Id of the unit's zone.
+    pub zone: u16,
+    pub places: Vec<GatePlace>,
+}
+
+/// The program with its tables; its grants are those of the gateway, its counters those of the unit.
 #[derive(Debug)]
 pub struct GateOnly {
     program: OwnedFd,
-    counters: MapHandle,
 }
 
 impl Dataplane {
     /// Loads the gate alone for a device whose root has this variant: what it does not decide goes on as from that root.
-    pub fn gate_only(&self, hook: ObjectKind, variant: u32, places: &[GatePlace]) -> Result<GateOnly> {
+    pub fn gate_only(&self, hook: ObjectKind, variant: u32, gate: &GateAlone) -> Result<GateOnly> {
         let name = if hook == ObjectKind::Xdp { "xdp_gate" } else { "tc_gate" };
-        let config = ProgramConfig { hz: hz(), ..crate::table_config(self.sizes(), self.seed) };
+        if usize::from(gate.unit) >= MAX_UNITS {
+            return Err(Error::Object { what: format!("unit {}", gate.unit) });
+        }
+        let own = crate::table_config(self.sizes(), self.seed);
+        let config = ProgramConfig { hz: hz(), gate_unit: gate.unit, gate_zone: gate.zone, ..own };
         let object = objects::load(&Recipe {
             kind: hook,
             programs: &[name],
@@ -48,23 +59,27 @@ impl Dataplane {
             frozen: Frozen { config, root_variant: variant },
             entries: &|name| self.sizes().entries(name),
         })?;
-        let map = |name: &str| objects::map(&object, name);
-        let ports: Mapped<GatePort> =
-            Mapped::new(&map("gate_ports")?).doing(|| "map the ports of services".to_owned())?;
-        let table: Mapped<sluice_abi::GatePlace> =
-            Mapped::new(&map("gate_places")?).doing(|| "map the places of services".to_owned())?;
-        for place in places {
-            if place.service == 0 || usize::from(place.service) >= MAX_GATE_SERVICES {
-                return Err(Error::Object { what: format!("service {}", place.service) });
-            }
-            let v6 = place.v6.map_or([0; 4], |address| address_words(address.into()).1);
-            let v4 = place.v4.map_or(0, |address| address_words(address.into()).1[0]);
-            table.write(place.service.into(), sluice_abi::GatePlace { be_addr4: v4, zero: 0, be_addr6: v6 });
-            let at = u32::from(place.port) + if place.udp { GATE_PORTS } else { 0 };
-            ports.write(at, GatePort { service: place.service, zero: [0; 3] });
+        let ports: Mapped<GatePort> = Mapped::new(&objects::map(&object, "gate_ports")?)
+            .doing(|| "map the ports of services".to_owned())?;
+        for place in &gate.places {
+            write_place(&ports, place)?;
         }
-        Ok(GateOnly { program: objects::program(&object, name)?, counters: map("gate_counters")? })
+        Ok(GateOnly { program: objects::program(&object, name)? })
     }
+}
+
+fn write_place(ports: &Mapped<GatePort>, place: &GatePlace) -> Result<()> {
+    if place.service == 0 || usize::from(place.service) >= MAX_GATE_SERVICES {
+        return Err(Error::Object { what: format!("service {}", place.service) });
+    }
+    let be_addr6 = place.v6.map_or([0; 4], |address| address_words(address.into()).1);
+    let be_addr4 = place.v4.map_or(0, |address| address_words(address.into()).1[0]);
+    let protocol = if place.udp { GATE_PORTS } else { 0 };
+    for port in place.ports.0..=place.ports.1 {
+        let entry = GatePort { be_addr6, be_addr4, service: place.service, zero: [0; 5] };
+        ports.write(protocol + u32::from(port), entry);
+    }
+    Ok(())
 }
 
 impl GateOnly {
@@ -72,23 +87,8 @@ impl GateOnly {
         self.program.as_fd()
     }
 
-    /// Of all CPUs.
-    pub fn counters(&self) -> Result<GateCounters> {
-        let values = self
-            .counters
-            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
-            .doing(|| "read the counters of the gate alone".to_owned())?
-            .unwrap_or_default();
-        let mut sum = GateCounters::default();
-        for one in values.iter().filter_map(|bytes| GateCounters::read_from_bytes(bytes).ok()) {
-            sum.accepted += one.accepted;
-            sum.no_service += one.no_service;
-            sum.no_grant += one.no_grant;
-            sum.expired += one.expired;
-            sum.idle += one.idle;
-            sum.revoked += one.revoked;
-            sum.handed_on += one.handed_on;
-        }
-        Ok(sum)
+    /// What the kernel made of it.
+    pub fn details(&self) -> Result<ProgramDetails> {
+        sys::program_details(self.program()).doing(|| "examine a program".to_owned())
     }
 }

@@ -4,28 +4,29 @@
 //! A grant ends with one store to its record. The index is tidied afterwards, and a record is given away again with
 //! another handle, so nothing that remembers the old one (a session, a key that is still in the index) fits the new.
 
+mod index;
 mod kinds;
+mod sources;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sluice_abi::{
     GRANT_BY_CONFIGURATION, GRANT_BY_OPERATOR, GRANT_FOREVER, GRANT_LABEL_BYTES, GRANT_LENGTHS, GRANT_LIVE,
-    GRANT_WAS_EXPIRED, GRANT_WAS_IDLE, GRANT_WAS_REVOKED, Grant, GrantKey4, GrantKey6, GrantLengths,
-    GrantUser, next_handle,
+    GRANT_WAS_EXPIRED, GRANT_WAS_IDLE, GRANT_WAS_REVOKED, Grant, GrantLengths, GrantUser, next_handle,
 };
-use zerocopy::IntoBytes;
 
-use crate::error::{Doing, Result};
+use crate::error::Result;
 use crate::mmap::Mapped;
 use crate::records::{address_words, mapped};
 use crate::state::State;
 
+use index::Index;
 pub use kinds::{Ended, Given, GrantKey, GrantRecord, GrantSpec, Pick, Reconciled, Refused};
 use kinds::{ended, family, is_prefix, key_of};
+use sources::Sources;
 
 /// What can be known from the records, kept for speed.
 #[derive(Debug, Default)]
@@ -45,8 +46,8 @@ pub struct Grants {
     records: Mapped<Grant>,
     users: Mapped<GrantUser>,
     lengths: Mapped<GrantLengths>,
-    index4: MapHandle,
-    index6: MapHandle,
+    index: Index,
+    sources: Sources,
     book: Mutex<Book>,
     capacity: u32,
     hz: u64,
@@ -67,21 +68,19 @@ pub struct GrantTotals {
 
 impl Grants {
     /// Reads what is there, and puts right what a crash may have left half done.
-    pub(crate) fn open(state: &State, capacity: u32, hz: u32) -> Result<Grants> {
-        let index =
-            |name: &str| MapHandle::try_from(state.map(name)).doing(|| format!("duplicate map {name}"));
+    pub(crate) fn open(state: &State, capacity: u32, seed: u64, hz: u32) -> Result<Grants> {
         let grants = Grants {
             records: mapped(state, "grants")?,
             users: mapped(state, "grant_users")?,
             lengths: mapped(state, "grant_lengths")?,
-            index4: index("grants4")?,
-            index6: index("grants6")?,
+            index: Index::open(state, seed)?,
+            sources: Sources::open(state, seed)?,
             book: Mutex::default(),
             capacity,
             hz: hz.into(),
             totals: GrantTotals::default(),
         };
-        grants.read_book()?;
+        grants.read_book();
         Ok(grants)
     }
 
@@ -97,7 +96,7 @@ impl Grants {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read_book(&self) -> Result<()> {
+    fn read_book(&self) {
         let mut book = self.book();
         book.fresh = 1;
         while book.fresh <= self.capacity {
@@ -118,28 +117,26 @@ impl Grants {
             }
         }
         self.store_lengths(&book);
-        if book.fresh > 1 { self.repair_index(&book) } else { Ok(()) }
+        if book.fresh > 1 {
+            self.sources.begin(book.live.keys());
+            self.repair_index(&book);
+        }
     }
 
     /// Every live grant has its key, and no other key is there.
-    fn repair_index(&self, book: &Book) -> Result<()> {
-        let doing = || "examine the index of grants".to_owned();
-        let mut stale = [vec![], vec![]];
-        for (index, stale) in [&self.index4, &self.index6].into_iter().zip(&mut stale) {
-            for key in index.keys() {
-                let value = index.lookup(&key, MapFlags::ANY).doing(doing)?.unwrap_or_default();
-                let handle = u32::from_ne_bytes(value.try_into().unwrap_or_default());
-                let record = handle & sluice_abi::GRANT_INDEX_MASK;
-                if record == 0 || record >= book.fresh || self.records.read(record).handle != handle {
-                    stale.push(key);
-                }
+    fn repair_index(&self, book: &Book) {
+        let of_handle = |handle: u32| {
+            let index = handle & sluice_abi::GRANT_INDEX_MASK;
+            let record = (1..book.fresh).contains(&index).then(|| self.records.read(index))?;
+            (record.handle == handle).then(|| key_of(&record))
+        };
+        let found = self.index.repair(of_handle);
+        for (key, index) in book.live.iter().filter(|(key, _)| !found.contains(*key)) {
+            let handle = self.records.read(*index).handle;
+            if !self.index.insert(key, handle) {
+                tracing::error!(handle, "the index has no room for a grant; it opens nothing");
             }
         }
-        for (index, stale) in [&self.index4, &self.index6].into_iter().zip(&stale) {
-            stale.iter().try_for_each(|key| index.delete(key)).doing(doing)?;
-        }
-        let live = book.live.iter().map(|(key, index)| (*key, self.records.read(*index).handle));
-        self.index_insert(&live.collect::<Vec<_>>())
     }
 
     /// Gives all of these, or none. What is there already for the same user is renewed.
@@ -158,7 +155,7 @@ impl Grants {
         // What has ended by itself must not stand in the way.
         let over: Vec<(u32, Ended)> =
             specs.iter().filter_map(|spec| self.over(book, &spec.key, now)).collect();
-        self.end(book, &over)?;
+        self.end(book, &over);
         if let Err(refused) = self.check(book, specs) {
             if matches!(refused, Refused::Full { .. }) {
                 self.totals.refused_full.fetch_add(specs.len() as u64, Ordering::Relaxed);
@@ -181,15 +178,32 @@ impl Grants {
                 let handle = self.write(index, spec, origin, known.is_some(), now);
                 if known.is_none() {
                     book.live.insert(spec.key, index);
+                    self.sources.add(&spec.key);
                     fresh.push((spec.key, handle));
                 }
                 Given { handle, renewed: known.is_some() }
             })
             .collect();
+        if let Some(missing) = fresh.iter().position(|(key, handle)| !self.index.insert(key, *handle)) {
+            return self.take_back(book, &fresh, missing);
+        }
         self.totals.given.fetch_add(fresh.len() as u64, Ordering::Relaxed);
         self.totals.renewed.fetch_add((given.len() - fresh.len()) as u64, Ordering::Relaxed);
-        self.index_insert(&fresh)?;
         Ok(Ok(given))
+    }
+
+    /// The index has no place for one of these, which its seed makes all but impossible: nobody gets any.
+    fn take_back(
+        &self,
+        book: &mut Book,
+        fresh: &[(GrantKey, u32)],
+        placed: usize,
+    ) -> Result<std::result::Result<Vec<Given>, Refused>> {
+        let list: Vec<(u32, Ended)> =
+            fresh.iter().map(|(_, handle)| (handle & sluice_abi::GRANT_INDEX_MASK, Ended::Revoked)).collect();
+        self.end(book, &list);
+        self.totals.refused_full.fetch_add(fresh.len() as u64, Ordering::Relaxed);
+        Ok(Err(Refused::Full { wanted: fresh.len(), room: placed, capacity: self.capacity }))
     }
 
     fn check(&self, book: &Book, specs: &[GrantSpec]) -> std::result::Result<(), Refused> {
@@ -343,7 +357,7 @@ impl Grants {
             }
         }
         let records = list.iter().map(|(index, why)| self.ended_record(*index, *why, now)).collect();
-        self.end(&mut book, &list)?;
+        self.end(&mut book, &list);
         Ok(records)
     }
 
@@ -381,12 +395,11 @@ impl Grants {
             })
             .collect();
         let records = over.iter().map(|(index, why)| self.ended_record(*index, *why, now)).collect();
-        self.end(&mut book, &over)?;
+        self.end(&mut book, &over);
         Ok(records)
     }
 
-    fn end(&self, book: &mut Book, list: &[(u32, Ended)]) -> Result<()> {
-        let mut keys = Vec::with_capacity(list.len());
+    fn end(&self, book: &mut Book, list: &[(u32, Ended)]) {
         for (index, why) in list {
             self.records.word(*index, offset_of!(Grant, handle)).store(0, Ordering::Release);
             let record = self.records.read(*index);
@@ -399,7 +412,8 @@ impl Grants {
             total.fetch_add(1, Ordering::Relaxed);
             if book.live.remove(&key).is_some() {
                 book.count_length(key, -1);
-                keys.push(key);
+                self.index.remove(&key, record.issued);
+                self.sources.remove(&key);
             }
             if u32::from(record.origin) == GRANT_BY_CONFIGURATION {
                 self.records.byte(*index, offset_of!(Grant, ended)).store(mark as u8, Ordering::Relaxed);
@@ -408,9 +422,7 @@ impl Grants {
                 book.free.push_back(*index);
             }
         }
-        self.index_delete(&keys)?;
         self.store_lengths(book);
-        Ok(())
     }
 
     /// Makes the configuration's grants what it says. One that has ended stays so until it is changed or taken out.
@@ -438,7 +450,7 @@ impl Grants {
             ended: ended.iter().map(|(index, why)| self.ended_record(*index, *why, now)).collect(),
             given: vec![],
         };
-        self.end(&mut book, &ended)?;
+        self.end(&mut book, &ended);
         let freed = ended.iter().map(|(index, _)| key_of(&self.records.read(*index)));
         for key in gone.into_iter().chain(freed) {
             if let Some(index) = book.ended.remove(&key) {
@@ -482,61 +494,6 @@ impl Grants {
                 .fold(0, |word, (length, place)| word | (u64::from(*length) + 1) << (8 * place));
             self.lengths.long(0, offset).store(word, Ordering::Release);
         }
-    }
-
-    fn index_insert(&self, entries: &[(GrantKey, u32)]) -> Result<()> {
-        let doing = || "put grants into their index".to_owned();
-        for (index, keys, values) in self.by_family(entries) {
-            let count = (values.len() / 4) as u32;
-            if count == 1 {
-                index.update(&keys, &values, MapFlags::ANY).doing(doing)?;
-            } else if count > 1 {
-                index.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY).doing(doing)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn index_delete(&self, keys: &[GrantKey]) -> Result<()> {
-        let doing = || "take grants out of their index".to_owned();
-        let entries: Vec<(GrantKey, u32)> = keys.iter().map(|key| (*key, 0)).collect();
-        for (index, keys, values) in self.by_family(&entries) {
-            // One by one where the batch stops at a key that is not there: what matters is that none stays.
-            let size = index.key_size() as usize;
-            let count = (values.len() / 4) as u32;
-            if count > 1 && index.delete_batch(&keys, count, MapFlags::ANY, MapFlags::ANY).is_ok() {
-                continue;
-            }
-            for key in keys.chunks(size) {
-                match index.delete(key) {
-                    Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
-                        return Err(error).doing(doing);
-                    }
-                    _ => {}
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Keys and values as the two maps want them, one after the other.
-    fn by_family(&self, entries: &[(GrantKey, u32)]) -> [(&MapHandle, Vec<u8>, Vec<u8>); 2] {
-        let mut four = (Vec::with_capacity(entries.len() * 8), Vec::with_capacity(entries.len() * 4));
-        let mut six = (vec![], vec![]);
-        for (key, handle) in entries {
-            let (family, be_addr) = address_words(key.source);
-            let (service, length) = (key.service, key.length);
-            if family == 4 {
-                let key = GrantKey4 { be_addr: be_addr[0], service, length, zero: 0 };
-                four.0.extend_from_slice(key.as_bytes());
-                four.1.extend_from_slice(&handle.to_ne_bytes());
-            } else {
-                let key = GrantKey6 { be_addr, service, length, zero: 0 };
-                six.0.extend_from_slice(key.as_bytes());
-                six.1.extend_from_slice(&handle.to_ne_bytes());
-            }
-        }
-        [(&self.index4, four.0, four.1), (&self.index6, six.0, six.1)]
     }
 }
 

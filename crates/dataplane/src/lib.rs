@@ -46,7 +46,7 @@ pub use attach::{Attached, Attachment, Hook};
 pub use counters::Counters;
 pub use error::{Error, Result};
 pub use events::Event;
-pub use gate::{GateOnly, GatePlace};
+pub use gate::{GateAlone, GateOnly, GatePlace};
 pub use generation::{Generation, ProgramKind, Variant};
 pub use grants::{Ended, Given, GrantKey, GrantRecord, GrantSpec, Grants, Pick, Reconciled, Refused};
 pub use local::LocalKind;
@@ -123,9 +123,20 @@ impl Sizes {
             "shared4" | "shared6" => Some(sessions + 1),
             "free4" | "free6" => Some(sessions),
             "grants" | "grant_users" => Some(self.grants + 1),
-            "grants4" | "grants6" => Some(self.grants),
+            "grant_index" => Some(self.grant_buckets()),
+            "grant_sources" => Some(self.source_words()),
             _ => None,
         }
+    }
+
+    /// Buckets of the index of grants: a power of two of them, at most half full when every grant is in use.
+    fn grant_buckets(&self) -> u32 {
+        self.grants.div_ceil(FLOW_BUCKET_SLOTS as u32 / 2).next_power_of_two()
+    }
+
+    /// Words of bits that tell hosts with a grant from strangers: a power of two of them.
+    fn source_words(&self) -> u32 {
+        (self.grants * sluice_abi::GRANT_SOURCE_BITS).div_ceil(u64::BITS).next_power_of_two()
     }
 
     /// Buckets of the flow index: a power of two of them, at most six tenths full when every session is in use. With
@@ -151,6 +162,8 @@ fn table_config(sizes: Sizes, seed: u64) -> ProgramConfig {
         flags: if sizes.kernel_index { CONFIG_KERNEL_INDEX } else { 0 },
         unanswered4: u32::MAX >> 1,
         unanswered6: u32::MAX >> 1,
+        grant_mask: sizes.grant_buckets() - 1,
+        source_mask: sizes.source_words() - 1,
         seed,
         ..Default::default()
     }
@@ -206,7 +219,7 @@ impl Dataplane {
             clock: Clock::new(sizes)?,
             reaper: Reaper::new(&state, sizes, table_config(sizes, seed))?,
             sweeper: Sweeper::new(&state, created, sizes)?,
-            grants: Grants::open(&state, sizes.grants, control::hz())?,
+            grants: Grants::open(&state, sizes.grants, seed, control::hz())?,
             seed,
             roots: Mutex::default(),
             changes: Mutex::default(),

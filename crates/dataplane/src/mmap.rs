@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use libbpf_rs::{MapCore, MapHandle};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
@@ -76,6 +76,12 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy> Mapped<T> {
     pub fn byte(&self, index: u32, offset: usize) -> &AtomicU8 {
         // SAFETY: inside the mapping, which lives as long as `self`; only accessed atomically through it.
         unsafe { AtomicU8::from_ptr(self.at(index, offset, 1)) }
+    }
+
+    pub fn half(&self, index: u32, offset: usize) -> &AtomicU16 {
+        assert!(offset.is_multiple_of(2));
+        // SAFETY: as `byte`, and aligned.
+        unsafe { AtomicU16::from_ptr(self.at(index, offset, 2).cast()) }
     }
 
     pub fn word(&self, index: u32, offset: usize) -> &AtomicU32 {

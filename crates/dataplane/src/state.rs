@@ -60,8 +60,8 @@ const SHARED: [&str; 42] = [
     "grants",
     "grant_users",
     "grant_lengths",
-    "grants4",
-    "grants6",
+    "grant_index",
+    "grant_sources",
 ];
 const PROGRAMS: &str = "programs";
 const PROGRAMS_XDP: &str = "programs_xdp";

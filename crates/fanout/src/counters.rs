@@ -31,6 +31,17 @@ drops! {
     SendBufferFull "send_buffer_full" "the socket towards the receiver stayed full",
     QueueFull "queue_full" "the receiver's queue of messages is full",
     Shutdown "shutdown" "it waited for a receiver when the fan-out ended",
+    Malformed "malformed" "an IP header with a wrong length or checksum",
+    Length "fanout_length" "UDP length below 8 or beyond the packet",
+    TtlExceeded "ttl_exceeded" "TTL or hop limit used up",
+    TooBig "too_big" "larger than the MTU towards the receiver",
+    NoRoute "no_route" "no route towards the receiver, or no ring on its interface",
+    NoNextHop "no_next_hop" "the next hop towards the receiver is not resolved",
+    RingFull "tx_ring_full" "the tx ring towards the receiver stayed full",
+    Refused "device_refused" "the device towards the receiver dropped it",
+    RxRing "rx_ring" "no room in the rx ring, or no frame to receive into",
+    FrameTooLarge "frame_too_large" "larger than a frame of the rings, or in several buffers",
+    Unserved "queue_unserved" "it came by a queue that has no socket",
 }
 
 #[derive(Debug, Default)]

@@ -7,6 +7,7 @@ pub mod metrics;
 mod mmsg;
 pub mod pool;
 pub mod resolve;
+mod rings;
 pub mod runner;
 mod socket;
 mod tcp;

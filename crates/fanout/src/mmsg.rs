@@ -10,6 +10,8 @@ use std::os::fd::RawFd;
 pub const BATCH: usize = 64;
 /// A burst is at most as long as an IP packet.
 const SLOT: usize = 1 << 16;
+/// From one slot to the next. Were it a power of two, the first lines of all slots would share one set of the cache.
+const STRIDE: usize = SLOT + 3 * 64;
 /// Of control messages: GRO's segment size and the overflow counter fit.
 const CONTROL: usize = 64;
 /// Segments that every kernel takes at once (UDP_MAX_SEGMENTS), and bytes.
@@ -50,10 +52,10 @@ impl Receive {
             headers: vec![header; BATCH],
             names: vec![name; BATCH],
             control: vec![Control([0; CONTROL]); BATCH],
-            buffer: vec![0; BATCH * SLOT],
+            buffer: vec![0; BATCH * STRIDE],
             _vectors: Vec::with_capacity(BATCH),
         };
-        for slot in receive.buffer.chunks_exact_mut(SLOT) {
+        for slot in receive.buffer.chunks_exact_mut(STRIDE) {
             receive._vectors.push(libc::iovec { iov_base: slot.as_mut_ptr().cast(), iov_len: SLOT });
         }
         for (index, header) in receive.headers.iter_mut().enumerate() {
@@ -80,7 +82,7 @@ impl Receive {
     /// Number `index` of the last call.
     pub fn burst(&self, index: usize) -> Burst<'_> {
         let header = &self.headers[index];
-        let data = &self.buffer[index * SLOT..][..(header.msg_len as usize).min(SLOT)];
+        let data = &self.buffer[index * STRIDE..][..(header.msg_len as usize).min(SLOT)];
         let (mut segment, mut overflow) = (data.len(), None);
         // SAFETY: the kernel has just written `msg_controllen` bytes of control messages where the header points.
         unsafe {

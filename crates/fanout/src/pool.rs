@@ -1,11 +1,11 @@
 //! The receivers of one listener: who is there, who is coming back, who is leaving, and the table that follows from it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sluice_language::fan_out::{Balance, HealthCheck, Listener, NoneLeft};
+use sluice_language::fan_out::{self as configured, Balance, HealthCheck, Listener, NoneLeft};
 
 use sluice_plan::{balance, fan_out};
 
@@ -48,6 +48,20 @@ impl Table {
     }
 }
 
+impl Table {
+    /// Where the fragments of one datagram go.
+    pub fn pick_fragment(&self, source: IpAddr, identification: u32) -> Option<usize> {
+        if self.positions.is_empty() {
+            return None;
+        }
+        let hash = match source {
+            IpAddr::V4(source) => balance::hash(&source.octets(), u64::from(identification)),
+            IpAddr::V6(source) => balance::hash(&source.octets(), u64::from(identification)),
+        };
+        Some(usize::from(self.positions[balance::position(hash, self.positions.len())]))
+    }
+}
+
 fn hash(source: &SocketAddr, with_port: bool) -> u64 {
     let port = if with_port { source.port() } else { 0 };
     match source {
@@ -77,6 +91,8 @@ struct Member {
     in_a_row: u32,
     since: Option<Instant>,
     leaving: Option<Instant>,
+    /// The configuration has it.
+    wanted: bool,
 }
 
 #[derive(Debug)]
@@ -85,6 +101,8 @@ struct State {
     /// Those that left: what they counted stays part of the sum, and is theirs again when they come back.
     gone: Vec<Arc<Target>>,
     listener: Listener,
+    /// As the table has them.
+    weights: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -100,9 +118,13 @@ const STEPS: u32 = 10;
 impl Pool {
     /// All receivers are taken for up until a check says otherwise.
     pub fn new(listener: &Listener) -> Pool {
-        let mut state = State { members: vec![], gone: vec![], listener: listener.clone() };
+        let now = Instant::now();
+        let mut state = State { members: vec![], gone: vec![], listener: listener.clone(), weights: vec![] };
         state.members = listener.receivers.iter().filter_map(|r| member(r, None)).collect();
-        let table = Arc::new(state.table(Instant::now()));
+        for (member, receiver) in state.members.iter_mut().zip(&listener.receivers) {
+            member.leaving = receiver.drain.then(|| drained(listener, now));
+        }
+        let table = Arc::new(state.table(now));
         Pool { state: Mutex::new(state), table: Mutex::new(table), version: AtomicU64::new(1) }
     }
 
@@ -118,11 +140,15 @@ impl Pool {
                 Some(place) => {
                     let mut known = before.remove(place);
                     known.weight = receiver.weight.into();
-                    known.leaving = None;
+                    known.leaving = receiver.drain.then(|| known.leaving.unwrap_or(now));
+                    known.wanted = true;
                     state.members.push(known);
                 }
                 None => {
                     let mut new = member(receiver, Some(now));
+                    if let Some(new) = &mut new {
+                        new.leaving = receiver.drain.then(|| drained(listener, now));
+                    }
                     let same = |t: &Arc<Target>| t.name == receiver.name && t.address == address;
                     if let (Some(new), Some(place)) = (&mut new, state.gone.iter().position(same)) {
                         new.target = state.gone.remove(place);
@@ -133,19 +159,40 @@ impl Pool {
         }
         for mut gone in before {
             gone.leaving = gone.leaving.or(Some(now));
+            gone.wanted = false;
             state.members.push(gone);
         }
         state.listener = listener.clone();
         self.publish(&mut state, now);
     }
 
+    /// Receivers that `wanted` does not have any more and that still get a share, as such that drain.
+    pub fn leaving(&self, wanted: &[configured::Receiver]) -> Vec<configured::Receiver> {
+        let (state, now) = (self.state(), Instant::now());
+        let drain = state.ramp(false);
+        let left = |m: &Member| match m.leaving {
+            Some(since) => now.saturating_duration_since(since) < drain,
+            None => !drain.is_zero(),
+        };
+        let stays = |m: &Member| {
+            wanted.iter().any(|r| r.name == m.target.name && r.address() == Some(m.target.address))
+        };
+        let receiver = |m: &Member| configured::Receiver {
+            name: m.target.name.clone(),
+            target: configured::Target::Address(m.target.address),
+            weight: m.weight as u16,
+            drain: true,
+        };
+        state.members.iter().filter(|m| left(m) && m.up && !stays(m)).map(receiver).collect()
+    }
+
     /// The result of one check. True when the receiver went up or down by it.
     pub fn report(&self, target: &Target, answered: bool) -> bool {
         let mut state = self.state();
-        let health = state.listener.health.unwrap_or_default();
+        let (rise, fall) = state.listener.health.as_ref().map_or((2, 2), |health| (health.rise, health.fall));
         let Some(member) = state.member(target) else { return false };
         member.in_a_row = if answered == member.up { 0 } else { member.in_a_row + 1 };
-        let enough = if answered { health.rise } else { health.fall };
+        let enough = if answered { rise } else { fall };
         if answered == member.up || member.in_a_row < enough {
             return false;
         }
@@ -171,7 +218,12 @@ impl Pool {
     /// Moves shares of those that come and go.
     pub fn tick(&self, now: Instant) {
         let mut state = self.state();
-        if state.moves() {
+        if !state.moves() {
+            return;
+        }
+        let members = state.members.len();
+        state.settle(now);
+        if state.members.len() != members || state.weights(now) != state.weights {
             self.publish(&mut state, now);
         }
     }
@@ -186,7 +238,7 @@ impl Pool {
     }
 
     pub fn health(&self) -> Option<HealthCheck> {
-        self.state().listener.health
+        self.state().listener.health.clone()
     }
 
     /// Every receiver with its state, those that are leaving behind.
@@ -227,6 +279,12 @@ impl Pool {
     }
 }
 
+/// When the drain of a receiver began that is over.
+fn drained(listener: &Listener, now: Instant) -> Instant {
+    let drain = Duration::from_millis(listener.health.as_ref().map_or(0, |health| health.drain_ms).into());
+    now.checked_sub(drain).unwrap_or(now)
+}
+
 fn member(receiver: &sluice_language::fan_out::Receiver, since: Option<Instant>) -> Option<Member> {
     let target = Target {
         name: receiver.name.clone(),
@@ -241,6 +299,7 @@ fn member(receiver: &sluice_language::fan_out::Receiver, since: Option<Instant>)
         in_a_row: 0,
         since,
         leaving: None,
+        wanted: true,
     })
 }
 
@@ -250,8 +309,8 @@ impl State {
     }
 
     fn ramp(&self, slow: bool) -> Duration {
-        let health = self.listener.health.unwrap_or_default();
-        Duration::from_millis(if slow { health.slow_start_ms } else { health.drain_ms }.into())
+        let ramp = |health: &HealthCheck| if slow { health.slow_start_ms } else { health.drain_ms };
+        Duration::from_millis(self.listener.health.as_ref().map_or(0, ramp).into())
     }
 
     /// In tenths: all of it, or what slow start and drain leave of it.
@@ -275,7 +334,9 @@ impl State {
     /// Forgets what has left, and that the others were ever away.
     fn settle(&mut self, now: Instant) {
         let (drain, slow) = (self.ramp(false), self.ramp(true));
-        let stays = |m: &Member| m.leaving.is_none_or(|since| now.saturating_duration_since(since) < drain);
+        let stays = |m: &Member| {
+            m.wanted || m.leaving.is_none_or(|since| now.saturating_duration_since(since) < drain)
+        };
         self.gone.extend(self.members.iter().filter(|m| !stays(m)).map(|m| m.target.clone()));
         self.members.retain(stays);
         for member in &mut self.members {
@@ -295,10 +356,11 @@ impl State {
         weights
     }
 
-    fn table(&self, now: Instant) -> Table {
+    fn table(&mut self, now: Instant) -> Table {
         let weights = self.weights(now);
         let names: Vec<String> = self.members.iter().map(|m| m.target.address.to_string()).collect();
         let positions = fan_out::positions(self.listener.balance, &names, &weights);
+        self.weights = weights;
         Table {
             balance: self.listener.balance,
             targets: self.members.iter().map(|member| member.target.clone()).collect(),
@@ -377,6 +439,40 @@ mod tests {
         pool.tick(Instant::now() + Duration::from_secs(2));
         assert_eq!(shares(&pool), [1, 1]);
         assert_eq!(counters::get(&pool.table().targets[0].counters.packets), 7);
+    }
+
+    #[test]
+    fn a_receiver_that_drains_stays_without_a_share() {
+        let check = "health-check method icmp\nhealth-check drain 1000";
+        let pool = Pool::new(&listener(3, check));
+        let draining = listener(3, &format!("{check}\nreceiver r1 drain"));
+        pool.configure(&draining);
+        assert_eq!(shares(&pool), [1, 1, 1]);
+        pool.tick(Instant::now() + Duration::from_millis(550));
+        assert_eq!(shares(&pool), [2, 1, 2]);
+        pool.tick(Instant::now() + Duration::from_secs(2));
+        let version = pool.version();
+        pool.tick(Instant::now() + Duration::from_secs(3));
+        assert_eq!((shares(&pool), pool.version()), (vec![1, 0, 1], version), "and nothing moves any more");
+        assert_eq!(shares(&Pool::new(&draining)), [1, 0, 1], "nothing is given to it to begin with");
+        pool.configure(&listener(3, check));
+        assert_eq!(shares(&pool), [1, 1, 1], "it is wanted again");
+    }
+
+    #[test]
+    fn those_who_leave_are_known_until_their_drain_is_over() {
+        let check = "health-check method icmp\nhealth-check drain 60000";
+        let pool = Pool::new(&listener(3, check));
+        let fewer = listener(2, check);
+        let leaving = pool.leaving(&fewer.receivers);
+        assert_eq!(leaving.iter().map(|r| (r.name.as_str(), r.drain)).collect::<Vec<_>>(), [("r2", true)]);
+        let all = Listener { receivers: [fewer.receivers.clone(), leaving].concat(), ..fewer.clone() };
+        pool.configure(&all);
+        assert_eq!(shares(&pool), [1, 1, 1]);
+        pool.tick(Instant::now() + Duration::from_secs(61));
+        assert_eq!(shares(&pool), [1, 1, 0]);
+        let pool = Pool::new(&listener(3, ""));
+        assert!(pool.leaving(&fewer.receivers).is_empty(), "without `drain` it goes at once");
     }
 
     #[test]

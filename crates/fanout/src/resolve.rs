@@ -42,6 +42,7 @@ impl Resolver {
             name: format!("{}/{}", receiver.name, address.ip()),
             target: Target::Address(address),
             weight: receiver.weight * weight,
+            drain: receiver.drain,
         };
         found.into_iter().map(one).collect()
     }

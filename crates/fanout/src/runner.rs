@@ -17,6 +17,7 @@ use crate::health;
 use crate::metrics::{ListenerReport, QueueReport, ReceiverReport, named};
 use crate::pool::Pool;
 use crate::resolve::{Resolver, has_names};
+use crate::rings::Rings;
 use crate::socket;
 use crate::tcp::Connections;
 use crate::udp::{Way, Worker};
@@ -61,6 +62,8 @@ struct Running {
     threads: Vec<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
     connections: Option<Arc<Connections>>,
+    /// The log has said how its rings are.
+    is_told: bool,
 }
 
 #[derive(Default)]
@@ -68,6 +71,7 @@ struct State {
     running: Vec<Running>,
     wanted: FanOut,
     resolver: Resolver,
+    rings: Rings,
 }
 
 /// Changes of it exclude each other; packets do not wait for them.
@@ -98,13 +102,16 @@ impl Runner {
     }
 
     pub fn report(&self) -> Vec<ListenerReport> {
-        self.state().running.iter().map(Running::report).collect()
+        let state = self.state();
+        state.running.iter().map(|running| running.report(&state.rings)).collect()
     }
 
     /// Receives what waits in the sockets, sends it, and returns when every thread has ended.
     pub fn end(&self) {
         self.ending.store(true, Ordering::Release);
-        for running in self.state().running.drain(..) {
+        let mut state = self.state();
+        state.rings.end();
+        for running in state.running.drain(..) {
             running.end();
         }
     }
@@ -147,7 +154,9 @@ impl State {
             .collect();
         let opened: Result<Vec<_>, _> =
             fresh.into_iter().map(|l| open(l, &go).map(|sockets| (l, sockets))).collect();
-        let opened = match opened {
+        let by_rings: Vec<&Listener> = wanted.listeners.iter().filter(|l| l.mode == Mode::AfXdp).collect();
+        let prepared = opened.and_then(|opened| self.rings.prepare(&by_rings).map(|()| opened));
+        let opened = match prepared {
             Ok(opened) => opened,
             Err(error) => {
                 self.running.extend(go);
@@ -163,12 +172,28 @@ impl State {
                 running.configure(listener);
             }
         }
+        self.commit_rings()?;
         go.into_iter().for_each(Running::end);
         Ok(())
     }
 }
 
-fn cpus() -> Vec<usize> {
+impl State {
+    /// Tells the rings whom they serve now.
+    fn commit_rings(&mut self) -> Result<(), RunnerError> {
+        let by_rings = self.running.iter().filter(|running| running.listener.mode == Mode::AfXdp);
+        let wanted: Vec<_> = by_rings.map(|running| (&running.listener, &running.pool)).collect();
+        self.rings.commit(&wanted)?;
+        for running in self.running.iter_mut().filter(|running| running.listener.mode == Mode::AfXdp) {
+            if !std::mem::replace(&mut running.is_told, true) {
+                self.rings.log(&running.listener);
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn cpus() -> Vec<usize> {
     let set = sched_getaffinity(Pid::from_raw(0)).unwrap_or_else(|_| CpuSet::new());
     (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect()
 }
@@ -190,8 +215,7 @@ fn open(listener: &Listener, going: &[Running]) -> Result<Vec<Arc<UdpSocket>>, R
         }
     };
     if listener.mode == Mode::AfXdp {
-        let reason = "rings are not served by this build; use xdp, tc-ebpf or userspace".to_owned();
-        return Err(RunnerError::Mode { listener: name.clone(), mode: listener.mode.name(), reason });
+        return Ok(vec![]);
     }
     if let Some(interface) = &listener.interface {
         let device = interface.strip_suffix(".0").unwrap_or(interface);
@@ -218,8 +242,15 @@ impl Running {
         if let Some(connections) = &connections {
             connections.configure(listener.queue_bytes);
         }
-        let mut running =
-            Running { listener: listener.clone(), pool, sockets: vec![], threads: vec![], stop, connections };
+        let mut running = Running {
+            listener: listener.clone(),
+            pool,
+            sockets: vec![],
+            threads: vec![],
+            stop,
+            connections,
+            is_told: false,
+        };
         let cpus = cpus();
         for (number, socket) in sockets.into_iter().enumerate() {
             running.worker(number, socket, cpus.get(number % cpus.len().max(1)).copied())?;
@@ -280,7 +311,7 @@ impl Running {
         tracing::info!(listener = self.listener.name, "listener ended");
     }
 
-    fn report(&self) -> ListenerReport {
+    fn report(&self, rings: &Rings) -> ListenerReport {
         let queue = |(number, (_, counters)): (usize, &(Arc<UdpSocket>, Arc<Queue>))| QueueReport {
             queue: number.to_string(),
             packets: get(&counters.packets),
@@ -289,13 +320,16 @@ impl Running {
             drops: named(&counters.drops),
             xdp_statistics: vec![],
         };
+        let rings = rings.report(&self.listener.name);
+        let (attach, zero_copy) = rings.as_ref().map_or(("none", false), |r| (r.attach, r.zero_copy));
         ListenerReport {
             name: self.listener.name.clone(),
             mode: self.listener.mode.name().to_owned(),
-            attach: "none".to_owned(),
-            zero_copy: false,
+            attach: attach.to_owned(),
+            zero_copy,
             interface: self.listener.interface.clone().unwrap_or_default(),
-            queues: self.sockets.iter().enumerate().map(queue).collect(),
+            queues: rings
+                .map_or_else(|| self.sockets.iter().enumerate().map(queue).collect(), |rings| rings.queues),
             receivers: receivers(&self.pool),
         }
     }
@@ -319,7 +353,7 @@ pub fn receivers(pool: &Pool) -> Vec<ReceiverReport> {
     pool.view().into_iter().map(one).collect()
 }
 
-fn pin(cpu: usize) {
+pub(crate) fn pin(cpu: usize) {
     let mut set = CpuSet::new();
     if let Err(error) = set.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)) {
         tracing::warn!(cpu, %error, "the thread stays unpinned");

@@ -120,17 +120,20 @@ impl Connections {
 
     /// Puts one message into a receiver's queue, or counts why not.
     pub fn push(&self, target: &Arc<Target>, message: &[u8]) {
+        self.queue(target, message.len(), |bytes| frame(self.framing, message, bytes));
+    }
+
+    /// `write` appends a framed message of about `length` bytes.
+    fn queue(&self, target: &Arc<Target>, length: usize, write: impl FnOnce(&mut Vec<u8>)) {
         let line =
             lock(&self.lines).iter().find(|(l, _)| Arc::ptr_eq(&l.target, target)).map(|(l, _)| l.clone());
         let Some(line) = line else { return target.counters.drops.add(Reason::NoReceiver, 1) };
-        if line.bytes.load(Ordering::Relaxed) + message.len() as u64
-            > self.queue_bytes.load(Ordering::Relaxed)
-        {
+        if line.bytes.load(Ordering::Relaxed) + length as u64 > self.queue_bytes.load(Ordering::Relaxed) {
             return target.counters.drops.add(Reason::QueueFull, 1);
         }
         let mut batch = lock(&line.batch);
         let before = batch.bytes.len();
-        frame(self.framing, message, &mut batch.bytes);
+        write(&mut batch.bytes);
         let length = batch.bytes.len() - before;
         batch.lengths.push(length as u32);
         add(&line.bytes, length as u64);
@@ -263,25 +266,10 @@ impl Connections {
         for (number, length) in lengths.iter().enumerate() {
             let (message, behind) = rest.split_at(*length as usize);
             rest = behind;
-            self.push_framed(others[number % others.len()], message);
+            let other = others[number % others.len()];
+            self.queue(other, message.len(), |bytes| bytes.extend_from_slice(message));
         }
         self.wake();
-    }
-
-    fn push_framed(&self, target: &Arc<Target>, message: &[u8]) {
-        let line =
-            lock(&self.lines).iter().find(|(l, _)| Arc::ptr_eq(&l.target, target)).map(|(l, _)| l.clone());
-        let Some(line) = line else { return target.counters.drops.add(Reason::NoReceiver, 1) };
-        if line.bytes.load(Ordering::Relaxed) + message.len() as u64
-            > self.queue_bytes.load(Ordering::Relaxed)
-        {
-            return target.counters.drops.add(Reason::QueueFull, 1);
-        }
-        let mut batch = lock(&line.batch);
-        batch.bytes.extend_from_slice(message);
-        batch.lengths.push(message.len() as u32);
-        add(&line.bytes, message.len() as u64);
-        add(&target.counters.waiting, 1);
     }
 
     fn give_up(&self, line: &Line, batch: &mut Batch) {

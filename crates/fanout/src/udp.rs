@@ -38,7 +38,12 @@ struct Out {
     /// None when it could not be opened.
     socket: Option<UdpSocket>,
     send: Send,
+    /// Datagrams that are to be sent.
+    waiting: u64,
 }
+
+/// Sender and place; without `keep_source` the sender is not told apart.
+type Key = (Option<SocketAddr>, usize);
 
 struct Outs {
     version: u64,
@@ -47,12 +52,21 @@ struct Outs {
     /// By place in the table.
     plain: Vec<Out>,
     by_source: HashMap<(SocketAddr, usize), Out>,
+    /// Those that have something to send.
+    touched: Vec<Key>,
 }
 
 impl Outs {
     fn new(pool: &Pool) -> Outs {
         let (version, table) = (pool.version(), pool.table());
-        Outs { version, plain: plain(&table, vec![]), table, turn: 0, by_source: HashMap::new() }
+        Outs {
+            version,
+            plain: plain(&table, vec![]),
+            table,
+            turn: 0,
+            by_source: HashMap::new(),
+            touched: vec![],
+        }
     }
 
     /// Takes up a changed table; sockets to receivers that stay are kept.
@@ -67,12 +81,28 @@ impl Outs {
         self.by_source.clear();
     }
 
-    fn at(&mut self, place: usize, source: SocketAddr) -> &mut Out {
-        if !self.table.keep_source {
-            return &mut self.plain[place];
-        }
+    fn at(&mut self, (source, place): Key) -> &mut Out {
+        let Some(source) = source else { return &mut self.plain[place] };
         let target = &self.table.targets[place];
         self.by_source.entry((source, place)).or_insert_with(|| Out::new(target.clone(), Some(source)))
+    }
+
+    fn push(&mut self, key: Key, datagram: &[u8]) {
+        let out = self.at(key);
+        out.send.push(datagram);
+        out.waiting += 1;
+        if out.waiting == 1 {
+            self.touched.push(key);
+        }
+    }
+
+    fn flush(&mut self) {
+        for key in std::mem::take(&mut self.touched) {
+            self.at(key).flush();
+        }
+        if self.by_source.len() > MAX_SOURCES {
+            self.by_source.clear();
+        }
     }
 }
 
@@ -86,10 +116,11 @@ fn plain(table: &Table, mut before: Vec<Out>) -> Vec<Out> {
 
 impl Out {
     fn new(target: Arc<Target>, source: Option<SocketAddr>) -> Out {
-        Out { target, source, socket: None, send: Send::new() }
+        Out { target, source, socket: None, send: Send::new(), waiting: 0 }
     }
 
-    fn flush(&mut self, waiting: u64) {
+    fn flush(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
         if self.socket.is_none() {
             self.socket = socket::towards(self.target.address, self.source)
                 .inspect_err(|error| tracing::debug!(receiver = %self.target.address, %error, "no socket"))
@@ -134,32 +165,24 @@ impl Worker {
 
     fn spread(&self, receive: &Receive, count: usize, outs: &mut Outs) {
         let (mut packets, mut bytes, mut large, mut homeless) = (0, 0, 0, 0);
-        let mut waiting: Vec<((SocketAddr, usize), u64)> = vec![];
+        let table = outs.table.clone();
         for burst in (0..count).map(|index| receive.burst(index)) {
             if let Some(overflow) = burst.overflow {
                 self.counters.overflow.store(overflow.into(), Ordering::Relaxed);
             }
             for datagram in datagrams(burst.data, burst.segment) {
                 (packets, bytes) = (packets + 1, bytes + datagram.len() as u64);
-                if datagram.len() > outs.table.max_packet_size as usize {
+                if datagram.len() > table.max_packet_size as usize {
                     large += 1;
                     continue;
                 }
-                let table = outs.table.clone();
                 let Some(place) = table.pick(&burst.source, &mut outs.turn) else {
                     homeless += 1;
                     continue;
                 };
-                if let Way::Streams(connections) = &self.way {
-                    connections.push(&table.targets[place], datagram);
-                    continue;
-                }
-                let out = outs.at(place, burst.source);
-                let source = out.source.unwrap_or(table.targets[place].address);
-                out.send.push(datagram);
-                match waiting.iter_mut().find(|(key, _)| *key == (source, place)) {
-                    Some((_, count)) => *count += 1,
-                    None => waiting.push(((source, place), 1)),
+                match &self.way {
+                    Way::Streams(connections) => connections.push(&table.targets[place], datagram),
+                    Way::Datagrams => outs.push((table.keep_source.then_some(burst.source), place), datagram),
                 }
             }
         }
@@ -167,12 +190,7 @@ impl Worker {
         add(&self.counters.bytes, bytes);
         self.counters.drops.add(Drop::TooLarge, large);
         self.counters.drops.add(Drop::NoReceiver, homeless);
-        for ((source, place), count) in waiting {
-            outs.at(place, source).flush(count);
-        }
-        if outs.by_source.len() > MAX_SOURCES {
-            outs.by_source.clear();
-        }
+        outs.flush();
         if let Way::Streams(connections) = &self.way {
             connections.wake();
         }

@@ -58,6 +58,8 @@ pub enum Lab {
     Nat,
     /// A database that is reached with a grant only (`run` only)
     Gate,
+    /// One address whose datagrams three receivers share (`run` only)
+    Fanout,
     /// An IPv6-only client and IPv4-only servers (`run` only)
     Nat64,
 }

@@ -26,6 +26,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Gateway<'a> {
     program: PathBuf,
+    verb: &'static str,
     netns: &'a Netns,
     configuration: PathBuf,
     state: PathBuf,
@@ -38,11 +39,18 @@ impl<'a> Gateway<'a> {
         fs::create_dir_all(state).with_context(|| format!("cannot make {}", state.display()))?;
         Ok(Gateway {
             program: program.to_owned(),
+            verb: "run",
             netns,
             configuration: configuration.to_owned(),
             state: state.to_owned(),
             child: None,
         })
+    }
+
+    /// Another command than `run` that starts the daemon.
+    pub fn with_command(mut self, verb: &'static str) -> Gateway<'a> {
+        self.verb = verb;
+        self
     }
 
     /// The binary that the next start runs: an upgrade.
@@ -132,7 +140,7 @@ impl<'a> Gateway<'a> {
 
     fn command(&self) -> Command {
         let mut command = self.netns.command(&self.program);
-        command.arg("run").arg("--config").arg(&self.configuration).arg("--state-dir").arg(&self.state);
+        command.arg(self.verb).arg("--config").arg(&self.configuration).arg("--state-dir").arg(&self.state);
         let log = File::options().create(true).append(true).open(self.log());
         match log.and_then(|log| Ok((log.try_clone()?, log))) {
             Ok((out, err)) => command.stdout(out).stderr(err),

@@ -6,18 +6,21 @@
 mod args;
 pub mod branch;
 pub mod browser;
+pub mod capture;
 pub mod demo;
 pub mod gated;
 pub mod gateway;
 pub mod helpers;
-mod hosts;
+pub mod hosts;
 pub mod interrupt;
 mod matrix;
 pub mod nat64;
 pub mod netns;
 mod probe;
+mod receivers;
 mod report;
 pub mod services;
+pub mod spread;
 pub mod stats;
 pub mod stream;
 pub mod translation;
@@ -35,6 +38,7 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
         Command::Run(args) if args.lab == args::Lab::Nat64 => nat64::run(&args),
         Command::Run(args) if args.lab == args::Lab::Nat => translation::run_lab(&args),
         Command::Run(args) if args.lab == args::Lab::Gate => gated::run_lab(&args),
+        Command::Run(args) if args.lab == args::Lab::Fanout => spread::run_lab(&args),
         Command::Run(args) => demo::run(&args),
         Command::Down { .. } => updown::down(),
         Command::Up { .. } => {

@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use crate::args::RunArgs;
 use crate::branch::{HOST_DEVICE, Hook};
+use crate::capture;
 use crate::demo::{self, StateDirectory};
 use crate::gateway::Gateway;
 use crate::netns::{self, Netns, VethEnd};
@@ -176,7 +177,7 @@ fn run_hook(hook: Hook, config: Option<&Path>) -> Result<GatewayReport> {
 
 type Check = fn(&Hosts, &Path) -> Result<(bool, String)>;
 
-const CHECKS: [(&str, Check); 8] = [
+const CHECKS: [(&str, Check); 9] = [
     ("ping by address", ping),
     ("curl by name, through DNS64", curl_by_name),
     ("curl by address", curl_by_address),
@@ -184,6 +185,7 @@ const CHECKS: [(&str, Check); 8] = [
     ("an ICMPv6 Packet Too Big tells the narrow link's MTU", path_mtu),
     ("iperf3 up, through the narrow link", iperf_up),
     ("iperf3 down", iperf_down),
+    ("tshark finds every checksum right", checksums),
     ("a server that nobody asked reaches nobody", stranger),
 ];
 
@@ -254,6 +256,20 @@ fn iperf_up(hosts: &Hosts, _: &Path) -> Result<(bool, String)> {
 
 fn iperf_down(hosts: &Hosts, _: &Path) -> Result<(bool, String)> {
     iperf(hosts, &["-R", "-P2"])
+}
+
+/// The gateway's devices complete what the sender's stack left open, so every sum stands in the frame.
+fn checksums(hosts: &Hosts, state: &Path) -> Result<(bool, String)> {
+    capture::complete_checksums(&hosts.gateway, &["office0", "wan0"])?;
+    capture::judged(&[&hosts.client, &hosts.router], state, || {
+        let say = |program: &str, arguments: &[&str]| drop(output(&hosts.client, program, arguments));
+        let url = format!("http://[{SEEN}]/");
+        // an answer of one segment: where GRO must be on, longer ones are joined before anybody sees them
+        say("curl", &["-s", "-m5", "-o", "/dev/null", "-I", &url]);
+        say("ping", &["-n", "-c3", "-i0.1", "-W1", "-s200", SEEN]);
+        say("ping", &["-n", "-c2", "-i0.1", "-W1", "-s1452", SEEN]);
+        say("traceroute", &["-6", "-n", "-q1", "-w1", "-m5", SEEN]);
+    })
 }
 
 /// RFC 6146 section 3.5: what belongs to no session is not translated.

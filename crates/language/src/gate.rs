@@ -11,6 +11,8 @@ pub struct Gate {
     /// In configuration order: the first that has a packet's destination is its service.
     pub services: Vec<GateService>,
     pub grants: Vec<GateGrant>,
+    /// Interfaces with one untagged unit, in a zone that demands grants: the gate stands alone before them.
+    pub host_only: Vec<String>,
     /// Room for grants; None = built-in default.
     pub max_grants: Option<u32>,
 }

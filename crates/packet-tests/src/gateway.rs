@@ -1,6 +1,7 @@
 //! A gateway under test: private namespaces, veth devices, addresses, routes, neighbours, and the real programs.
 
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, Xdp, XdpFlags};
 use sluice_dataplane::{
-    Dataplane, Generation, GrantKey, GrantSpec, LocalKind, ObjectKind, Pick, Sizes, Variant,
+    Dataplane, Family, GateAlone, GatePlace, Generation, GrantKey, GrantSpec, LocalKind, ObjectKind, Pick,
+    Sizes, Variant,
 };
 use sluice_language::config::{Config, HookMode, Vlan};
 use sluice_plan::{Environment, Ids, NetDev, Plan, RouteVia};
@@ -72,10 +74,14 @@ pub struct Gateway {
     generation: Generation,
     harness: Object,
     roots: BTreeMap<u32, OwnedFd>,
+    /// Of devices before which the gate stands alone.
+    gates: BTreeMap<String, OwnedFd>,
     /// The program that `arrive` calls.
     aimed: Option<RawFd>,
     /// Zone whose bucket of replies is emptied just before the next packet.
     pub drain_next: Option<String>,
+    /// Frames that were forwarded by prog-run, as they came and as they left.
+    pub forwarded: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// Name of a device's far end.
@@ -108,8 +114,10 @@ impl Gateway {
             generation,
             harness,
             roots: BTreeMap::new(),
+            gates: BTreeMap::new(),
             aimed: None,
             drain_next: None,
+            forwarded: Vec::new(),
         };
         gateway.set_local_addresses(&config)?;
         gateway.settle_grants()?;
@@ -132,6 +140,7 @@ impl Gateway {
         self.generation = load(&self.dataplane, &plan)?;
         self.plan = plan;
         self.roots.clear();
+        self.gates.clear();
         self.aimed = None;
         self.settle_grants()
     }
@@ -140,6 +149,27 @@ impl Gateway {
     pub fn clear_sessions(&self) -> Result<()> {
         let ids: Vec<_> = self.dataplane.sessions().map(|session| session.id).collect();
         self.dataplane.delete_sessions(&ids)?;
+        Ok(())
+    }
+
+    /// Time passes: every session had its last packets so much earlier.
+    pub fn let_pass(&self, seconds: u64) -> Result<()> {
+        let jiffies = (seconds * u64::from(self.dataplane.hz())) as u32;
+        let places = [
+            (Family::V4, "lines4", offset_of!(sluice_abi::FlowLine4, state)),
+            (Family::V6, "lines6", offset_of!(sluice_abi::FlowLine6, state)),
+        ];
+        for (family, name, state) in places {
+            let map = MapHandle::from_pinned_path(self.dataplane.pin().join(name))?;
+            let at = state + offset_of!(sluice_abi::FlowState, last_seen);
+            let of_family = self.dataplane.sessions().filter(|session| session.id.family == family);
+            for line in of_family.flat_map(|session| [2 * session.id.number, 2 * session.id.number + 1]) {
+                let mut bytes = map.lookup(&line.to_ne_bytes(), MapFlags::ANY)?.context("a line")?;
+                let seen = u32::from_ne_bytes(bytes[at..at + 4].try_into()?);
+                bytes[at..at + 4].copy_from_slice(&seen.wrapping_sub(jiffies).to_ne_bytes());
+                map.update(&line.to_ne_bytes(), &bytes, MapFlags::ANY)?;
+            }
+        }
         Ok(())
     }
 
@@ -165,10 +195,31 @@ impl Gateway {
     pub fn root(&mut self, device: &str) -> Result<&OwnedFd> {
         let attachment = self.plan.attachments.iter().find(|a| a.device == device);
         let variant = attachment.map_or(0, |a| a.variant);
+        if let Some(alone) = self.alone(device) {
+            if !self.gates.contains_key(device) {
+                let gate = self.dataplane.gate_only(self.hook.object(), variant, &alone)?;
+                self.gates.insert(device.to_owned(), gate.program().try_clone_to_owned()?);
+            }
+            return Ok(&self.gates[device]);
+        }
         if let std::collections::btree_map::Entry::Vacant(slot) = self.roots.entry(variant) {
             slot.insert(self.dataplane.root_program(self.hook.object(), variant)?);
         }
         Ok(&self.roots[&variant])
+    }
+
+    /// What stands before a device, if the gate does.
+    pub fn alone(&self, device: &str) -> Option<GateAlone> {
+        let wanted = self.plan.gate.alone.iter().find(|alone| alone.device == device)?;
+        let place = |place: &sluice_plan::Place| GatePlace {
+            service: place.service as u16,
+            udp: place.udp,
+            ports: place.ports,
+            v4: place.v4,
+            v6: place.v6,
+        };
+        let places = wanted.places.iter().map(place).collect();
+        Some(GateAlone { unit: wanted.unit as u16, zone: wanted.zone as u16, places })
     }
 
     /// The program that takes a frame's tag out as the kernel does, aimed at the tc root of a device.

@@ -2,7 +2,7 @@
 //!
 //! Here the second equation is held too, against what the far ends really got.
 
-mod socket;
+pub mod socket;
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ pub struct Wire {
 }
 
 /// Frames and the devices at whose far ends they came out.
-type Captured = Vec<(String, Vec<u8>)>;
+pub type Captured = Vec<(String, Vec<u8>)>;
 
 struct Port {
     device: String,
@@ -54,7 +54,7 @@ impl Wire {
             let attachment = Attachment { ifindex: wanted.ifindex, hook, variant: wanted.variant };
             gateway
                 .dataplane
-                .attach(&attachment)
+                .attach_behind(&attachment, gateway.alone(&wanted.device).as_ref())
                 .with_context(|| format!("attaching to {}", wanted.device))?;
         }
         let devices: Vec<String> = gateway.world.devices.iter().map(|device| device.name.clone()).collect();
@@ -115,6 +115,18 @@ impl Wire {
     /// Puts a frame on a device's wire.
     pub fn inject(&self, device: &str, frame: &[u8]) -> Result<()> {
         self.port(device)?.socket.send(frame)
+    }
+
+    /// Frames that came out so far, and where.
+    pub fn receive(&mut self) -> Result<Captured> {
+        let mut frames = Vec::new();
+        for port in &self.ports {
+            while let Some(frame) = port.socket.receive()? {
+                frames.push((port.device.clone(), frame));
+            }
+        }
+        self.captured += frames.len() as u64;
+        Ok(frames)
     }
 
     /// Waits for a frame at a device's far end; others that come meanwhile are counted and let go.

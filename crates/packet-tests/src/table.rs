@@ -346,6 +346,9 @@ fn run_packet(gateway: &mut Gateway, step: &PacketStep) -> Result<()> {
     }
     let seen = prog_run(gateway, &device, &frame, step.egress)
         .with_context(|| format!("running {}", dissect(&frame)))?;
+    if matches!(step.verdict, Verdict::Redirect { .. }) {
+        gateway.forwarded.push((frame.clone(), seen.frame.clone()));
+    }
     let after = counters::snapshot(&gateway.dataplane, &gateway.plan)?;
     let mut complaints = Vec::new();
     check_counters(gateway, step, &frame, &before, &after, &mut complaints)?;

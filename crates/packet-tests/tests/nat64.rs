@@ -2,12 +2,14 @@
 //!
 //! `SLUICE_PACKETS` sets how many packets a hook gets, `SLUICE_SEED` the first seed (a failure prints its own).
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use sluice_abi::stages::Reason;
 use sluice_dataplane::Sizes;
 use sluice_packet_tests::gateway::{Gateway, Hook};
+use sluice_packet_tests::judge::Judge;
 use sluice_packet_tests::model::nat64::{Links, Session, embed, translate};
 use sluice_packet_tests::random::Random;
 use sluice_packet_tests::world::World;
@@ -396,34 +398,11 @@ fn run_seed(bench: &mut Bench, seed: u64, packets: usize) -> Result<(), String> 
     Ok(())
 }
 
-/// Another program's word on the checksums of translated packets (not of what errors quote, which it leaves alone).
+/// Another program's word on the checksums of translated packets.
 fn judge_by_tshark(frames: &[Vec<u8>]) {
-    let mut capture = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1].map(u32::to_le_bytes).concat();
-    for frame in frames {
-        let length = frame.len() as u32;
-        capture.extend([0, 0, length, length].map(u32::to_le_bytes).concat());
-        capture.extend(frame);
-    }
-    let file = std::env::temp_dir().join(format!(
-        "sluice-nat64-{}-{:?}.pcap",
-        std::process::id(),
-        std::thread::current().id()
-    ));
-    std::fs::write(&file, capture).expect("a capture");
-    let bad = "ip.checksum.status == 0 || icmp.checksum.status == 0 || icmpv6.checksum.status == 0 \
-               || ((tcp.checksum.status == 0 || udp.checksum.status == 0) && !icmp && !icmpv6)";
-    let run = |filter: &str| {
-        let checks = ["ip.check_checksum:TRUE", "tcp.check_checksum:TRUE", "udp.check_checksum:TRUE"];
-        let mut command = std::process::Command::new("tshark");
-        command.arg("-r").arg(&file).args(checks.iter().flat_map(|check| ["-o", check])).args(["-Y", filter]);
-        let output = command.output().expect("tshark is installed (scripts/setup.sh)");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    let (bad, all) = (run(bad), run("ip || ipv6"));
-    std::fs::remove_file(&file).expect("the capture was there");
-    assert_eq!(all.lines().count(), frames.len(), "tshark reads every frame");
-    assert_eq!(bad, "", "wrong checksums");
+    let mut judge = Judge::default();
+    frames.iter().for_each(|frame| judge.add(dissect(frame).to_string(), frame));
+    assert_eq!(judge.wrong().expect("tshark judges"), BTreeMap::new(), "wrong checksums");
 }
 
 /// In a thread of its own: the namespace goes with it.

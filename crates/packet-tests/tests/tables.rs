@@ -3,10 +3,14 @@
 use sluice_dataplane::Sizes;
 use sluice_packet_tests::case::File;
 use sluice_packet_tests::gateway::{Gateway, Hook};
+use sluice_packet_tests::judge::Judge;
 use sluice_packet_tests::{table, world::World};
+use sluice_wire::text::dissect;
 
 /// Fewer cases than this means that files were not found.
 const LEAST_CASES: usize = 80;
+/// And a file of translations with fewer packets than this was not run.
+const LEAST_TRANSLATED: usize = 50;
 
 fn files() -> Vec<File> {
     File::all().unwrap_or_else(|error| panic!("{error:#}"))
@@ -35,7 +39,25 @@ fn run_file(file: &File, hook: Hook) -> Vec<String> {
             failures.push(format!("{place}: case \"{}\"\n{error:#}", case.name));
         }
     }
+    if file.path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("nat")) {
+        let judged = judge(&gateway.forwarded).unwrap_or_else(|error| vec![format!("{error:#}")]);
+        failures.extend(
+            judged.into_iter().map(|text| format!("{} on {}: {text}", file.path.display(), hook.name())),
+        );
+    }
     failures
+}
+
+/// Every packet that a translation made, or let through, has the right checksums in another program's eyes.
+fn judge(forwarded: &[(Vec<u8>, Vec<u8>)]) -> anyhow::Result<Vec<String>> {
+    let mut judge = Judge::default();
+    for (came, left) in forwarded {
+        judge.add(dissect(came).to_string(), left);
+    }
+    let wrong = judge.wrong()?;
+    let say = |(came, said)| format!("tshark finds a wrong checksum in what became of {came}\n{said}");
+    let enough = (judge.len() < LEAST_TRANSLATED).then(|| format!("only {} packets judged", judge.len()));
+    Ok(wrong.into_iter().map(say).chain(enough).collect())
 }
 
 fn run_all(hook: Hook) {

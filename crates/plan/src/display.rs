@@ -182,6 +182,10 @@ impl Plan {
                 write_wanted(f, wanted)?;
             }
         }
+        for alone in &self.gate.alone {
+            writeln!(f, "gate alone before {} unit {}", alone.device, alone.unit)?;
+            alone.places.iter().try_for_each(|place| writeln!(f, "  {place}"))?;
+        }
         self.gate.grants.iter().try_for_each(|grant| writeln!(f, "gate {grant}"))
     }
 

@@ -2,12 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sluice_abi::stages::Stage;
-use sluice_language::config::{Config, Prefix, Ranges};
+use sluice_language::config::{Config, GateService, Prefix, Ranges, Service};
 
+use crate::PlanError;
 use crate::classifier::Wanted;
+use crate::units::Managed;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GatePlan {
@@ -16,6 +21,36 @@ pub struct GatePlan {
     /// Service names by id.
     pub services: BTreeMap<u32, String>,
     pub grants: Vec<GrantWant>,
+    pub alone: Vec<AloneWant>,
+}
+
+/// A device before which the gate stands alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AloneWant {
+    pub device: String,
+    /// Index of its unit, and id of that one's zone.
+    pub unit: u32,
+    pub zone: u32,
+    pub places: Vec<Place>,
+}
+
+/// Ports of this host behind which a service is. Another address of the same host is the gateway's affair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub service: u32,
+    pub udp: bool,
+    pub ports: (u16, u16),
+    pub v4: Option<Ipv4Addr>,
+    pub v6: Option<Ipv6Addr>,
+}
+
+impl Display for Place {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let protocol = if self.udp { "udp" } else { "tcp" };
+        write!(f, "{protocol} {}-{} service {}", self.ports.0, self.ports.1, self.service)?;
+        self.v4.iter().try_for_each(|address| write!(f, " at {address}"))?;
+        self.v6.iter().try_for_each(|address| write!(f, " at {address}"))
+    }
 }
 
 impl GatePlan {
@@ -81,7 +116,7 @@ fn ranges(prefixes: &[Prefix]) -> Ranges {
     ranges
 }
 
-pub(crate) fn plan(config: &Config, ids: &BTreeMap<String, u32>) -> GatePlan {
+pub(crate) fn plan(config: &Config, ids: &BTreeMap<String, u32>, alone: Vec<AloneWant>) -> GatePlan {
     let wants = config.gate.grants.iter().flat_map(|grant| {
         grant.services.iter().map(|service| GrantWant {
             source: grant.source,
@@ -95,6 +130,114 @@ pub(crate) fn plan(config: &Config, ids: &BTreeMap<String, u32>) -> GatePlan {
         zones: config.gate.zones.clone(),
         services: ids.iter().map(|(name, id)| (*id, name.clone())).collect(),
         grants: wants.collect(),
+        alone,
+    }
+}
+
+/// The gate alone knows nothing of translation and of listeners, so these must not be there.
+pub(crate) fn alone(
+    config: &Config,
+    managed: &[(&Managed, u32)],
+    ids: &BTreeMap<String, u32>,
+    zones: &BTreeMap<String, u32>,
+) -> Result<Vec<AloneWant>, PlanError> {
+    let here = managed.iter().filter(|(unit, _)| config.gate.host_only.contains(&unit.interface.name));
+    here.map(|(unit, index)| {
+        let interface = unit.interface.name.clone();
+        let unit_name = crate::unit_name(unit.interface, unit.unit);
+        let listens = config.fan_out.listeners.iter().any(|l| l.interface.as_ref() == Some(&unit_name));
+        let translates = !config.nat.destination.rule_sets.is_empty() || !config.nat.statics.is_empty();
+        for (what, is_so) in [("a fan-out listener", listens), ("destination or static NAT", translates)] {
+            if is_so {
+                return Err(PlanError::HostOnly { interface, what });
+            }
+        }
+        Ok(AloneWant {
+            device: interface,
+            unit: *index,
+            zone: zones[&unit.zone.name],
+            places: places(config, unit, ids),
+        })
+    })
+    .collect()
+}
+
+/// For each port the first service that has it, as for every packet; only what host-inbound-traffic admits.
+fn places(config: &Config, unit: &Managed, ids: &BTreeMap<String, u32>) -> Vec<Place> {
+    let first = |family: &[Prefix]| family.first().map(|prefix| prefix.addr);
+    let (v4, v6) = (first(&unit.unit.inet), first(&unit.unit.inet6));
+    let mut places: Vec<Place> = vec![];
+    let candidates = |address: Option<IpAddr>| -> Vec<&GateService> {
+        let Some(address) = address else { return vec![] };
+        let has =
+            |service: &&GateService| service.destinations.iter().any(|prefix| contains(*prefix, address));
+        config.gate.services.iter().filter(has).collect()
+    };
+    let (services4, services6) = (candidates(v4), candidates(v6));
+    for (number, udp) in [(TCP, false), (UDP, true)] {
+        let service_at = |services: &[&GateService], port: u16| {
+            let admits = unit.inbound.any || covers(&unit.inbound.services, number, port);
+            let found =
+                services.iter().filter(|_| admits).find(|service| covers(&service.terms, number, port));
+            found.map(|service| ids[&service.name])
+        };
+        for port in 1..=u16::MAX {
+            let (four, six) = (service_at(&services4, port), service_at(&services6, port));
+            let Some(service) = four.or(six) else { continue };
+            let place = Place {
+                service,
+                udp,
+                ports: (port, port),
+                v4: v4.and_then(v4_of).filter(|_| four == Some(service)),
+                v6: v6.and_then(v6_of).filter(|_| six == Some(service)),
+            };
+            match places.last_mut() {
+                Some(last)
+                    if (Place { ports: (port, port), ..*last }) == place && last.ports.1 + 1 == port =>
+                {
+                    last.ports.1 = port;
+                }
+                _ => places.push(place),
+            }
+        }
+    }
+    places
+}
+
+fn contains(prefix: Prefix, address: IpAddr) -> bool {
+    match (prefix.addr, address) {
+        (IpAddr::V4(own), IpAddr::V4(one)) => {
+            let host = u32::MAX.checked_shr(prefix.len.into()).unwrap_or(0);
+            u32::from(own) | host == u32::from(one) | host
+        }
+        (IpAddr::V6(own), IpAddr::V6(one)) => {
+            let host = u128::MAX.checked_shr(prefix.len.into()).unwrap_or(0);
+            u128::from(own) | host == u128::from(one) | host
+        }
+        _ => false,
+    }
+}
+
+fn covers(terms: &[Service], protocol: u8, port: u16) -> bool {
+    let has = |range: (u16, u16)| (range.0..=range.1).contains(&port);
+    terms.iter().any(|term| {
+        term.protocol.is_none_or(|own| own == protocol)
+            && has(term.destination_port)
+            && term.source_port == (0, u16::MAX)
+    })
+}
+
+fn v4_of(address: IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
+    }
+}
+
+fn v6_of(address: IpAddr) -> Option<Ipv6Addr> {
+    match address {
+        IpAddr::V6(address) => Some(address),
+        IpAddr::V4(_) => None,
     }
 }
 

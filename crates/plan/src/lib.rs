@@ -26,7 +26,7 @@ use sluice_language::config::Config;
 
 pub use display::action;
 pub use environment::{Environment, NetDev};
-pub use gate::{GatePlan, GrantWant};
+pub use gate::{AloneWant, GatePlan, GrantWant, Place};
 pub use ids::{Exhausted, Ids, Pool};
 pub use kernel::{Gateway, KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};
 pub use policies::policy_key;
@@ -168,6 +168,10 @@ pub enum PlanError {
         "the table of {listeners} fan-out listeners cannot be filled without collisions; configure fewer"
     )]
     FanOutTable { listeners: usize },
+    #[error(
+        "services gate host-only {interface}: not with {what}, which its packets would pass by; leave one of them out"
+    )]
+    HostOnly { interface: String, what: &'static str },
     #[error("the unit table cannot hold {entries} entries without collisions; configure fewer tagged units")]
     UnitTableFull { entries: usize },
     #[error(
@@ -256,6 +260,7 @@ fn compile_with(
     let indexed: Vec<(&units::Managed, u32)> =
         managed.iter().zip(&unit_names).map(|(unit, name)| (unit, unit_ids[name])).collect();
     let nat = nat::compile(config, &indexed, &nat_ids, rules.contexts.len() as u32 + 1)?;
+    let alone = gate::alone(config, &indexed, &service_ids, &zone_ids)?;
     let lists = [rules.contexts.as_slice(), nat.plan.contexts.as_slice()].concat();
     let classifier = classifier::compile(&lists)?;
     let fan_out_names = fan_out::names(config);
@@ -297,7 +302,7 @@ fn compile_with(
         fan_out: fan_out_infos,
         zones: zone_ids.into_iter().map(|(name, id)| (id, name)).collect(),
         policies: policy_infos(config, &policy_ids),
-        gate: gate::plan(config, &service_ids),
+        gate: gate::plan(config, &service_ids, alone),
         nat: nat.plan,
     })
 }

@@ -1,8 +1,10 @@
 //! Suite `gate`: the gate alone beside its floors, grants beside bare map operations, and five benchmarks by name.
 
 mod bed;
+mod inside;
 mod named;
 mod operations;
+mod socket;
 
 use anyhow::Result;
 
@@ -21,13 +23,15 @@ pub const SUITE: Suite = Suite {
     help: "The gate alone: refused, accepted and mixed packets beside parse + one HASH lookup; grants beside map operations",
     says: "What a packet costs in the program that decides for services of this host by grants of single hosts, for distinct \
         packets of distinct sources, beside the least that a program with a hash table of as many entries could do for the \
-        same packets in the same rounds: a miss for refused ones, a hit for accepted ones. Giving, finding and revoking \
-        5,000 grants stand beside the bare map operations on as many keys.",
+        same packets in the same rounds: a miss for refused ones, a hit for accepted ones. The same for \
+        packets that the whole gateway refuses, and for established sessions with a grant beside the same ones without a \
+        gate. Giving, finding and revoking grants stand beside the bare map operations on as many keys; and what the \
+        daemon takes for 100,000 of them over its socket.",
     silent: &[
         "Accepted packets go on to the host's stack, which costs many times as much and is not in it.",
         "The five named benchmarks send 100 packets round and round, so everything stays in the first-level cache: they are \
          there to be compared with others who measure so, and the rows with distinct packets are the ones to believe.",
-        "Grants are given in one list, as over the socket; HTTP, JSON and the audit are not in it.",
+        "Beside map operations grants are given in one list; HTTP, JSON and the audit are in the rows over the socket only.",
     ],
     run: suite,
 };
@@ -62,23 +66,44 @@ fn suite(context: &Context) -> Result<SuiteResult> {
         .flat_map(|family| GRANTS.map(|grants| (family, grants)))
         .collect();
     for (done, (family, grants)) in rows.iter().enumerate() {
-        if !Traffic::ALL.iter().any(|traffic| context.wants(&name(*family, *traffic, *grants))) {
+        if !wanted_names(*family, *grants).iter().any(|name| context.wants(name)) {
             continue;
         }
         context.progress.at(done as f64 / rows.len() as f64, &format!("{family:?}, {grants} grants"));
-        match bed::on_thread(|| rows_of(context, *family, *grants)) {
-            Ok(figures) => result.figures.extend(figures),
-            Err(error) => result.errors.push(format!("{family:?}, {grants} grants: {error:#}")),
+        let figures = bed::on_thread(|| rows_of(context, *family, *grants));
+        take(&mut result, &format!("{family:?}, {grants} grants"), figures);
+    }
+    for family in [Family::V4, Family::V6].into_iter().filter(|family| context.wants(&inside::name(*family)))
+    {
+        context.progress.at(0.85, "established sessions with a grant");
+        let figure =
+            bed::on_thread(|| inside::established(family, context.rounds, REPEAT)).map(|one| vec![one]);
+        take(&mut result, "established sessions with a grant", figure);
+    }
+    for count in operations::COUNTS {
+        if operations::names(count).iter().any(|name| context.wants(name)) {
+            context.progress.at(0.9, &format!("{count} grants beside map operations"));
+            let figures = bed::on_thread(|| operations::figures(count, context.rounds));
+            take(&mut result, "grants beside map operations", figures);
         }
     }
-    if operations::NAMES.iter().any(|name| context.wants(name)) {
-        context.progress.at(0.95, "grants beside map operations");
-        match bed::on_thread(|| operations::figures(context.rounds)) {
-            Ok(figures) => result.figures.extend(figures),
-            Err(error) => result.errors.push(format!("grants beside map operations: {error:#}")),
-        }
+    if socket::NAMES.iter().any(|name| context.wants(name)) {
+        context.progress.at(0.95, "grants over the socket");
+        take(&mut result, "grants over the socket", socket::figures(context.rounds));
     }
     Ok(result)
+}
+
+fn take(result: &mut SuiteResult, what: &str, figures: Result<Vec<Figure>>) {
+    match figures {
+        Ok(figures) => result.figures.extend(figures),
+        Err(error) => result.errors.push(format!("{what}: {error:#}")),
+    }
+}
+
+fn wanted_names(family: Family, grants: usize) -> Vec<String> {
+    let alone = Traffic::ALL.map(|traffic| name(family, traffic, grants));
+    alone.into_iter().chain([inside::drop_name(family, grants)]).collect()
 }
 
 fn name(family: Family, traffic: Traffic, grants: usize) -> String {
@@ -108,6 +133,9 @@ fn rows_of(context: &Context, family: Family, grants: usize) -> Result<Vec<Figur
             .against(traffic.floor(), &off(1))
             .same(&samples[1], &samples[3]);
         figures.push(figure.check(honesty::distinct(bed.distinct().into(), grants as u64)));
+    }
+    if context.wants(&inside::drop_name(family, grants)) {
+        figures.push(inside::refused(&mut bed, family, grants, context.rounds, REPEAT)?);
     }
     Ok(figures)
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::undefined;
 use super::view::View;
-use crate::config::{Gate, GateGrant, GateService, Prefix, Service, Zone};
+use crate::config::{Gate, GateGrant, GateService, Interface, Prefix, Service, Zone};
 use crate::error::Report;
 use crate::schema::kind::book_prefix;
 use crate::schema::numbers::{ports, protocol};
@@ -15,7 +15,7 @@ const SCTP: u8 = 132;
 /// Bound of the data plane.
 const MAX_SERVICES: usize = 4095;
 
-pub(super) fn compile(top: View, zones: &[Zone], report: &mut Report) -> Gate {
+pub(super) fn compile(top: View, interfaces: &[Interface], zones: &[Zone], report: &mut Report) -> Gate {
     let Some(gate) = top.path(&["services", "gate"]) else { return Gate::default() };
     let inactive_zones: HashSet<&str> = top.inactive_names(&["security", "zones", "security-zone"]).collect();
     let inactive: HashSet<&str> = gate.inactive_names(&["service"]).collect();
@@ -33,6 +33,10 @@ pub(super) fn compile(top: View, zones: &[Zone], report: &mut Report) -> Gate {
             undefined(report, zone, "zone", zones.iter().map(|z| z.name.as_str()), &inactive_zones);
         }
     }
+    let host_only = gate.entries(&["host-only"]);
+    let host_only =
+        host_only.filter_map(|view| host_only_interface(view, interfaces, zones, &demanding, report));
+    let host_only = host_only.collect();
     let grants = gate.entries(&["grant"]);
     let grants = grants.filter_map(|view| grant(view, &names, &inactive, report)).collect();
     let grants = refuse_twins(gate, grants, report);
@@ -40,8 +44,52 @@ pub(super) fn compile(top: View, zones: &[Zone], report: &mut Report) -> Gate {
         zones: demanding,
         services,
         grants,
+        host_only,
         max_grants: gate.value(&["max-grants"]).and_then(View::number),
     }
+}
+
+/// What the gate alone decides there it decides by itself: nothing else may want to see those packets.
+fn host_only_interface(
+    view: View,
+    interfaces: &[Interface],
+    zones: &[Zone],
+    demanding: &[String],
+    report: &mut Report,
+) -> Option<String> {
+    let name = view.word();
+    let Some(interface) = interfaces.iter().find(|interface| interface.name == name) else {
+        let known = interfaces.iter().map(|interface| interface.name.as_str());
+        undefined(report, view, "interface", known, &HashSet::new());
+        return None;
+    };
+    let mut refuse = |why: String, help: &str| {
+        report.error_help(&view.location(), format!("`host-only {name}`: {why}"), help);
+        None
+    };
+    let [unit] = &interface.units[..] else {
+        return refuse("it needs exactly one unit".to_owned(), "configure `unit 0`, and no others");
+    };
+    if unit.vlan.is_some() {
+        return refuse(
+            "its unit is a VLAN".to_owned(),
+            "tagged packets always take the gateway's way; leave it out",
+        );
+    }
+    let unit = format!("{name}.{}", unit.number);
+    let Some(zone) = zones.iter().find(|zone| zone.interfaces.iter().any(|member| member.unit == unit))
+    else {
+        return refuse("it belongs to no zone".to_owned(), "add it to a zone that demands grants");
+    };
+    if !demanding.contains(&zone.name) {
+        let why = format!("zone `{}` demands no grants", zone.name);
+        return refuse(why, "name the zone in `services gate zone`");
+    }
+    if zone.screen.is_some() {
+        let why = format!("zone `{}` has a screen, which would not see these packets", zone.name);
+        return refuse(why, "take the screen out of the zone, or leave this out");
+    }
+    Some(name.to_owned())
 }
 
 fn needed<'a>(view: View<'a>, what: &str, example: &str, report: &mut Report) -> Option<View<'a>> {

@@ -41,7 +41,7 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
         schedulers: &schedulers,
     };
     let policies = policies::compile(top, &names, &mut report);
-    let gate = gate::compile(top, &zones, &mut report);
+    let gate = gate::compile(top, &interfaces, &zones, &mut report);
     let static_routes = routing::compile(top, &interfaces, &mut report);
     let fan_out = fan_out::compile(top, &interfaces, &mut report);
     let names = nat::Names {

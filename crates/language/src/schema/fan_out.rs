@@ -28,6 +28,7 @@ pub const CHECKS: Choices = &[
     ("icmp", "An echo request is answered."),
     ("udp", "A UDP datagram comes back from the port."),
     ("tcp", "A TCP connection to the port is accepted."),
+    ("http", "GET of `path` is answered with a status of 200 to 399 (RFC 9110 15)."),
 ];
 
 pub const NONE_LEFT: Choices =
@@ -43,12 +44,13 @@ const HEALTH: Statement = block(
     &[
         leaf(
             "drain",
-            "Milliseconds in which a receiver that leaves the configuration gets ever less of its share.",
+            "Milliseconds in which a receiver that leaves the configuration, or drains, gets ever less of its share.",
             Kind::Number { min: 0, max: 3_600_000 },
         ),
         leaf("fall", "Failures in a row after which a receiver is left out; 2 by default.", COUNT),
         leaf("interval", "Milliseconds between two checks; 1000 by default.", MILLISECONDS),
         leaf("method", "How it asks.", Kind::Choice("method", CHECKS)),
+        leaf("path", "Path that `http` asks for, in quotes; \"/\" by default.", Kind::Text),
         leaf("port", "Port that is asked; the receiver's own by default.", PORT),
         leaf("rise", "Answers in a row after which a receiver is taken back; 2 by default.", COUNT),
         leaf(
@@ -66,6 +68,10 @@ const RECEIVER: Statement = keyed(
     &[Key::Value(Kind::Name("receiver"))],
     &[
         leaf("address", "Its address.", Kind::Address),
+        flag(
+            "drain",
+            "Gets ever less of its share, over the milliseconds of `health-check drain`, then nothing.",
+        ),
         leaf("host", "Its name in the DNS; every address of it is a receiver.", Kind::HostName),
         leaf("port", "Its port.", PORT),
         leaf(

@@ -24,6 +24,11 @@ pub const GATE: Statement = block(
                 leaf("user", "Whom it is given to; its own name when left out.", Kind::Name("user")),
             ],
         ),
+        list(
+            "host-only",
+            "Interfaces on which packets for services of this host are decided by one lookup, without sessions.",
+            Kind::Interface,
+        ),
         leaf(
             "max-grants",
             "Grants there is room for, 131072 by default; fixed while grants are kept.",

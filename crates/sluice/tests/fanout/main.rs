@@ -5,5 +5,6 @@ mod common;
 
 mod bed;
 mod kernel;
+mod rings;
 mod user;
 mod wrong;

@@ -1,19 +1,21 @@
 //! The gate alone with grants of single hosts, and a floor whose table has as many entries.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, OwnedFd};
 
-use anyhow::{Result, ensure};
-use sluice_dataplane::abi::GateCounters;
-use sluice_dataplane::{GateOnly, GatePlace, GrantKey, GrantSpec, ObjectKind, Sizes};
+use anyhow::{Context as _, Result, ensure};
+use sluice_dataplane::abi::stages::Reason;
+use sluice_dataplane::{GateAlone, GateOnly, GatePlace, GrantKey, GrantSpec, ObjectKind, Sizes};
 use zerocopy::IntoBytes;
 
-use crate::gateway::{Site, Sluice};
+use crate::gateway::{Action, Mode, Site, Sluice, configuration};
 use crate::harness::{Harness, Hook, Sample, Target};
 use crate::layouts::{RingEntry4, RingEntry6};
 use crate::packets::{Direction, Family, Protocol, sequence};
 use crate::rounds::{bench_cpu, pin};
 
 const SERVICE: u16 = 1;
+const SERVICE_NAME: &str = "database";
 const PORT: u16 = 5432;
 const CLIENT_PORT: u16 = 40_000;
 const PLACE4: Ipv4Addr = Ipv4Addr::new(10, 128, 0, 1);
@@ -58,6 +60,15 @@ impl Traffic {
     }
 }
 
+/// Both links demand grants for one service behind the gateway.
+fn gated_configuration() -> String {
+    configuration(Mode::Xdp, Action::Permit)
+        + &format!(
+            "services {{ gate {{ zone inside; service {SERVICE_NAME} {{ \
+             destination-address [ {PLACE4} {PLACE6} ]; protocol udp; destination-port {PORT}; }} }} }}\n"
+        )
+}
+
 /// Pinning and priorities must not outlast the work, nor must the namespace.
 pub fn on_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
@@ -97,30 +108,50 @@ pub struct GateBed {
     family: Family,
     harness: Harness,
     gate: GateOnly,
+    /// The gateway's own program: the gate among its stages.
+    root: OwnedFd,
     ingress: u32,
     /// Namespaces and devices; last, so that it goes last.
-    _site: Site,
+    site: Site,
 }
 
 impl GateBed {
     /// As many grants, and room for as many packets.
     pub fn new(family: Family, grants: usize, packets: usize) -> Result<GateBed> {
+        GateBed::with_room(family, grants, grants, packets)
+    }
+
+    /// The same with room for more grants.
+    pub fn with_room(family: Family, grants: usize, room: usize, packets: usize) -> Result<GateBed> {
         let site = Site::create("gate")?;
         let ingress = site.lan.ifindex;
         let macs = (site.lan.mac, site.lan.host_mac);
-        let room = (grants as u32).max(5_000);
+        let room = (room as u32).max(5_000);
         let sizes = Sizes { sessions4: 1024, sessions6: 1024, grants: room, ..Sizes::default() };
         let (sluice, harness) = site.gateway.enter(|| -> Result<_> {
-            let sluice = Sluice::start(&site, Hook::Xdp, sizes, false)?;
+            let sluice = Sluice::start_with(&site, &gated_configuration(), sizes, false)?;
             // one key a packet: its table has as many entries as the gate's
             let harness = Harness::load(Hook::Xdp, family, room.div_ceil(2), packets as u32, macs)?;
             Ok((sluice, harness))
         })??;
-        let place = GatePlace { service: SERVICE, udp: true, port: PORT, v4: Some(PLACE4), v6: Some(PLACE6) };
-        let gate = sluice.dataplane.gate_only(ObjectKind::Xdp, 0, &[place])?;
+        let place = GatePlace {
+            service: SERVICE,
+            udp: true,
+            ports: (PORT, PORT),
+            v4: Some(PLACE4),
+            v6: Some(PLACE6),
+        };
+        let lan = sluice.plan.units.iter().find(|unit| unit.physical == site.lan.device);
+        let unit = lan.context("the plan has no such unit")?.index as u16;
+        let zone =
+            sluice.plan.zones.iter().find(|(_, name)| *name == "inside").map_or(0, |(id, _)| *id as u16);
+        let root = sluice.root(Hook::Xdp)?;
+        ensure!(sluice.plan.gate.service(SERVICE_NAME) == Some(SERVICE.into()), "the service has another id");
+        let gate =
+            sluice.dataplane.gate_only(ObjectKind::Xdp, 0, &GateAlone { unit, zone, places: vec![place] })?;
         let now = sluice.dataplane.now_jiffies()?;
         sluice.dataplane.grants().give(&specs(family, grants), now)??;
-        let bed = GateBed { sluice, family, harness, gate, ingress, _site: site };
+        let bed = GateBed { sluice, family, harness, gate, root, ingress, site };
         let keys: Vec<u8> = (0..grants).flat_map(|n| bed.floor_key(n)).collect();
         bed.harness.fill_floor(&keys)?;
         Ok(bed)
@@ -193,12 +224,34 @@ impl GateBed {
         Ok(sample.ns)
     }
 
+    /// The whole gateway refuses every packet, and says why.
+    pub fn run_inside(&mut self, repeat: u32) -> Result<f64> {
+        let before = self.verdicts()?;
+        let (harness, root, ingress) = (&mut self.harness, self.root.as_fd(), self.ingress);
+        // where its routes are
+        let sample = self.site.gateway.enter(|| {
+            harness.set_target(Target::Foreign(root))?;
+            harness.run(repeat, ingress)
+        })??;
+        let after = self.verdicts()?;
+        let counted = (after.0 - before.0, after.1 - before.1);
+        ensure!(counted == (0, repeat.into()), "{counted:?} of {repeat} packets were refused");
+        Ok(sample.ns)
+    }
+
+    /// Packets accepted and refused so far, by whichever program.
+    fn verdicts(&self) -> Result<(u64, u64)> {
+        let total = self.sluice.dataplane.counters()?.total();
+        Ok((total.delivered_local, total.drops[Reason::GateNoGrant as usize]))
+    }
+
     /// The gate alone, and proof of what it did with every packet.
     pub fn run_gate(&mut self, traffic: Traffic, repeat: u32) -> Result<f64> {
-        let before = self.gate.counters()?;
+        let before = self.verdicts()?;
         self.harness.set_target(Target::Foreign(self.gate.program()))?;
         let sample = self.harness.run(repeat, self.ingress)?;
-        let (accepted, refused) = since(&before, &self.gate.counters()?);
+        let after = self.verdicts()?;
+        let (accepted, refused) = (after.0 - before.0, after.1 - before.1);
         ensure!(accepted + refused == u64::from(repeat), "{accepted} + {refused} packets of {repeat}");
         match traffic {
             Traffic::Drop => ensure!(accepted == 0, "{accepted} packets were accepted"),
@@ -220,15 +273,10 @@ fn words(address: Ipv6Addr) -> [u32; 4] {
     std::array::from_fn(|word| u32::from_ne_bytes(std::array::from_fn(|byte| octets[4 * word + byte])))
 }
 
-fn since(before: &GateCounters, after: &GateCounters) -> (u64, u64) {
-    let refused = |c: &GateCounters| c.no_grant + c.expired + c.idle + c.revoked + c.no_service;
-    (after.accepted - before.accepted, refused(after) - refused(before))
-}
-
-/// The key of the gate's own index, for bare map operations.
+/// The key of a grant, for bare map operations.
 pub fn bare_key(number: usize) -> Vec<u8> {
     let IpAddr::V4(address) = client(Family::V4, number, true) else { unreachable!("of this family") };
     let be_addr = u32::from_ne_bytes(address.octets());
-    let key = sluice_dataplane::abi::GrantKey4 { be_addr, service: SERVICE, length: 32, zero: 0 };
-    key.as_bytes().to_vec()
+    let what = sluice_dataplane::abi::grant_what(SERVICE, 4, 32);
+    [be_addr, what].as_bytes().to_vec()
 }

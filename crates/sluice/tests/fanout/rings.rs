@@ -1,0 +1,363 @@
+//! Mode `af_xdp`: rings of the interfaces' queues.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sluice_lab::netns::Netns;
+use sluice_xsk::program::{self, Attach};
+
+use crate::bed::{FanOut, LISTENER, PATIENCE, Rsyslog, Sink, message, receiver, send, site, yaml};
+use crate::common::{Site, refused, wait_until};
+use crate::kernel::{MALFORMED, MESSAGES, RATE, sinks_at, total};
+use crate::user::assert_all_once;
+
+/// Each queue takes the receivers by turns.
+fn assert_by_turns(sinks: &[Sink], queues: u64) {
+    let shares: Vec<u64> = sinks.iter().map(Sink::got).collect();
+    let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
+    assert!(most - least <= queues, "{shares:?}: at most one a queue");
+}
+
+fn dropped(fanout: &FanOut, reason: &str) -> u64 {
+    fanout.sum("sluice_fanout_dropped_packets_total", &format!("reason=\"{reason}\""))
+}
+
+/// Nothing was lost between the driver and the worker, and every queue has a socket.
+fn assert_no_ring_refused(fanout: &FanOut) {
+    for reason in ["rx_ring", "queue_unserved", "frame_too_large", "tx_ring_full", "device_refused"] {
+        assert_eq!(dropped(fanout, reason), 0, "{reason}\n{}", fanout.metrics());
+    }
+}
+
+#[test]
+fn rings_are_fair_exact_and_keep_the_sender() {
+    let site = site("fan-xsk");
+    let sinks = sinks_at(&site, receiver);
+    let fanout = FanOut::start(&site, &yaml("af_xdp", ""));
+    let senders = send(&site.left, LISTENER, 0..MESSAGES, RATE, 4);
+    wait_until("all messages", PATIENCE, || total(&sinks) >= u64::from(MESSAGES));
+    assert_all_once(&sinks, MESSAGES);
+    assert_by_turns(&sinks, 1);
+    for sink in &sinks {
+        let sources = sink.sources.lock().unwrap().clone();
+        let sender = |port| senders.iter().any(|sender| sender.port() == port);
+        let own = std::net::Ipv4Addr::new(10, 71, 1, 2);
+        assert!(sources.iter().all(|source| source.ip() == own && sender(source.port())), "{sources:?}");
+    }
+    fanout.assert_balanced();
+    assert_no_ring_refused(&fanout);
+    assert_eq!(fanout.sum("sluice_fanout_received_packets_total", ""), u64::from(MESSAGES));
+    assert_eq!(fanout.sum("sluice_fanout_dropped_packets_total", ""), 0);
+    let info = fanout.metrics();
+    let info = info.lines().find(|line| line.starts_with("sluice_fanout_listener_info{")).unwrap();
+    for label in ["mode=\"af-xdp\"", "attach=\"native\"", "queues=\"1\"", "zero_copy=\"false\""] {
+        assert!(info.contains(label), "{info}");
+    }
+    for said in ["attached XDP program", "AF_XDP path initialized", "registered listener in XDP filter"] {
+        assert!(fanout.words().contains(said), "{}", fanout.words());
+    }
+    fanout.end();
+    let left = site.gateway.ip("link show dev left0").unwrap();
+    assert!(!left.contains("xdp"), "{left}");
+}
+
+#[test]
+fn rsyslog_receives_from_rings() {
+    let site = site("fan-xsk-sys");
+    let receivers: Vec<Rsyslog> =
+        (0..3).map(|n| Rsyslog::start(&site.right, site.dir(), n, "imudp")).collect();
+    let fanout = FanOut::start(&site, &yaml("af_xdp", ""));
+    send(&site.left, LISTENER, 0..MESSAGES, RATE / 2, 4);
+    let count = || receivers.iter().map(|r| r.numbers().len()).sum::<usize>();
+    wait_until("rsyslogd has written all", PATIENCE, || {
+        std::thread::sleep(Duration::from_millis(200));
+        count() >= MESSAGES as usize
+    });
+    fanout.assert_balanced();
+}
+
+/// A pair of four queues in the place of left0 and its peer.
+fn widen(site: &Site) {
+    let gateway = &site.gateway;
+    gateway.ip("link del left0").unwrap();
+    gateway
+        .ip("link add left0 numrxqueues 4 numtxqueues 4 type veth peer name wide0 numrxqueues 4 numtxqueues 4")
+        .unwrap();
+    gateway.ip(&format!("link set wide0 netns {}", site.left.path().display())).unwrap();
+    site.left.ip("link set wide0 name eth0").unwrap();
+    for (netns, device, own) in [(gateway, "left0", 1), (&site.left, "eth0", 2)] {
+        netns.run("ethtool", ["-L", device, "rx", "4", "tx", "4"]).unwrap();
+        netns.ip(&format!("addr add 10.71.1.{own}/24 dev {device}")).unwrap();
+        netns.ip(&format!("link set {device} up")).unwrap();
+    }
+    site.left.run("ethtool", ["-K", "eth0", "tx", "off", "gro", "on"]).unwrap();
+}
+
+#[test]
+fn every_queue_is_served() {
+    let site = site("fan-xsk-wide");
+    widen(&site);
+    let sinks = sinks_at(&site, receiver);
+    let fanout = FanOut::start(&site, &yaml("af_xdp", ""));
+    send(&site.left, LISTENER, 0..MESSAGES, RATE, 64);
+    wait_until("all messages", PATIENCE, || total(&sinks) >= u64::from(MESSAGES));
+    assert_all_once(&sinks, MESSAGES);
+    assert_by_turns(&sinks, 4);
+    for queue in 0..4 {
+        let of = |family: &str| fanout.sum(family, &format!("queue=\"{queue}\""));
+        assert!(of("sluice_fanout_received_packets_total") > 0, "queue {queue}\n{}", fanout.metrics());
+        for statistic in ["rx_dropped", "rx_invalid_descs", "rx_ring_full", "rx_fill_ring_empty_descs"] {
+            let labels = format!("queue=\"{queue}\",statistic=\"{statistic}\"");
+            assert_eq!(fanout.sum("sluice_fanout_xdp_statistics_total", &labels), 0, "{}", fanout.metrics());
+        }
+    }
+    fanout.assert_balanced();
+    assert_no_ring_refused(&fanout);
+    let threads = format!("/proc/{}/task", fanout.pid());
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    for queue in 0..4 {
+        let is_it = |dir: &std::path::Path| {
+            std::fs::read_to_string(dir.join("comm")).unwrap_or_default().trim()
+                == format!("fan-left0-q{queue}")
+        };
+        let dirs = std::fs::read_dir(&threads).unwrap().map(|entry| entry.unwrap().path());
+        let thread = dirs.into_iter().find(|dir| is_it(dir)).unwrap();
+        let status = std::fs::read_to_string(thread.join("status")).unwrap();
+        let list = status.lines().find(|line| line.starts_with("Cpus_allowed_list")).unwrap();
+        assert!(list.ends_with(&format!("\t{}", queue % cpus)), "{list}");
+    }
+}
+
+#[test]
+fn reloads_keep_rings_and_lose_nothing() {
+    let site = site("fan-xsk-re");
+    let sinks = sinks_at(&site, receiver);
+    let fanout = FanOut::start(&site, &yaml("af_xdp", ""));
+    let reloads = || fanout.words().matches("reloaded").count();
+    let sent = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            while reloads() < 40 && sent.load(Ordering::Relaxed) < 4 * MESSAGES {
+                let first = sent.fetch_add(10_000, Ordering::Relaxed);
+                send(&site.left, LISTENER, first..first + 10_000, RATE / 2, 4);
+            }
+        });
+        for round in 0.. {
+            if sender.is_finished() {
+                break;
+            }
+            let text = yaml("af_xdp", if round % 2 == 0 { "    settings: {balance: flow}\n" } else { "" });
+            // another listener comes and goes, and receivers weigh otherwise
+            let text = match round % 3 {
+                0 => text.replace("5514\"}", "5514\", weight: 2}"),
+                1 => text.replace(
+                    "listeners:\n",
+                    "listeners:\n  - {name: more, interface: left0, mode: af_xdp, bind: \"10.71.1.1:515\", \
+                     downstream: [{name: r, address: \"10.71.2.11:5515\"}]}\n",
+                ),
+                _ => text,
+            };
+            fanout.rewrite(&text);
+            kill(Pid::from_raw(fanout.pid()), Signal::SIGHUP).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let sent = sent.into_inner();
+    wait_until("all messages", PATIENCE, || total(&sinks) >= u64::from(sent));
+    assert_all_once(&sinks, sent);
+    assert!(reloads() >= 20, "{}", fanout.words());
+    assert_eq!(fanout.words().matches("rings closed").count(), 0);
+    fanout.assert_balanced();
+    assert_no_ring_refused(&fanout);
+}
+
+#[test]
+fn health_is_effective_on_rings() {
+    let site = site("fan-xsk-up");
+    let mut sinks: Vec<Option<Sink>> = sinks_at(&site, receiver).into_iter().map(Some).collect();
+    let health = "health: {check: icmp, interval_ms: 50, timeout_ms: 50, rise: 1, fall: 1}\n";
+    let fanout = FanOut::start(&site, &yaml("af_xdp", health));
+    let up = |number: usize| fanout.sum("sluice_fanout_receiver_up", &format!("receiver=\"r{number}\""));
+    let sent =
+        |number: usize| fanout.sum("sluice_fanout_sent_packets_total", &format!("receiver=\"r{number}\""));
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| send(&site.left, LISTENER, 0..MESSAGES, RATE / 2, 4));
+        std::thread::sleep(Duration::from_millis(500));
+        site.right.ip("addr del 10.71.2.12/24 dev eth0").unwrap();
+        sinks[1] = None;
+        wait_until("it is seen to be gone", PATIENCE, || up(1) == 0);
+        std::thread::sleep(Duration::from_millis(100));
+        let before = sent(1);
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(sent(1), before, "nothing is sent to it any more");
+        site.right.ip("addr add 10.71.2.12/24 dev eth0").unwrap();
+        sinks[1] = Some(Sink::udp(&site.right, &receiver(1)));
+        wait_until("it takes part again", PATIENCE, || up(1) == 1 && sent(1) > before);
+        sender.join().unwrap();
+    });
+    fanout.assert_balanced();
+    site.right.ip("link set eth0 down").unwrap();
+    wait_until("nobody is left", PATIENCE, || (0..3).all(|n| up(n) == 0));
+    std::thread::sleep(Duration::from_millis(100));
+    let before = dropped(&fanout, "no_receiver");
+    send(&site.left, LISTENER, 0..100, RATE, 1);
+    wait_until("the named drop", PATIENCE, || dropped(&fanout, "no_receiver") == before + 100);
+    fanout.assert_balanced();
+}
+
+/// One receiver whose next hop nobody answers for: its packets are dropped by name, the others' arrive.
+#[test]
+fn an_unresolved_next_hop_costs_only_its_own_packets() {
+    let site = site("fan-xsk-hop");
+    let sinks: Vec<Sink> = (0..2).map(|n| Sink::udp(&site.right, &receiver(n))).collect();
+    let text = yaml("af_xdp", "").replace("10.71.2.13:5514", "10.71.2.99:5514");
+    let fanout = FanOut::start(&site, &text);
+    send(&site.left, LISTENER, 0..3000, RATE, 1);
+    wait_until("what can arrive", PATIENCE, || total(&sinks) == 2000);
+    assert_eq!(dropped(&fanout, "no_next_hop"), 1000);
+    fanout.assert_balanced();
+    // somebody answers now
+    site.right.ip("addr add 10.71.2.99/24 dev eth0").unwrap();
+    let late = Sink::udp(&site.right, "10.71.2.99:5514");
+    wait_until("it is found", PATIENCE, || {
+        send(&site.left, LISTENER, 0..30, RATE, 1);
+        late.got() > 0
+    });
+    fanout.assert_balanced();
+}
+
+#[test]
+fn ipv6_and_fragments_on_rings() {
+    let site = site("fan-xsk-frag");
+    let mut text = "listeners:\n  - name: six\n    interface: left0\n    mode: af_xdp\n    bind: \"[fd71:1::1]:514\"\n    \
+                    downstream:\n"
+        .to_owned();
+    for n in 0..3 {
+        text += &format!("      - {{name: r{n}, address: \"[fd71:2::{}]:5514\"}}\n", 11 + n);
+    }
+    let text = yaml("af_xdp", "").replace("listeners:\n", &text);
+    let six = sinks_at(&site, |n| format!("[fd71:2::{}]:5514", 11 + n));
+    let sinks = sinks_at(&site, receiver);
+    let fanout = FanOut::start(&site, &text);
+    send(&site.left, "[fd71:1::1]:514", 0..3000, RATE, 4);
+    wait_until("messages over IPv6", PATIENCE, || total(&six) >= 3000);
+    assert_all_once(&six, 3000);
+    assert_by_turns(&six, 1);
+    for (to, sinks) in [(LISTENER, &sinks), ("[fd71:1::1]:514", &six)] {
+        let before = total(sinks);
+        let work = || {
+            let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+            let socket = std::net::UdpSocket::bind(any).unwrap();
+            for n in 0..200u32 {
+                socket.send_to(&message(10_000 + n, 4000), to).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        site.left.enter(work).unwrap();
+        wait_until("whole datagrams that came in pieces", PATIENCE, || total(sinks) == before + 200);
+        assert!(sinks.iter().all(|sink| sink.got() > 0), "spread over all");
+    }
+    fanout.assert_balanced();
+    assert_no_ring_refused(&fanout);
+}
+
+#[test]
+fn malformed_frames_on_rings() {
+    let site = site("fan-xsk-bad");
+    let sinks = sinks_at(&site, receiver);
+    let fanout = FanOut::start(&site, &yaml("af_xdp", ""));
+    let (gateway, own) = (mac(&site.gateway, "left0"), mac(&site.left, "eth0"));
+    site.left.run("python3", ["-c", MALFORMED, &gateway, &own]).unwrap();
+    wait_until("what is well formed", PATIENCE, || total(&sinks) >= 3);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(total(&sinks), 3, "the receivers' kernels drop the wrong checksum");
+    assert_eq!(dropped(&fanout, "fanout_length"), 3);
+    assert_eq!(fanout.sum("sluice_fanout_sent_packets_total", ""), 4);
+    fanout.assert_balanced();
+}
+
+/// What is not the listener's goes the kernel's way: another port, another address.
+#[test]
+fn everything_else_passes() {
+    let site = site("fan-xsk-else");
+    let sinks = sinks_at(&site, receiver);
+    let other = Sink::udp(&site.gateway, "10.71.1.1:515");
+    let fanout = FanOut::start(&site, &yaml("af_xdp", ""));
+    send(&site.left, "10.71.1.1:515", 0..500, RATE, 1);
+    wait_until("what is the kernel's", PATIENCE, || other.got() == 500);
+    assert!(site.pings(&site.left, "10.71.1.1"));
+    send(&site.left, LISTENER, 0..300, RATE, 1);
+    wait_until("what is the listener's", PATIENCE, || total(&sinks) == 300);
+    assert_eq!((other.got(), fanout.sum("sluice_fanout_received_packets_total", "")), (500, 300));
+}
+
+const TAGGED: &str = r#"
+import socket, struct, sys
+gateway, own = bytes.fromhex(sys.argv[1]), bytes.fromhex(sys.argv[2])
+def frame(tag, number):
+    payload = b'<14>1 - host app - - - message %d x' % number
+    udp = struct.pack('!HHHH', 4000, 514, 8 + len(payload), 0) + payload
+    ip = struct.pack('!BBHHHBBH', 0x45, 0, 20 + len(udp), 1, 0, 64, 17, 0)
+    ip += socket.inet_aton('10.71.1.2') + socket.inet_aton('10.71.1.1')
+    total = sum(struct.unpack('!10H', ip))
+    while total >> 16: total = (total & 0xffff) + (total >> 16)
+    ip = ip[:10] + struct.pack('!H', ~total & 0xffff) + ip[12:]
+    return gateway + own + (struct.pack('!HH', 0x8100, tag) if tag else b'') + b'\x08\x00' + ip + udp
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+wire.bind(('eth0', 0))
+for number in range(300):
+    wire.send(frame(100, number))
+    wire.send(frame(101, 1000 + number))
+    wire.send(frame(0, 2000 + number))
+"#;
+
+/// A listener on a tagged unit gets what has its tag, and receivers get it without.
+#[test]
+fn tags_are_told_apart_and_taken_off() {
+    let site = site("fan-xsk-vlan");
+    let sinks = sinks_at(&site, receiver);
+    let text = yaml("af_xdp", "").replace("interface: left0", "interface: left0.100");
+    let fanout = FanOut::start(&site, &text);
+    let (gateway, own) = (mac(&site.gateway, "left0"), mac(&site.left, "eth0"));
+    site.left.run("python3", ["-c", TAGGED, &gateway, &own]).unwrap();
+    wait_until("all messages with the tag", PATIENCE, || total(&sinks) >= 300);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_all_once(&sinks, 300);
+    fanout.assert_balanced();
+    assert_eq!(fanout.sum("sluice_fanout_received_packets_total", ""), 300);
+}
+
+fn mac(netns: &Netns, device: &str) -> String {
+    let text = netns.ip(&format!("-o link show dev {device}")).unwrap();
+    text.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap().replace(':', "")
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let site = site("fan-xsk-wrong");
+    let refusal = |text: &str| {
+        let config = site.write_all("config.yaml", text);
+        let said = refused(&site.sluice(&["fanout", "--config", &config.display().to_string()]), 2);
+        said.lines().filter(|line| line.starts_with("sluice: ")).collect::<Vec<_>>().join("\n")
+    };
+    let text = yaml("af_xdp", "");
+    let said = refusal(&text.replace("left0", "left9"));
+    assert!(said.contains("config.yaml:5:") && said.contains("left9"), "{said}");
+    let said = refusal(&text.replace("10.71.2.12:5514", "10.71.2.1:5514"));
+    assert!(said.contains("this host"), "{said}");
+    let other = site.gateway.enter(|| {
+        let map = program::socket_map(1).unwrap();
+        let program = program::redirect_to(&map).unwrap();
+        let index = nix::net::if_::if_nametoindex("left0").unwrap();
+        (program::attach(&program, index, Attach::Native).unwrap(), map)
+    });
+    let said = refusal(&text);
+    assert!(said.contains("config.yaml:5:") && said.contains("left0"), "{said}");
+    assert!(said.contains("XDP program") && said.contains("somebody else"), "{said}");
+    drop(other);
+    // and once it has gone
+    let fanout = FanOut::start(&site, &text);
+    fanout.end();
+}
