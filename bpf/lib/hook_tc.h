@@ -199,8 +199,8 @@ static __always_inline bool hook_l4_sum(hook_ctx *ctx, __u32 at, __u64 addresses
 
 /*
  * A local socket leaves the checksum to the device (CHECKSUM_PARTIAL): the field then holds the sum of the
- * pseudo-header, and the device will still write it. BPF cannot ask, but only a field with just this value can be such
- * a one.
+ * pseudo-header, and the device will still write it. Only a field with just this value can be such a one, and to take
+ * another one for it does no harm.
  */
 static __always_inline bool hook_maybe_partial(__u16 be_check, __u32 pseudo_sum)
 {
