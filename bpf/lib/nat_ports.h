@@ -225,8 +225,10 @@ __noinline int nat_search(hook_ctx *ctx, struct packet *p, __u32 session, __u32 
 
 		if (port >= pool->port_low && port <= pool->port_high)
 			result = nat_try(ctx, p, session, port, host);
-		if (result != NAT_TAKEN)
+		if (result != NAT_TAKEN) {
+			counts->ports += result == INSERTED;
 			return result;
+		}
 	}
 	if (cursor->misses >= count && p->now - cursor->full_at < NAT_FULL_MS * config.hz / 1000)
 		return NAT_TAKEN;
