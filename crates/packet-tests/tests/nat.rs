@@ -181,7 +181,7 @@ fn tuple_of(frame: &[u8]) -> Tuple {
 fn send(gateway: &mut Gateway, tuple: Tuple, outside: bool) -> Result<Option<Tuple>, String> {
     let device = if outside { "b0" } else { "a0" };
     let frame = framed(&gateway.world, &packet(tuple, 64, !outside), &format!("{device}.0"));
-    let seen = table::prog_run(gateway, device, &frame, false).map_err(|error| format!("{error:#}"))?;
+    let seen = table::prog_run_summed(gateway, device, &frame).map_err(|error| format!("{error:#}"))?;
     let redirect = if gateway.hook == Hook::Tc { 7 } else { 4 };
     if seen.retval != redirect {
         return Ok(None);

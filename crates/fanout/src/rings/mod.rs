@@ -16,7 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sluice_language::fan_out::{Listener, Mode};
 use sluice_xsk::{Copy, queues};
@@ -33,6 +33,8 @@ use program::{Entry, SLOTS};
 /// How often next hops are looked up, and how often while one is missing.
 const AGAIN: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(20);
+/// How long a commit waits for next hops that were never asked for.
+const ANSWER: Duration = Duration::from_millis(500);
 /// How often the kernel is asked to make sure of a neighbour that it has not heard of lately.
 const FRESHEN: Duration = Duration::from_secs(1);
 
@@ -126,9 +128,30 @@ impl Rings {
                 return Err(error);
             }
         }
-        let targets = wanted.iter().flat_map(|l| &l.receivers).filter_map(|r| Some(r.address()?.ip()));
-        self.shared.hops.publish(finder.find(targets));
+        self.await_hops(&mut finder, wanted);
         Ok(())
+    }
+
+    /// Next hops of receivers that are new are given a moment to answer, so that no packet finds them missing.
+    fn await_hops(&self, finder: &mut Finder, wanted: &[&Listener]) {
+        let begun = Instant::now();
+        let known = self.shared.hops.table();
+        loop {
+            let targets = wanted.iter().flat_map(|l| &l.receivers).filter_map(|r| Some(r.address()?.ip()));
+            let found = finder.find(targets);
+            let missing = |(address, found): (&IpAddr, &Found)| {
+                *found == Err(Drop::NoNextHop) && !known.contains_key(address)
+            };
+            let is_missing = found.iter().any(missing);
+            if !is_missing || begun.elapsed() > ANSWER {
+                // those of listeners that are about to go are still used
+                let before = known.iter().filter(|(address, _)| !found.contains_key(address));
+                let before: Vec<_> = before.map(|(address, hop)| (*address, *hop)).collect();
+                self.shared.hops.publish(found.into_iter().chain(before).collect());
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Devices that are wanted and not yet there, each with a listener that wants it.
