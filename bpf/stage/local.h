@@ -3,6 +3,7 @@
 #ifndef SLUICE_STAGE_LOCAL_H
 #define SLUICE_STAGE_LOCAL_H
 
+#include "lib/nat.h"
 #include "lib/services.h"
 
 static __always_inline bool maybe_local(const struct packet *p, __u32 be_addr4, const __u32 *be_addr6)
@@ -91,8 +92,10 @@ static __noinline int stage_local(hook_ctx *ctx, struct packet *p)
 	/* nobody else speaks for this host (RFC 1812 5.3.8) */
 	if (local_kind(p, p->key4.be_saddr, p->key6.be_saddr))
 		return DROP(BAD_ADDRESS);
-	if (nat64_means_this_host(p))
+	if (nat64_means_this_host(p)) {
+		nat_count_failure(p->nat_destination);
 		return DROP(NAT64_ADDRESS);
+	}
 	/* whom a translated packet is really for */
 	__u32 kind = local_kind(p, leaving4(p)->be_daddr, leaving6(p)->be_daddr);
 
