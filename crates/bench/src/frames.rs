@@ -223,7 +223,7 @@ impl Frames {
     }
 
     /// Until nothing arrives for a moment.
-    fn wait_for_quiet(&self) {
+    pub fn wait_for_quiet(&self) {
         let mut before = self.total_arrived();
         for _ in 0..100 {
             thread::sleep(Duration::from_millis(30));

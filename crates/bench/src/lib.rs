@@ -28,6 +28,7 @@ mod relay;
 pub mod report;
 pub mod result;
 pub mod ring;
+mod rings;
 pub mod rounds;
 pub mod ruleset;
 pub mod run;

@@ -53,6 +53,10 @@ impl Memory {
         self.opener.clone()
     }
 
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.opener.umem.frames()) * u64::from(self.opener.umem.frame_size())
+    }
+
     pub fn anyone(&self) -> Option<Socket> {
         self.opener.sockets().first().cloned()
     }

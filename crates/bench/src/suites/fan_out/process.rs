@@ -1,7 +1,8 @@
 //! Relays as processes: how each is started, and what the kernel says that it uses.
 
 use std::fs;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -9,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use sluice_lab::netns::Netns;
+use sluice_language::fan_out::METRICS_PORT;
 
 use super::{LISTENER, PORT, RECEIVER_PORT, RECEIVERS};
+use crate::gateway::{LAN, WAN};
 use crate::rounds::bench_cpu;
 
 const START: Duration = Duration::from_secs(20);
@@ -42,10 +45,10 @@ fn receivers() -> impl Iterator<Item = String> {
 }
 
 /// `sluice fanout` with one worker.
-pub fn sluice(netns: &Netns) -> Result<Process> {
+pub fn sluice(netns: &Netns, mode: &str) -> Result<Process> {
     let directory = directory("sluice")?;
     let mut text = format!(
-        "listeners:\n  - name: bench\n    interface: lan0\n    mode: userspace\n    bind: \"{}:{PORT}\"\n    downstream:\n",
+        "listeners:\n  - name: bench\n    interface: lan0\n    mode: {mode}\n    bind: \"{}:{PORT}\"\n    downstream:\n",
         Ipv4Addr::from(LISTENER)
     );
     for (number, address) in receivers().enumerate() {
@@ -57,7 +60,16 @@ pub fn sluice(netns: &Netns) -> Result<Process> {
     let program = std::env::current_exe().context("cannot find the sluice binary")?;
     let mut words = vec![program.display().to_string(), "fanout".into(), "--config".into()];
     words.extend([config.display().to_string(), "--state-dir".into(), directory.display().to_string()]);
-    start(netns, directory, &words)
+    let ready: &Ready = if mode == "af_xdp" { &says_ready } else { &has_the_port };
+    start_until(netns, directory, &words, ready)
+}
+
+/// The barest forwarder over rings.
+pub fn bare_rings(netns: &Netns) -> Result<Process> {
+    let program = std::env::current_exe().context("cannot find the sluice binary")?;
+    let mut words = vec![program.display().to_string()];
+    words.extend(["bench", "rings", LAN, WAN].map(str::to_owned));
+    start_until(netns, directory("rings")?, &words, &says_ready)
 }
 
 /// The plain relay of this bench.
@@ -162,8 +174,23 @@ fn directory(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// On the CPU that the generator leaves, ahead of everything of normal priority there, once its port is taken.
+/// Whether a process is ready, by its namespace and what it said.
+type Ready = dyn Fn(&Netns, &str) -> Result<bool>;
+
+fn has_the_port(netns: &Netns, _: &str) -> Result<bool> {
+    Ok(netns.enter(|| UdpSocket::bind((Ipv4Addr::from(LISTENER), PORT)).is_err())?)
+}
+
+fn says_ready(_: &Netns, said: &str) -> Result<bool> {
+    Ok(said.contains("ready"))
+}
+
 fn start(netns: &Netns, directory: PathBuf, words: &[String]) -> Result<Process> {
+    start_until(netns, directory, words, &has_the_port)
+}
+
+/// On the CPU that the generator leaves, ahead of everything of normal priority there, once it is ready.
+fn start_until(netns: &Netns, directory: PathBuf, words: &[String], ready: &Ready) -> Result<Process> {
     let cpu = (1 - bench_cpu().min(1)).to_string();
     let mut command = netns.command("nice");
     command.args(["-n", "-20", "taskset", "-c", &cpu]).args(words);
@@ -173,10 +200,13 @@ fn start(netns: &Netns, directory: PathBuf, words: &[String]) -> Result<Process>
     let child = command.spawn().with_context(|| format!("cannot start {}", words[0]))?;
     let mut process = Process { child, directory };
     let begun = Instant::now();
-    while netns.enter(|| UdpSocket::bind((Ipv4Addr::from(LISTENER), PORT)).is_ok())? {
+    loop {
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        if ready(netns, &said)? {
+            break;
+        }
         let ended = process.child.try_wait()?;
         if ended.is_some() || begun.elapsed() > START {
-            let said = fs::read_to_string(&log).unwrap_or_default();
             bail!("{} does not listen ({ended:?}): {said}", words[0]);
         }
         thread::sleep(Duration::from_millis(20));
@@ -205,6 +235,20 @@ impl Process {
         let words = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         words.and_then(|words| words.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
     }
+}
+
+/// Sum of a family of counters of a running fan-out.
+pub fn metric(netns: &Netns, family: &str) -> Result<u64> {
+    let page = netns.enter(|| -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", METRICS_PORT))?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: bench\r\n\r\n")?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page)?;
+        Ok(page)
+    })??;
+    let samples = page.lines().filter(|line| line.starts_with(&format!("{family}{{")));
+    let values = samples.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+    Ok(values.sum())
 }
 
 #[cfg(test)]

@@ -18,6 +18,10 @@ pub enum Who {
     Plain,
     Envoy,
     Nginx,
+    Rings,
+    /// The same at the highest rate that it takes without loss.
+    RingsWithoutLoss,
+    BareRings,
 }
 
 impl Who {
@@ -27,6 +31,9 @@ impl Who {
             Who::Plain => "plain recvmmsg + sendmmsg",
             Who::Envoy => "Envoy",
             Who::Nginx => "nginx",
+            Who::Rings => "af_xdp",
+            Who::RingsWithoutLoss => "af_xdp without loss",
+            Who::BareRings => "bare rx-to-tx rings",
         }
     }
 
@@ -42,11 +49,20 @@ impl Who {
 
     /// Whether packets that reached its socket cannot be lost without a count.
     pub fn counts_everything(self) -> bool {
-        matches!(self, Who::Userspace | Who::Plain)
+        matches!(self, Who::Userspace | Who::Plain | Who::Rings)
+    }
+
+    /// Whether it is given more than it takes, so that what it takes is its rate.
+    pub fn is_overloaded(self) -> bool {
+        self != Who::RingsWithoutLoss
     }
 }
 
+/// Steps by which the highest rate without loss is searched for, downwards from the highest at all.
+const STEPS: [f64; 7] = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.25];
+
 pub struct Lane {
+    who: Who,
     bytes: usize,
     site: Site,
     frames: Frames,
@@ -63,16 +79,58 @@ impl Lane {
         site.gateway.run("ethtool", ["-K", crate::gateway::LAN, "gro", "on"])?;
         frames.aim_entries_sized(&site.lan, FLOWS, bytes, entry)?;
         let process = match who {
-            Who::Userspace => process::sluice(&site.gateway)?,
+            Who::Userspace => process::sluice(&site.gateway, "userspace")?,
+            Who::Rings | Who::RingsWithoutLoss => process::sluice(&site.gateway, "af_xdp")?,
+            Who::BareRings => process::bare_rings(&site.gateway)?,
             Who::Plain => process::plain(&site.gateway)?,
             Who::Envoy => process::envoy(&site.gateway)?,
             Who::Nginx => process::nginx(&site.gateway)?,
         };
-        Ok(Lane { bytes, site, frames, process, _sink: sink })
+        Ok(Lane { who, bytes, site, frames, process, _sink: sink })
+    }
+
+    /// Lost, and counted where that happened.
+    fn overflow(&self) -> Result<u64> {
+        match self.who {
+            Who::Rings | Who::RingsWithoutLoss => {
+                process::metric(&self.site.gateway, "sluice_fanout_dropped_packets_total")
+            }
+            _ => Ok(udp_overflows(&self.site.gateway)),
+        }
+    }
+
+    /// Bytes that are resident beside the memory for frames, which is as large as it is asked for.
+    fn resident(&self) -> Result<u64> {
+        let frames = match self.who {
+            Who::Rings | Who::RingsWithoutLoss => {
+                process::metric(&self.site.gateway, "sluice_fanout_ring_memory_bytes")?
+            }
+            _ => 0,
+        };
+        Ok(self.process.resident().saturating_sub(frames))
     }
 
     pub fn measure(&mut self, length: Duration) -> Result<Sample> {
-        let overflow = udp_overflows(&self.site.gateway);
+        let sample = self.overload(length)?;
+        if self.who.is_overloaded() {
+            return Ok(sample);
+        }
+        for share in STEPS {
+            let pps = sample.mpps * 1e6 * share;
+            let arrived = self.frames.total_arrived();
+            let (sent, seconds) = self.frames.run_for(&self.site.lan_host, self.bytes, Some(pps), length)?;
+            self.frames.wait_for_quiet();
+            let arrived = self.frames.total_arrived() - arrived;
+            let mpps = arrived as f64 / seconds / 1e6;
+            if arrived == sent {
+                return Ok(Sample { mpps, offered: mpps, sent, arrived, overflow: 0, ..sample });
+            }
+        }
+        Ok(Sample { mpps: 0.0, offered: 0.0, sent: 0, arrived: 0, overflow: 0, ..sample })
+    }
+
+    fn overload(&mut self, length: Duration) -> Result<Sample> {
+        let overflow = self.overflow()?;
         let process = &self.process;
         let window =
             self.frames.overload(&self.site.lan_host, self.bytes, length, &|| process.cpu_seconds())?;
@@ -80,10 +138,10 @@ impl Lane {
             mpps: window.arrived_pps / 1e6,
             offered: window.offered_pps / 1e6,
             cpu: window.probed / window.seconds,
-            rss: self.process.resident(),
+            rss: self.resident()?,
             sent: window.sent,
             arrived: window.arrived,
-            overflow: udp_overflows(&self.site.gateway) - overflow,
+            overflow: self.overflow()? - overflow,
         })
     }
 }
