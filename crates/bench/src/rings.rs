@@ -9,7 +9,7 @@ use sluice_xsk::program::{self, Attach};
 use sluice_xsk::{Copy, Frame, Opened, Options, Place, Sizes, Umem, open, wait_to_receive};
 
 /// As the fan-out has them.
-const RX: u32 = 4096;
+const RX: u32 = 8192;
 const TX: u32 = 2048;
 const FRAME_SIZE: u32 = 2048;
 const BATCH: usize = 64;
