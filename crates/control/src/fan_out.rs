@@ -265,6 +265,12 @@ pub fn log(plan: &Plan) {
         };
         tracing::info!(listener = info.name, bind = %info.bind, receivers = info.receivers.len(), "registered listener");
         tracing::info!(interface = info.unit, mode = report, "attached fan-out program");
+        if info.hook == IngressHook::Tc {
+            tracing::info!(
+                interface = info.unit,
+                "on tc a burst that its sender left whole (UDP_SEGMENT over veth or tap) goes to one receiver; `ethtool -K DEVICE tx-udp-segmentation off` at its end, or mode xdp, spreads it"
+            );
+        }
         let ours = plan.units.iter().flat_map(|unit| &unit.addresses).any(|a| a.addr == info.bind.ip())
             || plan.kernel.addresses.iter().any(|(_, prefix)| prefix.addr == info.bind.ip());
         if !ours {

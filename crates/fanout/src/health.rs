@@ -1,6 +1,6 @@
 //! Asks receivers whether they are there.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -65,6 +65,35 @@ pub fn ask(check: &HealthCheck, address: SocketAddr) -> io::Result<()> {
         Method::Icmp => echo(address.ip(), timeout),
         Method::Udp => datagram(asked, timeout),
         Method::Tcp => TcpStream::connect_timeout(&asked, timeout).map(drop),
+        Method::Http => http(asked, &check.path, timeout),
+    }
+}
+
+/// RFC 9112: the status line is all that is looked at.
+fn http(address: SocketAddr, path: &str, timeout: Duration) -> io::Result<()> {
+    let until = Instant::now() + timeout;
+    let mut stream = TcpStream::connect_timeout(&address, timeout)?;
+    stream.set_write_timeout(Some(timeout))?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: sluice\r\nConnection: close\r\n\r\n"
+    )?;
+    let (mut answer, mut buffer) = (vec![], [0; 512]);
+    while !answer.contains(&b'\n') && answer.len() < 4096 {
+        let left = until.saturating_duration_since(Instant::now());
+        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        match stream.read(&mut buffer)? {
+            0 => break,
+            length => answer.extend(&buffer[..length]),
+        }
+    }
+    let line = String::from_utf8_lossy(&answer);
+    let mut words = line.lines().next().unwrap_or_default().split(' ');
+    let version = words.next().unwrap_or_default();
+    match words.next().and_then(|status| status.parse::<u16>().ok()) {
+        Some(200..400) if version.starts_with("HTTP/1.") => Ok(()),
+        Some(status) => Err(io::Error::other(format!("HTTP status {status}"))),
+        None => Err(io::Error::other("no HTTP answer")),
     }
 }
 
@@ -163,6 +192,31 @@ mod tests {
             }
         });
         assert!(ask(&check(Method::Udp), address).is_ok());
+    }
+
+    #[test]
+    fn http_asks_for_a_path_and_judges_the_status() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, mut request) = (stream.unwrap(), [0; 512]);
+                let length = stream.read(&mut request).unwrap();
+                let text = String::from_utf8_lossy(&request[..length]);
+                let answer = match text.split(' ').nth(1) {
+                    Some("/ready") => "HTTP/1.1 204 No Content\r\n\r\n",
+                    Some("/silent") => "",
+                    Some("/odd") => "220 mail.example ESMTP\r\n",
+                    _ => "HTTP/1.1 503 Service Unavailable\r\n\r\n",
+                };
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        let with = |path: &str| HealthCheck { path: path.to_owned(), ..check(Method::Http) };
+        assert!(ask(&with("/ready"), address).is_ok());
+        for path in ["/", "/silent", "/odd"] {
+            assert!(ask(&with(path), address).is_err(), "{path}");
+        }
     }
 
     #[test]

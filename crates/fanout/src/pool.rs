@@ -189,10 +189,10 @@ impl Pool {
     /// The result of one check. True when the receiver went up or down by it.
     pub fn report(&self, target: &Target, answered: bool) -> bool {
         let mut state = self.state();
-        let health = state.listener.health.unwrap_or_default();
+        let (rise, fall) = state.listener.health.as_ref().map_or((2, 2), |health| (health.rise, health.fall));
         let Some(member) = state.member(target) else { return false };
         member.in_a_row = if answered == member.up { 0 } else { member.in_a_row + 1 };
-        let enough = if answered { health.rise } else { health.fall };
+        let enough = if answered { rise } else { fall };
         if answered == member.up || member.in_a_row < enough {
             return false;
         }
@@ -238,7 +238,7 @@ impl Pool {
     }
 
     pub fn health(&self) -> Option<HealthCheck> {
-        self.state().listener.health
+        self.state().listener.health.clone()
     }
 
     /// Every receiver with its state, those that are leaving behind.
@@ -281,7 +281,7 @@ impl Pool {
 
 /// When the drain of a receiver began that is over.
 fn drained(listener: &Listener, now: Instant) -> Instant {
-    let drain = Duration::from_millis(listener.health.unwrap_or_default().drain_ms.into());
+    let drain = Duration::from_millis(listener.health.as_ref().map_or(0, |health| health.drain_ms).into());
     now.checked_sub(drain).unwrap_or(now)
 }
 
@@ -309,8 +309,8 @@ impl State {
     }
 
     fn ramp(&self, slow: bool) -> Duration {
-        let health = self.listener.health.unwrap_or_default();
-        Duration::from_millis(if slow { health.slow_start_ms } else { health.drain_ms }.into())
+        let ramp = |health: &HealthCheck| if slow { health.slow_start_ms } else { health.drain_ms };
+        Duration::from_millis(self.listener.health.as_ref().map_or(0, ramp).into())
     }
 
     /// In tenths: all of it, or what slow start and drain leave of it.

@@ -65,6 +65,8 @@ struct Settings {
 #[serde(deny_unknown_fields)]
 struct Health {
     check: Text,
+    /// What `http` asks for.
+    path: Option<Text>,
     port: Option<Number>,
     interval_ms: Option<Number>,
     timeout_ms: Option<Number>,
@@ -316,6 +318,10 @@ impl Writer<'_> {
         let path = format!("{path} health-check");
         let method = self.word(&health.check)?;
         self.set(health.check.referenced, &format!("{path} method {method}"));
+        if let Some(asked) = &health.path {
+            let word = self.word(asked)?;
+            self.set(asked.referenced, &format!("{path} path \"{word}\""));
+        }
         let numbers = [
             ("port", &health.port),
             ("interval", &health.interval_ms),

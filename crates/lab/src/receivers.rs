@@ -134,7 +134,7 @@ impl Rsyslog {
         fs::create_dir_all(&home)?;
         let (file, configuration) = (home.join("messages"), home.join("rsyslog.conf"));
         let text = format!(
-            "module(load=\"imudp\" TimeRequery=\"100\")\nmodule(load=\"imptcp\")\n\
+            "global(net.enableDNS=\"off\")\nmodule(load=\"imudp\" TimeRequery=\"100\")\nmodule(load=\"imptcp\")\n\
              input(type=\"imudp\" address=\"{address}\" port=\"{PORT}\" rcvbufSize=\"{BUFFER}\")\n\
              input(type=\"imptcp\" address=\"{address}\" port=\"{PORT}\")\n\
              template(name=\"line\" type=\"string\" string=\"%fromhost-ip% %msg%\\n\")\n\
@@ -143,7 +143,7 @@ impl Rsyslog {
         );
         fs::write(&configuration, text)?;
         let mut command = netns.command("rsyslogd");
-        command.args(["-n", "-x", "-f"]).arg(&configuration).arg("-i").arg(home.join("pid"));
+        command.args(["-n", "-f"]).arg(&configuration).arg("-i").arg(home.join("pid"));
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let service =
             Service(command.spawn().context("cannot start rsyslogd; scripts/setup.sh installs it")?);

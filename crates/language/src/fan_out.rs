@@ -163,12 +163,15 @@ pub enum Method {
     Icmp,
     Udp,
     Tcp,
+    Http,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HealthCheck {
     pub method: Method,
     pub port: Option<u16>,
+    /// What is asked for over HTTP.
+    pub path: String,
     pub interval_ms: u32,
     pub timeout_ms: u32,
     pub rise: u32,
@@ -182,6 +185,7 @@ impl Default for HealthCheck {
         HealthCheck {
             method: Method::Icmp,
             port: None,
+            path: "/".to_owned(),
             interval_ms: 1000,
             timeout_ms: 500,
             rise: 2,

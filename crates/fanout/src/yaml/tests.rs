@@ -1,5 +1,5 @@
 use super::*;
-use sluice_language::fan_out::{Balance, Mode, Target};
+use sluice_language::fan_out::{Balance, Method, Mode, Target};
 
 /// As systems of before were configured.
 const PLAIN: &str = r#"
@@ -59,7 +59,7 @@ metrics: {bind: "127.0.0.1:9191"}
     assert_eq!((listener.balance, listener.workers), (Balance::Source, Some(2)));
     assert_eq!(listener.receivers[1].target, Target::Host("logs.example.net".into(), 601));
     assert_eq!(listener.receivers[2].target, Target::Service("_syslog._tcp.example.net".into()));
-    assert_eq!(listener.health.map(|health| (health.fall, health.drain_ms)), Some((3, 20)));
+    assert_eq!(listener.health.as_ref().map(|health| (health.fall, health.drain_ms)), Some((3, 20)));
     assert_eq!(loaded.fan_out.metrics, Some("127.0.0.1:9191".parse().unwrap()));
 }
 
@@ -110,4 +110,36 @@ fn two_listeners_of_one_address_are_refused() {
 fn statements_compile_as_a_tree() {
     let loaded = load(PLAIN, "config.yaml").unwrap();
     assert!(loaded.statements.lines().all(|line| line.starts_with("set services fan-out ")));
+}
+
+#[test]
+fn a_receiver_may_drain_and_be_asked_over_http() {
+    let health = "health: {check: http, path: /ready, port: 8080}\n";
+    let text = PLAIN.replace("\"10.42.0.22:5514\"\n", "\"10.42.0.22:5514\"\n        drain: true\n") + health;
+    let listener = load(&text, "config.yaml").unwrap().fan_out.listeners.remove(0);
+    assert_eq!(listener.receivers.iter().map(|r| r.drain).collect::<Vec<_>>(), [false, true]);
+    let check = listener.health.unwrap();
+    assert_eq!((check.method, check.path.as_str(), check.port), (Method::Http, "/ready", Some(8080)));
+    assert!(refused(&text.replace("/ready", "ready")).contains("no path"));
+}
+
+/// What the manifest puts into the ConfigMap is a configuration.
+#[test]
+fn the_kubernetes_manifest_holds_a_configuration() {
+    let manifest = include_str!("../../../../contrib/k8s/fanout.yaml");
+    let (_, rest) = manifest.split_once("config.yaml: |\n").unwrap();
+    let (block, _) = rest.split_once("\n---\n").unwrap();
+    let text: String =
+        block.lines().map(|line| line.strip_prefix("    ").unwrap().to_owned() + "\n").collect();
+    let loaded = load(&text, "config.yaml").unwrap();
+    assert!(matches!(loaded.fan_out.listeners[0].receivers[0].target, Target::Service(_)));
+    assert_eq!(loaded.fan_out.metrics.unwrap().port(), 9090);
+}
+
+/// The example of the lab.
+#[test]
+fn the_example_is_a_configuration() {
+    let loaded = load(include_str!("../../../../examples/fanout.yaml"), "fanout.yaml").unwrap();
+    let weights = loaded.fan_out.listeners[1].receivers.iter().map(|receiver| receiver.weight);
+    assert_eq!(weights.collect::<Vec<_>>(), [1, 2, 3]);
 }

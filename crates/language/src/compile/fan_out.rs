@@ -168,19 +168,27 @@ fn health(view: View, report: &mut Report) -> HealthCheck {
     let method = match view.value(&["method"]).map(View::word) {
         Some("udp") => Method::Udp,
         Some("tcp") => Method::Tcp,
+        Some("http") => Method::Http,
         Some(_) => Method::Icmp,
         None => {
             report.error_help(
                 &view.location(),
                 "health-check has no method",
-                "add `method icmp`, `udp` or `tcp`",
+                "add `method icmp`, `udp`, `tcp` or `http`",
             );
             Method::Icmp
         }
     };
+    let path = view.value(&["path"]).map(|path| (path, path.word()));
+    let is_path = |text: &str| text.starts_with('/') && text.chars().all(|c| c.is_ascii_graphic());
+    if let Some((view, text)) = path.filter(|(_, text)| !is_path(text)) {
+        let message = format!("`{text}` is no path");
+        report.error_help(&view.location(), message, "write it as a request has it, for example \"/health\"");
+    }
     HealthCheck {
         method,
         port: number(view, "port"),
+        path: path.map_or(default.path, |(_, text)| text.to_owned()),
         interval_ms: number(view, "interval").unwrap_or(default.interval_ms),
         timeout_ms: number(view, "timeout").unwrap_or(default.timeout_ms),
         rise: number(view, "rise").unwrap_or(default.rise),

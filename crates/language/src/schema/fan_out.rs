@@ -29,6 +29,7 @@ pub const CHECKS: Choices = &[
     ("icmp", "An echo request is answered."),
     ("udp", "A UDP datagram comes back from the port."),
     ("tcp", "A TCP connection to the port is accepted."),
+    ("http", "GET of `path` is answered with a status of 200 to 399 (RFC 9110 15)."),
 ];
 
 pub const NONE_LEFT: Choices =
@@ -50,6 +51,7 @@ const HEALTH: Statement = block(
         leaf("fall", "Failures in a row after which a receiver is left out; 2 by default.", COUNT),
         leaf("interval", "Milliseconds between two checks; 1000 by default.", MILLISECONDS),
         leaf("method", "How it asks.", Kind::Choice("method", CHECKS)),
+        leaf("path", "Path that `http` asks for, in quotes; \"/\" by default.", Kind::Text),
         leaf("port", "Port that is asked; the receiver's own by default.", PORT),
         leaf("rise", "Answers in a row after which a receiver is taken back; 2 by default.", COUNT),
         leaf(

@@ -299,7 +299,7 @@ impl Rsyslog {
             _ => ("module(load=\"imptcp\")", "SupportOctetCountedFraming=\"on\""),
         };
         let text = format!(
-            "{load}\ninput(type=\"{module}\" address=\"{ip}\" port=\"{port}\" {options})\n\
+            "global(net.enableDNS=\"off\")\n{load}\ninput(type=\"{module}\" address=\"{ip}\" port=\"{port}\" {options})\n\
              template(name=\"line\" type=\"string\" string=\"%msg%\\n\")\n\
              action(type=\"omfile\" file=\"{}\" template=\"line\" flushOnTXEnd=\"on\")\n",
             file.display()

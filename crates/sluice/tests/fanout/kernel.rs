@@ -1,6 +1,6 @@
 //! Modes of the data plane: XDP and tc.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -141,6 +141,53 @@ fn reloads_of_xdp_lose_nothing() {
 #[test]
 fn reloads_of_tc_lose_nothing() {
     reloads("tc_ebpf");
+}
+
+/// One receiver leaves the configuration, another drains on the operator's word: both get ever less, then nothing.
+fn drains(mode: &str) {
+    let site = site(&format!("fan-drain-{mode}"));
+    let sinks = sinks_at(&site, receiver);
+    let more = "    settings: {balance: flow}\n\
+                health: {check: icmp, interval_ms: 200, timeout_ms: 1000, drain_ms: 4000}\n";
+    let text = yaml(mode, more);
+    let fanout = FanOut::start(&site, &text);
+    let commits = || fanout.words().matches("commit complete").count();
+    let (sent, done) = (AtomicU32::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let first = sent.fetch_add(1000, Ordering::Relaxed);
+                send(&site.left, LISTENER, first..first + 1000, 4000, 100);
+            }
+        });
+        wait_until("all have some", PATIENCE, || sinks.iter().all(|sink| sink.got() > 0));
+        let kept = text.lines().filter(|line| !line.contains("name: r2")).map(|line| line.to_owned() + "\n");
+        let fewer: String = kept.collect();
+        fanout.rewrite(&fewer.replace("5514\"}", "5514\", drain: true}").replacen(", drain: true", "", 1));
+        wait_until("the commit", PATIENCE, || commits() >= 2);
+        let before = sinks[2].got();
+        wait_until("it is still served", PATIENCE, || sinks[2].got() > before);
+        wait_until("it is taken out", PATIENCE, || commits() >= 3);
+        std::thread::sleep(Duration::from_millis(100));
+        let before: Vec<u64> = sinks.iter().map(Sink::got).collect();
+        wait_until("the first one gets all", PATIENCE, || sinks[0].got() > before[0] + 2000);
+        assert_eq!([sinks[1].got(), sinks[2].got()], before[1..], "nothing goes to those who have drained");
+        done.store(true, Ordering::Relaxed);
+    });
+    let sent = sent.into_inner();
+    wait_until("all messages", PATIENCE, || total(&sinks) >= u64::from(sent));
+    assert_all_once(&sinks, sent);
+    assert_conserved(&fanout);
+}
+
+#[test]
+fn receivers_drain_on_xdp() {
+    drains("xdp");
+}
+
+#[test]
+fn receivers_drain_on_tc() {
+    drains("tc_ebpf");
 }
 
 fn health(mode: &str) {
