@@ -126,6 +126,7 @@ impl Rings {
         match result {
             Ok(mut devices) => self.devices.append(&mut devices),
             Err(error) => {
+                fresh.iter().for_each(|(_, ifindex, _)| self.let_go(*ifindex));
                 if self.devices.is_empty() {
                     self.forget();
                 }
@@ -235,6 +236,14 @@ impl Rings {
             device.attach().map_err(|error| mode_error(listener, format!("interface {name}: {error}")))?;
         }
         Ok(devices)
+    }
+
+    /// Closes what is open on a device.
+    fn let_go(&self, ifindex: u32) {
+        self.shared.ports.retain(|of| of != ifindex);
+        if let Some(memory) = &self.memory {
+            memory.forget(ifindex);
+        }
     }
 
     /// Closes everything.
@@ -349,9 +358,8 @@ impl Rings {
     }
 
     fn close(&mut self, mut device: Device) {
-        device.program.detach();
         device.end();
-        self.shared.ports.retain(|ifindex| ifindex != device.ifindex);
+        self.let_go(device.ifindex);
         tracing::info!(interface = device.name, "rings closed");
         if self.devices.is_empty() {
             self.forget();

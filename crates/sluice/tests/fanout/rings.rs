@@ -349,6 +349,30 @@ fn an_address_of_nobody_is_answered_for_when_asked() {
     assert!(fanout.words().contains("answer-arp"), "{}", fanout.words());
 }
 
+/// A reload that cannot be is refused as a whole; listeners may come and go to the last.
+#[test]
+fn a_refused_reload_changes_nothing() {
+    let site = site("fan-xsk-keep");
+    let sinks = sinks_at(&site, receiver);
+    let text = yaml("af_xdp", "");
+    let fanout = FanOut::start(&site, &text);
+    fanout.rewrite(&text.replace("interface: left0", "interface: right0"));
+    wait_until("the refusal", PATIENCE, || fanout.words().contains("reload refused"));
+    send(&site.left, LISTENER, 0..300, RATE, 1);
+    wait_until("all messages", PATIENCE, || total(&sinks) == 300);
+    // sockets take the place of rings, and rings that of sockets
+    for (mode, first) in [("userspace", 300), ("af_xdp", 600)] {
+        let reloads = fanout.words().matches("reloaded").count();
+        fanout.rewrite(&yaml(mode, ""));
+        wait_until("the reload", PATIENCE, || fanout.words().matches("reloaded").count() > reloads);
+        let has_program = site.gateway.ip("link show dev left0").unwrap().contains("xdp");
+        assert_eq!(has_program, mode == "af_xdp");
+        send(&site.left, LISTENER, first..first + 300, RATE, 1);
+        wait_until("all messages", PATIENCE, || total(&sinks) == u64::from(first) + 300);
+    }
+    fanout.assert_balanced();
+}
+
 /// A device that goes down costs its own receivers' packets, and comes back.
 #[test]
 fn an_egress_that_is_down_costs_only_its_own_packets() {
