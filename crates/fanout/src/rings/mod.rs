@@ -169,6 +169,10 @@ impl Rings {
             })?;
             let known = self.devices.iter().any(|d| d.name == device && d.ifindex == index);
             if !known && !fresh.iter().any(|(name, ..)| *name == device) {
+                if self.shared.ports.of(index) > 0 {
+                    let reason = format!("interface {device} only sent so far; start anew to listen on it");
+                    return Err(mode_error(listener, reason));
+                }
                 fresh.push((device.clone(), index, listener));
             }
             let on = wanted.iter().filter(|other| device_and_tag(other).0 == device).count();
