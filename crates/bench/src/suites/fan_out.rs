@@ -255,8 +255,18 @@ fn without_loss(contestant: &mut Contestant, rounds: usize) -> Result<Figure> {
     let name = figure_name(contestant.who, contestant.bytes, WITHOUT_LOSS);
     let Lane::User(lane) = &mut contestant.lane else { bail!("{name}: not a mode of user space") };
     let rate = |round: usize| lane.without_loss(most[round], Duration::from_millis(300));
-    let samples = (0..rounds).map(rate).collect::<Result<Vec<_>>>().with_context(|| name.clone())?;
-    Ok(Figure::new(name, "Mpps", Better::Higher, samples).against("the most it takes", &most))
+    let found = (0..rounds).map(rate).collect::<Result<Vec<_>>>().with_context(|| name.clone())?;
+    let (samples, asked): (Vec<f64>, Vec<f64>) = found.into_iter().unzip();
+    let held = held_the_rate(&name, estimate(&samples).value, estimate(&asked).value);
+    let mut figure = Figure::new(name, "Mpps", Better::Higher, samples).against("the most it takes", &most);
+    figure.checks.push(held);
+    Ok(figure)
+}
+
+/// A generator that is kept from its pace loses nothing either, and says nothing.
+fn held_the_rate(name: &str, offered: f64, asked: f64) -> Check {
+    let detail = format!("{name}: {offered:.3} Mpps offered of {asked:.3} asked for");
+    Check::new("generator held the rate", offered >= 0.9 * asked, detail)
 }
 
 /// Of a process with one worker, at its largest.
@@ -333,6 +343,12 @@ mod tests {
         for name in &names {
             assert_eq!(budgets.matches(&format!("row = \"{name}\"")).count(), 1, "{name}");
         }
+    }
+
+    #[test]
+    fn a_generator_that_does_not_hold_the_rate_makes_no_figure() {
+        assert!(held_the_rate("x", 0.19, 0.2).passed && held_the_rate("x", 0.0, 0.0).passed);
+        assert!(!held_the_rate("x", 0.1, 0.2).passed);
     }
 
     #[test]

@@ -125,14 +125,16 @@ impl Lane {
         })
     }
 
-    /// The highest share of `most` that it takes without losing any, in steps of a twentieth, as millions a second.
-    pub fn without_loss(&mut self, most: f64, length: Duration) -> Result<f64> {
+    /// The highest share of `most` that it takes without losing any, in steps of a twentieth, as millions a second; and
+    /// what the generator was asked for.
+    pub fn without_loss(&mut self, most: f64, length: Duration) -> Result<(f64, f64)> {
         for twentieths in (1..20).rev() {
-            let sample = self.measure(Some(most * 1e6 * f64::from(twentieths) / 20.0), length)?;
+            let asked = most * f64::from(twentieths) / 20.0;
+            let sample = self.measure(Some(asked * 1e6), length)?;
             if sample.arrived == sample.sent {
-                return Ok(sample.offered);
+                return Ok((sample.offered, asked));
             }
         }
-        Ok(0.0)
+        Ok((0.0, 0.0))
     }
 }
