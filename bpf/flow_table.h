@@ -211,6 +211,15 @@ static __always_inline int insert_result(int index_result, int exists)
 	return index_result == INDEX_FULL ? INSERT_FULL : index_result == INDEX_BUSY ? INSERT_BUSY : exists;
 }
 
+/* A key with this hash will be inserted: its first bucket comes meanwhile. */
+static __always_inline void expect_key(__u8 family, __u64 hash)
+{
+	struct flow_bucket *bucket = family == 4 ? bucket_at4(hash >> 40) : bucket_at6(hash >> 40);
+
+	if (bucket)
+		prefetch(bucket->spare);
+}
+
 /*
  * Delete: whoever removes the responder's key owns the session. It alone removes the initiator's key and gives the
  * record back; until then nobody else can own either tuple.

@@ -82,12 +82,11 @@ static __always_inline int gate_refused(hook_ctx *ctx, const struct gate_packet 
 {
 	__u32 zero = 0, now = jiffies_now();
 	__u32 place = refusal == REASON_GATE_NO_GRANT ? 0 : 1 + ((refusal - REASON_GRANT_EXPIRED) & 3);
-	struct grant_lengths *in_use = bpf_map_lookup_elem(&grant_lengths, &zero);
 	struct gate_told *told = bpf_map_lookup_elem(&gate_told, &zero);
 
-	if (!in_use || !told || place >= GATE_REFUSALS || refusal >= UNIT_REASON_SLOTS)
+	if (!told || place >= GATE_REFUSALS || refusal >= UNIT_REASON_SLOTS)
 		return HOOK_DROP;
-	if (*(volatile __u64 *)(packet->is_v4 ? &in_use->lengths4 : &in_use->lengths6))
+	if (prefixes_granted(packet->is_v4 ? 4 : 6))
 		return GATE_HAND_ON;
 	packet->count->received += packet->segments;
 	packet->count->received_bytes += packet->ip_len;

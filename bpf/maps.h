@@ -111,6 +111,7 @@ ARRAY_MAP(cookie_times, struct cookie_times, MAX_ZONES, 0);
 ARRAY_MAP(grants, struct grant, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(grant_users, struct grant_user, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(grant_lengths, struct grant_lengths, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(grant_sources, __u64, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(grant_index, struct flow_bucket, 1, BPF_F_MMAPABLE);
 PERCPU_MAP(scratch, struct cpu_memory, 1);
 PERCPU_MAP(nexthop_memory, struct nexthop_memory, NEXTHOP_MEMORY);

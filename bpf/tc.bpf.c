@@ -3,6 +3,7 @@
 #include "lib/hook_tc.h"
 #include "root.h"
 #include "fast.h"
+#include "strangers.h"
 #include "nat64.h"
 #include "slow.h"
 #include "stage/egress.h"
@@ -28,6 +29,8 @@ int tc_fast(struct __sk_buff *ctx)
 		count_no_generation(hook_segments(ctx));
 		return TC_ACT_SHOT;
 	}
+	if (action == GO_SLOW && refuses_strangers())
+		action = refuse_stranger(ctx);
 	if (action != GO_SLOW)
 		return action;
 	tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_SLOW));

@@ -3,6 +3,7 @@
 #include "lib/hook_xdp.h"
 #include "root.h"
 #include "fast.h"
+#include "strangers.h"
 #include "nat64.h"
 #include "slow.h"
 #include "sweep.h"
@@ -26,6 +27,8 @@ int xdp_fast(struct xdp_md *ctx)
 		count_no_generation(1);
 		return XDP_DROP;
 	}
+	if (action == GO_SLOW && refuses_strangers())
+		action = refuse_stranger(ctx);
 	if (action != GO_SLOW)
 		return action;
 	tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_SLOW));

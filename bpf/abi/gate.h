@@ -67,6 +67,15 @@ struct grant_user {
  */
 #define GRANT_PROBES 32 /* buckets that a key may stand in; a grant that fits in none of them is refused */
 
+/*
+ * Which hosts have a grant, whatever for: two bits of one word each, found by the hash of GRANT_WHAT(0, family, 0).
+ * Both are set for all that have one and for a few that have none. The rest are strangers, and the fast line refuses
+ * them.
+ *
+ *   word  (hash >> 40) & source_mask     bits  hash & 63, (hash >> 6) & 63
+ */
+#define GRANT_SOURCE_BITS 16 /* for each grant there is room for */
+
 /* Service, family and length of a record, as the word that they are in it. */
 #define GRANT_WHAT(service, family, length) ((__u32)(service) | (__u32)(family) << 16 | (__u32)(length) << 24)
 

@@ -37,6 +37,31 @@ static __always_inline bool grant_is_for(const struct grant *grant, const struct
 		 (*(const __u32 *)&grant->service ^ query->what));
 }
 
+static __always_inline bool demands_grants(__u32 zone)
+{
+	return config.gate_zones >> (zone & 31) & 1;
+}
+
+/* Whether there are grants for more than single hosts. */
+static __always_inline bool prefixes_granted(__u8 family)
+{
+	__u32 zero = 0;
+	struct grant_lengths *in_use = bpf_map_lookup_elem(&grant_lengths, &zero);
+
+	return !in_use || *(volatile __u64 *)(family == 4 ? &in_use->lengths4 : &in_use->lengths6);
+}
+
+/* True: this host has no grant of its own for anything. */
+static __always_inline bool is_stranger(__u8 family, __u64 left, __u64 right)
+{
+	struct grant_query query = {.left = left, .right = right, .what = GRANT_WHAT(0, family, 0)};
+	__u64 hash = grant_hash(&query), bits = 1ull << (hash & 63) | 1ull << (hash >> 6 & 63);
+	__u32 at = (__u32)(hash >> 40) & config.source_mask;
+	__u64 *word = bpf_map_lookup_elem(&grant_sources, &at);
+
+	return word && (*(volatile __u64 *)word & bits) != bits;
+}
+
 static __always_inline struct flow_bucket *grant_bucket(__u32 number)
 {
 	__u32 masked = number & config.grant_mask;

@@ -282,15 +282,28 @@ static __always_inline __u16 nat_be_port(const struct nat_rule *rule, const stru
 	return bpf_htons(rule->new_port + offset);
 }
 
-/* The tuple leaves as it came, until something is changed in it. */
+/*
+ * The tuple leaves as it came, until something is changed in it. All of it is written in the words it is read in, see
+ * key_last_word(): a read that has to wait for smaller stores waits for every store before them too.
+ */
 static __always_inline void nat_begin(struct packet *p)
 {
 	if (p->flags & P_TRANSLATED)
 		return;
-	p->out4 = p->key4;
+	for (int i = 0; i < 2; i++)
+		((__u64 *)&p->out4)[i] = ((__u64 *)&p->key4)[i];
 	for (int i = 0; i < 5; i++)
 		((__u64 *)&p->out6)[i] = ((__u64 *)&p->key6)[i];
 	p->flags |= P_TRANSLATED;
+}
+
+static __always_inline void nat_set_port(struct packet *p, __u32 side, __u16 be_port)
+{
+	__u32 shift = side == SIDE_SOURCE ? 0 : 16;
+	__u64 word = ((__u64 *)&p->out6)[4];
+
+	word = (word & ~(0xffffull << shift)) | (__u64)be_port << shift;
+	((__u64 *)&p->out4)[1] = ((__u64 *)&p->out6)[4] = word;
 }
 
 /* Of a first packet: the address in `nat_address` and a port become those of a side. */
@@ -298,22 +311,33 @@ static __always_inline void nat_set(struct packet *p, __u32 side, __u16 be_port)
 {
 	nat_begin(p);
 	if (p->family == 4) {
-		if (side == SIDE_SOURCE)
-			p->out4.be_saddr = p->nat_address[0];
-		else
-			p->out4.be_daddr = p->nat_address[0];
+		__u32 shift = side == SIDE_SOURCE ? 0 : 32;
+		__u64 word = *(__u64 *)&p->out4;
+
+		*(__u64 *)&p->out4 = (word & ~(0xffffffffull << shift)) | (__u64)p->nat_address[0] << shift;
 	} else {
-		for (int i = 0; i < 4; i++) {
-			if (side == SIDE_SOURCE)
-				p->out6.be_saddr[i] = p->nat_address[i];
-			else
-				p->out6.be_daddr[i] = p->nat_address[i];
-		}
+		__u64 *words = (__u64 *)&p->out6 + (side == SIDE_SOURCE ? 0 : 2);
+
+		words[0] = p->nat_address[0] | (__u64)p->nat_address[1] << 32;
+		words[1] = p->nat_address[2] | (__u64)p->nat_address[3] << 32;
 	}
-	if (side == SIDE_SOURCE)
-		p->out4.be_sport = p->out6.be_sport = be_port;
-	else
-		p->out4.be_dport = p->out6.be_dport = be_port;
+	nat_set_port(p, side, be_port);
+}
+
+/* The bucket of the key that answers to `out*` have comes meanwhile. */
+static __always_inline void expect_answers(struct packet *p)
+{
+	if (p->family == 4) {
+		struct flow_key4 reply ALIGNED_KEY;
+
+		flow_reverse4(&p->out4, &reply);
+		expect_key(4, flow_hash4(config.seed, &reply));
+	} else {
+		struct flow_key6 reply ALIGNED_KEY;
+
+		flow_reverse6(&p->out6, &reply);
+		expect_key(6, flow_hash6(config.seed, &reply));
+	}
 }
 
 #endif

@@ -57,7 +57,7 @@ __noinline int nat_port_of_host(hook_ctx *ctx, struct packet *p)
 	return true;
 }
 
-static __always_inline void note_growth4(struct flow_line4 *line0, struct flow_line4 *line1)
+static __always_inline void note_growth4(const struct packet *p, struct flow_line4 *line0, struct flow_line4 *line1)
 {
 	/* a line of IPv4 is full, and has little to add up */
 }
@@ -66,15 +66,15 @@ static __always_inline void note_growth4(struct flow_line4 *line0, struct flow_l
  * What translation adds to sums, so that replay need not look at eight words. IPv4-mapped addresses add 0xffff to what
  * the IPv4 address alone does, which is nothing. Answers take back what the other direction adds.
  */
-static __always_inline void note_growth6(struct flow_line6 *line0, struct flow_line6 *line1)
+static __always_inline void note_growth6(const struct packet *p, struct flow_line6 *line0, struct flow_line6 *line1)
 {
-	const __u32 *before = line0->key.be_saddr, *after = line0->be_new_saddr;
 	__u64 sum = 0;
 
-	for (int i = 0; i < 8; i++)
-		sum += (__u64)(__u32)~before[i] + after[i];
+	for (int i = 0; i < 4; i++)
+		sum += (__u64)(__u32)~p->key6.be_saddr[i] + p->out6.be_saddr[i] + (__u32)~p->key6.be_daddr[i] +
+		       p->out6.be_daddr[i];
 	__u16 addresses = csum_fold_sum(sum);
-	__u32 be_before = *(const __u32 *)&line0->key.be_sport, be_after = *(const __u32 *)&line0->be_new_sport;
+	__u32 be_before = *(const __u32 *)&p->key6.be_sport, be_after = *(const __u32 *)&p->out6.be_sport;
 	__u16 all = csum_fold_sum((__u64)addresses + (__u32)~be_before + be_after);
 
 	line0->address_growth = addresses;
@@ -101,11 +101,10 @@ static __always_inline void note_growth6(struct flow_line6 *line0, struct flow_l
 		COPY(line0->be_new_daddr, p->out##FAMILY.be_daddr);                                                    \
 		COPY(line1->be_new_saddr, p->key##FAMILY.be_daddr);                                                    \
 		COPY(line1->be_new_daddr, p->key##FAMILY.be_saddr);                                                    \
-		line0->be_new_sport = p->out##FAMILY.be_sport;                                                         \
-		line0->be_new_dport = p->out##FAMILY.be_dport;                                                         \
-		line1->be_new_sport = p->key##FAMILY.be_dport;                                                         \
-		line1->be_new_dport = p->key##FAMILY.be_sport;                                                         \
-		note_growth##FAMILY(line0, line1);                                                                     \
+		*(__u32 *)&line0->be_new_sport = *(const __u32 *)&p->out##FAMILY.be_sport;                             \
+		*(__u32 *)&line1->be_new_sport =                                                                       \
+			reverse_last_word(*(const __u32 *)&p->key##FAMILY.be_sport);                                   \
+		note_growth##FAMILY(p, line0, line1);                                                                  \
 		barrier();                                                                                             \
 		int result = index_insert##FAMILY(&line1->key, flow_hash##FAMILY(config.seed, &line1->key), back);     \
                                                                                                                        \
@@ -162,7 +161,7 @@ __noinline int nat64_other_index_has(const struct packet *p)
 /* Tries one port. A port of this host's is as good as taken. */
 static __always_inline int nat_try(hook_ctx *ctx, struct packet *p, __u32 session, __u32 port, __u32 host)
 {
-	p->out4.be_sport = p->out6.be_sport = bpf_htons(port);
+	nat_set_port(p, SIDE_SOURCE, bpf_htons(port));
 	/* who asks for an echo has the identifier, and the other side's place in the key stays what it is */
 	if (host && nat_port_of_host(ctx, p))
 		return NAT_TAKEN;
@@ -195,69 +194,6 @@ static __always_inline __u32 nat_candidate(__u32 position, __u32 count, __u32 ta
 	return x;
 }
 
-/* Ports of the address in `out*`, from where this CPU's last search toward the destination ended. */
-__noinline int nat_search(hook_ctx *ctx, struct packet *p, __u32 session, __u32 index)
-{
-	struct nat_pool *pool = nat_pool_at(index);
-
-	if (!p || !pool || pool->port_high < pool->port_low)
-		return INSERT_FULL;
-	__u32 count = pool->port_high - pool->port_low + 1u, host = pool->flags & NAT_POOL_HOST;
-	bool random = pool->flags & NAT_POOL_RANDOM;
-
-	p->out4.be_sport = p->out6.be_sport = 0;
-	__u64 hash = p->family == 4 ? flow_hash4(config.seed, &p->out4) : flow_hash6(config.seed, &p->out6);
-	__u32 place = (hash >> 32) % NAT_CURSORS, tag = (__u32)hash | 1, step;
-	struct nat_cursor *cursor = bpf_map_lookup_elem(&nat_cursors, &place);
-	struct nat_pool_counters *counts = nat_pool_count(pool->id);
-
-	if (!cursor || !counts)
-		return INSERT_FULL;
-	p->nat_looked = 0;
-	if (cursor->tag != tag) {
-		cursor->tag = tag;
-		cursor->misses = 0;
-		cursor->full_at = 0;
-	}
-	if (pool->flags & NAT_POOL_PRESERVE) {
-		__u32 port = bpf_ntohs(p->key6.be_sport);
-		int result = NAT_TAKEN;
-
-		if (port >= pool->port_low && port <= pool->port_high)
-			result = nat_try(ctx, p, session, port, host);
-		if (result != NAT_TAKEN)
-			return result;
-	}
-	if (cursor->misses >= count && p->now - cursor->full_at < NAT_FULL_MS * config.hz / 1000)
-		return NAT_TAKEN;
-	__u32 cpu = bpf_get_smp_processor_id(), salt = tag + cpu * 0x27d4eb2fu, start = cpu * 4099;
-
-	bpf_for (step, 0, NAT_STEPS) {
-		__u32 number = nat_candidate(start + cursor->position++, count, salt, random);
-
-		if (number >= count)
-			continue;
-		if (p->nat_looked >= NAT_TRIES || p->nat_looked >= count)
-			break;
-		p->nat_looked++;
-		int result = nat_try(ctx, p, session, pool->port_low + number, host);
-
-		if (result != NAT_TAKEN) {
-			cursor->misses = 0;
-			counts->ports += result == INSERTED;
-			return result;
-		}
-		cursor->misses++;
-		counts->searched++;
-	}
-	if (cursor->misses >= count) {
-		if (!cursor->full_at || p->now - cursor->full_at >= config.hz)
-			log_exhausted(p, pool->id);
-		cursor->full_at = p->now | 1;
-	}
-	return NAT_TAKEN;
-}
-
 /* The address for `out*`: number `number` of a pool. */
 static __always_inline bool nat_take_address(struct packet *p, __u32 index, const struct nat_pool *pool, __u32 number)
 {
@@ -283,6 +219,130 @@ static __always_inline __u32 nat_first_address(const struct packet *p, const str
 	return pool->addresses ? number % pool->addresses : 0;
 }
 
+/* Where this CPU's search for ports of an address, toward a destination, goes on. */
+struct nat_place {
+	struct nat_cursor *cursor;
+	__u32 tag; /* of the cursor that is meant; it may be another's */
+	__u32 start;
+	__u32 salt;
+	__u32 count; /* ports of the pool */
+};
+
+static __always_inline bool nat_find_place(struct packet *p, const struct nat_pool *pool, struct nat_place *place)
+{
+	nat_set_port(p, SIDE_SOURCE, 0);
+	__u64 hash = p->family == 4 ? flow_hash4(config.seed, &p->out4) : flow_hash6(config.seed, &p->out6);
+	__u32 index = (hash >> 32) % NAT_CURSORS, cpu = bpf_get_smp_processor_id();
+
+	place->cursor = bpf_map_lookup_elem(&nat_cursors, &index);
+	place->tag = (__u32)hash | 1;
+	place->start = cpu * 4099;
+	place->salt = place->tag + cpu * 0x27d4eb2fu;
+	place->count = pool->port_high - pool->port_low + 1u;
+	return place->cursor && pool->port_high >= pool->port_low;
+}
+
+/*
+ * Of a first packet, before its session is recorded: the address it will have, and the bucket of the answers' key with
+ * the port that will be tried first, which comes meanwhile.
+ */
+__noinline int nat_foresee(struct packet *p)
+{
+	struct nat_place place;
+
+	if (!p)
+		return 0;
+	__u32 index = p->nat_pool;
+	struct nat_pool *pool = nat_pool_at(index);
+
+	if (!pool || (pool->flags & (NAT_POOL_SHIFT | NAT_POOL_NO_TRANSLATION | NAT_POOL_PRESERVE)) ||
+	    !nat_has_ports(p))
+		return 0;
+	if (!nat_take_address(p, index, pool, nat_first_address(p, pool)) || !nat_find_place(p, pool, &place))
+		return 0;
+	p->nat_foreseen = true;
+	__u32 number = nat_candidate(place.start + place.cursor->position, place.count, place.salt,
+				     pool->flags & NAT_POOL_RANDOM);
+
+	nat_set_port(p, SIDE_SOURCE, bpf_htons(pool->port_low + number));
+	expect_answers(p);
+	return 0;
+}
+
+/* The next candidate. NAT_TAKEN also of one that lies outside of the range. */
+static __always_inline int nat_try_next(hook_ctx *ctx, struct packet *p, __u32 session, const struct nat_pool *pool,
+					const struct nat_place *place, struct nat_pool_counters *counts)
+{
+	struct nat_cursor *cursor = place->cursor;
+	__u32 number = nat_candidate(place->start + cursor->position++, place->count, place->salt,
+				     pool->flags & NAT_POOL_RANDOM);
+
+	if (number >= place->count)
+		return NAT_TAKEN;
+	p->nat_looked++;
+	int result = nat_try(ctx, p, session, pool->port_low + number, pool->flags & NAT_POOL_HOST);
+
+	if (result != NAT_TAKEN) {
+		cursor->misses = 0;
+		counts->ports += result == INSERTED;
+		return result;
+	}
+	cursor->misses++;
+	counts->searched++;
+	return NAT_TAKEN;
+}
+
+/* Ports of the address in `out*`, from where this CPU's last search toward the destination ended. */
+__noinline int nat_search(hook_ctx *ctx, struct packet *p, __u32 session, __u32 index)
+{
+	struct nat_pool *pool = nat_pool_at(index);
+	struct nat_place place;
+	__u32 step;
+
+	if (!p || !pool || !nat_find_place(p, pool, &place))
+		return INSERT_FULL;
+	struct nat_cursor *cursor = place.cursor;
+	struct nat_pool_counters *counts = nat_pool_count(pool->id);
+
+	if (!counts)
+		return INSERT_FULL;
+	p->nat_looked = 0;
+	if (cursor->tag != place.tag) {
+		cursor->tag = place.tag;
+		cursor->misses = 0;
+		cursor->full_at = 0;
+	}
+	if (pool->flags & NAT_POOL_PRESERVE) {
+		__u32 port = bpf_ntohs(p->key6.be_sport);
+		int result = NAT_TAKEN;
+
+		if (port >= pool->port_low && port <= pool->port_high)
+			result = nat_try(ctx, p, session, port, pool->flags & NAT_POOL_HOST);
+		if (result != NAT_TAKEN)
+			return result;
+	}
+	if (cursor->misses >= place.count && p->now - cursor->full_at < NAT_FULL_MS * config.hz / 1000)
+		return NAT_TAKEN;
+	/* most find one at once; each turn of a loop is a call */
+	int result = nat_try_next(ctx, p, session, pool, &place, counts);
+
+	if (result != NAT_TAKEN)
+		return result;
+	bpf_for (step, 0, NAT_STEPS) {
+		if (p->nat_looked >= NAT_TRIES || p->nat_looked >= place.count)
+			break;
+		result = nat_try_next(ctx, p, session, pool, &place, counts);
+		if (result != NAT_TAKEN)
+			return result;
+	}
+	if (cursor->misses >= place.count) {
+		if (!cursor->full_at || p->now - cursor->full_at >= config.hz)
+			log_exhausted(p, pool->id);
+		cursor->full_at = p->now | 1;
+	}
+	return NAT_TAKEN;
+}
+
 /* An address and a port of one pool. */
 __noinline int nat_take(hook_ctx *ctx, struct packet *p, __u32 session, __u32 index)
 {
@@ -297,15 +357,23 @@ __noinline int nat_take(hook_ctx *ctx, struct packet *p, __u32 session, __u32 in
 	__u32 number = nat_first_address(p, pool);
 	bool fixed = shifted || (pool->flags & NAT_POOL_PERSISTENT);
 
-	bpf_for (attempt, 0, MAX_NAT_ADDRESSES_TRIED) {
-		if (attempt && (fixed || attempt >= pool->addresses))
+	bool foreseen = p->nat_foreseen;
+
+	p->nat_foreseen = false;
+	if (!foreseen && !nat_take_address(p, index, pool, number))
+		return INSERT_NO_ADDRESS;
+	result = ports ? nat_search(ctx, p, session, index) : nat_record(p, session);
+	if (result != NAT_TAKEN || fixed || pool->addresses < 2)
+		return result;
+	bpf_for (attempt, 1, MAX_NAT_ADDRESSES_TRIED) {
+		if (attempt >= pool->addresses)
 			break;
+		number = number + 1 < pool->addresses ? number + 1 : 0;
 		if (!nat_take_address(p, index, pool, number))
-			return attempt ? result : INSERT_NO_ADDRESS;
+			return result;
 		result = ports ? nat_search(ctx, p, session, index) : nat_record(p, session);
 		if (result != NAT_TAKEN)
 			return result;
-		number = number + 1 < pool->addresses ? number + 1 : 0;
 	}
 	return result;
 }

@@ -119,7 +119,7 @@ struct packet {
 	__u8 class_family;    /* CLASSES_*, or 0 of IPv4 and 1 of IPv6 */
 	__u8 wire;            /* 4 or 6: of the packet as it came */
 	__u8 nat64;           /* leaves as the other family; of a first packet, bits of the prefix */
-	__u8 pad;
+	__u8 nat_foreseen;     /* `out*` has the address already that the pool gives first */
 	__u16 fanout_listener; /* indices of counters, once the fan-out stage has found them */
 	__u16 fanout_receiver;
 };

@@ -17,11 +17,6 @@
 #define ICMP6_MLD_LAST 132
 #define ICMP6_MLD2_REPORT 143
 
-static __always_inline bool demands_grants(__u32 zone)
-{
-	return config.gate_zones >> (zone & 31) & 1;
-}
-
 static __always_inline __u32 service_of_classes(const struct classes *classes)
 {
 	__s64 found = match_context(config.gate_context, classes);
@@ -81,6 +76,18 @@ static __always_inline __u32 masked_word(__u32 be_word, __s32 bits)
 	return bits <= 0 ? 0 : be_word & bpf_htonl(~(0xffffffffu >> bits));
 }
 
+static __always_inline bool is_stranger_at(const struct packet *p, __u32 place)
+{
+	const __u32 *be_client = address_in(p, place);
+	__u64 left = be_client[0], right = 0;
+
+	if (p->family != 4) {
+		left |= (__u64)be_client[1] << 32;
+		right = be_client[2] | (__u64)be_client[3] << 32;
+	}
+	return is_stranger(p->family, left, right);
+}
+
 static __always_inline __u32 find_handle(const struct packet *p, __u32 place, __u32 service, __u32 length)
 {
 	const __u32 *be_client = address_in(p, place);
@@ -137,6 +144,9 @@ static __noinline int gate_first(struct packet *p, __u32 answers)
 {
 	if (!p)
 		return DROP(GATE_NO_GRANT);
+	/* strangers hear the same of the fast line, whatever they ask for */
+	if (!answers && !prefixes_granted(p->family) && is_stranger_at(p, client_place(p, 0)))
+		return gate_refuse(p, REASON_GATE_NO_GRANT, 0);
 	__u32 service = gate_service(p, answers);
 
 	if (!service)

@@ -6,6 +6,7 @@
 #ifndef SLUICE_STAGE_NAT_SOURCE_H
 #define SLUICE_STAGE_NAT_SOURCE_H
 
+#include "lib/nat_ports.h"
 #include "stage/nat_destination.h"
 
 /* Index of the unit that the session's forward direction leaves by. */
@@ -106,10 +107,8 @@ static __always_inline int nat_apply_source(struct packet *p, const struct nat_r
 	return DROP(NAT_NO_ADDRESS);
 }
 
-static __noinline int stage_nat_source(hook_ctx *ctx, struct packet *p)
+static __always_inline int nat_source(struct packet *p)
 {
-	if (!p)
-		return DROP(NAT_NO_ADDRESS);
 	if ((p->flags & (P_KNOWN | P_RELATED | P_LOCAL)) || is_decided(p))
 		return CONTINUE;
 	int found = nat_find_source(p);
@@ -124,6 +123,23 @@ static __noinline int stage_nat_source(hook_ctx *ctx, struct packet *p)
 	if (!rule)
 		return p->nat64 ? DROP(NAT64_NO_POOL) : CONTINUE;
 	return nat_apply_source(p, rule);
+}
+
+static __noinline int stage_nat_source(hook_ctx *ctx, struct packet *p)
+{
+	if (!p)
+		return DROP(NAT_NO_ADDRESS);
+	int verdict = nat_source(p);
+
+	if (verdict != CONTINUE || !(p->flags & P_NEW))
+		return verdict;
+	if (p->flags & P_ALLOCATE)
+		nat_foresee(p);
+	else if (p->flags & P_TRANSLATED)
+		expect_answers(p);
+	else
+		expect_key(p->family, p->reply_hash);
+	return CONTINUE;
 }
 
 #endif

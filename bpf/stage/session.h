@@ -102,26 +102,25 @@ static __always_inline struct flow_state *find_session(struct packet *p)
 	return state;
 }
 
-/* A session is going to be recorded unless policy forbids it: the bucket of its answers comes meanwhile. */
+/*
+ * A session is going to be recorded unless policy forbids it: the bucket of its answers comes meanwhile. Which that is
+ * is known later where sources are translated; one that nobody needs holds up all stores behind it.
+ */
 static __always_inline void expect_reply(struct packet *p)
 {
-	struct flow_bucket *bucket;
-
 	if (p->family == 4) {
 		struct flow_key4 reply ALIGNED_KEY;
 
 		flow_reverse4(&p->key4, &reply);
 		p->reply_hash = flow_hash4(config.seed, &reply);
-		bucket = bucket_at4(p->reply_hash >> 40);
 	} else {
 		struct flow_key6 reply ALIGNED_KEY;
 
 		flow_reverse6(&p->key6, &reply);
 		p->reply_hash = flow_hash6(config.seed, &reply);
-		bucket = bucket_at6(p->reply_hash >> 40);
 	}
-	if (bucket)
-		prefetch(bucket->spare);
+	if (!(config.stage_mask & STAGE_BIT(NAT_SOURCE)))
+		expect_key(p->family, p->reply_hash);
 }
 
 /*

@@ -40,6 +40,12 @@ pub fn grant_place(seed: u64, be_addr: [u32; 4], what: u32, bucket_mask: u32) ->
     (place.first, place.tag)
 }
 
+/// Word of a host in `grant_sources`, and its two bits there.
+pub fn grant_source(seed: u64, be_addr: [u32; 4], family: u8, source_mask: u32) -> (u32, [u32; 2]) {
+    let hash = grant_hash(seed, be_addr, crate::grant_what(0, family, 0));
+    ((hash >> 40) as u32 & source_mask, [hash as u32 & 63, (hash >> 6) as u32 & 63])
+}
+
 fn grant_hash(seed: u64, be_addr: [u32; 4], what: u32) -> u64 {
     let [left, right] = words(be_addr.as_bytes());
     let mut hash = mix(seed, left, LEFT);

@@ -9,7 +9,7 @@ pub mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use flow_hash::{FLOW_LANES, Places, grant_place, places4, places6};
+pub use flow_hash::{FLOW_LANES, Places, grant_place, grant_source, places4, places6};
 pub use layouts::*;
 pub use slots::{
     GRANT_FOREVER, TIMEOUT_NEVER_S, active_epoch, active_slot, active_word, fanout_slot, grant_what,

@@ -6,6 +6,7 @@
 
 mod index;
 mod kinds;
+mod sources;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem::offset_of;
@@ -25,6 +26,7 @@ use crate::state::State;
 use index::Index;
 pub use kinds::{Ended, Given, GrantKey, GrantRecord, GrantSpec, Pick, Reconciled, Refused};
 use kinds::{ended, family, is_prefix, key_of};
+use sources::Sources;
 
 /// What can be known from the records, kept for speed.
 #[derive(Debug, Default)]
@@ -45,6 +47,7 @@ pub struct Grants {
     users: Mapped<GrantUser>,
     lengths: Mapped<GrantLengths>,
     index: Index,
+    sources: Sources,
     book: Mutex<Book>,
     capacity: u32,
     hz: u64,
@@ -71,6 +74,7 @@ impl Grants {
             users: mapped(state, "grant_users")?,
             lengths: mapped(state, "grant_lengths")?,
             index: Index::open(state, seed)?,
+            sources: Sources::open(state, seed)?,
             book: Mutex::default(),
             capacity,
             hz: hz.into(),
@@ -114,6 +118,7 @@ impl Grants {
         }
         self.store_lengths(&book);
         if book.fresh > 1 {
+            self.sources.begin(book.live.keys());
             self.repair_index(&book);
         }
     }
@@ -173,6 +178,7 @@ impl Grants {
                 let handle = self.write(index, spec, origin, known.is_some(), now);
                 if known.is_none() {
                     book.live.insert(spec.key, index);
+                    self.sources.add(&spec.key);
                     fresh.push((spec.key, handle));
                 }
                 Given { handle, renewed: known.is_some() }
@@ -407,6 +413,7 @@ impl Grants {
             if book.live.remove(&key).is_some() {
                 book.count_length(key, -1);
                 self.index.remove(&key, record.issued);
+                self.sources.remove(&key);
             }
             if u32::from(record.origin) == GRANT_BY_CONFIGURATION {
                 self.records.byte(*index, offset_of!(Grant, ended)).store(mark as u8, Ordering::Relaxed);

@@ -124,6 +124,7 @@ impl Sizes {
             "free4" | "free6" => Some(sessions),
             "grants" | "grant_users" => Some(self.grants + 1),
             "grant_index" => Some(self.grant_buckets()),
+            "grant_sources" => Some(self.source_words()),
             _ => None,
         }
     }
@@ -131,6 +132,11 @@ impl Sizes {
     /// Buckets of the index of grants: a power of two of them, at most half full when every grant is in use.
     fn grant_buckets(&self) -> u32 {
         self.grants.div_ceil(FLOW_BUCKET_SLOTS as u32 / 2).next_power_of_two()
+    }
+
+    /// Words of bits that tell hosts with a grant from strangers: a power of two of them.
+    fn source_words(&self) -> u32 {
+        (self.grants * sluice_abi::GRANT_SOURCE_BITS).div_ceil(u64::BITS).next_power_of_two()
     }
 
     /// Buckets of the flow index: a power of two of them, at most six tenths full when every session is in use. With
@@ -157,6 +163,7 @@ fn table_config(sizes: Sizes, seed: u64) -> ProgramConfig {
         unanswered4: u32::MAX >> 1,
         unanswered6: u32::MAX >> 1,
         grant_mask: sizes.grant_buckets() - 1,
+        source_mask: sizes.source_words() - 1,
         seed,
         ..Default::default()
     }

@@ -9,6 +9,10 @@ use libbpf_sys as c;
 
 use crate::error::{Doing, Result};
 
+/// Of linux/bpf.h since 6.16.
+const TEST_SKB_CHECKSUM_COMPLETE: u32 = 1 << 2;
+const EINVAL: i32 = 22;
+
 /// Room for what a program prepends and appends.
 const HEADROOM: usize = 512;
 
@@ -44,11 +48,24 @@ pub struct TcRun<'a> {
     pub gso_segs: u32,
     pub gso_size: u32,
     pub repeat: u32,
+    /// As from a device that has summed up the packet (CHECKSUM_COMPLETE). A run whose program leaves another sum than
+    /// the packet has is an error. Kernels before 6.16 cannot do it, and nothing is checked there.
+    pub summed: bool,
 }
 
 impl<'a> TcRun<'a> {
     pub fn new(data: &'a [u8], ifindex: u32) -> Self {
-        TcRun { data, ifindex, mark: 0, priority: 0, cb: [0; 5], gso_segs: 0, gso_size: 0, repeat: 1 }
+        TcRun {
+            data,
+            ifindex,
+            mark: 0,
+            priority: 0,
+            cb: [0; 5],
+            gso_segs: 0,
+            gso_size: 0,
+            repeat: 1,
+            summed: false,
+        }
     }
 }
 
@@ -132,7 +149,14 @@ pub fn tc(program: BorrowedFd<'_>, run: &TcRun<'_>) -> Result<Outcome<TcContext>
         gso_size: run.gso_size,
         ..Default::default()
     };
-    test_run(program, run.data, context, run.repeat, 0, 0).doing(|| "run a tc program".to_owned())
+    let flags = if run.summed { TEST_SKB_CHECKSUM_COMPLETE } else { 0 };
+    let outcome = match test_run(program, run.data, context, run.repeat, flags, 0) {
+        Err(error) if run.summed && error.raw_os_error() == Some(EINVAL) => {
+            test_run(program, run.data, context, run.repeat, 0, 0)
+        }
+        outcome => outcome,
+    };
+    outcome.doing(|| "run a tc program".to_owned())
 }
 
 /// Runs a program of type `syscall` once, without arguments, and returns its result.
@@ -151,7 +175,7 @@ fn test_run<C: Default + Copy>(
     flags: u32,
     batch_size: u32,
 ) -> io::Result<Outcome<C>> {
-    let live = flags != 0;
+    let live = flags == c::BPF_F_TEST_XDP_LIVE_FRAMES;
     let mut out = if live { Vec::new() } else { vec![0; data.len() + HEADROOM] };
     let mut context_out = C::default();
     let mut options = c::bpf_test_run_opts {

@@ -19,7 +19,7 @@ use crate::{Sizes, links};
 
 /// Pinned from the tc object under their own names; `active` and the PROG_ARRAYs come on top. First those whose size is
 /// counted in sessions: a mismatch is told of the first that differs.
-const SHARED: [&str; 41] = [
+const SHARED: [&str; 42] = [
     "free4",
     "free6",
     "spares",
@@ -61,6 +61,7 @@ const SHARED: [&str; 41] = [
     "grant_users",
     "grant_lengths",
     "grant_index",
+    "grant_sources",
 ];
 const PROGRAMS: &str = "programs";
 const PROGRAMS_XDP: &str = "programs_xdp";

@@ -135,6 +135,11 @@ fn a_damaged_index_is_mended_when_it_is_opened() {
     check(&gate, 2_000, |_| false);
     let now = dataplane.now_jiffies().unwrap();
     assert_eq!(dataplane.grants().revoke(&Pick::All, now).unwrap().len(), 2_000);
+    let sources = MapHandle::from_pinned_path(pin.path().join("grant_sources")).unwrap();
+    for number in 0..sources.max_entries() {
+        let word = sources.lookup(&number.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+        assert_eq!(word, [0; 8], "word {number}: nobody has a grant any more");
+    }
     for number in 0..map.max_entries() {
         let bytes = map.lookup(&number.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
         let bucket = FlowBucket::read_from_bytes(&bytes).unwrap();

@@ -1,6 +1,7 @@
 //! A gateway under test: private namespaces, veth devices, addresses, routes, neighbours, and the real programs.
 
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -9,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, Xdp, XdpFlags};
 use sluice_dataplane::{
-    Dataplane, GateAlone, GatePlace, Generation, GrantKey, GrantSpec, LocalKind, ObjectKind, Pick, Sizes,
-    Variant,
+    Dataplane, Family, GateAlone, GatePlace, Generation, GrantKey, GrantSpec, LocalKind, ObjectKind, Pick,
+    Sizes, Variant,
 };
 use sluice_language::config::{Config, HookMode, Vlan};
 use sluice_plan::{Environment, Ids, NetDev, Plan, RouteVia};
@@ -148,6 +149,27 @@ impl Gateway {
     pub fn clear_sessions(&self) -> Result<()> {
         let ids: Vec<_> = self.dataplane.sessions().map(|session| session.id).collect();
         self.dataplane.delete_sessions(&ids)?;
+        Ok(())
+    }
+
+    /// Time passes: every session had its last packets so much earlier.
+    pub fn let_pass(&self, seconds: u64) -> Result<()> {
+        let jiffies = (seconds * u64::from(self.dataplane.hz())) as u32;
+        let places = [
+            (Family::V4, "lines4", offset_of!(sluice_abi::FlowLine4, state)),
+            (Family::V6, "lines6", offset_of!(sluice_abi::FlowLine6, state)),
+        ];
+        for (family, name, state) in places {
+            let map = MapHandle::from_pinned_path(self.dataplane.pin().join(name))?;
+            let at = state + offset_of!(sluice_abi::FlowState, last_seen);
+            let of_family = self.dataplane.sessions().filter(|session| session.id.family == family);
+            for line in of_family.flat_map(|session| [2 * session.id.number, 2 * session.id.number + 1]) {
+                let mut bytes = map.lookup(&line.to_ne_bytes(), MapFlags::ANY)?.context("a line")?;
+                let seen = u32::from_ne_bytes(bytes[at..at + 4].try_into()?);
+                bytes[at..at + 4].copy_from_slice(&seen.wrapping_sub(jiffies).to_ne_bytes());
+                map.update(&line.to_ne_bytes(), &bytes, MapFlags::ANY)?;
+            }
+        }
         Ok(())
     }
 

@@ -7,6 +7,7 @@ mod fragments;
 pub mod nat64;
 mod parse;
 pub mod rates;
+pub mod rfc6146;
 mod screens;
 mod tcp;
 

@@ -206,12 +206,6 @@ impl Nat {
         over.len()
     }
 
-    /// Every session has a packet now.
-    pub fn touch_all(&mut self) {
-        let now = self.now;
-        self.sessions.values_mut().for_each(|session| session.touched = now);
-    }
-
     /// Every session ends.
     pub fn clear(&mut self) {
         self.sessions.clear();

@@ -292,6 +292,20 @@ pub struct Seen {
     pub meta: Vec<u8>,
 }
 
+/// One frame through the root program of a device. On tc it comes with its sum, as from a device that offloads
+/// checksums, and must leave with the right one.
+pub fn prog_run_summed(gateway: &mut Gateway, device: &str, frame: &[u8]) -> Result<Seen> {
+    if gateway.hook == Hook::Xdp {
+        return prog_run(gateway, device, frame, false);
+    }
+    let index = ifindex(device)?;
+    let program = gateway.arrive(device)?;
+    let run = TcRun { summed: true, ..TcRun::new(frame, index) };
+    let outcome = prog_run::tc(program.as_fd(), &run)
+        .with_context(|| format!("the sum of the packet's bytes, behind {}", dissect(frame)))?;
+    Ok(Seen { retval: outcome.retval, frame: outcome.data, meta: Vec::new() })
+}
+
 /// One frame through the root program of a device, or through its egress program.
 pub fn prog_run(gateway: &mut Gateway, device: &str, frame: &[u8], egress: bool) -> Result<Seen> {
     let index = ifindex(device)?;

@@ -172,5 +172,5 @@ fn a_difference_is_seen() {
         (0..3000).find_map(|_| trace.step(&mut random).err())
     });
     let said = said.expect("static NAT is missing");
-    assert!(said.contains("198.51.100.201") || said.contains("10.9.0.81"), "{said}");
+    assert!(said.contains("gateway 0"), "{said}");
 }

@@ -112,7 +112,7 @@ pub struct GateBed {
     root: OwnedFd,
     ingress: u32,
     /// Namespaces and devices; last, so that it goes last.
-    _site: Site,
+    site: Site,
 }
 
 impl GateBed {
@@ -151,7 +151,7 @@ impl GateBed {
             sluice.dataplane.gate_only(ObjectKind::Xdp, 0, &GateAlone { unit, zone, places: vec![place] })?;
         let now = sluice.dataplane.now_jiffies()?;
         sluice.dataplane.grants().give(&specs(family, grants), now)??;
-        let bed = GateBed { sluice, family, harness, gate, root, ingress, _site: site };
+        let bed = GateBed { sluice, family, harness, gate, root, ingress, site };
         let keys: Vec<u8> = (0..grants).flat_map(|n| bed.floor_key(n)).collect();
         bed.harness.fill_floor(&keys)?;
         Ok(bed)
@@ -227,8 +227,12 @@ impl GateBed {
     /// The whole gateway refuses every packet, and says why.
     pub fn run_inside(&mut self, repeat: u32) -> Result<f64> {
         let before = self.verdicts()?;
-        self.harness.set_target(Target::Foreign(self.root.as_fd()))?;
-        let sample = self.harness.run(repeat, self.ingress)?;
+        let (harness, root, ingress) = (&mut self.harness, self.root.as_fd(), self.ingress);
+        // where its routes are
+        let sample = self.site.gateway.enter(|| {
+            harness.set_target(Target::Foreign(root))?;
+            harness.run(repeat, ingress)
+        })??;
         let after = self.verdicts()?;
         let counted = (after.0 - before.0, after.1 - before.1);
         ensure!(counted == (0, repeat.into()), "{counted:?} of {repeat} packets were refused");
