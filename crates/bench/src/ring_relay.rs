@@ -9,7 +9,8 @@ use sluice_xsk::program::{self, Attach};
 use sluice_xsk::{Copy, Options, Place, Sizes, Umem, open, wait_to_receive};
 
 /// As `sluice fanout` has them.
-const RING: u32 = 4096;
+const RX: u32 = 8192;
+const TX: u32 = 2048;
 const BATCH: usize = 64;
 const NAP: Duration = Duration::from_millis(50);
 
@@ -26,11 +27,11 @@ pub fn command(args: &RingRelayArgs) -> Result<ExitCode> {
         found.with_context(|| format!("there is no device {name}"))
     };
     let (from, to) = (index(&args.from)?, index(&args.to)?);
-    let (umem, mut free) = Umem::new(2 * RING, 2048).context("no memory for frames")?;
+    let (umem, mut free) = Umem::new(RX + TX, 2048).context("no memory for frames")?;
     let options = |sizes| Options { sizes, copy: Copy::AsPossible, need_wakeup: true };
-    let sizes = Sizes { fill: RING, completion: RING, rx: RING, tx: 0 };
+    let sizes = Sizes { fill: RX, completion: TX, rx: RX, tx: 0 };
     let input = open(&umem, Place { ifindex: from, queue: 0 }, options(sizes), None)?;
-    let sizes = Sizes { fill: 64, completion: 2 * RING, rx: 0, tx: RING };
+    let sizes = Sizes { fill: 64, completion: 2 * TX, rx: 0, tx: TX };
     let output = open(&umem, Place { ifindex: to, queue: 0 }, options(sizes), Some(&input.socket))?;
     let (mut rx, mut fill) = (input.rx.context("no rx ring")?, input.fill);
     let (mut tx, mut completion) = (output.tx.context("no tx ring")?, output.completion);

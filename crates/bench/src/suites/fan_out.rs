@@ -49,7 +49,10 @@ const SIZES: [usize; 2] = [60, 508];
 /// What a mode of rings takes without losing any, beside the most that it takes.
 const WITHOUT_LOSS: &str = " without loss";
 /// What a worker may hold.
-const MEMORY: &str = "userspace, memory a worker";
+const MEMORY: [(user::Who, &str); 2] = [
+    (user::Who::Userspace, "userspace, memory a worker"),
+    (user::Who::AfXdp, "af_xdp, memory a worker beside its frames"),
+];
 
 /// Who forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,7 +188,7 @@ fn contestants(context: &Context, notes: &mut Vec<String>) -> Result<Vec<Contest
     let mut found: Vec<Contestant> = vec![];
     for bytes in SIZES {
         for (own, other, suffix) in PAIRS {
-            let memory = own == Who::User(user::Who::Userspace) && context.wants(MEMORY);
+            let memory = MEMORY.iter().any(|(who, name)| own == Who::User(*who) && context.wants(name));
             let without_loss = own == RINGS && context.wants(&figure_name(own, bytes, WITHOUT_LOSS));
             if !context.wants(&figure_name(own, bytes, suffix)) && !memory && !without_loss {
                 continue;
@@ -243,7 +246,7 @@ fn suite(context: &Context) -> Result<SuiteResult> {
         context.progress.at(1.0, "a rate without loss");
         result.figures.push(without_loss(contestant, context.rounds)?);
     }
-    result.figures.extend(memory(&all));
+    result.figures.extend(MEMORY.iter().filter_map(|(who, name)| memory(&all, *who, name)));
     Ok(result)
 }
 
@@ -252,18 +255,28 @@ fn without_loss(contestant: &mut Contestant, rounds: usize) -> Result<Figure> {
     let name = figure_name(contestant.who, contestant.bytes, WITHOUT_LOSS);
     let Lane::User(lane) = &mut contestant.lane else { bail!("{name}: not a mode of user space") };
     let rate = |round: usize| lane.without_loss(most[round], Duration::from_millis(300));
-    let samples = (0..rounds).map(rate).collect::<Result<Vec<_>>>().with_context(|| name.clone())?;
-    Ok(Figure::new(name, "Mpps", Better::Higher, samples).against("the most it takes", &most))
+    let found = (0..rounds).map(rate).collect::<Result<Vec<_>>>().with_context(|| name.clone())?;
+    let (samples, asked): (Vec<f64>, Vec<f64>) = found.into_iter().unzip();
+    let held = held_the_rate(&name, estimate(&samples).value, estimate(&asked).value);
+    let mut figure = Figure::new(name, "Mpps", Better::Higher, samples).against("the most it takes", &most);
+    figure.checks.push(held);
+    Ok(figure)
+}
+
+/// A generator that is kept from its pace loses nothing either, and says nothing.
+fn held_the_rate(name: &str, offered: f64, asked: f64) -> Check {
+    let detail = format!("{name}: {offered:.3} Mpps offered of {asked:.3} asked for");
+    Check::new("generator held the rate", offered >= 0.9 * asked, detail)
 }
 
 /// Of a process with one worker, at its largest.
-fn memory(all: &[Contestant]) -> Option<Figure> {
-    let own = all.iter().filter(|c| c.who == Who::User(user::Who::Userspace));
+fn memory(all: &[Contestant], who: user::Who, name: &str) -> Option<Figure> {
+    let own = all.iter().filter(|c| c.who == Who::User(who));
     let rounds: Vec<Vec<f64>> = own.map(|c| c.of(|sample| sample.rss as f64 / f64::from(1 << 20))).collect();
     let most =
         |round: usize| rounds.iter().filter_map(|samples| samples.get(round)).copied().fold(0.0, f64::max);
     let samples: Vec<f64> = (0..rounds.first()?.len()).map(most).collect();
-    Some(Figure::new(MEMORY, "MB", Better::Lower, samples))
+    Some(Figure::new(name, "MB", Better::Lower, samples))
 }
 
 fn table(all: &[Contestant], samples: &[Vec<f64>]) -> Table {
@@ -325,11 +338,17 @@ mod tests {
             .flat_map(|bytes| PAIRS.map(|(own, _, suffix)| figure_name(own, *bytes, suffix)))
             .collect();
         names.extend(SIZES.map(|bytes| figure_name(RINGS, bytes, WITHOUT_LOSS)));
-        names.push(MEMORY.to_owned());
+        names.extend(MEMORY.map(|(_, name)| name.to_owned()));
         let budgets = include_str!("../../../../bench/budgets.toml");
         for name in &names {
             assert_eq!(budgets.matches(&format!("row = \"{name}\"")).count(), 1, "{name}");
         }
+    }
+
+    #[test]
+    fn a_generator_that_does_not_hold_the_rate_makes_no_figure() {
+        assert!(held_the_rate("x", 0.19, 0.2).passed && held_the_rate("x", 0.0, 0.0).passed);
+        assert!(!held_the_rate("x", 0.1, 0.2).passed);
     }
 
     #[test]

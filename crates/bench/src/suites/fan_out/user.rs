@@ -83,8 +83,13 @@ impl Lane {
     /// What it lost with a count: before its socket, and by its own word.
     fn counted(&self) -> Result<u64> {
         let overflow = udp_overflows(&self.site.gateway);
+        Ok(overflow + self.metric("sluice_fanout_dropped_packets_total")?)
+    }
+
+    /// Sum of a family of counters, of one that has any.
+    fn metric(&self, family: &str) -> Result<u64> {
         if !matches!(self.who, Who::Userspace | Who::AfXdp) {
-            return Ok(overflow);
+            return Ok(0);
         }
         let page = self.site.gateway.enter(|| -> std::io::Result<String> {
             let mut stream = TcpStream::connect("127.0.0.1:9090")?;
@@ -93,8 +98,8 @@ impl Lane {
             stream.read_to_string(&mut text)?;
             Ok(text)
         })??;
-        let drops = page.lines().filter(|line| line.starts_with("sluice_fanout_dropped_packets_total{"));
-        Ok(overflow + drops.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum::<u64>())
+        let samples = page.lines().filter(|line| line.starts_with(&format!("{family}{{")));
+        Ok(samples.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
     }
 
     /// At this rate, or as fast as the generator can.
@@ -103,7 +108,9 @@ impl Lane {
         let process = &self.process;
         let window =
             self.frames.overload(&self.site.lan_host, self.bytes, pps, length, &|| process.cpu_seconds())?;
-        let rss = self.process.resident();
+        // the memory for frames is as large as it is asked for
+        let frames = self.metric("sluice_fanout_ring_memory_bytes")?;
+        let rss = self.process.resident().saturating_sub(frames);
         if let Some(words) = self.process.ended() {
             bail!("it ended under load: {words}");
         }
@@ -118,14 +125,16 @@ impl Lane {
         })
     }
 
-    /// The highest share of `most` that it takes without losing any, in steps of a twentieth, as millions a second.
-    pub fn without_loss(&mut self, most: f64, length: Duration) -> Result<f64> {
+    /// The highest share of `most` that it takes without losing any, in steps of a twentieth, as millions a second; and
+    /// what the generator was asked for.
+    pub fn without_loss(&mut self, most: f64, length: Duration) -> Result<(f64, f64)> {
         for twentieths in (1..20).rev() {
-            let sample = self.measure(Some(most * 1e6 * f64::from(twentieths) / 20.0), length)?;
+            let asked = most * f64::from(twentieths) / 20.0;
+            let sample = self.measure(Some(asked * 1e6), length)?;
             if sample.arrived == sample.sent {
-                return Ok(sample.offered);
+                return Ok((sample.offered, asked));
             }
         }
-        Ok(0.0)
+        Ok((0.0, 0.0))
     }
 }
