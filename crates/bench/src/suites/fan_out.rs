@@ -32,7 +32,7 @@ pub const SUITE: Suite = Suite {
         "Every frame arrives through the data plane, or there is no figure: this is capacity, not a rate without loss. \
             User space is overloaded, and loses what it cannot take before the socket, which is counted.",
         "Frames go over veth pairs; a network card takes and gives them otherwise.",
-        "A user-space relay with more threads than one.",
+        "Relays of user space have one thread; what more of them would do is not measured.",
     ],
     run: suite,
 };

@@ -179,11 +179,13 @@ enum Sign {
     Ready,
 }
 
-/// On the CPU that the generator leaves, ahead of everything of normal priority there, with as many files as it likes.
+/// On the CPU that the generator leaves, ahead of everything of normal priority there, with as many files as it may have.
 fn start(netns: &Netns, directory: PathBuf, words: &[String], sign: Sign) -> Result<Process> {
     let cpu = (1 - bench_cpu().min(1)).to_string();
-    let mut command = netns.command("prlimit");
-    command.args(["--nofile=262144", "nice", "-n", "-20", "taskset", "-c", &cpu]).args(words);
+    let mut command = netns.command("sh");
+    command
+        .args(["-c", "ulimit -n $(ulimit -Hn); exec nice -n -20 taskset -c \"$@\"", "sh", &cpu])
+        .args(words);
     let log = directory.join("log");
     let file = fs::File::create(&log)?;
     command.stdout(file.try_clone()?).stderr(file);
