@@ -231,7 +231,8 @@ static __always_inline bool nat_find_place(struct packet *p, const struct nat_po
 {
 	nat_set_port(p, SIDE_SOURCE, 0);
 	__u64 hash = p->family == 4 ? flow_hash4(config.seed, &p->out4) : flow_hash6(config.seed, &p->out6);
-	__u32 index = (hash >> 32) % NAT_CURSORS, cpu = bpf_get_smp_processor_id();
+	__u32 cpu = bpf_get_smp_processor_id();
+	__u32 index = (hash >> 32) % NAT_CURSORS + cpu % NAT_CURSOR_CPUS * NAT_CURSORS;
 
 	place->cursor = bpf_map_lookup_elem(&nat_cursors, &index);
 	place->tag = (__u32)hash | 1;
