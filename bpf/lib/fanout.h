@@ -93,6 +93,9 @@ static __always_inline bool fanout_rewrite_udp(hook_ctx *ctx, __u32 l4, const st
 	__u16 address_delta = to->address_delta, be_before = udp->dest;
 
 	udp->dest = be_port;
+	/* the helpers would leave it alone, too */
+	if (!udp->check)
+		return true;
 	__u32 field = l4 + __builtin_offsetof(struct udphdr, check);
 
 	if (bpf_l4_csum_replace(ctx, field, 0, address_delta, BPF_F_PSEUDO_HDR | BPF_F_MARK_MANGLED_0))

@@ -318,8 +318,10 @@ __noinline int nat_search(hook_ctx *ctx, struct packet *p, __u32 session, __u32 
 
 		if (port >= pool->port_low && port <= pool->port_high)
 			result = nat_try(ctx, p, session, port, pool->flags & NAT_POOL_HOST);
-		if (result != NAT_TAKEN)
+		if (result != NAT_TAKEN) {
+			counts->ports += result == INSERTED;
 			return result;
+		}
 	}
 	if (cursor->misses >= place.count && p->now - cursor->full_at < NAT_FULL_MS * config.hz / 1000)
 		return NAT_TAKEN;

@@ -61,6 +61,9 @@ enum Other {
     /// The plain relay of the suite `fanout`, until it is killed
     #[command(hide = true)]
     Relay(crate::relay::RelayArgs),
+    /// The bare ring forwarder of the suite `fanout`, until it is killed
+    #[command(hide = true)]
+    RingRelay(crate::ring_relay::RingRelayArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -127,6 +130,7 @@ pub fn main(args: Args) -> Result<ExitCode> {
         Command::Other(Other::Report(args)) => report(&args),
         Command::Other(Other::Serve(args)) => crate::wire::control::command(&args),
         Command::Other(Other::Relay(args)) => crate::relay::command(&args),
+        Command::Other(Other::RingRelay(args)) => crate::ring_relay::command(&args),
         Command::Other(Other::Replay(args)) => crate::wire::pcap::command(&args),
     };
     result.or_else(|error| {

@@ -190,15 +190,17 @@ impl Frames {
         Ok((self.sent() - before, seconds * (self.sent() - before) as f64 / sent as f64))
     }
 
-    /// More than whoever stands between generator and sink can take. `probe` is read at both ends of the window.
+    /// At a rate (None: as fast as it goes, which is more than a relay can take). `probe` is read at both ends of the window.
     pub fn overload(
         &mut self,
         host: &Netns,
         frame_bytes: usize,
+        pps: Option<f64>,
         length: Duration,
         probe: &dyn Fn() -> f64,
     ) -> Result<Overload> {
-        self.state.update(0, |state| (state.stop, state.gap_ns) = (0, 0));
+        let gap_ns = pps.map_or(0, |pps| (1e9 / pps).round() as u64);
+        self.state.update(0, |state| (state.stop, state.gap_ns) = (0, gap_ns));
         let _directing = Hurried::new()?;
         let (sent, arrived) = (self.sent(), self.total_arrived());
         let running = Running::start(self.sender()?, host, bench_cpu(), frame_bytes)?;
@@ -209,7 +211,7 @@ impl Frames {
         let after = read();
         self.state.write_word(0, offset_of!(FramesState, stop), 1);
         running.end().context("live frames")?;
-        self.state.update(0, |state| state.stop = 0);
+        self.state.update(0, |state| (state.stop, state.gap_ns) = (0, 0));
         self.wait_for_quiet();
         let seconds = (after.0 - before.0).as_secs_f64();
         Ok(Overload {

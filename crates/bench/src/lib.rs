@@ -28,6 +28,7 @@ mod relay;
 pub mod report;
 pub mod result;
 pub mod ring;
+mod ring_relay;
 pub mod rounds;
 pub mod ruleset;
 pub mod run;

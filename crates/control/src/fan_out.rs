@@ -207,6 +207,7 @@ fn kernel_report(dataplane: &Dataplane, info: &FanOutInfo, pool: Option<&Pool>) 
         mode: mode.to_owned(),
         attach: attach.to_owned(),
         zero_copy: false,
+        ring_memory: None,
         interface: info.unit.clone(),
         queues: vec![queue],
         receivers: info.receivers.iter().map(receiver).collect(),

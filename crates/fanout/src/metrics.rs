@@ -42,6 +42,8 @@ pub struct ListenerReport {
     /// Where programs are attached: `native`, `generic`, `tc`, or `none`.
     pub attach: String,
     pub zero_copy: bool,
+    /// Bytes of the memory that all rings share; None where there are no rings.
+    pub ring_memory: Option<u64>,
     pub interface: String,
     pub queues: Vec<QueueReport>,
     pub receivers: Vec<ReceiverReport>,
@@ -106,6 +108,11 @@ pub fn page(listeners: &[ListenerReport]) -> String {
             ("zero_copy", &zero_copy),
         ];
         page.sample("sluice_fanout_listener_info", &labels, 1);
+    }
+    // one memory, whoever is asked for it
+    if let Some((listener, bytes)) = listeners.iter().find_map(|l| Some((l, l.ring_memory?))) {
+        page.family("sluice_fanout_ring_memory_bytes", "gauge", "Memory for frames that all rings share");
+        page.sample("sluice_fanout_ring_memory_bytes", &[("mode", &listener.mode)], bytes);
     }
     queues(&mut page, listeners);
     receivers(&mut page, listeners);

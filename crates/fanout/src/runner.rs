@@ -327,6 +327,7 @@ impl Running {
             mode: self.listener.mode.name().to_owned(),
             attach: attach.to_owned(),
             zero_copy,
+            ring_memory: rings.as_ref().map(|rings| rings.memory),
             interface: self.listener.interface.clone().unwrap_or_default(),
             queues: rings
                 .map_or_else(|| self.sockets.iter().enumerate().map(queue).collect(), |rings| rings.queues),

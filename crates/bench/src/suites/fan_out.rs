@@ -7,7 +7,7 @@ mod user;
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
 use super::{Context, Suite};
 use crate::honesty;
@@ -19,19 +19,20 @@ use crate::stats::{estimate, paired_ratio};
 pub const SUITE: Suite = Suite {
     name: "fanout",
     help: "Datagrams spread over three receivers: each mode against the least that does it, nftables, Envoy and nginx",
-    says: "10,000 flows of UDP to one address and port, as fast as the generator can, by turns to three receivers behind \
-        another device. In the data plane generator, gateway and sink share one core. The least program compares address \
+    says: "UDP to one address and port, as fast as the generator can, by turns to three receivers behind \
+        another device; 10,000 flows for the data plane, 1,000 for relays. In the data plane generator, gateway and sink share one core. The least program compares address \
         and port, takes turns, writes the destination and both checksums, lowers the TTL, and redirects to a device and MAC \
         addresses that it was told. nftables translates by `numgen inc mod 3`, which decides for a flow, and tracks \
         connections. In user space the generator and the kernel's way to the socket have a core, and one thread of the \
         relay the other, with the way to the sink: a rate is what arrived while more was offered. The plain relay receives \
         64 datagrams at once (recvmmsg) and sends them at once (sendmmsg), by turns. Envoy balances packet by packet, nginx \
-        makes a session of each packet.",
+        makes a session of each packet. The ring forwarder receives by AF_XDP from one device and sends the same memory to \
+        the other, and changes nothing. A rate without loss is the highest of twentieths of the most that came through.",
     silent: &[
         "Every frame arrives through the data plane, or there is no figure: this is capacity, not a rate without loss. \
             User space is overloaded, and loses what it cannot take before the socket, which is counted.",
         "Frames go over veth pairs; a network card takes and gives them otherwise.",
-        "A user-space relay with more threads than one.",
+        "Relays of user space have one thread; what more of them would do is not measured.",
     ],
     run: suite,
 };
@@ -41,10 +42,17 @@ const PORT: u16 = 514;
 const RECEIVERS: [[u8; 4]; 3] = [[198, 51, 100, 100], [10, 128, 0, 1], [10, 128, 0, 2]];
 const RECEIVER_PORT: u16 = 5514;
 const FLOWS: usize = 10_000;
+/// Each costs Envoy a session, with a socket towards every receiver.
+const FLOWS_OF_RELAYS: usize = 1_000;
 /// Bytes of a frame without its check sequence.
 const SIZES: [usize; 2] = [60, 508];
+/// What a mode of rings takes without losing any, beside the most that it takes.
+const WITHOUT_LOSS: &str = " without loss";
 /// What a worker may hold.
-const MEMORY: &str = "userspace, memory a worker";
+const MEMORY: [(user::Who, &str); 2] = [
+    (user::Who::Userspace, "userspace, memory a worker"),
+    (user::Who::AfXdp, "af_xdp, memory a worker beside its frames"),
+];
 
 /// Who forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,10 +62,10 @@ enum Who {
 }
 
 /// Whom a mode is compared with, and what the figure adds to the mode's name.
-const PAIRS: [(Who, Who, &str); 6] = {
+const PAIRS: [(Who, Who, &str); 7] = {
     use Who::{Kernel, User};
     use kernel::Who::{LeastTc, LeastXdp, Nftables, Tc, Xdp};
-    use user::Who::{Envoy, Nginx, Plain, Userspace};
+    use user::Who::{AfXdp, Envoy, Nginx, Plain, Rings, Userspace};
     [
         (Kernel(Xdp), Kernel(LeastXdp), ""),
         (Kernel(Tc), Kernel(LeastTc), ""),
@@ -65,8 +73,12 @@ const PAIRS: [(Who, Who, &str); 6] = {
         (User(Userspace), User(Plain), ""),
         (User(Userspace), User(Envoy), " beside Envoy"),
         (User(Userspace), User(Nginx), " beside nginx"),
+        (User(AfXdp), User(Rings), ""),
     ]
 };
+
+/// The mode that works on rings.
+const RINGS: Who = Who::User(user::Who::AfXdp);
 
 impl Who {
     fn name(self) -> &'static str {
@@ -133,7 +145,7 @@ impl Contestant {
     fn measure(&mut self, length: Duration) -> Result<f64> {
         let sample = match &mut self.lane {
             Lane::Kernel(lane) => lane.measure(length),
-            Lane::User(lane) => lane.measure(length),
+            Lane::User(lane) => lane.measure(None, length),
             #[cfg(test)]
             Lane::None => Ok(Sample::default()),
         };
@@ -176,8 +188,9 @@ fn contestants(context: &Context, notes: &mut Vec<String>) -> Result<Vec<Contest
     let mut found: Vec<Contestant> = vec![];
     for bytes in SIZES {
         for (own, other, suffix) in PAIRS {
-            let memory = own == Who::User(user::Who::Userspace) && context.wants(MEMORY);
-            if !context.wants(&figure_name(own, bytes, suffix)) && !memory {
+            let memory = MEMORY.iter().any(|(who, name)| own == Who::User(*who) && context.wants(name));
+            let without_loss = own == RINGS && context.wants(&figure_name(own, bytes, WITHOUT_LOSS));
+            if !context.wants(&figure_name(own, bytes, suffix)) && !memory && !without_loss {
                 continue;
             }
             for who in [own, other] {
@@ -228,19 +241,42 @@ fn suite(context: &Context) -> Result<SuiteResult> {
             result.figures.push(figure);
         }
     }
-    result.figures.extend(memory(&all));
     result.tables.push(table(&all, &samples));
+    for contestant in all.iter_mut().filter(|contestant| contestant.who == RINGS) {
+        context.progress.at(1.0, "a rate without loss");
+        result.figures.push(without_loss(contestant, context.rounds)?);
+    }
+    result.figures.extend(MEMORY.iter().filter_map(|(who, name)| memory(&all, *who, name)));
     Ok(result)
 }
 
+fn without_loss(contestant: &mut Contestant, rounds: usize) -> Result<Figure> {
+    let most: Vec<f64> = contestant.of(|sample| sample.mpps);
+    let name = figure_name(contestant.who, contestant.bytes, WITHOUT_LOSS);
+    let Lane::User(lane) = &mut contestant.lane else { bail!("{name}: not a mode of user space") };
+    let rate = |round: usize| lane.without_loss(most[round], Duration::from_millis(300));
+    let found = (0..rounds).map(rate).collect::<Result<Vec<_>>>().with_context(|| name.clone())?;
+    let (samples, asked): (Vec<f64>, Vec<f64>) = found.into_iter().unzip();
+    let held = held_the_rate(&name, estimate(&samples).value, estimate(&asked).value);
+    let mut figure = Figure::new(name, "Mpps", Better::Higher, samples).against("the most it takes", &most);
+    figure.checks.push(held);
+    Ok(figure)
+}
+
+/// A generator that is kept from its pace loses nothing either, and says nothing.
+fn held_the_rate(name: &str, offered: f64, asked: f64) -> Check {
+    let detail = format!("{name}: {offered:.3} Mpps offered of {asked:.3} asked for");
+    Check::new("generator held the rate", offered >= 0.9 * asked, detail)
+}
+
 /// Of a process with one worker, at its largest.
-fn memory(all: &[Contestant]) -> Option<Figure> {
-    let own = all.iter().filter(|c| c.who == Who::User(user::Who::Userspace));
+fn memory(all: &[Contestant], who: user::Who, name: &str) -> Option<Figure> {
+    let own = all.iter().filter(|c| c.who == Who::User(who));
     let rounds: Vec<Vec<f64>> = own.map(|c| c.of(|sample| sample.rss as f64 / f64::from(1 << 20))).collect();
     let most =
         |round: usize| rounds.iter().filter_map(|samples| samples.get(round)).copied().fold(0.0, f64::max);
     let samples: Vec<f64> = (0..rounds.first()?.len()).map(most).collect();
-    Some(Figure::new(MEMORY, "MB", Better::Lower, samples))
+    Some(Figure::new(name, "MB", Better::Lower, samples))
 }
 
 fn table(all: &[Contestant], samples: &[Vec<f64>]) -> Table {
@@ -301,11 +337,18 @@ mod tests {
             .iter()
             .flat_map(|bytes| PAIRS.map(|(own, _, suffix)| figure_name(own, *bytes, suffix)))
             .collect();
-        names.push(MEMORY.to_owned());
+        names.extend(SIZES.map(|bytes| figure_name(RINGS, bytes, WITHOUT_LOSS)));
+        names.extend(MEMORY.map(|(_, name)| name.to_owned()));
         let budgets = include_str!("../../../../bench/budgets.toml");
         for name in &names {
             assert_eq!(budgets.matches(&format!("row = \"{name}\"")).count(), 1, "{name}");
         }
+    }
+
+    #[test]
+    fn a_generator_that_does_not_hold_the_rate_makes_no_figure() {
+        assert!(held_the_rate("x", 0.19, 0.2).passed && held_the_rate("x", 0.0, 0.0).passed);
+        assert!(!held_the_rate("x", 0.1, 0.2).passed);
     }
 
     #[test]

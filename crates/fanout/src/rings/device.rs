@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use sluice_xsk::{Copy, Frame, Opened, Options, Place, Queues, Sizes, Socket, Umem, open, queues};
@@ -31,8 +31,8 @@ const LINK_HEADER: u32 = 18;
 pub struct Opener {
     umem: Umem,
     copy: Copy,
-    /// All that were opened and still are; a new socket shares the memory with one of them.
-    sockets: Arc<Mutex<Vec<Socket>>>,
+    /// All that were opened and still are, with their device; a new socket shares the memory with one of them.
+    sockets: Arc<Mutex<Vec<(u32, Socket)>>>,
 }
 
 pub struct Memory {
@@ -53,8 +53,17 @@ impl Memory {
         self.opener.clone()
     }
 
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.opener.umem.frames()) * u64::from(self.opener.umem.frame_size())
+    }
+
     pub fn anyone(&self) -> Option<Socket> {
-        self.opener.sockets().first().cloned()
+        self.opener.sockets().first().map(|(_, socket)| socket.clone())
+    }
+
+    /// Lets go of what is open on a device.
+    pub fn forget(&self, ifindex: u32) {
+        self.opener.sockets().retain(|(of, _)| *of != ifindex);
     }
 
     pub fn serve(&self, ifindex: u32, name: &str, shared: &Shared) -> io::Result<()> {
@@ -79,15 +88,16 @@ impl Memory {
 }
 
 impl Opener {
-    fn sockets(&self) -> std::sync::MutexGuard<'_, Vec<Socket>> {
+    fn sockets(&self) -> MutexGuard<'_, Vec<(u32, Socket)>> {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn open(&self, ifindex: u32, queue: u32) -> io::Result<Opened> {
         let mut sockets = self.sockets();
         let options = Options { sizes: SIZES, copy: self.copy, need_wakeup: true };
-        let opened = open(&self.umem, Place { ifindex, queue }, options, sockets.first())?;
-        sockets.push(opened.socket.clone());
+        let beside = sockets.first().map(|(_, socket)| socket);
+        let opened = open(&self.umem, Place { ifindex, queue }, options, beside)?;
+        sockets.push((ifindex, opened.socket.clone()));
         Ok(opened)
     }
 
@@ -136,11 +146,7 @@ impl Device {
         let mut device =
             Device { name: name.to_owned(), ifindex, program, workers: vec![], stop: Arc::default() };
         for queue in 0..rx {
-            let worker = device.worker(queue, tx, memory, shared);
-            if let Err(error) = worker {
-                device.end();
-                return Err(error);
-            }
+            device.worker(queue, tx, memory, shared)?;
         }
         Ok(device)
     }
@@ -188,8 +194,9 @@ impl Device {
         self.program.attach(self.ifindex)
     }
 
-    /// Workers send what was received, and end.
+    /// Takes nothing more; workers send what was received, and end.
     pub fn end(&mut self) {
+        self.program.detach();
         self.stop.store(true, Ordering::Release);
         for thread in self.workers.iter_mut().filter_map(|worker| worker.thread.take()) {
             let _ = thread.join();
@@ -206,5 +213,11 @@ impl Device {
         let lost = if is_alone { lost } else { lost.min(missing) };
         let report = with_losses(queue, counters, lost, counted);
         QueueReport { xdp_statistics: statistics.named().to_vec(), ..report }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.end();
     }
 }

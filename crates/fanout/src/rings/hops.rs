@@ -119,6 +119,10 @@ impl Finder {
         Ok(self.netlink.link(ifindex)?.mtu)
     }
 
+    pub fn give_address(&mut self, ifindex: u32, address: IpAddr, wanted: bool) -> io::Result<()> {
+        self.netlink.address(ifindex, address, wanted)
+    }
+
     pub fn is_local(&mut self, address: IpAddr) -> bool {
         self.netlink.way(address).is_ok_and(|way| way.is_local)
     }

@@ -77,6 +77,8 @@ impl Shared {
 pub(crate) struct Report {
     pub attach: &'static str,
     pub zero_copy: bool,
+    /// Bytes for frames, of all rings together.
+    pub memory: u64,
     pub queues: Vec<QueueReport>,
 }
 
@@ -91,6 +93,8 @@ pub(crate) struct Rings {
     finder: Option<(JoinHandle<()>, Arc<AtomicBool>)>,
     /// Memory and next hops are shared with the thread that looks for them.
     opener: Arc<Mutex<Option<device::Opener>>>,
+    /// Addresses that devices were given (`answer-arp`).
+    given: Vec<(u32, IpAddr)>,
 }
 
 /// `left0.100`: tag 100 on left0.
@@ -122,6 +126,7 @@ impl Rings {
         match result {
             Ok(mut devices) => self.devices.append(&mut devices),
             Err(error) => {
+                fresh.iter().for_each(|(_, ifindex, _)| self.let_go(*ifindex));
                 if self.devices.is_empty() {
                     self.forget();
                 }
@@ -164,6 +169,10 @@ impl Rings {
             })?;
             let known = self.devices.iter().any(|d| d.name == device && d.ifindex == index);
             if !known && !fresh.iter().any(|(name, ..)| *name == device) {
+                if self.shared.ports.of(index) > 0 {
+                    let reason = format!("interface {device} only sent so far; start anew to listen on it");
+                    return Err(mode_error(listener, reason));
+                }
                 fresh.push((device.clone(), index, listener));
             }
             let on = wanted.iter().filter(|other| device_and_tag(other).0 == device).count();
@@ -233,6 +242,14 @@ impl Rings {
         Ok(devices)
     }
 
+    /// Closes what is open on a device.
+    fn let_go(&self, ifindex: u32) {
+        self.shared.ports.retain(|of| of != ifindex);
+        if let Some(memory) = &self.memory {
+            memory.forget(ifindex);
+        }
+    }
+
     /// Closes everything.
     fn forget(&mut self) {
         self.shared.ports.retain(|_| false);
@@ -275,7 +292,42 @@ impl Rings {
         for device in go {
             self.close(device);
         }
+        self.answer_for(wanted);
         self.look_for_hops(wanted.is_empty())
+    }
+
+    /// Gives devices the addresses of listeners that nobody has and that are to be answered for.
+    fn answer_for(&mut self, wanted: &[(&Listener, &Arc<Pool>)]) {
+        if self.given.is_empty() && !wanted.iter().any(|(listener, _)| listener.answer_arp) {
+            return;
+        }
+        let Ok(mut finder) = Finder::open() else { return };
+        let place = |listener: &Listener| {
+            let (device, tag) = device_and_tag(listener);
+            let unit = if tag == 0 { device } else { format!("{device}.{tag}") };
+            Some((nix::net::if_::if_nametoindex(unit.as_str()).ok()?, listener.bind.ip()))
+        };
+        let asked = wanted.iter().filter(|(listener, _)| listener.answer_arp);
+        let asked: Vec<(u32, IpAddr)> = asked.filter_map(|(listener, _)| place(listener)).collect();
+        let before = std::mem::take(&mut self.given);
+        for (ifindex, address) in before {
+            if asked.contains(&(ifindex, address)) {
+                self.given.push((ifindex, address));
+            } else if let Err(error) = finder.give_address(ifindex, address, false) {
+                tracing::warn!(%address, %error, "cannot take the address away again");
+            }
+        }
+        for (ifindex, address) in asked {
+            if finder.is_local(address) {
+                continue;
+            }
+            match finder.give_address(ifindex, address, true) {
+                Ok(()) => self.given.push((ifindex, address)),
+                Err(error) => {
+                    tracing::error!(%address, %error, "nobody answers ARP for the listener's address")
+                }
+            }
+        }
     }
 
     /// A slot for a new listener: one never used, else the first whose listener is gone.
@@ -310,9 +362,8 @@ impl Rings {
     }
 
     fn close(&mut self, mut device: Device) {
-        device.program.detach();
         device.end();
-        self.shared.ports.retain(|ifindex| ifindex != device.ifindex);
+        self.let_go(device.ifindex);
         tracing::info!(interface = device.name, "rings closed");
         if self.devices.is_empty() {
             self.forget();
@@ -357,6 +408,7 @@ impl Rings {
         Some(Report {
             attach: device.program.how(),
             zero_copy: self.is_zero_copy(),
+            memory: self.memory.as_ref().map_or(0, Memory::bytes),
             queues: queues.collect(),
         })
     }
@@ -374,8 +426,7 @@ impl Rings {
             tracing::warn!(
                 listener = listener.name,
                 address = %listener.bind.ip(),
-                "no interface has this address: a router must send it here, or give it to an interface, whose kernel \
-                 then answers ARP for it"
+                "no interface has this address: a router must send it here, or `answer-arp` has the kernel answer for it"
             );
         }
     }
@@ -385,6 +436,7 @@ impl Rings {
         for device in std::mem::take(&mut self.devices) {
             self.close(device);
         }
+        self.answer_for(&[]);
         // nothing is wanted any more, so it cannot fail
         let _ = self.look_for_hops(true);
     }

@@ -176,6 +176,20 @@ impl Netlink {
         self.ask(libc::RTM_NEWNEIGH, libc::NLM_F_ACK | libc::NLM_F_CREATE, message).map(drop)
     }
 
+    /// Gives a device an address, so that the kernel answers for it, or takes it away.
+    pub fn address(&mut self, ifindex: u32, of: IpAddr, wanted: bool) -> io::Result<()> {
+        let bits = if of.is_ipv4() { 32 } else { 128 };
+        // struct ifaddrmsg; nobody else can have the address, so there is nothing to detect
+        let mut message = vec![family(of), bits, libc::IFA_F_NODAD as u8, 0];
+        message.extend(ifindex.to_ne_bytes());
+        let message = Message(message)
+            .attribute(libc::IFA_LOCAL, &octets(of))
+            .attribute(libc::IFA_ADDRESS, &octets(of));
+        let (kind, flags) =
+            if wanted { (libc::RTM_NEWADDR, libc::NLM_F_CREATE) } else { (libc::RTM_DELADDR, 0) };
+        self.ask(kind, libc::NLM_F_ACK | flags, message).map(drop)
+    }
+
     pub fn link(&mut self, ifindex: u32) -> io::Result<Link> {
         // struct ifinfomsg
         let mut message = vec![0; 16];

