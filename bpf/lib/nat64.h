@@ -216,7 +216,8 @@ static __always_inline __u32 nat64_mtu4(__u32 mtu, __u32 mtu_in, __u32 mtu_out)
 #define NAT64_NEW_WORDS 44   /* IP header and the same */
 #define NAT64_INNER_WORDS 26 /* of a quoted IPv6 header with its extension headers; longer ones are not translated */
 
-/* What the fast program knows of a packet that the NAT64 program is to replay, so that nothing is read or found twice. */
+/* What the fast program knows of a packet that the NAT64 program is to replay, so that nothing is read or found twice.
+ */
 struct nat64_handover {
 	__u32 line; /* its session's, or 0 of an IPv4 packet, whose session stands in the other index */
 	__u32 be_ports;

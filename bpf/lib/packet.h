@@ -111,14 +111,14 @@ struct packet {
 	__u8 tagged;     /* bytes of tags */
 	__u8 rule_flags; /* RULE_* of the policy that decided */
 	__u8 fragment_more;
-	__u8 fragment_follow; /* FRAGMENT_* of the first fragment */
-	__u8 tcp_scale;       /* of a SYN: TCP_SCALE_* */
-	__u8 limited;         /* LIMIT_*: what the session is counted under */
-	__u8 classed;         /* CLASSED_* */
-	__u8 grant_marks;     /* of a new session: MARK_GRANTED, MARK_GRANTEE */
-	__u8 class_family;    /* CLASSES_*, or 0 of IPv4 and 1 of IPv6 */
-	__u8 wire;            /* 4 or 6: of the packet as it came */
-	__u8 nat64;           /* leaves as the other family; of a first packet, bits of the prefix */
+	__u8 fragment_follow;  /* FRAGMENT_* of the first fragment */
+	__u8 tcp_scale;        /* of a SYN: TCP_SCALE_* */
+	__u8 limited;          /* LIMIT_*: what the session is counted under */
+	__u8 classed;          /* CLASSED_* */
+	__u8 grant_marks;      /* of a new session: MARK_GRANTED, MARK_GRANTEE */
+	__u8 class_family;     /* CLASSES_*, or 0 of IPv4 and 1 of IPv6 */
+	__u8 wire;             /* 4 or 6: of the packet as it came */
+	__u8 nat64;            /* leaves as the other family; of a first packet, bits of the prefix */
 	__u8 nat_foreseen;     /* `out*` has the address already that the pool gives first */
 	__u16 fanout_listener; /* indices of counters, once the fan-out stage has found them */
 	__u16 fanout_receiver;
