@@ -117,7 +117,8 @@ PERCPU_MAP(scratch, struct cpu_memory, 1);
 PERCPU_MAP(nexthop_memory, struct nexthop_memory, NEXTHOP_MEMORY);
 PERCPU_MAP(nat_rule_counters, struct nat_rule_counters, MAX_NAT_RULES);
 PERCPU_MAP(nat_pool_counters, struct nat_pool_counters, MAX_NAT_POOLS);
-PERCPU_MAP(nat_cursors, struct nat_cursor, NAT_CURSORS);
+/* One behind the other for each CPU: a map of the kernel's kind a CPU reads a pointer more, from a line of its own. */
+ARRAY_MAP(nat_cursors, struct nat_cursor, NAT_CURSORS *NAT_CURSOR_CPUS, 0);
 
 PERCPU_MAP(fanout_listener_counters, struct fanout_listener_counters, MAX_FANOUT_LISTENERS);
 PERCPU_MAP(fanout_receiver_counters, struct fanout_receiver_counters, MAX_FANOUT_RECEIVERS);

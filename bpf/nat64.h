@@ -72,7 +72,7 @@ static __always_inline bool nat64_put_transport(hook_ctx *ctx, const struct nat6
 static __always_inline bool nat64_to6(hook_ctx *ctx, struct frame *frame, const struct nat64_ip *ip,
 				      const struct flow_line6 *line)
 {
-	if (!hook_change_family(ctx, frame, sizeof(struct iphdr), sizeof(struct ipv6hdr), ETH_P_IPV6))
+	if (!hook_change_family(ctx, frame, sizeof(struct iphdr), sizeof(struct ipv6hdr), ETH_P_IPV6, false))
 		return false;
 	__u32 *header = hook_data(ctx) + frame->l3;
 
@@ -87,7 +87,7 @@ static __always_inline bool nat64_to6(hook_ctx *ctx, struct frame *frame, const 
 static __always_inline bool nat64_to4(hook_ctx *ctx, struct frame *frame, const struct nat64_ip *ip,
 				      const struct flow_line6 *line)
 {
-	if (!hook_change_family(ctx, frame, sizeof(struct ipv6hdr), sizeof(struct iphdr), ETH_P_IP))
+	if (!hook_change_family(ctx, frame, sizeof(struct ipv6hdr), sizeof(struct iphdr), ETH_P_IP, false))
 		return false;
 	__u32 *header = hook_data(ctx) + frame->l3;
 

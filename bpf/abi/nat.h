@@ -137,7 +137,8 @@ _Static_assert(sizeof(struct nat_pool_counters) == 32, "nat_pool_counters is 32 
  * Where the search for a free port toward one destination stands. The index of the flow table knows which ports are
  * free; this only saves looking at those that were just given away, and at full destinations again and again.
  */
-#define NAT_CURSORS 4096
+#define NAT_CURSORS 4096   /* of each CPU */
+#define NAT_CURSOR_CPUS 64 /* beyond, two CPUs share them, which costs a try now and then */
 struct nat_cursor {
 	__u32 tag;      /* of pool address, destination, its port and protocol */
 	__u32 position; /* how many candidates were looked at; which is the next depends on the pool's order */

@@ -134,7 +134,8 @@ static __always_inline void hook_l4_check(hook_ctx *ctx, __u32 l4, __u32 field, 
 
 /*
  * Who answers for the checksums of a packet, as the kernel keeps it beside the data. __sk_buff does not show it; the
- * cast is no call (the verifier makes a move of it), and where the field stands is corrected when the program is loaded.
+ * cast is no call (the verifier makes a move of it), and where the field stands is corrected when the program is
+ * loaded.
  */
 struct sk_buff {
 	__u8 ip_summed : 2;
@@ -198,8 +199,8 @@ static __always_inline bool hook_l4_sum(hook_ctx *ctx, __u32 at, __u64 addresses
 
 /*
  * A local socket leaves the checksum to the device (CHECKSUM_PARTIAL): the field then holds the sum of the
- * pseudo-header, and the device will still write it. BPF cannot ask, but only a field with just this value can be such
- * a one.
+ * pseudo-header, and the device will still write it. Only a field with just this value can be such a one, and to take
+ * another one for it does no harm.
  */
 static __always_inline bool hook_maybe_partial(__u16 be_check, __u32 pseudo_sum)
 {
@@ -234,7 +235,7 @@ static __always_inline bool hook_pull(hook_ctx *ctx, __u32 len)
  * is given or taken.
  */
 static __always_inline bool hook_change_family(hook_ctx *ctx, struct frame *frame, __u32 old_len, __u32 new_len,
-					       __u16 ethertype)
+					       __u16 ethertype, bool link)
 {
 	int more = (int)new_len - (int)old_len - (ethertype == ETH_P_IPV6 ? 20 : -20);
 

@@ -224,26 +224,28 @@ static __always_inline bool hook_pull(hook_ctx *ctx, __u32 len)
 
 /*
  * The packet becomes one of the other family: `old_len` bytes from the IP header on give way to `new_len`, to be
- * written. The Ethernet header moves with its tag.
+ * written. The Ethernet header moves with its tag; with `link` false without the addresses, which are written next.
  */
 static __always_inline bool hook_change_family(hook_ctx *ctx, struct frame *frame, __u32 old_len, __u32 new_len,
-					       __u16 ethertype)
+					       __u16 ethertype, bool link)
 {
 	void *data = hook_data(ctx);
 
 	/* the kernel's way on tc takes no frames with two tags either */
 	if (frame->tagged > VLAN_BYTES || data + ETH_HLEN + 4 > hook_end(ctx))
 		return false;
-	__u64 macs = *(__u64 *)data;
-	__u32 macs_rest = *(__u32 *)(data + 8), tag = *(__u32 *)(data + 12);
+	__u64 macs = link ? *(__u64 *)data : 0;
+	__u32 macs_rest = link ? *(__u32 *)(data + 8) : 0, tag = *(__u32 *)(data + 12);
 
 	if (bpf_xdp_adjust_head(ctx, (int)old_len - (int)new_len))
 		return false;
 	data = hook_data(ctx);
 	if (data + ETH_HLEN + 4 > hook_end(ctx))
 		return false;
-	*(__u64 *)data = macs;
-	*(__u32 *)(data + 8) = macs_rest;
+	if (link) {
+		*(__u64 *)data = macs;
+		*(__u32 *)(data + 8) = macs_rest;
+	}
 	if (frame->tagged) {
 		*(__u32 *)(data + 12) = tag;
 		*(__be16 *)(data + 16) = bpf_htons(ethertype);

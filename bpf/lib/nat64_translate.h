@@ -148,7 +148,7 @@ __noinline int nat64_translate(hook_ctx *ctx, struct packet *p)
 		return DROP(REWRITE_FAILED);
 	barrier_var(len); /* one comparison of a difference would tell the verifier nothing */
 	if (len > NAT64_NEW_WORDS * 4 ||
-	    !hook_change_family(ctx, &frame, w->old_len, len, to6 ? ETH_P_IPV6 : ETH_P_IP) ||
+	    !hook_change_family(ctx, &frame, w->old_len, len, to6 ? ETH_P_IPV6 : ETH_P_IP, true) ||
 	    !hook_write(ctx, l3, w->be_new, len))
 		return DROP(REWRITE_FAILED);
 	p->ethertype = frame.ethertype;

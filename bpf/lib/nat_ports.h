@@ -102,8 +102,7 @@ static __always_inline void note_growth6(const struct packet *p, struct flow_lin
 		COPY(line1->be_new_saddr, p->key##FAMILY.be_daddr);                                                    \
 		COPY(line1->be_new_daddr, p->key##FAMILY.be_saddr);                                                    \
 		*(__u32 *)&line0->be_new_sport = *(const __u32 *)&p->out##FAMILY.be_sport;                             \
-		*(__u32 *)&line1->be_new_sport =                                                                       \
-			reverse_last_word(*(const __u32 *)&p->key##FAMILY.be_sport);                                   \
+		*(__u32 *)&line1->be_new_sport = reverse_last_word(*(const __u32 *)&p->key##FAMILY.be_sport);          \
 		note_growth##FAMILY(p, line0, line1);                                                                  \
 		barrier();                                                                                             \
 		int result = index_insert##FAMILY(&line1->key, flow_hash##FAMILY(config.seed, &line1->key), back);     \
@@ -232,7 +231,8 @@ static __always_inline bool nat_find_place(struct packet *p, const struct nat_po
 {
 	nat_set_port(p, SIDE_SOURCE, 0);
 	__u64 hash = p->family == 4 ? flow_hash4(config.seed, &p->out4) : flow_hash6(config.seed, &p->out6);
-	__u32 index = (hash >> 32) % NAT_CURSORS, cpu = bpf_get_smp_processor_id();
+	__u32 cpu = bpf_get_smp_processor_id();
+	__u32 index = (hash >> 32) % NAT_CURSORS + cpu % NAT_CURSOR_CPUS * NAT_CURSORS;
 
 	place->cursor = bpf_map_lookup_elem(&nat_cursors, &index);
 	place->tag = (__u32)hash | 1;
@@ -318,8 +318,10 @@ __noinline int nat_search(hook_ctx *ctx, struct packet *p, __u32 session, __u32 
 
 		if (port >= pool->port_low && port <= pool->port_high)
 			result = nat_try(ctx, p, session, port, pool->flags & NAT_POOL_HOST);
-		if (result != NAT_TAKEN)
+		if (result != NAT_TAKEN) {
+			counts->ports += result == INSERTED;
 			return result;
+		}
 	}
 	if (cursor->misses >= place.count && p->now - cursor->full_at < NAT_FULL_MS * config.hz / 1000)
 		return NAT_TAKEN;

@@ -15,8 +15,8 @@ struct rings_config {
 /* What the program writes over the MAC addresses of a frame that it hands over: nobody needs them any more. */
 struct rings_mark {
 	__u16 slot;
-	__u8 network;	 /* where the IP header begins */
-	__u8 fragment;	 /* RINGS_... */
+	__u8 network;    /* where the IP header begins */
+	__u8 fragment;   /* RINGS_... */
 	__u16 transport; /* where what follows it and its options begins */
 	__u16 unused;
 	__be32 be_id; /* of a fragment */

@@ -3,6 +3,7 @@
 #ifndef SLUICE_STAGE_LOCAL_H
 #define SLUICE_STAGE_LOCAL_H
 
+#include "lib/nat.h"
 #include "lib/services.h"
 
 static __always_inline bool maybe_local(const struct packet *p, __u32 be_addr4, const __u32 *be_addr6)
@@ -27,6 +28,17 @@ static __always_inline __u32 local_kind(const struct packet *p, const __u32 be_a
 	__u32 *kind = bpf_map_lookup_elem(&local_addresses, &key);
 
 	return kind ? *kind : 0;
+}
+
+/* The IPv4 address behind a NAT64 prefix is this host's: nobody is there whom a client could mean (RFC 6146 3.8). */
+static __always_inline bool nat64_means_this_host(const struct packet *p)
+{
+	if (!p->nat64 || p->wire != 6)
+		return false;
+	struct local_key key = {.routing_instance = p->key6.routing_instance, .family = 4};
+
+	key.be_addr[0] = p->out6.be_daddr[3];
+	return bpf_map_lookup_elem(&local_addresses, &key) != NULL;
 }
 
 /* fe80::/10 never leaves its link (RFC 4291 2.5.6). */
@@ -80,6 +92,10 @@ static __noinline int stage_local(hook_ctx *ctx, struct packet *p)
 	/* nobody else speaks for this host (RFC 1812 5.3.8) */
 	if (local_kind(p, p->key4.be_saddr, p->key6.be_saddr))
 		return DROP(BAD_ADDRESS);
+	if (nat64_means_this_host(p)) {
+		nat_count_failure(p->nat_destination);
+		return DROP(NAT64_ADDRESS);
+	}
 	/* whom a translated packet is really for */
 	__u32 kind = local_kind(p, leaving4(p)->be_daddr, leaving6(p)->be_daddr);
 

@@ -3,6 +3,7 @@
 #ifndef SLUICE_STAGE_ROUTE_H
 #define SLUICE_STAGE_ROUTE_H
 
+#include "lib/nat.h"
 #include "lib/nat64_size.h"
 
 static __always_inline __u32 nexthop_allocate(void)
@@ -118,6 +119,11 @@ static __noinline int nexthop_for(const struct bpf_fib_lookup *fib, __u32 unit_s
 static __always_inline int fib_verdict(struct packet *p, long code)
 {
 	p->reply = REPLY_NO_ROUTE;
+	/* a discard route is how a pool's addresses lead here: hairpinning is not done (RFC 6146 3.8) */
+	if (code == BPF_FIB_LKUP_RET_BLACKHOLE && p->nat64 && p->wire == 6) {
+		nat_count_failure(p->nat_destination);
+		return DROP(NAT64_ADDRESS);
+	}
 	if (code == BPF_FIB_LKUP_RET_BLACKHOLE)
 		return DROP(ROUTE_PROHIBITED);
 	if (code == BPF_FIB_LKUP_RET_PROHIBIT)

@@ -9,7 +9,7 @@ use sluice_xsk::program::{self, Attach};
 use sluice_xsk::{Copy, Options, Place, Sizes, Umem, open, wait_to_receive};
 
 /// As `sluice fanout` has them.
-const RX: u32 = 8192;
+const RX: u32 = 4096;
 const TX: u32 = 2048;
 const BATCH: usize = 64;
 const NAP: Duration = Duration::from_millis(50);

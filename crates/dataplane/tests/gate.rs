@@ -4,13 +4,14 @@ mod common;
 
 use std::net::Ipv4Addr;
 
-use common::{Pin, SMALL, udp_frame};
+use common::{Netns, Pin, SMALL, full_mask, tables, udp_frame};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use sluice_dataplane::abi::stages::Reason;
-use sluice_dataplane::abi::{FLOW_BUCKET_SLOTS, FlowBucket};
+use sluice_dataplane::abi::stages::{Reason, Stage};
+use sluice_dataplane::abi::{FLOW_BUCKET_SLOTS, FlowBucket, UNIT_HOST_ANY};
 use sluice_dataplane::prog_run::{self, TcRun, XdpRun};
 use sluice_dataplane::{
-    Dataplane, GateAlone, GateOnly, GatePlace, GrantKey, GrantSpec, ObjectKind, Pick, Refused, Sizes,
+    Dataplane, GateAlone, GateOnly, GatePlace, GrantKey, GrantSpec, LocalKind, ObjectKind, Pick, Refused,
+    Sizes, Variant,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -77,6 +78,44 @@ fn what_the_gate_hands_on_is_dropped_without_a_generation() {
     let tc = dataplane.gate_only(ObjectKind::Tc, 0, &alone()).unwrap();
     assert_eq!(prog_run::tc(tc.program(), &TcRun::new(&frame, 1)).unwrap().retval, TC_ACT_SHOT);
     assert_eq!(dataplane.counters().unwrap().drops(Reason::NoGeneration), 2);
+}
+
+/// Where screens do not count, a host without any grant is refused before the slow line, but for one packet a second.
+#[test]
+fn strangers_are_refused_before_the_slow_line() {
+    let netns = Netns::enter();
+    let ifindex = netns.veth("v0");
+    let pin = Pin::new();
+    let dataplane = pin.open(SMALL);
+    let mut tables = tables(ifindex);
+    tables.gate.zones = 1 << tables.units[0].1.zone;
+    tables.units[0].1.flags |= UNIT_HOST_ANY;
+    dataplane.add_local_address(0, Ipv4Addr::new(10, 0, 2, 2).into(), LocalKind::Address).unwrap();
+    let before = [Stage::Screen, Stage::ScreenRate, Stage::ScreenFirst, Stage::Fanout, Stage::Nat64];
+    let stage_mask = full_mask() & !before.map(Stage::bit).iter().sum::<u32>();
+    let generation = dataplane.load(&tables, &[Variant { stage_mask }], 1).unwrap();
+    dataplane.switch(&generation);
+    let frame = udp_frame();
+    let run = || {
+        let xdp = XdpRun { repeat: 5_000, ..XdpRun::new(&frame, ifindex) };
+        assert_eq!(dataplane.run_xdp_root(0, &xdp).unwrap().retval, XDP_DROP);
+        let tc = TcRun { repeat: 5_000, ..TcRun::new(&frame, ifindex) };
+        assert_eq!(dataplane.run_tc_root(0, &tc).unwrap().retval, TC_ACT_SHOT);
+        let counters = dataplane.counters().unwrap();
+        (counters.drops(Reason::GateNoGrant), counters.total().slow)
+    };
+    let (refused, slow) = run();
+    assert_eq!(refused, 10_000);
+    assert!((1..200).contains(&slow), "{slow} of them took the slow line");
+    // whoever has a grant, for whatever, is asked what it wants
+    let key = GrantKey { source: Ipv4Addr::new(10, 0, 1, 2).into(), length: 32, service: 9 };
+    let spec = GrantSpec { key, user: "somebody".to_owned(), idle_s: None, absolute_s: None };
+    let now = dataplane.now_jiffies().unwrap();
+    dataplane.grants().give(&[spec], now).unwrap().unwrap();
+    run();
+    let counters = dataplane.counters().unwrap();
+    assert_eq!(counters.total().slow, slow + 10_000);
+    assert_eq!(counters.drops(Reason::GateNoService), 10_000);
 }
 
 fn full(sizes: Sizes) -> (Pin, Dataplane, Vec<GrantSpec>) {

@@ -20,8 +20,8 @@
 //!   `redirect UNIT [via HOST] [: PACKET]`, `local`, `drop REASON`, `reply REASON: PACKET` (dropped and answered),
 //!   `withheld REASON` (dropped, the answer withheld by its rate limit), `handoff UNIT`, `sent`.
 //! Words after a verdict name the other counters that change: `fast` (the slow line did not run), `new` (a session was
-//! made), `policy NAME` (it permitted, or denied), `related`, `rejudged`, `alarm SCREEN` (a screen counted it and let it
-//! pass). Every counter that neither the verdict nor these words imply must stay as it was.
+//! made), `policy NAME` (it permitted, or denied), `nat SET/RULE` (a NAT rule that matched; twice where two did, the
+//! destination's first), `related`, `rejudged`, `alarm SCREEN` (a screen counted it and let it pass). Every counter that neither the verdict nor these words imply must stay as it was.
 //!
 //! A packet without `eth` gets one (and the unit's VLAN tag): to the unit's MAC address, from the host that holds the
 //! source address. A redirect without a packet expects what RFC 1812 makes of it: one hop fewer, new MAC addresses.
@@ -108,6 +108,8 @@ pub struct Words {
     pub related: bool,
     pub rejudged: bool,
     pub policy: Option<String>,
+    /// NAT rules that a first packet matched, `SET/RULE`.
+    pub nat: Vec<String>,
     /// Screens that count the packet, but let it pass.
     pub alarms: Vec<String>,
 }
@@ -281,6 +283,7 @@ fn parse_verdict(verdict: &str, rest: &str) -> Result<(Verdict, Words)> {
         match (token, &mut parsed) {
             ("via", Verdict::Redirect { via, .. }) => *via = tokens.next().map(str::to_owned),
             ("policy", _) => words.policy = tokens.next().map(str::to_owned),
+            ("nat", _) => words.nat.extend(tokens.next().map(str::to_owned)),
             ("alarm", _) => words.alarms.extend(tokens.next().map(str::to_owned)),
             ("fast", _) => words.fast = true,
             ("new", _) => words.new = true,

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anyhow::{Result, anyhow};
-use sluice_abi::UnitCounters;
 use sluice_abi::stages::{Hook, Reason, Stage};
+use sluice_abi::{NAT_INTERFACE, NAT_OFF, NAT_POOL, NAT_POOL_NO_TRANSLATION, UnitCounters};
 use sluice_dataplane::Dataplane;
 use sluice_plan::Plan;
+use sluice_plan::nat::Kind;
 use zerocopy::IntoBytes;
 
 /// Counters before `drops`, in the order of the structure.
@@ -39,6 +40,21 @@ pub enum Place {
     PolicyDenied(u32),
     /// Zone id and reason.
     Screen(u32, usize),
+    /// Rule id and which of its counters.
+    NatRule(u32, NatCount),
+    /// Pool id and which of its counters.
+    NatPool(u32, NatCount),
+}
+
+/// What NAT rules and pools count, but for how far the search for a port went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NatCount {
+    Hits,
+    Sessions,
+    Failed,
+    Ports,
+    Exhausted,
+    Overflow,
 }
 
 /// Counters that are not zero.
@@ -65,8 +81,87 @@ pub fn snapshot(dataplane: &Dataplane, plan: &Plan) -> Result<Values> {
         let hits = counters.hits.iter().enumerate();
         values.extend(hits.map(|(reason, hits)| (Place::Screen(*zone, reason), *hits)));
     }
+    snapshot_nat(dataplane, plan, &mut values)?;
     values.retain(|_, value| *value != 0);
     Ok(values)
+}
+
+fn snapshot_nat(dataplane: &Dataplane, plan: &Plan, values: &mut Values) -> Result<()> {
+    let rules: Vec<u16> = plan.nat.rules.keys().map(|id| *id as u16).collect();
+    for (id, count) in rules.iter().zip(dataplane.nat_rule_counters(&rules)?) {
+        let place = |what| Place::NatRule((*id).into(), what);
+        let counts = [
+            (NatCount::Hits, count.hits),
+            (NatCount::Sessions, count.sessions),
+            (NatCount::Failed, count.failed),
+        ];
+        values.extend(counts.map(|(what, number)| (place(what), number)));
+    }
+    let pools: Vec<u16> = plan.nat.pools.keys().map(|id| *id as u16).collect();
+    for (id, count) in pools.iter().zip(dataplane.nat_pool_counters(&pools)?) {
+        let place = |what| Place::NatPool((*id).into(), what);
+        let counts = [
+            (NatCount::Ports, count.ports),
+            (NatCount::Exhausted, count.exhausted),
+            (NatCount::Overflow, count.overflow),
+        ];
+        values.extend(counts.map(|(what, number)| (place(what), number)));
+    }
+    Ok(())
+}
+
+/// Id of the rule `SET/RULE`.
+pub fn nat_rule_id(plan: &Plan, name: &str) -> Result<u32> {
+    let ids: Vec<u32> =
+        plan.nat.rules.keys().copied().filter(|id| nat_rule_name(plan, *id) == name).collect();
+    match ids.as_slice() {
+        [id] => Ok(*id),
+        [] => Err(anyhow!("the configuration has no NAT rule `{name}`")),
+        _ => Err(anyhow!("the configuration has several NAT rules `{name}`")),
+    }
+}
+
+fn nat_rule_name(plan: &Plan, id: u32) -> String {
+    plan.nat.rules.get(&id).map_or_else(|| format!("#{id}"), |rule| format!("{}/{}", rule.set, rule.name))
+}
+
+/// What a first packet's rules count. `refused` is the reason of its drop; a rule that finds no address or port counts
+/// that itself, and it is the last one that was asked.
+pub fn expect_nat(
+    plan: &Plan,
+    rules: &[String],
+    recorded: bool,
+    refused: Option<&str>,
+    values: &mut Values,
+) -> Result<()> {
+    let failures = ["nat_ports_exhausted", "nat_no_address", "nat64_address"];
+    for (number, name) in rules.iter().enumerate() {
+        let id = nat_rule_id(plan, name)?;
+        let mut add = |place| *values.entry(place).or_default() += 1;
+        let rule = plan.tables.nat.rules.iter().find(|rule| u32::from(rule.id) == id);
+        let rule = rule.ok_or_else(|| anyhow!("no table has the NAT rule `{name}`"))?;
+        let kind = rule.kind;
+        add(Place::NatRule(id, NatCount::Hits));
+        if recorded && kind != NAT_OFF {
+            add(Place::NatRule(id, NatCount::Sessions));
+        }
+        let last = number + 1 == rules.len();
+        if last && refused.is_some_and(|reason| failures.contains(&reason)) {
+            add(Place::NatRule(id, NatCount::Failed));
+        }
+        let is_source = plan.nat.rules.get(&id).is_some_and(|info| info.kind == Kind::Source);
+        if !is_source || !matches!(kind, NAT_POOL | NAT_INTERFACE) {
+            continue;
+        }
+        let pool = &plan.tables.nat.pools[usize::from(rule.pool)];
+        if recorded && pool.flags & NAT_POOL_NO_TRANSLATION == 0 {
+            add(Place::NatPool(pool.id.into(), NatCount::Ports));
+        }
+        if refused == Some("nat_ports_exhausted") {
+            add(Place::NatPool(pool.id.into(), NatCount::Exhausted));
+        }
+    }
+    Ok(())
 }
 
 /// What changed. A counter that fell is reported by its two's complement, which no test expects.
@@ -159,6 +254,13 @@ pub fn describe(values: &Values, plan: &Plan) -> String {
             Place::Screen(zone, reason) => {
                 let zone = plan.zones.get(zone).map_or("?", String::as_str);
                 writeln!(text, "    screen {} in zone {zone} +{value}", Reason::ALL[*reason].name())
+            }
+            Place::NatRule(id, what) => {
+                writeln!(text, "    NAT rule {} {what:?} +{value}", nat_rule_name(plan, *id))
+            }
+            Place::NatPool(id, what) => {
+                let name = plan.nat.pools.get(id).and_then(|pool| pool.name.as_deref());
+                writeln!(text, "    NAT pool {} {what:?} +{value}", name.unwrap_or("of interfaces"))
             }
             Place::PolicySessions(id) => {
                 writeln!(text, "    policy {} sessions +{value}", policy_name(plan, *id))

@@ -267,6 +267,11 @@ pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> 
         let place = if permitted { Place::PolicySessions(id) } else { Place::PolicyDenied(id) };
         values.insert(place, 1);
     }
+    let refused = match &step.verdict {
+        Verdict::Drop { reason } | Verdict::Reply { reason, .. } => Some(reason.as_str()),
+        _ => None,
+    };
+    counters::expect_nat(&gateway.plan, &step.words.nat, step.words.new, refused, &mut values)?;
     Ok(values)
 }
 

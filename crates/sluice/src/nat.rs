@@ -1,5 +1,6 @@
 //! `sluice show nat`: rules and pools of translation, and what they have done. `sluice test nat`: what they would do.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -69,40 +70,57 @@ enum Rules {
 }
 
 pub fn show(args: &NatArgs, output: &Output) -> Outcome {
-    output.show("/api/nat", |nat: NatView| match &args.what {
+    output.show("/api/nat", |nat: NatView| print!("{}", report(&args.what, &nat)))
+}
+
+fn report(what: &What, nat: &NatView) -> String {
+    let mut out = String::new();
+    match what {
         What::Source { part: WithPools::Summary } => {
-            summary(&nat, "source");
-            pool_table(&nat.pools);
+            summary(&mut out, nat, "source");
+            pool_table(&mut out, &nat.pools);
         }
-        What::Source { part: WithPools::Rule { name } } => rules(&nat, "source", name.as_deref()),
+        What::Source { part: WithPools::Rule { name } } => rules(&mut out, nat, "source", name.as_deref()),
         What::Source { part: WithPools::Pool { name } } => {
-            nat.pools.iter().filter(|pool| is(name, &pool.name)).for_each(pool_details);
+            nat.pools
+                .iter()
+                .filter(|pool| is(name, &pool.name))
+                .for_each(|pool| pool_details(&mut out, pool));
         }
         What::Destination { part: WithPools::Summary } => {
-            summary(&nat, "destination");
-            target_table(&nat.destination_pools, &None);
+            summary(&mut out, nat, "destination");
+            target_table(&mut out, &nat.destination_pools, &None);
         }
-        What::Destination { part: WithPools::Rule { name } } => rules(&nat, "destination", name.as_deref()),
-        What::Destination { part: WithPools::Pool { name } } => target_table(&nat.destination_pools, name),
-        What::Static { part: Rules::Summary } => summary(&nat, "static"),
-        What::Static { part: Rules::Rule { name } } => rules(&nat, "static", name.as_deref()),
-        What::Nat64 { part: Rules::Summary } => summary(&nat, "nat64"),
-        What::Nat64 { part: Rules::Rule { name } } => rules(&nat, "nat64", name.as_deref()),
+        What::Destination { part: WithPools::Rule { name } } => {
+            rules(&mut out, nat, "destination", name.as_deref())
+        }
+        What::Destination { part: WithPools::Pool { name } } => {
+            target_table(&mut out, &nat.destination_pools, name)
+        }
+        What::Static { part: Rules::Summary } => summary(&mut out, nat, "static"),
+        What::Static { part: Rules::Rule { name } } => rules(&mut out, nat, "static", name.as_deref()),
+        What::Nat64 { part: Rules::Summary } => summary(&mut out, nat, "nat64"),
+        What::Nat64 { part: Rules::Rule { name } } => rules(&mut out, nat, "nat64", name.as_deref()),
         What::Proxy => {
             let rows = nat.proxied.iter().map(|p| vec![p.interface.clone(), p.addresses.clone()]);
-            println!("{}", table(&["Interface", "Addresses"], rows.collect()));
+            line(&mut out, table(&["Interface", "Addresses"], rows.collect()));
         }
-    })
+    }
+    out
+}
+
+fn line(out: &mut String, text: impl Display) {
+    *out += &format!("{text}\n");
 }
 
 fn is(wanted: &Option<String>, name: &str) -> bool {
     wanted.as_ref().is_none_or(|wanted| wanted == name)
 }
 
-fn summary(nat: &NatView, kind: &str) {
+fn summary(out: &mut String, nat: &NatView, kind: &str) {
     let list: Vec<&NatRuleView> = nat.rules.iter().filter(|rule| rule.kind == kind).collect();
     let live: u64 = list.iter().map(|rule| rule.live_sessions).sum();
-    println!("Total {kind} NAT rules: {}, live sessions: {live}", list.len());
+    line(out, format_args!("Total {kind} NAT rules: {}, live sessions: {live}", list.len()));
     let rows = list.iter().map(|rule| {
         vec![
             rule.rule_set.clone(),
@@ -115,7 +133,7 @@ fn summary(nat: &NatView, kind: &str) {
         ]
     });
     let header = ["Rule-set", "Rule", "Between", "Action", "Translation hits", "Sessions", "Failures"];
-    println!("{}", table(&header, rows.collect()));
+    line(out, table(&header, rows.collect()));
 }
 
 fn between(rule: &NatRuleView) -> String {
@@ -125,11 +143,11 @@ fn between(rule: &NatRuleView) -> String {
     }
 }
 
-fn rules(nat: &NatView, kind: &str, name: Option<&str>) {
+fn rules(out: &mut String, nat: &NatView, kind: &str, name: Option<&str>) {
     let wanted = |rule: &&NatRuleView| name.is_none_or(|name| name == rule.name || name == rule.rule_set);
     for rule in nat.rules.iter().filter(|rule| rule.kind == kind).filter(wanted) {
         let or_any = |list: &[String]| if list.is_empty() { "any".to_owned() } else { list.join(", ") };
-        println!("{kind} NAT rule: {} Rule-set: {}", rule.name, rule.rule_set);
+        line(out, format_args!("{kind} NAT rule: {} Rule-set: {}", rule.name, rule.rule_set));
         let lines = [
             ("Rule id", rule.id.to_string()),
             ("Between", between(rule)),
@@ -141,7 +159,7 @@ fn rules(nat: &NatView, kind: &str, name: Option<&str>) {
             ("Sessions", format!("{} live, {} in all", rule.live_sessions, rule.sessions)),
             ("Failed", rule.failed.to_string()),
         ];
-        lines.iter().for_each(|(what, value)| println!("  {what:<22}: {value}"));
+        lines.iter().for_each(|(what, value)| line(out, format_args!("  {what:<22}: {value}")));
     }
 }
 
@@ -149,7 +167,7 @@ fn ports(pool: &NatPoolView) -> String {
     pool.ports.map_or("no translation".to_owned(), |(low, high)| format!("{low} to {high}"))
 }
 
-fn pool_table(pools: &[NatPoolView]) {
+fn pool_table(out: &mut String, pools: &[NatPoolView]) {
     let rows = pools.iter().map(|pool| {
         vec![
             pool.name.clone(),
@@ -160,13 +178,13 @@ fn pool_table(pools: &[NatPoolView]) {
             pool.exhausted.to_string(),
         ]
     });
-    println!("Total source pools: {}", pools.len());
+    line(out, format_args!("Total source pools: {}", pools.len()));
     let header = ["Pool", "Addresses", "Ports", "Ports in use", "Addresses in use", "Exhausted"];
-    println!("{}", table(&header, rows.collect()));
+    line(out, table(&header, rows.collect()));
 }
 
-fn pool_details(pool: &NatPoolView) {
-    println!("Pool name: {}", pool.name);
+fn pool_details(out: &mut String, pool: &NatPoolView) {
+    line(out, format_args!("Pool name: {}", pool.name));
     let none = || "none".to_owned();
     let lines = [
         ("Pool id", pool.id.to_string()),
@@ -183,15 +201,15 @@ fn pool_details(pool: &NatPoolView) {
         ("Exhausted", format!("{}, of them served by overflow: {}", pool.exhausted, pool.overflowed)),
         ("Candidates taken", pool.searched.to_string()),
     ];
-    lines.iter().for_each(|(what, value)| println!("  {what:<22}: {value}"));
+    lines.iter().for_each(|(what, value)| line(out, format_args!("  {what:<22}: {value}")));
 }
 
-fn target_table(pools: &[NatTargetView], name: &Option<String>) {
+fn target_table(out: &mut String, pools: &[NatTargetView], name: &Option<String>) {
     let rows = pools.iter().filter(|pool| is(name, &pool.name)).map(|pool| {
         let port = pool.port.map_or("unchanged".to_owned(), |port| port.to_string());
         vec![pool.name.clone(), pool.addresses.clone(), port]
     });
-    println!("{}", table(&["Pool", "Addresses", "Port"], rows.collect()));
+    line(out, table(&["Pool", "Addresses", "Port"], rows.collect()));
 }
 
 #[derive(Args)]
@@ -258,3 +276,6 @@ fn print_match(query: &NatQuery, view: &NatMatchView) {
     };
     println!("source: {source} ({})", rule(&view.source_rule));
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,7 @@ use crate::counters::{Queue, get};
 use crate::metrics::QueueReport;
 use crate::runner::{cpus, pin};
 
-const RX: u32 = 8192;
+const RX: u32 = 4096;
 const TX: u32 = 2048;
 const SIZES: Sizes = Sizes { fill: RX, completion: 2 * TX, rx: RX, tx: TX };
 /// Frames of a worker: its fill ring full, and its tx ring, too.

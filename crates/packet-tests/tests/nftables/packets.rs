@@ -123,7 +123,7 @@ pub fn split(packet: &[u8], first: usize, id: u32) -> Vec<Vec<u8>> {
         let mut out = packet[..header].to_vec();
         if header == 20 {
             out[2..4].copy_from_slice(&(body.len() as u16 + 20).to_be_bytes());
-            out[6..8].copy_from_slice(&(offset as u16 / 8 | more << 13).to_be_bytes());
+            out[6..8].copy_from_slice(&((offset as u16 / 8) | (more << 13)).to_be_bytes());
             set_header_sum(&mut out);
         } else {
             out[4..6].copy_from_slice(&(body.len() as u16 + 8).to_be_bytes());

@@ -23,6 +23,8 @@ const RST: u8 = 4;
 const ACK: u8 = 16;
 
 type Sides<T> = [T; 2];
+/// Packets that came out, and on which devices.
+type Came = Vec<(String, Vec<u8>)>;
 
 /// Ours and theirs.
 pub struct Both {
@@ -41,11 +43,7 @@ impl Both {
 
     /// Packets arrive on a device of either gateway; what came out, and where. A mark behind them, which both let
     /// through, tells that everything before it is through.
-    fn run(
-        &mut self,
-        device: &str,
-        packets: &Sides<Vec<Vec<u8>>>,
-    ) -> Result<Sides<Vec<(String, Vec<u8>)>>, String> {
+    fn run(&mut self, device: &str, packets: &Sides<Vec<Vec<u8>>>) -> Result<Sides<Came>, String> {
         let text = |error: anyhow::Error| format!("{error:#}");
         self.marks += 1;
         let inside: (IpAddr, u16) = ([10, 1, 0, 101].into(), 9);

@@ -11,7 +11,7 @@ use crate::packets::Family;
 use crate::result::{Better, Figure};
 use crate::rounds::interleave;
 
-pub const COUNTS: [usize; 3] = [5_000, 100_000, 1_000_000];
+pub const COUNTS: [usize; 2] = [5_000, 100_000];
 const KINDS: [&str; 3] = ["given", "found", "revoked"];
 
 pub fn names(count: usize) -> [String; 3] {
