@@ -43,11 +43,7 @@ impl Both {
 
     /// Packets arrive on a device of either gateway; what came out, and where. A mark behind them, which both let
     /// through, tells that everything before it is through.
-    fn run(
-        &mut self,
-        device: &str,
-        packets: &Sides<Vec<Vec<u8>>>,
-    ) -> Result<Sides<Came>, String> {
+    fn run(&mut self, device: &str, packets: &Sides<Vec<Vec<u8>>>) -> Result<Sides<Came>, String> {
         let text = |error: anyhow::Error| format!("{error:#}");
         self.marks += 1;
         let inside: (IpAddr, u16) = ([10, 1, 0, 101].into(), 9);

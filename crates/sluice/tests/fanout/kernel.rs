@@ -148,7 +148,7 @@ fn drains(mode: &str) {
     let site = site(&format!("fan-drain-{mode}"));
     let sinks = sinks_at(&site, receiver);
     let more = "    settings: {balance: flow}\n\
-                health: {check: icmp, interval_ms: 200, timeout_ms: 1000, drain_ms: 4000}\n";
+                health: {check: icmp, interval_ms: 200, timeout_ms: 1000, drain_ms: 10000}\n";
     let text = yaml(mode, more);
     let fanout = FanOut::start(&site, &text);
     let commits = || fanout.words().matches("commit complete").count();
