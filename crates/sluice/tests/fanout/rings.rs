@@ -334,6 +334,48 @@ fn mac(netns: &Netns, device: &str) -> String {
     text.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap().replace(':', "")
 }
 
+/// Rings on XDP and the data plane on tc, on one interface and in one process.
+#[test]
+fn rings_run_beside_the_data_plane() {
+    let site = site("fan-xsk-tc");
+    let sinks = sinks_at(&site, receiver);
+    let tc = "listeners:\n  - {name: plane, interface: left0, mode: tc_ebpf, bind: \"10.71.1.1:515\", \
+              downstream: [{name: p, address: \"10.71.2.11:5514\"}]}\n";
+    let fanout = FanOut::start(&site, &yaml("af_xdp", "").replace("listeners:\n", tc));
+    send(&site.left, LISTENER, 0..3000, RATE, 4);
+    send(&site.left, "10.71.1.1:515", 3000..4000, RATE, 4);
+    wait_until("all messages", PATIENCE, || total(&sinks) >= 4000);
+    assert_all_once(&sinks, 4000);
+    let received =
+        |name: &str| fanout.sum("sluice_fanout_received_packets_total", &format!("listener=\"{name}\""));
+    assert_eq!((received("test"), received("plane")), (3000, 1000));
+    fanout.assert_balanced();
+    fanout.end();
+}
+
+/// The same listener as a statement of the gateway's configuration, in both spellings.
+#[test]
+fn the_tree_has_the_mode_too() {
+    for mode in ["af-xdp", "af_xdp"] {
+        let site = Site::new("fan-xsk-tree");
+        for host in [&site.left, &site.right] {
+            host.run("ethtool", ["-K", "eth0", "tx", "off", "gro", "on"]).unwrap();
+        }
+        let sink = Sink::udp(&site.right, "10.71.2.2:5514");
+        let more = format!(
+            "set interfaces left0 mode tc\nset interfaces right0 mode tc\n\
+             set services fan-out listener l interface left0\nset services fan-out listener l mode {mode}\n\
+             set services fan-out listener l address 10.71.1.1\nset services fan-out listener l port 514\n\
+             set services fan-out listener l receiver r address 10.71.2.2\n\
+             set services fan-out listener l receiver r port 5514\n"
+        );
+        let gateway = site.start(&site.write("gateway.conf", &more));
+        send(&site.left, LISTENER, 0..300, RATE, 1);
+        wait_until("all messages", PATIENCE, || sink.got() == 300);
+        drop(gateway);
+    }
+}
+
 #[test]
 fn an_address_of_nobody_is_answered_for_when_asked() {
     let site = site("fan-xsk-arp");
