@@ -73,37 +73,16 @@ static __always_inline __u16 fanout_sum(__u16 be_check, __u16 delta)
 	return csum_fold((__u16)~be_check + delta);
 }
 
-/* The transport header's part. On tc the kernel knows whether the device has yet to complete the checksum. */
-static __always_inline bool fanout_rewrite_udp(hook_ctx *ctx, __u32 l4, const struct fanout_receiver *to)
+/* The transport header's part: the receiver's record holds what its sum grows by. */
+static __always_inline bool fanout_rewrite_udp(hook_ctx *ctx, __u32 l4, const struct fanout_receiver *to, bool v6)
 {
-	__u16 be_port = to->be_port;
 	struct udphdr *udp = hook_data(ctx) + l4;
 
 	if ((void *)(udp + 1) > hook_end(ctx))
 		return false;
-#ifdef HOOK_XDP
-	/* RFC 768: zero means that there is none */
-	if (udp->check) {
-		__u16 check = fanout_sum(udp->check, to->transport_delta);
-
-		udp->check = check ? check : 0xffff;
-	}
-	udp->dest = be_port;
-#else
-	__u16 address_delta = to->address_delta, be_before = udp->dest;
-
-	udp->dest = be_port;
-	/* the helpers would leave it alone, too */
-	if (!udp->check)
-		return true;
-	__u32 field = l4 + __builtin_offsetof(struct udphdr, check);
-
-	if (bpf_l4_csum_replace(ctx, field, 0, address_delta, BPF_F_PSEUDO_HDR | BPF_F_MARK_MANGLED_0))
-		return false;
-	if (bpf_l4_csum_replace(ctx, field, be_before, be_port, BPF_F_MARK_MANGLED_0 | sizeof(be_port)))
-		return false;
-#endif
-	return true;
+	udp->dest = to->be_port;
+	return hook_l4_sum(ctx, l4 + __builtin_offsetof(struct udphdr, check), to->address_delta, to->transport_delta,
+			   true, v6);
 }
 
 /* The new destination; `l4` = 0 where a fragment has no transport header. */
@@ -127,7 +106,12 @@ static __always_inline bool fanout_rewrite(hook_ctx *ctx, __u8 family, __u32 l3,
 		for (int i = 0; i < 4; i++)
 			((__u32 *)&ip->daddr)[i] = to->be_addr[i];
 	}
-	return !l4 || fanout_rewrite_udp(ctx, l4, to);
+	if (l4)
+		return fanout_rewrite_udp(ctx, l4, to, family != 4);
+	/* a later fragment: no checksum here makes up for the IPv6 address */
+	if (family != 4)
+		hook_sum_grows(ctx, to->address_delta);
+	return true;
 }
 
 static __always_inline struct fanout_listener_counters *fanout_counters_of(__u32 index)
