@@ -226,14 +226,28 @@ static __always_inline struct fanout_listener *fast_listener(hook_ctx *ctx, cons
 	return fanout_find(family, be_daddr, udp->dest, r->unit->index);
 }
 
+/* What is known of a datagram for a listener; a copy, so that struct replay can stay in registers. */
+struct fanout_datagram {
+	struct frame frame;
+	struct unit *unit;
+	__u32 ip_len;
+	__u32 be_saddr[4];
+	__u8 family;
+};
+
 /*
  * A datagram for a listener whose receiver was reached before leaves without a session: one turn, one rewrite. Anything
- * unusual is the slow line's, with its turn.
+ * unusual is the slow line's, with its turn. A function of both families: the fast program stays below 16 KiB.
  */
-static __always_inline int fast_fanout(hook_ctx *ctx, struct replay *r, struct fanout_listener *listener, __u8 family,
-				       __u32 header, const __u32 *be_saddr)
+static __noinline int fast_fanout(hook_ctx *ctx, struct fanout_datagram *r, struct fanout_listener *listener)
 {
-	__u32 l4 = r->frame.l3 + header, zero = 0;
+	struct frame frame = r->frame;
+	__u8 family = r->family;
+
+	/* the verifier forgets it on the way through memory */
+	frame.l3 &= 0x1f;
+	__u32 l3 = frame.l3, header = family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	__u32 l4 = l3 + header, zero = 0;
 	struct udphdr *udp = hook_data(ctx) + l4;
 
 	if ((void *)(udp + 1) > hook_end(ctx))
@@ -252,7 +266,7 @@ static __always_inline int fast_fanout(hook_ctx *ctx, struct replay *r, struct f
 
 	if (!listener_count || !count || !marks)
 		return GO_SLOW;
-	__u64 hash = by_turns ? 0 : fanout_hash(family, be_saddr, word);
+	__u64 hash = by_turns ? 0 : fanout_hash(family, r->be_saddr, word);
 	struct fanout_receiver *to = fanout_pick(listener, hash, by_turns, listener_count);
 
 	if (!to)
@@ -274,7 +288,7 @@ static __always_inline int fast_fanout(hook_ctx *ctx, struct replay *r, struct f
 	count->received_bytes += r->ip_len;
 	listener_count->received += segments;
 	listener_count->received_bytes += r->ip_len;
-	if (!fanout_rewrite(ctx, family, r->frame.l3, l4, to) || !rewrite_forward(ctx, &r->frame, nexthop)) {
+	if (!fanout_rewrite(ctx, family, l3, l4, to) || !rewrite_forward(ctx, &frame, nexthop)) {
 		count->drops[REASON_REWRITE_FAILED] += segments;
 		listener_count->drops[REASON_REWRITE_FAILED] += segments;
 		return HOOK_DROP;
@@ -300,11 +314,12 @@ static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
 	if (r->ip_len < sizeof(*ip) + sizeof(struct udphdr) || hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
 		return GO_SLOW;
 	if ((config.stage_mask & STAGE_BIT(FANOUT)) && ip->protocol == IPPROTO_UDP) {
-		__u32 be_saddr = ip->saddr, be_daddr = ip->daddr;
+		struct fanout_datagram datagram = {r->frame, r->unit, r->ip_len, {ip->saddr}, 4};
+		__u32 be_daddr = ip->daddr;
 		struct fanout_listener *listener = fast_listener(ctx, r, 4, (void *)(ip + 1), &be_daddr);
 
 		if (listener)
-			return fast_fanout(ctx, r, listener, 4, sizeof(*ip), &be_saddr);
+			return fast_fanout(ctx, &datagram, listener);
 	}
 	if (!fast_l4(ctx, r, ip + 1, ip->protocol, sizeof(*ip), &be_ports))
 		return GO_SLOW;
@@ -332,14 +347,17 @@ static __always_inline int fast_ipv6(hook_ctx *ctx, struct replay *r)
 	if (r->ip_len < sizeof(*ip) + sizeof(struct udphdr) || hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
 		return GO_SLOW;
 	if ((config.stage_mask & STAGE_BIT(FANOUT)) && ip->nexthdr == IPPROTO_UDP) {
-		__u32 addresses[8];
+		struct fanout_datagram datagram = {r->frame, r->unit, r->ip_len, {}, 6};
+		__u32 be_daddr[4];
 
-		for (int i = 0; i < 8; i++)
-			addresses[i] = ((__u32 *)&ip->saddr)[i];
-		struct fanout_listener *listener = fast_listener(ctx, r, 6, (void *)(ip + 1), &addresses[4]);
+		for (int i = 0; i < 4; i++) {
+			datagram.be_saddr[i] = ip->saddr.in6_u.u6_addr32[i];
+			be_daddr[i] = ip->daddr.in6_u.u6_addr32[i];
+		}
+		struct fanout_listener *listener = fast_listener(ctx, r, 6, (void *)(ip + 1), be_daddr);
 
 		if (listener)
-			return fast_fanout(ctx, r, listener, 6, sizeof(*ip), addresses);
+			return fast_fanout(ctx, &datagram, listener);
 	}
 	if (!fast_l4(ctx, r, ip + 1, ip->nexthdr, sizeof(*ip), &be_ports))
 		return GO_SLOW;

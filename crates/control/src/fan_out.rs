@@ -197,6 +197,11 @@ fn kernel_report(dataplane: &Dataplane, info: &FanOutInfo, pool: Option<&Pool>) 
             ..ReceiverReport::default()
         }
     };
+    let former = |entry: &(String, std::net::SocketAddr, u32)| ReceiverReport {
+        up: false,
+        share: 0,
+        ..receiver(entry)
+    };
     let (mode, attach) = match info.hook {
         IngressHook::Tc => ("tc_ebpf", "tc"),
         IngressHook::XdpNative => ("xdp", "native"),
@@ -210,7 +215,7 @@ fn kernel_report(dataplane: &Dataplane, info: &FanOutInfo, pool: Option<&Pool>) 
         ring_memory: None,
         interface: info.unit.clone(),
         queues: vec![queue],
-        receivers: info.receivers.iter().map(receiver).collect(),
+        receivers: info.receivers.iter().map(receiver).chain(info.former.iter().map(former)).collect(),
     }
 }
 

@@ -8,6 +8,7 @@ use sluice_abi::{self as abi, FanoutLine, FanoutListener as Entry, FanoutReceive
 use sluice_language::config::Config;
 use sluice_language::fan_out::{Balance, Listener, Mode, Receiver};
 
+use crate::ids::Pool;
 use crate::units::words;
 use crate::{IngressHook, PlanError, UnitInfo, balance};
 
@@ -26,6 +27,8 @@ pub struct FanOutInfo {
     pub hook: IngressHook,
     /// Name, address and index of counters; the order is that of positions.
     pub receivers: Vec<(String, SocketAddr, u32)>,
+    /// Receivers that have left the configuration, likewise: what they got stays in the account.
+    pub former: Vec<(String, SocketAddr, u32)>,
 }
 
 /// Who is in the tables of the data plane, under names that ids are kept by.
@@ -52,6 +55,15 @@ fn known(listener: &Listener) -> impl Iterator<Item = (&Receiver, SocketAddr)> {
 
 fn receiver_key(listener: &Listener, receiver: &Receiver, address: SocketAddr) -> String {
     format!("{} {} {address}", listener.name, receiver.name)
+}
+
+/// The parts of a [`receiver_key`] of this listener, with its id.
+pub(crate) fn former(ids: &Pool, listener: &str) -> Vec<(String, SocketAddr, u32)> {
+    let parts = |(key, id): (&str, u32)| {
+        let (name, address) = key.strip_prefix(listener)?.strip_prefix(' ')?.rsplit_once(' ')?;
+        Some((name.to_owned(), address.parse().ok()?, id))
+    };
+    ids.retired().filter_map(parts).collect()
 }
 
 /// Order of a table of turns; `names` are the addresses of receivers.
@@ -83,6 +95,7 @@ pub(crate) fn compile(
                     (r.name.clone(), address, receiver_ids[&receiver_key(listener, r, address)])
                 })
                 .collect(),
+            former: vec![],
         };
         let first_receiver = tables.receivers.len() as u32;
         tables

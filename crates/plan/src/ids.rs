@@ -42,11 +42,11 @@ fn nat_pools() -> Pool {
 }
 
 fn fan_out_listeners() -> Pool {
-    Pool::new(0, sluice_abi::MAX_FANOUT_LISTENERS as u32 - 1)
+    Pool { keeps: true, ..Pool::new(0, sluice_abi::MAX_FANOUT_LISTENERS as u32 - 1) }
 }
 
 fn fan_out_receivers() -> Pool {
-    Pool::new(0, sluice_abi::MAX_FANOUT_RECEIVERS as u32 - 1)
+    Pool { keeps: true, ..Pool::new(0, sluice_abi::MAX_FANOUT_RECEIVERS as u32 - 1) }
 }
 
 impl Default for Ids {
@@ -71,6 +71,9 @@ pub struct Pool {
     last: u32,
     held: BTreeMap<String, u32>,
     retired: BTreeMap<String, Retired>,
+    /// Ids stay with names that left for as long as there are others: what was counted under them stays theirs.
+    #[serde(default)]
+    keeps: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,7 +84,7 @@ struct Retired {
 
 impl Pool {
     fn new(first: u32, last: u32) -> Self {
-        Self { first, last, held: BTreeMap::new(), retired: BTreeMap::new() }
+        Self { first, last, held: BTreeMap::new(), retired: BTreeMap::new(), keeps: false }
     }
 
     /// Gives every name its id in `generation`: old ones keep theirs, returning ones get theirs back, the others the
@@ -100,8 +103,8 @@ impl Pool {
             }
         }
         let gone = std::mem::take(&mut self.held);
-        self.retired.retain(|_, r| generation < r.generation.saturating_add(QUARANTINE));
         self.retired.extend(gone.into_iter().map(|(name, id)| (name, Retired { id, generation })));
+        self.release(generation, names.len());
 
         let mut taken = vec![false; self.last as usize + 1];
         for id in held.values().copied().chain(self.retired.values().map(|r| r.id)) {
@@ -120,6 +123,27 @@ impl Pool {
         }
         self.held = held.clone();
         Ok(held)
+    }
+
+    /// Frees ids of names that left, so that `held` names find theirs.
+    fn release(&mut self, generation: u32, held: usize) {
+        let rested = |r: &Retired| generation >= r.generation.saturating_add(QUARANTINE);
+        if !self.keeps {
+            self.retired.retain(|_, r| !rested(r));
+            return;
+        }
+        let ids = (self.last - self.first + 1) as usize;
+        while held + self.retired.len() > ids {
+            let left = self.retired.iter().filter(|(_, r)| rested(r));
+            let Some((oldest, _)) = left.min_by_key(|(_, r)| r.generation) else { return };
+            let oldest = oldest.clone();
+            self.retired.remove(&oldest);
+        }
+    }
+
+    /// Names that left and still have their ids.
+    pub fn retired(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.retired.iter().map(|(name, retired)| (name.as_str(), retired.id))
     }
 
     /// Who holds `id` now.
@@ -169,6 +193,17 @@ mod tests {
         let refused = p.clone().assign(["b", "c", "d"], 3).unwrap_err();
         assert_eq!(refused, Exhausted { wanted: 3, ids: 3, quarantined: 1 });
         assert_eq!(p.assign(["b", "c", "d"], 4).unwrap()["d"], 2);
+    }
+
+    #[test]
+    fn names_that_left_keep_their_ids_while_there_is_room() {
+        let mut p = Pool { keeps: true, ..pool() };
+        p.assign(["a", "b"], 1).unwrap();
+        p.assign(["b"], 2).unwrap();
+        assert_eq!(p.assign(["b", "c"], 9).unwrap()["c"], 4, "2 is still that of `a`");
+        assert_eq!(p.retired().collect::<Vec<_>>(), [("a", 2)]);
+        assert_eq!(p.assign(["b", "c", "d"], 10).unwrap()["d"], 2);
+        assert_eq!(p.retired().count(), 0);
     }
 
     #[test]

@@ -268,7 +268,10 @@ fn compile_with(
     let listener_ids = assign(&mut ids.fan_out_listeners, "fan-out listeners", listeners, generation)?;
     let receivers = fan_out_names.receivers.iter().map(String::as_str);
     let receiver_ids = assign(&mut ids.fan_out_receivers, "fan-out receivers", receivers, generation)?;
-    let (fan_out, fan_out_infos) = fan_out::compile(config, &infos, &listener_ids, &receiver_ids)?;
+    let (fan_out, mut fan_out_infos) = fan_out::compile(config, &infos, &listener_ids, &receiver_ids)?;
+    for info in &mut fan_out_infos {
+        info.former = fan_out::former(&ids.fan_out_receivers, &info.name);
+    }
     let always_on = nat_stages(nat::is_used(config), &nat.tables) | gate::stage_mask(config);
     let (variants, attachments) = attachments(&managed, &infos, &fan_out_infos, environment, always_on)?;
     let unit_multiplier = units::find_multiplier(&entries)?;
