@@ -39,8 +39,8 @@ const WEIGHTS: [u32; 3] = [1, 2, 3];
 const MESSAGES: u32 = 90_000;
 const RATE: u32 = 50_000;
 const FLOWS: usize = 300;
-/// How late a message may be, and a table of turns, which is written every 20 ms.
-const SLACK: Duration = Duration::from_millis(50);
+/// How late a message may be, and a table of turns, which is written every 20 ms, where others use the CPUs too.
+const SLACK: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn address(receiver: usize) -> Ipv4Addr {
