@@ -314,12 +314,14 @@ static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
 	if (r->ip_len < sizeof(*ip) + sizeof(struct udphdr) || hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
 		return GO_SLOW;
 	if ((config.stage_mask & STAGE_BIT(FANOUT)) && ip->protocol == IPPROTO_UDP) {
-		struct fanout_datagram datagram = {r->frame, r->unit, r->ip_len, {ip->saddr}, 4};
 		__u32 be_daddr = ip->daddr;
 		struct fanout_listener *listener = fast_listener(ctx, r, 4, (void *)(ip + 1), &be_daddr);
 
-		if (listener)
+		if (listener) {
+			struct fanout_datagram datagram = {r->frame, r->unit, r->ip_len, {ip->saddr}, 4};
+
 			return fast_fanout(ctx, &datagram, listener);
+		}
 	}
 	if (!fast_l4(ctx, r, ip + 1, ip->protocol, sizeof(*ip), &be_ports))
 		return GO_SLOW;
@@ -347,17 +349,19 @@ static __always_inline int fast_ipv6(hook_ctx *ctx, struct replay *r)
 	if (r->ip_len < sizeof(*ip) + sizeof(struct udphdr) || hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
 		return GO_SLOW;
 	if ((config.stage_mask & STAGE_BIT(FANOUT)) && ip->nexthdr == IPPROTO_UDP) {
-		struct fanout_datagram datagram = {r->frame, r->unit, r->ip_len, {}, 6};
 		__u32 be_daddr[4];
 
-		for (int i = 0; i < 4; i++) {
-			datagram.be_saddr[i] = ip->saddr.in6_u.u6_addr32[i];
+		for (int i = 0; i < 4; i++)
 			be_daddr[i] = ip->daddr.in6_u.u6_addr32[i];
-		}
 		struct fanout_listener *listener = fast_listener(ctx, r, 6, (void *)(ip + 1), be_daddr);
 
-		if (listener)
+		if (listener) {
+			struct fanout_datagram datagram = {r->frame, r->unit, r->ip_len, {}, 6};
+
+			for (int i = 0; i < 4; i++)
+				datagram.be_saddr[i] = ip->saddr.in6_u.u6_addr32[i];
 			return fast_fanout(ctx, &datagram, listener);
+		}
 	}
 	if (!fast_l4(ctx, r, ip + 1, ip->nexthdr, sizeof(*ip), &be_ports))
 		return GO_SLOW;

@@ -24,6 +24,12 @@ static __always_inline __u16 csum_fold_sum(__u64 sum)
 	return csum_fold_only(sum);
 }
 
+/* RFC 1624 equation 3 for a sum of many words. */
+static __always_inline __u16 csum_add_sum(__u16 be_check, __u32 sum)
+{
+	return csum_fold((__u16)~be_check + csum_fold_only(sum));
+}
+
 static __always_inline __u32 csum_add32(__u32 sum, __u32 be_word)
 {
 	return sum + (be_word & 0xffff) + (be_word >> 16);

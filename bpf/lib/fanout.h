@@ -68,11 +68,6 @@ static __always_inline void fanout_turn(const struct fanout_listener *listener, 
 	count->next = next + 1 >= positions ? 0 : next + 1;
 }
 
-static __always_inline __u16 fanout_sum(__u16 be_check, __u16 delta)
-{
-	return csum_fold((__u16)~be_check + delta);
-}
-
 /* The transport header's part: the receiver's record holds what its sum grows by. */
 static __always_inline bool fanout_rewrite_udp(hook_ctx *ctx, __u32 l4, const struct fanout_receiver *to, bool v6)
 {
@@ -97,7 +92,7 @@ static __always_inline bool fanout_rewrite(hook_ctx *ctx, __u8 family, __u32 l3,
 		if ((void *)(ip + 1) > end)
 			return false;
 		ip->daddr = to->be_addr[0];
-		ip->check = fanout_sum(ip->check, to->address_delta);
+		ip->check = csum_add_sum(ip->check, to->address_delta);
 	} else {
 		struct ipv6hdr *ip = hook_data(ctx) + l3;
 

@@ -13,19 +13,6 @@
 #define UDP_CHECK_AT 6
 #define ICMP_CHECK_AT 2
 
-static __always_inline __u32 fold64(__u64 sum)
-{
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (sum & 0xffff) + (sum >> 16);
-}
-
-/* RFC 1624 equation 3 for a sum of many words. */
-static __always_inline __u16 csum_add_sum(__u16 be_check, __u32 sum)
-{
-	return csum_fold((__u16)~be_check + csum_fold_only(sum));
-}
-
 /* By one hop less (RFC 1812 5.3.1) the word of TTL and protocol falls by 0x0100. */
 #define HOP_GROWTH ((__u16)~bpf_htons(0x0100))
 
@@ -76,7 +63,7 @@ static __always_inline void nat_put32(struct packet *p, __u32 *word, __u32 be_ne
 {
 	__u64 sum = (__u64)p->nat_sum + (__u32) ~*word + be_new;
 
-	p->nat_sum = fold64(sum);
+	p->nat_sum = csum_fold_sum(sum);
 	*word = be_new;
 }
 
