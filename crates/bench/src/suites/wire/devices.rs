@@ -78,7 +78,8 @@ pub fn run(context: &Context) -> Result<SuiteResult> {
             .map(str::to_owned)
             .into(),
         rows: vec![],
-        note: "RFC 2544 section 26.3: loss at the generator's own maximum and below it. Sent is what the driver took."
+        note: "RFC 2544 section 26.3: loss at the generator's own maximum and below it. Sent is what the driver was \
+               given; what its ring had no room for is lost, and named by ethtool -S."
             .to_owned(),
     };
     for (i, size) in sizes.iter().enumerate() {
