@@ -11,13 +11,12 @@ use serde::Serialize;
 
 use crate::args::RunArgs;
 use crate::branch::Hook;
-use crate::demo::{StateDirectory, remove_leftovers};
+use crate::demo::StateDirectory;
 use crate::gateway::Gateway;
-use crate::interrupt;
 use crate::netns::{Netns, VethEnd, veth};
+use crate::scene::{self, Row, print_rows};
 use crate::services::Service;
 use crate::stats;
-use crate::translation::Row;
 
 /// The gateway's configuration.
 pub const GATE_CONF: &str = include_str!("../../../examples/gate.conf");
@@ -131,26 +130,24 @@ struct HookReport {
     audit: Vec<String>,
 }
 
+impl scene::HookReport for HookReport {
+    fn is_ok(&self) -> bool {
+        self.ok
+    }
+
+    fn print(&self) {
+        println!("a gated database, {} hook", self.gateway);
+        print_rows(&self.rows, 52);
+        self.audit.iter().for_each(|line| println!("  audit {line}"));
+    }
+}
+
 /// `sluice lab run gate`
 pub fn run_lab(args: &RunArgs) -> Result<ExitCode> {
-    interrupt::install()?;
-    remove_leftovers();
-    let mut reports = vec![];
-    for hook in args.hook.list() {
-        let (rows, audit) = run_hook(*hook)?;
-        println!("a gated database, {} hook", hook.name());
-        for row in &rows {
-            println!("  {} {:<52} {}", if row.ok { "ok  " } else { "FAIL" }, row.check, row.saw);
-        }
-        audit.iter().for_each(|line| println!("  audit {line}"));
-        reports.push(HookReport { gateway: hook.name(), ok: rows.iter().all(|row| row.ok), rows, audit });
-    }
-    if let Some(file) = &args.json {
-        let text = serde_json::to_string_pretty(&reports)? + "\n";
-        fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
-    }
-    let ok = reports.iter().all(|report| report.ok);
-    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    scene::on_hooks(args, |hook| {
+        let (rows, audit) = run_hook(hook)?;
+        Ok(HookReport { gateway: hook.name(), ok: rows.iter().all(|row| row.ok), rows, audit })
+    })
 }
 
 fn run_hook(hook: Hook) -> Result<(Vec<Row>, Vec<String>)> {

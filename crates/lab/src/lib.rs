@@ -19,6 +19,7 @@ pub mod netns;
 mod probe;
 mod receivers;
 mod report;
+mod scene;
 pub mod services;
 pub mod spread;
 pub mod stats;

@@ -19,13 +19,13 @@ use serde::Serialize;
 
 use crate::args::RunArgs;
 use crate::branch::Hook;
-use crate::demo::{StateDirectory, remove_leftovers};
+use crate::demo::StateDirectory;
 use crate::gateway::Gateway;
 use crate::interrupt;
 use crate::netns::{Netns, VethEnd, veth};
 use crate::receivers::{Arrival, Receiver, Rsyslog, Sent, Sink, send};
+use crate::scene::{self, Row, print_rows};
 use crate::stats;
-use crate::translation::Row;
 
 /// The listeners.
 pub const FANOUT_YAML: &str = include_str!("../../../examples/fanout.yaml");
@@ -342,41 +342,32 @@ struct HookReport {
     rows: Vec<Row>,
 }
 
-/// `sluice lab run fanout`
-pub fn run_lab(args: &RunArgs) -> Result<ExitCode> {
-    interrupt::install()?;
-    remove_leftovers();
-    let mut reports = vec![];
-    for hook in args.hook.list() {
-        let report = run_hook(*hook)?;
-        print(&report);
-        reports.push(report);
+impl scene::HookReport for HookReport {
+    fn is_ok(&self) -> bool {
+        self.ok
     }
-    if let Some(file) = &args.json {
-        let text = serde_json::to_string_pretty(&reports)? + "\n";
-        fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
-    }
-    let ok = reports.iter().all(|report| report.ok);
-    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
 
-fn print(report: &HookReport) {
-    println!("fan-out on the {} hook: one address, three receivers, {:.0} s", report.gateway, report.seconds);
-    print!("  {:<24}", "packets (share; flows)");
-    for (name, kind) in ["a", "b", "c"].iter().zip(&report.receivers) {
-        print!("{:>26}", format!("{name}, {kind}"));
-    }
-    println!();
-    for line in &report.fairness {
-        print!("  {:<24}", line.listener);
-        for ((packets, percent), flows) in line.packets.iter().zip(&line.percent).zip(&line.flows) {
-            print!("{:>26}", format!("{packets} ({percent:.2} %; {flows})"));
+    fn print(&self) {
+        println!("fan-out on the {} hook: one address, three receivers, {:.0} s", self.gateway, self.seconds);
+        print!("  {:<24}", "packets (share; flows)");
+        for (name, kind) in ["a", "b", "c"].iter().zip(&self.receivers) {
+            print!("{:>26}", format!("{name}, {kind}"));
         }
         println!();
+        for line in &self.fairness {
+            print!("  {:<24}", line.listener);
+            for ((packets, percent), flows) in line.packets.iter().zip(&line.percent).zip(&line.flows) {
+                print!("{:>26}", format!("{packets} ({percent:.2} %; {flows})"));
+            }
+            println!();
+        }
+        print_rows(&self.rows, 66);
     }
-    for row in &report.rows {
-        println!("  {} {:<66} {}", if row.ok { "ok  " } else { "FAIL" }, row.check, row.saw);
-    }
+}
+
+/// `sluice lab run fanout`
+pub fn run_lab(args: &RunArgs) -> Result<ExitCode> {
+    scene::on_hooks(args, run_hook)
 }
 
 /// The example with the mode of a hook.

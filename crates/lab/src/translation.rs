@@ -19,24 +19,16 @@ use serde::Serialize;
 use crate::args::RunArgs;
 use crate::branch::Hook;
 use crate::capture;
-use crate::demo::{StateDirectory, remove_leftovers};
+use crate::demo::StateDirectory;
 use crate::gateway::Gateway;
 use crate::hosts;
-use crate::interrupt;
 use crate::netns::{Netns, VethEnd, veth};
+use crate::scene::{self, Row, print_rows};
 use crate::services::{self, Service};
 use crate::stats;
 
 /// The gateway's configuration.
 pub const NAT_CONF: &str = include_str!("../../../examples/nat.conf");
-
-/// What a check saw.
-#[derive(Debug, Serialize)]
-pub struct Row {
-    pub check: &'static str,
-    pub ok: bool,
-    pub saw: String,
-}
 
 /// Hosts of the lab; dropped, they are gone.
 #[derive(Debug)]
@@ -221,25 +213,23 @@ struct HookReport {
     rows: Vec<Row>,
 }
 
+impl scene::HookReport for HookReport {
+    fn is_ok(&self) -> bool {
+        self.ok
+    }
+
+    fn print(&self) {
+        println!("translation, {} hook", self.gateway);
+        print_rows(&self.rows, 52);
+    }
+}
+
 /// `sluice lab run nat`
 pub fn run_lab(args: &RunArgs) -> Result<ExitCode> {
-    interrupt::install()?;
-    remove_leftovers();
-    let mut reports = vec![];
-    for hook in args.hook.list() {
-        let rows = run_hook(*hook)?;
-        println!("translation, {} hook", hook.name());
-        for row in &rows {
-            println!("  {} {:<52} {}", if row.ok { "ok  " } else { "FAIL" }, row.check, row.saw);
-        }
-        reports.push(HookReport { gateway: hook.name(), ok: rows.iter().all(|row| row.ok), rows });
-    }
-    if let Some(file) = &args.json {
-        let text = serde_json::to_string_pretty(&reports)? + "\n";
-        fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
-    }
-    let ok = reports.iter().all(|report| report.ok);
-    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    scene::on_hooks(args, |hook| {
+        let rows = run_hook(hook)?;
+        Ok(HookReport { gateway: hook.name(), ok: rows.iter().all(|row| row.ok), rows })
+    })
 }
 
 /// All checks on one hook.
