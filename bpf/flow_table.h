@@ -19,6 +19,8 @@
 #define INSERT_STUCK 6      /* as INSERT_BUSY, and the record must not be used again */
 #define INSERT_EXHAUSTED 7  /* every port of the NAT pool is taken */
 #define INSERT_NO_ADDRESS 8 /* the NAT pool has no address for it */
+#define INSERT_UNBOUND 9    /* no room for one more binding */
+#define INSERT_BOUND 10     /* its binding has as many sessions as it may have */
 
 /*
  * `flags` shares an aligned word with `epoch` and `tcp_state`. Both CPUs and the daemon change flags, so only with

@@ -26,6 +26,7 @@ struct cpu_memory {
 	struct fragment_key fragment;
 	struct tick_budget rejudged;
 	struct nat64_handover nat64;
+	struct nat64_work nat64_work;
 };
 
 #define ARRAY_MAP(NAME, TYPE, ENTRIES, FLAGS)                                                                          \
@@ -102,7 +103,6 @@ struct {
 PERCPU_MAP(screen_counters, struct screen_counters, MAX_ZONES);
 PERCPU_MAP(screen_logged, struct screen_logged, MAX_ZONES);
 ARRAY_MAP(fragment_datagrams, struct fragment_datagram, FRAGMENT_DATAGRAMS, 0);
-PERCPU_MAP(nat64_works, struct nat64_work, 1);
 ARRAY_MAP(fragment_memory, struct fragment_memory, FRAGMENT_MEMORY, 0);
 ARRAY_MAP(screen_rates, struct rate_bucket, 2 * RATE_BUCKETS, 0);
 ARRAY_MAP(screen_scans, struct scan_cell, SCAN_CELLS, 0);
@@ -119,6 +119,10 @@ PERCPU_MAP(nat_rule_counters, struct nat_rule_counters, MAX_NAT_RULES);
 PERCPU_MAP(nat_pool_counters, struct nat_pool_counters, MAX_NAT_POOLS);
 /* One behind the other for each CPU: a map of the kernel's kind a CPU reads a pointer more, from a line of its own. */
 ARRAY_MAP(nat_cursors, struct nat_cursor, NAT_CURSORS *NAT_CURSOR_CPUS, 0);
+
+/* Sized before load too. */
+ARRAY_MAP(nat_bindings, struct nat_binding, 2, BPF_F_MMAPABLE);
+HASH_MAP(nat_binding_index, struct nat_binding_key, __u32, 2);
 
 PERCPU_MAP(fanout_listener_counters, struct fanout_listener_counters, MAX_FANOUT_LISTENERS);
 PERCPU_MAP(fanout_receiver_counters, struct fanout_receiver_counters, MAX_FANOUT_RECEIVERS);

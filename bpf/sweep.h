@@ -10,6 +10,7 @@
 
 #include "flow_table.h"
 #include "lib/grant.h"
+#include "lib/nat_binding.h"
 
 #define EBUSY 16
 #define CLOCK_MONOTONIC 1
@@ -82,6 +83,16 @@ static __always_inline void carry_packets(struct flow_state *state, struct flow_
 	(void)__sync_fetch_and_xor((__u32 *)&state->epoch, (__u32)FLOW_CARRY << 24);
 }
 
+/* The bindings of a session live as long as it does, and their own time more. */
+__noinline int sweep_bindings_of(const struct flow_shared *shared, __u32 now, __u32 live)
+{
+	if (!shared)
+		return 0;
+	nat_binding_seen(shared->nat_bindings[0], now, live);
+	nat_binding_seen(shared->nat_bindings[1], now, live);
+	return 0;
+}
+
 #define DEFINE_SWEEP(FAMILY)                                                                                           \
 	/* The shared record is only touched where the lines give a reason: it is a cache line more. A global          \
 	 * function: the verifier looks at it once, not at every way through the loop that calls it. */                \
@@ -112,14 +123,20 @@ static __always_inline void carry_packets(struct flow_state *state, struct flow_
                                                                                                                        \
 		if ((line0->state.marks & MARK_GRANTED) && session_refusal(FAMILY, forward, 0))                        \
 			return flow_delete##FAMILY(back, tag, CLOSE_GRANT) ? SWEPT_ENDED : SWEPT_DEAD;                 \
+		bool bound = sweep->bound && (line0->state.marks & MARK_TRANSLATED);                                   \
+                                                                                                                       \
 		idle = other < idle ? other : idle;                                                                    \
-		if (own_timeout || old || carry) {                                                                     \
+		if (own_timeout || old || carry || bound) {                                                            \
 			shared = bpf_map_lookup_elem(&shared##FAMILY, &number);                                        \
 			if (!shared)                                                                                   \
 				return SWEPT_DEAD;                                                                     \
 		}                                                                                                      \
-		if (is_idle(limits, kind, idle, own_timeout && shared ? &shared->timeout_s : NULL,                     \
-			    sweep->early##FAMILY))                                                                     \
+		bool over = is_idle(limits, kind, idle, own_timeout && shared ? &shared->timeout_s : NULL,             \
+				    sweep->early##FAMILY);                                                             \
+                                                                                                                       \
+		if (bound && shared)                                                                                   \
+			sweep_bindings_of(shared, sweep->now, !over);                                                  \
+		if (over)                                                                                              \
 			return flow_delete##FAMILY(back, tag, CLOSE_IDLE) ? SWEPT_ENDED : SWEPT_DEAD;                  \
 		if (old && shared) {                                                                                   \
 			sweep->aged += age_epoch(&line0->state, epoch) + age_epoch(&line1->state, epoch);              \
@@ -149,7 +166,9 @@ static __always_inline void carry_packets(struct flow_state *state, struct flow_
 		__u32 wraps = (forward->packets | back->packets) >> 31;                                                \
                                                                                                                        \
 		idle = other < idle ? other : idle;                                                                    \
-		return !(flags | wraps | sweep->early##FAMILY | (forward->marks & MARK_GRANTED)) &&                    \
+		__u32 reasons = MARK_GRANTED | (sweep->bound ? MARK_TRANSLATED : 0);                                   \
+                                                                                                                       \
+		return !(flags | wraps | sweep->early##FAMILY | (forward->marks & reasons)) &&                         \
 		       (__u16)(epoch - forward->epoch) < OLDEST_EPOCH &&                                               \
 		       (__u16)(epoch - back->epoch) < OLDEST_EPOCH &&                                                  \
 		       idle <= (__u64)limits->timeout_s[kind & 7] * config.hz;                                         \
@@ -216,12 +235,46 @@ static __always_inline void carry_packets(struct flow_state *state, struct flow_
 DEFINE_SWEEP(4)
 DEFINE_SWEEP(6)
 
+/* The part of bindings, as far as one tick goes; true at its end. */
+static __noinline int sweep_bindings(struct sweep *sweep)
+{
+	struct nat_binding *all = nat_binding_number(0);
+	__u32 i;
+
+	if (!sweep || !all)
+		return 1;
+	bpf_for (i, 0, SWEEP_SESSIONS) {
+		__u32 number = *(volatile __u32 *)&sweep->cursor;
+
+		if (number > all->NAT_BINDINGS_HIGHEST)
+			return 1;
+		sweep->cursor = number + 1;
+		sweep->unbound += nat_binding_sweep(number, sweep->now);
+	}
+	return 0;
+}
+
+static __always_inline bool sweep_has_bindings(void)
+{
+	struct nat_binding *all = nat_binding_number(0);
+
+	return all && all->NAT_BINDINGS_LIVE;
+}
+
 /* One part of a pass; true when the pass is over. */
 static __noinline int sweep_step(struct sweep *sweep, __u32 most_ended)
 {
 	if (!sweep)
 		return 1;
+	if (sweep->family == SWEEP_BINDINGS) {
+		if (!sweep_bindings(sweep))
+			return 0;
+		sweep->family = 0;
+		sweep->passes++;
+		return 1;
+	}
 	if (!sweep->family) {
+		sweep->bound = sweep_has_bindings();
 		sweep->family = 4;
 		sweep->cursor = 1;
 		sweep->live = 0;
@@ -237,9 +290,10 @@ static __noinline int sweep_step(struct sweep *sweep, __u32 most_ended)
 	if (!sweep_part6(sweep, most_ended))
 		return 0;
 	sweep_finish6(sweep);
-	sweep->family = 0;
-	sweep->passes++;
-	return 1;
+	sweep->family = sweep->bound ? SWEEP_BINDINGS : 0;
+	sweep->cursor = 1;
+	sweep->passes += !sweep->bound;
+	return !sweep->bound;
 }
 
 static int sweep_tick(void *map, __u32 *key, struct sweep_timer *timer)

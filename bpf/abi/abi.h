@@ -20,6 +20,7 @@
 #include "nat64.h"
 #include "fanout.h"
 #include "nat.h"
+#include "nat_binding.h"
 #include "gate.h"
 
 #endif

@@ -24,6 +24,7 @@
 #define PROGRAM_SLOTS (MAX_GENERATIONS * MAX_VARIANTS * PROGRAM_KINDS)
 
 #define CONFIG_NO_SEQUENCE_CHECK 0x1 /* TCP segments outside of the window pass */
+#define CONFIG_PERSISTENT_NAT 0x4    /* some rule of source NAT has persistent-nat */
 #define CONFIG_KERNEL_INDEX 0x2      /* the index is the kernel's hash `stash*` alone; buckets only lend their locks */
 
 /* Frozen with a fast or slow program. */
@@ -52,7 +53,7 @@ struct program_config {
 	__u16 gate_unit;         /* index of the unit that the gate alone stands before, and its zone */
 	__u16 gate_zone;
 	__u32 source_mask; /* words of `grant_sources`, less one; a power of two of them */
-	__u32 zero;
+	__u32 nat_binding_slots; /* records of `nat_bindings`, but the first */
 };
 
 /* Highest record numbers ever handed out; freed ones wait in the `free*` queues. */

@@ -38,8 +38,10 @@ _Static_assert(sizeof(struct sweep_limits) == 64, "sweep_limits has no hidden pa
 #define SWEEP_SESSIONS 2048         /* looked at in a tick ... */
 #define SWEEP_ENDS 128              /* ... and ended at most: a tick keeps below 70 us of softirq time */
 
+#define SWEEP_BINDINGS 1 /* the part behind sessions: bindings of persistent-nat */
+
 struct sweep {
-	__u32 family; /* 4 or 6: the part under way; 0 = between passes */
+	__u32 family; /* 4 or 6: the part under way; SWEEP_BINDINGS; 0 = between passes */
 	__u32 cursor; /* next session number */
 	__u32 now;    /* jiffies; SWEEP_OF_RUN: set by who asks */
 	__u32 live;   /* sessions that remain, of this part so far */
@@ -53,7 +55,10 @@ struct sweep {
 	__u64 passes;
 	__u64 ticks;
 	__u64 started_ns; /* of this pass */
-	__u64 spare[6];
+	__u64 unbound; /* bindings that ended idle */
+	__u32 bound;   /* the pass under way looks at bindings too */
+	__u32 zero;
+	__u64 spare[4];
 };
 _Static_assert(sizeof(struct sweep) == 128, "sweep has no hidden padding");
 

@@ -228,6 +228,15 @@ __noinline int nat_interface_address(struct packet *p)
 	struct nexthop *nexthop = nexthop_at(p->nexthop);
 	__u32 slot = p->unit_slot;
 
+	/* the address that the source was to leave with is the one that it asks */
+	if (p->nat_hairpin) {
+		const __u32 *asked = address_in(p, address_place(p, AS_SENT, SIDE_DESTINATION));
+
+		for (int i = 0; i < 4; i++)
+			p->nat_address[i] = p->family == 4 && i ? 0 : asked[i];
+		return true;
+	}
+
 	/* an answer arrives where its session left */
 	struct unit *unit = p->flags & P_RESPONDER ? unit_at(slot)
 			    : nexthop              ? unit_find(nexthop->host_ifindex, 0, &slot)

@@ -117,10 +117,11 @@ __noinline int nat64_header(struct packet *p, struct nat64_work *w)
 __noinline int nat64_translate(hook_ctx *ctx, struct packet *p)
 {
 	__u32 zero = 0;
-	struct nat64_work *w = bpf_map_lookup_elem(&nat64_works, &zero);
+	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
 
-	if (!p || !w)
+	if (!p || !memory)
 		return DROP(REWRITE_FAILED);
+	struct nat64_work *w = &memory->nat64_work;
 	bool to6 = p->wire == 4;
 	__u32 l3 = p->l3 & 0x1f;
 	bool error = p->flags & P_ICMP_ERROR;

@@ -7,8 +7,7 @@
 #ifndef SLUICE_LIB_NAT_PORTS_H
 #define SLUICE_LIB_NAT_PORTS_H
 
-#include "lib/nat.h"
-#include "lib/nat_events.h"
+#include "lib/nat_binding.h"
 
 /* Candidates that one packet may look at, and steps it may take to find them. */
 #define NAT_TRIES 4096
@@ -166,7 +165,16 @@ static __always_inline int nat_try(hook_ctx *ctx, struct packet *p, __u32 sessio
 		return NAT_TAKEN;
 	if ((config.stage_mask & STAGE_BIT(NAT64)) && nat64_other_index_has(p))
 		return NAT_TAKEN;
-	return nat_record(p, session);
+	if (!nat_is_persistent())
+		return nat_record(p, session);
+	int result = nat_binding_claim(p);
+
+	if (result != INSERTED)
+		return result;
+	result = nat_record(p, session);
+	if (result != INSERTED && p->nat_bindings[0])
+		nat_binding_end(p->nat_bindings[0]);
+	return result;
 }
 
 /*
@@ -256,6 +264,7 @@ __noinline int nat_foresee(struct packet *p)
 	struct nat_pool *pool = nat_pool_at(index);
 
 	if (!pool || (pool->flags & (NAT_POOL_SHIFT | NAT_POOL_NO_TRANSLATION | NAT_POOL_PRESERVE)) ||
+	    (nat_is_persistent() && pool->persistent) ||
 	    !nat_has_ports(p))
 		return 0;
 	if (!nat_take_address(p, index, pool, nat_first_address(p, pool)) || !nat_find_place(p, pool, &place))
@@ -385,6 +394,14 @@ static __always_inline int nat_allocate(hook_ctx *ctx, struct packet *p, __u32 s
 {
 	__u32 index = p->nat_pool;
 	struct nat_pool *pool = nat_pool_at(index);
+
+	if (nat_is_persistent() && pool && pool->persistent && nat_has_ports(p)) {
+		int recalled = nat_binding_recall(p);
+
+		/* a session of another rule may have the endpoint toward this one destination: INSERT_CONFLICT */
+		if (recalled != BINDING_NONE)
+			return recalled == BINDING_REFUSED ? INSERT_BOUND : nat_record(p, session);
+	}
 	int result = nat_take(ctx, p, session, index);
 
 	if (result != NAT_TAKEN || !pool)

@@ -75,6 +75,7 @@ struct packet {
 	__u32 nat_address[4]; /* what a NAT rule makes of an address */
 	__u32 nat_sum;        /* of what a rewrite has changed, for the checksum */
 	__u32 nat_looked;     /* candidates for a port */
+	__u32 nat_bindings[2]; /* of a first packet: what gives its source, and gave its destination */
 	__u32 quote_l4;       /* offset of the transport header that an ICMP error quotes */
 	__u32 vlan;           /* VLAN_* */
 	__u16 ethertype;      /* host byte order */
@@ -119,6 +120,7 @@ struct packet {
 	__u8 class_family;     /* CLASSES_*, or 0 of IPv4 and 1 of IPv6 */
 	__u8 wire;             /* 4 or 6: of the packet as it came */
 	__u8 nat64;            /* leaves as the other family; of a first packet, bits of the prefix */
+	__u8 nat_hairpin;      /* its source is translated as if it left where its destination's binding did */
 	__u8 nat_foreseen;     /* `out*` has the address already that the pool gives first */
 	__u16 fanout_listener; /* indices of counters, once the fan-out stage has found them */
 	__u16 fanout_receiver;

@@ -71,6 +71,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 	shared->nat64_length = p->nat64;
 	shared->nat_destination = p->nat_destination;
 	shared->nat_source = p->nat_source;
+	shared->nat_bindings[0] = shared->nat_bindings[1] = 0;
 }
 
 /*
@@ -199,9 +200,12 @@ static __noinline int stage_create(hook_ctx *ctx, struct packet *p)
 		return DROP(SESSION_UNANSWERED);
 	if (result == INSERT_FULL)
 		return DROP(SESSION_TABLE_FULL);
-	if (result == INSERT_EXHAUSTED || result == INSERT_NO_ADDRESS) {
+	if (result >= INSERT_EXHAUSTED) {
 		nat_count_failure(p->nat_source);
-		return result == INSERT_EXHAUSTED ? DROP(NAT_PORTS_EXHAUSTED) : DROP(NAT_NO_ADDRESS);
+		return result == INSERT_EXHAUSTED    ? DROP(NAT_PORTS_EXHAUSTED)
+		       : result == INSERT_NO_ADDRESS ? DROP(NAT_NO_ADDRESS)
+		       : result == INSERT_UNBOUND    ? DROP(NAT_BINDINGS_FULL)
+						     : DROP(NAT_BINDING_SESSIONS);
 	}
 	if (result == INSERT_CONFLICT)
 		return DROP(SESSION_CONFLICT);
@@ -215,6 +219,8 @@ static __noinline int stage_create(hook_ctx *ctx, struct packet *p)
 			return DROP(SESSION_BUSY);
 		if (result == INSERTED)
 			nat_count_session(p);
+		if (result == INSERTED && nat_is_persistent() && (p->nat_bindings[0] | p->nat_bindings[1]))
+			nat_binding_join(p);
 	}
 	log_packet(p, EVENT_SESSION_CREATE, p->line >> 1);
 	return CONTINUE;

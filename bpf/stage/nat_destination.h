@@ -3,7 +3,7 @@
 #ifndef SLUICE_STAGE_NAT_DESTINATION_H
 #define SLUICE_STAGE_NAT_DESTINATION_H
 
-#include "lib/nat.h"
+#include "lib/nat_binding.h"
 
 /* Index of the unit that the session's first packet arrived on. */
 static __always_inline __u32 nat_ingress_unit(const struct packet *p)
@@ -95,7 +95,11 @@ static __noinline int stage_nat_destination(hook_ctx *ctx, struct packet *p)
 	}
 	if (rule)
 		return nat_apply_destination(p, rule);
-	return p->flags & P_REJUDGE ? nat_keep_destination(p, false, rule) : CONTINUE;
+	if (!(p->flags & P_REJUDGE))
+		return nat_is_persistent() ? nat_binding_destination(p) : CONTINUE;
+	if (nat_is_persistent() && nat_binding_keeps(p, SIDE_DESTINATION))
+		return CONTINUE;
+	return nat_keep_destination(p, false, rule);
 }
 
 #endif

@@ -19,9 +19,12 @@ static __always_inline __u32 nat_egress_unit(const struct packet *p)
 	return nexthop ? nexthop->unit : 0;
 }
 
-static __always_inline int nat_find_source(struct packet *p)
+/* The rule for what leaves by a unit, or NO_RULE. */
+__noinline int nat_find_source(struct packet *p, __u32 egress)
 {
-	__u32 egress = nat_egress_unit(p), ingress = nat_ingress_unit(p), column = egress;
+	if (!p)
+		return NO_RULE;
+	__u32 ingress = nat_ingress_unit(p), column = egress;
 	struct nat_unit *unit = bpf_map_lookup_elem(&nat_units, &egress);
 	struct nat_source *source = bpf_map_lookup_elem(&nat_sources, &ingress);
 
@@ -107,15 +110,42 @@ static __always_inline int nat_apply_source(struct packet *p, const struct nat_r
 	return DROP(NAT_NO_ADDRESS);
 }
 
+/*
+ * Who asks for another's outside endpoint, and whose source no rule translates on the way there, appears with its own
+ * (RFC 4787 REQ-9a): as if it left where the other's sessions do.
+ */
+__noinline int nat_find_hairpin(struct packet *p)
+{
+	struct nat_binding *binding = p ? nat_binding_at(p->nat_bindings[1]) : NULL;
+
+	if (!p || !binding)
+		return NO_RULE;
+	__u32 egress = binding->unit;
+	int found = nat_find_source(p, egress);
+	struct nat_rule *rule = found < 0 ? NULL : nat_rule_at(found);
+	struct nat_pool *pool =
+		rule && (rule->kind == NAT_POOL || rule->kind == NAT_INTERFACE) ? nat_pool_at(rule->pool) : NULL;
+
+	if (!pool || !pool->persistent)
+		return NO_RULE;
+	p->nat_unit = egress;
+	p->nat_hairpin = true;
+	return found;
+}
+
 static __always_inline int nat_source(struct packet *p)
 {
 	if ((p->flags & (P_KNOWN | P_RELATED | P_LOCAL)) || is_decided(p))
 		return CONTINUE;
-	int found = nat_find_source(p);
+	p->nat_unit = nat_egress_unit(p);
+	int found = nat_find_source(p, p->nat_unit);
+
+	if (found < 0 && nat_is_persistent() && p->nat_bindings[1])
+		found = nat_find_hairpin(p);
 	struct nat_rule *rule = found < 0 ? NULL : nat_rule_at(found);
 
 	if (p->flags & P_REJUDGE) {
-		if (!nat_source_is_kept(p, rule))
+		if (!nat_source_is_kept(p, rule) && !(nat_is_persistent() && nat_binding_keeps(p, SIDE_SOURCE)))
 			return DROP(NAT_CHANGED);
 		p->nat_source = rule && rule->kind != NAT_OFF ? rule->id : 0;
 		return CONTINUE;

@@ -98,6 +98,8 @@ impl ParseCallbacks for Naming {
             _ if starts(&COUNTS) => IntKind::Custom { name: "usize", is_signed: false },
             "UNIT_SLOT_SHIFT" => IntKind::U32,
             "NAT_FULL_MS" => IntKind::U32,
+            "NAT_BINDING_INSIDE" | "NAT_BINDING_OUTSIDE" => IntKind::U8,
+            _ if name.starts_with("NAT_BINDING") => IntKind::U32,
             _ if starts(&BYTES) => IntKind::U8,
             _ if starts(&SHORTS) => IntKind::U16,
             _ => IntKind::U32,

@@ -80,6 +80,13 @@ pub struct NatTables {
     pub prefixes: Vec<NatPrefix>,
 }
 
+impl NatTables {
+    /// Whether some rule has persistent-nat.
+    pub fn is_persistent(&self) -> bool {
+        self.pools.iter().any(|pool| pool.persistent != 0)
+    }
+}
+
 /// What holds for sessions of every zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowRules {

@@ -8,7 +8,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sluice_abi::stages::Stage;
 use sluice_abi::tables::Tables;
 use sluice_abi::{
-    CONFIG_NO_SEQUENCE_CHECK, MAX_FANOUT_SLOTS, MAX_VARIANTS, PROGRAM_EGRESS, PROGRAM_FAST, PROGRAM_KINDS,
+    CONFIG_NO_SEQUENCE_CHECK, CONFIG_PERSISTENT_NAT, MAX_FANOUT_SLOTS, MAX_VARIANTS, PROGRAM_EGRESS, PROGRAM_FAST, PROGRAM_KINDS,
     PROGRAM_NAT64, PROGRAM_SLOW, ProgramConfig, REJUDGE_PER_TICK, program_slot,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -138,6 +138,7 @@ impl Dataplane {
 
         let (sizes, own) = (self.sizes(), crate::table_config(self.sizes(), self.seed));
         let sequence = if tables.flow.sequence_check { 0 } else { CONFIG_NO_SEQUENCE_CHECK };
+        let persistent = if tables.nat.is_persistent() { CONFIG_PERSISTENT_NAT } else { 0 };
         let config = ProgramConfig {
             slot,
             generation,
@@ -149,7 +150,7 @@ impl Dataplane {
             gate_context: tables.gate.context,
             gate_zones: tables.gate.zones,
             cookie_key: [crate::random(), crate::random()],
-            flags: own.flags | sequence,
+            flags: own.flags | sequence | persistent,
             unanswered4: tables.flow.unanswered(sizes.sessions4),
             unanswered6: tables.flow.unanswered(sizes.sessions6),
             ..own

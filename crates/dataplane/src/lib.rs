@@ -80,15 +80,28 @@ pub struct Sizes {
     /// Grants of the gate.
     #[serde(default = "default_grants")]
     pub grants: u32,
+    /// Bindings of persistent-nat.
+    #[serde(default = "default_bindings")]
+    pub bindings: u32,
 }
 
 fn default_grants() -> u32 {
     sluice_abi::GRANTS_DEFAULT
 }
 
+fn default_bindings() -> u32 {
+    sluice_abi::NAT_BINDINGS_DEFAULT
+}
+
 impl Default for Sizes {
     fn default() -> Self {
-        Sizes { sessions4: 65_536, sessions6: 65_536, kernel_index: false, grants: default_grants() }
+        Sizes {
+            sessions4: 65_536,
+            sessions6: 65_536,
+            kernel_index: false,
+            grants: default_grants(),
+            bindings: default_bindings(),
+        }
     }
 }
 
@@ -99,6 +112,8 @@ impl Sizes {
     /// One more than there can be.
     const MOST_GRANTS: u32 = sluice_abi::MAX_GRANTS as u32;
 
+    const MOST_BINDINGS: u32 = sluice_abi::MAX_NAT_BINDINGS as u32;
+
     fn check(&self) -> Result<()> {
         for (family, sessions) in [("sessions of IPv4", self.sessions4), ("sessions of IPv6", self.sessions6)]
         {
@@ -106,10 +121,19 @@ impl Sizes {
                 return Err(Error::Sizes { family, sessions, limit: Self::MOST_SESSIONS });
             }
         }
+        if !(1..=Self::MOST_BINDINGS).contains(&self.bindings) {
+            let (family, limit) = ("bindings of persistent-nat", Self::MOST_BINDINGS);
+            return Err(Error::Sizes { family, sessions: self.bindings, limit });
+        }
         match self.grants {
             1..Self::MOST_GRANTS => Ok(()),
             grants => Err(Error::Sizes { family: "grants", sessions: grants, limit: Self::MOST_GRANTS - 1 }),
         }
+    }
+
+    /// Records of bindings: more than there may be bindings, so that a free one is found soon.
+    fn binding_slots(&self) -> u32 {
+        self.bindings + self.bindings / 4 + sluice_abi::NAT_BINDING_TRIES
     }
 
     /// Entries of a map that is sized by configuration. Session 0 is never used.
@@ -125,6 +149,8 @@ impl Sizes {
             "grants" | "grant_users" => Some(self.grants + 1),
             "grant_index" => Some(self.grant_buckets()),
             "grant_sources" => Some(self.source_words()),
+            "nat_bindings" => Some(self.binding_slots() + 1),
+            "nat_binding_index" => Some(2 * self.bindings),
             _ => None,
         }
     }
@@ -164,6 +190,7 @@ fn table_config(sizes: Sizes, seed: u64) -> ProgramConfig {
         unanswered6: u32::MAX >> 1,
         grant_mask: sizes.grant_buckets() - 1,
         source_mask: sizes.source_words() - 1,
+        nat_binding_slots: sizes.binding_slots(),
         seed,
         ..Default::default()
     }

@@ -19,7 +19,7 @@ use crate::{Sizes, links};
 
 /// Pinned from the tc object under their own names; `active` and the PROG_ARRAYs come on top. First those whose size is
 /// counted in sessions: a mismatch is told of the first that differs.
-const SHARED: [&str; 42] = [
+const SHARED: [&str; 44] = [
     "free4",
     "free6",
     "spares",
@@ -57,6 +57,8 @@ const SHARED: [&str; 42] = [
     "nat_rule_counters",
     "nat_pool_counters",
     "nat_cursors",
+    "nat_bindings",
+    "nat_binding_index",
     "grants",
     "grant_users",
     "grant_lengths",

@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * persistent-nat: an inside endpoint keeps its outside endpoint whatever it talks to (RFC 4787 REQ-1), and is reached
+ * there (REQ-8). Layout and states: abi/nat_binding.h.
+ *
+ * Whoever makes a binding inserts its outside key first; that insertion decides whose the outside endpoint is. A
+ * record gets its contents, then its life, and loses its life before its keys.
+ */
+#ifndef SLUICE_LIB_NAT_BINDING_H
+#define SLUICE_LIB_NAT_BINDING_H
+
+#include "lib/nat.h"
+#include "lib/nat_events.h"
+
+/* Of nat_binding_recall(). */
+#define BINDING_NONE 0
+#define BINDING_FOUND 1
+#define BINDING_REFUSED 2
+
+static __always_inline bool nat_is_persistent(void)
+{
+	return config.flags & CONFIG_PERSISTENT_NAT;
+}
+
+static __always_inline struct nat_binding *nat_binding_number(__u32 number)
+{
+	return bpf_map_lookup_elem(&nat_bindings, &number);
+}
+
+/* The live binding of a handle. */
+static __always_inline struct nat_binding *nat_binding_at(__u32 handle)
+{
+	__u32 number = handle & NAT_BINDING_NUMBER;
+	struct nat_binding *binding = number ? nat_binding_number(number) : NULL;
+
+	if (!binding)
+		return NULL;
+	barrier_var(binding);
+	__u32 state = *(volatile __u32 *)&binding->state;
+
+	return state == (NAT_BINDING_LIVE | handle >> NAT_BINDING_TAG_SHIFT) ? binding : NULL;
+}
+
+static __always_inline void nat_binding_address(const struct packet *p, const __u32 *address, __u32 *be_addr)
+{
+	if (p->family == 4) {
+		nat64_map(address[0], be_addr);
+		return;
+	}
+	for (int i = 0; i < 4; i++)
+		be_addr[i] = address[i];
+}
+
+static __always_inline bool same_address(const __u32 *a, const __u32 *b)
+{
+	return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]));
+}
+
+/* The endpoint of a side of the session's forward direction, before or after translation. */
+static __always_inline void nat_binding_endpoint(const struct packet *p, __u32 when, __u32 side,
+						 struct nat_binding_key *key)
+{
+	nat_binding_address(p, address_in(p, address_place(p, when, side)), key->be_addr);
+	key->be_port = be_port_in(p, port_place(p, when, side));
+	key->routing_instance = p->key4.routing_instance;
+	/* out6 has the protocol of the family that the packet leaves in */
+	key->proto = when == AS_TRANSLATED && p->nat64 ? p->out6.proto : p->proto;
+}
+
+/* Handle of the binding that a key leads to; 0 = none. */
+__noinline __u32 nat_binding_find(const struct nat_binding_key *key)
+{
+	if (!key)
+		return 0;
+	__u32 *number = bpf_map_lookup_elem(&nat_binding_index, key);
+	struct nat_binding *binding = number ? nat_binding_number(*number) : NULL;
+
+	if (!binding || !*number)
+		return 0;
+	__u32 state = *(volatile __u32 *)&binding->state, handle = *number;
+	bool inside = key->side == NAT_BINDING_INSIDE;
+
+	barrier();
+	/* the record may have changed hands since the index was asked */
+	if (!same_address(inside ? binding->be_inside : binding->be_outside, key->be_addr) ||
+	    (inside ? binding->be_inside_port : binding->be_outside_port) != key->be_port)
+		return 0;
+	barrier();
+	if (!(state & NAT_BINDING_LIVE) || *(volatile __u32 *)&binding->state != state)
+		return 0;
+	return (handle & NAT_BINDING_NUMBER) | (state & NAT_BINDING_TAG) << NAT_BINDING_TAG_SHIFT;
+}
+
+/* Whom a binding remembers. With the table's seed, so that nobody can find two hosts that look the same. */
+static __always_inline __u64 nat_binding_peer(const struct nat_binding *binding, const struct nat_binding_key *peer)
+{
+	const __u64 *words = (const __u64 *)peer->be_addr;
+	__u64 hash = mix(mix(config.seed, words[0], MIX_LEFT), words[1], MIX_LEFT);
+
+	if (binding->permit == NAT_PERSISTENT_TARGET_PORT)
+		hash = mix(hash, peer->be_port, MIX_RIGHT);
+	hash = mix_last(hash);
+	return hash ? hash : 1;
+}
+
+static __always_inline bool nat_binding_knows(const struct nat_binding *binding, __u64 hash)
+{
+	bool known = false;
+
+	for (int i = 0; i < NAT_BINDING_PEERS; i++)
+		known |= binding->peers[i] == hash;
+	return known;
+}
+
+/*
+ * RFC 4787 5: whether the sender may reach the inside endpoint. One that has a binding of the same rule is known by its
+ * outside endpoint (REQ-9).
+ */
+__noinline int nat_binding_permits(struct packet *p, __u32 handle)
+{
+	struct nat_binding_key key ALIGNED_KEY = {.side = NAT_BINDING_INSIDE};
+
+	if (!p)
+		return false;
+	struct nat_binding *binding = nat_binding_at(handle);
+
+	if (!binding || binding->permit == NAT_PERSISTENT_ANY_HOST)
+		return !!binding;
+	nat_binding_endpoint(p, AS_SENT, SIDE_SOURCE, &key);
+	key.rule = binding->rule;
+	struct nat_binding *own = nat_binding_at(nat_binding_find(&key));
+
+	if (own) {
+		for (int i = 0; i < 4; i++)
+			key.be_addr[i] = own->be_outside[i];
+		key.be_port = own->be_outside_port;
+	}
+	return nat_binding_knows(binding, nat_binding_peer(binding, &key));
+}
+
+/* A first packet whose destination no rule translates: perhaps it is a binding's. */
+__noinline int nat_binding_destination(struct packet *p)
+{
+	struct nat_binding_key key ALIGNED_KEY = {.side = NAT_BINDING_OUTSIDE};
+
+	if (!p || (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP))
+		return CONTINUE;
+	nat_binding_endpoint(p, AS_SENT, SIDE_DESTINATION, &key);
+	__u32 handle = nat_binding_find(&key);
+	struct nat_binding *binding = nat_binding_at(handle);
+
+	/* sessions between the families begin at their IPv6 end */
+	if (!binding || nat64_is_mapped(binding->be_inside) != (p->family == 4) || !nat_binding_permits(p, handle))
+		return CONTINUE;
+	if (binding->sessions >= binding->most)
+		return DROP(NAT_BINDING_SESSIONS);
+	for (int i = 0; i < 4; i++)
+		p->nat_address[i] = binding->be_inside[p->family == 4 ? 3 : i];
+	nat_set(p, SIDE_DESTINATION, binding->be_inside_port);
+	p->nat_bindings[1] = handle;
+	p->classed &= CLASSED_SOURCE;
+	return CONTINUE;
+}
+
+/* May a session that is judged again keep what a binding has made of one of its sides? */
+__noinline int nat_binding_keeps(struct packet *p, __u32 side)
+{
+	if (!p)
+		return false;
+	struct flow_shared *shared = flow_shared_at(p->family, p->line);
+	struct nat_binding *binding = shared ? nat_binding_at(shared->nat_bindings[side & 1]) : NULL;
+
+	if (!binding)
+		return false;
+	__u16 be_port = be_port_in(p, port_place(p, AS_TRANSLATED, side));
+
+	if (side == SIDE_SOURCE)
+		return be_port == binding->be_outside_port;
+	p->classed &= CLASSED_SOURCE;
+	return be_port == binding->be_inside_port;
+}
+
+/* The source's binding under the rule that matched, to `out*`. */
+__noinline int nat_binding_recall(struct packet *p)
+{
+	struct nat_binding_key key ALIGNED_KEY = {.side = NAT_BINDING_INSIDE};
+
+	if (!p)
+		return BINDING_NONE;
+	p->nat_bindings[0] = 0;
+	nat_binding_endpoint(p, AS_SENT, SIDE_SOURCE, &key);
+	key.rule = p->nat_source;
+	__u32 handle = nat_binding_find(&key);
+	struct nat_binding *binding = nat_binding_at(handle);
+
+	if (!binding)
+		return BINDING_NONE;
+	if (binding->sessions >= binding->most)
+		return BINDING_REFUSED;
+	for (int i = 0; i < 4; i++)
+		p->nat_address[i] = binding->be_outside[p->family == 4 ? 3 : i];
+	nat_set(p, SIDE_SOURCE, binding->be_outside_port);
+	p->nat_bindings[0] = handle;
+	return BINDING_FOUND;
+}
+
+/* A record that is nobody's becomes this packet's; 0 = there is none. */
+static __always_inline __u32 nat_binding_draw(struct nat_binding *all)
+{
+	__u32 live = *(volatile __u32 *)&all->NAT_BINDINGS_LIVE, slots = config.nat_binding_slots;
+	/* low numbers, so that the sweep need not go far */
+	__u32 span = live + live / 4 + NAT_BINDING_TRIES, start = bpf_get_prandom_u32(), i;
+
+	span = span < slots ? span : slots;
+	if (!span)
+		return 0;
+	start %= span;
+	bpf_for (i, 0, NAT_BINDING_TRIES) {
+		__u32 number = 1 + (start + i) % span;
+		struct nat_binding *binding = nat_binding_number(number);
+
+		if (!binding)
+			return 0;
+		__u32 state = *(volatile __u32 *)&binding->state;
+
+		if ((state & (NAT_BINDING_LIVE | NAT_BINDING_BUSY)) ||
+		    __sync_val_compare_and_swap(&binding->state, state,
+						NAT_BINDING_BUSY | ((state + 1) & NAT_BINDING_TAG)) != state)
+			continue;
+		if (all->NAT_BINDINGS_HIGHEST < number)
+			all->NAT_BINDINGS_HIGHEST = number;
+		return number;
+	}
+	return 0;
+}
+
+static __always_inline void nat_binding_keys(const struct nat_binding *binding, struct nat_binding_key *inside,
+					     struct nat_binding_key *outside)
+{
+	for (int i = 0; i < 4; i++) {
+		inside->be_addr[i] = binding->be_inside[i];
+		outside->be_addr[i] = binding->be_outside[i];
+	}
+	inside->be_port = binding->be_inside_port;
+	outside->be_port = binding->be_outside_port;
+	inside->routing_instance = outside->routing_instance = binding->routing_instance;
+	inside->rule = binding->rule;
+	outside->rule = 0;
+	inside->proto = binding->proto;
+	outside->proto = binding->outside_proto;
+	inside->side = NAT_BINDING_INSIDE;
+	outside->side = NAT_BINDING_OUTSIDE;
+}
+
+static __always_inline void nat_binding_free(struct nat_binding *binding)
+{
+	__u32 tag = binding->state & NAT_BINDING_TAG;
+
+	barrier();
+	*(volatile __u32 *)&binding->state = tag;
+}
+
+/* Ends a binding, if it is this one still. */
+__noinline int nat_binding_end(__u32 handle)
+{
+	struct nat_binding_key inside ALIGNED_KEY, outside ALIGNED_KEY;
+	struct nat_binding *binding = nat_binding_at(handle), *all = nat_binding_number(0);
+	__u32 tag = handle >> NAT_BINDING_TAG_SHIFT;
+
+	if (!binding || !all || __sync_val_compare_and_swap(&binding->state, NAT_BINDING_LIVE | tag,
+							    NAT_BINDING_BUSY | tag) != (NAT_BINDING_LIVE | tag))
+		return 0;
+	nat_binding_keys(binding, &inside, &outside);
+	bpf_map_delete_elem(&nat_binding_index, &inside);
+	bpf_map_delete_elem(&nat_binding_index, &outside);
+	atomic_add(&all->NAT_BINDINGS_LIVE, -1);
+	nat_binding_free(binding);
+	return 1;
+}
+
+static __always_inline void nat_binding_fill(struct nat_binding *binding, const struct packet *p,
+					     const struct nat_pool *pool)
+{
+	struct nat_binding_key end ALIGNED_KEY;
+
+	nat_binding_endpoint(p, AS_SENT, SIDE_SOURCE, &end);
+	for (int i = 0; i < 4; i++)
+		binding->be_inside[i] = end.be_addr[i];
+	binding->be_inside_port = end.be_port;
+	binding->proto = end.proto;
+	nat_binding_endpoint(p, AS_TRANSLATED, SIDE_SOURCE, &end);
+	for (int i = 0; i < 4; i++)
+		binding->be_outside[i] = end.be_addr[i];
+	binding->be_outside_port = end.be_port;
+	binding->outside_proto = end.proto;
+	binding->routing_instance = end.routing_instance;
+	binding->rule = p->nat_source;
+	binding->permit = pool->persistent;
+	binding->last_used = p->now;
+	binding->timeout_s = pool->persistent_timeout_s;
+	binding->most = pool->persistent_sessions;
+	binding->sessions = binding->counted = 0;
+	binding->unit = p->nat_unit;
+	binding->next_peer = 0;
+	for (int i = 0; i < NAT_BINDING_PEERS; i++)
+		binding->peers[i] = 0;
+}
+
+/* No room: told at most once a second. */
+static __always_inline int nat_binding_full(const struct packet *p, struct nat_binding *all, __u32 pool)
+{
+	if (!all->NAT_BINDINGS_TOLD || p->now - all->NAT_BINDINGS_TOLD >= config.hz) {
+		all->NAT_BINDINGS_TOLD = p->now | 1;
+		log_exhausted(p, pool);
+	}
+	return INSERT_UNBOUND;
+}
+
+/*
+ * A candidate for an outside endpoint, in `out*`. INSERTED: it is nobody's; where the rule has persistent-nat it is the
+ * source's from here on. INSERT_CONFLICT: a binding has it.
+ */
+__noinline int nat_binding_claim(struct packet *p)
+{
+	struct nat_binding_key inside ALIGNED_KEY = {}, outside ALIGNED_KEY = {.side = NAT_BINDING_OUTSIDE};
+
+	if (!p)
+		return INSERT_UNBOUND;
+	p->nat_bindings[0] = 0;
+	struct nat_pool *pool = nat_pool_at(p->nat_pool);
+	struct nat_binding *all = nat_binding_number(0);
+
+	if (!pool || !all)
+		return INSERT_UNBOUND;
+	nat_binding_endpoint(p, AS_TRANSLATED, SIDE_SOURCE, &outside);
+	if (bpf_map_lookup_elem(&nat_binding_index, &outside))
+		return INSERT_CONFLICT;
+	if (!pool->persistent)
+		return INSERTED;
+	__u32 number = nat_binding_draw(all);
+	struct nat_binding *binding = number ? nat_binding_number(number) : NULL;
+
+	if (!binding)
+		return nat_binding_full(p, all, pool->id);
+	nat_binding_fill(binding, p, pool);
+	nat_binding_keys(binding, &inside, &outside);
+	long error = bpf_map_update_elem(&nat_binding_index, &outside, &number, BPF_NOEXIST);
+
+	if (error) {
+		nat_binding_free(binding);
+		return error == -EEXIST ? INSERT_CONFLICT : nat_binding_full(p, all, pool->id);
+	}
+	error = bpf_map_update_elem(&nat_binding_index, &inside, &number, BPF_NOEXIST);
+	if (error) {
+		bpf_map_delete_elem(&nat_binding_index, &outside);
+		nat_binding_free(binding);
+		/* another CPU gave the source its binding at this moment: its next packet finds it */
+		return error == -EEXIST ? INSERT_BUSY : nat_binding_full(p, all, pool->id);
+	}
+	__u32 tag = binding->state & NAT_BINDING_TAG;
+
+	atomic_add(&all->NAT_BINDINGS_LIVE, 1);
+	barrier();
+	*(volatile __u32 *)&binding->state = NAT_BINDING_LIVE | tag;
+	p->nat_bindings[0] = number | tag << NAT_BINDING_TAG_SHIFT;
+	return INSERTED;
+}
+
+/* A session was made under the bindings of its source and destination. */
+__noinline int nat_binding_join(struct packet *p)
+{
+	if (!p)
+		return 0;
+	struct flow_shared *shared = flow_shared_at(p->family, p->line);
+	struct nat_binding *source = nat_binding_at(p->nat_bindings[0]);
+	struct nat_binding *destination = nat_binding_at(p->nat_bindings[1]);
+
+	if (!shared)
+		return 0;
+	if (destination) {
+		shared->nat_bindings[1] = p->nat_bindings[1];
+		destination->last_used = p->now;
+		atomic_add(&destination->sessions, 1);
+	}
+	if (!source)
+		return 0;
+	shared->nat_bindings[0] = p->nat_bindings[0];
+	source->last_used = p->now;
+	atomic_add(&source->sessions, 1);
+	if (source->permit == NAT_PERSISTENT_ANY_HOST)
+		return 0;
+	struct nat_binding_key peer ALIGNED_KEY;
+
+	nat_binding_endpoint(p, AS_SENT, SIDE_DESTINATION, &peer);
+	__u64 hash = nat_binding_peer(source, &peer);
+
+	if (!nat_binding_knows(source, hash)) {
+		__u32 place = source->next_peer++ % NAT_BINDING_PEERS;
+
+		source->peers[place] = hash;
+	}
+	return 0;
+}
+
+/* The sweep has seen a session: `live` says whether it goes on. */
+static __always_inline void nat_binding_seen(__u32 handle, __u32 now, bool live)
+{
+	struct nat_binding *binding = handle ? nat_binding_at(handle) : NULL;
+
+	if (!binding)
+		return;
+	if ((__s32)(now - binding->last_used) > 0)
+		binding->last_used = now;
+	binding->counted += live;
+}
+
+/* The sweep's look at a record: true when its binding ended. */
+__noinline int nat_binding_sweep(__u32 number, __u32 now)
+{
+	struct nat_binding *binding = nat_binding_number(number);
+
+	if (!binding || !number)
+		return 0;
+	__u32 state = *(volatile __u32 *)&binding->state;
+
+	if (!(state & NAT_BINDING_LIVE))
+		return 0;
+	__u32 idle = now - binding->last_used;
+
+	binding->sessions = binding->counted;
+	binding->counted = 0;
+	if (binding->sessions || (__s32)idle < 0 || idle <= (__u64)binding->timeout_s * config.hz)
+		return 0;
+	return nat_binding_end(number | (state & NAT_BINDING_TAG) << NAT_BINDING_TAG_SHIFT);
+}
+
+#endif
