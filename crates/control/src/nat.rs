@@ -182,10 +182,12 @@ fn ends(ends: &Ends) -> String {
 }
 
 fn source_action(then: &SourceAction) -> String {
+    let permit = then.persistent().map(|persistent| persistent.permit.name());
+    let persistent = permit.map_or(String::new(), |permit| format!(" persistent-nat {permit}"));
     match then {
         SourceAction::Off => "off".to_owned(),
-        SourceAction::Interface => "interface".to_owned(),
-        SourceAction::Pool { name } => format!("pool {name}"),
+        SourceAction::Interface { .. } => format!("interface{persistent}"),
+        SourceAction::Pool { name, .. } => format!("pool {name}{persistent}"),
     }
 }
 

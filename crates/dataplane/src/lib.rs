@@ -5,6 +5,7 @@
 //! beside them. Attaching looks up devices in the network namespace of the calling thread.
 
 mod attach;
+mod bindings;
 mod control;
 mod counters;
 mod error;
@@ -43,6 +44,7 @@ use sluice_abi::{
 };
 
 pub use attach::{Attached, Attachment, Hook};
+pub use bindings::{Binding, Permits};
 pub use counters::Counters;
 pub use error::{Error, Result};
 pub use events::Event;
@@ -215,6 +217,7 @@ pub struct Dataplane {
     nexthops: Mapped<sluice_abi::Nexthop>,
     watermarks: Arc<Mapped<Watermarks>>,
     local_filter: Mapped<sluice_abi::LocalFilter>,
+    bindings: Mapped<sluice_abi::NatBinding>,
     grace: Grace,
     clock: Clock,
     reaper: Reaper,
@@ -241,6 +244,7 @@ impl Dataplane {
             flows6: FlowTable::open(&state, &watermarks, sizes.sessions6)?,
             nexthops: records::mapped(&state, "nexthops")?,
             local_filter: records::mapped(&state, "local_filter")?,
+            bindings: records::mapped(&state, "nat_bindings")?,
             watermarks,
             grace: Grace::new()?,
             clock: Clock::new(sizes)?,

@@ -96,8 +96,52 @@ pub struct NatMatch {
 #[serde(rename_all = "snake_case")]
 pub enum SourceAction {
     Off,
-    Interface,
-    Pool { name: String },
+    Interface {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        persistent: Option<Persistent>,
+    },
+    Pool {
+        name: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        persistent: Option<Persistent>,
+    },
+}
+
+impl SourceAction {
+    pub fn persistent(&self) -> Option<Persistent> {
+        match self {
+            SourceAction::Off => None,
+            SourceAction::Interface { persistent } | SourceAction::Pool { persistent, .. } => *persistent,
+        }
+    }
+}
+
+/// `persistent-nat` of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Persistent {
+    pub permit: Permit,
+    pub timeout_s: u32,
+    /// At one time, of one binding.
+    pub sessions: u32,
+}
+
+/// Who reaches an inside endpoint under its outside one (RFC 4787 5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Permit {
+    AnyRemoteHost,
+    TargetHost,
+    TargetHostPort,
+}
+
+impl Permit {
+    pub fn name(self) -> &'static str {
+        match self {
+            Permit::AnyRemoteHost => "any-remote-host",
+            Permit::TargetHost => "target-host",
+            Permit::TargetHostPort => "target-host-port",
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

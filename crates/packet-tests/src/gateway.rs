@@ -145,10 +145,11 @@ impl Gateway {
         self.settle_grants()
     }
 
-    /// Ends every session, as `clear sessions` does.
+    /// Ends every session and binding, as `clear sessions` and `clear nat persistent-nat-table` do.
     pub fn clear_sessions(&self) -> Result<()> {
         let ids: Vec<_> = self.dataplane.sessions().map(|session| session.id).collect();
         self.dataplane.delete_sessions(&ids)?;
+        self.dataplane.end_bindings(&self.dataplane.bindings()?)?;
         Ok(())
     }
 

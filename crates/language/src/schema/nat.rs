@@ -124,6 +124,36 @@ const SOURCE_POOL: Statement = keyed(
     "routing-instance",
 ]);
 
+/// Of Junos; ranges and defaults are its.
+const PERSISTENT: Statement = block(
+    "persistent-nat",
+    "A source keeps its address and port whatever it talks to, and can be reached there.",
+    &[
+        leaf(
+            "inactivity-timeout",
+            "Seconds that a binding outlives its last session; 300 when left out.",
+            Kind::Number { min: 60, max: 7200 },
+        ),
+        leaf(
+            "max-session-number",
+            "Sessions of one binding at one time; 30 when left out.",
+            Kind::Number { min: 8, max: 65_536 },
+        ),
+        block(
+            "permit",
+            "Who reaches the source under the binding's address and port; policies judge them besides.",
+            &[
+                flag("any-remote-host", "Everybody."),
+                flag("target-host", "Addresses that the source has sent to from there."),
+                flag("target-host-port", "Addresses and ports that the source has sent to from there."),
+            ],
+        )
+        .exclusive(&["any-remote-host", "target-host", "target-host-port"])
+        .on_one_line(),
+    ],
+)
+.refuses(&["address-mapping"]);
+
 const SOURCE_RULE: Statement = keyed(
     "rule",
     RULE_HELP,
@@ -155,16 +185,21 @@ const SOURCE_RULE: Statement = keyed(
                 "source-nat",
                 "One of interface, off and pool.",
                 &[
-                    block("interface", "It becomes the address of the interface the packet leaves by.", &[])
-                        .refuses(&["persistent-nat"]),
+                    block(
+                        "interface",
+                        "It becomes the address of the interface the packet leaves by.",
+                        &[PERSISTENT],
+                    ),
                     flag("off", "It stays as it is, and no further rule is tried."),
                     block(
                         "pool",
                         "It becomes an address of a pool.",
-                        &[entry("", "Name of a source pool.", &[Key::Value(Kind::Name("pool"))])],
+                        &[
+                            PERSISTENT,
+                            entry("", "Name of a source pool.", &[Key::Value(Kind::Name("pool"))]),
+                        ],
                     )
                     .exclusive(&[""])
-                    .refuses(&["persistent-nat"])
                     .on_one_line(),
                 ],
             )

@@ -101,6 +101,15 @@ fn write_pool(f: &mut Formatter<'_>, plan: &Plan, index: usize, pool: &NatPool) 
     if pool.flags & abi::NAT_POOL_SHIFT != 0 {
         write!(f, " base {}", of_family(pool.be_base, pool.family))?;
     }
+    if pool.persistent != 0 {
+        let permit = match pool.persistent {
+            abi::NAT_PERSISTENT_ANY_HOST => "any-remote-host",
+            abi::NAT_PERSISTENT_TARGET_HOST => "target-host",
+            _ => "target-host-port",
+        };
+        let (timeout_s, sessions) = (pool.persistent_timeout_s, pool.persistent_sessions);
+        write!(f, " persistent-nat {permit} {timeout_s} s, {sessions} sessions")?;
+    }
     writeln!(f)?;
     let first = pool.first_range as usize;
     for range in &plan.tables.nat.ranges[first..first + usize::from(pool.ranges)] {

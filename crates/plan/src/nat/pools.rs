@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use sluice_abi::{self as abi, NatPool, NatRange};
 use sluice_language::config::Config;
-use sluice_language::nat::{Overflow, Ports, SourceNat, SourcePool, count};
+use sluice_language::nat::{Overflow, Permit, Persistent, Ports, SourceNat, SourcePool, count};
 
 use super::IdMaps;
 use super::info::{INTERFACE_POOL, pool_key};
@@ -20,9 +20,17 @@ pub(super) struct Pools<'a> {
     pub pools: Vec<NatPool>,
     pub ranges: Vec<NatRange>,
     /// Entries that stand already.
-    known: BTreeMap<Option<&'a str>, u16>,
+    known: BTreeMap<(Option<&'a str>, Option<Persistent>), u16>,
     /// Where a pool's ranges stand: first, number, and addresses in all.
     placed: BTreeMap<&'a str, (u32, u16, u32)>,
+}
+
+fn permit(permit: Permit) -> u8 {
+    match permit {
+        Permit::AnyRemoteHost => abi::NAT_PERSISTENT_ANY_HOST,
+        Permit::TargetHost => abi::NAT_PERSISTENT_TARGET_HOST,
+        Permit::TargetHostPort => abi::NAT_PERSISTENT_TARGET_PORT,
+    }
 }
 
 impl<'a> Pools<'a> {
@@ -65,21 +73,26 @@ impl<'a> Pools<'a> {
         self.placed.insert(&pool.name, (first_range, pool.addresses.len() as u16, first));
     }
 
-    /// Entry of a pool, None = of the interface's address.
-    pub fn entry(&mut self, name: Option<&'a str>) -> Result<u16, PlanError> {
-        if let Some(index) = self.known.get(&name) {
+    /// Entry of a pool, None = of the interface's address, for rules with the same persistent-nat.
+    pub fn entry(&mut self, name: Option<&'a str>, persistent: Option<Persistent>) -> Result<u16, PlanError> {
+        let key = (name, persistent);
+        if let Some(index) = self.known.get(&key) {
             return Ok(*index);
         }
-        let entry = match name {
+        let mut entry = match name {
             None => self.interface(),
             Some(name) => self.named(name)?,
         };
+        if let Some(persistent) = persistent {
+            entry.persistent = permit(persistent.permit);
+            (entry.persistent_timeout_s, entry.persistent_sessions) = (persistent.timeout_s, persistent.sessions);
+        }
         let index = self.pools.len();
         if index >= abi::MAX_NAT_POOLS {
             return Err(PlanError::NatPools);
         }
         self.pools.push(entry);
-        self.known.insert(name, index as u16);
+        self.known.insert(key, index as u16);
         Ok(index as u16)
     }
 
@@ -123,8 +136,8 @@ impl<'a> Pools<'a> {
         }
         let overflow = match &pool.overflow {
             None => return Ok(entry),
-            Some(Overflow::Interface) => self.entry(None)?,
-            Some(Overflow::Pool(name)) => self.entry(Some(name))?,
+            Some(Overflow::Interface) => self.entry(None, None)?,
+            Some(Overflow::Pool(name)) => self.entry(Some(name), None)?,
         };
         entry.flags |= abi::NAT_POOL_OVERFLOW;
         entry.overflow = overflow;

@@ -50,13 +50,13 @@ pub(super) fn source(builder: &mut Builder<'_>, sets: &[usize]) -> Result<Vec<Co
             let mut wanted = wanted(&written.matching);
             match &written.then {
                 SourceAction::Off => rule.kind = abi::NAT_OFF,
-                SourceAction::Interface => {
+                SourceAction::Interface { persistent } => {
                     rule.kind = abi::NAT_INTERFACE;
-                    rule.pool = builder.pools.entry(None)?;
+                    rule.pool = builder.pools.entry(None, *persistent)?;
                 }
-                SourceAction::Pool { name } => {
+                SourceAction::Pool { name, persistent } => {
                     rule.kind = abi::NAT_POOL;
-                    rule.pool = builder.pools.entry(Some(name))?;
+                    rule.pool = builder.pools.entry(Some(name), *persistent)?;
                     // The packet leaves in the pool's family: with NAT64 another than that of its source.
                     let four = builder.pools.pools[usize::from(rule.pool)].family == 4;
                     wanted.destination = of_family(&wanted.destination, four);

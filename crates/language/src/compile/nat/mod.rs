@@ -1,6 +1,7 @@
 //! `security nat`: pools, rules and proxied addresses, and whether they can work together.
 
 mod matching;
+mod persistent;
 mod pools;
 mod reach;
 mod rules;

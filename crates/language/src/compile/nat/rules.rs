@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use super::matching::matching;
+use super::persistent::persistent;
 use super::pools::{Placed, named};
 use super::{Place, Scope, family};
 use crate::compile::view::View;
@@ -79,12 +80,15 @@ pub(super) fn source(
         let action = action(view, "source-nat", "interface, off or pool NAME", scope.report)?;
         let (then, pool) = match action.word() {
             "off" => (SourceAction::Off, None),
-            "interface" => (SourceAction::Interface, None),
+            "interface" => {
+                (SourceAction::Interface { persistent: persistent(action, &matching, None, scope.report) }, None)
+            }
             _ => {
                 let (index, name) =
                     named(action, &names, "source pool", &scope.inactive.source_pools, scope.report)?;
                 let pool = &pools[index];
-                (SourceAction::Pool { name: pool.pool.name.clone() }, Some((pool, name)))
+                let persistent = persistent(action, &matching, Some(&pool.pool), scope.report);
+                (SourceAction::Pool { name: pool.pool.name.clone(), persistent }, Some((pool, name)))
             }
         };
         families_fit(view, &matching, nat64, scope.report);

@@ -1,0 +1,157 @@
+//! Bindings of persistent-nat: listed, and ended before their time. The data plane makes them, and its sweep ends those
+//! that are idle.
+
+use std::mem::offset_of;
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+
+use libbpf_rs::MapCore;
+use sluice_abi::{
+    NAT_BINDING_BUSY, NAT_BINDING_INSIDE, NAT_BINDING_LIVE, NAT_BINDING_OUTSIDE, NAT_BINDING_TAG,
+    NAT_PERSISTENT_ANY_HOST, NAT_PERSISTENT_TARGET_HOST, NatBinding, NatBindingKey,
+};
+use zerocopy::IntoBytes;
+
+use crate::Dataplane;
+use crate::error::{Doing, Result};
+use crate::records::{v4, v6};
+
+/// Who reaches the inside endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permits {
+    AnyHost,
+    TargetHost,
+    TargetPort,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Binding {
+    number: u32,
+    state: u32,
+    pub inside: (IpAddr, u16),
+    pub outside: (IpAddr, u16),
+    /// As the inside sends.
+    pub protocol: u8,
+    pub routing_instance: u16,
+    /// Id of the source rule.
+    pub rule: u16,
+    pub permits: Permits,
+    /// Live ones, and those made since the sweep counted.
+    pub sessions: u32,
+    pub most_sessions: u32,
+    pub timeout_s: u32,
+    /// Seconds since a session of it was seen.
+    pub idle_s: u32,
+}
+
+fn address(words: [u32; 4]) -> IpAddr {
+    match v6(words).to_ipv4_mapped() {
+        Some(_) => v4(words[3]).into(),
+        None => v6(words).into(),
+    }
+}
+
+fn keys(raw: &NatBinding) -> [NatBindingKey; 2] {
+    let routing_instance = raw.routing_instance;
+    let inside = NatBindingKey {
+        be_addr: raw.be_inside,
+        be_port: raw.be_inside_port,
+        routing_instance,
+        rule: raw.rule,
+        proto: raw.proto,
+        side: NAT_BINDING_INSIDE,
+    };
+    let outside = NatBindingKey {
+        be_addr: raw.be_outside,
+        be_port: raw.be_outside_port,
+        routing_instance,
+        rule: 0,
+        proto: raw.outside_proto,
+        side: NAT_BINDING_OUTSIDE,
+    };
+    [inside, outside]
+}
+
+impl Dataplane {
+    /// How many bindings there are.
+    pub fn binding_count(&self) -> u32 {
+        self.bindings.word(0, offset_of!(NatBinding, sessions)).load(Ordering::Relaxed)
+    }
+
+    /// Every live binding.
+    pub fn bindings(&self) -> Result<Vec<Binding>> {
+        if self.binding_count() == 0 {
+            return Ok(vec![]);
+        }
+        let now = self.now_jiffies()? as u32;
+        let highest = self.bindings.read(0).counted.min(self.bindings.len() - 1);
+        Ok((1..=highest).filter_map(|number| self.binding(number, now)).collect())
+    }
+
+    fn binding(&self, number: u32, now: u32) -> Option<Binding> {
+        let place = offset_of!(NatBinding, state);
+        let state = || self.bindings.word(number, place).load(Ordering::Acquire);
+        let before = state();
+        let raw = self.bindings.read(number);
+        if before & NAT_BINDING_LIVE == 0 || before != state() {
+            return None;
+        }
+        let idle = (now.wrapping_sub(raw.last_used) as i32).max(0) as u32;
+        Some(Binding {
+            number,
+            state: before,
+            inside: (address(raw.be_inside), u16::from_be(raw.be_inside_port)),
+            outside: (address(raw.be_outside), u16::from_be(raw.be_outside_port)),
+            protocol: raw.proto,
+            routing_instance: raw.routing_instance,
+            rule: raw.rule,
+            permits: match raw.permit {
+                NAT_PERSISTENT_ANY_HOST => Permits::AnyHost,
+                NAT_PERSISTENT_TARGET_HOST => Permits::TargetHost,
+                _ => Permits::TargetPort,
+            },
+            sessions: raw.sessions,
+            most_sessions: raw.most,
+            timeout_s: raw.timeout_s,
+            idle_s: idle / self.hz().max(1),
+        })
+    }
+
+    /// Ends those of these bindings that are still what they were, and says how many that were. Their sessions go on;
+    /// ports come free for others as sessions end.
+    pub fn end_bindings<'a>(&self, list: impl IntoIterator<Item = &'a Binding>) -> Result<u32> {
+        let mut ended = 0;
+        for binding in list {
+            ended += u32::from(self.end_binding(binding)?);
+        }
+        Ok(ended)
+    }
+
+    /// As nat_binding_end() of the data plane does it.
+    fn end_binding(&self, binding: &Binding) -> Result<bool> {
+        let state = self.bindings.word(binding.number, offset_of!(NatBinding, state));
+        let tag = binding.state & NAT_BINDING_TAG;
+        let taken = state.compare_exchange(
+            binding.state,
+            NAT_BINDING_BUSY | tag,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        if taken.is_err() {
+            return Ok(false);
+        }
+        let raw = self.bindings.read(binding.number);
+        let index = self.state.map("nat_binding_index");
+        for key in keys(&raw) {
+            match index.delete(key.as_bytes()) {
+                Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                    return Err(error).doing(|| "end a binding of persistent-nat".to_owned());
+                }
+                _ => {}
+            }
+        }
+        self.bindings.word(0, offset_of!(NatBinding, sessions)).fetch_sub(1, Ordering::Relaxed);
+        state.store(tag, Ordering::Release);
+        Ok(true)
+    }
+}
