@@ -11,6 +11,8 @@ use sluice_plan::Plan;
 use sluice_plan::nat::Kind;
 use zerocopy::IntoBytes;
 
+use crate::case::Words;
+
 /// Counters before `drops`, in the order of the structure.
 const NAMES: [&str; 16] = [
     "received",
@@ -125,16 +127,19 @@ fn nat_rule_name(plan: &Plan, id: u32) -> String {
     plan.nat.rules.get(&id).map_or_else(|| format!("#{id}"), |rule| format!("{}/{}", rule.set, rule.name))
 }
 
+/// Drops that the last rule asked counts as its failures.
+const NAT_FAILURES: [&str; 5] =
+    ["nat_ports_exhausted", "nat_no_address", "nat64_address", "nat_bindings_full", "nat_binding_sessions"];
+
 /// What a first packet's rules count. `refused` is the reason of its drop; a rule that finds no address or port counts
 /// that itself, and it is the last one that was asked.
 pub fn expect_nat(
     plan: &Plan,
-    rules: &[String],
-    recorded: bool,
+    words: &Words,
     refused: Option<&str>,
     values: &mut Values,
 ) -> Result<()> {
-    let failures = ["nat_ports_exhausted", "nat_no_address", "nat64_address"];
+    let (rules, recorded) = (&words.nat, words.new);
     for (number, name) in rules.iter().enumerate() {
         let id = nat_rule_id(plan, name)?;
         let mut add = |place| *values.entry(place).or_default() += 1;
@@ -146,7 +151,7 @@ pub fn expect_nat(
             add(Place::NatRule(id, NatCount::Sessions));
         }
         let last = number + 1 == rules.len();
-        if last && refused.is_some_and(|reason| failures.contains(&reason)) {
+        if last && refused.is_some_and(|reason| NAT_FAILURES.contains(&reason)) {
             add(Place::NatRule(id, NatCount::Failed));
         }
         let is_source = plan.nat.rules.get(&id).is_some_and(|info| info.kind == Kind::Source);
@@ -154,7 +159,7 @@ pub fn expect_nat(
             continue;
         }
         let pool = &plan.tables.nat.pools[usize::from(rule.pool)];
-        if recorded && pool.flags & NAT_POOL_NO_TRANSLATION == 0 {
+        if recorded && !words.bound && pool.flags & NAT_POOL_NO_TRANSLATION == 0 {
             add(Place::NatPool(pool.id.into(), NatCount::Ports));
         }
         if refused == Some("nat_ports_exhausted") {

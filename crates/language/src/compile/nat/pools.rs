@@ -291,7 +291,7 @@ pub(super) fn named<'a>(
     inactive: &std::collections::HashSet<&str>,
     report: &mut Report,
 ) -> Option<(usize, View<'a>)> {
-    let mut members = view.children();
+    let mut members = view.children().filter(|member| member.word() != "persistent-nat");
     let Some(name) = members.next() else {
         let message = format!("`{}` names no pool", view.context());
         report.error_help(&view.location(), message, format!("add the name of a {what}"));
