@@ -13,6 +13,7 @@ use sluice_language::Config;
 use sluice_plan::{Environment, Ids, IngressHook, Plan};
 
 use crate::api::Committed;
+use crate::bindings;
 use crate::changes::{self, Changes};
 use crate::config::{self, CheckError};
 use crate::devices::{self, Baseline};
@@ -200,7 +201,7 @@ impl Engine {
         self.dataplane.set_timeouts(&config::timeouts(&config), config::early_ageout(&config));
         let rules = loaded.rule_tables()?;
         self.loaded = Some(loaded);
-        let warnings = self.tidy(&plan, &forwarded_before);
+        let warnings = self.tidy(&plan, &config, &forwarded_before);
         let took_ms = begun.elapsed().as_millis() as u64;
         log_commit(&plan, took_ms);
         let devices_before = stored.devices_before.clone();
@@ -320,7 +321,7 @@ impl Engine {
     }
 
     /// After the point of no return: what fails here is a warning.
-    fn tidy(&self, plan: &Plan, forwarded_before: &BTreeSet<String>) -> Vec<String> {
+    fn tidy(&self, plan: &Plan, config: &Config, forwarded_before: &BTreeSet<String>) -> Vec<String> {
         let mut warnings = vec![];
         let mut note = |result: Result<(), String>| {
             if let Err(error) = result {
@@ -339,6 +340,8 @@ impl Engine {
         }
         note(gate::settle(&self.dataplane, &self.audit, &plan.gate).map_err(|e| e.to_string()));
         note(self.dataplane.grace().and_then(|()| self.dataplane.retire_idle()).map_err(|e| e.to_string()));
+        // Behind it, nobody makes bindings by rules that are gone.
+        note(bindings::prune(&self.dataplane, plan, config).map_err(|e| e.to_string()));
         // Before the guard lets go of them: the kernel must not forward in our place.
         for device in forwarded_before.difference(&forwarding(&plan.kernel)) {
             note(kernel::stop_forwarding(device).map_err(|e| e.to_string()));

@@ -16,6 +16,7 @@ use axum::serve::IncomingStream;
 use serde::Deserialize;
 use tokio::net::{TcpListener, UnixListener};
 
+use crate::api::nat::NatBindingFilter;
 use crate::api::{
     Cleared, ErrorBody, GrantFilter, GrantRequest, LogQuery, MatchQuery, RevokeRequest, SessionFilter,
 };
@@ -23,7 +24,7 @@ use crate::engine::{CommitError, Engine, Source};
 use crate::gate::GateError;
 use crate::sessions::{self, Matcher};
 use crate::shared::Shared;
-use crate::{api, gate, matching, metrics, nat, views};
+use crate::{api, bindings, gate, matching, metrics, nat, views};
 
 /// A configuration of this size has tens of thousands of policies.
 const LARGEST_BODY: usize = 16 << 20;
@@ -55,6 +56,7 @@ fn questions() -> Router<App> {
         .route("/api/stats", get(|State(app): State<App>| answer(app, views::stats)))
         .route("/api/interfaces", get(|State(app): State<App>| answer(app, views::interfaces)))
         .route("/api/screens", get(|State(app): State<App>| answer(app, views::screens)))
+        .route("/api/nat/bindings", get(|State(app): State<App>| answer(app, bindings::view)))
         .route("/api/nat", get(|State(app): State<App>| answer(app, nat::view)))
         .route("/api/zones", get(|State(app): State<App>| answer(app, views::zones)))
         .route("/api/policies", get(|State(app): State<App>| answer(app, views::policies)))
@@ -86,6 +88,7 @@ pub async fn serve_unix(listener: UnixListener, app: App) -> std::io::Result<()>
     let changes = Router::new()
         .route("/api/commit", post(commit))
         .route("/api/sessions/clear", post(clear_sessions))
+        .route("/api/nat/bindings/clear", post(clear_bindings))
         .route("/api/gate/grant", post(grant))
         .route("/api/gate/revoke", post(revoke))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
@@ -179,6 +182,15 @@ async fn clear_sessions(State(app): State<App>, body: String) -> Response {
             blocking(move || sessions::clear(&app.shared, &matcher).map(|cleared| Cleared { cleared })).await,
         ),
     }
+}
+
+async fn clear_bindings(State(app): State<App>, body: String) -> Response {
+    let body = if body.trim().is_empty() { "{}" } else { &body };
+    let filter: NatBindingFilter = match serde_json::from_str(body) {
+        Ok(filter) => filter,
+        Err(error) => return failure(StatusCode::BAD_REQUEST, format!("the filter cannot be read: {error}")),
+    };
+    respond(blocking(move || bindings::clear(&app.shared, &filter).map(|cleared| Cleared { cleared })).await)
 }
 
 async fn list_grants(State(app): State<App>, Query(filter): Query<GrantFilter>) -> Response {

@@ -3,6 +3,7 @@
 //! [`Daemon::run`] is `sluice run`; [`Client`] is how every other command talks to it.
 
 pub mod api;
+mod bindings;
 mod changes;
 mod client;
 mod config;

@@ -88,6 +88,9 @@ fn translation(text: &mut String, nat: &NatView) {
             family.sample(&labels, field(rule));
         }
     }
+    Family::new(text, "sluice_nat_bindings", "gauge", "Bindings of persistent-nat").sample(&[], nat.bindings);
+    Family::new(text, "sluice_nat_bindings_limit", "gauge", "Bindings that there is room for")
+        .sample(&[], nat.bindings_limit);
     for (name, kind, help, field) in NAT_POOLS {
         let mut family = Family::new(text, name, kind, help);
         for pool in &nat.pools {

@@ -55,6 +55,8 @@ pub fn view(shared: &Shared) -> Result<NatView, CommitError> {
         pools,
         destination_pools: nat.destination.pools.iter().map(target).collect(),
         proxied: proxied.collect(),
+        bindings: shared.dataplane.binding_count(),
+        bindings_limit: shared.dataplane.sizes().bindings,
     })
 }
 

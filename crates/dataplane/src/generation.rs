@@ -8,8 +8,8 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sluice_abi::stages::Stage;
 use sluice_abi::tables::Tables;
 use sluice_abi::{
-    CONFIG_NO_SEQUENCE_CHECK, CONFIG_PERSISTENT_NAT, MAX_FANOUT_SLOTS, MAX_VARIANTS, PROGRAM_EGRESS, PROGRAM_FAST, PROGRAM_KINDS,
-    PROGRAM_NAT64, PROGRAM_SLOW, ProgramConfig, REJUDGE_PER_TICK, program_slot,
+    CONFIG_NO_SEQUENCE_CHECK, CONFIG_PERSISTENT_NAT, MAX_FANOUT_SLOTS, MAX_VARIANTS, PROGRAM_EGRESS,
+    PROGRAM_FAST, PROGRAM_KINDS, PROGRAM_NAT64, PROGRAM_SLOW, ProgramConfig, REJUDGE_PER_TICK, program_slot,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

@@ -133,12 +133,7 @@ const NAT_FAILURES: [&str; 5] =
 
 /// What a first packet's rules count. `refused` is the reason of its drop; a rule that finds no address or port counts
 /// that itself, and it is the last one that was asked.
-pub fn expect_nat(
-    plan: &Plan,
-    words: &Words,
-    refused: Option<&str>,
-    values: &mut Values,
-) -> Result<()> {
+pub fn expect_nat(plan: &Plan, words: &Words, refused: Option<&str>, values: &mut Values) -> Result<()> {
     let (rules, recorded) = (&words.nat, words.new);
     for (number, name) in rules.iter().enumerate() {
         let id = nat_rule_id(plan, name)?;

@@ -1,11 +1,14 @@
 //! `sluice show nat`: rules and pools of translation, and what they have done. `sluice test nat`: what they would do.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use sluice_control::api::nat::{NatMatchView, NatPoolView, NatQuery, NatRuleView, NatTargetView, NatView};
+use sluice_control::api::nat::{
+    NatBindingsView, NatMatchView, NatPoolView, NatQuery, NatRuleView, NatTargetView, NatView,
+};
 
 use crate::exit::{Failure, Outcome, read};
 use crate::show::{Output, print_json, table};
@@ -21,7 +24,7 @@ enum What {
     /// Source NAT
     Source {
         #[command(subcommand)]
-        part: WithPools,
+        part: SourceParts,
     },
     /// Destination NAT
     Destination {
@@ -59,6 +62,25 @@ enum WithPools {
 }
 
 #[derive(Subcommand)]
+enum SourceParts {
+    #[command(flatten)]
+    Common(WithPools),
+    /// Inside endpoints that keep their outside ones (persistent-nat)
+    PersistentNatTable {
+        #[command(subcommand)]
+        part: TableParts,
+    },
+}
+
+#[derive(Subcommand)]
+enum TableParts {
+    /// How many bindings there are, by rule
+    Summary,
+    /// Every binding
+    All,
+}
+
+#[derive(Subcommand)]
 enum Rules {
     /// Rules in few words
     Summary,
@@ -70,23 +92,30 @@ enum Rules {
 }
 
 pub fn show(args: &NatArgs, output: &Output) -> Outcome {
+    if let What::Source { part: SourceParts::PersistentNatTable { part } } = &args.what {
+        return output.show("/api/nat/bindings", |view: NatBindingsView| print!("{}", bindings(part, &view)));
+    }
     output.show("/api/nat", |nat: NatView| print!("{}", report(&args.what, &nat)))
 }
 
 fn report(what: &What, nat: &NatView) -> String {
     let mut out = String::new();
     match what {
-        What::Source { part: WithPools::Summary } => {
+        What::Source { part: SourceParts::Common(WithPools::Summary) } => {
             summary(&mut out, nat, "source");
             pool_table(&mut out, &nat.pools);
         }
-        What::Source { part: WithPools::Rule { name } } => rules(&mut out, nat, "source", name.as_deref()),
-        What::Source { part: WithPools::Pool { name } } => {
+        What::Source { part: SourceParts::Common(WithPools::Rule { name }) } => {
+            rules(&mut out, nat, "source", name.as_deref())
+        }
+        What::Source { part: SourceParts::Common(WithPools::Pool { name }) } => {
             nat.pools
                 .iter()
                 .filter(|pool| is(name, &pool.name))
                 .for_each(|pool| pool_details(&mut out, pool));
         }
+        // has a view of its own
+        What::Source { part: SourceParts::PersistentNatTable { .. } } => {}
         What::Destination { part: WithPools::Summary } => {
             summary(&mut out, nat, "destination");
             target_table(&mut out, &nat.destination_pools, &None);
@@ -202,6 +231,51 @@ fn pool_details(out: &mut String, pool: &NatPoolView) {
         ("Candidates taken", pool.searched.to_string()),
     ];
     lines.iter().for_each(|(what, value)| line(out, format_args!("  {what:<22}: {value}")));
+}
+
+fn bindings(part: &TableParts, view: &NatBindingsView) -> String {
+    let mut out = String::new();
+    line(&mut out, format_args!("Persistent NAT bindings: {} of {}", view.bindings.len(), view.limit));
+    let list = &view.bindings;
+    if matches!(part, TableParts::Summary) {
+        let mut rules: BTreeMap<(&str, &str), (usize, u32)> = BTreeMap::new();
+        for binding in list {
+            let (bindings, sessions) = rules.entry((&binding.rule, &binding.kind)).or_default();
+            (*bindings, *sessions) = (*bindings + 1, *sessions + binding.sessions);
+        }
+        let rows = rules.into_iter().map(|((rule, kind), (bindings, sessions))| {
+            vec![rule.to_owned(), kind.to_owned(), bindings.to_string(), sessions.to_string()]
+        });
+        line(&mut out, table(&["Source NAT rule", "Type", "Bindings", "Sessions"], rows.collect()));
+        return out;
+    }
+    let rows = list.iter().map(|binding| {
+        let left = binding.left_s.map_or("-".to_owned(), |left| left.to_string());
+        vec![
+            binding.internal_address.to_string(),
+            binding.internal_port.to_string(),
+            binding.protocol.clone(),
+            binding.reflexive_address.to_string(),
+            binding.reflexive_port.to_string(),
+            binding.kind.clone(),
+            format!("{left}/{}", binding.timeout_s),
+            format!("{}/{}", binding.sessions, binding.max_sessions),
+            binding.rule.clone(),
+        ]
+    });
+    let header = [
+        "Internal IP",
+        "Port",
+        "Protocol",
+        "Reflexive IP",
+        "Port",
+        "Type",
+        "Left/timeout s",
+        "Sessions/max",
+        "Source NAT rule",
+    ];
+    line(&mut out, table(&header, rows.collect()));
+    out
 }
 
 fn target_table(out: &mut String, pools: &[NatTargetView], name: &Option<String>) {

@@ -1,8 +1,10 @@
 //! `sluice show sessions` and `sluice clear sessions`.
 
+use std::net::IpAddr;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use sluice_control::api::nat::NatBindingFilter;
 use sluice_control::api::{Cleared, SessionFilter, SessionList, SessionView};
 use sluice_control::{Client, with_query};
 
@@ -63,6 +65,26 @@ enum ClearWhat {
         #[command(flatten)]
         instance: Instance,
     },
+    /// End bindings of persistent-nat
+    Nat {
+        #[command(subcommand)]
+        what: ClearNat,
+    },
+}
+
+#[derive(Subcommand)]
+enum ClearNat {
+    /// Forget which outside endpoints inside ones have; their sessions go on
+    PersistentNatTable {
+        /// Only those of this address inside
+        #[arg(long, value_name = "ADDRESS")]
+        internal_ip: Option<IpAddr>,
+        /// Only those of this port inside
+        #[arg(long, value_name = "PORT")]
+        internal_port: Option<u16>,
+        #[command(flatten)]
+        instance: Instance,
+    },
 }
 
 #[derive(Args)]
@@ -78,10 +100,22 @@ pub struct ListArgs {
 }
 
 pub fn clear(args: &ClearArgs) -> Outcome {
-    let ClearWhat::Sessions { filter, instance } = &args.what;
+    let (filter, instance) = match &args.what {
+        ClearWhat::Sessions { filter, instance } => (filter, instance),
+        ClearWhat::Nat { what } => return clear_nat(what),
+    };
     let body = serde_json::to_string(&wanted(filter)).map_err(crate::exit::Failure::failed)?;
     let done: Cleared = Client::new(&instance.state_dir).post("/api/sessions/clear", &body)?;
     println!("{} sessions cleared", done.cleared);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn clear_nat(what: &ClearNat) -> Outcome {
+    let ClearNat::PersistentNatTable { internal_ip, internal_port, instance } = what;
+    let filter = NatBindingFilter { internal_address: *internal_ip, internal_port: *internal_port };
+    let body = serde_json::to_string(&filter).map_err(crate::exit::Failure::failed)?;
+    let done: Cleared = Client::new(&instance.state_dir).post("/api/nat/bindings/clear", &body)?;
+    println!("{} bindings cleared", done.cleared);
     Ok(ExitCode::SUCCESS)
 }
 

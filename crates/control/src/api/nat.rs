@@ -1,5 +1,7 @@
 //! What is said of translation.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -11,6 +13,48 @@ pub struct NatView {
     pub destination_pools: Vec<NatTargetView>,
     /// Addresses that this host answers for besides its own.
     pub proxied: Vec<NatProxyView>,
+    /// Bindings of persistent-nat, and how many there may be.
+    #[serde(default)]
+    pub bindings: u32,
+    #[serde(default)]
+    pub bindings_limit: u32,
+}
+
+/// The table of persistent-nat.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct NatBindingsView {
+    pub limit: u32,
+    /// By inside address and port.
+    pub bindings: Vec<NatBindingView>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NatBindingView {
+    /// `tcp`, `udp`, `icmp`, `icmp6`
+    pub protocol: String,
+    /// The endpoint inside.
+    pub internal_address: IpAddr,
+    pub internal_port: u16,
+    /// What it appears with outside.
+    pub reflexive_address: IpAddr,
+    pub reflexive_port: u16,
+    /// `any-remote-host`, `target-host`, `target-host-port`
+    pub kind: String,
+    /// `SET RULE`
+    pub rule: String,
+    /// Live ones, to the second, and the most there may be.
+    pub sessions: u32,
+    pub max_sessions: u32,
+    /// Seconds until it ends; none while it has sessions.
+    pub left_s: Option<u32>,
+    pub timeout_s: u32,
+}
+
+/// Which bindings to end; without any of these, all.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct NatBindingFilter {
+    pub internal_address: Option<IpAddr>,
+    pub internal_port: Option<u16>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

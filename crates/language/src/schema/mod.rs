@@ -246,7 +246,10 @@ pub static APPLY_GROUPS_EXCEPT: Statement = list(
 
 /// Why a statement is refused, and what to write instead, where that can be said in a line.
 const REASONS: &[(&str, &str)] = &[
-    ("address-mapping", "ports are bound too: applications that ask a server for their address ask for their port"),
+    (
+        "address-mapping",
+        "ports are bound too: applications that ask a server for their address ask for their port",
+    ),
     ("alg", NO_ALG),
     ("application-protocol", NO_ALG),
     ("dns-name", "a name may change behind a committed policy; write the addresses it stands for"),

@@ -194,10 +194,7 @@ const SOURCE_RULE: Statement = keyed(
                     block(
                         "pool",
                         "It becomes an address of a pool.",
-                        &[
-                            PERSISTENT,
-                            entry("", "Name of a source pool.", &[Key::Value(Kind::Name("pool"))]),
-                        ],
+                        &[PERSISTENT, entry("", "Name of a source pool.", &[Key::Value(Kind::Name("pool"))])],
                     )
                     .exclusive(&[""])
                     .on_one_line(),

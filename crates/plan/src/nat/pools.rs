@@ -85,7 +85,8 @@ impl<'a> Pools<'a> {
         };
         if let Some(persistent) = persistent {
             entry.persistent = permit(persistent.permit);
-            (entry.persistent_timeout_s, entry.persistent_sessions) = (persistent.timeout_s, persistent.sessions);
+            (entry.persistent_timeout_s, entry.persistent_sessions) =
+                (persistent.timeout_s, persistent.sessions);
         }
         let index = self.pools.len();
         if index >= abi::MAX_NAT_POOLS {

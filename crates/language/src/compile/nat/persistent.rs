@@ -46,7 +46,8 @@ fn pool_binds(view: View, pool: &SourcePool, report: &mut Report) {
     let name = &pool.name;
     if pool.ports.range.is_none() {
         let message = format!("`persistent-nat` with pool `{name}`, which translates no ports");
-        let help = "a binding is an address and a port: use a pool with ports, or static NAT for whole addresses";
+        let help =
+            "a binding is an address and a port: use a pool with ports, or static NAT for whole addresses";
         report.error_help(&view.location(), message, help);
     }
     if pool.overflow.is_some() {
@@ -59,7 +60,8 @@ fn pool_binds(view: View, pool: &SourcePool, report: &mut Report) {
 
 fn has_ports(view: View, matching: &NatMatch, report: &mut Report) {
     let Some(services) = &matching.services else { return };
-    if !services.is_empty() && services.iter().all(|service| !matches!(service.protocol, None | Some(1 | 6 | 17 | 58)))
+    if !services.is_empty()
+        && services.iter().all(|service| !matches!(service.protocol, None | Some(1 | 6 | 17 | 58)))
     {
         let message = "`persistent-nat` in a rule that matches no protocol with ports";
         report.error_help(&view.location(), message, "match tcp, udp or icmp, or remove it");

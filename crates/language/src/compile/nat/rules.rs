@@ -80,9 +80,10 @@ pub(super) fn source(
         let action = action(view, "source-nat", "interface, off or pool NAME", scope.report)?;
         let (then, pool) = match action.word() {
             "off" => (SourceAction::Off, None),
-            "interface" => {
-                (SourceAction::Interface { persistent: persistent(action, &matching, None, scope.report) }, None)
-            }
+            "interface" => (
+                SourceAction::Interface { persistent: persistent(action, &matching, None, scope.report) },
+                None,
+            ),
             _ => {
                 let (index, name) =
                     named(action, &names, "source pool", &scope.inactive.source_pools, scope.report)?;
