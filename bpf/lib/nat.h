@@ -333,6 +333,16 @@ static __always_inline void nat_set(struct packet *p, __u32 side, __u16 be_port)
 	nat_set_port(p, side, be_port);
 }
 
+/* Index of the unit that the session's first packet arrived on. */
+static __always_inline __u32 nat_ingress_unit(const struct packet *p)
+{
+	if (!(p->flags & P_REJUDGE))
+		return p->unit_index;
+	struct flow_shared *shared = flow_shared_at(p->family, p->line);
+
+	return shared ? shared->ingress_unit : 0;
+}
+
 /* The bucket of the key that answers to `out*` have comes meanwhile. */
 static __always_inline void expect_answers(struct packet *p)
 {

@@ -112,23 +112,44 @@ static __always_inline bool nat_binding_knows(const struct nat_binding *binding,
 	return known;
 }
 
+/* The source rule for what leaves by a unit, or NO_RULE. */
+__noinline int nat_find_source(struct packet *p, __u32 egress)
+{
+	if (!p)
+		return NO_RULE;
+	__u32 ingress = nat_ingress_unit(p), column = egress;
+	struct nat_unit *unit = bpf_map_lookup_elem(&nat_units, &egress);
+	struct nat_source *source = bpf_map_lookup_elem(&nat_sources, &ingress);
+
+	barrier_var(column);
+	__u32 reverse = unit ? unit->reverse_context : 0;
+	__u32 context = source ? source->context[column % MAX_UNITS] : 0;
+
+	if (!(reverse | context) || !classify(p, AS_TRANSLATED))
+		return NO_RULE;
+	int found = nat_match(p, reverse);
+
+	return found < 0 ? nat_match(p, context) : found;
+}
+
 /*
- * RFC 4787 5: whether the sender may reach the inside endpoint. One that has a binding of the same rule is known by its
- * outside endpoint (REQ-9).
+ * RFC 4787 5: whether the sender may reach the inside endpoint. One that has a binding itself is known by its outside
+ * endpoint (REQ-9).
  */
-__noinline int nat_binding_permits(struct packet *p, __u32 handle)
+static __always_inline bool nat_binding_permits(struct packet *p, __u32 handle)
 {
 	struct nat_binding_key key ALIGNED_KEY = {.side = NAT_BINDING_INSIDE};
 
-	if (!p)
-		return false;
 	struct nat_binding *binding = nat_binding_at(handle);
 
 	if (!binding || binding->permit == NAT_PERSISTENT_ANY_HOST)
 		return !!binding;
+	int found = nat_find_source(p, binding->unit);
+	struct nat_rule *rule = found < 0 ? NULL : nat_rule_at(found);
+
 	nat_binding_endpoint(p, AS_SENT, SIDE_SOURCE, &key);
-	key.rule = binding->rule;
-	struct nat_binding *own = nat_binding_at(nat_binding_find(&key));
+	key.rule = rule ? rule->id : 0;
+	struct nat_binding *own = rule ? nat_binding_at(nat_binding_find(&key)) : NULL;
 
 	if (own) {
 		for (int i = 0; i < 4; i++)
@@ -138,12 +159,15 @@ __noinline int nat_binding_permits(struct packet *p, __u32 handle)
 	return nat_binding_knows(binding, nat_binding_peer(binding, &key));
 }
 
-/* A first packet whose destination no rule translates: perhaps it is a binding's. */
-__noinline int nat_binding_destination(struct packet *p)
+/*
+ * A first packet whose destination no rule translates: perhaps it is a binding's. No function of its own: the search for
+ * a rule below is as deep as calls may be.
+ */
+static __always_inline int nat_binding_destination(struct packet *p)
 {
 	struct nat_binding_key key ALIGNED_KEY = {.side = NAT_BINDING_OUTSIDE};
 
-	if (!p || (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP))
+	if (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP)
 		return CONTINUE;
 	nat_binding_endpoint(p, AS_SENT, SIDE_DESTINATION, &key);
 	__u32 handle = nat_binding_find(&key);

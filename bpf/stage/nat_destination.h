@@ -5,16 +5,6 @@
 
 #include "lib/nat_binding.h"
 
-/* Index of the unit that the session's first packet arrived on. */
-static __always_inline __u32 nat_ingress_unit(const struct packet *p)
-{
-	if (!(p->flags & P_REJUDGE))
-		return p->unit_index;
-	struct flow_shared *shared = flow_shared_at(p->family, p->line);
-
-	return shared ? shared->ingress_unit : 0;
-}
-
 /* What the rule makes of the destination, to `nat_address`. */
 static __always_inline bool nat_destination_address(struct packet *p, const struct nat_rule *rule)
 {

@@ -19,26 +19,6 @@ static __always_inline __u32 nat_egress_unit(const struct packet *p)
 	return nexthop ? nexthop->unit : 0;
 }
 
-/* The rule for what leaves by a unit, or NO_RULE. */
-__noinline int nat_find_source(struct packet *p, __u32 egress)
-{
-	if (!p)
-		return NO_RULE;
-	__u32 ingress = nat_ingress_unit(p), column = egress;
-	struct nat_unit *unit = bpf_map_lookup_elem(&nat_units, &egress);
-	struct nat_source *source = bpf_map_lookup_elem(&nat_sources, &ingress);
-
-	barrier_var(column);
-	__u32 reverse = unit ? unit->reverse_context : 0;
-	__u32 context = source ? source->context[column % MAX_UNITS] : 0;
-
-	if (!(reverse | context) || !classify(p, AS_TRANSLATED))
-		return NO_RULE;
-	int found = nat_match(p, reverse);
-
-	return found < 0 ? nat_match(p, context) : found;
-}
-
 /* May the session keep the address and port that a pool gave it? */
 __noinline int nat_pool_still_gives(struct packet *p, __u32 index)
 {

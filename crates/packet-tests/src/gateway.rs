@@ -153,9 +153,10 @@ impl Gateway {
         Ok(())
     }
 
-    /// Time passes: every session had its last packets so much earlier.
+    /// Time passes: every session had its last packets so much earlier, and every binding its last session.
     pub fn let_pass(&self, seconds: u64) -> Result<()> {
         let jiffies = (seconds * u64::from(self.dataplane.hz())) as u32;
+        self.bindings_age(jiffies)?;
         let places = [
             (Family::V4, "lines4", offset_of!(sluice_abi::FlowLine4, state)),
             (Family::V6, "lines6", offset_of!(sluice_abi::FlowLine6, state)),
@@ -170,6 +171,21 @@ impl Gateway {
                 bytes[at..at + 4].copy_from_slice(&seen.wrapping_sub(jiffies).to_ne_bytes());
                 map.update(&line.to_ne_bytes(), &bytes, MapFlags::ANY)?;
             }
+        }
+        Ok(())
+    }
+
+    fn bindings_age(&self, jiffies: u32) -> Result<()> {
+        let map = MapHandle::from_pinned_path(self.dataplane.pin().join("nat_bindings"))?;
+        let record = |number: u32| map.lookup(&number.to_ne_bytes(), MapFlags::ANY)?.context("a binding");
+        let word = |bytes: &[u8], at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+        let highest = word(&record(0)?, offset_of!(sluice_abi::NatBinding, counted));
+        let at = offset_of!(sluice_abi::NatBinding, last_used);
+        for number in 1..=highest {
+            let mut bytes = record(number)?;
+            let used = word(&bytes, at).wrapping_sub(jiffies);
+            bytes[at..at + 4].copy_from_slice(&used.to_ne_bytes());
+            map.update(&number.to_ne_bytes(), &bytes, MapFlags::ANY)?;
         }
         Ok(())
     }

@@ -5,8 +5,10 @@
 //! * [`gateway`]: such a gateway in a private network namespace, with the real programs loaded.
 //! * [`table`]: runs cases by prog-run; [`onwire`] runs the same cases over real veth pairs.
 //! * [`nat_model`]: translation in plain Rust, for random traces.
+//! * [`binding_model`]: translation with endpoint-independent mapping and filtering.
 //! * [`model`]: zone policy and sessions in plain Rust, for random packets under random configurations.
 
+pub mod binding_model;
 pub mod case;
 pub mod counters;
 pub mod forward;
