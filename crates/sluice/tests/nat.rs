@@ -22,6 +22,14 @@ set security nat source rule-set out rule r match source-address 10.71.1.0/24
 set security nat source rule-set out rule r then source-nat pool p
 ";
 
+const PERSISTENT: &str = "set security nat source rule-set out rule r then source-nat pool persistent-nat";
+
+/// What persistent-nat lets in, policies must permit too.
+const COME_IN: &str = "
+set security policies from-zone right to-zone left policy in match source-address any destination-address any application any
+set security policies from-zone right to-zone left policy in then permit
+";
+
 fn arping(from: &Netns, address: &str) -> bool {
     let arguments = ["-c", "1", "-w", "1", "-i", "eth0", address];
     from.command("arping").args(arguments).output().unwrap().status.success()
@@ -221,16 +229,37 @@ fn a_stun_client_finds_the_translation_that_is_configured() {
         let arguments = ["30", "turnutils_natdiscovery", what, "10.71.2.2"];
         stdout(&site.left.command("timeout").args(arguments).output().unwrap())
     };
-    let mut said = String::new();
-    wait_until("an answer of the STUN server", Duration::from_secs(60), || {
-        said = discover("-m");
-        said.contains("Mapping!")
-    });
-    said += &discover("-f");
-    assert!(said.contains("UDP reflexive addr: 10.71.2.10:"), "{said}");
-    for behaviour in ["Mapping", "Filtering"] {
-        assert!(said.contains(&format!("NAT with Address and Port Dependent {behaviour}!")), "{said}");
+    let finds = |mapping: &str, filtering: &str| {
+        let mut said = String::new();
+        wait_until("an answer of the STUN server", Duration::from_secs(60), || {
+            said = discover("-m");
+            said.contains("Mapping!")
+        });
+        said += &discover("-f");
+        assert!(said.contains("UDP reflexive addr: 10.71.2.10:"), "{said}");
+        for (what, kind) in [("Mapping", mapping), ("Filtering", filtering)] {
+            assert!(said.contains(&format!("NAT with {kind} {what}!")), "{said}");
+        }
+    };
+    finds("Address and Port Dependent", "Address and Port Dependent");
+    // RFC 4787 REQ-1 and REQ-8: the same with persistent-nat, as far as it permits
+    let table = || shown(&site, &["nat", "source", "persistent-nat-table", "all"]);
+    assert!(table().starts_with("Persistent NAT bindings: 0 of"), "{}", table());
+    for (permit, filtering) in [
+        ("any-remote-host", "Endpoint Independent"),
+        ("target-host", "Address Dependent"),
+        ("target-host-port", "Address and Port Dependent"),
+    ] {
+        let persistent = format!("{POOL}{COME_IN}{PERSISTENT} permit {permit}\n");
+        accepted(&site.commit(&site.write("b.conf", &persistent)));
+        assert!(table().starts_with("Persistent NAT bindings: 0 of"), "another kind: {}", table());
+        finds("Endpoint Independent", filtering);
+        let shows = table();
+        assert!(shows.contains(permit) && shows.contains("10.71.2.10") && shows.contains("out r"), "{shows}");
     }
+    let cleared = accepted(&site.sluice(&["clear", "nat", "persistent-nat-table"]));
+    assert!(cleared.ends_with("bindings cleared\n") && !cleared.starts_with("0 "), "{cleared}");
+    assert!(table().starts_with("Persistent NAT bindings: 0 of"), "{}", table());
 }
 
 /// Real traffic of three protocols and two families, as the receivers get it: every checksum is right, says tshark.
