@@ -119,7 +119,7 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 	    needs_rejudging(state))
 		return GO_SLOW;
 
-	if ((state->marks & MARK_GRANTED) && session_refusal(r->family, r->line, state->marks))
+	if (grant_is_due(state) && session_refusal(r->family, r->line, state->marks))
 		return GO_SLOW;
 
 	struct nexthop *nexthop = nexthop_at(state->nexthop);
@@ -309,6 +309,9 @@ static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
 	if ((void *)(ip + 1) > hook_end(ctx))
 		return GO_SLOW;
 	if (*(__u8 *)ip != 0x45 || (ip->frag_off & bpf_htons(0x3fff)) || ip->ttl <= 1 || !csum_ipv4_valid(ip))
+		return GO_SLOW;
+	/* no session has it, and a flood of it must not wait for the flow table */
+	if (ip->saddr == ip->daddr)
 		return GO_SLOW;
 	r->ip_len = bpf_ntohs(ip->tot_len);
 	if (r->ip_len < sizeof(*ip) + sizeof(struct udphdr) || hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)

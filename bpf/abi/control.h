@@ -53,7 +53,10 @@ struct program_config {
 	__u16 gate_unit;         /* index of the unit that the gate alone stands before, and its zone */
 	__u16 gate_zone;
 	__u32 source_mask; /* words of `grant_sources`, less one; a power of two of them */
+	__u32 grant_pace;  /* jiffies, a power of two of them less one, in which established packets ask for their grant
+			      once */
 	__u32 nat_binding_slots; /* records of `nat_bindings`, but the first */
+	__u32 zero;
 };
 
 /* Highest record numbers ever handed out; freed ones wait in the `free*` queues. */
