@@ -303,21 +303,18 @@ __noinline int nat_binding_end(__u32 handle)
 }
 
 static __always_inline void nat_binding_fill(struct nat_binding *binding, const struct packet *p,
-					     const struct nat_pool *pool)
+					     const struct nat_pool *pool, const struct nat_binding_key *inside,
+					     const struct nat_binding_key *outside)
 {
-	struct nat_binding_key end ALIGNED_KEY;
-
-	nat_binding_endpoint(p, AS_SENT, SIDE_SOURCE, &end);
-	for (int i = 0; i < 4; i++)
-		binding->be_inside[i] = end.be_addr[i];
-	binding->be_inside_port = end.be_port;
-	binding->proto = end.proto;
-	nat_binding_endpoint(p, AS_TRANSLATED, SIDE_SOURCE, &end);
-	for (int i = 0; i < 4; i++)
-		binding->be_outside[i] = end.be_addr[i];
-	binding->be_outside_port = end.be_port;
-	binding->outside_proto = end.proto;
-	binding->routing_instance = end.routing_instance;
+	for (int i = 0; i < 4; i++) {
+		binding->be_inside[i] = inside->be_addr[i];
+		binding->be_outside[i] = outside->be_addr[i];
+	}
+	binding->be_inside_port = inside->be_port;
+	binding->be_outside_port = outside->be_port;
+	binding->proto = inside->proto;
+	binding->outside_proto = outside->proto;
+	binding->routing_instance = inside->routing_instance;
 	binding->rule = p->nat_source;
 	binding->permit = pool->persistent;
 	binding->last_used = p->now;
@@ -330,23 +327,14 @@ static __always_inline void nat_binding_fill(struct nat_binding *binding, const 
 		binding->peers[i] = 0;
 }
 
-/* No room: told at most once a second. */
-static __always_inline int nat_binding_full(const struct packet *p, struct nat_binding *all, __u32 pool)
-{
-	if (!all->NAT_BINDINGS_TOLD || p->now - all->NAT_BINDINGS_TOLD >= config.hz) {
-		all->NAT_BINDINGS_TOLD = p->now | 1;
-		log_exhausted(p, pool);
-	}
-	return INSERT_UNBOUND;
-}
-
 /*
  * A candidate for an outside endpoint, in `out*`. INSERTED: it is nobody's; where the rule has persistent-nat it is the
  * source's from here on. INSERT_CONFLICT: a binding has it.
  */
 __noinline int nat_binding_claim(struct packet *p)
 {
-	struct nat_binding_key inside ALIGNED_KEY = {}, outside ALIGNED_KEY = {.side = NAT_BINDING_OUTSIDE};
+	struct nat_binding_key inside ALIGNED_KEY = {.side = NAT_BINDING_INSIDE},
+			       outside ALIGNED_KEY = {.side = NAT_BINDING_OUTSIDE};
 
 	if (!p)
 		return INSERT_UNBOUND;
@@ -365,21 +353,22 @@ __noinline int nat_binding_claim(struct packet *p)
 	struct nat_binding *binding = number ? nat_binding_number(number) : NULL;
 
 	if (!binding)
-		return nat_binding_full(p, all, pool->id);
-	nat_binding_fill(binding, p, pool);
-	nat_binding_keys(binding, &inside, &outside);
+		return INSERT_UNBOUND;
+	nat_binding_endpoint(p, AS_SENT, SIDE_SOURCE, &inside);
+	inside.rule = p->nat_source;
+	nat_binding_fill(binding, p, pool, &inside, &outside);
 	long error = bpf_map_update_elem(&nat_binding_index, &outside, &number, BPF_NOEXIST);
 
 	if (error) {
 		nat_binding_free(binding);
-		return error == -EEXIST ? INSERT_CONFLICT : nat_binding_full(p, all, pool->id);
+		return error == -EEXIST ? INSERT_CONFLICT : INSERT_UNBOUND;
 	}
 	error = bpf_map_update_elem(&nat_binding_index, &inside, &number, BPF_NOEXIST);
 	if (error) {
 		bpf_map_delete_elem(&nat_binding_index, &outside);
 		nat_binding_free(binding);
 		/* another CPU gave the source its binding at this moment: its next packet finds it */
-		return error == -EEXIST ? INSERT_BUSY : nat_binding_full(p, all, pool->id);
+		return error == -EEXIST ? INSERT_BUSY : INSERT_UNBOUND;
 	}
 	__u32 tag = binding->state & NAT_BINDING_TAG;
 
@@ -388,6 +377,18 @@ __noinline int nat_binding_claim(struct packet *p)
 	*(volatile __u32 *)&binding->state = NAT_BINDING_LIVE | tag;
 	p->nat_bindings[0] = number | tag << NAT_BINDING_TAG_SHIFT;
 	return INSERTED;
+}
+
+/* There was no room for a binding: told at most once a second. */
+static __always_inline void nat_binding_refused(const struct packet *p)
+{
+	struct nat_binding *all = nat_binding_number(0);
+	struct nat_pool *pool = nat_pool_at(p->nat_pool);
+
+	if (!all || !pool || (all->NAT_BINDINGS_TOLD && p->now - all->NAT_BINDINGS_TOLD < config.hz))
+		return;
+	all->NAT_BINDINGS_TOLD = p->now | 1;
+	log_exhausted(p, pool->id);
 }
 
 /* A session was made under the bindings of its source and destination. */

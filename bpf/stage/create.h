@@ -202,6 +202,8 @@ static __always_inline int stage_create(hook_ctx *ctx, struct packet *p)
 		return DROP(SESSION_TABLE_FULL);
 	if (result >= INSERT_EXHAUSTED) {
 		nat_count_failure(p->nat_source);
+		if (nat_is_persistent() && result == INSERT_UNBOUND)
+			nat_binding_refused(p);
 		return result == INSERT_EXHAUSTED    ? DROP(NAT_PORTS_EXHAUSTED)
 		       : result == INSERT_NO_ADDRESS ? DROP(NAT_NO_ADDRESS)
 		       : result == INSERT_UNBOUND    ? DROP(NAT_BINDINGS_FULL)
