@@ -95,6 +95,6 @@ pub fn sizes(config: &Config) -> Sizes {
         sessions6: config.flow.max_sessions_v6.unwrap_or(SESSIONS6),
         kernel_index: std::env::var(FLOW_INDEX).is_ok_and(|index| index == "kernel"),
         grants: config.gate.max_grants.unwrap_or(sluice_abi::GRANTS_DEFAULT),
-        bindings: sluice_abi::NAT_BINDINGS_DEFAULT,
+        bindings: config.nat.source.max_bindings.unwrap_or(sluice_abi::NAT_BINDINGS_DEFAULT),
     }
 }

@@ -48,6 +48,11 @@ pub enum CommitError {
          grants and sessions"
     )]
     Grants { now: u32, new: u32 },
+    #[error(
+        "max-bindings: there is room for {now} bindings of persistent-nat, {new} are asked for; \
+         `sluice cleanup`, then start anew: that ends all bindings, grants and sessions"
+    )]
+    Bindings { now: u32, new: u32 },
 }
 
 impl CommitError {
@@ -59,6 +64,7 @@ impl CommitError {
                 | Self::Sizes { .. }
                 | Self::FanOut(_)
                 | Self::Grants { .. }
+                | Self::Bindings { .. }
         )
     }
 }
@@ -223,6 +229,9 @@ impl Engine {
         let (now, new) = (self.dataplane.sizes(), config::sizes(config));
         if now == new {
             return Ok(());
+        }
+        if (Sizes { bindings: new.bindings, ..now }) == new {
+            return Err(CommitError::Bindings { now: now.bindings, new: new.bindings });
         }
         if (Sizes { grants: new.grants, ..now }) == new {
             return Err(CommitError::Grants { now: now.grants, new: new.grants });

@@ -49,6 +49,8 @@ pub struct SourceNat {
     /// `port-randomization disable`
     pub ports_in_turn: bool,
     pub interface_ports: Ports,
+    /// Most bindings of persistent-nat; None = as many as there are by default.
+    pub max_bindings: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]

@@ -226,6 +226,11 @@ const SOURCE: Statement = block(
             ],
         )
         .refuses(&["port-overloading", "port-overloading-factor"]),
+        leaf(
+            "max-bindings",
+            "Bindings of persistent-nat there is room for, 65536 by default; fixed while they are kept. A Sluice extension of Junos.",
+            Kind::Number { min: 16, max: 524_288 },
+        ),
         SOURCE_POOL,
         ports("pool-default-port-range", "Ports of pools that say nothing of them: first, and last behind `to`.", POOL_PORT),
         block(

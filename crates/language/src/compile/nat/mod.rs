@@ -54,6 +54,7 @@ pub(super) fn compile(top: View, names: &Names, report: &mut Report) -> Nat {
         address_persistent: view.path(&["source", "address-persistent"]).is_some(),
         ports_in_turn: view.path(&["source", "port-randomization", "disable"]).is_some(),
         interface_ports: pools::interface_ports(view, scope.report),
+        max_bindings: view.value(&["source", "max-bindings"]).and_then(View::number),
     };
     nat.destination = DestinationNat {
         pools: destination_pools.into_iter().map(|(pool, _)| pool).collect(),
