@@ -290,8 +290,8 @@ impl Engine {
 
     fn attach(&self, plan: &Plan) -> Result<(), CommitError> {
         for attachment in &plan.attachments {
-            let alone = gate::alone(&plan.gate, &attachment.device);
-            self.dataplane.attach_behind(&wanted(attachment), alone.as_ref())?;
+            let alone = plan.gate.alone(&attachment.device);
+            self.dataplane.attach_behind(&wanted(attachment), alone)?;
         }
         Ok(())
     }
@@ -387,7 +387,7 @@ fn wanted(attachment: &sluice_plan::Attachment) -> Attachment {
 fn log_commit(plan: &Plan, took_ms: u64) {
     for attachment in &plan.attachments {
         let mode = attachment.ingress.map_or("egress-only", IngressHook::name);
-        let gate_alone = plan.gate.alone.iter().any(|alone| alone.device == attachment.device);
+        let gate_alone = plan.gate.alone(&attachment.device).is_some();
         tracing::info!(
             interface = attachment.device,
             mode,

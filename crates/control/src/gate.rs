@@ -11,9 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use sluice_dataplane::{
-    Dataplane, Ended, GateAlone, GatePlace, GrantKey, GrantRecord, GrantSpec, Pick, Refused,
-};
+use sluice_dataplane::{Dataplane, Ended, GrantKey, GrantRecord, GrantSpec, Pick, Refused};
 use sluice_plan::GatePlan;
 
 use crate::api::{
@@ -307,23 +305,6 @@ pub fn settle(dataplane: &Dataplane, audit: &Audit, gate: &GatePlan) -> Result<(
     };
     audit.write(&text).map_err(GateError::Audit)?;
     result
-}
-
-/// What stands before a device, if the gate does.
-pub fn alone(gate: &GatePlan, device: &str) -> Option<GateAlone> {
-    let wanted = gate.alone.iter().find(|alone| alone.device == device)?;
-    let place = |place: &sluice_plan::Place| GatePlace {
-        service: place.service as u16,
-        udp: place.udp,
-        ports: place.ports,
-        v4: place.v4,
-        v6: place.v6,
-    };
-    Some(GateAlone {
-        unit: wanted.unit as u16,
-        zone: wanted.zone as u16,
-        places: wanted.places.iter().map(place).collect(),
-    })
 }
 
 pub fn list(shared: &Shared, filter: &GrantFilter) -> Result<GrantList, CommitError> {

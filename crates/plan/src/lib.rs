@@ -26,7 +26,7 @@ use sluice_language::config::Config;
 
 pub use display::action;
 pub use environment::{Environment, NetDev};
-pub use gate::{AloneWant, GatePlan, GrantWant, Place};
+pub use gate::{GatePlan, GrantWant};
 pub use ids::{Exhausted, Ids, Pool};
 pub use kernel::{Gateway, KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};
 pub use policies::policy_key;
