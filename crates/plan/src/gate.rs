@@ -10,6 +10,7 @@ use sluice_language::config::{Config, GateService, Prefix, Ranges, Service};
 
 use crate::PlanError;
 use crate::classifier::Wanted;
+use crate::prefix::contains;
 use crate::units::Managed;
 
 const TCP: u8 = 6;
@@ -180,20 +181,6 @@ fn places(config: &Config, unit: &Managed, ids: &BTreeMap<String, u32>) -> Vec<G
         }
     }
     places
-}
-
-fn contains(prefix: Prefix, address: IpAddr) -> bool {
-    match (prefix.addr, address) {
-        (IpAddr::V4(own), IpAddr::V4(one)) => {
-            let host = u32::MAX.checked_shr(prefix.len.into()).unwrap_or(0);
-            u32::from(own) | host == u32::from(one) | host
-        }
-        (IpAddr::V6(own), IpAddr::V6(one)) => {
-            let host = u128::MAX.checked_shr(prefix.len.into()).unwrap_or(0);
-            u128::from(own) | host == u128::from(one) | host
-        }
-        _ => false,
-    }
 }
 
 fn covers(terms: &[Service], protocol: u8, port: u16) -> bool {

@@ -13,6 +13,7 @@ mod ids;
 mod kernel;
 pub mod nat;
 mod policies;
+mod prefix;
 mod screens;
 mod terms;
 mod units;
@@ -30,6 +31,7 @@ pub use gate::{GatePlan, GrantWant};
 pub use ids::{Exhausted, Ids, Pool};
 pub use kernel::{Gateway, KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};
 pub use policies::policy_key;
+pub use prefix::contains;
 pub use units::{device_of, unit_name, words};
 
 /// What a commit will put in force.
