@@ -1,6 +1,6 @@
 //! A sender, a gateway with `sluice fanout`, and receivers, each in a namespace of its own.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use sluice_lab::metrics::Metrics;
 use sluice_lab::netns::Netns;
 
 use crate::common::{BINARY, Site, wait_until};
@@ -97,22 +98,16 @@ impl FanOut<'_> {
     }
 
     pub fn metrics(&self) -> String {
-        let page = self.site.gateway.enter(|| -> std::io::Result<String> {
-            let mut stream = TcpStream::connect("127.0.0.1:9090")?;
-            write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")?;
-            let mut text = String::new();
-            stream.read_to_string(&mut text)?;
-            Ok(text)
-        });
-        page.unwrap().unwrap()
+        self.read_metrics().0
+    }
+
+    fn read_metrics(&self) -> Metrics {
+        Metrics::read(&self.site.gateway, "127.0.0.1:9090").unwrap()
     }
 
     /// Sum of a family's samples whose labels contain `with`.
     pub fn sum(&self, family: &str, with: &str) -> u64 {
-        let page = self.metrics();
-        let lines =
-            page.lines().filter(|line| line.starts_with(&format!("{family}{{")) && line.contains(with));
-        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+        self.read_metrics().sum(family, &[with]).unwrap()
     }
 
     pub fn dropped(&self, reason: &str) -> u64 {
