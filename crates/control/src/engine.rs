@@ -177,7 +177,6 @@ impl Engine {
         let kernel = self.kernel.clone();
         let mut changes = Changes::new(&kernel);
         changes.apply(&kernel_wants)?;
-        let guard_before = old.map(|o| o.plan.kernel.guard.clone());
         changes::guard_union(old.map(|o| &o.plan.kernel), &kernel_wants)?;
         let rehearsal = Rehearsal { environment, plan, ids };
         let result = self.load_and_attach(&mut changes, &config, rehearsal, next, old);
@@ -185,11 +184,7 @@ impl Engine {
             Ok(done) => done,
             Err(error) => {
                 drop(changes);
-                if let Some(devices) = &guard_before {
-                    guard::install(devices)?;
-                }
-                let before = old.map(|o| o.config.fan_out.clone()).unwrap_or_default();
-                self.fan_out.apply_user(&before)?;
+                self.put_back(old)?;
                 return Err(error);
             }
         };
@@ -216,6 +211,15 @@ impl Engine {
         };
         self.stored = Some(stored);
         Ok((active, Committed { generation, took_ms, warnings }))
+    }
+
+    /// What a failed commit changed beside the devices becomes as it was.
+    fn put_back(&mut self, old: Option<&Active>) -> Result<(), CommitError> {
+        if let Some(old) = old {
+            guard::install(&old.plan.kernel.guard)?;
+        }
+        self.fan_out.apply_user(&old.map(|old| old.config.fan_out.clone()).unwrap_or_default())?;
+        Ok(())
     }
 
     fn check_sizes(&self, config: &Config) -> Result<(), CommitError> {
