@@ -44,9 +44,7 @@ struct Bench {
 
 impl Bench {
     fn new(hook: Hook) -> Bench {
-        let mut world = scenario::world();
-        world.devices.retain(|device| device.name != "c0");
-        world.hosts.retain(|host| !host.unit.starts_with("c0"));
+        let world = scenario::two_zones();
         let sizes = Sizes { sessions4: 256, sessions6: 64, ..Sizes::default() };
         let gateway = Gateway::new(world, &config(6000), sizes, hook).expect("a gateway");
         gateway.idle_near_ends().expect("devices take XDP");

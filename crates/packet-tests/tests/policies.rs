@@ -152,9 +152,7 @@ fn configuration(random: &mut Random, count: usize) -> String {
 }
 
 fn world() -> World {
-    let mut world = scenario::world();
-    world.devices.retain(|device| device.name != "c0");
-    world.hosts.retain(|host| !host.unit.starts_with("c0"));
+    let mut world = scenario::two_zones();
     world.commands =
         ["route add default via 10.2.0.100", "route add default via fd00:2::64"].map(str::to_owned).to_vec();
     world
