@@ -7,13 +7,12 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde::Serialize;
 
 use crate::args::RunArgs;
@@ -376,11 +375,8 @@ fn run_hook(hook: Hook) -> Result<HookReport> {
     ];
     let mortal = Sink::start(&lab.hosts[2], address(2))?;
     let kinds = receivers.iter().map(|receiver| receiver.kind()).chain([mortal.kind()]).collect();
-    let configuration = directory.path().join("fanout.yaml");
-    fs::write(&configuration, yaml(hook))?;
-    let program = std::env::current_exe().context("cannot find the sluice binary")?;
-    let mut gateway =
-        Gateway::new(&program, &lab.gateway, &configuration, directory.path())?.with_command("fanout");
+    let gateway = scene::gateway(&lab.gateway, directory.path(), "fanout.yaml", &yaml(hook))?;
+    let mut gateway = gateway.with_command("fanout");
     gateway.start()?;
     let mut scene =
         Scene { lab: &lab, receivers, mortal: Some(mortal), past: vec![], rows: vec![], lines: vec![] };
