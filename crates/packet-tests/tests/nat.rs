@@ -10,6 +10,7 @@ use sluice_abi::stages::Reason;
 use sluice_dataplane::{Sizes, Timeouts, prog_run};
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::nat_model::{Nat, Source, Tuple, Wanted};
+use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::random::Random;
 use sluice_packet_tests::scenario::{self, NAT_OF_TWO_ZONES};
 use sluice_packet_tests::world::World;
@@ -289,10 +290,6 @@ fn trace(hook: Hook) {
     assert_eq!(counters.drops(Reason::NatPortsExhausted), trace.full);
     assert!(trace.full > steps / 200 && trace.refused > steps / 200, "{} {}", trace.full, trace.refused);
     assert_eq!(trace.gateway.dataplane.sessions().count(), trace.nat.sessions());
-}
-
-fn in_thread(work: impl FnOnce() + Send + 'static) {
-    std::thread::spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
 #[test]

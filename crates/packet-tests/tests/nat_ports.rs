@@ -6,6 +6,7 @@ use std::time::Duration;
 use sluice_abi::stages::Reason;
 use sluice_dataplane::{Sizes, Timeouts};
 use sluice_packet_tests::gateway::{Gateway, Hook};
+use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::{scenario, table};
 use sluice_wire::text::Packet;
 
@@ -97,10 +98,6 @@ impl Bench {
         let now = self.gateway.dataplane.now_jiffies().unwrap();
         self.gateway.dataplane.sweep(now, &Timeouts::default()).unwrap();
     }
-}
-
-fn in_thread(work: impl FnOnce() + Send + 'static) {
-    std::thread::spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
 #[test]

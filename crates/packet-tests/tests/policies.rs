@@ -12,6 +12,7 @@ use sluice_language::Config;
 use sluice_language::config::{Action, AddressMatch, ApplicationMatch, Policy, Service};
 use sluice_packet_tests::gateway::{Gateway, Hook, compile};
 use sluice_packet_tests::model::Tuple;
+use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::random::Random;
 use sluice_packet_tests::world::World;
 use sluice_packet_tests::{counters, scenario, table};
@@ -368,7 +369,7 @@ fn run(hook: Hook, policies: usize, default_packets: u64) {
         println!("{policies} policies on {}: {} of them matched", hook.name(), matched.len());
         assert!(matched.len() >= policies.min(100) / 4, "only {} policies matched", matched.len());
     };
-    std::thread::spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    in_thread(work);
 }
 
 #[test]

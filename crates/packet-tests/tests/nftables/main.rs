@@ -13,6 +13,7 @@ mod trace;
 
 use sluice_dataplane::Sizes;
 use sluice_packet_tests::gateway::{Gateway, Hook};
+use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::nft::NftGateway;
 use sluice_packet_tests::onwire::Wire;
 use sluice_packet_tests::random::Random;
@@ -97,11 +98,6 @@ fn both(hook: Hook, config: &str) -> anyhow::Result<Both> {
 
 fn config() -> String {
     NAT_OF_TWO_ZONES.to_owned() + CONFIG
-}
-
-/// In a thread of its own: the namespace goes with it.
-fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    std::thread::spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn agree(hook: Hook) {
