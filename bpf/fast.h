@@ -119,7 +119,7 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 	    needs_rejudging(state))
 		return GO_SLOW;
 
-	if ((state->marks & MARK_GRANTED) && session_refusal(r->family, r->line, state->marks))
+	if (grant_is_due(state) && session_refusal(r->family, r->line, state->marks))
 		return GO_SLOW;
 
 	struct nexthop *nexthop = nexthop_at(state->nexthop);

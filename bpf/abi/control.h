@@ -52,7 +52,8 @@ struct program_config {
 	__u16 gate_unit;         /* index of the unit that the gate alone stands before, and its zone */
 	__u16 gate_zone;
 	__u32 source_mask; /* words of `grant_sources`, less one; a power of two of them */
-	__u32 zero;
+	__u32 grant_pace;  /* jiffies, a power of two of them less one, in which established packets ask for their grant
+			      once */
 };
 
 /* Highest record numbers ever handed out; freed ones wait in the `free*` queues. */

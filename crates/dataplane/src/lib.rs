@@ -164,9 +164,16 @@ fn table_config(sizes: Sizes, seed: u64) -> ProgramConfig {
         unanswered6: u32::MAX >> 1,
         grant_mask: sizes.grant_buckets() - 1,
         source_mask: sizes.source_words() - 1,
+        grant_pace: grant_pace(control::hz()),
         seed,
         ..Default::default()
     }
+}
+
+/// Of at most 40 ms, so that revocations take effect within 100 ms whatever else they need.
+fn grant_pace(hz: u32) -> u32 {
+    let most = (hz / 25).max(1);
+    (most.next_power_of_two() >> u32::from(!most.is_power_of_two())) - 1
 }
 
 /// From the keys that the standard library draws for its hash maps.

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, Xdp, XdpFlags};
@@ -310,6 +311,8 @@ impl Gateway {
                 };
                 let ended = self.dataplane.grants().revoke(&pick, now)?;
                 ensure!(!ended.is_empty(), "nothing was revoked");
+                // packets of live sessions learn of it within the period in which they ask
+                std::thread::sleep(Duration::from_millis(40));
             }
         }
         Ok(())
