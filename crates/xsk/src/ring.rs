@@ -82,15 +82,15 @@ impl<T: Copy> Producer<T> {
     /// How many of so many entries can be written.
     #[inline]
     pub fn room_for(&mut self, wanted: usize) -> usize {
-        (self.room(wanted as u32) as usize).min(wanted)
+        self.room(wanted as u32).min(wanted as u32) as usize
     }
 
     /// Writes entries, for which there must be room, and shows the other end all of them at once.
     #[inline]
-    pub fn put(&mut self, entries: impl Iterator<Item = T>) {
-        let before = self.at;
+    pub fn put(&mut self, entries: impl ExactSizeIterator<Item = T>) {
+        let any = entries.len() > 0;
         entries.for_each(|entry| self.push(entry));
-        if self.at != before {
+        if any {
             self.submit();
         }
     }
