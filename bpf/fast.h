@@ -310,6 +310,9 @@ static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
 		return GO_SLOW;
 	if (*(__u8 *)ip != 0x45 || (ip->frag_off & bpf_htons(0x3fff)) || ip->ttl <= 1 || !csum_ipv4_valid(ip))
 		return GO_SLOW;
+	/* no session has it, and a flood of it must not wait for the flow table */
+	if (ip->saddr == ip->daddr)
+		return GO_SLOW;
 	r->ip_len = bpf_ntohs(ip->tot_len);
 	if (r->ip_len < sizeof(*ip) + sizeof(struct udphdr) || hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
 		return GO_SLOW;

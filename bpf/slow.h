@@ -26,9 +26,14 @@ static __always_inline int stage_exit(hook_ctx *ctx, struct packet *p)
 	return CONTINUE;
 }
 
+/* The verdict goes through memory, where the verifier forgets which it was: otherwise it follows each to the end. */
 #define RUN_ingress(ID, name)                                                                                          \
-	if (verdict == CONTINUE && (config.stage_mask & STAGE_BIT(ID)))                                                \
-		verdict = stage_##name(ctx, p);
+	if (config.stage_mask & STAGE_BIT(ID)) {                                                                       \
+		*(volatile __u32 *)&p->verdict = stage_##name(ctx, p);                                                 \
+		verdict = *(volatile __u32 *)&p->verdict;                                                              \
+		if (verdict != CONTINUE)                                                                               \
+			goto decided;                                                                                  \
+	}
 #define RUN_egress(ID, name)
 
 static __always_inline int slow_line(hook_ctx *ctx)
@@ -46,6 +51,7 @@ static __always_inline int slow_line(hook_ctx *ctx)
 #include "stages.def"
 #undef STAGE
 #undef REASON
+decided:;
 	struct unit_counters *count = counters_of(p->unit_index);
 
 	if (!count)
@@ -53,8 +59,7 @@ static __always_inline int slow_line(hook_ctx *ctx)
 	count->received += p->segments;
 	count->received_bytes += p->ip_len;
 	count->slow += p->segments;
-	*(volatile __u32 *)&p->verdict = verdict;
-	return exit_packet(ctx, p, *(volatile __u32 *)&p->verdict);
+	return exit_packet(ctx, p, verdict);
 }
 
 #endif

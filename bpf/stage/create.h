@@ -176,7 +176,7 @@ static __noinline int nat_recall_twin(struct packet *p)
 	return p && find_session(p) && (p->flags & P_TRANSLATED);
 }
 
-static __noinline int stage_create(hook_ctx *ctx, struct packet *p)
+static __always_inline int stage_create(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
 		return DROP(SESSION_TABLE_FULL);

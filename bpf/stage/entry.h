@@ -9,7 +9,7 @@
 #define EXTENSION_HEADERS_MAX 6
 
 /* Ports and what the session stage wants of TCP and ICMP. `l4` must lie inside the linear part. */
-static __noinline int parse_l4(hook_ctx *ctx, struct packet *p)
+static __always_inline int parse_l4(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
 		return DROP(TRUNCATED);
@@ -102,7 +102,25 @@ static __always_inline bool bad_addresses4(__u32 saddr, __u32 daddr)
 	return (daddr >> 24) == 0 || ((daddr >> 28) == 0xf && daddr != 0xffffffff);
 }
 
-static __noinline int parse_ipv4(hook_ctx *ctx, struct packet *p)
+/* The checksum of an IPv4 header with options, which must lie inside the linear part. */
+static __noinline int check_long_header(hook_ctx *ctx, __u32 l3, __u32 length)
+{
+	void *header = hook_data(ctx) + (l3 & 0x1f);
+	__u32 sum = 0;
+
+	for (__u32 i = 0; i < 60; i += 4) {
+		__u32 *word = header + i;
+
+		if (i >= length)
+			break;
+		if ((void *)(word + 1) > hook_end(ctx))
+			return DROP(TRUNCATED);
+		sum = csum_add32(sum, *word);
+	}
+	return csum_fold(sum) ? DROP(BAD_IP_HEADER) : CONTINUE;
+}
+
+static __always_inline int parse_ipv4(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
 		return DROP(TRUNCATED);
@@ -113,24 +131,20 @@ static __noinline int parse_ipv4(hook_ctx *ctx, struct packet *p)
 	if ((void *)(ip + 1) > end)
 		return DROP(TRUNCATED);
 	__u32 header = (*(__u8 *)ip & 0x0f) * 4;
-	__u32 sum = 0;
 
 	p->ip_len = bpf_ntohs(ip->tot_len);
 	if (ip->version != 4 || header < sizeof(*ip) || p->ip_len < header || ip->protocol == IPPROTO_ICMPV6)
 		return DROP(BAD_IP_HEADER);
 	if (hook_l3_len(ctx, l3, p->ip_len) < p->ip_len)
 		return DROP(TRUNCATED);
-	for (__u32 i = 0; i < 60; i += 2) {
-		__be16 *word = (void *)ip + i;
+	int verdict = CONTINUE;
 
-		if (i >= header)
-			break;
-		if ((void *)(word + 1) > end)
-			return DROP(TRUNCATED);
-		sum += *word;
-	}
-	if (csum_fold(sum))
-		return DROP(BAD_IP_HEADER);
+	if (header > sizeof(*ip))
+		verdict = check_long_header(ctx, l3, header);
+	else if (!csum_ipv4_valid(ip))
+		verdict = DROP(BAD_IP_HEADER);
+	if (verdict != CONTINUE)
+		return verdict;
 	p->family = p->wire = 4;
 	p->proto = ip->protocol;
 	p->ttl = ip->ttl;
@@ -198,7 +212,7 @@ static __always_inline int parse_extensions(hook_ctx *ctx, struct packet *p, __u
 	return DROP(EXTENSION_HEADERS);
 }
 
-static __noinline int parse_ipv6(hook_ctx *ctx, struct packet *p)
+static __always_inline int parse_ipv6(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
 		return DROP(TRUNCATED);
@@ -270,7 +284,7 @@ static __always_inline int check_mac(hook_ctx *ctx, struct packet *p, const stru
 	return CONTINUE;
 }
 
-static __noinline int stage_entry(hook_ctx *ctx, struct packet *p)
+static __always_inline int stage_entry(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
 		return DROP(TRUNCATED);

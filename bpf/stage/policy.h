@@ -69,7 +69,7 @@ static __always_inline __u32 pair_of(const struct packet *p)
 	return (from % MAX_ZONES) * MAX_ZONES + to % MAX_ZONES;
 }
 
-static __noinline int stage_policy(hook_ctx *ctx, struct packet *p)
+static __always_inline int stage_policy(hook_ctx *ctx, struct packet *p)
 {
 	struct service service = {};
 

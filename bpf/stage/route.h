@@ -194,7 +194,7 @@ static __always_inline int check_hop(struct packet *p)
 	return CONTINUE;
 }
 
-static __noinline int stage_route(hook_ctx *ctx, struct packet *p)
+static __always_inline int stage_route(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
 		return DROP(NO_ROUTE);

@@ -188,7 +188,7 @@ static __always_inline void screen_plain(struct packet *p)
 		p->screens |= SCREEN_BIT(ICMPV6_MALFORMED);
 }
 
-static __noinline int stage_screen(hook_ctx *ctx, struct packet *p)
+static __always_inline int stage_screen(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
 		return DROP(TRUNCATED);

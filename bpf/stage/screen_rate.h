@@ -102,7 +102,7 @@ static __always_inline int screen_tcp_rate(struct packet *p, const struct screen
 	return flags == TCP_ACK || flags == (TCP_ACK | TCP_FIN) ? screen_ack(p) : CONTINUE;
 }
 
-static __noinline int stage_screen_rate(hook_ctx *ctx, struct packet *p)
+static __always_inline int stage_screen_rate(hook_ctx *ctx, struct packet *p)
 {
 	struct screen_limits *limits = p ? limits_of(p) : NULL;
 

@@ -369,7 +369,7 @@ static __always_inline void forget_nat64(struct packet *p)
 	p->nat64 = 0;
 }
 
-static __noinline int stage_session(hook_ctx *ctx, struct packet *p)
+static __always_inline int stage_session(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
 		return DROP(TRUNCATED);
