@@ -289,15 +289,21 @@ static __always_inline void reverse6(const struct flow_key6 *key, struct flow_ke
 	reply->be_dport = key->be_sport;
 }
 
+/* A packet that has no key is a failure, and the end. */
+#define READ_KEY(FAMILY)                                                                                               \
+	do {                                                                                                           \
+		if (!parse##FAMILY(ctx, &key)) {                                                                       \
+			bench.failures++;                                                                              \
+			return ABORT;                                                                                  \
+		}                                                                                                      \
+	} while (0)
+
 #define FLOOR_PROGRAMS(FAMILY)                                                                                         \
 	HOOK int floor_lookup##FAMILY(CTX *ctx)                                                                        \
 	{                                                                                                              \
 		struct flow_key##FAMILY key;                                                                           \
                                                                                                                        \
-		if (!parse##FAMILY(ctx, &key)) {                                                                       \
-			bench.failures++;                                                                              \
-			return ABORT;                                                                                  \
-		}                                                                                                      \
+		READ_KEY(FAMILY);                                                                                      \
 		if (bpf_map_lookup_elem(&floor##FAMILY, &key))                                                         \
 			bench.hits++;                                                                                  \
 		else                                                                                                   \
@@ -310,10 +316,7 @@ static __always_inline void reverse6(const struct flow_key6 *key, struct flow_ke
 		struct floor_value value = {.line = 1, .tag = 1};                                                      \
 		struct flow_key##FAMILY key, reply;                                                                    \
                                                                                                                        \
-		if (!parse##FAMILY(ctx, &key)) {                                                                       \
-			bench.failures++;                                                                              \
-			return ABORT;                                                                                  \
-		}                                                                                                      \
+		READ_KEY(FAMILY);                                                                                      \
 		reverse##FAMILY(&key, &reply);                                                                         \
 		if (bpf_map_update_elem(&floor##FAMILY, &key, &value, BPF_NOEXIST) ||                                  \
 		    bpf_map_update_elem(&floor##FAMILY, &reply, &value, BPF_NOEXIST))                                  \
@@ -327,10 +330,7 @@ static __always_inline void reverse6(const struct flow_key6 *key, struct flow_ke
 	{                                                                                                              \
 		struct flow_key##FAMILY key, reply;                                                                    \
                                                                                                                        \
-		if (!parse##FAMILY(ctx, &key)) {                                                                       \
-			bench.failures++;                                                                              \
-			return ABORT;                                                                                  \
-		}                                                                                                      \
+		READ_KEY(FAMILY);                                                                                      \
 		reverse##FAMILY(&key, &reply);                                                                         \
 		if (bpf_map_delete_elem(&floor##FAMILY, &key) || bpf_map_delete_elem(&floor##FAMILY, &reply))          \
 			bench.misses++;                                                                                \
@@ -360,10 +360,7 @@ static __always_inline __u32 client6(const struct flow_key6 *key)
 	{                                                                                                              \
 		struct flow_key##FAMILY key;                                                                           \
                                                                                                                        \
-		if (!parse##FAMILY(ctx, &key)) {                                                                       \
-			bench.failures++;                                                                              \
-			return ABORT;                                                                                  \
-		}                                                                                                      \
+		READ_KEY(FAMILY);                                                                                      \
 		bench.hits += client##FAMILY(&key) < FLOOR_ARRAY_ELEMENTS;                                             \
 		return DROP;                                                                                           \
 	}                                                                                                              \
@@ -372,10 +369,7 @@ static __always_inline __u32 client6(const struct flow_key6 *key)
 	{                                                                                                              \
 		struct flow_key##FAMILY key;                                                                           \
                                                                                                                        \
-		if (!parse##FAMILY(ctx, &key)) {                                                                       \
-			bench.failures++;                                                                              \
-			return ABORT;                                                                                  \
-		}                                                                                                      \
+		READ_KEY(FAMILY);                                                                                      \
 		__u32 at = client##FAMILY(&key);                                                                       \
 		struct floor_line *line = bpf_map_lookup_elem(&floor_lines, &at);                                      \
                                                                                                                        \

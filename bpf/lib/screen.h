@@ -14,7 +14,7 @@
  * Of the packet's addresses, its zone and what else tells keys apart. Seeded, so nobody outside can aim at an entry;
  * the generation is part of it, so a commit starts afresh.
  */
-static __noinline __u64 screen_hash(const struct packet *p, __u32 which, __u64 more)
+static __always_inline __u64 screen_hash(const struct packet *p, __u32 which, __u64 more)
 {
 	if (!p)
 		return 0;

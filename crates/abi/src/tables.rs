@@ -1,5 +1,7 @@
 //! The tables of one generation, as the plan makes them and the data plane loads them.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use crate::{
     ClassLine, Context, FanoutLine, FanoutListener, FanoutReceiver, MAX_CLASS_LINES, MAX_CONTEXTS,
     MAX_FANOUT_LINES, MAX_FANOUT_RECEIVERS, MAX_FANOUT_SLOTS, MAX_NAT_CONTEXTS, MAX_NAT_POOLS,
@@ -65,6 +67,26 @@ pub struct GateRules {
     pub context: u32,
     /// One bit a zone that demands grants.
     pub zones: u32,
+}
+
+/// What the gate alone stands before: a unit, and the services behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateAlone {
+    pub unit: u16,
+    /// Id of the unit's zone.
+    pub zone: u16,
+    pub places: Vec<GatePlace>,
+}
+
+/// Ports of this host behind which a service is. Another address of the same host is the gateway's affair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GatePlace {
+    pub service: u16,
+    pub udp: bool,
+    /// First and last.
+    pub ports: (u16, u16),
+    pub v4: Option<Ipv4Addr>,
+    pub v6: Option<Ipv6Addr>,
 }
 
 /// Translation; see nat.h. Empty = there is none.

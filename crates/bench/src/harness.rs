@@ -166,12 +166,7 @@ impl Harness {
     /// Fills the ring with entries of one's own; IPv4 only. What an entry does not say comes from the template.
     pub fn set_entries4(&mut self, template: Template, entries: &[RingEntry4]) -> Result<()> {
         let ring = self.ring4.as_mut().context("entries of one's own are IPv4")?;
-        ensure!(
-            !entries.is_empty() && entries.len() <= ring.entries(),
-            "the ring has {} places",
-            ring.entries()
-        );
-        entries.iter().enumerate().for_each(|(i, entry)| ring.write(i, *entry));
+        ring.fill(entries)?;
         self.state.update(0, |state| {
             state.frame = template.bytes;
             (state.cursor, state.ring_size) = (0, entries.len() as u32);
@@ -185,12 +180,7 @@ impl Harness {
     /// The same for IPv6.
     pub fn set_entries6(&mut self, template: Template, entries: &[RingEntry6]) -> Result<()> {
         let ring = self.ring6.as_mut().context("these entries are IPv6")?;
-        ensure!(
-            !entries.is_empty() && entries.len() <= ring.entries(),
-            "the ring has {} places",
-            ring.entries()
-        );
-        entries.iter().enumerate().for_each(|(i, entry)| ring.write(i, *entry));
+        ring.fill(entries)?;
         self.state.update(0, |state| {
             state.frame = template.bytes;
             (state.cursor, state.ring_size) = (0, entries.len() as u32);
@@ -209,8 +199,7 @@ impl Harness {
     ) -> Result<()> {
         ensure!(requests.len() == answers.len(), "every request needs an answer");
         let ring = self.ring4.as_mut().context("no ring for IPv4")?;
-        ensure!(answers.len() <= ring.entries(), "the ring has {} places", ring.entries());
-        answers.iter().enumerate().for_each(|(i, entry)| ring.write(i, *entry));
+        ring.fill(answers)?;
         self.set_entries6(template, requests)?;
         self.state.update(0, |state| {
             state.answer = answer.bytes;

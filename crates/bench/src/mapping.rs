@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -60,6 +60,14 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy> Mapping<T> {
         let mut value = self.read(index);
         change(&mut value);
         self.write(index, value);
+    }
+
+    /// Writes entries from the first place on; there must be some.
+    pub fn fill(&mut self, entries: &[T]) -> Result<()> {
+        let fits = !entries.is_empty() && entries.len() <= self.entries;
+        ensure!(fits, "the ring has {} places", self.entries);
+        entries.iter().enumerate().for_each(|(index, entry)| self.write(index, *entry));
+        Ok(())
     }
 }
 

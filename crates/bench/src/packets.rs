@@ -71,6 +71,12 @@ impl Tuple {
             server_port: SERVER_PORTS + ((mix >> 32) as u16 & ((1 << SERVER_PORT_BITS) - 1)),
         }
     }
+
+    /// Address and port that a packet comes from, and those that it goes to.
+    fn ends<A>(&self, client: A, server: A, reply: bool) -> ((A, u16), (A, u16)) {
+        let (client, server) = ((client, self.client_port), (server, self.server_port));
+        if reply { (server, client) } else { (client, server) }
+    }
 }
 
 /// Headers and payload of a whole frame; addresses, ports and checksums come from a ring entry.
@@ -177,14 +183,9 @@ impl Template {
 
     /// The entry of one packet, checksums included.
     pub fn entry4(&self, tuple: Tuple, reply: bool) -> RingEntry4 {
-        let client = address4(CLIENTS4, tuple.client);
-        let server = address4(SERVERS4, tuple.server);
-        let (saddr, daddr, sport, dport) = if reply {
-            (server, client, tuple.server_port, tuple.client_port)
-        } else {
-            (client, server, tuple.client_port, tuple.server_port)
-        };
-        self.entry4_between(saddr, daddr, sport, dport)
+        let (client, server) = (address4(CLIENTS4, tuple.client), address4(SERVERS4, tuple.server));
+        let (from, to) = tuple.ends(client, server, reply);
+        self.entry4_between(from.0, to.0, from.1, to.1)
     }
 
     /// The same for any addresses and ports.
@@ -204,14 +205,9 @@ impl Template {
     }
 
     pub fn entry6(&self, tuple: Tuple, reply: bool) -> RingEntry6 {
-        let client = address6(CLIENTS6, tuple.client);
-        let server = address6(SERVERS6, tuple.server);
-        let (saddr, daddr, sport, dport) = if reply {
-            (server, client, tuple.server_port, tuple.client_port)
-        } else {
-            (client, server, tuple.client_port, tuple.server_port)
-        };
-        self.entry6_between(saddr, daddr, sport, dport)
+        let (client, server) = (address6(CLIENTS6, tuple.client), address6(SERVERS6, tuple.server));
+        let (from, to) = tuple.ends(client, server, reply);
+        self.entry6_between(from.0, to.0, from.1, to.1)
     }
 
     /// The same for any addresses and ports.

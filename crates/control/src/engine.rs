@@ -184,7 +184,6 @@ impl Engine {
         let kernel = self.kernel.clone();
         let mut changes = Changes::new(&kernel);
         changes.apply(&kernel_wants)?;
-        let guard_before = old.map(|o| o.plan.kernel.guard.clone());
         changes::guard_union(old.map(|o| &o.plan.kernel), &kernel_wants)?;
         let rehearsal = Rehearsal { environment, plan, ids };
         let result = self.load_and_attach(&mut changes, &config, rehearsal, next, old);
@@ -192,11 +191,7 @@ impl Engine {
             Ok(done) => done,
             Err(error) => {
                 drop(changes);
-                if let Some(devices) = &guard_before {
-                    guard::install(devices)?;
-                }
-                let before = old.map(|o| o.config.fan_out.clone()).unwrap_or_default();
-                self.fan_out.apply_user(&before)?;
+                self.put_back(old)?;
                 return Err(error);
             }
         };
@@ -223,6 +218,15 @@ impl Engine {
         };
         self.stored = Some(stored);
         Ok((active, Committed { generation, took_ms, warnings }))
+    }
+
+    /// What a failed commit changed beside the devices becomes as it was.
+    fn put_back(&mut self, old: Option<&Active>) -> Result<(), CommitError> {
+        if let Some(old) = old {
+            guard::install(&old.plan.kernel.guard)?;
+        }
+        self.fan_out.apply_user(&old.map(|old| old.config.fan_out.clone()).unwrap_or_default())?;
+        Ok(())
     }
 
     fn check_sizes(&self, config: &Config) -> Result<(), CommitError> {
@@ -300,8 +304,8 @@ impl Engine {
 
     fn attach(&self, plan: &Plan) -> Result<(), CommitError> {
         for attachment in &plan.attachments {
-            let alone = gate::alone(&plan.gate, &attachment.device);
-            self.dataplane.attach_behind(&wanted(attachment), alone.as_ref())?;
+            let alone = plan.gate.alone(&attachment.device);
+            self.dataplane.attach_behind(&wanted(attachment), alone)?;
         }
         Ok(())
     }
@@ -399,7 +403,7 @@ fn wanted(attachment: &sluice_plan::Attachment) -> Attachment {
 fn log_commit(plan: &Plan, took_ms: u64) {
     for attachment in &plan.attachments {
         let mode = attachment.ingress.map_or("egress-only", IngressHook::name);
-        let gate_alone = plan.gate.alone.iter().any(|alone| alone.device == attachment.device);
+        let gate_alone = plan.gate.alone(&attachment.device).is_some();
         tracing::info!(
             interface = attachment.device,
             mode,

@@ -4,16 +4,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use sluice_dataplane::{
-    Dataplane, Ended, GateAlone, GatePlace, GrantKey, GrantRecord, GrantSpec, Pick, Refused,
-};
+use sluice_dataplane::{Dataplane, Ended, GrantKey, GrantRecord, GrantSpec, Pick, Refused};
+use sluice_language::config::Prefix;
 use sluice_plan::GatePlan;
 
 use crate::api::{
@@ -21,6 +19,7 @@ use crate::api::{
     Revoked,
 };
 use crate::engine::CommitError;
+use crate::prefix;
 use crate::shared::{Active, Shared, counted};
 
 /// Grants that one answer lists unless asked otherwise.
@@ -136,21 +135,13 @@ fn timestamp(unix_ms: u64) -> String {
     time.to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
 }
 
-/// An address, or a prefix without host bits.
-fn read_prefix(text: &str) -> Result<(IpAddr, u8), String> {
-    let (address, length) = match text.split_once('/') {
-        Some((address, length)) => (address, Some(length)),
-        None => (text, None),
-    };
+fn read_prefix(text: &str) -> Result<Prefix, String> {
     let wrong = || format!("source `{text}` is no address or prefix; write it as 192.0.2.1 or 192.0.2.0/24");
-    let address: IpAddr = address.parse().map_err(|_| wrong())?;
-    let most = if address.is_ipv4() { 32 } else { 128 };
-    let length = length.map_or(Ok(most), |l| l.parse::<u8>().map_err(|_| wrong()))?;
-    if length > most { Err(wrong()) } else { Ok((address, length)) }
+    prefix::parse(text).ok_or_else(wrong)
 }
 
 fn spec(request: &GrantRequest, gate: &GatePlan) -> Result<GrantSpec, String> {
-    let (source, length) = read_prefix(&request.source)?;
+    let source = read_prefix(&request.source)?;
     let Some(service) = gate.service(&request.service) else {
         let known: Vec<&str> = gate.services.values().map(String::as_str).collect();
         return Err(format!("service `{}` is not configured; known: {}", request.service, known.join(", ")));
@@ -163,7 +154,7 @@ fn spec(request: &GrantRequest, gate: &GatePlan) -> Result<GrantSpec, String> {
         }
     }
     Ok(GrantSpec {
-        key: GrantKey { source, length, service: service as u16 },
+        key: GrantKey { source: source.addr, length: source.len, service: service as u16 },
         user: request.user.clone(),
         idle_s: request.idle_timeout_s,
         absolute_s: request.absolute_timeout_s,
@@ -251,8 +242,8 @@ fn pick(request: &RevokeRequest, gate: &GatePlan) -> Result<Pick, String> {
         picks.push(Pick::Handle(*handle));
     }
     if let Some(source) = source {
-        let (address, length) = read_prefix(source)?;
-        picks.push(Pick::Source(address, length));
+        let Prefix { addr, len } = read_prefix(source)?;
+        picks.push(Pick::Source(addr, len));
     }
     match <[Pick; 1]>::try_from(picks) {
         Ok([pick]) => Ok(pick),
@@ -309,23 +300,6 @@ pub fn settle(dataplane: &Dataplane, audit: &Audit, gate: &GatePlan) -> Result<(
     result
 }
 
-/// What stands before a device, if the gate does.
-pub fn alone(gate: &GatePlan, device: &str) -> Option<GateAlone> {
-    let wanted = gate.alone.iter().find(|alone| alone.device == device)?;
-    let place = |place: &sluice_plan::Place| GatePlace {
-        service: place.service as u16,
-        udp: place.udp,
-        ports: place.ports,
-        v4: place.v4,
-        v6: place.v6,
-    };
-    Some(GateAlone {
-        unit: wanted.unit as u16,
-        zone: wanted.zone as u16,
-        places: wanted.places.iter().map(place).collect(),
-    })
-}
-
 pub fn list(shared: &Shared, filter: &GrantFilter) -> Result<GrantList, CommitError> {
     let active = shared.active();
     let now = shared.dataplane.now_jiffies()?;
@@ -337,7 +311,8 @@ pub fn list(shared: &Shared, filter: &GrantFilter) -> Result<GrantList, CommitEr
                 .as_ref()
                 .is_none_or(|s| service_name(&active.plan.gate, record.key.service) == s)
             && filter.source.as_ref().is_none_or(|s| {
-                read_prefix(s).is_ok_and(|(addr, len)| record.key.source == addr && record.key.length == len)
+                prefix::parse(s)
+                    .is_some_and(|Prefix { addr, len }| record.key.source == addr && record.key.length == len)
             })
     };
     records.retain(matches);

@@ -21,6 +21,7 @@ mod matching;
 mod metrics;
 mod mtus;
 mod nat;
+mod prefix;
 mod preflight;
 mod schedules;
 mod sessions;

@@ -1,14 +1,15 @@
 //! Listing and ending sessions.
 
-use std::net::IpAddr;
-
 use sluice_abi::{TCP_DIR_CLOSED, TCP_DIR_ESTABLISHED, TCP_DIR_FIN, TCP_DIR_NONE, TCP_DIR_SYN};
 use sluice_dataplane::{Direction, Family, Session, Tuple};
 use sluice_language::Service;
+use sluice_language::config::Prefix;
+use sluice_plan::contains;
 
 use crate::api::{SessionFilter, SessionList, SessionView};
 use crate::config;
 use crate::engine::CommitError;
+use crate::prefix;
 use crate::shared::{Active, Shared};
 
 /// Most sessions in one answer.
@@ -18,10 +19,10 @@ const USUALLY_LISTED: usize = 100;
 /// A filter with its fields understood.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Matcher {
-    source: Option<(IpAddr, u8)>,
-    destination: Option<(IpAddr, u8)>,
+    source: Option<Prefix>,
+    destination: Option<Prefix>,
     /// A translated address, that of neither end as it sees itself.
-    translated: Option<(IpAddr, u8)>,
+    translated: Option<Prefix>,
     nat: bool,
     protocol: Option<u8>,
     source_port: Option<u16>,
@@ -81,7 +82,7 @@ fn translated(session: &Session) -> bool {
 
 /// Whether an address that translation put into the session lies in a prefix: what the outside sees of the source, or what
 /// the initiator sees of the destination.
-fn is_translated_to(session: &Session, prefix: (IpAddr, u8)) -> bool {
+fn is_translated_to(session: &Session, prefix: Prefix) -> bool {
     let (there, back) = (&session.initiator.tuple, &session.responder.tuple);
     there.source != back.destination && contains(prefix, back.destination)
         || there.destination != back.source
@@ -219,22 +220,9 @@ pub fn protocol(text: &str) -> Result<u8, String> {
     }
 }
 
-fn prefix(text: &str) -> Result<(IpAddr, u8), String> {
+fn prefix(text: &str) -> Result<Prefix, String> {
     let wrong = || format!("{text}: expected an address or a prefix, such as 10.0.1.0/24");
-    let (addr, len) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
-    let addr: IpAddr = addr.parse().map_err(|_| wrong())?;
-    let longest = if addr.is_ipv4() { 32 } else { 128 };
-    let len = len.map_or(Ok(longest), str::parse).map_err(|_| wrong())?;
-    if len <= longest { Ok((addr, len)) } else { Err(wrong()) }
-}
-
-fn contains((network, len): (IpAddr, u8), addr: IpAddr) -> bool {
-    let (a, b, bits) = match (network, addr) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(u32::from(a)), u128::from(u32::from(b)), 32),
-        (IpAddr::V6(a), IpAddr::V6(b)) => (u128::from(a), u128::from(b), 128),
-        _ => return false,
-    };
-    len == 0 || (a ^ b) >> (bits - u32::from(len)) == 0
+    prefix::parse(text).ok_or_else(wrong)
 }
 
 #[cfg(test)]

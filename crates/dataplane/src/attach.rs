@@ -10,12 +10,12 @@ use serde::Serialize;
 use zerocopy::FromBytes;
 
 use crate::error::{Doing, Error, Result};
-use crate::gate::{GateAlone, GateOnly};
+use crate::gate::GateOnly;
 use crate::generation::ProgramKind;
 use crate::links::{self, Pinned, Place};
 use crate::objects::{self, CONFIG_SECTION, Frozen, ObjectKind, Recipe};
 use crate::sys::{self, Target, XDP_MODES};
-use crate::{Dataplane, prog_run};
+use crate::{Dataplane, GateAlone, prog_run};
 
 /// Where a device's ingress is handled. Every managed device also gets the tcx egress program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -1,8 +1,8 @@
 //! The gate alone: a root program that decides by itself what is for a service of this host (bpf/gate_only.h).
 
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use sluice_abi::tables::{GateAlone, GatePlace};
 use sluice_abi::{GATE_PORTS, GatePort, MAX_GATE_SERVICES, MAX_UNITS, ProgramConfig};
 
 use crate::control::hz;
@@ -13,26 +13,6 @@ use crate::records::address_words;
 use crate::{Dataplane, ProgramDetails, sys};
 
 pub(crate) const MAPS: [&str; 2] = ["gate_ports", "gate_told"];
-
-/// A service of this host: where it listens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GatePlace {
-    pub service: u16,
-    pub udp: bool,
-    /// First and last.
-    pub ports: (u16, u16),
-    pub v4: Option<Ipv4Addr>,
-    pub v6: Option<Ipv6Addr>,
-}
-
-/// What the gate alone stands before: a unit, and the services behind it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GateAlone {
-    pub unit: u16,
-    /// Id of the unit's zone.
-    pub zone: u16,
-    pub places: Vec<GatePlace>,
-}
 
 /// The program with its tables; its grants are those of the gateway, its counters those of the unit.
 #[derive(Debug)]

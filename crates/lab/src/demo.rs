@@ -21,6 +21,7 @@ use crate::matrix::{self, Case, Row};
 use crate::netns;
 use crate::probe::Verdict;
 use crate::report;
+use crate::scene;
 use crate::services;
 use crate::stats::{self, Stats};
 
@@ -144,10 +145,8 @@ pub fn start_gateway<'a>(
     state: &Path,
     config: Option<&Path>,
 ) -> Result<Gateway<'a>> {
-    let configuration = state.join("branch.conf");
-    fs::write(&configuration, configuration_text(hook, config)?)?;
-    let program = std::env::current_exe().context("cannot find the sluice binary")?;
-    let mut gateway = Gateway::new(&program, &branch.gateway, &configuration, state)?;
+    let text = configuration_text(hook, config)?;
+    let mut gateway = scene::gateway(&branch.gateway, state, "branch.conf", &text)?;
     gateway.start()?;
     Ok(gateway)
 }

@@ -16,7 +16,6 @@ use crate::gateway::Gateway;
 use crate::netns::{Netns, VethEnd, veth};
 use crate::scene::{self, Row, print_rows};
 use crate::services::Service;
-use crate::stats;
 
 /// The gateway's configuration.
 pub const GATE_CONF: &str = include_str!("../../../examples/gate.conf");
@@ -154,11 +153,8 @@ fn run_hook(hook: Hook) -> Result<(Vec<Row>, Vec<String>)> {
     let directory = StateDirectory::new(&format!("gate-{}", hook.name()))?;
     let lab = Gated::create(hook)?;
     let _database = lab.start_database()?;
-    let configuration = directory.path().join("gate.conf");
-    let mode = format!("set system services sluice mode {}\n", hook.name());
-    fs::write(&configuration, format!("{GATE_CONF}{mode}"))?;
-    let program = std::env::current_exe().context("cannot find the sluice binary")?;
-    let mut gateway = Gateway::new(&program, &lab.gateway, &configuration, directory.path())?;
+    let text = format!("{GATE_CONF}set system services sluice mode {}\n", hook.name());
+    let mut gateway = scene::gateway(&lab.gateway, directory.path(), "gate.conf", &text)?;
     gateway.start()?;
     let mut rows = checks(&lab, &gateway)?;
     let audit = fs::read_to_string(directory.path().join("gate-audit.jsonl"))?;
@@ -169,12 +165,6 @@ fn run_hook(hook: Hook) -> Result<(Vec<Row>, Vec<String>)> {
         ok: hers == 2,
         saw: format!("{hers} lines"),
     });
-    std::thread::sleep(Duration::from_millis(300));
-    let equations = stats::at_rest(&gateway)?.equations;
-    rows.push(Row { check: "every packet is accounted for", ok: equations.hold(), saw: String::new() });
-    if rows.iter().any(|row| !row.ok) {
-        eprintln!("last words of the daemon:\n{}", gateway.last_words());
-    }
-    gateway.finish()?;
+    scene::finish(gateway, &mut rows)?;
     Ok((rows, audit))
 }

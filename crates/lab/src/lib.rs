@@ -14,6 +14,7 @@ pub mod helpers;
 pub mod hosts;
 pub mod interrupt;
 mod matrix;
+pub mod metrics;
 pub mod nat64;
 pub mod netns;
 mod probe;

@@ -20,10 +20,9 @@ use crate::args::RunArgs;
 use crate::branch::{HOST_DEVICE, Hook};
 use crate::capture;
 use crate::demo::{self, StateDirectory};
-use crate::gateway::Gateway;
 use crate::netns::{self, Netns, VethEnd};
 use crate::services::{self, Service};
-use crate::{hosts, interrupt, stats};
+use crate::{hosts, interrupt, scene, stats};
 
 /// The gateway's configuration when none is given.
 pub const NAT64_CONF: &str = include_str!("../../../examples/nat64.conf");
@@ -151,11 +150,8 @@ fn run_hook(hook: Hook, config: Option<&Path>) -> Result<GatewayReport> {
         Some(file) => fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?,
         None => NAT64_CONF.to_owned(),
     };
-    let configuration = directory.path().join("nat64.conf");
     let mode = format!("system {{ services {{ sluice {{ mode {}; }} }} }}\n", hook.name());
-    fs::write(&configuration, text + &mode)?;
-    let program = std::env::current_exe().context("cannot find the sluice binary")?;
-    let mut gateway = Gateway::new(&program, &hosts.gateway, &configuration, directory.path())?;
+    let mut gateway = scene::gateway(&hosts.gateway, directory.path(), "nat64.conf", &(text + &mode))?;
     gateway.start()?;
     let mut rows = vec![];
     for (what, check) in CHECKS {

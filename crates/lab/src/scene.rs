@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -10,7 +12,9 @@ use serde::Serialize;
 use crate::args::RunArgs;
 use crate::branch::Hook;
 use crate::demo::remove_leftovers;
-use crate::interrupt;
+use crate::gateway::Gateway;
+use crate::netns::Netns;
+use crate::{interrupt, stats};
 
 /// What a check saw.
 #[derive(Debug, Serialize)]
@@ -48,6 +52,25 @@ pub fn on_hooks<R: HookReport>(args: &RunArgs, play: impl Fn(Hook) -> Result<R>)
         }
     }
     Ok(if reports.iter().all(R::is_ok) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A gateway of this program with a configuration, ready to be started.
+pub fn gateway<'a>(netns: &'a Netns, state: &Path, file: &str, text: &str) -> Result<Gateway<'a>> {
+    let configuration = state.join(file);
+    fs::write(&configuration, text)?;
+    let program = std::env::current_exe().context("cannot find the sluice binary")?;
+    Gateway::new(&program, netns, &configuration, state)
+}
+
+/// The last check of a scene is whether the gateway's account holds; if any failed, it has the last words.
+pub fn finish(gateway: Gateway<'_>, rows: &mut Vec<Row>) -> Result<()> {
+    thread::sleep(Duration::from_millis(300));
+    let equations = stats::at_rest(&gateway)?.equations;
+    rows.push(Row { check: "every packet is accounted for", ok: equations.hold(), saw: String::new() });
+    if rows.iter().any(|row| !row.ok) {
+        eprintln!("last words of the daemon:\n{}", gateway.last_words());
+    }
+    gateway.finish()
 }
 
 /// A line for each check, whose names have room for `width` characters.

@@ -7,14 +7,12 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde::Serialize;
 
 use crate::args::RunArgs;
@@ -22,6 +20,7 @@ use crate::branch::Hook;
 use crate::demo::StateDirectory;
 use crate::gateway::Gateway;
 use crate::interrupt;
+use crate::metrics::Metrics;
 use crate::netns::{Netns, VethEnd, veth};
 use crate::receivers::{Arrival, Receiver, Rsyslog, Sent, Sink, send};
 use crate::scene::{self, Row, print_rows};
@@ -30,6 +29,7 @@ use crate::stats;
 /// The listeners.
 pub const FANOUT_YAML: &str = include_str!("../../../examples/fanout.yaml");
 
+const METRICS: &str = "127.0.0.1:9090";
 const LISTENER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 50);
 const BY_TURNS: u16 = 514;
 const BY_WEIGHT: u16 = 515;
@@ -81,18 +81,7 @@ impl Spread {
 
     /// Sum of a family's samples that have all of these labels.
     fn metric(&self, family: &str, labels: &[&str]) -> Result<u64> {
-        let page = self.gateway.enter(|| -> std::io::Result<String> {
-            let mut stream = TcpStream::connect("127.0.0.1:9090")?;
-            write!(stream, "GET /metrics HTTP/1.0\r\nHost: sluice\r\n\r\n")?;
-            let mut text = String::new();
-            stream.read_to_string(&mut text)?;
-            Ok(text)
-        })??;
-        let start = format!("sluice_fanout_{family}{{");
-        let of = page
-            .lines()
-            .filter(|line| line.starts_with(&start) && labels.iter().all(|label| line.contains(label)));
-        Ok(of.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
+        Metrics::read(&self.gateway, METRICS)?.sum(&format!("sluice_fanout_{family}"), labels)
     }
 
     /// Whether the data plane's tables have the third receiver of the first listener.
@@ -386,11 +375,8 @@ fn run_hook(hook: Hook) -> Result<HookReport> {
     ];
     let mortal = Sink::start(&lab.hosts[2], address(2))?;
     let kinds = receivers.iter().map(|receiver| receiver.kind()).chain([mortal.kind()]).collect();
-    let configuration = directory.path().join("fanout.yaml");
-    fs::write(&configuration, yaml(hook))?;
-    let program = std::env::current_exe().context("cannot find the sluice binary")?;
-    let mut gateway =
-        Gateway::new(&program, &lab.gateway, &configuration, directory.path())?.with_command("fanout");
+    let gateway = scene::gateway(&lab.gateway, directory.path(), "fanout.yaml", &yaml(hook))?;
+    let mut gateway = gateway.with_command("fanout");
     gateway.start()?;
     let mut scene =
         Scene { lab: &lab, receivers, mortal: Some(mortal), past: vec![], rows: vec![], lines: vec![] };

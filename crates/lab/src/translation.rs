@@ -8,10 +8,8 @@
 //!
 //! Neither the provider nor the far host knows a way to 10.0.0.0/8: whatever is answered was translated.
 
-use std::fs;
 use std::path::Path;
 use std::process::{ExitCode, Output, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -25,7 +23,6 @@ use crate::hosts;
 use crate::netns::{Netns, VethEnd, veth};
 use crate::scene::{self, Row, print_rows};
 use crate::services::{self, Service};
-use crate::stats;
 
 /// The gateway's configuration.
 pub const NAT_CONF: &str = include_str!("../../../examples/nat.conf");
@@ -238,19 +235,10 @@ pub fn run_hook(hook: Hook) -> Result<Vec<Row>> {
     let lab = Translation::create()?;
     lab.prepare(hook)?;
     let _services = lab.serve(directory.path())?;
-    let configuration = directory.path().join("nat.conf");
-    let mode = format!("set system services sluice mode {}\n", hook.name());
-    fs::write(&configuration, format!("{NAT_CONF}{mode}"))?;
-    let program = std::env::current_exe().context("cannot find the sluice binary")?;
-    let mut gateway = Gateway::new(&program, &lab.gateway, &configuration, directory.path())?;
+    let text = format!("{NAT_CONF}set system services sluice mode {}\n", hook.name());
+    let mut gateway = scene::gateway(&lab.gateway, directory.path(), "nat.conf", &text)?;
     gateway.start()?;
     let mut rows = lab.checks(&gateway, directory.path())?;
-    std::thread::sleep(Duration::from_millis(300));
-    let equations = stats::at_rest(&gateway)?.equations;
-    rows.push(Row { check: "every packet is accounted for", ok: equations.hold(), saw: String::new() });
-    if rows.iter().any(|row| !row.ok) {
-        eprintln!("last words of the daemon:\n{}", gateway.last_words());
-    }
-    gateway.finish()?;
+    scene::finish(gateway, &mut rows)?;
     Ok(rows)
 }

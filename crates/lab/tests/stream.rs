@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use sluice_lab::netns::{Netns, VethEnd, veth};
-use sluice_lab::stream::{Shape, Stream};
+use sluice_lab::stream::{Account, Shape, Stream};
 
 const SOURCE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const SINK_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -37,15 +37,20 @@ fn shape(wire: &Wire, denied_every: u32) -> Shape {
     }
 }
 
-#[test]
-fn everything_sent_on_a_plain_wire_arrives_once() {
+/// What became of a stream without a gateway.
+fn on_a_wire(denied_every: u32, length: Duration) -> Account {
     let wire = wire();
     let mut storage = MaybeUninit::uninit();
-    let mut stream = Stream::load(&mut storage, shape(&wire, 0)).unwrap();
+    let mut stream = Stream::load(&mut storage, shape(&wire, denied_every)).unwrap();
     let _sink = stream.sink(&wire.receiver, "in0").unwrap();
     let running = stream.start(&wire.sender, 0, None).unwrap();
-    thread::sleep(Duration::from_millis(300));
-    let account = stream.finish(running).unwrap();
+    thread::sleep(length);
+    stream.finish(running).unwrap()
+}
+
+#[test]
+fn everything_sent_on_a_plain_wire_arrives_once() {
+    let account = on_a_wire(0, Duration::from_millis(300));
     assert!(account.is_exact(), "{account:?}");
     assert!(account.sent > 10_000, "{account:?}");
 }
@@ -53,13 +58,7 @@ fn everything_sent_on_a_plain_wire_arrives_once() {
 /// On a wire without a gateway the packets that must be denied arrive: the account must not call that exact.
 #[test]
 fn denied_packets_that_arrive_are_noticed() {
-    let wire = wire();
-    let mut storage = MaybeUninit::uninit();
-    let mut stream = Stream::load(&mut storage, shape(&wire, 16)).unwrap();
-    let _sink = stream.sink(&wire.receiver, "in0").unwrap();
-    let running = stream.start(&wire.sender, 0, None).unwrap();
-    thread::sleep(Duration::from_millis(100));
-    let account = stream.finish(running).unwrap();
+    let account = on_a_wire(16, Duration::from_millis(100));
     assert_eq!(account.sent, account.arrived, "{account:?}");
     assert_eq!(account.sent_denied, account.arrived_denied, "{account:?}");
     assert!(account.sent_denied > 0 && !account.is_exact(), "{account:?}");

@@ -11,8 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, Xdp, XdpFlags};
 use sluice_dataplane::{
-    Dataplane, Family, GateAlone, GatePlace, Generation, GrantKey, GrantSpec, LocalKind, ObjectKind, Pick,
-    Sizes, Variant,
+    Dataplane, Family, Generation, GrantKey, GrantSpec, LocalKind, ObjectKind, Pick, Sizes, Variant,
 };
 use sluice_language::config::{Config, HookMode, Vlan};
 use sluice_plan::{Environment, Ids, NetDev, Plan, RouteVia};
@@ -213,9 +212,9 @@ impl Gateway {
     pub fn root(&mut self, device: &str) -> Result<&OwnedFd> {
         let attachment = self.plan.attachments.iter().find(|a| a.device == device);
         let variant = attachment.map_or(0, |a| a.variant);
-        if let Some(alone) = self.alone(device) {
+        if let Some(alone) = self.plan.gate.alone(device) {
             if !self.gates.contains_key(device) {
-                let gate = self.dataplane.gate_only(self.hook.object(), variant, &alone)?;
+                let gate = self.dataplane.gate_only(self.hook.object(), variant, alone)?;
                 self.gates.insert(device.to_owned(), gate.program().try_clone_to_owned()?);
             }
             return Ok(&self.gates[device]);
@@ -224,20 +223,6 @@ impl Gateway {
             slot.insert(self.dataplane.root_program(self.hook.object(), variant)?);
         }
         Ok(&self.roots[&variant])
-    }
-
-    /// What stands before a device, if the gate does.
-    pub fn alone(&self, device: &str) -> Option<GateAlone> {
-        let wanted = self.plan.gate.alone.iter().find(|alone| alone.device == device)?;
-        let place = |place: &sluice_plan::Place| GatePlace {
-            service: place.service as u16,
-            udp: place.udp,
-            ports: place.ports,
-            v4: place.v4,
-            v6: place.v6,
-        };
-        let places = wanted.places.iter().map(place).collect();
-        Some(GateAlone { unit: wanted.unit as u16, zone: wanted.zone as u16, places })
     }
 
     /// The program that takes a frame's tag out as the kernel does, aimed at the tc root of a device.

@@ -9,6 +9,11 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use nix::sched::{CloneFlags, setns, unshare};
 
+/// Runs what moves its thread into a namespace on a thread of its own, with which the namespace goes.
+pub fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    std::thread::spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
 /// A namespace kept alive by its file descriptor.
 #[derive(Debug)]
 pub struct Namespace(File);

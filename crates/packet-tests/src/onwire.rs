@@ -54,7 +54,7 @@ impl Wire {
             let attachment = Attachment { ifindex: wanted.ifindex, hook, variant: wanted.variant };
             gateway
                 .dataplane
-                .attach_behind(&attachment, gateway.alone(&wanted.device).as_ref())
+                .attach_behind(&attachment, gateway.plan.gate.alone(&wanted.device))
                 .with_context(|| format!("attaching to {}", wanted.device))?;
         }
         let devices: Vec<String> = gateway.world.devices.iter().map(|device| device.name.clone()).collect();

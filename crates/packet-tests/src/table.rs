@@ -200,54 +200,17 @@ const NAT_SOURCE_DROPS: [&str; 5] =
 pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> Result<Values> {
     let mut values = Values::new();
     let unit = unit_of(gateway, step, frame).map_or(0, |unit| gateway.unit_index(&unit));
-    let mut add = |name: &str, count: u64| -> Result<()> {
+    for (name, count) in unit_counters(gateway, step, frame) {
         let slot = counters::slot(name)?;
         if count != 0 {
             *values.entry(Place::Unit(unit, slot)).or_default() += count;
         }
-        Ok(())
-    };
-    if !step.egress {
-        add("received", 1)?;
     }
-    let mut bytes = stated_length(frame);
-    match &step.verdict {
-        Verdict::Redirect { .. } => {
-            add("redirected", 1)?;
-            add("redirected_bytes", bytes)?;
-        }
-        Verdict::Local => add("delivered_local", 1)?,
-        Verdict::Drop { reason } | Verdict::Reply { reason, .. } | Verdict::Withheld { reason } => {
-            add(reason, 1)?;
-            if ["unknown_unit", "vlan_stack", "other_host", "no_generation"].contains(&reason.as_str()) {
-                bytes = 0; // the IP header was not looked at
-            }
-        }
-        Verdict::Handoff { .. } => add("handed_off", 1)?,
-        Verdict::Sent => add("originated", 1)?,
-    }
-    match &step.verdict {
-        Verdict::Reply { .. } => add("replies", 1)?,
-        Verdict::Withheld { .. } => add("replies_withheld", 1)?,
-        _ => {}
-    }
-    if !step.egress {
-        add("received_bytes", bytes)?;
-        add("slow", u64::from(!step.words.fast))?;
-    } else if matches!(step.verdict, Verdict::Sent) && !is_tagged(gateway, step, frame) {
-        // a tagged unit's frames are counted when they leave the device below
-        add("sent", 1)?;
-        add("sent_bytes", frame.len() as u64)?;
-    } else if !matches!(step.verdict, Verdict::Sent) {
-        add("originated", 1)?;
-    }
-    add("sessions", u64::from(step.words.new && !step.egress))?;
-    add("icmp_related", u64::from(step.words.related))?;
-    add("rejudged", u64::from(step.words.rejudged))?;
-    let dropped = match &step.verdict {
-        Verdict::Drop { reason } | Verdict::Reply { reason, .. } => counters::screen(reason),
+    let refused = match &step.verdict {
+        Verdict::Drop { reason } | Verdict::Reply { reason, .. } => Some(reason.as_str()),
         _ => None,
     };
+    let dropped = refused.and_then(counters::screen);
     let alarms = step.words.alarms.iter();
     let alarms: Vec<_> = alarms
         .map(|name| counters::screen(name).ok_or_else(|| anyhow!("`{name}` is no screen")))
@@ -258,25 +221,60 @@ pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> 
     }
     if let Some(policy) = &step.words.policy {
         let id = counters::policy_id(&gateway.plan, policy)?;
-        let permitted = match &step.verdict {
-            Verdict::Redirect { .. } | Verdict::Handoff { .. } => true,
-            // policy spoke before the table did
-            Verdict::Drop { reason } => {
-                reason == "fragment_table_full"
-                    || NAT_SOURCE_DROPS.contains(&reason.as_str())
-                    || sluice_abi::stages::Stage::Create.reasons().any(|r| r.name() == reason)
-            }
-            _ => false,
-        };
-        let place = if permitted { Place::PolicySessions(id) } else { Place::PolicyDenied(id) };
+        let place =
+            if is_permitted(&step.verdict) { Place::PolicySessions(id) } else { Place::PolicyDenied(id) };
         values.insert(place, 1);
     }
-    let refused = match &step.verdict {
-        Verdict::Drop { reason } | Verdict::Reply { reason, .. } => Some(reason.as_str()),
-        _ => None,
-    };
     counters::expect_nat(&gateway.plan, &step.words, refused, &mut values)?;
     Ok(values)
+}
+
+/// What a packet adds to the counters of its unit.
+fn unit_counters<'a>(gateway: &Gateway, step: &'a PacketStep, frame: &[u8]) -> Vec<(&'a str, u64)> {
+    let mut bytes = stated_length(frame);
+    let mut counts = match &step.verdict {
+        Verdict::Redirect { .. } => vec![("redirected", 1), ("redirected_bytes", bytes)],
+        Verdict::Local => vec![("delivered_local", 1)],
+        Verdict::Drop { reason } | Verdict::Reply { reason, .. } | Verdict::Withheld { reason } => {
+            if ["unknown_unit", "vlan_stack", "other_host", "no_generation"].contains(&reason.as_str()) {
+                bytes = 0; // the IP header was not looked at
+            }
+            vec![(reason.as_str(), 1)]
+        }
+        Verdict::Handoff { .. } => vec![("handed_off", 1)],
+        Verdict::Sent => vec![("originated", 1)],
+    };
+    match &step.verdict {
+        Verdict::Reply { .. } => counts.push(("replies", 1)),
+        Verdict::Withheld { .. } => counts.push(("replies_withheld", 1)),
+        _ => {}
+    }
+    if !step.egress {
+        counts.extend([("received", 1), ("received_bytes", bytes), ("slow", u64::from(!step.words.fast))]);
+    } else if !matches!(step.verdict, Verdict::Sent) {
+        counts.push(("originated", 1));
+    } else if !is_tagged(gateway, step, frame) {
+        // a tagged unit's frames are counted when they leave the device below
+        counts.extend([("sent", 1), ("sent_bytes", frame.len() as u64)]);
+    }
+    counts.push(("sessions", u64::from(step.words.new && !step.egress)));
+    counts.push(("icmp_related", u64::from(step.words.related)));
+    counts.push(("rejudged", u64::from(step.words.rejudged)));
+    counts
+}
+
+/// Whether the policy that a packet met has permitted it.
+fn is_permitted(verdict: &Verdict) -> bool {
+    match verdict {
+        Verdict::Redirect { .. } | Verdict::Handoff { .. } => true,
+        // policy spoke before the table did
+        Verdict::Drop { reason } => {
+            reason == "fragment_table_full"
+                || NAT_SOURCE_DROPS.contains(&reason.as_str())
+                || sluice_abi::stages::Stage::Create.reasons().any(|r| r.name() == reason)
+        }
+        _ => false,
+    }
 }
 
 /// Length of the IP packet as its header states it; zero where there is no whole header, or none of its version.

@@ -9,6 +9,7 @@ use sluice_dataplane::Sizes;
 use sluice_packet_tests::counters::Values;
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::model::{self, Verdict};
+use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::random::{self, Random};
 use sluice_packet_tests::scenario::{self, Scenario};
 use sluice_packet_tests::{counters, forward, table};
@@ -180,7 +181,7 @@ fn run(hook: Hook, mutated: bool, default_packets: u64) {
         }
         verdicts
     };
-    let verdicts = std::thread::spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let verdicts = in_thread(work);
     assert_variety(&verdicts);
 }
 
@@ -278,8 +279,7 @@ fn shortened(frame: &[u8]) -> Vec<u8> {
 fn every_length_of_every_header() {
     for hook in Hook::BOTH {
         let run = move || every_length(hook).unwrap_or_else(|error| panic!("on {}: {error}", hook.name()));
-        let compared =
-            std::thread::spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let compared = in_thread(run);
         assert!(compared > 300, "only {compared} frames on {}", hook.name());
     }
 }

@@ -10,31 +10,17 @@ use sluice_abi::stages::Reason;
 use sluice_dataplane::{Sizes, Timeouts, prog_run};
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::nat_model::{Nat, Source, Tuple, Wanted};
+use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::random::Random;
+use sluice_packet_tests::scenario::{self, NAT_OF_TWO_ZONES};
 use sluice_packet_tests::world::World;
-use sluice_packet_tests::{netns, scenario, table};
+use sluice_packet_tests::{netns, table};
 use sluice_wire::text::{Packet, diff};
 
+/// What each of these adds to the gateway of the two zones.
 const CONFIG: &str = "
-set interfaces a0 unit 0 family inet address 10.1.0.1/24
-set interfaces a0 unit 0 family inet6 address fd00:1::1/64
-set interfaces b0 unit 0 family inet address 10.2.0.1/24
-set interfaces b0 unit 0 family inet6 address fd00:2::1/64
-set security zones security-zone alpha interfaces a0.0
-set security zones security-zone beta interfaces b0.0
-set security flow max-unanswered 100
-set security policies from-zone alpha to-zone beta policy out match source-address any destination-address any application any
-set security policies from-zone alpha to-zone beta policy out then permit
 set security address-book global address published 10.9.0.0/16
 set security address-book global address published6 fd09::/16
-set security policies from-zone beta to-zone alpha policy in match source-address any destination-address [ published published6 ] application any
-set security policies from-zone beta to-zone alpha policy in then permit
-set routing-options static route 198.51.100.0/24 discard
-set routing-options static route 10.9.0.0/16 next-hop 10.1.0.100
-set routing-options static route 0.0.0.0/0 next-hop 10.2.0.100
-set routing-options rib inet6.0 static route 2001:db8::/32 discard
-set routing-options rib inet6.0 static route fd09::/16 next-hop fd00:1::64
-set routing-options rib inet6.0 static route ::/0 next-hop fd00:2::64
 set security nat source pool tiny address 198.51.100.1/32 to 198.51.100.2/32
 set security nat source pool tiny port range 5000 to 5007
 set security nat source pool whole address 198.51.100.16/30
@@ -42,8 +28,6 @@ set security nat source pool whole port no-translation
 set security nat source pool paired address 198.51.100.32/29
 set security nat source pool paired address-pooling paired
 set security nat source pool six address 2001:db8::1:0/126
-set security nat source rule-set out from zone alpha
-set security nat source rule-set out to zone beta
 set security nat source rule-set out rule off match destination-address 198.18.0.0/24
 set security nat source rule-set out rule off then source-nat off
 set security nat source rule-set out rule tiny match destination-address 198.18.1.0/24
@@ -56,13 +40,7 @@ set security nat source rule-set out rule six match destination-address ::/0
 set security nat source rule-set out rule six then source-nat pool six
 set security nat source rule-set out rule rest match destination-address 0.0.0.0/0
 set security nat source rule-set out rule rest then source-nat interface
-set security nat destination pool web address 10.9.0.80/32 port 8080
-set security nat destination rule-set in from zone beta
-set security nat destination rule-set in rule web match destination-address 198.51.100.200/32
-set security nat destination rule-set in rule web match destination-port 80
 set security nat destination rule-set in rule web match protocol udp
-set security nat destination rule-set in rule web then destination-nat pool web
-set security nat static rule-set one from zone beta
 set security nat static rule-set one rule block match destination-address 198.51.100.128/28
 set security nat static rule-set one rule block then static-nat prefix 10.9.1.0/28
 set security nat static rule-set one rule six match destination-address 2001:db8:5::/112
@@ -73,16 +51,10 @@ fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-fn world() -> World {
-    let mut world = scenario::world();
-    world.devices.retain(|device| device.name != "c0");
-    world.hosts.retain(|host| !host.unit.starts_with("c0"));
-    world
-}
-
 fn gateway(hook: Hook, sessions: u32) -> Gateway {
     let sizes = Sizes { sessions4: sessions, sessions6: sessions.min(4096), ..Sizes::default() };
-    let gateway = Gateway::new(world(), CONFIG, sizes, hook).expect("a gateway can be made");
+    let gateway = Gateway::new(scenario::two_zones(), &(NAT_OF_TWO_ZONES.to_owned() + CONFIG), sizes, hook)
+        .expect("a gateway can be made");
     gateway.idle_near_ends().expect("devices take XDP");
     gateway
 }
@@ -318,10 +290,6 @@ fn trace(hook: Hook) {
     assert_eq!(counters.drops(Reason::NatPortsExhausted), trace.full);
     assert!(trace.full > steps / 200 && trace.refused > steps / 200, "{} {}", trace.full, trace.refused);
     assert_eq!(trace.gateway.dataplane.sessions().count(), trace.nat.sessions());
-}
-
-fn in_thread(work: impl FnOnce() + Send + 'static) {
-    std::thread::spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use sluice_dataplane::Sizes;
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::judge::Judge;
 use sluice_packet_tests::model::nat64::{Links, Session, embed, translate};
+use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::random::Random;
 use sluice_packet_tests::world::World;
 use sluice_packet_tests::{counters, forward, table};
@@ -421,7 +422,7 @@ fn run_hook(hook: Hook) {
             assert!(bench.refused.contains(&reason), "nothing was refused for {reason}");
         }
     };
-    std::thread::spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    in_thread(run);
 }
 
 #[test]
@@ -468,9 +469,7 @@ fn fill_clear_refill(hook: Hook) {
 #[test]
 fn ports_come_back_ten_times() {
     for hook in Hook::BOTH {
-        std::thread::spawn(move || fill_clear_refill(hook))
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        in_thread(move || fill_clear_refill(hook));
     }
 }
 

@@ -13,6 +13,7 @@ use sluice_dataplane::{Sizes, Timeouts};
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::model::nat64::{embed, extract};
 use sluice_packet_tests::model::rfc6146::{Key, Lifetimes, Nat64, PROTOCOLS, Segment, State, Verdict};
+use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::random::Random;
 use sluice_packet_tests::table;
 use sluice_packet_tests::world::World;
@@ -385,7 +386,7 @@ fn trace(hook: Hook) {
             assert!(count > steps / 10_000, "only {count} of {what}: {:#?}", trace.seen);
         }
     };
-    std::thread::spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    in_thread(run);
 }
 
 #[test]

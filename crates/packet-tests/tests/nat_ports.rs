@@ -6,6 +6,7 @@ use std::time::Duration;
 use sluice_abi::stages::Reason;
 use sluice_dataplane::{Sizes, Timeouts};
 use sluice_packet_tests::gateway::{Gateway, Hook};
+use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::{scenario, table};
 use sluice_wire::text::Packet;
 
@@ -44,9 +45,7 @@ struct Bench {
 
 impl Bench {
     fn new(hook: Hook) -> Bench {
-        let mut world = scenario::world();
-        world.devices.retain(|device| device.name != "c0");
-        world.hosts.retain(|host| !host.unit.starts_with("c0"));
+        let world = scenario::two_zones();
         let sizes = Sizes { sessions4: 256, sessions6: 64, ..Sizes::default() };
         let gateway = Gateway::new(world, &config(6000), sizes, hook).expect("a gateway");
         gateway.idle_near_ends().expect("devices take XDP");
@@ -99,10 +98,6 @@ impl Bench {
         let now = self.gateway.dataplane.now_jiffies().unwrap();
         self.gateway.dataplane.sweep(now, &Timeouts::default()).unwrap();
     }
-}
-
-fn in_thread(work: impl FnOnce() + Send + 'static) {
-    std::thread::spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use sluice_dataplane::Sizes;
 use sluice_packet_tests::gateway::{Gateway, Hook};
+use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::onwire::Wire;
 use sluice_packet_tests::world::World;
 use sluice_wire::text::{bytes, dissect};
@@ -77,8 +78,7 @@ fn run(hook: Hook) -> Result<()> {
 }
 
 fn on(hook: Hook) {
-    let result =
-        std::thread::spawn(move || run(hook)).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let result = in_thread(move || run(hook));
     result.unwrap_or_else(|error| panic!("on {}: {error:#}", hook.name()));
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use sluice_dataplane::Sizes;
 use sluice_packet_tests::case::File;
 use sluice_packet_tests::gateway::{Gateway, Hook};
+use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::onwire::Wire;
 use sluice_packet_tests::world::World;
 
@@ -45,9 +46,7 @@ fn failures(files: &[File], hook: Hook) -> Vec<String> {
 
 fn run_all(hook: Hook) {
     let files = files();
-    let failures = std::thread::spawn(move || failures(&files, hook))
-        .join()
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let failures = in_thread(move || failures(&files, hook));
     assert!(failures.is_empty(), "{} cases fail\n\n{}", failures.len(), failures.join("\n"));
 }
 

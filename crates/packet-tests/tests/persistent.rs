@@ -72,11 +72,8 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 fn gateway(hook: Hook, bindings: u32) -> Gateway {
-    let mut world = scenario::world();
-    world.devices.retain(|device| device.name != "c0");
-    world.hosts.retain(|host| !host.unit.starts_with("c0"));
     let sizes = Sizes { sessions4: 4096, sessions6: 4096, bindings, ..Sizes::default() };
-    let gateway = Gateway::new(world, &config(), sizes, hook).expect("a gateway can be made");
+    let gateway = Gateway::new(scenario::two_zones(), &config(), sizes, hook).expect("a gateway can be made");
     gateway.idle_near_ends().expect("devices take XDP");
     gateway
 }

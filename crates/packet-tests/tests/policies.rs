@@ -12,6 +12,7 @@ use sluice_language::Config;
 use sluice_language::config::{Action, AddressMatch, ApplicationMatch, Policy, Service};
 use sluice_packet_tests::gateway::{Gateway, Hook, compile};
 use sluice_packet_tests::model::Tuple;
+use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::random::Random;
 use sluice_packet_tests::world::World;
 use sluice_packet_tests::{counters, scenario, table};
@@ -152,9 +153,7 @@ fn configuration(random: &mut Random, count: usize) -> String {
 }
 
 fn world() -> World {
-    let mut world = scenario::world();
-    world.devices.retain(|device| device.name != "c0");
-    world.hosts.retain(|host| !host.unit.starts_with("c0"));
+    let mut world = scenario::two_zones();
     world.commands =
         ["route add default via 10.2.0.100", "route add default via fd00:2::64"].map(str::to_owned).to_vec();
     world
@@ -370,7 +369,7 @@ fn run(hook: Hook, policies: usize, default_packets: u64) {
         println!("{policies} policies on {}: {} of them matched", hook.name(), matched.len());
         assert!(matched.len() >= policies.min(100) / 4, "only {} policies matched", matched.len());
     };
-    std::thread::spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    in_thread(work);
 }
 
 #[test]

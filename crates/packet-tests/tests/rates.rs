@@ -18,6 +18,7 @@ use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::model::rates::{Limits, Rates};
 use sluice_packet_tests::model::{ICMP, ICMPV6, TCP, Tuple, UDP};
 use sluice_packet_tests::netns::ifindex;
+use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::random::Random;
 use sluice_packet_tests::table::{self, Seen};
 use sluice_packet_tests::world::World;
@@ -66,7 +67,7 @@ fn hits(gateway: &Gateway, check: &str) -> Result<u64> {
 }
 
 fn in_namespace(test: impl FnOnce() -> Result<()> + Send + 'static) {
-    let result = std::thread::spawn(test).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let result = in_thread(test);
     result.unwrap_or_else(|error| panic!("{error:#}"));
 }
 

@@ -4,6 +4,7 @@ use sluice_dataplane::Sizes;
 use sluice_packet_tests::case::File;
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::judge::Judge;
+use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::{table, world::World};
 use sluice_wire::text::dissect;
 
@@ -62,10 +63,7 @@ fn judge(forwarded: &[(Vec<u8>, Vec<u8>)]) -> anyhow::Result<Vec<String>> {
 
 fn run_all(hook: Hook) {
     let files = files();
-    let failures: Vec<String> =
-        std::thread::spawn(move || files.iter().flat_map(|f| run_file(f, hook)).collect())
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let failures: Vec<String> = in_thread(move || files.iter().flat_map(|f| run_file(f, hook)).collect());
     assert!(failures.is_empty(), "{} cases fail\n\n{}", failures.len(), failures.join("\n"));
 }
 

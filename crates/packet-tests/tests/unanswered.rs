@@ -2,6 +2,7 @@
 
 use sluice_dataplane::Sizes;
 use sluice_packet_tests::gateway::{Gateway, Hook};
+use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::{counters, table, world::World};
 use sluice_wire::text::bytes;
 
@@ -48,7 +49,6 @@ fn run(hook: Hook) {
 #[test]
 fn sessions_without_an_answer_are_bounded() {
     for hook in [Hook::Tc, Hook::Xdp] {
-        let run = std::thread::spawn(move || run(hook));
-        run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        in_thread(move || run(hook));
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Formatter};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use sluice_abi::stages::Stage;
+use sluice_abi::tables::GatePlace;
 use sluice_abi::{self as abi, Rule, ServiceTerm, Unit, ZonePair};
 use sluice_language::config::{Prefix, Ranges, Service};
 
@@ -182,9 +183,9 @@ impl Plan {
                 write_wanted(f, wanted)?;
             }
         }
-        for alone in &self.gate.alone {
-            writeln!(f, "gate alone before {} unit {}", alone.device, alone.unit)?;
-            alone.places.iter().try_for_each(|place| writeln!(f, "  {place}"))?;
+        for (device, alone) in &self.gate.alone {
+            writeln!(f, "gate alone before {device} unit {}", alone.unit)?;
+            alone.places.iter().try_for_each(|place| write_place(f, place))?;
         }
         self.gate.grants.iter().try_for_each(|grant| writeln!(f, "gate {grant}"))
     }
@@ -201,6 +202,14 @@ impl Plan {
         }
         write_wanted(f, wanted)
     }
+}
+
+fn write_place(f: &mut Formatter<'_>, place: &GatePlace) -> fmt::Result {
+    let protocol = if place.udp { "udp" } else { "tcp" };
+    write!(f, "  {protocol} {}-{} service {}", place.ports.0, place.ports.1, place.service)?;
+    place.v4.iter().try_for_each(|address| write!(f, " at {address}"))?;
+    place.v6.iter().try_for_each(|address| write!(f, " at {address}"))?;
+    writeln!(f)
 }
 
 /// The rest of a rule's line: what it wants of a packet.

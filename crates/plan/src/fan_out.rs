@@ -1,6 +1,5 @@
 //! Listeners of the data plane: a table without collisions, receivers with what their checksums differ by, and turns.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use sluice_abi::tables::{FanOutListener, FanOutTables};
@@ -9,6 +8,7 @@ use sluice_language::config::Config;
 use sluice_language::fan_out::{Balance, Listener, Mode, Receiver};
 
 use crate::ids::Pool;
+use crate::numbers::Numbers;
 use crate::units::words;
 use crate::{IngressHook, PlanError, UnitInfo, balance};
 
@@ -58,7 +58,7 @@ fn receiver_key(listener: &Listener, receiver: &Receiver, address: SocketAddr) -
 }
 
 /// The parts of a [`receiver_key`] of this listener, with its id.
-pub(crate) fn former(ids: &Pool, listener: &str) -> Vec<(String, SocketAddr, u32)> {
+fn former(ids: &Pool, listener: &str) -> Vec<(String, SocketAddr, u32)> {
     let parts = |(key, id): (&str, u32)| {
         let (name, address) = key.strip_prefix(listener)?.strip_prefix(' ')?.rsplit_once(' ')?;
         Some((name.to_owned(), address.parse().ok()?, id))
@@ -74,11 +74,12 @@ pub fn positions(balance: Balance, names: &[String], weights: &[u32]) -> Vec<u16
     }
 }
 
+/// `receivers` is the pool of their ids.
 pub(crate) fn compile(
     config: &Config,
     units: &[UnitInfo],
-    listener_ids: &BTreeMap<String, u32>,
-    receiver_ids: &BTreeMap<String, u32>,
+    numbers: &Numbers,
+    receivers: &Pool,
 ) -> Result<(FanOutTables, Vec<FanOutInfo>), PlanError> {
     let (mut tables, mut infos) = (FanOutTables::default(), vec![]);
     for listener in config.fan_out.kernel() {
@@ -87,15 +88,15 @@ pub(crate) fn compile(
             name: listener.name.clone(),
             bind: listener.bind,
             balance: listener.balance,
-            index: listener_ids[&listener.name],
+            index: numbers.listeners[&listener.name],
             unit: unit.name.clone(),
             hook: unit.hook,
             receivers: known(listener)
                 .map(|(r, address)| {
-                    (r.name.clone(), address, receiver_ids[&receiver_key(listener, r, address)])
+                    (r.name.clone(), address, numbers.receivers[&receiver_key(listener, r, address)])
                 })
                 .collect(),
-            former: vec![],
+            former: former(receivers, &listener.name),
         };
         let first_receiver = tables.receivers.len() as u32;
         tables

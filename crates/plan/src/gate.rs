@@ -5,10 +5,12 @@ use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sluice_abi::stages::Stage;
+use sluice_abi::tables::{GateAlone, GatePlace};
 use sluice_language::config::{Config, GateService, Prefix, Ranges, Service};
 
 use crate::PlanError;
 use crate::classifier::Wanted;
+use crate::prefix::contains;
 use crate::units::Managed;
 
 const TCP: u8 = 6;
@@ -21,41 +23,18 @@ pub struct GatePlan {
     /// Service names by id.
     pub services: BTreeMap<u32, String>,
     pub grants: Vec<GrantWant>,
-    pub alone: Vec<AloneWant>,
-}
-
-/// A device before which the gate stands alone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AloneWant {
-    pub device: String,
-    /// Index of its unit, and id of that one's zone.
-    pub unit: u32,
-    pub zone: u32,
-    pub places: Vec<Place>,
-}
-
-/// Ports of this host behind which a service is. Another address of the same host is the gateway's affair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    pub service: u32,
-    pub udp: bool,
-    pub ports: (u16, u16),
-    pub v4: Option<Ipv4Addr>,
-    pub v6: Option<Ipv6Addr>,
-}
-
-impl Display for Place {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let protocol = if self.udp { "udp" } else { "tcp" };
-        write!(f, "{protocol} {}-{} service {}", self.ports.0, self.ports.1, self.service)?;
-        self.v4.iter().try_for_each(|address| write!(f, " at {address}"))?;
-        self.v6.iter().try_for_each(|address| write!(f, " at {address}"))
-    }
+    /// Devices before which the gate stands alone.
+    pub alone: Vec<(String, GateAlone)>,
 }
 
 impl GatePlan {
     pub fn service(&self, name: &str) -> Option<u32> {
         self.services.iter().find(|(_, known)| *known == name).map(|(id, _)| *id)
+    }
+
+    /// What stands before a device, if the gate does.
+    pub fn alone(&self, device: &str) -> Option<&GateAlone> {
+        self.alone.iter().find(|(own, _)| own == device).map(|(_, alone)| alone)
     }
 }
 
@@ -116,7 +95,11 @@ fn ranges(prefixes: &[Prefix]) -> Ranges {
     ranges
 }
 
-pub(crate) fn plan(config: &Config, ids: &BTreeMap<String, u32>, alone: Vec<AloneWant>) -> GatePlan {
+pub(crate) fn plan(
+    config: &Config,
+    ids: &BTreeMap<String, u32>,
+    alone: Vec<(String, GateAlone)>,
+) -> GatePlan {
     let wants = config.gate.grants.iter().flat_map(|grant| {
         grant.services.iter().map(|service| GrantWant {
             source: grant.source,
@@ -140,7 +123,7 @@ pub(crate) fn alone(
     managed: &[(&Managed, u32)],
     ids: &BTreeMap<String, u32>,
     zones: &BTreeMap<String, u32>,
-) -> Result<Vec<AloneWant>, PlanError> {
+) -> Result<Vec<(String, GateAlone)>, PlanError> {
     let here = managed.iter().filter(|(unit, _)| config.gate.host_only.contains(&unit.interface.name));
     here.map(|(unit, index)| {
         let interface = unit.interface.name.clone();
@@ -152,21 +135,17 @@ pub(crate) fn alone(
                 return Err(PlanError::HostOnly { interface, what });
             }
         }
-        Ok(AloneWant {
-            device: interface,
-            unit: *index,
-            zone: zones[&unit.zone.name],
-            places: places(config, unit, ids),
-        })
+        let (unit_index, zone) = (*index as u16, zones[&unit.zone.name] as u16);
+        Ok((interface, GateAlone { unit: unit_index, zone, places: places(config, unit, ids) }))
     })
     .collect()
 }
 
 /// For each port the first service that has it, as for every packet; only what host-inbound-traffic admits.
-fn places(config: &Config, unit: &Managed, ids: &BTreeMap<String, u32>) -> Vec<Place> {
+fn places(config: &Config, unit: &Managed, ids: &BTreeMap<String, u32>) -> Vec<GatePlace> {
     let first = |family: &[Prefix]| family.first().map(|prefix| prefix.addr);
     let (v4, v6) = (first(&unit.unit.inet), first(&unit.unit.inet6));
-    let mut places: Vec<Place> = vec![];
+    let mut places: Vec<GatePlace> = vec![];
     let candidates = |address: Option<IpAddr>| -> Vec<&GateService> {
         let Some(address) = address else { return vec![] };
         let has =
@@ -179,12 +158,12 @@ fn places(config: &Config, unit: &Managed, ids: &BTreeMap<String, u32>) -> Vec<P
             let admits = unit.inbound.any || covers(&unit.inbound.services, number, port);
             let found =
                 services.iter().filter(|_| admits).find(|service| covers(&service.terms, number, port));
-            found.map(|service| ids[&service.name])
+            found.map(|service| ids[&service.name] as u16)
         };
         for port in 1..=u16::MAX {
             let (four, six) = (service_at(&services4, port), service_at(&services6, port));
             let Some(service) = four.or(six) else { continue };
-            let place = Place {
+            let place = GatePlace {
                 service,
                 udp,
                 ports: (port, port),
@@ -193,7 +172,7 @@ fn places(config: &Config, unit: &Managed, ids: &BTreeMap<String, u32>) -> Vec<P
             };
             match places.last_mut() {
                 Some(last)
-                    if (Place { ports: (port, port), ..*last }) == place && last.ports.1 + 1 == port =>
+                    if (GatePlace { ports: (port, port), ..*last }) == place && last.ports.1 + 1 == port =>
                 {
                     last.ports.1 = port;
                 }
@@ -202,20 +181,6 @@ fn places(config: &Config, unit: &Managed, ids: &BTreeMap<String, u32>) -> Vec<P
         }
     }
     places
-}
-
-fn contains(prefix: Prefix, address: IpAddr) -> bool {
-    match (prefix.addr, address) {
-        (IpAddr::V4(own), IpAddr::V4(one)) => {
-            let host = u32::MAX.checked_shr(prefix.len.into()).unwrap_or(0);
-            u32::from(own) | host == u32::from(one) | host
-        }
-        (IpAddr::V6(own), IpAddr::V6(one)) => {
-            let host = u128::MAX.checked_shr(prefix.len.into()).unwrap_or(0);
-            u128::from(own) | host == u128::from(one) | host
-        }
-        _ => false,
-    }
 }
 
 fn covers(terms: &[Service], protocol: u8, port: u16) -> bool {

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use sluice_language::config::{Config, Interface, Prefix, RouteTarget, Unit};
 use sluice_language::nat::{Proxy, address, bits, count};
 
+use crate::prefix::contains;
 use crate::units::{device_of, is_managed};
 use crate::{Environment, PlanError};
 
@@ -182,15 +183,6 @@ fn add_unit(
 fn gateway(addr: IpAddr, addresses: &[(String, Prefix)]) -> Gateway {
     let connected = addresses.iter().filter(|(_, prefix)| contains(*prefix, addr)).max_by_key(|(_, p)| p.len);
     Gateway { addr, device: connected.map(|(device, _)| device.clone()) }
-}
-
-fn contains(prefix: Prefix, addr: IpAddr) -> bool {
-    let (a, b, bits) = match (prefix.addr, addr) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(u32::from(a)), u128::from(u32::from(b)), 32),
-        (IpAddr::V6(a), IpAddr::V6(b)) => (u128::from(a), u128::from(b), 128),
-        _ => return false,
-    };
-    prefix.len == 0 || (a ^ b) >> (bits - u32::from(prefix.len)) == 0
 }
 
 fn device_of_unit_name(config: &Config, name: &str) -> String {

@@ -12,7 +12,9 @@ mod gate;
 mod ids;
 mod kernel;
 pub mod nat;
+mod numbers;
 mod policies;
+mod prefix;
 mod screens;
 mod terms;
 mod units;
@@ -24,12 +26,15 @@ use sluice_abi::tables::{FlowRules, GateRules, Tables};
 use sluice_abi::{self as abi};
 use sluice_language::config::Config;
 
+use numbers::Numbers;
+
 pub use display::action;
 pub use environment::{Environment, NetDev};
-pub use gate::{AloneWant, GatePlan, GrantWant, Place};
+pub use gate::{GatePlan, GrantWant};
 pub use ids::{Exhausted, Ids, Pool};
 pub use kernel::{Gateway, KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};
 pub use policies::policy_key;
+pub use prefix::contains;
 pub use units::{device_of, unit_name, words};
 
 /// What a commit will put in force.
@@ -221,61 +226,34 @@ fn compile_with(
     generation: u32,
 ) -> Result<Plan, PlanError> {
     // Interfaces that do not exist are what a reader wants to hear of first.
-    for interface in &config.interfaces {
-        units::netdev(environment, &interface.name)?;
-    }
+    config.interfaces.iter().try_for_each(|own| units::netdev(environment, &own.name).map(drop))?;
     let managed = units::managed(config);
     let unit_names: Vec<String> = managed.iter().map(|m| unit_name(m.interface, m.unit)).collect();
-    let policy_keys = policies::keys(config);
-    let zone_ids = assign(&mut ids.zones, "zones", config.zones.iter().map(|z| z.name.as_str()), generation)?;
-    let unit_ids =
-        assign(&mut ids.units, "interface units", unit_names.iter().map(String::as_str), generation)?;
-    let policy_ids =
-        assign(&mut ids.policies, "policies", policy_keys.iter().map(String::as_str), generation)?;
-    let (rule_keys, pool_keys) = nat::keys(config);
-    let nat_ids = nat::IdMaps {
-        rules: assign(&mut ids.nat_rules, "NAT rules", rule_keys.iter().map(String::as_str), generation)?,
-        pools: assign(&mut ids.nat_pools, "NAT pools", pool_keys.iter().map(String::as_str), generation)?,
-    };
-
-    let services = config.gate.services.iter().map(|s| s.name.as_str());
-    let service_ids = assign(&mut ids.services, "gate services", services, generation)?;
-
+    let numbers = Numbers::assign(config, &unit_names, ids, generation)?;
     let hooks = units::hooks(config, environment)?;
+    let indexed: Vec<(&units::Managed, u32)> =
+        managed.iter().zip(&unit_names).map(|(unit, name)| (unit, numbers.units[name])).collect();
     let mut terms = terms::Terms::default();
-    let mut entries = vec![];
-    let mut infos = vec![];
-    for (unit, name) in managed.iter().zip(&unit_names) {
+    let (mut entries, mut infos) = (vec![], vec![]);
+    for (unit, index) in &indexed {
         let hook = hooks[&unit.interface.name];
-        let zone = zone_ids[&unit.zone.name];
-        let xdp = hook != IngressHook::Tc;
-        let index = unit_ids[name];
-        entries.extend(units::entries(unit, environment, index, zone, xdp, &mut terms)?);
-        infos.push(unit_info(unit, environment, index, hook)?);
+        let (zone, xdp) = (numbers.zones[&unit.zone.name], hook != IngressHook::Tc);
+        entries.extend(units::entries(unit, environment, *index, zone, xdp, &mut terms)?);
+        infos.push(unit_info(unit, environment, *index, hook)?);
     }
     let mut kernel = kernel::wants(config, environment)?;
     kernel::add_proxies(&mut kernel, &nat::proxies(config, &managed));
-    let rules =
-        policies::compile(config, &zone_ids, &policy_ids, &mut terms, gate::wanted(config, &service_ids))?;
-    let indexed: Vec<(&units::Managed, u32)> =
-        managed.iter().zip(&unit_names).map(|(unit, name)| (unit, unit_ids[name])).collect();
-    let nat = nat::compile(config, &indexed, &nat_ids, rules.contexts.len() as u32 + 1)?;
-    let alone = gate::alone(config, &indexed, &service_ids, &zone_ids)?;
+    let services = gate::wanted(config, &numbers.services);
+    let rules = policies::compile(config, &numbers.zones, &numbers.policies, &mut terms, services)?;
+    let nat = nat::compile(config, &indexed, &numbers.nat, rules.contexts.len() as u32 + 1)?;
+    let alone = gate::alone(config, &indexed, &numbers.services, &numbers.zones)?;
     let lists = [rules.contexts.as_slice(), nat.plan.contexts.as_slice()].concat();
     let classifier = classifier::compile(&lists)?;
-    let fan_out_names = fan_out::names(config);
-    let listeners = fan_out_names.listeners.iter().map(String::as_str);
-    let listener_ids = assign(&mut ids.fan_out_listeners, "fan-out listeners", listeners, generation)?;
-    let receivers = fan_out_names.receivers.iter().map(String::as_str);
-    let receiver_ids = assign(&mut ids.fan_out_receivers, "fan-out receivers", receivers, generation)?;
-    let (fan_out, mut fan_out_infos) = fan_out::compile(config, &infos, &listener_ids, &receiver_ids)?;
-    for info in &mut fan_out_infos {
-        info.former = fan_out::former(&ids.fan_out_receivers, &info.name);
-    }
+    let (fan_out, fan_out_infos) = fan_out::compile(config, &infos, &numbers, &ids.fan_out_receivers)?;
     let always_on = nat_stages(nat::is_used(config), &nat.tables) | gate::stage_mask(config);
     let (variants, attachments) = attachments(&managed, &infos, &fan_out_infos, environment, always_on)?;
     let unit_multiplier = units::find_multiplier(&entries)?;
-    let (screen_limits, white_terms) = screens::limits(config, &zone_ids)?;
+    let (screen_limits, white_terms) = screens::limits(config, &numbers.zones)?;
     let tables = Tables {
         units: entries.iter().map(|e| (units::slot_of(e, unit_multiplier), *e)).collect(),
         unit_multiplier,
@@ -288,11 +266,11 @@ fn compile_with(
         service_terms: terms.entries,
         screen_limits,
         white_terms,
-        zone_limits: screens::zone_limits(config, &zone_ids),
+        zone_limits: screens::zone_limits(config, &numbers.zones),
         nat: nat.tables,
         flow: flow_rules(&config.flow),
         fan_out,
-        gate: GateRules { context: rules.gate.into(), zones: gate::zone_bits(config, &zone_ids) },
+        gate: GateRules { context: rules.gate.into(), zones: gate::zone_bits(config, &numbers.zones) },
     };
     Ok(Plan {
         generation,
@@ -303,9 +281,9 @@ fn compile_with(
         kernel,
         units: infos,
         fan_out: fan_out_infos,
-        zones: zone_ids.into_iter().map(|(name, id)| (id, name)).collect(),
-        policies: policy_infos(config, &policy_ids),
-        gate: gate::plan(config, &service_ids, alone),
+        zones: numbers.zones.into_iter().map(|(name, id)| (id, name)).collect(),
+        policies: policy_infos(config, &numbers.policies),
+        gate: gate::plan(config, &numbers.services, alone),
         nat: nat.plan,
     })
 }
@@ -316,20 +294,6 @@ fn flow_rules(flow: &sluice_language::config::FlowOptions) -> FlowRules {
         sequence_check: !flow.no_sequence_check,
         unanswered_percent: flow.max_unanswered.unwrap_or(default.unanswered_percent),
     }
-}
-
-fn assign<'a>(
-    pool: &mut Pool,
-    what: &'static str,
-    names: impl Iterator<Item = &'a str>,
-    generation: u32,
-) -> Result<BTreeMap<String, u32>, PlanError> {
-    pool.assign(names, generation).map_err(|e| PlanError::NoIds {
-        what,
-        wanted: e.wanted,
-        free: e.ids,
-        quarantined: e.quarantined,
-    })
 }
 
 fn unit_info(

@@ -79,6 +79,22 @@ impl<T: Copy> Producer<T> {
         self.shared.size - self.at.wrapping_sub(self.seen)
     }
 
+    /// How many of so many entries can be written.
+    #[inline]
+    pub fn room_for(&mut self, wanted: usize) -> usize {
+        self.room(wanted as u32).min(wanted as u32) as usize
+    }
+
+    /// Writes entries, for which there must be room, and shows the other end all of them at once.
+    #[inline]
+    pub fn put(&mut self, entries: impl ExactSizeIterator<Item = T>) {
+        let any = entries.len() > 0;
+        entries.for_each(|entry| self.push(entry));
+        if any {
+            self.submit();
+        }
+    }
+
     /// Writes the next entry, for which there must be room. The other end sees it after [`Producer::submit`].
     pub fn push(&mut self, entry: T) {
         debug_assert!(self.at.wrapping_sub(self.seen) < self.shared.size);
@@ -129,6 +145,17 @@ impl<T: Copy> Consumer<T> {
     pub fn available(&mut self) -> u32 {
         self.seen = self.shared.word(self.shared.producer).load(Ordering::Acquire);
         self.seen.wrapping_sub(self.at)
+    }
+
+    /// Hands on up to `most` entries, in order; their places are free after it. Says how many they were.
+    #[inline]
+    pub fn take(&mut self, most: usize, mut each: impl FnMut(T)) -> usize {
+        let count = self.available().min(most as u32);
+        (0..count).for_each(|_| each(self.pop()));
+        if count > 0 {
+            self.release();
+        }
+        count as usize
     }
 
     /// Reads the next entry, of which [`Consumer::available`] has told. Its place is free after [`Consumer::release`].

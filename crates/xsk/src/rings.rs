@@ -12,13 +12,9 @@ pub struct FillRing {
 impl FillRing {
     /// Gives away as many of the last of `frames` as there is room for.
     pub fn put(&mut self, frames: &mut Vec<Frame>) -> usize {
-        let count = self.ring.room(frames.len() as u32).min(frames.len() as u32) as usize;
-        for frame in frames.drain(frames.len() - count..) {
-            self.ring.push(self.umem.give(frame, false).addr);
-        }
-        if count > 0 {
-            self.ring.submit();
-        }
+        let count = self.ring.room_for(frames.len());
+        let last = frames.drain(frames.len() - count..);
+        self.ring.put(last.map(|frame| self.umem.give(frame, false).addr));
         count
     }
 
@@ -46,15 +42,7 @@ impl RxRing {
 
     /// Takes up to `most` frames, in order, and says how many they were.
     pub fn receive(&mut self, frames: &mut Vec<Frame>, most: usize) -> usize {
-        let count = self.ring.available().min(most as u32);
-        for _ in 0..count {
-            let entry = self.ring.pop();
-            frames.extend(self.umem.take(entry.addr, entry.len, false));
-        }
-        if count > 0 {
-            self.ring.release();
-        }
-        count as usize
+        self.ring.take(most, |entry| frames.extend(self.umem.take(entry.addr, entry.len, false)))
     }
 }
 
@@ -67,13 +55,8 @@ pub struct TxRing {
 impl TxRing {
     /// Gives away the first of `frames`, as many as there is room for, in order.
     pub fn put(&mut self, frames: &mut Vec<Frame>) -> usize {
-        let count = self.ring.room(frames.len() as u32).min(frames.len() as u32) as usize;
-        for frame in frames.drain(..count) {
-            self.ring.push(self.umem.give(frame, true));
-        }
-        if count > 0 {
-            self.ring.submit();
-        }
+        let count = self.ring.room_for(frames.len());
+        self.ring.put(frames.drain(..count).map(|frame| self.umem.give(frame, true)));
         count
     }
 
@@ -96,15 +79,7 @@ pub struct CompletionRing {
 impl CompletionRing {
     /// Takes up to `most` frames back.
     pub fn take(&mut self, frames: &mut Vec<Frame>, most: usize) -> usize {
-        let count = self.ring.available().min(most as u32);
-        for _ in 0..count {
-            let address = self.ring.pop();
-            frames.extend(self.umem.take(address, 0, true));
-        }
-        if count > 0 {
-            self.ring.release();
-        }
-        count as usize
+        self.ring.take(most, |address| frames.extend(self.umem.take(address, 0, true)))
     }
 }
 

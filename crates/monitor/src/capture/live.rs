@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::libc::{self, c_int, c_void};
 
-use super::{CaptureError, Source};
+use super::CaptureError;
+use super::interface::{Capture, Interface};
 use crate::frame::{Batch, LinkType, Record};
 
 /// A quarter of a second of 64-byte frames at a million a second.
@@ -24,20 +25,17 @@ const VLAN_TAG: usize = 4;
 /// ARPHRD_ETHER and ARPHRD_LOOPBACK: frames with an Ethernet header (linux/if_arp.h).
 const ETHERNET_LIKE: [u16; 2] = [1, 772];
 
-pub struct LiveSource {
-    name: String,
+pub(super) struct PacketSocket {
     socket: OwnedFd,
     ring: Ring,
     link: LinkType,
     next: usize,
-    frames: u64,
-    bytes: u64,
     drops: u64,
 }
 
-impl LiveSource {
+impl PacketSocket {
     /// Listens on an interface of the caller's network namespace, promiscuously.
-    pub fn open(interface: &str) -> Result<LiveSource, CaptureError> {
+    pub fn open(interface: &str) -> Result<Interface<PacketSocket>, CaptureError> {
         let io = |source| CaptureError::Io { name: interface.to_owned(), source };
         let Ok(index) = nix::net::if_::if_nametoindex(interface) else {
             return Err(CaptureError::NoInterface { name: interface.to_owned(), known: interfaces() });
@@ -61,16 +59,8 @@ impl LiveSource {
             mr_address: [0; 8],
         };
         option(&socket, libc::PACKET_ADD_MEMBERSHIP, &promiscuous).map_err(io)?;
-        Ok(LiveSource {
-            name: interface.to_owned(),
-            socket,
-            ring,
-            link,
-            next: 0,
-            frames: 0,
-            bytes: 0,
-            drops: 0,
-        })
+        let tap = PacketSocket { socket, ring, link, next: 0, drops: 0 };
+        Ok(Interface::new(interface.to_owned(), tap))
     }
 
     /// PACKET_STATISTICS are since the last reading.
@@ -109,33 +99,17 @@ impl LiveSource {
     }
 }
 
-impl Source for LiveSource {
-    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
-        batch.reset(self.frames + 1);
-        batch.buffer().clear();
+impl Capture for PacketSocket {
+    fn fill(&mut self, batch: &mut Batch) -> io::Result<()> {
         if !self.ring.is_ready(self.next) {
-            self.wait().map_err(|source| CaptureError::Io { name: self.name.clone(), source })?;
+            self.wait()?;
         }
         if self.ring.is_ready(self.next) {
             self.ring.take(self.next, self.link, batch);
             self.next = (self.next + 1) % BLOCKS;
-            self.frames += batch.len() as u64;
-            self.bytes += batch.bytes().len() as u64;
         }
         self.read_drops();
-        Ok(true)
-    }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn progress(&self) -> (u64, Option<u64>) {
-        (self.bytes, None)
-    }
-
-    fn is_live(&self) -> bool {
-        true
+        Ok(())
     }
 
     fn drops(&self) -> u64 {

@@ -2,6 +2,7 @@
 
 mod file;
 mod input;
+mod interface;
 mod live;
 mod mapping;
 mod pcap;
@@ -15,9 +16,6 @@ use thiserror::Error;
 use crate::frame::Batch;
 
 pub use file::FileSource;
-pub use live::LiveSource;
-pub use port::PortSource;
-pub use xdp::XdpSource;
 
 /// Something that yields frames in their order of capture.
 pub trait Source: Send {
@@ -55,16 +53,16 @@ fn open_for(name: &str, everything: bool) -> Result<Box<dyn Source>, CaptureErro
         return Ok(Box::new(FileSource::standard_input()?));
     }
     if let Some(interface) = name.strip_prefix(xdp::PREFIX) {
-        return Ok(Box::new(XdpSource::open(interface)?));
+        return Ok(Box::new(xdp::Sockets::open(interface)?));
     }
     let is_path = name.contains('/') || std::path::Path::new(name).exists();
     let looks_like_a_file = [".pcap", ".pcapng", ".cap", ".gz", ".zst"].iter().any(|end| name.ends_with(end));
     if is_path || looks_like_a_file {
         return Ok(Box::new(FileSource::open(name)?));
     }
-    match PortSource::open(name, everything)? {
+    match port::Port::open(name, everything)? {
         Some(port) => Ok(Box::new(port)),
-        None => Ok(Box::new(LiveSource::open(name)?)),
+        None => Ok(Box::new(live::PacketSocket::open(name)?)),
     }
 }
 

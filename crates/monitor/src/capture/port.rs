@@ -15,7 +15,8 @@ use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::time::{ClockId, clock_gettime};
 
-use super::{CaptureError, Source};
+use super::CaptureError;
+use super::interface::{Capture, Interface};
 use crate::frame::{Batch, LinkType, Record};
 
 use programs::{Standing, Tap};
@@ -29,15 +30,12 @@ const CHECK: Duration = Duration::from_millis(500);
 /// `struct copy` of bpf/monitor/copies.h: time, length on the wire, bytes that follow, VLAN tag.
 const HEADER: usize = 24;
 
-pub struct PortSource {
-    name: String,
+pub(super) struct Port {
     tap: Tap,
     ring: RingBuffer<'static>,
     /// Where the ring's callback puts frames, and what takes a clock without steps to that of the day.
     sink: Arc<Mutex<Sink>>,
     checked: Instant,
-    frames: u64,
-    bytes: u64,
     /// Two monitors in one place would take turns in throwing each other out.
     _lock: UnixListener,
 }
@@ -48,9 +46,9 @@ struct Sink {
     to_realtime_ns: i64,
 }
 
-impl PortSource {
+impl Port {
     /// `None` where no gateway manages the interface. `everything`: frames that the monitor does not follow as well.
-    pub fn open(interface: &str, everything: bool) -> Result<Option<PortSource>, CaptureError> {
+    pub fn open(interface: &str, everything: bool) -> Result<Option<Interface<Port>>, CaptureError> {
         let failed = |source| CaptureError::Io { name: interface.to_owned(), source };
         let Ok(ifindex) = nix::net::if_::if_nametoindex(interface) else { return Ok(None) };
         if !Tap::is_wanted(ifindex) {
@@ -60,16 +58,8 @@ impl PortSource {
         let tap = Tap::set_up(ifindex, everything).map_err(failed)?;
         let sink = Arc::new(Mutex::new(Sink::default()));
         let ring = ring_of(&tap.copies, &sink).map_err(failed)?;
-        Ok(Some(PortSource {
-            name: interface.to_owned(),
-            tap,
-            ring,
-            sink,
-            checked: Instant::now(),
-            frames: 0,
-            bytes: 0,
-            _lock: lock,
-        }))
+        let port = Port { tap, ring, sink, checked: Instant::now(), _lock: lock };
+        Ok(Some(Interface::new(interface.to_owned(), port)))
     }
 
     /// A commit puts the gateway's own program back on an XDP port.
@@ -97,7 +87,9 @@ impl PortSource {
             Err(error) => Err(error.into()),
         }
     }
+}
 
+impl Capture for Port {
     fn fill(&mut self, batch: &mut Batch) -> io::Result<()> {
         self.keep_up()?;
         let own = |sink: &Mutex<Sink>, batch: &mut Batch| {
@@ -113,29 +105,6 @@ impl PortSource {
         }
         own(&self.sink, batch);
         if taken < 0 { Err(io::Error::from_raw_os_error(-taken)) } else { Ok(()) }
-    }
-}
-
-impl Source for PortSource {
-    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
-        batch.reset(self.frames + 1);
-        batch.buffer().clear();
-        self.fill(batch).map_err(|source| CaptureError::Io { name: self.name.clone(), source })?;
-        self.frames += batch.len() as u64;
-        self.bytes += batch.bytes().len() as u64;
-        Ok(true)
-    }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn progress(&self) -> (u64, Option<u64>) {
-        (self.bytes, None)
-    }
-
-    fn is_live(&self) -> bool {
-        true
     }
 
     fn drops(&self) -> u64 {

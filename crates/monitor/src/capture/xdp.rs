@@ -14,7 +14,8 @@ use sluice_xsk::{
     wait_to_receive,
 };
 
-use super::{CaptureError, Source};
+use super::CaptureError;
+use super::interface::{Capture, Interface};
 use crate::frame::{Batch, LinkType, Record};
 
 /// What stands in front of the name of an interface whose frames are taken.
@@ -28,18 +29,15 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Frames of a batch, at most.
 const BATCH: usize = 4096;
 
-pub struct XdpSource {
-    name: String,
+pub(super) struct Sockets {
     queues: Vec<Queue>,
     /// Takes the program off when it is closed.
     _link: OwnedFd,
-    frames: u64,
-    bytes: u64,
 }
 
-impl XdpSource {
+impl Sockets {
     /// Takes all frames of an interface of the caller's network namespace.
-    pub fn open(interface: &str) -> Result<XdpSource, CaptureError> {
+    pub fn open(interface: &str) -> Result<Interface<Sockets>, CaptureError> {
         let name = format!("{PREFIX}{interface}");
         let Ok(index) = nix::net::if_::if_nametoindex(interface) else {
             return Err(CaptureError::NoInterface { name, known: super::live::interfaces() });
@@ -64,37 +62,20 @@ impl XdpSource {
             .map_err(|error| {
                 failed("cannot attach the XDP program that takes frames (is there another?)", error)
             })?;
-        Ok(XdpSource { name, queues, _link: link, frames: 0, bytes: 0 })
+        Ok(Interface::new(name, Sockets { queues, _link: link }))
     }
 }
 
-impl Source for XdpSource {
-    fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
-        batch.reset(self.frames + 1);
-        batch.buffer().clear();
+impl Capture for Sockets {
+    fn fill(&mut self, batch: &mut Batch) -> io::Result<()> {
         if self.queues.iter_mut().all(|queue| queue.receive.ready() == 0) {
             let sockets: Vec<&Socket> = self.queues.iter().map(|queue| &queue.socket).collect();
-            wait_to_receive(&sockets, PATIENCE)
-                .map_err(|source| CaptureError::Io { name: self.name.clone(), source })?;
+            wait_to_receive(&sockets, PATIENCE)?;
         }
         for queue in &mut self.queues {
             queue.take(batch);
         }
-        self.frames += batch.len() as u64;
-        self.bytes += batch.bytes().len() as u64;
-        Ok(true)
-    }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn progress(&self) -> (u64, Option<u64>) {
-        (self.bytes, None)
-    }
-
-    fn is_live(&self) -> bool {
-        true
+        Ok(())
     }
 
     fn drops(&self) -> u64 {

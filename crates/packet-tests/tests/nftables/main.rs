@@ -13,51 +13,27 @@ mod trace;
 
 use sluice_dataplane::Sizes;
 use sluice_packet_tests::gateway::{Gateway, Hook};
+use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::nft::NftGateway;
 use sluice_packet_tests::onwire::Wire;
 use sluice_packet_tests::random::Random;
-use sluice_packet_tests::scenario;
-use sluice_packet_tests::world::World;
+use sluice_packet_tests::scenario::{NAT_OF_TWO_ZONES, two_zones};
 use trace::{Both, Trace};
 
+/// What each of these adds to the gateway of the two zones.
 const CONFIG: &str = "
-set interfaces a0 unit 0 family inet address 10.1.0.1/24
-set interfaces a0 unit 0 family inet6 address fd00:1::1/64
-set interfaces b0 unit 0 family inet address 10.2.0.1/24
-set interfaces b0 unit 0 family inet6 address fd00:2::1/64
-set security zones security-zone alpha interfaces a0.0
-set security zones security-zone beta interfaces b0.0
-set security flow max-unanswered 100
-set security policies from-zone alpha to-zone beta policy out match source-address any destination-address any application any
-set security policies from-zone alpha to-zone beta policy out then permit
 set security address-book global address published 10.9.0.80/31
 set security address-book global address published6 fd09::80/128
-set security policies from-zone beta to-zone alpha policy in match source-address any destination-address [ published published6 ] application any
-set security policies from-zone beta to-zone alpha policy in then permit
-set routing-options static route 198.51.100.0/24 discard
-set routing-options static route 10.9.0.0/16 next-hop 10.1.0.100
-set routing-options static route 0.0.0.0/0 next-hop 10.2.0.100
-set routing-options rib inet6.0 static route 2001:db8::/32 discard
-set routing-options rib inet6.0 static route fd09::/16 next-hop fd00:1::64
-set routing-options rib inet6.0 static route ::/0 next-hop fd00:2::64
-set security nat source rule-set out from zone alpha
-set security nat source rule-set out to zone beta
 set security nat source rule-set out rule marks match destination-address 10.2.0.101/32
 set security nat source rule-set out rule marks then source-nat off
 set security nat source rule-set out rule four match source-address 0.0.0.0/0
 set security nat source rule-set out rule four then source-nat interface
 set security nat source rule-set out rule six match source-address ::/0
 set security nat source rule-set out rule six then source-nat interface
-set security nat destination pool web address 10.9.0.80/32 port 8080
 set security nat destination pool web6 address fd09::80/128 port 8080
-set security nat destination rule-set in from zone beta
-set security nat destination rule-set in rule web match destination-address 198.51.100.200/32
-set security nat destination rule-set in rule web match destination-port 80
-set security nat destination rule-set in rule web then destination-nat pool web
 set security nat destination rule-set in rule web6 match destination-address 2001:db8::200/128
 set security nat destination rule-set in rule web6 match destination-port 80
 set security nat destination rule-set in rule web6 then destination-nat pool web6
-set security nat static rule-set one from zone beta
 set security nat static rule-set one rule host match destination-address 198.51.100.201/32
 set security nat static rule-set one rule host then static-nat prefix 10.9.0.81/32
 ";
@@ -112,30 +88,22 @@ fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-fn world() -> World {
-    let mut world = scenario::world();
-    world.devices.retain(|device| device.name != "c0");
-    world.hosts.retain(|host| !host.unit.starts_with("c0"));
-    world
-}
-
 fn both(hook: Hook, config: &str) -> anyhow::Result<Both> {
     let lines: Vec<String> = LINES.iter().map(|line| (*line).to_owned()).collect();
-    let theirs = NftGateway::new(&world(), SYSCTLS, &lines, RULES)?;
+    let theirs = NftGateway::new(&two_zones(), SYSCTLS, &lines, RULES)?;
     let sizes = Sizes { sessions4: 16_384, sessions6: 16_384, ..Sizes::default() };
-    let ours = Wire::new(Gateway::new(world(), config, sizes, hook)?)?;
+    let ours = Wire::new(Gateway::new(two_zones(), config, sizes, hook)?)?;
     Both::new(ours, theirs)
 }
 
-/// In a thread of its own: the namespace goes with it.
-fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    std::thread::spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+fn config() -> String {
+    NAT_OF_TWO_ZONES.to_owned() + CONFIG
 }
 
 fn agree(hook: Hook) {
     let (steps, seed) = (number("SLUICE_STEPS", 6000), number("SLUICE_SEED", 1));
     in_thread(move || {
-        let mut trace = Trace::new(both(hook, CONFIG).unwrap_or_else(|error| panic!("{error:#}")), seed);
+        let mut trace = Trace::new(both(hook, &config()).unwrap_or_else(|error| panic!("{error:#}")), seed);
         let mut random = Random::new(seed);
         for step in 0..steps {
             let done = trace.step(&mut random);
@@ -163,7 +131,7 @@ fn nftables_and_the_xdp_hook_agree() {
 #[test]
 fn a_difference_is_seen() {
     let said = in_thread(|| {
-        let less: String = CONFIG
+        let less: String = config()
             .lines()
             .filter(|line| !line.contains("static rule-set"))
             .fold(String::new(), |all, line| all + line + "\n");

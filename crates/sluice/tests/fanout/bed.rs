@@ -1,6 +1,6 @@
 //! A sender, a gateway with `sluice fanout`, and receivers, each in a namespace of its own.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use sluice_lab::metrics::Metrics;
 use sluice_lab::netns::Netns;
 
 use crate::common::{BINARY, Site, wait_until};
 
 pub const LISTENER: &str = "10.71.1.1:514";
+pub const MESSAGES: u32 = 90_000;
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub fn receiver(number: usize) -> String {
@@ -47,6 +49,12 @@ pub fn yaml(mode: &str, more: &str) -> String {
         text += &format!("      - {{name: r{number}, address: \"{}\"}}\n", receiver(number));
     }
     format!("{text}{more}metrics: {{bind: \"127.0.0.1:9090\"}}\nlog_level: info\n")
+}
+
+/// As `bytes.fromhex` reads it.
+pub fn mac(netns: &Netns, device: &str) -> String {
+    let text = netns.ip(&format!("-o link show dev {device}")).unwrap();
+    text.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap().replace(':', "")
 }
 
 /// A running `sluice fanout`.
@@ -90,22 +98,20 @@ impl FanOut<'_> {
     }
 
     pub fn metrics(&self) -> String {
-        let page = self.site.gateway.enter(|| -> std::io::Result<String> {
-            let mut stream = TcpStream::connect("127.0.0.1:9090")?;
-            write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")?;
-            let mut text = String::new();
-            stream.read_to_string(&mut text)?;
-            Ok(text)
-        });
-        page.unwrap().unwrap()
+        self.read_metrics().0
+    }
+
+    fn read_metrics(&self) -> Metrics {
+        Metrics::read(&self.site.gateway, "127.0.0.1:9090").unwrap()
     }
 
     /// Sum of a family's samples whose labels contain `with`.
     pub fn sum(&self, family: &str, with: &str) -> u64 {
-        let page = self.metrics();
-        let lines =
-            page.lines().filter(|line| line.starts_with(&format!("{family}{{")) && line.contains(with));
-        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+        self.read_metrics().sum(family, &[with]).unwrap()
+    }
+
+    pub fn dropped(&self, reason: &str) -> u64 {
+        self.sum("sluice_fanout_dropped_packets_total", &format!("reason=\"{reason}\""))
     }
 
     /// received = sent + dropped, exactly, once nothing is under way.
@@ -229,6 +235,22 @@ impl Drop for Sink {
     }
 }
 
+/// One at each of the three receivers.
+pub fn sinks_at(site: &Site, address: impl Fn(usize) -> String) -> Vec<Sink> {
+    (0..3).map(|n| Sink::udp(&site.right, &address(n))).collect()
+}
+
+pub fn total(sinks: &[Sink]) -> u64 {
+    sinks.iter().map(Sink::got).sum()
+}
+
+/// Each of so many takers (CPUs, queues, workers) takes the receivers by turns.
+pub fn assert_by_turns(sinks: &[Sink], takers: u64, taker: &str) {
+    let shares: Vec<u64> = sinks.iter().map(Sink::got).collect();
+    let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
+    assert!(most - least <= takers, "{shares:?}: at most one a {taker}");
+}
+
 /// `<14>1 - host app - - - message NUMBER ...`
 pub fn message(number: u32, length: usize) -> Vec<u8> {
     let mut text = format!("<14>1 - host app - - - message {number} ").into_bytes();
@@ -252,6 +274,11 @@ pub fn assert_each_once(mut numbers: Vec<u32>, messages: u32) {
         "{total} arrived of {messages}, {} more than once, {missing} never",
         total - numbers.len()
     );
+}
+
+/// Every message exactly once, at whichever receiver.
+pub fn assert_all_once(sinks: &[Sink], messages: u32) {
+    assert_each_once(sinks.iter().flat_map(|sink| sink.seen.lock().unwrap().clone()).collect(), messages);
 }
 
 /// Sends numbered messages from `ports` sockets, at about a rate.

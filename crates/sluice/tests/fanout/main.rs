@@ -5,6 +5,7 @@ mod common;
 
 mod bed;
 mod kernel;
+mod modes;
 mod rings;
 mod user;
 mod wrong;

@@ -5,29 +5,20 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sluice_lab::netns::{Netns, VethEnd, veth};
+use sluice_lab::netns::{VethEnd, veth};
 use sluice_xsk::program::{self, Attach};
 
-use crate::bed::{FanOut, LISTENER, PATIENCE, Rsyslog, Sink, message, receiver, send, site, yaml};
+use crate::bed::{
+    FanOut, LISTENER, MESSAGES, PATIENCE, Sink, assert_all_once, assert_by_turns, mac, receiver, send,
+    sinks_at, site, total, yaml,
+};
 use crate::common::{Site, refused, wait_until};
-use crate::kernel::{MALFORMED, MESSAGES, RATE, sinks_at, total};
-use crate::user::assert_all_once;
-
-/// Each queue takes the receivers by turns.
-fn assert_by_turns(sinks: &[Sink], queues: u64) {
-    let shares: Vec<u64> = sinks.iter().map(Sink::got).collect();
-    let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
-    assert!(most - least <= queues, "{shares:?}: at most one a queue");
-}
-
-fn dropped(fanout: &FanOut, reason: &str) -> u64 {
-    fanout.sum("sluice_fanout_dropped_packets_total", &format!("reason=\"{reason}\""))
-}
+use crate::modes::{Mode, RATE, fair_and_exact};
 
 /// Nothing was lost between the driver and the worker, and every queue has a socket.
-fn assert_no_ring_refused(fanout: &FanOut) {
+pub fn assert_no_ring_refused(fanout: &FanOut) {
     for reason in ["rx_ring", "queue_unserved", "frame_too_large", "tx_ring_full", "device_refused"] {
-        assert_eq!(dropped(fanout, reason), 0, "{reason}\n{}", fanout.metrics());
+        assert_eq!(fanout.dropped(reason), 0, "{reason}\n{}", fanout.metrics());
     }
 }
 
@@ -35,21 +26,8 @@ fn assert_no_ring_refused(fanout: &FanOut) {
 fn rings_are_fair_exact_and_keep_the_sender() {
     let site = site("fan-xsk");
     let sinks = sinks_at(&site, receiver);
-    let fanout = FanOut::start(&site, &yaml("af_xdp", ""));
-    let senders = send(&site.left, LISTENER, 0..MESSAGES, RATE, 4);
-    wait_until("all messages", PATIENCE, || total(&sinks) >= u64::from(MESSAGES));
-    assert_all_once(&sinks, MESSAGES);
-    assert_by_turns(&sinks, 1);
-    for sink in &sinks {
-        let sources = sink.sources.lock().unwrap().clone();
-        let sender = |port| senders.iter().any(|sender| sender.port() == port);
-        let own = std::net::Ipv4Addr::new(10, 71, 1, 2);
-        assert!(sources.iter().all(|source| source.ip() == own && sender(source.port())), "{sources:?}");
-    }
-    fanout.assert_balanced();
+    let fanout = fair_and_exact(Mode::Rings, &site, &sinks);
     assert_no_ring_refused(&fanout);
-    assert_eq!(fanout.sum("sluice_fanout_received_packets_total", ""), u64::from(MESSAGES));
-    assert_eq!(fanout.sum("sluice_fanout_dropped_packets_total", ""), 0);
     let info = fanout.metrics();
     let info = info.lines().find(|line| line.starts_with("sluice_fanout_listener_info{")).unwrap();
     for label in ["mode=\"af-xdp\"", "attach=\"native\"", "queues=\"1\"", "zero_copy=\"false\""] {
@@ -61,21 +39,6 @@ fn rings_are_fair_exact_and_keep_the_sender() {
     fanout.end();
     let left = site.gateway.ip("link show dev left0").unwrap();
     assert!(!left.contains("xdp"), "{left}");
-}
-
-#[test]
-fn rsyslog_receives_from_rings() {
-    let site = site("fan-xsk-sys");
-    let receivers: Vec<Rsyslog> =
-        (0..3).map(|n| Rsyslog::start(&site.right, site.dir(), n, "imudp")).collect();
-    let fanout = FanOut::start(&site, &yaml("af_xdp", ""));
-    send(&site.left, LISTENER, 0..MESSAGES, RATE / 2, 4);
-    let count = || receivers.iter().map(|r| r.numbers().len()).sum::<usize>();
-    wait_until("rsyslogd has written all", PATIENCE, || {
-        std::thread::sleep(Duration::from_millis(200));
-        count() >= MESSAGES as usize
-    });
-    fanout.assert_balanced();
 }
 
 /// A pair of four queues in the place of left0 and its peer.
@@ -104,7 +67,7 @@ fn every_queue_is_served() {
     send(&site.left, LISTENER, 0..MESSAGES, RATE, 64);
     wait_until("all messages", PATIENCE, || total(&sinks) >= u64::from(MESSAGES));
     assert_all_once(&sinks, MESSAGES);
-    assert_by_turns(&sinks, 4);
+    assert_by_turns(&sinks, 4, "queue");
     for queue in 0..4 {
         let of = |family: &str| fanout.sum(family, &format!("queue=\"{queue}\""));
         assert!(of("sluice_fanout_received_packets_total") > 0, "queue {queue}\n{}", fanout.metrics());
@@ -173,40 +136,6 @@ fn reloads_keep_rings_and_lose_nothing() {
     assert_no_ring_refused(&fanout);
 }
 
-#[test]
-fn health_is_effective_on_rings() {
-    let site = site("fan-xsk-up");
-    let mut sinks: Vec<Option<Sink>> = sinks_at(&site, receiver).into_iter().map(Some).collect();
-    let health = "health: {check: icmp, interval_ms: 50, timeout_ms: 50, rise: 1, fall: 1}\n";
-    let fanout = FanOut::start(&site, &yaml("af_xdp", health));
-    let up = |number: usize| fanout.sum("sluice_fanout_receiver_up", &format!("receiver=\"r{number}\""));
-    let sent =
-        |number: usize| fanout.sum("sluice_fanout_sent_packets_total", &format!("receiver=\"r{number}\""));
-    std::thread::scope(|scope| {
-        let sender = scope.spawn(|| send(&site.left, LISTENER, 0..MESSAGES, RATE / 2, 4));
-        std::thread::sleep(Duration::from_millis(500));
-        site.right.ip("addr del 10.71.2.12/24 dev eth0").unwrap();
-        sinks[1] = None;
-        wait_until("it is seen to be gone", PATIENCE, || up(1) == 0);
-        std::thread::sleep(Duration::from_millis(100));
-        let before = sent(1);
-        std::thread::sleep(Duration::from_millis(300));
-        assert_eq!(sent(1), before, "nothing is sent to it any more");
-        site.right.ip("addr add 10.71.2.12/24 dev eth0").unwrap();
-        sinks[1] = Some(Sink::udp(&site.right, &receiver(1)));
-        wait_until("it takes part again", PATIENCE, || up(1) == 1 && sent(1) > before);
-        sender.join().unwrap();
-    });
-    fanout.assert_balanced();
-    site.right.ip("link set eth0 down").unwrap();
-    wait_until("nobody is left", PATIENCE, || (0..3).all(|n| up(n) == 0));
-    std::thread::sleep(Duration::from_millis(100));
-    let before = dropped(&fanout, "no_receiver");
-    send(&site.left, LISTENER, 0..100, RATE, 1);
-    wait_until("the named drop", PATIENCE, || dropped(&fanout, "no_receiver") == before + 100);
-    fanout.assert_balanced();
-}
-
 /// One receiver whose next hop nobody answers for: its packets are dropped by name, the others' arrive.
 #[test]
 fn an_unresolved_next_hop_costs_only_its_own_packets() {
@@ -216,7 +145,7 @@ fn an_unresolved_next_hop_costs_only_its_own_packets() {
     let fanout = FanOut::start(&site, &text);
     send(&site.left, LISTENER, 0..3000, RATE, 1);
     wait_until("what can arrive", PATIENCE, || total(&sinks) == 2000);
-    assert_eq!(dropped(&fanout, "no_next_hop"), 1000);
+    assert_eq!(fanout.dropped("no_next_hop"), 1000);
     fanout.assert_balanced();
     // somebody answers now
     site.right.ip("addr add 10.71.2.99/24 dev eth0").unwrap();
@@ -225,56 +154,6 @@ fn an_unresolved_next_hop_costs_only_its_own_packets() {
         send(&site.left, LISTENER, 0..30, RATE, 1);
         late.got() > 0
     });
-    fanout.assert_balanced();
-}
-
-#[test]
-fn ipv6_and_fragments_on_rings() {
-    let site = site("fan-xsk-frag");
-    let mut text = "listeners:\n  - name: six\n    interface: left0\n    mode: af_xdp\n    bind: \"[fd71:1::1]:514\"\n    \
-                    downstream:\n"
-        .to_owned();
-    for n in 0..3 {
-        text += &format!("      - {{name: r{n}, address: \"[fd71:2::{}]:5514\"}}\n", 11 + n);
-    }
-    let text = yaml("af_xdp", "").replace("listeners:\n", &text);
-    let six = sinks_at(&site, |n| format!("[fd71:2::{}]:5514", 11 + n));
-    let sinks = sinks_at(&site, receiver);
-    let fanout = FanOut::start(&site, &text);
-    send(&site.left, "[fd71:1::1]:514", 0..3000, RATE, 4);
-    wait_until("messages over IPv6", PATIENCE, || total(&six) >= 3000);
-    assert_all_once(&six, 3000);
-    assert_by_turns(&six, 1);
-    for (to, sinks) in [(LISTENER, &sinks), ("[fd71:1::1]:514", &six)] {
-        let before = total(sinks);
-        let work = || {
-            let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
-            let socket = std::net::UdpSocket::bind(any).unwrap();
-            for n in 0..200u32 {
-                socket.send_to(&message(10_000 + n, 4000), to).unwrap();
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        };
-        site.left.enter(work).unwrap();
-        wait_until("whole datagrams that came in pieces", PATIENCE, || total(sinks) == before + 200);
-        assert!(sinks.iter().all(|sink| sink.got() > 0), "spread over all");
-    }
-    fanout.assert_balanced();
-    assert_no_ring_refused(&fanout);
-}
-
-#[test]
-fn malformed_frames_on_rings() {
-    let site = site("fan-xsk-bad");
-    let sinks = sinks_at(&site, receiver);
-    let fanout = FanOut::start(&site, &yaml("af_xdp", ""));
-    let (gateway, own) = (mac(&site.gateway, "left0"), mac(&site.left, "eth0"));
-    site.left.run("python3", ["-c", MALFORMED, &gateway, &own]).unwrap();
-    wait_until("what is well formed", PATIENCE, || total(&sinks) >= 3);
-    std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(total(&sinks), 3, "the receivers' kernels drop the wrong checksum");
-    assert_eq!(dropped(&fanout, "fanout_length"), 3);
-    assert_eq!(fanout.sum("sluice_fanout_sent_packets_total", ""), 4);
     fanout.assert_balanced();
 }
 
@@ -327,11 +206,6 @@ fn tags_are_told_apart_and_taken_off() {
     assert_all_once(&sinks, 300);
     fanout.assert_balanced();
     assert_eq!(fanout.sum("sluice_fanout_received_packets_total", ""), 300);
-}
-
-fn mac(netns: &Netns, device: &str) -> String {
-    let text = netns.ip(&format!("-o link show dev {device}")).unwrap();
-    text.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap().replace(':', "")
 }
 
 /// Rings on XDP and the data plane on tc, on one interface and in one process.

@@ -5,38 +5,24 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::bed::{FanOut, LISTENER, PATIENCE, Rsyslog, Sink, assert_each_once, receiver, send, site, yaml};
+use crate::bed::{
+    FanOut, LISTENER, MESSAGES, PATIENCE, Rsyslog, Sink, assert_all_once, assert_by_turns, assert_each_once,
+    receiver, send, sinks_at, site, total, yaml,
+};
 use crate::common::{accepted, wait_until};
 
-const MESSAGES: u32 = 90_000;
 /// Packets a second that the slowest machine bears beside five others at work.
 const RATE: u32 = 30_000;
-
-fn total(sinks: &[Sink]) -> u64 {
-    sinks.iter().map(Sink::got).sum()
-}
-
-fn udp_sinks(site: &crate::common::Site) -> Vec<Sink> {
-    (0..3).map(|n| Sink::udp(&site.right, &receiver(n))).collect()
-}
-
-/// Every message exactly once, at whichever receiver.
-pub fn assert_all_once(sinks: &[Sink], messages: u32) {
-    assert_each_once(sinks.iter().flat_map(|sink| sink.seen.lock().unwrap().clone()).collect(), messages);
-}
 
 #[test]
 fn userspace_is_fair_and_exact() {
     let site = site("fan-user");
-    let sinks = udp_sinks(&site);
+    let sinks = sinks_at(&site, receiver);
     let fanout = FanOut::start(&site, &yaml("userspace", ""));
     send(&site.left, LISTENER, 0..MESSAGES, RATE, 4);
     wait_until("all messages", PATIENCE, || total(&sinks) >= u64::from(MESSAGES));
     assert_all_once(&sinks, MESSAGES);
-    let shares: Vec<u64> = sinks.iter().map(Sink::got).collect();
-    let workers = std::thread::available_parallelism().unwrap().get() as u64;
-    let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
-    assert!(most - least <= workers, "{shares:?}: at most one a worker");
+    assert_by_turns(&sinks, std::thread::available_parallelism().unwrap().get() as u64, "worker");
     fanout.assert_balanced();
     assert_eq!(fanout.sum("sluice_fanout_received_packets_total", ""), u64::from(MESSAGES));
     assert_eq!(fanout.sum("sluice_fanout_socket_overflow_total", ""), 0);
@@ -82,7 +68,7 @@ fn rsyslog_receives_over_tcp_in_both_framings_of_rfc_6587() {
 #[test]
 fn the_sender_is_kept_where_that_is_asked_for() {
     let site = site("fan-keep");
-    let sinks = udp_sinks(&site);
+    let sinks = sinks_at(&site, receiver);
     let fanout = FanOut::start(&site, &yaml("userspace", "    settings: {keep_source: true}\n"));
     let senders = send(&site.left, LISTENER, 0..300, RATE, 4);
     wait_until("all messages", PATIENCE, || total(&sinks) >= 300);
@@ -98,7 +84,7 @@ fn the_sender_is_kept_where_that_is_asked_for() {
 #[test]
 fn reloads_lose_nothing() {
     let site = site("fan-reload");
-    let sinks = udp_sinks(&site);
+    let sinks = sinks_at(&site, receiver);
     let fanout = FanOut::start(&site, &yaml("userspace", ""));
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| send(&site.left, LISTENER, 0..MESSAGES, RATE, 4));
@@ -128,7 +114,7 @@ fn reloads_lose_nothing() {
 #[test]
 fn a_receiver_that_dies_costs_no_more_than_the_time_to_see_it() {
     let site = site("fan-health");
-    let mut sinks: Vec<Option<Sink>> = udp_sinks(&site).into_iter().map(Some).collect();
+    let mut sinks: Vec<Option<Sink>> = sinks_at(&site, receiver).into_iter().map(Some).collect();
     let health = "health: {check: icmp, interval_ms: 50, timeout_ms: 50, rise: 1, fall: 1}\n";
     let fanout = FanOut::start(&site, &yaml("userspace", health));
     let up = |number: usize| fanout.sum("sluice_fanout_receiver_up", &format!("receiver=\"r{number}\""));
@@ -183,7 +169,7 @@ fn a_dead_tcp_receiver_stalls_nobody() {
 #[test]
 fn it_runs_without_privileges() {
     let site = site("fan-nobody");
-    let sinks = udp_sinks(&site);
+    let sinks = sinks_at(&site, receiver);
     let text = yaml("userspace", "").replace(":514\"", ":5140\"");
     let config = site.write_all("nobody.yaml", &text);
     let mut command = site.gateway.command("setpriv");

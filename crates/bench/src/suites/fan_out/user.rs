@@ -1,12 +1,11 @@
 //! Relays of user space, one thread each, with more offered than they can take.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use sluice_lab::hosts::udp_overflows;
+use sluice_lab::metrics::Metrics;
 
 use super::process::{self, Process};
 use super::{FLOWS_OF_RELAYS, Sample, entry};
@@ -91,15 +90,7 @@ impl Lane {
         if !matches!(self.who, Who::Userspace | Who::AfXdp) {
             return Ok(0);
         }
-        let page = self.site.gateway.enter(|| -> std::io::Result<String> {
-            let mut stream = TcpStream::connect("127.0.0.1:9090")?;
-            write!(stream, "GET /metrics HTTP/1.0\r\n\r\n")?;
-            let mut text = String::new();
-            stream.read_to_string(&mut text)?;
-            Ok(text)
-        })??;
-        let samples = page.lines().filter(|line| line.starts_with(&format!("{family}{{")));
-        Ok(samples.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
+        Metrics::read(&self.site.gateway, "127.0.0.1:9090")?.sum(family, &[])
     }
 
     /// At this rate, or as fast as the generator can.
