@@ -192,11 +192,11 @@ fn is_tagged(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> bool {
     unit.and_then(|unit| gateway.port(&unit).ok()).is_some_and(|(_, vlan)| vlan.is_some())
 }
 
-/// Every counter that must change, and by how much.
 /// Drops of source NAT, which stands behind the policies.
 const NAT_SOURCE_DROPS: [&str; 5] =
     ["nat_ports_exhausted", "nat_no_address", "nat_bindings_full", "nat_binding_sessions", "nat_changed"];
 
+/// Every counter that must change, and by how much.
 pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> Result<Values> {
     let mut values = Values::new();
     let unit = unit_of(gateway, step, frame).map_or(0, |unit| gateway.unit_index(&unit));
