@@ -122,7 +122,7 @@ struct flow_shared {
 	__u32 limited;         /* LIMIT_*: what `session_limits` counts it under */
 	__u16 nat_destination; /* ids of the NAT rules that matched, 0 = none */
 	__u16 nat_source;
-	__u32 nat64_length; /* of a NAT64 session: bits of the prefix that holds the server's address */
+	__u32 nat64_length;    /* of a NAT64 session: bits of the prefix that holds the server's address */
 	__u32 nat_bindings[2]; /* that gave its source, and its destination; see nat_binding.h */
 };
 _Static_assert(sizeof(struct flow_shared) == 64, "flow_shared is one cache line");

@@ -55,8 +55,8 @@ struct sweep {
 	__u64 passes;
 	__u64 ticks;
 	__u64 started_ns; /* of this pass */
-	__u64 unbound; /* bindings that ended idle */
-	__u32 bound;   /* the pass under way looks at bindings too */
+	__u64 unbound;    /* bindings that ended idle */
+	__u32 bound;      /* the pass under way looks at bindings too */
 	__u32 zero;
 	__u64 spare[4];
 };

@@ -160,8 +160,8 @@ static __always_inline bool nat_binding_permits(struct packet *p, __u32 handle)
 }
 
 /*
- * A first packet whose destination no rule translates: perhaps it is a binding's. No function of its own: the search for
- * a rule below is as deep as calls may be.
+ * A first packet whose destination no rule translates: perhaps it is a binding's. No function of its own: the search
+ * for a rule below is as deep as calls may be.
  */
 static __always_inline int nat_binding_destination(struct packet *p)
 {
@@ -291,8 +291,9 @@ __noinline int nat_binding_end(__u32 handle)
 	struct nat_binding *binding = nat_binding_at(handle), *all = nat_binding_number(0);
 	__u32 tag = handle >> NAT_BINDING_TAG_SHIFT;
 
-	if (!binding || !all || __sync_val_compare_and_swap(&binding->state, NAT_BINDING_LIVE | tag,
-							    NAT_BINDING_BUSY | tag) != (NAT_BINDING_LIVE | tag))
+	if (!binding || !all ||
+	    __sync_val_compare_and_swap(&binding->state, NAT_BINDING_LIVE | tag, NAT_BINDING_BUSY | tag) !=
+		    (NAT_BINDING_LIVE | tag))
 		return 0;
 	nat_binding_keys(binding, &inside, &outside);
 	bpf_map_delete_elem(&nat_binding_index, &inside);
@@ -334,7 +335,7 @@ static __always_inline void nat_binding_fill(struct nat_binding *binding, const 
 __noinline int nat_binding_claim(struct packet *p)
 {
 	struct nat_binding_key inside ALIGNED_KEY = {.side = NAT_BINDING_INSIDE},
-			       outside ALIGNED_KEY = {.side = NAT_BINDING_OUTSIDE};
+				      outside ALIGNED_KEY = {.side = NAT_BINDING_OUTSIDE};
 
 	if (!p)
 		return INSERT_UNBOUND;

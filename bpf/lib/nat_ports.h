@@ -264,8 +264,7 @@ __noinline int nat_foresee(struct packet *p)
 	struct nat_pool *pool = nat_pool_at(index);
 
 	if (!pool || (pool->flags & (NAT_POOL_SHIFT | NAT_POOL_NO_TRANSLATION | NAT_POOL_PRESERVE)) ||
-	    (nat_is_persistent() && pool->persistent) ||
-	    !nat_has_ports(p))
+	    (nat_is_persistent() && pool->persistent) || !nat_has_ports(p))
 		return 0;
 	if (!nat_take_address(p, index, pool, nat_first_address(p, pool)) || !nat_find_place(p, pool, &place))
 		return 0;

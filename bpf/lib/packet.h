@@ -72,14 +72,14 @@ struct packet {
 	__u32 class_source; /* of the session's forward direction, as far as `classed` says */
 	__u32 class_destination;
 	__u32 class_service;
-	__u32 nat_address[4]; /* what a NAT rule makes of an address */
-	__u32 nat_sum;        /* of what a rewrite has changed, for the checksum */
-	__u32 nat_looked;     /* candidates for a port */
+	__u32 nat_address[4];  /* what a NAT rule makes of an address */
+	__u32 nat_sum;         /* of what a rewrite has changed, for the checksum */
+	__u32 nat_looked;      /* candidates for a port */
 	__u32 nat_bindings[2]; /* of a first packet: what gives its source, and gave its destination */
-	__u32 quote_l4;       /* offset of the transport header that an ICMP error quotes */
-	__u32 vlan;           /* VLAN_* */
-	__u16 ethertype;      /* host byte order */
-	__u16 l3;             /* offsets into the frame */
+	__u32 quote_l4;        /* offset of the transport header that an ICMP error quotes */
+	__u32 vlan;            /* VLAN_* */
+	__u16 ethertype;       /* host byte order */
+	__u16 l3;              /* offsets into the frame */
 	__u16 l4;
 	__u16 ip_len; /* whole IP packet */
 	__u16 ip_header_len;
