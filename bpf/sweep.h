@@ -83,13 +83,18 @@ static __always_inline void carry_packets(struct flow_state *state, struct flow_
 	(void)__sync_fetch_and_xor((__u32 *)&state->epoch, (__u32)FLOW_CARRY << 24);
 }
 
-/* The bindings of a session live as long as it does, and their own time more. */
-__noinline int sweep_bindings_of(const struct flow_shared *shared, __u32 now, __u32 live)
+/*
+ * The bindings of a session live as long as it does, and their own time more. A global function without conditions
+ * around its call, so that the verifier looks at it once and not behind every way through a look at a session.
+ */
+__noinline int sweep_bindings_of(const struct sweep *sweep, __u32 family, __u32 number, __u32 swept)
 {
-	if (!shared)
+	struct flow_shared *shared = flow_shared_at(family, 2 * number);
+
+	if (!sweep || !sweep->bound || swept != SWEPT_LIVE || !shared)
 		return 0;
-	nat_binding_seen(shared->nat_bindings[0], now, live);
-	nat_binding_seen(shared->nat_bindings[1], now, live);
+	nat_binding_seen(shared->nat_bindings[0], sweep->now);
+	nat_binding_seen(shared->nat_bindings[1], sweep->now);
 	return 0;
 }
 
@@ -123,20 +128,15 @@ __noinline int sweep_bindings_of(const struct flow_shared *shared, __u32 now, __
                                                                                                                        \
 		if ((line0->state.marks & MARK_GRANTED) && session_refusal(FAMILY, forward, 0))                        \
 			return flow_delete##FAMILY(back, tag, CLOSE_GRANT) ? SWEPT_ENDED : SWEPT_DEAD;                 \
-		bool bound = sweep->bound && (line0->state.marks & MARK_TRANSLATED);                                   \
                                                                                                                        \
 		idle = other < idle ? other : idle;                                                                    \
-		if (own_timeout || old || carry || bound) {                                                            \
+		if (own_timeout || old || carry) {                                                                     \
 			shared = bpf_map_lookup_elem(&shared##FAMILY, &number);                                        \
 			if (!shared)                                                                                   \
 				return SWEPT_DEAD;                                                                     \
 		}                                                                                                      \
-		bool over = is_idle(limits, kind, idle, own_timeout && shared ? &shared->timeout_s : NULL,             \
-				    sweep->early##FAMILY);                                                             \
-                                                                                                                       \
-		if (bound && shared)                                                                                   \
-			sweep_bindings_of(shared, sweep->now, !over);                                                  \
-		if (over)                                                                                              \
+		if (is_idle(limits, kind, idle, own_timeout && shared ? &shared->timeout_s : NULL,                     \
+			    sweep->early##FAMILY))                                                                     \
 			return flow_delete##FAMILY(back, tag, CLOSE_IDLE) ? SWEPT_ENDED : SWEPT_DEAD;                  \
 		if (old && shared) {                                                                                   \
 			sweep->aged += age_epoch(&line0->state, epoch) + age_epoch(&line1->state, epoch);              \
@@ -166,9 +166,7 @@ __noinline int sweep_bindings_of(const struct flow_shared *shared, __u32 now, __
 		__u32 wraps = (forward->packets | back->packets) >> 31;                                                \
                                                                                                                        \
 		idle = other < idle ? other : idle;                                                                    \
-		__u32 reasons = MARK_GRANTED | (sweep->bound ? MARK_TRANSLATED : 0);                                   \
-                                                                                                                       \
-		return !(flags | wraps | sweep->early##FAMILY | (forward->marks & reasons)) &&                         \
+		return !(flags | wraps | sweep->early##FAMILY | (forward->marks & (MARK_GRANTED | sweep->bound))) &&   \
 		       (__u16)(epoch - forward->epoch) < OLDEST_EPOCH &&                                               \
 		       (__u16)(epoch - back->epoch) < OLDEST_EPOCH &&                                                  \
 		       idle <= (__u64)limits->timeout_s[kind & 7] * config.hz;                                         \
@@ -208,6 +206,7 @@ __noinline int sweep_bindings_of(const struct flow_shared *shared, __u32 now, __
 			}                                                                                              \
 			int swept = sweep_session##FAMILY(sweep, number);                                              \
                                                                                                                        \
+			sweep_bindings_of(sweep, FAMILY, number, swept);                                               \
 			sweep->live += swept == SWEPT_LIVE;                                                            \
 			sweep->expired##FAMILY += swept == SWEPT_ENDED;                                                \
 			if (sweep->expired##FAMILY - before >= most_ended)                                             \
@@ -274,7 +273,7 @@ static __noinline int sweep_step(struct sweep *sweep, __u32 most_ended)
 		return 1;
 	}
 	if (!sweep->family) {
-		sweep->bound = sweep_has_bindings();
+		sweep->bound = sweep_has_bindings() ? MARK_TRANSLATED : 0;
 		sweep->family = 4;
 		sweep->cursor = 1;
 		sweep->live = 0;
