@@ -84,17 +84,18 @@ static __always_inline void carry_packets(struct flow_state *state, struct flow_
 }
 
 /*
- * The bindings of a session live as long as it does, and their own time more. A global function without conditions
- * around its call, so that the verifier looks at it once and not behind every way through a look at a session.
+ * The bindings of a session live as long as it does, and their own time from its end. A global function without
+ * conditions around its call, so that the verifier looks at it once and not behind every way through a look at a
+ * session.
  */
 __noinline int sweep_bindings_of(const struct sweep *sweep, __u32 family, __u32 number, __u32 swept)
 {
 	struct flow_shared *shared = flow_shared_at(family, 2 * number);
 
-	if (!sweep || !sweep->bound || swept != SWEPT_LIVE || !shared)
+	if (!sweep || !sweep->bound || swept == SWEPT_DEAD || !shared)
 		return 0;
-	nat_binding_seen(shared->nat_bindings[0], sweep->now);
-	nat_binding_seen(shared->nat_bindings[1], sweep->now);
+	nat_binding_seen(shared->nat_bindings[0], sweep->now, swept == SWEPT_LIVE);
+	nat_binding_seen(shared->nat_bindings[1], sweep->now, swept == SWEPT_LIVE);
 	return 0;
 }
 

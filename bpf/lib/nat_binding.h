@@ -428,8 +428,8 @@ __noinline int nat_binding_join(struct packet *p)
 	return 0;
 }
 
-/* The sweep has seen a live session. */
-static __always_inline void nat_binding_seen(__u32 handle, __u32 now)
+/* The sweep has seen a session: `live` says whether it goes on. */
+static __always_inline void nat_binding_seen(__u32 handle, __u32 now, bool live)
 {
 	struct nat_binding *binding = handle ? nat_binding_at(handle) : NULL;
 
@@ -437,7 +437,7 @@ static __always_inline void nat_binding_seen(__u32 handle, __u32 now)
 		return;
 	if ((__s32)(now - binding->last_used) > 0)
 		binding->last_used = now;
-	binding->counted++;
+	binding->counted += live;
 }
 
 /* The sweep's look at a record: true when its binding ended. */
