@@ -83,6 +83,13 @@ static __always_inline void carry_packets(struct flow_state *state, struct flow_
 	(void)__sync_fetch_and_xor((__u32 *)&state->epoch, (__u32)FLOW_CARRY << 24);
 }
 
+/* Through memory, where the verifier forgets by which of many ways it was found. */
+static __always_inline __u32 sweep_kind(struct sweep *sweep, __u8 proto, __u8 forward, __u8 back)
+{
+	*(volatile __u32 *)&sweep->kind = timeout_kind(proto, forward, back);
+	return *(volatile __u32 *)&sweep->kind;
+}
+
 /*
  * The bindings of a session live as long as it does, and their own time from its end. A global function without
  * conditions around its call, so that the verifier looks at it once and not behind every way through a look at a
@@ -120,7 +127,7 @@ __noinline int sweep_bindings_of(const struct sweep *sweep, __u32 family, __u32 
 			return SWEPT_DEAD;                                                                             \
 		__u32 idle = jiffies_since(sweep->now, line0->state.last_seen);                                        \
 		__u32 other = jiffies_since(sweep->now, line1->state.last_seen);                                       \
-		__u32 kind = timeout_kind(line0->key.proto, line0->state.tcp_state, line1->state.tcp_state);           \
+		__u32 kind = sweep_kind(sweep, line0->key.proto, line0->state.tcp_state, line1->state.tcp_state);      \
 		bool own_timeout = line0->state.flags & FLOW_OWN_TIMEOUT;                                              \
 		__u16 epoch = ACTIVE_EPOCH(active);                                                                    \
 		bool old = is_far_back(line0->state.epoch, epoch) || is_far_back(line1->state.epoch, epoch);           \
@@ -155,14 +162,14 @@ __noinline int sweep_bindings_of(const struct sweep *sweep, __u32 family, __u32 
 	 * Nearly every session is alive, not idle for long, without a timeout of its own, and nothing about it is     \
 	 * about to wrap. What is seen while its record changes hands decides nothing: the next pass looks again.      \
 	 */                                                                                                            \
-	static __always_inline bool sweep_leaves##FAMILY(const struct sweep *sweep, const struct sweep_limits *limits, \
+	static __always_inline bool sweep_leaves##FAMILY(struct sweep *sweep, const struct sweep_limits *limits,       \
 							 const struct flow_line##FAMILY *line0,                        \
 							 const struct flow_line##FAMILY *line1, __u16 epoch)           \
 	{                                                                                                              \
 		const struct flow_state *forward = &line0->state, *back = &line1->state;                               \
 		__u32 idle = jiffies_since(sweep->now, forward->last_seen);                                            \
 		__u32 other = jiffies_since(sweep->now, back->last_seen);                                              \
-		__u32 kind = timeout_kind(line0->key.proto, forward->tcp_state, back->tcp_state);                      \
+		__u32 kind = sweep_kind(sweep, line0->key.proto, forward->tcp_state, back->tcp_state);                 \
 		__u32 flags = (forward->flags | back->flags) & (FLOW_OWN_TIMEOUT | FLOW_CARRY);                        \
 		__u32 wraps = (forward->packets | back->packets) >> 31;                                                \
                                                                                                                        \
