@@ -105,8 +105,10 @@ fn checks(lab: &Gated, gateway: &Gateway) -> Result<Vec<Row>> {
         saw == "1 grants revoked",
         format!("{saw}, {} ms with the command", took.as_millis()),
     );
+    // live sessions ask for their grant once in so long (docs/GATE.md)
+    std::thread::sleep(Duration::from_millis(40));
     let alive = pings(&mut live);
-    add("that connection is dead at once", !alive, if alive { "PONG" } else { "no answer" }.to_owned());
+    add("that connection is dead 40 ms later", !alive, if alive { "PONG" } else { "no answer" }.to_owned());
     let saw = lab.ask(&["PING"]);
     add("and no new one opens", saw == "no answer", saw);
     let drops = gateway.json("/api/stats")?;
