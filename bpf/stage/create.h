@@ -179,8 +179,6 @@ static __noinline int nat_recall_twin(struct packet *p)
 
 static __always_inline int stage_create(hook_ctx *ctx, struct packet *p)
 {
-	if (!p)
-		return DROP(SESSION_TABLE_FULL);
 	if (p->flags & (P_KNOWN | P_RELATED))
 		return CONTINUE;
 	if (p->flags & P_REJUDGE)

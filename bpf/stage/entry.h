@@ -11,8 +11,6 @@
 /* Ports and what the session stage wants of TCP and ICMP. `l4` must lie inside the linear part. */
 static __always_inline int parse_l4(hook_ctx *ctx, struct packet *p)
 {
-	if (!p)
-		return DROP(TRUNCATED);
 	__u32 offset = p->l4 & 0x3fff;
 	void *l4 = hook_data(ctx) + offset;
 	void *end = hook_end(ctx);
@@ -122,8 +120,6 @@ static __noinline int check_long_header(hook_ctx *ctx, __u32 l3, __u32 length)
 
 static __always_inline int parse_ipv4(hook_ctx *ctx, struct packet *p)
 {
-	if (!p)
-		return DROP(TRUNCATED);
 	__u32 l3 = p->l3 & 0x1f;
 	void *end = hook_end(ctx);
 	struct iphdr *ip = hook_data(ctx) + l3;
@@ -214,8 +210,6 @@ static __always_inline int parse_extensions(hook_ctx *ctx, struct packet *p, __u
 
 static __always_inline int parse_ipv6(hook_ctx *ctx, struct packet *p)
 {
-	if (!p)
-		return DROP(TRUNCATED);
 	__u32 l3 = p->l3 & 0x1f;
 	struct ipv6hdr *ip = hook_data(ctx) + l3;
 
@@ -286,8 +280,6 @@ static __always_inline int check_mac(hook_ctx *ctx, struct packet *p, const stru
 
 static __always_inline int stage_entry(hook_ctx *ctx, struct packet *p)
 {
-	if (!p)
-		return DROP(TRUNCATED);
 	struct frame frame = {};
 
 	if (!hook_parse_frame(ctx, &frame))

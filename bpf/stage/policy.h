@@ -73,8 +73,6 @@ static __always_inline int stage_policy(hook_ctx *ctx, struct packet *p)
 {
 	struct service service = {};
 
-	if (!p)
-		return DROP(POLICY_DEFAULT);
 	if ((p->flags & (P_KNOWN | P_LOCAL | P_RELATED)) || is_decided(p))
 		return CONTINUE;
 	__u32 index = pair_of(p);

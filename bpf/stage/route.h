@@ -196,8 +196,6 @@ static __always_inline int check_hop(struct packet *p)
 
 static __always_inline int stage_route(hook_ctx *ctx, struct packet *p)
 {
-	if (!p)
-		return DROP(NO_ROUTE);
 	if (p->flags & P_LOCAL)
 		return CONTINUE;
 	if (p->ttl <= 1) {

@@ -190,8 +190,6 @@ static __always_inline void screen_plain(struct packet *p)
 
 static __always_inline int stage_screen(hook_ctx *ctx, struct packet *p)
 {
-	if (!p)
-		return DROP(TRUNCATED);
 	struct unit *unit = unit_at(p->unit_slot);
 	__u32 enabled = unit ? unit->screens : 0;
 

@@ -104,9 +104,9 @@ static __always_inline int screen_tcp_rate(struct packet *p, const struct screen
 
 static __always_inline int stage_screen_rate(hook_ctx *ctx, struct packet *p)
 {
-	struct screen_limits *limits = p ? limits_of(p) : NULL;
+	struct screen_limits *limits = limits_of(p);
 
-	if (!p || !limits)
+	if (!limits)
 		return DROP(TRUNCATED);
 	__u32 alarm_only = limits->flags & LIMIT_ALARM_ONLY;
 

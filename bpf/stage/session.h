@@ -371,8 +371,6 @@ static __always_inline void forget_nat64(struct packet *p)
 
 static __always_inline int stage_session(hook_ctx *ctx, struct packet *p)
 {
-	if (!p)
-		return DROP(TRUNCATED);
 	if (p->flags & P_MULTICAST)
 		return VERDICT_LOCAL; /* the host's; the kernel forwards none of it */
 	if (p->proto == IPPROTO_ICMPV6 && p->icmp_type >= ICMP6_ND_FIRST && p->icmp_type <= ICMP6_ND_LAST)
