@@ -68,9 +68,8 @@ pub fn two_zones() -> World {
     world
 }
 
-/// A gateway between the two for NAT. Alpha's hosts go out; beta's come in to what `published` and `published6` name,
-/// which are addresses behind alpha, and to a web server there.
-pub const NAT_OF_TWO_ZONES: &str = "
+/// A gateway between the two whose source rules are for what goes from alpha to beta.
+pub const TWO_ZONES: &str = "
 set interfaces a0 unit 0 family inet address 10.1.0.1/24
 set interfaces a0 unit 0 family inet6 address fd00:1::1/64
 set interfaces b0 unit 0 family inet address 10.2.0.1/24
@@ -78,18 +77,27 @@ set interfaces b0 unit 0 family inet6 address fd00:2::1/64
 set security zones security-zone alpha interfaces a0.0
 set security zones security-zone beta interfaces b0.0
 set security flow max-unanswered 100
-set security policies from-zone alpha to-zone beta policy out match source-address any destination-address any application any
-set security policies from-zone alpha to-zone beta policy out then permit
-set security policies from-zone beta to-zone alpha policy in match source-address any destination-address [ published published6 ] application any
-set security policies from-zone beta to-zone alpha policy in then permit
 set routing-options static route 198.51.100.0/24 discard
 set routing-options static route 10.9.0.0/16 next-hop 10.1.0.100
 set routing-options static route 0.0.0.0/0 next-hop 10.2.0.100
-set routing-options rib inet6.0 static route 2001:db8::/32 discard
 set routing-options rib inet6.0 static route fd09::/16 next-hop fd00:1::64
 set routing-options rib inet6.0 static route ::/0 next-hop fd00:2::64
 set security nat source rule-set out from zone alpha
 set security nat source rule-set out to zone beta
+";
+
+/// The same for NAT of every kind. Alpha's hosts go out; beta's come in to what `published` and `published6` name, which
+/// are addresses behind alpha, and to a web server there.
+pub fn nat_of_two_zones() -> String {
+    format!("{TWO_ZONES}{PUBLISHED}")
+}
+
+const PUBLISHED: &str = "\
+set security policies from-zone alpha to-zone beta policy out match source-address any destination-address any application any
+set security policies from-zone alpha to-zone beta policy out then permit
+set security policies from-zone beta to-zone alpha policy in match source-address any destination-address [ published published6 ] application any
+set security policies from-zone beta to-zone alpha policy in then permit
+set routing-options rib inet6.0 static route 2001:db8::/32 discard
 set security nat destination pool web address 10.9.0.80/32 port 8080
 set security nat destination rule-set in from zone beta
 set security nat destination rule-set in rule web match destination-address 198.51.100.200/32

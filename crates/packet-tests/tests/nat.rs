@@ -12,7 +12,7 @@ use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::nat_model::{Nat, Source, Tuple, Wanted};
 use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::random::Random;
-use sluice_packet_tests::scenario::{self, NAT_OF_TWO_ZONES};
+use sluice_packet_tests::scenario::{self, nat_of_two_zones};
 use sluice_packet_tests::world::World;
 use sluice_packet_tests::{netns, table};
 use sluice_wire::text::{Packet, diff};
@@ -53,7 +53,7 @@ fn number(variable: &str, default: u64) -> u64 {
 
 fn gateway(hook: Hook, sessions: u32) -> Gateway {
     let sizes = Sizes { sessions4: sessions, sessions6: sessions.min(4096), ..Sizes::default() };
-    let gateway = Gateway::new(scenario::two_zones(), &(NAT_OF_TWO_ZONES.to_owned() + CONFIG), sizes, hook)
+    let gateway = Gateway::new(scenario::two_zones(), &(nat_of_two_zones() + CONFIG), sizes, hook)
         .expect("a gateway can be made");
     gateway.idle_near_ends().expect("devices take XDP");
     gateway

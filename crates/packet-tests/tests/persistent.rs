@@ -10,31 +10,18 @@ use sluice_abi::stages::Reason;
 use sluice_dataplane::{Sizes, Timeouts};
 use sluice_packet_tests::binding_model::{Endpoint, Model, Rule, Wanted};
 use sluice_packet_tests::gateway::{Gateway, Hook};
+use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::random::Random;
 use sluice_packet_tests::{scenario, table};
 use sluice_wire::text::{Packet, diff};
 
-const CONFIG: &str = "
-set interfaces a0 unit 0 family inet address 10.1.0.1/24
-set interfaces a0 unit 0 family inet6 address fd00:1::1/64
-set interfaces b0 unit 0 family inet address 10.2.0.1/24
-set interfaces b0 unit 0 family inet6 address fd00:2::1/64
-set security zones security-zone alpha interfaces a0.0
-set security zones security-zone beta interfaces b0.0
-set security flow max-unanswered 100
+const CONFIG: &str = "\
 set security policies default-policy permit-all
-set routing-options static route 198.51.100.0/24 discard
-set routing-options static route 10.9.0.0/16 next-hop 10.1.0.100
-set routing-options static route 0.0.0.0/0 next-hop 10.2.0.100
 set routing-options rib inet6.0 static route 2001:db8:1::/64 discard
-set routing-options rib inet6.0 static route fd09::/16 next-hop fd00:1::64
-set routing-options rib inet6.0 static route ::/0 next-hop fd00:2::64
 set security nat source pool four address 198.51.100.1/32
 set security nat source pool four port range 5000 to 5015
 set security nat source pool six address 2001:db8:1::1/128
 set security nat source pool six port range 5000 to 5015
-set security nat source rule-set out from zone alpha
-set security nat source rule-set out to zone beta
 ";
 
 /// The four rules of a family: whom each is for, and what it says.
@@ -55,7 +42,7 @@ fn rules(prefix: impl Fn(u8) -> String, pool: &str) -> String {
 fn config() -> String {
     let four = rules(|number| format!("10.9.{number}.0/24"), "four");
     let six = rules(|number| format!("fd09:{number}::/32"), "six");
-    format!("{CONFIG}{four}{six}")
+    format!("{}{CONFIG}{four}{six}", scenario::TWO_ZONES)
 }
 
 fn rule_of(address: IpAddr) -> Option<Rule> {
@@ -270,10 +257,6 @@ fn trace(hook: Hook, six: bool) {
         assert!(count > steps / 500, "{seen:?}");
     }
     assert_eq!(trace.gateway.dataplane.sessions().count(), trace.model.sessions());
-}
-
-fn in_thread(work: impl FnOnce() + Send + 'static) {
-    std::thread::spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::nft::NftGateway;
 use sluice_packet_tests::onwire::Wire;
 use sluice_packet_tests::random::Random;
-use sluice_packet_tests::scenario::{NAT_OF_TWO_ZONES, two_zones};
+use sluice_packet_tests::scenario::{nat_of_two_zones, two_zones};
 use trace::{Both, Trace};
 
 /// What each of these adds to the gateway of the two zones.
@@ -97,7 +97,7 @@ fn both(hook: Hook, config: &str) -> anyhow::Result<Both> {
 }
 
 fn config() -> String {
-    NAT_OF_TWO_ZONES.to_owned() + CONFIG
+    nat_of_two_zones() + CONFIG
 }
 
 fn agree(hook: Hook) {
