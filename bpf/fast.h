@@ -6,6 +6,7 @@
 #ifndef SLUICE_FAST_H
 #define SLUICE_FAST_H
 
+#include "root.h"
 #include "flow_table.h"
 #include "lib/checksum.h"
 #include "lib/fanout.h"
@@ -28,9 +29,6 @@ struct replay {
 	__u8 family;
 	bool is_tcp;
 };
-
-#define GO_SLOW (-1000)
-#define GO_NAT64 (-1001)
 
 /* Two keys of one bucket share a tag once in 10,000 buckets, three hardly ever: the slow line looks at all. */
 #define FAST_TRIES 2
@@ -117,21 +115,21 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 	/* what leaves as the other family is not replayed here, even where no stage knows of it any more */
 	if (state->zone != r->unit->zone || (state->flags & (FLOW_PLAIN | FLOW_NAT64)) != FLOW_PLAIN ||
 	    needs_rejudging(state))
-		return GO_SLOW;
+		return GO(ADMIT);
 
 	if (grant_is_due(state) && session_refusal(r->family, r->line, state->marks))
-		return GO_SLOW;
+		return GO(ADMIT);
 
 	struct nexthop *nexthop = nexthop_at(state->nexthop);
 	struct unit_counters *count = counters_of(r->unit->index);
 	bool local = state->nexthop == NEXTHOP_LOCAL;
 
 	if (!nexthop || !count)
-		return GO_SLOW;
+		return GO(ADMIT);
 	if (!local && (!(nexthop->flags & NEXTHOP_RESOLVED) || r->segment_len > nexthop->mtu))
-		return GO_SLOW;
+		return GO(ADMIT);
 	if (!replay_fits(r))
-		return GO_SLOW;
+		return GO(ADMIT);
 
 	__u32 segments = hook_segments(ctx);
 
@@ -197,7 +195,7 @@ static __always_inline int nat64_hand_over(const struct replay *r, __u32 be_port
 	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
 
 	if (!memory)
-		return GO_SLOW;
+		return GO(ADMIT);
 	struct nat64_handover *to = &memory->nat64;
 
 	to->line = line;
@@ -215,7 +213,7 @@ static __always_inline int nat64_hand_over(const struct replay *r, __u32 be_port
 	to->routing_instance = r->unit->routing_instance;
 	to->is_tcp = r->is_tcp;
 	to->wire = wire;
-	return GO_NAT64;
+	return GO(NAT64);
 }
 
 static __always_inline struct fanout_listener *fast_listener(hook_ctx *ctx, const struct replay *r, __u8 family,
@@ -251,12 +249,12 @@ static __noinline int fast_fanout(hook_ctx *ctx, struct fanout_datagram *r, stru
 	struct udphdr *udp = hook_data(ctx) + l4;
 
 	if ((void *)(udp + 1) > hook_end(ctx))
-		return GO_SLOW;
+		return GO(ADMIT);
 	__u32 length = bpf_ntohs(udp->len);
 
 	if (length < sizeof(*udp) || length > r->ip_len - header || r->unit->screens ||
 	    (config.stage_mask & STAGE_BIT(SCREEN_RATE)))
-		return GO_SLOW;
+		return GO(ADMIT);
 	__u32 index = listener->index;
 	bool by_turns = listener->balance == FANOUT_ROUND_ROBIN;
 	__u32 word = listener->balance == FANOUT_FLOW ? udp->source : 0;
@@ -265,21 +263,21 @@ static __noinline int fast_fanout(hook_ctx *ctx, struct fanout_datagram *r, stru
 	struct watermarks *marks = bpf_map_lookup_elem(&watermarks, &zero);
 
 	if (!listener_count || !count || !marks)
-		return GO_SLOW;
+		return GO(ADMIT);
 	__u64 hash = by_turns ? 0 : fanout_hash(family, r->be_saddr, word);
 	struct fanout_receiver *to = fanout_pick(listener, hash, by_turns, listener_count);
 
 	if (!to)
-		return GO_SLOW;
+		return GO(ADMIT);
 	__u64 hop = *(volatile __u64 *)&to->hop;
 	__u64 now = (__u64) * (volatile __u32 *)&marks->nexthops_retired << 16 | ACTIVE_EPOCH(active);
 	struct nexthop *nexthop = nexthop_at(hop & 0xffff);
 
 	if (hop >> 16 != now || (hop & 0xffff) < NEXTHOP_FIRST || !nexthop)
-		return GO_SLOW;
+		return GO(ADMIT);
 	if (!(nexthop->flags & NEXTHOP_RESOLVED) ||
 	    hook_segment_len(ctx, r->ip_len, header + sizeof(*udp)) > nexthop->mtu)
-		return GO_SLOW;
+		return GO(ADMIT);
 	__u32 segments = hook_segments(ctx), receiver = to->index;
 
 	if (by_turns)
@@ -307,15 +305,15 @@ static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
 
 	r->family = 4;
 	if ((void *)(ip + 1) > hook_end(ctx))
-		return GO_SLOW;
+		return GO(ADMIT);
 	if (*(__u8 *)ip != 0x45 || (ip->frag_off & bpf_htons(0x3fff)) || ip->ttl <= 1 || !csum_ipv4_valid(ip))
-		return GO_SLOW;
+		return GO(ADMIT);
 	/* no session has it, and a flood of it must not wait for the flow table */
 	if (ip->saddr == ip->daddr)
-		return GO_SLOW;
+		return GO(ADMIT);
 	r->ip_len = bpf_ntohs(ip->tot_len);
 	if (r->ip_len < sizeof(*ip) + sizeof(struct udphdr) || hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
-		return GO_SLOW;
+		return GO(ADMIT);
 	if ((config.stage_mask & STAGE_BIT(FANOUT)) && ip->protocol == IPPROTO_UDP) {
 		__u32 be_daddr = ip->daddr;
 		struct fanout_listener *listener = fast_listener(ctx, r, 4, (void *)(ip + 1), &be_daddr);
@@ -327,14 +325,14 @@ static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
 		}
 	}
 	if (!fast_l4(ctx, r, ip + 1, ip->protocol, sizeof(*ip), &be_ports))
-		return GO_SLOW;
+		return GO(ADMIT);
 	*(__u64 *)&key.be_saddr = *(__u64 *)&ip->saddr;
 	((__u64 *)&key)[1] = key_last_word(be_ports, r->unit->routing_instance, ip->protocol);
 	r->state = flow_find4(&key, flow_hash4(config.seed, &key), &line, FAST_TRIES);
 	r->line = line;
 	if ((config.stage_mask & STAGE_BIT(NAT64)) && !r->state)
 		return nat64_hand_over(r, be_ports, 0, 4);
-	return r->state ? replay(ctx, r) : GO_SLOW;
+	return r->state ? replay(ctx, r) : GO(ADMIT);
 }
 
 static __always_inline int fast_ipv6(hook_ctx *ctx, struct replay *r)
@@ -345,12 +343,12 @@ static __always_inline int fast_ipv6(hook_ctx *ctx, struct replay *r)
 
 	r->family = 6;
 	if ((void *)(ip + 1) > hook_end(ctx))
-		return GO_SLOW;
+		return GO(ADMIT);
 	if ((*(__u8 *)ip >> 4) != 6 || ip->hop_limit <= 1)
-		return GO_SLOW;
+		return GO(ADMIT);
 	r->ip_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 	if (r->ip_len < sizeof(*ip) + sizeof(struct udphdr) || hook_l3_len(ctx, r->frame.l3, r->ip_len) < r->ip_len)
-		return GO_SLOW;
+		return GO(ADMIT);
 	if ((config.stage_mask & STAGE_BIT(FANOUT)) && ip->nexthdr == IPPROTO_UDP) {
 		__u32 be_daddr[4];
 
@@ -367,7 +365,7 @@ static __always_inline int fast_ipv6(hook_ctx *ctx, struct replay *r)
 		}
 	}
 	if (!fast_l4(ctx, r, ip + 1, ip->nexthdr, sizeof(*ip), &be_ports))
-		return GO_SLOW;
+		return GO(ADMIT);
 	for (int i = 0; i < 4; i++)
 		((__u64 *)key.be_saddr)[i] = ((__u64 *)&ip->saddr)[i];
 	((__u64 *)&key)[4] = key_last_word(be_ports, r->unit->routing_instance, ip->nexthdr);
@@ -375,7 +373,7 @@ static __always_inline int fast_ipv6(hook_ctx *ctx, struct replay *r)
 	r->line = line;
 	if ((config.stage_mask & STAGE_BIT(NAT64)) && r->state && (r->state->flags & FLOW_NAT64))
 		return nat64_hand_over(r, be_ports, line, 6);
-	return r->state ? replay(ctx, r) : GO_SLOW;
+	return r->state ? replay(ctx, r) : GO(ADMIT);
 }
 
 static __always_inline int fast_line(hook_ctx *ctx)
@@ -384,21 +382,21 @@ static __always_inline int fast_line(hook_ctx *ctx)
 	__u32 slot;
 
 	if (!hook_parse_frame(ctx, &r.frame))
-		return GO_SLOW;
+		return GO(ADMIT);
 	r.unit = unit_arriving(hook_ifindex(ctx), r.frame.vlan, &slot);
 	if (!r.unit)
-		return GO_SLOW;
+		return GO(ADMIT);
 	/* the slow line knows what to do with frames for others */
 	struct ethhdr *eth = hook_data(ctx);
 
 	if ((void *)(eth + 1) > hook_end(ctx) || *(__u32 *)eth->h_dest != *(__u32 *)r.unit->mac ||
 	    *(__u16 *)(eth->h_dest + 4) != *(__u16 *)(r.unit->mac + 4))
-		return GO_SLOW;
+		return GO(ADMIT);
 	if (r.frame.ethertype == ETH_P_IP)
 		return fast_ipv4(ctx, &r);
 	if (r.frame.ethertype == ETH_P_IPV6)
 		return fast_ipv6(ctx, &r);
-	return GO_SLOW;
+	return GO(ADMIT);
 }
 
 #endif

@@ -14,7 +14,7 @@
 ARRAY_MAP(gate_ports, struct gate_port, 2 * GATE_PORTS, BPF_F_MMAPABLE);
 PERCPU_MAP(gate_told, struct gate_told, 1);
 
-#define GATE_HAND_ON (-1003) /* no verdict of a hook: on tc, -1 is one */
+#define GATE_HAND_ON (-2000) /* no verdict of a hook: on tc, -1 is one */
 #define GATE_TRIES 2 /* as FAST_TRIES: what shares its tag with more than one other is looked for with patience */
 
 /* What is behind a port here. */

@@ -133,7 +133,7 @@ static __always_inline int nat64_replay(hook_ctx *ctx, struct nat64_handover *h,
 
 	if (!nexthop || !count || !(nexthop->flags & NEXTHOP_RESOLVED) ||
 	    h->segment_len + (to6 ? 20 : -20) > nexthop->mtu || !nat64_may_replay(&r, h))
-		return GO_SLOW;
+		return GO(ADMIT);
 	__u32 segments = hook_segments(ctx), l4 = r.frame.l3 + (to6 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
 
 	replay_account(&r, segments);
@@ -159,11 +159,11 @@ static __always_inline int nat64_line(hook_ctx *ctx)
 	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
 
 	if (!memory)
-		return GO_SLOW;
+		return GO(ADMIT);
 	struct nat64_handover *h = &memory->nat64;
 	struct flow_line6 *line = h->wire == 4 ? nat64_of4(ctx, h, &ip) : nat64_of6(ctx, h, &ip);
 
-	return line ? nat64_replay(ctx, h, &ip, line) : GO_SLOW;
+	return line ? nat64_replay(ctx, h, &ip, line) : GO(ADMIT);
 }
 
 #endif

@@ -20,6 +20,17 @@ static __always_inline void tail_call_constant(void *ctx, const void *map, __u32
 		     : "r0", "r1", "r2", "r3", "r4", "r5", "memory");
 }
 
+/* What a program returns: who comes next, or what the hook shall do. No hook knows such a verdict. */
+#define GO(ID) (-1000 - (int)PROGRAM_##ID)
+
+/* The program that comes next has its own place in the list; without it the packet ends here, counted. */
+#define CALL_NEXT(ctx, action, ID)                                                                                     \
+	if (action == GO(ID)) {                                                                                        \
+		tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_##ID));           \
+		count_no_generation(hook_segments(ctx));                                                               \
+		return HOOK_DROP;                                                                                      \
+	}
+
 static __always_inline void root_dispatch(void *ctx, __u32 kind)
 {
 	if (ACTIVE_SLOT(active) == 0)

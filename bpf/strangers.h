@@ -67,7 +67,7 @@ static __always_inline bool is_stranger6(hook_ctx *ctx, const struct unit *unit,
 	return !prefixes_granted(6) && is_stranger(6, words[0], words[1]) && is_nowhere(bucket_at6(hash >> 40), hash);
 }
 
-/* HOOK_DROP, or GO_SLOW. */
+/* HOOK_DROP, or GO(ADMIT). */
 static __noinline int refuse_stranger(hook_ctx *ctx)
 {
 	struct frame frame;
@@ -75,25 +75,25 @@ static __noinline int refuse_stranger(hook_ctx *ctx)
 	bool stranger = false;
 
 	if (!hook_parse_frame(ctx, &frame))
-		return GO_SLOW;
+		return GO(ADMIT);
 	struct unit *unit = unit_arriving(hook_ifindex(ctx), frame.vlan, &slot);
 	struct ethhdr *eth = hook_data(ctx);
 
 	if (!unit || unit->screens || !demands_grants(unit->zone) || (void *)(eth + 1) > hook_end(ctx) ||
 	    *(__u32 *)eth->h_dest != *(__u32 *)unit->mac || *(__u16 *)(eth->h_dest + 4) != *(__u16 *)(unit->mac + 4))
-		return GO_SLOW;
+		return GO(ADMIT);
 	if (frame.ethertype == ETH_P_IP)
 		stranger = is_stranger4(ctx, unit, frame.l3, &ip_len);
 	else if (frame.ethertype == ETH_P_IPV6)
 		stranger = is_stranger6(ctx, unit, frame.l3, &ip_len);
 	if (!stranger)
-		return GO_SLOW;
+		return GO(ADMIT);
 	__u32 zone = unit->zone, segments = hook_segments(ctx);
 	struct screen_logged *logged = bpf_map_lookup_elem(&screen_logged, &zone);
 	struct unit_counters *count = counters_of(unit->index);
 
 	if (!logged || !count || jiffies_now() - logged->at[REASON_GATE_NO_GRANT] >= config.hz)
-		return GO_SLOW;
+		return GO(ADMIT);
 	count->received += segments;
 	count->received_bytes += ip_len;
 	count->drops[REASON_GATE_NO_GRANT] += segments;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The tc hook: root, fast, NAT64, slow; the egress program of every managed device; the finish of XDP's hand-offs. */
+/* The tc hook: root, short paths, phases of the slow line; the egress program of every managed device; the finish of
+ * XDP's hand-offs. */
 #include "lib/hook_tc.h"
 #include "root.h"
 #include "fast.h"
@@ -24,18 +25,11 @@ int tc_fast(struct __sk_buff *ctx)
 {
 	int action = fast_line(ctx);
 
-	if (action == GO_NAT64) {
-		tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_NAT64));
-		count_no_generation(hook_segments(ctx));
-		return TC_ACT_SHOT;
-	}
-	if (action == GO_SLOW && refuses_strangers())
+	if (action == GO(ADMIT) && refuses_strangers())
 		action = refuse_stranger(ctx);
-	if (action != GO_SLOW)
-		return action;
-	tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_SLOW));
-	count_no_generation(hook_segments(ctx));
-	return TC_ACT_SHOT;
+	CALL_NEXT(ctx, action, NAT64);
+	CALL_NEXT(ctx, action, ADMIT);
+	return action;
 }
 
 SEC("tc")
@@ -43,17 +37,47 @@ int tc_nat64(struct __sk_buff *ctx)
 {
 	int action = nat64_line(ctx);
 
-	if (action != GO_SLOW)
-		return action;
-	tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_SLOW));
-	count_no_generation(hook_segments(ctx));
-	return TC_ACT_SHOT;
+	CALL_NEXT(ctx, action, ADMIT);
+	return action;
 }
 
 SEC("tc")
-int tc_slow(struct __sk_buff *ctx)
+int tc_admit(struct __sk_buff *ctx)
 {
-	return slow_line(ctx);
+	int action = admit_phase(ctx);
+
+	CALL_NEXT(ctx, action, JUDGE);
+	CALL_NEXT(ctx, action, LEAVE);
+	return action;
+}
+
+SEC("tc")
+int tc_judge(struct __sk_buff *ctx)
+{
+	int action = judge_phase(ctx);
+
+	CALL_NEXT(ctx, action, RECORD);
+	CALL_NEXT(ctx, action, LEAVE);
+	return action;
+}
+
+SEC("tc")
+int tc_record(struct __sk_buff *ctx)
+{
+	int action = record_phase(ctx);
+
+	if (action == GO(LEAVE)) {
+		tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_LEAVE));
+		record_failed();
+		count_no_generation(hook_segments(ctx));
+	}
+	return HOOK_DROP;
+}
+
+SEC("tc")
+int tc_leave(struct __sk_buff *ctx)
+{
+	return leave_phase(ctx);
 }
 
 /* In the root's place, on devices that have the gate alone before them. A tag is not in the frame here. */

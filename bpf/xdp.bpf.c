@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The XDP hook: root, fast, NAT64, slow. */
+/* The XDP hook: root, short paths, phases of the slow line. */
 #include "lib/hook_xdp.h"
 #include "root.h"
 #include "fast.h"
@@ -22,18 +22,11 @@ int xdp_fast(struct xdp_md *ctx)
 {
 	int action = fast_line(ctx);
 
-	if (action == GO_NAT64) {
-		tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_NAT64));
-		count_no_generation(1);
-		return XDP_DROP;
-	}
-	if (action == GO_SLOW && refuses_strangers())
+	if (action == GO(ADMIT) && refuses_strangers())
 		action = refuse_stranger(ctx);
-	if (action != GO_SLOW)
-		return action;
-	tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_SLOW));
-	count_no_generation(1);
-	return XDP_DROP;
+	CALL_NEXT(ctx, action, NAT64);
+	CALL_NEXT(ctx, action, ADMIT);
+	return action;
 }
 
 SEC("xdp.frags")
@@ -41,17 +34,47 @@ int xdp_nat64(struct xdp_md *ctx)
 {
 	int action = nat64_line(ctx);
 
-	if (action != GO_SLOW)
-		return action;
-	tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_SLOW));
-	count_no_generation(1);
-	return XDP_DROP;
+	CALL_NEXT(ctx, action, ADMIT);
+	return action;
 }
 
 SEC("xdp.frags")
-int xdp_slow(struct xdp_md *ctx)
+int xdp_admit(struct xdp_md *ctx)
 {
-	return slow_line(ctx);
+	int action = admit_phase(ctx);
+
+	CALL_NEXT(ctx, action, JUDGE);
+	CALL_NEXT(ctx, action, LEAVE);
+	return action;
+}
+
+SEC("xdp.frags")
+int xdp_judge(struct xdp_md *ctx)
+{
+	int action = judge_phase(ctx);
+
+	CALL_NEXT(ctx, action, RECORD);
+	CALL_NEXT(ctx, action, LEAVE);
+	return action;
+}
+
+SEC("xdp.frags")
+int xdp_record(struct xdp_md *ctx)
+{
+	int action = record_phase(ctx);
+
+	if (action == GO(LEAVE)) {
+		tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_LEAVE));
+		record_failed();
+		count_no_generation(hook_segments(ctx));
+	}
+	return HOOK_DROP;
+}
+
+SEC("xdp.frags")
+int xdp_leave(struct xdp_md *ctx)
+{
+	return leave_phase(ctx);
 }
 
 /* In the root's place, on devices that have the gate alone before them. */

@@ -14,12 +14,15 @@
 #define ACTIVE_SLOT(word) ((word) & 1)
 #define ACTIVE_EPOCH(word) ((word) >> 16)
 
+/* Programs of a generation; PROGRAM_EGRESS is there in variant 0 only. */
+enum program {
+#define PROGRAM(ID, name, hook, needs, help) PROGRAM_##ID,
+#include "../programs.def"
+#undef PROGRAM
+	PROGRAM_KINDS,
+};
+
 /* Slot of a program in the PROG_ARRAYs. */
-#define PROGRAM_FAST 0
-#define PROGRAM_SLOW 1
-#define PROGRAM_EGRESS 2 /* tc only, variant 0 */
-#define PROGRAM_NAT64 3  /* fast line of packets between the families, where there are any */
-#define PROGRAM_KINDS 4
 #define PROGRAM_SLOT(slot, variant, kind) (((slot) * MAX_VARIANTS + (variant)) * PROGRAM_KINDS + (kind))
 #define PROGRAM_SLOTS (MAX_GENERATIONS * MAX_VARIANTS * PROGRAM_KINDS)
 

@@ -11,7 +11,7 @@
 
 /* Reasons are generated from stages.def in the order written there. */
 enum reason {
-#define STAGE(ID, name, hook, help)
+#define STAGE(ID, name, phase, help)
 #define REASON(STAGE_ID, ID, name, help) REASON_##ID,
 #include "../stages.def"
 #undef STAGE
@@ -21,7 +21,7 @@ enum reason {
 
 /* One optional stage = one bit of the stage mask. */
 enum stage {
-#define STAGE(ID, name, hook, help) STAGE_##ID,
+#define STAGE(ID, name, phase, help) STAGE_##ID,
 #define REASON(STAGE_ID, ID, name, help)
 #include "../stages.def"
 #undef STAGE

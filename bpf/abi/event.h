@@ -18,12 +18,13 @@
 
 /* Why a session was closed. */
 #define CLOSE_NONE 0
-#define CLOSE_IDLE 1     /* idle for too long, or TCP closed by its ends: see tcp_state */
-#define CLOSE_CLEARED 2  /* by an operator */
-#define CLOSE_REVOKED 3  /* the active configuration does not permit it any more */
-#define CLOSE_REOPENED 4 /* its tuple opened a new one */
-#define CLOSE_NAT 5      /* the active configuration translates it otherwise */
-#define CLOSE_GRANT 6    /* its grant has ended */
+#define CLOSE_IDLE 1      /* idle for too long, or TCP closed by its ends: see tcp_state */
+#define CLOSE_CLEARED 2   /* by an operator */
+#define CLOSE_REVOKED 3   /* the active configuration does not permit it any more */
+#define CLOSE_REOPENED 4  /* its tuple opened a new one */
+#define CLOSE_NAT 5       /* the active configuration translates it otherwise */
+#define CLOSE_GRANT 6     /* its grant has ended */
+#define CLOSE_WITHDRAWN 7 /* its first packet could not leave */
 
 struct event {
 	struct flow_key6 key; /* the first packet's; an IPv4 address stands in the first word */

@@ -225,9 +225,6 @@ __noinline int nat_interface_address(struct packet *p)
 {
 	if (!p)
 		return false;
-	struct nexthop *nexthop = nexthop_at(p->nexthop);
-	__u32 slot = p->unit_slot;
-
 	/* the address that the source was to leave with is the one that it asks */
 	if (p->nat_hairpin) {
 		const __u32 *asked = address_in(p, address_place(p, AS_SENT, SIDE_DESTINATION));
@@ -238,8 +235,8 @@ __noinline int nat_interface_address(struct packet *p)
 	}
 
 	/* an answer arrives where its session left */
-	struct unit *unit = p->flags & P_RESPONDER ? unit_at(slot)
-			    : nexthop              ? unit_find(nexthop->host_ifindex, 0, &slot)
+	struct unit *unit = p->flags & P_RESPONDER ? unit_at(p->unit_slot)
+			    : p->flags & P_ROUTED  ? unit_at(p->route.unit_slot)
 						   : NULL;
 
 	if (!unit)

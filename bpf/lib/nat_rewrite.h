@@ -102,11 +102,11 @@ __noinline int nat_put_addresses(hook_ctx *ctx, struct packet *p)
 		return false;
 	for (int i = 0; i < 4; i++)
 		changed |= p->out6.be_saddr[i] ^ p->key6.be_saddr[i];
-	for (int i = 0; i < 4; i++) {
-		if (!(p->flags & P_RELATED) || changed)
+	if (!(p->flags & P_RELATED) || changed)
+		for (int i = 0; i < 4; i++)
 			nat_put32(p, &words[i], p->out6.be_saddr[i]);
+	for (int i = 0; i < 4; i++)
 		nat_put32(p, &words[4 + i], p->out6.be_daddr[i]);
-	}
 	return true;
 }
 

@@ -6,21 +6,23 @@
 #include "lib/flow_hash.h"
 #include "abi/abi.h"
 
-#define P_MULTICAST 0x0001 /* multicast or broadcast, by MAC or by address */
-#define P_FRAGMENT 0x0002
-#define P_ICMP_ERROR 0x0004
-#define P_OPTIONS 0x0008    /* IPv4 options or IPv6 extension headers are present */
-#define P_KNOWN 0x0010      /* belongs to a live session; `nexthop` is its cached next hop */
-#define P_REJUDGE 0x0020    /* belongs to a live session whose decision is of an older epoch */
-#define P_RELATED 0x0040    /* ICMP error travelling with the session it reports about */
-#define P_LOCAL 0x0080      /* for this host */
-#define P_RESPONDER 0x0100  /* travels in the responder's direction of its session */
-#define P_NEW 0x0200        /* opens a session */
-#define P_LATER 0x0400      /* fragment that is not the first: the fragment stage finds its ports */
-#define P_TINY 0x0800       /* first fragment without the whole transport header */
-#define P_FIRST 0x1000      /* first fragment whose verdict the others of its datagram follow */
-#define P_TRANSLATED 0x2000 /* leaves with another tuple: `out*` */
-#define P_ALLOCATE 0x4000   /* source address and port are still to be taken from `nat_pool` */
+#define P_MULTICAST 0x00001 /* multicast or broadcast, by MAC or by address */
+#define P_FRAGMENT 0x00002
+#define P_ICMP_ERROR 0x00004
+#define P_OPTIONS 0x00008    /* IPv4 options or IPv6 extension headers are present */
+#define P_KNOWN 0x00010      /* belongs to a live session; `nexthop` is its cached next hop */
+#define P_REJUDGE 0x00020    /* belongs to a live session whose decision is of an older epoch */
+#define P_RELATED 0x00040    /* ICMP error travelling with the session it reports about */
+#define P_LOCAL 0x00080      /* for this host */
+#define P_RESPONDER 0x00100  /* travels in the responder's direction of its session */
+#define P_NEW 0x00200        /* opens a session */
+#define P_LATER 0x00400      /* fragment that is not the first: the fragment stage finds its ports */
+#define P_TINY 0x00800       /* first fragment without the whole transport header */
+#define P_FIRST 0x01000      /* first fragment whose verdict the others of its datagram follow */
+#define P_TRANSLATED 0x02000 /* leaves with another tuple: `out*` */
+#define P_ALLOCATE 0x04000   /* source address and port are still to be taken from `nat_pool` */
+#define P_ROUTED 0x08000  /* `route` is what the FIB said; whether its next hop has an entry is the nexthop stage's */
+#define P_CREATED 0x10000 /* this packet recorded its session */
 
 /* A verdict: CONTINUE, or what the exit shall do; the reason sits in the low bits. */
 #define CONTINUE 0
@@ -44,6 +46,17 @@ enum reply {
 	REPLY_COOKIE, /* SYN and ACK with a cookie */
 };
 
+/* What the kernel's FIB said of a packet. Tables learn of it only once the packet may pass. */
+struct route {
+	struct nexthop_key key; /* of the neighbour */
+	__u32 unit_slot;        /* of the egress unit */
+	__u16 unit;             /* and its index */
+	__u16 mtu;              /* of the route; 0 = only the unit's counts */
+	__u8 dmac[6];
+	__u8 resolved; /* `dmac` is known */
+	__u8 zero;
+};
+
 struct packet {
 	struct flow_key4 key4 ALIGNED_KEY;
 	struct flow_key6 key6 ALIGNED_KEY;
@@ -56,7 +69,9 @@ struct packet {
 	__u32 unit_slot;
 	__u32 now;    /* jiffies */
 	__u32 active; /* the word, read once */
-	__u32 line;   /* of the session this packet belongs to */
+	struct route route ALIGNED_KEY;
+	__u32 flags; /* P_* */
+	__u32 line;  /* of the session this packet belongs to */
 	__u32 nexthop;
 	__u32 rule_policy; /* policy id that decided */
 	__u32 timeout_s;
@@ -86,7 +101,6 @@ struct packet {
 	__u16 segments;    /* GSO */
 	__u16 segment_len; /* largest IP packet it becomes on the wire */
 	__u16 reply_mtu;
-	__u16 flags; /* P_* */
 	__u16 from_zone;
 	__u16 to_zone;
 	__u16 unit_index;

@@ -150,7 +150,9 @@ static __noinline int renew_session(struct packet *p)
 
 	if (!own || !peer || !shared || !count)
 		return CONTINUE;
-	own->nexthop = p->nexthop;
+	/* of others, the nexthop stage knows it soon */
+	if (p->flags & P_LOCAL)
+		own->nexthop = p->nexthop;
 	own->epoch = decision_epoch(p);
 	if (p->timeout_s)
 		flow_set_flags(p->line & 1 ? peer : own, FLOW_OWN_TIMEOUT);
@@ -169,6 +171,16 @@ static __noinline int renew_session(struct packet *p)
 	shared->generation = config.generation;
 	shared->rule_flags = p->rule_flags & (RULE_LOG_CLOSE | RULE_COUNT);
 	return CONTINUE;
+}
+
+/* The packet that recorded its session ends nevertheless. */
+static __always_inline void flow_withdraw(struct packet *p)
+{
+	if (p->family == 4)
+		flow_delete4(p->line, p->tag, CLOSE_WITHDRAWN);
+	else
+		flow_delete6(p->line, p->tag, CLOSE_WITHDRAWN);
+	p->flags &= ~P_CREATED;
 }
 
 /* The translation of the session that the packet's tuple belongs to since a moment ago. */
@@ -211,6 +223,8 @@ static __always_inline int stage_create(hook_ctx *ctx, struct packet *p)
 		return DROP(SESSION_CONFLICT);
 	if (result == INSERT_BUSY || result == INSERT_STUCK)
 		return DROP(SESSION_BUSY);
+	if (result == INSERTED)
+		p->flags |= P_CREATED;
 	if (result == INSERTED && count)
 		count->sessions++;
 	if (p->flags & P_TRANSLATED) {

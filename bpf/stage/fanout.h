@@ -8,6 +8,7 @@
 #define SLUICE_STAGE_FANOUT_H
 
 #include "lib/fanout.h"
+#include "stage/nexthop.h"
 #include "stage/route.h"
 
 /* RFC 768: the length counts the header; the checksum is the receiver's to judge. */
@@ -62,6 +63,11 @@ static __always_inline int fanout_route(hook_ctx *ctx, struct packet *p, struct 
 	p->key4.be_daddr = to->be_addr[0];
 	p->key4.be_dport = p->key6.be_dport = to->be_port;
 	int verdict = stage_route(ctx, p);
+
+	if (verdict == CONTINUE) {
+		p->nexthop = nexthop_for(p);
+		verdict = p->nexthop == NEXTHOP_NONE ? DROP(NEXTHOP_TABLE_FULL) : CONTINUE;
+	}
 
 	for (int i = 0; i < 4; i++)
 		p->key6.be_daddr[i] = be_daddr6[i];

@@ -14,9 +14,7 @@ static __always_inline __u32 nat_egress_unit(const struct packet *p)
 {
 	if (p->flags & P_RESPONDER)
 		return p->unit_index;
-	struct nexthop *nexthop = nexthop_at(p->nexthop);
-
-	return nexthop ? nexthop->unit : 0;
+	return p->flags & P_ROUTED ? p->route.unit : 0;
 }
 
 /* May the session keep the address and port that a pool gave it? */

@@ -1,4 +1,4 @@
-//! Generates the layouts from `bpf/abi/abi.h` and the stage list from `bpf/stages.def`.
+//! Generates the layouts from `bpf/abi/abi.h`, and the lists of stages and programs from `bpf/*.def`.
 
 use std::env;
 use std::fmt::Write as _;
@@ -13,17 +13,20 @@ fn main() {
     let bpf = manifest.join("../../bpf");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed={}", bpf.join("abi").display());
-    println!("cargo:rerun-if-changed={}", bpf.join("stages.def").display());
+    for list in ["stages.def", "programs.def"] {
+        println!("cargo:rerun-if-changed={}", bpf.join(list).display());
+    }
 
     layouts(&bpf).write_to_file(out.join("layouts.rs")).expect("cannot write layouts.rs");
-    let text = fs::read_to_string(bpf.join("stages.def")).expect("cannot read bpf/stages.def");
-    fs::write(out.join("stages.rs"), stages(&text)).expect("cannot write stages.rs");
+    let read = |list: &str| entries(list, &fs::read_to_string(bpf.join(list)).expect("cannot read a list of bpf"));
+    fs::write(out.join("stages.rs"), stages(&read("stages.def"))).expect("cannot write stages.rs");
+    fs::write(out.join("programs.rs"), programs(&read("programs.def"))).expect("cannot write programs.rs");
 }
 
 /// C macros with arguments, evaluated by the C compiler for the tests that compare them with the Rust functions.
 const C_CHECKS: &str = r#"
 #include "abi/abi.h"
-enum { C_PROGRAM_SLOT_1_2_SLOW = PROGRAM_SLOT(1, 2, PROGRAM_SLOW), C_ACTIVE_SLOT = ACTIVE_SLOT(0xabcd0001),
+enum { C_PROGRAM_SLOT_1_2_ADMIT = PROGRAM_SLOT(1, 2, PROGRAM_ADMIT), C_PROGRAM_SLOTS = PROGRAM_SLOTS, C_ACTIVE_SLOT = ACTIVE_SLOT(0xabcd0001),
        C_ACTIVE_EPOCH = ACTIVE_EPOCH(0xabcd0001), C_STAGE_BIT_ROUTE = STAGE_BIT(ROUTE), C_SCREEN_BIT_WINNUKE = SCREEN_BIT(WINNUKE),
        C_UNIT_SLOT_3_QINQ = UNIT_SLOT(3, VLAN_SERVICE | 100 | VLAN_TWO | 7u << VLAN_INNER_SHIFT, 7u) };
 "#;
@@ -54,7 +57,7 @@ impl ParseCallbacks for Naming {
         let snake = !name.starts_with('_')
             && name.chars().all(|c| c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit());
         match name {
-            "reason" | "stage" => Some(format!("C{}", camel_case(name))), // module `stages` has the real ones
+            "reason" | "stage" | "program" => Some(format!("C{}", camel_case(name))), // modules of lists have the real ones
             _ => snake.then(|| camel_case(name)),
         }
     }
@@ -72,7 +75,7 @@ impl ParseCallbacks for Naming {
             "NEXTHOP_V",
             "NEXTHOP_R",
         ];
-        const COUNTS: [&str; 18] = [
+        const COUNTS: [&str; 17] = [
             "FANOUT_LINE_POSITIONS",
             "NAT_CURSORS",
             "LIMIT_SETS",
@@ -90,7 +93,6 @@ impl ParseCallbacks for Naming {
             "CLASS_CHUNK",
             "UNIT_TABLE_SLOTS",
             "UNIT_REASON_SLOTS",
-            "PROGRAM_",
         ];
         const SHORTS: [&str; 3] = ["ZONE_", "NEXTHOP_", "ICMP_PORT_"];
         let starts = |list: &[&str]| list.iter().any(|prefix| name.starts_with(prefix));
@@ -126,21 +128,24 @@ fn camel_case(name: &str) -> String {
     text
 }
 
-/// `NAME(argument, ...)` lines of stages.def, in order.
-fn entries(text: &str) -> Vec<(String, Vec<String>)> {
+/// What a line of a list says: its kind, the plain arguments, and the help.
+type Entry = (String, Vec<String>);
+
+/// `NAME(argument, ..., "help")` lines of a list, in order.
+fn entries(list: &str, text: &str) -> Vec<Entry> {
     let mut code = String::new();
     let mut rest = text;
     while let Some((before, comment)) = rest.split_once("/*") {
         code += before;
-        rest = comment.split_once("*/").expect("bpf/stages.def: comment without an end").1;
+        rest = comment.split_once("*/").unwrap_or_else(|| panic!("bpf/{list}: comment without an end")).1;
     }
     code += rest;
-    code.lines().filter(|line| !line.trim().is_empty()).map(entry).collect()
+    code.lines().filter(|line| !line.trim().is_empty()).map(|line| entry(list, line)).collect()
 }
 
-fn entry(line: &str) -> (String, Vec<String>) {
-    let bad =
-        || -> ! { panic!("bpf/stages.def: expected STAGE(...) or REASON(...) on one line, found `{line}`") };
+fn entry(list: &str, line: &str) -> Entry {
+    const KINDS: [(&str, usize); 3] = [("STAGE", 4), ("REASON", 4), ("PROGRAM", 5)];
+    let bad = || -> ! { panic!("bpf/{list}: expected one of {KINDS:?} on one line, found `{line}`") };
     let Some((kind, arguments)) = line.trim().strip_suffix(')').and_then(|line| line.split_once('(')) else {
         bad()
     };
@@ -149,14 +154,32 @@ fn entry(line: &str) -> (String, Vec<String>) {
     let mut words: Vec<String> =
         plain.split(',').map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect();
     words.push(help.to_owned());
-    if words.len() != 4 || !["STAGE", "REASON"].contains(&kind) {
+    if !KINDS.contains(&(kind, words.len())) {
         bad();
     }
     (kind.to_owned(), words)
 }
 
-fn stages(text: &str) -> String {
-    let entries = entries(text);
+fn programs(entries: &[Entry]) -> String {
+    let list: Vec<&[String]> = entries.iter().map(|entry| &entry.1[..]).collect();
+    let mut code = String::new();
+    enumeration(&mut code, "Program", &list, |program| (&program[0], &program[1], &program[4]));
+    let arms = |place: usize, value: fn(&str) -> String| {
+        let arm = move |program: &&[String]| format!("Program::{} => {}", camel(&program[0]), value(&program[place]));
+        list.iter().map(arm).collect::<Vec<_>>().into_iter()
+    };
+    let tc_only = arms(2, |hook| match hook {
+        "both" => "false".to_owned(),
+        "tc" => "true".to_owned(),
+        other => panic!("bpf/programs.def: hook `{other}` is neither both nor tc"),
+    });
+    method(&mut code, "Program", "is_tc_only", "bool", "Whether the XDP hook has none such.", tc_only);
+    let needs = arms(3, |stage| format!("Stage::{}", camel(stage)));
+    method(&mut code, "Program", "needs", "Stage", "It exists in variants that have this stage.", needs);
+    code
+}
+
+fn stages(entries: &[Entry]) -> String {
     let of = |kind: &str| {
         entries.iter().filter(|entry| entry.0 == kind).map(|entry| &entry.1[..]).collect::<Vec<_>>()
     };
@@ -164,12 +187,10 @@ fn stages(text: &str) -> String {
     let mut code = String::new();
 
     enumeration(&mut code, "Stage", &stages, |stage| (&stage[0], &stage[1], &stage[3]));
-    let hooks = stages.iter().map(|stage| match stage[2].as_str() {
-        "ingress" => format!("Stage::{} => Hook::Ingress", camel(&stage[0])),
-        "egress" => format!("Stage::{} => Hook::Egress", camel(&stage[0])),
-        other => panic!("bpf/stages.def: stage {}: hook `{other}` is neither ingress nor egress", stage[0]),
-    });
-    method(&mut code, "Stage", "hook", "Hook", "Where the stage runs.", hooks);
+    let phases = stages
+        .iter()
+        .map(|stage| format!("Stage::{} => Program::{}", camel(&stage[0]), camel(&stage[2].to_ascii_uppercase())));
+    method(&mut code, "Stage", "phase", "Program", "The program it runs in.", phases);
 
     enumeration(&mut code, "Reason", &reasons, |reason| (&reason[1], &reason[2], &reason[3]));
     let owners =
@@ -195,7 +216,7 @@ fn enumeration<'a>(
     writeln!(code, "#[repr(u8)]\npub enum {name} {{\n{variants}}}\n").unwrap();
     let all: Vec<String> =
         entries.iter().map(|entry| format!("{name}::{}", camel(fields(entry).0))).collect();
-    writeln!(code, "impl {name} {{\n    /// All, in the order of stages.def.").unwrap();
+    writeln!(code, "impl {name} {{\n    /// All, in the order of the list.").unwrap();
     writeln!(code, "    pub const ALL: [{name}; {}] = [{}];\n}}\n", all.len(), all.join(", ")).unwrap();
     let text = |pick: fn((&'a str, &'a str, &'a str)) -> &'a str| {
         entries

@@ -1,7 +1,8 @@
 //! The header's macros with arguments, as functions.
 
+use crate::programs::Program;
 use crate::stages::{Reason, Stage};
-use crate::{GRANT_INDEX_BITS, GRANT_INDEX_MASK, MAX_VARIANTS, MAX_ZONES, PROGRAM_KINDS, UNIT_SLOT_SHIFT};
+use crate::{GRANT_INDEX_BITS, GRANT_INDEX_MASK, MAX_GENERATIONS, MAX_VARIANTS, MAX_ZONES, UNIT_SLOT_SHIFT};
 
 /// `timeout_s` of service terms and records whose sessions do not end by being idle.
 pub const TIMEOUT_NEVER_S: u16 = u16::MAX;
@@ -20,9 +21,12 @@ pub const fn grant_what(service: u16, family: u8, length: u8) -> u32 {
     service as u32 | (family as u32) << 16 | (length as u32) << 24
 }
 
-/// Slot of a program in the PROG_ARRAYs (`PROGRAM_SLOT`); `kind` is one of `PROGRAM_FAST`, `_SLOW`, `_EGRESS`.
-pub const fn program_slot(slot: u32, variant: u32, kind: usize) -> u32 {
-    ((slot as usize * MAX_VARIANTS + variant as usize) * PROGRAM_KINDS + kind) as u32
+/// Places in each of the PROG_ARRAYs (`PROGRAM_SLOTS`).
+pub const PROGRAM_SLOTS: usize = MAX_GENERATIONS * MAX_VARIANTS * Program::ALL.len();
+
+/// Slot of a program in the PROG_ARRAYs (`PROGRAM_SLOT`).
+pub const fn program_slot(slot: u32, variant: u32, program: Program) -> u32 {
+    ((slot as usize * MAX_VARIANTS + variant as usize) * Program::ALL.len() + program as usize) as u32
 }
 
 /// Slot of the unit table for a device and the tags of its frames (`UNIT_SLOT`).

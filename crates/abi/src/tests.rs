@@ -2,6 +2,7 @@ use std::mem::size_of;
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::programs::Program;
 use crate::stages::{Hook, Reason, Stage};
 use crate::tables::Tables;
 use crate::*;
@@ -71,7 +72,8 @@ fn stages_have_names_and_owners() {
 
 #[test]
 fn functions_equal_the_c_macros() {
-    assert_eq!(program_slot(1, 2, PROGRAM_SLOW), C_PROGRAM_SLOT_1_2_SLOW);
+    assert_eq!(program_slot(1, 2, Program::Admit), C_PROGRAM_SLOT_1_2_ADMIT);
+    assert_eq!(PROGRAM_SLOTS as u32, C_PROGRAM_SLOTS);
     assert_eq!(active_slot(0xabcd_0001), C_ACTIVE_SLOT);
     assert_eq!(u32::from(active_epoch(0xabcd_0001)), C_ACTIVE_EPOCH);
     assert_eq!(active_word(1, 0xabcd), 0xabcd_0001);
@@ -79,7 +81,7 @@ fn functions_equal_the_c_macros() {
     assert_eq!(screen_bit(Reason::Winnuke), C_SCREEN_BIT_WINNUKE);
     let qinq = (VLAN_SERVICE | 100) | VLAN_TWO | 7 << VLAN_INNER_SHIFT;
     assert_eq!(unit_slot(3, qinq, 7), C_UNIT_SLOT_3_QINQ as usize);
-    assert_eq!(program_slot(1, 3, PROGRAM_NAT64) as usize, PROGRAM_SLOTS - 1);
+    assert_eq!(program_slot(1, 3, Program::Egress) as usize, PROGRAM_SLOTS - 1);
 }
 
 /// Values computed from the formula in unit.h by other means (Python, 32-bit masks).
@@ -122,12 +124,15 @@ fn the_documented_stages_are_the_list() {
 }
 
 fn stage_table() -> String {
-    let mut table = String::from("| stage | what it does | drop reason | meaning |\n|---|---|---|---|\n");
+    let mut table = String::from("| phase | stage | what it does | drop reason | meaning |\n|---|---|---|---|---|\n");
+    let mut last = None;
     for stage in Stage::ALL {
+        let mut phase = if last == Some(stage.phase()) { "" } else { stage.phase().name() };
         let (mut name, mut help) = (format!("`{}`", stage.name()), stage.help());
+        last = Some(stage.phase());
         for reason in stage.reasons() {
-            table += &format!("| {name} | {help} | `{}` | {} |\n", reason.name(), reason.help());
-            (name, help) = (String::new(), "");
+            table += &format!("| {phase} | {name} | {help} | `{}` | {} |\n", reason.name(), reason.help());
+            (phase, name, help) = ("", String::new(), "");
         }
     }
     table

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use sluice_abi::stages::Reason;
 use sluice_abi::{
-    CLOSE_CLEARED, CLOSE_GRANT, CLOSE_NAT, CLOSE_REOPENED, CLOSE_REVOKED, EVENT_GATE_DENY,
+    CLOSE_CLEARED, CLOSE_GRANT, CLOSE_NAT, CLOSE_REOPENED, CLOSE_REVOKED, CLOSE_WITHDRAWN, EVENT_GATE_DENY,
     EVENT_NAT_EXHAUSTED, EVENT_SCREEN, EVENT_SESSION_CLOSE, EVENT_SESSION_CREATE, EVENT_SESSION_DENY,
     TCP_DIR_CLOSED,
 };
@@ -180,6 +180,7 @@ fn close_reason(event: &Event) -> &'static str {
         CLOSE_REOPENED => "reopened",
         CLOSE_GRANT => "grant ended",
         CLOSE_NAT => "NAT changed",
+        CLOSE_WITHDRAWN => "could not leave",
         _ if event.raw.tcp_state == [TCP_DIR_CLOSED; 2] => "TCP closed",
         _ => "idle timeout",
     }

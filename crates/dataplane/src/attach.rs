@@ -11,9 +11,9 @@ use zerocopy::FromBytes;
 
 use crate::error::{Doing, Error, Result};
 use crate::gate::GateOnly;
-use crate::generation::ProgramKind;
 use crate::links::{self, Pinned, Place};
 use crate::objects::{self, CONFIG_SECTION, Frozen, ObjectKind, Recipe};
+use crate::programs::Program as Kind;
 use crate::sys::{self, Target, XDP_MODES};
 use crate::{Dataplane, GateAlone, prog_run};
 
@@ -200,13 +200,13 @@ impl Dataplane {
 
     fn check_loaded(&self, wanted: &Attachment) -> Result<()> {
         let variant = wanted.variant;
-        let mut needed = vec![(ObjectKind::Tc, 0, ProgramKind::Egress)];
+        let mut needed = vec![(ObjectKind::Tc, 0, Kind::Egress)];
         if let Some(hook) = match wanted.hook {
             Hook::Tc => Some(ObjectKind::Tc),
             Hook::XdpNative | Hook::XdpGeneric => Some(ObjectKind::Xdp),
             Hook::EgressOnly => None,
         } {
-            needed.extend([(hook, variant, ProgramKind::Slow), (hook, variant, ProgramKind::Fast)]);
+            needed.extend([(hook, variant, Kind::Admit), (hook, variant, Kind::Fast)]);
         }
         match needed.into_iter().find(|(hook, variant, kind)| !self.is_loaded(*hook, *variant, *kind)) {
             Some((hook, variant, _)) => Err(Error::NotActive { hook: hook.name(), variant }),

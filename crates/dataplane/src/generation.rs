@@ -1,23 +1,23 @@
 //! One generation: its tables, its programs, and the slot they stand in.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
-use sluice_abi::stages::Stage;
+use libbpf_rs::{MapCore, MapHandle};
 use sluice_abi::tables::Tables;
 use sluice_abi::{
-    CONFIG_NO_SEQUENCE_CHECK, CONFIG_PERSISTENT_NAT, MAX_FANOUT_SLOTS, MAX_VARIANTS, PROGRAM_EGRESS,
-    PROGRAM_FAST, PROGRAM_KINDS, PROGRAM_NAT64, PROGRAM_SLOW, ProgramConfig, REJUDGE_PER_TICK, program_slot,
+    CONFIG_NO_SEQUENCE_CHECK, CONFIG_PERSISTENT_NAT, MAX_FANOUT_SLOTS, MAX_VARIANTS, ProgramConfig,
+    REJUDGE_PER_TICK,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::{Doing, Error, Result};
 use crate::mmap::Mapped;
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
+use crate::programs::{Key, Program};
 use crate::rules::RuleTables;
-use crate::{Dataplane, ProgramDetails, gate, reaper, sys};
+use crate::{Dataplane, ProgramDetails, sys};
 
 const TABLES: [&str; 18] = [
     "units",
@@ -47,48 +47,13 @@ pub struct Variant {
     pub stage_mask: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ProgramKind {
-    Fast,
-    Slow,
-    /// tc, variant 0
-    Egress,
-    /// Of variants with packets between the families.
-    Nat64,
-}
-
-impl ProgramKind {
-    fn name(self, hook: ObjectKind) -> &'static str {
-        match (hook, self) {
-            (ObjectKind::Xdp, ProgramKind::Fast) => "xdp_fast",
-            (ObjectKind::Xdp, ProgramKind::Nat64) => "xdp_nat64",
-            (ObjectKind::Xdp, _) => "xdp_slow",
-            (ObjectKind::Tc, ProgramKind::Fast) => "tc_fast",
-            (ObjectKind::Tc, ProgramKind::Slow) => "tc_slow",
-            (ObjectKind::Tc, ProgramKind::Egress) => "tc_egress",
-            (ObjectKind::Tc, ProgramKind::Nat64) => "tc_nat64",
-        }
-    }
-
-    fn number(self) -> usize {
-        match self {
-            ProgramKind::Fast => PROGRAM_FAST,
-            ProgramKind::Slow => PROGRAM_SLOW,
-            ProgramKind::Egress => PROGRAM_EGRESS,
-            ProgramKind::Nat64 => PROGRAM_NAT64,
-        }
-    }
-}
-
-type Key = (ObjectKind, u32, ProgramKind);
-
 /// A loaded generation. The kernel keeps its programs as long as its slot holds them, also after this is dropped.
 #[derive(Debug)]
 pub struct Generation {
     slot: u32,
     number: u32,
     tables: BTreeMap<&'static str, MapHandle>,
-    programs: BTreeMap<Key, OwnedFd>,
+    pub(crate) programs: BTreeMap<Key, OwnedFd>,
 }
 
 impl Generation {
@@ -102,8 +67,8 @@ impl Generation {
     }
 
     /// A program, for test runs.
-    pub fn program(&self, hook: ObjectKind, variant: u32, kind: ProgramKind) -> Option<BorrowedFd<'_>> {
-        self.programs.get(&(hook, variant, kind)).map(AsFd::as_fd)
+    pub fn program(&self, hook: ObjectKind, variant: u32, program: Program) -> Option<BorrowedFd<'_>> {
+        self.programs.get(&(hook, variant, program)).map(AsFd::as_fd)
     }
 
     /// What decides which policy a packet matches.
@@ -178,95 +143,10 @@ impl Dataplane {
         Ok(generation)
     }
 
-    fn load_hook(
-        &self,
-        hook: ObjectKind,
-        tables: &BTreeMap<&'static str, MapHandle>,
-        variants: &[Variant],
-        config: ProgramConfig,
-    ) -> Result<BTreeMap<Key, OwnedFd>> {
-        let mut programs = BTreeMap::new();
-        for (variant, Variant { stage_mask }) in (0u32..).zip(variants) {
-            let mut kinds = vec![ProgramKind::Fast, ProgramKind::Slow];
-            if hook == ObjectKind::Tc && variant == 0 {
-                kinds.push(ProgramKind::Egress);
-            }
-            if stage_mask & Stage::Nat64.bit() != 0 {
-                kinds.push(ProgramKind::Nat64);
-            }
-            let names: Vec<&str> = kinds.iter().map(|kind| kind.name(hook)).collect();
-            let reuse =
-                |name: &str| tables.get(name).map(AsFd::as_fd).or_else(|| self.state.descriptor(hook, name));
-            let object = objects::load(&Recipe {
-                kind: hook,
-                programs: &names,
-                reuse: &reuse,
-                create: &|name| {
-                    name != objects::CLOCK_SECTION
-                        && !reaper::MAPS.contains(&name)
-                        && !gate::MAPS.contains(&name)
-                },
-                frozen: Frozen {
-                    config: ProgramConfig { variant, stage_mask: *stage_mask, ..config },
-                    root_variant: variant,
-                },
-                entries: &|name| self.sizes().entries(name),
-            })?;
-            for kind in kinds {
-                programs.insert((hook, variant, kind), objects::program(&object, kind.name(hook))?);
-            }
-        }
-        Ok(programs)
-    }
-
-    /// Slow programs first: a fast one must never miss its slow one.
-    fn store_programs(&self, generation: &Generation) -> Result<()> {
-        for kind in [ProgramKind::Slow, ProgramKind::Nat64, ProgramKind::Egress, ProgramKind::Fast] {
-            for ((hook, variant, _), fd) in
-                generation.programs.iter().filter(|((_, _, found), _)| *found == kind)
-            {
-                let slot = program_slot(generation.slot, *variant, kind.number());
-                self.state
-                    .programs(*hook)
-                    .update(&slot.to_ne_bytes(), &fd.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
-                    .doing(|| format!("put {} into its slot", kind.name(*hook)))?;
-            }
-        }
-        Ok(())
-    }
-
     /// Empties the idle slot. Call it after [`Dataplane::grace`]; the kernel then frees the old programs and tables.
     pub fn retire_idle(&self) -> Result<()> {
         let _changing = self.changing();
         self.clear_slot(1 - self.active_slot())
-    }
-
-    fn clear_slot(&self, slot: u32) -> Result<()> {
-        for hook in [ObjectKind::Xdp, ObjectKind::Tc] {
-            let programs = self.state.programs(hook);
-            for entry in 0..(MAX_VARIANTS * PROGRAM_KINDS) as u32 {
-                let index = program_slot(slot, 0, 0) + entry;
-                match programs.delete(&index.to_ne_bytes()) {
-                    Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
-                        return Err(error)
-                            .doing(|| format!("empty slot {slot} of the {} programs", hook.name()));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the active slot holds a program.
-    pub(crate) fn is_loaded(&self, hook: ObjectKind, variant: u32, kind: ProgramKind) -> bool {
-        let slot = program_slot(self.active_slot(), variant, kind.number());
-        matches!(self.state.programs(hook).lookup(&slot.to_ne_bytes(), MapFlags::ANY), Ok(Some(_)))
-    }
-
-    /// Whether a generation is active, perhaps one that an earlier daemon loaded.
-    pub fn has_generation(&self) -> bool {
-        self.is_loaded(ObjectKind::Tc, 0, ProgramKind::Egress)
     }
 }
 

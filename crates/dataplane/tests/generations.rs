@@ -9,7 +9,7 @@ use common::{Netns, Pin, SMALL, activate, full_mask, tables, udp_frame};
 use sluice_dataplane::abi::stages::Reason;
 use sluice_dataplane::abi::{MAX_RULES, Rule};
 use sluice_dataplane::prog_run::{self, TcRun, XdpRun};
-use sluice_dataplane::{Error, ObjectKind, ProgramKind, Tables, Variant};
+use sluice_dataplane::{Error, ObjectKind, Program, Tables, Variant};
 
 const XDP_DROP: u32 = 1;
 const TC_ACT_SHOT: u32 = 2;
@@ -96,13 +96,13 @@ fn a_run_gives_frame_and_context() {
     let pin = Pin::new();
     let dataplane = pin.open(SMALL);
     let generation = activate(&dataplane, &tables(ifindex), 1);
-    let program = generation.program(ObjectKind::Tc, 0, ProgramKind::Slow).unwrap();
+    let program = generation.program(ObjectKind::Tc, 0, Program::Admit).unwrap();
     let frame = stray_frame();
     let run = TcRun { mark: 5, repeat: 10, ..TcRun::new(&frame, ifindex) };
     let outcome = prog_run::tc(program, &run).unwrap();
     assert_eq!((outcome.data, outcome.context.mark, outcome.context.ifindex), (frame.clone(), 5, ifindex));
     assert!(outcome.duration.as_nanos() > 0);
-    let program = generation.program(ObjectKind::Xdp, 0, ProgramKind::Slow).unwrap();
+    let program = generation.program(ObjectKind::Xdp, 0, Program::Admit).unwrap();
     let with_meta = [&[0; 8], &frame[..]].concat();
     let run = XdpRun { meta_len: 8, ..XdpRun::new(&with_meta, ifindex) };
     let outcome = prog_run::xdp(program, &run).unwrap();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{OPTIONAL, Pin, SMALL, activate, full_mask, tables};
 use sluice_dataplane::abi::{NAT_PERSISTENT_TARGET_HOST, NatPool};
-use sluice_dataplane::{Dataplane, Error, LocalKind, ObjectKind, ProgramKind, Sizes, Variant};
+use sluice_dataplane::{Dataplane, Error, LocalKind, ObjectKind, Program, Sizes, Variant};
 
 const MOST_INSTRUCTIONS: u32 = 200_000;
 const MOST_FAST_BYTES: u32 = 16 << 10;
@@ -81,7 +81,7 @@ fn every_variant_loads_within_the_limits() {
         tables.nat.pools = vec![NatPool { persistent: NAT_PERSISTENT_TARGET_HOST, ..Default::default() }];
         let generation = dataplane.load(&tables, &variants, 1).unwrap();
         let programs = generation.programs().unwrap();
-        assert_eq!(programs.len(), 6 * variants.len() + 1);
+        assert_eq!(programs.len(), 12 * variants.len() + 1);
         for program in programs {
             let size = (program.verified_instructions, program.jited_bytes);
             println!("{:<12} {:>7} verified {:>6} bytes", program.name, size.0, size.1);
@@ -98,8 +98,8 @@ fn four_variants_fill_the_slot() {
     let variants = [Variant { stage_mask: full_mask() }; 4];
     let generation = dataplane.load(&tables(1), &variants, 1).unwrap();
     dataplane.switch(&generation);
-    assert!(generation.program(ObjectKind::Xdp, 3, ProgramKind::Slow).is_some());
-    assert!(generation.program(ObjectKind::Tc, 1, ProgramKind::Egress).is_none());
+    assert!(generation.program(ObjectKind::Xdp, 3, Program::Admit).is_some());
+    assert!(generation.program(ObjectKind::Tc, 1, Program::Egress).is_none());
     let error = dataplane.load(&tables(1), &[variants[0]; 5], 2).unwrap_err();
     assert!(matches!(error, Error::Variants { count: 5, limit: 4 }), "{error}");
     assert!(dataplane.has_generation());

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use anyhow::{Context as _, Result, ensure};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use serde::Serialize;
-use sluice_dataplane::ProgramKind;
-use sluice_dataplane::abi::{PROGRAM_FAST, program_slot};
+use sluice_dataplane::Program;
+use sluice_dataplane::abi::program_slot;
 
 use crate::bed::Bed;
 use crate::gateway::{Site, object_kind};
@@ -74,7 +74,7 @@ pub fn run(hook: Hook, rounds: usize, repeat: u32) -> Result<TailCallRow> {
         put_fast(&bed, hook, empty.as_fd())?;
         let samples =
             interleave(2, rounds, |contestant, _| run_one(&mut bed, hook, contestant == 0, repeat))?;
-        let fast = bed.sluice.generation.program(object_kind(hook), 0, ProgramKind::Fast);
+        let fast = bed.sluice.generation.program(object_kind(hook), 0, Program::Fast);
         put_fast(&bed, hook, fast.context("the generation has no fast program")?)?;
         let differences: Vec<f64> =
             samples[0].iter().zip(&samples[1]).map(|(with, without)| with - without).collect();
@@ -99,7 +99,7 @@ fn put_fast(bed: &Bed, hook: Hook, program: BorrowedFd<'_>) -> Result<()> {
         Hook::Tc => "programs_tc",
     };
     let map = MapHandle::from_pinned_path(bed.sluice.pin().join(name))?;
-    let slot = program_slot(bed.sluice.generation.slot(), 0, PROGRAM_FAST) as u32;
+    let slot = program_slot(bed.sluice.generation.slot(), 0, Program::Fast);
     map.update(&slot.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
         .context("cannot put the empty target where the fast line stands")
 }

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Next hops are shared by the sessions that use them: an entry for each neighbour, refreshed by the daemon. Only
+ * packets that pass come here, behind their session, so neither denied ones nor those that find a table full take
+ * entries.
+ */
+#ifndef SLUICE_STAGE_NEXTHOP_H
+#define SLUICE_STAGE_NEXTHOP_H
+
+#include "stage/create.h"
+
+static __always_inline __u32 nexthop_allocate(void)
+{
+	__u32 zero = 0, index = 0;
+	struct watermarks *marks = bpf_map_lookup_elem(&watermarks, &zero);
+
+	if (marks && *(volatile __u32 *)&marks->nexthop < MAX_NEXTHOPS - NEXTHOP_FIRST) {
+		index = NEXTHOP_FIRST + __sync_fetch_and_add(&marks->nexthop, 1);
+		if (index < MAX_NEXTHOPS)
+			return index;
+	}
+	return bpf_map_pop_elem(&free_nexthops, &index) ? NEXTHOP_NONE : index;
+}
+
+static __always_inline void nexthop_fill(struct nexthop *nexthop, const struct route *route, const struct unit *unit,
+					 __u32 now)
+{
+	nexthop->ifindex = unit->phys_ifindex;
+	nexthop->vlan = unit->vlan;
+	nexthop->mtu = route->mtu;
+	nexthop->unit = unit->index;
+	nexthop->host_ifindex = unit->host_ifindex;
+	nexthop->last_used = now;
+	if (!route->resolved) {
+		nexthop->flags = NEXTHOP_VALID;
+		return;
+	}
+	/* dmac in one store, see abi/nexthop.h */
+	__u64 word = 0;
+
+	__builtin_memcpy(&word, route->dmac, 6);
+	word |= (__u64)unit->mac[0] << 48 | (__u64)unit->mac[1] << 56;
+	*(volatile __u64 *)nexthop->dmac = word;
+	__builtin_memcpy(nexthop->smac + 2, unit->mac + 2, 4);
+	nexthop->flags = NEXTHOP_VALID | NEXTHOP_RESOLVED;
+}
+
+/* As the index knows it, or made now. */
+static __always_inline __u32 nexthop_number(const struct nexthop_key *key)
+{
+	__u32 *found = bpf_map_lookup_elem(&nexthop_index, key);
+
+	if (found)
+		return *found;
+	__u32 index = nexthop_allocate();
+
+	if (index < NEXTHOP_FIRST)
+		return NEXTHOP_NONE;
+	if (!bpf_map_update_elem(&nexthop_index, key, &index, BPF_NOEXIST))
+		return index;
+	/* another CPU was first: use its entry */
+	bpf_map_push_elem(&free_nexthops, &index, BPF_ANY);
+	found = bpf_map_lookup_elem(&nexthop_index, key);
+	return found ? *found : NEXTHOP_NONE;
+}
+
+static __always_inline bool same_neighbour(const struct nexthop_key *a, const struct nexthop_key *b)
+{
+	const __u64 *x = (const __u64 *)a, *y = (const __u64 *)b;
+
+	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]));
+}
+
+/* Most first packets go where one went before. */
+static __always_inline __u32 nexthop_recall(const struct nexthop_key *key)
+{
+	__u32 x = key->be_addr[0] ^ key->be_addr[1] ^ key->be_addr[2] ^ key->be_addr[3] ^ key->host_ifindex;
+	__u32 zero = 0, place = (x * 0x9e3779b1u) >> NEXTHOP_MEMORY_SHIFT;
+	struct nexthop_memory *memory = bpf_map_lookup_elem(&nexthop_memory, &place);
+	struct watermarks *marks = bpf_map_lookup_elem(&watermarks, &zero);
+
+	if (!memory || !marks)
+		return NEXTHOP_NONE;
+	__u32 retired = *(volatile __u32 *)&marks->nexthops_retired;
+
+	if (memory->nexthops_retired == retired && memory->index && same_neighbour(&memory->key, key))
+		return memory->index;
+	memory->key = *key;
+	memory->nexthops_retired = retired;
+	return memory->index = nexthop_number(key);
+}
+
+/* Index of the entry for the packet's route, made if there is none. */
+static __always_inline __u32 nexthop_for(struct packet *p)
+{
+	struct unit *unit = unit_at(p->route.unit_slot);
+	__u32 index = nexthop_recall(&p->route.key);
+	struct nexthop *nexthop = nexthop_at(index);
+
+	if (!unit || index < NEXTHOP_FIRST || !nexthop)
+		return NEXTHOP_NONE;
+	nexthop_fill(nexthop, &p->route, unit, p->now);
+	return index;
+}
+
+/* The session's own direction learns of it; a record that has changed hands meanwhile does not. */
+static __always_inline void nexthop_keep(const struct packet *p)
+{
+	struct flow_state *own = flow_state_at(p->family, p->line);
+
+	if (own && own->tag == p->tag)
+		own->nexthop = p->nexthop;
+}
+
+static __always_inline int stage_nexthop(hook_ctx *ctx, struct packet *p)
+{
+	if (!(p->flags & P_ROUTED))
+		return CONTINUE;
+	p->nexthop = nexthop_for(p);
+	if (p->nexthop != NEXTHOP_NONE) {
+		if (p->flags & (P_CREATED | P_REJUDGE))
+			nexthop_keep(p);
+		return CONTINUE;
+	}
+	if (p->flags & P_CREATED)
+		flow_withdraw(p);
+	return DROP(NEXTHOP_TABLE_FULL);
+}
+
+#endif
