@@ -174,26 +174,41 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
 		return &line->state;                                                                                   \
 	}                                                                                                              \
                                                                                                                        \
+	/* Few keys stand in their second bucket or in the stash: line of such a one, 0 = there is none. A function,   \
+	 * so that the many do not carry its code through the first-level cache. */                                    \
+	__noinline __u32 index_elsewhere##FAMILY(const struct flow_key##FAMILY *key, __u64 hash, __u32 stashed)        \
+	{                                                                                                              \
+		struct flow_bucket *second = bucket_at##FAMILY(hash >> 16);                                            \
+		__u32 number = 0;                                                                                      \
+                                                                                                                       \
+		if (!key || !second)                                                                                   \
+			return 0;                                                                                      \
+		if (bucket_find##FAMILY(second, key, tag_of(hash), &number, FLOW_BUCKET_SLOTS))                        \
+			return number;                                                                                 \
+		return stashed && stash_find##FAMILY(key, &number) ? number : 0;                                       \
+	}                                                                                                              \
+                                                                                                                       \
 	static __always_inline struct flow_state *flow_find##FAMILY(const struct flow_key##FAMILY *key, __u64 hash,    \
 								    __u32 *number, int tries)                          \
 	{                                                                                                              \
 		if (config.flags & CONFIG_KERNEL_INDEX)                                                                \
 			return stash_find##FAMILY(key, number);                                                        \
-		__u16 tag = tag_of(hash);                                                                              \
 		struct flow_bucket *bucket = bucket_at##FAMILY(hash >> 40);                                            \
                                                                                                                        \
 		if (!bucket)                                                                                           \
 			return NULL;                                                                                   \
-		struct flow_state *state = bucket_find##FAMILY(bucket, key, tag, number, tries);                       \
+		struct flow_state *state = bucket_find##FAMILY(bucket, key, tag_of(hash), number, tries);              \
 		__u32 overflow = *(volatile __u32 *)&bucket->overflow;                                                 \
                                                                                                                        \
 		if (state || !overflow)                                                                                \
 			return state;                                                                                  \
-		bucket = bucket_at##FAMILY(hash >> 16);                                                                \
-		if (!bucket)                                                                                           \
+		*number = index_elsewhere##FAMILY(key, hash, overflow >> 16);                                          \
+		struct flow_line##FAMILY *line = bpf_map_lookup_elem(&lines##FAMILY, number);                          \
+                                                                                                                       \
+		if (!*number || !line)                                                                                 \
 			return NULL;                                                                                   \
-		state = bucket_find##FAMILY(bucket, key, tag, number, tries);                                          \
-		return state || !(overflow >> 16) ? state : stash_find##FAMILY(key, number);                           \
+		barrier_var(line);                                                                                     \
+		return &line->state;                                                                                   \
 	}                                                                                                              \
                                                                                                                        \
 	__noinline int index_insert##FAMILY(const struct flow_key##FAMILY *key, __u64 hash, __u32 line)                \

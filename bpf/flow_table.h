@@ -21,6 +21,7 @@
 #define INSERT_NO_ADDRESS 8 /* the NAT pool has no address for it */
 #define INSERT_UNBOUND 9    /* no room for one more binding */
 #define INSERT_BOUND 10     /* its binding has as many sessions as it may have */
+#define INSERT_PENDING 11   /* the record is filled, and has no keys yet */
 
 /*
  * `flags` shares an aligned word with `epoch` and `tcp_state`. Both CPUs and the daemon change flags, so only with
@@ -264,7 +265,7 @@ static __always_inline void expect_key(__u8 family, __u64 hash)
                                                                                                                        \
 		flow_clear_flags(&line0->state, FLOW_LIVE);                                                            \
 		if (shared->rule_flags)                                                                                \
-			session_closed##FAMILY(line0, line1, shared, session, cause);                                  \
+			session_closed##FAMILY(session, cause);                                                        \
 		if (shared->limited)                                                                                   \
 			limits_leave##FAMILY(&line0->key, shared);                                                     \
 		/* a record that a key still leads to is never used again */                                           \

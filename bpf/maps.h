@@ -25,7 +25,8 @@ struct cpu_memory {
 	struct packet packet;
 	struct fragment_key fragment;
 	struct tick_budget rejudged;
-	struct nat64_handover nat64;
+	struct handover handover;
+	struct bpf_fib_lookup fib;
 	struct nat64_work nat64_work;
 };
 

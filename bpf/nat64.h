@@ -11,7 +11,7 @@
 #include "lib/nat64_headers.h"
 
 /* What the IPv4 header says, and the session that the index of IPv6 has for it. */
-static __always_inline struct flow_line6 *nat64_of4(hook_ctx *ctx, struct nat64_handover *h, struct nat64_ip *ip)
+static __always_inline struct flow_line6 *nat64_of4(hook_ctx *ctx, struct handover *h, struct nat64_ip *ip)
 {
 	struct iphdr *header = hook_data(ctx) + (h->l3 & 0x1f);
 	struct udphdr *udp = (void *)(header + 1);
@@ -19,36 +19,36 @@ static __always_inline struct flow_line6 *nat64_of4(hook_ctx *ctx, struct nat64_
 	__u32 line = 0;
 
 	/* RFC 7915 4.5: where there is no checksum the slow line computes it */
-	if ((void *)(udp + 1) > hook_end(ctx) || (!h->is_tcp && !udp->check))
+	if ((void *)(udp + 1) > hook_end(ctx) || (!h->is.is_tcp && !udp->check))
 		return NULL;
 	ip->traffic_class = header->tos;
 	ip->hops = header->ttl - 1;
 	ip->proto = header->protocol;
-	ip->payload = h->ip_len - sizeof(*header);
+	ip->payload = h->is.ip_len - sizeof(*header);
 	words[0] = words[2] = 0;
 	words[1] = (__u64)header->saddr << 32 | bpf_htonl(NAT64_MAPPED_WORD);
 	words[3] = (__u64)header->daddr << 32 | bpf_htonl(NAT64_MAPPED_WORD);
-	words[4] = key_last_word(h->be_ports, h->routing_instance, header->protocol);
+	words[4] = key_last_word(h->is.be_ports, h->routing_instance, header->protocol);
 	const struct flow_key6 *key = (const void *)words;
 
 	if (!flow_find6(key, flow_hash6(config.seed, key), &line, FAST_TRIES))
 		return NULL;
-	h->line = line;
+	h->place = line;
 	return bpf_map_lookup_elem(&lines6, &line);
 }
 
-static __always_inline struct flow_line6 *nat64_of6(hook_ctx *ctx, struct nat64_handover *h, struct nat64_ip *ip)
+static __always_inline struct flow_line6 *nat64_of6(hook_ctx *ctx, struct handover *h, struct nat64_ip *ip)
 {
 	struct ipv6hdr *header = hook_data(ctx) + (h->l3 & 0x1f);
-	__u32 line = h->line;
+	__u32 line = h->place;
 
 	if ((void *)(header + 1) > hook_end(ctx))
 		return NULL;
 	ip->traffic_class = bpf_ntohs(*(__be16 *)header) >> 4;
 	ip->hops = header->hop_limit - 1;
 	ip->proto = header->nexthdr;
-	ip->payload = h->ip_len - sizeof(*header);
-	ip->segment_total = h->segment_len - 20;
+	ip->payload = h->is.ip_len - sizeof(*header);
+	ip->segment_total = h->is.segment_len - 20;
 	return bpf_map_lookup_elem(&lines6, &line);
 }
 
@@ -56,11 +56,11 @@ static __always_inline struct flow_line6 *nat64_of6(hook_ctx *ctx, struct nat64_
  * Before the packet changes its family: ports and checksum. The new addresses stand in the pseudo-header as translated
  * ones of one family do; so does what the bytes behind the IP header grow by.
  */
-static __always_inline bool nat64_put_transport(hook_ctx *ctx, const struct nat64_handover *h,
-						const struct flow_line6 *line, __u32 l4)
+static __always_inline bool nat64_put_transport(hook_ctx *ctx, const struct handover *h, const struct flow_line6 *line,
+						__u32 l4)
 {
 	__u32 *be_ports = hook_data(ctx) + l4;
-	bool tcp = h->is_tcp;
+	bool tcp = h->is.is_tcp;
 	__u32 field = tcp ? TCP_CHECK_AT : UDP_CHECK_AT;
 
 	if ((void *)(be_ports + 1) > hook_end(ctx))
@@ -100,7 +100,7 @@ static __always_inline bool nat64_to4(hook_ctx *ctx, struct frame *frame, const 
 }
 
 /* Whether the session may be replayed: as replay() of the fast program asks. */
-static __always_inline bool nat64_may_replay(const struct replay *r, const struct nat64_handover *h)
+static __always_inline bool nat64_may_replay(const struct replay *r, const struct handover *h)
 {
 	struct flow_state *state = r->state;
 
@@ -112,35 +112,30 @@ static __always_inline bool nat64_may_replay(const struct replay *r, const struc
 	return replay_fits(r);
 }
 
-static __always_inline int nat64_replay(hook_ctx *ctx, struct nat64_handover *h, struct nat64_ip *ip,
-					struct flow_line6 *line)
+static __always_inline int nat64_replay(hook_ctx *ctx, struct handover *h, struct nat64_ip *ip, struct flow_line6 *line)
 {
-	bool to6 = h->wire == 4;
+	bool to6 = h->is.wire == 4;
 	/* sessions between two families are of the IPv6 table */
 	struct replay r = {
+		.is = h->is,
 		.frame = {.l3 = h->l3 & 0x1f, .vlan = h->vlan, .tagged = h->tagged},
 		.state = &line->state,
-		.ip_len = h->ip_len,
-		.line = h->line,
-		.tcp_end = h->tcp_end,
-		.tcp_ack = h->tcp_ack,
-		.tcp_window = h->tcp_window,
+		.line = h->place,
 		.family = 6,
-		.is_tcp = h->is_tcp,
 	};
 	struct nexthop *nexthop = nexthop_at(line->state.nexthop);
 	struct unit_counters *count = counters_of(h->unit_index);
 
 	if (!nexthop || !count || !(nexthop->flags & NEXTHOP_RESOLVED) ||
-	    h->segment_len + (to6 ? 20 : -20) > nexthop->mtu || !nat64_may_replay(&r, h))
+	    h->is.segment_len + (to6 ? 20 : -20) > nexthop->mtu || !nat64_may_replay(&r, h))
 		return GO(ADMIT);
 	__u32 segments = hook_segments(ctx), l4 = r.frame.l3 + (to6 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
 
 	replay_account(&r, segments);
 	count->received += segments;
-	count->received_bytes += r.ip_len;
+	count->received_bytes += r.is.ip_len;
 	/* of packets that may be fragmented on their way: no other one of the session has it for long (RFC 6864 4.1) */
-	ip->id = line->state.packets + h->be_ports;
+	ip->id = line->state.packets + h->is.be_ports;
 	if (!nat64_put_transport(ctx, h, line, l4) ||
 	    !(to6 ? nat64_to6(ctx, &r.frame, ip, line) : nat64_to4(ctx, &r.frame, ip, line)) ||
 	    !rewrite_link(ctx, &r.frame, nexthop)) {
@@ -148,20 +143,18 @@ static __always_inline int nat64_replay(hook_ctx *ctx, struct nat64_handover *h,
 		return HOOK_DROP;
 	}
 	count->redirected += segments;
-	count->redirected_bytes += r.ip_len;
+	count->redirected_bytes += r.is.ip_len;
 	return hook_redirect(ctx, nexthop->ifindex);
 }
 
 static __always_inline int nat64_line(hook_ctx *ctx)
 {
 	struct nat64_ip ip = {};
-	__u32 zero = 0;
-	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
+	struct handover *h = handover_here();
 
-	if (!memory)
+	if (!h)
 		return GO(ADMIT);
-	struct nat64_handover *h = &memory->nat64;
-	struct flow_line6 *line = h->wire == 4 ? nat64_of4(ctx, h, &ip) : nat64_of6(ctx, h, &ip);
+	struct flow_line6 *line = h->is.wire == 4 ? nat64_of4(ctx, h, &ip) : nat64_of6(ctx, h, &ip);
 
 	return line ? nat64_replay(ctx, h, &ip, line) : GO(ADMIT);
 }

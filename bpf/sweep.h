@@ -181,7 +181,7 @@ __noinline int sweep_bindings_of(const struct sweep *sweep, __u32 family, __u32 
 	}                                                                                                              \
                                                                                                                        \
 	/* Goes on until the end of the family (true), or as far as it may. */                                         \
-	static __noinline int sweep_part##FAMILY(struct sweep *sweep, __u32 most_ended)                                \
+	__noinline int sweep_part##FAMILY(struct sweep *sweep, __u32 most_ended)                                       \
 	{                                                                                                              \
 		__u32 zero = 0, i;                                                                                     \
 		struct sweep_limits *limits = bpf_map_lookup_elem(&sweep_limits, &zero);                               \
@@ -243,7 +243,7 @@ DEFINE_SWEEP(4)
 DEFINE_SWEEP(6)
 
 /* The part of bindings, as far as one tick goes; true at its end. */
-static __noinline int sweep_bindings(struct sweep *sweep)
+__noinline int sweep_bindings(struct sweep *sweep)
 {
 	struct nat_binding *all = nat_binding_number(0);
 	__u32 i;
@@ -269,7 +269,7 @@ static __always_inline bool sweep_has_bindings(void)
 }
 
 /* One part of a pass; true when the pass is over. */
-static __noinline int sweep_step(struct sweep *sweep, __u32 most_ended)
+__noinline int sweep_step(struct sweep *sweep, __u32 most_ended)
 {
 	if (!sweep)
 		return 1;

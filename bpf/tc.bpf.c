@@ -4,6 +4,7 @@
 #include "lib/hook_tc.h"
 #include "root.h"
 #include "fast.h"
+#include "fanout_path.h"
 #include "strangers.h"
 #include "nat64.h"
 #include "slow.h"
@@ -25,9 +26,30 @@ int tc_fast(struct __sk_buff *ctx)
 {
 	int action = fast_line(ctx);
 
-	if (action == GO(ADMIT) && refuses_strangers())
-		action = refuse_stranger(ctx);
-	CALL_NEXT(ctx, action, NAT64);
+	if (config.stage_mask & STAGE_BIT(FANOUT))
+		CALL_NEXT(ctx, action, FANOUT);
+	if (config.stage_mask & STAGE_BIT(NAT64))
+		CALL_NEXT(ctx, action, NAT64);
+	if (config.stage_mask & STAGE_BIT(GATE))
+		CALL_NEXT(ctx, action, STRANGER);
+	CALL_NEXT(ctx, action, ADMIT);
+	return action;
+}
+
+SEC("tc")
+int tc_fanout(struct __sk_buff *ctx)
+{
+	int action = fanout_line(ctx);
+
+	CALL_NEXT(ctx, action, ADMIT);
+	return action;
+}
+
+SEC("tc")
+int tc_stranger(struct __sk_buff *ctx)
+{
+	int action = stranger_line(ctx);
+
 	CALL_NEXT(ctx, action, ADMIT);
 	return action;
 }

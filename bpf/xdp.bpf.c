@@ -3,6 +3,7 @@
 #include "lib/hook_xdp.h"
 #include "root.h"
 #include "fast.h"
+#include "fanout_path.h"
 #include "strangers.h"
 #include "nat64.h"
 #include "slow.h"
@@ -22,9 +23,30 @@ int xdp_fast(struct xdp_md *ctx)
 {
 	int action = fast_line(ctx);
 
-	if (action == GO(ADMIT) && refuses_strangers())
-		action = refuse_stranger(ctx);
-	CALL_NEXT(ctx, action, NAT64);
+	if (config.stage_mask & STAGE_BIT(FANOUT))
+		CALL_NEXT(ctx, action, FANOUT);
+	if (config.stage_mask & STAGE_BIT(NAT64))
+		CALL_NEXT(ctx, action, NAT64);
+	if (config.stage_mask & STAGE_BIT(GATE))
+		CALL_NEXT(ctx, action, STRANGER);
+	CALL_NEXT(ctx, action, ADMIT);
+	return action;
+}
+
+SEC("xdp.frags")
+int xdp_fanout(struct xdp_md *ctx)
+{
+	int action = fanout_line(ctx);
+
+	CALL_NEXT(ctx, action, ADMIT);
+	return action;
+}
+
+SEC("xdp.frags")
+int xdp_stranger(struct xdp_md *ctx)
+{
+	int action = stranger_line(ctx);
+
 	CALL_NEXT(ctx, action, ADMIT);
 	return action;
 }

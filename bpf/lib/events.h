@@ -113,24 +113,30 @@ static __always_inline void count_closed(const struct flow_state *forward, const
 
 /* What the policy of a session that has just ended wants to be told. The record is the caller's alone. */
 #define DEFINE_CLOSED(FAMILY)                                                                                          \
-	static __always_inline void session_closed##FAMILY(                                                            \
-		const struct flow_line##FAMILY *line0, const struct flow_line##FAMILY *line1,                          \
-		const struct flow_shared *shared, __u32 session, __u32 cause)                                          \
+	__noinline int session_closed##FAMILY(__u32 session, __u32 cause)                                              \
 	{                                                                                                              \
+		__u32 forward = 2 * session, back = forward + 1;                                                       \
+		const struct flow_line##FAMILY *line0 = bpf_map_lookup_elem(&lines##FAMILY, &forward);                 \
+		const struct flow_line##FAMILY *line1 = bpf_map_lookup_elem(&lines##FAMILY, &back);                    \
+		const struct flow_shared *shared = bpf_map_lookup_elem(&shared##FAMILY, &session);                     \
+                                                                                                                       \
+		if (!line0 || !line1 || !shared)                                                                       \
+			return 0;                                                                                      \
 		if (shared->rule_flags & RULE_COUNT)                                                                   \
 			count_closed(&line0->state, &line1->state, shared);                                            \
 		if (!(shared->rule_flags & RULE_LOG_CLOSE))                                                            \
-			return;                                                                                        \
+			return 0;                                                                                      \
 		struct event *event = event_begin(shared->ingress_unit);                                               \
                                                                                                                        \
 		if (!event)                                                                                            \
-			return;                                                                                        \
+			return 0;                                                                                      \
 		__builtin_memset(event, 0, sizeof(*event));                                                            \
 		event_key##FAMILY(event, &line0->key);                                                                 \
 		event->family = FAMILY;                                                                                \
 		event->session = session;                                                                              \
 		log_close(event, &line0->state, &line1->state, shared, cause);                                         \
 		bpf_ringbuf_submit(event, 0);                                                                          \
+		return 0;                                                                                              \
 	}
 
 DEFINE_CLOSED(4)

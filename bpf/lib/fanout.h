@@ -6,13 +6,15 @@
 #include "maps.h"
 #include "lib/checksum.h"
 
-/* `be_addr` has four words of IPv6; `family` is a constant. */
-static __always_inline struct fanout_listener *fanout_find(__u8 family, const __u32 *be_addr, __u16 be_port, __u16 unit)
+/* `be_addr` has four words of IPv6; `family` is a constant. `place` is where the listener stands. */
+static __always_inline struct fanout_listener *fanout_find(__u8 family, const __u32 *be_addr, __u16 be_port, __u16 unit,
+							   __u32 *place)
 {
 	__u32 x = family == 4 ? be_addr[0] : be_addr[0] ^ be_addr[1] ^ be_addr[2] ^ be_addr[3];
 	__u32 slot = ((x * 0x9e3779b1u + be_port * 0x85ebca6bu) * config.fanout_multiplier) >> FANOUT_SLOT_SHIFT;
 	struct fanout_listener *listener = bpf_map_lookup_elem(&fanout_listeners, &slot);
 
+	*place = slot;
 	if (!listener || listener->family != family || listener->be_port != be_port || listener->unit != unit)
 		return NULL;
 	if (listener->be_addr[0] != be_addr[0])

@@ -85,7 +85,7 @@ static __always_inline struct grant *grant_in(const struct flow_bucket *bucket, 
 }
 
 /* Handle in the index for this very key, 0 = none. */
-static __noinline __u32 grant_look(const struct grant_query *query, __u64 hash)
+__noinline __u32 grant_look(const struct grant_query *query, __u64 hash)
 {
 	__u32 i, handle = 0;
 
@@ -148,7 +148,7 @@ static __always_inline bool grant_is_due(const struct flow_state *state)
 }
 
 /* For a packet in a session with MARK_GRANTED. */
-static __always_inline __u32 session_refusal(__u8 family, __u32 line_number, __u32 marks)
+__noinline __u32 session_refusal(__u32 family, __u32 line_number, __u32 marks)
 {
 	__u32 handle = grant_of(family, line_number);
 	struct grant *grant = grant_at(handle);
@@ -164,7 +164,7 @@ static __always_inline __u32 session_refusal(__u8 family, __u32 line_number, __u
 }
 
 /* Tells the daemon once a second, zone, reason and CPU: a flood must not become a flood of messages. */
-static __noinline int gate_log(const struct packet *p, __u32 reason, __u32 service)
+__noinline int gate_log(const struct packet *p, __u32 reason, __u32 service)
 {
 	if (!p || reason >= UNIT_REASON_SLOTS)
 		return 0;
@@ -200,7 +200,7 @@ static __always_inline void end_granted(const struct packet *p, __u32 tag)
 }
 
 /* A packet that belongs to session `line`: CONTINUE, or the drop that ends it because its grant has ended. */
-static __noinline int check_grant(struct packet *p)
+__noinline int check_grant(struct packet *p)
 {
 	if (!p)
 		return DROP(GRANT_REVOKED);

@@ -216,26 +216,6 @@ static __always_inline __u32 nat64_mtu4(__u32 mtu, __u32 mtu_in, __u32 mtu_out)
 #define NAT64_NEW_WORDS 44   /* IP header and the same */
 #define NAT64_INNER_WORDS 26 /* of a quoted IPv6 header with its extension headers; longer ones are not translated */
 
-/* What the fast program knows of a packet that the NAT64 program is to replay, so that nothing is read or found twice.
- */
-struct nat64_handover {
-	__u32 line; /* its session's, or 0 of an IPv4 packet, whose session stands in the other index */
-	__u32 be_ports;
-	__u32 ip_len;
-	__u32 segment_len;
-	__u32 tcp_end;
-	__u32 tcp_ack;
-	__u32 vlan;
-	__u16 tcp_window;
-	__u16 unit_index;
-	__u16 routing_instance;
-	__u16 l3;
-	__u8 zone;
-	__u8 tagged;
-	__u8 is_tcp;
-	__u8 wire; /* 4 or 6 */
-};
-
 /* A packet between the families, on its way through the slow line. */
 struct nat64_work {
 	__u32 be_outer[10]; /* IP header as it came */

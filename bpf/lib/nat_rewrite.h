@@ -16,16 +16,22 @@
 /* By one hop less (RFC 1812 5.3.1) the word of TTL and protocol falls by 0x0100. */
 #define HOP_GROWTH ((__u16)~bpf_htons(0x0100))
 
+/* What a translation adds to sums: by addresses alone, and by everything (RFC 1624). */
+struct nat_growth {
+	__u64 addresses;
+	__u64 all;
+};
+
 /*
  * The replay of an established packet: everything is in the line that the lookup has found. `hops` is 1 where it goes
- * on, so that the header's checksum is corrected once for both.
+ * on, so that the header's checksum is corrected once for both. The transport's checksum is left to nat_replay().
  */
-static __always_inline bool nat_replay4(hook_ctx *ctx, __u32 l3, const struct flow_state *state, bool tcp, __u32 hops)
+static __always_inline bool nat_replay4(hook_ctx *ctx, __u32 l3, const struct flow_state *state, bool tcp, __u32 hops,
+					struct nat_growth *growth)
 {
 	const struct flow_line4 *line = (const void *)state - offsetof(struct flow_line4, state);
 	struct iphdr *ip = hook_data(ctx) + l3;
 	__u32 *ports = (void *)(ip + 1);
-	__u32 field = tcp ? TCP_CHECK_AT : UDP_CHECK_AT;
 
 	if ((void *)ports + (tcp ? sizeof(struct tcphdr) : sizeof(struct udphdr)) > hook_end(ctx))
 		return false;
@@ -39,23 +45,40 @@ static __always_inline bool nat_replay4(hook_ctx *ctx, __u32 l3, const struct fl
 	*ports = be_ports;
 	ip->check = ~csum_fold_sum((__u16)~ip->check + sum + hops * HOP_GROWTH);
 	ip->ttl -= hops;
-	return hook_l4_sum(ctx, l3 + sizeof(*ip) + field, sum, all, !tcp, false);
+	growth->addresses = sum;
+	growth->all = all;
+	return true;
 }
 
-static __always_inline bool nat_replay6(hook_ctx *ctx, __u32 l3, const struct flow_state *state, bool tcp)
+static __always_inline bool nat_replay6(hook_ctx *ctx, __u32 l3, const struct flow_state *state, bool tcp,
+					struct nat_growth *growth)
 {
 	const struct flow_line6 *line = (const void *)state - offsetof(struct flow_line6, state);
 	struct ipv6hdr *ip = hook_data(ctx) + l3;
 	__u32 *ports = (void *)(ip + 1);
 	__u64 *words = (__u64 *)&ip->saddr;
-	__u32 field = tcp ? TCP_CHECK_AT : UDP_CHECK_AT;
 
 	if ((void *)ports + (tcp ? sizeof(struct tcphdr) : sizeof(struct udphdr)) > hook_end(ctx))
 		return false;
 	for (int i = 0; i < 4; i++)
 		words[i] = ((const __u64 *)line->be_new_saddr)[i];
 	*ports = *(const __u32 *)&line->be_new_sport;
-	return hook_l4_sum(ctx, l3 + sizeof(*ip) + field, line->address_growth, line->growth, !tcp, true);
+	growth->addresses = line->address_growth;
+	growth->all = line->growth;
+	return true;
+}
+
+/* Both families' checksums are written by one piece of code. */
+static __always_inline bool nat_replay(hook_ctx *ctx, __u32 l3, const struct flow_state *state, __u8 family, bool tcp,
+				       __u32 hops)
+{
+	struct nat_growth growth = {};
+	__u32 header = family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	bool fits = family == 4 ? nat_replay4(ctx, l3, state, tcp, hops, &growth)
+				: nat_replay6(ctx, l3, state, tcp, &growth);
+
+	return fits && hook_l4_sum(ctx, l3 + header + (tcp ? TCP_CHECK_AT : UDP_CHECK_AT), growth.addresses, growth.all,
+				   !tcp, family != 4);
 }
 
 /* Writes one word of the packet, and notes what that does to sums. */

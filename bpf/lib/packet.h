@@ -46,6 +46,35 @@ enum reply {
 	REPLY_COOKIE, /* SYN and ACK with a cookie */
 };
 
+/* What the short paths read of a packet (lib/parse.h). */
+struct parsed {
+	__u32 be_ports;
+	__u32 ip_len;
+	__u32 segment_len; /* largest IP packet it becomes on the wire */
+	__u32 tcp_end;
+	__u32 tcp_ack;
+	__u16 tcp_window;
+	__u8 proto;
+	__u8 wire; /* 4 or 6 */
+	bool is_tcp;
+	bool plain;
+	bool opening;
+};
+
+/* The same on its way from the fast program to the next, with what that found. */
+struct handover {
+	struct parsed is;
+	__u32 vlan;
+	__u32 place; /* fan-out: slot of the listener; NAT64: line of the session, 0 = not known */
+	__u16 l3;
+	__u16 unit_index;
+	__u16 routing_instance;
+	__u16 zone;
+	__u8 tagged;
+	__u8 screened; /* the unit has screens */
+	__u16 zero;
+};
+
 /* What the kernel's FIB said of a packet. Tables learn of it only once the packet may pass. */
 struct route {
 	struct nexthop_key key; /* of the neighbour */

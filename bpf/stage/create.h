@@ -76,10 +76,27 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 
 /*
  * `from_host`: this host opened it (egress program); its answers are delivered locally. Otherwise the answers' next hop
- * is left empty: their first packet asks the FIB (its line starts one epoch behind).
+ * is left empty: their first packet asks the FIB (its line starts one epoch behind). A session that is translated is
+ * left INSERT_PENDING with its record filled: where its keys go is decided by who calls, with a stack of its own.
  */
 #define DEFINE_CREATE(FAMILY, FAMILY_FLAG)                                                                             \
-	static __noinline int create##FAMILY(hook_ctx *ctx, struct packet *p, __u32 from_host)                         \
+	static __always_inline int create_end##FAMILY(struct packet *p, __u32 session, int result)                     \
+	{                                                                                                              \
+		__u32 forward = 2 * session, back = forward + 1;                                                       \
+		struct flow_line##FAMILY *line0 = bpf_map_lookup_elem(&lines##FAMILY, &forward);                       \
+		struct flow_line##FAMILY *line1 = bpf_map_lookup_elem(&lines##FAMILY, &back);                          \
+                                                                                                                       \
+		if (result != INSERTED && line0 && line1) {                                                            \
+			line0->state.flags = 0;                                                                        \
+			flow_end(FAMILY, &line1->state);                                                               \
+			if (result != INSERT_STUCK)                                                                    \
+				flow_release(FAMILY, session);                                                         \
+		}                                                                                                      \
+		flow_prepare_next(FAMILY);                                                                             \
+		return result;                                                                                         \
+	}                                                                                                              \
+                                                                                                                       \
+	__noinline int create##FAMILY(struct packet *p, __u32 from_host)                                               \
 	{                                                                                                              \
 		struct flow_key##FAMILY reply ALIGNED_KEY;                                                             \
 		if (!p)                                                                                                \
@@ -119,24 +136,29 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 		if (!from_host)                                                                                        \
 			atomic_add(unanswered, 1);                                                                     \
 		p->tag = line0->state.tag;                                                                             \
-		int result = p->flags & P_ALLOCATE     ? nat_allocate(ctx, p, session)                                 \
-			     : p->flags & P_TRANSLATED ? nat_record(p, session)                                        \
-						       : flow_insert##FAMILY(&p->key##FAMILY, &reply, p->hash,         \
-									     p->reply_hash, session, p->tag);          \
-                                                                                                                       \
 		p->line = forward;                                                                                     \
-		if (result != INSERTED) {                                                                              \
-			line0->state.flags = 0;                                                                        \
-			flow_end(FAMILY, &line1->state);                                                               \
-			if (result != INSERT_STUCK)                                                                    \
-				flow_release(FAMILY, session);                                                         \
-		}                                                                                                      \
-		flow_prepare_next(FAMILY);                                                                             \
-		return result;                                                                                         \
+		if (p->flags & (P_ALLOCATE | P_TRANSLATED))                                                            \
+			return INSERT_PENDING;                                                                         \
+		int result = flow_insert##FAMILY(&p->key##FAMILY, &reply, p->hash, p->reply_hash, session, p->tag);    \
+                                                                                                                       \
+		return create_end##FAMILY(p, session, result);                                                         \
 	}
 
 DEFINE_CREATE(4, 0)
 DEFINE_CREATE(6, (p->nat64 ? FLOW_NAT64 : 0))
+
+/* Records the session of a first packet that was routed; the rest of translation is decided here. */
+static __always_inline int create_session(hook_ctx *ctx, struct packet *p)
+{
+	int result = p->family == 4 ? create4(p, 0) : create6(p, 0);
+
+	if (result != INSERT_PENDING)
+		return result;
+	__u32 session = p->line >> 1;
+
+	result = p->flags & P_ALLOCATE ? nat_allocate(ctx, p, session) : nat_record(p, session);
+	return p->family == 4 ? create_end4(p, session, result) : create_end6(p, session, result);
+}
 
 /* A live session the active configuration permits: this direction's next hop and the decision are renewed. */
 static __noinline int renew_session(struct packet *p)
@@ -201,7 +223,7 @@ static __always_inline int stage_create(hook_ctx *ctx, struct packet *p)
 
 	if (verdict != CONTINUE)
 		return verdict;
-	int result = p->family == 4 ? create4(ctx, p, 0) : create6(ctx, p, 0);
+	int result = create_session(ctx, p);
 	struct unit_counters *count = counters_of(p->unit_index);
 
 	if (result != INSERTED && p->limited)

@@ -93,7 +93,7 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 	p->to_zone = p->from_zone;
 	p->from_zone = ZONE_HOST;
 	p->nexthop = NEXTHOP_NONE;
-	int result = p->family == 4 ? create4(ctx, p, 1) : create6(ctx, p, 1);
+	int result = p->family == 4 ? create4(p, 1) : create6(p, 1);
 
 	return result == INSERT_FULL || result == INSERT_BUSY || result == INSERT_STUCK ? DROP(EGRESS_TABLE_FULL)
 											: CONTINUE;

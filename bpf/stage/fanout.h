@@ -26,8 +26,10 @@ static __always_inline bool fanout_length_fits(hook_ctx *ctx, const struct packe
 
 static __always_inline struct fanout_listener *fanout_listener_of(const struct packet *p)
 {
-	return p->family == 4 ? fanout_find(4, &p->key4.be_daddr, p->key4.be_dport, p->unit_index)
-			      : fanout_find(6, p->key6.be_daddr, p->key6.be_dport, p->unit_index);
+	__u32 place;
+
+	return p->family == 4 ? fanout_find(4, &p->key4.be_daddr, p->key4.be_dport, p->unit_index, &place)
+			      : fanout_find(6, p->key6.be_daddr, p->key6.be_dport, p->unit_index, &place);
 }
 
 static __always_inline struct fanout_receiver *fanout_receiver_of(const struct packet *p,

@@ -33,7 +33,7 @@ static __always_inline __u32 service_of_classes(const struct classes *classes)
  * Id of the first service that has the address and port somebody asks for, 0 = none. With `answers` the opener is the
  * service itself, and its own address and port are looked for.
  */
-static __noinline __u32 gate_service(struct packet *p, __u32 answers)
+__noinline __u32 gate_service(struct packet *p, __u32 answers)
 {
 	if (!p)
 		return 0;
@@ -103,7 +103,7 @@ static __always_inline __u32 find_handle(const struct packet *p, __u32 place, __
 }
 
 /* Finds the grant with the longest prefix that holds: 0, or the reason why there is none. */
-static __noinline __u32 find_grant(struct packet *p, __u32 answers, __u32 service)
+__noinline __u32 find_grant(struct packet *p, __u32 answers, __u32 service)
 {
 	__u32 zero = 0, i, refusal = REASON_GATE_NO_GRANT;
 	struct grant_lengths *in_use = bpf_map_lookup_elem(&grant_lengths, &zero);
@@ -140,7 +140,7 @@ static __noinline __u32 find_grant(struct packet *p, __u32 answers, __u32 servic
 }
 
 /* A first packet; `answers`: of a service, into the zone that demands grants. */
-static __noinline int gate_first(struct packet *p, __u32 answers)
+__noinline int gate_first(struct packet *p, __u32 answers)
 {
 	if (!p)
 		return DROP(GATE_NO_GRANT);
@@ -160,7 +160,7 @@ static __noinline int gate_first(struct packet *p, __u32 answers)
  * A live session that is judged again: it must have a grant, and one for what its service is called by now. That the
  * grant holds was seen when the session was found. A session from before its zone demanded grants has none.
  */
-static __noinline int gate_again(struct packet *p, __u32 answers)
+static __always_inline int gate_again(struct packet *p, __u32 answers)
 {
 	if (!p)
 		return DROP(GATE_NO_GRANT);
@@ -179,10 +179,8 @@ static __noinline int gate_again(struct packet *p, __u32 answers)
 	return gate_refuse(p, service ? REASON_GATE_NO_GRANT : REASON_GATE_NO_SERVICE, service);
 }
 
-static __noinline int stage_gate(hook_ctx *ctx, struct packet *p)
+static __always_inline int stage_gate(hook_ctx *ctx, struct packet *p)
 {
-	if (!p)
-		return DROP(GATE_NO_GRANT);
 	if ((p->flags & (P_KNOWN | P_RELATED)) || is_decided(p))
 		return CONTINUE;
 	__u32 pair = pair_of(p);
@@ -197,7 +195,7 @@ static __noinline int stage_gate(hook_ctx *ctx, struct packet *p)
  * What goes to the host without a session. From a zone that demands grants only what hosts need to have an address and
  * neighbours: DHCP (RFC 2131 4.1, RFC 8415 7.2), IGMP, MLD and neighbour discovery.
  */
-static __noinline int gate_group(struct packet *p)
+__noinline int gate_group(struct packet *p)
 {
 	if (!p)
 		return DROP(GATE_GROUP);

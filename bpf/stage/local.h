@@ -83,10 +83,8 @@ static __always_inline bool host_inbound_admits(const struct packet *p)
 }
 
 /* A session to this host is judged by its first packet's direction; answers leave through the egress program. */
-static __noinline int stage_local(hook_ctx *ctx, struct packet *p)
+static __always_inline int stage_local(hook_ctx *ctx, struct packet *p)
 {
-	if (!p)
-		return DROP(TRUNCATED);
 	if (p->flags & (P_KNOWN | P_RELATED))
 		return p->nexthop == NEXTHOP_LOCAL ? VERDICT_LOCAL : CONTINUE;
 	/* nobody else speaks for this host (RFC 1812 5.3.8) */

@@ -63,10 +63,8 @@ static __always_inline int nat_apply_destination(struct packet *p, const struct 
 	return CONTINUE;
 }
 
-static __noinline int stage_nat_destination(hook_ctx *ctx, struct packet *p)
+static __always_inline int stage_nat_destination(hook_ctx *ctx, struct packet *p)
 {
-	if (!p)
-		return DROP(NAT_NO_ADDRESS);
 	if ((p->flags & (P_KNOWN | P_RELATED)) || is_decided(p))
 		return CONTINUE;
 	__u32 index = nat_ingress_unit(p);

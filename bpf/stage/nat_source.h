@@ -133,10 +133,8 @@ static __always_inline int nat_source(struct packet *p)
 	return nat_apply_source(p, rule);
 }
 
-static __noinline int stage_nat_source(hook_ctx *ctx, struct packet *p)
+static __always_inline int stage_nat_source(hook_ctx *ctx, struct packet *p)
 {
-	if (!p)
-		return DROP(NAT_NO_ADDRESS);
 	int verdict = nat_source(p);
 
 	if (verdict != CONTINUE || !(p->flags & P_NEW))

@@ -50,42 +50,46 @@ static __always_inline void note_route(struct packet *p, const struct bpf_fib_lo
 
 static __always_inline int fib_route(hook_ctx *ctx, struct packet *p)
 {
-	struct bpf_fib_lookup fib ALIGNED_KEY = {};
-	__u32 slot;
+	__u32 slot, zero = 0;
 	struct unit *unit = unit_at(p->unit_slot);
+	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
 
-	if (!unit)
+	if (!unit || !memory)
 		return DROP(NO_ROUTE);
-	fib.ifindex = unit->host_ifindex;
-	fib.l4_protocol = p->proto;
-	fib.sport = p->key6.be_sport;
-	fib.dport = leaving6(p)->be_dport;
-	fib.tot_len = 1; /* asks for the route's MTU */
+	/* its 64 bytes would take the room of a call on the stack */
+	struct bpf_fib_lookup *fib = &memory->fib;
+
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib->ifindex = unit->host_ifindex;
+	fib->l4_protocol = p->proto;
+	fib->sport = p->key6.be_sport;
+	fib->dport = leaving6(p)->be_dport;
+	fib->tot_len = 1; /* asks for the route's MTU */
 	if (p->nat64 ? p->wire == 6 : p->family == 4) {
-		fib.family = AF_INET;
-		fib.tos = p->traffic_class;
+		fib->family = AF_INET;
+		fib->tos = p->traffic_class;
 		/* which source a packet of the other family gets is not known yet */
-		fib.ipv4_src = p->nat64 ? 0 : p->key4.be_saddr;
-		fib.ipv4_dst = p->nat64 ? leaving6(p)->be_daddr[3] : leaving4(p)->be_daddr;
+		fib->ipv4_src = p->nat64 ? 0 : p->key4.be_saddr;
+		fib->ipv4_dst = p->nat64 ? leaving6(p)->be_daddr[3] : leaving4(p)->be_daddr;
 	} else {
-		fib.family = AF_INET6;
+		fib->family = AF_INET6;
 		/* in the words the kernel reads, see key_last_word() */
 		const struct flow_key6 *leaving = leaving6(p);
 
 		for (int i = 0; i < 2; i++) {
-			((__u64 *)fib.ipv6_src)[i] = ((__u64 *)&p->key6)[i];
-			((__u64 *)fib.ipv6_dst)[i] = ((__u64 *)leaving)[2 + i];
+			((__u64 *)fib->ipv6_src)[i] = ((__u64 *)&p->key6)[i];
+			((__u64 *)fib->ipv6_dst)[i] = ((__u64 *)leaving)[2 + i];
 		}
 	}
-	long code = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
+	long code = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 
 	if (code != BPF_FIB_LKUP_RET_SUCCESS && code != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return fib_verdict(p, code);
-	unit = unit_find(fib.ifindex, 0, &slot);
+	unit = unit_find(fib->ifindex, 0, &slot);
 	if (!unit)
 		return DROP(NO_EGRESS_UNIT);
 	p->to_zone = unit->zone;
-	note_route(p, &fib, unit, slot, code == BPF_FIB_LKUP_RET_SUCCESS);
+	note_route(p, fib, unit, slot, code == BPF_FIB_LKUP_RET_SUCCESS);
 	return CONTINUE;
 }
 

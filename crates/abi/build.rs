@@ -18,7 +18,8 @@ fn main() {
     }
 
     layouts(&bpf).write_to_file(out.join("layouts.rs")).expect("cannot write layouts.rs");
-    let read = |list: &str| entries(list, &fs::read_to_string(bpf.join(list)).expect("cannot read a list of bpf"));
+    let read =
+        |list: &str| entries(list, &fs::read_to_string(bpf.join(list)).expect("cannot read a list of bpf"));
     fs::write(out.join("stages.rs"), stages(&read("stages.def"))).expect("cannot write stages.rs");
     fs::write(out.join("programs.rs"), programs(&read("programs.def"))).expect("cannot write programs.rs");
 }
@@ -165,7 +166,9 @@ fn programs(entries: &[Entry]) -> String {
     let mut code = String::new();
     enumeration(&mut code, "Program", &list, |program| (&program[0], &program[1], &program[4]));
     let arms = |place: usize, value: fn(&str) -> String| {
-        let arm = move |program: &&[String]| format!("Program::{} => {}", camel(&program[0]), value(&program[place]));
+        let arm = move |program: &&[String]| {
+            format!("Program::{} => {}", camel(&program[0]), value(&program[place]))
+        };
         list.iter().map(arm).collect::<Vec<_>>().into_iter()
     };
     let tc_only = arms(2, |hook| match hook {
@@ -187,9 +190,9 @@ fn stages(entries: &[Entry]) -> String {
     let mut code = String::new();
 
     enumeration(&mut code, "Stage", &stages, |stage| (&stage[0], &stage[1], &stage[3]));
-    let phases = stages
-        .iter()
-        .map(|stage| format!("Stage::{} => Program::{}", camel(&stage[0]), camel(&stage[2].to_ascii_uppercase())));
+    let phases = stages.iter().map(|stage| {
+        format!("Stage::{} => Program::{}", camel(&stage[0]), camel(&stage[2].to_ascii_uppercase()))
+    });
     method(&mut code, "Stage", "phase", "Program", "The program it runs in.", phases);
 
     enumeration(&mut code, "Reason", &reasons, |reason| (&reason[1], &reason[2], &reason[3]));

@@ -3,8 +3,8 @@
 
 mod flow_hash;
 mod layouts;
-mod slots;
 pub mod programs;
+mod slots;
 pub mod stages;
 pub mod tables;
 #[cfg(test)]
@@ -13,6 +13,6 @@ mod tests;
 pub use flow_hash::{FLOW_LANES, Places, grant_place, grant_source, places4, places6};
 pub use layouts::*;
 pub use slots::{
-    GRANT_FOREVER, PROGRAM_SLOTS, TIMEOUT_NEVER_S, active_epoch, active_slot, active_word, fanout_slot, grant_what,
-    next_handle, program_slot, screen_bit, unit_slot, zone_pair_index,
+    GRANT_FOREVER, PROGRAM_SLOTS, TIMEOUT_NEVER_S, active_epoch, active_slot, active_word, fanout_slot,
+    grant_what, next_handle, program_slot, screen_bit, unit_slot, zone_pair_index,
 };

@@ -124,7 +124,8 @@ fn the_documented_stages_are_the_list() {
 }
 
 fn stage_table() -> String {
-    let mut table = String::from("| phase | stage | what it does | drop reason | meaning |\n|---|---|---|---|---|\n");
+    let mut table =
+        String::from("| phase | stage | what it does | drop reason | meaning |\n|---|---|---|---|---|\n");
     let mut last = None;
     for stage in Stage::ALL {
         let mut phase = if last == Some(stage.phase()) { "" } else { stage.phase().name() };

@@ -13,6 +13,7 @@ use sluice_abi::{
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::{Doing, Error, Result};
+use crate::examine::{self, Examined};
 use crate::mmap::Mapped;
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::programs::{Key, Program};
@@ -38,6 +39,12 @@ const TABLES: [&str; 18] = [
     "nat_rules",
     "nat_pools",
     "nat_ranges",
+];
+
+/// Programs that are no generation's.
+const FIXED: [(ObjectKind, &[&str]); 2] = [
+    (ObjectKind::Xdp, &["xdp_root", "xdp_gate", "xdp_sweep_start", "xdp_sweep", "xdp_reap"]),
+    (ObjectKind::Tc, &["tc_root", "tc_gate", "tc_egress_root", "tc_finish", "read_clock"]),
 ];
 
 /// A distinct set of optional stages. Its number is its place in the list given to [`Dataplane::load`].
@@ -101,25 +108,7 @@ impl Dataplane {
         let maps = create_tables(tables)?;
         fill_tables(&maps, tables)?;
 
-        let (sizes, own) = (self.sizes(), crate::table_config(self.sizes(), self.seed));
-        let sequence = if tables.flow.sequence_check { 0 } else { CONFIG_NO_SEQUENCE_CHECK };
-        let persistent = if tables.nat.is_persistent() { CONFIG_PERSISTENT_NAT } else { 0 };
-        let config = ProgramConfig {
-            slot,
-            generation,
-            unit_multiplier: tables.unit_multiplier,
-            fanout_multiplier: tables.fan_out.multiplier,
-            rejudge_per_tick: REJUDGE_PER_TICK,
-            tcp_mss: tables.tcp_mss.into(),
-            hz: self.hz(),
-            gate_context: tables.gate.context,
-            gate_zones: tables.gate.zones,
-            cookie_key: [crate::random(), crate::random()],
-            flags: own.flags | sequence | persistent,
-            unanswered4: tables.flow.unanswered(sizes.sessions4),
-            unanswered6: tables.flow.unanswered(sizes.sessions6),
-            ..own
-        };
+        let config = self.program_config(tables, slot, generation);
         let load = |hook| self.load_hook(hook, &maps, variants, config);
         // the two objects have nothing in common but maps that exist; the verifier is most of the time
         let (xdp, tc) = thread::scope(|scope| {
@@ -141,6 +130,69 @@ impl Dataplane {
             "generation loaded"
         );
         Ok(generation)
+    }
+
+    fn program_config(&self, tables: &Tables, slot: u32, generation: u32) -> ProgramConfig {
+        let (sizes, own) = (self.sizes(), crate::table_config(self.sizes(), self.seed));
+        let sequence = if tables.flow.sequence_check { 0 } else { CONFIG_NO_SEQUENCE_CHECK };
+        let persistent = if tables.nat.is_persistent() { CONFIG_PERSISTENT_NAT } else { 0 };
+        ProgramConfig {
+            slot,
+            generation,
+            unit_multiplier: tables.unit_multiplier,
+            fanout_multiplier: tables.fan_out.multiplier,
+            rejudge_per_tick: REJUDGE_PER_TICK,
+            tcp_mss: tables.tcp_mss.into(),
+            hz: self.hz(),
+            gate_context: tables.gate.context,
+            gate_zones: tables.gate.zones,
+            cookie_key: [crate::random(), crate::random()],
+            flags: own.flags | sequence | persistent,
+            unanswered4: tables.flow.unanswered(sizes.sessions4),
+            unanswered6: tables.flow.unanswered(sizes.sessions6),
+            ..own
+        }
+    }
+
+    /// What the verifier says of each program that these tables and variants ask for. Loads them and lets them go.
+    pub fn examine(&self, tables: &Tables, variants: &[Variant]) -> Result<Vec<Examined>> {
+        let maps = create_tables(tables)?;
+        fill_tables(&maps, tables)?;
+        let config = self.program_config(tables, 0, 1);
+        let mut found = Vec::new();
+        for hook in [ObjectKind::Xdp, ObjectKind::Tc] {
+            let (programs, log) = objects::examining(|| self.load_hook(hook, &maps, variants, config))?;
+            found.extend(examine::accounts(
+                programs.iter().map(|((_, variant, _), fd)| (*variant, fd)),
+                &log,
+            )?);
+        }
+        Ok(found)
+    }
+
+    /// The same of the programs that serve every generation.
+    pub fn examine_fixed(&self) -> Result<Vec<Examined>> {
+        let mut found = Vec::new();
+        for (hook, names) in FIXED {
+            let config = ProgramConfig { hz: self.hz(), ..crate::table_config(self.sizes(), self.seed) };
+            let load = || {
+                objects::load(&Recipe {
+                    kind: hook,
+                    programs: names,
+                    reuse: &|name| self.state.descriptor(hook, name),
+                    create: &|_| true,
+                    frozen: Frozen { config, root_variant: 0 },
+                    entries: &|name| self.sizes().entries(name),
+                })
+            };
+            let (object, log) = objects::examining(load)?;
+            let programs = names.iter().map(|name| objects::program(&object, name));
+            found.extend(examine::accounts(
+                programs.collect::<Result<Vec<_>>>()?.iter().map(|fd| (0, fd)),
+                &log,
+            )?);
+        }
+        Ok(found)
     }
 
     /// Empties the idle slot. Call it after [`Dataplane::grace`]; the kernel then frees the old programs and tables.

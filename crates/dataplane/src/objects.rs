@@ -1,6 +1,6 @@
 //! The two embedded BPF objects: what to create, re-use and freeze before the kernel sees them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Once;
 
@@ -57,25 +57,45 @@ pub(crate) struct Recipe<'a> {
 thread_local! {
     /// What libbpf said on this thread since the last load began: the verifier's log, when there is one.
     static MESSAGES: RefCell<String> = const { RefCell::new(String::new()) };
+    /// Whether the verifier is asked for its account of programs that load.
+    static EXAMINING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Asks the verifier for its account (BPF_LOG_STATS).
+const LOG_STATS: u32 = 4;
+
+/// What the verifier says of everything that `work` loads on this thread.
+pub(crate) fn examining<T>(work: impl Fn() -> Result<T>) -> Result<(T, String)> {
+    route_messages();
+    set_print(Some((PrintLevel::Debug, message)));
+    EXAMINING.set(true);
+    let result = work();
+    EXAMINING.set(false);
+    set_print(Some((PrintLevel::Info, message)));
+    let account = MESSAGES.take();
+    // who asks for an account gets no log of a refusal
+    let result = if result.is_ok() { result } else { work() };
+    Ok((result?, account))
 }
 
 /// Sends libbpf's messages to `tracing`, and keeps warnings for the error of the load that caused them.
 fn route_messages() {
-    fn message(level: PrintLevel, text: String) {
-        let line = text.trim_end();
-        match level {
-            PrintLevel::Debug => tracing::trace!(target: "libbpf", "{line}"),
-            PrintLevel::Info => tracing::debug!(target: "libbpf", "{line}"),
-            PrintLevel::Warn => {
-                tracing::debug!(target: "libbpf", "{line}");
-                MESSAGES.with_borrow_mut(|messages| *messages += &text);
-            }
-        }
-    }
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         set_print(Some((PrintLevel::Info, message)));
     });
+}
+
+fn message(level: PrintLevel, text: String) {
+    let line = text.trim_end();
+    let account = EXAMINING.get() && line.contains("PROG LOAD LOG");
+    match level {
+        PrintLevel::Debug => tracing::trace!(target: "libbpf", "{line}"),
+        PrintLevel::Info | PrintLevel::Warn => tracing::debug!(target: "libbpf", "{line}"),
+    }
+    if account || level == PrintLevel::Warn {
+        MESSAGES.with_borrow_mut(|messages| *messages += &text);
+    }
 }
 
 pub(crate) fn open(kind: ObjectKind) -> Result<OpenObject> {
@@ -96,6 +116,9 @@ pub(crate) fn load(recipe: &Recipe<'_>) -> Result<Object> {
     for mut program in object.progs_mut() {
         let wanted = recipe.programs.iter().any(|name| program.name() == *name);
         program.set_autoload(wanted);
+        if EXAMINING.get() {
+            program.set_log_level(LOG_STATS);
+        }
     }
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
@@ -110,9 +133,11 @@ pub(crate) fn load(recipe: &Recipe<'_>) -> Result<Object> {
             map.set_autocreate(false).doing(doing)?;
         }
     }
-    MESSAGES.with_borrow_mut(String::clear);
+    if !EXAMINING.get() {
+        MESSAGES.with_borrow_mut(String::clear);
+    }
     let loaded = object.load();
-    let log = MESSAGES.take();
+    let log = if EXAMINING.get() && loaded.is_ok() { String::new() } else { MESSAGES.take() };
     loaded.map_err(|source| Error::Load { object: kind.name(), source, log })
 }
 

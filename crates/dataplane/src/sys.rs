@@ -129,6 +129,41 @@ pub fn program_details(program: BorrowedFd<'_>) -> io::Result<ProgramDetails> {
     })
 }
 
+/// Which functions each function of a program calls, by their order in the program.
+pub fn calls(program: BorrowedFd<'_>) -> io::Result<Vec<Vec<usize>>> {
+    const SIZE: usize = size_of::<c::bpf_insn>();
+    let mut info = c::bpf_prog_info::default();
+    let mut len = size_of::<c::bpf_prog_info>() as u32;
+    // SAFETY: `info` has `len` bytes and outlives the call; without buffers the kernel only says how long they must be.
+    check(unsafe { c::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut len) })?;
+    let mut code = vec![0u8; info.xlated_prog_len as usize];
+    let record = info.func_info_rec_size as usize;
+    let mut functions = vec![0u8; info.nr_func_info as usize * record];
+    let mut asked = c::bpf_prog_info {
+        xlated_prog_len: info.xlated_prog_len,
+        xlated_prog_insns: code.as_mut_ptr() as u64,
+        nr_func_info: info.nr_func_info,
+        func_info_rec_size: info.func_info_rec_size,
+        func_info: functions.as_mut_ptr() as u64,
+        ..Default::default()
+    };
+    let mut len = size_of::<c::bpf_prog_info>() as u32;
+    // SAFETY: both buffers have the sizes named beside them and outlive the call.
+    check(unsafe { c::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut asked, &mut len) })?;
+    let word = |bytes: &[u8]| u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
+    let starts: Vec<usize> = functions.chunks_exact(record.max(1)).map(word).collect();
+    let function_of = |insn: usize| starts.partition_point(|start| *start <= insn).saturating_sub(1);
+    let mut calls = vec![Vec::new(); starts.len().max(1)];
+    for (at, insn) in code.chunks_exact(SIZE).enumerate() {
+        let (source, target) =
+            (insn[1] >> 4, at as i64 + 1 + i64::from(i16::from_ne_bytes([insn[2], insn[3]])));
+        if u32::from(insn[0]) == c::BPF_JMP | c::BPF_CALL && u32::from(source) == c::BPF_PSEUDO_CALL {
+            calls[function_of(at)].push(function_of(target as usize));
+        }
+    }
+    Ok(calls)
+}
+
 /// Id of the XDP program on a device of the calling thread's namespace (0 = none) and the index of its mode.
 pub fn xdp_query(ifindex: u32) -> io::Result<(u32, usize)> {
     let mut options =

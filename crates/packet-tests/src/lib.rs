@@ -4,6 +4,7 @@
 //! * [`world`]: what stands around a gateway: configuration, hosts with their MAC addresses, routes.
 //! * [`gateway`]: such a gateway in a private network namespace, with the real programs loaded.
 //! * [`table`]: runs cases by prog-run; [`onwire`] runs the same cases over real veth pairs.
+//! * [`limits`]: how much of the kernel's limits real configurations take.
 //! * [`nat_model`]: translation in plain Rust, for random traces.
 //! * [`binding_model`]: translation with endpoint-independent mapping and filtering.
 //! * [`model`]: zone policy and sessions in plain Rust, for random packets under random configurations.
@@ -14,6 +15,7 @@ pub mod counters;
 pub mod forward;
 pub mod gateway;
 pub mod judge;
+pub mod limits;
 pub mod model;
 pub mod nat_model;
 pub mod netns;

@@ -1,0 +1,86 @@
+//! Real configurations as the kernel's verifier sees them: each function alone, the examples, and everything at once.
+//! Devices are made up; only what the programs become of counts here.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+use sluice_dataplane::{Dataplane, Examined, Variant};
+use sluice_language::config::Config;
+use sluice_plan::{Environment, Ids, NetDev};
+
+/// The kernel refuses a program above so many instructions on its way through the verifier.
+pub const KERNEL_INSTRUCTIONS: u32 = 1_000_000;
+/// And one with more maps than this.
+pub const KERNEL_MAPS: usize = 64;
+
+/// What programs may take: half of the kernel's spaces, so that the next function finds room.
+pub const MOST_INSTRUCTIONS: u32 = KERNEL_INSTRUCTIONS / 2;
+pub const MOST_MAPS: usize = 44;
+pub const MOST_STACK: u32 = 384;
+/// The established path should stay in the first-level cache.
+pub const MOST_FAST_BYTES: u32 = 12 << 10;
+
+/// Name and text of every configuration.
+pub fn configurations() -> Result<Vec<(String, PathBuf)>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut found = vec![("two zones".to_owned(), root.join("tests/golden-plan/two-zones.conf"))];
+    let alone = [
+        "screens",
+        "rates",
+        "limits",
+        "nat",
+        "nat-persistent",
+        "nat64",
+        "gate",
+        "gate-alone",
+        "gate-nat",
+        "fanout",
+        "tags",
+    ];
+    found.extend(alone.map(|name| (name.to_owned(), root.join(format!("tests/packet/{name}.conf")))));
+    let examples = std::fs::read_dir(root.join("examples")).context("reading examples")?;
+    let mut examples: Vec<PathBuf> = examples.flatten().map(|entry| entry.path()).collect();
+    examples.sort();
+    for path in examples.into_iter().filter(|path| path.extension().is_some_and(|end| end == "conf")) {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        found.push((format!("example {name}"), path));
+    }
+    found.push(("everything".to_owned(), root.join("tests/packet/everything.conf")));
+    Ok(found)
+}
+
+/// What the verifier says of the programs that a configuration asks for.
+pub fn examine(dataplane: &Dataplane, path: &Path) -> Result<Vec<Examined>> {
+    let at = || format!("{}", path.display());
+    let text = std::fs::read_to_string(path).with_context(at)?;
+    let tree = sluice_language::parse(&text, &at()).map_err(|errors| anyhow!("{errors}"))?;
+    let config = sluice_language::compile(&tree).map_err(|errors| anyhow!("{errors}"))?;
+    let plan =
+        sluice_plan::compile(&config, &devices_of(&config), &mut Ids::default(), 1).with_context(at)?;
+    let variants: Vec<Variant> =
+        plan.variants.iter().map(|variant| Variant { stage_mask: variant.stage_mask }).collect();
+    dataplane.examine(&plan.tables, &variants).with_context(at)
+}
+
+/// A veth for each interface, and one for each end of the pairs that tagged units get.
+fn devices_of(config: &Config) -> Environment {
+    let mut environment = Environment::default();
+    let mut add = |name: String| {
+        let ifindex = environment.netdevs.len() as u32 + 2;
+        let mac = [2, 0, 0, 0, 0, ifindex as u8];
+        let driver = "veth".to_owned();
+        let netdev = NetDev { ifindex, mac, mtu: 1500, driver, mtu_range: Some((68, 65535)) };
+        environment.netdevs.insert(name, netdev);
+    };
+    for interface in &config.interfaces {
+        add(interface.name.clone());
+        for unit in &interface.units {
+            let device = sluice_plan::device_of(interface, unit);
+            if device != interface.name {
+                add(format!("{device}p"));
+                add(device);
+            }
+        }
+    }
+    environment
+}
