@@ -6,7 +6,7 @@ set -euo pipefail
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-readonly VM_PACKAGES=(qemu-system-x86 busybox-static cpio kmod xz-utils zstd iproute2 nftables tcpdump python3)
+readonly VM_PACKAGES=(qemu-system-x86 busybox-static cpio kmod xz-utils zstd debian-archive-keyring iproute2 nftables tcpdump python3)
 
 install_vm() {
 	say "installing ${VM_PACKAGES[*]}"

@@ -57,6 +57,17 @@ readonly OPTIONAL=(
 	"udhcpc:udhcpc:a DHCP client in tests"
 )
 
+# What it takes to boot another kernel in a guest (tests/vm); the tests load the data plane on Debian 13's.
+readonly GUEST=(
+	"qemu-system-x86_64:qemu-system-x86:boots Debian 13's kernel in tests"
+	"/usr/share/doc/busybox-static:busybox-static:the first program of that guest"
+	"cpio:cpio:packs the guest's first files"
+	"depmod:kmod:the guest's modules"
+	"xz:xz-utils:unpacks kernel modules"
+	"zstd:zstd:unpacks kernel modules"
+	"/usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring:checks that a kernel is Debian's"
+)
+
 missing=()
 want() { # PACKAGE WHY
 	say "missing: $1 ($2)"
@@ -181,6 +192,22 @@ check_optional() {
 	done
 }
 
+# Where apt has them not, the test in the guest says so and goes without.
+check_guest() {
+	case ${SLUICE_TARGET:-} in test | kernels) ;; *) return 0 ;; esac
+	local entry what package why
+	for entry in "${GUEST[@]}"; do
+		IFS=: read -r what package why <<<"$entry"
+		if [ -e "$what" ] || command -v "$what" >/dev/null; then continue; fi
+		refresh_lists
+		if apt-cache show "$package" 2>/dev/null | grep -q '^Filename:'; then
+			want "$package" "$why"
+		else
+			say "apt has no $package ($why): no test boots another kernel"
+		fi
+	done
+}
+
 lists_fresh=
 refresh_lists() {
 	if [ -z "$lists_fresh" ]; then
@@ -249,6 +276,7 @@ main() {
 	check_root
 	check_packages
 	check_optional
+	check_guest
 	check_clang
 	check_browser
 	install_missing

@@ -60,10 +60,26 @@ struct frame {
 	__u16 be_vlan_tpid;
 };
 
-static __always_inline long load(const struct frame *frame, void *to, __u32 length)
+/*
+ * Copies the beginning of the frame, at most `room` bytes; returns how many. The bounds are compared one by one: where
+ * the compiler makes one comparison of both, verifiers before 6.18 do not know that the length is not 0.
+ */
+static __always_inline __u32 load(const struct frame *frame, void *to, __u32 room)
 {
-	return frame->is_xdp ? bpf_xdp_load_bytes(frame->ctx, 0, to, length)
-			     : bpf_skb_load_bytes(frame->ctx, 0, to, length);
+	__u32 length = frame->length;
+
+	if (length > room)
+		length = room;
+	barrier_var(length);
+	if (length < ETH_HLEN)
+		return 0;
+	barrier_var(length);
+	if (length > room)
+		return 0;
+	long failed = frame->is_xdp ? bpf_xdp_load_bytes(frame->ctx, 0, to, length)
+				    : bpf_skb_load_bytes(frame->ctx, 0, to, length);
+
+	return failed ? 0 : length;
 }
 
 static __always_inline __u16 be16_at(const __u8 *head, __u32 at)
@@ -139,22 +155,16 @@ static __always_inline bool is_within_rate(void)
 	static __always_inline void copy_##NAME(const struct frame *frame)                                             \
 	{                                                                                                              \
 		struct copy_##NAME *copy = bpf_ringbuf_reserve(&copies, sizeof(*copy), 0);                             \
-		__u32 length = frame->length;                                                                          \
                                                                                                                        \
 		if (!copy) {                                                                                           \
 			__sync_fetch_and_add(&lost.full, 1);                                                           \
 			return;                                                                                        \
 		}                                                                                                      \
-		if (length > ROOM)                                                                                     \
-			length = ROOM;                                                                                 \
 		copy->head.time_ns = bpf_ktime_get_ns();                                                               \
 		copy->head.wire_len = frame->length;                                                                   \
 		copy->head.vlan_tci = frame->vlan_tci;                                                                 \
 		copy->head.be_vlan_tpid = frame->be_vlan_tpid;                                                         \
-		barrier_var(length);                                                                                   \
-		copy->head.captured = 0;                                                                               \
-		if (length > 0 && length <= ROOM && !load(frame, copy->data, length))                                  \
-			copy->head.captured = length;                                                                  \
+		copy->head.captured = load(frame, copy->data, ROOM);                                                   \
 		bpf_ringbuf_submit(copy, 0);                                                                           \
 	}
 
@@ -165,13 +175,9 @@ DEFINE_COPY(long, COPY_LONG)
 static __always_inline void copy_frame(const struct frame *frame)
 {
 	__u8 head[HEADERS];
-	__u32 length = frame->length;
 
 	__builtin_memset(head, 0, sizeof(head));
-	if (length > HEADERS)
-		length = HEADERS;
-	barrier_var(length);
-	if (length < ETH_HLEN || length > HEADERS || load(frame, head, length))
+	if (!load(frame, head, HEADERS))
 		return;
 	if (!config.everything && !is_followed(head))
 		return;

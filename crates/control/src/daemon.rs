@@ -94,6 +94,7 @@ impl Daemon {
     /// Runs until SIGTERM or SIGINT. What it set up stays: programs, sessions, addresses, routes, guard.
     pub fn run(options: Options) -> Result<(), DaemonError> {
         preflight::check()?;
+        preflight::machine()?;
         let store = Store::lock(&options.state_dir)?;
         let stored = store.load()?;
         let source = source(&options, stored.as_ref())?;

@@ -37,6 +37,7 @@ pub use daemon::{Daemon, DaemonError, Options, cleanup};
 pub use engine::CommitError;
 pub use matching::planned as match_planned;
 pub use nat::planned as nat_planned;
+pub use preflight::{PreflightError, machine as check_machine};
 pub use store::DEFAULT_STATE_DIR;
 
 /// Two threads serve HTTP and rtnetlink; commits and sweeps have their own.

@@ -1,7 +1,10 @@
 //! What must be true before the daemon touches anything.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
+
+use flate2::read::GzDecoder;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PreflightError {
@@ -11,6 +14,12 @@ pub enum PreflightError {
     Kernel { release: String },
     #[error("the kernel has no BTF at /sys/kernel/btf/vmlinux; use one built with CONFIG_DEBUG_INFO_BTF=y")]
     NoBtf,
+    #[error(
+        "this is a PREEMPT_RT kernel {why}: there one packet may interrupt another on the same CPU, and both would \
+         use the same memory; boot a kernel without PREEMPT_RT, or one built with \
+         CONFIG_PREEMPT_RT_NEEDS_BH_LOCK=y"
+    )]
+    Realtime { why: &'static str },
 }
 
 /// Capability numbers of <linux/capability.h>.
@@ -18,10 +27,53 @@ const CAPABILITIES: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (38, "CAP_PERFMON
 
 const OLDEST: (u32, u32) = (6, 8);
 
+/// What every command that touches the data plane needs.
 pub fn check() -> Result<(), PreflightError> {
     privilege(&fs::read_to_string("/proc/self/status").unwrap_or_default())?;
-    kernel(&fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default())?;
+    kernel(&release())?;
     if Path::new("/sys/kernel/btf/vmlinux").exists() { Ok(()) } else { Err(PreflightError::NoBtf) }
+}
+
+/// Whether this kernel can run the data plane.
+pub fn machine() -> Result<(), PreflightError> {
+    let release = release();
+    kernel(&release)?;
+    let version = fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default();
+    let patched = fs::read_to_string("/sys/kernel/realtime").unwrap_or_default();
+    softirqs(&version, &patched, kernel_config(release.trim()).as_deref())
+}
+
+fn release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default()
+}
+
+/// What the running kernel was built with, where its distribution tells.
+fn kernel_config(release: &str) -> Option<String> {
+    let mut text = String::new();
+    let packed = fs::File::open("/proc/config.gz").ok();
+    if packed.is_some_and(|file| GzDecoder::new(file).read_to_string(&mut text).is_ok()) {
+        return Some(text);
+    }
+    [format!("/boot/config-{release}"), format!("/lib/modules/{release}/config")]
+        .iter()
+        .find_map(|file| fs::read_to_string(file).ok())
+}
+
+/// The data plane's memory of a packet is per CPU. That holds while a softirq cannot interrupt another on its CPU;
+/// PREEMPT_RT lets it, unless `local_bh_disable` takes a lock there.
+fn softirqs(version: &str, patched: &str, config: Option<&str>) -> Result<(), PreflightError> {
+    let has = |option: &str| config.is_some_and(|text| text.lines().any(|line| line.trim() == option));
+    let is_realtime = version.split_whitespace().any(|word| word == "PREEMPT_RT")
+        || patched.trim() == "1"
+        || has("CONFIG_PREEMPT_RT=y");
+    match (is_realtime, config) {
+        (false, _) => Ok(()),
+        (true, Some(_)) if has("CONFIG_PREEMPT_RT_NEEDS_BH_LOCK=y") => Ok(()),
+        (true, Some(_)) => Err(PreflightError::Realtime { why: "without CONFIG_PREEMPT_RT_NEEDS_BH_LOCK" }),
+        (true, None) => Err(PreflightError::Realtime {
+            why: "whose configuration is not to be found (/proc/config.gz, /boot, /lib/modules)",
+        }),
+    }
 }
 
 fn privilege(status: &str) -> Result<(), PreflightError> {
@@ -61,5 +113,22 @@ mod tests {
         assert!(privilege("Name:\tx\nCapEff:\t000001ffffffffff\n").is_ok());
         let missing = vec!["CAP_PERFMON", "CAP_BPF"];
         assert_eq!(privilege("CapEff:\t0000000000001000\n"), Err(PreflightError::Privilege { missing }));
+    }
+
+    #[test]
+    fn realtime_kernels_need_the_lock_of_softirqs() {
+        const PLAIN: &str = "#1 SMP PREEMPT_DYNAMIC Debian 6.12.117-1 (2026-11-14)\n";
+        const REALTIME: &str = "#1 SMP PREEMPT_RT Debian 6.12.117-1 (2026-11-14)\n";
+        const UNLOCKED: &str = "CONFIG_PREEMPT_RT=y\n# CONFIG_PREEMPT_RT_NEEDS_BH_LOCK is not set\n";
+        const LOCKED: &str = "CONFIG_PREEMPT_RT=y\nCONFIG_PREEMPT_RT_NEEDS_BH_LOCK=y\n";
+        let without = PreflightError::Realtime { why: "without CONFIG_PREEMPT_RT_NEEDS_BH_LOCK" };
+        assert_eq!(softirqs(PLAIN, "", None), Ok(()));
+        assert_eq!(softirqs(PLAIN, "", Some("# CONFIG_PREEMPT_RT is not set\n")), Ok(()));
+        assert_eq!(softirqs(REALTIME, "", Some(LOCKED)), Ok(()));
+        assert_eq!(softirqs(REALTIME, "", Some(UNLOCKED)), Err(without));
+        assert!(softirqs(REALTIME, "", None).unwrap_err().to_string().contains("/proc/config.gz"));
+        // before 5.16 and in hand-made kernels the version may not say it
+        assert!(softirqs(PLAIN, "1\n", Some("")).is_err());
+        assert!(softirqs(PLAIN, "", Some(UNLOCKED)).is_err());
     }
 }

@@ -20,6 +20,8 @@ use crate::netns::Netns;
 const PINS: &str = "/sys/fs/bpf/sluice";
 
 const START_PATIENCE: Duration = Duration::from_secs(60);
+/// How many times that long it may take where a machine is emulated.
+const SLOWNESS: &str = "SLUICE_LAB_SLOWNESS";
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A daemon that runs in a namespace. Dropping it ends it and removes its pins and its state directory.
@@ -62,7 +64,8 @@ impl<'a> Gateway<'a> {
     pub fn start(&mut self) -> Result<()> {
         let child = self.command().spawn().context("cannot start the daemon")?;
         self.child = Some(child);
-        let deadline = Instant::now() + START_PATIENCE;
+        let patience = start_patience();
+        let deadline = Instant::now() + patience;
         loop {
             interrupt::check()?;
             if self.get("/health").is_ok() {
@@ -76,10 +79,7 @@ impl<'a> Gateway<'a> {
                 );
             }
             if Instant::now() > deadline {
-                bail!(
-                    "the daemon is not healthy after {START_PATIENCE:?}; its last words:\n{}",
-                    self.last_words()
-                );
+                bail!("the daemon is not healthy after {patience:?}; its last words:\n{}", self.last_words());
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -212,4 +212,9 @@ pub fn remove_state(state: &Path) {
             eprintln!("sluice lab: cannot remove {}: {error}", directory.display());
         }
     }
+}
+
+fn start_patience() -> Duration {
+    let times = std::env::var(SLOWNESS).ok().and_then(|times| times.parse().ok()).unwrap_or(1);
+    START_PATIENCE * times
 }

@@ -12,7 +12,7 @@ pub struct CheckArgs {
     /// Configuration file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Do not look at this machine's interfaces: check for another machine
+    /// Do not look at this machine, its kernel and interfaces: check for another one
     #[arg(long)]
     no_interfaces: bool,
     /// Print the plan: what the data plane and the kernel would get
@@ -23,6 +23,9 @@ pub struct CheckArgs {
 pub fn check(args: &CheckArgs) -> Outcome {
     let text = read(&args.file)?;
     let file = args.file.display().to_string();
+    if !args.no_interfaces {
+        sluice_control::check_machine().map_err(Failure::failed)?;
+    }
     let plan = sluice_control::check(&text, &file, !args.no_interfaces)?;
     if args.plan {
         print!("{plan}");
