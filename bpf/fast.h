@@ -78,7 +78,7 @@ static __always_inline int replay_local(hook_ctx *ctx, struct replay *r, struct 
 	count->received += segments;
 	count->received_bytes += r->ip_len;
 	if (!replay_translation(ctx, r)) {
-		count->drops[REASON_REWRITE_FAILED] += segments;
+		count_drop(r->unit->index, REASON_REWRITE_FAILED, segments);
 		return HOOK_DROP;
 	}
 	count->delivered_local += segments;
@@ -140,7 +140,7 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 	count->received += segments;
 	count->received_bytes += r->ip_len;
 	if (!replay_headers(ctx, r) || !rewrite_link(ctx, &r->frame, nexthop)) {
-		count->drops[REASON_REWRITE_FAILED] += segments;
+		count_drop(r->unit->index, REASON_REWRITE_FAILED, segments);
 		return HOOK_DROP;
 	}
 	count->redirected += segments;
@@ -287,8 +287,8 @@ static __noinline int fast_fanout(hook_ctx *ctx, struct fanout_datagram *r, stru
 	listener_count->received += segments;
 	listener_count->received_bytes += r->ip_len;
 	if (!fanout_rewrite(ctx, family, l3, l4, to) || !rewrite_forward(ctx, &frame, nexthop)) {
-		count->drops[REASON_REWRITE_FAILED] += segments;
-		listener_count->drops[REASON_REWRITE_FAILED] += segments;
+		count_drop(r->unit->index, REASON_REWRITE_FAILED, segments);
+		count_reason(&listener_count->drops, REASON_REWRITE_FAILED, segments);
 		return HOOK_DROP;
 	}
 	fanout_account(receiver, segments, r->ip_len);

@@ -144,7 +144,7 @@ static __always_inline int nat64_replay(hook_ctx *ctx, struct nat64_handover *h,
 	if (!nat64_put_transport(ctx, h, line, l4) ||
 	    !(to6 ? nat64_to6(ctx, &r.frame, ip, line) : nat64_to4(ctx, &r.frame, ip, line)) ||
 	    !rewrite_link(ctx, &r.frame, nexthop)) {
-		count->drops[REASON_REWRITE_FAILED] += segments;
+		count_drop(h->unit_index, REASON_REWRITE_FAILED, segments);
 		return HOOK_DROP;
 	}
 	count->redirected += segments;

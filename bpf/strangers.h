@@ -89,14 +89,14 @@ static __noinline int refuse_stranger(hook_ctx *ctx)
 	if (!stranger)
 		return GO(ADMIT);
 	__u32 zone = unit->zone, segments = hook_segments(ctx);
-	struct screen_logged *logged = bpf_map_lookup_elem(&screen_logged, &zone);
+	struct screen_counters *zone_count = bpf_map_lookup_elem(&screen_counters, &zone);
 	struct unit_counters *count = counters_of(unit->index);
 
-	if (!logged || !count || jiffies_now() - logged->at[REASON_GATE_NO_GRANT] >= config.hz)
+	if (!zone_count || !count || jiffies_now() - zone_count->logged_at[REASON_GATE_NO_GRANT] >= config.hz)
 		return GO(ADMIT);
 	count->received += segments;
 	count->received_bytes += ip_len;
-	count->drops[REASON_GATE_NO_GRANT] += segments;
+	count_drop(unit->index, REASON_GATE_NO_GRANT, segments);
 	return HOOK_DROP;
 }
 

@@ -1,10 +1,11 @@
 //! Everything the BPF programs and user space share: layouts and bounds generated from `bpf/abi`, stages and drop
-//! reasons generated from `bpf/stages.def`. A C name `flow_line4` is `FlowLine4` here; constants keep their names.
+//! reasons generated from `bpf/stages.def`, counters of a unit from `bpf/counters.def`. A C name `flow_line4` is `FlowLine4` here; constants keep their names.
 
+pub mod counters;
 mod flow_hash;
 mod layouts;
-mod slots;
 pub mod programs;
+mod slots;
 pub mod stages;
 pub mod tables;
 #[cfg(test)]
@@ -13,6 +14,6 @@ mod tests;
 pub use flow_hash::{FLOW_LANES, Places, grant_place, grant_source, places4, places6};
 pub use layouts::*;
 pub use slots::{
-    GRANT_FOREVER, PROGRAM_SLOTS, TIMEOUT_NEVER_S, active_epoch, active_slot, active_word, fanout_slot, grant_what,
-    next_handle, program_slot, screen_bit, unit_slot, zone_pair_index,
+    GRANT_FOREVER, PROGRAM_SLOTS, TIMEOUT_NEVER_S, active_epoch, active_slot, active_word, fanout_slot,
+    grant_what, next_handle, program_slot, screen_bit, unit_slot, zone_pair_index,
 };
