@@ -73,14 +73,19 @@ static __always_inline bool replay_headers(hook_ctx *ctx, const struct replay *r
 	return nat_replay6(ctx, r->frame.l3, r->state, r->is_tcp) && rewrite_hop(ctx, &r->frame);
 }
 
+/* Hardly ever: a function of its own keeps the established path small. */
+static __noinline int drop_unwritten(__u32 unit_index, __u32 segments)
+{
+	count_drop(unit_index, REASON_REWRITE_FAILED, segments);
+	return HOOK_DROP;
+}
+
 static __always_inline int replay_local(hook_ctx *ctx, struct replay *r, struct unit_counters *count, __u32 segments)
 {
 	count->received += segments;
 	count->received_bytes += r->ip_len;
-	if (!replay_translation(ctx, r)) {
-		count_drop(r->unit->index, REASON_REWRITE_FAILED, segments);
-		return HOOK_DROP;
-	}
+	if (!replay_translation(ctx, r))
+		return drop_unwritten(r->unit->index, segments);
 	count->delivered_local += segments;
 	return hook_to_host(ctx, &r->frame, r->unit);
 }
@@ -139,10 +144,8 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 
 	count->received += segments;
 	count->received_bytes += r->ip_len;
-	if (!replay_headers(ctx, r) || !rewrite_link(ctx, &r->frame, nexthop)) {
-		count_drop(r->unit->index, REASON_REWRITE_FAILED, segments);
-		return HOOK_DROP;
-	}
+	if (!replay_headers(ctx, r) || !rewrite_link(ctx, &r->frame, nexthop))
+		return drop_unwritten(r->unit->index, segments);
 	count->redirected += segments;
 	count->redirected_bytes += r->ip_len;
 	return hook_redirect(ctx, nexthop->ifindex);
@@ -287,9 +290,8 @@ static __noinline int fast_fanout(hook_ctx *ctx, struct fanout_datagram *r, stru
 	listener_count->received += segments;
 	listener_count->received_bytes += r->ip_len;
 	if (!fanout_rewrite(ctx, family, l3, l4, to) || !rewrite_forward(ctx, &frame, nexthop)) {
-		count_drop(r->unit->index, REASON_REWRITE_FAILED, segments);
 		count_reason(&listener_count->drops, REASON_REWRITE_FAILED, segments);
-		return HOOK_DROP;
+		return drop_unwritten(r->unit->index, segments);
 	}
 	fanout_account(receiver, segments, r->ip_len);
 	count->redirected += segments;
