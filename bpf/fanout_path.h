@@ -79,9 +79,8 @@ static __always_inline int fanout_line(hook_ctx *ctx)
 	listener_count->received += segments;
 	listener_count->received_bytes += h->is.ip_len;
 	if (!fanout_rewrite(ctx, family, l3, l4, to) || !rewrite_forward(ctx, &frame, nexthop)) {
-		count->drops[REASON_REWRITE_FAILED] += segments;
-		listener_count->drops[REASON_REWRITE_FAILED] += segments;
-		return HOOK_DROP;
+		count_reason(&listener_count->drops, REASON_REWRITE_FAILED, segments);
+		return drop_unwritten(h->unit_index, segments);
 	}
 	fanout_account(receiver, segments, h->is.ip_len);
 	count->redirected += segments;

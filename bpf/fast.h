@@ -66,6 +66,13 @@ static __always_inline bool replay_headers(hook_ctx *ctx, const struct replay *r
 	return r->family == 4 || !hops || rewrite_hop(ctx, &r->frame);
 }
 
+/* Hardly ever: a function of its own keeps the established path small. */
+static __noinline int drop_unwritten(__u32 unit_index, __u32 segments)
+{
+	count_drop(unit_index, REASON_REWRITE_FAILED, segments);
+	return HOOK_DROP;
+}
+
 /* A segment outside of the window is the slow line's to refuse. The other direction's line is this one's neighbour. */
 static __always_inline bool replay_fits(const struct replay *r)
 {
@@ -117,10 +124,8 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 	replay_account(r, segments);
 	count->received += segments;
 	count->received_bytes += r->is.ip_len;
-	if (!replay_headers(ctx, r, !local) || (!local && !rewrite_link(ctx, &r->frame, nexthop))) {
-		count->drops[REASON_REWRITE_FAILED] += segments;
-		return HOOK_DROP;
-	}
+	if (!replay_headers(ctx, r, !local) || (!local && !rewrite_link(ctx, &r->frame, nexthop)))
+		return drop_unwritten(r->unit->index, segments);
 	if (local) {
 		count->delivered_local += segments;
 		return hook_to_host(ctx, &r->frame, r->unit);

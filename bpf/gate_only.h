@@ -84,13 +84,13 @@ static __always_inline int gate_refused(hook_ctx *ctx, const struct gate_packet 
 	__u32 place = refusal == REASON_GATE_NO_GRANT ? 0 : 1 + ((refusal - REASON_GRANT_EXPIRED) & 3);
 	struct gate_told *told = bpf_map_lookup_elem(&gate_told, &zero);
 
-	if (!told || place >= GATE_REFUSALS || refusal >= UNIT_REASON_SLOTS)
+	if (!told || place >= GATE_REFUSALS || refusal >= REASON_COUNT)
 		return HOOK_DROP;
 	if (prefixes_granted(packet->is_v4 ? 4 : 6))
 		return GATE_HAND_ON;
 	packet->count->received += packet->segments;
 	packet->count->received_bytes += packet->ip_len;
-	packet->count->drops[refusal] += packet->segments;
+	count_drop(config.gate_unit, refusal, packet->segments);
 	if (now - told->at[place] >= config.hz) {
 		told->at[place] = now;
 		gate_tell(ctx, refusal, packet->service);

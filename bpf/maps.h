@@ -71,6 +71,7 @@ struct {
 } programs SEC(".maps");
 
 PERCPU_MAP(counters, struct unit_counters, MAX_UNITS);
+PERCPU_MAP(drops, struct drop_counters, MAX_UNITS);
 PERCPU_MAP(policy_counters, struct policy_counters, MAX_POLICIES);
 ARRAY_MAP(buckets4, struct flow_bucket, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(buckets6, struct flow_bucket, 1, BPF_F_MMAPABLE);
@@ -102,7 +103,6 @@ struct {
 	__uint(max_entries, EVENT_BUFFER_BYTES);
 } events SEC(".maps");
 PERCPU_MAP(screen_counters, struct screen_counters, MAX_ZONES);
-PERCPU_MAP(screen_logged, struct screen_logged, MAX_ZONES);
 ARRAY_MAP(fragment_datagrams, struct fragment_datagram, FRAGMENT_DATAGRAMS, 0);
 ARRAY_MAP(fragment_memory, struct fragment_memory, FRAGMENT_MEMORY, 0);
 ARRAY_MAP(screen_rates, struct rate_bucket, 2 * RATE_BUCKETS, 0);
@@ -180,6 +180,18 @@ static __always_inline struct unit *unit_find(__u32 ifindex, __u32 vlan, __u32 *
 static __always_inline struct unit_counters *counters_of(__u32 unit_index)
 {
 	return bpf_map_lookup_elem(&counters, &unit_index);
+}
+
+static __always_inline void count_reason(struct drop_counters *count, __u32 reason, __u32 segments)
+{
+	if (count && reason < REASON_SLOTS)
+		count->packets[reason] += segments;
+}
+
+/* Every drop is counted here, once, at the unit it happened to. */
+static __always_inline void count_drop(__u32 unit_index, __u32 reason, __u32 segments)
+{
+	count_reason(bpf_map_lookup_elem(&drops, &unit_index), reason, segments);
 }
 
 static __always_inline struct nexthop *nexthop_at(__u32 index)

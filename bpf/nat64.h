@@ -138,10 +138,8 @@ static __always_inline int nat64_replay(hook_ctx *ctx, struct handover *h, struc
 	ip->id = line->state.packets + h->is.be_ports;
 	if (!nat64_put_transport(ctx, h, line, l4) ||
 	    !(to6 ? nat64_to6(ctx, &r.frame, ip, line) : nat64_to4(ctx, &r.frame, ip, line)) ||
-	    !rewrite_link(ctx, &r.frame, nexthop)) {
-		count->drops[REASON_REWRITE_FAILED] += segments;
-		return HOOK_DROP;
-	}
+	    !rewrite_link(ctx, &r.frame, nexthop))
+		return drop_unwritten(h->unit_index, segments);
 	count->redirected += segments;
 	count->redirected_bytes += r.is.ip_len;
 	return hook_redirect(ctx, nexthop->ifindex);

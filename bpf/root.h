@@ -47,7 +47,7 @@ static __always_inline void count_no_generation(__u32 segments)
 	if (!count)
 		return;
 	count->received += segments;
-	count->drops[REASON_NO_GENERATION] += segments;
+	count_drop(0, REASON_NO_GENERATION, segments);
 }
 
 #endif

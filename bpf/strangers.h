@@ -53,14 +53,14 @@ static __always_inline int stranger_line(hook_ctx *ctx)
 	if (!(h->is.wire == 4 ? is_stranger4(ctx, h) : is_stranger6(ctx, h)))
 		return GO(ADMIT);
 	__u32 zone = h->zone, segments = hook_segments(ctx);
-	struct screen_logged *logged = bpf_map_lookup_elem(&screen_logged, &zone);
+	struct screen_counters *zone_count = bpf_map_lookup_elem(&screen_counters, &zone);
 	struct unit_counters *count = counters_of(h->unit_index);
 
-	if (!logged || !count || jiffies_now() - logged->at[REASON_GATE_NO_GRANT] >= config.hz)
+	if (!zone_count || !count || jiffies_now() - zone_count->logged_at[REASON_GATE_NO_GRANT] >= config.hz)
 		return GO(ADMIT);
 	count->received += segments;
 	count->received_bytes += h->is.ip_len;
-	count->drops[REASON_GATE_NO_GRANT] += segments;
+	count_drop(h->unit_index, REASON_GATE_NO_GRANT, segments);
 	return HOOK_DROP;
 }
 

@@ -141,12 +141,15 @@ int tc_finish(struct __sk_buff *ctx)
 	return bpf_redirect_neigh(handoff->host_ifindex, NULL, 0, 0);
 }
 
-/* Lets user space read the kernel's clock of sessions. */
+/*
+ * Lets user space read the kernel's clock of sessions. That it also names `enum reason` keeps the enumeration in the
+ * object's type information, and so in that of pinned maps: there another build finds which reason a counter is of.
+ */
 SEC("syscall")
 int read_clock(void *ctx)
 {
 	clock_jiffies = bpf_jiffies64();
-	return 0;
+	return bpf_core_type_id_local(enum reason) ? 0 : 1;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -41,9 +41,9 @@ struct event {
 	__u64 packets[2]; /* likewise */
 	__u32 session;    /* its number */
 	__u32 age;        /* jiffies between the first and the last packet */
-	__u8 screen;      /* EVENT_SCREEN, EVENT_GATE_DENY: enum reason */
+	__u16 screen;     /* EVENT_SCREEN, EVENT_GATE_DENY: enum reason */
 	__u8 passed;      /* EVENT_SCREEN: alarm-without-drop */
-	__u8 spare[6];
+	__u8 spare[5];
 };
 _Static_assert(sizeof(struct event) == 104, "event has no hidden padding");
 

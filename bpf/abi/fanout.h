@@ -64,9 +64,10 @@ struct fanout_listener_counters {
 	__u64 received;
 	__u64 received_bytes; /* of IP packets */
 	__u64 next;           /* position whose turn it is on this CPU */
-	__u64 drops[UNIT_REASON_SLOTS];
+	struct drop_counters drops;
 };
-_Static_assert(sizeof(struct fanout_listener_counters) == 792, "fanout_listener_counters has no hidden padding");
+_Static_assert(sizeof(struct fanout_listener_counters) == 3 * 8 + 8 * REASON_SLOTS,
+	       "fanout_listener_counters has no hidden padding");
 
 struct fanout_receiver_counters {
 	__u64 packets;

@@ -50,13 +50,13 @@ struct fragment_datagram {
 	__u16 first_end;  /* where the first fragment ends: no other may begin before (RFC 1858, RFC 5722) */
 	__u16 be_sport;
 	__u16 be_dport;
-	__u8 proto; /* of the transport header */
+	__u16 reason; /* enum reason */
+	__u8 proto;   /* of the transport header */
 	__u8 icmp_type;
 	__u8 icmp_code;
-	__u8 follow; /* FRAGMENT_* */
-	__u8 reason;
+	__u8 follow;         /* FRAGMENT_* */
 	__u8 session_family; /* 4 or 6: of the table `line` is in */
-	__u8 zero[4];
+	__u8 zero[3];
 };
 _Static_assert(sizeof(struct fragment_datagram) == 96, "fragment_datagram has no hidden padding");
 

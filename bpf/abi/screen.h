@@ -13,14 +13,10 @@
 #define SCREEN_BIT(ID) (1u << (REASON_##ID - SCREEN_BASE))
 #define SCREEN_ALARM_ONLY 0x80000000 /* alarm-without-drop: count and log, but pass */
 
-/* What the screens of one zone saw, whether they dropped it or not; indexed by reason. */
+/* Of one zone, indexed by reason. */
 struct screen_counters {
-	__u64 hits[UNIT_REASON_SLOTS];
-};
-
-/* Jiffies of the last log event: one a second, screen and CPU. */
-struct screen_logged {
-	__u32 at[UNIT_REASON_SLOTS];
+	__u64 hits[REASON_SLOTS];      /* what the screens saw, whether they dropped it or not */
+	__u32 logged_at[REASON_SLOTS]; /* jiffies of the last log event: one a second, reason and CPU */
 };
 
 /* The last fragment seen of a datagram: the next one must not overlap it. */

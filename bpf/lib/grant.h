@@ -166,14 +166,18 @@ __noinline __u32 session_refusal(__u32 family, __u32 line_number, __u32 marks)
 /* Tells the daemon once a second, zone, reason and CPU: a flood must not become a flood of messages. */
 __noinline int gate_log(const struct packet *p, __u32 reason, __u32 service)
 {
-	if (!p || reason >= UNIT_REASON_SLOTS)
+	if (!p || reason >= REASON_SLOTS)
 		return 0;
 	__u32 zone = p->from_zone;
-	struct screen_logged *logged = bpf_map_lookup_elem(&screen_logged, &zone);
+	struct screen_counters *zone_count = bpf_map_lookup_elem(&screen_counters, &zone);
 
-	if (!logged || (logged->at[reason] && p->now - logged->at[reason] < config.hz))
+	if (!zone_count)
 		return 0;
-	logged->at[reason] = p->now;
+	__u32 *logged_at = &zone_count->logged_at[reason];
+
+	if (*logged_at && p->now - *logged_at < config.hz)
+		return 0;
+	*logged_at = p->now;
 	struct event *event = event_of(p, EVENT_GATE_DENY);
 
 	if (!event)

@@ -24,13 +24,13 @@
 #define P_ROUTED 0x08000  /* `route` is what the FIB said; whether its next hop has an entry is the nexthop stage's */
 #define P_CREATED 0x10000 /* this packet recorded its session */
 
-/* A verdict: CONTINUE, or what the exit shall do; the reason sits in the low bits. */
+/* A verdict: CONTINUE, or what the exit shall do; the reason sits in the low 16 bits. */
 #define CONTINUE 0
-#define VERDICT_DROP 0x0100
-#define VERDICT_LOCAL 0x0200
-#define VERDICT_FORWARD 0x0800 /* the next hop is known, and no further stage is asked */
-#define VERDICT_REPLY 0x0400   /* drop, and answer with `reply` */
-#define REASON_OF(verdict) ((verdict) & 0xff)
+#define VERDICT_DROP 0x00010000
+#define VERDICT_LOCAL 0x00020000
+#define VERDICT_REPLY 0x00040000   /* drop, and answer with `reply` */
+#define VERDICT_FORWARD 0x00080000 /* the next hop is known, and no further stage is asked */
+#define REASON_OF(verdict) ((verdict) & 0xffff)
 #define DROP(ID) (VERDICT_DROP | REASON_##ID)
 #define DROP_AND_REPLY(ID) (VERDICT_REPLY | REASON_##ID)
 

@@ -252,7 +252,7 @@ __noinline int limit_passed(const struct packet *p, __u32 reason, __u32 alarm_on
 	if (!p)
 		return DROP(TRUNCATED);
 	screen_count(p, reason, alarm_only);
-	return alarm_only ? CONTINUE : (int)(VERDICT_DROP | (reason & 0xff));
+	return alarm_only ? CONTINUE : (int)(VERDICT_DROP | REASON_OF(reason));
 }
 
 #endif

@@ -56,14 +56,12 @@ static __always_inline void screen_count(const struct packet *p, __u32 reason, _
 	__u32 zone = p->from_zone;
 	struct screen_counters *count = bpf_map_lookup_elem(&screen_counters, &zone);
 
-	struct screen_logged *logged = bpf_map_lookup_elem(&screen_logged, &zone);
-
-	if (!count || !logged || reason >= UNIT_REASON_SLOTS)
+	if (!count || reason >= REASON_SLOTS)
 		return;
 	count->hits[reason] += p->segments;
-	if (logged->at[reason] && p->now - logged->at[reason] < config.hz)
+	if (count->logged_at[reason] && p->now - count->logged_at[reason] < config.hz)
 		return;
-	logged->at[reason] = p->now;
+	count->logged_at[reason] = p->now;
 	screen_log(p, reason, alarm_only);
 }
 

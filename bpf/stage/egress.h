@@ -25,7 +25,7 @@ static __always_inline int egress_leave(hook_ctx *ctx, const struct unit *unit, 
 	__u32 ifindex = unit->phys_ifindex;
 
 	if (!hook_push_vlan(ctx, unit->vlan)) {
-		count->drops[REASON_EGRESS_REWRITE] += segments;
+		count_drop(unit->index, REASON_EGRESS_REWRITE, segments);
 		return TC_ACT_SHOT;
 	}
 	return hook_redirect(ctx, ifindex);
@@ -123,7 +123,7 @@ static __always_inline int egress_line(hook_ctx *ctx)
 	if (ctx->mark == VERDICT_MARK)
 		return egress_leave(ctx, unit, count);
 	if (ctx->ingress_ifindex) {
-		count->drops[REASON_NO_VERDICT] += p->segments;
+		count_drop(unit->index, REASON_NO_VERDICT, p->segments);
 		return TC_ACT_SHOT;
 	}
 	p->unit_index = unit->index;
@@ -134,7 +134,7 @@ static __always_inline int egress_line(hook_ctx *ctx)
 		int verdict = egress_register(ctx, p);
 
 		if (verdict != CONTINUE) {
-			count->drops[REASON_OF(verdict)] += p->segments;
+			count_drop(unit->index, REASON_OF(verdict), p->segments);
 			return TC_ACT_SHOT;
 		}
 	}

@@ -13,12 +13,9 @@
 #include "stage/fanout.h"
 #include "stage/gate.h"
 
-static __always_inline int count_drop(struct packet *p, __u32 reason)
+static __always_inline int exit_drop(const struct packet *p, __u32 reason)
 {
-	struct unit_counters *count = counters_of(p->unit_index);
-
-	if (count && reason < UNIT_REASON_SLOTS)
-		count->drops[reason] += p->segments;
+	count_drop(p->unit_index, reason, p->segments);
 	return HOOK_DROP;
 }
 
@@ -40,11 +37,11 @@ static __noinline int exit_local(hook_ctx *ctx, struct packet *p)
 	if (!unit || !count)
 		return HOOK_DROP;
 	if ((p->flags & P_TRANSLATED) && !nat_rewrite(ctx, p))
-		return count_drop(p, REASON_REWRITE_FAILED);
+		return exit_drop(p, REASON_REWRITE_FAILED);
 	int action = hook_to_host(ctx, &frame, unit);
 
 	if (action == HOOK_DROP)
-		return count_drop(p, REASON_REWRITE_FAILED);
+		return exit_drop(p, REASON_REWRITE_FAILED);
 	count->delivered_local += p->segments;
 	return action;
 }
@@ -59,7 +56,7 @@ static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 
 	frame.l3 &= 0x1f;
 	if (!nexthop || !count || !nexthop->flags)
-		return count_drop(p, REASON_NO_ROUTE);
+		return exit_drop(p, REASON_NO_ROUTE);
 	__u32 ifindex = nexthop->ifindex, host_ifindex = nexthop->host_ifindex;
 	bool resolved = nexthop->flags & NEXTHOP_RESOLVED;
 
@@ -71,25 +68,25 @@ static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 		int verdict = nat64_translate(ctx, p);
 
 		if (verdict != CONTINUE)
-			return count_drop(p, REASON_OF(verdict));
+			return exit_drop(p, REASON_OF(verdict));
 		frame.ethertype = p->ethertype;
 	} else if ((p->flags & P_TRANSLATED) && !nat_rewrite(ctx, p)) {
-		return count_drop(p, REASON_REWRITE_FAILED);
+		return exit_drop(p, REASON_REWRITE_FAILED);
 	}
 
 	if (!resolved) {
 		/* the kernel writes the MAC addresses and, where it must, the tag */
 		if (!rewrite_hop(ctx, &frame))
-			return count_drop(p, REASON_REWRITE_FAILED);
+			return exit_drop(p, REASON_REWRITE_FAILED);
 		int action = hook_hand_off(ctx, &frame, host_ifindex);
 
 		if (action == HOOK_DROP)
-			return count_drop(p, REASON_NEIGHBOUR_PENDING);
+			return exit_drop(p, REASON_NEIGHBOUR_PENDING);
 		count->handed_off += p->segments;
 		return action;
 	}
 	if (!rewrite_forward(ctx, &frame, nexthop))
-		return count_drop(p, REASON_REWRITE_FAILED);
+		return exit_drop(p, REASON_REWRITE_FAILED);
 	if (p->flags & P_RELATED)
 		count->icmp_related += p->segments;
 	count->redirected += p->segments;
@@ -124,9 +121,9 @@ static __always_inline int exit_packet(hook_ctx *ctx, struct packet *p, int verd
 	if (p->flags & P_FIRST)
 		verdict = fragment_remember(p, verdict);
 	if (verdict & VERDICT_DROP)
-		return count_drop(p, REASON_OF(verdict));
+		return exit_drop(p, REASON_OF(verdict));
 	if (verdict & VERDICT_REPLY) {
-		count_drop(p, REASON_OF(verdict));
+		exit_drop(p, REASON_OF(verdict));
 		return reply_send(ctx, p);
 	}
 	if (verdict == VERDICT_LOCAL || (p->flags & P_LOCAL))

@@ -126,8 +126,8 @@ static __noinline int stage_fanout(hook_ctx *ctx, struct packet *p)
 	count->received_bytes += p->ip_len;
 	int verdict = fanout_send(ctx, p);
 
-	if (verdict != VERDICT_FORWARD && REASON_OF(verdict) < UNIT_REASON_SLOTS)
-		count->drops[REASON_OF(verdict)] += p->segments;
+	if (verdict != VERDICT_FORWARD)
+		count_reason(&count->drops, REASON_OF(verdict), p->segments);
 	return verdict;
 }
 
@@ -139,7 +139,7 @@ static __always_inline int fanout_sent(struct packet *p, int action)
 	if (action != HOOK_DROP)
 		fanout_account(p->fanout_receiver, p->segments, p->ip_len);
 	else if (count)
-		count->drops[REASON_NEIGHBOUR_PENDING] += p->segments;
+		count_reason(&count->drops, REASON_NEIGHBOUR_PENDING, p->segments);
 	return action;
 }
 

@@ -58,7 +58,7 @@ static __noinline int fragment_follow(struct packet *p)
 		return DROP(FRAGMENT_OVERLAP);
 	fragment_arrived(datagram, p, tag);
 	if (p->fragment_follow == FRAGMENT_REFUSED)
-		return VERDICT_DROP | (reason & 0xff);
+		return VERDICT_DROP | REASON_OF(reason);
 	return p->fragment_follow == FRAGMENT_LOCAL ? VERDICT_LOCAL : CONTINUE;
 }
 

@@ -1,4 +1,4 @@
-//! Generates the layouts from `bpf/abi/abi.h`, and the lists of stages and programs from `bpf/*.def`.
+//! Generates the layouts from `bpf/abi/abi.h`, and the lists of stages, programs and counters from `bpf/*.def`.
 
 use std::env;
 use std::fmt::Write as _;
@@ -13,14 +13,14 @@ fn main() {
     let bpf = manifest.join("../../bpf");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed={}", bpf.join("abi").display());
-    for list in ["stages.def", "programs.def"] {
+    for list in ["stages.def", "reasons", "programs.def", "counters.def"] {
         println!("cargo:rerun-if-changed={}", bpf.join(list).display());
     }
 
     layouts(&bpf).write_to_file(out.join("layouts.rs")).expect("cannot write layouts.rs");
-    let read =
-        |list: &str| entries(list, &fs::read_to_string(bpf.join(list)).expect("cannot read a list of bpf"));
+    let read = |list: &str| entries(&bpf.join(list));
     fs::write(out.join("stages.rs"), stages(&read("stages.def"))).expect("cannot write stages.rs");
+    fs::write(out.join("counters.rs"), counters(&read("counters.def"))).expect("cannot write counters.rs");
     fs::write(out.join("programs.rs"), programs(&read("programs.def"))).expect("cannot write programs.rs");
 }
 
@@ -93,7 +93,7 @@ impl ParseCallbacks for Naming {
             "CLASS_PROTOCOL",
             "CLASS_CHUNK",
             "UNIT_TABLE_SLOTS",
-            "UNIT_REASON_SLOTS",
+            "REASON_SLOTS",
         ];
         const SHORTS: [&str; 3] = ["ZONE_", "NEXTHOP_", "ICMP_PORT_"];
         let starts = |list: &[&str]| list.iter().any(|prefix| name.starts_with(prefix));
@@ -132,39 +132,48 @@ fn camel_case(name: &str) -> String {
 /// What a line of a list says: its kind, the plain arguments, and the help.
 type Entry = (String, Vec<String>);
 
-/// `NAME(argument, ..., "help")` lines of a list, in order.
-fn entries(list: &str, text: &str) -> Vec<Entry> {
+/// `NAME(argument, ..., "help")` lines of a list and of the lists it includes, in order.
+fn entries(path: &Path) -> Vec<Entry> {
+    let name = path.display();
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("cannot read {name}: {error}"));
     let mut code = String::new();
-    let mut rest = text;
+    let mut rest = &text[..];
     while let Some((before, comment)) = rest.split_once("/*") {
         code += before;
-        rest = comment.split_once("*/").unwrap_or_else(|| panic!("bpf/{list}: comment without an end")).1;
+        rest = comment.split_once("*/").unwrap_or_else(|| panic!("{name}: comment without an end")).1;
     }
     code += rest;
-    code.lines().filter(|line| !line.trim().is_empty()).map(|line| entry(list, line)).collect()
+    let mut entries = Vec::new();
+    for line in code.lines().filter(|line| !line.trim().is_empty()) {
+        match line.strip_prefix("#include \"").and_then(|line| line.strip_suffix('"')) {
+            Some(list) => entries.extend(self::entries(&path.with_file_name(list))),
+            None => {
+                entries.push(entry(line).unwrap_or_else(|| {
+                    panic!("{name}: expected one of {KINDS:?} on one line, found `{line}`")
+                }))
+            }
+        }
+    }
+    entries
 }
 
-fn entry(list: &str, line: &str) -> Entry {
-    const KINDS: [(&str, usize); 3] = [("STAGE", 4), ("REASON", 4), ("PROGRAM", 5)];
-    let bad = || -> ! { panic!("bpf/{list}: expected one of {KINDS:?} on one line, found `{line}`") };
-    let Some((kind, arguments)) = line.trim().strip_suffix(')').and_then(|line| line.split_once('(')) else {
-        bad()
-    };
-    let Some((plain, help)) = arguments.split_once('"') else { bad() };
-    let Some(help) = help.strip_suffix('"') else { bad() };
+/// Kinds of lines, and how many arguments they have.
+const KINDS: [(&str, usize); 4] = [("STAGE", 4), ("REASON", 4), ("PROGRAM", 5), ("COUNTER", 4)];
+
+fn entry(line: &str) -> Option<Entry> {
+    let (kind, arguments) = line.trim().strip_suffix(')')?.split_once('(')?;
+    let (plain, help) = arguments.split_once('"')?;
     let mut words: Vec<String> =
         plain.split(',').map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect();
-    words.push(help.to_owned());
-    if !KINDS.contains(&(kind, words.len())) {
-        bad();
-    }
-    (kind.to_owned(), words)
+    words.push(help.strip_suffix('"')?.to_owned());
+    KINDS.contains(&(kind, words.len())).then(|| (kind.to_owned(), words))
 }
 
 fn programs(entries: &[Entry]) -> String {
     let list: Vec<&[String]> = entries.iter().map(|entry| &entry.1[..]).collect();
     let mut code = String::new();
     enumeration(&mut code, "Program", &list, |program| (&program[0], &program[1], &program[4]));
+    all(&mut code, "Program", "ALL", "All, in the order packets meet them.", &list, 0);
     let arms = |place: usize, value: fn(&str) -> String| {
         let arm = move |program: &&[String]| {
             format!("Program::{} => {}", camel(&program[0]), value(&program[place]))
@@ -190,15 +199,49 @@ fn stages(entries: &[Entry]) -> String {
     let mut code = String::new();
 
     enumeration(&mut code, "Stage", &stages, |stage| (&stage[0], &stage[1], &stage[3]));
+    all(&mut code, "Stage", "ALL", "All, in the order packets walk them.", &stages, 0);
     let phases = stages.iter().map(|stage| {
         format!("Stage::{} => Program::{}", camel(&stage[0]), camel(&stage[2].to_ascii_uppercase()))
     });
     method(&mut code, "Stage", "phase", "Program", "The program it runs in.", phases);
 
     enumeration(&mut code, "Reason", &reasons, |reason| (&reason[1], &reason[2], &reason[3]));
+    all(&mut code, "Reason", "BY_NUMBER", "All, by the number that programs give them.", &reasons, 1);
+    let place = |reason: &&[String]| {
+        let owner = stages.iter().position(|stage| stage[0] == reason[0]);
+        owner.unwrap_or_else(|| panic!("bpf/reasons: there is no stage {} for {}", reason[0], reason[1]))
+    };
+    let mut met = reasons.clone();
+    met.sort_by_key(place);
+    all(&mut code, "Reason", "ALL", "All, in the order packets meet them.", &met, 1);
     let owners =
         reasons.iter().map(|reason| format!("Reason::{} => Stage::{}", camel(&reason[1]), camel(&reason[0])));
     method(&mut code, "Reason", "stage", "Stage", "The stage that drops for it.", owners);
+    code
+}
+
+/// A list of every variant; `id` is the argument that names one.
+fn all(code: &mut String, owner: &str, name: &str, help: &str, entries: &[&[String]], id: usize) {
+    let all: Vec<String> = entries.iter().map(|entry| format!("{owner}::{}", camel(&entry[id]))).collect();
+    writeln!(code, "impl {owner} {{\n    /// {help}").unwrap();
+    writeln!(code, "    pub const {name}: [{owner}; {}] = [{}];\n}}\n", all.len(), all.join(", ")).unwrap();
+}
+
+/// What is counted of a unit, and a macro that hands names and helps to another one.
+fn counters(entries: &[Entry]) -> String {
+    let mut code = String::new();
+    writeln!(code, "impl UnitCounter {{\n    /// All, in the order of counters.def.").unwrap();
+    writeln!(code, "    pub const ALL: [UnitCounter; {}] = [", entries.len()).unwrap();
+    for (_, entry) in entries {
+        let (name, role, metric, help) = (&entry[0], camel(&entry[1]), &entry[2], &entry[3]);
+        write!(code, "        UnitCounter {{ name: {name:?}, role: Role::{role}, ").unwrap();
+        writeln!(code, "metric: \"sluice_{metric}_total\", help: {help:?} }},").unwrap();
+    }
+    writeln!(code, "    ];\n}}\n").unwrap();
+    let names: String = entries.iter().map(|(_, entry)| format!(" {} {:?},", entry[0], entry[3])).collect();
+    writeln!(code, "/// `$then! {{ name \"help\", ... }}` with every counter of a unit.").unwrap();
+    writeln!(code, "#[macro_export]\nmacro_rules! unit_counters {{").unwrap();
+    writeln!(code, "    ($then:ident) => {{ $then! {{{names} }} }};\n}}").unwrap();
     code
 }
 
@@ -216,11 +259,7 @@ fn enumeration<'a>(
         })
         .collect();
     writeln!(code, "#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]").unwrap();
-    writeln!(code, "#[repr(u8)]\npub enum {name} {{\n{variants}}}\n").unwrap();
-    let all: Vec<String> =
-        entries.iter().map(|entry| format!("{name}::{}", camel(fields(entry).0))).collect();
-    writeln!(code, "impl {name} {{\n    /// All, in the order of the list.").unwrap();
-    writeln!(code, "    pub const ALL: [{name}; {}] = [{}];\n}}\n", all.len(), all.join(", ")).unwrap();
+    writeln!(code, "#[repr(u16)]\npub enum {name} {{\n{variants}}}\n").unwrap();
     let text = |pick: fn((&'a str, &'a str, &'a str)) -> &'a str| {
         entries
             .iter()

@@ -1,6 +1,7 @@
 //! Everything the BPF programs and user space share: layouts and bounds generated from `bpf/abi`, stages and drop
-//! reasons generated from `bpf/stages.def`. A C name `flow_line4` is `FlowLine4` here; constants keep their names.
+//! reasons generated from `bpf/stages.def`, counters of a unit from `bpf/counters.def`. A C name `flow_line4` is `FlowLine4` here; constants keep their names.
 
+pub mod counters;
 mod flow_hash;
 mod layouts;
 pub mod programs;

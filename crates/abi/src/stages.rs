@@ -1,4 +1,5 @@
-//! Stages and drop reasons, generated from `bpf/stages.def`. `Reason as usize` is the counter slot.
+//! Stages and drop reasons, generated from `bpf/stages.def`. `Reason as usize` is the counter slot, which differs from
+//! build to build; its name stays.
 
 /// The direction a stage looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

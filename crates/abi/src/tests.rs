@@ -2,6 +2,7 @@ use std::mem::size_of;
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::counters::UnitCounter;
 use crate::programs::Program;
 use crate::stages::{Hook, Reason, Stage};
 use crate::tables::Tables;
@@ -16,7 +17,8 @@ fn sizes_are_those_of_the_headers() {
     assert_eq!(size_of::<FlowLine6>(), 128);
     assert_eq!(size_of::<FlowShared>(), 64);
     assert_eq!(size_of::<Unit>(), 64);
-    assert_eq!(size_of::<UnitCounters>(), 896);
+    assert_eq!(size_of::<UnitCounters>(), 8 * UnitCounter::ALL.len());
+    assert_eq!(size_of::<DropCounters>(), 2048);
     assert_eq!(size_of::<Nexthop>(), 32);
     assert_eq!(size_of::<NexthopKey>(), 24);
     assert_eq!(size_of::<Rule>(), 16);
@@ -50,9 +52,36 @@ fn reasons_follow_the_c_enum() {
     assert_eq!(Reason::EgressRewrite as u32, REASON_EGRESS_REWRITE);
     assert_eq!(Stage::Route as u32, STAGE_ROUTE);
     assert_eq!(Stage::Egress as u32, STAGE_EGRESS);
-    for (index, reason) in Reason::ALL.into_iter().enumerate() {
+    for (index, reason) in Reason::BY_NUMBER.into_iter().enumerate() {
         assert_eq!(reason as usize, index);
     }
+}
+
+/// Packets meet reasons stage by stage, whichever list they stand in; each has a number of its own.
+#[test]
+fn reasons_are_met_stage_by_stage() {
+    assert!(Reason::ALL.is_sorted_by_key(|reason| reason.stage()));
+    let mut numbers = Reason::ALL;
+    numbers.sort();
+    assert_eq!(numbers, Reason::BY_NUMBER);
+}
+
+/// What outlives a build carries names: no two may be alike.
+#[test]
+fn names_are_distinct() {
+    let counters = UnitCounter::ALL.map(|counter| counter.name);
+    let mut names: Vec<_> = Reason::ALL.into_iter().map(Reason::name).chain(counters).collect();
+    names.sort_unstable();
+    assert_eq!(names.windows(2).find(|pair| pair[0] == pair[1]), None);
+}
+
+#[test]
+fn counters_are_the_fields_in_order() {
+    let counters = UnitCounters { received: 1, sent: 2, events_lost: 3, ..Default::default() };
+    let named = UnitCounter::ALL.into_iter().zip(counters.values());
+    let set: Vec<_> = named.filter(|(_, value)| *value > 0).map(|(c, value)| (c.name, value)).collect();
+    assert_eq!(set, [("received", 1), ("sent", 2), ("events_lost", 3)]);
+    assert_eq!(UnitCounter::ALL[0].metric, "sluice_received_packets_total");
 }
 
 #[test]

@@ -160,11 +160,8 @@ impl Bed {
 
     /// Names and numbers of drops so far.
     pub fn reasons(&self) -> Result<String> {
-        let total = self.sluice.dataplane.counters()?.total();
-        let reasons = sluice_dataplane::abi::stages::Reason::ALL.iter().filter_map(|reason| {
-            let count = total.drops[*reason as usize];
-            (count > 0).then(|| format!("{} {count}", reason.name()))
-        });
+        let drops = self.sluice.dataplane.counters()?.total_drops();
+        let reasons = drops.named().map(|(reason, count)| format!("{} {count}", reason.name()));
         let text = reasons.collect::<Vec<_>>().join(", ");
         Ok(if text.is_empty() { "nothing dropped".to_owned() } else { format!("dropped: {text}") })
     }

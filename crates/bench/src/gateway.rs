@@ -392,14 +392,15 @@ pub struct Tally {
 
 impl Tally {
     pub fn read(dataplane: &Dataplane) -> Result<Tally> {
-        let total = dataplane.counters()?.total();
+        let counters = dataplane.counters()?;
+        let total = counters.total();
         Ok(Tally {
             received: total.received,
             redirected: total.redirected,
             slow: total.slow,
             sessions: total.sessions,
             rejudged: total.rejudged,
-            dropped: total.drops.iter().sum(),
+            dropped: counters.total_drops().packets.iter().sum(),
         })
     }
 

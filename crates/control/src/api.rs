@@ -3,8 +3,12 @@
 pub mod nat;
 
 use std::collections::BTreeMap;
+use std::ops::Add;
 
 use serde::{Deserialize, Serialize};
+use sluice_abi::counters::{Role, UnitCounter};
+use sluice_abi::stages::Hook;
+use sluice_abi::{DropCounters, UnitCounters};
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Stats {
@@ -62,27 +66,55 @@ pub struct InterfaceView {
     pub device_drops: u64,
 }
 
-/// The data plane's counters of one unit, or of several added up.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counters {
-    pub received: u64,
-    pub received_bytes: u64,
-    pub redirected: u64,
-    pub redirected_bytes: u64,
-    pub handed_off: u64,
-    pub delivered_local: u64,
-    pub replies: u64,
-    pub originated: u64,
-    pub sent: u64,
-    pub sent_bytes: u64,
-    pub sessions: u64,
-    pub slow: u64,
-    pub rejudged: u64,
-    pub icmp_related: u64,
-    pub replies_withheld: u64,
-    pub events_lost: u64,
-    pub dropped_ingress: u64,
-    pub dropped_egress: u64,
+macro_rules! counters {
+    ($($name:ident $help:literal,)*) => {
+        /// The data plane's counters of one unit, or of several added up.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct Counters {
+            $(#[doc = $help] pub $name: u64,)*
+            pub dropped_ingress: u64,
+            pub dropped_egress: u64,
+        }
+
+        impl Counters {
+            pub fn new(raw: &UnitCounters, drops: &DropCounters) -> Self {
+                let dropped = |side: Hook| {
+                    drops.named().filter(|(reason, _)| reason.stage().hook() == side).map(|(_, count)| count).sum()
+                };
+                Self {
+                    $($name: raw.$name,)*
+                    dropped_ingress: dropped(Hook::Ingress),
+                    dropped_egress: dropped(Hook::Egress),
+                }
+            }
+
+            /// In the order of [`UnitCounter::ALL`].
+            pub fn values(&self) -> [u64; UnitCounter::ALL.len()] {
+                [$(self.$name,)*]
+            }
+        }
+
+        impl Add for Counters {
+            type Output = Self;
+
+            fn add(self, other: Self) -> Self {
+                Self {
+                    $($name: self.$name + other.$name,)*
+                    dropped_ingress: self.dropped_ingress + other.dropped_ingress,
+                    dropped_egress: self.dropped_egress + other.dropped_egress,
+                }
+            }
+        }
+    };
+}
+sluice_abi::unit_counters!(counters);
+
+impl Counters {
+    /// What the counters with one of these parts in the equations come to.
+    pub fn sum(&self, roles: &[Role]) -> u64 {
+        let counters = UnitCounter::ALL.iter().zip(self.values());
+        counters.filter(|(counter, _)| roles.contains(&counter.role)).map(|(_, value)| value).sum()
+    }
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, sleep};
 use std::time::{Duration, Instant};
 
-use sluice_abi::stages::Reason;
 use sluice_dataplane::Dataplane;
 use sluice_fanout::metrics::{self, ListenerReport, QueueReport, ReceiverReport};
 use sluice_fanout::pool::Pool;
@@ -175,12 +174,11 @@ fn turns(info: &FanOutInfo, pool: &Pool) -> Vec<u16> {
 
 fn kernel_report(dataplane: &Dataplane, info: &FanOutInfo, pool: Option<&Pool>) -> ListenerReport {
     let counted = dataplane.fan_out_listener(info.index).unwrap_or_default();
-    let drops = Reason::ALL.into_iter().map(|reason| (reason.name(), counted.drops[reason as usize]));
     let queue = QueueReport {
         queue: "all".to_owned(),
         packets: counted.received,
         bytes: counted.received_bytes,
-        drops: drops.filter(|(_, count)| *count > 0).collect(),
+        drops: counted.drops.named().map(|(reason, count)| (reason.name(), count)).collect(),
         ..QueueReport::default()
     };
     let views = pool.map(Pool::view).unwrap_or_default();

@@ -131,7 +131,7 @@ fn exhausted_entry(event: &Event, active: &Active) -> LogEntry {
 /// What a screen recognised: at most one entry a second for each screen of a zone on each CPU.
 fn screen_entry(event: &Event, active: &Active) -> LogEntry {
     let raw = &event.raw;
-    let attack = Reason::ALL.get(usize::from(raw.screen));
+    let attack = Reason::BY_NUMBER.get(usize::from(raw.screen));
     let name = match event.tuple.protocol {
         1 | 58 => "RT_SCREEN_ICMP",
         6 => "RT_SCREEN_TCP",
@@ -150,7 +150,7 @@ fn screen_entry(event: &Event, active: &Active) -> LogEntry {
 /// What the gate refused: at most one entry a second for each zone and reason on each CPU.
 fn gate_entry(event: &Event, active: &Active) -> LogEntry {
     let raw = &event.raw;
-    let reason = Reason::ALL.get(usize::from(raw.screen));
+    let reason = Reason::BY_NUMBER.get(usize::from(raw.screen));
     Fields::default()
         .add("reason", reason.map_or("unknown", |reason| reason.name()))
         .packet(event)

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use sluice_abi::counters::UnitCounter;
 use sluice_abi::stages::Reason;
 
 use crate::api::nat::{NatPoolView, NatRuleView, NatView};
-use crate::api::{Counters, GateView, InterfaceView, Stats};
+use crate::api::{GateView, InterfaceView, Stats};
 
 /// A family of samples that differ in labels.
 struct Family<'a> {
@@ -29,31 +30,6 @@ impl<'a> Family<'a> {
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
-
-type Field = (&'static str, &'static str, fn(&Counters) -> u64);
-
-const UNIT_COUNTERS: [Field; 16] = [
-    ("sluice_received_packets_total", "Packets received", |c| c.received),
-    ("sluice_received_bytes_total", "IP bytes received", |c| c.received_bytes),
-    ("sluice_redirected_packets_total", "Packets forwarded, by ingress unit", |c| c.redirected),
-    ("sluice_redirected_bytes_total", "IP bytes forwarded, by ingress unit", |c| c.redirected_bytes),
-    ("sluice_handed_off_packets_total", "Packets left to the kernel to resolve the next hop", |c| {
-        c.handed_off
-    }),
-    ("sluice_delivered_local_packets_total", "Packets for this host", |c| c.delivered_local),
-    ("sluice_replies_total", "ICMP errors and resets made here", |c| c.replies),
-    ("sluice_replies_withheld_total", "ICMP errors and resets held back by the rate limit", |c| {
-        c.replies_withheld
-    }),
-    ("sluice_originated_packets_total", "Packets of this host's own, by egress unit", |c| c.originated),
-    ("sluice_sent_packets_total", "Packets sent, by egress unit", |c| c.sent),
-    ("sluice_sent_bytes_total", "IP bytes sent, by egress unit", |c| c.sent_bytes),
-    ("sluice_sessions_created_total", "Sessions made by packets that arrived here", |c| c.sessions),
-    ("sluice_slow_packets_total", "Packets that took the slow line", |c| c.slow),
-    ("sluice_rejudged_total", "Flows judged again", |c| c.rejudged),
-    ("sluice_icmp_related_total", "ICMP errors forwarded with their flow", |c| c.icmp_related),
-    ("sluice_log_events_lost_total", "Log events that found the buffer full", |c| c.events_lost),
-];
 
 type RuleField = (&'static str, &'static str, &'static str, fn(&NatRuleView) -> u64);
 
@@ -108,10 +84,11 @@ pub fn text(stats: &Stats, nat: &NatView) -> String {
     for i in &stats.interfaces {
         mode.sample(&[("unit", &i.name), ("zone", &i.zone), ("device", &i.physical), ("mode", &i.mode)], 1);
     }
-    for (name, help, field) in UNIT_COUNTERS {
-        let mut family = Family::new(&mut text, name, "counter", help);
+    for (index, counter) in UnitCounter::ALL.iter().enumerate() {
+        let mut family = Family::new(&mut text, counter.metric, "counter", counter.help);
         for i in &stats.interfaces {
-            family.sample(&[("unit", &i.name), ("zone", &i.zone), ("mode", &i.mode)], field(&i.counters));
+            let labels = [("unit", &*i.name), ("zone", &*i.zone), ("mode", &*i.mode)];
+            family.sample(&labels, i.counters.values()[index]);
         }
     }
     drops(&mut text, &stats.interfaces);

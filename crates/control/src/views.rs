@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use sluice_abi::UnitCounters;
-use sluice_abi::stages::{Hook as Side, Reason, Stage};
+use sluice_abi::DropCounters;
+use sluice_abi::counters::Role;
+use sluice_abi::stages::Reason;
 use sluice_dataplane::{Attached, Counters as Table};
 use sluice_plan::UnitInfo;
 
@@ -58,8 +59,12 @@ impl Reading {
         })
     }
 
+    fn counters(&self, unit: u16) -> Counters {
+        Counters::new(&self.table.unit(unit), &self.table.unit_drops(unit))
+    }
+
     fn interface(&self, unit: &UnitInfo) -> InterfaceView {
-        let raw = self.table.unit(unit.index as u16);
+        let drops = self.table.unit_drops(unit.index as u16);
         let link = self.links.iter().find(|l| l.name == unit.device);
         let physical = self.links.iter().find(|l| l.name == unit.physical);
         let attached = physical.and_then(|l| self.attached.iter().find(|a| a.ifindex == l.index));
@@ -76,8 +81,8 @@ impl Reading {
             mode: attached.map_or("detached", |a| a.hook.name()).to_owned(),
             up: link.is_some_and(|l| l.up),
             addresses: unit.addresses.iter().map(|p| format!("{}/{}", p.addr, p.len)).collect(),
-            counters: counters(&raw),
-            drops: drops(&raw),
+            counters: self.counters(unit.index as u16),
+            drops: named(&drops),
             device_drops: self.device(&unit.physical).dropped,
         }
     }
@@ -85,13 +90,13 @@ impl Reading {
     /// Every unit of the plan, and slot 0: what arrived where no unit is.
     fn interfaces(&self) -> Vec<InterfaceView> {
         let mut list: Vec<InterfaceView> = self.active.plan.units.iter().map(|u| self.interface(u)).collect();
-        let unknown = self.table.unit(0);
-        if counters(&unknown) != Counters::default() {
+        let unknown = self.counters(0);
+        if unknown != Counters::default() {
             list.push(InterfaceView {
                 name: "(unknown)".to_owned(),
                 mode: "none".to_owned(),
-                counters: counters(&unknown),
-                drops: drops(&unknown),
+                counters: unknown,
+                drops: named(&self.table.unit_drops(0)),
                 ..Default::default()
             });
         }
@@ -104,9 +109,8 @@ impl Reading {
         let zone = |zone: &sluice_language::Zone| {
             let units: Vec<&UnitInfo> =
                 self.active.plan.units.iter().filter(|u| u.zone == zone.name).collect();
-            let sum = units.iter().fold(Counters::default(), |sum, unit| {
-                add(sum, counters(&self.table.unit(unit.index as u16)))
-            });
+            let sum =
+                units.iter().fold(Counters::default(), |sum, unit| sum + self.counters(unit.index as u16));
             ZoneView {
                 name: zone.name.clone(),
                 id: ids.get(zone.name.as_str()).copied().unwrap_or(0),
@@ -119,13 +123,14 @@ impl Reading {
     }
 
     fn equations(&self) -> Equations {
-        let total = counters(&self.table.total());
-        let Counters { redirected, handed_off, .. } = total;
-        let ingress = redirected + handed_off + total.delivered_local + total.dropped_ingress;
-        let left = redirected + handed_off + total.replies + total.originated;
+        let total = Counters::new(&self.table.total(), &self.table.total_drops());
+        let ends = total.sum(&[Role::Passed, Role::Stayed]) + total.dropped_ingress;
         let devices = self.all_devices();
-        let right = total.sent + devices.xdp_sent + total.dropped_egress + devices.dropped;
-        Equations { ingress: Equation::new(total.received, ingress), egress: Equation::new(left, right) }
+        let sent = total.sum(&[Role::Left]) + devices.xdp_sent + total.dropped_egress + devices.dropped;
+        Equations {
+            ingress: Equation::new(total.sum(&[Role::Arrived]), ends),
+            egress: Equation::new(total.sum(&[Role::Passed, Role::Made]), sent),
+        }
     }
 }
 
@@ -277,72 +282,23 @@ pub fn health(shared: &Shared) -> Health {
     }
 }
 
-fn counters(raw: &UnitCounters) -> Counters {
-    let dropped = |side: Side| {
-        let reasons = Stage::ALL.into_iter().filter(|s| s.hook() == side).flat_map(Stage::reasons);
-        reasons.map(|r| raw.drops[r as usize]).sum()
-    };
-    Counters {
-        received: raw.received,
-        received_bytes: raw.received_bytes,
-        redirected: raw.redirected,
-        redirected_bytes: raw.redirected_bytes,
-        handed_off: raw.handed_off,
-        delivered_local: raw.delivered_local,
-        replies: raw.replies,
-        originated: raw.originated,
-        sent: raw.sent,
-        sent_bytes: raw.sent_bytes,
-        sessions: raw.sessions,
-        slow: raw.slow,
-        rejudged: raw.rejudged,
-        icmp_related: raw.icmp_related,
-        events_lost: raw.events_lost,
-        replies_withheld: raw.replies_withheld,
-        dropped_ingress: dropped(Side::Ingress),
-        dropped_egress: dropped(Side::Egress),
-    }
-}
-
-fn add(a: Counters, b: Counters) -> Counters {
-    Counters {
-        received: a.received + b.received,
-        received_bytes: a.received_bytes + b.received_bytes,
-        redirected: a.redirected + b.redirected,
-        redirected_bytes: a.redirected_bytes + b.redirected_bytes,
-        handed_off: a.handed_off + b.handed_off,
-        delivered_local: a.delivered_local + b.delivered_local,
-        replies: a.replies + b.replies,
-        originated: a.originated + b.originated,
-        sent: a.sent + b.sent,
-        sent_bytes: a.sent_bytes + b.sent_bytes,
-        sessions: a.sessions + b.sessions,
-        slow: a.slow + b.slow,
-        rejudged: a.rejudged + b.rejudged,
-        icmp_related: a.icmp_related + b.icmp_related,
-        events_lost: a.events_lost + b.events_lost,
-        replies_withheld: a.replies_withheld + b.replies_withheld,
-        dropped_ingress: a.dropped_ingress + b.dropped_ingress,
-        dropped_egress: a.dropped_egress + b.dropped_egress,
-    }
-}
-
-fn drops(raw: &UnitCounters) -> BTreeMap<String, u64> {
-    let reasons = Reason::ALL.into_iter().filter(|r| raw.drops[*r as usize] != 0);
-    reasons.map(|r| (r.name().to_owned(), raw.drops[r as usize])).collect()
+fn named(raw: &DropCounters) -> BTreeMap<String, u64> {
+    raw.named().map(|(reason, count)| (reason.name().to_owned(), count)).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use sluice_abi::UnitCounters;
+
     use super::*;
 
     #[test]
     fn drops_count_on_the_side_of_their_stage() {
-        let mut raw = UnitCounters::default();
-        raw.drops[Reason::NoRoute as usize] = 3;
-        raw.drops[Reason::NoVerdict as usize] = 4;
-        let counted = counters(&raw);
+        let mut drops = DropCounters::default();
+        drops.packets[Reason::NoRoute as usize] = 3;
+        drops.packets[Reason::NoVerdict as usize] = 4;
+        let counted = Counters::new(&UnitCounters::default(), &drops);
         assert_eq!((counted.dropped_ingress, counted.dropped_egress), (3, 4));
-        assert_eq!(drops(&raw)["no_route"], 3);
+        assert_eq!(named(&drops)["no_route"], 3);
     }
 }

@@ -2,52 +2,74 @@
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sluice_abi::stages::Reason;
-use sluice_abi::{MAX_UNITS, NatPoolCounters, NatRuleCounters, PolicyCounters, ScreenCounters, UnitCounters};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+use sluice_abi::{
+    DropCounters, MAX_UNITS, NatPoolCounters, NatRuleCounters, PolicyCounters, REASON_SLOTS, ScreenCounters,
+    UnitCounters,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Dataplane;
 use crate::error::{Doing, Result};
 
 /// Counters of every unit, by index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Counters(Vec<UnitCounters>);
+pub struct Counters {
+    units: Vec<UnitCounters>,
+    drops: Vec<DropCounters>,
+}
 
 impl Counters {
     /// By unit index; index 0 counts what arrived at no known unit.
-    pub fn units(&self) -> &[UnitCounters] {
-        &self.0
+    pub fn units(&self) -> impl Iterator<Item = (&UnitCounters, &DropCounters)> {
+        self.units.iter().zip(&self.drops)
     }
 
     pub fn unit(&self, index: u16) -> UnitCounters {
-        self.0.get(usize::from(index)).copied().unwrap_or_default()
+        self.units.get(usize::from(index)).copied().unwrap_or_default()
+    }
+
+    pub fn unit_drops(&self, index: u16) -> DropCounters {
+        self.drops.get(usize::from(index)).copied().unwrap_or_default()
     }
 
     /// Drops of one reason at every unit together.
     pub fn drops(&self, reason: Reason) -> u64 {
-        self.0.iter().map(|unit| unit.drops[reason as usize]).sum()
+        self.drops.iter().map(|drops| drops.of(reason)).sum()
     }
 
     pub fn total(&self) -> UnitCounters {
-        let mut total = UnitCounters::new_zeroed();
-        self.0.iter().for_each(|unit| add(&mut total, unit.as_bytes()));
-        total
+        total(&self.units)
     }
+
+    /// Of every unit together.
+    pub fn total_drops(&self) -> DropCounters {
+        total(&self.drops)
+    }
+}
+
+fn total<T: FromBytes + IntoBytes + Immutable>(parts: &[T]) -> T {
+    let mut total = T::new_zeroed();
+    parts.iter().for_each(|part| add(&mut total, part.as_bytes()));
+    total
 }
 
 impl Dataplane {
     pub fn counters(&self) -> Result<Counters> {
-        let map = self.state.map("counters");
-        (0..MAX_UNITS as u32).map(|unit| sum(map, unit)).collect::<Result<_>>().map(Counters)
-    }
-
-    /// Counters of some units, in the order asked for.
-    pub fn unit_counters(&self, units: &[u16]) -> Result<Vec<UnitCounters>> {
-        units.iter().map(|unit| sum(self.state.map("counters"), u32::from(*unit))).collect()
+        let (units, drops) = (self.state.map("counters"), self.state.map("drops"));
+        Ok(Counters {
+            units: (0..MAX_UNITS as u32).map(|unit| sum(units, unit)).collect::<Result<_>>()?,
+            drops: (0..MAX_UNITS as u32).map(|unit| sum(drops, unit)).collect::<Result<_>>()?,
+        })
     }
 
     /// What screens saw in some zones, by zone id, in the order asked for.
     pub fn screen_counters(&self, zones: &[u32]) -> Result<Vec<ScreenCounters>> {
-        zones.iter().map(|zone| sum(self.state.map("screen_counters"), *zone)).collect()
+        let hits = |zone: &u32| {
+            let sums: ScreenCounters = sum(self.state.map("screen_counters"), *zone)?;
+            // a sum of times says nothing
+            Ok(ScreenCounters { logged_at: [0; REASON_SLOTS], ..sums })
+        };
+        zones.iter().map(hits).collect()
     }
 
     /// Counters of some policies, in the order asked for.

@@ -178,3 +178,22 @@ pub(crate) fn map(object: &Object, name: &str) -> Result<MapHandle> {
 fn missing(what: &str) -> Error {
     Error::Object { what: what.to_owned() }
 }
+
+#[cfg(test)]
+mod tests {
+    use libbpf_rs::btf::{Btf, types};
+    use sluice_abi::stages::Reason;
+
+    /// Whoever finds these maps pinned reads there which counter is of which reason, whatever its own list says.
+    #[test]
+    fn type_information_names_every_reason() {
+        let object = concat!(env!("OUT_DIR"), "/tc.bpf.o");
+        let btf = Btf::from_path(object).unwrap();
+        let reasons: types::Enum<'_> = btf.type_by_name("reason").unwrap();
+        for reason in Reason::ALL {
+            let name = format!("REASON_{}", reason.name().to_ascii_uppercase());
+            let found = reasons.iter().find(|member| member.name.unwrap().to_str() == Some(&name));
+            assert_eq!(found.map(|member| member.value), Some(reason as i64), "{name}");
+        }
+    }
+}

@@ -19,11 +19,12 @@ use crate::{Sizes, links};
 
 /// Pinned from the tc object under their own names; `active` and the PROG_ARRAYs come on top. First those whose size is
 /// counted in sessions: a mismatch is told of the first that differs.
-const SHARED: [&str; 44] = [
+const SHARED: [&str; 45] = [
     "free4",
     "free6",
     "spares",
     "counters",
+    "drops",
     "policy_counters",
     "buckets4",
     "buckets6",

@@ -62,7 +62,7 @@ fn nothing_is_lost_while_generations_change() {
     assert_eq!(known + unknown, runs);
     assert_eq!(counters.drops(Reason::NoGeneration), 0);
     assert!(known > 0 && unknown > 0);
-    assert_eq!(counters.unit(1).drops[Reason::OtherHost as usize], known);
+    assert_eq!(counters.unit_drops(1).of(Reason::OtherHost), known);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn live_frames_are_counted() {
     let frame = stray_frame();
     let run = XdpRun { repeat: 1000, live: Some(64), ..XdpRun::new(&frame, ifindex) };
     dataplane.run_xdp_root(0, &run).unwrap();
-    assert_eq!(dataplane.counters().unwrap().unit(1).drops[Reason::OtherHost as usize], 1000);
+    assert_eq!(dataplane.counters().unwrap().unit_drops(1).of(Reason::OtherHost), 1000);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_run_gives_frame_and_context() {
     let run = XdpRun { meta_len: 8, ..XdpRun::new(&with_meta, ifindex) };
     let outcome = prog_run::xdp(program, &run).unwrap();
     assert_eq!((outcome.data, outcome.context.data), (with_meta, 8));
-    assert_eq!(dataplane.counters().unwrap().unit(1).drops[Reason::OtherHost as usize], 11);
+    assert_eq!(dataplane.counters().unwrap().unit_drops(1).of(Reason::OtherHost), 11);
 }
 
 #[test]

@@ -4,35 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anyhow::{Result, anyhow};
+use sluice_abi::counters::{Role, UnitCounter};
 use sluice_abi::stages::{Hook, Reason, Stage};
-use sluice_abi::{NAT_INTERFACE, NAT_OFF, NAT_POOL, NAT_POOL_NO_TRANSLATION, UnitCounters};
+use sluice_abi::{NAT_INTERFACE, NAT_OFF, NAT_POOL, NAT_POOL_NO_TRANSLATION};
 use sluice_dataplane::Dataplane;
 use sluice_plan::Plan;
 use sluice_plan::nat::Kind;
-use zerocopy::IntoBytes;
 
 use crate::case::Words;
-
-/// Counters before `drops`, in the order of the structure.
-const NAMES: [&str; 16] = [
-    "received",
-    "received_bytes",
-    "redirected",
-    "redirected_bytes",
-    "handed_off",
-    "delivered_local",
-    "replies",
-    "originated",
-    "sent",
-    "sent_bytes",
-    "sessions",
-    "slow",
-    "rejudged",
-    "icmp_related",
-    "replies_withheld",
-    "events_lost",
-];
-const SLOTS: usize = size_of::<UnitCounters>() / 8;
 
 /// Where a counter stands: which unit (or policy) and which of its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,13 +44,9 @@ pub type Values = BTreeMap<Place, u64>;
 /// Reads all of them.
 pub fn snapshot(dataplane: &Dataplane, plan: &Plan) -> Result<Values> {
     let mut values = Values::new();
-    for (unit, counters) in dataplane.counters()?.units().iter().enumerate() {
-        for (slot, bytes) in counters.as_bytes().chunks_exact(8).enumerate() {
-            let value = u64::from_ne_bytes(bytes.try_into()?);
-            if value != 0 {
-                values.insert(Place::Unit(unit, slot), value);
-            }
-        }
+    for (unit, (counters, drops)) in dataplane.counters()?.units().enumerate() {
+        let slots = counters.values().into_iter().chain(drops.packets).enumerate();
+        values.extend(slots.map(|(slot, value)| (Place::Unit(unit, slot), value)));
     }
     let policies: Vec<u32> = plan.policies.keys().copied().collect();
     for (policy, counters) in policies.iter().zip(dataplane.policy_counters(&policies)?) {
@@ -182,10 +157,10 @@ pub fn value(values: &Values, place: Place) -> u64 {
 
 /// Slot of a named counter: `received`, or a drop by its reason.
 pub fn slot(name: &str) -> Result<usize> {
-    let plain = NAMES.iter().position(|known| *known == name);
+    let plain = UnitCounter::ALL.iter().position(|counter| counter.name == name);
     let reason = || Reason::ALL.into_iter().find(|reason| reason.name() == name);
     plain
-        .or_else(|| reason().map(|reason| NAMES.len() + reason as usize))
+        .or_else(|| reason().map(|reason| UnitCounter::ALL.len() + reason as usize))
         .ok_or_else(|| anyhow!("`{name}` is neither a counter nor a drop reason"))
 }
 
@@ -216,29 +191,34 @@ pub fn drops(values: &Values, hook: Hook) -> u64 {
 
 /// received = redirected + handed off + delivered locally + dropped at ingress. Err says what is missing.
 pub fn first_equation(values: &Values) -> Result<()> {
-    let received = total(values, "received");
-    let ends = ["redirected", "handed_off", "delivered_local"].map(|name| total(values, name));
+    let received = sum(&parts(values, &[Role::Arrived]));
+    let ends = parts(values, &[Role::Passed, Role::Stayed]);
     let dropped = drops(values, Hook::Ingress);
-    if received == ends.iter().sum::<u64>() + dropped {
+    if received == sum(&ends) + dropped {
         return Ok(());
     }
-    Err(anyhow!(
-        "received {received} packets, but redirected, handed off, delivered are {ends:?} and dropped {dropped}"
-    ))
+    Err(anyhow!("received {received} packets, but {ends:?} and dropped {dropped}"))
 }
 
 /// redirected + handed off + replies + originated = sent + dropped at egress + dropped by devices.
 pub fn second_equation(values: &Values, device_drops: u64) -> Result<()> {
-    let parts = ["redirected", "handed_off", "replies", "originated"].map(|name| total(values, name));
-    let sent = total(values, "sent");
+    let leaving = parts(values, &[Role::Passed, Role::Made]);
+    let sent = sum(&parts(values, &[Role::Left]));
     let dropped = drops(values, Hook::Egress);
-    if parts.iter().sum::<u64>() == sent + dropped + device_drops {
+    if sum(&leaving) == sent + dropped + device_drops {
         return Ok(());
     }
-    Err(anyhow!(
-        "redirected, handed off, replies, originated are {parts:?}, but sent {sent}, \
-         dropped {dropped} at egress and {device_drops} by devices"
-    ))
+    Err(anyhow!("{leaving:?}, but sent {sent}, dropped {dropped} at egress and {device_drops} by devices"))
+}
+
+/// Totals of the counters with these parts in the equations, by name.
+fn parts(values: &Values, roles: &[Role]) -> Vec<(&'static str, u64)> {
+    let counters = UnitCounter::ALL.into_iter().filter(|counter| roles.contains(&counter.role));
+    counters.map(|counter| (counter.name, total(values, counter.name))).collect()
+}
+
+fn sum(parts: &[(&str, u64)]) -> u64 {
+    parts.iter().map(|(_, count)| count).sum()
 }
 
 /// A list for people, with names.
@@ -253,7 +233,7 @@ pub fn describe(values: &Values, plan: &Plan) -> String {
             }
             Place::Screen(zone, reason) => {
                 let zone = plan.zones.get(zone).map_or("?", String::as_str);
-                writeln!(text, "    screen {} in zone {zone} +{value}", Reason::ALL[*reason].name())
+                writeln!(text, "    screen {} in zone {zone} +{value}", Reason::BY_NUMBER[*reason].name())
             }
             Place::NatRule(id, what) => {
                 writeln!(text, "    NAT rule {} {what:?} +{value}", nat_rule_name(plan, *id))
@@ -274,10 +254,9 @@ pub fn describe(values: &Values, plan: &Plan) -> String {
 }
 
 fn slot_name(slot: usize) -> &'static str {
-    debug_assert!(slot < SLOTS);
-    match slot.checked_sub(NAMES.len()) {
-        None => NAMES[slot],
-        Some(reason) => Reason::ALL.get(reason).map_or("drop of no reason", |reason| reason.name()),
+    match slot.checked_sub(UnitCounter::ALL.len()) {
+        None => UnitCounter::ALL[slot].name,
+        Some(reason) => Reason::BY_NUMBER.get(reason).map_or("drop of no reason", |reason| reason.name()),
     }
 }
 

@@ -280,8 +280,7 @@ fn trace(hook: Hook) {
         };
         if let Err(error) = done {
             let drops = trace.gateway.dataplane.counters().unwrap();
-            let drops = Reason::ALL.into_iter().map(|reason| (reason.name(), drops.drops(reason)));
-            let drops: Vec<_> = drops.filter(|(_, count)| *count > 0).collect();
+            let drops: Vec<_> = drops.total_drops().named().collect();
             let (refused, full, hook) = (trace.refused, trace.full, hook.name());
             panic!("seed {seed}, step {step} on {hook}: {error}; {refused} refused, {full} full, {drops:?}");
         }

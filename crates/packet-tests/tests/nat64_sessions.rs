@@ -8,7 +8,6 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use sluice_abi::stages::Reason;
 use sluice_dataplane::{Sizes, Timeouts};
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::model::nat64::{embed, extract};
@@ -364,8 +363,7 @@ fn trace(hook: Hook) {
         for step in 0..steps {
             if let Err(error) = trace.step(&mut random) {
                 let counters = trace.gateway.dataplane.counters().expect("counters");
-                let drops = Reason::ALL.into_iter().map(|reason| (reason.name(), counters.drops(reason)));
-                let drops: Vec<_> = drops.filter(|(_, count)| *count > 0).collect();
+                let drops: Vec<_> = counters.total_drops().named().collect();
                 panic!("seed {seed}, step {step} on {}: {error}\n{drops:?}", hook.name());
             }
         }

@@ -246,8 +246,7 @@ fn trace(hook: Hook, six: bool) {
     for step in 0..steps {
         if let Err(error) = trace.step(&mut random) {
             let drops = trace.gateway.dataplane.counters().unwrap();
-            let drops = Reason::ALL.into_iter().map(|reason| (reason.name(), drops.drops(reason)));
-            let drops: Vec<_> = drops.filter(|(_, count)| *count > 0).collect();
+            let drops: Vec<_> = drops.total_drops().named().collect();
             panic!("seed {seed}, step {step} on {}: {error}; {:?}, {drops:?}", hook.name(), trace.seen);
         }
     }

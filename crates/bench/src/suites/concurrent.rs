@@ -111,7 +111,7 @@ fn refuse(bed: &mut Bed, hook: Hook, sessions: usize) -> Result<Check> {
     let more = (sessions / 10).max(100);
     let full = |bed: &Bed| -> Result<u64> {
         use sluice_dataplane::abi::stages::Reason;
-        Ok(bed.sluice.dataplane.counters()?.total().drops[Reason::SessionTableFull as usize])
+        Ok(bed.sluice.dataplane.counters()?.drops(Reason::SessionTableFull))
     };
     let (before, counted) = (Tally::read(&bed.sluice.dataplane)?, full(bed)?);
     bed.pass(hook, None, 0, sessions, more, Direction::Initiator)?;

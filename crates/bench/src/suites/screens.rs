@@ -108,7 +108,7 @@ impl Lane {
 
     fn dropped(&self) -> Result<u64> {
         let (Some(sluice), Some(row)) = (&self.sluice, self.row) else { return Ok(0) };
-        Ok(sluice.dataplane.counters()?.total().drops[row.reason as usize])
+        Ok(sluice.dataplane.counters()?.drops(row.reason))
     }
 
     /// Nanoseconds a packet. Every packet that was sent must have been dropped for the row's reason.

@@ -199,7 +199,7 @@ fn one(bed: &mut Bed, end: End, repeat: u32) -> Result<f64> {
 
 fn drops(bed: &Bed, end: End) -> Result<u64> {
     let Some(reason) = end.reason() else { return Ok(0) };
-    Ok(bed.sluice.dataplane.counters()?.total().drops[reason as usize])
+    Ok(bed.sluice.dataplane.counters()?.drops(reason))
 }
 
 fn table(totals: &[Vec<f64>]) -> Table {

@@ -241,8 +241,8 @@ impl GateBed {
 
     /// Packets accepted and refused so far, by whichever program.
     fn verdicts(&self) -> Result<(u64, u64)> {
-        let total = self.sluice.dataplane.counters()?.total();
-        Ok((total.delivered_local, total.drops[Reason::GateNoGrant as usize]))
+        let counters = self.sluice.dataplane.counters()?;
+        Ok((counters.total().delivered_local, counters.drops(Reason::GateNoGrant)))
     }
 
     /// The gate alone, and proof of what it did with every packet.
