@@ -24,7 +24,7 @@ fn main() {
 
 /// The sources themselves, not the directories of benches and labs beside them.
 fn watch(bpf: &Path) {
-    for part in ["abi", "lib", "stage", "stress", "stages.def", "programs.def"] {
+    for part in ["abi", "lib", "stage", "stress", "stages.def", "programs.def", "tables.def"] {
         println!("cargo:rerun-if-changed={}", bpf.join(part).display());
     }
     for entry in std::fs::read_dir(bpf).expect("cannot list bpf").flatten() {

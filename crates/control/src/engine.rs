@@ -200,7 +200,7 @@ impl Engine {
         self.listeners = plan.tables.fan_out.listeners.clone();
         fan_out::log(&plan);
         self.dataplane.set_timeouts(&config::timeouts(&config), config::early_ageout(&config));
-        let rules = loaded.rule_tables()?;
+        let rules = loaded.rule_tables();
         self.loaded = Some(loaded);
         let warnings = self.tidy(&plan, &config, &forwarded_before);
         let took_ms = begun.elapsed().as_millis() as u64;

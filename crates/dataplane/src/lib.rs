@@ -1,7 +1,7 @@
 //! The data plane from user space: pinned state, generations of tables and programs, attachments, sessions, counters.
 //!
-//! A commit is `load` (fills the idle slot), `switch` (one store), `grace` (nobody runs the old programs any more),
-//! `retire_idle`. Everything takes `&self`; changes of generations and attachments exclude each other, the rest runs
+//! A commit is `load` (fills the idle slot's tables, loads programs that are not there yet), `switch` (one store),
+//! `grace` (nobody runs the old programs any more), `retire_idle`. Everything takes `&self`; changes of generations and attachments exclude each other, the rest runs
 //! beside them. Attaching looks up devices in the network namespace of the calling thread.
 
 mod attach;
@@ -16,6 +16,7 @@ mod gate;
 mod generation;
 mod grants;
 mod links;
+mod loaded;
 mod local;
 mod mmap;
 mod nexthops;
@@ -26,6 +27,7 @@ mod reaper;
 mod records;
 mod rules;
 mod sessions;
+mod slots;
 mod state;
 #[cfg(test)]
 mod stress;
@@ -52,7 +54,7 @@ pub use error::{Error, Result};
 pub use events::Event;
 pub use examine::Examined;
 pub use gate::GateOnly;
-pub use generation::{Generation, Variant};
+pub use generation::{Generation, Hooks, Variant};
 pub use grants::{Ended, Given, GrantKey, GrantRecord, GrantSpec, Grants, Pick, Reconciled, Refused};
 pub use local::LocalKind;
 pub use nexthops::NexthopEntry;
@@ -68,9 +70,11 @@ pub use sys::ProgramDetails;
 
 use attach::Roots;
 use control::{Clock, Grace};
+use loaded::Loaded;
 use mmap::Mapped;
 use reaper::Reaper;
 use records::FlowTable;
+use slots::Slots;
 use state::State;
 use sweep::Sweeper;
 
@@ -192,8 +196,6 @@ fn table_config(sizes: Sizes, seed: u64) -> ProgramConfig {
         bucket_mask4: sizes.buckets(sizes.sessions4) - 1,
         bucket_mask6: sizes.buckets(sizes.sessions6) - 1,
         flags: if sizes.kernel_index { CONFIG_KERNEL_INDEX } else { 0 },
-        unanswered4: u32::MAX >> 1,
-        unanswered6: u32::MAX >> 1,
         grant_mask: sizes.grant_buckets() - 1,
         source_mask: sizes.source_words() - 1,
         nat_binding_slots: sizes.binding_slots(),
@@ -231,6 +233,8 @@ pub struct Dataplane {
     bindings: Mapped<sluice_abi::NatBinding>,
     grace: Grace,
     clock: Clock,
+    slots: Slots,
+    loaded: Loaded,
     reaper: Reaper,
     sweeper: Sweeper,
     grants: Grants,
@@ -259,6 +263,8 @@ impl Dataplane {
             watermarks,
             grace: Grace::new()?,
             clock: Clock::new(sizes)?,
+            slots: Slots::open(pin)?,
+            loaded: Loaded::open(pin, &state)?,
             reaper: Reaper::new(&state, sizes, table_config(sizes, seed))?,
             sweeper: Sweeper::new(&state, created, sizes)?,
             grants: Grants::open(&state, sizes.grants, seed, control::hz())?,

@@ -117,7 +117,7 @@ fn a_refused_generation_leaves_the_active_one_alone() {
     activate(&dataplane, &tables(1), 1);
     let before = (dataplane.active_slot(), dataplane.epoch());
     let too_many = Tables { rules: vec![Rule::default(); MAX_RULES + 1], ..tables(1) };
-    let error = dataplane.load(&too_many, &[Variant { stage_mask: full_mask() }], 2).unwrap_err();
+    let error = dataplane.load(&too_many, &[Variant::new(full_mask())], 2).unwrap_err();
     assert!(matches!(error, Error::Tables(_)), "{error}");
     assert_eq!((dataplane.active_slot(), dataplane.epoch()), before);
     dataplane.run_tc_root(0, &TcRun::new(&stray_frame(), 1)).unwrap();
