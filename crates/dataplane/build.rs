@@ -1,4 +1,4 @@
-//! Compiles the two BPF objects, and the one that stresses the flow table in tests.
+//! Compiles the two BPF objects, and those that tests stress the flow table and probe the tables with.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,9 @@ fn main() {
     watch(&bpf);
 
     let clang = find_clang();
-    for (source, name) in [("xdp", "xdp"), ("tc", "tc"), ("stress/stress", "stress")] {
+    for (source, name) in
+        [("xdp", "xdp"), ("tc", "tc"), ("stress/stress", "stress"), ("stress/tables", "tables")]
+    {
         compile(&clang, &bpf, Path::new(&libbpf), source, &out.join(format!("{name}.bpf.o")));
     }
 }

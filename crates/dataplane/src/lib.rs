@@ -34,7 +34,6 @@ mod stress;
 mod sweep;
 mod sys;
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::mem::offset_of;
 use std::path::Path;
@@ -68,7 +67,7 @@ pub use state::cleanup;
 pub use sweep::{EarlyAgeout, SweepReport, Swept, Timeouts};
 pub use sys::ProgramDetails;
 
-use attach::Roots;
+use attach::{Gates, Roots};
 use control::{Clock, Grace};
 use loaded::Loaded;
 use mmap::Mapped;
@@ -238,7 +237,8 @@ pub struct Dataplane {
     reaper: Reaper,
     sweeper: Sweeper,
     grants: Grants,
-    roots: Mutex<BTreeMap<u32, Arc<Roots>>>,
+    roots: Mutex<Roots>,
+    gates: Mutex<Gates>,
     /// Held while generations or attachments change.
     changes: Mutex<()>,
 }
@@ -270,6 +270,7 @@ impl Dataplane {
             grants: Grants::open(&state, sizes.grants, seed, control::hz())?,
             seed,
             roots: Mutex::default(),
+            gates: Mutex::default(),
             changes: Mutex::default(),
             state,
             sizes,

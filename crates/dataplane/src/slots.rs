@@ -250,7 +250,93 @@ pub(crate) fn map_id(map: &MapHandle) -> Result<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
+    use libbpf_rs::ObjectBuilder;
+
     use super::*;
+    use crate::objects;
+    use crate::prog_run::{self, XdpRun};
+
+    static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tables.bpf.o"));
+    const TABLES: usize = Table::ALL.len();
+
+    /// `struct table_probe` of bpf/stress/tables.h.
+    #[repr(C)]
+    #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable)]
+    struct Probe {
+        index: u32,
+        zero: u32,
+        first: [u64; TABLES],
+        last: [u64; TABLES],
+    }
+
+    const MISS: u64 = u64::MAX;
+
+    /// What stands at the beginning of a line of an entry. Nowhere else are such words.
+    fn mark(table: Table, index: u32, last: bool) -> u64 {
+        (table as u64 + 1) << 40 | u64::from(last) << 32 | u64::from(index)
+    }
+
+    /// Line of an entry's last byte, where its last line begins, from the table's first line on.
+    fn last_line(table: Table, index: u32) -> usize {
+        let last_part = (table.entry_bytes() - 1) / TABLE_LINE_BYTES;
+        table.offset(index as usize) + last_part * TABLE_LINE_BYTES
+    }
+
+    /// Tables without a gap between them; every one of another length. What no entry has is all ones.
+    fn filled(lines: &Mapped<TableLine>, most: u32) -> Header {
+        let mut header = Header::default();
+        lines.fill(0, 0, &vec![0xff; lines.len() as usize * TABLE_LINE_BYTES]);
+        let mut next = 0;
+        for (number, table) in (0..).zip(Table::ALL) {
+            let entries = most.min(table.most() as u32).saturating_sub(number % 3);
+            header.tables[table as usize] = TablePlace { line: next, entries };
+            for index in 0..entries {
+                let several = table.entry_bytes() > TABLE_LINE_BYTES;
+                lines.fill(next, table.offset(index as usize), mark(table, index, false).as_bytes());
+                if several {
+                    lines.fill(next, last_line(table, index), mark(table, index, true).as_bytes());
+                }
+            }
+            next += table.lines(entries as usize) as u32;
+        }
+        header
+    }
+
+    /// For every table of the list: each index up to its end leads to its own entry, every other one to nothing.
+    #[test]
+    fn an_index_beyond_a_tables_end_is_a_miss() {
+        let mut object = ObjectBuilder::default().open_memory(OBJECT).unwrap();
+        let mut maps = object.maps_mut();
+        maps.find(|map| map.name() == TABLES_MAP).unwrap().set_max_entries(1 << 12).unwrap();
+        drop(maps);
+        let object = object.load().unwrap();
+        let map = |name: &str| objects::map(&object, name).unwrap();
+        let lines: Mapped<TableLine> = Mapped::new(&map(TABLES_MAP)).unwrap();
+        let header: Mapped<Header> = Mapped::new(&map(GENERATION_SECTION)).unwrap();
+        let probes: Mapped<Probe> = Mapped::new(&map("probes")).unwrap();
+        let program = objects::program(&object, "probe_tables").unwrap();
+
+        for most in [0, 1, 2, 3, 9, 33] {
+            let places = filled(&lines, most);
+            header.write(0, places);
+            let beyond = [most + 100, 1 << 16, 1 << 26, 1 << 28, 1 << 31, u32::MAX - 1, u32::MAX];
+            for index in (0..most + 40).chain(beyond) {
+                probes.write(0, Probe { index, zero: 0, first: [0; TABLES], last: [0; TABLES] });
+                assert_eq!(prog_run::xdp(program.as_fd(), &XdpRun::new(&[0; 64], 0)).unwrap().retval, 2);
+                let probe = probes.read(0);
+                for table in Table::ALL {
+                    let there = index < places.tables[table as usize].entries;
+                    let several = table.entry_bytes() > TABLE_LINE_BYTES;
+                    let wanted = |last| if there { mark(table, index, last) } else { MISS };
+                    let found = (probe.first[table as usize], probe.last[table as usize]);
+                    let (name, wanted) = (table.name(), (wanted(false), wanted(several)));
+                    assert_eq!(found, wanted, "{name} of {most} at {index}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn memory_grows_by_powers_of_two_and_shrinks_far_below() {
