@@ -68,6 +68,11 @@ fn without_units() -> Tables {
     Tables { unit_multiplier: 1, ..Tables::default() }
 }
 
+/// Without the stages that configuration may leave out.
+fn small_mask() -> u32 {
+    Stage::ALL.into_iter().filter(|stage| !OPTIONAL.contains(stage)).map(Stage::bit).sum()
+}
+
 /// Tables of so many lines and more.
 fn large(tables: &Tables, lines: usize) -> Tables {
     Tables { rows: vec![ClassLine::default(); lines], ..tables.clone() }
@@ -141,7 +146,7 @@ fn from_the_third_commit_on_no_program_is_loaded() {
 fn programs_are_loaded_where_their_code_or_their_memory_is_another() {
     let pin = Pin::new();
     let dataplane = pin.open(SMALL);
-    let mask = Stage::ALL.into_iter().filter(|stage| !OPTIONAL.contains(stage)).map(Stage::bit).sum();
+    let mask = small_mask();
     let mut number = 0;
     // two commits, one for each slot
     let mut commit = |dataplane: &Dataplane, mask: u32, tables: &Tables| {
@@ -200,7 +205,7 @@ fn only_hooks_with_devices_have_programs() {
     let ifindex = netns.veth("v0");
     let pin = Pin::new();
     let dataplane = pin.open(SMALL);
-    let variant = Variant { hooks: Hooks { tc: true, xdp: false }, ..Variant::new(Stage::Entry.bit()) };
+    let variant = Variant { hooks: Hooks { tc: true, xdp: false }, ..Variant::new(small_mask()) };
     let generation = dataplane.load(&tables(ifindex), &[variant], 1).unwrap();
     dataplane.switch(&generation);
     assert!(generation.program(ObjectKind::Xdp, 0, Program::Fast).is_none());
