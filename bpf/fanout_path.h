@@ -35,7 +35,7 @@ static __always_inline int fanout_line(hook_ctx *ctx)
 		return HOOK_DROP;
 	__u32 slot = h->place, l3 = h->l3 & 0x1f;
 	__u8 family = h->is.wire == 4 ? 4 : 6;
-	struct fanout_listener *listener = bpf_map_lookup_elem(&fanout_listeners, &slot);
+	struct fanout_listener *listener = fanout_listeners_at(slot);
 	struct frame frame = {
 		.l3 = l3, .ethertype = family == 4 ? ETH_P_IP : ETH_P_IPV6, .vlan = h->vlan, .tagged = h->tagged};
 	__u32 header = family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr), l4 = l3 + header;

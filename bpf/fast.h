@@ -76,7 +76,7 @@ static __noinline int drop_unwritten(__u32 unit_index, __u32 segments)
 /* A segment outside of the window is the slow line's to refuse. The other direction's line is this one's neighbour. */
 static __always_inline bool replay_fits(const struct replay *r)
 {
-	if (!r->is.is_tcp || (config.flags & CONFIG_NO_SEQUENCE_CHECK))
+	if (!r->is.is_tcp || (generation.flags & GENERATION_NO_SEQUENCE_CHECK))
 		return true;
 	struct flow_state *peer = flow_state_at(r->family, r->line ^ 1);
 

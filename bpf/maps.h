@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Every map of the data plane: state that outlives a configuration first, then the tables of one generation. */
+/* Every map of the data plane: state that outlives a configuration first, then the generation in force. */
 #ifndef SLUICE_MAPS_H
 #define SLUICE_MAPS_H
 
@@ -128,37 +128,51 @@ HASH_MAP(nat_binding_index, struct nat_binding_key, __u32, 2);
 PERCPU_MAP(fanout_listener_counters, struct fanout_listener_counters, MAX_FANOUT_LISTENERS);
 PERCPU_MAP(fanout_receiver_counters, struct fanout_receiver_counters, MAX_FANOUT_RECEIVERS);
 
-/* Tables of one generation, shared by its variants and both hooks. */
-ARRAY_MAP(units, struct unit, UNIT_TABLE_SLOTS, BPF_F_MMAPABLE);
-ARRAY_MAP(zone_pairs, struct zone_pair, MAX_ZONES *MAX_ZONES, BPF_F_MMAPABLE);
-ARRAY_MAP(screen_limits, struct screen_limits, MAX_ZONES, BPF_F_MMAPABLE);
-ARRAY_MAP(white_terms, struct white_term, MAX_WHITE_TERMS, BPF_F_MMAPABLE);
-ARRAY_MAP(contexts, struct context, MAX_CONTEXTS + MAX_NAT_CONTEXTS, BPF_F_MMAPABLE);
-/* Sizes of these are set for each generation. */
-ARRAY_MAP(rules, struct rule, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(classes, struct class_line, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(rows, struct class_line, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(service_terms, struct service_term, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(zone_limits, struct zone_limits, MAX_ZONES, BPF_F_MMAPABLE);
-ARRAY_MAP(fanout_listeners, struct fanout_listener, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(fanout_receivers, struct fanout_receiver, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(fanout_lines, struct fanout_line, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(nat_units, struct nat_unit, MAX_UNITS, BPF_F_MMAPABLE);
-ARRAY_MAP(nat_sources, struct nat_source, MAX_UNITS, BPF_F_MMAPABLE);
-/* As are those of these. */
-ARRAY_MAP(nat_rules, struct nat_rule, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(nat_pools, struct nat_pool, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(nat_ranges, struct nat_range, 1, BPF_F_MMAPABLE);
+/* The generation in this program's slot, see abi/generation.h: made with the slot, for its programs on both hooks. */
+ARRAY_MAP(tables, struct table_line, 1, BPF_F_MMAPABLE);
+struct generation generation SEC(".data.generation") = {};
+
+/* The line of a table where an entry begins, or the `part`th one behind; NULL from the table's end on. */
+static __always_inline void *table_at(enum table table, __u32 size, __u32 index, __u32 part)
+{
+	const struct table_place *place = &generation.tables[table];
+	__u32 at = 0, line;
+
+	if (index >= place->entries)
+		return NULL;
+	if (size < TABLE_LINE_BYTES) {
+		__u32 in_line = TABLE_LINE_BYTES / size;
+
+		line = place->line + index / in_line;
+		at = index % in_line * size;
+	} else {
+		line = place->line + index * ((size + TABLE_LINE_BYTES - 1) / TABLE_LINE_BYTES) + part;
+	}
+	void *found = bpf_map_lookup_elem(&tables, &line);
+
+	return found ? found + at : NULL;
+}
+
+/* units_at(index) and the like; of an entry of several lines, only what is in the first. */
+#define TABLE(ID, name, entry, most, source, help)                                                                     \
+	_Static_assert(sizeof(struct entry) >= TABLE_LINE_BYTES || TABLE_LINE_BYTES % sizeof(struct entry) == 0,       \
+		       #entry " divides a line");                                                                      \
+	static __always_inline struct entry *name##_at(__u32 index)                                                    \
+	{                                                                                                              \
+		return table_at(TABLE_##ID, sizeof(struct entry), index, 0);                                           \
+	}
+#include "tables.def"
+#undef TABLE
 
 static __always_inline struct unit *unit_at(__u32 slot)
 {
-	return bpf_map_lookup_elem(&units, &slot);
+	return units_at(slot);
 }
 
 /* The unit of frames that arrive with these tags. */
 static __always_inline struct unit *unit_arriving(__u32 ifindex, __u32 vlan, __u32 *slot)
 {
-	*slot = UNIT_SLOT(ifindex, vlan, config.unit_multiplier);
+	*slot = UNIT_SLOT(ifindex, vlan, generation.unit_multiplier);
 	struct unit *unit = unit_at(*slot);
 
 	if (!unit || unit->ifindex != ifindex || unit->vlan != vlan || !(unit->flags & UNIT_VALID))
@@ -169,7 +183,7 @@ static __always_inline struct unit *unit_arriving(__u32 ifindex, __u32 vlan, __u
 /* The same of any netdev: the one that carries a tagged unit's addresses sends its frames without tags. */
 static __always_inline struct unit *unit_find(__u32 ifindex, __u32 vlan, __u32 *slot)
 {
-	*slot = UNIT_SLOT(ifindex, vlan, config.unit_multiplier);
+	*slot = UNIT_SLOT(ifindex, vlan, generation.unit_multiplier);
 	struct unit *unit = unit_at(*slot);
 
 	if (!unit || unit->ifindex != ifindex || !(unit->flags & UNIT_VALID))

@@ -22,5 +22,6 @@
 #include "nat.h"
 #include "nat_binding.h"
 #include "gate.h"
+#include "generation.h"
 
 #endif

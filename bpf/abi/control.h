@@ -26,34 +26,24 @@ enum program {
 #define PROGRAM_SLOT(slot, variant, kind) (((slot) * MAX_VARIANTS + (variant)) * PROGRAM_KINDS + (kind))
 #define PROGRAM_SLOTS (MAX_GENERATIONS * MAX_VARIANTS * PROGRAM_KINDS)
 
-#define CONFIG_NO_SEQUENCE_CHECK 0x1 /* TCP segments outside of the window pass */
-#define CONFIG_PERSISTENT_NAT 0x4    /* some rule of source NAT has persistent-nat */
-#define CONFIG_KERNEL_INDEX 0x2      /* the index is the kernel's hash `stash*` alone; buckets only lend their locks */
+#define CONFIG_PERSISTENT_NAT 0x4 /* some rule of source NAT has persistent-nat */
+#define CONFIG_KERNEL_INDEX 0x2   /* the index is the kernel's hash `stash*` alone; buckets only lend their locks */
 
-/* Frozen with a fast or slow program. */
+/* Frozen with a fast or slow program: what removes code, and what lasts as long as the state does. */
 struct program_config {
-	__u32 slot;       /* ACTIVE_SLOT this program belongs to */
-	__u32 generation; /* number of the commit */
+	__u32 slot; /* ACTIVE_SLOT this program belongs to */
 	__u32 variant;
-	__u32 stage_mask;      /* STAGE_BIT()s of the optional stages */
-	__u32 unit_multiplier; /* of the unit table */
+	__u32 stage_mask; /* STAGE_BIT()s of the optional stages */
 	__u32 rejudge_per_tick;
 	__u32 sessions4; /* sizes of the flow tables, in sessions */
 	__u32 sessions6;
 	__u32 bucket_mask4; /* buckets of the flow index, less one; a power of two of them */
 	__u32 bucket_mask6;
-	__u32 hz;          /* jiffies a second */
-	__u32 tcp_mss;     /* largest in a forwarded SYN; 0 = as it comes */
-	__u32 flags;       /* CONFIG_* */
-	__u32 unanswered4; /* most sessions without an answer */
-	__u32 unanswered6;
-	__u32 gate_context;      /* of the classifier: the services of the gate; 0 = none */
-	__u64 seed;              /* of the flow hash, as in `watermarks` */
-	__u64 cookie_key[2];     /* of SYN cookies: drawn anew for every generation */
-	__u32 gate_zones;        /* one bit a zone that demands grants */
-	__u32 fanout_multiplier; /* of the table of listeners */
-	__u32 grant_mask;        /* buckets of the index of grants, less one; a power of two of them */
-	__u16 gate_unit;         /* index of the unit that the gate alone stands before, and its zone */
+	__u32 hz;         /* jiffies a second */
+	__u32 flags;      /* CONFIG_* */
+	__u64 seed;       /* of the flow hash, as in `watermarks` */
+	__u32 grant_mask; /* buckets of the index of grants, less one; a power of two of them */
+	__u16 gate_unit;  /* index of the unit that the gate alone stands before, and its zone */
 	__u16 gate_zone;
 	__u32 source_mask; /* words of `grant_sources`, less one; a power of two of them */
 	__u32 grant_pace;  /* jiffies, a power of two of them less one, in which established packets ask for their grant

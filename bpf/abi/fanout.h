@@ -15,7 +15,7 @@
  * Listeners stand in a table in which no two share a slot:
  *   x = the address's words, exclusive-or
  *   slot = ((x * 0x9e3779b1 + be_port * 0x85ebca6b) * multiplier) >> 22       (32-bit arithmetic, 1024 slots)
- * with `multiplier` odd and frozen into the program. Address, port and unit are compared, so a miss is a miss.
+ * with `multiplier` odd and part of the generation. Address, port and unit are compared, so a miss is a miss.
  */
 #define FANOUT_SLOT_SHIFT 22
 #define MAX_FANOUT_SLOTS (1 << (32 - FANOUT_SLOT_SHIFT))

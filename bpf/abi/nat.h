@@ -30,6 +30,7 @@ struct nat_unit {
 _Static_assert(sizeof(struct nat_unit) == 8, "nat_unit is 8 bytes");
 
 /* Contexts of source NAT: entry = index of the ingress unit, word in it = that of the egress unit. */
+#define NAT_SOURCE_LINE 32 /* of these words are in a line */
 struct nat_source {
 	__u16 context[MAX_UNITS];
 };

@@ -56,13 +56,16 @@ _Static_assert(sizeof(struct screen_limits) == 64, "screen_limits is one cache l
 /* SYNs of this source for this destination know no threshold. IPv4 stands in the first word. */
 #define MAX_WHITE_TERMS 1024
 #define MAX_WHITE_TERMS_PER_ZONE 64
+struct white_family {
+	__u32 family;
+	__u32 spare[3];
+};
 struct white_term {
 	__u32 be_saddr[4];
 	__u32 be_smask[4];
 	__u32 be_daddr[4];
 	__u32 be_dmask[4];
-	__u32 family;
-	__u32 spare[3];
+	struct white_family of; /* in a line of its own */
 };
 _Static_assert(sizeof(struct white_term) == 80, "white_term has no hidden padding");
 

@@ -25,7 +25,7 @@
 /*
  * The table is filled so that no two entries share a slot:
  *   slot = ((ifindex * 0x9e3779b1 + vlan * 0x85ebca6b) * multiplier) >> 20      (32-bit arithmetic, 4096 slots)
- * with `multiplier` odd and frozen into the program, and `vlan` the tags that frames have on that netdev: none on the
+ * with `multiplier` odd and part of the generation, and `vlan` the tags that frames have on that netdev: none on the
  * host's side of a tagged unit. ifindex and vlan are compared, so a miss is a miss.
  */
 #define UNIT_SLOT_SHIFT 20

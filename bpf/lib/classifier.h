@@ -22,7 +22,7 @@ struct classes {
 static __always_inline __s64 class_word(__u32 at)
 {
 	__u32 index = at / CLASS_LINE_WORDS;
-	struct class_line *line = bpf_map_lookup_elem(&classes, &index);
+	struct class_line *line = classes_at(index);
 
 	return line ? line->word[at % CLASS_LINE_WORDS] : NO_CLASS;
 }
@@ -30,7 +30,7 @@ static __always_inline __s64 class_word(__u32 at)
 static __always_inline __s64 row_word(__u32 at)
 {
 	__u32 index = at / CLASS_LINE_WORDS;
-	struct class_line *line = bpf_map_lookup_elem(&rows, &index);
+	struct class_line *line = rows_at(index);
 
 	return line ? line->word[at % CLASS_LINE_WORDS] : NO_CLASS;
 }
@@ -51,7 +51,7 @@ __noinline __s64 tree_search(__u32 first, __u32 nodes, __u64 x)
 
 	for (__u32 level = 0; level < CLASS_TREE_LEVELS && node < nodes; level++) {
 		__u32 index = first + node;
-		const __u64 *key = bpf_map_lookup_elem(&classes, &index);
+		const __u64 *key = (const void *)classes_at(index);
 
 		if (!key)
 			return NO_CLASS;
@@ -73,7 +73,7 @@ __noinline __s64 tree_search(__u32 first, __u32 nodes, __u64 x)
 static __always_inline bool key_is(__u32 first, __u32 slot, __u64 x)
 {
 	__u32 index = first + slot / CLASS_TREE_KEYS;
-	const __u64 *key = bpf_map_lookup_elem(&classes, &index);
+	const __u64 *key = (const void *)classes_at(index);
 
 	return key && key[slot % CLASS_TREE_KEYS] == x;
 }
@@ -82,7 +82,7 @@ static __always_inline bool key_is(__u32 first, __u32 slot, __u64 x)
 static __always_inline __s64 tree_value(__u32 at, __u64 x, __u32 *below)
 {
 	__u32 index = at / CLASS_LINE_WORDS;
-	struct class_line *line = bpf_map_lookup_elem(&classes, &index);
+	struct class_line *line = classes_at(index);
 
 	*below = 0;
 	if (!line)
@@ -116,7 +116,7 @@ static __noinline __s64 service_class(const struct service *service)
 		return NO_CLASS;
 	__u32 at = CLASS_PROTOCOLS + service->proto * CLASS_PROTOCOL_WORDS;
 	__u32 index = at / CLASS_LINE_WORDS;
-	struct class_line *line = bpf_map_lookup_elem(&classes, &index);
+	struct class_line *line = classes_at(index);
 	__u32 x = service->proto;
 
 	if (!line)
@@ -137,9 +137,9 @@ static __noinline __s64 service_class(const struct service *service)
 /* First rule of a context among those of one chunk, whose lines of bits these are. `place` is the chunk's first. */
 __noinline __s64 match_chunk(__u32 a, __u32 b, __u32 c, __u32 place, __u32 orders)
 {
-	const __u64 *left = bpf_map_lookup_elem(&rows, &a);
-	const __u64 *middle = bpf_map_lookup_elem(&rows, &b);
-	const __u64 *right = bpf_map_lookup_elem(&rows, &c);
+	const __u64 *left = (const void *)rows_at(a);
+	const __u64 *middle = (const void *)rows_at(b);
+	const __u64 *right = (const void *)rows_at(c);
 	__u64 any = 0;
 
 	if (!left || !middle || !right)
@@ -173,9 +173,9 @@ static __always_inline __u64 is_set(__u64 word)
 __noinline __s64 shared_chunks(__u32 source, __u32 destination, __u32 service)
 {
 	__u32 indexes[] = {source / CLASS_LINE_WORDS, destination / CLASS_LINE_WORDS, service / CLASS_LINE_WORDS};
-	struct class_line *sources = bpf_map_lookup_elem(&rows, &indexes[0]);
-	struct class_line *destinations = bpf_map_lookup_elem(&rows, &indexes[1]);
-	struct class_line *services = bpf_map_lookup_elem(&rows, &indexes[2]);
+	struct class_line *sources = rows_at(indexes[0]);
+	struct class_line *destinations = rows_at(indexes[1]);
+	struct class_line *services = rows_at(indexes[2]);
 	__u64 shared = 0;
 
 	if (!sources || !destinations || !services)
@@ -191,7 +191,7 @@ __noinline __s64 shared_chunks(__u32 source, __u32 destination, __u32 service)
 /* First rule of a context among up to 16 chunks, whose words lie in one line of each row. */
 __noinline __s64 match_group(__u32 index, __u32 first, __u32 source, __u32 destination, __u32 service)
 {
-	struct context *context = bpf_map_lookup_elem(&contexts, &index);
+	struct context *context = contexts_at(index);
 	__s64 best = NO_CLASS;
 	__u32 i;
 
@@ -219,7 +219,7 @@ __noinline __s64 match_group(__u32 index, __u32 first, __u32 source, __u32 desti
 /* Index in `rules` of the first rule of a context that matches. */
 static __noinline __s64 match_context(__u32 index, const struct classes *of)
 {
-	struct context *context = bpf_map_lookup_elem(&contexts, &index);
+	struct context *context = contexts_at(index);
 	__s64 best = NO_CLASS;
 	__u32 group;
 

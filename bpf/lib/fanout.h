@@ -11,8 +11,8 @@ static __always_inline struct fanout_listener *fanout_find(__u8 family, const __
 							   __u32 *place)
 {
 	__u32 x = family == 4 ? be_addr[0] : be_addr[0] ^ be_addr[1] ^ be_addr[2] ^ be_addr[3];
-	__u32 slot = ((x * 0x9e3779b1u + be_port * 0x85ebca6bu) * config.fanout_multiplier) >> FANOUT_SLOT_SHIFT;
-	struct fanout_listener *listener = bpf_map_lookup_elem(&fanout_listeners, &slot);
+	__u32 slot = ((x * 0x9e3779b1u + be_port * 0x85ebca6bu) * generation.fanout_multiplier) >> FANOUT_SLOT_SHIFT;
+	struct fanout_listener *listener = fanout_listeners_at(slot);
 
 	*place = slot;
 	if (!listener || listener->family != family || listener->be_port != be_port || listener->unit != unit)
@@ -52,13 +52,13 @@ static __always_inline struct fanout_receiver *fanout_pick(const struct fanout_l
 		position = ((hash >> 32) * positions) >> 32;
 	}
 	__u32 number = (__u32)(table >> 32) + position / FANOUT_LINE_POSITIONS;
-	const struct fanout_line *line = bpf_map_lookup_elem(&fanout_lines, &number);
+	const struct fanout_line *line = fanout_lines_at(number);
 
 	if (!line || !positions)
 		return NULL;
 	__u32 place = line->receiver[position % FANOUT_LINE_POSITIONS];
 
-	return bpf_map_lookup_elem(&fanout_receivers, &place);
+	return fanout_receivers_at(place);
 }
 
 /* The turn of the next position, on this CPU. */

@@ -100,7 +100,7 @@ static __always_inline bool is_decided(struct packet *p)
 		return false;
 	struct flow_shared *shared = flow_shared_at(p->family, p->line);
 
-	if (!shared || shared->epoch != ACTIVE_EPOCH(p->active) || shared->generation != config.generation)
+	if (!shared || shared->epoch != ACTIVE_EPOCH(p->active) || shared->generation != generation.number)
 		return false;
 	p->rule_policy = shared->policy;
 	p->timeout_s = shared->timeout_s;

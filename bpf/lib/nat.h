@@ -12,12 +12,12 @@
 
 static __always_inline struct nat_rule *nat_rule_at(__u32 index)
 {
-	return bpf_map_lookup_elem(&nat_rules, &index);
+	return nat_rules_at(index);
 }
 
 static __always_inline struct nat_pool *nat_pool_at(__u32 index)
 {
-	return bpf_map_lookup_elem(&nat_pools, &index);
+	return nat_pools_at(index);
 }
 
 static __always_inline struct nat_rule_counters *nat_rule_count(__u32 id)
@@ -163,7 +163,7 @@ __noinline int nat_pool_address(struct packet *p, __u32 index, __u32 number)
 		return false;
 	bpf_for (i, 0, MAX_NAT_POOL_RANGES) {
 		__u32 at = pool->first_range + i;
-		struct nat_range *range = bpf_map_lookup_elem(&nat_ranges, &at);
+		struct nat_range *range = nat_ranges_at(at);
 
 		if (!range || i >= pool->ranges)
 			break;
@@ -199,7 +199,7 @@ __noinline int nat_pool_has(const struct packet *p, __u32 index, __u32 place)
 
 	bpf_for (i, 0, MAX_NAT_POOL_RANGES) {
 		__u32 at = pool->first_range + i;
-		struct nat_range *range = bpf_map_lookup_elem(&nat_ranges, &at);
+		struct nat_range *range = nat_ranges_at(at);
 
 		if (!range || i >= pool->ranges)
 			break;

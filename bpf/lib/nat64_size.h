@@ -34,7 +34,7 @@ static __always_inline __u32 nat64_mss(const struct packet *p, const struct next
 	__u32 in = (unit ? unit->mtu : 1500) - (p->wire == 4 ? 40 : 60);
 	__u32 mss = least(in, (__u32)nexthop->mtu - (p->wire == 4 ? 60 : 40));
 
-	return config.tcp_mss ? least(mss, config.tcp_mss) : mss;
+	return generation.tcp_mss ? least(mss, generation.tcp_mss) : mss;
 }
 
 #endif

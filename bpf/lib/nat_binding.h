@@ -117,13 +117,14 @@ __noinline int nat_find_source(struct packet *p, __u32 egress)
 {
 	if (!p)
 		return NO_RULE;
-	__u32 ingress = nat_ingress_unit(p), column = egress;
-	struct nat_unit *unit = bpf_map_lookup_elem(&nat_units, &egress);
-	struct nat_source *source = bpf_map_lookup_elem(&nat_sources, &ingress);
+	__u32 ingress = nat_ingress_unit(p), column = egress % MAX_UNITS;
+	struct nat_unit *unit = nat_units_at(egress);
+	const __u16 *contexts =
+		table_at(TABLE_NAT_SOURCES, sizeof(struct nat_source), ingress, column / NAT_SOURCE_LINE);
 
 	barrier_var(column);
 	__u32 reverse = unit ? unit->reverse_context : 0;
-	__u32 context = source ? source->context[column % MAX_UNITS] : 0;
+	__u32 context = contexts ? contexts[column % NAT_SOURCE_LINE] : 0;
 
 	if (!(reverse | context) || !classify(p, AS_TRANSLATED))
 		return NO_RULE;

@@ -243,7 +243,7 @@ static __always_inline struct screen_limits *limits_of(const struct packet *p)
 {
 	__u32 zone = p->from_zone;
 
-	return bpf_map_lookup_elem(&screen_limits, &zone);
+	return screen_limits_at(zone);
 }
 
 /* A limit is passed: count and tell; drop unless the zone only wants to know. */

@@ -18,7 +18,7 @@ static __always_inline __u64 screen_hash(const struct packet *p, __u32 which, __
 {
 	if (!p)
 		return 0;
-	__u64 hash = mix(config.seed, (__u64)config.generation << 32 | p->from_zone << 8 | which, MIX_LEFT);
+	__u64 hash = mix(config.seed, (__u64)generation.number << 32 | p->from_zone << 8 | which, MIX_LEFT);
 
 	if (p->family == 4) {
 		__u64 words = which & SCREEN_OF_SOURCE ? p->key4.be_saddr : 0;

@@ -38,7 +38,7 @@ static __noinline int services_match(const struct service *service, __u32 first,
 		count = MAX_SERVICE_TERMS_PER_RULE;
 	bpf_for (i, 0, count) {
 		__u32 index = first + i;
-		struct service_term *term = bpf_map_lookup_elem(&service_terms, &index);
+		struct service_term *term = service_terms_at(index);
 
 		if (!term)
 			return -1;

@@ -42,10 +42,10 @@ __noinline __u32 syn_cookie(const struct packet *p, __u32 period)
 	if (!p)
 		return 0;
 	__u64 v[4] = {
-		config.cookie_key[0] ^ 0x736f6d6570736575ull,
-		config.cookie_key[1] ^ 0x646f72616e646f6dull,
-		config.cookie_key[0] ^ 0x6c7967656e657261ull,
-		config.cookie_key[1] ^ 0x7465646279746573ull,
+		generation.cookie_key[0] ^ 0x736f6d6570736575ull,
+		generation.cookie_key[1] ^ 0x646f72616e646f6dull,
+		generation.cookie_key[0] ^ 0x6c7967656e657261ull,
+		generation.cookie_key[1] ^ 0x7465646279746573ull,
 	};
 	const __u64 *words = p->family == 4 ? (const __u64 *)&p->key4 : (const __u64 *)&p->key6;
 	__u32 be_ports = p->key6.be_sport | (__u32)p->key6.be_dport << 16;

@@ -65,7 +65,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 	shared->created = p->now;
 	shared->syn_end[0] = p->tcp_seq + 1;
 	shared->packets_high[0] = shared->packets_high[1] = 0;
-	shared->generation = config.generation;
+	shared->generation = generation.number;
 	shared->rule_flags = p->rule_flags & (RULE_LOG_CLOSE | RULE_COUNT);
 	shared->limited = p->limited;
 	shared->nat64_length = p->nat64;
@@ -105,7 +105,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
                                                                                                                        \
 		/* below 0 for a moment is none */                                                                     \
 		if (!unanswered ||                                                                                     \
-		    (!from_host && (__s32) * (volatile __u32 *)unanswered >= (__s32)config.unanswered##FAMILY))        \
+		    (!from_host && (__s32) * (volatile __u32 *)unanswered >= (__s32)generation.unanswered##FAMILY))    \
 			return INSERT_UNANSWERED;                                                                      \
 		__u32 session = flow_allocate(FAMILY);                                                                 \
 		__u32 forward = 2 * session, back = forward + 1;                                                       \
@@ -190,7 +190,7 @@ static __noinline int renew_session(struct packet *p)
 	shared->policy = p->rule_policy;
 	shared->timeout_s = p->timeout_s;
 	shared->epoch = own->epoch;
-	shared->generation = config.generation;
+	shared->generation = generation.number;
 	shared->rule_flags = p->rule_flags & (RULE_LOG_CLOSE | RULE_COUNT);
 	return CONTINUE;
 }

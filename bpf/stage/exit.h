@@ -60,8 +60,8 @@ static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 	__u32 ifindex = nexthop->ifindex, host_ifindex = nexthop->host_ifindex;
 	bool resolved = nexthop->flags & NEXTHOP_RESOLVED;
 
-	if ((config.tcp_mss || p->nat64) && (p->tcp_flags & TCP_SYN)) {
-		p->mss = p->nat64 ? nat64_mss(p, nexthop) : config.tcp_mss;
+	if ((generation.tcp_mss || p->nat64) && (p->tcp_flags & TCP_SYN)) {
+		p->mss = p->nat64 ? nat64_mss(p, nexthop) : generation.tcp_mss;
 		mss_clamp(ctx, p);
 	}
 	if ((config.stage_mask & STAGE_BIT(NAT64)) && p->nat64) {

@@ -19,12 +19,12 @@
 
 static __always_inline __u32 service_of_classes(const struct classes *classes)
 {
-	__s64 found = match_context(config.gate_context, classes);
+	__s64 found = match_context(generation.gate_context, classes);
 
 	if (found < 0)
 		return 0;
 	__u32 index = found;
-	struct rule *rule = bpf_map_lookup_elem(&rules, &index);
+	struct rule *rule = rules_at(index);
 
 	return rule ? rule->policy : 0;
 }

@@ -49,7 +49,7 @@ static __noinline int limits_enter(struct packet *p)
 	if (!p)
 		return DROP(SESSION_LIMIT_TABLE);
 	__u32 zone = p->from_zone;
-	struct zone_limits *limits = bpf_map_lookup_elem(&zone_limits, &zone);
+	struct zone_limits *limits = zone_limits_at(zone);
 	int verdict = CONTINUE;
 
 	p->limited = 0;

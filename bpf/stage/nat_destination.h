@@ -68,7 +68,7 @@ static __always_inline int stage_nat_destination(hook_ctx *ctx, struct packet *p
 	if ((p->flags & (P_KNOWN | P_RELATED)) || is_decided(p))
 		return CONTINUE;
 	__u32 index = nat_ingress_unit(p);
-	struct nat_unit *unit = bpf_map_lookup_elem(&nat_units, &index);
+	struct nat_unit *unit = nat_units_at(index);
 	struct nat_rule *rule = NULL;
 
 	if (unit && (unit->static_context | unit->destination_context)) {

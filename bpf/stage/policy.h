@@ -38,7 +38,7 @@ static __always_inline int first_match(struct packet *p, const struct service *s
 	if (found < 0)
 		return act(p, pair->default_action, DROP(POLICY_DEFAULT));
 	__u32 index = found;
-	struct rule *rule = bpf_map_lookup_elem(&rules, &index);
+	struct rule *rule = rules_at(index);
 
 	if (!rule)
 		return DROP(POLICY_DEFAULT);
@@ -76,7 +76,7 @@ static __always_inline int stage_policy(hook_ctx *ctx, struct packet *p)
 	if ((p->flags & (P_KNOWN | P_LOCAL | P_RELATED)) || is_decided(p))
 		return CONTINUE;
 	__u32 index = pair_of(p);
-	struct zone_pair *pair = bpf_map_lookup_elem(&zone_pairs, &index);
+	struct zone_pair *pair = zone_pairs_at(index);
 
 	if (!pair)
 		return DROP(POLICY_DEFAULT);

@@ -28,15 +28,16 @@ __noinline int white_listed(const struct packet *p)
 
 	bpf_for (i, 0, MAX_WHITE_TERMS_PER_ZONE) {
 		__u32 at = first + i;
-		struct white_term *term = i < count ? bpf_map_lookup_elem(&white_terms, &at) : NULL;
+		const struct white_term *term = i < count ? white_terms_at(at) : NULL;
+		const struct white_family *of = term ? table_at(TABLE_WHITE_TERMS, sizeof(*term), at, 1) : NULL;
 
-		if (!term)
+		if (!of)
 			break;
 		bool six = p->family == 6;
 		const __u32 *from = six ? p->key6.be_saddr : &p->key4.be_saddr;
 		const __u32 *to = six ? p->key6.be_daddr : &p->key4.be_daddr;
 
-		if (term->family == p->family && in_prefix(from, term->be_saddr, term->be_smask, six) &&
+		if (of->family == p->family && in_prefix(from, term->be_saddr, term->be_smask, six) &&
 		    in_prefix(to, term->be_daddr, term->be_dmask, six))
 			return 1;
 	}

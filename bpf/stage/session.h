@@ -402,7 +402,7 @@ static __always_inline int stage_session(hook_ctx *ctx, struct packet *p)
 			forget_nat64(p);
 			return may_open(p);
 		}
-		if (!(config.flags & CONFIG_NO_SEQUENCE_CHECK) && !tcp_packet_fits(p, own, peer))
+		if (!(generation.flags & GENERATION_NO_SEQUENCE_CHECK) && !tcp_packet_fits(p, own, peer))
 			return DROP(TCP_OUT_OF_WINDOW);
 		tcp_follow(ctx, p, own, peer);
 	} else if (p->line & 1) {

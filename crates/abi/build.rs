@@ -1,4 +1,4 @@
-//! Generates the layouts from `bpf/abi/abi.h`, and the lists of stages, programs and counters from `bpf/*.def`.
+//! Generates the layouts from `bpf/abi/abi.h`, and the lists of stages, programs, counters and tables from `bpf/*.def`.
 
 use std::env;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ fn main() {
     let bpf = manifest.join("../../bpf");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed={}", bpf.join("abi").display());
-    for list in ["stages.def", "reasons", "programs.def", "counters.def"] {
+    for list in ["stages.def", "reasons", "programs.def", "counters.def", "tables.def"] {
         println!("cargo:rerun-if-changed={}", bpf.join(list).display());
     }
 
@@ -21,6 +21,7 @@ fn main() {
     let read = |list: &str| entries(&bpf.join(list));
     fs::write(out.join("stages.rs"), stages(&read("stages.def"))).expect("cannot write stages.rs");
     fs::write(out.join("counters.rs"), counters(&read("counters.def"))).expect("cannot write counters.rs");
+    fs::write(out.join("tables.rs"), tables(&read("tables.def"))).expect("cannot write tables.rs");
     fs::write(out.join("programs.rs"), programs(&read("programs.def"))).expect("cannot write programs.rs");
 }
 
@@ -58,7 +59,7 @@ impl ParseCallbacks for Naming {
         let snake = !name.starts_with('_')
             && name.chars().all(|c| c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit());
         match name {
-            "reason" | "stage" | "program" => Some(format!("C{}", camel_case(name))), // modules of lists have the real ones
+            "reason" | "stage" | "program" | "table" => Some(format!("C{}", camel_case(name))), // modules of lists have the real ones
             _ => snake.then(|| camel_case(name)),
         }
     }
@@ -76,7 +77,7 @@ impl ParseCallbacks for Naming {
             "NEXTHOP_V",
             "NEXTHOP_R",
         ];
-        const COUNTS: [&str; 17] = [
+        const COUNTS: [&str; 18] = [
             "FANOUT_LINE_POSITIONS",
             "NAT_CURSORS",
             "LIMIT_SETS",
@@ -94,6 +95,7 @@ impl ParseCallbacks for Naming {
             "CLASS_CHUNK",
             "UNIT_TABLE_SLOTS",
             "REASON_SLOTS",
+            "TABLE_LINE",
         ];
         const SHORTS: [&str; 3] = ["ZONE_", "NEXTHOP_", "ICMP_PORT_"];
         let starts = |list: &[&str]| list.iter().any(|prefix| name.starts_with(prefix));
@@ -158,7 +160,7 @@ fn entries(path: &Path) -> Vec<Entry> {
 }
 
 /// Kinds of lines, and how many arguments they have.
-const KINDS: [(&str, usize); 4] = [("STAGE", 4), ("REASON", 4), ("PROGRAM", 5), ("COUNTER", 4)];
+const KINDS: [(&str, usize); 5] = [("STAGE", 4), ("REASON", 4), ("PROGRAM", 5), ("COUNTER", 4), ("TABLE", 6)];
 
 fn entry(line: &str) -> Option<Entry> {
     let (kind, arguments) = line.trim().strip_suffix(')')?.split_once('(')?;
@@ -242,6 +244,36 @@ fn counters(entries: &[Entry]) -> String {
     writeln!(code, "/// `$then! {{ name \"help\", ... }}` with every counter of a unit.").unwrap();
     writeln!(code, "#[macro_export]\nmacro_rules! unit_counters {{").unwrap();
     writeln!(code, "    ($then:ident) => {{ $then! {{{names} }} }};\n}}").unwrap();
+    code
+}
+
+/// The tables of a generation: names, entries, and where user space has them from.
+fn tables(entries: &[Entry]) -> String {
+    let tables: Vec<&[String]> = entries.iter().map(|entry| &entry.1[..]).collect();
+    let mut code = String::new();
+    enumeration(&mut code, "Table", &tables, |table| (&table[0], &table[1], &table[5]));
+    all(&mut code, "Table", "ALL", "All, in the order of the list.", &tables, 0);
+    let arm = |table: &[String], value: String| format!("Table::{} => {value}", camel(&table[0]));
+    let sizes = tables.iter().map(|table| arm(table, format!("size_of::<{}>()", camel_case(&table[2]))));
+    method(&mut code, "Table", "entry_bytes", "usize", "Of one entry.", sizes);
+    let most = tables.iter().map(|table| arm(table, table[3].clone()));
+    method(&mut code, "Table", "most", "usize", "Entries that it can have.", most);
+    let sources: String = tables
+        .iter()
+        .map(|table| {
+            let (kind, field) =
+                table[4].strip_suffix(')').and_then(|s| s.split_once('(')).unwrap_or_default();
+            let value = match kind {
+                "LIST" => format!("list(&self.{field})"),
+                "PLACED" => format!("placed(&self.{field}, table)"),
+                _ => panic!("bpf/tables.def: {} is neither LIST(field) nor PLACED(field)", table[4]),
+            };
+            format!("            {},\n", arm(table, value))
+        })
+        .collect();
+    writeln!(code, "impl Tables {{\n    /// What goes into a table.").unwrap();
+    writeln!(code, "    pub fn rows_of(&self, table: Table) -> Rows<'_> {{").unwrap();
+    writeln!(code, "        match table {{\n{sources}        }}\n    }}\n}}\n").unwrap();
     code
 }
 

@@ -1,4 +1,4 @@
-//! Compiles the two BPF objects, and the one that stresses the flow table in tests.
+//! Compiles the two BPF objects, and those that tests stress the flow table and probe the tables with.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -17,14 +17,17 @@ fn main() {
     watch(&bpf);
 
     let clang = find_clang();
-    for (source, name) in [("xdp", "xdp"), ("tc", "tc"), ("stress/stress", "stress")] {
+    for (source, name) in
+        [("xdp", "xdp"), ("tc", "tc"), ("stress/stress", "stress"), ("stress/tables", "tables")]
+    {
         compile(&clang, &bpf, Path::new(&libbpf), source, &out.join(format!("{name}.bpf.o")));
     }
 }
 
 /// The sources themselves, not the directories of benches and labs beside them.
 fn watch(bpf: &Path) {
-    for part in ["abi", "lib", "stage", "stress", "stages.def", "programs.def", "counters.def", "reasons"] {
+    let lists = ["stages.def", "programs.def", "counters.def", "reasons", "tables.def"];
+    for part in ["abi", "lib", "stage", "stress"].into_iter().chain(lists) {
         println!("cargo:rerun-if-changed={}", bpf.join(part).display());
     }
     for entry in std::fs::read_dir(bpf).expect("cannot list bpf").flatten() {

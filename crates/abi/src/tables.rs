@@ -2,13 +2,11 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::{
-    ClassLine, Context, FanoutLine, FanoutListener, FanoutReceiver, MAX_CLASS_LINES, MAX_CONTEXTS,
-    MAX_FANOUT_LINES, MAX_FANOUT_RECEIVERS, MAX_FANOUT_SLOTS, MAX_NAT_CONTEXTS, MAX_NAT_POOLS,
-    MAX_NAT_PREFIXES, MAX_NAT_RANGES, MAX_NAT_RULES, MAX_ROW_LINES, MAX_RULES, MAX_SERVICE_TERMS, MAX_UNITS,
-    MAX_WHITE_TERMS, MAX_ZONES, NatPool, NatPrefix, NatRange, NatRule, NatSource, NatUnit, Rule,
-    ScreenLimits, ServiceTerm, UNIT_TABLE_SLOTS, Unit, WhiteTerm, ZoneLimits, ZonePair,
-};
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::*;
+
+include!(concat!(env!("OUT_DIR"), "/tables.rs"));
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tables {
@@ -152,37 +150,87 @@ impl std::fmt::Display for TooLarge {
 impl std::error::Error for TooLarge {}
 
 impl Tables {
-    /// Refuses tables that are larger than the maps, or unit slots outside the unit table.
+    /// Refuses tables that are larger than programs can address, or entries outside of theirs.
     pub fn check(&self) -> Result<(), TooLarge> {
-        let highest_slot = self.units.iter().map(|(slot, _)| slot + 1).max().unwrap_or(0);
-        let sizes = [
-            ("units", highest_slot, UNIT_TABLE_SLOTS),
-            ("zone_pairs", self.zone_pairs.len(), MAX_ZONES * MAX_ZONES),
-            ("rules", self.rules.len(), MAX_RULES),
-            ("contexts", self.contexts.len(), MAX_CONTEXTS + MAX_NAT_CONTEXTS),
-            ("classes", self.classes.len(), MAX_CLASS_LINES),
-            ("rows", self.rows.len(), MAX_ROW_LINES),
-            ("service_terms", self.service_terms.len(), MAX_SERVICE_TERMS),
-            ("screen_limits", self.screen_limits.len(), MAX_ZONES),
-            ("white_terms", self.white_terms.len(), MAX_WHITE_TERMS),
-            ("zone_limits", self.zone_limits.len(), MAX_ZONES),
-            (
-                "fanout_listeners",
-                self.fan_out.listeners.iter().map(|l| l.slot + 1).max().unwrap_or(0),
-                MAX_FANOUT_SLOTS,
-            ),
-            ("fanout_receivers", self.fan_out.receivers.len(), MAX_FANOUT_RECEIVERS),
-            ("fanout_lines", self.fan_out.lines.len(), MAX_FANOUT_LINES),
-            ("nat_units", self.nat.units.len(), MAX_UNITS),
-            ("nat_sources", self.nat.sources.len(), MAX_UNITS),
-            ("nat_rules", self.nat.rules.len(), MAX_NAT_RULES),
-            ("nat_pools", self.nat.pools.len(), MAX_NAT_POOLS),
-            ("nat_ranges", self.nat.ranges.len(), MAX_NAT_RANGES),
-            ("nat_prefixes", self.nat.prefixes.len(), MAX_NAT_PREFIXES),
-        ];
-        match sizes.into_iter().find(|(_, entries, limit)| entries > limit) {
+        let prefixes = ("nat_prefixes", self.nat.prefixes.len(), MAX_NAT_PREFIXES);
+        let sizes =
+            Table::ALL.into_iter().map(|table| (table.name(), self.rows_of(table).needed, table.most()));
+        match sizes.chain([prefixes]).find(|(_, entries, limit)| entries > limit) {
             Some((table, entries, limit)) => Err(TooLarge { table, entries, limit }),
             None => Ok(()),
+        }
+    }
+
+    /// Lines of memory that all tables take.
+    pub fn lines(&self) -> usize {
+        Table::ALL.into_iter().map(|table| table.lines(self.rows_of(table).entries)).sum()
+    }
+}
+
+/// What a table is filled with.
+pub struct Rows<'a> {
+    /// Entries of the table; those without a row are zero.
+    pub entries: usize,
+    /// Up to the last row. More than the most is refused.
+    pub needed: usize,
+    /// Not every entry has a row.
+    pub sparse: bool,
+    /// Index and bytes.
+    pub rows: Box<dyn Iterator<Item = (usize, &'a [u8])> + 'a>,
+}
+
+/// A row that knows its index.
+pub trait Placed {
+    fn index(&self) -> usize;
+    fn bytes(&self) -> &[u8];
+}
+
+impl Placed for (usize, Unit) {
+    fn index(&self) -> usize {
+        self.0
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.1.as_bytes()
+    }
+}
+
+impl Placed for FanOutListener {
+    fn index(&self) -> usize {
+        self.slot
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.entry.as_bytes()
+    }
+}
+
+fn list<T: IntoBytes + Immutable>(rows: &[T]) -> Rows<'_> {
+    let bytes = rows.iter().map(IntoBytes::as_bytes);
+    Rows { entries: rows.len(), needed: rows.len(), sparse: false, rows: Box::new(bytes.enumerate()) }
+}
+
+fn placed<T: Placed>(rows: &[T], table: Table) -> Rows<'_> {
+    let needed = rows.iter().map(|row| row.index() + 1).max().unwrap_or(0);
+    let entries = if rows.is_empty() { 0 } else { table.most() };
+    let rows = Box::new(rows.iter().map(|row| (row.index(), row.bytes())));
+    Rows { entries, needed, sparse: true, rows }
+}
+
+impl Table {
+    /// Lines of memory that so many entries take.
+    pub const fn lines(self, entries: usize) -> usize {
+        match self.entry_bytes() {
+            small if small < TABLE_LINE_BYTES => entries.div_ceil(TABLE_LINE_BYTES / small),
+            large => entries * large.div_ceil(TABLE_LINE_BYTES),
+        }
+    }
+
+    /// Where an entry lies, in bytes behind the table's first line.
+    pub const fn offset(self, index: usize) -> usize {
+        match self.entry_bytes() {
+            small if small < TABLE_LINE_BYTES => index * small,
+            large => index * large.next_multiple_of(TABLE_LINE_BYTES),
         }
     }
 }

@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::counters::UnitCounter;
 use crate::programs::Program;
 use crate::stages::{Hook, Reason, Stage};
-use crate::tables::Tables;
+use crate::tables::{Table, Tables};
 use crate::*;
 
 #[test]
@@ -27,7 +27,7 @@ fn sizes_are_those_of_the_headers() {
     assert_eq!(size_of::<Context>(), 64);
     assert_eq!(size_of::<ServiceTerm>(), 16);
     assert_eq!(size_of::<LocalKey>(), 20);
-    assert_eq!(size_of::<ProgramConfig>(), 120);
+    assert_eq!((size_of::<ProgramConfig>(), size_of::<TableLine>()), (72, TABLE_LINE_BYTES));
     assert_eq!((size_of::<Grant>(), size_of::<GatePort>()), (64, 32));
     assert_eq!(size_of::<Sweep>(), 128);
     assert_eq!(size_of::<LimitSet>(), 128);
@@ -135,21 +135,57 @@ fn tables_over_a_bound_are_refused() {
     );
 }
 
-/// The part of docs/ARCHITECTURE.md that lists stages and reasons comes from the list itself.
 #[test]
-fn the_documented_stages_are_the_list() {
-    const BEGIN: &str = "<!-- stages:begin, written by UPDATE=1 cargo test -p sluice-abi -->\n";
-    const END: &str = "<!-- stages:end -->";
+fn tables_follow_the_c_enum() {
+    assert_eq!(Table::ALL.len(), TABLE_COUNT as usize);
+    assert_eq!(Table::ZonePairs as u32, TABLE_ZONE_PAIRS);
+    assert_eq!(Table::NatRanges as u32, TABLE_NAT_RANGES);
+    assert_eq!((Table::Units.name(), Table::Units.most()), ("units", UNIT_TABLE_SLOTS));
+}
+
+#[test]
+fn entries_lie_in_whole_lines() {
+    assert_eq!((Table::Rules.lines(0), Table::Rules.lines(4), Table::Rules.lines(5)), (0, 1, 2));
+    assert_eq!((Table::WhiteTerms.lines(3), Table::WhiteTerms.offset(1)), (6, 2 * TABLE_LINE_BYTES));
+    assert_eq!((Table::NatSources.lines(2), Table::NatSources.offset(1)), (16, size_of::<NatSource>()));
+    for table in Table::ALL {
+        let end = table.offset(table.most() - 1) + table.entry_bytes();
+        assert!(end <= table.lines(table.most()) * TABLE_LINE_BYTES, "{}", table.name());
+    }
+}
+
+/// The parts of docs/ARCHITECTURE.md that show a list come from the list itself.
+#[test]
+fn the_documented_lists_are_the_lists() {
+    for (name, wanted) in [("stages", stage_table()), ("tables", generation_tables())] {
+        check_page(name, &wanted);
+    }
+}
+
+fn check_page(name: &str, wanted: &str) {
+    let begin = format!("<!-- {name}:begin, written by UPDATE=1 cargo test -p sluice-abi -->\n");
+    let end = format!("<!-- {name}:end -->");
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ARCHITECTURE.md");
     let text = std::fs::read_to_string(path).unwrap();
-    let (before, rest) = text.split_once(BEGIN).expect("the page has the begin mark");
-    let (table, after) = rest.split_once(END).expect("the page has the end mark");
-    let wanted = stage_table();
+    let (before, rest) = text.split_once(&begin).expect("the page has the begin mark");
+    let (table, after) = rest.split_once(&end).expect("the page has the end mark");
     if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(path, format!("{before}{BEGIN}{wanted}{END}{after}")).unwrap();
+        std::fs::write(path, format!("{before}{begin}{wanted}{end}{after}")).unwrap();
     } else {
         assert_eq!(table, wanted, "run UPDATE=1 cargo test -p sluice-abi");
     }
+}
+
+fn generation_tables() -> String {
+    let mut text = String::from(
+        "| table | what it holds | bytes an entry | most entries | most KiB |\n|---|---|---|---|---|\n",
+    );
+    for table in Table::ALL {
+        let (name, help, most) = (table.name(), table.help(), table.most());
+        let kib = (table.lines(most) * TABLE_LINE_BYTES).div_ceil(1024);
+        text += &format!("| `{name}` | {help} | {} | {most} | {kib} |\n", table.entry_bytes());
+    }
+    text
 }
 
 fn stage_table() -> String {

@@ -345,7 +345,7 @@ pub fn object_kind(hook: Hook) -> ObjectKind {
 }
 
 fn variants(plan: &Plan) -> Vec<Variant> {
-    plan.variants.iter().map(|variant| Variant { stage_mask: variant.stage_mask }).collect()
+    plan.variants.iter().map(|variant| Variant::new(variant.stage_mask)).collect()
 }
 
 fn plan(site: &Site, text: &str) -> Result<Plan> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sluice_abi::tables::FanOutListener;
-use sluice_dataplane::{Attachment, Dataplane, Generation, Hook, Sizes, Variant};
+use sluice_dataplane::{Attached, Attachment, Dataplane, Generation, Hook, Hooks, Sizes, Variant};
 use sluice_language::Config;
 use sluice_plan::{Environment, Ids, IngressHook, Plan};
 
@@ -200,7 +200,7 @@ impl Engine {
         self.listeners = plan.tables.fan_out.listeners.clone();
         fan_out::log(&plan);
         self.dataplane.set_timeouts(&config::timeouts(&config), config::early_ageout(&config));
-        let rules = loaded.rule_tables()?;
+        let rules = loaded.rule_tables();
         self.loaded = Some(loaded);
         let warnings = self.tidy(&plan, &config, &forwarded_before);
         let took_ms = begun.elapsed().as_millis() as u64;
@@ -268,10 +268,11 @@ impl Engine {
         self.fan_out.overlay(&mut plan, &config.fan_out);
         changes.sysctls(&plan.kernel)?;
         local::update(&self.kernel, &self.dataplane)?;
-        let variants = variants(&plan, old.map(|o| &o.plan));
+        let attached = self.dataplane.attached()?;
+        let variants = variants(&plan, old.map(|o| &o.plan), &attached);
         let loaded = self.dataplane.load(&plan.tables, &variants, next.generation)?;
         next.devices_before = self.baseline(&plan, &links, old);
-        let attached_before: BTreeSet<u32> = self.dataplane.attached()?.iter().map(|a| a.ifindex).collect();
+        let attached_before: BTreeSet<u32> = attached.iter().map(|a| a.ifindex).collect();
         // Before the switch: sessions must never carry ids that a crash could make us forget.
         self.store.save(&next)?;
         self.dataplane.switch(&loaded);
@@ -381,13 +382,23 @@ fn forwarding(wants: &sluice_plan::KernelWants) -> BTreeSet<String> {
 }
 
 /// Variants of the new generation, and those of the old one behind them: until its link is updated, a device's root
-/// still calls the number it was made with.
-fn variants(plan: &Plan, old: Option<&Plan>) -> Vec<Variant> {
+/// still calls the number it was made with, on the hook where it stands.
+fn variants(plan: &Plan, old: Option<&Plan>, attached: &[Attached]) -> Vec<Variant> {
     let mut masks: Vec<u32> = plan.variants.iter().map(|v| v.stage_mask).collect();
     if let Some(old) = old {
         masks.extend(old.variants.iter().skip(masks.len()).map(|v| v.stage_mask));
     }
-    masks.into_iter().map(|stage_mask| Variant { stage_mask }).collect()
+    let mut hooks = vec![Hooks::default(); masks.len()];
+    let here = attached.iter().map(|device| (device.hook, device.variant));
+    for (hook, variant) in plan.attachments.iter().map(|a| (wanted(a).hook, Some(a.variant))).chain(here) {
+        // a root that is not ours to read may call any
+        let called = variant.map_or(0..hooks.len(), |number| number as usize..number as usize + 1);
+        for hooks in hooks.get_mut(called).unwrap_or_default() {
+            hooks.tc |= hook == Hook::Tc;
+            hooks.xdp |= matches!(hook, Hook::XdpNative | Hook::XdpGeneric);
+        }
+    }
+    masks.into_iter().zip(hooks).map(|(stage_mask, hooks)| Variant { stage_mask, hooks }).collect()
 }
 
 fn wanted(attachment: &sluice_plan::Attachment) -> Attachment {

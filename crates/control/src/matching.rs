@@ -25,7 +25,13 @@ pub fn in_force(query: &MatchQuery, plan: &Plan, tables: &RuleTables) -> Result<
         context: &|number| tables.context(number),
     };
     let (zone_pair, rule) = (|index| tables.zone_pair(index), |place| tables.rule(place));
-    answer(query, plan, &Tables { lookup, zone_pair: &zone_pair, rule: &rule })
+    let answer = answer(query, plan, &Tables { lookup, zone_pair: &zone_pair, rule: &rule })?;
+    // two commits while the tables were read: half of the answer may be theirs
+    if tables.are_there() {
+        Ok(answer)
+    } else {
+        Err("the configuration has just changed; ask again".to_owned())
+    }
 }
 
 /// The same for a plan that is not in force.

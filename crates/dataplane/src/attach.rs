@@ -65,13 +65,14 @@ pub struct Attached {
     pub variant: Option<u32>,
 }
 
-/// The programs that stand on devices, of one variant.
-#[derive(Debug)]
-pub(crate) struct Roots {
-    xdp: OwnedFd,
-    tc: OwnedFd,
-    egress: OwnedFd,
-    finish: OwnedFd,
+/// Programs that stand on devices, by name and variant. Each is loaded when a device wants it.
+pub(crate) type Roots = BTreeMap<(&'static str, u32), Arc<OwnedFd>>;
+
+fn root_name(hook: ObjectKind) -> &'static str {
+    match hook {
+        ObjectKind::Xdp => "xdp_root",
+        ObjectKind::Tc => "tc_root",
+    }
 }
 
 impl Dataplane {
@@ -85,16 +86,14 @@ impl Dataplane {
         let _changing = self.changing();
         self.check_loaded(wanted)?;
         links::remove_dead(&self.state.pin)?;
-        let roots = self.roots(wanted.variant)?;
         let kind = if wanted.hook.xdp().is_some() { ObjectKind::Xdp } else { ObjectKind::Tc };
-        let gate = gate.map(|gate| self.gate_only(kind, wanted.variant, gate)).transpose()?;
-        let root = match kind {
-            ObjectKind::Xdp => &roots.xdp,
-            ObjectKind::Tc => &roots.tc,
+        let ingress = match gate {
+            _ if wanted.hook == Hook::EgressOnly => None,
+            Some(gate) => Some(Ingress::Gate(self.gate_before(kind, wanted, gate)?)),
+            None => Some(Ingress::Root(self.root(kind, wanted.variant)?)),
         };
-        let ingress = gate.as_ref().map_or(root.as_fd(), GateOnly::program);
         let mut made = Vec::new();
-        let result = self.attach_all(wanted, &roots, ingress, &mut made);
+        let result = self.attach_all(wanted, ingress.as_ref().map(AsFd::as_fd), &mut made);
         if result.is_err() {
             // nothing half attached stays behind
             for place in made.into_iter().rev() {
@@ -108,8 +107,7 @@ impl Dataplane {
     fn attach_all(
         &self,
         wanted: &Attachment,
-        roots: &Roots,
-        ingress: BorrowedFd<'_>,
+        ingress: Option<BorrowedFd<'_>>,
         made: &mut Vec<Place>,
     ) -> Result<()> {
         let ifindex = wanted.ifindex;
@@ -119,27 +117,28 @@ impl Dataplane {
             }
             Ok(())
         };
-        put(Place::TcxOut, Target::TcxEgress, roots.egress.as_fd())?;
-        match wanted.hook.xdp() {
-            Some(target) => {
+        put(Place::TcxOut, Target::TcxEgress, self.device_program("tc_egress_root")?.as_fd())?;
+        match (wanted.hook.xdp(), ingress) {
+            (Some(target), Some(ingress)) => {
                 self.check_mode(ifindex, target)?;
+                let finish = self.device_program("tc_finish")?;
                 // A tc root goes only after XDP judges packets; without one the finisher must be there first.
                 if self
                     .link_program(Place::TcxIn, ifindex)?
                     .is_some_and(|name| name == "tc_root" || name == "tc_gate")
                 {
                     put(Place::Xdp, target, ingress)?;
-                    put(Place::TcxIn, Target::TcxIngress, roots.finish.as_fd())
+                    put(Place::TcxIn, Target::TcxIngress, finish.as_fd())
                 } else {
-                    put(Place::TcxIn, Target::TcxIngress, roots.finish.as_fd())?;
+                    put(Place::TcxIn, Target::TcxIngress, finish.as_fd())?;
                     put(Place::Xdp, target, ingress)
                 }
             }
-            None if wanted.hook == Hook::Tc => {
+            (None, Some(ingress)) => {
                 put(Place::TcxIn, Target::TcxIngress, ingress)?;
                 self.remove_link(Place::Xdp, ifindex)
             }
-            None => {
+            (_, None) => {
                 self.remove_link(Place::Xdp, ifindex)?;
                 self.remove_link(Place::TcxIn, ifindex)
             }
@@ -149,6 +148,7 @@ impl Dataplane {
     /// Takes every program off a device.
     pub fn detach(&self, ifindex: u32) -> Result<()> {
         let _changing = self.changing();
+        self.gates.lock().unwrap_or_else(PoisonError::into_inner).remove(&ifindex);
         Place::ALL.into_iter().try_for_each(|place| self.remove_link(place, ifindex))
     }
 
@@ -180,22 +180,19 @@ impl Dataplane {
 
     /// The root program that packets of a device meet first, for test runs.
     pub fn root_program(&self, hook: ObjectKind, variant: u32) -> Result<OwnedFd> {
-        let roots = self.roots(variant)?;
-        let program = match hook {
-            ObjectKind::Xdp => &roots.xdp,
-            ObjectKind::Tc => &roots.tc,
-        };
-        sys::duplicate(program).doing(|| "duplicate a root program".to_owned())
+        sys::duplicate(&*self.root(hook, variant)?).doing(|| "duplicate a root program".to_owned())
     }
 
     /// The tcx egress program of every device, for test runs.
     pub fn egress_program(&self) -> Result<OwnedFd> {
-        sys::duplicate(&self.roots(0)?.egress).doing(|| "duplicate the egress program".to_owned())
+        sys::duplicate(&*self.device_program("tc_egress_root")?)
+            .doing(|| "duplicate the egress program".to_owned())
     }
 
     /// The tcx ingress program of XDP devices, for test runs.
     pub fn finish_program(&self) -> Result<OwnedFd> {
-        sys::duplicate(&self.roots(0)?.finish).doing(|| "duplicate the finishing program".to_owned())
+        sys::duplicate(&*self.device_program("tc_finish")?)
+            .doing(|| "duplicate the finishing program".to_owned())
     }
 
     fn check_loaded(&self, wanted: &Attachment) -> Result<()> {
@@ -214,32 +211,45 @@ impl Dataplane {
         }
     }
 
-    fn roots(&self, variant: u32) -> Result<Arc<Roots>> {
+    fn root(&self, kind: ObjectKind, variant: u32) -> Result<Arc<OwnedFd>> {
+        self.standing(kind, variant, root_name(kind))
+    }
+
+    /// A tc program that is the same for every device; it knows no variant.
+    fn device_program(&self, name: &'static str) -> Result<Arc<OwnedFd>> {
+        self.standing(ObjectKind::Tc, 0, name)
+    }
+
+    fn standing(&self, kind: ObjectKind, variant: u32, name: &'static str) -> Result<Arc<OwnedFd>> {
         let mut cache = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(roots) = cache.get(&variant) {
-            return Ok(roots.clone());
+        if let Some(program) = cache.get(&(name, variant)) {
+            return Ok(program.clone());
         }
-        let load = |kind, variant, programs: &[&str]| -> Result<Vec<OwnedFd>> {
-            let object = objects::load(&Recipe {
-                kind,
-                programs,
-                reuse: &|name| self.state.descriptor(kind, name),
-                create: &|name| name == CONFIG_SECTION,
-                frozen: Frozen { root_variant: variant, ..Default::default() },
-                entries: &|name| self.sizes().entries(name),
-            })?;
-            programs.iter().map(|name| objects::program(&object, name)).collect()
-        };
-        let mut programs = load(ObjectKind::Xdp, variant, &["xdp_root"])?;
-        programs.extend(load(ObjectKind::Tc, variant, &["tc_root"])?);
-        // the egress program exists in variant 0 only
-        programs.extend(load(ObjectKind::Tc, 0, &["tc_egress_root", "tc_finish"])?);
-        let Ok([xdp, tc, egress, finish]) = <[OwnedFd; 4]>::try_from(programs) else {
-            return Err(Error::Object { what: "a root program".to_owned() });
-        };
-        let roots = Arc::new(Roots { xdp, tc, egress, finish });
-        cache.insert(variant, roots.clone());
-        Ok(roots)
+        let object = objects::load(&Recipe {
+            kind,
+            programs: &[name],
+            reuse: &|name| self.state.descriptor(kind, name),
+            create: &|name| name == CONFIG_SECTION,
+            frozen: Frozen { root_variant: variant, ..Default::default() },
+            entries: &|name| self.sizes().entries(name),
+        })?;
+        let program = Arc::new(objects::program(&object, name)?);
+        cache.insert((name, variant), program.clone());
+        Ok(program)
+    }
+
+    /// The gate alone before a device, loaded anew only when it is another.
+    fn gate_before(&self, kind: ObjectKind, wanted: &Attachment, gate: &GateAlone) -> Result<Arc<GateOnly>> {
+        let mut cache = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (kind, wanted.variant, gate.clone());
+        if let Some((known, program)) = cache.get(&wanted.ifindex)
+            && *known == key
+        {
+            return Ok(program.clone());
+        }
+        let program = Arc::new(self.gate_only(kind, wanted.variant, gate)?);
+        cache.insert(wanted.ifindex, (key, program.clone()));
+        Ok(program)
     }
 
     /// Makes or updates a link; true = made.
@@ -323,7 +333,7 @@ impl Dataplane {
         variant: u32,
         run: &prog_run::XdpRun<'_>,
     ) -> Result<prog_run::Outcome<prog_run::XdpContext>> {
-        prog_run::xdp(self.roots(variant)?.xdp.as_fd(), run)
+        prog_run::xdp(self.root(ObjectKind::Xdp, variant)?.as_fd(), run)
     }
 
     pub fn run_tc_root(
@@ -331,7 +341,25 @@ impl Dataplane {
         variant: u32,
         run: &prog_run::TcRun<'_>,
     ) -> Result<prog_run::Outcome<prog_run::TcContext>> {
-        prog_run::tc(self.roots(variant)?.tc.as_fd(), run)
+        prog_run::tc(self.root(ObjectKind::Tc, variant)?.as_fd(), run)
+    }
+}
+
+/// By device: what the gate alone before it was made of.
+pub(crate) type Gates = BTreeMap<u32, ((ObjectKind, u32, GateAlone), Arc<GateOnly>)>;
+
+/// What packets of a device meet first.
+enum Ingress {
+    Root(Arc<OwnedFd>),
+    Gate(Arc<GateOnly>),
+}
+
+impl AsFd for Ingress {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Ingress::Root(program) => program.as_fd(),
+            Ingress::Gate(gate) => gate.program(),
+        }
     }
 }
 

@@ -52,6 +52,8 @@ pub enum Error {
          and start again"
     )]
     Timer,
+    #[error("generation {generation} is not loaded any more")]
+    Replaced { generation: u32 },
     #[error("no session has number {number}")]
     NoSession { number: u32 },
     #[error("next hop {index} is outside the table ({limit} entries)")]

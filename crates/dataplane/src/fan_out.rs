@@ -3,16 +3,15 @@
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
-use sluice_abi::tables::FanOutListener;
+use sluice_abi::tables::{FanOutListener, Table};
 use sluice_abi::{
     FANOUT_LINE_POSITIONS, FanoutLine, FanoutListener, FanoutListenerCounters, FanoutReceiverCounters,
 };
 
 use crate::Dataplane;
 use crate::counters::sum;
-use crate::error::{Doing, Result};
+use crate::error::{Error, Result};
 use crate::generation::Generation;
-use crate::mmap::Mapped;
 
 impl Dataplane {
     /// Gives a listener of a loaded generation another table of turns (places among its receivers). No packet sees a mix
@@ -23,12 +22,13 @@ impl Dataplane {
         listener: &FanOutListener,
         turns: &[u16],
     ) -> Result<()> {
-        let doing = |what: &'static str| move || format!("map table {what}");
-        let listeners: Mapped<FanoutListener> =
-            Mapped::new(generation.table("fanout_listeners")).doing(doing("fanout_listeners"))?;
-        let lines: Mapped<FanoutLine> =
-            Mapped::new(generation.table("fanout_lines")).doing(doing("fanout_lines"))?;
-        let word = listeners.long(listener.slot as u32, offset_of!(FanoutListener, table));
+        let _changing = self.changing();
+        let tables = generation.tables();
+        if !tables.is_there() {
+            return Err(Error::Replaced { generation: generation.number() });
+        }
+        let slot = listener.slot as u32;
+        let word = tables.long(Table::FanoutListeners, slot, offset_of!(FanoutListener, table));
         let used = (word.load(Ordering::Relaxed) >> 32) as u32;
         let first =
             if used == listener.first_line { used + listener.bank_lines } else { listener.first_line };
@@ -39,7 +39,7 @@ impl Dataplane {
             for (place, turn) in line.receiver.iter_mut().zip(part) {
                 *place = listener.first_receiver as u16 + turn;
             }
-            lines.write(number, line);
+            tables.write(Table::FanoutLines, number, &line);
         }
         word.store(u64::from(first) << 32 | turns.len() as u64, Ordering::Release);
         Ok(())

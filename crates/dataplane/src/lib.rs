@@ -1,7 +1,7 @@
 //! The data plane from user space: pinned state, generations of tables and programs, attachments, sessions, counters.
 //!
-//! A commit is `load` (fills the idle slot), `switch` (one store), `grace` (nobody runs the old programs any more),
-//! `retire_idle`. Everything takes `&self`; changes of generations and attachments exclude each other, the rest runs
+//! A commit is `load` (fills the idle slot's tables, loads programs that are not there yet), `switch` (one store),
+//! `grace` (nobody runs the old programs any more), `retire_idle`. Everything takes `&self`; changes of generations and attachments exclude each other, the rest runs
 //! beside them. Attaching looks up devices in the network namespace of the calling thread.
 
 mod attach;
@@ -16,6 +16,7 @@ mod gate;
 mod generation;
 mod grants;
 mod links;
+mod loaded;
 mod local;
 mod mmap;
 mod nexthops;
@@ -26,13 +27,13 @@ mod reaper;
 mod records;
 mod rules;
 mod sessions;
+mod slots;
 mod state;
 #[cfg(test)]
 mod stress;
 mod sweep;
 mod sys;
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::mem::offset_of;
 use std::path::Path;
@@ -52,7 +53,7 @@ pub use error::{Error, Result};
 pub use events::Event;
 pub use examine::Examined;
 pub use gate::GateOnly;
-pub use generation::{Generation, Variant};
+pub use generation::{Generation, Hooks, Variant};
 pub use grants::{Ended, Given, GrantKey, GrantRecord, GrantSpec, Grants, Pick, Reconciled, Refused};
 pub use local::LocalKind;
 pub use nexthops::NexthopEntry;
@@ -66,11 +67,13 @@ pub use state::cleanup;
 pub use sweep::{EarlyAgeout, SweepReport, Swept, Timeouts};
 pub use sys::ProgramDetails;
 
-use attach::Roots;
+use attach::{Gates, Roots};
 use control::{Clock, Grace};
+use loaded::Loaded;
 use mmap::Mapped;
 use reaper::Reaper;
 use records::FlowTable;
+use slots::Slots;
 use state::State;
 use sweep::Sweeper;
 
@@ -192,8 +195,6 @@ fn table_config(sizes: Sizes, seed: u64) -> ProgramConfig {
         bucket_mask4: sizes.buckets(sizes.sessions4) - 1,
         bucket_mask6: sizes.buckets(sizes.sessions6) - 1,
         flags: if sizes.kernel_index { CONFIG_KERNEL_INDEX } else { 0 },
-        unanswered4: u32::MAX >> 1,
-        unanswered6: u32::MAX >> 1,
         grant_mask: sizes.grant_buckets() - 1,
         source_mask: sizes.source_words() - 1,
         nat_binding_slots: sizes.binding_slots(),
@@ -231,10 +232,13 @@ pub struct Dataplane {
     bindings: Mapped<sluice_abi::NatBinding>,
     grace: Grace,
     clock: Clock,
+    slots: Slots,
+    loaded: Loaded,
     reaper: Reaper,
     sweeper: Sweeper,
     grants: Grants,
-    roots: Mutex<BTreeMap<u32, Arc<Roots>>>,
+    roots: Mutex<Roots>,
+    gates: Mutex<Gates>,
     /// Held while generations or attachments change.
     changes: Mutex<()>,
 }
@@ -259,11 +263,14 @@ impl Dataplane {
             watermarks,
             grace: Grace::new()?,
             clock: Clock::new(sizes)?,
+            slots: Slots::open(pin)?,
+            loaded: Loaded::open(pin, &state)?,
             reaper: Reaper::new(&state, sizes, table_config(sizes, seed))?,
             sweeper: Sweeper::new(&state, created, sizes)?,
             grants: Grants::open(&state, sizes.grants, seed, control::hz())?,
             seed,
             roots: Mutex::default(),
+            gates: Mutex::default(),
             changes: Mutex::default(),
             state,
             sizes,

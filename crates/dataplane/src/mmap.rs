@@ -73,6 +73,14 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy> Mapped<T> {
         unsafe { place.write_volatile(value) }
     }
 
+    /// Puts bytes behind the beginning of an element, into the next ones as well, while nobody reads them.
+    pub fn fill(&self, index: u32, offset: usize, bytes: &[u8]) {
+        let begin = index as usize * size_of::<T>() + offset;
+        assert!(begin + bytes.len() <= self.len as usize * size_of::<T>(), "access outside a map");
+        // SAFETY: the assertion keeps it inside the mapping, which is no memory of `bytes`.
+        unsafe { self.base.as_ptr().add(begin).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
+    }
+
     pub fn byte(&self, index: u32, offset: usize) -> &AtomicU8 {
         // SAFETY: inside the mapping, which lives as long as `self`; only accessed atomically through it.
         unsafe { AtomicU8::from_ptr(self.at(index, offset, 1)) }

@@ -98,15 +98,19 @@ fn message(level: PrintLevel, text: String) {
     }
 }
 
-pub(crate) fn open(kind: ObjectKind) -> Result<OpenObject> {
-    route_messages();
-    let bytes = match kind {
+/// The object as it was compiled.
+pub(crate) fn bytes(kind: ObjectKind) -> &'static [u8] {
+    match kind {
         ObjectKind::Xdp => XDP_OBJECT,
         ObjectKind::Tc => TC_OBJECT,
-    };
+    }
+}
+
+pub(crate) fn open(kind: ObjectKind) -> Result<OpenObject> {
+    route_messages();
     let mut builder = ObjectBuilder::default();
     builder.name(kind.name()).doing(|| format!("name object {}", kind.name()))?;
-    builder.open_memory(bytes).doing(|| format!("read object {}", kind.name()))
+    builder.open_memory(bytes(kind)).doing(|| format!("read object {}", kind.name()))
 }
 
 pub(crate) fn load(recipe: &Recipe<'_>) -> Result<Object> {

@@ -1,15 +1,18 @@
 //! The programs of a generation: which there are, what they are loaded with, and the slots they are called from.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::thread;
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use libbpf_rs::{MapCore, MapFlags};
 pub use sluice_abi::programs::Program;
 use sluice_abi::{MAX_VARIANTS, ProgramConfig, program_slot};
 
 use crate::error::{Doing, Result};
+use crate::loaded::Identity;
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
-use crate::{Dataplane, Generation, Variant, gate, reaper};
+use crate::slots::{Filled, Lines};
+use crate::{Dataplane, Variant, gate, reaper};
 
 /// Hook, variant and program.
 pub(crate) type Key = (ObjectKind, u32, Program);
@@ -21,72 +24,149 @@ fn symbol(hook: ObjectKind, program: Program) -> String {
     format!("{}_{}", hook.name(), program.name())
 }
 
-/// What a variant consists of on a hook. What leaves a device is the same for all variants.
-fn needed(hook: ObjectKind, variant: u32, stage_mask: u32) -> impl Iterator<Item = Program> {
+/// A program of a generation.
+pub(crate) struct Found {
+    pub fd: OwnedFd,
+    identity: Identity,
+    /// Not in its place yet.
+    pub is_new: bool,
+}
+
+/// What a variant consists of on a hook. What leaves a device is the same for all variants, and there is always some.
+fn needed(hook: ObjectKind, number: u32, variant: Variant) -> impl Iterator<Item = Program> {
     Program::ALL.into_iter().filter(move |program| {
-        program.needs().bit() & stage_mask != 0
+        program.needs().bit() & variant.stage_mask != 0
             && (!program.is_tc_only() || hook == ObjectKind::Tc)
-            && (*program != Program::Egress || variant == 0)
+            && match program {
+                Program::Egress => number == 0,
+                _ => variant.hooks.has(hook),
+            }
     })
 }
 
 impl Dataplane {
-    pub(crate) fn load_hook(
+    /// The programs of a slot: those that are there already, and the others loaded.
+    pub(crate) fn find_or_load(
+        &self,
+        slot: u32,
+        filled: &Filled,
+        variants: &[Variant],
+        config: ProgramConfig,
+    ) -> Result<BTreeMap<Key, Found>> {
+        let maps = self.slots.map_ids(slot)?;
+        let of = |hook| -> Result<BTreeMap<Key, Found>> {
+            let mut programs = BTreeMap::new();
+            for (variant, wanted) in (0u32..).zip(variants) {
+                let kinds: Vec<Program> = needed(hook, variant, *wanted).collect();
+                let config = ProgramConfig { variant, stage_mask: wanted.stage_mask, ..config };
+                let identity = self.loaded.identity(hook, &config, maps);
+                let find = |program: &Program| {
+                    let place = program_slot(slot, variant, *program);
+                    self.loaded.find(hook, self.state.programs(hook), place, identity)
+                };
+                let there: Option<Vec<OwnedFd>> = kinds.iter().map(find).collect();
+                let is_new = there.is_none();
+                let fds = match there {
+                    Some(fds) => fds,
+                    None => self.load_variant(hook, filled.lines(), &kinds, config)?,
+                };
+                for (program, fd) in kinds.into_iter().zip(fds) {
+                    programs.insert((hook, variant, program), Found { fd, identity, is_new });
+                }
+            }
+            Ok(programs)
+        };
+        // the two objects have nothing in common but maps that exist; the verifier is most of the time
+        let (xdp, tc) = thread::scope(|scope| {
+            let xdp = scope.spawn(|| of(ObjectKind::Xdp));
+            let tc = of(ObjectKind::Tc);
+            (xdp.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), tc)
+        });
+        let mut programs = xdp?;
+        programs.extend(tc?);
+        Ok(programs)
+    }
+
+    /// Loads the programs of all variants on a hook.
+    pub(crate) fn load_variants(
         &self,
         hook: ObjectKind,
-        tables: &BTreeMap<&'static str, MapHandle>,
+        lines: &Lines,
         variants: &[Variant],
         config: ProgramConfig,
     ) -> Result<BTreeMap<Key, OwnedFd>> {
         let mut programs = BTreeMap::new();
-        for (variant, Variant { stage_mask }) in (0u32..).zip(variants) {
-            let kinds: Vec<Program> = needed(hook, variant, *stage_mask).collect();
-            let symbols: Vec<String> = kinds.iter().map(|program| symbol(hook, *program)).collect();
-            let names: Vec<&str> = symbols.iter().map(String::as_str).collect();
-            let reuse =
-                |name: &str| tables.get(name).map(AsFd::as_fd).or_else(|| self.state.descriptor(hook, name));
-            let object = objects::load(&Recipe {
-                kind: hook,
-                programs: &names,
-                reuse: &reuse,
-                create: &|name| {
-                    name != objects::CLOCK_SECTION
-                        && !reaper::MAPS.contains(&name)
-                        && !gate::MAPS.contains(&name)
-                },
-                frozen: Frozen {
-                    config: ProgramConfig { variant, stage_mask: *stage_mask, ..config },
-                    root_variant: variant,
-                },
-                entries: &|name| self.sizes().entries(name),
-            })?;
-            for (program, name) in kinds.into_iter().zip(names) {
-                programs.insert((hook, variant, program), objects::program(&object, name)?);
-            }
+        for (variant, wanted) in (0u32..).zip(variants) {
+            let kinds: Vec<Program> = needed(hook, variant, *wanted).collect();
+            let config = ProgramConfig { variant, stage_mask: wanted.stage_mask, ..config };
+            let fds = self.load_variant(hook, lines, &kinds, config)?;
+            programs.extend(kinds.into_iter().map(|program| (hook, variant, program)).zip(fds));
         }
         Ok(programs)
     }
 
-    /// From the last program a packet meets to the first: none must ever miss the one that comes next.
-    pub(crate) fn store_programs(&self, generation: &Generation) -> Result<()> {
+    /// Loads programs of one variant, in the order of `wanted`.
+    fn load_variant(
+        &self,
+        hook: ObjectKind,
+        lines: &Lines,
+        wanted: &[Program],
+        config: ProgramConfig,
+    ) -> Result<Vec<OwnedFd>> {
+        let symbols: Vec<String> = wanted.iter().map(|program| symbol(hook, *program)).collect();
+        let names: Vec<&str> = symbols.iter().map(String::as_str).collect();
+        let reuse = |name: &str| {
+            let own = self.slots.descriptor(config.slot, lines, name);
+            own.or_else(|| self.state.descriptor(hook, name))
+        };
+        let object = objects::load(&Recipe {
+            kind: hook,
+            programs: &names,
+            reuse: &reuse,
+            create: &|name| {
+                name != objects::CLOCK_SECTION && !reaper::MAPS.contains(&name) && !gate::MAPS.contains(&name)
+            },
+            frozen: Frozen { config, root_variant: config.variant },
+            entries: &|name| self.sizes().entries(name),
+        })?;
+        names.into_iter().map(|name| objects::program(&object, name)).collect()
+    }
+
+    /// From the last program a packet meets to the first: none must ever miss the one that comes next. What the slot had
+    /// beside them goes.
+    pub(crate) fn store_programs(&self, slot: u32, found: &BTreeMap<Key, Found>) -> Result<()> {
         for program in Program::ALL.into_iter().rev() {
-            let found = generation.programs.iter().filter(|((_, _, found), _)| *found == program);
-            for ((hook, variant, _), fd) in found {
-                let slot = program_slot(generation.slot(), *variant, program);
-                self.state
-                    .programs(*hook)
-                    .update(&slot.to_ne_bytes(), &fd.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
+            let new = found.iter().filter(|((_, _, of), found)| *of == program && found.is_new);
+            for ((hook, variant, _), Found { fd, identity, .. }) in new {
+                let (place, programs) = (program_slot(slot, *variant, program), self.state.programs(*hook));
+                programs
+                    .update(&place.to_ne_bytes(), &fd.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
                     .doing(|| format!("put {} into its slot", symbol(*hook, program)))?;
+                self.loaded.remember(*hook, programs, place, *identity)?;
             }
         }
-        Ok(())
+        self.clear_where(slot, |hook, variant, program| !found.contains_key(&(hook, variant, program)))
+    }
+
+    pub(crate) fn clear_slot(&self, slot: u32) -> Result<()> {
+        self.clear_where(slot, |_, _, _| true)
+    }
+
+    /// Empties a slot of what another binary or another state left there.
+    pub(crate) fn clear_foreign(&self, slot: u32) -> Result<()> {
+        self.clear_where(slot, |hook, variant, program| {
+            let place = program_slot(slot, variant, program);
+            self.loaded.is_foreign(hook, self.state.programs(hook), place)
+        })
     }
 
     /// From the first program a packet meets to the last: who is on the way gets to the end.
-    pub(crate) fn clear_slot(&self, slot: u32) -> Result<()> {
+    fn clear_where(&self, slot: u32, unwanted: impl Fn(ObjectKind, u32, Program) -> bool) -> Result<()> {
         for program in Program::ALL {
             for hook in HOOKS {
-                (0..MAX_VARIANTS as u32).try_for_each(|variant| self.clear(hook, slot, variant, program))?;
+                for variant in (0..MAX_VARIANTS as u32).filter(|variant| unwanted(hook, *variant, program)) {
+                    self.clear(hook, slot, variant, program)?;
+                }
             }
         }
         Ok(())

@@ -1,56 +1,42 @@
 //! The policies' tables of a generation as the packet path reads them, for whoever asks what a packet would match.
 
+use sluice_abi::tables::Table;
 use sluice_abi::{ClassLine, Context, Rule, ZonePair};
 
-use crate::error::{Doing, Result};
-use crate::generation::Generation;
-use crate::mmap::Mapped;
+use crate::slots::Filled;
 
-/// Keeps the tables alive, also when their generation is gone.
+/// The tables last until the second commit after theirs.
 #[derive(Debug)]
-pub struct RuleTables {
-    zone_pairs: Mapped<ZonePair>,
-    contexts: Mapped<Context>,
-    rules: Mapped<Rule>,
-    classes: Mapped<ClassLine>,
-    rows: Mapped<ClassLine>,
-}
+pub struct RuleTables(Filled);
 
 impl RuleTables {
-    pub(crate) fn of(generation: &Generation) -> Result<RuleTables> {
-        fn mapped<T>(generation: &Generation, name: &'static str) -> Result<Mapped<T>>
-        where
-            T: zerocopy::FromBytes + zerocopy::IntoBytes + zerocopy::Immutable + Copy,
-        {
-            Mapped::new(generation.table(name)).doing(|| format!("map table {name}"))
-        }
-        Ok(RuleTables {
-            zone_pairs: mapped(generation, "zone_pairs")?,
-            contexts: mapped(generation, "contexts")?,
-            rules: mapped(generation, "rules")?,
-            classes: mapped(generation, "classes")?,
-            rows: mapped(generation, "rows")?,
-        })
+    pub(crate) fn of(filled: &Filled) -> RuleTables {
+        RuleTables(filled.clone())
+    }
+
+    /// False when a later commit has taken the tables' place: answers may then be a mix of both.
+    pub fn are_there(&self) -> bool {
+        self.0.is_there()
     }
 
     /// By [`sluice_abi::zone_pair_index`].
     pub fn zone_pair(&self, index: u32) -> ZonePair {
-        self.zone_pairs.read(index)
+        self.0.read(Table::ZonePairs, index)
     }
 
     pub fn context(&self, number: u32) -> Context {
-        self.contexts.read(number)
+        self.0.read(Table::Contexts, number)
     }
 
     pub fn rule(&self, place: u32) -> Rule {
-        self.rules.read(place)
+        self.0.read(Table::Rules, place)
     }
 
     pub fn classes(&self, line: u32) -> ClassLine {
-        self.classes.read(line)
+        self.0.read(Table::Classes, line)
     }
 
     pub fn rows(&self, line: u32) -> ClassLine {
-        self.rows.read(line)
+        self.0.read(Table::Rows, line)
     }
 }

@@ -183,6 +183,11 @@ impl State {
         &self.maps[name]
     }
 
+    /// The kernel's numbers of all maps.
+    pub fn map_ids(&self) -> Result<Vec<u32>> {
+        self.maps.values().map(crate::slots::map_id).collect()
+    }
+
     pub fn active(&self) -> &MapHandle {
         self.map(ACTIVE)
     }

@@ -78,7 +78,6 @@ impl Bench {
             sessions4: trial.sessions,
             bucket_mask4: trial.buckets - 1,
             flags: if trial.kernel_index { sluice_abi::CONFIG_KERNEL_INDEX } else { 0 },
-            unanswered4: u32::MAX >> 1,
             hz: 250,
             seed: SEED,
             ..Default::default()

@@ -112,7 +112,7 @@ fn links_are_kept_when_the_program_is_the_same() {
 #[test]
 fn another_variant_updates_the_link() {
     let (_netns, pin, dataplane, wanted) = device(Hook::XdpNative);
-    let variants = [Variant { stage_mask: full_mask() }; 2];
+    let variants = [Variant::new(full_mask()); 2];
     let generation = dataplane.load(&tables(wanted.ifindex), &variants, 2).unwrap();
     dataplane.switch(&generation);
     dataplane.attach(&wanted).unwrap();

@@ -93,7 +93,7 @@ fn strangers_are_refused_before_the_slow_line() {
     dataplane.add_local_address(0, Ipv4Addr::new(10, 0, 2, 2).into(), LocalKind::Address).unwrap();
     let before = [Stage::Screen, Stage::ScreenRate, Stage::ScreenFirst, Stage::Fanout, Stage::Nat64];
     let stage_mask = full_mask() & !before.map(Stage::bit).iter().sum::<u32>();
-    let generation = dataplane.load(&tables, &[Variant { stage_mask }], 1).unwrap();
+    let generation = dataplane.load(&tables, &[Variant::new(stage_mask)], 1).unwrap();
     dataplane.switch(&generation);
     let frame = udp_frame();
     let run = || {

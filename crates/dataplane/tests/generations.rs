@@ -1,15 +1,21 @@
-//! Generations under traffic: every packet is judged by exactly one of them.
+//! Generations under traffic: every packet is judged by exactly one of them, and only what is new is loaded.
 
 mod common;
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use common::{Netns, Pin, SMALL, activate, full_mask, tables, udp_frame};
-use sluice_dataplane::abi::stages::Reason;
-use sluice_dataplane::abi::{MAX_RULES, Rule};
+use common::{Netns, OPTIONAL, Pin, SMALL, activate, full_mask, tables, udp_frame};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use sluice_dataplane::abi::stages::{Reason, Stage};
+use sluice_dataplane::abi::{ClassLine, MAX_RULES, NAT_PERSISTENT_TARGET_HOST, NatPool, Rule, ZonePair};
 use sluice_dataplane::prog_run::{self, TcRun, XdpRun};
-use sluice_dataplane::{Error, ObjectKind, Program, Tables, Variant};
+use sluice_dataplane::{
+    Attachment, Dataplane, Error, Generation, Hook, Hooks, ObjectKind, Program, Tables, Variant,
+};
 
 const XDP_DROP: u32 = 1;
 const TC_ACT_SHOT: u32 = 2;
@@ -21,16 +27,10 @@ fn stray_frame() -> Vec<u8> {
     frame
 }
 
-#[test]
-fn nothing_is_lost_while_generations_change() {
-    let netns = Netns::enter();
-    let ifindex = netns.veth("v0");
-    let pin = Pin::new();
-    let dataplane = pin.open(SMALL);
-    let with_unit = tables(ifindex);
-    let without = Tables { unit_multiplier: 1, ..Tables::default() };
-    activate(&dataplane, &with_unit, 1);
-
+/// Commits these in turn while packets run through both roots, and says how many packets each kind of tables judged:
+/// those with the unit, and those without.
+fn commit_under_traffic(dataplane: &Dataplane, ifindex: u32, commits: &[Tables]) -> (u64, u64) {
+    activate(dataplane, &commits[0], 1);
     let frame = stray_frame();
     let done = AtomicBool::new(false);
     let runs = thread::scope(|scope| {
@@ -45,10 +45,9 @@ fn nothing_is_lost_while_generations_change() {
             }
             runs
         });
-        for number in 2..12 {
-            let tables = if number % 2 == 0 { &without } else { &with_unit };
+        for (number, tables) in (2..).zip(&commits[1..]) {
             let epoch = dataplane.epoch();
-            activate(&dataplane, tables, number);
+            activate(dataplane, tables, number);
             assert_eq!(dataplane.epoch(), epoch + 1);
         }
         done.store(true, Ordering::Relaxed);
@@ -61,8 +60,183 @@ fn nothing_is_lost_while_generations_change() {
     assert_eq!(counters.total().received, runs);
     assert_eq!(known + unknown, runs);
     assert_eq!(counters.drops(Reason::NoGeneration), 0);
-    assert!(known > 0 && unknown > 0);
     assert_eq!(counters.unit_drops(1).of(Reason::OtherHost), known);
+    (known, unknown)
+}
+
+fn without_units() -> Tables {
+    Tables { unit_multiplier: 1, ..Tables::default() }
+}
+
+/// Without the stages that configuration may leave out.
+fn small_mask() -> u32 {
+    Stage::ALL.into_iter().filter(|stage| !OPTIONAL.contains(stage)).map(Stage::bit).sum()
+}
+
+/// Tables of so many lines and more.
+fn large(tables: &Tables, lines: usize) -> Tables {
+    Tables { rows: vec![ClassLine::default(); lines], ..tables.clone() }
+}
+
+#[test]
+fn nothing_is_lost_while_generations_change() {
+    let netns = Netns::enter();
+    let ifindex = netns.veth("v0");
+    let pin = Pin::new();
+    let dataplane = pin.open(SMALL);
+    let turns = [tables(ifindex), without_units()];
+    let commits: Vec<Tables> = turns.iter().cycle().take(200).cloned().collect();
+    let (known, unknown) = commit_under_traffic(&dataplane, ifindex, &commits);
+    assert!(known > 0 && unknown > 0);
+}
+
+#[test]
+fn nothing_is_lost_while_memory_grows_and_shrinks() {
+    let netns = Netns::enter();
+    let ifindex = netns.veth("v0");
+    let pin = Pin::new();
+    let dataplane = pin.open(SMALL);
+    let (with, without) = (tables(ifindex), without_units());
+    // each slot has grown and shrunk at the end, beside one that was of another size and of the same
+    let commits = [&with, &large(&without, 1 << 17), &large(&with, 1 << 18), &without, &with, &without];
+    let commits: Vec<Tables> = commits.into_iter().cloned().collect();
+    let (known, unknown) = commit_under_traffic(&dataplane, ifindex, &commits);
+    assert!(known > 0 && unknown > 0);
+}
+
+fn program_ids(generation: &Generation) -> BTreeSet<u32> {
+    generation.programs().unwrap().into_iter().map(|program| program.id).collect()
+}
+
+#[test]
+fn from_the_third_commit_on_no_program_is_loaded() {
+    let pin = Pin::new();
+    let mut slots = vec![];
+    {
+        let dataplane = pin.open(SMALL);
+        for number in 1..3 {
+            let generation = activate(&dataplane, &tables(1), number);
+            assert_eq!(generation.programs_loaded(), generation.programs().unwrap().len());
+            slots.push(program_ids(&generation));
+        }
+        assert!(slots[0].is_disjoint(&slots[1]));
+        for number in 3..9 {
+            let mut changed = tables(1);
+            (changed.tcp_mss, changed.unit_multiplier) = (1000 + number as u16, 2 * number + 1);
+            changed.gate.zones = number;
+            changed.flow.sequence_check = number % 2 == 0;
+            let begin = Instant::now();
+            let generation = activate(&dataplane, &changed, number);
+            let took = begin.elapsed();
+            assert_eq!(generation.programs_loaded(), 0);
+            assert_eq!(program_ids(&generation), slots[(number as usize + 1) % 2]);
+            assert!(took < Duration::from_millis(300), "{took:?}");
+        }
+    }
+    // another daemon of the same binary
+    let dataplane = pin.open(SMALL);
+    for number in 9..11 {
+        let generation = activate(&dataplane, &tables(1), number);
+        assert_eq!(generation.programs_loaded(), 0);
+        assert_eq!(program_ids(&generation), slots[(number as usize + 1) % 2]);
+    }
+}
+
+#[test]
+fn programs_are_loaded_where_their_code_or_their_memory_is_another() {
+    let pin = Pin::new();
+    let dataplane = pin.open(SMALL);
+    let mask = small_mask();
+    let mut number = 0;
+    // two commits, one for each slot
+    let mut commit = |dataplane: &Dataplane, mask: u32, tables: &Tables| {
+        [(); 2].map(|()| {
+            number += 1;
+            let generation = dataplane.load(tables, &[Variant::new(mask)], number).unwrap();
+            dataplane.switch(&generation);
+            dataplane.grace().unwrap();
+            dataplane.retire_idle().unwrap();
+            let all = generation.programs().unwrap().len();
+            assert!([0, all].contains(&generation.programs_loaded()));
+            generation.programs_loaded() > 0
+        })
+    };
+    let plain = tables(1);
+    assert_eq!(commit(&dataplane, mask, &plain), [true; 2]);
+    assert_eq!(commit(&dataplane, mask, &plain), [false; 2]);
+    // another stage
+    assert_eq!(commit(&dataplane, mask | Stage::Screen.bit(), &plain), [true; 2]);
+    assert_eq!(commit(&dataplane, mask, &plain), [true; 2]);
+    // another memory, then the same with other contents, then less than a quarter of it
+    assert_eq!(commit(&dataplane, mask, &large(&plain, 1 << 16)), [true; 2]);
+    assert_eq!(commit(&dataplane, mask, &large(&plain, (1 << 16) + 1)), [false; 2]);
+    assert_eq!(commit(&dataplane, mask, &plain), [true; 2]);
+    // persistent-nat is code
+    let mut persistent = plain.clone();
+    persistent.nat.pools = vec![NatPool { persistent: NAT_PERSISTENT_TARGET_HOST, ..Default::default() }];
+    assert_eq!(commit(&dataplane, mask, &persistent), [true; 2]);
+    assert_eq!(commit(&dataplane, mask, &persistent), [false; 2]);
+
+    // what another binary wrote down of its programs
+    let records = MapHandle::from_pinned_path(pin.path().join("loaded")).unwrap();
+    for key in records.keys() {
+        let mut record = records.lookup(&key, MapFlags::ANY).unwrap().unwrap();
+        record[0] ^= 1;
+        records.update(&key, &record, MapFlags::ANY).unwrap();
+    }
+    assert_eq!(commit(&dataplane, mask, &persistent), [true; 2]);
+    assert_eq!(commit(&dataplane, mask, &persistent), [false; 2]);
+    // programs that nobody wrote down
+    fs::remove_file(pin.path().join("loaded")).unwrap();
+    drop(dataplane);
+    let dataplane = pin.open(SMALL);
+    assert_eq!(commit(&dataplane, mask, &persistent), [true; 2]);
+    // memory that was made anew
+    fs::remove_file(pin.path().join("tables_0")).unwrap();
+    drop(dataplane);
+    let dataplane = pin.open(SMALL);
+    let loaded = commit(&dataplane, mask, &persistent);
+    assert_eq!(loaded.into_iter().filter(|loaded| *loaded).count(), 1, "of slot 0");
+}
+
+#[test]
+fn only_hooks_with_devices_have_programs() {
+    let netns = Netns::enter();
+    let ifindex = netns.veth("v0");
+    let pin = Pin::new();
+    let dataplane = pin.open(SMALL);
+    let variant = Variant { hooks: Hooks { tc: true, xdp: false }, ..Variant::new(small_mask()) };
+    let generation = dataplane.load(&tables(ifindex), &[variant], 1).unwrap();
+    dataplane.switch(&generation);
+    assert!(generation.program(ObjectKind::Xdp, 0, Program::Fast).is_none());
+    assert!(generation.program(ObjectKind::Tc, 0, Program::Fast).is_some());
+    let error = dataplane.attach(&Attachment { ifindex, hook: Hook::XdpNative, variant: 0 }).unwrap_err();
+    assert!(matches!(error, Error::NotActive { hook: "xdp", variant: 0 }), "{error}");
+    dataplane.attach(&Attachment { ifindex, hook: Hook::Tc, variant: 0 }).unwrap();
+
+    // both hooks again, then the other one: what the slot had for the first is gone
+    for (number, hooks) in (2..).zip([Hooks { tc: true, xdp: true }, Hooks { tc: false, xdp: true }]) {
+        let generation = dataplane.load(&tables(ifindex), &[Variant { hooks, ..variant }], number).unwrap();
+        dataplane.switch(&generation);
+    }
+    let error = dataplane.attach(&Attachment { ifindex, hook: Hook::Tc, variant: 0 }).unwrap_err();
+    assert!(matches!(error, Error::NotActive { hook: "tc", variant: 0 }), "{error}");
+    dataplane.attach(&Attachment { ifindex, hook: Hook::XdpNative, variant: 0 }).unwrap();
+}
+
+#[test]
+fn tables_are_told_apart_from_those_of_later_commits() {
+    let pin = Pin::new();
+    let dataplane = pin.open(SMALL);
+    let mut with_pair = tables(1);
+    with_pair.zone_pairs[5] = ZonePair { context: 7, ..Default::default() };
+    let rules = activate(&dataplane, &with_pair, 1).rule_tables();
+    assert_eq!((rules.zone_pair(5).context, rules.zone_pair(16)), (7, ZonePair::default()));
+    activate(&dataplane, &tables(1), 2);
+    assert!(rules.are_there());
+    assert_eq!(rules.zone_pair(5).context, 7);
+    activate(&dataplane, &tables(1), 3);
+    assert!(!rules.are_there());
 }
 
 #[test]
@@ -117,7 +291,7 @@ fn a_refused_generation_leaves_the_active_one_alone() {
     activate(&dataplane, &tables(1), 1);
     let before = (dataplane.active_slot(), dataplane.epoch());
     let too_many = Tables { rules: vec![Rule::default(); MAX_RULES + 1], ..tables(1) };
-    let error = dataplane.load(&too_many, &[Variant { stage_mask: full_mask() }], 2).unwrap_err();
+    let error = dataplane.load(&too_many, &[Variant::new(full_mask())], 2).unwrap_err();
     assert!(matches!(error, Error::Tables(_)), "{error}");
     assert_eq!((dataplane.active_slot(), dataplane.epoch()), before);
     dataplane.run_tc_root(0, &TcRun::new(&stray_frame(), 1)).unwrap();

@@ -75,7 +75,7 @@ fn every_variant_loads_within_the_limits() {
         })
         .collect();
     for masks in combinations.chunks(4) {
-        let variants: Vec<Variant> = masks.iter().map(|mask| Variant { stage_mask: *mask }).collect();
+        let variants: Vec<Variant> = masks.iter().map(|mask| Variant::new(*mask)).collect();
         // persistent-nat is no stage of its own, but code that the verifier leaves out where no pool has it
         let mut tables = tables(1);
         tables.nat.pools = vec![NatPool { persistent: NAT_PERSISTENT_TARGET_HOST, ..Default::default() }];
@@ -95,7 +95,7 @@ fn every_variant_loads_within_the_limits() {
 fn four_variants_fill_the_slot() {
     let pin = Pin::new();
     let dataplane = pin.open(SMALL);
-    let variants = [Variant { stage_mask: full_mask() }; 4];
+    let variants = [Variant::new(full_mask()); 4];
     let generation = dataplane.load(&tables(1), &variants, 1).unwrap();
     dataplane.switch(&generation);
     assert!(generation.program(ObjectKind::Xdp, 3, Program::Admit).is_some());

@@ -403,7 +403,7 @@ pub fn compile(text: &str, hook: Hook) -> Result<Config> {
 }
 
 fn load(dataplane: &Dataplane, plan: &Plan) -> Result<Generation> {
-    let variants: Vec<Variant> = plan.variants.iter().map(|v| Variant { stage_mask: v.stage_mask }).collect();
+    let variants: Vec<Variant> = plan.variants.iter().map(|v| Variant::new(v.stage_mask)).collect();
     let generation = dataplane.load(&plan.tables, &variants, plan.generation)?;
     dataplane.switch(&generation);
     dataplane.grace()?;

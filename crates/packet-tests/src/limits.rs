@@ -58,7 +58,7 @@ pub fn examine(dataplane: &Dataplane, path: &Path) -> Result<Vec<Examined>> {
     let plan =
         sluice_plan::compile(&config, &devices_of(&config), &mut Ids::default(), 1).with_context(at)?;
     let variants: Vec<Variant> =
-        plan.variants.iter().map(|variant| Variant { stage_mask: variant.stage_mask }).collect();
+        plan.variants.iter().map(|variant| Variant::new(variant.stage_mask)).collect();
     dataplane.examine(&plan.tables, &variants).with_context(at)
 }
 

@@ -105,7 +105,8 @@ fn white_terms(screen: &Screen) -> Vec<abi::WhiteTerm> {
 fn white_term(source: &Prefix, destination: &Prefix) -> abi::WhiteTerm {
     let ((be_saddr, be_smask), (be_daddr, be_dmask)) = (network(source), network(destination));
     let family = if source.addr.is_ipv4() { 4 } else { 6 };
-    abi::WhiteTerm { be_saddr, be_smask, be_daddr, be_dmask, family, ..Default::default() }
+    let of = abi::WhiteFamily { family, ..Default::default() };
+    abi::WhiteTerm { be_saddr, be_smask, be_daddr, be_dmask, of }
 }
 
 /// Words of address and mask; IPv4 stands in the first.
@@ -191,7 +192,7 @@ pub(crate) fn white_name(term: &abi::WhiteTerm) -> String {
     let side = |net: [u32; 4], mask: [u32; 4]| {
         let length = mask.iter().map(|word| word.count_ones()).sum::<u32>();
         let addr =
-            if term.family == 4 { IpAddr::from(net[0].to_ne_bytes()) } else { IpAddr::from(bytes(net)) };
+            if term.of.family == 4 { IpAddr::from(net[0].to_ne_bytes()) } else { IpAddr::from(bytes(net)) };
         format!("{addr}/{length}")
     };
     format!("{} to {}", side(term.be_saddr, term.be_smask), side(term.be_daddr, term.be_dmask))

@@ -118,7 +118,7 @@ pub fn tables(ifindex: u32) -> Tables {
 
 /// Loads and activates one variant with every stage.
 pub fn activate(dataplane: &Dataplane, tables: &Tables, number: u32) -> Generation {
-    let generation = dataplane.load(tables, &[Variant { stage_mask: full_mask() }], number).unwrap();
+    let generation = dataplane.load(tables, &[Variant::new(full_mask())], number).unwrap();
     dataplane.switch(&generation);
     dataplane.grace().unwrap();
     dataplane.retire_idle().unwrap();

@@ -1,0 +1,106 @@
+//! Which programs stand in the slots, so that nothing is loaded that is there already, be it from an earlier commit or
+//! by an earlier daemon. What is written down of a program holds only together with the kernel's number of the program
+//! that does stand there.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Program};
+use sluice_abi::{LoadedProgram, PROGRAM_SLOTS, ProgramConfig};
+use zerocopy::IntoBytes;
+
+use crate::error::{Doing, Error, Result};
+use crate::mmap::Mapped;
+use crate::objects::{self, ObjectKind};
+use crate::slots;
+use crate::state::State;
+
+const HOOKS: usize = 2;
+
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    records: Mapped<LoadedProgram>,
+    /// By hook: hash of the object and of the state maps that its programs use.
+    states: [u64; HOOKS],
+}
+
+/// What makes programs the same: nothing else goes into loading them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    state: u64,
+    recipe: u64,
+}
+
+impl Loaded {
+    pub fn open(pin: &Path, state: &State) -> Result<Loaded> {
+        let (path, size) = (pin.join("loaded"), size_of::<LoadedProgram>() as u32);
+        let entries = (HOOKS * PROGRAM_SLOTS) as u32;
+        let map = match MapHandle::from_pinned_path(&path) {
+            Ok(map) if (map.value_size(), map.max_entries()) == (size, entries) => map,
+            _ => slots::create("loaded", size, entries, &path)?,
+        };
+        let records = Mapped::new(&map).doing(|| format!("map {}", path.display()))?;
+        let ids = state.map_ids()?;
+        let states = [ObjectKind::Xdp, ObjectKind::Tc].map(|hook| hash(&(objects::bytes(hook), &ids)));
+        Ok(Loaded { records, states })
+    }
+
+    /// Of programs with this configuration and these maps of their slot.
+    pub fn identity(&self, hook: ObjectKind, config: &ProgramConfig, slot_maps: [u32; 2]) -> Identity {
+        let state = self.states[hook as usize];
+        Identity { state, recipe: hash(&(state, config.as_bytes(), slot_maps)) }
+    }
+
+    /// The program in a place, if it is the one.
+    pub fn find(
+        &self,
+        hook: ObjectKind,
+        programs: &MapHandle,
+        place: u32,
+        wanted: Identity,
+    ) -> Option<OwnedFd> {
+        let record = self.records.read(index(hook, place));
+        let known = Identity { state: record.state, recipe: record.recipe };
+        let id = id_at(programs, place)?;
+        (known == wanted && record.id == id).then(|| Program::fd_from_id(id).ok()).flatten()
+    }
+
+    /// Writes down what was just put into a place.
+    pub fn remember(
+        &self,
+        hook: ObjectKind,
+        programs: &MapHandle,
+        place: u32,
+        identity: Identity,
+    ) -> Result<()> {
+        let id = id_at(programs, place)
+            .ok_or_else(|| Error::Object { what: format!("the program of place {place}") })?;
+        let Identity { state, recipe } = identity;
+        self.records.write(index(hook, place), LoadedProgram { state, recipe, id, zero: 0 });
+        Ok(())
+    }
+
+    /// Whether what stands in a place was made from other state or another binary.
+    pub fn is_foreign(&self, hook: ObjectKind, programs: &MapHandle, place: u32) -> bool {
+        let record = self.records.read(index(hook, place));
+        id_at(programs, place).is_some_and(|id| id != record.id || record.state != self.states[hook as usize])
+    }
+}
+
+fn index(hook: ObjectKind, place: u32) -> u32 {
+    hook as u32 * PROGRAM_SLOTS as u32 + place
+}
+
+/// Looking up a PROG_ARRAY gives the program's number.
+fn id_at(programs: &MapHandle, place: u32) -> Option<u32> {
+    let value = programs.lookup(&place.to_ne_bytes(), MapFlags::ANY).ok().flatten()?;
+    Some(u32::from_ne_bytes(value.try_into().ok()?))
+}
+
+/// The same in every process of this binary.
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
