@@ -172,12 +172,25 @@ static __always_inline int fast_miss(const struct replay *r)
 }
 
 /* Datagrams for a listener of fan-out. */
-static __always_inline bool fast_listens(struct replay *r, __u8 family, const __u32 *be_daddr)
+static __always_inline bool fast_listens(hook_ctx *ctx, struct replay *r)
 {
-	__u32 place;
+	struct iphdr *ip = hook_data(ctx) + r->frame.l3;
+	struct ipv6hdr *ip6 = hook_data(ctx) + r->frame.l3;
+	__u32 place, be_daddr[4] = {};
 
-	if (!(config.stage_mask & STAGE_BIT(FANOUT)) || r->is.is_tcp ||
-	    !fanout_find(family, be_daddr, r->is.be_ports >> 16, r->unit->index, &place))
+	if (!(config.stage_mask & STAGE_BIT(FANOUT)) || r->is.is_tcp)
+		return false;
+	if (r->family == 4) {
+		if ((void *)(ip + 1) > hook_end(ctx))
+			return false;
+		be_daddr[0] = ip->daddr;
+	} else {
+		if ((void *)(ip6 + 1) > hook_end(ctx))
+			return false;
+		for (int i = 0; i < 4; i++)
+			be_daddr[i] = ip6->daddr.in6_u.u6_addr32[i];
+	}
+	if (!fanout_find(r->family, be_daddr, r->is.be_ports >> 16, r->unit->index, &place))
 		return false;
 	r->line = place;
 	return true;
@@ -193,25 +206,15 @@ static __always_inline bool fast_passes_on(const struct replay *r)
 
 #define REPLAY 1 /* its session is known */
 
-static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
+static __always_inline int fast_find4(hook_ctx *ctx, struct replay *r)
 {
+	struct iphdr *ip = hook_data(ctx) + r->frame.l3;
 	struct flow_key4 key ALIGNED_KEY;
 	__u32 line = 0;
 
-	r->family = r->is.wire = 4;
-	if (!parse_network4(ctx, r->frame.l3, &r->is))
+	if ((void *)(ip + 1) > hook_end(ctx))
 		return GO(ADMIT);
-	struct iphdr *ip = hook_data(ctx) + r->frame.l3;
-
-	if ((void *)(ip + 1) > hook_end(ctx) || !parse_transport(ctx, &r->is, ip + 1, sizeof(*ip)))
-		return GO(ADMIT);
-	__u32 be_daddr = ip->daddr;
-
 	*(__u64 *)&key.be_saddr = *(__u64 *)&ip->saddr;
-	if (fast_listens(r, 4, &be_daddr))
-		return GO(FANOUT);
-	if (fast_passes_on(r))
-		return fast_miss(r);
 	((__u64 *)&key)[1] = key_last_word(r->is.be_ports, r->unit->routing_instance, r->is.proto);
 	r->state = flow_find4(&key, flow_hash4(config.seed, &key), &line, FAST_TRIES);
 	r->line = line;
@@ -220,30 +223,42 @@ static __always_inline int fast_ipv4(hook_ctx *ctx, struct replay *r)
 	return r->state ? REPLAY : fast_miss(r);
 }
 
-static __always_inline int fast_ipv6(hook_ctx *ctx, struct replay *r)
+static __always_inline int fast_find6(hook_ctx *ctx, struct replay *r)
 {
+	struct ipv6hdr *ip = hook_data(ctx) + r->frame.l3;
 	struct flow_key6 key ALIGNED_KEY;
 	__u32 line = 0;
 
-	r->family = r->is.wire = 6;
-	if (!parse_network6(ctx, r->frame.l3, &r->is))
-		return GO(ADMIT);
-	struct ipv6hdr *ip = hook_data(ctx) + r->frame.l3;
-
-	if ((void *)(ip + 1) > hook_end(ctx) || !parse_transport(ctx, &r->is, ip + 1, sizeof(*ip)))
+	if ((void *)(ip + 1) > hook_end(ctx))
 		return GO(ADMIT);
 	for (int i = 0; i < 4; i++)
 		((__u64 *)key.be_saddr)[i] = ((__u64 *)&ip->saddr)[i];
-	if (fast_listens(r, 6, key.be_daddr))
-		return GO(FANOUT);
-	if (fast_passes_on(r))
-		return fast_miss(r);
 	((__u64 *)&key)[4] = key_last_word(r->is.be_ports, r->unit->routing_instance, r->is.proto);
 	r->state = flow_find6(&key, flow_hash6(config.seed, &key), &line, FAST_TRIES);
 	r->line = line;
 	if ((config.stage_mask & STAGE_BIT(NAT64)) && r->state && (r->state->flags & FLOW_NAT64))
 		return GO(NAT64);
 	return r->state ? REPLAY : fast_miss(r);
+}
+
+/* Which path is it? What both families have in common stands once: the program fits the first-level cache. */
+static __always_inline int fast_path(hook_ctx *ctx, struct replay *r)
+{
+	bool v4 = r->frame.ethertype == ETH_P_IP;
+	__u32 header = v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+
+	if (v4 ? !parse_network4(ctx, r->frame.l3, &r->is)
+	       : r->frame.ethertype != ETH_P_IPV6 || !parse_network6(ctx, r->frame.l3, &r->is))
+		return GO(ADMIT);
+	r->family = r->is.wire = v4 ? 4 : 6;
+	barrier_var(header);
+	if (!parse_transport(ctx, &r->is, hook_data(ctx) + r->frame.l3 + header, header))
+		return GO(ADMIT);
+	if (fast_listens(ctx, r))
+		return GO(FANOUT);
+	if (fast_passes_on(r))
+		return fast_miss(r);
+	return v4 ? fast_find4(ctx, r) : fast_find6(ctx, r);
 }
 
 static __always_inline int fast_line(hook_ctx *ctx)
@@ -262,12 +277,8 @@ static __always_inline int fast_line(hook_ctx *ctx)
 	if ((void *)(eth + 1) > hook_end(ctx) || *(__u32 *)eth->h_dest != *(__u32 *)r.unit->mac ||
 	    *(__u16 *)(eth->h_dest + 4) != *(__u16 *)(r.unit->mac + 4))
 		return GO(ADMIT);
-	int action = GO(ADMIT);
+	int action = fast_path(ctx, &r);
 
-	if (r.frame.ethertype == ETH_P_IP)
-		action = fast_ipv4(ctx, &r);
-	else if (r.frame.ethertype == ETH_P_IPV6)
-		action = fast_ipv6(ctx, &r);
 	/* one replay serves both families: the compiler may not make two of it */
 	barrier_var(action);
 	if (action == REPLAY)
