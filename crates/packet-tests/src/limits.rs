@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use sluice_dataplane::{Dataplane, Examined, Variant};
+use sluice_dataplane::{Dataplane, Examined, Hooks, Variant};
 use sluice_language::config::Config;
-use sluice_plan::{Environment, Ids, NetDev};
+use sluice_plan::{Environment, Ids, IngressHook, NetDev, Plan};
 
 /// The kernel refuses a program above so many instructions on its way through the verifier.
 pub const KERNEL_INSTRUCTIONS: u32 = 1_000_000;
@@ -45,21 +45,45 @@ pub fn configurations() -> Result<Vec<(String, PathBuf)>> {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         found.push((format!("example {name}"), path));
     }
-    found.push(("everything".to_owned(), root.join("tests/packet/everything.conf")));
+    found.push(("everything".to_owned(), everything()));
     Ok(found)
 }
 
-/// What the verifier says of the programs that a configuration asks for.
-pub fn examine(dataplane: &Dataplane, path: &Path) -> Result<Vec<Examined>> {
+/// The configuration with every function on.
+pub fn everything() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packet/everything.conf")
+}
+
+/// What a configuration becomes on made-up devices.
+pub fn plan_of(path: &Path, generation: u32) -> Result<Plan> {
     let at = || format!("{}", path.display());
     let text = std::fs::read_to_string(path).with_context(at)?;
     let tree = sluice_language::parse(&text, &at()).map_err(|errors| anyhow!("{errors}"))?;
     let config = sluice_language::compile(&tree).map_err(|errors| anyhow!("{errors}"))?;
-    let plan =
-        sluice_plan::compile(&config, &devices_of(&config), &mut Ids::default(), 1).with_context(at)?;
+    sluice_plan::compile(&config, &devices_of(&config), &mut Ids::default(), generation).with_context(at)
+}
+
+/// As a daemon loads them: on the hooks that its devices have.
+pub fn variants_of(plan: &Plan) -> Vec<Variant> {
+    let hooks = |variant: u32| {
+        let hooks = plan.attachments.iter().filter(|at| at.variant == variant).filter_map(|at| at.ingress);
+        hooks.fold(Hooks::default(), |hooks, hook| match hook {
+            IngressHook::Tc => Hooks { tc: true, ..hooks },
+            IngressHook::XdpNative | IngressHook::XdpGeneric => Hooks { xdp: true, ..hooks },
+        })
+    };
+    let variants = (0u32..).zip(&plan.variants);
+    variants
+        .map(|(number, variant)| Variant { stage_mask: variant.stage_mask, hooks: hooks(number) })
+        .collect()
+}
+
+/// What the verifier says of the programs that a configuration asks for, on both hooks.
+pub fn examine(dataplane: &Dataplane, path: &Path) -> Result<Vec<Examined>> {
+    let plan = plan_of(path, 1)?;
     let variants: Vec<Variant> =
         plan.variants.iter().map(|variant| Variant::new(variant.stage_mask)).collect();
-    dataplane.examine(&plan.tables, &variants).with_context(at)
+    dataplane.examine(&plan.tables, &variants).with_context(|| path.display().to_string())
 }
 
 /// A veth for each interface, and one for each end of the pairs that tagged units get.

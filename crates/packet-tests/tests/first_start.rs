@@ -1,0 +1,40 @@
+//! How much a gateway's start and a commit of a small change cost with every function on, in processor time: a busy
+//! machine takes longer, and not more. A file of its own, so that no other test loads programs at the same time.
+
+use std::time::Duration;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use sluice_dataplane::{Dataplane, Sizes, cleanup};
+use sluice_packet_tests::limits::{everything, plan_of, variants_of};
+
+const MOST_START: Duration = Duration::from_secs(1);
+const MOST_COMMIT: Duration = Duration::from_millis(300);
+
+/// Of all threads of this process, in the kernel and outside.
+fn processor_time() -> Duration {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).unwrap();
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Duration::from_micros(micros.try_into().unwrap())
+}
+
+#[test]
+fn start_and_commit_with_every_function_are_cheap() {
+    let pin = std::path::Path::new("/sys/fs/bpf").join(format!("sluice-start-{}", std::process::id()));
+    let dataplane = Dataplane::open(&pin, Sizes::default()).unwrap();
+    let mut spent = Vec::new();
+    for number in 1..=4 {
+        let plan = plan_of(&everything(), number).unwrap();
+        let begin = processor_time();
+        let generation = dataplane.load(&plan.tables, &variants_of(&plan), number).unwrap();
+        dataplane.switch(&generation);
+        dataplane.grace().unwrap();
+        dataplane.retire_idle().unwrap();
+        spent.push(processor_time() - begin);
+    }
+    drop(dataplane);
+    cleanup(&pin).unwrap();
+    println!("start {:?}, second commit {:?}, later ones {:?}", spent[0], spent[1], &spent[2..]);
+    assert!(spent[0] < MOST_START, "{spent:?}");
+    assert!(spent[2..].iter().all(|commit| *commit < MOST_COMMIT), "{spent:?}");
+}
