@@ -79,14 +79,9 @@ impl Bench {
         let config = ProgramConfig {
             sessions4: trial.sessions,
             bucket_mask4: trial.buckets - 1,
-<<<<<<< HEAD
-            flags: if trial.kernel_index { sluice_abi::CONFIG_KERNEL_INDEX } else { 0 },
-=======
             flags: objects::MACHINE_FLAGS
                 | if trial.kernel_index { sluice_abi::CONFIG_KERNEL_INDEX } else { 0 }
                 | if trial.weak_order { sluice_abi::CONFIG_WEAK_ORDER } else { 0 },
-            unanswered4: u32::MAX >> 1,
->>>>>>> 26adb68 (Keep the order of stores and loads on machines that do not keep it by themselves)
             hz: 250,
             seed: SEED,
             ..Default::default()
