@@ -4,8 +4,7 @@
  *
  * Readers take no lock. Writers lock a key's first bucket, which serialises everything about that key; a slot of a
  * second bucket is claimed by compare-and-swap, since others may use that bucket as theirs. Insert: line number, then
- * tag, which publishes. Remove: tag, then line number. x86 keeps the order of stores; other machines would need
- * release stores here.
+ * tag, which publishes. Remove: tag, then line number.
  */
 #ifndef SLUICE_FLOW_INDEX_H
 #define SLUICE_FLOW_INDEX_H
@@ -85,10 +84,10 @@ static __always_inline bool bucket_lock(struct flow_bucket *bucket)
 	return bucket_lock_within(bucket, LOCK_SPINS);
 }
 
-/* A plain store: what was written under the lock is visible before it, see above. */
+/* A plain store: what was written under the lock is visible before it. */
 static __always_inline void bucket_unlock(struct flow_bucket *bucket)
 {
-	barrier();
+	ordered();
 	*(volatile __u32 *)&bucket->lock = 0;
 }
 
@@ -127,6 +126,7 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
 		if (bucket->lines[slot] != line)
 			continue;
 		*(volatile __u16 *)&bucket->tags[LANE_OF_SLOT(slot)] = 0;
+		ordered();
 		*(volatile __u32 *)&bucket->lines[slot] = 0;
 		return true;
 	}

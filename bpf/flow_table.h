@@ -40,12 +40,12 @@ static __always_inline void flow_set_flags(struct flow_state *state, __u32 flags
  */
 static __always_inline bool flow_has_tag(const struct flow_state *state, __u16 tag)
 {
-	barrier();
+	ordered();
 	bool same = *(volatile __u16 *)&state->tag == tag;
 
-	barrier();
+	ordered();
 	same = same && (*(volatile __u8 *)&state->flags & FLOW_LIVE);
-	barrier();
+	ordered();
 	return same;
 }
 
@@ -197,7 +197,7 @@ static __always_inline void flow_prepare_next(__u8 family)
 	prefetch(&back->last_seen);
 	prefetch(&shared->created);
 	/* from here another CPU may take it; only this one puts one there */
-	barrier();
+	ordered();
 	*(volatile __u32 *)spare = session;
 }
 

@@ -10,6 +10,23 @@
 
 /* Frozen with the program. Its own section: clang puts tables of its own making into .rodata. */
 const volatile struct program_config config SEC(".rodata.config") = {};
+
+/*
+ * Other CPUs see what was read and written before as before what follows. x86 keeps stores among each other in order,
+ * and loads, so the compiler is all that has to be told; elsewhere an exchange is the full barrier that BPF has on
+ * every kernel (its own loads and stores with an order came with 6.15). Atomics whose result is used are such barriers
+ * too.
+ */
+static __always_inline void ordered(void)
+{
+	barrier();
+	if (config.flags & CONFIG_WEAK_ORDER) {
+		volatile __u64 word = 0;
+
+		(void)__sync_lock_test_and_set(&word, 1);
+	}
+	barrier();
+}
 const volatile __u32 root_variant SEC(".rodata.config") = 0;
 
 /* Not mmapable, so alone in its map. */

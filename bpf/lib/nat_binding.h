@@ -80,12 +80,12 @@ __noinline __u32 nat_binding_find(const struct nat_binding_key *key)
 	__u32 state = *(volatile __u32 *)&binding->state, handle = *number;
 	bool inside = key->side == NAT_BINDING_INSIDE;
 
-	barrier();
+	ordered();
 	/* the record may have changed hands since the index was asked */
 	if (!same_address(inside ? binding->be_inside : binding->be_outside, key->be_addr) ||
 	    (inside ? binding->be_inside_port : binding->be_outside_port) != key->be_port)
 		return 0;
-	barrier();
+	ordered();
 	if (!(state & NAT_BINDING_LIVE) || *(volatile __u32 *)&binding->state != state)
 		return 0;
 	return (handle & NAT_BINDING_NUMBER) | (state & NAT_BINDING_TAG) << NAT_BINDING_TAG_SHIFT;
@@ -281,7 +281,7 @@ static __always_inline void nat_binding_free(struct nat_binding *binding)
 {
 	__u32 tag = binding->state & NAT_BINDING_TAG;
 
-	barrier();
+	ordered();
 	*(volatile __u32 *)&binding->state = tag;
 }
 
@@ -375,7 +375,7 @@ __noinline int nat_binding_claim(struct packet *p)
 	__u32 tag = binding->state & NAT_BINDING_TAG;
 
 	atomic_add(&all->NAT_BINDINGS_LIVE, 1);
-	barrier();
+	ordered();
 	*(volatile __u32 *)&binding->state = NAT_BINDING_LIVE | tag;
 	p->nat_bindings[0] = number | tag << NAT_BINDING_TAG_SHIFT;
 	return INSERTED;

@@ -217,6 +217,7 @@ static __always_inline __u32 port_place(const struct packet *p, __u32 when, __u3
 
 static __always_inline const __u32 *address_in(const struct packet *p, __u32 place)
 {
+	barrier_var(place); /* else clang finds the mask needless, which verifiers before 6.10 do not */
 	place &= PLACES;
 	barrier_var(place);
 	return (const void *)p + place;
@@ -224,6 +225,7 @@ static __always_inline const __u32 *address_in(const struct packet *p, __u32 pla
 
 static __always_inline __u16 be_port_in(const struct packet *p, __u32 place)
 {
+	barrier_var(place); /* else clang finds the mask needless, which verifiers before 6.10 do not */
 	place &= PLACES;
 	barrier_var(place);
 	return *(const __u16 *)((const void *)p + place);

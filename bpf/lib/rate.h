@@ -156,6 +156,7 @@ __noinline int source_learn(const struct packet *p)
 		}
 	}
 	*(volatile __u64 *)&victim->word = (__u32)(now + KNOWN_SOURCE_S * config.hz);
+	ordered();
 	*(volatile __u64 *)&victim->tag = tag;
 	return 1;
 }

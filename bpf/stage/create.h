@@ -26,7 +26,7 @@ static __always_inline void fill_state(struct flow_state *state, const struct pa
 	bool tcp = p->proto == IPPROTO_TCP;
 
 	state->flags = 0;
-	barrier();
+	ordered();
 	state->window = 0;
 	state->marks = (p->flags & P_TRANSLATED ? MARK_TRANSLATED : 0) | (p->grant_marks & MARK_GRANTED);
 	state->nexthop = nexthop;
@@ -37,7 +37,7 @@ static __always_inline void fill_state(struct flow_state *state, const struct pa
 	state->bytes = 0;
 	state->packets = 0;
 	state->tcp_end = 0;
-	barrier();
+	ordered();
 	state->flags = FLOW_LIVE | flags | (tcp ? 0 : FLOW_PLAIN);
 }
 
@@ -119,7 +119,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 		bool to_host = p->nexthop == NEXTHOP_LOCAL;                                                            \
                                                                                                                        \
 		line1->state.tag = ++line0->state.tag;                                                                 \
-		barrier();                                                                                             \
+		ordered();                                                                                             \
 		line0->key = p->key##FAMILY;                                                                           \
 		line1->key = reply;                                                                                    \
 		line0->grant = line1->grant = p->grant;                                                                \

@@ -49,9 +49,11 @@ static __noinline int fragment_follow(struct packet *p)
 
 	if (!datagram)
 		return DROP(FRAGMENT_NO_FIRST);
+	ordered();
 	fragment_inherit(p, datagram);
 	__u32 first_end = datagram->first_end, reason = datagram->reason;
 
+	ordered();
 	if (*(volatile __u64 *)&datagram->tag != tag)
 		return DROP(FRAGMENT_NO_FIRST); /* its place was taken meanwhile */
 	if (p->fragment_offset < first_end)

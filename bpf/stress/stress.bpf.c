@@ -60,11 +60,11 @@ static __noinline int stress_find(struct stress *stress, __u32 number)
 static __always_inline void stress_fill(struct flow_state *state, __u64 number)
 {
 	state->flags = 0;
-	barrier();
+	ordered();
 	state->bytes = number;
 	state->packets = 0;
 	state->last_seen = jiffies_now();
-	barrier();
+	ordered();
 	state->flags = FLOW_LIVE;
 }
 
@@ -87,7 +87,7 @@ static __noinline int stress_insert(struct stress *stress, __u32 number)
 	key_of(number, &key);
 	flow_reverse4(&key, &reply);
 	line1->state.tag = ++line0->state.tag;
-	barrier();
+	ordered();
 	line0->key = key;
 	line1->key = reply;
 	stress_fill(&line0->state, number);

@@ -58,8 +58,7 @@ fn version(clang: &str) -> Option<u32> {
 
 fn compile(clang: &str, bpf: &Path, libbpf: &Path, name: &str, object: &Path) {
     let source = bpf.join(format!("{name}.bpf.c"));
-    let triple =
-        format!("/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it"));
+    let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
     let status = Command::new(clang)
         .args([
             "-target",
@@ -77,7 +76,9 @@ fn compile(clang: &str, bpf: &Path, libbpf: &Path, name: &str, object: &Path) {
         .arg(bpf)
         .arg("-isystem")
         .arg(libbpf)
-        .args(["-idirafter", &triple, "-c"])
+        .args(["-idirafter", &format!("/usr/include/{arch}-linux-gnu")])
+        // of another machine's packages
+        .args(["-idirafter", &format!("/usr/{arch}-linux-gnu/include"), "-c"])
         .arg(&source)
         .arg("-o")
         .arg(object)

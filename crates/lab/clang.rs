@@ -22,8 +22,11 @@ fn version(clang: &str) -> Option<u32> {
     String::from_utf8(output.stdout).ok()?.split('.').next()?.trim().parse().ok()
 }
 
-/// <linux/types.h> needs <asm/types.h>, which Debian keeps under the machine's triplet.
+/// <linux/types.h> needs <asm/types.h>, which Debian keeps under the machine's triplet; of another machine's packages, in
+/// a directory of their own.
 pub fn multiarch_include() -> String {
     let arch = std::env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets CARGO_CFG_TARGET_ARCH");
-    format!("-I/usr/include/{arch}-linux-gnu")
+    let own = format!("/usr/include/{arch}-linux-gnu");
+    let cross = format!("/usr/{arch}-linux-gnu/include");
+    format!("-I{}", if std::path::Path::new(&own).join("asm").exists() { own } else { cross })
 }

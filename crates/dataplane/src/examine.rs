@@ -27,9 +27,7 @@ pub(crate) fn accounts<'a>(
     let mut frames: BTreeMap<&str, VecDeque<Vec<u32>>> = BTreeMap::new();
     for part in log.split("prog '").skip(1) {
         let name = part.split('\'').next().unwrap_or_default();
-        let depths = part.lines().find_map(|line| line.strip_prefix("stack depth "));
-        let depths = depths.unwrap_or_default().split('+').filter_map(|depth| depth.trim().parse().ok());
-        frames.entry(name).or_default().push_back(depths.collect());
+        frames.entry(name).or_default().push_back(depths(part));
     }
     let mut found = Vec::new();
     for (variant, fd) in programs {
@@ -49,6 +47,18 @@ pub(crate) fn accounts<'a>(
     Ok(found)
 }
 
+/// Stack of each function in a program's part of the log: `stack depth 16+32`, or from Linux 7 on a line a function,
+/// `subprog 0 (name) main ... stack 16`.
+fn depths(part: &str) -> Vec<u32> {
+    let lines = part.lines().filter(|line| line.starts_with("subprog "));
+    let own: Vec<u32> = lines.filter_map(|line| line.rsplit_once(" stack ")?.1.trim().parse().ok()).collect();
+    if !own.is_empty() {
+        return own;
+    }
+    let line = part.lines().find_map(|line| line.strip_prefix("stack depth "));
+    line.unwrap_or_default().split('+').filter_map(|depth| depth.trim().parse().ok()).collect()
+}
+
 /// `frames` and `calls` by function; functions do not call each other in circles.
 fn deepest(function: usize, frames: &[u32], calls: &[Vec<usize>]) -> u32 {
     let own = frames.get(function).copied().unwrap_or(0).max(1).next_multiple_of(16);
@@ -58,7 +68,15 @@ fn deepest(function: usize, frames: &[u32], calls: &[Vec<usize>]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::deepest;
+    use super::{deepest, depths};
+
+    #[test]
+    fn kernels_say_it_in_two_ways() {
+        assert_eq!(depths("p': BPF program load log\nstack depth 40+8\nprocessed 3 insns"), [40, 8]);
+        let lines = "p': log\nstack depth max 48\nsubprog 0 (p) main insns_self 9 insns_total 12 stack 40\n\
+                     subprog 1 (q) static insns_self 3 insns_total 3 stack 8\nprocessed 12 insns";
+        assert_eq!(depths(lines), [40, 8]);
+    }
 
     #[test]
     fn the_deepest_chain_counts() {

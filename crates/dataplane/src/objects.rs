@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Once;
 
 use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, set_print};
-use sluice_abi::ProgramConfig;
+use sluice_abi::{CONFIG_WEAK_ORDER, ProgramConfig};
 use zerocopy::IntoBytes;
 
 use crate::error::{Doing, Error, Result};
@@ -14,6 +14,9 @@ use crate::sys;
 pub(crate) const CONFIG_SECTION: &str = ".rodata.config";
 pub(crate) const ACTIVE_SECTION: &str = ".data.active";
 pub(crate) const CLOCK_SECTION: &str = ".data.clock";
+
+/// What every program is told of the machine it runs on.
+pub(crate) const MACHINE_FLAGS: u32 = if cfg!(target_arch = "x86_64") { 0 } else { CONFIG_WEAK_ORDER };
 
 static XDP_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o"));
 static TC_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o"));
@@ -151,7 +154,8 @@ fn freeze(object: &mut OpenObject, frozen: &Frozen) -> Result<()> {
     let mut maps = object.maps_mut();
     let mut section = maps.find(|map| map.name() == CONFIG_SECTION).ok_or_else(|| missing(CONFIG_SECTION))?;
     let bytes = section.initial_value_mut().ok_or_else(|| missing(CONFIG_SECTION))?;
-    bytes[config].copy_from_slice(frozen.config.as_bytes());
+    let config_here = ProgramConfig { flags: frozen.config.flags | MACHINE_FLAGS, ..frozen.config };
+    bytes[config].copy_from_slice(config_here.as_bytes());
     bytes[variant].copy_from_slice(frozen.root_variant.as_bytes());
     Ok(())
 }

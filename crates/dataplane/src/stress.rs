@@ -52,6 +52,8 @@ struct Trial {
     keys: u32,
     stable: u32,
     kernel_index: bool,
+    /// With the barriers of machines that need them.
+    weak_order: bool,
 }
 
 struct Bench {
@@ -77,7 +79,9 @@ impl Bench {
         let config = ProgramConfig {
             sessions4: trial.sessions,
             bucket_mask4: trial.buckets - 1,
-            flags: if trial.kernel_index { sluice_abi::CONFIG_KERNEL_INDEX } else { 0 },
+            flags: objects::MACHINE_FLAGS
+                | if trial.kernel_index { sluice_abi::CONFIG_KERNEL_INDEX } else { 0 }
+                | if trial.weak_order { sluice_abi::CONFIG_WEAK_ORDER } else { 0 },
             hz: 250,
             seed: SEED,
             ..Default::default()
@@ -308,10 +312,13 @@ fn two_cpus_lose_and_double_nothing() {
         keys: 30_000,
         stable: 2_000,
         kernel_index: false,
+        weak_order: false,
     };
     two_cpus(usual, 6);
     // few and hot: everything is re-used at once
-    two_cpus(Trial { sessions: 64, buckets: 16, stash: 64, keys: 80, stable: 8, ..usual }, 4);
+    let hot = Trial { sessions: 64, buckets: 16, stash: 64, keys: 80, stable: 8, ..usual };
+    two_cpus(hot, 4);
+    two_cpus(Trial { weak_order: true, ..hot }, 4);
     // more keys than slots: second buckets, stash, and refusals
     let overfull =
         two_cpus(Trial { sessions: 4096, buckets: 512, stash: 64, keys: 5000, stable: 500, ..usual }, 4);
@@ -338,7 +345,8 @@ fn alone(trial: Trial) -> (Stress, BTreeSet<u32>) {
 fn both_indexes_give_the_same_results() {
     for (sessions, keys) in [(20_000, 30_000), (8, 12), (1000, 1000)] {
         let buckets = Sizes { sessions4: sessions, ..Sizes::default() }.buckets(sessions);
-        let own = Trial { sessions, buckets, stash: 64, keys, stable: 0, kernel_index: false };
+        let own =
+            Trial { sessions, buckets, stash: 64, keys, stable: 0, kernel_index: false, weak_order: false };
         let (ours, left) = alone(own);
         let (kernels, left_there) = alone(Trial { kernel_index: true, ..own });
         assert_eq!(ours, kernels, "{sessions} sessions");
