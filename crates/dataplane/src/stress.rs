@@ -78,7 +78,7 @@ impl Bench {
             sessions4: trial.sessions,
             bucket_mask4: trial.buckets - 1,
             flags: if trial.kernel_index { sluice_abi::CONFIG_KERNEL_INDEX } else { 0 },
-            hz: 250,
+            hz: crate::control::hz(),
             seed: SEED,
             ..Default::default()
         };
