@@ -30,7 +30,7 @@
 #define NEXTHOP_FIRST 2
 #define MAX_LOCAL_ADDRESSES 8192
 #define MAX_CPUS 4096
-#define REPLY_RATE_PER_ZONE 1000 /* ICMP errors and resets a second and zone, burst of the same size */
-#define REJUDGE_PER_TICK 400     /* re-judged flows a scheduler tick and CPU: 100,000 a second at HZ 250 */
+#define REPLY_RATE_PER_ZONE 1000  /* ICMP errors and resets a second and zone, burst of the same size */
+#define REJUDGE_PER_SECOND 100000 /* re-judged flows a second and CPU, spread over its ticks */
 
 #endif

@@ -58,7 +58,8 @@ static __always_inline bool fragment_same(const struct fragment_key *a, const st
 
 static __always_inline bool fragment_over(const struct fragment_datagram *datagram, __u32 now)
 {
-	return now - datagram->first_seen >= FRAGMENT_TIMEOUT_S * config.hz;
+	/* another CPU may have looked at the clock after this one did */
+	return now - datagram->first_seen + config.hz >= (FRAGMENT_TIMEOUT_S + 1) * config.hz;
 }
 
 /* The key of the fragment at hand. Kept apart: an ICMP error takes the addresses of the packet it quotes later on. */

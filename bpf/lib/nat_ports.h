@@ -300,6 +300,12 @@ static __always_inline int nat_try_next(hook_ctx *ctx, struct packet *p, __u32 s
 	return NAT_TAKEN;
 }
 
+/* The address had no port for anybody a moment ago. */
+static __always_inline bool nat_was_full(const struct nat_cursor *cursor, __u32 now)
+{
+	return now - cursor->full_at < NAT_FULL_MS * config.hz / 1000;
+}
+
 /* Ports of the address in `out*`, from where this CPU's last search toward the destination ended. */
 __noinline int nat_search(hook_ctx *ctx, struct packet *p, __u32 session, __u32 index)
 {
@@ -331,7 +337,7 @@ __noinline int nat_search(hook_ctx *ctx, struct packet *p, __u32 session, __u32 
 			return result;
 		}
 	}
-	if (cursor->misses >= place.count && p->now - cursor->full_at < NAT_FULL_MS * config.hz / 1000)
+	if (cursor->misses >= place.count && nat_was_full(cursor, p->now))
 		return NAT_TAKEN;
 	/* most find one at once; each turn of a loop is a call */
 	int result = nat_try_next(ctx, p, session, pool, &place, counts);
@@ -348,7 +354,7 @@ __noinline int nat_search(hook_ctx *ctx, struct packet *p, __u32 session, __u32 
 	if (cursor->misses >= place.count) {
 		if (!cursor->full_at || p->now - cursor->full_at >= config.hz)
 			log_exhausted(p, pool->id);
-		cursor->full_at = p->now | 1;
+		cursor->full_at = p->now ? p->now : 1;
 	}
 	return NAT_TAKEN;
 }

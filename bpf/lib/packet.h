@@ -243,8 +243,8 @@ static __always_inline const struct flow_key6 *leaving6(const struct packet *p)
 }
 
 struct token_bucket {
-	__u32 tokens;
-	__u32 tick; /* jiffies of the last refill */
+	__u32 tokens; /* an answer costs config.hz of them */
+	__u32 tick;   /* jiffies of the last refill */
 	__u32 spare[2];
 };
 

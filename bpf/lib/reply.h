@@ -14,9 +14,11 @@
 #define QUOTE6_MAX 1232 /* 1280 - 40 - 8, RFC 4443 2.4 (c) */
 #define ICMP4_ROOM 28
 #define ICMP6_ROOM 48
-#define TICKS_PER_SECOND 250
 
-/* Refills by elapsed ticks. Two CPUs may refill at once; the bound then is soft by one tick's worth. */
+/*
+ * Refills by elapsed ticks. An answer costs as many tokens as there are ticks in a second, so a tick adds a whole
+ * number of them, however long it is. Two CPUs may refill at once; the bound then is soft by one tick's worth.
+ */
 static __always_inline bool reply_allowed(const struct packet *p)
 {
 	__u32 zone = p->from_zone;
@@ -24,17 +26,19 @@ static __always_inline bool reply_allowed(const struct packet *p)
 
 	if (!bucket)
 		return false;
-	__u32 elapsed = p->now - bucket->tick;
+	__u32 elapsed = p->now - bucket->tick, ahead = bucket->tick - p->now;
 
-	if (elapsed) {
-		__u64 tokens = bucket->tokens + (__u64)elapsed * (REPLY_RATE_PER_ZONE / TICKS_PER_SECOND);
+	/* another CPU may have looked at the clock after this one did */
+	if (elapsed && ahead > config.hz) {
+		__u64 tokens = bucket->tokens + (__u64)elapsed * REPLY_RATE_PER_ZONE;
+		__u64 full = (__u64)REPLY_RATE_PER_ZONE * config.hz;
 
 		bucket->tick = p->now;
-		bucket->tokens = tokens > REPLY_RATE_PER_ZONE ? REPLY_RATE_PER_ZONE : tokens;
+		bucket->tokens = tokens > full ? full : tokens;
 	}
-	if (!bucket->tokens)
+	if (bucket->tokens < config.hz)
 		return false;
-	bucket->tokens--;
+	bucket->tokens -= config.hz;
 	return true;
 }
 

@@ -1,4 +1,4 @@
-//! Compiles the two BPF objects, and those that tests stress the flow table and probe the tables with.
+//! Compiles the two BPF objects, and those that tests stress the flow table, probe the tables and ask the clock with.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,13 @@ fn main() {
     watch(&bpf);
 
     let clang = find_clang();
-    for (source, name) in
-        [("xdp", "xdp"), ("tc", "tc"), ("stress/stress", "stress"), ("stress/tables", "tables")]
-    {
+    for (source, name) in [
+        ("xdp", "xdp"),
+        ("tc", "tc"),
+        ("stress/stress", "stress"),
+        ("stress/tables", "tables"),
+        ("stress/clock", "clock"),
+    ] {
         compile(&clang, &bpf, Path::new(&libbpf), source, &out.join(format!("{name}.bpf.o")));
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use sluice_abi::tables::{Table, Tables};
 use sluice_abi::{
     CONFIG_PERSISTENT_NAT, GENERATION_NO_SEQUENCE_CHECK, Generation as Header, MAX_VARIANTS, ProgramConfig,
-    REJUDGE_PER_TICK,
+    REJUDGE_PER_SECOND,
 };
 
 use crate::error::{Doing, Error, Result};
@@ -154,7 +154,7 @@ impl Dataplane {
         let persistent = if tables.nat.is_persistent() { CONFIG_PERSISTENT_NAT } else { 0 };
         ProgramConfig {
             slot,
-            rejudge_per_tick: REJUDGE_PER_TICK,
+            rejudge_per_tick: rejudge_per_tick(self.hz()),
             hz: self.hz(),
             flags: own.flags | persistent,
             ..own
@@ -207,4 +207,9 @@ impl Dataplane {
         let _changing = self.changing();
         self.clear_foreign(1 - self.active_slot())
     }
+}
+
+/// Ticks may be long or short; flows are judged again at the same rate.
+pub(crate) fn rejudge_per_tick(hz: u32) -> u32 {
+    REJUDGE_PER_SECOND.div_ceil(hz)
 }

@@ -6,6 +6,8 @@
 
 mod attach;
 mod bindings;
+#[cfg(test)]
+mod clock;
 mod control;
 mod counters;
 mod error;

@@ -82,7 +82,7 @@ impl Bench {
             flags: objects::MACHINE_FLAGS
                 | if trial.kernel_index { sluice_abi::CONFIG_KERNEL_INDEX } else { 0 }
                 | if trial.weak_order { sluice_abi::CONFIG_WEAK_ORDER } else { 0 },
-            hz: 250,
+            hz: crate::control::hz(),
             seed: SEED,
             ..Default::default()
         };

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, Xdp, XdpFlags};
+use sluice_abi::{CookieTimes, RATE_BUCKETS, RateBucket, ScanCell};
 use sluice_dataplane::{
     Dataplane, Family, Generation, GrantKey, GrantSpec, LocalKind, ObjectKind, Pick, Sizes, Variant,
 };
 use sluice_language::config::{Config, HookMode, Vlan};
 use sluice_plan::{Environment, Ids, NetDev, Plan, RouteVia};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::case::GateStep;
 use crate::netns::{Namespace, ifindex, ip, sysctl};
@@ -22,6 +24,8 @@ use crate::world::World;
 
 const PINS: &str = "/sys/fs/bpf/sluice-packet-tests";
 static HARNESS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/arrive.bpf.o"));
+/// How much longer a second lasts where zones count packets of one.
+const STRETCH: u32 = 100;
 /// Value of an address of this host in the data plane's table, and of a subnet's broadcast address.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +104,10 @@ impl Gateway {
         let mut ids = Ids::default();
         let plan = sluice_plan::compile(&config, &environment, &mut ids, 1)?;
         apply_kernel(&world, &plan)?;
-        let dataplane = Dataplane::open(&fresh_pin()?, sizes)?;
+        let mut dataplane = Dataplane::open(&fresh_pin()?, sizes)?;
+        if counts(&plan) {
+            dataplane.pretend_hz(dataplane.hz() * STRETCH);
+        }
         let generation = load(&dataplane, &plan)?;
         let harness = ObjectBuilder::default().open_memory(HARNESS)?.load().context("loading the harness")?;
         let gateway = Gateway {
@@ -237,23 +244,53 @@ impl Gateway {
         Ok(program.as_fd().try_clone_to_owned()?)
     }
 
-    /// Empties a zone's bucket of replies, at the beginning of a tick: it gets nothing until the next.
+    /// Empties a zone's bucket of replies. It was last filled a second from now, as by a CPU whose clock is ahead: until
+    /// then it gets nothing.
     pub fn drain(&self, zone: &str) -> Result<()> {
-        let now = self.dataplane.now_jiffies()?;
-        while self.dataplane.now_jiffies()? == now {}
         let id = self.plan.zones.iter().find(|(_, name)| *name == zone).map(|(id, _)| *id);
         let id = id.ok_or_else(|| anyhow!("no zone {zone}"))?;
-        self.set_tokens(id, 0)
+        self.set_tokens(id, 0, self.dataplane.hz())
     }
 
     /// Fills every zone's bucket, so that a case does not feel the one before.
     pub fn refill(&self) -> Result<()> {
-        self.plan.zones.keys().try_for_each(|zone| self.set_tokens(*zone, sluice_abi::REPLY_RATE_PER_ZONE))
+        let full = sluice_abi::REPLY_RATE_PER_ZONE * self.dataplane.hz();
+        self.plan.zones.keys().try_for_each(|zone| self.set_tokens(*zone, full, 0))
+    }
+
+    /// Lets time pass. Where zones count packets of a second, seconds are long, and what was counted grows older instead.
+    pub fn wait(&self, time: Duration) -> Result<()> {
+        if !self.counts() {
+            std::thread::sleep(time);
+            return Ok(());
+        }
+        let jiffies = (time.as_secs_f64() * f64::from(self.dataplane.hz())) as u32;
+        let us = time.as_micros() as u64 * u64::from(STRETCH);
+        aged::<RateBucket>(&self.dataplane, "screen_rates", |number, bucket| {
+            for cell in bucket.cells.iter_mut().filter(|cell| cell.tag != 0) {
+                // a second begins, or a source is known until: the upper half, or the lower
+                let shift = if number < RATE_BUCKETS { 32 } else { 0 };
+                let at = ((cell.word >> shift) as u32).wrapping_sub(jiffies);
+                cell.word = cell.word & !(u64::from(u32::MAX) << shift) | u64::from(at) << shift;
+            }
+        })?;
+        aged::<ScanCell>(&self.dataplane, "screen_scans", |_, cell| {
+            let (old, new) = (cell.start_us, cell.start_us.wrapping_sub(us));
+            for seen in cell.seen.iter_mut().filter(|seen| (**seen >> 32) as u32 == old as u32) {
+                *seen = (new & u64::from(u32::MAX)) << 32 | *seen & u64::from(u32::MAX);
+            }
+            cell.start_us = new;
+        })?;
+        aged::<CookieTimes>(&self.dataplane, "cookie_times", |_, times| {
+            if times.sent != 0 {
+                times.sent = times.sent.wrapping_sub(jiffies);
+            }
+        })
     }
 
     /// Whether a zone has screens that count.
     pub fn counts(&self) -> bool {
-        !self.plan.tables.screen_limits.is_empty()
+        counts(&self.plan)
     }
 
     /// Screens that count begin anew.
@@ -335,10 +372,11 @@ impl Gateway {
         Ok(())
     }
 
-    fn set_tokens(&self, zone: u32, tokens: u32) -> Result<()> {
+    /// As if it was last filled so many jiffies from now.
+    fn set_tokens(&self, zone: u32, tokens: u32, ahead: u32) -> Result<()> {
         let map = MapHandle::from_pinned_path(self.dataplane.pin().join("reply_tokens"))?;
-        let now = self.dataplane.now_jiffies()? as u32;
-        let bucket = [tokens, now, 0, 0].map(u32::to_ne_bytes).concat();
+        let tick = (self.dataplane.now_jiffies()? as u32).wrapping_add(ahead);
+        let bucket = [tokens, tick, 0, 0].map(u32::to_ne_bytes).concat();
         Ok(map.update(&zone.to_ne_bytes(), &bucket, MapFlags::ANY)?)
     }
 
@@ -402,9 +440,43 @@ pub fn compile(text: &str, hook: Hook) -> Result<Config> {
     Ok(config)
 }
 
+fn counts(plan: &Plan) -> bool {
+    !plan.tables.screen_limits.is_empty()
+}
+
+/// Changes every entry of a pinned map.
+fn aged<T: FromBytes + IntoBytes + Immutable>(
+    dataplane: &Dataplane,
+    name: &str,
+    change: impl Fn(u32, &mut T),
+) -> Result<()> {
+    let map = MapHandle::from_pinned_path(dataplane.pin().join(name))?;
+    for number in 0..map.max_entries() {
+        let bytes = map.lookup(&number.to_ne_bytes(), MapFlags::ANY)?.context("an entry")?;
+        let mut entry = T::read_from_bytes(&bytes).ok().with_context(|| format!("an entry of {name}"))?;
+        change(number, &mut entry);
+        if entry.as_bytes() != bytes {
+            map.update(&number.to_ne_bytes(), entry.as_bytes(), MapFlags::ANY)?;
+        }
+    }
+    Ok(())
+}
+
 fn load(dataplane: &Dataplane, plan: &Plan) -> Result<Generation> {
     let variants: Vec<Variant> = plan.variants.iter().map(|v| Variant::new(v.stage_mask)).collect();
-    let generation = dataplane.load(&plan.tables, &variants, plan.generation)?;
+    let mut tables = plan.tables.clone();
+    for limits in &mut tables.screen_limits {
+        for us in [
+            &mut limits.ip_sweep_us,
+            &mut limits.tcp_sweep_us,
+            &mut limits.udp_sweep_us,
+            &mut limits.port_scan_us,
+            &mut limits.udp_port_scan_us,
+        ] {
+            *us *= STRETCH;
+        }
+    }
+    let generation = dataplane.load(&tables, &variants, plan.generation)?;
     dataplane.switch(&generation);
     dataplane.grace()?;
     Ok(generation)
