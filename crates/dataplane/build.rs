@@ -1,4 +1,4 @@
-//! Compiles the two BPF objects, and those that tests stress the flow table and probe the tables with.
+//! Compiles the two BPF objects, the one that carries counters over, and those that tests stress the flow table and probe the tables with.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,13 @@ fn main() {
 
     let clang = find_clang();
     for (source, name) in
-        [("xdp", "xdp"), ("tc", "tc"), ("stress/stress", "stress"), ("stress/tables", "tables")]
+        [
+            ("xdp", "xdp"),
+            ("tc", "tc"),
+            ("carry/carry", "carry"),
+            ("stress/stress", "stress"),
+            ("stress/tables", "tables"),
+        ]
     {
         compile(&clang, &bpf, Path::new(&libbpf), source, &out.join(format!("{name}.bpf.o")));
     }
@@ -27,7 +33,7 @@ fn main() {
 /// The sources themselves, not the directories of benches and labs beside them.
 fn watch(bpf: &Path) {
     let lists = ["stages.def", "programs.def", "counters.def", "reasons", "tables.def"];
-    for part in ["abi", "lib", "stage", "stress"].into_iter().chain(lists) {
+    for part in ["abi", "lib", "stage", "carry", "stress"].into_iter().chain(lists) {
         println!("cargo:rerun-if-changed={}", bpf.join(part).display());
     }
     for entry in std::fs::read_dir(bpf).expect("cannot list bpf").flatten() {

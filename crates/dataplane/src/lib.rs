@@ -6,6 +6,7 @@
 
 mod attach;
 mod bindings;
+mod carry;
 mod control;
 mod counters;
 mod error;
@@ -263,7 +264,7 @@ impl Dataplane {
             watermarks,
             grace: Grace::new()?,
             clock: Clock::new(sizes)?,
-            slots: Slots::open(pin)?,
+            slots: Slots::open(&state.directory())?,
             loaded: Loaded::open(pin, &state)?,
             reaper: Reaper::new(&state, sizes, table_config(sizes, seed))?,
             sweeper: Sweeper::new(&state, created, sizes)?,
