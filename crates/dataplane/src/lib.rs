@@ -265,7 +265,7 @@ impl Dataplane {
             grace: Grace::new()?,
             clock: Clock::new(sizes)?,
             slots: Slots::open(&state.directory())?,
-            loaded: Loaded::open(pin, &state)?,
+            loaded: Loaded::open(&state.directory(), &state)?,
             reaper: Reaper::new(&state, sizes, table_config(sizes, seed))?,
             sweeper: Sweeper::new(&state, created, sizes)?,
             grants: Grants::open(&state, sizes.grants, seed, control::hz())?,

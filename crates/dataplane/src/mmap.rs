@@ -123,7 +123,8 @@ impl Records {
         let len = map.max_entries();
         // as the kernel aligns them
         let stride = map.value_size().div_ceil(8);
-        let words = u32::try_from(u64::from(stride) * u64::from(len)).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let words =
+            u32::try_from(u64::from(stride) * u64::from(len)).map_err(|_| io::ErrorKind::InvalidInput)?;
         Ok(Records { words: Mapped::of_length(map, words)?, stride, len })
     }
 

@@ -134,7 +134,14 @@ impl Btf {
     }
 
     /// Its size.
-    fn collect(&self, id: u32, name: String, offset: u32, depth: u32, fields: &mut Vec<Field>) -> Option<u32> {
+    fn collect(
+        &self,
+        id: u32,
+        name: String,
+        offset: u32,
+        depth: u32,
+        fields: &mut Vec<Field>,
+    ) -> Option<u32> {
         let found = self.plain(id)?;
         let depth = depth.checked_sub(1)?;
         match found.kind() {

@@ -47,7 +47,11 @@ impl Home {
     pub fn make(&self) -> Result<()> {
         let directory = self.directory();
         let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(&directory).doing(|| format!("create {}", directory.display()))
+        builder
+            .recursive(true)
+            .mode(0o700)
+            .create(&directory)
+            .doing(|| format!("create {}", directory.display()))
     }
 
     /// Names of the maps pinned here.
@@ -68,7 +72,9 @@ impl Home {
     /// from before there were numbers take a directory without it for one that may be removed.
     pub fn remove(&self) -> Result<()> {
         if self.number > 0 {
-            return remove(&self.path(ACTIVE)).and_then(|()| remove_directory(&self.directory()));
+            remove(&self.path(ACTIVE))?;
+            super::fault::point("removing");
+            return remove_directory(&self.directory());
         }
         remove(&self.path(FIRST))?;
         super::fault::point("removing");

@@ -28,7 +28,13 @@ impl Layout {
                 Some(found) if found != field => {
                     return Some(format!(
                         "field {} is {} of {} bytes at {}, and not {} of {} bytes at {}",
-                        field.name, found.count, found.size, found.offset, field.count, field.size, field.offset
+                        field.name,
+                        found.count,
+                        found.size,
+                        found.offset,
+                        field.count,
+                        field.size,
+                        field.offset
                     ));
                 }
                 Some(_) => {}

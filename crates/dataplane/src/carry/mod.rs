@@ -81,7 +81,12 @@ pub(crate) fn shared(found: &Found, wanted: &Shapes, sizes: Sizes) -> Result<BTr
         let Some(old) = shapes.maps.get(name) else { continue };
         if sizes.entries(name).is_some() && old.entries != new.entries {
             let (path, what) = (found.home.path(name), "room for");
-            return Err(Error::Incompatible { path, what, found: old.entries.into(), wanted: new.entries.into() });
+            return Err(Error::Incompatible {
+                path,
+                what,
+                found: old.entries.into(),
+                wanted: new.entries.into(),
+            });
         }
         let difference = difference(name, class, (old, &shapes), (new, wanted));
         let Some(difference) = difference else {
@@ -91,8 +96,12 @@ pub(crate) fn shared(found: &Found, wanted: &Shapes, sizes: Sizes) -> Result<BTr
         check(name, class, old, new, &difference)?;
         tracing::info!(map = name, difference, "made anew");
     }
-    let unknown: Vec<&str> =
-        shapes.maps.keys().map(String::as_str).filter(|name| class_of(name).is_none() && !is_own(name)).collect();
+    let unknown: Vec<&str> = shapes
+        .maps
+        .keys()
+        .map(String::as_str)
+        .filter(|name| class_of(name).is_none() && !is_own(name))
+        .collect();
     if !unknown.is_empty() {
         tracing::warn!(?unknown, "left behind: this version does not know these maps");
     }
@@ -101,7 +110,7 @@ pub(crate) fn shared(found: &Found, wanted: &Shapes, sizes: Sizes) -> Result<BTr
 
 /// What each state has of its own, because only its programs know what it means.
 fn is_own(name: &str) -> bool {
-    const OWN: [&str; 4] = ["active", "programs_", "generation_", "tables_"];
+    const OWN: [&str; 5] = ["active", "programs_", "generation_", "tables_", "loaded"];
     OWN.iter().any(|own| name.starts_with(own))
 }
 
@@ -209,4 +218,64 @@ pub(crate) fn identity(objects: &[&[u8]]) -> u64 {
 /// Pins a map in a new state.
 pub(crate) fn pin(map: &MapHandle, path: PathBuf) -> Result<()> {
     crate::sys::pin(std::os::fd::AsFd::as_fd(map), &path).doing(|| format!("pin {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_abi::FlowLine4;
+    use sluice_abi::stages::Reason;
+
+    use super::*;
+
+    fn own() -> Shapes {
+        wanted(Sizes::default()).unwrap()
+    }
+
+    #[test]
+    fn the_objects_tell_what_numbers_mean() {
+        let shapes = own();
+        assert_eq!(shapes.reasons.len(), Reason::ALL.len());
+        assert_eq!(shapes.reasons[Reason::TcpNotSyn as usize], "TCP_NOT_SYN");
+        assert_eq!(shapes.reasons[Reason::EgressRewrite as usize], "EGRESS_REWRITE");
+        assert!(shapes.event.is_some_and(|event| event.field("session").is_some()));
+    }
+
+    #[test]
+    fn fields_stand_where_rust_has_them() {
+        let shapes = own();
+        let lines = shapes.maps["lines4"].value.as_ref().unwrap();
+        let offset = |name: &str| lines.field(name).unwrap().offset as usize;
+        assert_eq!(offset("key.be_daddr"), std::mem::offset_of!(FlowLine4, key.be_daddr));
+        assert_eq!(offset("state.tag"), std::mem::offset_of!(FlowLine4, state.tag));
+        assert_eq!(offset("state.last_seen"), std::mem::offset_of!(FlowLine4, state.last_seen));
+        assert_eq!(lines.size as usize, size_of::<FlowLine4>());
+    }
+
+    /// What has no types cannot be converted, and a stamp that is not there compares nothing.
+    #[test]
+    fn records_tell_their_fields_and_stamps() {
+        let shapes = own();
+        for (name, class) in SHARED {
+            let Class::Records { stamps } = class else { continue };
+            let layout = shapes.maps[name].value.as_ref().unwrap_or_else(|| panic!("{name} has no types"));
+            for stamp in stamps {
+                assert!(layout.field(stamp).is_some(), "{name} has no {stamp}");
+            }
+        }
+    }
+
+    #[test]
+    fn counters_tell_which_arrays_reasons_index() {
+        let shapes = own();
+        for (name, class) in SHARED.iter().filter(|(_, class)| *class == Class::Counted) {
+            let layout = shapes.maps[*name].value.as_ref().unwrap();
+            for field in layout.fields.iter().filter(|field| field.count as usize >= Reason::ALL.len()) {
+                assert!(
+                    classes::is_by_reason(name, &field.name) || field.size < 8,
+                    "{name}.{} {class:?}",
+                    field.name
+                );
+            }
+        }
+    }
 }

@@ -70,7 +70,11 @@ impl Shapes {
         let known: RefCell<HashMap<u32, Option<Rc<Btf>>>> = RefCell::default();
         let btf = |id: u32| {
             let read = || (id != 0).then(|| sys::btf_bytes(id).ok()).flatten();
-            known.borrow_mut().entry(id).or_insert_with(|| read().and_then(|b| Btf::parse(&b)).map(Rc::new)).clone()
+            known
+                .borrow_mut()
+                .entry(id)
+                .or_insert_with(|| read().and_then(|b| Btf::parse(&b)).map(Rc::new))
+                .clone()
         };
         let mut shapes = Shapes::default();
         for (name, map) in maps {

@@ -133,8 +133,14 @@ mod tests {
     #[test]
     fn counters_are_found_by_their_names_and_drops_by_those_of_reasons() {
         let old = shapes(&[("counters", &[("received", 1), ("sent", 1), ("drops", 4)])], &["A", "B", "C"]);
-        let new = shapes(&[("counters", &[("fresh", 1), ("sent", 1), ("received", 1), ("drops", 4)])], &["A", "X", "C", "B"]);
-        assert_eq!(pairs(&words(&old, "counters", &new, "counters")), [(1, 1), (0, 2), (2, 3), (4, 5), (3, 6)]);
+        let new = shapes(
+            &[("counters", &[("fresh", 1), ("sent", 1), ("received", 1), ("drops", 4)])],
+            &["A", "X", "C", "B"],
+        );
+        assert_eq!(
+            pairs(&words(&old, "counters", &new, "counters")),
+            [(1, 1), (0, 2), (2, 3), (4, 5), (3, 6)]
+        );
         let back = words(&new, "counters", &old, "counters");
         assert_eq!(pairs(&back), [(2, 0), (1, 1), (3, 2), (6, 3), (5, 4)]);
     }
