@@ -17,15 +17,13 @@ fn main() {
     watch(&bpf);
 
     let clang = find_clang();
-    for (source, name) in
-        [
-            ("xdp", "xdp"),
-            ("tc", "tc"),
-            ("carry/carry", "carry"),
-            ("stress/stress", "stress"),
-            ("stress/tables", "tables"),
-        ]
-    {
+    for (source, name) in [
+        ("xdp", "xdp"),
+        ("tc", "tc"),
+        ("carry/carry", "carry"),
+        ("stress/stress", "stress"),
+        ("stress/tables", "tables"),
+    ] {
         compile(&clang, &bpf, Path::new(&libbpf), source, &out.join(format!("{name}.bpf.o")));
     }
 }

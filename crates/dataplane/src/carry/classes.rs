@@ -1,6 +1,6 @@
 //! What becomes of each map of the state when a program comes that would make it otherwise.
 
-/// A map that both programs would make alike is always shared, whatever its class.
+/// A map that both programs would make alike is shared, whatever its class, unless it is each state's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     /// Gives out numbers or leads to them. Two of these would give out the same number twice, so one that differs is
@@ -17,9 +17,11 @@ pub(crate) enum Class {
     Cache,
     /// Made anew, and empty, also where reasons have other numbers.
     ReasonCache,
+    /// Each state has its own, whoever made it.
+    Own,
 }
 
-use Class::{Cache, Counted, Hints, Numbers, ReasonCache, Records};
+use Class::{Cache, Counted, Hints, Numbers, Own, ReasonCache, Records};
 
 const LINE: Class = Records { stamps: &["state.tag", "state.last_seen", "state.packets"] };
 
@@ -71,7 +73,7 @@ pub(crate) const SHARED: [(&str, Class); 46] = [
     ("grant_lengths", Cache),
     ("grant_index", Cache),
     ("grant_sources", Cache),
-    ("identity", Cache),
+    ("identity", Own),
 ];
 
 pub(crate) fn class_of(name: &str) -> Option<Class> {

@@ -76,7 +76,7 @@ pub(crate) fn wanted(sizes: Sizes) -> Result<Shapes> {
 pub(crate) fn shared(found: &Found, wanted: &Shapes, sizes: Sizes) -> Result<BTreeSet<&'static str>> {
     let shapes = found.shapes()?;
     let mut shared = BTreeSet::new();
-    for (name, class) in SHARED {
+    for (name, class) in SHARED.into_iter().filter(|(_, class)| *class != Class::Own) {
         let new = wanted.maps.get(name).ok_or_else(|| Error::Object { what: name.to_owned() })?;
         let Some(old) = shapes.maps.get(name) else { continue };
         if sizes.entries(name).is_some() && old.entries != new.entries {
