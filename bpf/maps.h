@@ -34,6 +34,17 @@ struct sweep_timer {
 	struct bpf_timer timer;
 };
 
+/*
+ * Whose state this is, and what numbers in it mean: a later program reads the enumerations from the map's types. Not in
+ * abi/, whose numbers have fixed widths.
+ */
+struct identity {
+	__u64 programs; /* hash of the objects that call what stands in the PROG_ARRAYs */
+	enum reason reasons;
+	enum stage stages;
+	struct event event;
+};
+
 /* Written by the daemon, see abi/control.h. */
 volatile __u32 active SEC(".data.active") = 0;
 
@@ -111,6 +122,7 @@ HASH_MAP(nexthop_index, struct nexthop_key, __u32, MAX_NEXTHOPS);
 QUEUE_MAP(free_nexthops, MAX_NEXTHOPS);
 HASH_MAP(local_addresses, struct local_key, __u32, MAX_LOCAL_ADDRESSES);
 ARRAY_MAP(local_filter, struct local_filter, 1, BPF_F_MMAPABLE);
+ARRAY_MAP(identity, struct identity, 1, 0);
 ARRAY_MAP(watermarks, struct watermarks, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(reply_tokens, struct token_bucket, MAX_ZONES, 0);
 ARRAY_MAP(reap_list, struct reap_entry, REAP_MAX, BPF_F_MMAPABLE);
@@ -228,6 +240,14 @@ static __always_inline void count_drop(__u32 unit_index, __u32 reason, __u32 seg
 static __always_inline struct nexthop *nexthop_at(__u32 index)
 {
 	return bpf_map_lookup_elem(&nexthops, &index);
+}
+
+/* Whether the table has what a record says: it may have been made anew since. */
+static __always_inline bool nexthop_is_known(__u32 index)
+{
+	struct nexthop *nexthop = nexthop_at(index);
+
+	return index == NEXTHOP_LOCAL || (nexthop && (nexthop->flags & NEXTHOP_VALID));
 }
 
 static __always_inline __u32 jiffies_now(void)

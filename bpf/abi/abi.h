@@ -23,5 +23,6 @@
 #include "nat_binding.h"
 #include "gate.h"
 #include "generation.h"
+#include "carry.h"
 
 #endif

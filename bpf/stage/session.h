@@ -258,7 +258,7 @@ static __always_inline int related_error(hook_ctx *ctx, struct packet *p)
 		return verdict;
 	p->nexthop = state->nexthop;
 	p->flags |= P_RELATED;
-	if (p->nexthop != NEXTHOP_NONE)
+	if (nexthop_is_known(p->nexthop))
 		p->flags |= P_KNOWN;
 	return CONTINUE;
 }
@@ -301,12 +301,12 @@ static __always_inline bool is_stale(const struct packet *p, struct flow_state *
 	return true;
 }
 
-/* The first packet of a direction has no next hop yet and asks for one. */
+/* The first packet of a direction has no next hop yet and asks for one, as does the first after the table was lost. */
 static __always_inline int judge_again(struct packet *p, struct flow_state *own)
 {
 	bool stale = is_stale(p, own);
 
-	p->flags |= stale || own->nexthop == NEXTHOP_NONE ? P_REJUDGE : P_KNOWN;
+	p->flags |= stale || !nexthop_is_known(own->nexthop) ? P_REJUDGE : P_KNOWN;
 	/* where nothing is translated any more, nobody asks below */
 	if (stale && (p->flags & P_TRANSLATED) && !(config.stage_mask & STAGE_BIT(NAT_SOURCE)))
 		return DROP(NAT_CHANGED);
@@ -345,7 +345,7 @@ static __noinline int follow_first(struct packet *p)
 		return DROP(FRAGMENT_NO_FIRST);
 	p->nat64 = !!(own->flags & FLOW_NAT64);
 	if (p->fragment_follow == FRAGMENT_RELATED) {
-		p->flags |= P_RELATED | (p->nexthop != NEXTHOP_NONE ? P_KNOWN : 0);
+		p->flags |= P_RELATED | (nexthop_is_known(p->nexthop) ? P_KNOWN : 0);
 		return CONTINUE;
 	}
 	if (p->line & 1)

@@ -1,4 +1,5 @@
-//! Compiles the two BPF objects, and those that tests stress the flow table, probe the tables and ask the clock with.
+//! Compiles the two BPF objects, the one that carries counters over, and those that tests stress the flow table, probe the
+//! tables and ask the clock with.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ fn main() {
     for (source, name) in [
         ("xdp", "xdp"),
         ("tc", "tc"),
+        ("carry/carry", "carry"),
         ("stress/stress", "stress"),
         ("stress/tables", "tables"),
         ("stress/clock", "clock"),
@@ -31,7 +33,7 @@ fn main() {
 /// The sources themselves, not the directories of benches and labs beside them.
 fn watch(bpf: &Path) {
     let lists = ["stages.def", "programs.def", "counters.def", "reasons", "tables.def"];
-    for part in ["abi", "lib", "stage", "stress"].into_iter().chain(lists) {
+    for part in ["abi", "lib", "stage", "carry", "stress"].into_iter().chain(lists) {
         println!("cargo:rerun-if-changed={}", bpf.join(part).display());
     }
     for entry in std::fs::read_dir(bpf).expect("cannot list bpf").flatten() {

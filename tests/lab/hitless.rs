@@ -1,4 +1,7 @@
-//! Restart, kill and commit under traffic at full rate: nothing is lost, and nothing denied gets through.
+//! Restart, kill, commit and upgrade under traffic at full rate: nothing is lost, and nothing denied gets through.
+
+#[path = "../../crates/sluice/tests/upgrade/trees.rs"]
+mod trees;
 
 use std::fs;
 use std::mem::MaybeUninit;
@@ -13,6 +16,7 @@ use sluice_lab::gateway::Gateway;
 use sluice_lab::stats::{self, Stats};
 use sluice_lab::stream::{Account, Shape, Stream};
 
+const OWN: &str = env!("CARGO_BIN_EXE_sluice");
 const FLOWS: u32 = 1000;
 const DENIED_EVERY: u32 = 16;
 const GENERATOR_CPU: usize = 0;
@@ -79,6 +83,51 @@ fn commit(gateway: &mut Gateway, configurations: &[PathBuf; 2]) -> anyhow::Resul
     Ok(())
 }
 
+/// There and back again, and each of them killed where it stands.
+fn become_a_twin(gateway: &mut Gateway, _: &[PathBuf; 2]) -> anyhow::Result<()> {
+    let twin = trees::twin();
+    for program in [&twin, Path::new(OWN), &twin] {
+        upgrade(gateway, program)?;
+    }
+    Ok(())
+}
+
+fn upgrade_once(gateway: &mut Gateway, _: &[PathBuf; 2]) -> anyhow::Result<()> {
+    upgrade(gateway, Path::new(OWN))
+}
+
+fn upgrade(gateway: &mut Gateway, program: &Path) -> anyhow::Result<()> {
+    gateway.kill()?;
+    gateway.set_program(program);
+    gateway.start()
+}
+
+#[test]
+fn a_twin_and_back_lose_nothing_on_tc() {
+    trees::twin();
+    check(Hook::Tc, "twin-tc", become_a_twin);
+}
+
+#[test]
+fn a_twin_and_back_lose_nothing_on_xdp() {
+    trees::twin();
+    check(Hook::Xdp, "twin-xdp", become_a_twin);
+}
+
+#[test]
+fn upgrades_from_the_version_before_lose_nothing_on_tc() {
+    if let Some(before) = trees::before() {
+        check_from(&before, Hook::Tc, "before-tc", upgrade_once);
+    }
+}
+
+#[test]
+fn upgrades_from_the_version_before_lose_nothing_on_xdp() {
+    if let Some(before) = trees::before() {
+        check_from(&before, Hook::Xdp, "before-xdp", upgrade_once);
+    }
+}
+
 /// The opposite: without programs packets are lost, which the account must show, and still none gets through that
 /// the policies deny, though the kernel has routes and forwards.
 #[test]
@@ -101,24 +150,28 @@ fn detach(gateway: &mut Gateway, _: &[PathBuf; 2]) -> anyhow::Result<()> {
 }
 
 fn check(hook: Hook, label: &str, disturb: Disturbance) {
-    let (account, stats) = run(hook, label, disturb);
+    check_from(Path::new(OWN), hook, label, disturb);
+}
+
+/// `program` is who is disturbed.
+fn check_from(program: &Path, hook: Hook, label: &str, disturb: Disturbance) {
+    let (account, stats) = run(program, hook, label, disturb);
     assert!(account.is_exact(), "{label}: {account:?}\n{stats:#?}");
     assert!(stats.equations.hold(), "{label}: {:?}", stats.equations);
 }
 
 fn check_detached(hook: Hook, label: &str) {
-    let (account, _) = run(hook, label, detach);
+    let (account, _) = run(Path::new(OWN), hook, label, detach);
     assert!(account.arrived < account.sent && account.flows_with_loss > 0, "{label}: {account:?}");
     assert!(account.arrived > 0 && account.arrived_denied == 0, "{label}: {account:?}");
 }
 
 /// The stream from trust to dmz through a disturbed gateway.
-fn run(hook: Hook, label: &str, disturb: Disturbance) -> (Account, Stats) {
+fn run(program: &Path, hook: Hook, label: &str, disturb: Disturbance) -> (Account, Stats) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let state = StateDirectory::new(label).unwrap();
     let branch = Branch::create(Some(hook)).unwrap();
     let configurations = write_configurations(state.path(), hook);
-    let program = Path::new(env!("CARGO_BIN_EXE_sluice"));
     let mut gateway = Gateway::new(program, &branch.gateway, &configurations[0], state.path()).unwrap();
     gateway.start().unwrap();
     let (trust, dmz) = (branch.host(Site::Trust), branch.host(Site::Dmz));

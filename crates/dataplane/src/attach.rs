@@ -1,6 +1,6 @@
 //! Programs on devices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
@@ -9,11 +9,13 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, Program};
 use serde::Serialize;
 use zerocopy::FromBytes;
 
+use crate::carry::fault;
 use crate::error::{Doing, Error, Result};
 use crate::gate::GateOnly;
 use crate::links::{self, Pinned, Place};
 use crate::objects::{self, CONFIG_SECTION, Frozen, ObjectKind, Recipe};
 use crate::programs::Program as Kind;
+use crate::state::OWN;
 use crate::sys::{self, Target, XDP_MODES};
 use crate::{Dataplane, GateAlone, prog_run};
 
@@ -85,6 +87,7 @@ impl Dataplane {
     pub fn attach_behind(&self, wanted: &Attachment, gate: Option<&GateAlone>) -> Result<()> {
         let _changing = self.changing();
         self.check_loaded(wanted)?;
+        self.state.commit()?;
         links::remove_dead(&self.state.pin)?;
         let kind = if wanted.hook.xdp().is_some() { ObjectKind::Xdp } else { ObjectKind::Tc };
         let ingress = match gate {
@@ -257,6 +260,7 @@ impl Dataplane {
         if let Some(link) = Pinned::open(&self.state.pin, place, ifindex)? {
             if !self.is_same_program(link.details.program_id, program)? {
                 link.update(program)?;
+                fault::point("link");
             }
             return Ok(false);
         }
@@ -325,6 +329,25 @@ impl Dataplane {
             None => 0,
         };
         Ok(Some(Identity { tag: details.tag, variant, shared }))
+    }
+
+    /// Puts earlier states away, if no device's programs work with them any more.
+    pub(crate) fn settle_state(&self) -> Result<()> {
+        let Some(mut old) = self.state.old_states() else { return Ok(()) };
+        fault::point("attached");
+        let own: BTreeSet<u32> = old.states.iter().flat_map(|state| state.own_ids(&OWN)).collect();
+        for link in links::all(&self.state.pin)? {
+            let Some((details, _)) = program_by_id(link.details.program_id) else { continue };
+            if details.map_ids.iter().any(|id| own.contains(id)) {
+                let device = sys::interface_name(link.ifindex);
+                tracing::warn!(device, "still has programs of an earlier version; what they work with stays");
+                return Ok(());
+            }
+        }
+        // the sweep's programs work with the earlier state as well
+        self.start_sweeping()?;
+        self.grace()?;
+        self.state.put_away(&mut old)
     }
 
     /// Runs the root of a variant once; test runs of other crates need nothing else.

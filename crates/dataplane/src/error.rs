@@ -30,6 +30,17 @@ pub enum Error {
         path.display()
     )]
     Damaged { path: PathBuf, source: libbpf_rs::Error },
+    #[error(
+        "the pinned map {map} was made by another version and cannot be carried over: {why}; the data plane goes on as it \
+         was. Start the version that made it, or run `sluice cleanup`, which ends all sessions, and start again"
+    )]
+    Uncarried { map: String, why: String },
+    #[error(
+        "{} belongs to the pinned state and is not there; `sluice cleanup` removes the rest together with all sessions, \
+         then start again",
+        path.display()
+    )]
+    Missing { path: PathBuf },
     #[error("{sessions} {family} are configured; between 1 and {limit} are possible")]
     Sizes { family: &'static str, sessions: u32, limit: u32 },
     #[error(transparent)]

@@ -202,10 +202,12 @@ impl Dataplane {
     }
 
     /// Takes programs of other binaries and other state out of the idle slot, so that the kernel frees them and what
-    /// they hold. Its own stay for the next commit. Call it after [`Dataplane::grace`].
+    /// they hold. Its own stay for the next commit. Call it after [`Dataplane::grace`]. A state of another version that
+    /// was carried over goes with them.
     pub fn retire_idle(&self) -> Result<()> {
         let _changing = self.changing();
-        self.clear_foreign(1 - self.active_slot())
+        self.clear_foreign(1 - self.active_slot())?;
+        self.settle_state()
     }
 }
 

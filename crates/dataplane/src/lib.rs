@@ -6,6 +6,7 @@
 
 mod attach;
 mod bindings;
+mod carry;
 #[cfg(test)]
 mod clock;
 mod control;
@@ -265,8 +266,8 @@ impl Dataplane {
             watermarks,
             grace: Grace::new()?,
             clock: Clock::new(sizes)?,
-            slots: Slots::open(pin)?,
-            loaded: Loaded::open(pin, &state)?,
+            slots: Slots::open(&state.directory())?,
+            loaded: Loaded::open(&state.directory(), &state)?,
             reaper: Reaper::new(&state, sizes, table_config(sizes, seed))?,
             sweeper: Sweeper::new(&state, created, sizes)?,
             grants: Grants::open(&state, sizes.grants, seed, control::hz())?,

@@ -33,13 +33,17 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy> Mapped<T> {
         if element != map.value_size() as usize || !(element.is_multiple_of(8) || map.max_entries() == 1) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "element size of the map is another"));
         }
+        Self::of_length(map, map.max_entries())
+    }
+
+    fn of_length(map: &MapHandle, len: u32) -> io::Result<Mapped<T>> {
         let page = 4096;
-        let bytes = (element * map.max_entries() as usize).next_multiple_of(page);
+        let bytes = (size_of::<T>() * len as usize).next_multiple_of(page);
         let length = NonZeroUsize::new(bytes).ok_or(io::ErrorKind::InvalidInput)?;
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
         let base = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, map.as_fd(), 0) }?;
-        Ok(Mapped { base: base.cast(), bytes, len: map.max_entries(), element: PhantomData })
+        Ok(Mapped { base: base.cast(), bytes, len, element: PhantomData })
     }
 
     fn at(&self, index: u32, offset: usize, size: usize) -> *mut u8 {
@@ -102,6 +106,45 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy> Mapped<T> {
         assert!(offset.is_multiple_of(8));
         // SAFETY: as `byte`, and aligned.
         unsafe { AtomicU64::from_ptr(self.at(index, offset, 8).cast()) }
+    }
+}
+
+/// The elements of an mmapable ARRAY map whose layout only that map knows.
+#[derive(Debug)]
+pub(crate) struct Records {
+    words: Mapped<u64>,
+    /// Of one element, in words.
+    stride: u32,
+    pub len: u32,
+}
+
+impl Records {
+    pub fn new(map: &MapHandle) -> io::Result<Records> {
+        let len = map.max_entries();
+        // as the kernel aligns them
+        let stride = map.value_size().div_ceil(8);
+        let words =
+            u32::try_from(u64::from(stride) * u64::from(len)).map_err(|_| io::ErrorKind::InvalidInput)?;
+        Ok(Records { words: Mapped::of_length(map, words)?, stride, len })
+    }
+
+    /// Bytes of one element, in a buffer of so many words.
+    pub fn buffer(&self) -> Vec<u8> {
+        vec![0; self.stride as usize * 8]
+    }
+
+    /// Word by word: what a program writes meanwhile is there or not.
+    pub fn read(&self, index: u32, into: &mut [u8]) {
+        for (n, word) in (0..self.stride).zip(into.chunks_exact_mut(8)) {
+            word.copy_from_slice(&self.words.read(index * self.stride + n).to_ne_bytes());
+        }
+    }
+
+    pub fn write(&self, index: u32, from: &[u8]) {
+        for (n, word) in (0..self.stride).zip(from.chunks_exact(8)) {
+            let word = word.try_into().map_or(0, u64::from_ne_bytes);
+            self.words.write(index * self.stride + n, word);
+        }
     }
 }
 

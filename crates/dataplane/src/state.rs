@@ -3,83 +3,51 @@
 //! The pin `active` is made last. A directory without it is what a crash left in the middle of creation: nothing can
 //! be attached yet, so it is removed and made anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use libbpf_rs::{MapCore, MapHandle};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
+use crate::carry::home::{self, Home};
+use crate::carry::{self, Carry, Found, SHARED, fault};
 use crate::error::{Doing, Error, Result};
 use crate::objects::{self, ACTIVE_SECTION, Frozen, ObjectKind, Recipe};
 use crate::{Sizes, links};
 
-/// Pinned from the tc object under their own names; `active` and the PROG_ARRAYs come on top. First those whose size is
-/// counted in sessions: a mismatch is told of the first that differs.
-const SHARED: [&str; 45] = [
-    "free4",
-    "free6",
-    "spares",
-    "counters",
-    "drops",
-    "policy_counters",
-    "buckets4",
-    "buckets6",
-    "stash4",
-    "stash6",
-    "lines4",
-    "lines6",
-    "shared4",
-    "shared6",
-    "nexthops",
-    "nexthop_index",
-    "free_nexthops",
-    "local_addresses",
-    "local_filter",
-    "watermarks",
-    "reply_tokens",
-    "events",
-    "screen_counters",
-    "fragment_memory",
-    "screen_rates",
-    "screen_scans",
-    "cookie_times",
-    "fragment_datagrams",
-    "unanswered_sessions",
-    "session_limits",
-    "sweep_limits",
-    "sweeps",
-    "sweep_timer",
-    "fanout_listener_counters",
-    "fanout_receiver_counters",
-    "nat_rule_counters",
-    "nat_pool_counters",
-    "nat_cursors",
-    "nat_bindings",
-    "nat_binding_index",
-    "grants",
-    "grant_users",
-    "grant_lengths",
-    "grant_index",
-    "grant_sources",
-];
 const PROGRAMS: &str = "programs";
 const PROGRAMS_XDP: &str = "programs_xdp";
 const PROGRAMS_TC: &str = "programs_tc";
 const ACTIVE: &str = "active";
+const IDENTITY: &str = "identity";
+/// What only programs of one state use.
+pub(crate) const OWN: [&str; 3] = [PROGRAMS_XDP, PROGRAMS_TC, ACTIVE];
 
 #[derive(Debug)]
 pub(crate) struct State {
     pub pin: PathBuf,
+    home: Home,
     maps: BTreeMap<&'static str, MapHandle>,
+    old: Mutex<Old>,
+}
+
+/// What is still to do after another program's state was found.
+#[derive(Debug, Default)]
+pub(crate) struct Old {
+    /// Earlier states that nobody has put away yet, the oldest first.
+    pub states: Vec<Found>,
+    /// This state does not count yet: whoever starts next finds the last of the old ones.
+    pub staged: bool,
 }
 
 /// Every pin: its file name, and where its definition stands.
 fn pins() -> impl Iterator<Item = (&'static str, ObjectKind, &'static str)> {
-    let shared = SHARED.into_iter().map(|name| (name, ObjectKind::Tc, name));
+    let shared = SHARED.into_iter().map(|(name, _)| (name, ObjectKind::Tc, name));
     let own = [
         (PROGRAMS_XDP, ObjectKind::Xdp, PROGRAMS),
         (PROGRAMS_TC, ObjectKind::Tc, PROGRAMS),
@@ -93,8 +61,8 @@ impl State {
     pub fn open(pin: &Path, sizes: Sizes) -> Result<(State, bool)> {
         sizes.check()?;
         check_file_system(pin)?;
-        if pin.join(ACTIVE).exists() {
-            return Ok((State::reuse(pin, sizes)?, false));
+        if let Some((home, older)) = home::find(pin)? {
+            return Ok((State::found(pin, home, older, sizes)?, false));
         }
         if pin.exists() {
             tracing::warn!(pin = %pin.display(), "removing pinned state that was never completed");
@@ -103,49 +71,25 @@ impl State {
         Ok((State::create(pin, sizes)?, true))
     }
 
-    fn reuse(pin: &Path, sizes: Sizes) -> Result<State> {
+    /// As it is, when this program made it; else what becomes of it.
+    fn found(pin: &Path, home: Home, older: Vec<Home>, sizes: Sizes) -> Result<State> {
+        let current = Found::open(home)?;
+        let mut states = older.into_iter().map(Found::open).collect::<Result<Vec<_>>>()?;
+        let shared = carry::shared(&current, &carry::wanted(sizes)?, sizes)?;
+        if identity_of(&current) != Some(identity()) {
+            states.push(current);
+            return State::stage(pin, states, &shared, sizes);
+        }
+        let Found { home, maps: mut found } = current;
         let mut maps = BTreeMap::new();
         for (name, _, _) in pins() {
-            let path = pin.join(name);
-            let map = MapHandle::from_pinned_path(&path).map_err(|source| Error::Damaged { path, source })?;
+            let path = home.path(name);
+            let Some(map) = found.remove(name) else { return Err(Error::Missing { path }) };
             maps.insert(name, map);
         }
-        let state = State { pin: pin.to_owned(), maps };
-        state.check_definitions(sizes)?;
+        let state = State { pin: pin.to_owned(), home, maps, old: Mutex::new(Old { states, staged: false }) };
+        state.keep_guard(&state.old())?;
         Ok(state)
-    }
-
-    /// The pinned maps must be what this program's objects would create.
-    fn check_definitions(&self, sizes: Sizes) -> Result<()> {
-        for kind in [ObjectKind::Tc, ObjectKind::Xdp] {
-            let object = objects::open(kind)?;
-            for (pin, _, name) in pins().filter(|(_, owner, _)| *owner == kind) {
-                let wanted = object
-                    .maps()
-                    .find(|map| map.name() == name)
-                    .ok_or_else(|| Error::Object { what: name.to_owned() })?;
-                let found = &self.maps[pin];
-                let entries = sizes.entries(name).unwrap_or(wanted.max_entries());
-                let facts = [
-                    ("map type", u32::from(found.map_type()), u32::from(wanted.map_type())),
-                    ("a key size of", found.key_size(), wanted.key_size()),
-                    ("a value size of", found.value_size(), wanted.value_size()),
-                    ("room for", found.max_entries(), entries),
-                ];
-                for (what, found, wanted) in facts {
-                    if found != wanted {
-                        let path = self.pin.join(pin);
-                        return Err(Error::Incompatible {
-                            path,
-                            what,
-                            found: found.into(),
-                            wanted: wanted.into(),
-                        });
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 
     fn create(pin: &Path, sizes: Sizes) -> Result<State> {
@@ -154,28 +98,115 @@ impl State {
             .mode(0o700)
             .create(links::directory(pin))
             .doing(|| format!("create {}", links::directory(pin).display()))?;
-        let mut maps = BTreeMap::new();
-        for kind in [ObjectKind::Tc, ObjectKind::Xdp] {
-            let own = |name: &str| pins().any(|(_, owner, map)| owner == kind && map == name);
-            let object = objects::load(&Recipe {
-                kind,
-                programs: &[],
-                reuse: &|_| None,
-                create: &own,
-                frozen: Frozen::default(),
-                entries: &|name| sizes.entries(name),
-            })?;
-            for (name, _, map) in pins().filter(|(_, owner, _)| *owner == kind) {
-                maps.insert(name, objects::map(&object, map)?);
-            }
+        let maps = make(sizes, &BTreeSet::new())?;
+        let state = State { pin: pin.to_owned(), home: Home::new(pin, 0), maps, old: Mutex::default() };
+        state.write_identity()?;
+        state.pin_all()?;
+        state.pin_active()?;
+        Ok(state)
+    }
+
+    /// A state beside the last of those that are there.
+    fn stage(pin: &Path, old: Vec<Found>, shared: &BTreeSet<&'static str>, sizes: Sizes) -> Result<State> {
+        let last = old.last().ok_or_else(|| Error::Object { what: "a state to carry over".to_owned() })?;
+        let home = Home::new(pin, last.home.number + 1);
+        tracing::info!(
+            from = %last.home.directory().display(),
+            to = %home.directory().display(),
+            shared = shared.len(),
+            "the pinned state was made by another version: carrying it over"
+        );
+        home.make()?;
+        let mut maps = make(sizes, shared)?;
+        for name in shared {
+            let found = MapHandle::try_from(&last.maps[*name]).doing(|| format!("duplicate map {name}"))?;
+            maps.insert(name, found);
         }
-        for (name, map) in maps.iter_mut().filter(|(name, _)| **name != ACTIVE) {
-            map.pin(pin.join(name)).doing(|| format!("pin {}", pin.join(name).display()))?;
+        let active = last.maps.get(ACTIVE).map(|map| map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY));
+        let state = State { pin: pin.to_owned(), home, maps, old: Mutex::default() };
+        state.old().staged = true;
+        if let Some(word) = active.transpose().doing(|| "read the word `active`".to_owned())?.flatten() {
+            // the old programs go on with theirs: epochs count on from it
+            let written = state.active().update(&0u32.to_ne_bytes(), &word, MapFlags::ANY);
+            written.doing(|| "write the word `active`".to_owned())?;
         }
-        if let Some(active) = maps.get_mut(ACTIVE) {
-            active.pin(pin.join(ACTIVE)).doing(|| format!("pin {}", pin.join(ACTIVE).display()))?;
+        state.write_identity()?;
+        state.old().states = old;
+        fault::point("made");
+        let old = state.old();
+        if let Some((last, before)) = old.states.split_last() {
+            Carry::new(last, &state.maps)?.fill()?;
+            before.iter().try_for_each(|older| Carry::new(older, &state.maps)?.follow())?;
         }
-        Ok(State { pin: pin.to_owned(), maps })
+        drop(old);
+        state.pin_all()?;
+        fault::point("staged");
+        Ok(state)
+    }
+
+    /// Where the maps are pinned.
+    pub fn directory(&self) -> PathBuf {
+        self.home.directory()
+    }
+
+    /// From here on this state counts, and its programs stand in their slots: links may lead to them.
+    pub fn commit(&self) -> Result<()> {
+        let mut old = self.old();
+        if !old.staged {
+            return Ok(());
+        }
+        old.states.iter().try_for_each(|state| Carry::new(state, &self.maps)?.follow())?;
+        fault::point("committing");
+        self.pin_active()?;
+        old.staged = false;
+        fault::point("committed");
+        Ok(())
+    }
+
+    /// Earlier states, when this one counts.
+    pub fn old_states(&self) -> Option<MutexGuard<'_, Old>> {
+        Some(self.old()).filter(|old| !old.staged && !old.states.is_empty())
+    }
+
+    /// No program works with the earlier states any more: what they have more than this one is brought over, and they
+    /// go. What a crash interrupts is done anew by the next start.
+    pub fn put_away(&self, old: &mut Old) -> Result<()> {
+        while let Some(state) = old.states.first() {
+            let carry = Carry::new(state, &self.maps)?;
+            carry.follow()?;
+            fault::point("followed");
+            carry.add_totals()?;
+            fault::point("counted");
+            state.home.remove()?;
+            old.states.remove(0);
+        }
+        self.keep_guard(old)
+    }
+
+    fn old(&self) -> MutexGuard<'_, Old> {
+        self.old.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep_guard(&self, old: &Old) -> Result<()> {
+        let others = old.states.iter().any(|state| state.home.number == 0);
+        if self.home.number == 0 || others { Ok(()) } else { home::keep_guard(&self.pin, self.active()) }
+    }
+
+    fn write_identity(&self) -> Result<()> {
+        let map = self.map(IDENTITY);
+        let mut value = vec![0; map.value_size() as usize];
+        value[..8].copy_from_slice(&identity().to_ne_bytes());
+        map.update(&0u32.to_ne_bytes(), &value, MapFlags::ANY).doing(|| format!("write {IDENTITY}"))
+    }
+
+    /// All but `active`.
+    fn pin_all(&self) -> Result<()> {
+        let all = self.maps.iter().filter(|(name, _)| **name != ACTIVE);
+        all.into_iter().try_for_each(|(name, map)| carry::pin(map, self.home.path(name)))
+    }
+
+    fn pin_active(&self) -> Result<()> {
+        carry::pin(self.active(), self.home.path(ACTIVE))
     }
 
     /// A state map by the name of its pin.
@@ -204,10 +235,51 @@ impl State {
         match name {
             PROGRAMS => Some(self.programs(kind).as_fd()),
             ACTIVE_SECTION => Some(self.active().as_fd()),
-            _ if SHARED.contains(&name) => Some(self.map(name).as_fd()),
+            _ if carry::class_of(name).is_some() => Some(self.map(name).as_fd()),
             _ => None,
         }
     }
+}
+
+impl Drop for State {
+    /// What was prepared and never came to count is of no use to anybody.
+    fn drop(&mut self) {
+        if self.old().staged
+            && let Err(error) = self.home.remove()
+        {
+            tracing::warn!(%error, "a state that never came to count remains until the next start");
+        }
+    }
+}
+
+fn identity() -> u64 {
+    carry::identity(&[ObjectKind::Xdp, ObjectKind::Tc].map(objects::bytes))
+}
+
+/// What the state says of who made it.
+fn identity_of(found: &Found) -> Option<u64> {
+    let value = found.maps.get(IDENTITY)?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()??;
+    Some(u64::from_ne_bytes(value.get(..8)?.try_into().ok()?))
+}
+
+/// Maps of a state, except for those that are there.
+fn make(sizes: Sizes, there: &BTreeSet<&'static str>) -> Result<BTreeMap<&'static str, MapHandle>> {
+    let mut maps = BTreeMap::new();
+    for kind in [ObjectKind::Tc, ObjectKind::Xdp] {
+        let own: Vec<_> = pins().filter(|(pin, owner, _)| *owner == kind && !there.contains(pin)).collect();
+        let object = objects::load(&Recipe {
+            kind,
+            programs: &[],
+            reuse: &|_| None,
+            create: &|name| own.iter().any(|(_, _, map)| *map == name),
+            frozen: Frozen::default(),
+            entries: &|name| sizes.entries(name),
+        })?;
+        for (name, _, map) in own {
+            maps.insert(name, objects::map(&object, map)?);
+        }
+    }
+    Ok(maps)
 }
 
 fn check_file_system(pin: &Path) -> Result<()> {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use libbpf_rs::{AsRawLibbpf, OpenObject, btf};
+use libbpf_rs::{AsRawLibbpf, OpenMap, OpenObject, btf};
 use libbpf_sys as c;
 
 /// Name, mode in words.
@@ -190,6 +190,66 @@ pub fn variable(object: &OpenObject, section: &str, variable: &str) -> Option<(u
         let found: btf::types::Var<'_> = types.type_by_id(entry.ty)?;
         (found.name()? == variable).then_some((entry.offset as usize, entry.size))
     })
+}
+
+/// Types of a map's keys and values, and the BTF that tells what they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MapTypes {
+    /// 0 = none.
+    pub btf_id: u32,
+    pub key: u32,
+    pub value: u32,
+}
+
+pub fn map_types(map: BorrowedFd<'_>) -> io::Result<MapTypes> {
+    let mut info = c::bpf_map_info::default();
+    let mut len = size_of::<c::bpf_map_info>() as u32;
+    // SAFETY: `info` has `len` bytes and outlives the call.
+    check(unsafe { c::bpf_map_get_info_by_fd(map.as_raw_fd(), &mut info, &mut len) })?;
+    Ok(MapTypes { btf_id: info.btf_id, key: info.btf_key_type_id, value: info.btf_value_type_id })
+}
+
+/// A BTF that the kernel holds.
+pub fn btf_bytes(id: u32) -> io::Result<Vec<u8>> {
+    // SAFETY: no pointers.
+    let fd = check(unsafe { c::bpf_btf_get_fd_by_id(id) })?;
+    // SAFETY: the kernel just gave us this descriptor and nobody else knows it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mut bytes = Vec::new();
+    // The first call tells the size.
+    for _ in 0..2 {
+        let mut info = c::bpf_btf_info {
+            btf: bytes.as_mut_ptr() as u64,
+            btf_size: bytes.len() as u32,
+            ..Default::default()
+        };
+        let mut len = size_of::<c::bpf_btf_info>() as u32;
+        // SAFETY: `info` has `len` bytes, `bytes` as many as it says; both outlive the call.
+        check(unsafe { c::bpf_btf_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut len) })?;
+        bytes.resize(info.btf_size as usize, 0);
+    }
+    Ok(bytes)
+}
+
+/// The BTF of an object's own types.
+pub fn object_btf(object: &OpenObject) -> Option<Vec<u8>> {
+    let mut size = 0;
+    // SAFETY: the object lives as long as the reference, its BTF as long as it, and the bytes as long as that.
+    unsafe {
+        let btf = c::bpf_object__btf(object.as_libbpf_object().as_ptr());
+        let data = if btf.is_null() { std::ptr::null() } else { c::btf__raw_data(btf, &mut size) };
+        (!data.is_null()).then(|| std::slice::from_raw_parts(data.cast::<u8>(), size as usize).to_vec())
+    }
+}
+
+/// As [`map_types`], of a map that does not exist yet.
+pub fn object_map_types(map: &OpenMap<'_>) -> MapTypes {
+    let map = map.as_libbpf_object().as_ptr();
+    // SAFETY: the pointer is that of a live map of an object.
+    unsafe {
+        let (key, value) = (c::bpf_map__btf_key_type_id(map), c::bpf_map__btf_value_type_id(map));
+        MapTypes { btf_id: 0, key, value }
+    }
 }
 
 /// Length of a scheduler tick, which the coarse clocks have as resolution.

@@ -1,0 +1,42 @@
+//! The names of reasons by their numbers, as a state tells them.
+
+use super::btf::Btf;
+
+/// Reasons of states that do not tell theirs, in the order of their numbers.
+const UNTOLD: &str = "NO_GENERATION UNKNOWN_UNIT VLAN_STACK OTHER_HOST TRUNCATED BAD_IP_HEADER BAD_ADDRESS EXTENSION_HEADERS \
+     LAND BAD_OPTION RECORD_ROUTE_OPTION TIMESTAMP_OPTION SECURITY_OPTION STREAM_OPTION \
+     LOOSE_SOURCE_ROUTE_OPTION STRICT_SOURCE_ROUTE_OPTION SOURCE_ROUTE_OPTION UNKNOWN_PROTOCOL PING_DEATH \
+     TEAR_DROP ICMP_FRAGMENT SYN_FRAG BLOCK_FRAG ICMP_LARGE ICMPV6_MALFORMED SYN_FIN TCP_NO_FLAG FIN_NO_ACK \
+     WINNUKE ICMP_FLOOD UDP_FLOOD SYN_FLOOD_SOURCE SYN_FLOOD_ALARM SYN_FLOOD SYN_COOKIE \
+     SYN_FLOOD_DESTINATION FRAGMENT_NO_FIRST FRAGMENT_TINY FRAGMENT_OVERLAP FRAGMENT_MALFORMED \
+     FRAGMENT_TABLE_FULL FANOUT_NO_RECEIVER FANOUT_LENGTH SESSION_ZONE TCP_OUT_OF_WINDOW TCP_NOT_SYN \
+     ICMP_NOT_RELATED ICMP_NO_SESSION SESSION_REVOKED SPOOFING IP_SWEEP TCP_SWEEP UDP_SWEEP PORT_SCAN \
+     UDP_PORT_SCAN NAT_NO_ADDRESS NAT64_ADDRESS NAT64_PROTOCOL NAT64_SOURCE_ROUTE NAT64_ICMP \
+     NAT64_ICMP_FRAGMENT NAT64_UDP_CHECKSUM NAT64_NO_POOL HOST_INBOUND NO_ROUTE ROUTE_PROHIBITED \
+     NO_EGRESS_UNIT NEXTHOP_TABLE_FULL NEIGHBOUR_PENDING TTL_EXCEEDED TOO_BIG POLICY_DENY POLICY_REJECT \
+     POLICY_DEFAULT GATE_NO_SERVICE GATE_NO_GRANT GATE_GROUP GRANT_EXPIRED GRANT_IDLE GRANT_REVOKED \
+     NAT_PORTS_EXHAUSTED NAT_BINDINGS_FULL NAT_BINDING_SESSIONS NAT_CHANGED SESSION_TABLE_FULL \
+     SESSION_UNANSWERED SOURCE_SESSION_LIMIT DESTINATION_SESSION_LIMIT SESSION_LIMIT_TABLE SESSION_CONFLICT \
+     SESSION_BUSY REWRITE_FAILED NO_VERDICT EGRESS_TABLE_FULL EGRESS_GRANT EGRESS_REWRITE";
+
+/// What enumerates reasons in the programs, and what its members' names begin with.
+const ENUMERATION: &str = "reason";
+const PREFIX: &str = "REASON_";
+const COUNT: &str = "REASON_COUNT";
+
+/// Empty for a number that is no reason's.
+pub(crate) fn names(btf: Option<&Btf>) -> Vec<String> {
+    let told = btf.map(|btf| btf.enumeration(ENUMERATION)).unwrap_or_default();
+    if told.is_empty() {
+        return UNTOLD.split_whitespace().map(str::to_owned).collect();
+    }
+    let plain = |name: String| match name.strip_prefix(PREFIX) {
+        Some(plain) if name != COUNT => plain.to_owned(),
+        _ => String::new(),
+    };
+    let mut names: Vec<String> = told.into_iter().map(plain).collect();
+    while names.last().is_some_and(String::is_empty) {
+        names.pop();
+    }
+    names
+}

@@ -1,0 +1,138 @@
+//! Pinned state that another program has made.
+
+mod common;
+
+use std::fs;
+use std::net::IpAddr;
+
+use common::{Netns, Pin, SMALL, activate, run, tables};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use sluice_dataplane::{Attachment, Dataplane, Error, GrantKey, GrantSpec, Hook};
+
+/// Has the state be one of a program that this one knows nothing of.
+fn disown(pin: &Pin, state: &str) {
+    let map = MapHandle::from_pinned_path(pin.path().join(state).join("identity")).unwrap();
+    let mut value = map.lookup(&[0; 4], MapFlags::ANY).unwrap().unwrap();
+    value[0] ^= 0xff;
+    map.update(&[0; 4], &value, MapFlags::ANY).unwrap();
+}
+
+fn names(pin: &Pin) -> Vec<String> {
+    let entries = fs::read_dir(pin.path()).unwrap();
+    let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn grant(source: &str) -> GrantSpec {
+    let source: IpAddr = source.parse().unwrap();
+    let key = GrantKey { source, length: 32, service: 7 };
+    GrantSpec { key, user: "alice".to_owned(), absolute_s: None, idle_s: None }
+}
+
+fn links(pin: &Pin) -> String {
+    let path = pin.path().join("links").display().to_string();
+    let files = run(&["ls", &path]);
+    files.lines().map(|file| run(&["bpftool", "link", "show", "pinned", &format!("{path}/{file}")])).collect()
+}
+
+#[test]
+fn the_old_state_is_in_force_until_links_lead_to_the_new_one() {
+    let netns = Netns::enter();
+    let ifindex = netns.veth("v0");
+    let pin = Pin::new();
+    let wanted = Attachment { ifindex, hook: Hook::Tc, variant: 0 };
+    let epoch = {
+        let first = pin.open(SMALL);
+        activate(&first, &tables(ifindex), 1);
+        first.attach(&wanted).unwrap();
+        first.grants().give(&[grant("192.0.2.1")], first.now_jiffies().unwrap()).unwrap().unwrap();
+        first.epoch()
+    };
+    disown(&pin, "");
+    let before = names(&pin);
+
+    // prepared, and never used: nothing of it remains
+    let second = pin.open(SMALL);
+    assert!(!second.is_new() && !second.has_generation());
+    assert!(names(&pin).contains(&"state_1".to_owned()) && pin.path().join("programs_tc").exists());
+    assert!(!pin.path().join("state_1/active").exists(), "it does not count yet");
+    drop(second);
+    assert_eq!(names(&pin), before);
+
+    let third = pin.open(SMALL);
+    activate(&third, &tables(ifindex), 2);
+    third.attach(&wanted).unwrap();
+    assert!(pin.path().join("state_1/active").exists(), "it counts");
+    assert!(pin.path().join("programs_tc").exists(), "links may still lead to the old one");
+    third.grace().unwrap();
+    third.retire_idle().unwrap();
+    assert_eq!(names(&pin), ["active", "links", "state_1"]);
+    assert_eq!(third.epoch(), epoch.wrapping_add(1), "epochs count on");
+    assert_eq!(third.grants().live(), 1);
+    let attached = links(&pin);
+    drop(third);
+
+    let fourth = pin.open(SMALL);
+    assert!(fourth.has_generation() && fourth.grants().live() == 1);
+    activate(&fourth, &tables(ifindex), 3);
+    fourth.attach(&wanted).unwrap();
+    fourth.grace().unwrap();
+    fourth.retire_idle().unwrap();
+    assert_eq!(
+        (names(&pin), links(&pin)),
+        (vec!["active".into(), "links".into(), "state_1".into()], attached)
+    );
+}
+
+#[test]
+fn a_state_goes_only_when_no_device_needs_it() {
+    let netns = Netns::enter();
+    let (one, two) = (netns.veth("v0"), netns.veth("v1"));
+    let pin = Pin::new();
+    let wanted = [one, two].map(|ifindex| Attachment { ifindex, hook: Hook::Tc, variant: 0 });
+    {
+        let first = pin.open(SMALL);
+        activate(&first, &tables(one), 1);
+        wanted.iter().for_each(|wanted| first.attach(wanted).unwrap());
+    }
+    disown(&pin, "");
+    let second = pin.open(SMALL);
+    activate(&second, &tables(one), 2);
+    second.attach(&wanted[0]).unwrap();
+    second.grace().unwrap();
+    second.retire_idle().unwrap();
+    assert!(pin.path().join("programs_tc").exists(), "v1 still calls programs there");
+
+    // who starts now finds both, and puts both away
+    drop(second);
+    disown(&pin, "state_1");
+    let third = pin.open(SMALL);
+    activate(&third, &tables(one), 3);
+    wanted.iter().for_each(|wanted| third.attach(wanted).unwrap());
+    third.grace().unwrap();
+    third.retire_idle().unwrap();
+    assert_eq!(names(&pin), ["active", "links", "state_2"]);
+}
+
+#[test]
+fn what_cannot_be_carried_is_named_and_stays() {
+    let pin = Pin::new();
+    drop(pin.open(SMALL));
+    let path = pin.path().join("watermarks");
+    fs::remove_file(&path).unwrap();
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        map_flags: libbpf_sys::BPF_F_MMAPABLE,
+        ..Default::default()
+    };
+    let mut other = MapHandle::create(MapType::Array, Some("watermarks"), 4, 48, 1, &options).unwrap();
+    other.pin(&path).unwrap();
+    disown(&pin, "");
+    let before = names(&pin);
+    let error = Dataplane::open(pin.path(), SMALL).unwrap_err();
+    assert!(matches!(&error, Error::Uncarried { map, .. } if map == "watermarks"), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("48 bytes") && text.contains("sluice cleanup"), "{text}");
+    assert_eq!(names(&pin), before);
+}
