@@ -55,6 +55,7 @@ struct cpu_memory {
 	struct tick_budget rejudged;
 	struct handover handover;
 	struct bpf_fib_lookup fib;
+	struct nat_binding_key inside;
 	struct nat64_work nat64_work;
 };
 

@@ -23,13 +23,10 @@ static __always_inline void tail_call_constant(void *ctx, const void *map, __u32
 /* What a program returns: who comes next, or what the hook shall do. No hook knows such a verdict. */
 #define GO(ID) (-1000 - (int)PROGRAM_##ID)
 
-/* The program that comes next has its own place in the list; without it the packet ends here, counted. */
+/* To the program that comes next, if it is that one. */
 #define CALL_NEXT(ctx, action, ID)                                                                                     \
-	if (action == GO(ID)) {                                                                                        \
-		tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_##ID));           \
-		count_no_generation(hook_segments(ctx));                                                               \
-		return HOOK_DROP;                                                                                      \
-	}
+	if (action == GO(ID))                                                                                          \
+		tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_##ID));
 
 static __always_inline void root_dispatch(void *ctx, __u32 kind)
 {
@@ -49,5 +46,13 @@ static __always_inline void count_no_generation(__u32 segments)
 	count->received += segments;
 	count_drop(0, REASON_NO_GENERATION, segments);
 }
+
+/* What is still here has a verdict of the hook, or has missed the program that comes next and ends, counted. */
+#define CALLED_OR_DONE(ctx, action)                                                                                    \
+	if (action <= GO(FAST)) {                                                                                      \
+		count_no_generation(hook_segments(ctx));                                                               \
+		return HOOK_DROP;                                                                                      \
+	}                                                                                                              \
+	return action
 
 #endif

@@ -33,7 +33,7 @@ int tc_fast(struct __sk_buff *ctx)
 	if (config.stage_mask & STAGE_BIT(GATE))
 		CALL_NEXT(ctx, action, STRANGER);
 	CALL_NEXT(ctx, action, ADMIT);
-	return action;
+	CALLED_OR_DONE(ctx, action);
 }
 
 SEC("tc")
@@ -42,7 +42,7 @@ int tc_fanout(struct __sk_buff *ctx)
 	int action = fanout_line(ctx);
 
 	CALL_NEXT(ctx, action, ADMIT);
-	return action;
+	CALLED_OR_DONE(ctx, action);
 }
 
 SEC("tc")
@@ -51,7 +51,7 @@ int tc_stranger(struct __sk_buff *ctx)
 	int action = stranger_line(ctx);
 
 	CALL_NEXT(ctx, action, ADMIT);
-	return action;
+	CALLED_OR_DONE(ctx, action);
 }
 
 SEC("tc")
@@ -60,7 +60,7 @@ int tc_nat64(struct __sk_buff *ctx)
 	int action = nat64_line(ctx);
 
 	CALL_NEXT(ctx, action, ADMIT);
-	return action;
+	CALLED_OR_DONE(ctx, action);
 }
 
 SEC("tc")
@@ -70,7 +70,7 @@ int tc_admit(struct __sk_buff *ctx)
 
 	CALL_NEXT(ctx, action, JUDGE);
 	CALL_NEXT(ctx, action, LEAVE);
-	return action;
+	CALLED_OR_DONE(ctx, action);
 }
 
 SEC("tc")
@@ -80,7 +80,7 @@ int tc_judge(struct __sk_buff *ctx)
 
 	CALL_NEXT(ctx, action, RECORD);
 	CALL_NEXT(ctx, action, LEAVE);
-	return action;
+	CALLED_OR_DONE(ctx, action);
 }
 
 SEC("tc")

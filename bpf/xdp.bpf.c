@@ -30,7 +30,7 @@ int xdp_fast(struct xdp_md *ctx)
 	if (config.stage_mask & STAGE_BIT(GATE))
 		CALL_NEXT(ctx, action, STRANGER);
 	CALL_NEXT(ctx, action, ADMIT);
-	return action;
+	CALLED_OR_DONE(ctx, action);
 }
 
 SEC("xdp.frags")
@@ -39,7 +39,7 @@ int xdp_fanout(struct xdp_md *ctx)
 	int action = fanout_line(ctx);
 
 	CALL_NEXT(ctx, action, ADMIT);
-	return action;
+	CALLED_OR_DONE(ctx, action);
 }
 
 SEC("xdp.frags")
@@ -48,7 +48,7 @@ int xdp_stranger(struct xdp_md *ctx)
 	int action = stranger_line(ctx);
 
 	CALL_NEXT(ctx, action, ADMIT);
-	return action;
+	CALLED_OR_DONE(ctx, action);
 }
 
 SEC("xdp.frags")
@@ -57,7 +57,7 @@ int xdp_nat64(struct xdp_md *ctx)
 	int action = nat64_line(ctx);
 
 	CALL_NEXT(ctx, action, ADMIT);
-	return action;
+	CALLED_OR_DONE(ctx, action);
 }
 
 SEC("xdp.frags")
@@ -67,7 +67,7 @@ int xdp_admit(struct xdp_md *ctx)
 
 	CALL_NEXT(ctx, action, JUDGE);
 	CALL_NEXT(ctx, action, LEAVE);
-	return action;
+	CALLED_OR_DONE(ctx, action);
 }
 
 SEC("xdp.frags")
@@ -77,7 +77,7 @@ int xdp_judge(struct xdp_md *ctx)
 
 	CALL_NEXT(ctx, action, RECORD);
 	CALL_NEXT(ctx, action, LEAVE);
-	return action;
+	CALLED_OR_DONE(ctx, action);
 }
 
 SEC("xdp.frags")

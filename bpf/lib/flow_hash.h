@@ -59,24 +59,50 @@ static __always_inline __u64 mix_last(__u64 hash)
 	return hash ^ (hash >> 29);
 }
 
+static __always_inline __u64 flow_hash_words4(__u64 seed, __u64 addresses, __u64 last)
+{
+	return mix_last(mix(mix(seed, addresses, MIX_LEFT), last, MIX_LEFT));
+}
+
 static __always_inline __u64 flow_hash4(__u64 seed, const struct flow_key4 *key)
 {
 	const __u64 *words = (const __u64 *)key;
 
-	return mix_last(mix(mix(seed, words[0], MIX_LEFT), words[1], MIX_LEFT));
+	return flow_hash_words4(seed, words[0], words[1]);
 }
 
 /*
  * The two addresses in lanes side by side, which takes half the time of one after the other. Different factors: with
  * the same one, neighbours in both addresses cancel out when the lanes are joined.
  */
+static __always_inline __u64 flow_hash_words6(__u64 seed, const __u64 *source, const __u64 *destination, __u64 last)
+{
+	__u64 left = mix(mix(seed, source[0], MIX_LEFT), source[1], MIX_LEFT);
+	__u64 right = mix(mix(seed, destination[0], MIX_RIGHT), destination[1], MIX_RIGHT);
+
+	return mix_last(mix(left ^ (right << 1 | right >> 63), last, MIX_LEFT));
+}
+
 static __always_inline __u64 flow_hash6(__u64 seed, const struct flow_key6 *key)
 {
 	const __u64 *words = (const __u64 *)key;
-	__u64 left = mix(mix(seed, words[0], MIX_LEFT), words[1], MIX_LEFT);
-	__u64 right = mix(mix(seed, words[2], MIX_RIGHT), words[3], MIX_RIGHT);
 
-	return mix_last(mix(left ^ (right << 1 | right >> 63), words[4], MIX_LEFT));
+	return flow_hash_words6(seed, words, words + 2, words[4]);
+}
+
+/* Of the key that answers have, which need not stand anywhere. */
+static __always_inline __u64 flow_hash_reply4(__u64 seed, const struct flow_key4 *key)
+{
+	const __u64 *words = (const __u64 *)key;
+
+	return flow_hash_words4(seed, words[0] >> 32 | words[0] << 32, reverse_last_word(words[1]));
+}
+
+static __always_inline __u64 flow_hash_reply6(__u64 seed, const struct flow_key6 *key)
+{
+	const __u64 *words = (const __u64 *)key;
+
+	return flow_hash_words6(seed, words + 2, words, reverse_last_word(words[4]));
 }
 
 #endif

@@ -68,13 +68,6 @@ static __always_inline bool hook_parse_frame(hook_ctx *ctx, struct frame *frame)
 	return frame_second_tag(ctx, frame);
 }
 
-static __always_inline bool hook_pop_vlan(hook_ctx *ctx, const struct frame *frame)
-{
-	if (frame->tagged && bpf_skb_vlan_pop(ctx))
-		return false;
-	return frame->tagged <= VLAN_BYTES || bpf_skb_vlan_pop(ctx) == 0;
-}
-
 /* A push moves the tag beside the frame into it. */
 static __always_inline bool hook_push_vlan(hook_ctx *ctx, __u32 vlan)
 {
@@ -83,12 +76,25 @@ static __always_inline bool hook_push_vlan(hook_ctx *ctx, __u32 vlan)
 	return bpf_skb_vlan_push(ctx, vlan_outer_type(vlan), vlan & VLAN_ID) == 0;
 }
 
+/* A function: the kernel's helpers take longer than any call, and most frames keep their tags. */
+static __noinline bool hook_change_tags(hook_ctx *ctx, __u32 tagged, __u32 vlan)
+{
+	if (tagged && bpf_skb_vlan_pop(ctx))
+		return false;
+	if (tagged > VLAN_BYTES && bpf_skb_vlan_pop(ctx))
+		return false;
+	return !vlan || hook_push_vlan(ctx, vlan);
+}
+
 /* Leave with the tags of `vlan`; 0 = untagged. */
 static __always_inline bool hook_set_vlan(hook_ctx *ctx, const struct frame *frame, __u32 vlan)
 {
-	if (!hook_pop_vlan(ctx, frame))
-		return false;
-	return !vlan || hook_push_vlan(ctx, vlan);
+	return !(frame->tagged | vlan) || hook_change_tags(ctx, frame->tagged, vlan);
+}
+
+static __always_inline bool hook_pop_vlan(hook_ctx *ctx, const struct frame *frame)
+{
+	return hook_set_vlan(ctx, frame, 0);
 }
 
 static __always_inline int hook_redirect(hook_ctx *ctx, __u32 ifindex)

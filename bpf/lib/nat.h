@@ -343,17 +343,10 @@ static __always_inline __u32 nat_ingress_unit(const struct packet *p)
 /* The bucket of the key that answers to `out*` have comes meanwhile. */
 static __always_inline void expect_answers(struct packet *p)
 {
-	if (p->family == 4) {
-		struct flow_key4 reply ALIGNED_KEY;
-
-		flow_reverse4(&p->out4, &reply);
-		expect_key(4, flow_hash4(config.seed, &reply));
-	} else {
-		struct flow_key6 reply ALIGNED_KEY;
-
-		flow_reverse6(&p->out6, &reply);
-		expect_key(6, flow_hash6(config.seed, &reply));
-	}
+	if (p->family == 4)
+		expect_key(4, flow_hash_reply4(config.seed, &p->out4));
+	else
+		expect_key(6, flow_hash_reply6(config.seed, &p->out6));
 }
 
 #endif

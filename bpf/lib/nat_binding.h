@@ -335,11 +335,15 @@ static __always_inline void nat_binding_fill(struct nat_binding *binding, const 
  */
 __noinline int nat_binding_claim(struct packet *p)
 {
-	struct nat_binding_key inside ALIGNED_KEY = {.side = NAT_BINDING_INSIDE},
-				      outside ALIGNED_KEY = {.side = NAT_BINDING_OUTSIDE};
+	struct nat_binding_key outside ALIGNED_KEY = {.side = NAT_BINDING_OUTSIDE};
+	__u32 zero = 0;
+	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
 
-	if (!p)
+	if (!p || !memory)
 		return INSERT_UNBOUND;
+	/* the end of the longest chain of calls: the stack has no room for both keys */
+	struct nat_binding_key *inside = &memory->inside;
+
 	p->nat_bindings[0] = 0;
 	struct nat_pool *pool = nat_pool_at(p->nat_pool);
 	struct nat_binding *all = nat_binding_number(0);
@@ -356,16 +360,18 @@ __noinline int nat_binding_claim(struct packet *p)
 
 	if (!binding)
 		return INSERT_UNBOUND;
-	nat_binding_endpoint(p, AS_SENT, SIDE_SOURCE, &inside);
-	inside.rule = p->nat_source;
-	nat_binding_fill(binding, p, pool, &inside, &outside);
+	__builtin_memset(inside, 0, sizeof(*inside));
+	inside->side = NAT_BINDING_INSIDE;
+	nat_binding_endpoint(p, AS_SENT, SIDE_SOURCE, inside);
+	inside->rule = p->nat_source;
+	nat_binding_fill(binding, p, pool, inside, &outside);
 	long error = bpf_map_update_elem(&nat_binding_index, &outside, &number, BPF_NOEXIST);
 
 	if (error) {
 		nat_binding_free(binding);
 		return error == -EEXIST ? INSERT_CONFLICT : INSERT_UNBOUND;
 	}
-	error = bpf_map_update_elem(&nat_binding_index, &inside, &number, BPF_NOEXIST);
+	error = bpf_map_update_elem(&nat_binding_index, inside, &number, BPF_NOEXIST);
 	if (error) {
 		bpf_map_delete_elem(&nat_binding_index, &outside);
 		nat_binding_free(binding);

@@ -224,7 +224,6 @@ static __always_inline int stage_create(hook_ctx *ctx, struct packet *p)
 	if (verdict != CONTINUE)
 		return verdict;
 	int result = create_session(ctx, p);
-	struct unit_counters *count = counters_of(p->unit_index);
 
 	if (result != INSERTED && p->limited)
 		limits_withdraw(p);
@@ -245,10 +244,13 @@ static __always_inline int stage_create(hook_ctx *ctx, struct packet *p)
 		return DROP(SESSION_CONFLICT);
 	if (result == INSERT_BUSY || result == INSERT_STUCK)
 		return DROP(SESSION_BUSY);
-	if (result == INSERTED)
+	if (result == INSERTED) {
+		struct unit_counters *count = counters_of(p->unit_index);
+
 		p->flags |= P_CREATED;
-	if (result == INSERTED && count)
-		count->sessions++;
+		if (count)
+			count->sessions++;
+	}
 	if (p->flags & P_TRANSLATED) {
 		/* the session that another CPU recorded has a port of its own */
 		if (result == INSERT_TWIN && !nat_recall_twin(p))

@@ -108,17 +108,10 @@ static __always_inline struct flow_state *find_session(struct packet *p)
  */
 static __always_inline void expect_reply(struct packet *p)
 {
-	if (p->family == 4) {
-		struct flow_key4 reply ALIGNED_KEY;
-
-		flow_reverse4(&p->key4, &reply);
-		p->reply_hash = flow_hash4(config.seed, &reply);
-	} else {
-		struct flow_key6 reply ALIGNED_KEY;
-
-		flow_reverse6(&p->key6, &reply);
-		p->reply_hash = flow_hash6(config.seed, &reply);
-	}
+	if (p->family == 4)
+		p->reply_hash = flow_hash_reply4(config.seed, &p->key4);
+	else
+		p->reply_hash = flow_hash_reply6(config.seed, &p->key6);
 	if (!(config.stage_mask & STAGE_BIT(NAT_SOURCE)))
 		expect_key(p->family, p->reply_hash);
 }
