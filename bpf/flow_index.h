@@ -87,8 +87,7 @@ static __always_inline bool bucket_lock(struct flow_bucket *bucket)
 /* A plain store: what was written under the lock is visible before it. */
 static __always_inline void bucket_unlock(struct flow_bucket *bucket)
 {
-	ordered();
-	*(volatile __u32 *)&bucket->lock = 0;
+	publish(&bucket->lock, 0);
 }
 
 /*
@@ -126,8 +125,7 @@ static __always_inline bool bucket_drop(struct flow_bucket *bucket, __u32 line)
 		if (bucket->lines[slot] != line)
 			continue;
 		*(volatile __u16 *)&bucket->tags[LANE_OF_SLOT(slot)] = 0;
-		ordered();
-		*(volatile __u32 *)&bucket->lines[slot] = 0;
+		publish(&bucket->lines[slot], 0);
 		return true;
 	}
 	return false;

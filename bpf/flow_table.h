@@ -29,6 +29,11 @@
  */
 _Static_assert(offsetof(struct flow_state, flags) == offsetof(struct flow_state, epoch) + 3, "flags are the top byte");
 
+static __always_inline __u32 *flow_life(struct flow_state *state)
+{
+	return (__u32 *)&state->epoch;
+}
+
 static __always_inline void flow_set_flags(struct flow_state *state, __u32 flags)
 {
 	(void)__sync_fetch_and_or((__u32 *)&state->epoch, flags << 24);
@@ -197,8 +202,7 @@ static __always_inline void flow_prepare_next(__u8 family)
 	prefetch(&back->last_seen);
 	prefetch(&shared->created);
 	/* from here another CPU may take it; only this one puts one there */
-	ordered();
-	*(volatile __u32 *)spare = session;
+	publish(spare, session);
 }
 
 static __always_inline void flow_release(__u8 family, __u32 session)

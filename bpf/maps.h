@@ -27,6 +27,17 @@ static __always_inline void ordered(void)
 	}
 	barrier();
 }
+
+/* A store that orders as well: it needs no memory besides. */
+static __always_inline void publish(__u32 *word, __u32 value)
+{
+	barrier();
+	if (config.flags & CONFIG_WEAK_ORDER)
+		(void)__sync_lock_test_and_set(word, value);
+	else
+		*(volatile __u32 *)word = value;
+	barrier();
+}
 const volatile __u32 root_variant SEC(".rodata.config") = 0;
 
 /* Not mmapable, so alone in its map. */

@@ -281,8 +281,7 @@ static __always_inline void nat_binding_free(struct nat_binding *binding)
 {
 	__u32 tag = binding->state & NAT_BINDING_TAG;
 
-	ordered();
-	*(volatile __u32 *)&binding->state = tag;
+	publish(&binding->state, tag);
 }
 
 /* Ends a binding, if it is this one still. */
@@ -381,8 +380,7 @@ __noinline int nat_binding_claim(struct packet *p)
 	__u32 tag = binding->state & NAT_BINDING_TAG;
 
 	atomic_add(&all->NAT_BINDINGS_LIVE, 1);
-	ordered();
-	*(volatile __u32 *)&binding->state = NAT_BINDING_LIVE | tag;
+	publish(&binding->state, NAT_BINDING_LIVE | tag);
 	p->nat_bindings[0] = number | tag << NAT_BINDING_TAG_SHIFT;
 	return INSERTED;
 }

@@ -103,7 +103,7 @@ static __always_inline void note_growth6(const struct packet *p, struct flow_lin
 		*(__u32 *)&line0->be_new_sport = *(const __u32 *)&p->out##FAMILY.be_sport;                             \
 		*(__u32 *)&line1->be_new_sport = reverse_last_word(*(const __u32 *)&p->key##FAMILY.be_sport);          \
 		note_growth##FAMILY(p, line0, line1);                                                                  \
-		ordered();                                                                                             \
+		barrier();                                                                                             \
 		int result = index_insert##FAMILY(&line1->key, flow_hash##FAMILY(config.seed, &line1->key), back);     \
                                                                                                                        \
 		if (result != INDEX_DONE)                                                                              \

@@ -18,27 +18,23 @@ static __always_inline __u16 decision_epoch(const struct packet *p)
 /*
  * Between allocation and insertion the record is this packet's alone, so plain stores do: locked ones would wait for
  * each of its three cache lines in turn. The new tag, set before the key, tells whoever still holds the record's old
- * number.
+ * number; the record lives again when all the rest is there.
  */
 static __always_inline void fill_state(struct flow_state *state, const struct packet *p, __u8 zone, __u32 nexthop,
 				       __u32 flags)
 {
 	bool tcp = p->proto == IPPROTO_TCP;
 
-	state->flags = 0;
-	ordered();
 	state->window = 0;
 	state->marks = (p->flags & P_TRANSLATED ? MARK_TRANSLATED : 0) | (p->grant_marks & MARK_GRANTED);
 	state->nexthop = nexthop;
 	state->zone = zone;
 	state->last_seen = p->now;
-	state->epoch = decision_epoch(p);
-	state->tcp_state = TCP_DIR_NONE;
 	state->bytes = 0;
 	state->packets = 0;
 	state->tcp_end = 0;
-	ordered();
-	state->flags = FLOW_LIVE | flags | (tcp ? 0 : FLOW_PLAIN);
+	flags |= FLOW_LIVE | (tcp ? 0 : FLOW_PLAIN);
+	publish(flow_life(state), decision_epoch(p) | TCP_DIR_NONE << 16 | flags << 24);
 }
 
 /* The first packet's own marks. */
@@ -119,7 +115,8 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 		bool to_host = p->nexthop == NEXTHOP_LOCAL;                                                            \
                                                                                                                        \
 		line1->state.tag = ++line0->state.tag;                                                                 \
-		ordered();                                                                                             \
+		*(volatile __u32 *)flow_life(&line0->state) = 0;                                                       \
+		publish(flow_life(&line1->state), 0);                                                                  \
 		line0->key = p->key##FAMILY;                                                                           \
 		line1->key = reply;                                                                                    \
 		line0->grant = line1->grant = p->grant;                                                                \

@@ -42,7 +42,7 @@ static __always_inline void nexthop_fill(struct nexthop *nexthop, const struct r
 	word |= (__u64)unit->mac[0] << 48 | (__u64)unit->mac[1] << 56;
 	*(volatile __u64 *)nexthop->dmac = word;
 	__builtin_memcpy(nexthop->smac + 2, unit->mac + 2, 4);
-	ordered();
+	publish(&nexthop->last_used, now);
 	nexthop->flags = NEXTHOP_VALID | NEXTHOP_RESOLVED;
 }
 
@@ -102,7 +102,7 @@ static __always_inline __u32 nexthop_for(struct packet *p)
 		return NEXTHOP_NONE;
 	nexthop_fill(nexthop, &p->route, unit, p->now);
 	/* before any session or receiver leads to it */
-	ordered();
+	publish(&nexthop->last_used, p->now);
 	return index;
 }
 

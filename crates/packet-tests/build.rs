@@ -9,8 +9,7 @@ fn main() {
         PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("bpf/arrive.bpf.c");
     let object = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("arrive.bpf.o");
     let libbpf = env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are");
-    let triple =
-        format!("/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it"));
+    let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
     println!("cargo:rerun-if-changed={}", source.display());
     println!("cargo:rerun-if-env-changed=CLANG");
     let wanted = env::var("CLANG").ok().into_iter();
@@ -19,7 +18,9 @@ fn main() {
         let status = Command::new(&clang)
             .args(["-target", "bpf", "-O2", "-g", "-mcpu=v4", "-Wall", "-Werror", "-isystem"])
             .arg(&libbpf)
-            .args(["-idirafter", &triple, "-c"])
+            .args(["-idirafter", &format!("/usr/include/{arch}-linux-gnu")])
+            // of another machine's packages
+            .args(["-idirafter", &format!("/usr/{arch}-linux-gnu/include"), "-c"])
             .arg(&source)
             .arg("-o")
             .arg(&object)
