@@ -198,26 +198,46 @@ static __always_inline struct unit *unit_at(__u32 slot)
 	return units_at(slot);
 }
 
-/* The unit of frames that arrive with these tags. */
-static __always_inline struct unit *unit_arriving(__u32 ifindex, __u32 vlan, __u32 *slot)
+/* The netdev that carries a tagged unit's addresses sends its frames without tags. */
+static __always_inline bool unit_is(const struct unit *unit, __u32 ifindex, __u32 vlan)
 {
-	*slot = UNIT_SLOT(ifindex, vlan, generation.unit_multiplier);
-	struct unit *unit = unit_at(*slot);
-
-	if (!unit || unit->ifindex != ifindex || unit->vlan != vlan || !(unit->flags & UNIT_VALID))
-		return NULL;
-	return unit;
+	return unit->ifindex == ifindex && vlan == (unit->flags & UNIT_HOST_SIDE ? 0 : unit->vlan) &&
+	       (unit->flags & UNIT_VALID);
 }
 
-/* The same of any netdev: the one that carries a tagged unit's addresses sends its frames without tags. */
+/* The slot of an entry that went on from its own; another's when there is none. Hardly ever asked. */
+__noinline __u32 unit_beyond(__u32 ifindex, __u32 vlan, __u32 slot)
+{
+	for (__u32 i = 1; i < UNIT_PROBES; i++) {
+		struct unit *unit = unit_at(slot + i);
+
+		if (!unit || unit_is(unit, ifindex, vlan) || !(unit->flags & UNIT_CROWDED))
+			return slot + i;
+	}
+	return slot;
+}
+
+/* The unit that frames with these tags belong to, on any netdev. */
 static __always_inline struct unit *unit_find(__u32 ifindex, __u32 vlan, __u32 *slot)
 {
-	*slot = UNIT_SLOT(ifindex, vlan, generation.unit_multiplier);
+	*slot = UNIT_SLOT(ifindex, vlan, generation.unit_multiplier, generation.unit_shift & 31);
 	struct unit *unit = unit_at(*slot);
 
-	if (!unit || unit->ifindex != ifindex || !(unit->flags & UNIT_VALID))
+	if (unit && unit_is(unit, ifindex, vlan))
+		return unit;
+	if (!unit || !(unit->flags & UNIT_CROWDED))
 		return NULL;
-	return vlan == (unit->flags & UNIT_HOST_SIDE ? 0 : unit->vlan) ? unit : NULL;
+	*slot = unit_beyond(ifindex, vlan, *slot);
+	unit = unit_at(*slot);
+	return unit && unit_is(unit, ifindex, vlan) ? unit : NULL;
+}
+
+/* The same of frames that arrive: nothing arrives on the netdev that carries a tagged unit's addresses. */
+static __always_inline struct unit *unit_arriving(__u32 ifindex, __u32 vlan, __u32 *slot)
+{
+	struct unit *unit = unit_find(ifindex, vlan, slot);
+
+	return unit && !(unit->flags & UNIT_HOST_SIDE) ? unit : NULL;
 }
 
 static __always_inline struct unit_counters *counters_of(__u32 unit_index)

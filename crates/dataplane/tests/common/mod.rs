@@ -96,7 +96,7 @@ pub const OPTIONAL: [Stage; 5] =
 
 /// One unit on one device, and nothing permitted.
 pub fn tables(ifindex: u32) -> Tables {
-    let unit_multiplier = 1;
+    let (unit_multiplier, unit_shift) = (1, 20);
     let unit = Unit {
         ifindex,
         index: 1,
@@ -109,8 +109,9 @@ pub fn tables(ifindex: u32) -> Tables {
         ..Default::default()
     };
     Tables {
-        units: vec![(unit_slot(ifindex, 0, unit_multiplier), unit)],
+        units: vec![(unit_slot(ifindex, 0, unit_multiplier, unit_shift), unit)],
         unit_multiplier,
+        unit_shift,
         zone_pairs: vec![ZonePair::default(); 16],
         ..Default::default()
     }
