@@ -120,7 +120,14 @@ ARRAY_MAP(sweep_timer, struct sweep_timer, 1, 0);
 ARRAY_MAP(nexthops, struct nexthop, MAX_NEXTHOPS, BPF_F_MMAPABLE);
 HASH_MAP(nexthop_index, struct nexthop_key, __u32, MAX_NEXTHOPS);
 QUEUE_MAP(free_nexthops, MAX_NEXTHOPS);
-HASH_MAP(local_addresses, struct local_key, __u32, MAX_LOCAL_ADDRESSES);
+/* Of every unit; takes memory for those that there are. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_LOCAL_ADDRESSES);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct local_key);
+	__type(value, __u32);
+} local_addresses SEC(".maps");
 ARRAY_MAP(local_filter, struct local_filter, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(identity, struct identity, 1, 0);
 ARRAY_MAP(watermarks, struct watermarks, 1, BPF_F_MMAPABLE);

@@ -27,7 +27,7 @@
 #define NEXTHOP_NONE 0
 #define NEXTHOP_LOCAL 1 /* deliver to this host */
 #define NEXTHOP_FIRST 2
-#define MAX_LOCAL_ADDRESSES 8192
+#define MAX_LOCAL_ADDRESSES 65536
 #define MAX_CPUS 4096
 #define REPLY_RATE_PER_ZONE 1000  /* ICMP errors and resets a second and zone, burst of the same size */
 #define REJUDGE_PER_SECOND 100000 /* re-judged flows a second and CPU, spread over its ticks */

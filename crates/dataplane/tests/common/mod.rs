@@ -10,8 +10,15 @@ use sluice_dataplane::abi::stages::Stage;
 use sluice_dataplane::abi::{UNIT_VALID, Unit, ZonePair, unit_slot};
 use sluice_dataplane::{Dataplane, Generation, Sizes, Tables, Variant, cleanup};
 
-pub const SMALL: Sizes =
-    Sizes { sessions4: 64, sessions6: 32, kernel_index: false, grants: 64, bindings: 64 };
+pub const SMALL: Sizes = Sizes {
+    sessions4: 64,
+    sessions6: 32,
+    kernel_index: false,
+    grants: 64,
+    bindings: 64,
+    units: 256,
+    zones: 32,
+};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
