@@ -132,7 +132,14 @@ ARRAY_MAP(sweep_timer, struct sweep_timer, 1, 0);
 ARRAY_MAP(nexthops, struct nexthop, MAX_NEXTHOPS, BPF_F_MMAPABLE);
 HASH_MAP(nexthop_index, struct nexthop_key, __u32, MAX_NEXTHOPS);
 QUEUE_MAP(free_nexthops, MAX_NEXTHOPS);
-HASH_MAP(local_addresses, struct local_key, __u32, MAX_LOCAL_ADDRESSES);
+/* Of every unit; takes memory for those that there are. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_LOCAL_ADDRESSES);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct local_key);
+	__type(value, __u32);
+} local_addresses SEC(".maps");
 ARRAY_MAP(local_filter, struct local_filter, 1, BPF_F_MMAPABLE);
 ARRAY_MAP(identity, struct identity, 1, 0);
 ARRAY_MAP(watermarks, struct watermarks, 1, BPF_F_MMAPABLE);
@@ -210,26 +217,46 @@ static __always_inline struct unit *unit_at(__u32 slot)
 	return units_at(slot);
 }
 
-/* The unit of frames that arrive with these tags. */
-static __always_inline struct unit *unit_arriving(__u32 ifindex, __u32 vlan, __u32 *slot)
+/* The netdev that carries a tagged unit's addresses sends its frames without tags. */
+static __always_inline bool unit_is(const struct unit *unit, __u32 ifindex, __u32 vlan)
 {
-	*slot = UNIT_SLOT(ifindex, vlan, generation.unit_multiplier);
-	struct unit *unit = unit_at(*slot);
-
-	if (!unit || unit->ifindex != ifindex || unit->vlan != vlan || !(unit->flags & UNIT_VALID))
-		return NULL;
-	return unit;
+	return unit->ifindex == ifindex && vlan == (unit->flags & UNIT_HOST_SIDE ? 0 : unit->vlan) &&
+	       (unit->flags & UNIT_VALID);
 }
 
-/* The same of any netdev: the one that carries a tagged unit's addresses sends its frames without tags. */
+/* The slot of an entry that went on from its own; another's when there is none. Hardly ever asked. */
+__noinline __u32 unit_beyond(__u32 ifindex, __u32 vlan, __u32 slot)
+{
+	for (__u32 i = 1; i < UNIT_PROBES; i++) {
+		struct unit *unit = unit_at(slot + i);
+
+		if (!unit || unit_is(unit, ifindex, vlan) || !(unit->flags & UNIT_CROWDED))
+			return slot + i;
+	}
+	return slot;
+}
+
+/* The unit that frames with these tags belong to, on any netdev. */
 static __always_inline struct unit *unit_find(__u32 ifindex, __u32 vlan, __u32 *slot)
 {
-	*slot = UNIT_SLOT(ifindex, vlan, generation.unit_multiplier);
+	*slot = UNIT_SLOT(ifindex, vlan, generation.unit_multiplier, generation.unit_shift & 31);
 	struct unit *unit = unit_at(*slot);
 
-	if (!unit || unit->ifindex != ifindex || !(unit->flags & UNIT_VALID))
+	if (unit && unit_is(unit, ifindex, vlan))
+		return unit;
+	if (!unit || !(unit->flags & UNIT_CROWDED))
 		return NULL;
-	return vlan == (unit->flags & UNIT_HOST_SIDE ? 0 : unit->vlan) ? unit : NULL;
+	*slot = unit_beyond(ifindex, vlan, *slot);
+	unit = unit_at(*slot);
+	return unit && unit_is(unit, ifindex, vlan) ? unit : NULL;
+}
+
+/* The same of frames that arrive: nothing arrives on the netdev that carries a tagged unit's addresses. */
+static __always_inline struct unit *unit_arriving(__u32 ifindex, __u32 vlan, __u32 *slot)
+{
+	struct unit *unit = unit_find(ifindex, vlan, slot);
+
+	return unit && !(unit->flags & UNIT_HOST_SIDE) ? unit : NULL;
 }
 
 static __always_inline struct unit_counters *counters_of(__u32 unit_index)

@@ -36,15 +36,16 @@ struct generation {
 	__u32 number; /* of the commit */
 	__u32 flags;  /* GENERATION_* */
 	__u32 unit_multiplier;
+	__u32 unit_shift;
 	__u32 fanout_multiplier; /* of the table of listeners */
-	__u32 gate_zones;        /* one bit a zone that demands grants */
 	__u32 gate_context;      /* of the classifier: the services of the gate; 0 = none */
 	__u32 tcp_mss;           /* largest in a forwarded SYN; 0 = as it comes */
 	__u32 unanswered4;       /* most sessions without an answer */
 	__u32 unanswered6;
 	__u32 zero;
 	struct table_place tables[TABLE_COUNT];
-	__u64 cookie_key[2]; /* of SYN cookies: drawn anew for every generation */
+	__u64 gate_zones[MAX_ZONES / 64]; /* one bit a zone that demands grants */
+	__u64 cookie_key[2];              /* of SYN cookies: drawn anew for every generation */
 };
 
 /* Which program stands in a place of the PROG_ARRAYs; user space keeps it there and programs never look. */

@@ -3,15 +3,14 @@
 #ifndef SLUICE_ABI_LIMITS_H
 #define SLUICE_ABI_LIMITS_H
 
-#define MAX_UNITS 256         /* logical interfaces; unit index 0 counts what arrives nowhere we know */
-#define UNIT_TABLE_SLOTS 4096 /* collision-free table by {ifindex, vlan}, power of two */
-#define MAX_ZONES 32          /* zone ids; 0 = none, 1 = junos-host */
+#define MAX_UNITS 4097 /* logical interfaces; unit index 0 counts what arrives nowhere we know */
+#define MAX_ZONES 256  /* zone ids; 0 = none, 1 = junos-host */
 #define ZONE_NONE 0
 #define ZONE_HOST 1
 #define MAX_VARIANTS 4    /* distinct stage masks loaded at one time */
 #define MAX_GENERATIONS 2 /* the active one and the idle one */
 #define MAX_RULES 65536
-#define MAX_CONTEXTS 1025     /* every zone pair's and the global one; 0 = none */
+#define MAX_CONTEXTS 64512    /* lists of policies: zone pairs' and global ones; 0 = none */
 #define MAX_NAT_CONTEXTS 1024 /* of NAT rule-sets, numbered after those of policies */
 #define MAX_NAT_RULES 16384   /* and as many rule ids */
 #define MAX_NAT_POOLS 1024    /* and as many pool ids */
@@ -28,7 +27,7 @@
 #define NEXTHOP_NONE 0
 #define NEXTHOP_LOCAL 1 /* deliver to this host */
 #define NEXTHOP_FIRST 2
-#define MAX_LOCAL_ADDRESSES 8192
+#define MAX_LOCAL_ADDRESSES 65536
 #define MAX_CPUS 4096
 #define REPLY_RATE_PER_ZONE 1000  /* ICMP errors and resets a second and zone, burst of the same size */
 #define REJUDGE_PER_SECOND 100000 /* re-judged flows a second and CPU, spread over its ticks */

@@ -25,16 +25,22 @@ struct nat_unit {
 	__u16 static_context;      /* of first packets that arrive here: static NAT, its destination part */
 	__u16 destination_context; /* tried where the former finds nothing */
 	__u16 reverse_context;     /* of first packets that leave here: static NAT, its source part */
-	__u16 zero;
+	__u16 source_column;       /* as the unit that packets leave by */
+	__u32 source_row;          /* as the unit that they arrive on */
+	__u32 zero;
 };
-_Static_assert(sizeof(struct nat_unit) == 8, "nat_unit is 8 bytes");
+_Static_assert(sizeof(struct nat_unit) == 16, "nat_unit is 16 bytes");
 
-/* Contexts of source NAT: entry = index of the ingress unit, word in it = that of the egress unit. */
-#define NAT_SOURCE_LINE 32 /* of these words are in a line */
+/*
+ * Contexts of source NAT. Units that all rule-sets treat alike share a row and a column: the cell is source_row of the
+ * ingress unit + source_column of the egress unit, NAT_SOURCE_CELLS of them an entry.
+ */
+#define NAT_SOURCE_CELLS 32
+#define MAX_NAT_SOURCES (1 << 17)
 struct nat_source {
-	__u16 context[MAX_UNITS];
+	__u16 context[NAT_SOURCE_CELLS];
 };
-_Static_assert(sizeof(struct nat_source) == 512, "nat_source is 512 bytes");
+_Static_assert(sizeof(struct nat_source) == 64, "nat_source is one cache line");
 
 /* What a rule does. Where one of the first two kinds matches, later rules of its context are not tried. */
 #define NAT_OFF 0       /* source-nat off, destination-nat off: no translation */

@@ -13,16 +13,15 @@
 struct nexthop {
 	__u8 dmac[6]; /* dmac lies in one aligned 8-byte word, so a change is never seen torn */
 	__u8 smac[6];
-	__u32 ifindex;      /* netdev the frame leaves through */
-	__u32 vlan;         /* tags on that netdev, VLAN_* of abi/unit.h, 0 = none */
-	__u16 mtu;          /* largest IP packet: least of route and unit */
-	__u8 unit;          /* egress unit index */
+	__u32 ifindex; /* netdev the frame leaves through */
+	__u32 vlan;    /* tags on that netdev, VLAN_* of abi/unit.h, 0 = none */
+	__u16 mtu;     /* largest IP packet: least of route and unit */
+	__u8 zero;
 	__u8 flags;         /* NEXTHOP_* */
 	__u32 host_ifindex; /* netdev whose neighbour table resolves it */
 	__u32 last_used;    /* low 32 bits of jiffies of the last slow-path use */
 };
 _Static_assert(sizeof(struct nexthop) == 32, "nexthop is half a cache line");
-_Static_assert(MAX_UNITS <= 256, "a unit's index fits its place");
 
 struct nexthop_key {
 	__u32 host_ifindex;

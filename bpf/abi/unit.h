@@ -12,6 +12,7 @@
 #define UNIT_TCP_RST 0x10   /* TCP that belongs to no session and opens none is reset */
 #define UNIT_XDP 0x20       /* ingress is handled by the XDP hook */
 #define UNIT_UDP_FLOOD 0x40 /* its zone counts every UDP packet: none is replayed by the fast line */
+#define UNIT_CROWDED 0x80   /* of the slot, see UNIT_SLOT */
 
 /*
  * The tags of a frame in one word: the outer VLAN in the low 12 bits, the inner one 16 bits higher; 0 = untagged. So a
@@ -23,14 +24,18 @@
 #define VLAN_TWO (0x1000 << VLAN_INNER_SHIFT) /* there is an inner tag, always an 802.1Q one */
 
 /*
- * The table is filled so that no two entries share a slot:
- *   slot = ((ifindex * 0x9e3779b1 + vlan * 0x85ebca6b) * multiplier) >> 20      (32-bit arithmetic, 4096 slots)
- * with `multiplier` odd and part of the generation, and `vlan` the tags that frames have on that netdev: none on the
- * host's side of a tagged unit. ifindex and vlan are compared, so a miss is a miss.
+ * An entry stands in its slot, or in one of the next ones:
+ *   slot = ((ifindex * 0x9e3779b1 + vlan * 0x85ebca6b) * multiplier) >> shift       (32-bit arithmetic)
+ * with `multiplier` odd, and `vlan` the tags that frames have on that netdev: none on the host's side of a tagged unit.
+ * Both are part of the generation, chosen so that every entry stands in its slot while there are a few hundred, and
+ * nearly every one when there are thousands. UNIT_CROWDED in a slot says that some entry went on from it. ifindex and
+ * vlan are compared, so a miss is a miss.
  */
-#define UNIT_SLOT_SHIFT 20
-#define UNIT_SLOT(IFINDEX, VLAN, MULTIPLIER)                                                                           \
-	((((IFINDEX) * 0x9e3779b1u + (VLAN) * 0x85ebca6bu) * (MULTIPLIER)) >> UNIT_SLOT_SHIFT)
+#define UNIT_PROBES 8 /* slots in which an entry may stand */
+#define UNIT_LEAST_SHIFT 17
+#define UNIT_TABLE_SLOTS ((1 << (32 - UNIT_LEAST_SHIFT)) + UNIT_PROBES - 1)
+#define UNIT_SLOT(IFINDEX, VLAN, MULTIPLIER, SHIFT)                                                                    \
+	((((IFINDEX) * 0x9e3779b1u + (VLAN) * 0x85ebca6bu) * (MULTIPLIER)) >> (SHIFT))
 
 struct unit {
 	__u32 ifindex; /* netdev the frame is seen on */

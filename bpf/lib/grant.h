@@ -39,7 +39,7 @@ static __always_inline bool grant_is_for(const struct grant *grant, const struct
 
 static __always_inline bool demands_grants(__u32 zone)
 {
-	return generation.gate_zones >> (zone & 31) & 1;
+	return generation.gate_zones[zone / 64 % (MAX_ZONES / 64)] >> (zone % 64) & 1;
 }
 
 /* Whether there are grants for more than single hosts. */

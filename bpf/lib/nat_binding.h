@@ -117,14 +117,13 @@ __noinline int nat_find_source(struct packet *p, __u32 egress)
 {
 	if (!p)
 		return NO_RULE;
-	__u32 ingress = nat_ingress_unit(p), column = egress % MAX_UNITS;
-	struct nat_unit *unit = nat_units_at(egress);
-	const __u16 *contexts =
-		table_at(TABLE_NAT_SOURCES, sizeof(struct nat_source), ingress, column / NAT_SOURCE_LINE);
+	struct nat_unit *unit = nat_units_at(egress), *from = nat_units_at(nat_ingress_unit(p));
+	__u32 cell = unit && from ? from->source_row + unit->source_column : ~0u;
+	struct nat_source *source = nat_sources_at(cell / NAT_SOURCE_CELLS);
 
-	barrier_var(column);
+	barrier_var(cell);
 	__u32 reverse = unit ? unit->reverse_context : 0;
-	__u32 context = contexts ? contexts[column % NAT_SOURCE_LINE] : 0;
+	__u32 context = source ? source->context[cell % NAT_SOURCE_CELLS] : 0;
 
 	if (!(reverse | context) || !classify(p, AS_TRANSLATED))
 		return NO_RULE;

@@ -28,7 +28,6 @@ static __always_inline void nexthop_fill(struct nexthop *nexthop, const struct r
 	nexthop->ifindex = unit->phys_ifindex;
 	nexthop->vlan = unit->vlan;
 	nexthop->mtu = route->mtu;
-	nexthop->unit = unit->index;
 	nexthop->host_ifindex = unit->host_ifindex;
 	nexthop->last_used = now;
 	if (!route->resolved) {

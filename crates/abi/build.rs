@@ -30,7 +30,7 @@ const C_CHECKS: &str = r#"
 #include "abi/abi.h"
 enum { C_PROGRAM_SLOT_1_2_ADMIT = PROGRAM_SLOT(1, 2, PROGRAM_ADMIT), C_PROGRAM_SLOTS = PROGRAM_SLOTS, C_ACTIVE_SLOT = ACTIVE_SLOT(0xabcd0001),
        C_ACTIVE_EPOCH = ACTIVE_EPOCH(0xabcd0001), C_STAGE_BIT_ROUTE = STAGE_BIT(ROUTE), C_SCREEN_BIT_WINNUKE = SCREEN_BIT(WINNUKE),
-       C_UNIT_SLOT_3_QINQ = UNIT_SLOT(3, VLAN_SERVICE | 100 | VLAN_TWO | 7u << VLAN_INNER_SHIFT, 7u) };
+       C_UNIT_SLOT_3_QINQ = UNIT_SLOT(3, VLAN_SERVICE | 100 | VLAN_TWO | 7u << VLAN_INNER_SHIFT, 7u, 20) };
 "#;
 
 fn layouts(bpf: &Path) -> bindgen::Bindings {
@@ -77,7 +77,7 @@ impl ParseCallbacks for Naming {
             "NEXTHOP_V",
             "NEXTHOP_R",
         ];
-        const COUNTS: [&str; 18] = [
+        const COUNTS: [&str; 20] = [
             "FANOUT_LINE_POSITIONS",
             "NAT_CURSORS",
             "LIMIT_SETS",
@@ -94,6 +94,8 @@ impl ParseCallbacks for Naming {
             "CLASS_PROTOCOL",
             "CLASS_CHUNK",
             "UNIT_TABLE_SLOTS",
+            "UNIT_PROBES",
+            "NAT_SOURCE_CELLS",
             "REASON_SLOTS",
             "TABLE_LINE",
         ];
@@ -101,7 +103,7 @@ impl ParseCallbacks for Naming {
         let starts = |list: &[&str]| list.iter().any(|prefix| name.starts_with(prefix));
         Some(match name {
             _ if starts(&COUNTS) => IntKind::Custom { name: "usize", is_signed: false },
-            "UNIT_SLOT_SHIFT" => IntKind::U32,
+            "UNIT_LEAST_SHIFT" => IntKind::U32,
             "NAT_FULL_MS" => IntKind::U32,
             "NAT_BINDING_INSIDE" | "NAT_BINDING_OUTSIDE" => IntKind::U8,
             _ if name.starts_with("NAT_BINDING") => IntKind::U32,
@@ -265,7 +267,7 @@ fn tables(entries: &[Entry]) -> String {
                 table[4].strip_suffix(')').and_then(|s| s.split_once('(')).unwrap_or_default();
             let value = match kind {
                 "LIST" => format!("list(&self.{field})"),
-                "PLACED" => format!("placed(&self.{field}, table)"),
+                "PLACED" => format!("placed(&self.{field})"),
                 _ => panic!("bpf/tables.def: {} is neither LIST(field) nor PLACED(field)", table[4]),
             };
             format!("            {},\n", arm(table, value))

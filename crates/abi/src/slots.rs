@@ -2,7 +2,7 @@
 
 use crate::programs::Program;
 use crate::stages::{Reason, Stage};
-use crate::{GRANT_INDEX_BITS, GRANT_INDEX_MASK, MAX_GENERATIONS, MAX_VARIANTS, MAX_ZONES, UNIT_SLOT_SHIFT};
+use crate::{GRANT_INDEX_BITS, GRANT_INDEX_MASK, MAX_GENERATIONS, MAX_VARIANTS, MAX_ZONES};
 
 /// `timeout_s` of service terms and records whose sessions do not end by being idle.
 pub const TIMEOUT_NEVER_S: u16 = u16::MAX;
@@ -30,9 +30,9 @@ pub const fn program_slot(slot: u32, variant: u32, program: Program) -> u32 {
 }
 
 /// Slot of the unit table for a device and the tags of its frames (`UNIT_SLOT`).
-pub const fn unit_slot(ifindex: u32, vlan: u32, multiplier: u32) -> usize {
+pub const fn unit_slot(ifindex: u32, vlan: u32, multiplier: u32, shift: u32) -> usize {
     let mixed = ifindex.wrapping_mul(0x9e37_79b1).wrapping_add(vlan.wrapping_mul(0x85eb_ca6b));
-    (mixed.wrapping_mul(multiplier) >> UNIT_SLOT_SHIFT) as usize
+    (mixed.wrapping_mul(multiplier) >> shift) as usize
 }
 
 /// Slot of a listener in the table of fan-out; see fanout.h.

@@ -10,10 +10,12 @@ include!(concat!(env!("OUT_DIR"), "/tables.rs"));
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tables {
-    /// Slot in the unit table ([`crate::unit_slot`] with `unit_multiplier`) and entry; slots are distinct.
+    /// Slot in the unit table and entry; slots are distinct. An entry stands in its slot ([`crate::unit_slot`] with the
+    /// next two) or a little behind.
     pub units: Vec<(usize, Unit)>,
     /// Odd.
     pub unit_multiplier: u32,
+    pub unit_shift: u32,
     /// Largest maximum segment size in a forwarded SYN; 0 = as it comes.
     pub tcp_mss: u16,
     /// Indexed by [`crate::zone_pair_index`]; may be shorter than MAX_ZONES * MAX_ZONES, the rest is zero (deny).
@@ -64,7 +66,7 @@ pub struct GateRules {
     /// Context of the classifier whose rules are the services; 0 = none.
     pub context: u32,
     /// One bit a zone that demands grants.
-    pub zones: u32,
+    pub zones: [u64; MAX_ZONES / 64],
 }
 
 /// What the gate alone stands before: a unit, and the services behind it.
@@ -92,7 +94,7 @@ pub struct GatePlace {
 pub struct NatTables {
     /// By unit index; may be shorter than MAX_UNITS.
     pub units: Vec<NatUnit>,
-    /// By ingress unit index; may be shorter than MAX_UNITS.
+    /// Rows of units that packets arrive on, one behind the other.
     pub sources: Vec<NatSource>,
     pub rules: Vec<NatRule>,
     pub pools: Vec<NatPool>,
@@ -101,6 +103,13 @@ pub struct NatTables {
 }
 
 impl NatTables {
+    /// Context of the source rules for packets between two units, by their indexes; 0 = none.
+    pub fn source_context(&self, ingress: usize, egress: usize) -> u16 {
+        let (Some(from), Some(to)) = (self.units.get(ingress), self.units.get(egress)) else { return 0 };
+        let cell = from.source_row as usize + usize::from(to.source_column);
+        self.sources.get(cell / NAT_SOURCE_CELLS).map_or(0, |line| line.context[cell % NAT_SOURCE_CELLS])
+    }
+
     /// Whether some rule has persistent-nat.
     pub fn is_persistent(&self) -> bool {
         self.pools.iter().any(|pool| pool.persistent != 0)
@@ -210,11 +219,10 @@ fn list<T: IntoBytes + Immutable>(rows: &[T]) -> Rows<'_> {
     Rows { entries: rows.len(), needed: rows.len(), sparse: false, rows: Box::new(bytes.enumerate()) }
 }
 
-fn placed<T: Placed>(rows: &[T], table: Table) -> Rows<'_> {
+fn placed<T: Placed>(rows: &[T]) -> Rows<'_> {
     let needed = rows.iter().map(|row| row.index() + 1).max().unwrap_or(0);
-    let entries = if rows.is_empty() { 0 } else { table.most() };
     let rows = Box::new(rows.iter().map(|row| (row.index(), row.bytes())));
-    Rows { entries, needed, sparse: true, rows }
+    Rows { entries: needed, needed, sparse: true, rows }
 }
 
 impl Table {

@@ -90,11 +90,13 @@ const FLOW_INDEX: &str = "SLUICE_FLOW_INDEX";
 
 /// Sizes of the flow tables.
 pub fn sizes(config: &Config) -> Sizes {
-    Sizes {
+    let sizes = Sizes {
         sessions4: config.flow.max_sessions.unwrap_or(SESSIONS4),
         sessions6: config.flow.max_sessions_v6.unwrap_or(SESSIONS6),
         kernel_index: std::env::var(FLOW_INDEX).is_ok_and(|index| index == "kernel"),
         grants: config.gate.max_grants.unwrap_or(sluice_abi::GRANTS_DEFAULT),
         bindings: config.nat.source.max_bindings.unwrap_or(sluice_abi::NAT_BINDINGS_DEFAULT),
-    }
+        ..Sizes::default()
+    };
+    sizes.with_room(config.interfaces.iter().map(|interface| interface.units.len()).sum(), config.zones.len())
 }

@@ -230,7 +230,9 @@ impl Engine {
     }
 
     fn check_sizes(&self, config: &Config) -> Result<(), CommitError> {
-        let (now, new) = (self.dataplane.sizes(), config::sizes(config));
+        let now = self.dataplane.sizes();
+        // whether there are counters for its units is known when they have numbers
+        let new = Sizes { units: now.units, zones: now.zones, ..config::sizes(config) };
         if now == new {
             return Ok(());
         }

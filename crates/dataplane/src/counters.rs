@@ -3,7 +3,7 @@
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sluice_abi::stages::Reason;
 use sluice_abi::{
-    DropCounters, MAX_UNITS, NatPoolCounters, NatRuleCounters, PolicyCounters, REASON_SLOTS, ScreenCounters,
+    DropCounters, NatPoolCounters, NatRuleCounters, PolicyCounters, REASON_SLOTS, ScreenCounters,
     UnitCounters,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -57,8 +57,8 @@ impl Dataplane {
     pub fn counters(&self) -> Result<Counters> {
         let (units, drops) = (self.state.map("counters"), self.state.map("drops"));
         Ok(Counters {
-            units: (0..MAX_UNITS as u32).map(|unit| sum(units, unit)).collect::<Result<_>>()?,
-            drops: (0..MAX_UNITS as u32).map(|unit| sum(drops, unit)).collect::<Result<_>>()?,
+            units: (0..units.max_entries()).map(|unit| sum(units, unit)).collect::<Result<_>>()?,
+            drops: (0..drops.max_entries()).map(|unit| sum(drops, unit)).collect::<Result<_>>()?,
         })
     }
 

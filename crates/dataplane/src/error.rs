@@ -41,6 +41,11 @@ pub enum Error {
         path.display()
     )]
     Missing { path: PathBuf },
+    #[error(
+        "{what} have numbers up to {highest}, and there are counters for {room}; start the daemon again with this \
+         configuration, and it makes more (sessions stay)"
+    )]
+    NoCounters { what: &'static str, highest: u32, room: u32 },
     #[error("{sessions} {family} are configured; between 1 and {limit} are possible")]
     Sizes { family: &'static str, sessions: u32, limit: u32 },
     #[error(transparent)]

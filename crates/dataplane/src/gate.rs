@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use sluice_abi::tables::{GateAlone, GatePlace};
-use sluice_abi::{GATE_PORTS, GatePort, MAX_GATE_SERVICES, MAX_UNITS, ProgramConfig};
+use sluice_abi::{GATE_PORTS, GatePort, MAX_GATE_SERVICES, ProgramConfig};
 
 use crate::control::hz;
 use crate::error::{Doing, Error, Result};
@@ -24,7 +24,7 @@ impl Dataplane {
     /// Loads the gate alone for a device whose root has this variant: what it does not decide goes on as from that root.
     pub fn gate_only(&self, hook: ObjectKind, variant: u32, gate: &GateAlone) -> Result<GateOnly> {
         let name = if hook == ObjectKind::Xdp { "xdp_gate" } else { "tc_gate" };
-        if usize::from(gate.unit) >= MAX_UNITS {
+        if u32::from(gate.unit) >= self.sizes().units {
             return Err(Error::Object { what: format!("unit {}", gate.unit) });
         }
         let own = crate::table_config(self.sizes(), self.seed);
@@ -33,9 +33,7 @@ impl Dataplane {
             kind: hook,
             programs: &[name],
             reuse: &|name| self.state.descriptor(hook, name),
-            create: &|name| {
-                MAPS.contains(&name) || name == objects::CONFIG_SECTION || name == "screen_logged"
-            },
+            create: &|name| MAPS.contains(&name) || name == objects::CONFIG_SECTION,
             frozen: Frozen { config, root_variant: variant },
             entries: &|name| self.sizes().entries(name),
         })?;

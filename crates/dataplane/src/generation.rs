@@ -112,6 +112,7 @@ impl Dataplane {
     pub fn load(&self, tables: &Tables, variants: &[Variant], generation: u32) -> Result<Generation> {
         let _changing = self.changing();
         tables.check()?;
+        self.sizes().check_room(tables)?;
         if !(1..=MAX_VARIANTS).contains(&variants.len()) {
             return Err(Error::Variants { count: variants.len(), limit: MAX_VARIANTS });
         }
@@ -137,6 +138,7 @@ impl Dataplane {
             number,
             flags: if tables.flow.sequence_check { 0 } else { GENERATION_NO_SEQUENCE_CHECK },
             unit_multiplier: tables.unit_multiplier,
+            unit_shift: tables.unit_shift,
             fanout_multiplier: tables.fan_out.multiplier,
             gate_zones: tables.gate.zones,
             gate_context: tables.gate.context,

@@ -43,6 +43,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use libbpf_rs::MapCore;
 use serde::{Deserialize, Serialize};
 use sluice_abi::{
     CONFIG_KERNEL_INDEX, FLOW_BUCKET_SLOTS, FLOW_STASH_MIN, FLOW_STASH_SHIFT, FlowLine4, FlowLine6,
@@ -95,6 +96,19 @@ pub struct Sizes {
     /// Bindings of persistent-nat.
     #[serde(default = "default_bindings")]
     pub bindings: u32,
+    /// Units and zones that are counted, see [`Sizes::with_room`]: each CPU has counters for every one.
+    #[serde(default = "default_units")]
+    pub units: u32,
+    #[serde(default = "default_zones")]
+    pub zones: u32,
+}
+
+fn default_units() -> u32 {
+    256
+}
+
+fn default_zones() -> u32 {
+    32
 }
 
 fn default_grants() -> u32 {
@@ -113,6 +127,8 @@ impl Default for Sizes {
             kernel_index: false,
             grants: default_grants(),
             bindings: default_bindings(),
+            units: default_units(),
+            zones: default_zones(),
         }
     }
 }
@@ -143,6 +159,39 @@ impl Sizes {
         }
     }
 
+    /// Maps that have an entry for each of them.
+    pub(crate) const COUNTED: [&'static str; 3] = ["counters", "drops", "screen_counters"];
+
+    /// With room to count so many units and zones, and about as many more. Few have as much as the default.
+    pub fn with_room(self, units: usize, zones: usize) -> Sizes {
+        let room = |used: usize, least: u32, most: usize| {
+            (2 * used as u32).next_power_of_two().clamp(least, most as u32)
+        };
+        Sizes {
+            units: room(units, default_units(), sluice_abi::MAX_UNITS),
+            zones: room(zones, default_zones(), sluice_abi::MAX_ZONES),
+            ..self
+        }
+    }
+
+    /// With no less room than pinned maps have.
+    pub(crate) fn keeping(self, entries: impl Fn(&str) -> Option<u32>) -> Sizes {
+        let most = |map: &str, wanted: u32| entries(map).unwrap_or(0).max(wanted);
+        Sizes { units: most("counters", self.units), zones: most("screen_counters", self.zones), ..self }
+    }
+
+    /// Whether every unit and zone of a generation has its counters.
+    fn check_room(&self, tables: &Tables) -> Result<()> {
+        let units = tables.units.iter().map(|(_, unit)| u32::from(unit.index)).max().unwrap_or(0);
+        let zones = tables.units.iter().map(|(_, unit)| u32::from(unit.zone)).max().unwrap_or(0);
+        for (what, highest, room) in [("units", units, self.units), ("zones", zones, self.zones)] {
+            if highest >= room {
+                return Err(Error::NoCounters { what, highest, room });
+            }
+        }
+        Ok(())
+    }
+
     /// Records of bindings: more than there may be bindings, so that a free one is found soon.
     fn binding_slots(&self) -> u32 {
         self.bindings + self.bindings / 4 + sluice_abi::NAT_BINDING_TRIES
@@ -160,6 +209,8 @@ impl Sizes {
             "free4" | "free6" => Some(sessions),
             "grants" | "grant_users" => Some(self.grants + 1),
             "grant_index" => Some(self.grant_buckets()),
+            "counters" | "drops" => Some(self.units),
+            "screen_counters" => Some(self.zones),
             "grant_sources" => Some(self.source_words()),
             "nat_bindings" => Some(self.binding_slots() + 1),
             "nat_binding_index" => Some(2 * self.bindings),
@@ -250,6 +301,8 @@ impl Dataplane {
     /// Re-uses the state pinned under `pin`, with all its sessions, or creates it.
     pub fn open(pin: &Path, sizes: Sizes) -> Result<Dataplane> {
         let (state, created) = State::open(pin, sizes)?;
+        let room = |map: &str| state.map(map).max_entries();
+        let sizes = Sizes { units: room("counters"), zones: room("screen_counters"), ..sizes };
         links::remove_dead(pin)?;
         let watermarks: Arc<Mapped<Watermarks>> = Arc::new(records::mapped(&state, "watermarks")?);
         if created {

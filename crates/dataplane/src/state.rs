@@ -74,9 +74,11 @@ impl State {
     /// As it is, when this program made it; else what becomes of it.
     fn found(pin: &Path, home: Home, older: Vec<Home>, sizes: Sizes) -> Result<State> {
         let current = Found::open(home)?;
+        let sizes = sizes.keeping(|name| current.maps.get(name).map(MapCore::max_entries));
         let mut states = older.into_iter().map(Found::open).collect::<Result<Vec<_>>>()?;
         let shared = carry::shared(&current, &carry::wanted(sizes)?, sizes)?;
-        if identity_of(&current) != Some(identity()) {
+        let has_room = Sizes::COUNTED.iter().all(|name| shared.contains(name));
+        if identity_of(&current) != Some(identity()) || !has_room {
             states.push(current);
             return State::stage(pin, states, &shared, sizes);
         }

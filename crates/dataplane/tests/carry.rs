@@ -5,9 +5,10 @@ mod common;
 use std::fs;
 use std::net::IpAddr;
 
-use common::{Netns, Pin, SMALL, activate, run, tables};
+use common::{Netns, Pin, SMALL, activate, full_mask, run, tables, udp_frame};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
-use sluice_dataplane::{Attachment, Dataplane, Error, GrantKey, GrantSpec, Hook};
+use sluice_dataplane::prog_run::TcRun;
+use sluice_dataplane::{Attachment, Dataplane, Error, GrantKey, GrantSpec, Hook, Variant};
 
 /// Has the state be one of a program that this one knows nothing of.
 fn disown(pin: &Pin, state: &str) {
@@ -135,4 +136,41 @@ fn what_cannot_be_carried_is_named_and_stays() {
     let text = error.to_string();
     assert!(text.contains("48 bytes") && text.contains("sluice cleanup"), "{text}");
     assert_eq!(names(&pin), before);
+}
+
+/// Counters are for as many units as there were when they were made; who starts with more makes more, and keeps all else.
+#[test]
+fn more_units_get_more_counters() {
+    let netns = Netns::enter();
+    let ifindex = netns.veth("v0");
+    let pin = Pin::new();
+    let wanted = Attachment { ifindex, hook: Hook::Tc, variant: 0 };
+    let mut many = tables(ifindex);
+    many.units[0].1.index = 600;
+    {
+        let first = pin.open(SMALL);
+        activate(&first, &tables(ifindex), 1);
+        first.attach(&wanted).unwrap();
+        first.run_tc_root(0, &TcRun { repeat: 7, ..TcRun::new(&udp_frame(), ifindex) }).unwrap();
+        first.grants().give(&[grant("192.0.2.1")], first.now_jiffies().unwrap()).unwrap().unwrap();
+        assert_eq!(first.counters().unwrap().unit(1).received, 7);
+        let error = first.load(&many, &[Variant::new(full_mask())], 2).unwrap_err();
+        assert!(matches!(error, Error::NoCounters { what: "units", highest: 600, room: 256 }), "{error}");
+        assert!(error.to_string().contains("start the daemon again"), "{error}");
+    }
+    let second = pin.open(SMALL.with_room(601, 40));
+    assert_eq!((second.sizes().units, second.sizes().zones), (2048, 128));
+    activate(&second, &many, 2);
+    second.attach(&wanted).unwrap();
+    second.grace().unwrap();
+    second.retire_idle().unwrap();
+    assert_eq!(second.grants().live(), 1);
+    let unit = |index| second.counters().unwrap().unit(index).received;
+    assert_eq!((unit(1), unit(600)), (7, 0), "what was counted is carried over");
+    second.run_tc_root(0, &TcRun { repeat: 3, ..TcRun::new(&udp_frame(), ifindex) }).unwrap();
+    assert_eq!((unit(1), unit(600)), (7, 3));
+    drop(second);
+    let third = pin.open(SMALL);
+    assert_eq!(third.sizes().units, 2048, "they are not made less");
+    assert!(third.has_generation());
 }

@@ -88,7 +88,7 @@ fn strangers_are_refused_before_the_slow_line() {
     let pin = Pin::new();
     let dataplane = pin.open(SMALL);
     let mut tables = tables(ifindex);
-    tables.gate.zones = 1 << tables.units[0].1.zone;
+    tables.gate.zones[0] = 1 << tables.units[0].1.zone;
     tables.units[0].1.flags |= UNIT_HOST_ANY;
     dataplane.add_local_address(0, Ipv4Addr::new(10, 0, 2, 2).into(), LocalKind::Address).unwrap();
     let before = [Stage::Screen, Stage::ScreenRate, Stage::ScreenFirst, Stage::Fanout, Stage::Nat64];

@@ -123,7 +123,7 @@ fn from_the_third_commit_on_no_program_is_loaded() {
         for number in 3..9 {
             let mut changed = tables(1);
             (changed.tcp_mss, changed.unit_multiplier) = (1000 + number as u16, 2 * number + 1);
-            changed.gate.zones = number;
+            changed.gate.zones[0] = number.into();
             changed.flow.sequence_check = number % 2 == 0;
             let begin = Instant::now();
             let generation = activate(&dataplane, &changed, number);

@@ -341,7 +341,6 @@ fn next_hops_follow_their_neighbours() {
         let entry = Nexthop {
             smac: [2, 0, 0, 0, 0, 9],
             flags: NEXTHOP_VALID,
-            unit: 3,
             last_used: now as u32,
             ..Default::default()
         };
@@ -359,7 +358,7 @@ fn next_hops_follow_their_neighbours() {
     assert!(dataplane.set_nexthop_mac(2, mac).unwrap());
     assert!(!dataplane.set_nexthop_mac(2, mac).unwrap(), "the same again is no news");
     let entry = dataplane.nexthop(2).unwrap();
-    assert_eq!((entry.dmac, entry.smac, entry.unit), (mac, [2, 0, 0, 0, 0, 9], 3));
+    assert_eq!((entry.dmac, entry.smac), (mac, [2, 0, 0, 0, 0, 9]));
     assert_eq!(entry.flags, NEXTHOP_VALID | NEXTHOP_RESOLVED);
     assert!(dataplane.unresolve_nexthop(2).unwrap());
     assert!(!dataplane.unresolve_nexthop(2).unwrap());

@@ -129,7 +129,9 @@ impl Gateway {
         gateway.set_local_addresses(&config)?;
         gateway.settle_grants()?;
         // a tagged unit's device takes what XDP redirects to its other end only when it polls
-        tagged_devices(&config).iter().try_for_each(|(_, device)| gateway.idle(device))?;
+        let tagged =
+            tagged_devices(&config).into_iter().filter(|(_, device)| !gateway.world.imagines(device));
+        tagged.into_iter().try_for_each(|(_, device)| gateway.idle(&device))?;
         gateway.idle_far_ends()?;
         Ok(gateway)
     }
@@ -523,14 +525,15 @@ fn make_devices(world: &World, config: &Config, outside: &Namespace) -> Result<(
             outside.path()
         ));
     }
-    for (parent, device) in tagged_devices(config) {
+    for (parent, device) in tagged_devices(config).into_iter().filter(|(parent, _)| !world.imagines(parent)) {
         let mac =
             world.devices.iter().find(|d| d.name == parent).context("tagged device without parent")?.mac;
         lines.push(format!("link add {device} address {mac} type veth peer name {device}p"));
     }
     ip(&lines)?;
     // devices that carry no addresses of their own keep quiet
-    let peers = tagged_devices(config).into_iter().map(|(_, device)| format!("{device}p"));
+    let tagged = tagged_devices(config).into_iter().filter(|(parent, _)| !world.imagines(parent));
+    let peers = tagged.map(|(_, device)| format!("{device}p"));
     let plain = |name: &String| config.interfaces.iter().any(|i| i.name == *name && !i.vlan_tagging);
     let bare = world.devices.iter().map(|device| device.name.clone()).filter(|name| !plain(name));
     for device in peers.chain(bare) {
@@ -557,26 +560,43 @@ fn environment(world: &World, config: &Config) -> Result<Environment> {
     for device in &world.devices {
         add(&device.name, device.mac, device.mtu)?;
     }
-    for (parent, device) in tagged_devices(config) {
+    for (parent, device) in tagged_devices(config).into_iter().filter(|(parent, _)| !world.imagines(parent)) {
         let below =
             world.devices.iter().find(|d| d.name == parent).context("tagged device without parent")?;
         add(&device, below.mac, below.mtu)?;
         add(&format!("{device}p"), below.mac, below.mtu)?;
     }
+    imagine(world, config, &mut environment);
     Ok(environment)
+}
+
+/// Devices that are not there, with numbers that no device has.
+fn imagine(world: &World, config: &Config, environment: &mut Environment) {
+    let tagged = tagged_devices(config).into_iter().filter(|(parent, _)| world.imagines(parent));
+    let names = tagged.flat_map(|(_, device)| [format!("{device}p"), device]);
+    for (ifindex, name) in (1_000_000..).zip(world.imagined.iter().cloned().chain(names)) {
+        let netdev = NetDev {
+            ifindex,
+            mac: [2, 0, 0, 0, 0xff, 0xff],
+            mtu: 1500,
+            driver: "veth".to_owned(),
+            mtu_range: Some((68, 65535)),
+        };
+        environment.netdevs.insert(name, netdev);
+    }
 }
 
 /// What the daemon would do for the plan, then what the world wants on top.
 fn apply_kernel(world: &World, plan: &Plan) -> Result<()> {
     let mut lines = Vec::new();
-    for pair in &plan.kernel.vlan_pairs {
+    for pair in plan.kernel.vlan_pairs.iter().filter(|pair| !world.imagines(&pair.peer)) {
         lines.push(format!("link set {} up", pair.peer));
     }
-    for link in &plan.kernel.links {
+    for link in plan.kernel.links.iter().filter(|link| !world.imagines(&link.device)) {
         let mtu = link.mtu.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
         lines.push(format!("link set {}{mtu} {}", link.device, if link.up { "up" } else { "down" }));
     }
-    for (device, prefix) in &plan.kernel.addresses {
+    for (device, prefix) in plan.kernel.addresses.iter().filter(|(device, _)| !world.imagines(device)) {
         let now = if prefix.addr.is_ipv6() { " nodad" } else { "" };
         lines.push(format!("addr add {}/{} dev {device}{now}", prefix.addr, prefix.len));
     }

@@ -20,6 +20,8 @@ pub struct World {
     pub devices: Vec<Device>,
     pub hosts: Vec<Host>,
     pub commands: Vec<String>,
+    /// Devices of the configuration that nobody sends to, and that only the plan has.
+    pub imagined: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -78,6 +80,13 @@ impl World {
         let mac = mac.parse().map_err(anyhow::Error::msg)?;
         self.devices.push(Device { name: name.to_owned(), mac, mtu: mtu.parse()? });
         Ok(())
+    }
+
+    /// Whether a device, or the one that it is a unit of, is imagined.
+    pub fn imagines(&self, device: &str) -> bool {
+        self.imagined.iter().any(|name| {
+            device == name || device.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('.'))
+        })
     }
 
     /// The host that holds an address.

@@ -171,7 +171,9 @@ impl Plan {
 
     fn write_gate(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let gate = &self.tables.gate;
-        for zone in (0..abi::MAX_ZONES as u32).filter(|zone| gate.zones >> zone & 1 == 1) {
+        for zone in
+            (0..abi::MAX_ZONES as u32).filter(|zone| gate.zones[*zone as usize / 64] >> (zone % 64) & 1 == 1)
+        {
             writeln!(f, "gate zone {}", self.zone(zone))?;
         }
         let lists = (1..).zip(&self.contexts).filter(|(number, _)| *number == gate.context);

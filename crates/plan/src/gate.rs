@@ -62,8 +62,12 @@ pub(crate) fn stage_mask(config: &Config) -> u32 {
     if config.gate.zones.is_empty() { 0 } else { Stage::Gate.bit() }
 }
 
-pub(crate) fn zone_bits(config: &Config, zones: &BTreeMap<String, u32>) -> u32 {
-    config.gate.zones.iter().filter_map(|name| zones.get(name)).fold(0, |bits, id| bits | 1 << id)
+pub(crate) fn zone_bits(config: &Config, zones: &BTreeMap<String, u32>) -> [u64; sluice_abi::MAX_ZONES / 64] {
+    let mut bits = [0; sluice_abi::MAX_ZONES / 64];
+    for id in config.gate.zones.iter().filter_map(|name| zones.get(name)) {
+        bits[*id as usize / 64] |= 1 << (id % 64);
+    }
+    bits
 }
 
 /// Services in order, with their ids.

@@ -64,6 +64,15 @@ impl Default for Ids {
     }
 }
 
+impl Ids {
+    /// Those of an earlier version may have been stored with fewer ids than there are.
+    pub(crate) fn widen(&mut self) {
+        let all = Ids::default();
+        self.zones.last = all.zones.last;
+        self.units.last = all.units.last;
+    }
+}
+
 /// The ids `first..=last` and who holds them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
@@ -204,6 +213,17 @@ mod tests {
         assert_eq!(p.retired().collect::<Vec<_>>(), [("a", 2)]);
         assert_eq!(p.assign(["b", "c", "d"], 10).unwrap()["d"], 2);
         assert_eq!(p.retired().count(), 0);
+    }
+
+    #[test]
+    fn stored_ids_are_as_many_as_there_are_now() {
+        let mut ids = Ids { zones: Pool::new(2, 31), units: Pool::new(1, 255), ..Ids::default() };
+        let before = ids.zones.assign(["a"], 1).unwrap();
+        ids.widen();
+        let names: Vec<String> = (0..253).map(|n| format!("z{n}")).collect();
+        let zones = ids.zones.assign(names.iter().map(String::as_str).chain(["a"]), 2).unwrap();
+        assert_eq!((zones.len(), zones["a"]), (254, before["a"]));
+        assert_eq!(ids.units, Ids::default().units);
     }
 
     #[test]

@@ -177,7 +177,7 @@ pub enum PlanError {
         "services gate host-only {interface}: not with {what}, which its packets would pass by; leave one of them out"
     )]
     HostOnly { interface: String, what: &'static str },
-    #[error("the unit table cannot hold {entries} entries without collisions; configure fewer tagged units")]
+    #[error("the unit table has no room for {entries} entries; configure fewer tagged units")]
     UnitTableFull { entries: usize },
     #[error(
         "the NAT rule-sets make {count} entries (one for each place they apply to, two for a static rule, more for ranges that \
@@ -190,6 +190,11 @@ pub enum PlanError {
         abi::MAX_NAT_CONTEXTS
     )]
     NatContexts,
+    #[error(
+        "source NAT tells {rows} kinds of units that packets come from and {columns} that they go to, too many pairs; \
+         name zones instead of interfaces"
+    )]
+    NatSources { rows: usize, columns: usize },
     #[error("more than {} source pools; use fewer, with several addresses", abi::MAX_NAT_POOLS)]
     NatPools,
     #[error(
@@ -214,6 +219,7 @@ pub fn compile(
     generation: u32,
 ) -> Result<Plan, PlanError> {
     let mut next = ids.clone();
+    next.widen();
     let plan = compile_with(config, environment, &mut next, generation)?;
     *ids = next;
     Ok(plan)
@@ -252,11 +258,12 @@ fn compile_with(
     let (fan_out, fan_out_infos) = fan_out::compile(config, &infos, &numbers, &ids.fan_out_receivers)?;
     let always_on = nat_stages(nat::is_used(config), &nat.tables) | gate::stage_mask(config);
     let (variants, attachments) = attachments(&managed, &infos, &fan_out_infos, environment, always_on)?;
-    let unit_multiplier = units::find_multiplier(&entries)?;
+    let units = units::UnitTable::new(&entries)?;
     let (screen_limits, white_terms) = screens::limits(config, &numbers.zones)?;
     let tables = Tables {
-        units: entries.iter().map(|e| (units::slot_of(e, unit_multiplier), *e)).collect(),
-        unit_multiplier,
+        units: units.slots,
+        unit_multiplier: units.multiplier,
+        unit_shift: units.shift,
         tcp_mss: config.flow.tcp_mss.unwrap_or(0),
         zone_pairs: rules.zone_pairs,
         rules: rules.rules,

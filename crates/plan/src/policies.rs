@@ -46,7 +46,9 @@ pub(crate) fn compile(
 ) -> Result<Compiled, PlanError> {
     refuse_host_policies(config)?;
     let mut contexts = Contexts { ids, terms, rules: vec![], lists: vec![] };
-    let mut zone_pairs = vec![ZonePair::default(); abi::MAX_ZONES * abi::MAX_ZONES];
+    // nothing comes from a zone behind the last one
+    let highest = zones.values().max().map_or(0, |id| *id as u16 + 1);
+    let mut zone_pairs = vec![ZonePair::default(); abi::zone_pair_index(highest, 0)];
     let default_action = if config.default_permit { abi::ACTION_PERMIT } else { abi::ACTION_DENY };
     // Zone pairs to which the same global policies apply share them.
     let mut globals: BTreeMap<Vec<usize>, u16> = BTreeMap::new();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sluice_abi::{MAX_UNITS, UNIT_TABLE_SLOTS};
+use sluice_abi::{UNIT_CROWDED, UNIT_HOST_SIDE, UNIT_TABLE_SLOTS};
 use sluice_language::Config;
 
 use crate::{Environment, Ids, NetDev, Plan, PlanError, compile};
@@ -139,25 +139,76 @@ fn tagged(count: usize) -> String {
     text
 }
 
+/// Every entry is found, in as many steps as the data plane takes; what is no unit is not.
 #[test]
-fn units_have_slots_of_their_own() {
-    for count in [1, 8, 64, MAX_UNITS - 1] {
+fn units_are_found_where_they_stand() {
+    for count in [1, 8, 64, 255, 1000, 4094] {
         let plan = plan(&tagged(count), &mut Ids::default(), 1).unwrap();
         let tables = &plan.tables;
         assert_eq!(tables.units.len(), 2 * count);
         assert_eq!(tables.unit_multiplier & 1, 1);
-        let mut taken = vec![false; UNIT_TABLE_SLOTS];
-        for (slot, entry) in &tables.units {
-            assert_eq!(*slot, crate::units::slot_of(entry, tables.unit_multiplier));
-            assert!(!std::mem::replace(&mut taken[*slot], true), "two entries in slot {slot}");
+        let crowded = tables.units.iter().filter(|(_, entry)| entry.flags & UNIT_CROWDED != 0).count();
+        assert!(count > 255 || crowded == 0, "{crowded} of {count} entries");
+        assert!(crowded <= count / 2, "{crowded} of {count} entries");
+        let slots: std::collections::BTreeSet<usize> = tables.units.iter().map(|(slot, _)| *slot).collect();
+        assert_eq!(slots.len(), 2 * count, "each has a slot of its own");
+        assert!(slots.last().unwrap() < &UNIT_TABLE_SLOTS.min(64 * (count + 8)), "memory follows the count");
+        for (_, entry) in &tables.units {
+            let vlan = if entry.flags & UNIT_HOST_SIDE == 0 { entry.vlan } else { 0 };
+            assert_eq!(crate::units::find(tables, entry.ifindex, vlan), Some(*entry));
         }
+        assert_eq!(crate::units::find(tables, 1, 4095), None);
     }
+}
+
+/// Source NAT of many units takes as much memory as there are kinds of them.
+#[test]
+fn units_that_rules_treat_alike_share_their_contexts() {
+    let mut text = tagged(1000);
+    text += "set interfaces out unit 0 family inet address 198.51.100.1/24\n\
+             set security zones security-zone wan interfaces out.0\n\
+             set security nat source rule-set all from zone z\n\
+             set security nat source rule-set all to zone wan\n\
+             set security nat source rule-set all rule r match source-address 0.0.0.0/0\n\
+             set security nat source rule-set all rule r then source-nat interface\n\
+             set security nat source rule-set one from interface t0.7\n\
+             set security nat source rule-set one to zone wan\n\
+             set security nat source rule-set one rule r match source-address 0.0.0.0/0\n\
+             set security nat source rule-set one rule r then source-nat off\n";
+    let plan = plan(&text, &mut Ids::default(), 1).unwrap();
+    let nat = &plan.tables.nat;
+    assert_eq!(nat.sources.len(), 1);
+    let index = |name: &str| plan.units.iter().find(|unit| unit.name == name).unwrap().index as usize;
+    let context = |from, to| nat.source_context(index(from), index(to));
+    let (all, one) = (context("t0.1", "out.0"), context("t0.7", "out.0"));
+    assert!(all != 0 && one != 0 && all != one);
+    assert_eq!(context("t0.1000", "out.0"), all);
+    assert_eq!((context("out.0", "t0.1"), context("t0.1", "t0.2"), context("t0.7", "t0.1")), (0, 0, 0));
+}
+
+#[test]
+fn there_is_a_pair_for_each_zone_of_254() {
+    let mut text = String::new();
+    for n in 0..254 {
+        writeln!(text, "set interfaces i{n} unit 0 family inet address 10.0.{n}.1/24").unwrap();
+        writeln!(text, "set security zones security-zone z{n} interfaces i{n}.0").unwrap();
+    }
+    text += "set security policies from-zone z0 to-zone z253 policy p match source-address any\n\
+             set security policies from-zone z0 to-zone z253 policy p match destination-address any\n\
+             set security policies from-zone z0 to-zone z253 policy p match application any\n\
+             set security policies from-zone z0 to-zone z253 policy p then permit\n";
+    let plan = plan(&text, &mut Ids::default(), 1).unwrap();
+    let id = |name: &str| *plan.zones.iter().find(|(_, zone)| *zone == name).unwrap().0 as u16;
+    let own = |from, to| plan.tables.zone_pairs[sluice_abi::zone_pair_index(id(from), id(to))].context;
+    assert!(own("z0", "z253") != 0);
+    assert_eq!((own("z253", "z0"), own("z0", "z252")), (0, 0));
+    assert_eq!(plan.tables.zone_pairs.len(), 256 * 256);
 }
 
 #[test]
 fn ids_at_rest_are_not_handed_out() {
     let zones = |letter: char| {
-        (0..20).fold(String::new(), |mut text, n| {
+        (0..200).fold(String::new(), |mut text, n| {
             writeln!(text, "set interfaces i{n} unit 0 family inet address 10.0.{n}.1/24").unwrap();
             writeln!(text, "set security zones security-zone {letter}{n} interfaces i{n}.0").unwrap();
             text
@@ -166,10 +217,10 @@ fn ids_at_rest_are_not_handed_out() {
     let mut ids = Ids::default();
     plan(&zones('a'), &mut ids, 1).unwrap();
     let error = plan(&zones('b'), &mut ids, 2).unwrap_err();
-    assert_eq!(error, PlanError::NoIds { what: "zones", wanted: 20, free: 30, quarantined: 20 });
+    assert_eq!(error, PlanError::NoIds { what: "zones", wanted: 200, free: 254, quarantined: 200 });
     plan("", &mut ids, 2).unwrap();
     plan("", &mut ids, 3).unwrap();
-    assert_eq!(plan(&zones('b'), &mut ids, 4).unwrap().zones.len(), 20);
+    assert_eq!(plan(&zones('b'), &mut ids, 4).unwrap().zones.len(), 200);
 }
 
 #[test]

@@ -197,29 +197,97 @@ pub fn words(octets: [u8; 16]) -> [u32; 4] {
     })
 }
 
-/// Where the data plane looks for an entry: frames have no tags yet on the host's side of a tagged unit.
-pub(crate) fn slot_of(entry: &UnitEntry, multiplier: u32) -> usize {
-    let vlan = if entry.flags & abi::UNIT_HOST_SIDE == 0 { entry.vlan } else { 0 };
-    abi::unit_slot(entry.ifindex, vlan, multiplier)
+/// The table of units: every entry in its slot, or a little behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UnitTable {
+    pub slots: Vec<(usize, UnitEntry)>,
+    pub multiplier: u32,
+    pub shift: u32,
 }
 
-/// How many multipliers are tried before the table is called too full.
-const MULTIPLIER_TRIES: u32 = 1 << 21;
+/// Slots for each entry, as long as the table may grow: then nearly no two share one.
+const SLOTS_PER_ENTRY: usize = 16;
+const LEAST_SLOTS: usize = 256;
+/// Entries that are placed at most in search of the best multiplier.
+const MULTIPLIER_EFFORT: usize = 1 << 21;
 
-/// An odd multiplier under which no two entries share a slot.
-pub(crate) fn find_multiplier(entries: &[UnitEntry]) -> Result<u32, PlanError> {
-    let mut taken = vec![0u32; abi::UNIT_TABLE_SLOTS];
-    let mut multiplier = 1u32;
-    for round in 1..=MULTIPLIER_TRIES {
-        let collides = entries.iter().any(|e| {
-            let seen = &mut taken[slot_of(e, multiplier)];
-            std::mem::replace(seen, round) == round
-        });
-        if !collides {
-            return Ok(multiplier);
+impl UnitTable {
+    pub(crate) fn new(entries: &[UnitEntry]) -> Result<UnitTable, PlanError> {
+        let slots = (SLOTS_PER_ENTRY * entries.len()).max(LEAST_SLOTS).next_power_of_two();
+        let shift = (32 - slots.trailing_zeros()).max(abi::UNIT_LEAST_SHIFT);
+        let mut places =
+            Places { shift, taken: vec![0; (1 << (32 - shift)) + abi::UNIT_PROBES - 1], round: 0 };
+        let mut multiplier = 1u32;
+        let mut best: Option<(usize, u32)> = None;
+        for _ in 0..(MULTIPLIER_EFFORT / entries.len().max(1)).max(16) {
+            let moved = places.moved(entries, multiplier);
+            if moved.is_some_and(|moved| best.is_none_or(|(least, _)| moved < least)) {
+                best = moved.map(|moved| (moved, multiplier));
+            }
+            if matches!(best, Some((0, _))) {
+                break;
+            }
+            // A step that visits every odd number.
+            multiplier = multiplier.wrapping_mul(0xd9f5_0b35).wrapping_add(0x9e37_79ba) | 1;
         }
-        // A step that visits every odd number.
-        multiplier = multiplier.wrapping_mul(0xd9f5_0b35).wrapping_add(0x9e37_79ba) | 1;
+        let (_, multiplier) = best.ok_or(PlanError::UnitTableFull { entries: entries.len() })?;
+        Ok(UnitTable { slots: places.fill(entries, multiplier), multiplier, shift })
     }
-    Err(PlanError::UnitTableFull { entries: entries.len() })
+}
+
+/// Which slots are taken in the round under way.
+struct Places {
+    shift: u32,
+    taken: Vec<u32>,
+    round: u32,
+}
+
+impl Places {
+    /// The first free slot from the entry's own on, and how far that is.
+    fn take(&mut self, entry: &UnitEntry, multiplier: u32) -> Option<(usize, usize)> {
+        // frames have no tags yet on the host's side of a tagged unit
+        let vlan = if entry.flags & abi::UNIT_HOST_SIDE == 0 { entry.vlan } else { 0 };
+        let own = abi::unit_slot(entry.ifindex, vlan, multiplier, self.shift);
+        let slot = (own..own + abi::UNIT_PROBES).find(|slot| self.taken[*slot] != self.round)?;
+        self.taken[slot] = self.round;
+        Some((slot, slot - own))
+    }
+
+    /// How many entries do not stand in their slots, if there is a slot for every one.
+    fn moved(&mut self, entries: &[UnitEntry], multiplier: u32) -> Option<usize> {
+        self.round += 1;
+        entries.iter().try_fold(0, |moved, entry| {
+            self.take(entry, multiplier).map(|(_, beyond)| moved + usize::from(beyond > 0))
+        })
+    }
+
+    fn fill(&mut self, entries: &[UnitEntry], multiplier: u32) -> Vec<(usize, UnitEntry)> {
+        self.round += 1;
+        let placed: Vec<_> = entries.iter().filter_map(|entry| self.take(entry, multiplier)).collect();
+        let mut slots: BTreeMap<usize, UnitEntry> =
+            placed.iter().map(|(slot, _)| *slot).zip(entries.iter().copied()).collect();
+        for passed in placed.iter().flat_map(|(slot, beyond)| slot - beyond..*slot) {
+            slots.entry(passed).and_modify(|entry| entry.flags |= abi::UNIT_CROWDED);
+        }
+        // in the order of the configuration
+        placed.iter().map(|(slot, _)| (*slot, slots[slot])).collect()
+    }
+}
+
+/// The entry that the data plane finds for frames on a netdev: as `unit_find` of bpf/maps.h.
+#[cfg(test)]
+pub(crate) fn find(tables: &abi::tables::Tables, ifindex: u32, vlan: u32) -> Option<UnitEntry> {
+    let slots: BTreeMap<usize, UnitEntry> = tables.units.iter().copied().collect();
+    let own = abi::unit_slot(ifindex, vlan, tables.unit_multiplier, tables.unit_shift);
+    for slot in own..own + abi::UNIT_PROBES {
+        let entry = slots.get(&slot)?;
+        let tags = if entry.flags & abi::UNIT_HOST_SIDE == 0 { entry.vlan } else { 0 };
+        if (entry.ifindex, tags) == (ifindex, vlan) {
+            return Some(*entry);
+        }
+        if entry.flags & abi::UNIT_CROWDED == 0 {
+            return None;
+        }
+    }
+    None
 }

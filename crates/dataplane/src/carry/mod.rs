@@ -79,7 +79,8 @@ pub(crate) fn shared(found: &Found, wanted: &Shapes, sizes: Sizes) -> Result<BTr
     for (name, class) in SHARED.into_iter().filter(|(_, class)| *class != Class::Own) {
         let new = wanted.maps.get(name).ok_or_else(|| Error::Object { what: name.to_owned() })?;
         let Some(old) = shapes.maps.get(name) else { continue };
-        if sizes.entries(name).is_some() && old.entries != new.entries {
+        let grows = Sizes::COUNTED.contains(&name);
+        if sizes.entries(name).is_some() && old.entries != new.entries && !grows {
             let (path, what) = (found.home.path(name), "room for");
             return Err(Error::Incompatible {
                 path,

@@ -10,8 +10,15 @@ use sluice_dataplane::abi::stages::Stage;
 use sluice_dataplane::abi::{UNIT_VALID, Unit, ZonePair, unit_slot};
 use sluice_dataplane::{Dataplane, Generation, Sizes, Tables, Variant, cleanup};
 
-pub const SMALL: Sizes =
-    Sizes { sessions4: 64, sessions6: 32, kernel_index: false, grants: 64, bindings: 64 };
+pub const SMALL: Sizes = Sizes {
+    sessions4: 64,
+    sessions6: 32,
+    kernel_index: false,
+    grants: 64,
+    bindings: 64,
+    units: 256,
+    zones: 32,
+};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -96,7 +103,7 @@ pub const OPTIONAL: [Stage; 5] =
 
 /// One unit on one device, and nothing permitted.
 pub fn tables(ifindex: u32) -> Tables {
-    let unit_multiplier = 1;
+    let (unit_multiplier, unit_shift) = (1, 20);
     let unit = Unit {
         ifindex,
         index: 1,
@@ -109,8 +116,9 @@ pub fn tables(ifindex: u32) -> Tables {
         ..Default::default()
     };
     Tables {
-        units: vec![(unit_slot(ifindex, 0, unit_multiplier), unit)],
+        units: vec![(unit_slot(ifindex, 0, unit_multiplier, unit_shift), unit)],
         unit_multiplier,
+        unit_shift,
         zone_pairs: vec![ZonePair::default(); 16],
         ..Default::default()
     }

@@ -7,8 +7,8 @@ use crate::config::{HookMode, Interface, Prefix, Unit, Vlan};
 use crate::error::Report;
 use crate::schema::kind::{first_address, interface_address, last_address, vlan_tag};
 
-/// Bound of the data plane, which keeps slot 0 for what arrives on no unit.
-const MAX_UNITS: usize = 255;
+/// Bound of the data plane, which keeps an index more for what arrives on no unit.
+const MAX_UNITS: usize = 4096;
 
 /// Longest name of a unit's device: Linux allows 15, one is kept for the far end of a veth pair.
 const MAX_UNIT_NAME: usize = 14;

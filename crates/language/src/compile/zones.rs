@@ -9,8 +9,8 @@ use crate::error::Report;
 use crate::schema::kind::{Choices, unit};
 use crate::services::{PROTOCOLS, SYSTEM_SERVICES, routing_protocol, system_service};
 
-/// Bound of the data plane: 32 ids, of which one is no zone and one is the gateway itself.
-const MAX_ZONES: usize = 30;
+/// Bound of the data plane: 256 ids, of which one is no zone and one is the gateway itself.
+const MAX_ZONES: usize = 254;
 
 /// Names with a meaning of their own.
 const RESERVED: &[&str] = &["any", "global", "junos-host"];

@@ -23,11 +23,10 @@ pub(crate) fn write(f: &mut Formatter<'_>, plan: &Plan) -> fmt::Result {
             writeln!(f, "nat {what} {}: context {context}", unit.name)?;
         }
     }
-    for (from, row) in nat.sources.iter().enumerate() {
-        for (to, context) in row.context.iter().enumerate().filter(|(_, context)| **context != 0) {
-            if let (Some(from), Some(to)) = (unit(from), unit(to)) {
-                writeln!(f, "nat source {} -> {}: context {context}", from.name, to.name)?;
-            }
+    for (from, to) in (0..nat.units.len()).flat_map(|from| (0..nat.units.len()).map(move |to| (from, to))) {
+        let context = nat.source_context(from, to);
+        if let (Some(from), Some(to), 1..) = (unit(from), unit(to), context) {
+            writeln!(f, "nat source {} -> {}: context {context}", from.name, to.name)?;
         }
     }
     for (number, list) in (plan.nat.first_context..).zip(&plan.nat.contexts) {

@@ -1,5 +1,7 @@
 //! Which rule-sets speak of a unit: those that name it, else those that name its zone, else those of the routing-instance.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use sluice_language::nat::Ends;
 
 use crate::units::{Managed, unit_name};
@@ -14,6 +16,28 @@ fn closeness(ends: &Ends, unit: &Managed<'_>) -> Option<u8> {
         Ends::Zones(names) => names.contains(&unit.zone.name).then_some(2),
         Ends::RoutingInstance => Some(1),
     }
+}
+
+/// A unit with its index.
+type Indexed<'a> = (&'a Managed<'a>, u32);
+
+/// Units that none of these ends tell apart: those of a zone, but for the ones that are named.
+pub(super) fn kinds<'a>(
+    units: &'a [Indexed<'a>],
+    ends: impl Iterator<Item = &'a Ends>,
+) -> BTreeMap<(String, String), Vec<Indexed<'a>>> {
+    let named = ends.filter_map(|ends| match ends {
+        Ends::Units(names) => Some(names),
+        Ends::Zones(_) | Ends::RoutingInstance => None,
+    });
+    let named: BTreeSet<&String> = named.flatten().collect();
+    let mut kinds: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (unit, index) in units {
+        let name = unit_name(unit.interface, unit.unit);
+        let name = if named.contains(&name) { name } else { String::new() };
+        kinds.entry((unit.zone.name.clone(), name)).or_default().push((*unit, *index));
+    }
+    kinds
 }
 
 /// Numbers of the rule-sets that describe a unit most closely, in the order of the text.

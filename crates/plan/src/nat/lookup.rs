@@ -52,7 +52,7 @@ pub fn translate(lookup: &Lookup<'_>, nat: &NatTables, question: &Question) -> T
     let Some(egress) = egress else { return result };
     let leaving = Subject { destination, destination_port, ..subject };
     let out = nat.units.get(egress as usize).copied().unwrap_or_default();
-    let pair = nat.sources.get(ingress as usize).map_or(0, |row| row.context[egress as usize]);
+    let pair = nat.source_context(ingress as usize, egress as usize);
     result.source_rule = found(&[out.reverse_context, pair], &leaving);
     if let Some(rule) = result.source_rule.map(|place| &nat.rules[place]) {
         match rule.kind {

@@ -26,7 +26,7 @@ pub use lookup::{Question, Translation, translate};
 
 pub(crate) use prefixes::of_range;
 
-use ends::{best, best_pair};
+use ends::{best, best_pair, kinds};
 use pools::Pools;
 
 /// What a plan knows of its translation besides the tables.
@@ -116,7 +116,6 @@ impl Builder<'_> {
     fn units(&mut self, units: &[(&Managed<'_>, u32)]) -> Result<(), PlanError> {
         let highest = units.iter().map(|(_, index)| *index as usize).max().unwrap_or(0);
         self.tables.units = vec![NatUnit::default(); highest + 1];
-        self.tables.sources = vec![NatSource::default(); highest + 1];
         for (unit, index) in units {
             let statics = best(self.nat.statics.iter().map(|set| &set.from), unit);
             let destinations = best(self.nat.destination.rule_sets.iter().map(|set| &set.from), unit);
@@ -124,14 +123,47 @@ impl Builder<'_> {
                 static_context: self.context(Part::Static, statics.clone())?,
                 destination_context: self.context(Part::Destination, destinations)?,
                 reverse_context: self.context(Part::Reverse, statics)?,
-                zero: 0,
+                ..Default::default()
             };
-            for (egress, egress_index) in units {
-                let sets = self.nat.source.rule_sets.iter().map(|set| (&set.from, set.to.as_ref()));
-                let context = self.context(Part::Source, best_pair(sets, unit, egress))?;
-                self.tables.sources[*index as usize].context[*egress_index as usize] = context;
+        }
+        self.sources(units)
+    }
+
+    /// A row for each kind of units that packets come from, a column for each that they go to.
+    fn sources(&mut self, units: &[(&Managed<'_>, u32)]) -> Result<(), PlanError> {
+        let sets = &self.nat.source.rule_sets;
+        if sets.is_empty() {
+            return Ok(());
+        }
+        let rows = kinds(units, sets.iter().map(|set| &set.from));
+        let columns = kinds(units, sets.iter().filter_map(|set| set.to.as_ref()));
+        let cells = rows.len() * columns.len();
+        if cells.div_ceil(abi::NAT_SOURCE_CELLS) > abi::MAX_NAT_SOURCES {
+            return Err(PlanError::NatSources { rows: rows.len(), columns: columns.len() });
+        }
+        let mut contexts = Vec::with_capacity(cells);
+        for from in rows.values() {
+            for to in columns.values() {
+                let ends = self.nat.source.rule_sets.iter().map(|set| (&set.from, set.to.as_ref()));
+                contexts.push(self.context(Part::Source, best_pair(ends, from[0].0, to[0].0))?);
             }
         }
+        for (row, (_, index)) in
+            rows.values().enumerate().flat_map(|(row, of)| of.iter().map(move |u| (row, u)))
+        {
+            self.tables.units[*index as usize].source_row = (row * columns.len()) as u32;
+        }
+        for (column, (_, index)) in
+            columns.values().enumerate().flat_map(|(c, of)| of.iter().map(move |u| (c, u)))
+        {
+            self.tables.units[*index as usize].source_column = column as u16;
+        }
+        let line = |cells: &[u16]| {
+            let mut line = NatSource::default();
+            line.context[..cells.len()].copy_from_slice(cells);
+            line
+        };
+        self.tables.sources = contexts.chunks(abi::NAT_SOURCE_CELLS).map(line).collect();
         Ok(())
     }
 
