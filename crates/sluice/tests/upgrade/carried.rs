@@ -113,6 +113,14 @@ fn counted(gateway: &Gateway) -> BTreeMap<String, u64> {
     counted
 }
 
+/// Two CPUs at a time send into a veth here, and its count of frames from XDP then loses some, as it is no atomic one. What
+/// left by XDP is counted where one CPU sends: tests/lab/hitless.rs.
+pub fn check_equations(gateway: &Gateway, hook: &str) {
+    let stats = stats::at_rest(gateway).unwrap();
+    assert!(stats.equations.ingress.holds(), "{stats:#?}");
+    assert!(hook == "xdp" || stats.equations.egress.holds(), "{stats:#?}");
+}
+
 fn change(gateway: &mut Gateway, program: &Path) {
     gateway.kill().unwrap();
     thread::sleep(Duration::from_millis(100));
@@ -143,7 +151,8 @@ fn check(label: &str, hook: &str, versions: &[&Path]) {
             assert_eq!(now.get(id), Some(session), "step {step}: session {id}; {:?}", load.seen);
         }
         let counts_now = counted(&gateway);
-        for (name, count) in &counts {
+        // but for what only the twin counts
+        for (name, count) in counts.iter().filter(|(name, _)| !name.ends_with(" twin")) {
             assert!(counts_now.get(name) >= Some(count), "step {step}: {name} was {count}: {counts_now:?}");
         }
         assert!(load.seen.words.load(Ordering::Relaxed) > words, "nobody talks any more");
@@ -156,8 +165,7 @@ fn check(label: &str, hook: &str, versions: &[&Path]) {
     assert_eq!(seen.intruders.load(Ordering::Relaxed), 0, "{seen:?}");
     assert!(seen.failures.lock().unwrap().is_empty(), "{seen:?}");
     assert!(seen.opened.load(Ordering::Relaxed) > 50, "{seen:?}");
-    let stats = stats::at_rest(&gateway).unwrap();
-    assert!(stats.equations.hold(), "{stats:#?}");
+    check_equations(&gateway, hook);
     println!("{label}: {seen:?}");
     // the grant still is what lets them pass
     accepted(&site.sluice(&["gate", "revoke", "--user", "alice"]));

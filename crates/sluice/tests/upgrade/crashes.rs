@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use sluice_lab::gateway::Gateway;
 
-use crate::carried::{Bed, sessions};
+use crate::carried::{Bed, check_equations, sessions};
 use crate::common::{BINARY, accepted};
 use crate::trees;
 
@@ -80,8 +80,7 @@ fn check(label: &str, hook: &str, next: impl Fn(usize) -> bool) {
     println!("{label}: {seen:?}");
     assert!(seen.failures.lock().unwrap().is_empty(), "{seen:?}");
     assert_eq!(seen.intruders.load(Ordering::Relaxed), 0, "{seen:?}");
-    let stats = sluice_lab::stats::at_rest(&gateway).unwrap();
-    assert!(stats.equations.hold(), "{stats:#?}");
+    check_equations(&gateway, hook);
     gateway.finish().unwrap();
 }
 
