@@ -104,8 +104,10 @@ static __always_inline bool nptv6_balance(struct packet *p, const __u32 *from, _
 }
 
 /* The address at `place` with another prefix, to `nat_address`. */
-static __always_inline bool nat_change_prefix(struct packet *p, const struct nat_rule *rule, __u32 place)
+__noinline int nat_change_prefix(struct packet *p, const struct nat_rule *rule, __u32 place)
 {
+	if (!p || !rule)
+		return false;
 	const __u32 *from = address_in(p, place);
 	__u32 length = rule->target_len;
 
