@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * Adds what an earlier state has counted to the counters of the present one. Nobody counts there any more, but here
- * programs do: their counters are plain words of one CPU, so whoever adds to them must be on that CPU with softirqs off,
- * as a test run is. What was added is taken away there in the same run, so a crash counts nothing twice.
+ * programs do: their counters are plain words of one CPU, so whoever adds to them must be on that CPU with softirqs
+ * off, as a test run is. What was added is taken away there in the same run, so a crash counts nothing twice.
  */
 #include "lib/bpf.h"
 #include "abi/abi.h"
