@@ -99,6 +99,18 @@ impl Slots {
         }
     }
 
+    /// Every map by the name of its pin.
+    pub fn maps(&self) -> Vec<(String, MapHandle)> {
+        let copy = |map: &MapHandle| MapHandle::try_from(map).ok();
+        let of = |number: u32| {
+            let headers =
+                copy(&self.slot(number).header_map).map(|map| (format!("generation_{number}"), map));
+            let lines = copy(&self.lines(number).map).map(|map| (format!("tables_{number}"), map));
+            headers.into_iter().chain(lines)
+        };
+        (0..MAX_GENERATIONS as u32).flat_map(of).collect()
+    }
+
     pub fn lines(&self, slot: u32) -> Arc<Lines> {
         self.slot(slot).lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
