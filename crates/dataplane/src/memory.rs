@@ -23,7 +23,7 @@ impl Dataplane {
     /// [`crate::Generation::tables_account`].
     pub fn memory(&self) -> Result<Vec<MapMemory>> {
         let state = self.state.maps().map(|(name, map)| account(name, map));
-        let slots = self.slots.maps();
+        let slots = self.slots.maps()?;
         state.chain(slots.iter().map(|(name, map)| account(name, map))).collect()
     }
 }

@@ -100,15 +100,19 @@ impl Slots {
     }
 
     /// Every map by the name of its pin.
-    pub fn maps(&self) -> Vec<(String, MapHandle)> {
-        let copy = |map: &MapHandle| MapHandle::try_from(map).ok();
-        let of = |number: u32| {
-            let headers =
-                copy(&self.slot(number).header_map).map(|map| (format!("generation_{number}"), map));
-            let lines = copy(&self.lines(number).map).map(|map| (format!("tables_{number}"), map));
-            headers.into_iter().chain(lines)
-        };
-        (0..MAX_GENERATIONS as u32).flat_map(of).collect()
+    pub fn maps(&self) -> Result<Vec<(String, MapHandle)>> {
+        let mut maps = vec![];
+        for number in 0..MAX_GENERATIONS as u32 {
+            let lines = self.lines(number);
+            for (what, map) in [("generation", &self.slot(number).header_map), ("tables", &lines.map)] {
+                let name = format!("{what}_{number}");
+                maps.push((
+                    name.clone(),
+                    MapHandle::try_from(map).doing(|| format!("duplicate map {name}"))?,
+                ));
+            }
+        }
+        Ok(maps)
     }
 
     pub fn lines(&self, slot: u32) -> Arc<Lines> {
