@@ -87,94 +87,41 @@ struct cpu_memory {
 		__type(value, TYPE);                                                                                   \
 	} NAME SEC(".maps")
 
-#define HASH_MAP(NAME, KEY, VALUE, ENTRIES)                                                                            \
+#define MAP_ARRAY(NAME, KEY, VALUE, ENTRIES, FLAGS) ARRAY_MAP(NAME, VALUE, ENTRIES, FLAGS)
+#define MAP_PERCPU(NAME, KEY, VALUE, ENTRIES, FLAGS) PERCPU_MAP(NAME, VALUE, ENTRIES)
+#define MAP_HASH(NAME, KEY, VALUE, ENTRIES, FLAGS)                                                                     \
 	struct {                                                                                                       \
 		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
+		__uint(max_entries, ENTRIES);                                                                          \
+		__uint(map_flags, FLAGS);                                                                              \
+		__type(key, KEY);                                                                                      \
+		__type(value, VALUE);                                                                                  \
+	} NAME SEC(".maps")
+
+#define MAP_QUEUE(NAME, KEY, VALUE, ENTRIES, FLAGS)                                                                    \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_QUEUE);                                                                      \
+		__uint(max_entries, ENTRIES);                                                                          \
+		__type(value, VALUE);                                                                                  \
+	} NAME SEC(".maps")
+
+#define MAP_RINGBUF(NAME, KEY, VALUE, BYTES, FLAGS)                                                                    \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_RINGBUF);                                                                    \
+		__uint(max_entries, BYTES);                                                                            \
+	} NAME SEC(".maps")
+
+#define MAP_PROGRAMS(NAME, KEY, VALUE, ENTRIES, FLAGS)                                                                 \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_PROG_ARRAY);                                                                 \
 		__uint(max_entries, ENTRIES);                                                                          \
 		__type(key, KEY);                                                                                      \
 		__type(value, VALUE);                                                                                  \
 	} NAME SEC(".maps")
 
-#define QUEUE_MAP(NAME, ENTRIES)                                                                                       \
-	struct {                                                                                                       \
-		__uint(type, BPF_MAP_TYPE_QUEUE);                                                                      \
-		__uint(max_entries, ENTRIES);                                                                          \
-		__type(value, __u32);                                                                                  \
-	} NAME SEC(".maps")
-
-/* State. Sizes of the flow maps are set before load; the figures here are placeholders. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, PROGRAM_SLOTS);
-	__type(key, __u32);
-	__type(value, __u32);
-} programs SEC(".maps");
-
-PERCPU_MAP(counters, struct unit_counters, MAX_UNITS);
-PERCPU_MAP(drops, struct drop_counters, MAX_UNITS);
-PERCPU_MAP(policy_counters, struct policy_counters, MAX_POLICIES);
-ARRAY_MAP(buckets4, struct flow_bucket, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(buckets6, struct flow_bucket, 1, BPF_F_MMAPABLE);
-HASH_MAP(stash4, struct flow_key4, __u32, FLOW_STASH_MIN);
-HASH_MAP(stash6, struct flow_key6, __u32, FLOW_STASH_MIN);
-ARRAY_MAP(lines4, struct flow_line4, 4, BPF_F_MMAPABLE);
-ARRAY_MAP(lines6, struct flow_line6, 4, BPF_F_MMAPABLE);
-ARRAY_MAP(shared4, struct flow_shared, 2, BPF_F_MMAPABLE);
-ARRAY_MAP(shared6, struct flow_shared, 2, BPF_F_MMAPABLE);
-QUEUE_MAP(free4, 1);
-QUEUE_MAP(free6, 1);
-PERCPU_MAP(spares, struct spare_sessions, 1);
-ARRAY_MAP(unanswered_sessions, struct unanswered, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(session_limits, struct limit_set, LIMIT_SETS, BPF_F_MMAPABLE);
-ARRAY_MAP(sweep_limits, struct sweep_limits, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(sweeps, struct sweep, SWEEPS, BPF_F_MMAPABLE);
-ARRAY_MAP(sweep_timer, struct sweep_timer, 1, 0);
-ARRAY_MAP(nexthops, struct nexthop, MAX_NEXTHOPS, BPF_F_MMAPABLE);
-HASH_MAP(nexthop_index, struct nexthop_key, __u32, MAX_NEXTHOPS);
-QUEUE_MAP(free_nexthops, MAX_NEXTHOPS);
-/* Of every unit; takes memory for those that there are. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MAX_LOCAL_ADDRESSES);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct local_key);
-	__type(value, __u32);
-} local_addresses SEC(".maps");
-ARRAY_MAP(local_filter, struct local_filter, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(identity, struct identity, 1, 0);
-ARRAY_MAP(watermarks, struct watermarks, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(reply_tokens, struct token_bucket, MAX_ZONES, 0);
-ARRAY_MAP(reap_list, struct reap_entry, REAP_MAX, BPF_F_MMAPABLE);
-ARRAY_MAP(reap_header, struct reap_header, 1, BPF_F_MMAPABLE);
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, EVENT_BUFFER_BYTES);
-} events SEC(".maps");
-PERCPU_MAP(screen_counters, struct screen_counters, MAX_ZONES);
-ARRAY_MAP(fragment_datagrams, struct fragment_datagram, FRAGMENT_DATAGRAMS, 0);
-ARRAY_MAP(fragment_memory, struct fragment_memory, FRAGMENT_MEMORY, 0);
-ARRAY_MAP(screen_rates, struct rate_bucket, 2 * RATE_BUCKETS, 0);
-ARRAY_MAP(screen_scans, struct scan_cell, SCAN_CELLS, 0);
-ARRAY_MAP(cookie_times, struct cookie_times, MAX_ZONES, 0);
-/* Sized before load, as the flow maps. */
-ARRAY_MAP(grants, struct grant, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(grant_users, struct grant_user, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(grant_lengths, struct grant_lengths, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(grant_sources, __u64, 1, BPF_F_MMAPABLE);
-ARRAY_MAP(grant_index, struct flow_bucket, 1, BPF_F_MMAPABLE);
-PERCPU_MAP(scratch, struct cpu_memory, 1);
-PERCPU_MAP(nexthop_memory, struct nexthop_memory, NEXTHOP_MEMORY);
-PERCPU_MAP(nat_rule_counters, struct nat_rule_counters, MAX_NAT_RULES);
-PERCPU_MAP(nat_pool_counters, struct nat_pool_counters, MAX_NAT_POOLS);
-/* One behind the other for each CPU: a map of the kernel's kind a CPU reads a pointer more, from a line of its own. */
-ARRAY_MAP(nat_cursors, struct nat_cursor, NAT_CURSORS *NAT_CURSOR_CPUS, 0);
-
-/* Sized before load too. */
-ARRAY_MAP(nat_bindings, struct nat_binding, 2, BPF_F_MMAPABLE);
-HASH_MAP(nat_binding_index, struct nat_binding_key, __u32, 2);
-
-PERCPU_MAP(fanout_listener_counters, struct fanout_listener_counters, MAX_FANOUT_LISTENERS);
-PERCPU_MAP(fanout_receiver_counters, struct fanout_receiver_counters, MAX_FANOUT_RECEIVERS);
+#define MAP(class, kind, name, key, value, entries, flags, help) MAP_##kind(name, key, value, entries, flags);
+#include "maps.def"
+#undef MAP
 
 /* The generation in this program's slot, see abi/generation.h: made with the slot, for its programs on both hooks. */
 ARRAY_MAP(tables, struct table_line, 1, BPF_F_MMAPABLE);

@@ -1,4 +1,4 @@
-//! Generates the layouts from `bpf/abi/abi.h`, and the lists of stages, programs, counters and tables from `bpf/*.def`.
+//! Generates the layouts from `bpf/abi/abi.h`, and the lists of stages, programs, counters, tables and maps from `bpf/*.def`.
 
 use std::env;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ fn main() {
     let bpf = manifest.join("../../bpf");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed={}", bpf.join("abi").display());
-    for list in ["stages.def", "reasons", "programs.def", "counters.def", "tables.def"] {
+    for list in ["stages.def", "reasons", "programs.def", "counters.def", "tables.def", "maps.def"] {
         println!("cargo:rerun-if-changed={}", bpf.join(list).display());
     }
 
@@ -22,6 +22,7 @@ fn main() {
     fs::write(out.join("stages.rs"), stages(&read("stages.def"))).expect("cannot write stages.rs");
     fs::write(out.join("counters.rs"), counters(&read("counters.def"))).expect("cannot write counters.rs");
     fs::write(out.join("tables.rs"), tables(&read("tables.def"))).expect("cannot write tables.rs");
+    fs::write(out.join("maps.rs"), maps(&read("maps.def"))).expect("cannot write maps.rs");
     fs::write(out.join("programs.rs"), programs(&read("programs.def"))).expect("cannot write programs.rs");
 }
 
@@ -162,13 +163,13 @@ fn entries(path: &Path) -> Vec<Entry> {
 }
 
 /// Kinds of lines, and how many arguments they have.
-const KINDS: [(&str, usize); 5] = [("STAGE", 4), ("REASON", 4), ("PROGRAM", 5), ("COUNTER", 4), ("TABLE", 6)];
+const KINDS: [(&str, usize); 6] =
+    [("STAGE", 4), ("REASON", 4), ("PROGRAM", 5), ("COUNTER", 4), ("TABLE", 6), ("MAP", 8)];
 
 fn entry(line: &str) -> Option<Entry> {
     let (kind, arguments) = line.trim().strip_suffix(')')?.split_once('(')?;
     let (plain, help) = arguments.split_once('"')?;
-    let mut words: Vec<String> =
-        plain.split(',').map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect();
+    let mut words = arguments_of(plain);
     words.push(help.strip_suffix('"')?.to_owned());
     KINDS.contains(&(kind, words.len())).then(|| (kind.to_owned(), words))
 }
@@ -246,6 +247,36 @@ fn counters(entries: &[Entry]) -> String {
     writeln!(code, "/// `$then! {{ name \"help\", ... }}` with every counter of a unit.").unwrap();
     writeln!(code, "#[macro_export]\nmacro_rules! unit_counters {{").unwrap();
     writeln!(code, "    ($then:ident) => {{ $then! {{{names} }} }};\n}}").unwrap();
+    code
+}
+
+/// What stands between commas, but for those inside parentheses.
+fn arguments_of(text: &str) -> Vec<String> {
+    let mut depth = 0;
+    let outer = |c: char| {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        c == ',' && depth == 0
+    };
+    text.split(outer).map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()
+}
+
+/// The maps of the state: names, and what becomes of each.
+fn maps(entries: &[Entry]) -> String {
+    let maps: Vec<&[String]> = entries.iter().map(|entry| &entry.1[..]).collect();
+    let mut code = String::new();
+    enumeration(&mut code, "StateMap", &maps, |map| (&map[2], &map[2], &map[7]));
+    all(&mut code, "StateMap", "ALL", "All, in the order of the list.", &maps, 2);
+    let classes = maps.iter().map(|map| {
+        let class = match map[0].strip_suffix(')').and_then(|class| class.split_once('(')) {
+            Some(("RECORDS", stamps)) => format!("Records {{ stamps: &{:?} }}", arguments_of(stamps)),
+            Some(other) => panic!("bpf/maps.def: class {other:?} has no arguments"),
+            None => camel(&map[0]),
+        };
+        format!("StateMap::{} => Class::{class}", camel(&map[2]))
+    });
+    method(&mut code, "StateMap", "class", "Class", "What becomes of it.", classes);
+    let kinds = maps.iter().map(|map| format!("StateMap::{} => Kind::{}", camel(&map[2]), camel(&map[1])));
+    method(&mut code, "StateMap", "kind", "Kind", "How it is kept.", kinds);
     code
 }
 

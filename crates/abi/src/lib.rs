@@ -4,6 +4,7 @@
 pub mod counters;
 mod flow_hash;
 mod layouts;
+pub mod maps;
 pub mod programs;
 mod slots;
 pub mod stages;

@@ -3,6 +3,7 @@ use std::mem::size_of;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::counters::UnitCounter;
+use crate::maps::{Class, Kind, StateMap};
 use crate::programs::Program;
 use crate::stages::{Hook, Reason, Stage};
 use crate::tables::{Table, Tables};
@@ -144,6 +145,16 @@ fn tables_follow_the_c_enum() {
 }
 
 #[test]
+fn maps_have_classes() {
+    assert_eq!(StateMap::Counters.class(), Class::Counted);
+    let Class::Records { stamps } = StateMap::Lines6.class() else { panic!("lines are records") };
+    assert_eq!(stamps, ["state.tag", "state.last_seen", "state.packets"]);
+    assert_eq!(StateMap::SweepLimits.class(), Class::Records { stamps: &[] });
+    assert!(StateMap::pinned().all(|map| ![StateMap::Programs, StateMap::Scratch].contains(&map)));
+    assert_eq!((StateMap::Scratch.kind(), StateMap::Stash4.kind()), (Kind::Percpu, Kind::Hash));
+}
+
+#[test]
 fn entries_lie_in_whole_lines() {
     assert_eq!((Table::Rules.lines(0), Table::Rules.lines(4), Table::Rules.lines(5)), (0, 1, 2));
     assert_eq!((Table::WhiteTerms.lines(3), Table::WhiteTerms.offset(1)), (6, 2 * TABLE_LINE_BYTES));
@@ -157,7 +168,8 @@ fn entries_lie_in_whole_lines() {
 /// The parts of docs/ARCHITECTURE.md that show a list come from the list itself.
 #[test]
 fn the_documented_lists_are_the_lists() {
-    for (name, wanted) in [("stages", stage_table()), ("tables", generation_tables())] {
+    let lists = [("stages", stage_table()), ("tables", generation_tables()), ("maps", state_maps())];
+    for (name, wanted) in lists {
         check_page(name, &wanted);
     }
 }
@@ -174,6 +186,23 @@ fn check_page(name: &str, wanted: &str) {
     } else {
         assert_eq!(table, wanted, "run UPDATE=1 cargo test -p sluice-abi");
     }
+}
+
+fn state_maps() -> String {
+    let mut text = String::from("| map | kind | class | what it holds |\n|---|---|---|---|\n");
+    for map in StateMap::ALL {
+        let class = match map.class() {
+            Class::Records { .. } => "records".to_owned(),
+            Class::ReasonCache => "cache, by reason".to_owned(),
+            class => format!("{class:?}").to_ascii_lowercase(),
+        };
+        let kind = match map.kind() {
+            Kind::Percpu => "array a CPU".to_owned(),
+            kind => format!("{kind:?}").to_ascii_lowercase(),
+        };
+        text += &format!("| `{}` | {kind} | {class} | {} |\n", map.name(), map.help());
+    }
+    text
 }
 
 fn generation_tables() -> String {

@@ -99,6 +99,22 @@ impl Slots {
         }
     }
 
+    /// Every map by the name of its pin.
+    pub fn maps(&self) -> Result<Vec<(String, MapHandle)>> {
+        let mut maps = vec![];
+        for number in 0..MAX_GENERATIONS as u32 {
+            let lines = self.lines(number);
+            for (what, map) in [("generation", &self.slot(number).header_map), ("tables", &lines.map)] {
+                let name = format!("{what}_{number}");
+                maps.push((
+                    name.clone(),
+                    MapHandle::try_from(map).doing(|| format!("duplicate map {name}"))?,
+                ));
+            }
+        }
+        Ok(maps)
+    }
+
     pub fn lines(&self, slot: u32) -> Arc<Lines> {
         self.slot(slot).lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -15,7 +15,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
 use crate::carry::home::{self, Home};
-use crate::carry::{self, Carry, Found, SHARED, fault};
+use crate::carry::{self, Carry, Found, fault};
 use crate::error::{Doing, Error, Result};
 use crate::objects::{self, ACTIVE_SECTION, Frozen, ObjectKind, Recipe};
 use crate::{Sizes, links};
@@ -47,7 +47,7 @@ pub(crate) struct Old {
 
 /// Every pin: its file name, and where its definition stands.
 fn pins() -> impl Iterator<Item = (&'static str, ObjectKind, &'static str)> {
-    let shared = SHARED.into_iter().map(|(name, _)| (name, ObjectKind::Tc, name));
+    let shared = carry::known().map(|(name, _)| (name, ObjectKind::Tc, name));
     let own = [
         (PROGRAMS_XDP, ObjectKind::Xdp, PROGRAMS),
         (PROGRAMS_TC, ObjectKind::Tc, PROGRAMS),
@@ -214,6 +214,11 @@ impl State {
     /// A state map by the name of its pin.
     pub fn map(&self, name: &str) -> &MapHandle {
         &self.maps[name]
+    }
+
+    /// Every map by the name of its pin.
+    pub fn maps(&self) -> impl Iterator<Item = (&'static str, &MapHandle)> {
+        self.maps.iter().map(|(name, map)| (*name, map))
     }
 
     /// The kernel's numbers of all maps.

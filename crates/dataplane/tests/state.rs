@@ -7,7 +7,9 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use common::{OPTIONAL, Pin, SMALL, activate, full_mask, tables};
-use sluice_dataplane::abi::{NAT_PERSISTENT_TARGET_HOST, NatPool};
+use sluice_dataplane::abi::maps::StateMap;
+use sluice_dataplane::abi::tables::Table;
+use sluice_dataplane::abi::{NAT_PERSISTENT_TARGET_HOST, NatPool, UNIT_TABLE_SLOTS};
 use sluice_dataplane::{Dataplane, Error, LocalKind, ObjectKind, Program, Sizes, Variant};
 
 const MOST_INSTRUCTIONS: u32 = 200_000;
@@ -81,7 +83,10 @@ fn every_variant_loads_within_the_limits() {
         tables.nat.pools = vec![NatPool { persistent: NAT_PERSISTENT_TARGET_HOST, ..Default::default() }];
         let generation = dataplane.load(&tables, &variants, 1).unwrap();
         let programs = generation.programs().unwrap();
-        assert_eq!(programs.len(), 12 * variants.len() + 1);
+        let of = |mask: &u32| {
+            Program::ALL.iter().filter(|p| !p.is_tc_only() && p.needs().bit() & mask != 0).count()
+        };
+        assert_eq!(programs.len(), masks.iter().map(|mask| 2 * of(mask)).sum::<usize>() + 1);
         for program in programs {
             let size = (program.verified_instructions, program.jited_bytes);
             println!("{:<12} {:>7} verified {:>6} bytes", program.name, size.0, size.1);
@@ -89,6 +94,48 @@ fn every_variant_loads_within_the_limits() {
             assert!(!program.name.ends_with("_fast") || size.1 <= MOST_FAST_BYTES, "{program:?}");
         }
     }
+}
+
+#[test]
+fn memory_is_accounted_for_map_by_map() {
+    let pin = Pin::new();
+    let dataplane = pin.open(SMALL);
+    let generation = activate(&dataplane, &tables(1), 1);
+    let account = dataplane.memory().unwrap();
+    for map in StateMap::pinned() {
+        let Some(row) = account.iter().find(|row| row.name == map.name()) else {
+            panic!("{} has no row", map.name())
+        };
+        assert!(row.bytes > 0 && row.entries > 0, "{row:?}");
+    }
+    let bytes = |name: &str| account.iter().find(|row| row.name == name).unwrap().bytes;
+    // 128 lines of 64 bytes and two more
+    assert!((130 * 64..130 * 64 + 8192).contains(&bytes("lines4")), "{}", bytes("lines4"));
+    // a slot's memory is what its tables take, or the least there is
+    assert!(bytes("tables_0") >= 1 << 20 && bytes("tables_1") < (1 << 20) + 8192);
+    let tables = generation.tables_account();
+    let of = |wanted: Table| tables.iter().find(|(table, _, _)| *table == wanted).copied().unwrap();
+    assert_eq!(of(Table::Units), (Table::Units, UNIT_TABLE_SLOTS, UNIT_TABLE_SLOTS * 64));
+    assert_eq!(of(Table::ZonePairs), (Table::ZonePairs, 16, 128));
+    assert_eq!(of(Table::NatSources), (Table::NatSources, 0, 0));
+}
+
+/// A map that is declared elsewhere would be pinned nowhere and accounted for nowhere.
+#[test]
+fn every_pin_is_on_the_list() {
+    let pin = Pin::new();
+    drop(pin.open(SMALL));
+    let mut others = vec![];
+    for entry in fs::read_dir(pin.path()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if !StateMap::pinned().any(|map| map.name() == name) {
+            others.push(name);
+        }
+    }
+    others.sort_unstable();
+    let known = ["active", "generation_0", "generation_1", "links", "loaded", "programs_tc", "programs_xdp"];
+    let known: Vec<&str> = known.into_iter().chain(["tables_0", "tables_1"]).collect();
+    assert_eq!(others, known);
 }
 
 #[test]

@@ -27,7 +27,7 @@ use crate::error::{Doing, Error, Result};
 use crate::objects::{self, ObjectKind};
 
 use classes::Class;
-pub(crate) use classes::{SHARED, class_of};
+pub(crate) use classes::{class_of, known};
 use fill::Way;
 use home::Home;
 use layout::Layout;
@@ -76,7 +76,7 @@ pub(crate) fn wanted(sizes: Sizes) -> Result<Shapes> {
 pub(crate) fn shared(found: &Found, wanted: &Shapes, sizes: Sizes) -> Result<BTreeSet<&'static str>> {
     let shapes = found.shapes()?;
     let mut shared = BTreeSet::new();
-    for (name, class) in SHARED.into_iter().filter(|(_, class)| *class != Class::Own) {
+    for (name, class) in known().filter(|(_, class)| *class != Class::Own) {
         let new = wanted.maps.get(name).ok_or_else(|| Error::Object { what: name.to_owned() })?;
         let Some(old) = shapes.maps.get(name) else { continue };
         let grows = Sizes::COUNTED.contains(&name);
@@ -163,15 +163,15 @@ impl<'a> Carry<'a> {
     }
 
     fn ways(&self) -> impl Iterator<Item = Way<'_>> {
-        SHARED.iter().filter_map(|(name, class)| {
+        known().filter_map(|(name, class)| {
             let (stamps, lossy): (&[&str], bool) = match class {
                 Class::Records { stamps } => (stamps, false),
                 Class::Hints => (&["last_used"], true),
                 _ => return None,
             };
             let (old, new) = self.pair(name, name)?;
-            let old_layout = self.then.maps.get(*name)?.value.as_ref()?;
-            let new_layout = self.now.maps.get(*name)?.value.as_ref()?;
+            let old_layout = self.then.maps.get(name)?.value.as_ref()?;
+            let new_layout = self.now.maps.get(name)?.value.as_ref()?;
             Some(Way { name, old, new, old_layout, new_layout, stamps, lossy })
         })
     }
@@ -197,7 +197,7 @@ impl<'a> Carry<'a> {
 
     /// What was counted. Nobody may count in the old state any more.
     pub fn add_totals(&self) -> Result<()> {
-        for (to, _) in SHARED.iter().filter(|(_, class)| *class == Class::Counted) {
+        for (to, _) in known().filter(|(_, class)| *class == Class::Counted) {
             for from in totals::origins(to) {
                 if let Some((old, new)) = self.pair(from, to) {
                     totals::add(old, new, &totals::words(&self.then, from, &self.now, to))?;
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn records_tell_their_fields_and_stamps() {
         let shapes = own();
-        for (name, class) in SHARED {
+        for (name, class) in known() {
             let Class::Records { stamps } = class else { continue };
             let layout = shapes.maps[name].value.as_ref().unwrap_or_else(|| panic!("{name} has no types"));
             for stamp in stamps {
@@ -268,8 +268,8 @@ mod tests {
     #[test]
     fn counters_tell_which_arrays_reasons_index() {
         let shapes = own();
-        for (name, class) in SHARED.iter().filter(|(_, class)| *class == Class::Counted) {
-            let layout = shapes.maps[*name].value.as_ref().unwrap();
+        for (name, class) in known().filter(|(_, class)| *class == Class::Counted) {
+            let layout = shapes.maps[name].value.as_ref().unwrap();
             for field in layout.fields.iter().filter(|field| field.count as usize >= Reason::ALL.len()) {
                 assert!(
                     classes::is_by_reason(name, &field.name) || field.size < 8,

@@ -33,15 +33,10 @@ const TWIN: [(&str, &str, &str); 11] = [
         "            zero: 0,\n            twin: [0; 8],\n",
     ),
     (
-        "bpf/maps.h",
-        "ARRAY_MAP(watermarks,",
-        "ARRAY_MAP(twin_table, struct sweep, 8, BPF_F_MMAPABLE);\nARRAY_MAP(watermarks,",
-    ),
-    ("crates/dataplane/src/carry/classes.rs", "SHARED: [(&str, Class); 46]", "SHARED: [(&str, Class); 47]"),
-    (
-        "crates/dataplane/src/carry/classes.rs",
-        "    (\"watermarks\", Numbers),",
-        "    (\"watermarks\", Numbers),\n    (\"twin_table\", Records { stamps: &[] }),",
+        "bpf/maps.def",
+        "MAP(NUMBERS, ARRAY, watermarks,",
+        "MAP(RECORDS(), ARRAY, twin_table, __u32, struct sweep, 8, BPF_F_MMAPABLE, \"what only the twin has\")\n\
+         MAP(NUMBERS, ARRAY, watermarks,",
     ),
 ];
 

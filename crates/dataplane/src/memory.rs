@@ -1,0 +1,36 @@
+//! The account of memory: what each pinned map takes, as the kernel counts it.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
+
+use libbpf_rs::{MapCore, MapHandle};
+use serde::Serialize;
+
+use crate::Dataplane;
+use crate::error::{Doing, Result};
+
+/// What a map takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MapMemory {
+    /// Of the pin.
+    pub name: String,
+    pub entries: u32,
+    pub bytes: u64,
+}
+
+impl Dataplane {
+    /// Every pinned map: the state's, and those of both slots. What is in the slots' tables is
+    /// [`crate::Generation::tables_account`].
+    pub fn memory(&self) -> Result<Vec<MapMemory>> {
+        let state = self.state.maps().map(|(name, map)| account(name, map));
+        let slots = self.slots.maps()?;
+        state.chain(slots.iter().map(|(name, map)| account(name, map))).collect()
+    }
+}
+
+fn account(name: &str, map: &MapHandle) -> Result<MapMemory> {
+    let path = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
+    let text = fs::read_to_string(&path).doing(|| format!("read what map {name} takes from {path}"))?;
+    let bytes = text.lines().find_map(|line| line.strip_prefix("memlock:")?.trim().parse().ok());
+    Ok(MapMemory { name: name.to_owned(), entries: map.max_entries(), bytes: bytes.unwrap_or(0) })
+}
