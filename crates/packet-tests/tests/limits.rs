@@ -48,7 +48,8 @@ fn measure() -> Figures {
 }
 
 fn over_the_limit(program: &Examined) -> bool {
-    let fast = program.name.ends_with("_fast");
+    // other machines' instructions are longer, and so are their caches
+    let fast = cfg!(target_arch = "x86_64") && program.name.ends_with("_fast");
     program.verified_instructions > MOST_INSTRUCTIONS
         || program.maps > MOST_MAPS
         || program.stack > MOST_STACK
