@@ -11,7 +11,7 @@ CLANG_FORMAT ?= $(shell command -v clang-format-19 || command -v clang-format)
 
 BPF_SOURCES = $(shell find bpf -name '*.[ch]')
 
-.PHONY: help setup build demo test kernels bench budgets check fmt lint clean install
+.PHONY: help setup build demo test upgrades kernels bench budgets check fmt lint clean install
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ demo: setup build ## real traffic through the branch gateway on both hooks, then
 
 test: setup check ## layout and lints, then every test
 	$(CARGO) test --workspace --no-fail-fast -j$(JOBS)
+
+upgrades: setup ## from the version before and to a twin and back under load; builds both (half an hour)
+	$(CARGO) test -p sluice --test upgrade --test hitless -j$(JOBS) -- --ignored --test-threads 1
 
 kernels: setup ## load and use everything on other kernels, in guests (an hour); KERNEL=6.12: that one only
 	tests/vm/kernels $(if $(KERNEL),-k $(KERNEL))

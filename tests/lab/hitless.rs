@@ -103,18 +103,21 @@ fn upgrade(gateway: &mut Gateway, program: &Path) -> anyhow::Result<()> {
 }
 
 #[test]
+#[ignore = "builds other versions of Sluice: make upgrades"]
 fn a_twin_and_back_lose_nothing_on_tc() {
     trees::twin();
     check(Hook::Tc, "twin-tc", become_a_twin);
 }
 
 #[test]
+#[ignore = "builds other versions of Sluice: make upgrades"]
 fn a_twin_and_back_lose_nothing_on_xdp() {
     trees::twin();
     check(Hook::Xdp, "twin-xdp", become_a_twin);
 }
 
 #[test]
+#[ignore = "builds other versions of Sluice: make upgrades"]
 fn upgrades_from_the_version_before_lose_nothing_on_tc() {
     if let Some(before) = trees::before() {
         check_from(&before, Hook::Tc, "before-tc", upgrade_once);
@@ -122,6 +125,7 @@ fn upgrades_from_the_version_before_lose_nothing_on_tc() {
 }
 
 #[test]
+#[ignore = "builds other versions of Sluice: make upgrades"]
 fn upgrades_from_the_version_before_lose_nothing_on_xdp() {
     if let Some(before) = trees::before() {
         check_from(&before, Hook::Xdp, "before-xdp", upgrade_once);

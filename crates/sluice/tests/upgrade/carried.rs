@@ -176,6 +176,7 @@ fn check(label: &str, hook: &str, versions: &[&Path]) {
 }
 
 #[test]
+#[ignore = "builds other versions of Sluice: make upgrades"]
 fn from_the_version_before_on_tc() {
     if let Some(before) = trees::before() {
         check("before-tc", "tc", &[&before, Path::new(BINARY)]);
@@ -183,6 +184,7 @@ fn from_the_version_before_on_tc() {
 }
 
 #[test]
+#[ignore = "builds other versions of Sluice: make upgrades"]
 fn from_the_version_before_on_xdp() {
     if let Some(before) = trees::before() {
         check("before-xdp", "xdp", &[&before, Path::new(BINARY)]);
@@ -190,12 +192,14 @@ fn from_the_version_before_on_xdp() {
 }
 
 #[test]
+#[ignore = "builds other versions of Sluice: make upgrades"]
 fn to_a_twin_and_back_on_tc() {
     let (own, twin) = (Path::new(BINARY), trees::twin());
     check("twin-tc", "tc", &[own, &twin, own, &twin]);
 }
 
 #[test]
+#[ignore = "builds other versions of Sluice: make upgrades"]
 fn to_a_twin_and_back_on_xdp() {
     let (own, twin) = (Path::new(BINARY), trees::twin());
     check("twin-xdp", "xdp", &[own, &twin, own, &twin]);
@@ -203,6 +207,7 @@ fn to_a_twin_and_back_on_xdp() {
 
 /// A version without the means to carry state says so, and disturbs nobody.
 #[test]
+#[ignore = "builds other versions of Sluice: make upgrades"]
 fn the_version_before_refuses_what_it_does_not_know() {
     let Some(before) = trees::before() else { return };
     let (bed, conf) = Bed::new("refuses", "tc");
