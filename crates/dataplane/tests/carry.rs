@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use common::{Netns, Pin, SMALL, activate, full_mask, run, tables, udp_frame};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use sluice_dataplane::abi::stages::Reason;
 use sluice_dataplane::prog_run::TcRun;
 use sluice_dataplane::{Attachment, Dataplane, Error, GrantKey, GrantSpec, Hook, Variant};
 
@@ -147,13 +148,15 @@ fn more_units_get_more_counters() {
     let wanted = Attachment { ifindex, hook: Hook::Tc, variant: 0 };
     let mut many = tables(ifindex);
     many.units[0].1.index = 600;
+    let mut stray = udp_frame();
+    stray[5] = 0x77;
     {
         let first = pin.open(SMALL);
         activate(&first, &tables(ifindex), 1);
         first.attach(&wanted).unwrap();
-        first.run_tc_root(0, &TcRun { repeat: 7, ..TcRun::new(&udp_frame(), ifindex) }).unwrap();
+        first.run_tc_root(0, &TcRun { repeat: 7, ..TcRun::new(&stray, ifindex) }).unwrap();
         first.grants().give(&[grant("192.0.2.1")], first.now_jiffies().unwrap()).unwrap().unwrap();
-        assert_eq!(first.counters().unwrap().unit(1).received, 7);
+        assert_eq!(first.counters().unwrap().unit_drops(1).of(Reason::OtherHost), 7);
         let error = first.load(&many, &[Variant::new(full_mask())], 2).unwrap_err();
         assert!(matches!(error, Error::NoCounters { what: "units", highest: 600, room: 256 }), "{error}");
         assert!(error.to_string().contains("start the daemon again"), "{error}");
@@ -165,9 +168,9 @@ fn more_units_get_more_counters() {
     second.grace().unwrap();
     second.retire_idle().unwrap();
     assert_eq!(second.grants().live(), 1);
-    let unit = |index| second.counters().unwrap().unit(index).received;
+    let unit = |index| second.counters().unwrap().unit_drops(index).of(Reason::OtherHost);
     assert_eq!((unit(1), unit(600)), (7, 0), "what was counted is carried over");
-    second.run_tc_root(0, &TcRun { repeat: 3, ..TcRun::new(&udp_frame(), ifindex) }).unwrap();
+    second.run_tc_root(0, &TcRun { repeat: 3, ..TcRun::new(&stray, ifindex) }).unwrap();
     assert_eq!((unit(1), unit(600)), (7, 3));
     drop(second);
     let third = pin.open(SMALL);

@@ -618,5 +618,7 @@ fn apply_kernel(world: &World, plan: &Plan) -> Result<()> {
     }
     lines.extend(world.commands.iter().cloned());
     ip(&lines)?;
-    plan.kernel.sysctls.iter().try_for_each(|(path, value)| sysctl(path, value))
+    let there =
+        plan.kernel.sysctls.iter().filter(|(path, _)| !path.split('/').any(|part| world.imagines(part)));
+    there.into_iter().try_for_each(|(path, value)| sysctl(path, value))
 }

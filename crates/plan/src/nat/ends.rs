@@ -21,21 +21,24 @@ fn closeness(ends: &Ends, unit: &Managed<'_>) -> Option<u8> {
 /// A unit with its index.
 type Indexed<'a> = (&'a Managed<'a>, u32);
 
-/// Units that none of these ends tell apart: those of a zone, but for the ones that are named.
+/// Units that none of these ends tell apart: those of a zone, but for the ones that are named. In configuration order.
 pub(super) fn kinds<'a>(
     units: &'a [Indexed<'a>],
     ends: impl Iterator<Item = &'a Ends>,
-) -> BTreeMap<(String, String), Vec<Indexed<'a>>> {
+) -> Vec<Vec<Indexed<'a>>> {
     let named = ends.filter_map(|ends| match ends {
         Ends::Units(names) => Some(names),
         Ends::Zones(_) | Ends::RoutingInstance => None,
     });
     let named: BTreeSet<&String> = named.flatten().collect();
-    let mut kinds: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    let (mut kinds, mut known): (Vec<Vec<_>>, _) = (vec![], BTreeMap::new());
     for (unit, index) in units {
-        let name = unit_name(unit.interface, unit.unit);
-        let name = if named.contains(&name) { name } else { String::new() };
-        kinds.entry((unit.zone.name.clone(), name)).or_default().push((*unit, *index));
+        let name = Some(unit_name(unit.interface, unit.unit)).filter(|name| named.contains(name));
+        let kind = *known.entry((&unit.zone.name, name)).or_insert(kinds.len());
+        if kind == kinds.len() {
+            kinds.push(vec![]);
+        }
+        kinds[kind].push((*unit, *index));
     }
     kinds
 }

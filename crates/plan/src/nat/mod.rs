@@ -142,21 +142,19 @@ impl Builder<'_> {
             return Err(PlanError::NatSources { rows: rows.len(), columns: columns.len() });
         }
         let mut contexts = Vec::with_capacity(cells);
-        for from in rows.values() {
-            for to in columns.values() {
-                let ends = self.nat.source.rule_sets.iter().map(|set| (&set.from, set.to.as_ref()));
-                contexts.push(self.context(Part::Source, best_pair(ends, from[0].0, to[0].0))?);
-            }
+        for (from, to) in rows.iter().flat_map(|from| columns.iter().map(move |to| (from, to))) {
+            let ends = self.nat.source.rule_sets.iter().map(|set| (&set.from, set.to.as_ref()));
+            contexts.push(self.context(Part::Source, best_pair(ends, from[0].0, to[0].0))?);
         }
-        for (row, (_, index)) in
-            rows.values().enumerate().flat_map(|(row, of)| of.iter().map(move |u| (row, u)))
+        for (number, (_, index)) in
+            rows.iter().enumerate().flat_map(|(n, row)| row.iter().map(move |u| (n, u)))
         {
-            self.tables.units[*index as usize].source_row = (row * columns.len()) as u32;
+            self.tables.units[*index as usize].source_row = (number * columns.len()) as u32;
         }
-        for (column, (_, index)) in
-            columns.values().enumerate().flat_map(|(c, of)| of.iter().map(move |u| (c, u)))
+        for (number, (_, index)) in
+            columns.iter().enumerate().flat_map(|(n, c)| c.iter().map(move |u| (n, u)))
         {
-            self.tables.units[*index as usize].source_column = column as u16;
+            self.tables.units[*index as usize].source_column = number as u16;
         }
         let line = |cells: &[u16]| {
             let mut line = NatSource::default();
