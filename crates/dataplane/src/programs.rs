@@ -182,6 +182,14 @@ impl Dataplane {
         }
     }
 
+    /// Takes a program out of the active slot. Packets that miss it end, counted; the next commit but one puts it back.
+    /// For tests.
+    pub fn remove_program(&self, program: Program) -> Result<()> {
+        let _changing = self.changing();
+        let slot = self.active_slot();
+        self.clear_where(slot, |_, _, of| of == program)
+    }
+
     /// Whether the active slot holds a program.
     pub(crate) fn is_loaded(&self, hook: ObjectKind, variant: u32, program: Program) -> bool {
         let slot = program_slot(self.active_slot(), variant, program);
