@@ -390,17 +390,24 @@ fn variants(plan: &Plan, old: Option<&Plan>, attached: &[Attached]) -> Vec<Varia
     if let Some(old) = old {
         masks.extend(old.variants.iter().skip(masks.len()).map(|v| v.stage_mask));
     }
-    let mut hooks = vec![Hooks::default(); masks.len()];
     let here = attached.iter().map(|device| (device.hook, device.variant));
-    for (hook, variant) in plan.attachments.iter().map(|a| (wanted(a).hook, Some(a.variant))).chain(here) {
+    let devices = plan.attachments.iter().map(|a| (wanted(a).hook, Some(a.variant))).chain(here);
+    let hooks = hooks_of(masks.len(), devices);
+    masks.into_iter().zip(hooks).map(|(stage_mask, hooks)| Variant { stage_mask, hooks }).collect()
+}
+
+/// On which hooks devices run each of so many variants.
+fn hooks_of(variants: usize, devices: impl Iterator<Item = (Hook, Option<u32>)>) -> Vec<Hooks> {
+    let mut all = vec![Hooks::default(); variants];
+    for (hook, variant) in devices {
         // a root that is not ours to read may call any
-        let called = variant.map_or(0..hooks.len(), |number| number as usize..number as usize + 1);
-        for hooks in hooks.get_mut(called).unwrap_or_default() {
+        let called = variant.map_or(0..variants, |number| number as usize..number as usize + 1);
+        for hooks in all.get_mut(called).unwrap_or_default() {
             hooks.tc |= hook == Hook::Tc;
             hooks.xdp |= matches!(hook, Hook::XdpNative | Hook::XdpGeneric);
         }
     }
-    masks.into_iter().zip(hooks).map(|(stage_mask, hooks)| Variant { stage_mask, hooks }).collect()
+    all
 }
 
 fn wanted(attachment: &sluice_plan::Attachment) -> Attachment {
@@ -426,4 +433,23 @@ fn log_commit(plan: &Plan, took_ms: u64) {
         );
     }
     tracing::info!(generation = plan.generation, took_ms, "commit complete");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_for_the_hooks_that_devices_use() {
+        let of = |devices: &[(Hook, Option<u32>)]| {
+            let hooks = hooks_of(2, devices.iter().copied());
+            hooks.into_iter().map(|hooks| (hooks.tc, hooks.xdp)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[]), [(false, false); 2]);
+        assert_eq!(of(&[(Hook::Tc, Some(0)), (Hook::EgressOnly, Some(1))]), [(true, false), (false, false)]);
+        assert_eq!(of(&[(Hook::Tc, Some(0)), (Hook::XdpGeneric, Some(0))]), [(true, true), (false, false)]);
+        assert_eq!(of(&[(Hook::XdpNative, Some(1))]), [(false, false), (false, true)]);
+        // an unknown root, and one of a variant that is gone
+        assert_eq!(of(&[(Hook::Tc, None), (Hook::XdpNative, Some(2))]), [(true, false); 2]);
+    }
 }
