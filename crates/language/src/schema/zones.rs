@@ -40,7 +40,7 @@ pub const ZONES: Statement = block(
     "Groups of units that are trusted alike.",
     &[keyed(
         "security-zone",
-        "A zone. At most 30.",
+        "A zone. At most 254.",
         &[Key::Value(Kind::Name("zone"))],
         &[
             leaf("description", "Free text.", Kind::Text),
