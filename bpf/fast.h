@@ -241,7 +241,10 @@ static __always_inline int fast_find6(hook_ctx *ctx, struct replay *r)
 	return r->state ? REPLAY : fast_miss(r);
 }
 
-/* Which path is it? What both families have in common stands once: the program fits the first-level cache. */
+/*
+ * Which path is it? The compiler is left to make two programs of this, one a family: held together by barriers they keep
+ * more on the stack, which costs 8 ns a packet and is no smaller.
+ */
 static __always_inline int fast_path(hook_ctx *ctx, struct replay *r)
 {
 	bool v4 = r->frame.ethertype == ETH_P_IP;
@@ -251,7 +254,6 @@ static __always_inline int fast_path(hook_ctx *ctx, struct replay *r)
 	       : r->frame.ethertype != ETH_P_IPV6 || !parse_network6(ctx, r->frame.l3, &r->is))
 		return GO(ADMIT);
 	r->family = r->is.wire = v4 ? 4 : 6;
-	barrier_var(header);
 	if (!parse_transport(ctx, &r->is, hook_data(ctx) + r->frame.l3 + header, header))
 		return GO(ADMIT);
 	if (fast_listens(ctx, r))
@@ -279,8 +281,6 @@ static __always_inline int fast_line(hook_ctx *ctx)
 		return GO(ADMIT);
 	int action = fast_path(ctx, &r);
 
-	/* one replay serves both families: the compiler may not make two of it */
-	barrier_var(action);
 	if (action == REPLAY)
 		return replay(ctx, &r);
 	return action == GO(ADMIT) || !hand_over(&r) ? GO(ADMIT) : action;
