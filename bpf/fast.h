@@ -242,8 +242,8 @@ static __always_inline int fast_find6(hook_ctx *ctx, struct replay *r)
 }
 
 /*
- * Which path is it? The compiler is left to make two programs of this, one a family: held together by barriers they keep
- * more on the stack, which costs 8 ns a packet and is no smaller.
+ * Which path is it? The compiler is left to make two programs of this, one a family: held together by barriers they
+ * keep more on the stack, which costs 8 ns a packet and is no smaller.
  */
 static __always_inline int fast_path(hook_ctx *ctx, struct replay *r)
 {
