@@ -22,6 +22,33 @@ static __always_inline __u32 nexthop_allocate(void)
 	return bpf_map_pop_elem(&free_nexthops, &index) ? NEXTHOP_NONE : index;
 }
 
+/* dmac and the first bytes of smac as the one word they are read in, see abi/nexthop.h; 0: not known. */
+static __always_inline __u64 link_word(const struct route *route, const struct unit *unit)
+{
+	__u64 word = 0;
+
+	__builtin_memcpy(&word, route->dmac, 6);
+	return route->resolved ? word | (__u64)unit->mac[0] << 48 | (__u64)unit->mac[1] << 56 : 0;
+}
+
+static __always_inline __u32 link_rest(const struct unit *unit)
+{
+	return unit->mac[2] | unit->mac[3] << 8 | unit->mac[4] << 16 | (__u32)unit->mac[5] << 24;
+}
+
+/* Whether all of it stands there already. */
+static __always_inline bool nexthop_stands(const struct nexthop *nexthop, const struct route *route,
+					   const struct unit *unit)
+{
+	__u8 flags = NEXTHOP_VALID | (route->resolved ? NEXTHOP_RESOLVED : 0);
+
+	if (nexthop->flags != flags || nexthop->ifindex != unit->phys_ifindex || nexthop->vlan != unit->vlan ||
+	    nexthop->mtu != route->mtu || nexthop->host_ifindex != unit->host_ifindex)
+		return false;
+	return !route->resolved || (*(const volatile __u64 *)nexthop->dmac == link_word(route, unit) &&
+				    *(const volatile __u32 *)(nexthop->smac + 2) == link_rest(unit));
+}
+
 static __always_inline void nexthop_fill(struct nexthop *nexthop, const struct route *route, const struct unit *unit,
 					 __u32 now)
 {
@@ -34,13 +61,8 @@ static __always_inline void nexthop_fill(struct nexthop *nexthop, const struct r
 		nexthop->flags = NEXTHOP_VALID;
 		return;
 	}
-	/* dmac in one store, see abi/nexthop.h */
-	__u64 word = 0;
-
-	__builtin_memcpy(&word, route->dmac, 6);
-	word |= (__u64)unit->mac[0] << 48 | (__u64)unit->mac[1] << 56;
-	*(volatile __u64 *)nexthop->dmac = word;
-	__builtin_memcpy(nexthop->smac + 2, unit->mac + 2, 4);
+	*(volatile __u64 *)nexthop->dmac = link_word(route, unit);
+	*(volatile __u32 *)(nexthop->smac + 2) = link_rest(unit);
 	publish(&nexthop->last_used, now);
 	nexthop->flags = NEXTHOP_VALID | NEXTHOP_RESOLVED;
 }
@@ -99,9 +121,12 @@ static __always_inline __u32 nexthop_for(struct packet *p)
 
 	if (!unit || index < NEXTHOP_FIRST || !nexthop)
 		return NEXTHOP_NONE;
-	nexthop_fill(nexthop, &p->route, unit, p->now);
+	/* Many first packets find it as it must be; CPUs that only read its line share it. */
+	if (!nexthop_stands(nexthop, &p->route, unit))
+		nexthop_fill(nexthop, &p->route, unit, p->now);
 	/* before any session or receiver leads to it */
-	publish(&nexthop->last_used, p->now);
+	if (*(volatile __u32 *)&nexthop->last_used != p->now)
+		publish(&nexthop->last_used, p->now);
 	return index;
 }
 
