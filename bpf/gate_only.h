@@ -9,10 +9,8 @@
 #define SLUICE_GATE_ONLY_H
 
 #include "lib/grant.h"
+#include "lib/parse.h"
 #include "root.h"
-
-ARRAY_MAP(gate_ports, struct gate_port, 2 * GATE_PORTS, BPF_F_MMAPABLE);
-PERCPU_MAP(gate_told, struct gate_told, 1);
 
 #define GATE_HAND_ON (-2000) /* no verdict of a hook: on tc, -1 is one */
 #define GATE_TRIES 2 /* as FAST_TRIES: what shares its tag with more than one other is looked for with patience */
@@ -141,12 +139,13 @@ static __always_inline int gate_only4(hook_ctx *ctx, struct gate_packet *packet)
 {
 	struct iphdr *ip = hook_data(ctx) + ETH_HLEN;
 	struct udphdr *ports = (void *)(ip + 1);
+	struct parsed r;
 
-	if ((void *)(ports + 1) > hook_end(ctx) || *(__u8 *)ip != 0x45 || (ip->frag_off & bpf_htons(0x3fff)))
+	if (!parse_network4(ctx, ETH_HLEN, &r) || (void *)(ports + 1) > hook_end(ctx))
 		return GATE_HAND_ON;
-	if (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP)
+	if (r.proto != IPPROTO_TCP && r.proto != IPPROTO_UDP)
 		return GATE_HAND_ON;
-	struct gate_port *port = gate_port(ip->protocol, ports->dest);
+	struct gate_port *port = gate_port(r.proto, ports->dest);
 
 	if (!port || !port->service || !port->be_addr4 || port->be_addr4 != ip->daddr)
 		return GATE_HAND_ON;
@@ -154,7 +153,7 @@ static __always_inline int gate_only4(hook_ctx *ctx, struct gate_packet *packet)
 
 	packet->service = port->service;
 	packet->is_v4 = true;
-	packet->ip_len = bpf_ntohs(ip->tot_len);
+	packet->ip_len = r.ip_len;
 	return gate_ask(ctx, &query, packet);
 }
 
@@ -162,12 +161,13 @@ static __always_inline int gate_only6(hook_ctx *ctx, struct gate_packet *packet)
 {
 	struct ipv6hdr *ip = hook_data(ctx) + ETH_HLEN;
 	struct udphdr *ports = (void *)(ip + 1);
+	struct parsed r;
 
-	if ((void *)(ports + 1) > hook_end(ctx) || *(__u8 *)ip >> 4 != 6)
+	if (!parse_network6(ctx, ETH_HLEN, &r) || (void *)(ports + 1) > hook_end(ctx))
 		return GATE_HAND_ON;
-	if (ip->nexthdr != IPPROTO_TCP && ip->nexthdr != IPPROTO_UDP)
+	if (r.proto != IPPROTO_TCP && r.proto != IPPROTO_UDP)
 		return GATE_HAND_ON;
-	struct gate_port *port = gate_port(ip->nexthdr, ports->dest);
+	struct gate_port *port = gate_port(r.proto, ports->dest);
 
 	if (!port || !port->service)
 		return GATE_HAND_ON;
@@ -180,7 +180,7 @@ static __always_inline int gate_only6(hook_ctx *ctx, struct gate_packet *packet)
 
 	packet->service = port->service;
 	packet->is_v4 = false;
-	packet->ip_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+	packet->ip_len = r.ip_len;
 	return gate_ask(ctx, &query, packet);
 }
 

@@ -36,9 +36,19 @@ fn spec(number: u32) -> GrantSpec {
     GrantSpec { key, user: "somebody".to_owned(), idle_s: None, absolute_s: None }
 }
 
+/// RFC 1071
+fn sum_header(frame: &mut [u8]) {
+    frame[24..26].fill(0);
+    let words = frame[14..34].chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let sum: u32 = words.sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+}
+
 fn passes(gate: &GateOnly, number: u32) -> bool {
     let mut frame = udp_frame();
     frame[26..30].copy_from_slice(&source(number).octets());
+    sum_header(&mut frame);
     let verdict = prog_run::xdp(gate.program(), &XdpRun::new(&frame, 1)).unwrap().retval;
     assert!([XDP_PASS, XDP_DROP].contains(&verdict), "{verdict}");
     verdict == XDP_PASS
@@ -78,6 +88,41 @@ fn what_the_gate_hands_on_is_dropped_without_a_generation() {
     let tc = dataplane.gate_only(ObjectKind::Tc, 0, &alone()).unwrap();
     assert_eq!(prog_run::tc(tc.program(), &TcRun::new(&frame, 1)).unwrap().retval, TC_ACT_SHOT);
     assert_eq!(dataplane.counters().unwrap().drops(Reason::NoGeneration), 2);
+}
+
+/// What its header says of it must be true before a grant lets it pass: the gateway's programs name what is wrong.
+#[test]
+fn a_grant_vouches_for_no_header_that_lies() {
+    let pin = Pin::new();
+    let dataplane = pin.open(SMALL);
+    let now = dataplane.now_jiffies().unwrap();
+    dataplane.grants().give(&[spec(0)], now).unwrap().unwrap();
+    let gate = dataplane.gate_only(ObjectKind::Xdp, 0, &alone()).unwrap();
+    let run = |change: &dyn Fn(&mut Vec<u8>), summed: bool| {
+        let mut frame = udp_frame();
+        frame[26..30].copy_from_slice(&source(0).octets());
+        change(&mut frame);
+        if summed {
+            sum_header(&mut frame);
+        }
+        prog_run::xdp(gate.program(), &XdpRun::new(&frame, 1)).unwrap().retval
+    };
+    let length = u16::from_be_bytes([udp_frame()[16], udp_frame()[17]]);
+    let long =
+        |by: u16| move |frame: &mut Vec<u8>| frame[16..18].copy_from_slice(&(length + by).to_be_bytes());
+    assert_eq!(run(&|_| (), true), XDP_PASS);
+    let lies: [(&str, &dyn Fn(&mut Vec<u8>), bool); 6] = [
+        ("checksum", &|frame| frame[24] ^= 1, false),
+        ("one byte longer than the frame", &long(1), true),
+        ("64 KB", &long(u16::MAX - length), true),
+        ("no room for ports", &|frame| frame[16..18].copy_from_slice(&27u16.to_be_bytes()), true),
+        ("options", &|frame| frame[14] = 0x46, true),
+        ("a fragment", &|frame| frame[20] = 0x20, true),
+    ];
+    for (number, (what, change, summed)) in lies.into_iter().enumerate() {
+        assert_eq!(run(change, summed), XDP_DROP, "{what}");
+        assert_eq!(dataplane.counters().unwrap().drops(Reason::NoGeneration), number as u64 + 1, "{what}");
+    }
 }
 
 /// Where screens do not count, a host without any grant is refused before the slow line, but for one packet a second.
