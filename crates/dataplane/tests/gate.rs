@@ -90,6 +90,8 @@ fn what_the_gate_hands_on_is_dropped_without_a_generation() {
     assert_eq!(dataplane.counters().unwrap().drops(Reason::NoGeneration), 2);
 }
 
+type Change<'a> = &'a dyn Fn(&mut Vec<u8>);
+
 /// What its header says of it must be true before a grant lets it pass: the gateway's programs name what is wrong.
 #[test]
 fn a_grant_vouches_for_no_header_that_lies() {
@@ -98,7 +100,7 @@ fn a_grant_vouches_for_no_header_that_lies() {
     let now = dataplane.now_jiffies().unwrap();
     dataplane.grants().give(&[spec(0)], now).unwrap().unwrap();
     let gate = dataplane.gate_only(ObjectKind::Xdp, 0, &alone()).unwrap();
-    let run = |change: &dyn Fn(&mut Vec<u8>), summed: bool| {
+    let run = |change: Change, summed: bool| {
         let mut frame = udp_frame();
         frame[26..30].copy_from_slice(&source(0).octets());
         change(&mut frame);
@@ -111,7 +113,7 @@ fn a_grant_vouches_for_no_header_that_lies() {
     let long =
         |by: u16| move |frame: &mut Vec<u8>| frame[16..18].copy_from_slice(&(length + by).to_be_bytes());
     assert_eq!(run(&|_| (), true), XDP_PASS);
-    let lies: [(&str, &dyn Fn(&mut Vec<u8>), bool); 6] = [
+    let lies: [(&str, Change, bool); 6] = [
         ("checksum", &|frame| frame[24] ^= 1, false),
         ("one byte longer than the frame", &long(1), true),
         ("64 KB", &long(u16::MAX - length), true),
