@@ -1,14 +1,22 @@
 //! What does not pass leaves nothing behind: no session, port or next hop, whoever refuses it and wherever it ends.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use sluice_dataplane::prog_run::{self, TcRun, XdpRun};
 use sluice_dataplane::{Program, Sizes};
 use sluice_packet_tests::gateway::{Gateway, Hook};
-use sluice_packet_tests::netns::in_thread;
+use sluice_packet_tests::netns::{ifindex, in_thread};
 use sluice_packet_tests::{counters, table, world::World};
 use sluice_wire::text::bytes;
 
 const PACKETS: usize = 40;
+/// First packets that another CPU has to send.
+const FLOOD: usize = 4_000;
+const XDP_REDIRECT: u32 = 4;
+const TC_ACT_REDIRECT: u32 = 7;
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packet").join(name)
@@ -74,6 +82,85 @@ fn without_a_program(hook: Hook) {
 fn a_missing_program_leaves_no_session_and_no_port() {
     for hook in Hook::BOTH {
         in_thread(move || without_a_program(hook));
+    }
+}
+
+/// One packet through a root program: whether it was forwarded, and its source port by then.
+fn pass(hook: Hook, root: &OwnedFd, ifindex: u32, frame: &[u8]) -> (bool, u16) {
+    let (forwarded, out) = match hook {
+        Hook::Xdp => {
+            let seen = prog_run::xdp(root.as_fd(), &XdpRun::new(frame, ifindex)).unwrap();
+            (seen.retval == XDP_REDIRECT, seen.data[seen.context.data as usize..].to_vec())
+        }
+        Hook::Tc | Hook::Mixed(_) => {
+            let seen = prog_run::tc(root.as_fd(), &TcRun::new(frame, ifindex)).unwrap();
+            (seen.retval == TC_ACT_REDIRECT, seen.data)
+        }
+    };
+    (forwarded, u16::from_be_bytes([out[34], out[35]]))
+}
+
+/// Each program goes and comes while another CPU sends first packets: who was forwarded has a session, nobody else.
+fn emptied_under_load(hook: Hook) {
+    let mut gateway = gateway("nat.world", 1 << 14, hook);
+    let config = std::fs::read_to_string(&gateway.world.config).unwrap();
+    let root = match hook {
+        Hook::Xdp => gateway.root("trust0").unwrap().try_clone().unwrap(),
+        Hook::Tc | Hook::Mixed(_) => gateway.arrive("trust0").unwrap(),
+    };
+    let ifindex = ifindex("trust0").unwrap();
+    let frames: Vec<Vec<u8>> = (0..FLOOD).map(|n| from_trust("10.0.2.100", 2000 + n)).collect();
+    let (sent, allowed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let before = counters::snapshot(&gateway.dataplane, &gateway.plan).unwrap();
+    let programs = [Program::Fast, Program::Admit, Program::Judge, Program::Record, Program::Leave];
+    let forwarded = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            let mut forwarded = 0;
+            for (n, frame) in frames.iter().enumerate() {
+                while allowed.load(Ordering::Relaxed) <= n {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+                forwarded += usize::from(pass(hook, &root, ifindex, frame).0);
+                sent.store(n + 1, Ordering::Relaxed);
+            }
+            forwarded
+        });
+        for (turn, program) in programs.into_iter().enumerate() {
+            let begin = turn * FLOOD / programs.len();
+            let reach = |packets: usize| {
+                while sent.load(Ordering::Relaxed) < begin + packets {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            };
+            allowed.store(begin + FLOOD / programs.len(), Ordering::Relaxed);
+            reach(PACKETS);
+            gateway.dataplane.remove_program(program).unwrap();
+            reach(2 * PACKETS);
+            for _ in 0..2 {
+                gateway.commit(&config).unwrap();
+            }
+        }
+        sender.join().unwrap()
+    });
+    let delta = counters::delta(&before, &counters::snapshot(&gateway.dataplane, &gateway.plan).unwrap());
+    counters::first_equation(&delta).unwrap();
+    let missing = counters::total(&delta, "no_generation") as usize;
+    assert!(missing > 0 && forwarded > 0, "{missing} packets missed a program, {forwarded} did not");
+    assert_eq!(forwarded + missing, FLOOD, "on {}: {delta:?}", hook.name());
+    assert_eq!(gateway.dataplane.sessions().count(), forwarded, "sessions on {}", hook.name());
+    gateway.clear_sessions().unwrap();
+    assert_eq!(gateway.dataplane.sessions().count(), 0);
+    // ports are preserved where they are free
+    for (n, frame) in frames.iter().enumerate() {
+        let seen = pass(hook, &root, ifindex, frame);
+        assert_eq!(seen, (true, 2000 + n as u16), "packet {n} on {}", hook.name());
+    }
+}
+
+#[test]
+fn programs_that_go_under_load_leave_no_session_and_no_port() {
+    for hook in Hook::BOTH {
+        in_thread(move || emptied_under_load(hook));
     }
 }
 
