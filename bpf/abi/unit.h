@@ -61,8 +61,12 @@ _Static_assert(sizeof(struct unit) == 64, "unit is one cache line");
 #define LOCAL_ADDRESS 1
 #define LOCAL_BROADCAST 2 /* of a connected subnet */
 
-/* Key of `local_addresses`, whose values are LOCAL_ADDRESS or LOCAL_BROADCAST: IPv4 stands in the first word, the rest
- * zero. */
+/* Values of `local_addresses`: what it is, and of a broadcast address the netdev of its subnet, 0 = of several. */
+#define LOCAL_LINK_SHIFT 8
+#define LOCAL_KIND(VALUE) ((VALUE) & ((1 << LOCAL_LINK_SHIFT) - 1))
+#define LOCAL_LINK(VALUE) ((VALUE) >> LOCAL_LINK_SHIFT)
+
+/* Key of `local_addresses`: IPv4 stands in the first word, the rest zero. */
 struct local_key {
 	__u32 be_addr[4];
 	__u16 routing_instance;

@@ -10,12 +10,9 @@
 #define SLUICE_STAGE_GATE_H
 
 #include "lib/grant.h"
+#include "lib/host_inbound.h"
 #include "lib/judge.h"
 #include "stage/policy.h"
-
-#define ICMP6_MLD_FIRST 130
-#define ICMP6_MLD_LAST 132
-#define ICMP6_MLD2_REPORT 143
 
 static __always_inline __u32 service_of_classes(const struct classes *classes)
 {
@@ -201,20 +198,7 @@ __noinline int gate_group(struct packet *p)
 		return DROP(GATE_GROUP);
 	if (!p->family || (p->flags & (P_KNOWN | P_RELATED)) || !demands_grants(p->from_zone))
 		return VERDICT_LOCAL;
-	__u16 sport = bpf_ntohs(p->key6.be_sport), dport = bpf_ntohs(p->key6.be_dport);
-	bool v4 = p->family == 4, admitted = false;
-
-	if (p->flags & P_FRAGMENT)
-		admitted = false;
-	else if (p->proto == IPPROTO_UDP)
-		admitted = v4 ? (sport == 67 && dport == 68) || (sport == 68 && dport == 67)
-			      : (sport == 547 && dport == 546) || (sport == 546 && dport == 547);
-	else if (v4)
-		admitted = p->proto == IPPROTO_IGMP;
-	else if (p->proto == IPPROTO_ICMPV6)
-		admitted = (p->icmp_type >= ICMP6_MLD_FIRST && p->icmp_type <= ICMP6_ND_LAST) ||
-			   p->icmp_type == ICMP6_MLD2_REPORT;
-	return admitted ? VERDICT_LOCAL : gate_refuse(p, REASON_GATE_GROUP, 0);
+	return is_heard_always(p) || is_dhcp_request(p) ? VERDICT_LOCAL : gate_refuse(p, REASON_GATE_GROUP, 0);
 }
 
 #endif

@@ -6,6 +6,7 @@
 #ifndef SLUICE_STAGE_ROUTE_H
 #define SLUICE_STAGE_ROUTE_H
 
+#include "lib/host_inbound.h"
 #include "lib/nat.h"
 #include "lib/nat64_size.h"
 
@@ -127,6 +128,15 @@ static __always_inline int check_known(struct packet *p)
 	return verdict != CONTINUE ? verdict : check_size(p, nexthop->mtu);
 }
 
+/*
+ * A DHCP answer to an address that leads nowhere else is for this host, which will have it soon. Where it leads to
+ * another link, the unit's host-inbound-traffic tells whether this host has a client on it.
+ */
+static __always_inline bool is_for_client_here(const struct packet *p, int verdict)
+{
+	return verdict != CONTINUE || p->route.unit == p->unit_index || host_inbound_admits(p);
+}
+
 static __always_inline int stage_route(hook_ctx *ctx, struct packet *p)
 {
 	if (p->flags & P_LOCAL)
@@ -137,6 +147,8 @@ static __always_inline int stage_route(hook_ctx *ctx, struct packet *p)
 
 	if (verdict == CONTINUE)
 		verdict = fib_route(ctx, p);
+	if (p->family == 4 && !(p->flags & P_REJUDGE) && is_dhcp_answer(p) && is_for_client_here(p, verdict))
+		return VERDICT_LOCAL;
 	return verdict != CONTINUE ? verdict : check_size(p, p->route.mtu);
 }
 

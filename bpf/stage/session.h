@@ -4,6 +4,7 @@
 #define SLUICE_STAGE_SESSION_H
 
 #include "lib/grant.h"
+#include "lib/host_inbound.h"
 #include "lib/nat64.h"
 #include "lib/tcp_state.h"
 
@@ -365,7 +366,7 @@ static __always_inline void forget_nat64(struct packet *p)
 static __always_inline int stage_session(hook_ctx *ctx, struct packet *p)
 {
 	if (p->flags & P_MULTICAST)
-		return VERDICT_LOCAL; /* the host's; the kernel forwards none of it */
+		return group_to_host(p, p->family == 4 ? local_kind(p, p->key4.be_daddr, p->key6.be_daddr) : 0);
 	if (p->proto == IPPROTO_ICMPV6 && p->icmp_type >= ICMP6_ND_FIRST && p->icmp_type <= ICMP6_ND_LAST)
 		return VERDICT_LOCAL; /* RFC 4861: on-link only, the host checks the hop limit of 255 */
 	if (p->flags & P_LATER)

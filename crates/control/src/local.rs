@@ -16,10 +16,8 @@ const MAIN: u16 = 0;
 pub fn update(kernel: &Kernel, dataplane: &Dataplane) -> Result<(), CommitError> {
     let mut wanted = BTreeMap::new();
     for address in kernel.addresses()?.iter().filter(|a| !a.prefix.addr.is_loopback()) {
-        for (addr, kind) in own(address.prefix) {
-            let known = wanted.entry(addr).or_insert(kind);
-            // The broadcast address of one subnet may be a host in another.
-            *known = (*known).min(kind);
+        for (addr, kind) in own(address.prefix, address.ifindex) {
+            wanted.entry(addr).and_modify(|known: &mut LocalKind| *known = known.and(kind)).or_insert(kind);
         }
     }
     let wanted: Vec<_> = wanted.into_iter().map(|(addr, kind)| (MAIN, addr, kind)).collect();
@@ -29,12 +27,15 @@ pub fn update(kernel: &Kernel, dataplane: &Dataplane) -> Result<(), CommitError>
 
 /// An interface's address, and what else in its subnet means this router: the directed broadcast address (RFC 1812
 /// section 4.2.2.11) and the IPv6 subnet-router anycast address (RFC 4291 section 2.6.1).
-fn own(prefix: Prefix) -> Vec<(IpAddr, LocalKind)> {
+fn own(prefix: Prefix, ifindex: u32) -> Vec<(IpAddr, LocalKind)> {
     match prefix.addr {
         IpAddr::V4(addr) if prefix.len < 31 => {
             let hosts = u32::MAX.checked_shr(prefix.len.into()).unwrap_or(0);
             let broadcast = Ipv4Addr::from(u32::from(addr) | hosts);
-            vec![(addr.into(), LocalKind::Address), (broadcast.into(), LocalKind::Broadcast)]
+            vec![
+                (addr.into(), LocalKind::Address),
+                (broadcast.into(), LocalKind::Broadcast { ifindex: Some(ifindex) }),
+            ]
         }
         IpAddr::V6(addr) if prefix.len < 127 => {
             let hosts = u128::MAX.checked_shr(prefix.len.into()).unwrap_or(0);
@@ -51,13 +52,16 @@ mod tests {
 
     #[test]
     fn subnets_have_broadcast_and_anycast_addresses() {
-        let own = |addr: &str, len| own(Prefix { addr: addr.parse().unwrap(), len });
+        let own = |addr: &str, len| own(Prefix { addr: addr.parse().unwrap(), len }, 7);
         let list = |list: &[(&str, LocalKind)]| -> Vec<(IpAddr, LocalKind)> {
             list.iter().map(|(a, kind)| (a.parse().unwrap(), *kind)).collect()
         };
         assert_eq!(
             own("10.0.1.1", 24),
-            list(&[("10.0.1.1", LocalKind::Address), ("10.0.1.255", LocalKind::Broadcast)])
+            list(&[
+                ("10.0.1.1", LocalKind::Address),
+                ("10.0.1.255", LocalKind::Broadcast { ifindex: Some(7) })
+            ])
         );
         assert_eq!(own("10.0.1.1", 31), list(&[("10.0.1.1", LocalKind::Address)]));
         assert_eq!(

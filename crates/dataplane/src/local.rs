@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 use libbpf_rs::{ErrorKind, MapCore, MapFlags};
-use sluice_abi::{LOCAL_FILTER_SHIFT, LocalKey};
+use sluice_abi::{LOCAL_FILTER_SHIFT, LOCAL_LINK_SHIFT, LocalKey};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Dataplane;
@@ -12,13 +12,34 @@ use crate::error::{Doing, Result};
 use crate::records::{address_words, words_address};
 
 /// What an address of this host is to a packet sent to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u32)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LocalKind {
     /// One of this host's own: host-inbound-traffic decides.
-    Address = sluice_abi::LOCAL_ADDRESS,
-    /// Everybody's on a connected subnet: the host's, like multicast.
-    Broadcast = sluice_abi::LOCAL_BROADCAST,
+    Address,
+    /// Everybody's on a connected subnet, and the netdev of it; none where several have the same one.
+    Broadcast { ifindex: Option<u32> },
+}
+
+impl LocalKind {
+    fn value(self) -> u32 {
+        match self {
+            LocalKind::Address => sluice_abi::LOCAL_ADDRESS,
+            LocalKind::Broadcast { ifindex } => {
+                let link = ifindex.filter(|ifindex| ifindex.leading_zeros() >= LOCAL_LINK_SHIFT);
+                sluice_abi::LOCAL_BROADCAST | link.unwrap_or(0) << LOCAL_LINK_SHIFT
+            }
+        }
+    }
+
+    /// What an address is that two interfaces have: a host's own in one of them is its own.
+    pub fn and(self, other: LocalKind) -> LocalKind {
+        match (self, other) {
+            (LocalKind::Broadcast { ifindex: one }, LocalKind::Broadcast { ifindex: two }) => {
+                LocalKind::Broadcast { ifindex: one.filter(|_| one == two) }
+            }
+            _ => LocalKind::Address,
+        }
+    }
 }
 
 impl Dataplane {
@@ -28,7 +49,7 @@ impl Dataplane {
         self.local_filter.word(0, word).fetch_or(bit, Ordering::Release);
         self.state
             .map("local_addresses")
-            .update(key(routing_instance, address).as_bytes(), (kind as u32).as_bytes(), MapFlags::ANY)
+            .update(key(routing_instance, address).as_bytes(), kind.value().as_bytes(), MapFlags::ANY)
             .doing(|| format!("add local address {address}"))
     }
 

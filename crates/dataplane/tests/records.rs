@@ -401,7 +401,12 @@ fn local_addresses_are_replaced_as_a_set() {
     let address = |text: &str| -> IpAddr { text.parse().unwrap() };
     let (one, two, three) = (address("192.0.2.1"), address("2001:db8::1"), address("192.0.2.3"));
     dataplane.set_local_addresses(&[(0, one, LocalKind::Address), (0, two, LocalKind::Address)]).unwrap();
-    dataplane.set_local_addresses(&[(0, three, LocalKind::Address), (0, two, LocalKind::Broadcast)]).unwrap();
+    dataplane
+        .set_local_addresses(&[
+            (0, three, LocalKind::Address),
+            (0, two, LocalKind::Broadcast { ifindex: None }),
+        ])
+        .unwrap();
     let mut found = dataplane.local_addresses();
     found.sort();
     assert_eq!(found, [(0, three), (0, two)]);

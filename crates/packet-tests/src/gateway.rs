@@ -383,24 +383,29 @@ impl Gateway {
     }
 
     fn set_local_addresses(&self, config: &Config) -> Result<()> {
-        for unit in config.interfaces.iter().flat_map(|interface| &interface.units) {
-            for prefix in unit.inet.iter().chain(&unit.inet6) {
-                self.dataplane.add_local_address(0, prefix.addr, LocalKind::Address)?;
-                match (prefix.addr, prefix.len) {
-                    (IpAddr::V4(addr), 1..=30) => {
-                        let broadcast = IpAddr::V4((u32::from(addr) | u32::MAX >> prefix.len).into());
-                        self.dataplane.add_local_address(0, broadcast, LocalKind::Broadcast)?;
-                    }
-                    // the subnet-router anycast address (RFC 4291 section 2.6.1)
-                    (IpAddr::V6(addr), 1..=126) => {
-                        let anycast = IpAddr::V6((u128::from(addr) & !(u128::MAX >> prefix.len)).into());
-                        self.dataplane.add_local_address(0, anycast, LocalKind::Address)?;
-                    }
-                    _ => {}
+        let units = config.interfaces.iter().flat_map(|interface| &interface.units);
+        let prefixes: Vec<_> = units.flat_map(|unit| unit.inet.iter().chain(&unit.inet6)).copied().collect();
+        // what is several things at once is most of all an address
+        for prefix in &prefixes {
+            match (prefix.addr, prefix.len) {
+                (IpAddr::V4(addr), 1..=30) => {
+                    let broadcast = IpAddr::V4((u32::from(addr) | u32::MAX >> prefix.len).into());
+                    let of = self.plan.units.iter().find(|info| info.addresses.contains(prefix));
+                    let kind =
+                        LocalKind::Broadcast { ifindex: of.map(|info| ifindex(&info.device)).transpose()? };
+                    self.dataplane.add_local_address(0, broadcast, kind)?;
                 }
+                // the subnet-router anycast address (RFC 4291 section 2.6.1)
+                (IpAddr::V6(addr), 1..=126) => {
+                    let anycast = IpAddr::V6((u128::from(addr) & !(u128::MAX >> prefix.len)).into());
+                    self.dataplane.add_local_address(0, anycast, LocalKind::Address)?;
+                }
+                _ => {}
             }
         }
-        Ok(())
+        prefixes.iter().try_for_each(|prefix| {
+            Ok(self.dataplane.add_local_address(0, prefix.addr, LocalKind::Address)?)
+        })
     }
 
     /// An XDP program on a veth lets the other end redirect into it.

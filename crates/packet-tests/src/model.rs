@@ -12,7 +12,7 @@ mod screens;
 mod tcp;
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use sluice_wire::{Mac, icmpv4, icmpv6};
 
@@ -21,6 +21,7 @@ use tcp::Tracker;
 
 /// IP protocols that the model tells apart.
 pub const ICMP: u8 = 1;
+pub const IGMP: u8 = 2;
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 pub const ICMPV6: u8 = 58;
@@ -198,7 +199,10 @@ impl Model {
 
     /// A packet with ports.
     fn judge_whole(&mut self, unit: &Unit, facts: &Facts) -> Result<Verdict, Verdict> {
-        if facts.group || facts.neighbour_discovery {
+        if facts.group {
+            return self.to_group(unit, facts);
+        }
+        if facts.neighbour_discovery {
             return Ok(Verdict::Local);
         }
         if facts.icmp_error {
@@ -283,8 +287,8 @@ impl Model {
             return Err(Verdict::Drop("bad_address"));
         }
         let local = self.own_address(facts.destination);
-        if local == Some(false) || facts.is_dhcp_answer() {
-            return Ok(Verdict::Local);
+        if local == Some(false) {
+            return self.to_group(unit, facts);
         }
         if local == Some(true) {
             if !unit.inbound.iter().any(|service| service.admits(facts)) {
@@ -296,14 +300,40 @@ impl Model {
         if facts.link_local || facts.source.is_unspecified() {
             return Err(Verdict::Drop("bad_address"));
         }
-        self.hop(facts)?;
-        let verdict = self.route(facts.destination, facts)?;
+        let ahead = self.hop(facts).and_then(|()| self.route(facts.destination, facts));
+        let leads_back = |verdict: &Verdict| matches!(verdict, Verdict::Redirect(to) | Verdict::Handoff(to) if *to == unit.name);
+        let admitted = unit.inbound.iter().any(|service| service.admits(facts));
+        if facts.is_dhcp_answer() && (admitted || ahead.as_ref().map_or(true, leads_back)) {
+            return Ok(Verdict::Local);
+        }
+        let verdict = ahead?;
         let (Verdict::Redirect(name) | Verdict::Handoff(name)) = &verdict else { return Ok(verdict) };
         let to =
             self.units.iter().find(|unit| unit.name == *name).expect("routes lead to units").zone.clone();
         self.policy(&unit.zone, &to, facts)?;
         self.open(facts, [unit.zone.clone(), to], false)?;
         Ok(verdict)
+    }
+
+    /// Multicast and broadcast (RFC 1122 section 3.3.6, RFC 2644): what every host must hear, and what the unit admits.
+    fn to_group(&self, unit: &Unit, facts: &Facts) -> Result<Verdict, Verdict> {
+        let destination = facts.destination;
+        let limited = IpAddr::V4(Ipv4Addr::BROADCAST);
+        let broadcast = self.own_address(destination) == Some(false);
+        if !(destination.is_multicast() || destination == limited || broadcast) {
+            return Err(Verdict::Drop("link_broadcast"));
+        }
+        let on = |unit: &Unit| {
+            unit.addresses.iter().any(|(own, length)| special(*own, *length).1 == Some(destination))
+        };
+        if broadcast && self.units.iter().filter(|unit| on(unit)).count() == 1 && !on(unit) {
+            return Err(Verdict::Drop("directed_broadcast"));
+        }
+        if facts.is_heard_always() || unit.inbound.iter().any(|service| service.admits(facts)) {
+            Ok(Verdict::Local)
+        } else {
+            Err(Verdict::Drop("host_inbound"))
+        }
     }
 
     /// Some(true): this host's; Some(false): everybody's on one of its links.
@@ -439,6 +469,18 @@ impl Facts {
     fn opens_tcp(&self) -> bool {
         use sluice_wire::tcp::{ACK, FIN, RST, SYN};
         self.tcp_flags & (SYN | ACK | RST | FIN) == SYN
+    }
+
+    /// A client's DHCP (RFC 2131 section 4.1, RFC 8415 section 7.2), IGMP, MLD and neighbour discovery.
+    fn is_heard_always(&self) -> bool {
+        let ports = (self.sport, self.dport);
+        !self.fragment
+            && match (self.protocol, self.source.is_ipv4()) {
+                (UDP, true) => ports == (67, 68),
+                (UDP, false) => ports == (547, 546),
+                (protocol, true) => protocol == IGMP,
+                (protocol, false) => protocol == ICMPV6 && matches!(self.icmp_type, 130..=137 | 143),
+            }
     }
 
     /// RFC 2131 section 4.1: an answer may go to an address that the host does not have yet.

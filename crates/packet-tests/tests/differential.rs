@@ -8,7 +8,7 @@ use sluice_abi::stages::Reason;
 use sluice_dataplane::Sizes;
 use sluice_packet_tests::counters::Values;
 use sluice_packet_tests::gateway::{Gateway, Hook};
-use sluice_packet_tests::model::{self, Verdict};
+use sluice_packet_tests::model::{self, Unit, Verdict};
 use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::random::{self, Random};
 use sluice_packet_tests::scenario::{self, Scenario};
@@ -281,5 +281,117 @@ fn every_length_of_every_header() {
         let run = move || every_length(hook).unwrap_or_else(|error| panic!("on {}: {error}", hook.name()));
         let compared = in_thread(run);
         assert!(compared > 300, "only {compared} frames on {}", hook.name());
+    }
+}
+
+/// Whom a frame of a host at `unit` may be for, of this family: itself, everybody there and elsewhere, groups, transit.
+fn destinations(units: &[Unit], v4: bool) -> Vec<IpAddr> {
+    let own = units.iter().flat_map(|unit| &unit.addresses).filter(|(address, _)| address.is_ipv4() == v4);
+    let mut all = Vec::new();
+    for (address, length) in own {
+        all.push(*address);
+        match *address {
+            IpAddr::V4(own) => {
+                let (network, hosts) = (u32::from(own), u32::MAX >> length);
+                all.extend([network | hosts, network & !hosts | 100].map(|x| IpAddr::V4(x.into())));
+            }
+            IpAddr::V6(own) => {
+                let (network, hosts) = (u128::from(own), u128::MAX >> length);
+                all.extend([network & !hosts, network & !hosts | 0x64].map(|x| IpAddr::V6(x.into())));
+            }
+        }
+    }
+    let groups4 = ["255.255.255.255", "224.0.0.1", "224.0.0.5", "239.1.2.3"];
+    let groups6 = ["ff01::1", "ff02::1", "ff02::5", "ff02::1:2", "ff05::1:3"];
+    let groups: &[&str] = if v4 { &groups4 } else { &groups6 };
+    all.extend(groups.iter().map(|group| group.parse::<IpAddr>().unwrap()));
+    all
+}
+
+/// What groups hear, and what they must not.
+const TO_GROUPS: [&str; 12] = [
+    "udp(sport=68, dport=67)",
+    "udp(sport=67, dport=68)",
+    "udp(sport=546, dport=547)",
+    "udp(sport=547, dport=546)",
+    "udp(sport=40000, dport=53)",
+    "udp(sport=520, dport=520)",
+    "tcp(sport=40000, dport=22, flags=S, seq=1)",
+    "ECHO",
+    "SOLICITATION",
+    "REPORT",
+    "proto 89",
+    "proto 2",
+];
+
+fn to_group(unit: &Unit, mac: &str, destination: IpAddr, what: &str) -> Option<Vec<u8>> {
+    let v4 = destination.is_ipv4();
+    let source =
+        unit.addresses.iter().map(|(address, _)| *address).find(|address| address.is_ipv4() == v4)?;
+    let source = match source {
+        IpAddr::V4(own) => IpAddr::V4((u32::from(own) & !0xff | 100).into()),
+        IpAddr::V6(own) => IpAddr::V6((u128::from(own) & !0xff | 0x64).into()),
+    };
+    let (l3, field) = if v4 { ("ip", "proto") } else { ("ip6", "next") };
+    let (proto, l4) = match what {
+        "ECHO" => (String::new(), format!("/{}(type=echo-request, id=1)", if v4 { "icmp" } else { "icmp6" })),
+        "SOLICITATION" if v4 => (String::new(), "/icmp(type=10)".to_owned()),
+        "SOLICITATION" => (String::new(), "/icmp6(type=neighbour-solicitation)/fill(n=16)".to_owned()),
+        "REPORT" if v4 => (format!(", {field}=2"), "/fill(n=8)".to_owned()),
+        "REPORT" => (String::new(), "/icmp6(type=143)/fill(n=8)".to_owned()),
+        "proto 89" => (format!(", {field}=89"), "/fill(n=24)".to_owned()),
+        "proto 2" => (format!(", {field}=2"), "/fill(n=8)".to_owned()),
+        udp_or_tcp => (String::new(), format!("/{udp_or_tcp}")),
+    };
+    let tags: String = unit.tags.iter().map(|(_, id)| format!("/vlan(id={id})")).collect();
+    let hops = if v4 { "ttl=255" } else { "hop=255" };
+    let text = format!(
+        "eth(dst={mac}, src=02:00:00:01:09:64){tags}/{l3}(src={source}, dst={destination}, {hops}{proto}){l4}"
+    );
+    Some(sluice_wire::text::bytes(&text).unwrap_or_else(|error| panic!("{text}: {error}")))
+}
+
+/// RFC 1122 3.3.6, RFC 1812 5.3.4 and 5.3.5, RFC 2644: every destination in every kind of frame from every zone.
+fn every_group(hook: Hook) -> Result<Vec<Verdict>, String> {
+    let text = |error: anyhow::Error| format!("{error:#}");
+    let mut gateway = gateway(hook);
+    let mut verdicts = Vec::new();
+    let seed = 11;
+    let mut scenario = Scenario::random(&mut Random::new(seed), CAPACITY);
+    gateway.clear_sessions().map_err(text)?;
+    gateway.commit(&scenario.config).map_err(text)?;
+    let mut counted = counters::snapshot(&gateway.dataplane, &gateway.plan).map_err(text)?;
+    let units = scenario.model.units.clone();
+    for unit in units.iter().filter(|unit| unit.tags.iter().all(|(tpid, _)| *tpid == 0x8100)) {
+        let macs = [unit.mac.to_string(), "ff:ff:ff:ff:ff:ff".to_owned(), "01:00:5e:00:00:05".to_owned()];
+        let all = destinations(&units, true).into_iter().chain(destinations(&units, false));
+        for destination in all {
+            for (mac, what) in macs.iter().flat_map(|mac| TO_GROUPS.map(|what| (mac, what))) {
+                let Some(frame) = to_group(unit, mac, destination, what) else { continue };
+                let expected = comparable(scenario.model.judge(&unit.device, &frame));
+                let seen = seen(&mut gateway, &mut counted, &unit.device, &frame)?;
+                if seen.as_ref() != Some(&expected) {
+                    let what = dissect(&frame);
+                    return Err(format!(
+                        "seed {seed} at {}: {what}: model says {expected:?}, programs did {seen:?}",
+                        unit.name
+                    ));
+                }
+                verdicts.push(expected);
+            }
+        }
+    }
+    Ok(verdicts)
+}
+
+#[test]
+fn groups_reach_the_host_only_where_they_are_admitted() {
+    for hook in Hook::BOTH {
+        let verdicts =
+            in_thread(move || every_group(hook)).unwrap_or_else(|error| panic!("{}: {error}", hook.name()));
+        for reason in ["host_inbound", "link_broadcast", "directed_broadcast"] {
+            assert!(verdicts.contains(&Verdict::Drop(reason)), "{reason} among {}", verdicts.len());
+        }
+        assert!(verdicts.contains(&Verdict::Local));
     }
 }
