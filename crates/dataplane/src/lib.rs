@@ -379,10 +379,11 @@ impl Dataplane {
     /// Gives sessions room for extensions, which they keep. Programs that are loaded from here on know it; those that are
     /// there, but for the sweep's and the reaper's, read of a session's grant what stands in its lines.
     fn extend(&self) -> Result<()> {
-        let sizes = Sizes { extended: true, ..self.sizes };
-        if !self.state.extend(sizes)? {
+        if self.reaper().extended {
             return Ok(());
         }
+        let sizes = Sizes { extended: true, ..self.sizes };
+        self.state.extend(sizes)?;
         self.loaded.read_state(&self.state)?;
         let reaper = Reaper::new(&self.state, sizes, table_config(sizes, self.seed))?;
         *self.reaper.write().unwrap_or_else(PoisonError::into_inner) = reaper;

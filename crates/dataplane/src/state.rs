@@ -155,18 +155,24 @@ impl State {
         Ok(state)
     }
 
-    /// Room for what few sessions need; false where it is there already. No session has an extension yet, so nothing is
-    /// taken over.
-    pub fn extend(&self, sizes: Sizes) -> Result<bool> {
-        if self.map(EXTENSIONS).max_entries() > 1 {
-            return Ok(false);
+    /// Whether there is room for what few sessions need.
+    pub fn is_extended(&self) -> bool {
+        self.map(EXTENSIONS).max_entries() > 1
+    }
+
+    /// Makes it, where it is not there yet. No session has an extension then, so nothing is taken over.
+    pub fn extend(&self, sizes: Sizes) -> Result<()> {
+        if self.is_extended() {
+            return Ok(());
         }
         let mut made = make_of(ObjectKind::Tc, sizes, &[(EXTENSIONS, EXTENSIONS)])?;
         let map =
             made.pop().map(|(_, map)| map).ok_or_else(|| Error::Object { what: EXTENSIONS.to_owned() })?;
         slots::pin_over(&map, &self.home.path(EXTENSIONS))?;
         tracing::info!(entries = map.max_entries(), "sessions have room for extensions");
-        Ok(self.extensions.set(map).is_ok())
+        // nobody else does so: generations are loaded one after the other
+        let _ = self.extensions.set(map);
+        Ok(())
     }
 
     /// Where the maps are pinned.
