@@ -105,7 +105,7 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 	    needs_rejudging(state))
 		return GO(ADMIT);
 
-	if (grant_is_due(state) && session_refusal(r->family, r->line, state->marks))
+	if (grant_is_due(state) && session_refusal(r->family, r->line, 1))
 		return GO(ADMIT);
 
 	struct nexthop *nexthop = nexthop_at(state->nexthop);

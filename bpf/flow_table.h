@@ -119,6 +119,14 @@ static __always_inline struct flow_shared *flow_shared_at(__u8 family, __u32 lin
 	return bpf_map_lookup_elem(&shared6, &session);
 }
 
+/* NULL as long as no configuration has made use of them. */
+static __always_inline struct flow_extension *flow_extension_at(__u8 family, __u32 session)
+{
+	__u32 number = family == 4 ? session : config.sessions4 + session;
+
+	return bpf_map_lookup_elem(&flow_extensions, &number);
+}
+
 /* A session number: a never-used one while there are any, then the longest free one. 0 = the table is full. */
 static __always_inline __u32 flow_draw(__u8 family)
 {

@@ -107,7 +107,7 @@ static __always_inline bool nat64_may_replay(const struct replay *r, const struc
 	if (state->zone != h->zone || (state->flags & (FLOW_PLAIN | FLOW_NAT64)) != (FLOW_PLAIN | FLOW_NAT64) ||
 	    needs_rejudging(state))
 		return false;
-	if (grant_is_due(state) && session_refusal(6, r->line, state->marks))
+	if (grant_is_due(state) && session_refusal(6, r->line, 1))
 		return false;
 	return replay_fits(r);
 }

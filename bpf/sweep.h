@@ -134,7 +134,7 @@ __noinline int sweep_bindings_of(const struct sweep *sweep, __u32 family, __u32 
 		bool carry = !(line0->state.packets >> 31) != !(line0->state.flags & FLOW_CARRY) ||                    \
 			     !(line1->state.packets >> 31) != !(line1->state.flags & FLOW_CARRY);                      \
                                                                                                                        \
-		if ((line0->state.marks & MARK_GRANTED) && session_refusal(FAMILY, forward, 0))                        \
+		if ((line0->state.marks & MARK_EXTENDED) && session_refusal(FAMILY, forward, 0))                       \
 			return flow_delete##FAMILY(back, tag, CLOSE_GRANT) ? SWEPT_ENDED : SWEPT_DEAD;                 \
                                                                                                                        \
 		idle = other < idle ? other : idle;                                                                    \
@@ -174,7 +174,7 @@ __noinline int sweep_bindings_of(const struct sweep *sweep, __u32 family, __u32 
 		__u32 wraps = (forward->packets | back->packets) >> 31;                                                \
                                                                                                                        \
 		idle = other < idle ? other : idle;                                                                    \
-		return !(flags | wraps | sweep->early##FAMILY | (forward->marks & (MARK_GRANTED | sweep->bound))) &&   \
+		return !(flags | wraps | sweep->early##FAMILY | (forward->marks & (MARK_EXTENDED | sweep->bound))) &&  \
 		       (__u16)(epoch - forward->epoch) < OLDEST_EPOCH &&                                               \
 		       (__u16)(epoch - back->epoch) < OLDEST_EPOCH &&                                                  \
 		       idle <= (__u64)limits->timeout_s[kind & 7] * config.hz;                                         \

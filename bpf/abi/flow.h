@@ -60,8 +60,8 @@ _Static_assert(sizeof(struct flow_key6) == 40, "flow_key6 is 40 bytes");
 #define TCP_SCALE_SHIFT 0x0f
 #define TCP_SCALE_MAX 14
 #define MARK_TRANSLATED 0x10   /* addresses or ports change to the line's be_new_* */
-#define MARK_GRANTED 0x20      /* lives only as long as the line's `grant` */
-#define MARK_GRANTEE 0x40      /* packets of this direction are the grant's use */
+#define MARK_EXTENDED 0x20     /* the session needs more than its lines: see struct flow_extension */
+#define MARK_GRANTEE 0x40      /* read by older programs: packets of this direction are the use of the line's `grant` */
 #define TCP_SCALE_OFFERED 0x80 /* its SYN carried the option */
 #define TCP_SCALE_BITS (TCP_SCALE_OFFERED | TCP_SCALE_SHIFT)
 
@@ -88,7 +88,7 @@ struct flow_line4 {
 	__u32 be_new_daddr;
 	__u16 be_new_sport;
 	__u16 be_new_dport;
-	__u32 grant;
+	__u32 grant; /* read by older programs, see struct flow_extension */
 	struct flow_state state;
 };
 _Static_assert(sizeof(struct flow_line4) == 64, "flow_line4 is one cache line");
@@ -100,7 +100,7 @@ struct flow_line6 {
 	__u32 be_new_daddr[4];
 	__u16 be_new_sport;
 	__u16 be_new_dport;
-	__u32 grant;
+	__u32 grant;          /* as in flow_line4 */
 	__u16 address_growth; /* of the Internet checksum's sum, by the new addresses (RFC 1624) */
 	__u16 growth;         /* and by the new ports with them */
 	__u32 spare[3];
@@ -126,5 +126,26 @@ struct flow_shared {
 	__u32 nat_bindings[2]; /* that gave its source, and its destination; see nat_binding.h */
 };
 _Static_assert(sizeof(struct flow_shared) == 64, "flow_shared is one cache line");
+
+/*
+ * What few sessions need. Both lines of such a one have MARK_EXTENDED and share the record with the session's number,
+ * those of IPv6 behind those of IPv4. Nobody else reads or writes one, so nothing frees it either: it holds for the
+ * session whose tag it has. The records are there from the first configuration on that makes use of them.
+ *
+ * Before there were extensions, the mark said that the session lives by the handle in its lines' `grant`. So it is for
+ * a session without an extension of its tag, and new ones have both, for programs that know no better.
+ */
+#define EXTENSION_GRANT 0x01
+
+struct flow_extension {
+	__u16 tag;      /* of the session whose record this is */
+	__u8 needs;     /* EXTENSION_*; 0 = never written */
+	__u8 grant_use; /* bit 0: the initiator's packets are the grant's use, bit 1: the responder's */
+	__u32 grant;    /* handle of the grant by which it lives */
+	__u32 reserved_tunnel[6];
+	__u32 reserved_policer[4];
+	__u32 reserved_usage[4];
+};
+_Static_assert(sizeof(struct flow_extension) == 64, "flow_extension is one cache line");
 
 #endif

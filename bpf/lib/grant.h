@@ -125,42 +125,82 @@ static __always_inline void grant_used(struct grant *grant, __u64 now)
 		grant->last_use = now;
 }
 
-static __always_inline __u32 grant_of(__u8 family, __u32 line_number)
+/*
+ * What a session with MARK_EXTENDED says of its grant: the handle, and whether packets of this line are the grant's
+ * use. One of programs that knew no extensions says it in its lines.
+ */
+#define GRANT_IN_USE (1ull << 32)
+#define GRANT_NOT_NEEDED (~0ull)
+
+__noinline __u64 grant_of(__u32 family, __u32 line_number)
 {
+	struct flow_extension *extension = flow_extension_at(family, line_number >> 1);
+	struct flow_state *state;
+	__u32 handle;
+
 	if (family == 4) {
 		struct flow_line4 *line = bpf_map_lookup_elem(&lines4, &line_number);
 
-		return line ? line->grant : 0;
-	}
-	struct flow_line6 *line = bpf_map_lookup_elem(&lines6, &line_number);
+		if (!line)
+			return 0;
+		handle = line->grant;
+		state = &line->state;
+	} else {
+		struct flow_line6 *line = bpf_map_lookup_elem(&lines6, &line_number);
 
-	return line ? line->grant : 0;
+		if (!line)
+			return 0;
+		handle = line->grant;
+		state = &line->state;
+	}
+	bool used = state->marks & MARK_GRANTEE;
+
+	if (extension && extension->needs && extension->tag == state->tag) {
+		if (!(extension->needs & EXTENSION_GRANT))
+			return GRANT_NOT_NEEDED;
+		handle = extension->grant;
+		used = extension->grant_use >> (line_number & 1) & 1;
+	}
+	return handle | (used ? GRANT_IN_USE : 0);
 }
 
 /*
  * Whether an established packet asks for its session's grant: the first of its direction in every period, so a grant
- * that ends does so for all packets with the next one. It saves busy sessions a line of memory that stands behind their
- * own.
+ * that ends does so for all packets with the next one. It saves busy sessions two lines of memory that stand behind
+ * their own.
  */
 static __always_inline bool grant_is_due(const struct flow_state *state)
 {
-	return (state->marks & MARK_GRANTED) && (jiffies_now() ^ state->last_seen) > config.grant_pace;
+	return (state->marks & MARK_EXTENDED) && (jiffies_now() ^ state->last_seen) > config.grant_pace;
 }
 
-/* For a packet in a session with MARK_GRANTED. */
-__noinline __u32 session_refusal(__u32 family, __u32 line_number, __u32 marks)
+/* Of a session with MARK_EXTENDED. A packet of it may be its grant's use; without one, it is the sweep that asks. */
+__noinline __u32 session_refusal(__u32 family, __u32 line_number, __u32 packet)
 {
-	__u32 handle = grant_of(family, line_number);
+	__u64 held = grant_of(family, line_number);
+	__u32 handle = held;
 	struct grant *grant = grant_at(handle);
 	__u64 now = bpf_jiffies64();
 
+	if (held == GRANT_NOT_NEEDED)
+		return 0;
 	if (!grant || !handle)
 		return REASON_GRANT_REVOKED;
 	__u32 refusal = grant_refusal(grant, handle, now);
 
-	if (!refusal && (marks & MARK_GRANTEE))
+	if (!refusal && packet && (held & GRANT_IN_USE))
 		grant_used(grant, now);
 	return refusal;
+}
+
+/* A session was recorded that lives by it (1), or withdrawn at once (-1). */
+__noinline int grant_count(__u32 handle, __u32 sessions)
+{
+	struct grant *grant = grant_at(handle);
+
+	if (grant && *(volatile __u32 *)&grant->handle == handle)
+		atomic_add(&grant->sessions, sessions);
+	return 0;
 }
 
 /* Tells the daemon once a second, zone, reason and CPU: a flood must not become a flood of messages. */
@@ -212,11 +252,11 @@ __noinline int check_grant(struct packet *p)
 
 	if (!own)
 		return DROP(GRANT_REVOKED);
-	if (!(own->marks & MARK_GRANTED))
+	if (!(own->marks & MARK_EXTENDED))
 		return CONTINUE;
 	/* before the grant is read: the record may change hands meanwhile */
 	__u32 tag = p->flags & P_LATER ? p->line_tag : p->tag;
-	__u32 refusal = session_refusal(p->family, p->line, own->marks);
+	__u32 refusal = session_refusal(p->family, p->line, 1);
 
 	if (!refusal)
 		return CONTINUE;

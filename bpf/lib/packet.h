@@ -159,7 +159,7 @@ struct packet {
 	__u8 tcp_scale;        /* of a SYN: TCP_SCALE_* */
 	__u8 limited;          /* LIMIT_*: what the session is counted under */
 	__u8 classed;          /* CLASSED_* */
-	__u8 grant_marks;      /* of a new session: MARK_GRANTED, MARK_GRANTEE */
+	__u8 grant_use;        /* of a new session, as in flow_extension */
 	__u8 class_family;     /* CLASSES_*, or 0 of IPv4 and 1 of IPv6 */
 	__u8 wire;             /* 4 or 6: of the packet as it came */
 	__u8 nat64;            /* leaves as the other family; of a first packet, bits of the prefix */

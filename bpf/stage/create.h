@@ -3,6 +3,7 @@
 #ifndef SLUICE_STAGE_CREATE_H
 #define SLUICE_STAGE_CREATE_H
 
+#include "lib/grant.h"
 #include "lib/nat_ports.h"
 #include "lib/tcp_state.h"
 #include "stage/limits.h"
@@ -26,7 +27,7 @@ static __always_inline void fill_state(struct flow_state *state, const struct pa
 	bool tcp = p->proto == IPPROTO_TCP;
 
 	state->window = 0;
-	state->marks = (p->flags & P_TRANSLATED ? MARK_TRANSLATED : 0) | (p->grant_marks & MARK_GRANTED);
+	state->marks = (p->flags & P_TRANSLATED ? MARK_TRANSLATED : 0) | (p->grant ? MARK_EXTENDED : 0);
 	state->nexthop = nexthop;
 	state->zone = zone;
 	state->last_seen = p->now;
@@ -40,7 +41,7 @@ static __always_inline void fill_state(struct flow_state *state, const struct pa
 /* The first packet's own marks. */
 static __always_inline void fill_first(struct flow_state *own, const struct packet *p)
 {
-	own->marks |= p->grant_marks;
+	own->marks |= p->grant_use & 1 ? MARK_GRANTEE : 0;
 	own->packets = p->segments;
 	own->bytes = p->ip_len;
 	if (p->proto == IPPROTO_TCP) {
@@ -48,6 +49,30 @@ static __always_inline void fill_first(struct flow_state *own, const struct pack
 		own->tcp_end = tcp_segment_end(p);
 		tcp_note_window(own, p);
 	}
+}
+
+static __always_inline bool needs_extension(const struct packet *p)
+{
+	return (config.stage_mask & STAGE_BIT(GATE)) && p->grant;
+}
+
+/* What few sessions need, before anybody can find them. False: there is no room for it. */
+__noinline int fill_extension(const struct packet *p, __u32 session, __u32 tag)
+{
+	if (!p)
+		return false;
+	struct flow_extension *extension = flow_extension_at(p->family, session);
+	struct flow_extension filled = {
+		.tag = tag,
+		.needs = EXTENSION_GRANT,
+		.grant_use = p->grant_use,
+		.grant = p->grant,
+	};
+
+	if (!extension)
+		return false;
+	*extension = filled;
+	return true;
 }
 
 static __always_inline void fill_shared(struct flow_shared *shared, const struct packet *p)
@@ -88,6 +113,8 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 			if (result != INSERT_STUCK)                                                                    \
 				flow_release(FAMILY, session);                                                         \
 		}                                                                                                      \
+		if (result == INSERTED && needs_extension(p))                                                          \
+			grant_count(p->grant, 1);                                                                      \
 		flow_prepare_next(FAMILY);                                                                             \
 		return result;                                                                                         \
 	}                                                                                                              \
@@ -111,6 +138,10 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
                                                                                                                        \
 		if (!session || !line0 || !line1 || !shared)                                                           \
 			return INSERT_FULL;                                                                            \
+		if (needs_extension(p) && !fill_extension(p, session, line0->state.tag + 1)) {                         \
+			flow_release(FAMILY, session);                                                                 \
+			return INSERT_FULL;                                                                            \
+		}                                                                                                      \
 		flow_reverse##FAMILY(&p->key##FAMILY, &reply);                                                         \
 		bool to_host = p->nexthop == NEXTHOP_LOCAL;                                                            \
                                                                                                                        \
@@ -199,6 +230,8 @@ static __always_inline void flow_withdraw(struct packet *p)
 		flow_delete4(p->line, p->tag, CLOSE_WITHDRAWN);
 	else
 		flow_delete6(p->line, p->tag, CLOSE_WITHDRAWN);
+	if (needs_extension(p))
+		grant_count(p->grant, -1);
 	p->flags &= ~P_CREATED;
 }
 

@@ -119,10 +119,9 @@ __noinline __u32 find_grant(struct packet *p, __u32 answers, __u32 service)
 			__u32 why = grant_refusal(grant, handle, now);
 
 			if (!why) {
-				atomic_add(&grant->sessions, 1);
 				grant_used(grant, now);
 				p->grant = handle;
-				p->grant_marks = MARK_GRANTED | (answers ? 0 : MARK_GRANTEE);
+				p->grant_use = !answers;
 				return 0;
 			}
 			refusal = why;
@@ -168,9 +167,9 @@ static __always_inline int gate_again(struct packet *p, __u32 answers)
 		return DROP(GATE_NO_GRANT);
 	if (!service && answers)
 		return CONTINUE;
-	struct grant *grant = grant_at(grant_of(p->family, p->line));
+	struct grant *grant = grant_at((__u32)grant_of(p->family, p->line));
 
-	if (service && grant && (own->marks & MARK_GRANTED) && grant->service == service)
+	if (service && grant && (own->marks & MARK_EXTENDED) && grant->service == service)
 		return CONTINUE;
 	end_granted(p, p->flags & P_LATER ? p->line_tag : p->tag);
 	return gate_refuse(p, service ? REASON_GATE_NO_GRANT : REASON_GATE_NO_SERVICE, service);

@@ -159,6 +159,11 @@ impl std::fmt::Display for TooLarge {
 impl std::error::Error for TooLarge {}
 
 impl Tables {
+    /// Whether sessions may need more than their lines.
+    pub fn needs_extensions(&self) -> bool {
+        self.gate.zones.iter().any(|zones| *zones != 0)
+    }
+
     /// Refuses tables that are larger than programs can address, or entries outside of theirs.
     pub fn check(&self) -> Result<(), TooLarge> {
         let prefixes = ("nat_prefixes", self.nat.prefixes.len(), MAX_NAT_PREFIXES);

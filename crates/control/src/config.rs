@@ -96,6 +96,7 @@ pub fn sizes(config: &Config) -> Sizes {
         kernel_index: std::env::var(FLOW_INDEX).is_ok_and(|index| index == "kernel"),
         grants: config.gate.max_grants.unwrap_or(sluice_abi::GRANTS_DEFAULT),
         bindings: config.nat.source.max_bindings.unwrap_or(sluice_abi::NAT_BINDINGS_DEFAULT),
+        extended: !config.gate.zones.is_empty(),
         ..Sizes::default()
     };
     sizes.with_room(config.interfaces.iter().map(|interface| interface.units.len()).sum(), config.zones.len())

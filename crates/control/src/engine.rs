@@ -232,7 +232,12 @@ impl Engine {
     fn check_sizes(&self, config: &Config) -> Result<(), CommitError> {
         let now = self.dataplane.sizes();
         // whether there are counters for its units is known when they have numbers
-        let new = Sizes { units: now.units, zones: now.zones, ..config::sizes(config) };
+        let new = Sizes {
+            units: now.units,
+            zones: now.zones,
+            extended: now.extended, // that comes with the generation
+            ..config::sizes(config)
+        };
         if now == new {
             return Ok(());
         }

@@ -116,6 +116,9 @@ impl Dataplane {
         if !(1..=MAX_VARIANTS).contains(&variants.len()) {
             return Err(Error::Variants { count: variants.len(), limit: MAX_VARIANTS });
         }
+        if tables.needs_extensions() {
+            self.extend()?;
+        }
         let slot = 1 - self.active_slot();
         // packets that still run the slot's programs read its tables
         self.grace()?;

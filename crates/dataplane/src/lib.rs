@@ -41,8 +41,8 @@ mod sys;
 use std::hash::{BuildHasher, RandomState};
 use std::mem::offset_of;
 use std::path::Path;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use libbpf_rs::MapCore;
 use serde::{Deserialize, Serialize};
@@ -80,7 +80,7 @@ use mmap::Mapped;
 use reaper::Reaper;
 use records::FlowTable;
 use slots::Slots;
-use state::State;
+use state::{EXTENSIONS, State};
 use sweep::Sweeper;
 
 /// Sizes of the flow tables, in sessions, and what finds a session in them.
@@ -103,6 +103,9 @@ pub struct Sizes {
     pub units: u32,
     #[serde(default = "default_zones")]
     pub zones: u32,
+    /// Sessions have room for extensions from the start, and not only from the first generation on that needs it.
+    #[serde(default)]
+    pub extended: bool,
 }
 
 fn default_units() -> u32 {
@@ -131,6 +134,7 @@ impl Default for Sizes {
             bindings: default_bindings(),
             units: default_units(),
             zones: default_zones(),
+            extended: false,
         }
     }
 }
@@ -179,7 +183,13 @@ impl Sizes {
     /// With no less room than pinned maps have.
     pub(crate) fn keeping(self, entries: impl Fn(&str) -> Option<u32>) -> Sizes {
         let most = |map: &str, wanted: u32| entries(map).unwrap_or(0).max(wanted);
-        Sizes { units: most("counters", self.units), zones: most("screen_counters", self.zones), ..self }
+        Sizes {
+            units: most("counters", self.units),
+            zones: most("screen_counters", self.zones),
+            // they get it in place
+            extended: entries(EXTENSIONS).map_or(self.extended, |entries| entries > 1),
+            ..self
+        }
     }
 
     /// Whether every unit and zone of a generation has its counters.
@@ -209,6 +219,7 @@ impl Sizes {
             "lines4" | "lines6" => Some(2 * (sessions + 1)),
             "shared4" | "shared6" => Some(sessions + 1),
             "free4" | "free6" => Some(sessions),
+            EXTENSIONS => Some(self.extensions()),
             "grants" | "grant_users" => Some(self.grants + 1),
             "grant_index" => Some(self.grant_buckets()),
             "counters" | "drops" => Some(self.units),
@@ -218,6 +229,11 @@ impl Sizes {
             "nat_binding_index" => Some(2 * self.bindings),
             _ => None,
         }
+    }
+
+    /// A record for each session; those of IPv6 stand behind those of IPv4.
+    fn extensions(&self) -> u32 {
+        if self.extended { self.sessions4 + self.sessions6 + 1 } else { 1 }
     }
 
     /// Buckets of the index of grants: a power of two of them, at most half full when every grant is in use.
@@ -290,7 +306,9 @@ pub struct Dataplane {
     clock: Clock,
     slots: Slots,
     loaded: Loaded,
-    reaper: Reaper,
+    reaper: RwLock<Reaper>,
+    /// This process has the timer sweep.
+    sweeping: AtomicBool,
     sweeper: Sweeper,
     grants: Grants,
     roots: Mutex<Roots>,
@@ -305,6 +323,9 @@ impl Dataplane {
         let (state, created) = State::open(pin, sizes)?;
         let room = |map: &str| state.map(map).max_entries();
         let sizes = Sizes { units: room("counters"), zones: room("screen_counters"), ..sizes };
+        if sizes.extended {
+            state.extend(sizes)?;
+        }
         links::remove_dead(pin)?;
         let watermarks: Arc<Mapped<Watermarks>> = Arc::new(records::mapped(&state, "watermarks")?);
         if created {
@@ -323,7 +344,8 @@ impl Dataplane {
             clock: Clock::new(sizes)?,
             slots: Slots::open(&state.directory())?,
             loaded: Loaded::open(&state.directory(), &state)?,
-            reaper: Reaper::new(&state, sizes, table_config(sizes, seed))?,
+            reaper: RwLock::new(Reaper::new(&state, sizes, table_config(sizes, seed))?),
+            sweeping: AtomicBool::new(false),
             sweeper: Sweeper::new(&state, created, sizes)?,
             grants: Grants::open(&state, sizes.grants, seed, control::hz())?,
             seed,
@@ -352,6 +374,24 @@ impl Dataplane {
     /// True when [`Dataplane::open`] made the state, false when it found it.
     pub fn is_new(&self) -> bool {
         self.created
+    }
+
+    /// Gives sessions room for extensions, which they keep. Programs that are loaded from here on know it; those that are
+    /// there, but for the sweep's and the reaper's, read of a session's grant what stands in its lines.
+    fn extend(&self) -> Result<()> {
+        if self.reaper().extended {
+            return Ok(());
+        }
+        let sizes = Sizes { extended: true, ..self.sizes };
+        self.state.extend(sizes)?;
+        self.loaded.read_state(&self.state)?;
+        let reaper = Reaper::new(&self.state, sizes, table_config(sizes, self.seed))?;
+        *self.reaper.write().unwrap_or_else(PoisonError::into_inner) = reaper;
+        if self.sweeping.load(Ordering::Relaxed) { self.start_sweeping() } else { Ok(()) }
+    }
+
+    fn reaper(&self) -> RwLockReadGuard<'_, Reaper> {
+        self.reaper.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn changing(&self) -> MutexGuard<'_, ()> {

@@ -5,6 +5,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Program};
 use sluice_abi::{LoadedProgram, PROGRAM_SLOTS, ProgramConfig};
@@ -22,7 +23,7 @@ const HOOKS: usize = 2;
 pub(crate) struct Loaded {
     records: Mapped<LoadedProgram>,
     /// By hook: hash of the object and of the state maps that its programs use.
-    states: [u64; HOOKS],
+    states: Mutex<[u64; HOOKS]>,
 }
 
 /// What makes programs the same: nothing else goes into loading them.
@@ -41,14 +42,26 @@ impl Loaded {
             _ => slots::create("loaded", size, entries, &path)?,
         };
         let records = Mapped::new(&map).doing(|| format!("map {}", path.display()))?;
+        let loaded = Loaded { records, states: Mutex::default() };
+        loaded.read_state(state)?;
+        Ok(loaded)
+    }
+
+    /// Which maps the state has. Programs of others are loaded anew.
+    pub fn read_state(&self, state: &State) -> Result<()> {
         let ids = state.map_ids()?;
         let states = [ObjectKind::Xdp, ObjectKind::Tc].map(|hook| hash(&(objects::bytes(hook), &ids)));
-        Ok(Loaded { records, states })
+        *self.states.lock().unwrap_or_else(PoisonError::into_inner) = states;
+        Ok(())
+    }
+
+    fn state(&self, hook: ObjectKind) -> u64 {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)[hook as usize]
     }
 
     /// Of programs with this configuration and these maps of their slot.
     pub fn identity(&self, hook: ObjectKind, config: &ProgramConfig, slot_maps: [u32; 2]) -> Identity {
-        let state = self.states[hook as usize];
+        let state = self.state(hook);
         Identity { state, recipe: hash(&(state, config.as_bytes(), slot_maps)) }
     }
 
@@ -84,7 +97,7 @@ impl Loaded {
     /// Whether what stands in a place was made from other state or another binary.
     pub fn is_foreign(&self, hook: ObjectKind, programs: &MapHandle, place: u32) -> bool {
         let record = self.records.read(index(hook, place));
-        id_at(programs, place).is_some_and(|id| id != record.id || record.state != self.states[hook as usize])
+        id_at(programs, place).is_some_and(|id| id != record.id || record.state != self.state(hook))
     }
 }
 

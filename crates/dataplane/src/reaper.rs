@@ -31,6 +31,8 @@ pub(crate) struct Reaper {
     list: Mapped<ReapEntry>,
     header: Mapped<ReapHeader>,
     busy: Mutex<()>,
+    /// Its programs know the room for extensions.
+    pub extended: bool,
 }
 
 impl Reaper {
@@ -51,6 +53,7 @@ impl Reaper {
             list: Mapped::new(&map(LIST)?).doing(|| "map the list of sessions to end".to_owned())?,
             header: Mapped::new(&map(HEADER)?).doing(|| "map the head of that list".to_owned())?,
             busy: Mutex::default(),
+            extended: state.is_extended(),
         })
     }
 

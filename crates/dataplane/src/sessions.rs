@@ -218,7 +218,7 @@ impl Dataplane {
             let chosen = ids.iter().filter(|id| id.family == family);
             let entries: Vec<ReapEntry> =
                 chosen.map(|id| ReapEntry { line: 2 * id.number, tag: id.tag.into() }).collect();
-            ended += self.reaper.reap(family, &entries)?;
+            ended += self.reaper().reap(family, &entries)?;
         }
         Ok(ended)
     }

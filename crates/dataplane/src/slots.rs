@@ -245,6 +245,12 @@ pub(crate) fn create(name: &str, value_size: u32, entries: u32, pin: &Path) -> R
     };
     let map = MapHandle::create(MapType::Array, Some(name), 4, value_size, entries, &options)
         .doing(|| format!("create map {name} of {entries} entries"))?;
+    pin_over(&map, pin)?;
+    Ok(map)
+}
+
+/// Pins a map in the place of what is pinned there.
+pub(crate) fn pin_over(map: &MapHandle, pin: &Path) -> Result<()> {
     // no dot: the file system of pins refuses it
     let mut fresh = pin.as_os_str().to_owned();
     fresh.push("_new");
@@ -256,8 +262,7 @@ pub(crate) fn create(name: &str, value_size: u32, entries: u32, pin: &Path) -> R
         _ => {}
     }
     sys::pin(map.as_fd(), &fresh).doing(|| format!("pin {}", fresh.display()))?;
-    fs::rename(&fresh, pin).doing(|| format!("rename {} to {}", fresh.display(), pin.display()))?;
-    Ok(map)
+    fs::rename(&fresh, pin).doing(|| format!("rename {} to {}", fresh.display(), pin.display()))
 }
 
 pub(crate) fn map_id(map: &MapHandle) -> Result<u32> {

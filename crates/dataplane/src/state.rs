@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
@@ -18,13 +18,15 @@ use crate::carry::home::{self, Home};
 use crate::carry::{self, Carry, Found, fault};
 use crate::error::{Doing, Error, Result};
 use crate::objects::{self, ACTIVE_SECTION, Frozen, ObjectKind, Recipe};
-use crate::{Sizes, links};
+use crate::{Sizes, links, slots};
 
 const PROGRAMS: &str = "programs";
 const PROGRAMS_XDP: &str = "programs_xdp";
 const PROGRAMS_TC: &str = "programs_tc";
 const ACTIVE: &str = "active";
 const IDENTITY: &str = "identity";
+/// What few sessions need; of a single record until they do.
+pub(crate) const EXTENSIONS: &str = "flow_extensions";
 /// What only programs of one state use.
 pub(crate) const OWN: [&str; 3] = [PROGRAMS_XDP, PROGRAMS_TC, ACTIVE];
 
@@ -33,6 +35,8 @@ pub(crate) struct State {
     pub pin: PathBuf,
     home: Home,
     maps: BTreeMap<&'static str, MapHandle>,
+    /// In the place of the map that the state began with.
+    extensions: OnceLock<MapHandle>,
     old: Mutex<Old>,
 }
 
@@ -57,6 +61,10 @@ fn pins() -> impl Iterator<Item = (&'static str, ObjectKind, &'static str)> {
 }
 
 impl State {
+    fn of(pin: &Path, home: Home, maps: BTreeMap<&'static str, MapHandle>) -> State {
+        State { pin: pin.to_owned(), home, maps, extensions: OnceLock::new(), old: Mutex::default() }
+    }
+
     /// Re-uses the pinned state, or makes it. The flag says whether it was made.
     pub fn open(pin: &Path, sizes: Sizes) -> Result<(State, bool)> {
         sizes.check()?;
@@ -89,7 +97,8 @@ impl State {
             let Some(map) = found.remove(name) else { return Err(Error::Missing { path }) };
             maps.insert(name, map);
         }
-        let state = State { pin: pin.to_owned(), home, maps, old: Mutex::new(Old { states, staged: false }) };
+        let state = State::of(pin, home, maps);
+        state.old().states = states;
         state.keep_guard(&state.old())?;
         Ok(state)
     }
@@ -101,7 +110,7 @@ impl State {
             .create(links::directory(pin))
             .doing(|| format!("create {}", links::directory(pin).display()))?;
         let maps = make(sizes, &BTreeSet::new())?;
-        let state = State { pin: pin.to_owned(), home: Home::new(pin, 0), maps, old: Mutex::default() };
+        let state = State::of(pin, Home::new(pin, 0), maps);
         state.write_identity()?;
         state.pin_all()?;
         state.pin_active()?;
@@ -125,7 +134,7 @@ impl State {
             maps.insert(name, found);
         }
         let active = last.maps.get(ACTIVE).map(|map| map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY));
-        let state = State { pin: pin.to_owned(), home, maps, old: Mutex::default() };
+        let state = State::of(pin, home, maps);
         state.old().staged = true;
         if let Some(word) = active.transpose().doing(|| "read the word `active`".to_owned())?.flatten() {
             // the old programs go on with theirs: epochs count on from it
@@ -144,6 +153,26 @@ impl State {
         state.pin_all()?;
         fault::point("staged");
         Ok(state)
+    }
+
+    /// Whether there is room for what few sessions need.
+    pub fn is_extended(&self) -> bool {
+        self.map(EXTENSIONS).max_entries() > 1
+    }
+
+    /// Makes it, where it is not there yet. No session has an extension then, so nothing is taken over.
+    pub fn extend(&self, sizes: Sizes) -> Result<()> {
+        if self.is_extended() {
+            return Ok(());
+        }
+        let mut made = make_of(ObjectKind::Tc, sizes, &[(EXTENSIONS, EXTENSIONS)])?;
+        let map =
+            made.pop().map(|(_, map)| map).ok_or_else(|| Error::Object { what: EXTENSIONS.to_owned() })?;
+        slots::pin_over(&map, &self.home.path(EXTENSIONS))?;
+        tracing::info!(entries = map.max_entries(), "sessions have room for extensions");
+        // nobody else does so: generations are loaded one after the other
+        let _ = self.extensions.set(map);
+        Ok(())
     }
 
     /// Where the maps are pinned.
@@ -213,17 +242,17 @@ impl State {
 
     /// A state map by the name of its pin.
     pub fn map(&self, name: &str) -> &MapHandle {
-        &self.maps[name]
+        self.extensions.get().filter(|_| name == EXTENSIONS).unwrap_or(&self.maps[name])
     }
 
     /// Every map by the name of its pin.
     pub fn maps(&self) -> impl Iterator<Item = (&'static str, &MapHandle)> {
-        self.maps.iter().map(|(name, map)| (*name, map))
+        self.maps.keys().map(|name| (*name, self.map(name)))
     }
 
     /// The kernel's numbers of all maps.
     pub fn map_ids(&self) -> Result<Vec<u32>> {
-        self.maps.values().map(crate::slots::map_id).collect()
+        self.maps().map(|(_, map)| slots::map_id(map)).collect()
     }
 
     pub fn active(&self) -> &MapHandle {
@@ -273,20 +302,27 @@ fn identity_of(found: &Found) -> Option<u64> {
 fn make(sizes: Sizes, there: &BTreeSet<&'static str>) -> Result<BTreeMap<&'static str, MapHandle>> {
     let mut maps = BTreeMap::new();
     for kind in [ObjectKind::Tc, ObjectKind::Xdp] {
-        let own: Vec<_> = pins().filter(|(pin, owner, _)| *owner == kind && !there.contains(pin)).collect();
-        let object = objects::load(&Recipe {
-            kind,
-            programs: &[],
-            reuse: &|_| None,
-            create: &|name| own.iter().any(|(_, _, map)| *map == name),
-            frozen: Frozen::default(),
-            entries: &|name| sizes.entries(name),
-        })?;
-        for (name, _, map) in own {
-            maps.insert(name, objects::map(&object, map)?);
-        }
+        let own = pins().filter(|(pin, owner, _)| *owner == kind && !there.contains(pin));
+        maps.extend(make_of(kind, sizes, &own.map(|(pin, _, map)| (pin, map)).collect::<Vec<_>>())?);
     }
     Ok(maps)
+}
+
+/// Pins of an object's maps, by their names there.
+fn make_of(
+    kind: ObjectKind,
+    sizes: Sizes,
+    pins: &[(&'static str, &'static str)],
+) -> Result<Vec<(&'static str, MapHandle)>> {
+    let object = objects::load(&Recipe {
+        kind,
+        programs: &[],
+        reuse: &|_| None,
+        create: &|name| pins.iter().any(|(_, map)| *map == name),
+        frozen: Frozen::default(),
+        entries: &|name| sizes.entries(name),
+    })?;
+    pins.iter().map(|(pin, map)| Ok((*pin, objects::map(&object, map)?))).collect()
 }
 
 fn check_file_system(pin: &Path) -> Result<()> {

@@ -11,7 +11,8 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use sluice_abi::{
-    FLOW_LANES, FLOW_LIVE, FlowBucket, FlowKey4, FlowLine4, ProgramConfig, Unanswered, Watermarks, places4,
+    FLOW_LANES, FLOW_LIVE, FlowBucket, FlowExtension, FlowKey4, FlowLine4, MARK_EXTENDED, ProgramConfig,
+    Unanswered, Watermarks, places4,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -92,7 +93,7 @@ impl Bench {
                 "stash4" if trial.kernel_index => 2 * trial.sessions,
                 "stash4" => trial.stash,
                 "lines4" => 2 * (trial.sessions + 1),
-                "shared4" => trial.sessions + 1,
+                "shared4" | "flow_extensions" => trial.sessions + 1,
                 "free4" => trial.sessions,
                 "presence" => trial.keys,
                 objects::CONFIG_SECTION => {
@@ -222,6 +223,7 @@ impl Bench {
                 assert_eq!(self.lines.read(2 * number).state.bytes, u64::from(owner));
             }
         }
+        self.audit_extensions(&live);
         for number in 0..self.trial.keys {
             assert_eq!(self.presence.read(number), u64::from(owners.contains(&number)), "key {number}");
         }
@@ -230,6 +232,18 @@ impl Bench {
         let waiting = Unanswered::read_from_bytes(&waiting.unwrap()).unwrap();
         assert_eq!(waiting.count4 as usize, live.len(), "each of them is unanswered");
         owners
+    }
+
+    /// Who needs an extension has it, and nobody else's.
+    fn audit_extensions(&self, live: &BTreeSet<u32>) {
+        let extensions = Mapped::<FlowExtension>::new(&self.map("flow_extensions")).unwrap();
+        for number in live {
+            let (line, extension) = (self.lines.read(2 * number), extensions.read(*number));
+            let owner = line.key.be_saddr;
+            let marked = u32::from(line.state.marks) & MARK_EXTENDED != 0;
+            let own = (extension.tag, extension.grant) == (line.state.tag, owner);
+            assert_eq!((marked, own), (owner % 2 == 1, owner % 2 == 1), "session {number}: {extension:?}");
+        }
     }
 
     /// A number is live, free, kept by a CPU, or was never used.

@@ -182,8 +182,9 @@ impl Dataplane {
     pub fn start_sweeping(&self) -> Result<()> {
         // A timer whose tick runs at this moment, perhaps for an earlier daemon, may refuse.
         for _ in 0..START_TRIES {
-            let outcome = prog_run::xdp(self.reaper.start_sweep.as_fd(), &XdpRun::new(&[0; 64], 0))?;
+            let outcome = prog_run::xdp(self.reaper().start_sweep.as_fd(), &XdpRun::new(&[0; 64], 0))?;
             if outcome.retval == XDP_PASS {
+                self.sweeping.store(true, Ordering::Relaxed);
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -217,7 +218,7 @@ impl Dataplane {
         let _busy = sweeper.busy.lock().unwrap_or_else(PoisonError::into_inner);
         let before = sweeper.of(SWEEP_OF_RUN);
         sweeper.sweeps.word(SWEEP_OF_RUN, offset_of!(Sweep, now)).store(now as u32, Ordering::Relaxed);
-        let outcome = prog_run::xdp(self.reaper.sweep.as_fd(), &XdpRun::new(&[0; 64], 0))?;
+        let outcome = prog_run::xdp(self.reaper().sweep.as_fd(), &XdpRun::new(&[0; 64], 0))?;
         if outcome.retval != XDP_PASS {
             return Err(Error::Timer);
         }

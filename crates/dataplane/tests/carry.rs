@@ -9,7 +9,7 @@ use common::{Netns, Pin, SMALL, activate, full_mask, run, tables, udp_frame};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use sluice_dataplane::abi::stages::Reason;
 use sluice_dataplane::prog_run::TcRun;
-use sluice_dataplane::{Attachment, Dataplane, Error, GrantKey, GrantSpec, Hook, Variant};
+use sluice_dataplane::{Attachment, Dataplane, Error, GrantKey, GrantSpec, Hook, Sizes, Variant};
 
 /// Has the state be one of a program that this one knows nothing of.
 fn disown(pin: &Pin, state: &str) {
@@ -176,4 +176,53 @@ fn more_units_get_more_counters() {
     let third = pin.open(SMALL);
     assert_eq!(third.sizes().units, 2048, "they are not made less");
     assert!(third.has_generation());
+}
+
+/// Versions from before there were extensions have no such map; others may have made no room yet.
+#[test]
+fn room_for_extensions_is_made_in_the_new_state() {
+    let netns = Netns::enter();
+    let ifindex = netns.veth("v0");
+    let wanted = Attachment { ifindex, hook: Hook::Tc, variant: 0 };
+    let extended = Sizes { extended: true, ..SMALL };
+    let all = SMALL.sessions4 + SMALL.sessions6 + 1;
+    for known in [false, true] {
+        let pin = Pin::new();
+        let entries = |state: &str| {
+            let path = pin.path().join(state).join("flow_extensions");
+            path.exists().then(|| MapHandle::from_pinned_path(path).unwrap().max_entries())
+        };
+        let id = |state: &str, name: &str| {
+            MapHandle::from_pinned_path(pin.path().join(state).join(name)).unwrap().info().unwrap().info.id
+        };
+        let first = pin.open(SMALL);
+        activate(&first, &tables(ifindex), 1);
+        first.attach(&wanted).unwrap();
+        drop(first);
+        assert_eq!(entries(""), Some(1));
+        if !known {
+            fs::remove_file(pin.path().join("flow_extensions")).unwrap();
+        }
+        disown(&pin, "");
+        let before = entries("");
+        let second = pin.open(extended);
+        assert_eq!((entries(""), entries("state_1")), (before, Some(all)));
+        assert_eq!(id("", "lines4"), id("state_1", "lines4"), "sessions stay where they are");
+        activate(&second, &tables(ifindex), 2);
+        second.attach(&wanted).unwrap();
+        second.grace().unwrap();
+        second.retire_idle().unwrap();
+        drop(second);
+        // whoever has them keeps them, without a word
+        let (map, third) = (id("state_1", "flow_extensions"), pin.open(SMALL));
+        let memory = third.memory().unwrap();
+        let told = memory.iter().find(|map| map.name == "flow_extensions").unwrap();
+        assert_eq!((told.entries, id("state_1", "flow_extensions")), (all, map));
+        // and so does the next version
+        drop(third);
+        disown(&pin, "state_1");
+        let fourth = pin.open(SMALL);
+        assert_eq!(id("state_2", "flow_extensions"), map);
+        drop(fourth);
+    }
 }

@@ -14,7 +14,7 @@ use sluice_dataplane::abi::stages::{Reason, Stage};
 use sluice_dataplane::abi::{ClassLine, MAX_RULES, NAT_PERSISTENT_TARGET_HOST, NatPool, Rule, ZonePair};
 use sluice_dataplane::prog_run::{self, TcRun, XdpRun};
 use sluice_dataplane::{
-    Attachment, Dataplane, Error, Generation, Hook, Hooks, ObjectKind, Program, Tables, Variant,
+    Attachment, Dataplane, Error, Generation, Hook, Hooks, ObjectKind, Program, Sizes, Tables, Variant,
 };
 
 const XDP_DROP: u32 = 1;
@@ -113,7 +113,8 @@ fn from_the_third_commit_on_no_program_is_loaded() {
     let pin = Pin::new();
     let mut slots = vec![];
     {
-        let dataplane = pin.open(SMALL);
+        // some of the commits have a gate
+        let dataplane = pin.open(Sizes { extended: true, ..SMALL });
         for number in 1..3 {
             let generation = activate(&dataplane, &tables(1), number);
             assert_eq!(generation.programs_loaded(), generation.programs().unwrap().len());
@@ -176,6 +177,12 @@ fn programs_are_loaded_where_their_code_or_their_memory_is_another() {
     persistent.nat.pools = vec![NatPool { persistent: NAT_PERSISTENT_TARGET_HOST, ..Default::default() }];
     assert_eq!(commit(&dataplane, mask, &persistent), [true; 2]);
     assert_eq!(commit(&dataplane, mask, &persistent), [false; 2]);
+    // the first gate makes room for extensions, which stays
+    let mut gate = persistent.clone();
+    gate.gate.zones[0] = 1;
+    assert_eq!(commit(&dataplane, mask, &gate), [true; 2]);
+    assert_eq!(commit(&dataplane, mask, &persistent), [false; 2]);
+    assert_eq!(commit(&dataplane, mask, &gate), [false; 2]);
 
     // what another binary wrote down of its programs
     let records = MapHandle::from_pinned_path(pin.path().join("loaded")).unwrap();

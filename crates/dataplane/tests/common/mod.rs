@@ -18,6 +18,7 @@ pub const SMALL: Sizes = Sizes {
     bindings: 64,
     units: 256,
     zones: 32,
+    extended: false,
 };
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
