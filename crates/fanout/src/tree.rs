@@ -8,17 +8,18 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use nix::ifaddrs::getifaddrs;
 use sluice_language::fan_out::Mode;
 
-use crate::resolve::Resolver;
-use crate::yaml::{self, YamlError};
+use crate::names::{Names, PATIENCE};
+use crate::yaml::{Loaded, YamlError};
 
 /// Sessions of what passes by; a gateway that is more than a fan-out is configured as a tree.
 const SESSIONS: &str = "set security flow max-sessions 65536\nset security flow max-sessions-v6 65536\n";
 
-/// The tree as `set` commands. Asks the kernel which way receivers are.
-pub fn from_yaml(text: &str, file: &str) -> Result<String, YamlError> {
-    let loaded = yaml::load(text, file)?;
+/// The tree as `set` commands. Asks the kernel which way receivers are; of those by name that the DNS does not tell in a
+/// moment, when it does.
+pub fn from_yaml(loaded: &Loaded, file: &str, names: &Names) -> Result<String, YamlError> {
     let mut devices: BTreeMap<String, Option<&str>> = BTreeMap::new();
-    let expanded = Resolver::default().expand(&loaded.fan_out);
+    names.learn(&loaded.fan_out, PATIENCE);
+    let expanded = names.expand(&loaded.fan_out);
     for listener in expanded.kernel() {
         let mode = match listener.mode {
             Mode::Xdp => Some("xdp"),
@@ -96,6 +97,7 @@ fn device_towards(address: SocketAddr) -> io::Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::yaml;
 
     #[test]
     fn the_tree_of_a_yaml_compiles() {
