@@ -182,6 +182,10 @@ impl Engine {
         fan_out::log(&plan);
         self.dataplane.set_timeouts(&config::timeouts(&config), config::early_ageout(&config));
         let mut warnings = self.tidy(&plan, &config, &forwarded_before);
+        for warning in gate::open_to_all(&plan.gate) {
+            tracing::warn!("{warning}");
+            warnings.push(warning);
+        }
         if let Err(error) = self.fan_out.put_metrics(&config.fan_out, metrics) {
             tracing::warn!(%error, "the commit stands, but not its metrics");
             warnings.push(error.to_string());

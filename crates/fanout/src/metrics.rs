@@ -239,12 +239,15 @@ impl Server {
 
     /// What can be refused of a change, before anything changes; None where nothing new is to be listened on.
     pub fn prepare(&self, wanted: Option<SocketAddr>) -> io::Result<Option<Bound>> {
-        let now = self.serving().as_ref().map(|serving| serving.wanted);
-        let Some(wanted) = wanted.filter(|_| now != wanted) else { return Ok(None) };
+        let now = self.serving().as_ref().map(|serving| (serving.wanted, serving.bound));
+        let Some(wanted) = wanted.filter(|wanted| now.is_none_or(|(now, _)| now != *wanted)) else {
+            return Ok(None);
+        };
         match TcpListener::bind(wanted) {
             Ok(listener) => Ok(Some(Bound { wanted, listener: Some(listener) })),
             Err(error)
-                if error.kind() == ErrorKind::AddrInUse && now.is_some_and(|n| same_bind(n, wanted)) =>
+                if error.kind() == ErrorKind::AddrInUse
+                    && now.is_some_and(|(_, bound)| same_bind(bound, wanted)) =>
             {
                 Ok(Some(Bound { wanted, listener: None }))
             }

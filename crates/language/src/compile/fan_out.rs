@@ -25,6 +25,7 @@ pub(super) fn compile(top: View, interfaces: &[Interface], report: &mut Report) 
     let binds: Vec<SocketAddr> = found.iter().map(|(listener, _)| listener.bind).collect();
     for (listener, view) in &found {
         receivers_are_no_listeners(*view, listener, &binds, report);
+        receivers_are_no_twins(*view, listener, report);
     }
     let metrics = top.path(&["services", "fan-out", "metrics"]).map(metrics);
     FanOut { listeners: found.into_iter().map(|(listener, _)| listener).collect(), metrics }
@@ -160,6 +161,19 @@ fn receivers_are_no_listeners(view: View, listener: &Listener, binds: &[SocketAd
             let message = format!("receiver `{}` is a listener itself: {address}", receiver.name);
             report.error_help(&entry.location(), message, "packets would go round in a circle; name another");
         }
+    }
+}
+
+/// Two shares for one receiver are a weight; two names for it are a mistake.
+fn receivers_are_no_twins(view: View, listener: &Listener, report: &mut Report) {
+    for entry in view.entries(&["receiver"]) {
+        let Some(place) = listener.receivers.iter().position(|r| r.name == entry.word()) else { continue };
+        let own = &listener.receivers[place];
+        let Some(first) = listener.receivers[..place].iter().find(|r| r.target == own.target) else {
+            continue;
+        };
+        let message = format!("receiver `{}` is where receiver `{}` is", own.name, first.name);
+        report.error_help(&entry.location(), message, "keep one of them; a larger share is a `weight`");
     }
 }
 
