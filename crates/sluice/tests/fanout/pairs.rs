@@ -142,32 +142,48 @@ impl Scene<'_> {
 
 fn every_pair(mode: &'static str) {
     let site = site(&format!("fan-pair-{mode}"));
+    with_scene(mode, &site, |scene| {
+        for (number, first) in EVENTS.into_iter().enumerate() {
+            for (pause, second) in EVENTS.into_iter().enumerate() {
+                scene.happens(first);
+                // nothing waits for it: the second comes early in one pair and late in another
+                std::thread::sleep(Duration::from_millis((number * 5 + pause) as u64 * 17));
+                scene.happens(second);
+                scene.settles((first, second));
+            }
+        }
+    });
+}
+
+/// Commits one behind the other while something else happens: whenever it comes, one is under way.
+fn among_commits(mode: &'static str) {
+    let site = site(&format!("fan-storm-{mode}"));
+    with_scene(mode, &site, |scene| {
+        for event in [Event::Health, Event::Name, Event::Link, Event::Health].repeat(3) {
+            scene.happens(event);
+            let begun = Instant::now();
+            for commit in 0.. {
+                // another text, the same meaning
+                let text = format!("{}# {commit}\n", text(mode, true));
+                scene.fanout.rewrite(&text);
+                std::thread::sleep(Duration::from_millis(60));
+                if commit >= 10 && (scene.gauges_agree().is_ok() || begun.elapsed() > PATIENCE) {
+                    break;
+                }
+            }
+            scene.settles((Event::Reload, event));
+        }
+    });
+}
+
+fn with_scene(mode: &'static str, site: &Site, work: impl FnOnce(&mut Scene)) {
     for last in [21, 22] {
         site.right.ip(&format!("addr add 10.71.2.{last}/24 dev eth0")).unwrap();
     }
-    let dns = Dns::start(&site);
+    let dns = Dns::start(site);
     dns.set(NAME, vec![Record::A([10, 71, 2, 21].into())]);
-    let fanout = FanOut::start_asking(&site, &text(mode, true), &dns.resolv);
-    let mut scene =
-        Scene { fanout, site: &site, dns, mode, is_alive: true, is_named: true, means: 21, next: 0 };
-    for (number, first) in EVENTS.into_iter().enumerate() {
-        for (pause, second) in EVENTS.into_iter().enumerate() {
-            scene.happens(first);
-            // nothing waits for it: the second comes early in one pair and late in another
-            std::thread::sleep(Duration::from_millis((number * 5 + pause) as u64 * 17));
-            scene.happens(second);
-            scene.settles((first, second));
-        }
-    }
-    // a commit that is under way when a receiver dies, however short it is
-    for _ in 0..6 {
-        for pause in [120, 200, 350] {
-            scene.happens(Event::Reload);
-            std::thread::sleep(Duration::from_millis(pause));
-            scene.happens(Event::Health);
-        }
-        scene.settles((Event::Reload, Event::Health));
-    }
+    let fanout = FanOut::start_asking(site, &text(mode, true), &dns.resolv);
+    work(&mut Scene { fanout, site, dns, mode, is_alive: true, is_named: true, means: 21, next: 0 });
 }
 
 #[test]
@@ -178,4 +194,14 @@ fn every_pair_of_events_ends_as_the_last_of_both_asks_on_tc() {
 #[test]
 fn every_pair_of_events_ends_as_the_last_of_both_asks_on_xdp() {
     every_pair("xdp");
+}
+
+#[test]
+fn what_happens_among_commits_is_in_force_behind_them_on_tc() {
+    among_commits("tc_ebpf");
+}
+
+#[test]
+fn what_happens_among_commits_is_in_force_behind_them_on_xdp() {
+    among_commits("xdp");
 }
