@@ -432,3 +432,6 @@ pub fn log(plan: &Plan) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
