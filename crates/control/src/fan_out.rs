@@ -60,12 +60,15 @@ pub struct News {
     turns: Vec<u16>,
 }
 
-/// The generation in force and its listeners in the order of its plan; a commit changes over while it holds this.
+/// A generation and its listeners in the order of its plan.
+type Listening = (Generation, Vec<FanOutListener>);
+
+/// The generation in force, when this process loaded it; a commit changes over while it holds this.
 #[derive(Clone, Default)]
-pub struct InForce(Arc<Mutex<Option<(Generation, Vec<FanOutListener>)>>>);
+pub struct InForce(Arc<Mutex<Option<Listening>>>);
 
 impl InForce {
-    pub fn lock(&self) -> MutexGuard<'_, Option<(Generation, Vec<FanOutListener>)>> {
+    pub fn lock(&self) -> MutexGuard<'_, Option<Listening>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

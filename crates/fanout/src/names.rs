@@ -118,7 +118,8 @@ impl Names {
 
     /// Starts the thread when there is a first name to ask for.
     fn run(&self, state: &mut State) {
-        if !state.is_running && !(state.wanted.is_empty() && state.curious.is_empty()) {
+        let any = !state.wanted.is_empty() || !state.curious.is_empty();
+        if any && !state.is_running {
             let (inner, due) = (Arc::downgrade(&self.inner), self.due.clone());
             match Builder::new().name("fan-names".into()).spawn(move || serve(&inner, &due)) {
                 Ok(_) => state.is_running = true,

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::view::View;
-use crate::config::Interface;
+use crate::config::{Gate, Interface, Zone};
 use crate::error::Report;
 use crate::fan_out::{
     Balance, FanOut, Framing, HealthCheck, Listener, MAX_PACKET_SIZE, METRICS_PORT, Method, Mode, NoneLeft,
@@ -174,6 +174,30 @@ fn receivers_are_no_twins(view: View, listener: &Listener, report: &mut Report) 
         };
         let message = format!("receiver `{}` is where receiver `{}` is", own.name, first.name);
         report.error_help(&entry.location(), message, "keep one of them; a larger share is a `weight`");
+    }
+}
+
+/// Rings take datagrams before the data plane sees them, and so before its gate.
+pub(super) fn refuse_before_gate(
+    top: View,
+    fan_out: &FanOut,
+    zones: &[Zone],
+    gate: &Gate,
+    report: &mut Report,
+) {
+    for view in top.entries(&["services", "fan-out", "listener"]) {
+        let Some(listener) = fan_out.listeners.iter().find(|l| l.name == view.word()) else { continue };
+        let has = |zone: &&Zone| zone.interfaces.iter().any(|i| Some(&i.unit) == listener.interface.as_ref());
+        let Some(zone) = zones.iter().find(has).filter(|zone| gate.zones.contains(&zone.name)) else {
+            continue;
+        };
+        if listener.mode == Mode::AfXdp {
+            let message = format!(
+                "listener `{}` of mode af-xdp stands before the gate, and zone `{}` demands grants",
+                listener.name, zone.name
+            );
+            report.error_help(&view.location(), message, "choose `mode auto`, which asks the gate");
+        }
     }
 }
 

@@ -27,6 +27,13 @@ fn follows(mode: &str) {
     let fanout = FanOut::start(&site, &text);
     let reads = |place: &str| Metrics::read(&site.gateway, place).is_ok();
     assert!(reads("127.0.0.1:9090"));
+    let page = fanout.metrics();
+    let drops = page.lines().filter(|line| line.starts_with("sluice_fanout_dropped_packets_total{"));
+    let reason = if mode == "userspace" { "\"no_receiver\"" } else { "\"fanout_no_receiver\"" };
+    assert!(
+        drops.into_iter().any(|line| line.contains(reason) && line.ends_with("} 0")),
+        "an increase is only seen from a zero: {page}"
+    );
     fanout.rewrite(&text.replace("127.0.0.1:9090", "127.0.0.1:9191"));
     wait_until("the metrics move", PATIENCE, || reads("127.0.0.1:9191") && !reads("127.0.0.1:9090"));
     // more addresses of the same port: our own server is in the way and gives way
