@@ -31,6 +31,11 @@ pub trait Translate: Send + Sync {
 
     /// What was read last is in force.
     fn in_force(&self) {}
+
+    /// The same file would be other statements by now: the machine has changed.
+    fn is_behind(&self) -> bool {
+        false
+    }
 }
 
 #[derive(Clone)]
@@ -134,8 +139,7 @@ impl Daemon {
         let in_force = engine.lock().unwrap_or_else(PoisonError::into_inner).in_force();
         let reloads =
             Reloads { options: options.clone(), shared: shared.clone(), engine: engine.clone(), service };
-        let again = reloads.clone();
-        fan_out::start(shared.clone(), reloads.service.clone(), in_force, move || again.again())
+        fan_out::start(shared.clone(), reloads.service.clone(), in_force, reloads.clone())
             .map_err(DaemonError::Runtime)?;
 
         let app = App { shared: shared.clone(), engine: engine.clone(), fan_out: reloads.service.clone() };
@@ -303,6 +307,7 @@ impl Reloads {
     /// Names mean something else: what is in force is committed once more. What a file was translated to may depend on
     /// them, too.
     fn again(&self) -> bool {
+        tracing::info!("receivers are others, or elsewhere");
         if let (Some(path), Some(_)) = (&self.options.config, &self.options.translate) {
             let turn = one_at_a_time();
             match self.file(path, &turn) {
@@ -311,6 +316,16 @@ impl Reloads {
             }
         }
         self.engine.lock().unwrap_or_else(PoisonError::into_inner).recommit(&self.shared).is_ok()
+    }
+}
+
+impl fan_out::Again for Reloads {
+    fn is_behind(&self) -> bool {
+        self.options.translate.as_ref().is_some_and(|translate| translate.is_behind())
+    }
+
+    fn commit(&self) -> bool {
+        self.again()
     }
 }
 

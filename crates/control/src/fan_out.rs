@@ -30,6 +30,8 @@ use crate::shared::Shared;
 const TICK: Duration = Duration::from_millis(20);
 /// How often it is looked whether receivers are others, by their names or since they have drained.
 const LOOK: Duration = Duration::from_millis(200);
+/// How often it is looked whether receivers are behind other devices.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
 /// How long after a failure it is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -339,18 +341,26 @@ fn drops(counted: &DropCounters) -> Vec<(&'static str, u64)> {
     Reason::ALL.into_iter().filter(may).map(|reason| (reason.name(), counted.of(reason))).collect()
 }
 
-/// Keeps the data plane's tables as health has them, and receivers as the DNS has them. `again` puts the configuration in
-/// force once more, and says whether it could.
+/// The configuration in force, committed once more.
+pub trait Again: Send + 'static {
+    /// It would be another one by now.
+    fn is_behind(&self) -> bool;
+
+    /// False if it could not be.
+    fn commit(&self) -> bool;
+}
+
+/// Keeps the data plane's tables as health has them, and receivers as the DNS has them.
 pub fn start(
     shared: Arc<Shared>,
     service: FanOutService,
     in_force: InForce,
-    again: impl Fn() -> bool + Send + 'static,
+    again: impl Again,
 ) -> io::Result<()> {
     let (own, of) = (shared.clone(), service.clone());
     Builder::new().name("fan-out".into()).spawn(move || keep_turns(&own, &of, &in_force))?;
     // on a thread of its own: a commit takes long, and receivers fall meanwhile
-    Builder::new().name("fan-receivers".into()).spawn(move || keep_receivers(&shared, &service, again))?;
+    Builder::new().name("fan-receivers".into()).spawn(move || keep_receivers(&shared, &service, &again))?;
     Ok(())
 }
 
@@ -381,20 +391,24 @@ fn keep_turns(shared: &Shared, service: &FanOutService, in_force: &InForce) {
     }
 }
 
-fn keep_receivers(shared: &Shared, service: &FanOutService, again: impl Fn() -> bool) {
-    let mut failed: Option<Instant> = None;
+fn keep_receivers(shared: &Shared, service: &FanOutService, again: &impl Again) {
+    let (mut failed, mut looked): (Option<Instant>, Instant) = (None, Instant::now());
     loop {
         sleep(LOOK);
         let active = shared.active();
         service.names.want(&active.named);
-        if failed.is_some_and(|at| at.elapsed() < RETRY)
-            || service.resolved(&active.named) == active.config.fan_out
-        {
+        if failed.is_some_and(|at| at.elapsed() < RETRY) {
             continue;
         }
-        tracing::info!("the receivers of a listener are others");
-        // its result is logged by the engine
-        failed = (!again()).then(Instant::now);
+        let mut is_behind = service.resolved(&active.named) != active.config.fan_out;
+        if !is_behind && looked.elapsed() > LOOK_AROUND {
+            is_behind = again.is_behind();
+            looked = Instant::now();
+        }
+        if is_behind {
+            // its result is logged by the engine
+            failed = (!again.commit()).then(Instant::now);
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! The whole configuration that a YAML file stands for: its listeners, the interfaces they need, and everything else
 //! allowed to pass, since whoever spreads datagrams has not asked for a firewall.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use nix::ifaddrs::getifaddrs;
-use sluice_language::fan_out::Mode;
+use sluice_language::fan_out::{FanOut, Mode};
 
 use crate::names::{Names, PATIENCE};
 use crate::yaml::{Loaded, YamlError};
@@ -73,6 +73,14 @@ fn surroundings(devices: &BTreeMap<String, Option<&str>>) -> String {
         }
     }
     text
+}
+
+/// Devices that lead to receivers of the data plane's listeners at the moment, as far as there is a way.
+pub fn ways(fan_out: &FanOut, names: &Names) -> BTreeSet<String> {
+    let expanded = names.expand(fan_out);
+    let receivers = expanded.kernel().flat_map(|listener| &listener.receivers);
+    let addresses: BTreeSet<SocketAddr> = receivers.filter_map(|receiver| receiver.address()).collect();
+    addresses.into_iter().filter_map(|address| device_towards(address).ok().flatten()).collect()
 }
 
 /// Device that packets to an address leave through; None = the address is this host's.

@@ -1,5 +1,6 @@
 //! `sluice fanout`: listeners from a YAML file.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,7 +44,7 @@ pub fn run(args: &FanoutArgs) -> Outcome {
     }
     follow_file(&args.config).map_err(Failure::failed)?;
     let names = Names::default();
-    let yaml = Yaml { names: names.clone(), set_level, level: Mutex::default() };
+    let yaml = Yaml { names: names.clone(), set_level, level: Mutex::default(), ways: Mutex::default() };
     let options = Options {
         config: Some(args.config.clone()),
         translate: Some(Arc::new(yaml)),
@@ -61,13 +62,25 @@ struct Yaml {
     set_level: SetLevel,
     /// Of what was read last.
     level: Mutex<String>,
+    /// Likewise its listeners, and the devices that led to their receivers then.
+    ways: Mutex<(FanOut, BTreeSet<String>)>,
 }
 
 impl Translate for Yaml {
     fn statements(&self, text: &str, file: &str) -> Result<String, String> {
         let loaded = yaml::load(text, file).map_err(|error| error.to_string())?;
         level(&loaded).clone_into(&mut self.level.lock().unwrap_or_else(PoisonError::into_inner));
+        self.names.learn(&loaded.fan_out, PATIENCE);
+        // before the tree is made: a way that comes up between the two is found to be new
+        let ways = tree::ways(&loaded.fan_out, &self.names);
+        *self.ways.lock().unwrap_or_else(PoisonError::into_inner) = (loaded.fan_out.clone(), ways);
         tree::from_yaml(&loaded, file, &self.names).map_err(|error| error.to_string())
+    }
+
+    /// A receiver whose link was down, or that had no route, when the file was read has a way now.
+    fn is_behind(&self) -> bool {
+        let (fan_out, known) = self.ways.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        !tree::ways(&fan_out, &self.names).is_subset(&known)
     }
 
     fn in_force(&self) {

@@ -126,3 +126,21 @@ fn it_starts_where_proc_sys_cannot_be_written() {
     let said = refused(&command.output().unwrap(), 1);
     assert!(said.contains("ipv6") && said.contains("container"), "{said}");
 }
+
+/// The file is read while there is no way to the receivers; the tree it stands for lacks their device.
+#[test]
+fn a_way_that_comes_up_behind_the_reading_of_the_file_is_taken() {
+    for mode in ["tc_ebpf", "xdp"] {
+        let site = site(&format!("fan-way-{mode}"));
+        let sinks = sinks_at(&site, receiver);
+        site.gateway.ip("link set right0 down").unwrap();
+        let fanout = FanOut::start(&site, &yaml(mode, ""));
+        assert!(fanout.words().contains("no route to this receiver yet"), "{}", fanout.words());
+        site.gateway.ip("link set right0 up").unwrap();
+        wait_until("it is served", PATIENCE, || {
+            send(&site.left, LISTENER, 0..30, 20_000, 1);
+            sinks.iter().all(|sink| sink.got() > 0)
+        });
+        drop(fanout);
+    }
+}
