@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sluice_dataplane::{Attached, Attachment, Dataplane, Hook, Hooks, RuleTables, Sizes, Variant};
+use sluice_fanout::metrics::Bound;
 use sluice_language::Config;
 use sluice_plan::{Environment, Ids, IngressHook, Plan};
 
@@ -182,14 +183,7 @@ impl Engine {
         fan_out::log(&plan);
         self.dataplane.set_timeouts(&config::timeouts(&config), config::early_ageout(&config));
         let mut warnings = self.tidy(&plan, &config, &forwarded_before);
-        for warning in gate::open_to_all(&plan.gate) {
-            tracing::warn!("{warning}");
-            warnings.push(warning);
-        }
-        if let Err(error) = self.fan_out.put_metrics(&config.fan_out, metrics) {
-            tracing::warn!(%error, "the commit stands, but not its metrics");
-            warnings.push(error.to_string());
-        }
+        warnings.extend(self.say_and_serve(&plan, &config, metrics));
         let took_ms = begun.elapsed().as_millis() as u64;
         log_commit(&plan, took_ms);
         let devices_before = stored.devices_before.clone();
@@ -205,6 +199,16 @@ impl Engine {
         };
         self.stored = Some(stored);
         Ok((active, Committed { generation, took_ms, warnings }))
+    }
+
+    /// What stands behind a commit and is the operator's to know; its metrics are where it wants them.
+    fn say_and_serve(&self, plan: &Plan, config: &Config, metrics: Option<Bound>) -> Vec<String> {
+        let mut warnings = gate::open_to_all(&plan.gate);
+        if let Err(error) = self.fan_out.put_metrics(&config.fan_out, metrics) {
+            warnings.push(format!("the commit stands, but not its metrics: {error}"));
+        }
+        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        warnings
     }
 
     /// What a failed commit changed beside the devices becomes as it was.
