@@ -7,6 +7,7 @@
 #define SLUICE_FANOUT_PATH_H
 
 #include "fast.h"
+#include "lib/grant.h"
 
 static __always_inline bool fanout_source(hook_ctx *ctx, __u32 l3, __u8 family, __u32 *be_saddr)
 {
@@ -24,6 +25,12 @@ static __always_inline bool fanout_source(hook_ctx *ctx, __u32 l3, __u8 family, 
 	for (int i = 0; i < 4; i++)
 		be_saddr[i] = ip6->saddr.in6_u.u6_addr32[i];
 	return true;
+}
+
+/* Grants are looked up by the slow line. */
+static __always_inline bool fanout_asks_gate(const struct handover *h)
+{
+	return (config.stage_mask & STAGE_BIT(GATE)) && demands_grants(h->zone);
 }
 
 static __always_inline int fanout_line(hook_ctx *ctx)
@@ -46,7 +53,8 @@ static __always_inline int fanout_line(hook_ctx *ctx)
 	__u32 length = bpf_ntohs(udp->len), be_sport = udp->source;
 
 	if (length < sizeof(*udp) || length > h->is.ip_len - header || h->screened ||
-	    (config.stage_mask & STAGE_BIT(SCREEN_RATE)) || !fanout_source(ctx, l3, family, be_saddr))
+	    (config.stage_mask & STAGE_BIT(SCREEN_RATE)) || fanout_asks_gate(h) ||
+	    !fanout_source(ctx, l3, family, be_saddr))
 		return GO(ADMIT);
 	__u32 index = listener->index;
 	bool by_turns = listener->balance == FANOUT_ROUND_ROBIN;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Datagrams for a listener go to one of its receivers, whatever policies say: who configures a listener has decided.
- * Most take the short path in fast.h; here come the first ones towards each receiver, fragments, packets with options,
- * and what is wrong with the rest.
+ * Only a zone that demands grants lets nobody past without one. Most take the short path in fast.h; here come the first
+ * ones towards each receiver, fragments, packets with options, and what is wrong with the rest.
  */
 #ifndef SLUICE_STAGE_FANOUT_H
 #define SLUICE_STAGE_FANOUT_H
 
 #include "lib/fanout.h"
+#include "stage/gate.h"
 #include "stage/nexthop.h"
 #include "stage/route.h"
 
@@ -124,8 +125,12 @@ static __noinline int stage_fanout(hook_ctx *ctx, struct packet *p)
 		return DROP(FANOUT_NO_RECEIVER);
 	count->received += p->segments;
 	count->received_bytes += p->ip_len;
-	int verdict = fanout_send(ctx, p);
+	int verdict = CONTINUE;
 
+	if ((config.stage_mask & STAGE_BIT(GATE)) && demands_grants(p->from_zone))
+		verdict = gate_datagram(p);
+	if (verdict == CONTINUE)
+		verdict = fanout_send(ctx, p);
 	if (verdict != VERDICT_FORWARD)
 		count_reason(&count->drops, REASON_OF(verdict), p->segments);
 	return verdict;

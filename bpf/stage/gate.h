@@ -153,6 +153,24 @@ __noinline int gate_first(struct packet *p, __u32 answers)
 }
 
 /*
+ * A datagram for a fan-out listener whose zone demands grants. It makes no session that could remember its grant, so
+ * each one is asked for; its service is the one that has the listener's address and port.
+ */
+__noinline int gate_datagram(struct packet *p)
+{
+	if (!p)
+		return DROP(GATE_NO_GRANT);
+	int verdict = gate_first(p, 0);
+	struct grant *grant = verdict == CONTINUE ? grant_at(p->grant) : NULL;
+
+	if (grant)
+		atomic_add(&grant->sessions, -1);
+	p->grant = 0;
+	p->grant_marks = 0;
+	return verdict;
+}
+
+/*
  * A live session that is judged again: it must have a grant, and one for what its service is called by now. That the
  * grant holds was seen when the session was found. A session from before its zone demanded grants has none.
  */

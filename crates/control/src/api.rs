@@ -372,6 +372,9 @@ pub struct GrantRequest {
     pub idle_timeout_s: Option<u32>,
     /// Seconds from now; no limit when left out.
     pub absolute_timeout_s: Option<u32>,
+    /// Every host of the family is meant: 0.0.0.0/0 and ::/0 are refused without it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub any_source: bool,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -61,9 +61,17 @@ impl<'a> Changes<'a> {
     pub fn sysctls(&mut self, wants: &KernelWants) -> Result<(), KernelError> {
         for (path, value) in &wants.sysctls {
             let was = kernel::sysctl(path)?;
-            if was != *value {
-                kernel::set_sysctl(path, value)?;
-                self.done.push(Done::Sysctl { path: path.clone(), was });
+            if was == *value {
+                continue;
+            }
+            match kernel::set_sysctl(path, value) {
+                Ok(()) => self.done.push(Done::Sysctl { path: path.clone(), was }),
+                Err(error)
+                    if wants.unasked.iter().any(|family| path.starts_with(&format!("net/{family}/"))) =>
+                {
+                    tracing::warn!(%error, "of this family nothing is forwarded; nothing in the configuration asks for it");
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(())

@@ -4,9 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sluice_dataplane::Dataplane;
+use sluice_fanout::Names;
 use sluice_plan::KernelWants;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -14,6 +15,7 @@ use crate::changes::{self, Changes};
 use crate::config::{self, CheckError};
 use crate::engine::{CommitError, Engine, Source};
 use crate::environment;
+use crate::fan_out::FanOutService;
 use crate::gate::Audit;
 use crate::http::{self, App};
 use crate::kernel::{self, Kernel, KernelError, guard};
@@ -22,16 +24,28 @@ use crate::shared::Shared;
 use crate::store::{Store, StoreError, Stored};
 use crate::{fan_out, log, mtus, schedules, upkeep, watch};
 
-/// Makes statements of a file that holds something else; told its text and name.
-pub type Translate = fn(&str, &str) -> Result<String, String>;
+/// Files that hold something else than statements.
+pub trait Translate: Send + Sync {
+    /// Makes statements of a file; told its text and name.
+    fn statements(&self, text: &str, file: &str) -> Result<String, String>;
 
-#[derive(Debug, Clone)]
+    /// What was read last is in force.
+    fn in_force(&self) {}
+
+    /// The same file would be other statements by now: the machine has changed.
+    fn is_behind(&self) -> bool {
+        false
+    }
+}
+
+#[derive(Clone)]
 pub struct Options {
     /// Configuration to start with; None = the last one committed here.
     pub config: Option<PathBuf>,
     pub state_dir: PathBuf,
-    /// For files that hold something else than statements.
-    pub translate: Option<Translate>,
+    pub translate: Option<Arc<dyn Translate>>,
+    /// What receivers by name mean.
+    pub names: Names,
     /// Where the questions are answered over TCP.
     pub listen: Option<SocketAddr>,
 }
@@ -98,6 +112,8 @@ impl Daemon {
         let store = Store::lock(&options.state_dir)?;
         let stored = store.load()?;
         let source = source(&options, stored.as_ref())?;
+        let service = FanOutService::new(options.names.clone());
+        service.learn(&source.text, &source.file);
         let runtime = crate::runtime().map_err(DaemonError::Runtime)?;
         let kernel = Kernel::connect(runtime.handle())?;
         let sizes = rehearse(&kernel, &source, stored.as_ref())?;
@@ -110,20 +126,23 @@ impl Daemon {
         let audit = Arc::new(store.audit()?);
         let pin = store.pin_dir()?;
         let found = Found { pins: pin.exists(), guard: guard::is_installed() };
-        let started = Dataplane::open(&pin, sizes)
-            .map_err(DaemonError::from)
-            .and_then(|dataplane| start(kernel, store, Arc::new(dataplane), stored, source, audit));
+        let started = Dataplane::open(&pin, sizes).map_err(DaemonError::from).and_then(|dataplane| {
+            start(kernel, store, Arc::new(dataplane), stored, source, audit, service.clone())
+        });
         let (shared, engine) = started.inspect_err(|_| undo_start(&found, &pin))?;
         watch::start(runtime.handle(), shared.clone(), engine.clone())?;
         shared.dataplane.start_sweeping()?;
         upkeep::start(shared.clone()).map_err(DaemonError::Runtime)?;
         schedules::start(shared.clone(), engine.clone()).map_err(DaemonError::Runtime)?;
         log::start(shared.clone()).map_err(DaemonError::Runtime)?;
-        let service = engine.lock().unwrap_or_else(PoisonError::into_inner).fan_out().clone();
         fan_out::serve_metrics(&shared, &service).map_err(DaemonError::Metrics)?;
-        fan_out::start(shared.clone(), engine.clone(), service).map_err(DaemonError::Runtime)?;
+        let in_force = engine.lock().unwrap_or_else(PoisonError::into_inner).in_force();
+        let reloads =
+            Reloads { options: options.clone(), shared: shared.clone(), engine: engine.clone(), service };
+        fan_out::start(shared.clone(), reloads.service.clone(), in_force, reloads.clone())
+            .map_err(DaemonError::Runtime)?;
 
-        let app = App { shared: shared.clone(), engine: engine.clone() };
+        let app = App { shared: shared.clone(), engine: engine.clone(), fan_out: reloads.service.clone() };
         let context = runtime.enter();
         let unix = http::bind_unix(&socket).map_err(listen_error(socket.display()))?;
         runtime.spawn(http::serve_unix(unix, app.clone()));
@@ -132,7 +151,7 @@ impl Daemon {
         }
         drop(context);
         tracing::info!(pid = std::process::id(), socket = %socket.display(), "ready");
-        runtime.block_on(signals(&options, &shared, &engine)).map_err(DaemonError::Runtime)?;
+        runtime.block_on(signals(&reloads)).map_err(DaemonError::Runtime)?;
 
         // A commit that is under way ends first.
         let _engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,8 +181,8 @@ fn read(path: &Path, options: &Options) -> Result<Source, DaemonError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| DaemonError::Read { path: path.to_owned(), source })?;
     let file = path.display().to_string();
-    let text = match options.translate {
-        Some(translate) => translate(&text, &file).map_err(DaemonError::Translate)?,
+    let text = match &options.translate {
+        Some(translate) => translate.statements(&text, &file).map_err(DaemonError::Translate)?,
         None => text,
     };
     Ok(Source { text, file })
@@ -198,8 +217,9 @@ fn start(
     stored: Option<Stored>,
     source: Source,
     audit: Arc<Audit>,
+    service: FanOutService,
 ) -> Result<Started, DaemonError> {
-    let mut engine = Engine::new(kernel.clone(), store, dataplane.clone(), stored, audit.clone());
+    let mut engine = Engine::new(kernel.clone(), store, dataplane.clone(), stored, audit.clone(), service);
     let (active, _) = engine.activate(source, None)?;
     let shared = Arc::new(Shared::new(dataplane, kernel, active, audit));
     Ok((shared, Arc::new(Mutex::new(engine))))
@@ -226,7 +246,7 @@ fn undo_start(found: &Found, pin: &Path) {
     }
 }
 
-async fn signals(options: &Options, shared: &Arc<Shared>, engine: &Arc<Mutex<Engine>>) -> io::Result<()> {
+async fn signals(reloads: &Reloads) -> io::Result<()> {
     let wanted = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
     let [mut terminate, mut interrupt, mut hangup]: [Signal; 3] = {
         let [t, i, h] = wanted.map(signal);
@@ -236,34 +256,83 @@ async fn signals(options: &Options, shared: &Arc<Shared>, engine: &Arc<Mutex<Eng
         tokio::select! {
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
-            _ = hangup.recv() => reload(options, shared, engine),
+            _ = hangup.recv() => reloads.begin(),
         }
     }
 }
 
-/// SIGHUP: commits the file anew, beside everything else.
-fn reload(options: &Options, shared: &Arc<Shared>, engine: &Arc<Mutex<Engine>>) {
-    let Some(path) = options.config.clone() else {
-        return tracing::warn!("SIGHUP ignored: the daemon was started without --config");
-    };
-    // One that waits for the engine will read what the file holds by then.
-    static WAITING: AtomicBool = AtomicBool::new(false);
-    if WAITING.swap(true, Ordering::AcqRel) {
-        return;
-    }
-    let (shared, engine) = (shared.clone(), engine.clone());
-    let options = options.clone();
-    std::thread::spawn(move || {
-        let mut engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
-        WAITING.store(false, Ordering::Release);
-        match read(&path, &options) {
-            Ok(source) => {
-                // Its result is logged by the engine.
-                let _ = engine.commit(source, &shared);
-            }
-            Err(error) => tracing::error!(%error, "SIGHUP: nothing changed"),
+/// Commits of the file that the daemon was started with, and of what is in force once more.
+#[derive(Clone)]
+struct Reloads {
+    options: Options,
+    shared: Arc<Shared>,
+    engine: Arc<Mutex<Engine>>,
+    service: FanOutService,
+}
+
+impl Reloads {
+    /// SIGHUP: commits the file anew, beside everything else.
+    fn begin(&self) {
+        let Some(path) = self.options.config.clone() else {
+            return tracing::warn!("SIGHUP ignored: the daemon was started without --config");
+        };
+        // one that waits for its turn will read what the file holds by then
+        static WAITING: AtomicBool = AtomicBool::new(false);
+        if WAITING.swap(true, Ordering::AcqRel) {
+            return;
         }
-    });
+        let own = self.clone();
+        std::thread::spawn(move || {
+            let turn = one_at_a_time();
+            WAITING.store(false, Ordering::Release);
+            if let Err(error) = own.file(&path, &turn) {
+                tracing::error!(%error, "SIGHUP: nothing changed");
+            }
+        });
+    }
+
+    /// Reads the file and commits it. The engine is free meanwhile: a translation may have to wait for names.
+    fn file(&self, path: &Path, _turn: &MutexGuard<()>) -> Result<bool, DaemonError> {
+        let source = read(path, &self.options)?;
+        self.service.learn(&source.text, &source.file);
+        let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        // its result is logged by the engine
+        let done = engine.commit(source, &self.shared).is_ok();
+        if let Some(translate) = self.options.translate.as_ref().filter(|_| done) {
+            translate.in_force();
+        }
+        Ok(done)
+    }
+
+    /// Names mean something else: what is in force is committed once more. What a file was translated to may depend on
+    /// them, too.
+    fn again(&self) -> bool {
+        tracing::info!("receivers are others, or elsewhere");
+        if let (Some(path), Some(_)) = (&self.options.config, &self.options.translate) {
+            let turn = one_at_a_time();
+            match self.file(path, &turn) {
+                Ok(done) => return done,
+                Err(error) => tracing::warn!(%error, "the file cannot be read; what it said before holds"),
+            }
+        }
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner).recommit(&self.shared).is_ok()
+    }
+}
+
+impl fan_out::Again for Reloads {
+    fn is_behind(&self) -> bool {
+        self.options.translate.as_ref().is_some_and(|translate| translate.is_behind())
+    }
+
+    fn commit(&self) -> bool {
+        self.again()
+    }
+}
+
+/// Files are committed in the order in which they were read.
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Removes what a daemon left: programs, pins, sessions, guard, and the addresses, routes and devices it added.

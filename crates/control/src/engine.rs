@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sluice_abi::tables::FanOutListener;
-use sluice_dataplane::{Attached, Attachment, Dataplane, Generation, Hook, Hooks, Sizes, Variant};
+use sluice_dataplane::{Attached, Attachment, Dataplane, Hook, Hooks, RuleTables, Sizes, Variant};
+use sluice_fanout::metrics::Bound;
 use sluice_language::Config;
 use sluice_plan::{Environment, Ids, IngressHook, Plan};
 
@@ -18,7 +18,7 @@ use crate::changes::{self, Changes};
 use crate::config::{self, CheckError};
 use crate::devices::{self, Baseline};
 use crate::environment;
-use crate::fan_out::{self, FanOutService};
+use crate::fan_out::{self, FanOutService, InForce};
 use crate::gate::{self, Audit};
 use crate::kernel::{self, Kernel, KernelError, Link, guard};
 use crate::local;
@@ -36,6 +36,8 @@ pub enum CommitError {
     Dataplane(#[from] sluice_dataplane::Error),
     #[error(transparent)]
     FanOut(#[from] sluice_fanout::RunnerError),
+    #[error("{0}")]
+    Metrics(std::io::Error),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(
@@ -63,6 +65,7 @@ impl CommitError {
             Self::Check(CheckError::Language(_) | CheckError::Plan { .. })
                 | Self::Sizes { .. }
                 | Self::FanOut(_)
+                | Self::Metrics(_)
                 | Self::Grants { .. }
                 | Self::Bindings { .. }
         )
@@ -74,11 +77,9 @@ pub struct Engine {
     store: Store,
     dataplane: Arc<Dataplane>,
     /// The generation in force, when this process loaded it.
-    loaded: Option<Generation>,
+    in_force: InForce,
     stored: Option<Stored>,
     fan_out: FanOutService,
-    /// Of `loaded`, in the order of its plan.
-    listeners: Vec<FanOutListener>,
     audit: Arc<Audit>,
 }
 
@@ -103,35 +104,14 @@ impl Engine {
         dataplane: Arc<Dataplane>,
         stored: Option<Stored>,
         audit: Arc<Audit>,
+        fan_out: FanOutService,
     ) -> Self {
-        Self {
-            kernel,
-            store,
-            dataplane,
-            loaded: None,
-            stored,
-            audit,
-            fan_out: FanOutService::default(),
-            listeners: vec![],
-        }
+        Self { kernel, store, dataplane, in_force: InForce::default(), stored, audit, fan_out }
     }
 
-    /// Listeners, their health and their threads.
-    pub fn fan_out(&self) -> &FanOutService {
-        &self.fan_out
-    }
-
-    /// Puts tables of turns in force that health has changed, unless another commit has come meanwhile.
-    pub fn take_turns(&self, news: &[(usize, Vec<u16>)], generation: u32, dataplane: &Dataplane) {
-        let Some(loaded) = self.loaded.as_ref().filter(|loaded| loaded.number() == generation) else {
-            return;
-        };
-        for (place, turns) in news {
-            let Some(listener) = self.listeners.get(*place) else { continue };
-            if let Err(error) = dataplane.set_fan_out_turns(loaded, listener, turns) {
-                tracing::error!(%error, "receivers keep their turns");
-            }
-        }
+    /// What runs by now, also while another commit is under way.
+    pub fn in_force(&self) -> InForce {
+        self.in_force.clone()
     }
 
     /// Makes `source` the active configuration.
@@ -179,15 +159,18 @@ impl Engine {
             ..before
         };
 
+        let metrics = self.fan_out.prepare_metrics(&config.fan_out).map_err(CommitError::Metrics)?;
         self.fan_out.apply_user(&config.fan_out)?;
         let forwarded_before = self.forwarding_devices();
         let kernel = self.kernel.clone();
         let mut changes = Changes::new(&kernel);
-        changes.apply(&kernel_wants)?;
-        changes::guard_union(old.map(|o| &o.plan.kernel), &kernel_wants)?;
         let rehearsal = Rehearsal { environment, plan, ids };
-        let result = self.load_and_attach(&mut changes, &config, rehearsal, next, old);
-        let (plan, stored, loaded) = match result {
+        let result = changes
+            .apply(&kernel_wants)
+            .and_then(|()| changes::guard_union(old.map(|o| &o.plan.kernel), &kernel_wants))
+            .map_err(CommitError::from)
+            .and_then(|()| self.load_and_attach(&mut changes, &config, rehearsal, next, old));
+        let (plan, stored, rules) = match result {
             Ok(done) => done,
             Err(error) => {
                 drop(changes);
@@ -196,13 +179,11 @@ impl Engine {
             }
         };
         changes.keep();
-        self.fan_out.settle(&plan);
-        self.listeners = plan.tables.fan_out.listeners.clone();
+        self.fan_out.settle(&plan, &config.fan_out);
         fan_out::log(&plan);
         self.dataplane.set_timeouts(&config::timeouts(&config), config::early_ageout(&config));
-        let rules = loaded.rule_tables();
-        self.loaded = Some(loaded);
-        let warnings = self.tidy(&plan, &config, &forwarded_before);
+        let mut warnings = self.tidy(&plan, &config, &forwarded_before);
+        warnings.extend(self.say_and_serve(&plan, &config, metrics));
         let took_ms = begun.elapsed().as_millis() as u64;
         log_commit(&plan, took_ms);
         let devices_before = stored.devices_before.clone();
@@ -220,11 +201,22 @@ impl Engine {
         Ok((active, Committed { generation, took_ms, warnings }))
     }
 
+    /// What stands behind a commit and is the operator's to know; its metrics are where it wants them.
+    fn say_and_serve(&self, plan: &Plan, config: &Config, metrics: Option<Bound>) -> Vec<String> {
+        let mut warnings = gate::open_to_all(&plan.gate);
+        if let Err(error) = self.fan_out.put_metrics(&config.fan_out, metrics) {
+            warnings.push(format!("the commit stands, but not its metrics: {error}"));
+        }
+        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        warnings
+    }
+
     /// What a failed commit changed beside the devices becomes as it was.
     fn put_back(&mut self, old: Option<&Active>) -> Result<(), CommitError> {
         if let Some(old) = old {
             guard::install(&old.plan.kernel.guard)?;
         }
+        self.fan_out.abandon(old.map(|old| &old.plan));
         self.fan_out.apply_user(&old.map(|old| old.config.fan_out.clone()).unwrap_or_default())?;
         Ok(())
     }
@@ -263,7 +255,7 @@ impl Engine {
         rehearsal: Rehearsal,
         mut next: Stored,
         old: Option<&Active>,
-    ) -> Result<(Plan, Stored, Generation), CommitError> {
+    ) -> Result<(Plan, Stored, RuleTables), CommitError> {
         let links = self.kernel.links()?;
         let environment = environment::read(&links, config, &next.mtus_before);
         let mut plan = if environment == rehearsal.environment {
@@ -287,7 +279,9 @@ impl Engine {
             self.fall_back(&plan, &attached_before, old)?;
             return Err(error);
         }
-        Ok((plan, next, loaded))
+        let rules = loaded.rule_tables();
+        *self.in_force.lock() = Some((loaded, plan.tables.fan_out.listeners.clone()));
+        Ok((plan, next, rules))
     }
 
     /// What an earlier commit stored holds as long as the data plane's counters are the same ones.
@@ -332,8 +326,9 @@ impl Engine {
             Some(stored) => self.store.save(stored)?,
             None => self.store.clear()?,
         }
-        if let (Some(loaded), Some(old)) = (&self.loaded, old) {
-            self.dataplane.switch(loaded);
+        let switched =
+            self.in_force.lock().as_ref().map(|(loaded, _)| self.dataplane.switch(loaded)).is_some();
+        if let Some(old) = old.filter(|_| switched) {
             self.attach(&old.plan)?;
             self.dataplane.grace()?;
             self.dataplane.retire_idle()?;

@@ -142,6 +142,10 @@ fn read_prefix(text: &str) -> Result<Prefix, String> {
 
 fn spec(request: &GrantRequest, gate: &GatePlan) -> Result<GrantSpec, String> {
     let source = read_prefix(&request.source)?;
+    if source.len == 0 && !request.any_source {
+        let reason = format!("source `{}` is every host there is", request.source);
+        return Err(format!("{reason}; if that is meant, say so with --any-source (`any_source` over HTTP)"));
+    }
     let Some(service) = gate.service(&request.service) else {
         let known: Vec<&str> = gate.services.values().map(String::as_str).collect();
         return Err(format!("service `{}` is not configured; known: {}", request.service, known.join(", ")));
@@ -212,6 +216,16 @@ fn record_of(spec: &GrantSpec, handle: u32, now: u64, hz: u32) -> GrantRecord {
         sessions: 0,
         ended: None,
     }
+}
+
+/// Grants of the configuration that open a service to everybody; whoever commits them is told.
+pub fn open_to_all(plan: &GatePlan) -> Vec<String> {
+    let all = plan.grants.iter().filter(|grant| grant.source.len == 0);
+    all.map(|grant| {
+        let service = service_name(plan, grant.service as u16);
+        format!("a grant for {}/0 opens service `{service}` to every host", grant.source.addr)
+    })
+    .collect()
 }
 
 /// Ends grants; what programs see has happened before anything is written down.

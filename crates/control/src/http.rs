@@ -21,6 +21,7 @@ use crate::api::{
     Cleared, ErrorBody, GrantFilter, GrantRequest, LogQuery, MatchQuery, RevokeRequest, SessionFilter,
 };
 use crate::engine::{CommitError, Engine, Source};
+use crate::fan_out::FanOutService;
 use crate::gate::GateError;
 use crate::sessions::{self, Matcher};
 use crate::shared::Shared;
@@ -34,6 +35,7 @@ pub struct App {
     pub shared: Arc<Shared>,
     /// One commit at a time; the others wait.
     pub engine: Arc<Mutex<Engine>>,
+    pub fan_out: FanOutService,
 }
 
 /// Who is at the other end of the unix socket.
@@ -246,6 +248,7 @@ async fn commit(State(app): State<App>, Query(query): Query<CommitQuery>, text: 
     let file = query.file.unwrap_or_else(|| "(commit)".to_owned());
     respond(
         blocking(move || {
+            app.fan_out.learn(&text, &file);
             let mut engine = app.engine.lock().unwrap_or_else(PoisonError::into_inner);
             engine.commit(Source { text, file }, &app.shared)
         })

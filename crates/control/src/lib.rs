@@ -33,7 +33,7 @@ mod watch;
 
 pub use client::{Client, ClientError, encode, with_query};
 pub use config::{CheckError, check};
-pub use daemon::{Daemon, DaemonError, Options, cleanup};
+pub use daemon::{Daemon, DaemonError, Options, Translate, cleanup};
 pub use engine::CommitError;
 pub use matching::planned as match_planned;
 pub use nat::planned as nat_planned;

@@ -1,6 +1,7 @@
 //! Fan-out while it runs: whose turn it is changes under the packets, and what was counted is read.
 
 use std::mem::offset_of;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use sluice_abi::tables::{FanOutListener, Table};
@@ -16,13 +17,16 @@ use crate::generation::Generation;
 impl Dataplane {
     /// Gives a listener of a loaded generation another table of turns (places among its receivers). No packet sees a mix
     /// of both: the one that is not in use is filled, and one store changes over.
+    ///
+    /// It does not wait for the generation that is being loaded beside it. So the one it is for must be the last that
+    /// was switched to; then its slot is nobody else's to fill.
     pub fn set_fan_out_turns(
         &self,
         generation: &Generation,
         listener: &FanOutListener,
         turns: &[u16],
     ) -> Result<()> {
-        let _changing = self.changing();
+        let _turning = self.turning.lock().unwrap_or_else(PoisonError::into_inner);
         let tables = generation.tables();
         if !tables.is_there() {
             return Err(Error::Replaced { generation: generation.number() });

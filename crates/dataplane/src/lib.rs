@@ -315,6 +315,8 @@ pub struct Dataplane {
     gates: Mutex<Gates>,
     /// Held while generations or attachments change.
     changes: Mutex<()>,
+    /// Of tables of turns.
+    turning: Mutex<()>,
 }
 
 impl Dataplane {
@@ -352,6 +354,7 @@ impl Dataplane {
             roots: Mutex::default(),
             gates: Mutex::default(),
             changes: Mutex::default(),
+            turning: Mutex::default(),
             state,
             sizes,
             created,

@@ -3,10 +3,11 @@
 
 pub mod counters;
 pub mod health;
+mod lookup;
 pub mod metrics;
 mod mmsg;
+pub mod names;
 pub mod pool;
-pub mod resolve;
 mod rings;
 pub mod runner;
 mod socket;
@@ -16,5 +17,6 @@ mod udp;
 mod watch;
 pub mod yaml;
 
+pub use names::Names;
 pub use runner::{Runner, RunnerError};
 pub use watch::{Event, events, watch_file};

@@ -1,10 +1,14 @@
 //! Counters over HTTP, in the text format of Prometheus.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
+
+use sluice_language::fan_out::same_bind;
 
 use crate::counters::Drop;
 
@@ -13,6 +17,8 @@ use crate::counters::Drop;
 pub struct ReceiverReport {
     pub name: String,
     pub address: String,
+    /// It has left the configuration: what it got stays in the account, and nobody expects it to be up.
+    pub is_former: bool,
     pub up: bool,
     /// Tenths of its weight that it gets.
     pub share: u32,
@@ -154,15 +160,19 @@ fn queues(page: &mut Page, listeners: &[ListenerReport]) {
 }
 
 fn receivers(page: &mut Page, listeners: &[ListenerReport]) {
-    type Field = fn(&ReceiverReport) -> u64;
+    type Field = fn(&ReceiverReport) -> Option<u64>;
     let families: [(&str, &str, &str, Field); 5] = [
-        ("sluice_fanout_sent_packets_total", "counter", "Datagrams sent to a receiver", |r| r.packets),
-        ("sluice_fanout_sent_bytes_total", "counter", "Bytes sent to a receiver", |r| r.bytes),
-        ("sluice_fanout_receiver_up", "gauge", "Whether a receiver takes part", |r| u64::from(r.up)),
-        ("sluice_fanout_receiver_share", "gauge", "Tenths of its weight that a receiver gets", |r| {
-            r.share.into()
+        ("sluice_fanout_sent_packets_total", "counter", "Datagrams sent to a receiver", |r| Some(r.packets)),
+        ("sluice_fanout_sent_bytes_total", "counter", "Bytes sent to a receiver", |r| Some(r.bytes)),
+        ("sluice_fanout_receiver_up", "gauge", "Whether a receiver takes part", |r| {
+            (!r.is_former).then_some(r.up.into())
         }),
-        ("sluice_fanout_waiting_messages", "gauge", "Messages that wait for a connection", |r| r.waiting),
+        ("sluice_fanout_receiver_share", "gauge", "Tenths of its weight that a receiver gets", |r| {
+            (!r.is_former).then_some(r.share.into())
+        }),
+        ("sluice_fanout_waiting_messages", "gauge", "Messages that wait for a connection", |r| {
+            Some(r.waiting)
+        }),
     ];
     for (name, kind, help, field) in families {
         page.family(name, kind, help);
@@ -173,7 +183,9 @@ fn receivers(page: &mut Page, listeners: &[ListenerReport]) {
                     ("receiver", &receiver.name),
                     ("address", &receiver.address),
                 ];
-                page.sample(name, &labels, field(receiver));
+                if let Some(value) = field(receiver) {
+                    page.sample(name, &labels, value);
+                }
             }
         }
     }
@@ -200,17 +212,112 @@ fn drops(page: &mut Page, listeners: &[ListenerReport]) {
     }
 }
 
-/// Answers `GET /metrics` on `address` until the process ends.
-pub fn serve(address: SocketAddr, source: Source) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind(address)?;
-    let bound = listener.local_addr()?;
-    std::thread::Builder::new().name("fan-metrics".into()).spawn(move || {
-        for stream in listener.incoming().flatten() {
+/// A place that is listened on and not served yet.
+#[derive(Debug)]
+pub struct Bound {
+    wanted: SocketAddr,
+    /// None = our own server is in the way, and gives way when it is time.
+    listener: Option<TcpListener>,
+}
+
+#[derive(Debug)]
+struct Serving {
+    wanted: SocketAddr,
+    bound: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+/// Answers `GET /metrics`, where the configuration in force wants it.
+#[derive(Debug, Clone, Default)]
+pub struct Server(Arc<Mutex<Option<Serving>>>);
+
+impl Server {
+    fn serving(&self) -> MutexGuard<'_, Option<Serving>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What can be refused of a change, before anything changes; None where nothing new is to be listened on.
+    pub fn prepare(&self, wanted: Option<SocketAddr>) -> io::Result<Option<Bound>> {
+        let now = self.serving().as_ref().map(|serving| (serving.wanted, serving.bound));
+        let Some(wanted) = wanted.filter(|wanted| now.is_none_or(|(now, _)| now != *wanted)) else {
+            return Ok(None);
+        };
+        match TcpListener::bind(wanted) {
+            Ok(listener) => Ok(Some(Bound { wanted, listener: Some(listener) })),
+            Err(error)
+                if error.kind() == ErrorKind::AddrInUse
+                    && now.is_some_and(|(_, bound)| same_bind(bound, wanted)) =>
+            {
+                Ok(Some(Bound { wanted, listener: None }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Changes over to what was prepared for `wanted`. An error leaves it as it was.
+    pub fn put(&self, wanted: Option<SocketAddr>, bound: Option<Bound>, source: &Source) -> io::Result<()> {
+        let mut serving = self.serving();
+        if serving.as_ref().map(|serving| serving.wanted) == wanted {
+            return Ok(());
+        }
+        let waits = bound.as_ref().is_some_and(|bound| bound.listener.is_none());
+        let before = if waits { serving.take().map(Serving::end) } else { None };
+        let next = match bound.map(|bound| serve(bound, source.clone())).transpose() {
+            Ok(next) => next,
+            Err(error) => {
+                if let Some(wanted) = before {
+                    *serving = Some(serve(Bound { wanted, listener: None }, source.clone())?);
+                }
+                return Err(error);
+            }
+        };
+        if let Some(next) = &next {
+            tracing::info!(address = %next.bound, "metrics of fan-out at /metrics");
+        }
+        let former = std::mem::replace(&mut *serving, next);
+        drop(serving);
+        former.map(Serving::end);
+        Ok(())
+    }
+}
+
+impl Serving {
+    /// Returns when its address is free.
+    fn end(self) -> SocketAddr {
+        self.stop.store(true, Ordering::Release);
+        // the thread sleeps until somebody comes
+        let _ = TcpStream::connect_timeout(&reachable(self.bound), Duration::from_millis(100));
+        let _ = self.thread.join();
+        self.wanted
+    }
+}
+
+/// Where one who listens everywhere is found.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    address
+}
+
+fn serve(place: Bound, source: Source) -> io::Result<Serving> {
+    let wanted = place.wanted;
+    let listener = place.listener.map_or_else(|| TcpListener::bind(wanted), Ok)?;
+    let (bound, stop) = (listener.local_addr()?, Arc::new(AtomicBool::new(false)));
+    let ended = stop.clone();
+    let thread = std::thread::Builder::new().name("fan-metrics".into()).spawn(move || {
+        for stream in listener.incoming() {
+            if ended.load(Ordering::Acquire) {
+                return;
+            }
             // a client that is slow or gone is its own affair
-            let _ = answer(&stream, &source);
+            let _ = stream.and_then(|stream| answer(&stream, &source));
         }
     })?;
-    Ok(bound)
+    Ok(Serving { wanted, bound, stop, thread })
 }
 
 fn answer(stream: &TcpStream, source: &Source) -> io::Result<()> {
@@ -283,14 +390,49 @@ mod tests {
     }
 
     #[test]
-    fn it_is_served() {
-        let address = serve("127.0.0.1:0".parse().unwrap(), Arc::new(|| vec![report()])).unwrap();
+    fn of_a_receiver_that_has_left_only_counters_remain() {
+        let mut report = report();
+        report.receivers[0].is_former = true;
+        let text = page(&[report]);
+        assert!(text.contains("sent_packets_total{listener=\"l\",receiver=\"a\",address=\"\"} 8"), "{text}");
+        for gauge in ["receiver_up{", "receiver_share{"] {
+            assert!(!text.contains(gauge), "an alert would never end:\n{text}");
+        }
+    }
+
+    fn get(address: SocketAddr, path: &str) -> io::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    #[test]
+    fn it_is_served_and_moves() {
+        let (server, source): (Server, Source) = (Server::default(), Arc::new(|| vec![report()]));
+        let put = |wanted: Option<SocketAddr>| {
+            let bound = server.prepare(wanted)?;
+            server.put(wanted, bound, &source)?;
+            Ok::<_, io::Error>(server.serving().as_ref().map(|serving| serving.bound))
+        };
+        let first = put(Some("127.0.0.1:0".parse().unwrap())).unwrap().unwrap();
         for (path, status) in [("/metrics", "200"), ("/", "404")] {
-            let mut stream = TcpStream::connect(address).unwrap();
-            write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-            let mut text = String::new();
-            stream.read_to_string(&mut text).unwrap();
+            let text = get(first, path).unwrap();
             assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{text}");
+        }
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(put(Some(taken.local_addr().unwrap())).is_err());
+        assert!(get(first, "/metrics").is_ok(), "a refusal changes nothing");
+        let second = put(Some("[::1]:0".parse().unwrap())).unwrap().unwrap();
+        assert!(get(second, "/metrics").unwrap().starts_with("HTTP/1.1 200"));
+        let everywhere = SocketAddr::new("::".parse().unwrap(), second.port());
+        put(Some(second)).unwrap();
+        assert_eq!(put(Some(everywhere)).unwrap(), Some(everywhere), "the same port, more addresses");
+        assert!(get(second, "/metrics").unwrap().starts_with("HTTP/1.1 200"));
+        assert_eq!(put(None).unwrap(), None);
+        while [first, second].iter().any(|address| TcpStream::connect(address).is_ok()) {
+            std::thread::yield_now();
         }
     }
 }

@@ -77,9 +77,11 @@ pub struct View {
     pub up: bool,
     /// Share of its weight, in tenths.
     pub share: u32,
+    /// It has left: only what it counted is of interest.
+    pub is_former: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Member {
     target: Arc<Target>,
     weight: u32,
@@ -95,7 +97,7 @@ struct Member {
     wanted: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct State {
     members: Vec<Member>,
     /// Those that left: what they counted stays part of the sum, and is theirs again when they come back.
@@ -132,38 +134,17 @@ impl Pool {
     pub fn configure(&self, listener: &Listener) {
         let now = Instant::now();
         let mut state = self.state();
-        let mut before = std::mem::take(&mut state.members);
-        for receiver in &listener.receivers {
-            let Some(address) = receiver.address() else { continue };
-            let same = |m: &Member| m.target.name == receiver.name && m.target.address == address;
-            match before.iter().position(same) {
-                Some(place) => {
-                    let mut known = before.remove(place);
-                    known.weight = receiver.weight.into();
-                    known.leaving = receiver.drain.then(|| known.leaving.unwrap_or(now));
-                    known.wanted = true;
-                    state.members.push(known);
-                }
-                None => {
-                    let mut new = member(receiver, Some(now));
-                    if let Some(new) = &mut new {
-                        new.leaving = receiver.drain.then(|| drained(listener, now));
-                    }
-                    let same = |t: &Arc<Target>| t.name == receiver.name && t.address == address;
-                    if let (Some(new), Some(place)) = (&mut new, state.gone.iter().position(same)) {
-                        new.target = state.gone.remove(place);
-                    }
-                    state.members.extend(new);
-                }
-            }
-        }
-        for mut gone in before {
-            gone.leaving = gone.leaving.or(Some(now));
-            gone.wanted = false;
-            state.members.push(gone);
-        }
-        state.listener = listener.clone();
+        state.configure(listener, now);
         self.publish(&mut state, now);
+    }
+
+    /// What [`Pool::weights`] would be with another configuration.
+    pub fn weights_with(&self, listener: &Listener) -> Vec<(SocketAddr, String, u32)> {
+        let now = Instant::now();
+        let mut state = self.state().clone();
+        state.configure(listener, now);
+        state.settle(now);
+        state.named_weights(now)
     }
 
     /// Receivers that `wanted` does not have any more and that still get a share, as such that drain.
@@ -249,8 +230,11 @@ impl Pool {
             target: member.target.clone(),
             up: member.up && member.connected,
             share: state.share(member, now),
+            is_former: false,
         };
-        let gone = state.gone.iter().map(|target| View { target: target.clone(), up: false, share: 0 });
+        let former =
+            |target: &Arc<Target>| View { target: target.clone(), up: false, share: 0, is_former: true };
+        let gone = state.gone.iter().map(former);
         state.members.iter().map(view).chain(gone).collect()
     }
 
@@ -261,10 +245,7 @@ impl Pool {
 
     /// Receiver and weight as shares have it now; for the tables of the data plane.
     pub fn weights(&self) -> Vec<(SocketAddr, String, u32)> {
-        let state = self.state();
-        let weights = state.weights(Instant::now());
-        let name = |member: &Member| (member.target.address, member.target.name.clone());
-        state.members.iter().zip(weights).map(|(m, w)| (name(m).0, name(m).1, w)).collect()
+        self.state().named_weights(Instant::now())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -306,6 +287,46 @@ fn member(receiver: &sluice_language::fan_out::Receiver, since: Option<Instant>)
 impl State {
     fn member(&mut self, target: &Target) -> Option<&mut Member> {
         self.members.iter_mut().find(|m| m.target.name == target.name && m.target.address == target.address)
+    }
+
+    fn configure(&mut self, listener: &Listener, now: Instant) {
+        let mut before = std::mem::take(&mut self.members);
+        for receiver in &listener.receivers {
+            let Some(address) = receiver.address() else { continue };
+            let same = |m: &Member| m.target.name == receiver.name && m.target.address == address;
+            match before.iter().position(same) {
+                Some(place) => {
+                    let mut known = before.remove(place);
+                    known.weight = receiver.weight.into();
+                    known.leaving = receiver.drain.then(|| known.leaving.unwrap_or(now));
+                    known.wanted = true;
+                    self.members.push(known);
+                }
+                None => {
+                    let mut new = member(receiver, Some(now));
+                    if let Some(new) = &mut new {
+                        new.leaving = receiver.drain.then(|| drained(listener, now));
+                    }
+                    let same = |t: &Arc<Target>| t.name == receiver.name && t.address == address;
+                    if let (Some(new), Some(place)) = (&mut new, self.gone.iter().position(same)) {
+                        new.target = self.gone.remove(place);
+                    }
+                    self.members.extend(new);
+                }
+            }
+        }
+        for mut gone in before {
+            gone.leaving = gone.leaving.or(Some(now));
+            gone.wanted = false;
+            self.members.push(gone);
+        }
+        self.listener = listener.clone();
+    }
+
+    fn named_weights(&self, now: Instant) -> Vec<(SocketAddr, String, u32)> {
+        let weights = self.weights(now);
+        let name = |member: &Member| (member.target.address, member.target.name.clone());
+        self.members.iter().zip(weights).map(|(m, w)| (name(m).0, name(m).1, w)).collect()
     }
 
     fn ramp(&self, slow: bool) -> Duration {

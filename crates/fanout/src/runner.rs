@@ -15,15 +15,13 @@ use sluice_language::fan_out::{FanOut, Listener, Mode};
 use crate::counters::{Queue, get};
 use crate::health;
 use crate::metrics::{ListenerReport, QueueReport, ReceiverReport, named};
+use crate::names::Names;
 use crate::pool::Pool;
-use crate::resolve::{Resolver, has_names};
 use crate::rings::Rings;
 use crate::socket;
 use crate::tcp::Connections;
 use crate::udp::{Way, Worker};
 
-/// How often names are looked up.
-const NAMES: Duration = Duration::from_secs(5);
 /// How often shares move.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -70,7 +68,8 @@ struct Running {
 struct State {
     running: Vec<Running>,
     wanted: FanOut,
-    resolver: Resolver,
+    /// Version of the names that the running listeners have.
+    named: u64,
     rings: Rings,
 }
 
@@ -78,13 +77,14 @@ struct State {
 #[derive(Clone, Default)]
 pub struct Runner {
     state: Arc<Mutex<State>>,
+    names: Names,
     ending: Arc<AtomicBool>,
 }
 
 impl Runner {
-    /// Starts the threads that look names up and move shares; listeners come with [`Runner::apply`].
-    pub fn start() -> Result<Runner, RunnerError> {
-        let runner = Runner::default();
+    /// Starts the thread that moves shares and follows `names`; listeners come with [`Runner::apply`].
+    pub fn start(names: Names) -> Result<Runner, RunnerError> {
+        let runner = Runner { names, ..Runner::default() };
         let own = runner.clone();
         Builder::new().name("fan-upkeep".into()).spawn(move || own.upkeep()).map_err(RunnerError::Thread)?;
         Ok(runner)
@@ -96,9 +96,11 @@ impl Runner {
 
     /// Puts the user-space listeners of a configuration in force: all of them or, on an error, none.
     pub fn apply(&self, fan_out: &FanOut) -> Result<(), RunnerError> {
+        let wanted = FanOut { listeners: fan_out.user().cloned().collect(), metrics: fan_out.metrics };
         let mut state = self.state();
-        state.wanted = FanOut { listeners: fan_out.user().cloned().collect(), metrics: fan_out.metrics };
-        state.apply()
+        state.apply(&wanted, &self.names)?;
+        state.wanted = wanted;
+        Ok(())
     }
 
     pub fn report(&self) -> Vec<ListenerReport> {
@@ -117,15 +119,17 @@ impl Runner {
     }
 
     fn upkeep(&self) {
-        let mut looked_up = Instant::now();
         while !self.ending.load(Ordering::Acquire) {
             std::thread::sleep(TICK);
             let mut state = self.state();
             state.running.iter().for_each(|running| running.pool.tick(Instant::now()));
-            if looked_up.elapsed() > NAMES && has_names(&state.wanted) {
-                looked_up = Instant::now();
-                if let Err(error) = state.apply() {
+            let version = self.names.version();
+            if version != state.named {
+                let wanted = state.wanted.clone();
+                if let Err(error) = state.apply(&wanted, &self.names) {
                     tracing::warn!(%error, "receivers by name stay as they were");
+                    // until another answer comes
+                    state.named = version;
                 }
             }
         }
@@ -140,8 +144,10 @@ fn keeps_sockets(a: &Listener, b: &Listener) -> bool {
 }
 
 impl State {
-    fn apply(&mut self) -> Result<(), RunnerError> {
-        let wanted = self.resolver.expand(&self.wanted);
+    /// Puts `wanted` in force with what its names mean now.
+    fn apply(&mut self, wanted: &FanOut, names: &Names) -> Result<(), RunnerError> {
+        let version = names.version();
+        let wanted = names.expand(wanted);
         let stays = |r: &Running| {
             wanted.listeners.iter().any(|l| l.name == r.listener.name && keeps_sockets(&r.listener, l))
         };
@@ -174,6 +180,7 @@ impl State {
         }
         self.commit_rings()?;
         go.into_iter().for_each(Running::end);
+        self.named = version;
         Ok(())
     }
 }
@@ -343,6 +350,7 @@ pub fn receivers(pool: &Pool) -> Vec<ReceiverReport> {
         ReceiverReport {
             name: view.target.name.clone(),
             address: view.target.address.to_string(),
+            is_former: view.is_former,
             up: view.up,
             share: view.share,
             packets: get(&counters.packets),

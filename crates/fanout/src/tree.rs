@@ -1,24 +1,25 @@
 //! The whole configuration that a YAML file stands for: its listeners, the interfaces they need, and everything else
 //! allowed to pass, since whoever spreads datagrams has not asked for a firewall.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use nix::ifaddrs::getifaddrs;
-use sluice_language::fan_out::Mode;
+use sluice_language::fan_out::{FanOut, Mode};
 
-use crate::resolve::Resolver;
-use crate::yaml::{self, YamlError};
+use crate::names::{Names, PATIENCE};
+use crate::yaml::{Loaded, YamlError};
 
 /// Sessions of what passes by; a gateway that is more than a fan-out is configured as a tree.
 const SESSIONS: &str = "set security flow max-sessions 65536\nset security flow max-sessions-v6 65536\n";
 
-/// The tree as `set` commands. Asks the kernel which way receivers are.
-pub fn from_yaml(text: &str, file: &str) -> Result<String, YamlError> {
-    let loaded = yaml::load(text, file)?;
+/// The tree as `set` commands. Asks the kernel which way receivers are; of those by name that the DNS does not tell in a
+/// moment, when it does.
+pub fn from_yaml(loaded: &Loaded, file: &str, names: &Names) -> Result<String, YamlError> {
     let mut devices: BTreeMap<String, Option<&str>> = BTreeMap::new();
-    let expanded = Resolver::default().expand(&loaded.fan_out);
+    names.learn(&loaded.fan_out, PATIENCE);
+    let expanded = names.expand(&loaded.fan_out);
     for listener in expanded.kernel() {
         let mode = match listener.mode {
             Mode::Xdp => Some("xdp"),
@@ -74,6 +75,14 @@ fn surroundings(devices: &BTreeMap<String, Option<&str>>) -> String {
     text
 }
 
+/// Devices that lead to receivers of the data plane's listeners at the moment, as far as there is a way.
+pub fn ways(fan_out: &FanOut, names: &Names) -> BTreeSet<String> {
+    let expanded = names.expand(fan_out);
+    let receivers = expanded.kernel().flat_map(|listener| &listener.receivers);
+    let addresses: BTreeSet<SocketAddr> = receivers.filter_map(|receiver| receiver.address()).collect();
+    addresses.into_iter().filter_map(|address| device_towards(address).ok().flatten()).collect()
+}
+
 /// Device that packets to an address leave through; None = the address is this host's.
 fn device_towards(address: SocketAddr) -> io::Result<Option<String>> {
     let socket = UdpSocket::bind(if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?;
@@ -96,6 +105,7 @@ fn device_towards(address: SocketAddr) -> io::Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::yaml;
 
     #[test]
     fn the_tree_of_a_yaml_compiles() {

@@ -21,6 +21,9 @@ pub struct KernelWants {
     pub proxies: Vec<(String, IpAddr)>,
     /// Path below /proc/sys and its value; set after the guard stands.
     pub sysctls: Vec<(String, &'static str)>,
+    /// Address families that the configuration says nothing of: that their packets are forwarded is a wish, and where it
+    /// cannot be granted (/proc/sys of a container cannot be written) no reason to forward nothing at all.
+    pub unasked: Vec<&'static str>,
     /// Devices whose traffic the kernel must never forward by itself.
     pub guard: BTreeSet<String>,
 }
@@ -105,7 +108,22 @@ pub(crate) fn wants(config: &Config, environment: &Environment) -> Result<Kernel
         };
         wants.routes.push(RouteWant { destination: route.destination, target });
     }
+    wants.unasked =
+        ["ipv4", "ipv6"].into_iter().filter(|family| !speaks_of(config, *family == "ipv4")).collect();
     Ok(wants)
+}
+
+/// Whether any address, route or listener is of this family, or none is of any: then all that passes is meant.
+fn speaks_of(config: &Config, v4: bool) -> bool {
+    let units = config.interfaces.iter().flat_map(|interface| &interface.units);
+    let mut families: Vec<bool> = units
+        .flat_map(|unit| unit.inet.iter().chain(&unit.inet6))
+        .map(|prefix| prefix.addr.is_ipv4())
+        .collect();
+    families.extend(config.static_routes.iter().map(|route| route.destination.addr.is_ipv4()));
+    families.extend(config.fan_out.kernel().map(|listener| listener.bind.is_ipv4()));
+    // a gateway that translates needs both
+    families.is_empty() || families.contains(&v4) || !config.nat.is_empty()
 }
 
 /// A device of its own namespace that packets never leave by.

@@ -49,9 +49,12 @@ struct GrantArgs {
     /// Seconds after which it ends [default: none]
     #[arg(long, value_name = "S")]
     absolute_timeout: Option<u32>,
-    /// Many at once, all or none: a JSON list of {"user", "source", "service", "idle_timeout_s", "absolute_timeout_s"};
-    /// `-` is standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["user", "source", "service", "idle_timeout", "absolute_timeout"])]
+    /// The source is 0.0.0.0/0 or ::/0, and every host is meant
+    #[arg(long)]
+    any_source: bool,
+    /// Many at once, all or none: a JSON list of {"user", "source", "service", "idle_timeout_s", "absolute_timeout_s",
+    /// "any_source"}; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["user", "source", "service", "idle_timeout", "absolute_timeout", "any_source"])]
     file: Option<PathBuf>,
 }
 
@@ -111,6 +114,7 @@ fn give(args: &GrantArgs, output: &Output) -> Outcome {
             service: args.service.clone().unwrap_or_default(),
             idle_timeout_s: args.idle_timeout,
             absolute_timeout_s: args.absolute_timeout,
+            any_source: args.any_source,
         })
         .map_err(Failure::failed)?,
     };

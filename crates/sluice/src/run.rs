@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use sluice_control::{Daemon, Options};
+use sluice_fanout::Names;
 use tracing_subscriber::EnvFilter;
 
 use crate::Instance;
@@ -40,6 +41,7 @@ pub fn run(args: &RunArgs) -> Outcome {
         config: args.config.clone(),
         state_dir: args.instance.state_dir.clone(),
         translate: None,
+        names: Names::default(),
         listen: args.listen.0,
     };
     Daemon::run(options)?;
@@ -53,16 +55,26 @@ pub fn cleanup(instance: &Instance) -> Outcome {
 }
 
 fn start_log() {
-    start_log_at("info");
+    let _ = start_log_at("info");
 }
 
-/// SLUICE_LOG in the environment wins.
-pub fn start_log_at(level: &str) {
-    let filter = EnvFilter::try_from_env("SLUICE_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+/// Changes what is logged while the process runs.
+pub type SetLevel = Box<dyn Fn(&str) + Send + Sync>;
+
+/// SLUICE_LOG in the environment wins, now and later.
+pub fn start_log_at(level: &str) -> SetLevel {
+    let filter =
+        |level: &str| EnvFilter::try_from_env("SLUICE_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    let log = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
-        .init();
+        .with_env_filter(filter(level))
+        .with_filter_reloading();
+    let handle = log.reload_handle();
+    log.init();
+    Box::new(move |level| {
+        // the log lasts as long as the process
+        let _ = handle.reload(filter(level));
+    })
 }

@@ -147,6 +147,7 @@ fn wrong_grants_are_refused_by_name() {
     assert!(accepted(&ask("10.71.1.2", "db", "alice")).contains("renewed"));
     assert!(refused(&ask("10.71.1.2", "db", "bob"), 1).contains("given to alice"));
     refused(&site.sluice(&["gate", "revoke", "--service", "dbb"]), 2);
+    everybody_is_not_granted_by_mistake(&site);
 
     // the table refuses when it is full, and takes nothing away
     let list: Vec<Value> =
@@ -160,6 +161,31 @@ fn wrong_grants_are_refused_by_name() {
     assert!(refused(&ask("10.71.1.3", "db", "late"), 1).contains("room for 0 of 16"));
     let show = accepted(&site.sluice(&["show", "gate"]));
     assert!(show.contains("16 grants, room for 16") && show.contains("17 found no room"), "{show}");
+}
+
+fn everybody_is_not_granted_by_mistake(site: &Site) {
+    for all in ["0.0.0.0/0", "::/0"] {
+        let words = ["gate", "grant", "--user", "all", "--source", all, "--service", "db"];
+        assert!(refused(&site.sluice(&words), 2).contains("--any-source"));
+        let file = |any: bool| {
+            let mut grant = json!({"user": "all", "source": all, "service": "db"});
+            if any {
+                grant["any_source"] = true.into();
+            }
+            site.write_all("all.json", &Value::from(vec![grant]).to_string()).display().to_string()
+        };
+        assert!(refused(&site.sluice(&["gate", "grant", "--file", &file(false)]), 2).contains("any_source"));
+        accepted(&site.sluice(&["gate", "grant", "--file", &file(true)]));
+        accepted(&site.sluice(&[&words[..], &["--any-source"]].concat()));
+        accepted(&site.sluice(&["gate", "revoke", "--source", all]));
+    }
+    let all =
+        "set services gate grant all source-address 0.0.0.0/0\nset services gate grant all service db\n";
+    let committed =
+        site.commit(&site.write("all.conf", &format!("{GATE}set services gate max-grants 16\n{all}")));
+    let said = accepted(&committed) + &common::stderr(&committed);
+    assert!(said.contains("opens service `db` to every host"), "{said}");
+    accepted(&site.commit(&site.write("none.conf", &format!("{GATE}set services gate max-grants 16\n"))));
 }
 
 /// Limits hold to the second while no daemon lives, on both hooks.

@@ -105,6 +105,6 @@ fn sysctl_error(verb: &str, path: &str, error: &std::io::Error) -> KernelError {
     KernelError {
         action: format!("{verb} /proc/sys/{path}"),
         reason: error.to_string(),
-        advice: "run as root, with /proc/sys writable and IPv6 enabled in the kernel",
+        advice: "run as root, with IPv6 enabled in the kernel and /proc/sys writable, or set it before the start (in a container: from the host)",
     }
 }

@@ -81,6 +81,10 @@ fn what_the_language_refuses_is_said_with_the_line_of_the_yaml() {
     assert!(twice.starts_with("config.yaml:10:") && twice.contains("twice"), "{twice}");
     let itself = refused(&PLAIN.replace("10.42.0.22:5514", "172.31.25.200:514"));
     assert!(itself.starts_with("config.yaml:11:") && itself.contains("listener itself"), "{itself}");
+    let twin = refused(&PLAIN.replace("10.42.0.22:5514", "10.42.0.21:5514"));
+    assert!(twin.starts_with("config.yaml:11:") && twin.contains("vector-1"), "{twin}");
+    let by_name = PLAIN.replace("10.42.0.21:5514", "a.example:1").replace("10.42.0.22:5514", "a.example:1");
+    assert!(refused(&by_name).starts_with("config.yaml:11:"), "{}", refused(&by_name));
     let mode = refused(&PLAIN.replace("af_xdp\n", "fastest\n"));
     assert!(mode.starts_with("config.yaml:5:") && mode.contains("fastest"), "{mode}");
     let bind = refused(&PLAIN.replace("172.31.25.200:514", "172.31.25.200"));
@@ -134,6 +138,27 @@ fn the_kubernetes_manifest_holds_a_configuration() {
     let loaded = load(&text, "config.yaml").unwrap();
     assert!(matches!(loaded.fan_out.listeners[0].receivers[0].target, Target::Service(_)));
     assert_eq!(loaded.fan_out.metrics.unwrap().port(), 9090);
+}
+
+/// Lines of a panel are told apart by all that its samples differ by: receivers and queues of two listeners may have one
+/// name, and two instances serve one dashboard.
+#[test]
+fn panels_of_the_dashboard_keep_listeners_apart() {
+    let text = include_str!("../../../../contrib/grafana/fanout.json");
+    let of = |key: &str| -> Vec<String> {
+        let key = format!("\"{key}\": \"");
+        let found = text.lines().filter_map(|line| line.trim().strip_prefix(&key));
+        found.map(|rest| rest.trim_end_matches(',').trim_end_matches('"').to_owned()).collect()
+    };
+    let (queries, legends) = (of("expr"), of("legendFormat"));
+    assert_eq!(queries.len(), legends.len());
+    for (query, legend) in queries.iter().zip(legends) {
+        for label in ["instance", "listener"] {
+            assert!(legend.contains(&format!("{{{{{label}}}}}")), "{legend}");
+            let by = query.split("by (").nth(1).and_then(|rest| rest.split(')').next());
+            assert!(by.is_none_or(|by| by.split(", ").any(|own| own == label)), "{query}");
+        }
+    }
 }
 
 /// The example of the lab.

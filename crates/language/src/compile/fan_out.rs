@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::view::View;
-use crate::config::Interface;
+use crate::config::{Gate, Interface, Zone};
 use crate::error::Report;
 use crate::fan_out::{
     Balance, FanOut, Framing, HealthCheck, Listener, MAX_PACKET_SIZE, METRICS_PORT, Method, Mode, NoneLeft,
@@ -25,6 +25,7 @@ pub(super) fn compile(top: View, interfaces: &[Interface], report: &mut Report) 
     let binds: Vec<SocketAddr> = found.iter().map(|(listener, _)| listener.bind).collect();
     for (listener, view) in &found {
         receivers_are_no_listeners(*view, listener, &binds, report);
+        receivers_are_no_twins(*view, listener, report);
     }
     let metrics = top.path(&["services", "fan-out", "metrics"]).map(metrics);
     FanOut { listeners: found.into_iter().map(|(listener, _)| listener).collect(), metrics }
@@ -159,6 +160,43 @@ fn receivers_are_no_listeners(view: View, listener: &Listener, binds: &[SocketAd
         if loops && listener.mode != Mode::TcpForward {
             let message = format!("receiver `{}` is a listener itself: {address}", receiver.name);
             report.error_help(&entry.location(), message, "packets would go round in a circle; name another");
+        }
+    }
+}
+
+/// Two shares for one receiver are a weight; two names for it are a mistake.
+fn receivers_are_no_twins(view: View, listener: &Listener, report: &mut Report) {
+    for entry in view.entries(&["receiver"]) {
+        let Some(place) = listener.receivers.iter().position(|r| r.name == entry.word()) else { continue };
+        let own = &listener.receivers[place];
+        let Some(first) = listener.receivers[..place].iter().find(|r| r.target == own.target) else {
+            continue;
+        };
+        let message = format!("receiver `{}` is where receiver `{}` is", own.name, first.name);
+        report.error_help(&entry.location(), message, "keep one of them; a larger share is a `weight`");
+    }
+}
+
+/// Rings take datagrams before the data plane sees them, and so before its gate.
+pub(super) fn refuse_before_gate(
+    top: View,
+    fan_out: &FanOut,
+    zones: &[Zone],
+    gate: &Gate,
+    report: &mut Report,
+) {
+    for view in top.entries(&["services", "fan-out", "listener"]) {
+        let Some(listener) = fan_out.listeners.iter().find(|l| l.name == view.word()) else { continue };
+        let has = |zone: &&Zone| zone.interfaces.iter().any(|i| Some(&i.unit) == listener.interface.as_ref());
+        let Some(zone) = zones.iter().find(has).filter(|zone| gate.zones.contains(&zone.name)) else {
+            continue;
+        };
+        if listener.mode == Mode::AfXdp {
+            let message = format!(
+                "listener `{}` of mode af-xdp stands before the gate, and zone `{}` demands grants",
+                listener.name, zone.name
+            );
+            report.error_help(&view.location(), message, "choose `mode auto`, which asks the gate");
         }
     }
 }

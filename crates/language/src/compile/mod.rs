@@ -44,6 +44,7 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
     let gate = gate::compile(top, &interfaces, &zones, &mut report);
     let static_routes = routing::compile(top, &interfaces, &mut report);
     let fan_out = fan_out::compile(top, &interfaces, &mut report);
+    fan_out::refuse_before_gate(top, &fan_out, &zones, &gate, &mut report);
     let names = nat::Names {
         interfaces: &interfaces,
         zones: &zones,

@@ -63,23 +63,60 @@ pub struct FanOut<'a> {
     pub site: &'a Site,
     pub log: PathBuf,
     pub config: PathBuf,
+    /// What a shell does for it in a mount namespace of its own.
+    before: Option<String>,
 }
 
 impl FanOut<'_> {
     pub fn start<'a>(site: &'a Site, text: &str) -> FanOut<'a> {
+        FanOut::start_after(site, text, None)
+    }
+
+    /// With a /etc/resolv.conf of its own.
+    pub fn start_asking<'a>(site: &'a Site, text: &str, resolv: &Path) -> FanOut<'a> {
+        FanOut::start_after(site, text, Some(format!("mount --bind {} /etc/resolv.conf", resolv.display())))
+    }
+
+    /// After mounts of its own.
+    pub fn start_after<'a>(site: &'a Site, text: &str, before: Option<String>) -> FanOut<'a> {
         let config = site.write_all("config.yaml", text);
         let log = site.dir().join("fanout.log");
-        let file = std::fs::File::create(&log).unwrap();
-        let mut command = site.gateway.command(BINARY);
+        let child = FanOut::spawn(site, &config, &log, before.as_deref());
+        let mut running = FanOut { child, site, log, config, before };
+        running.wait_ready();
+        running
+    }
+
+    fn spawn(site: &Site, config: &Path, log: &Path, before: Option<&str>) -> Child {
+        let file = std::fs::File::create(log).unwrap();
+        let mut command = match before {
+            None => site.gateway.command(BINARY),
+            Some(before) => {
+                let script = format!("{before} && exec \"$@\"");
+                let mut command = site.gateway.command("unshare");
+                command.args(["--mount", "sh", "-c", &script, "sh", BINARY]);
+                command
+            }
+        };
         command.args(["fanout", "--config", &config.display().to_string()]);
         command.args(["--state-dir", &site.state().display().to_string()]);
-        let child = command.stdout(Stdio::null()).stderr(file).spawn().unwrap();
-        let mut running = FanOut { child, site, log, config };
+        command.stdout(Stdio::null()).stderr(file).spawn().unwrap()
+    }
+
+    fn wait_ready(&mut self) {
         wait_until("ready", PATIENCE, || {
-            assert!(running.child.try_wait().unwrap().is_none(), "ended: {}", running.words());
-            running.words().contains("ready")
+            assert!(self.child.try_wait().unwrap().is_none(), "ended: {}", self.words());
+            self.words().contains("ready")
         });
-        running
+    }
+
+    /// SIGTERM, a good end, and a new start.
+    pub fn restart(&mut self) {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid()), nix::sys::signal::Signal::SIGTERM)
+            .unwrap();
+        wait_until("end", PATIENCE, || self.child.try_wait().unwrap().is_some());
+        self.child = FanOut::spawn(self.site, &self.config, &self.log, self.before.as_deref());
+        self.wait_ready();
     }
 
     pub fn words(&self) -> String {
@@ -101,7 +138,7 @@ impl FanOut<'_> {
         self.read_metrics().0
     }
 
-    fn read_metrics(&self) -> Metrics {
+    pub fn read_metrics(&self) -> Metrics {
         Metrics::read(&self.site.gateway, "127.0.0.1:9090").unwrap()
     }
 

@@ -4,8 +4,12 @@
 mod common;
 
 mod bed;
+mod dns;
 mod kernel;
 mod modes;
+mod names;
+mod pairs;
+mod reload;
 mod rings;
 mod user;
 mod wrong;
