@@ -104,6 +104,9 @@ struct WatchArgs {
     /// Longer frames are an anomaly
     #[arg(long, value_name = "BYTES")]
     mtu: Option<u32>,
+    /// A pause between two keys of a busy sender is an anomaly from this length on
+    #[arg(long, value_name = "D", default_value = "1s")]
+    rekey_pause: Span,
     /// End after so long (live interfaces)
     #[arg(long, value_name = "D")]
     duration: Option<Span>,
@@ -229,6 +232,7 @@ fn options(args: &WatchArgs) -> Options {
         expect_protected: args.expect_protected,
         merge_interfaces: args.merge_interfaces,
         mtu: args.mtu,
+        rekey_pause_ns: args.rekey_pause.0,
     }
 }
 

@@ -233,6 +233,9 @@ pub struct Figures {
     pub one_way: Option<bool>,
     /// The state was dropped to make room; the channel may appear again.
     pub evicted: bool,
+    /// Its numbers do not count its packets, so what was lost cannot be told.
+    #[serde(default)]
+    pub no_counter: bool,
 }
 
 /// A channel seen for the first time. Numbers are handed out densely within a run; a channel that comes back after
@@ -274,7 +277,8 @@ pub struct Gap {
     pub frame: u64,
 }
 
-/// Something an operator should look at. `(channel, kind)` identifies it; later reports replace earlier ones.
+/// Something an operator should look at. `(channel, kind)` identifies it; later reports replace earlier ones, and
+/// `count == 0` takes it back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Anomaly {
     pub kind: Kind,

@@ -10,8 +10,8 @@ use crate::summary::{
 use super::anomaly::Kind;
 use super::memory::Words;
 use super::state::{
-    NONE, NOTED_EXHAUSTION, NOTED_LENGTH, NOTED_MIXED, NOTED_PROTECTION, NOTED_WRAPPED, STARTED, SUCCEEDED,
-    period,
+    NO_COUNTER, NONE, NOTED_EXHAUSTION, NOTED_LENGTH, NOTED_MIXED, NOTED_PROTECTION, NOTED_WRAPPED, STARTED,
+    SUCCEEDED, period,
 };
 use super::suspicion::Packet;
 use super::table::{Channels, PerProtocol};
@@ -62,6 +62,8 @@ impl Directions {
     /// Whether nothing came the other way; `None` where that says nothing.
     fn is_one_way(&self, key: &ChannelKey) -> Option<bool> {
         match key.protocol() {
+            // Nobody answers from a group's address.
+            _ if key.is_multicast() => None,
             Protocol::Macsec => self.senders.get(&key.group().words()[4]).map(|senders| *senders < 2),
             Protocol::Esp | Protocol::EspUdp | Protocol::Ah | Protocol::GtpU => {
                 key.reverse_group().map(|reverse| self.groups.binary_search(&reverse.channel_id()).is_err())
@@ -297,6 +299,7 @@ impl Channels {
             exhaustion: if started { self.exhaustion(at) } else { None },
             one_way: None,
             evicted: false,
+            no_counter: hot.flags & NO_COUNTER != 0,
         };
         ChannelState { key: hot.key, number: cold.number, figures }
     }
@@ -323,14 +326,16 @@ impl Channels {
         let protection = hot.protection();
         let wire = hot.highest.wrapping_sub(period(cold.bits));
         let keyed = hot.key.protocol().is_keyed();
-        let wrapped = hot.flags & STARTED != 0 && is_extended(hot.highest, cold.bits);
-        let near_end = keyed && cold.bits == 32 && !wrapped && (1 << 31..1 << 32).contains(&wire);
+        let started = hot.flags & STARTED != 0;
+        let wrapped = started && is_extended(hot.highest, cold.bits);
+        let near_end = keyed && started && cold.bits == 32 && !wrapped && (1 << 31..1 << 32).contains(&wire);
         let exhausted = near_end
             && hot.flags & NOTED_EXHAUSTION == 0
             && (wire >= PENDING_EXHAUSTION
                 || self.exhaustion(at).is_some_and(|forecast| forecast.seconds < SOON_S));
         let mismatch = Flags(hot.flags as u8).has(Flags::LENGTH_MISMATCH);
-        let readable = matches!(protection, Protection::IntegrityOnly);
+        // AH hides nothing, and is not meant to (RFC 4302 1).
+        let readable = protection == Protection::IntegrityOnly && hot.key.protocol() != Protocol::Ah;
         let facts = [
             (readable, NOTED_PROTECTION, Kind::IntegrityOnly, packets, 0),
             (protection == Protection::Mixed, NOTED_MIXED, Kind::MixedProtection, packets, 0),

@@ -90,7 +90,9 @@ impl<W: Write + Send> Live<W> {
         for anomaly in update.anomalies {
             let name = if anomaly.channel == 0 { "the link".to_owned() } else { anomaly.channel_name };
             self.news.retain(|(kind, of, _)| (*kind, of) != (anomaly.kind, &name));
-            self.news.push((anomaly.kind, name, anomaly.count));
+            if anomaly.count > 0 {
+                self.news.push((anomaly.kind, name, anomaly.count));
+            }
         }
         let old = self.news.len().saturating_sub(NEWS);
         self.news.drain(..old);

@@ -291,6 +291,7 @@ fn flow(number: &Value, flag: &Value) -> Value {
         ("exhaustion", or_null(exhaustion)),
         ("one_way", or_null(flag.clone())),
         ("evicted", flag.clone()),
+        ("no_counter", flag.clone()),
         ("loss_ratio", number.clone()),
         ("rate_pps", or_null(number.clone())),
     ]);
