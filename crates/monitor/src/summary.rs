@@ -57,6 +57,11 @@ impl Counts {
         self.stray += other.stray;
     }
 
+    /// What channels are ranked by: a replayed or reused number counts 100, a lost one 10, a late one or a duplicate 1.
+    pub fn trouble(&self) -> u64 {
+        (self.replays + self.reused) * 100 + self.lost.max(0) as u64 * 10 + self.late + self.duplicates
+    }
+
     /// Lost of expected, 0 to 1 (RFC 7680: what arrived late is not lost).
     pub fn loss_ratio(&self) -> f64 {
         let again = self.duplicates + self.replays + self.reused + self.stray + self.too_old;

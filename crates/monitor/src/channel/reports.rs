@@ -369,15 +369,10 @@ fn push(update: &mut Update, delta: ChannelDelta) {
     update.deltas.push(ChannelDelta { interval: update.interval.index, ..delta });
 }
 
-/// How much trouble a channel is in: lost, replayed and reused packets weigh most.
-fn trouble(state: &ChannelState) -> u64 {
-    let counts = &state.figures.counts;
-    (counts.replays + counts.reused) * 100 + counts.lost.max(0) as u64 * 10 + counts.late + counts.duplicates
-}
-
 /// Keeps the 20 channels with most trouble, worst first; among equals those with the lower key, in whatever order they come.
 pub fn keep_worst(worst: &mut Vec<ChannelState>, state: &ChannelState) {
     const WORST: usize = 20;
+    let trouble = |state: &ChannelState| state.figures.counts.trouble();
     let rank = |state: &ChannelState| (std::cmp::Reverse(trouble(state)), state.key);
     if trouble(state) == 0 || (worst.len() == WORST && rank(state) > rank(&worst[WORST - 1])) {
         return;

@@ -129,15 +129,9 @@ impl<W: Write + Send> Live<W> {
     }
 
     fn table(&self, seconds: f64) -> Table {
-        let trouble = |counts: &Counts| {
-            (counts.replays + counts.reused) * 100
-                + counts.lost.max(0) as u64 * 10
-                + counts.late
-                + counts.duplicates
-        };
         let mut lines: Vec<&Line> = self.channels.values().collect();
         let order =
-            |line: &&Line| (std::cmp::Reverse((trouble(&line.counts), line.packets)), line.name.clone());
+            |line: &&Line| (std::cmp::Reverse((line.counts.trouble(), line.packets)), line.name.clone());
         if lines.len() > ROWS {
             // Only the first are wanted in order.
             lines.select_nth_unstable_by_key(ROWS, order);

@@ -279,6 +279,7 @@ fn flow(number: &Value, flag: &Value) -> Value {
         "min_payload",
         "max_payload",
         "lives",
+        "trouble",
     ];
     let mut members = identity.to_vec();
     members.extend(numbers.map(|name| (name, unsigned())));
