@@ -235,9 +235,12 @@ fn watch(mut args: WatchArgs) -> Result<ExitCode> {
     for error in &outputs.errors {
         eprintln!("sluice monitor: {error:#}");
     }
-    Ok(match (summary.partial.is_some(), outputs.errors.is_empty()) {
-        (true, _) if summary.frames == 0 => ExitCode::from(NOTHING),
-        (false, true) => ExitCode::SUCCESS,
+    Ok(match (summary.partial, outputs.errors.is_empty()) {
+        (Some(what), _) if summary.frames == 0 => {
+            eprintln!("sluice monitor: {what}");
+            ExitCode::from(NOTHING)
+        }
+        (None, true) => ExitCode::SUCCESS,
         _ => ExitCode::from(PARTIAL),
     })
 }

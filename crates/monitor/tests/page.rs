@@ -47,7 +47,6 @@ addEventListener("load", () => {
     seen.redBars = document.querySelectorAll("#course rect.much").length;
     const table = document.getElementById("flows").closest(".scroll");
     seen.sideways = { wants: table.scrollWidth, has: table.clientWidth, is: table.scrollWidth > table.clientWidth + 1, said: !document.getElementById("sideways").hidden && document.getElementById("sideways").getBoundingClientRect().height > 0, faded: getComputedStyle(table).maskImage !== "none" };
-    table.scrollLeft = table.scrollWidth;
     seen.rows = document.querySelectorAll("#flows > tr").length;
     seen.tiles = [...document.querySelectorAll(".tile b")].map((tile) => tile.textContent);
     seen.kinds = document.querySelectorAll("#anomalies > li").length;
