@@ -205,12 +205,12 @@ fn what_counts_is_counted_however_bad_the_link_is() {
         ("three missing", || ((1..400).filter(|n| ![7, 8, 90].contains(n)).collect(), 3)),
         ("every second", || ((1..400).map(|n| n * 2).collect(), 398)),
         ("one of two at random", || {
-            let kept: Vec<u32> = (1..800).filter(|n| random(*n) % 2 == 0).collect();
+            let kept: Vec<u32> = (1..800).filter(|n| random(*n).is_multiple_of(2)).collect();
             let lost = kept[kept.len() - 1] - kept[0] + 1 - kept.len() as u32;
             (kept, lost.into())
         }),
         ("four of five missing at random", || {
-            let kept: Vec<u32> = (1..2000).filter(|n| random(*n) % 5 == 0).collect();
+            let kept: Vec<u32> = (1..2000).filter(|n| random(*n).is_multiple_of(5)).collect();
             let lost = kept[kept.len() - 1] - kept[0] + 1 - kept.len() as u32;
             (kept, lost.into())
         }),
@@ -311,7 +311,8 @@ fn routed(router: &Router, sent: impl IntoIterator<Item = (u8, u32)>) -> Vec<(u6
 /// RFC 4552: hellos to the group, databases to the neighbour, updates to either.
 #[test]
 fn a_counter_shared_by_groups_and_neighbours_is_one() {
-    let plans: [(&str, fn(u32) -> u8); 4] = [
+    type Plan = (&'static str, fn(u32) -> u8);
+    let plans: [Plan; 4] = [
         ("mostly the neighbour", |n| if n % 7 == 1 { 0 } else { 2 }),
         ("by turns", |n| if n % 2 == 1 { 0 } else { 2 }),
         ("two groups, two neighbours", |n| [2, 0, 3, 1][n as usize % 4]),

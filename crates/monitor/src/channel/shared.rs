@@ -51,12 +51,10 @@ impl Channels {
         let (hot, cold) = (&self.hot[at as usize], &self.cold[at as usize]);
         let away = distance(hot.highest, observation.sequence, observation.bits);
         let number = hot.highest.wrapping_add_signed(away);
-        cold.bits == observation.bits
-            && match away {
-                1..=NEAR => true,
-                1.. => false,
-                _ => away.unsigned_abs() < WINDOW && number >= cold.first && !hot.has(number),
-            }
+        let is_missing = || {
+            away.unsigned_abs() < WINDOW && number >= cold.first && number <= hot.highest && !hot.has(number)
+        };
+        cold.bits == observation.bits && ((1..=NEAR).contains(&away) || is_missing())
     }
 
     /// Remembers a new channel as one that others may share.
