@@ -144,16 +144,27 @@ check_browser() {
 	fi
 }
 
-# Asks the monitor's REST interface thousands of questions; a test goes without it where PyPI cannot be reached.
-install_schemathesis() {
-	[ "${SLUICE_TARGET:-}" = test ] && [ ! -x target/venv/bin/schemathesis ] || return 0
-	say "installing schemathesis into target/venv (an independent judge of the monitor's REST interface)"
-	mkdir -p target
-	python3 -c 'import ensurepip' 2>/dev/null ||
-		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv </dev/null >/dev/null || true
-	if ! python3 -m venv target/venv >/dev/null || ! target/venv/bin/pip install -q schemathesis >/dev/null 2>&1; then
-		say "not available: schemathesis; its test goes without it"
-	fi
+# FILE IN target/venv:PACKAGE:WHY. Independent judges from PyPI; their tests fail without them, or with SLUICE_OFFLINE=1 say so
+# and go without.
+readonly JUDGES=(
+	"bin/schemathesis:schemathesis:asks the monitor's REST interface thousands of questions"
+	"lib/python3*/site-packages/MLRsearch:MLRsearch==1.2.1:the search of no-drop rates is compared with it"
+)
+
+install_judges() {
+	[ "${SLUICE_TARGET:-}" = test ] || return 0
+	local entry what package why
+	for entry in "${JUDGES[@]}"; do
+		IFS=: read -r what package why <<<"$entry"
+		if compgen -G "target/venv/$what" >/dev/null; then continue; fi
+		say "installing $package into target/venv ($why)"
+		mkdir -p target
+		python3 -c 'import ensurepip' 2>/dev/null ||
+			DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv </dev/null >/dev/null || true
+		if ! python3 -m venv target/venv >/dev/null || ! target/venv/bin/pip install -q "$package" >/dev/null 2>&1; then
+			say "not available: $package; SLUICE_OFFLINE=1 make test goes without it"
+		fi
+	done
 }
 
 newest_packaged_clang() {
@@ -282,7 +293,7 @@ main() {
 	install_missing
 	mount_bpffs
 	check_rust
-	install_schemathesis
+	install_judges
 	say "everything is in place"
 }
 

@@ -1,13 +1,15 @@
 //! `sluice monitor` and `sluice pcap`: what the command line says, and what is done then.
 
+use std::fs::File;
+use std::io::Read;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
 use crate::analysis::{Control, Options, analyze};
@@ -23,7 +25,8 @@ use crate::summary::Summary;
 
 /// Watch MACsec, IPsec and GTP-U links without keys: loss, reordering, replays, rekeys (docs/MONITOR.md)
 ///
-/// Exit code 0 when everything was analysed, 1 when results are partial, 2 when nothing could be read.
+/// Exit code 0 when everything was analysed (a live watch: until it was ended), 1 when results are partial, 2 when nothing
+/// came of it.
 #[derive(ClapArgs, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
@@ -64,8 +67,9 @@ enum Replay {
 
 #[derive(ClapArgs, Debug)]
 struct WatchArgs {
-    /// Capture files (pcap, pcapng; gz, zst) in their order, `-` for standard input, or interfaces; xdp:eth1 takes the
-    /// frames of a tap that nobody else uses (AF_XDP)
+    /// Capture files (pcap, pcapng; gz, zst), read in the order of their first frames; `-` for standard input; or
+    /// interfaces; xdp:eth1 takes the frames of a tap that nobody else uses (AF_XDP). A name that ends in .db behind them
+    /// is what --db would name
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<String>,
     /// Write results into this SQLite database, as a run of its own
@@ -75,7 +79,7 @@ struct WatchArgs {
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
     /// How fast capture files are played
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, num_args = 0..=1, default_missing_value = "fast")]
     replay: Replay,
     /// Write results as JSON lines
     #[arg(long, value_name = "FILE")]
@@ -104,6 +108,9 @@ struct WatchArgs {
     /// Longer frames are an anomaly
     #[arg(long, value_name = "BYTES")]
     mtu: Option<u32>,
+    /// A pause between two keys of a busy sender is an anomaly from this length on
+    #[arg(long, value_name = "D", default_value = "1s")]
+    rekey_pause: Span,
     /// End after so long (live interfaces)
     #[arg(long, value_name = "D")]
     duration: Option<Span>,
@@ -153,12 +160,17 @@ enum PcapCommand {
 }
 
 const PARTIAL: u8 = 1;
-const UNREADABLE: u8 = 2;
+const NOTHING: u8 = 2;
+
+/// An error behind which there are results.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:#}")]
+struct Partway(anyhow::Error);
 
 /// Runs `sluice monitor ...`.
 pub fn main(args: Args) -> Result<ExitCode> {
     let result = match args.command {
-        None => watch(&args.watch),
+        None => watch(args.watch),
         Some(Command::Compare(args)) => compared(&args),
         Some(Command::Serve(args)) => {
             let address = SocketAddr::from((args.bind, args.port));
@@ -168,23 +180,27 @@ pub fn main(args: Args) -> Result<ExitCode> {
         Some(Command::Export(args)) => exported(&args),
         Some(Command::Slice(args)) => sliced(&args),
     };
-    result.or_else(|error| {
-        let capture = error.downcast_ref::<CaptureError>();
-        match capture {
-            // Says its cause itself.
-            Some(capture) => eprintln!("sluice monitor: {capture}"),
-            None => eprintln!("sluice monitor: {error:#}"),
-        }
-        let unreadable = capture.is_some_and(|error| !error.is_partial());
-        Ok(ExitCode::from(if unreadable { UNREADABLE } else { PARTIAL }))
-    })
+    result.or_else(|error| Ok(failed("monitor", &error)))
+}
+
+/// Says an error; its exit code.
+fn failed(command: &str, error: &anyhow::Error) -> ExitCode {
+    match error.downcast_ref::<CaptureError>() {
+        // Says its cause itself.
+        Some(capture) => eprintln!("sluice {command}: {capture}"),
+        None => eprintln!("sluice {command}: {error:#}"),
+    }
+    ExitCode::from(if error.is::<Partway>() { PARTIAL } else { NOTHING })
 }
 
 /// Runs `sluice pcap ...`.
 pub fn pcap(args: &PcapArgs) -> Result<ExitCode> {
     let PcapCommand::Generate(args) = &args.command;
     let start = Instant::now();
-    let made = generate(args.options(), &args.output)?;
+    let made = match generate(args.options(), &args.output) {
+        Ok(made) => made,
+        Err(error) => return Ok(failed("pcap", &error)),
+    };
     println!(
         "{}: {} frames, {} channels, {:.1} s; the truth about them: {}",
         args.output.display(),
@@ -196,12 +212,14 @@ pub fn pcap(args: &PcapArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn watch(args: &WatchArgs) -> Result<ExitCode> {
+fn watch(mut args: WatchArgs) -> Result<ExitCode> {
+    take_database(&mut args)?;
+    let args = &args;
     let mut source = capture::open_all(&args.sources, args.expect_protected)?;
-    if args.replay == Replay::Real {
-        source = Box::new(Paced { source, began: None });
-    }
     let control = Arc::new(Control::default());
+    if args.replay == Replay::Real {
+        source = Box::new(Paced { source, began: None, control: Arc::clone(&control) });
+    }
     stop_on_signal(&control, args.duration)?;
     let mut outputs = outputs(args, source.name())?;
     let is_file = source.progress().1.is_some();
@@ -210,15 +228,55 @@ fn watch(args: &WatchArgs) -> Result<ExitCode> {
     if bar.is_none() && !args.quiet {
         outputs.extend(Live::on_terminal());
     }
-    let mut summary = analyze(source.as_mut(), &options(args), &mut outputs, &control)?;
+    let mut summary = analyze(source.as_mut(), &options(args), &mut outputs, &control).map_err(partway)?;
     summary.peak_memory_bytes = peak_memory().unwrap_or(0);
     drop(bar);
-    print(&summary, args.json)?;
+    print(&summary, args.json).map_err(partway)?;
     for error in &outputs.errors {
         eprintln!("sluice monitor: {error:#}");
     }
-    let whole = summary.partial.is_none() && outputs.errors.is_empty();
-    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(PARTIAL) })
+    Ok(match (summary.partial, outputs.errors.is_empty()) {
+        (Some(what), _) if summary.frames == 0 => {
+            eprintln!("sluice monitor: {what}");
+            ExitCode::from(NOTHING)
+        }
+        (None, true) => ExitCode::SUCCESS,
+        _ => ExitCode::from(PARTIAL),
+    })
+}
+
+/// What a source cannot be read for ends a run before there are results, anything else behind some.
+fn partway(error: anyhow::Error) -> anyhow::Error {
+    if error.is::<CaptureError>() { error } else { Partway(error).into() }
+}
+
+/// A file of results, or the name of one to be made.
+fn is_database(path: &Path) -> bool {
+    let named =
+        path.extension().is_some_and(|end| ["db", "sqlite", "sqlite3"].iter().any(|known| end == *known));
+    let mut start = [0; 16];
+    let is_made = match File::open(path) {
+        Ok(mut file) => {
+            file.read(&mut start).is_ok_and(|length| length == 0 || start == *b"SQLite format 3\0")
+        }
+        Err(_) => true,
+    };
+    named && is_made
+}
+
+/// `sluice monitor link.pcap link.db`: the database may stand behind the sources.
+fn take_database(args: &mut WatchArgs) -> Result<()> {
+    let Some(last) = args.sources.pop_if(|last| is_database(Path::new(last))) else { return Ok(()) };
+    ensure!(
+        !args.sources.is_empty(),
+        "{last} is a database for results: name a capture or an interface before it, or serve it with \
+         `sluice monitor serve --db {last}`"
+    );
+    if let Some(db) = &args.db {
+        bail!("two databases for results, --db {} and {last}: give one", db.display());
+    }
+    args.db = Some(last.into());
+    Ok(())
 }
 
 fn options(args: &WatchArgs) -> Options {
@@ -229,6 +287,7 @@ fn options(args: &WatchArgs) -> Options {
         expect_protected: args.expect_protected,
         merge_interfaces: args.merge_interfaces,
         mtu: args.mtu,
+        rekey_pause_ns: args.rekey_pause.0,
     }
 }
 
@@ -287,7 +346,8 @@ fn exported(args: &ExportArgs) -> Result<ExitCode> {
 fn sliced(args: &SliceArgs) -> Result<ExitCode> {
     let slice = slice::run(args)?;
     if slice.frames == 0 {
-        bail!("no packet matched, so {} was written without any", slice.output.display());
+        let what = anyhow!("no packet matched, so {} was written without any", slice.output.display());
+        return Err(Partway(what).into());
     }
     println!(
         "{}: {} frames, {} to {} of {}",
@@ -305,7 +365,7 @@ fn sliced(args: &SliceArgs) -> Result<ExitCode> {
     }
     match slice.partial {
         None => Ok(ExitCode::SUCCESS),
-        Some(what) => bail!(what),
+        Some(what) => Err(Partway(anyhow!(what)).into()),
     }
 }
 
@@ -318,16 +378,16 @@ fn peak_memory() -> Option<u64> {
 
 /// Ends the run in good order on SIGINT, SIGTERM, or after a time; a second signal ends it as usual.
 fn stop_on_signal(control: &Arc<Control>, duration: Option<Span>) -> Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
     let control = Arc::clone(control);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Before anything is analysed, not when the thread has a turn.
+    let (mut interrupt, mut terminate) = {
+        let _within = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
     let wait = move || {
         runtime.block_on(async {
-            use tokio::signal::unix::{SignalKind, signal};
-            let (Ok(mut interrupt), Ok(mut terminate)) =
-                (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-            else {
-                return;
-            };
             let after = duration.map_or(Duration::MAX, |span| Duration::from_nanos(span.0));
             tokio::select! {
                 _ = interrupt.recv() => {}
@@ -348,7 +408,11 @@ struct Paced {
     source: Box<dyn Source>,
     /// Now, and the first frame's time.
     began: Option<(Instant, u64)>,
+    control: Arc<Control>,
 }
+
+/// How long a paced replay sleeps at a time, so that it can be ended.
+const NAP: Duration = Duration::from_millis(50);
 
 impl Source for Paced {
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
@@ -357,7 +421,9 @@ impl Source for Paced {
             let first = batch.records()[0].time_ns;
             let (began, start) = *self.began.get_or_insert_with(|| (Instant::now(), first));
             let due = Duration::from_nanos(record.time_ns.saturating_sub(start));
-            std::thread::sleep(due.saturating_sub(began.elapsed()));
+            while began.elapsed() < due && !self.control.stop.load(Ordering::Relaxed) {
+                std::thread::sleep(due.saturating_sub(began.elapsed()).min(NAP));
+            }
         }
         result
     }
@@ -368,6 +434,10 @@ impl Source for Paced {
 
     fn progress(&self) -> (u64, Option<u64>) {
         self.source.progress()
+    }
+
+    fn is_live(&self) -> bool {
+        self.source.is_live()
     }
 
     fn drops(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use memmap2::Mmap;
+use crate::capture::Piece;
 
 /// How the first bytes of a frame are to be read (the LINKTYPE_ registry of the pcap format).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -61,7 +61,7 @@ pub struct Record {
 #[derive(Debug)]
 enum Bytes {
     Owned(Vec<u8>),
-    Mapped { map: Arc<Mmap>, start: usize, end: usize },
+    Mapped { map: Arc<Piece>, start: usize, end: usize },
 }
 
 /// Some thousands of frames with their bytes. A source fills it, a worker owns it while it reads, then it is reused.
@@ -100,9 +100,16 @@ impl Batch {
     ///
     /// # Panics
     /// When the window does not lie inside the mapping.
-    pub fn window(&mut self, map: &Arc<Mmap>, start: usize, end: usize) {
+    pub fn window(&mut self, map: &Arc<Piece>, start: usize, end: usize) {
         assert!(start <= end && end <= map.len(), "the window must lie inside the mapping");
         self.bytes = Bytes::Mapped { map: Arc::clone(map), start, end };
+    }
+
+    /// Takes back the records that end behind the first `bytes` of the buffer or window, and all after them.
+    pub fn cut(&mut self, bytes: u64) {
+        let end = |record: &Record| u64::from(record.offset) + u64::from(record.captured);
+        let whole = self.records.iter().position(|record| end(record) > bytes).unwrap_or(self.records.len());
+        self.records.truncate(whole);
     }
 
     /// Adds a frame whose bytes already lie in the buffer or window.

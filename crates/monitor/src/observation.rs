@@ -93,6 +93,8 @@ pub struct Vlans {
     pub inner: u16,
 }
 
+/// fe80::/10 (RFC 4291 2.5.6)
+const LINK_LOCAL: u64 = 0xfe80 >> 6;
 const MAPPED: u64 = 0x0000_ffff_0000_0000;
 
 impl ChannelKey {
@@ -209,6 +211,38 @@ impl ChannelKey {
             let destination_high = if self.is_ipv4(0) { 0 } else { self.0[0] };
             ChannelKey([source_high, self.0[3], destination_high, self.0[1], self.0[4] & 0xffff_ffff])
         })
+    }
+
+    /// Whether one counter may number what this sender sends under this SPI to several destinations: AH, and ESP from
+    /// link-local addresses, as routers use them among each other (RFC 4552, RFC 5796).
+    pub fn may_share_counter(&self) -> bool {
+        match self.protocol() {
+            Protocol::Ah => true,
+            Protocol::Esp => self.0[0] >> 54 == LINK_LOCAL,
+            _ => false,
+        }
+    }
+
+    /// The same without the destination.
+    pub fn sender(&self) -> ChannelKey {
+        let [a, b, _, _, tail] = self.0;
+        ChannelKey([a, b, 0, 0, tail])
+    }
+
+    /// What one worker keeps: channels that may share keys or a counter.
+    #[inline]
+    pub fn shard(&self) -> u64 {
+        let group = if self.may_share_counter() { self.sender().group() } else { self.group() };
+        group.channel_id()
+    }
+
+    pub fn is_multicast(&self) -> bool {
+        self.sci().is_none() && self.address(2).is_multicast()
+    }
+
+    /// Whether the destination is a group or a neighbour on the link.
+    pub fn is_on_link(&self) -> bool {
+        self.is_multicast() || self.sci().is_none() && self.0[2] >> 54 == LINK_LOCAL
     }
 
     /// The same channel seen from any capture interface (two taps, aggregated links).

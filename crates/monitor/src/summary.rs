@@ -57,6 +57,11 @@ impl Counts {
         self.stray += other.stray;
     }
 
+    /// What channels are ranked by: a replayed or reused number counts 100, a lost one 10, a late one or a duplicate 1.
+    pub fn trouble(&self) -> u64 {
+        (self.replays + self.reused) * 100 + self.lost.max(0) as u64 * 10 + self.late + self.duplicates
+    }
+
     /// Lost of expected, 0 to 1 (RFC 7680: what arrived late is not lost).
     pub fn loss_ratio(&self) -> f64 {
         let again = self.duplicates + self.replays + self.reused + self.stray + self.too_old;
@@ -233,6 +238,9 @@ pub struct Figures {
     pub one_way: Option<bool>,
     /// The state was dropped to make room; the channel may appear again.
     pub evicted: bool,
+    /// Its numbers do not count its packets, so what was lost cannot be told.
+    #[serde(default)]
+    pub no_counter: bool,
 }
 
 /// A channel seen for the first time. Numbers are handed out densely within a run; a channel that comes back after
@@ -274,7 +282,8 @@ pub struct Gap {
     pub frame: u64,
 }
 
-/// Something an operator should look at. `(channel, kind)` identifies it; later reports replace earlier ones.
+/// Something an operator should look at. `(channel, kind)` identifies it; later reports replace earlier ones, and
+/// `count == 0` takes it back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Anomaly {
     pub kind: Kind,

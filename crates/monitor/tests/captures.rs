@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use files::{Endian, Pcap, PcapNg, options};
 use proptest::prelude::*;
-use sluice_monitor::capture::{self, CaptureError};
-use sluice_monitor::frame::{Batch, LinkType};
+use sluice_monitor::capture::{self, CaptureError, Source};
+use sluice_monitor::frame::{Batch, Frame, LinkType};
 
 /// A frame as a source gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,13 @@ struct Seen {
     number: u64,
 }
 
+impl Seen {
+    fn of(frame: &Frame<'_>) -> Seen {
+        let Frame { time_ns, interface, wire_len, link, number, data } = *frame;
+        Seen { time_ns, interface, wire_len, link, data: data.to_vec(), number }
+    }
+}
+
 /// Everything a source gives, up to its end or error, and the drops it tells of.
 struct Read {
     frames: Vec<Seen>,
@@ -29,21 +36,17 @@ struct Read {
 }
 
 fn read(path: &Path) -> Read {
-    let mut source = match capture::open(path.to_str().unwrap()) {
-        Ok(source) => source,
-        Err(error) => return Read { frames: vec![], error: Some(error), drops: 0 },
-    };
+    match capture::open(path.to_str().unwrap()) {
+        Ok(mut source) => rest_of(source.as_mut()),
+        Err(error) => Read { frames: vec![], error: Some(error), drops: 0 },
+    }
+}
+
+fn rest_of(source: &mut dyn Source) -> Read {
     let (mut batch, mut frames, mut error) = (Batch::default(), vec![], None);
     loop {
         let more = source.next_batch(&mut batch);
-        frames.extend(batch.frames().map(|frame| Seen {
-            time_ns: frame.time_ns,
-            interface: frame.interface,
-            wire_len: frame.wire_len,
-            link: frame.link,
-            data: frame.data.to_vec(),
-            number: frame.number,
-        }));
+        frames.extend(batch.frames().map(|frame| Seen::of(&frame)));
         match more {
             Ok(true) => {}
             Ok(false) => break,
@@ -393,6 +396,127 @@ fn what_is_no_capture_is_refused_in_words() {
     let missing = error("nosuch0");
     assert!(missing.contains("no interface nosuch0") && missing.contains("lo"), "{missing}");
     assert!(error("/").contains("directory"));
+}
+
+/// A capture in some format, of `count` frames of about `length` bytes, and where each record ends.
+fn long_file(kind: &str, count: u32, length: usize) -> (Vec<u8>, Vec<usize>) {
+    let mut pcap = Pcap::new(Endian::Little, true, 1);
+    let mut pcapng = PcapNg::new(Endian::Little);
+    pcapng.interface(1, &options(Endian::Little, &[(9, &[9])]));
+    let (mut ends, mut noise) = (vec![], 0x2545_f491_4f6c_dd1du64);
+    for number in 0..count {
+        let time_ns = TIME_NS + u64::from(number);
+        let mut data = data(number, length + number as usize % 13);
+        // What compresses well would be read ahead as a whole.
+        for byte in &mut data[4..] {
+            noise ^= noise << 13;
+            noise ^= noise >> 7;
+            noise ^= noise << 17;
+            *byte = noise as u8;
+        }
+        pcap.frame(time_ns, &data, data.len() as u32);
+        pcapng.frame(0, time_ns, &data, &[]);
+        ends.push(if kind == "pcapng" { pcapng.bytes.len() } else { pcap.bytes.len() });
+    }
+    match kind {
+        "pcapng" => (pcapng.bytes, ends),
+        "gzip" => (gzip(&pcap.bytes), vec![]),
+        "zstd" => (zstd(&pcap.bytes), vec![]),
+        _ => (pcap.bytes, ends),
+    }
+}
+
+/// Log rotation by copying truncates a file while it is read: what came before is kept, and the end is called a cut. Files
+/// with long frames are mapped, and the kernel ends whoever touches a mapped page behind the end.
+#[test]
+fn a_file_that_is_truncated_while_it_is_read_is_cut() {
+    for (kind, length) in [
+        ("pcap", 64),
+        ("pcap", 1500),
+        ("pcapng", 64),
+        ("pcapng", 1500),
+        ("gzip", 64),
+        ("gzip", 1500),
+        ("zstd", 1500),
+    ] {
+        let (bytes, ends) = long_file(kind, 4_000_000 / length as u32, length);
+        let at_record = ends.iter().copied().find(|end| *end > bytes.len() / 2);
+        for (left, before) in [
+            (Some(bytes.len() / 2 + 7), 2),
+            (at_record, 2),
+            (Some(0), 2),
+            (Some(bytes.len() - 1), 2),
+            (Some(5000), 1),
+        ] {
+            let Some(left) = left else { continue };
+            let name = format!("{kind}, frames of {length}, {left} of {} bytes left", bytes.len());
+            let (_directory, path) = stored(&bytes);
+            let whole = read(&path).frames;
+            let mut source = capture::open(path.to_str().unwrap()).unwrap();
+            let (mut batch, mut frames) = (Batch::default(), vec![]);
+            for _ in 0..before {
+                assert!(source.next_batch(&mut batch).unwrap(), "{name}");
+                frames.extend(batch.frames().map(|frame| Seen::of(&frame)));
+            }
+            let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            file.set_len(left as u64).unwrap();
+            // The batch that is still there shows bytes or zeros.
+            let shown: usize =
+                batch.frames().map(|frame| frame.data.iter().filter(|byte| **byte != 0).count()).sum();
+            assert!(shown <= batch.frames().map(|frame| frame.data.len()).sum(), "{name}");
+            let rest = rest_of(source.as_mut());
+            frames.extend(rest.frames);
+            // The last bytes of a compressed file hold no frame.
+            assert!(frames.len() < whole.len() || ends.is_empty(), "{name}");
+            assert!(frames == whole[..frames.len()], "{name}: {} frames", frames.len());
+            match rest.error {
+                Some(CaptureError::Cut { frames: said, .. }) => {
+                    assert_eq!(said as usize, frames.len(), "{name}")
+                }
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+    }
+}
+
+/// As shells list what `tcpdump -C` and `-G` leave behind.
+#[test]
+fn rotated_files_are_one_capture_in_whatever_order_they_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut names: Vec<String> = vec![];
+    for part in 0..12u32 {
+        let mut file = Pcap::new(Endian::Little, true, 1);
+        for number in part * 100..(part + 1) * 100 {
+            file.frame(TIME_NS + u64::from(number) * 1000, &data(number + 1, 60), 60);
+        }
+        let number = if part == 0 { String::new() } else { part.to_string() };
+        let path = directory.path().join(format!("link.pcap{number}"));
+        let bytes = match part % 3 {
+            0 => file.bytes,
+            1 => gzip(&file.bytes),
+            _ => zstd(&file.bytes),
+        };
+        std::fs::write(&path, bytes).unwrap();
+        names.push(path.to_str().unwrap().to_owned());
+    }
+    // One that was just begun.
+    let empty = directory.path().join("link.pcap12").to_str().unwrap().to_owned();
+    std::fs::write(&empty, Pcap::new(Endian::Little, true, 1).bytes).unwrap();
+    names.push(empty);
+    let mut listed = names.clone();
+    listed.sort();
+    assert_ne!(names, listed);
+    let backwards = names.iter().rev().cloned().collect();
+    for names in [names, listed, backwards] {
+        let mut source = capture::open_all(&names, false).unwrap();
+        let read = rest_of(source.as_mut());
+        assert!(read.error.is_none(), "{:?}", read.error);
+        let times: Vec<u64> = read.frames.iter().map(|frame| frame.time_ns).collect();
+        assert_eq!(times.len(), 1200);
+        assert!(times.is_sorted(), "{names:?}");
+        let numbers: Vec<u64> = read.frames.iter().map(|frame| frame.number).collect();
+        assert_eq!(numbers, (1..=1200).collect::<Vec<_>>());
+    }
 }
 
 /// Frames come out of a pipe while its writer still writes.

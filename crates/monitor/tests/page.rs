@@ -6,7 +6,7 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use common::{Link, store};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sluice_monitor::results::Detail;
 use sluice_monitor::serve::{Served, router};
 
@@ -38,6 +38,15 @@ addEventListener("load", () => {
         }
       }
     }
+    const axis = document.querySelector("#course svg"), top = (kind) => Math.min(...[...axis.querySelectorAll(kind)].map((part) => part.getBBox().y));
+    const ticks = [...axis.querySelectorAll("text.tick")].filter((text) => text.getAttribute("text-anchor") === "end").map((text) => +text.getAttribute("y") - 4).sort((a, b) => a - b);
+    seen.above = { rate: ticks[0] - top("path.line"), loss: Math.min(...ticks.filter((y) => y > 200)) - top("rect.loss") };
+    seen.sorted = [...document.querySelectorAll("#columns th[aria-sort]")].map((th) => th.textContent + " " + th.getAttribute("aria-sort"));
+    seen.heading = document.getElementById("h-flows").textContent;
+    seen.red = document.querySelectorAll("#flows > tr > td.bad").length;
+    seen.redBars = document.querySelectorAll("#course rect.much").length;
+    const table = document.getElementById("flows").closest(".scroll");
+    seen.sideways = { wants: table.scrollWidth, has: table.clientWidth, is: table.scrollWidth > table.clientWidth + 1, said: !document.getElementById("sideways").hidden && document.getElementById("sideways").getBoundingClientRect().height > 0, faded: getComputedStyle(table).maskImage !== "none" };
     seen.rows = document.querySelectorAll("#flows > tr").length;
     seen.tiles = [...document.querySelectorAll(".tile b")].map((tile) => tile.textContent);
     seen.kinds = document.querySelectorAll("#anomalies > li").length;
@@ -60,9 +69,13 @@ struct Server {
 
 impl Server {
     fn new(judged: bool) -> Self {
+        Server::of(Link::new(40, 300_000, 200_000).troubled(), judged)
+    }
+
+    fn of(mut link: Link, judged: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.db");
-        store(&mut Link::new(40, 300_000, 200_000).troubled(), &path, Detail::Full);
+        store(&mut link, &path, Detail::Full);
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -114,9 +127,37 @@ fn a_browser_shows_it_wide_and_narrow_light_and_dark() {
         assert_eq!(seen["rows"], 21, "{name}: a page of channels and one opened: {seen}");
         assert!(seen["kinds"].as_u64().unwrap() >= 4, "{name}: {seen}");
         assert_eq!(seen["tiles"].as_array().unwrap().len(), 8, "{name}: {seen}");
+        assert_eq!(
+            seen["sorted"],
+            json!(["Trouble descending"]),
+            "{name}: the order is marked where it comes from"
+        );
+        assert_eq!(seen["heading"], "Channels, worst first", "{name}");
+        for axis in ["rate", "loss"] {
+            let above = seen["above"][axis].as_f64().unwrap();
+            assert!(above <= 0.1, "{name}: the {axis} goes {above} above its top tick");
+        }
+        let sideways = &seen["sideways"];
+        assert_eq!(sideways["is"], name == "narrow", "{name}: {sideways}");
+        assert_eq!(
+            (&sideways["said"], &sideways["faded"]),
+            (&sideways["is"], &sideways["is"]),
+            "{name}: a word of it"
+        );
+        assert!(seen["red"].as_u64().unwrap() > 0 && seen["redBars"].as_u64().unwrap() > 0, "{name}: {seen}");
         colours.push(seen["colour"].as_str().unwrap().to_owned());
     }
     assert_ne!(colours[0], colours[1], "dark looks like light");
+}
+
+/// Colour is for what stands out: where every channel loses alike, none does.
+#[test]
+fn where_all_suffer_alike_nothing_is_marked() {
+    let server = Server::of(Link::new(40, 300_000, 200_000).suffering(), true);
+    let seen = judge(&server, "suffering", &["--window-size=1440,1000"]);
+    assert_eq!((&seen["red"], &seen["redBars"]), (&json!(0), &json!(0)), "{seen}");
+    assert_eq!(seen["rows"], 21, "{seen}");
+    assert!(seen["tiles"][1].as_str().unwrap().starts_with("10"), "a tenth is lost: {seen}");
 }
 
 #[test]

@@ -189,23 +189,9 @@ fn check_alarms(seed: u64, options: &Options, truth: &Truth, keep: &Keep, summar
             Alarm::Duplicate => truth.totals.duplicates,
             Alarm::Replay => truth.totals.replays,
             Alarm::RekeyLoss => missing,
-            // A flow that sends seldom pauses at every packet.
-            Alarm::RekeyPause => {
-                assert!(u64::from(options.flows) > options.rate() / 2, "seed {seed}");
-                continue;
-            }
             // The last of an odd number of flows has no partner.
             Alarm::OneWay => {
                 assert!(options.flows % 2 == 1, "seed {seed}: one-way with {} flows", options.flows);
-                continue;
-            }
-            // AH hides nothing.
-            Alarm::IntegrityOnly => {
-                let mut found = keep.alarms.keys().filter(|(kind, _)| *kind == Alarm::IntegrityOnly);
-                let is_ah = |id: u64| {
-                    truth.channels.iter().any(|other| other.id == id && other.protocol == Protocol::Ah)
-                };
-                assert!(found.all(|(_, id)| is_ah(*id)), "seed {seed}: readable channels");
                 continue;
             }
             // Extended numbers on their way past 2^32.

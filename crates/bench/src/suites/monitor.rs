@@ -12,6 +12,7 @@ use sluice_monitor::generate::{Mix, Options, Size, generate};
 use sluice_monitor::summary::Summary;
 
 use crate::chart::{Axis, Bar, Bars, Chart, LineChart, Point, Role, Series};
+use crate::honesty;
 use crate::result::{Better, Check, Figure, SuiteResult, Table};
 use crate::rounds::{bench_cpu, interleave, keep_on};
 use crate::stats::estimate;
@@ -111,11 +112,18 @@ impl Shelf {
         Ok(Shelf(path))
     }
 
-    fn capture(&self, name: &str, options: Options) -> Result<PathBuf> {
+    fn capture(&self, name: &str, options: Options) -> Result<Taken> {
         let path = self.0.join(format!("{}.pcap", name.replace(' ', "_")));
-        generate(options, &path).with_context(|| format!("cannot generate {}", path.display()))?;
-        Ok(path)
+        let made = generate(options, &path).with_context(|| format!("cannot generate {}", path.display()))?;
+        Ok(Taken { path, copies: made.totals.duplicates + made.totals.replays })
     }
+}
+
+/// A capture in a file.
+struct Taken {
+    path: PathBuf,
+    /// Frames that were planted a second time.
+    copies: u64,
 }
 
 /// One run of the monitor.
@@ -125,6 +133,23 @@ struct Run {
     frames: u64,
     channels: u64,
     memory: u64,
+    /// Frames whose numbers had come before, and how many of them are the capture's own.
+    seen_before: u64,
+    copies: u64,
+}
+
+impl Run {
+    fn new(seconds: f64, summary: &Summary, copies: u64) -> Run {
+        let Summary { frames, channels, peak_memory_bytes: memory, counts, .. } = *summary;
+        let seen_before = counts.duplicates + counts.replays + counts.reused + counts.too_old;
+        Run { seconds, frames, channels, memory, seen_before, copies }
+    }
+
+    /// Whether each frame was read once: numbers that come again are told by the monitor itself.
+    fn single_pass(&self) -> Check {
+        let again = self.seen_before.abs_diff(self.copies).min(self.frames);
+        honesty::single_pass(self.frames, self.frames - again)
+    }
 }
 
 fn suite(context: &Context) -> Result<SuiteResult> {
@@ -139,8 +164,8 @@ fn suite(context: &Context) -> Result<SuiteResult> {
 
 fn measure(context: &Context, shelf: &Shelf) -> Result<SuiteResult> {
     let mut result = SuiteResult::new(SUITE.name);
-    let empty = shelf.0.join("empty.pcap");
-    std::fs::write(&empty, EMPTY)?;
+    let empty = Taken { path: shelf.0.join("empty.pcap"), copies: 0 };
+    std::fs::write(&empty.path, EMPTY)?;
     let is_long = |n: usize| context.quick() && CAPTURES[n].flows == MANY;
     let needed = |n: usize| CASES.iter().any(|case| case.capture == n) && !is_long(n);
     let mut files = vec![];
@@ -160,7 +185,7 @@ fn measure(context: &Context, shelf: &Shelf) -> Result<SuiteResult> {
         context.progress.at(0.3 + 0.6 * done / total, case.name);
         done += 1.0;
         let startup = analyse(shelf, &empty, case)?.seconds;
-        let (frames, walked) = walk(file)?;
+        let (frames, walked) = walk(&file.path)?;
         let run = analyse(shelf, file, case)?;
         ensure!(run.frames == frames, "{}: {} frames of {frames}", case.name, run.frames);
         let seconds = run.seconds - startup;
@@ -218,7 +243,7 @@ const EMPTY: [u8; 24] =
     [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0, 0];
 
 /// A whole process.
-fn analyse(shelf: &Shelf, file: &Path, case: &Case) -> Result<Run> {
+fn analyse(shelf: &Shelf, capture: &Taken, case: &Case) -> Result<Run> {
     let database = shelf.0.join("results.db");
     for name in ["results.db", "results.db-wal", "results.db-shm"] {
         // Usually there is none.
@@ -232,7 +257,12 @@ fn analyse(shelf: &Shelf, file: &Path, case: &Case) -> Result<Run> {
     } else {
         Command::new(program)
     };
-    command.arg("monitor").arg(file).args(["--json", "--quiet", "--workers", &case.workers.to_string()]);
+    command.arg("monitor").arg(&capture.path).args([
+        "--json",
+        "--quiet",
+        "--workers",
+        &case.workers.to_string(),
+    ]);
     command.args(["--max-channels", "2097152"]);
     if case.database {
         command.arg("--db").arg(&database);
@@ -244,8 +274,7 @@ fn analyse(shelf: &Shelf, file: &Path, case: &Case) -> Result<Run> {
         bail!("the monitor failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     let summary: Summary = serde_json::from_slice(&output.stdout).context("the monitor's summary")?;
-    let Summary { frames, channels, peak_memory_bytes: memory, .. } = summary;
-    Ok(Run { seconds, frames, channels, memory })
+    Ok(Run::new(seconds, &summary, capture.copies))
 }
 
 /// Reads a file, steps from record to record and looks at each frame; frames and seconds.
@@ -293,12 +322,10 @@ fn figures<'a>(
     by_case: &dyn Fn(usize) -> Option<&'a [f64]>,
 ) -> Vec<Figure> {
     let name = |what: &str| format!("{}: {what}", case.name);
-    let distinct = Check::new(
-        "single pass",
-        runs.iter().all(|run| run.frames == runs[0].frames),
-        format!("{} frames of the capture, each read once, {} channels", runs[0].frames, runs[0].channels),
-    );
-    let mut figure = Figure::new(name("analysed"), "Mpps", Better::Higher, mine.to_vec()).check(distinct);
+    let passes: Vec<Check> = runs.iter().map(Run::single_pass).collect();
+    let worst = passes.iter().find(|check| !check.passed).or(passes.first());
+    let mut figure = Figure::new(name("analysed"), "Mpps", Better::Higher, mine.to_vec());
+    figure = worst.cloned().into_iter().fold(figure, Figure::check);
     figure = match (n, by_case(0), by_case(NO_DATABASE)) {
         (TWO_WORKERS, _, Some(one)) => figure.against("one worker", one),
         (4, Some(few), _) => figure.against("10,000 channels", few),
@@ -413,7 +440,7 @@ fn scaling(context: &Context, shelf: &Shelf, result: &mut SuiteResult) -> Result
         &[1000, 10_000, 50_000, 100_000, 250_000, 500_000, 5_000_000],
         &[1000, 10_000, 50_000, 100_000, 250_000, 500_000, 5_000_000, 50_000_000],
     );
-    let empty = shelf.0.join("empty.pcap");
+    let empty = Taken { path: shelf.0.join("empty.pcap"), copies: 0 };
     let (mut rows, mut points) = (vec![], vec![]);
     for packets in sizes {
         let capture = Capture { flows: (packets / 10).clamp(10, 1000) as u32, ..CAPTURES[0] };
@@ -425,7 +452,7 @@ fn scaling(context: &Context, shelf: &Shelf, result: &mut SuiteResult) -> Result
             startup.push(analyse(shelf, &empty, &CASES[0])?.seconds);
             seconds.push(analyse(shelf, &file, &CASES[0])?.seconds);
         }
-        std::fs::remove_file(&file)?;
+        std::fs::remove_file(&file.path)?;
         let (whole, start) = (estimate(&seconds).value, estimate(&startup).value);
         // A difference of two times that are nearly equal says nothing.
         let rate = (whole - start > start / 4.0).then(|| *packets as f64 / (whole - start) / 1e6);
@@ -457,13 +484,43 @@ fn scaling(context: &Context, shelf: &Shelf, result: &mut SuiteResult) -> Result
 
 #[cfg(test)]
 mod tests {
+    use sluice_monitor::analysis::{self, Control, analyze};
+    use sluice_monitor::capture;
+    use sluice_monitor::results::Outputs;
+
     use super::*;
+
+    /// What the monitor says of a capture file.
+    fn analysed(path: &Path, copies: u64) -> Run {
+        let mut source = capture::open(path.to_str().unwrap()).unwrap();
+        let options = analysis::Options::default();
+        let summary = analyze(&mut *source, &options, &mut Outputs::default(), &Control::default()).unwrap();
+        Run::new(1.0, &summary, copies)
+    }
+
+    #[test]
+    fn a_capture_in_which_frames_come_again_is_no_single_pass() {
+        let shelf = Shelf(std::env::temp_dir().join(format!("sluice-bench-looped-{}", std::process::id())));
+        std::fs::create_dir_all(&shelf.0).unwrap();
+        let few = Capture { flows: 50, ..CAPTURES[0] };
+        let honest = shelf.capture("honest", options(&few, 50_000)).unwrap();
+        let run = analysed(&honest.path, honest.copies);
+        assert!(run.single_pass().passed && run.seen_before > 0, "{run:?}");
+        assert!(!Run { copies: run.copies + 1, ..run.clone() }.single_pass().passed);
+        // The same records once more behind themselves.
+        let once = std::fs::read(&honest.path).unwrap();
+        let looped = shelf.0.join("looped.pcap");
+        std::fs::write(&looped, [&once[..], &once[EMPTY.len()..]].concat()).unwrap();
+        let check = analysed(&looped, honest.copies).single_pass();
+        assert!(!check.passed, "{check:?}");
+        assert!(!analysed(&looped, 0).single_pass().passed);
+    }
 
     #[test]
     fn the_walk_finds_every_frame() {
         let shelf = Shelf::new().unwrap();
-        let path = shelf.capture("walked", options(&CAPTURES[1], 20_000)).unwrap();
-        assert_eq!(walk(&path).unwrap().0, 20_000);
+        let walked = shelf.capture("walked", options(&CAPTURES[1], 20_000)).unwrap();
+        assert_eq!(walk(&walked.path).unwrap().0, 20_000);
         let empty = shelf.0.join("empty.pcap");
         std::fs::write(&empty, EMPTY).unwrap();
         assert_eq!(walk(&empty).unwrap().0, 0);

@@ -13,7 +13,7 @@ use anyhow::Context;
 use crate::capture::{CaptureError, Source};
 use crate::channel::alarms::{Alarms, Occurrence};
 use crate::channel::anomaly::Kind;
-use crate::channel::{Directions, Sums, keep_worst};
+use crate::channel::{Directions, LONG_PAUSE_NS, Sums, keep_worst};
 use crate::frame::Batch;
 use crate::summary::{Sink, Summary, Update};
 
@@ -37,6 +37,8 @@ pub struct Options {
     pub merge_interfaces: bool,
     /// Longer frames are an anomaly.
     pub mtu: Option<u32>,
+    /// A busy sender that is silent for so long between two keys is an anomaly.
+    pub rekey_pause_ns: u64,
 }
 
 impl Default for Options {
@@ -48,6 +50,7 @@ impl Default for Options {
             expect_protected: false,
             merge_interfaces: false,
             mtu: None,
+            rekey_pause_ns: LONG_PAUSE_NS,
         }
     }
 }
@@ -183,7 +186,9 @@ impl<'a> Feed<'a> {
     fn next(&mut self, batch: &mut Batch, outlet: &Outlet<'_>) -> Option<Fed> {
         if self.control.stop.load(Ordering::Relaxed) && !self.ended {
             self.ended = true;
-            self.partial = Some("stopped on request".to_owned());
+            // What has no end is whole wherever it is stopped.
+            let has_end = !self.source.is_live() && self.source.progress().1.is_some();
+            self.partial = has_end.then(|| "stopped on request".to_owned());
         }
         if self.ended || outlet.failed.load(Ordering::Relaxed) {
             return None;

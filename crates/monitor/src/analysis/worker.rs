@@ -95,8 +95,10 @@ impl Shard {
     pub fn new(options: &Options, worker: usize) -> Self {
         let workers = options.workers.max(1);
         let limit = options.max_channels.div_ceil(workers);
+        let mut channels = Channels::of_worker(limit, worker as u32, workers as u32);
+        channels.long_pause(options.rekey_pause_ns);
         Shard {
-            channels: Channels::of_worker(limit, worker as u32, workers as u32),
+            channels,
             now_ns: 0,
             interval_end_ns: 0,
             length_ns: options.interval_ns.max(1),
@@ -159,7 +161,7 @@ impl Shard {
 /// Which of `shards` keeps a channel. Successive keys of one secure channel stay together.
 #[inline]
 pub fn shard_of(key: &ChannelKey, shards: usize) -> usize {
-    ((u128::from(key.group().channel_id()) * shards as u128) >> 64) as usize
+    ((u128::from(key.shard()) * shards as u128) >> 64) as usize
 }
 
 /// Parses a batch and takes its frames, group by group.

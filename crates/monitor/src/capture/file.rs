@@ -82,6 +82,20 @@ impl FileSource {
         Ok(FileSource { name, format, way, file, progress, total, frames, before, ended })
     }
 
+    /// Time of the first frame, if there is one that can be read.
+    pub fn first_time(mut self) -> Option<u64> {
+        let mut batch = Batch::default();
+        loop {
+            let more = self.next_batch(&mut batch);
+            if let Some(record) = batch.records().first() {
+                return Some(record.time_ns);
+            }
+            if !matches!(more, Ok(true)) {
+                return None;
+            }
+        }
+    }
+
     /// Ends the source: nothing of it can be read any more.
     fn broken(&mut self, at: u64, what: Option<Broken>) -> CaptureError {
         self.ended = true;
@@ -121,7 +135,12 @@ impl FileSource {
         self.before += at as u64;
         parsed.map_err(|what| self.broken(0, Some(what)))?;
         match got {
-            Ok(Got::End) if left > 0 => Err(self.broken(0, None)),
+            // A whole file ends here, but what is left of a larger one may end between two records too.
+            Ok(Got::End)
+                if left > 0 || (!is_packed && self.total.is_some_and(|total| self.progress < total)) =>
+            {
+                Err(self.broken(0, None))
+            }
             Ok(Got::End) => {
                 self.ended = true;
                 Ok(false)
@@ -152,9 +171,10 @@ impl FileSource {
 
     fn map_batch(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
         let Way::Map(mapping) = &mut self.way else { return Ok(false) };
+        mapping.look();
         if self.before >= mapping.size {
             self.ended = true;
-            return Ok(false);
+            return if mapping.shrank { Err(self.broken(0, None)) } else { Ok(false) };
         }
         let mut length = WINDOW;
         let (consumed, parsed) = loop {
@@ -170,6 +190,15 @@ impl FileSource {
             }
             length *= 2;
         };
+        mapping.look();
+        if mapping.shrank {
+            // Records may have been read where the file was not any more.
+            batch.cut(mapping.size.saturating_sub(self.before));
+            self.frames += batch.len() as u64;
+            let end =
+                batch.records().last().map_or(0, |last| u64::from(last.offset) + u64::from(last.captured));
+            return Err(self.broken(end, None));
+        }
         self.frames += batch.len() as u64;
         self.before += consumed as u64;
         self.progress = self.before;

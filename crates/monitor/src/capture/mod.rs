@@ -16,6 +16,7 @@ use thiserror::Error;
 use crate::frame::Batch;
 
 pub use file::FileSource;
+pub use mapping::Piece;
 
 /// Something that yields frames in their order of capture.
 pub trait Source: Send {
@@ -66,13 +67,23 @@ fn open_for(name: &str, everything: bool) -> Result<Box<dyn Source>, CaptureErro
     }
 }
 
-/// Opens everything a command line names: files form one capture, interfaces are heard at the same time. `everything`: of
-/// a gateway's port also frames that are not followed, to find clear text among them.
+/// Opens everything a command line names: files form one capture, in the order of their first frames, since a shell lists
+/// day10 before day2; interfaces are heard at the same time. `everything`: of a gateway's port also frames that are not
+/// followed, to find clear text among them.
 pub fn open_all(names: &[String], everything: bool) -> Result<Box<dyn Source>, CaptureError> {
     let open = |name: &String| open_for(name, everything);
     let mut sources = names.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     if sources.len() == 1 {
         return Ok(sources.remove(0));
+    }
+    if sources.iter().all(|source| source.progress().1.is_some()) {
+        let mut timed = Vec::with_capacity(sources.len());
+        for (name, source) in names.iter().zip(sources) {
+            timed.push((FileSource::open(name)?.first_time(), source));
+        }
+        // Files without a frame change nothing wherever they stand.
+        timed.sort_by_key(|(first_ns, _)| *first_ns);
+        sources = timed.into_iter().map(|(_, source)| source).collect();
     }
     let live = sources.iter().filter(|source| source.is_live()).count();
     match live {

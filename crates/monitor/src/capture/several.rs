@@ -78,6 +78,10 @@ impl Source for Several {
         })
     }
 
+    fn is_live(&self) -> bool {
+        self.sources.iter().any(|source| source.is_live())
+    }
+
     fn drops(&self) -> u64 {
         self.sources.iter().map(|source| source.drops()).sum()
     }

@@ -7,6 +7,7 @@ use crate::summary::Anomaly;
 
 use super::anomaly::Kind;
 use super::memory::Words;
+use super::plausible::Why;
 
 /// Entries kept; beyond that occurrences are only counted by kind.
 const LIMIT: usize = 1 << 16;
@@ -53,6 +54,9 @@ impl Alarms {
         self.totals[kind as usize] += occurrence.count;
         let id = (channel.map_or(0, |key| key.channel_id()), kind as u8);
         if let Some(entry) = self.entries.get_mut(&id) {
+            if entry.count == 0 {
+                (entry.first, entry.value) = (occurrence, 0);
+            }
             entry.count += occurrence.count;
             entry.last_ns = entry.last_ns.max(occurrence.time_ns);
             entry.last_sequence = occurrence.sequence;
@@ -73,6 +77,18 @@ impl Alarms {
             };
             self.entries.insert(id, entry);
             self.dirty.push(id);
+        }
+    }
+
+    /// Takes back what was noted of a channel; it is reported once more, with a count of 0.
+    pub fn take_back(&mut self, channel: u64, kinds: &[Kind]) {
+        for kind in kinds {
+            let id = (channel, *kind as u8);
+            let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.count > 0) else { continue };
+            self.totals[*kind as usize] -= std::mem::take(&mut entry.count);
+            if !std::mem::replace(&mut entry.dirty, true) {
+                self.dirty.push(id);
+            }
         }
     }
 
@@ -141,6 +157,7 @@ fn detail(kind: Kind, entry: &Entry) -> String {
         }
         Kind::CounterRestart => format!("the highest number before was {value}"),
         Kind::SequenceJump => format!("{value} numbers skipped at once"),
+        Kind::NoCounter => Why::words(*value).to_owned(),
         Kind::RekeyLoss => format!("{count} lost"),
         Kind::RekeyPause => format!("{:.3} s of silence", *value as f64 / 1e9),
         Kind::Exhaustion => format!("{value} numbers are left"),

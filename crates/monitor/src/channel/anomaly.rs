@@ -57,10 +57,12 @@ anomalies! {
         "A single number far off the sequence that nothing followed: a damaged or forged packet.";
     TooOld "too_old" Info
         "Packets below what is remembered: late or replayed, it can no longer be told.";
+    NoCounter "no_counter" Info
+        "The numbers do not count the packets (constant, little-endian, irregular): losses cannot be told here and are not counted.";
     RekeyLoss "rekey_loss" Warning
         "Packets were lost while the key changed.";
     RekeyPause "rekey_pause" Warning
-        "Nothing was sent for long between the old key's last packet and the new key's first.";
+        "A busy sender was silent for long between the old key's last packet and the new key's first.";
     Exhaustion "exhaustion" Critical
         "The numbers of this key will run out soon, or passed the limit by which a new key is due.";
     Wrapped "wrapped" Info

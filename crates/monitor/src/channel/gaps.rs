@@ -138,6 +138,15 @@ impl Gaps {
         }
     }
 
+    /// Forgets all gaps of a channel and takes back what was reported of them: they were none.
+    pub fn withdraw(&mut self, cold: &mut Cold) {
+        while cold.gap_tail != NONE {
+            let index = cold.gap_tail;
+            self.report_if_known(index, self.entries[index as usize].first, 0);
+            self.remove(cold, index);
+        }
+    }
+
     /// `number` came from the middle: what is above it becomes a gap of its own, of the same age.
     fn split(&mut self, colds: &mut [Cold], index: u32, number: u64) {
         let Entry { owner, last, before_ns, after_ns, frame, reported, .. } =

@@ -18,6 +18,7 @@
 //! - **Leap**: [`LEAP`] numbers or more are skipped at once. It counts when a second packet confirms it; a single one
 //!   is **stray**. A confirmed leap is loss if the channel's rate could have sent so many in the time, else a jump.
 //! - **Too old**: below the first number seen, or below the oldest gap that is still remembered.
+//! - **No counter**: numbers that do not count packets (constant, little-endian, times, a sample); nothing is lost there.
 
 pub mod anomaly;
 
@@ -35,13 +36,16 @@ mod gaps;
 mod index;
 mod late;
 mod memory;
+mod plausible;
 mod rekey;
 mod reports;
 mod sequence;
+mod shared;
 mod state;
 mod suspicion;
 mod table;
 
 pub use memory::Words;
+pub use rekey::LONG_PAUSE_NS;
 pub use reports::{Directions, Sums, keep_worst};
 pub use table::{Arrival, Channels, Event, Watch, What, hash_of};

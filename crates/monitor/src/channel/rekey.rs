@@ -11,14 +11,16 @@ use crate::summary::Rekey;
 use super::anomaly::Kind;
 use super::index::Index;
 use super::memory::Words;
-use super::state::{NONE, SUCCEEDED, period};
+use super::state::{NO_COUNTER, NONE, SILENCE_NS, SUCCEEDED, period};
 use super::suspicion::Packet;
 use super::table::Channels;
 
 /// The old key may be used for so long beside the new one; after that the change is judged.
 pub const OVERLAP_NS: u64 = 10_000_000_000;
-/// A pause longer than this is worth a look.
-const LONG_PAUSE_NS: i64 = 1_000_000_000;
+/// A pause longer than this is worth a look, unless told otherwise.
+pub const LONG_PAUSE_NS: u64 = 1_000_000_000;
+/// A sender of fewer packets says nothing about what is long for it.
+const BUSY_PACKETS: u64 = 16;
 /// A new key's numbers start at 1 (802.1AE 10.5.2, RFC 4303 3.3.3): a first number up to this shows what is missing.
 pub const START: u64 = 64;
 /// Keys of a group that are looked through for the one that fell silent.
@@ -47,11 +49,19 @@ pub struct Rekeys {
     open: HashMap<ChannelKey, Vec<Change>, Words>,
     pub reports: Vec<Rekey>,
     pub total: u64,
+    /// Shorter pauses are no anomaly.
+    pub long_pause_ns: u64,
 }
 
 impl Rekeys {
     pub fn new() -> Self {
-        Rekeys { heads: Index::new(), open: HashMap::default(), reports: Vec::new(), total: 0 }
+        Rekeys {
+            heads: Index::new(),
+            open: HashMap::default(),
+            reports: Vec::new(),
+            total: 0,
+            long_pause_ns: LONG_PAUSE_NS,
+        }
     }
 
     /// Asks for what a new channel with this key will look up.
@@ -97,6 +107,8 @@ impl Channels {
         let open = self.rekeys.open.remove(&group).unwrap_or_default();
         self.judge_all(open, start.time_ns);
         self.hot[at as usize].flags &= !SUCCEEDED;
+        // The time since its last key's end is no silence of this one.
+        self.cold[at as usize].longest_silence_ns = 0;
         let Some(old) = self.head(&group).filter(|old| *old != at) else { return };
         self.rekeys.heads.replace(hash(&group), old, at);
         self.cold[at as usize].previous = old;
@@ -185,7 +197,7 @@ impl Channels {
         if lost > 0 {
             self.note(Kind::RekeyLoss, change.new, packet, lost, lost);
         }
-        if pause_ns > LONG_PAUSE_NS {
+        if pause_ns > 0 && self.is_long(old, pause_ns as u64) {
             self.note(Kind::RekeyPause, change.new, packet, 1, pause_ns as u64);
         }
         self.rekeys.total += 1;
@@ -199,6 +211,19 @@ impl Channels {
             lost,
         });
         missing
+    }
+
+    /// Whether a sender that pauses for so long between two keys had been busy: for a time that makes the pause short, and
+    /// never silent for half as long.
+    fn is_long(&self, old: u32, pause_ns: u64) -> bool {
+        let (hot, cold) = (&self.hot[old as usize], &self.cold[old as usize]);
+        let packets = cold.packets + u64::from(hot.packets);
+        let busy_ns = hot.last_ns.saturating_sub(cold.first_ns);
+        let silence_ns = cold.longest_silence_ns.max(SILENCE_NS);
+        pause_ns > self.rekeys.long_pause_ns
+            && packets >= BUSY_PACKETS
+            && busy_ns / 4 >= pause_ns
+            && pause_ns / 2 > silence_ns
     }
 
     /// The channel that the new one replaced.
@@ -253,10 +278,11 @@ impl Channels {
 
     /// Numbers missing before the first one of a new key; they are lost, and a gap from now on.
     fn missing_at_start(&mut self, change: &Change) -> u64 {
-        let cold = &self.cold[change.new as usize];
+        let (hot, cold) = (&self.hot[change.new as usize], &self.cold[change.new as usize]);
         let start = period(cold.bits) + 1;
         let first = cold.first;
-        if self.hot[change.new as usize].key != change.new_key || first <= start || first > start + START {
+        if hot.flags & NO_COUNTER != 0 || hot.key != change.new_key || first <= start || first > start + START
+        {
             return 0;
         }
         // One below the first number a sender uses, so that number 1 is part of what is missing.

@@ -10,8 +10,8 @@ use crate::summary::{
 use super::anomaly::Kind;
 use super::memory::Words;
 use super::state::{
-    NONE, NOTED_EXHAUSTION, NOTED_LENGTH, NOTED_MIXED, NOTED_PROTECTION, NOTED_WRAPPED, STARTED, SUCCEEDED,
-    period,
+    NO_COUNTER, NONE, NOTED_EXHAUSTION, NOTED_LENGTH, NOTED_MIXED, NOTED_PROTECTION, NOTED_WRAPPED, STARTED,
+    SUCCEEDED, period,
 };
 use super::suspicion::Packet;
 use super::table::{Channels, PerProtocol};
@@ -62,6 +62,8 @@ impl Directions {
     /// Whether nothing came the other way; `None` where that says nothing.
     fn is_one_way(&self, key: &ChannelKey) -> Option<bool> {
         match key.protocol() {
+            // Nobody answers from a group's address.
+            _ if key.is_multicast() => None,
             Protocol::Macsec => self.senders.get(&key.group().words()[4]).map(|senders| *senders < 2),
             Protocol::Esp | Protocol::EspUdp | Protocol::Ah | Protocol::GtpU => {
                 key.reverse_group().map(|reverse| self.groups.binary_search(&reverse.channel_id()).is_err())
@@ -297,6 +299,7 @@ impl Channels {
             exhaustion: if started { self.exhaustion(at) } else { None },
             one_way: None,
             evicted: false,
+            no_counter: hot.flags & NO_COUNTER != 0,
         };
         ChannelState { key: hot.key, number: cold.number, figures }
     }
@@ -323,14 +326,16 @@ impl Channels {
         let protection = hot.protection();
         let wire = hot.highest.wrapping_sub(period(cold.bits));
         let keyed = hot.key.protocol().is_keyed();
-        let wrapped = hot.flags & STARTED != 0 && is_extended(hot.highest, cold.bits);
-        let near_end = keyed && cold.bits == 32 && !wrapped && (1 << 31..1 << 32).contains(&wire);
+        let started = hot.flags & STARTED != 0;
+        let wrapped = started && is_extended(hot.highest, cold.bits);
+        let near_end = keyed && started && cold.bits == 32 && !wrapped && (1 << 31..1 << 32).contains(&wire);
         let exhausted = near_end
             && hot.flags & NOTED_EXHAUSTION == 0
             && (wire >= PENDING_EXHAUSTION
                 || self.exhaustion(at).is_some_and(|forecast| forecast.seconds < SOON_S));
         let mismatch = Flags(hot.flags as u8).has(Flags::LENGTH_MISMATCH);
-        let readable = matches!(protection, Protection::IntegrityOnly);
+        // AH hides nothing, and is not meant to (RFC 4302 1).
+        let readable = protection == Protection::IntegrityOnly && hot.key.protocol() != Protocol::Ah;
         let facts = [
             (readable, NOTED_PROTECTION, Kind::IntegrityOnly, packets, 0),
             (protection == Protection::Mixed, NOTED_MIXED, Kind::MixedProtection, packets, 0),
@@ -364,15 +369,10 @@ fn push(update: &mut Update, delta: ChannelDelta) {
     update.deltas.push(ChannelDelta { interval: update.interval.index, ..delta });
 }
 
-/// How much trouble a channel is in: lost, replayed and reused packets weigh most.
-fn trouble(state: &ChannelState) -> u64 {
-    let counts = &state.figures.counts;
-    (counts.replays + counts.reused) * 100 + counts.lost.max(0) as u64 * 10 + counts.late + counts.duplicates
-}
-
 /// Keeps the 20 channels with most trouble, worst first; among equals those with the lower key, in whatever order they come.
 pub fn keep_worst(worst: &mut Vec<ChannelState>, state: &ChannelState) {
     const WORST: usize = 20;
+    let trouble = |state: &ChannelState| state.figures.counts.trouble();
     let rank = |state: &ChannelState| (std::cmp::Reverse(trouble(state)), state.key);
     if trouble(state) == 0 || (worst.len() == WORST && rank(state) > rank(&worst[WORST - 1])) {
         return;

@@ -5,7 +5,7 @@ use crate::observation::Observation;
 use super::anomaly::Kind;
 use super::gaps::Skipped;
 use super::rekey::START;
-use super::state::{STARTED, SUCCEEDED, distance, fingerprint, period};
+use super::state::{NO_COUNTER, STARTED, SUCCEEDED, distance, period};
 use super::suspicion::{Class, Packet, RUN, SHORT_RUN, Settled};
 use super::table::{Arrival, Channels, What};
 use super::{LEAP, WINDOW};
@@ -29,21 +29,24 @@ impl Channels {
             return;
         }
         let hot = &self.hot[at as usize];
-        let mut packet = Packet {
-            number: 0,
-            time_ns: arrival.time_ns,
-            frame: arrival.frame,
-            fingerprint: fingerprint(observation),
-        };
+        if hot.flags & NO_COUNTER != 0 {
+            return self.counts_again(at, observation, arrival);
+        }
         if hot.flags & STARTED == 0 {
-            self.cold[at as usize].bits = observation.bits;
-            packet.number = observation.sequence.wrapping_add(period(observation.bits));
-            self.begin(at, packet);
-            return;
+            return self.start(at, observation, arrival);
         }
         let away = distance(hot.highest, observation.sequence, observation.bits);
-        packet.number = hot.highest.wrapping_add_signed(away);
+        let packet = Packet::of(observation, arrival, hot.highest.wrapping_add_signed(away));
         self.place(at, packet, before_ns);
+        self.weigh(at, observation, packet);
+    }
+
+    /// The first packet with a number.
+    pub(super) fn start(&mut self, at: u32, observation: &Observation, arrival: &Arrival) {
+        self.cold[at as usize].bits = observation.bits;
+        let number = observation.sequence.wrapping_add(period(observation.bits));
+        self.begin(at, Packet::of(observation, arrival, number));
+        self.begin_evidence(at, observation);
     }
 
     /// Starts a sequence with this packet.

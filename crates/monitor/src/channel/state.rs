@@ -4,6 +4,7 @@ use crate::observation::{ChannelKey, Flags, Observation};
 use crate::summary::{Counts, Protection};
 
 use super::memory::prefetch;
+use super::plausible::Evidence;
 use super::{DUPLICATE_HORIZON_NS, WINDOW};
 
 /// No entry in one of the lists that hold indices.
@@ -19,7 +20,11 @@ pub const NOTED_MIXED: u16 = 1 << 11;
 pub const NOTED_LENGTH: u16 = 1 << 12;
 pub const NOTED_EXHAUSTION: u16 = 1 << 13;
 pub const NOTED_WRAPPED: u16 = 1 << 14;
+/// Its numbers do not count its packets.
+pub const NO_COUNTER: u16 = 1 << 15;
 
+/// Shorter times between packets are nobody's silence.
+pub const SILENCE_NS: u64 = 100_000_000;
 /// Numbers whose fingerprints are kept.
 const REMEMBERED: u64 = 16;
 /// Times are kept in units of 2^24 ns (16.8 ms).
@@ -252,6 +257,9 @@ pub struct Cold {
     pub packets: u64,
     pub bytes: u64,
     pub rare: Rare,
+    /// The longest time between two packets, if it was longer than [`SILENCE_NS`].
+    pub longest_silence_ns: u64,
+    pub evidence: Evidence,
     /// Where this interval's rare counts are, or [`NONE`].
     pub rare_slot: u32,
     pub gap_head: u32,
@@ -322,6 +330,8 @@ impl Cold {
             packets: 0,
             bytes: 0,
             rare: Rare::default(),
+            longest_silence_ns: 0,
+            evidence: Evidence::default(),
             rare_slot: NONE,
             gap_head: NONE,
             gap_tail: NONE,

@@ -5,7 +5,11 @@
 
 use std::collections::HashMap;
 
+use crate::observation::Observation;
+
 use super::memory::Words;
+use super::state::fingerprint;
+use super::table::Arrival;
 
 /// Channels under suspicion at the same time; beyond that packets are judged at once.
 const LIMIT: usize = 4096;
@@ -23,6 +27,13 @@ pub struct Packet {
     pub time_ns: u64,
     pub frame: u64,
     pub fingerprint: u16,
+}
+
+impl Packet {
+    pub fn of(observation: &Observation, arrival: &Arrival, number: u64) -> Self {
+        let Arrival { time_ns, frame, .. } = *arrival;
+        Packet { number, time_ns, frame, fingerprint: fingerprint(observation) }
+    }
 }
 
 /// What a waiting packet is if no run comes of it.

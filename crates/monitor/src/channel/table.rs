@@ -10,7 +10,8 @@ use super::index::Index;
 use super::late::Lateness;
 use super::memory::huge_vec;
 use super::rekey::Rekeys;
-use super::state::{Cold, Hot, NONE, Rare};
+use super::shared::Shared;
+use super::state::{Cold, Hot, NONE, Rare, SILENCE_NS};
 use super::suspicion::{Packet, Suspicions};
 
 /// When and where a packet was captured.
@@ -73,6 +74,7 @@ pub struct Channels {
     pub(super) gaps: Gaps,
     pub(super) suspicions: Suspicions,
     pub(super) rekeys: Rekeys,
+    pub(super) shared: Shared,
     pub(super) alarms: Alarms,
     /// Channels with packets since the last flush.
     pub(super) dirty: Vec<u32>,
@@ -112,6 +114,7 @@ impl Channels {
             gaps: Gaps::new(1 << 16),
             suspicions: Suspicions::default(),
             rekeys: Rekeys::new(),
+            shared: Shared::default(),
             alarms: Alarms::default(),
             dirty: Vec::new(),
             rare: Vec::new(),
@@ -136,6 +139,11 @@ impl Channels {
     /// Channels of one of several workers: each hands out numbers of its own.
     pub fn of_worker(limit: usize, worker: u32, workers: u32) -> Self {
         Channels { next_number: worker + 1, stride: workers.max(1), ..Channels::new(limit) }
+    }
+
+    /// Pauses between two keys are an anomaly from this length on.
+    pub fn long_pause(&mut self, pause_ns: u64) {
+        self.rekeys.long_pause_ns = pause_ns;
     }
 
     /// Calls `watch` for every exceptional packet.
@@ -175,6 +183,10 @@ impl Channels {
         if hot.packets == 1 {
             self.dirty.push(at);
         }
+        if arrival.time_ns.saturating_sub(before_ns) > SILENCE_NS {
+            self.was_silent(at, arrival.time_ns - before_ns);
+        }
+        let hot = &mut self.hot[at as usize];
         let full = hot.bytes > u32::MAX / 2;
         if !hot.take_next(observation, arrival.time_ns) {
             self.exceptional(at, observation, arrival, before_ns);
@@ -187,6 +199,9 @@ impl Channels {
     #[cold]
     fn find_or_create(&mut self, hash: u32, observation: &Observation, arrival: &Arrival) -> u32 {
         if let Some(at) = self.index.find(hash, |at| self.hot[at as usize].key == observation.key) {
+            return at;
+        }
+        if let Some(at) = self.shared_with(observation) {
             return at;
         }
         let number = self.next_number;
@@ -206,8 +221,15 @@ impl Channels {
         self.index.insert(hash, at);
         self.fresh.push(NewChannel { number, key: observation.key });
         self.created += 1;
+        self.may_share(at);
         self.join_group(at);
         at
+    }
+
+    #[cold]
+    fn was_silent(&mut self, at: u32, silence_ns: u64) {
+        let longest = &mut self.cold[at as usize].longest_silence_ns;
+        *longest = silence_ns.max(*longest);
     }
 
     /// Interval counters are 32 bits wide; what 2 GB filled moves on as an interval of its own.

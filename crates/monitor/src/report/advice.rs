@@ -28,6 +28,9 @@ pub fn advice(kind: Kind) -> &'static str {
         Kind::TooOld => {
             "Look whether an old recording is played into the link, or a path delays packets by seconds."
         }
+        Kind::NoCounter => {
+            "Nothing, where the receiver does not use the numbers; else have the sender count them in network byte order."
+        }
         Kind::RekeyLoss => {
             "Let receivers install the new key before senders use it, and keep the old one a little longer."
         }

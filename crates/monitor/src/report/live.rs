@@ -90,7 +90,9 @@ impl<W: Write + Send> Live<W> {
         for anomaly in update.anomalies {
             let name = if anomaly.channel == 0 { "the link".to_owned() } else { anomaly.channel_name };
             self.news.retain(|(kind, of, _)| (*kind, of) != (anomaly.kind, &name));
-            self.news.push((anomaly.kind, name, anomaly.count));
+            if anomaly.count > 0 {
+                self.news.push((anomaly.kind, name, anomaly.count));
+            }
         }
         let old = self.news.len().saturating_sub(NEWS);
         self.news.drain(..old);
@@ -127,15 +129,9 @@ impl<W: Write + Send> Live<W> {
     }
 
     fn table(&self, seconds: f64) -> Table {
-        let trouble = |counts: &Counts| {
-            (counts.replays + counts.reused) * 100
-                + counts.lost.max(0) as u64 * 10
-                + counts.late
-                + counts.duplicates
-        };
         let mut lines: Vec<&Line> = self.channels.values().collect();
         let order =
-            |line: &&Line| (std::cmp::Reverse((trouble(&line.counts), line.packets)), line.name.clone());
+            |line: &&Line| (std::cmp::Reverse((line.counts.trouble(), line.packets)), line.name.clone());
         if lines.len() > ROWS {
             // Only the first are wanted in order.
             lines.select_nth_unstable_by_key(ROWS, order);

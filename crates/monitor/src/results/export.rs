@@ -60,6 +60,7 @@ const CHANNEL: &[&str] = &[
     "length_mismatches INTEGER",
     "one_way INTEGER",
     "evicted INTEGER",
+    "no_counter INTEGER",
     "exhaustion_s REAL",
     "max_depth INTEGER",
     "would_drop_0 INTEGER",
@@ -175,6 +176,7 @@ fn channel_row(entry: &Entry) -> Vec<Value> {
         number(figures.length_mismatches.into()),
         figures.one_way.map_or(Value::Null, |is| number(is.into())),
         number(figures.evicted.into()),
+        number(figures.no_counter.into()),
         figures.exhaustion.map_or(Value::Null, |forecast| Value::Real(forecast.seconds)),
         number(figures.reorder.max_depth.into()),
     ]);

@@ -159,6 +159,7 @@ impl Entry {
         figures.min_payload = known.min_payload.min(ended.min_payload);
         figures.max_payload = known.max_payload.max(ended.max_payload);
         figures.extended |= known.extended;
+        figures.no_counter |= known.no_counter;
         figures.length_mismatches |= known.length_mismatches;
         if known.protection as u8 > ended.protection as u8 {
             figures.protection = known.protection;

@@ -58,6 +58,7 @@ impl Bits {
     const EXHAUSTION: u16 = 32;
     const TROUBLE: u16 = 64;
     const REORDER: u16 = 128;
+    const NO_COUNTER: u16 = 256;
 }
 
 /// Bytes of the longest entry, figures with 25 numbers of 10 bytes; and of a usual one.
@@ -121,6 +122,7 @@ impl Part {
         let bits = bit(figures.extended, Bits::EXTENDED)
             | bit(figures.length_mismatches, Bits::LENGTH_MISMATCHES)
             | bit(figures.evicted, Bits::EVICTED)
+            | bit(figures.no_counter, Bits::NO_COUNTER)
             | bit(figures.one_way.is_some(), Bits::DIRECTIONS_KNOWN)
             | bit(figures.one_way == Some(true), Bits::ONE_WAY)
             | bit(figures.exhaustion.is_some(), Bits::EXHAUSTION)
@@ -267,6 +269,7 @@ impl<'a> Entries<'a> {
             protection: *PROTECTIONS.get(usize::from(protection))?,
             length_mismatches: bits & Bits::LENGTH_MISMATCHES != 0,
             evicted: bits & Bits::EVICTED != 0,
+            no_counter: bits & Bits::NO_COUNTER != 0,
             one_way: (bits & Bits::DIRECTIONS_KNOWN != 0).then_some(bits & Bits::ONE_WAY != 0),
             ..Figures::default()
         };
@@ -407,6 +410,7 @@ mod tests {
             exhaustion: Some(Exhaustion::new(12.5, 1 << 31)),
             one_way: Some(false),
             evicted: true,
+            no_counter: true,
             ..plain
         };
         let mut part = Part::new(PartKind::States, 0);

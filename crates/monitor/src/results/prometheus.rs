@@ -127,7 +127,8 @@ impl Sink for TextFile {
         totals.last_ns = totals.last_ns.max(interval.start_ns + interval.length_ns);
         for anomaly in &update.anomalies {
             let before = self.anomalies.insert((anomaly.kind, anomaly.channel), anomaly.count).unwrap_or(0);
-            *totals.anomalies.entry(anomaly.kind).or_default() += anomaly.count.saturating_sub(before);
+            let total = totals.anomalies.entry(anomaly.kind).or_default();
+            *total = total.saturating_add(anomaly.count).saturating_sub(before);
         }
         if self.written.is_none_or(|when| when.elapsed() >= EVERY) {
             self.write()?;

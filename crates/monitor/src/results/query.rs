@@ -19,7 +19,7 @@ use crate::summary::{Anomaly, ChannelSummary, Counts, Figures, Identity, Protoco
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlowOrder {
-    /// Replays and reused numbers, then losses, then the rest.
+    /// [`Counts::trouble`]
     #[default]
     Trouble,
     Name,
@@ -81,7 +81,7 @@ impl FlowOrder {
     fn number(self) -> Option<fn(&Figures) -> f64> {
         Some(match self {
             FlowOrder::Name | FlowOrder::Protocol => return None,
-            FlowOrder::Trouble => |of| trouble(&of.counts) as f64,
+            FlowOrder::Trouble => |of| of.counts.trouble() as f64,
             FlowOrder::Packets => |of| of.counts.packets as f64,
             FlowOrder::Bytes => |of| of.counts.bytes as f64,
             FlowOrder::Lost => |of| of.counts.lost as f64,
@@ -100,10 +100,6 @@ impl FlowOrder {
     fn text(self, key: &ChannelKey) -> String {
         if self == FlowOrder::Protocol { key.protocol().name().to_owned() } else { key.to_string() }
     }
-}
-
-fn trouble(counts: &Counts) -> u64 {
-    (counts.replays + counts.reused) * 100 + counts.lost.max(0) as u64 * 10 + counts.late + counts.duplicates
 }
 
 /// Which flows, and in what order.
@@ -231,7 +227,7 @@ pub(super) fn flows(ledger: &Ledger, wanted: &FlowQuery) -> Page<Flow> {
     let search = wanted.search.as_deref().unwrap_or_default().to_lowercase();
     let is_wanted = |entry: &&Entry| {
         wanted.protocol.is_none_or(|protocol| entry.key.protocol() == protocol)
-            && (!wanted.troubled || trouble(&entry.figures.counts) > 0)
+            && (!wanted.troubled || entry.figures.counts.trouble() > 0)
             && (search.is_empty() || entry.key.to_string().to_lowercase().contains(&search))
     };
     let mut found: Vec<&Entry> = ledger.entries.iter().filter(is_wanted).collect();
@@ -261,6 +257,7 @@ pub(super) fn flow(entry: &Entry) -> Flow {
     let seconds = figures.last_ns.saturating_sub(figures.first_ns) as f64 / 1e9;
     Flow {
         loss_ratio: figures.counts.loss_ratio(),
+        trouble: figures.counts.trouble(),
         rate_pps: (entry.lives > 0 && seconds > 0.0).then(|| figures.counts.packets as f64 / seconds),
         lives: entry.lives,
         channel: ChannelSummary { identity: Identity::of(&entry.key), figures },

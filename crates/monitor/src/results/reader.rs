@@ -85,6 +85,8 @@ pub struct Flow {
     #[serde(flatten)]
     pub channel: ChannelSummary,
     pub loss_ratio: f64,
+    /// [`Counts::trouble`]
+    pub trouble: u64,
     /// Packets a second between the first and the last; absent while the run is at work.
     pub rate_pps: Option<f64>,
     /// How often its state was dropped, at the end or to make room; 0 while only counts are known.

@@ -188,6 +188,12 @@ fn put_gap(database: &Connection, run: i64, gap: &Gap) -> rusqlite::Result<()> {
 }
 
 fn put_anomaly(database: &Connection, run: i64, anomaly: &Anomaly) -> rusqlite::Result<()> {
+    if anomaly.count == 0 {
+        database
+            .prepare_cached("DELETE FROM anomaly WHERE run = ? AND kind = ? AND channel = ?")?
+            .execute((run, anomaly.kind.name(), anomaly.channel as i64))?;
+        return Ok(());
+    }
     database
         .prepare_cached("INSERT OR REPLACE INTO anomaly VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
         .execute((

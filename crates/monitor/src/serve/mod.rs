@@ -129,7 +129,7 @@ pub fn run(served: &Served, address: SocketAddr) -> anyhow::Result<()> {
     runtime.block_on(async {
         let listener = TcpListener::bind(address)
             .await
-            .with_context(|| format!("cannot listen on {address}: give another with --listen or --port"))?;
+            .with_context(|| format!("cannot listen on {address}: give another with --bind or --port"))?;
         eprintln!("serving {} on http://{}/", served.database.display(), listener.local_addr()?);
         serve(listener, served).await
     })

@@ -279,6 +279,7 @@ fn flow(number: &Value, flag: &Value) -> Value {
         "min_payload",
         "max_payload",
         "lives",
+        "trouble",
     ];
     let mut members = identity.to_vec();
     members.extend(numbers.map(|name| (name, unsigned())));
@@ -291,6 +292,7 @@ fn flow(number: &Value, flag: &Value) -> Value {
         ("exhaustion", or_null(exhaustion)),
         ("one_way", or_null(flag.clone())),
         ("evicted", flag.clone()),
+        ("no_counter", flag.clone()),
         ("loss_ratio", number.clone()),
         ("rate_pps", or_null(number.clone())),
     ]);

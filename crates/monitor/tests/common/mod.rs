@@ -22,6 +22,8 @@ pub struct Link {
     pub spacing_ns: u64,
     /// Plants trouble; without it every number is sent once and in order.
     pub troubled: bool,
+    /// Every sender loses one packet in ten.
+    pub suffering: bool,
     sent: u64,
     random: u64,
     numbers: Vec<u32>,
@@ -43,6 +45,7 @@ impl Link {
             packets,
             spacing_ns,
             troubled: false,
+            suffering: false,
             sent: 0,
             random: 88_172_645_463_325_252,
             numbers: vec![0; senders as usize],
@@ -53,6 +56,11 @@ impl Link {
 
     pub fn troubled(mut self) -> Self {
         self.troubled = true;
+        self
+    }
+
+    pub fn suffering(mut self) -> Self {
+        self.suffering = true;
         self
     }
 
@@ -67,7 +75,8 @@ impl Link {
         let random = self.random();
         if !self.troubled {
             let sender = (self.sent % self.senders) as u32;
-            self.numbers[sender as usize] += 1;
+            let number = &mut self.numbers[sender as usize];
+            *number += if self.suffering && *number % 10 == 8 { 2 } else { 1 };
             return Some(Sent { sender, key: 0, number: self.numbers[sender as usize] });
         }
         // The first senders carry most of the traffic.

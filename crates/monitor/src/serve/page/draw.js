@@ -34,7 +34,7 @@ function short(value) {
 function percent(ratio) {
   if (ratio === 0) return "0 %";
   const value = ratio * 100;
-  return value < 0.001 ? "< 0.001 %" : (value >= 10 ? value.toFixed(1) : value.toPrecision(2).replace(/\.?0+$/, "")) + " %";
+  return value < 0.001 ? "< 0.001 %" : (value >= 10 ? value.toFixed(1) : String(+value.toPrecision(2))) + " %";
 }
 
 function span(ns) {
@@ -47,13 +47,12 @@ function span(ns) {
 const clock = (ns, digits = 0) => new Date(ns / 1e6).toISOString().slice(11, digits ? 20 + digits : 19);
 const day = (ns) => new Date(ns / 1e6).toISOString().slice(0, 10);
 
-// Ticks at 1, 2, 5 times a power of ten.
+// Ticks at 1, 2, 5 times a power of ten, the last of them at or above everything: the axis ends there.
 function ticks(most, wanted) {
   const raw = most / wanted, power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((digit) => digit * power).find((step) => step >= raw - 1e-12);
-  const found = [];
-  for (let at = 0; at <= most * 1.0001; at += step) found.push(at);
-  return found;
+  const step = [1, 2, 5, 10].map((digit) => digit * power).find((step) => step >= raw * (1 - 1e-9));
+  const count = Math.max(1, Math.ceil(most / step - 1e-9));
+  return Array.from({ length: count + 1 }, (_, at) => at * step);
 }
 
 // Ticks of time that fall on whole seconds, minutes, hours.
@@ -89,19 +88,20 @@ function course(place, points, from, to, read) {
   const most = Math.max(...points.map((point) => point.rate), 1), worst = Math.max(...points.map((point) => point.loss), 1e-6);
   const x = (at) => left + ((at - from) / (to - from || 1)) * (right - left);
   const scale = ([top, bottom], limit) => (value) => bottom - (value / limit) * (bottom - top);
-  const y = scale(upper, most * 1.06), z = scale(lower, worst * 1.15);
+  const rates = ticks(most, 4), losses = ticks(worst, 2), y = scale(upper, rates.at(-1)), z = scale(lower, losses.at(-1));
   timeAxis(drawing, from, to, x, upper[0], lower[1]);
-  for (const at of ticks(most, 4)) drawing.append(rule(left, y(at), right, y(at), "grid"), text(left - 8, y(at) + 4, "tick", "end", short(at)));
-  for (const at of ticks(worst, 2)) drawing.append(rule(left, z(at), right, z(at), "grid"), text(left - 8, z(at) + 4, "tick", "end", percent(at)));
+  for (const at of rates) drawing.append(rule(left, y(at), right, y(at), "grid"), text(left - 8, y(at) + 4, "tick", "end", short(at)));
+  for (const at of losses) drawing.append(rule(left, z(at), right, z(at), "grid"), text(left - 8, z(at) + 4, "tick", "end", percent(at)));
   drawing.append(text(left, upper[0] - 8, "title", "start", "packets/s"), text(left, lower[0] - 8, "title", "start", "lost"));
   let line = "", area = "";
+  const state = outstanding(points.map((point) => point.loss));
   points.forEach((point, index) => {
     const [a, b, level] = [x(point.from).toFixed(1), x(point.to).toFixed(1), y(point.rate).toFixed(1)];
     const joined = index > 0 && points[index - 1].to >= point.from - 1;
     line += points.length > 200 ? `${joined ? "L" : "M"}${((+a + +b) / 2).toFixed(1)} ${level}` : `${joined ? "L" : "M"}${a} ${level}L${b} ${level}`;
     area += `M${a} ${upper[1]}L${a} ${level}L${b} ${level}L${b} ${upper[1]}Z`;
     const mark = (value, kind) => drawing.append(node("rect", { x: a, y: z(value), width: Math.max(1.2, b - a - (b - a > 4 ? 1 : 0)), height: Math.max(0, lower[1] - z(value)), class: kind }));
-    if (point.loss > 0) mark(Math.max(point.loss, worst * 0.03), "loss");
+    if (point.loss > 0) mark(Math.max(point.loss, worst * 0.03), `loss ${state(point.loss, "much")}`);
     if (point.drops > 0) drawing.append(node("rect", { x: a, y: lower[1] + 1, width: Math.max(2, b - a), height: 3, class: "drop" }));
   });
   drawing.append(node("path", { d: area, class: "area" }), node("path", { d: line, class: "line" }));

@@ -1,7 +1,7 @@
 // The page: asks the REST interface and draws its answers.
 
 const COLUMNS = [
-  ["Channel", "name"], ["Lost", "lost"], ["Loss", "loss_ratio"], ["Gaps", "gaps"], ["Late", "late"], ["Depth", "max_depth"], ["Duplicates", "duplicates"],
+  ["Channel", "name"], ["Trouble", "trouble"], ["Lost", "lost"], ["Loss", "loss_ratio"], ["Gaps", "gaps"], ["Late", "late"], ["Depth", "max_depth"], ["Duplicates", "duplicates"],
   ["Replays", "replays"], ["Reused", "reused"], ["Packets", "packets"], ["Packets/s", null], ["Jitter", "jitter"],
 ];
 const ROWS = 20;
@@ -61,13 +61,28 @@ function drawCourse() {
   course(byId("course"), points, points[0].from, points.at(-1).to, byId("read"));
 }
 
-function flowRow(flow) {
-  const { counts, reorder } = flow, cell = (value, state) => node("td", { class: `num ${value > 0 ? state ?? "" : ""}` }, short(value));
-  const facts = [flow.protection === "none" ? "" : flow.protection.replace("_", " "), flow.one_way ? "one way" : "", flow.evicted ? "evicted" : "", flow.restarts ? `${flow.restarts} restarts` : ""].filter(Boolean).join(", ");
+// Where most channels suffer, only those that suffer much more than the middle one are marked: colour is for what stands out.
+function outstanding(values) {
+  const suffering = values.filter((value) => value > 0).sort((a, b) => a - b);
+  const enough = suffering.length * 2 > values.length ? suffering[suffering.length >> 1] * 2 : 0;
+  return (value, state) => (value > enough ? state : "");
+}
+
+const MARKED = { lost: (flow) => flow.counts.lost, loss: (flow) => flow.loss_ratio, late: (flow) => flow.counts.late, deep: (flow) => (flow.reorder.max_depth >= 64 ? flow.reorder.max_depth : 0), duplicates: (flow) => flow.counts.duplicates, replays: (flow) => flow.counts.replays, reused: (flow) => flow.counts.reused };
+
+// How each column marks, judged by all rows of it.
+const marks = (flows) => Object.fromEntries(Object.entries(MARKED).map(([name, value]) => {
+  const state = outstanding(flows.map(value));
+  return [name, (flow, kind) => state(value(flow), kind)];
+}));
+
+function flowRow(flow, mark) {
+  const { counts, reorder } = flow, cell = (value, state) => node("td", { class: `num ${state ?? ""}` }, short(value));
+  const facts = [flow.no_counter ? "numbers do not count" : "", flow.protection === "none" ? "" : flow.protection.replace("_", " "), flow.one_way ? "one way" : "", flow.evicted ? "evicted" : "", flow.restarts ? `${flow.restarts} restarts` : ""].filter(Boolean).join(", ");
   const name = node("td", { class: "flow" }, node("button", { type: "button", "aria-expanded": shown.open === flow.id, onclick: () => toggle(flow.id) }, flow.name), facts ? node("small", {}, facts) : null);
-  return node("tr", { class: shown.open === flow.id ? "open" : "" }, name, cell(Math.max(0, counts.lost), "bad"),
-    node("td", { class: `num ${flow.loss_ratio > 0 ? "bad" : ""}` }, percent(flow.loss_ratio)), cell(flow.gaps), cell(counts.late, "warn"), cell(reorder.max_depth, reorder.max_depth >= 64 ? "bad" : ""),
-    cell(counts.duplicates, "warn"), cell(counts.replays, "bad"), cell(counts.reused, "bad"), cell(counts.packets), node("td", { class: "num" }, flow.rate_pps === null ? "–" : short(flow.rate_pps)), node("td", { class: "num" }, span(flow.jitter_ns)));
+  return node("tr", { class: shown.open === flow.id ? "open" : "" }, name, cell(flow.trouble), cell(Math.max(0, counts.lost), mark.lost(flow, "bad")),
+    node("td", { class: `num ${mark.loss(flow, "bad")}` }, flow.no_counter ? "–" : percent(flow.loss_ratio)), cell(flow.gaps), cell(counts.late, mark.late(flow, "warn")), cell(reorder.max_depth, mark.deep(flow, "bad")),
+    cell(counts.duplicates, mark.duplicates(flow, "warn")), cell(counts.replays, mark.replays(flow, "bad")), cell(counts.reused, mark.reused(flow, "bad")), cell(counts.packets), node("td", { class: "num" }, flow.rate_pps === null ? "–" : short(flow.rate_pps)), node("td", { class: "num" }, span(flow.jitter_ns)));
 }
 
 async function toggle(id) {
@@ -95,19 +110,31 @@ function fit() {
   if (inner) inner.style.width = `${inner.closest(".scroll").clientWidth - 24}px`;
 }
 
+// Says that a table goes on beside what is seen of it.
+function sideways() {
+  for (const scroll of document.querySelectorAll(".scroll")) {
+    const beyond = scroll.scrollWidth - scroll.clientWidth;
+    scroll.classList.toggle("more", beyond - scroll.scrollLeft > 1);
+    if (scroll.contains(byId("flows"))) byId("sideways").hidden = beyond <= 1;
+  }
+}
+
 async function drawFlows() {
   const { run, sort, order, offset, search, protocol } = wish;
   const flows = await ask("flows", { run, sort, order, offset, search, protocol, limit: ROWS });
   fill(byId("columns"), node("tr", {}, ...COLUMNS.map(([name, key], at) => node("th", { class: at ? "num" : "", "aria-sort": key === sort ? (order === "desc" ? "descending" : "ascending") : null },
     key ? node("button", { type: "button", onclick: () => sortBy(key) }, name) : name))));
-  const rows = [], after = [];
+  const [column] = COLUMNS.find(([, key]) => key === sort), [most, least] = sort === "name" ? ["Z", "A"] : ["highest", "lowest"];
+  byId("h-flows").textContent = sort === "trouble" && order === "desc" ? "Channels, worst first" : `Channels by ${column.toLowerCase()}, ${order === "desc" ? most : least} first`;
+  const rows = [], after = [], mark = marks(flows.items);
   for (const flow of flows.items) {
-    rows.push(flowRow(flow));
+    rows.push(flowRow(flow, mark));
     if (flow.id === shown.open) { const [row, draw] = await detail(flow); rows.push(row); after.push(draw); }
   }
   if (!rows.length) rows.push(node("tr", {}, node("td", { class: "none", colspan: COLUMNS.length }, "No channel matches.")));
   fill(byId("flows"), ...rows);
   after.forEach((draw) => draw());
+  sideways();
   byId("range").textContent = flows.total ? `${whole.format(offset + 1)} to ${whole.format(offset + flows.items.length)} of ${whole.format(flows.total)}` : "";
   byId("before").disabled = offset === 0;
   byId("after").disabled = offset + ROWS >= flows.total;
@@ -131,13 +158,13 @@ function drawAnomalies(kinds, page) {
 
 let rekeyRows = [];
 
-function sortRekeys(page) {
-  const rows = new Map();
+function sortRekeys(page, anomalies) {
+  const rows = new Map(), long = new Set(anomalies.items.filter((item) => item.kind === "rekey_pause").map((item) => item.channel));
   for (const key of page.items) {
     const name = key.to_name.replace(/ (AN \d+|SPI 0x[0-9a-f]+|TEID 0x[0-9a-f]+)/, "");
     const id = (full) => full.match(/(AN \d+|SPI 0x[0-9a-f]+)/)?.[0] ?? full;
     const pause = key.pause_ns < 0 ? `both in use for ${span(-key.pause_ns)}` : `silent for ${span(key.pause_ns)}`;
-    const entry = { at: key.at_ns, kind: key.lost > 0 ? "lossy" : key.pause_ns > 1e9 ? "slow" : "", say: `${clock(key.at_ns, 3)}  ${id(key.from_name)} to ${id(key.to_name)}: ${pause}, ${whole.format(key.lost)} lost` };
+    const entry = { at: key.at_ns, kind: key.lost > 0 ? "lossy" : key.pause_ns > 0 && long.has(key.to) ? "slow" : "", say: `${clock(key.at_ns, 3)}  ${id(key.from_name)} to ${id(key.to_name)}: ${pause}, ${whole.format(key.lost)} lost` };
     rows.set(name, [...(rows.get(name) ?? []), entry]);
   }
   const trouble = (row) => row.keys.reduce((sum, key) => sum + (key.kind === "lossy" ? 100 : key.kind ? 10 : 1), 0);
@@ -182,7 +209,7 @@ async function refresh() {
   drawHead(overview);
   drawTiles(overview);
   drawAnomalies(overview.anomalies, anomalies);
-  sortRekeys(rekeys);
+  sortRekeys(rekeys, anomalies);
   drawTables(overview);
   drawRest();
   await drawFlows();
@@ -210,5 +237,6 @@ byId("protocol").addEventListener("change", () => { wish.protocol = byId("protoc
 byId("run").addEventListener("change", () => { Object.assign(wish, { run: +byId("run").value, offset: 0 }); shown.open = null; refresh().catch(fail); });
 byId("before").addEventListener("click", () => { wish.offset = Math.max(0, wish.offset - ROWS); drawFlows().catch(fail); });
 byId("after").addEventListener("click", () => { wish.offset += ROWS; drawFlows().catch(fail); });
+document.querySelectorAll(".scroll").forEach((scroll) => scroll.addEventListener("scroll", sideways, { passive: true }));
 addEventListener("resize", later(() => { if (shown.overview) { drawRest(); drawFlows().catch(fail); } }, 120));
 loop();
