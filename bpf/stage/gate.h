@@ -161,12 +161,9 @@ __noinline int gate_datagram(struct packet *p)
 	if (!p)
 		return DROP(GATE_NO_GRANT);
 	int verdict = gate_first(p, 0);
-	struct grant *grant = verdict == CONTINUE ? grant_at(p->grant) : NULL;
 
-	if (grant)
-		atomic_add(&grant->sessions, -1);
 	p->grant = 0;
-	p->grant_marks = 0;
+	p->grant_use = 0;
 	return verdict;
 }
 
