@@ -236,19 +236,47 @@ static __always_inline void expect_key(__u8 family, __u64 hash)
 }
 
 /*
+ * Insert: both ends of a session may open it at the same moment, on two CPUs; each then finds the other's first key in
+ * the place of its second. The one with the greater hash takes its key back and joins the other's session
+ * (INSERT_TWIN), which waits for that.
+ *
  * Delete: whoever removes the responder's key owns the session. It alone removes the initiator's key and gives the
  * record back; until then nobody else can own either tuple.
  */
 #define DEFINE_PAIR(FAMILY)                                                                                            \
+	/* Whether `key` leads to a session whose other direction is `other`. */                                       \
+	static __always_inline bool flow_pairs##FAMILY(const struct flow_key##FAMILY *key, __u64 hash,                 \
+						       const struct flow_key##FAMILY *other)                           \
+	{                                                                                                              \
+		__u32 number = 0;                                                                                      \
+                                                                                                                       \
+		if (!flow_find##FAMILY(key, hash, &number, FLOW_BUCKET_SLOTS))                                         \
+			return false;                                                                                  \
+		number ^= 1;                                                                                           \
+		struct flow_line##FAMILY *line = bpf_map_lookup_elem(&lines##FAMILY, &number);                         \
+                                                                                                                       \
+		return line && key_equal##FAMILY(&line->key, other);                                                   \
+	}                                                                                                              \
+                                                                                                                       \
 	static __always_inline int flow_insert##FAMILY(const struct flow_key##FAMILY *key,                             \
 						       const struct flow_key##FAMILY *reply, __u64 hash,               \
 						       __u64 reply_hash, __u32 session, __u32 tag)                     \
 	{                                                                                                              \
 		int result = index_insert##FAMILY(key, hash, 2 * session);                                             \
+		__u32 i;                                                                                               \
                                                                                                                        \
 		if (result != INDEX_DONE)                                                                              \
 			return insert_result(result, INSERT_TWIN);                                                     \
 		result = index_insert##FAMILY(reply, reply_hash, 2 * session + 1);                                     \
+		if (result == INDEX_EXISTS && flow_pairs##FAMILY(reply, reply_hash, key)) {                            \
+			if (reply_hash < hash)                                                                         \
+				return index_remove##FAMILY(key, 2 * session, tag) ? INSERT_TWIN : INSERT_STUCK;       \
+			bpf_for (i, 0, LOCK_SPINS) {                                                                   \
+				result = index_insert##FAMILY(reply, reply_hash, 2 * session + 1);                     \
+				if (result != INDEX_EXISTS)                                                            \
+					break;                                                                         \
+			}                                                                                              \
+		}                                                                                                      \
 		if (result == INDEX_DONE)                                                                              \
 			return INSERTED;                                                                               \
 		if (!index_remove##FAMILY(key, 2 * session, tag))                                                      \

@@ -36,6 +36,8 @@ static __always_inline __u32 timeout_kind(__u8 proto, __u8 forward, __u8 back)
 		return TIMEOUT_ICMP;
 	if (proto != IPPROTO_TCP)
 		return TIMEOUT_OTHER;
+	if (forward & back & TCP_DIR_RESET)
+		return TIMEOUT_TCP_RESET;
 	if (forward == TCP_DIR_CLOSED && back == TCP_DIR_CLOSED)
 		return TIMEOUT_TCP_CLOSED;
 	if (forward >= TCP_DIR_FIN || back >= TCP_DIR_FIN)
@@ -51,7 +53,7 @@ static __always_inline bool is_idle(const struct sweep_limits *limits, __u32 kin
 {
 	__u32 limit_s = limits->timeout_s[kind & 7];
 
-	if (own_s && (kind == TIMEOUT_TCP || kind >= TIMEOUT_UDP))
+	if (own_s && (kind == TIMEOUT_TCP || (kind >= TIMEOUT_UDP && kind <= TIMEOUT_OTHER)))
 		limit_s = *own_s;
 	if (early && limits->early_ageout_s < limit_s)
 		return idle > (__u64)limits->early_ageout_s * config.hz;

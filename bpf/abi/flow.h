@@ -51,7 +51,8 @@ _Static_assert(sizeof(struct flow_key6) == 40, "flow_key6 is 40 bytes");
 #define TCP_DIR_SYN 1         /* its SYN was seen */
 #define TCP_DIR_ESTABLISHED 2 /* its SYN was acknowledged */
 #define TCP_DIR_FIN 3         /* its FIN was seen */
-#define TCP_DIR_CLOSED 4      /* its FIN was acknowledged, or a valid reset ended the session */
+#define TCP_DIR_CLOSED 4      /* its FIN was acknowledged */
+#define TCP_DIR_RESET 8       /* with one of the above: a reset was seen, and nothing of either side since */
 
 /*
  * `marks` of one direction: its TCP window scale (RFC 7323 2.2), and what replay must do besides forwarding. All but

@@ -9,11 +9,12 @@
 #define TIMEOUT_TCP_INITIAL 0 /* opening */
 #define TIMEOUT_TCP 1         /* established */
 #define TIMEOUT_TCP_HALF 2    /* one side has said FIN */
-#define TIMEOUT_TCP_CLOSED 3  /* both sides have, or a reset was seen */
+#define TIMEOUT_TCP_CLOSED 3  /* both sides have */
 #define TIMEOUT_UDP 4
 #define TIMEOUT_ICMP 5
 #define TIMEOUT_OTHER 6
-#define TIMEOUT_KINDS 7
+#define TIMEOUT_TCP_RESET 7 /* a reset was seen, which its receiver need not have believed */
+#define TIMEOUT_KINDS 8
 
 #define TIMEOUT_FOREVER 0xffff /* of flow_shared.timeout_s: idle time does not end it */
 

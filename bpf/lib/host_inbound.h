@@ -46,6 +46,16 @@ static __always_inline bool is_link_local(const struct packet *p)
 	       (p->key6.be_saddr[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
 }
 
+/* 169.254.0.0/16 neither (RFC 3927 2.7). */
+static __always_inline bool is_link_local4(const struct packet *p)
+{
+	if (p->family != 4)
+		return false;
+	__u32 mask = bpf_htonl(0xffff0000), link = bpf_htonl(0xa9fe0000);
+
+	return (p->key4.be_saddr & mask) == link || (leaving4(p)->be_daddr & mask) == link;
+}
+
 /*
  * A DHCP answer goes to an address the host does not have yet (RFC 2131 4.1), a DHCPv6 one to the link-local address
  * that asked a group (RFC 8415 18.2, 18.4), so no session knows them. Not so those of transit sessions.

@@ -228,32 +228,43 @@ __noinline int nat_binding_recall(struct packet *p)
 	return BINDING_FOUND;
 }
 
-/* A record that is nobody's becomes this packet's; 0 = there is none. */
+/* A record becomes this packet's if it is nobody's. */
+static __always_inline bool nat_binding_take(__u32 number)
+{
+	struct nat_binding *binding = nat_binding_number(number);
+
+	if (!binding)
+		return false;
+	__u32 state = *(volatile __u32 *)&binding->state, next = NAT_BINDING_BUSY | ((state + 1) & NAT_BINDING_TAG);
+
+	return !(state & (NAT_BINDING_LIVE | NAT_BINDING_BUSY)) &&
+	       __sync_val_compare_and_swap(&binding->state, state, next) == state;
+}
+
+/*
+ * A record for this packet; 0 = there is none. Numbers are used again once a fifth of those in use so far is free, so
+ * that the sweep need not go far; until then the next one is taken. Each try is a draw of its own: the used ones stand
+ * close together, so looking on from one of them finds more of them.
+ */
 static __always_inline __u32 nat_binding_draw(struct nat_binding *all)
 {
-	__u32 live = *(volatile __u32 *)&all->NAT_BINDINGS_LIVE, slots = config.nat_binding_slots;
-	/* low numbers, so that the sweep need not go far */
-	__u32 span = live + live / 4 + NAT_BINDING_TRIES, start = bpf_get_prandom_u32(), i;
+	__u32 live = *(volatile __u32 *)&all->NAT_BINDINGS_LIVE, slots = config.nat_binding_slots, i;
+	__u32 span = *(volatile __u32 *)&all->NAT_BINDINGS_HIGHEST;
 
+	if (span < slots && span < live + live / 4 + NAT_BINDING_TRIES) {
+		__u32 number = 1 + __sync_fetch_and_add(&all->NAT_BINDINGS_HIGHEST, 1);
+
+		if (number <= slots && nat_binding_take(number))
+			return number;
+	}
 	span = span < slots ? span : slots;
 	if (!span)
 		return 0;
-	start %= span;
 	bpf_for (i, 0, NAT_BINDING_TRIES) {
-		__u32 number = 1 + (start + i) % span;
-		struct nat_binding *binding = nat_binding_number(number);
+		__u32 number = 1 + bpf_get_prandom_u32() % span;
 
-		if (!binding)
-			return 0;
-		__u32 state = *(volatile __u32 *)&binding->state;
-
-		if ((state & (NAT_BINDING_LIVE | NAT_BINDING_BUSY)) ||
-		    __sync_val_compare_and_swap(&binding->state, state,
-						NAT_BINDING_BUSY | ((state + 1) & NAT_BINDING_TAG)) != state)
-			continue;
-		if (all->NAT_BINDINGS_HIGHEST < number)
-			all->NAT_BINDINGS_HIGHEST = number;
-		return number;
+		if (nat_binding_take(number))
+			return number;
 	}
 	return 0;
 }

@@ -34,6 +34,9 @@ static __always_inline bool parse_network6(hook_ctx *ctx, __u32 l3, struct parse
 		return false;
 	if ((*(__u8 *)ip >> 4) != 6 || ip->hop_limit <= 1)
 		return false;
+	/* ::/64 has none but special addresses, mapped ones among them, which the tables use for themselves */
+	if (!*(const __u64 *)&ip->saddr || !*(const __u64 *)&ip->daddr)
+		return false;
 	r->ip_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 	r->proto = ip->nexthdr;
 	return r->ip_len >= sizeof(*ip) + sizeof(struct udphdr) && hook_l3_len(ctx, l3, r->ip_len) >= r->ip_len;

@@ -23,6 +23,12 @@ static __always_inline bool tcp_acknowledges_syn(const struct packet *p, const s
 	       (__s32)(peer->tcp_end - p->tcp_ack) >= 0;
 }
 
+/* What a direction had said before a reset. */
+static __always_inline __u8 tcp_stage(const struct flow_state *state)
+{
+	return state->tcp_state & ~TCP_DIR_RESET;
+}
+
 /*
  * The window scale option of a SYN (RFC 7323 2.2): TCP_SCALE_OFFERED and the shift, or 0. A shift above 14 counts as 14
  * (2.3).
@@ -96,7 +102,7 @@ static __always_inline void tcp_settle_scale(struct flow_state *own, struct flow
 static __always_inline bool tcp_packet_fits(const struct packet *p, const struct flow_state *own,
 					    const struct flow_state *peer)
 {
-	if ((p->tcp_flags & TCP_SYN) || own->tcp_state == TCP_DIR_NONE || peer->tcp_state == TCP_DIR_NONE)
+	if ((p->tcp_flags & TCP_SYN) || tcp_stage(own) == TCP_DIR_NONE || tcp_stage(peer) == TCP_DIR_NONE)
 		return true;
 	return tcp_segment_fits(tcp_segment_end(p), p->tcp_ack, (p->tcp_flags & (TCP_ACK | TCP_RST)) == TCP_ACK, own,
 				peer);
@@ -114,14 +120,14 @@ static __always_inline void tcp_note_syn(const struct packet *p, struct flow_sta
 }
 
 /*
- * A reset ends the session only where the receiver must believe it (RFC 5961 3.2: the sequence number is exactly the
+ * A reset counts only where the receiver must believe it (RFC 5961 3.2: the sequence number is exactly the
  * next one expected; RFC 9293 3.5.2: while its SYN is unanswered, an acknowledgement of it). Others are forwarded and
  * change nothing.
  */
 static __always_inline bool tcp_reset_is_valid(const struct packet *p, const struct flow_state *own,
 					       const struct flow_state *peer)
 {
-	if (own->tcp_state == TCP_DIR_NONE)
+	if (tcp_stage(own) == TCP_DIR_NONE)
 		return (p->tcp_flags & TCP_ACK) && tcp_acknowledges_syn(p, peer);
 	return p->tcp_seq == own->tcp_end;
 }
@@ -148,6 +154,20 @@ static __always_inline void tcp_set_plain(const struct packet *p, struct flow_st
 	}
 }
 
+/*
+ * Whoever goes on was not reset: its receiver may never have got the reset (its TTL was too small), or not taken it
+ * (its checksum was wrong). A SYN proves nothing where it is not awaited.
+ */
+static __always_inline void tcp_revive(const struct packet *p, struct flow_state *own, struct flow_state *peer)
+{
+	if ((p->tcp_flags & TCP_SYN) && tcp_stage(own) > TCP_DIR_SYN)
+		return;
+	if (!(own->tcp_state & peer->tcp_state & TCP_DIR_RESET))
+		return;
+	own->tcp_state = tcp_stage(own);
+	peer->tcp_state = tcp_stage(peer);
+}
+
 static __always_inline void tcp_follow(hook_ctx *ctx, struct packet *p, struct flow_state *own, struct flow_state *peer)
 {
 	__u32 end = tcp_segment_end(p);
@@ -155,12 +175,13 @@ static __always_inline void tcp_follow(hook_ctx *ctx, struct packet *p, struct f
 	if (p->tcp_flags & TCP_RST) {
 		if (!tcp_reset_is_valid(p, own, peer))
 			return;
-		own->tcp_state = TCP_DIR_CLOSED;
-		peer->tcp_state = TCP_DIR_CLOSED;
+		own->tcp_state |= TCP_DIR_RESET;
+		peer->tcp_state |= TCP_DIR_RESET;
 		flow_clear_flags(own, FLOW_PLAIN);
 		flow_clear_flags(peer, FLOW_PLAIN);
 		return;
 	}
+	tcp_revive(p, own, peer);
 	if (p->tcp_flags & TCP_SYN) {
 		/* a SYN inside a live session is the end hosts' to challenge (RFC 5961 4.2) */
 		if (own->tcp_state > TCP_DIR_SYN)
@@ -188,7 +209,7 @@ static __always_inline bool tcp_reopens(const struct packet *p, const struct flo
 					const struct flow_state *peer)
 {
 	return (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) == TCP_SYN &&
-	       own->tcp_state == TCP_DIR_CLOSED && peer->tcp_state == TCP_DIR_CLOSED;
+	       own->tcp_state >= TCP_DIR_CLOSED && peer->tcp_state >= TCP_DIR_CLOSED;
 }
 
 #endif

@@ -208,6 +208,12 @@ static __always_inline int parse_extensions(hook_ctx *ctx, struct packet *p, __u
 	return DROP(EXTENSION_HEADERS);
 }
 
+/* ::ffff:0:0/96: sockets show IPv4 by it, and here tables do (lib/nat64.h), so no packet may claim to be it. */
+static __always_inline bool is_mapped6(const __u32 *be_addr)
+{
+	return !(be_addr[0] | be_addr[1]) && be_addr[2] == bpf_htonl(0xffff);
+}
+
 static __always_inline int parse_ipv6(hook_ctx *ctx, struct packet *p)
 {
 	__u32 l3 = p->l3 & 0x1f;
@@ -241,14 +247,19 @@ static __always_inline int parse_ipv6(hook_ctx *ctx, struct packet *p)
 	if ((source >> 24) == 0xff || (source_zero && p->key6.be_saddr[3] == bpf_htonl(1)) ||
 	    (destination_zero && bpf_ntohl(p->key6.be_daddr[3]) <= 1))
 		return DROP(BAD_ADDRESS);
+	if (is_mapped6(p->key6.be_saddr) || is_mapped6(p->key6.be_daddr))
+		return DROP(MAPPED_ADDRESS);
 	int verdict = parse_extensions(ctx, p, next);
 
 	if (verdict != CONTINUE || (p->flags & (P_LATER | P_TINY)))
 		return verdict;
 	if (p->proto == IPPROTO_ICMP)
 		return DROP(BAD_IP_HEADER);
-	if (p->flags & P_FRAGMENT)
-		return parse_first(ctx, p);
+	if (p->flags & P_FRAGMENT) {
+		/* headers that lie behind the packet's end, in the Ethernet trailer, are none (RFC 7112) */
+		p->flags |= p->ip_header_len > p->ip_len ? P_TINY : 0;
+		return p->flags & P_TINY ? CONTINUE : parse_first(ctx, p);
+	}
 	return p->ip_header_len > p->ip_len ? DROP(BAD_IP_HEADER) : parse_l4(ctx, p);
 }
 

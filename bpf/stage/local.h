@@ -50,7 +50,7 @@ static __always_inline int stage_local(hook_ctx *ctx, struct packet *p)
 			? !p->key4.be_saddr
 			: !(p->key6.be_saddr[0] | p->key6.be_saddr[1] | p->key6.be_saddr[2] | p->key6.be_saddr[3]);
 
-	return is_link_local(p) || unspecified ? DROP(BAD_ADDRESS) : CONTINUE;
+	return is_link_local(p) || is_link_local4(p) || unspecified ? DROP(BAD_ADDRESS) : CONTINUE;
 }
 
 #endif

@@ -363,6 +363,19 @@ static __always_inline void forget_nat64(struct packet *p)
 	p->nat64 = 0;
 }
 
+/*
+ * Whoever opened asks, the other side answers. The tuple says so too, but for the identifier that is ICMP_PORT_ECHO
+ * itself: there a request of the other side has the tuple of an answer.
+ */
+static __always_inline bool echo_fits(const struct packet *p)
+{
+	if (p->proto != IPPROTO_ICMP && p->proto != IPPROTO_ICMPV6)
+		return true;
+	bool asks = p->icmp_type == (p->proto == IPPROTO_ICMP ? ICMP4_ECHO : ICMP6_ECHO);
+
+	return asks == !(p->line & 1);
+}
+
 static __always_inline int stage_session(hook_ctx *ctx, struct packet *p)
 {
 	if (p->flags & P_MULTICAST)
@@ -383,6 +396,8 @@ static __always_inline int stage_session(hook_ctx *ctx, struct packet *p)
 
 	if (!peer || own->zone != p->from_zone)
 		return DROP(SESSION_ZONE);
+	if (!echo_fits(p))
+		return DROP(ICMP_NO_SESSION);
 	int verdict = check_grant(p);
 
 	if (verdict != CONTINUE)

@@ -181,7 +181,7 @@ fn close_reason(event: &Event) -> &'static str {
         CLOSE_GRANT => "grant ended",
         CLOSE_NAT => "NAT changed",
         CLOSE_WITHDRAWN => "could not leave",
-        _ if event.raw.tcp_state == [TCP_DIR_CLOSED; 2] => "TCP closed",
+        _ if event.raw.tcp_state.iter().all(|state| *state >= TCP_DIR_CLOSED) => "TCP closed",
         _ => "idle timeout",
     }
 }

@@ -1,6 +1,8 @@
 //! Listing and ending sessions.
 
-use sluice_abi::{TCP_DIR_CLOSED, TCP_DIR_ESTABLISHED, TCP_DIR_FIN, TCP_DIR_NONE, TCP_DIR_SYN};
+use sluice_abi::{
+    TCP_DIR_CLOSED, TCP_DIR_ESTABLISHED, TCP_DIR_FIN, TCP_DIR_NONE, TCP_DIR_RESET, TCP_DIR_SYN,
+};
 use sluice_dataplane::{Direction, Family, Session, Tuple};
 use sluice_language::Service;
 use sluice_language::config::Prefix;
@@ -194,6 +196,9 @@ fn state(protocol: u8, sides: [&Direction; 2]) -> String {
         TCP_DIR_CLOSED => "closed",
         _ => "?",
     };
+    if sides.iter().all(|side| side.tcp_state & TCP_DIR_RESET != 0) {
+        return "reset".to_owned();
+    }
     let names = sides.map(|s| name(s.tcp_state));
     if names[0] == names[1] { names[0].to_owned() } else { names.join("/") }
 }

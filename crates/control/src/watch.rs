@@ -150,7 +150,10 @@ pub fn resync_neighbours(shared: &Shared) -> Result<(), KernelError> {
         vec![]
     });
     for entry in entries.iter().filter(|e| !present.contains(&(e.host_ifindex, e.address))) {
-        update_nexthop(shared, &Neighbour { ifindex: entry.host_ifindex, addr: entry.address, mac: None });
+        update_nexthop(
+            shared,
+            &Neighbour { ifindex: entry.host_ifindex, addr: entry.address, mac: None, fixed: false },
+        );
     }
     Ok(())
 }
@@ -234,10 +237,9 @@ pub fn refresh_neighbours(shared: &Shared) {
         Ok(entries) => entries,
         Err(error) => return tracing::error!(%error, "the next-hop table cannot be read"),
     };
-    for entry in entries {
-        if let Err(error) = shared.kernel.use_neighbour(entry.host_ifindex, entry.address) {
-            tracing::debug!(%error, "a neighbour was not refreshed");
-        }
+    let wanted = entries.iter().map(|entry| (entry.host_ifindex, entry.address));
+    if let Err(error) = shared.kernel.use_neighbours(wanted) {
+        tracing::error!(%error, "neighbours cannot be refreshed");
     }
 }
 

@@ -10,8 +10,9 @@ use std::time::Duration;
 use serde::Serialize;
 use sluice_abi::{
     FLOW_LIVE, MAX_NEXTHOPS, SWEEP_OF_RUN, SWEEP_OF_TIMER, Sweep, SweepLimits, TCP_DIR_CLOSED,
-    TCP_DIR_ESTABLISHED, TCP_DIR_FIN, TIMEOUT_FOREVER, TIMEOUT_ICMP, TIMEOUT_NEVER_S, TIMEOUT_OTHER,
-    TIMEOUT_TCP, TIMEOUT_TCP_CLOSED, TIMEOUT_TCP_HALF, TIMEOUT_TCP_INITIAL, TIMEOUT_UDP, Unanswered,
+    TCP_DIR_ESTABLISHED, TCP_DIR_FIN, TCP_DIR_RESET, TIMEOUT_FOREVER, TIMEOUT_ICMP, TIMEOUT_NEVER_S,
+    TIMEOUT_OTHER, TIMEOUT_TCP, TIMEOUT_TCP_CLOSED, TIMEOUT_TCP_HALF, TIMEOUT_TCP_INITIAL, TIMEOUT_TCP_RESET,
+    TIMEOUT_UDP, Unanswered,
 };
 
 use crate::error::{Error, Result};
@@ -40,8 +41,10 @@ pub struct Timeouts {
     pub tcp_established_s: u32,
     /// One side has said FIN.
     pub tcp_closing_s: u32,
-    /// Both sides have, or a reset was seen.
+    /// Both sides have.
     pub tcp_closed_s: u32,
+    /// A reset was seen, and nothing since.
+    pub tcp_reset_s: u32,
     pub udp_s: u32,
     pub icmp_s: u32,
     pub other_s: u32,
@@ -54,6 +57,7 @@ impl Default for Timeouts {
             tcp_established_s: 1800,
             tcp_closing_s: 150,
             tcp_closed_s: 2,
+            tcp_reset_s: 10,
             udp_s: 60,
             icmp_s: 60,
             other_s: 60,
@@ -71,6 +75,7 @@ impl Timeouts {
             own_s => own_s,
         };
         match protocol {
+            TCP if tcp_states.iter().all(|state| state & TCP_DIR_RESET != 0) => self.tcp_reset_s,
             TCP if tcp_states == [TCP_DIR_CLOSED; 2] => self.tcp_closed_s,
             TCP if tcp_states.iter().any(|state| *state >= TCP_DIR_FIN) => self.tcp_closing_s,
             TCP if tcp_states == [TCP_DIR_ESTABLISHED; 2] => or_own(self.tcp_established_s),
@@ -104,6 +109,7 @@ fn limits(timeouts: &Timeouts, early: Option<EarlyAgeout>, sizes: Sizes) -> Swee
     timeout_s[TIMEOUT_TCP] = timeouts.tcp_established_s;
     timeout_s[TIMEOUT_TCP_HALF] = timeouts.tcp_closing_s;
     timeout_s[TIMEOUT_TCP_CLOSED] = timeouts.tcp_closed_s;
+    timeout_s[TIMEOUT_TCP_RESET] = timeouts.tcp_reset_s;
     timeout_s[TIMEOUT_UDP] = timeouts.udp_s;
     timeout_s[TIMEOUT_ICMP] = timeouts.icmp_s;
     timeout_s[TIMEOUT_OTHER] = timeouts.other_s;

@@ -263,6 +263,14 @@ impl Model {
         if session.zones[side] != unit.zone {
             return Err(Verdict::Drop("session_zone"));
         }
+        let asks = match facts.protocol {
+            ICMP => Some(facts.icmp_type == icmpv4::ECHO_REQUEST),
+            ICMPV6 => Some(facts.icmp_type == icmpv6::ECHO_REQUEST),
+            _ => None,
+        };
+        if asks.is_some_and(|asks| asks != (side == 0)) {
+            return Err(Verdict::Drop("icmp_no_session"));
+        }
         if facts.protocol == TCP {
             if session.tcp.reopened_by(side, facts) {
                 self.end(number);

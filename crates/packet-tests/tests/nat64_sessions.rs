@@ -45,6 +45,7 @@ fn timeouts() -> Timeouts {
         tcp_established_s: LIFETIMES.tcp_established as u32,
         tcp_closing_s: LIFETIMES.tcp_established as u32,
         tcp_closed_s: LIFETIMES.tcp_transitory as u32,
+        tcp_reset_s: LIFETIMES.tcp_transitory as u32,
         udp_s: LIFETIMES.udp as u32,
         icmp_s: LIFETIMES.icmp as u32,
         ..Timeouts::default()

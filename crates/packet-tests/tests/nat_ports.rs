@@ -124,7 +124,7 @@ fn clearing_frees_ports() {
     });
 }
 
-/// A server that refuses; the session goes after the two seconds that one that is over has.
+/// A server that refuses; the session goes after the ten seconds that one after a reset has.
 #[test]
 fn resets_free_ports() {
     in_thread(|| {
@@ -138,7 +138,7 @@ fn resets_free_ports() {
                 );
                 assert!(bench.send("b0", &refusal).is_some(), "the client hears of it");
             }
-            bench.sweep_after(u64::from(Timeouts::default().tcp_closed_s) + 1);
+            bench.sweep_after(u64::from(Timeouts::default().tcp_reset_s) + 1);
             bench.empty();
         }
     });

@@ -15,6 +15,8 @@ use sluice_wire::text::bytes;
 const PACKETS: usize = 40;
 /// First packets that another CPU has to send.
 const FLOOD: usize = 4_000;
+/// Tuples that both ends open.
+const PAIRS: usize = 3_000;
 const XDP_REDIRECT: u32 = 4;
 const TC_ACT_REDIRECT: u32 = 7;
 
@@ -167,6 +169,55 @@ fn emptied_under_load(hook: Hook) {
 fn programs_that_go_under_load_leave_no_session_and_no_port() {
     for hook in Hook::BOTH {
         in_thread(move || emptied_under_load(hook));
+    }
+}
+
+/// Both ends of a tuple open it at the same moment, each on a CPU of its own: one session, and nobody is dropped.
+fn both_open_at_once(hook: Hook) {
+    let mut gateway = gateway("zones.world", 1 << 14, hook);
+    let config = std::fs::read_to_string(&gateway.world.config).unwrap();
+    gateway
+        .commit(&config.replace("default-policy { deny-all; }", "default-policy { permit-all; }"))
+        .unwrap();
+    let ends = [
+        "eth(dst=02:00:00:00:01:01, src=02:00:00:00:01:64)/ip(src=10.0.1.100, dst=10.0.30.100)",
+        "eth(dst=02:00:00:00:30:01, src=02:00:00:00:30:64)/ip(src=10.0.30.100, dst=10.0.1.100)",
+    ];
+    let roots = ["trust0", "dmz0"]
+        .map(|device| (gateway.root(device).unwrap().try_clone().unwrap(), ifindex(device).unwrap()));
+    let frame = |side: usize, n: usize| {
+        let (one, other) = (1000 + n, 9);
+        let (sport, dport) = if side == 0 { (one, other) } else { (other, one) };
+        bytes(&format!("{}/udp(sport={sport}, dport={dport})", ends[side])).unwrap()
+    };
+    let before = counters::snapshot(&gateway.dataplane, &gateway.plan).unwrap();
+    let arrived = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for (side, (root, ifindex)) in roots.iter().enumerate() {
+            let (arrived, frame) = (&arrived, &frame);
+            scope.spawn(move || {
+                for n in 0..PAIRS {
+                    let frame = frame(side, n);
+                    arrived.fetch_add(1, Ordering::Relaxed);
+                    while arrived.load(Ordering::Relaxed) < 2 * (n + 1) {
+                        std::hint::spin_loop();
+                    }
+                    pass(hook, root, *ifindex, &frame);
+                }
+            });
+        }
+    });
+    let delta = counters::delta(&before, &counters::snapshot(&gateway.dataplane, &gateway.plan).unwrap());
+    counters::first_equation(&delta).unwrap();
+    let went = counters::total(&delta, "redirected") + counters::total(&delta, "handed_off");
+    assert_eq!(went, 2 * PAIRS as u64, "on {}: {delta:?}", hook.name());
+    assert_eq!(gateway.dataplane.sessions().count(), PAIRS, "on {}", hook.name());
+}
+
+#[test]
+fn ends_that_open_at_once_share_a_session() {
+    for hook in Hook::BOTH {
+        in_thread(move || both_open_at_once(hook));
     }
 }
 

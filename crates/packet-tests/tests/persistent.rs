@@ -294,3 +294,25 @@ fn a_full_table_refuses_and_counts_and_nothing_is_evicted() {
         assert_eq!(gateway.dataplane.binding_count(), 3);
     });
 }
+
+/// As many endpoints as the table has room for get a binding, each by its first packet.
+fn every_binding_is_had(hook: Hook, bindings: u32) {
+    let sizes = Sizes { sessions4: 1 << 15, bindings, ..Sizes::default() };
+    let config = config().replace("range 5000 to 5015", "range 1024 to 65535");
+    let mut gateway = Gateway::new(scenario::two_zones(), &config, sizes, hook).unwrap();
+    gateway.idle_near_ends().unwrap();
+    let server: Endpoint = ("10.2.0.100".parse().unwrap(), 53);
+    for n in 0..bindings {
+        let client: Endpoint = (format!("10.9.1.{}", 1 + n % 200).parse().unwrap(), 1000 + (n / 200) as u16);
+        let became = send(&mut gateway, client, server, false).unwrap();
+        assert!(became.is_some(), "binding {n} of {bindings} on {}", hook.name());
+    }
+    assert_eq!(gateway.dataplane.binding_count(), bindings);
+}
+
+#[test]
+fn a_table_of_bindings_fills_to_its_end() {
+    for (hook, bindings) in [(Hook::Xdp, 3000), (Hook::Tc, 500)] {
+        in_thread(move || every_binding_is_had(hook, bindings));
+    }
+}

@@ -1,5 +1,6 @@
 //! Neighbours: what the data plane's next hops are resolved by.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use futures_util::TryStreamExt;
@@ -15,6 +16,8 @@ pub struct Neighbour {
     pub addr: IpAddr,
     /// None while it is not, or no longer, resolved.
     pub mac: Option<[u8; 6]>,
+    /// Somebody has entered it by hand: it needs no probes.
+    pub fixed: bool,
 }
 
 impl Kernel {
@@ -25,8 +28,20 @@ impl Kernel {
         Ok(messages.iter().filter_map(parse_neighbour).collect())
     }
 
-    /// NTF_USE: tells the kernel that an entry is in use, so that it keeps probing it. Redirected packets do not.
-    pub fn use_neighbour(&self, ifindex: u32, addr: IpAddr) -> Result<()> {
+    /// Tells the kernel that neighbours are in use, so that it keeps probing them: redirected packets do not. Not of those
+    /// that somebody has entered, which the kernel would forget by it (NTF_USE takes NUD_PERMANENT away).
+    pub fn use_neighbours(&self, wanted: impl Iterator<Item = (u32, IpAddr)>) -> Result<()> {
+        let known = self.neighbours()?;
+        let fixed: BTreeSet<_> = known.iter().filter(|n| n.fixed).map(|n| (n.ifindex, n.addr)).collect();
+        for (ifindex, addr) in wanted.filter(|neighbour| !fixed.contains(neighbour)) {
+            if let Err(error) = self.use_neighbour(ifindex, addr) {
+                tracing::debug!(%error, "a neighbour was not refreshed");
+            }
+        }
+        Ok(())
+    }
+
+    fn use_neighbour(&self, ifindex: u32, addr: IpAddr) -> Result<()> {
         let request = self.netlink.neighbours().add(ifindex, addr);
         let request = request.state(NeighbourState::None).flags(NeighbourFlags::Use).replace();
         let action = || format!("refresh neighbour {addr} on ifindex {ifindex}");
@@ -42,6 +57,7 @@ pub fn parse_neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
             | NeighbourState::Delay
             | NeighbourState::Probe
             | NeighbourState::Permanent
+            | NeighbourState::Noarp
     );
     let (mut addr, mut mac) = (None, None);
     for attribute in &message.attributes {
@@ -52,5 +68,48 @@ pub fn parse_neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
             _ => {}
         }
     }
-    Some(Neighbour { ifindex: message.header.ifindex, addr: addr?, mac: mac.filter(|_| usable) })
+    let fixed = matches!(message.header.state, NeighbourState::Permanent | NeighbourState::Noarp);
+    Some(Neighbour { ifindex: message.header.ifindex, addr: addr?, mac: mac.filter(|_| usable), fixed })
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_lab::netns::Netns;
+
+    use super::*;
+
+    /// What somebody has entered stays as it is; what the kernel has learned is probed.
+    #[test]
+    fn entries_of_somebody_stay_his() {
+        let netns = Netns::create("fixed").unwrap();
+        let batch = "link add v0 type veth peer name v1\nlink set v0 up\nlink set v1 up\n\
+            addr add 10.0.1.1/24 dev v0\naddr add fd00:1::1/64 dev v0 nodad\n";
+        netns.ip_batch(batch).unwrap();
+        let entries = [
+            ("10.0.1.2", "permanent"),
+            ("10.0.1.3", "noarp"),
+            ("10.0.1.4", "stale"),
+            ("fd00:1::2", "permanent"),
+            ("fd00:1::4", "stale"),
+        ];
+        for (address, state) in entries {
+            netns.ip(&format!("neigh add {address} lladdr 02:00:00:00:00:09 dev v0 nud {state}")).unwrap();
+        }
+        let ifindex = netns.ifindex("v0").unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let known = netns
+            .enter(|| {
+                let kernel = Kernel::connect(runtime.handle()).unwrap();
+                let wanted = entries.map(|(address, _)| (ifindex, address.parse::<IpAddr>().unwrap()));
+                kernel.use_neighbours(wanted.into_iter()).unwrap();
+                kernel.neighbours().unwrap()
+            })
+            .unwrap();
+        for (address, state) in entries {
+            let shown = netns.ip(&format!("neigh show to {address} dev v0 nud all")).unwrap().to_lowercase();
+            assert_eq!(shown.contains(state), state != "stale", "{shown}");
+            let entry = known.iter().find(|n| n.addr.to_string() == address).unwrap();
+            assert_eq!((entry.fixed, entry.mac.is_some()), (state != "stale", true), "{entry:?}");
+        }
+    }
 }

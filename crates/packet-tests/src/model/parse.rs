@@ -128,6 +128,7 @@ fn parse4(packet: &[u8]) -> Result<Facts, &'static str> {
         return Err("bad_address");
     }
     let mut facts = Facts::new(source.into(), destination.into(), view.protocol(), view.ttl(), total);
+    facts.link_local = source.is_link_local() || destination.is_link_local();
     facts.options = header > 20;
     facts.fragment = view.is_fragment();
     facts.group = destination.is_multicast() || destination.is_broadcast();
@@ -169,6 +170,9 @@ fn parse6(packet: &[u8]) -> Result<Facts, &'static str> {
     let never = source.is_multicast() || source.is_loopback();
     if never || destination.is_loopback() || destination.is_unspecified() {
         return Err("bad_address");
+    }
+    if source.to_ipv4_mapped().is_some() || destination.to_ipv4_mapped().is_some() {
+        return Err("mapped_address");
     }
     let mut facts = Facts::new(source.into(), destination.into(), 0, view.hop_limit(), total);
     facts.group = destination.is_multicast();
@@ -227,6 +231,11 @@ impl Facts {
                         return Err("bad_ip_header");
                     }
                     self.payload = packet.get(at..total).unwrap_or_default().to_vec();
+                    if at > total {
+                        // RFC 7112: what lies behind the packet's end is no header
+                        self.tiny = true;
+                        return Ok(());
+                    }
                     return self.transport_of_first(packet.get(at..total).unwrap_or_default());
                 }
             };

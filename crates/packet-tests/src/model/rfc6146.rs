@@ -7,8 +7,8 @@
 //! - B: TCP is ESTABLISHED with the client's ACK, not with the server's SYN (3.5.2.2, V6 INIT): a SYN alone, forged or
 //!   not, gives nobody two hours.
 //! - C: the short lifetime of two FINs begins when both are acknowledged (3.5.2.2, V4 FIN + V6 FIN RCV).
-//! - D: a reset is believed where the receiver believes it (RFC 5961 3.2), so what follows it does not bring the session
-//!   back (3.5.2.2, TRANS), and a client's SYN begins a new one.
+//! - D: a reset counts where the receiver believes it (RFC 5961 3.2); a packet after it brings the session back to where it
+//!   was (3.5.2.2, TRANS: to ESTABLISHED), and a client's SYN begins a new one.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -60,6 +60,8 @@ pub struct Session {
     pub outside: Transport4,
     pub state: State,
     expires: u64,
+    /// A reset was seen, and nothing since.
+    pub reset: bool,
 }
 
 /// Protocol, the client's transport address, the server's.
@@ -111,7 +113,8 @@ impl Nat64 {
     pub fn from6(&self, key: Key, segment: Option<Segment>) -> Verdict {
         match self.sessions.get(&key) {
             // D: what was over begins anew
-            Some(session) if session.state == State::Trans && segment == Some(Segment::Syn) => {}
+            Some(session)
+                if (session.reset || session.state == State::Trans) && segment == Some(Segment::Syn) => {}
             Some(session) => return Verdict::As(session.outside),
             None => {}
         }
@@ -144,7 +147,7 @@ impl Nat64 {
         if let Some(other) = self.by_outside(key.0, outside, key.2) {
             return Err(format!("{outside:?} belongs to {other:?} toward that server"));
         }
-        let session = Session { outside, state: State::V6Init, expires: 0 };
+        let session = Session { outside, state: State::V6Init, expires: 0, reset: false };
         self.sessions.insert(key, session);
         self.refresh(key);
         Ok(())
@@ -158,7 +161,7 @@ impl Nat64 {
     /// A packet of a session was translated.
     pub fn passed(&mut self, key: Key, from6: bool, segment: Option<Segment>) {
         if let (Some(session), Some(segment)) = (self.sessions.get_mut(&key), segment) {
-            session.state = session.state.after(usize::from(!from6), segment);
+            session.follow(usize::from(!from6), segment);
         }
         self.refresh(key);
     }
@@ -167,6 +170,7 @@ impl Nat64 {
     fn refresh(&mut self, key: Key) {
         let Some(session) = self.sessions.get_mut(&key) else { return };
         let lifetime = match (key.0, session.state) {
+            (TCP, _) if session.reset => self.lifetimes.tcp_transitory,
             (UDP, _) => self.lifetimes.udp,
             (ICMP, _) => self.lifetimes.icmp,
             (_, State::Established) => self.lifetimes.tcp_established,
@@ -191,12 +195,26 @@ impl Nat64 {
     }
 }
 
+impl Session {
+    fn follow(&mut self, side: usize, segment: Segment) {
+        let opening = matches!(self.state, State::V6Init | State::V4Syn);
+        match segment {
+            Segment::Rst => self.reset = true,
+            Segment::SynAck if !opening => {}
+            _ => {
+                self.reset = false;
+                self.state = self.state.after(side, segment);
+            }
+        }
+    }
+}
+
 impl State {
     /// 3.5.2.2, of a packet of side 0 (IPv6) or 1 (IPv4).
     pub fn after(self, side: usize, segment: Segment) -> State {
         use State::{Established, FinRcv, Trans, V4Syn, V6Init};
         match (self, segment) {
-            (Trans, _) | (_, Segment::Rst) => Trans,
+            (Trans, _) => Trans,
             (V6Init, Segment::SynAck) if side == 1 => V4Syn,
             (V4Syn, Segment::Ack) if side == 0 => Established,
             (V6Init | V4Syn, _) => self,

@@ -54,28 +54,32 @@ impl Side {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Tracker([Side; 2]);
+pub struct Tracker {
+    sides: [Side; 2],
+    /// A reset was seen that its receiver must believe, if it gets it, and nothing since.
+    reset: bool,
+}
 
 impl Tracker {
     pub fn opened_by(facts: &Facts) -> Tracker {
         if facts.protocol != super::TCP {
             return Tracker::default();
         }
-        Tracker([Side::sent_syn(facts), Side::default()])
+        Tracker { sides: [Side::sent_syn(facts), Side::default()], reset: false }
     }
 
     pub fn ends(&self) -> [u32; 2] {
-        [self.0[0].end, self.0[1].end]
+        [self.sides[0].end, self.sides[1].end]
     }
 
     /// A SYN on a connection that both sides have left begins a new one (RFC 9293 section 3.6.1).
     pub fn reopened_by(&self, _side: usize, facts: &Facts) -> bool {
-        facts.opens_tcp() && self.0.iter().all(|side| side.stage == Stage::Closed)
+        facts.opens_tcp() && (self.reset || self.sides.iter().all(|side| side.stage == Stage::Closed))
     }
 
     /// What a later fragment carries comes after what was there.
     pub fn raise(&mut self, side: usize, end: u32) {
-        let own = &mut self.0[side];
+        let own = &mut self.sides[side];
         if (end.wrapping_sub(own.end) as i32) > 0 {
             own.end = end;
         }
@@ -84,7 +88,7 @@ impl Tracker {
     /// RFC 9293 section 3.10.7.4 as the middle can tell: not more than the other's window away from what was sent, and an
     /// acknowledgement of what the other has sent (RFC 5961 section 5.2).
     pub fn fits(&self, side: usize, facts: &Facts) -> bool {
-        let (own, peer) = (&self.0[side], &self.0[1 - side]);
+        let (own, peer) = (&self.sides[side], &self.sides[1 - side]);
         let flag = |bit| facts.tcp_flags & bit != 0;
         if flag(SYN) || own.stage == Stage::Silent || peer.stage == Stage::Silent {
             return true;
@@ -98,16 +102,19 @@ impl Tracker {
 
     pub fn follow(&mut self, side: usize, facts: &Facts) {
         let flag = |bit| facts.tcp_flags & bit != 0;
-        let (mut own, mut peer) = (self.0[side], self.0[1 - side]);
+        let (mut own, mut peer) = (self.sides[side], self.sides[1 - side]);
         let end = facts.segment_end();
         if flag(RST) {
             // RFC 5961 section 3.2: exactly the next number; RFC 9293 section 3.5.2: in answer to a SYN, its number
             let answers_syn =
                 own.stage == Stage::Silent && flag(ACK) && peer.syn_is_acknowledged(facts.tcp_ack);
             if answers_syn || own.stage != Stage::Silent && facts.tcp_seq == own.end {
-                self.0.iter_mut().for_each(|side| side.stage = Stage::Closed);
+                self.reset = true;
             }
             return;
+        }
+        if !flag(SYN) || own.stage <= Stage::SynSent {
+            self.reset = false;
         }
         if flag(SYN) {
             if own.stage > Stage::SynSent {
@@ -134,6 +141,6 @@ impl Tracker {
         if flag(FIN) && own.stage == Stage::Established && end == own.end {
             own.stage = Stage::FinSent;
         }
-        (self.0[side], self.0[1 - side]) = (own, peer);
+        (self.sides[side], self.sides[1 - side]) = (own, peer);
     }
 }
