@@ -135,7 +135,7 @@ static __noinline __s64 service_class(const struct service *service)
 }
 
 /* First rule of a context among those of one chunk, whose lines of bits these are. `place` is the chunk's first. */
-static __always_inline __s64 match_chunk(__u32 a, __u32 b, __u32 c, __u32 place, __u32 orders)
+__noinline __s64 match_chunk(__u32 a, __u32 b, __u32 c, __u32 place, __u32 orders)
 {
 	const __u64 *left = (const void *)rows_at(a);
 	const __u64 *middle = (const void *)rows_at(b);
@@ -170,7 +170,7 @@ static __always_inline __u64 is_set(__u64 word)
  * Which of the sixteen chunks from these places on have bits in all three rows, bit n for chunk n. All in one go,
  * because the processor cannot predict which.
  */
-static __always_inline __s64 shared_chunks(__u32 source, __u32 destination, __u32 service)
+__noinline __s64 shared_chunks(__u32 source, __u32 destination, __u32 service)
 {
 	__u32 indexes[] = {source / CLASS_LINE_WORDS, destination / CLASS_LINE_WORDS, service / CLASS_LINE_WORDS};
 	struct class_line *sources = rows_at(indexes[0]);
