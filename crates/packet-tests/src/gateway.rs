@@ -15,7 +15,7 @@ use sluice_dataplane::{
     Dataplane, Family, Generation, GrantKey, GrantSpec, LocalKind, ObjectKind, Pick, Sizes, Variant,
 };
 use sluice_language::config::{Config, HookMode, Vlan};
-use sluice_plan::{Environment, Ids, NetDev, Plan, RouteVia};
+use sluice_plan::{Environment, Ids, NetDev, Plan, RouteVia, UnitInfo};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::case::GateStep;
@@ -391,8 +391,12 @@ impl Gateway {
                 (IpAddr::V4(addr), 1..=30) => {
                     let broadcast = IpAddr::V4((u32::from(addr) | u32::MAX >> prefix.len).into());
                     let of = self.plan.units.iter().find(|info| info.addresses.contains(prefix));
-                    let kind =
-                        LocalKind::Broadcast { ifindex: of.map(|info| ifindex(&info.device)).transpose()? };
+                    let entry = |info: &UnitInfo| {
+                        let units = &self.plan.tables.units;
+                        units.iter().find(|(_, unit)| u32::from(unit.index) == info.index)
+                    };
+                    let ifindex = of.and_then(entry).map(|(_, unit)| unit.host_ifindex);
+                    let kind = LocalKind::Broadcast { ifindex };
                     self.dataplane.add_local_address(0, broadcast, kind)?;
                 }
                 // the subnet-router anycast address (RFC 4291 section 2.6.1)
