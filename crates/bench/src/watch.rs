@@ -11,12 +11,14 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use nix::sched::sched_getaffinity;
 use nix::sys::prctl::set_child_subreaper;
+use nix::unistd::Pid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::environment::CpuTimes;
-use crate::rounds::{bench_cpu, keep_on};
+use crate::rounds::keep_on;
 
 /// Between two looks at who runs.
 const EVERY: Duration = Duration::from_millis(500);
@@ -132,9 +134,10 @@ impl Watch {
         // Daemons of ours that leave their parents must stay ours; where that is refused they count as others.
         let _ = set_child_subreaper(true);
         let (end, ended) = channel();
+        let free = free_cpu();
         let thread = thread::spawn(move || {
-            // It comes from a thread that may be bound to the CPU on which rounds run; unbound it works as well.
-            let _ = keep_on(1 - bench_cpu().min(1));
+            // unbound it works as well
+            let _ = free.map(keep_on);
             let (mut runnable, mut looks) = (0, 0);
             while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
                 runnable += Look::now().runnable;
@@ -152,7 +155,7 @@ impl Watch {
         let (runnable, looks) = self.thread.join().unwrap_or_default();
         Load {
             seconds,
-            cpus: thread::available_parallelism().map_or(1, usize::from).max(bench_cpu() + 1),
+            cpus: cpus(),
             others_s: last.others.saturating_sub(self.first.others) as f64 / TICKS_PER_SECOND,
             steal_s: last.steal.saturating_sub(self.first.steal) as f64 / TICKS_PER_SECOND,
             pressure_s: last.pressure_us.saturating_sub(self.first.pressure_us) as f64 / 1e6,
@@ -160,6 +163,18 @@ impl Watch {
             looks,
         }
     }
+}
+
+/// All of the machine's, also when the calling thread is bound to one of them.
+fn cpus() -> usize {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count().max(1)
+}
+
+/// One that the calling thread, which may be bound to that on which rounds run, leaves to others.
+fn free_cpu() -> Option<usize> {
+    let bound = sched_getaffinity(Pid::from_raw(0)).ok()?;
+    (0..cpus()).find(|cpu| bound.is_set(*cpu) == Ok(false))
 }
 
 /// Counters of the machine at one moment.
@@ -280,6 +295,17 @@ mod tests {
     fn pressure_is_read_and_missing_pressure_is_none() {
         let text = "some avg10=1.39 avg60=9.46 avg300=9.73 total=70876584\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n";
         assert_eq!((pressure_us(text), pressure_us("")), (70_876_584, 0));
+    }
+
+    #[test]
+    fn whoever_is_bound_to_a_cpu_is_watched_from_another() {
+        let seen = thread::spawn(|| {
+            keep_on(0).unwrap();
+            (free_cpu(), cpus())
+        });
+        let (free, all) = seen.join().unwrap();
+        assert_eq!(free, (all > 1).then_some(1));
+        assert!(all >= thread::available_parallelism().unwrap().get());
     }
 
     /// A busy loop of ours is our own affair; one that nobody of ours has started makes the machine busy.
