@@ -1,8 +1,8 @@
 //! Compiles the bench's programs (`bpf/bench`) with clang and generates the layouts they share with this crate.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs};
 
 use bindgen::callbacks::{DeriveInfo, ItemInfo, ParseCallbacks, TypeKind};
 use libbpf_cargo::SkeletonBuilder;
@@ -16,9 +16,8 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=CLANG");
-    for used in ["bench", "abi/flow.h", "lib/bpf.h"] {
-        println!("cargo:rerun-if-changed={}", bpf.join(used).display());
-    }
+    println!("cargo:rerun-if-changed={}", bpf.display());
+    println!("cargo:rustc-env=SLUICE_BPF_SOURCES={}", hash(&bpf));
     layouts(&bpf).write_to_file(out.join("layouts.rs")).expect("cannot write layouts.rs");
     let clang = find_clang();
     for name in ["xdp", "tc", "frames", "mapops", "wire"] {
@@ -37,6 +36,28 @@ fn main() {
             .build()
             .unwrap_or_else(|error| panic!("cannot compile {}: {error:?}", source.display()));
     }
+}
+
+/// Tells whether figures are of these programs: FNV-1a (RFC 9923) over every source's name and text.
+fn hash(bpf: &Path) -> String {
+    let mut files = vec![];
+    let mut folders = vec![bpf.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("cannot read bpf/").flatten() {
+            let path = entry.path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    files.sort();
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for file in files {
+        let name = file.strip_prefix(bpf).expect("a file below bpf/").display().to_string();
+        let text = fs::read(&file).expect("cannot read a source of bpf/");
+        for byte in name.bytes().chain(text) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+    format!("{hash:016x}")
 }
 
 fn layouts(bpf: &Path) -> bindgen::Bindings {

@@ -1,12 +1,14 @@
 //! `sluice bench compare A B`: what became faster, slower, or neither.
 
 use std::collections::BTreeSet;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};
+use flate2::read::GzDecoder;
 
 use crate::result::{Better, Estimate, Figure, RunDocument, SCHEMA};
 use crate::stats::ratio_of_medians;
@@ -75,10 +77,20 @@ pub fn command(args: &CompareArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(slower)))
 }
 
+/// How a gzip file begins (RFC 1952 2.3.1).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
 pub fn read(path: &Path) -> Result<RunDocument> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut text = vec![];
+    if bytes.starts_with(&GZIP) {
+        let unpacked = GzDecoder::new(&bytes[..]).read_to_end(&mut text);
+        unpacked.with_context(|| format!("cannot decompress {}", path.display()))?;
+    } else {
+        text = bytes;
+    }
     let value: serde_json::Value =
-        serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))?;
+        serde_json::from_slice(&text).with_context(|| format!("{} is not JSON", path.display()))?;
     if value["schema"] != SCHEMA {
         bail!(
             "{} has schema {}, this program reads {SCHEMA}: measure again",

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use nix::fcntl::{Flock, FlockArg};
@@ -11,6 +12,9 @@ use serde::{Deserialize, Serialize};
 /// Held by everything on this machine that takes time.
 const LOCK: &str = "/tmp/sluice-bench.lock";
 
+/// Of the programs in this binary.
+pub const BPF_SOURCES: &str = env!("SLUICE_BPF_SOURCES");
+
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
     pub kernel: String,
@@ -19,6 +23,12 @@ pub struct Environment {
     pub memory_mib: u64,
     pub clocksource: String,
     pub sluice: String,
+    /// What `git describe --always --dirty` says where the run began; empty outside of a repository.
+    #[serde(default)]
+    pub commit: String,
+    /// Hash of the sources below bpf/ that this program was built from.
+    #[serde(default)]
+    pub bpf_sources: String,
     /// One-minute load average when the run began.
     pub load: f64,
     /// Share of CPU time the hypervisor took during the run, and share spent by others on the bench's CPU.
@@ -28,9 +38,9 @@ pub struct Environment {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct CpuTimes {
-    total: u64,
-    steal: u64,
+pub(crate) struct CpuTimes {
+    pub total: u64,
+    pub steal: u64,
 }
 
 impl Environment {
@@ -45,6 +55,8 @@ impl Environment {
                 / 1024,
             clocksource: read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             sluice: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: commit(),
+            bpf_sources: BPF_SOURCES.to_owned(),
             load: read("/proc/loadavg")
                 .split(' ')
                 .next()
@@ -70,7 +82,7 @@ impl Environment {
             ("CPU", format!("{} x {}", self.cpus, self.cpu)),
             ("Memory", format!("{} MiB", self.memory_mib)),
             ("Clock source", self.clocksource.clone()),
-            ("Sluice", self.sluice.clone()),
+            ("Sluice", format!("{}, commit {}", self.sluice, self.commit)),
             ("Load", format!("{:.2} when it began", self.load)),
             ("Stolen", format!("{:.2} % of CPU time by the hypervisor during the run", self.steal_percent)),
         ]
@@ -93,7 +105,7 @@ impl Environment {
 
 impl CpuTimes {
     /// First line of /proc/stat, proc_stat(5): user nice system idle iowait irq softirq steal.
-    fn now() -> CpuTimes {
+    pub fn now() -> CpuTimes {
         let stat = read("/proc/stat");
         let line = stat.lines().next().unwrap_or_default();
         let times: Vec<u64> = line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
@@ -103,6 +115,12 @@ impl CpuTimes {
 
 fn read(path: &str) -> String {
     fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+fn commit() -> String {
+    let said = Command::new("git").args(["describe", "--always", "--dirty"]).output();
+    let text = said.ok().filter(|output| output.status.success()).map(|output| output.stdout);
+    String::from_utf8_lossy(&text.unwrap_or_default()).trim().to_owned()
 }
 
 fn field(text: &str, name: &str) -> Option<String> {

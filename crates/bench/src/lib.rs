@@ -24,6 +24,7 @@ pub mod mlr;
 pub mod packets;
 pub mod perf;
 pub mod progress;
+pub mod published;
 mod relay;
 pub mod report;
 pub mod result;
@@ -39,6 +40,7 @@ mod tables;
 mod testpmd;
 pub mod text;
 pub mod trial;
+pub mod watch;
 pub mod way;
 pub mod wire;
 

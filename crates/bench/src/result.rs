@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 pub use crate::environment::Environment;
 pub use crate::stats::Estimate;
 use crate::stats::{estimate, paired_ratio, restlessness};
+use crate::watch::Load;
 
 /// Raised when a reader of the JSON must know of a change.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// A run of `sluice bench`: what `--json` writes and what reports and comparisons read.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -107,6 +108,13 @@ pub struct Figure {
     /// Checks of this figure alone; those of the suite hold besides.
     #[serde(default)]
     pub checks: Vec<Check>,
+    /// How often everything was allocated afresh: each time has its share of the samples, and intervals are over these
+    /// times. 0: once, and intervals are over rounds.
+    #[serde(default)]
+    pub passes: usize,
+    /// What others did meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -164,6 +172,8 @@ impl Figure {
             confirmed: false,
             headline: false,
             checks: vec![],
+            passes: 0,
+            load: None,
         }
     }
 

@@ -6,20 +6,29 @@ use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// Samples of every contestant, in round order: `samples[contestant][round]`.
+use crate::watch;
+
+/// Samples of every contestant, in round order: `samples[contestant][round]`. The machine is watched meanwhile.
 pub fn interleave(
     contestants: usize,
     rounds: usize,
     mut run: impl FnMut(usize, usize) -> Result<f64>,
 ) -> Result<Vec<Vec<f64>>> {
-    let mut samples = vec![Vec::with_capacity(rounds); contestants];
-    for round in 0..rounds {
-        for position in 0..contestants {
-            let contestant = (position + round) % contestants;
-            samples[contestant].push(run(contestant, round)?);
+    watch::over(|| {
+        let mut samples = vec![Vec::with_capacity(rounds); contestants];
+        for round in 0..rounds {
+            for position in 0..contestants {
+                let contestant = (position + round) % contestants;
+                samples[contestant].push(run(contestant, round)?);
+            }
         }
-    }
-    Ok(samples)
+        Ok(samples)
+    })
+}
+
+/// The samples of one contestant alone.
+pub fn alone(rounds: usize, mut run: impl FnMut(usize) -> Result<f64>) -> Result<Vec<f64>> {
+    watch::over(|| (0..rounds).map(&mut run).collect())
 }
 
 /// The CPU that measurements run on: the second, where there is one.

@@ -1,16 +1,20 @@
 //! Runs suites one after the other and brings what they found into one document.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 use crate::environment::{Environment, exclusive};
 use crate::honesty;
 use crate::progress::Progress;
 use crate::result::{Check, Figure, Profile, RunDocument, SCHEMA, SuiteResult};
 use crate::suites::{Context, Suite};
+use crate::watch::{self, Watch};
 
 /// Options that every suite has.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -34,7 +38,8 @@ pub struct CommonArgs {
 /// Where results go besides the terminal.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct OutputArgs {
-    /// Also write everything, every round's samples included, as JSON (docs/bench.schema.json)
+    /// Also write everything, every round's samples included, as JSON (docs/bench.schema.json); compressed where the name
+    /// ends in .gz
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Also write the report: one HTML file that needs no network
@@ -130,7 +135,8 @@ fn quoted(word: &str) -> String {
     if !name.is_empty() && name.chars().all(plain) { name.to_owned() } else { format!("{name:?}") }
 }
 
-fn one(name: &str, context: &Context, measure: impl FnOnce() -> Result<SuiteResult>) -> SuiteResult {
+/// One suite with everything that is watched and checked for it; an error is told in the result.
+pub fn one(name: &str, context: &Context, measure: impl FnOnce() -> Result<SuiteResult>) -> SuiteResult {
     context.progress.begin(name);
     let (start, machine) = (Instant::now(), Machine::begin());
     let mut result = measure().unwrap_or_else(|error| {
@@ -144,24 +150,32 @@ fn one(name: &str, context: &Context, measure: impl FnOnce() -> Result<SuiteResu
 
 /// What is watched while a suite runs.
 pub struct Machine {
-    environment: Environment,
+    watch: Watch,
     tracing: honesty::Tracing,
 }
 
 impl Machine {
     pub fn begin() -> Machine {
-        Machine { environment: Environment::begin(), tracing: honesty::Tracing::read() }
+        watch::take();
+        Machine { watch: Watch::start(), tracing: honesty::Tracing::read() }
     }
 
-    pub fn checks(self) -> [Check; 2] {
-        let tracing = honesty::no_tracing(&self.tracing, &honesty::Tracing::read());
-        [tracing, honesty::quiet(&self.environment.end())]
+    /// What is known at the end of all figures, and of each: who else ran during its rounds. A suite that times without
+    /// rounds is judged by all of its time.
+    pub fn judge(self, result: &mut SuiteResult) {
+        result.honesty.push(honesty::no_tracing(&self.tracing, &honesty::Tracing::read()));
+        let whole = self.watch.end();
+        let load = watch::take().unwrap_or(whole);
+        for figure in &mut result.figures {
+            let load = figure.load.get_or_insert_with(|| load.clone());
+            figure.checks.push(honesty::quiet(load));
+        }
     }
 }
 
 /// What no suite has to think of: the machine's checks, confirmation, and numbers that are none.
 pub fn finish(result: &mut SuiteResult, profile: Profile, machine: Machine) {
-    result.honesty.extend(machine.checks());
+    machine.judge(result);
     finish_figures(result, profile);
 }
 
@@ -171,15 +185,14 @@ pub fn finish_figures(result: &mut SuiteResult, profile: Profile) {
     result.errors.extend(empty.iter().map(|figure| format!("{}: no value was measured", figure.name)));
     result.figures = measured;
     for figure in &mut result.figures {
-        figure.confirmed = profile == Profile::Full && figure.estimate.n >= CONFIRMED_ROUNDS;
+        figure.confirmed = profile == Profile::Full && figure.samples.len() >= CONFIRMED_ROUNDS;
     }
 }
 
 /// Writes what the user asked for.
 pub fn write(document: &RunDocument, output: &OutputArgs) -> Result<()> {
     if let Some(path) = &output.json {
-        let text = serde_json::to_string_pretty(document)? + "\n";
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        write_json(document, path).with_context(|| format!("cannot write {}", path.display()))?;
         eprintln!("results: {}", path.display());
     }
     if let Some(path) = &output.html {
@@ -191,6 +204,17 @@ pub fn write(document: &RunDocument, output: &OutputArgs) -> Result<()> {
         let files = crate::csv::write(document, folder)?;
         eprintln!("CSV: {files} files in {}", folder.display());
     }
+    Ok(())
+}
+
+/// Compressed where the name ends in `.gz`.
+fn write_json(document: &RunDocument, path: &Path) -> Result<()> {
+    if path.extension().is_none_or(|extension| extension != "gz") {
+        return Ok(std::fs::write(path, serde_json::to_string_pretty(document)? + "\n")?);
+    }
+    let mut file = GzEncoder::new(File::create(path)?, Compression::best());
+    serde_json::to_writer(&mut file, document)?;
+    file.finish()?;
     Ok(())
 }
 

@@ -3,10 +3,10 @@
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};
 
-use crate::frames::FramesRow;
+use crate::published;
 use crate::result;
 use crate::stats::Estimate;
-use crate::suites::budgets::{Bound, Judged, Measured, Verdict};
+use crate::suites::budgets::{Judged, Verdict};
 use crate::suites::prog::{Kind, Row};
 
 /// One row in one line, printed as soon as it is measured.
@@ -69,23 +69,6 @@ pub fn prog_table(rows: &[Row]) -> result::Table {
     }
 }
 
-pub fn frames_table(rows: &[FramesRow]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY).set_header(["through", "Mpps", "95 %", "to nftables", "95 %"]);
-    for row in rows {
-        let ratio = row.ratio_to_nftables;
-        table.add_row([
-            format!("{:?}", row.forwarder).to_lowercase(),
-            format!("{:.2}", row.mpps.value),
-            interval(&row.mpps, 2),
-            ratio.map(|ratio| format!("{:.2}", ratio.value)).unwrap_or_default(),
-            ratio.map(|ratio| interval(&ratio, 2)).unwrap_or_default(),
-        ]);
-    }
-    align_right(&mut table, 1..5);
-    table
-}
-
 /// `colour`: escape sequences for a terminal.
 pub fn budgets_table(judged: &[Judged], colour: bool) -> String {
     let mut table = Table::new();
@@ -97,11 +80,11 @@ pub fn budgets_table(judged: &[Judged], colour: bool) -> String {
         let digits = if budget.unit == "x" { 2 } else { 3 };
         table.add_row([
             budget.name.clone(),
-            limit(entry),
+            published::limit(budget),
             entry.measured.map(|m| format!("{:.digits$}", m.value)).unwrap_or_else(|| "-".to_owned()),
             entry.measured.map(|m| interval(&m, digits)).unwrap_or_default(),
-            verdict(entry),
-            entry.detail.clone(),
+            published::verdict(entry),
+            entry.remarks(),
         ]);
     }
     align_right(&mut table, 1..4);
@@ -110,38 +93,11 @@ pub fn budgets_table(judged: &[Judged], colour: bool) -> String {
         return text;
     }
     let paint = |line: &str| match line {
-        _ if line.contains("MISSED") || line.contains("NOT MEASURED") => format!("\x1b[31m{line}\x1b[0m"),
+        _ if line.contains(Verdict::Missed.word()) => format!("\x1b[31m{line}\x1b[0m"),
+        _ if line.contains(Verdict::NoVerdict.word()) => format!("\x1b[33m{line}\x1b[0m"),
         _ => line.to_owned(),
     };
     text.lines().map(paint).collect::<Vec<_>>().join("\n")
-}
-
-fn limit(entry: &Judged) -> String {
-    let sign = match entry.budget.bound {
-        Bound::AtMost => "<=",
-        Bound::AtLeast => ">=",
-    };
-    format!("{sign} {} {}", entry.budget.limit, entry.budget.unit)
-}
-
-fn verdict(entry: &Judged) -> String {
-    let word = match entry.verdict {
-        Verdict::Kept => "kept",
-        Verdict::Missed => "MISSED",
-        Verdict::Unknown => return "NOT MEASURED".to_owned(),
-    };
-    format!("{word}{}", if entry.certain { "" } else { " (interval holds the limit)" })
-}
-
-pub fn summary(measured: &Measured) -> String {
-    let count = |verdict| measured.judged.iter().filter(|entry| entry.verdict == verdict).count();
-    format!(
-        "{} budgets: {} kept, {} missed, {} not measured",
-        measured.judged.len(),
-        count(Verdict::Kept),
-        count(Verdict::Missed),
-        count(Verdict::Unknown)
-    )
 }
 
 fn ratio(estimate: &Estimate) -> String {
@@ -163,28 +119,32 @@ fn align_right(table: &mut Table, columns: std::ops::Range<usize>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suites::budgets::{Budget, Figure};
+    use crate::suites::budgets::{Bound, Budget};
 
-    fn judged(limit: f64) -> Judged {
+    fn judged(verdict: Verdict) -> Judged {
         let budget = Budget {
             name: "established".to_owned(),
             suite: "load".to_owned(),
             row: "default".to_owned(),
             floor: String::new(),
             bound: Bound::AtMost,
-            limit,
+            limit: 2.0,
             unit: "x".to_owned(),
         };
-        let estimate = Estimate { value: 2.5, low: 2.4, high: 2.6, n: 9 };
-        Judged::new(budget, Some(&Figure { estimate, detail: "50 ns / 20 ns".to_owned() }))
+        let measured = Some(Estimate { value: 2.5, low: 2.4, high: 2.6, n: 5 });
+        let detail = "50 / 20 ns/packet".to_owned();
+        Judged { budget, measured, verdict, certain: true, doubts: vec!["unsteady".to_owned()], detail }
     }
 
     #[test]
-    fn a_missed_budget_is_red_and_a_kept_one_is_not() {
-        let text = budgets_table(&[judged(2.0), judged(3.0)], true);
-        let red: Vec<&str> = text.lines().filter(|line| line.starts_with("\x1b[31m")).collect();
-        assert_eq!(red.len(), 1, "{text}");
-        assert!(red[0].contains("<= 2 x") && red[0].contains("[2.40, 2.60]"), "{text}");
-        assert!(!budgets_table(&[judged(2.0)], false).contains('\x1b'));
+    fn each_verdict_has_its_colour() {
+        for (verdict, colour) in [(Verdict::Missed, "\x1b[31m"), (Verdict::NoVerdict, "\x1b[33m")] {
+            let text = budgets_table(&[judged(verdict), judged(Verdict::Kept)], true);
+            let painted: Vec<&str> = text.lines().filter(|line| line.starts_with(colour)).collect();
+            assert_eq!(painted.len(), 1, "{text}");
+            assert!(painted[0].contains("<= 2 x") && painted[0].contains("[2.40, 2.60]"), "{text}");
+            assert!(painted[0].contains("50 / 20 ns/packet; unsteady"), "{text}");
+        }
+        assert!(!budgets_table(&[judged(Verdict::Missed)], false).contains('\x1b'));
     }
 }

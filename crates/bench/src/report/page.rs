@@ -8,6 +8,7 @@ use askama::Template;
 use super::scale::Scale;
 use super::svg::Svg;
 use super::{Drawn, draw};
+use crate::published;
 use crate::result::{Better, Check, Estimate, Figure, Profile, RunDocument, SuiteResult, Table};
 use crate::suites::budgets::{Bound, Judged, Verdict};
 use crate::suites::{self, Suite};
@@ -318,22 +319,21 @@ fn checks(result: &SuiteResult) -> Vec<CheckRow> {
 }
 
 fn budget(entry: &Judged) -> BudgetRow {
-    let (verdict, state) = match entry.verdict {
-        Verdict::Kept => ("kept", "good"),
-        Verdict::Missed => ("missed", "bad"),
-        Verdict::Unknown => ("not measured", "warn"),
+    let state = match entry.verdict {
+        Verdict::Kept => "good",
+        Verdict::Missed => "bad",
+        Verdict::NoVerdict => "warn",
     };
     let budget = &entry.budget;
-    let sign = if budget.bound == Bound::AtMost { "≤" } else { "≥" };
     BudgetRow {
         name: budget.name.clone(),
-        limit: format!("{sign} {} {}", budget.limit, budget.unit),
+        limit: published::limit(budget),
         measured: entry.measured.map(|m| format!("{} {}", number(m.value), interval(&m))).unwrap_or_default(),
-        verdict,
+        verdict: entry.verdict.word(),
         state,
-        sure: entry.certain || entry.verdict == Verdict::Unknown,
+        sure: entry.certain || entry.verdict == Verdict::NoVerdict,
         bar: entry.measured.map(|measured| budget_bar(entry, &measured, state)).unwrap_or_default(),
-        detail: entry.detail.clone(),
+        detail: entry.remarks(),
     }
 }
 

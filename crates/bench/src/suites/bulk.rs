@@ -1,14 +1,13 @@
 //! Suite `bulk`: bulk TCP through a gateway, four streams towards the client, by every way Sluice can take packets.
 
 use anyhow::{Context as _, Result};
-use serde::Serialize;
 
 use super::{Context, Suite};
 use crate::honesty;
 use crate::iperf::{Arrived, Bulk, Transfer};
 use crate::result::{Bar, Bars, Better, Chart, Check, Figure, Forest, ForestRow, Role, SuiteResult, Table};
 use crate::rounds::interleave;
-use crate::stats::{Estimate, estimate, median, paired_ratio};
+use crate::stats::{estimate, median, paired_ratio};
 use crate::way::Way;
 
 pub const SUITE: Suite = Suite {
@@ -164,36 +163,25 @@ fn charts(figures: &[Figure]) -> Vec<Chart> {
     ]
 }
 
-/// A row of the budgets: one way, one number of streams, towards the server.
-#[derive(Debug, Clone, Serialize)]
-pub struct BulkRow {
-    pub way: Way,
-    pub streams: u32,
-    pub gbps: Estimate,
-    /// Throughput of Sluice on tc relative to this way's, paired by round; of Sluice itself: 1.
-    pub sluice_ratio: Estimate,
-    pub samples: Vec<f64>,
-}
-
-/// Sluice on tc, Linux forwarding and the least a tc redirect can do.
-pub fn run(streams: &[u32], rounds: usize) -> Result<Vec<BulkRow>> {
-    const WAYS: [Way; 3] = [Way::Tc, Way::Linux, Way::BareRedirect];
+/// Figures of the budgets: Sluice on tc beside Linux forwarding and beside the least that a tc redirect can do. Each peer
+/// stands there twice, with everything of its own, for A/A.
+pub fn towards_the_server(streams: &[u32], rounds: usize) -> Result<Vec<Figure>> {
+    const WAYS: [Way; 5] = [Way::Tc, Way::Linux, Way::BareRedirect, Way::Linux, Way::BareRedirect];
+    const PEERS: [(&str, usize, usize); 2] = [("linux", 1, 3), ("bare redirect", 2, 4)];
     let lanes = WAYS.iter().map(|way| Bulk::new(*way)).collect::<Result<Vec<_>>>()?;
-    let mut rows = vec![];
+    let mut figures = vec![];
     for streams in streams {
         let transfer = Transfer { streams: *streams, seconds: 2.0, reverse: false };
         let samples = interleave(lanes.len(), rounds, |contestant, _| {
             Ok(lanes[contestant].measure(transfer).context("bulk TCP")?.gbps)
         })?;
-        rows.extend(WAYS.iter().enumerate().map(|(i, way)| BulkRow {
-            way: *way,
-            streams: *streams,
-            gbps: estimate(&samples[i]),
-            sluice_ratio: paired_ratio(&samples[0], &samples[i]),
-            samples: samples[i].clone(),
+        figures.extend(PEERS.map(|(peer, once, again)| {
+            let name = format!("tc {streams} streams to {peer}");
+            let figure = Figure::new(name, "Gb/s", Better::Higher, samples[0].clone());
+            figure.against(peer, &samples[once]).same(&samples[once], &samples[again])
         }));
     }
-    Ok(rows)
+    Ok(figures)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::{Context, Suite};
 use crate::honesty;
 use crate::packets::{CLIENTS4, Template, Tuple, address4};
 use crate::result::{Better, Check, Figure, SuiteResult, Table};
-use crate::rounds::interleave;
+use crate::rounds::{alone, interleave};
 use crate::stats::{estimate, paired_ratio};
 
 pub const SUITE: Suite = Suite {
@@ -125,17 +125,19 @@ enum Lane {
 struct Contestant {
     who: Who,
     bytes: usize,
+    /// A floor once more, with everything of its own (A/A).
+    again: bool,
     lane: Lane,
     samples: Vec<Sample>,
 }
 
 impl Contestant {
-    fn new(who: Who, bytes: usize) -> Result<Contestant> {
+    fn new(who: Who, bytes: usize, again: bool) -> Result<Contestant> {
         let lane = match who {
             Who::Kernel(who) => Lane::Kernel(Box::new(kernel::Lane::new(who, bytes)?)),
             Who::User(who) => Lane::User(Box::new(user::Lane::new(who, bytes)?)),
         };
-        Ok(Contestant { who, bytes, lane, samples: vec![] })
+        Ok(Contestant { who, bytes, again, lane, samples: vec![] })
     }
 
     fn name(&self) -> String {
@@ -193,8 +195,8 @@ fn contestants(context: &Context, notes: &mut Vec<String>) -> Result<Vec<Contest
             if !context.wants(&figure_name(own, bytes, suffix)) && !memory && !without_loss {
                 continue;
             }
-            for who in [own, other] {
-                if found.iter().any(|c| (c.who, c.bytes) == (who, bytes)) {
+            for (who, again) in [(own, false), (other, false), (other, true)] {
+                if found.iter().any(|c| (c.who, c.bytes, c.again) == (who, bytes, again)) {
                     continue;
                 }
                 if let Who::User(who) = who
@@ -204,7 +206,8 @@ fn contestants(context: &Context, notes: &mut Vec<String>) -> Result<Vec<Contest
                     continue;
                 }
                 let name = row_name(who, bytes);
-                found.push(Contestant::new(who, bytes).with_context(|| format!("cannot set up {name}"))?);
+                let contestant = Contestant::new(who, bytes, again);
+                found.push(contestant.with_context(|| format!("cannot set up {name}"))?);
             }
         }
     }
@@ -219,7 +222,7 @@ fn figure_name(who: Who, bytes: usize, suffix: &str) -> String {
 fn suite(context: &Context) -> Result<SuiteResult> {
     let mut result = SuiteResult::new(SUITE.name);
     let mut all = contestants(context, &mut result.notes)?;
-    let length = context.pick(Duration::from_millis(300), Duration::from_millis(700));
+    let length = context.pick(Duration::from_millis(300), Duration::from_millis(400));
     let total = (all.len() * context.rounds) as f64;
     let mut done = 0.0;
     let samples = interleave(all.len(), context.rounds, |contestant, _| {
@@ -227,7 +230,8 @@ fn suite(context: &Context) -> Result<SuiteResult> {
         done += 1.0;
         all[contestant].measure(length)
     })?;
-    let place = |who: Who, bytes: usize| all.iter().position(|c| (c.who, c.bytes) == (who, bytes));
+    let found = |who, bytes, again| all.iter().position(|c| (c.who, c.bytes, c.again) == (who, bytes, again));
+    let place = |who: Who, bytes: usize| found(who, bytes, false);
     for (own, other, suffix) in PAIRS {
         for bytes in SIZES {
             let (Some(own_place), Some(other_place)) = (place(own, bytes), place(other, bytes)) else {
@@ -236,6 +240,9 @@ fn suite(context: &Context) -> Result<SuiteResult> {
             let name = figure_name(own, bytes, suffix);
             let figure = Figure::new(name, "Mpps", Better::Higher, samples[own_place].clone());
             let mut figure = figure.against(other.name(), &samples[other_place]);
+            if let Some(again) = found(other, bytes, true) {
+                figure = figure.same(&samples[other_place], &samples[again]);
+            }
             figure.checks = all[own_place].checks();
             figure.checks.extend(all[other_place].checks());
             result.figures.push(figure);
@@ -254,11 +261,18 @@ fn without_loss(contestant: &mut Contestant, rounds: usize) -> Result<Figure> {
     let most: Vec<f64> = contestant.of(|sample| sample.mpps);
     let name = figure_name(contestant.who, contestant.bytes, WITHOUT_LOSS);
     let Lane::User(lane) = &mut contestant.lane else { bail!("{name}: not a mode of user space") };
-    let rate = |round: usize| lane.without_loss(most[round], Duration::from_millis(300));
-    let found = (0..rounds).map(rate).collect::<Result<Vec<_>>>().with_context(|| name.clone())?;
-    let (samples, asked): (Vec<f64>, Vec<f64>) = found.into_iter().unzip();
+    let length = Duration::from_millis(300);
+    let (mut asked, mut again) = (vec![], vec![]);
+    let rate = |round: usize| {
+        let (held, wanted) = lane.without_loss(most[round], length)?;
+        asked.push(wanted);
+        again.push(lane.measure(None, length)?.mpps);
+        Ok(held)
+    };
+    let samples = alone(rounds, rate).with_context(|| name.clone())?;
     let held = held_the_rate(&name, estimate(&samples).value, estimate(&asked).value);
     let mut figure = Figure::new(name, "Mpps", Better::Higher, samples).against("the most it takes", &most);
+    figure = figure.same(&most, &again);
     figure.checks.push(held);
     Ok(figure)
 }
@@ -280,6 +294,7 @@ fn memory(all: &[Contestant], who: user::Who, name: &str) -> Option<Figure> {
 }
 
 fn table(all: &[Contestant], samples: &[Vec<f64>]) -> Table {
+    let once = |(contestant, _): &(&Contestant, &Vec<f64>)| !contestant.again;
     let row = |(contestant, mpps): (&Contestant, &Vec<f64>)| {
         let peer = PAIRS.iter().find(|(own, _, _)| *own == contestant.who).and_then(|(_, other, _)| {
             all.iter().position(|c| (c.who, c.bytes) == (*other, contestant.bytes))
@@ -320,7 +335,7 @@ fn table(all: &[Contestant], samples: &[Vec<f64>]) -> Table {
     Table {
         title: "64- and 512-byte frames to three receivers".to_owned(),
         header: header.map(str::to_owned).to_vec(),
-        rows: all.iter().zip(samples).map(row).collect(),
+        rows: all.iter().zip(samples).filter(once).map(row).collect(),
         note: "CPU: of the data plane with generator and sink, of a relay its process with its way to the sink. RSS: of the \
             relay's process; the data plane is in the kernel. Overflow: lost before the relay's socket and counted there."
             .to_owned(),
@@ -364,7 +379,7 @@ mod tests {
         };
         let passes = |sample: Sample| {
             let lane = Lane::None;
-            let contestant = Contestant { who, bytes: 60, lane, samples: vec![sample] };
+            let contestant = Contestant { who, bytes: 60, again: false, lane, samples: vec![sample] };
             contestant.checks().iter().all(|check| check.passed)
         };
         assert!(passes(sample(1.2, 10)));

@@ -140,12 +140,12 @@ fn rows_of(context: &Context, family: Family, grants: usize) -> Result<Vec<Figur
     Ok(figures)
 }
 
-/// Wrapper, floor, the gate, the floor again.
+/// Wrapper, floor, the gate, the floor again from another table.
 fn run_one(bed: &mut GateBed, traffic: Traffic, contestant: usize, repeat: u32) -> Result<f64> {
     match contestant {
         0 => bed.run_own("empty", repeat).map(|sample| sample.ns),
         2 => bed.run_gate(traffic, repeat),
-        _ => bed.run_floor(traffic, repeat),
+        _ => bed.run_floor(traffic, contestant == 3, repeat),
     }
 }
 

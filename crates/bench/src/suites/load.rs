@@ -7,6 +7,7 @@ use sluice_dataplane::Sizes;
 use crate::gateway::{Site, Sluice};
 use crate::harness::Hook;
 use crate::result::{Better, Figure, SuiteResult};
+use crate::rounds::alone;
 use crate::stats::{Estimate, estimate};
 use crate::suites::{Context, Suite};
 
@@ -59,8 +60,8 @@ impl LoadRow {
 /// Maps made and pinned, both hooks' programs verified and stored, switched, attached to two devices.
 pub fn run(name: &'static str, sizes: Sizes, rounds: usize) -> Result<LoadRow> {
     let site = Site::create("load")?;
-    let samples = (0..rounds)
-        .map(|_| site.gateway.enter(|| Ok(Sluice::start(&site, Hook::Xdp, sizes, true)?.load_seconds))?)
-        .collect::<Result<Vec<f64>>>()?;
+    let samples = alone(rounds, |_| {
+        site.gateway.enter(|| Ok(Sluice::start(&site, Hook::Xdp, sizes, true)?.load_seconds))?
+    })?;
     Ok(LoadRow { name, seconds: estimate(&samples), samples })
 }

@@ -244,9 +244,10 @@ fn checks(mix: Mix, sessions: usize, ring: &Ring, counted: &Counted) -> Vec<Chec
     match mix {
         // What these rows are for.
         Mix::Hot | Mix::Zipf => {
-            let told =
-                format!("{} distinct packets over {sessions} sessions, as this row means it", ring.distinct);
-            checks.push(Check::new("repetition is declared", true, told));
+            let (distinct, all) = (ring.distinct, ring.entries.len() as u64);
+            let repeats = if mix == Mix::Hot { distinct == 1 } else { distinct < all };
+            let told = format!("{distinct} distinct packets of {all} in turn");
+            checks.push(Check::new("repetition as declared", repeats, told));
         }
         _ => checks.push(honesty::distinct(ring.distinct, sessions as u64)),
     }

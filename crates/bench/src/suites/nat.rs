@@ -39,7 +39,9 @@ const MASQUERADE: &str = "nftables stateful and masquerade";
 
 const WRAPPER: usize = 0;
 const PLAIN: usize = 1;
-const CONTESTANTS: usize = 3;
+/// The same once more, with tables of its own (A/A).
+const PLAIN_AGAIN: usize = 3;
+const CONTESTANTS: usize = 4;
 
 /// Packets by prog-run.
 struct Row {
@@ -64,11 +66,12 @@ const ROWS: [Row; 6] = [
     Row { hook: Hook::Tc, family: Family::V4, new: true },
 ];
 
-/// Both gateways have the same sessions; on a thread inside their namespace.
+/// All gateways have the same sessions; on a thread inside their namespace.
 fn packets(site: &Site, row: &Row, context: &Context) -> Result<Figure> {
     pin(bench_cpu())?;
     let mode: Mode = row.hook.into();
-    let texts = [configuration(mode, Action::Permit), translating_configuration(mode)];
+    let plain = configuration(mode, Action::Permit);
+    let texts = [plain.clone(), translating_configuration(mode), plain];
     let bed = |text: &String| Bed::with(site, text, &[row.hook], row.family, Protocol::Udp, CAPACITY);
     let mut beds = texts.iter().map(bed).collect::<Result<Vec<_>>>()?;
     if !row.new {
@@ -88,7 +91,8 @@ fn packets(site: &Site, row: &Row, context: &Context) -> Result<Figure> {
     let off =
         |raw: &[f64]| raw.iter().zip(&samples[WRAPPER]).map(|(raw, empty)| raw - empty).collect::<Vec<f64>>();
     let figure = Figure::new(row.name(), "ns/packet", Better::Lower, off(&samples[PLAIN + 1]));
-    Ok(figure.against("the same without translation", &off(&samples[PLAIN])))
+    let floor = off(&samples[PLAIN]);
+    Ok(figure.against("the same without translation", &floor).same(&floor, &off(&samples[PLAIN_AGAIN])))
 }
 
 fn one(bed: &mut Bed, row: &Row, contestant: usize, repeat: u32) -> Result<f64> {
@@ -117,25 +121,25 @@ fn one(bed: &mut Bed, row: &Row, contestant: usize, repeat: u32) -> Result<f64> 
 fn live(context: &Context) -> Result<Figure> {
     let length = context.pick(Duration::from_millis(400), Duration::from_secs(2));
     let stand = |way| Stand::new(Device::Through(way, Sink::Xdp), FRAME_BYTES);
-    let mut stands = [stand(Way::XdpNat)?, stand(Way::Masquerade)?];
+    let mut stands = [stand(Way::XdpNat)?, stand(Way::Masquerade)?, stand(Way::Masquerade)?];
     let samples = interleave(stands.len(), context.rounds, |i, _| {
         let outcome = stands[i].trial(None, length)?;
         Ok(outcome.received as f64 / outcome.seconds / 1e6)
     })?;
     let figure = Figure::new(LIVE, "Mpps", Better::Higher, samples[0].clone());
-    Ok(figure.against(MASQUERADE, &samples[1]).headline())
+    Ok(figure.against(MASQUERADE, &samples[1]).same(&samples[1], &samples[2]).headline())
 }
 
 const LIVE: &str = "64-byte frames into an XDP sink";
 
 fn bulk(context: &Context, streams: u32) -> Result<Figure> {
-    let lanes = [Bulk::new(Way::TcNat)?, Bulk::new(Way::Masquerade)?];
-    let transfer = Transfer { streams, seconds: context.pick(1.0, 4.0), reverse: true };
+    let lanes = [Bulk::new(Way::TcNat)?, Bulk::new(Way::Masquerade)?, Bulk::new(Way::Masquerade)?];
+    let transfer = Transfer { streams, seconds: context.pick(1.0, 2.0), reverse: true };
     let samples = interleave(lanes.len(), context.rounds, |i, _| Ok(lanes[i].measure(transfer)?.gbps))?;
     let errors = lanes[0].lane.checksum_errors()?;
     let figure = Figure::new(bulk_name(streams), "Gb/s", Better::Higher, samples[0].clone());
     let check = Check::new("checksums hold", errors == 0, format!("TcpInCsumErrors {errors}"));
-    Ok(figure.against(MASQUERADE, &samples[1]).check(check))
+    Ok(figure.against(MASQUERADE, &samples[1]).same(&samples[1], &samples[2]).check(check))
 }
 
 fn bulk_name(streams: u32) -> String {

@@ -7,6 +7,7 @@ use sluice_dataplane::Sizes;
 use crate::gateway::{Site, Sluice, ruled_configuration};
 use crate::harness::Hook;
 use crate::result::{Better, Figure, SuiteResult};
+use crate::rounds::alone;
 use crate::suites::{Context, Suite};
 
 pub const SUITE: Suite = Suite {
@@ -60,7 +61,7 @@ fn run(policies: usize, rounds: usize) -> Result<PoliciesRow> {
     site.gateway.enter(|| {
         let sizes = Sizes { sessions4: 4096, sessions6: 4096, ..Sizes::default() };
         let mut sluice = Sluice::start(&site, Hook::Xdp, sizes, true)?;
-        let seconds = (0..rounds).map(|_| sluice.commit(&site, &text)).collect::<Result<Vec<f64>>>()?;
+        let seconds = alone(rounds, |_| sluice.commit(&site, &text))?;
         let tables = &sluice.plan.tables;
         let bytes = size_of_val(&tables.rules[..])
             + size_of_val(&tables.classes[..])

@@ -22,6 +22,7 @@ use crate::run::CommonArgs;
 use crate::stats::{Estimate, estimate, paired_ratio, restlessness};
 use crate::suites::{Context, Suite, mix, stages};
 use crate::tables;
+use crate::watch::{self, Load};
 
 pub use spec::{Kind, RowSpec};
 
@@ -169,6 +170,7 @@ fn figure(row: &Row) -> Figure {
         .against(row.floor, &floor)
         .same(&row.samples.floor, &row.samples.floor_again);
     figure.unsteady = row.unsteady;
+    figure.load = row.load.clone();
     figure.headline = row.spec.hook == Hook::Xdp && row.spec.protocol == Protocol::Udp;
     let keys = match row.spec.kind {
         Kind::Established => 2 * row.spec.sessions,
@@ -258,6 +260,8 @@ pub struct Row {
     pub slow_packets: u64,
     /// The rounds were too restless to be quoted alone.
     pub unsteady: bool,
+    /// What others did meanwhile.
+    pub load: Option<Load>,
     pub samples: Samples,
 }
 
@@ -529,6 +533,7 @@ fn make_row(bed: &mut Bed, spec: RowSpec, repeat: u32, samples: Vec<Vec<f64>>) -
         same_ratio: paired_ratio(&samples[FLOOR_AGAIN], &samples[FLOOR]),
         slow_packets: bed.slow,
         unsteady: restlessness(&floor).max(restlessness(&target)) > STEADY,
+        load: watch::take(),
         samples: Samples {
             wrapper: samples[WRAPPER].clone(),
             floor: samples[FLOOR].clone(),

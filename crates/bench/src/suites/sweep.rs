@@ -7,7 +7,7 @@ use crate::gateway::Site;
 use crate::harness::Hook;
 use crate::packets::{Family, Protocol};
 use crate::result::{Better, Figure, SuiteResult};
-use crate::rounds::{bench_cpu, pin};
+use crate::rounds::{alone, bench_cpu, pin};
 use crate::suites::{Context, Suite};
 
 pub const SUITE: Suite = Suite {
@@ -45,7 +45,7 @@ pub fn measure(sessions: usize, rounds: usize) -> Result<Vec<f64>> {
             ensure!(report.live4 as usize == sessions, "the sweep found {} sessions", report.live4);
             Ok(report.took.as_secs_f64() * 1e3)
         };
-        (0..rounds).map(pass).collect()
+        alone(rounds, pass)
     })?
 }
 

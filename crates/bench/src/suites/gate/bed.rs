@@ -107,6 +107,8 @@ pub struct GateBed {
     pub sluice: Sluice,
     family: Family,
     harness: Harness,
+    /// The floor once more, with a table of its own (A/A).
+    again: Harness,
     gate: GateOnly,
     /// The gateway's own program: the gate among its stages.
     root: OwnedFd,
@@ -128,11 +130,11 @@ impl GateBed {
         let macs = (site.lan.mac, site.lan.host_mac);
         let room = (room as u32).max(5_000);
         let sizes = Sizes { sessions4: 1024, sessions6: 1024, grants: room, ..Sizes::default() };
-        let (sluice, harness) = site.gateway.enter(|| -> Result<_> {
+        let (sluice, harness, again) = site.gateway.enter(|| -> Result<_> {
             let sluice = Sluice::start_with(&site, &gated_configuration(), sizes, false)?;
             // one key a packet: its table has as many entries as the gate's
-            let harness = Harness::load(Hook::Xdp, family, room.div_ceil(2), packets as u32, macs)?;
-            Ok((sluice, harness))
+            let harness = || Harness::load(Hook::Xdp, family, room.div_ceil(2), packets as u32, macs);
+            Ok((sluice, harness()?, harness()?))
         })??;
         let place = GatePlace {
             service: SERVICE,
@@ -151,9 +153,10 @@ impl GateBed {
             sluice.dataplane.gate_only(ObjectKind::Xdp, 0, &GateAlone { unit, zone, places: vec![place] })?;
         let now = sluice.dataplane.now_jiffies()?;
         sluice.dataplane.grants().give(&specs(family, grants), now)??;
-        let bed = GateBed { sluice, family, harness, gate, root, ingress, site };
+        let bed = GateBed { sluice, family, harness, again, gate, root, ingress, site };
         let keys: Vec<u8> = (0..grants).flat_map(|n| bed.floor_key(n)).collect();
         bed.harness.fill_floor(&keys)?;
+        bed.again.fill_floor(&keys)?;
         Ok(bed)
     }
 
@@ -184,7 +187,8 @@ impl GateBed {
                 template.entry4_between(source.octets(), PLACE4.octets(), CLIENT_PORT, PORT)
             };
             let entries: Vec<RingEntry4> = sources.map(entry).collect();
-            return self.harness.set_entries4(template.clone(), &entries);
+            self.again.set_entries4(template.clone(), &entries)?;
+            return self.harness.set_entries4(template, &entries);
         }
         let entry = |source: IpAddr| {
             let IpAddr::V6(source) = source else { unreachable!("of the bed's family") };
@@ -198,6 +202,7 @@ impl GateBed {
             }
         };
         let entries: Vec<RingEntry6> = sources.map(entry).collect();
+        self.again.set_entries6(template.clone(), &entries)?;
         self.harness.set_entries6(template, &entries)
     }
 
@@ -211,9 +216,10 @@ impl GateBed {
     }
 
     /// The floor, and proof that it hit and missed as it must.
-    pub fn run_floor(&mut self, traffic: Traffic, repeat: u32) -> Result<f64> {
-        let floor = self.harness.floor("lookup");
-        let sample = self.run_own(&floor, repeat)?;
+    pub fn run_floor(&mut self, traffic: Traffic, again: bool, repeat: u32) -> Result<f64> {
+        let harness = if again { &mut self.again } else { &mut self.harness };
+        harness.set_target(Target::Own(&harness.floor("lookup")))?;
+        let sample = harness.run(repeat, self.ingress)?;
         let share = match traffic {
             Traffic::Drop => 0.0,
             Traffic::Accept => 1.0,

@@ -38,7 +38,7 @@ pub fn refused(
     let mut one = |contestant: usize, repeat| match contestant {
         0 => bed.run_own("empty", repeat).map(|sample| sample.ns),
         2 => bed.run_inside(repeat),
-        _ => bed.run_floor(Traffic::Drop, repeat),
+        _ => bed.run_floor(Traffic::Drop, contestant == 3, repeat),
     };
     one(2, (grants as u32).min(repeat))?;
     let samples = interleave(4, rounds, |contestant, _| one(contestant, repeat))?;
@@ -56,10 +56,11 @@ fn less(raw: &[f64], taken_off: &[f64]) -> Vec<f64> {
 const SERVICES: &str = "services { gate { zone inside; service all { \
     destination-address [ 10.128.0.0/16 fd00:128::/64 ]; protocol udp; } } }\n";
 
-/// One Sluice with the gate and a grant for each client, one without; the same sessions in both.
+/// One Sluice with the gate and a grant for each client, two without; the same sessions in all.
 struct Pair {
     gated: Bed,
     plain: Bed,
+    again: Bed,
 }
 
 const WRAPPER_PLAIN: usize = 0;
@@ -75,22 +76,26 @@ impl Pair {
     fn new(site: &Site, family: Family) -> Result<Pair> {
         let text = configuration(Mode::Xdp, Action::Permit);
         let bed = |text: &str| Bed::with(site, text, &[Hook::Xdp], family, Protocol::Udp, DEFAULT_CAPACITY);
-        let (mut plain, mut gated) = (bed(&text)?, bed(&(text.clone() + SERVICES))?);
+        let (mut plain, mut again) = (bed(&text)?, bed(&text)?);
+        let mut gated = bed(&(text + SERVICES))?;
         let dataplane = &gated.sluice.dataplane;
         let service = gated.sluice.plan.gate.service("all").context("the service has no id")? as u16;
         let specs: Vec<GrantSpec> =
             (0..SESSIONS).map(|client| spec(family, client as u16, service)).collect();
         dataplane.grants().give(&specs, dataplane.now_jiffies()?)??;
-        plain.fill(SESSIONS)?;
-        gated.fill(SESSIONS)?;
-        for bed in [&mut plain, &mut gated] {
+        for bed in [&mut plain, &mut gated, &mut again] {
+            bed.fill(SESSIONS)?;
             bed.harness(Hook::Xdp).set_established(Protocol::Udp, SESSIONS)?;
         }
-        Ok(Pair { gated, plain })
+        Ok(Pair { gated, plain, again })
     }
 
     fn run(&mut self, contestant: usize, repeat: u32) -> Result<f64> {
-        let bed = if matches!(contestant, WRAPPER_GATED | GATED) { &mut self.gated } else { &mut self.plain };
+        let bed = match contestant {
+            WRAPPER_GATED | GATED => &mut self.gated,
+            PLAIN_AGAIN => &mut self.again,
+            _ => &mut self.plain,
+        };
         let ingress = bed.ingress;
         if !matches!(contestant, GATED | PLAIN | PLAIN_AGAIN) {
             let harness = bed.harness(Hook::Xdp);

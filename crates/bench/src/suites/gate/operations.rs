@@ -76,19 +76,21 @@ fn grants(bed: &GateBed, specs: &[GrantSpec], now: u64) -> Result<[f64; 3]> {
 
 pub fn figures(count: usize, rounds: usize) -> Result<Vec<Figure>> {
     let bed = GateBed::with_room(Family::V4, 0, count, 16)?;
-    let (bare, now) = (Bare::new(count)?, bed.sluice.dataplane.now_jiffies()?);
+    let (bare, now) = ([Bare::new(count)?, Bare::new(count)?], bed.sluice.dataplane.now_jiffies()?);
     let specs = specs(Family::V4, count);
-    let mut samples: [[Vec<f64>; 3]; 2] = Default::default();
+    let mut samples: [[Vec<f64>; 3]; 3] = Default::default();
     grants(&bed, &specs, now)?;
-    bare.run()?;
-    interleave(2, rounds, |contestant, _| {
-        let times = if contestant == 0 { grants(&bed, &specs, now)? } else { bare.run()? };
+    bare.iter().try_for_each(|bare| bare.run().map(drop))?;
+    interleave(3, rounds, |contestant, _| {
+        let times = if contestant == 0 { grants(&bed, &specs, now)? } else { bare[contestant - 1].run()? };
         samples[contestant].iter_mut().zip(times).for_each(|(all, one)| all.push(one));
         Ok(times[0])
     })?;
-    let [ours, bare] = samples;
-    let figures = names(count).into_iter().zip(ours).zip(&bare).map(|((name, ours), bare)| {
-        Figure::new(name, "ns/operation", Better::Lower, ours).against("the bare map operation", bare)
-    });
-    Ok(figures.collect())
+    let [ours, bare, again] = samples;
+    let figures = names(count).into_iter().zip(ours).zip(bare.iter().zip(&again));
+    let figure = |((name, ours), (bare, again)): ((String, Vec<f64>), (&Vec<f64>, &Vec<f64>))| {
+        let figure = Figure::new(name, "ns/operation", Better::Lower, ours);
+        figure.against("the bare map operation", bare).same(bare, again)
+    };
+    Ok(figures.map(figure).collect())
 }

@@ -11,6 +11,7 @@ use sluice_lab::gateway::Gateway;
 
 use crate::gateway::{Action, Mode, Site, configuration};
 use crate::result::{Better, Figure};
+use crate::rounds::alone;
 
 const COUNT: u64 = 100_000;
 pub const NAMES: [&str; 2] = ["grants over the socket 100000", "grants revoked over the socket 100000"];
@@ -29,15 +30,14 @@ pub fn figures(rounds: usize) -> Result<Vec<Figure>> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let mut gateway = Gateway::new(&program, &site.gateway, &file, directory.path())?;
     gateway.start()?;
-    let (mut given, mut revoked) = (vec![], vec![]);
-    for round in 0..=rounds {
+    let mut revoked = vec![];
+    // makes what the others find
+    once(&gateway, &list)?;
+    let given = alone(rounds, |_| {
         let (give_s, revoke_ms) = once(&gateway, &list)?;
-        // the first one makes what the others find
-        if round > 0 {
-            given.push(give_s);
-            revoked.push(revoke_ms);
-        }
-    }
+        revoked.push(revoke_ms);
+        Ok(give_s)
+    })?;
     gateway.finish()?;
     Ok(vec![
         Figure::new(NAMES[0], "s", Better::Lower, given),

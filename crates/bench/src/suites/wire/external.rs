@@ -190,13 +190,12 @@ fn testpmd(context: &Context) -> Result<(Vec<f64>, Vec<Check>)> {
     let rates = claimed_rates(&text);
     ensure!(!rates.is_empty(), "it named no rate");
     // Frames of the kernel's own (none with IPv6 off) would be counted as its.
-    let check = honesty::conserved(claimed, came.min(claimed), claimed.saturating_sub(came));
-    let exact = Check::new(
+    let check = Check::new(
         "external generator's count agrees with ours",
-        came.abs_diff(claimed) <= claimed / 100,
+        came > 0 && came.abs_diff(claimed) <= claimed / 100,
         format!("dpdk-testpmd claims {claimed}, {came} arrived"),
     );
-    Ok((rates.iter().map(|pps| pps / 1e6).collect(), vec![check, exact]))
+    Ok((rates.iter().map(|pps| pps / 1e6).collect(), vec![check]))
 }
 
 fn foreign(pair: &Pair) -> u64 {

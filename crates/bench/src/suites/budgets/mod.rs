@@ -1,0 +1,213 @@
+//! Budgets: the promised figures in `bench/budgets.toml`, measured and judged. A limit is never loosened to pass.
+
+mod judge;
+pub mod passes;
+
+use std::fs;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::environment::exclusive;
+use crate::published;
+use crate::result::{Profile, RunDocument, SuiteResult};
+use crate::run::OutputArgs;
+use crate::suites::prog;
+use crate::suites::{self, SUITES};
+use crate::tables;
+
+pub use judge::{Judged, PASSES, ROUNDS, Verdict};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    AtMost,
+    AtLeast,
+}
+
+impl Bound {
+    pub fn holds(self, value: f64, limit: f64) -> bool {
+        match self {
+            Bound::AtMost => value <= limit,
+            Bound::AtLeast => value >= limit,
+        }
+    }
+
+    pub fn sign(self) -> &'static str {
+        match self {
+            Bound::AtMost => "<=",
+            Bound::AtLeast => ">=",
+        }
+    }
+}
+
+/// One promise.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    pub name: String,
+    /// A suite of the list, or `frames`.
+    pub suite: String,
+    /// Row of the suite: for a suite of the list the figure's name.
+    pub row: String,
+    /// What the figure is relative to, in words; empty for absolute figures.
+    #[serde(default)]
+    pub floor: String,
+    pub bound: Bound,
+    pub limit: f64,
+    /// `x` (a ratio), `ns`, `s`
+    pub unit: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budgets {
+    pub budget: Vec<Budget>,
+}
+
+impl Budgets {
+    pub fn read(path: &Path) -> Result<Budgets> {
+        let text = fs::read_to_string(path)
+            .with_context(|| format!("cannot read budgets from {}", path.display()))?;
+        Budgets::parse(&text).with_context(|| format!("in {}", path.display()))
+    }
+
+    pub fn parse(text: &str) -> Result<Budgets> {
+        let budgets: Budgets = toml::from_str(text)?;
+        for budget in &budgets.budget {
+            let name = budget.suite.as_str();
+            let known = passes::STEPS.iter().any(|(step, _)| *step == name) || suites::find(name).is_some();
+            ensure!(known, "budget `{}`: there is no suite `{name}`", budget.name);
+            if name == "prog" {
+                budget.row.parse::<prog::RowSpec>().with_context(|| format!("budget `{}`", budget.name))?;
+            }
+        }
+        Ok(budgets)
+    }
+
+    fn rows(&self, suite: &str) -> Vec<&str> {
+        self.budget.iter().filter(|budget| budget.suite == suite).map(|budget| budget.row.as_str()).collect()
+    }
+
+    /// Every suite that is needed, once, in the order in which they run.
+    fn suites(&self) -> Vec<&'static str> {
+        let steps = passes::STEPS.iter().map(|(name, _)| *name);
+        let listed = SUITES.iter().map(|suite| suite.name);
+        let mut names: Vec<&str> = vec![];
+        for name in steps.chain(listed) {
+            if !names.contains(&name) && self.budget.iter().any(|budget| budget.suite == name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    pub passes: usize,
+    pub rounds: usize,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct BudgetsArgs {
+    /// The promises
+    #[arg(long, value_name = "FILE", default_value = "bench/budgets.toml")]
+    file: PathBuf,
+    /// Only budgets whose name, suite or row contains this text
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Exit with 1 when a budget is missed, or has no verdict
+    #[arg(long)]
+    strict: bool,
+    /// Times that everything is allocated and measured afresh; fewer than the usual make no verdict
+    #[arg(long, value_name = "N", default_value_t = PASSES, value_parser = clap::value_parser!(u16).range(1..))]
+    passes: u16,
+    /// Interleaved rounds of each pass; fewer than the usual make no verdict
+    #[arg(long, value_name = "N", default_value_t = ROUNDS, value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: u16,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// `sluice bench budgets`
+pub fn command(args: &BudgetsArgs) -> Result<ExitCode> {
+    let mut budgets = Budgets::read(&args.file)?;
+    if let Some(text) = &args.only {
+        let is_meant = |budget: &Budget| {
+            [&budget.name, &budget.suite, &budget.row].iter().any(|word| word.contains(text))
+        };
+        budgets.budget.retain(is_meant);
+        ensure!(!budgets.budget.is_empty(), "no budget's name, suite or row contains `{text}`");
+    }
+    let _lock = exclusive()?;
+    let start = Instant::now();
+    let mut document = crate::run::begin(Profile::Full);
+    let options = Options { passes: args.passes.into(), rounds: args.rounds.into() };
+    document.suites = passes::run(&budgets, &options);
+    document.budgets = judge(&budgets, &document.suites);
+    let document = crate::run::end(document, start);
+    print(&document);
+    crate::run::write(&document, &args.output)?;
+    Ok(exit_code(&document, args.strict))
+}
+
+/// Judged last, when all checks are known.
+fn judge(budgets: &Budgets, suites: &[SuiteResult]) -> Vec<Judged> {
+    let one = |budget: &Budget| {
+        let suite = suites.iter().find(|suite| suite.suite == budget.suite);
+        let honesty = suite.map(|suite| &suite.honesty[..]).unwrap_or_default();
+        Judged::new(budget.clone(), suite.and_then(|suite| suite.figure(&budget.row)), honesty)
+    };
+    budgets.budget.iter().map(one).collect()
+}
+
+fn print(document: &RunDocument) {
+    println!("\n{}", tables::budgets_table(&document.budgets, std::io::stdout().is_terminal()));
+    println!("{}\n{}", published::summary(&document.budgets), document.environment.lines());
+    for suite in &document.suites {
+        suite.errors.iter().for_each(|error| eprintln!("sluice bench: {}: {error}", suite.suite));
+    }
+}
+
+fn exit_code(document: &RunDocument, strict: bool) -> ExitCode {
+    let failed = document.suites.iter().any(|suite| !suite.errors.is_empty());
+    if failed || document.budgets.iter().any(|entry| entry.measured.is_none()) {
+        return ExitCode::from(2);
+    }
+    let kept = document.budgets.iter().all(|entry| entry.verdict == Verdict::Kept);
+    ExitCode::from(u8::from(strict && !kept))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_budgets_are_readable_and_name_rows_once() {
+        let text = include_str!("../../../../../bench/budgets.toml");
+        let budgets = Budgets::parse(text).unwrap();
+        let mut seen: Vec<(&str, &str)> =
+            budgets.budget.iter().map(|budget| (budget.suite.as_str(), budget.row.as_str())).collect();
+        let count = seen.len();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), count);
+    }
+
+    #[test]
+    fn unknown_words_in_a_budget_are_refused() {
+        let text =
+            "[[budget]]\nname='n'\nsuite='load'\nrow='r'\nbound='at-most'\nlimit=1\nunit='s'\nsloppy=true\n";
+        assert!(Budgets::parse(text).is_err());
+        let text = "[[budget]]\nname='n'\nsuite='prog'\nrow='r'\nbound='at-most'\nlimit=1\nunit='s'\n";
+        assert!(format!("{:#}", Budgets::parse(text).unwrap_err()).contains("is not of the form"));
+        let error = Budgets::parse(&text.replace("'prog'", "'prug'")).unwrap_err();
+        assert!(format!("{error:#}").contains("there is no suite `prug`"), "{error:#}");
+    }
+}
