@@ -39,6 +39,7 @@ mod tables;
 mod testpmd;
 pub mod text;
 pub mod trial;
+pub mod verify;
 pub mod way;
 pub mod wire;
 
