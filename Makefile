@@ -11,7 +11,7 @@ CLANG_FORMAT ?= $(shell command -v clang-format-19 || command -v clang-format)
 
 BPF_SOURCES = $(shell find bpf -name '*.[ch]')
 
-.PHONY: help setup build demo test upgrades kernels bench budgets check fmt lint clean install
+.PHONY: help setup build demo test upgrades kernels mutants bench budgets check fmt lint clean install
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ upgrades: setup ## from the version before and to a twin and back under load; bu
 
 kernels: setup ## load and use everything on other kernels, in guests (an hour); KERNEL=6.12: that one only
 	tests/vm/kernels $(if $(KERNEL),-k $(KERNEL))
+
+mutants: setup ## break the programs in every way of tests/mutants and see each refused (an hour); SOUND=20: unbroken ones pass 20 times
+	tests/mutants/run --sound $(or $(SOUND),1)
 
 bench: setup build ## measure everything and write the report; PROFILE=full for figures to quote
 	scripts/setup-bench.sh

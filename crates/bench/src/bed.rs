@@ -6,12 +6,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use anyhow::{Context, Result, ensure};
 use sluice_dataplane::{Sizes, Tuple as FlowTuple};
 
-use crate::gateway::{Action, Site, Sluice, Tally, configuration};
+use crate::gateway::{Action, Side, Site, Sluice, Tally, configuration};
 use crate::harness::{Harness, Hook, Target};
 use crate::packets::{
     CLIENTS4, CLIENTS6, Direction, Family, Protocol, SERVERS4, SERVERS6, TCP_ACK, TCP_SYN, Tuple, address4,
     address6,
 };
+use crate::verify::Ledger;
 
 /// One family and protocol on both hooks. The hooks share Sluice's flow table; each harness has a floor of its own.
 pub struct Bed {
@@ -23,7 +24,20 @@ pub struct Bed {
     pub capacity: u32,
     /// Packets of the row under way that took the slow line.
     pub slow: u64,
-    sides: Vec<(Harness, OwnedFd)>,
+    /// What Sluice was given of the ring under way.
+    pub ledger: Ledger,
+    pub lan: Side,
+    pub wan: Side,
+    hooks: Vec<OfHook>,
+}
+
+/// What a hook has for itself.
+struct OfHook {
+    harness: Harness,
+    root: OwnedFd,
+    /// Sessions that the floor's table has room for, and those whose keys are in it.
+    room: usize,
+    filled: usize,
 }
 
 /// Sessions that the product's tables have room for when nobody says otherwise.
@@ -56,44 +70,72 @@ impl Bed {
             Family::V6 => Sizes { sessions4: OTHER_FAMILY, sessions6: capacity, ..Sizes::default() },
         };
         let sluice = Sluice::start_with(site, text, sizes, false)?;
-        let macs = (site.lan.mac, site.lan.host_mac);
-        let side = |hook: &Hook| {
-            let harness = Harness::load(*hook, family, capacity, 2 * capacity, macs)?;
-            Ok((harness, sluice.root(*hook)?))
+        let of_hook = |hook: &Hook| {
+            let harness = Harness::load(*hook, family, 1, 2 * capacity, link_macs(&site.lan))?;
+            Ok(OfHook { harness, root: sluice.root(*hook)?, room: 1, filled: 0 })
         };
-        let sides = hooks.iter().map(side).collect::<Result<Vec<_>>>()?;
-        Ok(Bed { sluice, family, protocol, ingress: site.lan.ifindex, filled: 0, capacity, slow: 0, sides })
+        let hooks = hooks.iter().map(of_hook).collect::<Result<Vec<_>>>()?;
+        let (lan, wan, ledger) = (site.lan, site.wan, Ledger::default());
+        let ingress = lan.ifindex;
+        Ok(Bed { sluice, family, protocol, ingress, filled: 0, capacity, slow: 0, ledger, lan, wan, hooks })
     }
 
     pub fn hooks(&self) -> Vec<Hook> {
-        self.sides.iter().map(|(harness, _)| harness.hook).collect()
+        self.hooks.iter().map(|of_hook| of_hook.harness.hook).collect()
+    }
+
+    fn of_hook(&mut self, hook: Hook) -> &mut OfHook {
+        let found = self.hooks.iter_mut().find(|of_hook| of_hook.harness.hook == hook);
+        found.expect("a hook the bed was made for")
     }
 
     pub fn harness(&mut self, hook: Hook) -> &mut Harness {
-        let found = self.sides.iter_mut().find(|(harness, _)| harness.hook == hook);
-        &mut found.expect("a hook the bed was made for").0
+        &mut self.of_hook(hook).harness
     }
 
     /// Sluice's root program, the beginning of the whole path.
     pub fn root(&self, hook: Hook) -> &OwnedFd {
-        let found = self.sides.iter().find(|(harness, _)| harness.hook == hook);
-        &found.expect("a hook the bed was made for").1
+        let found = self.hooks.iter().find(|of_hook| of_hook.harness.hook == hook);
+        &found.expect("a hook the bed was made for").root
+    }
+
+    /// From now on Sluice gets the ring's packets.
+    pub fn aim_at_root(&mut self, hook: Hook) -> Result<()> {
+        let root = self.root(hook).try_clone()?;
+        self.harness(hook).set_target(Target::Foreign(root.as_fd()))
+    }
+
+    /// Makes the floor's table anew, where it has another size than `room` sessions: a table that is larger than its keys
+    /// need costs more memory accesses, and flatters what is compared with it.
+    pub fn size_floor(&mut self, hook: Hook, room: usize) -> Result<()> {
+        let (family, capacity, filled, macs) =
+            (self.family, self.capacity, self.filled, link_macs(&self.lan));
+        let floor = self.of_hook(hook);
+        if (floor.room, floor.filled) == (room, filled) {
+            return Ok(());
+        }
+        floor.harness = Harness::load(hook, family, room as u32, 2 * capacity, macs)?;
+        (floor.room, floor.filled) = (room, filled);
+        if filled > 0 {
+            let insert = self.harness(hook).floor("insert");
+            let sample = self.pass(hook, Some(&insert), 0, 0, filled, Direction::Initiator)?;
+            ensure!(sample == (filled as u64, 0), "the floor took {sample:?} of {filled} sessions");
+        }
+        Ok(())
     }
 
     /// Brings every table to `sessions` sessions: Sluice's by first packets through its slow line, the handshake and an
-    /// answer included, the floors' by their insert program.
+    /// answer included, the floors', which are just as large, by their insert program.
     pub fn fill(&mut self, sessions: usize) -> Result<()> {
         let (first, count) = (self.filled, sessions - self.filled);
         if count == 0 {
             return Ok(());
         }
-        for hook in self.hooks() {
-            let insert = self.harness(hook).floor("insert");
-            let sample = self.pass(hook, Some(&insert), 0, first, count, Direction::Initiator)?;
-            ensure!(sample == (count as u64, 0), "the floor took {sample:?} of {count} sessions");
-        }
         self.open(self.hooks()[0], first, count)?;
         self.filled = sessions;
+        for hook in self.hooks() {
+            self.size_floor(hook, sessions)?;
+        }
         // The first packet of a direction may still take the slow line; both hooks' programs have run after this.
         for hook in self.hooks() {
             self.pass(hook, None, TCP_ACK, 0, sessions, Direction::Both)?;
@@ -167,7 +209,12 @@ impl Bed {
     }
 }
 
-fn flow_tuple(tuple: Tuple, family: Family, protocol: Protocol) -> FlowTuple {
+/// Of frames that a host sends to the gateway: destination and source.
+fn link_macs(side: &Side) -> ([u8; 6], [u8; 6]) {
+    (side.mac, side.host_mac)
+}
+
+pub fn flow_tuple(tuple: Tuple, family: Family, protocol: Protocol) -> FlowTuple {
     let (source, destination): (IpAddr, IpAddr) = match family {
         Family::V4 => (address4(CLIENTS4, tuple.client).into(), address4(SERVERS4, tuple.server).into()),
         Family::V6 => (address6(CLIENTS6, tuple.client).into(), address6(SERVERS6, tuple.server).into()),

@@ -12,7 +12,7 @@ use sluice_language::{compile, parse};
 use sluice_plan::{Environment, Ids, IngressHook, NetDev, Plan};
 
 use crate::harness::Hook;
-use crate::ruleset;
+use crate::ruleset::{Rules, Then};
 
 /// One side of the gateway: its own device and the host's at the other end.
 #[derive(Debug, Clone, Copy)]
@@ -210,11 +210,13 @@ pub fn translating_configuration(mode: Mode) -> String {
            rule all { match { source-address [ 0.0.0.0/0 ::/0 ]; } then { source-nat interface; } } } } } }\n"
 }
 
-/// The same with so many policies that every packet of the bench matches one of them, each as often as the others.
-pub fn ruled_configuration(mode: Mode, rules: usize) -> String {
-    match rules {
-        1 => configuration(mode, Action::Permit),
-        _ => configuration(mode, Action::Default) + &ruleset::policies("inside", rules),
+/// The same with so many policies, each of which decides about as many of the bench's packets as the others; the first
+/// match permits or denies.
+pub fn ruled_configuration(mode: Mode, rules: usize, then: Then) -> String {
+    match (rules, then) {
+        (1, Then::Permit) => configuration(mode, Action::Permit),
+        (1, Then::Deny) => configuration(mode, Action::Default),
+        _ => configuration(mode, Action::Default) + &Rules::new(rules, then).text("inside"),
     }
 }
 
@@ -304,11 +306,6 @@ impl Sluice {
         }
         let load_seconds = began.elapsed().as_secs_f64();
         Ok(Sluice { dataplane, plan, generation, load_seconds, pin })
-    }
-
-    /// Commits a configuration without policies: sessions stay until their next packet, new ones are denied.
-    pub fn deny_all(&mut self, site: &Site, hook: Hook) -> Result<()> {
-        self.put_in_force(plan(site, &configuration(hook.into(), Action::Default))?)
     }
 
     /// Seconds that a commit of this text takes, from the text to the switch.

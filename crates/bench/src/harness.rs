@@ -1,5 +1,6 @@
 //! The measuring harness of one hook and family: wrapper, ring, floors. See `bpf/bench/harness.h`.
 
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -10,6 +11,7 @@ use serde::Serialize;
 use crate::layouts::{BenchState, FRAME_ROOM, RingEntry4, RingEntry6};
 use crate::mapping::Mapping;
 use crate::packets::{Direction, Family, Protocol, TCP_ACK, TCP_START, TCP_SYN, Template, Tuple, sequence};
+use crate::verify::Ends;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -55,6 +57,18 @@ pub struct Sample {
     pub misses: u64,
 }
 
+/// One packet's way through the wrapper and its target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Single {
+    pub returned: u32,
+    pub frame: Vec<u8>,
+}
+
+/// Room for what a translation between families makes longer.
+const ROOM_AFTERWARDS: usize = 128;
+/// `TCP_SPAN` of `bpf/bench/harness.h`: how far sequence numbers go before they start again.
+const TCP_SPAN: u32 = 32_768;
+
 /// What the wrapper tail-calls.
 #[derive(Debug, Clone, Copy)]
 pub enum Target<'a> {
@@ -71,8 +85,8 @@ pub struct Harness {
     ring4: Option<Mapping<RingEntry4>>,
     ring6: Option<Mapping<RingEntry6>>,
     template: Template,
-    /// Requests and answers of two families take turns.
-    answers: bool,
+    /// Requests and answers of two families take turns; the answers' template.
+    answers: Option<Template>,
     macs: ([u8; 6], [u8; 6]),
 }
 
@@ -126,8 +140,7 @@ impl Harness {
             ring6 = Some(Mapping::new(map_of(&object, "ring6")?.as_fd(), entries as usize)?);
         }
         let template = Template::new(family, Protocol::Udp, macs.0, macs.1, 0);
-        let answers = false;
-        Ok(Harness { hook, family, object, state, ring4, ring6, template, answers, macs })
+        Ok(Harness { hook, family, object, state, ring4, ring6, template, answers: None, macs })
     }
 
     /// Fills the ring with the packets of sessions `first..first + count`. For TCP `flags` decides the sequence
@@ -141,7 +154,7 @@ impl Harness {
         direction: Direction,
     ) -> Result<()> {
         self.template = Template::new(self.family, protocol, self.macs.0, self.macs.1, flags);
-        let packets = sequence(first, count, direction, 0x5eed ^ count as u64);
+        let packets = order(first, count, direction);
         for (i, (session, reply)) in packets.iter().enumerate() {
             let tuple = Tuple::of_session(*session);
             if let Some(ring) = &mut self.ring4 {
@@ -161,6 +174,26 @@ impl Harness {
             state.tcp_step = template.tcp_payload();
         });
         Ok(())
+    }
+
+    /// Fills the ring with packets that have these addresses and ports, all of the harness's family.
+    pub fn set_ends(&mut self, template: Template, ends: &[Ends]) -> Result<()> {
+        let (mut four, mut six) = (vec![], vec![]);
+        for Ends { from, to } in ends {
+            match (from.0, to.0) {
+                (IpAddr::V4(a), IpAddr::V4(b)) => {
+                    four.push(template.entry4_between(a.octets(), b.octets(), from.1, to.1));
+                }
+                (IpAddr::V6(a), IpAddr::V6(b)) => {
+                    six.push(template.entry6_between(a.octets(), b.octets(), from.1, to.1));
+                }
+                _ => bail!("both ends of a packet are of one family"),
+            }
+        }
+        match self.family {
+            Family::V4 => self.set_entries4(template, &four),
+            Family::V6 => self.set_entries6(template, &six),
+        }
     }
 
     /// Fills the ring with entries of one's own; IPv4 only. What an entry does not say comes from the template.
@@ -205,7 +238,7 @@ impl Harness {
             state.answer = answer.bytes;
             state.ring_size = 2 * answers.len() as u32;
         });
-        self.answers = true;
+        self.answers = Some(answer.clone());
         Ok(())
     }
 
@@ -252,8 +285,7 @@ impl Harness {
             (state.first_ns, state.last_ns) = (0, 0);
             (state.hits, state.misses, state.failures) = (0, 0, 0);
         });
-        // of two families, the longer frame with what the shorter one has more behind its header
-        let length = if self.answers { FRAME_ROOM as usize } else { self.template.frame_len() };
+        let length = self.length();
         let mut context = context(self.hook, length, ingress);
         let input = ProgramInput {
             context_in: Some(&mut context),
@@ -276,6 +308,64 @@ impl Harness {
         })
     }
 
+    /// Of two families, the longer frame with what the shorter one has more behind its header.
+    fn length(&self) -> usize {
+        if self.answers.is_some() { FRAME_ROOM as usize } else { self.template.frame_len() }
+    }
+
+    /// One packet through the wrapper and the target, and what is left of it.
+    pub fn single(&mut self, ingress: u32) -> Result<Single> {
+        let length = self.length();
+        let mut context = context(self.hook, length, ingress);
+        let mut frame = vec![0; ROOM_AFTERWARDS];
+        // what the wrapper leaves as it is comes from the template of the packet that it makes
+        let template = self.answers.as_ref().filter(|_| self.position() % 2 == 1).unwrap_or(&self.template);
+        let input = ProgramInput {
+            context_in: Some(&mut context),
+            data_in: Some(&template.bytes[..length]),
+            data_out: Some(&mut frame),
+            ..Default::default()
+        };
+        let output = self.program(self.wrapper())?.test_run(input).context("prog-run failed")?;
+        let (returned, left) = (output.return_value, output.data.map_or(0, |data| data.len()));
+        ensure!(self.state.read(0).failures == 0, "a packet did not reach the program under test");
+        frame.truncate(left);
+        Ok(Single { returned, frame })
+    }
+
+    /// Place in the ring of the packet that comes next.
+    pub fn position(&self) -> u32 {
+        self.state.read(0).cursor
+    }
+
+    /// The packet that comes `ahead` packets after the next one, by what ring and template say: the wrapper has no part
+    /// in it.
+    pub fn upcoming(&self, ahead: u64) -> Vec<u8> {
+        let state = self.state.read(0);
+        let at = u64::from(state.cursor) + ahead;
+        let mut sequence = state.tcp_seq;
+        // whoever takes the last place of a lap begins the next one
+        for _ in 0..(at + 1) / u64::from(state.ring_size) {
+            sequence = sequence.wrapping_add(state.tcp_step);
+            if sequence.wrapping_sub(state.tcp_first) > TCP_SPAN {
+                sequence = state.tcp_first;
+            }
+        }
+        let place = (at % u64::from(state.ring_size)) as usize;
+        match (&self.answers, &self.ring4, &self.ring6) {
+            (Some(answer), Some(ring), _) if place % 2 == 1 => answer.frame4(&ring.read(place / 2), 0),
+            (Some(_), _, Some(ring)) => self.template.frame6(&ring.read(place / 2), 0),
+            (_, Some(ring), _) => self.template.frame4(&ring.read(place), sequence),
+            (_, _, Some(ring)) => self.template.frame6(&ring.read(place), sequence),
+            _ => vec![],
+        }
+    }
+
+    /// IP bytes of every packet of the ring.
+    pub fn ip_len(&self) -> usize {
+        self.template.ip_len()
+    }
+
     /// The next frame as the wrapper makes it.
     pub fn frame(&mut self) -> Result<Vec<u8>> {
         self.set_target(Target::Own("empty"))?;
@@ -288,7 +378,7 @@ impl Harness {
 
     fn wrapper(&self) -> &'static str {
         match (self.template.protocol, self.family) {
-            _ if self.answers => "wrap_udp64",
+            _ if self.answers.is_some() => "wrap_udp64",
             (Protocol::Udp, Family::V4) => "wrap_udp4",
             (Protocol::Tcp, Family::V4) => "wrap_tcp4",
             (Protocol::Udp, Family::V6) => "wrap_udp6",
@@ -302,6 +392,16 @@ impl Harness {
         format!("floor_{kind}{family}")
     }
 
+    /// Instructions of a program as compiled, and the helpers that it calls, in their order.
+    pub fn size(&self, name: &str) -> Result<(usize, Vec<i32>)> {
+        /// Of linux/bpf.h: a jump that is a call, of a helper where `src_reg` is 0.
+        const CALL: u8 = 0x85;
+        let program = self.program(name)?;
+        let instructions = program.insns();
+        let calls = instructions.iter().filter(|one| one.code == CALL && one.src_reg() == 0);
+        Ok((instructions.len(), calls.map(|one| one.imm).collect()))
+    }
+
     pub fn descriptor(&self, name: &str) -> Result<OwnedFd> {
         Ok(self.program(name)?.as_fd().try_clone_to_owned()?)
     }
@@ -310,6 +410,11 @@ impl Harness {
         let found = self.object.progs_mut().find(|program| program.name() == name);
         found.with_context(|| format!("the bench's object has no program {name}"))
     }
+}
+
+/// Sessions `first..first + count` as [`Harness::set_packets`] has them in its ring.
+pub fn order(first: usize, count: usize, direction: Direction) -> Vec<(usize, bool)> {
+    sequence(first, count, direction, 0x5eed ^ count as u64)
 }
 
 fn map_of<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::Map<'a>> {

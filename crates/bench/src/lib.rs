@@ -40,6 +40,7 @@ mod tables;
 mod testpmd;
 pub mod text;
 pub mod trial;
+pub mod verify;
 pub mod watch;
 pub mod way;
 pub mod wire;

@@ -226,6 +226,43 @@ impl Template {
         }
     }
 
+    /// The frame that the wrapper makes of this template and an entry; `sequence` is TCP's.
+    pub fn frame4(&self, entry: &RingEntry4, sequence: u32) -> Vec<u8> {
+        let mut frame = self.bytes[..self.frame_len()].to_vec();
+        frame[24..26].copy_from_slice(&entry.be_ip_check.to_ne_bytes());
+        frame[26..30].copy_from_slice(&entry.be_saddr.to_ne_bytes());
+        frame[30..34].copy_from_slice(&entry.be_daddr.to_ne_bytes());
+        self.finish(&mut frame, [entry.be_sport, entry.be_dport, entry.be_l4_check], sequence);
+        frame
+    }
+
+    pub fn frame6(&self, entry: &RingEntry6, sequence: u32) -> Vec<u8> {
+        let mut frame = self.bytes[..self.frame_len()].to_vec();
+        for (i, word) in entry.be_saddr.iter().chain(&entry.be_daddr).enumerate() {
+            frame[22 + 4 * i..26 + 4 * i].copy_from_slice(&word.to_ne_bytes());
+        }
+        self.finish(&mut frame, [entry.be_sport, entry.be_dport, entry.be_l4_check], sequence);
+        frame
+    }
+
+    /// Ports and checksum as they stand in memory, and TCP's sequence number with its complement.
+    fn finish(&self, frame: &mut [u8], be: [u16; 3], sequence: u32) {
+        let l4 = self.l4();
+        let check = l4 + if self.protocol == Protocol::Tcp { 16 } else { 6 };
+        for (at, word) in [l4, l4 + 2, check].into_iter().zip(be) {
+            frame[at..at + 2].copy_from_slice(&word.to_ne_bytes());
+        }
+        if self.protocol == Protocol::Tcp {
+            frame[l4 + 4..l4 + 8].copy_from_slice(&sequence.to_be_bytes());
+            frame[l4 + 20..l4 + 24].copy_from_slice(&(!sequence).to_be_bytes());
+        }
+    }
+
+    /// Bytes of the IP packet in a frame.
+    pub fn ip_len(&self) -> usize {
+        self.ip_end() - ETHERNET
+    }
+
     /// RFC 768 and RFC 9293 section 3.1: over the pseudo header, the header and the payload.
     fn l4_check(&self, addresses: &[u8], sport: u16, dport: u16) -> u16 {
         let body = &self.bytes[self.l4() + 4..self.ip_end()];
@@ -255,7 +292,7 @@ pub fn address6(subnet: u16, host: u16) -> [u8; 16] {
 }
 
 /// One's complement sum of 16-bit words, an odd last byte padded with zero (RFC 1071).
-fn sum(bytes: &[u8]) -> u16 {
+pub fn sum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
     let mut total: u32 = words.sum();
     while total > 0xffff {
@@ -285,26 +322,14 @@ mod tests {
     const DMAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
     const SMAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-    /// What the wrapper makes of a template and an entry.
-    fn frame4(template: &Template, entry: &RingEntry4) -> Vec<u8> {
-        let mut frame = template.bytes[..template.frame_len()].to_vec();
-        let check = template.l4() + if template.protocol == Protocol::Tcp { 16 } else { 6 };
-        frame[24..26].copy_from_slice(&entry.be_ip_check.to_ne_bytes());
-        frame[26..30].copy_from_slice(&entry.be_saddr.to_ne_bytes());
-        frame[30..34].copy_from_slice(&entry.be_daddr.to_ne_bytes());
-        frame[34..36].copy_from_slice(&entry.be_sport.to_ne_bytes());
-        frame[36..38].copy_from_slice(&entry.be_dport.to_ne_bytes());
-        frame[check..check + 2].copy_from_slice(&entry.be_l4_check.to_ne_bytes());
-        frame
-    }
-
     #[test]
     fn checksums_hold_in_both_directions() {
         for protocol in [Protocol::Udp, Protocol::Tcp] {
             let template = Template::new(Family::V4, protocol, DMAC, SMAC, TCP_ACK);
             for session in [0, 1, 77_777, 999_999] {
                 for reply in [false, true] {
-                    let frame = frame4(&template, &template.entry4(Tuple::of_session(session), reply));
+                    let entry = template.entry4(Tuple::of_session(session), reply);
+                    let frame = template.frame4(&entry, TCP_START + 1);
                     assert_eq!(sum(&frame[14..34]), 0xffff);
                     let mut pseudo = frame[26..34].to_vec();
                     pseudo.extend([0, frame[23], 0, (frame.len() - 34) as u8]);

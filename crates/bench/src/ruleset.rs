@@ -1,13 +1,17 @@
-//! Policies of one zone pair that the bench's packets hit uniformly: each packet matches exactly one of them.
+//! Policies of one zone pair that the bench's packets hit uniformly: each packet matches exactly two of them, and the first
+//! one decides, because the second one, further down, would do the opposite.
 //!
 //! The space of clients, servers and server ports is halved again and again until there are as many boxes as policies.
 //! The boxes' sides are prefixes and port ranges of every length down to the limits, so the address and application
-//! lists of the policies overlap in every way, while their products do not.
+//! lists of the policies overlap in every way, while their products do not. A quarter of the policies, behind all the
+//! others, are larger boxes of the same space.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::packets::{CLIENTS4, CLIENTS6, SERVER_BITS, SERVER_PORT_BITS, SERVER_PORTS, SERVERS4, SERVERS6};
+use crate::packets::{
+    CLIENTS4, CLIENTS6, SERVER_BITS, SERVER_PORT_BITS, SERVER_PORTS, SERVERS4, SERVERS6, Tuple,
+};
 use crate::stats::Rng;
 
 /// Halvings of each side: at most 1,023 prefixes of clients, as many of servers, and 511 applications.
@@ -63,41 +67,97 @@ fn cells(count: usize, random: &mut Rng) -> Vec<Cell> {
     cells.into_iter().map(|(cell, _)| cell).collect()
 }
 
-/// `security { policies ... }` and what the policies refer to, between `zone` and itself.
-pub fn policies(zone: &str, count: usize) -> String {
-    let cells = cells(count, &mut Rng::new(count as u64));
-    let side = |n: usize| cells.iter().map(move |cell| cell[n]).filter(|part| part.length > 0);
-    let (clients, servers, ports): (BTreeSet<Part>, BTreeSet<Part>, BTreeSet<Part>) =
-        (side(0).collect(), side(1).collect(), side(2).collect());
-    let mut text = String::from("security {\naddress-book {\nglobal {\n");
-    addresses(&mut text, "c", &clients, BITS[0], CLIENTS4, CLIENTS6);
-    addresses(&mut text, "s", &servers, BITS[1], SERVERS4, SERVERS6);
-    write!(text, "}}\n}}\npolicies {{\nfrom-zone {zone} to-zone {zone} {{\n").expect("text");
-    for (n, [client, server, port]) in cells.iter().enumerate() {
-        let list = |side: Part, name: &str| match side.length {
-            0 => "any".to_owned(),
-            _ => format!("[ {name} {name}-6 ]"),
-        };
-        let (source, destination) = (list(*client, &client.name("c")), list(*server, &server.name("s")));
-        writeln!(
-            text,
-            "policy p{n} {{ match {{ source-address {source}; destination-address {destination}; application {}; }} \
-             then {{ permit; }} }}",
-            port.name("a")
-        )
-        .expect("text");
+/// What a policy does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    Permit,
+    Deny,
+}
+
+impl Then {
+    fn word(self) -> &'static str {
+        match self {
+            Then::Permit => "permit",
+            Then::Deny => "deny",
+        }
     }
-    text += "}\n}\n}\napplications {\n";
-    for port in &ports {
-        let first = u32::from(SERVER_PORTS) + port.first(BITS[2]);
-        let last = first + (1 << (BITS[2] - port.length)) - 1;
-        let name = port.name("a");
-        let term = |n: u32, protocol: &str| {
-            format!("term t{n} {{ protocol {protocol}; destination-port {first}-{last}; }}")
-        };
-        writeln!(text, "application {name} {{ {} {} }}", term(1, "tcp"), term(2, "udp")).expect("text");
+
+    fn opposite(self) -> Then {
+        match self {
+            Then::Permit => Then::Deny,
+            Then::Deny => Then::Permit,
+        }
     }
-    text + "}\n"
+}
+
+/// The policies in their order, `p0` first.
+pub struct Rules {
+    policies: Vec<(Cell, Then)>,
+}
+
+impl Rules {
+    /// `count` policies, two at least, of which the one that a packet meets first says `decides`.
+    pub fn new(count: usize, decides: Then) -> Rules {
+        let behind = (count / 4).max(1);
+        let first = cells(count - behind, &mut Rng::new(count as u64)).into_iter();
+        let second = cells(behind, &mut Rng::new(!(count as u64))).into_iter();
+        let policies = first.map(|cell| (cell, decides)).chain(second.map(|cell| (cell, decides.opposite())));
+        Rules { policies: policies.collect() }
+    }
+
+    /// The policies that a first packet matches, in their order, by going through the list.
+    fn matches(&self, tuple: Tuple) -> impl Iterator<Item = usize> {
+        let point = [tuple.client, tuple.server, tuple.server_port - SERVER_PORTS].map(u32::from);
+        let inside =
+            move |cell: &Cell| (0..3).all(|n| point[n] >> (BITS[n] - cell[n].length) == cell[n].bits);
+        self.policies.iter().enumerate().filter(move |(_, (cell, _))| inside(cell)).map(|(n, _)| n)
+    }
+
+    /// Number of the policy that decides about a first packet.
+    pub fn first_match(&self, tuple: Tuple) -> Option<usize> {
+        self.matches(tuple).next()
+    }
+
+    /// `security { policies ... }` and what the policies refer to, between `zone` and itself.
+    pub fn text(&self, zone: &str) -> String {
+        let side =
+            |n: usize| self.policies.iter().map(move |(cell, _)| cell[n]).filter(|part| part.length > 0);
+        let (clients, servers, ports): (BTreeSet<Part>, BTreeSet<Part>, BTreeSet<Part>) =
+            (side(0).collect(), side(1).collect(), side(2).collect());
+        let mut text = String::from("security {\naddress-book {\nglobal {\n");
+        addresses(&mut text, "c", &clients, BITS[0], CLIENTS4, CLIENTS6);
+        addresses(&mut text, "s", &servers, BITS[1], SERVERS4, SERVERS6);
+        write!(text, "}}\n}}\npolicies {{\nfrom-zone {zone} to-zone {zone} {{\n").expect("text");
+        for (n, (cell, then)) in self.policies.iter().enumerate() {
+            text += &policy(n, cell, *then);
+        }
+        text += "}\n}\n}\napplications {\n";
+        ports.iter().for_each(|port| text += &application(*port));
+        text + "}\n"
+    }
+}
+
+fn policy(n: usize, [client, server, port]: &Cell, then: Then) -> String {
+    let list = |side: Part, name: &str| match side.length {
+        0 => "any".to_owned(),
+        _ => format!("[ {name} {name}-6 ]"),
+    };
+    let (source, destination) = (list(*client, &client.name("c")), list(*server, &server.name("s")));
+    format!(
+        "policy p{n} {{ match {{ source-address {source}; destination-address {destination}; application {}; }} \
+         then {{ {}; }} }}\n",
+        port.name("a"),
+        then.word()
+    )
+}
+
+fn application(port: Part) -> String {
+    let first = u32::from(SERVER_PORTS) + port.first(BITS[2]);
+    let last = first + (1 << (BITS[2] - port.length)) - 1;
+    let term = |n: u32, protocol: &str| {
+        format!("term t{n} {{ protocol {protocol}; destination-port {first}-{last}; }}")
+    };
+    format!("application {} {{ {} {} }}\n", port.name("a"), term(1, "tcp"), term(2, "udp"))
 }
 
 /// Both families' prefixes of the same machines.
@@ -147,8 +207,28 @@ mod tests {
     }
 
     #[test]
+    fn the_first_of_two_policies_decides_and_the_second_says_the_opposite() {
+        for (count, decides) in [(2, Then::Permit), (10, Then::Deny), (1000, Then::Permit)] {
+            let rules = Rules::new(count, decides);
+            assert_eq!(rules.policies.len(), count);
+            for session in 0..200 {
+                let tuple = Tuple::of_session(session * 7919);
+                let [first, second] = rules.matches(tuple).collect::<Vec<_>>()[..] else {
+                    panic!("{tuple:?} does not match two policies of {count}")
+                };
+                assert_eq!(rules.first_match(tuple), Some(first));
+                assert_eq!(
+                    (rules.policies[first].1, rules.policies[second].1),
+                    (decides, decides.opposite())
+                );
+            }
+        }
+    }
+
+    #[test]
     fn the_text_compiles() {
-        let text = policies("inside", 100) + "security { zones { security-zone inside; } }";
+        let text =
+            Rules::new(100, Then::Permit).text("inside") + "security { zones { security-zone inside; } }";
         let config = sluice_language::compile(&sluice_language::parse(&text, "rules").unwrap()).unwrap();
         assert_eq!(config.policies[0].policies.len(), 100);
     }

@@ -2,19 +2,22 @@
 
 mod families;
 
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, flow_tuple};
 use crate::gateway::{Action, Mode, Site, Tally, configuration, translating_configuration};
-use crate::harness::{Hook, Target};
+use crate::harness::{Hook, Target, order};
 use crate::iperf::{Bulk, Transfer};
-use crate::packets::{Direction, Family, Protocol};
+use crate::packets::{Direction, Family, Protocol, Template, Tuple};
 use crate::result::{Better, Check, Figure, SuiteResult};
 use crate::rounds::{bench_cpu, interleave, pin};
 use crate::suites::{Context, Suite};
 use crate::trial::{Device, Sink, Stand};
+use crate::verify::{self, Accounts, Ends, Fate, Findings, Ledger, Masquerade};
 use crate::way::Way;
 
 pub const SUITE: Suite = Suite {
@@ -22,10 +25,10 @@ pub const SUITE: Suite = Suite {
     help: "Source NAT: a packet with it over one without, live frames and iperf3 beside nftables masquerade",
     says: "What source NAT to the interface's address adds to a packet of 10,000 sessions and to a first packet, with \
         the same packets and the same rounds as without it; then the same job beside nftables masquerade: 64-byte frames \
-        of 10,000 flows through native XDP into an XDP sink, and iperf3 through tc. For NAT64 both directions take turns, \
-        beside the mean of IPv4 and IPv6 without translation.",
+        of 10,000 flows through native XDP into an XDP sink, and iperf3 through tc. Rows `answers` are the way back. For \
+        NAT64 both directions take turns, beside the mean of IPv4 and IPv6 without translation; its new sessions are a first \
+        packet and its answer.",
     silent: &[
-        "By prog-run only the initiator's direction is measured; the other does the same to the destination.",
         "Generator, gateway and XDP sink share one core: ratios of the gateways alone are larger.",
         "With iperf3 the end hosts share the CPUs with the gateway and are the bottleneck.",
     ],
@@ -43,28 +46,41 @@ const PLAIN: usize = 1;
 const PLAIN_AGAIN: usize = 3;
 const CONTESTANTS: usize = 4;
 
+/// Which packets of the sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    Requests,
+    Answers,
+    First,
+}
+
 /// Packets by prog-run.
 struct Row {
     hook: Hook,
     family: Family,
-    new: bool,
+    which: Which,
 }
 
 impl Row {
     fn name(&self) -> String {
-        let kind = if self.new { "new" } else { "established" };
-        format!("{:?} {:?} udp {kind} {SESSIONS}", self.hook, self.family).to_lowercase()
+        let (kind, way) = match self.which {
+            Which::Requests => ("established", ""),
+            Which::Answers => ("established", " answers"),
+            Which::First => ("new", ""),
+        };
+        format!("{:?} {:?} udp {kind} {SESSIONS}{way}", self.hook, self.family).to_lowercase()
     }
 }
 
-const ROWS: [Row; 6] = [
-    Row { hook: Hook::Xdp, family: Family::V4, new: false },
-    Row { hook: Hook::Xdp, family: Family::V6, new: false },
-    Row { hook: Hook::Tc, family: Family::V4, new: false },
-    Row { hook: Hook::Tc, family: Family::V6, new: false },
-    Row { hook: Hook::Xdp, family: Family::V4, new: true },
-    Row { hook: Hook::Tc, family: Family::V4, new: true },
-];
+fn rows() -> Vec<Row> {
+    let mut rows = vec![];
+    for which in [Which::Requests, Which::Answers, Which::First] {
+        for hook in [Hook::Xdp, Hook::Tc] {
+            rows.extend([Family::V4, Family::V6].map(|family| Row { hook, family, which }));
+        }
+    }
+    rows
+}
 
 /// All gateways have the same sessions; on a thread inside their namespace.
 fn packets(site: &Site, row: &Row, context: &Context) -> Result<Figure> {
@@ -74,16 +90,14 @@ fn packets(site: &Site, row: &Row, context: &Context) -> Result<Figure> {
     let texts = [plain.clone(), translating_configuration(mode), plain];
     let bed = |text: &String| Bed::with(site, text, &[row.hook], row.family, Protocol::Udp, CAPACITY);
     let mut beds = texts.iter().map(bed).collect::<Result<Vec<_>>>()?;
-    if !row.new {
-        for bed in &mut beds {
-            bed.pass(row.hook, None, 0, 0, SESSIONS, Direction::Initiator)?;
-        }
+    for bed in &mut beds {
+        prepare(bed, row)?;
     }
-    let repeat = if row.new { SESSIONS as u32 } else { context.pick(200_000, 400_000) };
+    let repeat = if row.which == Which::First { SESSIONS as u32 } else { context.pick(200_000, 400_000) };
     let samples = interleave(CONTESTANTS, context.rounds, |contestant, _| {
         let bed = &mut beds[contestant.max(PLAIN) - 1];
         let ns = one(bed, row, contestant, repeat)?;
-        if row.new && contestant != WRAPPER {
+        if row.which == Which::First && contestant != WRAPPER {
             bed.close(0, SESSIONS)?;
         }
         Ok(ns)
@@ -92,30 +106,137 @@ fn packets(site: &Site, row: &Row, context: &Context) -> Result<Figure> {
         |raw: &[f64]| raw.iter().zip(&samples[WRAPPER]).map(|(raw, empty)| raw - empty).collect::<Vec<f64>>();
     let figure = Figure::new(row.name(), "ns/packet", Better::Lower, off(&samples[PLAIN + 1]));
     let floor = off(&samples[PLAIN]);
-    Ok(figure.against("the same without translation", &floor).same(&floor, &off(&samples[PLAIN_AGAIN])))
+    let figure = figure.against("the same without translation", &floor);
+    let mut figure = figure.same(&floor, &off(&samples[PLAIN_AGAIN]));
+    let outside = outside(row.family);
+    for (bed, outside) in beds.iter_mut().zip([None, Some(outside), None]) {
+        figure.checks.extend(prove(bed, row, outside)?);
+    }
+    Ok(figure)
+}
+
+/// The gateway's own address towards the servers.
+fn outside(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => [198, 51, 100, 1].into(),
+        Family::V6 => [0xfd00, 2, 0, 0, 0, 0, 0, 1].into(),
+    }
+}
+
+/// Sessions where packets of sessions are measured, and the packets themselves in the ring.
+fn prepare(bed: &mut Bed, row: &Row) -> Result<()> {
+    if row.which != Which::First {
+        bed.pass(row.hook, None, 0, 0, SESSIONS, Direction::Initiator)?;
+    }
+    if row.which == Which::Answers {
+        bed.ingress = bed.wan.ifindex;
+    }
+    aim(bed, row)?;
+    bed.aim_at_root(row.hook)?;
+    let ingress = bed.ingress;
+    if row.which == Which::Answers {
+        // the first packet of a direction takes the slow line
+        bed.harness(row.hook).run(SESSIONS as u32, ingress)?;
+    }
+    bed.ledger = Ledger::of_ring(SESSIONS as u32);
+    Ok(())
+}
+
+/// The ring begins anew with the packets of the row.
+fn aim(bed: &mut Bed, row: &Row) -> Result<()> {
+    if row.which != Which::Answers {
+        return bed.harness(row.hook).set_packets(Protocol::Udp, 0, 0, SESSIONS, Direction::Initiator);
+    }
+    let answers = order(0, SESSIONS, Direction::Responder)
+        .iter()
+        .map(|(session, _)| answer(bed, *session))
+        .collect::<Result<Vec<_>>>()?;
+    let template = Template::new(row.family, Protocol::Udp, bed.wan.mac, bed.wan.host_mac, 0);
+    bed.harness(row.hook).set_ends(template, &answers)
+}
+
+/// Whom a session's answer comes from and whom it is for, seen from outside.
+fn answer(bed: &Bed, session: usize) -> Result<Ends> {
+    let tuple = flow_tuple(Tuple::of_session(session), bed.family, bed.protocol);
+    let found = bed.sluice.dataplane.find_session(&tuple)?;
+    let back = found.with_context(|| format!("session {session} has vanished"))?.responder.tuple;
+    Ok(Ends { from: (back.source, back.source_port), to: (back.destination, back.destination_port) })
 }
 
 fn one(bed: &mut Bed, row: &Row, contestant: usize, repeat: u32) -> Result<f64> {
     let ingress = bed.ingress;
-    let root = bed.root(row.hook).try_clone()?;
-    let before = Tally::read(&bed.sluice.dataplane)?;
-    let harness = bed.harness(row.hook);
-    harness.set_packets(Protocol::Udp, 0, 0, SESSIONS, Direction::Initiator)?;
+    aim(bed, row)?;
     if contestant == WRAPPER {
+        let harness = bed.harness(row.hook);
         harness.set_target(Target::Own("empty"))?;
         return Ok(harness.run(repeat, ingress)?.ns);
     }
-    use std::os::fd::AsFd as _;
-    harness.set_target(Target::Foreign(root.as_fd()))?;
-    let sample = harness.run(repeat, ingress)?;
+    let before = Tally::read(&bed.sluice.dataplane)?;
+    bed.aim_at_root(row.hook)?;
+    bed.ledger.record(0, repeat.into());
+    let sample = bed.harness(row.hook).run(repeat, ingress)?;
     let tally = Tally::read(&bed.sluice.dataplane)?.since(before);
-    let slow = if row.new { u64::from(repeat) } else { 0 };
-    ensure!(
-        tally.redirected == u64::from(repeat) && tally.slow == slow && tally.sessions == slow,
-        "{repeat} packets gave {tally:?}; {}",
-        bed.reasons()?
-    );
+    expected(tally, row, repeat.into()).with_context(|| bed.reasons().unwrap_or_default())?;
     Ok(sample.ns)
+}
+
+fn expected(tally: Tally, row: &Row, packets: u64) -> Result<()> {
+    let slow = if row.which == Which::First { packets } else { 0 };
+    let right = tally.redirected == packets && tally.slow == slow && tally.sessions == slow;
+    ensure!(right, "{packets} packets gave {tally:?}");
+    Ok(())
+}
+
+/// Every session's packet once more, one by one, and what the sessions have counted.
+fn prove(bed: &mut Bed, row: &Row, outside: Option<IpAddr>) -> Result<Vec<Check>> {
+    aim(bed, row)?;
+    let mut fate = match (outside, row.which) {
+        (None, _) => Fate::Forwarded,
+        (Some(_), Which::Answers) => Fate::Known(home(bed)?),
+        (Some(outside), _) => Fate::Translated(Masquerade::behind(outside)),
+    };
+    let reply = row.which == Which::Answers;
+    let places: Vec<_> = order(0, SESSIONS, Direction::Initiator).iter().map(|(n, _)| (*n, reply)).collect();
+    let accounts = match row.which {
+        Which::First => None,
+        _ => Some(Accounts::open(bed, &places)?),
+    };
+    let fits = |tally: Tally| expected(tally, row, SESSIONS as u64);
+    bed.ledger = Ledger::of_ring(SESSIONS as u32);
+    let mut checks = vec![verify::output(bed, row.hook, SESSIONS, &mut fate, fits)?];
+    if let Some(accounts) = accounts {
+        let ip_len = bed.harness(row.hook).ip_len();
+        checks.push(accounts.check(bed, ip_len)?);
+    }
+    if let Fate::Translated(masquerade) = &fate {
+        checks.push(recorded(bed, masquerade)?);
+    }
+    Ok(checks)
+}
+
+/// Where answers must go: to the clients' own addresses and ports.
+fn home(bed: &Bed) -> Result<HashMap<Ends, Ends>> {
+    let pair = |session: usize| {
+        let came = answer(bed, session)?;
+        let tuple = flow_tuple(Tuple::of_session(session), bed.family, bed.protocol);
+        Ok((came, Ends { to: (tuple.source, tuple.source_port), ..came }))
+    };
+    (0..SESSIONS).map(pair).collect()
+}
+
+/// What left is what the sessions say: their answers are for the port that their requests came from.
+fn recorded(bed: &Bed, masquerade: &Masquerade) -> Result<Check> {
+    let mut findings = Findings::default();
+    for session in 0..SESSIONS {
+        let tuple = flow_tuple(Tuple::of_session(session), bed.family, bed.protocol);
+        let came =
+            Ends { from: (tuple.source, tuple.source_port), to: (tuple.destination, tuple.destination_port) };
+        let (seen, wanted) = (answer(bed, session)?.to.1, masquerade.port(&came));
+        let complain =
+            || format!("session {session} expects answers at {seen}, and was sent from {wanted:?}");
+        findings.note(if Some(seen) == wanted { Ok(()) } else { Err(complain()) });
+    }
+    Ok(findings.check("answers are expected where requests left", "sessions"))
 }
 
 fn live(context: &Context) -> Result<Figure> {
@@ -152,20 +273,19 @@ fn suite(context: &Context) -> Result<SuiteResult> {
         Ok(figure) => result.figures.push(figure),
         Err(error) => result.errors.push(format!("{error:#}")),
     };
-    let rows: Vec<&Row> = ROWS.iter().filter(|row| context.wants(&row.name())).collect();
+    let rows: Vec<Row> = rows().into_iter().filter(|row| context.wants(&row.name())).collect();
     for (done, row) in rows.iter().enumerate() {
         context.progress.at(0.5 * done as f64 / rows.len() as f64, &row.name());
         let figure =
             Site::create("nat").and_then(|site| site.gateway.enter(|| packets(&site, row, context))?);
         take(&row.name(), figure);
     }
-    for hook in [Hook::Xdp, Hook::Tc] {
-        let name = families::name(hook);
+    for (hook, new) in [Hook::Xdp, Hook::Tc].into_iter().flat_map(|hook| [(hook, false), (hook, true)]) {
+        let name = families::name(hook, new);
         if context.wants(&name) {
             context.progress.at(0.45, &name);
-            let figure = Site::create("nat64")
-                .and_then(|site| site.gateway.enter(|| families::established(&site, hook, context))?);
-            take(&name, figure);
+            let measure = |site: &Site| site.gateway.enter(|| families::row(site, hook, new, context))?;
+            take(&name, Site::create("nat64").and_then(|site| measure(&site)));
         }
     }
     if context.wants(LIVE) {

@@ -8,6 +8,7 @@ use crate::gateway::{Site, Sluice, ruled_configuration};
 use crate::harness::Hook;
 use crate::result::{Better, Figure, SuiteResult};
 use crate::rounds::alone;
+use crate::ruleset::Then;
 use crate::suites::{Context, Suite};
 
 pub const SUITE: Suite = Suite {
@@ -57,7 +58,7 @@ fn suite(context: &Context) -> Result<SuiteResult> {
 
 fn run(policies: usize, rounds: usize) -> Result<PoliciesRow> {
     let site = Site::create("policies")?;
-    let text = ruled_configuration(Hook::Xdp.into(), policies);
+    let text = ruled_configuration(Hook::Xdp.into(), policies, Then::Permit);
     site.gateway.enter(|| {
         let sizes = Sizes { sessions4: 4096, sessions6: 4096, ..Sizes::default() };
         let mut sluice = Sluice::start(&site, Hook::Xdp, sizes, true)?;

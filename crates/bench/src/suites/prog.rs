@@ -2,26 +2,27 @@
 
 mod spec;
 
-use std::os::fd::AsFd;
-
 use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
+use sluice_dataplane::abi::stages::Reason;
 
 use crate::bed::{Bed, DEFAULT_CAPACITY};
 use crate::gateway::{Site, Tally, ruled_configuration};
-use crate::harness::{Hook, Sample, Target};
+use crate::harness::{Hook, Sample, Target, order};
 use crate::honesty;
 use crate::packets::{Direction, Family, Protocol, TCP_ACK, TCP_SYN};
 use crate::progress::Progress;
 use crate::result::{
-    Axis, Better, Chart, Figure, Forest, ForestRow, LineChart, Point, Profile, Role, RunDocument, STEADY,
-    Series, SuiteResult,
+    Axis, Better, Chart, Check, Figure, Forest, ForestRow, LineChart, Point, Profile, Role, RunDocument,
+    STEADY, Series, SuiteResult,
 };
 use crate::rounds::{bench_cpu, interleave, pin};
+use crate::ruleset::{Rules, Then};
 use crate::run::CommonArgs;
 use crate::stats::{Estimate, estimate, paired_ratio, restlessness};
 use crate::suites::{Context, Suite, mix, stages};
 use crate::tables;
+use crate::verify::{self, Accounts, COMPARED, Decided, Decisions, Fate, Ledger};
 use crate::watch::{self, Load};
 
 pub use spec::{Kind, RowSpec};
@@ -176,6 +177,7 @@ fn figure(row: &Row) -> Figure {
         Kind::Established => 2 * row.spec.sessions,
         Kind::New | Kind::Denied | Kind::Miss => row.repeat as usize,
     };
+    figure.checks.extend(row.checks.iter().cloned());
     figure.check(honesty::distinct(u64::from(row.distinct_packets), keys as u64))
 }
 
@@ -262,6 +264,8 @@ pub struct Row {
     pub unsteady: bool,
     /// What others did meanwhile.
     pub load: Option<Load>,
+    /// What was proven about the row's packets.
+    pub checks: Vec<Check>,
     pub samples: Samples,
 }
 
@@ -342,7 +346,7 @@ fn bed_rows(
         }
     }
     let Some(first) = specs.first() else { return Ok(()) };
-    let text = ruled_configuration(hooks[0].into(), first.rules);
+    let text = ruled_configuration(hooks[0].into(), first.rules, Then::Permit);
     let mut bed = Bed::with(site, &text, &hooks, first.family, first.protocol, capacity(first, options))?;
     for spec in specs {
         bed.fill(spec.sessions).with_context(|| format!("cannot establish {} sessions", spec.sessions))?;
@@ -350,12 +354,12 @@ fn bed_rows(
             Kind::Established => established(&mut bed, *spec, options),
             Kind::New => new_sessions(&mut bed, *spec, options),
             Kind::Denied => {
-                bed.sluice.deny_all(site, spec.hook)?;
+                bed.sluice.commit(site, &ruled_configuration(spec.hook.into(), spec.rules, Then::Deny))?;
                 refused(&mut bed, *spec, options)
             }
             Kind::Miss => refused(&mut bed, *spec, options),
         };
-        match row {
+        match row.and_then(|row| verify::all_passed(&row.checks).map(|()| row)) {
             Ok(row) => {
                 report(&row);
                 outcome.rows.push(row);
@@ -366,20 +370,36 @@ fn bed_rows(
     Ok(())
 }
 
+/// The rules of a row's configuration.
+fn rules(spec: &RowSpec, then: Then) -> Option<Rules> {
+    (spec.rules > 1).then(|| Rules::new(spec.rules, then))
+}
+
 fn established(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
     let RowSpec { hook, protocol, sessions: fill, .. } = spec;
+    bed.size_floor(hook, fill)?;
     bed.harness(hook).set_established(protocol, fill)?;
     let floor = bed.harness(hook).floor("lookup");
+    let distinct = bed.harness(hook).distinct_packets();
     // A whole lap untimed: nothing is met for the first time in round one.
-    let lap = bed.harness(hook).distinct_packets().max(options.repeat.min(100_000));
+    let lap = distinct.max(options.repeat.min(100_000));
     for contestant in [FLOOR, TARGET] {
         run_one(bed, hook, contestant, &floor, lap)?;
     }
-    bed.slow = 0;
+    (bed.slow, bed.ledger) = (0, Ledger::of_ring(distinct));
+    let accounts = Accounts::open(bed, &order(0, fill, Direction::Both))?;
+    let decisions = Decisions::open(bed, rules(&spec, Then::Permit))?;
     let samples = interleave(CONTESTANTS, options.rounds, |contestant, _| {
         run_one(bed, hook, contestant, &floor, options.repeat)
     })?;
-    Ok(make_row(bed, spec, options.repeat, samples))
+    let compared = COMPARED.min(options.repeat as usize);
+    let all = |tally: Tally| tally.all_replayed(compared as u64);
+    let output = verify::output(bed, hook, compared, &mut Fate::Forwarded, all)?;
+    let ip_len = bed.harness(hook).ip_len();
+    let nothing = Decided { first: 0, count: 0, times: 0, reason: None };
+    let mut checks = vec![output, accounts.check(bed, ip_len)?];
+    checks.extend(decisions.check(bed, &nothing)?);
+    Ok(make_row(bed, spec, options.repeat, samples, checks))
 }
 
 /// Runs a contestant of an established row and proves what its packets did.
@@ -416,8 +436,9 @@ fn run_target(
     check: impl Fn(Tally) -> Result<()>,
 ) -> Result<f64> {
     let ingress = bed.ingress;
-    let root = bed.root(hook).try_clone()?;
-    bed.harness(hook).set_target(Target::Foreign(root.as_fd()))?;
+    bed.aim_at_root(hook)?;
+    let position = bed.harness(hook).position();
+    bed.ledger.record(position, repeat.into());
     let before = Tally::read(&bed.sluice.dataplane)?;
     let sample = bed.harness(hook).run(repeat, ingress)?;
     let tally = Tally::read(&bed.sluice.dataplane)?.since(before);
@@ -436,28 +457,35 @@ fn fresh_sessions(repeat: u32) -> usize {
 fn new_sessions(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
     let RowSpec { hook, protocol, sessions: fill, .. } = spec;
     let count = fresh_sessions(options.repeat);
+    bed.size_floor(hook, fill + count)?;
     bed.slow = 0;
+    let decisions = Decisions::open(bed, rules(&spec, Then::Permit))?;
     let samples = interleave(CONTESTANTS, options.rounds, |contestant, _| {
         bed.harness(hook).set_packets(protocol, TCP_SYN, fill, count, Direction::Initiator)?;
         run_new(bed, hook, contestant, fill, count)
     })?;
-    Ok(make_row(bed, spec, count as u32, samples))
+    bed.harness(hook).set_packets(protocol, TCP_SYN, fill, count, Direction::Initiator)?;
+    let made = |tally: Tally| all_made(tally, count);
+    let mut checks = vec![verify::output(bed, hook, count, &mut Fate::Forwarded, made)?];
+    let ip_len = bed.harness(hook).ip_len();
+    checks.push(verify::opened(bed, fill, count, ip_len, decisions.deciders())?);
+    bed.close(fill, count)?;
+    let decided = Decided { first: fill, count, times: options.rounds as u64 + 1, reason: None };
+    checks.extend(decisions.check(bed, &decided)?);
+    Ok(make_row(bed, spec, count as u32, samples, checks))
+}
+
+fn all_made(tally: Tally, count: usize) -> Result<()> {
+    let all = count as u64;
+    let made = Tally { received: all, redirected: all, slow: all, sessions: all, ..Tally::default() };
+    ensure!(tally == made, "{count} first packets gave {tally:?}");
+    Ok(())
 }
 
 fn run_new(bed: &mut Bed, hook: Hook, contestant: usize, first: usize, count: usize) -> Result<f64> {
     let (ingress, packets) = (bed.ingress, count as u32);
     if contestant == TARGET {
-        let made = Tally {
-            received: count as u64,
-            redirected: count as u64,
-            slow: count as u64,
-            sessions: count as u64,
-            ..Tally::default()
-        };
-        let ns = run_target(bed, hook, packets, hook.redirected(), |tally| {
-            ensure!(tally == made, "{count} first packets gave {tally:?}");
-            Ok(())
-        })?;
+        let ns = run_target(bed, hook, packets, hook.redirected(), |tally| all_made(tally, count))?;
         bed.close(first, count)?;
         return Ok(ns);
     }
@@ -482,22 +510,36 @@ fn refused(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
     ensure!(kind == Kind::Denied || protocol == Protocol::Tcp, "only TCP refuses what belongs to no session");
     let count = fresh_sessions(options.repeat);
     let flags = if kind == Kind::Denied { TCP_SYN } else { TCP_ACK };
+    bed.size_floor(hook, fill)?;
     bed.harness(hook).set_packets(protocol, flags, fill, count, Direction::Initiator)?;
     bed.slow = 0;
+    let then = if kind == Kind::Denied { Then::Deny } else { Then::Permit };
+    let decisions = Decisions::open(bed, rules(&spec, then))?;
     let samples =
         interleave(CONTESTANTS, options.rounds, |contestant, _| run_refused(bed, hook, contestant, count))?;
-    Ok(make_row(bed, spec, count as u32, samples))
+    let all = |tally: Tally| all_refused(tally, count);
+    let mut checks = vec![verify::output(bed, hook, count, &mut Fate::Refused, all)?];
+    let reason = match (kind, spec.rules) {
+        (Kind::Miss, _) => Reason::TcpNotSyn,
+        (_, 1) => Reason::PolicyDefault,
+        _ => Reason::PolicyDeny,
+    };
+    let times = options.rounds as u64 + 1;
+    checks.extend(decisions.check(bed, &Decided { first: fill, count, times, reason: Some(reason) })?);
+    Ok(make_row(bed, spec, count as u32, samples, checks))
+}
+
+fn all_refused(tally: Tally, count: usize) -> Result<()> {
+    let all = count as u64;
+    let refused = Tally { received: all, slow: all, dropped: all, ..Tally::default() };
+    ensure!(tally == refused, "{count} packets to refuse gave {tally:?}");
+    Ok(())
 }
 
 fn run_refused(bed: &mut Bed, hook: Hook, contestant: usize, count: usize) -> Result<f64> {
     let (ingress, packets) = (bed.ingress, count as u32);
     if contestant == TARGET {
-        let all = count as u64;
-        let refused = Tally { received: all, slow: all, dropped: all, ..Tally::default() };
-        return run_target(bed, hook, packets, hook.dropped(), |tally| {
-            ensure!(tally == refused, "{count} packets to refuse gave {tally:?}");
-            Ok(())
-        });
+        return run_target(bed, hook, packets, hook.dropped(), |tally| all_refused(tally, count));
     }
     let harness = bed.harness(hook);
     let floor = harness.floor("lookup");
@@ -507,7 +549,7 @@ fn run_refused(bed: &mut Bed, hook: Hook, contestant: usize, count: usize) -> Re
     Ok(sample.ns)
 }
 
-fn make_row(bed: &mut Bed, spec: RowSpec, repeat: u32, samples: Vec<Vec<f64>>) -> Row {
+fn make_row(bed: &mut Bed, spec: RowSpec, repeat: u32, samples: Vec<Vec<f64>>, checks: Vec<Check>) -> Row {
     let off = |contestant: usize| -> Vec<f64> {
         samples[contestant].iter().zip(&samples[WRAPPER]).map(|(raw, wrapper)| raw - wrapper).collect()
     };
@@ -534,6 +576,7 @@ fn make_row(bed: &mut Bed, spec: RowSpec, repeat: u32, samples: Vec<Vec<f64>>) -
         slow_packets: bed.slow,
         unsteady: restlessness(&floor).max(restlessness(&target)) > STEADY,
         load: watch::take(),
+        checks,
         samples: Samples {
             wrapper: samples[WRAPPER].clone(),
             floor: samples[FLOOR].clone(),

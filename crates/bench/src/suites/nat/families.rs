@@ -1,21 +1,24 @@
-//! What a packet of an established NAT64 session costs, both directions in turn.
+//! What a packet of a NAT64 session costs, both directions in turn: established, or the first of each.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 
 use anyhow::{Result, ensure};
 use sluice_dataplane::Sizes;
 
 use super::CAPACITY;
-use crate::bed::Bed;
-use crate::gateway::{Action, Site, Sluice, Tally, configuration};
+use crate::bed::{Bed, flow_tuple};
+use crate::gateway::{Action, Side, Site, Sluice, Tally, configuration};
 use crate::harness::{Harness, Hook, Target};
 use crate::layouts::{RingEntry4, RingEntry6};
 use crate::packets::{
     CLIENTS6, Direction, Family, Protocol, SERVERS4, Template, Tuple, address4, address6, sequence,
 };
-use crate::result::{Better, Figure};
+use crate::result::{Better, Check, Figure};
 use crate::rounds::{bench_cpu, interleave, pin};
 use crate::suites::Context;
+use crate::verify::{self, Ends, Fate};
 
 /// Both their directions are measured, which makes as many packets as the other rows have.
 const SESSIONS: usize = super::SESSIONS / 2;
@@ -26,8 +29,9 @@ const FIRST_PORT: u16 = 2048;
 /// Of the gateway on the way to the servers.
 const OUTSIDE: [u8; 4] = [198, 51, 100, 1];
 
-pub fn name(hook: Hook) -> String {
-    format!("{hook:?} nat64 udp established {}", 2 * SESSIONS).to_lowercase()
+pub fn name(hook: Hook, new: bool) -> String {
+    let kind = if new { "new" } else { "established" };
+    format!("{hook:?} nat64 udp {kind} {}", 2 * SESSIONS).to_lowercase()
 }
 
 fn nat64_configuration(hook: Hook) -> String {
@@ -48,7 +52,8 @@ struct Translated {
     sluice: Sluice,
     harness: Harness,
     hook: Hook,
-    ingress: u32,
+    lan: Side,
+    wan: Side,
     templates: (Template, Template),
 }
 
@@ -61,7 +66,8 @@ impl Translated {
             sluice: Sluice::start_with(site, &nat64_configuration(hook), sizes, false)?,
             harness: Harness::between_families(hook, SESSIONS as u32, macs)?,
             hook,
-            ingress: site.lan.ifindex,
+            lan: site.lan,
+            wan: site.wan,
             templates: (template(Family::V6), template(Family::V4)),
         };
         // each request and its answer; the second time neither is a first packet
@@ -79,14 +85,8 @@ impl Translated {
 
     fn request(&self, session: usize) -> RingEntry6 {
         let Tuple { client, server, server_port, .. } = Tuple::of_session(session);
-        let (mut seen, inner) = (address6(PREFIX, 0), address4(SERVERS4, server));
-        seen[12..].copy_from_slice(&inner);
-        self.templates.0.entry6_between(
-            address6(CLIENTS6, client),
-            seen,
-            FIRST_PORT + session as u16,
-            server_port,
-        )
+        let port = FIRST_PORT + session as u16;
+        self.templates.0.entry6_between(address6(CLIENTS6, client), seen_inside(server), port, server_port)
     }
 
     fn answer(&self, session: usize) -> RingEntry4 {
@@ -105,27 +105,73 @@ impl Translated {
         self.harness.set_turns(six, &requests, &four, &answers)?;
         let root = self.sluice.root(self.hook)?;
         self.harness.set_target(Target::Foreign(root.as_fd()))?;
-        Ok(self.harness.run(repeat, self.ingress)?.ns)
+        Ok(self.harness.run(repeat, self.lan.ifindex)?.ns)
     }
 
     /// What is left is the wrapper.
     fn empty(&mut self, repeat: u32) -> Result<f64> {
-        self.pass(SESSIONS / 2, 2)?;
         self.harness.set_target(Target::Own("empty"))?;
-        Ok(self.harness.run(repeat, self.ingress)?.ns)
+        Ok(self.harness.run(repeat, self.lan.ifindex)?.ns)
     }
 
     fn measured(&mut self, repeat: u32) -> Result<f64> {
         let before = Tally::read(&self.sluice.dataplane)?;
         let ns = self.pass(SESSIONS / 2, repeat)?;
-        let tally = Tally::read(&self.sluice.dataplane)?.since(before);
-        ensure!(
-            tally.redirected == u64::from(repeat) && tally.slow == 0,
-            "{repeat} packets between the families gave {tally:?}"
-        );
+        all(Tally::read(&self.sluice.dataplane)?.since(before), repeat.into(), 0)?;
         Ok(ns)
     }
+
+    /// Every session anew: its first packet and the first answer.
+    fn opened(&mut self) -> Result<f64> {
+        let ids: Vec<_> = self.sluice.dataplane.sessions().map(|session| session.id).collect();
+        self.sluice.dataplane.delete_sessions(&ids)?;
+        let before = Tally::read(&self.sluice.dataplane)?;
+        let ns = self.pass(0, FIRST)?;
+        all(Tally::read(&self.sluice.dataplane)?.since(before), FIRST.into(), FIRST.into())?;
+        Ok(ns)
+    }
+
+    /// A request and an answer of every session, one by one, against what must become of them.
+    fn prove(&mut self) -> Result<Check> {
+        self.pass(SESSIONS / 2, FIRST)?;
+        let mut known = HashMap::new();
+        for session in 0..SESSIONS {
+            let Tuple { client, server, server_port, .. } = Tuple::of_session(session);
+            let port = FIRST_PORT + session as u16;
+            let inside: (IpAddr, u16) = (address6(CLIENTS6, client).into(), port);
+            let (six, four) = (seen_inside(server).into(), address4(SERVERS4, server).into());
+            let outside = (OUTSIDE.into(), port);
+            known.insert(
+                Ends { from: inside, to: (six, server_port) },
+                Ends { from: outside, to: (four, server_port) },
+            );
+            known.insert(
+                Ends { from: (four, server_port), to: outside },
+                Ends { from: (six, server_port), to: inside },
+            );
+        }
+        let (sides, ingress) = ([&self.lan, &self.wan], self.lan.ifindex);
+        verify::compare(&mut self.harness, ingress, sides, 2 * SESSIONS, &mut Fate::Known(known))
+    }
 }
+
+/// A server's address as the clients know it.
+fn seen_inside(server: u16) -> [u8; 16] {
+    let mut seen = address6(PREFIX, 0);
+    seen[12..].copy_from_slice(&address4(SERVERS4, server));
+    seen
+}
+
+fn all(tally: Tally, packets: u64, slow: u64) -> Result<()> {
+    ensure!(
+        tally.redirected == packets && tally.slow == slow,
+        "{packets} packets between the families gave {tally:?}"
+    );
+    Ok(())
+}
+
+/// First packets of a round: a request and an answer a session.
+const FIRST: u32 = 2 * SESSIONS as u32;
 
 /// One family without translation, both directions.
 fn plain(bed: &mut Bed, hook: Hook, target: Option<&str>, repeat: u32) -> Result<f64> {
@@ -136,30 +182,54 @@ fn plain(bed: &mut Bed, hook: Hook, target: Option<&str>, repeat: u32) -> Result
     Ok(harness.run(repeat, ingress)?.ns)
 }
 
+/// The same for sessions that open: each one's first packet and then its answer.
+fn plain_opened(bed: &mut Bed, hook: Hook) -> Result<f64> {
+    let mut ends = vec![];
+    for (session, _) in sequence(0, SESSIONS, Direction::Initiator, 0x5eed) {
+        let tuple = flow_tuple(Tuple::of_session(session), bed.family, bed.protocol);
+        let (client, server) =
+            ((tuple.source, tuple.source_port), (tuple.destination, tuple.destination_port));
+        ends.extend([Ends { from: client, to: server }, Ends { from: server, to: client }]);
+    }
+    let (ingress, template) = (bed.ingress, bed.harness(hook).template(Protocol::Udp, 0));
+    bed.harness(hook).set_ends(template, &ends)?;
+    bed.aim_at_root(hook)?;
+    let before = Tally::read(&bed.sluice.dataplane)?;
+    let ns = bed.harness(hook).run(FIRST, ingress)?.ns;
+    all(Tally::read(&bed.sluice.dataplane)?.since(before), FIRST.into(), FIRST.into())?;
+    bed.close(0, SESSIONS)?;
+    Ok(ns)
+}
+
 /// Half of a session's packets arrive as IPv6 and half as IPv4, so the floor is the mean of both without translation.
-pub fn established(site: &Site, hook: Hook, context: &Context) -> Result<Figure> {
+pub fn row(site: &Site, hook: Hook, new: bool, context: &Context) -> Result<Figure> {
     pin(bench_cpu())?;
     let text = configuration(hook.into(), Action::Permit);
     let mut beds = Vec::new();
     // both once more, with tables of their own (A/A)
     for family in [Family::V4, Family::V6, Family::V4, Family::V6] {
         let mut bed = Bed::with(site, &text, &[hook], family, Protocol::Udp, CAPACITY)?;
-        bed.open(hook, 0, SESSIONS)?;
-        bed.pass(hook, None, 0, 0, SESSIONS, Direction::Both)?;
+        if !new {
+            bed.open(hook, 0, SESSIONS)?;
+            bed.pass(hook, None, 0, 0, SESSIONS, Direction::Both)?;
+        }
         beds.push(bed);
     }
     let mut translated = Translated::open(site, hook)?;
-    let repeat = context.pick(200_000, 400_000);
+    let repeat = if new { FIRST } else { context.pick(200_000, 400_000) };
     let samples = interleave(2 + 2 * beds.len(), context.rounds, |contestant, _| match contestant {
         0 => translated.empty(repeat),
+        1 if new => translated.opened(),
         1 => translated.measured(repeat),
         n if n % 2 == 0 => plain(&mut beds[n / 2 - 1], hook, Some("empty"), repeat),
+        n if new => plain_opened(&mut beds[n / 2 - 1], hook),
         n => plain(&mut beds[n / 2 - 1], hook, None, repeat),
     })?;
     let net = |at: usize| samples[at + 1].iter().zip(&samples[at]).map(|(raw, empty)| raw - empty);
     let mean =
         |at: usize| net(at).zip(net(at + 2)).map(|(four, six)| (four + six) / 2.0).collect::<Vec<f64>>();
     let floor = mean(2);
-    let figure = Figure::new(name(hook), "ns/packet", Better::Lower, net(0).collect());
-    Ok(figure.against("the same without translation", &floor).same(&floor, &mean(6)))
+    let figure = Figure::new(name(hook, new), "ns/packet", Better::Lower, net(0).collect());
+    let figure = figure.against("the same without translation", &floor).same(&floor, &mean(6));
+    Ok(figure.check(translated.prove()?))
 }

@@ -1,0 +1,52 @@
+//! The mutants that `tests/mutants/run` has refused: each patch applies to this tree, and no stage is without one.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sluice_dataplane::abi::stages::Stage;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn patches() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root().join("tests/mutants")).unwrap().flatten();
+    let mut patches: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    patches.retain(|path| path.extension().is_some_and(|extension| extension == "patch"));
+    patches.sort();
+    patches
+}
+
+/// What stands before the patch itself.
+fn head(path: &Path, field: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    let head = text.split("diff --git").next().unwrap();
+    let line = head.lines().find_map(|line| line.strip_prefix(&format!("{field}: ")));
+    line.unwrap_or_else(|| panic!("{} has no line `{field}:`", path.display())).to_owned()
+}
+
+#[test]
+fn every_mutant_applies_to_this_tree() {
+    for patch in patches() {
+        let output = Command::new("git").args(["apply", "--check"]).arg(&patch).current_dir(root()).output();
+        let output = output.expect("git is installed");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{} does not apply any more: {said}", patch.display());
+    }
+}
+
+#[test]
+fn every_stage_has_a_mutant_and_every_mutant_a_detector() {
+    let patches = patches();
+    assert!(patches.len() >= 26, "only {} mutants were found", patches.len());
+    for patch in &patches {
+        for field in ["Mutant", "Detector", "Refused"] {
+            assert!(!head(patch, field).is_empty(), "{}: {field}", patch.display());
+        }
+    }
+    let stages: BTreeSet<String> = patches.iter().map(|patch| head(patch, "Stage")).collect();
+    for stage in Stage::ALL {
+        assert!(stages.contains(stage.name()), "no mutant of stage {}", stage.name());
+    }
+}

@@ -1,0 +1,81 @@
+//! Rows of every kind, on both hooks and of both families, with the proof of what their packets came to.
+
+use sluice_bench::progress::Progress;
+use sluice_bench::result::Profile;
+use sluice_bench::suites::prog::{self, RowSpec};
+use sluice_bench::suites::{Context, Suite, nat};
+
+const ROUNDS: usize = 1;
+const REPEAT: u32 = 2000;
+/// So many that a fault which comes once in 10,007 packets is among them.
+const MANY: u32 = 10_100;
+
+/// Rows of one family and protocol on both hooks.
+fn rows(tables: &str, kinds: &[&str]) -> Vec<RowSpec> {
+    let row = |hook: &str, kind: &&str| format!("{hook} {tables} {kind}").parse().unwrap();
+    ["xdp", "tc"].iter().flat_map(|hook| kinds.iter().map(move |kind| row(hook, kind))).collect()
+}
+
+/// Every row is there, and every check of every row has passed.
+fn proven(rows: Vec<RowSpec>, repeat: u32) {
+    let wanted = rows.len();
+    let options = prog::Options { rows, rounds: ROUNDS, repeat, capacity: Some(4000) };
+    let prog::Outcome { rows, errors } = prog::run(&options, |_| ());
+    assert!(errors.is_empty(), "{}", errors.join("\n"));
+    assert_eq!(rows.len(), wanted);
+    for row in rows {
+        assert!(row.checks.len() >= 3 && row.checks.iter().all(|check| check.passed), "{:?}", row.checks);
+    }
+}
+
+#[test]
+fn established_packets_and_first_ones_leave_as_they_must_and_are_counted() {
+    let kinds = ["established 1", "established 300", "new 300"];
+    for (tables, repeat) in [("v4 udp", MANY), ("v4 tcp", REPEAT), ("v6 udp", REPEAT), ("v6 tcp", MANY)] {
+        proven(rows(tables, &kinds), repeat);
+    }
+}
+
+#[test]
+fn the_policy_that_comes_first_decides() {
+    proven(rows("v4 udp", &["established 300 rules 40", "new 300 rules 40"]), REPEAT);
+    proven(rows("v6 tcp", &["new 300 rules 40"]), REPEAT);
+}
+
+#[test]
+fn refused_packets_are_refused_for_the_right_reason_by_the_right_policy() {
+    proven(rows("v4 udp", &["denied 300"]), REPEAT);
+    proven(rows("v6 tcp", &["denied 300 rules 40", "miss 300"]), REPEAT);
+}
+
+/// A suite's rows of these names, in one round.
+fn suite_proves(suite: &Suite, rows: &[&str]) {
+    let context = Context {
+        profile: Profile::Quick,
+        rounds: 1,
+        interfaces: None,
+        peer: None,
+        wanted: rows.iter().map(|row| (*row).to_owned()).collect(),
+        progress: Progress::silent(),
+    };
+    let result = (suite.run)(&context).unwrap();
+    assert!(result.errors.is_empty(), "{}", result.errors.join("\n"));
+    for row in rows {
+        let figure = result.figure(row).unwrap_or_else(|| panic!("{} gives no row `{row}`", suite.name));
+        let failed = figure.checks.iter().find(|check| !check.passed);
+        assert!(failed.is_none() && !figure.checks.is_empty(), "row `{row}`: {failed:?}");
+    }
+}
+
+#[test]
+fn translated_packets_leave_as_they_must_in_both_directions() {
+    suite_proves(
+        &nat::SUITE,
+        &[
+            "xdp v4 udp established 10000",
+            "tc v6 udp established 10000 answers",
+            "xdp v6 udp new 10000",
+            "tc nat64 udp new 10000",
+        ],
+    );
+}
