@@ -51,11 +51,13 @@ enum phase { PHASE_admit, PHASE_judge, PHASE_record, PHASE_leave, PHASE_egress }
 static __always_inline int run_stages(hook_ctx *ctx, struct packet *p, const enum phase now)
 {
 	int verdict = CONTINUE;
-#define STAGE(ID, name, phase, help) RUN_##phase(ID, name)
+#define STAGE(ID, name, phase, when, help) RUN_##phase(ID, name)
 #define REASON(STAGE_ID, ID, name, help)
+#define DENIAL REASON
 #include "stages.def"
 #undef STAGE
 #undef REASON
+#undef DENIAL
 	return verdict;
 }
 

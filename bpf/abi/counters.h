@@ -12,21 +12,25 @@
 
 /* Reasons are generated from stages.def in the order written there. Their numbers differ from build to build. */
 enum reason {
-#define STAGE(ID, name, phase, help)
+#define STAGE(ID, name, phase, when, help)
 #define REASON(STAGE_ID, ID, name, help) REASON_##ID,
+#define DENIAL REASON
 #include "../stages.def"
 #undef STAGE
 #undef REASON
+#undef DENIAL
 	REASON_COUNT,
 };
 
 /* One optional stage = one bit of the stage mask. */
 enum stage {
-#define STAGE(ID, name, phase, help) STAGE_##ID,
+#define STAGE(ID, name, phase, when, help) STAGE_##ID,
 #define REASON(STAGE_ID, ID, name, help)
+#define DENIAL REASON
 #include "../stages.def"
 #undef STAGE
 #undef REASON
+#undef DENIAL
 	STAGE_COUNT,
 };
 #define STAGE_BIT(ID) (1u << STAGE_##ID)

@@ -94,6 +94,19 @@ static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 	return hook_redirect(ctx, ifindex);
 }
 
+static __always_inline bool is_denial(__u32 reason)
+{
+	bool is = false;
+#define STAGE(ID, name, phase, when, help)
+#define REASON(STAGE_ID, ID, name, help)
+#define DENIAL(STAGE_ID, ID, name, help) is |= reason == REASON_##ID;
+#include "../stages.def"
+#undef STAGE
+#undef REASON
+#undef DENIAL
+	return is;
+}
+
 /* What a verdict of the stages means for the session it concerns: without permission it ends. */
 static __always_inline int revoke_if_denied(struct packet *p, int verdict)
 {
@@ -101,8 +114,7 @@ static __always_inline int revoke_if_denied(struct packet *p, int verdict)
 
 	if (!(p->flags & P_REJUDGE) || verdict == CONTINUE || verdict == VERDICT_LOCAL)
 		return verdict;
-	if (reason != REASON_POLICY_DENY && reason != REASON_POLICY_REJECT && reason != REASON_POLICY_DEFAULT &&
-	    reason != REASON_HOST_INBOUND && reason != REASON_NAT_CHANGED)
+	if (!is_denial(reason))
 		return verdict;
 	bool translated = reason == REASON_NAT_CHANGED;
 

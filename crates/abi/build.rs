@@ -163,8 +163,8 @@ fn entries(path: &Path) -> Vec<Entry> {
 }
 
 /// Kinds of lines, and how many arguments they have.
-const KINDS: [(&str, usize); 6] =
-    [("STAGE", 4), ("REASON", 4), ("PROGRAM", 5), ("COUNTER", 4), ("TABLE", 6), ("MAP", 8)];
+const KINDS: [(&str, usize); 7] =
+    [("STAGE", 5), ("REASON", 4), ("DENIAL", 4), ("PROGRAM", 5), ("COUNTER", 4), ("TABLE", 6), ("MAP", 8)];
 
 fn entry(line: &str) -> Option<Entry> {
     let (kind, arguments) = line.trim().strip_suffix(')')?.split_once('(')?;
@@ -197,18 +197,35 @@ fn programs(entries: &[Entry]) -> String {
 }
 
 fn stages(entries: &[Entry]) -> String {
-    let of = |kind: &str| {
-        entries.iter().filter(|entry| entry.0 == kind).map(|entry| &entry.1[..]).collect::<Vec<_>>()
+    let of = |kinds: &[&str]| {
+        let wanted = entries.iter().filter(|entry| kinds.contains(&entry.0.as_str()));
+        wanted.map(|entry| &entry.1[..]).collect::<Vec<_>>()
     };
-    let (stages, reasons) = (of("STAGE"), of("REASON"));
+    let (stages, reasons) = (of(&["STAGE"]), of(&["REASON", "DENIAL"]));
     let mut code = String::new();
 
-    enumeration(&mut code, "Stage", &stages, |stage| (&stage[0], &stage[1], &stage[3]));
+    enumeration(&mut code, "Stage", &stages, |stage| (&stage[0], &stage[1], &stage[4]));
     all(&mut code, "Stage", "ALL", "All, in the order packets walk them.", &stages, 0);
     let phases = stages.iter().map(|stage| {
         format!("Stage::{} => Program::{}", camel(&stage[0]), camel(&stage[2].to_ascii_uppercase()))
     });
     method(&mut code, "Stage", "phase", "Program", "The program it runs in.", phases);
+    let asked = stages.iter().map(|stage| {
+        let is = match stage[3].as_str() {
+            "asked" => true,
+            "always" => false,
+            other => panic!("bpf/stages.def: {} is there neither always nor asked, but `{other}`", stage[0]),
+        };
+        format!("Stage::{} => {is}", camel(&stage[0]))
+    });
+    method(
+        &mut code,
+        "Stage",
+        "is_asked",
+        "bool",
+        "Whether it is there only where the plan asks for it.",
+        asked,
+    );
 
     enumeration(&mut code, "Reason", &reasons, |reason| (&reason[1], &reason[2], &reason[3]));
     all(&mut code, "Reason", "BY_NUMBER", "All, by the number that programs give them.", &reasons, 1);

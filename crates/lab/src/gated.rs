@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::args::RunArgs;
@@ -14,8 +14,9 @@ use crate::branch::Hook;
 use crate::demo::StateDirectory;
 use crate::gateway::Gateway;
 use crate::netns::{Netns, VethEnd, veth};
+use crate::patience::until;
 use crate::scene::{self, Row, print_rows};
-use crate::services::Service;
+use crate::services::{LISTEN, Service};
 
 /// The gateway's configuration.
 pub const GATE_CONF: &str = include_str!("../../../examples/gate.conf");
@@ -53,13 +54,8 @@ impl Gated {
         command.args(["--protected-mode", "no", "--dir", "/tmp"]).stdout(Stdio::null()).stderr(Stdio::null());
         let service =
             Service(command.spawn().context("cannot start redis-server; scripts/setup.sh installs it")?);
-        let begun = Instant::now();
-        while self.server.enter(|| TcpStream::connect(DATABASE))?.is_err() {
-            if begun.elapsed() > Duration::from_secs(10) {
-                bail!("the database does not listen");
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let listens = || Ok(self.server.enter(|| TcpStream::connect(DATABASE))?.is_ok());
+        until(LISTEN, listens, || "the database does not listen".to_owned())?;
         Ok(service)
     }
 
@@ -111,10 +107,16 @@ fn checks(lab: &Gated, gateway: &Gateway) -> Result<Vec<Row>> {
     add("that connection is dead 40 ms later", !alive, if alive { "PONG" } else { "no answer" }.to_owned());
     let saw = lab.ask(&["PING"]);
     add("and no new one opens", saw == "no answer", saw);
-    let drops = gateway.json("/api/stats")?;
-    let drops = drops["drops"].as_array().cloned().unwrap_or_default();
-    let of = |reason: &str| drops.iter().find(|d| d["reason"] == reason).and_then(|d| d["packets"].as_u64());
-    let counts = (of("gate_no_grant").unwrap_or(0), of("grant_revoked").unwrap_or(0));
+    // segments that are sent again may still be on their way
+    let mut counts = (0, 0);
+    let counted = || {
+        let drops = gateway.json("/api/stats")?["drops"].as_array().cloned().unwrap_or_default();
+        let of = |reason: &str| drops.iter().find(|d| d["reason"] == reason)?["packets"].as_u64();
+        counts = (of("gate_no_grant").unwrap_or(0), of("grant_revoked").unwrap_or(0));
+        Ok(counts.0 > 0 && counts.1 > 0)
+    };
+    // its row says what is missing
+    let _ = until(Duration::from_secs(2), counted, String::new);
     add(
         "every refused packet is counted by its reason",
         counts.0 > 0 && counts.1 > 0,

@@ -15,13 +15,12 @@ use serde_json::Value;
 
 use crate::interrupt;
 use crate::netns::Netns;
+use crate::patience::patience;
 
 /// Where the daemon pins its BPF objects, by the name of its state directory.
 const PINS: &str = "/sys/fs/bpf/sluice";
 
 const START_PATIENCE: Duration = Duration::from_secs(60);
-/// How many times that long it may take where a machine is emulated.
-const SLOWNESS: &str = "SLUICE_LAB_SLOWNESS";
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A daemon that runs in a namespace. Dropping it ends it and removes its pins and its state directory.
@@ -64,7 +63,7 @@ impl<'a> Gateway<'a> {
     pub fn start(&mut self) -> Result<()> {
         let child = self.command().spawn().context("cannot start the daemon")?;
         self.child = Some(child);
-        let patience = start_patience();
+        let patience = patience(START_PATIENCE);
         let deadline = Instant::now() + patience;
         loop {
             interrupt::check()?;
@@ -212,9 +211,4 @@ pub fn remove_state(state: &Path) {
             eprintln!("sluice lab: cannot remove {}: {error}", directory.display());
         }
     }
-}
-
-fn start_patience() -> Duration {
-    let times = std::env::var(SLOWNESS).ok().and_then(|times| times.parse().ok()).unwrap_or(1);
-    START_PATIENCE * times
 }

@@ -17,6 +17,7 @@ mod matrix;
 pub mod metrics;
 pub mod nat64;
 pub mod netns;
+mod patience;
 mod probe;
 mod receivers;
 mod report;

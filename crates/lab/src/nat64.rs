@@ -10,10 +10,8 @@
 use std::fs;
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::args::RunArgs;
@@ -21,6 +19,7 @@ use crate::branch::{HOST_DEVICE, Hook};
 use crate::capture;
 use crate::demo::{self, StateDirectory};
 use crate::netns::{self, Netns, VethEnd};
+use crate::patience::until;
 use crate::services::{self, Service};
 use crate::{hosts, interrupt, scene, stats};
 
@@ -292,13 +291,9 @@ fn start_resolver(client: &Netns, state: &Path) -> Result<Service> {
     command.arg("-d").arg("-c").arg(&configuration).stdout(Stdio::null());
     command.stderr(fs::File::create(home.join("log"))?);
     let service = Service(command.spawn().context("cannot start unbound; scripts/setup.sh installs it")?);
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while client.enter(|| std::net::UdpSocket::bind("[::1]:53").is_ok())? {
-        if Instant::now() > deadline {
-            bail!("unbound does not listen: {}", fs::read_to_string(home.join("log"))?);
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
+    let listens = || Ok(client.enter(|| std::net::UdpSocket::bind("[::1]:53").is_err())?);
+    let log = || fs::read_to_string(home.join("log")).unwrap_or_default();
+    until(services::LISTEN, listens, || format!("unbound does not listen, and says {:?}", log()))?;
     Ok(service)
 }
 

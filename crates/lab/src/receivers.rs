@@ -12,16 +12,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::netns::Netns;
-use crate::services::Service;
+use crate::patience::until;
+use crate::services::{LISTEN, Service};
 
 pub const PORT: u16 = 5514;
 /// A receiver that reads late must not lose what has arrived.
 const BUFFER: usize = 64 << 20;
-const START: Duration = Duration::from_secs(10);
 
 /// A message by its number, and who sent it as the receiver saw it.
 #[derive(Debug, Clone, Copy)]
@@ -147,15 +147,8 @@ impl Rsyslog {
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let service =
             Service(command.spawn().context("cannot start rsyslogd; scripts/setup.sh installs it")?);
-        let begun = Instant::now();
-        while netns.enter(|| {
-            TcpListener::bind((address, PORT)).is_ok() || UdpSocket::bind((address, PORT)).is_ok()
-        })? {
-            if begun.elapsed() > START {
-                bail!("rsyslogd does not listen");
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
+        let free = || TcpListener::bind((address, PORT)).is_ok() || UdpSocket::bind((address, PORT)).is_ok();
+        until(LISTEN, || Ok(!netns.enter(free)?), || "rsyslogd does not listen".to_owned())?;
         Ok(Rsyslog { _service: service, file })
     }
 }

@@ -4,18 +4,20 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::netns::Netns;
+use crate::patience::until;
 
 pub const IPERF_PORT: u16 = 5201;
 pub const WEB_PORT: u16 = 80;
 
 /// Size of the page every web server serves; a transfer that long needs many segments.
 pub const PAGE_BYTES: usize = 256 * 1024;
+/// How long a server may take until it listens.
+pub const LISTEN: Duration = Duration::from_secs(5);
 
 /// A child process that ends with this value.
 #[derive(Debug)]
@@ -81,12 +83,6 @@ fn nginx_configuration(home: &Path, page: &Path) -> String {
 
 /// A port is taken when we cannot bind it ourselves.
 fn wait_for_listener(host: &Netns, port: u16) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while host.enter(|| TcpListener::bind(("::", port)).is_ok())? {
-        if Instant::now() > deadline {
-            bail!("nothing listens on port {port} in {} after 5 s", host.name());
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
+    let listens = || Ok(host.enter(|| TcpListener::bind(("::", port)).is_err())?);
+    until(LISTEN, listens, || format!("nothing listens on port {port} in {}", host.name()))
 }

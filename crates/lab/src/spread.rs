@@ -22,6 +22,7 @@ use crate::gateway::Gateway;
 use crate::interrupt;
 use crate::metrics::Metrics;
 use crate::netns::{Netns, VethEnd, veth};
+use crate::patience::patience;
 use crate::receivers::{Arrival, Receiver, Rsyslog, Sent, Sink, send};
 use crate::scene::{self, Row, print_rows};
 use crate::stats;
@@ -180,7 +181,10 @@ impl Scene<'_> {
         loop {
             let shares = Shares::of(sent, &self.seen());
             let arrived = shares.packets.iter().sum::<u32>();
-            if arrived as usize >= sent.numbers.len() || begun.elapsed() > PATIENCE || arrived == before {
+            if arrived as usize >= sent.numbers.len()
+                || begun.elapsed() > patience(PATIENCE)
+                || arrived == before
+            {
                 return shares;
             }
             before = arrived;

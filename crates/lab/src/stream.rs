@@ -12,9 +12,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Once;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, OpenObject, libbpf_sys};
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -23,6 +23,7 @@ use nix::unistd::Pid;
 
 use crate::helpers::stream::{StreamSkel, StreamSkelBuilder};
 use crate::netns::Netns;
+use crate::patience::until;
 
 /// Frames given to the driver at one time.
 const BATCH: u32 = 64;
@@ -183,14 +184,8 @@ impl<'obj> Stream<'obj> {
 
     fn wait_until_sending(&self) -> Result<()> {
         let before = self.sent_total();
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while self.sent_total() == before {
-            if Instant::now() > deadline {
-                bail!("the generator sends nothing: does the kernel know BPF_F_TEST_XDP_LIVE_FRAMES?");
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
+        let unsent = "the generator sends nothing (does the kernel know BPF_F_TEST_XDP_LIVE_FRAMES?)";
+        until(Duration::from_secs(5), || Ok(self.sent_total() != before), || unsent.to_owned())
     }
 }
 

@@ -364,11 +364,9 @@ fn attachments(
     environment: &Environment,
     chosen: u32,
 ) -> Result<(Vec<Variant>, Vec<Attachment>), PlanError> {
-    let always = Stage::ALL.iter().fold(0, |mask, stage| mask | stage.bit());
-    let screens = screens::STAGES.iter().fold(0, |mask, stage| mask | stage.bit());
-    let optional = [Stage::NatDestination, Stage::Nat64, Stage::NatSource, Stage::Gate, Stage::Fanout];
-    let optional = optional.iter().fold(screens, |mask, stage| mask | stage.bit());
-    let plain = always & !optional | chosen;
+    let always =
+        Stage::ALL.iter().filter(|stage| !stage.is_asked()).fold(0, |mask, stage| mask | stage.bit());
+    let plain = always | chosen;
     let mut masks: BTreeMap<&str, u32> = BTreeMap::new();
     for (unit, info) in managed.iter().zip(infos) {
         let listens = fan_out.iter().any(|listener| listener.unit == info.name);

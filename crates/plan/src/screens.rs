@@ -10,9 +10,6 @@ use sluice_language::config::{Config, Prefix, Screen, ScreenLimits, Spoofing, Sy
 use crate::PlanError;
 use crate::units::words;
 
-/// Stages that only devices with screens run. Those that count come together: there are few variants.
-pub(crate) const STAGES: [Stage; 3] = [Stage::Screen, Stage::ScreenRate, Stage::ScreenFirst];
-
 fn reason(name: &str) -> Option<Reason> {
     Reason::ALL.into_iter().find(|reason| reason.name() == name)
 }
