@@ -28,35 +28,39 @@ pub const SUITE: Suite = Suite {
 };
 
 const SOCKET: Sink = Sink::Socket { ring: 4096 };
-/// The last one is the first one's A/A.
-const DEVICES: [Device; 10] = [
+/// Those from `ONCE` on are there for A/A, each with a gateway of its own.
+const DEVICES: [Device; 13] = [
     Device::Through(Way::Xdp, Sink::Xdp),
+    Device::Through(Way::Tc, Sink::Xdp),
     Device::Through(Way::Linux, Sink::Xdp),
     Device::Through(Way::Nftables, Sink::Xdp),
     Device::Through(Way::Masquerade, Sink::Xdp),
     Device::Nobody,
     Device::Through(Way::Xdp, SOCKET),
+    Device::Through(Way::Tc, SOCKET),
     Device::Through(Way::Linux, SOCKET),
     Device::Through(Way::Nftables, SOCKET),
     Device::Through(Way::Masquerade, SOCKET),
-    Device::Through(Way::Xdp, Sink::Xdp),
+    Device::Through(Way::Nftables, Sink::Xdp),
+    Device::Through(Way::Nftables, SOCKET),
 ];
+const ONCE: usize = 11;
+/// With what `nobody` is compared.
+const NFTABLES: usize = 3;
 const FRAME_BYTES: usize = 60;
 
 fn suite(context: &Context) -> Result<SuiteResult> {
-    let length = context.pick(Duration::from_millis(400), Duration::from_secs(2));
+    let length = context.pick(Duration::from_millis(400), Duration::from_secs(1));
     context.progress.at(0.0, "setting up the gateways");
-    let last = DEVICES.len() - 1;
     let mut stands =
-        DEVICES[..last].iter().map(|device| Stand::new(*device, FRAME_BYTES)).collect::<Result<Vec<_>>>()?;
+        DEVICES.iter().map(|device| Stand::new(*device, FRAME_BYTES)).collect::<Result<Vec<_>>>()?;
     let mut seen: Vec<Vec<Outcome>> = vec![vec![]; DEVICES.len()];
     let total = (DEVICES.len() * context.rounds) as f64;
     let mut done = 0.0;
     let samples = interleave(DEVICES.len(), context.rounds, |i, _| {
         context.progress.at(done / total, &DEVICES[i].name());
         done += 1.0;
-        let stand = &mut stands[i % last];
-        let outcome = measure(stand, length).with_context(|| DEVICES[i].name())?;
+        let outcome = measure(&mut stands[i], length).with_context(|| DEVICES[i].name())?;
         seen[i].push(outcome);
         // What came through; into a socket some may be lost.
         Ok(outcome.received as f64 / outcome.seconds / 1e6)
@@ -65,7 +69,7 @@ fn suite(context: &Context) -> Result<SuiteResult> {
     let forwarding = stands.iter().filter(|stand| stand.device != Device::Nobody);
     result.honesty = forwarding.map(Stand::mode_check).collect::<Result<Vec<_>>>()?;
     result.honesty.push(honesty::distinct(FLOWS as u64, FLOWS as u64));
-    result.figures = (0..last).map(|i| figure(i, &samples, &seen[i])).collect();
+    result.figures = (0..ONCE).map(|i| figure(i, &samples, &seen[i])).collect();
     result.tables.push(table(&samples, &seen));
     result.charts = charts(&samples, &result.figures);
     Ok(result)
@@ -88,18 +92,23 @@ fn measure(stand: &mut Stand, length: Duration) -> Result<Outcome> {
 
 /// Index of nftables with the same sink.
 fn rival(i: usize) -> usize {
-    let Device::Through(_, sink) = DEVICES[i] else { return 2 };
-    DEVICES.iter().position(|device| *device == Device::Through(Way::Nftables, sink)).unwrap_or(2)
+    let Device::Through(_, sink) = DEVICES[i] else { return NFTABLES };
+    DEVICES.iter().position(|device| *device == Device::Through(Way::Nftables, sink)).unwrap_or(NFTABLES)
+}
+
+/// The same nftables once more.
+fn again(i: usize) -> usize {
+    let once = rival(i);
+    (ONCE..DEVICES.len()).find(|i| DEVICES[*i] == DEVICES[once]).unwrap_or(once)
 }
 
 fn figure(i: usize, samples: &[Vec<f64>], seen: &[Outcome]) -> Figure {
     let mut figure = Figure::new(DEVICES[i].name(), "Mpps", Better::Higher, samples[i].clone());
     if rival(i) != i && DEVICES[i] != Device::Nobody {
-        figure = figure.against("nftables, stateful", &samples[rival(i)]);
+        let nftables = &samples[rival(i)];
+        figure = figure.against("nftables, stateful", nftables).same(nftables, &samples[again(i)]);
     }
-    if i == 0 {
-        figure = figure.same(&samples[0], &samples[DEVICES.len() - 1]).headline();
-    }
+    figure.headline = i == 0;
     figure.check(conserved(seen))
 }
 
@@ -114,7 +123,7 @@ fn table(samples: &[Vec<f64>], seen: &[Vec<Outcome>]) -> Table {
         let (sent, lost) =
             seen[i].iter().fold((0, 0), |(sent, lost), one| (sent + one.sent, lost + one.dropped));
         vec![
-            if i + 1 == DEVICES.len() { "sluice xdp again".to_owned() } else { DEVICES[i].name() },
+            format!("{}{}", DEVICES[i].name(), if i < ONCE { "" } else { " again" }),
             format!("{:.3}", mpps.value),
             format!("{:.3} to {:.3}", mpps.low, mpps.high),
             format!("{:.0}", 1e3 / mpps.value),
@@ -141,11 +150,12 @@ fn charts(samples: &[Vec<f64>], figures: &[Figure]) -> Vec<Chart> {
         },
         estimate: figure.estimate,
     };
-    let mut rows = vec![ForestRow {
-        name: "sluice xdp A/A".to_owned(),
-        estimate: paired_ratio(&samples[DEVICES.len() - 1], &samples[0]),
+    let equals = |i: usize| ForestRow {
+        name: format!("{} A/A", DEVICES[i].name()),
+        estimate: paired_ratio(&samples[i], &samples[rival(i)]),
         same: true,
-    }];
+    };
+    let mut rows: Vec<ForestRow> = (ONCE..DEVICES.len()).map(equals).collect();
     rows.extend(figures.iter().filter_map(|figure| {
         Some(ForestRow { name: figure.name.clone(), estimate: figure.ratio?, same: false })
     }));
@@ -176,6 +186,8 @@ mod tests {
             let Device::Through(_, sink) = device else { continue };
             assert_eq!(DEVICES[rival(i)], Device::Through(Way::Nftables, *sink));
         }
-        assert_eq!(DEVICES[0], DEVICES[DEVICES.len() - 1]);
+        for i in [0, 1, 6, 7] {
+            assert!(rival(i) < ONCE && again(i) >= ONCE && DEVICES[again(i)] == DEVICES[rival(i)]);
+        }
     }
 }

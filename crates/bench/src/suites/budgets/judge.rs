@@ -59,7 +59,9 @@ impl Judged {
     pub fn new(budget: Budget, figure: Option<&Figure>, suite: &[Check]) -> Judged {
         let measured = figure.and_then(|figure| value(&budget, figure));
         let (doubts, detail) = match (figure, measured) {
-            (Some(figure), Some(measured)) => (doubts(&budget, figure, &measured, suite), detail(figure)),
+            (Some(figure), Some(measured)) => {
+                (doubts(figure, &measured, Some(&budget), suite), detail(figure))
+            }
             _ => (vec!["not measured".to_owned()], String::new()),
         };
         let kept = |value: f64| budget.bound.holds(value, budget.limit);
@@ -84,21 +86,23 @@ fn value(budget: &Budget, figure: &Figure) -> Option<Estimate> {
     if budget.unit == "x" && figure.unit != "x" { figure.ratio } else { Some(figure.estimate) }
 }
 
-/// All that forbids a verdict, a sentence each.
-fn doubts(budget: &Budget, figure: &Figure, measured: &Estimate, suite: &[Check]) -> Vec<String> {
+/// All that forbids a verdict on what was promised, or on the figure's ratio if nobody promised anything. What is doubted
+/// stands before the colon.
+pub fn doubts(figure: &Figure, measured: &Estimate, budget: Option<&Budget>, suite: &[Check]) -> Vec<String> {
     let (passes, rounds) = (usize::from(PASSES), usize::from(PASSES * ROUNDS));
     let mut doubts = vec![];
     if figure.passes < passes {
-        doubts.push(format!("{} of {passes} passes", figure.passes));
+        doubts.push(format!("passes: {} of {passes}", figure.passes));
     } else if figure.samples.len() < rounds {
-        doubts.push(format!("{} of {rounds} rounds", figure.samples.len()));
+        doubts.push(format!("rounds: {} of {rounds}", figure.samples.len()));
     }
-    let widest = WIDEST * measured.value.abs().max(budget.limit.abs());
+    let limit = budget.map_or(0.0, |budget| budget.limit.abs());
+    let widest = WIDEST * measured.value.abs().max(limit);
     let width = measured.high - measured.low;
     if width.is_nan() || width > widest {
         doubts.push("unsteady".to_owned());
     }
-    if budget.unit == "x" {
+    if budget.is_none_or(|budget| budget.unit == "x") {
         doubts.extend(unequal(figure.same.as_ref()));
     }
     let failed = suite.iter().chain(&figure.checks).filter(|check| !check.passed);
@@ -108,12 +112,10 @@ fn doubts(budget: &Budget, figure: &Figure, measured: &Estimate, suite: &[Check]
 
 /// A ratio says nothing where the same thing measured twice differs.
 fn unequal(same: Option<&Estimate>) -> Option<String> {
-    let Some(same) = same else { return Some("its floor ran only once (no A/A)".to_owned()) };
+    let Some(same) = same else { return Some("A/A: the floor ran only once".to_owned()) };
     let holds = same.low - CHANCE <= 1.0 && 1.0 <= same.high + CHANCE;
     let near = (same.value - 1.0).abs() <= MOST_APART;
-    (!holds || !near).then(|| {
-        format!("A/A {:.2} [{:.2}, {:.2}]: its floor differs from itself", same.value, same.low, same.high)
-    })
+    (!holds || !near).then(|| format!("A/A: {:.2} [{:.2}, {:.2}]", same.value, same.low, same.high))
 }
 
 fn detail(figure: &Figure) -> String {
@@ -188,7 +190,7 @@ mod tests {
         let load = Load { seconds: 4.0, cpus: 2, others_s: 7.2, runnable: 63, looks: 7, ..Load::default() };
         let figure = one.same(&[50.0], &[38.0]).check(honesty::quiet(&load));
         for doubt in
-            ["0 of 5 passes", "A/A 0.76", "other processes had 90 % of the CPUs", "9.0 other processes"]
+            ["passes: 0 of 5", "A/A: 0.76", "other processes had 90 % of the CPUs", "9.0 other processes"]
         {
             doubted(&figure, doubt);
         }
@@ -197,14 +199,14 @@ mod tests {
     #[test]
     fn each_doubt_alone_forbids_a_verdict() {
         assert_eq!(judge(&measured(&STEADY, 1.0)).verdict, Verdict::Kept);
-        doubted(&measured(&STEADY[..4], 1.0), "4 of 5 passes");
+        doubted(&measured(&STEADY[..4], 1.0), "passes: 4 of 5");
         doubted(&measured(&[1.19, 1.0, 1.4, 1.2, 1.1], 1.0), "unsteady");
-        doubted(&measured(&STEADY, 0.76), "A/A 0.76");
-        doubted(&measured(&STEADY, 1.03), "A/A 1.03");
-        doubted(&Figure { same: None, ..measured(&STEADY, 1.0) }, "no A/A");
+        doubted(&measured(&STEADY, 0.76), "A/A: 0.76");
+        doubted(&measured(&STEADY, 1.03), "A/A: 1.03");
+        doubted(&Figure { same: None, ..measured(&STEADY, 1.0) }, "A/A: the floor ran only once");
         let mut few = measured(&STEADY, 1.0);
         few.samples.pop();
-        doubted(&few, "14 of 15 rounds");
+        doubted(&few, "rounds: 14 of 15");
         let busy = Load { seconds: 2.0, cpus: 2, others_s: 2.0, ..Load::default() };
         doubted(
             &measured(&STEADY, 1.0).check(honesty::quiet(&busy)),
@@ -219,7 +221,7 @@ mod tests {
     #[test]
     fn a_wide_interval_around_one_does_not_make_two_floors_equal() {
         let apart = Estimate { value: 0.8, low: 0.6, high: 1.3, n: 5 };
-        doubted(&Figure { same: Some(apart), ..measured(&STEADY, 1.0) }, "A/A 0.80");
+        doubted(&Figure { same: Some(apart), ..measured(&STEADY, 1.0) }, "A/A: 0.80");
         let chance = Estimate { value: 1.01, low: 1.01, high: 1.02, n: 5 };
         assert_eq!(judge(&Figure { same: Some(chance), ..measured(&STEADY, 1.0) }).verdict, Verdict::Kept);
     }

@@ -21,7 +21,7 @@ use crate::suites::prog;
 use crate::suites::{self, SUITES};
 use crate::tables;
 
-pub use judge::{Judged, PASSES, ROUNDS, Verdict};
+pub use judge::{Judged, PASSES, ROUNDS, Verdict, doubts};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -94,13 +94,14 @@ impl Budgets {
         self.budget.iter().filter(|budget| budget.suite == suite).map(|budget| budget.row.as_str()).collect()
     }
 
-    /// Every suite that is needed, once, in the order in which they run.
-    fn suites(&self) -> Vec<&'static str> {
+    /// Every suite that is needed, or wanted besides, once, in the order in which they run.
+    fn suites(&self, also: &[&str]) -> Vec<&'static str> {
         let steps = passes::STEPS.iter().map(|(name, _)| *name);
         let listed = SUITES.iter().map(|suite| suite.name);
         let mut names: Vec<&str> = vec![];
         for name in steps.chain(listed) {
-            if !names.contains(&name) && self.budget.iter().any(|budget| budget.suite == name) {
+            let needed = also.contains(&name) || self.budget.iter().any(|budget| budget.suite == name);
+            if needed && !names.contains(&name) {
                 names.push(name);
             }
         }
@@ -149,7 +150,8 @@ pub fn command(args: &BudgetsArgs) -> Result<ExitCode> {
     let start = Instant::now();
     let mut document = crate::run::begin(Profile::Full);
     let options = Options { passes: args.passes.into(), rounds: args.rounds.into() };
-    document.suites = passes::run(&budgets, &options);
+    let also: &[&str] = if args.only.is_some() { &[] } else { &published::UNPROMISED_SUITES };
+    document.suites = passes::run(&budgets, also, &options);
     document.budgets = judge(&budgets, &document.suites);
     let document = crate::run::end(document, start);
     print(&document);
@@ -158,7 +160,7 @@ pub fn command(args: &BudgetsArgs) -> Result<ExitCode> {
 }
 
 /// Judged last, when all checks are known.
-fn judge(budgets: &Budgets, suites: &[SuiteResult]) -> Vec<Judged> {
+pub fn judge(budgets: &Budgets, suites: &[SuiteResult]) -> Vec<Judged> {
     let one = |budget: &Budget| {
         let suite = suites.iter().find(|suite| suite.suite == budget.suite);
         let honesty = suite.map(|suite| &suite.honesty[..]).unwrap_or_default();

@@ -21,8 +21,8 @@ type Step = fn(&Budgets, &Context) -> Result<SuiteResult>;
 const PACKETS_A_ROUND: u32 = 400_000;
 
 /// Every suite of the budgets, joined over all passes. A suite that fails leaves the others running.
-pub fn run(budgets: &Budgets, options: &Options) -> Vec<SuiteResult> {
-    let names = budgets.suites();
+pub fn run(budgets: &Budgets, also: &[&str], options: &Options) -> Vec<SuiteResult> {
+    let names = budgets.suites(also);
     let mut passes: Vec<Vec<SuiteResult>> = names.iter().map(|_| vec![]).collect();
     let mut clock = Clock::new(names.len(), options.passes);
     for pass in 1..=options.passes {
