@@ -76,7 +76,16 @@ _Static_assert(sizeof(struct sink_counters) == 64, "sink_counters is one cache l
 
 struct sink_state {
 	struct sink_counters cpu[SINK_CPUS];
+	__u32 keep; /* bench frames are kept, while there is room */
+	__u32 kept;
 };
+
+/* A frame as it arrived; its length may be another than what is kept of it. */
+struct kept_frame {
+	__u32 length;
+	__u8 bytes[FRAME4_LEN];
+};
+_Static_assert(sizeof(struct kept_frame) == 64, "kept_frame is one cache line");
 
 /* What the bare redirect program does with a frame from `in_ifindex`. */
 struct bare_port {
