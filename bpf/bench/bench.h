@@ -26,6 +26,21 @@ struct ring_entry6 {
 };
 _Static_assert(sizeof(struct ring_entry6) == 40, "ring_entry6 has no hidden padding");
 
+/* Who may use which port of this host: what a gate needs to find, and no more. */
+struct grant_key4 {
+	__u32 be_saddr;
+	__u16 be_dport;
+	__u8 proto;
+	__u8 zero;
+};
+
+struct grant_key6 {
+	__u32 be_saddr[4];
+	__u16 be_dport;
+	__u8 proto;
+	__u8 zero;
+};
+
 #define FRAME4_LEN 60 /* 64 bytes on the wire */
 #define FRAME6_LEN 78 /* the shortest with a TCP header and 4 bytes of payload */
 #define FRAME_ROOM 80
@@ -76,7 +91,16 @@ _Static_assert(sizeof(struct sink_counters) == 64, "sink_counters is one cache l
 
 struct sink_state {
 	struct sink_counters cpu[SINK_CPUS];
+	__u32 keep; /* bench frames are kept, while there is room */
+	__u32 kept;
 };
+
+/* A frame as it arrived; its length may be another than what is kept of it. */
+struct kept_frame {
+	__u32 length;
+	__u8 bytes[FRAME4_LEN];
+};
+_Static_assert(sizeof(struct kept_frame) == 64, "kept_frame is one cache line");
 
 /* What the bare redirect program does with a frame from `in_ifindex`. */
 struct bare_port {

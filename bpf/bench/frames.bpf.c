@@ -18,6 +18,14 @@ struct {
 	__type(value, struct ring_entry4);
 } flows SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct kept_frame);
+} kept_frames SEC(".maps");
+
 #define AT(TYPE, OFFSET) (*(TYPE *)(p + (OFFSET)))
 #define FRAME(TYPE, OFFSET) (*(const TYPE *)&frames.frame[OFFSET])
 
@@ -69,6 +77,19 @@ int frames_send(struct xdp_md *ctx)
 	return bpf_redirect(frames.out_ifindex, 0);
 }
 
+/* Never in a timed window. */
+static __noinline void keep(struct xdp_md *ctx)
+{
+	__u32 at = __sync_fetch_and_add(&sink.kept, 1);
+	void *p = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct kept_frame *kept = bpf_map_lookup_elem(&kept_frames, &at);
+
+	if (!kept || p + FRAME4_LEN > end)
+		return;
+	kept->length = end - p;
+	__builtin_memcpy(kept->bytes, p, FRAME4_LEN);
+}
+
 /* Counts bench frames and drops them; everything else belongs to the stack. */
 SEC("xdp.frags")
 int frames_sink(struct xdp_md *ctx)
@@ -83,6 +104,8 @@ int frames_sink(struct xdp_md *ctx)
 		mine->foreign++;
 		return XDP_PASS;
 	}
+	if (sink.keep)
+		keep(ctx);
 	if (ip->ttl == FRAME_TTL)
 		mine->untouched++;
 	else

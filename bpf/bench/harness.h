@@ -68,6 +68,8 @@ RING(ring4, struct ring_entry4);
 RING(ring6, struct ring_entry6);
 FLOOR(floor4, struct flow_key4);
 FLOOR(floor6, struct flow_key6);
+FLOOR(grants4, struct grant_key4);
+FLOOR(grants6, struct grant_key6);
 
 /* `p` is the packet, `f` the template, `e` the ring entry. */
 #define AT(TYPE, OFFSET) (*(TYPE *)(p + (OFFSET)))
@@ -377,6 +379,26 @@ static __always_inline __u32 client6(const struct flow_key6 *key)
 		return DROP;                                                                                           \
 	}
 
+/* The least a gate can do: check the headers, and find source and port. */
+#define GRANT_PROGRAM(FAMILY)                                                                                          \
+	HOOK int floor_grant##FAMILY(CTX *ctx)                                                                         \
+	{                                                                                                              \
+		struct grant_key##FAMILY grant = {};                                                                   \
+		struct flow_key##FAMILY key;                                                                           \
+                                                                                                                       \
+		READ_KEY(FAMILY);                                                                                      \
+		__builtin_memcpy(&grant.be_saddr, &key.be_saddr, sizeof(grant.be_saddr));                              \
+		grant.be_dport = key.be_dport;                                                                         \
+		grant.proto = key.proto;                                                                               \
+		if (bpf_map_lookup_elem(&grants##FAMILY, &grant))                                                      \
+			bench.hits++;                                                                                  \
+		else                                                                                                   \
+			bench.misses++;                                                                                \
+		return DROP;                                                                                           \
+	}
+
+GRANT_PROGRAM(4)
+GRANT_PROGRAM(6)
 ARRAY_PROGRAMS(4)
 ARRAY_PROGRAMS(6)
 FLOOR_PROGRAMS(4)

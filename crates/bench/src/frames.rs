@@ -1,6 +1,7 @@
 //! Live frames through a gateway: generator, gateway and sink share one core, so a rate is the inverse of all their
 //! work together. Inline veth is a closed loop: nothing is lost, and this is capacity, not a no-drop rate.
 
+use std::collections::HashSet;
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
@@ -17,12 +18,16 @@ use sluice_lab::stream::Running;
 
 use crate::gateway::{LAN, Side, Site, Sluice, Tally, WAN};
 use crate::harness::Hook;
-use crate::layouts::{BareState, FRAME4_LEN, FanoutFloor, FramesState, RingEntry4, SINK_CPUS, SinkState};
+use crate::layouts::{
+    BareState, FRAME4_LEN, FanoutFloor, FramesState, KeptFrame, RingEntry4, SINK_CPUS, SinkState,
+};
 use crate::link::{Place, attach};
 use crate::mapping::Mapping;
 use crate::packets::{Direction, Family, Protocol, Template, Tuple, sequence};
+use crate::result::Check;
 use crate::rounds::{Hurried, bench_cpu, interleave, pin};
 use crate::stats::{Estimate, estimate, paired_ratio};
+use crate::verify::{self, Ends, Findings, forwarded};
 use crate::way::STATEFUL;
 
 #[repr(align(8))]
@@ -61,13 +66,14 @@ pub struct Frames {
     pub bare: Mapping<BareState>,
     pub floor: Mapping<FanoutFloor>,
     flows: Mapping<RingEntry4>,
+    kept: Mapping<KeptFrame>,
 }
 
 impl Frames {
     pub fn load() -> Result<Frames> {
         let mut open =
             ObjectBuilder::default().open_memory(&OBJECT.0).context("cannot open the generator's object")?;
-        for mut map in open.maps_mut().filter(|map| map.name() == "flows") {
+        for mut map in open.maps_mut().filter(|map| map.name() == "flows" || map.name() == "kept_frames") {
             map.set_max_entries(MOST_FLOWS)?;
         }
         let object = open.load().context("cannot load the generator (root and Linux 6.8 are needed)")?;
@@ -81,6 +87,7 @@ impl Frames {
             bare: Mapping::new(map(".data.bare")?.as_fd(), 1)?,
             floor: Mapping::new(map(".data.floor")?.as_fd(), 1)?,
             flows: Mapping::new(map("flows")?.as_fd(), MOST_FLOWS as usize)?,
+            kept: Mapping::new(map("kept_frames")?.as_fd(), MOST_FLOWS as usize)?,
             object,
         })
     }
@@ -296,6 +303,31 @@ impl Frames {
         forwarded + untouched
     }
 
+    /// One frame of every flow, and what of them reached the sink, in the order of arrival.
+    fn keep(&mut self, host: &Netns, flows: usize) -> Result<Vec<Vec<u8>>> {
+        self.sink.update(0, |sink| (sink.keep, sink.kept) = (1, 0));
+        let (sent, arrived) = (self.sent(), self.total_arrived());
+        let outcome = self.send(host, flows as u32).and_then(|_| self.account(sent, arrived, flows as u32));
+        self.sink.update(0, |sink| sink.keep = 0);
+        outcome?;
+        let kept = self.sink.read(0).kept.min(MOST_FLOWS) as usize;
+        let frame = |at: usize| {
+            let KeptFrame { length, bytes } = self.kept.read(at);
+            // what is longer than its place is told by its length
+            let mut frame = bytes.to_vec();
+            frame.resize(length as usize, 0);
+            frame
+        };
+        Ok((0..kept).map(frame).collect())
+    }
+
+    /// Frames as the generator makes them, one a flow.
+    fn frames(&self, flows: usize) -> Vec<Vec<u8>> {
+        let mut template = Template::new(Family::V4, Protocol::Udp, [0; 6], [0; 6], 0);
+        template.bytes = self.state.read(0).frame;
+        (0..flows).map(|flow| template.frame4(&self.flows.read(flow), 0)).collect()
+    }
+
     /// sent = received: in a closed loop nothing may be missing.
     fn account(&self, sent: u64, arrived: u64, count: u32) -> Result<()> {
         let deadline = Instant::now() + Duration::from_millis(500);
@@ -411,6 +443,24 @@ impl Lane {
         work(self)
     }
 
+    /// After the last window: a frame of every flow arrives once, byte by byte as it must.
+    fn prove(&mut self, flows: usize) -> Result<Check> {
+        let kept = self.closed_loop(|lane| lane.frames.keep(&lane.site.lan_host, flows))?;
+        let sent = self.frames.frames(flows);
+        let mut wanted: HashSet<Vec<u8>> = match self.forwarder {
+            Forwarder::Nobody => sent.into_iter().collect(),
+            _ => sent.iter().map(|frame| forwarded(frame, &self.site.wan, Ends::of(frame))).collect(),
+        };
+        let mut findings = Findings::default();
+        for frame in kept {
+            let right = wanted.remove(&frame);
+            findings.note(if right { Ok(()) } else { Err(format!("{frame:02x?} must not arrive")) });
+        }
+        let missing = wanted.into_iter().next();
+        findings.note(missing.map_or(Ok(()), |frame| Err(format!("{frame:02x?} did not arrive"))));
+        Ok(findings.check("output byte by byte", "frames"))
+    }
+
     /// Frames that found the ring of the gateway's device full.
     fn overruns(&self) -> Result<u64> {
         let text = self.site.gateway.ip(&format!("-j -s link show dev {LAN}"))?;
@@ -476,6 +526,10 @@ pub fn run(forwarders: &[Forwarder], flows: usize, rounds: usize) -> Result<Vec<
         let lane = &mut lanes[contestant];
         lane.measure().with_context(|| format!("live frames through {:?}", lane.forwarder))
     })?;
+    for lane in &mut lanes {
+        let check = lane.prove(flows)?;
+        verify::all_passed(&[check]).with_context(|| format!("live frames through {:?}", lane.forwarder))?;
+    }
     let peer = forwarders.iter().position(|forwarder| *forwarder == Forwarder::Nftables);
     let row = |(i, forwarder): (usize, &Forwarder)| {
         let mpps: Vec<f64> = samples[i].iter().map(|pps| pps / 1e6).collect();

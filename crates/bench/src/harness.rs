@@ -106,6 +106,21 @@ impl Harness {
         Harness::with_maps(hook, family, &sizes, macs)
     }
 
+    /// For a gate: a floor with a key for each of so many grants.
+    pub fn for_grants(
+        hook: Hook,
+        family: Family,
+        grants: u32,
+        packets: u32,
+        macs: ([u8; 6], [u8; 6]),
+    ) -> Result<Harness> {
+        let sizes = match family {
+            Family::V4 => [("ring4", packets), ("grants4", grants)],
+            Family::V6 => [("ring6", packets), ("grants6", grants)],
+        };
+        Harness::with_maps(hook, family, &sizes, macs)
+    }
+
     /// For packets that change their family: no floors, both rings.
     pub fn between_families(hook: Hook, packets: u32, macs: ([u8; 6], [u8; 6])) -> Result<Harness> {
         Harness::with_maps(hook, Family::V6, &[("ring4", packets), ("ring6", packets)], macs)
@@ -242,9 +257,9 @@ impl Harness {
         Ok(())
     }
 
-    /// Puts keys into the floor's table from here, one for each packet and none for answers.
-    pub fn fill_floor(&self, keys: &[u8]) -> Result<()> {
-        let map = map_of(&self.object, if self.family == Family::V4 { "floor4" } else { "floor6" })?;
+    /// Puts the keys of grants into their floor's table.
+    pub fn fill_grants(&self, keys: &[u8]) -> Result<()> {
+        let map = map_of(&self.object, if self.family == Family::V4 { "grants4" } else { "grants6" })?;
         let count = keys.len() / map.key_size() as usize;
         if count == 0 {
             return Ok(());

@@ -9,7 +9,7 @@ const UPDATE: i32 = 2;
 const DELETE: i32 = 3;
 
 /// Program, helper calls, and the most instructions it may have: some more than clang 19 makes of it, for other compilers.
-const FLOORS: [(&str, &[i32], usize); 11] = [
+const FLOORS: [(&str, &[i32], usize); 13] = [
     ("empty", &[], 4),
     ("floor_lookup4", &[LOOKUP], 65),
     ("floor_lookup6", &[LOOKUP], 76),
@@ -17,6 +17,8 @@ const FLOORS: [(&str, &[i32], usize); 11] = [
     ("floor_insert6", &[UPDATE, UPDATE], 115),
     ("floor_delete4", &[DELETE, DELETE], 95),
     ("floor_delete6", &[DELETE, DELETE], 105),
+    ("floor_grant4", &[LOOKUP], 65),
+    ("floor_grant6", &[LOOKUP], 76),
     ("floor_parse4", &[], 45),
     ("floor_parse6", &[], 45),
     ("floor_array4", &[LOOKUP], 60),

@@ -1,4 +1,4 @@
-//! Suite `gate`: the gate alone beside its floors, grants beside bare map operations, and five benchmarks by name.
+//! Suite `gate`: the gate alone beside its floors, grants beside batch calls, and five benchmarks by name.
 
 mod bed;
 mod inside;
@@ -20,18 +20,18 @@ use bed::{GateBed, Traffic};
 
 pub const SUITE: Suite = Suite {
     name: "gate",
-    help: "The gate alone: refused, accepted and mixed packets beside parse + one HASH lookup; grants beside map operations",
+    help: "The gate alone: refused, accepted and mixed packets beside parse + one HASH lookup; grants beside batch calls",
     says: "What a packet costs in the program that decides for services of this host by grants of single hosts, for distinct \
-        packets of distinct sources, beside the least that a program with a hash table of as many entries could do for the \
-        same packets in the same rounds: a miss for refused ones, a hit for accepted ones. The same for \
+        packets of distinct sources, beside the least that a program with a hash table of as many entries, a grant's source and \
+        port each, could do for the same packets in the same rounds: a miss for refused ones, a hit for accepted ones. The same for \
         packets that the whole gateway refuses, and for established sessions with a grant beside the same ones without a \
-        gate. Giving, finding and revoking grants stand beside the bare map operations on as many keys; and what the \
-        daemon takes for 100,000 of them over its socket.",
+        gate. Giving and revoking a list of grants stand beside the kernel's batch calls on as many keys of a HASH, finding \
+        one beside a HashMap of this process; and what the daemon takes for 100,000 of them over its socket.",
     silent: &[
         "Accepted packets go on to the host's stack, which costs many times as much and is not in it.",
         "The five named benchmarks send 100 packets round and round, so everything stays in the first-level cache: they are \
          there to be compared with others who measure so, and the rows with distinct packets are the ones to believe.",
-        "Beside map operations grants are given in one list; HTTP, JSON and the audit are in the rows over the socket only.",
+        "Beside batch calls grants are given in one list; HTTP, JSON and the audit are in the rows over the socket only.",
     ],
     run: suite,
 };

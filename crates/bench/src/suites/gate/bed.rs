@@ -128,12 +128,13 @@ impl GateBed {
         let site = Site::create("gate")?;
         let ingress = site.lan.ifindex;
         let macs = (site.lan.mac, site.lan.host_mac);
+        let keys_of_floor = grants.max(1) as u32;
         let room = (room as u32).max(5_000);
         let sizes = Sizes { sessions4: 1024, sessions6: 1024, grants: room, ..Sizes::default() };
         let (sluice, harness, again) = site.gateway.enter(|| -> Result<_> {
             let sluice = Sluice::start_with(&site, &gated_configuration(), sizes, false)?;
-            // one key a packet: its table has as many entries as the gate's
-            let harness = || Harness::load(Hook::Xdp, family, room.div_ceil(2), packets as u32, macs);
+            // its table has just the room that the grants take
+            let harness = || Harness::for_grants(Hook::Xdp, family, keys_of_floor, packets as u32, macs);
             Ok((sluice, harness()?, harness()?))
         })??;
         let place = GatePlace {
@@ -155,20 +156,19 @@ impl GateBed {
         sluice.dataplane.grants().give(&specs(family, grants), now)??;
         let bed = GateBed { sluice, family, harness, again, gate, root, ingress, site };
         let keys: Vec<u8> = (0..grants).flat_map(|n| bed.floor_key(n)).collect();
-        bed.harness.fill_floor(&keys)?;
-        bed.again.fill_floor(&keys)?;
+        bed.harness.fill_grants(&keys)?;
+        bed.again.fill_grants(&keys)?;
         Ok(bed)
     }
 
     /// What the floor makes of a granted client's packet.
     fn floor_key(&self, number: usize) -> Vec<u8> {
-        let mut key = match (client(self.family, number, true), self.family) {
-            (IpAddr::V4(client), _) => [client.octets(), PLACE4.octets()].concat(),
-            (IpAddr::V6(client), _) => [client.octets(), PLACE6.octets()].concat(),
+        let mut key = match client(self.family, number, true) {
+            IpAddr::V4(client) => client.octets().to_vec(),
+            IpAddr::V6(client) => client.octets().to_vec(),
         };
-        key.extend_from_slice(&CLIENT_PORT.to_be_bytes());
         key.extend_from_slice(&PORT.to_be_bytes());
-        key.extend_from_slice(&[0, 0, 17, 0]);
+        key.extend_from_slice(&[17, 0]);
         key
     }
 
@@ -218,7 +218,7 @@ impl GateBed {
     /// The floor, and proof that it hit and missed as it must.
     pub fn run_floor(&mut self, traffic: Traffic, again: bool, repeat: u32) -> Result<f64> {
         let harness = if again { &mut self.again } else { &mut self.harness };
-        harness.set_target(Target::Own(&harness.floor("lookup")))?;
+        harness.set_target(Target::Own(&harness.floor("grant")))?;
         let sample = harness.run(repeat, self.ingress)?;
         let share = match traffic {
             Traffic::Drop => 0.0,
