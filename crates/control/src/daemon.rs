@@ -11,14 +11,17 @@ use sluice_fanout::Names;
 use sluice_plan::KernelWants;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::bpffs::{self, BpffsError};
 use crate::changes::{self, Changes};
 use crate::config::{self, CheckError};
+use crate::connections::Pools;
 use crate::engine::{CommitError, Engine, Source};
 use crate::environment;
 use crate::fan_out::FanOutService;
 use crate::gate::Audit;
 use crate::http::{self, App};
 use crate::kernel::{self, Kernel, KernelError, guard};
+use crate::owner::{Namespace, OwnerError};
 use crate::preflight::{self, PreflightError};
 use crate::shared::Shared;
 use crate::store::{Store, StoreError, Stored};
@@ -43,11 +46,15 @@ pub struct Options {
     /// Configuration to start with; None = the last one committed here.
     pub config: Option<PathBuf>,
     pub state_dir: PathBuf,
+    /// Where pins stand; None = where one is found.
+    pub bpffs: Option<PathBuf>,
     pub translate: Option<Arc<dyn Translate>>,
     /// What receivers by name mean.
     pub names: Names,
     /// Where the questions are answered over TCP.
     pub listen: Option<SocketAddr>,
+    /// What this host is called there, besides its address, localhost and its host-name.
+    pub listen_names: Vec<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +63,10 @@ pub enum DaemonError {
     Preflight(#[from] PreflightError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Bpffs(#[from] BpffsError),
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
     #[error("cannot read {}: {source}; check the path", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error("nothing was committed in {} yet; give a configuration with --config FILE", dir.display())]
@@ -110,6 +121,9 @@ impl Daemon {
         preflight::check()?;
         preflight::machine()?;
         let store = Store::lock(&options.state_dir)?;
+        let pin = store.pin_dir(&bpffs::find(options.bpffs.as_deref())?)?;
+        let namespace = Namespace::lock()?;
+        namespace.check(&pin, &options.state_dir)?;
         let stored = store.load()?;
         let source = source(&options, stored.as_ref())?;
         let service = FanOutService::new(options.names.clone());
@@ -124,9 +138,9 @@ impl Daemon {
         };
         let socket = store.socket();
         let audit = Arc::new(store.audit()?);
-        let pin = store.pin_dir()?;
         let found = Found { pins: pin.exists(), guard: guard::is_installed() };
         let started = Dataplane::open(&pin, sizes).map_err(DaemonError::from).and_then(|dataplane| {
+            namespace.claim(&pin, &options.state_dir)?;
             start(kernel, store, Arc::new(dataplane), stored, source, audit, service.clone())
         });
         let (shared, engine) = started.inspect_err(|_| undo_start(&found, &pin))?;
@@ -142,8 +156,15 @@ impl Daemon {
         fan_out::start(shared.clone(), reloads.service.clone(), in_force, reloads.clone())
             .map_err(DaemonError::Runtime)?;
 
-        let app = App { shared: shared.clone(), engine: engine.clone(), fan_out: reloads.service.clone() };
+        let app = App {
+            shared: shared.clone(),
+            engine: engine.clone(),
+            fan_out: reloads.service.clone(),
+            pools: Pools::default(),
+            names: options.listen_names.into(),
+        };
         let context = runtime.enter();
+        runtime.spawn(app.pools.clone().end_idle());
         let unix = http::bind_unix(&socket).map_err(listen_error(socket.display()))?;
         runtime.spawn(http::serve_unix(unix, app.clone()));
         if let Some(tcp) = tcp {
@@ -336,9 +357,12 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
 }
 
 /// Removes what a daemon left: programs, pins, sessions, guard, and the addresses, routes and devices it added.
-pub fn cleanup(state_dir: &Path) -> Result<(), DaemonError> {
+pub fn cleanup(state_dir: &Path, bpffs: Option<&Path>) -> Result<(), DaemonError> {
     preflight::check()?;
     let store = Store::lock(state_dir)?;
+    let pin = store.pin_dir(&bpffs::find(bpffs)?)?;
+    let namespace = Namespace::lock()?;
+    namespace.check(&pin, state_dir)?;
     let runtime = crate::runtime().map_err(DaemonError::Runtime)?;
     let kernel = Kernel::connect(runtime.handle())?;
     // Before programs and guard go: the kernel must not begin to forward by itself.
@@ -349,7 +373,7 @@ pub fn cleanup(state_dir: &Path) -> Result<(), DaemonError> {
             config.interfaces.iter().flat_map(|i| i.units.iter().map(move |u| sluice_plan::device_of(i, u)));
         units.into_iter().try_for_each(|device| kernel::stop_forwarding(&device))?;
     }
-    sluice_dataplane::cleanup(&store.pin_dir()?)?;
+    sluice_dataplane::cleanup(&pin)?;
     let mut wants = KernelWants::default();
     let errors = changes::remove_leftovers(&kernel, &wants);
     mtus::restore(&mut wants, &kernel.links()?, &stored.unwrap_or_default().mtus_before);

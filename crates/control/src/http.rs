@@ -1,4 +1,4 @@
-//! The HTTP interface: everything on the unix socket, the questions only on TCP.
+//! The HTTP interface: everything on the unix socket, the questions only on TCP, and of these not what is owners' only.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -6,13 +6,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
-use axum::extract::connect_info::Connected;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Query, Request, State};
 use axum::http::{StatusCode, header};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
-use axum::serve::IncomingStream;
 use serde::Deserialize;
 use tokio::net::{TcpListener, UnixListener};
 
@@ -20,12 +18,13 @@ use crate::api::nat::NatBindingFilter;
 use crate::api::{
     Cleared, ErrorBody, GrantFilter, GrantRequest, LogQuery, MatchQuery, RevokeRequest, SessionFilter,
 };
+use crate::connections::{Peer, Pools, Seated, Who};
 use crate::engine::{CommitError, Engine, Source};
 use crate::fan_out::FanOutService;
 use crate::gate::GateError;
 use crate::sessions::{self, Matcher};
 use crate::shared::Shared;
-use crate::{api, bindings, gate, matching, metrics, nat, views};
+use crate::{api, bindings, gate, hosts, matching, metrics, nat, views};
 
 /// A configuration of this size has tens of thousands of policies.
 const LARGEST_BODY: usize = 16 << 20;
@@ -36,18 +35,9 @@ pub struct App {
     /// One commit at a time; the others wait.
     pub engine: Arc<Mutex<Engine>>,
     pub fan_out: FanOutService,
-}
-
-/// Who is at the other end of the unix socket.
-#[derive(Clone, Copy)]
-struct Peer {
-    uid: Option<u32>,
-}
-
-impl Connected<IncomingStream<'_, UnixListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
-        Self { uid: stream.io().peer_cred().ok().map(|c| c.uid()) }
-    }
+    pub pools: Pools,
+    /// Besides its address: what this host is called over TCP.
+    pub names: Arc<[String]>,
 }
 
 /// Questions: they change nothing.
@@ -67,11 +57,17 @@ fn questions() -> Router<App> {
         .route("/api/sessions", get(list_sessions))
         .route("/api/log", get(session_log))
         .route("/api/gate", get(|State(app): State<App>| answer(app, gate::overview)))
+}
+
+/// Questions whose answers are owners' and their group's: how the network is protected, and who its users are.
+fn confidential() -> Router<App> {
+    Router::new()
         .route("/api/gate/grants", get(list_grants))
         .route(
             "/api/configuration",
             get(|State(app): State<App>| async move { Json(views::configuration(&app.shared)) }),
         )
+        .route_layer(from_fn(require_group))
 }
 
 pub fn bind_unix(path: &Path) -> std::io::Result<UnixListener> {
@@ -94,8 +90,10 @@ pub async fn serve_unix(listener: UnixListener, app: App) -> std::io::Result<()>
         .route("/api/gate/grant", post(grant))
         .route("/api/gate/revoke", post(revoke))
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
-        .layer(from_fn(require_owner));
-    let router = questions().merge(changes).with_state(app);
+        .route_layer(from_fn(require_owner));
+    let listener = Seated { listener, pools: app.pools.clone() };
+    let router = questions().merge(confidential()).merge(changes);
+    let router = router.layer(from_fn_with_state(app.clone(), in_turn)).with_state(app);
     axum::serve(listener, router.into_make_service_with_connect_info::<Peer>()).await
 }
 
@@ -104,14 +102,64 @@ pub async fn bind_tcp(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 pub async fn serve_tcp(listener: TcpListener, app: App) -> std::io::Result<()> {
-    axum::serve(listener, questions().with_state(app)).await
+    let listener = Seated { listener, pools: app.pools.clone() };
+    let router = questions().merge(confidential());
+    let router = router.layer(from_fn_with_state(app.clone(), in_turn));
+    let router = router.layer(from_fn_with_state(app.clone(), require_own_name)).with_state(app);
+    axum::serve(listener, router.into_make_service_with_connect_info::<Peer>()).await
+}
+
+/// Whatever others ask at one time, threads and processors remain for owners.
+async fn in_turn(
+    State(app): State<App>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let _work = peer.at_work();
+    let _turn = match peer.who.is_owner() {
+        true => None,
+        false => app.pools.turns.acquire().await.ok(),
+    };
+    next.run(request).await
+}
+
+async fn require_own_name(
+    State(app): State<App>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let Who::Tcp { local, .. } = peer.who else {
+        return failure(StatusCode::BAD_REQUEST, "the connection has no address");
+    };
+    let active = app.shared.active();
+    let names = app.names.iter().chain(&active.config.system.host_name).map(String::as_str);
+    let (parts, body) = request.into_parts();
+    match hosts::check(&parts, local, names) {
+        Ok(()) => next.run(Request::from_parts(parts, body)).await,
+        Err((status, why)) => failure(status, why),
+    }
 }
 
 async fn require_owner(ConnectInfo(peer): ConnectInfo<Peer>, request: Request, next: Next) -> Response {
-    let own = nix::unistd::geteuid().as_raw();
-    match peer.uid {
-        Some(uid) if uid == 0 || uid == own => next.run(request).await,
-        _ => failure(StatusCode::FORBIDDEN, "only root and the daemon's own user may change something"),
+    match peer.who.is_owner() {
+        true => next.run(request).await,
+        false => failure(StatusCode::FORBIDDEN, "only root and the daemon's own user may change something"),
+    }
+}
+
+async fn require_group(ConnectInfo(peer): ConnectInfo<Peer>, request: Request, next: Next) -> Response {
+    const WHO: &str = "only root, the daemon's own user and its group may read this";
+    match peer.who {
+        who if who.may_read_all() => next.run(request).await,
+        Who::Tcp { .. } => failure(
+            StatusCode::FORBIDDEN,
+            format!(
+                "{WHO}, and over TCP nobody knows who asks: use the unix socket (`sluice show configuration`)"
+            ),
+        ),
+        _ => failure(StatusCode::FORBIDDEN, WHO),
     }
 }
 
@@ -208,7 +256,7 @@ async fn grant(State(app): State<App>, ConnectInfo(peer): ConnectInfo<Peer>, bod
             false => serde_json::from_str(&body).map(|one| vec![one]),
         };
         let requests = requests.map_err(|e| GateError::Bad(format!("the grants cannot be read: {e}")))?;
-        gate::grant(&app.shared, &requests, &who(peer))
+        gate::grant(&app.shared, &requests, &who(&peer))
     });
     gate_answer(done.await)
 }
@@ -217,14 +265,17 @@ async fn revoke(State(app): State<App>, ConnectInfo(peer): ConnectInfo<Peer>, bo
     let done = blocking(move || {
         let request: RevokeRequest = serde_json::from_str(&body)
             .map_err(|error| GateError::Bad(format!("the request cannot be read: {error}")))?;
-        gate::revoke(&app.shared, &request, &who(peer))
+        gate::revoke(&app.shared, &request, &who(&peer))
     });
     gate_answer(done.await)
 }
 
 /// As the audit names it.
-fn who(peer: Peer) -> String {
-    peer.uid.map_or("unknown".to_owned(), |uid| format!("uid {uid}"))
+fn who(peer: &Peer) -> String {
+    match peer.who {
+        Who::User { uid, .. } => format!("uid {uid}"),
+        _ => "unknown".to_owned(),
+    }
 }
 
 fn gate_answer<T: serde::Serialize>(result: Result<Result<T, GateError>, Response>) -> Response {

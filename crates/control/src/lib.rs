@@ -4,15 +4,18 @@
 
 pub mod api;
 mod bindings;
+mod bpffs;
 mod changes;
 mod client;
 mod config;
+mod connections;
 mod daemon;
 mod devices;
 mod engine;
 mod environment;
 mod fan_out;
 pub mod gate;
+mod hosts;
 mod http;
 mod kernel;
 mod local;
@@ -21,6 +24,7 @@ mod matching;
 mod metrics;
 mod mtus;
 mod nat;
+mod owner;
 mod prefix;
 mod preflight;
 mod schedules;

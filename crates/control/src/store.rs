@@ -16,13 +16,13 @@ use crate::mtus::Mtus;
 /// Where state lives unless told otherwise.
 pub const DEFAULT_STATE_DIR: &str = "/var/lib/sluice/default";
 
-/// Where pins live; each instance has a directory of the name of its state directory.
-const PIN_ROOT: &str = "/sys/fs/bpf/sluice";
+/// Where pins live in a BPF file system; each instance has a directory of the name of its state directory.
+const PIN_ROOT: &str = "sluice";
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error(
-        "another daemon (pid {pid}) runs on {}; stop it, or give this one its own --state-dir",
+        "another daemon (pid {pid}) runs on {}; stop it, or give this one its own --state-dir and network namespace",
         dir.display()
     )]
     Locked { dir: PathBuf, pid: String },
@@ -136,8 +136,11 @@ impl Store {
     }
 
     /// Where this instance's BPF objects are pinned.
-    pub fn pin_dir(&self) -> Result<PathBuf, StoreError> {
-        pin_dir(&self.dir)
+    pub fn pin_dir(&self, bpffs: &Path) -> Result<PathBuf, StoreError> {
+        let dir = &self.dir;
+        let name = dir.file_name().ok_or_else(|| StoreError::NoInstance { path: dir.to_owned() })?;
+        // bpffs refuses dots in names.
+        Ok(bpffs.join(PIN_ROOT).join(name.to_string_lossy().replace('.', "_")))
     }
 }
 
@@ -145,10 +148,16 @@ pub fn socket_path(dir: &Path) -> PathBuf {
     dir.join("sluice.sock")
 }
 
-pub fn pin_dir(dir: &Path) -> Result<PathBuf, StoreError> {
-    let name = dir.file_name().ok_or_else(|| StoreError::NoInstance { path: dir.to_owned() })?;
-    // bpffs refuses dots in names.
-    Ok(Path::new(PIN_ROOT).join(name.to_string_lossy().replace('.', "_")))
+/// Whether a daemon runs on a state directory.
+pub fn is_locked(dir: &Path) -> bool {
+    File::open(dir.join("lock")).is_ok_and(|file| {
+        matches!(Flock::lock(file, FlockArg::LockSharedNonblock), Err((_, nix::errno::Errno::EWOULDBLOCK)))
+    })
+}
+
+/// Whether something was committed there that has not been cleaned up.
+pub fn is_used(dir: &Path) -> bool {
+    dir.join("active.json").exists()
 }
 
 fn load(dir: &Path) -> Result<Option<Stored>, StoreError> {

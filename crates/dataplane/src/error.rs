@@ -11,7 +11,7 @@ pub enum Error {
     Bpf { action: String, source: libbpf_rs::Error },
     #[error("cannot {action}: {source}")]
     Os { action: String, source: io::Error },
-    #[error("the kernel refuses the programs of {object}: {source}\n{log}")]
+    #[error("the kernel refuses the programs of {object}: {source}\n{}", last_lines(log))]
     Load { object: &'static str, source: libbpf_rs::Error, log: String },
     #[error(
         "{} is not inside a BPF file system; mount one with `mount -t bpf bpf /sys/fs/bpf` or choose another place",
@@ -76,6 +76,13 @@ pub enum Error {
     NoNexthop { index: u32, limit: u32 },
     #[error("{what} is missing in the BPF object; the program and its headers do not match")]
     Object { what: String },
+}
+
+/// Of a verifier's log, the end says why.
+fn last_lines(log: &str) -> String {
+    const LINES: usize = 12;
+    let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -60,6 +60,7 @@ pub use examine::Examined;
 pub use gate::GateOnly;
 pub use generation::{Generation, Hooks, Variant};
 pub use grants::{Ended, Given, GrantKey, GrantRecord, GrantSpec, Grants, Pick, Reconciled, Refused};
+pub use links::is_attached;
 pub use local::LocalKind;
 pub use memory::MapMemory;
 pub use nexthops::NexthopEntry;
@@ -359,6 +360,11 @@ impl Dataplane {
             sizes,
             created,
         })
+    }
+
+    /// The same as [`Dataplane::open`] for who only reads, beside a daemon: None where that would change something.
+    pub fn read(pin: &Path, sizes: Sizes) -> Result<Option<Dataplane>> {
+        if pin.exists() && state::is_own(pin)? { Self::open(pin, sizes).map(Some) } else { Ok(None) }
     }
 
     pub fn grants(&self) -> &Grants {

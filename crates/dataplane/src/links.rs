@@ -117,6 +117,11 @@ pub(crate) fn remove_dead(pin: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whether programs pinned there are on a device, of whichever network namespace.
+pub fn is_attached(pin: &Path) -> Result<bool> {
+    Ok(all(pin)?.iter().any(|link| link.details.ifindex != 0))
+}
+
 pub(crate) fn detach_all(pin: &Path) -> Result<()> {
     all(pin)?.into_iter().try_for_each(Pinned::remove)
 }

@@ -288,6 +288,12 @@ impl Drop for State {
     }
 }
 
+/// Whether the state under `pin` is one that this program has made: opening it changes nothing.
+pub(crate) fn is_own(pin: &Path) -> Result<bool> {
+    let Some(home) = home::settled(pin)? else { return Ok(false) };
+    Ok(identity_of(&Found::open(home)?) == Some(identity()))
+}
+
 fn identity() -> u64 {
     carry::identity(&[ObjectKind::Xdp, ObjectKind::Tc].map(objects::bytes))
 }

@@ -51,6 +51,8 @@ pub fn run(args: &FanoutArgs) -> Outcome {
         names,
         state_dir: args.instance.state_dir.clone(),
         listen: None,
+        bpffs: None,
+        listen_names: vec![],
     };
     Daemon::run(options)?;
     Ok(ExitCode::SUCCESS)

@@ -50,7 +50,7 @@ enum Command {
     /// End sessions
     Clear(sessions::ClearArgs),
     /// Remove everything a gateway left behind: programs, pins, sessions, guard, addresses and routes it added
-    Cleanup(Instance),
+    Cleanup(run::CleanupArgs),
     /// Print the version
     Version,
     /// Spread UDP datagrams over receivers, as a YAML file says
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
         Command::Test(args) => matching::test(&args),
         Command::Gate(args) => gate::gate(&args),
         Command::Clear(args) => sessions::clear(&args),
-        Command::Cleanup(instance) => run::cleanup(&instance),
+        Command::Cleanup(args) => run::cleanup(&args),
         Command::Version => show::version(),
         Command::Fanout(args) => fanout::run(&args),
         Command::Lab(args) => sluice_lab::main(args).map_err(exit::Failure::from),

@@ -20,9 +20,30 @@ pub struct RunArgs {
     config: Option<PathBuf>,
     #[command(flatten)]
     instance: Instance,
+    #[command(flatten)]
+    pins: Pins,
     /// Where the read-only HTTP interface listens: ADDRESS:PORT, or none
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080", value_parser = listen)]
     listen: Listen,
+    /// Another name that it is asked by; requests for names that are not this host's are refused (DNS rebinding)
+    #[arg(long, value_name = "NAME")]
+    listen_name: Vec<String>,
+}
+
+/// Where the data plane is kept.
+#[derive(Args, Clone)]
+pub struct Pins {
+    /// BPF file system for what outlives the daemon [default: /sys/fs/bpf, also where a new /sys hides it]
+    #[arg(long, value_name = "DIR")]
+    bpffs: Option<PathBuf>,
+}
+
+#[derive(Args, Clone)]
+pub struct CleanupArgs {
+    #[command(flatten)]
+    instance: Instance,
+    #[command(flatten)]
+    pins: Pins,
 }
 
 #[derive(Clone)]
@@ -40,17 +61,19 @@ pub fn run(args: &RunArgs) -> Outcome {
     let options = Options {
         config: args.config.clone(),
         state_dir: args.instance.state_dir.clone(),
+        bpffs: args.pins.bpffs.clone(),
         translate: None,
         names: Names::default(),
         listen: args.listen.0,
+        listen_names: args.listen_name.clone(),
     };
     Daemon::run(options)?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn cleanup(instance: &Instance) -> Outcome {
+pub fn cleanup(args: &CleanupArgs) -> Outcome {
     start_log();
-    sluice_control::cleanup(&instance.state_dir)?;
+    sluice_control::cleanup(&args.instance.state_dir, args.pins.bpffs.as_deref())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -83,12 +83,8 @@ impl Home {
     }
 }
 
-/// The state in force, and those below it that nobody has put away yet, the oldest first. What was never completed, or
-/// put away only in part, is removed.
-pub(crate) fn find(pin: &Path) -> Result<Option<(Home, Vec<Home>)>> {
-    if !pin.exists() {
-        return Ok(None);
-    }
+/// Where there are, or have been, states.
+fn all(pin: &Path) -> Result<Vec<Home>> {
     let doing = || format!("read {}", pin.display());
     let mut homes = vec![Home::new(pin, 0)];
     for entry in fs::read_dir(pin).doing(doing)? {
@@ -97,6 +93,23 @@ pub(crate) fn find(pin: &Path) -> Result<Option<(Home, Vec<Home>)>> {
             homes.push(Home::new(pin, number));
         }
     }
+    Ok(homes)
+}
+
+/// The state in force, when nobody is in the middle of making or removing another.
+pub(crate) fn settled(pin: &Path) -> Result<Option<Home>> {
+    let mut homes = all(pin)?;
+    homes.retain(|home| home.number > 0 || home.is_complete());
+    Ok(homes.pop().filter(|home| homes.is_empty() && home.is_complete()))
+}
+
+/// The state in force, and those below it that nobody has put away yet, the oldest first. What was never completed, or
+/// put away only in part, is removed.
+pub(crate) fn find(pin: &Path) -> Result<Option<(Home, Vec<Home>)>> {
+    if !pin.exists() {
+        return Ok(None);
+    }
+    let mut homes = all(pin)?;
     homes.sort_by_key(|home| home.number);
     let (mut complete, partial): (Vec<Home>, Vec<Home>) = homes.into_iter().partition(Home::is_complete);
     // The pin without the rest is damage, which is told; nobody's sessions are removed for it.

@@ -1,0 +1,65 @@
+//! Which BPF file system pins stand in. `ip netns exec` and some containers hide the one everybody uses behind a new /sys.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::IntoRawFd;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MsFlags, mount};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+
+const USUAL: &str = "/sys/fs/bpf";
+
+#[derive(Debug, thiserror::Error)]
+pub enum BpffsError {
+    #[error("{} is not a BPF file system; mount one there: `mount -t bpf bpf {}`", path.display(), path.display())]
+    Other { path: PathBuf },
+    #[error(
+        "there is no BPF file system at {USUAL}, nor do the processes have one that started this one, and none can be mounted ({0}); mount one \
+         somewhere (`mount -t bpf bpf DIR`) and name it with --bpffs DIR"
+    )]
+    None(io::Error),
+}
+
+/// The given one; else the usual one, as this process sees it or one of those that started it; else one is mounted.
+pub fn find(given: Option<&Path>) -> Result<PathBuf, BpffsError> {
+    match given {
+        Some(path) if is_bpffs(path) => return Ok(path.to_owned()),
+        Some(path) => return Err(BpffsError::Other { path: path.to_owned() }),
+        None => {}
+    }
+    if is_bpffs(Path::new(USUAL)) {
+        return Ok(USUAL.into());
+    }
+    if let Some(there) = ancestors().find_map(seen_by) {
+        return Ok(there);
+    }
+    mount(Some("bpf"), USUAL, Some("bpf"), MsFlags::empty(), Some("mode=700"))
+        .map_err(|errno| BpffsError::None(errno.into()))?;
+    tracing::warn!(
+        "mounted a BPF file system at {USUAL}: if that is seen by this process only (`unshare --mount`, a container), the data \
+         plane ends with it; --bpffs names one that stays"
+    );
+    Ok(USUAL.into())
+}
+
+/// Processes that this one comes from, the nearest first. The first process of all is the last.
+fn ancestors() -> impl Iterator<Item = u32> {
+    let parent = |process: &u32| -> Option<u32> {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        line.trim().parse().ok().filter(|parent| *parent > 0)
+    };
+    std::iter::successors(Some(std::os::unix::process::parent_id()).filter(|parent| *parent > 0), parent)
+}
+
+/// The usual place as another process sees it. It stays open: that process may end.
+fn seen_by(process: u32) -> Option<PathBuf> {
+    let path = format!("/proc/{process}/root{USUAL}");
+    let open = File::open(&path).ok().filter(|_| is_bpffs(Path::new(&path)))?;
+    Some(format!("/proc/self/fd/{}", open.into_raw_fd()).into())
+}
+
+fn is_bpffs(path: &Path) -> bool {
+    statfs(path).is_ok_and(|system| system.filesystem_type() == BPF_FS_MAGIC)
+}
