@@ -46,6 +46,7 @@ pub struct InterfaceView {
     pub name: String,
     /// Counter slot.
     pub index: u32,
+    /// `null` of a device that has no enabled unit in a zone.
     pub zone: String,
     pub description: Option<String>,
     pub device: String,

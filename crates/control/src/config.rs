@@ -99,5 +99,7 @@ pub fn sizes(config: &Config) -> Sizes {
         extended: !config.gate.zones.is_empty(),
         ..Sizes::default()
     };
-    sizes.with_room(config.interfaces.iter().map(|interface| interface.units.len()).sum(), config.zones.len())
+    // one in the null zone is counted even without units
+    let counted = config.interfaces.iter().map(|interface| interface.units.len().max(1)).sum();
+    sizes.with_room(counted, config.zones.len())
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use sluice_dataplane::{Attached, Attachment, Dataplane, Hook, Hooks, RuleTables, Sizes, Variant};
 use sluice_fanout::metrics::Bound;
 use sluice_language::Config;
-use sluice_plan::{Environment, Ids, IngressHook, Plan};
+use sluice_plan::{Environment, Ids, IngressHook, NullDevice, Plan};
 
 use crate::api::Committed;
 use crate::bindings;
@@ -204,6 +204,12 @@ impl Engine {
     /// What stands behind a commit and is the operator's to know; its metrics are where it wants them.
     fn say_and_serve(&self, plan: &Plan, config: &Config, metrics: Option<Bound>) -> Vec<String> {
         let mut warnings = gate::open_to_all(&plan.gate);
+        warnings.extend(plan.null_zone.iter().map(|null| {
+            let NullDevice { device, cause, .. } = null;
+            format!(
+                "interface {device} is in the null zone, which passes nothing, also not to this host: {cause}"
+            )
+        }));
         if let Err(error) = self.fan_out.put_metrics(&config.fan_out, metrics) {
             warnings.push(format!("the commit stands, but not its metrics: {error}"));
         }

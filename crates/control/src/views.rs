@@ -6,7 +6,7 @@ use sluice_abi::DropCounters;
 use sluice_abi::counters::Role;
 use sluice_abi::stages::Reason;
 use sluice_dataplane::{Attached, Counters as Table};
-use sluice_plan::UnitInfo;
+use sluice_plan::{NullDevice, UnitInfo};
 
 use crate::api::{
     Configuration, Counters, DropView, Equation, Equations, Health, InterfaceView, PolicyView, ScreenView,
@@ -87,9 +87,31 @@ impl Reading {
         }
     }
 
-    /// Every unit of the plan, and slot 0: what arrived where no unit is.
+    fn null_device(&self, null: &NullDevice) -> InterfaceView {
+        let link = self.links.iter().find(|l| l.name == null.device);
+        let attached = link.and_then(|l| self.attached.iter().find(|a| a.ifindex == l.index));
+        InterfaceView {
+            name: null.device.clone(),
+            index: null.index,
+            zone: "null".to_owned(),
+            description: Some(format!("passes nothing: {}", null.cause)),
+            device: null.device.clone(),
+            physical: null.device.clone(),
+            mtu: null.mtu,
+            mode: attached.map_or("detached", |a| a.hook.name()).to_owned(),
+            up: link.is_some_and(|l| l.up),
+            counters: self.counters(null.index as u16),
+            drops: named(&self.table.unit_drops(null.index as u16)),
+            device_drops: self.device(&null.device).dropped,
+            ..Default::default()
+        }
+    }
+
+    /// Every unit of the plan, devices in the null zone, and slot 0: what arrived where no unit is.
     fn interfaces(&self) -> Vec<InterfaceView> {
-        let mut list: Vec<InterfaceView> = self.active.plan.units.iter().map(|u| self.interface(u)).collect();
+        let plan = &self.active.plan;
+        let mut list: Vec<InterfaceView> = plan.units.iter().map(|u| self.interface(u)).collect();
+        list.extend(plan.null_zone.iter().map(|null| self.null_device(null)));
         let unknown = self.counters(0);
         if unknown != Counters::default() {
             list.push(InterfaceView {

@@ -202,7 +202,8 @@ fn devices_changed(shared: &Shared) -> bool {
         }
     };
     let named = |name: &str| links.iter().find(|l| l.name == name);
-    let complete = plan.units.iter().all(|u| named(&u.physical).is_some());
+    let physical = plan.units.iter().map(|u| &u.physical).chain(plan.null_zone.iter().map(|n| &n.device));
+    let complete = physical.into_iter().all(|device| named(device).is_some());
     let same = |link: Option<&Link>, ifindex: u32| link.is_some_and(|l| l.index == ifindex);
     let moved = plan.attachments.iter().any(|a| !same(named(&a.device), a.ifindex));
     let readdressed = plan.tables.units.iter().any(|(_, entry)| {

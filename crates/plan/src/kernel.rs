@@ -127,7 +127,7 @@ fn speaks_of(config: &Config, v4: bool) -> bool {
 }
 
 /// A device of its own namespace that packets never leave by.
-const LOOPBACK: &str = "lo";
+pub(crate) const LOOPBACK: &str = "lo";
 
 /// Proxied addresses. The kernel answers ARP for an address only if its route leads to another device than the one it
 /// is asked on: that of an address in the device's own subnet would not.

@@ -48,6 +48,7 @@ pub struct Plan {
     pub attachments: Vec<Attachment>,
     pub kernel: KernelWants,
     pub units: Vec<UnitInfo>,
+    pub null_zone: Vec<NullDevice>,
     pub fan_out: Vec<fan_out::FanOutInfo>,
     /// Zone and policy names by id.
     pub zones: BTreeMap<u32, String>,
@@ -103,6 +104,18 @@ pub struct UnitInfo {
     pub mtu: u16,
     pub hook: IngressHook,
     pub addresses: Vec<sluice_language::config::Prefix>,
+}
+
+/// A device that passes nothing: the configuration names it and has no enabled unit of it in a zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NullDevice {
+    pub device: String,
+    pub ifindex: u32,
+    /// Of its counters.
+    pub index: u32,
+    pub hook: IngressHook,
+    pub mtu: u16,
+    pub cause: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -235,7 +248,9 @@ fn compile_with(
     config.interfaces.iter().try_for_each(|own| units::netdev(environment, &own.name).map(drop))?;
     let managed = units::managed(config);
     let unit_names: Vec<String> = managed.iter().map(|m| unit_name(m.interface, m.unit)).collect();
-    let numbers = Numbers::assign(config, &unit_names, ids, generation)?;
+    let null_names = units::in_null_zone(config).into_iter().map(|interface| interface.name.clone());
+    let counted: Vec<String> = unit_names.iter().cloned().chain(null_names).collect();
+    let numbers = Numbers::assign(config, &counted, ids, generation)?;
     let hooks = units::hooks(config, environment)?;
     let indexed: Vec<(&units::Managed, u32)> =
         managed.iter().zip(&unit_names).map(|(unit, name)| (unit, numbers.units[name])).collect();
@@ -247,6 +262,10 @@ fn compile_with(
         entries.extend(units::entries(unit, environment, *index, zone, xdp, &mut terms)?);
         infos.push(unit_info(unit, environment, *index, hook)?);
     }
+    let null_zone = null_zone(config, environment, &numbers, &hooks)?;
+    for null in &null_zone {
+        entries.push(units::null_entry(units::netdev(environment, &null.device)?, null.index));
+    }
     let mut kernel = kernel::wants(config, environment)?;
     kernel::add_proxies(&mut kernel, &nat::proxies(config, &managed));
     let services = gate::wanted(config, &numbers.services);
@@ -257,7 +276,13 @@ fn compile_with(
     let classifier = classifier::compile(&lists)?;
     let (fan_out, fan_out_infos) = fan_out::compile(config, &infos, &numbers, &ids.fan_out_receivers)?;
     let always_on = nat_stages(nat::is_used(config), &nat.tables) | gate::stage_mask(config);
-    let (variants, attachments) = attachments(&managed, &infos, &fan_out_infos, environment, always_on)?;
+    let (variants, mut attachments) = attachments(&managed, &infos, &fan_out_infos, environment, always_on)?;
+    attachments.extend(null_zone.iter().map(|null| Attachment {
+        device: null.device.clone(),
+        ifindex: null.ifindex,
+        ingress: Some(null.hook),
+        variant: 0,
+    }));
     let units = units::UnitTable::new(&entries)?;
     let (screen_limits, white_terms) = screens::limits(config, &numbers.zones)?;
     let tables = Tables {
@@ -287,12 +312,33 @@ fn compile_with(
         contexts: rules.contexts,
         kernel,
         units: infos,
+        null_zone,
         fan_out: fan_out_infos,
         zones: numbers.zones.into_iter().map(|(name, id)| (id, name)).collect(),
         policies: policy_infos(config, &numbers.policies),
         gate: gate::plan(config, &numbers.services, alone),
         nat: nat.plan,
     })
+}
+
+fn null_zone(
+    config: &Config,
+    environment: &Environment,
+    numbers: &Numbers,
+    hooks: &BTreeMap<String, IngressHook>,
+) -> Result<Vec<NullDevice>, PlanError> {
+    let device = |interface: &sluice_language::config::Interface| {
+        let netdev = units::netdev(environment, &interface.name)?;
+        Ok(NullDevice {
+            device: interface.name.clone(),
+            ifindex: netdev.ifindex,
+            index: numbers.units[&interface.name],
+            hook: hooks[&interface.name],
+            mtu: interface.mtu.map_or(netdev.mtu, u32::from).min(u16::MAX.into()) as u16,
+            cause: units::null_cause(config, interface),
+        })
+    };
+    units::in_null_zone(config).into_iter().map(device).collect()
 }
 
 fn flow_rules(flow: &sluice_language::config::FlowOptions) -> FlowRules {
