@@ -65,6 +65,9 @@ pub struct InterfaceView {
     pub drops: BTreeMap<String, u64>,
     /// Packets that the device dropped on its way out since Sluice manages it.
     pub device_drops: u64,
+    /// What its operator should know.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 macro_rules! counters {

@@ -50,7 +50,8 @@ pub fn check(text: &str, file: &str, look_at_interfaces: bool) -> Result<Plan, C
                 reason: e.to_string(),
                 advice: "check the limits of threads and open files",
             })?;
-            environment::read(&Kernel::connect(runtime.handle())?.links()?, &config, &Mtus::default())
+            let kernel = Kernel::connect(runtime.handle())?;
+            environment::read(&kernel, &kernel.links()?, &config, &Mtus::default())?
         }
     };
     plan(&config, file, &environment, &mut Ids::default(), 1)

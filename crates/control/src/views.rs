@@ -17,6 +17,7 @@ use crate::engine::CommitError;
 use crate::gate;
 use crate::kernel::Link;
 use crate::shared::{Active, Shared, counted};
+use crate::watch;
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -84,7 +85,20 @@ impl Reading {
             counters: self.counters(unit.index as u16),
             drops: named(&drops),
             device_drops: self.device(&unit.physical).dropped,
+            notes: self.notes(&unit.physical),
         }
+    }
+
+    /// What the commit said of a device, and what has happened to it since.
+    fn notes(&self, device: &str) -> Vec<String> {
+        let said = self.active.plan.warnings.iter().filter(|warning| warning.device == device);
+        let mut notes: Vec<String> = said.map(|warning| warning.text.clone()).collect();
+        notes.extend(
+            watch::enslaved(&self.active.plan, &self.links)
+                .filter(|(name, _)| name == device)
+                .map(|(_, text)| text),
+        );
+        notes
     }
 
     fn null_device(&self, null: &NullDevice) -> InterfaceView {
@@ -94,7 +108,6 @@ impl Reading {
             name: null.device.clone(),
             index: null.index,
             zone: "null".to_owned(),
-            description: Some(format!("passes nothing: {}", null.cause)),
             device: null.device.clone(),
             physical: null.device.clone(),
             mtu: null.mtu,
@@ -103,6 +116,7 @@ impl Reading {
             counters: self.counters(null.index as u16),
             drops: named(&self.table.unit_drops(null.index as u16)),
             device_drops: self.device(&null.device).dropped,
+            notes: self.notes(&null.device),
             ..Default::default()
         }
     }

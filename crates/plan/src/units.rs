@@ -61,9 +61,16 @@ pub(crate) fn managed(config: &Config) -> Vec<Managed<'_>> {
 pub(crate) fn in_null_zone(config: &Config) -> Vec<&Interface> {
     let has_unit =
         |interface: &Interface| interface.units.iter().any(|unit| is_managed(config, interface, unit));
-    let untouched =
-        |interface: &Interface| interface.name == LOOPBACK || config.management.contains(&interface.name);
-    config.interfaces.iter().filter(|interface| !has_unit(interface) && !untouched(interface)).collect()
+    config
+        .interfaces
+        .iter()
+        .filter(|interface| !has_unit(interface) && is_looked_at(config, interface))
+        .collect()
+}
+
+/// Whether packets of an interface of the configuration are the data plane's to judge.
+pub(crate) fn is_looked_at(config: &Config, interface: &Interface) -> bool {
+    interface.name != LOOPBACK && !config.management.contains(&interface.name)
 }
 
 /// Why an interface is in the null zone, for its operator.
@@ -169,6 +176,7 @@ pub(crate) fn entries(
 ) -> Result<Vec<UnitEntry>, PlanError> {
     let name = unit_name(managed.interface, managed.unit);
     let physical = netdev(env, &managed.interface.name)?;
+    let device = netdev(env, &device_of(managed.interface, managed.unit))?;
     let mtu = unit_mtu(env, managed.interface, managed.unit)?;
     let (host_first, host_count) = terms.services(&managed.inbound.services, &name)?;
     let mut flags = abi::UNIT_VALID;
@@ -188,8 +196,8 @@ pub(crate) fn entries(
         mac: physical.mac,
         phys_ifindex: physical.ifindex,
         host_ifindex: physical.ifindex,
-        be_addr4: first_v4(&managed.unit.inet),
-        be_addr6: best_v6(&managed.unit.inet6),
+        be_addr4: first_v4(own(&managed.unit.inet, &device.learned)),
+        be_addr6: best_v6(own(&managed.unit.inet6, &device.learned)),
         host_first,
         host_count,
         screens: managed.screen.map_or(0, screens::bits),
@@ -206,6 +214,11 @@ pub(crate) fn entries(
     host_side.ifindex = host.ifindex;
     host_side.flags |= abi::UNIT_HOST_SIDE;
     Ok(vec![entry, host_side])
+}
+
+/// The configuration's addresses of a family, else those that the device has by other means.
+fn own<'a>(configured: &'a [Prefix], learned: &'a [Prefix]) -> &'a [Prefix] {
+    if configured.is_empty() { learned } else { configured }
 }
 
 fn first_v4(prefixes: &[Prefix]) -> u32 {
