@@ -22,6 +22,7 @@
 #define VLAN_SERVICE 0x1000 /* the outer tag is an 802.1ad one */
 #define VLAN_INNER_SHIFT 16
 #define VLAN_TWO (0x1000 << VLAN_INNER_SHIFT) /* there is an inner tag, always an 802.1Q one */
+#define VLAN_NULL 0xffffffffu /* no frame's: the entry of a device in the null zone, found when no unit is */
 
 /*
  * An entry stands in its slot, or in one of the next ones:

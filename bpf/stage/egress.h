@@ -99,6 +99,20 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 											: CONTINUE;
 }
 
+/* Of a device that is no unit's: in the null zone nothing leaves; else it is not ours to judge. */
+static __always_inline int egress_without_unit(struct packet *p)
+{
+	struct unit *null = unit_find(p->ifindex, VLAN_NULL, &p->unit_slot);
+	struct unit_counters *count = null ? counters_of(null->index) : NULL;
+
+	if (!null)
+		return TC_ACT_UNSPEC;
+	if (count)
+		count->originated += p->segments;
+	count_drop(null->index, REASON_EGRESS_NULL_ZONE, p->segments);
+	return TC_ACT_SHOT;
+}
+
 static __always_inline int egress_line(hook_ctx *ctx)
 {
 	__u32 zero = 0;
@@ -115,7 +129,7 @@ static __always_inline int egress_line(hook_ctx *ctx)
 	struct unit *unit = unit_find(p->ifindex, p->vlan, &p->unit_slot);
 
 	if (!unit)
-		return TC_ACT_UNSPEC; /* not a unit of ours: not ours to judge */
+		return egress_without_unit(p);
 	struct unit_counters *count = counters_of(unit->index);
 
 	if (!count)

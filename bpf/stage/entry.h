@@ -289,6 +289,20 @@ static __always_inline int check_mac(hook_ctx *ctx, struct packet *p, const stru
 	return CONTINUE;
 }
 
+/* Why a frame that no unit has is dropped. What arrives on a device in the null zone counts there. */
+__noinline int without_unit(struct packet *p)
+{
+	if (!p)
+		return DROP(UNKNOWN_UNIT);
+	struct unit *null = unit_find(p->ifindex, VLAN_NULL, &p->unit_slot);
+
+	if (null) {
+		p->unit_index = null->index;
+		return DROP(NULL_ZONE);
+	}
+	return p->vlan > VLAN_ID ? DROP(VLAN_STACK) : DROP(UNKNOWN_UNIT);
+}
+
 static __always_inline int stage_entry(hook_ctx *ctx, struct packet *p)
 {
 	struct frame frame = {};
@@ -302,7 +316,7 @@ static __always_inline int stage_entry(hook_ctx *ctx, struct packet *p)
 	struct unit *unit = unit_arriving(p->ifindex, p->vlan, &p->unit_slot);
 
 	if (!unit)
-		return p->vlan > VLAN_ID ? DROP(VLAN_STACK) : DROP(UNKNOWN_UNIT);
+		return without_unit(p);
 	p->unit_index = unit->index;
 	p->from_zone = unit->zone;
 	p->key4.routing_instance = p->key6.routing_instance = unit->routing_instance;

@@ -355,6 +355,7 @@ fn plan(site: &Site, text: &str) -> Result<Plan> {
             mtu: 1500,
             driver: "veth".to_owned(),
             mtu_range: None,
+            ..Default::default()
         };
         (side.device.to_owned(), found)
     };

@@ -46,6 +46,7 @@ pub struct InterfaceView {
     pub name: String,
     /// Counter slot.
     pub index: u32,
+    /// `null` of a device that has no enabled unit in a zone.
     pub zone: String,
     pub description: Option<String>,
     pub device: String,
@@ -64,6 +65,9 @@ pub struct InterfaceView {
     pub drops: BTreeMap<String, u64>,
     /// Packets that the device dropped on its way out since Sluice manages it.
     pub device_drops: u64,
+    /// What its operator should know.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 macro_rules! counters {

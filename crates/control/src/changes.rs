@@ -1,6 +1,6 @@
 //! Kernel changes of one commit, each with its undo.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
 use sluice_language::config::Prefix;
@@ -17,6 +17,7 @@ enum Done {
     Route { route: RouteWant, was: Option<RouteWant> },
     Proxied { ifindex: u32, addr: IpAddr },
     Sysctl { path: String, was: String },
+    TagsInFrames { device: String },
 }
 
 /// Applies a plan's wishes step by step; dropped without [`Changes::keep`], it undoes them.
@@ -71,7 +72,32 @@ impl<'a> Changes<'a> {
                 {
                     tracing::warn!(%error, "of this family nothing is forwarded; nothing in the configuration asks for it");
                 }
+                Err(error) if path.ends_with("_notify") => {
+                    tracing::warn!(%error, "neighbours will be late to hear of another MAC address");
+                }
                 Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has devices whose packets XDP judges leave VLAN tags where it sees them.
+    pub fn tags_in_frames(&mut self, wants: &KernelWants) -> Result<(), KernelError> {
+        for device in &wants.tags_in_frames {
+            match ethtool::keep_tags_in_frames(device) {
+                Ok(true) => self.done.push(Done::TagsInFrames { device: device.clone() }),
+                Ok(false) => {}
+                // without features there is nothing that could take a tag out
+                Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+                Err(error) => {
+                    return Err(KernelError {
+                        action: format!(
+                            "have {device} leave VLAN tags in its frames (`ethtool -K {device} rxvlan off`)"
+                        ),
+                        reason: error.to_string(),
+                        advice: "use mode tc, which sees them wherever they are",
+                    });
+                }
             }
         }
         Ok(())
@@ -196,6 +222,13 @@ impl<'a> Changes<'a> {
             Done::Route { route, was: None } => self.kernel.delete_route(route, index),
             Done::Proxied { ifindex, addr } => self.kernel.delete_proxied(*ifindex, *addr),
             Done::Sysctl { path, was } => kernel::set_sysctl(path, was),
+            Done::TagsInFrames { device } => {
+                ethtool::take_tags_from_frames(device).map_err(|e| KernelError {
+                    action: format!("have {device} take VLAN tags from frames again"),
+                    reason: e.to_string(),
+                    advice: "`ethtool -K` does it by hand",
+                })
+            }
         }
     }
 }
@@ -208,6 +241,52 @@ impl Drop for Changes<'_> {
             }
         }
     }
+}
+
+/// Puts back what a plan wants and the kernel has lost since: with a link that was down go its IPv6 addresses, routes
+/// and proxied addresses. Says what, and whether something could not be put back yet.
+pub fn restore(kernel: &Kernel, wants: &KernelWants) -> Result<(Vec<String>, bool), KernelError> {
+    let links = kernel.links()?;
+    let up: BTreeMap<&str, u32> = links.iter().filter(|l| l.up).map(|l| (l.name.as_str(), l.index)).collect();
+    let index = |name: &str| up.get(name).copied();
+    let (mut restored, mut lacks) = (vec![], false);
+    let mut note = |what: String, result: Result<(), KernelError>| match result {
+        Ok(()) => restored.push(what),
+        Err(error) => {
+            lacks = true;
+            tracing::debug!(%error, "not put back yet");
+        }
+    };
+    let present: HashSet<_> = kernel.addresses()?.iter().map(|a| (a.ifindex, a.prefix)).collect();
+    for (device, prefix) in &wants.addresses {
+        let Some(ifindex) = index(device) else { continue };
+        if !present.contains(&(ifindex, *prefix)) {
+            let what = format!("address {}/{} of {device}", prefix.addr, prefix.len);
+            note(what, kernel.add_address(ifindex, device, *prefix));
+        }
+    }
+    let all = links.iter().map(|l| (l.name.clone(), l.index)).collect();
+    let present = routes(kernel, &all)?;
+    for route in &wants.routes {
+        let is_up = match &route.target {
+            RouteVia::Gateways(gateways) => {
+                gateways.iter().any(|g| g.device.as_deref().is_none_or(|device| index(device).is_some()))
+            }
+            RouteVia::Device(device) => index(device).is_some(),
+            RouteVia::Discard | RouteVia::Reject => true,
+        };
+        if is_up && !present.iter().any(|r| r.destination == route.destination && same(r, route)) {
+            note(format!("route {}", kernel::route_text(route)), kernel.put_route(route, index));
+        }
+    }
+    let present = if wants.proxies.is_empty() { vec![] } else { kernel.proxied()? };
+    for (device, addr) in &wants.proxies {
+        let Some(ifindex) = index(device) else { continue };
+        if !present.iter().any(|p| p.ifindex == ifindex && p.addr == *addr) {
+            note(format!("answers for {addr} on {device}"), kernel.add_proxied(ifindex, device, *addr));
+        }
+    }
+    Ok((restored, lacks))
 }
 
 /// Whether the kernel's route is the wanted one: gateways in any order, on any device where none is named.

@@ -50,7 +50,8 @@ pub fn check(text: &str, file: &str, look_at_interfaces: bool) -> Result<Plan, C
                 reason: e.to_string(),
                 advice: "check the limits of threads and open files",
             })?;
-            environment::read(&Kernel::connect(runtime.handle())?.links()?, &config, &Mtus::default())
+            let kernel = Kernel::connect(runtime.handle())?;
+            environment::read(&kernel, &kernel.links()?, &config, &Mtus::default())?
         }
     };
     plan(&config, file, &environment, &mut Ids::default(), 1)
@@ -99,5 +100,7 @@ pub fn sizes(config: &Config) -> Sizes {
         extended: !config.gate.zones.is_empty(),
         ..Sizes::default()
     };
-    sizes.with_room(config.interfaces.iter().map(|interface| interface.units.len()).sum(), config.zones.len())
+    // one in the null zone is counted even without units
+    let counted = config.interfaces.iter().map(|interface| interface.units.len().max(1)).sum();
+    sizes.with_room(counted, config.zones.len())
 }

@@ -224,7 +224,7 @@ fn rehearse(
         std::net::TcpListener::bind(address).map(drop).map_err(refused)?;
     }
     let Stored { generation, mut ids, mtus_before, .. } = stored.cloned().unwrap_or_default();
-    let environment = environment::read(&kernel.links()?, &config, &mtus_before);
+    let environment = environment::read(kernel, &kernel.links()?, &config, &mtus_before)?;
     config::plan(&config, &source.file, &environment, &mut ids, generation + 1)?;
     Ok(config::sizes(&config))
 }

@@ -147,7 +147,7 @@ impl Engine {
 
         // A rehearsal with stand-ins for devices that the commit itself makes: what it refuses has touched nothing.
         let links = self.kernel.links()?;
-        let environment = environment::read(&links, &config, &before.mtus_before);
+        let environment = environment::read(&self.kernel, &links, &config, &before.mtus_before)?;
         let mut ids = before.ids.clone();
         let plan = config::plan(&config, &source.file, &environment, &mut ids, generation)?;
         let mut kernel_wants = plan.kernel.clone();
@@ -204,6 +204,7 @@ impl Engine {
     /// What stands behind a commit and is the operator's to know; its metrics are where it wants them.
     fn say_and_serve(&self, plan: &Plan, config: &Config, metrics: Option<Bound>) -> Vec<String> {
         let mut warnings = gate::open_to_all(&plan.gate);
+        warnings.extend(plan.warnings.iter().map(|warning| warning.text.clone()));
         if let Err(error) = self.fan_out.put_metrics(&config.fan_out, metrics) {
             warnings.push(format!("the commit stands, but not its metrics: {error}"));
         }
@@ -257,7 +258,7 @@ impl Engine {
         old: Option<&Active>,
     ) -> Result<(Plan, Stored, RuleTables), CommitError> {
         let links = self.kernel.links()?;
-        let environment = environment::read(&links, config, &next.mtus_before);
+        let environment = environment::read(&self.kernel, &links, config, &next.mtus_before)?;
         let mut plan = if environment == rehearsal.environment {
             next.ids = rehearsal.ids;
             rehearsal.plan
@@ -266,6 +267,7 @@ impl Engine {
         };
         self.fan_out.overlay(&mut plan, &config.fan_out);
         changes.sysctls(&plan.kernel)?;
+        changes.tags_in_frames(&plan.kernel)?;
         local::update(&self.kernel, &self.dataplane)?;
         let attached = self.dataplane.attached()?;
         let variants = variants(&plan, old.map(|o| &o.plan), &attached);

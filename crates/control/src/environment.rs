@@ -1,9 +1,11 @@
 //! The machine as the plan sees it.
 
-use sluice_language::config::Config;
+use std::collections::HashMap;
+
+use sluice_language::config::{Config, Prefix, Unit};
 use sluice_plan::{Environment, NetDev};
 
-use crate::kernel::{Link, ethtool};
+use crate::kernel::{Address, Kernel, KernelError, Link, ethtool};
 use crate::mtus::Mtus;
 
 /// ifindexes of devices that the plan's kernel changes will make; no real one is this large.
@@ -11,16 +13,75 @@ const PLACEHOLDER: u32 = 0x7f00_0000;
 
 /// Devices by name. Those that a commit of `config` would make stand in with placeholders, so that everything can be
 /// checked before anything is made. Those whose MTU is set back by it have the earlier one.
-pub fn read(links: &[Link], config: &Config, mtus_before: &Mtus) -> Environment {
+pub fn read(
+    kernel: &Kernel,
+    links: &[Link],
+    config: &Config,
+    mtus_before: &Mtus,
+) -> Result<Environment, KernelError> {
+    let mut environment = of_links(links, &kernel.addresses()?, config, mtus_before);
+    for interface in config.interfaces.iter().filter(|interface| sluice_plan::depends_on_sender(interface)) {
+        if let Some(link) = links.iter().find(|link| link.name == interface.name)
+            && let Some(netdev) = environment.netdevs.get_mut(&interface.name)
+        {
+            netdev.sender = kernel.sender(link);
+        }
+    }
+    Ok(environment)
+}
+
+fn of_links(links: &[Link], addresses: &[Address], config: &Config, mtus_before: &Mtus) -> Environment {
     let mut environment = Environment::default();
+    let by_index: HashMap<u32, &Link> = links.iter().map(|link| (link.index, link)).collect();
+    let uppers = links.iter().filter(|link| takes_frames_below(link));
+    let uppers: HashMap<u32, &Link> = uppers.filter_map(|upper| Some((upper.lower?, upper))).collect();
+    let learned = learned(links, addresses, config);
     for link in links {
         let driver = link.kind.clone().or_else(|| ethtool::driver(&link.name).ok()).unwrap_or_default();
-        let mtu = mtus_before.get(&link.name).copied().unwrap_or(link.mtu);
-        let netdev = NetDev { ifindex: link.index, mac: link.mac, mtu, driver, mtu_range: link.mtu_range };
+        let netdev = NetDev {
+            ifindex: link.index,
+            mac: link.mac,
+            mtu: mtus_before.get(&link.name).copied().unwrap_or(link.mtu),
+            driver,
+            mtu_range: link.mtu_range,
+            master: link.master.and_then(|master| by_index.get(&master)).copied().map(named),
+            carries: uppers.get(&link.index).copied().map(named),
+            sender: None,
+            learned: learned.get(&link.index).cloned().unwrap_or_default(),
+        };
         environment.netdevs.insert(link.name.clone(), netdev);
     }
     add_pairs(&mut environment, config);
     environment
+}
+
+fn named(link: &Link) -> (String, String) {
+    (link.name.clone(), link.kind.clone().unwrap_or_else(|| "another".to_owned()))
+}
+
+/// Kinds of devices that live on another one's frames.
+const UPPER: [&str; 6] = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"];
+
+fn takes_frames_below(upper: &Link) -> bool {
+    upper.lower_namespace.is_none() && UPPER.contains(&upper.kind.as_deref().unwrap_or_default())
+}
+
+/// Addresses that units have by other means than the configuration, which gives them none of that family; by ifindex.
+fn learned(links: &[Link], addresses: &[Address], config: &Config) -> HashMap<u32, Vec<Prefix>> {
+    let units = config.interfaces.iter().flat_map(|i| i.units.iter().map(move |u| (i, u)));
+    let units: HashMap<String, &Unit> = units.map(|(i, u)| (sluice_plan::device_of(i, u), u)).collect();
+    let devices = links.iter().filter_map(|link| Some((link.index, *units.get(&link.name)?)));
+    let devices: HashMap<u32, &Unit> = devices.collect();
+    let mut learned: HashMap<u32, Vec<Prefix>> = HashMap::new();
+    for address in addresses.iter().filter(|address| address.lasting && !address.ours) {
+        let Some(unit) = devices.get(&address.ifindex) else { continue };
+        let configured = if address.prefix.addr.is_ipv4() { &unit.inet } else { &unit.inet6 };
+        if configured.is_empty() {
+            learned.entry(address.ifindex).or_default().push(address.prefix);
+        }
+    }
+    learned.values_mut().for_each(|prefixes| prefixes.sort_unstable());
+    learned
 }
 
 /// An environment in which every interface of the configuration exists: for `check --no-interfaces`.
@@ -33,6 +94,7 @@ pub fn imagined(config: &Config) -> Environment {
             mtu: interface.mtu.map_or(1500, u32::from),
             driver: "veth".to_owned(),
             mtu_range: None,
+            ..Default::default()
         };
         environment.netdevs.insert(interface.name.clone(), netdev);
     }
@@ -66,10 +128,11 @@ mod tests {
         let config = crate::config::parse(TRUNK, "test").unwrap();
         let link =
             |index: u32, name: &str| Link { index, name: name.to_owned(), mtu: 1500, ..Default::default() };
-        let first = read(&[link(3, "t0")], &config, &Mtus::default());
+        let first = of_links(&[link(3, "t0")], &[], &config, &Mtus::default());
         assert!(first.netdevs["t0.5"].ifindex >= PLACEHOLDER);
         assert_ne!(first.netdevs["t0.5"].ifindex, first.netdevs["t0.5p"].ifindex);
-        let then = read(&[link(3, "t0"), link(8, "t0.5"), link(7, "t0.5p")], &config, &Mtus::default());
+        let then =
+            of_links(&[link(3, "t0"), link(8, "t0.5"), link(7, "t0.5p")], &[], &config, &Mtus::default());
         assert_eq!((then.netdevs["t0.5"].ifindex, then.netdevs["t0.5p"].ifindex), (8, 7));
         assert!(imagined(&config).netdevs.contains_key("t0.5p"));
     }

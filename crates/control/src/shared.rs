@@ -55,7 +55,8 @@ impl Active {
 
     pub fn unit_name(&self, index: u16) -> String {
         let unit = self.plan.units.iter().find(|unit| unit.index == u32::from(index));
-        unit.map_or_else(unknown, |unit| unit.name.clone())
+        let null = self.plan.null_zone.iter().find(|null| null.index == u32::from(index));
+        unit.map(|unit| &unit.name).or(null.map(|null| &null.device)).cloned().unwrap_or_else(unknown)
     }
 }
 

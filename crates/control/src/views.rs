@@ -6,7 +6,7 @@ use sluice_abi::DropCounters;
 use sluice_abi::counters::Role;
 use sluice_abi::stages::Reason;
 use sluice_dataplane::{Attached, Counters as Table};
-use sluice_plan::UnitInfo;
+use sluice_plan::{NullDevice, UnitInfo};
 
 use crate::api::{
     Configuration, Counters, DropView, Equation, Equations, Health, InterfaceView, PolicyView, ScreenView,
@@ -17,6 +17,7 @@ use crate::engine::CommitError;
 use crate::gate;
 use crate::kernel::Link;
 use crate::shared::{Active, Shared, counted};
+use crate::watch;
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -84,12 +85,47 @@ impl Reading {
             counters: self.counters(unit.index as u16),
             drops: named(&drops),
             device_drops: self.device(&unit.physical).dropped,
+            notes: self.notes(&unit.physical),
         }
     }
 
-    /// Every unit of the plan, and slot 0: what arrived where no unit is.
+    /// What the commit said of a device, and what has happened to it since.
+    fn notes(&self, device: &str) -> Vec<String> {
+        let said = self.active.plan.warnings.iter().filter(|warning| warning.device == device);
+        let mut notes: Vec<String> = said.map(|warning| warning.text.clone()).collect();
+        notes.extend(
+            watch::enslaved(&self.active.plan, &self.links)
+                .filter(|(name, _)| name == device)
+                .map(|(_, text)| text),
+        );
+        notes
+    }
+
+    fn null_device(&self, null: &NullDevice) -> InterfaceView {
+        let link = self.links.iter().find(|l| l.name == null.device);
+        let attached = link.and_then(|l| self.attached.iter().find(|a| a.ifindex == l.index));
+        InterfaceView {
+            name: null.device.clone(),
+            index: null.index,
+            zone: "null".to_owned(),
+            device: null.device.clone(),
+            physical: null.device.clone(),
+            mtu: null.mtu,
+            mode: attached.map_or("detached", |a| a.hook.name()).to_owned(),
+            up: link.is_some_and(|l| l.up),
+            counters: self.counters(null.index as u16),
+            drops: named(&self.table.unit_drops(null.index as u16)),
+            device_drops: self.device(&null.device).dropped,
+            notes: self.notes(&null.device),
+            ..Default::default()
+        }
+    }
+
+    /// Every unit of the plan, devices in the null zone, and slot 0: what arrived where no unit is.
     fn interfaces(&self) -> Vec<InterfaceView> {
-        let mut list: Vec<InterfaceView> = self.active.plan.units.iter().map(|u| self.interface(u)).collect();
+        let plan = &self.active.plan;
+        let mut list: Vec<InterfaceView> = plan.units.iter().map(|u| self.interface(u)).collect();
+        list.extend(plan.null_zone.iter().map(|null| self.null_device(null)));
         let unknown = self.counters(0);
         if unknown != Counters::default() {
             list.push(InterfaceView {

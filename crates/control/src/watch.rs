@@ -1,9 +1,9 @@
 //! What the kernel tells: neighbours resolve next hops at once; routes, links and addresses have flows judged again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,25 @@ use netlink_packet_route::RouteNetlinkMessage;
 use rtnetlink::MulticastGroup;
 use rtnetlink::packet_core::NetlinkPayload;
 use rtnetlink::sys::AsyncSocket;
+use sluice_plan::Plan;
 
+use crate::changes;
 use crate::engine::Engine;
+use crate::environment;
 use crate::kernel::{KernelError, Link, Neighbour, parse_neighbour};
 use crate::local;
+use crate::mtus::Mtus;
 use crate::shared::{Shared, count};
 
 /// At most one epoch in this time: each has every flow judged once more.
 const EPOCH_PAUSE: Duration = Duration::from_millis(50);
+
+/// After so long without an event devices are looked at all the same: what a sender offloads changes without one.
+const QUIET: Duration = Duration::from_secs(30);
+
+/// What could not be put back at once (a link has no carrier yet, a commit is under way) is tried so often.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+const RETRIES: u32 = 50;
 
 /// Room for bursts: a full routing table makes about a million messages.
 const RECEIVE_BUFFER: usize = 8 << 20;
@@ -158,25 +169,99 @@ pub fn resync_neighbours(shared: &Shared) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Turns bursts of events into one epoch each.
+/// Turns bursts of events into one epoch each, and sees to what they took away.
 fn coalesce(shared: &Arc<Shared>, engine: &Arc<Mutex<Engine>>, events: &Receiver<Dirty>) {
-    let recommitting = Arc::new(AtomicBool::new(false));
+    let mut changes = Changes { shared, engine, recommitting: Arc::default(), told: BTreeSet::new() };
     let mut last: Option<Instant> = None;
-    while let Ok(first) = events.recv() {
-        if let Some(rest) = last.and_then(|last| EPOCH_PAUSE.checked_sub(last.elapsed())) {
-            thread::sleep(rest);
+    let mut retries = 0;
+    loop {
+        let pause = if retries > 0 { RETRY_PAUSE } else { QUIET };
+        let dirty = match events.recv_timeout(pause) {
+            Ok(first) => {
+                if let Some(rest) = last.and_then(|last| EPOCH_PAUSE.checked_sub(last.elapsed())) {
+                    thread::sleep(rest);
+                }
+                retries = RETRIES;
+                Some(events.try_iter().fold(first, Dirty::merge))
+            }
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        if let Some(dirty) = dirty {
+            if let Err(error) = refresh(shared, dirty) {
+                tracing::error!(%error, "the kernel's state could not be read again");
+            }
+            shared.dataplane.bump_epoch();
+            last = Some(Instant::now());
         }
-        let dirty = events.try_iter().fold(first, Dirty::merge);
-        if let Err(error) = refresh(shared, dirty) {
-            tracing::error!(%error, "the kernel's state could not be read again");
-        }
-        shared.dataplane.bump_epoch();
-        last = Some(Instant::now());
-        if (dirty.links || dirty.all) && devices_changed(shared) && !recommitting.swap(true, Ordering::AcqRel)
-        {
-            recommit(shared.clone(), engine.clone(), recommitting.clone());
+        retries = if changes.restore() { 0 } else { retries.saturating_sub(1) };
+        if dirty.is_none_or(|dirty| dirty.links || dirty.addresses || dirty.all) {
+            changes.devices();
         }
     }
+}
+
+/// What a change of the kernel's state asks for.
+struct Changes<'a> {
+    shared: &'a Arc<Shared>,
+    engine: &'a Arc<Mutex<Engine>>,
+    recommitting: Arc<AtomicBool>,
+    /// What the log says already of devices that others have taken.
+    told: BTreeSet<String>,
+}
+
+impl Changes<'_> {
+    /// Puts back what the configuration has and somebody, or a link that was down, took away; true = nothing is missing.
+    /// A commit that is under way has plans of its own.
+    fn restore(&self) -> bool {
+        let _engine = match self.engine.try_lock() {
+            Ok(engine) => engine,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        match changes::restore(&self.shared.kernel, &self.shared.active().plan.kernel) {
+            Ok((restored, lacks)) => {
+                restored.iter().for_each(|what| tracing::info!("put back: {what}"));
+                !lacks
+            }
+            Err(error) => {
+                tracing::error!(%error, "the kernel's state could not be read again");
+                false
+            }
+        }
+    }
+
+    fn devices(&mut self) {
+        let plan = &self.shared.active().plan;
+        let links = match self.shared.kernel.links() {
+            Ok(links) => links,
+            Err(error) => return tracing::error!(%error, "the devices cannot be read"),
+        };
+        let taken: BTreeSet<String> = enslaved(plan, &links).map(|(_, text)| text).collect();
+        taken.difference(&self.told).for_each(|text| tracing::warn!("{text}"));
+        self.told = taken;
+        if self.told.is_empty()
+            && devices_changed(self.shared)
+            && !self.recommitting.swap(true, Ordering::AcqRel)
+        {
+            recommit(self.shared.clone(), self.engine.clone(), self.recommitting.clone());
+        }
+    }
+}
+
+/// Managed devices that have become a port of another one, by name, and what that means.
+pub fn enslaved<'a>(plan: &'a Plan, links: &'a [Link]) -> impl Iterator<Item = (String, String)> + 'a {
+    let by_index: HashMap<u32, &Link> = links.iter().map(|link| (link.index, link)).collect();
+    plan.attachments.iter().filter_map(move |attachment| {
+        let master = by_index.get(&by_index.get(&attachment.ifindex)?.master?)?;
+        let kind = master.kind.as_deref().unwrap_or("device");
+        let (name, of) = (&attachment.device, &master.name);
+        let text = format!(
+            "interface {name} has become a port of {kind} {of}, which takes its packets; `ip link set {name} nomaster`, or \
+             configure {of} instead"
+        );
+        Some((name.clone(), text))
+    })
 }
 
 fn refresh(shared: &Shared, dirty: Dirty) -> Result<(), crate::engine::CommitError> {
@@ -193,22 +278,30 @@ fn refresh(shared: &Shared, dirty: Dirty) -> Result<(), crate::engine::CommitErr
 
 /// Whether all managed devices exist, but not all as the active plan knows them.
 fn devices_changed(shared: &Shared) -> bool {
-    let plan = &shared.active().plan;
-    let links = match shared.kernel.links() {
-        Ok(links) => links,
+    let active = shared.active();
+    let plan = &active.plan;
+    let read = || {
+        let links = shared.kernel.links()?;
+        environment::read(&shared.kernel, &links, &active.config, &Mtus::default())
+    };
+    let now = match read() {
+        Ok(now) => now,
         Err(error) => {
             tracing::error!(%error, "the devices cannot be read");
             return false;
         }
     };
-    let named = |name: &str| links.iter().find(|l| l.name == name);
-    let complete = plan.units.iter().all(|u| named(&u.physical).is_some());
-    let same = |link: Option<&Link>, ifindex: u32| link.is_some_and(|l| l.index == ifindex);
-    let moved = plan.attachments.iter().any(|a| !same(named(&a.device), a.ifindex));
-    let readdressed = plan.tables.units.iter().any(|(_, entry)| {
-        links.iter().find(|l| l.index == entry.ifindex).is_some_and(|l| l.mac != entry.mac)
-    });
-    complete && (moved || readdressed)
+    let mut physical = plan.units.iter().map(|u| &u.physical).chain(plan.null_zone.iter().map(|n| &n.device));
+    let is_same = |device: &String| {
+        let (Some(was), Some(is)) = (plan.environment.netdevs.get(device), now.netdevs.get(device)) else {
+            return false;
+        };
+        let sets_mtu = plan.kernel.links.iter().any(|link| link.device == *device && link.mtu.is_some());
+        (was.ifindex, was.mac, &was.learned, was.sender) == (is.ifindex, is.mac, &is.learned, is.sender)
+            && (sets_mtu || was.mtu == is.mtu)
+    };
+    physical.all(|device| now.netdevs.contains_key(device))
+        && !plan.attachments.iter().all(|attachment| is_same(&attachment.device))
 }
 
 /// On a thread of its own: epochs must not wait for a commit.
@@ -221,10 +314,27 @@ fn recommit(shared: Arc<Shared>, engine: Arc<Mutex<Engine>>, running: Arc<Atomic
             tracing::info!(
                 "a managed device came back or changed; committing the active configuration again"
             );
+            let before = shared.active();
             // Its result is logged by the engine.
-            let _ = engine.recommit(&shared);
+            if engine.recommit(&shared).is_ok() {
+                ask_again(&shared, &before.plan);
+            }
         }
     });
+}
+
+/// Answers to a MAC address that a device has only now were dropped until the data plane knew it.
+fn ask_again(shared: &Shared, before: &Plan) {
+    let plan = &shared.active().plan;
+    for (device, now) in &plan.environment.netdevs {
+        let is_ours = plan.attachments.iter().any(|attachment| attachment.device == *device);
+        let was = before.environment.netdevs.get(device).filter(|_| is_ours);
+        if was.is_some_and(|was| was.mac != now.mac)
+            && let Err(error) = shared.kernel.ask_again(now.ifindex)
+        {
+            tracing::warn!(%error, "neighbours may take a second longer");
+        }
+    }
 }
 
 /// Gives back next hops that nobody uses. The others get NTF_USE: redirected packets do not tell the kernel that a

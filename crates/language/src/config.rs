@@ -18,6 +18,8 @@ pub struct Config {
     pub system: System,
     pub interfaces: Vec<Interface>,
     pub zones: Vec<Zone>,
+    /// Interfaces of `functional-zone management`: their packets are nobody's but the host's.
+    pub management: Vec<String>,
     pub screens: Vec<Screen>,
     /// Zone-pair policies, in configuration order.
     pub policies: Vec<PolicySet>,

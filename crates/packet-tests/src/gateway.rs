@@ -562,6 +562,7 @@ fn environment(world: &World, config: &Config) -> Result<Environment> {
             mtu,
             driver: "veth".to_owned(),
             mtu_range: Some((68, 65535)),
+            ..Default::default()
         };
         environment.netdevs.insert(name.to_owned(), netdev);
         Ok(())
@@ -590,6 +591,7 @@ fn imagine(world: &World, config: &Config, environment: &mut Environment) {
             mtu: 1500,
             driver: "veth".to_owned(),
             mtu_range: Some((68, 65535)),
+            ..Default::default()
         };
         environment.netdevs.insert(name, netdev);
     }

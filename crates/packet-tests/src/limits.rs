@@ -93,7 +93,8 @@ fn devices_of(config: &Config) -> Environment {
         let ifindex = environment.netdevs.len() as u32 + 2;
         let mac = [2, 0, 0, 0, 0, ifindex as u8];
         let driver = "veth".to_owned();
-        let netdev = NetDev { ifindex, mac, mtu: 1500, driver, mtu_range: Some((68, 65535)) };
+        let netdev =
+            NetDev { ifindex, mac, mtu: 1500, driver, mtu_range: Some((68, 65535)), ..Default::default() };
         environment.netdevs.insert(name, netdev);
     };
     for interface in &config.interfaces {

@@ -72,6 +72,11 @@ impl Plan {
     }
 
     fn write_unit(&self, f: &mut Formatter<'_>, entry: &Unit) -> fmt::Result {
+        if entry.vlan == abi::VLAN_NULL {
+            let null = self.null_zone.iter().find(|null| null.index == u32::from(entry.index));
+            let (device, cause) = null.map_or(("?", "?"), |null| (null.device.as_str(), null.cause));
+            return writeln!(f, "null zone {} {device} on ifindex {}: {cause}", entry.index, entry.ifindex);
+        }
         let info = self.units.iter().find(|u| u.index == u32::from(entry.index));
         let name = info.map_or("?", |u| u.name.as_str());
         let zone = self.zone(entry.zone.into());

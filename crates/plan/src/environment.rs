@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use sluice_language::config::Prefix;
+
 /// Netdevs of the daemon's namespace, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     pub netdevs: BTreeMap<String, NetDev>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetDev {
     pub ifindex: u32,
     pub mac: [u8; 6],
@@ -17,6 +19,21 @@ pub struct NetDev {
     pub driver: String,
     /// Smallest and largest MTU the driver takes, where it says so.
     pub mtu_range: Option<(u32, u32)>,
+    /// Name and kind of the device whose port this one is.
+    pub master: Option<(String, String)>,
+    /// Name and kind of a device that takes its frames from this one.
+    pub carries: Option<(String, String)>,
+    /// The other end of a veth pair, where it matters and can be seen.
+    pub sender: Option<Sender>,
+    /// Addresses of a family of which the configuration gives it none (by DHCP, say), none of them link-local.
+    pub learned: Vec<Prefix>,
+}
+
+/// What a sender leaves to whoever receives its frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sender {
+    pub checksums_left: bool,
+    pub tags_beside: bool,
 }
 
 /// Drivers with native XDP that also accept frames redirected to them, and for which it is the better hook. veth has
@@ -53,6 +70,6 @@ impl NetDev {
 
     /// Whether native XDP works at all.
     pub fn xdp_native(&self) -> bool {
-        self.xdp_preferred() || matches!(self.driver.as_str(), "veth" | "tun" | "netdevsim" | "bonding")
+        self.xdp_preferred() || matches!(self.driver.as_str(), "veth" | "tun" | "netdevsim" | "bond")
     }
 }

@@ -24,6 +24,8 @@ pub struct KernelWants {
     /// Address families that the configuration says nothing of: that their packets are forwarded is a wish, and where it
     /// cannot be granted (/proc/sys of a container cannot be written) no reason to forward nothing at all.
     pub unasked: Vec<&'static str>,
+    /// Devices whose frames must have their tags in them: XDP sees none beside.
+    pub tags_in_frames: Vec<String>,
     /// Devices whose traffic the kernel must never forward by itself.
     pub guard: BTreeSet<String>,
 }
@@ -127,7 +129,7 @@ fn speaks_of(config: &Config, v4: bool) -> bool {
 }
 
 /// A device of its own namespace that packets never leave by.
-const LOOPBACK: &str = "lo";
+pub(crate) const LOOPBACK: &str = "lo";
 
 /// Proxied addresses. The kernel answers ARP for an address only if its route leads to another device than the one it
 /// is asked on: that of an address in the device's own subnet would not.
@@ -194,6 +196,9 @@ fn add_unit(
         // The FIB lookup of the data plane answers only for devices that forward.
         wants.sysctls.push((format!("net/ipv4/conf/{device}/forwarding"), "1"));
         wants.sysctls.push((format!("net/ipv6/conf/{device}/forwarding"), "1"));
+        // Neighbours hear of another MAC address at once, not when their entries are stale.
+        wants.sysctls.push((format!("net/ipv4/conf/{device}/arp_notify"), "1"));
+        wants.sysctls.push((format!("net/ipv6/conf/{device}/ndisc_notify"), "1"));
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 
 pub mod balance;
 pub mod classifier;
+mod devices;
 mod display;
 mod environment;
 pub mod fan_out;
@@ -28,8 +29,9 @@ use sluice_language::config::Config;
 
 use numbers::Numbers;
 
+pub use devices::{Warning, depends_on_sender};
 pub use display::action;
-pub use environment::{Environment, NetDev};
+pub use environment::{Environment, NetDev, Sender};
 pub use gate::{GatePlan, GrantWant};
 pub use ids::{Exhausted, Ids, Pool};
 pub use kernel::{Gateway, KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};
@@ -48,6 +50,11 @@ pub struct Plan {
     pub attachments: Vec<Attachment>,
     pub kernel: KernelWants,
     pub units: Vec<UnitInfo>,
+    pub null_zone: Vec<NullDevice>,
+    /// What its operator should know, in the order of the configuration.
+    pub warnings: Vec<Warning>,
+    /// The devices as it was made for them.
+    pub environment: Environment,
     pub fan_out: Vec<fan_out::FanOutInfo>,
     /// Zone and policy names by id.
     pub zones: BTreeMap<u32, String>,
@@ -105,6 +112,18 @@ pub struct UnitInfo {
     pub addresses: Vec<sluice_language::config::Prefix>,
 }
 
+/// A device that passes nothing: the configuration names it and has no enabled unit of it in a zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NullDevice {
+    pub device: String,
+    pub ifindex: u32,
+    /// Of its counters.
+    pub index: u32,
+    pub hook: IngressHook,
+    pub mtu: u16,
+    pub cause: &'static str,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyInfo {
     pub name: String,
@@ -139,6 +158,21 @@ pub enum PlanError {
         if driver.is_empty() { "(none)" } else { driver }
     )]
     NoNativeXdp { name: String, driver: String },
+    #[error(
+        "interface {name} is a port of {kind} {master}, which takes its packets; configure {master} instead, or take {name} out of \
+         it (`ip link set {name} nomaster`)"
+    )]
+    Enslaved { name: String, master: String, kind: String },
+    #[error(
+        "interface {name} carries {kind} device {device}, which would lose its packets; remove {device} (for a VLAN: a tagged unit \
+         instead of it), or configure {device} instead"
+    )]
+    Carries { name: String, device: String, kind: String },
+    #[error(
+        "interface {name}: its other end leaves VLAN tags beside the frame, where XDP does not see them, and it has tagged units; \
+         `ethtool -K DEVICE txvlan off tx-vlan-stag-hw-insert off` there, or mode tc"
+    )]
+    TagsBeside { name: String },
     #[error(
         "{what}: {wanted} are configured, {free} fit ({quarantined} ids rest for two commits after their name went)"
     )]
@@ -235,7 +269,10 @@ fn compile_with(
     config.interfaces.iter().try_for_each(|own| units::netdev(environment, &own.name).map(drop))?;
     let managed = units::managed(config);
     let unit_names: Vec<String> = managed.iter().map(|m| unit_name(m.interface, m.unit)).collect();
-    let numbers = Numbers::assign(config, &unit_names, ids, generation)?;
+    let null_names = units::in_null_zone(config).into_iter().map(|interface| interface.name.clone());
+    let counted: Vec<String> = unit_names.iter().cloned().chain(null_names).collect();
+    let numbers = Numbers::assign(config, &counted, ids, generation)?;
+    devices::refuse_owned(config, environment)?;
     let hooks = units::hooks(config, environment)?;
     let indexed: Vec<(&units::Managed, u32)> =
         managed.iter().zip(&unit_names).map(|(unit, name)| (unit, numbers.units[name])).collect();
@@ -247,7 +284,14 @@ fn compile_with(
         entries.extend(units::entries(unit, environment, *index, zone, xdp, &mut terms)?);
         infos.push(unit_info(unit, environment, *index, hook)?);
     }
+    let null_zone = null_zone(config, environment, &numbers, &hooks)?;
+    for null in &null_zone {
+        entries.push(units::null_entry(units::netdev(environment, &null.device)?, null.index));
+    }
+    let warnings = warnings(config, environment, &hooks, &null_zone)?;
     let mut kernel = kernel::wants(config, environment)?;
+    let on_xdp = hooks.iter().filter(|(_, hook)| **hook != IngressHook::Tc);
+    kernel.tags_in_frames = on_xdp.map(|(name, _)| name.clone()).collect();
     kernel::add_proxies(&mut kernel, &nat::proxies(config, &managed));
     let services = gate::wanted(config, &numbers.services);
     let rules = policies::compile(config, &numbers.zones, &numbers.policies, &mut terms, services)?;
@@ -257,7 +301,13 @@ fn compile_with(
     let classifier = classifier::compile(&lists)?;
     let (fan_out, fan_out_infos) = fan_out::compile(config, &infos, &numbers, &ids.fan_out_receivers)?;
     let always_on = nat_stages(nat::is_used(config), &nat.tables) | gate::stage_mask(config);
-    let (variants, attachments) = attachments(&managed, &infos, &fan_out_infos, environment, always_on)?;
+    let (variants, mut attachments) = attachments(&managed, &infos, &fan_out_infos, environment, always_on)?;
+    attachments.extend(null_zone.iter().map(|null| Attachment {
+        device: null.device.clone(),
+        ifindex: null.ifindex,
+        ingress: Some(null.hook),
+        variant: 0,
+    }));
     let units = units::UnitTable::new(&entries)?;
     let (screen_limits, white_terms) = screens::limits(config, &numbers.zones)?;
     let tables = Tables {
@@ -287,12 +337,59 @@ fn compile_with(
         contexts: rules.contexts,
         kernel,
         units: infos,
+        null_zone,
+        warnings,
+        environment: environment.clone(),
         fan_out: fan_out_infos,
         zones: numbers.zones.into_iter().map(|(name, id)| (id, name)).collect(),
         policies: policy_infos(config, &numbers.policies),
         gate: gate::plan(config, &numbers.services, alone),
         nat: nat.plan,
     })
+}
+
+fn warnings(
+    config: &Config,
+    environment: &Environment,
+    hooks: &BTreeMap<String, IngressHook>,
+    null_zone: &[NullDevice],
+) -> Result<Vec<Warning>, PlanError> {
+    let mut warnings: Vec<Warning> = vec![];
+    for null in null_zone {
+        let (device, cause) = (null.device.clone(), null.cause);
+        let text = format!(
+            "interface {device} is in the null zone, which passes nothing, also not to this host: {cause}"
+        );
+        warnings.push(Warning { device, text });
+    }
+    for interface in &config.interfaces {
+        let hook =
+            hooks.get(&interface.name).filter(|_| !null_zone.iter().any(|n| n.device == interface.name));
+        if let Some(hook) = hook {
+            warnings.extend(devices::sender_warnings(interface, environment, *hook)?);
+        }
+    }
+    Ok(warnings)
+}
+
+fn null_zone(
+    config: &Config,
+    environment: &Environment,
+    numbers: &Numbers,
+    hooks: &BTreeMap<String, IngressHook>,
+) -> Result<Vec<NullDevice>, PlanError> {
+    let device = |interface: &sluice_language::config::Interface| {
+        let netdev = units::netdev(environment, &interface.name)?;
+        Ok(NullDevice {
+            device: interface.name.clone(),
+            ifindex: netdev.ifindex,
+            index: numbers.units[&interface.name],
+            hook: hooks[&interface.name],
+            mtu: interface.mtu.map_or(netdev.mtu, u32::from).min(u16::MAX.into()) as u16,
+            cause: units::null_cause(config, interface),
+        })
+    };
+    units::in_null_zone(config).into_iter().map(device).collect()
 }
 
 fn flow_rules(flow: &sluice_language::config::FlowOptions) -> FlowRules {

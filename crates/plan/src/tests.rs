@@ -16,7 +16,14 @@ pub(crate) fn environment(config: &Config) -> Environment {
     let mut environment = Environment::default();
     let mut add = |name: String| {
         let ifindex = environment.netdevs.len() as u32 + 1;
-        let netdev = NetDev { ifindex, mac: [2; 6], mtu: 1500, driver: "veth".to_owned(), mtu_range: None };
+        let netdev = NetDev {
+            ifindex,
+            mac: [2; 6],
+            mtu: 1500,
+            driver: "veth".to_owned(),
+            mtu_range: None,
+            ..Default::default()
+        };
         environment.netdevs.insert(name, netdev);
     };
     for interface in &config.interfaces {

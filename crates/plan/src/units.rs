@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use sluice_abi::{self as abi, Unit as UnitEntry};
 use sluice_language::config::{Config, HookMode, HostInbound, Interface, Prefix, Screen, Unit, Vlan, Zone};
 
+use crate::kernel::LOOPBACK;
 use crate::{Environment, NetDev, PlanError, screens, terms::Terms};
 
 /// A unit that belongs to a zone, with all that is known about it.
@@ -27,8 +28,7 @@ pub fn device_of(interface: &Interface, unit: &Unit) -> String {
     if unit.vlan.is_some() { unit_name(interface, unit) } else { interface.name.clone() }
 }
 
-/// Whether the data plane handles the unit: it is enabled and a zone has it. The others (a management port) only
-/// get their addresses; the guard keeps the kernel from forwarding through them.
+/// Whether a zone has the unit and it is enabled. Nothing reaches the others but on interfaces of the management.
 pub(crate) fn is_managed(config: &Config, interface: &Interface, unit: &Unit) -> bool {
     let name = unit_name(interface, unit);
     let zoned = config.zones.iter().any(|z| z.interfaces.iter().any(|i| i.unit == name));
@@ -54,6 +54,51 @@ pub(crate) fn managed(config: &Config) -> Vec<Managed<'_>> {
         }
     }
     managed
+}
+
+/// Interfaces without any managed unit: as with Junos they are in the null zone, which passes nothing. `lo` is how the
+/// host speaks to itself.
+pub(crate) fn in_null_zone(config: &Config) -> Vec<&Interface> {
+    let has_unit =
+        |interface: &Interface| interface.units.iter().any(|unit| is_managed(config, interface, unit));
+    config
+        .interfaces
+        .iter()
+        .filter(|interface| !has_unit(interface) && is_looked_at(config, interface))
+        .collect()
+}
+
+/// Whether packets of an interface of the configuration are the data plane's to judge.
+pub(crate) fn is_looked_at(config: &Config, interface: &Interface) -> bool {
+    interface.name != LOOPBACK && !config.management.contains(&interface.name)
+}
+
+/// Why an interface is in the null zone, for its operator.
+pub(crate) fn null_cause(config: &Config, interface: &Interface) -> &'static str {
+    let zoned = |unit: &Unit| {
+        let name = unit_name(interface, unit);
+        config.zones.iter().any(|zone| zone.interfaces.iter().any(|member| member.unit == name))
+    };
+    match () {
+        () if interface.disabled => "it is disabled",
+        () if interface.units.is_empty() => "it has no active unit",
+        () if interface.units.iter().any(zoned) => "its units are disabled",
+        () => "no unit of it is in a zone",
+    }
+}
+
+/// What every frame of a device in the null zone finds, whatever its tags.
+pub(crate) fn null_entry(device: &NetDev, index: u32) -> UnitEntry {
+    UnitEntry {
+        ifindex: device.ifindex,
+        vlan: abi::VLAN_NULL,
+        index: index as u16,
+        flags: abi::UNIT_VALID,
+        mac: device.mac,
+        phys_ifindex: device.ifindex,
+        host_ifindex: device.ifindex,
+        ..Default::default()
+    }
 }
 
 /// What devices send besides their MTU: an Ethernet header and one tag. A second tag is taken from the packet.
@@ -100,6 +145,7 @@ pub(crate) fn hooks(
     for interface in &names {
         all_redirect &= netdev(env, &interface.name)?.xdp_preferred();
     }
+    names.extend(in_null_zone(config));
     let mut hooks = BTreeMap::new();
     for interface in names {
         let netdev = netdev(env, &interface.name)?;
@@ -111,7 +157,7 @@ pub(crate) fn hooks(
                 return Err(PlanError::NoNativeXdp { name, driver });
             }
             HookMode::Xdp => XdpNative,
-            HookMode::Auto if all_redirect => XdpNative,
+            HookMode::Auto if all_redirect && netdev.xdp_preferred() => XdpNative,
             HookMode::Auto => Tc,
         };
         hooks.insert(interface.name.clone(), hook);
@@ -130,6 +176,7 @@ pub(crate) fn entries(
 ) -> Result<Vec<UnitEntry>, PlanError> {
     let name = unit_name(managed.interface, managed.unit);
     let physical = netdev(env, &managed.interface.name)?;
+    let device = netdev(env, &device_of(managed.interface, managed.unit))?;
     let mtu = unit_mtu(env, managed.interface, managed.unit)?;
     let (host_first, host_count) = terms.services(&managed.inbound.services, &name)?;
     let mut flags = abi::UNIT_VALID;
@@ -149,8 +196,8 @@ pub(crate) fn entries(
         mac: physical.mac,
         phys_ifindex: physical.ifindex,
         host_ifindex: physical.ifindex,
-        be_addr4: first_v4(&managed.unit.inet),
-        be_addr6: best_v6(&managed.unit.inet6),
+        be_addr4: first_v4(own(&managed.unit.inet, &device.learned)),
+        be_addr6: best_v6(own(&managed.unit.inet6, &device.learned)),
         host_first,
         host_count,
         screens: managed.screen.map_or(0, screens::bits),
@@ -167,6 +214,11 @@ pub(crate) fn entries(
     host_side.ifindex = host.ifindex;
     host_side.flags |= abi::UNIT_HOST_SIDE;
     Ok(vec![entry, host_side])
+}
+
+/// The configuration's addresses of a family, else those that the device has by other means.
+fn own<'a>(configured: &'a [Prefix], learned: &'a [Prefix]) -> &'a [Prefix] {
+    if configured.is_empty() { learned } else { configured }
 }
 
 fn first_v4(prefixes: &[Prefix]) -> u32 {

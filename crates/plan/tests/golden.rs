@@ -45,6 +45,7 @@ fn device(ifindex: u32) -> NetDev {
         mtu: 1500,
         driver: "veth".to_owned(),
         mtu_range: None,
+        ..Default::default()
     }
 }
 

@@ -27,6 +27,9 @@ pub fn check(args: &CheckArgs) -> Outcome {
         sluice_control::check_machine().map_err(Failure::failed)?;
     }
     let plan = sluice_control::check(&text, &file, !args.no_interfaces)?;
+    for warning in &plan.warnings {
+        eprintln!("sluice: warning: {}", warning.text);
+    }
     if args.plan {
         print!("{plan}");
     } else {

@@ -1,5 +1,6 @@
 //! `sluice show`: one request to the daemon, as a table or, with `--json`, as it came.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use chrono::{DateTime, SecondsFormat};
@@ -219,6 +220,9 @@ fn interfaces(list: Vec<InterfaceView>) {
         "Description",
     ];
     println!("{}", table(&header, rows.collect()));
+    for note in list.iter().flat_map(|interface| &interface.notes).collect::<BTreeSet<_>>() {
+        println!("{note}");
+    }
 }
 
 fn zones(list: Vec<ZoneView>) {

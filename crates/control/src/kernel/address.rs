@@ -16,6 +16,8 @@ pub struct Address {
     pub prefix: Prefix,
     /// Sluice added it: it carries [`PROTOCOL`].
     pub ours: bool,
+    /// Others may know this host by it: neither tentative, on its way out, temporary nor of the link alone.
+    pub lasting: bool,
 }
 
 impl Kernel {
@@ -59,5 +61,18 @@ fn parse(message: &AddressMessage) -> Option<Address> {
     let addr: IpAddr = find(true).or_else(|| find(false))?;
     let protocol = AddressAttribute::Protocol(AddressProtocol::Other(PROTOCOL));
     let prefix = Prefix { addr, len: message.header.prefix_len };
-    Some(Address { ifindex: message.header.index, prefix, ours: message.attributes.contains(&protocol) })
+    let passing = AddressHeaderFlags::Secondary
+        | AddressHeaderFlags::Deprecated
+        | AddressHeaderFlags::Tentative
+        | AddressHeaderFlags::Dadfailed;
+    let of_the_link = match addr {
+        IpAddr::V4(addr) => addr.is_link_local(),
+        IpAddr::V6(addr) => addr.is_unicast_link_local(),
+    };
+    Some(Address {
+        ifindex: message.header.index,
+        prefix,
+        ours: message.attributes.contains(&protocol),
+        lasting: !message.header.flags.intersects(passing) && !of_the_link,
+    })
 }

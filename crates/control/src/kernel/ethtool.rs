@@ -1,4 +1,4 @@
-//! What only the ethtool ioctl answers here: a device's driver, its own statistics, and generic receive offload.
+//! What only the ethtool ioctl answers here: a device's driver, its own statistics, and what it offloads.
 //!
 //! sysfs would name the driver too, but shows the devices of the namespace it was mounted in, which is not the
 //! daemon's when it runs under `nsenter --net`.
@@ -8,13 +8,18 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use sluice_plan::Sender;
 
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSTATS: u32 = 0x1d;
 const ETHTOOL_SGRO: u32 = 0x2c;
-/// String set of the statistics' names.
+const ETHTOOL_GSSET_INFO: u32 = 0x37;
+const ETHTOOL_GFEATURES: u32 = 0x3a;
+const ETHTOOL_SFEATURES: u32 = 0x3b;
+/// String sets: the names of statistics and of features.
 const ETH_SS_STATS: u32 = 1;
+const ETH_SS_FEATURES: u32 = 4;
 
 /// `struct ethtool_drvinfo` in words: cmd, then driver[32], then fields nobody here reads.
 const DRVINFO_WORDS: usize = 49;
@@ -34,9 +39,94 @@ pub fn driver(device: &str) -> io::Result<String> {
 /// Frames sent for XDP programs of other devices, over all queues: `tx_queue_N_xdp_xmit` (veth), `tx_queue_N_xdp_tx`
 /// and `txN_xdp_tx` (virtio_net).
 pub fn xdp_sent(device: &str) -> io::Result<u64> {
-    let counts =
-        |name: &str| name.starts_with("tx") && (name.ends_with("_xdp_xmit") || name.ends_with("_xdp_tx"));
-    Ok(statistics(device)?.iter().filter(|(name, _)| counts(name)).map(|(_, value)| value).sum())
+    Ok(statistics(device)?.iter().filter(|(name, _)| counts_sent(name)).map(|(_, value)| value).sum())
+}
+
+/// Of one queue: newer drivers have the sum of all queues besides, under a name without a number (`tx_xdp_tx`).
+fn counts_sent(name: &str) -> bool {
+    let queue = name.strip_prefix("tx_queue_").or_else(|| name.strip_prefix("tx")).unwrap_or_default();
+    let Some((number, what)) = queue.split_once('_') else { return false };
+    !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && matches!(what, "xdp_xmit" | "xdp_tx")
+}
+
+/// What a device leaves beside the frames that it hands on, by features of these names.
+const CHECKSUMS: [&str; 3] = ["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"];
+const TAGS_SENT: [&str; 2] = ["tx-vlan-hw-insert", "tx-vlan-stag-hw-insert"];
+const TAGS_RECEIVED: [&str; 2] = ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"];
+
+/// What a device leaves to the receiver of what it sends.
+pub fn sender(device: &str) -> io::Result<Sender> {
+    let features = Features::read(device)?;
+    let has = |names: &[&str]| !features.numbers(names).is_empty();
+    Ok(Sender { checksums_left: has(&CHECKSUMS), tags_beside: has(&TAGS_SENT) })
+}
+
+/// Has the device leave tags in the frames it receives; true = it did not before. Err says which it keeps taking out.
+pub fn keep_tags_in_frames(device: &str) -> io::Result<bool> {
+    let features = Features::read(device)?;
+    let taken = features.numbers(&TAGS_RECEIVED);
+    if taken.is_empty() {
+        return Ok(false);
+    }
+    features.switch(device, &taken, false)?;
+    let still = Features::read(device)?;
+    match still.numbers(&TAGS_RECEIVED).first() {
+        None => Ok(true),
+        Some(number) => Err(io::Error::other(format!("its driver keeps {} on", still.names[*number]))),
+    }
+}
+
+/// The opposite, where it can be done.
+pub fn take_tags_from_frames(device: &str) -> io::Result<()> {
+    let features = Features::read(device)?;
+    let number = |name: &&str| features.names.iter().position(|known| known == *name);
+    let numbers: Vec<usize> = TAGS_RECEIVED.iter().filter_map(number).collect();
+    features.switch(device, &numbers, true)
+}
+
+/// Features by number: their names, and whether they are on.
+struct Features {
+    names: Vec<String>,
+    /// `struct ethtool_gfeatures`: cmd, blocks, then of each block what is available, requested, active, fixed.
+    words: Vec<u32>,
+}
+
+impl Features {
+    fn read(device: &str) -> io::Result<Features> {
+        let mut info = [ETHTOOL_GSSET_INFO, 0, 1 << ETH_SS_FEATURES, 0, 0];
+        ethtool(device, &mut info)?;
+        let count = info[4] as usize;
+        let mut names = vec![0u32; 3 + count * NAME_WORDS];
+        names[..3].copy_from_slice(&[ETHTOOL_GSTRINGS, ETH_SS_FEATURES, count as u32]);
+        ethtool(device, &mut names)?;
+        let blocks = count.div_ceil(32);
+        let mut words = vec![0u32; 2 + blocks * 4];
+        words[..2].copy_from_slice(&[ETHTOOL_GFEATURES, blocks as u32]);
+        ethtool(device, &mut words)?;
+        Ok(Features { names: names[3..].chunks(NAME_WORDS).map(text).collect(), words })
+    }
+
+    fn is_active(&self, number: usize) -> bool {
+        self.words.get(2 + number / 32 * 4 + 2).is_some_and(|active| active & 1 << (number % 32) != 0)
+    }
+
+    /// Those of these names that are on.
+    fn numbers(&self, wanted: &[&str]) -> Vec<usize> {
+        let is_wanted = |number: &usize| wanted.contains(&self.names[*number].as_str());
+        (0..self.names.len()).filter(is_wanted).filter(|number| self.is_active(*number)).collect()
+    }
+
+    fn switch(&self, device: &str, numbers: &[usize], on: bool) -> io::Result<()> {
+        let blocks = self.names.len().div_ceil(32);
+        let mut words = vec![0u32; 2 + blocks * 2];
+        words[..2].copy_from_slice(&[ETHTOOL_SFEATURES, blocks as u32]);
+        for number in numbers {
+            let (block, bit) = (2 + number / 32 * 2, 1 << (number % 32));
+            words[block] |= bit;
+            words[block + 1] |= if on { bit } else { 0 };
+        }
+        ethtool(device, &mut words)
+    }
 }
 
 /// The driver's own statistics by name.
@@ -84,7 +174,22 @@ fn ethtool(device: &str, words: &mut [u32]) -> io::Result<()> {
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
     // SAFETY: the request points to `words`, which outlives the call and is as large as its command (its first
     // word) makes the kernel read and write: ethtool_drvinfo is DRVINFO_WORDS long,
-    // ethtool_value two words, and names and values have the room that their third or second word claims.
+    // ethtool_value two words, ethtool_sset_info with one bit set has one word behind it, and names, values and blocks of
+    // features have the room that their third or second word claims.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL as _, &mut request) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_queues_have_sent_is_counted_once() {
+        let counted = ["tx_queue_0_xdp_xmit", "tx_queue_12_xdp_tx", "tx0_xdp_tx", "tx11_xdp_tx"];
+        assert!(counted.iter().all(|name| counts_sent(name)), "{counted:?}");
+        let others =
+            ["tx_xdp_tx", "tx_queue_0_xdp_xmit_errors", "rx0_xdp_tx", "tx0_xdp_tx_drops", "tx_packets"];
+        assert!(!others.iter().any(|name| counts_sent(name)), "{others:?}");
+    }
 }

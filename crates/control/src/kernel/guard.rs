@@ -7,11 +7,27 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use super::KernelError;
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::if_nametoindex;
 
-/// Replaces the table in one transaction.
+use super::{KernelError, ethtool};
+
+/// Replaces the table in one transaction. Devices are met by name, for those that are made anew, and by number, for those
+/// that are renamed.
 pub fn install(devices: &BTreeSet<String>) -> Result<(), KernelError> {
-    nft(&ruleset(devices))
+    let numbers = devices.iter().filter_map(|device| if_nametoindex(device.as_str()).ok()).collect();
+    nft(&ruleset(devices, &numbers, &bridges(devices)))
+}
+
+/// Bridges among the devices, with their MAC addresses.
+fn bridges(devices: &BTreeSet<String>) -> Vec<(String, String)> {
+    let all = getifaddrs().into_iter().flatten().filter(|entry| devices.contains(&entry.interface_name));
+    let bridges = all.filter_map(|entry| {
+        let mac = entry.address?.as_link_addr()?.addr()?;
+        let is_bridge = ethtool::driver(&entry.interface_name).is_ok_and(|driver| driver == "bridge");
+        is_bridge.then(|| (entry.interface_name, mac.map(|byte| format!("{byte:02x}")).join(":")))
+    });
+    bridges.collect()
 }
 
 pub fn remove() -> Result<(), KernelError> {
@@ -24,15 +40,26 @@ pub fn is_installed() -> bool {
     list.is_ok_and(|output| output.status.success())
 }
 
-fn ruleset(devices: &BTreeSet<String>) -> String {
+fn ruleset(devices: &BTreeSet<String>, numbers: &BTreeSet<u32>, bridges: &[(String, String)]) -> String {
     let mut text =
         "table inet sluice_guard\ndelete table inet sluice_guard\ntable inet sluice_guard {\n".to_owned();
     text += "  chain forward {\n    type filter hook forward priority filter - 10; policy accept;\n";
+    // With bridge-nf-call-iptables the kernel asks here about frames that a bridge only switches: none are for its own address.
+    for (bridge, mac) in bridges {
+        let _ = writeln!(text, "    iifname \"{bridge}\" oifname \"{bridge}\" ether daddr != {mac} accept");
+    }
     if !devices.is_empty() {
         let names: Vec<String> = devices.iter().map(|d| format!("\"{d}\"")).collect();
         let names = names.join(", ");
         for direction in ["iifname", "oifname"] {
             let _ = writeln!(text, "    {direction} {{ {names} }} counter drop");
+        }
+    }
+    if !numbers.is_empty() {
+        let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+        let numbers = numbers.join(", ");
+        for direction in ["iif", "oif"] {
+            let _ = writeln!(text, "    {direction} {{ {numbers} }} counter drop");
         }
     }
     text + "  }\n}\n"
@@ -67,13 +94,18 @@ mod tests {
 
     #[test]
     fn drops_both_directions_of_every_device() {
-        let text = ruleset(&BTreeSet::from(["trust0".to_owned(), "wan0.100".to_owned()]));
+        let names = BTreeSet::from(["trust0".to_owned(), "wan0.100".to_owned()]);
+        let text =
+            ruleset(&names, &BTreeSet::from([4, 7]), &[("br0".to_owned(), "02:00:00:00:00:01".to_owned())]);
+        assert!(text.contains("iif { 4, 7 } counter drop"), "{text}");
+        let switched = "iifname \"br0\" oifname \"br0\" ether daddr != 02:00:00:00:00:01 accept";
+        assert!(text.find(switched) < text.find("counter drop"), "{text}");
         assert!(text.contains("iifname { \"trust0\", \"wan0.100\" } counter drop"), "{text}");
         assert!(text.contains("oifname { \"trust0\", \"wan0.100\" } counter drop"), "{text}");
     }
 
     #[test]
     fn an_empty_guard_has_no_empty_set() {
-        assert!(!ruleset(&BTreeSet::new()).contains("iifname"));
+        assert!(!ruleset(&BTreeSet::new(), &BTreeSet::new(), &[]).contains("iif"));
     }
 }

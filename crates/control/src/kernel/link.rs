@@ -20,6 +20,12 @@ pub struct Link {
     pub mtu_range: Option<(u32, u32)>,
     /// Packets that the device or its driver dropped on the way out.
     pub tx_dropped: u64,
+    /// Index of the device whose port it is.
+    pub master: Option<u32>,
+    /// Index of the device below it; of a veth pair, the other end.
+    pub lower: Option<u32>,
+    /// That device is in another namespace, which ours knows by this number.
+    pub lower_namespace: Option<i32>,
     /// Sluice made it: it carries [`PAIR_ALIAS`].
     pub ours: bool,
 }
@@ -97,6 +103,9 @@ fn parse_link(message: &LinkMessage) -> Link {
             LinkAttribute::MaxMtu(mtu) => high = *mtu,
             LinkAttribute::Stats64(stats) => link.tx_dropped = stats.tx_dropped + stats.tx_errors,
             LinkAttribute::IfAlias(alias) => link.ours = alias == PAIR_ALIAS,
+            LinkAttribute::Controller(index) => link.master = Some(*index).filter(|index| *index != 0),
+            LinkAttribute::Link(index) => link.lower = Some(*index).filter(|index| *index != 0),
+            LinkAttribute::LinkNetNsId(number) => link.lower_namespace = Some(*number),
             LinkAttribute::LinkInfo(infos) => link.kind = infos.iter().find_map(kind),
             _ => {}
         }

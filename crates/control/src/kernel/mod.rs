@@ -9,6 +9,7 @@ mod link;
 mod neighbour;
 mod proxy;
 mod route;
+mod sender;
 
 use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +19,7 @@ use rtnetlink::Handle;
 pub use address::Address;
 pub use link::Link;
 pub use neighbour::{Neighbour, parse_neighbour};
+pub use route::text as route_text;
 
 /// Protocol number of the addresses and routes that Sluice adds (`ip route` shows `proto 83`). The kernel itself thus
 /// remembers what is ours, whatever happens to the daemon.

@@ -41,6 +41,22 @@ impl Kernel {
         Ok(())
     }
 
+    /// Asks anew for neighbours of a device that have not answered: while its MAC address changed their answers were for
+    /// another host, and the kernel would wait a second before it asks again.
+    pub fn ask_again(&self, ifindex: u32) -> Result<()> {
+        let silent = |n: &&Neighbour| n.ifindex == ifindex && n.mac.is_none() && !n.fixed;
+        for neighbour in self.neighbours()?.iter().filter(silent) {
+            let known = self.netlink.neighbours().add(ifindex, neighbour.addr).message_mut().clone();
+            let action = || format!("forget neighbour {}", neighbour.addr);
+            let forgotten =
+                self.wait(self.netlink.neighbours().del(known).execute(), action, "check the device");
+            if let Err(error) = forgotten.and_then(|()| self.use_neighbour(ifindex, neighbour.addr)) {
+                tracing::debug!(%error, "a neighbour was not asked again");
+            }
+        }
+        Ok(())
+    }
+
     fn use_neighbour(&self, ifindex: u32, addr: IpAddr) -> Result<()> {
         let request = self.netlink.neighbours().add(ifindex, addr);
         let request = request.state(NeighbourState::None).flags(NeighbourFlags::Use).replace();

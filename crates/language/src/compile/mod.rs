@@ -30,7 +30,7 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
     let top = View::top(inherited.as_ref().unwrap_or(tree));
     let interfaces = interfaces::compile(top, default_mode(top), &mut report);
     let screens = screens::compile(top, &mut report);
-    let zones = zones::compile(top, &interfaces, &screens, &mut report);
+    let (zones, management) = zones::compile(top, &interfaces, &screens, &mut report);
     let addresses = address_book::compile(top, &zones, &mut report);
     let applications = applications::compile(top, &mut report);
     let schedulers = schedulers::compile(top, &mut report);
@@ -57,6 +57,7 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
         system: System { host_name: top.value(&["system", "host-name"]).map(|name| name.word().to_owned()) },
         interfaces,
         zones,
+        management,
         screens,
         policies: policies.pairs,
         global_policies: policies.global,

@@ -13,14 +13,15 @@ use crate::services::{PROTOCOLS, SYSTEM_SERVICES, routing_protocol, system_servi
 const MAX_ZONES: usize = 254;
 
 /// Names with a meaning of their own.
-const RESERVED: &[&str] = &["any", "global", "junos-host"];
+const RESERVED: &[&str] = &["any", "global", "junos-host", "null"];
 
+/// Security zones, and the interfaces of the functional zone `management`.
 pub(super) fn compile<'a>(
     top: View<'a>,
     interfaces: &[Interface],
     screens: &[Screen],
     report: &mut Report,
-) -> Vec<Zone> {
+) -> (Vec<Zone>, Vec<String>) {
     let units = Units::new(top, interfaces);
     let inactive_screens: HashSet<&str> = top.inactive_names(&["security", "screen", "ids-option"]).collect();
     let mut owners: HashMap<String, View<'a>> = HashMap::new();
@@ -50,7 +51,35 @@ pub(super) fn compile<'a>(
                 .unwrap_or_default(),
         });
     }
-    zones
+    let management = management(top, &zones, &units, &mut owners, report);
+    (zones, management)
+}
+
+/// A device is looked at as a whole or not at all.
+fn management<'a>(
+    top: View<'a>,
+    zones: &[Zone],
+    units: &Units,
+    owners: &mut HashMap<String, View<'a>>,
+    report: &mut Report,
+) -> Vec<String> {
+    let Some(view) = top.path(&["security", "zones", "functional-zone", "management"]) else {
+        return Vec::new();
+    };
+    let mut interfaces = Vec::new();
+    for member in members(view, units, owners, report) {
+        let Some((interface, _)) = member.unit.rsplit_once('.') else { continue };
+        let zoned = zones.iter().flat_map(|zone| &zone.interfaces).map(|member| member.unit.as_str());
+        if let Some(other) = zoned
+            .filter(|other| *other != member.unit)
+            .find(|other| other.rsplit_once('.').is_some_and(|(name, _)| name == interface))
+        {
+            let message = format!("interface `{interface}` has `{other}` in a security zone");
+            report.error_help(&view.location(), message, "give the management an interface of its own");
+        }
+        interfaces.push(interface.to_owned());
+    }
+    interfaces
 }
 
 /// Unit names that may stand in a zone.

@@ -1,0 +1,75 @@
+//! What devices cannot be used for, and what their operator should know of them.
+
+use sluice_language::config::{Config, HookMode, Interface};
+
+use crate::{Environment, IngressHook, PlanError, units};
+
+/// What a commit tells about a device and `show interfaces` repeats.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    pub device: String,
+    pub text: String,
+}
+
+/// Frames of these never reach a unit, or reach two owners: refused by name.
+pub(crate) fn refuse_owned(config: &Config, environment: &Environment) -> Result<(), PlanError> {
+    let looked_at = |interface: &&Interface| units::is_looked_at(config, interface);
+    for interface in config.interfaces.iter().filter(looked_at) {
+        let netdev = units::netdev(environment, &interface.name)?;
+        let name = interface.name.clone();
+        if let Some((master, kind)) = netdev.master.clone() {
+            return Err(PlanError::Enslaved { name, master, kind });
+        }
+        if let Some((device, kind)) = netdev.carries.clone() {
+            return Err(PlanError::Carries { name, device, kind });
+        }
+    }
+    Ok(())
+}
+
+/// XDP sees the bytes of a frame and nothing beside them: what the other end of a veth pair leaves there, a tag or a
+/// checksum's completion, is lost.
+pub(crate) fn sender_warnings(
+    interface: &Interface,
+    environment: &Environment,
+    hook: IngressHook,
+) -> Result<Vec<Warning>, PlanError> {
+    let netdev = units::netdev(environment, &interface.name)?;
+    if hook == IngressHook::Tc || netdev.driver != VETH {
+        return Ok(vec![]);
+    }
+    let name = &interface.name;
+    let warning = |text: String| Warning { device: name.clone(), text };
+    let Some(sender) = netdev.sender else {
+        let text = format!(
+            "interface {name}: its other end cannot be seen from here; XDP needs `tx off txvlan off tx-vlan-stag-hw-insert off` \
+             (ethtool -K) there: it sees no tag beside a frame, and does not complete checksums"
+        );
+        return Ok(vec![warning(text)]);
+    };
+    let tagged = interface.units.iter().any(|unit| unit.vlan.is_some());
+    if sender.tags_beside && tagged {
+        return Err(PlanError::TagsBeside { name: name.clone() });
+    }
+    let mut warnings = vec![];
+    if sender.tags_beside {
+        warnings.push(warning(format!(
+            "interface {name}: its other end leaves VLAN tags beside the frame, where XDP does not see them: tagged frames are \
+             taken for untagged ones; `ethtool -K DEVICE txvlan off tx-vlan-stag-hw-insert off` there, or mode tc"
+        )));
+    }
+    if sender.checksums_left {
+        warnings.push(warning(format!(
+            "interface {name}: its other end leaves checksums to be completed, which XDP cannot: its TCP and UDP arrive broken; \
+             `ethtool -K DEVICE tx off` there, or mode tc"
+        )));
+    }
+    Ok(warnings)
+}
+
+const VETH: &str = "veth";
+
+/// Whether what the other end of the interface sends matters: only a mode that is asked for takes a veth pair to XDP.
+pub fn depends_on_sender(interface: &Interface) -> bool {
+    matches!(interface.mode, HookMode::Xdp | HookMode::Generic)
+}

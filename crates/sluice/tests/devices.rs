@@ -1,0 +1,182 @@
+//! Devices that cannot carry what the configuration asks of them, and what others do with them: refused or told by name.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::{BASE, BINARY, Site, accepted, refused, stderr, wait_until};
+use sluice_lab::gateway::Gateway;
+use sluice_lab::helpers::{Tags, tag_with};
+use sluice_lab::netns::Netns;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn in_mode(site: &Site, mode: &str, more: &str) -> PathBuf {
+    let modes = format!("set interfaces left0 mode {mode}\nset interfaces right0 mode {mode}\n");
+    site.write_all(&format!("{mode}.conf"), &format!("{BASE}{modes}{more}"))
+}
+
+fn notes(gateway: &Gateway, name: &str) -> String {
+    let views = gateway.json("/api/interfaces").unwrap();
+    views.as_array().unwrap().iter().find(|view| view["name"] == name).unwrap()["notes"].to_string()
+}
+
+fn enslaves(gateway: &Netns, kind: &str) {
+    gateway.ip(&format!("link add over0 type {kind}")).unwrap();
+    gateway.ip("link set right0 down").unwrap();
+    gateway.ip("link set right0 master over0").unwrap();
+}
+
+/// Refused by its name, and told of when it happens under a running gateway.
+#[test]
+fn ports_of_other_devices_are_named() {
+    for (number, kind) in ["bridge", "vrf table 7", "bond mode active-backup"].into_iter().enumerate() {
+        let site = Site::new(&format!("port{number}"));
+        let gateway = &site.gateway;
+        if gateway.ip(&format!("link add over0 type {kind}")).is_err() {
+            eprintln!("NOT TESTED: this kernel has no {kind}");
+            continue;
+        }
+        gateway.ip("link delete over0").unwrap();
+        let conf = in_mode(&site, "tc", "");
+        let running = site.start(&conf);
+        enslaves(gateway, kind);
+        let kind = kind.split(' ').next().unwrap();
+        let told = format!("has become a port of {kind} over0");
+        wait_until("show interfaces tells", PATIENCE, || notes(&running, "right0.0").contains(&told));
+        wait_until("the log tells", PATIENCE, || running.last_words().contains(&told));
+        let refusal = refused(&site.commit(&conf), 2);
+        assert!(refusal.contains(&format!("interface right0 is a port of {kind} over0")), "{refusal}");
+        gateway.ip("link set right0 nomaster").unwrap();
+        gateway.ip("link delete over0").unwrap();
+        gateway.ip("link set right0 up").unwrap();
+        wait_until("it works again", PATIENCE, || site.pings(&site.left, "10.71.2.2"));
+        accepted(&site.commit(&conf));
+    }
+}
+
+#[test]
+fn devices_that_others_live_on_are_named() {
+    let site = Site::new("carries");
+    let conf = in_mode(&site, "tc", "");
+    let _running = site.start(&conf);
+    for kind in ["vlan id 5", "macvlan", "ipvlan", "macsec"] {
+        if site.gateway.ip(&format!("link add link right0 name upper0 type {kind}")).is_err() {
+            eprintln!("NOT TESTED: this kernel has no {kind}");
+            continue;
+        }
+        let kind = kind.split(' ').next().unwrap();
+        let refusal = refused(&site.commit(&conf), 2);
+        assert!(refusal.contains(&format!("interface right0 carries {kind} device upper0")), "{refusal}");
+        site.gateway.ip("link delete upper0").unwrap();
+    }
+    accepted(&site.commit(&conf));
+}
+
+const OFF: [&str; 8] = ["-K", "eth0", "tx", "off", "txvlan", "off", "tx-vlan-stag-hw-insert", "off"];
+
+fn offload_off(site: &Site) {
+    [&site.left, &site.right].iter().for_each(|host| drop(host.run("ethtool", OFF).unwrap()));
+}
+
+fn takes_tags_out(site: &Site) -> bool {
+    let features = site.gateway.run("ethtool", ["-k", "left0"]).unwrap();
+    features.lines().any(|line| line.trim().starts_with("rx-vlan-offload: on"))
+}
+
+/// A frame of a VLAN that no unit has is nobody's, wherever its tag travels: beside the frame, or in it.
+#[test]
+fn tags_beside_a_frame_are_seen_or_refused() {
+    for (mode, in_frame) in [("auto", false), ("tc", false), ("tc", true), ("xdp", true), ("generic", true)] {
+        let site = Site::new(&format!("beside{mode}"));
+        if in_frame {
+            offload_off(&site);
+        }
+        let running = site.start(&in_mode(&site, mode, ""));
+        assert_eq!(takes_tags_out(&site), !matches!(mode, "xdp" | "generic"), "{mode}");
+        assert!(!notes(&running, "left0.0").contains("VLAN"), "{mode}: {}", notes(&running, "left0.0"));
+        tag_with(&site.left, "eth0", Tags { outer: 666, service: false, inner: None }).unwrap();
+        assert!(!site.pings(&site.left, "10.71.2.2"), "{mode}: VLAN 666 has no unit");
+        let drops = running.json("/api/stats").unwrap()["drops"].to_string();
+        assert!(drops.contains("unknown_unit"), "{mode}: {drops}");
+    }
+}
+
+/// What XDP would not see is told; with tagged units it is refused until the sender's offload is off.
+#[test]
+fn what_senders_leave_to_xdp_is_told() {
+    for mode in ["xdp", "generic"] {
+        let site = Site::new(&format!("leave{mode}"));
+        let plain = in_mode(&site, mode, "");
+        let running = site.start(&plain);
+        let checked =
+            site.gateway.command(BINARY).args(["check", &plain.display().to_string()]).output().unwrap();
+        for said in [stderr(&site.commit(&plain)), stderr(&checked), notes(&running, "left0.0")] {
+            assert!(said.contains("leaves VLAN tags beside the frame"), "{mode}: {said}");
+            assert!(said.contains("leaves checksums to be completed"), "{mode}: {said}");
+        }
+        let tagged = BASE.replace("left0 unit 0", "left0 unit 5").replace("left0.0", "left0.5");
+        let tagged = format!(
+            "{tagged}set interfaces left0 vlan-tagging\nset interfaces left0 unit 5 vlan-id 5\nset interfaces left0 mode {mode}\n"
+        );
+        let tagged = site.write_all("tagged.conf", &tagged);
+        let refusal = refused(&site.commit(&tagged), 2);
+        assert!(
+            refusal.contains("interface left0: its other end leaves VLAN tags beside the frame"),
+            "{refusal}"
+        );
+        offload_off(&site);
+        accepted(&site.commit(&tagged));
+        let quiet = stderr(&site.commit(&plain));
+        assert!(!quiet.contains("leaves"), "{mode}: {quiet}");
+    }
+}
+
+/// The guard keeps the kernel from routing, not a bridge from switching, also where bridged frames meet nftables.
+#[test]
+fn a_managed_bridge_switches() {
+    let site = Site::new("switch");
+    let gateway = &site.gateway;
+    let hosts = ["a", "b"].map(|name| Netns::create(&format!("switch-{name}")).unwrap());
+    gateway.ip("link add br0 type bridge forward_delay 0").unwrap();
+    for (number, host) in hosts.iter().enumerate() {
+        let (v4, v6) = (format!("10.71.4.{}/24", number + 2), format!("fd71:4::{}/64", number + 2));
+        site.connect(host, &format!("port{number}"), &[&v4, &v6]);
+        gateway.ip(&format!("link set port{number} master br0")).unwrap();
+    }
+    gateway.ip("link set br0 up").unwrap();
+    for key in ["net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"] {
+        if gateway.sysctl(key, "1").is_err() {
+            return eprintln!("NOT TESTED: this kernel has no {key}");
+        }
+    }
+    let _running = site.start(&site.write(
+        "bridge.conf",
+        "set interfaces br0 unit 0 family inet address 10.71.4.1/24\nset security zones security-zone left interfaces br0.0\n",
+    ));
+    assert!(site.pings(&hosts[0], "10.71.4.3"), "switched, not routed");
+    assert!(site.pings(&hosts[0], "fd71:4::3"));
+    let rules = gateway.run("nft", ["list", "table", "inet", "sluice_guard"]).unwrap();
+    assert!(rules.contains("ether daddr !="), "{rules}");
+}
+
+/// With the programs gone and the devices under other names, the kernel still forwards nothing.
+#[test]
+fn the_guard_holds_after_a_rename() {
+    let site = Site::new("rename");
+    let gateway = &site.gateway;
+    let mut running = site.start(&in_mode(&site, "tc", ""));
+    assert!(site.pings(&site.left, "10.71.2.2"));
+    running.kill().unwrap();
+    for (number, device) in ["left0", "right0"].into_iter().enumerate() {
+        gateway.ip(&format!("link set {device} down")).unwrap();
+        gateway.ip(&format!("link set {device} name other{number}")).unwrap();
+        gateway.ip(&format!("link set other{number} up")).unwrap();
+    }
+    fs::remove_dir_all(site.pins()).unwrap();
+    assert!(!site.pings(&site.left, "10.71.2.2"), "the kernel forwards in the gateway's place");
+    gateway.run("nft", ["delete", "table", "inet", "sluice_guard"]).unwrap();
+    assert!(site.pings(&site.left, "10.71.2.2"), "without the guard it would");
+}

@@ -1,0 +1,154 @@
+//! What happens to devices, addresses and routes underneath a running gateway: within a second everything works again,
+//! without a commit.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{BASE, Site, wait_until};
+use sluice_lab::netns::{VethEnd, veth};
+
+/// Longest time until everything works again. The machine that runs tests may be busy with others.
+const BACK: Duration = Duration::from_secs(1);
+const BUSY: u32 = 4;
+
+/// A network behind the right-hand host, by static routes.
+const ROUTES: &str = "set routing-options static route 10.90.0.0/16 next-hop 10.71.2.2
+set routing-options rib inet6.0 static route fd90::/64 next-hop fd71:2::2
+";
+
+struct Scene {
+    site: Site,
+    mode: &'static str,
+}
+
+impl Scene {
+    fn new(label: &str, mode: &'static str) -> Scene {
+        let site = Site::new(label);
+        for host in [&site.left, &site.right] {
+            host.run("ethtool", ["-K", "eth0", "tx", "off", "gro", "on"]).unwrap();
+        }
+        for address in ["10.90.0.1/32", "fd90::1/128"] {
+            site.right.ip(&format!("address add {address} dev lo")).unwrap();
+        }
+        Scene { site, mode }
+    }
+
+    fn configuration(&self) -> String {
+        let mode = self.mode;
+        format!("{BASE}{ROUTES}set interfaces left0 mode {mode}\nset interfaces right0 mode {mode}\n")
+    }
+
+    /// Both families, through both devices, by connected and by static routes, and to the gateway itself.
+    fn works(&self) -> bool {
+        ["10.71.1.1", "fd71:1::1", "10.71.2.2", "fd71:2::2", "10.90.0.1", "fd90::1"].iter().all(|to| {
+            let ping = ["-c", "1", "-W", "0.2", "-n", to];
+            self.site.left.command("ping").args(ping).output().unwrap().status.success()
+        })
+    }
+
+    fn remakes(&self) {
+        let gateway = &self.site.gateway;
+        gateway.ip("link delete right0").unwrap();
+        let near = VethEnd { netns: gateway, name: "right0", mac: None, addresses: &[] };
+        let addresses = ["10.71.2.2/24", "fd71:2::2/64"];
+        veth(near, VethEnd { netns: &self.site.right, name: "eth0", mac: None, addresses: &addresses })
+            .unwrap();
+        let right = &self.site.right;
+        right.run("ethtool", ["-K", "eth0", "tx", "off", "gro", "on"]).unwrap();
+        right.ip("route add default via 10.71.2.1").unwrap();
+        right.ip("-6 route add default via fd71:2::1").unwrap();
+    }
+}
+
+/// Runs `ip` commands in the gateway's namespace, one a line.
+fn ip(scene: &Scene, lines: &str) {
+    lines.lines().for_each(|line| scene.site.gateway.ip(line).map(drop).unwrap());
+}
+
+type Event = (&'static str, fn(&Scene));
+
+const EVENTS: [Event; 11] = [
+    ("a link goes down and up", |s| ip(s, "link set right0 down\nlink set right0 up")),
+    ("both links go down and up", |s| {
+        ip(s, "link set left0 down\nlink set right0 down\nlink set right0 up\nlink set left0 up");
+    }),
+    ("an IPv4 address is deleted", |s| ip(s, "address del 10.71.2.1/24 dev right0")),
+    ("an IPv6 address is deleted", |s| ip(s, "address del fd71:2::1/64 dev right0")),
+    ("all addresses are flushed", |s| ip(s, "address flush dev right0 scope global")),
+    ("an IPv4 route is deleted", |s| ip(s, "route del 10.90.0.0/16")),
+    ("an IPv6 route is deleted", |s| ip(s, "-6 route del fd90::/64")),
+    ("the MAC address changes", |s| ip(s, "link set left0 address 02:00:00:00:77:01")),
+    ("the MAC address changes on the other side", |s| ip(s, "link set right0 address 02:00:00:00:77:02")),
+    ("it is renamed and gets its name back", |s| {
+        ip(
+            s,
+            "link set right0 down\nlink set right0 name other0\nlink set other0 name right0\nlink set right0 up",
+        );
+    }),
+    ("the device is made anew", Scene::remakes),
+];
+
+fn comes_back(label: &str, mode: &'static str) {
+    let scene = Scene::new(label, mode);
+    let conf = scene.site.write_all("a.conf", &scene.configuration());
+    let _gateway = scene.site.start(&conf);
+    wait_until("it works", 10 * BACK, || scene.works());
+    let mut late = vec![];
+    for (what, event) in EVENTS {
+        event(&scene);
+        let took = wait_until(what, BUSY * BACK + BACK, || scene.works());
+        println!("{what}: {took:?}");
+        late.extend((took > BACK).then_some((what, took)));
+    }
+    // one that is late is the machine's, all are ours
+    assert!(late.len() <= 2, "{late:?}");
+}
+
+#[test]
+fn every_event_is_over_within_a_second_on_tc() {
+    comes_back("eventtc", "tc");
+}
+
+#[test]
+fn every_event_is_over_within_a_second_on_xdp() {
+    comes_back("eventxdp", "xdp");
+}
+
+/// Routes and addresses of others stay as they are.
+#[test]
+fn what_is_not_configured_is_not_touched() {
+    let scene = Scene::new("eventnot", "tc");
+    let conf = scene.site.write_all("a.conf", &scene.configuration());
+    let _gateway = scene.site.start(&conf);
+    let gateway = &scene.site.gateway;
+    ip(&scene, "address add 10.77.0.1/24 dev left0\nroute add 10.78.0.0/16 via 10.71.1.2");
+    ip(&scene, "address del 10.77.0.1/24 dev left0\nroute del 10.78.0.0/16\nroute del 10.90.0.0/16");
+    wait_until("the configured route is back", BUSY * BACK, || {
+        gateway.ip("route show 10.90.0.0/16").unwrap().contains("10.71.2.2")
+    });
+    assert_eq!(gateway.ip("route show 10.78.0.0/16").unwrap(), "");
+    assert!(!scene.site.addresses("left0").contains("10.77"));
+}
+
+/// Addresses that somebody else gave (DHCP): errors are sent from them, and source NAT translates to them.
+#[test]
+fn addresses_of_others_are_used() {
+    let scene = Scene::new("learned", "tc");
+    let site = &scene.site;
+    let text = scene
+        .configuration()
+        .lines()
+        .filter(|line| !line.contains("interfaces right0 unit 0 family") && !line.contains("routing-options"))
+        .map(|line| format!("{line}\n"))
+        .collect::<String>()
+        + "set interfaces right0 unit 0 family inet\nset interfaces right0 unit 0 family inet6\n\
+           set security nat source rule-set out from zone left\nset security nat source rule-set out to zone right\n\
+           set security nat source rule-set out rule all match source-address 0.0.0.0/0\n\
+           set security nat source rule-set out rule all then source-nat interface\n";
+    let _gateway = site.start(&site.write_all("a.conf", &text));
+    ip(&scene, "address add 10.71.2.9/24 dev right0\naddress add fd71:2::9/64 dev right0 nodad");
+    // without translation the answers would find no way back
+    site.right.ip("route del default").unwrap();
+    wait_until("source NAT translates to it", BUSY * BACK, || site.pings(&site.left, "10.71.2.2"));
+}
