@@ -1,5 +1,6 @@
 //! Suite `prog`: nanoseconds a packet of Sluice's whole path, beside the floor, in the same rounds.
 
+mod again;
 mod spec;
 
 use std::os::fd::AsFd;
@@ -24,6 +25,7 @@ use crate::suites::{Context, Suite, mix, stages};
 use crate::tables;
 use crate::watch::{self, Load};
 
+use again::Again;
 pub use spec::{Kind, RowSpec};
 
 pub const SUITE: Suite = Suite {
@@ -254,7 +256,7 @@ pub struct Row {
     pub target_ns: Estimate,
     pub ratio: Estimate,
     pub ratio_raw: Estimate,
-    /// The floor against itself: how far equal contestants differ here.
+    /// The floor against itself in a table of its own: how far equal contestants differ here.
     pub same_ratio: Estimate,
     /// Sluice's packets of all rounds that took the slow line.
     pub slow_packets: u64,
@@ -372,12 +374,16 @@ fn established(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
     let floor = bed.harness(hook).floor("lookup");
     // A whole lap untimed: nothing is met for the first time in round one.
     let lap = bed.harness(hook).distinct_packets().max(options.repeat.min(100_000));
-    for contestant in [FLOOR, TARGET] {
-        run_one(bed, hook, contestant, &floor, lap)?;
+    let mut again = Again::new(bed, hook, bed.capacity as usize, 2 * fill)?;
+    again.instead(bed, |bed| bed.harness(hook).set_established(protocol, fill))?;
+    for contestant in [FLOOR, TARGET, FLOOR_AGAIN] {
+        again.in_turn(bed, contestant == FLOOR_AGAIN, |bed| run_one(bed, hook, contestant, &floor, lap))?;
     }
     bed.slow = 0;
     let samples = interleave(CONTESTANTS, options.rounds, |contestant, _| {
-        run_one(bed, hook, contestant, &floor, options.repeat)
+        again.in_turn(bed, contestant == FLOOR_AGAIN, |bed| {
+            run_one(bed, hook, contestant, &floor, options.repeat)
+        })
     })?;
     Ok(make_row(bed, spec, options.repeat, samples))
 }
@@ -436,10 +442,13 @@ fn fresh_sessions(repeat: u32) -> usize {
 fn new_sessions(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
     let RowSpec { hook, protocol, sessions: fill, .. } = spec;
     let count = fresh_sessions(options.repeat);
+    let mut again = Again::new(bed, hook, bed.capacity as usize, count)?;
     bed.slow = 0;
     let samples = interleave(CONTESTANTS, options.rounds, |contestant, _| {
-        bed.harness(hook).set_packets(protocol, TCP_SYN, fill, count, Direction::Initiator)?;
-        run_new(bed, hook, contestant, fill, count)
+        again.in_turn(bed, contestant == FLOOR_AGAIN, |bed| {
+            bed.harness(hook).set_packets(protocol, TCP_SYN, fill, count, Direction::Initiator)?;
+            run_new(bed, hook, contestant, fill, count)
+        })
     })?;
     Ok(make_row(bed, spec, count as u32, samples))
 }
@@ -482,10 +491,15 @@ fn refused(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
     ensure!(kind == Kind::Denied || protocol == Protocol::Tcp, "only TCP refuses what belongs to no session");
     let count = fresh_sessions(options.repeat);
     let flags = if kind == Kind::Denied { TCP_SYN } else { TCP_ACK };
+    let mut again = Again::new(bed, hook, bed.capacity as usize, count)?;
+    again.instead(bed, |bed| {
+        bed.harness(hook).set_packets(protocol, flags, fill, count, Direction::Initiator)
+    })?;
     bed.harness(hook).set_packets(protocol, flags, fill, count, Direction::Initiator)?;
     bed.slow = 0;
-    let samples =
-        interleave(CONTESTANTS, options.rounds, |contestant, _| run_refused(bed, hook, contestant, count))?;
+    let samples = interleave(CONTESTANTS, options.rounds, |contestant, _| {
+        again.in_turn(bed, contestant == FLOOR_AGAIN, |bed| run_refused(bed, hook, contestant, count))
+    })?;
     Ok(make_row(bed, spec, count as u32, samples))
 }
 
