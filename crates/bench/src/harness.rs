@@ -121,6 +121,11 @@ impl Harness {
         Harness::with_maps(hook, family, &sizes, macs)
     }
 
+    /// Another one for the same frames, with maps of its own.
+    pub fn twin(&self, floor_sessions: u32, packets: u32) -> Result<Harness> {
+        Harness::load(self.hook, self.family, floor_sessions, packets, self.macs)
+    }
+
     /// For packets that change their family: no floors, both rings.
     pub fn between_families(hook: Hook, packets: u32, macs: ([u8; 6], [u8; 6])) -> Result<Harness> {
         Harness::with_maps(hook, Family::V6, &[("ring4", packets), ("ring6", packets)], macs)

@@ -1,5 +1,6 @@
 //! Suite `prog`: nanoseconds a packet of Sluice's whole path, beside the floor, in the same rounds.
 
+mod again;
 mod spec;
 
 use anyhow::{Context as _, Result, ensure};
@@ -25,6 +26,7 @@ use crate::tables;
 use crate::verify::{self, Accounts, COMPARED, Decided, Decisions, Fate, Ledger};
 use crate::watch::{self, Load};
 
+use again::Again;
 pub use spec::{Kind, RowSpec};
 
 pub const SUITE: Suite = Suite {
@@ -256,7 +258,7 @@ pub struct Row {
     pub target_ns: Estimate,
     pub ratio: Estimate,
     pub ratio_raw: Estimate,
-    /// The floor against itself: how far equal contestants differ here.
+    /// The floor against itself in a table of its own: how far equal contestants differ here.
     pub same_ratio: Estimate,
     /// Sluice's packets of all rounds that took the slow line.
     pub slow_packets: u64,
@@ -383,14 +385,18 @@ fn established(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
     let distinct = bed.harness(hook).distinct_packets();
     // A whole lap untimed: nothing is met for the first time in round one.
     let lap = distinct.max(options.repeat.min(100_000));
-    for contestant in [FLOOR, TARGET] {
-        run_one(bed, hook, contestant, &floor, lap)?;
+    let mut again = Again::new(bed, hook, fill, 2 * fill)?;
+    again.instead(bed, |bed| bed.harness(hook).set_established(protocol, fill))?;
+    for contestant in [FLOOR, TARGET, FLOOR_AGAIN] {
+        again.in_turn(bed, contestant == FLOOR_AGAIN, |bed| run_one(bed, hook, contestant, &floor, lap))?;
     }
     (bed.slow, bed.ledger) = (0, Ledger::of_ring(distinct));
     let accounts = Accounts::open(bed, &order(0, fill, Direction::Both))?;
     let decisions = Decisions::open(bed, rules(&spec, Then::Permit))?;
     let samples = interleave(CONTESTANTS, options.rounds, |contestant, _| {
-        run_one(bed, hook, contestant, &floor, options.repeat)
+        again.in_turn(bed, contestant == FLOOR_AGAIN, |bed| {
+            run_one(bed, hook, contestant, &floor, options.repeat)
+        })
     })?;
     let compared = COMPARED.min(options.repeat as usize);
     let all = |tally: Tally| tally.all_replayed(compared as u64);
@@ -458,11 +464,14 @@ fn new_sessions(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> 
     let RowSpec { hook, protocol, sessions: fill, .. } = spec;
     let count = fresh_sessions(options.repeat);
     bed.size_floor(hook, fill + count)?;
+    let mut again = Again::new(bed, hook, fill + count, count)?;
     bed.slow = 0;
     let decisions = Decisions::open(bed, rules(&spec, Then::Permit))?;
     let samples = interleave(CONTESTANTS, options.rounds, |contestant, _| {
-        bed.harness(hook).set_packets(protocol, TCP_SYN, fill, count, Direction::Initiator)?;
-        run_new(bed, hook, contestant, fill, count)
+        again.in_turn(bed, contestant == FLOOR_AGAIN, |bed| {
+            bed.harness(hook).set_packets(protocol, TCP_SYN, fill, count, Direction::Initiator)?;
+            run_new(bed, hook, contestant, fill, count)
+        })
     })?;
     bed.harness(hook).set_packets(protocol, TCP_SYN, fill, count, Direction::Initiator)?;
     let made = |tally: Tally| all_made(tally, count);
@@ -511,12 +520,17 @@ fn refused(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
     let count = fresh_sessions(options.repeat);
     let flags = if kind == Kind::Denied { TCP_SYN } else { TCP_ACK };
     bed.size_floor(hook, fill)?;
+    let mut again = Again::new(bed, hook, fill, count)?;
+    again.instead(bed, |bed| {
+        bed.harness(hook).set_packets(protocol, flags, fill, count, Direction::Initiator)
+    })?;
     bed.harness(hook).set_packets(protocol, flags, fill, count, Direction::Initiator)?;
     bed.slow = 0;
     let then = if kind == Kind::Denied { Then::Deny } else { Then::Permit };
     let decisions = Decisions::open(bed, rules(&spec, then))?;
-    let samples =
-        interleave(CONTESTANTS, options.rounds, |contestant, _| run_refused(bed, hook, contestant, count))?;
+    let samples = interleave(CONTESTANTS, options.rounds, |contestant, _| {
+        again.in_turn(bed, contestant == FLOOR_AGAIN, |bed| run_refused(bed, hook, contestant, count))
+    })?;
     let all = |tally: Tally| all_refused(tally, count);
     let mut checks = vec![verify::output(bed, hook, count, &mut Fate::Refused, all)?];
     let reason = match (kind, spec.rules) {

@@ -156,7 +156,7 @@ pub fn command(args: &BudgetsArgs) -> Result<ExitCode> {
     let document = crate::run::end(document, start);
     print(&document);
     crate::run::write(&document, &args.output)?;
-    Ok(exit_code(&document, args.strict))
+    Ok(ExitCode::from(status(&document, args.strict)))
 }
 
 /// Judged last, when all checks are known.
@@ -177,13 +177,14 @@ fn print(document: &RunDocument) {
     }
 }
 
-fn exit_code(document: &RunDocument, strict: bool) -> ExitCode {
+/// 2 where something was not measured; `strict` refuses whatever is not kept.
+pub fn status(document: &RunDocument, strict: bool) -> u8 {
     let failed = document.suites.iter().any(|suite| !suite.errors.is_empty());
     if failed || document.budgets.iter().any(|entry| entry.measured.is_none()) {
-        return ExitCode::from(2);
+        return 2;
     }
     let kept = document.budgets.iter().all(|entry| entry.verdict == Verdict::Kept);
-    ExitCode::from(u8::from(strict && !kept))
+    u8::from(strict && !kept)
 }
 
 #[cfg(test)]
@@ -200,6 +201,22 @@ mod tests {
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), count);
+    }
+
+    #[test]
+    fn only_what_is_kept_passes_strictly_and_what_is_not_measured_never() {
+        let budgets = Budgets::parse(
+            "[[budget]]\nname='n'\nsuite='load'\nrow='r'\nbound='at-most'\nlimit=2\nunit='s'\n",
+        );
+        let mut document = crate::run::begin(Profile::Full);
+        document.budgets = judge(&budgets.unwrap(), &[]);
+        assert_eq!([status(&document, false), status(&document, true)], [2, 2]);
+        let estimate = crate::stats::Estimate { value: 1.0, low: 1.0, high: 1.0, n: 5 };
+        document.budgets[0].measured = Some(estimate);
+        for (verdict, strictly) in [(Verdict::NoVerdict, 1), (Verdict::Missed, 1), (Verdict::Kept, 0)] {
+            document.budgets[0].verdict = verdict;
+            assert_eq!([status(&document, false), status(&document, true)], [0, strictly], "{verdict:?}");
+        }
     }
 
     #[test]
