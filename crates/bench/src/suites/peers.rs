@@ -14,7 +14,7 @@ use crate::way::Way;
 
 pub const SUITE: Suite = Suite {
     name: "peers",
-    help: "Sluice, Linux forwarding, nftables stateful and masquerade on live frames, into an XDP and a socket sink",
+    help: "Sluice on XDP and tc, Linux forwarding, nftables stateful and masquerade on live frames, into an XDP and a socket sink",
     says: "64-byte UDP frames of 10,000 flows that were answered before, made inside the kernel, forwarded on the same \
         core by each gateway in turn, and taken by an XDP program or by a packet socket of the host behind. All of them \
         run in every round.",
@@ -29,7 +29,7 @@ pub const SUITE: Suite = Suite {
 
 const SOCKET: Sink = Sink::Socket { ring: 4096 };
 /// The last one is the first one's A/A.
-const DEVICES: [Device; 10] = [
+const DEVICES: [Device; 12] = [
     Device::Through(Way::Xdp, Sink::Xdp),
     Device::Through(Way::Linux, Sink::Xdp),
     Device::Through(Way::Nftables, Sink::Xdp),
@@ -39,34 +39,52 @@ const DEVICES: [Device; 10] = [
     Device::Through(Way::Linux, SOCKET),
     Device::Through(Way::Nftables, SOCKET),
     Device::Through(Way::Masquerade, SOCKET),
+    Device::Through(Way::Tc, Sink::Xdp),
+    Device::Through(Way::Tc, SOCKET),
     Device::Through(Way::Xdp, Sink::Xdp),
 ];
 const FRAME_BYTES: usize = 60;
 
+const AGAIN: usize = DEVICES.len() - 1;
+
+/// Who runs: whose figures are wanted, and those that they are compared with.
+fn chosen(context: &Context) -> Vec<usize> {
+    let wanted: Vec<usize> = (0..AGAIN).filter(|i| context.wants(&DEVICES[*i].name())).collect();
+    let needed =
+        |i: &usize| wanted.iter().any(|one| one == i || rival(*one) == *i || (*one == 0 && *i == AGAIN));
+    (0..DEVICES.len()).filter(needed).collect()
+}
+
 fn suite(context: &Context) -> Result<SuiteResult> {
     let length = context.pick(Duration::from_millis(400), Duration::from_secs(2));
     context.progress.at(0.0, "setting up the gateways");
-    let last = DEVICES.len() - 1;
-    let mut stands =
-        DEVICES[..last].iter().map(|device| Stand::new(*device, FRAME_BYTES)).collect::<Result<Vec<_>>>()?;
+    let chosen = chosen(context);
+    let first =
+        |i: usize| chosen.iter().position(|other| *other == if i == AGAIN { 0 } else { i }).unwrap_or(0);
+    let own = chosen.iter().filter(|i| **i != AGAIN);
+    let mut stands = own.map(|i| Stand::new(DEVICES[*i], FRAME_BYTES)).collect::<Result<Vec<_>>>()?;
     let mut seen: Vec<Vec<Outcome>> = vec![vec![]; DEVICES.len()];
-    let total = (DEVICES.len() * context.rounds) as f64;
+    let total = (chosen.len() * context.rounds) as f64;
     let mut done = 0.0;
-    let samples = interleave(DEVICES.len(), context.rounds, |i, _| {
+    let rates = interleave(chosen.len(), context.rounds, |contestant, _| {
+        let i = chosen[contestant];
         context.progress.at(done / total, &DEVICES[i].name());
         done += 1.0;
-        let stand = &mut stands[i % last];
+        let stand = &mut stands[first(i)];
         let outcome = measure(stand, length).with_context(|| DEVICES[i].name())?;
         seen[i].push(outcome);
         // What came through; into a socket some may be lost.
         Ok(outcome.received as f64 / outcome.seconds / 1e6)
     })?;
+    let mut samples: Vec<Vec<f64>> = vec![vec![]; DEVICES.len()];
+    chosen.iter().zip(rates).for_each(|(i, rates)| samples[*i] = rates);
     let mut result = SuiteResult::new(SUITE.name);
     let forwarding = stands.iter().filter(|stand| stand.device != Device::Nobody);
     result.honesty = forwarding.map(Stand::mode_check).collect::<Result<Vec<_>>>()?;
     result.honesty.push(honesty::distinct(FLOWS as u64, FLOWS as u64));
-    result.figures = (0..last).map(|i| figure(i, &samples, &seen[i])).collect();
-    result.tables.push(table(&samples, &seen));
+    let own = chosen.iter().filter(|i| **i != AGAIN);
+    result.figures = own.map(|i| figure(*i, &samples, &seen[*i])).collect();
+    result.tables.push(table(&chosen, &samples, &seen));
     result.charts = charts(&samples, &result.figures);
     Ok(result)
 }
@@ -86,19 +104,23 @@ fn measure(stand: &mut Stand, length: Duration) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Index of nftables with the same sink.
+/// Who does the same job into the same sink: nftables for stateful gateways; plain forwarding for Sluice on tc, which is
+/// what `auto` chooses on veth.
 fn rival(i: usize) -> usize {
-    let Device::Through(_, sink) = DEVICES[i] else { return 2 };
-    DEVICES.iter().position(|device| *device == Device::Through(Way::Nftables, sink)).unwrap_or(2)
+    let Device::Through(way, sink) = DEVICES[i] else { return i };
+    let way = if way == Way::Tc { Way::Linux } else { Way::Nftables };
+    DEVICES.iter().position(|device| *device == Device::Through(way, sink)).unwrap_or(i)
 }
 
 fn figure(i: usize, samples: &[Vec<f64>], seen: &[Outcome]) -> Figure {
     let mut figure = Figure::new(DEVICES[i].name(), "Mpps", Better::Higher, samples[i].clone());
-    if rival(i) != i && DEVICES[i] != Device::Nobody {
-        figure = figure.against("nftables, stateful", &samples[rival(i)]);
+    if rival(i) != i {
+        let to_linux = matches!(DEVICES[i], Device::Through(Way::Tc, _));
+        let name = if to_linux { "linux, the same sink" } else { "nftables, stateful, the same sink" };
+        figure = figure.against(name, &samples[rival(i)]);
     }
     if i == 0 {
-        figure = figure.same(&samples[0], &samples[DEVICES.len() - 1]).headline();
+        figure = figure.same(&samples[0], &samples[AGAIN]).headline();
     }
     figure.check(conserved(seen))
 }
@@ -108,13 +130,13 @@ fn conserved(seen: &[Outcome]) -> Check {
     honesty::conserved(sum(|one| one.sent), sum(|one| one.received), sum(|one| one.dropped))
 }
 
-fn table(samples: &[Vec<f64>], seen: &[Vec<Outcome>]) -> Table {
+fn table(chosen: &[usize], samples: &[Vec<f64>], seen: &[Vec<Outcome>]) -> Table {
     let row = |i: usize| {
         let (mpps, ratio) = (estimate(&samples[i]), paired_ratio(&samples[i], &samples[rival(i)]));
         let (sent, lost) =
             seen[i].iter().fold((0, 0), |(sent, lost), one| (sent + one.sent, lost + one.dropped));
         vec![
-            if i + 1 == DEVICES.len() { "sluice xdp again".to_owned() } else { DEVICES[i].name() },
+            if i == AGAIN { "sluice xdp again".to_owned() } else { DEVICES[i].name() },
             format!("{:.3}", mpps.value),
             format!("{:.3} to {:.3}", mpps.low, mpps.high),
             format!("{:.0}", 1e3 / mpps.value),
@@ -124,9 +146,10 @@ fn table(samples: &[Vec<f64>], seen: &[Vec<Outcome>]) -> Table {
     };
     Table {
         title: "64-byte frames, 10,000 flows, one core".to_owned(),
-        header: ["through", "Mpps", "95 %", "ns/packet", "to nftables", "lost %"].map(str::to_owned).to_vec(),
-        rows: (0..DEVICES.len()).map(row).collect(),
-        note: "ns/packet includes generator and sink (nobody: those alone). Lost: in the socket's ring."
+        header: ["through", "Mpps", "95 %", "ns/packet", "to its rival", "lost %"].map(str::to_owned).to_vec(),
+        rows: chosen.iter().map(|i| row(*i)).collect(),
+        note: "ns/packet includes generator and sink (nobody: those alone). Lost: in the socket's ring. The rival is \
+            nftables, for Sluice on tc plain Linux, into the same sink."
             .to_owned(),
     }
 }
@@ -141,11 +164,11 @@ fn charts(samples: &[Vec<f64>], figures: &[Figure]) -> Vec<Chart> {
         },
         estimate: figure.estimate,
     };
-    let mut rows = vec![ForestRow {
-        name: "sluice xdp A/A".to_owned(),
-        estimate: paired_ratio(&samples[DEVICES.len() - 1], &samples[0]),
-        same: true,
-    }];
+    let mut rows = vec![];
+    if !samples[AGAIN].is_empty() {
+        let estimate = paired_ratio(&samples[AGAIN], &samples[0]);
+        rows.push(ForestRow { name: "sluice xdp A/A".to_owned(), estimate, same: true });
+    }
     rows.extend(figures.iter().filter_map(|figure| {
         Some(ForestRow { name: figure.name.clone(), estimate: figure.ratio?, same: false })
     }));
@@ -157,8 +180,8 @@ fn charts(samples: &[Vec<f64>], figures: &[Figure]) -> Vec<Chart> {
             note: "Generator, gateway and sink on one core; nobody: without a gateway.".to_owned(),
         }),
         Chart::Forest(Forest {
-            title: "Beside nftables with the same sink".to_owned(),
-            ratio: "Mpps over those of nftables, stateful".to_owned(),
+            title: "Beside nftables, tc beside Linux, with the same sink".to_owned(),
+            ratio: "Mpps over those of the rival".to_owned(),
             better: Better::Higher,
             rows,
             note: String::new(),
@@ -171,11 +194,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_is_compared_with_nftables_behind_the_same_sink() {
+    fn everybody_is_compared_behind_the_same_sink() {
         for (i, device) in DEVICES.iter().enumerate() {
-            let Device::Through(_, sink) = device else { continue };
-            assert_eq!(DEVICES[rival(i)], Device::Through(Way::Nftables, *sink));
+            let Device::Through(way, sink) = device else { continue };
+            let rival_way = if *way == Way::Tc { Way::Linux } else { Way::Nftables };
+            assert_eq!(DEVICES[rival(i)], Device::Through(rival_way, *sink));
         }
-        assert_eq!(DEVICES[0], DEVICES[DEVICES.len() - 1]);
+        assert_eq!(DEVICES[0], DEVICES[AGAIN]);
     }
 }
