@@ -220,6 +220,22 @@ pub fn ruled_configuration(mode: Mode, rules: usize, then: Then) -> String {
     }
 }
 
+/// Screens that no packet of the bench falls foul of: those that look at one packet, and those that count TCP and ICMP.
+pub const SCREENS: &str = "icmp { flood { threshold 1000000; } ip-sweep { threshold 1000; } large; fragment; }\n\
+    ip { bad-option; record-route-option; security-option; stream-option; tear-drop; unknown-protocol; }\n\
+    tcp { land; syn-fin; tcp-no-flag; fin-no-ack; winnuke; syn-frag; port-scan { threshold 1000; }\n\
+    syn-flood { alarm-threshold 1000000; attack-threshold 1000000; destination-threshold 1000000; } }\n";
+
+/// The one that counts datagrams.
+pub const UDP_FLOOD: &str = "udp { flood { threshold 1000000; } }\n";
+
+/// A configuration of this module with screens of its zone.
+pub fn screened(text: &str, screens: &str) -> String {
+    let zone = "security-zone inside {";
+    text.replace(zone, &format!("{zone} screen bench;"))
+        + &format!("security {{ screen {{ ids-option bench {{ {screens} }} }} }}\n")
+}
+
 /// UDP to this port is denied by [`denying_configuration`].
 pub const DENIED_PORT: u16 = 9;
 

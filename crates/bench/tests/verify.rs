@@ -48,6 +48,13 @@ fn refused_packets_are_refused_for_the_right_reason_by_the_right_policy() {
     proven(rows("v6 tcp", &["denied 300 rules 40", "miss 300"]), REPEAT);
 }
 
+#[test]
+fn screens_change_nothing_for_those_who_do_no_harm() {
+    proven(rows("v4 udp", &["established 300 screens", "new 300 screens"]), REPEAT);
+    proven(rows("v6 tcp", &["established 300 screens"]), REPEAT);
+    proven(rows("v4 udp", &["established 300 udp-flood"]), REPEAT);
+}
+
 /// What a suite gives of these rows in one round.
 fn run_suite(suite: &Suite, rows: &[&str]) -> SuiteResult {
     let context = Context {

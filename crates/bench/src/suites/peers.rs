@@ -29,7 +29,7 @@ pub const SUITE: Suite = Suite {
 
 const SOCKET: Sink = Sink::Socket { ring: 4096 };
 /// Those from `ONCE` on are there for A/A, each with a gateway of its own.
-const DEVICES: [Device; 13] = [
+const DEVICES: [Device; 15] = [
     Device::Through(Way::Xdp, Sink::Xdp),
     Device::Through(Way::Tc, Sink::Xdp),
     Device::Through(Way::Linux, Sink::Xdp),
@@ -43,34 +43,45 @@ const DEVICES: [Device; 13] = [
     Device::Through(Way::Masquerade, SOCKET),
     Device::Through(Way::Nftables, Sink::Xdp),
     Device::Through(Way::Nftables, SOCKET),
+    Device::Through(Way::Linux, Sink::Xdp),
+    Device::Through(Way::Linux, SOCKET),
 ];
 const ONCE: usize = 11;
-/// With what `nobody` is compared.
-const NFTABLES: usize = 3;
 const FRAME_BYTES: usize = 60;
+
+/// Who runs: whose figures are wanted, whom they are compared with, and these once more.
+fn chosen(context: &Context) -> Vec<usize> {
+    let wanted: Vec<usize> = (0..ONCE).filter(|i| context.wants(&DEVICES[*i].name())).collect();
+    let needed = |i: &usize| wanted.iter().any(|one| [*one, rival(*one), again(*one)].contains(i));
+    (0..DEVICES.len()).filter(needed).collect()
+}
 
 fn suite(context: &Context) -> Result<SuiteResult> {
     let length = context.pick(Duration::from_millis(400), Duration::from_secs(1));
     context.progress.at(0.0, "setting up the gateways");
+    let chosen = chosen(context);
     let mut stands =
-        DEVICES.iter().map(|device| Stand::new(*device, FRAME_BYTES)).collect::<Result<Vec<_>>>()?;
+        chosen.iter().map(|i| Stand::new(DEVICES[*i], FRAME_BYTES)).collect::<Result<Vec<_>>>()?;
     let mut seen: Vec<Vec<Outcome>> = vec![vec![]; DEVICES.len()];
-    let total = (DEVICES.len() * context.rounds) as f64;
+    let total = (chosen.len() * context.rounds) as f64;
     let mut done = 0.0;
-    let samples = interleave(DEVICES.len(), context.rounds, |i, _| {
+    let rates = interleave(chosen.len(), context.rounds, |contestant, _| {
+        let i = chosen[contestant];
         context.progress.at(done / total, &DEVICES[i].name());
         done += 1.0;
-        let outcome = measure(&mut stands[i], length).with_context(|| DEVICES[i].name())?;
+        let outcome = measure(&mut stands[contestant], length).with_context(|| DEVICES[i].name())?;
         seen[i].push(outcome);
         // What came through; into a socket some may be lost.
         Ok(outcome.received as f64 / outcome.seconds / 1e6)
     })?;
+    let mut samples: Vec<Vec<f64>> = vec![vec![]; DEVICES.len()];
+    chosen.iter().zip(rates).for_each(|(i, rates)| samples[*i] = rates);
     let mut result = SuiteResult::new(SUITE.name);
     let forwarding = stands.iter().filter(|stand| stand.device != Device::Nobody);
     result.honesty = forwarding.map(Stand::mode_check).collect::<Result<Vec<_>>>()?;
     result.honesty.push(honesty::distinct(FLOWS as u64, FLOWS as u64));
-    result.figures = (0..ONCE).map(|i| figure(i, &samples, &seen[i])).collect();
-    result.tables.push(table(&samples, &seen));
+    result.figures = chosen.iter().filter(|i| **i < ONCE).map(|i| figure(*i, &samples, &seen[*i])).collect();
+    result.tables.push(table(&chosen, &samples, &seen));
     result.charts = charts(&samples, &result.figures);
     Ok(result)
 }
@@ -90,13 +101,15 @@ fn measure(stand: &mut Stand, length: Duration) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Index of nftables with the same sink.
+/// Who does the same job into the same sink: nftables for stateful gateways; plain forwarding for Sluice on tc, which is
+/// what `auto` chooses on veth.
 fn rival(i: usize) -> usize {
-    let Device::Through(_, sink) = DEVICES[i] else { return NFTABLES };
-    DEVICES.iter().position(|device| *device == Device::Through(Way::Nftables, sink)).unwrap_or(NFTABLES)
+    let Device::Through(way, sink) = DEVICES[i] else { return i };
+    let way = if way == Way::Tc { Way::Linux } else { Way::Nftables };
+    DEVICES.iter().position(|device| *device == Device::Through(way, sink)).unwrap_or(i)
 }
 
-/// The same nftables once more.
+/// Its rival once more.
 fn again(i: usize) -> usize {
     let once = rival(i);
     (ONCE..DEVICES.len()).find(|i| DEVICES[*i] == DEVICES[once]).unwrap_or(once)
@@ -104,9 +117,11 @@ fn again(i: usize) -> usize {
 
 fn figure(i: usize, samples: &[Vec<f64>], seen: &[Outcome]) -> Figure {
     let mut figure = Figure::new(DEVICES[i].name(), "Mpps", Better::Higher, samples[i].clone());
-    if rival(i) != i && DEVICES[i] != Device::Nobody {
-        let nftables = &samples[rival(i)];
-        figure = figure.against("nftables, stateful", nftables).same(nftables, &samples[again(i)]);
+    if rival(i) != i {
+        let to_linux = matches!(DEVICES[i], Device::Through(Way::Tc, _));
+        let name = if to_linux { "linux, the same sink" } else { "nftables, stateful, the same sink" };
+        let rates = &samples[rival(i)];
+        figure = figure.against(name, rates).same(rates, &samples[again(i)]);
     }
     figure.headline = i == 0;
     figure.check(conserved(seen))
@@ -117,7 +132,7 @@ fn conserved(seen: &[Outcome]) -> Check {
     honesty::conserved(sum(|one| one.sent), sum(|one| one.received), sum(|one| one.dropped))
 }
 
-fn table(samples: &[Vec<f64>], seen: &[Vec<Outcome>]) -> Table {
+fn table(chosen: &[usize], samples: &[Vec<f64>], seen: &[Vec<Outcome>]) -> Table {
     let row = |i: usize| {
         let (mpps, ratio) = (estimate(&samples[i]), paired_ratio(&samples[i], &samples[rival(i)]));
         let (sent, lost) =
@@ -133,8 +148,10 @@ fn table(samples: &[Vec<f64>], seen: &[Vec<Outcome>]) -> Table {
     };
     Table {
         title: "64-byte frames, 10,000 flows, one core".to_owned(),
-        header: ["through", "Mpps", "95 %", "ns/packet", "to nftables", "lost %"].map(str::to_owned).to_vec(),
-        rows: (0..DEVICES.len()).map(row).collect(),
+        header: ["through", "Mpps", "95 %", "ns/packet", "to its rival", "lost %"]
+            .map(str::to_owned)
+            .to_vec(),
+        rows: chosen.iter().map(|i| row(*i)).collect(),
         note: "ns/packet includes generator and sink (nobody: those alone). Lost: in the socket's ring."
             .to_owned(),
     }
@@ -150,12 +167,14 @@ fn charts(samples: &[Vec<f64>], figures: &[Figure]) -> Vec<Chart> {
         },
         estimate: figure.estimate,
     };
+    let first = |i: usize| DEVICES.iter().position(|device| *device == DEVICES[i]).unwrap_or(i);
     let equals = |i: usize| ForestRow {
         name: format!("{} A/A", DEVICES[i].name()),
-        estimate: paired_ratio(&samples[i], &samples[rival(i)]),
+        estimate: paired_ratio(&samples[i], &samples[first(i)]),
         same: true,
     };
-    let mut rows: Vec<ForestRow> = (ONCE..DEVICES.len()).map(equals).collect();
+    let repeated = (ONCE..DEVICES.len()).filter(|i| !samples[*i].is_empty());
+    let mut rows: Vec<ForestRow> = repeated.map(equals).collect();
     rows.extend(figures.iter().filter_map(|figure| {
         Some(ForestRow { name: figure.name.clone(), estimate: figure.ratio?, same: false })
     }));
@@ -167,8 +186,8 @@ fn charts(samples: &[Vec<f64>], figures: &[Figure]) -> Vec<Chart> {
             note: "Generator, gateway and sink on one core; nobody: without a gateway.".to_owned(),
         }),
         Chart::Forest(Forest {
-            title: "Beside nftables with the same sink".to_owned(),
-            ratio: "Mpps over those of nftables, stateful".to_owned(),
+            title: "Beside the rival with the same sink".to_owned(),
+            ratio: "Mpps over those of nftables, stateful; of Linux for tc".to_owned(),
             better: Better::Higher,
             rows,
             note: String::new(),
@@ -181,10 +200,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_is_compared_with_nftables_behind_the_same_sink() {
+    fn everybody_is_compared_behind_the_same_sink() {
         for (i, device) in DEVICES.iter().enumerate() {
-            let Device::Through(_, sink) = device else { continue };
-            assert_eq!(DEVICES[rival(i)], Device::Through(Way::Nftables, *sink));
+            let Device::Through(way, sink) = device else { continue };
+            let rival_way = if *way == Way::Tc { Way::Linux } else { Way::Nftables };
+            assert_eq!(DEVICES[rival(i)], Device::Through(rival_way, *sink));
         }
         for i in [0, 1, 6, 7] {
             assert!(rival(i) < ONCE && again(i) >= ONCE && DEVICES[again(i)] == DEVICES[rival(i)]);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use sluice_dataplane::abi::stages::Reason;
 
 use crate::bed::{Bed, DEFAULT_CAPACITY};
-use crate::gateway::{Site, Tally, ruled_configuration};
+use crate::gateway::{SCREENS, Site, Tally, UDP_FLOOD, ruled_configuration, screened};
 use crate::harness::{Hook, Sample, Target, order};
 use crate::honesty;
 use crate::packets::{Direction, Family, Protocol, TCP_ACK, TCP_SYN};
@@ -27,7 +27,7 @@ use crate::verify::{self, Accounts, COMPARED, Decided, Decisions, Fate, Ledger};
 use crate::watch::{self, Load};
 
 use again::Again;
-pub use spec::{Kind, RowSpec};
+pub use spec::{Kind, RowSpec, Screens};
 
 pub const SUITE: Suite = Suite {
     name: "prog",
@@ -111,6 +111,7 @@ impl ProgArgs {
                             kind: *kind,
                             sessions: *sessions,
                             rules: self.rules,
+                            screens: Screens::Off,
                         };
                         rows.extend(kinds.iter().map(row));
                     }
@@ -307,7 +308,8 @@ pub fn run(options: &Options, mut report: impl FnMut(&Row) + Send) -> Outcome {
     let mut outcome = Outcome::default();
     while let Some(first) = left.first().copied() {
         let shared = |row: &RowSpec| {
-            let tables = |row: &RowSpec| (row.family, row.protocol, row.rules, capacity(row, options));
+            let capacity = |row: &RowSpec| capacity(row, options);
+            let tables = |row: &RowSpec| (row.family, row.protocol, row.rules, row.screens, capacity(row));
             // a row that denies leaves tables behind in which nobody opens sessions any more
             let denied = row.kind == Kind::Denied || first.kind == Kind::Denied;
             tables(row) == tables(&first) && (!denied || *row == first)
@@ -348,7 +350,7 @@ fn bed_rows(
         }
     }
     let Some(first) = specs.first() else { return Ok(()) };
-    let text = ruled_configuration(hooks[0].into(), first.rules, Then::Permit);
+    let text = configuration_of(first, hooks[0], Then::Permit);
     let mut bed = Bed::with(site, &text, &hooks, first.family, first.protocol, capacity(first, options))?;
     for spec in specs {
         bed.fill(spec.sessions).with_context(|| format!("cannot establish {} sessions", spec.sessions))?;
@@ -356,7 +358,7 @@ fn bed_rows(
             Kind::Established => established(&mut bed, *spec, options),
             Kind::New => new_sessions(&mut bed, *spec, options),
             Kind::Denied => {
-                bed.sluice.commit(site, &ruled_configuration(spec.hook.into(), spec.rules, Then::Deny))?;
+                bed.sluice.commit(site, &configuration_of(spec, spec.hook, Then::Deny))?;
                 refused(&mut bed, *spec, options)
             }
             Kind::Miss => refused(&mut bed, *spec, options),
@@ -369,6 +371,25 @@ fn bed_rows(
             Err(error) => outcome.errors.push(format!("row `{spec}`: {error:#}")),
         }
     }
+    Ok(())
+}
+
+fn configuration_of(spec: &RowSpec, hook: Hook, then: Then) -> String {
+    let text = ruled_configuration(hook.into(), spec.rules, then);
+    match spec.screens {
+        Screens::Off => text,
+        Screens::On => screened(&text, SCREENS),
+        Screens::UdpFlood => screened(&text, UDP_FLOOD),
+    }
+}
+
+/// Established packets pass, each through the slow line where a screen counts it.
+fn passed(tally: Tally, spec: &RowSpec, packets: u64) -> Result<()> {
+    if spec.screens != Screens::UdpFlood || spec.protocol != Protocol::Udp {
+        return tally.all_replayed(packets);
+    }
+    let wanted = Tally { received: packets, redirected: packets, slow: tally.slow, ..Tally::default() };
+    ensure!(tally == wanted, "of {packets} established packets the data plane counted {tally:?}");
     Ok(())
 }
 
@@ -388,18 +409,18 @@ fn established(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
     let mut again = Again::new(bed, hook, fill, 2 * fill)?;
     again.instead(bed, |bed| bed.harness(hook).set_established(protocol, fill))?;
     for contestant in [FLOOR, TARGET, FLOOR_AGAIN] {
-        again.in_turn(bed, contestant == FLOOR_AGAIN, |bed| run_one(bed, hook, contestant, &floor, lap))?;
+        again.in_turn(bed, contestant == FLOOR_AGAIN, |bed| run_one(bed, &spec, contestant, &floor, lap))?;
     }
     (bed.slow, bed.ledger) = (0, Ledger::of_ring(distinct));
     let accounts = Accounts::open(bed, &order(0, fill, Direction::Both))?;
     let decisions = Decisions::open(bed, rules(&spec, Then::Permit))?;
     let samples = interleave(CONTESTANTS, options.rounds, |contestant, _| {
         again.in_turn(bed, contestant == FLOOR_AGAIN, |bed| {
-            run_one(bed, hook, contestant, &floor, options.repeat)
+            run_one(bed, &spec, contestant, &floor, options.repeat)
         })
     })?;
     let compared = COMPARED.min(options.repeat as usize);
-    let all = |tally: Tally| tally.all_replayed(compared as u64);
+    let all = |tally: Tally| passed(tally, &spec, compared as u64);
     let output = verify::output(bed, hook, compared, &mut Fate::Forwarded, all)?;
     let ip_len = bed.harness(hook).ip_len();
     let nothing = Decided { first: 0, count: 0, times: 0, reason: None };
@@ -409,10 +430,10 @@ fn established(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
 }
 
 /// Runs a contestant of an established row and proves what its packets did.
-fn run_one(bed: &mut Bed, hook: Hook, contestant: usize, floor: &str, repeat: u32) -> Result<f64> {
-    let ingress = bed.ingress;
+fn run_one(bed: &mut Bed, spec: &RowSpec, contestant: usize, floor: &str, repeat: u32) -> Result<f64> {
+    let (ingress, hook) = (bed.ingress, spec.hook);
     if contestant == TARGET {
-        let check = |tally: Tally| tally.all_replayed(u64::from(repeat));
+        let check = |tally: Tally| passed(tally, spec, u64::from(repeat));
         return run_target(bed, hook, repeat, hook.redirected(), check);
     }
     let harness = bed.harness(hook);

@@ -20,13 +20,44 @@ pub struct RowSpec {
     pub sessions: usize,
     /// Policies of the zone pair.
     pub rules: usize,
+    pub screens: Screens,
+}
+
+/// What the zone's screens look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Screens {
+    #[default]
+    Off,
+    /// All that look at one packet, floods of SYNs and ICMP, sweeps and scans
+    On,
+    /// Floods of UDP, which count every datagram
+    UdpFlood,
+}
+
+impl Screens {
+    /// As a row's name ends.
+    fn word(self) -> Option<&'static str> {
+        match self {
+            Screens::Off => None,
+            Screens::On => Some("screens"),
+            Screens::UdpFlood => Some("udp-flood"),
+        }
+    }
+
+    fn of_word(word: &str) -> Option<Screens> {
+        [Screens::On, Screens::UdpFlood].into_iter().find(|screens| screens.word() == Some(word))
+    }
 }
 
 impl fmt::Display for RowSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RowSpec { hook, family, protocol, kind, sessions, rules } = self;
+        let RowSpec { hook, family, protocol, kind, sessions, rules, screens } = self;
         f.write_str(&format!("{hook:?} {family:?} {protocol:?} {kind:?} {sessions}").to_lowercase())?;
-        if *rules == 1 { Ok(()) } else { write!(f, " rules {rules}") }
+        if *rules != 1 {
+            write!(f, " rules {rules}")?;
+        }
+        screens.word().map_or(Ok(()), |word| write!(f, " {word}"))
     }
 }
 
@@ -34,14 +65,19 @@ impl FromStr for RowSpec {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<RowSpec> {
-        let words: Vec<&str> = text.split_whitespace().collect();
+        let mut words: Vec<&str> = text.split_whitespace().collect();
+        let screens = words.last().and_then(|word| Screens::of_word(word)).unwrap_or_default();
+        if screens != Screens::Off {
+            words.pop();
+        }
         let (hook, family, protocol, kind, sessions, rules) = match words[..] {
             [hook, family, protocol, kind, sessions] => (hook, family, protocol, kind, sessions, "1"),
             [hook, family, protocol, kind, sessions, "rules", rules] => {
                 (hook, family, protocol, kind, sessions, rules)
             }
             _ => bail!(
-                "row `{text}` is not of the form `xdp|tc v4|v6 udp|tcp established|new|denied|miss SESSIONS [rules N]`"
+                "row `{text}` is not of the form `xdp|tc v4|v6 udp|tcp established|new|denied|miss SESSIONS [rules N] \
+                 [screens|udp-flood]`"
             ),
         };
         let wrong = |error: String| anyhow!("row `{text}`: {error}");
@@ -52,6 +88,7 @@ impl FromStr for RowSpec {
             kind: Kind::from_str(kind, false).map_err(wrong)?,
             sessions: sessions.parse().with_context(|| format!("row `{text}`: number of sessions"))?,
             rules: rules.parse().with_context(|| format!("row `{text}`: number of policies"))?,
+            screens,
         })
     }
 }
@@ -81,7 +118,11 @@ mod tests {
         assert_eq!((spec.hook, spec.family, spec.protocol), (Hook::Tc, Family::V6, Protocol::Tcp));
         assert_eq!((spec.kind, spec.sessions), (Kind::New, 1_000_000));
         assert_eq!(spec.to_string(), text);
+        for text in ["xdp v4 udp established 1 screens", "tc v4 udp new 5 rules 7 udp-flood"] {
+            assert_eq!(text.parse::<RowSpec>().unwrap().to_string(), text);
+        }
         for wrong in [
+            "xdp v4 udp new 1 screens rules 2",
             "xdp v4 udp new 1 rules",
             "xdp v4 udp established",
             "xdp v5 udp established 1",
