@@ -27,6 +27,9 @@ pub fn check(args: &CheckArgs) -> Outcome {
         sluice_control::check_machine().map_err(Failure::failed)?;
     }
     let plan = sluice_control::check(&text, &file, !args.no_interfaces)?;
+    for warning in &plan.kernel.inactive_routes {
+        eprintln!("sluice: warning: {warning}");
+    }
     if args.plan {
         print!("{plan}");
     } else {
