@@ -356,6 +356,14 @@ pub struct Health {
     pub version: String,
     pub generation: u32,
     pub pid: u32,
+    #[serde(default)]
+    pub uptime_s: u64,
+    /// What takes long and others wait for.
+    #[serde(default)]
+    pub under_way: Option<String>,
+    /// What an operator should know, until the next commit.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -3,15 +3,22 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
-use crate::api::ErrorBody;
+use crate::api::{ErrorBody, Health};
 use crate::store::socket_path;
 
-/// A commit loads programs; everything else answers at once.
+/// After so long without a word it is looked whether the daemon answers at all.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often it is said what is waited for.
+const WORD: Duration = Duration::from_secs(10);
+/// For the answer to a question. A change is waited for as long as the daemon lives: a commit loads programs, and others may
+/// be before it.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+const HEALTH: &str = "/health";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -22,6 +29,8 @@ pub enum ClientError {
     NotRunning { socket: PathBuf },
     #[error("no permission to use {}; run as root or as the daemon's user", socket.display())]
     Permission { socket: PathBuf },
+    #[error("the daemon on {} does not answer (stopped, or the machine is too busy for it)", socket.display())]
+    Silent { socket: PathBuf },
     #[error("the daemon on {} broke off: {reason}; see its log", socket.display())]
     Broken { socket: PathBuf, reason: String },
     /// What the daemon said, word by word.
@@ -58,6 +67,44 @@ impl Client {
             .map_err(|e| self.broken(format!("answer is not what was asked for ({e})")))
     }
 
+    /// Waits for all of it; says on standard error what for, when that takes long.
+    fn answer(&self, stream: &mut UnixStream, is_question: bool, path: &str) -> Result<Vec<u8>, ClientError> {
+        let (begun, mut said) = (Instant::now(), Instant::now());
+        let (mut answer, mut part) = (vec![], [0; 65_536]);
+        loop {
+            match stream.read(&mut part) {
+                Ok(0) if answer.is_empty() => return Err(self.broken("it ended".to_owned())),
+                Ok(0) => return Ok(answer),
+                Ok(read) => answer.extend_from_slice(&part[..read]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock && is_question => {
+                    let is_alive = path != HEALTH && self.get::<Health>(HEALTH).is_ok();
+                    if !is_alive || begun.elapsed() > PATIENCE {
+                        return Err(ClientError::Silent { socket: self.socket.clone() });
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if said.elapsed() >= WORD {
+                        said = Instant::now();
+                        eprintln!(
+                            "sluice: waiting for {} s: {}",
+                            begun.elapsed().as_secs(),
+                            self.what_it_does()
+                        );
+                    }
+                }
+                Err(error) => return Err(self.broken(error.to_string())),
+            }
+        }
+    }
+
+    fn what_it_does(&self) -> String {
+        match self.get::<Health>(HEALTH) {
+            Ok(health) => health.under_way.unwrap_or_else(|| "the daemon is busy".to_owned()),
+            Err(_) => "the daemon does not answer (stopped, or the machine is too busy for it)".to_owned(),
+        }
+    }
+
     fn broken(&self, reason: String) -> ClientError {
         ClientError::Broken { socket: self.socket.clone(), reason }
     }
@@ -68,20 +115,18 @@ impl Client {
             ErrorKind::PermissionDenied => ClientError::Permission { socket: socket() },
             _ => ClientError::NotRunning { socket: socket() },
         })?;
-        let mut exchange = || -> std::io::Result<Vec<u8>> {
-            stream.set_read_timeout(Some(PATIENCE))?;
-            let head = format!(
-                "{method} {path} HTTP/1.1\r\nHost: sluice\r\nConnection: close\r\nContent-Type: application/json\r\n\
-                 Content-Length: {}\r\n\r\n",
-                body.len()
-            );
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: sluice\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let mut send = || -> std::io::Result<()> {
+            stream.set_read_timeout(Some(LOOK))?;
             stream.write_all(head.as_bytes())?;
-            stream.write_all(body.as_bytes())?;
-            let mut answer = vec![];
-            stream.read_to_end(&mut answer)?;
-            Ok(answer)
+            stream.write_all(body.as_bytes())
         };
-        let answer = exchange().map_err(|e| self.broken(e.to_string()))?;
+        send().map_err(|e| self.broken(e.to_string()))?;
+        let answer = self.answer(&mut stream, method == "GET", path)?;
         let (status, body) = split(&answer).ok_or_else(|| self.broken("answer is not HTTP".to_owned()))?;
         match status {
             200..=299 => Ok(body.to_vec()),

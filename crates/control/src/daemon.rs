@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sluice_dataplane::Dataplane;
 use sluice_fanout::Names;
 use sluice_plan::KernelWants;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -16,15 +15,14 @@ use crate::changes::{self, Changes};
 use crate::config::{self, CheckError};
 use crate::connections::Pools;
 use crate::engine::{CommitError, Engine, Source};
-use crate::environment;
 use crate::fan_out::FanOutService;
-use crate::gate::Audit;
 use crate::http::{self, App};
 use crate::kernel::{self, Kernel, KernelError, guard};
 use crate::owner::{Namespace, OwnerError};
 use crate::preflight::{self, PreflightError};
 use crate::shared::Shared;
-use crate::store::{Store, StoreError, Stored};
+use crate::start::Start;
+use crate::store::{Memory, Store, StoreError, Stored};
 use crate::{fan_out, log, mtus, schedules, upkeep, watch};
 
 /// Files that hold something else than statements.
@@ -124,26 +122,26 @@ impl Daemon {
         let pin = store.pin_dir(&bpffs::find(options.bpffs.as_deref())?)?;
         let namespace = Namespace::lock()?;
         namespace.check(&pin, &options.state_dir)?;
-        let stored = store.load()?;
-        let source = source(&options, stored.as_ref())?;
+        let memory = store.load()?;
         let service = FanOutService::new(options.names.clone());
-        service.learn(&source.text, &source.file);
         let runtime = crate::runtime().map_err(DaemonError::Runtime)?;
-        let kernel = Kernel::connect(runtime.handle())?;
-        let sizes = rehearse(&kernel, &source, stored.as_ref())?;
-
         let tcp = match options.listen {
             None => None,
             Some(address) => Some(runtime.block_on(http::bind_tcp(address)).map_err(listen_error(address))?),
         };
         let socket = store.socket();
-        let audit = Arc::new(store.audit()?);
-        let found = Found { pins: pin.exists(), guard: guard::is_installed() };
-        let started = Dataplane::open(&pin, sizes).map_err(DaemonError::from).and_then(|dataplane| {
-            namespace.claim(&pin, &options.state_dir)?;
-            start(kernel, store, Arc::new(dataplane), stored, source, audit, service.clone())
-        });
-        let (shared, engine) = started.inspect_err(|_| undo_start(&found, &pin))?;
+        let sources = sources(&options, &memory);
+        let start = Start {
+            kernel: Kernel::connect(runtime.handle())?,
+            audit: Arc::new(store.audit()?),
+            store: Arc::new(store),
+            state_dir: &options.state_dir,
+            pin: &pin,
+            namespace: &namespace,
+            stored: memory.stored,
+            service: service.clone(),
+        };
+        let (shared, engine) = start.first_that_works(sources, memory.damage.into_iter().collect())?;
         watch::start(runtime.handle(), shared.clone(), engine.clone())?;
         shared.dataplane.start_sweeping()?;
         upkeep::start(shared.clone()).map_err(DaemonError::Runtime)?;
@@ -189,12 +187,15 @@ fn listen_error(place: impl ToString) -> impl FnOnce(io::Error) -> DaemonError {
     move |source| DaemonError::Listen { place, source }
 }
 
-/// The named file, else the last commit.
-fn source(options: &Options, stored: Option<&Stored>) -> Result<Source, DaemonError> {
-    match (&options.config, stored) {
-        (Some(path), _) => read(path, options),
-        (None, Some(stored)) => Ok(Source { text: stored.text.clone(), file: stored.file.clone() }),
-        (None, None) => Err(DaemonError::NoConfiguration { dir: options.state_dir.clone() }),
+/// What to start with: the named file; behind it, and without one, the last commit and the one before. Files of another
+/// language are what an operator has just written, and are put right.
+fn sources(options: &Options, memory: &Memory) -> Vec<Result<Source, DaemonError>> {
+    let named = options.config.as_ref().map(|path| read(path, options));
+    let again = |stored: &Stored| Ok(Source { text: stored.text.clone(), file: stored.file.clone() });
+    let committed = memory.stored.iter().chain(&memory.before).map(again);
+    match named {
+        Some(named) if options.translate.is_some() => vec![named],
+        named => named.into_iter().chain(committed).collect(),
     }
 }
 
@@ -207,64 +208,6 @@ fn read(path: &Path, options: &Options) -> Result<Source, DaemonError> {
         None => text,
     };
     Ok(Source { text, file })
-}
-
-/// Everything that can be refused, before the data plane is opened.
-fn rehearse(
-    kernel: &Kernel,
-    source: &Source,
-    stored: Option<&Stored>,
-) -> Result<sluice_dataplane::Sizes, DaemonError> {
-    let config = config::parse(&source.text, &source.file)?;
-    if let Some(address) = config.fan_out.metrics {
-        let refused = |error: io::Error| {
-            let text = format!("metrics on {address}: {error}; choose another");
-            DaemonError::Metrics(io::Error::new(error.kind(), text))
-        };
-        std::net::TcpListener::bind(address).map(drop).map_err(refused)?;
-    }
-    let Stored { generation, mut ids, mtus_before, .. } = stored.cloned().unwrap_or_default();
-    let environment = environment::read(kernel, &kernel.links()?, &config, &mtus_before)?;
-    config::plan(&config, &source.file, &environment, &mut ids, generation + 1)?;
-    Ok(config::sizes(&config))
-}
-
-type Started = (Arc<Shared>, Arc<Mutex<Engine>>);
-
-fn start(
-    kernel: Kernel,
-    store: Store,
-    dataplane: Arc<Dataplane>,
-    stored: Option<Stored>,
-    source: Source,
-    audit: Arc<Audit>,
-    service: FanOutService,
-) -> Result<Started, DaemonError> {
-    let mut engine = Engine::new(kernel.clone(), store, dataplane.clone(), stored, audit.clone(), service);
-    let (active, _) = engine.activate(source, None)?;
-    let shared = Arc::new(Shared::new(dataplane, kernel, active, audit));
-    Ok((shared, Arc::new(Mutex::new(engine))))
-}
-
-/// What was there before this start.
-struct Found {
-    pins: bool,
-    guard: bool,
-}
-
-/// A first start that failed leaves nothing; one that found an earlier daemon's data plane leaves that running, and a
-/// guard that stood before (a boot unit's, say) stays.
-fn undo_start(found: &Found, pin: &Path) {
-    if !found.pins
-        && let Err(error) = sluice_dataplane::cleanup(pin)
-    {
-        tracing::error!(%error, "pins of the failed start remain; run `sluice cleanup`");
-    }
-    if !found.guard
-        && let Err(error) = guard::remove()
-    {
-        tracing::error!(%error, "the guard of the failed start remains; run `sluice cleanup`");
-    }
 }
 
 async fn signals(reloads: &Reloads) -> io::Result<()> {
@@ -366,7 +309,7 @@ pub fn cleanup(state_dir: &Path, bpffs: Option<&Path>) -> Result<(), DaemonError
     let runtime = crate::runtime().map_err(DaemonError::Runtime)?;
     let kernel = Kernel::connect(runtime.handle())?;
     // Before programs and guard go: the kernel must not begin to forward by itself.
-    let stored = store.load()?;
+    let stored = store.load()?.stored;
     if let Some(stored) = &stored {
         let config = config::parse(&stored.text, &stored.file)?;
         let units =

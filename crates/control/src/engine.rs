@@ -74,7 +74,7 @@ impl CommitError {
 
 pub struct Engine {
     kernel: Kernel,
-    store: Store,
+    store: Arc<Store>,
     dataplane: Arc<Dataplane>,
     /// The generation in force, when this process loaded it.
     in_force: InForce,
@@ -100,7 +100,7 @@ struct Rehearsal {
 impl Engine {
     pub fn new(
         kernel: Kernel,
-        store: Store,
+        store: Arc<Store>,
         dataplane: Arc<Dataplane>,
         stored: Option<Stored>,
         audit: Arc<Audit>,
@@ -116,10 +116,12 @@ impl Engine {
 
     /// Makes `source` the active configuration.
     pub fn commit(&mut self, source: Source, shared: &Shared) -> Result<Committed, CommitError> {
+        let _work = shared.work.begin("commit");
         let result = self.activate(source, Some(&shared.active()));
         match result {
             Ok((active, done)) => {
                 count(&shared.totals.commits, 1);
+                shared.notes.clear();
                 shared.set_active(active);
                 Ok(done)
             }
@@ -194,7 +196,7 @@ impl Engine {
             config,
             named,
             plan,
-            rules,
+            rules: Some(rules),
             devices_before,
         };
         self.stored = Some(stored);
@@ -204,7 +206,7 @@ impl Engine {
     /// What stands behind a commit and is the operator's to know; its metrics are where it wants them.
     fn say_and_serve(&self, plan: &Plan, config: &Config, metrics: Option<Bound>) -> Vec<String> {
         let mut warnings = gate::open_to_all(&plan.gate);
-        warnings.extend(plan.warnings.iter().map(|warning| warning.text.clone()));
+        warnings.extend(plan.remarks().map(str::to_owned));
         if let Err(error) = self.fan_out.put_metrics(&config.fan_out, metrics) {
             warnings.push(format!("the commit stands, but not its metrics: {error}"));
         }
@@ -275,7 +277,7 @@ impl Engine {
         next.devices_before = self.baseline(&plan, &links, old);
         let attached_before: BTreeSet<u32> = attached.iter().map(|a| a.ifindex).collect();
         // Before the switch: sessions must never carry ids that a crash could make us forget.
-        self.store.save(&next)?;
+        self.save(&next, old.is_none())?;
         self.dataplane.switch(&loaded);
         if let Err(error) = self.attach(&plan) {
             self.fall_back(&plan, &attached_before, old)?;
@@ -284,6 +286,18 @@ impl Engine {
         let rules = loaded.rule_tables();
         *self.in_force.lock() = Some((loaded, plan.tables.fan_out.listeners.clone()));
         Ok((plan, next, rules))
+    }
+
+    /// A start with what is stored already gives no id that is not written down: it needs no room to write.
+    fn save(&self, next: &Stored, is_start: bool) -> Result<(), StoreError> {
+        let stored = self.stored.as_ref();
+        match self.store.save(next, stored) {
+            Err(error) if is_start && stored.is_some_and(|stored| stored.text == next.text) => {
+                tracing::error!(%error, "the start is not written down; it is what the last commit was");
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     /// What an earlier commit stored holds as long as the data plane's counters are the same ones.
@@ -325,7 +339,7 @@ impl Engine {
             self.dataplane.detach(attachment.ifindex)?;
         }
         match &self.stored {
-            Some(stored) => self.store.save(stored)?,
+            Some(stored) => self.store.save(stored, None)?,
             None => self.store.clear()?,
         }
         let switched =

@@ -210,7 +210,11 @@ async fn list_sessions(State(app): State<App>, Query(filter): Query<SessionFilte
 
 async fn match_policies(State(app): State<App>, Query(query): Query<MatchQuery>) -> Response {
     let active = app.shared.active();
-    match matching::in_force(&query, &active.plan, &active.rules) {
+    let matched = match &active.rules {
+        Some(rules) => matching::in_force(&query, &active.plan, rules),
+        None => matching::planned(&query, &active.plan),
+    };
+    match matched {
         Ok(view) => Json(view).into_response(),
         Err(error) => failure(StatusCode::BAD_REQUEST, error),
     }

@@ -1,8 +1,8 @@
 //! One gateway a network namespace, and whose a directory of pins is.
 //!
 //! While a daemon runs, it holds a name among the namespace's abstract sockets. What outlives it, its pins, says whose it is:
-//! `links/owner` is a symbolic link whose text names namespace and state directory. Versions that know nothing of it take
-//! no notice; pins without it are of such a version, and belong to who comes.
+//! `owner/is` is a symbolic link whose text names namespace and state directory. Versions that know nothing of it take no
+//! notice of directories; pins without it are of such a version, and belong to who comes.
 
 use std::fs;
 use std::io;
@@ -106,8 +106,9 @@ impl Namespace {
         if Owner::read(pin).as_ref() == Some(&owner) {
             return Ok(());
         }
-        let (path, next) = (record(pin), pin.join("links/owner_next"));
+        let (path, next) = (record(pin), pin.join("owner/next"));
         let doing = || os(format!("write {}", path.display()));
+        fs::create_dir_all(pin.join("owner")).map_err(doing())?;
         match fs::remove_file(&next) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(doing()(error)),
             _ => {}
@@ -125,7 +126,7 @@ struct Owner {
 }
 
 fn record(pin: &Path) -> PathBuf {
-    pin.join("links/owner")
+    pin.join("owner/is")
 }
 
 impl Owner {

@@ -12,6 +12,7 @@ use crate::devices::Baseline;
 use crate::gate::Audit;
 use crate::kernel::Kernel;
 use crate::log::SessionLog;
+use crate::notes::{Notes, Work};
 
 /// The commit in force.
 #[derive(Debug)]
@@ -23,8 +24,8 @@ pub struct Active {
     /// As it is written: receivers may be names.
     pub named: sluice_language::fan_out::FanOut,
     pub plan: Plan,
-    /// What the packet path decides by.
-    pub rules: RuleTables,
+    /// What the packet path decides by; None for who only reads what a daemon has left.
+    pub rules: Option<RuleTables>,
     /// What each managed device had counted before Sluice came.
     pub devices_before: Baseline,
 }
@@ -69,6 +70,8 @@ pub struct Shared {
     pub kernel: Kernel,
     pub started: Instant,
     pub totals: Totals,
+    pub notes: Notes,
+    pub work: Work,
     pub log: SessionLog,
     pub audit: Arc<Audit>,
     active: RwLock<Arc<Active>>,
@@ -89,6 +92,8 @@ impl Shared {
             kernel,
             started: Instant::now(),
             totals: Totals::default(),
+            notes: Notes::default(),
+            work: Work::default(),
             log: SessionLog::default(),
             audit,
             active: RwLock::new(Arc::new(active)),

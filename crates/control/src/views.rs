@@ -315,6 +315,9 @@ pub fn health(shared: &Shared) -> Health {
         version: VERSION.to_owned(),
         generation: shared.active().generation,
         pid: std::process::id(),
+        uptime_s: shared.started.elapsed().as_secs(),
+        under_way: shared.work.under_way(),
+        notes: shared.notes.all(),
     }
 }
 

@@ -17,6 +17,8 @@ pub struct KernelWants {
     pub links: Vec<LinkWant>,
     pub addresses: Vec<(String, Prefix)>,
     pub routes: Vec<RouteWant>,
+    /// Static routes, or gateways of theirs, that cannot be used as the configuration stands, and why.
+    pub inactive_routes: Vec<String>,
     /// Addresses that a device answers ARP or neighbour solicitations for, besides its own.
     pub proxies: Vec<(String, IpAddr)>,
     /// Path below /proc/sys and its value; set after the guard stands.
@@ -99,20 +101,66 @@ pub(crate) fn wants(config: &Config, environment: &Environment) -> Result<Kernel
             wants.addresses.push((device, Prefix { addr, len }));
         }
     }
-    for route in &config.static_routes {
-        let target = match &route.next_hop {
-            RouteTarget::Gateways(gateways) => {
-                RouteVia::Gateways(gateways.iter().map(|addr| gateway(*addr, &wants.addresses)).collect())
-            }
-            RouteTarget::Interface(unit) => RouteVia::Device(device_of_unit_name(config, unit)),
-            RouteTarget::Discard => RouteVia::Discard,
-            RouteTarget::Reject => RouteVia::Reject,
-        };
-        wants.routes.push(RouteWant { destination: route.destination, target });
-    }
+    add_routes(&mut wants, config);
     wants.unasked =
         ["ipv4", "ipv6"].into_iter().filter(|family| !speaks_of(config, *family == "ipv4")).collect();
     Ok(wants)
+}
+
+/// What leads through a disabled unit only is inactive, as with Junos. The kernel would keep such a route when its interface is
+/// disabled, and refuse it at the next start.
+fn add_routes(wants: &mut KernelWants, config: &Config) {
+    let disabled = disabled_units(config);
+    for route in &config.static_routes {
+        let mut dead = vec![];
+        let target = match &route.next_hop {
+            RouteTarget::Gateways(gateways) => {
+                let all = gateways.iter().map(|addr| gateway(*addr, &wants.addresses));
+                let usable = all.filter(|gateway| match (&gateway.device, behind(&disabled, gateway.addr)) {
+                    (None, Some(unit)) => {
+                        dead.push(format!("{} is behind {unit}", gateway.addr));
+                        false
+                    }
+                    _ => true,
+                });
+                RouteVia::Gateways(usable.collect())
+            }
+            RouteTarget::Interface(unit) => {
+                dead.extend(disabled.iter().find(|(name, _)| name == unit).map(|(name, _)| name.clone()));
+                RouteVia::Device(device_of_unit_name(config, unit))
+            }
+            RouteTarget::Discard => RouteVia::Discard,
+            RouteTarget::Reject => RouteVia::Reject,
+        };
+        let is_active = match &target {
+            RouteVia::Gateways(left) => !left.is_empty(),
+            _ => dead.is_empty(),
+        };
+        let Prefix { addr, len } = route.destination;
+        wants.inactive_routes.extend(dead.iter().map(|why| {
+            let what = if is_active { "one of its gateways is inactive" } else { "it is inactive" };
+            format!("static route {addr}/{len}: {what}, {why}, which is disabled")
+        }));
+        if is_active {
+            wants.routes.push(RouteWant { destination: route.destination, target });
+        }
+    }
+}
+
+/// Names of units that are disabled, by themselves or with their interface, and their prefixes.
+fn disabled_units(config: &Config) -> Vec<(String, Vec<Prefix>)> {
+    let units = config.interfaces.iter().flat_map(|i| i.units.iter().map(move |u| (i, u)));
+    let disabled = units.filter(|(interface, unit)| interface.disabled || unit.disabled);
+    let named = |(interface, unit): (&Interface, &Unit)| {
+        let prefixes = unit.inet.iter().chain(&unit.inet6).copied().collect();
+        (format!("{}.{}", interface.name, unit.number), prefixes)
+    };
+    disabled.map(named).collect()
+}
+
+fn behind(disabled: &[(String, Vec<Prefix>)], addr: IpAddr) -> Option<&str> {
+    let has = |prefixes: &[Prefix]| prefixes.iter().any(|prefix| contains(*prefix, addr));
+    disabled.iter().find(|(_, prefixes)| has(prefixes)).map(|(name, _)| name.as_str())
 }
 
 /// Whether any address, route or listener is of this family, or none is of any: then all that passes is meant.

@@ -63,6 +63,14 @@ pub struct Plan {
     pub nat: nat::NatPlan,
 }
 
+impl Plan {
+    /// All that its operator should know.
+    pub fn remarks(&self) -> impl Iterator<Item = &str> {
+        let devices = self.warnings.iter().map(|warning| warning.text.as_str());
+        devices.chain(self.kernel.inactive_routes.iter().map(String::as_str))
+    }
+}
+
 /// A distinct set of optional stages; programs are loaded once for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variant {

@@ -27,8 +27,8 @@ pub fn check(args: &CheckArgs) -> Outcome {
         sluice_control::check_machine().map_err(Failure::failed)?;
     }
     let plan = sluice_control::check(&text, &file, !args.no_interfaces)?;
-    for warning in &plan.warnings {
-        eprintln!("sluice: warning: {}", warning.text);
+    for remark in plan.remarks() {
+        eprintln!("sluice: warning: {remark}");
     }
     if args.plan {
         print!("{plan}");

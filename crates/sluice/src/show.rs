@@ -7,12 +7,12 @@ use chrono::{DateTime, SecondsFormat};
 use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{CellAlignment, Table};
 use serde::de::DeserializeOwned;
-use sluice_control::Client;
 use sluice_control::api::{
     self, Configuration, Health, InterfaceView, LogEntry, PolicyView, ScreenView, StageView, Stats, ZoneView,
 };
+use sluice_control::{Client, ClientError};
 
-use crate::exit::{Failure, Outcome};
+use crate::exit::{FAILED, Failure, Outcome};
 use crate::{gate, matching, nat, sessions};
 
 #[derive(Args)]
@@ -77,6 +77,8 @@ enum What {
         #[arg(long, value_name = "FORM")]
         display: Option<Display>,
     },
+    /// The daemon: version, commit in force, what is under way, what it has to say
+    System,
     /// Version of this program, and of the gateway that runs
     Version,
 }
@@ -97,13 +99,29 @@ impl Output {
     }
 
     pub fn show<T: DeserializeOwned + serde::Serialize>(&self, path: &str, print: impl Fn(T)) -> Outcome {
-        let value: T = Client::new(&self.state_dir).get(path)?;
+        let (value, code) = self.ask::<T>(path)?;
         if self.json {
             print_json(&value)?;
         } else {
             print(value);
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(code)
+    }
+
+    /// Of the daemon; when it says nothing, of what it has left in the data plane. That is a failure nevertheless.
+    fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<(T, ExitCode), Failure> {
+        let silent = match Client::new(&self.state_dir).get(path) {
+            Ok(value) => return Ok((value, ExitCode::SUCCESS)),
+            Err(error @ ClientError::Silent { .. }) => error,
+            Err(error) => return Err(error.into()),
+        };
+        let without = |error: &dyn std::fmt::Display| {
+            Failure::failed(format!("{silent}, and without it that cannot be told: {error}"))
+        };
+        let value = sluice_control::offline_answer(&self.state_dir, path).map_err(|e| without(&e))?;
+        let value = serde_json::from_value(value).map_err(|e| without(&e))?;
+        eprintln!("sluice: {silent}; what follows is read from the maps and the last commit");
+        Ok((value, ExitCode::from(FAILED)))
     }
 }
 
@@ -130,6 +148,7 @@ pub fn show(args: &ShowArgs) -> Outcome {
             output.show("/api/configuration", |c: Configuration| print!("{}", c.text))
         }
         What::Configuration { display: Some(Display::Inheritance) } => inheritance(output),
+        What::System => output.show("/health", system),
         What::Version => show_version(output),
     }
 }
@@ -156,12 +175,22 @@ fn show_version(output: &Output) -> Outcome {
     }
 }
 
+fn system(health: Health) {
+    let Health { host_name, version, generation, pid, uptime_s, under_way, notes, .. } = health;
+    println!("host-name    {}", host_name.as_deref().unwrap_or("-"));
+    println!("version      {version}");
+    println!("commit       {generation}");
+    println!("daemon       pid {pid}, runs for {uptime_s} s");
+    println!("under way    {}", under_way.as_deref().unwrap_or("nothing"));
+    notes.iter().for_each(|note| println!("note         {note}"));
+}
+
 /// `show configuration | display inheritance` of Junos.
 fn inheritance(output: &Output) -> Outcome {
-    let configuration: Configuration = Client::new(&output.state_dir).get("/api/configuration")?;
+    let (configuration, code) = output.ask::<Configuration>("/api/configuration")?;
     let tree = sluice_language::parse(&configuration.text, &configuration.file).map_err(Failure::failed)?;
     print!("{}", tree.to_inherited_text().map_err(Failure::failed)?);
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
 }
 
 /// The stages are part of this program: no daemon is needed.

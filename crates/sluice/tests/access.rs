@@ -5,10 +5,10 @@ mod common;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{BINARY, Site, accepted, stdout};
+use common::{BINARY, Site, accepted, demanded, leaves, stdout};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 const TCP: &str = "http://127.0.0.1:8080";
@@ -187,30 +187,6 @@ fn hold() {
     let tcp: Vec<TcpStream> = (0..count / 2).map(begin).collect();
     println!("holding {}", unix.len() + tcp.len());
     let _ = std::io::stdin().read(&mut [0]);
-}
-
-/// What stands under `Commands:` in the help of a command, down to those without parts.
-fn leaves(command: &[&str]) -> Vec<Vec<String>> {
-    let help = Command::new(BINARY).args(command).arg("--help").output().unwrap();
-    let help = accepted(&help);
-    let Some((_, list)) = help.split_once("Commands:\n") else {
-        return vec![command.iter().map(|word| (*word).to_owned()).collect()];
-    };
-    let names =
-        list.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
-    names.filter(|name| *name != "help").flat_map(|name| leaves(&[command, &[name]].concat())).collect()
-}
-
-/// What a command must be told.
-fn demanded(command: &str) -> &'static str {
-    match command {
-        "show match-policies" => {
-            "--from-zone left --to-zone right --source-ip 10.0.0.1 --destination-ip 10.0.0.2 --protocol icmp"
-        }
-        "gate grant" => "--user mallory --source 10.71.1.2 --service ping",
-        "gate revoke" => "--all",
-        _ => "",
-    }
 }
 
 fn timed(work: impl FnOnce() -> Output) -> (String, Duration) {

@@ -41,7 +41,7 @@ fn unique(label: &str) -> String {
 }
 
 fn owner(pins: &Path) -> String {
-    fs::read_link(pins.join("links/owner")).unwrap().display().to_string()
+    fs::read_link(pins.join("owner/is")).unwrap().display().to_string()
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn pins_stay_with_their_gateway() {
     let record = owner(&running.pins());
     running.stop().unwrap();
     // as a version leaves them that knows of no owner
-    fs::remove_file(running.pins().join("links/owner")).unwrap();
+    fs::remove_dir_all(running.pins().join("owner")).unwrap();
     running.start().unwrap();
     assert_eq!((sessions(&running), owner(&running.pins())), (1, record));
     running.stop().unwrap();

@@ -172,6 +172,30 @@ pub fn accepted(output: &Output) -> String {
     stdout(output)
 }
 
+/// What stands under `Commands:` in the help of a command, down to those without parts.
+pub fn leaves(command: &[&str]) -> Vec<Vec<String>> {
+    let help = Command::new(BINARY).args(command).arg("--help").output().unwrap();
+    let help = accepted(&help);
+    let Some((_, list)) = help.split_once("Commands:\n") else {
+        return vec![command.iter().map(|word| (*word).to_owned()).collect()];
+    };
+    let names =
+        list.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
+    names.filter(|name| *name != "help").flat_map(|name| leaves(&[command, &[name]].concat())).collect()
+}
+
+/// What a command must be told.
+pub fn demanded(command: &str) -> &'static str {
+    match command {
+        "show match-policies" => {
+            "--from-zone left --to-zone right --source-ip 10.0.0.1 --destination-ip 10.0.0.2 --protocol icmp"
+        }
+        "gate grant" => "--user mallory --source 10.71.1.2 --service ping",
+        "gate revoke" => "--all",
+        _ => "",
+    }
+}
+
 /// Waits until a condition holds; how long that took, or a panic after `patience`.
 pub fn wait_until(what: &str, patience: Duration, mut holds: impl FnMut() -> bool) -> Duration {
     let begun = Instant::now();
