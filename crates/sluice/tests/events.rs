@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{BASE, Site, wait_until};
+use common::{BASE, Site, accepted, wait_until};
 use sluice_lab::netns::{VethEnd, veth};
 
 /// Longest time until everything works again. The machine that runs tests may be busy with others.
@@ -93,16 +93,19 @@ fn comes_back(label: &str, mode: &'static str) {
     let scene = Scene::new(label, mode);
     let conf = scene.site.write_all("a.conf", &scene.configuration());
     let _gateway = scene.site.start(&conf);
+    // the first commit loads programs, a second's work
+    accepted(&scene.site.commit(&conf));
     wait_until("it works", 10 * BACK, || scene.works());
-    let mut late = vec![];
     for (what, event) in EVENTS {
-        event(&scene);
-        let took = wait_until(what, BUSY * BACK + BACK, || scene.works());
-        println!("{what}: {took:?}");
-        late.extend((took > BACK).then_some((what, took)));
+        let took = || {
+            event(&scene);
+            wait_until(what, BUSY * BACK, || scene.works())
+        };
+        let first = took();
+        println!("{what}: {first:?}");
+        // a busy machine may be late once
+        assert!(first <= BACK || took() <= BACK, "{what}: {first:?}");
     }
-    // one that is late is the machine's, all are ours
-    assert!(late.len() <= 2, "{late:?}");
 }
 
 #[test]
