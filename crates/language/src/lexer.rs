@@ -45,6 +45,8 @@ struct Lexer<'a> {
 
 /// Cuts `text` into lexemes. Unterminated quotes and comments are reported and end at the line or text end.
 pub(crate) fn lex(text: &str, file: &Arc<str>, report: &mut Report) -> Vec<Lexeme> {
+    // what some editors put in front of UTF-8
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lexer = Lexer { rest: text.char_indices().peekable(), text, at: Span { line: 1, column: 1 } };
     let mut lexemes = Vec::new();
     while let Some(&(start, c)) = lexer.rest.peek() {

@@ -37,6 +37,15 @@ fn v4(low: &str, high: &str) -> (Ipv4Addr, Ipv4Addr) {
 }
 
 #[test]
+fn a_byte_order_mark_is_not_part_of_the_text() {
+    let text = "set system host-name a\n";
+    assert_eq!(config(&format!("\u{feff}{text}")).system, config(text).system);
+    let error =
+        parse("\u{feff}set systen\n", "test").and_then(|tree| compile(&tree)).unwrap_err().to_string();
+    assert!(error.contains("test:1:5"), "{error}");
+}
+
+#[test]
 fn the_branch_gateway() {
     let config = golden("examples/branch.conf");
     let names: Vec<&str> = config.interfaces.iter().map(|interface| interface.name.as_str()).collect();
