@@ -126,6 +126,9 @@ fn speaks_of(config: &Config, v4: bool) -> bool {
     families.is_empty() || families.contains(&v4) || !config.nat.is_empty()
 }
 
+/// Every link that carries IPv6 takes packets of this length.
+pub(crate) const IPV6_MTU_MIN: u32 = 1280;
+
 /// A device of its own namespace that packets never leave by.
 const LOOPBACK: &str = "lo";
 
@@ -193,7 +196,10 @@ fn add_unit(
     if is_managed(config, interface, unit) {
         // The FIB lookup of the data plane answers only for devices that forward.
         wants.sysctls.push((format!("net/ipv4/conf/{device}/forwarding"), "1"));
-        wants.sysctls.push((format!("net/ipv6/conf/{device}/forwarding"), "1"));
+        // a smaller device has no IPv6 (RFC 8200 section 5), nor the file that says so
+        if crate::units::device_mtu(environment, interface, unit)? >= IPV6_MTU_MIN {
+            wants.sysctls.push((format!("net/ipv6/conf/{device}/forwarding"), "1"));
+        }
     }
     Ok(())
 }
