@@ -61,7 +61,7 @@ static __always_inline bool replay_headers(hook_ctx *ctx, const struct replay *r
 {
 	if (!(r->state->marks & MARK_TRANSLATED))
 		return !hops || rewrite_hop(ctx, &r->frame);
-	if (!nat_replay(ctx, r->frame.l3, r->state, r->family, r->is.is_tcp, hops))
+	if (!nat_replay(ctx, r->frame.l3, r->state, r->line, r->family, r->is.is_tcp, hops))
 		return false;
 	return r->family == 4 || !hops || rewrite_hop(ctx, &r->frame);
 }

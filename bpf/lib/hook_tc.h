@@ -132,6 +132,12 @@ static __always_inline bool hook_reshape(hook_ctx *ctx, __u32 head, __u32 len)
 	return !head || bpf_skb_change_head(ctx, head, 0) == 0;
 }
 
+/* The frame ends at `len`, whether it was longer or shorter. */
+static __always_inline bool hook_resize(hook_ctx *ctx, __u32 len)
+{
+	return bpf_skb_change_tail(ctx, len, 0) == 0 && bpf_skb_pull_data(ctx, len) == 0;
+}
+
 /* A word the transport checksum covers has changed. The kernel knows whether the device has yet to complete it. */
 static __always_inline void hook_l4_check(hook_ctx *ctx, __u32 l4, __u32 field, __u16 be_old, __u16 be_new)
 {

@@ -164,6 +164,12 @@ static __always_inline bool hook_reshape(hook_ctx *ctx, __u32 head, __u32 len)
 	return !head || bpf_xdp_adjust_head(ctx, -(int)head) == 0;
 }
 
+/* The frame ends at `len`, whether it was longer or shorter. */
+static __always_inline bool hook_resize(hook_ctx *ctx, __u32 len)
+{
+	return bpf_xdp_adjust_tail(ctx, (int)len - (int)bpf_xdp_get_buff_len(ctx)) == 0;
+}
+
 /* A word the transport checksum covers has changed. */
 static __always_inline void hook_l4_check(hook_ctx *ctx, __u32 l4, __u32 field, __u16 be_old, __u16 be_new)
 {

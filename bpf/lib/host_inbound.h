@@ -37,6 +37,13 @@ static __always_inline __u32 local_kind(const struct packet *p, const __u32 be_a
 	return kind ? *kind : 0;
 }
 
+static __always_inline bool is_unspecified(const struct packet *p)
+{
+	if (p->family == 4)
+		return !p->key4.be_saddr;
+	return !(p->key6.be_saddr[0] | p->key6.be_saddr[1] | p->key6.be_saddr[2] | p->key6.be_saddr[3]);
+}
+
 /* fe80::/10 never leaves its link (RFC 4291 2.5.6). */
 static __always_inline bool is_link_local(const struct packet *p)
 {

@@ -274,6 +274,10 @@ static __always_inline __u32 nat_source_number(const struct packet *p)
 	return ((__u64)(x * 0x9e3779b1u) * 0xd6e8feb86659fd93ull) >> 32;
 }
 
+/*
+ * Whose port a pool may change. The checksum of SCTP covers its ports and everything else (RFC 9260 6.8), so it is
+ * translated by address only, as are DCCP and UDP-Lite.
+ */
 static __always_inline bool nat_has_ports(const struct packet *p)
 {
 	return p->proto == IPPROTO_TCP || p->proto == IPPROTO_UDP || p->proto == IPPROTO_ICMP ||

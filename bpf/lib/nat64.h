@@ -216,6 +216,10 @@ static __always_inline __u32 nat64_mtu4(__u32 mtu, __u32 mtu_in, __u32 mtu_out)
 #define NAT64_NEW_WORDS 44   /* IP header and the same */
 #define NAT64_INNER_WORDS 26 /* of a quoted IPv6 header with its extension headers; longer ones are not translated */
 
+/* Of an ICMP error with extensions: what it quotes at least (RFC 4884 5.1), and how much padding may be missing. */
+#define NAT64_QUOTE_MIN 128
+#define NAT64_PADDING_MAX 128
+
 /* A packet between the families, on its way through the slow line. */
 struct nat64_work {
 	__u32 be_outer[10]; /* IP header as it came */
@@ -231,8 +235,9 @@ struct nat64_work {
 	__u16 new_len;
 	__u16 message_len; /* of an ICMP message as it leaves, without IP header */
 	__u16 prefix_length;
-	__u32 rest;    /* of an ICMP error: the word behind its checksum */
-	__u32 be_peer; /* IPv4 source of this direction, as the session has it */
+	__u32 rest;                      /* of an ICMP error: the word behind its checksum */
+	__u32 be_peer;                   /* IPv4 source of this direction, as the session has it */
+	__u8 extension[640] ALIGNED_KEY; /* of an ICMP error, behind its padding */
 };
 
 #endif

@@ -79,6 +79,26 @@ __noinline int nat64_error_rest(const struct packet *p, struct nat64_work *w, __
 	return true;
 }
 
+/* Where the Fragment header of a quoted IPv6 packet stands, in words of the message; 0 = it has none. */
+__noinline __u32 nat64_quoted_fragment(const struct nat64_work *w)
+{
+	if (!w)
+		return 0;
+	__u32 at = 12, next = bpf_ntohl(w->be_old[3]) >> 8 & 0xff, i;
+
+	bpf_for (i, 0, EXTENSION_HEADERS_MAX) {
+		if (at + 2 > 2u + w->inner_words || !is_extension(next) || next == IPPROTO_AH)
+			return 0;
+		if (next == IPPROTO_FRAGMENT)
+			return at;
+		__u32 word = bpf_ntohl(w->be_old[at & (NAT64_WORDS - 1)]);
+
+		next = word >> 24;
+		at += ((word >> 16 & 0xff) + 1) * 2;
+	}
+	return 0;
+}
+
 /* The quoted header, turned around as the quoted packet is: its source is this direction's destination. */
 static __always_inline __u32 nat64_quoted_header(const struct packet *p, struct nat64_work *w, __u32 at)
 {
@@ -104,10 +124,12 @@ static __always_inline __u32 nat64_quoted_header(const struct packet *p, struct 
 	ip.segment_total = ip.payload + 20;
 	ip.hops = second;
 	ip.proto = nat64_proto4(p->key6.proto);
-	if ((second >> 8 & 0xff) == IPPROTO_FRAGMENT && w->inner_words >= 12) {
+	__u32 fragment = nat64_quoted_fragment(w);
+
+	if (fragment) {
 		ip.fragmented = true;
-		ip.fragment = bpf_ntohl(inner[10]) & 0xfff9;
-		ip.id = bpf_ntohl(inner[11]);
+		ip.fragment = bpf_ntohl(w->be_old[fragment & (NAT64_WORDS - 1)]) & 0xfff9;
+		ip.id = bpf_ntohl(w->be_old[(fragment + 1) & (NAT64_WORDS - 1)]);
 	}
 	nat64_header4(w->be_new + at, &ip, w->be_daddr[3], w->be_saddr[3]);
 	return 5;
@@ -164,24 +186,71 @@ static __always_inline void nat64_quoted_l4(const struct packet *p, struct nat64
 	l4[1] = (l4[1] & 0xffff0000) | be_id;
 }
 
-/* How much of the message stays: what RFC 4884 appends has no place behind a quote of other length, and 1,280 bytes. */
+/* RFC 4884 4: how many bytes the message says it quotes; 0 = all there are. What stands behind them is its extension.
+ */
+static __always_inline __u32 nat64_quoted_length(const struct packet *p, const struct nat64_work *w)
+{
+	__u32 type = p->icmp_type;
+
+	if (p->wire == 4)
+		return (w->be_old[1] >> 8 & 0xff) * 4;
+	return type == ICMP6_UNREACHABLE || type == ICMP6_TIME_EXCEEDED ? (w->be_old[1] & 0xff) * 8 : 0;
+}
+
+/* How much of the message stays: its quote without the extension, and in IPv6 1,280 bytes. */
 __noinline __u32 nat64_error_keep(const struct packet *p, const struct nat64_work *w, __u32 len, int growth)
 {
 	if (!p || !w)
 		return 0;
-	__u32 quoted = 0, type = p->icmp_type;
+	__u32 quoted = nat64_quoted_length(p, w);
 
-	if (p->wire == 4 && type != ICMP4_UNREACHABLE && type != ICMP4_TIME_EXCEEDED && type != ICMP4_PARAMETER)
-		return len;
-	if (p->wire == 4)
-		quoted = (w->be_old[1] >> 8 & 0xff) * 4;
-	else if (type == ICMP6_UNREACHABLE || type == ICMP6_TIME_EXCEEDED)
-		quoted = (w->be_old[1] & 0xff) * 8;
 	if (quoted && 8 + quoted < len)
 		len = 8 + quoted;
 	if (p->wire == 4 && len + growth + sizeof(struct ipv6hdr) > NAT64_IPV6_MTU_MIN)
 		len = NAT64_IPV6_MTU_MIN - sizeof(struct ipv6hdr) - growth;
 	return len;
+}
+
+/*
+ * RFC 7915 4.2, 5.2: the extension goes along. The quote in front of it is padded to what its length can say, words of
+ * 32 bits or of 64, and to 128 bytes at least (RFC 4884 4.1, 4.2, 5.1); the padding is returned, and the length stands
+ * in `rest`. -1 = it cannot: the message has none, the other family's has no place for it, or it is too long.
+ */
+__noinline int nat64_keep_extension(hook_ctx *ctx, const struct packet *p, struct nat64_work *w, __u32 len, int growth)
+{
+	if (!p || !w)
+		return -1;
+	__u32 quoted = nat64_quoted_length(p, w), at = (p->l4 & 0x3fff) + 8 + quoted, extension = len - 8 - quoted;
+	__u32 unit = p->wire == 4 ? 8 : 4, type = nat64_kind(p) >> 24;
+
+	if (!quoted || len <= 8 + quoted || quoted < (w->inner_words + w->quoted_words) * 4u)
+		return -1;
+	if (p->wire == 4 && type != ICMP6_UNREACHABLE && type != ICMP6_TIME_EXCEEDED)
+		return -1;
+	__u32 padded = (quoted + growth + unit - 1) & -unit;
+
+	padded = padded < NAT64_QUOTE_MIN ? NAT64_QUOTE_MIN : padded;
+	__u32 padding = padded - quoted - growth;
+
+	if (p->wire == 4 && sizeof(struct ipv6hdr) + 8 + padded + extension > NAT64_IPV6_MTU_MIN)
+		return -1;
+	barrier_var(extension);
+	if (!extension || extension > sizeof(w->extension) - NAT64_PADDING_MAX || padding > NAT64_PADDING_MAX)
+		return -1;
+	w->rest = padded / unit << (p->wire == 4 ? 24 : 16);
+	if (!padding)
+		return 0;
+	for (int i = 0; i < NAT64_PADDING_MAX / 4; i++)
+		((__u32 *)w->extension)[i] = 0;
+	__u32 from = (NAT64_PADDING_MAX - padding) & (NAT64_PADDING_MAX - 1), length = extension + padding;
+
+	barrier_var(length);
+	if (!length || length > sizeof(w->extension) - NAT64_PADDING_MAX || from > NAT64_PADDING_MAX)
+		return -1;
+	if (!hook_load(ctx, at, w->extension + NAT64_PADDING_MAX, extension) ||
+	    !hook_resize(ctx, at + extension + padding) || !hook_store(ctx, at, w->extension + from, length))
+		return -1;
+	return padding;
 }
 
 /* Where the quoted packet's transport header stands, in words from its IP header; false = too far away. */
@@ -248,7 +317,8 @@ __noinline int nat64_error(hook_ctx *ctx, struct packet *p, struct nat64_work *w
 		return DROP(NAT64_ICMP);
 	__u32 words = nat64_quote(p, w, at) & 0xf, old_words = 2 + w->inner_words + w->quoted_words;
 	int growth = ((int)words - (int)w->inner_words) * 4;
-	__u32 keep = nat64_error_keep(p, w, len, growth), cut_sum = 0;
+	int padding = nat64_keep_extension(ctx, p, w, len, growth);
+	__u32 keep = padding < 0 ? nat64_error_keep(p, w, len, growth) : len + padding, cut_sum = 0;
 
 	if (keep < len) {
 		int sum = nat64_sum_frame(ctx, l4 + keep, len - keep);

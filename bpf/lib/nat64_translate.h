@@ -97,7 +97,7 @@ __noinline int nat64_header(struct packet *p, struct nat64_work *w)
 		.traffic_class = p->traffic_class,
 		.hops = p->ttl,
 		.proto = error ? IPPROTO_ICMP : nat64_proto4(p->proto),
-		.fragmented = p->flags & P_FRAGMENT,
+		.fragmented = p->flags & (P_FRAGMENT | P_ATOMIC),
 	};
 
 	if (error)

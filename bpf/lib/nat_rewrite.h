@@ -50,15 +50,16 @@ static __always_inline bool nat_replay4(hook_ctx *ctx, __u32 l3, const struct fl
 	return true;
 }
 
-static __always_inline bool nat_replay6(hook_ctx *ctx, __u32 l3, const struct flow_state *state, bool tcp,
-					struct nat_growth *growth)
+/* The line is looked up again: kernels before 6.10 refuse to read a number below a pointer that may be either family's.
+ */
+static __always_inline bool nat_replay6(hook_ctx *ctx, __u32 l3, __u32 number, bool tcp, struct nat_growth *growth)
 {
-	const struct flow_line6 *line = (const void *)state - offsetof(struct flow_line6, state);
+	const struct flow_line6 *line = bpf_map_lookup_elem(&lines6, &number);
 	struct ipv6hdr *ip = hook_data(ctx) + l3;
 	__u32 *ports = (void *)(ip + 1);
 	__u64 *words = (__u64 *)&ip->saddr;
 
-	if ((void *)ports + (tcp ? sizeof(struct tcphdr) : sizeof(struct udphdr)) > hook_end(ctx))
+	if (!line || (void *)ports + (tcp ? sizeof(struct tcphdr) : sizeof(struct udphdr)) > hook_end(ctx))
 		return false;
 	for (int i = 0; i < 4; i++)
 		words[i] = ((const __u64 *)line->be_new_saddr)[i];
@@ -69,13 +70,13 @@ static __always_inline bool nat_replay6(hook_ctx *ctx, __u32 l3, const struct fl
 }
 
 /* Both families' checksums are written by one piece of code. */
-static __always_inline bool nat_replay(hook_ctx *ctx, __u32 l3, const struct flow_state *state, __u8 family, bool tcp,
-				       __u32 hops)
+static __always_inline bool nat_replay(hook_ctx *ctx, __u32 l3, const struct flow_state *state, __u32 line, __u8 family,
+				       bool tcp, __u32 hops)
 {
 	struct nat_growth growth = {};
 	__u32 header = family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 	bool fits = family == 4 ? nat_replay4(ctx, l3, state, tcp, hops, &growth)
-				: nat_replay6(ctx, l3, state, tcp, &growth);
+				: nat_replay6(ctx, l3, line, tcp, &growth);
 
 	return fits && hook_l4_sum(ctx, l3 + header + (tcp ? TCP_CHECK_AT : UDP_CHECK_AT), growth.addresses, growth.all,
 				   !tcp, family != 4);
@@ -182,7 +183,9 @@ __noinline int nat_put_transport(hook_ctx *ctx, struct packet *p)
 
 		nat_put16(p, &header[2], asks ? p->out6.be_sport : p->out6.be_dport);
 	}
-	return hook_l4_sum(ctx, l4 + field, pseudo, p->nat_sum, p->proto == IPPROTO_UDP, p->family != 4);
+	/* RFC 3828 3.1: a sum of 0 is sent as all ones, as UDP's is */
+	return hook_l4_sum(ctx, l4 + field, pseudo, p->nat_sum, p->proto == IPPROTO_UDP || p->proto == IPPROTO_UDPLITE,
+			   p->family != 4);
 }
 
 /* A word of the quote, if the packet has it. */
@@ -230,7 +233,7 @@ __noinline int nat_put_quoted_transport(hook_ctx *ctx, struct packet *p, __u32 a
 		return true;
 	__u16 be_new = csum_add_sum(*check, inside);
 
-	nat_put16(p, check, proto == IPPROTO_UDP && !be_new ? 0xffff : be_new);
+	nat_put16(p, check, (proto == IPPROTO_UDP || proto == IPPROTO_UDPLITE) && !be_new ? 0xffff : be_new);
 	return true;
 }
 

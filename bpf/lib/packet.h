@@ -23,6 +23,7 @@
 #define P_ALLOCATE 0x04000   /* source address and port are still to be taken from `nat_pool` */
 #define P_ROUTED 0x08000  /* `route` is what the FIB said; whether its next hop has an entry is the nexthop stage's */
 #define P_CREATED 0x10000 /* this packet recorded its session */
+#define P_ATOMIC 0x20000  /* has a Fragment header, and is a whole packet (RFC 6946) */
 
 /* A verdict: CONTINUE, or what the exit shall do; the reason sits in the low 16 bits. */
 #define CONTINUE 0
@@ -240,6 +241,28 @@ static __always_inline const struct flow_key4 *leaving4(const struct packet *p)
 static __always_inline const struct flow_key6 *leaving6(const struct packet *p)
 {
 	return p->flags & P_TRANSLATED ? &p->out6 : &p->key6;
+}
+
+/* Protocols whose headers begin with two ports: RFC 9260 3.1, RFC 4340 5.1, RFC 3828 3.1 besides TCP and UDP. */
+static __always_inline bool has_ports(__u8 proto)
+{
+	return proto == IPPROTO_TCP || proto == IPPROTO_UDP || proto == IPPROTO_SCTP || proto == IPPROTO_DCCP ||
+	       proto == IPPROTO_UDPLITE;
+}
+
+/* The shortest header of a protocol with ports: the common header of SCTP, the generic one of DCCP. */
+static __always_inline __u32 least_header(__u8 proto)
+{
+	return proto == IPPROTO_TCP ? 20 : proto == IPPROTO_UDP || proto == IPPROTO_UDPLITE ? 8 : 12;
+}
+
+#define EXTENSION_HEADERS_MAX 6
+
+/* IPv6 extension headers that say what follows them (RFC 8200 4); ESP ends the chain. */
+static __always_inline bool is_extension(__u8 next)
+{
+	return next == IPPROTO_HOPOPTS || next == IPPROTO_ROUTING || next == IPPROTO_DSTOPTS ||
+	       next == IPPROTO_FRAGMENT || next == IPPROTO_AH;
 }
 
 struct token_bucket {

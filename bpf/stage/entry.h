@@ -6,8 +6,6 @@
 #include "flow_table.h"
 #include "lib/checksum.h"
 
-#define EXTENSION_HEADERS_MAX 6
-
 /* Ports and what the session stage wants of TCP and ICMP. `l4` must lie inside the linear part. */
 static __always_inline int parse_l4(hook_ctx *ctx, struct packet *p)
 {
@@ -33,10 +31,10 @@ static __always_inline int parse_l4(hook_ctx *ctx, struct packet *p)
 		p->tcp_window = bpf_ntohs(tcp->window);
 		p->be_l4_check = tcp->check;
 		p->payload = p->ip_len - p->ip_header_len - header;
-	} else if (p->proto == IPPROTO_UDP) {
-		struct udphdr *udp = l4;
+	} else if (has_ports(p->proto)) {
+		struct udphdr *udp = l4; /* the other ones begin as it does */
 
-		header = sizeof(*udp);
+		header = least_header(p->proto);
 		if ((void *)(udp + 1) > end || p->ip_header_len + header > p->ip_len)
 			return DROP(TRUNCATED);
 		be_sport = udp->source;
@@ -66,6 +64,9 @@ static __always_inline int parse_l4(hook_ctx *ctx, struct packet *p)
 		}
 	}
 	p->segment_len = hook_segment_len(ctx, p->ip_len, p->ip_header_len + header);
+	/* its pieces have lengths of their own (GSO_BY_FRAGS), made for the path that its sender knows */
+	if (p->proto == IPPROTO_SCTP && p->segments > 1)
+		p->segment_len = p->ip_header_len + header;
 	__u64 word = key_last_word(be_sport | (__u32)be_dport << 16, p->key4.routing_instance, p->proto);
 
 	((__u64 *)&p->key4)[1] = ((__u64 *)&p->key6)[4] = word;
@@ -172,8 +173,7 @@ static __always_inline int parse_extensions(hook_ctx *ctx, struct packet *p, __u
 	for (int i = 0; i < EXTENSION_HEADERS_MAX; i++) {
 		__u8 *header = hook_data(ctx) + (offset & 0x1fff);
 
-		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS &&
-		    next != IPPROTO_FRAGMENT && next != IPPROTO_AH) {
+		if (!is_extension(next)) {
 			p->proto = next;
 			p->l4 = offset;
 			p->ip_header_len = offset - (p->l3 & 0x1f);
@@ -193,9 +193,11 @@ static __always_inline int parse_extensions(hook_ctx *ctx, struct packet *p, __u
 			p->proto = header[0];
 			p->l4 = offset + 8;
 			p->ip_header_len = p->l4 - (p->l3 & 0x1f);
-			/* an atomic fragment is a whole packet (RFC 6946) */
 			if (word & 0xfff9)
 				note_fragment(p, *(__be32 *)(header + 4), word & 0xfff8, word & 1);
+			else
+				p->flags |= P_ATOMIC;
+			p->be_fragment_id = *(__be32 *)(header + 4);
 			if (p->flags & P_LATER)
 				return CONTINUE;
 			next = header[0];

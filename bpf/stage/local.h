@@ -45,12 +45,7 @@ static __always_inline int stage_local(hook_ctx *ctx, struct packet *p)
 		return CONTINUE;
 	}
 	/* the unspecified source may only ask the host (RFC 4291 2.5.2, RFC 1122 3.2.1.3) */
-	bool unspecified =
-		p->family == 4
-			? !p->key4.be_saddr
-			: !(p->key6.be_saddr[0] | p->key6.be_saddr[1] | p->key6.be_saddr[2] | p->key6.be_saddr[3]);
-
-	return is_link_local(p) || is_link_local4(p) || unspecified ? DROP(BAD_ADDRESS) : CONTINUE;
+	return is_link_local(p) || is_link_local4(p) || is_unspecified(p) ? DROP(BAD_ADDRESS) : CONTINUE;
 }
 
 #endif

@@ -58,10 +58,11 @@ __noinline int nat64_extensions(hook_ctx *ctx, struct packet *p)
 
 		if (next == IPPROTO_AH)
 			return DROP(NAT64_PROTOCOL);
-		if ((next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS &&
-		     next != IPPROTO_FRAGMENT) ||
-		    at >= p->ip_header_len || (void *)(header + 8) > hook_end(ctx))
+		if (!is_extension(next) || at >= p->ip_header_len || (void *)(header + 8) > hook_end(ctx))
 			return CONTINUE;
+		/* RFC 7915 5.1.1: the other fragments' offsets would count what is left out of this one */
+		if (next == IPPROTO_FRAGMENT && is_extension(header[0]))
+			return DROP(NAT64_EXTENSION);
 		if (next == IPPROTO_ROUTING && header[3]) {
 			p->reply = REPLY_SOURCE_ROUTE;
 			p->reply_mtu = at + 3;

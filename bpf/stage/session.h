@@ -143,7 +143,7 @@ static __noinline int quote_key4(hook_ctx *ctx, struct packet *p)
 	p->key4.be_daddr = inner->saddr;
 	p->key4.proto = inner->protocol;
 	p->key4.be_sport = p->key4.be_dport = 0;
-	if (inner->protocol == IPPROTO_TCP || inner->protocol == IPPROTO_UDP) {
+	if (has_ports(inner->protocol)) {
 		p->key4.be_sport = ports[1];
 		p->key4.be_dport = ports[0];
 	} else if (inner->protocol == IPPROTO_ICMP) {
@@ -178,8 +178,7 @@ static __noinline int quote_transport6(hook_ctx *ctx, struct packet *p, __u32 of
 		__u32 at = p->option_at & 0x3fff;
 		__u8 *header = hook_data(ctx) + at, next = p->key6.proto;
 
-		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING && next != IPPROTO_DSTOPTS &&
-		    next != IPPROTO_FRAGMENT && next != IPPROTO_AH)
+		if (!is_extension(next))
 			return at;
 		if ((void *)(header + 8) > hook_end(ctx))
 			return 0;
@@ -219,7 +218,7 @@ static __noinline int quote_key6(hook_ctx *ctx, struct packet *p)
 	if (!at || (void *)(ports + 4) > end || at + 8 > (p->l3 & 0x1f) + (__u32)p->ip_len)
 		return 0;
 	p->key6.be_sport = p->key6.be_dport = 0;
-	if (proto == IPPROTO_TCP || proto == IPPROTO_UDP) {
+	if (has_ports(proto)) {
 		p->key6.be_sport = ports[1];
 		p->key6.be_dport = ports[0];
 	} else if (proto == IPPROTO_ICMPV6) {
@@ -240,6 +239,11 @@ static __noinline int quote_key6(hook_ctx *ctx, struct packet *p)
 
 static __always_inline int related_error(hook_ctx *ctx, struct packet *p)
 {
+	/* what an error quotes takes the place of its own addresses */
+	bool nobody = is_unspecified(p), on_link = is_link_local(p) || is_link_local4(p);
+
+	if (nobody)
+		return DROP(BAD_ADDRESS);
 	if (!(p->wire == 4 ? quote_key4(ctx, p) : quote_key6(ctx, p)))
 		return DROP(ICMP_NOT_RELATED);
 	struct flow_state *state = find_session(p);
@@ -251,6 +255,9 @@ static __always_inline int related_error(hook_ctx *ctx, struct packet *p)
 	if (verdict != CONTINUE)
 		return verdict;
 	p->nexthop = state->nexthop;
+	/* RFC 3927 2.7, RFC 4291 2.5.6: neighbours may tell this host, nobody beyond it */
+	if (on_link && p->nexthop != NEXTHOP_LOCAL)
+		return DROP(BAD_ADDRESS);
 	p->flags |= P_RELATED;
 	if (nexthop_is_known(p->nexthop))
 		p->flags |= P_KNOWN;

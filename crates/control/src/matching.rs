@@ -93,7 +93,7 @@ fn subject(query: &MatchQuery) -> Result<Subject, String> {
         return Err("source-ip and destination-ip are of different families".to_owned());
     }
     let protocol = protocol(&query.protocol)?;
-    let ported = matches!(protocol, 6 | 17 | 132);
+    let ported = sluice_language::has_ports(protocol);
     if ported && (query.source_port.is_none() || query.destination_port.is_none()) {
         return Err(format!("protocol {} needs source-port and destination-port", query.protocol));
     }

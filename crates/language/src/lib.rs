@@ -25,6 +25,7 @@ mod tree;
 pub use compile::{application, compile};
 pub use config::*;
 pub use error::{Error, Errors, Location};
+pub use services::has_ports;
 pub use tree::Tree;
 
 /// Reads a text into a tree; `file` names it in errors.

@@ -7,6 +7,22 @@ pub const ICMP: u8 = 1;
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 pub const ICMP6: u8 = 58;
+pub const DCCP: u8 = 33;
+pub const SCTP: u8 = 132;
+pub const UDP_LITE: u8 = 136;
+
+/// Protocols whose headers begin with two ports (RFC 9260 section 3.1, RFC 4340 section 5.1, RFC 3828 section 3.1).
+pub const fn has_ports(protocol: u8) -> bool {
+    matches!(protocol, TCP | UDP | DCCP | SCTP | UDP_LITE)
+}
+
+/// The same in words.
+pub const WITH_PORTS: &str = "tcp, udp, sctp, DCCP (33) and UDP-Lite (136)";
+
+/// Whose ports a translation may change: a checksum of SCTP covers them and all the rest (RFC 9260 section 6.8).
+pub const fn has_translated_ports(protocol: u8) -> bool {
+    matches!(protocol, TCP | UDP)
+}
 
 pub const SYSTEM_SERVICES: Choices = &[
     ("all", "Every service of this list."),

@@ -21,7 +21,8 @@
 //!   `withheld REASON` (dropped, the answer withheld by its rate limit), `handoff UNIT`, `sent`.
 //! Words after a verdict name the other counters that change: `fast` (the slow line did not run), `new` (a session was
 //! made), `policy NAME` (it permitted, or denied), `nat SET/RULE` (a NAT rule that matched; twice where two did, the
-//! destination's first), `bound` (persistent-nat had given the source its port before), `related`, `rejudged`, `alarm SCREEN` (a screen counted it and let it pass). Every counter that neither the verdict nor these words imply must stay as it was.
+//! destination's first), `bound` (persistent-nat had given the source its port before), `unported` (it
+//! takes no port of a pool), `related`, `rejudged`, `alarm SCREEN` (a screen counted it and let it pass). Every counter that neither the verdict nor these words imply must stay as it was.
 //!
 //! A packet without `eth` gets one (and the unit's VLAN tag): to the unit's MAC address, from the host that holds the
 //! source address. A redirect without a packet expects what RFC 1812 makes of it: one hop fewer, new MAC addresses.
@@ -109,6 +110,8 @@ pub struct Words {
     pub rejudged: bool,
     /// Its source had its outside endpoint already.
     pub bound: bool,
+    /// It is translated by address only, and takes no port of a pool.
+    pub unported: bool,
     pub policy: Option<String>,
     /// NAT rules that a first packet matched, `SET/RULE`.
     pub nat: Vec<String>,
@@ -292,6 +295,7 @@ fn parse_verdict(verdict: &str, rest: &str) -> Result<(Verdict, Words)> {
             ("related", _) => words.related = true,
             ("rejudged", _) => words.rejudged = true,
             ("bound", _) => words.bound = true,
+            ("unported", _) => words.unported = true,
             _ => bail!("`{token}` is no word of a verdict; see the head of case.rs"),
         }
     }

@@ -129,7 +129,7 @@ pub fn expect_nat(plan: &Plan, words: &Words, refused: Option<&str>, values: &mu
             continue;
         }
         let pool = &plan.tables.nat.pools[usize::from(rule.pool)];
-        if recorded && !words.bound && pool.flags & NAT_POOL_NO_TRANSLATION == 0 {
+        if recorded && !words.bound && !words.unported && pool.flags & NAT_POOL_NO_TRANSLATION == 0 {
             add(Place::NatPool(pool.id.into(), NatCount::Ports));
         }
         if refused == Some("nat_ports_exhausted") {

@@ -100,13 +100,25 @@ pub fn forwarded(frame: &[u8], to: Mac, from: Mac, vlan: Option<Vlan>) -> Vec<u8
 }
 
 /// Expected and seen, without what nobody can foretell: the identification of an IPv4 packet that was an IPv6 one and
-/// may be fragmented (RFC 7915 section 5.1).
+/// may be fragmented (RFC 7915 section 5.1). One with a Fragment header keeps what that says (5.1.1).
 pub fn comparable(came: &[u8], expected: Vec<u8>, seen: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
     let family = |frame: &[u8]| network_layer(frame).map(|(_, _, ethertype)| ethertype);
-    if family(came) == Some(eth::TYPE_IPV6) && family(&seen) == Some(eth::TYPE_IPV4) {
+    let translated = family(came) == Some(eth::TYPE_IPV6) && family(&seen) == Some(eth::TYPE_IPV4);
+    if translated && !has_fragment_header(came) {
         return (unidentified(expected), unidentified(seen));
     }
     (expected, seen)
+}
+
+fn has_fragment_header(frame: &[u8]) -> bool {
+    let Some((l3, ..)) = network_layer(frame) else { return false };
+    let (mut next, mut at) = (frame[l3 + 6], l3 + ipv6::field::HEADER);
+    while [ipv6::HOP_BY_HOP, ipv6::ROUTING, ipv6::DESTINATION_OPTIONS].contains(&next)
+        && at + 8 <= frame.len()
+    {
+        (next, at) = (frame[at], at + (usize::from(frame[at + 1]) + 1) * 8);
+    }
+    next == ipv6::FRAGMENT
 }
 
 fn unidentified(mut frame: Vec<u8>) -> Vec<u8> {

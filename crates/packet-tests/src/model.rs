@@ -25,6 +25,9 @@ pub const IGMP: u8 = 2;
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 pub const ICMPV6: u8 = 58;
+pub const DCCP: u8 = 33;
+pub const SCTP: u8 = 132;
+pub const UDP_LITE: u8 = 136;
 /// Stands in the port of an answering side of ICMP echo.
 const ECHO: u16 = 0x0800;
 
@@ -237,6 +240,9 @@ impl Model {
 
     /// An ICMP error travels with the session whose packet it quotes (RFC 5508 section 4.2 for NAT; here without).
     fn related(&mut self, unit: &Unit, facts: &Facts) -> Result<Verdict, Verdict> {
+        if facts.source.is_unspecified() {
+            return Err(Verdict::Drop("bad_address"));
+        }
         let unrelated = Verdict::Drop("icmp_not_related");
         let quote = facts.quote.ok_or(unrelated.clone())?;
         if quote.tuple.source != facts.destination {
@@ -250,6 +256,9 @@ impl Model {
         }
         if session.to_host && side == 0 {
             return Ok(Verdict::Local);
+        }
+        if facts.link_local {
+            return Err(Verdict::Drop("bad_address"));
         }
         self.hop(facts)?;
         // the error goes where the flow's packets in this direction go

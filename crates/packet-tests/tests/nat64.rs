@@ -21,6 +21,7 @@ use sluice_wire::text::{diff, dissect};
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ECHO: u8 = 1;
+const FRAGMENT: u8 = 44;
 const CLIENT: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 6, 0, 0, 0, 0, 0x64);
 const ROUTER: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 6, 0, 0, 0, 0, 0x66);
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 9);
@@ -170,8 +171,10 @@ fn message(random: &mut Random, kind: u8, code: u8, rest: u32, place: usize, quo
     let mut message = [vec![kind, code, 0, 0], rest.to_be_bytes().to_vec(), quote.to_vec()].concat();
     let extended = if place == 5 { matches!(kind, 3 | 11) && code != 4 } else { matches!(kind, 1 | 3) };
     if extended && random.percent(15) {
-        message.resize(8 + 128, 0);
-        message[place] = if place == 5 { 32 } else { 16 };
+        let words = if place == 5 { 4 } else { 8 };
+        let quoted = (message.len() - 8).max(128 + words * random.below(3)).next_multiple_of(words);
+        message.resize(8 + quoted, 0);
+        message[place] = (quoted / words) as u8;
         message.extend([0x20, 0, 0, 0, 0, 8, 1, 1, 1, 2, 3, 4]);
     }
     message
@@ -181,17 +184,25 @@ fn ip6(random: &mut Random, from: Ipv6Addr, to: Ipv6Addr, next: u8, l4: &[u8]) -
     let mut body = l4.to_vec();
     let mut next = next;
     for _ in 0..if random.percent(30) { 1 + random.below(3) } else { 0 } {
-        let words = random.below(2);
-        let kind = *random.pick(&[60, 43]);
-        // padding; a routing header that is used up
+        let kind = *random.pick(&[60, 43, 60, 43, FRAGMENT]);
+        let words = if kind == FRAGMENT { 0 } else { random.below(2) };
+        // padding; a routing header that is used up; the header of an atomic fragment
         let mut header = vec![next, words as u8];
-        header.extend(if kind == 60 { [1, 4, 0, 0, 0, 0] } else { [0; 6] });
+        header.extend(match kind {
+            60 => [1, 4, 0, 0, 0, 0],
+            43 => [0; 6],
+            _ => [0, 0, 0x12, 0x34, 0x56, random.below(256) as u8],
+        });
         header.extend(
             if kind == 60 { vec![1, 6, 0, 0, 0, 0, 0, 0] } else { vec![0; 8] }.into_iter().take(words * 8),
         );
         body.splice(0..0, header);
         next = kind;
     }
+    header6(random, from, to, next, &body)
+}
+
+fn header6(random: &mut Random, from: Ipv6Addr, to: Ipv6Addr, next: u8, body: &[u8]) -> Vec<u8> {
     let word = 6 << 28 | (random.below(256) as u32) << 20 | random.below(1 << 20) as u32;
     let mut out = word.to_be_bytes().to_vec();
     out.extend((body.len() as u16).to_be_bytes());
@@ -312,7 +323,7 @@ impl Bench {
             segment[13] = 2;
         }
         let next = if talk.proto == ECHO { 58 } else { talk.proto };
-        let first = ip6(&mut Random::new(2), CLIENT, talk.session.seen.0, next, &segment);
+        let first = header6(&mut Random::new(2), CLIENT, talk.session.seen.0, next, &segment);
         self.run(&first)?;
         if talk.proto == TCP {
             let mut answer = talk.segment(&mut random, true, Pseudo::V4(SERVER, OUTSIDE));
@@ -418,7 +429,7 @@ fn run_hook(hook: Hook) {
         }
         assert!(bench.compared >= packets);
         judge_by_tshark(&bench.captured);
-        for reason in ["nat64_icmp", "nat64_udp_checksum"] {
+        for reason in ["nat64_icmp", "nat64_udp_checksum", "nat64_extension"] {
             assert!(bench.refused.contains(&reason), "nothing was refused for {reason}");
         }
     };
@@ -449,7 +460,7 @@ fn fill_clear_refill(hook: Hook) {
     let open = |bench: &mut Bench, port: u16| -> Option<u16> {
         let talk = Talk::new(UDP, 0, port);
         let segment = talk.segment(&mut Random::new(3), false, Pseudo::V6(CLIENT, talk.session.seen.0));
-        let packet = ip6(&mut Random::new(2), CLIENT, talk.session.seen.0, UDP, &segment);
+        let packet = header6(&mut Random::new(2), CLIENT, talk.session.seen.0, UDP, &segment);
         let out = bench.run(&packet).expect("a run").frame;
         (out[12..14] == [8, 0]).then(|| u16::from_be_bytes([out[34], out[35]]))
     };

@@ -176,6 +176,9 @@ fn speaks_of(config: &Config, v4: bool) -> bool {
     families.is_empty() || families.contains(&v4) || !config.nat.is_empty()
 }
 
+/// Every link that carries IPv6 takes packets of this length.
+pub(crate) const IPV6_MTU_MIN: u32 = 1280;
+
 /// A device of its own namespace that packets never leave by.
 pub(crate) const LOOPBACK: &str = "lo";
 
@@ -243,10 +246,13 @@ fn add_unit(
     if is_managed(config, interface, unit) {
         // The FIB lookup of the data plane answers only for devices that forward.
         wants.sysctls.push((format!("net/ipv4/conf/{device}/forwarding"), "1"));
-        wants.sysctls.push((format!("net/ipv6/conf/{device}/forwarding"), "1"));
         // Neighbours hear of another MAC address at once, not when their entries are stale.
         wants.sysctls.push((format!("net/ipv4/conf/{device}/arp_notify"), "1"));
-        wants.sysctls.push((format!("net/ipv6/conf/{device}/ndisc_notify"), "1"));
+        // a smaller device has no IPv6 (RFC 8200 section 5), nor the files that say so
+        if crate::units::device_mtu(environment, interface, unit)? >= IPV6_MTU_MIN {
+            wants.sysctls.push((format!("net/ipv6/conf/{device}/forwarding"), "1"));
+            wants.sysctls.push((format!("net/ipv6/conf/{device}/ndisc_notify"), "1"));
+        }
     }
     Ok(())
 }

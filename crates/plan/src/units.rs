@@ -126,6 +126,14 @@ pub(crate) fn unit_mtu(env: &Environment, interface: &Interface, unit: &Unit) ->
     Ok(mtu.min(u32::from(u16::MAX)))
 }
 
+/// Of the kernel's device that carries a unit's addresses: an untagged unit's own MTU is the data plane's alone.
+pub(crate) fn device_mtu(env: &Environment, interface: &Interface, unit: &Unit) -> Result<u32, PlanError> {
+    match unit.vlan {
+        Some(_) => unit_mtu(env, interface, unit),
+        None => Ok(interface.mtu.map_or(netdev(env, &interface.name)?.mtu, u32::from)),
+    }
+}
+
 pub(crate) fn netdev<'a>(env: &'a Environment, name: &str) -> Result<&'a NetDev, PlanError> {
     env.netdevs.get(name).ok_or_else(|| PlanError::UnknownInterface {
         name: name.to_owned(),

@@ -96,15 +96,15 @@ fn service(view: View, report: &mut Report) -> Option<Service> {
     };
     let number = protocol(value.word()).ok()?;
     let is_icmp = matches!(number, services::ICMP | services::ICMP6);
-    let has_ports = matches!(number, services::TCP | services::UDP | 132);
+    let has_ports = services::has_ports(number);
     let mut misplaced = |name: &str, belongs: bool, to: &str| {
         if let Some(child) = view.child(name).filter(|_| !belongs) {
             let message = format!("`{name}` does not go with `protocol {}`", value.word());
             report.error_help(&child.location(), message, format!("it belongs to {to}"));
         }
     };
-    misplaced("source-port", has_ports, "tcp, udp and sctp");
-    misplaced("destination-port", has_ports, "tcp, udp and sctp");
+    misplaced("source-port", has_ports, services::WITH_PORTS);
+    misplaced("destination-port", has_ports, services::WITH_PORTS);
     let six = number == services::ICMP6;
     misplaced("icmp-type", is_icmp, "icmp and icmp6");
     misplaced("icmp6-type", six, "icmp6");

@@ -8,9 +8,7 @@ use crate::config::{Gate, GateGrant, GateService, Interface, Prefix, Service, Zo
 use crate::error::Report;
 use crate::schema::kind::book_prefix;
 use crate::schema::numbers::{ports, protocol};
-use crate::services::{TCP, UDP};
-
-const SCTP: u8 = 132;
+use crate::services::{WITH_PORTS, has_ports};
 
 /// Bound of the data plane.
 const MAX_SERVICES: usize = 4095;
@@ -108,9 +106,9 @@ fn service(view: View, report: &mut Report) -> Option<GateService> {
     let number = protocol(value.word()).ok()?;
     let mut ranges: Vec<(u16, u16)> =
         view.entries(&["destination-port"]).filter_map(|port| ports(port.word()).ok()).collect();
-    if let Some(child) = view.child("destination-port").filter(|_| !matches!(number, TCP | UDP | SCTP)) {
+    if let Some(child) = view.child("destination-port").filter(|_| !has_ports(number)) {
         let message = format!("`destination-port` does not go with `protocol {}`", value.word());
-        report.error_help(&child.location(), message, "it belongs to tcp, udp and sctp");
+        report.error_help(&child.location(), message, format!("it belongs to {WITH_PORTS}"));
     }
     if ranges.is_empty() {
         ranges.push((0, u16::MAX));

@@ -47,7 +47,7 @@ pub const GATE: Statement = block(
                 ),
                 list(
                     "destination-port",
-                    "Ports or ranges of tcp, udp and sctp; any when left out.",
+                    "Ports or ranges of protocols that have ports; any when left out.",
                     Kind::Ports,
                 ),
                 leaf("protocol", "IP protocol.", Kind::Protocol),

@@ -58,10 +58,14 @@ pub fn extract(length: u8, address: Ipv6Addr) -> Ipv4Addr {
 pub fn translate(bytes: &[u8], session: &Session, links: Links) -> Result<Vec<u8>, Refused> {
     let packet = Packet::read(bytes).ok_or("nat64_icmp")?;
     let to6 = packet.from.is_ipv4();
+    // RFC 7915 section 5.1.1
+    if packet.extended_fragment {
+        return Err("nat64_extension");
+    }
     let mut out = packet.clone();
     (out.from, out.to) = addresses(&packet, session);
     if packet.proto == ICMP {
-        if packet.fragment.is_some() {
+        if packet.is_piece() {
             return Err("nat64_icmp_fragment");
         }
         icmp::translate(&packet, &mut out, session, links)?;
@@ -92,7 +96,7 @@ fn transport(packet: &Packet, out: &mut Packet, session: &Session, to6: bool) ->
     out.data[at..at + 2].copy_from_slice(&port.to_be_bytes());
     let before = u16::from_be_bytes([packet.data[place], packet.data[place + 1]]);
     let check = if packet.proto == UDP && before == 0 && to6 {
-        if packet.fragment.is_some() {
+        if packet.is_piece() {
             return Err("nat64_udp_checksum");
         }
         let pseudo = out.pseudo(out.data.len());

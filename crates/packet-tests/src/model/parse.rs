@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sluice_wire::{Mac, eth, icmpv4, icmpv6, ipv4, ipv6, tcp, udp, vlan};
 
-use super::{ICMP, ICMPV6, TCP, Tuple, UDP};
+use super::{DCCP, ICMP, ICMPV6, SCTP, TCP, Tuple, UDP, UDP_LITE};
 
 /// IPv6 extension headers that are followed; a longer chain is refused.
 const EXTENSIONS: usize = 5;
@@ -302,6 +302,12 @@ impl Facts {
                 let view = udp::View::new(segment).map_err(|_| "truncated")?;
                 (self.sport, self.dport) = (view.source_port(), view.destination_port());
             }
+            SCTP | DCCP | UDP_LITE => {
+                let least = if self.protocol == UDP_LITE { 8 } else { 12 };
+                let header = segment.get(..least).ok_or("truncated")?;
+                self.sport = u16::from_be_bytes([header[0], header[1]]);
+                self.dport = u16::from_be_bytes([header[2], header[3]]);
+            }
             ICMP => {
                 let view = icmpv4::View::new(segment).map_err(|_| "truncated")?;
                 (self.icmp_type, self.icmp_code, self.sport) = (view.kind(), segment[1], view.id());
@@ -377,7 +383,7 @@ fn quote(source: IpAddr, destination: IpAddr, protocol: u8, rest: &[u8]) -> Opti
     let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
     let v4 = source.is_ipv4();
     let (sport, dport) = match (protocol, head[0], v4) {
-        (TCP | UDP, ..) => (word(0), word(2)),
+        (TCP | UDP | SCTP | DCCP | UDP_LITE, ..) => (word(0), word(2)),
         (ICMP, icmpv4::ECHO_REQUEST, true) | (ICMPV6, icmpv6::ECHO_REQUEST, false) => (word(4), super::ECHO),
         (ICMP, icmpv4::ECHO_REPLY, true) | (ICMPV6, icmpv6::ECHO_REPLY, false) => (super::ECHO, word(4)),
         (ICMP, _, true) | (ICMPV6, _, false) => return None,

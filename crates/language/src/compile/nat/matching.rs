@@ -7,7 +7,7 @@ use crate::config::{Ranges, Service};
 use crate::nat::NatMatch;
 use crate::schema::kind::{book_prefix, first_address, last_address};
 use crate::schema::numbers::protocol;
-use crate::services::{TCP, UDP};
+use crate::services::{TCP, UDP, WITH_PORTS, has_ports};
 
 /// Reads `match` of a rule.
 pub(super) fn matching(rule: View, scope: &mut Scope) -> NatMatch {
@@ -90,10 +90,10 @@ fn by_ports(rule: View, scope: &mut Scope) -> Option<Vec<Service>> {
     let mut numbers = Vec::new();
     for view in &protocols {
         let Ok(number) = protocol(view.word()) else { continue };
-        if with_ports && !matches!(number, TCP | UDP) {
+        if with_ports && !has_ports(number) {
             let message =
                 format!("protocol `{}` beside ports in `{}`", view.word(), view.above().above().context());
-            scope.report.error_help(&view.location(), message, "only tcp and udp have ports here");
+            scope.report.error_help(&view.location(), message, format!("ports belong to {WITH_PORTS}"));
         }
         numbers.push(number);
     }

@@ -20,6 +20,11 @@ pub(super) struct Placed<'a> {
 }
 
 impl Placed<'_> {
+    /// Its ports were asked for, and are not what every pool has.
+    pub fn sets_ports(&self) -> bool {
+        self.view.path(&["port", "range"]).is_some()
+    }
+
     pub fn family(&self) -> Option<IpAddr> {
         self.ranges.first().map(|(low, ..)| *low)
     }

@@ -11,6 +11,7 @@ use crate::compile::view::View;
 use crate::config::Ranges;
 use crate::error::Report;
 use crate::nat::{DestinationAction, DestinationPool, NatMatch, NatRule, RuleSet, SourceAction, count};
+use crate::services::{has_ports, has_translated_ports};
 
 /// Rule-sets of one kind; `rule` reads what stands in one.
 pub(super) fn sets<'a, Action>(
@@ -95,6 +96,9 @@ pub(super) fn source(
         families_fit(view, &matching, nat64, scope.report);
         if let Some((pool, name)) = pool {
             pool_fits(&matching, pool, name, nat64, scope.report);
+            if pool.sets_ports() {
+                ports_fit(&matching, name, scope.report);
+            }
         }
         Some(NatRule { name: view.word().to_owned(), matching, then })
     })
@@ -203,13 +207,31 @@ fn destination_fits(
         let help = "they are mapped one to one: match as many in one range, or use a pool of one address";
         report.error_help(&name.location(), message, help);
     }
+    if pool.port.is_some() {
+        ports_fit(matching, name, report);
+    }
     if let (Some(_), Some(services)) = (pool.port, &matching.services)
-        && services.iter().all(|service| !matches!(service.protocol, None | Some(6 | 17)))
+        && services.iter().all(|service| service.protocol.is_some_and(|number| !has_ports(number)))
     {
         let message =
             format!("pool `{}` sets a port, but the rule matches no protocol that has ports", name.word());
         report.error_help(&name.location(), message, "match tcp or udp, or use a pool without port");
     }
+}
+
+/// Some protocols are translated by address only; a pool that says which ports they get does not mean them.
+fn ports_fit(matching: &NatMatch, name: View, report: &mut Report) {
+    let named = matching.services.iter().flatten().filter_map(|service| service.protocol);
+    let Some(fixed) = named.into_iter().find(|number| has_ports(*number) && !has_translated_ports(*number))
+    else {
+        return;
+    };
+    let message = format!(
+        "pool `{}` sets a port, but the rule matches IP protocol {fixed}, whose ports cannot be changed",
+        name.word()
+    );
+    let help = "match tcp or udp, or use a pool without `port` for this protocol";
+    report.error_help(&name.location(), message, help);
 }
 
 /// How many addresses of a family match, when they are one range.

@@ -69,8 +69,24 @@ fn error6(
     let length = usize::from(packet.data[5]) * 4;
     let room = 1280 - 40 - 8;
     out.data = [vec![kind, code, 0, 0], rest.to_be_bytes().to_vec()].concat();
-    out.data.extend(quote(&packet.data[8..], length, quoted, session, Some(room))?);
+    let quoted = quote(&packet.data[8..], length, quoted, session)?;
+    let objects = packet.data.get(8 + length..).filter(|rest| length != 0 && !rest.is_empty());
+    match objects.filter(|_| matches!(kind, 1 | 3)) {
+        Some(objects) if padded(&quoted, 8).len() + objects.len() <= room => {
+            let quoted = padded(&quoted, 8);
+            out.data[4] = (quoted.len() / 8) as u8;
+            out.data.extend([&quoted, objects].concat());
+        }
+        _ => out.data.extend(&quoted[..quoted.len().min(room)]),
+    }
     Ok(())
+}
+
+/// RFC 4884 section 4: in front of an extension, at least 128 bytes in whole words of the family's size.
+fn padded(quoted: &[u8], word: usize) -> Vec<u8> {
+    let mut out = quoted.to_vec();
+    out.resize(quoted.len().next_multiple_of(word).max(128), 0);
+    out
 }
 
 /// RFC 7915 section 5.2
@@ -97,7 +113,16 @@ fn error4(
     let quoted = Packet::read(&packet.data[8..]).ok_or(NONE)?;
     let length = if extended { usize::from(packet.data[4]) * 8 } else { 0 };
     out.data = [vec![kind, code, 0, 0], rest.to_be_bytes().to_vec()].concat();
-    out.data.extend(quote(&packet.data[8..], length, quoted, session, None)?);
+    let quoted = quote(&packet.data[8..], length, quoted, session)?;
+    let objects = packet.data.get(8 + length..).filter(|rest| length != 0 && !rest.is_empty());
+    match objects {
+        Some(objects) => {
+            let quoted = padded(&quoted, 4);
+            out.data[5] = (quoted.len() / 4) as u8;
+            out.data.extend([&quoted, objects].concat());
+        }
+        None => out.data.extend(quoted),
+    }
     Ok(())
 }
 
@@ -134,13 +159,7 @@ fn plateau(length: u32) -> u32 {
 }
 
 /// The quoted packet as its sender would have quoted it: its addresses and ports are the session's, turned around.
-fn quote(
-    bytes: &[u8],
-    stated: usize,
-    mut quoted: Packet,
-    session: &Session,
-    room: Option<usize>,
-) -> Result<Vec<u8>, Refused> {
+fn quote(bytes: &[u8], stated: usize, mut quoted: Packet, session: &Session) -> Result<Vec<u8>, Refused> {
     let before = quoted.clone();
     let to6 = quoted.from.is_ipv4();
     if to6 {
@@ -155,11 +174,7 @@ fn quote(
         quoted.data.truncate(stated - header);
     }
     inner(&before, &mut quoted, session, to6);
-    let mut out = quoted.write(quoted.length);
-    if let Some(room) = room {
-        out.truncate(room);
-    }
-    Ok(out)
+    Ok(quoted.write(quoted.length))
 }
 
 /// Ports, and the checksum as far as it is quoted.

@@ -22,7 +22,10 @@ pub struct Packet {
     pub hops: u8,
     /// As IPv4 numbers it.
     pub proto: u8,
+    /// What a Fragment header says, of an IPv6 packet also where it is the only fragment (RFC 6946).
     pub fragment: Option<Fragment>,
+    /// An extension header follows the Fragment header.
+    pub extended_fragment: bool,
     /// Bytes behind the IP header and its extensions, as the header says; `data` may hold less, of a quoted packet.
     pub length: usize,
     pub data: Vec<u8>,
@@ -38,6 +41,11 @@ impl Packet {
             6 => read6(bytes),
             _ => None,
         }
+    }
+
+    /// One of several.
+    pub fn is_piece(&self) -> bool {
+        self.fragment.is_some_and(|fragment| fragment.more || fragment.offset != 0)
     }
 
     /// With the header's checksum; `length` is the one to state.
@@ -124,6 +132,7 @@ fn read4(bytes: &[u8]) -> Option<Packet> {
         hops: bytes[8],
         proto: bytes[9],
         fragment: (fragment.more || fragment.offset != 0).then_some(fragment),
+        extended_fragment: false,
         length: total.checked_sub(header)?,
         data: bytes.get(header..total.min(bytes.len()))?.to_vec(),
         total,
@@ -134,14 +143,13 @@ fn read4(bytes: &[u8]) -> Option<Packet> {
 fn read6(bytes: &[u8]) -> Option<Packet> {
     let total = usize::from(word(bytes, 4)?) + 40;
     let address = |at: usize| <[u8; 16]>::try_from(bytes.get(at..at + 16)?).ok();
-    let (mut next, mut at, mut fragment) = (*bytes.get(6)?, 40, None);
+    let (mut next, mut at, mut fragment, mut extended_fragment) = (*bytes.get(6)?, 40, None, false);
     while matches!(next, 0 | 43 | 60 | FRAGMENT) {
         if next == FRAGMENT {
             let offset = word(bytes, at + 2)?;
             let id = u32::from(word(bytes, at + 4)?) << 16 | u32::from(word(bytes, at + 6)?);
-            let found = Fragment { offset: offset & 0xfff8, more: offset & 1 != 0, id };
-            // RFC 6946: an atomic one is a whole packet
-            fragment = (found.more || found.offset != 0).then_some(found);
+            fragment = fragment.or(Some(Fragment { offset: offset & 0xfff8, more: offset & 1 != 0, id }));
+            extended_fragment |= matches!(bytes[at], 0 | 43 | 44 | 51 | 60);
         }
         let length = if next == FRAGMENT { 8 } else { (usize::from(*bytes.get(at + 1)?) + 1) * 8 };
         next = bytes[at];
@@ -157,6 +165,7 @@ fn read6(bytes: &[u8]) -> Option<Packet> {
         hops: bytes[7],
         proto: if next == ICMPV6 { ICMP } else { next },
         fragment,
+        extended_fragment,
         length: total.checked_sub(at)?,
         data: bytes.get(at..total.min(bytes.len()))?.to_vec(),
         total,
