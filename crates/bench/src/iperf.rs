@@ -75,7 +75,11 @@ impl Bulk {
         let mut arrived = self.transfer(transfer).with_context(|| format!("iperf3 through {name}"))?;
         if let (Some(before), Some(after)) = (passed, self.lane.passed()?) {
             let passed = after - before;
-            ensure!(passed > 1000, "{name} redirected {passed} packets: the transfer went another way");
+            let least = least_packets(arrived.gbps, transfer.seconds);
+            ensure!(
+                passed >= least,
+                "{name} redirected {passed} packets, the transfer had {least} at least: it went another way"
+            );
         }
         if let (Some(before), Some(after)) = (counted, self.counted(transfer)?) {
             arrived.counted = Some((after.0 - before.0, after.1 - before.1));
@@ -106,6 +110,11 @@ impl Bulk {
         );
         read_report(&self.lane.site.lan_host.run("iperf3", arguments.split(' '))?)
     }
+}
+
+/// No packet is longer than 64 KiB; a tenth less, since the rate is iperf3's over its own time.
+fn least_packets(gbps: f64, seconds: f64) -> u64 {
+    ((0.9 * gbps * 1e9 / 8.0 * seconds / 65_536.0) as u64).max(1)
 }
 
 fn read_report(text: &str) -> Result<Arrived> {
