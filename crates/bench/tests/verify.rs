@@ -3,7 +3,7 @@
 use sluice_bench::progress::Progress;
 use sluice_bench::result::{Profile, SuiteResult};
 use sluice_bench::suites::prog::{self, RowSpec};
-use sluice_bench::suites::{Context, Suite, gate, nat};
+use sluice_bench::suites::{Context, Suite, gate, nat, peers};
 
 const ROUNDS: usize = 1;
 const REPEAT: u32 = 2000;
@@ -96,4 +96,14 @@ fn grants_stand_beside_lists_and_keys_of_their_own_size() {
     let result = run_suite(&gate::SUITE, &rows);
     let floor = |row: &str| result.figure(row).unwrap().floor.as_ref().unwrap().name.clone();
     assert_eq!((floor(rows[2]), floor(rows[3])), ("BPF_MAP_UPDATE_BATCH".into(), "HashMap get".into()));
+}
+
+#[test]
+fn sluice_on_tc_stands_beside_linux_into_either_sink() {
+    let rows = ["sluice tc", "sluice tc to a socket"];
+    let result = run_suite(&peers::SUITE, &rows);
+    assert_eq!(result.figures.len(), 4, "those two and Linux, nobody else has to run");
+    for row in rows {
+        assert_eq!(result.figure(row).unwrap().floor.as_ref().unwrap().name, "linux, the same sink");
+    }
 }

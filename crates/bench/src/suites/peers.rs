@@ -117,7 +117,8 @@ fn again(i: usize) -> usize {
 
 fn figure(i: usize, samples: &[Vec<f64>], seen: &[Outcome]) -> Figure {
     let mut figure = Figure::new(DEVICES[i].name(), "Mpps", Better::Higher, samples[i].clone());
-    if rival(i) != i {
+    // whoever runs for another's sake has perhaps no rival here
+    if rival(i) != i && !samples[rival(i)].is_empty() {
         let to_linux = matches!(DEVICES[i], Device::Through(Way::Tc, _));
         let name = if to_linux { "linux, the same sink" } else { "nftables, stateful, the same sink" };
         let rates = &samples[rival(i)];
@@ -134,7 +135,9 @@ fn conserved(seen: &[Outcome]) -> Check {
 
 fn table(chosen: &[usize], samples: &[Vec<f64>], seen: &[Vec<Outcome>]) -> Table {
     let row = |i: usize| {
-        let (mpps, ratio) = (estimate(&samples[i]), paired_ratio(&samples[i], &samples[rival(i)]));
+        let mpps = estimate(&samples[i]);
+        let rivals = Some(&samples[rival(i)]).filter(|rivals| !rivals.is_empty());
+        let ratio = rivals.map(|rivals| format!("{:.2}", paired_ratio(&samples[i], rivals).value));
         let (sent, lost) =
             seen[i].iter().fold((0, 0), |(sent, lost), one| (sent + one.sent, lost + one.dropped));
         vec![
@@ -142,7 +145,7 @@ fn table(chosen: &[usize], samples: &[Vec<f64>], seen: &[Vec<Outcome>]) -> Table
             format!("{:.3}", mpps.value),
             format!("{:.3} to {:.3}", mpps.low, mpps.high),
             format!("{:.0}", 1e3 / mpps.value),
-            format!("{:.2}", ratio.value),
+            ratio.unwrap_or_default(),
             format!("{:.2}", 100.0 * lost as f64 / sent.max(1) as f64),
         ]
     };
