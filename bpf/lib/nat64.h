@@ -235,8 +235,11 @@ struct nat64_work {
 	__u16 new_len;
 	__u16 message_len; /* of an ICMP message as it leaves, without IP header */
 	__u16 prefix_length;
-	__u32 rest;                      /* of an ICMP error: the word behind its checksum */
-	__u32 be_peer;                   /* IPv4 source of this direction, as the session has it */
+	__u32 rest;    /* of an ICMP error: the word behind its checksum */
+	__u32 be_peer; /* IPv4 source of this direction, as the session has it */
+	__u32 walk;    /* through quoted extension headers: words of the message, above them the protocol */
+	__u32 quoted_fragment;
+	int growth;                      /* of the quoted IP header */
 	__u8 extension[640] ALIGNED_KEY; /* of an ICMP error, behind its padding */
 };
 

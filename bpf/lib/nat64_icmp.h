@@ -79,22 +79,28 @@ __noinline int nat64_error_rest(const struct packet *p, struct nat64_work *w, __
 	return true;
 }
 
-/* Where the Fragment header of a quoted IPv6 packet stands, in words of the message; 0 = it has none. */
-__noinline __u32 nat64_quoted_fragment(const struct nat64_work *w)
+/*
+ * Where the Fragment header of a quoted IPv6 packet stands, in words of the message; 0 = it has none. Where the walk is
+ * stands in the record, which the verifier does not follow.
+ */
+__noinline __u32 nat64_quoted_fragment(struct nat64_work *w)
 {
+	__u32 i;
+
 	if (!w)
 		return 0;
-	__u32 at = 12, next = bpf_ntohl(w->be_old[3]) >> 8 & 0xff, i;
-
+	w->walk = 12 | (bpf_ntohl(w->be_old[3]) & 0xff00);
 	bpf_for (i, 0, EXTENSION_HEADERS_MAX) {
+		__u32 at = *(volatile __u32 *)&w->walk & 0xff, next = *(volatile __u32 *)&w->walk >> 8 & 0xff;
+
 		if (at + 2 > 2u + w->inner_words || !is_extension(next) || next == IPPROTO_AH)
 			return 0;
 		if (next == IPPROTO_FRAGMENT)
 			return at;
 		__u32 word = bpf_ntohl(w->be_old[at & (NAT64_WORDS - 1)]);
 
-		next = word >> 24;
 		at += ((word >> 16 & 0xff) + 1) * 2;
+		w->walk = (at < 0xff ? at : 0xff) | word >> 24 << 8;
 	}
 	return 0;
 }
@@ -124,7 +130,7 @@ static __always_inline __u32 nat64_quoted_header(const struct packet *p, struct 
 	ip.segment_total = ip.payload + 20;
 	ip.hops = second;
 	ip.proto = nat64_proto4(p->key6.proto);
-	__u32 fragment = nat64_quoted_fragment(w);
+	__u32 fragment = w->quoted_fragment;
 
 	if (fragment) {
 		ip.fragmented = true;
@@ -198,11 +204,12 @@ static __always_inline __u32 nat64_quoted_length(const struct packet *p, const s
 }
 
 /* How much of the message stays: its quote without the extension, and in IPv6 1,280 bytes. */
-__noinline __u32 nat64_error_keep(const struct packet *p, const struct nat64_work *w, __u32 len, int growth)
+__noinline __u32 nat64_error_keep(const struct packet *p, const struct nat64_work *w, __u32 len)
 {
 	if (!p || !w)
 		return 0;
 	__u32 quoted = nat64_quoted_length(p, w);
+	int growth = w->growth;
 
 	if (quoted && 8 + quoted < len)
 		len = 8 + quoted;
@@ -216,11 +223,12 @@ __noinline __u32 nat64_error_keep(const struct packet *p, const struct nat64_wor
  * 32 bits or of 64, and to 128 bytes at least (RFC 4884 4.1, 4.2, 5.1); the padding is returned, and the length stands
  * in `rest`. -1 = it cannot: the message has none, the other family's has no place for it, or it is too long.
  */
-__noinline int nat64_keep_extension(hook_ctx *ctx, const struct packet *p, struct nat64_work *w, __u32 len, int growth)
+__noinline int nat64_keep_extension(hook_ctx *ctx, const struct packet *p, struct nat64_work *w, __u32 len)
 {
 	if (!p || !w)
 		return -1;
 	__u32 quoted = nat64_quoted_length(p, w), at = (p->l4 & 0x3fff) + 8 + quoted, extension = len - 8 - quoted;
+	int growth = w->growth;
 	__u32 unit = p->wire == 4 ? 8 : 4, type = nat64_kind(p) >> 24;
 
 	if (!quoted || len <= 8 + quoted || quoted < (w->inner_words + w->quoted_words) * 4u)
@@ -315,10 +323,11 @@ __noinline int nat64_error(hook_ctx *ctx, struct packet *p, struct nat64_work *w
 		return DROP(NAT64_ICMP);
 	if (!nat64_quoted_words(p, w, len) || !nat64_error_rest(p, w, kind))
 		return DROP(NAT64_ICMP);
+	w->quoted_fragment = to6 ? 0 : nat64_quoted_fragment(w);
 	__u32 words = nat64_quote(p, w, at) & 0xf, old_words = 2 + w->inner_words + w->quoted_words;
-	int growth = ((int)words - (int)w->inner_words) * 4;
-	int padding = nat64_keep_extension(ctx, p, w, len, growth);
-	__u32 keep = padding < 0 ? nat64_error_keep(p, w, len, growth) : len + padding, cut_sum = 0;
+	w->growth = ((int)words - (int)w->inner_words) * 4;
+	int padding = nat64_keep_extension(ctx, p, w, len);
+	__u32 keep = padding < 0 ? nat64_error_keep(p, w, len) : len + padding, cut_sum = 0;
 
 	if (keep < len) {
 		int sum = nat64_sum_frame(ctx, l4 + keep, len - keep);
@@ -327,7 +336,7 @@ __noinline int nat64_error(hook_ctx *ctx, struct packet *p, struct nat64_work *w
 			return DROP(NAT64_ICMP);
 		cut_sum = sum;
 	}
-	w->message_len = keep + growth;
+	w->message_len = keep + w->growth;
 	/* a router on the way speaks as the address its own has behind the prefix; RFC 6146 3.5 has none for IPv6 ones
 	 */
 	if (to6 && w->be_outer[3] != w->be_peer)
@@ -337,7 +346,7 @@ __noinline int nat64_error(hook_ctx *ctx, struct packet *p, struct nat64_work *w
 			   : nat64_icmp_pseudo(w->be_outer + 2, w->be_outer + 6, len);
 
 	w->be_old[0] &= 0xffff;
-	w->be_new[at] = bpf_htonl(kind);
+	w->be_new[at] = bpf_htonl(nat64_kind(p));
 	w->be_new[at + 1] = bpf_htonl(w->rest);
 	__u32 new_words = 2 + words + w->quoted_words;
 	__u32 sum = (__u32)(__u16)~be_old_check + (__u16)~nat64_sum_old(w, old_words) +
