@@ -43,6 +43,11 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf, BpffsError> {
     Ok(USUAL.into())
 }
 
+/// The usual one, if this process sees it; nothing is mounted.
+pub fn there() -> Option<PathBuf> {
+    is_bpffs(Path::new(USUAL)).then(|| USUAL.into())
+}
+
 /// Processes that this one comes from, the nearest first. The first process of all is the last.
 fn ancestors() -> impl Iterator<Item = u32> {
     let parent = |process: &u32| -> Option<u32> {

@@ -401,7 +401,7 @@ fn forwarding(wants: &sluice_plan::KernelWants) -> BTreeSet<String> {
 
 /// Variants of the new generation, and those of the old one behind them: until its link is updated, a device's root
 /// still calls the number it was made with, on the hook where it stands.
-fn variants(plan: &Plan, old: Option<&Plan>, attached: &[Attached]) -> Vec<Variant> {
+pub(crate) fn variants(plan: &Plan, old: Option<&Plan>, attached: &[Attached]) -> Vec<Variant> {
     let mut masks: Vec<u32> = plan.variants.iter().map(|v| v.stage_mask).collect();
     if let Some(old) = old {
         masks.extend(old.variants.iter().skip(masks.len()).map(|v| v.stage_mask));

@@ -29,6 +29,7 @@ mod offline;
 mod owner;
 mod prefix;
 mod preflight;
+mod rehearsal;
 mod schedules;
 mod sessions;
 mod shared;
@@ -46,6 +47,7 @@ pub use matching::planned as match_planned;
 pub use nat::planned as nat_planned;
 pub use offline::{OfflineError, answer as offline_answer};
 pub use preflight::{PreflightError, machine as check_machine};
+pub use rehearsal::{LoadsError, loads as check_loads};
 pub use store::DEFAULT_STATE_DIR;
 
 /// Two threads serve HTTP and rtnetlink; commits and sweeps have their own.

@@ -12,6 +12,8 @@ pub enum PreflightError {
     Privilege { missing: Vec<&'static str> },
     #[error("kernel {release} is too old; Sluice needs Linux 6.8 or newer")]
     Kernel { release: String },
+    #[error("there is no program `nft`, which puts up the guard; install the nftables package")]
+    NoNft,
     #[error("the kernel has no BTF at /sys/kernel/btf/vmlinux; use one built with CONFIG_DEBUG_INFO_BTF=y")]
     NoBtf,
     #[error(
@@ -25,19 +27,34 @@ pub enum PreflightError {
 /// Capability numbers of <linux/capability.h>.
 const CAPABILITIES: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
 
+/// Where the daemon finds programs that a plain user, who may check, does not.
+const ADMINISTRATORS: &str = "/usr/local/sbin:/usr/sbin:/sbin";
+
 const OLDEST: (u32, u32) = (6, 8);
 
 /// What every command that touches the data plane needs.
 pub fn check() -> Result<(), PreflightError> {
     privilege(&fs::read_to_string("/proc/self/status").unwrap_or_default())?;
     kernel(&release())?;
-    if Path::new("/sys/kernel/btf/vmlinux").exists() { Ok(()) } else { Err(PreflightError::NoBtf) }
+    btf(Path::new("/sys/kernel/btf/vmlinux"))
+}
+
+fn btf(file: &Path) -> Result<(), PreflightError> {
+    if file.exists() { Ok(()) } else { Err(PreflightError::NoBtf) }
+}
+
+/// `path` is a list of directories, as in the environment.
+fn nft(path: &str) -> Result<(), PreflightError> {
+    let is_there = path.split(':').any(|directory| Path::new(directory).join("nft").is_file());
+    if is_there { Ok(()) } else { Err(PreflightError::NoNft) }
 }
 
 /// Whether this kernel can run the data plane.
 pub fn machine() -> Result<(), PreflightError> {
     let release = release();
     kernel(&release)?;
+    btf(Path::new("/sys/kernel/btf/vmlinux"))?;
+    nft(&format!("{}:{ADMINISTRATORS}", std::env::var("PATH").unwrap_or_default()))?;
     let version = fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default();
     let patched = fs::read_to_string("/sys/kernel/realtime").unwrap_or_default();
     softirqs(&version, &patched, kernel_config(release.trim()).as_deref())
@@ -106,6 +123,13 @@ mod tests {
             kernel("6.1.0-18-amd64\n"),
             Err(PreflightError::Kernel { release: "6.1.0-18-amd64".into() })
         );
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        assert_eq!(btf(Path::new("/nowhere/vmlinux")), Err(PreflightError::NoBtf));
+        assert_eq!(nft("/nowhere:/proc"), Err(PreflightError::NoNft));
+        assert_eq!(nft(&format!("/nowhere:{ADMINISTRATORS}")), Ok(()));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod common;
 
 use std::process::Command;
+use std::time::Duration;
 
 use common::{Site, accepted, refused, stdout};
 use serde_json::Value;
@@ -159,6 +160,26 @@ fn checks_without_touching_anything() {
     assert!(typo.contains("typo.conf:15:14"), "{typo}");
     assert!(refused(&check(&site.state().join("missing.conf"), &[]), 2).contains("missing.conf"));
     assert!(!site.pins().exists() && !site.addresses("left0").contains("10.71.1.1"));
+    programs_are_tried(&site, &good);
+}
+
+/// `check` loads what a commit would, where it can, says so where it cannot, and leaves nothing.
+fn programs_are_tried(site: &Site, file: &std::path::Path) {
+    let hide = "mount -t tmpfs none /sys/fs/bpf && exec \"$@\"";
+    for (script, said) in [("exec \"$@\"", false), (hide, true)] {
+        let mut command = site.gateway.command("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh", common::BINARY, "check"]).arg(file);
+        let output = command.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        accepted(&output);
+        assert_eq!(errors.contains("was not tried"), said, "{errors}");
+    }
+    // others may be checking right now
+    let left = || {
+        let names = std::fs::read_dir("/sys/fs/bpf").unwrap().flatten().map(|entry| entry.file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("sluice-check-")).count()
+    };
+    common::wait_until("checks leave their pins", Duration::from_secs(10), || left() == 0);
 }
 
 #[test]
