@@ -246,11 +246,14 @@ fn add_unit(
     if is_managed(config, interface, unit) {
         // The FIB lookup of the data plane answers only for devices that forward.
         wants.sysctls.push((format!("net/ipv4/conf/{device}/forwarding"), "1"));
+        // a smaller device has no IPv6 (RFC 8200 section 5), nor the files that say so
+        let has_ipv6 = crate::units::device_mtu(environment, interface, unit)? >= IPV6_MTU_MIN;
+        if has_ipv6 {
+            wants.sysctls.push((format!("net/ipv6/conf/{device}/forwarding"), "1"));
+        }
         // Neighbours hear of another MAC address at once, not when their entries are stale.
         wants.sysctls.push((format!("net/ipv4/conf/{device}/arp_notify"), "1"));
-        // a smaller device has no IPv6 (RFC 8200 section 5), nor the files that say so
-        if crate::units::device_mtu(environment, interface, unit)? >= IPV6_MTU_MIN {
-            wants.sysctls.push((format!("net/ipv6/conf/{device}/forwarding"), "1"));
+        if has_ipv6 {
             wants.sysctls.push((format!("net/ipv6/conf/{device}/ndisc_notify"), "1"));
         }
     }
