@@ -62,7 +62,9 @@ impl Tree {
             Cursor::Key(..) => !above.inactive,
             Cursor::Unknown => self.node(child).joined && !above.inactive,
             Cursor::Block(statement) => {
-                statement.one_line && above.children.len() == 1 && self.is_plain_leaf(child)
+                // a mark before both would be read as the leaf's
+                let is_alone = above.children.len() == 1 && !above.inactive;
+                statement.one_line && is_alone && self.is_plain_leaf(child)
             }
             Cursor::Done => false,
         }

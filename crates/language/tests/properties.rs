@@ -127,6 +127,17 @@ fn prints_back(tree: &Tree) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// A block that is printed on one line with its only leaf: either may be inactive, or both.
+#[test]
+fn marks_of_one_line_blocks_read_back() {
+    for marks in [("", "inactive: "), ("inactive: ", ""), ("inactive: ", "inactive: ")] {
+        let (block, leaf) = marks;
+        let text =
+            format!("security {{ nat {{ source {{ {block}port-randomization {{ {leaf}disable; }} }} }} }}");
+        prints_back(&parse(&text, "marks").unwrap()).unwrap_or_else(|error| panic!("{marks:?}: {error}"));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
