@@ -109,12 +109,19 @@ fn run_jobs(context: &Context, jobs: Vec<Job<'_>>) -> Result<RunDocument> {
     Ok(end(document, start))
 }
 
+/// As it is repeated elsewhere: where the program stood is no part of it.
+fn command(words: impl Iterator<Item = String>) -> String {
+    let name = |program: &str| program.rsplit('/').next().unwrap_or(program).to_owned();
+    let words = words.enumerate().map(|(place, word)| if place == 0 { name(&word) } else { word });
+    words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
+}
+
 pub fn begin(profile: Profile) -> RunDocument {
     RunDocument {
         schema: SCHEMA,
         began: utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())),
         seconds: 0.0,
-        command: std::env::args().map(|word| quoted(&word)).collect::<Vec<_>>().join(" "),
+        command: command(std::env::args()),
         profile,
         environment: Environment::begin(),
         suites: vec![],

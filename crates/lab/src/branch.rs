@@ -245,6 +245,7 @@ fn mac_text(mac: [u8; 6]) -> String {
 /// An XDP program on the gateway's end of a veth sees frames as the host's stack left them. Checksums must therefore
 /// be complete and tags in the frame; and a veth takes redirected frames only when its peer polls (GRO does that).
 fn prepare_for_xdp(host: &Netns) -> Result<()> {
-    host.run("ethtool", ["-K", HOST_DEVICE, "tx", "off", "gro", "on", "txvlan", "off"])?;
+    let tags = ["txvlan", "off", "tx-vlan-stag-hw-insert", "off"];
+    host.run("ethtool", [&["-K", HOST_DEVICE, "tx", "off", "gro", "on"][..], &tags].concat())?;
     Ok(())
 }
