@@ -100,14 +100,15 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 }
 
 /* Of a device that is no unit's: in the null zone nothing leaves; else it is not ours to judge. */
-static __always_inline int egress_without_unit(struct packet *p)
+static __always_inline int egress_without_unit(hook_ctx *ctx, struct packet *p)
 {
 	struct unit *null = unit_find(p->ifindex, VLAN_NULL, &p->unit_slot);
 	struct unit_counters *count = null ? counters_of(null->index) : NULL;
 
 	if (!null)
 		return TC_ACT_UNSPEC;
-	if (count)
+	/* a packet that waited for its neighbour while the device left its zone was counted where it came in */
+	if (count && ctx->mark != VERDICT_MARK)
 		count->originated += p->segments;
 	count_drop(null->index, REASON_EGRESS_NULL_ZONE, p->segments);
 	return TC_ACT_SHOT;
@@ -129,7 +130,7 @@ static __always_inline int egress_line(hook_ctx *ctx)
 	struct unit *unit = unit_find(p->ifindex, p->vlan, &p->unit_slot);
 
 	if (!unit)
-		return egress_without_unit(p);
+		return egress_without_unit(ctx, p);
 	struct unit_counters *count = counters_of(unit->index);
 
 	if (!count)

@@ -5,7 +5,7 @@ mod common;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use common::{Site, wait_until};
+use common::{Site, balances, wait_until};
 use serde_json::Value;
 use sluice_lab::gateway::Gateway;
 use sluice_lab::netns::Netns;
@@ -23,10 +23,7 @@ fn drops(stats: &Value, prefix: &str) -> u64 {
 fn check(gateway: &Gateway) {
     let stats = gateway.json("/api/stats").unwrap();
     assert_eq!(drops(&stats, "fragment"), 0, "{stats:#}");
-    wait_until("both equations hold", Duration::from_secs(3), || {
-        let stats = gateway.json("/api/stats").unwrap();
-        ["ingress", "egress"].iter().all(|side| stats["equations"][side]["difference"] == 0)
-    });
+    balances(gateway);
 }
 
 fn pings(from: &Netns, to: &str) -> bool {

@@ -196,6 +196,16 @@ pub fn demanded(command: &str) -> &'static str {
     }
 }
 
+/// Waits until every packet is accounted for: a reading may fall between two counters of one packet.
+pub fn balances(gateway: &Gateway) -> Value {
+    let mut stats = Value::Null;
+    wait_until("both equations hold", Duration::from_secs(3), || {
+        stats = gateway.json("/api/stats").unwrap();
+        ["ingress", "egress"].iter().all(|side| stats["equations"][side]["difference"] == 0)
+    });
+    stats
+}
+
 /// Waits until a condition holds; how long that took, or a panic after `patience`.
 pub fn wait_until(what: &str, patience: Duration, mut holds: impl FnMut() -> bool) -> Duration {
     let begun = Instant::now();
