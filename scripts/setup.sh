@@ -130,6 +130,13 @@ check_clang() {
 	fi
 }
 
+# Not `apt-cache show | grep -q`: grep ends at its first line, and apt-cache, still writing, fails the pipe.
+apt_offers() { # PACKAGE
+	local text
+	text=$(apt-cache show "$1" 2>/dev/null) || return 1
+	[[ $'\n'$text = *$'\nFilename:'* ]]
+}
+
 # Ubuntu has browsers as snaps only, which do not run as root everywhere: there it is the user's to install one.
 check_browser() {
 	local name
@@ -137,7 +144,7 @@ check_browser() {
 		if command -v "$name" >/dev/null; then return; fi
 	done
 	refresh_lists
-	if apt-cache show chromium 2>/dev/null | grep -q '^Filename:'; then
+	if apt_offers chromium; then
 		want chromium "opens the bench's report in a test"
 	else
 		say "apt has no chromium: the tests that open the bench's report need google-chrome or another one in PATH"
@@ -195,7 +202,7 @@ check_optional() {
 		IFS=: read -r what package why <<<"$entry"
 		if command -v "$what" >/dev/null; then continue; fi
 		refresh_lists
-		if apt-cache show "$package" 2>/dev/null | grep -q '^Filename:'; then
+		if apt_offers "$package"; then
 			want "$package" "$why"
 		else
 			say "apt has no $package ($why): the tests that need it say so and go without"
@@ -211,7 +218,7 @@ check_guest() {
 		IFS=: read -r what package why <<<"$entry"
 		if [ -e "$what" ] || command -v "$what" >/dev/null; then continue; fi
 		refresh_lists
-		if apt-cache show "$package" 2>/dev/null | grep -q '^Filename:'; then
+		if apt_offers "$package"; then
 			want "$package" "$why"
 		else
 			say "apt has no $package ($why): no test boots another kernel"
@@ -270,7 +277,7 @@ check_rust() {
 	if command -v rustup >/dev/null; then
 		local channel
 		channel=$(sed -n 's/^channel *= *"\(.*\)"/\1/p' rust-toolchain.toml)
-		if ! rustup toolchain list 2>/dev/null | grep -q "^$channel"; then
+		if ! rustup toolchain list 2>/dev/null | grep "^$channel" >/dev/null; then
 			say "installing Rust $channel with rustfmt and clippy (rust-toolchain.toml asks for it)"
 			rustup toolchain install "$channel" --profile minimal --component rustfmt --component clippy
 		elif ! { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1; then

@@ -62,8 +62,9 @@ impl Tree {
             Cursor::Key(..) => !above.inactive,
             Cursor::Unknown => self.node(child).joined && !above.inactive,
             Cursor::Block(statement) => {
-                // a mark before both would be read as the leaf's
-                let is_alone = above.children.len() == 1 && !above.inactive;
+                // a mark before a block without keys would be read as its leaf's
+                let is_marked = above.inactive && statement.keys.is_empty();
+                let is_alone = above.children.len() == 1 && !is_marked;
                 statement.one_line && is_alone && self.is_plain_leaf(child)
             }
             Cursor::Done => false,

@@ -210,7 +210,10 @@ fn both_open_at_once(hook: Hook) {
     let delta = counters::delta(&before, &counters::snapshot(&gateway.dataplane, &gateway.plan).unwrap());
     counters::first_equation(&delta).unwrap();
     let went = counters::total(&delta, "redirected") + counters::total(&delta, "handed_off");
-    assert_eq!(went, 2 * PAIRS as u64, "on {}: {delta:?}", hook.name());
+    // A softirq ends before another task runs on its CPU; these runs can lose theirs while they hold a bucket.
+    let busy = counters::total(&delta, "session_busy");
+    assert!(busy <= PAIRS as u64 / 1000, "on {}: {busy} found a bucket locked", hook.name());
+    assert_eq!(went + busy, 2 * PAIRS as u64, "on {}: {delta:?}", hook.name());
     assert_eq!(gateway.dataplane.sessions().count(), PAIRS, "on {}", hook.name());
 }
 
