@@ -219,6 +219,7 @@ static __always_inline __u32 nat64_mtu4(__u32 mtu, __u32 mtu_in, __u32 mtu_out)
 /* Of an ICMP error with extensions: what it quotes at least (RFC 4884 5.1), and how much padding may be missing. */
 #define NAT64_QUOTE_MIN 128
 #define NAT64_PADDING_MAX 128
+#define NAT64_EXTENSION_MAX 512 /* with its padding; a power of two */
 
 /* A packet between the families, on its way through the slow line. */
 struct nat64_work {
@@ -239,8 +240,8 @@ struct nat64_work {
 	__u32 be_peer; /* IPv4 source of this direction, as the session has it */
 	__u32 walk;    /* through quoted extension headers: words of the message, above them the protocol */
 	__u32 quoted_fragment;
-	int growth;                      /* of the quoted IP header */
-	__u8 extension[640] ALIGNED_KEY; /* of an ICMP error, behind its padding */
+	int growth;                                                          /* of the quoted IP header */
+	__u8 extension[NAT64_PADDING_MAX + NAT64_EXTENSION_MAX] ALIGNED_KEY; /* of an ICMP error, behind its padding */
 };
 
 #endif

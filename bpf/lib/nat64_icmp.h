@@ -242,8 +242,7 @@ __noinline int nat64_keep_extension(hook_ctx *ctx, const struct packet *p, struc
 
 	if (p->wire == 4 && sizeof(struct ipv6hdr) + 8 + padded + extension > NAT64_IPV6_MTU_MIN)
 		return -1;
-	barrier_var(extension);
-	if (!extension || extension > sizeof(w->extension) - NAT64_PADDING_MAX || padding > NAT64_PADDING_MAX)
+	if (!extension || extension > NAT64_EXTENSION_MAX || padding > NAT64_PADDING_MAX)
 		return -1;
 	w->rest = padded / unit << (p->wire == 4 ? 24 : 16);
 	if (!padding)
@@ -252,9 +251,13 @@ __noinline int nat64_keep_extension(hook_ctx *ctx, const struct packet *p, struc
 		((__u32 *)w->extension)[i] = 0;
 	__u32 from = (NAT64_PADDING_MAX - padding) & (NAT64_PADDING_MAX - 1), length = extension + padding;
 
-	barrier_var(length);
-	if (!length || length > sizeof(w->extension) - NAT64_PADDING_MAX || from > NAT64_PADDING_MAX)
+	if (length > NAT64_EXTENSION_MAX)
 		return -1;
+	/* both are within 1 and the most; said so that kernels before 6.18 see it, whatever copy they look at */
+	barrier_var(extension);
+	barrier_var(length);
+	extension = ((extension - 1) & (NAT64_EXTENSION_MAX - 1)) + 1;
+	length = ((length - 1) & (NAT64_EXTENSION_MAX - 1)) + 1;
 	if (!hook_load(ctx, at, w->extension + NAT64_PADDING_MAX, extension) ||
 	    !hook_resize(ctx, at + extension + padding) || !hook_store(ctx, at, w->extension + from, length))
 		return -1;
