@@ -116,7 +116,7 @@ pub struct Daemon;
 impl Daemon {
     /// Runs until SIGTERM or SIGINT. What it set up stays: programs, sessions, addresses, routes, guard.
     pub fn run(options: Options) -> Result<(), DaemonError> {
-        preflight::check()?;
+        preflight::privileged()?;
         preflight::machine()?;
         let store = Store::lock(&options.state_dir)?;
         let pin = store.pin_dir(&bpffs::find(options.bpffs.as_deref())?)?;

@@ -34,8 +34,16 @@ const OLDEST: (u32, u32) = (6, 8);
 
 /// What every command that touches the data plane needs.
 pub fn check() -> Result<(), PreflightError> {
-    privilege(&fs::read_to_string("/proc/self/status").unwrap_or_default())?;
-    kernel(&release())?;
+    privileged()?;
+    able(&release())
+}
+
+pub fn privileged() -> Result<(), PreflightError> {
+    privilege(&fs::read_to_string("/proc/self/status").unwrap_or_default())
+}
+
+fn able(release: &str) -> Result<(), PreflightError> {
+    kernel(release)?;
     btf(Path::new("/sys/kernel/btf/vmlinux"))
 }
 
@@ -52,8 +60,7 @@ fn nft(path: &str) -> Result<(), PreflightError> {
 /// Whether this kernel can run the data plane.
 pub fn machine() -> Result<(), PreflightError> {
     let release = release();
-    kernel(&release)?;
-    btf(Path::new("/sys/kernel/btf/vmlinux"))?;
+    able(&release)?;
     nft(&format!("{}:{ADMINISTRATORS}", std::env::var("PATH").unwrap_or_default()))?;
     let version = fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default();
     let patched = fs::read_to_string("/sys/kernel/realtime").unwrap_or_default();

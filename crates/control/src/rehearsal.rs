@@ -23,7 +23,7 @@ const SESSIONS: u32 = 1024;
 /// Loads what a commit would. Says false where that was not tried: it takes root, and a BPF file system that is there.
 pub fn loads(plan: &Plan) -> Result<bool, LoadsError> {
     let Some(bpffs) = bpffs::there() else { return Ok(false) };
-    if preflight::check().is_err() {
+    if preflight::privileged().is_err() {
         return Ok(false);
     }
     let scratch = Scratch(bpffs.join(format!("sluice-check-{}", std::process::id())));
