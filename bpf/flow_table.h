@@ -238,7 +238,9 @@ static __always_inline void expect_key(__u8 family, __u64 hash)
 /*
  * Insert: both ends of a session may open it at the same moment, on two CPUs; each then finds the other's first key in
  * the place of its second. The one with the greater hash takes its key back and joins the other's session
- * (INSERT_TWIN), which waits for that.
+ * (INSERT_TWIN), which waits for that. The key may also go between the insertion that found it and the look at whose it
+ * is, so only who finds another's twice has a conflict; who waits in vain, since the other lost its CPU, has none
+ * either.
  *
  * Delete: whoever removes the responder's key owns the session. It alone removes the initiator's key and gives the
  * record back; until then nobody else can own either tuple.
@@ -268,20 +270,23 @@ static __always_inline void expect_key(__u8 family, __u64 hash)
 		if (result != INDEX_DONE)                                                                              \
 			return insert_result(result, INSERT_TWIN);                                                     \
 		result = index_insert##FAMILY(reply, reply_hash, 2 * session + 1);                                     \
-		if (result == INDEX_EXISTS && flow_pairs##FAMILY(reply, reply_hash, key)) {                            \
-			if (reply_hash < hash)                                                                         \
-				return index_remove##FAMILY(key, 2 * session, tag) ? INSERT_TWIN : INSERT_STUCK;       \
-			bpf_for (i, 0, LOCK_SPINS) {                                                                   \
-				result = index_insert##FAMILY(reply, reply_hash, 2 * session + 1);                     \
-				if (result != INDEX_EXISTS)                                                            \
+		int others = 0;                                                                                        \
+		bpf_for (i, 0, result == INDEX_EXISTS ? LOCK_SPINS : 0) {                                              \
+			if (!flow_pairs##FAMILY(reply, reply_hash, key)) {                                             \
+				if (others++)                                                                          \
 					break;                                                                         \
+			} else if (reply_hash < hash) {                                                                \
+				return index_remove##FAMILY(key, 2 * session, tag) ? INSERT_TWIN : INSERT_STUCK;       \
 			}                                                                                              \
+			result = index_insert##FAMILY(reply, reply_hash, 2 * session + 1);                             \
+			if (result != INDEX_EXISTS)                                                                    \
+				break;                                                                                 \
 		}                                                                                                      \
 		if (result == INDEX_DONE)                                                                              \
 			return INSERTED;                                                                               \
 		if (!index_remove##FAMILY(key, 2 * session, tag))                                                      \
 			return INSERT_STUCK;                                                                           \
-		return insert_result(result, INSERT_CONFLICT);                                                         \
+		return insert_result(result, others < 2 ? INSERT_BUSY : INSERT_CONFLICT);                              \
 	}                                                                                                              \
                                                                                                                        \
 	/* Ends the session of a line, if its record still has this tag. 1 when this call ended it. */                 \

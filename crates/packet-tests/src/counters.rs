@@ -46,21 +46,28 @@ pub fn snapshot(dataplane: &Dataplane, plan: &Plan) -> Result<Values> {
     let mut values = Values::new();
     for (unit, (counters, drops)) in dataplane.counters()?.units().enumerate() {
         let slots = counters.values().into_iter().chain(drops.packets).enumerate();
-        values.extend(slots.map(|(slot, value)| (Place::Unit(unit, slot), value)));
+        add(&mut values, slots.map(|(slot, value)| (Place::Unit(unit, slot), value)));
     }
     let policies: Vec<u32> = plan.policies.keys().copied().collect();
     for (policy, counters) in policies.iter().zip(dataplane.policy_counters(&policies)?) {
-        values.insert(Place::PolicySessions(*policy), counters.sessions);
-        values.insert(Place::PolicyDenied(*policy), counters.denied);
+        let counts = [
+            (Place::PolicySessions(*policy), counters.sessions),
+            (Place::PolicyDenied(*policy), counters.denied),
+        ];
+        add(&mut values, counts);
     }
     let zones: Vec<u32> = plan.zones.keys().copied().collect();
     for (zone, counters) in zones.iter().zip(dataplane.screen_counters(&zones)?) {
         let hits = counters.hits.iter().enumerate();
-        values.extend(hits.map(|(reason, hits)| (Place::Screen(*zone, reason), *hits)));
+        add(&mut values, hits.map(|(reason, hits)| (Place::Screen(*zone, reason), *hits)));
     }
     snapshot_nat(dataplane, plan, &mut values)?;
-    values.retain(|_, value| *value != 0);
     Ok(values)
+}
+
+/// Those that are not zero: of thousands a few, and tests read all of them after each packet.
+fn add(values: &mut Values, counts: impl IntoIterator<Item = (Place, u64)>) {
+    values.extend(counts.into_iter().filter(|(_, count)| *count != 0));
 }
 
 fn snapshot_nat(dataplane: &Dataplane, plan: &Plan, values: &mut Values) -> Result<()> {
@@ -72,7 +79,7 @@ fn snapshot_nat(dataplane: &Dataplane, plan: &Plan, values: &mut Values) -> Resu
             (NatCount::Sessions, count.sessions),
             (NatCount::Failed, count.failed),
         ];
-        values.extend(counts.map(|(what, number)| (place(what), number)));
+        add(values, counts.map(|(what, number)| (place(what), number)));
     }
     let pools: Vec<u16> = plan.nat.pools.keys().map(|id| *id as u16).collect();
     for (id, count) in pools.iter().zip(dataplane.nat_pool_counters(&pools)?) {
@@ -82,7 +89,7 @@ fn snapshot_nat(dataplane: &Dataplane, plan: &Plan, values: &mut Values) -> Resu
             (NatCount::Exhausted, count.exhausted),
             (NatCount::Overflow, count.overflow),
         ];
-        values.extend(counts.map(|(what, number)| (place(what), number)));
+        add(values, counts.map(|(what, number)| (place(what), number)));
     }
     Ok(())
 }
@@ -141,13 +148,10 @@ pub fn expect_nat(plan: &Plan, words: &Words, refused: Option<&str>, values: &mu
 
 /// What changed. A counter that fell is reported by its two's complement, which no test expects.
 pub fn delta(before: &Values, after: &Values) -> Values {
+    let changed = after.iter().map(|(place, now)| (*place, now.wrapping_sub(value(before, *place))));
+    let gone = before.iter().filter(|(place, _)| !after.contains_key(place));
     let mut delta = Values::new();
-    for place in before.keys().chain(after.keys()) {
-        let change = value(after, *place).wrapping_sub(value(before, *place));
-        if change != 0 {
-            delta.insert(*place, change);
-        }
-    }
+    add(&mut delta, changed.chain(gone.map(|(place, was)| (*place, was.wrapping_neg()))));
     delta
 }
 
