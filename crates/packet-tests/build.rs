@@ -4,14 +4,22 @@ use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
+/// Objects of `bpf/`.
+const OBJECTS: [&str; 2] = ["arrive", "yardstick"];
+
 fn main() {
-    let source =
-        PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("bpf/arrive.bpf.c");
-    let object = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("arrive.bpf.o");
+    println!("cargo:rerun-if-env-changed=CLANG");
+    OBJECTS.iter().for_each(|object| compile(object));
+}
+
+fn compile(object: &str) {
+    let directory = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("bpf");
+    let source = directory.join(object).with_extension("bpf.c");
+    let object = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join(object);
+    let object = object.with_extension("bpf.o");
     let libbpf = env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are");
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
     println!("cargo:rerun-if-changed={}", source.display());
-    println!("cargo:rerun-if-env-changed=CLANG");
     let wanted = env::var("CLANG").ok().into_iter();
     let known = ["clang-19", "clang-20", "clang-18", "clang"].map(str::to_owned);
     for clang in wanted.chain(known) {
