@@ -264,6 +264,9 @@ static __always_inline void expect_key(__u8 family, __u64 hash)
 						       const struct flow_key##FAMILY *reply, __u64 hash,               \
 						       __u64 reply_hash, __u32 session, __u32 tag)                     \
 	{                                                                                                              \
+		/* its own reply: whoever sent it, there is no other end to wait for */                                \
+		if (hash == reply_hash)                                                                                \
+			return INSERT_CONFLICT;                                                                        \
 		int result = index_insert##FAMILY(key, hash, 2 * session);                                             \
 		__u32 i;                                                                                               \
                                                                                                                        \
