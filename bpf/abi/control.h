@@ -60,6 +60,8 @@ struct watermarks {
 	__u32 nexthop;          /* entries are numbered from NEXTHOP_FIRST; this counts them */
 	__u32 nexthops_retired; /* changes after entries have left `nexthop_index`: who remembers one must ask anew */
 	__u64 seed;             /* of the flow hash: drawn when the table is made, and lives as long */
+	__u32 nexthop_mtus;     /* how often an entry was made that has a route's MTU in its key */
+	__u32 zero;
 };
 
 /* Live sessions that wait for an answer, one cache line a family. */

@@ -43,9 +43,8 @@ struct fragment_datagram {
 	struct fragment_key key;
 	__u32 first_seen; /* jiffies */
 	__u32 line;       /* of the session the first fragment belongs to, in its direction; 0 = none */
+	__u64 open_ends;  /* of what has come, each hashed, by exclusive or: where pieces meet is none; 0 = complete */
 	__u32 line_tag;   /* of that line: another one means that the session has ended */
-	__u32 covered;    /* bytes of the datagram seen so far */
-	__u32 total;      /* of all its bytes; 0 = the last fragment was not seen yet */
 	__u32 tcp_seq;    /* sequence number of the datagram's first byte, if it had one */
 	__u16 first_end;  /* where the first fragment ends: no other may begin before (RFC 1858, RFC 5722) */
 	__u16 be_sport;

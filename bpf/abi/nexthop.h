@@ -23,9 +23,12 @@ struct nexthop {
 };
 _Static_assert(sizeof(struct nexthop) == 32, "nexthop is half a cache line");
 
+/* Routes that share a neighbour need not share an MTU: each has its entry (RFC 1191 6.2, RFC 8201 5.2). */
+#define NEXTHOP_MTU_SHIFT 16
+
 struct nexthop_key {
 	__u32 host_ifindex;
-	__u32 family; /* 4 or 6 */
+	__u32 family; /* 4 or 6; above NEXTHOP_MTU_SHIFT the route's MTU, where it is less than the unit's */
 	__u32 be_addr[4];
 };
 _Static_assert(sizeof(struct nexthop_key) == 24, "nexthop_key is 24 bytes");

@@ -33,6 +33,15 @@ static __always_inline void fragment_key_of(const struct packet *p, struct fragm
 	key->family = p->family;
 }
 
+/*
+ * Where two fragments meet, both ends cancel out, so nothing is left of a datagram that is all there. A copy takes back
+ * what its original gave: such a datagram waits for its time to be over, but never ends while a fragment is missing.
+ */
+static __always_inline __u64 fragment_end_hash(__u32 offset)
+{
+	return mix_last(mix(config.seed, offset, MIX_RIGHT));
+}
+
 /* Seeded, so nobody outside can aim at a bucket. */
 static __always_inline __u64 fragment_tag(const struct fragment_key *key)
 {
@@ -153,8 +162,7 @@ static __always_inline void fragment_fill(struct fragment_datagram *datagram, co
 {
 	datagram->first_seen = p->now;
 	datagram->line = p->line;
-	datagram->covered = p->fragment_length;
-	datagram->total = 0;
+	datagram->open_ends = fragment_end_hash(p->fragment_length);
 	datagram->first_end = p->fragment_length;
 	/* sequence numbers count from behind the TCP header; SYN and FIN take one each */
 	datagram->tcp_seq = p->tcp_seq - (p->fragment_length - p->payload) + !!(p->tcp_flags & TCP_SYN) +

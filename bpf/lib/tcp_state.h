@@ -30,6 +30,43 @@ static __always_inline __u8 tcp_stage(const struct flow_state *state)
 }
 
 /*
+ * A SYN inside a live session may be forged. It passes, its number is remembered, and nothing else: a receiver that
+ * knows the connection challenges it (RFC 5961 4.2). Only one that does not acknowledges exactly this SYN, by a SYN of
+ * its own or by a reset with number 0 (RFC 9293 3.10.7.1, 3.10.7.2).
+ */
+static __always_inline void tcp_note_call(const struct packet *p)
+{
+	struct flow_shared *shared = flow_shared_at(p->family, p->line);
+
+	if (shared && (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_FIN)) == TCP_SYN)
+		shared->syn_end[p->line & 1] = p->tcp_seq + 1;
+}
+
+static __always_inline bool tcp_answers_call(const struct packet *p, const struct flow_state *peer)
+{
+	struct flow_shared *shared = flow_shared_at(p->family, p->line);
+
+	return shared && tcp_stage(peer) > TCP_DIR_SYN && p->tcp_ack == shared->syn_end[(p->line & 1) ^ 1];
+}
+
+static __always_inline bool tcp_refuses_call(const struct packet *p, const struct flow_state *peer)
+{
+	return (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) == (TCP_ACK | TCP_RST) && !p->tcp_seq &&
+	       tcp_answers_call(p, peer);
+}
+
+/* With another number than in the handshake of the session, of which this may be a copy that comes late. */
+static __always_inline bool tcp_takes_call(const struct packet *p, const struct flow_state *own,
+					   const struct flow_state *peer)
+{
+	struct flow_shared *shared = flow_shared_at(p->family, p->line);
+
+	return (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) == (TCP_SYN | TCP_ACK) &&
+	       tcp_stage(own) > TCP_DIR_SYN && tcp_answers_call(p, peer) && shared &&
+	       p->tcp_seq + 1 != shared->syn_end[p->line & 1];
+}
+
+/*
  * The window scale option of a SYN (RFC 7323 2.2): TCP_SCALE_OFFERED and the shift, or 0. A shift above 14 counts as 14
  * (2.3).
  */
@@ -102,7 +139,8 @@ static __always_inline void tcp_settle_scale(struct flow_state *own, struct flow
 static __always_inline bool tcp_packet_fits(const struct packet *p, const struct flow_state *own,
 					    const struct flow_state *peer)
 {
-	if ((p->tcp_flags & TCP_SYN) || tcp_stage(own) == TCP_DIR_NONE || tcp_stage(peer) == TCP_DIR_NONE)
+	if ((p->tcp_flags & TCP_SYN) || tcp_stage(own) == TCP_DIR_NONE || tcp_stage(peer) == TCP_DIR_NONE ||
+	    tcp_refuses_call(p, peer))
 		return true;
 	return tcp_segment_fits(tcp_segment_end(p), p->tcp_ack, (p->tcp_flags & (TCP_ACK | TCP_RST)) == TCP_ACK, own,
 				peer);
@@ -129,7 +167,27 @@ static __always_inline bool tcp_reset_is_valid(const struct packet *p, const str
 {
 	if (tcp_stage(own) == TCP_DIR_NONE)
 		return (p->tcp_flags & TCP_ACK) && tcp_acknowledges_syn(p, peer);
-	return p->tcp_seq == own->tcp_end;
+	return p->tcp_seq == own->tcp_end || tcp_refuses_call(p, peer);
+}
+
+static __always_inline void tcp_mark_reset(struct flow_state *own, struct flow_state *peer)
+{
+	own->tcp_state |= TCP_DIR_RESET;
+	peer->tcp_state |= TCP_DIR_RESET;
+	flow_clear_flags(own, FLOW_PLAIN);
+	flow_clear_flags(peer, FLOW_PLAIN);
+}
+
+/*
+ * A new connection on the ports of a live session is answered: the session counts as reset, and the answer is dropped,
+ * so that the caller sends its SYN again. That one opens a session of its own, and policy judges it.
+ */
+static __always_inline bool tcp_reopening(const struct packet *p, struct flow_state *own, struct flow_state *peer)
+{
+	if ((generation.flags & GENERATION_NO_SEQUENCE_CHECK) || !tcp_takes_call(p, own, peer))
+		return false;
+	tcp_mark_reset(own, peer);
+	return true;
 }
 
 static __always_inline void tcp_acknowledge(const struct packet *p, struct flow_state *peer)
@@ -173,22 +231,21 @@ static __always_inline void tcp_follow(hook_ctx *ctx, struct packet *p, struct f
 	__u32 end = tcp_segment_end(p);
 
 	if (p->tcp_flags & TCP_RST) {
-		if (!tcp_reset_is_valid(p, own, peer))
-			return;
-		own->tcp_state |= TCP_DIR_RESET;
-		peer->tcp_state |= TCP_DIR_RESET;
-		flow_clear_flags(own, FLOW_PLAIN);
-		flow_clear_flags(peer, FLOW_PLAIN);
+		if (tcp_reset_is_valid(p, own, peer))
+			tcp_mark_reset(own, peer);
 		return;
 	}
 	tcp_revive(p, own, peer);
 	if (p->tcp_flags & TCP_SYN) {
-		/* a SYN inside a live session is the end hosts' to challenge (RFC 5961 4.2) */
-		if (own->tcp_state > TCP_DIR_SYN)
+		if (own->tcp_state > TCP_DIR_SYN) {
+			tcp_note_call(p);
 			return;
+		}
 		p->tcp_scale = tcp_scale_of(ctx, p);
 		tcp_note_syn(p, own);
 		tcp_settle_scale(own, peer);
+		if ((p->tcp_flags & TCP_ACK) && tcp_answers_call(p, peer))
+			peer->tcp_end = p->tcp_ack; /* its handshake goes on with the later SYN */
 	} else if ((__s32)(end - own->tcp_end) > 0) {
 		own->tcp_end = end;
 	}

@@ -32,17 +32,20 @@ static __always_inline int egress_leave(hook_ctx *ctx, const struct unit *unit, 
 }
 
 /* Own packets of a recorded session; those of transit sessions are none of the host's business. */
-static __always_inline void egress_follow(hook_ctx *ctx, struct packet *p, struct flow_state *own)
+static __always_inline int egress_follow(hook_ctx *ctx, struct packet *p, struct flow_state *own)
 {
 	struct flow_state *peer = flow_state_at(p->family, p->line ^ 1);
 
 	if (!peer || own->zone != ZONE_HOST)
-		return;
+		return CONTINUE;
+	if (p->proto == IPPROTO_TCP && tcp_reopening(p, own, peer))
+		return DROP(EGRESS_REOPENING);
 	if (p->proto == IPPROTO_TCP)
 		tcp_follow(ctx, p, own, peer);
 	else if (p->line & 1)
 		flow_answered(p->family, own);
 	flow_account(own, p->now, p->segments, p->ip_len);
+	return CONTINUE;
 }
 
 /* Does this packet of the host open a session? Errors, neighbour discovery and group traffic do not. */
@@ -77,7 +80,9 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 	if (own) {
 		if (check_grant(p) != CONTINUE)
 			return DROP(EGRESS_GRANT);
-		egress_follow(ctx, p, own);
+		verdict = egress_follow(ctx, p, own);
+		if (verdict != CONTINUE)
+			return verdict;
 		/* answers of this host to a session that reached it through destination NAT */
 		if ((p->flags & P_TRANSLATED) && own->zone == ZONE_HOST && !nat_rewrite(ctx, p))
 			return DROP(EGRESS_REWRITE);

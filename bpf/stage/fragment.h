@@ -25,16 +25,14 @@ static __always_inline void fragment_inherit(struct packet *p, const struct frag
 		key_last_word(be_ports, p->key4.routing_instance, datagram->proto);
 }
 
-/* Counts what has come; a complete datagram gives its place back. */
+/* Notes what has come; a complete datagram gives its place back. */
 static __always_inline void fragment_arrived(struct fragment_datagram *datagram, const struct packet *p, __u64 tag)
 {
-	__u32 covered = __sync_fetch_and_add(&datagram->covered, p->fragment_length) + p->fragment_length;
+	__u64 ends = fragment_end_hash(p->fragment_offset);
 
-	if (!p->fragment_more)
-		datagram->total = p->fragment_offset + p->fragment_length;
-	__u32 total = *(volatile __u32 *)&datagram->total;
-
-	if (total && covered >= total)
+	if (p->fragment_more)
+		ends ^= fragment_end_hash(p->fragment_offset + p->fragment_length);
+	if (__sync_fetch_and_xor(&datagram->open_ends, ends) == ends)
 		__sync_val_compare_and_swap(&datagram->tag, tag, FRAGMENT_FREE);
 }
 

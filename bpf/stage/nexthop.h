@@ -67,6 +67,15 @@ static __always_inline void nexthop_fill(struct nexthop *nexthop, const struct r
 	nexthop->flags = NEXTHOP_VALID | NEXTHOP_RESOLVED;
 }
 
+static __always_inline void nexthop_count_mtu(void)
+{
+	__u32 zero = 0;
+	struct watermarks *marks = bpf_map_lookup_elem(&watermarks, &zero);
+
+	if (marks)
+		__sync_fetch_and_add(&marks->nexthop_mtus, 1);
+}
+
 /* As the index knows it, or made now. */
 static __always_inline __u32 nexthop_number(const struct nexthop_key *key)
 {
@@ -78,6 +87,9 @@ static __always_inline __u32 nexthop_number(const struct nexthop_key *key)
 
 	if (index < NEXTHOP_FIRST)
 		return NEXTHOP_NONE;
+	/* before anybody can find it: the daemon has to know that one neighbour may have several */
+	if (key->family >> NEXTHOP_MTU_SHIFT)
+		nexthop_count_mtu();
 	if (!bpf_map_update_elem(&nexthop_index, key, &index, BPF_NOEXIST))
 		return index;
 	/* another CPU was first: use its entry */
@@ -96,7 +108,8 @@ static __always_inline bool same_neighbour(const struct nexthop_key *a, const st
 /* Most first packets go where one went before. */
 static __always_inline __u32 nexthop_recall(const struct nexthop_key *key)
 {
-	__u32 x = key->be_addr[0] ^ key->be_addr[1] ^ key->be_addr[2] ^ key->be_addr[3] ^ key->host_ifindex;
+	__u32 x =
+		key->be_addr[0] ^ key->be_addr[1] ^ key->be_addr[2] ^ key->be_addr[3] ^ key->host_ifindex ^ key->family;
 	__u32 zero = 0, place = (x * 0x9e3779b1u) >> NEXTHOP_MEMORY_SHIFT;
 	struct nexthop_memory *memory = bpf_map_lookup_elem(&nexthop_memory, &place);
 	struct watermarks *marks = bpf_map_lookup_elem(&watermarks, &zero);

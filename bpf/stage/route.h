@@ -35,31 +35,31 @@ static __always_inline void note_route(struct packet *p, const struct bpf_fib_lo
 	bool v4 = fib->family == AF_INET;
 
 	route->key.host_ifindex = fib->ifindex;
-	route->key.family = v4 ? 4 : 6;
 	route->key.be_addr[0] = v4 ? fib->ipv4_dst : fib->ipv6_dst[0];
 	for (int i = 1; i < 4; i++)
 		route->key.be_addr[i] = v4 ? 0 : fib->ipv6_dst[i];
 	route->unit_slot = slot;
 	route->unit = unit->index;
-	route->mtu = unit->mtu;
-	if (resolved && fib->mtu_result >= 68 && fib->mtu_result < unit->mtu)
-		route->mtu = fib->mtu_result;
 	__builtin_memcpy(route->dmac, fib->dmac, 6);
 	route->resolved = resolved;
 	p->flags |= P_ROUTED;
 }
 
-static __always_inline int fib_route(hook_ctx *ctx, struct packet *p)
+#define IP_MTU_MIN 68 /* RFC 791 3.2; what the kernel leaves there if it says nothing is less */
+
+/* What the route itself allows, where it is less than its unit does. */
+static __always_inline void note_route_mtu(struct packet *p, const struct bpf_fib_lookup *fib, const struct unit *unit)
 {
-	__u32 slot, zero = 0;
-	struct unit *unit = unit_at(p->unit_slot);
-	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
+	bool less = fib->mtu_result >= IP_MTU_MIN && fib->mtu_result < unit->mtu;
 
-	if (!unit || !memory)
-		return DROP(NO_ROUTE);
-	/* its 64 bytes would take the room of a call on the stack */
-	struct bpf_fib_lookup *fib = &memory->fib;
+	p->route.mtu = less ? fib->mtu_result : unit->mtu;
+	p->route.key.family = fib->family == AF_INET ? 4 : 6;
+	if (less)
+		p->route.key.family |= (__u32)fib->mtu_result << NEXTHOP_MTU_SHIFT;
+}
 
+static __always_inline void fib_question(struct packet *p, const struct unit *unit, struct bpf_fib_lookup *fib)
+{
 	__builtin_memset(fib, 0, sizeof(*fib));
 	fib->ifindex = unit->host_ifindex;
 	fib->l4_protocol = p->proto;
@@ -82,6 +82,37 @@ static __always_inline int fib_route(hook_ctx *ctx, struct packet *p)
 			((__u64 *)fib->ipv6_dst)[i] = ((__u64 *)leaving)[2 + i];
 		}
 	}
+}
+
+/* Of a neighbour that is not resolved the kernel tells nothing but its address: the route's MTU is asked for again. */
+static __noinline int ask_route_mtu(hook_ctx *ctx, struct packet *p)
+{
+	__u32 zero = 0;
+	struct unit *from = p ? unit_at(p->unit_slot) : NULL, *to = p ? unit_at(p->route.unit_slot) : NULL;
+	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
+
+	if (!p || !from || !to || !memory)
+		return 0;
+	struct bpf_fib_lookup *fib = &memory->fib;
+
+	fib_question(p, from, fib);
+	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), BPF_FIB_LOOKUP_SKIP_NEIGH) == BPF_FIB_LKUP_RET_SUCCESS)
+		note_route_mtu(p, fib, to);
+	return 0;
+}
+
+static __always_inline int fib_route(hook_ctx *ctx, struct packet *p)
+{
+	__u32 slot, zero = 0;
+	struct unit *unit = unit_at(p->unit_slot);
+	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
+
+	if (!unit || !memory)
+		return DROP(NO_ROUTE);
+	/* its 64 bytes would take the room of a call on the stack */
+	struct bpf_fib_lookup *fib = &memory->fib;
+
+	fib_question(p, unit, fib);
 	long code = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 
 	if (code != BPF_FIB_LKUP_RET_SUCCESS && code != BPF_FIB_LKUP_RET_NO_NEIGH)
@@ -91,6 +122,9 @@ static __always_inline int fib_route(hook_ctx *ctx, struct packet *p)
 		return DROP(NO_EGRESS_UNIT);
 	p->to_zone = unit->zone;
 	note_route(p, fib, unit, slot, code == BPF_FIB_LKUP_RET_SUCCESS);
+	note_route_mtu(p, fib, unit);
+	if (code == BPF_FIB_LKUP_RET_NO_NEIGH)
+		ask_route_mtu(ctx, p);
 	return CONTINUE;
 }
 

@@ -420,6 +420,8 @@ static __always_inline int stage_session(hook_ctx *ctx, struct packet *p)
 		}
 		if (!(generation.flags & GENERATION_NO_SEQUENCE_CHECK) && !tcp_packet_fits(p, own, peer))
 			return DROP(TCP_OUT_OF_WINDOW);
+		if (tcp_reopening(p, own, peer))
+			return DROP(TCP_REOPENING);
 		tcp_follow(ctx, p, own, peer);
 	} else if (p->line & 1) {
 		flow_answered(p->family, own);

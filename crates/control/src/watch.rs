@@ -136,13 +136,14 @@ fn receive(shared: &Shared, payload: NetlinkPayload<RouteNetlinkMessage>, sender
 fn update_nexthop(shared: &Shared, neighbour: &Neighbour) {
     let dataplane = &shared.dataplane;
     let update = || -> sluice_dataplane::Result<()> {
-        let Some(index) = dataplane.find_nexthop(neighbour.ifindex, neighbour.addr)? else { return Ok(()) };
-        let changed = match neighbour.mac {
-            Some(mac) => dataplane.set_nexthop_mac(index, mac)?,
-            None => dataplane.unresolve_nexthop(index)?,
-        };
-        if changed {
-            tracing::debug!(address = %neighbour.addr, resolved = neighbour.mac.is_some(), "next hop");
+        for index in dataplane.find_nexthops(neighbour.ifindex, neighbour.addr)? {
+            let changed = match neighbour.mac {
+                Some(mac) => dataplane.set_nexthop_mac(index, mac)?,
+                None => dataplane.unresolve_nexthop(index)?,
+            };
+            if changed {
+                tracing::debug!(address = %neighbour.addr, resolved = neighbour.mac.is_some(), "next hop");
+            }
         }
         Ok(())
     };
@@ -347,8 +348,8 @@ pub fn refresh_neighbours(shared: &Shared) {
         Ok(entries) => entries,
         Err(error) => return tracing::error!(%error, "the next-hop table cannot be read"),
     };
-    let wanted = entries.iter().map(|entry| (entry.host_ifindex, entry.address));
-    if let Err(error) = shared.kernel.use_neighbours(wanted) {
+    let wanted: BTreeSet<_> = entries.iter().map(|entry| (entry.host_ifindex, entry.address)).collect();
+    if let Err(error) = shared.kernel.use_neighbours(wanted.into_iter()) {
         tracing::error!(%error, "neighbours cannot be refreshed");
     }
 }

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
 use libbpf_rs::{ErrorKind, MapCore, MapFlags};
-use sluice_abi::{MAX_NEXTHOPS, NEXTHOP_RESOLVED, NEXTHOP_VALID, Nexthop, NexthopKey, Watermarks};
+use sluice_abi::{
+    MAX_NEXTHOPS, NEXTHOP_MTU_SHIFT, NEXTHOP_RESOLVED, NEXTHOP_VALID, Nexthop, NexthopKey, Watermarks,
+};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Dataplane;
@@ -15,6 +17,7 @@ use crate::sessions::age;
 
 const FLAGS: usize = offset_of!(Nexthop, flags);
 const RETIRED: usize = offset_of!(Watermarks, nexthops_retired);
+const MTUS: usize = offset_of!(Watermarks, nexthop_mtus);
 /// dmac is the first six bytes of the word it shares with the first two of smac.
 const DMAC: usize = offset_of!(Nexthop, dmac);
 
@@ -25,6 +28,16 @@ pub struct NexthopEntry {
     /// Device whose neighbour table resolves it.
     pub host_ifindex: u32,
     pub address: IpAddr,
+    /// Of the routes that lead to it, where it is less than the unit's; else 0.
+    pub mtu: u16,
+}
+
+impl NexthopEntry {
+    fn key(&self) -> NexthopKey {
+        let (family, be_addr) = address_words(self.address);
+        let family = family | u32::from(self.mtu) << NEXTHOP_MTU_SHIFT;
+        NexthopKey { host_ifindex: self.host_ifindex, family, be_addr }
+    }
 }
 
 impl Dataplane {
@@ -33,13 +46,22 @@ impl Dataplane {
         Ok(self.nexthops.read(index))
     }
 
-    /// Index of the entry for a neighbour of a device.
-    pub fn find_nexthop(&self, host_ifindex: u32, address: IpAddr) -> Result<Option<u32>> {
+    /// Indices of the entries for a neighbour of a device: one, and one more for each MTU that its routes have.
+    pub fn find_nexthops(&self, host_ifindex: u32, address: IpAddr) -> Result<Vec<u32>> {
+        if self.watermarks.word(0, MTUS).load(Ordering::Acquire) == 0 {
+            let key = NexthopEntry { index: 0, host_ifindex, address, mtu: 0 }.key();
+            return Ok(self.nexthop_number(&key)?.into_iter().collect());
+        }
+        let is_its = |entry: &NexthopEntry| (entry.host_ifindex, entry.address) == (host_ifindex, address);
+        Ok(self.nexthops()?.into_iter().filter(is_its).map(|entry| entry.index).collect())
+    }
+
+    fn nexthop_number(&self, key: &NexthopKey) -> Result<Option<u32>> {
         let value = self
             .state
             .map("nexthop_index")
-            .lookup(key(host_ifindex, address).as_bytes(), MapFlags::ANY)
-            .doing(|| format!("look up next hop {address}"))?;
+            .lookup(key.as_bytes(), MapFlags::ANY)
+            .doing(|| "look up a next hop".to_owned())?;
         Ok(value.and_then(|bytes| u32::read_from_bytes(&bytes).ok()))
     }
 
@@ -50,8 +72,9 @@ impl Dataplane {
         for bytes in map.keys() {
             let Ok(key) = NexthopKey::read_from_bytes(&bytes) else { continue };
             let address = words_address(key.family as u8, key.be_addr);
-            if let Some(index) = self.find_nexthop(key.host_ifindex, address)? {
-                entries.push(NexthopEntry { index, host_ifindex: key.host_ifindex, address });
+            let mtu = (key.family >> NEXTHOP_MTU_SHIFT) as u16;
+            if let Some(index) = self.nexthop_number(&key)? {
+                entries.push(NexthopEntry { index, host_ifindex: key.host_ifindex, address, mtu });
             }
         }
         Ok(entries)
@@ -96,7 +119,7 @@ impl Dataplane {
         }
         let index = self.state.map("nexthop_index");
         for entry in &unused {
-            match index.delete(key(entry.host_ifindex, entry.address).as_bytes()) {
+            match index.delete(entry.key().as_bytes()) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 other => other.doing(|| format!("take next hop {} out of the index", entry.address))?,
             }
@@ -108,11 +131,7 @@ impl Dataplane {
             unused.into_iter().partition(|entry| used[entry.index as usize]);
         for entry in kept {
             // a newer entry for the same neighbour serves new flows just as well
-            let _ = index.update(
-                key(entry.host_ifindex, entry.address).as_bytes(),
-                entry.index.as_bytes(),
-                MapFlags::NO_EXIST,
-            );
+            let _ = index.update(entry.key().as_bytes(), entry.index.as_bytes(), MapFlags::NO_EXIST);
         }
         for entry in &freed {
             let flags = !(NEXTHOP_VALID | NEXTHOP_RESOLVED);
@@ -132,9 +151,4 @@ fn check(index: u32) -> Result<()> {
     } else {
         Err(Error::NoNexthop { index, limit: MAX_NEXTHOPS as u32 })
     }
-}
-
-fn key(host_ifindex: u32, address: IpAddr) -> NexthopKey {
-    let (family, be_addr) = address_words(address);
-    NexthopKey { host_ifindex, family, be_addr }
 }

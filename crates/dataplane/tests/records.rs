@@ -347,12 +347,23 @@ fn next_hops_follow_their_neighbours() {
         maps.put("nexthops", &index.to_ne_bytes(), entry.as_bytes());
         maps.put("nexthop_index", key.as_bytes(), &index.to_ne_bytes());
     }
-    assert_eq!(dataplane.find_nexthop(4, address4).unwrap(), Some(2));
-    assert_eq!(dataplane.find_nexthop(4, address6).unwrap(), Some(3));
-    assert_eq!(dataplane.find_nexthop(5, address6).unwrap(), None);
+    assert_eq!(dataplane.find_nexthops(4, address4).unwrap(), [2]);
+    assert_eq!(dataplane.find_nexthops(4, address6).unwrap(), [3]);
+    assert_eq!(dataplane.find_nexthops(5, address6).unwrap(), [] as [u32; 0]);
     let mut entries: Vec<_> = dataplane.nexthops().unwrap().iter().map(|e| (e.index, e.address)).collect();
     entries.sort();
     assert_eq!(entries, [(2, address4), (3, address6)]);
+
+    // a route with an MTU of its own has an entry of its own, which the same neighbour resolves
+    let key = NexthopKey { family: 4 | 1300 << NEXTHOP_MTU_SHIFT, ..keys[0] };
+    maps.put("nexthop_index", key.as_bytes(), &9u32.to_ne_bytes());
+    let marks = maps.get::<Watermarks>("watermarks", &0u32.to_ne_bytes()).unwrap();
+    let marks = Watermarks { nexthop_mtus: 1, ..marks };
+    maps.put("watermarks", &0u32.to_ne_bytes(), marks.as_bytes());
+    let mut both = dataplane.find_nexthops(4, address4).unwrap();
+    both.sort();
+    assert_eq!(both, [2, 9]);
+    assert_eq!(dataplane.find_nexthops(4, address6).unwrap(), [3]);
 
     let mac = [0xaa, 1, 2, 3, 4, 5];
     assert!(dataplane.set_nexthop_mac(2, mac).unwrap());

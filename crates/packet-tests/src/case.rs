@@ -137,9 +137,14 @@ impl File {
 
     pub fn read(path: &Path) -> Result<File> {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        File::parse(path, &text)
+    }
+
+    /// `path` is where names of other files are looked for, and what errors call the text.
+    pub fn parse(path: &Path, text: &str) -> Result<File> {
         let mut file = File { path: path.to_owned(), world: PathBuf::new(), sessions: 64, cases: Vec::new() };
         let mut pending: Option<(usize, String, &str)> = None;
-        for (line, statement) in statements(&text) {
+        for (line, statement) in statements(text) {
             let at = format!("{}:{line}", path.display());
             file.statement(line, &statement, &mut pending).context(at)?;
         }

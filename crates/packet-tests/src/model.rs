@@ -288,6 +288,9 @@ impl Model {
             if !session.tcp.fits(side, facts) {
                 return Err(Verdict::Drop("tcp_out_of_window"));
             }
+            if session.tcp.is_left_by(side, facts) {
+                return Err(Verdict::Drop("tcp_reopening"));
+            }
             session.tcp.follow(side, facts);
         }
         let local = session.to_host && side == 0;

@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use sluice_dataplane::prog_run::{self, TcRun, XdpRun};
 use sluice_wire::text::{Kind, Layer, Packet, Value, diff, dissect};
 use sluice_wire::{eth, ipv4, ipv6};
 
-use crate::case::{Action, Case, PacketStep, Verdict};
+use crate::case::{Action, Case, File, PacketStep, Verdict};
 use crate::counters::{self, Place, Values};
 use crate::forward;
 use crate::gateway::{Gateway, Hook};
@@ -34,6 +35,12 @@ pub fn run(gateway: &mut Gateway, case: &Case) -> Result<()> {
         run_step(gateway, &step.action).with_context(|| format!("line {}", step.line))?;
     }
     Ok(())
+}
+
+/// Steps in the words of a `.case` file, as one case.
+pub fn run_text(gateway: &mut Gateway, steps: &str) -> Result<()> {
+    let file = File::parse(Path::new("steps"), &format!("case \"steps\"\n{steps}"))?;
+    run(gateway, &file.cases[0]).with_context(|| steps.to_owned())
 }
 
 fn run_step(gateway: &mut Gateway, action: &Action) -> Result<()> {

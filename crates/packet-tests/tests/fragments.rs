@@ -7,7 +7,6 @@ use sluice_abi::{
     FRAGMENT_DATAGRAMS, FRAGMENT_REFUSED, FRAGMENT_SESSION, FRAGMENT_TIMEOUT_S, FragmentDatagram,
 };
 use sluice_dataplane::Sizes;
-use sluice_packet_tests::case::File;
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::table;
 use sluice_packet_tests::world::World;
@@ -65,15 +64,7 @@ impl Bed {
     fn run(&mut self, steps: &[(&str, &str)]) {
         let text: String =
             steps.iter().map(|(packet, verdict)| format!("  {packet}\n  {verdict}\n")).collect();
-        let path = std::env::temp_dir().join(format!(
-            "sluice-fragments-{}-{}.case",
-            std::process::id(),
-            self.gateway.hook.name()
-        ));
-        std::fs::write(&path, format!("case \"steps\"\n{text}")).unwrap();
-        let file = File::read(&path);
-        std::fs::remove_file(&path).unwrap();
-        table::run(&mut self.gateway, &file.unwrap().cases[0]).unwrap_or_else(|error| panic!("{error:#}"));
+        table::run_text(&mut self.gateway, &text).unwrap_or_else(|error| panic!("{error:#}"));
     }
 }
 
@@ -119,4 +110,89 @@ fn room_and_time_are_bounded_on_tc() {
 #[test]
 fn room_and_time_are_bounded_on_xdp() {
     bounds(Hook::Xdp);
+}
+
+/// All orders of these, each once.
+fn orders(left: &mut Vec<usize>, done: &mut Vec<usize>, all: &mut Vec<Vec<usize>>) {
+    if left.is_empty() {
+        return all.push(done.clone());
+    }
+    let mut tried = Vec::new();
+    for at in 0..left.len() {
+        if tried.contains(&left[at]) {
+            continue;
+        }
+        tried.push(left[at]);
+        let piece = left.remove(at);
+        done.push(piece);
+        orders(left, done, all);
+        done.pop();
+        left.insert(at, piece);
+    }
+}
+
+/// Pieces of one datagram: the first one and three more, 24 bytes each.
+fn pieces(gateway: &Gateway, v4: bool, id: usize) -> Vec<Vec<u8>> {
+    let text = |piece: usize| match (v4, piece) {
+        (true, 0) => format!(
+            "ip(src=10.0.1.100, dst=10.0.2.100, id={id}, mf)/udp(sport=1, dport=2, len=96)/fill(n=16)"
+        ),
+        (true, _) => {
+            let more = if piece < 3 { ", mf" } else { "" };
+            format!(
+                "ip(src=10.0.1.100, dst=10.0.2.100, id={id}, frag={}{more}, proto=udp)/fill(n=24)",
+                piece * 3
+            )
+        }
+        (false, 0) => format!(
+            "ip6(src=fd00:1::100, dst=fd00:2::100)/fragment(frag=0, mf=1, id={id})/udp(sport=1, dport=2, len=96)/fill(n=16)"
+        ),
+        (false, _) => {
+            let more = u8::from(piece < 3);
+            format!(
+                "ip6(src=fd00:1::100, dst=fd00:2::100)/fragment(next=udp, frag={}, mf={more}, id={id})/fill(n=24)",
+                piece * 3
+            )
+        }
+    };
+    let (near, far) =
+        (gateway.world.unit_mac("trust0.0").unwrap(), gateway.world.host("client").unwrap().mac);
+    (0..4)
+        .map(|piece| {
+            sluice_wire::text::bytes(&format!("eth(dst={near}, src={far})/{}", text(piece))).unwrap()
+        })
+        .collect()
+}
+
+/// Whatever is doubled, in whatever order: until all of a datagram has come, every piece and every copy goes on (each
+/// way of sending it with an identification of its own).
+fn doubled(hook: Hook, v4: bool) {
+    let mut gateway = Bed::new(hook).gateway;
+    let mut id = 1;
+    for doubles in 0..8 {
+        let mut sent: Vec<usize> = (1..4).flat_map(|p| vec![p; 1 + (doubles >> (p - 1) & 1)]).collect();
+        let mut all = Vec::new();
+        orders(&mut sent, &mut Vec::new(), &mut all);
+        for order in all {
+            id += 1;
+            let frames = pieces(&gateway, v4, id);
+            let mut missing = vec![1, 2, 3];
+            let went = |gateway: &mut Gateway, piece: usize| {
+                let seen = table::prog_run(gateway, "trust0", &frames[piece], false).unwrap();
+                matches!((hook, seen.retval), (Hook::Tc, 7) | (Hook::Xdp, 4))
+            };
+            assert!(went(&mut gateway, 0), "the first fragment");
+            for (at, piece) in order.iter().enumerate() {
+                assert!(missing.is_empty() || went(&mut gateway, *piece), "number {at} of {order:?}");
+                missing.retain(|other| other != piece);
+            }
+        }
+    }
+}
+
+#[test]
+fn copies_end_no_datagram_early() {
+    for hook in [Hook::Tc, Hook::Xdp] {
+        [true, false].into_iter().for_each(|v4| doubled(hook, v4));
+    }
 }

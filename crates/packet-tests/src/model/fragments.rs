@@ -1,6 +1,6 @@
 //! Fragments go where the first of their datagram went.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::{Facts, Model, TCP, Tuple, Unit, Verdict, screens};
@@ -15,8 +15,8 @@ pub type Pieces = HashMap<Datagram, First>;
 pub struct First {
     follow: Follow,
     end: usize,
-    covered: usize,
-    total: Option<usize>,
+    /// Where what has come ends or begins and nothing that has come goes on; the last fragment's end is none.
+    open: BTreeSet<usize>,
     /// Sequence number of the datagram's first byte, if it had one.
     tcp_seq: u32,
 }
@@ -66,8 +66,7 @@ impl Model {
         let first = First {
             follow,
             end: facts.piece.length,
-            covered: facts.piece.length,
-            total: None,
+            open: BTreeSet::from([facts.piece.length]),
             tcp_seq: facts.tcp_seq.wrapping_sub(headers).wrapping_add(counted),
         };
         self.pieces.insert(datagram(unit, facts), first);
@@ -79,12 +78,13 @@ impl Model {
         if facts.piece.offset < first.end {
             return Err(Verdict::Drop("fragment_overlap"));
         }
-        first.covered += facts.piece.length;
-        if !facts.piece.more {
-            first.total = Some(facts.piece.end());
+        for end in std::iter::once(facts.piece.offset).chain(facts.piece.more.then(|| facts.piece.end())) {
+            if !first.open.remove(&end) {
+                first.open.insert(end);
+            }
         }
         let first = first.clone();
-        if first.total.is_some_and(|total| first.covered >= total) {
+        if first.open.is_empty() {
             self.pieces.remove(&key);
         }
         match first.follow {

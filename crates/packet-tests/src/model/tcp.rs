@@ -90,7 +90,11 @@ impl Tracker {
     pub fn fits(&self, side: usize, facts: &Facts) -> bool {
         let (own, peer) = (&self.sides[side], &self.sides[1 - side]);
         let flag = |bit| facts.tcp_flags & bit != 0;
-        if flag(SYN) || own.stage == Stage::Silent || peer.stage == Stage::Silent {
+        if flag(SYN)
+            || own.stage == Stage::Silent
+            || peer.stage == Stage::Silent
+            || self.refuses_call(side, facts)
+        {
             return true;
         }
         let distance = i64::from(facts.segment_end().wrapping_sub(own.end) as i32);
@@ -98,6 +102,30 @@ impl Tracker {
         let acknowledges = flag(ACK) && !flag(RST);
         distance.abs() <= peer.window_bytes()
             && (!acknowledges || (0..=own.window_bytes().max(66_000)).contains(&unacknowledged))
+    }
+
+    /// A side that is long open has sent a SYN, and the other one acknowledges exactly this.
+    fn answers_call(&self, side: usize, facts: &Facts) -> bool {
+        let caller = &self.sides[1 - side];
+        caller.stage > Stage::SynSent && facts.tcp_ack == caller.syn_end
+    }
+
+    /// Whoever knows nothing of the connection resets a SYN with number 0 (RFC 9293 section 3.10.7.1).
+    fn refuses_call(&self, side: usize, facts: &Facts) -> bool {
+        facts.tcp_flags & (SYN | ACK | RST | FIN) == RST | ACK
+            && facts.tcp_seq == 0
+            && self.answers_call(side, facts)
+    }
+
+    /// Or takes it, and the connection is over; a copy of the old handshake takes nothing.
+    pub fn is_left_by(&mut self, side: usize, facts: &Facts) -> bool {
+        let own = &self.sides[side];
+        let leaves = facts.tcp_flags & (SYN | ACK | RST | FIN) == SYN | ACK
+            && own.stage > Stage::SynSent
+            && facts.tcp_seq.wrapping_add(1) != own.syn_end
+            && self.answers_call(side, facts);
+        self.reset |= leaves;
+        leaves
     }
 
     pub fn follow(&mut self, side: usize, facts: &Facts) {
@@ -108,7 +136,8 @@ impl Tracker {
             // RFC 5961 section 3.2: exactly the next number; RFC 9293 section 3.5.2: in answer to a SYN, its number
             let answers_syn =
                 own.stage == Stage::Silent && flag(ACK) && peer.syn_is_acknowledged(facts.tcp_ack);
-            if answers_syn || own.stage != Stage::Silent && facts.tcp_seq == own.end {
+            let next = own.stage != Stage::Silent && facts.tcp_seq == own.end;
+            if answers_syn || next || self.refuses_call(side, facts) {
                 self.reset = true;
             }
             return;
@@ -118,7 +147,13 @@ impl Tracker {
         }
         if flag(SYN) {
             if own.stage > Stage::SynSent {
+                if facts.opens_tcp() {
+                    self.sides[side].syn_end = facts.tcp_seq.wrapping_add(1);
+                }
                 return; // the end hosts challenge it (RFC 5961 section 4.2)
+            }
+            if flag(ACK) && self.answers_call(side, facts) {
+                peer.end = facts.tcp_ack;
             }
             own = Side::sent_syn(facts);
             // both or neither (RFC 7323 section 1.3)
