@@ -404,6 +404,7 @@ fn flow_rules(flow: &sluice_language::config::FlowOptions) -> FlowRules {
     let default = FlowRules::default();
     FlowRules {
         sequence_check: !flow.no_sequence_check,
+        reverse_across_zones: flow.reverse_across_zones,
         unanswered_percent: flow.max_unanswered.unwrap_or(default.unanswered_percent),
     }
 }
