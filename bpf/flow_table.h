@@ -325,6 +325,33 @@ static __always_inline void expect_key(__u8 family, __u64 hash)
 DEFINE_PAIR(4)
 DEFINE_PAIR(6)
 
+/* This direction's packets come from another zone from now on: a commit has moved their unit. */
+static __always_inline void flow_enter_zone(__u8 family, __u32 line_number, __u16 zone)
+{
+	__u32 forward = line_number & ~1u;
+	struct flow_state *own = flow_state_at(family, line_number);
+	struct flow_shared *shared = flow_shared_at(family, line_number);
+
+	if (!own || !shared)
+		return;
+	own->zone = zone;
+	if (line_number & 1) {
+		shared->to_zone = zone;
+		return;
+	}
+	/* as one that began before its zone had a limit, it is not counted any more */
+	struct flow_line4 *line4 = bpf_map_lookup_elem(&lines4, &forward);
+	struct flow_line6 *line6 = bpf_map_lookup_elem(&lines6, &forward);
+
+	if (shared->limited && family == 4 && line4)
+		limits_leave4(&line4->key, shared);
+	if (shared->limited && family == 6 && line6)
+		limits_leave6(&line6->key, shared);
+	shared->limited = 0;
+	if (shared->from_zone != ZONE_HOST)
+		shared->from_zone = zone;
+}
+
 /* A packet of a session passed. Atomics: RSS may move a direction to another CPU. */
 static __always_inline void flow_account(struct flow_state *state, __u32 now, __u32 packets, __u32 bytes)
 {

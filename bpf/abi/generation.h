@@ -29,7 +29,8 @@ struct table_place {
 	__u32 entries;
 };
 
-#define GENERATION_NO_SEQUENCE_CHECK 0x1 /* TCP segments outside of the window pass */
+#define GENERATION_NO_SEQUENCE_CHECK 0x1    /* TCP segments outside of the window pass */
+#define GENERATION_REVERSE_ACROSS_ZONES 0x2 /* answers may leave into another zone than their session came from */
 
 /* What every packet reads comes first. */
 struct generation {

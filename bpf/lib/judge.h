@@ -93,7 +93,7 @@ static __always_inline struct classes classes_of(const struct packet *p)
 	return classes;
 }
 
-/* The other direction was judged in this epoch: the decision stands for both. */
+/* The other direction was judged in this epoch: the decision stands for both, unless a route has left its zone. */
 static __always_inline bool is_decided(struct packet *p)
 {
 	if (!(p->flags & P_REJUDGE))
@@ -101,6 +101,8 @@ static __always_inline bool is_decided(struct packet *p)
 	struct flow_shared *shared = flow_shared_at(p->family, p->line);
 
 	if (!shared || shared->epoch != ACTIVE_EPOCH(p->active) || shared->generation != generation.number)
+		return false;
+	if (!(p->flags & P_RESPONDER) && shared->to_zone != p->to_zone)
 		return false;
 	p->rule_policy = shared->policy;
 	p->timeout_s = shared->timeout_s;

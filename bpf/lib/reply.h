@@ -2,7 +2,7 @@
 /*
  * Answers this gateway makes: ICMP errors (RFC 792, RFC 1812 4.3.2, RFC 4443) and TCP resets (RFC 9293 3.5.2). The
  * packet at hand is turned into the answer and leaves through the device it came from. Source is the ingress unit's
- * address; a token bucket a zone bounds the rate (RFC 1812 4.3.2.8).
+ * address; token buckets of its zone bound the rate (RFC 1812 4.3.2.8).
  */
 #ifndef SLUICE_LIB_REPLY_H
 #define SLUICE_LIB_REPLY_H
@@ -16,13 +16,22 @@
 #define ICMP6_ROOM 48
 
 /*
+ * Answers that tell a path's MTU have buckets of their own, behind those of all others: without them connections hang
+ * (RFC 2923 2.1), so nobody may use them up by having his packets refused.
+ */
+static __always_inline __u32 reply_bucket(const struct packet *p)
+{
+	return p->from_zone + (p->reply == REPLY_TOO_BIG ? MAX_ZONES : 0);
+}
+
+/*
  * Refills by elapsed ticks. An answer costs as many tokens as there are ticks in a second, so a tick adds a whole
  * number of them, however long it is. Two CPUs may refill at once; the bound then is soft by one tick's worth.
  */
 static __always_inline bool reply_allowed(const struct packet *p)
 {
-	__u32 zone = p->from_zone;
-	struct token_bucket *bucket = bpf_map_lookup_elem(&reply_tokens, &zone);
+	__u32 number = reply_bucket(p);
+	struct token_bucket *bucket = bpf_map_lookup_elem(&reply_tokens, &number);
 
 	if (!bucket)
 		return false;

@@ -45,6 +45,27 @@ static __always_inline void note_route(struct packet *p, const struct bpf_fib_lo
 	p->flags |= P_ROUTED;
 }
 
+/*
+ * What a session lets through goes where the other side's packets come from: a route into a third zone would carry
+ * answers past the policies of that zone, and whoever forges a source there would choose what they are. Zones are
+ * compared, for there may be several uplinks in one, and only where a next hop is about to be bound.
+ */
+__noinline int check_way_back(struct packet *p)
+{
+	if (!p)
+		return DROP(ANSWER_ZONE);
+	struct flow_state *other = flow_state_at(p->family, p->line ^ 1);
+	struct flow_shared *shared = flow_shared_at(p->family, p->line);
+
+	/* the unit that the session came from, in another zone since a commit */
+	if (other && shared && other->zone != p->to_zone && (p->flags & P_RESPONDER) &&
+	    p->route.unit == shared->ingress_unit)
+		flow_enter_zone(p->family, p->line ^ 1, p->to_zone);
+	if (!other || (other->zone != p->to_zone && !(generation.flags & GENERATION_REVERSE_ACROSS_ZONES)))
+		return DROP(ANSWER_ZONE);
+	return CONTINUE;
+}
+
 #define IP_MTU_MIN 68 /* RFC 791 3.2; what the kernel leaves there if it says nothing is less */
 
 /* What the route itself allows, where it is less than its unit does. */
@@ -125,7 +146,7 @@ static __always_inline int fib_route(hook_ctx *ctx, struct packet *p)
 	note_route_mtu(p, fib, unit);
 	if (code == BPF_FIB_LKUP_RET_NO_NEIGH)
 		ask_route_mtu(ctx, p);
-	return CONTINUE;
+	return p->flags & (P_RESPONDER | P_RELATED) ? check_way_back(p) : CONTINUE;
 }
 
 /* RFC 1812 4.2.3.1, RFC 8201: what is too large for its way is answered. */

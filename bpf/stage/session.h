@@ -237,6 +237,41 @@ static __noinline int quote_key6(hook_ctx *ctx, struct packet *p)
 	return 1;
 }
 
+/*
+ * A commit may move the unit that a direction arrives on to another zone: the session goes with it, and is judged again
+ * for its new zones. Only that unit's; what arrives on others is told from the session by its zone as ever.
+ */
+__noinline int moved_with_unit(struct packet *p)
+{
+	if (!p)
+		return false;
+	struct flow_state *own = flow_state_at(p->family, p->line), *peer = flow_state_at(p->family, p->line ^ 1);
+	struct flow_shared *shared = flow_shared_at(p->family, p->line);
+	struct unit *unit = unit_at(p->unit_slot);
+
+	if (!own || !peer || !shared || !unit || own->zone == ZONE_HOST || own->epoch == ACTIVE_EPOCH(p->active) ||
+	    ACTIVE_SLOT(p->active) != config.slot)
+		return false;
+	/* the host's own sessions are recorded on the unit they leave through */
+	if (!(p->line & 1) || shared->from_zone == ZONE_HOST) {
+		if (shared->ingress_unit != p->unit_index)
+			return false;
+	} else {
+		struct nexthop *ahead = nexthop_at(peer->nexthop);
+
+		if (!nexthop_is_known(peer->nexthop) || !ahead || ahead->host_ifindex != unit->host_ifindex)
+			return false;
+	}
+	flow_enter_zone(p->family, p->line, p->from_zone);
+	return true;
+}
+
+/* Whether the packet arrives from where its direction of the session does. */
+static __always_inline bool arrives_right(struct packet *p, const struct flow_state *own)
+{
+	return own->zone == p->from_zone || moved_with_unit(p);
+}
+
 static __always_inline int related_error(hook_ctx *ctx, struct packet *p)
 {
 	/* what an error quotes takes the place of its own addresses */
@@ -248,7 +283,7 @@ static __always_inline int related_error(hook_ctx *ctx, struct packet *p)
 		return DROP(ICMP_NOT_RELATED);
 	struct flow_state *state = find_session(p);
 
-	if (!state || state->zone != p->from_zone)
+	if (!state || !arrives_right(p, state))
 		return DROP(ICMP_NOT_RELATED);
 	int verdict = check_grant(p);
 
@@ -334,7 +369,7 @@ static __noinline int follow_first(struct packet *p)
 
 	if (!own || own->tag != p->line_tag || !(own->flags & FLOW_LIVE))
 		return DROP(FRAGMENT_NO_FIRST);
-	if (own->zone != p->from_zone)
+	if (!arrives_right(p, own))
 		return DROP(SESSION_ZONE);
 	int verdict = check_grant(p);
 
@@ -401,7 +436,7 @@ static __always_inline int stage_session(hook_ctx *ctx, struct packet *p)
 	}
 	struct flow_state *peer = flow_state_at(p->family, p->line ^ 1);
 
-	if (!peer || own->zone != p->from_zone)
+	if (!peer || !arrives_right(p, own))
 		return DROP(SESSION_ZONE);
 	if (!echo_fits(p))
 		return DROP(ICMP_NO_SESSION);

@@ -121,13 +121,15 @@ impl NatTables {
 pub struct FlowRules {
     /// TCP segments outside of their session's window are dropped.
     pub sequence_check: bool,
+    /// Answers may leave into another zone than their session came from.
+    pub reverse_across_zones: bool,
     /// Most of the table, in percent, that sessions without an answer may take.
     pub unanswered_percent: u32,
 }
 
 impl Default for FlowRules {
     fn default() -> Self {
-        FlowRules { sequence_check: true, unanswered_percent: 25 }
+        FlowRules { sequence_check: true, reverse_across_zones: false, unanswered_percent: 25 }
     }
 }
 

@@ -206,6 +206,9 @@ pub struct MatchView {
     /// Its place among the active policies of the zone pair, or among the global ones that apply to it, from 1.
     pub number: Option<u32>,
     pub action: String,
+    /// Why it is dropped before any policy is asked.
+    #[serde(default)]
+    pub dropped_as: Option<String>,
     pub log_init: bool,
     pub log_close: bool,
     pub count: bool,

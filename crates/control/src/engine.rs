@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sluice_dataplane::{Attached, Attachment, Dataplane, Hook, Hooks, RuleTables, Sizes, Variant};
+use sluice_dataplane::{
+    Attached, Attachment, Dataplane, Hook, Hooks, Renumbered, RuleTables, Sizes, Variant,
+};
 use sluice_fanout::metrics::Bound;
 use sluice_language::Config;
 use sluice_plan::{Environment, Ids, IngressHook, Plan};
@@ -278,6 +280,7 @@ impl Engine {
         let attached_before: BTreeSet<u32> = attached.iter().map(|a| a.ifindex).collect();
         // Before the switch: sessions must never carry ids that a crash could make us forget.
         self.save(&next, old.is_none())?;
+        self.dataplane.begin_counters(&renumbered(&next.ids, self.stored.as_ref()))?;
         self.dataplane.switch(&loaded);
         if let Err(error) = self.attach(&plan) {
             self.fall_back(&plan, &attached_before, old)?;
@@ -390,6 +393,18 @@ impl Engine {
     pub fn recommit(&mut self, shared: &Shared) -> Result<Committed, CommitError> {
         let active = shared.active();
         self.commit(Source { text: active.text.clone(), file: active.file.clone() }, shared)
+    }
+}
+
+/// Numbers that names have in `ids` and had not before.
+fn renumbered(ids: &Ids, before: Option<&Stored>) -> Renumbered {
+    let none = Ids::default();
+    let before = before.map_or(&none, |stored| &stored.ids);
+    Renumbered {
+        zones: ids.zones.given_since(&before.zones).collect(),
+        policies: ids.policies.given_since(&before.policies).collect(),
+        nat_rules: ids.nat_rules.given_since(&before.nat_rules).collect(),
+        nat_pools: ids.nat_pools.given_since(&before.nat_pools).collect(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use sluice_abi::stages::Reason;
 use sluice_abi::{self as abi, Rule, ZonePair};
 use sluice_dataplane::RuleTables;
 use sluice_plan::Plan;
@@ -56,6 +57,15 @@ fn answer(query: &MatchQuery, plan: &Plan, tables: &Tables<'_>) -> Result<MatchV
     let index = abi::zone_pair_index(zone(&query.from_zone)?, zone(&query.to_zone)?);
     let pair = (tables.zone_pair)(index as u32);
     let subject = subject(query)?;
+    if !opens_session(&subject) {
+        return Ok(MatchView {
+            from_zone: query.from_zone.clone(),
+            to_zone: query.to_zone.clone(),
+            action: "deny".to_owned(),
+            dropped_as: Some(Reason::IcmpNoSession.name().to_owned()),
+            ..MatchView::default()
+        });
+    }
     let found = [pair.context, pair.global].into_iter().find_map(|context| {
         let place = tables.lookup.find(context, &subject)?;
         Some((context, place))
@@ -81,6 +91,15 @@ fn answer(query: &MatchQuery, plan: &Plan, tables: &Tables<'_>) -> Result<MatchV
         count: rule.flags & abi::RULE_COUNT != 0,
         ..view
     })
+}
+
+/// Of ICMP, echo requests do; errors and answers belong to sessions (stage `session`).
+fn opens_session(subject: &Subject) -> bool {
+    match subject.protocol {
+        1 => subject.icmp_type == 8,
+        58 => subject.icmp_type == 128,
+        _ => true,
+    }
 }
 
 fn subject(query: &MatchQuery) -> Result<Subject, String> {

@@ -276,7 +276,9 @@ pub fn policies(shared: &Shared) -> Result<Vec<PolicyView>> {
             bytes: policy.counts.then_some(counted.bytes + bytes),
         }
     };
-    Ok(active.plan.policies.iter().zip(counters).map(view).collect())
+    let mut listed: Vec<_> = active.plan.policies.iter().zip(counters).collect();
+    listed.sort_by_key(|((_, policy), _)| policy.order);
+    Ok(listed.into_iter().map(view).collect())
 }
 
 /// Packets and bytes of the sessions that live, by policy that counts. Sessions that have ended are in the counters.

@@ -47,6 +47,28 @@ impl Counters {
     }
 }
 
+/// Numbers that a commit gives to names which did not have them before.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Renumbered {
+    pub zones: Vec<u32>,
+    pub policies: Vec<u32>,
+    pub nat_rules: Vec<u32>,
+    pub nat_pools: Vec<u32>,
+}
+
+/// Most were never counted under.
+fn zero(map: &MapHandle, indices: &[u32]) -> Result<()> {
+    let doing = || format!("clear entries of {}", map.name().to_string_lossy());
+    for index in indices {
+        let cpus = map.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY).doing(doing)?.unwrap_or_default();
+        if cpus.iter().flatten().any(|byte| *byte != 0) {
+            let zeros: Vec<Vec<u8>> = cpus.iter().map(|bytes| vec![0; bytes.len()]).collect();
+            map.update_percpu(&index.to_ne_bytes(), &zeros, MapFlags::ANY).doing(doing)?;
+        }
+    }
+    Ok(())
+}
+
 fn total<T: FromBytes + IntoBytes + Immutable>(parts: &[T]) -> T {
     let mut total = T::new_zeroed();
     parts.iter().for_each(|part| add(&mut total, part.as_bytes()));
@@ -75,6 +97,14 @@ impl Dataplane {
     /// Counters of some policies, in the order asked for.
     pub fn policy_counters(&self, policies: &[u32]) -> Result<Vec<PolicyCounters>> {
         policies.iter().map(|policy| sum(self.state.map("policy_counters"), *policy)).collect()
+    }
+
+    /// Counters of these numbers begin at zero: they have been given to other names.
+    pub fn begin_counters(&self, new: &Renumbered) -> Result<()> {
+        zero(self.state.map("screen_counters"), &new.zones)?;
+        zero(self.state.map("policy_counters"), &new.policies)?;
+        zero(self.state.map("nat_rule_counters"), &new.nat_rules)?;
+        zero(self.state.map("nat_pool_counters"), &new.nat_pools)
     }
 
     /// Counters of some NAT rules, by id, in the order asked for.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use sluice_abi::tables::{Table, Tables};
+use sluice_abi::tables::{FlowRules, Table, Tables};
 use sluice_abi::{
-    CONFIG_PERSISTENT_NAT, GENERATION_NO_SEQUENCE_CHECK, Generation as Header, MAX_VARIANTS, ProgramConfig,
-    REJUDGE_PER_SECOND,
+    CONFIG_PERSISTENT_NAT, GENERATION_NO_SEQUENCE_CHECK, GENERATION_REVERSE_ACROSS_ZONES,
+    Generation as Header, MAX_VARIANTS, ProgramConfig, REJUDGE_PER_SECOND,
 };
 
 use crate::error::{Doing, Error, Result};
@@ -139,7 +139,7 @@ impl Dataplane {
         let sizes = self.sizes();
         Header {
             number,
-            flags: if tables.flow.sequence_check { 0 } else { GENERATION_NO_SEQUENCE_CHECK },
+            flags: flags_of(&tables.flow),
             unit_multiplier: tables.unit_multiplier,
             unit_shift: tables.unit_shift,
             fanout_multiplier: tables.fan_out.multiplier,
@@ -219,4 +219,12 @@ impl Dataplane {
 /// Ticks may be long or short; flows are judged again at the same rate.
 pub(crate) fn rejudge_per_tick(hz: u32) -> u32 {
     REJUDGE_PER_SECOND.div_ceil(hz)
+}
+
+fn flags_of(flow: &FlowRules) -> u32 {
+    let flags = [
+        (!flow.sequence_check, GENERATION_NO_SEQUENCE_CHECK),
+        (flow.reverse_across_zones, GENERATION_REVERSE_ACROSS_ZONES),
+    ];
+    flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum()
 }

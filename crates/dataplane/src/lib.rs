@@ -53,7 +53,7 @@ use sluice_abi::{
 
 pub use attach::{Attached, Attachment, Hook};
 pub use bindings::{Binding, Permits};
-pub use counters::Counters;
+pub use counters::{Counters, Renumbered};
 pub use error::{Error, Result};
 pub use events::Event;
 pub use examine::Examined;

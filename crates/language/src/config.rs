@@ -386,6 +386,7 @@ pub struct FlowOptions {
     pub high_watermark: Option<u32>,
     pub low_watermark: Option<u32>,
     pub no_sequence_check: bool,
+    pub reverse_across_zones: bool,
     pub tcp_initial_timeout_s: Option<u32>,
     pub time_wait_timeout_s: Option<u32>,
     pub time_wait_half_closed: bool,

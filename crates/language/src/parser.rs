@@ -248,7 +248,11 @@ impl Parser<'_> {
         let Some(Lexeme { token: Token::Word { text: verb, .. }, span: start }) = self.next() else { return };
         let items = self.command_items(start.line);
         match verb.as_str() {
-            "set" => drop(self.insert(TOP, items, false, false)),
+            "set" => {
+                self.tree.replaces = true;
+                self.insert(TOP, items, false, false);
+                self.tree.replaces = false;
+            }
             "insert" => self.reorder(items, start),
             verb if COMMANDS.contains(&verb) => self.change(verb, items),
             verb => {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::error::{Errors, Location, Report};
 use crate::lexer::Span;
 use crate::parser;
-use crate::schema::{Body, Cursor, ROOT};
+use crate::schema::{Body, Cursor, ROOT, lookup};
 
 /// Words between the top level and the deepest leaf. Junos stays below 30.
 pub(crate) const MAX_DEPTH: usize = 64;
@@ -25,6 +25,8 @@ pub(crate) const TOP: NodeId = 0;
 pub struct Tree {
     files: Vec<Arc<str>>,
     nodes: Vec<Node>,
+    /// The text being read is a `set` line: of several that stand for each other, its one replaces what stood there.
+    pub(crate) replaces: bool,
     /// Index of the children of large nodes.
     wide: HashMap<NodeId, HashMap<String, NodeId>>,
 }
@@ -68,7 +70,7 @@ impl Default for Tree {
             file: 0,
             span: Span { line: 1, column: 1 },
         };
-        Tree { files: vec!["".into()], nodes: vec![top], wide: HashMap::new() }
+        Tree { files: vec!["".into()], nodes: vec![top], replaces: false, wide: HashMap::new() }
     }
 }
 
@@ -137,6 +139,9 @@ impl Tree {
             // The last value written wins, as in Junos.
             self.nodes[parent].children.clear();
         }
+        if self.replaces {
+            self.detach_rivals(parent, &word.text);
+        }
         let id = self.nodes.len();
         self.nodes.push(Node {
             word: word.text.clone(),
@@ -153,6 +158,20 @@ impl Tree {
         self.nodes[parent].children.push(id);
         self.index(parent, id);
         Some(id)
+    }
+
+    /// Takes out what `word` stands for instead of, as a Junos choice has it.
+    fn detach_rivals(&mut self, parent: NodeId, word: &str) {
+        let Cursor::Block(block) = self.node(parent).cursor else { return };
+        let is_one =
+            |word: &str| lookup(block, word).is_some_and(|child| block.exclusive.contains(&child.name));
+        if !is_one(word) {
+            return;
+        }
+        let children = &self.node(parent).children;
+        let rivals: Vec<NodeId> =
+            children.iter().copied().filter(|&child| is_one(&self.node(child).word)).collect();
+        rivals.into_iter().for_each(|rival| self.detach(rival));
     }
 
     /// Makes a child of `parent` that is inherited from a group's statement `from`.

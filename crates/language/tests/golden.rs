@@ -59,13 +59,14 @@ fn first_difference(expected: &str, seen: &str) -> String {
     unreachable!()
 }
 
-/// Printing is a fixed point of parsing, and both forms give the same tree.
-fn round_trip(tree: &Tree, name: &str, problems: &mut Vec<String>) {
+/// Printing is a fixed point of parsing, and both forms give the same tree; what is refused may hold several of which
+/// one stands for all, and of those the `set` form keeps the last.
+fn round_trip(tree: &Tree, name: &str, refused: bool, problems: &mut Vec<String>) {
     let text = tree.to_text();
     for (form, printed) in [("text", text.clone()), ("set", tree.to_set())] {
         match parse(&printed, name) {
             Ok(again) => {
-                if again != *tree {
+                if again != *tree && !(form == "set" && refused) {
                     problems.push(format!("{name}: printed as {form}, it reads back as another tree"));
                 } else if form == "text" && again.to_text() != text {
                     problems.push(format!("{name}: printing is not a fixed point of parsing"));
@@ -83,8 +84,9 @@ fn check(conf: &Path, problems: &mut Vec<String>) {
     let parsed = parse(&text, &file);
     let errors = match &parsed {
         Ok(tree) => {
-            round_trip(tree, &file, problems);
-            compile(tree).err()
+            let errors = compile(tree).err();
+            round_trip(tree, &file, errors.is_some(), problems);
+            errors
         }
         Err(errors) => Some(errors.clone()),
     };

@@ -265,7 +265,12 @@ impl Gateway {
     /// Fills every zone's bucket, so that a case does not feel the one before.
     pub fn refill(&self) -> Result<()> {
         let full = sluice_abi::REPLY_RATE_PER_ZONE * self.dataplane.hz();
-        self.plan.zones.keys().try_for_each(|zone| self.set_tokens(*zone, full, 0))
+        let path_mtu = sluice_abi::MAX_ZONES as u32;
+        self.plan
+            .zones
+            .keys()
+            .flat_map(|zone| [*zone, zone + path_mtu])
+            .try_for_each(|bucket| self.set_tokens(bucket, full, 0))
     }
 
     /// Lets time pass. Where zones count packets of a second, seconds are long, and what was counted grows older instead.
@@ -383,11 +388,11 @@ impl Gateway {
     }
 
     /// As if it was last filled so many jiffies from now.
-    fn set_tokens(&self, zone: u32, tokens: u32, ahead: u32) -> Result<()> {
+    fn set_tokens(&self, bucket: u32, tokens: u32, ahead: u32) -> Result<()> {
         let map = MapHandle::from_pinned_path(self.dataplane.pin().join("reply_tokens"))?;
         let tick = (self.dataplane.now_jiffies()? as u32).wrapping_add(ahead);
-        let bucket = [tokens, tick, 0, 0].map(u32::to_ne_bytes).concat();
-        Ok(map.update(&zone.to_ne_bytes(), &bucket, MapFlags::ANY)?)
+        let filled = [tokens, tick, 0, 0].map(u32::to_ne_bytes).concat();
+        Ok(map.update(&bucket.to_ne_bytes(), &filled, MapFlags::ANY)?)
     }
 
     fn set_local_addresses(&self, config: &Config) -> Result<()> {

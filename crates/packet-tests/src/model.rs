@@ -260,9 +260,19 @@ impl Model {
         if facts.link_local {
             return Err(Verdict::Drop("bad_address"));
         }
+        let back_to = session.zones[1 - side].clone();
         self.hop(facts)?;
         // the error goes where the flow's packets in this direction go
-        self.route(quote.tuple.source, facts)
+        self.route_into(&back_to, quote.tuple.source, facts)
+    }
+
+    /// Answers and errors leave where the other side's packets come from.
+    fn route_into(&self, zone: &str, destination: IpAddr, facts: &Facts) -> Result<Verdict, Verdict> {
+        let unit = self.next(destination, facts)?.0;
+        if self.units.iter().any(|known| known.name == *unit && known.zone != zone) {
+            return Err(Verdict::Drop("answer_zone"));
+        }
+        self.route(destination, facts)
     }
 
     fn in_session(&mut self, unit: &Unit, facts: &Facts) -> Result<Option<Verdict>, Verdict> {
@@ -297,8 +307,13 @@ impl Model {
         if local {
             return Ok(Some(Verdict::Local));
         }
+        let back_to = (side == 1).then(|| session.zones[0].clone());
         self.hop(facts)?;
-        self.route(facts.destination, facts).map(Some)
+        match back_to {
+            Some(zone) => self.route_into(&zone, facts.destination, facts),
+            None => self.route(facts.destination, facts),
+        }
+        .map(Some)
     }
 
     fn first_packet(&mut self, unit: &Unit, facts: &Facts) -> Result<Verdict, Verdict> {
@@ -370,16 +385,21 @@ impl Model {
         if facts.ttl <= 1 { Err(facts.answer("ttl_exceeded", true)) } else { Ok(()) }
     }
 
-    fn route(&self, destination: IpAddr, facts: &Facts) -> Result<Verdict, Verdict> {
+    /// The unit and the neighbour that a destination is reached by.
+    fn next(&self, destination: IpAddr, facts: &Facts) -> Result<(&String, IpAddr), Verdict> {
         let candidates = self.routes.iter().filter(|route| within(destination, route.prefix));
         let best = candidates.max_by_key(|route| route.prefix.1);
-        let (unit, neighbour) = match best.map(|route| &route.target) {
-            None => return Err(facts.answer("no_route", true)),
-            Some(Target::Blackhole) => return Err(Verdict::Drop("route_prohibited")),
-            Some(Target::Unreachable) => return Err(facts.answer("route_prohibited", true)),
-            Some(Target::Link(unit)) => (unit, destination),
-            Some(Target::Via(unit, gateway)) => (unit, *gateway),
-        };
+        match best.map(|route| &route.target) {
+            None => Err(facts.answer("no_route", true)),
+            Some(Target::Blackhole) => Err(Verdict::Drop("route_prohibited")),
+            Some(Target::Unreachable) => Err(facts.answer("route_prohibited", true)),
+            Some(Target::Link(unit)) => Ok((unit, destination)),
+            Some(Target::Via(unit, gateway)) => Ok((unit, *gateway)),
+        }
+    }
+
+    fn route(&self, destination: IpAddr, facts: &Facts) -> Result<Verdict, Verdict> {
+        let (unit, neighbour) = self.next(destination, facts)?;
         let mtu = self.units.iter().find(|known| known.name == *unit).map_or(0, |unit| unit.mtu);
         if facts.length > mtu {
             return Err(facts.answer("too_big", true));

@@ -132,6 +132,9 @@ impl Plan {
         if !flow.sequence_check {
             writeln!(f, "flow no-sequence-check")?;
         }
+        if flow.reverse_across_zones {
+            writeln!(f, "flow allow-reverse-across-zones")?;
+        }
         if flow.unanswered_percent != default.unanswered_percent {
             writeln!(f, "flow max-unanswered {} percent", flow.unanswered_percent)?;
         }

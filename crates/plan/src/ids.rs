@@ -1,7 +1,9 @@
 //! Ids that the data plane stores in sessions and counters: allocated once by name, kept with the configuration.
 //!
-//! An id that its name gave up is not handed to another name within two generations: until then records of the old
-//! generation may still carry it.
+//! An id that its name gave up is not handed to another name within two generations, since records of the old one may
+//! still carry it. Where that would refuse a commit, ids that only reports tell apart go sooner, the longest rested first:
+//! what a commit may be must not depend on the ones before it. Those of gate services and NAT wait in any case, for the
+//! commit ends grants and bindings by them.
 
 use std::collections::BTreeMap;
 
@@ -97,11 +99,29 @@ impl Pool {
     }
 
     /// Gives every name its id in `generation`: old ones keep theirs, returning ones get theirs back, the others the
-    /// lowest free one. Err = how many names there are for how many ids.
+    /// lowest free one, or one that has not rested yet. Err = how many names there are for how many ids.
     pub fn assign<'a>(
         &mut self,
         names: impl IntoIterator<Item = &'a str>,
         generation: u32,
+    ) -> Result<BTreeMap<String, u32>, Exhausted> {
+        self.give(names, generation, false)
+    }
+
+    /// The same, and no id goes to another name before it has rested.
+    pub fn assign_rested<'a>(
+        &mut self,
+        names: impl IntoIterator<Item = &'a str>,
+        generation: u32,
+    ) -> Result<BTreeMap<String, u32>, Exhausted> {
+        self.give(names, generation, true)
+    }
+
+    fn give<'a>(
+        &mut self,
+        names: impl IntoIterator<Item = &'a str>,
+        generation: u32,
+        rested: bool,
     ) -> Result<BTreeMap<String, u32>, Exhausted> {
         let names: Vec<&str> = names.into_iter().collect();
         let mut held = BTreeMap::new();
@@ -114,6 +134,9 @@ impl Pool {
         let gone = std::mem::take(&mut self.held);
         self.retired.extend(gone.into_iter().map(|(name, id)| (name, Retired { id, generation })));
         self.release(generation, names.len());
+        if !rested {
+            self.lend(names.len());
+        }
 
         let mut taken = vec![false; self.last as usize + 1];
         for id in held.values().copied().chain(self.retired.values().map(|r| r.id)) {
@@ -148,6 +171,26 @@ impl Pool {
             let oldest = oldest.clone();
             self.retired.remove(&oldest);
         }
+    }
+
+    /// Frees ids that have not rested, the oldest first, until `held` names fit.
+    fn lend(&mut self, held: usize) {
+        let ids = (self.last - self.first + 1) as usize;
+        let short = (held + self.retired.len()).saturating_sub(ids);
+        let mut resting: Vec<(u32, String)> =
+            self.retired.iter().map(|(name, retired)| (retired.generation, name.clone())).collect();
+        resting.sort();
+        for (_, name) in resting.iter().take(short) {
+            self.retired.remove(name);
+        }
+    }
+
+    /// Ids whose names did not have them in `before`: what was counted under them is not theirs.
+    pub fn given_since<'a>(&'a self, before: &'a Pool) -> impl Iterator<Item = u32> + 'a {
+        let had = |name: &String| {
+            before.held.get(name).copied().or_else(|| before.retired.get(name).map(|retired| retired.id))
+        };
+        self.held.iter().filter(move |(name, id)| had(name) != Some(**id)).map(|(_, id)| *id)
     }
 
     /// Names that left and still have their ids.
@@ -199,9 +242,40 @@ mod tests {
         let mut p = pool();
         p.assign(["a", "b", "c"], 1).unwrap();
         p.assign(["b", "c"], 2).unwrap();
-        let refused = p.clone().assign(["b", "c", "d"], 3).unwrap_err();
+        let refused = p.clone().assign_rested(["b", "c", "d"], 3).unwrap_err();
         assert_eq!(refused, Exhausted { wanted: 3, ids: 3, quarantined: 1 });
-        assert_eq!(p.assign(["b", "c", "d"], 4).unwrap()["d"], 2);
+        assert_eq!(p.assign_rested(["b", "c", "d"], 4).unwrap()["d"], 2);
+    }
+
+    /// Whatever was committed before, and how often: as many names as there are ids fit.
+    #[test]
+    fn what_fits_once_fits_after_any_commit() {
+        let mut p = Pool::new(1, 65_535);
+        for generation in 1..6 {
+            let names: Vec<String> = (0..65_535).map(|n| format!("{generation}-{n}")).collect();
+            let before = p.clone();
+            let ids = p.assign(names.iter().map(String::as_str), generation).unwrap();
+            assert_eq!(ids.values().collect::<std::collections::BTreeSet<_>>().len(), 65_535);
+            assert_eq!(p.given_since(&before).count(), 65_535, "none has what the old name counted");
+        }
+        let refused = p
+            .clone()
+            .assign((0..65_536).map(|n| n.to_string()).collect::<Vec<_>>().iter().map(String::as_str), 6);
+        assert_eq!(refused.unwrap_err().wanted, 65_536);
+    }
+
+    #[test]
+    fn the_longest_rested_goes_first_when_none_has_rested() {
+        let mut p = Pool::new(1, 3);
+        p.assign(["a", "b", "c"], 1).unwrap();
+        p.assign(["b", "c"], 2).unwrap();
+        p.assign(["c"], 3).unwrap();
+        assert_eq!(p.assign(["c", "d"], 3).unwrap()["d"], 1);
+        assert_eq!(
+            p.given_since(&Pool { held: [("c".to_owned(), 3)].into(), ..Pool::new(1, 3) })
+                .collect::<Vec<_>>(),
+            [1]
+        );
     }
 
     #[test]

@@ -142,6 +142,8 @@ pub struct PolicyInfo {
     pub counts: bool,
     /// Inside the times of its scheduler, or without one.
     pub active: bool,
+    /// Place in the order of evaluation: zone pair by zone pair, then the global ones.
+    pub order: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -182,7 +184,8 @@ pub enum PlanError {
     )]
     TagsBeside { name: String },
     #[error(
-        "{what}: {wanted} are configured, {free} fit ({quarantined} ids rest for two commits after their name went)"
+        "{what}: {wanted} are configured, {free} fit ({quarantined} ids rest for two commits after their name went: rename fewer at \
+         a time)"
     )]
     NoIds { what: &'static str, wanted: usize, free: u32, quarantined: usize },
     #[error(
@@ -404,6 +407,7 @@ fn flow_rules(flow: &sluice_language::config::FlowOptions) -> FlowRules {
     let default = FlowRules::default();
     FlowRules {
         sequence_check: !flow.no_sequence_check,
+        reverse_across_zones: flow.reverse_across_zones,
         unanswered_percent: flow.max_unanswered.unwrap_or(default.unanswered_percent),
     }
 }
@@ -429,29 +433,41 @@ fn unit_info(
     })
 }
 
+/// Statements of one zone pair may stand apart; they are tried together.
 fn policy_infos(config: &Config, ids: &BTreeMap<String, u32>) -> BTreeMap<u32, PolicyInfo> {
-    let mut infos = BTreeMap::new();
-    for set in &config.policies {
-        for policy in &set.policies {
-            let key = policy_key(Some((&set.from_zone, &set.to_zone)), &policy.name);
-            let context = Some((set.from_zone.clone(), set.to_zone.clone()));
-            infos.insert(ids[&key], policy_info(policy, context));
-        }
+    let mut place: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for (number, set) in config.policies.iter().enumerate() {
+        place.entry((&set.from_zone, &set.to_zone)).or_insert(number);
     }
-    for policy in &config.global_policies {
-        let id = ids[&policy_key(None, &policy.name)];
-        infos.insert(id, policy_info(policy, None));
-    }
-    infos
+    let mut sets: Vec<_> = config.policies.iter().collect();
+    sets.sort_by_key(|set| place[&(set.from_zone.as_str(), set.to_zone.as_str())]);
+    let of_pairs = sets.into_iter().flat_map(|set| {
+        let context = (set.from_zone.as_str(), set.to_zone.as_str());
+        set.policies.iter().map(move |policy| (Some(context), policy))
+    });
+    let global = config.global_policies.iter().map(|policy| (None, policy));
+    of_pairs
+        .chain(global)
+        .enumerate()
+        .map(|(order, (context, policy))| {
+            let id = ids[&policy_key(context, &policy.name)];
+            (id, policy_info(policy, context, order))
+        })
+        .collect()
 }
 
-fn policy_info(policy: &sluice_language::config::Policy, context: Option<(String, String)>) -> PolicyInfo {
+fn policy_info(
+    policy: &sluice_language::config::Policy,
+    context: Option<(&str, &str)>,
+    order: usize,
+) -> PolicyInfo {
     PolicyInfo {
         name: policy.name.clone(),
-        context,
+        context: context.map(|(from, to)| (from.to_owned(), to.to_owned())),
         action: policy.action,
         counts: policy.count,
         active: policy.active,
+        order,
     }
 }
 

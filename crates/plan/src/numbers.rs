@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sluice_language::config::Config;
 
-use crate::{Ids, PlanError, Pool, fan_out, nat, policies};
+use crate::{Exhausted, Ids, PlanError, Pool, fan_out, nat, policies};
 
 pub(crate) struct Numbers {
     pub zones: BTreeMap<String, u32>,
@@ -34,10 +34,10 @@ impl Numbers {
             units: assign(&mut ids.units, "interface units", units, generation)?,
             policies: assign(&mut ids.policies, "policies", &policies::keys(config), generation)?,
             nat: nat::IdMaps {
-                rules: assign(&mut ids.nat_rules, "NAT rules", &rules, generation)?,
-                pools: assign(&mut ids.nat_pools, "NAT pools", &pools, generation)?,
+                rules: assign_rested(&mut ids.nat_rules, "NAT rules", &rules, generation)?,
+                pools: assign_rested(&mut ids.nat_pools, "NAT pools", &pools, generation)?,
             },
-            services: assign(&mut ids.services, "gate services", &services, generation)?,
+            services: assign_rested(&mut ids.services, "gate services", &services, generation)?,
             listeners: assign(
                 &mut ids.fan_out_listeners,
                 "fan-out listeners",
@@ -60,10 +60,18 @@ fn assign(
     names: &[impl AsRef<str>],
     generation: u32,
 ) -> Result<BTreeMap<String, u32>, PlanError> {
-    pool.assign(names.iter().map(AsRef::as_ref), generation).map_err(|e| PlanError::NoIds {
-        what,
-        wanted: e.wanted,
-        free: e.ids,
-        quarantined: e.quarantined,
-    })
+    pool.assign(names.iter().map(AsRef::as_ref), generation).map_err(|e| exhausted(what, e))
+}
+
+fn assign_rested(
+    pool: &mut Pool,
+    what: &'static str,
+    names: &[impl AsRef<str>],
+    generation: u32,
+) -> Result<BTreeMap<String, u32>, PlanError> {
+    pool.assign_rested(names.iter().map(AsRef::as_ref), generation).map_err(|e| exhausted(what, e))
+}
+
+fn exhausted(what: &'static str, e: Exhausted) -> PlanError {
+    PlanError::NoIds { what, wanted: e.wanted, free: e.ids, quarantined: e.quarantined }
 }

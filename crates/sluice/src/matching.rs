@@ -114,6 +114,13 @@ pub fn show(packet: &PacketArgs, output: &Output) -> Outcome {
 
 fn print(view: &MatchView) {
     let zones = format!("from-zone {} to-zone {}", view.from_zone, view.to_zone);
+    if let Some(reason) = &view.dropped_as {
+        println!(
+            "{zones}: dropped as {reason} whatever policies say: of ICMP only echo requests open sessions; errors and answers pass \
+             with theirs"
+        );
+        return;
+    }
     let (Some(policy), Some(number), Some(id)) = (&view.policy, view.number, view.id) else {
         println!("{zones}: no policy matches; default-policy: {}", view.action);
         return;

@@ -218,3 +218,41 @@ fn a_policy_counts_only_inside_its_schedule() {
     assert!(!active("out"));
     assert!(!site.pings(&site.left, "10.71.2.2"), "outside of the schedule");
 }
+
+/// As they are evaluated: pair by pair, in the order of the text, then the global ones. What a name that left has
+/// counted is not the next one's.
+#[test]
+fn policies_are_listed_as_they_are_tried() {
+    let site = Site::new("order");
+    let policy = |place: &str, name: &str| {
+        ["source-address any", "destination-address any", "application any"]
+            .map(|part| format!("set security policies {place} policy {name} match {part}\n"))
+            .concat()
+            + &format!("set security policies {place} policy {name} then permit\n")
+    };
+    let (pair, back) = ("from-zone left to-zone right", "from-zone right to-zone left");
+    let others =
+        [policy("global", "last"), policy(back, "zulu"), policy(back, "alpha"), policy(pair, "after")]
+            .concat();
+    let gateway = site.start(&site.write("a.conf", &others));
+    let listed = || {
+        let list = gateway.json("/api/policies").unwrap();
+        let entry =
+            |p: &serde_json::Value| (p["name"].as_str().unwrap().to_owned(), p["sessions"].as_u64().unwrap());
+        list.as_array().unwrap().iter().map(entry).collect::<Vec<_>>()
+    };
+    let names = || listed().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(names(), ["out", "after", "zulu", "alpha", "last"]);
+    assert!(site.pings(&site.left, "10.71.2.2"));
+    assert_eq!(listed()[0], ("out".to_owned(), 1));
+
+    // a new policy in front has a higher number than those behind it; an id goes to another name two commits later
+    let first = BASE.replace("policy out", "policy new") + &others;
+    for _ in 0..2 {
+        accepted(&site.commit(&site.write_all("b.conf", &first)));
+    }
+    assert_eq!(names(), ["new", "after", "zulu", "alpha", "last"]);
+    let third = BASE.replace("policy out", "policy other") + &others;
+    accepted(&site.commit(&site.write_all("c.conf", &third)));
+    assert_eq!(listed()[0], ("other".to_owned(), 0), "not what `out` has counted");
+}

@@ -53,6 +53,17 @@ fn the_answer_is_what_the_packet_path_does() {
         let answer = ask(&[&echo[..], &addresses].concat());
         assert!(answer.contains("policy out") && answer.contains("permit"), "{answer}");
     }
+    // as the packet path: any other message opens nothing, whatever applications say
+    for (addresses, protocol, kind) in
+        [(v4, "icmp", "13"), (v4, "icmp", "0"), (v6, "icmp6", "139"), (v6, "icmp6", "129")]
+    {
+        let packet =
+            ["--from-zone", "left", "--to-zone", "right", "--protocol", protocol, "--icmp-type", kind];
+        let answer = ask(&[&packet[..], &addresses].concat());
+        assert!(answer.contains("dropped as icmp_no_session"), "{answer}");
+    }
+    let echo6 = ["--from-zone", "left", "--to-zone", "right", "--protocol", "icmp6"];
+    assert!(ask(&[&echo6[..], &v6].concat()).contains("policy out"));
     assert_eq!(ask(&WEB), "from-zone right to-zone left: no policy matches; default-policy: deny\n");
     let changed = site.write_all("b.conf", &format!("{BASE}{MORE}"));
     let offline = accepted(&test_policy(&changed, &WEB));

@@ -91,6 +91,7 @@ fn flow(top: View) -> FlowOptions {
         high_watermark: nested(&["aging", "high-watermark"]),
         low_watermark: nested(&["aging", "low-watermark"]),
         no_sequence_check: has(&["tcp-session", "no-sequence-check"]),
+        reverse_across_zones: has(&["allow-reverse-across-zones"]),
         tcp_initial_timeout_s: nested(&["tcp-session", "tcp-initial-timeout"]),
         time_wait_timeout_s: nested(&["tcp-session", "time-wait-state", "session-timeout"]),
         time_wait_half_closed: has(&["tcp-session", "time-wait-state", "apply-to-half-close-state"]),

@@ -11,6 +11,10 @@ pub const FLOW: Statement = block(
     "The session table.",
     &[
         AGING,
+        flag(
+            "allow-reverse-across-zones",
+            "Lets answers leave into another zone than their session came from. A Sluice extension of Junos.",
+        ),
         leaf(
             "icmp-timeout",
             "Idle seconds after which an ICMP session ends. A Sluice extension of Junos.",
