@@ -271,14 +271,19 @@ static __always_inline void expect_key(__u8 family, __u64 hash)
 			return insert_result(result, INSERT_TWIN);                                                     \
 		result = index_insert##FAMILY(reply, reply_hash, 2 * session + 1);                                     \
 		/* a tuple that is its own answer's is nobody's twin */                                                \
-		int others = reply_hash == hash ? 2 : 0;                                                               \
-		bpf_for (i, 0, result == INDEX_EXISTS && !others ? LOCK_SPINS : 0) {                                   \
+		bool taken = result == INDEX_EXISTS && reply_hash == hash;                                             \
+		/* finds are not counted: a count that the loop carries stays at 1 on Linux 6.18 */                    \
+		bpf_for (i, 0, result == INDEX_EXISTS && !taken ? LOCK_SPINS : 0) {                                    \
 			if (!flow_pairs##FAMILY(reply, reply_hash, key)) {                                             \
-				if (others++)                                                                          \
+				result = index_insert##FAMILY(reply, reply_hash, 2 * session + 1);                     \
+				if (result != INDEX_EXISTS)                                                            \
 					break;                                                                         \
-			} else if (reply_hash < hash) {                                                                \
-				return index_remove##FAMILY(key, 2 * session, tag) ? INSERT_TWIN : INSERT_STUCK;       \
+				if (!flow_pairs##FAMILY(reply, reply_hash, key))                                       \
+					return index_remove##FAMILY(key, 2 * session, tag) ? INSERT_CONFLICT           \
+											   : INSERT_STUCK;             \
 			}                                                                                              \
+			if (reply_hash < hash)                                                                         \
+				return index_remove##FAMILY(key, 2 * session, tag) ? INSERT_TWIN : INSERT_STUCK;       \
 			result = index_insert##FAMILY(reply, reply_hash, 2 * session + 1);                             \
 			if (result != INDEX_EXISTS)                                                                    \
 				break;                                                                                 \
@@ -287,7 +292,7 @@ static __always_inline void expect_key(__u8 family, __u64 hash)
 			return INSERTED;                                                                               \
 		if (!index_remove##FAMILY(key, 2 * session, tag))                                                      \
 			return INSERT_STUCK;                                                                           \
-		return insert_result(result, others < 2 ? INSERT_BUSY : INSERT_CONFLICT);                              \
+		return insert_result(result, taken ? INSERT_CONFLICT : INSERT_BUSY);                                   \
 	}                                                                                                              \
                                                                                                                        \
 	/* Ends the session of a line, if its record still has this tag. 1 when this call ended it. */                 \
