@@ -100,6 +100,9 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 	p->nexthop = NEXTHOP_NONE;
 	int result = p->family == 4 ? create4(p, 1) : create6(p, 1);
 
+	/* the answers would go to whom NAT gave the port to; a socket tries again, or another port */
+	if (result == INSERT_CONFLICT)
+		return DROP(EGRESS_CONFLICT);
 	return result == INSERT_FULL || result == INSERT_BUSY || result == INSERT_STUCK ? DROP(EGRESS_TABLE_FULL)
 											: CONTINUE;
 }

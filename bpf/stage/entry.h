@@ -165,6 +165,9 @@ static __always_inline int parse_ipv4(hook_ctx *ctx, struct packet *p)
 	return parse_first(ctx, p);
 }
 
+/* RFC 6275 6.4: the only one whose packets stay with the host that they are addressed to */
+#define ROUTING_MOBILE 2
+
 /* Walks the extension headers (RFC 8200 4); leaves proto and l4 behind the last. */
 static __always_inline int parse_extensions(hook_ctx *ctx, struct packet *p, __u8 next)
 {
@@ -204,6 +207,9 @@ static __always_inline int parse_extensions(hook_ctx *ctx, struct packet *p, __u
 			offset += 8;
 			continue;
 		}
+		/* the next hop that it names is not whom policies and sessions know it is for */
+		if (next == IPPROTO_ROUTING && header[3] && header[2] != ROUTING_MOBILE)
+			p->reply_mtu = offset + 3 - (p->l3 & 0x1f);
 		offset += next == IPPROTO_AH ? (header[1] + 2) * 4 : (header[1] + 1) * 8;
 		next = header[0];
 	}
@@ -332,9 +338,10 @@ static __always_inline int stage_entry(hook_ctx *ctx, struct packet *p)
 	if (p->ethertype != ETH_P_IP && p->ethertype != ETH_P_IPV6)
 		return VERDICT_LOCAL; /* ARP, LLDP and their like are the host's */
 	verdict = p->ethertype == ETH_P_IP ? parse_ipv4(ctx, p) : parse_ipv6(ctx, p);
-	if (verdict != CONTINUE)
+	if (verdict != CONTINUE || !p->reply_mtu)
 		return verdict;
-	return CONTINUE;
+	p->reply = REPLY_SOURCE_ROUTE;
+	return DROP_AND_REPLY(ROUTING_HEADER);
 }
 
 #endif

@@ -234,6 +234,12 @@ impl Model {
         let mut facts = parse(&header).map_err(Verdict::Drop)?;
         if let Some(facts) = &mut facts {
             facts.group |= header.destination.is_multicast();
+            if facts.leads_elsewhere && facts.group {
+                return Err(Verdict::Drop("routing_header"));
+            }
+            if facts.leads_elsewhere {
+                return Err(facts.answer("routing_header", true));
+            }
         }
         Ok((unit, facts))
     }

@@ -35,6 +35,8 @@ pub struct Facts {
     pub fragment: bool,
     /// First fragment without its whole transport header.
     pub tiny: bool,
+    /// By a routing header.
+    pub leads_elsewhere: bool,
     /// Multicast or broadcast.
     pub group: bool,
     pub link_local: bool,
@@ -198,6 +200,7 @@ impl Facts {
             options: false,
             fragment: false,
             tiny: false,
+            leads_elsewhere: false,
             group: false,
             link_local: false,
             neighbour_discovery: false,
@@ -256,6 +259,8 @@ impl Facts {
                 (next, at) = (header[0], at + 8);
                 continue;
             }
+            // RFC 5095, RFC 6275 section 6.4
+            self.leads_elsewhere |= next == ipv6::ROUTING && header[3] != 0 && header[2] != 2;
             let extra = if next == AUTHENTICATION { 2 } else { 1 };
             (next, at) = (header[0], at + (usize::from(header[1]) + extra) * unit);
         }
