@@ -272,7 +272,8 @@ static __always_inline void expect_key(__u8 family, __u64 hash)
 		result = index_insert##FAMILY(reply, reply_hash, 2 * session + 1);                                     \
 		int others = 0;                                                                                        \
 		bpf_for (i, 0, result == INDEX_EXISTS ? LOCK_SPINS : 0) {                                              \
-			if (!flow_pairs##FAMILY(reply, reply_hash, key)) {                                             \
+			/* a tuple that is its own answer's finds its own key: nobody takes that back */               \
+			if (reply_hash == hash || !flow_pairs##FAMILY(reply, reply_hash, key)) {                       \
 				if (others++)                                                                          \
 					break;                                                                         \
 			} else if (reply_hash < hash) {                                                                \
