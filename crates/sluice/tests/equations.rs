@@ -51,7 +51,7 @@ impl Scene {
         for to in ["10.71.1.2", "fd71:1::2"] {
             let patience = Duration::from_secs(8);
             common::wait_until(what, patience, || self.site.pings(&self.third, to));
-            (0..5).for_each(|_| drop(self.site.pings(&self.third, to)));
+            assert!((0..5).all(|_| self.site.pings(&self.third, to)), "{what}");
         }
     }
 }
