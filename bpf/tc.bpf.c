@@ -137,7 +137,7 @@ int tc_finish(struct __sk_buff *ctx)
 
 	if ((void *)(handoff + 1) > hook_data(ctx) || handoff->magic != HANDOFF_MAGIC)
 		return TC_ACT_UNSPEC;
-	ctx->mark = VERDICT_MARK;
+	ctx->mark = HANDOFF_MARK;
 	return bpf_redirect_neigh(handoff->host_ifindex, NULL, 0, 0);
 }
 

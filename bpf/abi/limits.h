@@ -29,7 +29,12 @@
 #define NEXTHOP_FIRST 2
 #define MAX_LOCAL_ADDRESSES 65536
 #define MAX_CPUS 4096
-#define REPLY_RATE_PER_ZONE 1000  /* ICMP errors and resets a second and zone, burst of the same size */
+#define REPLY_RATE_PER_ZONE 1000 /* ICMP errors and resets a second and zone, burst of the same size */
+/*
+ * New neighbours a second and zone that packets may ask for, burst of the same size (RFC 6583 6.2). The kernel asks
+ * three seconds for each, and has room for 1,024 by default.
+ */
+#define NEIGHBOUR_RATE_PER_ZONE 100
 #define REJUDGE_PER_SECOND 100000 /* re-judged flows a second and CPU, spread over its ticks */
 
 #endif

@@ -118,7 +118,7 @@ static __always_inline int hook_hand_off(hook_ctx *ctx, const struct frame *fram
 {
 	if (!hook_pop_vlan(ctx, frame))
 		return HOOK_DROP;
-	ctx->mark = VERDICT_MARK;
+	ctx->mark = HANDOFF_MARK;
 	return bpf_redirect_neigh(host_ifindex, NULL, 0, 0);
 }
 

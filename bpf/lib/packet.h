@@ -84,7 +84,7 @@ struct route {
 	__u16 mtu;              /* of the route; 0 = only the unit's counts */
 	__u8 dmac[6];
 	__u8 resolved; /* `dmac` is known */
-	__u8 zero;
+	__u8 refused;  /* its zone has asked for too many new neighbours */
 };
 
 struct packet {

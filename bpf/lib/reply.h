@@ -8,7 +8,7 @@
 #define SLUICE_LIB_REPLY_H
 
 #include "lib/checksum.h"
-#include "maps.h"
+#include "lib/tokens.h"
 
 #define QUOTE4_MAX 548  /* 576 - 20 - 8, RFC 1812 4.3.2.3 */
 #define QUOTE6_MAX 1232 /* 1280 - 40 - 8, RFC 4443 2.4 (c) */
@@ -24,31 +24,12 @@ static __always_inline __u32 reply_bucket(const struct packet *p)
 	return p->from_zone + (p->reply == REPLY_TOO_BIG ? MAX_ZONES : 0);
 }
 
-/*
- * Refills by elapsed ticks. An answer costs as many tokens as there are ticks in a second, so a tick adds a whole
- * number of them, however long it is. Two CPUs may refill at once; the bound then is soft by one tick's worth.
- */
 static __always_inline bool reply_allowed(const struct packet *p)
 {
 	__u32 number = reply_bucket(p);
 	struct token_bucket *bucket = bpf_map_lookup_elem(&reply_tokens, &number);
 
-	if (!bucket)
-		return false;
-	__u32 elapsed = p->now - bucket->tick, ahead = bucket->tick - p->now;
-
-	/* another CPU may have looked at the clock after this one did */
-	if (elapsed && ahead > config.hz) {
-		__u64 tokens = bucket->tokens + (__u64)elapsed * REPLY_RATE_PER_ZONE;
-		__u64 full = (__u64)REPLY_RATE_PER_ZONE * config.hz;
-
-		bucket->tick = p->now;
-		bucket->tokens = tokens > full ? full : tokens;
-	}
-	if (bucket->tokens < config.hz)
-		return false;
-	bucket->tokens -= config.hz;
-	return true;
+	return bucket && tokens_take(bucket, p->now, REPLY_RATE_PER_ZONE);
 }
 
 /* One's complement sum of `len` bytes (a multiple of four) at `offset` into the frame. */

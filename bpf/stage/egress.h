@@ -107,6 +107,17 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 											: CONTINUE;
 }
 
+/* Where it came from, for the second equation: what carries a verdict was counted where it came in. */
+static __always_inline void egress_arrived(const hook_ctx *ctx, struct unit_counters *count, __u32 segments)
+{
+	if (ctx->mark == HANDOFF_MARK)
+		count->resolved += segments;
+	else if (ctx->mark != VERDICT_MARK && ctx->ingress_ifindex)
+		count->unjudged += segments;
+	else if (ctx->mark != VERDICT_MARK)
+		count->originated += segments;
+}
+
 /* Of a device that is no unit's: in the null zone nothing leaves; else it is not ours to judge. */
 static __always_inline int egress_without_unit(hook_ctx *ctx, struct packet *p)
 {
@@ -115,9 +126,8 @@ static __always_inline int egress_without_unit(hook_ctx *ctx, struct packet *p)
 
 	if (!null)
 		return TC_ACT_UNSPEC;
-	/* a packet that waited for its neighbour while the device left its zone was counted where it came in */
-	if (count && ctx->mark != VERDICT_MARK)
-		count->originated += p->segments;
+	if (count)
+		egress_arrived(ctx, count, p->segments);
 	count_drop(null->index, REASON_EGRESS_NULL_ZONE, p->segments);
 	return TC_ACT_SHOT;
 }
@@ -143,7 +153,8 @@ static __always_inline int egress_line(hook_ctx *ctx)
 
 	if (!count)
 		return TC_ACT_SHOT;
-	if (ctx->mark == VERDICT_MARK)
+	egress_arrived(ctx, count, p->segments);
+	if (ctx->mark == VERDICT_MARK || ctx->mark == HANDOFF_MARK)
 		return egress_leave(ctx, unit, count);
 	if (ctx->ingress_ifindex) {
 		count_drop(unit->index, REASON_NO_VERDICT, p->segments);
@@ -152,7 +163,6 @@ static __always_inline int egress_line(hook_ctx *ctx)
 	p->unit_index = unit->index;
 	p->from_zone = unit->zone;
 	p->key4.routing_instance = p->key6.routing_instance = unit->routing_instance;
-	count->originated += p->segments;
 	if (p->ethertype == ETH_P_IP || p->ethertype == ETH_P_IPV6) {
 		int verdict = egress_register(ctx, p);
 

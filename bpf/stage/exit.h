@@ -83,6 +83,7 @@ static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 		if (action == HOOK_DROP)
 			return exit_drop(p, REASON_NEIGHBOUR_PENDING);
 		count->handed_off += p->segments;
+		count->queued += p->segments;
 		return action;
 	}
 	if (!rewrite_forward(ctx, &frame, nexthop))

@@ -7,6 +7,7 @@
 #ifndef SLUICE_STAGE_NEXTHOP_H
 #define SLUICE_STAGE_NEXTHOP_H
 
+#include "lib/tokens.h"
 #include "stage/create.h"
 
 static __always_inline __u32 nexthop_allocate(void)
@@ -76,13 +77,29 @@ static __always_inline void nexthop_count_mtu(void)
 		__sync_fetch_and_add(&marks->nexthop_mtus, 1);
 }
 
-/* As the index knows it, or made now. */
-static __always_inline __u32 nexthop_number(const struct nexthop_key *key)
+/*
+ * A neighbour that nobody has asked for yet costs its zone a token, so that a permitted scan leaves the kernel's table
+ * and this one to others. What has an entry has paid.
+ */
+static __always_inline bool nexthop_may_ask(struct packet *p)
 {
+	__u32 zone = p->from_zone;
+	struct token_bucket *bucket = bpf_map_lookup_elem(&neighbour_tokens, &zone);
+
+	p->route.refused = !p->route.resolved && (!bucket || !tokens_take(bucket, p->now, NEIGHBOUR_RATE_PER_ZONE));
+	return !p->route.refused;
+}
+
+/* As the index knows it, or made now. */
+static __always_inline __u32 nexthop_number(struct packet *p)
+{
+	const struct nexthop_key *key = &p->route.key;
 	__u32 *found = bpf_map_lookup_elem(&nexthop_index, key);
 
 	if (found)
 		return *found;
+	if (!nexthop_may_ask(p))
+		return NEXTHOP_NONE;
 	__u32 index = nexthop_allocate();
 
 	if (index < NEXTHOP_FIRST)
@@ -106,8 +123,9 @@ static __always_inline bool same_neighbour(const struct nexthop_key *a, const st
 }
 
 /* Most first packets go where one went before. */
-static __always_inline __u32 nexthop_recall(const struct nexthop_key *key)
+static __always_inline __u32 nexthop_recall(struct packet *p)
 {
+	const struct nexthop_key *key = &p->route.key;
 	__u32 x =
 		key->be_addr[0] ^ key->be_addr[1] ^ key->be_addr[2] ^ key->be_addr[3] ^ key->host_ifindex ^ key->family;
 	__u32 zero = 0, place = (x * 0x9e3779b1u) >> NEXTHOP_MEMORY_SHIFT;
@@ -122,14 +140,14 @@ static __always_inline __u32 nexthop_recall(const struct nexthop_key *key)
 		return memory->index;
 	memory->key = *key;
 	memory->nexthops_retired = retired;
-	return memory->index = nexthop_number(key);
+	return memory->index = nexthop_number(p);
 }
 
 /* Index of the entry for the packet's route, made if there is none. */
 static __always_inline __u32 nexthop_for(struct packet *p)
 {
 	struct unit *unit = unit_at(p->route.unit_slot);
-	__u32 index = nexthop_recall(&p->route.key);
+	__u32 index = nexthop_recall(p);
 	struct nexthop *nexthop = nexthop_at(index);
 
 	if (!unit || index < NEXTHOP_FIRST || !nexthop)
@@ -164,7 +182,7 @@ static __always_inline int stage_nexthop(hook_ctx *ctx, struct packet *p)
 	}
 	if (p->flags & P_CREATED)
 		flow_withdraw(p);
-	return DROP(NEXTHOP_TABLE_FULL);
+	return p->route.refused ? DROP(NEIGHBOUR_LIMIT) : DROP(NEXTHOP_TABLE_FULL);
 }
 
 #endif

@@ -42,6 +42,7 @@ static __always_inline void note_route(struct packet *p, const struct bpf_fib_lo
 	route->unit = unit->index;
 	__builtin_memcpy(route->dmac, fib->dmac, 6);
 	route->resolved = resolved;
+	route->refused = 0;
 	p->flags |= P_ROUTED;
 }
 

@@ -142,7 +142,7 @@ pub struct DropView {
 pub struct Equations {
     /// received = redirected + handed off + delivered locally + ingress drops
     pub ingress: Equation,
-    /// redirected + handed off + replies + originated = sent + egress drops + device drops
+    /// redirected + handed off + resolved + unjudged + replies + originated = sent + queued + egress drops + device drops
     pub egress: Equation,
 }
 

@@ -2,6 +2,7 @@
 //! a device may drop.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use sluice_plan::Plan;
@@ -23,6 +24,10 @@ impl DeviceCounts {
         Self { dropped: link.tx_dropped, xdp_sent }
     }
 
+    fn and(self, other: Self) -> Self {
+        Self { dropped: self.dropped + other.dropped, xdp_sent: self.xdp_sent + other.xdp_sent }
+    }
+
     pub fn since(self, before: Self) -> Self {
         Self {
             dropped: self.dropped.saturating_sub(before.dropped),
@@ -36,6 +41,31 @@ pub type Baseline = BTreeMap<u32, DeviceCounts>;
 
 pub fn read_all(links: &[Link]) -> Baseline {
     links.iter().map(|link| (link.index, DeviceCounts::read(link))).collect()
+}
+
+/// What devices had counted when somebody last looked: all that is left of one that was deleted.
+pub type Latest = Arc<Mutex<Baseline>>;
+
+/// Reads devices as long as they are there.
+pub fn look(managed: &Baseline, links: &[Link], latest: &Latest) {
+    let there = links.iter().filter(|link| managed.contains_key(&link.index));
+    let read: Baseline = there.map(|link| (link.index, DeviceCounts::read(link))).collect();
+    latest.lock().unwrap_or_else(PoisonError::into_inner).extend(read);
+}
+
+/// What devices have counted since Sluice manages them, by their baselines.
+pub fn counted<'a>(
+    devices: impl Iterator<Item = (&'a u32, &'a DeviceCounts)>,
+    latest: &Latest,
+) -> DeviceCounts {
+    let latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
+    let since = |(index, before): (&u32, &DeviceCounts)| latest.get(index).unwrap_or(before).since(*before);
+    devices.map(since).fold(DeviceCounts::default(), DeviceCounts::and)
+}
+
+/// With what those have counted that a commit manages no more.
+pub fn with_gone(gone: DeviceCounts, known: &Baseline, next: &Baseline, latest: &Latest) -> DeviceCounts {
+    gone.and(counted(known.iter().filter(|(index, _)| !next.contains_key(index)), latest))
 }
 
 /// Baselines of the devices a plan manages: the one already known, else what was read before this commit. Devices that

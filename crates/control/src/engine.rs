@@ -18,7 +18,7 @@ use crate::api::Committed;
 use crate::bindings;
 use crate::changes::{self, Changes};
 use crate::config::{self, CheckError};
-use crate::devices::{self, Baseline};
+use crate::devices::{self, Baseline, DeviceCounts, Latest};
 use crate::environment;
 use crate::fan_out::{self, FanOutService, InForce};
 use crate::gate::{self, Audit};
@@ -80,6 +80,7 @@ pub struct Engine {
     dataplane: Arc<Dataplane>,
     /// The generation in force, when this process loaded it.
     in_force: InForce,
+    devices_latest: Latest,
     stored: Option<Stored>,
     fan_out: FanOutService,
     audit: Arc<Audit>,
@@ -108,7 +109,16 @@ impl Engine {
         audit: Arc<Audit>,
         fan_out: FanOutService,
     ) -> Self {
-        Self { kernel, store, dataplane, in_force: InForce::default(), stored, audit, fan_out }
+        Self {
+            kernel,
+            store,
+            dataplane,
+            in_force: InForce::default(),
+            stored,
+            audit,
+            fan_out,
+            devices_latest: Latest::default(),
+        }
     }
 
     /// What runs by now, also while another commit is under way.
@@ -190,7 +200,8 @@ impl Engine {
         warnings.extend(self.say_and_serve(&plan, &config, metrics));
         let took_ms = begun.elapsed().as_millis() as u64;
         log_commit(&plan, took_ms);
-        let devices_before = stored.devices_before.clone();
+        let (devices_before, devices_gone) = (stored.devices_before.clone(), stored.devices_gone);
+        let devices_latest = self.devices_latest.clone();
         let active = Active {
             generation,
             text: source.text,
@@ -200,6 +211,8 @@ impl Engine {
             plan,
             rules: Some(rules),
             devices_before,
+            devices_latest,
+            devices_gone,
         };
         self.stored = Some(stored);
         Ok((active, Committed { generation, took_ms, warnings }))
@@ -276,7 +289,7 @@ impl Engine {
         let attached = self.dataplane.attached()?;
         let variants = variants(&plan, old.map(|o| &o.plan), &attached);
         let loaded = self.dataplane.load(&plan.tables, &variants, next.generation)?;
-        next.devices_before = self.baseline(&plan, &links, old);
+        (next.devices_before, next.devices_gone) = self.baselines(&plan, &links, old);
         let attached_before: BTreeSet<u32> = attached.iter().map(|a| a.ifindex).collect();
         // Before the switch: sessions must never carry ids that a crash could make us forget.
         self.save(&next, old.is_none())?;
@@ -304,10 +317,15 @@ impl Engine {
     }
 
     /// What an earlier commit stored holds as long as the data plane's counters are the same ones.
-    fn baseline(&self, plan: &Plan, links: &[Link], old: Option<&Active>) -> Baseline {
+    fn baselines(&self, plan: &Plan, links: &[Link], old: Option<&Active>) -> (Baseline, DeviceCounts) {
         let counters_are_new = old.is_none() && self.dataplane.is_new();
-        let known = self.stored.as_ref().filter(|_| !counters_are_new).map(|s| &s.devices_before);
-        devices::baseline(plan, known, &devices::read_all(links))
+        let stored = self.stored.as_ref().filter(|_| !counters_are_new);
+        let next = devices::baseline(plan, stored.map(|s| &s.devices_before), &devices::read_all(links));
+        let gone = stored.map_or_else(DeviceCounts::default, |stored| {
+            devices::look(&stored.devices_before, links, &self.devices_latest);
+            devices::with_gone(stored.devices_gone, &stored.devices_before, &next, &self.devices_latest)
+        });
+        (next, gone)
     }
 
     /// Devices that the last commit, perhaps of an earlier daemon, made forward.

@@ -13,6 +13,7 @@ use sluice_plan::Plan;
 
 use crate::api::{GrantFilter, MatchQuery, SessionFilter};
 use crate::bpffs::{self, BpffsError};
+use crate::devices::Latest;
 use crate::engine::CommitError;
 use crate::fan_out::FanOutService;
 use crate::gate::Audit;
@@ -102,11 +103,22 @@ fn shared(state_dir: &Path, kernel: Kernel) -> Result<Shared, OfflineError> {
 }
 
 fn active(stored: Stored, kernel: &Kernel) -> Result<Active, CommitError> {
-    let Stored { generation, text, file, mut ids, devices_before, mtus_before } = stored;
+    let Stored { generation, text, file, mut ids, devices_before, devices_gone, mtus_before } = stored;
     let mut config = config::parse(&text, &file)?;
     let named = config.fan_out.clone();
     FanOutService::new(Names::default()).resolve(&mut config);
     let environment = environment::read(kernel, &kernel.links()?, &config, &mtus_before)?;
     let plan: Plan = config::plan(&config, &file, &environment, &mut ids, generation)?;
-    Ok(Active { generation, text, file, config, named, plan, rules: None, devices_before })
+    Ok(Active {
+        generation,
+        text,
+        file,
+        config,
+        named,
+        plan,
+        rules: None,
+        devices_before,
+        devices_latest: Latest::default(),
+        devices_gone,
+    })
 }

@@ -8,7 +8,7 @@ use sluice_dataplane::{Dataplane, RuleTables};
 use sluice_language::Config;
 use sluice_plan::Plan;
 
-use crate::devices::Baseline;
+use crate::devices::{Baseline, DeviceCounts, Latest};
 use crate::gate::Audit;
 use crate::kernel::Kernel;
 use crate::log::SessionLog;
@@ -28,6 +28,9 @@ pub struct Active {
     pub rules: Option<RuleTables>,
     /// What each managed device had counted before Sluice came.
     pub devices_before: Baseline,
+    pub devices_latest: Latest,
+    /// What devices had counted that are managed no more.
+    pub devices_gone: DeviceCounts,
 }
 
 impl Active {

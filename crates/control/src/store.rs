@@ -9,7 +9,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use sluice_plan::Ids;
 
-use crate::devices::Baseline;
+use crate::devices::{Baseline, DeviceCounts};
 use crate::gate::Audit;
 use crate::mtus::Mtus;
 
@@ -45,6 +45,9 @@ pub struct Stored {
     /// What the managed devices had counted before the data plane's own counters began.
     #[serde(default)]
     pub devices_before: Baseline,
+    /// And what those had counted by then that are managed no more.
+    #[serde(default)]
+    pub devices_gone: DeviceCounts,
     /// MTUs that Sluice has changed.
     #[serde(default)]
     pub mtus_before: Mtus,
@@ -283,7 +286,8 @@ mod tests {
             text: text.into(),
             file: "a.conf".into(),
             ids: Ids::default(),
-            devices_before: Baseline::from([(3, crate::devices::DeviceCounts { dropped: 1, xdp_sent: 2 })]),
+            devices_before: Baseline::from([(3, DeviceCounts { dropped: 1, xdp_sent: 2 })]),
+            devices_gone: DeviceCounts { dropped: 3, xdp_sent: 4 },
             mtus_before: Mtus::from([("lan0".into(), 1500)]),
         }
     }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::shared::Shared;
-use crate::{gate, watch};
+use crate::{devices, gate, watch};
 
 const PERIOD: Duration = Duration::from_secs(1);
 /// The kernel's neighbour entries stay reachable for 15 to 45 seconds.
@@ -15,11 +15,21 @@ pub fn start(shared: Arc<Shared>) -> std::io::Result<()> {
     thread::Builder::new().name("upkeep".to_owned()).spawn(move || run(&shared)).map(drop)
 }
 
+/// What a device has counted goes with it when it is deleted.
+fn look_at_devices(shared: &Shared) {
+    let active = shared.active();
+    match shared.kernel.links() {
+        Ok(links) => devices::look(&active.devices_before, &links, &active.devices_latest),
+        Err(error) => tracing::debug!(%error, "what devices count was not read"),
+    }
+}
+
 fn run(shared: &Shared) {
     let mut refreshed = Instant::now();
     loop {
         thread::sleep(PERIOD);
         watch::catch_up_unresolved(shared);
+        look_at_devices(shared);
         if let Err(error) = gate::tidy(shared) {
             tracing::error!(%error, "grants whose time is over are not tidied; they are refused nevertheless");
         }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use sluice_abi::DropCounters;
 use sluice_abi::counters::Role;
 use sluice_abi::stages::Reason;
-use sluice_dataplane::{Attached, Counters as Table};
+use sluice_dataplane::{Attached, Counters as Table, Hook};
 use sluice_plan::{NullDevice, UnitInfo};
 
 use crate::api::{
     Configuration, Counters, DropView, Equation, Equations, Health, InterfaceView, PolicyView, ScreenView,
     SessionCounts, Stats, ZoneView,
 };
-use crate::devices::DeviceCounts;
+use crate::devices::{self, Baseline, DeviceCounts};
 use crate::engine::CommitError;
 use crate::gate;
 use crate::kernel::Link;
@@ -50,14 +50,22 @@ impl Reading {
         })
     }
 
-    /// Of all managed devices, each counted once.
+    /// Of all managed devices, each counted once, and of those that were.
     fn all_devices(&self) -> DeviceCounts {
-        let devices: std::collections::BTreeSet<&str> =
-            self.active.plan.attachments.iter().map(|a| a.device.as_str()).collect();
-        devices.into_iter().map(|d| self.device(d)).fold(DeviceCounts::default(), |sum, d| DeviceCounts {
-            dropped: sum.dropped + d.dropped,
-            xdp_sent: sum.xdp_sent + d.xdp_sent,
-        })
+        let Active { devices_before, devices_latest, devices_gone, .. } = &*self.active;
+        devices::look(devices_before, &self.links, devices_latest);
+        devices::with_gone(*devices_gone, devices_before, &Baseline::new(), devices_latest)
+    }
+
+    /// The kernel sends for generic XDP without a count: what was redirected is taken as sent.
+    fn sent_by_generic_xdp(&self) -> u64 {
+        let generic = |unit: &&UnitInfo| {
+            let link = self.links.iter().find(|link| link.name == unit.physical);
+            let attached = link.and_then(|link| self.attached.iter().find(|a| a.ifindex == link.index));
+            attached.is_some_and(|attached| attached.hook == Hook::XdpGeneric)
+        };
+        let units = self.active.plan.units.iter().filter(generic);
+        units.map(|unit| self.counters(unit.index as u16)).map(|c| c.redirected + c.replies).sum()
     }
 
     fn counters(&self, unit: u16) -> Counters {
@@ -161,7 +169,8 @@ impl Reading {
     fn equations(&self) -> Equations {
         let total = Counters::new(&self.table.total(), &self.table.total_drops());
         let ends = total.sum(&[Role::Passed, Role::Stayed]) + total.dropped_ingress;
-        let devices = self.all_devices();
+        let mut devices = self.all_devices();
+        devices.xdp_sent += self.sent_by_generic_xdp();
         let sent = total.sum(&[Role::Left]) + devices.xdp_sent + total.dropped_egress + devices.dropped;
         Equations {
             ingress: Equation::new(total.sum(&[Role::Arrived]), ends),

@@ -12,7 +12,8 @@ use netlink_packet_route::RouteNetlinkMessage;
 use rtnetlink::MulticastGroup;
 use rtnetlink::packet_core::NetlinkPayload;
 use rtnetlink::sys::AsyncSocket;
-use sluice_plan::Plan;
+use sluice_dataplane::NexthopEntry;
+use sluice_plan::{IngressHook, Plan};
 
 use crate::changes;
 use crate::engine::Engine;
@@ -348,20 +349,47 @@ pub fn refresh_neighbours(shared: &Shared) {
         Ok(entries) => entries,
         Err(error) => return tracing::error!(%error, "the next-hop table cannot be read"),
     };
-    let wanted: BTreeSet<_> = entries.iter().map(|entry| (entry.host_ifindex, entry.address)).collect();
+    // who never answered is asked for by packets alone, which are bounded (RFC 6583)
+    let wanted: BTreeSet<_> = entries
+        .iter()
+        .filter(|entry| !is_unresolved(shared, entry.index))
+        .map(|entry| (entry.host_ifindex, entry.address))
+        .collect();
     if let Err(error) = shared.kernel.use_neighbours(wanted.into_iter()) {
         tracing::error!(%error, "neighbours cannot be refreshed");
     }
 }
 
+fn is_unresolved(shared: &Shared, index: u32) -> bool {
+    shared.dataplane.nexthop(index).is_ok_and(|entry| entry.flags & sluice_abi::NEXTHOP_RESOLVED == 0)
+}
+
 /// The slow path may have read the FIB just before the answer came and recorded the next hop just after.
 pub fn catch_up_unresolved(shared: &Shared) {
-    let unresolved = |index: u32| {
-        let flags = shared.dataplane.nexthop(index).map(|n| n.flags).unwrap_or(sluice_abi::NEXTHOP_RESOLVED);
-        flags & sluice_abi::NEXTHOP_RESOLVED == 0
-    };
-    let any = shared.dataplane.nexthops().is_ok_and(|entries| entries.iter().any(|e| unresolved(e.index)));
-    if any && let Err(error) = resync_neighbours(shared) {
+    let Ok(entries) = shared.dataplane.nexthops() else { return };
+    let unresolved: Vec<NexthopEntry> =
+        entries.into_iter().filter(|entry| is_unresolved(shared, entry.index)).collect();
+    if unresolved.is_empty() {
+        return;
+    }
+    if let Err(error) = resync_neighbours(shared) {
         tracing::error!(%error, "neighbours cannot be read");
+    }
+    ask_for_generic_xdp(shared, &unresolved);
+}
+
+/// Behind generic XDP kernels hide from tc who is to be asked for: the packets are lost, and the daemon asks instead.
+fn ask_for_generic_xdp(shared: &Shared, unresolved: &[NexthopEntry]) {
+    let generic = |plan: &Plan| plan.attachments.iter().any(|a| a.ingress == Some(IngressHook::XdpGeneric));
+    if !generic(&shared.active().plan) {
+        return;
+    }
+    let wanted: BTreeSet<_> = unresolved
+        .iter()
+        .filter(|entry| is_unresolved(shared, entry.index))
+        .map(|entry| (entry.host_ifindex, entry.address))
+        .collect();
+    if let Err(error) = shared.kernel.use_neighbours(wanted.into_iter()) {
+        tracing::error!(%error, "neighbours cannot be asked for");
     }
 }

@@ -129,7 +129,11 @@ fn print_stats(stats: &Stats) {
     println!("Conservation, counted in packets (GSO by segments):");
     let equations = &stats.equations;
     print_equation("received", "redirected + handed off + local + drops", &equations.ingress);
-    print_equation("redirected + handed off + replies + originated", "sent + drops", &equations.egress);
+    print_equation(
+        "redirected + handed off + resolved + unjudged + replies + originated",
+        "sent + queued + drops",
+        &equations.egress,
+    );
 }
 
 fn print_equation(left: &str, right: &str, equation: &Equation) {

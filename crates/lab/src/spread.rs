@@ -306,7 +306,7 @@ impl Scene<'_> {
             saw(balance.ingress),
         );
         self.add(
-            "redirected + handed off + replies = sent + drops",
+            "redirected + handed off + resolved + replies = sent + queued + drops",
             balance.egress.holds(),
             saw(balance.egress),
         );

@@ -204,7 +204,7 @@ pub fn first_equation(values: &Values) -> Result<()> {
     Err(anyhow!("received {received} packets, but {ends:?} and dropped {dropped}"))
 }
 
-/// redirected + handed off + replies + originated = sent + dropped at egress + dropped by devices.
+/// redirected + handed off + resolved + unjudged + replies + originated = sent + queued + dropped at egress + dropped by devices.
 pub fn second_equation(values: &Values, device_drops: u64) -> Result<()> {
     let leaving = parts(values, &[Role::Passed, Role::Made]);
     let sent = sum(&parts(values, &[Role::Left]));

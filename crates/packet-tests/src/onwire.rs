@@ -271,13 +271,13 @@ impl Wire {
 
     /// With what the far ends got in the place of `sent`, which XDP frames do not pass.
     fn second_equation(&self, since: &Values) -> Result<()> {
-        let parts =
-            ["redirected", "handed_off", "replies", "originated"].map(|name| counters::total(since, name));
-        let dropped = counters::drops(since, Direction::Egress);
+        let parts = ["redirected", "handed_off", "resolved", "unjudged", "replies", "originated"]
+            .map(|name| counters::total(since, name));
+        let (queued, dropped) = (counters::total(since, "queued"), counters::drops(since, Direction::Egress));
         ensure!(
-            parts.iter().sum::<u64>() == self.captured + dropped,
-            "second equation: redirected, handed off, replies, originated are {parts:?}, the far ends got {}, \
-             {dropped} were dropped at egress",
+            parts.iter().sum::<u64>() == self.captured + queued + dropped,
+            "second equation: redirected, handed off, resolved, unjudged, replies, originated are {parts:?}, the far ends got {}, \
+             {queued} were queued and {dropped} dropped at egress",
             self.captured
         );
         if self.gateway.hook == Hook::Tc {

@@ -228,7 +228,7 @@ fn unit_counters<'a>(gateway: &Gateway, step: &'a PacketStep, frame: &[u8]) -> V
             }
             vec![(reason.as_str(), 1)]
         }
-        Verdict::Handoff { .. } => vec![("handed_off", 1)],
+        Verdict::Handoff { .. } => vec![("handed_off", 1), ("queued", 1)],
         Verdict::Sent => vec![("originated", 1)],
     };
     match &step.verdict {

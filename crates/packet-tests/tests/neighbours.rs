@@ -15,6 +15,9 @@ use sluice_wire::text::{bytes, dissect};
 /// Time in which the kernel takes notice of an answer.
 const ANSWERED: Duration = Duration::from_millis(50);
 
+/// Time in which it gives up asking: three questions, a second apart.
+const GIVEN_UP: Duration = Duration::from_millis(3200);
+
 /// What is sent, where it must come out, what the gateway asks there, what is answered, and what must follow.
 struct Story {
     sent: &'static str,
@@ -65,6 +68,24 @@ fn tell(wire: &mut Wire, story: &Story, may_lose_first: bool) -> Result<()> {
     wire.check_equations()
 }
 
+/// Nobody answers: both equations hold while packets wait, and when the kernel has given up.
+fn unanswered(wire: &mut Wire) -> Result<()> {
+    for text in [
+        "ip(src=10.0.1.100, dst=10.0.2.79)/udp(sport=1, dport=2)/\"lost\"",
+        "ip(src=10.0.1.100, dst=203.0.113.79)/udp(sport=1, dport=2)/\"lost\"",
+        "ip6(src=fd00:1::100, dst=fd00:2::79)/udp(sport=1, dport=2)/\"lost\"",
+    ] {
+        let frame = bytes(&format!("eth(dst=02:00:00:00:01:01, src=02:00:00:00:01:64)/{text}"))?;
+        (0..5).try_for_each(|_| wire.inject("trust0", &frame))?;
+    }
+    std::thread::sleep(ANSWERED);
+    wire.check_equations()?;
+    if !matches!(wire.gateway.hook, Hook::Mixed(_)) {
+        std::thread::sleep(GIVEN_UP);
+    }
+    wire.check_equations()
+}
+
 fn run(hook: Hook) -> Result<()> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packet");
     let world = World::read(&directory.join("zones.world"))?;
@@ -74,7 +95,8 @@ fn run(hook: Hook) -> Result<()> {
     // Linux 6.18 does not show what generic XDP left in metadata where tc looks for it: the packet that asks may then
     // be lost (dropped at egress without a verdict, and counted), never let through unjudged. The next must pass.
     let may_lose_first = hook == Hook::Mixed(2);
-    STORIES.iter().try_for_each(|story| tell(&mut wire, story, may_lose_first))
+    STORIES.iter().try_for_each(|story| tell(&mut wire, story, may_lose_first))?;
+    unanswered(&mut wire)
 }
 
 fn on(hook: Hook) {

@@ -3,12 +3,12 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sluice_dataplane::prog_run::{self, TcRun, XdpRun};
 use sluice_dataplane::{Program, Sizes};
 use sluice_packet_tests::gateway::{Gateway, Hook};
-use sluice_packet_tests::netns::{ifindex, in_thread};
+use sluice_packet_tests::netns::{ifindex, in_thread, ip};
 use sluice_packet_tests::{counters, table, world::World};
 use sluice_wire::text::bytes;
 
@@ -27,7 +27,7 @@ fn file(name: &str) -> PathBuf {
 fn gateway(world: &str, sessions: u32, hook: Hook) -> Gateway {
     let world = World::read(&file(world)).unwrap();
     let config = std::fs::read_to_string(&world.config).unwrap();
-    let sizes = Sizes { sessions4: sessions, sessions6: 64, ..Sizes::default() };
+    let sizes = Sizes { sessions4: sessions, sessions6: sessions, ..Sizes::default() };
     let gateway = Gateway::new(world, &config, sizes, hook).unwrap();
     gateway.idle_near_ends().unwrap();
     gateway
@@ -259,5 +259,64 @@ fn refused(hook: Hook) {
 fn what_is_refused_takes_no_next_hop() {
     for hook in Hook::BOTH {
         in_thread(move || refused(hook));
+    }
+}
+
+/// Addresses of a scan, behind one device, and how many a second its zone may ask for.
+const SCANNED: usize = 1_000;
+const RATE: u64 = sluice_abi::NEIGHBOUR_RATE_PER_ZONE as u64;
+
+/// From a host of a zone to somebody else's neighbour.
+fn datagram(v4: bool, near: &str, far: &str, source: &str, destination: &str) -> Vec<u8> {
+    let kind = if v4 { "ip" } else { "ip6" };
+    let text =
+        format!("eth(dst={near}, src={far})/{kind}(src={source}, dst={destination})/udp(sport=9, dport=9)");
+    bytes(&text).unwrap()
+}
+
+/// A permitted scan takes next hops at a bounded rate, and none from others: not from the other zones, not from what its
+/// own zone has asked for before, nor from neighbours that the kernel knows.
+fn scanned(hook: Hook, v4: bool) {
+    let mut gateway = gateway("zones.world", 4096, hook);
+    let (scan, scanner, partner) = if v4 {
+        ("172.20.0.0/16 dev untrust0", "10.0.1.100", "192.0.2.100")
+    } else {
+        ("2001:db8:20::/64 dev untrust0", "fd00:1::100", "fd00:192::100")
+    };
+    ip(&[format!("route add {scan}")]).unwrap();
+    let scanned = |n: usize| match v4 {
+        true => format!("172.20.{}.{}", n / 256, n % 256),
+        false => format!("2001:db8:20::{n:x}"),
+    };
+    let (known, asked, other) = if v4 {
+        ("10.0.2.100", "10.0.2.77", "10.0.1.77")
+    } else {
+        ("fd00:2::100", "fd00:2::77", "fd00:1::77")
+    };
+    let trust = |to: &str| datagram(v4, "02:00:00:00:01:01", "02:00:00:00:01:64", scanner, to);
+    assert_eq!(send(&mut gateway, "trust0", &[trust(asked)], "neighbour_limit"), (0, 1));
+
+    let frames: Vec<Vec<u8>> = (1..=SCANNED).map(|n| trust(&scanned(n))).collect();
+    let began = Instant::now();
+    let (ended, went) = send(&mut gateway, "trust0", &frames, "neighbour_limit");
+    let may = RATE + RATE * (began.elapsed().as_millis() as u64 + 50) / 1000;
+    assert_eq!(ended + went, SCANNED as u64);
+    assert!((RATE - 1..=may).contains(&went), "{went} of the scan went, {may} may, on {}", hook.name());
+    assert_eq!(gateway.dataplane.nexthops().unwrap().len() as u64, went + 1);
+    assert_eq!(gateway.dataplane.sessions().count() as u64, went + 1, "what is refused keeps no session");
+
+    // its own zone, to whom it knows and to whom it has asked for
+    gateway.clear_sessions().unwrap();
+    assert_eq!(send(&mut gateway, "trust0", &[trust(known), trust(asked)], "neighbour_limit"), (0, 2));
+    // another zone, to somebody new
+    let frame = datagram(v4, "02:00:00:00:00:01", "02:00:00:00:22:64", partner, other);
+    let tagged = [&frame[..12], &[0x81, 0, 0, 200], &frame[12..]].concat();
+    assert_eq!(send(&mut gateway, "wan0", &[tagged], "neighbour_limit"), (0, 1), "on {}", hook.name());
+}
+
+#[test]
+fn a_permitted_scan_leaves_neighbours_to_others() {
+    for hook in Hook::BOTH {
+        [true, false].into_iter().for_each(|v4| in_thread(move || scanned(hook, v4)));
     }
 }
