@@ -1,4 +1,5 @@
-//! Random bytes and mutated real configurations, within bounds. `cargo run --release --example fuzz` goes on for longer.
+//! Random bytes and mutated real configurations, within bounds; `cargo run --release -p sluice-language
+//! --example fuzz_configurations` goes on for longer.
 
 mod fuzz;
 

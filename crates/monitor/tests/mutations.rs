@@ -1,4 +1,5 @@
-//! Mutated captures within bounds; `cargo run --release -p sluice-monitor --example fuzz` goes on for as long as one likes.
+//! Mutated captures within bounds; `cargo run --release -p sluice-monitor --example fuzz_captures` goes on
+//! for as long as one likes.
 
 mod fuzz;
 

@@ -1,6 +1,7 @@
 //! What must hold for any bytes: nothing panics, errors name a place in the text, and printing is a fixed point.
 //!
-//! `tests/mutations.rs` runs it over mutated configurations within bounds, `examples/fuzz.rs` for as long as one likes.
+//! `tests/mutations.rs` runs it over mutated configurations within bounds, `examples/fuzz_configurations.rs` for
+//! as long as one likes.
 
 use std::fs;
 use std::path::Path;

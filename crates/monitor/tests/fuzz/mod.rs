@@ -1,7 +1,7 @@
 //! What must hold for any bytes that are called a capture: nothing panics, every frame is accounted for once, and the
 //! result does not depend on the number of workers.
 //!
-//! `tests/mutations.rs` runs it over mutated captures within bounds, `examples/fuzz.rs` for as long as one likes.
+//! `tests/mutations.rs` runs it over mutated captures within bounds, `examples/fuzz_captures.rs` for as long as one likes.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! Mutates real configurations until a time is over or something does not hold.
 //!
-//! `cargo run --release -p sluice-language --example fuzz -- [SECONDS [SEED]]`. A failing input is left in
+//! `cargo run --release -p sluice-language --example fuzz_configurations -- [SECONDS [SEED]]`. A failing input is left in
 //! `fuzz-failure.conf`.
 
 #[path = "../tests/fuzz/mod.rs"]

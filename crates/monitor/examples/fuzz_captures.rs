@@ -1,6 +1,6 @@
 //! Mutates captures until a time is over or something does not hold.
 //!
-//! `cargo run --release -p sluice-monitor --example fuzz -- [SECONDS [SEED]]`. A failing input is left in
+//! `cargo run --release -p sluice-monitor --example fuzz_captures -- [SECONDS [SEED]]`. A failing input is left in
 //! `fuzz-failure.pcap`.
 
 #[path = "../tests/fuzz/mod.rs"]
