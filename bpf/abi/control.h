@@ -53,6 +53,9 @@ struct program_config {
 	__u32 zero;
 };
 
+/* Bit of `nexthops_retired`: some entry has a route's MTU in its key, so one neighbour may have several. */
+#define NEXTHOPS_HAVE_MTUS 0x80000000u
+
 /* Highest record numbers ever handed out; freed ones wait in the `free*` queues. */
 struct watermarks {
 	__u32 session4; /* sessions are numbered from 1; session s owns lines 2s and 2s + 1 */
@@ -60,8 +63,6 @@ struct watermarks {
 	__u32 nexthop;          /* entries are numbered from NEXTHOP_FIRST; this counts them */
 	__u32 nexthops_retired; /* changes after entries have left `nexthop_index`: who remembers one must ask anew */
 	__u64 seed;             /* of the flow hash: drawn when the table is made, and lives as long */
-	__u32 nexthop_mtus;     /* how often an entry was made that has a route's MTU in its key */
-	__u32 zero;
 };
 
 /* Live sessions that wait for an answer, one cache line a family. */

@@ -68,13 +68,13 @@ static __always_inline void nexthop_fill(struct nexthop *nexthop, const struct r
 	nexthop->flags = NEXTHOP_VALID | NEXTHOP_RESOLVED;
 }
 
-static __always_inline void nexthop_count_mtu(void)
+static __always_inline void nexthops_have_mtus(void)
 {
 	__u32 zero = 0;
 	struct watermarks *marks = bpf_map_lookup_elem(&watermarks, &zero);
 
-	if (marks)
-		__sync_fetch_and_add(&marks->nexthop_mtus, 1);
+	if (marks && !(marks->nexthops_retired & NEXTHOPS_HAVE_MTUS))
+		__sync_fetch_and_or(&marks->nexthops_retired, NEXTHOPS_HAVE_MTUS);
 }
 
 /*
@@ -106,7 +106,7 @@ static __always_inline __u32 nexthop_number(struct packet *p)
 		return NEXTHOP_NONE;
 	/* before anybody can find it: the daemon has to know that one neighbour may have several */
 	if (key->family >> NEXTHOP_MTU_SHIFT)
-		nexthop_count_mtu();
+		nexthops_have_mtus();
 	if (!bpf_map_update_elem(&nexthop_index, key, &index, BPF_NOEXIST))
 		return index;
 	/* another CPU was first: use its entry */

@@ -67,6 +67,25 @@ fn reasons_are_met_stage_by_stage() {
     assert_eq!(numbers, Reason::BY_NUMBER);
 }
 
+/// State that gives out numbers cannot be carried into another layout: a version in which one of these differs refuses
+/// the state of every version before it, and so ends all sessions at an upgrade.
+#[test]
+fn what_gives_out_numbers_keeps_its_layout() {
+    let sizes = [
+        ("spares", size_of::<SpareSessions>(), 8),
+        ("buckets", size_of::<FlowBucket>(), 64),
+        ("stash4", size_of::<FlowKey4>(), 16),
+        ("stash6", size_of::<FlowKey6>(), 40),
+        ("nexthop_index", size_of::<NexthopKey>(), 24),
+        ("watermarks", size_of::<Watermarks>(), 24),
+        ("unanswered_sessions", size_of::<Unanswered>(), 128),
+        ("session_limits", size_of::<LimitSet>(), 128),
+        ("nat_binding_index", size_of::<NatBindingKey>(), 24),
+    ];
+    let others: Vec<_> = sizes.iter().filter(|(_, size, kept)| size != kept).collect();
+    assert!(others.is_empty(), "{others:?}");
+}
+
 /// What outlives a build carries names: no two may be alike.
 #[test]
 fn names_are_distinct() {

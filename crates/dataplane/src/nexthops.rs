@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use libbpf_rs::{ErrorKind, MapCore, MapFlags};
 use sluice_abi::{
-    MAX_NEXTHOPS, NEXTHOP_MTU_SHIFT, NEXTHOP_RESOLVED, NEXTHOP_VALID, Nexthop, NexthopKey, Watermarks,
+    MAX_NEXTHOPS, NEXTHOP_MTU_SHIFT, NEXTHOP_RESOLVED, NEXTHOP_VALID, NEXTHOPS_HAVE_MTUS, Nexthop,
+    NexthopKey, Watermarks,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -17,7 +18,6 @@ use crate::sessions::age;
 
 const FLAGS: usize = offset_of!(Nexthop, flags);
 const RETIRED: usize = offset_of!(Watermarks, nexthops_retired);
-const MTUS: usize = offset_of!(Watermarks, nexthop_mtus);
 /// dmac is the first six bytes of the word it shares with the first two of smac.
 const DMAC: usize = offset_of!(Nexthop, dmac);
 
@@ -48,7 +48,7 @@ impl Dataplane {
 
     /// Indices of the entries for a neighbour of a device: one, and one more for each MTU that its routes have.
     pub fn find_nexthops(&self, host_ifindex: u32, address: IpAddr) -> Result<Vec<u32>> {
-        if self.watermarks.word(0, MTUS).load(Ordering::Acquire) == 0 {
+        if self.watermarks.word(0, RETIRED).load(Ordering::Acquire) & NEXTHOPS_HAVE_MTUS == 0 {
             let key = NexthopEntry { index: 0, host_ifindex, address, mtu: 0 }.key();
             return Ok(self.nexthop_number(&key)?.into_iter().collect());
         }

@@ -358,7 +358,7 @@ fn next_hops_follow_their_neighbours() {
     let key = NexthopKey { family: 4 | 1300 << NEXTHOP_MTU_SHIFT, ..keys[0] };
     maps.put("nexthop_index", key.as_bytes(), &9u32.to_ne_bytes());
     let marks = maps.get::<Watermarks>("watermarks", &0u32.to_ne_bytes()).unwrap();
-    let marks = Watermarks { nexthop_mtus: 1, ..marks };
+    let marks = Watermarks { nexthops_retired: NEXTHOPS_HAVE_MTUS, ..marks };
     maps.put("watermarks", &0u32.to_ne_bytes(), marks.as_bytes());
     let mut both = dataplane.find_nexthops(4, address4).unwrap();
     both.sort();

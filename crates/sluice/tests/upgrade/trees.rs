@@ -50,8 +50,11 @@ fn place() -> PathBuf {
     place
 }
 
-/// The earlier version; None where its sources cannot be had, which is said.
+/// The earlier version, or the binary that `SLUICE_BEFORE` names; None where its sources cannot be had, which is said.
 pub fn before() -> Option<PathBuf> {
+    if let Some(binary) = std::env::var_os("SLUICE_BEFORE") {
+        return Some(binary.into());
+    }
     static BINARY: OnceLock<Option<PathBuf>> = OnceLock::new();
     let make = || {
         let tree = place().join("before");
