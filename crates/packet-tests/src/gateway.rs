@@ -102,6 +102,16 @@ pub fn far_end(device: &str) -> String {
 }
 
 impl Gateway {
+    /// Of a world of tests/packet with its own configuration, for prog-run.
+    pub fn of(world: &str, sizes: Sizes, hook: Hook) -> Result<Gateway> {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packet");
+        let world = World::read(&directory.join(world))?;
+        let config = std::fs::read_to_string(&world.config)?;
+        let gateway = Gateway::new(world, &config, sizes, hook)?;
+        gateway.idle_near_ends()?;
+        Ok(gateway)
+    }
+
     pub fn new(world: World, config: &str, sizes: Sizes, hook: Hook) -> Result<Gateway> {
         let config = compile(config, hook)?;
         let (inside, outside) = (Namespace::new()?, Namespace::new()?);

@@ -1,7 +1,5 @@
 //! The bounds of the table of datagrams in pieces: room and time.
 
-use std::path::Path;
-
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sluice_abi::{
     FRAGMENT_DATAGRAMS, FRAGMENT_REFUSED, FRAGMENT_SESSION, FRAGMENT_TIMEOUT_S, FragmentDatagram,
@@ -9,7 +7,6 @@ use sluice_abi::{
 use sluice_dataplane::Sizes;
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::table;
-use sluice_packet_tests::world::World;
 use zerocopy::{FromBytes, IntoBytes};
 
 const FIRST: &str =
@@ -25,12 +22,8 @@ struct Bed {
 
 impl Bed {
     fn new(hook: Hook) -> Bed {
-        let world = World::read(&tests().join("zones.world")).unwrap();
-        let config = std::fs::read_to_string(&world.config).unwrap();
-        let gateway =
-            Gateway::new(world, &config, Sizes { sessions4: 64, sessions6: 64, ..Sizes::default() }, hook)
-                .unwrap();
-        gateway.idle_near_ends().unwrap();
+        let sizes = Sizes { sessions4: 64, sessions6: 64, ..Sizes::default() };
+        let gateway = Gateway::of("zones.world", sizes, hook).unwrap();
         let datagrams =
             MapHandle::from_pinned_path(gateway.dataplane.pin().join("fragment_datagrams")).unwrap();
         Bed { gateway, datagrams }
@@ -66,10 +59,6 @@ impl Bed {
             steps.iter().map(|(packet, verdict)| format!("  {packet}\n  {verdict}\n")).collect();
         table::run_text(&mut self.gateway, &text).unwrap_or_else(|error| panic!("{error:#}"));
     }
-}
-
-fn tests() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packet")
 }
 
 const NEW: &str = "redirect untrust0.0 new policy trust>untrust/out";
@@ -192,7 +181,7 @@ fn doubled(hook: Hook, v4: bool) {
 
 #[test]
 fn copies_end_no_datagram_early() {
-    for hook in [Hook::Tc, Hook::Xdp] {
+    for hook in Hook::BOTH {
         [true, false].into_iter().for_each(|v4| doubled(hook, v4));
     }
 }

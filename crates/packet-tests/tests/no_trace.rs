@@ -1,7 +1,6 @@
 //! What does not pass leaves nothing behind: no session, port or next hop, whoever refuses it and wherever it ends.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use sluice_dataplane::prog_run::{self, TcRun, XdpRun};
 use sluice_dataplane::{Program, Sizes};
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::netns::{ifindex, in_thread, ip};
-use sluice_packet_tests::{counters, table, world::World};
+use sluice_packet_tests::{counters, table};
 use sluice_wire::text::bytes;
 
 const PACKETS: usize = 40;
@@ -20,17 +19,9 @@ const PAIRS: usize = 3_000;
 const XDP_REDIRECT: u32 = 4;
 const TC_ACT_REDIRECT: u32 = 7;
 
-fn file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packet").join(name)
-}
-
 fn gateway(world: &str, sessions: u32, hook: Hook) -> Gateway {
-    let world = World::read(&file(world)).unwrap();
-    let config = std::fs::read_to_string(&world.config).unwrap();
     let sizes = Sizes { sessions4: sessions, sessions6: sessions, ..Sizes::default() };
-    let gateway = Gateway::new(world, &config, sizes, hook).unwrap();
-    gateway.idle_near_ends().unwrap();
-    gateway
+    Gateway::of(world, sizes, hook).unwrap()
 }
 
 /// UDP from the client of zone trust.

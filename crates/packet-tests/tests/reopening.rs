@@ -1,13 +1,10 @@
 //! A new connection on the ports of a live session (RFC 9293 3.10.7, RFC 5961 4): the SYN passes and changes nothing, and
 //! what answers it tells whether the session still has two ends. Every way of a session, both callers, every answer.
 
-use std::path::Path;
-
 use sluice_dataplane::Sizes;
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::table;
-use sluice_packet_tests::world::World;
 
 /// One end of a session.
 struct End {
@@ -208,12 +205,8 @@ const ANSWERS: [&str; 8] = [
 ];
 
 fn run(hook: Hook) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packet/zones.world");
-    let world = World::read(&path).unwrap();
-    let config = std::fs::read_to_string(&world.config).unwrap();
     let sizes = Sizes { sessions4: 64, sessions6: 64, ..Sizes::default() };
-    let mut gateway = Gateway::new(world, &config, sizes, hook).unwrap();
-    gateway.idle_near_ends().unwrap();
+    let mut gateway = Gateway::of("zones.world", sizes, hook).unwrap();
     let mut wrong = Vec::new();
     for (number, ends) in WAYS.iter().enumerate() {
         for (v4, caller, answer) in [true, false].into_iter().flat_map(|v4| {

@@ -2,13 +2,11 @@
 //! whether the neighbour was known by then or not.
 
 use std::net::IpAddr;
-use std::path::Path;
 
 use sluice_dataplane::Sizes;
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::netns::{ifindex, in_thread, ip};
 use sluice_packet_tests::table;
-use sluice_packet_tests::world::World;
 use sluice_wire::text::bytes;
 
 /// IP bytes of packets that fit the narrow route, and of those that fit the others.
@@ -25,16 +23,6 @@ struct Routes {
 const V4: Routes = Routes { narrow: "198.51.100.1", wide: "198.51.101.1", via: ["10.0.2.100", "10.0.2.77"] };
 const V6: Routes =
     Routes { narrow: "2001:db8:1::1", wide: "2001:db8:2::1", via: ["fd00:2::100", "fd00:2::77"] };
-
-fn gateway(hook: Hook) -> Gateway {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packet/zones.world");
-    let world = World::read(&path).unwrap();
-    let config = std::fs::read_to_string(&world.config).unwrap();
-    let sizes = Sizes { sessions4: 64, sessions6: 64, ..Sizes::default() };
-    let gateway = Gateway::new(world, &config, sizes, hook).unwrap();
-    gateway.idle_near_ends().unwrap();
-    gateway
-}
 
 /// Does a packet of that size leave for the next hop, whose MAC address is the server's?
 fn goes(gateway: &mut Gateway, destination: &str, size: usize) -> bool {
@@ -91,7 +79,8 @@ fn both_keep_theirs(gateway: &mut Gateway, routes: &Routes, known: bool, narrow_
 }
 
 fn run(hook: Hook) {
-    let mut gateway = gateway(hook);
+    let sizes = Sizes { sessions4: 64, sessions6: 64, ..Sizes::default() };
+    let mut gateway = Gateway::of("zones.world", sizes, hook).unwrap();
     for routes in [V4, V6] {
         for (known, narrow_first) in [(true, true), (true, false), (false, true), (false, false)] {
             both_keep_theirs(&mut gateway, &routes, known, narrow_first);

@@ -3,19 +3,15 @@
 use sluice_dataplane::Sizes;
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::netns::in_thread;
-use sluice_packet_tests::{counters, table, world::World};
+use sluice_packet_tests::{counters, table};
 use sluice_wire::text::bytes;
 
 /// What small tables leave to sessions without an answer, whatever the percentage.
 const BOUND: usize = 1024;
 
 fn run(hook: Hook) {
-    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packet");
-    let world = World::read(&directory.join("zones.world")).unwrap();
-    let config = std::fs::read_to_string(&world.config).unwrap();
     let sizes = Sizes { sessions4: 4096, sessions6: 64, ..Sizes::default() };
-    let mut gateway = Gateway::new(world, &config, sizes, hook).unwrap();
-    gateway.idle_near_ends().unwrap();
+    let mut gateway = Gateway::of("zones.world", sizes, hook).unwrap();
     let query = |port: usize| {
         let ends = "eth(dst=02:00:00:00:01:01, src=02:00:00:00:01:64)/ip(src=10.0.1.100, dst=10.0.2.100)";
         bytes(&format!("{ends}/udp(sport={port}, dport=53)")).unwrap()
