@@ -24,7 +24,7 @@ impl DeviceCounts {
         Self { dropped: link.tx_dropped, xdp_sent }
     }
 
-    fn and(self, other: Self) -> Self {
+    pub fn and(self, other: Self) -> Self {
         Self { dropped: self.dropped + other.dropped, xdp_sent: self.xdp_sent + other.xdp_sent }
     }
 

@@ -293,7 +293,9 @@ impl Engine {
         let attached_before: BTreeSet<u32> = attached.iter().map(|a| a.ifindex).collect();
         // Before the switch: sessions must never carry ids that a crash could make us forget.
         self.save(&next, old.is_none())?;
-        self.dataplane.begin_counters(&renumbered(&next.ids, self.stored.as_ref()))?;
+        if !self.counters_are_new(old) {
+            self.dataplane.begin_counters(&renumbered(&next.ids, self.stored.as_ref()))?;
+        }
         self.dataplane.switch(&loaded);
         if let Err(error) = self.attach(&plan) {
             self.fall_back(&plan, &attached_before, old)?;
@@ -316,10 +318,14 @@ impl Engine {
         }
     }
 
+    /// The data plane was made by this start: all its counters are zero.
+    fn counters_are_new(&self, old: Option<&Active>) -> bool {
+        old.is_none() && self.dataplane.is_new()
+    }
+
     /// What an earlier commit stored holds as long as the data plane's counters are the same ones.
     fn baselines(&self, plan: &Plan, links: &[Link], old: Option<&Active>) -> (Baseline, DeviceCounts) {
-        let counters_are_new = old.is_none() && self.dataplane.is_new();
-        let stored = self.stored.as_ref().filter(|_| !counters_are_new);
+        let stored = self.stored.as_ref().filter(|_| !self.counters_are_new(old));
         let next = devices::baseline(plan, stored.map(|s| &s.devices_before), &devices::read_all(links));
         let gone = stored.map_or_else(DeviceCounts::default, |stored| {
             devices::look(&stored.devices_before, links, &self.devices_latest);

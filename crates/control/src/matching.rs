@@ -57,24 +57,19 @@ fn answer(query: &MatchQuery, plan: &Plan, tables: &Tables<'_>) -> Result<MatchV
     let index = abi::zone_pair_index(zone(&query.from_zone)?, zone(&query.to_zone)?);
     let pair = (tables.zone_pair)(index as u32);
     let subject = subject(query)?;
-    if !opens_session(&subject) {
-        return Ok(MatchView {
-            from_zone: query.from_zone.clone(),
-            to_zone: query.to_zone.clone(),
-            action: "deny".to_owned(),
-            dropped_as: Some(Reason::IcmpNoSession.name().to_owned()),
-            ..MatchView::default()
-        });
-    }
-    let found = [pair.context, pair.global].into_iter().find_map(|context| {
-        let place = tables.lookup.find(context, &subject)?;
-        Some((context, place))
-    });
     let view = MatchView {
         from_zone: query.from_zone.clone(),
         to_zone: query.to_zone.clone(),
         ..MatchView::default()
     };
+    if !opens_session(&subject) {
+        let dropped_as = Some(Reason::IcmpNoSession.name().to_owned());
+        return Ok(MatchView { action: "deny".to_owned(), dropped_as, ..view });
+    }
+    let found = [pair.context, pair.global].into_iter().find_map(|context| {
+        let place = tables.lookup.find(context, &subject)?;
+        Some((context, place))
+    });
     let Some((context, place)) = found else {
         return Ok(MatchView { action: sluice_plan::action(pair.default_action).to_owned(), ..view });
     };

@@ -12,7 +12,7 @@ use crate::api::{
     Configuration, Counters, DropView, Equation, Equations, Health, InterfaceView, PolicyView, ScreenView,
     SessionCounts, Stats, ZoneView,
 };
-use crate::devices::{self, Baseline, DeviceCounts};
+use crate::devices::{self, DeviceCounts};
 use crate::engine::CommitError;
 use crate::gate;
 use crate::kernel::Link;
@@ -54,7 +54,7 @@ impl Reading {
     fn all_devices(&self) -> DeviceCounts {
         let Active { devices_before, devices_latest, devices_gone, .. } = &*self.active;
         devices::look(devices_before, &self.links, devices_latest);
-        devices::with_gone(*devices_gone, devices_before, &Baseline::new(), devices_latest)
+        devices_gone.and(devices::counted(devices_before.iter(), devices_latest))
     }
 
     /// The kernel sends for generic XDP without a count: what was redirected is taken as sent.

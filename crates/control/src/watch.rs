@@ -350,13 +350,14 @@ pub fn refresh_neighbours(shared: &Shared) {
         Err(error) => return tracing::error!(%error, "the next-hop table cannot be read"),
     };
     // who never answered is asked for by packets alone, which are bounded (RFC 6583)
-    let wanted: BTreeSet<_> = entries
-        .iter()
-        .filter(|entry| !is_unresolved(shared, entry.index))
-        .map(|entry| (entry.host_ifindex, entry.address))
-        .collect();
+    ask(shared, entries.iter().filter(|entry| !is_unresolved(shared, entry.index)));
+}
+
+/// Each neighbour once, however many entries it has.
+fn ask<'a>(shared: &Shared, entries: impl Iterator<Item = &'a NexthopEntry>) {
+    let wanted: BTreeSet<_> = entries.map(|entry| (entry.host_ifindex, entry.address)).collect();
     if let Err(error) = shared.kernel.use_neighbours(wanted.into_iter()) {
-        tracing::error!(%error, "neighbours cannot be refreshed");
+        tracing::error!(%error, "neighbours cannot be asked for");
     }
 }
 
@@ -381,15 +382,7 @@ pub fn catch_up_unresolved(shared: &Shared) {
 /// Behind generic XDP kernels hide from tc who is to be asked for: the packets are lost, and the daemon asks instead.
 fn ask_for_generic_xdp(shared: &Shared, unresolved: &[NexthopEntry]) {
     let generic = |plan: &Plan| plan.attachments.iter().any(|a| a.ingress == Some(IngressHook::XdpGeneric));
-    if !generic(&shared.active().plan) {
-        return;
-    }
-    let wanted: BTreeSet<_> = unresolved
-        .iter()
-        .filter(|entry| is_unresolved(shared, entry.index))
-        .map(|entry| (entry.host_ifindex, entry.address))
-        .collect();
-    if let Err(error) = shared.kernel.use_neighbours(wanted.into_iter()) {
-        tracing::error!(%error, "neighbours cannot be asked for");
+    if generic(&shared.active().plan) {
+        ask(shared, unresolved.iter().filter(|entry| is_unresolved(shared, entry.index)));
     }
 }
