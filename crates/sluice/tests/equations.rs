@@ -17,8 +17,6 @@ set security policies from-zone third to-zone left policy in match application a
 set security policies from-zone third to-zone left policy in then permit
 ";
 
-const ADDRESSES: [&str; 2] = ["10.71.3.2/24", "fd71:3::2/64"];
-
 /// The daemon looks at devices every second.
 const LOOKED: Duration = Duration::from_millis(1500);
 
@@ -40,10 +38,8 @@ impl Scene {
     }
 
     fn connect(&self) {
-        self.site.connect(&self.third, "third0", &ADDRESSES);
+        self.site.connect_third(&self.third);
         self.third.run("ethtool", ["-K", "eth0", "tx", "off", "gro", "on"]).unwrap();
-        self.third.ip("route add default via 10.71.3.1").unwrap();
-        self.third.ip("-6 route add default via fd71:3::1").unwrap();
     }
 
     /// From the third zone, by either family; the first packets of a generic device may be lost.

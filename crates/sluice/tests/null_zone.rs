@@ -56,12 +56,10 @@ impl Scene {
     fn new(label: &str) -> Scene {
         let site = Site::new(label);
         let third = Netns::create(&format!("{label}-t")).unwrap();
-        site.connect(&third, "third0", &["10.71.3.2/24", "fd71:3::2/64"]);
+        site.connect_third(&third);
         for host in [&site.left, &third] {
             host.run("ethtool", ["-K", "eth0", "tx", "off", "gro", "on"]).unwrap();
         }
-        third.ip("route add default via 10.71.3.1").unwrap();
-        third.ip("-6 route add default via fd71:3::1").unwrap();
         Scene { site, third }
     }
 

@@ -60,6 +60,13 @@ impl Site {
         veth(near, VethEnd { netns: host, name: "eth0", mac: None, addresses }).unwrap();
     }
 
+    /// A third network, behind the gateway's third0.
+    pub fn connect_third(&self, third: &Netns) {
+        self.connect(third, "third0", &["10.71.3.2/24", "fd71:3::2/64"]);
+        third.ip("route add default via 10.71.3.1").unwrap();
+        third.ip("-6 route add default via fd71:3::1").unwrap();
+    }
+
     pub fn dir(&self) -> &Path {
         &self.dir
     }

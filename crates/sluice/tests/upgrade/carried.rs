@@ -48,9 +48,7 @@ impl Bed {
     pub fn new(label: &str, hook: &str) -> (Bed, std::path::PathBuf) {
         let site = Site::new(label);
         let third = Arc::new(Netns::create(&format!("{label}-t")).unwrap());
-        site.connect(&third, "third0", &["10.71.3.2/24", "fd71:3::2/64"]);
-        third.ip("route add default via 10.71.3.1").unwrap();
-        third.ip("-6 route add default via fd71:3::1").unwrap();
+        site.connect_third(&third);
         for (netns, device) in [(&site.left, "left0"), (&site.right, "right0"), (&third, "third0")] {
             // native redirects need checksums in the frames, and a peer that polls
             netns.run("ethtool", ["-K", "eth0", "tx", "off"]).unwrap();
