@@ -331,8 +331,7 @@ static int sweep_tick(void *map, __u32 *key, struct sweep_timer *timer)
 }
 
 /* Starts the timer, or has the one that runs continue with this program. */
-SEC("xdp")
-int xdp_sweep_start(struct xdp_md *ctx)
+static __always_inline int sweep_from_now_on(void)
 {
 	__u32 zero = 0;
 	struct sweep_timer *timer = bpf_map_lookup_elem(&sweep_timer, &zero);
@@ -349,8 +348,7 @@ int xdp_sweep_start(struct xdp_md *ctx)
 }
 
 /* A whole pass, at the time that `sweeps` says. */
-SEC("xdp")
-int xdp_sweep(struct xdp_md *ctx)
+static __always_inline int sweep_at_once(void)
 {
 	__u32 own = SWEEP_OF_RUN, i;
 	struct sweep *sweep = bpf_map_lookup_elem(&sweeps, &own);
@@ -363,6 +361,17 @@ int xdp_sweep(struct xdp_md *ctx)
 			return XDP_PASS;
 	}
 	return XDP_ABORTED;
+}
+
+/* One program for both, by the first byte of what it is run with: the verifier goes through the walk once. */
+SEC("xdp")
+int xdp_sweep(struct xdp_md *ctx)
+{
+	__u8 *which = (void *)(long)ctx->data;
+
+	if ((void *)(which + 1) > (void *)(long)ctx->data_end)
+		return XDP_ABORTED;
+	return *which == SWEEP_OF_TIMER ? sweep_from_now_on() : sweep_at_once();
 }
 
 #endif

@@ -30,6 +30,7 @@ pub fn loads(plan: &Plan) -> Result<bool, LoadsError> {
     let sizes = Sizes { sessions4: SESSIONS, sessions6: SESSIONS, ..Sizes::default() };
     let dataplane = Dataplane::open(&scratch.0, sizes)?;
     dataplane.load(&plan.tables, &variants(plan, None, &[]), plan.generation)?;
+    dataplane.sweep_once(dataplane.now_jiffies()?)?;
     Ok(true)
 }
 

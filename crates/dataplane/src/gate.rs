@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use sluice_abi::tables::{GateAlone, GatePlace};
 use sluice_abi::{GATE_PORTS, GatePort, MAX_GATE_SERVICES, ProgramConfig};
 
-use crate::control::hz;
 use crate::error::{Doing, Error, Result};
 use crate::mmap::Mapped;
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
@@ -27,8 +26,7 @@ impl Dataplane {
         if u32::from(gate.unit) >= self.sizes().units {
             return Err(Error::Object { what: format!("unit {}", gate.unit) });
         }
-        let own = crate::table_config(self.sizes(), self.seed);
-        let config = ProgramConfig { hz: hz(), gate_unit: gate.unit, gate_zone: gate.zone, ..own };
+        let config = ProgramConfig { gate_unit: gate.unit, gate_zone: gate.zone, ..self.fixed_config() };
         let object = objects::load(&Recipe {
             kind: hook,
             programs: &[name],

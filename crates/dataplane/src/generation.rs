@@ -19,7 +19,7 @@ use crate::{Dataplane, ProgramDetails, sys};
 
 /// Programs that are no generation's.
 const FIXED: [(ObjectKind, &[&str]); 2] = [
-    (ObjectKind::Xdp, &["xdp_root", "xdp_gate", "xdp_sweep_start", "xdp_sweep", "xdp_reap"]),
+    (ObjectKind::Xdp, &["xdp_root", "xdp_gate", "xdp_sweep", "xdp_reap"]),
     (ObjectKind::Tc, &["tc_root", "tc_gate", "tc_egress_root", "tc_finish", "read_clock"]),
 ];
 
@@ -185,7 +185,7 @@ impl Dataplane {
     pub fn examine_fixed(&self) -> Result<Vec<Examined>> {
         let mut found = Vec::new();
         for (hook, names) in FIXED {
-            let config = ProgramConfig { hz: self.hz(), ..crate::table_config(self.sizes(), self.seed) };
+            let config = self.fixed_config();
             let load = || {
                 objects::load(&Recipe {
                     kind: hook,

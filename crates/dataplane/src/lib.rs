@@ -347,7 +347,11 @@ impl Dataplane {
             clock: Clock::new(sizes)?,
             slots: Slots::open(&state.directory())?,
             loaded: Loaded::open(&state.directory(), &state)?,
-            reaper: RwLock::new(Reaper::new(&state, sizes, table_config(sizes, seed))?),
+            reaper: RwLock::new(Reaper::new(
+                &state,
+                sizes,
+                ProgramConfig { hz: control::hz(), ..table_config(sizes, seed) },
+            )?),
             sweeping: AtomicBool::new(false),
             sweeper: Sweeper::new(&state, created, sizes)?,
             grants: Grants::open(&state, sizes.grants, seed, control::hz())?,
@@ -394,9 +398,14 @@ impl Dataplane {
         let sizes = Sizes { extended: true, ..self.sizes };
         self.state.extend(sizes)?;
         self.loaded.read_state(&self.state)?;
-        let reaper = Reaper::new(&self.state, sizes, table_config(sizes, self.seed))?;
+        let reaper = Reaper::new(&self.state, sizes, self.fixed_config())?;
         *self.reaper.write().unwrap_or_else(PoisonError::into_inner) = reaper;
-        if self.sweeping.load(Ordering::Relaxed) { self.start_sweeping() } else { Ok(()) }
+        self.renew_sweep()
+    }
+
+    /// What programs that are no generation's are loaded with.
+    fn fixed_config(&self) -> ProgramConfig {
+        ProgramConfig { hz: control::hz(), ..table_config(self.sizes, self.seed) }
     }
 
     fn reaper(&self) -> RwLockReadGuard<'_, Reaper> {

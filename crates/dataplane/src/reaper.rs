@@ -9,7 +9,6 @@ use std::sync::{Mutex, PoisonError};
 use sluice_abi::{ProgramConfig, REAP_MAX, ReapEntry, ReapHeader};
 
 use crate::Sizes;
-use crate::control::hz;
 use crate::error::{Doing, Result};
 use crate::mmap::Mapped;
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
@@ -24,10 +23,6 @@ pub(crate) const MAPS: [&str; 2] = [LIST, HEADER];
 #[derive(Debug)]
 pub(crate) struct Reaper {
     program: OwnedFd,
-    /// A whole pass of the sweep.
-    pub sweep: OwnedFd,
-    /// Starts the timer that sweeps, or has it go on with this program.
-    pub start_sweep: OwnedFd,
     list: Mapped<ReapEntry>,
     header: Mapped<ReapHeader>,
     busy: Mutex<()>,
@@ -39,17 +34,15 @@ impl Reaper {
     pub fn new(state: &State, sizes: Sizes, config: ProgramConfig) -> Result<Reaper> {
         let object = objects::load(&Recipe {
             kind: ObjectKind::Xdp,
-            programs: &["xdp_reap", "xdp_sweep", "xdp_sweep_start"],
+            programs: &["xdp_reap"],
             reuse: &|name| state.descriptor(ObjectKind::Xdp, name),
             create: &|name| MAPS.contains(&name) || name == objects::CONFIG_SECTION,
-            frozen: Frozen { config: ProgramConfig { hz: hz(), ..config }, ..Default::default() },
+            frozen: Frozen { config, ..Default::default() },
             entries: &|name| sizes.entries(name),
         })?;
         let map = |name: &str| objects::map(&object, name);
         Ok(Reaper {
             program: objects::program(&object, "xdp_reap")?,
-            sweep: objects::program(&object, "xdp_sweep")?,
-            start_sweep: objects::program(&object, "xdp_sweep_start")?,
             list: Mapped::new(&map(LIST)?).doing(|| "map the list of sessions to end".to_owned())?,
             header: Mapped::new(&map(HEADER)?).doing(|| "map the head of that list".to_owned())?,
             busy: Mutex::default(),

@@ -2,9 +2,9 @@
 //! timer; here it is told when sessions end, started, and asked what it did. Next hops that nobody uses are found here.
 
 use std::mem::offset_of;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -17,6 +17,7 @@ use sluice_abi::{
 
 use crate::error::{Error, Result};
 use crate::mmap::Mapped;
+use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::prog_run::{self, XdpRun};
 use crate::records::{self, FlowTable, Line};
 use crate::sessions::Session;
@@ -155,6 +156,8 @@ pub(crate) struct Sweeper {
     limits: Mapped<SweepLimits>,
     sweeps: Mapped<Sweep>,
     unanswered: Mapped<Unanswered>,
+    /// Loaded when it is first needed: who only reads needs no sweep.
+    program: Mutex<Option<Arc<OwnedFd>>>,
     busy: Mutex<()>,
 }
 
@@ -164,6 +167,7 @@ impl Sweeper {
             limits: records::mapped(state, "sweep_limits")?,
             sweeps: records::mapped(state, "sweeps")?,
             unanswered: records::mapped(state, "unanswered_sessions")?,
+            program: Mutex::default(),
             busy: Mutex::default(),
         };
         if created {
@@ -188,14 +192,41 @@ impl Dataplane {
     pub fn start_sweeping(&self) -> Result<()> {
         // A timer whose tick runs at this moment, perhaps for an earlier daemon, may refuse.
         for _ in 0..START_TRIES {
-            let outcome = prog_run::xdp(self.reaper().start_sweep.as_fd(), &XdpRun::new(&[0; 64], 0))?;
-            if outcome.retval == XDP_PASS {
+            if self.run_sweep(SWEEP_OF_TIMER)?.retval == XDP_PASS {
                 self.sweeping.store(true, Ordering::Relaxed);
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(10));
         }
         Err(Error::Timer)
+    }
+
+    fn run_sweep(&self, which: u32) -> Result<prog_run::Outcome<prog_run::XdpContext>> {
+        prog_run::xdp(self.sweep_program()?.as_fd(), &XdpRun::new(&[which as u8; 64], 0))
+    }
+
+    fn sweep_program(&self) -> Result<Arc<OwnedFd>> {
+        let mut loaded = self.sweeper.program.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(program) = &*loaded {
+            return Ok(program.clone());
+        }
+        let object = objects::load(&Recipe {
+            kind: ObjectKind::Xdp,
+            programs: &["xdp_sweep"],
+            reuse: &|name| self.state.descriptor(ObjectKind::Xdp, name),
+            create: &|name| name == objects::CONFIG_SECTION,
+            frozen: Frozen { config: self.fixed_config(), ..Default::default() },
+            entries: &|name| self.sizes.entries(name),
+        })?;
+        let program = Arc::new(objects::program(&object, "xdp_sweep")?);
+        *loaded = Some(program.clone());
+        Ok(program)
+    }
+
+    /// The state has other maps than it had: who sweeps goes on with a program that has them too.
+    pub(crate) fn renew_sweep(&self) -> Result<()> {
+        *self.sweeper.program.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if self.sweeping.load(Ordering::Relaxed) { self.start_sweeping() } else { Ok(()) }
     }
 
     /// What the timer's sweep did.
@@ -224,7 +255,7 @@ impl Dataplane {
         let _busy = sweeper.busy.lock().unwrap_or_else(PoisonError::into_inner);
         let before = sweeper.of(SWEEP_OF_RUN);
         sweeper.sweeps.word(SWEEP_OF_RUN, offset_of!(Sweep, now)).store(now as u32, Ordering::Relaxed);
-        let outcome = prog_run::xdp(self.reaper().sweep.as_fd(), &XdpRun::new(&[0; 64], 0))?;
+        let outcome = self.run_sweep(SWEEP_OF_RUN)?;
         if outcome.retval != XDP_PASS {
             return Err(Error::Timer);
         }
