@@ -1,6 +1,6 @@
 //! Programs on devices of a network namespace.
 
-mod common;
+use crate::common;
 
 use std::fs;
 

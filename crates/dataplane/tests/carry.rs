@@ -1,6 +1,6 @@
 //! Pinned state that another program has made.
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::net::IpAddr;

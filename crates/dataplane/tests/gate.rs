@@ -1,6 +1,6 @@
 //! The gate alone and the index of grants: every grant is found at any fill, and after a crash.
 
-mod common;
+use crate::common;
 
 use std::net::Ipv4Addr;
 

@@ -1,6 +1,6 @@
 //! Generations under traffic: every packet is judged by exactly one of them, and only what is new is loaded.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 use std::fs;

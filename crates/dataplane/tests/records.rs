@@ -1,6 +1,6 @@
 //! Sessions and next hops against hand-written records, as the slow path would leave them.
 
-mod common;
+use crate::common;
 
 use std::net::IpAddr;
 

@@ -1,6 +1,6 @@
 //! Pinned state: created, found again, refused.
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::net::IpAddr;

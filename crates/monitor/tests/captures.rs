@@ -1,6 +1,6 @@
 //! Capture files in all their variants; cut, damaged and foreign files. Live pipes.
 
-mod files;
+use crate::files;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

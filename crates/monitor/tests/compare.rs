@@ -1,6 +1,6 @@
 //! Two taps: planted losses and delays come back exactly.
 
-mod reference;
+use crate::reference;
 
 use std::collections::BTreeMap;
 

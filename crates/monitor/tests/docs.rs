@@ -6,7 +6,7 @@ use sluice_monitor::channel::anomaly::Kind;
 use sluice_monitor::report::advice;
 
 const BEGIN: &str =
-    "<!-- anomalies:begin, written by UPDATE=1 cargo test -p sluice-monitor --test docs -->\n";
+    "<!-- anomalies:begin, written by UPDATE=1 cargo test -p sluice-monitor --test all docs:: -->\n";
 const END: &str = "<!-- anomalies:end -->";
 
 fn anomalies() -> String {
@@ -27,7 +27,8 @@ fn the_page_tells_every_anomaly_as_the_program_does() {
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, format!("{before}{BEGIN}{}{END}{after}", anomalies())).unwrap();
     } else {
-        let how = "docs/MONITOR.md is not up to date: UPDATE=1 cargo test -p sluice-monitor --test docs";
+        let how =
+            "docs/MONITOR.md is not up to date: UPDATE=1 cargo test -p sluice-monitor --test all docs::";
         assert!(found == anomalies(), "{how}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The captures are in tests/captures, truth.json beside them; tests/vm/captures.py makes both. To make them again in a
 //! guest and judge those (about 3 minutes; scripts/setup-vm.sh installs what is needed):
-//! `cargo test -p sluice-monitor --test kernels -- --ignored`
+//! `cargo test -p sluice-monitor --test all kernels:: -- --ignored`
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "sending frames through a packet socket")]
 
-mod packets;
+use crate::packets;
 
 use std::collections::HashSet;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -296,7 +296,7 @@ fn an_interface_that_goes_is_an_error_in_words() {
 }
 
 /// What the tap takes when frames come as fast as one core can send them. Run with
-/// `cargo test --release -p sluice-monitor --test live -- --ignored --nocapture`.
+/// `cargo test --release -p sluice-monitor --test all live:: -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement: needs a release build and a quiet machine"]
 fn live_rate() {

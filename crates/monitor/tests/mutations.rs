@@ -1,7 +1,7 @@
 //! Mutated captures within bounds; `cargo run --release -p sluice-monitor --example fuzz_captures` goes on
 //! for as long as one likes.
 
-mod fuzz;
+use crate::fuzz;
 
 use proptest::prelude::*;
 

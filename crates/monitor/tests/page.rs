@@ -1,7 +1,7 @@
 //! The web page in a browser: it draws what the REST interface says, complains of nothing, and nothing falls out of its
 //! place, wide and narrow, light and dark, on screen and on paper.
 
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 
@@ -171,7 +171,7 @@ fn it_prints_on_a_few_pages() {
     assert!((1..=8).contains(&pages), "{pages} pages");
 }
 
-/// `cargo test -p sluice-monitor --test page -- --ignored`: pictures for people, in target/tmp.
+/// `cargo test -p sluice-monitor --test all page:: -- --ignored`: pictures for people, in target/tmp.
 #[test]
 #[ignore = "pictures for people"]
 fn pictures() {

@@ -1,7 +1,7 @@
 //! Numbers that are no counter, and counters that are shared: losses are counted where numbers count packets, nowhere else.
 //! Every protocol with every kind of number.
 
-mod packets;
+use crate::packets;
 
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
 //! Every protocol by its standard: right, wrong, cut and corrupt headers.
 
-mod packets;
+use crate::packets;
 
 use packets::*;
 use proptest::prelude::*;

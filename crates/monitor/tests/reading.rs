@@ -1,5 +1,5 @@
 //! What reading and parsing cost, without channels. Run with
-//! `cargo test --release -p sluice-monitor --test reading -- --ignored --nocapture`.
+//! `cargo test --release -p sluice-monitor --test all reading:: -- --ignored --nocapture`.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

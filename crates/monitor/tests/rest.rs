@@ -1,6 +1,6 @@
 //! The REST interface, over real connections.
 
-mod common;
+use crate::common;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

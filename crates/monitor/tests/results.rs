@@ -1,6 +1,6 @@
 //! Results in a database: nothing lost on the way, nothing doubled, readable whatever happens to the writer.
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -310,7 +310,7 @@ fn a_killed_writer_leaves_whole_intervals() {
     let path = folder.path().join("results.db");
     for number in 1..=3 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "child_that_writes_for_ever"])
+            .args(["--ignored", "--exact", "results::child_that_writes_for_ever"])
             .env(CHILD, &path)
             .stdout(Stdio::null())
             .spawn()
@@ -342,7 +342,7 @@ fn a_killed_writer_leaves_whole_intervals() {
     }
 }
 
-/// `cargo test --release -p sluice-monitor --test results -- --ignored --nocapture what_the_database_costs`
+/// `cargo test --release -p sluice-monitor --test all results:: -- --ignored --nocapture what_the_database_costs`
 ///
 /// The budget is a tenth of a run at 12 million packets a second. This link needs no reading and no parsing and so runs
 /// faster than that, which is why the seconds that the database adds are judged, not their share of this run.

@@ -1,6 +1,6 @@
 //! Slices: the right packets, byte for byte, with their times, interfaces and a comment that says what they show.
 
-mod reference;
+use crate::reference;
 
 use std::path::Path;
 use std::process::Command;

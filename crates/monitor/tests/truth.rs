@@ -1,6 +1,6 @@
 //! Generated captures analysed: each planted event is found once, and nothing else.
 
-mod reference;
+use crate::reference;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

@@ -11,7 +11,7 @@ use sluice_packet_tests::limits::{
 };
 
 const BEGIN: &str =
-    "<!-- limits:begin, written by UPDATE=1 cargo test -p sluice-packet-tests --test limits -->\n";
+    "<!-- limits:begin, written by UPDATE=1 cargo test -p sluice-packet-tests --test all limits:: -->\n";
 const END: &str = "<!-- limits:end -->";
 
 /// Exit status of `tests/vm/run` where the guest did not come as far as its command.
@@ -121,11 +121,11 @@ fn check_page(table: &str) {
     assert_eq!(
         programs(written),
         programs(table),
-        "run UPDATE=1 cargo test -p sluice-packet-tests --test limits"
+        "run UPDATE=1 cargo test -p sluice-packet-tests --test all limits::"
     );
 }
 
-const HERE: &str = "real_configurations_leave_half_of_the_kernels_room";
+const HERE: &str = "limits::real_configurations_leave_half_of_the_kernels_room";
 
 #[test]
 fn real_configurations_leave_half_of_the_kernels_room() {

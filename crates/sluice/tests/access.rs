@@ -1,6 +1,6 @@
 //! Who may ask the daemon what, under which name, and that nobody keeps its owners from being heard.
 
-mod common;
+use crate::common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -142,7 +142,7 @@ impl Flood {
             let mut command = site.gateway.command("setpriv");
             command.args(ids).arg("--clear-groups").arg(&copy).args([
                 "--exact",
-                "hold",
+                "access::hold",
                 "--ignored",
                 "--nocapture",
             ]);

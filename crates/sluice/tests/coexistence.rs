@@ -1,6 +1,6 @@
 //! Routing daemons and DHCP clients beside Sluice keep what they have; what they change moves live flows at once.
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::net::UdpSocket;

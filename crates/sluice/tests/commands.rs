@@ -1,6 +1,6 @@
 //! What the commands print and how they end.
 
-mod common;
+use crate::common;
 
 use std::process::Command;
 use std::time::Duration;

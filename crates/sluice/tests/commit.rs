@@ -1,6 +1,6 @@
 //! Commits: all of a configuration or nothing of it.
 
-mod common;
+use crate::common;
 
 use std::time::Duration;
 

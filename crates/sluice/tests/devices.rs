@@ -1,6 +1,6 @@
 //! Devices that cannot carry what the configuration asks of them, and what others do with them: refused or told by name.
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Both equations of conservation hold through what happens to devices and neighbours: a unit that leaves its zone and
 //! comes back, a device that is deleted and made again, neighbours that never answer or are asked for the first time.
 
-mod common;
+use crate::common;
 
 use std::time::Duration;
 

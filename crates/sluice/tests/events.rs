@@ -1,7 +1,7 @@
 //! What happens to devices, addresses and routes underneath a running gateway: within a second everything works again,
 //! without a commit.
 
-mod common;
+use crate::common;
 
 use std::time::Duration;
 

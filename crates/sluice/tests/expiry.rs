@@ -1,6 +1,6 @@
 //! Sessions end by being idle while no daemon lives: the kernel's timer sweeps. On both hooks.
 
-mod common;
+use crate::common;
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! Datagrams larger than a link, with real hosts that take them apart and put them together, on both hooks.
 
-mod common;
+use crate::common;
 
 use std::net::UdpSocket;
 use std::time::Duration;

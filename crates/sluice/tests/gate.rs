@@ -1,7 +1,7 @@
 //! The gate end to end: grants over the socket and by configuration, limits without a daemon, revocation of live
 //! connections, restarts, kills and commits under flood, the audit.
 
-mod common;
+use crate::common;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};

@@ -1,6 +1,6 @@
 //! `services gate host-only` end to end: a host that is no gateway, with the gate alone before its only interface.
 
-mod common;
+use crate::common;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,6 +1,6 @@
 //! One gateway a network namespace; whose pins are whose; where pins are found.
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::io::Read;
@@ -158,7 +158,11 @@ fn a_stranger_with_the_name_of_the_lock_is_passed_over() {
     fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
     let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
     let mut command = site.gateway.command("setpriv");
-    command.args(nobody).arg(&copy).args(["--exact", "squat", "--ignored"]).env("SQUAT", site.dir());
+    command
+        .args(nobody)
+        .arg(&copy)
+        .args(["--exact", "instances::squat", "--ignored"])
+        .env("SQUAT", site.dir());
     fs::set_permissions(site.dir(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     let mut squatter: Child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     wait_until("the name is taken", Duration::from_secs(10), || site.dir().join("taken").exists());

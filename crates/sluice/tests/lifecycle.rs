@@ -1,6 +1,6 @@
 //! Start, restart, crash, cleanup, and what the kernel changes meanwhile.
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::time::{Duration, Instant};

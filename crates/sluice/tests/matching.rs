@@ -1,6 +1,6 @@
 //! `show match-policies` and `test policy`: the same answer as a packet gets, before and after a commit.
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,7 +1,7 @@
 //! The monitor on a port of a running gateway: it gets copies of every frame that it follows, and the gateway goes on as if
 //! it were not there.
 
-mod common;
+use crate::common;
 
 use std::net::UdpSocket;
 use std::os::unix::process::CommandExt;

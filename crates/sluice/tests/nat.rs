@@ -1,6 +1,6 @@
 //! Translation end to end: what neighbours find, what reports say, and real applications.
 
-mod common;
+use crate::common;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};

@@ -1,7 +1,7 @@
 //! An interface of the configuration without an enabled unit in a zone is in the null zone: nobody reaches the host or
 //! anything behind it through that interface, whatever happens to the daemon.
 
-mod common;
+use crate::common;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;

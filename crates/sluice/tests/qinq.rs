@@ -1,6 +1,6 @@
 //! A unit with two tags on a real device: hosts behind it, the gateway's own traffic, MTU, in both directions.
 
-mod common;
+use crate::common;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,6 +1,6 @@
 //! Screens as an operator sees them: what is dropped, shown and logged, and what `alarm-without-drop` changes.
 
-mod common;
+use crate::common;
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! `then log` and `then count`: what policies tell about their sessions, IPv4 and IPv6, also over a restart.
 
-mod common;
+use crate::common;
 
 use std::time::Duration;
 

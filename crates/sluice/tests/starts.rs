@@ -1,6 +1,6 @@
 //! Days on which something is missing: room on the disk, a whole file, a configuration that can be used, the daemon.
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! A real client and a real server through a flood of SYNs from sources that do not exist.
 
-mod common;
+use crate::common;
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

@@ -9,7 +9,7 @@ use sluice_packet_tests::onwire::Wire;
 use sluice_packet_tests::random::Random;
 use sluice_wire::text::dissect;
 
-use crate::packets::{
+use super::packets::{
     Above, ERRORS, Ends, ICMP, TCP, UDP, check_sums, error, packet, source_port, split, unchosen, whole,
 };
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::bed::{
+use super::bed::{
     FanOut, LISTENER, MESSAGES, PATIENCE, Sink, assert_all_once, receiver, send, sinks_at, site, total, yaml,
 };
+use super::modes::{Mode, RATE, fair_and_exact};
 use crate::common::wait_until;
-use crate::modes::{Mode, RATE, fair_and_exact};
 
 /// The data plane goes on without its daemon.
 fn fair_without_a_daemon(mode: Mode) {
@@ -133,7 +133,7 @@ fn an_address_of_nobody_is_answered_for_when_asked() {
     wait_until("all messages", PATIENCE, || total(&sinks) >= 300);
     fanout.assert_balanced();
     drop(fanout);
-    let site = crate::bed::site("fan-no-arp");
+    let site = super::bed::site("fan-no-arp");
     let fanout = FanOut::start(&site, &yaml("xdp", "").replace(LISTENER, "10.71.1.50:514"));
     assert!(fanout.words().contains("answer-arp"), "{}", fanout.words());
 }

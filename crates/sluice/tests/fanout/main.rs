@@ -1,8 +1,5 @@
 //! `sluice fanout` between a sender and real receivers, in every mode.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod bed;
 mod dns;
 mod kernel;

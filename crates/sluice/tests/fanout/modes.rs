@@ -3,12 +3,12 @@
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
-use crate::bed::{
+use super::bed::{
     FanOut, LISTENER, MESSAGES, PATIENCE, Rsyslog, Sink, assert_all_once, assert_by_turns, mac, message,
     receiver, send, sinks_at, site, total, yaml,
 };
+use super::rings::assert_no_ring_refused;
 use crate::common::{Site, wait_until};
-use crate::rings::assert_no_ring_refused;
 
 pub const RATE: u32 = 40_000;
 const LISTENER6: &str = "[fd71:1::1]:514";

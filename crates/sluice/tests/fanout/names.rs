@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::bed::{FanOut, LISTENER, PATIENCE, send, site, yaml};
+use super::bed::{FanOut, LISTENER, PATIENCE, send, site, yaml};
+use super::dns::{Dns, Record};
 use crate::common::{Site, wait_until};
-use crate::dns::{Dns, Record};
 
 /// Far below what a resolver waits for a silent server (5 s and more), far above what else there is to do.
 const SOON: Duration = Duration::from_secs(4);
@@ -88,7 +88,7 @@ fn the_way_to_a_name_is_found_when_it_is_answered() {
     let fanout = FanOut::start_asking(&site, &text, &dns.resolv);
     dns.set("late.example", vec![Record::A([10, 71, 2, 13].into())]);
     dns.be_silent(false);
-    let sink = crate::bed::Sink::udp(&site.right, "10.71.2.13:5514");
+    let sink = super::bed::Sink::udp(&site.right, "10.71.2.13:5514");
     wait_until("it is served", PATIENCE, || {
         send(&site.left, LISTENER, 0..20, 20_000, 1);
         sink.got() > 0

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::bed::{FanOut, LISTENER, send, site};
+use super::bed::{FanOut, LISTENER, send, site};
+use super::dns::{Dns, Record};
 use crate::common::Site;
-use crate::dns::{Dns, Record};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 const NAME: &str = "collectors.example";

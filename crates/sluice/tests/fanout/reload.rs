@@ -1,6 +1,6 @@
 //! What a reload says, it does; what it cannot do, it refuses.
 
-use crate::bed::{FanOut, LISTENER, PATIENCE, Sink, receiver, send, sinks_at, site, total, yaml};
+use super::bed::{FanOut, LISTENER, PATIENCE, Sink, receiver, send, sinks_at, site, total, yaml};
 use crate::common::{refused, wait_until};
 use sluice_lab::metrics::Metrics;
 

@@ -8,12 +8,12 @@ use nix::unistd::Pid;
 use sluice_lab::netns::{VethEnd, veth};
 use sluice_xsk::program::{self, Attach};
 
-use crate::bed::{
+use super::bed::{
     FanOut, LISTENER, MESSAGES, PATIENCE, Sink, assert_all_once, assert_by_turns, mac, receiver, send,
     sinks_at, site, total, yaml,
 };
+use super::modes::{Mode, RATE, fair_and_exact};
 use crate::common::{Site, refused, wait_until};
-use crate::modes::{Mode, RATE, fair_and_exact};
 
 /// Nothing was lost between the driver and the worker, and every queue has a socket.
 pub fn assert_no_ring_refused(fanout: &FanOut) {

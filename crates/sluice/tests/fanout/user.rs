@@ -5,7 +5,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::bed::{
+use super::bed::{
     FanOut, LISTENER, MESSAGES, PATIENCE, Rsyslog, Sink, assert_all_once, assert_by_turns, assert_each_once,
     receiver, send, sinks_at, site, total, yaml,
 };

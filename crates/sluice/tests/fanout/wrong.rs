@@ -2,7 +2,7 @@
 
 use std::net::UdpSocket;
 
-use crate::bed::{LISTENER, site, yaml};
+use super::bed::{LISTENER, site, yaml};
 use crate::common::{Site, refused};
 
 fn refusal(site: &Site, text: &str) -> String {

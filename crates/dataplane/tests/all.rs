@@ -1,0 +1,10 @@
+//! Every test of the crate in one program, which links once and keeps both CPUs busy.
+
+mod attach;
+mod carry;
+mod common;
+mod gate;
+mod generations;
+mod records;
+mod sources;
+mod state;

@@ -1,0 +1,23 @@
+//! Every test of the crate in one program, which links once and keeps both CPUs busy.
+
+mod differential;
+mod extensions;
+mod fragments;
+mod largest;
+mod limits;
+mod nat;
+mod nat64;
+mod nat64_sessions;
+mod nat_ports;
+mod neighbours;
+#[path = "nftables/main.rs"]
+mod nftables;
+mod no_trace;
+mod onwire;
+mod persistent;
+mod policies;
+mod rates;
+mod reopening;
+mod route_mtu;
+mod tables;
+mod unanswered;

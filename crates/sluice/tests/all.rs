@@ -1,0 +1,33 @@
+//! Every test of the crate in one program, which links once and keeps both CPUs busy.
+
+mod access;
+#[path = "../../../tests/lab/branch.rs"]
+mod branch;
+mod coexistence;
+mod commands;
+mod commit;
+mod common;
+mod devices;
+mod equations;
+mod events;
+mod expiry;
+#[path = "fanout/main.rs"]
+mod fanout;
+mod fragments;
+mod gate;
+mod gate_alone;
+mod instances;
+#[path = "../../../tests/lab/nat64.rs"]
+mod lab_nat64;
+mod lifecycle;
+mod matching;
+mod monitor_command;
+mod monitor_port;
+mod nat;
+mod null_zone;
+mod qinq;
+mod rooms;
+mod screens;
+mod session_log;
+mod starts;
+mod syn_flood;
