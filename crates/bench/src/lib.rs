@@ -4,6 +4,7 @@
 
 mod args;
 pub mod bed;
+mod cache;
 pub mod chart;
 pub mod chi;
 pub mod compare;

@@ -19,6 +19,7 @@ pub fn interleave(
         for round in 0..rounds {
             for position in 0..contestants {
                 let contestant = (position + round) % contestants;
+                watch::walk();
                 samples[contestant].push(run(contestant, round)?);
             }
         }
@@ -28,7 +29,11 @@ pub fn interleave(
 
 /// The samples of one contestant alone.
 pub fn alone(rounds: usize, mut run: impl FnMut(usize) -> Result<f64>) -> Result<Vec<f64>> {
-    watch::over(|| (0..rounds).map(&mut run).collect())
+    let mut one = |round| {
+        watch::walk();
+        run(round)
+    };
+    watch::over(|| (0..rounds).map(&mut one).collect())
 }
 
 /// The CPU that measurements run on: the second, where there is one.

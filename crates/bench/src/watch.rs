@@ -17,6 +17,7 @@ use nix::unistd::Pid;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cache;
 use crate::environment::CpuTimes;
 use crate::rounds::keep_on;
 
@@ -42,6 +43,11 @@ pub struct Load {
     /// Processes that were not ours and ran or wanted to, over all looks.
     pub runnable: u64,
     pub looks: u64,
+    /// Nanoseconds a line of walks through the last cache, one before each timed run, and of the quickest that was seen.
+    #[serde(default)]
+    pub walks_ns: Vec<f64>,
+    #[serde(default)]
+    pub undisturbed_ns: Option<f64>,
 }
 
 /// Share of the machine's CPU time that others may have had.
@@ -75,6 +81,7 @@ impl Load {
         if pressure > MOST_PRESSURE && others > OTHERS_BESIDE_PRESSURE {
             doubts.push(format!("something waited for a CPU {:.0} % of the time", 100.0 * pressure));
         }
+        doubts.extend(self.undisturbed_ns.and_then(|quickest| cache::doubt(&self.walks_ns, quickest)));
         doubts
     }
 
@@ -101,6 +108,8 @@ impl Load {
         self.pressure_s += other.pressure_s;
         self.runnable += other.runnable;
         self.looks += other.looks;
+        self.walks_ns.extend(&other.walks_ns);
+        self.undisturbed_ns = self.undisturbed_ns.into_iter().chain(other.undisturbed_ns).reduce(f64::min);
     }
 }
 
@@ -110,6 +119,13 @@ static TIMED: Mutex<Option<Load>> = Mutex::new(None);
 /// The load of all rounds that were timed since the last call; None when none were.
 pub fn take() -> Option<Load> {
     TIMED.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// Before each timed run: whether the last cache is ours.
+pub fn walk() {
+    let walks_ns = vec![cache::walk()];
+    let walk = Load { walks_ns, undisturbed_ns: cache::undisturbed(), ..Load::default() };
+    TIMED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().add(&walk);
 }
 
 /// Watches while `work` is timed, and keeps what it saw for `take`.
@@ -161,6 +177,7 @@ impl Watch {
             pressure_s: last.pressure_us.saturating_sub(self.first.pressure_us) as f64 / 1e6,
             runnable,
             looks,
+            ..Load::default()
         }
     }
 }
