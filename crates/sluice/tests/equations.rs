@@ -45,7 +45,7 @@ impl Scene {
     /// From the third zone, by either family; the first packets of a generic device may be lost.
     fn reaches(&self, what: &str) {
         for to in ["10.71.1.2", "fd71:1::2"] {
-            let patience = Duration::from_secs(8);
+            let patience = Duration::from_secs(30);
             common::wait_until(what, patience, || self.site.pings(&self.third, to));
             assert!((0..5).all(|_| self.site.pings(&self.third, to)), "{what}");
         }

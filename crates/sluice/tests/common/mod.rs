@@ -206,7 +206,7 @@ pub fn demanded(command: &str) -> &'static str {
 /// Waits until every packet is accounted for: a reading may fall between two counters of one packet.
 pub fn balances(gateway: &Gateway) -> Value {
     let mut stats = Value::Null;
-    wait_until("both equations hold", Duration::from_secs(3), || {
+    wait_until("both equations hold", Duration::from_secs(20), || {
         stats = gateway.json("/api/stats").unwrap();
         ["ingress", "egress"].iter().all(|side| stats["equations"][side]["difference"] == 0)
     });
