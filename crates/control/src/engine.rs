@@ -12,6 +12,7 @@ use sluice_dataplane::{
 };
 use sluice_fanout::metrics::Bound;
 use sluice_language::Config;
+use sluice_language::config::HookMode;
 use sluice_plan::{Environment, Ids, IngressHook, Plan};
 
 use crate::api::Committed;
@@ -24,7 +25,8 @@ use crate::fan_out::{self, FanOutService, InForce};
 use crate::gate::{self, Audit};
 use crate::kernel::{self, Kernel, KernelError, Link, guard};
 use crate::local;
-use crate::mtus;
+use crate::mtus::{self, Mtus};
+use crate::refusals::Refusals;
 use crate::shared::{Active, Shared, count};
 use crate::store::{Store, StoreError, Stored};
 
@@ -81,6 +83,7 @@ pub struct Engine {
     /// The generation in force, when this process loaded it.
     in_force: InForce,
     devices_latest: Latest,
+    refusals: Refusals,
     stored: Option<Stored>,
     fan_out: FanOutService,
     audit: Arc<Audit>,
@@ -118,6 +121,7 @@ impl Engine {
             audit,
             fan_out,
             devices_latest: Latest::default(),
+            refusals: Refusals::default(),
         }
     }
 
@@ -145,12 +149,49 @@ impl Engine {
         }
     }
 
-    /// Puts a configuration in force; `old` is what it replaces, None when the daemon starts.
+    /// Puts a configuration in force; `old` is what it replaces, None when the daemon starts. Devices that may have either
+    /// hook and refuse native XDP get the other one.
     pub fn activate(
         &mut self,
         source: Source,
         old: Option<&Active>,
     ) -> Result<(Active, Committed), CommitError> {
+        loop {
+            match self.attempt(&source, old) {
+                Err(CommitError::Dataplane(sluice_dataplane::Error::Xdp {
+                    interface,
+                    words,
+                    cure,
+                    source: error,
+                    ..
+                })) if self.may_have_tc(&source, &interface) => {
+                    let why = format!("{}; {cure}", words.unwrap_or_else(|| error.to_string()));
+                    self.refusals.note(&self.kernel.links()?, &interface, why);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// It has not refused yet, or it could not have been asked again.
+    fn may_have_tc(&self, source: &Source, interface: &str) -> bool {
+        let Ok(config) = config::parse(&source.text, &source.file) else { return false };
+        let mode = config.interfaces.iter().find(|i| i.name == interface).map(|i| i.mode);
+        mode == Some(HookMode::Auto) && !self.refusals.is_known(interface)
+    }
+
+    fn environment(
+        &mut self,
+        config: &Config,
+        links: &[Link],
+        mtus: &Mtus,
+    ) -> Result<Environment, KernelError> {
+        let mut environment = environment::read(&self.kernel, links, config, mtus)?;
+        self.refusals.put_into(&mut environment);
+        Ok(environment)
+    }
+
+    fn attempt(&mut self, source: &Source, old: Option<&Active>) -> Result<(Active, Committed), CommitError> {
         let begun = Instant::now();
         let mut config = config::parse(&source.text, &source.file)?;
         let named = config.fan_out.clone();
@@ -161,7 +202,7 @@ impl Engine {
 
         // A rehearsal with stand-ins for devices that the commit itself makes: what it refuses has touched nothing.
         let links = self.kernel.links()?;
-        let environment = environment::read(&self.kernel, &links, &config, &before.mtus_before)?;
+        let environment = self.environment(&config, &links, &before.mtus_before)?;
         let mut ids = before.ids.clone();
         let plan = config::plan(&config, &source.file, &environment, &mut ids, generation)?;
         let mut kernel_wants = plan.kernel.clone();
@@ -204,8 +245,8 @@ impl Engine {
         let devices_latest = self.devices_latest.clone();
         let active = Active {
             generation,
-            text: source.text,
-            file: source.file,
+            text: source.text.clone(),
+            file: source.file.clone(),
             config,
             named,
             plan,
@@ -275,7 +316,7 @@ impl Engine {
         old: Option<&Active>,
     ) -> Result<(Plan, Stored, RuleTables), CommitError> {
         let links = self.kernel.links()?;
-        let environment = environment::read(&self.kernel, &links, config, &next.mtus_before)?;
+        let environment = self.environment(config, &links, &next.mtus_before)?;
         let mut plan = if environment == rehearsal.environment {
             next.ids = rehearsal.ids;
             rehearsal.plan

@@ -29,6 +29,7 @@ mod offline;
 mod owner;
 mod prefix;
 mod preflight;
+mod refusals;
 mod rehearsal;
 mod schedules;
 mod sessions;

@@ -29,6 +29,7 @@ pub mod prog_run;
 mod programs;
 mod reaper;
 mod records;
+mod refusal;
 mod rules;
 mod sessions;
 mod slots;
