@@ -29,6 +29,7 @@ use crate::mtus::{self, Mtus};
 use crate::refusals::Refusals;
 use crate::shared::{Active, Shared, count};
 use crate::store::{Store, StoreError, Stored};
+use crate::tags;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
@@ -134,7 +135,7 @@ impl Engine {
     pub fn commit(&mut self, source: Source, shared: &Shared) -> Result<Committed, CommitError> {
         let _work = shared.work.begin("commit");
         let result = self.activate(source, Some(&shared.active()));
-        match result {
+        let result = match result {
             Ok((active, done)) => {
                 count(&shared.totals.commits, 1);
                 shared.notes.clear();
@@ -146,7 +147,9 @@ impl Engine {
                 tracing::error!(%error, "commit refused, nothing changed");
                 Err(error)
             }
-        }
+        };
+        sluice_dataplane::give_back_freed();
+        result
     }
 
     /// Puts a configuration in force; `old` is what it replaces, None when the daemon starts. Devices that may have either
@@ -325,7 +328,8 @@ impl Engine {
         };
         self.fan_out.overlay(&mut plan, &config.fan_out);
         changes.sysctls(&plan.kernel)?;
-        changes.tags_in_frames(&plan.kernel)?;
+        let switched_off = changes.tags_in_frames(&plan.kernel)?;
+        next.tags_before = tags::remembered(&next.tags_before, switched_off, &plan.kernel.tags_in_frames);
         local::update(&self.kernel, &self.dataplane)?;
         let attached = self.dataplane.attached()?;
         let variants = variants(&plan, old.map(|o| &o.plan), &attached);
@@ -437,6 +441,10 @@ impl Engine {
                 }
             }
             Err(error) => note(Err(error.to_string())),
+        }
+        let tags = self.stored.as_ref().map(|stored| &stored.tags_before);
+        for error in tags.into_iter().flat_map(|tags| tags::put_back(tags, &plan.kernel.tags_in_frames)) {
+            note(Err(error));
         }
         note(gate::settle(&self.dataplane, &self.audit, &plan.gate).map_err(|e| e.to_string()));
         note(self.dataplane.grace().and_then(|()| self.dataplane.retire_idle()).map_err(|e| e.to_string()));

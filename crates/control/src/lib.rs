@@ -36,6 +36,7 @@ mod sessions;
 mod shared;
 mod start;
 mod store;
+mod tags;
 mod upkeep;
 mod views;
 mod watch;

@@ -264,6 +264,15 @@ pub fn object_map_types(map: &OpenMap<'_>) -> MapTypes {
     }
 }
 
+/// Gives memory that was freed back to the kernel: what a large commit took would stay with the allocator otherwise.
+pub fn give_back_freed() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: no pointers; the allocator takes its own locks.
+    unsafe {
+        libc::malloc_trim(0)
+    };
+}
+
 /// Length of a scheduler tick, which the coarse clocks have as resolution.
 pub fn tick_ns() -> u64 {
     let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -104,6 +104,33 @@ fn tags_beside_a_frame_are_seen_or_refused() {
     }
 }
 
+/// What XDP needs off is as it was when the device leaves XDP, however it does.
+#[test]
+fn offloads_come_back_behind_xdp() {
+    for mode in ["xdp", "generic"] {
+        let site = Site::new(&format!("back{mode}"));
+        offload_off(&site);
+        let (xdp, tc) = (in_mode(&site, mode, ""), in_mode(&site, "tc", ""));
+        site.gateway.run("ethtool", ["-K", "right0", "rxvlan", "off"]).unwrap();
+        let right = || site.gateway.run("ethtool", ["-k", "right0"]).unwrap();
+        let mut running = site.start(&xdp);
+        assert!(!takes_tags_out(&site), "{mode}");
+        accepted(&site.commit(&xdp));
+        accepted(&site.commit(&tc));
+        assert!(takes_tags_out(&site), "{mode}: another hook");
+        assert!(right().contains("rx-vlan-offload: off"), "{mode}: what was off before stays off");
+        site.gateway.run("ethtool", ["-K", "left0", "rxvlan", "off"]).unwrap();
+        accepted(&site.commit(&tc));
+        assert!(!takes_tags_out(&site), "{mode}: it is its operator's again");
+        site.gateway.run("ethtool", ["-K", "left0", "rxvlan", "on"]).unwrap();
+        accepted(&site.commit(&xdp));
+        assert!(!takes_tags_out(&site), "{mode}");
+        running.kill().unwrap();
+        accepted(&site.sluice(&["cleanup"]));
+        assert!(takes_tags_out(&site), "{mode}: cleanup");
+    }
+}
+
 /// What XDP would not see is told; with tagged units it is refused until the sender's offload is off.
 #[test]
 fn what_senders_leave_to_xdp_is_told() {
