@@ -7,6 +7,7 @@ use sluice_language::config::Prefix;
 use sluice_plan::{Gateway, KernelWants, RouteVia, RouteWant, VlanPair};
 
 use crate::kernel::{self, Address, Kernel, KernelError, Link, ethtool, guard};
+use crate::tags::Tags;
 
 /// What was done, newest last.
 enum Done {
@@ -17,7 +18,7 @@ enum Done {
     Route { route: RouteWant, was: Option<RouteWant> },
     Proxied { ifindex: u32, addr: IpAddr },
     Sysctl { path: String, was: String },
-    TagsInFrames { device: String },
+    TagsInFrames { device: String, features: Vec<String> },
 }
 
 /// Applies a plan's wishes step by step; dropped without [`Changes::keep`], it undoes them.
@@ -81,12 +82,16 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// Has devices whose packets XDP judges leave VLAN tags where it sees them.
-    pub fn tags_in_frames(&mut self, wants: &KernelWants) -> Result<(), KernelError> {
+    /// Has devices whose packets XDP judges leave VLAN tags where it sees them. Says what was switched off for it.
+    pub fn tags_in_frames(&mut self, wants: &KernelWants) -> Result<Tags, KernelError> {
+        let mut switched_off = Tags::default();
         for device in &wants.tags_in_frames {
             match ethtool::keep_tags_in_frames(device) {
-                Ok(true) => self.done.push(Done::TagsInFrames { device: device.clone() }),
-                Ok(false) => {}
+                Ok(features) if features.is_empty() => {}
+                Ok(features) => {
+                    switched_off.insert(device.clone(), features.clone());
+                    self.done.push(Done::TagsInFrames { device: device.clone(), features });
+                }
                 // without features there is nothing that could take a tag out
                 Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
                 Err(error) => {
@@ -100,7 +105,7 @@ impl<'a> Changes<'a> {
                 }
             }
         }
-        Ok(())
+        Ok(switched_off)
     }
 
     fn pair(&mut self, pair: &VlanPair, links: &[Link]) -> Result<(), KernelError> {
@@ -222,13 +227,12 @@ impl<'a> Changes<'a> {
             Done::Route { route, was: None } => self.kernel.delete_route(route, index),
             Done::Proxied { ifindex, addr } => self.kernel.delete_proxied(*ifindex, *addr),
             Done::Sysctl { path, was } => kernel::set_sysctl(path, was),
-            Done::TagsInFrames { device } => {
-                ethtool::take_tags_from_frames(device).map_err(|e| KernelError {
+            Done::TagsInFrames { device, features } => ethtool::take_tags_from_frames(device, features)
+                .map_err(|e| KernelError {
                     action: format!("have {device} take VLAN tags from frames again"),
                     reason: e.to_string(),
                     advice: "`ethtool -K` does it by hand",
-                })
-            }
+                }),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 
 use crate::api::{ErrorBody, Health};
+use crate::http::LARGEST_BODY;
 use crate::store::socket_path;
 
 /// After so long without a word it is looked whether the daemon answers at all.
@@ -76,6 +77,10 @@ impl Client {
                 Ok(0) if answer.is_empty() => return Err(self.broken("it ended".to_owned())),
                 Ok(0) => return Ok(answer),
                 Ok(read) => answer.extend_from_slice(&part[..read]),
+                // it did not hear the question to its end
+                Err(error) if error.kind() == ErrorKind::ConnectionReset && !answer.is_empty() => {
+                    return Ok(answer);
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock && is_question => {
                     let is_alive = path != HEALTH && self.get::<Health>(HEALTH).is_ok();
@@ -109,7 +114,7 @@ impl Client {
         ClientError::Broken { socket: self.socket.clone(), reason }
     }
 
-    fn request(&self, method: &str, path: &str, body: &str) -> Result<Vec<u8>, ClientError> {
+    fn request(&self, method: &str, path: &str, sent: &str) -> Result<Vec<u8>, ClientError> {
         let socket = || self.socket.clone();
         let mut stream = UnixStream::connect(&self.socket).map_err(|error| match error.kind() {
             ErrorKind::PermissionDenied => ClientError::Permission { socket: socket() },
@@ -118,19 +123,28 @@ impl Client {
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: sluice\r\nConnection: close\r\nContent-Type: application/json\r\n\
              Content-Length: {}\r\n\r\n",
-            body.len()
+            sent.len()
         );
         let mut send = || -> std::io::Result<()> {
             stream.set_read_timeout(Some(LOOK))?;
             stream.write_all(head.as_bytes())?;
-            stream.write_all(body.as_bytes())
+            stream.write_all(sent.as_bytes())
         };
-        send().map_err(|e| self.broken(e.to_string()))?;
-        let answer = self.answer(&mut stream, method == "GET", path)?;
+        // Who refuses without hearing it all has said why.
+        let unsent = send().err().map(|e| self.broken(e.to_string()));
+        let answer = match (self.answer(&mut stream, method == "GET", path), unsent) {
+            (Ok(answer), _) => answer,
+            (Err(_), Some(unsent)) => return Err(unsent),
+            (Err(error), None) => return Err(error),
+        };
         let (status, body) = split(&answer).ok_or_else(|| self.broken("answer is not HTTP".to_owned()))?;
         match status {
             200..=299 => Ok(body.to_vec()),
             403 => Err(ClientError::Permission { socket: socket() }),
+            413 => Err(ClientError::Refused {
+                status,
+                message: format!("{} bytes are more than the daemon takes ({LARGEST_BODY})", sent.len()),
+            }),
             status => {
                 let text = serde_json::from_slice::<ErrorBody>(body).map(|e| e.error);
                 let message = text.unwrap_or_else(|_| String::from_utf8_lossy(body).into_owned());

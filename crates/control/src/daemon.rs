@@ -23,7 +23,7 @@ use crate::preflight::{self, PreflightError};
 use crate::shared::Shared;
 use crate::start::Start;
 use crate::store::{Memory, Store, StoreError, Stored};
-use crate::{fan_out, log, mtus, schedules, upkeep, watch};
+use crate::{fan_out, log, mtus, schedules, tags, upkeep, watch};
 
 /// Files that hold something else than statements.
 pub trait Translate: Send + Sync {
@@ -319,7 +319,11 @@ pub fn cleanup(state_dir: &Path, bpffs: Option<&Path>) -> Result<(), DaemonError
     sluice_dataplane::cleanup(&pin)?;
     let mut wants = KernelWants::default();
     let errors = changes::remove_leftovers(&kernel, &wants);
-    mtus::restore(&mut wants, &kernel.links()?, &stored.unwrap_or_default().mtus_before);
+    let before = stored.unwrap_or_default();
+    mtus::restore(&mut wants, &kernel.links()?, &before.mtus_before);
+    for error in tags::put_back(&before.tags_before, &[]) {
+        tracing::warn!("{error}");
+    }
     let mut changes = Changes::new(&kernel);
     changes.apply(&wants)?;
     changes.keep();

@@ -12,6 +12,7 @@ use sluice_dataplane::{
 };
 use sluice_fanout::metrics::Bound;
 use sluice_language::Config;
+use sluice_language::config::HookMode;
 use sluice_plan::{Environment, Ids, IngressHook, Plan};
 
 use crate::api::Committed;
@@ -24,9 +25,11 @@ use crate::fan_out::{self, FanOutService, InForce};
 use crate::gate::{self, Audit};
 use crate::kernel::{self, Kernel, KernelError, Link, guard};
 use crate::local;
-use crate::mtus;
+use crate::mtus::{self, Mtus};
+use crate::refusals::Refusals;
 use crate::shared::{Active, Shared, count};
 use crate::store::{Store, StoreError, Stored};
+use crate::tags;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
@@ -81,6 +84,7 @@ pub struct Engine {
     /// The generation in force, when this process loaded it.
     in_force: InForce,
     devices_latest: Latest,
+    refusals: Refusals,
     stored: Option<Stored>,
     fan_out: FanOutService,
     audit: Arc<Audit>,
@@ -118,6 +122,7 @@ impl Engine {
             audit,
             fan_out,
             devices_latest: Latest::default(),
+            refusals: Refusals::default(),
         }
     }
 
@@ -130,7 +135,7 @@ impl Engine {
     pub fn commit(&mut self, source: Source, shared: &Shared) -> Result<Committed, CommitError> {
         let _work = shared.work.begin("commit");
         let result = self.activate(source, Some(&shared.active()));
-        match result {
+        let result = match result {
             Ok((active, done)) => {
                 count(&shared.totals.commits, 1);
                 shared.notes.clear();
@@ -142,15 +147,54 @@ impl Engine {
                 tracing::error!(%error, "commit refused, nothing changed");
                 Err(error)
             }
-        }
+        };
+        sluice_dataplane::give_back_freed();
+        result
     }
 
-    /// Puts a configuration in force; `old` is what it replaces, None when the daemon starts.
+    /// Puts a configuration in force; `old` is what it replaces, None when the daemon starts. Devices that may have either
+    /// hook and refuse native XDP get the other one.
     pub fn activate(
         &mut self,
         source: Source,
         old: Option<&Active>,
     ) -> Result<(Active, Committed), CommitError> {
+        loop {
+            match self.attempt(&source, old) {
+                Err(CommitError::Dataplane(sluice_dataplane::Error::Xdp {
+                    interface,
+                    words,
+                    cure,
+                    source: error,
+                    ..
+                })) if self.may_have_tc(&source, &interface) => {
+                    let why = format!("{}; {cure}", words.unwrap_or_else(|| error.to_string()));
+                    self.refusals.note(&self.kernel.links()?, &interface, why);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// It has not refused yet, or it could not have been asked again.
+    fn may_have_tc(&self, source: &Source, interface: &str) -> bool {
+        let Ok(config) = config::parse(&source.text, &source.file) else { return false };
+        let mode = config.interfaces.iter().find(|i| i.name == interface).map(|i| i.mode);
+        mode == Some(HookMode::Auto) && !self.refusals.is_known(interface)
+    }
+
+    fn environment(
+        &mut self,
+        config: &Config,
+        links: &[Link],
+        mtus: &Mtus,
+    ) -> Result<Environment, KernelError> {
+        let mut environment = environment::read(&self.kernel, links, config, mtus)?;
+        self.refusals.put_into(&mut environment);
+        Ok(environment)
+    }
+
+    fn attempt(&mut self, source: &Source, old: Option<&Active>) -> Result<(Active, Committed), CommitError> {
         let begun = Instant::now();
         let mut config = config::parse(&source.text, &source.file)?;
         let named = config.fan_out.clone();
@@ -161,7 +205,7 @@ impl Engine {
 
         // A rehearsal with stand-ins for devices that the commit itself makes: what it refuses has touched nothing.
         let links = self.kernel.links()?;
-        let environment = environment::read(&self.kernel, &links, &config, &before.mtus_before)?;
+        let environment = self.environment(&config, &links, &before.mtus_before)?;
         let mut ids = before.ids.clone();
         let plan = config::plan(&config, &source.file, &environment, &mut ids, generation)?;
         let mut kernel_wants = plan.kernel.clone();
@@ -204,8 +248,8 @@ impl Engine {
         let devices_latest = self.devices_latest.clone();
         let active = Active {
             generation,
-            text: source.text,
-            file: source.file,
+            text: source.text.clone(),
+            file: source.file.clone(),
             config,
             named,
             plan,
@@ -275,7 +319,7 @@ impl Engine {
         old: Option<&Active>,
     ) -> Result<(Plan, Stored, RuleTables), CommitError> {
         let links = self.kernel.links()?;
-        let environment = environment::read(&self.kernel, &links, config, &next.mtus_before)?;
+        let environment = self.environment(config, &links, &next.mtus_before)?;
         let mut plan = if environment == rehearsal.environment {
             next.ids = rehearsal.ids;
             rehearsal.plan
@@ -284,7 +328,8 @@ impl Engine {
         };
         self.fan_out.overlay(&mut plan, &config.fan_out);
         changes.sysctls(&plan.kernel)?;
-        changes.tags_in_frames(&plan.kernel)?;
+        let switched_off = changes.tags_in_frames(&plan.kernel)?;
+        next.tags_before = tags::remembered(&next.tags_before, switched_off, &plan.kernel.tags_in_frames);
         local::update(&self.kernel, &self.dataplane)?;
         let attached = self.dataplane.attached()?;
         let variants = variants(&plan, old.map(|o| &o.plan), &attached);
@@ -396,6 +441,10 @@ impl Engine {
                 }
             }
             Err(error) => note(Err(error.to_string())),
+        }
+        let tags = self.stored.as_ref().map(|stored| &stored.tags_before);
+        for error in tags.into_iter().flat_map(|tags| tags::put_back(tags, &plan.kernel.tags_in_frames)) {
+            note(Err(error));
         }
         note(gate::settle(&self.dataplane, &self.audit, &plan.gate).map_err(|e| e.to_string()));
         note(self.dataplane.grace().and_then(|()| self.dataplane.retire_idle()).map_err(|e| e.to_string()));

@@ -46,6 +46,7 @@ fn of_links(links: &[Link], addresses: &[Address], config: &Config, mtus_before:
             mtu_range: link.mtu_range,
             master: link.master.and_then(|master| by_index.get(&master)).copied().map(named),
             carries: uppers.get(&link.index).copied().map(named),
+            xdp_refused: None,
             sender: None,
             learned: learned.get(&link.index).cloned().unwrap_or_default(),
         };

@@ -27,7 +27,7 @@ use crate::shared::Shared;
 use crate::{api, bindings, gate, hosts, matching, metrics, nat, views};
 
 /// A configuration of this size has tens of thousands of policies.
-const LARGEST_BODY: usize = 16 << 20;
+pub const LARGEST_BODY: usize = 16 << 20;
 
 #[derive(Clone)]
 pub struct App {
@@ -54,14 +54,15 @@ fn questions() -> Router<App> {
         .route("/api/policies", get(|State(app): State<App>| answer(app, views::policies)))
         .route("/api/match-policies", get(match_policies))
         .route("/api/pipeline", get(|| async { Json(api::pipeline()) }))
-        .route("/api/sessions", get(list_sessions))
-        .route("/api/log", get(session_log))
         .route("/api/gate", get(|State(app): State<App>| answer(app, gate::overview)))
 }
 
-/// Questions whose answers are owners' and their group's: how the network is protected, and who its users are.
+/// Questions whose answers are owners' and their group's: how the network is protected, who its users are, and who talks to
+/// whom.
 fn confidential() -> Router<App> {
     Router::new()
+        .route("/api/sessions", get(list_sessions))
+        .route("/api/log", get(session_log))
         .route("/api/gate/grants", get(list_grants))
         .route(
             "/api/configuration",
@@ -155,9 +156,7 @@ async fn require_group(ConnectInfo(peer): ConnectInfo<Peer>, request: Request, n
         who if who.may_read_all() => next.run(request).await,
         Who::Tcp { .. } => failure(
             StatusCode::FORBIDDEN,
-            format!(
-                "{WHO}, and over TCP nobody knows who asks: use the unix socket (`sluice show configuration`)"
-            ),
+            format!("{WHO}, and over TCP nobody knows who asks: use the unix socket (`sluice show`)"),
         ),
         _ => failure(StatusCode::FORBIDDEN, WHO),
     }

@@ -12,6 +12,7 @@ use sluice_plan::Ids;
 use crate::devices::{Baseline, DeviceCounts};
 use crate::gate::Audit;
 use crate::mtus::Mtus;
+use crate::tags::Tags;
 
 /// Where state lives unless told otherwise.
 pub const DEFAULT_STATE_DIR: &str = "/var/lib/sluice/default";
@@ -51,6 +52,9 @@ pub struct Stored {
     /// MTUs that Sluice has changed.
     #[serde(default)]
     pub mtus_before: Mtus,
+    /// Offloads that Sluice has switched off.
+    #[serde(default)]
+    pub tags_before: Tags,
 }
 
 /// The commit in force, a second writing of it, and the last one before it whose text was another.
@@ -289,6 +293,7 @@ mod tests {
             devices_before: Baseline::from([(3, DeviceCounts { dropped: 1, xdp_sent: 2 })]),
             devices_gone: DeviceCounts { dropped: 3, xdp_sent: 4 },
             mtus_before: Mtus::from([("lan0".into(), 1500)]),
+            tags_before: Tags::from([("lan0".into(), vec!["rx-vlan-hw-parse".into()])]),
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use netlink_packet_route::RouteNetlinkMessage;
 use rtnetlink::MulticastGroup;
 use rtnetlink::packet_core::NetlinkPayload;
@@ -38,6 +38,9 @@ const RECEIVE_BUFFER: usize = 8 << 20;
 
 /// Next hops that no flow names and no first packet asked for in this time are given back.
 const UNUSED_NEXTHOP_S: u32 = 60;
+
+/// Messages that are looked at together at most.
+const BATCH: usize = 4096;
 
 const GROUPS: [MulticastGroup; 6] = [
     MulticastGroup::Link,
@@ -94,7 +97,11 @@ pub fn start(
     let neighbours = shared.clone();
     runtime.spawn(async move {
         while let Some((message, _)) = messages.next().await {
-            if !receive(&neighbours, message.payload, &sender) {
+            // with all that has come meanwhile: what stands before each look at the next hops is asked for once
+            let more = std::iter::from_fn(|| messages.next().now_or_never().flatten()).take(BATCH);
+            let payloads: Vec<_> =
+                std::iter::once(message.payload).chain(more.map(|(message, _)| message.payload)).collect();
+            if !receive(&neighbours, payloads, &sender) {
                 break;
             }
         }
@@ -107,66 +114,84 @@ pub fn start(
 }
 
 /// False when nobody listens any more.
-fn receive(shared: &Shared, payload: NetlinkPayload<RouteNetlinkMessage>, sender: &Sender<Dirty>) -> bool {
-    let dirty = match payload {
-        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewNeighbour(message)) => {
-            parse_neighbour(&message).into_iter().for_each(|n| update_nexthop(shared, &n));
-            return true;
-        }
-        NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelNeighbour(message)) => {
-            let gone = parse_neighbour(&message).map(|n| Neighbour { mac: None, ..n });
-            gone.into_iter().for_each(|n| update_nexthop(shared, &n));
-            return true;
-        }
-        NetlinkPayload::InnerMessage(message) => match message {
-            RouteNetlinkMessage::NewRoute(_) | RouteNetlinkMessage::DelRoute(_) => Dirty::default(),
-            RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::DelLink(_) => {
-                Dirty { links: true, ..Default::default() }
+fn receive(
+    shared: &Shared,
+    payloads: Vec<NetlinkPayload<RouteNetlinkMessage>>,
+    sender: &Sender<Dirty>,
+) -> bool {
+    let mut neighbours = vec![];
+    let mut dirty = vec![];
+    for payload in payloads {
+        match payload {
+            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewNeighbour(message)) => {
+                neighbours.extend(parse_neighbour(&message));
             }
-            RouteNetlinkMessage::NewAddress(_) | RouteNetlinkMessage::DelAddress(_) => {
-                Dirty { addresses: true, ..Default::default() }
+            NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelNeighbour(message)) => {
+                neighbours.extend(parse_neighbour(&message).map(|n| Neighbour { mac: None, ..n }));
             }
-            _ => return true,
-        },
-        NetlinkPayload::Overrun(_) => Dirty { all: true, ..Default::default() },
-        _ => return true,
-    };
-    sender.send(dirty).is_ok()
+            NetlinkPayload::InnerMessage(message) => dirty.extend(dirt(&message)),
+            NetlinkPayload::Overrun(_) => dirty.push(Dirty { all: true, ..Default::default() }),
+            _ => {}
+        }
+    }
+    if !neighbours.is_empty() {
+        update_nexthops(shared, &neighbours);
+    }
+    dirty.into_iter().all(|dirty| sender.send(dirty).is_ok())
 }
 
-fn update_nexthop(shared: &Shared, neighbour: &Neighbour) {
-    let dataplane = &shared.dataplane;
-    let update = || -> sluice_dataplane::Result<()> {
-        for index in dataplane.find_nexthops(neighbour.ifindex, neighbour.addr)? {
-            let changed = match neighbour.mac {
-                Some(mac) => dataplane.set_nexthop_mac(index, mac)?,
-                None => dataplane.unresolve_nexthop(index)?,
-            };
-            if changed {
-                tracing::debug!(address = %neighbour.addr, resolved = neighbour.mac.is_some(), "next hop");
-            }
+fn dirt(message: &RouteNetlinkMessage) -> Option<Dirty> {
+    match message {
+        RouteNetlinkMessage::NewRoute(_) | RouteNetlinkMessage::DelRoute(_) => Some(Dirty::default()),
+        RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::DelLink(_) => {
+            Some(Dirty { links: true, ..Default::default() })
         }
-        Ok(())
+        RouteNetlinkMessage::NewAddress(_) | RouteNetlinkMessage::DelAddress(_) => {
+            Some(Dirty { addresses: true, ..Default::default() })
+        }
+        _ => None,
+    }
+}
+
+/// What the kernel has said of neighbours, oldest first.
+fn update_nexthops(shared: &Shared, neighbours: &[Neighbour]) {
+    let dataplane = &shared.dataplane;
+    let keys: Vec<_> = neighbours.iter().map(|neighbour| (neighbour.ifindex, neighbour.addr)).collect();
+    let found = dataplane.find_nexthops(&keys).unwrap_or_else(|error| {
+        tracing::error!(%error, "next hops could not be looked up");
+        vec![]
+    });
+    for (neighbour, indices) in neighbours.iter().zip(found) {
+        indices.into_iter().for_each(|index| update_nexthop(shared, index, neighbour));
+    }
+}
+
+fn update_nexthop(shared: &Shared, index: u32, neighbour: &Neighbour) {
+    let changed = match neighbour.mac {
+        Some(mac) => shared.dataplane.set_nexthop_mac(index, mac),
+        None => shared.dataplane.unresolve_nexthop(index),
     };
-    if let Err(error) = update() {
-        tracing::error!(%error, address = %neighbour.addr, "a next hop could not be updated");
+    match changed {
+        Ok(true) => {
+            tracing::debug!(address = %neighbour.addr, resolved = neighbour.mac.is_some(), "next hop");
+        }
+        Ok(false) => {}
+        Err(error) => tracing::error!(%error, address = %neighbour.addr, "a next hop could not be updated"),
     }
 }
 
 /// Brings every next hop to what the kernel's neighbour table says.
 pub fn resync_neighbours(shared: &Shared) -> Result<(), KernelError> {
     let known = shared.kernel.neighbours()?;
-    known.iter().for_each(|n| update_nexthop(shared, n));
+    update_nexthops(shared, &known);
     let present: BTreeSet<_> = known.iter().map(|n| (n.ifindex, n.addr)).collect();
     let entries = shared.dataplane.nexthops().unwrap_or_else(|error| {
         tracing::error!(%error, "the next-hop table cannot be read");
         vec![]
     });
     for entry in entries.iter().filter(|e| !present.contains(&(e.host_ifindex, e.address))) {
-        update_nexthop(
-            shared,
-            &Neighbour { ifindex: entry.host_ifindex, addr: entry.address, mac: None, fixed: false },
-        );
+        let gone = Neighbour { ifindex: entry.host_ifindex, addr: entry.address, mac: None, fixed: false };
+        update_nexthop(shared, entry.index, &gone);
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! Programs on devices.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 
@@ -16,8 +15,8 @@ use crate::links::{self, Pinned, Place};
 use crate::objects::{self, CONFIG_SECTION, Frozen, ObjectKind, Recipe};
 use crate::programs::Program as Kind;
 use crate::state::OWN;
-use crate::sys::{self, Target, XDP_MODES};
-use crate::{Dataplane, GateAlone, prog_run};
+use crate::sys::{self, Target};
+use crate::{Dataplane, GateAlone, prog_run, refusal};
 
 /// Where a device's ingress is handled. Every managed device also gets the tcx egress program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -266,7 +265,7 @@ impl Dataplane {
         }
         match Pinned::create(&self.state.pin, place, ifindex, target, program) {
             Ok(_) => Ok(true),
-            Err(error) if place == Place::Xdp => Err(explain_xdp(ifindex, target, error)),
+            Err(error) if place == Place::Xdp => Err(refusal::explain(program, ifindex, target, error)),
             Err(source) => Err(Error::Os {
                 action: format!("attach {} to {}", place.name(), sys::interface_name(ifindex)),
                 source,
@@ -395,26 +394,9 @@ struct Identity {
     shared: Vec<u32>,
 }
 
-fn program_by_id(id: u32) -> Option<(sys::ProgramDetails, Vec<MapHandle>)> {
+pub(crate) fn program_by_id(id: u32) -> Option<(sys::ProgramDetails, Vec<MapHandle>)> {
     let fd = Program::fd_from_id(id).ok()?;
     let details = sys::program_details(fd.as_fd()).ok()?;
     let maps = details.map_ids.iter().filter_map(|id| MapHandle::from_map_id(*id).ok()).collect();
     Some((details, maps))
-}
-
-fn explain_xdp(ifindex: u32, target: Target, source: io::Error) -> Error {
-    let interface = sys::interface_name(ifindex);
-    let taken = matches!(source.raw_os_error(), Some(libc::EBUSY | libc::EEXIST));
-    match sys::xdp_query(ifindex) {
-        Ok((program_id, mode)) if taken && program_id != 0 => {
-            let program_name =
-                program_by_id(program_id).map_or_else(String::new, |(details, _)| details.name);
-            Error::HookTaken { interface, program_id, program_name, mode: XDP_MODES[mode] }
-        }
-        _ => {
-            let mode = if target == Target::XdpNative { "native" } else { "generic" };
-            let hint = "its driver may not have it, or its MTU be too large for it; mode tc works everywhere";
-            Error::Os { action: format!("attach {mode} XDP to {interface} ({hint})"), source }
-        }
-    }
 }

@@ -63,6 +63,15 @@ pub enum Error {
          `ip link set dev {interface} xdp off` or `bpftool link detach`, or use mode tc there"
     )]
     HookTaken { interface: String, program_id: u32, program_name: String, mode: &'static str },
+    #[error("cannot attach {mode} XDP to {interface}: {}; {cure}", words.as_ref().unwrap_or(&source.to_string()))]
+    Xdp {
+        interface: String,
+        mode: &'static str,
+        /// Why, as the driver or the kernel put it.
+        words: Option<String>,
+        cure: String,
+        source: io::Error,
+    },
     #[error(
         "the kernel did not take up the sweep of the session table; idle sessions would never end: run `sluice cleanup` \
          and start again"

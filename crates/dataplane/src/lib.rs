@@ -29,6 +29,7 @@ pub mod prog_run;
 mod programs;
 mod reaper;
 mod records;
+mod refusal;
 mod rules;
 mod sessions;
 mod slots;
@@ -72,7 +73,7 @@ pub use sluice_abi as abi;
 pub use sluice_abi::tables::{FlowRules, GateAlone, GatePlace, Tables};
 pub use state::cleanup;
 pub use sweep::{EarlyAgeout, SweepReport, Swept, Timeouts};
-pub use sys::ProgramDetails;
+pub use sys::{ProgramDetails, give_back_freed};
 
 use attach::{Gates, Roots};
 use control::{Clock, Grace};

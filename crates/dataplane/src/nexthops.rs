@@ -1,5 +1,6 @@
 //! The next-hop table: the slow path writes entries, the daemon keeps their MAC addresses true.
 
+use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -46,14 +47,21 @@ impl Dataplane {
         Ok(self.nexthops.read(index))
     }
 
-    /// Indices of the entries for a neighbour of a device: one, and one more for each MTU that its routes have.
-    pub fn find_nexthops(&self, host_ifindex: u32, address: IpAddr) -> Result<Vec<u32>> {
+    /// Indices of the entries for each of these neighbours: one, and one more for each MTU that its routes have. Where
+    /// routes have some, the index is read once for all of them.
+    pub fn find_nexthops(&self, neighbours: &[(u32, IpAddr)]) -> Result<Vec<Vec<u32>>> {
         if self.watermarks.word(0, RETIRED).load(Ordering::Acquire) & NEXTHOPS_HAVE_MTUS == 0 {
-            let key = NexthopEntry { index: 0, host_ifindex, address, mtu: 0 }.key();
-            return Ok(self.nexthop_number(&key)?.into_iter().collect());
+            let find = |(host_ifindex, address): &(u32, IpAddr)| {
+                let key = NexthopEntry { index: 0, host_ifindex: *host_ifindex, address: *address, mtu: 0 };
+                Ok(self.nexthop_number(&key.key())?.into_iter().collect())
+            };
+            return neighbours.iter().map(find).collect();
         }
-        let is_its = |entry: &NexthopEntry| (entry.host_ifindex, entry.address) == (host_ifindex, address);
-        Ok(self.nexthops()?.into_iter().filter(is_its).map(|entry| entry.index).collect())
+        let mut known: BTreeMap<(u32, IpAddr), Vec<u32>> = BTreeMap::new();
+        for entry in self.nexthops()? {
+            known.entry((entry.host_ifindex, entry.address)).or_default().push(entry.index);
+        }
+        Ok(neighbours.iter().map(|neighbour| known.get(neighbour).cloned().unwrap_or_default()).collect())
     }
 
     fn nexthop_number(&self, key: &NexthopKey) -> Result<Option<u32>> {

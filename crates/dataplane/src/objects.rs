@@ -101,6 +101,14 @@ fn message(level: PrintLevel, text: String) {
     }
 }
 
+/// What libbpf said on this thread while `work` ran.
+pub(crate) fn said_during(work: impl FnOnce()) -> String {
+    route_messages();
+    MESSAGES.with_borrow_mut(String::clear);
+    work();
+    MESSAGES.take()
+}
+
 /// The object as it was compiled.
 pub(crate) fn bytes(kind: ObjectKind) -> &'static [u8] {
     match kind {

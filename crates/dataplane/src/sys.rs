@@ -66,6 +66,18 @@ pub fn link_create(program: BorrowedFd<'_>, ifindex: u32, target: Target) -> io:
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Attaches a program to a device as netlink does, unless there is one, and takes it off again. For what libbpf says of a
+/// refusal: links are refused without a word.
+pub fn try_xdp(program: BorrowedFd<'_>, ifindex: u32, target: Target) -> io::Result<()> {
+    let mode = if target == Target::XdpNative { c::XDP_FLAGS_DRV_MODE } else { c::XDP_FLAGS_SKB_MODE };
+    let (device, no_options) = (ifindex as i32, std::ptr::null());
+    let flags = mode | c::XDP_FLAGS_UPDATE_IF_NOEXIST;
+    // SAFETY: the descriptor is open; no options.
+    check(unsafe { c::bpf_xdp_attach(device, program.as_raw_fd(), flags, no_options) })?;
+    // SAFETY: no options.
+    check(unsafe { c::bpf_xdp_detach(device, mode, no_options) }).map(drop)
+}
+
 pub fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: both descriptors are open; no options.
     check(unsafe { c::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null()) }).map(drop)
@@ -250,6 +262,15 @@ pub fn object_map_types(map: &OpenMap<'_>) -> MapTypes {
         let (key, value) = (c::bpf_map__btf_key_type_id(map), c::bpf_map__btf_value_type_id(map));
         MapTypes { btf_id: 0, key, value }
     }
+}
+
+/// Gives memory that was freed back to the kernel: what a large commit took would stay with the allocator otherwise.
+pub fn give_back_freed() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: no pointers; the allocator takes its own locks.
+    unsafe {
+        libc::malloc_trim(0)
+    };
 }
 
 /// Length of a scheduler tick, which the coarse clocks have as resolution.

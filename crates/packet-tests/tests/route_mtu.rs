@@ -57,7 +57,7 @@ fn both_keep_theirs(gateway: &mut Gateway, routes: &Routes, known: bool, narrow_
         let device = ifindex("untrust0").unwrap();
         let address: IpAddr = via.parse().unwrap();
         let mac = gateway.world.host("server").unwrap().mac;
-        let entries = gateway.dataplane.find_nexthops(device, address).unwrap();
+        let entries = gateway.dataplane.find_nexthops(&[(device, address)]).unwrap().remove(0);
         assert_eq!(entries.len(), 2);
         for index in entries {
             gateway.dataplane.set_nexthop_mac(index, mac.0).unwrap();
@@ -73,7 +73,7 @@ fn both_keep_theirs(gateway: &mut Gateway, routes: &Routes, known: bool, narrow_
         );
     }
     let device = ifindex("untrust0").unwrap();
-    for index in gateway.dataplane.find_nexthops(device, via.parse().unwrap()).unwrap() {
+    for index in gateway.dataplane.find_nexthops(&[(device, via.parse().unwrap())]).unwrap().remove(0) {
         gateway.dataplane.unresolve_nexthop(index).unwrap();
     }
 }

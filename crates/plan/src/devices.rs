@@ -67,6 +67,23 @@ pub(crate) fn sender_warnings(
     Ok(warnings)
 }
 
+/// Why `mode auto` takes tc on a device whose driver has native XDP.
+pub(crate) fn refused_xdp(
+    interface: &Interface,
+    environment: &Environment,
+) -> Result<Option<Warning>, PlanError> {
+    let netdev = units::netdev(environment, &interface.name)?;
+    let refusal = netdev.xdp_refused.as_ref().filter(|_| interface.mode == HookMode::Auto);
+    Ok(refusal.map(|why| Warning {
+        device: interface.name.clone(),
+        text: format!(
+            "interface {}: mode auto takes tc, since native XDP was refused: {why}; it is tried again when the daemon starts or \
+             the device's MTU changes",
+            interface.name
+        ),
+    }))
+}
+
 const VETH: &str = "veth";
 
 /// Whether what the other end of the interface sends matters: only a mode that is asked for takes a veth pair to XDP.

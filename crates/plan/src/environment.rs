@@ -23,6 +23,8 @@ pub struct NetDev {
     pub master: Option<(String, String)>,
     /// Name and kind of a device that takes its frames from this one.
     pub carries: Option<(String, String)>,
+    /// Why it has refused native XDP as it is now; `mode auto` asks for it no more.
+    pub xdp_refused: Option<String>,
     /// The other end of a veth pair, where it matters and can be seen.
     pub sender: Option<Sender>,
     /// Addresses of a family of which the configuration gives it none (by DHCP, say), none of them link-local.
@@ -65,11 +67,15 @@ const XDP_DRIVERS: [&str; 21] = [
 impl NetDev {
     /// Whether `mode auto` may choose native XDP here.
     pub fn xdp_preferred(&self) -> bool {
+        self.xdp_refused.is_none() && self.has_good_xdp()
+    }
+
+    fn has_good_xdp(&self) -> bool {
         XDP_DRIVERS.contains(&self.driver.as_str())
     }
 
     /// Whether native XDP works at all.
     pub fn xdp_native(&self) -> bool {
-        self.xdp_preferred() || matches!(self.driver.as_str(), "veth" | "tun" | "netdevsim" | "bond")
+        self.has_good_xdp() || matches!(self.driver.as_str(), "veth" | "tun" | "netdevsim" | "bond")
     }
 }

@@ -378,6 +378,7 @@ fn warnings(
             hooks.get(&interface.name).filter(|_| !null_zone.iter().any(|n| n.device == interface.name));
         if let Some(hook) = hook {
             warnings.extend(devices::sender_warnings(interface, environment, *hook)?);
+            warnings.extend(devices::refused_xdp(interface, environment)?);
         }
     }
     Ok(warnings)

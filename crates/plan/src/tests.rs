@@ -272,3 +272,26 @@ fn too_many_sets_of_stages_become_fewer_larger_ones() {
     assert_eq!(super::smallest_superset(&[0b0000, 0b1111, 0b0011], 0b0001), 2);
     assert_eq!(super::smallest_superset(&[0b0000, 0b1111, 0b0011], 0b0000), 0);
 }
+
+/// A device that has refused native XDP can be no redirect's target either, so all that may choose take tc; what is asked for
+/// stays.
+#[test]
+fn auto_takes_tc_where_native_xdp_was_refused() {
+    let text = format!(
+        "{ZONES}set interfaces c0 mode xdp\nset interfaces c0 unit 0 family inet address 10.0.3.1/24\nset security zones security-zone b interfaces c0.0\n"
+    );
+    let config = config(&text);
+    let mut environment = environment(&config);
+    environment.netdevs.values_mut().for_each(|netdev| netdev.driver = "ena".to_owned());
+    let hooks = |environment: &Environment| {
+        let plan = compile(&config, environment, &mut Ids::default(), 1).unwrap();
+        let hooks: Vec<&str> = plan.attachments.iter().map(|a| a.ingress.unwrap().name()).collect();
+        (hooks, plan.remarks().map(str::to_owned).collect::<Vec<_>>().join("\n"))
+    };
+    assert_eq!(hooks(&environment), (vec!["xdp-native"; 3], String::new()));
+    let why = "the current MTU is larger than the maximum allowed MTU";
+    environment.netdevs.get_mut("b0").unwrap().xdp_refused = Some(why.to_owned());
+    let (hooks, remarks) = hooks(&environment);
+    assert_eq!(hooks, ["tc", "tc", "xdp-native"]);
+    assert!(remarks.contains("interface b0: mode auto takes tc") && remarks.contains(why), "{remarks}");
+}

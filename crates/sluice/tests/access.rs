@@ -46,12 +46,10 @@ fn what_is_confidential_is_told_to_owners_only() {
         "api/zones",
         "api/policies",
         "api/pipeline",
-        "api/sessions",
-        "api/log?last=5",
         "api/gate",
         "api/match-policies?from_zone=left&to_zone=right&source_ip=10.0.0.1&destination_ip=10.0.0.2&protocol=icmp",
     ];
-    let confidential = ["api/configuration", "api/gate/grants"];
+    let confidential = ["api/configuration", "api/gate/grants", "api/sessions", "api/log?last=5"];
     let changes = [
         ("api/sessions/clear", "{}"),
         ("api/nat/bindings/clear", "{}"),

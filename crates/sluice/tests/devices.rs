@@ -104,6 +104,33 @@ fn tags_beside_a_frame_are_seen_or_refused() {
     }
 }
 
+/// What XDP needs off is as it was when the device leaves XDP, however it does.
+#[test]
+fn offloads_come_back_behind_xdp() {
+    for mode in ["xdp", "generic"] {
+        let site = Site::new(&format!("back{mode}"));
+        offload_off(&site);
+        let (xdp, tc) = (in_mode(&site, mode, ""), in_mode(&site, "tc", ""));
+        site.gateway.run("ethtool", ["-K", "right0", "rxvlan", "off"]).unwrap();
+        let right = || site.gateway.run("ethtool", ["-k", "right0"]).unwrap();
+        let mut running = site.start(&xdp);
+        assert!(!takes_tags_out(&site), "{mode}");
+        accepted(&site.commit(&xdp));
+        accepted(&site.commit(&tc));
+        assert!(takes_tags_out(&site), "{mode}: another hook");
+        assert!(right().contains("rx-vlan-offload: off"), "{mode}: what was off before stays off");
+        site.gateway.run("ethtool", ["-K", "left0", "rxvlan", "off"]).unwrap();
+        accepted(&site.commit(&tc));
+        assert!(!takes_tags_out(&site), "{mode}: it is its operator's again");
+        site.gateway.run("ethtool", ["-K", "left0", "rxvlan", "on"]).unwrap();
+        accepted(&site.commit(&xdp));
+        assert!(!takes_tags_out(&site), "{mode}");
+        running.kill().unwrap();
+        accepted(&site.sluice(&["cleanup"]));
+        assert!(takes_tags_out(&site), "{mode}: cleanup");
+    }
+}
+
 /// What XDP would not see is told; with tagged units it is refused until the sender's offload is off.
 #[test]
 fn what_senders_leave_to_xdp_is_told() {
@@ -179,4 +206,45 @@ fn the_guard_holds_after_a_rename() {
     assert!(!site.pings(&site.left, "10.71.2.2"), "the kernel forwards in the gateway's place");
     gateway.run("nft", ["delete", "table", "inet", "sluice_guard"]).unwrap();
     assert!(site.pings(&site.left, "10.71.2.2"), "without the guard it would");
+}
+
+/// A driver's own words and what helps, at the start and at a commit, which changes nothing.
+#[test]
+fn what_a_driver_refuses_is_told_in_its_words() {
+    let site = Site::new("words");
+    let gateway = &site.gateway;
+    gateway.ip("link del right0").unwrap();
+    gateway
+        .ip(&format!(
+            "link add right0 numrxqueues 2 type veth peer name eth0 numtxqueues 2 netns {}",
+            site.right.name()
+        ))
+        .unwrap();
+    for (netns, device) in [(gateway, "right0"), (&site.right, "eth0")] {
+        netns.ip(&format!("link set {device} up")).unwrap();
+    }
+    site.right.ip("addr add 10.71.2.2/24 dev eth0").unwrap();
+    site.right.ip("route add default via 10.71.2.1").unwrap();
+    site.right.run("ethtool", ["-L", "eth0", "tx", "2"]).unwrap();
+    for host in [&site.left, &site.right] {
+        host.run("ethtool", ["-K", "eth0", "gro", "on"]).unwrap();
+    }
+    gateway.run("ethtool", ["-L", "right0", "rx", "1"]).unwrap();
+    let xdp = in_mode(&site, "xdp", "");
+    let told = |said: &str| {
+        for part in ["attach native XDP to right0", "rx queues", "ethtool -L right0 rx N", "mode tc"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert!(!said.contains("MTU"), "{said}");
+    };
+    let mut refused_start = site.daemon(&xdp);
+    assert!(refused_start.start().is_err());
+    told(&refused_start.last_words());
+    drop(refused_start);
+    let _running = site.start(&in_mode(&site, "auto", ""));
+    told(&refused(&site.commit(&xdp), 1));
+    assert!(site.pings(&site.left, "10.71.2.2"), "the refused commit has changed nothing");
+    gateway.run("ethtool", ["-L", "right0", "rx", "2"]).unwrap();
+    accepted(&site.commit(&xdp));
+    wait_until("the cure helps", PATIENCE, || site.pings(&site.left, "10.71.2.2"));
 }

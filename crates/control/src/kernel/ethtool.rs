@@ -61,26 +61,27 @@ pub fn sender(device: &str) -> io::Result<Sender> {
     Ok(Sender { checksums_left: has(&CHECKSUMS), tags_beside: has(&TAGS_SENT) })
 }
 
-/// Has the device leave tags in the frames it receives; true = it did not before. Err says which it keeps taking out.
-pub fn keep_tags_in_frames(device: &str) -> io::Result<bool> {
+/// Has the device leave tags in the frames it receives; the features that took them out before. Err says which it keeps
+/// taking out.
+pub fn keep_tags_in_frames(device: &str) -> io::Result<Vec<String>> {
     let features = Features::read(device)?;
     let taken = features.numbers(&TAGS_RECEIVED);
     if taken.is_empty() {
-        return Ok(false);
+        return Ok(vec![]);
     }
     features.switch(device, &taken, false)?;
     let still = Features::read(device)?;
     match still.numbers(&TAGS_RECEIVED).first() {
-        None => Ok(true),
+        None => Ok(taken.into_iter().map(|number| features.names[number].clone()).collect()),
         Some(number) => Err(io::Error::other(format!("its driver keeps {} on", still.names[*number]))),
     }
 }
 
-/// The opposite, where it can be done.
-pub fn take_tags_from_frames(device: &str) -> io::Result<()> {
+/// The opposite.
+pub fn take_tags_from_frames(device: &str, by: &[String]) -> io::Result<()> {
     let features = Features::read(device)?;
-    let number = |name: &&str| features.names.iter().position(|known| known == *name);
-    let numbers: Vec<usize> = TAGS_RECEIVED.iter().filter_map(number).collect();
+    let number = |name: &String| features.names.iter().position(|known| known == name);
+    let numbers: Vec<usize> = by.iter().filter_map(number).collect();
     features.switch(device, &numbers, true)
 }
 
