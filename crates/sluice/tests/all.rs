@@ -21,6 +21,7 @@ mod instances;
 mod lab_nat64;
 mod lifecycle;
 mod matching;
+mod memory;
 mod monitor_command;
 mod monitor_port;
 mod nat;

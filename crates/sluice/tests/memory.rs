@@ -1,6 +1,6 @@
 //! What a large configuration takes of the daemon's memory is given back with it, and one beyond all bounds is refused by words.
 
-mod common;
+use crate::common;
 
 use std::fmt::Write as _;
 use std::fs;
