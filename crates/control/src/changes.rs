@@ -248,12 +248,12 @@ impl Drop for Changes<'_> {
 }
 
 /// Puts back what a plan wants and the kernel has lost since: with a link that was down go its IPv6 addresses, routes
-/// and proxied addresses. Says what, and whether something could not be put back yet.
+/// and proxied addresses, with one that was in another namespace all of its settings. Says what, and whether something could not be put back yet.
 pub fn restore(kernel: &Kernel, wants: &KernelWants) -> Result<(Vec<String>, bool), KernelError> {
     let links = kernel.links()?;
     let up: BTreeMap<&str, u32> = links.iter().filter(|l| l.up).map(|l| (l.name.as_str(), l.index)).collect();
     let index = |name: &str| up.get(name).copied();
-    let (mut restored, mut lacks) = (vec![], false);
+    let (mut restored, mut lacks) = (settings(wants), false);
     let mut note = |what: String, result: Result<(), KernelError>| match result {
         Ok(()) => restored.push(what),
         Err(error) => {
@@ -291,6 +291,16 @@ pub fn restore(kernel: &Kernel, wants: &KernelWants) -> Result<(Vec<String>, boo
         }
     }
     Ok((restored, lacks))
+}
+
+/// What had to be set again. A setting that is not there belongs to a device that has gone; one that may not be written was
+/// told by the commit.
+fn settings(wants: &KernelWants) -> Vec<String> {
+    let lost =
+        wants.sysctls.iter().filter(|(path, value)| kernel::sysctl(path).is_ok_and(|now| now != *value));
+    lost.filter(|(path, value)| kernel::set_sysctl(path, value).is_ok())
+        .map(|(path, value)| format!("{path} = {value}"))
+        .collect()
 }
 
 /// Whether the kernel's route is the wanted one: gateways in any order, on any device where none is named.

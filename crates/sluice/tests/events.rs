@@ -47,6 +47,13 @@ impl Scene {
         })
     }
 
+    fn moves(&self) {
+        let (here, there) = (&self.site.gateway, &self.site.left);
+        here.ip(&format!("link set right0 netns {}", there.name())).unwrap();
+        there.ip(&format!("link set right0 netns {}", here.name())).unwrap();
+        here.ip("link set right0 up").unwrap();
+    }
+
     fn remakes(&self) {
         let gateway = &self.site.gateway;
         gateway.ip("link delete right0").unwrap();
@@ -68,7 +75,7 @@ fn ip(scene: &Scene, lines: &str) {
 
 type Event = (&'static str, fn(&Scene));
 
-const EVENTS: [Event; 11] = [
+const EVENTS: [Event; 12] = [
     ("a link goes down and up", |s| ip(s, "link set right0 down\nlink set right0 up")),
     ("both links go down and up", |s| {
         ip(s, "link set left0 down\nlink set right0 down\nlink set right0 up\nlink set left0 up");
@@ -86,6 +93,7 @@ const EVENTS: [Event; 11] = [
             "link set right0 down\nlink set right0 name other0\nlink set other0 name right0\nlink set right0 up",
         );
     }),
+    ("it is moved to another namespace and back", Scene::moves),
     ("the device is made anew", Scene::remakes),
 ];
 
