@@ -159,6 +159,8 @@ static __always_inline int parse_ipv4(hook_ctx *ctx, struct packet *p)
 		p->flags |= P_MULTICAST;
 	__u32 word = bpf_ntohs(ip->frag_off);
 
+	if (!(word & 0x4000))
+		p->flags |= P_MAY_CUT;
 	if (!(word & 0x3fff))
 		return parse_l4(ctx, p);
 	note_fragment(p, ip->id, (word & 0x1fff) * 8, !!(word & 0x2000));
