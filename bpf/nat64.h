@@ -18,8 +18,10 @@ static __always_inline struct flow_line6 *nat64_of4(hook_ctx *ctx, struct handov
 	__u64 words[5];
 	__u32 line = 0;
 
-	/* RFC 7915 4.5: where there is no checksum the slow line computes it */
-	if ((void *)(udp + 1) > hook_end(ctx) || (!h->is.is_tcp && !udp->check))
+	/* RFC 7915 4.5: where there is no checksum the slow line computes it; 4: what is to be fragmented goes there
+	 * too */
+	if ((void *)(udp + 1) > hook_end(ctx) || (!h->is.is_tcp && !udp->check) ||
+	    (h->is.segment_len + 20 > generation.lowest_ipv6_mtu && !(header->frag_off & bpf_htons(IPV4_DF))))
 		return NULL;
 	ip->traffic_class = header->tos;
 	ip->hops = header->ttl - 1;

@@ -83,6 +83,7 @@ struct spare_sessions {
 /* skb mark of packets that carry a verdict of this data plane; it never leaves the host. */
 #define VERDICT_MARK 0x51ce0001
 #define HANDOFF_MARK 0x51ce0002 /* and of one that waits in the kernel for its neighbour */
+#define PIECE_MARK 0x51ce0003   /* and of a fragment that the daemon has cut, see nat64.h */
 
 /* Verdict that XDP leaves in packet metadata for the tc program of the same device. */
 #define HANDOFF_MAGIC 0x51ce0001

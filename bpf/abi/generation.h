@@ -43,7 +43,7 @@ struct generation {
 	__u32 tcp_mss;           /* largest in a forwarded SYN; 0 = as it comes */
 	__u32 unanswered4;       /* most sessions without an answer */
 	__u32 unanswered6;
-	__u32 zero;
+	__u32 lowest_ipv6_mtu; /* NAT64: what leaves without DF is cut to this (RFC 7915 4) */
 	struct table_place tables[TABLE_COUNT];
 	__u64 gate_zones[MAX_ZONES / 64]; /* one bit a zone that demands grants */
 	__u64 cookie_key[2];              /* of SYN cookies: drawn anew for every generation */

@@ -20,4 +20,22 @@
 #define NAT64_DF_CLEAR_MAX 1260
 #define NAT64_IPV6_MTU_MIN 1280
 
+/*
+ * A packet that is to be fragmented (RFC 7915 4), translated and with a Fragment header, on its way to the daemon,
+ * which cuts it: XDP cannot send two packets for one. The IPv6 packet stands behind, in a record of one of two sizes.
+ */
+struct oversize {
+	__u32 ifindex; /* device whose neighbour code sends the pieces */
+	__u32 when;    /* jiffies */
+	__u16 limit;   /* bytes of a piece */
+	__u16 length;  /* of the packet */
+	__u8 unsummed; /* its transport checksum is still to be computed */
+	__u8 spare[3];
+};
+_Static_assert(sizeof(struct oversize) == 16, "oversize has no hidden padding");
+
+#define OVERSIZE_BUFFER_BYTES (1 << 20)
+#define OVERSIZE_USUAL 2048 /* powers of two */
+#define OVERSIZE_LARGE 16384
+
 #endif

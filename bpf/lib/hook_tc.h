@@ -165,6 +165,12 @@ static __always_inline __u32 hook_summed(hook_ctx *ctx)
 	return BPF_CORE_READ_BITFIELD(skb, ip_summed);
 }
 
+/* The device has yet to complete the transport checksum. */
+static __always_inline bool hook_is_unsummed(hook_ctx *ctx)
+{
+	return hook_summed(ctx) == CHECKSUM_PARTIAL;
+}
+
 /*
  * The sum of the packet's bytes has grown. __skb_checksum_validate_complete() adds the pseudo-header to skb->csum and
  * trusts it where the result is 0; else it adds everything up and complains about the device.

@@ -201,6 +201,11 @@ static __always_inline bool hook_l4_sum(hook_ctx *ctx, __u32 at, __u64 addresses
 	return true;
 }
 
+static __always_inline bool hook_is_unsummed(hook_ctx *ctx)
+{
+	return false;
+}
+
 /* A frame from the wire has its checksums complete. */
 static __always_inline bool hook_maybe_partial(__u16 be_check, __u32 pseudo_sum)
 {

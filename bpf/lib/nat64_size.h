@@ -6,6 +6,24 @@
 #include "lib/nat64.h"
 #include "maps.h"
 
+#define FRAGMENT_HEADER 8
+
+/*
+ * RFC 7915 4: what has no DF and is longer than the path is known to take leaves in fragments. Errors are cut off
+ * instead, and a GSO packet's segments are not ours to cut.
+ */
+static __always_inline bool nat64_is_cut(struct packet *p, __u32 length, __u32 mtu)
+{
+	__u32 limit = least(mtu, generation.lowest_ipv6_mtu);
+
+	if (p->wire != 4 || !(p->flags & P_MAY_CUT) || (p->flags & P_ICMP_ERROR) || p->segments > 1)
+		return false;
+	if (length <= limit || length + FRAGMENT_HEADER > OVERSIZE_LARGE)
+		return false;
+	p->cut = limit;
+	return true;
+}
+
 /* RFC 7915 4 and 5: a packet that is too long after translation is answered, with an MTU of the family it came in. */
 static __always_inline int nat64_check_size(struct packet *p, __u32 mtu)
 {
@@ -14,7 +32,7 @@ static __always_inline int nat64_check_size(struct packet *p, __u32 mtu)
 
 	if (p->wire == 4 && (p->flags & P_ICMP_ERROR))
 		length = least(length + 20, NAT64_IPV6_MTU_MIN); /* what it quotes grows too, and is cut */
-	if (length <= mtu)
+	if (nat64_is_cut(p, length, mtu) || length <= mtu)
 		return CONTINUE;
 	p->reply = REPLY_TOO_BIG;
 	p->reply_mtu = p->wire == 6 ? mtu + 20 : mtu - (header - 20);

@@ -97,7 +97,7 @@ __noinline int nat64_header(struct packet *p, struct nat64_work *w)
 		.traffic_class = p->traffic_class,
 		.hops = p->ttl,
 		.proto = error ? IPPROTO_ICMP : nat64_proto4(p->proto),
-		.fragmented = p->flags & (P_FRAGMENT | P_ATOMIC),
+		.fragmented = (p->flags & (P_FRAGMENT | P_ATOMIC)) || p->cut,
 	};
 
 	if (error)
@@ -106,7 +106,7 @@ __noinline int nat64_header(struct packet *p, struct nat64_work *w)
 		ip.id = bpf_get_prandom_u32();
 	if (p->wire == 4) {
 		/* the identification stands in 16 bits there */
-		ip.id = bpf_ntohs((__u16)p->be_fragment_id);
+		ip.id = bpf_ntohs((__u16)w->be_outer[1]);
 		return nat64_header6(w->be_new, &ip, w->be_saddr, w->be_daddr);
 	}
 	nat64_header4(w->be_new, &ip, w->be_saddr[3], w->be_daddr[3]);
@@ -125,7 +125,7 @@ __noinline int nat64_translate(hook_ctx *ctx, struct packet *p)
 	bool to6 = p->wire == 4;
 	__u32 l3 = p->l3 & 0x1f;
 	bool error = p->flags & P_ICMP_ERROR;
-	__u32 at = !to6 ? 5 : p->flags & P_FRAGMENT ? 12 : 10;
+	__u32 at = !to6 ? 5 : (p->flags & P_FRAGMENT) || p->cut ? 12 : 10;
 
 	if (!nat64_tuple(p, w) || !hook_load(ctx, l3, w->be_outer, to6 ? 20 : 40))
 		return DROP(REWRITE_FAILED);

@@ -24,6 +24,7 @@
 #define P_ROUTED 0x08000  /* `route` is what the FIB said; whether its next hop has an entry is the nexthop stage's */
 #define P_CREATED 0x10000 /* this packet recorded its session */
 #define P_ATOMIC 0x20000  /* has a Fragment header, and is a whole packet (RFC 6946) */
+#define P_MAY_CUT 0x40000 /* IPv4 without DF: who forwards it may fragment it */
 
 /* A verdict: CONTINUE, or what the exit shall do; the reason sits in the low 16 bits. */
 #define CONTINUE 0
@@ -131,6 +132,7 @@ struct packet {
 	__u16 segments;    /* GSO */
 	__u16 segment_len; /* largest IP packet it becomes on the wire */
 	__u16 reply_mtu;
+	__u16 cut; /* NAT64: bytes of the fragments that it leaves in; 0 = whole */
 	__u16 from_zone;
 	__u16 to_zone;
 	__u16 unit_index;

@@ -112,6 +112,8 @@ static __always_inline void egress_arrived(const hook_ctx *ctx, struct unit_coun
 {
 	if (ctx->mark == HANDOFF_MARK)
 		count->resolved += segments;
+	else if (ctx->mark == PIECE_MARK)
+		count->pieces += segments;
 	else if (ctx->mark != VERDICT_MARK && ctx->ingress_ifindex)
 		count->unjudged += segments;
 	else if (ctx->mark != VERDICT_MARK)
@@ -154,7 +156,7 @@ static __always_inline int egress_line(hook_ctx *ctx)
 	if (!count)
 		return TC_ACT_SHOT;
 	egress_arrived(ctx, count, p->segments);
-	if (ctx->mark == VERDICT_MARK || ctx->mark == HANDOFF_MARK)
+	if (ctx->mark == VERDICT_MARK || ctx->mark == HANDOFF_MARK || ctx->mark == PIECE_MARK)
 		return egress_leave(ctx, unit, count);
 	if (ctx->ingress_ifindex) {
 		count_drop(unit->index, REASON_NO_VERDICT, p->segments);

@@ -7,6 +7,7 @@
 #include "lib/fragment.h"
 #include "lib/reply.h"
 #include "lib/mss.h"
+#include "lib/nat64_cut.h"
 #include "lib/nat64_translate.h"
 #include "lib/nat_rewrite.h"
 #include "lib/rewrite.h"
@@ -46,6 +47,20 @@ static __noinline int exit_local(hook_ctx *ctx, struct packet *p)
 	return action;
 }
 
+/* The daemon sends what it makes of the packet by the next hop's device, whose neighbour code writes MAC addresses. */
+static __always_inline int exit_oversize(hook_ctx *ctx, const struct packet *p, const struct frame *frame,
+					 __u32 host_ifindex)
+{
+	struct unit_counters *count = counters_of(p->unit_index);
+
+	if (!count || !rewrite_hop(ctx, frame))
+		return exit_drop(p, REASON_REWRITE_FAILED);
+	if (cut_hand_over(ctx, p, host_ifindex) != CONTINUE)
+		return exit_drop(p, REASON_NAT64_CUT_LIMIT);
+	count->oversize += p->segments;
+	return HOOK_DROP;
+}
+
 static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
@@ -65,11 +80,15 @@ static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 		mss_clamp(ctx, p);
 	}
 	if ((config.stage_mask & STAGE_BIT(NAT64)) && p->nat64) {
-		int verdict = nat64_translate(ctx, p);
+		int verdict = p->cut ? cut_or_whole(p) : CONTINUE;
 
+		if (verdict == CONTINUE)
+			verdict = nat64_translate(ctx, p);
 		if (verdict != CONTINUE)
 			return exit_drop(p, REASON_OF(verdict));
 		frame.ethertype = p->ethertype;
+		if (p->cut)
+			return exit_oversize(ctx, p, &frame, host_ifindex);
 	} else if ((p->flags & P_TRANSLATED) && !nat_rewrite(ctx, p)) {
 		return exit_drop(p, REASON_REWRITE_FAILED);
 	}

@@ -18,6 +18,8 @@ pub struct Tables {
     pub unit_shift: u32,
     /// Largest maximum segment size in a forwarded SYN; 0 = as it comes.
     pub tcp_mss: u16,
+    /// IPv6 packets that NAT64 makes of packets without DF are cut to this.
+    pub lowest_ipv6_mtu: u16,
     /// Indexed by [`crate::zone_pair_index`]; may be shorter than MAX_ZONES * MAX_ZONES, the rest is zero (deny).
     pub zone_pairs: Vec<ZonePair>,
     pub rules: Vec<Rule>,

@@ -140,9 +140,9 @@ pub struct DropView {
 
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Equations {
-    /// received = redirected + handed off + delivered locally + ingress drops
+    /// received = redirected + handed off + delivered locally + oversize + ingress drops
     pub ingress: Equation,
-    /// redirected + handed off + resolved + unjudged + replies + originated = sent + queued + egress drops + device drops
+    /// redirected + handed off + resolved + unjudged + pieces + replies + originated = sent + queued + egress drops + device drops
     pub egress: Equation,
 }
 

@@ -23,7 +23,7 @@ use crate::preflight::{self, PreflightError};
 use crate::shared::Shared;
 use crate::start::Start;
 use crate::store::{Memory, Store, StoreError, Stored};
-use crate::{fan_out, log, mtus, schedules, tags, upkeep, watch};
+use crate::{fan_out, log, mtus, oversize, schedules, tags, upkeep, watch};
 
 /// Files that hold something else than statements.
 pub trait Translate: Send + Sync {
@@ -147,6 +147,7 @@ impl Daemon {
         upkeep::start(shared.clone()).map_err(DaemonError::Runtime)?;
         schedules::start(shared.clone(), engine.clone()).map_err(DaemonError::Runtime)?;
         log::start(shared.clone()).map_err(DaemonError::Runtime)?;
+        oversize::start(shared.clone()).map_err(DaemonError::Runtime)?;
         fan_out::serve_metrics(&shared, &service).map_err(DaemonError::Metrics)?;
         let in_force = engine.lock().unwrap_or_else(PoisonError::into_inner).in_force();
         let reloads =

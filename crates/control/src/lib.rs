@@ -26,6 +26,7 @@ mod mtus;
 mod nat;
 mod notes;
 mod offline;
+mod oversize;
 mod owner;
 mod prefix;
 mod preflight;

@@ -42,19 +42,31 @@ impl Dataplane {
     /// Hands over events as they come, those of the time without a reader first, until `go_on` says no. There can be
     /// one reader at a time.
     pub fn watch_events(&self, go_on: impl Fn() -> bool, mut take: impl FnMut(Event)) -> Result<()> {
+        self.watch_ring("events", "log events", go_on, |bytes| {
+            Event::read(bytes).into_iter().for_each(&mut take)
+        })
+    }
+
+    /// Hands over the records of a ring.
+    pub(crate) fn watch_ring(
+        &self,
+        map: &str,
+        what: &str,
+        go_on: impl Fn() -> bool,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<()> {
         let mut builder = RingBufferBuilder::new();
-        let map = self.state.map("events");
         builder
-            .add(map, |bytes| {
-                Event::read(bytes).into_iter().for_each(&mut take);
+            .add(self.state.map(map), |bytes| {
+                take(bytes);
                 0
             })
-            .doing(|| "read the log events".to_owned())?;
-        let ring = builder.build().doing(|| "read the log events".to_owned())?;
+            .doing(|| format!("read the {what}"))?;
+        let ring = builder.build().doing(|| format!("read the {what}"))?;
         while go_on() {
             match ring.poll(PATIENCE) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => {
-                    return Err(error).doing(|| "wait for log events".to_owned());
+                    return Err(error).doing(|| format!("wait for {what}"));
                 }
                 _ => {}
             }

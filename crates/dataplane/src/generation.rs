@@ -146,6 +146,7 @@ impl Dataplane {
             gate_zones: tables.gate.zones,
             gate_context: tables.gate.context,
             tcp_mss: tables.tcp_mss.into(),
+            lowest_ipv6_mtu: tables.lowest_ipv6_mtu.into(),
             unanswered4: tables.flow.unanswered(sizes.sessions4),
             unanswered6: tables.flow.unanswered(sizes.sessions6),
             cookie_key: [crate::random(), crate::random()],

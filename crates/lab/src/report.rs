@@ -128,9 +128,9 @@ fn print_stats(stats: &Stats) {
     );
     println!("Conservation, counted in packets (GSO by segments):");
     let equations = &stats.equations;
-    print_equation("received", "redirected + handed off + local + drops", &equations.ingress);
+    print_equation("received", "redirected + handed off + local + oversize + drops", &equations.ingress);
     print_equation(
-        "redirected + handed off + resolved + unjudged + replies + originated",
+        "redirected + handed off + resolved + unjudged + pieces + replies + originated",
         "sent + queued + drops",
         &equations.egress,
     );

@@ -25,6 +25,8 @@ pub struct Nat {
     pub destination: DestinationNat,
     /// Includes NAT64 and NPTv6.
     pub statics: Vec<RuleSet<StaticAction>>,
+    /// `static lowest-ipv6-mtu`: what NAT64 makes of IPv4 packets without DF is cut to this; None = 1,280.
+    pub lowest_ipv6_mtu: Option<u16>,
     pub proxies: Vec<Proxy>,
 }
 

@@ -193,7 +193,7 @@ pub fn drops(values: &Values, hook: Hook) -> u64 {
         .sum()
 }
 
-/// received = redirected + handed off + delivered locally + dropped at ingress. Err says what is missing.
+/// received = redirected + handed off + delivered locally + oversize + dropped at ingress. Err says what is missing.
 pub fn first_equation(values: &Values) -> Result<()> {
     let received = sum(&parts(values, &[Role::Arrived]));
     let ends = parts(values, &[Role::Passed, Role::Stayed]);
@@ -204,7 +204,7 @@ pub fn first_equation(values: &Values) -> Result<()> {
     Err(anyhow!("received {received} packets, but {ends:?} and dropped {dropped}"))
 }
 
-/// redirected + handed off + resolved + unjudged + replies + originated = sent + queued + dropped at egress + dropped by devices.
+/// redirected + handed off + resolved + unjudged + pieces + replies + originated = sent + queued + dropped at egress + dropped by devices.
 pub fn second_equation(values: &Values, device_drops: u64) -> Result<()> {
     let leaving = parts(values, &[Role::Passed, Role::Made]);
     let sent = sum(&parts(values, &[Role::Left]));

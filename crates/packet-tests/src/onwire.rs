@@ -271,12 +271,12 @@ impl Wire {
 
     /// With what the far ends got in the place of `sent`, which XDP frames do not pass.
     fn second_equation(&self, since: &Values) -> Result<()> {
-        let parts = ["redirected", "handed_off", "resolved", "unjudged", "replies", "originated"]
+        let parts = ["redirected", "handed_off", "resolved", "unjudged", "pieces", "replies", "originated"]
             .map(|name| counters::total(since, name));
         let (queued, dropped) = (counters::total(since, "queued"), counters::drops(since, Direction::Egress));
         ensure!(
             parts.iter().sum::<u64>() == self.captured + queued + dropped,
-            "second equation: redirected, handed off, resolved, unjudged, replies, originated are {parts:?}, the far ends got {}, \
+            "second equation: redirected, handed off, resolved, unjudged, pieces, replies, originated are {parts:?}, the far ends got {}, \
              {queued} were queued and {dropped} dropped at egress",
             self.captured
         );

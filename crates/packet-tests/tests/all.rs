@@ -3,21 +3,15 @@
 mod differential;
 mod extensions;
 mod fragments;
+mod host_inbound;
 mod largest;
 mod limits;
 mod nat;
 mod nat64;
+mod nat64_fragments;
 mod nat64_sessions;
 mod nat_ports;
 mod neighbours;
 #[path = "nftables/main.rs"]
 mod nftables;
-mod no_trace;
-mod onwire;
-mod persistent;
-mod policies;
-mod rates;
-mod reopening;
-mod route_mtu;
-mod tables;
-mod unanswered;
+mod special_purpose;

@@ -27,6 +27,9 @@ impl Display for Plan {
         if self.tables.tcp_mss != 0 {
             writeln!(f, "tcp-mss {}", self.tables.tcp_mss)?;
         }
+        if !self.tables.nat.prefixes.is_empty() {
+            writeln!(f, "lowest-ipv6-mtu {}", self.tables.lowest_ipv6_mtu)?;
+        }
         for (_, entry) in &self.tables.units {
             self.write_unit(f, entry)?;
         }

@@ -326,6 +326,7 @@ fn compile_with(
         unit_multiplier: units.multiplier,
         unit_shift: units.shift,
         tcp_mss: config.flow.tcp_mss.unwrap_or(0),
+        lowest_ipv6_mtu: config.nat.lowest_ipv6_mtu.unwrap_or(abi::NAT64_IPV6_MTU_MIN as u16),
         zone_pairs: rules.zone_pairs,
         rules: rules.rules,
         contexts: classifier.contexts,

@@ -100,6 +100,69 @@ fn large_datagrams_cross_on_xdp() {
     large_datagrams_cross("xdp", "on");
 }
 
+/// left reaches right's IPv4 behind a prefix of its own.
+const NAT64: &str = "
+set security nat static rule-set six from zone left
+set security nat static rule-set six rule servers match destination-address fd64::/96
+set security nat static rule-set six rule servers then static-nat inet
+set security nat source rule-set six from zone left
+set security nat source rule-set six to zone right
+set security nat source rule-set six rule clients match source-address fd71:1::/64 destination-address 0.0.0.0/0
+set security nat source rule-set six rule clients then source-nat interface
+";
+const SERVER64: &str = "fd64::a47:202";
+
+/// RFC 7915 4: what an IPv4 server sends without DF arrives whole at the IPv6 client, whatever its size: the gateway cuts
+/// it, the client's kernel puts it together. The very first answer is cut already, toward a neighbour nobody knows yet.
+fn long_answers_cross_nat64(mode: &str, statement: &str) {
+    let site = Site::new(&format!("frag64-{mode}-{}", statement.len()));
+    for (host, device) in
+        [(&site.left, "eth0"), (&site.right, "eth0"), (&site.gateway, "left0"), (&site.gateway, "right0")]
+    {
+        host.run("ethtool", ["-K", device, "gro", "on", "tx", if mode == "xdp" { "off" } else { "on" }])
+            .unwrap();
+    }
+    let gateway = site
+        .start(&site.write("a.conf", &format!("{NAT64}{statement}set system services sluice mode {mode}\n")));
+    // no socket sets DF
+    site.right.run("sysctl", ["-qw", "net.ipv4.ip_no_pmtu_disc=1"]).unwrap();
+    let listener = site.right.enter(|| UdpSocket::bind("10.71.2.2:7007")).unwrap().unwrap();
+    let client = site.left.enter(|| UdpSocket::bind("[fd71:1::2]:0")).unwrap().unwrap();
+    for socket in [&listener, &client] {
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    }
+    client.connect(format!("[{SERVER64}]:7007")).unwrap();
+    let mut buffer = vec![0; 65536];
+    for size in [3000, 1, 1212, 1213, 1452, 1453, 1472, 1473, 2952, 2953, 8000, 30_000] {
+        client.send(b"how long?").unwrap();
+        let (_, from) = listener.recv_from(&mut buffer).unwrap();
+        let answer: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
+        listener.send_to(&answer, from).unwrap();
+        let length = client.recv(&mut buffer).unwrap_or_else(|error| panic!("{size} bytes, {mode}: {error}"));
+        assert!(buffer[..length] == answer, "{length} of {size} bytes with {mode}");
+    }
+    // answers to pings have no DF
+    let long = ["-c", "3", "-i", "0.1", "-W", "2", "-n", "-s", "1400", SERVER64];
+    assert!(site.left.command("ping").args(long).output().unwrap().status.success(), "{mode}");
+    let stats = gateway.json("/api/stats").unwrap();
+    let counted = |name: &str| {
+        let units = stats["interfaces"].as_array().unwrap().iter();
+        units.map(|unit| unit["counters"][name].as_u64().unwrap()).sum::<u64>()
+    };
+    assert!(counted("oversize") > 20 && counted("pieces") > counted("oversize"));
+    check(&gateway);
+}
+
+#[test]
+fn long_answers_cross_nat64_on_tc() {
+    long_answers_cross_nat64("tc", "");
+}
+
+#[test]
+fn long_answers_cross_nat64_on_xdp() {
+    long_answers_cross_nat64("xdp", "set security nat static lowest-ipv6-mtu 1500\n");
+}
+
 /// A counter of a host's /proc/net/snmp.
 fn counter(host: &Netns, protocol: &str, name: &str) -> u64 {
     let text = host.run("cat", ["/proc/net/snmp"]).unwrap();

@@ -364,45 +364,52 @@ const STATIC_NAT: Statement = block(
 const STATIC: Statement = block(
     "static",
     "Translation of prefixes one to one, in both directions, before all other translation.",
-    &[keyed(
-        "rule-set",
-        RULE_SET_HELP,
-        NAME,
-        &[
-            DESCRIPTION,
-            FROM,
-            keyed(
-                "rule",
-                RULE_HELP,
-                NAME,
-                &[
-                    DESCRIPTION,
-                    block(
-                        "match",
-                        "What the rule applies to; a destination is required.",
-                        &[
-                            leaf(
-                                "destination-address",
-                                "Prefix; a bare address is that host.",
-                                Kind::BookPrefix,
-                            ),
-                            leaf(
-                                "destination-address-name",
-                                "The prefix of this name in the global address book.",
-                                Kind::Name("address"),
-                            ),
-                            DESTINATION_PORT,
-                            SOURCE_ADDRESS,
-                            SOURCE_NAME,
-                            SOURCE_PORT,
-                        ],
-                    )
-                    .exclusive(&["destination-address", "destination-address-name"]),
-                    block("then", "What the destination becomes.", &[STATIC_NAT]),
-                ],
-            ),
-        ],
-    )],
+    &[
+        leaf(
+            "lowest-ipv6-mtu",
+            "NAT64: IPv4 packets without DF leave as IPv6 packets of at most so many bytes, fragmented where they have more (RFC 7915 4); 1280 when left out. A Sluice extension of Junos.",
+            Kind::Number { min: 1280, max: 9999 },
+        ),
+        keyed(
+            "rule-set",
+            RULE_SET_HELP,
+            NAME,
+            &[
+                DESCRIPTION,
+                FROM,
+                keyed(
+                    "rule",
+                    RULE_HELP,
+                    NAME,
+                    &[
+                        DESCRIPTION,
+                        block(
+                            "match",
+                            "What the rule applies to; a destination is required.",
+                            &[
+                                leaf(
+                                    "destination-address",
+                                    "Prefix; a bare address is that host.",
+                                    Kind::BookPrefix,
+                                ),
+                                leaf(
+                                    "destination-address-name",
+                                    "The prefix of this name in the global address book.",
+                                    Kind::Name("address"),
+                                ),
+                                DESTINATION_PORT,
+                                SOURCE_ADDRESS,
+                                SOURCE_NAME,
+                                SOURCE_PORT,
+                            ],
+                        )
+                        .exclusive(&["destination-address", "destination-address-name"]),
+                        block("then", "What the destination becomes.", &[STATIC_NAT]),
+                    ],
+                ),
+            ],
+        ),
+    ],
 );
 
 const PROXIED: &[Statement] = &[keyed(

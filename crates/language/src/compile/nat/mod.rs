@@ -40,7 +40,8 @@ pub(super) fn compile(top: View, names: &Names, report: &mut Report) -> Nat {
     let (statics, static_places) = statics::compile(view, &mut scope);
     let source_pools = pools::source(view, &mut scope);
     let destination_pools = pools::destination(view, &mut scope);
-    let mut nat = Nat { statics, proxies, ..Nat::default() };
+    let lowest_ipv6_mtu = view.value(&["static", "lowest-ipv6-mtu"]).and_then(View::number);
+    let mut nat = Nat { statics, lowest_ipv6_mtu, proxies, ..Nat::default() };
     let source_sets = rules::source(view, &source_pools, nat.has_nat64(), &mut scope);
     let (destination_sets, destination_places) = rules::destination(view, &destination_pools, &mut scope);
     let reach = reach::Reach::new(names, &nat.proxies);

@@ -1,0 +1,151 @@
+//! Packets that leave NAT64 as several IPv6 fragments (RFC 7915 4): the programs translate them, here they are cut.
+
+use std::net::Ipv6Addr;
+
+use sluice_wire::checksum::Pseudo;
+use zerocopy::FromBytes;
+
+use crate::Dataplane;
+use crate::error::Result;
+
+const HEADER: usize = 40;
+/// And the Fragment header behind it.
+const HEADERS: usize = 48;
+/// Of the Fragment header: more fragments follow (RFC 8200 4.5).
+const MORE: u16 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const ICMPV6: u8 = 58;
+/// Packets that have waited longer are not sent: nobody was here to cut them.
+const STALE_S: u64 = 1;
+
+/// An IPv6 packet with a Fragment header that is too long for its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Oversize {
+    /// Device by which the next hop is reached.
+    pub ifindex: u32,
+    limit: usize,
+    packet: Vec<u8>,
+}
+
+impl Oversize {
+    fn read(bytes: &[u8]) -> Option<(Oversize, u32)> {
+        let (raw, rest) = sluice_abi::Oversize::read_from_prefix(bytes).ok()?;
+        let mut packet = rest.get(..raw.length.into())?.to_vec();
+        if packet.len() <= HEADERS {
+            return None;
+        }
+        if raw.unsummed != 0 {
+            complete(&mut packet);
+        }
+        Some((Oversize { ifindex: raw.ifindex, limit: raw.limit.into(), packet }, raw.when))
+    }
+
+    pub fn destination(&self) -> Ipv6Addr {
+        address(&self.packet, 24)
+    }
+
+    /// RFC 8200 4.5: all but the last hold a multiple of 8 bytes, and what came as a fragment goes on from its offset.
+    pub fn pieces(&self) -> Vec<Vec<u8>> {
+        let (headers, payload) = self.packet.split_at(HEADERS);
+        let room = (self.limit.max(sluice_abi::NAT64_IPV6_MTU_MIN as usize) - HEADERS) & !7;
+        let word = u16::from_be_bytes([headers[42], headers[43]]);
+        let count = payload.len().div_ceil(room);
+        let piece = |(index, part): (usize, &[u8])| {
+            let mut piece = [headers, part].concat();
+            let more = if index + 1 < count { MORE } else { word & MORE };
+            let offset = (word & !7) + (index * room) as u16;
+            piece[4..6].copy_from_slice(&((part.len() + HEADERS - HEADER) as u16).to_be_bytes());
+            piece[42..44].copy_from_slice(&(offset | more).to_be_bytes());
+            piece
+        };
+        payload.chunks(room).enumerate().map(piece).collect()
+    }
+}
+
+fn address(packet: &[u8], at: usize) -> Ipv6Addr {
+    let octets: [u8; 16] = packet[at..at + 16].try_into().expect("16 bytes");
+    octets.into()
+}
+
+/// Computes the transport checksum that a sender on this machine has left to a device (RFC 8200 8.1).
+fn complete(packet: &mut [u8]) {
+    let protocol = packet[HEADER];
+    let place = match protocol {
+        TCP => 16,
+        UDP => 6,
+        ICMPV6 => 2,
+        _ => return,
+    };
+    let pseudo = Pseudo::V6(address(packet, 8), address(packet, 24));
+    let segment = &mut packet[HEADERS..];
+    if segment.len() < place + 2 {
+        return;
+    }
+    segment[place..place + 2].fill(0);
+    let check = match pseudo.checksum(protocol, segment) {
+        0 => 0xffff,
+        check => check,
+    };
+    segment[place..place + 2].copy_from_slice(&check.to_be_bytes());
+}
+
+impl Dataplane {
+    /// Hands over packets that are to be fragmented as they come, until `go_on` says no; one reader at a time.
+    pub fn watch_oversize(&self, go_on: impl Fn() -> bool, mut take: impl FnMut(Oversize)) -> Result<()> {
+        let stale = STALE_S as u32 * self.hz();
+        self.watch_ring("oversize", "packets to fragment", go_on, |bytes| {
+            let Some((oversize, when)) = Oversize::read(bytes) else { return };
+            let now = self.now_jiffies().map_or(when, |now| now as u32);
+            if now.wrapping_sub(when) <= stale {
+                take(oversize);
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `offset` in bytes, with the flag.
+    fn oversize(length: usize, offset: u16, limit: usize) -> Oversize {
+        let mut packet = vec![0; HEADERS];
+        (packet[0], packet[6], packet[40]) = (0x60, 44, UDP);
+        packet[42..44].copy_from_slice(&offset.to_be_bytes());
+        packet.extend((0..length).map(|at| at as u8));
+        Oversize { ifindex: 1, limit, packet }
+    }
+
+    #[test]
+    fn pieces_fit_and_are_the_whole() {
+        for length in (1..3000).chain([9000, 10_000]) {
+            for (offset, limit) in [(0, 1280), (1, 1280), (0x0b90, 1287), (0x0b91, 1500)] {
+                let whole = oversize(length, offset, limit);
+                let (mut at, pieces) = (0, whole.pieces());
+                for (index, piece) in pieces.iter().enumerate() {
+                    let last = index + 1 == pieces.len();
+                    let word = u16::from_be_bytes([piece[42], piece[43]]);
+                    let part = &piece[HEADERS..];
+                    assert!(piece.len() <= limit && (last || part.len() % 8 == 0), "{length}, {limit}");
+                    assert_eq!(usize::from(u16::from_be_bytes([piece[4], piece[5]])), piece.len() - HEADER);
+                    assert_eq!(word & MORE, if last { offset & MORE } else { MORE });
+                    assert_eq!(usize::from(word & !7), usize::from(offset & !7) + at);
+                    assert_eq!(part, &whole.packet[HEADERS + at..][..part.len()]);
+                    at += part.len();
+                }
+                assert_eq!(at, length);
+            }
+        }
+    }
+
+    #[test]
+    fn checksums_are_completed() {
+        for length in [9, 40, 1401] {
+            let mut packet = oversize(length, 0, 1280).packet;
+            complete(&mut packet);
+            let pseudo = Pseudo::V6(address(&packet, 8), address(&packet, 24));
+            assert_eq!(pseudo.checksum(UDP, &packet[HEADERS..]), 0);
+        }
+    }
+}
