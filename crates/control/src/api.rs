@@ -142,7 +142,7 @@ pub struct DropView {
 pub struct Equations {
     /// received = redirected + handed off + delivered locally + oversize + ingress drops
     pub ingress: Equation,
-    /// redirected + handed off + resolved + unjudged + pieces + replies + originated = sent + queued + egress drops + device drops
+    /// redirected + handed off + resolved + unjudged + pieces + replies + originated = sent + queued + egress drops + XDP frames that devices refused
     pub egress: Equation,
 }
 

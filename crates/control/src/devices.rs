@@ -15,23 +15,33 @@ pub struct DeviceCounts {
     pub dropped: u64,
     /// Sent for XDP programs of other devices.
     pub xdp_sent: u64,
+    /// Of `dropped`, what XDP programs of other devices gave it: what else it drops an egress program has counted as sent.
+    #[serde(default)]
+    pub xdp_refused: u64,
 }
 
 impl DeviceCounts {
     pub fn read(link: &Link) -> Self {
         // A driver without such statistics sends nothing for XDP, or hides it; then the equation shows the gap.
-        let xdp_sent = ethtool::xdp_sent(&link.name).unwrap_or(0);
-        Self { dropped: link.tx_dropped, xdp_sent }
+        let statistics = ethtool::statistics(&link.name).unwrap_or_default();
+        let count = |names| ethtool::xdp_count(&statistics, names).unwrap_or(0);
+        let (xdp_sent, xdp_refused) = (count(&ethtool::XDP_SENT), count(&ethtool::XDP_REFUSED));
+        Self { dropped: link.tx_dropped, xdp_sent, xdp_refused }
     }
 
     pub fn and(self, other: Self) -> Self {
-        Self { dropped: self.dropped + other.dropped, xdp_sent: self.xdp_sent + other.xdp_sent }
+        Self {
+            dropped: self.dropped + other.dropped,
+            xdp_sent: self.xdp_sent + other.xdp_sent,
+            xdp_refused: self.xdp_refused + other.xdp_refused,
+        }
     }
 
     pub fn since(self, before: Self) -> Self {
         Self {
             dropped: self.dropped.saturating_sub(before.dropped),
             xdp_sent: self.xdp_sent.saturating_sub(before.xdp_sent),
+            xdp_refused: self.xdp_refused.saturating_sub(before.xdp_refused),
         }
     }
 }

@@ -290,8 +290,8 @@ mod tests {
             text: text.into(),
             file: "a.conf".into(),
             ids: Ids::default(),
-            devices_before: Baseline::from([(3, DeviceCounts { dropped: 1, xdp_sent: 2 })]),
-            devices_gone: DeviceCounts { dropped: 3, xdp_sent: 4 },
+            devices_before: Baseline::from([(3, DeviceCounts { dropped: 1, xdp_sent: 2, xdp_refused: 1 })]),
+            devices_gone: DeviceCounts { dropped: 3, xdp_sent: 4, xdp_refused: 2 },
             mtus_before: Mtus::from([("lan0".into(), 1500)]),
             tags_before: Tags::from([("lan0".into(), vec!["rx-vlan-hw-parse".into()])]),
         }

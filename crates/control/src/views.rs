@@ -171,7 +171,7 @@ impl Reading {
         let ends = total.sum(&[Role::Passed, Role::Stayed]) + total.dropped_ingress;
         let mut devices = self.all_devices();
         devices.xdp_sent += self.sent_by_generic_xdp();
-        let sent = total.sum(&[Role::Left]) + devices.xdp_sent + total.dropped_egress + devices.dropped;
+        let sent = total.sum(&[Role::Left]) + devices.xdp_sent + total.dropped_egress + devices.xdp_refused;
         Equations {
             ingress: Equation::new(total.sum(&[Role::Arrived]), ends),
             egress: Equation::new(total.sum(&[Role::Passed, Role::Made]), sent),

@@ -38,15 +38,21 @@ pub fn driver(device: &str) -> io::Result<String> {
 
 /// Frames sent for XDP programs of other devices, over all queues: `tx_queue_N_xdp_xmit` (veth), `tx_queue_N_xdp_tx`
 /// and `txN_xdp_tx` (virtio_net).
-pub fn xdp_sent(device: &str) -> io::Result<u64> {
-    Ok(statistics(device)?.iter().filter(|(name, _)| counts_sent(name)).map(|(_, value)| value).sum())
+pub const XDP_SENT: [&str; 2] = ["xdp_xmit", "xdp_tx"];
+/// Such frames that it had no room for, or no receiver: `tx_queue_N_xdp_xmit_errors` (veth), `tx_queue_N_xdp_tx_drops`.
+pub const XDP_REFUSED: [&str; 2] = ["xdp_xmit_errors", "xdp_tx_drops"];
+
+/// A sum over all queues; None where the driver has no such count.
+pub fn xdp_count(statistics: &[(String, u64)], names: &[&str]) -> Option<u64> {
+    let of_queues = statistics.iter().filter(|(name, _)| is_of_a_queue(name, names));
+    of_queues.map(|(_, value)| *value).reduce(|a, b| a + b)
 }
 
 /// Of one queue: newer drivers have the sum of all queues besides, under a name without a number (`tx_xdp_tx`).
-fn counts_sent(name: &str) -> bool {
+fn is_of_a_queue(name: &str, names: &[&str]) -> bool {
     let queue = name.strip_prefix("tx_queue_").or_else(|| name.strip_prefix("tx")).unwrap_or_default();
     let Some((number, what)) = queue.split_once('_') else { return false };
-    !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && matches!(what, "xdp_xmit" | "xdp_tx")
+    !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && names.contains(&what)
 }
 
 /// What a device leaves beside the frames that it hands on, by features of these names.
@@ -131,7 +137,7 @@ impl Features {
 }
 
 /// The driver's own statistics by name.
-fn statistics(device: &str) -> io::Result<Vec<(String, u64)>> {
+pub fn statistics(device: &str) -> io::Result<Vec<(String, u64)>> {
     let mut info = [0u32; DRVINFO_WORDS];
     info[0] = ETHTOOL_GDRVINFO;
     ethtool(device, &mut info)?;
@@ -188,9 +194,9 @@ mod tests {
     #[test]
     fn what_queues_have_sent_is_counted_once() {
         let counted = ["tx_queue_0_xdp_xmit", "tx_queue_12_xdp_tx", "tx0_xdp_tx", "tx11_xdp_tx"];
-        assert!(counted.iter().all(|name| counts_sent(name)), "{counted:?}");
+        assert!(counted.iter().all(|name| is_of_a_queue(name, &XDP_SENT)), "{counted:?}");
         let others =
             ["tx_xdp_tx", "tx_queue_0_xdp_xmit_errors", "rx0_xdp_tx", "tx0_xdp_tx_drops", "tx_packets"];
-        assert!(!others.iter().any(|name| counts_sent(name)), "{others:?}");
+        assert!(!others.iter().any(|name| is_of_a_queue(name, &XDP_SENT)), "{others:?}");
     }
 }

@@ -205,12 +205,17 @@ pub fn demanded(command: &str) -> &'static str {
 
 /// Waits until every packet is accounted for: a reading may fall between two counters of one packet.
 pub fn balances(gateway: &Gateway) -> Value {
-    let mut stats = Value::Null;
-    wait_until("both equations hold", Duration::from_secs(20), || {
-        stats = gateway.json("/api/stats").unwrap();
-        ["ingress", "egress"].iter().all(|side| stats["equations"][side]["difference"] == 0)
-    });
-    stats
+    let patience = Duration::from_secs(20);
+    let begun = Instant::now();
+    loop {
+        let stats = gateway.json("/api/stats").unwrap();
+        if ["ingress", "egress"].iter().all(|side| stats["equations"][side]["difference"] == 0) {
+            return stats;
+        }
+        let (equations, totals) = (&stats["equations"], &stats["totals"]);
+        assert!(begun.elapsed() < patience, "{equations} not within {patience:?}: {totals}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// Waits until a condition holds; how long that took, or a panic after `patience`.
