@@ -18,6 +18,8 @@ use sluice_wire::text::{diff, dissect};
 /// Packets under one configuration.
 const PACKETS_PER_SEED: usize = 500;
 const CAPACITY: usize = 100;
+/// Broken frames of a family on a hook.
+const BROKEN: usize = 20_000;
 /// Characters of a packet's text in a complaint.
 const TEXT: usize = 700;
 
@@ -126,35 +128,61 @@ fn addresses(frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
     Some((facts.source.min(facts.destination), facts.source.max(facts.destination)))
 }
 
-/// Packets that were compared, and the verdicts that occurred.
-fn run_seed(gateway: &mut Gateway, seed: u64, mutated: bool) -> Result<Vec<Verdict>, String> {
+fn text_of(frame: &[u8]) -> String {
+    dissect(frame).to_string().chars().take(TEXT).collect()
+}
+
+fn hex(frame: &[u8]) -> String {
+    frame.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What came of the packets that were compared, and how many frames of each family were broken before.
+#[derive(Default)]
+struct Outcome {
+    verdicts: Vec<Verdict>,
+    broken: [usize; 2],
+}
+
+fn run_seed(gateway: &mut Gateway, seed: u64, mutated: bool, outcome: &mut Outcome) -> Result<(), String> {
     let mut random = Random::new(seed);
     let mut scenario = Scenario::random(&mut random, CAPACITY);
     let text = |error: anyhow::Error| format!("{error:#}");
     gateway.clear_sessions().map_err(text)?;
     gateway.commit(&scenario.config).map_err(text)?;
     let mut counted = counters::snapshot(&gateway.dataplane, &gateway.plan).map_err(text)?;
-    let mut verdicts = Vec::new();
-    let mut past: Vec<(Option<(IpAddr, IpAddr)>, String)> = Vec::new();
+    let mut past = Vec::new();
     for number in 0..PACKETS_PER_SEED {
         let (device, mut frame) = random::frame(&mut random, &scenario.model, &scenario.stations);
         if mutated && random.percent(60) {
+            if let Some((one, _)) = addresses(&frame) {
+                outcome.broken[usize::from(one.is_ipv6())] += 1;
+            }
             random::mutate(&mut random, &mut frame);
         }
         let previous = scenario.model.clone();
         let expected = comparable(scenario.model.judge(&device, &frame));
-        let what: String = dissect(&frame).to_string().chars().take(TEXT).collect();
-        let place = format!("seed {seed}, packet {number} on {}, at {device}: {what}", gateway.hook.name());
+        let hook = gateway.hook.name();
+        let place = || {
+            let what = text_of(&frame);
+            format!(
+                "seed {seed}, packet {number} on {hook}, at {device}: {what}\nkeep it: {device} {}",
+                hex(&frame)
+            )
+        };
         let ends = addresses(&frame);
-        past.push((ends, format!("{number} at {device}: {what} -> {expected:?}")));
-        match seen(gateway, &mut counted, &device, &frame).map_err(|error| format!("{place}\n{error}"))? {
-            Some(seen) if seen == expected => verdicts.push(seen),
+        past.push((ends, format!("{number} at {device}"), frame.clone(), expected.clone()));
+        match seen(gateway, &mut counted, &device, &frame).map_err(|error| format!("{}\n{error}", place()))? {
+            Some(seen) if seen == expected => outcome.verdicts.push(seen),
             Some(seen) => {
                 let config = policies_from(&scenario, &device);
-                let about = past.iter().filter(|(known, _)| ends.is_some() && *known == ends);
-                let history: Vec<&str> = about.map(|(_, line)| line.as_str()).collect();
+                let about = past.iter().filter(|(known, ..)| ends.is_some() && *known == ends);
+                let tell = |(_, at, frame, verdict): &(_, String, Vec<u8>, Verdict)| {
+                    format!("{at}: {} -> {verdict:?}", text_of(frame))
+                };
+                let history: Vec<String> = about.map(tell).collect();
                 return Err(format!(
-                    "{place}\nmodel says {expected:?}, programs did {seen:?}\nunder\n{config}\nafter\n{}",
+                    "{}\nmodel says {expected:?}, programs did {seen:?}\nunder\n{config}\nafter\n{}",
+                    place(),
                     history.join("\n")
                 ));
             }
@@ -166,23 +194,28 @@ fn run_seed(gateway: &mut Gateway, seed: u64, mutated: bool) -> Result<Vec<Verdi
     if live != wanted {
         Err(format!("seed {seed}: model has {wanted} sessions, table has {live}"))
     } else {
-        Ok(verdicts)
+        Ok(())
     }
 }
 
-fn run(hook: Hook, mutated: bool, default_packets: u64) {
+/// Until so many packets were compared, and of each family so many of them were broken.
+fn run(hook: Hook, packets: usize, broken: usize) {
     let work = move || {
-        let packets = number("SLUICE_PACKETS", default_packets);
-        let first = number("SLUICE_SEED", 1);
+        let packets = number("SLUICE_PACKETS", packets as u64) as usize;
         let mut gateway = gateway(hook);
-        let mut verdicts = Vec::new();
-        for seed in first..first + packets.div_ceil(PACKETS_PER_SEED as u64) {
-            verdicts.extend(run_seed(&mut gateway, seed, mutated).unwrap_or_else(|error| panic!("{error}")));
+        let mut outcome = Outcome::default();
+        for seed in number("SLUICE_SEED", 1).. {
+            let enough = outcome.broken.iter().all(|count| *count >= broken);
+            if enough && outcome.verdicts.len() >= packets {
+                break;
+            }
+            run_seed(&mut gateway, seed, broken > 0, &mut outcome).unwrap_or_else(|error| panic!("{error}"));
         }
-        verdicts
+        outcome
     };
-    let verdicts = in_thread(work);
-    assert_variety(&verdicts);
+    let outcome = in_thread(work);
+    println!("{:?} frames of IPv4 and of IPv6 were broken", outcome.broken);
+    assert_variety(&outcome.verdicts);
 }
 
 /// A test in which everything is dropped for one reason proves nothing.
@@ -200,22 +233,22 @@ fn assert_variety(verdicts: &[Verdict]) {
 
 #[test]
 fn sensible_packets_on_tc() {
-    run(Hook::Tc, false, 7_000);
+    run(Hook::Tc, 7_000, 0);
 }
 
 #[test]
 fn sensible_packets_on_xdp() {
-    run(Hook::Xdp, false, 7_000);
+    run(Hook::Xdp, 7_000, 0);
 }
 
 #[test]
 fn broken_packets_on_tc() {
-    run(Hook::Tc, true, 3_000);
+    run(Hook::Tc, 3_000, BROKEN);
 }
 
 #[test]
 fn broken_packets_on_xdp() {
-    run(Hook::Xdp, true, 3_000);
+    run(Hook::Xdp, 3_000, BROKEN);
 }
 
 /// Frames whose every length is tried: headers end anywhere.
@@ -236,27 +269,43 @@ fn every_length(hook: Hook) -> Result<usize, String> {
     gateway.commit(&scenario.config).map_err(text)?;
     let mut counted = counters::snapshot(&gateway.dataplane, &gateway.plan).map_err(text)?;
     let mut compared = 0;
+    let mut frames = kept()?;
     for whole in WHOLE {
         let header = "eth(dst=02:00:00:00:00:61, src=02:00:00:01:01:64)";
         let whole =
             sluice_wire::text::bytes(&format!("{header}/{whole}")).map_err(|error| error.to_string())?;
         for length in 14..=whole.len() {
             let cut = whole[..length].to_vec();
-            for frame in [shortened(&cut), cut] {
-                let previous = scenario.model.clone();
-                let expected = comparable(scenario.model.judge("a0", &frame));
-                match seen(&mut gateway, &mut counted, "a0", &frame)? {
-                    Some(seen) if seen == expected => compared += 1,
-                    None => scenario.model = previous,
-                    Some(seen) => {
-                        let what = dissect(&frame);
-                        return Err(format!("{what}: model says {expected:?}, programs did {seen:?}"));
-                    }
-                }
+            frames.extend([shortened(&cut), cut].map(|frame| ("a0".to_owned(), frame)));
+        }
+    }
+    for (device, frame) in frames {
+        let previous = scenario.model.clone();
+        let expected = comparable(scenario.model.judge(&device, &frame));
+        match seen(&mut gateway, &mut counted, &device, &frame)? {
+            Some(seen) if seen == expected => compared += 1,
+            None => scenario.model = previous,
+            Some(seen) => {
+                let what = dissect(&frame);
+                return Err(format!("{what}: model says {expected:?}, programs did {seen:?}"));
             }
         }
     }
     Ok(compared)
+}
+
+/// Frames of tests/packet/odd.frames: device and bytes.
+fn kept() -> Result<Vec<(String, Vec<u8>)>, String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/packet/odd.frames");
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    let frame = |line: &str| {
+        let (device, digits) = line.split_once(' ')?;
+        let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
+        Some((device.to_owned(), (0..digits.len()).step_by(2).map(byte).collect::<Option<Vec<u8>>>()?))
+    };
+    let frames = lines.filter(|line| !line.is_empty());
+    frames.map(|line| frame(line).ok_or_else(|| format!("{path}: `{line}` is no frame"))).collect()
 }
 
 /// States the length that is there, where there is a whole IP header.
@@ -275,6 +324,7 @@ fn shortened(frame: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// And frames that were odd once.
 #[test]
 fn every_length_of_every_header() {
     for hook in Hook::BOTH {
