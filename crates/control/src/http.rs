@@ -48,7 +48,6 @@ fn questions() -> Router<App> {
         .route("/api/stats", get(|State(app): State<App>| answer(app, views::stats)))
         .route("/api/interfaces", get(|State(app): State<App>| answer(app, views::interfaces)))
         .route("/api/screens", get(|State(app): State<App>| answer(app, views::screens)))
-        .route("/api/nat/bindings", get(|State(app): State<App>| answer(app, bindings::view)))
         .route("/api/nat", get(|State(app): State<App>| answer(app, nat::view)))
         .route("/api/zones", get(|State(app): State<App>| answer(app, views::zones)))
         .route("/api/policies", get(|State(app): State<App>| answer(app, views::policies)))
@@ -63,6 +62,7 @@ fn confidential() -> Router<App> {
     Router::new()
         .route("/api/sessions", get(list_sessions))
         .route("/api/log", get(session_log))
+        .route("/api/nat/bindings", get(|State(app): State<App>| answer(app, bindings::view)))
         .route("/api/gate/grants", get(list_grants))
         .route(
             "/api/configuration",

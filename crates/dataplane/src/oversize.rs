@@ -32,7 +32,9 @@ impl Oversize {
     fn read(bytes: &[u8]) -> Option<(Oversize, u32)> {
         let (raw, rest) = sluice_abi::Oversize::read_from_prefix(bytes).ok()?;
         let mut packet = rest.get(..raw.length.into())?.to_vec();
-        if packet.len() <= HEADERS {
+        // what ends beyond the longest datagram is put together by nobody (RFC 8200 4.5)
+        let offset = usize::from(u16::from_be_bytes([*packet.get(42)?, *packet.get(43)?]) & !7);
+        if packet.len() <= HEADERS || offset + packet.len() - HEADERS > usize::from(u16::MAX) {
             return None;
         }
         if raw.unsummed != 0 {
@@ -136,6 +138,18 @@ mod tests {
                 }
                 assert_eq!(at, length);
             }
+        }
+    }
+
+    #[test]
+    fn what_ends_beyond_the_longest_datagram_is_not_sent() {
+        for (offset, length, sent) in
+            [(65528, 7, true), (65528, 8, false), (64000, 2000, false), (0, 0, false)]
+        {
+            let packet = oversize(length, offset, 1280).packet;
+            let head = sluice_abi::Oversize { length: packet.len() as u16, ..Default::default() };
+            let record = [zerocopy::IntoBytes::as_bytes(&head), &packet].concat();
+            assert_eq!(Oversize::read(&record).is_some(), sent, "{offset} {length}");
         }
     }
 

@@ -12,6 +12,16 @@ mod nat64_fragments;
 mod nat64_sessions;
 mod nat_ports;
 mod neighbours;
+mod no_trace;
+mod onwire;
+mod persistent;
+mod policies;
+mod rates;
+mod reopening;
+mod route_mtu;
+mod special_purpose;
+mod tables;
+mod unanswered;
+
 #[path = "nftables/main.rs"]
 mod nftables;
-mod special_purpose;
