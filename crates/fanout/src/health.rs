@@ -74,10 +74,10 @@ fn http(address: SocketAddr, path: &str, timeout: Duration) -> io::Result<()> {
     let until = Instant::now() + timeout;
     let mut stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.set_write_timeout(Some(timeout))?;
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: sluice\r\nConnection: close\r\n\r\n"
-    )?;
+    // in one segment: servers that judge by their first read answer and close, which resets what comes behind
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: sluice\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
     let (mut answer, mut buffer) = (vec![], [0; 512]);
     while !answer.contains(&b'\n') && answer.len() < 4096 {
         let left = until.saturating_duration_since(Instant::now());
