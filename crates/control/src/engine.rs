@@ -159,6 +159,7 @@ impl Engine {
         source: Source,
         old: Option<&Active>,
     ) -> Result<(Active, Committed), CommitError> {
+        self.refusals.forget_others(&self.kernel.links()?);
         loop {
             match self.attempt(&source, old) {
                 Err(CommitError::Dataplane(sluice_dataplane::Error::Xdp {
@@ -183,12 +184,7 @@ impl Engine {
         mode == Some(HookMode::Auto) && !self.refusals.is_known(interface)
     }
 
-    fn environment(
-        &mut self,
-        config: &Config,
-        links: &[Link],
-        mtus: &Mtus,
-    ) -> Result<Environment, KernelError> {
+    fn environment(&self, config: &Config, links: &[Link], mtus: &Mtus) -> Result<Environment, KernelError> {
         let mut environment = environment::read(&self.kernel, links, config, mtus)?;
         self.refusals.put_into(&mut environment);
         Ok(environment)

@@ -29,14 +29,18 @@ impl Refusals {
         self.0.contains_key(device)
     }
 
-    /// Forgets those of devices that have become others.
-    pub fn put_into(&mut self, environment: &mut Environment) {
-        let netdevs = &mut environment.netdevs;
+    /// Forgets those of devices that have become others. Before a commit and not within: what it does to a device itself
+    /// must not have the device asked again and again.
+    pub fn forget_others(&mut self, links: &[Link]) {
         self.0.retain(|device, refusal| {
-            netdevs.get(device).is_some_and(|now| (now.ifindex, now.mtu) == (refusal.ifindex, refusal.mtu))
+            let mut now = links.iter().filter(|link| link.name == *device);
+            now.any(|link| (link.index, link.mtu) == (refusal.ifindex, refusal.mtu))
         });
+    }
+
+    pub fn put_into(&self, environment: &mut Environment) {
         for (device, refusal) in &self.0 {
-            if let Some(netdev) = netdevs.get_mut(device) {
+            if let Some(netdev) = environment.netdevs.get_mut(device) {
                 netdev.xdp_refused = Some(refusal.why.clone());
             }
         }
@@ -59,8 +63,24 @@ mod tests {
             let mut environment = Environment::default();
             let netdev = NetDev { ifindex, mtu, ..Default::default() };
             environment.netdevs.insert("e0".to_owned(), netdev);
+            refusals.forget_others(&[Link { index: ifindex, ..link(mtu) }]);
             refusals.put_into(&mut environment);
             assert_eq!(environment.netdevs["e0"].xdp_refused.is_some(), refused, "{ifindex} {mtu}");
         }
+    }
+
+    /// A commit that changes the MTU itself asks once, and then takes tc.
+    #[test]
+    fn what_a_commit_changes_does_not_have_a_device_asked_again() {
+        let mut refusals = Refusals::default();
+        refusals.note(
+            &[Link { index: 3, name: "e0".to_owned(), mtu: 1500, ..Default::default() }],
+            "e0",
+            String::new(),
+        );
+        let mut environment = Environment::default();
+        environment.netdevs.insert("e0".to_owned(), NetDev { ifindex: 3, mtu: 1400, ..Default::default() });
+        refusals.put_into(&mut environment);
+        assert!(environment.netdevs["e0"].xdp_refused.is_some() && refusals.is_known("e0"));
     }
 }
