@@ -319,6 +319,17 @@ pub fn prog_run(gateway: &mut Gateway, device: &str, frame: &[u8], egress: bool)
     Ok(Seen { retval: outcome.retval, frame: frame.to_vec(), meta: meta.to_vec() })
 }
 
+/// Frames one after the other, and what they have counted, of which each is accounted for.
+pub fn count_frames<F: AsRef<[u8]>>(gateway: &mut Gateway, device: &str, frames: &[F]) -> Result<Values> {
+    let before = counters::snapshot(&gateway.dataplane, &gateway.plan)?;
+    for frame in frames {
+        prog_run(gateway, device, frame.as_ref(), false)?;
+    }
+    let delta = counters::delta(&before, &counters::snapshot(&gateway.dataplane, &gateway.plan)?);
+    counters::first_equation(&delta)?;
+    Ok(delta)
+}
+
 fn run_packet(gateway: &mut Gateway, step: &PacketStep) -> Result<()> {
     let frame = frame_of(gateway, step)?;
     let device = match (step.raw, step.egress) {

@@ -35,12 +35,7 @@ fn gateway(world: &str, config: &str, hook: Hook) -> Gateway {
 
 /// How many of the packets ended for this reason, and how many went on.
 fn send(gateway: &mut Gateway, device: &str, frames: &[Vec<u8>], reason: &str) -> (usize, usize) {
-    let before = counters::snapshot(&gateway.dataplane, &gateway.plan).unwrap();
-    for frame in frames {
-        table::prog_run(gateway, device, frame, false).unwrap();
-    }
-    let delta = counters::delta(&before, &counters::snapshot(&gateway.dataplane, &gateway.plan).unwrap());
-    counters::first_equation(&delta).unwrap();
+    let delta = table::count_frames(gateway, device, frames).unwrap();
     let went = counters::total(&delta, "redirected") + counters::total(&delta, "handed_off");
     (counters::total(&delta, reason) as usize, went as usize)
 }

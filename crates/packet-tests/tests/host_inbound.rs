@@ -107,10 +107,8 @@ fn product(hook: Hook) {
                     let ip = if v6 { "ip6" } else { "ip" };
                     let l4 = service[usize::from(v6)].replace("PORT", &port.to_string());
                     let text = format!("eth(dst={mac}, src={far})/{ip}(src={source}, dst={to})/{l4}");
-                    let before = counters::snapshot(&gateway.dataplane, &gateway.plan).unwrap();
-                    table::prog_run(&mut gateway, device, &bytes(&text).unwrap(), false).unwrap();
-                    let after = counters::snapshot(&gateway.dataplane, &gateway.plan).unwrap();
-                    let delta = counters::delta(&before, &after);
+                    let frames = [bytes(&text).unwrap()];
+                    let delta = table::count_frames(&mut gateway, device, &frames).unwrap();
                     let seen = OUTCOMES.into_iter().find(|name| counters::total(&delta, name) == 1);
                     let wanted = expected(kind, frame, admitted);
                     if seen != Some(wanted) {

@@ -38,12 +38,7 @@ fn from_untrust(destination: &str) -> Vec<u8> {
 
 /// How many of the packets ended for this reason, and how many went on.
 fn send(gateway: &mut Gateway, device: &str, frames: &[Vec<u8>], reason: &str) -> (u64, u64) {
-    let before = counters::snapshot(&gateway.dataplane, &gateway.plan).unwrap();
-    for frame in frames {
-        table::prog_run(gateway, device, frame, false).unwrap();
-    }
-    let delta = counters::delta(&before, &counters::snapshot(&gateway.dataplane, &gateway.plan).unwrap());
-    counters::first_equation(&delta).unwrap();
+    let delta = table::count_frames(gateway, device, frames).unwrap();
     let went = counters::total(&delta, "redirected") + counters::total(&delta, "handed_off");
     (counters::total(&delta, reason), went)
 }

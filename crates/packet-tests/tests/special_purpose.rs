@@ -104,10 +104,7 @@ fn becomes(gateway: &mut Gateway, from: IpAddr, to: IpAddr, port: u16) -> String
     let frame = bytes(&format!(
         "eth(dst={near}, src={far})/{ip}(src={from}, dst={to})/udp(sport={port}, dport=4000)"
     ));
-    let before = counters::snapshot(&gateway.dataplane, &gateway.plan).unwrap();
-    table::prog_run(gateway, "in0", &frame.unwrap(), false).unwrap();
-    let after = counters::snapshot(&gateway.dataplane, &gateway.plan).unwrap();
-    let delta = counters::delta(&before, &after);
+    let delta = table::count_frames(gateway, "in0", &[frame.unwrap()]).unwrap();
     let names = [GOES, BAD, MAPPED, INBOUND];
     let name = names.into_iter().find(|name| counters::total(&delta, name) == 1);
     name.map_or_else(|| counters::describe(&delta, &gateway.plan), str::to_owned)
