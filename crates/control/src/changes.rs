@@ -248,7 +248,8 @@ impl Drop for Changes<'_> {
 }
 
 /// Puts back what a plan wants and the kernel has lost since: with a link that was down go its IPv6 addresses, routes
-/// and proxied addresses, with one that was in another namespace all of its settings. Says what, and whether something could not be put back yet.
+/// and proxied addresses, with one that was in another namespace all of its settings. Says what, and whether something
+/// could not be put back yet.
 pub fn restore(kernel: &Kernel, wants: &KernelWants) -> Result<(Vec<String>, bool), KernelError> {
     let links = kernel.links()?;
     let up: BTreeMap<&str, u32> = links.iter().filter(|l| l.up).map(|l| (l.name.as_str(), l.index)).collect();

@@ -24,9 +24,11 @@ impl DeviceCounts {
     pub fn read(link: &Link) -> Self {
         // A driver without such statistics sends nothing for XDP, or hides it; then the equation shows the gap.
         let statistics = ethtool::statistics(&link.name).unwrap_or_default();
-        let count = |names| ethtool::xdp_count(&statistics, names).unwrap_or(0);
-        let (xdp_sent, xdp_refused) = (count(&ethtool::XDP_SENT), count(&ethtool::XDP_REFUSED));
-        Self { dropped: link.tx_dropped, xdp_sent, xdp_refused }
+        Self {
+            dropped: link.tx_dropped,
+            xdp_sent: ethtool::xdp_count(&statistics, &ethtool::XDP_SENT),
+            xdp_refused: ethtool::xdp_count(&statistics, &ethtool::XDP_REFUSED),
+        }
     }
 
     pub fn and(self, other: Self) -> Self {

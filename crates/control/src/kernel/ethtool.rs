@@ -42,10 +42,9 @@ pub const XDP_SENT: [&str; 2] = ["xdp_xmit", "xdp_tx"];
 /// Such frames that it had no room for, or no receiver: `tx_queue_N_xdp_xmit_errors` (veth), `tx_queue_N_xdp_tx_drops`.
 pub const XDP_REFUSED: [&str; 2] = ["xdp_xmit_errors", "xdp_tx_drops"];
 
-/// A sum over all queues; None where the driver has no such count.
-pub fn xdp_count(statistics: &[(String, u64)], names: &[&str]) -> Option<u64> {
-    let of_queues = statistics.iter().filter(|(name, _)| is_of_a_queue(name, names));
-    of_queues.map(|(_, value)| *value).reduce(|a, b| a + b)
+/// A sum over all queues.
+pub fn xdp_count(statistics: &[(String, u64)], names: &[&str]) -> u64 {
+    statistics.iter().filter(|(name, _)| is_of_a_queue(name, names)).map(|(_, value)| value).sum()
 }
 
 /// Of one queue: newer drivers have the sum of all queues besides, under a name without a number (`tx_xdp_tx`).
