@@ -19,7 +19,7 @@ use sluice_plan::{Environment, Ids, NetDev, Plan, RouteVia, UnitInfo};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::case::GateStep;
-use crate::netns::{Namespace, ifindex, ip, sysctl};
+use crate::netns::{Namespace, ifindex, ip, quiet_gateway, sysctl};
 use crate::world::World;
 
 const PINS: &str = "/sys/fs/bpf/sluice-packet-tests";
@@ -538,16 +538,7 @@ fn tagged_devices(config: &Config) -> Vec<(String, String)> {
 }
 
 fn make_devices(world: &World, config: &Config, outside: &Namespace) -> Result<()> {
-    for (path, value) in [
-        ("net/ipv4/conf/all/forwarding", "1"),
-        ("net/ipv6/conf/all/forwarding", "1"),
-        ("net/ipv6/conf/default/accept_dad", "0"),
-        ("net/ipv6/conf/default/forwarding", "1"),
-        // multicast reports once and at once, so that devices are quiet afterwards
-        ("net/ipv6/conf/default/mldv2_unsolicited_report_interval", "1"),
-    ] {
-        sysctl(path, value)?;
-    }
+    quiet_gateway()?;
     let mut lines = vec!["link set lo up".to_owned()];
     for device in &world.devices {
         let (name, mac, mtu) = (&device.name, device.mac, device.mtu);

@@ -82,6 +82,20 @@ pub fn sysctl(path: &str, value: &str) -> Result<()> {
     std::fs::write(&file, value).with_context(|| format!("writing {value} to {file}"))
 }
 
+/// Makes the calling thread's namespace a gateway whose kernel says nothing of its own accord: no address is
+/// probed, no router asked for, and multicast reports come once and at once when a device comes up.
+pub fn quiet_gateway() -> Result<()> {
+    [
+        ("net/ipv4/conf/all/forwarding", "1"),
+        ("net/ipv6/conf/all/forwarding", "1"),
+        ("net/ipv6/conf/default/forwarding", "1"),
+        ("net/ipv6/conf/default/accept_dad", "0"),
+        ("net/ipv6/conf/default/mldv2_unsolicited_report_interval", "1"),
+    ]
+    .iter()
+    .try_for_each(|(path, value)| sysctl(path, value))
+}
+
 /// Index of a device of the calling thread's namespace.
 pub fn ifindex(name: &str) -> Result<u32> {
     nix::net::if_::if_nametoindex(name).with_context(|| format!("looking for device {name}"))

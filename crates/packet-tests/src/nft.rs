@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use crate::gateway::far_end;
-use crate::netns::{Namespace, ifindex, ip, sysctl};
+use crate::netns::{Namespace, ifindex, ip, quiet_gateway, sysctl};
 use crate::onwire::socket::PacketSocket;
 use crate::world::World;
 
@@ -29,14 +29,9 @@ impl NftGateway {
         outside.run(|| sysctl("net/ipv6/conf/default/disable_ipv6", "1"))?;
         let far: Vec<String> = world.devices.iter().map(|device| far_end(&device.name)).collect();
         inside.run(|| {
-            for (path, value) in [
-                ("net/ipv4/conf/all/forwarding", "1"),
-                ("net/ipv6/conf/all/forwarding", "1"),
-                ("net/ipv6/conf/default/accept_dad", "0"),
-                ("net/ipv4/conf/all/rp_filter", "0"),
-                ("net/ipv4/conf/default/rp_filter", "0"),
-            ] {
-                sysctl(path, value)?;
+            quiet_gateway()?;
+            for which in ["all", "default"] {
+                sysctl(&format!("net/ipv4/conf/{which}/rp_filter"), "0")?;
             }
             ip(&devices(world, &outside))?;
             ip(lines)?;

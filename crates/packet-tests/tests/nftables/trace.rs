@@ -172,8 +172,9 @@ impl Trace {
         let to = if outward { "b0" } else { "a0" };
         let mut alike = vec![];
         for (side, frames) in out.into_iter().enumerate() {
-            if let Some((at, _)) = frames.iter().find(|(at, _)| at != to) {
-                return Err(format!("{kind}: gateway {side} sent something to {at}"));
+            if let Some((at, frame)) = frames.iter().find(|(at, _)| at != to) {
+                let (came, out) = (describe(&packets[side]), describe(std::slice::from_ref(frame)));
+                return Err(format!("{kind}: gateway {side} sent {out} to {at} of {came}"));
             }
             let came = whole(frames.into_iter().map(|(_, frame)| frame).collect());
             let first = came.first().ok_or_else(|| {
