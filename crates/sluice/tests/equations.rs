@@ -125,7 +125,7 @@ impl Load {
     fn begin(from: &Netns) -> Load {
         let ping = |to: &str| {
             let mut command = from.command("ping");
-            command.args(["-i", "0.002", "-q", "-n", to]).stdout(Stdio::null()).stderr(Stdio::null());
+            command.args(["-f", "-l", "100", "-q", "-n", to]).stdout(Stdio::null()).stderr(Stdio::null());
             command.spawn().unwrap()
         };
         Load(["10.71.1.2", "fd71:1::2"].map(ping).into())
