@@ -132,7 +132,10 @@ impl File {
             }
         }
         paths.sort();
-        paths.iter().map(|path| File::read(path)).collect()
+        let mut files = paths.iter().map(|path| File::read(path)).collect::<Result<Vec<_>>>()?;
+        // those that may share a gateway stand together
+        files.sort_by_key(|file| (file.world.clone(), file.sessions));
+        Ok(files)
     }
 
     pub fn read(path: &Path) -> Result<File> {

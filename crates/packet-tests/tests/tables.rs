@@ -1,7 +1,9 @@
 //! Every case of `tests/packet`, on both hooks, by prog-run.
 
+use std::path::PathBuf;
+
 use sluice_dataplane::Sizes;
-use sluice_packet_tests::case::File;
+use sluice_packet_tests::case::{Action, File};
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::judge::Judge;
 use sluice_packet_tests::netns::in_thread;
@@ -17,17 +19,39 @@ fn files() -> Vec<File> {
     File::all().unwrap_or_else(|error| panic!("{error:#}"))
 }
 
+/// The gateway of the file before, which files of the same world use again.
+#[derive(Default)]
+struct Last(Option<(PathBuf, u32, Gateway)>);
+
+impl Last {
+    fn gateway(&mut self, file: &File, hook: Hook) -> anyhow::Result<&mut Gateway> {
+        let fits =
+            |(world, sessions, _): &(PathBuf, u32, _)| (world, *sessions) == (&file.world, file.sessions);
+        if !self.0.as_ref().is_some_and(fits) {
+            let world = World::read(&file.world)?;
+            let config = std::fs::read_to_string(&world.config)?;
+            let sizes = Sizes { sessions4: file.sessions, sessions6: file.sessions, ..Sizes::default() };
+            let gateway = Gateway::new(world, &config, sizes, hook)?;
+            gateway.idle_near_ends()?;
+            self.0 = Some((file.world.clone(), file.sessions, gateway));
+        }
+        Ok(&mut self.0.as_mut().expect("it was made just now").2)
+    }
+}
+
+/// Whether a file leaves another configuration, or other addresses, than it found.
+fn changes_the_gateway(file: &File) -> bool {
+    let mut steps = file.cases.iter().flat_map(|case| &case.steps);
+    steps.any(|step| matches!(step.action, Action::Commit(_) | Action::Ip(_)))
+}
+
 /// Failures of one file on one hook.
-fn run_file(file: &File, hook: Hook) -> Vec<String> {
-    let world = World::read(&file.world).unwrap_or_else(|error| panic!("{error:#}"));
-    let config = std::fs::read_to_string(&world.config).expect("the world's configuration can be read");
-    let sizes = Sizes { sessions4: file.sessions, sessions6: file.sessions, ..Sizes::default() };
+fn run_file(file: &File, hook: Hook, last: &mut Last) -> Vec<String> {
     let mut failures = Vec::new();
-    let made = Gateway::new(world, &config, sizes, hook).and_then(|gateway| {
-        gateway.idle_near_ends()?;
-        Ok(gateway)
-    });
-    let mut gateway = match made {
+    if changes_the_gateway(file) {
+        *last = Last::default();
+    }
+    let gateway = match last.gateway(file, hook) {
         Ok(gateway) => gateway,
         Err(error) => return vec![format!("{} on {}: {error:#}", file.path.display(), hook.name())],
     };
@@ -35,16 +59,20 @@ fn run_file(file: &File, hook: Hook) -> Vec<String> {
         if case.only.as_ref().is_some_and(|only| only != hook.name()) {
             continue;
         }
-        if let Err(error) = table::run(&mut gateway, case) {
+        if let Err(error) = table::run(gateway, case) {
             let place = format!("{}:{} on {}", file.path.display(), case.line, hook.name());
             failures.push(format!("{place}: case \"{}\"\n{error:#}", case.name));
         }
     }
+    let forwarded = std::mem::take(&mut gateway.forwarded);
     if file.path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("nat")) {
-        let judged = judge(&gateway.forwarded).unwrap_or_else(|error| vec![format!("{error:#}")]);
+        let judged = judge(&forwarded).unwrap_or_else(|error| vec![format!("{error:#}")]);
         failures.extend(
             judged.into_iter().map(|text| format!("{} on {}: {text}", file.path.display(), hook.name())),
         );
+    }
+    if changes_the_gateway(file) {
+        *last = Last::default();
     }
     failures
 }
@@ -63,7 +91,10 @@ fn judge(forwarded: &[(Vec<u8>, Vec<u8>)]) -> anyhow::Result<Vec<String>> {
 
 fn run_all(hook: Hook) {
     let files = files();
-    let failures: Vec<String> = in_thread(move || files.iter().flat_map(|f| run_file(f, hook)).collect());
+    let failures: Vec<String> = in_thread(move || {
+        let mut last = Last::default();
+        files.iter().flat_map(|file| run_file(file, hook, &mut last)).collect()
+    });
     assert!(failures.is_empty(), "{} cases fail\n\n{}", failures.len(), failures.join("\n"));
 }
 
