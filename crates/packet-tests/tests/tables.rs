@@ -1,17 +1,17 @@
 //! Every case of `tests/packet`, on both hooks, by prog-run.
 
-use std::path::PathBuf;
-
-use sluice_dataplane::Sizes;
-use sluice_packet_tests::case::{Action, File};
-use sluice_packet_tests::gateway::{Gateway, Hook};
+use sluice_packet_tests::case::File;
+use sluice_packet_tests::gateway::Hook;
 use sluice_packet_tests::judge::Judge;
+use sluice_packet_tests::kept::Kept;
 use sluice_packet_tests::netns::in_thread;
-use sluice_packet_tests::{table, world::World};
+use sluice_packet_tests::refused::Watch;
 use sluice_wire::text::dissect;
 
 /// Fewer cases than this means that files were not found.
 const LEAST_CASES: usize = 80;
+/// And fewer reasons to refuse a packet.
+const LEAST_REASONS: usize = 80;
 /// And a file of translations with fewer packets than this was not run.
 const LEAST_TRANSLATED: usize = 50;
 
@@ -19,39 +19,10 @@ fn files() -> Vec<File> {
     File::all().unwrap_or_else(|error| panic!("{error:#}"))
 }
 
-/// The gateway of the file before, which files of the same world use again.
-#[derive(Default)]
-struct Last(Option<(PathBuf, u32, Gateway)>);
-
-impl Last {
-    fn gateway(&mut self, file: &File, hook: Hook) -> anyhow::Result<&mut Gateway> {
-        let fits =
-            |(world, sessions, _): &(PathBuf, u32, _)| (world, *sessions) == (&file.world, file.sessions);
-        if !self.0.as_ref().is_some_and(fits) {
-            let world = World::read(&file.world)?;
-            let config = std::fs::read_to_string(&world.config)?;
-            let sizes = Sizes { sessions4: file.sessions, sessions6: file.sessions, ..Sizes::default() };
-            let gateway = Gateway::new(world, &config, sizes, hook)?;
-            gateway.idle_near_ends()?;
-            self.0 = Some((file.world.clone(), file.sessions, gateway));
-        }
-        Ok(&mut self.0.as_mut().expect("it was made just now").2)
-    }
-}
-
-/// Whether a file leaves another configuration, or other addresses, than it found.
-fn changes_the_gateway(file: &File) -> bool {
-    let mut steps = file.cases.iter().flat_map(|case| &case.steps);
-    steps.any(|step| matches!(step.action, Action::Commit(_) | Action::Ip(_)))
-}
-
 /// Failures of one file on one hook.
-fn run_file(file: &File, hook: Hook, last: &mut Last) -> Vec<String> {
+fn run_file(file: &File, hook: Hook, kept: &mut Kept, watch: &mut Watch) -> Vec<String> {
     let mut failures = Vec::new();
-    if changes_the_gateway(file) {
-        *last = Last::default();
-    }
-    let gateway = match last.gateway(file, hook) {
+    let gateway = match kept.gateway(file) {
         Ok(gateway) => gateway,
         Err(error) => return vec![format!("{} on {}: {error:#}", file.path.display(), hook.name())],
     };
@@ -59,7 +30,7 @@ fn run_file(file: &File, hook: Hook, last: &mut Last) -> Vec<String> {
         if case.only.as_ref().is_some_and(|only| only != hook.name()) {
             continue;
         }
-        if let Err(error) = table::run(gateway, case) {
+        if let Err(error) = watch.run(gateway, case) {
             let place = format!("{}:{} on {}", file.path.display(), case.line, hook.name());
             failures.push(format!("{place}: case \"{}\"\n{error:#}", case.name));
         }
@@ -70,9 +41,6 @@ fn run_file(file: &File, hook: Hook, last: &mut Last) -> Vec<String> {
         failures.extend(
             judged.into_iter().map(|text| format!("{} on {}: {text}", file.path.display(), hook.name())),
         );
-    }
-    if changes_the_gateway(file) {
-        *last = Last::default();
     }
     failures
 }
@@ -91,11 +59,14 @@ fn judge(forwarded: &[(Vec<u8>, Vec<u8>)]) -> anyhow::Result<Vec<String>> {
 
 fn run_all(hook: Hook) {
     let files = files();
-    let failures: Vec<String> = in_thread(move || {
-        let mut last = Last::default();
-        files.iter().flat_map(|file| run_file(file, hook, &mut last)).collect()
+    let (failures, watch): (Vec<String>, Watch) = in_thread(move || {
+        let (mut kept, mut watch) = (Kept::new(hook), Watch::default());
+        (files.iter().flat_map(|file| run_file(file, hook, &mut kept, &mut watch)).collect(), watch)
     });
     assert!(failures.is_empty(), "{} cases fail\n\n{}", failures.len(), failures.join("\n"));
+    assert!(watch.wrong.is_empty(), "refused on {}, but {}", hook.name(), watch.wrong.join(", "));
+    let watched = watch.reasons.len();
+    assert!(watched >= LEAST_REASONS || std::env::var("SLUICE_CASES").is_ok(), "{:?}", watch.reasons);
 }
 
 #[test]
