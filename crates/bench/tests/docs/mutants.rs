@@ -1,6 +1,6 @@
 //! The mutants that `tests/mutants/run` has refused: each patch applies to this tree, and no stage is without one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,6 +24,18 @@ fn head(path: &Path, field: &str) -> String {
     let head = text.split("diff --git").next().unwrap();
     let line = head.lines().find_map(|line| line.strip_prefix(&format!("{field}: ")));
     line.unwrap_or_else(|| panic!("{} has no line `{field}:`", path.display())).to_owned()
+}
+
+/// A row for each detector, in Markdown: what it refuses.
+pub fn table() -> String {
+    let mut refused: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for patch in patches() {
+        let name = patch.file_stem().unwrap().to_string_lossy().into_owned();
+        let what = format!("`{name}`: {}", head(&patch, "Mutant"));
+        refused.entry(head(&patch, "Detector")).or_default().push(what);
+    }
+    let rows = refused.iter().map(|(detector, what)| format!("| `{detector}` | {} |\n", what.join("<br>")));
+    format!("| `cargo test` | what it refuses |\n|---|---|\n{}", rows.collect::<String>())
 }
 
 #[test]
