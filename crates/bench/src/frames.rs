@@ -198,6 +198,34 @@ impl Frames {
         Ok((self.sent() - before, seconds * (self.sent() - before) as f64 / sent as f64))
     }
 
+    /// Sends at a rate while something else is done: what came of it, the frames sent and the seconds it took. Frames go in
+    /// bursts, as a network card tells of them: a wake-up of another CPU for each frame would be the limit.
+    pub fn run_while<T>(
+        &mut self,
+        host: &Netns,
+        frame_bytes: usize,
+        pps: f64,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<(T, u64, f64)> {
+        const MOST_AT_ONCE: u32 = 256;
+        let gap_ns = (1e9 / pps * f64::from(BATCH)).round() as u64;
+        self.state.update(0, |state| (state.stop, state.gap_ns, state.burst) = (0, gap_ns, BATCH - 1));
+        let before = self.sent();
+        let running = Running::start_with(self.sender()?, host, bench_cpu(), frame_bytes, MOST_AT_ONCE)?;
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while self.sent() == before && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let (began, first) = (Instant::now(), self.sent());
+        let outcome = work();
+        let (sent, seconds) = (self.sent() - first, began.elapsed().as_secs_f64());
+        self.state.write_word(0, offset_of!(FramesState, stop), 1);
+        running.end().context("live frames")?;
+        self.state.update(0, |state| (state.stop, state.gap_ns, state.burst, state.left) = (0, 0, 0, 0));
+        ensure!(sent > 0, "the generator sent nothing");
+        Ok((outcome?, sent, seconds))
+    }
+
     /// At a rate (None: as fast as it goes, which is more than a relay can take). `probe` is read at both ends of the window.
     pub fn overload(
         &mut self,
@@ -233,7 +261,7 @@ impl Frames {
     }
 
     /// Until nothing arrives for a moment.
-    fn wait_for_quiet(&self) {
+    pub fn wait_for_quiet(&self) {
         let mut before = self.total_arrived();
         for _ in 0..100 {
             thread::sleep(Duration::from_millis(30));

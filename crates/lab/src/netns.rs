@@ -223,9 +223,20 @@ impl Drop for Netns {
 
 /// Makes a veth pair with one end in each namespace, sets addresses and brings both ends up.
 pub fn veth(left: VethEnd, right: VethEnd) -> Result<()> {
-    let mut add = format!("link add name {} {} type veth", left.name, mac_words(left.mac));
-    add += &format!(" peer name {} {} netns {}", right.name, mac_words(right.mac), right.netns.name);
-    left.netns.ip(&add)?;
+    veth_of_queues(left, right, None)
+}
+
+/// The same with so many queues a direction at both ends; None: as many as the kernel opens by itself.
+pub fn veth_of_queues(left: VethEnd, right: VethEnd, queues: Option<u32>) -> Result<()> {
+    let places = queues.map(|n| format!("numrxqueues {n} numtxqueues {n}")).unwrap_or_default();
+    let words = |end: &VethEnd| format!("name {} {} {places}", end.name, mac_words(end.mac));
+    let (own, peer) = (words(&left), words(&right));
+    left.netns.ip(&format!("link add {own} type veth peer {peer} netns {}", right.netns.name))?;
+    for end in [&left, &right] {
+        if let Some(n) = queues.map(|n| n.to_string()) {
+            end.netns.run("ethtool", ["-L", end.name, "rx", &n, "tx", &n])?;
+        }
+    }
     for end in [left, right] {
         let mut lines = String::new();
         for address in end.addresses {
