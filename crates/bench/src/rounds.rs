@@ -43,9 +43,13 @@ pub fn bench_cpu() -> usize {
 
 /// Keeps the calling thread on one CPU.
 pub fn keep_on(cpu: usize) -> Result<()> {
+    bind(Pid::from_raw(0), cpu).with_context(|| format!("cannot pin the bench to CPU {cpu}"))
+}
+
+fn bind(thread: Pid, cpu: usize) -> nix::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
-    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("cannot pin the bench to CPU {cpu}"))
+    sched_setaffinity(thread, &set)
 }
 
 /// The same, ahead of everything of normal priority there.
@@ -56,9 +60,7 @@ pub fn pin(cpu: usize) -> Result<()> {
 
 /// The same for another thread, of the kernel for example.
 pub fn pin_other(thread: Pid, cpu: usize) -> Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu)?;
-    sched_setaffinity(thread, &set).with_context(|| format!("cannot pin thread {thread} to CPU {cpu}"))?;
+    bind(thread, cpu).with_context(|| format!("cannot pin thread {thread} to CPU {cpu}"))?;
     hurry(thread.as_raw() as u32).with_context(|| format!("cannot raise the priority of thread {thread}"))
 }
 

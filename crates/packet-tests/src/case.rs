@@ -138,6 +138,12 @@ impl File {
         Ok(files)
     }
 
+    /// Whether it leaves another configuration, or other addresses, than it found.
+    pub fn changes_the_gateway(&self) -> bool {
+        let mut steps = self.cases.iter().flat_map(|case| &case.steps);
+        steps.any(|step| matches!(step.action, Action::Commit(_) | Action::Ip(_)))
+    }
+
     pub fn read(path: &Path) -> Result<File> {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         File::parse(path, &text)

@@ -270,10 +270,8 @@ pub fn describe(values: &Values, plan: &Plan) -> String {
 }
 
 fn slot_name(slot: usize) -> &'static str {
-    match slot.checked_sub(UnitCounter::ALL.len()) {
-        None => UnitCounter::ALL[slot].name,
-        Some(reason) => Reason::BY_NUMBER.get(reason).map_or("drop of no reason", |reason| reason.name()),
-    }
+    let plain = UnitCounter::ALL.get(slot).map(|counter| counter.name);
+    plain.or_else(|| Some(reason_of(slot)?.name())).unwrap_or("drop of no reason")
 }
 
 /// `trust>untrust/NAME`, or `global/NAME`.

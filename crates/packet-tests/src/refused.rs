@@ -125,8 +125,6 @@ fn is_read(map: &StateMap) -> bool {
     matches!(map.kind(), Kind::Array | Kind::Hash)
         && !matches!(map.class(), Class::Counted | Class::Own)
         && !NOT_READ.contains(&map.name())
-        // time drives them
-        && !map.name().starts_with("sweep")
 }
 
 fn read(pins: &Path) -> Result<Contents> {

@@ -1,7 +1,7 @@
 //! Every case of `tests/packet`, on both hooks, by prog-run.
 
 use sluice_packet_tests::case::File;
-use sluice_packet_tests::gateway::Hook;
+use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::judge::Judge;
 use sluice_packet_tests::kept::Kept;
 use sluice_packet_tests::netns::in_thread;
@@ -20,9 +20,9 @@ fn files() -> Vec<File> {
 }
 
 /// Failures of one file on one hook.
-fn run_file(file: &File, hook: Hook, kept: &mut Kept, watch: &mut Watch) -> Vec<String> {
+fn run_file(file: &File, hook: Hook, kept: &mut Kept<Gateway>, watch: &mut Watch) -> Vec<String> {
     let mut failures = Vec::new();
-    let gateway = match kept.gateway(file) {
+    let gateway = match kept.of(file) {
         Ok(gateway) => gateway,
         Err(error) => return vec![format!("{} on {}: {error:#}", file.path.display(), hook.name())],
     };
@@ -60,7 +60,8 @@ fn judge(forwarded: &[(Vec<u8>, Vec<u8>)]) -> anyhow::Result<Vec<String>> {
 fn run_all(hook: Hook) {
     let files = files();
     let (failures, watch): (Vec<String>, Watch) = in_thread(move || {
-        let (mut kept, mut watch) = (Kept::new(hook), Watch::default());
+        let idle = |gateway: Gateway| gateway.idle_near_ends().map(|()| gateway);
+        let (mut kept, mut watch) = (Kept::new(hook, idle), Watch::default());
         (files.iter().flat_map(|file| run_file(file, hook, &mut kept, &mut watch)).collect(), watch)
     });
     assert!(failures.is_empty(), "{} cases fail\n\n{}", failures.len(), failures.join("\n"));

@@ -6,12 +6,8 @@ use std::process::Command;
 
 use sluice_dataplane::abi::stages::Stage;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
 fn patches() -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(root().join("tests/mutants")).unwrap().flatten();
+    let entries = std::fs::read_dir(super::path("tests/mutants")).unwrap().flatten();
     let mut patches: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     patches.retain(|path| path.extension().is_some_and(|extension| extension == "patch"));
     patches.sort();
@@ -41,7 +37,8 @@ pub fn table() -> String {
 #[test]
 fn every_mutant_applies_to_this_tree() {
     for patch in patches() {
-        let output = Command::new("git").args(["apply", "--check"]).arg(&patch).current_dir(root()).output();
+        let output =
+            Command::new("git").args(["apply", "--check"]).arg(&patch).current_dir(super::path("")).output();
         let output = output.expect("git is installed");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{} does not apply any more: {said}", patch.display());
