@@ -128,6 +128,15 @@ impl Netns {
         self.run("ip", arguments.split_whitespace())
     }
 
+    /// Every device that carries also counts as up, so that IPv6 has its routes. The kernel hands on news of
+    /// carriers once a second for all its namespaces together (net/core/link_watch.c): until then IPv4 works and
+    /// IPv6 does not know its own addresses.
+    pub fn is_settled(&self) -> Result<bool> {
+        let links = self.ip("-oneline link show up")?;
+        let waits = |line: &str| line.contains("LOWER_UP") && line.contains(" state DOWN ");
+        Ok(!links.lines().any(waits))
+    }
+
     /// Many `ip` commands, one a line, in one process.
     pub fn ip_batch(&self, lines: &str) -> Result<()> {
         let mut child = spawn(
