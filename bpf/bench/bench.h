@@ -68,12 +68,14 @@ struct bench_state {
 struct frames_state {
 	__u64 sent;
 	__u64 withheld; /* not yet due: the frame is dropped and made anew */
-	__u64 gap_ns;   /* between frames; 0 = as fast as it goes */
+	__u64 gap_ns;   /* between frames or bursts; 0 = as fast as it goes */
 	__u64 next_due;
 	__u32 out_ifindex;
 	__u32 flows;
 	__u32 cursor;
 	__u32 stop;
+	__u32 burst; /* frames that go behind each that is due */
+	__u32 left;  /* of the burst */
 	__u8 frame[FRAME_ROOM];
 };
 

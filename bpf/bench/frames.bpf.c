@@ -36,11 +36,16 @@ static __always_inline bool due(void)
 
 	if (!gap)
 		return true;
+	if (frames.left) {
+		frames.left--;
+		return true;
+	}
 	now = bpf_ktime_get_ns();
 	if (now < frames.next_due)
 		return false;
 	/* After a stall it goes on from here: a burst would be another load than the one asked for. */
 	frames.next_due = (now - frames.next_due > 1000000 ? now : frames.next_due) + gap;
+	frames.left = frames.burst;
 	return true;
 }
 

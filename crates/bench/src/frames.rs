@@ -169,6 +169,23 @@ impl Frames {
         Ok(())
     }
 
+    /// Until the generator has begun.
+    fn wait_for_first(&self, before: u64, pause: fn()) {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while self.sent() == before && Instant::now() < deadline {
+            pause();
+        }
+    }
+
+    /// Ends the generator; the next one goes as fast as it can.
+    fn stop(&mut self, running: Running) -> Result<()> {
+        // The program counts meanwhile.
+        self.state.write_word(0, offset_of!(FramesState, stop), 1);
+        running.end().context("live frames")?;
+        self.state.update(0, |state| (state.stop, state.gap_ns, state.burst, state.left) = (0, 0, 0, 0));
+        Ok(())
+    }
+
     /// Sends at a rate (None: as fast as it goes) for a time: frames sent, and the seconds it really took.
     pub fn run_for(
         &mut self,
@@ -182,20 +199,37 @@ impl Frames {
         let _directing = Hurried::new()?;
         let before = self.sent();
         let running = Running::start(self.sender()?, host, bench_cpu(), frame_bytes)?;
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while self.sent() == before && Instant::now() < deadline {
-            std::hint::spin_loop();
-        }
+        self.wait_for_first(before, std::hint::spin_loop);
         let (began, first) = (Instant::now(), self.sent());
         thread::sleep(length);
         let (sent, seconds) = (self.sent() - first, began.elapsed().as_secs_f64());
-        // The program counts meanwhile.
-        self.state.write_word(0, offset_of!(FramesState, stop), 1);
-        running.end().context("live frames")?;
-        self.state.update(0, |state| (state.stop, state.gap_ns) = (0, 0));
+        self.stop(running)?;
         ensure!(sent > 0, "the generator sent nothing");
         // What was sent until it stopped counts for losses, the window for the rate.
         Ok((self.sent() - before, seconds * (self.sent() - before) as f64 / sent as f64))
+    }
+
+    /// Sends at a rate while something else is done: what came of it, the frames sent and the seconds it took. Frames go in
+    /// bursts, as a network card tells of them: a wake-up of another CPU for each frame would be the limit.
+    pub fn run_while<T>(
+        &mut self,
+        host: &Netns,
+        frame_bytes: usize,
+        pps: f64,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<(T, u64, f64)> {
+        const MOST_AT_ONCE: u32 = 256;
+        let gap_ns = (1e9 / pps * f64::from(BATCH)).round() as u64;
+        self.state.update(0, |state| (state.stop, state.gap_ns, state.burst) = (0, gap_ns, BATCH - 1));
+        let before = self.sent();
+        let running = Running::start_with(self.sender()?, host, bench_cpu(), frame_bytes, MOST_AT_ONCE)?;
+        self.wait_for_first(before, || thread::sleep(Duration::from_millis(1)));
+        let (began, first) = (Instant::now(), self.sent());
+        let outcome = work();
+        let (sent, seconds) = (self.sent() - first, began.elapsed().as_secs_f64());
+        self.stop(running)?;
+        ensure!(sent > 0, "the generator sent nothing");
+        Ok((outcome?, sent, seconds))
     }
 
     /// At a rate (None: as fast as it goes, which is more than a relay can take). `probe` is read at both ends of the window.
@@ -217,9 +251,7 @@ impl Frames {
         let before = read();
         thread::sleep(length);
         let after = read();
-        self.state.write_word(0, offset_of!(FramesState, stop), 1);
-        running.end().context("live frames")?;
-        self.state.update(0, |state| (state.stop, state.gap_ns) = (0, 0));
+        self.stop(running)?;
         self.wait_for_quiet();
         let seconds = (after.0 - before.0).as_secs_f64();
         Ok(Overload {
@@ -233,7 +265,7 @@ impl Frames {
     }
 
     /// Until nothing arrives for a moment.
-    fn wait_for_quiet(&self) {
+    pub fn wait_for_quiet(&self) {
         let mut before = self.total_arrived();
         for _ in 0..100 {
             thread::sleep(Duration::from_millis(30));

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use sluice_dataplane::{Attachment, Dataplane, Generation, LocalKind, ObjectKind, Sizes, Variant};
-use sluice_lab::netns::{Netns, VethEnd, veth};
+use sluice_lab::netns::{Netns, VethEnd, veth_of_queues};
 use sluice_language::{compile, parse};
 use sluice_plan::{Environment, Ids, IngressHook, NetDev, Plan};
 
@@ -31,6 +31,8 @@ pub struct Site {
     pub wan_host: Netns,
     pub lan: Side,
     pub wan: Side,
+    /// A third host, if there is one.
+    pub outside: Option<(Netns, Side)>,
 }
 
 pub const LAN: &str = "lan0";
@@ -42,11 +44,21 @@ const LAN_MAC: &str = "02:be:00:00:01:01";
 const LAN_HOST_MAC: &str = "02:be:00:00:01:64";
 const WAN_MAC: &str = "02:be:00:00:02:01";
 const WAN_HOST_MAC: &str = "02:be:00:00:02:64";
+/// The gateway's device towards the third host, and that host's own.
+pub const OUTSIDE: &str = "out0";
+pub const OUTSIDE_HOST: &str = "out";
+const OUTSIDE_MAC: &str = "02:be:00:00:03:01";
+const OUTSIDE_HOST_MAC: &str = "02:be:00:00:03:64";
 pub const WAN_HOST_ADDRESS: &str = "198.51.100.100";
 
 impl Site {
     /// `label` tells the namespaces of one bench apart; at most five letters.
     pub fn create(label: &str) -> Result<Site> {
+        Site::with_queues(label, None)
+    }
+
+    /// The same with so many queues at both ends of the lan link; None: the kernel's usual one.
+    pub fn with_queues(label: &str, queues: Option<u32>) -> Result<Site> {
         let lan_host = Netns::create(&format!("{label}-lan"))?;
         let gateway = Netns::create(&format!("{label}-gw"))?;
         let wan_host = Netns::create(&format!("{label}-wan"))?;
@@ -59,6 +71,7 @@ impl Site {
             LAN_HOST,
             LAN_HOST_MAC,
             &["192.0.2.100/24", "fd00:1::100/64"],
+            queues,
         )?;
         link(
             &gateway,
@@ -69,6 +82,7 @@ impl Site {
             WAN_HOST,
             WAN_HOST_MAC,
             &["198.51.100.100/24", "fd00:2::100/64"],
+            None,
         )?;
         lan_host.ip_batch("route add default via 192.0.2.1\nroute add ::/0 via fd00:1::1\n")?;
         wan_host.ip_batch("route add default via 198.51.100.1\nroute add ::/0 via fd00:2::1\n")?;
@@ -78,11 +92,26 @@ impl Site {
         wan_host.ip_batch(&neighbours(WAN_HOST, "198.51.100.1", "fd00:2::1", WAN_MAC))?;
         let lan = side(&gateway, LAN, LAN_MAC, &lan_host, LAN_HOST, LAN_HOST_MAC)?;
         let wan = side(&gateway, WAN, WAN_MAC, &wan_host, WAN_HOST, WAN_HOST_MAC)?;
-        Ok(Site { lan_host, gateway, wan_host, lan, wan })
+        Ok(Site { lan_host, gateway, wan_host, lan, wan, outside: None })
+    }
+
+    /// Adds a third host on a link of its own.
+    pub fn add_outside(&mut self, label: &str) -> Result<()> {
+        let host = Netns::create(&format!("{label}-out"))?;
+        let (own, other) = (["203.0.113.1/24"], ["203.0.113.100/24"]);
+        let (mac, host_mac) = (OUTSIDE_MAC, OUTSIDE_HOST_MAC);
+        link(&self.gateway, OUTSIDE, mac, &own, &host, OUTSIDE_HOST, host_mac, &other, None)?;
+        let side = side(&self.gateway, OUTSIDE, mac, &host, OUTSIDE_HOST, host_mac)?;
+        self.outside = Some((host, side));
+        Ok(())
+    }
+
+    fn sides(&self) -> impl Iterator<Item = &Side> {
+        [&self.lan, &self.wan].into_iter().chain(self.outside.as_ref().map(|(_, side)| side))
     }
 }
 
-#[allow(clippy::too_many_arguments)] // two ends with three words each
+#[allow(clippy::too_many_arguments)] // two ends with four words each
 fn link(
     gateway: &Netns,
     device: &str,
@@ -92,10 +121,11 @@ fn link(
     host_device: &str,
     host_mac: &str,
     host_addresses: &[&str],
+    queues: Option<u32>,
 ) -> Result<()> {
     let left = VethEnd { netns: gateway, name: device, mac: Some(mac), addresses };
     let right = VethEnd { netns: host, name: host_device, mac: Some(host_mac), addresses: host_addresses };
-    Ok(veth(left, right)?)
+    Ok(veth_of_queues(left, right, queues)?)
 }
 
 fn side(
@@ -234,6 +264,17 @@ pub fn screened(text: &str, screens: &str) -> String {
     let zone = "security-zone inside {";
     text.replace(zone, &format!("{zone} screen bench;"))
         + &format!("security {{ screen {{ ids-option bench {{ {screens} }} }} }}\n")
+}
+
+/// The same with the third host in a zone of its own, from which so many policies deny everything.
+pub fn closed_configuration(mode: Mode, rules: usize) -> String {
+    configuration(mode, Action::Permit)
+        + &format!(
+            "interfaces {{ {OUTSIDE} {{ mode {}; unit 0 {{ family inet {{ address 203.0.113.1/24; }} }} }} }}\n\
+             security {{ zones {{ security-zone outside {{ interfaces {{ {OUTSIDE}.0; }} }} }} }}\n",
+            mode.word()
+        )
+        + &Rules::new(rules, Then::Deny).between("outside", "inside")
 }
 
 /// UDP to this port is denied by [`denying_configuration`].
@@ -375,7 +416,7 @@ fn plan(site: &Site, text: &str) -> Result<Plan> {
         };
         (side.device.to_owned(), found)
     };
-    let environment = Environment { netdevs: [&site.lan, &site.wan].map(netdev).into() };
+    let environment = Environment { netdevs: site.sides().map(netdev).collect() };
     Ok(sluice_plan::compile(&config, &environment, &mut Ids::default(), 1)?)
 }
 

@@ -21,9 +21,30 @@ pub struct Bulk {
 #[derive(Debug, Clone, Copy)]
 pub struct Transfer {
     pub streams: u32,
-    pub seconds: f64,
+    pub length: Length,
     /// From the server to the client (`-R`).
     pub reverse: bool,
+}
+
+/// For a server that begins, or that ends with the client before.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What it says meanwhile, in place of a report.
+const BUSY: &str = "the server is busy running a test";
+
+#[derive(Debug, Clone, Copy)]
+pub enum Length {
+    /// Whole ones.
+    Seconds(f64),
+    Bytes(u64),
+}
+
+impl Length {
+    fn words(self) -> String {
+        match self {
+            Length::Seconds(seconds) => format!("-t {seconds:.0}"),
+            Length::Bytes(bytes) => format!("-n {bytes}"),
+        }
+    }
 }
 
 /// What arrived.
@@ -47,7 +68,10 @@ impl Drop for Bulk {
 
 impl Bulk {
     pub fn new(way: Way) -> Result<Bulk> {
-        let lane = Lane::new(way, "bulk")?;
+        Bulk::over(Lane::new(way, "bulk")?)
+    }
+
+    pub fn over(lane: Lane) -> Result<Bulk> {
         let mut command = lane.site.wan_host.command("iperf3");
         let server = command.arg("-s").stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let server = server.context("cannot start iperf3; scripts/setup.sh installs it")?;
@@ -57,10 +81,10 @@ impl Bulk {
     }
 
     fn wait_for_server(&self) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(5);
-        let first = Transfer { streams: 1, seconds: 0.2, reverse: false };
+        let deadline = Instant::now() + PATIENCE;
+        let first = Transfer { streams: 1, length: Length::Bytes(1 << 20), reverse: false };
         loop {
-            match self.transfer(first) {
+            match self.transfer(first, [0, bench_cpu()]) {
                 Ok(_) => return Ok(()),
                 Err(error) if Instant::now() > deadline => return Err(error.context("no traffic passes")),
                 Err(_) => thread::sleep(Duration::from_millis(100)),
@@ -68,14 +92,20 @@ impl Bulk {
         }
     }
 
-    /// Transfers, and asserts that the packets took the way that is being judged.
+    /// Client on one CPU, server on the other, so that every way has the same two. Asserts that the packets took the way
+    /// that is being judged.
     pub fn measure(&self, transfer: Transfer) -> Result<Arrived> {
+        self.measure_on(transfer, [0, bench_cpu()])
+    }
+
+    /// The same with client and server on these CPUs.
+    pub fn measure_on(&self, transfer: Transfer, cpus: [usize; 2]) -> Result<Arrived> {
         let name = self.lane.way.name();
         let (passed, counted) = (self.lane.passed()?, self.counted(transfer)?);
-        let mut arrived = self.transfer(transfer).with_context(|| format!("iperf3 through {name}"))?;
+        let mut arrived = self.transfer(transfer, cpus).with_context(|| format!("iperf3 through {name}"))?;
         if let (Some(before), Some(after)) = (passed, self.lane.passed()?) {
             let passed = after - before;
-            let least = least_packets(arrived.gbps, transfer.seconds);
+            let least = least_packets(arrived.gbps, transfer.length);
             ensure!(
                 passed >= least,
                 "{name} redirected {passed} packets, the transfer had {least} at least: it went another way"
@@ -98,23 +128,32 @@ impl Bulk {
         Ok(Some((counters.received_bytes, counters.received)))
     }
 
-    /// Client on one CPU, server on the other, so that every way has the same two.
-    fn transfer(&self, transfer: Transfer) -> Result<Arrived> {
-        let Transfer { streams, seconds, reverse } = transfer;
-        // iperf3 takes whole seconds, but any number of bytes; a first contact needs neither.
-        let length = if seconds < 1.0 { "-n 1M".to_owned() } else { format!("-t {seconds:.0}") };
+    fn transfer(&self, transfer: Transfer, [client, server]: [usize; 2]) -> Result<Arrived> {
+        let Transfer { streams, length, reverse } = transfer;
         let arguments = format!(
-            "-c {WAN_HOST_ADDRESS} -J {length} -P {streams} -A 0,{} --connect-timeout 1000{}",
-            bench_cpu(),
+            "-c {WAN_HOST_ADDRESS} -J {} -P {streams} -A {client},{server} --connect-timeout 1000{}",
+            length.words(),
             if reverse { " -R" } else { "" }
         );
-        read_report(&self.lane.site.lan_host.run("iperf3", arguments.split(' '))?)
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let report = self.lane.site.lan_host.run("iperf3", arguments.split(' '))?;
+            if !report.contains(BUSY) || Instant::now() > deadline {
+                return read_report(&report);
+            }
+            // it still clears up after the client before
+            thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 
 /// No packet is longer than 64 KiB; a tenth less, since the rate is iperf3's over its own time.
-fn least_packets(gbps: f64, seconds: f64) -> u64 {
-    ((0.9 * gbps * 1e9 / 8.0 * seconds / 65_536.0) as u64).max(1)
+fn least_packets(gbps: f64, length: Length) -> u64 {
+    let bytes = match length {
+        Length::Seconds(seconds) => gbps * 1e9 / 8.0 * seconds,
+        Length::Bytes(bytes) => bytes as f64,
+    };
+    ((0.9 * bytes / 65_536.0) as u64).max(1)
 }
 
 fn read_report(text: &str) -> Result<Arrived> {

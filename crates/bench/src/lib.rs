@@ -22,6 +22,7 @@ mod link;
 mod mapping;
 pub mod memory;
 pub mod mlr;
+mod napi;
 pub mod packets;
 pub mod perf;
 pub mod progress;

@@ -43,15 +43,25 @@ pub fn bench_cpu() -> usize {
 
 /// Keeps the calling thread on one CPU.
 pub fn keep_on(cpu: usize) -> Result<()> {
+    bind(Pid::from_raw(0), cpu).with_context(|| format!("cannot pin the bench to CPU {cpu}"))
+}
+
+fn bind(thread: Pid, cpu: usize) -> nix::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
-    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("cannot pin the bench to CPU {cpu}"))
+    sched_setaffinity(thread, &set)
 }
 
 /// The same, ahead of everything of normal priority there.
 pub fn pin(cpu: usize) -> Result<()> {
     keep_on(cpu)?;
-    hurry().context("cannot raise the bench's priority")
+    hurry(0).context("cannot raise the bench's priority")
+}
+
+/// The same for another thread, of the kernel for example.
+pub fn pin_other(thread: Pid, cpu: usize) -> Result<()> {
+    bind(thread, cpu).with_context(|| format!("cannot pin thread {thread} to CPU {cpu}"))?;
+    hurry(thread.as_raw() as u32).with_context(|| format!("cannot raise the priority of thread {thread}"))
 }
 
 /// The calling thread ahead of everything of normal priority, until dropped: whoever directs threads that never sleep
@@ -60,7 +70,7 @@ pub struct Hurried(());
 
 impl Hurried {
     pub fn new() -> Result<Hurried> {
-        hurry().context("cannot raise the bench's priority")?;
+        hurry(0).context("cannot raise the bench's priority")?;
         Ok(Hurried(()))
     }
 }
@@ -75,10 +85,10 @@ impl Drop for Hurried {
 
 /// A real-time class would starve the softirq thread that live frames may need.
 #[allow(unsafe_code)] // no safe wrapper of setpriority
-fn hurry() -> io::Result<()> {
+fn hurry(thread: u32) -> io::Result<()> {
     const HIGHEST: i32 = -20;
-    // SAFETY: plain numbers in and out; `who` 0 is the calling thread.
-    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, HIGHEST) } {
+    // SAFETY: plain numbers in and out; `who` is a thread, 0 the calling one.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, HIGHEST) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -120,6 +120,11 @@ impl Rules {
 
     /// `security { policies ... }` and what the policies refer to, between `zone` and itself.
     pub fn text(&self, zone: &str) -> String {
+        self.between(zone, zone)
+    }
+
+    /// The same from one zone to another.
+    pub fn between(&self, from: &str, to: &str) -> String {
         let side =
             |n: usize| self.policies.iter().map(move |(cell, _)| cell[n]).filter(|part| part.length > 0);
         let (clients, servers, ports): (BTreeSet<Part>, BTreeSet<Part>, BTreeSet<Part>) =
@@ -127,7 +132,7 @@ impl Rules {
         let mut text = String::from("security {\naddress-book {\nglobal {\n");
         addresses(&mut text, "c", &clients, BITS[0], CLIENTS4, CLIENTS6);
         addresses(&mut text, "s", &servers, BITS[1], SERVERS4, SERVERS6);
-        write!(text, "}}\n}}\npolicies {{\nfrom-zone {zone} to-zone {zone} {{\n").expect("text");
+        write!(text, "}}\n}}\npolicies {{\nfrom-zone {from} to-zone {to} {{\n").expect("text");
         for (n, (cell, then)) in self.policies.iter().enumerate() {
             text += &policy(n, cell, *then);
         }

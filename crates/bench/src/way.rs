@@ -8,7 +8,9 @@ use serde_json::Value;
 use sluice_dataplane::Sizes;
 
 use crate::frames::Frames;
-use crate::gateway::{LAN, LAN_HOST, Mode, Side, Site, Sluice, WAN, WAN_HOST, translating_configuration};
+use crate::gateway::{
+    Action, LAN, LAN_HOST, Mode, Side, Site, Sluice, WAN, WAN_HOST, configuration, translating_configuration,
+};
 use crate::honesty;
 use crate::layouts::BarePort;
 use crate::link::Place;
@@ -72,24 +74,20 @@ pub struct Lane {
 
 impl Lane {
     pub fn new(way: Way, label: &str) -> Result<Lane> {
-        Lane::with(way, label, Sizes::default()).with_context(|| format!("cannot set up {}", way.name()))
+        Lane::with(way, label).with_context(|| format!("cannot set up {}", way.name()))
     }
 
-    fn with(way: Way, label: &str, sizes: Sizes) -> Result<Lane> {
+    fn with(way: Way, label: &str) -> Result<Lane> {
         let site = Site::create(label)?;
-        let (mut sluice, mut bare) = (None, None);
-        if matches!(way, Way::Xdp | Way::XdpNat | Way::Generic) {
-            take_redirected(&site)?;
-        }
+        let mut bare = None;
         match way {
-            Way::Tc | Way::Xdp | Way::Generic => {
+            Way::Tc | Way::Xdp | Way::Generic | Way::TcNat | Way::XdpNat => {
                 let mode = way.mode().unwrap_or(Mode::Tc);
-                sluice = Some(site.gateway.enter(|| Sluice::start(&site, mode, sizes, true))??);
-            }
-            Way::TcNat | Way::XdpNat => {
-                let text = translating_configuration(way.mode().unwrap_or(Mode::Tc));
-                let start = || Sluice::start_with(&site, &text, sizes, true);
-                sluice = Some(site.gateway.enter(start)??);
+                let text = match way {
+                    Way::TcNat | Way::XdpNat => translating_configuration(mode),
+                    _ => configuration(mode, Action::Permit),
+                };
+                return Lane::of_sluice(way, site, &text);
             }
             Way::BareRedirect => bare = Some(bare_redirect(&site)?),
             Way::Linux => {}
@@ -99,7 +97,17 @@ impl Lane {
                 site.gateway.run("nft", [MASQUERADE])?;
             }
         }
-        Ok(Lane { way, site, sluice, bare })
+        Ok(Lane { way, site, sluice: None, bare })
+    }
+
+    /// Sluice on one of its hooks, with a site and a configuration of one's own.
+    pub fn of_sluice(way: Way, site: Site, text: &str) -> Result<Lane> {
+        if matches!(way, Way::Xdp | Way::XdpNat | Way::Generic) {
+            take_redirected(&site)?;
+        }
+        let start = || Sluice::start_with(&site, text, Sizes::default(), true);
+        let sluice = Some(site.gateway.enter(start)??);
+        Ok(Lane { way, site, sluice, bare: None })
     }
 
     /// Packets (segments of larger ones) that the gateway's own program has passed on; None where nobody counts.

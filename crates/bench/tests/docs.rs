@@ -1,5 +1,8 @@
 //! The published pages: suites as the program tells them, tables as the raw results have them, and no figure by hand.
 
+#[path = "docs/mutants.rs"]
+mod mutants;
+
 use std::path::{Path, PathBuf};
 
 use sluice_bench::compare;
@@ -51,6 +54,7 @@ fn the_pages_tell_what_program_and_results_do() {
     let suites = format!("| suite | what it measures |\n|---|---|\n{}", suites.collect::<String>());
     is_as_written("docs/BENCH.md", "suites", &suites);
     is_as_written("docs/BENCH.md", "budgets", &published::budgets(&results()));
+    is_as_written("docs/BENCH.md", "mutants", &mutants::table());
     is_as_written("README.md", "figures", &published::headline(&results()));
     let lines = read("docs/BENCH.md").lines().count();
     assert!(lines <= 250, "docs/BENCH.md has {lines} lines");

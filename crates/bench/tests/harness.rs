@@ -5,6 +5,9 @@ use std::collections::HashSet;
 use sluice_bench::frames::{self, Forwarder};
 use sluice_bench::harness::{Harness, Hook, Target};
 use sluice_bench::packets::{Direction, Family, Protocol, TCP_ACK, TCP_SYN};
+use sluice_bench::progress::Progress;
+use sluice_bench::result::Profile;
+use sluice_bench::suites::Context;
 use sluice_bench::suites::bulk;
 use sluice_bench::suites::load;
 use sluice_bench::suites::prog;
@@ -154,6 +157,24 @@ fn bulk_tcp_passes_through_every_path() {
     let figures = bulk::towards_the_server(&[1], 1).unwrap();
     assert_eq!(figures.len(), 2);
     for figure in figures {
+        let (ours, floor) = (figure.estimate.value, figure.floor.as_ref().unwrap().estimate.value);
+        assert!(ours > 0.05 && floor > 0.05 && figure.same.is_some(), "{figure:?}");
+    }
+}
+
+#[test]
+fn a_stream_passes_beside_denied_packets_and_both_are_accounted_for() {
+    let context = Context {
+        profile: Profile::Quick,
+        rounds: 1,
+        interfaces: None,
+        peer: None,
+        wanted: ["tc", "xdp"].map(|hook| format!("{hook} 1 stream under denied packets")).to_vec(),
+        progress: Progress::silent(),
+    };
+    let result = bulk::promised(&context).unwrap();
+    assert_eq!(result.figures.len(), 2, "{:?}", result.figures);
+    for figure in &result.figures {
         let (ours, floor) = (figure.estimate.value, figure.floor.as_ref().unwrap().estimate.value);
         assert!(ours > 0.05 && floor > 0.05 && figure.same.is_some(), "{figure:?}");
     }

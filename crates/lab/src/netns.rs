@@ -128,6 +128,15 @@ impl Netns {
         self.run("ip", arguments.split_whitespace())
     }
 
+    /// Every device that carries also counts as up, so that IPv6 has its routes. The kernel hands on news of
+    /// carriers once a second for all its namespaces together (net/core/link_watch.c): until then IPv4 works and
+    /// IPv6 does not know its own addresses.
+    pub fn is_settled(&self) -> Result<bool> {
+        let links = self.ip("-oneline link show up")?;
+        let waits = |line: &str| line.contains("LOWER_UP") && line.contains(" state DOWN ");
+        Ok(!links.lines().any(waits))
+    }
+
     /// Many `ip` commands, one a line, in one process.
     pub fn ip_batch(&self, lines: &str) -> Result<()> {
         let mut child = spawn(
@@ -223,9 +232,20 @@ impl Drop for Netns {
 
 /// Makes a veth pair with one end in each namespace, sets addresses and brings both ends up.
 pub fn veth(left: VethEnd, right: VethEnd) -> Result<()> {
-    let mut add = format!("link add name {} {} type veth", left.name, mac_words(left.mac));
-    add += &format!(" peer name {} {} netns {}", right.name, mac_words(right.mac), right.netns.name);
-    left.netns.ip(&add)?;
+    veth_of_queues(left, right, None)
+}
+
+/// The same with so many queues a direction at both ends; None: as many as the kernel opens by itself.
+pub fn veth_of_queues(left: VethEnd, right: VethEnd, queues: Option<u32>) -> Result<()> {
+    let places = queues.map(|n| format!("numrxqueues {n} numtxqueues {n}")).unwrap_or_default();
+    let words = |end: &VethEnd| format!("name {} {} {places}", end.name, mac_words(end.mac));
+    let (own, peer) = (words(&left), words(&right));
+    left.netns.ip(&format!("link add {own} type veth peer {peer} netns {}", right.netns.name))?;
+    for end in [&left, &right] {
+        if let Some(n) = queues.map(|n| n.to_string()) {
+            end.netns.run("ethtool", ["-L", end.name, "rx", &n, "tx", &n])?;
+        }
+    }
     for end in [left, right] {
         let mut lines = String::new();
         for address in end.addresses {

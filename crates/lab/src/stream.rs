@@ -210,6 +210,18 @@ impl Account {
 impl Running {
     /// Runs a program on empty frames of a length in a namespace, one CPU busy with it, until it is ended.
     pub fn start(program: OwnedFd, netns: &Netns, cpu: usize, frame_bytes: usize) -> Result<Running> {
+        Running::start_with(program, netns, cpu, frame_bytes, BATCH)
+    }
+
+    /// The same with so many frames given to the driver at one time, which are also those whose pages the kernel keeps for
+    /// the next ones when another CPU frees them.
+    pub fn start_with(
+        program: OwnedFd,
+        netns: &Netns,
+        cpu: usize,
+        frame_bytes: usize,
+        batch: u32,
+    ) -> Result<Running> {
         install_wake_up()?;
         let namespace = std::fs::File::open(netns.path())?;
         let thread = thread::Builder::new().name("generator".to_owned()).spawn(move || {
@@ -218,7 +230,7 @@ impl Running {
             cpus.set(cpu)?;
             sched_setaffinity(Pid::from_raw(0), &cpus)?;
             hurry()?;
-            run_live(program.as_fd(), frame_bytes)
+            run_live(program.as_fd(), frame_bytes, batch)
         })?;
         Ok(Running { thread: Some(thread) })
     }
@@ -280,7 +292,7 @@ fn hurry() -> io::Result<()> {
 }
 
 /// Runs until a signal arrives.
-fn run_live(program: BorrowedFd, frame_bytes: usize) -> io::Result<()> {
+fn run_live(program: BorrowedFd, frame_bytes: usize, batch: u32) -> io::Result<()> {
     let frame = vec![0u8; frame_bytes];
     let mut options = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as u64,
@@ -288,7 +300,7 @@ fn run_live(program: BorrowedFd, frame_bytes: usize) -> io::Result<()> {
         data_size_in: frame.len() as u32,
         repeat: i32::MAX,
         flags: libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES,
-        batch_size: BATCH,
+        batch_size: batch,
         ..Default::default()
     };
     // SAFETY: frame and options live over the call.

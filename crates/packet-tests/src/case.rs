@@ -132,7 +132,16 @@ impl File {
             }
         }
         paths.sort();
-        paths.iter().map(|path| File::read(path)).collect()
+        let mut files = paths.iter().map(|path| File::read(path)).collect::<Result<Vec<_>>>()?;
+        // those that may share a gateway stand together
+        files.sort_by_key(|file| (file.world.clone(), file.sessions));
+        Ok(files)
+    }
+
+    /// Whether it leaves another configuration, or other addresses, than it found.
+    pub fn changes_the_gateway(&self) -> bool {
+        let mut steps = self.cases.iter().flat_map(|case| &case.steps);
+        steps.any(|step| matches!(step.action, Action::Commit(_) | Action::Ip(_)))
     }
 
     pub fn read(path: &Path) -> Result<File> {

@@ -1,7 +1,8 @@
 //! Every counter there is, by name, so that a step can say which change and that no other does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
+use std::sync::LazyLock;
 
 use anyhow::{Result, anyhow};
 use sluice_abi::counters::{Role, UnitCounter};
@@ -161,11 +162,18 @@ pub fn value(values: &Values, place: Place) -> u64 {
 
 /// Slot of a named counter: `received`, or a drop by its reason.
 pub fn slot(name: &str) -> Result<usize> {
-    let plain = UnitCounter::ALL.iter().position(|counter| counter.name == name);
-    let reason = || Reason::ALL.into_iter().find(|reason| reason.name() == name);
-    plain
-        .or_else(|| reason().map(|reason| UnitCounter::ALL.len() + reason as usize))
-        .ok_or_else(|| anyhow!("`{name}` is neither a counter nor a drop reason"))
+    static SLOTS: LazyLock<HashMap<&str, usize>> = LazyLock::new(|| {
+        let plain = UnitCounter::ALL.iter().map(|counter| counter.name).zip(0..);
+        let reasons = Reason::ALL.into_iter().map(|reason| (reason.name(), reason_slot(reason)));
+        // a counter and a reason of one name: the counter
+        reasons.chain(plain).collect()
+    });
+    let known = SLOTS.get(name).copied();
+    known.ok_or_else(|| anyhow!("`{name}` is neither a counter nor a drop reason"))
+}
+
+fn reason_slot(reason: Reason) -> usize {
+    UnitCounter::ALL.len() + reason as usize
 }
 
 /// Sum of one counter over all units.
@@ -186,11 +194,15 @@ pub fn screen(name: &str) -> Option<Reason> {
 
 /// Drops for all reasons of one direction.
 pub fn drops(values: &Values, hook: Hook) -> u64 {
-    Reason::ALL
-        .into_iter()
-        .filter(|reason| reason.stage().hook() == hook)
-        .map(|r| total(values, r.name()))
-        .sum()
+    let of_hook = |place: &Place| match place {
+        Place::Unit(_, slot) => reason_of(*slot).is_some_and(|reason| reason.stage().hook() == hook),
+        _ => false,
+    };
+    values.iter().filter(|(place, _)| of_hook(place)).map(|(_, count)| count).sum()
+}
+
+fn reason_of(slot: usize) -> Option<Reason> {
+    Reason::BY_NUMBER.get(slot.checked_sub(UnitCounter::ALL.len())?).copied()
 }
 
 /// received = redirected + handed off + delivered locally + oversize + dropped at ingress. Err says what is missing.
@@ -258,10 +270,8 @@ pub fn describe(values: &Values, plan: &Plan) -> String {
 }
 
 fn slot_name(slot: usize) -> &'static str {
-    match slot.checked_sub(UnitCounter::ALL.len()) {
-        None => UnitCounter::ALL[slot].name,
-        Some(reason) => Reason::BY_NUMBER.get(reason).map_or("drop of no reason", |reason| reason.name()),
-    }
+    let plain = UnitCounter::ALL.get(slot).map(|counter| counter.name);
+    plain.or_else(|| Some(reason_of(slot)?.name())).unwrap_or("drop of no reason")
 }
 
 /// `trust>untrust/NAME`, or `global/NAME`.

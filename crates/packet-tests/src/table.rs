@@ -27,14 +27,19 @@ const HANDOFF: usize = size_of::<sluice_abi::Handoff>();
 
 /// Runs a case from an empty session table; the error says at which line what differs.
 pub fn run(gateway: &mut Gateway, case: &Case) -> Result<()> {
-    gateway.clear_sessions()?;
-    gateway.refill()?;
-    gateway.clear_counts()?;
-    gateway.begin_grants()?;
+    begin(gateway)?;
     for step in &case.steps {
         run_step(gateway, &step.action).with_context(|| format!("line {}", step.line))?;
     }
     Ok(())
+}
+
+/// What a case before left is gone.
+pub fn begin(gateway: &mut Gateway) -> Result<()> {
+    gateway.clear_sessions()?;
+    gateway.refill()?;
+    gateway.clear_counts()?;
+    gateway.begin_grants()
 }
 
 /// Steps in the words of a `.case` file, as one case.
@@ -43,7 +48,8 @@ pub fn run_text(gateway: &mut Gateway, steps: &str) -> Result<()> {
     run(gateway, &file.cases[0]).with_context(|| steps.to_owned())
 }
 
-fn run_step(gateway: &mut Gateway, action: &Action) -> Result<()> {
+/// A step of a case, whatever it is.
+pub fn run_step(gateway: &mut Gateway, action: &Action) -> Result<()> {
     match action {
         Action::Packet(step) => run_packet(gateway, step),
         other => run_other(gateway, other),

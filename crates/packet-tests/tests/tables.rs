@@ -1,15 +1,17 @@
 //! Every case of `tests/packet`, on both hooks, by prog-run.
 
-use sluice_dataplane::Sizes;
 use sluice_packet_tests::case::File;
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::judge::Judge;
+use sluice_packet_tests::kept::Kept;
 use sluice_packet_tests::netns::in_thread;
-use sluice_packet_tests::{table, world::World};
+use sluice_packet_tests::refused::Watch;
 use sluice_wire::text::dissect;
 
 /// Fewer cases than this means that files were not found.
 const LEAST_CASES: usize = 80;
+/// And fewer reasons to refuse a packet.
+const LEAST_REASONS: usize = 80;
 /// And a file of translations with fewer packets than this was not run.
 const LEAST_TRANSLATED: usize = 50;
 
@@ -18,16 +20,9 @@ fn files() -> Vec<File> {
 }
 
 /// Failures of one file on one hook.
-fn run_file(file: &File, hook: Hook) -> Vec<String> {
-    let world = World::read(&file.world).unwrap_or_else(|error| panic!("{error:#}"));
-    let config = std::fs::read_to_string(&world.config).expect("the world's configuration can be read");
-    let sizes = Sizes { sessions4: file.sessions, sessions6: file.sessions, ..Sizes::default() };
+fn run_file(file: &File, hook: Hook, kept: &mut Kept<Gateway>, watch: &mut Watch) -> Vec<String> {
     let mut failures = Vec::new();
-    let made = Gateway::new(world, &config, sizes, hook).and_then(|gateway| {
-        gateway.idle_near_ends()?;
-        Ok(gateway)
-    });
-    let mut gateway = match made {
+    let gateway = match kept.of(file) {
         Ok(gateway) => gateway,
         Err(error) => return vec![format!("{} on {}: {error:#}", file.path.display(), hook.name())],
     };
@@ -35,13 +30,14 @@ fn run_file(file: &File, hook: Hook) -> Vec<String> {
         if case.only.as_ref().is_some_and(|only| only != hook.name()) {
             continue;
         }
-        if let Err(error) = table::run(&mut gateway, case) {
+        if let Err(error) = watch.run(gateway, case) {
             let place = format!("{}:{} on {}", file.path.display(), case.line, hook.name());
             failures.push(format!("{place}: case \"{}\"\n{error:#}", case.name));
         }
     }
+    let forwarded = std::mem::take(&mut gateway.forwarded);
     if file.path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("nat")) {
-        let judged = judge(&gateway.forwarded).unwrap_or_else(|error| vec![format!("{error:#}")]);
+        let judged = judge(&forwarded).unwrap_or_else(|error| vec![format!("{error:#}")]);
         failures.extend(
             judged.into_iter().map(|text| format!("{} on {}: {text}", file.path.display(), hook.name())),
         );
@@ -63,8 +59,15 @@ fn judge(forwarded: &[(Vec<u8>, Vec<u8>)]) -> anyhow::Result<Vec<String>> {
 
 fn run_all(hook: Hook) {
     let files = files();
-    let failures: Vec<String> = in_thread(move || files.iter().flat_map(|f| run_file(f, hook)).collect());
+    let (failures, watch): (Vec<String>, Watch) = in_thread(move || {
+        let idle = |gateway: Gateway| gateway.idle_near_ends().map(|()| gateway);
+        let (mut kept, mut watch) = (Kept::new(hook, idle), Watch::default());
+        (files.iter().flat_map(|file| run_file(file, hook, &mut kept, &mut watch)).collect(), watch)
+    });
     assert!(failures.is_empty(), "{} cases fail\n\n{}", failures.len(), failures.join("\n"));
+    assert!(watch.wrong.is_empty(), "refused on {}, but {}", hook.name(), watch.wrong.join(", "));
+    let watched = watch.reasons.len();
+    assert!(watched >= LEAST_REASONS || std::env::var("SLUICE_CASES").is_ok(), "{:?}", watch.reasons);
 }
 
 #[test]

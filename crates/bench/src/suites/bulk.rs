@@ -4,17 +4,21 @@ use anyhow::{Context as _, Result};
 
 use super::{Context, Suite};
 use crate::honesty;
-use crate::iperf::{Arrived, Bulk, Transfer};
+use crate::iperf::{Arrived, Bulk, Length, Transfer};
 use crate::result::{Bar, Bars, Better, Chart, Check, Figure, Forest, ForestRow, Role, SuiteResult, Table};
 use crate::rounds::interleave;
 use crate::stats::{estimate, median, paired_ratio};
 use crate::way::Way;
 
+mod flood;
+
 pub const SUITE: Suite = Suite {
     name: "bulk",
     help: "iperf3, four streams in reverse, through Sluice on tc, native XDP and generic XDP, beside Linux forwarding",
     says: "What bulk TCP gets between two hosts on this machine when each kind of gateway stands between them, in \
-        interleaved rounds. Whether 64 KB packets stay whole (tc, Linux) or must be cut to the MTU (XDP) decides it.",
+        interleaved rounds. Whether 64 KB packets stay whole (tc, Linux) or must be cut to the MTU (XDP) decides it. \
+        Under denied packets: one stream while a third host sends 64-byte datagrams that ten policies deny; it is told over what is \
+        left of the CPU that receives them, and stands beside the same flood into a program that drops it first.",
     silent: &[
         "The end hosts share the CPUs with the gateway and are the bottleneck: this is not the gateway's capacity.",
         "It says little about the cost of a packet; `prog` and `wire` do.",
@@ -32,7 +36,8 @@ const SIMILAR: f64 = 0.5;
 const FRAME_BYTES: (f64, f64) = (1400.0, 1514.0);
 
 fn suite(context: &Context) -> Result<SuiteResult> {
-    let transfer = Transfer { streams: STREAMS, seconds: context.pick(2.0, 10.0), reverse: true };
+    let seconds = context.pick(2.0, 10.0);
+    let transfer = Transfer { streams: STREAMS, length: Length::Seconds(seconds), reverse: true };
     context.progress.at(0.0, "setting up the gateways");
     let lanes = WAYS[..4].iter().map(|way| Bulk::new(*way)).collect::<Result<Vec<_>>>()?;
     let mut seen: Vec<Vec<Arrived>> = vec![vec![]; WAYS.len()];
@@ -55,10 +60,10 @@ fn suite(context: &Context) -> Result<SuiteResult> {
     result.charts = charts(&result.figures);
     result.tables = vec![table(&seen)];
     result.notes.push(format!(
-        "{STREAMS} streams from server to client, {:.0} s a round; a figure whose streams differ by more than a factor \
-         of two is refused",
-        transfer.seconds
+        "{STREAMS} streams from server to client, {seconds:.0} s a round; a figure whose streams differ by more than a \
+         factor of two is refused"
     ));
+    flood::add(context, &mut result)?;
     Ok(result)
 }
 
@@ -163,21 +168,39 @@ fn charts(figures: &[Figure]) -> Vec<Chart> {
     ]
 }
 
-/// Figures of the budgets: Sluice on tc beside Linux forwarding and beside the least that a tc redirect can do. Each peer
-/// stands there twice, with everything of its own, for A/A.
+/// Figures of the budgets.
+pub fn promised(context: &Context) -> Result<SuiteResult> {
+    let is_wanted =
+        |streams: &u32| PEERS.iter().any(|(peer, ..)| context.wants(&promised_name(*streams, peer)));
+    let streams: Vec<u32> = [1, 4].into_iter().filter(is_wanted).collect();
+    let mut result = SuiteResult::new(SUITE.name);
+    if !streams.is_empty() {
+        result.figures = towards_the_server(&streams, context.rounds)?;
+    }
+    flood::add(context, &mut result)?;
+    Ok(result)
+}
+
+const PEERS: [(&str, usize, usize); 2] = [("linux", 1, 3), ("bare redirect", 2, 4)];
+
+fn promised_name(streams: u32, peer: &str) -> String {
+    format!("tc {streams} streams to {peer}")
+}
+
+/// Sluice on tc beside Linux forwarding and beside the least that a tc redirect can do. Each peer stands there twice, with
+/// everything of its own, for A/A.
 pub fn towards_the_server(streams: &[u32], rounds: usize) -> Result<Vec<Figure>> {
     const WAYS: [Way; 5] = [Way::Tc, Way::Linux, Way::BareRedirect, Way::Linux, Way::BareRedirect];
-    const PEERS: [(&str, usize, usize); 2] = [("linux", 1, 3), ("bare redirect", 2, 4)];
     let lanes = WAYS.iter().map(|way| Bulk::new(*way)).collect::<Result<Vec<_>>>()?;
     let mut figures = vec![];
-    for streams in streams {
-        let transfer = Transfer { streams: *streams, seconds: 2.0, reverse: false };
+    for streams in streams.iter().copied() {
+        let transfer = Transfer { streams, length: Length::Seconds(2.0), reverse: false };
         let samples = interleave(lanes.len(), rounds, |contestant, _| {
             Ok(lanes[contestant].measure(transfer).context("bulk TCP")?.gbps)
         })?;
         figures.extend(PEERS.map(|(peer, once, again)| {
-            let name = format!("tc {streams} streams to {peer}");
-            let figure = Figure::new(name, "Gb/s", Better::Higher, samples[0].clone());
+            let figure =
+                Figure::new(promised_name(streams, peer), "Gb/s", Better::Higher, samples[0].clone());
             figure.against(peer, &samples[once]).same(&samples[once], &samples[again])
         }));
     }

@@ -3,6 +3,7 @@
 
 mod kernel;
 mod process;
+mod queues;
 mod user;
 
 use std::time::Duration;
@@ -27,7 +28,8 @@ pub const SUITE: Suite = Suite {
         relay the other, with the way to the sink: a rate is what arrived while more was offered. The plain relay receives \
         64 datagrams at once (recvmmsg) and sends them at once (sendmmsg), by turns. Envoy balances packet by packet, nginx \
         makes a session of each packet. The ring forwarder receives by AF_XDP from one device and sends the same memory to \
-        the other, and changes nothing. A rate without loss is the highest of twentieths of the most that came through.",
+        the other, and changes nothing. A rate without loss is the highest of twentieths of the most that came through. \
+        Datagrams of many flows over a device of four queues, far below what the workers take, must all arrive.",
     silent: &[
         "Every frame arrives through the data plane, or there is no figure: this is capacity, not a rate without loss. \
             User space is overloaded, and loses what it cannot take before the socket, which is counted.",
@@ -253,6 +255,10 @@ fn suite(context: &Context) -> Result<SuiteResult> {
         context.progress.at(1.0, "a rate without loss");
         result.figures.push(without_loss(contestant, context.rounds)?);
     }
+    if context.wants(queues::NAME) {
+        context.progress.at(1.0, queues::NAME);
+        result.figures.push(queues::measure(context.rounds)?);
+    }
     result.figures.extend(MEMORY.iter().filter_map(|(who, name)| memory(&all, *who, name)));
     Ok(result)
 }
@@ -354,6 +360,7 @@ mod tests {
             .collect();
         names.extend(SIZES.map(|bytes| figure_name(RINGS, bytes, WITHOUT_LOSS)));
         names.extend(MEMORY.map(|(_, name)| name.to_owned()));
+        names.push(queues::NAME.to_owned());
         let budgets = include_str!("../../../../bench/budgets.toml");
         for name in &names {
             assert_eq!(budgets.matches(&format!("row = \"{name}\"")).count(), 1, "{name}");

@@ -19,6 +19,7 @@ use crate::stats::estimate;
 use crate::suites::{Context, Suite};
 
 mod live;
+mod memory;
 
 pub const SUITE: Suite = Suite {
     name: "monitor",
@@ -28,7 +29,8 @@ pub const SUITE: Suite = Suite {
         and as of a 10 Gb/s link at line rate; every packet is distinct and read once. The walk is the least that any reader of the same file does: read() into a \
         buffer that stays in the second-level cache, a step from record to record, and a look at the first 48 and last 8 \
         bytes of each frame, where headers and ICV are. Times are whole processes less the same command on an empty \
-        capture. The live rows play a capture at its own times through a veth into a tap, and account for every frame.",
+        capture. The live rows play a capture at its own times through a veth into a tap, and account for every frame. \
+        Memory by size of the capture: the peak of a process beside that on a sixteenth of the frames, of as many channels.",
     silent: &[
         "Everything is warm: each capture is walked, and so in the page cache, before it is analysed. One that is not comes as \
         fast as its disk gives it.",
@@ -211,6 +213,7 @@ fn measure(context: &Context, shelf: &Shelf) -> Result<SuiteResult> {
     if context.wanted.is_empty() {
         scaling(context, shelf, &mut result)?;
     }
+    result.figures.extend(memory::measure(context, shelf, &runs[0])?);
     context.progress.at(0.96, "live taps");
     live::measure(context, &shelf.0, &mut result)?;
     result.rows = serde_json::to_value(&runs)?;

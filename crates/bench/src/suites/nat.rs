@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::bed::{Bed, flow_tuple};
 use crate::gateway::{Action, Mode, Site, Tally, configuration, translating_configuration};
 use crate::harness::{Hook, Target, order};
-use crate::iperf::{Bulk, Transfer};
+use crate::iperf::{Bulk, Length, Transfer};
 use crate::packets::{Direction, Family, Protocol, Template, Tuple};
 use crate::result::{Better, Check, Figure, SuiteResult};
 use crate::rounds::{bench_cpu, interleave, pin};
@@ -255,7 +255,7 @@ const LIVE: &str = "64-byte frames into an XDP sink";
 
 fn bulk(context: &Context, streams: u32) -> Result<Figure> {
     let lanes = [Bulk::new(Way::TcNat)?, Bulk::new(Way::Masquerade)?, Bulk::new(Way::Masquerade)?];
-    let transfer = Transfer { streams, seconds: context.pick(1.0, 2.0), reverse: true };
+    let transfer = Transfer { streams, length: Length::Seconds(context.pick(1.0, 2.0)), reverse: true };
     let samples = interleave(lanes.len(), context.rounds, |i, _| Ok(lanes[i].measure(transfer)?.gbps))?;
     let errors = lanes[0].lane.checksum_errors()?;
     let figure = Figure::new(bulk_name(streams), "Gb/s", Better::Higher, samples[0].clone());

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,8 @@ pub struct Site {
     pub gateway: Netns,
     pub left: Netns,
     pub right: Netns,
+    /// Names of the hosts at the gateway.
+    hosts: Mutex<Vec<String>>,
     dir: PathBuf,
 }
 
@@ -44,7 +47,8 @@ impl Site {
         let dir = std::env::temp_dir().join(format!("sluice-test-{}-{n}-{label}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let make = |part: &str| Netns::create(&format!("{label}-{part}")).unwrap();
-        let site = Site { gateway: make("gw"), left: make("l"), right: make("r"), dir };
+        let site =
+            Site { gateway: make("gw"), left: make("l"), right: make("r"), hosts: Mutex::default(), dir };
         site.connect(&site.left, "left0", &["10.71.1.2/24", "fd71:1::2/64"]);
         site.connect(&site.right, "right0", &["10.71.2.2/24", "fd71:2::2/64"]);
         for (host, net) in [(&site.left, "1"), (&site.right, "2")] {
@@ -58,6 +62,7 @@ impl Site {
     pub fn connect(&self, host: &Netns, device: &str, addresses: &[&str]) {
         let near = VethEnd { netns: &self.gateway, name: device, mac: None, addresses: &[] };
         veth(near, VethEnd { netns: host, name: "eth0", mac: None, addresses }).unwrap();
+        self.hosts.lock().unwrap().push(host.name().to_owned());
     }
 
     /// A third network, behind the gateway's third0.
@@ -94,10 +99,15 @@ impl Site {
         path
     }
 
-    /// A running daemon.
+    /// A running daemon, between hosts that can answer.
     pub fn start(&self, configuration: &Path) -> Gateway<'_> {
         let mut gateway = self.daemon(configuration);
         gateway.start().unwrap_or_else(|error| panic!("{error:#}\n{}", gateway.last_words()));
+        for host in &*self.hosts.lock().unwrap() {
+            // A test may have removed it.
+            let waits = || Netns::open(host).is_ok_and(|host| !host.is_settled().unwrap_or(true));
+            wait_until("the devices of a host are up", Duration::from_secs(5), || !waits());
+        }
         gateway
     }
 

@@ -1,17 +1,13 @@
 //! The mutants that `tests/mutants/run` has refused: each patch applies to this tree, and no stage is without one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use sluice_dataplane::abi::stages::Stage;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
 fn patches() -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(root().join("tests/mutants")).unwrap().flatten();
+    let entries = std::fs::read_dir(super::path("tests/mutants")).unwrap().flatten();
     let mut patches: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     patches.retain(|path| path.extension().is_some_and(|extension| extension == "patch"));
     patches.sort();
@@ -26,10 +22,23 @@ fn head(path: &Path, field: &str) -> String {
     line.unwrap_or_else(|| panic!("{} has no line `{field}:`", path.display())).to_owned()
 }
 
+/// A row for each detector, in Markdown: what it refuses.
+pub fn table() -> String {
+    let mut refused: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for patch in patches() {
+        let name = patch.file_stem().unwrap().to_string_lossy().into_owned();
+        let what = format!("`{name}`: {}", head(&patch, "Mutant"));
+        refused.entry(head(&patch, "Detector")).or_default().push(what);
+    }
+    let rows = refused.iter().map(|(detector, what)| format!("| `{detector}` | {} |\n", what.join("<br>")));
+    format!("| `cargo test` | what it refuses |\n|---|---|\n{}", rows.collect::<String>())
+}
+
 #[test]
 fn every_mutant_applies_to_this_tree() {
     for patch in patches() {
-        let output = Command::new("git").args(["apply", "--check"]).arg(&patch).current_dir(root()).output();
+        let output =
+            Command::new("git").args(["apply", "--check"]).arg(&patch).current_dir(super::path("")).output();
         let output = output.expect("git is installed");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{} does not apply any more: {said}", patch.display());
