@@ -23,7 +23,7 @@ use crate::preflight::{self, PreflightError};
 use crate::shared::Shared;
 use crate::start::Start;
 use crate::store::{Memory, Store, StoreError, Stored};
-use crate::{fan_out, log, mtus, oversize, schedules, tags, upkeep, watch};
+use crate::{fan_out, log, mtus, oversize, ruleset, schedules, tags, upkeep, watch};
 
 /// Files that hold something else than statements.
 pub trait Translate: Send + Sync {
@@ -143,6 +143,7 @@ impl Daemon {
         };
         let (shared, engine) = start.first_that_works(sources, memory.damage.into_iter().collect())?;
         watch::start(runtime.handle(), shared.clone(), engine.clone())?;
+        ruleset::start(shared.clone(), engine.clone())?;
         shared.dataplane.start_sweeping()?;
         upkeep::start(shared.clone()).map_err(DaemonError::Runtime)?;
         schedules::start(shared.clone(), engine.clone()).map_err(DaemonError::Runtime)?;

@@ -32,6 +32,7 @@ mod prefix;
 mod preflight;
 mod refusals;
 mod rehearsal;
+mod ruleset;
 mod schedules;
 mod sessions;
 mod shared;

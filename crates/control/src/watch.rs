@@ -18,6 +18,7 @@ use sluice_plan::{IngressHook, Plan};
 use crate::changes;
 use crate::engine::Engine;
 use crate::environment;
+use crate::kernel::notices::Notices;
 use crate::kernel::{KernelError, Link, Neighbour, parse_neighbour};
 use crate::local;
 use crate::mtus::Mtus;
@@ -90,6 +91,7 @@ pub fn start(
     runtime.spawn(connection);
     drop(context);
     let (sender, receiver) = channel();
+    watch_routing(sender.clone()).map_err(fail)?;
     // Until the subscription stood, events were missed.
     resync_neighbours(&shared)?;
     let missed = sender.send(Dirty { addresses: true, links: true, all: false });
@@ -111,6 +113,19 @@ pub fn start(
         .spawn(move || coalesce(&shared, &engine, &receiver))
         .map_err(fail)?;
     Ok(())
+}
+
+/// Rules, next-hop objects and who may forward decide over routes as well.
+fn watch_routing(sender: Sender<Dirty>) -> std::io::Result<()> {
+    let notices = Notices::of_routing()?;
+    let watch = move || {
+        while sender.send(Dirty::default()).is_ok() {
+            if let Err(error) = notices.wait() {
+                return tracing::error!(%error, "rules and next-hop objects are not watched any more");
+            }
+        }
+    };
+    thread::Builder::new().name("routing".to_owned()).spawn(watch).map(drop)
 }
 
 /// False when nobody listens any more.

@@ -28,7 +28,7 @@ impl Scene {
         for host in [&site.left, &site.right] {
             host.run("ethtool", ["-K", "eth0", "tx", "off", "gro", "on"]).unwrap();
         }
-        for address in ["10.90.0.1/32", "fd90::1/128"] {
+        for address in ["10.90.0.1/32", "10.91.0.1/32", "fd90::1/128"] {
             site.right.ip(&format!("address add {address} dev lo")).unwrap();
         }
         Scene { site, mode }
@@ -54,6 +54,23 @@ impl Scene {
         here.ip("link set right0 up").unwrap();
     }
 
+    /// All of the devices lose forwarding with the whole machine's.
+    fn forbids_forwarding(&self) {
+        for family in ["ipv4", "ipv6"] {
+            for value in ["1", "0"] {
+                self.site.gateway.sysctl(&format!("net.{family}.conf.all.forwarding"), value).unwrap();
+            }
+        }
+    }
+
+    fn changes_the_hosts_mac(&self) {
+        let host = &self.site.right;
+        for notify in ["ipv4.conf.eth0.arp_notify", "ipv6.conf.eth0.ndisc_notify"] {
+            host.sysctl(&format!("net.{notify}"), "1").unwrap();
+        }
+        host.ip("link set eth0 address 02:00:00:00:77:03").unwrap();
+    }
+
     fn remakes(&self) {
         let gateway = &self.site.gateway;
         gateway.ip("link delete right0").unwrap();
@@ -75,7 +92,7 @@ fn ip(scene: &Scene, lines: &str) {
 
 type Event = (&'static str, fn(&Scene));
 
-const EVENTS: [Event; 12] = [
+const EVENTS: [Event; 16] = [
     ("a link goes down and up", |s| ip(s, "link set right0 down\nlink set right0 up")),
     ("both links go down and up", |s| {
         ip(s, "link set left0 down\nlink set right0 down\nlink set right0 up\nlink set left0 up");
@@ -87,6 +104,10 @@ const EVENTS: [Event; 12] = [
     ("an IPv6 route is deleted", |s| ip(s, "-6 route del fd90::/64")),
     ("the MAC address changes", |s| ip(s, "link set left0 address 02:00:00:00:77:01")),
     ("the MAC address changes on the other side", |s| ip(s, "link set right0 address 02:00:00:00:77:02")),
+    ("a host's MAC address changes, and it says so", Scene::changes_the_hosts_mac),
+    ("neighbours are forgotten", |s| ip(s, "neigh flush dev left0\nneigh flush dev right0")),
+    ("the MTU changes and changes back", |s| ip(s, "link set right0 mtu 1400\nlink set right0 mtu 1500")),
+    ("nothing may forward any more", Scene::forbids_forwarding),
     ("it is renamed and gets its name back", |s| {
         ip(
             s,
@@ -124,6 +145,77 @@ fn every_event_is_over_within_a_second_on_tc() {
 #[test]
 fn every_event_is_over_within_a_second_on_xdp() {
     comes_back("eventxdp", "xdp");
+}
+
+/// What decides over a route, what is done to it, what undoes that, and who is behind it.
+const DECISIONS: [(&str, &str, &str, &str); 5] = [
+    ("a route", "route add prohibit 10.71.2.2", "route del prohibit 10.71.2.2", "10.71.2.2"),
+    ("a rule", "rule add to 10.71.2.2 prohibit", "rule del to 10.71.2.2 prohibit", "10.71.2.2"),
+    ("an IPv6 rule", "-6 rule add to fd71:2::2 prohibit", "-6 rule del to fd71:2::2 prohibit", "fd71:2::2"),
+    (
+        "a next-hop object",
+        "nexthop replace id 7 via 10.71.2.99 dev right0",
+        "nexthop replace id 7 via 10.71.2.2 dev right0",
+        "10.91.0.1",
+    ),
+    ("a route's table", "rule add pref 5 to 10.90.0.1 table 99", "rule del pref 5", "10.90.0.1"),
+];
+
+/// Within a second a session that lives goes where its first packet would go now.
+fn sessions_follow(label: &str, mode: &'static str) {
+    let scene = Scene::new(label, mode);
+    let gateway = &scene.site.gateway;
+    let _gateway = scene.site.start(&scene.site.write_all("a.conf", &scene.configuration()));
+    // else the kernel tells of the routes that use an object
+    gateway.sysctl("net.ipv4.nexthop_compat_mode", "0").unwrap();
+    ip(&scene, "nexthop add id 7 via 10.71.2.2 dev right0\nroute add 10.91.0.0/16 nhid 7");
+    ip(&scene, "route add unreachable default table 99");
+    // one session: always the same identifier
+    let lives = |to: &str| {
+        let ping = ["-e", "77", "-c", "1", "-W", "0.2", "-n", to];
+        scene.site.left.command("ping").args(ping).output().unwrap().status.success()
+    };
+    for (what, done, undone, to) in DECISIONS {
+        wait_until(what, BUSY * BACK, || lives(to));
+        ip(&scene, done);
+        wait_until(&format!("{what} is obeyed"), BUSY * BACK, || !lives(to));
+        ip(&scene, undone);
+        wait_until(&format!("{what} is as before"), BUSY * BACK, || lives(to));
+    }
+}
+
+#[test]
+fn sessions_follow_whatever_decides_over_routes_on_tc() {
+    sessions_follow("followtc", "tc");
+}
+
+#[test]
+fn sessions_follow_whatever_decides_over_routes_on_xdp() {
+    sessions_follow("followxdp", "xdp");
+}
+
+/// `systemctl reload nftables` begins with `flush ruleset`.
+#[test]
+fn the_guard_comes_back_and_other_rulesets_stay() {
+    let scene = Scene::new("ruleset", "tc");
+    let gateway = &scene.site.gateway;
+    let _gateway = scene.site.start(&scene.site.write_all("a.conf", &scene.configuration()));
+    let nft = |command: &str| gateway.run("nft", command.split_whitespace());
+    let guard = || nft("--stateless list table inet sluice_guard").unwrap_or_default();
+    let whole = guard();
+    assert!(whole.contains("counter drop"), "{whole}");
+    for change in [
+        "flush ruleset",
+        "delete table inet sluice_guard",
+        "flush table inet sluice_guard",
+        "delete chain inet sluice_guard forward",
+        "insert rule inet sluice_guard forward accept",
+    ] {
+        nft("add table inet others").unwrap();
+        nft(change).unwrap();
+        wait_until(change, BUSY * BACK, || guard() == whole);
+        assert_eq!(nft("list table inet others").is_ok(), change != "flush ruleset", "{change}");
+    }
 }
 
 /// Routes and addresses of others stay as they are.

@@ -15,8 +15,11 @@ use super::{KernelError, ethtool};
 /// Replaces the table in one transaction. Devices are met by name, for those that are made anew, and by number, for those
 /// that are renamed.
 pub fn install(devices: &BTreeSet<String>) -> Result<(), KernelError> {
-    let numbers = devices.iter().filter_map(|device| if_nametoindex(device.as_str()).ok()).collect();
-    nft(&ruleset(devices, &numbers, &bridges(devices)))
+    nft(&ruleset(devices, &numbers(devices), &bridges(devices)))
+}
+
+fn numbers(devices: &BTreeSet<String>) -> BTreeSet<u32> {
+    devices.iter().filter_map(|device| if_nametoindex(device.as_str()).ok()).collect()
 }
 
 /// Bridges among the devices, with their MAC addresses.
@@ -35,9 +38,29 @@ pub fn remove() -> Result<(), KernelError> {
 }
 
 pub fn is_installed() -> bool {
-    let list =
-        Command::new("nft").args(["list", "table", "inet", "sluice_guard"]).stdin(Stdio::null()).output();
-    list.is_ok_and(|output| output.status.success())
+    listing().is_some()
+}
+
+/// Whether it is there as it was installed. Rulesets that others load often begin with `flush ruleset`.
+pub fn stands(devices: &BTreeSet<String>) -> bool {
+    let expected = ruleset(devices, &numbers(devices), &bridges(devices));
+    listing().is_some_and(|listing| is_whole(&listing, &expected, devices))
+}
+
+/// nft has its own words for the same rules: their number and the devices' names are compared.
+fn is_whole(listing: &str, expected: &str, devices: &BTreeSet<String>) -> bool {
+    let rules = |text: &str| {
+        text.lines().filter(|line| line.ends_with(" drop") || line.ends_with(" accept")).count()
+    };
+    let named = |device: &String| listing.matches(&format!("\"{device}\"")).count() >= 2;
+    rules(listing) == rules(expected) && devices.iter().all(named)
+}
+
+/// Without what is counted.
+fn listing() -> Option<String> {
+    let list = ["--stateless", "list", "table", "inet", "sluice_guard"];
+    let output = Command::new("nft").args(list).stdin(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn ruleset(devices: &BTreeSet<String>, numbers: &BTreeSet<u32>, bridges: &[(String, String)]) -> String {
@@ -102,6 +125,24 @@ mod tests {
         assert!(text.find(switched) < text.find("counter drop"), "{text}");
         assert!(text.contains("iifname { \"trust0\", \"wan0.100\" } counter drop"), "{text}");
         assert!(text.contains("oifname { \"trust0\", \"wan0.100\" } counter drop"), "{text}");
+    }
+
+    #[test]
+    fn a_guard_that_others_have_changed_does_not_stand() {
+        let devices = BTreeSet::from(["left0".to_owned(), "right0".to_owned()]);
+        let expected = ruleset(&devices, &BTreeSet::from([4, 7]), &[]);
+        let listed = "table inet sluice_guard {\n\tchain forward {\n\t\ttype filter hook forward priority filter - 10; policy accept;\n\
+                      \t\tiifname { \"left0\", \"right0\" } counter drop\n\t\toifname { \"left0\", \"right0\" } counter drop\n\
+                      \t\tiif { \"left0\", \"right0\" } counter drop\n\t\toif { \"left0\", \"right0\" } counter drop\n\t}\n}\n";
+        assert!(is_whole(listed, &expected, &devices));
+        for other in [
+            listed.replace("\t\tiif {", "\t\tiifname \"left0\" accept\n\t\tiif {"),
+            listed.replace("\"right0\"", "\"other0\""),
+            "table inet sluice_guard {\n\tchain forward {\n\t}\n}\n".to_owned(),
+            "table inet sluice_guard {\n}\n".to_owned(),
+        ] {
+            assert!(!is_whole(&other, &expected, &devices), "{other}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod ethtool;
 pub mod guard;
 mod link;
 mod neighbour;
+pub mod notices;
 mod proxy;
 mod route;
 mod sender;

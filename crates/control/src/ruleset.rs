@@ -1,0 +1,50 @@
+//! The guard stays in force when somebody loads a ruleset of their own, which often begins with `flush ruleset`.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::engine::Engine;
+use crate::kernel::notices::Notices;
+use crate::kernel::{KernelError, guard};
+use crate::shared::Shared;
+
+/// Time for a transaction to end, and for what could not be done at once.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Subscribes before it returns.
+pub fn start(shared: Arc<Shared>, engine: Arc<Mutex<Engine>>) -> Result<(), KernelError> {
+    let fail = |e: std::io::Error| KernelError {
+        action: "watch nftables".to_owned(),
+        reason: e.to_string(),
+        advice: "run as root, with nf_tables in the kernel",
+    };
+    let notices = Notices::of_rulesets().map_err(fail)?;
+    let keep = move || {
+        loop {
+            // once before the first news: what was loaded before the subscription
+            while let Err(error) = put_back(&shared, &engine) {
+                tracing::error!(%error, "nothing keeps the kernel from forwarding should programs be detached");
+                thread::sleep(10 * PAUSE);
+            }
+            if let Err(error) = notices.wait() {
+                return tracing::error!(%error, "nftables is not watched any more");
+            }
+            thread::sleep(PAUSE);
+        }
+    };
+    thread::Builder::new().name("ruleset".to_owned()).spawn(keep).map(drop).map_err(fail)
+}
+
+/// A commit puts up a guard of its own, which is waited for.
+fn put_back(shared: &Shared, engine: &Mutex<Engine>) -> Result<(), KernelError> {
+    let _engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
+    let active = shared.active();
+    let devices = &active.plan.kernel.guard;
+    if guard::stands(devices) {
+        return Ok(());
+    }
+    guard::install(devices)?;
+    tracing::warn!("put back: table inet sluice_guard, which somebody had removed or changed");
+    Ok(())
+}
