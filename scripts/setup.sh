@@ -7,6 +7,8 @@ export PATH="${HOME:-/root}/.cargo/bin:${PATH:-/usr/bin:/bin}:/usr/local/sbin:/u
 
 readonly OLDEST_KERNEL=6.8
 readonly OLDEST_CLANG=18
+readonly RUSTUP_URL=https://sh.rustup.rs
+readonly CARGO_PLACE=${CARGO_HOME:-${HOME:-/root}/.cargo}
 
 say() { echo "setup: $*"; }
 die() {
@@ -41,6 +43,7 @@ readonly COMMANDS=(
 
 # FILE:PACKAGE:WHY
 readonly FILES=(
+	"/etc/ssl/certs/ca-certificates.crt:ca-certificates:whom to believe when crates and kernels are fetched"
 	"/usr/include/libelf.h:libelf-dev:libbpf reads BPF objects with it"
 	"/usr/include/zlib.h:zlib1g-dev:libbpf needs it"
 	"/usr/include/linux/bpf.h:linux-libc-dev:the kernel's BPF interface"
@@ -271,9 +274,35 @@ install_missing() {
 	fi
 }
 
+# The toolchain that rust-toolchain.toml asks for comes by rustup, which Debian 13 and Ubuntu 24.04 have as a package.
+rustup_script=
+check_rustup() {
+	if command -v cargo >/dev/null || command -v rustup >/dev/null; then return; fi
+	if command -v apt-get >/dev/null; then
+		refresh_lists
+		if apt_offers rustup; then
+			want rustup "installs Rust"
+			return
+		fi
+	fi
+	say "missing: rustup (installs Rust); apt has none, so it will be fetched from $RUSTUP_URL into $CARGO_PLACE"
+	rustup_script=1
+}
+
+install_rustup() {
+	[ -n "$rustup_script" ] || return 0
+	local script
+	script=$(mktemp)
+	say "installing rustup from $RUSTUP_URL into $CARGO_PLACE"
+	curl --proto '=https' --tlsv1.2 -fsSL "$RUSTUP_URL" -o "$script" ||
+		die "cannot fetch $RUSTUP_URL: install Rust by hand (https://rustup.rs) and try again"
+	sh "$script" -y -q --no-modify-path --profile minimal --default-toolchain none >/dev/null ||
+		die "rustup's installer failed, see above; install Rust by hand (https://rustup.rs) and try again"
+	rm -f "$script"
+}
+
 check_rust() {
-	command -v cargo >/dev/null ||
-		die "no Rust toolchain in PATH. Install it with: curl https://sh.rustup.rs -sSf | sh -s -- -y --profile minimal"
+	command -v cargo >/dev/null || die "no cargo in PATH after all: install Rust by hand (https://rustup.rs)"
 	if command -v rustup >/dev/null; then
 		local channel
 		channel=$(sed -n 's/^channel *= *"\(.*\)"/\1/p' rust-toolchain.toml)
@@ -297,7 +326,9 @@ main() {
 	check_guest
 	check_clang
 	check_browser
+	check_rustup
 	install_missing
+	install_rustup
 	mount_bpffs
 	check_rust
 	install_judges
