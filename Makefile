@@ -11,7 +11,7 @@ CLANG_FORMAT ?= $(shell command -v clang-format-19 || command -v clang-format)
 
 BPF_SOURCES = $(shell find bpf -name '*.[ch]')
 
-.PHONY: help setup build demo test upgrades kernels mutants bench budgets check layout fmt lint clean install
+.PHONY: help setup build gateway demo test upgrades kernels mutants bench budgets check layout fmt lint clean install
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,8 +71,16 @@ fmt: ## lay out all sources
 clean: ## remove what was built
 	$(CARGO) clean
 
-install: build ## install the binary and the examples under PREFIX (/usr/local)
-	install -D -m 755 target/release/sluice $(DESTDIR)$(PREFIX)/bin/sluice
+# A gateway needs neither lab nor bench, and its debug data only when something is looked into.
+gateway: ## build what a gateway runs, target/gateway/sluice, without lab and bench; debug data in sluice.debug beside it
+	$(CARGO) build --release -p sluice -j$(JOBS) --no-default-features --target-dir target/gateway
+	objcopy --only-keep-debug target/gateway/release/sluice target/gateway/sluice.debug
+	cd target/gateway && objcopy --strip-all --add-gnu-debuglink=sluice.debug release/sluice sluice
+	@test "$$(stat -c %s target/gateway/sluice)" -lt 25000000 || { echo "make: target/gateway/sluice is above 25 MB" >&2; exit 1; }
+
+install: gateway ## install the gateway, its debug data and the examples under PREFIX (/usr/local)
+	install -D -m 755 target/gateway/sluice $(DESTDIR)$(PREFIX)/bin/sluice
+	install -D -m 644 target/gateway/sluice.debug $(DESTDIR)/usr/lib/debug$(PREFIX)/bin/sluice.debug
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/sluice/examples examples/*.conf
 
 # setup comes before build

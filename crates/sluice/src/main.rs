@@ -59,10 +59,12 @@ enum Command {
     /// the gateway daemon with a generated configuration; userspace and tcp_forward alone need no privileges.
     Fanout(fanout::FanoutArgs),
     /// Lay out, exercise and remove network-namespace topologies
+    #[cfg(feature = "workshop")]
     Lab(sluice_lab::Args),
     Monitor(sluice_monitor::args::Args),
     Pcap(sluice_monitor::args::PcapArgs),
     /// Measure speed and judge it by the promised budgets
+    #[cfg(feature = "workshop")]
     Bench(sluice_bench::Args),
 }
 
@@ -87,9 +89,11 @@ fn main() -> ExitCode {
         Command::Cleanup(args) => run::cleanup(&args),
         Command::Version => show::version(),
         Command::Fanout(args) => fanout::run(&args),
+        #[cfg(feature = "workshop")]
         Command::Lab(args) => sluice_lab::main(args).map_err(exit::Failure::from),
         Command::Monitor(args) => sluice_monitor::args::main(args).map_err(exit::Failure::from),
         Command::Pcap(args) => sluice_monitor::args::pcap(&args).map_err(exit::Failure::from),
+        #[cfg(feature = "workshop")]
         Command::Bench(args) => sluice_bench::main(args).map_err(exit::Failure::from),
     };
     exit::code(result)
