@@ -416,7 +416,7 @@ fn plan(site: &Site, text: &str) -> Result<Plan> {
         };
         (side.device.to_owned(), found)
     };
-    let environment = Environment { netdevs: site.sides().map(netdev).collect() };
+    let environment = Environment { netdevs: site.sides().map(netdev).collect(), ..Environment::default() };
     Ok(sluice_plan::compile(&config, &environment, &mut Ids::default(), 1)?)
 }
 

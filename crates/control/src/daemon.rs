@@ -23,7 +23,7 @@ use crate::preflight::{self, PreflightError};
 use crate::shared::Shared;
 use crate::start::Start;
 use crate::store::{Memory, Store, StoreError, Stored};
-use crate::{fan_out, log, mtus, oversize, ruleset, schedules, tags, upkeep, watch};
+use crate::{fan_out, log, mtus, oversize, ruleset, schedules, tags, tunnels, upkeep, watch};
 
 /// Files that hold something else than statements.
 pub trait Translate: Send + Sync {
@@ -146,6 +146,7 @@ impl Daemon {
         ruleset::start(shared.clone(), engine.clone())?;
         shared.dataplane.start_sweeping()?;
         upkeep::start(shared.clone()).map_err(DaemonError::Runtime)?;
+        tunnels::start(shared.clone()).map_err(DaemonError::Runtime)?;
         schedules::start(shared.clone(), engine.clone()).map_err(DaemonError::Runtime)?;
         log::start(shared.clone()).map_err(DaemonError::Runtime)?;
         oversize::start(shared.clone()).map_err(DaemonError::Runtime)?;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use sluice_language::config::{Config, Prefix, Unit};
 use sluice_plan::{Environment, NetDev};
 
-use crate::kernel::{Address, Kernel, KernelError, Link, ethtool};
+use crate::kernel::{Address, Kernel, KernelError, Link, ethtool, ipsec};
 use crate::mtus::Mtus;
 
 /// ifindexes of devices that the plan's kernel changes will make; no real one is this large.
@@ -20,6 +20,7 @@ pub fn read(
     mtus_before: &Mtus,
 ) -> Result<Environment, KernelError> {
     let mut environment = of_links(links, &kernel.addresses()?, config, mtus_before);
+    environment.tunnels = tunnels(kernel)?;
     for interface in config.interfaces.iter().filter(|interface| sluice_plan::depends_on_sender(interface)) {
         if let Some(link) = links.iter().find(|link| link.name == interface.name)
             && let Some(netdev) = environment.netdevs.get_mut(&interface.name)
@@ -83,6 +84,23 @@ fn learned(links: &[Link], addresses: &[Address], config: &Config) -> HashMap<u3
     }
     learned.values_mut().for_each(|prefixes| prefixes.sort_unstable());
     learned
+}
+
+/// Tunnels for others than this host, whose own packets the kernel sends. Who may not ask knows of none.
+pub fn tunnels(kernel: &Kernel) -> Result<Vec<(Prefix, Prefix)>, KernelError> {
+    let mut tunnels = ipsec::tunnels().unwrap_or_else(|error| {
+        tracing::debug!(%error, "the policies of IPsec cannot be listed");
+        vec![]
+    });
+    if !tunnels.is_empty() {
+        let own = kernel.addresses()?;
+        let is_own = |prefix: &Prefix| {
+            let whole = if prefix.addr.is_ipv4() { 32 } else { 128 };
+            prefix.len == whole && own.iter().any(|address| address.prefix.addr == prefix.addr)
+        };
+        tunnels.retain(|(source, _)| !is_own(source));
+    }
+    Ok(tunnels)
 }
 
 /// An environment in which every interface of the configuration exists: for `check --no-interfaces`.

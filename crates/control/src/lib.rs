@@ -39,6 +39,7 @@ mod shared;
 mod start;
 mod store;
 mod tags;
+mod tunnels;
 mod upkeep;
 mod views;
 mod watch;

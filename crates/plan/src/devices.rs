@@ -1,6 +1,6 @@
 //! What devices cannot be used for, and what their operator should know of them.
 
-use sluice_language::config::{Config, HookMode, Interface};
+use sluice_language::config::{Config, HookMode, Interface, Prefix};
 
 use crate::{Environment, IngressHook, PlanError, units};
 
@@ -65,6 +65,20 @@ pub(crate) fn sender_warnings(
         )));
     }
     Ok(warnings)
+}
+
+/// Redirected packets never meet the kernel's policies: what a tunnel is for would leave in clear.
+pub fn passed_by_ipsec(environment: &Environment) -> Vec<Warning> {
+    let text = |(source, destination): &(Prefix, Prefix)| {
+        let words = |prefix: &Prefix| format!("{}/{}", prefix.addr, prefix.len);
+        format!(
+            "the IPsec policy for {} to {} (`ip xfrm policy`) is not asked about what Sluice forwards, which leaves unencrypted: \
+             deny it by a security policy, or let another host encrypt it",
+            words(source),
+            words(destination)
+        )
+    };
+    environment.tunnels.iter().map(|tunnel| Warning { device: String::new(), text: text(tunnel) }).collect()
 }
 
 /// Why `mode auto` takes tc on a device whose driver has native XDP.

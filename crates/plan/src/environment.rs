@@ -8,6 +8,8 @@ use sluice_language::config::Prefix;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     pub netdevs: BTreeMap<String, NetDev>,
+    /// Source and destination of what IPsec policies of this host would send through tunnels.
+    pub tunnels: Vec<(Prefix, Prefix)>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -29,7 +29,7 @@ use sluice_language::config::Config;
 
 use numbers::Numbers;
 
-pub use devices::{Warning, depends_on_sender};
+pub use devices::{Warning, depends_on_sender, passed_by_ipsec};
 pub use display::action;
 pub use environment::{Environment, NetDev, Sender};
 pub use gate::{GatePlan, GrantWant};
@@ -366,7 +366,7 @@ fn warnings(
     hooks: &BTreeMap<String, IngressHook>,
     null_zone: &[NullDevice],
 ) -> Result<Vec<Warning>, PlanError> {
-    let mut warnings: Vec<Warning> = vec![];
+    let mut warnings: Vec<Warning> = devices::passed_by_ipsec(environment);
     for null in null_zone {
         let (device, cause) = (null.device.clone(), null.cause);
         let text = format!(

@@ -248,3 +248,26 @@ fn what_a_driver_refuses_is_told_in_its_words() {
     accepted(&site.commit(&xdp));
     wait_until("the cure helps", PATIENCE, || site.pings(&site.left, "10.71.2.2"));
 }
+
+/// Forwarded packets never meet the policies of IPsec: whoever relies on them is told, also when they come later.
+#[test]
+fn tunnels_that_forwarded_packets_pass_by_are_named() {
+    let site = Site::new("ipsec");
+    let add = |source: &str| {
+        let template = "tmpl src 10.71.2.1 dst 10.71.2.2 proto esp reqid 1 mode tunnel";
+        site.gateway.ip(&format!("xfrm policy add src {source} dst 10.99.0.0/16 dir out {template}")).unwrap();
+    };
+    let conf = in_mode(&site, "tc", "");
+    add("10.71.1.0/24");
+    // this host's own packets are the kernel's
+    add("10.71.1.1/32");
+    let gateway = site.start(&conf);
+    let done = site.commit(&conf);
+    accepted(&done);
+    let told = stderr(&done);
+    assert!(told.contains("10.71.1.0/24 to 10.99.0.0/16") && !told.contains("10.71.1.1/32"), "{told}");
+    let checked = stderr(&site.gateway.command(BINARY).arg("check").arg(&conf).output().unwrap());
+    assert!(checked.contains("10.71.1.0/24 to 10.99.0.0/16"), "{checked}");
+    add("10.71.7.0/24");
+    wait_until("the log tells", PATIENCE, || gateway.last_words().contains("10.71.7.0/24 to 10.99.0.0/16"));
+}

@@ -5,6 +5,7 @@
 mod address;
 pub mod ethtool;
 pub mod guard;
+pub mod ipsec;
 mod link;
 mod neighbour;
 pub mod notices;

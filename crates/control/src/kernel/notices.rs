@@ -1,5 +1,5 @@
 //! What changes in the kernel beside what rtnetlink's library parses. Only that something has changed is asked, so no
-//! message is read: rules, next-hop objects and who may forward (rtnetlink(7)), rulesets of nftables.
+//! message is read: rules, next-hop objects and who may forward (rtnetlink(7)), rulesets of nftables, policies of IPsec.
 
 use std::io;
 
@@ -17,6 +17,9 @@ const ROUTING: [MulticastGroup; 5] = [
 /// linux/netfilter/nfnetlink.h
 const NFNLGRP_NFTABLES: u32 = 7;
 
+/// linux/xfrm.h
+const XFRMNLGRP_POLICY: u32 = 4;
+
 /// The beginning of a message is as good as all of it.
 const ENOUGH: usize = 64;
 
@@ -31,6 +34,10 @@ impl Notices {
 
     pub fn of_rulesets() -> io::Result<Self> {
         Self::of(protocols::NETLINK_NETFILTER, &[NFNLGRP_NFTABLES])
+    }
+
+    pub fn of_ipsec() -> io::Result<Self> {
+        Self::of(protocols::NETLINK_XFRM, &[XFRMNLGRP_POLICY])
     }
 
     fn of(protocol: isize, groups: &[u32]) -> io::Result<Self> {
