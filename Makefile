@@ -44,8 +44,8 @@ upgrades: setup ## from the version before and to a twin and back under load; bu
 kernels: setup ## load and use everything on other kernels, in guests (an hour); KERNEL=6.12: that one only
 	tests/vm/kernels $(if $(KERNEL),-k $(KERNEL))
 
-mutants: setup ## break the programs in every way of tests/mutants and see each refused (an hour); SOUND=20: unbroken ones pass 20 times
-	tests/mutants/run --sound $(or $(SOUND),1)
+mutants: setup ## break the programs in every way of tests/mutants and see each refused (an hour); SOUND=20: unbroken ones pass 20 times; FIXES=1: take back what closed holes
+	tests/mutants/run $(if $(FIXES),--fixes) --sound $(or $(SOUND),1)
 
 bench: setup build ## measure everything and write the report; PROFILE=full for figures to quote
 	scripts/setup-bench.sh
