@@ -6,8 +6,12 @@ use std::process::Command;
 
 use sluice_dataplane::abi::stages::Stage;
 
-fn patches() -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(super::path("tests/mutants")).unwrap().flatten();
+/// Of `make mutants`, and those that take back what closed a hole (`make mutants FIXES=1`).
+const MUTANTS: &str = "tests/mutants";
+const FIXES: &str = "tests/mutants/fixes";
+
+fn patches(folder: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(super::path(folder)).unwrap().flatten();
     let mut patches: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     patches.retain(|path| path.extension().is_some_and(|extension| extension == "patch"));
     patches.sort();
@@ -25,7 +29,7 @@ fn head(path: &Path, field: &str) -> String {
 /// A row for each detector, in Markdown: what it refuses.
 pub fn table() -> String {
     let mut refused: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for patch in patches() {
+    for patch in patches(MUTANTS) {
         let name = patch.file_stem().unwrap().to_string_lossy().into_owned();
         let what = format!("`{name}`: {}", head(&patch, "Mutant"));
         refused.entry(head(&patch, "Detector")).or_default().push(what);
@@ -36,7 +40,7 @@ pub fn table() -> String {
 
 #[test]
 fn every_mutant_applies_to_this_tree() {
-    for patch in patches() {
+    for patch in patches(MUTANTS).into_iter().chain(patches(FIXES)) {
         let output =
             Command::new("git").args(["apply", "--check"]).arg(&patch).current_dir(super::path("")).output();
         let output = output.expect("git is installed");
@@ -47,9 +51,9 @@ fn every_mutant_applies_to_this_tree() {
 
 #[test]
 fn every_stage_has_a_mutant_and_every_mutant_a_detector() {
-    let patches = patches();
-    assert!(patches.len() >= 26, "only {} mutants were found", patches.len());
-    for patch in &patches {
+    let (fixes, patches) = (patches(FIXES), patches(MUTANTS));
+    assert!(patches.len() >= 26 && fixes.len() >= 20, "{} mutants and {} fixes", patches.len(), fixes.len());
+    for patch in patches.iter().chain(&fixes) {
         for field in ["Mutant", "Detector", "Refused"] {
             assert!(!head(patch, field).is_empty(), "{}: {field}", patch.display());
         }
