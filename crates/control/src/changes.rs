@@ -252,46 +252,106 @@ impl Drop for Changes<'_> {
 /// could not be put back yet.
 pub fn restore(kernel: &Kernel, wants: &KernelWants) -> Result<(Vec<String>, bool), KernelError> {
     let links = kernel.links()?;
-    let up: BTreeMap<&str, u32> = links.iter().filter(|l| l.up).map(|l| (l.name.as_str(), l.index)).collect();
-    let index = |name: &str| up.get(name).copied();
-    let (mut restored, mut lacks) = (settings(wants), false);
-    let mut note = |what: String, result: Result<(), KernelError>| match result {
-        Ok(()) => restored.push(what),
-        Err(error) => {
-            lacks = true;
-            tracing::debug!(%error, "not put back yet");
-        }
+    let mut restoring = Restoring {
+        kernel,
+        wants,
+        up: links.iter().filter(|l| l.up).map(|l| (l.name.as_str(), l.index)).collect(),
+        restored: settings(wants),
+        lacks: false,
     };
-    let present: HashSet<_> = kernel.addresses()?.iter().map(|a| (a.ifindex, a.prefix)).collect();
-    for (device, prefix) in &wants.addresses {
-        let Some(ifindex) = index(device) else { continue };
-        if !present.contains(&(ifindex, *prefix)) {
-            let what = format!("address {}/{} of {device}", prefix.addr, prefix.len);
-            note(what, kernel.add_address(ifindex, device, *prefix));
-        }
+    restoring.addresses()?;
+    restoring.connected()?;
+    restoring.routes(&links)?;
+    restoring.proxied()?;
+    Ok((restoring.restored, restoring.lacks))
+}
+
+struct Restoring<'a> {
+    kernel: &'a Kernel,
+    wants: &'a KernelWants,
+    up: BTreeMap<&'a str, u32>,
+    restored: Vec<String>,
+    lacks: bool,
+}
+
+impl Restoring<'_> {
+    fn index(&self, device: &str) -> Option<u32> {
+        self.up.get(device).copied()
     }
-    let all = links.iter().map(|l| (l.name.clone(), l.index)).collect();
-    let present = routes(kernel, &all)?;
-    for route in &wants.routes {
-        let is_up = match &route.target {
-            RouteVia::Gateways(gateways) => {
-                gateways.iter().any(|g| g.device.as_deref().is_none_or(|device| index(device).is_some()))
+
+    fn note(&mut self, what: String, result: Result<(), KernelError>) {
+        match result {
+            Ok(()) => self.restored.push(what),
+            Err(error) => {
+                self.lacks = true;
+                tracing::debug!(%error, "not put back yet");
             }
-            RouteVia::Device(device) => index(device).is_some(),
-            RouteVia::Discard | RouteVia::Reject => true,
-        };
-        if is_up && !present.iter().any(|r| r.destination == route.destination && same(r, route)) {
-            note(format!("route {}", kernel::route_text(route)), kernel.put_route(route, index));
         }
     }
-    let present = if wants.proxies.is_empty() { vec![] } else { kernel.proxied()? };
-    for (device, addr) in &wants.proxies {
-        let Some(ifindex) = index(device) else { continue };
-        if !present.iter().any(|p| p.ifindex == ifindex && p.addr == *addr) {
-            note(format!("answers for {addr} on {device}"), kernel.add_proxied(ifindex, device, *addr));
+
+    fn addresses(&mut self) -> Result<(), KernelError> {
+        let present: HashSet<_> =
+            self.kernel.addresses()?.iter().map(|a| (a.ifindex, a.prefix)).collect();
+        for (device, prefix) in &self.wants.addresses {
+            let Some(ifindex) = self.index(device) else { continue };
+            if !present.contains(&(ifindex, *prefix)) {
+                let what = format!("address {}/{} of {device}", prefix.addr, prefix.len);
+                self.note(what, self.kernel.add_address(ifindex, device, *prefix));
+            }
         }
+        Ok(())
     }
-    Ok((restored, lacks))
+
+    /// The way to an address's own subnet, which the kernel makes with the address and only then.
+    fn connected(&mut self) -> Result<(), KernelError> {
+        let present: HashSet<_> = self.kernel.connected()?.into_iter().collect();
+        for (device, prefix) in &self.wants.addresses {
+            let Some(ifindex) = self.index(device) else { continue };
+            let subnet = sluice_plan::network(*prefix);
+            if !is_host(*prefix) && !present.contains(&(ifindex, subnet)) {
+                let what = format!("route {}/{} to {device}", subnet.addr, subnet.len);
+                self.note(what, self.kernel.add_connected(ifindex, device, *prefix));
+            }
+        }
+        Ok(())
+    }
+
+    fn routes(&mut self, links: &[Link]) -> Result<(), KernelError> {
+        let all = links.iter().map(|l| (l.name.clone(), l.index)).collect();
+        let present = routes(self.kernel, &all)?;
+        for route in &self.wants.routes {
+            let is_up = match &route.target {
+                RouteVia::Gateways(gateways) => gateways
+                    .iter()
+                    .any(|g| g.device.as_deref().is_none_or(|device| self.index(device).is_some())),
+                RouteVia::Device(device) => self.index(device).is_some(),
+                RouteVia::Discard | RouteVia::Reject => true,
+            };
+            if is_up && !present.iter().any(|r| r.destination == route.destination && same(r, route)) {
+                let put = self.kernel.put_route(route, |name| self.index(name));
+                self.note(format!("route {}", kernel::route_text(route)), put);
+            }
+        }
+        Ok(())
+    }
+
+    fn proxied(&mut self) -> Result<(), KernelError> {
+        let proxies = &self.wants.proxies;
+        let present = if proxies.is_empty() { vec![] } else { self.kernel.proxied()? };
+        for (device, addr) in proxies {
+            let Some(ifindex) = self.index(device) else { continue };
+            if !present.iter().any(|p| p.ifindex == ifindex && p.addr == *addr) {
+                let added = self.kernel.add_proxied(ifindex, device, *addr);
+                self.note(format!("answers for {addr} on {device}"), added);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An address alone on its link has no subnet to lead to.
+fn is_host(prefix: Prefix) -> bool {
+    prefix.len == if prefix.addr.is_ipv4() { 32 } else { 128 }
 }
 
 /// What had to be set again. A setting that is not there belongs to a device that has gone; one that may not be written was

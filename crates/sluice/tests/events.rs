@@ -92,7 +92,7 @@ fn ip(scene: &Scene, lines: &str) {
 
 type Event = (&'static str, fn(&Scene));
 
-const EVENTS: [Event; 16] = [
+const EVENTS: [Event; 18] = [
     ("a link goes down and up", |s| ip(s, "link set right0 down\nlink set right0 up")),
     ("both links go down and up", |s| {
         ip(s, "link set left0 down\nlink set right0 down\nlink set right0 up\nlink set left0 up");
@@ -102,6 +102,10 @@ const EVENTS: [Event; 16] = [
     ("all addresses are flushed", |s| ip(s, "address flush dev right0 scope global")),
     ("an IPv4 route is deleted", |s| ip(s, "route del 10.90.0.0/16")),
     ("an IPv6 route is deleted", |s| ip(s, "-6 route del fd90::/64")),
+    ("the way to a subnet is deleted", |s| {
+        ip(s, "route del 10.71.2.0/24 dev right0\n-6 route del fd71:2::/64 dev right0");
+    }),
+    ("all IPv4 routes are flushed", |s| ip(s, "route flush table main")),
     ("the MAC address changes", |s| ip(s, "link set left0 address 02:00:00:00:77:01")),
     ("the MAC address changes on the other side", |s| ip(s, "link set right0 address 02:00:00:00:77:02")),
     ("a host's MAC address changes, and it says so", Scene::changes_the_hosts_mac),

@@ -43,6 +43,8 @@ pub type Result<T, E = KernelError> = std::result::Result<T, E>;
 pub struct Kernel {
     runtime: tokio::runtime::Handle,
     netlink: Handle,
+    /// The same, and the kernel answers exactly what is asked (NETLINK_GET_STRICT_CHK).
+    strict: Handle,
     /// A socket answers one dump at a time (EBUSY).
     turn: Arc<Mutex<()>>,
 }
@@ -50,13 +52,16 @@ pub struct Kernel {
 impl Kernel {
     pub fn connect(runtime: &tokio::runtime::Handle) -> Result<Self> {
         let _context = runtime.enter();
-        let (connection, netlink, _) = rtnetlink::new_connection().map_err(|e| KernelError {
+        let fail = |e: std::io::Error| KernelError {
             action: "open an rtnetlink socket".to_owned(),
             reason: e.to_string(),
             advice: "check the limits of open files",
-        })?;
+        };
+        let (connection, netlink, _) = rtnetlink::new_connection().map_err(fail)?;
         runtime.spawn(connection);
-        Ok(Self { runtime: runtime.clone(), netlink, turn: Arc::default() })
+        let (connection, strict, _) = rtnetlink::new_connection_with_strict_check().map_err(fail)?;
+        runtime.spawn(connection);
+        Ok(Self { runtime: runtime.clone(), netlink, strict, turn: Arc::default() })
     }
 
     /// `work` must send nothing before it is polled: rtnetlink's dumps do, so they stand in an async block.

@@ -3,29 +3,63 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use futures_util::TryStreamExt;
+use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteNextHop, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteNextHop, RouteProtocol, RouteScope, RouteType,
 };
 use rtnetlink::{RouteMessageBuilder, RouteNextHopBuilder};
 use sluice_language::config::Prefix;
-use sluice_plan::{Gateway, RouteVia, RouteWant};
+use sluice_plan::{Gateway, RouteVia, RouteWant, network};
 
 use super::{Kernel, KernelError, PROTOCOL, Result};
 
 /// Junos prefers static routes (5) to everything but connected ones (0).
 const PRIORITY: u32 = 5;
 
+/// IP6_RT_PRIO_ADDRCONF (net/ip6_route.h)
+const CONNECTED_IPV6: u32 = 256;
+
 impl Kernel {
     /// The routes that carry Sluice's protocol number, and the devices their gateways are on.
     pub fn routes(&self, device_name: impl Fn(u32) -> Option<String>) -> Result<Vec<RouteWant>> {
+        let messages = self.main_table(RouteProtocol::Other(PROTOCOL))?;
+        Ok(messages.iter().filter_map(|message| parse(message, &device_name)).collect())
+    }
+
+    /// The subnets that addresses lead to, by device.
+    pub fn connected(&self) -> Result<Vec<(u32, Prefix)>> {
+        Ok(self.main_table(RouteProtocol::Kernel)?.iter().filter_map(connected).collect())
+    }
+
+    /// As the kernel does when it gets the address.
+    pub fn add_connected(&self, ifindex: u32, device: &str, address: Prefix) -> Result<()> {
+        let subnet = network(address);
+        let action = || format!("add route {}/{} to {device}", subnet.addr, subnet.len);
+        let invalid = |reason: String| KernelError { action: action(), reason, advice: "this is a defect; report it" };
+        let mut builder = RouteMessageBuilder::<IpAddr>::new()
+            .destination_prefix(subnet.addr, subnet.len)
+            .map_err(|e| invalid(e.to_string()))?
+            .protocol(RouteProtocol::Kernel)
+            .output_interface(ifindex);
+        builder = match address.addr {
+            IpAddr::V4(_) => {
+                builder.scope(RouteScope::Link).pref_source(address.addr).map_err(|e| invalid(e.to_string()))?
+            }
+            IpAddr::V6(_) => builder.priority(CONNECTED_IPV6),
+        };
+        self.wait(self.netlink.route().add(builder.build()).execute(), action, "check the device")
+    }
+
+    /// Routes of one origin. The kernel chooses them: a full table has a million others.
+    fn main_table(&self, protocol: RouteProtocol) -> Result<Vec<RouteMessage>> {
         let mut routes = vec![];
-        for query in
-            [RouteMessageBuilder::<Ipv4Addr>::new().build(), RouteMessageBuilder::<Ipv6Addr>::new().build()]
-        {
-            let dump = async { self.netlink.route().get(query).execute().try_collect().await };
-            let messages: Vec<RouteMessage> =
-                self.wait(dump, || "list the routes".to_owned(), "this is a defect; report it")?;
-            routes.extend(messages.iter().filter_map(|message| parse(message, &device_name)));
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut query = RouteMessage::default();
+            query.header.address_family = family;
+            query.header.protocol = protocol;
+            query.header.table = RouteHeader::RT_TABLE_MAIN;
+            let dump = async { self.strict.route().get(query).execute().try_collect::<Vec<_>>().await };
+            routes.extend(self.wait(dump, || "list the routes".to_owned(), "this is a defect; report it")?);
         }
         Ok(routes)
     }
@@ -93,10 +127,7 @@ fn hop(
 }
 
 fn parse(message: &RouteMessage, device_name: impl Fn(u32) -> Option<String>) -> Option<RouteWant> {
-    if message.header.protocol != RouteProtocol::Other(PROTOCOL) {
-        return None;
-    }
-    let v4 = message.header.address_family == netlink_packet_route::AddressFamily::Inet;
+    let v4 = message.header.address_family == AddressFamily::Inet;
     let mut destination = if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let (mut single, mut device, mut gateways) = (None, None, vec![]);
     for attribute in &message.attributes {
@@ -119,6 +150,18 @@ fn parse(message: &RouteMessage, device_name: impl Fn(u32) -> Option<String>) ->
     };
     let len = message.header.destination_prefix_length;
     Some(RouteWant { destination: Prefix { addr: destination, len }, target })
+}
+
+fn connected(message: &RouteMessage) -> Option<(u32, Prefix)> {
+    let (mut destination, mut device) = (None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(addr) => destination = ip(addr),
+            RouteAttribute::Oif(index) => device = Some(*index),
+            _ => {}
+        }
+    }
+    Some((device?, Prefix { addr: destination?, len: message.header.destination_prefix_length }))
 }
 
 fn hop_gateway(hop: &RouteNextHop, device_name: impl Fn(u32) -> Option<String>) -> Option<Gateway> {
