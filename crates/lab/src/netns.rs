@@ -133,7 +133,8 @@ impl Netns {
     /// IPv6 does not know its own addresses.
     pub fn is_settled(&self) -> Result<bool> {
         let links = self.ip("-oneline link show up")?;
-        let waits = |line: &str| line.contains("LOWER_UP") && line.contains(" state DOWN ");
+        // of a veth whose other end has another number the kernel says LOWERLAYERDOWN
+        let waits = |line: &str| line.contains("LOWER_UP") && line.contains("DOWN mode ");
         Ok(!links.lines().any(waits))
     }
 
