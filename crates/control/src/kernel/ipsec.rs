@@ -70,16 +70,16 @@ fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
 
 /// A policy of its own for what leaves, not of an interface that routes lead into.
 fn tunnel(policy: &[u8]) -> Option<(Prefix, Prefix)> {
-    let leaves = *policy.get(POLICY_DIRECTION)? == XFRM_POLICY_OUT && policy[POLICY_ACTION] == XFRM_POLICY_ALLOW;
     let mut rest = policy.get(POLICY..)?;
+    let leaves = policy[POLICY_DIRECTION] == XFRM_POLICY_OUT && policy[POLICY_ACTION] == XFRM_POLICY_ALLOW;
     let (mut tunnels, mut of_interface) = (false, false);
     while let Some((kind, body, after)) = attribute(rest) {
         tunnels |= kind == XFRMA_TMPL && body.get(TEMPLATE_MODE) == Some(&XFRM_MODE_TUNNEL);
         of_interface |= kind == XFRMA_IF_ID && body.iter().any(|byte| *byte != 0);
         rest = after;
     }
-    let family = u16::from_ne_bytes(*policy.get(SELECTOR_FAMILY..)?.first_chunk()?);
-    let prefix = |at: usize, len: usize| Some(Prefix { addr: address(family, policy.get(at..)?)?, len: policy[len] });
+    let family = u16::from_ne_bytes(*policy[SELECTOR_FAMILY..].first_chunk()?);
+    let prefix = |at: usize, len: usize| Some(Prefix { addr: address(family, &policy[at..])?, len: policy[len] });
     let selector = (prefix(16, SELECTOR_LENGTHS + 1)?, prefix(0, SELECTOR_LENGTHS)?);
     (leaves && tunnels && !of_interface).then_some(selector)
 }
