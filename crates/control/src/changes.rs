@@ -290,8 +290,7 @@ impl Restoring<'_> {
     }
 
     fn addresses(&mut self) -> Result<(), KernelError> {
-        let present: HashSet<_> =
-            self.kernel.addresses()?.iter().map(|a| (a.ifindex, a.prefix)).collect();
+        let present: HashSet<_> = self.kernel.addresses()?.iter().map(|a| (a.ifindex, a.prefix)).collect();
         for (device, prefix) in &self.wants.addresses {
             let Some(ifindex) = self.index(device) else { continue };
             if !present.contains(&(ifindex, *prefix)) {

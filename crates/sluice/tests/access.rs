@@ -223,7 +223,10 @@ fn no_flood_of_idle_connections_holds_up_a_command() {
         assert!(took < Duration::from_secs(20), "commit took {took:?}");
         // nor are Prometheus and others locked out
         let socket = site.state().join("sluice.sock").display().to_string();
-        let questions = OPEN.iter().map(|path| (&NOBODY[..], path)).chain(CONFIDENTIAL.iter().map(|path| (&ROOT[..], path)));
+        let questions = OPEN
+            .iter()
+            .map(|path| (&NOBODY[..], path))
+            .chain(CONFIDENTIAL.iter().map(|path| (&ROOT[..], path)));
         for (caller, path) in questions {
             let over_tcp = OPEN.contains(path).then(|| vec![format!("{TCP}/{path}")]);
             let over_unix = vec!["--unix-socket".to_owned(), socket.clone(), format!("http://sluice/{path}")];

@@ -255,7 +255,9 @@ fn tunnels_that_forwarded_packets_pass_by_are_named() {
     let site = Site::new("ipsec");
     let add = |source: &str| {
         let template = "tmpl src 10.71.2.1 dst 10.71.2.2 proto esp reqid 1 mode tunnel";
-        site.gateway.ip(&format!("xfrm policy add src {source} dst 10.99.0.0/16 dir out {template}")).unwrap();
+        site.gateway
+            .ip(&format!("xfrm policy add src {source} dst 10.99.0.0/16 dir out {template}"))
+            .unwrap();
     };
     let conf = in_mode(&site, "tc", "");
     add("10.71.1.0/24");

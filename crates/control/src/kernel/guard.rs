@@ -49,9 +49,8 @@ pub fn stands(devices: &BTreeSet<String>) -> bool {
 
 /// nft has its own words for the same rules: their number and the devices' names are compared.
 fn is_whole(listing: &str, expected: &str, devices: &BTreeSet<String>) -> bool {
-    let rules = |text: &str| {
-        text.lines().filter(|line| line.ends_with(" drop") || line.ends_with(" accept")).count()
-    };
+    let rules =
+        |text: &str| text.lines().filter(|line| line.ends_with(" drop") || line.ends_with(" accept")).count();
     let named = |device: &String| listing.matches(&format!("\"{device}\"")).count() >= 2;
     rules(listing) == rules(expected) && devices.iter().all(named)
 }

@@ -79,7 +79,8 @@ fn tunnel(policy: &[u8]) -> Option<(Prefix, Prefix)> {
         rest = after;
     }
     let family = u16::from_ne_bytes(*policy[SELECTOR_FAMILY..].first_chunk()?);
-    let prefix = |at: usize, len: usize| Some(Prefix { addr: address(family, &policy[at..])?, len: policy[len] });
+    let prefix =
+        |at: usize, len: usize| Some(Prefix { addr: address(family, &policy[at..])?, len: policy[len] });
     let selector = (prefix(16, SELECTOR_LENGTHS + 1)?, prefix(0, SELECTOR_LENGTHS)?);
     (leaves && tunnels && !of_interface).then_some(selector)
 }

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use futures_util::TryStreamExt;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteNextHop, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteNextHop, RouteProtocol, RouteScope,
+    RouteType,
 };
 use rtnetlink::{RouteMessageBuilder, RouteNextHopBuilder};
 use sluice_language::config::Prefix;
@@ -35,16 +36,18 @@ impl Kernel {
     pub fn add_connected(&self, ifindex: u32, device: &str, address: Prefix) -> Result<()> {
         let subnet = network(address);
         let action = || format!("add route {}/{} to {device}", subnet.addr, subnet.len);
-        let invalid = |reason: String| KernelError { action: action(), reason, advice: "this is a defect; report it" };
+        let invalid =
+            |reason: String| KernelError { action: action(), reason, advice: "this is a defect; report it" };
         let mut builder = RouteMessageBuilder::<IpAddr>::new()
             .destination_prefix(subnet.addr, subnet.len)
             .map_err(|e| invalid(e.to_string()))?
             .protocol(RouteProtocol::Kernel)
             .output_interface(ifindex);
         builder = match address.addr {
-            IpAddr::V4(_) => {
-                builder.scope(RouteScope::Link).pref_source(address.addr).map_err(|e| invalid(e.to_string()))?
-            }
+            IpAddr::V4(_) => builder
+                .scope(RouteScope::Link)
+                .pref_source(address.addr)
+                .map_err(|e| invalid(e.to_string()))?,
             IpAddr::V6(_) => builder.priority(CONNECTED_IPV6),
         };
         self.wait(self.netlink.route().add(builder.build()).execute(), action, "check the device")
