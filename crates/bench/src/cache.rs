@@ -12,6 +12,8 @@ const LINE: usize = 64;
 const LINES: usize = (4 << 20) / LINE;
 /// Walks of which the quickest says what an undisturbed one takes.
 const FIRST: usize = 20;
+/// Walks that bring the circle back, the last of which counts: a victim cache takes a few.
+const BACK: usize = 6;
 /// So many times the quickest walk.
 const MOST: f64 = 1.5;
 
@@ -50,14 +52,15 @@ fn quickest(walk: f64) -> f64 {
     *quickest
 }
 
-/// Nanoseconds a line of one walk now.
+/// Nanoseconds a line of one walk now. What was run before has pushed the circle out, so it is brought back first: only who
+/// runs beside us takes it away again at once.
 pub fn walk() -> f64 {
     if quickest(f64::INFINITY).is_infinite() {
         for _ in 0..FIRST {
             quickest(once());
         }
     }
-    let walk = once();
+    let walk = (0..BACK).fold(f64::INFINITY, |_, _| once());
     quickest(walk);
     walk
 }

@@ -48,6 +48,9 @@ pub struct Load {
     pub walks_ns: Vec<f64>,
     #[serde(default)]
     pub undisturbed_ns: Option<f64>,
+    /// What was run before had no part in them. Walks without say nothing of others.
+    #[serde(default)]
+    pub brought_back: bool,
 }
 
 /// Share of the machine's CPU time that others may have had.
@@ -81,7 +84,8 @@ impl Load {
         if pressure > MOST_PRESSURE && others > OTHERS_BESIDE_PRESSURE {
             doubts.push(format!("something waited for a CPU {:.0} % of the time", 100.0 * pressure));
         }
-        doubts.extend(self.undisturbed_ns.and_then(|quickest| cache::doubt(&self.walks_ns, quickest)));
+        let undisturbed = self.undisturbed_ns.filter(|_| self.brought_back);
+        doubts.extend(undisturbed.and_then(|quickest| cache::doubt(&self.walks_ns, quickest)));
         doubts
     }
 
@@ -109,6 +113,7 @@ impl Load {
         self.runnable += other.runnable;
         self.looks += other.looks;
         self.walks_ns.extend(&other.walks_ns);
+        self.brought_back |= other.brought_back;
         self.undisturbed_ns = self.undisturbed_ns.into_iter().chain(other.undisturbed_ns).reduce(f64::min);
     }
 }
@@ -124,7 +129,8 @@ pub fn take() -> Option<Load> {
 /// Before each timed run: whether the last cache is ours.
 pub fn walk() {
     let walks_ns = vec![cache::walk()];
-    let walk = Load { walks_ns, undisturbed_ns: cache::undisturbed(), ..Load::default() };
+    let undisturbed_ns = cache::undisturbed();
+    let walk = Load { walks_ns, undisturbed_ns, brought_back: true, ..Load::default() };
     TIMED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().add(&walk);
 }
 

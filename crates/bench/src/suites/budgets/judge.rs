@@ -212,8 +212,12 @@ mod tests {
             &measured(&STEADY, 1.0).check(honesty::quiet(&busy)),
             "machine to ourselves: other processes",
         );
-        let crowded =
-            Load { walks_ns: vec![15.0, 40.0, 50.0], undisturbed_ns: Some(14.0), ..Load::default() };
+        let crowded = Load {
+            walks_ns: vec![15.0, 40.0, 50.0],
+            undisturbed_ns: Some(14.0),
+            brought_back: true,
+            ..Load::default()
+        };
         doubted(
             &measured(&STEADY, 1.0).check(honesty::quiet(&crowded)),
             "machine to ourselves: others had the last cache: a line of it took 40 ns, 14 when undisturbed",

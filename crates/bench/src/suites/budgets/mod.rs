@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::environment::exclusive;
+use crate::honesty;
 use crate::published;
 use crate::result::{Profile, RunDocument, SuiteResult};
 use crate::run::OutputArgs;
@@ -132,6 +133,9 @@ pub struct BudgetsArgs {
     /// Interleaved rounds of each pass; fewer than the usual make no verdict
     #[arg(long, value_name = "N", default_value_t = ROUNDS, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
+    /// Measure nothing: judge the figures of this file once more, by today's promises and doubts
+    #[arg(long, value_name = "RESULTS", conflicts_with_all = ["only", "passes", "rounds"])]
+    judge: Option<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -139,6 +143,12 @@ pub struct BudgetsArgs {
 /// `sluice bench budgets`
 pub fn command(args: &BudgetsArgs) -> Result<ExitCode> {
     let mut budgets = Budgets::read(&args.file)?;
+    if let Some(results) = &args.judge {
+        let document = judged_again(crate::compare::read(results)?, &budgets);
+        print(&document);
+        crate::run::write(&document, &args.output)?;
+        return Ok(ExitCode::from(status(&document, args.strict)));
+    }
     if let Some(text) = &args.only {
         let is_meant = |budget: &Budget| {
             [&budget.name, &budget.suite, &budget.row].iter().any(|word| word.contains(text))
@@ -157,6 +167,18 @@ pub fn command(args: &BudgetsArgs) -> Result<ExitCode> {
     print(&document);
     crate::run::write(&document, &args.output)?;
     Ok(ExitCode::from(status(&document, args.strict)))
+}
+
+/// Whether the machine was quiet is told anew from what was seen of it beside each figure; other checks stand.
+fn judged_again(mut document: RunDocument, budgets: &Budgets) -> RunDocument {
+    for figure in document.suites.iter_mut().flat_map(|suite| &mut suite.figures) {
+        let Some(load) = &figure.load else { continue };
+        let quiet = honesty::quiet(load);
+        figure.checks.retain(|check| check.name != quiet.name);
+        figure.checks.push(quiet);
+    }
+    document.budgets = judge(budgets, &document.suites);
+    document
 }
 
 /// Judged last, when all checks are known.
@@ -190,6 +212,8 @@ pub fn status(document: &RunDocument, strict: bool) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::result::{Better, Check, Figure};
+    use crate::watch::Load;
 
     #[test]
     fn the_shipped_budgets_are_readable_and_name_rows_once() {
@@ -201,6 +225,37 @@ mod tests {
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), count);
+    }
+
+    /// Walks whose circle the bench itself had pushed out say nothing of others; what others had of the CPUs still counts.
+    #[test]
+    fn stored_figures_are_judged_by_what_was_seen_beside_them() {
+        let budgets = Budgets::parse(
+            "[[budget]]\nname='n'\nsuite='load'\nrow='r'\nbound='at-most'\nlimit=2\nunit='s'\n",
+        );
+        let budgets = budgets.unwrap();
+        let judged = |others_s: f64, brought_back: bool| {
+            let load = Load {
+                seconds: 10.0,
+                cpus: 2,
+                others_s,
+                walks_ns: vec![90.0; 3],
+                undisturbed_ns: Some(16.0),
+                brought_back,
+                ..Load::default()
+            };
+            let mut figure = Figure::new("r", "s", Better::Lower, vec![1.0, 1.01, 0.99]);
+            figure.checks.push(Check::new("machine to ourselves", false, "as an older rule said".to_owned()));
+            figure.load = Some(load);
+            let pass = || SuiteResult { figures: vec![figure.clone()], ..SuiteResult::new("load") };
+            let mut document = crate::run::begin(Profile::Full);
+            document.suites = vec![passes::join((0..PASSES).map(|_| pass()).collect())];
+            judged_again(document, &budgets).budgets.remove(0)
+        };
+        let quiet = judged(0.0, false);
+        assert_eq!((quiet.verdict, quiet.doubts.len()), (Verdict::Kept, 0), "{:?}", quiet.doubts);
+        assert!(judged(3.0, false).doubts[0].contains("other processes"));
+        assert!(judged(0.0, true).doubts[0].contains("last cache"));
     }
 
     #[test]
