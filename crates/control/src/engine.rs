@@ -276,6 +276,7 @@ impl Engine {
         if let Some(old) = old {
             guard::install(&old.plan.kernel.guard)?;
         }
+        self.dataplane.count_transmits_only(&old.map(|old| senders(&old.plan)).unwrap_or_default())?;
         self.fan_out.abandon(old.map(|old| &old.plan));
         self.fan_out.apply_user(&old.map(|old| old.config.fan_out.clone()).unwrap_or_default())?;
         Ok(())
@@ -473,8 +474,7 @@ impl Engine {
         note(gate::settle(&self.dataplane, &self.audit, &plan.gate).map_err(|e| e.to_string()));
         note(self.dataplane.grace().and_then(|()| self.dataplane.retire_idle()).map_err(|e| e.to_string()));
         // nor sends by devices that were left
-        let senders = if uses_native_xdp(plan) { wanted } else { BTreeSet::new() };
-        note(self.dataplane.count_transmits_only(&senders).map_err(|e| e.to_string()));
+        note(self.dataplane.count_transmits_only(&senders(plan)).map_err(|e| e.to_string()));
         // Behind it, nobody makes bindings by rules that are gone.
         note(bindings::prune(&self.dataplane, plan, config).map_err(|e| e.to_string()));
         // Before the guard lets go of them: the kernel must not forward in our place.
@@ -499,6 +499,12 @@ impl Engine {
 /// Nobody counts what generic XDP sends.
 fn uses_native_xdp(plan: &Plan) -> bool {
     plan.attachments.iter().any(|attachment| attachment.ingress == Some(IngressHook::XdpNative))
+}
+
+/// Devices that XDP may send by.
+fn senders(plan: &Plan) -> BTreeSet<u32> {
+    let attachments = plan.attachments.iter().filter(|_| uses_native_xdp(plan));
+    attachments.map(|attachment| attachment.ifindex).collect()
 }
 
 /// Numbers that names have in `ids` and had not before.

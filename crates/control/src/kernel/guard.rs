@@ -49,10 +49,15 @@ pub fn stands(devices: &BTreeSet<String>) -> bool {
 
 /// nft has its own words for the same rules: their number and the devices' names are compared.
 fn is_whole(listing: &str, expected: &str, devices: &BTreeSet<String>) -> bool {
-    let rules =
-        |text: &str| text.lines().filter(|line| line.ends_with(" drop") || line.ends_with(" accept")).count();
+    let rules = |text: &str| text.lines().filter(|line| ends_a_rule(line.trim())).count();
     let named = |device: &String| listing.matches(&format!("\"{device}\"")).count() >= 2;
     rules(listing) == rules(expected) && devices.iter().all(named)
+}
+
+/// nft breaks long sets into lines.
+fn ends_a_rule(line: &str) -> bool {
+    let frames = ["table ", "delete ", "chain ", "type ", "}"];
+    !line.is_empty() && !line.ends_with([',', '{']) && !frames.iter().any(|frame| line.starts_with(frame))
 }
 
 /// Without what is counted.
@@ -134,7 +139,11 @@ mod tests {
                       \t\tiifname { \"left0\", \"right0\" } counter drop\n\t\toifname { \"left0\", \"right0\" } counter drop\n\
                       \t\tiif { \"left0\", \"right0\" } counter drop\n\t\toif { \"left0\", \"right0\" } counter drop\n\t}\n}\n";
         assert!(is_whole(listed, &expected, &devices));
+        let broken = listed.replace("{ \"left0\", \"right0\"", "{ \"left0\",\n\t\t\t  \"right0\"");
+        assert!(is_whole(&broken, &expected, &devices), "{broken}");
         for other in [
+            listed.replace("\t\tiif {", "\t\taccept\n\t\tiif {"),
+            listed.replace("\t\tiif {", "\t\tjump elsewhere\n\t\tiif {"),
             listed.replace("\t\tiif {", "\t\tiifname \"left0\" accept\n\t\tiif {"),
             listed.replace("\"right0\"", "\"other0\""),
             "table inet sluice_guard {\n\tchain forward {\n\t}\n}\n".to_owned(),
