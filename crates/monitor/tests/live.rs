@@ -9,6 +9,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use nix::unistd::Pid;
 use packets::*;
 use sluice_lab::netns::{Netns, VethEnd, veth};
 use sluice_monitor::analysis::{Control, Options, analyze};
@@ -46,7 +48,13 @@ impl Wire {
         self.listener.enter(|| capture::open("tap0")).unwrap().unwrap()
     }
 
+    /// From one CPU: on another one a packet socket goes on in another queue of the device, and queues have no order
+    /// among them.
     fn send(&self, frames: impl IntoIterator<Item = Vec<u8>>) {
+        let (this, mut here) = (Pid::from_raw(0), CpuSet::new());
+        let before = sched_getaffinity(this).unwrap();
+        here.set(sched_getcpu().unwrap()).unwrap();
+        sched_setaffinity(this, &here).unwrap();
         for (number, frame) in frames.into_iter().enumerate() {
             // SAFETY: pointer and length describe `frame`.
             let sent = unsafe { libc::send(self.sender.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
@@ -55,6 +63,7 @@ impl Wire {
                 std::thread::yield_now();
             }
         }
+        sched_setaffinity(this, &before).unwrap();
     }
 
     /// One frame many times, as fast as a core can: many a call, past the queueing discipline.
