@@ -307,7 +307,7 @@ impl Restoring<'_> {
         for (device, prefix) in &self.wants.addresses {
             let Some(ifindex) = self.index(device) else { continue };
             let subnet = sluice_plan::network(*prefix);
-            if !is_host(*prefix) && !present.contains(&(ifindex, subnet)) {
+            if !sluice_plan::is_host(*prefix) && !present.contains(&(ifindex, subnet)) {
                 let what = format!("route {}/{} to {device}", subnet.addr, subnet.len);
                 self.note(what, self.kernel.add_connected(ifindex, device, *prefix));
             }
@@ -346,11 +346,6 @@ impl Restoring<'_> {
         }
         Ok(())
     }
-}
-
-/// An address alone on its link has no subnet to lead to.
-fn is_host(prefix: Prefix) -> bool {
-    prefix.len == if prefix.addr.is_ipv4() { 32 } else { 128 }
 }
 
 /// What had to be set again. A setting that is not there belongs to a device that has gone; one that may not be written was

@@ -19,8 +19,20 @@ pub fn read(
     config: &Config,
     mtus_before: &Mtus,
 ) -> Result<Environment, KernelError> {
-    let mut environment = of_links(links, &kernel.addresses()?, config, mtus_before);
-    environment.tunnels = tunnels(kernel)?;
+    let addresses = kernel.addresses()?;
+    let tunnels = tunnels(&addresses);
+    Ok(Environment { tunnels, ..devices(kernel, links, &addresses, config, mtus_before) })
+}
+
+/// The same of devices alone: what is compared whenever the kernel tells of a change.
+pub fn devices(
+    kernel: &Kernel,
+    links: &[Link],
+    addresses: &[Address],
+    config: &Config,
+    mtus_before: &Mtus,
+) -> Environment {
+    let mut environment = of_links(links, addresses, config, mtus_before);
     for interface in config.interfaces.iter().filter(|interface| sluice_plan::depends_on_sender(interface)) {
         if let Some(link) = links.iter().find(|link| link.name == interface.name)
             && let Some(netdev) = environment.netdevs.get_mut(&interface.name)
@@ -28,7 +40,7 @@ pub fn read(
             netdev.sender = kernel.sender(link);
         }
     }
-    Ok(environment)
+    environment
 }
 
 fn of_links(links: &[Link], addresses: &[Address], config: &Config, mtus_before: &Mtus) -> Environment {
@@ -87,20 +99,16 @@ fn learned(links: &[Link], addresses: &[Address], config: &Config) -> HashMap<u3
 }
 
 /// Tunnels for others than this host, whose own packets the kernel sends. Who may not ask knows of none.
-pub fn tunnels(kernel: &Kernel) -> Result<Vec<(Prefix, Prefix)>, KernelError> {
+pub fn tunnels(own: &[Address]) -> Vec<(Prefix, Prefix)> {
     let mut tunnels = ipsec::tunnels().unwrap_or_else(|error| {
         tracing::debug!(%error, "the policies of IPsec cannot be listed");
         vec![]
     });
-    if !tunnels.is_empty() {
-        let own = kernel.addresses()?;
-        let is_own = |prefix: &Prefix| {
-            let whole = if prefix.addr.is_ipv4() { 32 } else { 128 };
-            prefix.len == whole && own.iter().any(|address| address.prefix.addr == prefix.addr)
-        };
-        tunnels.retain(|(source, _)| !is_own(source));
-    }
-    Ok(tunnels)
+    let is_own = |source: Prefix| {
+        sluice_plan::is_host(source) && own.iter().any(|address| address.prefix.addr == source.addr)
+    };
+    tunnels.retain(|(source, _)| !is_own(*source));
+    tunnels
 }
 
 /// An environment in which every interface of the configuration exists: for `check --no-interfaces`.

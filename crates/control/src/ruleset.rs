@@ -19,21 +19,14 @@ pub fn start(shared: Arc<Shared>, engine: Arc<Mutex<Engine>>) -> Result<(), Kern
         reason: e.to_string(),
         advice: "run as root, with nf_tables in the kernel",
     };
-    let notices = Notices::of_rulesets().map_err(fail)?;
-    let keep = move || {
-        loop {
-            // once before the first news: what was loaded before the subscription
-            while let Err(error) = put_back(&shared, &engine) {
-                tracing::error!(%error, "nothing keeps the kernel from forwarding should programs be detached");
-                thread::sleep(10 * PAUSE);
-            }
-            if let Err(error) = notices.wait() {
-                return tracing::error!(%error, "nftables is not watched any more");
-            }
-            thread::sleep(PAUSE);
+    let look = move || {
+        while let Err(error) = put_back(&shared, &engine) {
+            tracing::error!(%error, "nothing keeps the kernel from forwarding should programs be detached");
+            thread::sleep(10 * PAUSE);
         }
+        true
     };
-    thread::Builder::new().name("ruleset".to_owned()).spawn(keep).map(drop).map_err(fail)
+    Notices::of_rulesets().and_then(|notices| notices.watch("ruleset", PAUSE, look)).map_err(fail)
 }
 
 /// A commit puts up a guard of its own, which is waited for.

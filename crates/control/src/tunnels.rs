@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use sluice_plan::{Environment, passed_by_ipsec};
@@ -21,25 +20,28 @@ pub fn start(shared: Arc<Shared>) -> std::io::Result<()> {
         Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => return Ok(()),
         other => other?,
     };
-    let watch = move || {
-        // those that were there when the commit looked have been told of
-        let mut told = texts(&shared).unwrap_or_default();
-        while notices.wait().is_ok() {
-            thread::sleep(PAUSE);
-            match texts(&shared) {
-                Ok(now) => {
-                    now.difference(&told).for_each(|text| tracing::warn!("{text}"));
-                    told = now;
+    // a commit has told of those that it saw
+    let mut told: Option<BTreeSet<String>> = None;
+    let look = move || {
+        match texts(&shared) {
+            Ok(now) => {
+                if let Some(told) = &told {
+                    now.difference(told).for_each(|text| tracing::warn!("{text}"));
                 }
-                Err(error) => tracing::error!(%error, "the policies of IPsec are not looked at"),
+                told = Some(now);
+            }
+            Err(error) => {
+                tracing::error!(%error, "the policies of IPsec are not looked at");
+                told.get_or_insert_default();
             }
         }
+        true
     };
-    thread::Builder::new().name("ipsec".to_owned()).spawn(watch).map(drop)
+    notices.watch("ipsec", PAUSE, look)
 }
 
 fn texts(shared: &Shared) -> Result<BTreeSet<String>, KernelError> {
-    let tunnels = environment::tunnels(&shared.kernel)?;
+    let tunnels = environment::tunnels(&shared.kernel.addresses()?);
     let warnings = passed_by_ipsec(&Environment { tunnels, ..Environment::default() });
     Ok(warnings.into_iter().map(|warning| warning.text).collect())
 }

@@ -91,7 +91,10 @@ pub fn start(
     runtime.spawn(connection);
     drop(context);
     let (sender, receiver) = channel();
-    watch_routing(sender.clone()).map_err(fail)?;
+    // rules, next-hop objects and who may forward decide over routes as well
+    let deciding = sender.clone();
+    let tell = move || deciding.send(Dirty::default()).is_ok();
+    Notices::of_routing().and_then(|notices| notices.watch("routing", Duration::ZERO, tell)).map_err(fail)?;
     // Until the subscription stood, events were missed.
     resync_neighbours(&shared)?;
     let missed = sender.send(Dirty { addresses: true, links: true, all: false });
@@ -113,19 +116,6 @@ pub fn start(
         .spawn(move || coalesce(&shared, &engine, &receiver))
         .map_err(fail)?;
     Ok(())
-}
-
-/// Rules, next-hop objects and who may forward decide over routes as well.
-fn watch_routing(sender: Sender<Dirty>) -> std::io::Result<()> {
-    let notices = Notices::of_routing()?;
-    let watch = move || {
-        while sender.send(Dirty::default()).is_ok() {
-            if let Err(error) = notices.wait() {
-                return tracing::error!(%error, "rules and next-hop objects are not watched any more");
-            }
-        }
-    };
-    thread::Builder::new().name("routing".to_owned()).spawn(watch).map(drop)
 }
 
 /// False when nobody listens any more.
@@ -322,9 +312,9 @@ fn refresh(shared: &Shared, dirty: Dirty) -> Result<(), crate::engine::CommitErr
 fn devices_changed(shared: &Shared) -> bool {
     let active = shared.active();
     let plan = &active.plan;
-    let read = || {
-        let links = shared.kernel.links()?;
-        environment::read(&shared.kernel, &links, &active.config, &Mtus::default())
+    let read = || -> Result<_, KernelError> {
+        let (links, addresses) = (shared.kernel.links()?, shared.kernel.addresses()?);
+        Ok(environment::devices(&shared.kernel, &links, &addresses, &active.config, &Mtus::default()))
     };
     let now = match read() {
         Ok(now) => now,

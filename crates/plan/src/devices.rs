@@ -2,6 +2,7 @@
 
 use sluice_language::config::{Config, HookMode, Interface, Prefix};
 
+use crate::display::prefix_text;
 use crate::{Environment, IngressHook, PlanError, units};
 
 /// What a commit tells about a device and `show interfaces` repeats.
@@ -70,12 +71,11 @@ pub(crate) fn sender_warnings(
 /// Redirected packets never meet the kernel's policies: what a tunnel is for would leave in clear.
 pub fn passed_by_ipsec(environment: &Environment) -> Vec<Warning> {
     let text = |(source, destination): &(Prefix, Prefix)| {
-        let words = |prefix: &Prefix| format!("{}/{}", prefix.addr, prefix.len);
         format!(
             "the IPsec policy for {} to {} (`ip xfrm policy`) is not asked about what Sluice forwards, which leaves unencrypted: \
              deny it by a security policy, or let another host encrypt it",
-            words(source),
-            words(destination)
+            prefix_text(source),
+            prefix_text(destination)
         )
     };
     environment.tunnels.iter().map(|tunnel| Warning { device: String::new(), text: text(tunnel) }).collect()

@@ -341,7 +341,7 @@ fn write_kernel(f: &mut Formatter<'_>, wants: &KernelWants) -> fmt::Result {
     Ok(())
 }
 
-fn prefix_text(prefix: &Prefix) -> String {
+pub(crate) fn prefix_text(prefix: &Prefix) -> String {
     format!("{}/{}", prefix.addr, prefix.len)
 }
 

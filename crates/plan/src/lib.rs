@@ -36,7 +36,7 @@ pub use gate::{GatePlan, GrantWant};
 pub use ids::{Exhausted, Ids, Pool};
 pub use kernel::{Gateway, KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};
 pub use policies::policy_key;
-pub use prefix::{contains, network};
+pub use prefix::{contains, is_host, network};
 pub use units::{device_of, unit_name, words};
 
 /// What a commit will put in force.

@@ -10,6 +10,11 @@ pub fn contains(prefix: Prefix, address: IpAddr) -> bool {
     width == own_width && differ(prefix.len.into()) == 0
 }
 
+/// Of one address alone, which has no subnet.
+pub fn is_host(prefix: Prefix) -> bool {
+    u32::from(prefix.len) == bits(prefix.addr).1
+}
+
 /// The subnet of an address.
 pub fn network(prefix: Prefix) -> Prefix {
     let (number, width) = bits(prefix.addr);

@@ -49,6 +49,14 @@ fn curl(site: &Site, caller: &[&str], arguments: &[&str]) -> (String, u16) {
     (body.to_owned(), status.parse().unwrap())
 }
 
+/// The same of a path, over TCP or the unix socket.
+fn ask(site: &Site, caller: &[&str], tcp: bool, path: &str, more: &[&str]) -> (String, u16) {
+    let socket = site.state().join("sluice.sock").display().to_string();
+    let (place, way) = if tcp { (TCP, vec![]) } else { ("http://sluice", vec!["--unix-socket", &socket]) };
+    let url = format!("{place}/{path}");
+    curl(site, caller, &[&way, more, &[url.as_str()]].concat())
+}
+
 /// Every question and change, times everyone who may come.
 #[test]
 fn what_is_confidential_is_told_to_owners_only() {
@@ -61,7 +69,6 @@ fn what_is_confidential_is_told_to_owners_only() {
         ("api/gate/grant", "[]"),
         ("api/commit", "x"),
     ];
-    let socket = site.state().join("sluice.sock").display().to_string();
     // who; over TCP; may read what is confidential; may change something
     let callers: [(&[&str], bool, bool, bool); 5] = [
         (&ROOT, false, true, true),
@@ -71,12 +78,7 @@ fn what_is_confidential_is_told_to_owners_only() {
         (&NOBODY, true, false, false),
     ];
     for (caller, tcp, reads, may_change) in callers {
-        let ask = |path: &str, more: &[&str]| {
-            let (place, way) =
-                if tcp { (TCP, vec![]) } else { ("http://sluice", vec!["--unix-socket", &socket]) };
-            let url = format!("{place}/{path}");
-            curl(&site, caller, &[&way, more, &[url.as_str()]].concat())
-        };
+        let ask = |path: &str, more: &[&str]| ask(&site, caller, tcp, path, more);
         for path in OPEN {
             assert_eq!(ask(path, &[]).1, 200, "{path} for {caller:?}, tcp {tcp}");
         }
@@ -222,20 +224,12 @@ fn no_flood_of_idle_connections_holds_up_a_command() {
         let (_, took) = timed(|| site.commit(&conf));
         assert!(took < Duration::from_secs(20), "commit took {took:?}");
         // nor are Prometheus and others locked out
-        let socket = site.state().join("sluice.sock").display().to_string();
-        let questions = OPEN
-            .iter()
-            .map(|path| (&NOBODY[..], path))
-            .chain(CONFIDENTIAL.iter().map(|path| (&ROOT[..], path)));
-        for (caller, path) in questions {
-            let over_tcp = OPEN.contains(path).then(|| vec![format!("{TCP}/{path}")]);
-            let over_unix = vec!["--unix-socket".to_owned(), socket.clone(), format!("http://sluice/{path}")];
-            for words in over_tcp.into_iter().chain([over_unix]) {
-                let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                let begun = Instant::now();
-                assert_eq!(curl(&site, caller, &words).1, 200, "{words:?}");
-                assert!(begun.elapsed() < Duration::from_secs(2), "{words:?} took {:?}", begun.elapsed());
-            }
+        let open = OPEN.iter().flat_map(|path| [true, false].map(|tcp| (&NOBODY[..], tcp, path)));
+        let confidential = CONFIDENTIAL.iter().map(|path| (&ROOT[..], false, path));
+        for (caller, tcp, path) in open.chain(confidential) {
+            let begun = Instant::now();
+            assert_eq!(ask(&site, caller, tcp, path, &[]).1, 200, "{path}, tcp {tcp}");
+            assert!(begun.elapsed() < Duration::from_secs(2), "{path}, tcp {tcp} took {:?}", begun.elapsed());
         }
     }
     idle.set_read_timeout(Some(Duration::from_secs(45))).unwrap();

@@ -4,6 +4,9 @@
 use std::io;
 use std::net::IpAddr;
 
+use rtnetlink::packet_core::{
+    NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NlasIterator,
+};
 use rtnetlink::sys::{Socket, SocketAddr, protocols};
 use sluice_language::config::Prefix;
 
@@ -34,23 +37,23 @@ pub fn tunnels() -> io::Result<Vec<(Prefix, Prefix)>> {
     };
     socket.bind(&SocketAddr::new(0, 0))?;
     let mut question = vec![0; HEADER + QUESTION];
-    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
-    question[..4].copy_from_slice(&((HEADER + QUESTION) as u32).to_ne_bytes());
-    question[4..6].copy_from_slice(&XFRM_MSG_GETPOLICY.to_ne_bytes());
-    question[6..8].copy_from_slice(&flags.to_ne_bytes());
+    let mut header = NetlinkBuffer::new(&mut question);
+    header.set_length((HEADER + QUESTION) as u32);
+    header.set_message_type(XFRM_MSG_GETPOLICY);
+    header.set_flags(NLM_F_REQUEST | NLM_F_DUMP);
     socket.send_to(&question, &SocketAddr::new(0, 0), 0)?;
     let mut found = vec![];
     loop {
         let (datagram, _) = socket.recv_from_full()?;
         let mut rest = &datagram[..];
-        while let Some((kind, body, after)) = message(rest) {
-            match i32::from(kind) {
-                libc::NLMSG_DONE => return Ok(found),
-                libc::NLMSG_ERROR => return Err(refusal(body)),
-                _ if kind == XFRM_MSG_NEWPOLICY => found.extend(tunnel(body)),
+        while let Ok(message) = NetlinkBuffer::new_checked(rest) {
+            match message.message_type() {
+                NLMSG_DONE => return Ok(found),
+                NLMSG_ERROR => return Err(refusal(message.payload())),
+                XFRM_MSG_NEWPOLICY => found.extend(tunnel(message.payload())),
                 _ => {}
             }
-            rest = after;
+            rest = rest.get((message.length() as usize).next_multiple_of(4)..).unwrap_or_default();
         }
     }
 }
@@ -60,36 +63,21 @@ fn refusal(body: &[u8]) -> io::Error {
     io::Error::from_raw_os_error(-code)
 }
 
-/// Type and body of the first message, and what follows it.
-fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    let length = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
-    let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
-    let body = bytes.get(HEADER..length)?;
-    Some((kind, body, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
-}
-
 /// A policy of its own for what leaves, not of an interface that routes lead into.
 fn tunnel(policy: &[u8]) -> Option<(Prefix, Prefix)> {
-    let mut rest = policy.get(POLICY..)?;
+    let attributes = NlasIterator::new(policy.get(POLICY..)?);
     let leaves = policy[POLICY_DIRECTION] == XFRM_POLICY_OUT && policy[POLICY_ACTION] == XFRM_POLICY_ALLOW;
     let (mut tunnels, mut of_interface) = (false, false);
-    while let Some((kind, body, after)) = attribute(rest) {
-        tunnels |= kind == XFRMA_TMPL && body.get(TEMPLATE_MODE) == Some(&XFRM_MODE_TUNNEL);
-        of_interface |= kind == XFRMA_IF_ID && body.iter().any(|byte| *byte != 0);
-        rest = after;
+    for attribute in attributes.flatten() {
+        let (kind, value) = (attribute.kind(), attribute.value());
+        tunnels |= kind == XFRMA_TMPL && value.get(TEMPLATE_MODE) == Some(&XFRM_MODE_TUNNEL);
+        of_interface |= kind == XFRMA_IF_ID && value.iter().any(|byte| *byte != 0);
     }
     let family = u16::from_ne_bytes(*policy[SELECTOR_FAMILY..].first_chunk()?);
     let prefix =
         |at: usize, len: usize| Some(Prefix { addr: address(family, &policy[at..])?, len: policy[len] });
     let selector = (prefix(16, SELECTOR_LENGTHS + 1)?, prefix(0, SELECTOR_LENGTHS)?);
     (leaves && tunnels && !of_interface).then_some(selector)
-}
-
-fn attribute(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    let length = usize::from(u16::from_ne_bytes(*bytes.first_chunk()?));
-    let kind = u16::from_ne_bytes(*bytes.get(2..)?.first_chunk()?);
-    let body = bytes.get(4..length)?;
-    Some((kind, body, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
 
 fn address(family: u16, bytes: &[u8]) -> Option<IpAddr> {

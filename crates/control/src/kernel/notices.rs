@@ -2,6 +2,8 @@
 //! message is read: rules, next-hop objects and who may forward (rtnetlink(7)), rulesets of nftables, policies of IPsec.
 
 use std::io;
+use std::thread;
+use std::time::Duration;
 
 use rtnetlink::MulticastGroup;
 use rtnetlink::sys::{Socket, SocketAddr, protocols};
@@ -47,8 +49,27 @@ impl Notices {
         Ok(Self(socket))
     }
 
+    /// A thread that looks at once, for what came before the subscription, and again so long after all news; until `look`
+    /// says that nobody is interested any more.
+    pub fn watch(
+        self,
+        name: &'static str,
+        pause: Duration,
+        mut look: impl FnMut() -> bool + Send + 'static,
+    ) -> io::Result<()> {
+        let watch = move || {
+            while look() {
+                if let Err(error) = self.wait() {
+                    return tracing::error!(%error, "{name}: the kernel tells nothing any more");
+                }
+                thread::sleep(pause);
+            }
+        };
+        thread::Builder::new().name(name.to_owned()).spawn(watch).map(drop)
+    }
+
     /// Returns when something has changed since the last call.
-    pub fn wait(&self) -> io::Result<()> {
+    fn wait(&self) -> io::Result<()> {
         match self.receive(0) {
             Err(error) if !is_news(&error) => return Err(error),
             _ => {}

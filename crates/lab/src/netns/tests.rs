@@ -1,6 +1,7 @@
 //! Real namespaces: these need root.
 
 use super::*;
+use crate::patience::until;
 
 fn pair(left: &Netns, right: &Netns) {
     veth(
@@ -19,10 +20,8 @@ fn pair(left: &Netns, right: &Netns) {
 fn packets_cross_a_veth_pair_once_it_is_settled() {
     let (left, right) = (Netns::create("left").unwrap(), Netns::create("right").unwrap());
     pair(&left, &right);
-    let started = Instant::now();
-    while !left.is_settled().unwrap() || !right.is_settled().unwrap() {
-        assert!(started.elapsed() < Duration::from_secs(5), "{}", left.ip("link show").unwrap());
-    }
+    let settled = || Ok(left.is_settled()? && right.is_settled()?);
+    until(Duration::from_secs(5), settled, || left.ip("link show").unwrap()).unwrap();
     left.run("ping", ["-c1", "-W1", "192.0.2.2"]).unwrap();
     right.run("ping", ["-c1", "-W1", "fd00::1"]).unwrap();
     assert!(left.ip("link show left0").unwrap().contains("02:00:00:00:00:01"));

@@ -105,8 +105,8 @@ impl Site {
         gateway.start().unwrap_or_else(|error| panic!("{error:#}\n{}", gateway.last_words()));
         for host in &*self.hosts.lock().unwrap() {
             // A test may have removed it.
-            let waits = || Netns::open(host).is_ok_and(|host| !host.is_settled().unwrap_or(true));
-            wait_until("the devices of a host are up", Duration::from_secs(5), || !waits());
+            let settled = || Netns::open(host).and_then(|host| host.is_settled()).unwrap_or(true);
+            wait_until("the devices of a host are up", Duration::from_secs(5), settled);
         }
         gateway
     }

@@ -142,13 +142,17 @@ pub struct BudgetsArgs {
 
 /// `sluice bench budgets`
 pub fn command(args: &BudgetsArgs) -> Result<ExitCode> {
-    let mut budgets = Budgets::read(&args.file)?;
-    if let Some(results) = &args.judge {
-        let document = judged_again(crate::compare::read(results)?, &budgets);
-        print(&document);
-        crate::run::write(&document, &args.output)?;
-        return Ok(ExitCode::from(status(&document, args.strict)));
-    }
+    let budgets = Budgets::read(&args.file)?;
+    let document = match &args.judge {
+        Some(results) => judged_again(crate::compare::read(results)?, &budgets),
+        None => measured(args, budgets)?,
+    };
+    print(&document);
+    crate::run::write(&document, &args.output)?;
+    Ok(ExitCode::from(status(&document, args.strict)))
+}
+
+fn measured(args: &BudgetsArgs, mut budgets: Budgets) -> Result<RunDocument> {
     if let Some(text) = &args.only {
         let is_meant = |budget: &Budget| {
             [&budget.name, &budget.suite, &budget.row].iter().any(|word| word.contains(text))
@@ -163,10 +167,7 @@ pub fn command(args: &BudgetsArgs) -> Result<ExitCode> {
     let also: &[&str] = if args.only.is_some() { &[] } else { &published::UNPROMISED_SUITES };
     document.suites = passes::run(&budgets, also, &options);
     document.budgets = judge(&budgets, &document.suites);
-    let document = crate::run::end(document, start);
-    print(&document);
-    crate::run::write(&document, &args.output)?;
-    Ok(ExitCode::from(status(&document, args.strict)))
+    Ok(crate::run::end(document, start))
 }
 
 /// Whether the machine was quiet is told anew from what was seen of it beside each figure; other checks stand.
