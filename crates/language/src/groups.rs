@@ -244,10 +244,8 @@ impl Heir<'_> {
         }
         match tree.node(id).cursor {
             Cursor::Value(statement) => matches!(statement.body, Body::List(_)) || present.next().is_none(),
-            Cursor::Block(block) => {
-                let name = |word: &str| lookup(block, word).map(|statement| statement.name);
-                let rival = |other: Option<&str>| other.is_some_and(|other| block.exclusive.contains(&other));
-                !rival(name(word)) || !present.any(|child| rival(name(&tree.node(*child).word)))
+            here @ Cursor::Block(_) => {
+                !here.excludes(word) || !present.any(|child| here.excludes(&tree.node(*child).word))
             }
             Cursor::Key(..) => true,
             Cursor::Done | Cursor::Unknown => false,

@@ -26,32 +26,12 @@ impl Tree {
 
     /// One `set` line a leaf, then one `deactivate` line for every inactive statement.
     pub fn to_set(&self) -> String {
-        let mut out = String::new();
-        let mut deactivated = Vec::new();
-        let mut stack: Vec<NodeId> = self.node(TOP).children.iter().rev().copied().collect();
-        while let Some(id) = stack.pop() {
-            let node = self.node(id);
-            if node.children.is_empty() {
-                self.write_command(&mut out, "set", id);
-            }
-            if node.inactive {
-                deactivated.push(id);
-            }
-            stack.extend(node.children.iter().rev());
+        let mut lines = SetLines { tree: self, out: String::new(), deactivated: Vec::new() };
+        lines.below(TOP);
+        for id in std::mem::take(&mut lines.deactivated) {
+            lines.line("deactivate", id, None);
         }
-        for id in deactivated {
-            self.write_command(&mut out, "deactivate", id);
-        }
-        out
-    }
-
-    fn write_command(&self, out: &mut String, verb: &str, id: NodeId) {
-        out.push_str(verb);
-        for word in self.path(id) {
-            out.push(' ');
-            write_word(out, word, false);
-        }
-        out.push('\n');
+        lines.out
     }
 
     /// Printed on the line of its parent.
@@ -90,6 +70,57 @@ impl Tree {
         };
         let node = self.node(child);
         listable && node.children.is_empty() && !node.inactive && self.is_attached(parent, child)
+    }
+}
+
+struct SetLines<'a> {
+    tree: &'a Tree,
+    out: String,
+    deactivated: Vec<NodeId>,
+}
+
+impl SetLines<'_> {
+    /// What stands below a statement. A `set` takes out the active one that its statement excludes, so that inactive ones
+    /// of a choice come first, are deactivated at once and then moved to their places.
+    fn below(&mut self, id: NodeId) {
+        let tree = self.tree;
+        let children = &tree.node(id).children;
+        let spare = tree.spares(id);
+        for &child in &spare {
+            let before = self.deactivated.len();
+            self.statement(child);
+            for inactive in self.deactivated.split_off(before) {
+                self.line("deactivate", inactive, None);
+            }
+        }
+        children.iter().filter(|child| !spare.contains(child)).for_each(|&child| self.statement(child));
+        for pair in children.windows(2).filter(|pair| spare.contains(&pair[1])) {
+            self.line("insert", pair[1], Some(pair[0]));
+        }
+    }
+
+    fn statement(&mut self, id: NodeId) {
+        let node = self.tree.node(id);
+        if node.inactive {
+            self.deactivated.push(id);
+        }
+        if node.children.is_empty() {
+            self.line("set", id, None);
+        }
+        self.below(id);
+    }
+
+    fn line(&mut self, verb: &str, id: NodeId, after: Option<NodeId>) {
+        self.out.push_str(verb);
+        for word in self.tree.path(id) {
+            self.out.push(' ');
+            write_word(&mut self.out, word, false);
+        }
+        if let Some(after) = after {
+            self.out.push_str(" after ");
+            write_word(&mut self.out, &self.tree.node(after).word, false);
+        }
+        self.out.push('\n');
     }
 }
 

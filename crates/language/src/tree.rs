@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::error::{Errors, Location, Report};
 use crate::lexer::Span;
 use crate::parser;
-use crate::schema::{Body, Cursor, ROOT, lookup};
+use crate::schema::{Body, Cursor, ROOT};
 
 /// Words between the top level and the deepest leaf. Junos stays below 30.
 pub(crate) const MAX_DEPTH: usize = 64;
@@ -160,17 +160,34 @@ impl Tree {
         Some(id)
     }
 
-    /// Takes out what `word` stands for instead of, as a Junos choice has it.
+    /// Children of which only one may be active, as a Junos choice has it.
+    fn rivals(&self, parent: NodeId) -> impl Iterator<Item = NodeId> {
+        let node = self.node(parent);
+        let is_rival = move |id: &NodeId| node.cursor.excludes(&self.node(*id).word);
+        node.children.iter().copied().filter(is_rival)
+    }
+
+    /// Inactive as a whole: an entry is marked behind its key.
+    fn is_off(&self, id: NodeId) -> bool {
+        let node = self.node(id);
+        let is_header = matches!(node.cursor, Cursor::Key(..)) && !node.children.is_empty();
+        node.inactive || is_header && node.children.iter().all(|&child| self.is_off(child))
+    }
+
+    /// Those of them that are inactive, where there are others.
+    pub(crate) fn spares(&self, parent: NodeId) -> Vec<NodeId> {
+        match self.rivals(parent).nth(1) {
+            Some(_) => self.rivals(parent).filter(|&id| self.is_off(id)).collect(),
+            None => Vec::new(),
+        }
+    }
+
+    /// Takes out what `word` stands for instead of; what is inactive stands for nothing.
     fn detach_rivals(&mut self, parent: NodeId, word: &str) {
-        let Cursor::Block(block) = self.node(parent).cursor else { return };
-        let is_one =
-            |word: &str| lookup(block, word).is_some_and(|child| block.exclusive.contains(&child.name));
-        if !is_one(word) {
+        if !self.node(parent).cursor.excludes(word) {
             return;
         }
-        let children = &self.node(parent).children;
-        let rivals: Vec<NodeId> =
-            children.iter().copied().filter(|&child| is_one(&self.node(child).word)).collect();
+        let rivals: Vec<NodeId> = self.rivals(parent).filter(|&id| !self.is_off(id)).collect();
         rivals.into_iter().for_each(|rival| self.detach(rival));
     }
 

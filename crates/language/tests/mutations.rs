@@ -1,10 +1,10 @@
 //! Random bytes and mutated real configurations, within bounds; `cargo run --release -p sluice-language
 //! --example fuzz_configurations` goes on for longer.
 
-mod fuzz;
-
 use proptest::collection::vec;
 use proptest::prelude::*;
+
+use crate::fuzz;
 
 #[test]
 fn the_corpus_holds() {

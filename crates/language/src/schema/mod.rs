@@ -297,6 +297,13 @@ impl Cursor {
         }
     }
 
+    /// What this word begins excludes others of the block.
+    pub fn excludes(self, word: &str) -> bool {
+        let Cursor::Block(block) = self else { return false };
+        !block.exclusive.is_empty()
+            && lookup(block, word).is_some_and(|child| block.exclusive.contains(&child.name))
+    }
+
     /// The block has a statement that begins with this keyword.
     pub fn has_keyword(self, word: &str) -> bool {
         matches!(self, Cursor::Block(statement) if lookup(statement, word).is_some_and(|child| !child.name.is_empty()))

@@ -47,7 +47,7 @@ fn places(errors: &Errors, text: &str) -> Result<(), String> {
 }
 
 /// What is refused may hold several of a choice: of those the `set` form keeps the last, and so does what it becomes.
-fn fixed_point(tree: &Tree, refused: bool) -> Result<(), String> {
+pub fn fixed_point(tree: &Tree, refused: bool) -> Result<(), String> {
     let (text, set) = (tree.to_text(), tree.to_set());
     for (form, printed) in [("text", &text), ("set", &set)] {
         let again = parse(printed, form).map_err(|errors| format!("printed as {form}: {errors}"))?;
