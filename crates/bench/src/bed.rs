@@ -136,11 +136,8 @@ impl Bed {
         for hook in self.hooks() {
             self.size_floor(hook, sessions)?;
         }
-        // The first packet of a direction may still take the slow line; both hooks' programs have run after this.
-        for hook in self.hooks() {
-            self.pass(hook, None, TCP_ACK, 0, sessions, Direction::Both)?;
-        }
-        Ok(())
+        // The first packet of a direction may still take the slow line, on whichever hook.
+        self.pass(self.hooks()[0], None, TCP_ACK, 0, sessions, Direction::Both).map(drop)
     }
 
     /// Sends the first packets of sessions through Sluice.

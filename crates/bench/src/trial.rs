@@ -224,6 +224,11 @@ impl Stand {
         self.lane.passed()
     }
 
+    /// Packets that went the long way beside a flow table.
+    pub fn past_the_flow_table(&self) -> Result<Option<u64>> {
+        self.lane.past_the_flow_table()
+    }
+
     pub fn mode_check(&self) -> Result<Check> {
         self.lane.mode_check()
     }

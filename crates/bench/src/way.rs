@@ -29,7 +29,9 @@ pub enum Way {
     Linux,
     /// Established and related accepted, invalid dropped, new accepted from lan to wan.
     Nftables,
-    /// The same, and the source address replaced.
+    /// The same, and established flows go past it: `flow add` of nft(8), where the kernel has flow tables.
+    Flowtable,
+    /// As `Nftables`, and the source address replaced.
     Masquerade,
     /// A tc program that rewrites the addresses of the link and redirects, nothing else.
     BareRedirect,
@@ -45,6 +47,7 @@ impl Way {
             Way::XdpNat => "sluice xdp source nat",
             Way::Linux => "linux",
             Way::Nftables => "nftables",
+            Way::Flowtable => "nft flowtable",
             Way::Masquerade => "masquerade",
             Way::BareRedirect => "bare redirect",
         }
@@ -92,6 +95,7 @@ impl Lane {
             Way::BareRedirect => bare = Some(bare_redirect(&site)?),
             Way::Linux => {}
             Way::Nftables => drop(site.gateway.run("nft", [STATEFUL])?),
+            Way::Flowtable => flow_table(&site)?,
             Way::Masquerade => {
                 site.gateway.run("nft", [STATEFUL])?;
                 site.gateway.run("nft", [MASQUERADE])?;
@@ -116,6 +120,18 @@ impl Lane {
             return Ok(Some(sluice.dataplane.counters()?.total().redirected));
         }
         Ok(self.bare.as_ref().map(|(frames, _)| frames.bare.read(0).redirected.iter().sum()))
+    }
+
+    /// Packets that the rules behind a flow table have seen; None where there is no flow table.
+    pub fn past_the_flow_table(&self) -> Result<Option<u64>> {
+        if self.way != Way::Flowtable {
+            return Ok(None);
+        }
+        let text = self.site.gateway.run("nft", ["-j", "list", "counter", "inet", "bench", "slow"])?;
+        let list: Value = serde_json::from_str(&text)?;
+        let entries = list["nftables"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let counter = entries.iter().find_map(|entry| entry["counter"]["packets"].as_u64());
+        counter.map(Some).context("nft shows no counter")
     }
 
     /// Sessions that Sluice has made so far.
@@ -198,6 +214,27 @@ fn bare_redirect(site: &Site) -> Result<(Frames, Vec<OwnedFd>)> {
 pub const STATEFUL: &str = "table inet bench { chain forward { type filter hook forward priority 0; policy drop; \
     ct state established,related accept; ct state invalid drop; \
     iifname \"lan0\" oifname \"wan0\" ct state new accept; }; }";
+
+/// The counter sees what the flow table has not taken.
+const FLOWTABLE: &str = "table inet bench { flowtable quick { hook ingress priority 0; devices = { lan0, wan0 }; }; \
+    counter slow { }; chain forward { type filter hook forward priority 0; policy drop; \
+    counter name slow; ct state established flow add @quick; \
+    ct state established,related accept; ct state invalid drop; \
+    iifname \"lan0\" oifname \"wan0\" ct state new accept; }; }";
+
+/// Whether nftables takes a flow table here (CONFIG_NF_FLOW_TABLE, NF_FLOW_TABLE_INET, NFT_FLOW_OFFLOAD).
+pub fn has_flow_tables() -> Result<bool> {
+    let netns = sluice_lab::netns::Netns::create("flows")?;
+    Ok(netns.run("nft", ["add table inet t; add flowtable inet t f { hook ingress priority 0; }"]).is_ok())
+}
+
+/// Datagrams' flows stay in the table as long as any round may take.
+fn flow_table(site: &Site) -> Result<()> {
+    site.gateway
+        .run("nft", [FLOWTABLE])
+        .context("this kernel takes no nft flowtable (CONFIG_NFT_FLOW_OFFLOAD)")?;
+    Ok(site.gateway.sysctl("net.netfilter.nf_flowtable_udp_timeout", "3600")?)
+}
 
 pub const MASQUERADE: &str = "table ip bench_nat { chain postrouting { type nat hook postrouting priority 100; \
     oifname \"wan0\" masquerade; }; }";

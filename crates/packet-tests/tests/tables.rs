@@ -65,9 +65,11 @@ fn run_all(hook: Hook) {
         (files.iter().flat_map(|file| run_file(file, hook, &mut kept, &mut watch)).collect(), watch)
     });
     assert!(failures.is_empty(), "{} cases fail\n\n{}", failures.len(), failures.join("\n"));
-    assert!(watch.wrong.is_empty(), "refused on {}, but {}", hook.name(), watch.wrong.join(", "));
-    let watched = watch.reasons.len();
-    assert!(watched >= LEAST_REASONS || std::env::var("SLUICE_CASES").is_ok(), "{:?}", watch.reasons);
+    // what a reason may write is told of its first packet in all the files
+    if std::env::var("SLUICE_CASES").is_err() {
+        assert!(watch.wrong.is_empty(), "refused on {}, but {}", hook.name(), watch.wrong.join(", "));
+        assert!(watch.reasons.len() >= LEAST_REASONS, "{:?}", watch.reasons);
+    }
 }
 
 #[test]

@@ -194,7 +194,7 @@ pub fn towards_the_server(streams: &[u32], rounds: usize) -> Result<Vec<Figure>>
     let lanes = WAYS.iter().map(|way| Bulk::new(*way)).collect::<Result<Vec<_>>>()?;
     let mut figures = vec![];
     for streams in streams.iter().copied() {
-        let transfer = Transfer { streams, length: Length::Seconds(2.0), reverse: false };
+        let transfer = Transfer { streams, length: Length::Seconds(1.0), reverse: false };
         let samples = interleave(lanes.len(), rounds, |contestant, _| {
             Ok(lanes[contestant].measure(transfer).context("bulk TCP")?.gbps)
         })?;

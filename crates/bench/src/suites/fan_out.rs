@@ -224,7 +224,7 @@ fn figure_name(who: Who, bytes: usize, suffix: &str) -> String {
 fn suite(context: &Context) -> Result<SuiteResult> {
     let mut result = SuiteResult::new(SUITE.name);
     let mut all = contestants(context, &mut result.notes)?;
-    let length = context.pick(Duration::from_millis(300), Duration::from_millis(400));
+    let length = Duration::from_millis(300);
     let total = (all.len() * context.rounds) as f64;
     let mut done = 0.0;
     let samples = interleave(all.len(), context.rounds, |contestant, _| {

@@ -1,9 +1,11 @@
 //! The monitor on capture files: packets a second on one core, beside reading and walking the same file.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -87,6 +89,14 @@ const CASES: [Case; 8] = [
 const NO_DATABASE: usize = 5;
 const TWO_WORKERS: usize = 6;
 const AGAIN: usize = 7;
+/// Other cases are told over these.
+const NEEDED_BY_OTHERS: [usize; 3] = [0, NO_DATABASE, AGAIN];
+
+/// Some figure of the case is.
+fn is_promised(context: &Context, case: &str) -> bool {
+    let begins = |name: &String| name.strip_prefix(case).is_some_and(|rest| rest.starts_with(':'));
+    context.wanted.is_empty() || context.wanted.iter().any(begins)
+}
 
 const fn case(name: &'static str, capture: usize, workers: u16, database: bool) -> Case {
     Case { name, capture, workers, database }
@@ -97,31 +107,59 @@ const LINE: f64 = 10e9;
 const OVERHEAD: f64 = 24.0;
 
 /// Captures and databases of one run; removed at its end.
-struct Shelf(PathBuf);
+struct Shelf {
+    path: PathBuf,
+    /// What was generated and how: with the same options, the same frames would be.
+    taken: Mutex<HashMap<String, (Options, Taken)>>,
+}
 
 impl Drop for Shelf {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            eprintln!("sluice bench: cannot remove {}: {error}", self.0.display());
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            eprintln!("sluice bench: cannot remove {}: {error}", self.path.display());
         }
     }
 }
 
+/// The one that is in use.
+static SHELF: Mutex<Weak<Shelf>> = Mutex::new(Weak::new());
+
+/// Captures stay as long as this does, for a run that measures the suite several times.
+pub struct Captures(#[expect(dead_code, reason = "held, not read")] Arc<Shelf>);
+
+pub fn keep_captures() -> Result<Captures> {
+    Ok(Captures(Shelf::get()?))
+}
+
 impl Shelf {
-    fn new() -> Result<Shelf> {
+    fn get() -> Result<Arc<Shelf>> {
+        let mut last = SHELF.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shelf) = last.upgrade() {
+            return Ok(shelf);
+        }
         let path = std::env::temp_dir().join(format!("sluice-bench-monitor-{}", std::process::id()));
         std::fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Shelf(path))
+        let shelf = Arc::new(Shelf { path, taken: Mutex::default() });
+        *last = Arc::downgrade(&shelf);
+        Ok(shelf)
     }
 
     fn capture(&self, name: &str, options: Options) -> Result<Taken> {
-        let path = self.0.join(format!("{}.pcap", name.replace(' ', "_")));
-        let made = generate(options, &path).with_context(|| format!("cannot generate {}", path.display()))?;
-        Ok(Taken { path, copies: made.totals.duplicates + made.totals.replays })
+        let mut all = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, taken)) = all.get(name).filter(|(of, _)| *of == options) {
+            return Ok(taken.clone());
+        }
+        let path = self.path.join(format!("{}.pcap", name.replace(' ', "_")));
+        let made = generate(options.clone(), &path)
+            .with_context(|| format!("cannot generate {}", path.display()))?;
+        let taken = Taken { path, copies: made.totals.duplicates + made.totals.replays };
+        all.insert(name.to_owned(), (options, taken.clone()));
+        Ok(taken)
     }
 }
 
 /// A capture in a file.
+#[derive(Clone)]
 struct Taken {
     path: PathBuf,
     /// Frames that were planted a second time.
@@ -155,28 +193,31 @@ impl Run {
 }
 
 fn suite(context: &Context) -> Result<SuiteResult> {
-    let shelf = Shelf::new()?;
+    let shelf = Shelf::get()?;
     let run = std::thread::scope(|scope| {
         // Children inherit the one CPU.
         let measure = || keep_on(bench_cpu()).and_then(|()| measure(context, &shelf));
         scope.spawn(measure).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
-    run.with_context(|| format!("with captures in {} (TMPDIR names another place)", shelf.0.display()))
+    run.with_context(|| format!("with captures in {} (TMPDIR names another place)", shelf.path.display()))
 }
 
 fn measure(context: &Context, shelf: &Shelf) -> Result<SuiteResult> {
     let mut result = SuiteResult::new(SUITE.name);
-    let empty = Taken { path: shelf.0.join("empty.pcap"), copies: 0 };
+    let empty = Taken { path: shelf.path.join("empty.pcap"), copies: 0 };
     std::fs::write(&empty.path, EMPTY)?;
     let is_long = |n: usize| context.quick() && CAPTURES[n].flows == MANY;
-    let needed = |n: usize| CASES.iter().any(|case| case.capture == n) && !is_long(n);
+    let is_wanted = |n: usize| NEEDED_BY_OTHERS.contains(&n) || is_promised(context, CASES[n].name);
+    let cases: Vec<usize> =
+        (0..CASES.len()).filter(|n| is_wanted(*n) && !is_long(CASES[*n].capture)).collect();
+    let needed = |n: usize| cases.iter().any(|case| CASES[*case].capture == n);
     let mut files = vec![];
     for (n, capture) in CAPTURES.iter().enumerate() {
         context.progress.at(0.3 * n as f64 / CAPTURES.len() as f64, &format!("generating {}", capture.name));
         let packets = context.pick(capture.quick, capture.full);
         files.push(needed(n).then(|| shelf.capture(capture.name, options(capture, packets))).transpose()?);
     }
-    let wanted: Vec<usize> = (0..CASES.len()).filter(|n| files[CASES[*n].capture].is_some()).collect();
+    let wanted = cases;
     let mut runs: Vec<Vec<Run>> = CASES.iter().map(|_| vec![]).collect();
     // each file twice (A/A)
     let mut walks: [Vec<Vec<f64>>; 2] = [(); 2].map(|()| CASES.iter().map(|_| vec![]).collect());
@@ -215,7 +256,7 @@ fn measure(context: &Context, shelf: &Shelf) -> Result<SuiteResult> {
     }
     result.figures.extend(memory::measure(context, shelf, &runs[0])?);
     context.progress.at(0.96, "live taps");
-    live::measure(context, &shelf.0, &mut result)?;
+    live::measure(context, &shelf.path, &mut result)?;
     result.rows = serde_json::to_value(&runs)?;
     Ok(result)
 }
@@ -250,10 +291,10 @@ const EMPTY: [u8; 24] =
 
 /// A whole process.
 fn analyse(shelf: &Shelf, capture: &Taken, case: &Case) -> Result<Run> {
-    let database = shelf.0.join("results.db");
+    let database = shelf.path.join("results.db");
     for name in ["results.db", "results.db-wal", "results.db-shm"] {
         // Usually there is none.
-        let _ = std::fs::remove_file(shelf.0.join(name));
+        let _ = std::fs::remove_file(shelf.path.join(name));
     }
     let program = std::env::current_exe().context("cannot find this program again")?;
     let mut command = if case.workers > 1 {
@@ -457,7 +498,7 @@ fn scaling(context: &Context, shelf: &Shelf, result: &mut SuiteResult) -> Result
         &[1000, 10_000, 50_000, 100_000, 250_000, 500_000, 5_000_000],
         &[1000, 10_000, 50_000, 100_000, 250_000, 500_000, 5_000_000, 50_000_000],
     );
-    let empty = Taken { path: shelf.0.join("empty.pcap"), copies: 0 };
+    let empty = Taken { path: shelf.path.join("empty.pcap"), copies: 0 };
     let (mut rows, mut points) = (vec![], vec![]);
     for packets in sizes {
         let capture = Capture { flows: (packets / 10).clamp(10, 1000) as u32, ..CAPTURES[0] };
@@ -518,7 +559,7 @@ mod tests {
     #[test]
     fn a_capture_in_which_frames_come_again_is_no_single_pass() {
         let shelf = Shelf(std::env::temp_dir().join(format!("sluice-bench-looped-{}", std::process::id())));
-        std::fs::create_dir_all(&shelf.0).unwrap();
+        std::fs::create_dir_all(&shelf.path).unwrap();
         let few = Capture { flows: 50, ..CAPTURES[0] };
         let honest = shelf.capture("honest", options(&few, 50_000)).unwrap();
         let run = analysed(&honest.path, honest.copies);
@@ -526,7 +567,7 @@ mod tests {
         assert!(!Run { copies: run.copies + 1, ..run.clone() }.single_pass().passed);
         // The same records once more behind themselves.
         let once = std::fs::read(&honest.path).unwrap();
-        let looped = shelf.0.join("looped.pcap");
+        let looped = shelf.path.join("looped.pcap");
         std::fs::write(&looped, [&once[..], &once[EMPTY.len()..]].concat()).unwrap();
         let check = analysed(&looped, honest.copies).single_pass();
         assert!(!check.passed, "{check:?}");
@@ -538,7 +579,7 @@ mod tests {
         let shelf = Shelf::new().unwrap();
         let walked = shelf.capture("walked", options(&CAPTURES[1], 20_000)).unwrap();
         assert_eq!(walk(&walked.path).unwrap().0, 20_000);
-        let empty = shelf.0.join("empty.pcap");
+        let empty = shelf.path.join("empty.pcap");
         std::fs::write(&empty, EMPTY).unwrap();
         assert_eq!(walk(&empty).unwrap().0, 0);
     }

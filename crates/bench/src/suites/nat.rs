@@ -240,7 +240,7 @@ fn recorded(bed: &Bed, masquerade: &Masquerade) -> Result<Check> {
 }
 
 fn live(context: &Context) -> Result<Figure> {
-    let length = context.pick(Duration::from_millis(400), Duration::from_secs(2));
+    let length = context.pick(Duration::from_millis(400), Duration::from_secs(1));
     let stand = |way| Stand::new(Device::Through(way, Sink::Xdp), FRAME_BYTES);
     let mut stands = [stand(Way::XdpNat)?, stand(Way::Masquerade)?, stand(Way::Masquerade)?];
     let samples = interleave(stands.len(), context.rounds, |i, _| {
@@ -255,7 +255,7 @@ const LIVE: &str = "64-byte frames into an XDP sink";
 
 fn bulk(context: &Context, streams: u32) -> Result<Figure> {
     let lanes = [Bulk::new(Way::TcNat)?, Bulk::new(Way::Masquerade)?, Bulk::new(Way::Masquerade)?];
-    let transfer = Transfer { streams, length: Length::Seconds(context.pick(1.0, 2.0)), reverse: true };
+    let transfer = Transfer { streams, length: Length::Seconds(1.0), reverse: true };
     let samples = interleave(lanes.len(), context.rounds, |i, _| Ok(lanes[i].measure(transfer)?.gbps))?;
     let errors = lanes[0].lane.checksum_errors()?;
     let figure = Figure::new(bulk_name(streams), "Gb/s", Better::Higher, samples[0].clone());

@@ -10,11 +10,11 @@ use crate::result::{Bar, Bars, Better, Chart, Check, Figure, Forest, ForestRow, 
 use crate::rounds::interleave;
 use crate::stats::{estimate, paired_ratio};
 use crate::trial::{Device, FLOWS, Outcome, Sink, Stand};
-use crate::way::Way;
+use crate::way::{Way, has_flow_tables};
 
 pub const SUITE: Suite = Suite {
     name: "peers",
-    help: "Sluice, Linux forwarding, nftables stateful and masquerade on live frames, into an XDP and a socket sink",
+    help: "Sluice, Linux forwarding, nftables stateful, with a flowtable, and masquerade on live frames, into an XDP and a socket sink",
     says: "64-byte UDP frames of 10,000 flows that were answered before, made inside the kernel, forwarded on the same \
         core by each gateway in turn, and taken by an XDP program or by a packet socket of the host behind. All of them \
         run in every round.",
@@ -29,25 +29,29 @@ pub const SUITE: Suite = Suite {
 
 const SOCKET: Sink = Sink::Socket { ring: 4096 };
 /// Those from `ONCE` on are there for A/A, each with a gateway of its own.
-const DEVICES: [Device; 15] = [
+const DEVICES: [Device; 17] = [
     Device::Through(Way::Xdp, Sink::Xdp),
     Device::Through(Way::Tc, Sink::Xdp),
     Device::Through(Way::Linux, Sink::Xdp),
     Device::Through(Way::Nftables, Sink::Xdp),
+    Device::Through(Way::Flowtable, Sink::Xdp),
     Device::Through(Way::Masquerade, Sink::Xdp),
     Device::Nobody,
     Device::Through(Way::Xdp, SOCKET),
     Device::Through(Way::Tc, SOCKET),
     Device::Through(Way::Linux, SOCKET),
     Device::Through(Way::Nftables, SOCKET),
+    Device::Through(Way::Flowtable, SOCKET),
     Device::Through(Way::Masquerade, SOCKET),
     Device::Through(Way::Nftables, Sink::Xdp),
     Device::Through(Way::Nftables, SOCKET),
     Device::Through(Way::Linux, Sink::Xdp),
     Device::Through(Way::Linux, SOCKET),
 ];
-const ONCE: usize = 11;
+const ONCE: usize = 13;
 const FRAME_BYTES: usize = 60;
+/// A flow goes into the flow table with its next packet; long enough for one of each.
+const FLOWS_INTO_TABLE: Duration = Duration::from_millis(200);
 
 /// Who runs: whose figures are wanted, whom they are compared with, and these once more.
 fn chosen(context: &Context) -> Vec<usize> {
@@ -56,12 +60,24 @@ fn chosen(context: &Context) -> Vec<usize> {
     (0..DEVICES.len()).filter(needed).collect()
 }
 
+fn is_flow_table(i: usize) -> bool {
+    matches!(DEVICES[i], Device::Through(Way::Flowtable, _))
+}
+
 fn suite(context: &Context) -> Result<SuiteResult> {
     let length = context.pick(Duration::from_millis(400), Duration::from_secs(1));
     context.progress.at(0.0, "setting up the gateways");
-    let chosen = chosen(context);
+    let mut result = SuiteResult::new(SUITE.name);
+    let mut chosen = chosen(context);
+    if chosen.iter().any(|i| is_flow_table(*i)) && !has_flow_tables()? {
+        chosen.retain(|i| !is_flow_table(*i));
+        result.notes.push("nft flowtable: this kernel has none (CONFIG_NFT_FLOW_OFFLOAD)".to_owned());
+    }
     let mut stands =
         chosen.iter().map(|i| Stand::new(DEVICES[*i], FRAME_BYTES)).collect::<Result<Vec<_>>>()?;
+    for (stand, _) in stands.iter_mut().zip(&chosen).filter(|(_, i)| is_flow_table(**i)) {
+        stand.trial(None, FLOWS_INTO_TABLE).context("nft flowtable")?;
+    }
     let mut seen: Vec<Vec<Outcome>> = vec![vec![]; DEVICES.len()];
     let total = (chosen.len() * context.rounds) as f64;
     let mut done = 0.0;
@@ -76,7 +92,6 @@ fn suite(context: &Context) -> Result<SuiteResult> {
     })?;
     let mut samples: Vec<Vec<f64>> = vec![vec![]; DEVICES.len()];
     chosen.iter().zip(rates).for_each(|(i, rates)| samples[*i] = rates);
-    let mut result = SuiteResult::new(SUITE.name);
     let forwarding = stands.iter().filter(|stand| stand.device != Device::Nobody);
     result.honesty = forwarding.map(Stand::mode_check).collect::<Result<Vec<_>>>()?;
     result.honesty.push(honesty::distinct(FLOWS as u64, FLOWS as u64));
@@ -88,8 +103,12 @@ fn suite(context: &Context) -> Result<SuiteResult> {
 
 /// At full speed, and by the way that is being judged.
 fn measure(stand: &mut Stand, length: Duration) -> Result<Outcome> {
-    let before = stand.passed()?;
+    let (before, slow) = (stand.passed()?, stand.past_the_flow_table()?);
     let outcome = stand.trial(None, length)?;
+    if let (Some(slow), Some(after)) = (slow, stand.past_the_flow_table()?) {
+        let most = outcome.sent / 1000;
+        ensure!(after - slow <= most, "of {} frames {} went past the flow table", outcome.sent, after - slow);
+    }
     if let (Some(before), Some(after)) = (before, stand.passed()?) {
         ensure!(
             after - before == outcome.sent,
@@ -209,8 +228,22 @@ mod tests {
             let rival_way = if *way == Way::Tc { Way::Linux } else { Way::Nftables };
             assert_eq!(DEVICES[rival(i)], Device::Through(rival_way, *sink));
         }
-        for i in [0, 1, 6, 7] {
+        for i in [0, 1, 7, 8] {
             assert!(rival(i) < ONCE && again(i) >= ONCE && DEVICES[again(i)] == DEVICES[rival(i)]);
         }
+    }
+    /// Where the kernel has flow tables, answered flows are past the rules; elsewhere the error says what is missing.
+    #[test]
+    fn a_flow_table_takes_answered_flows() {
+        let device = Device::Through(Way::Flowtable, Sink::Xdp);
+        if !has_flow_tables().unwrap() {
+            let error = Stand::new(device, FRAME_BYTES).err().unwrap();
+            assert!(format!("{error:#}").contains("CONFIG_NFT_FLOW_OFFLOAD"), "{error:#}");
+            return;
+        }
+        let mut stand = Stand::new(device, FRAME_BYTES).unwrap();
+        stand.trial(None, FLOWS_INTO_TABLE).unwrap();
+        let outcome = measure(&mut stand, FLOWS_INTO_TABLE).unwrap();
+        assert!(outcome.sent > FLOWS as u64 && outcome.received == outcome.sent, "{outcome:?}");
     }
 }

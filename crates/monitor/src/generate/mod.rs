@@ -56,7 +56,7 @@ impl FromStr for Size {
 }
 
 /// What to generate.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     pub packets: u64,
     pub flows: u32,

@@ -11,7 +11,7 @@ use crate::frames::{self, Forwarder};
 use crate::progress::Progress;
 use crate::result::{Check, Figure, Profile, SuiteResult};
 use crate::stats::{estimate, restlessness};
-use crate::suites::{self, Context, bulk, prog};
+use crate::suites::{self, Context, bulk, monitor, prog};
 use crate::tables;
 
 /// Suites whose rows the budgets choose one by one, or that are not of the list.
@@ -25,6 +25,8 @@ pub fn run(budgets: &Budgets, also: &[&str], options: &Options) -> Vec<SuiteResu
     let names = budgets.suites(also);
     let mut passes: Vec<Vec<SuiteResult>> = names.iter().map(|_| vec![]).collect();
     let mut clock = Clock::new(names.len(), options.passes);
+    // the same file in every pass
+    let _captures = names.contains(&monitor::SUITE.name).then(monitor::keep_captures);
     for pass in 1..=options.passes {
         for (name, results) in names.iter().zip(&mut passes) {
             eprintln!("pass {pass} of {}, {name}{}", options.passes, clock.left());

@@ -20,7 +20,7 @@ const WITHIN_PERCENT: f64 = 1.0;
 const FLOWS: u32 = 1000;
 
 pub fn run(context: &Context, result: &mut SuiteResult) -> Result<()> {
-    let seconds = context.pick(0.25, 2.0);
+    let seconds = context.pick(0.25, 1.0);
     let mut pair = Pair::veth(Role::Judge)?;
     let mut runs: Vec<Vec<(Sent, Received)>> = vec![vec![]; RATES.len()];
     let total = RATES.len() * context.rounds;
