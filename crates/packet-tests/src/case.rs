@@ -22,7 +22,8 @@
 //! Words after a verdict name the other counters that change: `fast` (the slow line did not run), `new` (a session was
 //! made), `policy NAME` (it permitted, or denied), `nat SET/RULE` (a NAT rule that matched; twice where two did, the
 //! destination's first), `bound` (persistent-nat had given the source its port before), `unported` (it
-//! takes no port of a pool), `related`, `rejudged`, `alarm SCREEN` (a screen counted it and let it pass). Every counter that neither the verdict nor these words imply must stay as it was.
+//! takes no port of a pool), `related`, `rejudged`, `alarm SCREEN` (a screen counted it and let it pass), `counts NAME` (a
+//! counter of the unit it arrived on, of bpf/counters.def). Every counter that neither the verdict nor these words imply must stay as it was.
 //!
 //! A packet without `eth` gets one (and the unit's VLAN tag): to the unit's MAC address, from the host that holds the
 //! source address. A redirect without a packet expects what RFC 1812 makes of it: one hop fewer, new MAC addresses.
@@ -117,18 +118,21 @@ pub struct Words {
     pub nat: Vec<String>,
     /// Screens that count the packet, but let it pass.
     pub alarms: Vec<String>,
+    /// Counters of the unit that no other word implies.
+    pub counts: Vec<String>,
 }
 
 impl File {
-    /// Every file of `tests/packet`, or those whose path contains `$SLUICE_CASES`.
+    /// Every file of `tests/packet`, or those where `/FILE.case` contains `$SLUICE_CASES`.
     pub fn all() -> Result<Vec<File>> {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packet").canonicalize()?;
         let wanted = std::env::var("SLUICE_CASES").unwrap_or_default();
         let mut paths = Vec::new();
         for entry in std::fs::read_dir(directory)? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|e| e == "case") && path.to_string_lossy().contains(&wanted) {
-                paths.push(path);
+            let entry = entry?;
+            let name = format!("/{}", entry.file_name().to_string_lossy());
+            if name.ends_with(".case") && name.contains(&wanted) {
+                paths.push(entry.path());
             }
         }
         paths.sort();
@@ -304,6 +308,7 @@ fn parse_verdict(verdict: &str, rest: &str) -> Result<(Verdict, Words)> {
             ("policy", _) => words.policy = tokens.next().map(str::to_owned),
             ("nat", _) => words.nat.extend(tokens.next().map(str::to_owned)),
             ("alarm", _) => words.alarms.extend(tokens.next().map(str::to_owned)),
+            ("counts", _) => words.counts.extend(tokens.next().map(str::to_owned)),
             ("fast", _) => words.fast = true,
             ("new", _) => words.new = true,
             ("related", _) => words.related = true,
@@ -332,6 +337,8 @@ mod tests {
         let Verdict::Redirect { unit, via, packet: None } = verdict else { panic!("{verdict:?}") };
         assert_eq!((unit.as_str(), via.as_deref()), ("dmz0.0", Some("server")));
         assert!(words.new && !words.fast && words.policy.as_deref() == Some("a>b/c"));
+        let (_, words) = parse_verdict("drop", "land counts one counts two").unwrap();
+        assert_eq!(words.counts, ["one", "two"]);
         assert!(parse_verdict("reply", "ttl_exceeded").is_err());
         assert!(parse_verdict("drop", "land quickly").is_err());
         assert!(parse_verdict("accept", "").is_err());

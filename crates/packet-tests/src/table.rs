@@ -199,6 +199,9 @@ pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> 
             *values.entry(Place::Unit(unit, slot)).or_default() += count;
         }
     }
+    for name in &step.words.counts {
+        *values.entry(Place::Unit(unit, counters::slot(name)?)).or_default() += 1;
+    }
     let refused = match &step.verdict {
         Verdict::Drop { reason } | Verdict::Reply { reason, .. } => Some(reason.as_str()),
         _ => None,
