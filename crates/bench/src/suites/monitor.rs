@@ -138,10 +138,14 @@ impl Shelf {
             return Ok(shelf);
         }
         let path = std::env::temp_dir().join(format!("sluice-bench-monitor-{}", std::process::id()));
-        std::fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        let shelf = Arc::new(Shelf { path, taken: Mutex::default() });
+        let shelf = Arc::new(Shelf::at(path)?);
         *last = Arc::downgrade(&shelf);
         Ok(shelf)
+    }
+
+    fn at(path: PathBuf) -> Result<Shelf> {
+        std::fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Shelf { path, taken: Mutex::default() })
     }
 
     fn capture(&self, name: &str, options: Options) -> Result<Taken> {
@@ -558,8 +562,8 @@ mod tests {
 
     #[test]
     fn a_capture_in_which_frames_come_again_is_no_single_pass() {
-        let shelf = Shelf(std::env::temp_dir().join(format!("sluice-bench-looped-{}", std::process::id())));
-        std::fs::create_dir_all(&shelf.path).unwrap();
+        let path = std::env::temp_dir().join(format!("sluice-bench-looped-{}", std::process::id()));
+        let shelf = Shelf::at(path).unwrap();
         let few = Capture { flows: 50, ..CAPTURES[0] };
         let honest = shelf.capture("honest", options(&few, 50_000)).unwrap();
         let run = analysed(&honest.path, honest.copies);
@@ -576,7 +580,7 @@ mod tests {
 
     #[test]
     fn the_walk_finds_every_frame() {
-        let shelf = Shelf::new().unwrap();
+        let shelf = Shelf::get().unwrap();
         let walked = shelf.capture("walked", options(&CAPTURES[1], 20_000)).unwrap();
         assert_eq!(walk(&walked.path).unwrap().0, 20_000);
         let empty = shelf.path.join("empty.pcap");
