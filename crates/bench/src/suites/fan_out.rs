@@ -46,6 +46,8 @@ const RECEIVER_PORT: u16 = 5514;
 const FLOWS: usize = 10_000;
 /// Each costs Envoy a session, with a socket towards every receiver.
 const FLOWS_OF_RELAYS: usize = 1_000;
+/// Of one measurement.
+const LENGTH: Duration = Duration::from_millis(300);
 /// Bytes of a frame without its check sequence.
 const SIZES: [usize; 2] = [60, 508];
 /// What a mode of rings takes without losing any, beside the most that it takes.
@@ -224,13 +226,12 @@ fn figure_name(who: Who, bytes: usize, suffix: &str) -> String {
 fn suite(context: &Context) -> Result<SuiteResult> {
     let mut result = SuiteResult::new(SUITE.name);
     let mut all = contestants(context, &mut result.notes)?;
-    let length = Duration::from_millis(300);
     let total = (all.len() * context.rounds) as f64;
     let mut done = 0.0;
     let samples = interleave(all.len(), context.rounds, |contestant, _| {
         context.progress.at(done / total, &all[contestant].name());
         done += 1.0;
-        all[contestant].measure(length)
+        all[contestant].measure(LENGTH)
     })?;
     let found = |who, bytes, again| all.iter().position(|c| (c.who, c.bytes, c.again) == (who, bytes, again));
     let place = |who: Who, bytes: usize| found(who, bytes, false);
@@ -267,12 +268,11 @@ fn without_loss(contestant: &mut Contestant, rounds: usize) -> Result<Figure> {
     let most: Vec<f64> = contestant.of(|sample| sample.mpps);
     let name = figure_name(contestant.who, contestant.bytes, WITHOUT_LOSS);
     let Lane::User(lane) = &mut contestant.lane else { bail!("{name}: not a mode of user space") };
-    let length = Duration::from_millis(300);
     let (mut asked, mut again) = (vec![], vec![]);
     let rate = |round: usize| {
-        let (held, wanted) = lane.without_loss(most[round], length)?;
+        let (held, wanted) = lane.without_loss(most[round], LENGTH)?;
         asked.push(wanted);
-        again.push(lane.measure(None, length)?.mpps);
+        again.push(lane.measure(None, LENGTH)?.mpps);
         Ok(held)
     };
     let samples = alone(rounds, rate).with_context(|| name.clone())?;

@@ -124,11 +124,9 @@ impl Drop for Shelf {
 /// The one that is in use.
 static SHELF: Mutex<Weak<Shelf>> = Mutex::new(Weak::new());
 
-/// Captures stay as long as this does, for a run that measures the suite several times.
-pub struct Captures(#[expect(dead_code, reason = "held, not read")] Arc<Shelf>);
-
-pub fn keep_captures() -> Result<Captures> {
-    Ok(Captures(Shelf::get()?))
+/// Captures stay as long as what this returns, for a run that measures the suite several times.
+pub fn keep_captures() -> Result<impl Sized> {
+    Shelf::get()
 }
 
 impl Shelf {
@@ -212,16 +210,15 @@ fn measure(context: &Context, shelf: &Shelf) -> Result<SuiteResult> {
     std::fs::write(&empty.path, EMPTY)?;
     let is_long = |n: usize| context.quick() && CAPTURES[n].flows == MANY;
     let is_wanted = |n: usize| NEEDED_BY_OTHERS.contains(&n) || is_promised(context, CASES[n].name);
-    let cases: Vec<usize> =
+    let wanted: Vec<usize> =
         (0..CASES.len()).filter(|n| is_wanted(*n) && !is_long(CASES[*n].capture)).collect();
-    let needed = |n: usize| cases.iter().any(|case| CASES[*case].capture == n);
+    let needed = |n: usize| wanted.iter().any(|case| CASES[*case].capture == n);
     let mut files = vec![];
     for (n, capture) in CAPTURES.iter().enumerate() {
         context.progress.at(0.3 * n as f64 / CAPTURES.len() as f64, &format!("generating {}", capture.name));
         let packets = context.pick(capture.quick, capture.full);
         files.push(needed(n).then(|| shelf.capture(capture.name, options(capture, packets))).transpose()?);
     }
-    let wanted = cases;
     let mut runs: Vec<Vec<Run>> = CASES.iter().map(|_| vec![]).collect();
     // each file twice (A/A)
     let mut walks: [Vec<Vec<f64>>; 2] = [(); 2].map(|()| CASES.iter().map(|_| vec![]).collect());

@@ -232,6 +232,7 @@ mod tests {
             assert!(rival(i) < ONCE && again(i) >= ONCE && DEVICES[again(i)] == DEVICES[rival(i)]);
         }
     }
+
     /// Where the kernel has flow tables, answered flows are past the rules; elsewhere the error says what is missing.
     #[test]
     fn a_flow_table_takes_answered_flows() {

@@ -66,11 +66,9 @@ fn lanes(plain: &Order) -> Vec<Lane> {
 pub fn run(context: &Context, result: &mut SuiteResult) -> Result<()> {
     let window = Duration::from_millis(context.pick(200, 700));
     let (mut dropping, mut judging) = (Pair::veth(Role::Drop)?, Pair::veth(Role::Judge)?);
-    let mut lanes = lanes(&dropping.order(FLOWS));
-    let is_needed = |(i, lane): (usize, &Lane)| i <= AGAIN || context.wants(&lane.name);
-    let needed: Vec<bool> = lanes.iter().enumerate().map(is_needed).collect();
-    let mut needed = needed.into_iter();
-    lanes.retain(|_| needed.next() == Some(true));
+    let all = lanes(&dropping.order(FLOWS)).into_iter().enumerate();
+    let needed = all.filter(|(i, lane)| *i <= AGAIN || context.wants(&lane.name));
+    let mut lanes: Vec<Lane> = needed.map(|(_, lane)| lane).collect();
     let total = lanes.len() * context.rounds;
     let mut done = 0;
     let samples = interleave(lanes.len(), context.rounds, |contestant, _| {
