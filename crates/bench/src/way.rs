@@ -215,12 +215,10 @@ pub const STATEFUL: &str = "table inet bench { chain forward { type filter hook 
     ct state established,related accept; ct state invalid drop; \
     iifname \"lan0\" oifname \"wan0\" ct state new accept; }; }";
 
-/// The counter sees what the flow table has not taken.
-const FLOWTABLE: &str = "table inet bench { flowtable quick { hook ingress priority 0; devices = { lan0, wan0 }; }; \
-    counter slow { }; chain forward { type filter hook forward priority 0; policy drop; \
-    counter name slow; ct state established flow add @quick; \
-    ct state established,related accept; ct state invalid drop; \
-    iifname \"lan0\" oifname \"wan0\" ct state new accept; }; }";
+/// In front of the rules of `STATEFUL`. The counter sees what the flow table has not taken.
+const FLOWTABLE: &str = "add flowtable inet bench quick { hook ingress priority 0; devices = { lan0, wan0 }; }; \
+    add counter inet bench slow; insert rule inet bench forward ct state established flow add @quick; \
+    insert rule inet bench forward counter name slow";
 
 /// Whether nftables takes a flow table here (CONFIG_NF_FLOW_TABLE, NF_FLOW_TABLE_INET, NFT_FLOW_OFFLOAD).
 pub fn has_flow_tables() -> Result<bool> {
@@ -230,6 +228,7 @@ pub fn has_flow_tables() -> Result<bool> {
 
 /// Datagrams' flows stay in the table as long as any round may take.
 fn flow_table(site: &Site) -> Result<()> {
+    site.gateway.run("nft", [STATEFUL])?;
     site.gateway
         .run("nft", [FLOWTABLE])
         .context("this kernel takes no nft flowtable (CONFIG_NFT_FLOW_OFFLOAD)")?;
