@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
+# scripts/setup-vm.sh [arm64]
 # Installs what the guest-kernel tests (tests/vm) want: an emulator, and tools to build the guest's first files.
-# The kernel itself is downloaded by tests/vm/prepare into target/vm.
+# With arm64 also what that guest and tests/vm/cross-arm64 want. The kernel itself is downloaded by tests/vm/prepare into
+# target/vm.
 set -euo pipefail
 
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-readonly VM_PACKAGES=(qemu-system-x86 busybox-static cpio kmod xz-utils zstd debian-archive-keyring iproute2 nftables tcpdump python3)
+VM_PACKAGES=(qemu-system-x86 busybox-static cpio kmod xz-utils zstd debian-archive-keyring iproute2 nftables tcpdump python3)
+readonly ARM64_PACKAGES=(qemu-system-arm gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 
 install_vm() {
 	say "installing ${VM_PACKAGES[*]}"
@@ -16,6 +19,11 @@ install_vm() {
 }
 
 main_vm() {
+	case $* in
+	"") ;;
+	arm64) VM_PACKAGES+=("${ARM64_PACKAGES[@]}") ;;
+	*) die "usage: scripts/setup-vm.sh [arm64]" ;;
+	esac
 	check_root
 	command -v apt-get >/dev/null || die "this is not Debian: tests/vm wants qemu, busybox, cpio, kmod and a Debian kernel"
 	forbid_services
@@ -23,4 +31,4 @@ main_vm() {
 	say "ready: tests/vm/run SCRIPT"
 }
 
-main_vm
+main_vm "$@"

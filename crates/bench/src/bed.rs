@@ -7,14 +7,14 @@ use anyhow::{Context, Result, ensure};
 use sluice_dataplane::{Sizes, Tuple as FlowTuple};
 
 use crate::gateway::{Action, Side, Site, Sluice, Tally, configuration};
-use crate::harness::{Harness, Hook, Target};
+use crate::harness::{Harness, Hook, Sample, Target};
 use crate::packets::{
     CLIENTS4, CLIENTS6, Direction, Family, Protocol, SERVERS4, SERVERS6, TCP_ACK, TCP_SYN, Tuple, address4,
     address6,
 };
 use crate::verify::Ledger;
 
-/// One family and protocol on both hooks. The hooks share Sluice's flow table; each harness has a floor of its own.
+/// One family and protocol on both hooks, which share Sluice's flow table and the floors'.
 pub struct Bed {
     pub sluice: Sluice,
     pub family: Family,
@@ -28,16 +28,50 @@ pub struct Bed {
     pub ledger: Ledger,
     pub lan: Side,
     pub wan: Side,
-    hooks: Vec<OfHook>,
+    floors: Floors,
+    /// The same in another place in memory (A/A).
+    again: Option<Floors>,
+    roots: Vec<(Hook, OwnedFd)>,
 }
 
-/// What a hook has for itself.
-struct OfHook {
-    harness: Harness,
-    root: OwnedFd,
-    /// Sessions that the floor's table has room for, and those whose keys are in it.
-    room: usize,
+/// A ring, a floor table and, for each hook, the programs that use them.
+struct Floors {
+    harnesses: Vec<Harness>,
+    /// Of the table.
+    places: u32,
+    /// Sessions whose keys are in it.
     filled: usize,
+}
+
+impl Floors {
+    fn load(hooks: &[Hook], family: Family, places: u32, packets: u32, macs: Macs) -> Result<Floors> {
+        let first = Harness::load(hooks[0], family, places, packets, macs)?;
+        let others = hooks[1..].iter().map(|hook| first.sharing(*hook)).collect::<Result<Vec<_>>>()?;
+        let harnesses = [first].into_iter().chain(others).collect();
+        Ok(Floors { harnesses, places, filled: 0 })
+    }
+
+    fn harness(&mut self, hook: Hook) -> &mut Harness {
+        let found = self.harnesses.iter_mut().find(|harness| harness.hook == hook);
+        found.expect("a hook the bed was made for")
+    }
+
+    /// Puts the keys of so many sessions into the empty table.
+    fn insert(&mut self, protocol: Protocol, sessions: usize, ingress: u32) -> Result<()> {
+        let harness = &mut self.harnesses[0];
+        harness.set_packets(protocol, 0, 0, sessions, Direction::Initiator)?;
+        harness.set_target(Target::Own(&harness.floor("insert")))?;
+        let Sample { hits, misses, .. } = harness.run(sessions as u32, ingress)?;
+        ensure!(hits == sessions as u64, "the floor took {hits} of {sessions} sessions and refused {misses}");
+        self.filled = sessions;
+        Ok(())
+    }
+}
+
+/// Of a floor's table for so many sessions. The kernel makes a power of two of buckets: what is rounded here as well
+/// costs a lookup nothing, and rows whose tables have as many buckets share them.
+fn places(sessions: usize) -> u32 {
+    (2 * sessions.max(1)).next_power_of_two() as u32
 }
 
 /// Sessions that the product's tables have room for when nobody says otherwise.
@@ -70,33 +104,38 @@ impl Bed {
             Family::V6 => Sizes { sessions4: OTHER_FAMILY, sessions6: capacity, ..Sizes::default() },
         };
         let sluice = Sluice::start_with(site, text, sizes, false)?;
-        let of_hook = |hook: &Hook| {
-            let harness = Harness::load(*hook, family, 1, 2 * capacity, link_macs(&site.lan))?;
-            Ok(OfHook { harness, root: sluice.root(*hook)?, room: 1, filled: 0 })
-        };
-        let hooks = hooks.iter().map(of_hook).collect::<Result<Vec<_>>>()?;
-        let (lan, wan, ledger) = (site.lan, site.wan, Ledger::default());
-        let ingress = lan.ifindex;
-        Ok(Bed { sluice, family, protocol, ingress, filled: 0, capacity, slow: 0, ledger, lan, wan, hooks })
+        let floors = Floors::load(hooks, family, places(1), 2 * capacity, link_macs(&site.lan))?;
+        let root = |hook: &Hook| Ok((*hook, sluice.root(*hook)?));
+        let roots = hooks.iter().map(root).collect::<Result<Vec<_>>>()?;
+        Ok(Bed {
+            sluice,
+            family,
+            protocol,
+            ingress: site.lan.ifindex,
+            filled: 0,
+            capacity,
+            slow: 0,
+            ledger: Ledger::default(),
+            lan: site.lan,
+            wan: site.wan,
+            floors,
+            again: None,
+            roots,
+        })
     }
 
     pub fn hooks(&self) -> Vec<Hook> {
-        self.hooks.iter().map(|of_hook| of_hook.harness.hook).collect()
-    }
-
-    fn of_hook(&mut self, hook: Hook) -> &mut OfHook {
-        let found = self.hooks.iter_mut().find(|of_hook| of_hook.harness.hook == hook);
-        found.expect("a hook the bed was made for")
+        self.roots.iter().map(|(hook, _)| *hook).collect()
     }
 
     pub fn harness(&mut self, hook: Hook) -> &mut Harness {
-        &mut self.of_hook(hook).harness
+        self.floors.harness(hook)
     }
 
     /// Sluice's root program, the beginning of the whole path.
     pub fn root(&self, hook: Hook) -> &OwnedFd {
-        let found = self.hooks.iter().find(|of_hook| of_hook.harness.hook == hook);
-        &found.expect("a hook the bed was made for").root
+        let found = self.roots.iter().find(|(of, _)| *of == hook);
+        &found.expect("a hook the bed was made for").1
     }
 
     /// From now on Sluice gets the ring's packets.
@@ -105,23 +144,48 @@ impl Bed {
         self.harness(hook).set_target(Target::Foreign(root.as_fd()))
     }
 
-    /// Makes the floor's table anew, where it has another size than `room` sessions: a table that is larger than its keys
-    /// need costs more memory accesses, and flatters what is compared with it.
-    pub fn size_floor(&mut self, hook: Hook, room: usize) -> Result<()> {
-        let (family, capacity, filled, macs) =
-            (self.family, self.capacity, self.filled, link_macs(&self.lan));
-        let floor = self.of_hook(hook);
-        if (floor.room, floor.filled) == (room, filled) {
-            return Ok(());
-        }
-        floor.harness = Harness::load(hook, family, room as u32, 2 * capacity, macs)?;
-        (floor.room, floor.filled) = (room, filled);
-        if filled > 0 {
-            let insert = self.harness(hook).floor("insert");
-            let sample = self.pass(hook, Some(&insert), 0, 0, filled, Direction::Initiator)?;
-            ensure!(sample == (filled as u64, 0), "the floor took {sample:?} of {filled} sessions");
+    /// Makes the floors' table anew, where it has another size than `room` sessions want: a table that is larger than its
+    /// keys need costs more memory accesses, and flatters what is compared with it.
+    pub fn size_floor(&mut self, room: usize) -> Result<()> {
+        if !self.fits(&self.floors, room) {
+            self.floors = self.floors_for(room)?;
         }
         Ok(())
+    }
+
+    /// The same for the table in another place, which the row now needs.
+    pub fn size_again(&mut self, room: usize) -> Result<()> {
+        if !self.again.as_ref().is_some_and(|again| self.fits(again, room)) {
+            self.again = None;
+            self.again = Some(self.floors_for(room)?);
+        }
+        Ok(())
+    }
+
+    fn fits(&self, floors: &Floors, room: usize) -> bool {
+        (floors.places, floors.filled) == (places(room), self.filled)
+    }
+
+    fn floors_for(&self, room: usize) -> Result<Floors> {
+        let (hooks, macs) = (self.hooks(), link_macs(&self.lan));
+        let mut floors = Floors::load(&hooks, self.family, places(room), 2 * self.capacity, macs)?;
+        if self.filled > 0 {
+            floors.insert(self.protocol, self.filled, self.ingress)?;
+        }
+        Ok(floors)
+    }
+
+    /// Does something with the floors that stand in another place.
+    pub fn instead<T>(&mut self, work: impl FnOnce(&mut Bed) -> Result<T>) -> Result<T> {
+        self.exchange();
+        let done = work(self);
+        self.exchange();
+        done
+    }
+
+    fn exchange(&mut self) {
+        let again = self.again.as_mut().expect("size_again comes before");
+        std::mem::swap(&mut self.floors, again);
     }
 
     /// Brings every table to `sessions` sessions: Sluice's by first packets through its slow line, the handshake and an
@@ -133,9 +197,7 @@ impl Bed {
         }
         self.open(self.hooks()[0], first, count)?;
         self.filled = sessions;
-        for hook in self.hooks() {
-            self.size_floor(hook, sessions)?;
-        }
+        self.size_floor(sessions)?;
         // The first packet of a direction may still take the slow line, on whichever hook.
         self.pass(self.hooks()[0], None, TCP_ACK, 0, sessions, Direction::Both).map(drop)
     }
@@ -206,8 +268,11 @@ impl Bed {
     }
 }
 
-/// Of frames that a host sends to the gateway: destination and source.
-fn link_macs(side: &Side) -> ([u8; 6], [u8; 6]) {
+/// Destination and source.
+type Macs = ([u8; 6], [u8; 6]);
+
+/// Of frames that a host sends to the gateway.
+fn link_macs(side: &Side) -> Macs {
     (side.mac, side.host_mac)
 }
 

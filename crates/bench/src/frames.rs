@@ -12,7 +12,7 @@ use libbpf_rs::{MapCore, Object, ObjectBuilder};
 use serde::Serialize;
 use serde_json::Value;
 use sluice_dataplane::Sizes;
-use sluice_dataplane::prog_run::{XdpRun, xdp};
+use sluice_dataplane::prog_run::{XdpRun, is_interrupted, xdp};
 use sluice_lab::netns::Netns;
 use sluice_lab::stream::Running;
 
@@ -298,19 +298,32 @@ impl Frames {
     /// The same with frames of the length that the generator was aimed with.
     pub fn send_sized(&self, host: &Netns, count: u32, frame_bytes: usize) -> Result<Duration> {
         let sender = self.sender()?;
-        host.enter(|| send(sender.as_fd(), count, frame_bytes))?
+        let before = self.sent();
+        host.enter(|| {
+            pin(bench_cpu())?;
+            loop {
+                let left = count - (self.sent() - before) as u32;
+                if left == 0 {
+                    return Ok(Duration::ZERO);
+                }
+                match send(sender.as_fd(), left, frame_bytes) {
+                    // some signal was for another thread's matters: what is left follows
+                    Err(error) if is_interrupted(&error) => {}
+                    done => return done.context("the kernel refused to send live frames"),
+                }
+            }
+        })?
     }
 
     /// Frames a second that reached the sink while everything ran at full rate. `expected_pps` decides how many frames
     /// are ordered; None when they were too few to outlast the window.
     fn rate(&self, host: &Netns, expected_pps: f64) -> Result<Option<f64>> {
         let count = (expected_pps * (SETTLE + WINDOW + TAIL).as_secs_f64()).min(f64::from(u32::MAX)) as u32;
-        let sender = self.sender()?;
         let (sent, arrived) = (self.sent(), self.total_arrived());
         let mut measured = (0, Duration::ZERO);
         let mut running = false;
         thread::scope(|scope| -> Result<()> {
-            let call = scope.spawn(|| host.enter(|| send(sender.as_fd(), count, FRAME4_LEN as usize)));
+            let call = scope.spawn(|| self.send(host, count));
             // The call's own preparations take up to 25 ms.
             while self.sent() == sent && !call.is_finished() {
                 thread::sleep(Duration::from_millis(1));
@@ -321,7 +334,7 @@ impl Frames {
             measured = (self.total_arrived() - before, began.elapsed());
             running = self.sent() - sent < u64::from(count);
             match call.join() {
-                Ok(result) => result??,
+                Ok(result) => result?,
                 Err(panic) => std::panic::resume_unwind(panic),
             };
             Ok(())
@@ -375,12 +388,15 @@ impl Frames {
     }
 }
 
-fn send(program: BorrowedFd<'_>, count: u32, frame_bytes: usize) -> Result<Duration> {
-    pin(bench_cpu())?;
+fn send(
+    program: BorrowedFd<'_>,
+    count: u32,
+    frame_bytes: usize,
+) -> Result<Duration, sluice_dataplane::Error> {
     // The page must hold a frame; the program writes all of it.
     let frame = vec![0; frame_bytes];
     let run = XdpRun { repeat: count, live: Some(BATCH), ..XdpRun::new(&frame, 0) };
-    Ok(xdp(program, &run).context("the kernel refused to send live frames")?.duration)
+    Ok(xdp(program, &run)?.duration)
 }
 
 /// Who forwards.

@@ -380,6 +380,13 @@ impl Sluice {
         Ok(())
     }
 
+    /// Ends every session.
+    pub fn close_all(&self) -> Result<()> {
+        let ids: Vec<_> = self.dataplane.sessions().map(|session| session.id).collect();
+        self.dataplane.delete_sessions(&ids)?;
+        Ok(())
+    }
+
     /// The root of the variant that the first device runs.
     pub fn root(&self, hook: Hook) -> Result<OwnedFd> {
         let variant = self.plan.attachments.first().map_or(0, |attachment| attachment.variant);

@@ -1,11 +1,12 @@
 //! The measuring harness of one hook and family: wrapper, ring, floors. See `bpf/bench/harness.h`.
 
+use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
-use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
+use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, OpenObject, ProgramInput, ProgramMut};
 use serde::Serialize;
 
 use crate::layouts::{BenchState, FRAME_ROOM, RingEntry4, RingEntry6};
@@ -91,19 +92,33 @@ pub struct Harness {
 }
 
 impl Harness {
-    /// `floor_sessions` sizes the floor's table, `packets` the ring; `macs` are the frames' destination and source.
+    /// The floor's table has `floor_keys` places, the ring `packets`; `macs` are the frames' destination and source.
     pub fn load(
         hook: Hook,
         family: Family,
-        floor_sessions: u32,
+        floor_keys: u32,
         packets: u32,
         macs: ([u8; 6], [u8; 6]),
     ) -> Result<Harness> {
         let sizes = match family {
-            Family::V4 => [("ring4", packets), ("floor4", 2 * floor_sessions)],
-            Family::V6 => [("ring6", packets), ("floor6", 2 * floor_sessions)],
+            Family::V4 => [("ring4", packets), ("floor4", floor_keys)],
+            Family::V6 => [("ring6", packets), ("floor6", floor_keys)],
         };
         Harness::with_maps(hook, family, &sizes, macs)
+    }
+
+    /// Another hook's programs with this one's ring and floor table. Where the ring begins is each one's own.
+    pub fn sharing(&self, hook: Hook) -> Result<Harness> {
+        let mut open = open(hook)?;
+        let mut entries = vec![];
+        for mut map in open.maps_mut().filter(|map| is_shared(map.name(), self.family)) {
+            let of_this = map_of(&self.object, &map.name().to_string_lossy())?;
+            map.reuse_fd(of_this.as_fd()).context("cannot share the bench's maps")?;
+            entries.push((map.name().to_string_lossy().into_owned(), of_this.max_entries()));
+        }
+        let sizes: Vec<(&str, u32)> =
+            entries.iter().map(|(name, entries)| (name.as_str(), *entries)).collect();
+        Harness::of_object(hook, self.family, open, &sizes, self.macs)
     }
 
     /// For a gate: a floor with a key for each of so many grants.
@@ -121,11 +136,6 @@ impl Harness {
         Harness::with_maps(hook, family, &sizes, macs)
     }
 
-    /// Another one for the same frames, with maps of its own.
-    pub fn twin(&self, floor_sessions: u32, packets: u32) -> Result<Harness> {
-        Harness::load(self.hook, self.family, floor_sessions, packets, self.macs)
-    }
-
     /// For packets that change their family: no floors, both rings.
     pub fn between_families(hook: Hook, packets: u32, macs: ([u8; 6], [u8; 6])) -> Result<Harness> {
         Harness::with_maps(hook, Family::V6, &[("ring4", packets), ("ring6", packets)], macs)
@@ -137,18 +147,23 @@ impl Harness {
         sizes: &[(&str, u32)],
         macs: ([u8; 6], [u8; 6]),
     ) -> Result<Harness> {
-        let bytes: &[u8] = match hook {
-            Hook::Xdp => &XDP.0,
-            Hook::Tc => &TC.0,
-        };
-        let mut open =
-            ObjectBuilder::default().open_memory(bytes).context("cannot open the bench's object")?;
-        let entries = |name: &str| sizes.iter().find(|(map, _)| *map == name).map(|(_, entries)| *entries);
+        let mut open = open(hook)?;
         for mut map in open.maps_mut() {
-            if let Some(entries) = map.name().to_str().and_then(entries) {
-                map.set_max_entries(entries).context("cannot size the bench's maps")?;
+            if let Some((_, entries)) = sizes.iter().find(|(name, _)| map.name() == *name) {
+                map.set_max_entries(*entries).context("cannot size the bench's maps")?;
             }
         }
+        Harness::of_object(hook, family, open, sizes, macs)
+    }
+
+    fn of_object(
+        hook: Hook,
+        family: Family,
+        open: OpenObject,
+        sizes: &[(&str, u32)],
+        macs: ([u8; 6], [u8; 6]),
+    ) -> Result<Harness> {
+        let entries = |name: &str| sizes.iter().find(|(map, _)| *map == name).map(|(_, entries)| *entries);
         let object =
             open.load().context("cannot load the bench's programs (root and Linux 6.8 are needed)")?;
         let state = Mapping::new(map_of(&object, ".data.bench")?.as_fd(), 1)?;
@@ -429,6 +444,22 @@ impl Harness {
     fn program(&self, name: &str) -> Result<ProgramMut<'_>> {
         let found = self.object.progs_mut().find(|program| program.name() == name);
         found.with_context(|| format!("the bench's object has no program {name}"))
+    }
+}
+
+fn open(hook: Hook) -> Result<OpenObject> {
+    let bytes: &[u8] = match hook {
+        Hook::Xdp => &XDP.0,
+        Hook::Tc => &TC.0,
+    };
+    ObjectBuilder::default().open_memory(bytes).context("cannot open the bench's object")
+}
+
+/// Ring and floor table of a family.
+fn is_shared(map: &OsStr, family: Family) -> bool {
+    match family {
+        Family::V4 => map == "ring4" || map == "floor4",
+        Family::V6 => map == "ring6" || map == "floor6",
     }
 }
 

@@ -28,7 +28,7 @@ const FLOORS: [(&str, &[i32], usize); 13] = [
 #[test]
 fn every_floor_calls_what_its_name_says_and_is_no_longer_than_it_was() {
     for hook in [Hook::Xdp, Hook::Tc] {
-        let harness = Harness::load(hook, Family::V4, 10, 20, ([0; 6], [0; 6])).unwrap();
+        let harness = Harness::load(hook, Family::V4, 20, 20, ([0; 6], [0; 6])).unwrap();
         for (name, wanted, most) in FLOORS {
             let (instructions, calls) = harness.size(name).unwrap();
             assert_eq!(calls, wanted, "{hook:?} {name}");

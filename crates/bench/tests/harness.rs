@@ -20,7 +20,7 @@ const SMAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const LOOPBACK: u32 = 1;
 
 fn harness(hook: Hook, family: Family) -> Harness {
-    Harness::load(hook, family, 1000, 2000, (DMAC, SMAC)).unwrap()
+    Harness::load(hook, family, 2000, 2000, (DMAC, SMAC)).unwrap()
 }
 
 /// Source and destination with their ports, after every length and checksum was found right.

@@ -19,7 +19,7 @@ fn one_packet_repeated_is_caught() {
     const SESSIONS: usize = 50_000;
     const PACKETS: u32 = 400_000;
     let macs = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
-    let mut harness = Harness::load(Hook::Xdp, Family::V4, 1 << 16, 1 << 17, macs).unwrap();
+    let mut harness = Harness::load(Hook::Xdp, Family::V4, 1 << 17, 1 << 17, macs).unwrap();
     let run = |harness: &mut Harness, name: &str, count: u32| {
         let name = harness.floor(name);
         harness.set_target(Target::Own(&name)).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use libbpf_sys as c;
 
-use crate::error::{Doing, Result};
+use crate::error::{Doing, Error, Result};
 
 /// Of linux/bpf.h since 6.16.
 const TEST_SKB_CHECKSUM_COMPLETE: u32 = 1 << 2;
@@ -199,6 +199,11 @@ fn test_run<C: Default + Copy>(
     out.truncate(options.data_size_out as usize);
     let duration = Duration::from_nanos(options.duration.into());
     Ok(Outcome { retval: options.retval, data: out, context: context_out, duration })
+}
+
+/// A signal ended the run before all repetitions were done.
+pub fn is_interrupted(error: &Error) -> bool {
+    matches!(error, Error::Os { source, .. } if source.kind() == io::ErrorKind::Interrupted)
 }
 
 fn call(program: BorrowedFd<'_>, options: &mut c::bpf_test_run_opts) -> io::Result<()> {

@@ -35,6 +35,7 @@ pub const SUITE: Suite = Suite {
     run: suite,
 };
 
+const HOOKS: [Hook; 2] = [Hook::Xdp, Hook::Tc];
 const SESSIONS: usize = 10_000;
 const CAPACITY: u32 = 1 << 16;
 const FRAME_BYTES: usize = 60;
@@ -72,25 +73,34 @@ impl Row {
     }
 }
 
-fn rows() -> Vec<Row> {
-    let mut rows = vec![];
-    for which in [Which::Requests, Which::Answers, Which::First] {
-        for hook in [Hook::Xdp, Hook::Tc] {
-            rows.extend([Family::V4, Family::V6].map(|family| Row { hook, family, which }));
-        }
-    }
-    rows
+/// Of one family, in the order in which they are measured.
+fn rows(family: Family) -> Vec<Row> {
+    let kinds = [Which::First, Which::Requests, Which::Answers];
+    let of_hook = |hook| kinds.map(|which| Row { hook, family, which });
+    HOOKS.into_iter().flat_map(of_hook).collect()
 }
 
-/// All gateways have the same sessions; on a thread inside their namespace.
-fn packets(site: &Site, row: &Row, context: &Context) -> Result<Figure> {
-    pin(bench_cpu())?;
-    let mode: Mode = row.hook.into();
+/// A gateway without translation, one with it, and the first once more. All their rows have the same sessions.
+fn gateways(site: &Site, family: Family) -> Result<Vec<Bed>> {
+    let mode: Mode = HOOKS[0].into();
     let plain = configuration(mode, Action::Permit);
     let texts = [plain.clone(), translating_configuration(mode), plain];
-    let bed = |text: &String| Bed::with(site, text, &[row.hook], row.family, Protocol::Udp, CAPACITY);
-    let mut beds = texts.iter().map(bed).collect::<Result<Vec<_>>>()?;
-    for bed in &mut beds {
+    texts.iter().map(|text| Bed::with(site, text, &HOOKS, family, Protocol::Udp, CAPACITY)).collect()
+}
+
+/// One family's rows, each with a figure or what went wrong; on a thread inside the gateways' namespace.
+fn packets(site: &Site, family: Family, rows: &[Row], context: &Context) -> Result<Figures> {
+    pin(bench_cpu())?;
+    let mut beds = gateways(site, family)?;
+    let one = |row: &Row| {
+        context.progress.at(if family == Family::V4 { 0.0 } else { 0.2 }, &row.name());
+        (row.name(), figure(&mut beds, row, context))
+    };
+    Ok(rows.iter().map(one).collect())
+}
+
+fn figure(beds: &mut [Bed], row: &Row, context: &Context) -> Result<Figure> {
+    for bed in &mut *beds {
         prepare(bed, row)?;
     }
     let repeat = if row.which == Which::First { SESSIONS as u32 } else { context.pick(200_000, 400_000) };
@@ -123,8 +133,10 @@ fn outside(family: Family) -> IpAddr {
     }
 }
 
-/// Sessions where packets of sessions are measured, and the packets themselves in the ring.
+/// Only the sessions that the row needs, and its packets in the ring, whatever the row before left.
 fn prepare(bed: &mut Bed, row: &Row) -> Result<()> {
+    bed.sluice.close_all()?;
+    bed.ingress = bed.lan.ifindex;
     if row.which != Which::First {
         bed.pass(row.hook, None, 0, 0, SESSIONS, Direction::Initiator)?;
     }
@@ -267,27 +279,37 @@ fn bulk_name(streams: u32) -> String {
     format!("iperf3 through tc, {streams} {}", if streams == 1 { "stream" } else { "streams" })
 }
 
+type Figures = Vec<(String, Result<Figure>)>;
+
+/// Takes what rows give that share gateways, on a thread inside these gateways' namespace.
+fn on_site<Row>(
+    rows: &[Row],
+    take: &mut impl FnMut(&str, Result<Figure>),
+    measure: impl FnOnce(&Site) -> Result<Figures> + Send,
+) {
+    if rows.is_empty() {
+        return;
+    }
+    let figures = Site::create("nat").and_then(|site| site.gateway.enter(|| measure(&site))?);
+    match figures {
+        Ok(figures) => figures.into_iter().for_each(|(name, figure)| take(&name, figure)),
+        Err(error) => take("gateways with NAT", Err(error)),
+    }
+}
+
 fn suite(context: &Context) -> Result<SuiteResult> {
     let mut result = SuiteResult::new(SUITE.name);
     let mut take = |name: &str, figure: Result<Figure>| match figure.with_context(|| name.to_owned()) {
         Ok(figure) => result.figures.push(figure),
         Err(error) => result.errors.push(format!("{error:#}")),
     };
-    let rows: Vec<Row> = rows().into_iter().filter(|row| context.wants(&row.name())).collect();
-    for (done, row) in rows.iter().enumerate() {
-        context.progress.at(0.5 * done as f64 / rows.len() as f64, &row.name());
-        let figure =
-            Site::create("nat").and_then(|site| site.gateway.enter(|| packets(&site, row, context))?);
-        take(&row.name(), figure);
+    for family in [Family::V4, Family::V6] {
+        let rows: Vec<Row> = rows(family).into_iter().filter(|row| context.wants(&row.name())).collect();
+        on_site(&rows, &mut take, |site| packets(site, family, &rows, context));
     }
-    for (hook, new) in [Hook::Xdp, Hook::Tc].into_iter().flat_map(|hook| [(hook, false), (hook, true)]) {
-        let name = families::name(hook, new);
-        if context.wants(&name) {
-            context.progress.at(0.45, &name);
-            let measure = |site: &Site| site.gateway.enter(|| families::row(site, hook, new, context))?;
-            take(&name, Site::create("nat64").and_then(|site| measure(&site)));
-        }
-    }
+    let rows: Vec<families::Row> =
+        families::ROWS.into_iter().filter(|row| context.wants(&row.name())).collect();
+    on_site(&rows, &mut take, |site| families::packets(site, &rows, context));
     if context.wants(LIVE) {
         context.progress.at(0.5, LIVE);
         take(LIVE, live(context));

@@ -1,6 +1,5 @@
 //! Suite `prog`: nanoseconds a packet of Sluice's whole path, beside the floor, in the same rounds.
 
-mod again;
 mod spec;
 
 use anyhow::{Context as _, Result, ensure};
@@ -26,7 +25,6 @@ use crate::tables;
 use crate::verify::{self, Accounts, COMPARED, Decided, Decisions, Fate, Ledger};
 use crate::watch::{self, Load};
 
-use again::Again;
 pub use spec::{Kind, RowSpec, Screens};
 
 pub const SUITE: Suite = Suite {
@@ -398,26 +396,34 @@ fn rules(spec: &RowSpec, then: Then) -> Option<Rules> {
     (spec.rules > 1).then(|| Rules::new(spec.rules, then))
 }
 
+/// Both floors' tables for so many sessions.
+fn size_floors(bed: &mut Bed, room: usize) -> Result<()> {
+    bed.size_floor(room)?;
+    bed.size_again(room)
+}
+
+/// What a contestant does, with the floors in another place where they are what differs.
+fn in_turn(bed: &mut Bed, contestant: usize, work: impl FnOnce(&mut Bed) -> Result<f64>) -> Result<f64> {
+    if contestant == FLOOR_AGAIN { bed.instead(work) } else { work(bed) }
+}
+
 fn established(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
     let RowSpec { hook, protocol, sessions: fill, .. } = spec;
-    bed.size_floor(hook, fill)?;
+    size_floors(bed, fill)?;
     bed.harness(hook).set_established(protocol, fill)?;
     let floor = bed.harness(hook).floor("lookup");
     let distinct = bed.harness(hook).distinct_packets();
     // A round untimed, for caches and clocks; filling the tables has sent a packet of every session both ways already.
     let lap = distinct.clamp(options.repeat.min(100_000), options.repeat);
-    let mut again = Again::new(bed, hook, fill, 2 * fill)?;
-    again.instead(bed, |bed| bed.harness(hook).set_established(protocol, fill))?;
+    bed.instead(|bed| bed.harness(hook).set_established(protocol, fill))?;
     for contestant in [FLOOR, TARGET, FLOOR_AGAIN] {
-        again.in_turn(bed, contestant == FLOOR_AGAIN, |bed| run_one(bed, &spec, contestant, &floor, lap))?;
+        in_turn(bed, contestant, |bed| run_one(bed, &spec, contestant, &floor, lap))?;
     }
     (bed.slow, bed.ledger) = (0, Ledger::of_ring(distinct));
     let accounts = Accounts::open(bed, &order(0, fill, Direction::Both))?;
     let decisions = Decisions::open(bed, rules(&spec, Then::Permit))?;
     let samples = interleave(CONTESTANTS, options.rounds, |contestant, _| {
-        again.in_turn(bed, contestant == FLOOR_AGAIN, |bed| {
-            run_one(bed, &spec, contestant, &floor, options.repeat)
-        })
+        in_turn(bed, contestant, |bed| run_one(bed, &spec, contestant, &floor, options.repeat))
     })?;
     let compared = COMPARED.min(options.repeat as usize);
     let all = |tally: Tally| passed(tally, &spec, compared as u64);
@@ -484,12 +490,11 @@ fn fresh_sessions(repeat: u32) -> usize {
 fn new_sessions(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
     let RowSpec { hook, protocol, sessions: fill, .. } = spec;
     let count = fresh_sessions(options.repeat);
-    bed.size_floor(hook, fill + count)?;
-    let mut again = Again::new(bed, hook, fill + count, count)?;
+    size_floors(bed, fill + count)?;
     bed.slow = 0;
     let decisions = Decisions::open(bed, rules(&spec, Then::Permit))?;
     let samples = interleave(CONTESTANTS, options.rounds, |contestant, _| {
-        again.in_turn(bed, contestant == FLOOR_AGAIN, |bed| {
+        in_turn(bed, contestant, |bed| {
             bed.harness(hook).set_packets(protocol, TCP_SYN, fill, count, Direction::Initiator)?;
             run_new(bed, hook, contestant, fill, count)
         })
@@ -540,17 +545,14 @@ fn refused(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
     ensure!(kind == Kind::Denied || protocol == Protocol::Tcp, "only TCP refuses what belongs to no session");
     let count = fresh_sessions(options.repeat);
     let flags = if kind == Kind::Denied { TCP_SYN } else { TCP_ACK };
-    bed.size_floor(hook, fill)?;
-    let mut again = Again::new(bed, hook, fill, count)?;
-    again.instead(bed, |bed| {
-        bed.harness(hook).set_packets(protocol, flags, fill, count, Direction::Initiator)
-    })?;
+    size_floors(bed, fill)?;
+    bed.instead(|bed| bed.harness(hook).set_packets(protocol, flags, fill, count, Direction::Initiator))?;
     bed.harness(hook).set_packets(protocol, flags, fill, count, Direction::Initiator)?;
     bed.slow = 0;
     let then = if kind == Kind::Denied { Then::Deny } else { Then::Permit };
     let decisions = Decisions::open(bed, rules(&spec, then))?;
     let samples = interleave(CONTESTANTS, options.rounds, |contestant, _| {
-        again.in_turn(bed, contestant == FLOOR_AGAIN, |bed| run_refused(bed, hook, contestant, count))
+        in_turn(bed, contestant, |bed| run_refused(bed, hook, contestant, count))
     })?;
     let all = |tally: Tally| all_refused(tally, count);
     let mut checks = vec![verify::output(bed, hook, count, &mut Fate::Refused, all)?];

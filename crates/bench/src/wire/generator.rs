@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-use sluice_dataplane::prog_run::{XdpRun, xdp};
+use sluice_dataplane::prog_run::{XdpRun, is_interrupted, xdp};
 
 use super::frame::{self, Addresses, Size};
 use super::{Device, Programs};
@@ -261,14 +261,10 @@ fn ignore_but_wake() {
 fn call(program: BorrowedFd<'_>, first: &[u8], ifindex: u32, batch: u32) -> Result<()> {
     // XDP_TX leaves by the device named here.
     let run = XdpRun { repeat: u32::MAX, live: Some(batch), ..XdpRun::new(first, ifindex) };
-    let error = match xdp(program, &run) {
-        Ok(_) => return Ok(()),
-        Err(error) => error,
-    };
-    let interrupted = std::error::Error::source(&error)
-        .and_then(|source| source.downcast_ref::<std::io::Error>())
-        .is_some_and(|source| source.raw_os_error() == Some(libc::EINTR));
-    if interrupted { Ok(()) } else { Err(error).context("the kernel refused to send live frames") }
+    match xdp(program, &run) {
+        Err(error) if !is_interrupted(&error) => Err(error).context("the kernel refused to send live frames"),
+        _ => Ok(()),
+    }
 }
 
 /// A generator at work. Dropping it stops it.

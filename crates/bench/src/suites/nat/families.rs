@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 use anyhow::{Result, ensure};
 use sluice_dataplane::Sizes;
 
-use super::CAPACITY;
+use super::{CAPACITY, Figures, HOOKS};
 use crate::bed::{Bed, flow_tuple};
 use crate::gateway::{Action, Side, Site, Sluice, Tally, configuration};
 use crate::harness::{Harness, Hook, Target};
@@ -29,13 +29,29 @@ const FIRST_PORT: u16 = 2048;
 /// Of the gateway on the way to the servers.
 const OUTSIDE: [u8; 4] = [198, 51, 100, 1];
 
-pub fn name(hook: Hook, new: bool) -> String {
-    let kind = if new { "new" } else { "established" };
-    format!("{hook:?} nat64 udp {kind} {}", 2 * SESSIONS).to_lowercase()
+pub struct Row {
+    hook: Hook,
+    /// Sessions that open, not those that are there
+    new: bool,
 }
 
-fn nat64_configuration(hook: Hook) -> String {
-    configuration(hook.into(), Action::Permit)
+/// In the order in which they are measured.
+pub const ROWS: [Row; 4] = [
+    Row { hook: Hook::Xdp, new: false },
+    Row { hook: Hook::Xdp, new: true },
+    Row { hook: Hook::Tc, new: false },
+    Row { hook: Hook::Tc, new: true },
+];
+
+impl Row {
+    pub fn name(&self) -> String {
+        let kind = if self.new { "new" } else { "established" };
+        format!("{:?} nat64 udp {kind} {}", self.hook, 2 * SESSIONS).to_lowercase()
+    }
+}
+
+fn nat64_configuration() -> String {
+    plain_configuration()
         + &format!(
             "security {{ nat {{\n\
              static {{ rule-set six {{ from interface lan0.0;\n\
@@ -50,37 +66,45 @@ fn nat64_configuration(hook: Hook) -> String {
 /// Sluice with sessions between the families, and the packets of both their directions.
 struct Translated {
     sluice: Sluice,
-    harness: Harness,
-    hook: Hook,
+    harnesses: Vec<Harness>,
     lan: Side,
     wan: Side,
     templates: (Template, Template),
 }
 
 impl Translated {
-    fn open(site: &Site, hook: Hook) -> Result<Translated> {
+    fn start(site: &Site) -> Result<Translated> {
         let sizes = Sizes { sessions4: 1024, sessions6: CAPACITY, ..Sizes::default() };
         let macs = (site.lan.mac, site.lan.host_mac);
         let template = |family| Template::new(family, Protocol::Udp, macs.0, macs.1, 0);
-        let mut bed = Translated {
-            sluice: Sluice::start_with(site, &nat64_configuration(hook), sizes, false)?,
-            harness: Harness::between_families(hook, SESSIONS as u32, macs)?,
-            hook,
+        let harness = |hook| Harness::between_families(hook, SESSIONS as u32, macs);
+        Ok(Translated {
+            sluice: Sluice::start_with(site, &nat64_configuration(), sizes, false)?,
+            harnesses: HOOKS.into_iter().map(harness).collect::<Result<_>>()?,
             lan: site.lan,
             wan: site.wan,
             templates: (template(Family::V6), template(Family::V4)),
-        };
-        // each request and its answer; the second time neither is a first packet
+        })
+    }
+
+    /// Every session anew, its request and answer twice: the second time neither is a first packet.
+    fn open(&mut self, hook: Hook) -> Result<()> {
+        self.sluice.close_all()?;
         for slow in [2, 0] {
-            let before = Tally::read(&bed.sluice.dataplane)?;
-            bed.pass(0, 2 * SESSIONS as u32)?;
-            let tally = Tally::read(&bed.sluice.dataplane)?.since(before);
+            let before = Tally::read(&self.sluice.dataplane)?;
+            self.pass(hook, 0, 2 * SESSIONS as u32)?;
+            let tally = Tally::read(&self.sluice.dataplane)?.since(before);
             ensure!(
                 tally.redirected == 2 * SESSIONS as u64 && tally.slow == slow * SESSIONS as u64,
                 "{SESSIONS} sessions between the families gave {tally:?}"
             );
         }
-        Ok(bed)
+        Ok(())
+    }
+
+    fn harness(&mut self, hook: Hook) -> &mut Harness {
+        let found = self.harnesses.iter_mut().find(|harness| harness.hook == hook);
+        found.expect("one for each hook")
     }
 
     fn request(&self, session: usize) -> RingEntry6 {
@@ -96,44 +120,46 @@ impl Translated {
     }
 
     /// Answers come `behind` sessions after their requests. Nanoseconds a packet.
-    fn pass(&mut self, behind: usize, repeat: u32) -> Result<f64> {
+    fn pass(&mut self, hook: Hook, behind: usize, repeat: u32) -> Result<f64> {
         let order = sequence(0, SESSIONS, Direction::Initiator, 0x5eed);
         let requests: Vec<_> = order.iter().map(|(session, _)| self.request(*session)).collect();
         let mut answers: Vec<_> = order.iter().map(|(session, _)| self.answer(*session)).collect();
         answers.rotate_right(behind);
         let (six, four) = self.templates.clone();
-        self.harness.set_turns(six, &requests, &four, &answers)?;
-        let root = self.sluice.root(self.hook)?;
-        self.harness.set_target(Target::Foreign(root.as_fd()))?;
-        Ok(self.harness.run(repeat, self.lan.ifindex)?.ns)
+        let (root, ingress) = (self.sluice.root(hook)?, self.lan.ifindex);
+        let harness = self.harness(hook);
+        harness.set_turns(six, &requests, &four, &answers)?;
+        harness.set_target(Target::Foreign(root.as_fd()))?;
+        Ok(harness.run(repeat, ingress)?.ns)
     }
 
     /// What is left is the wrapper.
-    fn empty(&mut self, repeat: u32) -> Result<f64> {
-        self.harness.set_target(Target::Own("empty"))?;
-        Ok(self.harness.run(repeat, self.lan.ifindex)?.ns)
+    fn empty(&mut self, hook: Hook, repeat: u32) -> Result<f64> {
+        let ingress = self.lan.ifindex;
+        let harness = self.harness(hook);
+        harness.set_target(Target::Own("empty"))?;
+        Ok(harness.run(repeat, ingress)?.ns)
     }
 
-    fn measured(&mut self, repeat: u32) -> Result<f64> {
+    fn measured(&mut self, hook: Hook, repeat: u32) -> Result<f64> {
         let before = Tally::read(&self.sluice.dataplane)?;
-        let ns = self.pass(SESSIONS / 2, repeat)?;
+        let ns = self.pass(hook, SESSIONS / 2, repeat)?;
         all(Tally::read(&self.sluice.dataplane)?.since(before), repeat.into(), 0)?;
         Ok(ns)
     }
 
     /// Every session anew: its first packet and the first answer.
-    fn opened(&mut self) -> Result<f64> {
-        let ids: Vec<_> = self.sluice.dataplane.sessions().map(|session| session.id).collect();
-        self.sluice.dataplane.delete_sessions(&ids)?;
+    fn opened(&mut self, hook: Hook) -> Result<f64> {
+        self.sluice.close_all()?;
         let before = Tally::read(&self.sluice.dataplane)?;
-        let ns = self.pass(0, FIRST)?;
+        let ns = self.pass(hook, 0, FIRST)?;
         all(Tally::read(&self.sluice.dataplane)?.since(before), FIRST.into(), FIRST.into())?;
         Ok(ns)
     }
 
     /// A request and an answer of every session, one by one, against what must become of them.
-    fn prove(&mut self) -> Result<Check> {
-        self.pass(SESSIONS / 2, FIRST)?;
+    fn prove(&mut self, hook: Hook) -> Result<Check> {
+        self.pass(hook, SESSIONS / 2, FIRST)?;
         let mut known = HashMap::new();
         for session in 0..SESSIONS {
             let Tuple { client, server, server_port, .. } = Tuple::of_session(session);
@@ -150,8 +176,9 @@ impl Translated {
                 Ends { from: (six, server_port), to: inside },
             );
         }
-        let (sides, ingress) = ([&self.lan, &self.wan], self.lan.ifindex);
-        verify::compare(&mut self.harness, ingress, sides, 2 * SESSIONS, &mut Fate::Known(known))
+        let (lan, wan) = (self.lan, self.wan);
+        let mut fate = Fate::Known(known);
+        verify::compare(self.harness(hook), lan.ifindex, [&lan, &wan], 2 * SESSIONS, &mut fate)
     }
 }
 
@@ -201,26 +228,41 @@ fn plain_opened(bed: &mut Bed, hook: Hook) -> Result<f64> {
     Ok(ns)
 }
 
-/// Half of a session's packets arrive as IPv6 and half as IPv4, so the floor is the mean of both without translation.
-pub fn row(site: &Site, hook: Hook, new: bool, context: &Context) -> Result<Figure> {
+fn plain_configuration() -> String {
+    configuration(HOOKS[0].into(), Action::Permit)
+}
+
+/// All rows, each with a figure or what went wrong; on a thread inside the gateways' namespace.
+pub fn packets(site: &Site, rows: &[Row], context: &Context) -> Result<Figures> {
     pin(bench_cpu())?;
-    let text = configuration(hook.into(), Action::Permit);
-    let mut beds = Vec::new();
     // both once more, with tables of their own (A/A)
-    for family in [Family::V4, Family::V6, Family::V4, Family::V6] {
-        let mut bed = Bed::with(site, &text, &[hook], family, Protocol::Udp, CAPACITY)?;
+    let families = [Family::V4, Family::V6, Family::V4, Family::V6];
+    let bed = |family| Bed::with(site, &plain_configuration(), &HOOKS, family, Protocol::Udp, CAPACITY);
+    let mut beds = families.into_iter().map(bed).collect::<Result<Vec<_>>>()?;
+    let mut translated = Translated::start(site)?;
+    let one = |row: &Row| {
+        context.progress.at(0.4, &row.name());
+        (row.name(), figure(&mut beds, &mut translated, row, context))
+    };
+    Ok(rows.iter().map(one).collect())
+}
+
+/// Half of a session's packets arrive as IPv6 and half as IPv4, so the floor is the mean of both without translation.
+fn figure(beds: &mut [Bed], translated: &mut Translated, row: &Row, context: &Context) -> Result<Figure> {
+    let Row { hook, new } = *row;
+    for bed in &mut *beds {
+        bed.sluice.close_all()?;
         if !new {
             bed.open(hook, 0, SESSIONS)?;
             bed.pass(hook, None, 0, 0, SESSIONS, Direction::Both)?;
         }
-        beds.push(bed);
     }
-    let mut translated = Translated::open(site, hook)?;
+    translated.open(hook)?;
     let repeat = if new { FIRST } else { context.pick(200_000, 400_000) };
     let samples = interleave(2 + 2 * beds.len(), context.rounds, |contestant, _| match contestant {
-        0 => translated.empty(repeat),
-        1 if new => translated.opened(),
-        1 => translated.measured(repeat),
+        0 => translated.empty(hook, repeat),
+        1 if new => translated.opened(hook),
+        1 => translated.measured(hook, repeat),
         n if n % 2 == 0 => plain(&mut beds[n / 2 - 1], hook, Some("empty"), repeat),
         n if new => plain_opened(&mut beds[n / 2 - 1], hook),
         n => plain(&mut beds[n / 2 - 1], hook, None, repeat),
@@ -229,7 +271,7 @@ pub fn row(site: &Site, hook: Hook, new: bool, context: &Context) -> Result<Figu
     let mean =
         |at: usize| net(at).zip(net(at + 2)).map(|(four, six)| (four + six) / 2.0).collect::<Vec<f64>>();
     let floor = mean(2);
-    let figure = Figure::new(name(hook, new), "ns/packet", Better::Lower, net(0).collect());
+    let figure = Figure::new(row.name(), "ns/packet", Better::Lower, net(0).collect());
     let figure = figure.against("the same without translation", &floor).same(&floor, &mean(6));
-    Ok(figure.check(translated.prove()?))
+    Ok(figure.check(translated.prove(hook)?))
 }
