@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use sluice_dataplane::{Sizes, Tuple as FlowTuple};
 
 use crate::gateway::{Action, Side, Site, Sluice, Tally, configuration};
-use crate::harness::{Harness, Hook, Sample, Target};
+use crate::harness::{Harness, Hook, Macs, Sample, Target};
 use crate::packets::{
     CLIENTS4, CLIENTS6, Direction, Family, Protocol, SERVERS4, SERVERS6, TCP_ACK, TCP_SYN, Tuple, address4,
     address6,
@@ -199,7 +199,7 @@ impl Bed {
         self.filled = sessions;
         self.size_floor(sessions)?;
         // The first packet of a direction may still take the slow line, on whichever hook.
-        self.pass(self.hooks()[0], None, TCP_ACK, 0, sessions, Direction::Both).map(drop)
+        self.pass(self.hooks()[0], TCP_ACK, 0, sessions, Direction::Both)
     }
 
     /// Sends the first packets of sessions through Sluice.
@@ -215,7 +215,7 @@ impl Bed {
         };
         let packets = (count * opening.len()) as u64;
         for (flags, direction) in opening {
-            self.pass(hook, None, flags, first, count, direction)?;
+            self.pass(hook, flags, first, count, direction)?;
         }
         let tally = Tally::read(&self.sluice.dataplane)?.since(before);
         ensure!(
@@ -226,24 +226,20 @@ impl Bed {
         Ok(())
     }
 
-    /// One pass over a ring; returns the floor's (hits, misses).
+    /// Sends one packet of each through Sluice.
     pub fn pass(
         &mut self,
         hook: Hook,
-        floor: Option<&str>,
         flags: u8,
         first: usize,
         count: usize,
         direction: Direction,
-    ) -> Result<(u64, u64)> {
+    ) -> Result<()> {
         let (protocol, ingress) = (self.protocol, self.ingress);
-        let root = self.root(hook).try_clone()?;
+        self.harness(hook).set_packets(protocol, flags, first, count, direction)?;
+        self.aim_at_root(hook)?;
         let harness = self.harness(hook);
-        harness.set_packets(protocol, flags, first, count, direction)?;
-        harness.set_target(floor.map_or(Target::Foreign(root.as_fd()), Target::Own))?;
-        let packets = harness.distinct_packets();
-        let sample = harness.run(packets, ingress)?;
-        Ok((sample.hits, sample.misses))
+        harness.run(harness.distinct_packets(), ingress).map(drop)
     }
 
     /// Ends sessions again, by the same way as `sluice clear sessions`.
@@ -267,9 +263,6 @@ impl Bed {
         Ok(if text.is_empty() { "nothing dropped".to_owned() } else { format!("dropped: {text}") })
     }
 }
-
-/// Destination and source.
-type Macs = ([u8; 6], [u8; 6]);
 
 /// Of frames that a host sends to the gateway.
 fn link_macs(side: &Side) -> Macs {

@@ -1,6 +1,5 @@
 //! The measuring harness of one hook and family: wrapper, ring, floors. See `bpf/bench/harness.h`.
 
-use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -78,6 +77,9 @@ pub enum Target<'a> {
     Foreign(BorrowedFd<'a>),
 }
 
+/// Of the link that all frames have: destination and source.
+pub type Macs = ([u8; 6], [u8; 6]);
+
 pub struct Harness {
     pub hook: Hook,
     pub family: Family,
@@ -88,47 +90,32 @@ pub struct Harness {
     template: Template,
     /// Requests and answers of two families take turns; the answers' template.
     answers: Option<Template>,
-    macs: ([u8; 6], [u8; 6]),
+    macs: Macs,
 }
 
 impl Harness {
-    /// The floor's table has `floor_keys` places, the ring `packets`; `macs` are the frames' destination and source.
-    pub fn load(
-        hook: Hook,
-        family: Family,
-        floor_keys: u32,
-        packets: u32,
-        macs: ([u8; 6], [u8; 6]),
-    ) -> Result<Harness> {
-        let sizes = match family {
-            Family::V4 => [("ring4", packets), ("floor4", floor_keys)],
-            Family::V6 => [("ring6", packets), ("floor6", floor_keys)],
-        };
-        Harness::with_maps(hook, family, &sizes, macs)
+    /// The floor's table has `floor_keys` places, the ring `packets`.
+    pub fn load(hook: Hook, family: Family, floor_keys: u32, packets: u32, macs: Macs) -> Result<Harness> {
+        let [ring, floor] = ring_and_floor(family);
+        Harness::with_maps(hook, family, &[(ring, packets), (floor, floor_keys)], macs)
     }
 
     /// Another hook's programs with this one's ring and floor table. Where the ring begins is each one's own.
     pub fn sharing(&self, hook: Hook) -> Result<Harness> {
         let mut open = open(hook)?;
-        let mut entries = vec![];
-        for mut map in open.maps_mut().filter(|map| is_shared(map.name(), self.family)) {
-            let of_this = map_of(&self.object, &map.name().to_string_lossy())?;
-            map.reuse_fd(of_this.as_fd()).context("cannot share the bench's maps")?;
-            entries.push((map.name().to_string_lossy().into_owned(), of_this.max_entries()));
+        let mut sizes = vec![];
+        for name in ring_and_floor(self.family) {
+            let of_this = map_of(&self.object, name)?;
+            for mut map in open.maps_mut().filter(|map| map.name() == name) {
+                map.reuse_fd(of_this.as_fd()).context("cannot share the bench's maps")?;
+            }
+            sizes.push((name, of_this.max_entries()));
         }
-        let sizes: Vec<(&str, u32)> =
-            entries.iter().map(|(name, entries)| (name.as_str(), *entries)).collect();
         Harness::of_object(hook, self.family, open, &sizes, self.macs)
     }
 
     /// For a gate: a floor with a key for each of so many grants.
-    pub fn for_grants(
-        hook: Hook,
-        family: Family,
-        grants: u32,
-        packets: u32,
-        macs: ([u8; 6], [u8; 6]),
-    ) -> Result<Harness> {
+    pub fn for_grants(hook: Hook, family: Family, grants: u32, packets: u32, macs: Macs) -> Result<Harness> {
         let sizes = match family {
             Family::V4 => [("ring4", packets), ("grants4", grants)],
             Family::V6 => [("ring6", packets), ("grants6", grants)],
@@ -137,16 +124,11 @@ impl Harness {
     }
 
     /// For packets that change their family: no floors, both rings.
-    pub fn between_families(hook: Hook, packets: u32, macs: ([u8; 6], [u8; 6])) -> Result<Harness> {
+    pub fn between_families(hook: Hook, packets: u32, macs: Macs) -> Result<Harness> {
         Harness::with_maps(hook, Family::V6, &[("ring4", packets), ("ring6", packets)], macs)
     }
 
-    fn with_maps(
-        hook: Hook,
-        family: Family,
-        sizes: &[(&str, u32)],
-        macs: ([u8; 6], [u8; 6]),
-    ) -> Result<Harness> {
+    fn with_maps(hook: Hook, family: Family, sizes: &[(&str, u32)], macs: Macs) -> Result<Harness> {
         let mut open = open(hook)?;
         for mut map in open.maps_mut() {
             if let Some((_, entries)) = sizes.iter().find(|(name, _)| map.name() == *name) {
@@ -161,7 +143,7 @@ impl Harness {
         family: Family,
         open: OpenObject,
         sizes: &[(&str, u32)],
-        macs: ([u8; 6], [u8; 6]),
+        macs: Macs,
     ) -> Result<Harness> {
         let entries = |name: &str| sizes.iter().find(|(map, _)| *map == name).map(|(_, entries)| *entries);
         let object =
@@ -455,11 +437,10 @@ fn open(hook: Hook) -> Result<OpenObject> {
     ObjectBuilder::default().open_memory(bytes).context("cannot open the bench's object")
 }
 
-/// Ring and floor table of a family.
-fn is_shared(map: &OsStr, family: Family) -> bool {
+fn ring_and_floor(family: Family) -> [&'static str; 2] {
     match family {
-        Family::V4 => map == "ring4" || map == "floor4",
-        Family::V6 => map == "ring6" || map == "floor6",
+        Family::V4 => ["ring4", "floor4"],
+        Family::V6 => ["ring6", "floor6"],
     }
 }
 

@@ -84,7 +84,7 @@ fn replay(bed: &mut Bed, hook: Hook, name: &str) -> Result<Check> {
     let sessions = bed.filled;
     let packets = 2 * sessions as u64;
     let before = Tally::read(&bed.sluice.dataplane)?;
-    bed.pass(hook, None, 0, 0, sessions, Direction::Both)?;
+    bed.pass(hook, 0, 0, sessions, Direction::Both)?;
     let tally = Tally::read(&bed.sluice.dataplane)?.since(before);
     let passed = tally.redirected == packets && tally.sessions == 0 && tally.dropped == 0;
     Ok(Check::new(name, passed, format!("{packets} packets of {sessions} sessions: {tally:?}")))
@@ -114,7 +114,7 @@ fn refuse(bed: &mut Bed, hook: Hook, sessions: usize) -> Result<Check> {
         Ok(bed.sluice.dataplane.counters()?.drops(Reason::SessionTableFull))
     };
     let (before, counted) = (Tally::read(&bed.sluice.dataplane)?, full(bed)?);
-    bed.pass(hook, None, 0, sessions, more, Direction::Initiator)?;
+    bed.pass(hook, 0, sessions, more, Direction::Initiator)?;
     let tally = Tally::read(&bed.sluice.dataplane)?.since(before);
     let counted = full(bed)? - counted;
     ensure!(tally.received == more as u64, "of {more} first packets {} were received", tally.received);

@@ -138,7 +138,7 @@ fn prepare(bed: &mut Bed, row: &Row) -> Result<()> {
     bed.sluice.close_all()?;
     bed.ingress = bed.lan.ifindex;
     if row.which != Which::First {
-        bed.pass(row.hook, None, 0, 0, SESSIONS, Direction::Initiator)?;
+        bed.pass(row.hook, 0, 0, SESSIONS, Direction::Initiator)?;
     }
     if row.which == Which::Answers {
         bed.ingress = bed.wan.ifindex;

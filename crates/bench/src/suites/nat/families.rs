@@ -254,7 +254,7 @@ fn figure(beds: &mut [Bed], translated: &mut Translated, row: &Row, context: &Co
         bed.sluice.close_all()?;
         if !new {
             bed.open(hook, 0, SESSIONS)?;
-            bed.pass(hook, None, 0, 0, SESSIONS, Direction::Both)?;
+            bed.pass(hook, 0, 0, SESSIONS, Direction::Both)?;
         }
     }
     translated.open(hook)?;
