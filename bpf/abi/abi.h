@@ -24,5 +24,6 @@
 #include "gate.h"
 #include "generation.h"
 #include "carry.h"
+#include "transmit.h"
 
 #endif

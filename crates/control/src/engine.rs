@@ -241,6 +241,7 @@ impl Engine {
         let took_ms = begun.elapsed().as_millis() as u64;
         log_commit(&plan, took_ms);
         let (devices_before, devices_gone) = (stored.devices_before.clone(), stored.devices_gone);
+        let transmits_traced = stored.transmits_traced;
         let devices_latest = self.devices_latest.clone();
         let active = Active {
             generation,
@@ -253,6 +254,7 @@ impl Engine {
             devices_before,
             devices_latest,
             devices_gone,
+            transmits_traced,
         };
         self.stored = Some(stored);
         Ok((active, Committed { generation, took_ms, warnings }))
@@ -274,6 +276,7 @@ impl Engine {
         if let Some(old) = old {
             guard::install(&old.plan.kernel.guard)?;
         }
+        self.dataplane.count_transmits_only(&old.map(|old| senders(&old.plan)).unwrap_or_default())?;
         self.fan_out.abandon(old.map(|old| &old.plan));
         self.fan_out.apply_user(&old.map(|old| old.config.fan_out.clone()).unwrap_or_default())?;
         Ok(())
@@ -330,7 +333,8 @@ impl Engine {
         let attached = self.dataplane.attached()?;
         let variants = variants(&plan, old.map(|o| &o.plan), &attached);
         let loaded = self.dataplane.load(&plan.tables, &variants, next.generation)?;
-        (next.devices_before, next.devices_gone) = self.baselines(&plan, &links, old);
+        next.transmits_traced = self.trace_transmits(&plan, old);
+        (next.devices_before, next.devices_gone) = self.baselines(&plan, &links, old, next.transmits_traced);
         let attached_before: BTreeSet<u32> = attached.iter().map(|a| a.ifindex).collect();
         // Before the switch: sessions must never carry ids that a crash could make us forget.
         self.save(&next, old.is_none())?;
@@ -365,14 +369,39 @@ impl Engine {
     }
 
     /// What an earlier commit stored holds as long as the data plane's counters are the same ones.
-    fn baselines(&self, plan: &Plan, links: &[Link], old: Option<&Active>) -> (Baseline, DeviceCounts) {
+    fn baselines(
+        &self,
+        plan: &Plan,
+        links: &[Link],
+        old: Option<&Active>,
+        traced: bool,
+    ) -> (Baseline, DeviceCounts) {
         let stored = self.stored.as_ref().filter(|_| !self.counters_are_new(old));
-        let next = devices::baseline(plan, stored.map(|s| &s.devices_before), &devices::read_all(links));
-        let gone = stored.map_or_else(DeviceCounts::default, |stored| {
-            devices::look(&stored.devices_before, links, &self.devices_latest);
-            devices::with_gone(stored.devices_gone, &stored.devices_before, &next, &self.devices_latest)
-        });
-        (next, gone)
+        let now = devices::read_all(links);
+        let mut next = devices::baseline(plan, stored.map(|s| &s.devices_before), &now);
+        let Some(stored) = stored else { return (next, DeviceCounts::default()) };
+        let latest = &self.devices_latest;
+        devices::look(&stored.devices_before, links, latest);
+        let (known, was) = (&stored.devices_before, stored.transmits_traced);
+        let gone = devices::with_gone(stored.devices_gone, known, &next, latest, was);
+        if was == traced {
+            return (next, gone);
+        }
+        let told = devices::hand_over(&mut next, &now, latest, was);
+        (next, gone.and(told))
+    }
+
+    /// Whether the kernel tells what XDP sends; as long as nobody uses XDP it stays as it was.
+    fn trace_transmits(&self, plan: &Plan, old: Option<&Active>) -> bool {
+        if !uses_native_xdp(plan) {
+            let stored = self.stored.as_ref().filter(|_| !self.counters_are_new(old));
+            return stored.is_some_and(|stored| stored.transmits_traced);
+        }
+        let traced = self.dataplane.count_transmits(&plan.attachments.iter().map(|a| a.ifindex).collect());
+        if let Err(error) = &traced {
+            tracing::warn!(%error, "the kernel does not tell which XDP frames devices refuse: their drivers' statistics count");
+        }
+        traced.is_ok()
     }
 
     /// Devices that the last commit, perhaps of an earlier daemon, made forward.
@@ -444,6 +473,8 @@ impl Engine {
         }
         note(gate::settle(&self.dataplane, &self.audit, &plan.gate).map_err(|e| e.to_string()));
         note(self.dataplane.grace().and_then(|()| self.dataplane.retire_idle()).map_err(|e| e.to_string()));
+        // nor sends by devices that were left
+        note(self.dataplane.count_transmits_only(&senders(plan)).map_err(|e| e.to_string()));
         // Behind it, nobody makes bindings by rules that are gone.
         note(bindings::prune(&self.dataplane, plan, config).map_err(|e| e.to_string()));
         // Before the guard lets go of them: the kernel must not forward in our place.
@@ -463,6 +494,17 @@ impl Engine {
         let active = shared.active();
         self.commit(Source { text: active.text.clone(), file: active.file.clone() }, shared)
     }
+}
+
+/// Nobody counts what generic XDP sends.
+fn uses_native_xdp(plan: &Plan) -> bool {
+    plan.attachments.iter().any(|attachment| attachment.ingress == Some(IngressHook::XdpNative))
+}
+
+/// Devices that XDP may send by.
+fn senders(plan: &Plan) -> BTreeSet<u32> {
+    let attachments = plan.attachments.iter().filter(|_| uses_native_xdp(plan));
+    attachments.map(|attachment| attachment.ifindex).collect()
 }
 
 /// Numbers that names have in `ids` and had not before.

@@ -39,6 +39,7 @@ mod state;
 mod stress;
 mod sweep;
 mod sys;
+mod transmits;
 
 use std::hash::{BuildHasher, RandomState};
 use std::mem::offset_of;
