@@ -9,7 +9,7 @@ use sluice_plan::Plan;
 use sluice_plan::nat::{Kind, rule_key};
 
 use crate::api::nat::{NatBindingFilter, NatBindingView, NatBindingsView};
-use crate::engine::CommitError;
+use crate::error::AskError;
 use crate::sessions::protocol_name;
 use crate::shared::Shared;
 
@@ -21,7 +21,7 @@ fn permit(permits: Permits) -> Permit {
     }
 }
 
-pub fn view(shared: &Shared) -> Result<NatBindingsView, CommitError> {
+pub fn view(shared: &Shared) -> Result<NatBindingsView, AskError> {
     let active = shared.active();
     let one = |binding: Binding| NatBindingView {
         protocol: protocol_name(binding.protocol),
@@ -43,7 +43,7 @@ pub fn view(shared: &Shared) -> Result<NatBindingsView, CommitError> {
 }
 
 /// How many ended. Sessions go on as they are.
-pub fn clear(shared: &Shared, filter: &NatBindingFilter) -> Result<u64, CommitError> {
+pub fn clear(shared: &Shared, filter: &NatBindingFilter) -> Result<u64, AskError> {
     let wanted = |binding: &&Binding| {
         filter.internal_address.is_none_or(|address| address == binding.inside.0)
             && filter.internal_port.is_none_or(|port| port == binding.inside.1)

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use sluice_language::config::Prefix;
 use sluice_plan::{Gateway, KernelWants, RouteVia, RouteWant, VlanPair};
 
-use crate::kernel::{self, Address, Kernel, KernelError, Link, ethtool, guard};
+use crate::kernel::{self, Address, Kernel, KernelError, Link, ethtool};
 use crate::tags::Tags;
 
 /// What was done, newest last.
@@ -22,15 +22,15 @@ enum Done {
 }
 
 /// Applies a plan's wishes step by step; dropped without [`Changes::keep`], it undoes them.
-pub struct Changes<'a> {
-    kernel: &'a Kernel,
+pub struct Changes {
+    kernel: Kernel,
     done: Vec<Done>,
     indexes: BTreeMap<String, u32>,
 }
 
-impl<'a> Changes<'a> {
-    pub fn new(kernel: &'a Kernel) -> Self {
-        Self { kernel, done: vec![], indexes: BTreeMap::new() }
+impl Changes {
+    pub fn new(kernel: &Kernel) -> Self {
+        Self { kernel: kernel.clone(), done: vec![], indexes: BTreeMap::new() }
     }
 
     /// The changes stay.
@@ -180,7 +180,7 @@ impl<'a> Changes<'a> {
     }
 
     fn routes(&mut self, wants: &KernelWants) -> Result<(), KernelError> {
-        let present = routes(self.kernel, &self.indexes)?;
+        let present = routes(&self.kernel, &self.indexes)?;
         for route in &wants.routes {
             let was = present.iter().find(|r| r.destination == route.destination);
             if was.is_some_and(|was| same(was, route)) {
@@ -237,7 +237,7 @@ impl<'a> Changes<'a> {
     }
 }
 
-impl Drop for Changes<'_> {
+impl Drop for Changes {
     fn drop(&mut self) {
         for done in std::mem::take(&mut self.done).iter().rev() {
             if let Err(error) = self.undo(done) {
@@ -428,13 +428,6 @@ fn leftover(
     let device = &links.iter().find(|l| l.index == address.ifindex)?.name;
     let wanted = wants.addresses.iter().any(|(d, p)| d == device && *p == address.prefix);
     (!wanted).then(|| kernel.delete_address(address.ifindex, device, address.prefix))
-}
-
-/// Guard of both configurations while one replaces the other, then of the new one alone.
-pub fn guard_union(old: Option<&KernelWants>, new: &KernelWants) -> Result<(), KernelError> {
-    let mut devices = new.guard.clone();
-    devices.extend(old.iter().flat_map(|w| w.guard.iter().cloned()));
-    guard::install(&devices)
 }
 
 #[cfg(test)]

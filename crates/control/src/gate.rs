@@ -18,7 +18,7 @@ use crate::api::{
     GateServiceView, GateView, GrantFilter, GrantList, GrantRequest, GrantView, Granted, RevokeRequest,
     Revoked,
 };
-use crate::engine::CommitError;
+use crate::error::AskError;
 use crate::prefix;
 use crate::shared::{Active, Shared, counted};
 
@@ -314,7 +314,7 @@ pub fn settle(dataplane: &Dataplane, audit: &Audit, gate: &GatePlan) -> Result<(
     result
 }
 
-pub fn list(shared: &Shared, filter: &GrantFilter) -> Result<GrantList, CommitError> {
+pub fn list(shared: &Shared, filter: &GrantFilter) -> Result<GrantList, AskError> {
     let active = shared.active();
     let now = shared.dataplane.now_jiffies()?;
     let mut records = shared.dataplane.grants().list(now);
@@ -362,7 +362,7 @@ fn view(record: &GrantRecord, active: &Active, now: u64, hz: u64) -> GrantView {
     }
 }
 
-pub fn overview(shared: &Shared) -> Result<GateView, CommitError> {
+pub fn overview(shared: &Shared) -> Result<GateView, AskError> {
     let active = shared.active();
     let grants = shared.dataplane.grants();
     let by_service = grants.count_by_service();

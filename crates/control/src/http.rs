@@ -18,8 +18,9 @@ use crate::api::nat::NatBindingFilter;
 use crate::api::{
     Cleared, ErrorBody, GrantFilter, GrantRequest, LogQuery, MatchQuery, RevokeRequest, SessionFilter,
 };
+use crate::commit::{Engine, Source};
 use crate::connections::{Peer, Pools, Seated, Who};
-use crate::engine::{CommitError, Engine, Source};
+use crate::error::AskError;
 use crate::fan_out::FanOutService;
 use crate::gate::GateError;
 use crate::sessions::{self, Matcher};
@@ -173,10 +174,9 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
         .map_err(|e| failure(StatusCode::INTERNAL_SERVER_ERROR, format!("internal error: {e}")))
 }
 
-fn respond<T: serde::Serialize>(result: Result<Result<T, CommitError>, Response>) -> Response {
+fn respond<T: serde::Serialize>(result: Result<Result<T, AskError>, Response>) -> Response {
     match result {
         Ok(Ok(value)) => Json(value).into_response(),
-        Ok(Err(error)) if error.is_bad_input() => failure(StatusCode::UNPROCESSABLE_ENTITY, error),
         Ok(Err(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, error),
         Err(response) => response,
     }
@@ -184,7 +184,7 @@ fn respond<T: serde::Serialize>(result: Result<Result<T, CommitError>, Response>
 
 async fn answer<T: serde::Serialize + Send + 'static>(
     app: App,
-    view: fn(&Shared) -> Result<T, CommitError>,
+    view: fn(&Shared) -> Result<T, AskError>,
 ) -> Response {
     respond(blocking(move || view(&app.shared)).await)
 }
@@ -195,7 +195,7 @@ async fn metrics_text(State(app): State<App>) -> Response {
             let text = metrics::text(&stats, &nat);
             ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
         }
-        Ok(Err::<_, CommitError>(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, error),
+        Ok(Err::<_, AskError>(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, error),
         Err(response) => response,
     }
 }
@@ -300,12 +300,15 @@ struct CommitQuery {
 
 async fn commit(State(app): State<App>, Query(query): Query<CommitQuery>, text: String) -> Response {
     let file = query.file.unwrap_or_else(|| "(commit)".to_owned());
-    respond(
-        blocking(move || {
-            app.fan_out.learn(&text, &file);
-            let mut engine = app.engine.lock().unwrap_or_else(PoisonError::into_inner);
-            engine.commit(Source { text, file }, &app.shared)
-        })
-        .await,
-    )
+    let done = blocking(move || {
+        app.fan_out.learn(&text, &file);
+        let mut engine = app.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        engine.commit(Source { text, file }, &app.shared)
+    });
+    match done.await {
+        Ok(Ok(committed)) => Json(committed).into_response(),
+        Ok(Err(error)) if error.is_bad_input() => failure(StatusCode::UNPROCESSABLE_ENTITY, error),
+        Ok(Err(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, error),
+        Err(response) => response,
+    }
 }

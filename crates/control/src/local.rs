@@ -6,14 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use sluice_dataplane::{Dataplane, LocalKind};
 use sluice_language::Prefix;
 
-use crate::engine::CommitError;
+use crate::error::AskError;
 use crate::kernel::Kernel;
 
 /// The only routing instance there is yet.
 const MAIN: u16 = 0;
 
 /// Makes the data plane's table hold what the kernel has; never less than what both states have in common.
-pub fn update(kernel: &Kernel, dataplane: &Dataplane) -> Result<(), CommitError> {
+pub fn update(kernel: &Kernel, dataplane: &Dataplane) -> Result<(), AskError> {
     let mut wanted = BTreeMap::new();
     for address in kernel.addresses()?.iter().filter(|a| !a.prefix.addr.is_loopback()) {
         for (addr, kind) in own(address.prefix, address.ifindex) {

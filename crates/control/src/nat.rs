@@ -14,11 +14,11 @@ use sluice_plan::nat::{Kind, Question, rule_key, translate};
 use crate::api::nat::{
     NatMatchView, NatPoolView, NatProxyView, NatQuery, NatRuleView, NatTargetView, NatView,
 };
-use crate::engine::CommitError;
+use crate::error::AskError;
 use crate::sessions::{protocol, protocol_name};
 use crate::shared::{Active, Shared};
 
-pub fn view(shared: &Shared) -> Result<NatView, CommitError> {
+pub fn view(shared: &Shared) -> Result<NatView, AskError> {
     let active = shared.active();
     let nat = &active.config.nat;
     let usage = Usage::count(shared, nat);

@@ -14,8 +14,9 @@ use sluice_plan::Plan;
 use crate::api::{GrantFilter, MatchQuery, SessionFilter};
 use crate::bpffs::{self, BpffsError};
 use crate::devices::Latest;
-use crate::engine::CommitError;
+use crate::error::AskError;
 use crate::fan_out::FanOutService;
+use crate::functions::CommitError;
 use crate::gate::Audit;
 use crate::kernel::Kernel;
 use crate::sessions::Matcher;
@@ -39,6 +40,8 @@ pub enum OfflineError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Commit(#[from] CommitError),
+    #[error(transparent)]
+    Ask(#[from] AskError),
     #[error("{0}")]
     Os(#[from] std::io::Error),
     #[error("{0}")]
@@ -52,7 +55,7 @@ pub fn answer(state_dir: &Path, path: &str) -> Result<Value, OfflineError> {
         return Err(OfflineError::Daemon);
     }
     let runtime = crate::runtime()?;
-    let kernel = Kernel::connect(runtime.handle()).map_err(CommitError::from)?;
+    let kernel = Kernel::connect(runtime.handle()).map_err(AskError::from)?;
     let shared = shared(state_dir, kernel)?;
     let ask = QUESTIONS.iter().find(|(known, _)| *known == uri.path()).map(|(_, ask)| ask);
     ask.map_or(Err(OfflineError::Daemon), |ask| ask(&shared, &uri))
@@ -95,7 +98,7 @@ fn shared(state_dir: &Path, kernel: Kernel) -> Result<Shared, OfflineError> {
     let stored = store::load(state_dir)?.stored.ok_or(OfflineError::Nothing)?;
     let pin = store::pin_dir(state_dir, &bpffs::find(None)?)?;
     let active = active(stored, &kernel)?;
-    let dataplane = Dataplane::read(&pin, config::sizes(&active.config)).map_err(CommitError::from)?;
+    let dataplane = Dataplane::read(&pin, config::sizes(&active.config)).map_err(AskError::from)?;
     let dataplane = dataplane.ok_or(OfflineError::Other)?;
     // nothing is done here that would be written down
     let audit = Audit::open(Path::new("/dev/null"))?;

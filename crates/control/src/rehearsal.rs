@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use sluice_dataplane::{Dataplane, Sizes};
 use sluice_plan::Plan;
 
-use crate::engine::variants;
+use crate::functions::variants;
 use crate::{bpffs, preflight};
 
 #[derive(Debug, thiserror::Error)]

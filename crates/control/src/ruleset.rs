@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::engine::Engine;
+use crate::commit::Engine;
 use crate::kernel::notices::Notices;
 use crate::kernel::{KernelError, guard};
 use crate::shared::Shared;

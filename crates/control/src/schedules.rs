@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::engine::Engine;
+use crate::commit::Engine;
 use crate::shared::Shared;
 
 /// Looking at the clock again and again follows changes of the clock and of the time zone, too.

@@ -10,7 +10,7 @@ use sluice_plan::contains;
 
 use crate::api::{SessionFilter, SessionList, SessionView};
 use crate::config;
-use crate::engine::CommitError;
+use crate::error::AskError;
 use crate::prefix;
 use crate::shared::{Active, Shared};
 
@@ -129,7 +129,7 @@ fn is_of(term: &Service, tuple: &Tuple) -> bool {
     inside(term.source_port, tuple.source_port) && inside(term.destination_port, tuple.destination_port)
 }
 
-pub fn list(shared: &Shared, filter: &SessionFilter, matcher: &Matcher) -> Result<SessionList, CommitError> {
+pub fn list(shared: &Shared, filter: &SessionFilter, matcher: &Matcher) -> Result<SessionList, AskError> {
     let active = shared.active();
     let now = shared.dataplane.now_jiffies()?;
     let hz = u64::from(shared.dataplane.hz());
@@ -146,7 +146,7 @@ pub fn list(shared: &Shared, filter: &SessionFilter, matcher: &Matcher) -> Resul
 }
 
 /// Ends the matching sessions and says how many.
-pub fn clear(shared: &Shared, matcher: &Matcher) -> Result<u64, CommitError> {
+pub fn clear(shared: &Shared, matcher: &Matcher) -> Result<u64, AskError> {
     let sessions = shared.dataplane.sessions().filter(|s| matcher.matches(s));
     let ids: Vec<_> = sessions.map(|s| s.id).collect();
     Ok(shared.dataplane.delete_sessions(&ids)?.into())

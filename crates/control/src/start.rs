@@ -8,7 +8,7 @@ use sluice_dataplane::Dataplane;
 
 use crate::config;
 use crate::daemon::DaemonError;
-use crate::engine::{Engine, Source};
+use crate::commit::{Engine, Source};
 use crate::environment;
 use crate::fan_out::FanOutService;
 use crate::gate::Audit;

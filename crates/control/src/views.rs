@@ -13,7 +13,7 @@ use crate::api::{
     SessionCounts, Stats, ZoneView,
 };
 use crate::devices::{self, DeviceCounts};
-use crate::engine::CommitError;
+use crate::error::AskError;
 use crate::gate;
 use crate::kernel::Link;
 use crate::shared::{Active, Shared, counted};
@@ -21,7 +21,7 @@ use crate::watch;
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-type Result<T> = std::result::Result<T, CommitError>;
+type Result<T> = std::result::Result<T, AskError>;
 
 /// One consistent reading of everything that counts.
 struct Reading {

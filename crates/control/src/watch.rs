@@ -16,7 +16,7 @@ use sluice_dataplane::NexthopEntry;
 use sluice_plan::{IngressHook, Plan};
 
 use crate::changes;
-use crate::engine::Engine;
+use crate::commit::Engine;
 use crate::environment;
 use crate::kernel::notices::Notices;
 use crate::kernel::{KernelError, Link, Neighbour, parse_neighbour};
@@ -296,7 +296,7 @@ pub fn enslaved<'a>(plan: &'a Plan, links: &'a [Link]) -> impl Iterator<Item = (
     })
 }
 
-fn refresh(shared: &Shared, dirty: Dirty) -> Result<(), crate::engine::CommitError> {
+fn refresh(shared: &Shared, dirty: Dirty) -> Result<(), crate::error::AskError> {
     if dirty.all {
         count(&shared.totals.resyncs, 1);
         tracing::warn!("rtnetlink lost messages; reading everything again");

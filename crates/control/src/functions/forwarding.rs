@@ -1,0 +1,71 @@
+//! The kernel's forwarding of devices, and tags in the frames they receive. The guard stands before, and lets go of a device
+//! only when the kernel has stopped to forward by it.
+
+use std::collections::BTreeSet;
+
+use sluice_plan::KernelWants;
+
+use super::{Candidate, CommitError, Function, remaining};
+use crate::changes::Changes;
+use crate::config;
+use crate::kernel::{self, Kernel};
+use crate::store::Stored;
+use crate::tags;
+
+pub struct Forwarding {
+    kernel: Kernel,
+    changes: Option<Changes>,
+}
+
+impl Forwarding {
+    pub fn new(kernel: &Kernel) -> Self {
+        Self { kernel: kernel.clone(), changes: None }
+    }
+}
+
+impl Function for Forwarding {
+    fn name(&self) -> &'static str {
+        "forwarding"
+    }
+
+    fn apply(&mut self, candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
+        let wants = &candidate.plan.kernel;
+        let changes = self.changes.insert(Changes::new(&self.kernel));
+        changes.sysctls(wants)?;
+        let switched_off = changes.tags_in_frames(wants)?;
+        candidate.next.tags_before =
+            tags::remembered(&candidate.next.tags_before, switched_off, &wants.tags_in_frames);
+        Ok(())
+    }
+
+    fn abort(&mut self, _candidate: &Candidate<'_>) -> Result<(), CommitError> {
+        self.changes = None; // that undoes them
+        Ok(())
+    }
+
+    fn settle(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
+        if let Some(changes) = self.changes.take() {
+            changes.keep();
+        }
+        let Some(stored) = candidate.stored else { return vec![] };
+        let wants = &candidate.plan.kernel;
+        let mut remains = tags::put_back(&stored.tags_before, &wants.tags_in_frames);
+        let left = forwarded(stored);
+        let stopped = left.difference(&forwarding(wants)).map(|device| kernel::stop_forwarding(device));
+        remains.extend(stopped.filter_map(remaining));
+        remains
+    }
+}
+
+/// Devices that a commit has made forward.
+fn forwarded(stored: &Stored) -> BTreeSet<String> {
+    let Ok(config) = config::parse(&stored.text, &stored.file) else { return BTreeSet::new() };
+    let units = config.interfaces.iter().flat_map(|i| i.units.iter().map(move |u| (i, u)));
+    units.map(|(interface, unit)| sluice_plan::device_of(interface, unit)).collect()
+}
+
+/// Devices that a plan wants to forward.
+fn forwarding(wants: &KernelWants) -> BTreeSet<String> {
+    let devices = wants.sysctls.iter().filter_map(|(path, _)| path.strip_suffix("/forwarding"));
+    devices.filter_map(|path| path.rsplit('/').next()).map(str::to_owned).collect()
+}

@@ -1,0 +1,44 @@
+//! Devices of tagged units, MTUs, links, addresses, routes, proxied addresses.
+
+use super::{Candidate, CommitError, Function};
+use crate::changes::{self, Changes};
+use crate::kernel::Kernel;
+use crate::mtus;
+
+pub struct Links {
+    kernel: Kernel,
+    changes: Option<Changes>,
+}
+
+impl Links {
+    pub fn new(kernel: &Kernel) -> Self {
+        Self { kernel: kernel.clone(), changes: None }
+    }
+}
+
+impl Function for Links {
+    fn name(&self) -> &'static str {
+        "links"
+    }
+
+    fn prepare(&mut self, candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
+        let mut wants = candidate.plan.kernel.clone();
+        candidate.next.mtus_before =
+            mtus::restore(&mut wants, &candidate.links, &candidate.next.mtus_before);
+        let changes = self.changes.insert(Changes::new(&self.kernel));
+        Ok(changes.apply(&wants)?)
+    }
+
+    fn abort(&mut self, _candidate: &Candidate<'_>) -> Result<(), CommitError> {
+        self.changes = None; // that undoes them
+        Ok(())
+    }
+
+    fn settle(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
+        if let Some(changes) = self.changes.take() {
+            changes.keep();
+        }
+        let errors = changes::remove_leftovers(&self.kernel, &candidate.plan.kernel);
+        errors.iter().map(ToString::to_string).collect()
+    }
+}

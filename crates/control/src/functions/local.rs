@@ -1,0 +1,34 @@
+//! Addresses of this host, as the kernel has them before the candidate is in force and when what it replaces has gone.
+
+use std::sync::Arc;
+
+use sluice_dataplane::Dataplane;
+
+use super::{Candidate, CommitError, Function, remaining};
+use crate::kernel::Kernel;
+use crate::local;
+
+pub struct Local {
+    kernel: Kernel,
+    dataplane: Arc<Dataplane>,
+}
+
+impl Local {
+    pub fn new(kernel: &Kernel, dataplane: &Arc<Dataplane>) -> Self {
+        Self { kernel: kernel.clone(), dataplane: dataplane.clone() }
+    }
+}
+
+impl Function for Local {
+    fn name(&self) -> &'static str {
+        "local addresses"
+    }
+
+    fn apply(&mut self, _candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
+        Ok(local::update(&self.kernel, &self.dataplane)?)
+    }
+
+    fn settle(&mut self, _candidate: &Candidate<'_>) -> Vec<String> {
+        remaining(local::update(&self.kernel, &self.dataplane)).into_iter().collect()
+    }
+}

@@ -1,0 +1,172 @@
+//! Programs of the generation: switched to and attached. This is where a commit takes effect.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use sluice_dataplane::{Attached, Attachment, Dataplane, Hook, Hooks, Renumbered, Variant};
+use sluice_plan::{Ids, IngressHook, Plan};
+
+use super::{Candidate, CommitError, Function, remaining};
+use crate::fan_out::InForce;
+use crate::store::Stored;
+
+pub struct Programs {
+    dataplane: Arc<Dataplane>,
+    in_force: InForce,
+    /// Devices that had programs when this commit switched over.
+    switched: Option<BTreeSet<u32>>,
+}
+
+impl Programs {
+    pub fn new(dataplane: &Arc<Dataplane>, in_force: &InForce) -> Self {
+        Self { dataplane: dataplane.clone(), in_force: in_force.clone(), switched: None }
+    }
+
+    fn attach(&self, plan: &Plan) -> Result<(), CommitError> {
+        for attachment in &plan.attachments {
+            let alone = plan.gate.alone(&attachment.device);
+            self.dataplane.attach_behind(&wanted(attachment), alone)?;
+        }
+        Ok(())
+    }
+
+    fn detach_left(&self, plan: &Plan) -> Vec<String> {
+        let wanted: BTreeSet<u32> = plan.attachments.iter().map(|a| a.ifindex).collect();
+        match self.dataplane.attached() {
+            Ok(attached) => {
+                let left = attached.iter().filter(|a| !wanted.contains(&a.ifindex));
+                left.filter_map(|gone| remaining(self.dataplane.detach(gone.ifindex))).collect()
+            }
+            Err(error) => vec![error.to_string()],
+        }
+    }
+}
+
+impl Function for Programs {
+    fn name(&self) -> &'static str {
+        "programs"
+    }
+
+    fn apply(&mut self, candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
+        let Some(loaded) = candidate.loaded.take() else { return Ok(()) };
+        if !candidate.counters_are_new {
+            self.dataplane.begin_counters(&renumbered(&candidate.next.ids, candidate.stored))?;
+        }
+        let attached = self.dataplane.attached()?;
+        self.dataplane.switch(&loaded);
+        self.switched = Some(attached.iter().map(|device| device.ifindex).collect());
+        if let Err(error) = self.attach(&candidate.plan) {
+            candidate.loaded = Some(loaded); // its tables stay until what uses them has been switched back
+            return Err(error);
+        }
+        candidate.rules = Some(loaded.rule_tables());
+        *self.in_force.lock() = Some((loaded, candidate.plan.tables.fan_out.listeners.clone()));
+        Ok(())
+    }
+
+    /// The old generation's programs are still in their slot.
+    fn abort(&mut self, candidate: &Candidate<'_>) -> Result<(), CommitError> {
+        let Some(before) = self.switched.take() else { return Ok(()) };
+        for attachment in candidate.plan.attachments.iter().filter(|a| !before.contains(&a.ifindex)) {
+            self.dataplane.detach(attachment.ifindex)?;
+        }
+        let back = self.in_force.lock().as_ref().map(|(loaded, _)| self.dataplane.switch(loaded));
+        if let Some(old) = candidate.old.filter(|_| back.is_some()) {
+            self.attach(&old.plan)?;
+            self.dataplane.grace()?;
+            self.dataplane.retire_idle()?;
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
+        self.switched = None;
+        log(&candidate.plan);
+        let mut remains = self.detach_left(&candidate.plan);
+        // no packet is on its way through the old generation any more
+        remains.extend(remaining(self.dataplane.grace()));
+        remains
+    }
+}
+
+/// Numbers that names have in `ids` and had not before.
+fn renumbered(ids: &Ids, before: Option<&Stored>) -> Renumbered {
+    let none = Ids::default();
+    let before = before.map_or(&none, |stored| &stored.ids);
+    Renumbered {
+        zones: ids.zones.given_since(&before.zones).collect(),
+        policies: ids.policies.given_since(&before.policies).collect(),
+        nat_rules: ids.nat_rules.given_since(&before.nat_rules).collect(),
+        nat_pools: ids.nat_pools.given_since(&before.nat_pools).collect(),
+    }
+}
+
+/// Variants of the new generation, and those of the old one behind them: until its link is updated, a device's root
+/// still calls the number it was made with, on the hook where it stands.
+pub fn variants(plan: &Plan, old: Option<&Plan>, attached: &[Attached]) -> Vec<Variant> {
+    let mut masks: Vec<u32> = plan.variants.iter().map(|v| v.stage_mask).collect();
+    if let Some(old) = old {
+        masks.extend(old.variants.iter().skip(masks.len()).map(|v| v.stage_mask));
+    }
+    let here = attached.iter().map(|device| (device.hook, device.variant));
+    let devices = plan.attachments.iter().map(|a| (wanted(a).hook, Some(a.variant))).chain(here);
+    let hooks = hooks_of(masks.len(), devices);
+    masks.into_iter().zip(hooks).map(|(stage_mask, hooks)| Variant { stage_mask, hooks }).collect()
+}
+
+/// On which hooks devices run each of so many variants.
+fn hooks_of(variants: usize, devices: impl Iterator<Item = (Hook, Option<u32>)>) -> Vec<Hooks> {
+    let mut all = vec![Hooks::default(); variants];
+    for (hook, variant) in devices {
+        // a root that is not ours to read may call any
+        let called = variant.map_or(0..variants, |number| number as usize..number as usize + 1);
+        for hooks in all.get_mut(called).unwrap_or_default() {
+            hooks.tc |= hook == Hook::Tc;
+            hooks.xdp |= matches!(hook, Hook::XdpNative | Hook::XdpGeneric);
+        }
+    }
+    all
+}
+
+fn wanted(attachment: &sluice_plan::Attachment) -> Attachment {
+    let hook = match attachment.ingress {
+        Some(IngressHook::Tc) => Hook::Tc,
+        Some(IngressHook::XdpNative) => Hook::XdpNative,
+        Some(IngressHook::XdpGeneric) => Hook::XdpGeneric,
+        None => Hook::EgressOnly,
+    };
+    Attachment { ifindex: attachment.ifindex, hook, variant: attachment.variant }
+}
+
+fn log(plan: &Plan) {
+    for attachment in &plan.attachments {
+        let mode = attachment.ingress.map_or("egress-only", IngressHook::name);
+        let gate_alone = plan.gate.alone(&attachment.device).is_some();
+        tracing::info!(
+            interface = attachment.device,
+            mode,
+            variant = attachment.variant,
+            gate_alone,
+            "attached"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_for_the_hooks_that_devices_use() {
+        let of = |devices: &[(Hook, Option<u32>)]| {
+            let hooks = hooks_of(2, devices.iter().copied());
+            hooks.into_iter().map(|hooks| (hooks.tc, hooks.xdp)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[]), [(false, false); 2]);
+        assert_eq!(of(&[(Hook::Tc, Some(0)), (Hook::EgressOnly, Some(1))]), [(true, false), (false, false)]);
+        assert_eq!(of(&[(Hook::Tc, Some(0)), (Hook::XdpGeneric, Some(0))]), [(true, true), (false, false)]);
+        assert_eq!(of(&[(Hook::XdpNative, Some(1))]), [(false, false), (false, true)]);
+        // an unknown root, and one of a variant that is gone
+        assert_eq!(of(&[(Hook::Tc, None), (Hook::XdpNative, Some(2))]), [(true, false); 2]);
+    }
+}

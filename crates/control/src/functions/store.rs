@@ -1,0 +1,57 @@
+//! What a commit writes down, before programs switch over: sessions must never carry ids that a crash could make us forget.
+
+use std::sync::Arc;
+
+use super::{Candidate, CommitError, Function};
+use crate::store::Store;
+
+pub struct Written {
+    store: Arc<Store>,
+    is_new: bool,
+}
+
+impl Written {
+    pub fn new(store: &Arc<Store>) -> Self {
+        Self { store: store.clone(), is_new: false }
+    }
+}
+
+impl Function for Written {
+    fn name(&self) -> &'static str {
+        "store"
+    }
+
+    fn apply(&mut self, candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
+        let (next, stored) = (&candidate.next, candidate.stored);
+        match self.store.save(next, stored) {
+            Ok(()) => {
+                self.is_new = true;
+                Ok(())
+            }
+            // a start with what is stored already gives no id that is not written down: it needs no room to write
+            Err(error)
+                if candidate.old.is_none() && stored.is_some_and(|stored| stored.text == next.text) =>
+            {
+                tracing::error!(%error, "the start is not written down; it is what the last commit was");
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn abort(&mut self, candidate: &Candidate<'_>) -> Result<(), CommitError> {
+        if !std::mem::take(&mut self.is_new) {
+            return Ok(());
+        }
+        match candidate.stored {
+            Some(stored) => self.store.save(stored, None)?,
+            None => self.store.clear()?,
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, _candidate: &Candidate<'_>) -> Vec<String> {
+        self.is_new = false;
+        vec![]
+    }
+}
