@@ -7,7 +7,6 @@ use sluice_plan::{Environment, Ids, Plan, PlanError};
 use crate::environment;
 use crate::kernel::{Kernel, KernelError};
 use crate::mtus::Mtus;
-use crate::schedules;
 
 /// Why a configuration cannot be used here.
 #[derive(Debug, thiserror::Error)]
@@ -24,8 +23,13 @@ pub enum CheckError {
 pub fn parse(text: &str, file: &str) -> Result<Config, CheckError> {
     let tree = sluice_language::parse(text, file).map_err(CheckError::Language)?;
     let mut config = sluice_language::compile(&tree).map_err(CheckError::Language)?;
-    config.set_time(schedules::local_seconds());
+    config.set_time(local_seconds());
     Ok(config)
+}
+
+/// The clock on the wall: local seconds since 1970-01-01 00:00.
+pub fn local_seconds() -> i64 {
+    chrono::Local::now().naive_local().and_utc().timestamp()
 }
 
 pub(crate) fn plan(

@@ -10,20 +10,19 @@ use sluice_fanout::Names;
 use sluice_plan::KernelWants;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::bpffs::{self, BpffsError};
+use crate::bpffs;
 use crate::changes::{self, Changes};
-use crate::config::{self, CheckError};
-use crate::connections::Pools;
 use crate::commit::{Engine, Source};
+use crate::config;
+use crate::connections::Pools;
 use crate::fan_out::FanOutService;
-use crate::functions::CommitError;
 use crate::http::{self, App};
-use crate::kernel::{self, Kernel, KernelError, guard};
-use crate::owner::{Namespace, OwnerError};
-use crate::preflight::{self, PreflightError};
+use crate::kernel::{self, Kernel, guard};
+use crate::owner::Namespace;
+use crate::preflight;
 use crate::shared::Shared;
-use crate::start::Start;
-use crate::store::{Memory, Store, StoreError, Stored};
+use crate::start::{DaemonError, Start};
+use crate::store::{Memory, Store, Stored};
 use crate::{fan_out, log, mtus, oversize, ruleset, schedules, tags, tunnels, upkeep, watch};
 
 /// Files that hold something else than statements.
@@ -54,62 +53,6 @@ pub struct Options {
     pub listen: Option<SocketAddr>,
     /// What this host is called there, besides its address, localhost and its host-name.
     pub listen_names: Vec<String>,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum DaemonError {
-    #[error(transparent)]
-    Preflight(#[from] PreflightError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Bpffs(#[from] BpffsError),
-    #[error(transparent)]
-    Owner(#[from] OwnerError),
-    #[error("cannot read {}: {source}; check the path", path.display())]
-    Read { path: PathBuf, source: io::Error },
-    #[error("nothing was committed in {} yet; give a configuration with --config FILE", dir.display())]
-    NoConfiguration { dir: PathBuf },
-    #[error(transparent)]
-    Commit(#[from] CommitError),
-    #[error("cannot listen on {place}: {source}; choose another place with --listen, or none")]
-    Listen { place: String, source: io::Error },
-    #[error("cannot serve {0}")]
-    Metrics(io::Error),
-    #[error("{0}")]
-    Translate(String),
-    #[error("cannot start threads: {0}; check the limits of the process")]
-    Runtime(io::Error),
-}
-
-impl From<KernelError> for DaemonError {
-    fn from(error: KernelError) -> Self {
-        Self::Commit(error.into())
-    }
-}
-
-impl From<CheckError> for DaemonError {
-    fn from(error: CheckError) -> Self {
-        Self::Commit(error.into())
-    }
-}
-
-impl From<sluice_dataplane::Error> for DaemonError {
-    fn from(error: sluice_dataplane::Error) -> Self {
-        Self::Commit(error.into())
-    }
-}
-
-impl DaemonError {
-    /// The command line or the configuration is at fault, not the machine.
-    pub fn is_bad_input(&self) -> bool {
-        match self {
-            Self::Read { .. } | Self::NoConfiguration { .. } => true,
-            Self::Translate(_) | Self::Metrics(_) => true,
-            Self::Commit(error) => error.is_bad_input(),
-            _ => false,
-        }
-    }
 }
 
 pub struct Daemon;

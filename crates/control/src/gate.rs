@@ -2,14 +2,9 @@
 //!
 //! The data plane enforces every limit alone. What happens here is giving, taking back, and writing down.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::io;
+use std::time::Instant;
 
-use serde::Serialize;
 use sluice_dataplane::{Dataplane, Ended, GrantKey, GrantRecord, GrantSpec, Pick, Refused};
 use sluice_language::config::Prefix;
 use sluice_plan::GatePlan;
@@ -18,6 +13,7 @@ use crate::api::{
     GateServiceView, GateView, GrantFilter, GrantList, GrantRequest, GrantView, Granted, RevokeRequest,
     Revoked,
 };
+use crate::audit::{Act, Audit, lines, service_name, source_text};
 use crate::error::AskError;
 use crate::prefix;
 use crate::shared::{Active, Shared, counted};
@@ -47,92 +43,6 @@ impl GateError {
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Refused(Refused::Full { .. }))
     }
-}
-
-/// Append-only: a line of JSON for every grant and every end of one.
-#[derive(Debug)]
-pub struct Audit(Mutex<File>);
-
-#[derive(Serialize)]
-struct AuditLine<'a> {
-    time: &'a str,
-    event: &'a str,
-    grant: u32,
-    user: &'a str,
-    source: String,
-    service: &'a str,
-    by: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
-    idle_timeout_s: Option<u32>,
-    absolute_timeout_s: Option<u32>,
-    sessions: u32,
-}
-
-impl Audit {
-    pub fn open(path: &Path) -> io::Result<Self> {
-        OpenOptions::new().append(true).create(true).mode(0o600).open(path).map(Mutex::new).map(Self)
-    }
-
-    fn write(&self, lines: &[u8]) -> io::Result<()> {
-        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        file.write_all(lines)
-    }
-}
-
-/// Who does something, and what it is called.
-#[derive(Clone, Copy)]
-struct Act<'a> {
-    event: &'a str,
-    by: &'a str,
-    reason: Option<&'a str>,
-}
-
-fn lines(records: &[GrantRecord], names: &GatePlan, hz: u64, act: Act) -> Vec<u8> {
-    let time = timestamp(unix_ms());
-    let mut text = Vec::with_capacity(records.len() * 200);
-    for record in records {
-        let by_limit = match record.ended {
-            Some(Ended::Expired) => Some("absolute-timeout"),
-            Some(Ended::Idle) => Some("idle-timeout"),
-            _ => None,
-        };
-        let line = AuditLine {
-            time: &time,
-            event: if by_limit.is_some() && act.event == "revoke" { "expire" } else { act.event },
-            grant: record.handle,
-            user: &record.user,
-            source: source_text(&record.key),
-            service: service_name(names, record.key.service),
-            by: if by_limit.is_some() { "limit" } else { act.by },
-            reason: by_limit.or(act.reason),
-            idle_timeout_s: record.idle.map(|jiffies| (u64::from(jiffies) / hz) as u32),
-            absolute_timeout_s: record.deadline.map(|end| (end.saturating_sub(record.created) / hz) as u32),
-            sessions: record.sessions,
-        };
-        // Strings and numbers always are JSON.
-        if serde_json::to_writer(&mut text, &line).is_ok() {
-            text.push(b'\n');
-        }
-    }
-    text
-}
-
-fn service_name(names: &GatePlan, id: u16) -> &str {
-    names.services.get(&id.into()).map_or("-", String::as_str)
-}
-
-fn source_text(key: &GrantKey) -> String {
-    format!("{}/{}", key.source, key.length)
-}
-
-fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
-fn timestamp(unix_ms: u64) -> String {
-    let time = chrono::DateTime::from_timestamp_millis(unix_ms as i64).unwrap_or_default();
-    time.to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
 }
 
 fn read_prefix(text: &str) -> Result<Prefix, String> {

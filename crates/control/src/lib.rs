@@ -3,6 +3,7 @@
 //! [`Daemon::run`] is `sluice run`; [`Client`] is how every other command talks to it.
 
 pub mod api;
+mod audit;
 mod bindings;
 mod bpffs;
 mod changes;
@@ -12,10 +13,10 @@ mod config;
 mod connections;
 mod daemon;
 mod devices;
-mod functions;
 mod environment;
 mod error;
 mod fan_out;
+mod functions;
 pub mod gate;
 mod hosts;
 mod http;
@@ -36,6 +37,7 @@ mod refusals;
 mod rehearsal;
 mod ruleset;
 mod schedules;
+mod session_log;
 mod sessions;
 mod shared;
 mod start;
@@ -48,13 +50,14 @@ mod watch;
 
 pub use client::{Client, ClientError, encode, with_query};
 pub use config::{CheckError, check};
-pub use daemon::{Daemon, DaemonError, Options, Translate, cleanup};
+pub use daemon::{Daemon, Options, Translate, cleanup};
 pub use functions::CommitError;
 pub use matching::planned as match_planned;
 pub use nat::planned as nat_planned;
 pub use offline::{OfflineError, answer as offline_answer};
 pub use preflight::{PreflightError, machine as check_machine};
 pub use rehearsal::{LoadsError, loads as check_loads};
+pub use start::DaemonError;
 pub use store::DEFAULT_STATE_DIR;
 
 /// Two threads serve HTTP and rtnetlink; commits and sweeps have their own.

@@ -1,7 +1,6 @@
 //! The session log: what `then log` asks for, in the names that Junos gives its structured RT_FLOW messages.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,28 +14,6 @@ use sluice_dataplane::Event;
 
 use crate::api::LogEntry;
 use crate::shared::{Active, Shared};
-
-/// Entries that `sluice show log` can still show.
-const KEPT: usize = 1000;
-
-#[derive(Debug, Default)]
-pub struct SessionLog(Mutex<VecDeque<LogEntry>>);
-
-impl SessionLog {
-    /// The newest entries, oldest first.
-    pub fn last(&self, count: usize) -> Vec<LogEntry> {
-        let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.iter().skip(entries.len().saturating_sub(count)).cloned().collect()
-    }
-
-    fn keep(&self, entry: LogEntry) {
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if entries.len() == KEPT {
-            entries.pop_front();
-        }
-        entries.push_back(entry);
-    }
-}
 
 /// Reads events for as long as the process lives.
 pub fn start(shared: Arc<Shared>) -> std::io::Result<()> {

@@ -12,12 +12,12 @@ use sluice_fanout::Names;
 use sluice_plan::Plan;
 
 use crate::api::{GrantFilter, MatchQuery, SessionFilter};
+use crate::audit::Audit;
 use crate::bpffs::{self, BpffsError};
 use crate::devices::Latest;
 use crate::error::AskError;
 use crate::fan_out::FanOutService;
 use crate::functions::CommitError;
-use crate::gate::Audit;
 use crate::kernel::Kernel;
 use crate::sessions::Matcher;
 use crate::shared::{Active, Shared};

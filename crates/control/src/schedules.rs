@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::commit::Engine;
+use crate::config::local_seconds;
 use crate::shared::Shared;
 
 /// Looking at the clock again and again follows changes of the clock and of the time zone, too.
@@ -12,11 +13,6 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// After a commit that was refused.
 const RETRY: Duration = Duration::from_secs(60);
-
-/// The clock on the wall: local seconds since 1970-01-01 00:00.
-pub fn local_seconds() -> i64 {
-    chrono::Local::now().naive_local().and_utc().timestamp()
-}
 
 pub fn start(shared: Arc<Shared>, engine: Arc<Mutex<Engine>>) -> std::io::Result<()> {
     thread::Builder::new().name("schedules".to_owned()).spawn(move || run(&shared, &engine)).map(drop)

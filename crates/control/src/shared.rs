@@ -8,11 +8,11 @@ use sluice_dataplane::{Dataplane, RuleTables};
 use sluice_language::Config;
 use sluice_plan::Plan;
 
+use crate::audit::Audit;
 use crate::devices::{Baseline, DeviceCounts, Latest};
-use crate::gate::Audit;
 use crate::kernel::Kernel;
-use crate::log::SessionLog;
 use crate::notes::{Notes, Work};
+use crate::session_log::SessionLog;
 
 /// The commit in force.
 #[derive(Debug)]

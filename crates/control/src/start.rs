@@ -1,21 +1,81 @@
 //! How a daemon starts: with the configuration it is given, else with the last one that worked.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use sluice_dataplane::Dataplane;
 
-use crate::config;
-use crate::daemon::DaemonError;
+use crate::audit::Audit;
+use crate::bpffs::BpffsError;
 use crate::commit::{Engine, Source};
+use crate::config::{self, CheckError};
 use crate::environment;
 use crate::fan_out::FanOutService;
-use crate::gate::Audit;
-use crate::kernel::{Kernel, guard};
-use crate::owner::Namespace;
+use crate::functions::CommitError;
+use crate::kernel::{Kernel, KernelError, guard};
+use crate::owner::{Namespace, OwnerError};
+use crate::preflight::PreflightError;
 use crate::shared::Shared;
-use crate::store::{Store, Stored};
+use crate::store::{Store, StoreError, Stored};
+
+/// Why a daemon does not run.
+
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    #[error(transparent)]
+    Preflight(#[from] PreflightError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Bpffs(#[from] BpffsError),
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
+    #[error("cannot read {}: {source}; check the path", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("nothing was committed in {} yet; give a configuration with --config FILE", dir.display())]
+    NoConfiguration { dir: PathBuf },
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    #[error("cannot listen on {place}: {source}; choose another place with --listen, or none")]
+    Listen { place: String, source: io::Error },
+    #[error("cannot serve {0}")]
+    Metrics(io::Error),
+    #[error("{0}")]
+    Translate(String),
+    #[error("cannot start threads: {0}; check the limits of the process")]
+    Runtime(io::Error),
+}
+
+impl From<KernelError> for DaemonError {
+    fn from(error: KernelError) -> Self {
+        Self::Commit(error.into())
+    }
+}
+
+impl From<CheckError> for DaemonError {
+    fn from(error: CheckError) -> Self {
+        Self::Commit(error.into())
+    }
+}
+
+impl From<sluice_dataplane::Error> for DaemonError {
+    fn from(error: sluice_dataplane::Error) -> Self {
+        Self::Commit(error.into())
+    }
+}
+
+impl DaemonError {
+    /// The command line or the configuration is at fault, not the machine.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Read { .. } | Self::NoConfiguration { .. } => true,
+            Self::Translate(_) | Self::Metrics(_) => true,
+            Self::Commit(error) => error.is_bad_input(),
+            _ => false,
+        }
+    }
+}
 
 pub type Started = (Arc<Shared>, Arc<Mutex<Engine>>);
 

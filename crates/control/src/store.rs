@@ -9,8 +9,8 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use sluice_plan::Ids;
 
+use crate::audit::Audit;
 use crate::devices::{Baseline, DeviceCounts};
-use crate::gate::Audit;
 use crate::mtus::Mtus;
 use crate::tags::Tags;
 

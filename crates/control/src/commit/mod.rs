@@ -13,12 +13,13 @@ use sluice_language::config::HookMode;
 use sluice_plan::Environment;
 
 use crate::api::Committed;
+use crate::audit::Audit;
 use crate::config;
 use crate::devices::Latest;
 use crate::environment;
 use crate::fan_out::{FanOutService, InForce};
 use crate::functions::{self, Candidate, CommitError, Function, Tools};
-use crate::gate::{self, Audit};
+use crate::gate;
 use crate::kernel::{Kernel, KernelError, Link};
 use crate::mtus::Mtus;
 use crate::refusals::Refusals;
@@ -174,8 +175,7 @@ impl Engine {
         let environment = machine.environment(config, &links, &before.mtus_before)?;
         let mut ids = before.ids.clone();
         let plan = config::plan(config, &source.file, &environment, &mut ids, generation)?;
-        let next =
-            Stored { generation, text: source.text.clone(), file: source.file.clone(), ids, ..before };
+        let next = Stored { generation, text: source.text.clone(), file: source.file.clone(), ids, ..before };
         let counters_are_new = old.is_none() && self.dataplane.is_new();
         let candidate =
             Candidate { config, old, stored, counters_are_new, links, plan, next, loaded: None, rules: None };
@@ -210,8 +210,7 @@ impl Machine<'_> {
         if environment != *rehearsed {
             next.ids = candidate.stored.map(|stored| stored.ids.clone()).unwrap_or_default();
             let (file, generation) = (&next.file, next.generation);
-            candidate.plan =
-                config::plan(candidate.config, file, &environment, &mut next.ids, generation)?;
+            candidate.plan = config::plan(candidate.config, file, &environment, &mut next.ids, generation)?;
         }
         Ok(())
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use sluice_dataplane::Dataplane;
 
 use super::{Candidate, Function, remaining};
-use crate::gate::{self, Audit};
+use crate::audit::Audit;
+use crate::gate;
 
 pub struct Gate {
     dataplane: Arc<Dataplane>,

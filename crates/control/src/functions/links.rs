@@ -23,8 +23,7 @@ impl Function for Links {
 
     fn prepare(&mut self, candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
         let mut wants = candidate.plan.kernel.clone();
-        candidate.next.mtus_before =
-            mtus::restore(&mut wants, &candidate.links, &candidate.next.mtus_before);
+        candidate.next.mtus_before = mtus::restore(&mut wants, &candidate.links, &candidate.next.mtus_before);
         let changes = self.changes.insert(Changes::new(&self.kernel));
         Ok(changes.apply(&wants)?)
     }

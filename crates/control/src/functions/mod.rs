@@ -23,11 +23,11 @@ use sluice_dataplane::{Dataplane, Generation, RuleTables};
 use sluice_language::Config;
 use sluice_plan::Plan;
 
+use crate::audit::Audit;
 use crate::config::CheckError;
 use crate::devices::Latest;
 use crate::error::AskError;
 use crate::fan_out::{FanOutService, InForce};
-use crate::gate::Audit;
 use crate::kernel::{Kernel, KernelError, Link};
 use crate::shared::Active;
 use crate::store::{Store, StoreError, Stored};

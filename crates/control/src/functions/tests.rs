@@ -1,5 +1,7 @@
 use std::sync::{Arc, Mutex};
 
+use sluice_plan::{Environment, Ids};
+
 use super::*;
 
 type Steps = Arc<Mutex<Vec<String>>>;
@@ -60,7 +62,7 @@ fn walk(fails: Option<&'static str>) -> (Vec<String>, Result<Vec<String>, String
         stored: None,
         counters_are_new: true,
         links: vec![],
-        plan: Plan::default(),
+        plan: crate::config::plan(&config, "", &Environment::default(), &mut Ids::default(), 1).unwrap(),
         next: Stored::default(),
         loaded: None,
         rules: None,
