@@ -23,7 +23,8 @@ fn main() {
     fs::write(out.join("counters.rs"), counters(&read("counters.def"))).expect("cannot write counters.rs");
     fs::write(out.join("tables.rs"), tables(&read("tables.def"))).expect("cannot write tables.rs");
     fs::write(out.join("maps.rs"), maps(&read("maps.def"))).expect("cannot write maps.rs");
-    fs::write(out.join("programs.rs"), programs(&read("programs.def"))).expect("cannot write programs.rs");
+    fs::write(out.join("programs.rs"), programs(&read("programs.def"), &read("stages.def")))
+        .expect("cannot write programs.rs");
 }
 
 /// C macros with arguments, evaluated by the C compiler for the tests that compare them with the Rust functions.
@@ -174,7 +175,7 @@ fn entry(line: &str) -> Option<Entry> {
     KINDS.contains(&(kind, words.len())).then(|| (kind.to_owned(), words))
 }
 
-fn programs(entries: &[Entry]) -> String {
+fn programs(entries: &[Entry], stages: &[Entry]) -> String {
     let list: Vec<&[String]> = entries.iter().map(|entry| &entry.1[..]).collect();
     let mut code = String::new();
     enumeration(&mut code, "Program", &list, |program| (&program[0], &program[1], &program[4]));
@@ -193,23 +194,26 @@ fn programs(entries: &[Entry]) -> String {
     method(&mut code, "Program", "is_tc_only", "bool", "Whether the XDP hook has none such.", tc_only);
     let needs = arms(3, |stage| format!("Stage::{}", camel(stage)));
     method(&mut code, "Program", "needs", "Stage", "It exists in variants that have this stage.", needs);
+    let phases = of(stages, &["STAGE"]);
+    let phases = phases.iter().map(|stage| {
+        format!("Stage::{} => Program::{}", camel(&stage[0]), camel(&stage[2].to_ascii_uppercase()))
+    });
+    method(&mut code, "Stage", "phase", "Program", "The program it runs in.", phases);
     code
 }
 
+/// Arguments of the lines of these kinds.
+fn of<'a>(entries: &'a [Entry], kinds: &[&str]) -> Vec<&'a [String]> {
+    let wanted = entries.iter().filter(|entry| kinds.contains(&entry.0.as_str()));
+    wanted.map(|entry| &entry.1[..]).collect()
+}
+
 fn stages(entries: &[Entry]) -> String {
-    let of = |kinds: &[&str]| {
-        let wanted = entries.iter().filter(|entry| kinds.contains(&entry.0.as_str()));
-        wanted.map(|entry| &entry.1[..]).collect::<Vec<_>>()
-    };
-    let (stages, reasons) = (of(&["STAGE"]), of(&["REASON", "DENIAL"]));
+    let (stages, reasons) = (of(entries, &["STAGE"]), of(entries, &["REASON", "DENIAL"]));
     let mut code = String::new();
 
     enumeration(&mut code, "Stage", &stages, |stage| (&stage[0], &stage[1], &stage[4]));
     all(&mut code, "Stage", "ALL", "All, in the order packets walk them.", &stages, 0);
-    let phases = stages.iter().map(|stage| {
-        format!("Stage::{} => Program::{}", camel(&stage[0]), camel(&stage[2].to_ascii_uppercase()))
-    });
-    method(&mut code, "Stage", "phase", "Program", "The program it runs in.", phases);
     let asked = stages.iter().map(|stage| {
         let is = match stage[3].as_str() {
             "asked" => true,

@@ -8,19 +8,12 @@ pub enum Hook {
     Egress,
 }
 
-use crate::programs::Program;
-
 include!(concat!(env!("OUT_DIR"), "/stages.rs"));
 
 impl Stage {
     /// Its bit of the stage mask (`STAGE_BIT`).
     pub const fn bit(self) -> u32 {
         1 << self as u32
-    }
-
-    /// The direction it looks at.
-    pub fn hook(self) -> Hook {
-        if self.phase() == Program::Egress { Hook::Egress } else { Hook::Ingress }
     }
 
     /// The reasons it drops for.

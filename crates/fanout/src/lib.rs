@@ -2,6 +2,7 @@
 //! no data plane. The kernel modes take their shares from here, too.
 
 pub mod counters;
+mod error;
 pub mod health;
 mod lookup;
 pub mod metrics;
@@ -12,11 +13,13 @@ mod rings;
 pub mod runner;
 mod socket;
 mod tcp;
+mod threads;
 pub mod tree;
 mod udp;
 mod watch;
 pub mod yaml;
 
+pub use error::RunnerError;
 pub use names::Names;
-pub use runner::{Runner, RunnerError};
+pub use runner::Runner;
 pub use watch::{Event, events, watch_file};

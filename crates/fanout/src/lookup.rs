@@ -14,12 +14,16 @@ use hickory_resolver::proto::rr::rdata::SRV;
 use sluice_language::fan_out::Target;
 use tokio::task::JoinSet;
 
-use crate::names::{Meaning, REMEMBERED};
-
 /// For one question to one server; it is asked twice.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Hosts of SRV records that are asked for side by side.
 const AT_ONCE: usize = 16;
+
+/// Meanings that are remembered; beyond, those that nobody wants are forgotten.
+pub const REMEMBERED: usize = 4096;
+
+/// Addresses and weights.
+pub type Meaning = Vec<(SocketAddr, u16)>;
 
 /// How a name stands in logs.
 pub fn text(name: &Target) -> String {

@@ -11,18 +11,12 @@ use std::time::{Duration, Instant};
 use sluice_language::fan_out::{FanOut, Listener, Receiver, Target};
 use tokio::sync::Notify;
 
-use crate::lookup;
+use crate::lookup::{self, Meaning, REMEMBERED};
 
 /// How often a name is asked for.
 const AGAIN: Duration = Duration::from_secs(5);
 /// How long a start or a reload waits for names that nobody has asked for before.
 pub const PATIENCE: Duration = Duration::from_secs(1);
-/// Meanings that are remembered; beyond, those that nobody wants are forgotten.
-pub(crate) const REMEMBERED: usize = 4096;
-
-/// Addresses and weights.
-pub(crate) type Meaning = Vec<(SocketAddr, u16)>;
-
 #[derive(Debug, Default)]
 struct State {
     known: HashMap<Target, Meaning>,

@@ -8,11 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
 use sluice_language::fan_out::{FanOut, Listener, Mode};
 
 use crate::counters::{Queue, get};
+use crate::error::RunnerError;
 use crate::health;
 use crate::metrics::{ListenerReport, QueueReport, ReceiverReport, named};
 use crate::names::Names;
@@ -20,37 +19,11 @@ use crate::pool::Pool;
 use crate::rings::Rings;
 use crate::socket;
 use crate::tcp::Connections;
+use crate::threads::{cpus, pin};
 use crate::udp::{Way, Worker};
 
 /// How often shares move.
 const TICK: Duration = Duration::from_millis(50);
-
-#[derive(Debug, thiserror::Error)]
-pub enum RunnerError {
-    #[error("listener {listener}: {address} is in use; end who has it, or choose another port")]
-    InUse { listener: String, address: SocketAddr },
-    #[error("listener {listener}: cannot listen on {address}: {source}; {advice}")]
-    Listen { listener: String, address: SocketAddr, source: io::Error, advice: &'static str },
-    #[error("listener {listener}: interface {interface} does not exist here; correct the name, or create it")]
-    NoInterface { listener: String, interface: String },
-    #[error("listener {listener}: mode {mode} cannot run here: {reason}")]
-    Mode { listener: String, mode: &'static str, reason: String },
-    #[error("cannot start a thread: {0}; check the limits of the process")]
-    Thread(io::Error),
-}
-
-impl RunnerError {
-    /// Which listener is at fault.
-    pub fn listener(&self) -> Option<&str> {
-        match self {
-            Self::InUse { listener, .. }
-            | Self::Listen { listener, .. }
-            | Self::NoInterface { listener, .. }
-            | Self::Mode { listener, .. } => Some(listener),
-            Self::Thread(_) => None,
-        }
-    }
-}
 
 /// A listener at work.
 struct Running {
@@ -198,11 +171,6 @@ impl State {
         }
         Ok(())
     }
-}
-
-pub(crate) fn cpus() -> Vec<usize> {
-    let set = sched_getaffinity(Pid::from_raw(0)).unwrap_or_else(|_| CpuSet::new());
-    (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect()
 }
 
 /// The sockets of a listener; they join those of one that is about to go.
@@ -360,11 +328,4 @@ pub fn receivers(pool: &Pool) -> Vec<ReceiverReport> {
         }
     };
     pool.view().into_iter().map(one).collect()
-}
-
-pub(crate) fn pin(cpu: usize) {
-    let mut set = CpuSet::new();
-    if let Err(error) = set.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)) {
-        tracing::warn!(cpu, %error, "the thread stays unpinned");
-    }
 }

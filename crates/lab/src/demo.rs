@@ -3,56 +3,32 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
 
 use crate::args::{GatewayKind, RunArgs};
 use crate::branch::{Branch, Hook, Site};
-use crate::gateway::{self, Gateway};
+use crate::gateway::Gateway;
 use crate::hosts;
 use crate::interrupt::{self, Interrupted};
 use crate::matrix::{self, Case, Row};
-use crate::netns;
 use crate::probe::Verdict;
-use crate::report;
+use crate::report::{self, GatewayReport, Report};
 use crate::scene;
 use crate::services;
-use crate::stats::{self, Stats};
+use crate::state::{StateDirectory, remove_leftovers};
+use crate::stats;
 
 /// The gateway's configuration when none is given.
 pub const BRANCH_CONF: &str = include_str!("../../../examples/branch.conf");
 
 /// Silent cases wait, they do not work: many at a time.
 const PROBES_AT_ONCE: usize = 24;
-
-/// State directories of runs: this, the pid, and the gateway.
-const STATE_PREFIX: &str = "sluice-lab-";
-
-#[derive(Debug, Serialize)]
-pub struct Report {
-    pub lab: &'static str,
-    pub ok: bool,
-    pub seconds: f64,
-    pub gateways: Vec<GatewayReport>,
-}
-
-#[derive(Debug, Serialize)]
-pub struct GatewayReport {
-    /// `tc`, `xdp` or `linux`
-    pub gateway: &'static str,
-    pub ok: bool,
-    pub seconds: f64,
-    pub rows: Vec<Row>,
-    /// Checksum errors counted by the hosts' stacks, which must be none.
-    pub checksum_errors: Vec<String>,
-    pub stats: Option<Stats>,
-}
 
 /// Runs every wanted gateway one after the other. The exit code says whether everything was as expected.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
@@ -204,42 +180,6 @@ fn run_in_parallel(branch: &Branch, cases: Vec<Case>) -> Result<Vec<Row>> {
     let mut rows = rows.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     rows.sort_by_key(|(index, _)| *index);
     Ok(rows.into_iter().map(|(_, row)| row).collect())
-}
-
-/// Removes what killed runs left: namespaces (their names are returned), state directories and pins.
-pub fn remove_leftovers() -> Vec<String> {
-    let removed = netns::remove_leftovers();
-    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return removed };
-    for entry in entries.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let maker = name.strip_prefix(STATE_PREFIX).and_then(|rest| rest.split('-').next()?.parse().ok());
-        if maker.is_some_and(|pid| !netns::is_alive(pid)) {
-            gateway::remove_state(&entry.path());
-        }
-    }
-    removed
-}
-
-/// State directory of one gateway of this process, removed with its pins when the value goes.
-#[derive(Debug)]
-pub struct StateDirectory(PathBuf);
-
-impl StateDirectory {
-    pub fn new(label: &str) -> Result<StateDirectory> {
-        let path = std::env::temp_dir().join(format!("{STATE_PREFIX}{}-{label}", std::process::id()));
-        fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(StateDirectory(path))
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for StateDirectory {
-    fn drop(&mut self) {
-        gateway::remove_state(&self.0);
-    }
 }
 
 /// One line that tells what is going on, only when somebody watches.

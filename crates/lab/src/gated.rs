@@ -11,12 +11,12 @@ use serde::Serialize;
 
 use crate::args::RunArgs;
 use crate::branch::Hook;
-use crate::demo::StateDirectory;
 use crate::gateway::Gateway;
 use crate::netns::{Netns, VethEnd, veth};
 use crate::patience::until;
 use crate::scene::{self, Row, print_rows};
 use crate::services::{LISTEN, Service};
+use crate::state::StateDirectory;
 
 /// The gateway's configuration.
 pub const GATE_CONF: &str = include_str!("../../../examples/gate.conf");

@@ -24,6 +24,7 @@ mod report;
 mod scene;
 pub mod services;
 pub mod spread;
+pub mod state;
 pub mod stats;
 pub mod stream;
 pub mod translation;

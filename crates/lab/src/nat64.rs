@@ -17,10 +17,10 @@ use serde::Serialize;
 use crate::args::RunArgs;
 use crate::branch::{HOST_DEVICE, Hook};
 use crate::capture;
-use crate::demo::{self, StateDirectory};
 use crate::netns::{self, Netns, VethEnd};
 use crate::patience::until;
 use crate::services::{self, Service};
+use crate::state::{self, StateDirectory};
 use crate::{hosts, interrupt, scene, stats};
 
 /// The gateway's configuration when none is given.
@@ -58,7 +58,7 @@ pub struct GatewayReport {
 /// Runs it on every wanted hook. The exit code says whether everything was as expected.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     interrupt::install()?;
-    demo::remove_leftovers();
+    state::remove_leftovers();
     let mut gateways = vec![];
     for hook in args.hook.list() {
         gateways.push(run_hook(*hook, args.config.as_deref())?);

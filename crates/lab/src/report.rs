@@ -4,10 +4,30 @@ use std::ops::Range;
 
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
+use serde::Serialize;
 
-use crate::demo::{GatewayReport, Report};
 use crate::matrix::Row;
 use crate::stats::{Equation, Stats};
+
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub lab: &'static str,
+    pub ok: bool,
+    pub seconds: f64,
+    pub gateways: Vec<GatewayReport>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct GatewayReport {
+    /// `tc`, `xdp` or `linux`
+    pub gateway: &'static str,
+    pub ok: bool,
+    pub seconds: f64,
+    pub rows: Vec<Row>,
+    /// Checksum errors counted by the hosts' stacks, which must be none.
+    pub checksum_errors: Vec<String>,
+    pub stats: Option<Stats>,
+}
 
 /// Fits a terminal and a pull request.
 const WIDTH: u16 = 120;

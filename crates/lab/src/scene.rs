@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use crate::args::RunArgs;
 use crate::branch::Hook;
-use crate::demo::remove_leftovers;
 use crate::gateway::Gateway;
 use crate::netns::Netns;
+use crate::state::remove_leftovers;
 use crate::{interrupt, stats};
 
 /// What a check saw.

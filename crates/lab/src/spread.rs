@@ -17,7 +17,6 @@ use serde::Serialize;
 
 use crate::args::RunArgs;
 use crate::branch::Hook;
-use crate::demo::StateDirectory;
 use crate::gateway::Gateway;
 use crate::interrupt;
 use crate::metrics::Metrics;
@@ -25,6 +24,7 @@ use crate::netns::{Netns, VethEnd, veth};
 use crate::patience::patience;
 use crate::receivers::{Arrival, Receiver, Rsyslog, Sent, Sink, send};
 use crate::scene::{self, Row, print_rows};
+use crate::state::StateDirectory;
 use crate::stats;
 
 /// The listeners.

@@ -17,12 +17,12 @@ use serde::Serialize;
 use crate::args::RunArgs;
 use crate::branch::Hook;
 use crate::capture;
-use crate::demo::StateDirectory;
 use crate::gateway::Gateway;
 use crate::hosts;
 use crate::netns::{Netns, VethEnd, veth};
 use crate::scene::{self, Row, print_rows};
 use crate::services::{self, Service};
+use crate::state::StateDirectory;
 
 /// The gateway's configuration.
 pub const NAT_CONF: &str = include_str!("../../../examples/nat.conf");

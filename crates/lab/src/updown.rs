@@ -7,7 +7,7 @@ use std::{mem, path::Path};
 use anyhow::{Result, bail};
 
 use crate::branch::{Branch, Hook, Site};
-use crate::{demo, gateway, interrupt, netns, services};
+use crate::{demo, gateway, interrupt, netns, services, state};
 
 const PREFIX: &str = "branch-";
 
@@ -18,7 +18,7 @@ pub fn up(hook: Hook, config: Option<&Path>) -> Result<ExitCode> {
     }
     // Until everything runs, Ctrl-C takes the ordinary way out, which removes what is there so far.
     interrupt::install()?;
-    demo::remove_leftovers();
+    state::remove_leftovers();
     let state = state_directory();
     gateway::remove_state(&state);
     let branch = Branch::create_named(Some(hook))?;
@@ -38,7 +38,7 @@ pub fn up(hook: Hook, config: Option<&Path>) -> Result<ExitCode> {
 
 /// Removes what `up` made and what killed runs left.
 pub fn down() -> Result<ExitCode> {
-    let leftovers = demo::remove_leftovers();
+    let leftovers = state::remove_leftovers();
     let removed = netns::remove_by_prefix(PREFIX);
     gateway::remove_state(&state_directory());
     println!("removed {} namespaces of the branch, {} of killed runs", removed.len(), leftovers.len());

@@ -12,6 +12,7 @@ pub use crate::gate::{Gate, GateGrant, GateService};
 pub use crate::nat;
 pub use crate::ranges::Ranges;
 pub use crate::schedule::{Day, Scheduler};
+pub use crate::values::{NEVER_S, Prefix, Service};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct Config {
@@ -130,13 +131,6 @@ impl fmt::Display for Vlan {
             None => write!(f, "{}", self.id),
         }
     }
-}
-
-/// An address with its prefix length; host bits may be set (interface addresses) or not (routes).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, PartialOrd, Ord)]
-pub struct Prefix {
-    pub addr: IpAddr,
-    pub len: u8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -263,23 +257,6 @@ pub const SCREEN_CHECKS: [(&str, &str, &str); 21] = [
     ("ip", "tear-drop", "tear_drop"),
     ("ip", "unknown-protocol", "unknown_protocol"),
 ];
-
-/// One term of an application: protocol plus port or ICMP ranges, all inclusive.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-pub struct Service {
-    /// None = any protocol.
-    pub protocol: Option<u8>,
-    pub source_port: (u16, u16),
-    pub destination_port: (u16, u16),
-    /// ICMP / ICMPv6 only.
-    pub icmp_type: Option<(u8, u8)>,
-    pub icmp_code: Option<(u8, u8)>,
-    /// `NEVER_S` = the session does not end by being idle.
-    pub inactivity_timeout_s: Option<u16>,
-}
-
-/// `inactivity-timeout never`
-pub const NEVER_S: u16 = u16::MAX;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PolicySet {

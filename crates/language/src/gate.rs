@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::config::{Prefix, Service};
+use crate::values::{Prefix, Service};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct Gate {

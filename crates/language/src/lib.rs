@@ -21,6 +21,7 @@ mod schedule;
 pub mod schema;
 mod services;
 mod tree;
+mod values;
 
 pub use compile::{application, compile};
 pub use config::*;

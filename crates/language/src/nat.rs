@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Serialize;
 
-use crate::config::{Prefix, Service};
 use crate::ranges::Ranges;
+use crate::values::{Prefix, Service};
 
 /// Most rules, source and destination pools, address ranges of all pools and of one, NAT64 prefixes and proxied addresses; the data plane's tables have
 /// room for them.

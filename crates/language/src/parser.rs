@@ -1,6 +1,6 @@
 //! Reads hierarchical text and `set` commands into a tree, and goes on after errors.
 
-use crate::error::Report;
+use crate::error::{Errors, Report};
 use crate::lexer::{Lexeme, Span, Token, lex};
 use crate::schema::{Body, Cursor};
 use crate::tree::{MAX_DEPTH, NodeId, TOP, Tree, Word};
@@ -54,7 +54,18 @@ struct Parser<'a> {
     last: Span,
 }
 
-pub(crate) fn read(tree: &mut Tree, text: &str, report: &mut Report) {
+impl Tree {
+    /// Merges another text into this tree, as if it stood behind what was read before. On error the tree holds what
+    /// could be understood.
+    pub fn read(&mut self, text: &str, file: &str) -> Result<(), Errors> {
+        let mut report = Report::default();
+        self.begin_file(file);
+        read(self, text, &mut report);
+        report.finish(())
+    }
+}
+
+fn read(tree: &mut Tree, text: &str, report: &mut Report) {
     let file = tree.file().clone();
     if text.len() > MAX_TEXT_BYTES {
         let at = Span { line: 1, column: 1 }.in_file(&file);

@@ -1,7 +1,9 @@
 //! Services and protocols of `host-inbound-traffic`, as packets show them.
 
-use crate::config::Service;
-use crate::schema::kind::Choices;
+use crate::values::Service;
+
+/// Names an operator may choose from, with help.
+pub type Choices = &'static [(&'static str, &'static str)];
 
 pub const ICMP: u8 = 1;
 pub const TCP: u8 = 6;

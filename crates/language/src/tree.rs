@@ -7,9 +7,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::error::{Errors, Location, Report};
+use crate::error::Location;
 use crate::lexer::Span;
-use crate::parser;
 use crate::schema::{Body, Cursor, ROOT};
 
 /// Words between the top level and the deepest leaf. Junos stays below 30.
@@ -92,13 +91,9 @@ impl PartialEq for Tree {
 impl Eq for Tree {}
 
 impl Tree {
-    /// Merges another text into this tree, as if it stood behind what was read before. On error the tree holds what
-    /// could be understood.
-    pub fn read(&mut self, text: &str, file: &str) -> Result<(), Errors> {
-        let mut report = Report::default();
+    /// What is read from here on stands in this file.
+    pub(crate) fn begin_file(&mut self, file: &str) {
         self.files.push(file.into());
-        parser::read(self, text, &mut report);
-        report.finish(())
     }
 
     pub(crate) fn node(&self, id: NodeId) -> &Node {

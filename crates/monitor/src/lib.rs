@@ -6,6 +6,7 @@
 //! docs/MONITOR.md tells an operator how to read them.
 
 pub mod analysis;
+pub mod anomaly;
 pub mod args;
 pub mod capture;
 pub mod channel;

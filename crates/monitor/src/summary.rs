@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::channel::anomaly::Kind;
+use crate::anomaly::Kind;
 use crate::observation::{ChannelKey, Protocol};
 
 /// Who receives results. Called from the analysis: slow work belongs into a thread of its own.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sluice_monitor::channel::anomaly::Kind;
+use sluice_monitor::anomaly::Kind;
 use sluice_monitor::report::advice;
 
 const BEGIN: &str =

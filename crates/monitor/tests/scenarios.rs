@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use sluice_monitor::channel::anomaly::Kind;
+use sluice_monitor::anomaly::Kind;
 use sluice_monitor::channel::{Arrival, Channels, Event, What, hash_of};
 use sluice_monitor::observation::{ChannelKey, Flags, Observation, Place, Protocol};
 use sluice_monitor::summary::{ChannelState, Gap, Interval, Protection, Rekey, Update};

@@ -1,5 +1,6 @@
 //! Listeners of the data plane: a table without collisions, receivers with what their checksums differ by, and turns.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use sluice_abi::tables::{FanOutListener, FanOutTables};
@@ -8,8 +9,7 @@ use sluice_language::config::Config;
 use sluice_language::fan_out::{Balance, Listener, Mode, Receiver};
 
 use crate::ids::Pool;
-use crate::numbers::Numbers;
-use crate::units::words;
+use crate::words::words;
 use crate::{IngressHook, PlanError, UnitInfo, balance};
 
 /// Lines of one table of turns: room for the longest.
@@ -74,12 +74,12 @@ pub fn positions(balance: Balance, names: &[String], weights: &[u32]) -> Vec<u16
     }
 }
 
-/// `receivers` is the pool of their ids.
+/// Names have these numbers; `known_receivers` is the pool of their ids.
 pub(crate) fn compile(
     config: &Config,
     units: &[UnitInfo],
-    numbers: &Numbers,
-    receivers: &Pool,
+    (listeners, receivers): (&BTreeMap<String, u32>, &BTreeMap<String, u32>),
+    known_receivers: &Pool,
 ) -> Result<(FanOutTables, Vec<FanOutInfo>), PlanError> {
     let (mut tables, mut infos) = (FanOutTables::default(), vec![]);
     for listener in config.fan_out.kernel() {
@@ -88,15 +88,13 @@ pub(crate) fn compile(
             name: listener.name.clone(),
             bind: listener.bind,
             balance: listener.balance,
-            index: numbers.listeners[&listener.name],
+            index: listeners[&listener.name],
             unit: unit.name.clone(),
             hook: unit.hook,
             receivers: known(listener)
-                .map(|(r, address)| {
-                    (r.name.clone(), address, numbers.receivers[&receiver_key(listener, r, address)])
-                })
+                .map(|(r, address)| (r.name.clone(), address, receivers[&receiver_key(listener, r, address)]))
                 .collect(),
-            former: former(receivers, &listener.name),
+            former: former(known_receivers, &listener.name),
         };
         let first_receiver = tables.receivers.len() as u32;
         tables

@@ -7,7 +7,7 @@ use sluice_language::config::{Config, Interface, Prefix, RouteTarget, Unit};
 use sluice_language::nat::{Proxy, address, bits, count};
 
 use crate::prefix::contains;
-use crate::units::{device_of, is_managed};
+use crate::units::{LOOPBACK, device_of, is_managed};
 use crate::{Environment, PlanError};
 
 /// Wanted state, in the order it must be reached. Names, never ifindexes: the devices may not exist yet.
@@ -178,9 +178,6 @@ fn speaks_of(config: &Config, v4: bool) -> bool {
 
 /// Every link that carries IPv6 takes packets of this length.
 pub(crate) const IPV6_MTU_MIN: u32 = 1280;
-
-/// A device of its own namespace that packets never leave by.
-pub(crate) const LOOPBACK: &str = "lo";
 
 /// Proxied addresses. The kernel answers ARP for an address only if its route leads to another device than the one it
 /// is asked on: that of an address in the device's own subnet would not.

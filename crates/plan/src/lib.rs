@@ -19,6 +19,7 @@ mod prefix;
 mod screens;
 mod terms;
 mod units;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +38,8 @@ pub use ids::{Exhausted, Ids, Pool};
 pub use kernel::{Gateway, KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};
 pub use policies::policy_key;
 pub use prefix::{contains, is_host, network};
-pub use units::{device_of, unit_name, words};
+pub use units::{device_of, unit_name};
+pub use words::words;
 
 /// What a commit will put in force.
 #[derive(Debug, Clone)]
@@ -310,7 +312,8 @@ fn compile_with(
     let alone = gate::alone(config, &indexed, &numbers.services, &numbers.zones)?;
     let lists = [rules.contexts.as_slice(), nat.plan.contexts.as_slice()].concat();
     let classifier = classifier::compile(&lists)?;
-    let (fan_out, fan_out_infos) = fan_out::compile(config, &infos, &numbers, &ids.fan_out_receivers)?;
+    let (fan_out, fan_out_infos) =
+        fan_out::compile(config, &infos, (&numbers.listeners, &numbers.receivers), &ids.fan_out_receivers)?;
     let always_on = nat_stages(nat::is_used(config), &nat.tables) | gate::stage_mask(config);
     let (variants, mut attachments) = attachments(&managed, &infos, &fan_out_infos, environment, always_on)?;
     attachments.extend(null_zone.iter().map(|null| Attachment {

@@ -8,7 +8,7 @@ use sluice_abi::stages::{Reason, Stage};
 use sluice_language::config::{Config, Prefix, Screen, ScreenLimits, Spoofing, SynFlood};
 
 use crate::PlanError;
-use crate::units::words;
+use crate::words::words;
 
 fn reason(name: &str) -> Option<Reason> {
     Reason::ALL.into_iter().find(|reason| reason.name() == name)

@@ -6,8 +6,11 @@ use std::net::IpAddr;
 use sluice_abi::{self as abi, Unit as UnitEntry};
 use sluice_language::config::{Config, HookMode, HostInbound, Interface, Prefix, Screen, Unit, Vlan, Zone};
 
-use crate::kernel::LOOPBACK;
+use crate::words::words;
 use crate::{Environment, NetDev, PlanError, screens, terms::Terms};
+
+/// A device of its own namespace that packets never leave by.
+pub(crate) const LOOPBACK: &str = "lo";
 
 /// A unit that belongs to a zone, with all that is known about it.
 pub(crate) struct Managed<'a> {
@@ -247,14 +250,6 @@ fn best_v6(prefixes: &[Prefix]) -> [u32; 4] {
     };
     let best = all().find(|a| !a.is_unicast_link_local()).or_else(|| all().next());
     best.map_or([0; 4], |a| words(a.octets()))
-}
-
-/// Sixteen bytes as four words in network order.
-pub fn words(octets: [u8; 16]) -> [u32; 4] {
-    std::array::from_fn(|i| {
-        let o = &octets[i * 4..i * 4 + 4];
-        u32::from_ne_bytes([o[0], o[1], o[2], o[3]])
-    })
 }
 
 /// The table of units: every entry in its slot, or a little behind.

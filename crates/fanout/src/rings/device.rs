@@ -14,7 +14,7 @@ use super::worker::Worker;
 use super::{Shared, with_losses};
 use crate::counters::{Queue, get};
 use crate::metrics::QueueReport;
-use crate::runner::{cpus, pin};
+use crate::threads::{cpus, pin};
 
 const RX: u32 = 4096;
 const TX: u32 = 2048;

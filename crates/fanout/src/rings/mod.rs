@@ -22,9 +22,9 @@ use sluice_language::fan_out::{Listener, Mode};
 use sluice_xsk::{Copy, queues};
 
 use crate::counters::{Drop, Queue, get};
+use crate::error::RunnerError;
 use crate::metrics::{QueueReport, named};
 use crate::pool::Pool;
-use crate::runner::RunnerError;
 use device::{Device, Memory};
 use hops::{Finder, Found, Hops};
 use port::Ports;

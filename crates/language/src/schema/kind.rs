@@ -6,9 +6,7 @@ use super::numbers::{PROTOCOLS, icmp_code, icmp_type, ports, protocol};
 use crate::config::{NEVER_S, Prefix};
 use crate::error::{closest, one_of};
 use crate::schedule::{DAY_S, days_of_month, days_since_1970};
-
-/// Names an operator may choose from, with help.
-pub type Choices = &'static [(&'static str, &'static str)];
+pub use crate::services::Choices;
 
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::anomaly::Kind;
 use crate::channel::alarms::{Alarms, Occurrence};
-use crate::channel::anomaly::Kind;
 use crate::frame::Frame;
 use crate::observation::Unknown;
 use crate::summary::{Interval, UnknownCount, Update};

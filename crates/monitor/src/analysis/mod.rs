@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use anyhow::Context;
 
+use crate::anomaly::Kind;
 use crate::capture::{CaptureError, Source};
 use crate::channel::alarms::{Alarms, Occurrence};
-use crate::channel::anomaly::Kind;
 use crate::channel::{Directions, LONG_PAUSE_NS, Sums, keep_worst};
 use crate::frame::Batch;
 use crate::summary::{Sink, Summary, Update};

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use crate::observation::ChannelKey;
 use crate::summary::Anomaly;
 
-use super::anomaly::Kind;
 use super::memory::Words;
 use super::plausible::Why;
+use crate::anomaly::Kind;
 
 /// Entries kept; beyond that occurrences are only counted by kind.
 const LIMIT: usize = 1 << 16;

@@ -20,8 +20,6 @@
 //! - **Too old**: below the first number seen, or below the oldest gap that is still remembered.
 //! - **No counter**: numbers that do not count packets (constant, little-endian, times, a sample); nothing is lost there.
 
-pub mod anomaly;
-
 /// Numbers below the highest whose arrival is remembered one by one.
 pub const WINDOW: u64 = 512;
 /// A copy within this time of its original is a duplicate.

@@ -4,10 +4,10 @@
 
 use crate::observation::{Observation, Protocol};
 
-use super::anomaly::Kind;
 use super::state::{NO_COUNTER, NOTED_EXHAUSTION, NOTED_WRAPPED, STARTED, fingerprint};
 use super::suspicion::Packet;
 use super::table::{Arrival, Channels};
+use crate::anomaly::Kind;
 
 /// So many packets that follow each other make a counter of what was none.
 const RECOVERED: u32 = 64;

@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use crate::observation::{ChannelKey, Protocol};
 use crate::summary::Rekey;
 
-use super::anomaly::Kind;
 use super::index::Index;
 use super::memory::Words;
 use super::state::{NO_COUNTER, NONE, SILENCE_NS, SUCCEEDED, period};
 use super::suspicion::Packet;
 use super::table::Channels;
+use crate::anomaly::Kind;
 
 /// The old key may be used for so long beside the new one; after that the change is judged.
 pub const OVERLAP_NS: u64 = 10_000_000_000;

@@ -7,7 +7,6 @@ use crate::summary::{
     ChannelDelta, ChannelState, Exhaustion, Figures, Interval, Protection, ProtocolCounts, Reorder, Update,
 };
 
-use super::anomaly::Kind;
 use super::memory::Words;
 use super::state::{
     NO_COUNTER, NONE, NOTED_EXHAUSTION, NOTED_LENGTH, NOTED_MIXED, NOTED_PROTECTION, NOTED_WRAPPED, STARTED,
@@ -16,6 +15,7 @@ use super::state::{
 use super::suspicion::Packet;
 use super::table::{Channels, PerProtocol};
 use super::{DUPLICATE_HORIZON_NS, SETTLE_NS};
+use crate::anomaly::Kind;
 
 /// Entries in one part of an update: what is on its way to a sink takes no more than some megabytes.
 const PART: usize = 2048;

@@ -2,13 +2,13 @@
 
 use crate::observation::Observation;
 
-use super::anomaly::Kind;
 use super::gaps::Skipped;
 use super::rekey::START;
 use super::state::{NO_COUNTER, STARTED, SUCCEEDED, distance, period};
 use super::suspicion::{Class, Packet, RUN, SHORT_RUN, Settled};
 use super::table::{Arrival, Channels, What};
 use super::{LEAP, WINDOW};
+use crate::anomaly::Kind;
 
 /// A leap up to this size may be loss even on a channel that was slow before.
 const BELIEVABLE: u64 = 65_536;

@@ -4,7 +4,6 @@ use crate::observation::{ChannelKey, Observation, Protocol};
 use crate::summary::{ChannelDelta, ChannelState, Counts, Gap, NewChannel, Reorder};
 
 use super::alarms::{Alarms, Occurrence};
-use super::anomaly::Kind;
 use super::gaps::Gaps;
 use super::index::Index;
 use super::late::Lateness;
@@ -13,6 +12,7 @@ use super::rekey::Rekeys;
 use super::shared::Shared;
 use super::state::{Cold, Hot, NONE, Rare, SILENCE_NS};
 use super::suspicion::{Packet, Suspicions};
+use crate::anomaly::Kind;
 
 /// When and where a packet was captured.
 #[derive(Clone, Copy, Debug)]

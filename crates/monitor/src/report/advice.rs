@@ -1,6 +1,6 @@
 //! What to do about each kind of anomaly.
 
-use crate::channel::anomaly::Kind;
+use crate::anomaly::Kind;
 
 /// What an operator does about an anomaly.
 pub fn advice(kind: Kind) -> &'static str {

@@ -8,7 +8,7 @@ use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use super::words::{percent, short, signed, time, whole};
-use crate::channel::anomaly::Kind;
+use crate::anomaly::Kind;
 use crate::summary::{Counts, Interval, NewChannel, Sink, Summary, Update};
 
 const EVERY: Duration = Duration::from_secs(1);

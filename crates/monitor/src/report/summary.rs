@@ -7,7 +7,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use super::advice;
 use super::words::{percent, short, signed, span, time, whole};
-use crate::channel::anomaly::{Kind, Severity};
+use crate::anomaly::{Kind, Severity};
 use crate::summary::{ChannelSummary, REPLAY_WINDOWS, Summary};
 
 /// More rows of a kind are counted, not shown.

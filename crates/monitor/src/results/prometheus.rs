@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use crate::channel::anomaly::Kind;
+use crate::anomaly::Kind;
 use crate::summary::{Counts, Sink, Summary, Update};
 
 /// How often the file is renewed.

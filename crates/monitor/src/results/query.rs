@@ -11,7 +11,7 @@ use super::parts::Entries;
 use super::reader::{
     Flow, KindCount, NamedAnomaly, Overview, Page, Point, Run, Series, collect, counts, unsigned,
 };
-use crate::channel::anomaly::{Kind, Severity};
+use crate::anomaly::{Kind, Severity};
 use crate::observation::{ChannelKey, Protocol};
 use crate::summary::{Anomaly, ChannelSummary, Counts, Figures, Identity, ProtocolCounts, Reorder, Summary};
 

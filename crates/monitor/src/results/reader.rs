@@ -12,7 +12,7 @@ pub use super::ledger::Ledgers;
 use super::prometheus::Totals;
 use super::query;
 pub use super::query::{AnomalyQuery, FlowOrder, FlowQuery, Window};
-use crate::channel::anomaly::{Kind, Severity};
+use crate::anomaly::{Kind, Severity};
 use crate::summary::{Anomaly, ChannelSummary, Counts, Gap, ProtocolCounts, Rekey, Reorder, Summary};
 
 /// An open database.

@@ -251,7 +251,7 @@ fn add(connection: &mut Connection, key: RunKey, updates: &[Pending]) -> rusqlit
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::anomaly::Kind;
+    use crate::anomaly::Kind;
     use crate::observation::{ChannelKey, Place};
     use crate::summary::{Anomaly, ChannelDelta, Counts, Gap, Interval, NewChannel};
 

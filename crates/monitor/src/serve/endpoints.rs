@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Failure;
 use super::parameters::{Parameter, ParameterKind, Question};
-use crate::channel::anomaly::Kind;
+use crate::anomaly::Kind;
 use crate::observation::Protocol;
 use crate::results::{AnomalyQuery, FlowOrder, FlowQuery, Reader, Run, Window, prometheus};
 

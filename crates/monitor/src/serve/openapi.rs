@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::endpoints::{ENDPOINTS, Endpoint};
 use super::parameters::{Parameter, ParameterKind};
-use crate::channel::anomaly::Kind;
+use crate::anomaly::Kind;
 use crate::observation::Protocol;
 use crate::summary::{DEPTHS, REPLAY_WINDOWS};
 

@@ -1,6 +1,5 @@
 //! Translation: rule-sets become contexts of the classifier, rules and pools the tables of bpf/abi/nat.h.
 
-pub(crate) mod display;
 mod ends;
 mod info;
 mod lookup;

@@ -9,7 +9,7 @@ use sluice_language::nat::{address, bits};
 pub(super) fn words_of(address: IpAddr) -> [u32; 4] {
     match address {
         IpAddr::V4(address) => [u32::from_ne_bytes(address.octets()), 0, 0, 0],
-        IpAddr::V6(address) => crate::units::words(address.octets()),
+        IpAddr::V6(address) => crate::words::words(address.octets()),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use sluice_lab::demo::StateDirectory;
+use sluice_lab::state::StateDirectory;
 use sluice_lab::gateway::Gateway;
 
 use crate::gateway::{Action, Mode, Site, configuration};

@@ -1,7 +1,9 @@
 //! The plan as text: stable, one fact a line, every table entry decoded from what the data plane will hold.
 
+mod nat;
+
 use std::fmt::{self, Display, Formatter};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::Ipv4Addr;
 
 use sluice_abi::stages::Stage;
 use sluice_abi::tables::GatePlace;
@@ -9,8 +11,9 @@ use sluice_abi::{self as abi, Rule, ServiceTerm, Unit, ZonePair};
 use sluice_language::config::{Prefix, Ranges, Service};
 
 use crate::classifier::Wanted;
+use crate::words::v6_of;
 use crate::{Attachment, Gateway, KernelWants, Plan, RouteVia};
-use crate::{nat, screens, terms};
+use crate::{screens, terms};
 
 impl Display for Plan {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -39,7 +42,7 @@ impl Display for Plan {
         self.write_contexts(f)?;
         self.write_fan_out(f)?;
         self.write_gate(f)?;
-        nat::display::write(f, self)?;
+        nat::write(f, self)?;
         write_kernel(f, &self.kernel)
     }
 }
@@ -257,14 +260,6 @@ pub fn action(action: u8) -> &'static str {
 
 fn range<T: Display + PartialEq>(low: T, high: T) -> String {
     if low == high { low.to_string() } else { format!("{low}-{high}") }
-}
-
-pub(crate) fn v6_of(words: [u32; 4]) -> Ipv6Addr {
-    let mut octets = [0; 16];
-    for (chunk, word) in octets.chunks_exact_mut(4).zip(words) {
-        chunk.copy_from_slice(&word.to_ne_bytes());
-    }
-    Ipv6Addr::from(octets)
 }
 
 fn unit_flags(flags: u8) -> String {

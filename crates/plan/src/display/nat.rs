@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use sluice_abi::{self as abi, NatPool, NatRange, NatRule};
 
-use super::NatPlan;
+use super::write_wanted;
 use crate::Plan;
-use crate::display::{v6_of, write_wanted};
+use crate::nat::NatPlan;
+use crate::words::v6_of;
 
 pub(crate) fn write(f: &mut Formatter<'_>, plan: &Plan) -> fmt::Result {
     let nat = &plan.tables.nat;

@@ -1,0 +1,29 @@
+//! Values that several parts of a configuration have.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+/// An address with its prefix length; host bits may be set (interface addresses) or not (routes).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, PartialOrd, Ord)]
+pub struct Prefix {
+    pub addr: IpAddr,
+    pub len: u8,
+}
+
+/// One term of an application: protocol plus port or ICMP ranges, all inclusive.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+pub struct Service {
+    /// None = any protocol.
+    pub protocol: Option<u8>,
+    pub source_port: (u16, u16),
+    pub destination_port: (u16, u16),
+    /// ICMP / ICMPv6 only.
+    pub icmp_type: Option<(u8, u8)>,
+    pub icmp_code: Option<(u8, u8)>,
+    /// `NEVER_S` = the session does not end by being idle.
+    pub inactivity_timeout_s: Option<u16>,
+}
+
+/// `inactivity-timeout never`
+pub const NEVER_S: u16 = u16::MAX;
