@@ -12,7 +12,7 @@ use crate::carry::fault;
 use crate::error::{Doing, Error, Result};
 use crate::gate::GateOnly;
 use crate::links::{self, Pinned, Place};
-use crate::objects::{self, CONFIG_SECTION, Frozen, ObjectKind, Recipe};
+use crate::objects::{self, CONFIG_SECTION, Frozen, ObjectKind, Recipe, program_by_id};
 use crate::programs::Program as Kind;
 use crate::state::OWN;
 use crate::sys::{self, Target};
@@ -397,11 +397,4 @@ struct Identity {
     variant: u32,
     /// Ids of the maps it uses besides its frozen section.
     shared: Vec<u32>,
-}
-
-pub(crate) fn program_by_id(id: u32) -> Option<(sys::ProgramDetails, Vec<MapHandle>)> {
-    let fd = Program::fd_from_id(id).ok()?;
-    let details = sys::program_details(fd.as_fd()).ok()?;
-    let maps = details.map_ids.iter().filter_map(|id| MapHandle::from_map_id(*id).ok()).collect();
-    Some((details, maps))
 }

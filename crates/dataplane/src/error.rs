@@ -1,9 +1,11 @@
 //! What can go wrong, in words an operator can act on.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use sluice_abi::tables::TooLarge;
+use sluice_abi::{GRANT_LABEL_BYTES, GRANT_LENGTHS};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -49,7 +51,7 @@ pub enum Error {
     #[error("{sessions} {family} are configured; between 1 and {limit} are possible")]
     Sizes { family: &'static str, sessions: u32, limit: u32 },
     #[error(transparent)]
-    Grants(crate::grants::Refused),
+    Grants(#[from] Refused),
     #[error(transparent)]
     Tables(#[from] TooLarge),
     #[error("{count} variants were asked for; between 1 and {limit} can be loaded at one time")]
@@ -111,4 +113,23 @@ impl<T> Doing<T> for io::Result<T> {
     fn doing(self, action: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|source| Error::Os { action: action(), source })
     }
+}
+
+/// Why grants are not given.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error(
+        "{wanted} new grants, and there is room for {room} of {capacity}; revoke some, or raise max-grants"
+    )]
+    Full { wanted: usize, room: usize, capacity: u32 },
+    #[error("{address}/{length} has a grant for this service already, given to {user}; revoke that first")]
+    Taken { address: IpAddr, length: u8, user: String },
+    #[error(
+        "grants for prefixes have {GRANT_LENGTHS} different lengths already, {length} is one more; use one of them"
+    )]
+    Lengths { length: u8 },
+    #[error("user name `{user}`: 1 to {} bytes without control characters are possible", GRANT_LABEL_BYTES - 1)]
+    User { user: String },
+    #[error("{address}/{length} has host bits, or a length that its family does not have")]
+    Prefix { address: IpAddr, length: u8 },
 }

@@ -18,13 +18,14 @@ use sluice_abi::{
     GRANT_WAS_EXPIRED, GRANT_WAS_IDLE, GRANT_WAS_REVOKED, Grant, GrantLengths, GrantUser, next_handle,
 };
 
+pub use crate::error::Refused;
 use crate::error::Result;
 use crate::mmap::Mapped;
 use crate::records::{address_words, mapped};
 use crate::state::State;
 
 use index::Index;
-pub use kinds::{Ended, Given, GrantKey, GrantRecord, GrantSpec, Pick, Reconciled, Refused};
+pub use kinds::{Ended, Given, GrantKey, GrantRecord, GrantSpec, Pick, Reconciled};
 use kinds::{ended, family, is_prefix, key_of};
 use sources::Sources;
 

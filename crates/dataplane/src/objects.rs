@@ -195,6 +195,14 @@ fn missing(what: &str) -> Error {
     Error::Object { what: what.to_owned() }
 }
 
+/// A loaded program and its maps; None when it is gone.
+pub(crate) fn program_by_id(id: u32) -> Option<(sys::ProgramDetails, Vec<MapHandle>)> {
+    let fd = Program::fd_from_id(id).ok()?;
+    let details = sys::program_details(fd.as_fd()).ok()?;
+    let maps = details.map_ids.iter().filter_map(|id| MapHandle::from_map_id(*id).ok()).collect();
+    Some((details, maps))
+}
+
 #[cfg(test)]
 mod tests {
     use libbpf_rs::btf::{Btf, types};

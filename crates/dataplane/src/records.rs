@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use serde::{Deserialize, Serialize};
 use sluice_abi::{
     FLOW_LANES, FLOW_LIVE, FlowBucket, FlowKey4, FlowKey6, FlowLine4, FlowLine6, FlowShared, FlowState,
     Places, Watermarks, places4, places6,
@@ -14,8 +15,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::{Doing, Result};
 use crate::mmap::Mapped;
-use crate::sessions::Family;
 use crate::state::State;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Family {
+    #[serde(rename = "inet")]
+    V4,
+    #[serde(rename = "inet6")]
+    V6,
+}
 
 /// What a line of either family has.
 pub(crate) trait Line: FromBytes + IntoBytes + Immutable + Copy + Default {

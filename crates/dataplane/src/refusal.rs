@@ -3,9 +3,9 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::attach::program_by_id;
 use crate::error::Error;
 use crate::objects;
+use crate::objects::program_by_id;
 use crate::sys::{self, Target, XDP_MODES};
 
 pub(crate) fn explain(program: BorrowedFd<'_>, ifindex: u32, target: Target, source: io::Error) -> Error {

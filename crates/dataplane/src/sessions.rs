@@ -2,20 +2,13 @@
 
 use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sluice_abi::{FlowKey4, FlowKey6, FlowLine4, FlowLine6, FlowShared, FlowState, ReapEntry};
 
 use crate::Dataplane;
 use crate::error::{Error, Result};
+pub use crate::records::Family;
 use crate::records::{FlowTable, Line, v4, v6, v6_words};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Family {
-    #[serde(rename = "inet")]
-    V4,
-    #[serde(rename = "inet6")]
-    V6,
-}
 
 /// A 5-tuple in a routing instance. For ICMP the ports are the identifier and [`sluice_abi::ICMP_PORT_ECHO`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]

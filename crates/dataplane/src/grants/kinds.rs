@@ -2,9 +2,8 @@
 
 use std::net::IpAddr;
 
-use sluice_abi::{GRANT_LABEL_BYTES, GRANT_LENGTHS, GRANT_WAS_EXPIRED, GRANT_WAS_IDLE, Grant};
+use sluice_abi::{GRANT_WAS_EXPIRED, GRANT_WAS_IDLE, Grant};
 
-use crate::error::Error;
 use crate::records::words_address;
 
 /// What a grant is for: source and service.
@@ -82,24 +81,6 @@ pub struct Reconciled {
     pub ended: Vec<GrantRecord>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    #[error(
-        "{wanted} new grants, and there is room for {room} of {capacity}; revoke some, or raise max-grants"
-    )]
-    Full { wanted: usize, room: usize, capacity: u32 },
-    #[error("{address}/{length} has a grant for this service already, given to {user}; revoke that first")]
-    Taken { address: IpAddr, length: u8, user: String },
-    #[error(
-        "grants for prefixes have {GRANT_LENGTHS} different lengths already, {length} is one more; use one of them"
-    )]
-    Lengths { length: u8 },
-    #[error("user name `{user}`: 1 to {} bytes without control characters are possible", GRANT_LABEL_BYTES - 1)]
-    User { user: String },
-    #[error("{address}/{length} has host bits, or a length that its family does not have")]
-    Prefix { address: IpAddr, length: u8 },
-}
-
 pub(super) fn family(address: IpAddr) -> usize {
     usize::from(address.is_ipv6())
 }
@@ -137,11 +118,5 @@ pub(super) fn ended(record: &Grant, now: u64) -> Option<Ended> {
         Some(Ended::Idle)
     } else {
         None
-    }
-}
-
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Error {
-        Error::Grants(refused)
     }
 }
