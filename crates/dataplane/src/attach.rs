@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Program};
+use libbpf_rs::{MapCore, MapFlags};
 use serde::Serialize;
 use zerocopy::FromBytes;
 

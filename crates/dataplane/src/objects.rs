@@ -1,10 +1,10 @@
 //! The two embedded BPF objects: what to create, re-use and freeze before the kernel sees them.
 
 use std::cell::{Cell, RefCell};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Once;
 
-use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, set_print};
+use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, Program, set_print};
 use sluice_abi::{CONFIG_WEAK_ORDER, ProgramConfig};
 use zerocopy::IntoBytes;
 
