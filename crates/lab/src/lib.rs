@@ -8,13 +8,15 @@ pub mod branch;
 pub mod browser;
 pub mod capture;
 pub mod demo;
-pub mod gated;
+pub mod fan_out;
+pub mod gate;
 pub mod gateway;
 pub mod helpers;
 pub mod hosts;
 pub mod interrupt;
 mod matrix;
 pub mod metrics;
+pub mod nat;
 pub mod nat64;
 pub mod netns;
 mod patience;
@@ -23,11 +25,9 @@ mod receivers;
 mod report;
 mod scene;
 pub mod services;
-pub mod spread;
 pub mod state;
 pub mod stats;
 pub mod stream;
-pub mod translation;
 mod updown;
 
 use std::process::ExitCode;
@@ -40,9 +40,9 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Up { lab: args::Lab::Branch, hook, config } => updown::up(hook, config.as_deref()),
         Command::Run(args) if args.lab == args::Lab::Nat64 => nat64::run(&args),
-        Command::Run(args) if args.lab == args::Lab::Nat => translation::run_lab(&args),
-        Command::Run(args) if args.lab == args::Lab::Gate => gated::run_lab(&args),
-        Command::Run(args) if args.lab == args::Lab::Fanout => spread::run_lab(&args),
+        Command::Run(args) if args.lab == args::Lab::Nat => nat::run_lab(&args),
+        Command::Run(args) if args.lab == args::Lab::Gate => gate::run_lab(&args),
+        Command::Run(args) if args.lab == args::Lab::Fanout => fan_out::run_lab(&args),
         Command::Run(args) => demo::run(&args),
         Command::Down { .. } => updown::down(),
         Command::Up { .. } => {
