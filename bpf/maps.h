@@ -6,7 +6,7 @@
 #include "lib/bpf.h"
 #include "abi/abi.h"
 #include "lib/packet.h"
-#include "lib/nat64.h"
+#include "nat64/mapping.h"
 
 /* Frozen with the program. Its own section: clang puts tables of its own making into .rodata. */
 const volatile struct program_config config SEC(".rodata.config") = {};

@@ -9,8 +9,8 @@
 #define SLUICE_SWEEP_H
 
 #include "flow_table.h"
-#include "lib/grant.h"
-#include "lib/nat_binding.h"
+#include "gate/grant.h"
+#include "nat/binding.h"
 
 #define EBUSY 16
 #define CLOCK_MONOTONIC 1

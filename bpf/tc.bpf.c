@@ -4,12 +4,12 @@
 #include "lib/hook_tc.h"
 #include "root.h"
 #include "fast.h"
-#include "fanout_path.h"
-#include "strangers.h"
-#include "nat64.h"
+#include "fanout/path.h"
+#include "gate/strangers.h"
+#include "nat64/path.h"
 #include "slow.h"
 #include "stage/egress.h"
-#include "gate_only.h"
+#include "gate/alone.h"
 
 __u64 clock_jiffies SEC(".data.clock") = 0;
 

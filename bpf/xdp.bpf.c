@@ -3,12 +3,12 @@
 #include "lib/hook_xdp.h"
 #include "root.h"
 #include "fast.h"
-#include "fanout_path.h"
-#include "strangers.h"
-#include "nat64.h"
+#include "fanout/path.h"
+#include "gate/strangers.h"
+#include "nat64/path.h"
 #include "slow.h"
 #include "sweep.h"
-#include "gate_only.h"
+#include "gate/alone.h"
 #include "transmit.h"
 
 SEC("xdp.frags")

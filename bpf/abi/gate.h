@@ -62,7 +62,7 @@ struct grant_user {
  * counts the keys that found a bucket full and went on. Only the daemon writes it, so there is no lock. What a key is
  * for stands in the record: one line of memory for the bucket, one for key, limits and revocation together.
  *
- *   hash    a seeded mix of address and GRANT_WHAT, see lib/grant.h
+ *   hash    a seeded mix of address and GRANT_WHAT, see gate/grant.h
  *   first  (hash >> 40) & grant_mask     tag  hash & 0xffff, 0 becomes 1
  */
 #define GRANT_PROBES 32 /* buckets that a key may stand in; a grant that fits in none of them is refused */
@@ -90,7 +90,7 @@ struct grant_lengths {
 };
 
 /*
- * The gate alone (bpf/gate_only.h): what is behind a local port, [0] of TCP and [GATE_PORTS] of UDP. No service is 0,
+ * The gate alone (bpf/gate/alone.h): what is behind a local port, [0] of TCP and [GATE_PORTS] of UDP. No service is 0,
  * an address of zeros is none.
  */
 #define GATE_PORTS 65536

@@ -5,7 +5,7 @@
 
 #include "flow_table.h"
 #include "lib/classifier.h"
-#include "lib/nat64.h"
+#include "nat64/mapping.h"
 
 /* `when` tells which destination port: AS_SENT or AS_TRANSLATED. */
 static __always_inline void service_of(const struct packet *p, __u32 when, struct service *service)

@@ -3,8 +3,8 @@
 #ifndef SLUICE_STAGE_CREATE_H
 #define SLUICE_STAGE_CREATE_H
 
-#include "lib/grant.h"
-#include "lib/nat_ports.h"
+#include "gate/grant.h"
+#include "nat/ports.h"
 #include "lib/tcp_state.h"
 #include "stage/limits.h"
 

@@ -6,7 +6,7 @@
 #ifndef SLUICE_STAGE_EGRESS_H
 #define SLUICE_STAGE_EGRESS_H
 
-#include "lib/nat_rewrite.h"
+#include "nat/rewrite.h"
 #include "stage/create.h"
 #include "stage/entry.h"
 #include "stage/gate.h"

@@ -229,7 +229,7 @@ static __always_inline int parse_extensions(hook_ctx *ctx, struct packet *p, __u
 	return DROP(EXTENSION_HEADERS);
 }
 
-/* ::ffff:0:0/96: sockets show IPv4 by it, and here tables do (lib/nat64.h), so no packet may claim to be it. */
+/* ::ffff:0:0/96: sockets show IPv4 by it, and here tables do (nat64/mapping.h), so no packet may claim to be it. */
 static __always_inline bool is_mapped6(const __u32 *be_addr)
 {
 	return !(be_addr[0] | be_addr[1]) && be_addr[2] == bpf_htonl(0xffff);

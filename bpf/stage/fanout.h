@@ -7,7 +7,7 @@
 #ifndef SLUICE_STAGE_FANOUT_H
 #define SLUICE_STAGE_FANOUT_H
 
-#include "lib/fanout.h"
+#include "fanout/listener.h"
 #include "stage/gate.h"
 #include "stage/nexthop.h"
 #include "stage/route.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The gate: what comes from a zone that demands grants passes to no service without one. Only first packets are asked
- * here; a session remembers its grant, and every packet of it reads that (lib/grant.h).
+ * here; a session remembers its grant, and every packet of it reads that (gate/grant.h).
  *
  * What a service sends into such a zone without being asked is an answer without a question, and needs the grant of
  * whom it is for: else a service that goes on talking would open the way back for whom the gate has just shut out.
@@ -9,7 +9,7 @@
 #ifndef SLUICE_STAGE_GATE_H
 #define SLUICE_STAGE_GATE_H
 
-#include "lib/grant.h"
+#include "gate/grant.h"
 #include "lib/host_inbound.h"
 #include "lib/judge.h"
 #include "stage/policy.h"

@@ -4,7 +4,7 @@
 #define SLUICE_STAGE_LOCAL_H
 
 #include "lib/host_inbound.h"
-#include "lib/nat.h"
+#include "nat/rules.h"
 
 /* The IPv4 address behind a NAT64 prefix is this host's: nobody is there whom a client could mean (RFC 6146 3.8). */
 static __always_inline bool nat64_means_this_host(const struct packet *p)

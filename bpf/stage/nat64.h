@@ -3,7 +3,7 @@
 #ifndef SLUICE_STAGE_NAT64_H
 #define SLUICE_STAGE_NAT64_H
 
-#include "lib/nat64_size.h"
+#include "nat64/size.h"
 
 #define OPTION_LOOSE_SOURCE_ROUTE 131
 #define OPTION_STRICT_SOURCE_ROUTE 137

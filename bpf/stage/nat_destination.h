@@ -3,7 +3,7 @@
 #ifndef SLUICE_STAGE_NAT_DESTINATION_H
 #define SLUICE_STAGE_NAT_DESTINATION_H
 
-#include "lib/nat_binding.h"
+#include "nat/binding.h"
 
 /* What the rule makes of the destination, to `nat_address`. */
 static __always_inline bool nat_destination_address(struct packet *p, const struct nat_rule *rule)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Static NAT of the source, else source NAT: behind the policies, which judge the original source. Which port of a
- * pool's address it will be is decided where the session is recorded (lib/nat_ports.h).
+ * pool's address it will be is decided where the session is recorded (nat/ports.h).
  */
 #ifndef SLUICE_STAGE_NAT_SOURCE_H
 #define SLUICE_STAGE_NAT_SOURCE_H
 
-#include "lib/nat_ports.h"
+#include "nat/ports.h"
 #include "stage/nat_destination.h"
 
 /* Index of the unit that the session's forward direction leaves by. */

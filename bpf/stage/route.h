@@ -7,8 +7,8 @@
 #define SLUICE_STAGE_ROUTE_H
 
 #include "lib/host_inbound.h"
-#include "lib/nat.h"
-#include "lib/nat64_size.h"
+#include "nat/rules.h"
+#include "nat64/size.h"
 
 /* Only this many outcomes matter to us; the rest of the kernel's codes are "no route". */
 static __always_inline int fib_verdict(struct packet *p, long code)

@@ -3,9 +3,9 @@
 #ifndef SLUICE_STAGE_SESSION_H
 #define SLUICE_STAGE_SESSION_H
 
-#include "lib/grant.h"
+#include "gate/grant.h"
 #include "lib/host_inbound.h"
-#include "lib/nat64.h"
+#include "nat64/mapping.h"
 #include "lib/tcp_state.h"
 
 /* What the packet's line says of translation; false when the record has just changed hands. */

@@ -4,8 +4,8 @@
 
 #include "lib/hook_xdp.h"
 #include "lib/fragment.h"
-#include "lib/grant.h"
-#include "lib/nat_ports.h"
+#include "gate/grant.h"
+#include "nat/ports.h"
 #include "lib/rate.h"
 #include "lib/reply.h"
 #include "sweep.h"

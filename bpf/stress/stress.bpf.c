@@ -36,7 +36,7 @@ static __always_inline bool needs_extension(__u32 number)
 	return number & 1;
 }
 
-/* As lib/grant.h reads it: a session that is just ending has its next tag already, and then its line says the same. */
+/* As gate/grant.h reads it: a session that is just ending has its next tag already, and then its line says the same. */
 static __always_inline bool stress_extended(const struct flow_line4 *line, __u32 session, __u32 number, __u16 tag)
 {
 	const struct flow_extension *extension = flow_extension_at(4, session);

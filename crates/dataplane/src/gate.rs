@@ -1,4 +1,4 @@
-//! The gate alone: a root program that decides by itself what is for a service of this host (bpf/gate_only.h).
+//! The gate alone: a root program that decides by itself what is for a service of this host (bpf/gate/alone.h).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Between IPv4 and IPv6: addresses (RFC 6052), and the tables of types, codes, pointers and MTUs of RFC 7915. */
-#ifndef SLUICE_LIB_NAT64_H
-#define SLUICE_LIB_NAT64_H
+#ifndef SLUICE_NAT64_MAPPING_H
+#define SLUICE_NAT64_MAPPING_H
 
 #include "lib/packet.h"
 

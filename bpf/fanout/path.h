@@ -7,7 +7,7 @@
 #define SLUICE_FANOUT_PATH_H
 
 #include "fast.h"
-#include "lib/grant.h"
+#include "gate/grant.h"
 
 static __always_inline bool fanout_source(hook_ctx *ctx, __u32 l3, __u8 family, __u32 *be_saddr)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* A pool has nothing free toward a destination: told at most once a second for each on each CPU. */
-#ifndef SLUICE_LIB_NAT_EVENTS_H
-#define SLUICE_LIB_NAT_EVENTS_H
+#ifndef SLUICE_NAT_EVENTS_H
+#define SLUICE_NAT_EVENTS_H
 
 #include "lib/events.h"
 

@@ -4,10 +4,10 @@
  * destination exactly when the key of the answers is not in the index, so taking it is inserting that key. Two CPUs
  * cannot take the same one, and whatever ends a session frees its port.
  */
-#ifndef SLUICE_LIB_NAT_PORTS_H
-#define SLUICE_LIB_NAT_PORTS_H
+#ifndef SLUICE_NAT_PORTS_H
+#define SLUICE_NAT_PORTS_H
 
-#include "lib/nat_binding.h"
+#include "nat/binding.h"
 
 /* Candidates that one packet may look at, and steps it may take to find them. */
 #define NAT_TRIES 4096

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* IPv4 packets that leave as several IPv6 fragments (RFC 7915 4): a bounded way to the daemon, which cuts them. */
-#ifndef SLUICE_LIB_NAT64_CUT_H
-#define SLUICE_LIB_NAT64_CUT_H
+#ifndef SLUICE_NAT64_CUT_H
+#define SLUICE_NAT64_CUT_H
 
-#include "lib/nat64_size.h"
+#include "nat64/size.h"
 #include "lib/tokens.h"
 
 /* How much may wait before packets that the link takes whole are not cut any more: the daemon is busy, or gone. */

@@ -3,8 +3,8 @@
  * A translated packet gets its new addresses and ports. Every changed 16-bit word counts as (not old) + new into one
  * sum (RFC 1624), which then corrects the checksums; nothing about it is stored with the session.
  */
-#ifndef SLUICE_LIB_NAT_REWRITE_H
-#define SLUICE_LIB_NAT_REWRITE_H
+#ifndef SLUICE_NAT_REWRITE_H
+#define SLUICE_NAT_REWRITE_H
 
 #include "flow_table.h"
 #include "lib/checksum.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* IP headers made of IP headers of the other family: RFC 7915 4.1 and 5.1. */
-#ifndef SLUICE_LIB_NAT64_HEADERS_H
-#define SLUICE_LIB_NAT64_HEADERS_H
+#ifndef SLUICE_NAT64_HEADERS_H
+#define SLUICE_NAT64_HEADERS_H
 
-#include "lib/nat64_sums.h"
+#include "nat64/sums.h"
 
 #define IPV4_DF 0x4000
 #define IPV4_MF 0x2000

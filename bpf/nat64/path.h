@@ -4,11 +4,11 @@
  * A program of its own, called by the fast one, which stays small. That has looked at the packet and says what it saw;
  * answers, which are IPv4, cost a second lookup. What is not recognised goes to the slow line.
  */
-#ifndef SLUICE_NAT64_H
-#define SLUICE_NAT64_H
+#ifndef SLUICE_NAT64_PATH_H
+#define SLUICE_NAT64_PATH_H
 
 #include "fast.h"
-#include "lib/nat64_headers.h"
+#include "nat64/headers.h"
 
 /* What the IPv4 header says, and the session that the index of IPv6 has for it. */
 static __always_inline struct flow_line6 *nat64_of4(hook_ctx *ctx, struct handover *h, struct nat64_ip *ip)

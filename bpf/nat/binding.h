@@ -6,11 +6,11 @@
  * Whoever makes a binding inserts its outside key first; that insertion decides whose the outside endpoint is. A
  * record gets its contents, then its life, and loses its life before its keys.
  */
-#ifndef SLUICE_LIB_NAT_BINDING_H
-#define SLUICE_LIB_NAT_BINDING_H
+#ifndef SLUICE_NAT_BINDING_H
+#define SLUICE_NAT_BINDING_H
 
-#include "lib/nat.h"
-#include "lib/nat_events.h"
+#include "nat/rules.h"
+#include "nat/events.h"
 
 /* Of nat_binding_recall(). */
 #define BINDING_NONE 0

@@ -3,8 +3,8 @@
  * First packets from a zone that demands grants, of hosts that have none at all: refused before the slow line, which
  * would come to the same after asking everything else. That one sees one of them a second, and tells of it.
  */
-#ifndef SLUICE_STRANGERS_H
-#define SLUICE_STRANGERS_H
+#ifndef SLUICE_GATE_STRANGERS_H
+#define SLUICE_GATE_STRANGERS_H
 
 #include "fast.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What both lines need of fan-out: which listener, which receiver, the rewrite. */
-#ifndef SLUICE_LIB_FANOUT_H
-#define SLUICE_LIB_FANOUT_H
+#ifndef SLUICE_FANOUT_LISTENER_H
+#define SLUICE_FANOUT_LISTENER_H
 
 #include "maps.h"
 #include "lib/checksum.h"

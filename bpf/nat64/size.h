@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Sizes differ between the families: what that means for MTUs and maximum segment sizes. */
-#ifndef SLUICE_LIB_NAT64_SIZE_H
-#define SLUICE_LIB_NAT64_SIZE_H
+#ifndef SLUICE_NAT64_SIZE_H
+#define SLUICE_NAT64_SIZE_H
 
-#include "lib/nat64.h"
+#include "nat64/mapping.h"
 #include "maps.h"
 
 #define FRAGMENT_HEADER 8

@@ -5,10 +5,10 @@
  * without a session. Everything else goes to the gateway's own programs, which know what to do with it, or drop it.
  * While there are grants for prefixes, that is also the way of packets whose source has no grant as a host.
  */
-#ifndef SLUICE_GATE_ONLY_H
-#define SLUICE_GATE_ONLY_H
+#ifndef SLUICE_GATE_ALONE_H
+#define SLUICE_GATE_ALONE_H
 
-#include "lib/grant.h"
+#include "gate/grant.h"
 #include "lib/parse.h"
 #include "root.h"
 

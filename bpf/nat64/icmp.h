@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* ICMP messages as ICMPv6 and the other way round, with the packets they quote: RFC 7915 4.2, 4.3, 5.2, 5.3. */
-#ifndef SLUICE_LIB_NAT64_ICMP_H
-#define SLUICE_LIB_NAT64_ICMP_H
+#ifndef SLUICE_NAT64_ICMP_H
+#define SLUICE_NAT64_ICMP_H
 
-#include "lib/nat64_headers.h"
+#include "nat64/headers.h"
 
 /* ICMPv6 sums a pseudo-header, ICMP does not: of the IPv6 side, whichever that is. */
 static __always_inline __u16 nat64_icmp_pseudo(const __u32 *be_saddr, const __u32 *be_daddr, __u32 len)

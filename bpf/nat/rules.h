@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* What NAT rules make of addresses; layouts and order are in abi/nat.h. */
-#ifndef SLUICE_LIB_NAT_H
-#define SLUICE_LIB_NAT_H
+#ifndef SLUICE_NAT_RULES_H
+#define SLUICE_NAT_RULES_H
 
 #include "lib/checksum.h"
 #include "lib/judge.h"
-#include "lib/nat64.h"
+#include "nat64/mapping.h"
 
 #define NO_RULE 0xffffffff
 #define MAX_NAT_ADDRESSES_TRIED 16 /* of a pool, by one packet that finds their ports taken */

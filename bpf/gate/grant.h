@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Does a grant hold? One array read, the same for first packets, established ones and the sweep. */
-#ifndef SLUICE_LIB_GRANT_H
-#define SLUICE_LIB_GRANT_H
+#ifndef SLUICE_GATE_GRANT_H
+#define SLUICE_GATE_GRANT_H
 
 #include "flow_table.h"
 

@@ -4,11 +4,11 @@
  * ICMP. What is rewritten is built in memory and written at once over the beginning of the packet; behind it only the
  * transport checksum and ports change.
  */
-#ifndef SLUICE_LIB_NAT64_TRANSLATE_H
-#define SLUICE_LIB_NAT64_TRANSLATE_H
+#ifndef SLUICE_NAT64_TRANSLATE_H
+#define SLUICE_NAT64_TRANSLATE_H
 
-#include "lib/nat64_icmp.h"
-#include "lib/nat_rewrite.h"
+#include "nat64/icmp.h"
+#include "nat/rewrite.h"
 #include "flow_table.h"
 
 /* What the packet becomes, as the line of its direction says. */

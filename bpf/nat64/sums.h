@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Sums that NAT64 needs: of addresses, of what is rewritten, of what is cut off. */
-#ifndef SLUICE_LIB_NAT64_SUMS_H
-#define SLUICE_LIB_NAT64_SUMS_H
+#ifndef SLUICE_NAT64_SUMS_H
+#define SLUICE_NAT64_SUMS_H
 
-#include "lib/nat64.h"
+#include "nat64/mapping.h"
 #include "maps.h"
 
 /* Folded sum of a pair of IPv6 addresses. */
