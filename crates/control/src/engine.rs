@@ -278,7 +278,7 @@ impl Engine {
         }
         // what an earlier daemon left forwards on, and is counted on
         if old.is_some() || self.dataplane.is_new() {
-            self.dataplane.count_transmits_only(&old.map(|old| receivers(&old.plan)).unwrap_or_default())?;
+            self.dataplane.count_transmits_only(&old.map(|old| senders(&old.plan)).unwrap_or_default())?;
         }
         self.fan_out.abandon(old.map(|old| &old.plan));
         self.fan_out.apply_user(&old.map(|old| old.config.fan_out.clone()).unwrap_or_default())?;
@@ -400,7 +400,7 @@ impl Engine {
             let stored = self.stored.as_ref().filter(|_| !self.counters_are_new(old));
             return stored.is_some_and(|stored| stored.transmits_traced);
         }
-        let traced = self.dataplane.count_transmits(&receivers(plan));
+        let traced = self.dataplane.count_transmits(&senders(plan));
         if let Err(error) = &traced {
             tracing::warn!(%error, "the kernel does not tell which XDP frames devices refuse: their drivers' statistics count");
         }
@@ -476,8 +476,8 @@ impl Engine {
         }
         note(gate::settle(&self.dataplane, &self.audit, &plan.gate).map_err(|e| e.to_string()));
         note(self.dataplane.grace().and_then(|()| self.dataplane.retire_idle()).map_err(|e| e.to_string()));
-        // nor redirects what devices receive that were left
-        note(self.dataplane.count_transmits_only(&receivers(plan)).map_err(|e| e.to_string()));
+        // nor sends by devices that were left
+        note(self.dataplane.count_transmits_only(&senders(plan)).map_err(|e| e.to_string()));
         // Behind it, nobody makes bindings by rules that are gone.
         note(bindings::prune(&self.dataplane, plan, config).map_err(|e| e.to_string()));
         // Before the guard lets go of them: the kernel must not forward in our place.
@@ -504,8 +504,8 @@ fn uses_native_xdp(plan: &Plan) -> bool {
     plan.attachments.iter().any(|attachment| attachment.ingress == Some(IngressHook::XdpNative))
 }
 
-/// Devices that XDP may redirect from.
-fn receivers(plan: &Plan) -> BTreeSet<u32> {
+/// Devices that XDP may send by.
+fn senders(plan: &Plan) -> BTreeSet<u32> {
     let attachments = plan.attachments.iter().filter(|_| uses_native_xdp(plan));
     attachments.map(|attachment| attachment.ifindex).collect()
 }
