@@ -35,11 +35,10 @@ struct net_device___kernel {
 	struct bpf_xdp_entity___kernel xdp_state[1];
 } __attribute__((preserve_access_index));
 
-/* Where to count what a device has received, if that is this program's to count. By where frames come from: where they go
- * may be gone by now. */
-static __always_inline struct transmit_counters *transmits_from(const struct net_device___kernel *from)
+/* The counters of a device's namespace, if another device in it is this program's to count. */
+static __always_inline struct transmit_counters *transmits_to(const struct net_device___kernel *beside, __u32 ifindex)
 {
-	struct transmit_device key = {.netns = from->nd_net.net->ns.inum, .ifindex = from->ifindex};
+	struct transmit_device key = {.netns = beside->nd_net.net->ns.inum, .ifindex = ifindex};
 	const __u32 *mark = bpf_map_lookup_elem(&transmit_devices, &key);
 	__u32 zero = 0;
 
@@ -49,7 +48,8 @@ static __always_inline struct transmit_counters *transmits_from(const struct net
 /* xdp_devmap_xmit(from, to, sent, drops, err): once for up to 16 frames that leave by native XDP. */
 static __always_inline void count_transmit(const __u64 *arguments)
 {
-	struct transmit_counters *counters = transmits_from((const void *)arguments[0]);
+	const struct net_device___kernel *to = (const void *)arguments[1];
+	struct transmit_counters *counters = transmits_to(to, to->ifindex);
 
 	if (!counters)
 		return;
@@ -70,7 +70,7 @@ static __always_inline void count_refusal(const __u64 *arguments)
 		return;
 	if (from->xdp_state[GENERIC_MODE].link)
 		return;
-	counters = transmits_from(from);
+	counters = transmits_to(from, (__u32)arguments[6]);
 	if (counters)
 		counters->refused++;
 }

@@ -22,8 +22,8 @@ const TRACED: [(&str, &str); 2] = [("devmap_xmit", "xdp_transmit"), ("redirect_e
 const MARKS: [u32; 2] = [0, 1];
 
 impl Dataplane {
-    /// From now on frames that XDP redirects from these devices of the calling thread's network namespace are counted too.
-    /// An error where the kernel's tracepoints cannot be asked.
+    /// From now on frames that XDP gives to these devices of the calling thread's network namespace are counted too. An
+    /// error where the kernel's tracepoints cannot be asked.
     pub fn count_transmits(&self, devices: &BTreeSet<u32>) -> Result<()> {
         let _changing = self.changing();
         let mark = self.transmit_mark()?;
@@ -33,12 +33,12 @@ impl Dataplane {
         let wanted = devices.iter().map(|ifindex| TransmitDevice { netns, ifindex: *ifindex });
         for device in known.into_iter().chain(wanted) {
             map.update(device.as_bytes(), mark.as_bytes(), MapFlags::ANY)
-                .doing(|| format!("count what XDP redirects from {}", sys::interface_name(device.ifindex)))?;
+                .doing(|| format!("count what {} takes", sys::interface_name(device.ifindex)))?;
         }
         MARKS.into_iter().filter(|other| *other != mark).try_for_each(|other| self.unpin_transmits(other))
     }
 
-    /// What comes from other devices is counted no more; without any device, nobody counts.
+    /// Other devices' frames are counted no more; without any device, nobody counts.
     pub fn count_transmits_only(&self, devices: &BTreeSet<u32>) -> Result<()> {
         let _changing = self.changing();
         if devices.is_empty() {

@@ -1,4 +1,4 @@
-//! What devices count: their baselines, and frames that XDP redirects, counted at the kernel's tracepoints.
+//! What devices count: their baselines, and frames that XDP gives them, counted at the kernel's tracepoints.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl Counts {
         if !uses_native_xdp(plan) {
             return known.is_some_and(|stored| stored.transmits_traced);
         }
-        let traced = self.dataplane.count_transmits(&receivers(plan));
+        let traced = self.dataplane.count_transmits(&senders(plan));
         if let Err(error) = &traced {
             tracing::warn!(%error, "the kernel does not tell which XDP frames devices refuse: their drivers' statistics count");
         }
@@ -72,13 +72,13 @@ impl Function for Counts {
         if candidate.old.is_none() && !candidate.counters_are_new {
             return Ok(());
         }
-        let devices = candidate.old.map(|old| receivers(&old.plan)).unwrap_or_default();
+        let devices = candidate.old.map(|old| senders(&old.plan)).unwrap_or_default();
         Ok(self.dataplane.count_transmits_only(&devices)?)
     }
 
-    /// Behind the programs: by then nothing redirects what devices receive that were left.
+    /// Behind the programs: by then nothing sends by devices that were left.
     fn settle(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
-        remaining(self.dataplane.count_transmits_only(&receivers(&candidate.plan))).into_iter().collect()
+        remaining(self.dataplane.count_transmits_only(&senders(&candidate.plan))).into_iter().collect()
     }
 }
 
@@ -87,8 +87,8 @@ fn uses_native_xdp(plan: &Plan) -> bool {
     plan.attachments.iter().any(|attachment| attachment.ingress == Some(IngressHook::XdpNative))
 }
 
-/// Devices that XDP may redirect from.
-fn receivers(plan: &Plan) -> BTreeSet<u32> {
+/// Devices that XDP may send by.
+fn senders(plan: &Plan) -> BTreeSet<u32> {
     let attachments = plan.attachments.iter().filter(|_| uses_native_xdp(plan));
     attachments.map(|attachment| attachment.ifindex).collect()
 }
