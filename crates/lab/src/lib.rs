@@ -16,7 +16,6 @@ pub mod interrupt;
 mod matrix;
 pub mod metrics;
 pub mod nat64;
-pub mod netns;
 mod patience;
 mod probe;
 mod receivers;
@@ -33,6 +32,7 @@ use std::process::ExitCode;
 
 pub use args::Args;
 use args::Command;
+pub use sluice_netns as netns;
 
 /// Runs `sluice lab ...`.
 pub fn main(args: Args) -> anyhow::Result<ExitCode> {
