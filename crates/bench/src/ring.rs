@@ -1,13 +1,14 @@
 //! A packet socket with a receive ring (packet(7), TPACKET_V2): the oldest way to see every frame of a device.
-#![allow(unsafe_code)] // the ring is memory that the kernel writes, and its options have no safe wrapper
+#![allow(unsafe_code)] // the ring holds C structures that the kernel writes, and its options have no safe wrapper
 
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use sluice_lab::netns::Netns;
+use sluice_memory::Memory;
 
 use crate::layouts::SINK_MAGIC;
 
@@ -20,14 +21,12 @@ const ETH_P_ALL: u16 = 3;
 const FANOUT_HASH: u32 = 0;
 
 pub struct PacketRing {
+    /// The kernel hands frames over through their status words.
+    memory: Memory,
     socket: OwnedFd,
-    memory: NonNull<u8>,
     frames: u32,
     at: u32,
 }
-
-// SAFETY: the memory belongs to this value alone; the kernel hands frames over through their status words.
-unsafe impl Send for PacketRing {}
 
 fn check(result: i32, what: &str) -> Result<i32> {
     if result < 0 {
@@ -94,14 +93,8 @@ impl PacketRing {
             tp_frame_nr: frames,
         };
         option(&socket, libc::PACKET_RX_RING, &request)?;
-        let length = (blocks * BLOCK) as usize;
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a fresh mapping of the socket's ring, as long as the ring.
-        let memory =
-            unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, socket.as_raw_fd(), 0) };
-        ensure!(memory != libc::MAP_FAILED, "cannot map the ring: {}", io::Error::last_os_error());
-        let memory = NonNull::new(memory.cast()).context("the ring is mapped nowhere")?;
-        let ring = PacketRing { socket, memory, frames, at: 0 };
+        let memory = Memory::shared(&socket, 0, (blocks * BLOCK) as usize).context("cannot map the ring")?;
+        let ring = PacketRing { memory, socket, frames, at: 0 };
         ring.bind(ifindex)?;
         if let Some(group) = fanout {
             option(&ring.socket, libc::PACKET_FANOUT, &(u32::from(group) | FANOUT_HASH << 16))?;
@@ -127,13 +120,12 @@ impl PacketRing {
 
     /// Hands the next frame to `look`, then gives its place back; None when there is none.
     pub fn next<T>(&mut self, look: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
-        // SAFETY: `at` is below `frames`; every frame begins with an aligned header.
-        let header = unsafe { self.memory.add((self.at * FRAME_ROOM) as usize) }.cast::<libc::tpacket2_hdr>();
-        // SAFETY: the status is an aligned word that kernel and user exchange atomically.
-        let status = unsafe { AtomicU32::from_ptr((&raw mut (*header.as_ptr()).tp_status).cast()) };
+        let place = (self.at * FRAME_ROOM) as usize;
+        let status = self.memory.word(place + offset_of!(libc::tpacket2_hdr, tp_status));
         if status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
             return None;
         }
+        let header = self.memory.at(place, FRAME_ROOM as usize).cast::<libc::tpacket2_hdr>();
         // SAFETY: the frame is ours until its status goes back; offset and length lie within its room.
         let seen = unsafe {
             let (offset, length) = ((*header.as_ptr()).tp_mac, (*header.as_ptr()).tp_snaplen);
@@ -163,13 +155,6 @@ impl PacketRing {
         };
         check(result, "cannot read the packet socket's counters")?;
         Ok(stats.tp_drops.into())
-    }
-}
-
-impl Drop for PacketRing {
-    fn drop(&mut self) {
-        // SAFETY: start and length are those mmap returned; no frame outlives this value.
-        unsafe { libc::munmap(self.memory.as_ptr().cast(), (self.frames * FRAME_ROOM) as usize) };
     }
 }
 

@@ -1,30 +1,21 @@
 //! ARRAY maps seen through memory. Programs write them at the same time, so every access is volatile or atomic.
-#![allow(unsafe_code, reason = "maps kernel memory and reads what other CPUs write")]
 
 use std::io;
 use std::marker::PhantomData;
-use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use libbpf_rs::{MapCore, MapHandle};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use sluice_memory::Memory;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The elements of an mmapable ARRAY map.
 #[derive(Debug)]
 pub(crate) struct Mapped<T> {
-    base: NonNull<u8>,
-    bytes: usize,
+    memory: Memory,
     len: u32,
     element: PhantomData<T>,
 }
-
-// SAFETY: the memory is shared with the kernel anyway; all accesses are volatile copies or atomics.
-unsafe impl<T> Send for Mapped<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for Mapped<T> {}
 
 impl<T: FromBytes + IntoBytes + Immutable + Copy> Mapped<T> {
     pub fn new(map: &MapHandle) -> io::Result<Mapped<T>> {
@@ -37,19 +28,14 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy> Mapped<T> {
     }
 
     fn of_length(map: &MapHandle, len: u32) -> io::Result<Mapped<T>> {
-        let page = 4096;
-        let bytes = (size_of::<T>() * len as usize).next_multiple_of(page);
-        let length = NonZeroUsize::new(bytes).ok_or(io::ErrorKind::InvalidInput)?;
-        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
-        let base = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, map.as_fd(), 0) }?;
-        Ok(Mapped { base: base.cast(), bytes, len, element: PhantomData })
+        let memory = Memory::shared(map.as_fd(), 0, size_of::<T>() * len as usize)?;
+        Ok(Mapped { memory, len, element: PhantomData })
     }
 
-    fn at(&self, index: u32, offset: usize, size: usize) -> *mut u8 {
+    /// Where a part of an element stands.
+    fn at(&self, index: u32, offset: usize, size: usize) -> usize {
         assert!(index < self.len && offset + size <= size_of::<T>(), "access outside a map");
-        // SAFETY: the assertion keeps the result inside the mapping.
-        unsafe { self.base.as_ptr().add(index as usize * size_of::<T>() + offset) }
+        index as usize * size_of::<T>() + offset
     }
 
     pub fn len(&self) -> u32 {
@@ -58,54 +44,39 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy> Mapped<T> {
 
     /// A copy. Words that change meanwhile may belong to different moments; callers that mind compare `tag`s.
     pub fn read(&self, index: u32) -> T {
-        let place = self.at(index, 0, size_of::<T>()).cast::<T>();
-        // SAFETY: inside the mapping, aligned to 8, and every bit pattern is a T (FromBytes).
-        unsafe { place.read_volatile() }
+        self.memory.read(self.at(index, 0, size_of::<T>()))
     }
 
     /// A copy of one field.
     pub fn read_field<F: FromBytes + Copy>(&self, index: u32, offset: usize) -> F {
-        assert!(offset.is_multiple_of(align_of::<F>()));
-        let place = self.at(index, offset, size_of::<F>()).cast::<F>();
-        // SAFETY: inside the mapping, aligned, and every bit pattern is an F (FromBytes).
-        unsafe { place.read_volatile() }
+        self.memory.read(self.at(index, offset, size_of::<F>()))
     }
 
     pub fn write(&self, index: u32, value: T) {
-        let place = self.at(index, 0, size_of::<T>()).cast::<T>();
-        // SAFETY: inside the mapping and aligned to 8.
-        unsafe { place.write_volatile(value) }
+        self.memory.write(self.at(index, 0, size_of::<T>()), value);
     }
 
     /// Puts bytes behind the beginning of an element, into the next ones as well, while nobody reads them.
     pub fn fill(&self, index: u32, offset: usize, bytes: &[u8]) {
         let begin = index as usize * size_of::<T>() + offset;
         assert!(begin + bytes.len() <= self.len as usize * size_of::<T>(), "access outside a map");
-        // SAFETY: the assertion keeps it inside the mapping, which is no memory of `bytes`.
-        unsafe { self.base.as_ptr().add(begin).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
+        self.memory.fill(begin, bytes);
     }
 
     pub fn byte(&self, index: u32, offset: usize) -> &AtomicU8 {
-        // SAFETY: inside the mapping, which lives as long as `self`; only accessed atomically through it.
-        unsafe { AtomicU8::from_ptr(self.at(index, offset, 1)) }
+        self.memory.byte(self.at(index, offset, 1))
     }
 
     pub fn half(&self, index: u32, offset: usize) -> &AtomicU16 {
-        assert!(offset.is_multiple_of(2));
-        // SAFETY: as `byte`, and aligned.
-        unsafe { AtomicU16::from_ptr(self.at(index, offset, 2).cast()) }
+        self.memory.half(self.at(index, offset, 2))
     }
 
     pub fn word(&self, index: u32, offset: usize) -> &AtomicU32 {
-        assert!(offset.is_multiple_of(4));
-        // SAFETY: as `byte`, and aligned.
-        unsafe { AtomicU32::from_ptr(self.at(index, offset, 4).cast()) }
+        self.memory.word(self.at(index, offset, 4))
     }
 
     pub fn long(&self, index: u32, offset: usize) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8));
-        // SAFETY: as `byte`, and aligned.
-        unsafe { AtomicU64::from_ptr(self.at(index, offset, 8).cast()) }
+        self.memory.long(self.at(index, offset, 8))
     }
 }
 
@@ -144,15 +115,6 @@ impl Records {
         for (n, word) in (0..self.stride).zip(from.chunks_exact(8)) {
             let word = word.try_into().map_or(0, u64::from_ne_bytes);
             self.words.write(index * self.stride + n, word);
-        }
-    }
-}
-
-impl<T> Drop for Mapped<T> {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this length, and no reference into it outlives `self`.
-        if let Err(error) = unsafe { munmap(self.base.cast(), self.bytes) } {
-            tracing::warn!(%error, "cannot unmap a BPF map");
         }
     }
 }

@@ -18,7 +18,6 @@ mod matrix;
 pub mod metrics;
 pub mod nat;
 pub mod nat64;
-pub mod netns;
 mod patience;
 mod probe;
 mod receivers;
@@ -34,6 +33,7 @@ use std::process::ExitCode;
 
 pub use args::Args;
 use args::Command;
+pub use sluice_netns as netns;
 
 /// Runs `sluice lab ...`.
 pub fn main(args: Args) -> anyhow::Result<ExitCode> {

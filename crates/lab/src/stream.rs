@@ -223,9 +223,9 @@ impl Running {
         batch: u32,
     ) -> Result<Running> {
         install_wake_up()?;
-        let namespace = std::fs::File::open(netns.path())?;
+        let namespace = netns.descriptor()?;
         let thread = thread::Builder::new().name("generator".to_owned()).spawn(move || {
-            nix::sched::setns(&namespace, nix::sched::CloneFlags::CLONE_NEWNET)?;
+            namespace.enter_for_good().map_err(io::Error::other)?;
             let mut cpus = CpuSet::new();
             cpus.set(cpu)?;
             sched_setaffinity(Pid::from_raw(0), &cpus)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::capture::Piece;
+use sluice_memory::Piece;
 
 /// How the first bytes of a frame are to be read (the LINKTYPE_ registry of the pcap format).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -115,8 +115,8 @@ impl Gateway {
     pub fn new(world: World, config: &str, sizes: Sizes, hook: Hook) -> Result<Gateway> {
         let config = compile(config, hook)?;
         let (inside, outside) = (Namespace::new()?, Namespace::new()?);
-        outside.run(|| sysctl("net/ipv6/conf/default/disable_ipv6", "1"))?;
-        inside.enter()?;
+        outside.enter(|| sysctl("net/ipv6/conf/default/disable_ipv6", "1"))??;
+        inside.enter_for_good()?;
         make_devices(&world, &config, &outside)?;
         let environment = environment(&world, &config)?;
         let mut ids = Ids::default();
@@ -438,7 +438,7 @@ impl Gateway {
     /// An XDP program on a veth lets the other end redirect into it.
     fn idle_far_ends(&self) -> Result<()> {
         let devices: Vec<String> = self.world.devices.iter().map(|device| far_end(&device.name)).collect();
-        self.outside.run(|| devices.iter().try_for_each(|device| self.idle(device)))
+        self.outside.enter(|| devices.iter().try_for_each(|device| self.idle(device)))?
     }
 
     /// For prog-run: its XDP context must name a device whose queues know XDP.
@@ -564,7 +564,7 @@ fn make_devices(world: &World, config: &Config, outside: &Namespace) -> Result<(
     }
     let ups = world.devices.iter().map(|device| format!("link set {} up", far_end(&device.name)));
     let ups: Vec<String> = ups.collect();
-    outside.run(|| ip(&ups))
+    Ok(outside.enter(|| ip(&ups))??)
 }
 
 fn environment(world: &World, config: &Config) -> Result<Environment> {
@@ -645,5 +645,5 @@ fn apply_kernel(world: &World, plan: &Plan) -> Result<()> {
     ip(&lines)?;
     let there =
         plan.kernel.sysctls.iter().filter(|(path, _)| !path.split('/').any(|part| world.imagines(part)));
-    there.into_iter().try_for_each(|(path, value)| sysctl(path, value))
+    Ok(there.into_iter().try_for_each(|(path, value)| sysctl(path, value))?)
 }

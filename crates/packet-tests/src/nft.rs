@@ -26,9 +26,9 @@ impl NftGateway {
         ruleset: &str,
     ) -> Result<NftGateway> {
         let (inside, outside) = (Namespace::new()?, Namespace::new()?);
-        outside.run(|| sysctl("net/ipv6/conf/default/disable_ipv6", "1"))?;
+        outside.enter(|| sysctl("net/ipv6/conf/default/disable_ipv6", "1"))??;
         let far: Vec<String> = world.devices.iter().map(|device| far_end(&device.name)).collect();
-        inside.run(|| {
+        inside.enter(|| -> Result<()> {
             quiet_gateway()?;
             for which in ["all", "default"] {
                 sysctl(&format!("net/ipv4/conf/{which}/rp_filter"), "0")?;
@@ -38,15 +38,15 @@ impl NftGateway {
             ip(&neighbours(world))?;
             nft(ruleset)?;
             // conntrack's knobs exist once its module is there
-            sysctls.iter().try_for_each(|(path, value)| sysctl(path, value))
-        })?;
-        let ports = outside.run(|| {
+            Ok(sysctls.iter().try_for_each(|(path, value)| sysctl(path, value))?)
+        })??;
+        let ports = outside.enter(|| -> Result<_> {
             ip(&far.iter().map(|name| format!("link set {name} up")).collect::<Vec<_>>())?;
             let open = |(device, far): (&crate::world::Device, &String)| {
                 Ok((device.name.clone(), PacketSocket::open(ifindex(far)?)?))
             };
             world.devices.iter().zip(&far).map(open).collect::<Result<Vec<_>>>()
-        })?;
+        })??;
         Ok(NftGateway { _inside: inside, _outside: outside, ports })
     }
 

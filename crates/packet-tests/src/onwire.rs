@@ -58,13 +58,13 @@ impl Wire {
                 .with_context(|| format!("attaching to {}", wanted.device))?;
         }
         let devices: Vec<String> = gateway.world.devices.iter().map(|device| device.name.clone()).collect();
-        let ports = gateway.outside.run(|| {
+        let ports = gateway.outside.enter(|| {
             let open = |device: &String| {
                 let socket = PacketSocket::open(ifindex(&far_end(device))?)?;
                 Ok(Port { device: device.clone(), socket })
             };
             devices.iter().map(open).collect::<Result<Vec<_>>>()
-        })?;
+        })??;
         let mut wire = Wire { gateway, ports, captured: 0, start: Values::new() };
         wire.settle()?;
         Ok(wire)

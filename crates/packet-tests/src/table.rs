@@ -71,7 +71,7 @@ pub fn run_other(gateway: &mut Gateway, action: &Action) -> Result<()> {
         }
         Action::Commit(path) => gateway.commit(&std::fs::read_to_string(path)?),
         Action::Gate(step) => gateway.change_grants(step),
-        Action::Ip(command) => ip(std::slice::from_ref(command)),
+        Action::Ip(command) => Ok(ip(std::slice::from_ref(command))?),
         Action::Wait(time) => gateway.wait(*time),
     }
 }

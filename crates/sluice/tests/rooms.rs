@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// Crates by height: each imports only from rows above its own.
 const ROWS: [&[&str]; 6] = [
-    &["abi", "language", "wire", "xsk"],
-    &["plan"],
+    &["abi", "language", "memory", "netns", "wire"],
+    &["plan", "xsk"],
     &["dataplane", "fanout"],
     &["control", "lab", "monitor"],
     &["bench"],
@@ -15,8 +15,7 @@ const ROWS: [&[&str]; 6] = [
 ];
 
 /// Crates whose files still import each other in circles. None may come to this list.
-const IN_CIRCLES: [&str; 9] =
-    ["abi", "bench", "dataplane", "fanout", "lab", "language", "monitor", "plan", "sluice"];
+const IN_CIRCLES: [&str; 2] = ["bench", "sluice"];
 
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::memory::Memory;
+use sluice_memory::Memory;
 
 /// A frame that is the user's. It stands for its part of the memory and cannot be copied; putting it into a ring gives
 /// it away, and dropping it only means that nobody has it any more.

@@ -11,7 +11,6 @@
 
 mod device;
 mod frame;
-mod memory;
 pub mod program;
 mod ring;
 mod rings;

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::memory::Memory;
+use sluice_memory::Memory;
 
 /// A mapped ring; entries are plain old data.
 struct Shared<T> {
@@ -174,7 +174,7 @@ impl<T: Copy> Consumer<T> {
 
 fn mapped<T>(socket: &OwnedFd, at: &libc::xdp_ring_offset, page: i64, size: u32) -> io::Result<Arc<Memory>> {
     let length = at.desc as usize + size as usize * size_of::<T>();
-    Ok(Arc::new(Memory::of_socket(socket, length, page)?))
+    Ok(Arc::new(Memory::present(socket, page, length)?))
 }
 
 #[cfg(test)]

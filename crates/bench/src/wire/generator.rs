@@ -2,7 +2,6 @@
 //! costs 20 ms and more, so rates are kept inside the program: frames that are not due are dropped and made anew.
 #![allow(unsafe_code)] // a signal handler that does nothing
 
-use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Once;
 use std::sync::mpsc;
@@ -10,10 +9,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use nix::sched::{CloneFlags, setns};
 use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use sluice_dataplane::prog_run::{XdpRun, is_interrupted, xdp};
+use sluice_lab::netns::Netns;
 
 use super::frame::{self, Addresses, Size};
 use super::{Device, Programs};
@@ -227,12 +226,12 @@ impl Generator {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(ignore_but_wake);
         let program = self.programs.program(program)?;
-        let netns = device.netns.map(|netns| File::open(netns.path())).transpose()?;
+        let netns = device.netns.map(Netns::descriptor).transpose()?;
         let ifindex = device.ifindex;
         let (tell, told) = mpsc::channel();
         let thread = thread::spawn(move || -> Result<()> {
             if let Some(netns) = netns {
-                setns(&netns, CloneFlags::CLONE_NEWNET)?;
+                netns.enter_for_good()?;
             }
             pin(cpu)?;
             // A receiver that is gone has lost interest.

@@ -1,11 +1,16 @@
-//! Captures in the pcap format (draft-ietf-opsawg-pcap), as `tcpdump -w` and `editcap -F pcap` write them.
+//! Captures to play, which the monitor's reader reads: pcap and pcapng, compressed or not, of whole Ethernet frames.
 
-use std::fs;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use sluice_monitor::capture::{CaptureError, FileSource, Source};
+use sluice_monitor::frame::{Batch, LinkType};
 
 use super::Device;
 use super::generator::{Generator, Tempo};
@@ -14,50 +19,49 @@ use super::socket::PacketSocket;
 /// A frame and when it was taken.
 pub type Record = (Duration, Vec<u8>);
 
-const MICROSECONDS: u32 = 0xa1b2_c3d4;
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
-const PCAPNG: u32 = 0x0a0d_0d0a;
-const FILE_HEADER: usize = 24;
-const RECORD_HEADER: usize = 16;
 const ETHERNET: u32 = 1;
 
 pub fn read(path: &Path) -> Result<Vec<Record>> {
-    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse(&bytes).with_context(|| format!("{} cannot be replayed", path.display()))
+    records_of(path).with_context(|| format!("{} cannot be replayed", path.display()))
 }
 
+/// Reads a capture that is in memory.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Record>> {
-    ensure!(bytes.len() >= FILE_HEADER, "{} bytes are too few for a capture", bytes.len());
-    let little = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
-    let big = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
-    let (word, nanoseconds): (&dyn Fn(usize) -> u32, bool) = match (little(0), big(0)) {
-        (MICROSECONDS, _) => (&little, false),
-        (NANOSECONDS, _) => (&little, true),
-        (_, MICROSECONDS) => (&big, false),
-        (_, NANOSECONDS) => (&big, true),
-        (PCAPNG, _) => bail!("it is a pcapng file; `editcap -F pcap IN OUT` converts it"),
-        _ => bail!("it is no pcap file"),
-    };
-    let link = word(20) & 0x0fff_ffff;
-    ensure!(link == ETHERNET, "its link type is {link}, not Ethernet (1)");
-    let (mut records, mut at) = (vec![], FILE_HEADER);
-    while at < bytes.len() {
-        let number = records.len() + 1;
-        ensure!(at + RECORD_HEADER <= bytes.len(), "record {number} is cut off");
-        let (seconds, fraction, kept, length) = (word(at), word(at + 4), word(at + 8), word(at + 12));
-        ensure!(
-            kept == length,
-            "record {number} holds {kept} of {length} bytes: capture whole frames (`-s 0`)"
-        );
-        at += RECORD_HEADER;
-        let frame = bytes.get(at..at + kept as usize);
-        let frame = frame.with_context(|| format!("record {number} is cut off"))?;
-        at += kept as usize;
-        let nanos = if nanoseconds { fraction } else { fraction.saturating_mul(1000) };
-        records
-            .push((Duration::from_secs(seconds.into()) + Duration::from_nanos(nanos.into()), frame.to_vec()));
+    let mut file = File::from(memfd_create("capture", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(bytes)?;
+    records_of(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())))
+}
+
+fn records_of(path: &Path) -> Result<Vec<Record>> {
+    let name = path.to_str().context("its name is no UTF-8")?;
+    let mut source = FileSource::open(name).map_err(fatal)?;
+    let (mut records, mut batch) = (vec![], Batch::default());
+    loop {
+        let more = source.next_batch(&mut batch).map_err(fatal)?;
+        for frame in batch.frames() {
+            let (number, link, kept) = (frame.number, frame.link, frame.data.len());
+            ensure!(link == LinkType::Ethernet, "record {number} is no Ethernet frame: {link:?}");
+            ensure!(
+                !frame.is_cut(),
+                "record {number} holds {kept} of {} bytes: capture whole frames (`-s 0`)",
+                frame.wire_len
+            );
+            records.push((Duration::from_nanos(frame.time_ns), frame.data.to_vec()));
+        }
+        if !more {
+            return Ok(records);
+        }
     }
-    Ok(records)
+}
+
+/// The monitor keeps what stands before an error; of a capture that is played, all must be there.
+fn fatal(error: CaptureError) -> anyhow::Error {
+    match error {
+        CaptureError::Cut { frames, .. } => anyhow!("record {} is cut off", frames + 1),
+        CaptureError::Damaged { at, what, .. } => anyhow!("it is damaged at byte {at}: {what}"),
+        other => other.into(),
+    }
 }
 
 /// A capture with nanoseconds.
@@ -73,10 +77,10 @@ pub fn write(records: &[Record]) -> Vec<u8> {
     bytes
 }
 
-/// Play a capture (pcap, Ethernet) out of a device, every packet once
+/// Play a capture of Ethernet frames out of a device, every packet once
 #[derive(Debug, Clone, clap::Args)]
 pub struct ReplayArgs {
-    /// The capture; `editcap -F pcap` makes one of a pcapng file
+    /// The capture: pcap or pcapng, also compressed by gzip or zstd
     pub capture: PathBuf,
     /// The device that the packets leave by
     #[arg(long = "if", value_name = "DEVICE")]
@@ -135,19 +139,28 @@ mod tests {
     }
 
     #[test]
+    fn pcapng_is_read() {
+        let section = [0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28];
+        let interface = [1, 20, ETHERNET, 0, 20];
+        let packet = [6, 48, 0, 0, 7_000_250, 14, 14];
+        let head = [&section[..], &interface, &packet].concat();
+        let mut file: Vec<u8> = head.into_iter().flat_map(u32::to_le_bytes).collect();
+        file.extend([9; 14].into_iter().chain([0; 2]).chain(48u32.to_le_bytes()));
+        assert_eq!(parse(&file).unwrap(), [(Duration::new(7, 250_000), vec![9; 14])]);
+    }
+
+    #[test]
     fn damaged_captures_are_refused_with_the_record() {
         let whole = write(&records());
         let refused = |bytes: &[u8]| parse(bytes).unwrap_err().to_string();
         assert!(refused(&whole[..whole.len() - 1]).contains("record 2 is cut off"));
-        assert!(refused(&whole[..10]).contains("too few"));
+        assert!(refused(&whole[..10]).contains("record 1 is cut off"));
+        assert!(refused(b"no capture").contains("not a capture"));
         let mut short = whole.clone();
         short[36] = 99;
         assert!(refused(&short).contains("record 1 holds 60 of 99 bytes"));
-        let mut wifi = whole.clone();
+        let mut wifi = whole;
         wifi[20] = 105;
-        assert!(refused(&wifi).contains("link type is 105"));
-        let mut ng = whole;
-        ng[..4].copy_from_slice(&PCAPNG.to_le_bytes());
-        assert!(refused(&ng).contains("editcap"));
+        assert!(refused(&wifi).contains("record 1 is no Ethernet frame"));
     }
 }

@@ -24,9 +24,9 @@ fn machines() -> (Netns, Netns) {
 /// Serves on a thread that ends with the test's process.
 fn serve(far: &Netns) -> SocketAddr {
     let (tell, told) = mpsc::channel();
-    let namespace = std::fs::File::open(far.path()).unwrap();
+    let namespace = far.descriptor().unwrap();
     thread::spawn(move || {
-        nix::sched::setns(&namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        namespace.enter_for_good().unwrap();
         let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         control::serve(listen, "b0", |address| tell.send(address).unwrap())
     });

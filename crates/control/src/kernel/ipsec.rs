@@ -91,7 +91,7 @@ fn address(family: u16, bytes: &[u8]) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_lab::netns::Netns;
+    use sluice_netns::Netns;
 
     #[test]
     fn tunnels_of_forwarded_packets_are_found() {

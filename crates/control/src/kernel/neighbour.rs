@@ -90,7 +90,7 @@ pub fn parse_neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
 
 #[cfg(test)]
 mod tests {
-    use sluice_lab::netns::Netns;
+    use sluice_netns::Netns;
 
     use super::*;
 

@@ -1,18 +1,13 @@
 //! The other end of a veth pair, which may be in another namespace: what it leaves to its receiver.
 
-use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
-use std::thread;
+use std::os::fd::{AsFd, AsRawFd};
 
 use futures_util::StreamExt;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 use nix::net::if_::if_indextoname;
-use nix::sched::{CloneFlags, setns};
 use rtnetlink::packet_core::{NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use sluice_netns::Namespace;
 use sluice_plan::Sender;
 
 use super::{Kernel, Link, ethtool};
@@ -22,18 +17,15 @@ impl Kernel {
     pub fn sender(&self, link: &Link) -> Option<Sender> {
         let index = link.lower?;
         let Some(number) = link.lower_namespace else { return sender_at(index) };
-        let namespace = namespaces().into_iter().find(|file| self.namespace_number(file) == Some(number))?;
-        let inside = thread::spawn(move || {
-            setns(&namespace, CloneFlags::CLONE_NEWNET).ok()?;
-            sender_at(index)
-        });
-        inside.join().ok().flatten()
+        let mut namespaces = sluice_netns::all().into_iter();
+        let namespace = namespaces.find(|namespace| self.namespace_number(namespace) == Some(number))?;
+        namespace.enter(|| sender_at(index)).ok().flatten()
     }
 
     /// Under which number our namespace knows another.
-    fn namespace_number(&self, namespace: &File) -> Option<i32> {
+    fn namespace_number(&self, namespace: &Namespace) -> Option<i32> {
         let mut message = NsidMessage::default();
-        message.attributes.push(NsidAttribute::Fd(namespace.as_raw_fd() as u32));
+        message.attributes.push(NsidAttribute::Fd(namespace.as_fd().as_raw_fd() as u32));
         let mut request = NetlinkMessage::from(RouteNetlinkMessage::GetNsId(message));
         request.header.flags = NLM_F_REQUEST;
         let mut netlink = self.netlink.clone();
@@ -56,21 +48,4 @@ impl Kernel {
 fn sender_at(index: u32) -> Option<Sender> {
     let name = if_indextoname(index).ok()?.into_string().ok()?;
     ethtool::sender(&name).ok()
-}
-
-/// Every network namespace that has a name or a process, once.
-fn namespaces() -> Vec<File> {
-    let named = fs::read_dir("/run/netns").into_iter().flatten().flatten().map(|entry| entry.path());
-    let processes = fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|entry| entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit()));
-    let paths: Vec<PathBuf> = named.chain(processes.map(|entry| entry.path().join("ns/net"))).collect();
-    let mut seen = BTreeSet::new();
-    let new = |path: PathBuf| {
-        let meta = fs::metadata(&path).ok()?;
-        seen.insert((meta.dev(), meta.ino())).then(|| File::open(path).ok()).flatten()
-    };
-    paths.into_iter().filter_map(new).collect()
 }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use nix::sched::{CloneFlags, setns};
 use sluice_dataplane::abi::stages::Stage;
 use sluice_dataplane::abi::{UNIT_VALID, Unit, ZonePair, unit_slot};
 use sluice_dataplane::{Dataplane, Generation, Sizes, Tables, Variant, cleanup};
+use sluice_netns::Namespace;
 
 pub const SMALL: Sizes = Sizes {
     sessions4: 64,
@@ -54,17 +54,14 @@ impl Drop for Pin {
 }
 
 /// A network namespace that the calling thread has moved into.
-pub struct Netns(String);
+pub struct Netns(Namespace);
 
 impl Netns {
     pub fn enter() -> Netns {
-        let name = format!("sdp-{}-{}", std::process::id(), number());
-        run(&["ip", "netns", "add", &name]);
-        let netns = Netns(name);
-        let file = std::fs::File::open(format!("/run/netns/{}", netns.0)).unwrap();
-        setns(file, CloneFlags::CLONE_NEWNET).unwrap();
+        let namespace = Namespace::new().unwrap();
+        namespace.enter_for_good().unwrap();
         run(&["ip", "link", "set", "lo", "up"]);
-        netns
+        Netns(namespace)
     }
 
     /// A veth pair, up; gives the index of the first end.
@@ -77,14 +74,8 @@ impl Netns {
     }
 }
 
-impl Drop for Netns {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
-    }
-}
-
 pub fn ifindex(name: &str) -> u32 {
-    nix::net::if_::if_nametoindex(name).unwrap()
+    sluice_netns::here::ifindex(name).unwrap()
 }
 
 /// Runs a command in the namespace of the calling thread.

@@ -7,7 +7,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use nix::libc::{self, c_int, c_void};
+use nix::libc::{self, c_int};
+use sluice_memory::Memory;
 
 use super::CaptureError;
 use super::interface::{Capture, Interface};
@@ -118,30 +119,15 @@ impl Capture for PacketSocket {
 }
 
 /// The blocks, shared with the kernel. A block belongs to us from the moment its status says so until we give it back.
-struct Ring(*mut u8);
-
-// SAFETY: the mapping belongs to the process, not to a thread.
-unsafe impl Send for Ring {}
+struct Ring(Memory);
 
 impl Ring {
     fn map(socket: &OwnedFd) -> io::Result<Ring> {
-        // SAFETY: a new mapping of the ring just made, of its size.
-        let place = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                BLOCK * BLOCKS,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                socket.as_raw_fd(),
-                0,
-            )
-        };
-        if place == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Ring(place.cast())) }
+        Memory::shared(socket, 0, BLOCK * BLOCKS).map(Ring)
     }
 
     fn block(&self, number: usize) -> *mut libc::tpacket_block_desc {
-        // SAFETY: number is below BLOCKS, so the result stays inside the mapping.
-        unsafe { self.0.add(number * BLOCK) }.cast()
+        self.0.at(number * BLOCK, BLOCK).as_ptr().cast()
     }
 
     fn status(&self, number: usize) -> &AtomicU32 {
@@ -169,13 +155,6 @@ impl Ring {
             at += frame.tp_next_offset as usize;
         }
         self.status(number).store(libc::TP_STATUS_KERNEL, Ordering::Release);
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: the mapping made in `map`; nothing refers to it any more.
-        unsafe { libc::munmap(self.0.cast::<c_void>(), BLOCK * BLOCKS) };
     }
 }
 
