@@ -26,6 +26,7 @@ mod mtus;
 mod nat;
 mod notes;
 mod offline;
+pub mod operations;
 mod oversize;
 mod owner;
 mod prefix;
@@ -44,7 +45,7 @@ mod upkeep;
 mod views;
 mod watch;
 
-pub use client::{Client, ClientError, encode, with_query};
+pub use client::{Client, ClientError};
 pub use config::{CheckError, check};
 pub use daemon::{Daemon, DaemonError, Options, Translate, cleanup};
 pub use engine::CommitError;
