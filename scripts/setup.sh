@@ -49,7 +49,7 @@ readonly FILES=(
 	"/usr/include/linux/bpf.h:linux-libc-dev:the kernel's BPF interface"
 	"/usr/lib/python3/dist-packages/scapy:python3-scapy:an independent maker of packets in tests"
 	"/usr/lib/python3/dist-packages/pyftpdlib:python3-pyftpdlib:an FTP server behind translation in tests"
-	"/usr/lib/python3/dist-packages/jsonschema:python3-jsonschema:an independent judge of the bench's results in tests"
+	"/usr/lib/python3/dist-packages/jsonschema:python3-jsonschema:an independent judge of the bench's results and the daemon's answers in tests"
 )
 
 # Not every distribution has these; their tests say so and go without.

@@ -5,12 +5,13 @@ pub mod nat;
 use std::collections::BTreeMap;
 use std::ops::Add;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sluice_abi::counters::{Role, UnitCounter};
 use sluice_abi::stages::Hook;
 use sluice_abi::{DropCounters, UnitCounters};
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Stats {
     pub version: String,
     pub generation: u32,
@@ -28,7 +29,7 @@ pub struct Stats {
     pub gate: GateView,
 }
 
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 pub struct SessionCounts {
     pub v4: u64,
     pub v6: u64,
@@ -41,7 +42,7 @@ pub struct SessionCounts {
     pub unanswered6: u64,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct InterfaceView {
     pub name: String,
     /// Counter slot.
@@ -73,7 +74,7 @@ pub struct InterfaceView {
 macro_rules! counters {
     ($($name:ident $help:literal,)*) => {
         /// The data plane's counters of one unit, or of several added up.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
         pub struct Counters {
             $(#[doc = $help] pub $name: u64,)*
             pub dropped_ingress: u64,
@@ -121,7 +122,7 @@ impl Counters {
     }
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ZoneView {
     pub name: String,
     pub id: u32,
@@ -130,7 +131,7 @@ pub struct ZoneView {
     pub counters: Counters,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct DropView {
     pub stage: String,
     pub reason: String,
@@ -138,7 +139,7 @@ pub struct DropView {
     pub help: String,
 }
 
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Equations {
     /// received = redirected + handed off + delivered locally + oversize + ingress drops
     pub ingress: Equation,
@@ -147,7 +148,7 @@ pub struct Equations {
 }
 
 /// Difference is left minus right; 0 at rest.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Equation {
     pub left: u64,
     pub right: u64,
@@ -160,7 +161,7 @@ impl Equation {
     }
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PolicyView {
     pub id: u32,
     pub name: String,
@@ -178,24 +179,31 @@ pub struct PolicyView {
 }
 
 /// A first packet as policies see it.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MatchQuery {
+    /// Zone it arrives from.
     pub from_zone: String,
+    /// Zone it leaves to.
     pub to_zone: String,
+    /// Its source address.
     pub source_ip: String,
+    /// Its destination address, of the same family.
     pub destination_ip: String,
     /// `tcp`, `udp`, `icmp`, `icmp6` or a number.
     pub protocol: String,
+    /// Its source port; protocols with ports need it.
     pub source_port: Option<u16>,
+    /// Its destination port; protocols with ports need it.
     pub destination_port: Option<u16>,
-    /// Echo request when not given.
+    /// Of ICMP and ICMPv6; echo request when not given.
     pub icmp_type: Option<u8>,
+    /// Of ICMP and ICMPv6; 0 when not given.
     pub icmp_code: Option<u8>,
 }
 
 /// What becomes of it.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct MatchView {
     pub from_zone: String,
     pub to_zone: String,
@@ -215,7 +223,7 @@ pub struct MatchView {
 }
 
 /// One entry of the session log.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LogEntry {
     pub unix_ms: u64,
     /// `RT_FLOW_SESSION_CREATE`, `..._CLOSE`, `..._DENY`
@@ -232,20 +240,21 @@ impl LogEntry {
     }
 }
 
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+/// How much of the session log to tell.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 pub struct LogQuery {
     /// How many of the newest entries.
     pub last: usize,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct SessionList {
     /// How many sessions match the filter altogether.
     pub total: u64,
     pub sessions: Vec<SessionView>,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct SessionView {
     pub id: u32,
     pub family: u8,
@@ -276,10 +285,12 @@ pub struct SessionView {
 }
 
 /// Which sessions to show or end. Empty fields match everything.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SessionFilter {
+    /// Address or prefix that the initiator's lies in.
     pub source_prefix: Option<String>,
+    /// Address or prefix of what the initiator asked for.
     pub destination_prefix: Option<String>,
     /// Address, original or translated, of either side.
     pub nat_prefix: Option<String>,
@@ -288,34 +299,46 @@ pub struct SessionFilter {
     pub nat: bool,
     /// Name or number.
     pub protocol: Option<String>,
+    /// Of the initiator.
     pub source_port: Option<u16>,
+    /// That the initiator asked for.
     pub destination_port: Option<u16>,
     /// Ingress or egress zone.
     pub zone: Option<String>,
     /// Unit the first packet arrived on.
     pub interface: Option<String>,
+    /// Name of the policy that permitted it.
     pub policy: Option<String>,
     /// Application, or set of them.
     pub application: Option<String>,
-    /// How many matches to leave out, and at most to list.
+    /// How many matches a list leaves out.
     pub offset: Option<usize>,
+    /// How many matches it has at most: 100 when not given, never more than 10,000.
     pub limit: Option<usize>,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Cleared {
     pub cleared: u64,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+/// What a configuration to commit is called.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub struct CommitQuery {
+    /// Name of the text in error messages.
+    pub file: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Committed {
+    /// Number of the commit.
     pub generation: u32,
     pub took_ms: u64,
     /// What could not be removed; the commit stands.
     pub warnings: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct StageView {
     pub stage: String,
     pub hook: String,
@@ -324,7 +347,7 @@ pub struct StageView {
 }
 
 /// One screen of a zone.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ScreenView {
     pub zone: String,
     /// Name of the ids-option.
@@ -338,20 +361,20 @@ pub struct ScreenView {
     pub packets: u64,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ReasonView {
     pub reason: String,
     pub help: String,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Configuration {
     pub generation: u32,
     pub file: String,
     pub text: String,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Health {
     /// `system host-name`
     pub host_name: Option<String>,
@@ -369,19 +392,20 @@ pub struct Health {
     pub notes: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorBody {
     pub error: String,
 }
 
 /// A grant that is asked for. Only `sluice gate` and whoever may change the gateway can.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GrantRequest {
     /// Label of whom it is for, at most 63 bytes.
     pub user: String,
     /// Address or prefix.
     pub source: String,
+    /// A service of the configuration.
     pub service: String,
     /// Seconds without a packet of the source; no limit when left out.
     pub idle_timeout_s: Option<u32>,
@@ -392,7 +416,7 @@ pub struct GrantRequest {
     pub any_source: bool,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Granted {
     pub granted: u64,
     /// That were there already, and have these limits now.
@@ -402,43 +426,52 @@ pub struct Granted {
 }
 
 /// Which grants shall end: exactly one of these.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RevokeRequest {
+    /// Every grant.
     #[serde(default)]
     pub all: bool,
+    /// All grants of a user.
     pub user: Option<String>,
+    /// All grants for a service.
     pub service: Option<String>,
-    /// Its number.
+    /// The grant with this number.
     pub grant: Option<u32>,
+    /// All grants for exactly this address or prefix.
     pub source: Option<String>,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Revoked {
     pub revoked: u64,
     /// Until the data plane refused all of them and the index was tidy.
     pub took_us: u64,
 }
 
-/// Empty fields match everything.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+/// Which grants to list. Empty fields match everything.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GrantFilter {
+    /// Whom they are for.
     pub user: Option<String>,
+    /// What they are for.
     pub service: Option<String>,
+    /// Exactly this address or prefix.
     pub source: Option<String>,
+    /// How many matches to leave out.
     pub offset: Option<usize>,
+    /// How many matches to list at most: 1,000 when not given.
     pub limit: Option<usize>,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GrantList {
     pub total: u64,
     pub grants: Vec<GrantView>,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GrantView {
     pub grant: u32,
     pub user: String,
@@ -456,7 +489,7 @@ pub struct GrantView {
     pub state: String,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GateServiceView {
     pub name: String,
     pub id: u32,
@@ -467,7 +500,7 @@ pub struct GateServiceView {
 }
 
 /// The gate as a whole; counts since the daemon started.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GateView {
     pub zones: Vec<String>,
     pub services: Vec<GateServiceView>,

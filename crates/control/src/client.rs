@@ -5,10 +5,13 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
-use crate::api::{ErrorBody, Health};
-use crate::http::LARGEST_BODY;
+use crate::api::ErrorBody;
+use crate::operations::system::HEALTH;
+use crate::operations::{About, LARGEST_BODY, Method, NoArguments, Operation};
 use crate::store::socket_path;
 
 /// After so long without a word it is looked whether the daemon answers at all.
@@ -18,8 +21,6 @@ const WORD: Duration = Duration::from_secs(10);
 /// For the answer to a question. A change is waited for as long as the daemon lives: a commit loads programs, and others may
 /// be before it.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-const HEALTH: &str = "/health";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -55,21 +56,31 @@ impl Client {
         Self { socket: socket_path(state_dir) }
     }
 
-    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        self.decode(self.request("GET", path, "")?)
+    /// Asks a question.
+    pub fn ask<A: Serialize, T: DeserializeOwned>(
+        &self,
+        operation: &Operation<A, T>,
+        arguments: &A,
+    ) -> Result<T, ClientError> {
+        self.order(operation, arguments, "")
     }
 
-    pub fn post<T: DeserializeOwned>(&self, path: &str, body: &str) -> Result<T, ClientError> {
-        self.decode(self.request("POST", path, body)?)
-    }
-
-    fn decode<T: DeserializeOwned>(&self, body: Vec<u8>) -> Result<T, ClientError> {
-        serde_json::from_slice(&body)
+    /// Has something changed; the body says what, besides the arguments.
+    pub fn order<A: Serialize, T: DeserializeOwned>(
+        &self,
+        operation: &Operation<A, T>,
+        arguments: &A,
+        body: &str,
+    ) -> Result<T, ClientError> {
+        let about = &operation.about;
+        let answer = self.request(about, &target(about.path, arguments), body)?;
+        serde_json::from_slice(&answer)
             .map_err(|e| self.broken(format!("answer is not what was asked for ({e})")))
     }
 
     /// Waits for all of it; says on standard error what for, when that takes long.
-    fn answer(&self, stream: &mut UnixStream, is_question: bool, path: &str) -> Result<Vec<u8>, ClientError> {
+    fn answer(&self, stream: &mut UnixStream, about: &About) -> Result<Vec<u8>, ClientError> {
+        let is_question = about.method == Method::Get;
         let (begun, mut said) = (Instant::now(), Instant::now());
         let (mut answer, mut part) = (vec![], [0; 65_536]);
         loop {
@@ -83,7 +94,8 @@ impl Client {
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock && is_question => {
-                    let is_alive = path != HEALTH && self.get::<Health>(HEALTH).is_ok();
+                    let is_alive =
+                        about.path != HEALTH.about.path && self.ask(&HEALTH, &NoArguments {}).is_ok();
                     if !is_alive || begun.elapsed() > PATIENCE {
                         return Err(ClientError::Silent { socket: self.socket.clone() });
                     }
@@ -104,7 +116,7 @@ impl Client {
     }
 
     fn what_it_does(&self) -> String {
-        match self.get::<Health>(HEALTH) {
+        match self.ask(&HEALTH, &NoArguments {}) {
             Ok(health) => health.under_way.unwrap_or_else(|| "the daemon is busy".to_owned()),
             Err(_) => "the daemon does not answer (stopped, or the machine is too busy for it)".to_owned(),
         }
@@ -114,15 +126,16 @@ impl Client {
         ClientError::Broken { socket: self.socket.clone(), reason }
     }
 
-    fn request(&self, method: &str, path: &str, sent: &str) -> Result<Vec<u8>, ClientError> {
+    fn request(&self, about: &About, target: &str, sent: &str) -> Result<Vec<u8>, ClientError> {
         let socket = || self.socket.clone();
         let mut stream = UnixStream::connect(&self.socket).map_err(|error| match error.kind() {
             ErrorKind::PermissionDenied => ClientError::Permission { socket: socket() },
             _ => ClientError::NotRunning { socket: socket() },
         })?;
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: sluice\r\nConnection: close\r\nContent-Type: application/json\r\n\
+            "{} {target} HTTP/1.1\r\nHost: sluice\r\nConnection: close\r\nContent-Type: application/json\r\n\
              Content-Length: {}\r\n\r\n",
+            about.method.name(),
             sent.len()
         );
         let mut send = || -> std::io::Result<()> {
@@ -132,7 +145,7 @@ impl Client {
         };
         // Who refuses without hearing it all has said why.
         let unsent = send().err().map(|e| self.broken(e.to_string()));
-        let answer = match (self.answer(&mut stream, method == "GET", path), unsent) {
+        let answer = match (self.answer(&mut stream, about), unsent) {
             (Ok(answer), _) => answer,
             (Err(_), Some(unsent)) => return Err(unsent),
             (Err(error), None) => return Err(error),
@@ -162,14 +175,20 @@ fn split(answer: &[u8]) -> Option<(u16, &[u8])> {
     Some((status, &answer[end + 4..]))
 }
 
-/// A path with those fields of a query that have a value.
-pub fn with_query<'a>(path: &str, fields: impl IntoIterator<Item = (&'a str, Option<String>)>) -> String {
-    let given = fields.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encode(&value?))));
-    format!("{path}?{}", given.collect::<Vec<_>>().join("&"))
+/// A path with those arguments that have a value.
+fn target(path: &str, arguments: &impl Serialize) -> String {
+    let fields = serde_json::to_value(arguments).unwrap_or_default();
+    let given = fields.as_object().into_iter().flatten().filter_map(|(name, value)| match value {
+        Value::Null => None,
+        Value::String(text) => Some(format!("{name}={}", encode(text))),
+        other => Some(format!("{name}={other}")),
+    });
+    let given: Vec<String> = given.collect();
+    if given.is_empty() { path.to_owned() } else { format!("{path}?{}", given.join("&")) }
 }
 
 /// Percent-encodes a query value.
-pub fn encode(value: &str) -> String {
+fn encode(value: &str) -> String {
     let mut text = String::new();
     for byte in value.bytes() {
         match byte {
@@ -183,6 +202,9 @@ pub fn encode(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{GrantFilter, LogQuery};
+    use crate::operations::gate::GRANTS;
+    use crate::operations::sessions::LOG;
 
     #[test]
     fn splits_answers() {
@@ -192,13 +214,17 @@ mod tests {
     }
 
     #[test]
-    fn encodes_prefixes() {
-        assert_eq!(encode("fd00::/64"), "fd00%3A%3A%2F64");
+    fn arguments_without_a_value_are_left_out() {
+        let source = Some("fd00::/64".to_owned());
+        let filter = GrantFilter { source, limit: Some(5), ..GrantFilter::default() };
+        assert_eq!(target(GRANTS.about.path, &filter), "/api/gate/grants?limit=5&source=fd00%3A%3A%2F64");
+        assert_eq!(target(LOG.about.path, &LogQuery { last: 7 }), "/api/log?last=7");
+        assert_eq!(target(HEALTH.about.path, &NoArguments {}), "/health");
     }
 
     #[test]
     fn says_that_nobody_listens() {
-        let error = Client::new(Path::new("/nonexistent")).get::<ErrorBody>("/health").unwrap_err();
+        let error = Client::new(Path::new("/nonexistent")).ask(&HEALTH, &NoArguments {}).unwrap_err();
         assert!(error.to_string().contains("/nonexistent/sluice.sock"), "{error}");
     }
 }

@@ -18,6 +18,7 @@ use crate::connections::Pools;
 use crate::fan_out::FanOutService;
 use crate::http::{self, App};
 use crate::kernel::{self, Kernel, guard};
+use crate::operations::Gateway;
 use crate::owner::Namespace;
 use crate::preflight;
 use crate::shared::Shared;
@@ -101,13 +102,9 @@ impl Daemon {
         fan_out::start(shared.clone(), reloads.service.clone(), in_force, reloads.clone())
             .map_err(DaemonError::Runtime)?;
 
-        let app = App {
-            shared: shared.clone(),
-            engine: engine.clone(),
-            fan_out: reloads.service.clone(),
-            pools: Pools::default(),
-            names: options.listen_names.into(),
-        };
+        let gateway =
+            Gateway { shared: shared.clone(), engine: engine.clone(), fan_out: reloads.service.clone() };
+        let app = App { gateway, pools: Pools::default(), names: options.listen_names.into() };
         let context = runtime.enter();
         runtime.spawn(app.pools.clone().end_idle());
         let unix = http::bind_unix(&socket).map_err(listen_error(socket.display()))?;

@@ -29,6 +29,7 @@ mod mtus;
 mod nat;
 mod notes;
 mod offline;
+pub mod operations;
 mod oversize;
 mod owner;
 mod prefix;
@@ -48,7 +49,7 @@ mod upkeep;
 mod views;
 mod watch;
 
-pub use client::{Client, ClientError, encode, with_query};
+pub use client::{Client, ClientError};
 pub use config::{CheckError, check};
 pub use daemon::{Daemon, Options, Translate, cleanup};
 pub use functions::CommitError;

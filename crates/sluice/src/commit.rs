@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use sluice_control::api::Committed;
-use sluice_control::{Client, encode};
+use sluice_control::Client;
+use sluice_control::api::CommitQuery;
+use sluice_control::operations::configuration::COMMIT;
 
 use crate::Instance;
 use crate::exit::{Outcome, read};
@@ -21,8 +22,8 @@ pub struct CommitArgs {
 
 pub fn commit(args: &CommitArgs) -> Outcome {
     let text = read(&args.file)?;
-    let path = format!("/api/commit?file={}", encode(&args.file.display().to_string()));
-    let done: Committed = Client::new(&args.instance.state_dir).post(&path, &text)?;
+    let query = CommitQuery { file: Some(args.file.display().to_string()) };
+    let done = Client::new(&args.instance.state_dir).order(&COMMIT, &query, &text)?;
     for warning in &done.warnings {
         eprintln!("sluice: warning: {warning}");
     }

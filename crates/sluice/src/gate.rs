@@ -4,10 +4,10 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use sluice_control::api::{
-    GateServiceView, GateView, GrantList, GrantRequest, GrantView, Granted, RevokeRequest, Revoked,
-};
-use sluice_control::{Client, encode};
+use sluice_control::Client;
+use sluice_control::api::{GateServiceView, GateView, GrantFilter, GrantRequest, GrantView, RevokeRequest};
+use sluice_control::operations::NoArguments;
+use sluice_control::operations::gate::{GRANT, GRANTS, REVOKE};
 
 use crate::exit::{Failure, Outcome};
 use crate::show::{Output, table};
@@ -118,7 +118,7 @@ fn give(args: &GrantArgs, output: &Output) -> Outcome {
         })
         .map_err(Failure::failed)?,
     };
-    let done: Granted = Client::new(output.state_dir()).post("/api/gate/grant", &body)?;
+    let done = Client::new(output.state_dir()).order(&GRANT, &NoArguments {}, &body)?;
     output.print(&done, |done| match (&done.grants[..], done.renewed) {
         ([grant], 0) => println!("grant {grant} given"),
         ([grant], _) => println!("grant {grant} renewed"),
@@ -145,18 +145,19 @@ fn take_back(args: &RevokeArgs, output: &Output) -> Outcome {
         source: args.source.clone(),
     };
     let body = serde_json::to_string(&request).map_err(Failure::failed)?;
-    let done: Revoked = Client::new(output.state_dir()).post("/api/gate/revoke", &body)?;
+    let done = Client::new(output.state_dir()).order(&REVOKE, &NoArguments {}, &body)?;
     output.print(&done, |done| println!("{} grants revoked", done.revoked))
 }
 
 fn list(args: &ListArgs, output: &Output) -> Outcome {
-    let mut path = format!("/api/gate/grants?limit={}&offset={}", args.limit, args.offset);
-    for (name, value) in [("user", &args.user), ("service", &args.service), ("source", &args.source)] {
-        if let Some(value) = value {
-            path += &format!("&{name}={}", encode(value));
-        }
-    }
-    output.show(&path, |list: GrantList| {
+    let filter = GrantFilter {
+        user: args.user.clone(),
+        service: args.service.clone(),
+        source: args.source.clone(),
+        offset: Some(args.offset),
+        limit: Some(args.limit),
+    };
+    output.show(&GRANTS, &filter, |list| {
         let header = [
             "Grant",
             "User",

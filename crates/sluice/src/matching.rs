@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use sluice_control::api::{MatchQuery, MatchView};
-use sluice_control::with_query;
+use sluice_control::operations::policies::MATCH_POLICIES;
 
 use crate::exit::{Failure, Outcome, read};
 use crate::show::{Output, print_json};
@@ -93,23 +93,7 @@ pub fn test(args: &TestArgs) -> Outcome {
 
 /// The answer of the gateway that runs.
 pub fn show(packet: &PacketArgs, output: &Output) -> Outcome {
-    let query = packet.query();
-    let number = |number: Option<u16>| number.map(|number| number.to_string());
-    let path = with_query(
-        "/api/match-policies",
-        [
-            ("from_zone", Some(query.from_zone)),
-            ("to_zone", Some(query.to_zone)),
-            ("source_ip", Some(query.source_ip)),
-            ("destination_ip", Some(query.destination_ip)),
-            ("protocol", Some(query.protocol)),
-            ("source_port", number(query.source_port)),
-            ("destination_port", number(query.destination_port)),
-            ("icmp_type", number(query.icmp_type.map(u16::from))),
-            ("icmp_code", number(query.icmp_code.map(u16::from))),
-        ],
-    );
-    output.show(&path, |view: MatchView| print(&view))
+    output.show(&MATCH_POLICIES, &packet.query(), |view| print(&view))
 }
 
 fn print(view: &MatchView) {

@@ -9,6 +9,8 @@ use clap::{Args, Subcommand};
 use sluice_control::api::nat::{
     NatBindingsView, NatMatchView, NatPoolView, NatQuery, NatRuleView, NatTargetView, NatView,
 };
+use sluice_control::operations::NoArguments;
+use sluice_control::operations::nat::{NAT, NAT_BINDINGS};
 
 use crate::exit::{Failure, Outcome, read};
 use crate::show::{Output, print_json, table};
@@ -93,9 +95,9 @@ enum Rules {
 
 pub fn show(args: &NatArgs, output: &Output) -> Outcome {
     if let What::Source { part: SourceParts::PersistentNatTable { part } } = &args.what {
-        return output.show("/api/nat/bindings", |view: NatBindingsView| print!("{}", bindings(part, &view)));
+        return output.show(&NAT_BINDINGS, &NoArguments {}, |view| print!("{}", bindings(part, &view)));
     }
-    output.show("/api/nat", |nat: NatView| print!("{}", report(&args.what, &nat)))
+    output.show(&NAT, &NoArguments {}, |nat| print!("{}", report(&args.what, &nat)))
 }
 
 fn report(what: &What, nat: &NatView) -> String {

@@ -4,9 +4,12 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use sluice_control::Client;
 use sluice_control::api::nat::NatBindingFilter;
-use sluice_control::api::{Cleared, SessionFilter, SessionList, SessionView};
-use sluice_control::{Client, with_query};
+use sluice_control::api::{SessionFilter, SessionView};
+use sluice_control::operations::NoArguments;
+use sluice_control::operations::nat::CLEAR_NAT_BINDINGS;
+use sluice_control::operations::sessions::{CLEAR_SESSIONS, SESSIONS};
 
 use crate::Instance;
 use crate::exit::Outcome;
@@ -105,7 +108,7 @@ pub fn clear(args: &ClearArgs) -> Outcome {
         ClearWhat::Nat { what } => return clear_nat(what),
     };
     let body = serde_json::to_string(&wanted(filter)).map_err(crate::exit::Failure::failed)?;
-    let done: Cleared = Client::new(&instance.state_dir).post("/api/sessions/clear", &body)?;
+    let done = Client::new(&instance.state_dir).order(&CLEAR_SESSIONS, &NoArguments {}, &body)?;
     println!("{} sessions cleared", done.cleared);
     Ok(ExitCode::SUCCESS)
 }
@@ -114,7 +117,7 @@ fn clear_nat(what: &ClearNat) -> Outcome {
     let ClearNat::PersistentNatTable { internal_ip, internal_port, instance } = what;
     let filter = NatBindingFilter { internal_address: *internal_ip, internal_port: *internal_port };
     let body = serde_json::to_string(&filter).map_err(crate::exit::Failure::failed)?;
-    let done: Cleared = Client::new(&instance.state_dir).post("/api/nat/bindings/clear", &body)?;
+    let done = Client::new(&instance.state_dir).order(&CLEAR_NAT_BINDINGS, &NoArguments {}, &body)?;
     println!("{} bindings cleared", done.cleared);
     Ok(ExitCode::SUCCESS)
 }
@@ -137,28 +140,8 @@ fn wanted(filter: &FilterArgs) -> SessionFilter {
 }
 
 pub fn list(args: &ListArgs, output: &Output) -> Outcome {
-    let filter = args.filter.clone();
-    let number = |number: usize| Some(number.to_string());
-    let port = |port: Option<u16>| port.map(|port| port.to_string());
-    let path = with_query(
-        "/api/sessions",
-        [
-            ("limit", number(args.limit)),
-            ("offset", number(args.offset)),
-            ("source_port", port(filter.source_port)),
-            ("destination_port", port(filter.destination_port)),
-            ("interface", filter.interface),
-            ("policy", filter.policy),
-            ("application", filter.application),
-            ("source_prefix", filter.source_prefix),
-            ("destination_prefix", filter.destination_prefix),
-            ("nat_prefix", filter.nat_prefix),
-            ("nat", filter.nat.then(|| "true".to_owned())),
-            ("protocol", filter.protocol),
-            ("zone", filter.zone),
-        ],
-    );
-    output.show(&path, |list: SessionList| {
+    let filter = SessionFilter { offset: Some(args.offset), limit: Some(args.limit), ..wanted(&args.filter) };
+    output.show(&SESSIONS, &filter, |list| {
         let rows = list.sessions.iter().map(row).collect();
         let header = [
             "Id",

@@ -8,8 +8,16 @@ use clap::{Args, Subcommand, ValueEnum};
 use comfy_table::{CellAlignment, Table};
 use serde::de::DeserializeOwned;
 use sluice_control::api::{
-    self, Configuration, Health, InterfaceView, LogEntry, PolicyView, ScreenView, StageView, Stats, ZoneView,
+    self, Health, InterfaceView, LogEntry, LogQuery, PolicyView, ScreenView, StageView, Stats, ZoneView,
 };
+use sluice_control::operations::configuration::CONFIGURATION;
+use sluice_control::operations::gate::GATE;
+use sluice_control::operations::interfaces::INTERFACES;
+use sluice_control::operations::policies::POLICIES;
+use sluice_control::operations::sessions::LOG;
+use sluice_control::operations::system::{HEALTH, STATS};
+use sluice_control::operations::zones::{SCREENS, ZONES};
+use sluice_control::operations::{NoArguments, Operation};
 use sluice_control::{Client, ClientError};
 
 use crate::exit::{FAILED, Failure, Outcome};
@@ -98,8 +106,14 @@ impl Output {
         Ok(ExitCode::SUCCESS)
     }
 
-    pub fn show<T: DeserializeOwned + serde::Serialize>(&self, path: &str, print: impl Fn(T)) -> Outcome {
-        let (value, code) = self.ask::<T>(path)?;
+    /// What an operation answers.
+    pub fn show<A: serde::Serialize, T: DeserializeOwned + serde::Serialize>(
+        &self,
+        operation: &Operation<A, T>,
+        arguments: &A,
+        print: impl Fn(T),
+    ) -> Outcome {
+        let (value, code) = self.ask(operation, arguments)?;
         if self.json {
             print_json(&value)?;
         } else {
@@ -109,8 +123,12 @@ impl Output {
     }
 
     /// Of the daemon; when it says nothing, of what it has left in the data plane. That is a failure nevertheless.
-    fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<(T, ExitCode), Failure> {
-        let silent = match Client::new(&self.state_dir).get(path) {
+    fn ask<A: serde::Serialize, T: DeserializeOwned>(
+        &self,
+        operation: &Operation<A, T>,
+        arguments: &A,
+    ) -> Result<(T, ExitCode), Failure> {
+        let silent = match Client::new(&self.state_dir).ask(operation, arguments) {
             Ok(value) => return Ok((value, ExitCode::SUCCESS)),
             Err(error @ ClientError::Silent { .. }) => error,
             Err(error) => return Err(error.into()),
@@ -118,8 +136,8 @@ impl Output {
         let without = |error: &dyn std::fmt::Display| {
             Failure::failed(format!("{silent}, and without it that cannot be told: {error}"))
         };
-        let value = sluice_control::offline_answer(&self.state_dir, path).map_err(|e| without(&e))?;
-        let value = serde_json::from_value(value).map_err(|e| without(&e))?;
+        let value = sluice_control::offline_answer(&self.state_dir, operation, arguments)
+            .map_err(|error| without(&error))?;
         eprintln!("sluice: {silent}; what follows is read from the maps and the last commit");
         Ok((value, ExitCode::from(FAILED)))
     }
@@ -131,24 +149,22 @@ pub fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
 }
 
 pub fn show(args: &ShowArgs) -> Outcome {
-    let output = &args.output;
+    let (output, all) = (&args.output, &NoArguments {});
     match &args.what {
         What::Sessions(list) => sessions::list(list, output),
-        What::Interfaces => output.show("/api/interfaces", interfaces),
-        What::Zones => output.show("/api/zones", zones),
-        What::Screens { zone } => output.show("/api/screens", |list| screens(list, zone.as_deref())),
-        What::Gate => output.show("/api/gate", |view: api::GateView| gate::show(&view)),
-        What::Policies => output.show("/api/policies", policies),
+        What::Interfaces => output.show(&INTERFACES, all, interfaces),
+        What::Zones => output.show(&ZONES, all, zones),
+        What::Screens { zone } => output.show(&SCREENS, all, |list| screens(list, zone.as_deref())),
+        What::Gate => output.show(&GATE, all, |view| gate::show(&view)),
+        What::Policies => output.show(&POLICIES, all, policies),
         What::Nat(args) => nat::show(args, output),
         What::MatchPolicies(packet) => matching::show(packet, output),
-        What::Drops => output.show("/api/stats", drops),
+        What::Drops => output.show(&STATS, all, drops),
         What::Pipeline => pipeline(output),
-        What::Log { last } => output.show(&format!("/api/log?last={last}"), session_log),
-        What::Configuration { display: None } => {
-            output.show("/api/configuration", |c: Configuration| print!("{}", c.text))
-        }
+        What::Log { last } => output.show(&LOG, &LogQuery { last: *last }, session_log),
+        What::Configuration { display: None } => output.show(&CONFIGURATION, all, |c| print!("{}", c.text)),
         What::Configuration { display: Some(Display::Inheritance) } => inheritance(output),
-        What::System => output.show("/health", system),
+        What::System => output.show(&HEALTH, all, system),
         What::Version => show_version(output),
     }
 }
@@ -160,7 +176,7 @@ pub fn version() -> Outcome {
 
 /// This program's version, and whom it found running.
 fn show_version(output: &Output) -> Outcome {
-    match Client::new(&output.state_dir).get::<Health>("/health") {
+    match Client::new(&output.state_dir).ask(&HEALTH, &NoArguments {}) {
         Err(_) => version(),
         Ok(health) if output.json => {
             print_json(&health)?;
@@ -187,7 +203,7 @@ fn system(health: Health) {
 
 /// `show configuration | display inheritance` of Junos.
 fn inheritance(output: &Output) -> Outcome {
-    let (configuration, code) = output.ask::<Configuration>("/api/configuration")?;
+    let (configuration, code) = output.ask(&CONFIGURATION, &NoArguments {})?;
     let tree = sluice_language::parse(&configuration.text, &configuration.file).map_err(Failure::failed)?;
     print!("{}", tree.to_inherited_text().map_err(Failure::failed)?);
     Ok(code)

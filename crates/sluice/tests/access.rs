@@ -2,6 +2,7 @@
 
 use crate::common;
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::{BINARY, Site, accepted, demanded, leaves, stdout};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use sluice_control::operations::{OPERATIONS, Role};
 
 const TCP: &str = "http://127.0.0.1:8080";
 const GATE: &str = "set services gate zone left\n\
@@ -22,9 +24,10 @@ const OWNERS_GROUP: [&str; 3] = ["--reuid=65534", "--regid=0", "--clear-groups"]
 const ROOT: [&str; 1] = ["--reuid=0"];
 
 /// What everyone may ask.
-const OPEN: [&str; 11] = [
+const OPEN: [&str; 12] = [
     "health",
     "metrics",
+    "api/openapi.json",
     "api/stats",
     "api/interfaces",
     "api/screens",
@@ -39,6 +42,15 @@ const OPEN: [&str; 11] = [
 /// What is told to owners.
 const CONFIDENTIAL: [&str; 5] =
     ["api/configuration", "api/gate/grants", "api/sessions", "api/log?last=5", "api/nat/bindings"];
+
+/// What only they do, and a body for each.
+const CHANGES: [(&str, &str); 5] = [
+    ("api/sessions/clear", "{}"),
+    ("api/nat/bindings/clear", "{}"),
+    ("api/gate/revoke", "{\"all\":true}"),
+    ("api/gate/grant", "[]"),
+    ("api/commit", "x"),
+];
 
 /// Body and status.
 fn curl(site: &Site, caller: &[&str], arguments: &[&str]) -> (String, u16) {
@@ -57,18 +69,25 @@ fn ask(site: &Site, caller: &[&str], tcp: bool, path: &str, more: &[&str]) -> (S
     curl(site, caller, &[&way, more, &[url.as_str()]].concat())
 }
 
+/// Who may ask for what stands above a second time: an operation that says otherwise, or that nobody has thought of, is
+/// found here.
+#[test]
+fn every_operation_is_tried() {
+    let listed = |role: Role| -> BTreeSet<&'static str> {
+        let abouts = OPERATIONS.iter().map(|operation| operation.about());
+        abouts.filter(|about| about.role == role).map(|about| about.path.trim_start_matches('/')).collect()
+    };
+    let bare = |path: &'static str| path.split('?').next().unwrap();
+    assert_eq!(listed(Role::Anyone), BTreeSet::from(OPEN.map(bare)));
+    assert_eq!(listed(Role::Group), BTreeSet::from(CONFIDENTIAL.map(bare)));
+    assert_eq!(listed(Role::Owner), BTreeSet::from(CHANGES.map(|(path, _)| path)));
+}
+
 /// Every question and change, times everyone who may come.
 #[test]
 fn what_is_confidential_is_told_to_owners_only() {
     let site = Site::new("access");
     let _gateway = site.start(&site.write("a.conf", GATE));
-    let changes = [
-        ("api/sessions/clear", "{}"),
-        ("api/nat/bindings/clear", "{}"),
-        ("api/gate/revoke", "{\"all\":true}"),
-        ("api/gate/grant", "[]"),
-        ("api/commit", "x"),
-    ];
     // who; over TCP; may read what is confidential; may change something
     let callers: [(&[&str], bool, bool, bool); 5] = [
         (&ROOT, false, true, true),
@@ -87,7 +106,7 @@ fn what_is_confidential_is_told_to_owners_only() {
             assert_eq!(status, if reads { 200 } else { 403 }, "{path} for {caller:?}, tcp {tcp}");
             assert!(reads || (body.contains("only root") && body.contains("unix socket") == tcp), "{body}");
         }
-        for (path, body) in changes {
+        for (path, body) in CHANGES {
             let (_, status) = ask(path, &["-d", body]);
             match (tcp, may_change) {
                 (true, _) => assert_eq!(status, 404, "{path} for {caller:?}: TCP answers questions only"),

@@ -1,6 +1,7 @@
 //! Every test of the crate in one program, which links once and keeps both CPUs busy.
 
 mod access;
+mod api;
 #[path = "../../../tests/lab/branch.rs"]
 mod branch;
 mod coexistence;

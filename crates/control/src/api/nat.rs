@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NatView {
     /// In configuration order: source, destination, static and NAT64 rules.
     pub rules: Vec<NatRuleView>,
@@ -21,14 +22,14 @@ pub struct NatView {
 }
 
 /// The table of persistent-nat.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NatBindingsView {
     pub limit: u32,
     /// By inside address and port.
     pub bindings: Vec<NatBindingView>,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct NatBindingView {
     /// `tcp`, `udp`, `icmp`, `icmp6`
     pub protocol: String,
@@ -51,13 +52,15 @@ pub struct NatBindingView {
 }
 
 /// Which bindings to end; without any of these, all.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NatBindingFilter {
+    /// Address of the endpoint inside.
     pub internal_address: Option<IpAddr>,
+    /// Port of the endpoint inside.
     pub internal_port: Option<u16>,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NatRuleView {
     /// `source`, `destination`, `static`, `nat64`
     pub kind: String,
@@ -81,7 +84,7 @@ pub struct NatRuleView {
     pub failed: u64,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NatPoolView {
     /// `(interface)` for addresses of interfaces.
     pub name: String,
@@ -107,21 +110,21 @@ pub struct NatPoolView {
     pub searched: u64,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NatTargetView {
     pub name: String,
     pub addresses: String,
     pub port: Option<u16>,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NatProxyView {
     pub interface: String,
     pub addresses: String,
 }
 
 /// A first packet and the units it passes.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NatQuery {
     /// `NAME.UNIT`
     pub from_interface: String,
@@ -135,7 +138,7 @@ pub struct NatQuery {
 }
 
 /// What the rules make of it.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct NatMatchView {
     /// `SET RULE`
     pub destination_rule: Option<String>,
