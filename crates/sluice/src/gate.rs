@@ -10,7 +10,7 @@ use sluice_control::operations::NoArguments;
 use sluice_control::operations::gate::{GRANT, GRANTS, REVOKE};
 
 use crate::exit::{Failure, Outcome};
-use crate::show::{Output, table};
+use crate::output::{Output, table};
 
 #[derive(Args)]
 pub struct GateArgs {

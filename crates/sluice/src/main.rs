@@ -9,6 +9,7 @@ mod fanout;
 mod gate;
 mod matching;
 mod nat;
+mod output;
 mod run;
 mod sessions;
 mod show;

@@ -8,7 +8,7 @@ use sluice_control::api::{MatchQuery, MatchView};
 use sluice_control::operations::policies::MATCH_POLICIES;
 
 use crate::exit::{Failure, Outcome, read};
-use crate::show::{Output, print_json};
+use crate::output::{Output, print_json};
 
 /// The packet.
 #[derive(Args, Clone)]

@@ -13,7 +13,7 @@ use sluice_control::operations::NoArguments;
 use sluice_control::operations::nat::{NAT, NAT_BINDINGS};
 
 use crate::exit::{Failure, Outcome, read};
-use crate::show::{Output, print_json, table};
+use crate::output::{Output, print_json, table};
 
 #[derive(Args)]
 pub struct NatArgs {

@@ -13,7 +13,7 @@ use sluice_control::operations::sessions::{CLEAR_SESSIONS, SESSIONS};
 
 use crate::Instance;
 use crate::exit::Outcome;
-use crate::show::{Output, table};
+use crate::output::{Output, table};
 
 /// Which sessions; without any of these, all.
 #[derive(Args, Clone)]

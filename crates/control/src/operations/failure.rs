@@ -3,6 +3,7 @@
 use axum::extract::rejection::QueryRejection;
 use axum::http::StatusCode;
 
+use crate::error::AskError;
 use crate::functions::CommitError;
 use crate::gate::GateError;
 
@@ -101,6 +102,12 @@ impl From<CommitError> for Failure {
     fn from(error: CommitError) -> Self {
         let fault = if error.is_bad_input() { Fault::Refused } else { Fault::Internal };
         Self::new(fault, error)
+    }
+}
+
+impl From<AskError> for Failure {
+    fn from(error: AskError) -> Self {
+        Self::new(Fault::Internal, error)
     }
 }
 
