@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sluice_lab::{demo, netns};
+use sluice_lab::{netns, state};
 
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -39,7 +39,7 @@ fn a_killed_run_is_cleaned_up_by_the_next() {
     run.kill().unwrap();
     run.wait().unwrap();
     assert_ne!(traces(run.id()), Vec::<String>::new(), "SIGKILL leaves something to clean up");
-    demo::remove_leftovers();
+    state::remove_leftovers();
     assert_eq!(traces(run.id()), Vec::<String>::new());
 }
 

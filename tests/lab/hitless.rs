@@ -11,8 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use sluice_lab::branch::{Branch, HOST_DEVICE, Hook, Site};
-use sluice_lab::demo::{StateDirectory, configuration_text};
+use sluice_lab::demo::configuration_text;
 use sluice_lab::gateway::Gateway;
+use sluice_lab::state::StateDirectory;
 use sluice_lab::stats::{self, Stats};
 use sluice_lab::stream::{Account, Shape, Stream};
 

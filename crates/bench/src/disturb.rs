@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use sluice_lab::branch::{Branch, HOST_DEVICE, Hook, Site};
 use sluice_lab::demo::configuration_text;
-use sluice_lab::state::StateDirectory;
 use sluice_lab::gateway::Gateway;
+use sluice_lab::state::StateDirectory;
 use sluice_lab::stream::{Account, Arrivals, Shape, Stream};
 
 const FLOWS: u32 = 1000;

@@ -9,8 +9,8 @@ use std::process::Command;
 
 use serde::Deserialize;
 use sluice_monitor::analysis::{Control, Options, analyze};
-use sluice_monitor::capture;
 use sluice_monitor::anomaly::Kind;
+use sluice_monitor::capture;
 use sluice_monitor::observation::Protocol;
 use sluice_monitor::summary::{ChannelSummary, Gap, Protection, Rekey, Sink, Summary, Update};
 

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use packets::*;
 use sluice_monitor::analysis::{Control, Options, analyze};
-use sluice_monitor::capture::{CaptureError, Source};
 use sluice_monitor::anomaly::Kind;
+use sluice_monitor::capture::{CaptureError, Source};
 use sluice_monitor::frame::{Batch, LinkType, Record};
 use sluice_monitor::summary::{ChannelState, Sink, Summary, Update};
 

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use sluice_monitor::analysis::{Control, Options as Analysis, analyze};
-use sluice_monitor::capture::{self, Source};
 use sluice_monitor::anomaly::Kind as Alarm;
+use sluice_monitor::capture::{self, Source};
 use sluice_monitor::channel::{Arrival, Channels, Event, What, hash_of};
 use sluice_monitor::compare::compare;
 use sluice_monitor::frame::Batch;

@@ -53,7 +53,7 @@ impl Output {
     }
 
     /// Of the daemon; when it says nothing, of what it has left in the data plane. That is a failure nevertheless.
-    fn ask<A: serde::Serialize, T: DeserializeOwned>(
+    pub fn ask<A: serde::Serialize, T: DeserializeOwned>(
         &self,
         operation: &Operation<A, T>,
         arguments: &A,

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use chrono::{DateTime, SecondsFormat};
 use clap::{Args, Subcommand, ValueEnum};
+use sluice_control::Client;
 use sluice_control::api::{
     self, Health, InterfaceView, LogEntry, LogQuery, PolicyView, ScreenView, StageView, Stats, ZoneView,
 };
@@ -16,7 +17,6 @@ use sluice_control::operations::policies::POLICIES;
 use sluice_control::operations::sessions::LOG;
 use sluice_control::operations::system::{HEALTH, STATS};
 use sluice_control::operations::zones::{SCREENS, ZONES};
-use sluice_control::{Client, ClientError};
 
 use crate::exit::{Failure, Outcome};
 use crate::output::{Output, print_json, table};
@@ -107,7 +107,7 @@ pub fn version() -> Outcome {
 
 /// This program's version, and whom it found running.
 fn show_version(output: &Output) -> Outcome {
-    match Client::new(&output.state_dir).ask(&HEALTH, &NoArguments {}) {
+    match Client::new(output.state_dir()).ask(&HEALTH, &NoArguments {}) {
         Err(_) => version(),
         Ok(health) if output.json => {
             print_json(&health)?;

@@ -50,8 +50,8 @@ impl Function for Forwarding {
         let Some(stored) = candidate.stored else { return vec![] };
         let wants = &candidate.plan.kernel;
         let mut remains = tags::put_back(&stored.tags_before, &wants.tags_in_frames);
-        let left = forwarded(stored);
-        let stopped = left.difference(&forwarding(wants)).map(|device| kernel::stop_forwarding(device));
+        let (left, stays) = (forwarded(stored), forwarding(wants));
+        let stopped = left.difference(&stays).map(|device| kernel::stop_forwarding(device));
         remains.extend(stopped.filter_map(remaining));
         remains
     }

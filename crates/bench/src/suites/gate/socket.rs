@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use sluice_lab::state::StateDirectory;
 use sluice_lab::gateway::Gateway;
+use sluice_lab::state::StateDirectory;
 
 use crate::gateway::{Action, Mode, Site, configuration};
 use crate::result::{Better, Figure};
