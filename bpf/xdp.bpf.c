@@ -9,7 +9,6 @@
 #include "slow.h"
 #include "sweep.h"
 #include "gate/alone.h"
-#include "transmit.h"
 
 SEC("xdp.frags")
 int xdp_root(struct xdp_md *ctx)
@@ -135,20 +134,6 @@ int xdp_reap(struct xdp_md *ctx)
 						      : flow_delete6(entry->line, entry->tag, CLOSE_CLEARED);
 	}
 	return XDP_PASS;
-}
-
-SEC("tp_btf/xdp_devmap_xmit")
-int xdp_transmit(const __u64 *arguments)
-{
-	count_transmit(arguments);
-	return 0;
-}
-
-SEC("tp_btf/xdp_redirect_err")
-int xdp_refusal(const __u64 *arguments)
-{
-	count_refusal(arguments);
-	return 0;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

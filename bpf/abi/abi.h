@@ -24,6 +24,5 @@
 #include "gate.h"
 #include "generation.h"
 #include "carry.h"
-#include "transmit.h"
 
 #endif

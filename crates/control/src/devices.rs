@@ -1,5 +1,5 @@
-//! What devices count by themselves. The second equation needs it where the kernel's tracepoints do not tell
-//! (`Dataplane::count_transmits`): frames that XDP sends pass no egress program, and a device may drop.
+//! What devices count by themselves. The second equation needs it: frames that XDP sends pass no egress program, and
+//! a device may drop.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,16 +39,6 @@ impl DeviceCounts {
         }
     }
 
-    /// Without what somebody else counts.
-    fn told(self, traced: bool) -> Self {
-        if traced { Self { dropped: self.dropped, ..Self::default() } } else { self }
-    }
-
-    /// What only XDP has to do with.
-    fn of_xdp(self) -> Self {
-        Self { dropped: 0, ..self }
-    }
-
     pub fn since(self, before: Self) -> Self {
         Self {
             dropped: self.dropped.saturating_sub(before.dropped),
@@ -75,37 +65,19 @@ pub fn look(managed: &Baseline, links: &[Link], latest: &Latest) {
     latest.lock().unwrap_or_else(PoisonError::into_inner).extend(read);
 }
 
-/// What devices have counted since Sluice manages them, by their baselines. What XDP sends by them is not theirs to tell
-/// where it is traced.
+/// What devices have counted since Sluice manages them, by their baselines.
 pub fn counted<'a>(
     devices: impl Iterator<Item = (&'a u32, &'a DeviceCounts)>,
     latest: &Latest,
-    traced: bool,
 ) -> DeviceCounts {
     let latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
     let since = |(index, before): (&u32, &DeviceCounts)| latest.get(index).unwrap_or(before).since(*before);
-    devices.map(since).fold(DeviceCounts::default(), DeviceCounts::and).told(traced)
+    devices.map(since).fold(DeviceCounts::default(), DeviceCounts::and)
 }
 
 /// With what those have counted that a commit manages no more.
-pub fn with_gone(
-    gone: DeviceCounts,
-    known: &Baseline,
-    next: &Baseline,
-    latest: &Latest,
-    traced: bool,
-) -> DeviceCounts {
-    gone.and(counted(known.iter().filter(|(index, _)| !next.contains_key(index)), latest, traced))
-}
-
-/// Somebody else counts from now on what XDP sends: what devices have told of it so far, and they begin anew.
-pub fn hand_over(next: &mut Baseline, now: &Baseline, latest: &Latest, traced: bool) -> DeviceCounts {
-    let told = counted(next.iter(), latest, traced).of_xdp();
-    for (index, before) in next {
-        let now = now.get(index).copied().unwrap_or_default();
-        *before = DeviceCounts { dropped: before.dropped, ..now };
-    }
-    told
+pub fn with_gone(gone: DeviceCounts, known: &Baseline, next: &Baseline, latest: &Latest) -> DeviceCounts {
+    gone.and(counted(known.iter().filter(|(index, _)| !next.contains_key(index)), latest))
 }
 
 /// Baselines of the devices a plan manages: the one already known, else what was read before this commit. Devices that

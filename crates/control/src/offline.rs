@@ -63,17 +63,7 @@ fn shared(state_dir: &Path, kernel: Kernel) -> Result<Shared, OfflineError> {
 }
 
 fn active(stored: Stored, kernel: &Kernel) -> Result<Active, CommitError> {
-    let Stored {
-        generation,
-        text,
-        file,
-        mut ids,
-        devices_before,
-        devices_gone,
-        transmits_traced,
-        mtus_before,
-        ..
-    } = stored;
+    let Stored { generation, text, file, mut ids, devices_before, devices_gone, mtus_before, .. } = stored;
     let mut config = config::parse(&text, &file)?;
     let named = config.fan_out.clone();
     FanOutService::new(Names::default()).resolve(&mut config);
@@ -90,6 +80,5 @@ fn active(stored: Stored, kernel: &Kernel) -> Result<Active, CommitError> {
         devices_before,
         devices_latest: Latest::default(),
         devices_gone,
-        transmits_traced,
     })
 }

@@ -31,8 +31,6 @@ pub struct Active {
     pub devices_latest: Latest,
     /// What devices had counted that are managed no more.
     pub devices_gone: DeviceCounts,
-    /// The kernel's tracepoints tell what XDP sends, not the devices.
-    pub transmits_traced: bool,
 }
 
 impl Active {

@@ -49,9 +49,6 @@ pub struct Stored {
     /// And what those had counted by then that are managed no more.
     #[serde(default)]
     pub devices_gone: DeviceCounts,
-    /// The kernel's tracepoints tell what XDP sends, not the devices.
-    #[serde(default)]
-    pub transmits_traced: bool,
     /// MTUs that Sluice has changed.
     #[serde(default)]
     pub mtus_before: Mtus,
@@ -295,7 +292,6 @@ mod tests {
             ids: Ids::default(),
             devices_before: Baseline::from([(3, DeviceCounts { dropped: 1, xdp_sent: 2, xdp_refused: 1 })]),
             devices_gone: DeviceCounts { dropped: 3, xdp_sent: 4, xdp_refused: 2 },
-            transmits_traced: true,
             mtus_before: Mtus::from([("lan0".into(), 1500)]),
             tags_before: Tags::from([("lan0".into(), vec!["rx-vlan-hw-parse".into()])]),
         }

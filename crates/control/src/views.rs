@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use sluice_abi::DropCounters;
 use sluice_abi::counters::Role;
 use sluice_abi::stages::Reason;
-use sluice_abi::{DropCounters, TransmitCounters};
 use sluice_dataplane::{Attached, Counters as Table, Hook};
 use sluice_plan::{NullDevice, UnitInfo};
 
@@ -29,7 +29,6 @@ struct Reading {
     table: Table,
     links: Vec<Link>,
     attached: Vec<Attached>,
-    transmits: TransmitCounters,
 }
 
 impl Reading {
@@ -39,7 +38,6 @@ impl Reading {
             table: shared.dataplane.counters()?,
             links: shared.kernel.links()?,
             attached: shared.dataplane.attached()?,
-            transmits: shared.dataplane.transmits()?,
         })
     }
 
@@ -54,9 +52,9 @@ impl Reading {
 
     /// Of all managed devices, each counted once, and of those that were.
     fn all_devices(&self) -> DeviceCounts {
-        let Active { devices_before, devices_latest, devices_gone, transmits_traced, .. } = &*self.active;
+        let Active { devices_before, devices_latest, devices_gone, .. } = &*self.active;
         devices::look(devices_before, &self.links, devices_latest);
-        devices_gone.and(devices::counted(devices_before.iter(), devices_latest, *transmits_traced))
+        devices_gone.and(devices::counted(devices_before.iter(), devices_latest))
     }
 
     /// The kernel sends for generic XDP without a count: what was redirected is taken as sent.
@@ -172,8 +170,7 @@ impl Reading {
         let total = Counters::new(&self.table.total(), &self.table.total_drops());
         let ends = total.sum(&[Role::Passed, Role::Stayed]) + total.dropped_ingress;
         let mut devices = self.all_devices();
-        devices.xdp_sent += self.sent_by_generic_xdp() + self.transmits.sent;
-        devices.xdp_refused += self.transmits.refused;
+        devices.xdp_sent += self.sent_by_generic_xdp();
         let sent = total.sum(&[Role::Left]) + devices.xdp_sent + total.dropped_egress + devices.xdp_refused;
         Equations {
             ingress: Equation::new(total.sum(&[Role::Arrived]), ends),

@@ -222,12 +222,7 @@ impl Dataplane {
         self.standing(ObjectKind::Tc, 0, name)
     }
 
-    pub(crate) fn standing(
-        &self,
-        kind: ObjectKind,
-        variant: u32,
-        name: &'static str,
-    ) -> Result<Arc<OwnedFd>> {
+    fn standing(&self, kind: ObjectKind, variant: u32, name: &'static str) -> Result<Arc<OwnedFd>> {
         let mut cache = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(program) = cache.get(&(name, variant)) {
             return Ok(program.clone());
@@ -299,7 +294,7 @@ impl Dataplane {
     }
 
     /// Same instructions, same frozen variant, same maps: then the link can stay as it is.
-    pub(crate) fn is_same_program(&self, id: u32, program: BorrowedFd<'_>) -> Result<bool> {
+    fn is_same_program(&self, id: u32, program: BorrowedFd<'_>) -> Result<bool> {
         let wanted = sys::program_details(program).doing(|| "examine a program".to_owned())?;
         if wanted.id == id {
             return Ok(true);

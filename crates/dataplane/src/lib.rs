@@ -39,7 +39,6 @@ mod state;
 mod stress;
 mod sweep;
 mod sys;
-mod transmits;
 
 use std::hash::{BuildHasher, RandomState};
 use std::mem::offset_of;

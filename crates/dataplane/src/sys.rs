@@ -89,29 +89,11 @@ pub fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { c::bpf_link_detach(link.as_raw_fd()) }).map(drop)
 }
 
-/// Attaches a program to the tracepoint that it is made for.
-pub fn trace(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    // SAFETY: the descriptor is open; the program itself says which tracepoint, so there is no name.
-    let fd = check(unsafe { c::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd()) })?;
-    // SAFETY: the kernel just gave us this descriptor and nobody else knows it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn link_info(link: BorrowedFd<'_>) -> io::Result<c::bpf_link_info> {
+pub fn link_details(link: BorrowedFd<'_>) -> io::Result<LinkDetails> {
     let mut info = c::bpf_link_info::default();
     let mut len = size_of::<c::bpf_link_info>() as u32;
     // SAFETY: `info` has `len` bytes and outlives the call.
     check(unsafe { c::bpf_link_get_info_by_fd(link.as_raw_fd(), &mut info, &mut len) })?;
-    Ok(info)
-}
-
-/// Id of the program of any link.
-pub fn link_program(link: BorrowedFd<'_>) -> io::Result<u32> {
-    Ok(link_info(link)?.prog_id)
-}
-
-pub fn link_details(link: BorrowedFd<'_>) -> io::Result<LinkDetails> {
-    let info = link_info(link)?;
     let ifindex = match info.type_ {
         // SAFETY: the kernel filled the member that belongs to the type; every bit pattern is a number.
         c::BPF_LINK_TYPE_XDP => unsafe { info.__bindgen_anon_1.xdp.ifindex },

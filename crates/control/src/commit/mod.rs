@@ -153,7 +153,6 @@ impl Engine {
             devices_before: next.devices_before.clone(),
             devices_latest: self.devices_latest.clone(),
             devices_gone: next.devices_gone,
-            transmits_traced: next.transmits_traced,
         };
         self.stored = Some(next);
         Ok((active, Committed { generation, took_ms, warnings }))

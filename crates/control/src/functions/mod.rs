@@ -190,7 +190,7 @@ pub fn all(tools: &Tools) -> Vec<Box<dyn Function>> {
         Box::new(forwarding::Forwarding::new(kernel)),
         Box::new(bindings::Bindings::new(dataplane)),
         Box::new(tables::Tables::new(dataplane)),
-        Box::new(counts::Counts::new(dataplane, devices_latest)),
+        Box::new(counts::Counts::new(devices_latest)),
         Box::new(gate::Gate::new(dataplane, audit)),
         Box::new(store::Written::new(store)),
         Box::new(programs::Programs::new(dataplane, in_force)),
