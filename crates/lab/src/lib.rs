@@ -17,7 +17,7 @@ mod matrix;
 pub mod metrics;
 pub mod nat64;
 pub mod netns;
-mod patience;
+pub mod patience;
 mod probe;
 mod receivers;
 mod report;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Site, accepted, demanded, leaves, refused, stderr, stdout};
+use common::{Running, Site, accepted, demanded, leaves, refused, stderr, stdout};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sluice_lab::gateway::Gateway;
@@ -177,7 +177,7 @@ fn a_stopped_daemon_is_said_and_maps_are_read() {
     let conf = site.write("b.conf", "set system host-name later\n");
     let mut commit = site.gateway.command(common::BINARY);
     commit.arg("commit").arg(&conf).arg("--state-dir").arg(site.state());
-    let commit = commit.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let commit = Running::spawn(commit.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let begun = Instant::now();
     let site = &site;
     thread::scope(|scope| {
@@ -208,7 +208,7 @@ fn a_stopped_daemon_is_said_and_maps_are_read() {
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     thread::sleep(Duration::from_secs(12).saturating_sub(begun.elapsed()));
     kill(pid, Signal::SIGCONT).unwrap();
-    let commit = commit.wait_with_output().unwrap();
+    let commit = commit.ended("the commit", Duration::from_secs(60));
     accepted(&commit);
     assert!(
         stderr(&commit).contains("waiting for 1") && stderr(&commit).contains("does not answer"),
