@@ -25,7 +25,7 @@ set security nat source rule-set out rule r then source-nat pool p
 const PERSISTENT: &str = "set security nat source rule-set out rule r then source-nat pool persistent-nat";
 
 /// What persistent-nat lets in, policies must permit too.
-const COME_IN: &str = "
+pub const COME_IN: &str = "
 set security policies from-zone right to-zone left policy in match source-address any destination-address any application any
 set security policies from-zone right to-zone left policy in then permit
 ";
