@@ -101,7 +101,7 @@ fn large_datagrams_cross_on_xdp() {
 }
 
 /// left reaches right's IPv4 behind a prefix of its own.
-const NAT64: &str = "
+pub const NAT64: &str = "
 set security nat static rule-set six from zone left
 set security nat static rule-set six rule servers match destination-address fd64::/96
 set security nat static rule-set six rule servers then static-nat inet

@@ -12,7 +12,7 @@ use sluice_lab::capture;
 use sluice_lab::netns::Netns;
 
 /// Left goes out by a pool of right's network.
-const POOL: &str = "
+pub const POOL: &str = "
 set security nat proxy-arp interface right0.0 address 10.71.2.10/32 to 10.71.2.12/32
 set security nat proxy-ndp interface right0.0 address fd71:2::10
 set security nat source pool p address 10.71.2.10/32

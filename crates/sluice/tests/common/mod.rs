@@ -19,8 +19,10 @@ use sluice_lab::patience::patience;
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_sluice");
 
-/// How long a command may take that has to end by itself.
-const END: Duration = Duration::from_secs(30);
+/// How long a daemon may take to say that it may not run.
+const REFUSAL: Duration = Duration::from_secs(30);
+/// How long any command may take; commits of large configurations take long on a busy machine.
+const LONGEST: Duration = Duration::from_secs(90);
 
 /// left may open sessions to right, not the other way round.
 pub const BASE: &str = "
@@ -125,8 +127,8 @@ impl Site {
 
     /// Runs the binary in the gateway's namespace to its end.
     pub fn sluice(&self, arguments: &[&str]) -> Output {
-        let state = self.state().display().to_string();
-        self.gateway.command(BINARY).args(arguments).args(["--state-dir", &state]).output().unwrap()
+        let mut command = self.gateway.command(BINARY);
+        ends_within(command.args(arguments).arg("--state-dir").arg(self.state()), LONGEST)
     }
 
     /// A daemon that has to be refused.
@@ -231,10 +233,14 @@ impl Drop for Running {
     }
 }
 
-/// Runs a command that has to end by itself: a daemon that should have been refused would run for ever.
+/// Runs a command that has to be refused: a daemon that is not would run for ever.
 pub fn ends(command: &mut Command) -> Output {
+    ends_within(command, REFUSAL)
+}
+
+fn ends_within(command: &mut Command, usual: Duration) -> Output {
     let what = format!("{command:?}");
-    Running::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped())).ended(&what, patience(END))
+    Running::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped())).ended(&what, patience(usual))
 }
 
 pub fn bpftool(arguments: &[&str]) -> Value {
