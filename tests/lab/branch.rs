@@ -1,13 +1,15 @@
 //! `sluice lab` as a user runs it: the whole matrix on both hooks, and nothing left behind however it ends.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sluice_lab::{netns, state};
+
+use crate::common::Running;
 
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,10 +46,10 @@ fn a_killed_run_is_cleaned_up_by_the_next() {
 }
 
 /// Starts a run and waits until its gateway is up.
-fn start() -> Child {
+fn start() -> Running {
     let mut command = Command::new(SLUICE);
     command.args(["lab", "run", "branch", "--hook", "tc"]).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut run = command.spawn().unwrap();
+    let mut run = Running::spawn(&mut command);
     let socket = state(run.id()).join("sluice.sock");
     let started = Instant::now();
     while !socket.exists() {

@@ -15,6 +15,7 @@ use axum::serve::{IncomingStream, Listener};
 use nix::sys::socket::{Shutdown, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Connections that a pool holds at one time.
 const LIMIT: usize = 256;
@@ -87,7 +88,7 @@ pub struct Pools {
     owners: Arc<Pool>,
     others: Arc<Pool>,
     /// Turns of others' requests.
-    pub turns: Arc<tokio::sync::Semaphore>,
+    turns: Arc<Semaphore>,
 }
 
 impl Default for Pools {
@@ -95,7 +96,7 @@ impl Default for Pools {
         Self {
             owners: Arc::new(Pool::new(LIMIT, LIMIT)),
             others: Arc::new(Pool::new(LIMIT, EACH)),
-            turns: Arc::new(tokio::sync::Semaphore::new(OTHERS_AT_WORK)),
+            turns: Arc::new(Semaphore::new(OTHERS_AT_WORK)),
         }
     }
 }
@@ -103,6 +104,14 @@ impl Default for Pools {
 impl Pools {
     fn of(&self, who: Who) -> &Arc<Pool> {
         if who.is_owner() { &self.owners } else { &self.others }
+    }
+
+    /// Waits until this caller's request may be worked on: an owner's may at once.
+    pub async fn turn(&self, who: Who) -> Option<SemaphorePermit<'_>> {
+        match who.is_owner() {
+            true => None,
+            false => self.turns.acquire().await.ok(),
+        }
     }
 
     /// Ends idle connections as long as it is polled.
@@ -321,6 +330,8 @@ mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixStream as Std;
 
+    use futures_util::FutureExt;
+
     use super::*;
 
     /// Connections of a pool, and the ends of those that asked.
@@ -371,5 +382,31 @@ mod tests {
         assert!(!ended(&seats[0].2), "their time begins when the work is done");
         pool.end_idle(later);
         assert!(ended(&seats[0].2));
+    }
+
+    /// Every seat of the others is taken, every one is worked for, and so are all of their turns.
+    #[test]
+    fn owners_are_served_whatever_others_do() {
+        let pools = Pools::default();
+        // nobody is ended who is worked for, so they may all have the same stream
+        let (stream, end) = Std::pair().unwrap();
+        end.set_nonblocking(true).unwrap();
+        let sit = |who: Who| {
+            let ticket = pools.of(who).seat(who, stream.as_raw_fd())?;
+            Some(Peer { who, ticket }.at_work())
+        };
+        let users = (0..(LIMIT / EACH) as u32).map(|n| Who::User { uid: 64_000 + n, gid: 64_000 + n });
+        let seats = users.flat_map(|who| std::iter::repeat_n(who, EACH));
+        let _work: Vec<AtWork> = seats.map(|who| sit(who).unwrap()).collect();
+        assert!(sit(Who::Unknown).is_none(), "there is no seat left");
+        let turn = |who: Who| pools.turn(who).now_or_never();
+        let _turns: Vec<_> = (0..OTHERS_AT_WORK).map(|_| turn(Who::Unknown).unwrap()).collect();
+        assert!(turn(Who::Unknown).is_none(), "nor a turn");
+        for uid in [0, nix::unistd::geteuid().as_raw()] {
+            let owner = Who::User { uid, gid: uid };
+            assert!(sit(owner).is_some(), "an owner has a seat");
+            assert!(turn(owner).is_some(), "and does not wait");
+        }
+        assert!(!ended(&end), "nobody had to go for it");
     }
 }

@@ -127,10 +127,7 @@ async fn in_turn(
     next: Next,
 ) -> Response {
     let _work = peer.at_work();
-    let _turn = match peer.who.is_owner() {
-        true => None,
-        false => app.pools.turns.acquire().await.ok(),
-    };
+    let _turn = app.pools.turn(peer.who).await;
     next.run(request).await
 }
 

@@ -1,6 +1,7 @@
 //! What the kernel tells: neighbours resolve next hops at once; routes, links and addresses have flows judged again.
 
 use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
@@ -372,21 +373,14 @@ fn ask_again(shared: &Shared, before: &Plan) {
 /// Gives back next hops that nobody uses. The others get NTF_USE: redirected packets do not tell the kernel that a
 /// neighbour is in use.
 pub fn refresh_neighbours(shared: &Shared) {
-    if let Err(error) = shared.dataplane.free_unused_nexthops(UNUSED_NEXTHOP_S) {
-        tracing::warn!(%error, "unused next hops were not freed");
+    match shared.dataplane.neighbours_in_use(UNUSED_NEXTHOP_S) {
+        Ok(neighbours) => ask(shared, neighbours),
+        Err(error) => tracing::error!(%error, "unused next hops were not freed, nor the others refreshed"),
     }
-    let entries = match shared.dataplane.nexthops() {
-        Ok(entries) => entries,
-        Err(error) => return tracing::error!(%error, "the next-hop table cannot be read"),
-    };
-    // who never answered is asked for by packets alone, which are bounded (RFC 6583)
-    ask(shared, entries.iter().filter(|entry| !is_unresolved(shared, entry.index)));
 }
 
-/// Each neighbour once, however many entries it has.
-fn ask<'a>(shared: &Shared, entries: impl Iterator<Item = &'a NexthopEntry>) {
-    let wanted: BTreeSet<_> = entries.map(|entry| (entry.host_ifindex, entry.address)).collect();
-    if let Err(error) = shared.kernel.use_neighbours(wanted.into_iter()) {
+fn ask(shared: &Shared, neighbours: BTreeSet<(u32, IpAddr)>) {
+    if let Err(error) = shared.kernel.use_neighbours(neighbours.into_iter()) {
         tracing::error!(%error, "neighbours cannot be asked for");
     }
 }
@@ -413,6 +407,7 @@ pub fn catch_up_unresolved(shared: &Shared) {
 fn ask_for_generic_xdp(shared: &Shared, unresolved: &[NexthopEntry]) {
     let generic = |plan: &Plan| plan.attachments.iter().any(|a| a.ingress == Some(IngressHook::XdpGeneric));
     if generic(&shared.active().plan) {
-        ask(shared, unresolved.iter().filter(|entry| is_unresolved(shared, entry.index)));
+        let silent = unresolved.iter().filter(|entry| is_unresolved(shared, entry.index));
+        ask(shared, silent.map(|entry| (entry.host_ifindex, entry.address)).collect());
     }
 }

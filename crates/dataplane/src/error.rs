@@ -133,3 +133,23 @@ pub enum Refused {
     #[error("{address}/{length} has host bits, or a length that its family does not have")]
     Prefix { address: IpAddr, length: u8 },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A log may have a line for every instruction of a program; an operator is told the end of it, without its empty lines.
+    #[test]
+    fn a_refusal_tells_the_last_lines_of_the_log() {
+        let log: String = (0..100_000).map(|n| format!("{n}: (b7) r0 = {n}\n")).collect();
+        let log = log + "\n \nR1 invalid mem access 'scalar'\n\nprocessed 100000 insns\n";
+        let source = libbpf_rs::Error::from(io::Error::from(io::ErrorKind::PermissionDenied));
+        let said = Error::Load { object: "tc", source, log }.to_string();
+        let lines: Vec<&str> = said.lines().collect();
+        assert!(lines[0].starts_with("the kernel refuses the programs of tc: "), "{}", lines[0]);
+        assert_eq!((lines.len(), lines[1]), (13, "99990: (b7) r0 = 99990"));
+        assert_eq!(lines[11..], ["R1 invalid mem access 'scalar'", "processed 100000 insns"]);
+        assert_eq!(last_lines("short\n"), "short");
+        assert_eq!(last_lines(""), "");
+    }
+}

@@ -1,6 +1,6 @@
 //! The next-hop table: the slow path writes entries, the daemon keeps their MAC addresses true.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -107,6 +107,17 @@ impl Dataplane {
         check(index)?;
         let flags = self.nexthops.byte(index, FLAGS).fetch_and(!NEXTHOP_RESOLVED, Ordering::Release);
         Ok(flags & NEXTHOP_RESOLVED != 0)
+    }
+
+    /// Gives back entries that are not in use ([`Dataplane::free_unused_nexthops`]), and says whose the others are: each
+    /// neighbour once, however many entries it has, if it has answered. Who never did is asked for by packets alone, which
+    /// are bounded (RFC 6583).
+    pub fn neighbours_in_use(&self, idle_s: u32) -> Result<BTreeSet<(u32, IpAddr)>> {
+        self.free_unused_nexthops(idle_s)?;
+        let has_answered =
+            |entry: &NexthopEntry| self.nexthops.read(entry.index).flags & NEXTHOP_RESOLVED != 0;
+        let entries = self.nexthops()?.into_iter().filter(has_answered);
+        Ok(entries.map(|entry| (entry.host_ifindex, entry.address)).collect())
     }
 
     /// Gives back entries that no flow refers to and no first packet asked for since `idle_s` seconds.

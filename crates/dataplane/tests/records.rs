@@ -426,6 +426,40 @@ fn only_unused_next_hops_are_freed() {
     assert_eq!(retired(), 1, "nothing was retired");
 }
 
+/// What the daemon refreshes every half minute: neighbours that have answered, of next hops that a flow names or a first
+/// packet has asked for (RFC 6583). Unused ones are given back, and the kernel may forget them.
+#[test]
+fn only_neighbours_in_use_are_refreshed() {
+    let (pin, dataplane, now) = dataplane();
+    let maps = Maps(&pin);
+    let hz = dataplane.hz();
+    maps.set_watermark(1, 0);
+    maps.insert4(1, UDP, [0; 2], now); // refers to next hop 5
+    let (answered, silent) = (NEXTHOP_VALID | NEXTHOP_RESOLVED, NEXTHOP_VALID);
+    let put = |index: u32, idle_s: u32, flags: u8, key: NexthopKey| {
+        let last_used = (now as u32).wrapping_sub(idle_s * hz);
+        let entry = Nexthop { flags, last_used, ..Default::default() };
+        maps.put("nexthops", &index.to_ne_bytes(), entry.as_bytes());
+        maps.put("nexthop_index", key.as_bytes(), &index.to_ne_bytes());
+    };
+    let key = |host: u8| {
+        let be_addr = [u32::from_ne_bytes([10, 0, 0, host]), 0, 0, 0];
+        NexthopKey { host_ifindex: 4, family: 4, be_addr }
+    };
+    put(4, 1000, answered, key(4));
+    put(5, 1000, answered, key(5));
+    put(6, 1, answered, key(6));
+    put(7, 1, silent, key(7));
+    put(8, 1000, silent, key(8));
+    // another entry of a neighbour, for a route with an MTU of its own
+    put(9, 1, answered, NexthopKey { family: 4 | 1300 << NEXTHOP_MTU_SHIFT, ..key(6) });
+    let refreshed = Vec::from_iter(dataplane.neighbours_in_use(600).unwrap());
+    assert_eq!(refreshed, [5u8, 6].map(|host| (4u32, IpAddr::from([10, 0, 0, host]))));
+    let mut left: Vec<u32> = dataplane.nexthops().unwrap().iter().map(|entry| entry.index).collect();
+    left.sort();
+    assert_eq!(left, [5, 6, 7, 9], "the others are given back");
+}
+
 #[test]
 fn local_addresses_are_replaced_as_a_set() {
     let (_pin, dataplane, _) = dataplane();

@@ -29,7 +29,7 @@ pub struct Gateway<'a> {
     program: PathBuf,
     verb: &'static str,
     netns: &'a Netns,
-    configuration: PathBuf,
+    configuration: Option<PathBuf>,
     state: PathBuf,
     child: Option<Child>,
 }
@@ -42,7 +42,7 @@ impl<'a> Gateway<'a> {
             program: program.to_owned(),
             verb: "run",
             netns,
-            configuration: configuration.to_owned(),
+            configuration: Some(configuration.to_owned()),
             state: state.to_owned(),
             child: None,
         })
@@ -52,6 +52,11 @@ impl<'a> Gateway<'a> {
     pub fn with_command(mut self, verb: &'static str) -> Gateway<'a> {
         self.verb = verb;
         self
+    }
+
+    /// From here on it starts with what was committed last.
+    pub fn forget_file(&mut self) {
+        self.configuration = None;
     }
 
     /// The binary that the next start runs: an upgrade.
@@ -139,7 +144,10 @@ impl<'a> Gateway<'a> {
 
     fn command(&self) -> Command {
         let mut command = self.netns.command(&self.program);
-        command.arg(self.verb).arg("--config").arg(&self.configuration).arg("--state-dir").arg(&self.state);
+        command.arg(self.verb).arg("--state-dir").arg(&self.state);
+        if let Some(file) = &self.configuration {
+            command.arg("--config").arg(file);
+        }
         let log = File::options().create(true).append(true).open(self.log());
         match log.and_then(|log| Ok((log.try_clone()?, log))) {
             Ok((out, err)) => command.stdout(out).stderr(err),

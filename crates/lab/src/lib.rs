@@ -18,7 +18,7 @@ mod matrix;
 pub mod metrics;
 pub mod nat;
 pub mod nat64;
-mod patience;
+pub mod patience;
 mod probe;
 mod receivers;
 mod report;

@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{BINARY, Site, accepted, demanded, leaves, stdout};
+use common::{BINARY, Running, Site, accepted, demanded, leaves, stdout};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sluice_control::operations::{OPERATIONS, Role};
 
@@ -152,43 +152,30 @@ fn names_of_others_are_refused_over_tcp() {
     assert!(status("evil.example", "health").0.contains("--listen-name"));
 }
 
-/// Connections that say nothing, held by [`hold`] in another process.
-struct Flood(Vec<Child>);
-
-impl Flood {
-    /// `count` of them over both ways in, by so many users, each of whom is nobody to the daemon.
-    fn begin(site: &Site, count: usize, users: u32) -> Flood {
-        let copy = site.dir().join("flood");
-        std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
-        let child = |user: u32| {
-            let ids = [format!("--reuid={}", 64000 + user), format!("--regid={}", 64000 + user)];
-            let mut command = site.gateway.command("setpriv");
-            command.args(ids).arg("--clear-groups").arg(&copy).args([
-                "--exact",
-                "access::hold",
-                "--ignored",
-                "--nocapture",
-            ]);
-            command.env("FLOOD_SOCKET", site.state().join("sluice.sock"));
-            command.env("FLOOD_COUNT", (count / users as usize).to_string());
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
-        };
-        let mut children: Vec<Child> = (0..users).map(child).collect();
-        for child in &mut children {
-            let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
-            assert!(lines.map_while(Result::ok).any(|line| line.contains("holding")), "the flood has begun");
-        }
-        Flood(children)
+/// Connections that say nothing, held by [`hold`] in other processes: `count` of them over both ways in, by so many users,
+/// each of whom is nobody to the daemon.
+fn begin_flood(site: &Site, count: usize, users: u32) -> Vec<Running> {
+    let copy = site.dir().join("flood");
+    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    let child = |user: u32| {
+        let ids = [format!("--reuid={}", 64000 + user), format!("--regid={}", 64000 + user)];
+        let mut command = site.gateway.command("setpriv");
+        command.args(ids).arg("--clear-groups").arg(&copy).args([
+            "--exact",
+            "access::hold",
+            "--ignored",
+            "--nocapture",
+        ]);
+        command.env("FLOOD_SOCKET", site.state().join("sluice.sock"));
+        command.env("FLOOD_COUNT", (count / users as usize).to_string());
+        Running::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()))
+    };
+    let mut children: Vec<Running> = (0..users).map(child).collect();
+    for child in &mut children {
+        let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line.contains("holding")), "the flood has begun");
     }
-}
-
-impl Drop for Flood {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+    children
 }
 
 #[test]
@@ -231,7 +218,7 @@ fn no_flood_of_idle_connections_holds_up_a_command() {
     let mut idle = UnixStream::connect(site.state().join("sluice.sock")).unwrap();
     let begun = Instant::now();
     for users in [1, 6] {
-        let _flood = Flood::begin(&site, 1500, users);
+        let _flood = begin_flood(&site, 1500, users);
         let files = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
         assert!(files() < 700, "{} files are open", files());
         for command in &commands {

@@ -6,11 +6,11 @@ use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Site, accepted, wait_until};
+use common::{Running, Site, accepted, wait_until};
 use sluice_lab::gateway::Gateway;
 use sluice_lab::netns::Netns;
 
@@ -18,20 +18,9 @@ use sluice_lab::netns::Netns;
 const MOVED: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A process that ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn spawn(netns: &Netns, program: &str, arguments: &[&str]) -> Running {
     let mut command = netns.command(program);
-    let child = command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    Running(child.unwrap_or_else(|error| panic!("{program}: {error}")))
+    Running::spawn(command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
 /// Programs that a test needs; a machine without them says so (`scripts/setup.sh` installs them).
@@ -220,7 +209,7 @@ fn a_lease_survives(mode: &str) {
         // asked of the server in unicast, from the address itself
         let before = events().lines().count();
         nix::sys::signal::kill(
-            nix::unistd::Pid::from_raw(client.0.id() as i32),
+            nix::unistd::Pid::from_raw(client.id() as i32),
             nix::sys::signal::Signal::SIGUSR1,
         )
         .unwrap();

@@ -2,11 +2,14 @@
 
 use crate::common;
 
-use std::process::Command;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::time::Duration;
 
-use common::{Site, accepted, refused, stdout};
+use common::{BINARY, Site, accepted, ends, refused, stdout};
 use serde_json::Value;
+use sluice_lab::patience::patience;
 
 fn json(site: &Site, what: &str) -> Value {
     serde_json::from_str(&accepted(&site.sluice(&["show", what, "--json"]))).unwrap()
@@ -146,11 +149,10 @@ fn answers_over_http() {
 #[test]
 fn checks_without_touching_anything() {
     let site = Site::new("check");
-    let check = |path: &std::path::Path, more: &[&str]| {
+    let check = |path: &Path, more: &[&str]| {
         let path = path.display().to_string();
         site.gateway.command(BINARY).args(["check", &path]).args(more).output().unwrap()
     };
-    use common::BINARY;
     let good = site.write("good.conf", "");
     assert!(accepted(&check(&good, &[])).contains("ok (2 units, 2 zones, 1 policies)"));
     assert!(accepted(&check(&good, &["--plan"])).contains("attach left0"));
@@ -165,13 +167,18 @@ fn checks_without_touching_anything() {
     programs_are_tried(&site, &good);
 }
 
+/// `check` as it sees the machine after mounts of its own.
+fn check_after(site: &Site, before: &str, file: &Path) -> Output {
+    let script = format!("{before} && exec \"$@\"");
+    let mut command = site.gateway.command("unshare");
+    command.args(["--mount", "sh", "-c", &script, "sh", BINARY, "check"]).arg(file);
+    command.output().unwrap()
+}
+
 /// `check` loads what a commit would, where it can, says so where it cannot, and leaves nothing.
-fn programs_are_tried(site: &Site, file: &std::path::Path) {
-    let hide = "mount -t tmpfs none /sys/fs/bpf && exec \"$@\"";
-    for (script, said) in [("exec \"$@\"", false), (hide, true)] {
-        let mut command = site.gateway.command("unshare");
-        command.args(["--mount", "sh", "-c", script, "sh", common::BINARY, "check"]).arg(file);
-        let output = command.output().unwrap();
+fn programs_are_tried(site: &Site, file: &Path) {
+    for (before, said) in [("true", false), ("mount -t tmpfs none /sys/fs/bpf", true)] {
+        let output = check_after(site, before, file);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         accepted(&output);
         assert_eq!(errors.contains("was not tried"), said, "{errors}");
@@ -184,14 +191,75 @@ fn programs_are_tried(site: &Site, file: &std::path::Path) {
     common::wait_until("checks leave their pins", Duration::from_secs(10), || left() == 0);
 }
 
+/// Every program `nft` that the daemon could find.
+fn nft_programs() -> BTreeSet<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/local/sbin:/usr/sbin:/sbin";
+    path.split(':').filter_map(|folder| Path::new(folder).join("nft").canonicalize().ok()).collect()
+}
+
+/// What a gateway needs of the kernel and does not find is named, one after the other.
+#[test]
+fn check_names_what_the_machine_lacks() {
+    let site = Site::new("lacks");
+    let file = site.write("a.conf", "");
+    let instead = |name: &str, text: &str, of: &str| {
+        format!("mount --bind {} {of}", site.write_all(name, text).display())
+    };
+    let nft = nft_programs();
+    assert!(!nft.is_empty(), "scripts/setup.sh installs it");
+    let no_nft: Vec<String> =
+        nft.iter().map(|nft| format!("mount --bind /dev/null {}", nft.display())).collect();
+    // a kernel that is PREEMPT_RT may have been built to bear it, and says so in its configuration
+    let realtime = format!(
+        "for file in /proc/config.gz /boot/config-* /lib/modules/*/config; do \
+         test ! -f $file || mount --bind /dev/null $file || exit; done; {}",
+        instead("version", "#1 SMP PREEMPT_RT Thu Jan  1 00:00:00 UTC 2026\n", "/proc/sys/kernel/version")
+    );
+    let lacking = [
+        ("mount -t tmpfs none /sys/kernel/btf".to_owned(), "no BTF at /sys/kernel/btf/vmlinux"),
+        (no_nft.join(" && "), "no program `nft`"),
+        (instead("release", "6.7.12-old\n", "/proc/sys/kernel/osrelease"), "kernel 6.7.12-old is too old"),
+        (realtime, "this is a PREEMPT_RT kernel"),
+    ];
+    for (before, wanted) in lacking {
+        let said = refused(&check_after(&site, &before, &file), 1);
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+    accepted(&check_after(&site, "true", &file));
+}
+
+/// Seconds as `times` of a shell tells them: `0m1.250s`.
+fn seconds(word: &str) -> f64 {
+    let (minutes, seconds) = word.trim_end_matches('s').split_once('m').unwrap();
+    60.0 * minutes.parse::<f64>().unwrap() + seconds.parse::<f64>().unwrap()
+}
+
+/// Of its own processor time, most of which is the verifier's. What others do on the machine lengthens it least, and they may do
+/// so twice.
+#[test]
+fn check_takes_less_than_two_seconds() {
+    let site = Site::new("quick");
+    let file = site.write("a.conf", "");
+    let took = || {
+        let mut command = site.gateway.command("sh");
+        // the last line is of what the shell has run: user and system
+        command.args(["-c", "\"$@\" >&2 && times", "sh", BINARY, "check"]).arg(&file).env("LC_ALL", "C");
+        let said = accepted(&command.output().unwrap());
+        said.lines().last().unwrap().split_whitespace().map(seconds).sum::<f64>()
+    };
+    let most = patience(Duration::from_secs(2)).as_secs_f64();
+    let is_quick = (0..3).map(|_| took()).inspect(|took| println!("{took} s")).any(|took| took < most);
+    assert!(is_quick, "{most} s are not enough");
+}
+
 #[test]
 fn says_that_no_daemon_runs() {
     let site = Site::new("none");
     let message = refused(&site.sluice(&["show", "interfaces"]), 1);
     assert!(message.contains("sluice.sock") && message.contains("sluice run"), "{message}");
-    let usage = Command::new(common::BINARY).args(["show", "nothing"]).output().unwrap();
+    let usage = Command::new(BINARY).args(["show", "nothing"]).output().unwrap();
     refused(&usage, 2);
-    let pipeline = Command::new(common::BINARY).args(["show", "pipeline"]).output().unwrap();
+    let pipeline = Command::new(BINARY).args(["show", "pipeline"]).output().unwrap();
     let text = accepted(&pipeline);
     for stage in sluice_abi::stages::Stage::ALL {
         assert!(text.contains(stage.name()), "{stage:?}");
@@ -203,14 +271,12 @@ fn needs_privileges() {
     let site = Site::new("priv");
     let conf = site.write("a.conf", "").display().to_string();
     // The binary may lie where nobody else can read; a copy does not.
-    let copy = std::env::temp_dir().join(format!("sluice-test-{}", std::process::id()));
-    std::fs::copy(common::BINARY, &copy).unwrap();
+    let copy = site.dir().join("copy");
+    std::fs::copy(BINARY, &copy).unwrap();
     let state = std::env::temp_dir().join("sluice-nobody").display().to_string();
     let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"];
     let run = ["run", "--config", &conf, "--state-dir", &state];
-    let output = Command::new("setpriv").args(nobody).arg(&copy).args(run).output();
-    std::fs::remove_file(&copy).unwrap();
-    let message = refused(&output.unwrap(), 1);
+    let message = refused(&ends(Command::new("setpriv").args(nobody).arg(&copy).args(run)), 1);
     assert!(message.contains("needs root") && message.contains("CAP_BPF"), "{message}");
 }
 

@@ -3,7 +3,7 @@
 use crate::common;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::{BASE, BINARY, Site, accepted, refused, stderr, wait_until};
@@ -187,6 +187,44 @@ fn a_managed_bridge_switches() {
     assert!(site.pings(&hosts[0], "fd71:4::3"));
     let rules = gateway.run("nft", ["list", "table", "inet", "sluice_guard"]).unwrap();
     assert!(rules.contains("ether daddr !="), "{rules}");
+}
+
+/// Whether a packet of this length passes, which nobody may divide.
+fn passes_whole(site: &Site, length: u32) -> bool {
+    let data = (length - 28).to_string();
+    let ping = ["-c", "1", "-W", "0.5", "-n", "-M", "do", "-s", &data, "10.71.2.2"];
+    site.left.command("ping").args(ping).output().unwrap().status.success()
+}
+
+/// The kernel takes IPv6 and its settings from a device that is too small for it (RFC 8200 section 5): IPv4 passes, up to the
+/// last byte.
+#[test]
+fn small_devices_carry_ipv4() {
+    for (mode, hook) in [("tc", "tc"), ("xdp", "xdp-native")] {
+        let site = Site::new(&format!("small{mode}"));
+        offload_off(&site);
+        for host in [&site.left, &site.right] {
+            host.run("ethtool", ["-K", "eth0", "gro", "on"]).unwrap();
+        }
+        let ipv4 = BASE.replace("set interfaces right0 unit 0 family inet6 address fd71:2::1/64\n", "");
+        let of_size = |mtu: u32| {
+            let size = format!("set interfaces right0 mtu {mtu}\n");
+            let modes = ["left0", "right0"].map(|device| format!("set interfaces {device} mode {mode}\n"));
+            site.write_all(&format!("{mtu}.conf"), &format!("{ipv4}{}{size}", modes.concat()))
+        };
+        let running = site.start(&of_size(1500));
+        // downward: a host remembers what it has been told of a path
+        for mtu in [1500, 1279, 576] {
+            accepted(&site.commit(&of_size(mtu)));
+            let views = running.json("/api/interfaces").unwrap();
+            let right = views.as_array().unwrap().iter().find(|view| view["name"] == "right0.0").unwrap();
+            assert_eq!((&right["mode"], &right["mtu"]), (&hook.into(), &mtu.into()), "{right}");
+            wait_until(&format!("{mtu} bytes on {mode}"), PATIENCE, || passes_whole(&site, mtu));
+            assert!(!passes_whole(&site, mtu + 1), "{mtu} on {mode}");
+            let has_ipv6 = || Path::new("/proc/sys/net/ipv6/conf/right0").exists();
+            assert_eq!(site.gateway.enter(has_ipv6).unwrap(), mtu >= 1280);
+        }
+    }
 }
 
 /// With the programs gone and the devices under other names, the kernel still forwards nothing.

@@ -3,10 +3,10 @@
 
 use crate::common;
 
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
-use common::{BASE, Site, accepted};
+use common::{BASE, Running, Site, accepted};
 use sluice_lab::netns::Netns;
 
 const THIRD: &str = "set interfaces third0 unit 0 family inet address 10.71.3.1/24
@@ -119,26 +119,12 @@ const EVENTS: [(&str, &str, &str); 4] = [
 const UNDER_WAY: Duration = Duration::from_millis(300);
 
 /// Packets of both families, answers included, until it is dropped.
-struct Load(Vec<Child>);
-
-impl Load {
-    fn begin(from: &Netns) -> Load {
-        let ping = |to: &str| {
-            let mut command = from.command("ping");
-            command.args(["-i", "0.002", "-q", "-n", to]).stdout(Stdio::null()).stderr(Stdio::null());
-            command.spawn().unwrap()
-        };
-        Load(["10.71.1.2", "fd71:1::2"].map(ping).into())
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        for ping in &mut self.0 {
-            let _ = ping.kill();
-            let _ = ping.wait();
-        }
-    }
+fn begin_load(from: &Netns) -> [Running; 2] {
+    ["10.71.1.2", "fd71:1::2"].map(|to| {
+        let mut command = from.command("ping");
+        command.args(["-i", "0.002", "-q", "-n", to]).stdout(Stdio::null()).stderr(Stdio::null());
+        Running::spawn(&mut command)
+    })
 }
 
 fn hold_through_events(label: &str, mode: &str) {
@@ -159,7 +145,7 @@ fn hold_through_events(label: &str, mode: &str) {
                 }
                 site.gateway.run("sh", ["-c", &what.replace("DEV", device)]).unwrap();
             };
-            let load = Load::begin(&scene.third);
+            let load = begin_load(&scene.third);
             std::thread::sleep(UNDER_WAY);
             run(done, "down");
             std::thread::sleep(UNDER_WAY);

@@ -5,8 +5,10 @@ use crate::common;
 
 use std::time::Duration;
 
-use common::{BASE, Site, accepted, wait_until};
+use common::{BASE, Site, accepted, stdout, wait_until};
 use sluice_lab::netns::{VethEnd, veth};
+
+use crate::nat::COME_IN;
 
 /// Longest time until everything works again. The machine that runs tests may be busy with others.
 const BACK: Duration = Duration::from_secs(1);
@@ -249,6 +251,7 @@ fn addresses_of_others_are_used() {
         .filter(|line| !line.contains("interfaces right0 unit 0 family") && !line.contains("routing-options"))
         .map(|line| format!("{line}\n"))
         .collect::<String>()
+        + COME_IN
         + "set interfaces right0 unit 0 family inet\nset interfaces right0 unit 0 family inet6\n\
            set security nat source rule-set out from zone left\nset security nat source rule-set out to zone right\n\
            set security nat source rule-set out rule all match source-address 0.0.0.0/0\n\
@@ -258,4 +261,12 @@ fn addresses_of_others_are_used() {
     // without translation the answers would find no way back
     site.right.ip("route del default").unwrap();
     wait_until("source NAT translates to it", BUSY * BACK, || site.pings(&site.left, "10.71.2.2"));
+    site.right.ip("route add 10.71.1.0/24 via 10.71.2.9").unwrap();
+    site.right.ip("-6 route replace default via fd71:2::9").unwrap();
+    for (to, from) in [("10.71.1.2", "10.71.2.9"), ("fd71:1::2", "fd71:2::9")] {
+        let hop = ["-c", "1", "-W", "0.2", "-n", "-t", "1", to];
+        wait_until(&format!("errors come from {from}"), BUSY * BACK, || {
+            stdout(&site.right.command("ping").args(hop).output().unwrap()).contains(&format!("From {from}"))
+        });
+    }
 }

@@ -5,7 +5,7 @@ use crate::common;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use common::{Site, balances, wait_until};
+use common::{Running, Site, balances, wait_until};
 use serde_json::Value;
 use sluice_lab::gateway::Gateway;
 use sluice_lab::netns::Netns;
@@ -101,7 +101,7 @@ fn large_datagrams_cross_on_xdp() {
 }
 
 /// left reaches right's IPv4 behind a prefix of its own.
-const NAT64: &str = "
+pub const NAT64: &str = "
 set security nat static rule-set six from zone left
 set security nat static rule-set six rule servers match destination-address fd64::/96
 set security nat static rule-set six rule servers then static-nat inet
@@ -177,13 +177,13 @@ fn iperf3_sends_large_datagrams_without_loss_to_fragments() {
     let site = Site::new("frag-iperf");
     let gateway = site.start(&site.write("a.conf", ""));
     assert!(site.pings(&site.left, "10.71.2.2"));
-    let mut server = site.right.command("iperf3").args(["-s", "-1"]).spawn().unwrap();
+    let server = Running::spawn(site.right.command("iperf3").args(["-s", "-1"]));
     std::thread::sleep(Duration::from_millis(300));
     let text = site
         .left
         .run("iperf3", ["-c", "10.71.2.2", "-u", "-l", "4000", "-b", "50M", "-t", "2", "-J"])
         .unwrap();
-    server.wait().unwrap();
+    server.ended("the server", Duration::from_secs(10));
     let report: Value = serde_json::from_str(&text).unwrap();
     let (sent, lost) = (&report["end"]["sum"]["packets"], &report["end"]["sum"]["lost_packets"]);
     let (sent, lost) = (sent.as_u64().unwrap(), lost.as_u64().unwrap());

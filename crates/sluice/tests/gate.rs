@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use sluice_lab::netns::Netns;
 
 /// left demands grants; the services are right's, and the gateway's own ssh port.
-const GATE: &str = "\
+pub const GATE: &str = "\
 set services gate zone left
 set services gate service db destination-address 10.71.2.2
 set services gate service db destination-address fd71:2::2

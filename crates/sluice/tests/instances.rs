@@ -4,21 +4,44 @@ use crate::common;
 
 use std::fs;
 use std::io::Read;
+use std::ops::Deref;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{BINARY, Site, accepted, refused, stderr, wait_until};
-use sluice_lab::gateway::Gateway;
+use common::{BINARY, Running, Site, accepted, ends, refused, stderr, wait_until};
+use sluice_lab::gateway::{Gateway, remove_state};
 use sluice_lab::netns::Netns;
 
+/// A state directory that goes with the test, and with it pins that whoever was started there has left.
+struct State(PathBuf);
+
+impl State {
+    fn make(path: PathBuf) -> State {
+        fs::create_dir_all(&path).unwrap();
+        State(path)
+    }
+}
+
+impl Deref for State {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        remove_state(&self.0);
+    }
+}
+
 /// A state directory of the site whose last part is `name`.
-fn state(site: &Site, name: &str) -> PathBuf {
-    let state = site.dir().join("in").join(name);
-    fs::create_dir_all(&state).unwrap();
-    state
+fn state(site: &Site, name: &str) -> State {
+    State::make(site.dir().join("in").join(name))
 }
 
 fn gateway<'a>(site: &'a Site, state: &Path) -> Gateway<'a> {
@@ -28,7 +51,7 @@ fn gateway<'a>(site: &'a Site, state: &Path) -> Gateway<'a> {
 /// What a command that must fail says.
 fn fails(site: &Site, words: &[&str], state: &Path) -> String {
     let mut command = site.gateway.command(BINARY);
-    refused(&command.args(words).arg("--state-dir").arg(state).output().unwrap(), 1)
+    refused(&ends(command.args(words).arg("--state-dir").arg(state)), 1)
 }
 
 fn run(site: &Site, state: &Path) -> String {
@@ -110,7 +133,7 @@ fn a_namespace_has_one_gateway() {
     assert!(site.pings(&site.left, "10.71.2.2"), "its data plane goes on");
     running.start().unwrap();
     running.stop().unwrap();
-    accepted(&site.gateway.command(BINARY).arg("cleanup").arg("--state-dir").arg(&first).output().unwrap());
+    accepted(&site.gateway.command(BINARY).arg("cleanup").arg("--state-dir").arg(&*first).output().unwrap());
     let mut instead = gateway(&site, &second);
     instead.start().unwrap();
     assert!(site.pings(&site.left, "10.71.2.2"));
@@ -133,14 +156,12 @@ fn pins_stay_with_their_gateway() {
     assert_eq!((sessions(&running), owner(&running.pins())), (1, record));
     running.stop().unwrap();
     // a second directory of that name is refused as long as the first one is there
-    let second = site.dir().join("elsewhere").join(&name);
-    fs::create_dir_all(second.parent().unwrap()).unwrap();
-    fs::create_dir(&second).unwrap();
+    let second = State::make(site.dir().join("elsewhere").join(&name));
     let said = run(&site, &second);
     assert!(said.contains(&first.display().to_string()), "{said}");
     // moved, it is the same gateway
-    fs::remove_dir_all(&second).unwrap();
-    fs::rename(&first, &second).unwrap();
+    fs::remove_dir_all(&*second).unwrap();
+    fs::rename(&*first, &*second).unwrap();
     let mut moved = gateway(&site, &second);
     moved.start().unwrap();
     assert_eq!(sessions(&moved), 1);
@@ -164,12 +185,10 @@ fn a_stranger_with_the_name_of_the_lock_is_passed_over() {
         .args(["--exact", "instances::squat", "--ignored"])
         .env("SQUAT", site.dir());
     fs::set_permissions(site.dir(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    let mut squatter: Child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let _squatter = Running::spawn(command.stdin(Stdio::piped()).stdout(Stdio::null()));
     wait_until("the name is taken", Duration::from_secs(10), || site.dir().join("taken").exists());
     let gateway = site.start(&site.write("a.conf", ""));
     assert!(gateway.last_words().contains("@sluice-gateway"), "{}", gateway.last_words());
-    squatter.kill().unwrap();
-    squatter.wait().unwrap();
 }
 
 #[test]
@@ -196,7 +215,7 @@ fn pins_are_found_behind_another_sys() {
         command
     };
     let log = fs::File::create(site.dir().join("log")).unwrap();
-    let mut daemon = inside(&["run", "--listen", "none", "--config", &conf]).stderr(log).spawn().unwrap();
+    let mut daemon = Running::spawn(inside(&["run", "--listen", "none", "--config", &conf]).stderr(log));
     wait_until("it answers", Duration::from_secs(60), || site.sluice(&["show", "version"]).stdout.len() > 20);
     assert!(site.pings(&site.left, "10.71.2.2"), "{}", fs::read_to_string(site.dir().join("log")).unwrap());
     assert!(site.pins().join("active").exists(), "pins stand where everybody finds them");
@@ -212,7 +231,7 @@ fn pins_are_found_behind_another_sys() {
 fn another_bpf_file_system_may_be_named_or_made() {
     let site = Site::new("bpffs");
     let conf = site.write("a.conf", "").display().to_string();
-    let said = refused(&site.sluice(&["run", "--listen", "none", "--config", &conf, "--bpffs", "/tmp"]), 1);
+    let said = refused(&site.run(&["--config", &conf, "--bpffs", "/tmp"]), 1);
     assert!(said.contains("mount -t bpf bpf /tmp"), "{said}");
     let own = site.dir().join("pins");
     fs::create_dir(&own).unwrap();
@@ -228,14 +247,14 @@ fn another_bpf_file_system_may_be_named_or_made() {
             format!("{before} {BINARY} run --listen none --config {conf} --state-dir {state} {more}");
         let mut command = site.gateway.command("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", &script]);
-        let mut daemon = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut daemon = Running::spawn(command.stderr(Stdio::piped()));
         wait_until("it answers", Duration::from_secs(60), || {
             site.sluice(&["show", "version"]).stdout.len() > 20 || daemon.try_wait().unwrap().is_some()
         });
         let up = daemon.try_wait().unwrap().is_none() && site.pings(&site.left, "10.71.2.2");
         assert!(!site.pins().exists(), "{place} is not the usual one");
         let _ = daemon.kill();
-        let output = daemon.wait_with_output().unwrap();
+        let output = daemon.ended(place, Duration::from_secs(10));
         assert!(up, "{place}: {}", stderr(&output));
         assert_eq!(
             stderr(&output).contains("mounted a BPF file system"),

@@ -5,7 +5,7 @@ use crate::common;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use common::{Site, accepted, bpftool, refused, wait_until};
+use common::{Running, Site, accepted, bpftool, refused, wait_until};
 use sluice_lab::netns::Netns;
 
 #[test]
@@ -72,15 +72,14 @@ fn restart_and_commit_under_traffic_lose_nothing() {
     let mut gateway = site.start(&conf);
     assert!(site.pings(&site.left, "10.71.2.2"));
     let mut ping = site.left.command("ping");
-    let child = ping.args(["-q", "-n", "-i", "0.002", "-c", "1500", "-W", "1", "10.71.2.2"]);
-    let child = child.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    ping.args(["-q", "-n", "-i", "0.002", "-c", "1500", "-W", "1", "10.71.2.2"]);
+    let ping = Running::spawn(ping.stdout(std::process::Stdio::piped()));
     accepted(&site.commit(&conf));
     gateway.stop().unwrap();
     gateway.start().unwrap();
     gateway.kill().unwrap();
     gateway.start().unwrap();
-    let output = child.wait_with_output().unwrap();
-    let text = common::stdout(&output);
+    let text = common::stdout(&ping.ended("ping", Duration::from_secs(60)));
     assert!(text.contains(" 0% packet loss"), "{text}");
 }
 
@@ -90,8 +89,7 @@ fn a_second_instance_is_refused() {
     let conf = site.write("a.conf", "");
     let gateway = site.start(&conf);
     let pid = gateway.json("/health").unwrap()["pid"].as_u64().unwrap();
-    let message =
-        refused(&site.sluice(&["run", "--listen", "none", "--config", &conf.display().to_string()]), 1);
+    let message = refused(&site.run(&["--config", &conf.display().to_string()]), 1);
     assert!(message.contains(&format!("pid {pid}")) && message.contains("--state-dir"), "{message}");
     assert!(refused(&site.sluice(&["cleanup"]), 1).contains(&format!("pid {pid}")));
     assert!(site.pings(&site.left, "10.71.2.2"), "the first one is not disturbed");
@@ -102,7 +100,7 @@ fn a_start_that_fails_leaves_nothing() {
     let site = Site::new("failed");
     let run = |more: &str| {
         let conf = site.write("bad.conf", more).display().to_string();
-        site.sluice(&["run", "--listen", "none", "--config", &conf])
+        site.run(&["--config", &conf])
     };
     let message = refused(&run("set interfaces eth9 unit 0 family inet address 10.9.0.1/24\n"), 2);
     assert!(message.contains("interface eth9 does not exist here"), "{message}");

@@ -5,13 +5,15 @@ use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sluice_lab::netns::Netns;
 use sluice_monitor::results::Reader;
+
+use crate::common::Running;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_sluice");
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -82,19 +84,6 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for the end of a process; it is killed where it does not come.
-fn ended(mut child: Child, what: &str) -> Output {
-    let begun = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if begun.elapsed() > PATIENCE {
-            child.kill().unwrap();
-            panic!("{what}: did not end: {:?}", child.wait_with_output());
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    child.wait_with_output().unwrap()
-}
-
 fn interfaces() -> Netns {
     let netns = Netns::create("monitor").unwrap();
     netns.run("ip", ["link", "add", "tap0", "type", "veth", "peer", "name", "tap1"]).unwrap();
@@ -126,7 +115,7 @@ fn every_source_ends_in_every_way_with_its_exit_code() {
                 command.args(["--duration", "300ms"]);
             }
             command.stdin(Stdio::piped());
-            let mut child = netns.enter(move || command.spawn().unwrap()).unwrap();
+            let mut child = netns.enter(move || Running::spawn(&mut command)).unwrap();
             // Kept open, so that the pipe does not end.
             let mut pipe = child.stdin.take().unwrap();
             let _ = pipe.write_all(&std::fs::read(folder.path("slow.pcap")).unwrap());
@@ -134,7 +123,7 @@ fn every_source_ends_in_every_way_with_its_exit_code() {
             if let Some(signal) = signal {
                 kill(Pid::from_raw(child.id() as i32), signal).unwrap();
             }
-            let output = ended(child, &name);
+            let output = child.ended(&name, PATIENCE);
             assert_eq!(output.status.code(), Some(code), "{name}: {output:?}");
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             assert_eq!(text.to_lowercase().contains("stopped on request"), code == 1, "{name}: {text}");
@@ -271,11 +260,11 @@ fn the_forms_of_the_predecessor_work() {
     assert_eq!(frames_of(&folder, "new.sqlite"), 10_000);
     let (listener, port) = busy_port();
     drop(listener);
-    let server =
-        folder.command(&["monitor", "serve", "--db", "results.db", "--port", &port]).spawn().unwrap();
+    let mut server = folder.command(&["monitor", "serve", "--db", "results.db", "--port", &port]);
+    let server = Running::spawn(&mut server);
     wait_until("the server answers", || {
         get(&port, "/api/v1/stats/summary").is_some_and(|text| text.starts_with("HTTP/1.1 200"))
     });
     kill(Pid::from_raw(server.id() as i32), Signal::SIGTERM).unwrap();
-    assert_eq!(ended(server, "the server").status.code(), Some(0));
+    assert_eq!(server.ended("the server", PATIENCE).status.code(), Some(0));
 }

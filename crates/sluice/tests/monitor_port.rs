@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{BINARY, Site, accepted, bpftool, wait_until};
+use common::{BINARY, Running, Site, accepted, bpftool, wait_until};
 use sluice_lab::netns::Netns;
 use sluice_monitor::capture::{self, Source};
 use sluice_monitor::frame::Batch;
@@ -163,7 +163,7 @@ fn a_killed_monitor_stops_no_traffic() {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .process_group(0);
-    let mut monitor = command.spawn().unwrap();
+    let mut monitor = Running::spawn(&mut command);
     wait_until("the monitor is on the port", PATIENCE, || xdp_program(&site).as_deref() == Some("copy_xdp"));
     tunnel.send(0x1001, 1..=500);
     monitor.kill().unwrap();

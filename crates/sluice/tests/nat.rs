@@ -4,15 +4,15 @@ use crate::common;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
-use common::{Site, accepted, stdout, wait_until};
+use common::{Running, Site, accepted, stdout, wait_until};
 use sluice_lab::capture;
 use sluice_lab::netns::Netns;
 
 /// Left goes out by a pool of right's network.
-const POOL: &str = "
+pub const POOL: &str = "
 set security nat proxy-arp interface right0.0 address 10.71.2.10/32 to 10.71.2.12/32
 set security nat proxy-ndp interface right0.0 address fd71:2::10
 set security nat source pool p address 10.71.2.10/32
@@ -25,7 +25,7 @@ set security nat source rule-set out rule r then source-nat pool p
 const PERSISTENT: &str = "set security nat source rule-set out rule r then source-nat pool persistent-nat";
 
 /// What persistent-nat lets in, policies must permit too.
-const COME_IN: &str = "
+pub const COME_IN: &str = "
 set security policies from-zone right to-zone left policy in match source-address any destination-address any application any
 set security policies from-zone right to-zone left policy in then permit
 ";
@@ -147,22 +147,9 @@ fn an_exhausted_pool_is_a_named_drop_a_log_line_and_a_counter() {
     assert!(shown(&site, &["drops"]).contains("nat_ports_exhausted"));
 }
 
-/// A server that ends with the test.
-struct Server(Child);
-
-impl Server {
-    fn start(host: &Netns, program: &str, arguments: &[&str]) -> Server {
-        let mut command = host.command(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Server(command.spawn().unwrap())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn serve(host: &Netns, program: &str, arguments: &[&str]) -> Running {
+    let mut command = host.command(program);
+    Running::spawn(command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
 /// RFC 959: in passive mode the client opens both connections, so translation needs to know nothing of FTP.
@@ -173,7 +160,7 @@ fn passive_ftp_passes_source_translation() {
     let file = "x".repeat(300_000);
     std::fs::write(site.dir().join("file"), &file).unwrap();
     let directory = site.dir().display().to_string();
-    let _server = Server::start(
+    let _server = serve(
         &site.right,
         "/usr/bin/python3",
         &["-m", "pyftpdlib", "-i", "10.71.2.2", "-p", "21", "-d", &directory],
@@ -204,7 +191,7 @@ fn a_stun_client_finds_the_translation_that_is_configured() {
     site.right.ip("address add 10.71.2.3/24 dev eth0").unwrap();
     let _gateway = site.start(&site.write("a.conf", POOL));
     let data = site.dir().join("turn").display().to_string();
-    let _server = Server::start(
+    let _server = serve(
         &site.right,
         "turnserver",
         &[

@@ -8,7 +8,7 @@ use common::{BASE, Site, accepted, wait_until};
 use serde_json::Value;
 use sluice_lab::gateway::Gateway;
 
-const SCREEN: &str = "\
+pub const SCREEN: &str = "\
 set security screen ids-option edge icmp large
 set security screen ids-option edge tcp syn-fin
 set security zones security-zone left screen edge

@@ -4,7 +4,7 @@ use crate::common;
 
 use std::time::Duration;
 
-use common::{BASE, Site, accepted, wait_until};
+use common::{BASE, Running, Site, accepted, wait_until};
 use serde_json::Value;
 use sluice_lab::gateway::Gateway;
 
@@ -88,13 +88,10 @@ fn sessions_are_logged_and_counted() {
 fn a_session_that_a_commit_forbids_says_so() {
     let site = Site::new("revoke");
     let gateway = site.start(&site.write("a.conf", LOGGED));
-    let mut ping =
-        site.left.command("ping").args(["-i", "0.1", "-c", "100", "-n", "10.71.2.2"]).spawn().unwrap();
+    let _ping = Running::spawn(site.left.command("ping").args(["-i", "0.1", "-c", "100", "-n", "10.71.2.2"]));
     wait_for(&gateway, "RT_FLOW_SESSION_CREATE", 1);
     let denying = format!("{BASE}{LOGGED}").replace("policy out then permit", "policy out then deny");
     accepted(&site.commit(&site.write_all("b.conf", &denying)));
     let closed = wait_for(&gateway, "RT_FLOW_SESSION_CLOSE", 1);
     assert_eq!(closed[0]["reason"], "policy changed");
-    ping.kill().unwrap();
-    ping.wait().unwrap();
 }

@@ -8,11 +8,16 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Site, accepted, demanded, leaves, refused, stderr, stdout};
+use common::{Running, Site, accepted, demanded, leaves, refused, stderr, stdout, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sluice_lab::gateway::Gateway;
 use sluice_lab::netns::Netns;
+
+use crate::fragments::NAT64;
+use crate::gate::GATE;
+use crate::nat::POOL;
+use crate::screens::SCREEN;
 
 /// A small file system, as long as this lives.
 struct Disk(PathBuf);
@@ -162,6 +167,140 @@ fn routes_through_a_disabled_unit_are_inactive() {
     }
 }
 
+/// What a commit accepts: its name, what it has besides [`common::BASE`], and whether left reaches right by it.
+type Kind<'a> = (&'a str, &'a [&'a str], bool);
+
+/// After each commit the daemon is killed, and the next one starts with what was stored, not with anything earlier.
+fn start_again(label: &str, kinds: &[Kind]) {
+    let site = Site::new(label);
+    let third = Netns::create(&format!("{label}-t")).unwrap();
+    site.connect_third(&third);
+    for host in [&site.left, &site.right, &third] {
+        host.run("ethtool", ["-K", "eth0", "tx", "off", "gro", "on"]).unwrap();
+    }
+    let mut gateway = site.start(&site.write("a.conf", ""));
+    gateway.forget_file();
+    let show = |what: &str| accepted(&site.sluice(&["show", what]));
+    for (kind, statements, passes) in kinds {
+        let commit = site.commit(&site.write("b.conf", &statements.concat()));
+        assert!(commit.status.success(), "{kind}: {}", stderr(&commit));
+        let committed = show("configuration");
+        gateway.kill().unwrap();
+        gateway.start().unwrap_or_else(|error| panic!("{kind}: {error:#}"));
+        assert_eq!(show("configuration"), committed, "{kind}");
+        let said = show("system");
+        assert!(!said.contains("note"), "{kind}: {said}");
+        wait_until(kind, Duration::from_secs(10), || site.pings(&site.left, "10.71.2.2") == *passes);
+    }
+}
+
+const THIRD: &str = "set interfaces third0 unit 0 family inet address 10.71.3.1/24\n";
+const MEMBER: &str = "set security zones security-zone third interfaces third0.0\n";
+
+const ROUTES: &str = "\
+set routing-options static route 10.74.0.0/16 next-hop 10.71.2.2
+set routing-options rib inet6.0 static route fd74::/32 next-hop fd71:2::2
+set routing-options static route 10.75.0.0/16 next-hop [ 10.71.1.2 10.71.2.2 ]
+";
+
+const TO_THIRD: &str = "set routing-options static route 10.76.0.0/16 next-hop third0.0\n";
+
+const NOWHERE: &str = "\
+set routing-options static route 10.77.0.0/16 discard
+set routing-options static route 10.78.0.0/16 reject
+";
+
+const TAGGED: &str = "\
+set interfaces third0 vlan-tagging
+set interfaces third0 unit 5 vlan-id 5
+set interfaces third0 unit 5 family inet address 10.71.3.1/24
+set security zones security-zone third interfaces third0.5
+set interfaces third0 unit 6 vlan-id 6
+set interfaces third0 unit 6 family inet address 10.71.6.1/24
+set interfaces third0 unit 6 disable
+set security zones security-zone third interfaces third0.6
+";
+
+#[test]
+fn commits_of_devices_and_routes_start_again() {
+    let on = |mode: &str| {
+        ["left0", "right0"].map(|device| format!("set interfaces {device} mode {mode}\n")).concat()
+    };
+    let (native, generic) = (on("xdp"), on("generic"));
+    let kinds: [Kind; 14] = [
+        ("static routes", &[ROUTES], true),
+        ("routes through a disabled interface", &[ROUTES, "set interfaces right0 disable\n"], false),
+        ("routes through a disabled unit", &[ROUTES, "set interfaces right0 unit 0 disable\n"], false),
+        ("a route to a unit", &[THIRD, MEMBER, TO_THIRD], true),
+        ("a route to a disabled unit", &[THIRD, MEMBER, TO_THIRD, "set interfaces third0 disable\n"], true),
+        ("routes that end here", &[NOWHERE], true),
+        ("an interface in no zone", &[THIRD], true),
+        ("a unit that is inactive", &[THIRD, "deactivate interfaces third0 unit 0\n"], true),
+        ("tagged units", &[TAGGED], true),
+        ("addresses that others give", &["set interfaces third0 unit 0 family inet\n", MEMBER], true),
+        ("too small for IPv6", &[THIRD, MEMBER, "set interfaces third0 mtu 1200\n"], true),
+        ("native XDP", &[native.as_str()], true),
+        ("generic XDP", &[generic.as_str()], true),
+        ("nothing more", &[], true),
+    ];
+    start_again("again-devices", &kinds);
+}
+
+const SCHEDULES: &str = "\
+set schedulers scheduler now start-date 2020-01-01.00:00 stop-date 2099-12-31.00:00
+set schedulers scheduler past start-date 2020-01-01.00:00 stop-date 2020-01-02.00:00
+";
+
+const GONE: &str = "\
+set security policies global policy gone match source-address any
+set security policies global policy gone match destination-address any
+set security policies global policy gone match application any
+set security policies global policy gone then permit
+set security policies global policy gone scheduler-name past
+";
+
+const OUT: &str = "set security policies from-zone left to-zone right policy out scheduler-name ";
+
+const GROUPS: &str = "\
+set groups site interfaces <right*> mtu 1400
+set apply-groups site
+set system host-name other
+";
+
+/// One in the data plane, one in user space.
+const LISTENERS: &str = "\
+set services fan-out listener plane interface left0
+set services fan-out listener plane mode auto
+set services fan-out listener plane address 10.71.1.1
+set services fan-out listener plane port 514
+set services fan-out listener plane receiver r address 10.71.2.2
+set services fan-out listener plane receiver r port 5514
+set services fan-out listener sockets mode userspace
+set services fan-out listener sockets address 10.71.1.1
+set services fan-out listener sockets port 515
+set services fan-out listener sockets receiver r address 10.71.2.2
+set services fan-out listener sockets receiver r port 5515
+set services fan-out metrics address 127.0.0.1
+set services fan-out metrics port 9091
+";
+
+#[test]
+fn commits_of_policies_and_services_start_again() {
+    let kinds: [Kind; 10] = [
+        ("schedules", &[SCHEDULES, GONE, OUT, "now\n"], true),
+        ("a schedule that is over", &[SCHEDULES, OUT, "past\n"], false),
+        ("everything is permitted", &["set security policies default-policy permit-all\n"], true),
+        ("groups and a name", &[GROUPS], true),
+        ("screens", &[SCREEN], true),
+        ("a pool with proxied addresses", &[POOL], true),
+        ("NAT64", &[NAT64], true),
+        ("a gate", &[GATE], false),
+        ("listeners and metrics", &[LISTENERS], true),
+        ("nothing more", &[], true),
+    ];
+    start_again("again-services", &kinds);
+}
+
 /// What only the daemon knows, and what is part of the program.
 const NOT_IN_MAPS: [&str; 2] = ["show log", "show system"];
 const NEED_NO_DAEMON: [&str; 2] = ["show pipeline", "show version"];
@@ -177,7 +316,7 @@ fn a_stopped_daemon_is_said_and_maps_are_read() {
     let conf = site.write("b.conf", "set system host-name later\n");
     let mut commit = site.gateway.command(common::BINARY);
     commit.arg("commit").arg(&conf).arg("--state-dir").arg(site.state());
-    let commit = commit.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let commit = Running::spawn(commit.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let begun = Instant::now();
     let site = &site;
     thread::scope(|scope| {
@@ -208,7 +347,7 @@ fn a_stopped_daemon_is_said_and_maps_are_read() {
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     thread::sleep(Duration::from_secs(12).saturating_sub(begun.elapsed()));
     kill(pid, Signal::SIGCONT).unwrap();
-    let commit = commit.wait_with_output().unwrap();
+    let commit = commit.ended("the commit", Duration::from_secs(60));
     accepted(&commit);
     assert!(
         stderr(&commit).contains("waiting for 1") && stderr(&commit).contains("does not answer"),

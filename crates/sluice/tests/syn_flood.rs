@@ -2,10 +2,10 @@
 
 use crate::common;
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Site, wait_until};
+use common::{Running, Site, wait_until};
 use serde_json::Value;
 use sluice_lab::gateway::Gateway;
 
@@ -48,18 +48,8 @@ while True:
         except OSError: pass
 "#;
 
-/// Killed with its owner.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// nginx in the namespace of the right host; its files are the test's own.
-fn server(site: &Site) -> Process {
+fn server(site: &Site) -> Running {
     let dir = std::env::temp_dir();
     let pid = dir.join(format!("sluice-test-nginx-{}-{}.pid", std::process::id(), site.right.name()));
     let text = format!(
@@ -70,13 +60,13 @@ fn server(site: &Site) -> Process {
     let configuration = site.write_all("nginx.conf", &text);
     let mut command = site.right.command("nginx");
     command.args(["-c", &configuration.display().to_string(), "-p", &dir.display().to_string()]);
-    Process(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    Running::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
-fn flood(site: &Site, gateway_mac: &str, own_mac: &str, server: &str) -> Process {
+fn flood(site: &Site, gateway_mac: &str, own_mac: &str, server: &str) -> Running {
     let mut command = site.left.command("python3");
     command.args(["-c", FLOOD, gateway_mac, own_mac, server]);
-    Process(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    Running::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
 fn mac(command: &mut Command) -> String {

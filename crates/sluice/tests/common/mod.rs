@@ -2,17 +2,27 @@
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
 use std::fs;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use sluice_lab::gateway::Gateway;
 use sluice_lab::netns::{Netns, VethEnd, veth};
+use sluice_lab::patience::patience;
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_sluice");
+
+/// How long a daemon may take to say that it may not run.
+const REFUSAL: Duration = Duration::from_secs(30);
+/// How long any command may take; commits of large configurations take long on a busy machine.
+const LONGEST: Duration = Duration::from_secs(90);
 
 /// left may open sessions to right, not the other way round.
 pub const BASE: &str = "
@@ -117,8 +127,15 @@ impl Site {
 
     /// Runs the binary in the gateway's namespace to its end.
     pub fn sluice(&self, arguments: &[&str]) -> Output {
-        let state = self.state().display().to_string();
-        self.gateway.command(BINARY).args(arguments).args(["--state-dir", &state]).output().unwrap()
+        let mut command = self.gateway.command(BINARY);
+        ends_within(command.args(arguments).arg("--state-dir").arg(self.state()), LONGEST)
+    }
+
+    /// A daemon that has to be refused.
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = self.gateway.command(BINARY);
+        command.args(["run", "--listen", "none"]).args(arguments).arg("--state-dir").arg(self.state());
+        ends(&mut command)
     }
 
     pub fn commit(&self, configuration: &Path) -> Output {
@@ -162,6 +179,68 @@ impl Drop for Site {
         let _ = fs::remove_dir_all(self.pins());
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// A process that ends with its test, however the test ends.
+pub struct Running(Option<Child>);
+
+impl Running {
+    pub fn new(child: Child) -> Running {
+        Running(Some(child))
+    }
+
+    pub fn spawn(command: &mut Command) -> Running {
+        Running::new(command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    /// Waits until it has ended by itself, and gives what it has said. It is killed, and the test fails, where that takes longer.
+    pub fn ended(mut self, what: &str, patience: Duration) -> Output {
+        let child = self.0.take().unwrap();
+        let pid = Pid::from_raw(child.id() as i32);
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || sender.send(child.wait_with_output()));
+        let output = receiver.recv_timeout(patience).unwrap_or_else(|_| {
+            // it may have ended just now
+            let _ = kill(pid, Signal::SIGKILL);
+            let output = receiver.recv().unwrap().unwrap();
+            panic!("{what}: has not ended within {patience:?}: {}{}", stdout(&output), stderr(&output))
+        });
+        output.unwrap()
+    }
+}
+
+impl Deref for Running {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        self.0.as_ref().unwrap()
+    }
+}
+
+impl DerefMut for Running {
+    fn deref_mut(&mut self) -> &mut Child {
+        self.0.as_mut().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // It may have ended by itself; then there is nothing to do but to collect it.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Runs a command that has to be refused: a daemon that is not would run for ever.
+pub fn ends(command: &mut Command) -> Output {
+    ends_within(command, REFUSAL)
+}
+
+fn ends_within(command: &mut Command, usual: Duration) -> Output {
+    let what = format!("{command:?}");
+    Running::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped())).ended(&what, patience(usual))
 }
 
 pub fn bpftool(arguments: &[&str]) -> Value {

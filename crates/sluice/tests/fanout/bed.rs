@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use sluice_lab::metrics::Metrics;
 use sluice_lab::netns::Netns;
 
-use crate::common::{BINARY, Site, wait_until};
+use crate::common::{BINARY, Running, Site, wait_until};
 
 pub const LISTENER: &str = "10.71.1.1:514";
 pub const MESSAGES: u32 = 90_000;
@@ -59,7 +59,7 @@ pub fn mac(netns: &Netns, device: &str) -> String {
 
 /// A running `sluice fanout`.
 pub struct FanOut<'a> {
-    child: Child,
+    child: Running,
     pub site: &'a Site,
     pub log: PathBuf,
     pub config: PathBuf,
@@ -87,7 +87,7 @@ impl FanOut<'_> {
         running
     }
 
-    fn spawn(site: &Site, config: &Path, log: &Path, before: Option<&str>) -> Child {
+    fn spawn(site: &Site, config: &Path, log: &Path, before: Option<&str>) -> Running {
         let file = std::fs::File::create(log).unwrap();
         let mut command = match before {
             None => site.gateway.command(BINARY),
@@ -100,7 +100,7 @@ impl FanOut<'_> {
         };
         command.args(["fanout", "--config", &config.display().to_string()]);
         command.args(["--state-dir", &site.state().display().to_string()]);
-        command.stdout(Stdio::null()).stderr(file).spawn().unwrap()
+        Running::spawn(command.stdout(Stdio::null()).stderr(file))
     }
 
     fn wait_ready(&mut self) {
@@ -187,13 +187,6 @@ impl FanOut<'_> {
             status.is_some()
         });
         assert!(status.unwrap().success(), "{}", self.words());
-    }
-}
-
-impl Drop for FanOut<'_> {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -349,7 +342,7 @@ pub fn send(
 
 /// rsyslogd that writes what it receives into a file, a line a message.
 pub struct Rsyslog {
-    child: Child,
+    _child: Running,
     pub file: PathBuf,
 }
 
@@ -373,12 +366,12 @@ impl Rsyslog {
         let pid = dir.join(format!("rsyslog-{number}.pid"));
         let mut command = netns.command("rsyslogd");
         command.args(["-n", "-f", &config.display().to_string(), "-i", &pid.display().to_string()]);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let child = Running::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
         wait_until("rsyslogd", PATIENCE, || {
             let table = if module == "imudp" { "-lun" } else { "-ltn" };
             netns.run("ss", [table]).unwrap().contains(&address)
         });
-        Rsyslog { child, file }
+        Rsyslog { _child: child, file }
     }
 
     pub fn numbers(&self) -> Vec<u32> {
@@ -386,12 +379,5 @@ impl Rsyslog {
         // the last line may be on its way
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole.lines().filter_map(|line| number_of(line.as_bytes())).collect()
-    }
-}
-
-impl Drop for Rsyslog {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -1,7 +1,7 @@
 //! What a reload says, it does; what it cannot do, it refuses.
 
 use super::bed::{FanOut, LISTENER, PATIENCE, Sink, receiver, send, sinks_at, site, total, yaml};
-use crate::common::{refused, wait_until};
+use crate::common::{ends, refused, wait_until};
 use sluice_lab::metrics::Metrics;
 
 #[test]
@@ -126,7 +126,7 @@ fn it_starts_where_proc_sys_cannot_be_written() {
         "--state-dir",
         &site.state().display().to_string(),
     ]);
-    let said = refused(&command.output().unwrap(), 1);
+    let said = refused(&ends(&mut command), 1);
     assert!(said.contains("ipv6") && said.contains("container"), "{said}");
 }
 

@@ -9,7 +9,7 @@ use super::bed::{
     FanOut, LISTENER, MESSAGES, PATIENCE, Rsyslog, Sink, assert_all_once, assert_by_turns, assert_each_once,
     receiver, send, sinks_at, site, total, yaml,
 };
-use crate::common::{accepted, wait_until};
+use crate::common::{Running, accepted, wait_until};
 
 /// Packets a second that the slowest machine bears beside five others at work.
 const RATE: u32 = 30_000;
@@ -176,7 +176,7 @@ fn it_runs_without_privileges() {
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--bounding-set=-all"]);
     command.args([crate::common::BINARY, "fanout", "--config", &config.display().to_string()]);
     let log = std::fs::File::create(site.dir().join("nobody.log")).unwrap();
-    let mut child = command.stderr(log).spawn().unwrap();
+    let mut child = Running::spawn(command.stderr(log));
     let words = || std::fs::read_to_string(site.dir().join("nobody.log")).unwrap();
     wait_until("ready", PATIENCE, || {
         assert!(child.try_wait().unwrap().is_none(), "{}", words());
@@ -184,8 +184,6 @@ fn it_runs_without_privileges() {
     });
     send(&site.left, "10.71.1.1:5140", 0..300, RATE, 1);
     wait_until("all messages", PATIENCE, || total(&sinks) >= 300);
-    let _ = child.kill();
-    let _ = child.wait();
 }
 
 #[test]

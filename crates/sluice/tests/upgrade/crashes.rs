@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use sluice_lab::gateway::Gateway;
 
 use crate::carried::{Bed, check_equations, sessions};
-use crate::common::{BINARY, accepted};
+use crate::common::{BINARY, Running, accepted};
 use crate::trees;
 
 /// Every step, in order; `link` is passed once for each link.
@@ -32,18 +32,15 @@ const STEPS: [&str; 12] = [
 fn crash(gateway: &Gateway, bed: &Bed, program: &Path, conf: &Path, step: &str) {
     let mut command = bed.site.gateway.command(program);
     command.args(["run", "--listen", "none", "--config"]).arg(conf).arg("--state-dir").arg(bed.site.state());
-    let mut child =
-        command.env("SLUICE_CRASH", step).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    command.env("SLUICE_CRASH", step).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = Running::spawn(&mut command);
     let begun = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if begun.elapsed() > Duration::from_secs(60) {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            panic!("{step}: nobody came by; {}", gateway.last_words());
-        }
+        let patience = Duration::from_secs(60);
+        assert!(begun.elapsed() < patience, "{step}: nobody came by; {}", gateway.last_words());
         thread::sleep(Duration::from_millis(5));
     };
     assert!(!status.success(), "{step}: {status}");
