@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use sluice_dataplane::{Ended, GrantKey, GrantRecord};
@@ -51,7 +50,7 @@ pub struct Act<'a> {
 }
 
 pub fn lines(records: &[GrantRecord], names: &GatePlan, hz: u64, act: Act) -> Vec<u8> {
-    let time = timestamp(unix_ms());
+    let time = chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
     let mut text = Vec::with_capacity(records.len() * 200);
     for record in records {
         let by_limit = match record.ended {
@@ -86,13 +85,4 @@ pub fn service_name(names: &GatePlan, id: u16) -> &str {
 
 pub fn source_text(key: &GrantKey) -> String {
     format!("{}/{}", key.source, key.length)
-}
-
-fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
-fn timestamp(unix_ms: u64) -> String {
-    let time = chrono::DateTime::from_timestamp_millis(unix_ms as i64).unwrap_or_default();
-    time.to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
 }

@@ -21,7 +21,7 @@ enum Done {
     TagsInFrames { device: String, features: Vec<String> },
 }
 
-/// Applies a plan's wishes step by step; dropped without [`Changes::keep`], it undoes them.
+/// Applies plans' wishes step by step; what is not kept is undone, at the latest when this is dropped.
 pub struct Changes {
     kernel: Kernel,
     done: Vec<Done>,
@@ -33,9 +33,18 @@ impl Changes {
         Self { kernel: kernel.clone(), done: vec![], indexes: BTreeMap::new() }
     }
 
-    /// The changes stay.
-    pub fn keep(mut self) {
+    /// What was done so far stays.
+    pub fn keep(&mut self) {
         self.done.clear();
+    }
+
+    /// Undoes what was done so far, the newest first.
+    pub fn undo(&mut self) {
+        for done in std::mem::take(&mut self.done).iter().rev() {
+            if let Err(error) = self.undo_one(done) {
+                tracing::error!(%error, "a change of the failed commit could not be undone");
+            }
+        }
     }
 
     /// Devices, MTUs, links and addresses, routes, proxied addresses.
@@ -208,7 +217,7 @@ impl Changes {
         Ok(())
     }
 
-    fn undo(&self, done: &Done) -> Result<(), KernelError> {
+    fn undo_one(&self, done: &Done) -> Result<(), KernelError> {
         let index = |name: &str| self.indexes.get(name).copied();
         match done {
             Done::Pair { device } => {
@@ -239,11 +248,7 @@ impl Changes {
 
 impl Drop for Changes {
     fn drop(&mut self) {
-        for done in std::mem::take(&mut self.done).iter().rev() {
-            if let Err(error) = self.undo(done) {
-                tracing::error!(%error, "a change of the failed commit could not be undone");
-            }
-        }
+        self.undo();
     }
 }
 

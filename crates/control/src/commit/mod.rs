@@ -176,8 +176,18 @@ impl Engine {
         let plan = config::plan(config, &source.file, &environment, &mut ids, generation)?;
         let next = Stored { generation, text: source.text.clone(), file: source.file.clone(), ids, ..before };
         let counters_are_new = old.is_none() && self.dataplane.is_new();
-        let candidate =
-            Candidate { config, old, stored, counters_are_new, links, plan, next, loaded: None, rules: None };
+        let candidate = Candidate {
+            config,
+            old,
+            stored,
+            counters_are_new,
+            links,
+            attached: vec![],
+            plan,
+            next,
+            loaded: None,
+            rules: None,
+        };
         Ok((candidate, environment))
     }
 

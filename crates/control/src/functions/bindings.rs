@@ -22,6 +22,6 @@ impl Function for Bindings {
 
     /// Behind the tables, so that nobody makes bindings by rules that are gone.
     fn settle(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
-        remaining(bindings::prune(&self.0, &candidate.plan, candidate.config)).into_iter().collect()
+        remaining(bindings::prune(&self.0, &candidate.plan, candidate.config))
     }
 }

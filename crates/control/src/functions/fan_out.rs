@@ -50,7 +50,5 @@ impl Function for FanOut {
         fan_out::log(&candidate.plan);
         let put = self.service.put_metrics(wanted, self.metrics.take());
         remaining(put.map_err(|error| format!("the commit stands, but not its metrics: {error}")))
-            .into_iter()
-            .collect()
     }
 }

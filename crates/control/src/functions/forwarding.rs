@@ -12,14 +12,11 @@ use crate::kernel::{self, Kernel};
 use crate::store::Stored;
 use crate::tags;
 
-pub struct Forwarding {
-    kernel: Kernel,
-    changes: Option<Changes>,
-}
+pub struct Forwarding(Changes);
 
 impl Forwarding {
     pub fn new(kernel: &Kernel) -> Self {
-        Self { kernel: kernel.clone(), changes: None }
+        Self(Changes::new(kernel))
     }
 }
 
@@ -30,29 +27,26 @@ impl Function for Forwarding {
 
     fn apply(&mut self, candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
         let wants = &candidate.plan.kernel;
-        let changes = self.changes.insert(Changes::new(&self.kernel));
-        changes.sysctls(wants)?;
-        let switched_off = changes.tags_in_frames(wants)?;
+        self.0.sysctls(wants)?;
+        let switched_off = self.0.tags_in_frames(wants)?;
         candidate.next.tags_before =
             tags::remembered(&candidate.next.tags_before, switched_off, &wants.tags_in_frames);
         Ok(())
     }
 
     fn abort(&mut self, _candidate: &Candidate<'_>) -> Result<(), CommitError> {
-        self.changes = None; // that undoes them
+        self.0.undo();
         Ok(())
     }
 
     fn settle(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
-        if let Some(changes) = self.changes.take() {
-            changes.keep();
-        }
+        self.0.keep();
         let Some(stored) = candidate.stored else { return vec![] };
         let wants = &candidate.plan.kernel;
         let mut remains = tags::put_back(&stored.tags_before, &wants.tags_in_frames);
         let (left, stays) = (forwarded(stored), forwarding(wants));
         let stopped = left.difference(&stays).map(|device| kernel::stop_forwarding(device));
-        remains.extend(stopped.filter_map(remaining));
+        remains.extend(stopped.flat_map(remaining));
         remains
     }
 }

@@ -25,6 +25,6 @@ impl Function for Gate {
     }
 
     fn settle(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
-        remaining(gate::settle(&self.dataplane, &self.audit, &candidate.plan.gate)).into_iter().collect()
+        remaining(gate::settle(&self.dataplane, &self.audit, &candidate.plan.gate))
     }
 }

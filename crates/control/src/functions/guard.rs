@@ -21,6 +21,6 @@ impl Function for Guard {
     }
 
     fn settle(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
-        remaining(guard::install(&candidate.plan.kernel.guard)).into_iter().collect()
+        remaining(guard::install(&candidate.plan.kernel.guard))
     }
 }

@@ -7,12 +7,12 @@ use crate::mtus;
 
 pub struct Links {
     kernel: Kernel,
-    changes: Option<Changes>,
+    changes: Changes,
 }
 
 impl Links {
     pub fn new(kernel: &Kernel) -> Self {
-        Self { kernel: kernel.clone(), changes: None }
+        Self { kernel: kernel.clone(), changes: Changes::new(kernel) }
     }
 }
 
@@ -24,19 +24,16 @@ impl Function for Links {
     fn prepare(&mut self, candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
         let mut wants = candidate.plan.kernel.clone();
         candidate.next.mtus_before = mtus::restore(&mut wants, &candidate.links, &candidate.next.mtus_before);
-        let changes = self.changes.insert(Changes::new(&self.kernel));
-        Ok(changes.apply(&wants)?)
+        Ok(self.changes.apply(&wants)?)
     }
 
     fn abort(&mut self, _candidate: &Candidate<'_>) -> Result<(), CommitError> {
-        self.changes = None; // that undoes them
+        self.changes.undo();
         Ok(())
     }
 
     fn settle(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
-        if let Some(changes) = self.changes.take() {
-            changes.keep();
-        }
+        self.changes.keep();
         let errors = changes::remove_leftovers(&self.kernel, &candidate.plan.kernel);
         errors.iter().map(ToString::to_string).collect()
     }

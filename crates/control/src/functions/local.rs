@@ -29,6 +29,6 @@ impl Function for Local {
     }
 
     fn settle(&mut self, _candidate: &Candidate<'_>) -> Vec<String> {
-        remaining(local::update(&self.kernel, &self.dataplane)).into_iter().collect()
+        remaining(local::update(&self.kernel, &self.dataplane))
     }
 }

@@ -19,7 +19,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use sluice_dataplane::{Dataplane, Generation, RuleTables};
+use sluice_dataplane::{Attached, Dataplane, Generation, RuleTables};
 use sluice_language::Config;
 use sluice_plan::Plan;
 
@@ -80,6 +80,8 @@ pub struct Candidate<'a> {
     /// The counters in the data plane are new with this start: all are zero.
     pub counters_are_new: bool,
     pub links: Vec<Link>,
+    /// Devices that have programs, as they were when the plan's were loaded.
+    pub attached: Vec<Attached>,
     pub plan: Plan,
     /// What this commit will write down.
     pub next: Stored,
@@ -232,8 +234,8 @@ pub fn settle(functions: &mut [Box<dyn Function>], candidate: &Candidate<'_>) ->
 }
 
 /// What [`Function::settle`] says of one step.
-fn remaining(result: Result<(), impl ToString>) -> Option<String> {
-    result.err().map(|error| error.to_string())
+fn remaining(result: Result<(), impl ToString>) -> Vec<String> {
+    result.err().iter().map(ToString::to_string).collect()
 }
 
 #[cfg(test)]

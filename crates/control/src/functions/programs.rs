@@ -13,13 +13,13 @@ use crate::store::Stored;
 pub struct Programs {
     dataplane: Arc<Dataplane>,
     in_force: InForce,
-    /// Devices that had programs when this commit switched over.
-    switched: Option<BTreeSet<u32>>,
+    /// This commit has switched over.
+    switched: bool,
 }
 
 impl Programs {
     pub fn new(dataplane: &Arc<Dataplane>, in_force: &InForce) -> Self {
-        Self { dataplane: dataplane.clone(), in_force: in_force.clone(), switched: None }
+        Self { dataplane: dataplane.clone(), in_force: in_force.clone(), switched: false }
     }
 
     fn attach(&self, plan: &Plan) -> Result<(), CommitError> {
@@ -35,7 +35,7 @@ impl Programs {
         match self.dataplane.attached() {
             Ok(attached) => {
                 let left = attached.iter().filter(|a| !wanted.contains(&a.ifindex));
-                left.filter_map(|gone| remaining(self.dataplane.detach(gone.ifindex))).collect()
+                left.flat_map(|gone| remaining(self.dataplane.detach(gone.ifindex))).collect()
             }
             Err(error) => vec![error.to_string()],
         }
@@ -52,9 +52,8 @@ impl Function for Programs {
         if !candidate.counters_are_new {
             self.dataplane.begin_counters(&renumbered(&candidate.next.ids, candidate.stored))?;
         }
-        let attached = self.dataplane.attached()?;
         self.dataplane.switch(&loaded);
-        self.switched = Some(attached.iter().map(|device| device.ifindex).collect());
+        self.switched = true;
         if let Err(error) = self.attach(&candidate.plan) {
             candidate.loaded = Some(loaded); // its tables stay until what uses them has been switched back
             return Err(error);
@@ -66,7 +65,10 @@ impl Function for Programs {
 
     /// The old generation's programs are still in their slot.
     fn abort(&mut self, candidate: &Candidate<'_>) -> Result<(), CommitError> {
-        let Some(before) = self.switched.take() else { return Ok(()) };
+        if !std::mem::take(&mut self.switched) {
+            return Ok(());
+        }
+        let before: BTreeSet<u32> = candidate.attached.iter().map(|device| device.ifindex).collect();
         for attachment in candidate.plan.attachments.iter().filter(|a| !before.contains(&a.ifindex)) {
             self.dataplane.detach(attachment.ifindex)?;
         }
@@ -80,12 +82,9 @@ impl Function for Programs {
     }
 
     fn settle(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
-        self.switched = None;
+        self.switched = false;
         log(&candidate.plan);
-        let mut remains = self.detach_left(&candidate.plan);
-        // no packet is on its way through the old generation any more
-        remains.extend(remaining(self.dataplane.grace()));
-        remains
+        self.detach_left(&candidate.plan)
     }
 }
 

@@ -22,16 +22,17 @@ impl Function for Tables {
     }
 
     fn apply(&mut self, candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
+        candidate.attached = self.0.attached()?;
         let plan = &candidate.plan;
-        let variants = variants(plan, candidate.old.map(|old| &old.plan), &self.0.attached()?);
+        let variants = variants(plan, candidate.old.map(|old| &old.plan), &candidate.attached);
         candidate.loaded = Some(self.0.load(&plan.tables, &variants, plan.generation)?);
         Ok(())
     }
 
-    /// Behind the programs: nobody uses the old generation any more.
+    /// A grace period after the programs, nobody uses the old generation any more.
     fn settle(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
         let config = candidate.config;
         self.0.set_timeouts(&config::timeouts(config), config::early_ageout(config));
-        remaining(self.0.retire_idle()).into_iter().collect()
+        remaining(self.0.grace().and_then(|()| self.0.retire_idle()))
     }
 }

@@ -46,7 +46,7 @@ impl Function for Noted {
     }
 
     fn settle(&mut self, _candidate: &Candidate<'_>) -> Vec<String> {
-        remaining(self.step("settle")).into_iter().collect()
+        remaining(self.step("settle"))
     }
 }
 
@@ -62,6 +62,7 @@ fn walk(fails: Option<&'static str>) -> (Vec<String>, Result<Vec<String>, String
         stored: None,
         counters_are_new: true,
         links: vec![],
+        attached: vec![],
         plan: crate::config::plan(&config, "", &Environment::default(), &mut Ids::default(), 1).unwrap(),
         next: Stored::default(),
         loaded: None,

@@ -16,7 +16,6 @@ use thiserror::Error;
 use crate::frame::Batch;
 
 pub use file::FileSource;
-pub use sluice_memory::Piece;
 
 /// Something that yields frames in their order of capture.
 pub trait Source: Send {
