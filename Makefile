@@ -1,17 +1,19 @@
 # Sluice. `make` alone tells what there is.
 
 SHELL := /bin/bash
-export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/local/sbin:/usr/sbin:/sbin
+export HOME ?= /root
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH):/usr/local/sbin:/usr/sbin:/sbin
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 CARGO ?= cargo
 PROFILE ?= quick
+SOAK ?= 20
 CLANG_FORMAT ?= $(shell command -v clang-format-19 || command -v clang-format)
 
 BPF_SOURCES = $(shell find bpf -name '*.[ch]')
 
-.PHONY: help setup build gateway demo test upgrades kernels mutants bench budgets check layout fmt lint clean install
+.PHONY: help setup build gateway demo test soak upgrades kernels chroots mutants bench budgets check layout fmt lint clean install deb debtest
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,11 +40,19 @@ test: setup layout ## layout, lints and every test
 	RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__ \
 		$(CARGO) test --workspace --no-fail-fast -j$(JOBS)
 
+# only what SLUICE_SOAK makes longer; each says how many steps a hook it did
+soak: setup ## random traces SOAK=20 times as long as in make test, from SEED=1 on (half an hour)
+	SLUICE_SOAK=$(SOAK) SLUICE_SEED=$(or $(SEED),1) $(CARGO) test -p sluice-packet-tests --test all -j$(JOBS) -- \
+		--test-threads 2 --nocapture differential:: nat:: nat64:: nat64_sessions:: nftables:: persistent:: policies::
+
 upgrades: setup ## from the version before and to a twin and back under load; builds both (half an hour)
 	$(CARGO) test -p sluice --test upgrade --test hitless -j$(JOBS) -- --ignored --test-threads 1
 
 kernels: setup ## load and use everything on other kernels, in guests (an hour); KERNEL=6.12: that one only
 	tests/vm/kernels $(if $(KERNEL),-k $(KERNEL))
+
+chroots: setup ## try setup in clean Debian and Ubuntu systems (half an hour); RELEASE=trixie: that one only; BUILD=1: build there, too
+	tests/chroot/run $(if $(BUILD),--build) $(RELEASE)
 
 mutants: setup ## break the programs in every way of tests/mutants and see each refused (an hour); SOUND=20: unbroken ones pass 20 times; FIXES=1: take back what closed holes
 	tests/mutants/run $(if $(FIXES),--fixes) --sound $(or $(SOUND),1)
@@ -78,10 +88,21 @@ gateway: ## build what a gateway runs, target/gateway/sluice, without lab and be
 	cd target/gateway && objcopy --strip-all --add-gnu-debuglink=sluice.debug release/sluice sluice
 	@test "$$(stat -c %s target/gateway/sluice)" -lt 25000000 || { echo "make: target/gateway/sluice is above 25 MB" >&2; exit 1; }
 
-install: gateway ## install the gateway, its debug data and the examples under PREFIX (/usr/local)
+install: gateway ## install the gateway, its debug data, manual pages, completions and examples under PREFIX (/usr/local)
 	install -D -m 755 target/gateway/sluice $(DESTDIR)$(PREFIX)/bin/sluice
 	install -D -m 644 target/gateway/sluice.debug $(DESTDIR)/usr/lib/debug$(PREFIX)/bin/sluice.debug
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/sluice/examples examples/*.conf
+	@mkdir -p $(DESTDIR)$(PREFIX)/share/{bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
+	target/gateway/sluice man $(DESTDIR)$(PREFIX)/share/man/man1
+	target/gateway/sluice completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
+	target/gateway/sluice completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice
+	target/gateway/sluice completion fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice.fish
+
+deb: gateway ## make the Debian package of the gateway, target/deb/sluice_VERSION_ARCHITECTURE.deb
+	scripts/deb
+
+debtest: setup gateway ## install, upgrade under traffic, remove and purge the package in a clean Debian (ten minutes)
+	tests/chroot/deb
 
 # setup comes before build
 .NOTPARALLEL:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The fast line: parse, one lookup, replay. Everything it does not recognise at once goes to the slow line, which
+ * The fast path: parse, one lookup, replay. Everything it does not recognise at once goes to the slow path, which
  * starts over; nothing is decided or counted here before the packet is certain to be replayed.
  */
 #ifndef SLUICE_FAST_H
@@ -26,11 +26,11 @@ struct replay {
 	__u8 family;
 };
 
-/* Two keys of one bucket share a tag once in 10,000 buckets, three hardly ever: the slow line looks at all. */
+/* Two keys of one bucket share a tag once in 10,000 buckets, three hardly ever: the slow path looks at all. */
 #define FAST_TRIES 2
 
 /* Room for one more of this CPU's in this tick? */
-__noinline int rejudge_now(void)
+__noinline int reevaluate_now(void)
 {
 	__u32 zero = 0;
 	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
@@ -45,15 +45,15 @@ __noinline int rejudge_now(void)
 		budget->used = 0;
 	}
 	budget->used++;
-	return budget->used <= config.rejudge_per_tick;
+	return budget->used <= config.reevaluated_per_tick;
 }
 
 /* Judge again? Only by the generation that is active, and only so many a tick. */
-static __always_inline bool needs_rejudging(const struct flow_state *state)
+static __always_inline bool needs_reevaluation(const struct flow_state *state)
 {
 	__u32 word = active;
 
-	return state->epoch != ACTIVE_EPOCH(word) && ACTIVE_SLOT(word) == config.slot && rejudge_now();
+	return state->epoch != ACTIVE_EPOCH(word) && ACTIVE_SLOT(word) == config.slot && reevaluate_now();
 }
 
 /* The network and transport headers as they go on, one hop less to live where they do. */
@@ -73,7 +73,7 @@ static __noinline int drop_unwritten(__u32 unit_index, __u32 segments)
 	return HOOK_DROP;
 }
 
-/* A segment outside of the window is the slow line's to refuse. The other direction's line is this one's neighbour. */
+/* A segment outside of the window is the slow path's to refuse. The other direction's line is this one's neighbour. */
 static __always_inline bool replay_fits(const struct replay *r)
 {
 	if (!r->is.is_tcp || (generation.flags & GENERATION_NO_SEQUENCE_CHECK))
@@ -102,7 +102,7 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 
 	/* what leaves as the other family is not replayed here, even where no stage knows of it any more */
 	if (state->zone != r->unit->zone || (state->flags & (FLOW_PLAIN | FLOW_NAT64)) != FLOW_PLAIN ||
-	    needs_rejudging(state))
+	    needs_reevaluation(state))
 		return GO(ADMIT);
 
 	if (grant_is_due(state) && session_refusal(r->family, r->line, 1))
@@ -136,7 +136,7 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 }
 
 /* Where screens count, they must see what they count; fan-out comes before the gate. */
-static __always_inline bool refuses_strangers(void)
+static __always_inline bool refuses_ungranted(void)
 {
 	__u32 before = STAGE_BIT(SCREEN_RATE) | STAGE_BIT(SCREEN_FIRST) | STAGE_BIT(FANOUT);
 
@@ -166,8 +166,8 @@ static __always_inline bool hand_over(const struct replay *r)
 /* No session is known for it. */
 static __always_inline int fast_miss(const struct replay *r)
 {
-	if (refuses_strangers() && r->is.opening && !r->unit->screens && demands_grants(r->unit->zone))
-		return GO(STRANGER);
+	if (refuses_ungranted() && r->is.opening && !r->unit->screens && demands_grants(r->unit->zone))
+		return GO(UNGRANTED);
 	return GO(ADMIT);
 }
 
@@ -245,7 +245,7 @@ static __always_inline int fast_find6(hook_ctx *ctx, struct replay *r)
  * Which path is it? The compiler is left to make two programs of this, one a family: held together by barriers they
  * keep more on the stack, which costs 8 ns a packet and is no smaller.
  */
-static __always_inline int fast_path(hook_ctx *ctx, struct replay *r)
+static __always_inline int fast_select(hook_ctx *ctx, struct replay *r)
 {
 	bool v4 = r->frame.ethertype == ETH_P_IP;
 	__u32 header = v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
@@ -263,7 +263,7 @@ static __always_inline int fast_path(hook_ctx *ctx, struct replay *r)
 	return v4 ? fast_find4(ctx, r) : fast_find6(ctx, r);
 }
 
-static __always_inline int fast_line(hook_ctx *ctx)
+static __always_inline int fast_path(hook_ctx *ctx)
 {
 	struct replay r = {};
 	__u32 slot;
@@ -273,13 +273,13 @@ static __always_inline int fast_line(hook_ctx *ctx)
 	r.unit = unit_arriving(hook_ifindex(ctx), r.frame.vlan, &slot);
 	if (!r.unit)
 		return GO(ADMIT);
-	/* the slow line knows what to do with frames for others */
+	/* the slow path knows what to do with frames for others */
 	struct ethhdr *eth = hook_data(ctx);
 
 	if ((void *)(eth + 1) > hook_end(ctx) || *(__u32 *)eth->h_dest != *(__u32 *)r.unit->mac ||
 	    *(__u16 *)(eth->h_dest + 4) != *(__u16 *)(r.unit->mac + 4))
 		return GO(ADMIT);
-	int action = fast_path(ctx, &r);
+	int action = fast_select(ctx, &r);
 
 	if (action == REPLAY)
 		return replay(ctx, &r);

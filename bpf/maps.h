@@ -54,6 +54,7 @@ struct identity {
 	enum reason reasons;
 	enum stage stages;
 	struct event event;
+	struct dropped dropped;
 };
 
 /* Written by the daemon, see abi/control.h. */
@@ -64,6 +65,8 @@ struct cpu_memory {
 	struct packet packet;
 	struct fragment_key fragment;
 	struct tick_budget rejudged;
+	__u32 untold; /* drops that the daemon was not told of since the last one that it was */
+	__u32 zero;
 	struct handover handover;
 	struct bpf_fib_lookup fib;
 	struct nat_binding_key inside;

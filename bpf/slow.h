@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The slow line: every ingress stage in the order of stages.def, cut into phases. Each phase is a program of its own,
+ * The slow path: every ingress stage in the order of stages.def, cut into phases. Each phase is a program of its own,
  * with the maps, the stack and the share of the verifier's patience of one; it leaves what it knows in the scratch of
  * its CPU and calls the next one. A verdict goes to the last phase at once, the one exit.
  */

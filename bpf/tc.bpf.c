@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The tc hook: root, short paths, phases of the slow line; the egress program of every managed device; the finish of
+/* The tc hook: root, short paths, phases of the slow path; the egress program of every managed device; the finish of
  * XDP's hand-offs. */
 #include "lib/hook_tc.h"
 #include "root.h"
 #include "fast.h"
 #include "fanout/path.h"
-#include "gate/strangers.h"
+#include "gate/ungranted.h"
 #include "nat64/path.h"
 #include "slow.h"
 #include "stage/egress.h"
@@ -24,14 +24,14 @@ int tc_root(struct __sk_buff *ctx)
 SEC("tc")
 int tc_fast(struct __sk_buff *ctx)
 {
-	int action = fast_line(ctx);
+	int action = fast_path(ctx);
 
 	if (config.stage_mask & STAGE_BIT(FANOUT))
 		CALL_NEXT(ctx, action, FANOUT);
 	if (config.stage_mask & STAGE_BIT(NAT64))
 		CALL_NEXT(ctx, action, NAT64);
 	if (config.stage_mask & STAGE_BIT(GATE))
-		CALL_NEXT(ctx, action, STRANGER);
+		CALL_NEXT(ctx, action, UNGRANTED);
 	CALL_NEXT(ctx, action, ADMIT);
 	CALLED_OR_DONE(ctx, action);
 }
@@ -39,16 +39,16 @@ int tc_fast(struct __sk_buff *ctx)
 SEC("tc")
 int tc_fanout(struct __sk_buff *ctx)
 {
-	int action = fanout_line(ctx);
+	int action = fanout_path(ctx);
 
 	CALL_NEXT(ctx, action, ADMIT);
 	CALLED_OR_DONE(ctx, action);
 }
 
 SEC("tc")
-int tc_stranger(struct __sk_buff *ctx)
+int tc_ungranted(struct __sk_buff *ctx)
 {
-	int action = stranger_line(ctx);
+	int action = ungranted_path(ctx);
 
 	CALL_NEXT(ctx, action, ADMIT);
 	CALLED_OR_DONE(ctx, action);
@@ -57,7 +57,7 @@ int tc_stranger(struct __sk_buff *ctx)
 SEC("tc")
 int tc_nat64(struct __sk_buff *ctx)
 {
-	int action = nat64_line(ctx);
+	int action = nat64_path(ctx);
 
 	CALL_NEXT(ctx, action, ADMIT);
 	CALLED_OR_DONE(ctx, action);
@@ -126,7 +126,7 @@ int tc_egress_root(struct __sk_buff *ctx)
 SEC("tc")
 int tc_egress(struct __sk_buff *ctx)
 {
-	return egress_line(ctx);
+	return egress_path(ctx);
 }
 
 /* tcx ingress of an XDP device: what XDP decided and could not finish. */

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The XDP hook: root, short paths, phases of the slow line. */
+/* The XDP hook: root, short paths, phases of the slow path. */
 #include "lib/hook_xdp.h"
 #include "root.h"
 #include "fast.h"
 #include "fanout/path.h"
-#include "gate/strangers.h"
+#include "gate/ungranted.h"
 #include "nat64/path.h"
 #include "slow.h"
 #include "sweep.h"
@@ -21,14 +21,14 @@ int xdp_root(struct xdp_md *ctx)
 SEC("xdp.frags")
 int xdp_fast(struct xdp_md *ctx)
 {
-	int action = fast_line(ctx);
+	int action = fast_path(ctx);
 
 	if (config.stage_mask & STAGE_BIT(FANOUT))
 		CALL_NEXT(ctx, action, FANOUT);
 	if (config.stage_mask & STAGE_BIT(NAT64))
 		CALL_NEXT(ctx, action, NAT64);
 	if (config.stage_mask & STAGE_BIT(GATE))
-		CALL_NEXT(ctx, action, STRANGER);
+		CALL_NEXT(ctx, action, UNGRANTED);
 	CALL_NEXT(ctx, action, ADMIT);
 	CALLED_OR_DONE(ctx, action);
 }
@@ -36,16 +36,16 @@ int xdp_fast(struct xdp_md *ctx)
 SEC("xdp.frags")
 int xdp_fanout(struct xdp_md *ctx)
 {
-	int action = fanout_line(ctx);
+	int action = fanout_path(ctx);
 
 	CALL_NEXT(ctx, action, ADMIT);
 	CALLED_OR_DONE(ctx, action);
 }
 
 SEC("xdp.frags")
-int xdp_stranger(struct xdp_md *ctx)
+int xdp_ungranted(struct xdp_md *ctx)
 {
-	int action = stranger_line(ctx);
+	int action = ungranted_path(ctx);
 
 	CALL_NEXT(ctx, action, ADMIT);
 	CALLED_OR_DONE(ctx, action);
@@ -54,7 +54,7 @@ int xdp_stranger(struct xdp_md *ctx)
 SEC("xdp.frags")
 int xdp_nat64(struct xdp_md *ctx)
 {
-	int action = nat64_line(ctx);
+	int action = nat64_path(ctx);
 
 	CALL_NEXT(ctx, action, ADMIT);
 	CALLED_OR_DONE(ctx, action);

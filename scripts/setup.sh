@@ -3,12 +3,16 @@
 # and why, and changes nothing when everything is there.
 set -euo pipefail
 
-export PATH="${HOME:-/root}/.cargo/bin:${PATH:-/usr/bin:/bin}:/usr/local/sbin:/usr/sbin:/sbin"
+export HOME="${HOME:-/root}"
+readonly CARGO_PLACE=${CARGO_HOME:-$HOME/.cargo}
+readonly RUSTUP_PLACE=${RUSTUP_HOME:-$HOME/.rustup}
+export PATH="$CARGO_PLACE/bin:${PATH:-/usr/bin:/bin}:/usr/local/sbin:/usr/sbin:/sbin"
 
 readonly OLDEST_KERNEL=6.8
 readonly OLDEST_CLANG=18
-readonly RUSTUP_URL=https://sh.rustup.rs
-readonly CARGO_PLACE=${CARGO_HOME:-${HOME:-/root}/.cargo}
+# rustup and its installer take both variables; whoever has a mirror names it there.
+readonly RUSTUP_URL=${RUSTUP_UPDATE_ROOT:-https://static.rust-lang.org/rustup}/rustup-init.sh
+readonly RUST_SERVER=${RUSTUP_DIST_SERVER:-https://static.rust-lang.org}
 
 say() { echo "setup: $*"; }
 die() {
@@ -21,7 +25,6 @@ readonly COMMANDS=(
 	"gcc:gcc:links Rust programs"
 	"make:make:builds libbpf"
 	"pkg-config:pkg-config:finds libelf and zlib"
-	"bpftool:bpftool:shows what the kernel has loaded"
 	"nft:nftables:the guard against kernel forwarding past Sluice"
 	"ip:iproute2:network namespaces of lab and tests"
 	"nsenter:util-linux:runs programs inside the lab's namespaces"
@@ -31,12 +34,16 @@ readonly COMMANDS=(
 	"curl:curl:the demo's web client"
 	"unbound:unbound:DNS64 for the IPv6-only client of the demo"
 	"rsyslogd:rsyslog:real receivers of a fan-out in demo and tests"
+	"openssl:openssl:its certificates"
+	"setpriv:util-linux:the daemon with no more capabilities than its unit gives it, in tests"
 	"redis-server:redis-server:the demo's gated database"
 	"redis-cli:redis-tools:that database's client"
-	"traceroute:traceroute:paths in the demo"
+	"traceroute:traceroute:paths in the demo, and from the shell"
+	"tmux:tmux:a terminal in which tests type into the shell"
 	"arping:arping:asks for the addresses that the gateway answers for"
 	"ping:iputils-ping:reachability in demo and tests"
 	"tcpdump:tcpdump:looking at the lab's packets"
+	"strace:strace:ends the daemon at any of its writes in tests"
 	"tshark:tshark:an independent judge of packets in tests"
 	"/usr/bin/python3:python3:runs scapy"
 )
@@ -47,8 +54,10 @@ readonly FILES=(
 	"/usr/include/libelf.h:libelf-dev:libbpf reads BPF objects with it"
 	"/usr/include/zlib.h:zlib1g-dev:libbpf needs it"
 	"/usr/include/linux/bpf.h:linux-libc-dev:the kernel's BPF interface"
+	"/usr/lib/$(uname -m)-linux-gnu/rsyslog/lmnsd_ossl.so:rsyslog-openssl:a collector over TLS in tests"
 	"/usr/lib/python3/dist-packages/scapy:python3-scapy:an independent maker of packets in tests"
 	"/usr/lib/python3/dist-packages/pyftpdlib:python3-pyftpdlib:an FTP server behind translation in tests"
+	"/usr/lib/python3/dist-packages/prometheus_client:python3-prometheus-client:an independent reader of metrics in tests"
 	"/usr/lib/python3/dist-packages/jsonschema:python3-jsonschema:an independent judge of the bench's results and the daemon's answers in tests"
 )
 
@@ -58,6 +67,8 @@ readonly OPTIONAL=(
 	"dnsmasq:dnsmasq-base:a DHCP server in tests"
 	"turnserver:coturn:a STUN server and client (RFC 5780) that say how translation behaves"
 	"udhcpc:udhcpc:a DHCP client in tests"
+	"zsh:zsh:reads in tests what completes for it"
+	"fish:fish:reads in tests what completes for it"
 )
 
 # What it takes to boot another kernel in a guest (tests/vm); the tests load the data plane on Debian 13's.
@@ -69,6 +80,14 @@ readonly GUEST=(
 	"xz:xz-utils:unpacks kernel modules"
 	"zstd:zstd:unpacks kernel modules"
 	"/usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring:checks that a kernel is Debian's"
+)
+
+# What it takes to make clean systems in which setup is tried (tests/chroot).
+readonly CHROOTS=(
+	"debootstrap:debootstrap:makes clean systems to try setup in"
+	"gpgv:gpgv:checks that their packages are Debian's and Ubuntu's"
+	"git:git:what is tried is a clone"
+	"/usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring:whose packages are Debian's"
 )
 
 missing=()
@@ -100,6 +119,35 @@ mount_bpffs() {
 		say "mounting the BPF file system on /sys/fs/bpf (programs and flow tables are kept there)"
 		mount -t bpf bpf /sys/fs/bpf || die "cannot mount /sys/fs/bpf: is this a container without CAP_SYS_ADMIN?"
 	fi
+}
+
+# Ubuntu 24.04 has no package of that name, but a wrapper that runs what a kernel's own tools bring.
+check_bpftool() {
+	if bpftool version >/dev/null 2>&1; then return; fi
+	local package
+	if command -v apt-get >/dev/null; then refresh_lists; fi
+	for package in $(bpftool_packages); do want "$package" "shows what the kernel has loaded"; done
+}
+
+bpftool_packages() {
+	local tools
+	for tools in bpftool "linux-tools-common linux-tools-$(uname -r)" "linux-tools-common linux-tools-generic"; do
+		if apt_offers "${tools##* }"; then
+			echo "$tools"
+			return
+		fi
+	done
+	echo bpftool
+}
+
+# A kernel that is not Ubuntu's has no tools there: those of another kernel show it as well.
+link_bpftool() {
+	if bpftool version >/dev/null 2>&1; then return; fi
+	local newest
+	newest=$(compgen -G '/usr/lib/linux-tools/*/bpftool' | sort -V | tail -n1) || true
+	[ -n "$newest" ] || die "bpftool does not run: see what bpftool version says, and put one that runs into PATH"
+	say "linking /usr/local/sbin/bpftool to $newest (apt has no linux-tools-$(uname -r))"
+	ln -sf "$newest" /usr/local/sbin/bpftool
 }
 
 newest_clang() { # prints the clang to use, if one is new enough
@@ -216,15 +264,25 @@ check_optional() {
 # Where apt has them not, the test in the guest says so and goes without.
 check_guest() {
 	case ${SLUICE_TARGET:-} in test | kernels) ;; *) return 0 ;; esac
-	local entry what package why
-	for entry in "${GUEST[@]}"; do
+	check_offered "no test boots another kernel" "${GUEST[@]}"
+}
+
+check_chroots() {
+	[ "${SLUICE_TARGET:-}" = chroots ] || return 0
+	check_offered "no clean systems to try setup in" "${CHROOTS[@]}"
+}
+
+check_offered() { # WITHOUT ENTRY...
+	local entry what package why without=$1
+	shift
+	for entry in "$@"; do
 		IFS=: read -r what package why <<<"$entry"
 		if [ -e "$what" ] || command -v "$what" >/dev/null; then continue; fi
 		refresh_lists
 		if apt_offers "$package"; then
 			want "$package" "$why"
 		else
-			say "apt has no $package ($why): no test boots another kernel"
+			say "apt has no $package ($why): $without"
 		fi
 	done
 }
@@ -233,7 +291,7 @@ lists_fresh=
 refresh_lists() {
 	if [ -z "$lists_fresh" ]; then
 		say "refreshing the package lists"
-		apt-get update -qq
+		apt-get update -qq || die "cannot refresh the package lists, see above: is there a network, are apt's sources right?"
 		lists_fresh=1
 	fi
 }
@@ -258,7 +316,8 @@ install_missing() {
 	[ -e /usr/lib/frr/zebra ] && had_frr=1
 	command -v unbound >/dev/null && had_unbound=1
 	command -v rsyslogd >/dev/null && had_rsyslog=1
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends "${missing[@]}" </dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-install-recommends "${missing[@]}" </dev/null ||
+		die "apt could not install the packages above and says why: is there a network, does another apt run?"
 	# It must not come up with the next boot either; one that was here before is the owner's.
 	if [ -z "$had_nginx" ] && command -v systemctl >/dev/null; then
 		systemctl disable nginx.service >/dev/null 2>&1 || true
@@ -274,19 +333,47 @@ install_missing() {
 	fi
 }
 
-# The toolchain that rust-toolchain.toml asks for comes by rustup, which Debian 13 and Ubuntu 24.04 have as a package.
+# The toolchain that rust-toolchain.toml asks for comes by rustup, which Debian 13 and Ubuntu 24.04 have as a package. What
+# will be fetched, and from where, is said with everything else that is missing.
 rustup_script=
 check_rustup() {
-	if command -v cargo >/dev/null || command -v rustup >/dev/null; then return; fi
-	if command -v apt-get >/dev/null; then
-		refresh_lists
-		if apt_offers rustup; then
-			want rustup "installs Rust"
-			return
-		fi
+	if command -v rustup >/dev/null; then
+		:
+	elif command -v cargo >/dev/null; then
+		check_cargo_alone
+		return
+	elif apt_has_rustup; then
+		want rustup "installs Rust"
+	else
+		say "missing: rustup (installs Rust); apt has none, so it will be fetched from $RUSTUP_URL into $CARGO_PLACE"
+		rustup_script=1
 	fi
-	say "missing: rustup (installs Rust); apt has none, so it will be fetched from $RUSTUP_URL into $CARGO_PLACE"
-	rustup_script=1
+	say_toolchain
+}
+
+apt_has_rustup() {
+	command -v apt-get >/dev/null || return 1
+	refresh_lists
+	apt_offers rustup
+}
+
+rust_channel() { sed -n 's/^channel *= *"\(.*\)"/\1/p' rust-toolchain.toml; }
+
+has_toolchain() { compgen -G "$RUSTUP_PLACE/toolchains/$(rust_channel)-*/bin/rustc" >/dev/null; }
+
+say_toolchain() {
+	has_toolchain ||
+		say "missing: Rust $(rust_channel) (rust-toolchain.toml asks for it); rustup will fetch it from $RUST_SERVER into $RUSTUP_PLACE"
+}
+
+# The distributions' own compilers are too old, and their packages are the owner's to remove.
+check_cargo_alone() {
+	local oldest version
+	oldest=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' Cargo.toml)
+	version=$(cargo --version | cut -d' ' -f2)
+	[ "$(printf '%s\n%s\n' "$oldest" "$version" | sort -V | head -n1)" = "$oldest" ] ||
+		die "$(command -v cargo) is Rust $version without rustup, and Sluice needs $oldest or newer: remove it" \
+			"(apt-get remove cargo rustc), and the next run installs what is needed"
 }
 
 install_rustup() {
@@ -294,24 +381,30 @@ install_rustup() {
 	local script
 	script=$(mktemp)
 	say "installing rustup from $RUSTUP_URL into $CARGO_PLACE"
-	curl --proto '=https' --tlsv1.2 -fsSL "$RUSTUP_URL" -o "$script" ||
-		die "cannot fetch $RUSTUP_URL: install Rust by hand (https://rustup.rs) and try again"
+	curl --proto-redir '=https' --tlsv1.2 -fsSL --retry 2 "$RUSTUP_URL" -o "$script" ||
+		die "cannot fetch $RUSTUP_URL: $(rust_by_hand)"
 	sh "$script" -y -q --no-modify-path --profile minimal --default-toolchain none >/dev/null ||
-		die "rustup's installer failed, see above; install Rust by hand (https://rustup.rs) and try again"
+		die "rustup's installer failed, see above: $(rust_by_hand)"
 	rm -f "$script"
 }
 
+rust_by_hand() {
+	echo "is the server reachable from here? Name a mirror by RUSTUP_UPDATE_ROOT (rustup) and RUSTUP_DIST_SERVER (Rust)," \
+		"or install Rust $(rust_channel) by hand (https://rustup.rs), and try again"
+}
+
 check_rust() {
-	command -v cargo >/dev/null || die "no cargo in PATH after all: install Rust by hand (https://rustup.rs)"
+	command -v cargo >/dev/null || die "no cargo in PATH after all: $(rust_by_hand)"
 	if command -v rustup >/dev/null; then
-		local channel
-		channel=$(sed -n 's/^channel *= *"\(.*\)"/\1/p' rust-toolchain.toml)
-		if ! rustup toolchain list 2>/dev/null | grep "^$channel" >/dev/null; then
-			say "installing Rust $channel with rustfmt and clippy (rust-toolchain.toml asks for it)"
-			rustup toolchain install "$channel" --profile minimal --component rustfmt --component clippy
+		if ! has_toolchain; then
+			say "installing Rust $(rust_channel) with rustfmt and clippy from $RUST_SERVER into $RUSTUP_PLACE"
+			# rustup is its owner's to update, and Ubuntu 24.04's fails when it tries to
+			rustup toolchain install "$(rust_channel)" --no-self-update --profile minimal --component rustfmt --component clippy ||
+				die "cannot install Rust $(rust_channel) from $RUST_SERVER: $(rust_by_hand)"
 		elif ! { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1; then
-			say "installing rustfmt and clippy (the tests check layout and lints)"
-			rustup component add --toolchain "$channel" rustfmt clippy
+			say "installing rustfmt and clippy (the tests check layout and lints) from $RUST_SERVER into $RUSTUP_PLACE"
+			rustup component add --toolchain "$(rust_channel)" rustfmt clippy ||
+				die "cannot install rustfmt and clippy from $RUST_SERVER: $(rust_by_hand)"
 		fi
 	fi
 	cargo --version >/dev/null || die "cargo does not run; see above"
@@ -323,11 +416,14 @@ main() {
 	check_root
 	check_packages
 	check_optional
+	check_bpftool
 	check_guest
+	check_chroots
 	check_clang
 	check_browser
 	check_rustup
 	install_missing
+	link_bpftool
 	install_rustup
 	mount_bpffs
 	check_rust

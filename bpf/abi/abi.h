@@ -13,6 +13,7 @@
 #include "counters.h"
 #include "control.h"
 #include "event.h"
+#include "dropped.h"
 #include "screen.h"
 #include "fragment.h"
 #include "sweep.h"

@@ -8,7 +8,7 @@
 /*
  * The word `active` (its own mmapable section, shared by every object of both hooks):
  *   bit 0        which of the two generations' programs run
- *   bits 16..31  epoch: raised by every commit and every route change; a line whose epoch differs is judged again
+ *   bits 16..31  epoch: raised by every commit and every route change; a line whose epoch differs is re-evaluated
  * One 4-byte store switches everything.
  */
 #define ACTIVE_SLOT(word) ((word) & 1)
@@ -35,7 +35,7 @@ struct program_config {
 	__u32 slot; /* ACTIVE_SLOT this program belongs to */
 	__u32 variant;
 	__u32 stage_mask; /* STAGE_BIT()s of the optional stages */
-	__u32 rejudge_per_tick;
+	__u32 reevaluated_per_tick;
 	__u32 sessions4; /* sizes of the flow tables, in sessions */
 	__u32 sessions6;
 	__u32 bucket_mask4; /* buckets of the flow index, less one; a power of two of them */

@@ -7,7 +7,7 @@
 
 #include "flow.h"
 
-#define EVENT_BUFFER_BYTES (1 << 20)
+#define EVENT_BUFFER_BYTES (1 << 22)
 
 #define EVENT_SESSION_CREATE 1
 #define EVENT_SESSION_CLOSE 2
@@ -43,8 +43,11 @@ struct event {
 	__u32 age;        /* jiffies between the first and the last packet */
 	__u16 screen;     /* EVENT_SCREEN, EVENT_GATE_DENY: enum reason */
 	__u8 passed;      /* EVENT_SCREEN: alarm-without-drop */
-	__u8 spare[5];
+	__u8 spare;
+	__u16 nat_destination; /* of a session: ids of the NAT rules that matched, 0 = none */
+	__u16 nat_source;
+	struct flow_key6 out; /* of a session: `key` as it leaves; the IPv4 side of NAT64 is mapped, see nat64.h */
 };
-_Static_assert(sizeof(struct event) == 104, "event has no hidden padding");
+_Static_assert(sizeof(struct event) == 144, "event has no hidden padding");
 
 #endif

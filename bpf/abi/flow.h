@@ -4,7 +4,7 @@
  *
  * A session owns two adjacent lines, one a direction: line 2s is the initiator's, line 2s+1 the responder's; `line ^ 1`
  * is the other direction. What an established packet needs stands in its own line's `flow_state`; what only first
- * packets, re-judging and `show` need stands in the session's `flow_shared`.
+ * packets, re-evaluation and `show` need stands in the session's `flow_shared`.
  */
 #ifndef SLUICE_ABI_FLOW_H
 #define SLUICE_ABI_FLOW_H
@@ -72,7 +72,7 @@ struct flow_state {
 	__u8 zone;       /* zone this direction must arrive from */
 	__u8 marks;      /* TCP_SCALE_*: shift of `window`; MARK_* */
 	__u32 last_seen; /* low 32 bits of jiffies */
-	__u16 epoch;     /* ACTIVE_EPOCH when last judged; another value means: judge again */
+	__u16 epoch;     /* ACTIVE_EPOCH when last judged; another value means: re-evaluate */
 	__u8 tcp_state;  /* TCP_DIR_* of this direction */
 	__u8 flags;      /* FLOW_* */
 	__u32 packets;   /* low 32 bits; the sweep carries into flow_shared.packets_high */

@@ -69,7 +69,7 @@ struct grant_user {
 
 /*
  * Which hosts have a grant, whatever for: two bits of one word each, found by the hash of GRANT_WHAT(0, family, 0).
- * Both are set for all that have one and for a few that have none. The rest are strangers, and the fast line refuses
+ * Both are set for all that have one and for a few that have none. The rest is ungranted, and the fast path refuses
  * them.
  *
  *   word  (hash >> 40) & source_mask     bits  hash & 63, (hash >> 6) & 63

@@ -35,7 +35,7 @@
  * three seconds for each, and has room for 1,024 by default.
  */
 #define NEIGHBOUR_RATE_PER_ZONE 100
-#define CUT_RATE_PER_ZONE 10000   /* NAT64: packets a second and zone that are fragmented, burst of the same size */
-#define REJUDGE_PER_SECOND 100000 /* re-judged flows a second and CPU, spread over its ticks */
+#define CUT_RATE_PER_ZONE 10000       /* NAT64: packets a second and zone that are fragmented, burst of the same size */
+#define REEVALUATED_PER_SECOND 100000 /* flows evaluated again a second and CPU, spread over its ticks */
 
 #endif

@@ -11,7 +11,7 @@
  * or a pair of units, has at most one of each kind. What a session is translated to stands in its two lines (flow.h).
  *
  * The stage bits of both NAT stages are set in every variant when there is any rule, and in none otherwise: a session
- * may be judged again from either of its ends.
+ * may be re-evaluated from either of its ends.
  */
 #ifndef SLUICE_ABI_NAT_H
 #define SLUICE_ABI_NAT_H

@@ -11,7 +11,7 @@
 #define UNIT_HOST_ANY 0x08  /* host-inbound-traffic admits everything */
 #define UNIT_TCP_RST 0x10   /* TCP that belongs to no session and opens none is reset */
 #define UNIT_XDP 0x20       /* ingress is handled by the XDP hook */
-#define UNIT_UDP_FLOOD 0x40 /* its zone counts every UDP packet: none is replayed by the fast line */
+#define UNIT_UDP_FLOOD 0x40 /* its zone counts every UDP packet: none is replayed by the fast path */
 #define UNIT_CROWDED 0x80   /* of the slot, see UNIT_SLOT */
 
 /*

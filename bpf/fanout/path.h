@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * A datagram for a listener whose receiver was reached before leaves without a session: one turn, one rewrite. The fast
- * program has found the listener and says what it saw. Anything unusual is the slow line's, with its turn.
+ * program has found the listener and says what it saw. Anything unusual is the slow path's, with its turn.
  */
 #ifndef SLUICE_FANOUT_PATH_H
 #define SLUICE_FANOUT_PATH_H
@@ -27,13 +27,13 @@ static __always_inline bool fanout_source(hook_ctx *ctx, __u32 l3, __u8 family, 
 	return true;
 }
 
-/* Grants are looked up by the slow line. */
+/* Grants are looked up by the slow path. */
 static __always_inline bool fanout_asks_gate(const struct handover *h)
 {
 	return (config.stage_mask & STAGE_BIT(GATE)) && demands_grants(h->zone);
 }
 
-static __always_inline int fanout_line(hook_ctx *ctx)
+static __always_inline int fanout_path(hook_ctx *ctx)
 {
 	struct handover *h = handover_here();
 	__u32 be_saddr[4] = {}, zero = 0;

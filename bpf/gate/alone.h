@@ -9,6 +9,7 @@
 #define SLUICE_GATE_ALONE_H
 
 #include "gate/grant.h"
+#include "lib/dropped.h"
 #include "lib/parse.h"
 #include "root.h"
 
@@ -76,23 +77,31 @@ static __noinline int gate_tell(hook_ctx *ctx, __u32 refusal, __u32 service)
 	return 0;
 }
 
-static __always_inline int gate_refused(hook_ctx *ctx, const struct gate_packet *packet, __u32 refusal)
+/* Counts and tells; apart from what decides, since a packet is refused in many places. */
+static __noinline int gate_account(hook_ctx *ctx, __u32 refusal, __u32 service)
 {
 	__u32 zero = 0, now = jiffies_now();
 	__u32 place = refusal == REASON_GATE_NO_GRANT ? 0 : 1 + ((refusal - REASON_GRANT_EXPIRED) & 3);
 	struct gate_told *told = bpf_map_lookup_elem(&gate_told, &zero);
 
 	if (!told || place >= GATE_REFUSALS || refusal >= REASON_COUNT)
-		return HOOK_DROP;
+		return 0;
+	count_drop(config.gate_unit, refusal, hook_segments(ctx));
+	tell_short(ctx, config.gate_unit, config.gate_zone, refusal, ETH_HLEN, 0);
+	if (now - told->at[place] >= config.hz) {
+		told->at[place] = now;
+		gate_tell(ctx, refusal, service);
+	}
+	return 0;
+}
+
+static __always_inline int gate_refused(hook_ctx *ctx, const struct gate_packet *packet, __u32 refusal)
+{
 	if (prefixes_granted(packet->is_v4 ? 4 : 6))
 		return GATE_HAND_ON;
 	packet->count->received += packet->segments;
 	packet->count->received_bytes += packet->ip_len;
-	count_drop(config.gate_unit, refusal, packet->segments);
-	if (now - told->at[place] >= config.hz) {
-		told->at[place] = now;
-		gate_tell(ctx, refusal, packet->service);
-	}
+	gate_account(ctx, refusal, packet->service);
 	return HOOK_DROP;
 }
 
@@ -125,7 +134,7 @@ static __always_inline int gate_ask(hook_ctx *ctx, const struct grant_query *que
 
 	if (grant)
 		return gate_judge(ctx, grant, handle, packet);
-	/* hardly ever: more than one stranger under this tag, or a bucket that was full */
+	/* hardly ever: more than one host without a grant under this tag, or a bucket that was full */
 	if (matches || *(volatile __u32 *)&bucket->overflow) {
 		handle = grant_look(query, hash);
 		grant = handle ? grant_at(handle) : NULL;

@@ -52,7 +52,7 @@ static __always_inline bool prefixes_granted(__u8 family)
 }
 
 /* True: this host has no grant of its own for anything. */
-static __always_inline bool is_stranger(__u8 family, __u64 left, __u64 right)
+static __always_inline bool is_ungranted(__u8 family, __u64 left, __u64 right)
 {
 	struct grant_query query = {.left = left, .right = right, .what = GRANT_WHAT(0, family, 0)};
 	__u64 hash = grant_hash(&query), bits = 1ull << (hash & 63) | 1ull << (hash >> 6 & 63);

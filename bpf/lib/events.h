@@ -18,19 +18,42 @@ static __always_inline struct event *event_begin(__u32 unit_index)
 	return NULL;
 }
 
-static __always_inline void event_key4(struct event *event, const struct flow_key4 *key)
+static __always_inline void event_key4(struct flow_key6 *to, const struct flow_key4 *key)
 {
-	event->key.be_saddr[0] = key->be_saddr;
-	event->key.be_daddr[0] = key->be_daddr;
-	event->key.be_sport = key->be_sport;
-	event->key.be_dport = key->be_dport;
-	event->key.routing_instance = key->routing_instance;
-	event->key.proto = key->proto;
+	to->be_saddr[0] = key->be_saddr;
+	to->be_daddr[0] = key->be_daddr;
+	to->be_sport = key->be_sport;
+	to->be_dport = key->be_dport;
+	to->routing_instance = key->routing_instance;
+	to->proto = key->proto;
 }
 
-static __always_inline void event_key6(struct event *event, const struct flow_key6 *key)
+static __always_inline void event_key6(struct flow_key6 *to, const struct flow_key6 *key)
 {
-	event->key = *key;
+	*to = *key;
+}
+
+/* How the first packets leave, as the answers' key tells: written in place, for the sweep has no stack to spare. */
+static __always_inline void event_out4(struct flow_key6 *to, const struct flow_key4 *answer)
+{
+	to->be_saddr[0] = answer->be_daddr;
+	to->be_daddr[0] = answer->be_saddr;
+	to->be_sport = answer->be_dport;
+	to->be_dport = answer->be_sport;
+	to->routing_instance = answer->routing_instance;
+	to->proto = answer->proto;
+}
+
+static __always_inline void event_out6(struct flow_key6 *to, const struct flow_key6 *answer)
+{
+	for (int i = 0; i < 4; i++) {
+		to->be_saddr[i] = answer->be_daddr[i];
+		to->be_daddr[i] = answer->be_saddr[i];
+	}
+	to->be_sport = answer->be_dport;
+	to->be_dport = answer->be_sport;
+	to->routing_instance = answer->routing_instance;
+	to->proto = answer->proto;
 }
 
 /* An event with what it says of a packet, to be completed and submitted. */
@@ -42,9 +65,9 @@ static __always_inline struct event *event_of(const struct packet *p, __u32 kind
 		return NULL;
 	__builtin_memset(event, 0, sizeof(*event));
 	if (p->family == 4)
-		event_key4(event, &p->key4);
+		event_key4(&event->key, &p->key4);
 	else
-		event_key6(event, &p->key6);
+		event_key6(&event->key, &p->key6);
 	/* fragments have no ports, and their protocol is no part of the key */
 	event->key.proto = p->proto;
 	event->kind = kind;
@@ -67,6 +90,14 @@ static __noinline int log_packet(const struct packet *p, __u32 kind, __u32 sessi
 	event->policy = p->rule_policy;
 	event->to_zone = p->to_zone;
 	event->session = session;
+	if (kind == EVENT_SESSION_CREATE) {
+		if (p->family == 4)
+			event_key4(&event->out, leaving4(p));
+		else
+			event_key6(&event->out, leaving6(p));
+		event->nat_destination = p->nat_destination;
+		event->nat_source = p->nat_source;
+	}
 	bpf_ringbuf_submit(event, 0);
 	return 0;
 }
@@ -91,6 +122,8 @@ static __always_inline void log_close(struct event *event, const struct flow_sta
 	event->policy = shared->policy;
 	event->from_zone = shared->from_zone;
 	event->to_zone = shared->to_zone;
+	event->nat_destination = shared->nat_destination;
+	event->nat_source = shared->nat_source;
 	event->bytes[0] = forward->bytes;
 	event->bytes[1] = back->bytes;
 	event->packets[0] = whole_count(forward->packets, shared->packets_high[0]);
@@ -131,7 +164,8 @@ static __always_inline void count_closed(const struct flow_state *forward, const
 		if (!event)                                                                                            \
 			return 0;                                                                                      \
 		__builtin_memset(event, 0, sizeof(*event));                                                            \
-		event_key##FAMILY(event, &line0->key);                                                                 \
+		event_key##FAMILY(&event->key, &line0->key);                                                           \
+		event_out##FAMILY(&event->out, &line1->key);                                                           \
 		event->family = FAMILY;                                                                                \
 		event->session = session;                                                                              \
 		log_close(event, &line0->state, &line1->state, shared, cause);                                         \

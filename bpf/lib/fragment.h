@@ -106,8 +106,29 @@ static __noinline int fragment_find(__u64 tag, __u32 now)
 	return FRAGMENT_DATAGRAMS;
 }
 
+/* Places of a bucket that datagrams of a zone hold which wait for more. Global, as fragment_room: verified once, not a
+ * call. */
+__noinline int fragment_share(__u64 tag, __u32 zone, __u32 now)
+{
+	int share = 0;
+
+	for (__u32 way = 0; way < FRAGMENT_WAYS; way++) {
+		struct fragment_datagram *datagram = fragment_at(fragment_place(tag, way));
+
+		if (datagram && datagram->key.zone == zone && datagram->follow != FRAGMENT_REFUSED &&
+		    *(volatile __u64 *)&datagram->tag > FRAGMENT_BUSY && !fragment_over(datagram, now))
+			share++;
+	}
+	return share;
+}
+
+#define ROOM_SAME 4    /* the identification came round again, or the sender repeats itself (RFC 4963) */
+#define ROOM_FREE 3    /* nobody's any more */
+#define ROOM_REFUSED 2 /* gives way to a permitted one */
+#define ROOM_CROWDED 1 /* of a zone that has more of the bucket: one zone's pieces leave room for those of others */
+
 /* How well a place suits a new datagram; 0 = it is taken. */
-static __noinline int fragment_room(__u32 place, __u64 tag, __u32 now, __u32 refused)
+__noinline int fragment_room(__u32 place, __u64 tag, __u32 now, __u32 refused)
 {
 	const struct fragment_key *key = fragment_key_here();
 	struct fragment_datagram *datagram = fragment_at(place);
@@ -119,10 +140,16 @@ static __noinline int fragment_room(__u32 place, __u64 tag, __u32 now, __u32 ref
 	if (holder == FRAGMENT_BUSY)
 		return 0;
 	if (holder == tag && fragment_same(&datagram->key, key))
-		return 3; /* the identification came round again, or the sender repeats itself (RFC 4963) */
+		return ROOM_SAME;
 	if (holder == FRAGMENT_FREE || fragment_over(datagram, now))
-		return 2;
-	return !refused && datagram->follow == FRAGMENT_REFUSED;
+		return ROOM_FREE;
+	if (refused)
+		return 0;
+	if (datagram->follow == FRAGMENT_REFUSED)
+		return ROOM_REFUSED;
+	__u32 zone = datagram->key.zone;
+
+	return fragment_share(tag, zone, now) > fragment_share(tag, key->zone, now) + 1 ? ROOM_CROWDED : 0;
 }
 
 /* The best place for a new datagram, or FRAGMENT_DATAGRAMS. */
@@ -132,9 +159,9 @@ static __noinline int fragment_choose(__u64 tag, __u32 now, __u32 refused)
 
 	for (__u32 way = 0; way < FRAGMENT_WAYS; way++) {
 		__u32 place = fragment_place(tag, way);
-		__u32 room = fragment_room(place, tag, now, refused) & 3;
+		__u32 room = fragment_room(place, tag, now, refused) & 7;
 
-		if (refused && way >= FRAGMENT_REFUSED_WAYS && room < 3)
+		if (refused && way >= FRAGMENT_REFUSED_WAYS && room < ROOM_SAME)
 			room = 0;
 		/* the room stands above the place, so the larger word is the better one */
 		__u32 choice = room * FRAGMENT_DATAGRAMS + place;

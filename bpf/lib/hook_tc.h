@@ -225,6 +225,11 @@ static __always_inline bool hook_maybe_partial(__u16 be_check, __u32 pseudo_sum)
 	return be_check == csum_fold_only(pseudo_sum);
 }
 
+static __always_inline __u32 hook_frame_len(hook_ctx *ctx)
+{
+	return ctx->len;
+}
+
 static __always_inline bool hook_load(hook_ctx *ctx, __u32 offset, void *to, __u32 len)
 {
 	return bpf_skb_load_bytes(ctx, offset, to, len) == 0;

@@ -96,7 +96,7 @@ static __always_inline struct classes classes_of(const struct packet *p)
 /* The other direction was judged in this epoch: the decision stands for both, unless a route has left its zone. */
 static __always_inline bool is_decided(struct packet *p)
 {
-	if (!(p->flags & P_REJUDGE))
+	if (!(p->flags & P_REEVALUATE))
 		return false;
 	struct flow_shared *shared = flow_shared_at(p->family, p->line);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the slow line knows of a packet. Lives in a per-CPU map, so it holds indices, never pointers. */
+/* What the slow path knows of a packet. Lives in a per-CPU map, so it holds indices, never pointers. */
 #ifndef SLUICE_LIB_PACKET_H
 #define SLUICE_LIB_PACKET_H
 
@@ -11,7 +11,7 @@
 #define P_ICMP_ERROR 0x00004
 #define P_OPTIONS 0x00008    /* IPv4 options or IPv6 extension headers are present */
 #define P_KNOWN 0x00010      /* belongs to a live session; `nexthop` is its cached next hop */
-#define P_REJUDGE 0x00020    /* belongs to a live session whose decision is of an older epoch */
+#define P_REEVALUATE 0x00020 /* belongs to a live session whose decision is of an older epoch */
 #define P_RELATED 0x00040    /* ICMP error travelling with the session it reports about */
 #define P_LOCAL 0x00080      /* for this host */
 #define P_RESPONDER 0x00100  /* travels in the responder's direction of its session */
@@ -167,7 +167,7 @@ struct packet {
 	__u8 wire;             /* 4 or 6: of the packet as it came */
 	__u8 nat64;            /* leaves as the other family; of a first packet, bits of the prefix */
 	__u8 nat_hairpin;      /* its source is translated as if it left where its destination's binding did */
-	__u8 nat_foreseen;     /* `out*` has the address already that the pool gives first */
+	__u8 nat_predicted;    /* `out*` has the address already that the pool gives first */
 	__u16 fanout_listener; /* indices of counters, once the fan-out stage has found them */
 	__u16 fanout_receiver;
 };

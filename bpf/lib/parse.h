@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The one parser of the short paths: whole TCP and UDP packets without IP options. What it reads is passed on from
- * program to program, so none reads a header twice. Everything else is the slow line's, which names what is wrong.
+ * program to program, so none reads a header twice. Everything else is the slow path's, which names what is wrong.
  */
 #ifndef SLUICE_LIB_PARSE_H
 #define SLUICE_LIB_PARSE_H
@@ -44,7 +44,7 @@ static __always_inline bool parse_network6(hook_ctx *ctx, __u32 l3, struct parse
 
 /*
  * Ports, and of TCP what its window asks for. `plain`: it belongs to a session, if there is one, and changes nothing of
- * it; without ACK, or with URG, it is for screens to see. `opening`: what the slow line might make a session of.
+ * it; without ACK, or with URG, it is for screens to see. `opening`: what the slow path might make a session of.
  */
 static __always_inline bool parse_transport(hook_ctx *ctx, struct parsed *r, const void *l4, __u32 l3_header)
 {

@@ -186,7 +186,7 @@ static __always_inline int nat_binding_destination(struct packet *p)
 	return CONTINUE;
 }
 
-/* May a session that is judged again keep what a binding has made of one of its sides? */
+/* May a session that is re-evaluated keep what a binding has made of one of its sides? */
 __noinline int nat_binding_keeps(struct packet *p, __u32 side)
 {
 	if (!p)

@@ -254,7 +254,7 @@ static __always_inline bool nat_find_place(struct packet *p, const struct nat_po
  * Of a first packet, before its session is recorded: the address it will have, and the bucket of the answers' key with
  * the port that will be tried first, which comes meanwhile.
  */
-__noinline int nat_foresee(struct packet *p)
+__noinline int nat_predict(struct packet *p)
 {
 	struct nat_place place;
 
@@ -268,7 +268,7 @@ __noinline int nat_foresee(struct packet *p)
 		return 0;
 	if (!nat_take_address(p, index, pool, nat_first_address(p, pool)) || !nat_find_place(p, pool, &place))
 		return 0;
-	p->nat_foreseen = true;
+	p->nat_predicted = true;
 	__u32 number = nat_candidate(place.start + place.cursor->position, place.count, place.salt,
 				     pool->flags & NAT_POOL_RANDOM);
 
@@ -373,10 +373,10 @@ __noinline int nat_take(hook_ctx *ctx, struct packet *p, __u32 session, __u32 in
 	__u32 number = nat_first_address(p, pool);
 	bool fixed = shifted || (pool->flags & NAT_POOL_PERSISTENT);
 
-	bool foreseen = p->nat_foreseen;
+	bool predicted = p->nat_predicted;
 
-	p->nat_foreseen = false;
-	if (!foreseen && !nat_take_address(p, index, pool, number))
+	p->nat_predicted = false;
+	if (!predicted && !nat_take_address(p, index, pool, number))
 		return INSERT_NO_ADDRESS;
 	result = ports ? nat_search(ctx, p, session, index) : nat_record(p, session);
 	if (result != NAT_TAKEN || fixed || pool->addresses < 2)

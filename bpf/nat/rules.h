@@ -339,7 +339,7 @@ static __always_inline void nat_set(struct packet *p, __u32 side, __u16 be_port)
 /* Index of the unit that the session's first packet arrived on. */
 static __always_inline __u32 nat_ingress_unit(const struct packet *p)
 {
-	if (!(p->flags & P_REJUDGE))
+	if (!(p->flags & P_REEVALUATE))
 		return p->unit_index;
 	struct flow_shared *shared = flow_shared_at(p->family, p->line);
 

@@ -221,7 +221,7 @@ static __always_inline __u32 nat64_mtu4(__u32 mtu, __u32 mtu_in, __u32 mtu_out)
 #define NAT64_PADDING_MAX 128
 #define NAT64_EXTENSION_MAX 512 /* with its padding; a power of two */
 
-/* A packet between the families, on its way through the slow line. */
+/* A packet between the families, on its way through the slow path. */
 struct nat64_work {
 	__u32 be_outer[10]; /* IP header as it came */
 	__u32 be_old[NAT64_WORDS];

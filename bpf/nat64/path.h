@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The fast line of NAT64: an established TCP or UDP packet without options or fragments, replayed as the other family.
+ * The fast path of NAT64: an established TCP or UDP packet without options or fragments, replayed as the other family.
  * A program of its own, called by the fast one, which stays small. That has looked at the packet and says what it saw;
- * answers, which are IPv4, cost a second lookup. What is not recognised goes to the slow line.
+ * answers, which are IPv4, cost a second lookup. What is not recognised goes to the slow path.
  */
 #ifndef SLUICE_NAT64_PATH_H
 #define SLUICE_NAT64_PATH_H
@@ -18,7 +18,7 @@ static __always_inline struct flow_line6 *nat64_of4(hook_ctx *ctx, struct handov
 	__u64 words[5];
 	__u32 line = 0;
 
-	/* RFC 7915 4.5: where there is no checksum the slow line computes it; 4: what is to be fragmented goes there
+	/* RFC 7915 4.5: where there is no checksum the slow path computes it; 4: what is to be fragmented goes there
 	 * too */
 	if ((void *)(udp + 1) > hook_end(ctx) || (!h->is.is_tcp && !udp->check) ||
 	    (h->is.segment_len + 20 > generation.lowest_ipv6_mtu && !(header->frag_off & bpf_htons(IPV4_DF))))
@@ -107,7 +107,7 @@ static __always_inline bool nat64_may_replay(const struct replay *r, const struc
 	struct flow_state *state = r->state;
 
 	if (state->zone != h->zone || (state->flags & (FLOW_PLAIN | FLOW_NAT64)) != (FLOW_PLAIN | FLOW_NAT64) ||
-	    needs_rejudging(state))
+	    needs_reevaluation(state))
 		return false;
 	if (grant_is_due(state) && session_refusal(6, r->line, 1))
 		return false;
@@ -147,7 +147,7 @@ static __always_inline int nat64_replay(hook_ctx *ctx, struct handover *h, struc
 	return hook_redirect(ctx, nexthop->ifindex);
 }
 
-static __always_inline int nat64_line(hook_ctx *ctx)
+static __always_inline int nat64_path(hook_ctx *ctx)
 {
 	struct nat64_ip ip = {};
 	struct handover *h = handover_here();

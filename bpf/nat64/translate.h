@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A packet of a NAT64 session becomes one of the other family (RFC 7915), on the slow line: any header, fragments,
+ * A packet of a NAT64 session becomes one of the other family (RFC 7915), on the slow path: any header, fragments,
  * ICMP. What is rewritten is built in memory and written at once over the beginning of the packet; behind it only the
  * transport checksum and ports change.
  */

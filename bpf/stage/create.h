@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Record the joint decision of the stages before: a new session, or a live one judged again. */
+/* Record the joint decision of the stages before: a new session, or a live one re-evaluated. */
 #ifndef SLUICE_STAGE_CREATE_H
 #define SLUICE_STAGE_CREATE_H
 
@@ -8,7 +8,7 @@
 #include "lib/tcp_state.h"
 #include "stage/limits.h"
 
-/* A decision made while the generations change hands is judged again by the next packet. */
+/* A decision made while the generations change hands is re-evaluated by the next packet. */
 static __always_inline __u16 decision_epoch(const struct packet *p)
 {
 	__u16 epoch = ACTIVE_EPOCH(p->active);
@@ -245,7 +245,7 @@ static __always_inline int stage_create(hook_ctx *ctx, struct packet *p)
 {
 	if (p->flags & (P_KNOWN | P_RELATED))
 		return CONTINUE;
-	if (p->flags & P_REJUDGE)
+	if (p->flags & P_REEVALUATE)
 		return renew_session(p);
 	if (p->proto == IPPROTO_TCP)
 		p->tcp_scale = tcp_scale_of(ctx, p);

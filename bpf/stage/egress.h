@@ -6,28 +6,33 @@
 #ifndef SLUICE_STAGE_EGRESS_H
 #define SLUICE_STAGE_EGRESS_H
 
+#include "lib/dropped.h"
 #include "nat/rewrite.h"
 #include "stage/create.h"
 #include "stage/entry.h"
 #include "stage/gate.h"
 #include "stage/session.h"
 
-/* A tagged unit: the host's frames get its tags here and leave through the physical device. */
-static __always_inline int egress_leave(hook_ctx *ctx, const struct unit *unit, struct unit_counters *count)
+static __always_inline int egress_drop(hook_ctx *ctx, const struct packet *p, __u32 reason)
 {
-	__u32 segments = hook_segments(ctx);
+	count_drop(p->unit_index, reason, p->segments);
+	tell_drop(ctx, p, reason);
+	return TC_ACT_SHOT;
+}
 
+/* A tagged unit: the host's frames get its tags here and leave through the physical device. */
+static __always_inline int egress_leave(hook_ctx *ctx, const struct packet *p, const struct unit *unit,
+					struct unit_counters *count)
+{
 	if (!(unit->flags & UNIT_HOST_SIDE)) {
-		count->sent += segments;
+		count->sent += p->segments;
 		count->sent_bytes += ctx->len;
 		return TC_ACT_UNSPEC;
 	}
 	__u32 ifindex = unit->phys_ifindex;
 
-	if (!hook_push_vlan(ctx, unit->vlan)) {
-		count_drop(unit->index, REASON_EGRESS_REWRITE, segments);
-		return TC_ACT_SHOT;
-	}
+	if (!hook_push_vlan(ctx, unit->vlan))
+		return egress_drop(ctx, p, REASON_EGRESS_REWRITE);
 	return hook_redirect(ctx, ifindex);
 }
 
@@ -130,11 +135,11 @@ static __always_inline int egress_without_unit(hook_ctx *ctx, struct packet *p)
 		return TC_ACT_UNSPEC;
 	if (count)
 		egress_arrived(ctx, count, p->segments);
-	count_drop(null->index, REASON_EGRESS_NULL_ZONE, p->segments);
-	return TC_ACT_SHOT;
+	p->unit_index = null->index;
+	return egress_drop(ctx, p, REASON_EGRESS_NULL_ZONE);
 }
 
-static __always_inline int egress_line(hook_ctx *ctx)
+static __always_inline int egress_path(hook_ctx *ctx)
 {
 	__u32 zero = 0;
 	struct packet *p = bpf_map_lookup_elem(&scratch, &zero);
@@ -155,25 +160,21 @@ static __always_inline int egress_line(hook_ctx *ctx)
 
 	if (!count)
 		return TC_ACT_SHOT;
-	egress_arrived(ctx, count, p->segments);
-	if (ctx->mark == VERDICT_MARK || ctx->mark == HANDOFF_MARK || ctx->mark == PIECE_MARK)
-		return egress_leave(ctx, unit, count);
-	if (ctx->ingress_ifindex) {
-		count_drop(unit->index, REASON_NO_VERDICT, p->segments);
-		return TC_ACT_SHOT;
-	}
 	p->unit_index = unit->index;
 	p->from_zone = unit->zone;
+	egress_arrived(ctx, count, p->segments);
+	if (ctx->mark == VERDICT_MARK || ctx->mark == HANDOFF_MARK || ctx->mark == PIECE_MARK)
+		return egress_leave(ctx, p, unit, count);
+	if (ctx->ingress_ifindex)
+		return egress_drop(ctx, p, REASON_NO_VERDICT);
 	p->key4.routing_instance = p->key6.routing_instance = unit->routing_instance;
 	if (p->ethertype == ETH_P_IP || p->ethertype == ETH_P_IPV6) {
 		int verdict = egress_register(ctx, p);
 
-		if (verdict != CONTINUE) {
-			count_drop(unit->index, REASON_OF(verdict), p->segments);
-			return TC_ACT_SHOT;
-		}
+		if (verdict != CONTINUE)
+			return egress_drop(ctx, p, REASON_OF(verdict));
 	}
-	return egress_leave(ctx, unit, count);
+	return egress_leave(ctx, p, unit, count);
 }
 
 #endif

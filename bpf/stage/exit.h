@@ -4,6 +4,7 @@
 #define SLUICE_STAGE_EXIT_H
 
 #include "flow_table.h"
+#include "lib/dropped.h"
 #include "lib/fragment.h"
 #include "lib/reply.h"
 #include "lib/mss.h"
@@ -14,9 +15,10 @@
 #include "stage/fanout.h"
 #include "stage/gate.h"
 
-static __always_inline int exit_drop(const struct packet *p, __u32 reason)
+static __always_inline int exit_drop(hook_ctx *ctx, const struct packet *p, __u32 reason)
 {
 	count_drop(p->unit_index, reason, p->segments);
+	tell_drop(ctx, p, reason);
 	return HOOK_DROP;
 }
 
@@ -38,11 +40,11 @@ static __noinline int exit_local(hook_ctx *ctx, struct packet *p)
 	if (!unit || !count)
 		return HOOK_DROP;
 	if ((p->flags & P_TRANSLATED) && !nat_rewrite(ctx, p))
-		return exit_drop(p, REASON_REWRITE_FAILED);
+		return exit_drop(ctx, p, REASON_REWRITE_FAILED);
 	int action = hook_to_host(ctx, &frame, unit);
 
 	if (action == HOOK_DROP)
-		return exit_drop(p, REASON_REWRITE_FAILED);
+		return exit_drop(ctx, p, REASON_REWRITE_FAILED);
 	count->delivered_local += p->segments;
 	return action;
 }
@@ -54,9 +56,9 @@ static __always_inline int exit_oversize(hook_ctx *ctx, const struct packet *p, 
 	struct unit_counters *count = counters_of(p->unit_index);
 
 	if (!count || !rewrite_hop(ctx, frame))
-		return exit_drop(p, REASON_REWRITE_FAILED);
+		return exit_drop(ctx, p, REASON_REWRITE_FAILED);
 	if (cut_hand_over(ctx, p, host_ifindex) != CONTINUE)
-		return exit_drop(p, REASON_NAT64_CUT_LIMIT);
+		return exit_drop(ctx, p, REASON_NAT64_CUT_LIMIT);
 	count->oversize += p->segments;
 	return HOOK_DROP;
 }
@@ -71,7 +73,7 @@ static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 
 	frame.l3 &= 0x1f;
 	if (!nexthop || !count || !nexthop->flags)
-		return exit_drop(p, REASON_NO_ROUTE);
+		return exit_drop(ctx, p, REASON_NO_ROUTE);
 	__u32 ifindex = nexthop->ifindex, host_ifindex = nexthop->host_ifindex;
 	bool resolved = nexthop->flags & NEXTHOP_RESOLVED;
 
@@ -85,28 +87,28 @@ static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 		if (verdict == CONTINUE)
 			verdict = nat64_translate(ctx, p);
 		if (verdict != CONTINUE)
-			return exit_drop(p, REASON_OF(verdict));
+			return exit_drop(ctx, p, REASON_OF(verdict));
 		frame.ethertype = p->ethertype;
 		if (p->cut)
 			return exit_oversize(ctx, p, &frame, host_ifindex);
 	} else if ((p->flags & P_TRANSLATED) && !nat_rewrite(ctx, p)) {
-		return exit_drop(p, REASON_REWRITE_FAILED);
+		return exit_drop(ctx, p, REASON_REWRITE_FAILED);
 	}
 
 	if (!resolved) {
 		/* the kernel writes the MAC addresses and, where it must, the tag */
 		if (!rewrite_hop(ctx, &frame))
-			return exit_drop(p, REASON_REWRITE_FAILED);
+			return exit_drop(ctx, p, REASON_REWRITE_FAILED);
 		int action = hook_hand_off(ctx, &frame, host_ifindex);
 
 		if (action == HOOK_DROP)
-			return exit_drop(p, REASON_NEIGHBOUR_PENDING);
+			return exit_drop(ctx, p, REASON_NEIGHBOUR_PENDING);
 		count->handed_off += p->segments;
 		count->queued += p->segments;
 		return action;
 	}
 	if (!rewrite_forward(ctx, &frame, nexthop))
-		return exit_drop(p, REASON_REWRITE_FAILED);
+		return exit_drop(ctx, p, REASON_REWRITE_FAILED);
 	if (p->flags & P_RELATED)
 		count->icmp_related += p->segments;
 	count->redirected += p->segments;
@@ -132,7 +134,7 @@ static __always_inline int revoke_if_denied(struct packet *p, int verdict)
 {
 	__u32 reason = REASON_OF(verdict);
 
-	if (!(p->flags & P_REJUDGE) || verdict == CONTINUE || verdict == VERDICT_LOCAL)
+	if (!(p->flags & P_REEVALUATE) || verdict == CONTINUE || verdict == VERDICT_LOCAL)
 		return verdict;
 	if (!is_denial(reason))
 		return verdict;
@@ -153,9 +155,9 @@ static __always_inline int exit_packet(hook_ctx *ctx, struct packet *p, int verd
 	if (p->flags & P_FIRST)
 		verdict = fragment_remember(p, verdict);
 	if (verdict & VERDICT_DROP)
-		return exit_drop(p, REASON_OF(verdict));
+		return exit_drop(ctx, p, REASON_OF(verdict));
 	if (verdict & VERDICT_REPLY) {
-		exit_drop(p, REASON_OF(verdict));
+		exit_drop(ctx, p, REASON_OF(verdict));
 		return reply_send(ctx, p);
 	}
 	if (verdict == VERDICT_LOCAL || (p->flags & P_LOCAL))

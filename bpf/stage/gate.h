@@ -73,7 +73,7 @@ static __always_inline __u32 masked_word(__u32 be_word, __s32 bits)
 	return bits <= 0 ? 0 : be_word & bpf_htonl(~(0xffffffffu >> bits));
 }
 
-static __always_inline bool is_stranger_at(const struct packet *p, __u32 place)
+static __always_inline bool is_ungranted_at(const struct packet *p, __u32 place)
 {
 	const __u32 *be_client = address_in(p, place);
 	__u64 left = be_client[0], right = 0;
@@ -82,7 +82,7 @@ static __always_inline bool is_stranger_at(const struct packet *p, __u32 place)
 		left |= (__u64)be_client[1] << 32;
 		right = be_client[2] | (__u64)be_client[3] << 32;
 	}
-	return is_stranger(p->family, left, right);
+	return is_ungranted(p->family, left, right);
 }
 
 static __always_inline __u32 find_handle(const struct packet *p, __u32 place, __u32 service, __u32 length)
@@ -140,8 +140,8 @@ __noinline int gate_first(struct packet *p, __u32 answers)
 {
 	if (!p)
 		return DROP(GATE_NO_GRANT);
-	/* strangers hear the same of the fast line, whatever they ask for */
-	if (!answers && !prefixes_granted(p->family) && is_stranger_at(p, client_place(p, 0)))
+	/* hosts without any grant hear the same of the fast path, whatever they ask for */
+	if (!answers && !prefixes_granted(p->family) && is_ungranted_at(p, client_place(p, 0)))
 		return gate_refuse(p, REASON_GATE_NO_GRANT, 0);
 	__u32 service = gate_service(p, answers);
 
@@ -168,7 +168,7 @@ __noinline int gate_datagram(struct packet *p)
 }
 
 /*
- * A live session that is judged again: it must have a grant, and one for what its service is called by now. That the
+ * A live session that is re-evaluated: it must have a grant, and one for what its service is called by now. That the
  * grant holds was seen when the session was found. A session from before its zone demanded grants has none.
  */
 static __always_inline int gate_again(struct packet *p, __u32 answers)
@@ -199,7 +199,7 @@ static __always_inline int stage_gate(hook_ctx *ctx, struct packet *p)
 
 	if (!asks && !answers)
 		return CONTINUE;
-	return p->flags & P_REJUDGE ? gate_again(p, !asks) : gate_first(p, !asks);
+	return p->flags & P_REEVALUATE ? gate_again(p, !asks) : gate_first(p, !asks);
 }
 
 /*

@@ -34,7 +34,7 @@ static __always_inline int stage_local(hook_ctx *ctx, struct packet *p)
 
 	if (LOCAL_KIND(kind) == LOCAL_BROADCAST)
 		return group_to_host(p, kind);
-	if (!(p->flags & P_REJUDGE) && p->family == 6 && is_dhcp_answer(p))
+	if (!(p->flags & P_REEVALUATE) && p->family == 6 && is_dhcp_answer(p))
 		return VERDICT_LOCAL;
 	if (LOCAL_KIND(kind) == LOCAL_ADDRESS) {
 		if (!host_inbound_admits(p))

@@ -19,7 +19,7 @@ static __always_inline bool nat_destination_address(struct packet *p, const stru
 	return nat_pool_address(p, rule->pool, nat_source_number(p) % pool->addresses);
 }
 
-/* A session that is judged again keeps its destination only if the rules still say so. */
+/* A session that is re-evaluated keeps its destination only if the rules still say so. */
 static __always_inline int nat_keep_destination(struct packet *p, bool mapped, const struct nat_rule *rule)
 {
 	__u32 sent = address_place(p, AS_SENT, SIDE_DESTINATION);
@@ -42,7 +42,7 @@ static __always_inline int nat_keep_destination(struct packet *p, bool mapped, c
 
 static __always_inline int nat_apply_destination(struct packet *p, const struct nat_rule *rule)
 {
-	bool again = p->flags & P_REJUDGE;
+	bool again = p->flags & P_REEVALUATE;
 
 	if (!again)
 		nat_count_hit(rule->id);
@@ -83,7 +83,7 @@ static __always_inline int stage_nat_destination(hook_ctx *ctx, struct packet *p
 	}
 	if (rule)
 		return nat_apply_destination(p, rule);
-	if (!(p->flags & P_REJUDGE))
+	if (!(p->flags & P_REEVALUATE))
 		return nat_is_persistent() ? nat_binding_destination(p) : CONTINUE;
 	if (nat_is_persistent() && nat_binding_keeps(p, SIDE_DESTINATION))
 		return CONTINUE;

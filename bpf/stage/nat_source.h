@@ -122,7 +122,7 @@ static __always_inline int nat_source(struct packet *p)
 		found = nat_find_hairpin(p);
 	struct nat_rule *rule = found < 0 ? NULL : nat_rule_at(found);
 
-	if (p->flags & P_REJUDGE) {
+	if (p->flags & P_REEVALUATE) {
 		if (!nat_source_is_kept(p, rule) && !(nat_is_persistent() && nat_binding_keeps(p, SIDE_SOURCE)))
 			return DROP(NAT_CHANGED);
 		p->nat_source = rule && rule->kind != NAT_OFF ? rule->id : 0;
@@ -140,7 +140,7 @@ static __always_inline int stage_nat_source(hook_ctx *ctx, struct packet *p)
 	if (verdict != CONTINUE || !(p->flags & P_NEW))
 		return verdict;
 	if (p->flags & P_ALLOCATE)
-		nat_foresee(p);
+		nat_predict(p);
 	else if (p->flags & P_TRANSLATED)
 		expect_answers(p);
 	else

@@ -79,14 +79,20 @@ static __always_inline void nexthops_have_mtus(void)
 
 /*
  * A neighbour that nobody has asked for yet costs its zone a token, so that a permitted scan leaves the kernel's table
- * and this one to others. What has an entry has paid.
+ * and this one to others.
  */
-static __always_inline bool nexthop_may_ask(struct packet *p)
+static __always_inline bool zone_may_ask(const struct packet *p)
 {
 	__u32 zone = p->from_zone;
 	struct token_bucket *bucket = bpf_map_lookup_elem(&neighbour_tokens, &zone);
 
-	p->route.refused = !p->route.resolved && (!bucket || !tokens_take(bucket, p->now, NEIGHBOUR_RATE_PER_ZONE));
+	return bucket && tokens_take(bucket, p->now, NEIGHBOUR_RATE_PER_ZONE);
+}
+
+/* What has an entry has paid. */
+static __always_inline bool nexthop_may_ask(struct packet *p)
+{
+	p->route.refused = !p->route.resolved && !zone_may_ask(p);
 	return !p->route.refused;
 }
 
@@ -170,13 +176,57 @@ static __always_inline void nexthop_keep(const struct packet *p)
 		own->nexthop = p->nexthop;
 }
 
+/* The way back to whom this host will answer. */
+static __always_inline void answer_question(const struct packet *p, const struct unit *unit, struct bpf_fib_lookup *fib)
+{
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib->ifindex = unit->host_ifindex;
+	fib->l4_protocol = p->proto;
+	fib->sport = leaving6(p)->be_dport;
+	fib->dport = leaving6(p)->be_sport;
+	if (p->family == 4) {
+		fib->family = AF_INET;
+		fib->ipv4_src = leaving4(p)->be_daddr;
+		fib->ipv4_dst = leaving4(p)->be_saddr;
+		return;
+	}
+	const struct flow_key6 *asked = leaving6(p);
+
+	fib->family = AF_INET6;
+	for (int i = 0; i < 2; i++) {
+		((__u64 *)fib->ipv6_src)[i] = ((__u64 *)asked)[2 + i];
+		((__u64 *)fib->ipv6_dst)[i] = ((__u64 *)asked)[i];
+	}
+}
+
+/*
+ * What this host lets in it answers, so whoever forges sources has its stack look for neighbours, of other zones too.
+ * Hosts that ask for this one are known to the kernel from then on, and cost nothing.
+ */
+static __noinline int answer_neighbour(hook_ctx *ctx, struct packet *p)
+{
+	__u32 zero = 0;
+	struct unit *unit = p ? unit_at(p->unit_slot) : NULL;
+	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
+
+	if (!unit || !memory)
+		return DROP(NEIGHBOUR_LIMIT);
+	answer_question(p, unit, &memory->fib);
+	if (bpf_fib_lookup(ctx, &memory->fib, sizeof(memory->fib), 0) != BPF_FIB_LKUP_RET_NO_NEIGH || zone_may_ask(p))
+		return CONTINUE;
+	flow_withdraw(p);
+	return DROP(NEIGHBOUR_LIMIT);
+}
+
 static __always_inline int stage_nexthop(hook_ctx *ctx, struct packet *p)
 {
+	if (p->flags & P_LOCAL)
+		return p->flags & P_CREATED ? answer_neighbour(ctx, p) : CONTINUE;
 	if (!(p->flags & P_ROUTED))
 		return CONTINUE;
 	p->nexthop = nexthop_for(p);
 	if (p->nexthop != NEXTHOP_NONE) {
-		if (p->flags & (P_CREATED | P_REJUDGE))
+		if (p->flags & (P_CREATED | P_REEVALUATE))
 			nexthop_keep(p);
 		return CONTINUE;
 	}

@@ -50,7 +50,7 @@ static __always_inline int first_match(struct packet *p, const struct service *s
 	p->rule_flags = rule->flags;
 	p->timeout_s = timeout < 0 ? 0 : timeout;
 	count_policy(rule->policy, rule->action == ACTION_PERMIT);
-	if (rule->action != ACTION_PERMIT && !(p->flags & P_REJUDGE))
+	if (rule->action != ACTION_PERMIT && !(p->flags & P_REEVALUATE))
 		log_packet(p, EVENT_SESSION_DENY, 0);
 	return act(p, rule->action, DROP(POLICY_DENY));
 }

@@ -203,7 +203,7 @@ static __always_inline int stage_route(hook_ctx *ctx, struct packet *p)
 
 	if (verdict == CONTINUE)
 		verdict = fib_route(ctx, p);
-	if (p->family == 4 && !(p->flags & P_REJUDGE) && is_dhcp_answer(p) && is_for_client_here(p, verdict))
+	if (p->family == 4 && !(p->flags & P_REEVALUATE) && is_dhcp_answer(p) && is_for_client_here(p, verdict))
 		return VERDICT_LOCAL;
 	return verdict != CONTINUE ? verdict : check_size(p, p->route.mtu);
 }

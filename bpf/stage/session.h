@@ -238,7 +238,7 @@ static __noinline int quote_key6(hook_ctx *ctx, struct packet *p)
 }
 
 /*
- * A commit may move the unit that a direction arrives on to another zone: the session goes with it, and is judged again
+ * A commit may move the unit that a direction arrives on to another zone: the session goes with it, and is re-evaluated
  * for its new zones. Only that unit's; what arrives on others is told from the session by its zone as ever.
  */
 __noinline int moved_with_unit(struct packet *p)
@@ -342,7 +342,7 @@ static __always_inline int judge_again(struct packet *p, struct flow_state *own)
 {
 	bool stale = is_stale(p, own);
 
-	p->flags |= stale || !nexthop_is_known(own->nexthop) ? P_REJUDGE : P_KNOWN;
+	p->flags |= stale || !nexthop_is_known(own->nexthop) ? P_REEVALUATE : P_KNOWN;
 	/* where nothing is translated any more, nobody asks below */
 	if (stale && (p->flags & P_TRANSLATED) && !(config.stage_mask & STAGE_BIT(NAT_SOURCE)))
 		return DROP(NAT_CHANGED);
@@ -350,7 +350,7 @@ static __always_inline int judge_again(struct packet *p, struct flow_state *own)
 }
 
 /* `tcp-rst` of a zone: whoever speaks of a connection unknown here is told (RFC 9293 3.5.2). */
-static __always_inline int tell_stranger(struct packet *p, int verdict)
+static __always_inline int tell_unknown(struct packet *p, int verdict)
 {
 	struct unit *unit = unit_at(p->unit_slot);
 
@@ -432,7 +432,7 @@ static __always_inline int stage_session(hook_ctx *ctx, struct packet *p)
 
 	if (!own) {
 		p->line = 0; /* what another key's tag may have led to */
-		return tell_stranger(p, may_open(p));
+		return tell_unknown(p, may_open(p));
 	}
 	struct flow_state *peer = flow_state_at(p->family, p->line ^ 1);
 

@@ -319,7 +319,7 @@ fn tables(entries: &[Entry]) -> String {
                 table[4].strip_suffix(')').and_then(|s| s.split_once('(')).unwrap_or_default();
             let value = match kind {
                 "LIST" => format!("list(&self.{field})"),
-                "PLACED" => format!("placed(&self.{field})"),
+                "PLACED" => format!("indexed(&self.{field})"),
                 _ => panic!("bpf/tables.def: {} is neither LIST(field) nor PLACED(field)", table[4]),
             };
             format!("            {},\n", arm(table, value))

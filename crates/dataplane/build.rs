@@ -33,7 +33,9 @@ fn main() {
 /// The sources themselves, not the directories of benches and labs beside them.
 fn watch(bpf: &Path) {
     let lists = ["stages.def", "programs.def", "counters.def", "reasons", "tables.def", "maps.def"];
-    for part in ["abi", "lib", "stage", "carry", "stress"].into_iter().chain(lists) {
+    for part in
+        ["abi", "lib", "stage", "fanout", "gate", "nat", "nat64", "carry", "stress"].into_iter().chain(lists)
+    {
         println!("cargo:rerun-if-changed={}", bpf.join(part).display());
     }
     for entry in std::fs::read_dir(bpf).expect("cannot list bpf").flatten() {

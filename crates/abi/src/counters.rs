@@ -9,11 +9,17 @@ use crate::{DropCounters, UnitCounters};
 /// - passed + made = left + drops of egress stages + drops of devices
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
+    /// Packets that came from outside.
     Arrived,
+    /// Packets that ingress let go on to a device.
     Passed,
+    /// Packets that ended here as they should.
     Stayed,
+    /// Packets that began here.
     Made,
+    /// Packets that a device was given.
     Left,
+    /// It stands in neither.
     None,
 }
 
@@ -22,9 +28,11 @@ pub enum Role {
 pub struct UnitCounter {
     /// As the field, and in /api/stats.
     pub name: &'static str,
+    /// Its part in the equations.
     pub role: Role,
     /// Its name in /metrics.
     pub metric: &'static str,
+    /// What it counts, in a line.
     pub help: &'static str,
 }
 
@@ -38,6 +46,7 @@ impl UnitCounters {
 }
 
 impl DropCounters {
+    /// Packets dropped for a reason.
     pub fn of(&self, reason: Reason) -> u64 {
         self.packets[reason as usize]
     }

@@ -9,16 +9,23 @@ pub const FLOW_LANES: [usize; FLOW_BUCKET_SLOTS] = [4, 0, 5, 6, 1, 3, 7, 2];
 
 /// Where a key may stand in the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Places {
+pub struct BucketPair {
+    /// Number of the bucket that is tried first.
     pub first: u32,
+    /// Number of the other one.
     pub second: u32,
+    /// 16 bits of the hash that stand in the bucket; never 0.
     pub tag: u16,
 }
 
-impl Places {
+impl BucketPair {
     fn of(hash: u64, bucket_mask: u32) -> Self {
         let tag = (hash as u16).max(1);
-        Places { first: (hash >> 40) as u32 & bucket_mask, second: (hash >> 16) as u32 & bucket_mask, tag }
+        BucketPair {
+            first: (hash >> 40) as u32 & bucket_mask,
+            second: (hash >> 16) as u32 & bucket_mask,
+            tag,
+        }
     }
 }
 
@@ -26,17 +33,19 @@ const LEFT: u64 = 0x9e37_79b9_7f4a_7c15;
 const RIGHT: u64 = 0xd6e8_feb8_6659_fd93;
 const LAST: u64 = 0xbf58_476d_1ce4_e5b9;
 
-pub fn places4(seed: u64, key: &FlowKey4, bucket_mask: u32) -> Places {
-    Places::of(hash4(seed, key), bucket_mask)
+/// Of an IPv4 key; `bucket_mask` is the number of buckets less one.
+pub fn bucket_pair4(seed: u64, key: &FlowKey4, bucket_mask: u32) -> BucketPair {
+    BucketPair::of(hash4(seed, key), bucket_mask)
 }
 
-pub fn places6(seed: u64, key: &FlowKey6, bucket_mask: u32) -> Places {
-    Places::of(hash6(seed, key), bucket_mask)
+/// Of an IPv6 key; `bucket_mask` is the number of buckets less one.
+pub fn bucket_pair6(seed: u64, key: &FlowKey6, bucket_mask: u32) -> BucketPair {
+    BucketPair::of(hash6(seed, key), bucket_mask)
 }
 
 /// First bucket and tag of a grant's key: address as it stands in records, and [`crate::grant_what`].
-pub fn grant_place(seed: u64, be_addr: [u32; 4], what: u32, bucket_mask: u32) -> (u32, u16) {
-    let place = Places::of(grant_hash(seed, be_addr, what), bucket_mask);
+pub fn grant_bucket(seed: u64, be_addr: [u32; 4], what: u32, bucket_mask: u32) -> (u32, u16) {
+    let place = BucketPair::of(grant_hash(seed, be_addr, what), bucket_mask);
     (place.first, place.tag)
 }
 
@@ -95,7 +104,7 @@ mod tests {
         (0..131_072u32).map(|i| (i % 64, i / 64 % 64, (1024 + i / 4096) as u16))
     }
 
-    fn check(places: impl Iterator<Item = (u64, Places)>) {
+    fn check(places: impl Iterator<Item = (u64, BucketPair)>) {
         let (mut hashes, mut fill, mut tagged) = (HashSet::new(), vec![0u32; BUCKETS], HashSet::new());
         let mut count = 0;
         for (hash, place) in places {
@@ -118,7 +127,7 @@ mod tests {
             let be_daddr = (0x0a80_0000 + server).to_be();
             let key =
                 FlowKey4 { be_saddr, be_daddr, be_sport: port.to_be(), proto: 17, ..Default::default() };
-            (hash4(SEED, &key), places4(SEED, &key, BUCKETS as u32 - 1))
+            (hash4(SEED, &key), bucket_pair4(SEED, &key, BUCKETS as u32 - 1))
         }));
     }
 
@@ -130,8 +139,8 @@ mod tests {
                 let be_addr = if family == 4 { [host, 0, 0, 0] } else { [0xfd_u32.to_be(), 0, 0, host] };
                 let what =
                     crate::grant_what(1 + (i / 32_768) as u16, family, if family == 4 { 32 } else { 128 });
-                let (first, tag) = grant_place(SEED, be_addr, what, BUCKETS as u32 - 1);
-                (grant_hash(SEED, be_addr, what), Places { first, second: 0, tag })
+                let (first, tag) = grant_bucket(SEED, be_addr, what, BUCKETS as u32 - 1);
+                (grant_hash(SEED, be_addr, what), BucketPair { first, second: 0, tag })
             }));
         }
     }
@@ -143,7 +152,7 @@ mod tests {
             let (be_saddr, be_daddr) = (address(1, client), address(2, server));
             let key =
                 FlowKey6 { be_saddr, be_daddr, be_sport: port.to_be(), proto: 17, ..Default::default() };
-            (hash6(SEED, &key), places6(SEED, &key, BUCKETS as u32 - 1))
+            (hash6(SEED, &key), bucket_pair6(SEED, &key, BUCKETS as u32 - 1))
         }));
     }
 }

@@ -12,7 +12,7 @@ pub mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use flow_hash::{FLOW_LANES, Places, grant_place, grant_source, places4, places6};
+pub use flow_hash::{BucketPair, FLOW_LANES, bucket_pair4, bucket_pair6, grant_bucket, grant_source};
 pub use layouts::*;
 pub use slots::{
     GRANT_FOREVER, PROGRAM_SLOTS, TIMEOUT_NEVER_S, active_epoch, active_slot, active_word, fanout_slot,

@@ -29,12 +29,17 @@ pub enum Class {
 /// How a map is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
+    /// Elements by number.
     Array,
     /// An array for each CPU.
     Percpu,
+    /// Values by key.
     Hash,
+    /// First in, first out.
     Queue,
+    /// Records for user space, in order.
     Ringbuf,
+    /// Programs by number, for tail calls.
     Programs,
 }
 

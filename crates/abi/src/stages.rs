@@ -4,7 +4,9 @@
 /// The direction a stage looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hook {
+    /// Frames that arrive from a device.
     Ingress,
+    /// Frames that leave by a device.
     Egress,
 }
 

@@ -8,6 +8,7 @@ use crate::*;
 
 include!(concat!(env!("OUT_DIR"), "/tables.rs"));
 
+/// Everything that a generation of the data plane is filled with, as the plan makes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tables {
     /// Slot in the unit table and entry; slots are distinct. An entry stands in its slot ([`crate::unit_slot`] with the
@@ -15,6 +16,7 @@ pub struct Tables {
     pub units: Vec<(usize, Unit)>,
     /// Odd.
     pub unit_multiplier: u32,
+    /// Bits that the product of key and multiplier is shifted by.
     pub unit_shift: u32,
     /// Largest maximum segment size in a forwarded SYN; 0 = as it comes.
     pub tcp_mss: u16,
@@ -22,43 +24,59 @@ pub struct Tables {
     pub lowest_ipv6_mtu: u16,
     /// Indexed by [`crate::zone_pair_index`]; may be shorter than MAX_ZONES * MAX_ZONES, the rest is zero (deny).
     pub zone_pairs: Vec<ZonePair>,
+    /// What policies and services of the gate do.
     pub rules: Vec<Rule>,
     /// Which rules each class of packets satisfies; see classifier.h.
     pub contexts: Vec<Context>,
+    /// Search trees of addresses, and classes of services.
     pub classes: Vec<ClassLine>,
+    /// Which rules each class satisfies.
     pub rows: Vec<ClassLine>,
+    /// Protocols and ports of host-inbound-traffic and of applications with timeouts.
     pub service_terms: Vec<ServiceTerm>,
     /// Indexed by zone id; may be shorter than MAX_ZONES.
     pub screen_limits: Vec<ScreenLimits>,
+    /// White-lists of the SYN flood screen.
     pub white_terms: Vec<WhiteTerm>,
     /// By zone id; may be shorter than MAX_ZONES.
     pub zone_limits: Vec<ZoneLimits>,
+    /// Translation.
     pub nat: NatTables,
+    /// What sessions are made and kept by.
     pub flow: FlowRules,
+    /// What programs know of the gate.
     pub gate: GateRules,
+    /// Listeners and receivers.
     pub fan_out: FanOutTables,
 }
 
-/// Listeners, their receivers, and whose turn it is; see fanout.h.
+/// Listeners, their receivers, and which comes next; see fanout.h.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FanOutTables {
     /// Odd.
     pub multiplier: u32,
+    /// By slot, without collisions.
     pub listeners: Vec<FanOutListener>,
     /// Those of a listener stand side by side.
     pub receivers: Vec<FanoutReceiver>,
+    /// Receivers by position, of all listeners one behind the other.
     pub lines: Vec<FanoutLine>,
 }
 
-/// A listener, and where its receivers and its two tables of turns stand.
+/// A listener, and where its receivers and its two tables of positions stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FanOutListener {
+    /// In the table of listeners.
     pub slot: usize,
+    /// As programs read it.
     pub entry: FanoutListener,
+    /// Index of its first receiver.
     pub first_receiver: u32,
+    /// How many it has.
     pub receivers: u32,
     /// Of its first bank; the second follows.
     pub first_line: u32,
+    /// Lines of each of its two banks.
     pub bank_lines: u32,
 }
 
@@ -74,20 +92,26 @@ pub struct GateRules {
 /// What the gate alone stands before: a unit, and the services behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateAlone {
+    /// Index of the unit.
     pub unit: u16,
     /// Id of the unit's zone.
     pub zone: u16,
-    pub places: Vec<GatePlace>,
+    /// What stands behind it.
+    pub endpoints: Vec<GateEndpoint>,
 }
 
 /// Ports of this host behind which a service is. Another address of the same host is the gateway's affair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GatePlace {
+pub struct GateEndpoint {
+    /// Id of the service.
     pub service: u16,
+    /// UDP; else TCP.
     pub udp: bool,
     /// First and last.
     pub ports: (u16, u16),
+    /// Address of this host, where it is an IPv4 one.
     pub v4: Option<Ipv4Addr>,
+    /// Address of this host, where it is an IPv6 one.
     pub v6: Option<Ipv6Addr>,
 }
 
@@ -98,9 +122,13 @@ pub struct NatTables {
     pub units: Vec<NatUnit>,
     /// Rows of units that packets arrive on, one behind the other.
     pub sources: Vec<NatSource>,
+    /// By index; contexts of the classifier lead to them.
     pub rules: Vec<NatRule>,
+    /// By index.
     pub pools: Vec<NatPool>,
+    /// Addresses of the pools, one behind the other.
     pub ranges: Vec<NatRange>,
+    /// Prefixes of static NAT, NPTv6 and NAT64.
     pub prefixes: Vec<NatPrefix>,
 }
 
@@ -149,8 +177,11 @@ impl FlowRules {
 /// A table that does not fit the data plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TooLarge {
+    /// Which.
     pub table: &'static str,
+    /// How many it would need.
     pub entries: usize,
+    /// How many there may be.
     pub limit: usize,
 }
 
@@ -198,12 +229,14 @@ pub struct Rows<'a> {
 }
 
 /// A row that knows its index.
-pub trait Placed {
+pub trait Indexed {
+    /// Where it stands in its table.
     fn index(&self) -> usize;
+    /// As programs read it.
     fn bytes(&self) -> &[u8];
 }
 
-impl Placed for (usize, Unit) {
+impl Indexed for (usize, Unit) {
     fn index(&self) -> usize {
         self.0
     }
@@ -213,7 +246,7 @@ impl Placed for (usize, Unit) {
     }
 }
 
-impl Placed for FanOutListener {
+impl Indexed for FanOutListener {
     fn index(&self) -> usize {
         self.slot
     }
@@ -228,7 +261,7 @@ fn list<T: IntoBytes + Immutable>(rows: &[T]) -> Rows<'_> {
     Rows { entries: rows.len(), needed: rows.len(), sparse: false, rows: Box::new(bytes.enumerate()) }
 }
 
-fn placed<T: Placed>(rows: &[T]) -> Rows<'_> {
+fn indexed<T: Indexed>(rows: &[T]) -> Rows<'_> {
     let needed = rows.iter().map(|row| row.index() + 1).max().unwrap_or(0);
     let rows = Box::new(rows.iter().map(|row| (row.index(), row.bytes())));
     Rows { entries: needed, needed, sparse: true, rows }

@@ -6,13 +6,17 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::{ArgMatches, FromArgMatches, Subcommand};
 
-use crate::compare;
-use crate::gateway::remove_leftovers;
-use crate::progress::Progress;
-use crate::result::{Profile, RunDocument};
-use crate::run::{self, CommonArgs, OutputArgs};
-use crate::suites::{self, SUITES, Suite, budgets, gate, prog};
-use crate::text;
+use crate::method::document::{self, RunDocument};
+use crate::method::progress::Progress;
+use crate::method::result::Profile;
+use crate::method::run;
+use crate::method::suite::{self, Suite};
+use crate::report::compare;
+use crate::report::output::{self, OutputArgs};
+use crate::report::text;
+use crate::suites::options::CommonArgs;
+use crate::suites::{self, SUITES, budgets, gate, prog};
+use crate::testbed::gateway::remove_leftovers;
 
 /// Measure; docs/BENCH.md says what each number means and what it does not
 ///
@@ -42,9 +46,9 @@ impl std::fmt::Debug for Suite {
 enum Other {
     /// Run every suite
     All(CommonArgs),
-    #[command(about = prog::SUITE.help, after_help = suites::says(&prog::SUITE))]
+    #[command(about = prog::SUITE.help, after_help = suite::says(&prog::SUITE))]
     Prog(prog::ProgArgs),
-    #[command(about = gate::SUITE.help, after_help = suites::says(&gate::SUITE))]
+    #[command(about = gate::SUITE.help, after_help = suite::says(&gate::SUITE))]
     Gate(gate::GateArgs),
     /// Measure every promised figure and compare it with its limit
     ///
@@ -56,14 +60,14 @@ enum Other {
     Compare(compare::CompareArgs),
     /// Make the report of results that were written as JSON
     Report(ReportArgs),
-    Serve(crate::wire::control::ServeArgs),
-    Replay(crate::wire::pcap::ReplayArgs),
+    Serve(crate::generator::wire::control::ServeArgs),
+    Replay(crate::generator::wire::pcap::ReplayArgs),
     /// The plain relay of the suite `fanout`, until it is killed
     #[command(hide = true)]
-    Relay(crate::relay::RelayArgs),
+    Relay(crate::generator::relay::RelayArgs),
     /// The bare ring forwarder of the suite `fanout`, until it is killed
     #[command(hide = true)]
-    RingRelay(crate::ring_relay::RingRelayArgs),
+    RingRelay(crate::generator::ring_relay::RingRelayArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -81,7 +85,7 @@ impl Subcommand for Command {
         let add = |command: clap::Command, suite: &'static Suite| {
             let own = <CommonArgs as clap::Args>::augment_args(clap::Command::new(suite.name));
             // Its options would tell of themselves.
-            command.subcommand(own.about(suite.help).long_about(None).after_help(suites::says(suite)))
+            command.subcommand(own.about(suite.help).long_about(None).after_help(suite::says(suite)))
         };
         SUITES.iter().filter(listed).fold(Other::augment_subcommands(command), add)
     }
@@ -128,10 +132,10 @@ pub fn main(args: Args) -> Result<ExitCode> {
         Command::Other(Other::Budgets(args)) => ready().and_then(|()| budgets::command(&args)),
         Command::Other(Other::Compare(args)) => compare::command(&args),
         Command::Other(Other::Report(args)) => report(&args),
-        Command::Other(Other::Serve(args)) => crate::wire::control::command(&args),
-        Command::Other(Other::Relay(args)) => crate::relay::command(&args),
-        Command::Other(Other::RingRelay(args)) => crate::ring_relay::command(&args),
-        Command::Other(Other::Replay(args)) => crate::wire::pcap::command(&args),
+        Command::Other(Other::Serve(args)) => crate::generator::wire::control::command(&args),
+        Command::Other(Other::Relay(args)) => crate::generator::relay::command(&args),
+        Command::Other(Other::RingRelay(args)) => crate::generator::ring_relay::command(&args),
+        Command::Other(Other::Replay(args)) => crate::generator::wire::pcap::command(&args),
     };
     result.or_else(|error| {
         eprintln!("sluice bench: {error:#}");
@@ -157,13 +161,13 @@ fn measure(suites: &[&Suite], args: &CommonArgs) -> Result<ExitCode> {
 
 fn show(document: &RunDocument, output: &OutputArgs) -> Result<ExitCode> {
     print!("{}", text::document(document));
-    run::write(document, output)?;
+    output::write(document, output, SUITES)?;
     Ok(run::exit_code(document))
 }
 
 fn report(args: &ReportArgs) -> Result<ExitCode> {
-    let document = compare::read(&args.results)?;
-    std::fs::write(&args.html, crate::report::html(&document)?)
+    let document = document::read(&args.results)?;
+    std::fs::write(&args.html, crate::report::html::render(&document, SUITES)?)
         .with_context(|| format!("cannot write {}", args.html.display()))?;
     eprintln!("report: {}", args.html.display());
     Ok(ExitCode::SUCCESS)

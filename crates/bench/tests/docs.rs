@@ -5,9 +5,8 @@ mod mutants;
 
 use std::path::{Path, PathBuf};
 
-use sluice_bench::compare;
-use sluice_bench::published;
-use sluice_bench::result::RunDocument;
+use sluice_bench::method::document::{self, RunDocument};
+use sluice_bench::report::published;
 use sluice_bench::suites::SUITES;
 
 fn path(name: &str) -> PathBuf {
@@ -19,7 +18,7 @@ fn read(name: &str) -> String {
 }
 
 fn results() -> RunDocument {
-    compare::read(&path(published::RESULTS)).unwrap()
+    document::read(&path(published::RESULTS)).unwrap()
 }
 
 const PAGES: [&str; 2] = ["README.md", "docs/BENCH.md"];

@@ -1,7 +1,7 @@
 //! The floors do no more than their names say: a floor that works twice flatters everything that is compared with it.
 
-use sluice_bench::harness::{Harness, Hook};
-use sluice_bench::packets::Family;
+use sluice_bench::generator::harness::{Harness, Hook};
+use sluice_bench::generator::packets::Family;
 
 /// Helpers by their numbers in linux/bpf.h.
 const LOOKUP: i32 = 1;

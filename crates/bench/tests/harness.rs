@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use sluice_bench::frames::{self, Forwarder};
-use sluice_bench::harness::{Harness, Hook, Target};
-use sluice_bench::packets::{Direction, Family, Protocol, TCP_ACK, TCP_SYN};
-use sluice_bench::progress::Progress;
-use sluice_bench::result::Profile;
-use sluice_bench::suites::Context;
+use sluice_bench::generator::harness::{Harness, Hook, Target};
+use sluice_bench::generator::packets::{Direction, Family, Protocol, TCP_ACK, TCP_SYN};
+use sluice_bench::method::progress::Progress;
+use sluice_bench::method::result::Profile;
+use sluice_bench::method::suite::Context;
 use sluice_bench::suites::bulk;
+use sluice_bench::suites::frames::{self, Contestant};
 use sluice_bench::suites::load;
 use sluice_bench::suites::prog;
 use sluice_bench::suites::tailcall;
@@ -138,14 +138,14 @@ fn rows_of_both_hooks_account_for_every_packet() {
 }
 
 #[test]
-fn the_root_alone_is_measured_and_leaves_the_fast_line_in_place() {
+fn the_root_alone_is_measured_and_leaves_the_fast_path_in_place() {
     let row = tailcall::run(Hook::Xdp, 2, 20_000).unwrap();
     assert_eq!((row.with_root.len(), row.without_root.len()), (2, 2));
 }
 
 #[test]
 fn live_frames_arrive_all_through_every_forwarder() {
-    let forwarders = [Forwarder::Sluice, Forwarder::Nftables, Forwarder::Linux, Forwarder::Nobody];
+    let forwarders = [Contestant::Sluice, Contestant::Nftables, Contestant::Linux, Contestant::Nobody];
     let rows = frames::run(&forwarders, 1000, 1).unwrap();
     assert_eq!(rows.len(), 4);
     assert!(rows.iter().all(|row| row.mpps.value > 0.01), "{rows:?}");

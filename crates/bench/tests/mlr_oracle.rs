@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde::Deserialize;
-use sluice_bench::mlr::{Config, Database, Found, Goal, Trial, search};
+use sluice_bench::method::mlr::{Config, Database, Found, Goal, Trial, search};
 
 /// What `mlr_oracle.py` prints.
 #[derive(Debug, Deserialize, PartialEq)]

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sluice_bench::result::{Better, Check, Figure, Profile, RunDocument, SuiteResult};
-use sluice_bench::run;
+use sluice_bench::method::document::RunDocument;
+use sluice_bench::method::result::{Better, Check, Figure, Profile, SuiteResult};
+use sluice_bench::method::run;
 
 fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/bench.schema.json")

@@ -1,9 +1,10 @@
 //! Rows of every kind, on both hooks and of both families, with the proof of what their packets came to.
 
-use sluice_bench::progress::Progress;
-use sluice_bench::result::{Profile, SuiteResult};
+use sluice_bench::method::progress::Progress;
+use sluice_bench::method::result::{Profile, SuiteResult};
+use sluice_bench::method::suite::{Context, Suite};
 use sluice_bench::suites::prog::{self, RowSpec};
-use sluice_bench::suites::{Context, Suite, gate, nat, peers};
+use sluice_bench::suites::{gate, nat, peers};
 
 const ROUNDS: usize = 1;
 const REPEAT: u32 = 2000;

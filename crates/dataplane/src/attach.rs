@@ -6,17 +6,17 @@ use std::sync::{Arc, PoisonError};
 
 use libbpf_rs::{MapCore, MapFlags};
 use serde::Serialize;
+use sluice_libbpf::{Target, XdpMode, device, program};
 use zerocopy::FromBytes;
 
 use crate::carry::fault;
 use crate::error::{Doing, Error, Result};
 use crate::gate::GateOnly;
-use crate::links::{self, Pinned, Place};
+use crate::links::{self, AttachPoint, Pinned};
 use crate::objects::{self, CONFIG_SECTION, Frozen, ObjectKind, Recipe, program_by_id};
 use crate::programs::Program as Kind;
 use crate::state::OWN;
-use crate::sys::{self, Target};
-use crate::{Dataplane, GateAlone, prog_run, refusal};
+use crate::{Dataplane, GateAlone, prog_run, refusal, sys};
 
 /// Where a device's ingress is handled. Every managed device also gets the tcx egress program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -98,8 +98,8 @@ impl Dataplane {
         let result = self.attach_all(wanted, ingress.as_ref().map(AsFd::as_fd), &mut made);
         if result.is_err() {
             // nothing half attached stays behind
-            for place in made.into_iter().rev() {
-                self.remove_link(place, wanted.ifindex)?;
+            for point in made.into_iter().rev() {
+                self.remove_link(point, wanted.ifindex)?;
             }
         }
         result
@@ -110,39 +110,39 @@ impl Dataplane {
         &self,
         wanted: &Attachment,
         ingress: Option<BorrowedFd<'_>>,
-        made: &mut Vec<Place>,
+        made: &mut Vec<AttachPoint>,
     ) -> Result<()> {
         let ifindex = wanted.ifindex;
-        let mut put = |place, target, program: BorrowedFd<'_>| -> Result<()> {
-            if self.put_link(place, ifindex, target, program)? {
-                made.push(place);
+        let mut put = |point, target, program: BorrowedFd<'_>| -> Result<()> {
+            if self.put_link(point, ifindex, target, program)? {
+                made.push(point);
             }
             Ok(())
         };
-        put(Place::TcxOut, Target::TcxEgress, self.device_program("tc_egress_root")?.as_fd())?;
+        put(AttachPoint::TcxOut, Target::TcxEgress, self.device_program("tc_egress_root")?.as_fd())?;
         match (wanted.hook.xdp(), ingress) {
             (Some(target), Some(ingress)) => {
                 self.check_mode(ifindex, target)?;
                 let finish = self.device_program("tc_finish")?;
                 // A tc root goes only after XDP judges packets; without one the finisher must be there first.
                 if self
-                    .link_program(Place::TcxIn, ifindex)?
+                    .link_program(AttachPoint::TcxIn, ifindex)?
                     .is_some_and(|name| name == "tc_root" || name == "tc_gate")
                 {
-                    put(Place::Xdp, target, ingress)?;
-                    put(Place::TcxIn, Target::TcxIngress, finish.as_fd())
+                    put(AttachPoint::Xdp, target, ingress)?;
+                    put(AttachPoint::TcxIn, Target::TcxIngress, finish.as_fd())
                 } else {
-                    put(Place::TcxIn, Target::TcxIngress, finish.as_fd())?;
-                    put(Place::Xdp, target, ingress)
+                    put(AttachPoint::TcxIn, Target::TcxIngress, finish.as_fd())?;
+                    put(AttachPoint::Xdp, target, ingress)
                 }
             }
             (None, Some(ingress)) => {
-                put(Place::TcxIn, Target::TcxIngress, ingress)?;
-                self.remove_link(Place::Xdp, ifindex)
+                put(AttachPoint::TcxIn, Target::TcxIngress, ingress)?;
+                self.remove_link(AttachPoint::Xdp, ifindex)
             }
             (_, None) => {
-                self.remove_link(Place::Xdp, ifindex)?;
-                self.remove_link(Place::TcxIn, ifindex)
+                self.remove_link(AttachPoint::Xdp, ifindex)?;
+                self.remove_link(AttachPoint::TcxIn, ifindex)
             }
         }
     }
@@ -151,7 +151,7 @@ impl Dataplane {
     pub fn detach(&self, ifindex: u32) -> Result<()> {
         let _changing = self.changing();
         self.gates.lock().unwrap_or_else(PoisonError::into_inner).remove(&ifindex);
-        Place::ALL.into_iter().try_for_each(|place| self.remove_link(place, ifindex))
+        AttachPoint::ALL.into_iter().try_for_each(|point| self.remove_link(point, ifindex))
     }
 
     /// Devices with programs of this data plane, also those that an earlier daemon attached.
@@ -164,10 +164,12 @@ impl Dataplane {
     }
 
     fn describe(&self, ifindex: u32, links: &[Pinned]) -> Result<Attached> {
-        let at = |place| links.iter().find(|link| link.place == place).map(|link| link.details.program_id);
-        let (hook, program) = match (at(Place::Xdp), at(Place::TcxIn)) {
-            (Some(program), _) => match sys::xdp_query(ifindex) {
-                Ok((_, 2)) => (Hook::XdpGeneric, Some((ObjectKind::Xdp, program))),
+        let at = |point| links.iter().find(|link| link.point == point).map(|link| link.details.program_id);
+        let (hook, program) = match (at(AttachPoint::Xdp), at(AttachPoint::TcxIn)) {
+            (Some(program), _) => match device::xdp(ifindex) {
+                Ok(state) if state.mode == XdpMode::Generic => {
+                    (Hook::XdpGeneric, Some((ObjectKind::Xdp, program)))
+                }
                 _ => (Hook::XdpNative, Some((ObjectKind::Xdp, program))),
             },
             (None, Some(program)) => (Hook::Tc, Some((ObjectKind::Tc, program))),
@@ -255,47 +257,53 @@ impl Dataplane {
     }
 
     /// Makes or updates a link; true = made.
-    fn put_link(&self, place: Place, ifindex: u32, target: Target, program: BorrowedFd<'_>) -> Result<bool> {
-        if let Some(link) = Pinned::open(&self.state.pin, place, ifindex)? {
+    fn put_link(
+        &self,
+        point: AttachPoint,
+        ifindex: u32,
+        target: Target,
+        program: BorrowedFd<'_>,
+    ) -> Result<bool> {
+        if let Some(link) = Pinned::open(&self.state.pin, point, ifindex)? {
             if !self.is_same_program(link.details.program_id, program)? {
                 link.update(program)?;
                 fault::point("link");
             }
             return Ok(false);
         }
-        match Pinned::create(&self.state.pin, place, ifindex, target, program) {
+        match Pinned::create(&self.state.pin, point, ifindex, target, program) {
             Ok(_) => Ok(true),
-            Err(error) if place == Place::Xdp => Err(refusal::explain(program, ifindex, target, error)),
+            Err(error) if point == AttachPoint::Xdp => Err(refusal::explain(program, ifindex, target, error)),
             Err(source) => Err(Error::Os {
-                action: format!("attach {} to {}", place.name(), sys::interface_name(ifindex)),
+                action: format!("attach {} to {}", point.name(), sys::interface_name(ifindex)),
                 source,
             }),
         }
     }
 
-    fn remove_link(&self, place: Place, ifindex: u32) -> Result<()> {
-        Pinned::open(&self.state.pin, place, ifindex)?.map_or(Ok(()), Pinned::remove)
+    fn remove_link(&self, point: AttachPoint, ifindex: u32) -> Result<()> {
+        Pinned::open(&self.state.pin, point, ifindex)?.map_or(Ok(()), Pinned::remove)
     }
 
     /// Name of the program on a link.
-    fn link_program(&self, place: Place, ifindex: u32) -> Result<Option<String>> {
-        let Some(link) = Pinned::open(&self.state.pin, place, ifindex)? else { return Ok(None) };
+    fn link_program(&self, point: AttachPoint, ifindex: u32) -> Result<Option<String>> {
+        let Some(link) = Pinned::open(&self.state.pin, point, ifindex)? else { return Ok(None) };
         Ok(program_by_id(link.details.program_id).map(|(details, _)| details.name))
     }
 
     /// A link between native and generic XDP cannot be updated, only made anew.
     fn check_mode(&self, ifindex: u32, target: Target) -> Result<()> {
-        let Some(link) = Pinned::open(&self.state.pin, Place::Xdp, ifindex)? else { return Ok(()) };
-        let wanted = if target == Target::XdpNative { 1 } else { 2 };
-        match sys::xdp_query(ifindex) {
-            Ok((_, mode)) if mode != wanted && mode != 0 => link.remove(),
+        let Some(link) = Pinned::open(&self.state.pin, AttachPoint::Xdp, ifindex)? else { return Ok(()) };
+        let wanted = if target == Target::XdpNative { XdpMode::Native } else { XdpMode::Generic };
+        match device::xdp(ifindex) {
+            Ok(state) if state.mode != wanted && state.mode != XdpMode::None => link.remove(),
             _ => Ok(()),
         }
     }
 
     /// Same instructions, same frozen variant, same maps: then the link can stay as it is.
     fn is_same_program(&self, id: u32, program: BorrowedFd<'_>) -> Result<bool> {
-        let wanted = sys::program_details(program).doing(|| "examine a program".to_owned())?;
+        let wanted = program::details(program).doing(|| "examine a program".to_owned())?;
         if wanted.id == id {
             return Ok(true);
         }

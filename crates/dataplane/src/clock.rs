@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::ObjectBuilder;
-use sluice_abi::{KNOWN_SOURCE_S, ProgramConfig, REJUDGE_PER_SECOND, REPLY_RATE_PER_ZONE};
+use sluice_abi::{KNOWN_SOURCE_S, ProgramConfig, REEVALUATED_PER_SECOND, REPLY_RATE_PER_ZONE};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::generation::rejudge_per_tick;
-use crate::mmap::Mapped;
+use crate::generation::reevaluated_per_tick;
+use crate::mmap::{Array, array};
 use crate::{objects, prog_run};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/clock.bpf.o"));
@@ -48,7 +48,7 @@ struct Question {
 
 struct Clock {
     program: OwnedFd,
-    questions: Mapped<Question>,
+    questions: Array<Question>,
     asked: u32,
 }
 
@@ -64,7 +64,7 @@ impl Clock {
             }
         }
         let object = object.load().unwrap();
-        let questions = Mapped::new(&objects::map(&object, "questions").unwrap()).unwrap();
+        let questions = array(&objects::map(&object, "questions").unwrap()).unwrap();
         Clock { program: objects::program(&object, "clock_ask").unwrap(), questions, asked: 0 }
     }
 
@@ -154,8 +154,11 @@ fn answers_leave_at_the_rate_whatever_a_tick_is() {
 #[test]
 fn flows_are_judged_again_at_the_rate_whatever_a_tick_is() {
     for hz in KERNELS {
-        let in_a_second = rejudge_per_tick(hz) * hz;
-        assert!((REJUDGE_PER_SECOND..REJUDGE_PER_SECOND + hz).contains(&in_a_second), "{hz}: {in_a_second}");
+        let in_a_second = reevaluated_per_tick(hz) * hz;
+        assert!(
+            (REEVALUATED_PER_SECOND..REEVALUATED_PER_SECOND + hz).contains(&in_a_second),
+            "{hz}: {in_a_second}"
+        );
     }
 }
 

@@ -5,15 +5,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use sluice_abi::{active_epoch, active_slot, active_word};
+use sluice_libbpf::map::NewMap;
 
 use crate::error::{Doing, Result};
-use crate::mmap::Mapped;
+use crate::mmap::{Array, array};
 use crate::objects::{self, CLOCK_SECTION, Frozen, ObjectKind, Recipe};
 use crate::state::State;
 use crate::{Dataplane, Generation, Sizes, prog_run, sys};
 
-pub(crate) fn map_active(state: &State) -> Result<Mapped<u32>> {
-    Mapped::new(state.active()).doing(|| "map the word `active`".to_owned())
+pub(crate) fn map_active(state: &State) -> Result<Array<u32>> {
+    array(state.active()).doing(|| "map the word `active`".to_owned())
 }
 
 impl Dataplane {
@@ -26,7 +27,7 @@ impl Dataplane {
         active_slot(self.active().load(Ordering::Relaxed))
     }
 
-    /// Lines of another epoch are judged again.
+    /// Lines of another epoch are re-evaluated.
     pub fn epoch(&self) -> u16 {
         active_epoch(self.active().load(Ordering::Relaxed))
     }
@@ -37,7 +38,7 @@ impl Dataplane {
         self.store_active(|word| active_word(generation.slot(), active_epoch(word).wrapping_add(1)));
     }
 
-    /// Has every flow judged again by the active generation.
+    /// Has every flow re-evaluated by the active generation.
     pub fn bump_epoch(&self) {
         self.store_active(|word| active_word(active_slot(word), active_epoch(word).wrapping_add(1)));
     }
@@ -81,16 +82,11 @@ pub(crate) struct Grace {
 
 impl Grace {
     pub fn new() -> Result<Grace> {
-        let size = size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t;
-        let create = |kind, options: &libbpf_sys::bpf_map_create_opts| {
-            MapHandle::create(kind, Some("sluice_grace"), 4, 4, 1, options)
-                .doing(|| "create the map of grace periods".to_owned())
-        };
-        let inner =
-            create(MapType::Array, &libbpf_sys::bpf_map_create_opts { sz: size, ..Default::default() })?;
-        let inner_map_fd = std::os::fd::AsRawFd::as_raw_fd(&inner.as_fd()) as u32;
-        let options = libbpf_sys::bpf_map_create_opts { sz: size, inner_map_fd, ..Default::default() };
-        Ok(Grace { outer: create(MapType::ArrayOfMaps, &options)?, inner })
+        let wanted = |kind| NewMap { kind, name: "sluice_grace", key_size: 4, value_size: 4, max_entries: 1 };
+        let doing = || "create the map of grace periods".to_owned();
+        let inner = wanted(MapType::Array).create().doing(doing)?;
+        let outer = wanted(MapType::ArrayOfMaps).create_of(inner.as_fd()).doing(doing)?;
+        Ok(Grace { outer, inner })
     }
 
     fn wait(&self) -> Result<()> {
@@ -110,7 +106,7 @@ pub(crate) fn hz() -> u32 {
 #[derive(Debug)]
 pub(crate) struct Clock {
     program: OwnedFd,
-    jiffies: Mapped<u64>,
+    jiffies: Array<u64>,
     hz: u32,
 }
 
@@ -125,7 +121,7 @@ impl Clock {
             entries: &|name| sizes.entries(name),
         })?;
         let map = objects::map(&object, CLOCK_SECTION)?;
-        let jiffies = Mapped::new(&map).doing(|| "map the clock".to_owned())?;
+        let jiffies = array(&map).doing(|| "map the clock".to_owned())?;
         Ok(Clock { program: objects::program(&object, "read_clock")?, jiffies, hz: hz() })
     }
 

@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_millis(200);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     pub tuple: Tuple,
+    /// The same as it leaves.
+    pub out: Tuple,
     pub raw: sluice_abi::Event,
 }
 
@@ -26,15 +28,15 @@ impl Event {
         let address = |words: [u32; 4]| -> IpAddr {
             if raw.family == 4 { v4(words[0]).into() } else { v6(words).into() }
         };
-        let tuple = Tuple {
-            source: address(raw.key.be_saddr),
-            source_port: u16::from_be(raw.key.be_sport),
-            destination: address(raw.key.be_daddr),
-            destination_port: u16::from_be(raw.key.be_dport),
-            protocol: raw.key.proto,
-            routing_instance: raw.key.routing_instance,
+        let tuple = |key: &sluice_abi::FlowKey6| Tuple {
+            source: address(key.be_saddr).to_canonical(),
+            source_port: u16::from_be(key.be_sport),
+            destination: address(key.be_daddr).to_canonical(),
+            destination_port: u16::from_be(key.be_dport),
+            protocol: key.proto,
+            routing_instance: key.routing_instance,
         };
-        Some(Event { tuple, raw })
+        Some(Event { tuple: tuple(&raw.key), out: tuple(&raw.out), raw })
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 
+use sluice_libbpf::program;
+
 use crate::error::{Doing, Result};
-use crate::sys;
 
 /// One program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,8 +33,8 @@ pub(crate) fn accounts<'a>(
     let mut found = Vec::new();
     for (variant, fd) in programs {
         let doing = || "examine a program".to_owned();
-        let details = sys::program_details(fd.as_fd()).doing(doing)?;
-        let calls = sys::calls(fd.as_fd()).doing(doing)?;
+        let details = program::details(fd.as_fd()).doing(doing)?;
+        let calls = program::calls(fd.as_fd()).doing(doing)?;
         let frames = frames.get_mut(details.name.as_str()).and_then(VecDeque::pop_front);
         found.push(Examined {
             stack: frames.map_or(0, |frames| deepest(0, &frames, &calls)),

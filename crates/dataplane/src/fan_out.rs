@@ -15,16 +15,16 @@ use crate::error::{Error, Result};
 use crate::generation::Generation;
 
 impl Dataplane {
-    /// Gives a listener of a loaded generation another table of turns (places among its receivers). No packet sees a mix
+    /// Gives a listener of a loaded generation another table of positions (places among its receivers). No packet sees a mix
     /// of both: the one that is not in use is filled, and one store changes over.
     ///
     /// It does not wait for the generation that is being loaded beside it. So the one it is for must be the last that
     /// was switched to; then its slot is nobody else's to fill.
-    pub fn set_fan_out_turns(
+    pub fn write_fan_out_positions(
         &self,
         generation: &Generation,
         listener: &FanOutListener,
-        turns: &[u16],
+        positions: &[u16],
     ) -> Result<()> {
         let _turning = self.turning.lock().unwrap_or_else(PoisonError::into_inner);
         let tables = generation.tables();
@@ -38,14 +38,14 @@ impl Dataplane {
             if used == listener.first_line { used + listener.bank_lines } else { listener.first_line };
         // whoever still walks the table that was given up before
         self.grace()?;
-        for (number, part) in (first..).zip(turns.chunks(FANOUT_LINE_POSITIONS)) {
+        for (number, part) in (first..).zip(positions.chunks(FANOUT_LINE_POSITIONS)) {
             let mut line = FanoutLine::default();
             for (place, turn) in line.receiver.iter_mut().zip(part) {
                 *place = listener.first_receiver as u16 + turn;
             }
             tables.write(Table::FanoutLines, number, &line);
         }
-        word.store(u64::from(first) << 32 | turns.len() as u64, Ordering::Release);
+        word.store(u64::from(first) << 32 | positions.len() as u64, Ordering::Release);
         Ok(())
     }
 

@@ -2,16 +2,19 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use sluice_abi::tables::{GateAlone, GatePlace};
+use sluice_abi::tables::{GateAlone, GateEndpoint};
 use sluice_abi::{GATE_PORTS, GatePort, MAX_GATE_SERVICES, ProgramConfig};
+use sluice_libbpf::program;
 
 use crate::error::{Doing, Error, Result};
-use crate::mmap::Mapped;
+use crate::mmap::{Array, array};
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::records::address_words;
-use crate::{Dataplane, ProgramDetails, sys};
+use crate::{Dataplane, ProgramDetails};
 
 pub(crate) const MAPS: [&str; 2] = ["gate_ports", "gate_told"];
+/// And what every program has for itself.
+const SCRATCH: &str = "scratch";
 
 /// The program with its tables; its grants are those of the gateway, its counters those of the unit.
 #[derive(Debug)]
@@ -31,28 +34,28 @@ impl Dataplane {
             kind: hook,
             programs: &[name],
             reuse: &|name| self.state.descriptor(hook, name),
-            create: &|name| MAPS.contains(&name) || name == objects::CONFIG_SECTION,
+            create: &|name| MAPS.contains(&name) || [SCRATCH, objects::CONFIG_SECTION].contains(&name),
             frozen: Frozen { config, root_variant: variant },
             entries: &|name| self.sizes().entries(name),
         })?;
-        let ports: Mapped<GatePort> = Mapped::new(&objects::map(&object, "gate_ports")?)
-            .doing(|| "map the ports of services".to_owned())?;
-        for place in &gate.places {
-            write_place(&ports, place)?;
+        let ports: Array<GatePort> =
+            array(&objects::map(&object, "gate_ports")?).doing(|| "map the ports of services".to_owned())?;
+        for endpoint in &gate.endpoints {
+            write_endpoint(&ports, endpoint)?;
         }
         Ok(GateOnly { program: objects::program(&object, name)? })
     }
 }
 
-fn write_place(ports: &Mapped<GatePort>, place: &GatePlace) -> Result<()> {
-    if place.service == 0 || usize::from(place.service) >= MAX_GATE_SERVICES {
-        return Err(Error::Object { what: format!("service {}", place.service) });
+fn write_endpoint(ports: &Array<GatePort>, endpoint: &GateEndpoint) -> Result<()> {
+    if endpoint.service == 0 || usize::from(endpoint.service) >= MAX_GATE_SERVICES {
+        return Err(Error::Object { what: format!("service {}", endpoint.service) });
     }
-    let be_addr6 = place.v6.map_or([0; 4], |address| address_words(address.into()).1);
-    let be_addr4 = place.v4.map_or(0, |address| address_words(address.into()).1[0]);
-    let protocol = if place.udp { GATE_PORTS } else { 0 };
-    for port in place.ports.0..=place.ports.1 {
-        let entry = GatePort { be_addr6, be_addr4, service: place.service, zero: [0; 5] };
+    let be_addr6 = endpoint.v6.map_or([0; 4], |address| address_words(address.into()).1);
+    let be_addr4 = endpoint.v4.map_or(0, |address| address_words(address.into()).1[0]);
+    let protocol = if endpoint.udp { GATE_PORTS } else { 0 };
+    for port in endpoint.ports.0..=endpoint.ports.1 {
+        let entry = GatePort { be_addr6, be_addr4, service: endpoint.service, zero: [0; 5] };
         ports.write(protocol + u32::from(port), entry);
     }
     Ok(())
@@ -65,6 +68,6 @@ impl GateOnly {
 
     /// What the kernel made of it.
     pub fn details(&self) -> Result<ProgramDetails> {
-        sys::program_details(self.program()).doing(|| "examine a program".to_owned())
+        program::details(self.program()).doing(|| "examine a program".to_owned())
     }
 }

@@ -6,8 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use sluice_abi::tables::{FlowRules, Table, Tables};
 use sluice_abi::{
     CONFIG_PERSISTENT_NAT, GENERATION_NO_SEQUENCE_CHECK, GENERATION_REVERSE_ACROSS_ZONES,
-    Generation as Header, MAX_VARIANTS, ProgramConfig, REJUDGE_PER_SECOND,
+    Generation as Header, MAX_VARIANTS, ProgramConfig, REEVALUATED_PER_SECOND,
 };
+use sluice_libbpf::program;
 
 use crate::error::{Doing, Error, Result};
 use crate::examine::{self, Examined};
@@ -15,7 +16,7 @@ use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::programs::{Key, Program};
 use crate::rules::RuleTables;
 use crate::slots::Filled;
-use crate::{Dataplane, ProgramDetails, sys};
+use crate::{Dataplane, ProgramDetails};
 
 /// Programs that are no generation's.
 const FIXED: [(ObjectKind, &[&str]); 2] = [
@@ -100,8 +101,7 @@ impl Generation {
 
     /// What the kernel says of every program.
     pub fn programs(&self) -> Result<Vec<ProgramDetails>> {
-        let details =
-            |fd: &OwnedFd| sys::program_details(fd.as_fd()).doing(|| "examine a program".to_owned());
+        let details = |fd: &OwnedFd| program::details(fd).doing(|| "examine a program".to_owned());
         self.programs.values().map(details).collect()
     }
 }
@@ -160,7 +160,7 @@ impl Dataplane {
         let persistent = if tables.nat.is_persistent() { CONFIG_PERSISTENT_NAT } else { 0 };
         ProgramConfig {
             slot,
-            rejudge_per_tick: rejudge_per_tick(self.hz()),
+            reevaluated_per_tick: reevaluated_per_tick(self.hz()),
             hz: self.hz(),
             flags: own.flags | persistent,
             ..own
@@ -217,9 +217,9 @@ impl Dataplane {
     }
 }
 
-/// Ticks may be long or short; flows are judged again at the same rate.
-pub(crate) fn rejudge_per_tick(hz: u32) -> u32 {
-    REJUDGE_PER_SECOND.div_ceil(hz)
+/// Ticks may be long or short; flows are re-evaluated at the same rate.
+pub(crate) fn reevaluated_per_tick(hz: u32) -> u32 {
+    REEVALUATED_PER_SECOND.div_ceil(hz)
 }
 
 fn flags_of(flow: &FlowRules) -> u32 {

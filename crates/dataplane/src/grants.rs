@@ -20,7 +20,7 @@ use sluice_abi::{
 
 pub use crate::error::Refused;
 use crate::error::Result;
-use crate::mmap::Mapped;
+use crate::mmap::Array;
 use crate::records::{address_words, mapped};
 use crate::state::State;
 
@@ -44,9 +44,9 @@ struct Book {
 
 #[derive(Debug)]
 pub struct Grants {
-    records: Mapped<Grant>,
-    users: Mapped<GrantUser>,
-    lengths: Mapped<GrantLengths>,
+    records: Array<Grant>,
+    users: Array<GrantUser>,
+    lengths: Array<GrantLengths>,
     index: Index,
     sources: Sources,
     book: Mutex<Book>,
@@ -386,8 +386,8 @@ impl Grants {
         }
     }
 
-    /// Tidies what has ended by itself, and says what that was. Programs have not needed this to refuse it.
-    pub fn tidy(&self, now: u64) -> Result<Vec<GrantRecord>> {
+    /// Removes what has ended by itself, and says what that was. Programs have not needed this to refuse it.
+    pub fn collect_ended(&self, now: u64) -> Result<Vec<GrantRecord>> {
         let mut book = self.book();
         let over: Vec<(u32, Ended)> = (1..book.fresh)
             .filter_map(|index| {

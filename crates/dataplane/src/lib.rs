@@ -11,6 +11,7 @@ mod carry;
 mod clock;
 mod control;
 mod counters;
+mod dropped;
 mod error;
 mod events;
 mod examine;
@@ -56,6 +57,7 @@ use sluice_abi::{
 pub use attach::{Attached, Attachment, Hook};
 pub use bindings::{Binding, Permits};
 pub use counters::{Counters, Renumbered};
+pub use dropped::{Dropped, Headers};
 pub use error::{Error, Result};
 pub use events::Event;
 pub use examine::Examined;
@@ -72,15 +74,16 @@ pub use programs::Program;
 pub use rules::RuleTables;
 pub use sessions::{Direction, Family, Session, SessionId, Tuple};
 pub use sluice_abi as abi;
-pub use sluice_abi::tables::{FlowRules, GateAlone, GatePlace, Tables};
+pub use sluice_abi::tables::{FlowRules, GateAlone, GateEndpoint, Tables};
+pub use sluice_libbpf::program::ProgramDetails;
 pub use state::cleanup;
 pub use sweep::{EarlyAgeout, SweepReport, Swept, Timeouts};
-pub use sys::{ProgramDetails, give_back_freed};
+pub use sys::give_back_freed;
 
 use attach::{Gates, Roots};
 use control::{Clock, Grace};
 use loaded::Loaded;
-use mmap::Mapped;
+use mmap::Array;
 use reaper::Reaper;
 use records::FlowTable;
 use slots::Slots;
@@ -245,7 +248,7 @@ impl Sizes {
         self.grants.div_ceil(FLOW_BUCKET_SLOTS as u32 / 2).next_power_of_two()
     }
 
-    /// Words of bits that tell hosts with a grant from strangers: a power of two of them.
+    /// Words of bits that tell hosts with a grant from those without: a power of two of them.
     fn source_words(&self) -> u32 {
         (self.grants * sluice_abi::GRANT_SOURCE_BITS).div_ceil(u64::BITS).next_power_of_two()
     }
@@ -299,13 +302,13 @@ pub struct Dataplane {
     /// Of the flow hash.
     seed: u64,
     created: bool,
-    active: Mapped<u32>,
+    active: Array<u32>,
     flows4: FlowTable<FlowLine4>,
     flows6: FlowTable<FlowLine6>,
-    nexthops: Mapped<sluice_abi::Nexthop>,
-    watermarks: Arc<Mapped<Watermarks>>,
-    local_filter: Mapped<sluice_abi::LocalFilter>,
-    bindings: Mapped<sluice_abi::NatBinding>,
+    nexthops: Array<sluice_abi::Nexthop>,
+    watermarks: Arc<Array<Watermarks>>,
+    local_filter: Array<sluice_abi::LocalFilter>,
+    bindings: Array<sluice_abi::NatBinding>,
     grace: Grace,
     clock: Clock,
     slots: Slots,
@@ -319,7 +322,7 @@ pub struct Dataplane {
     gates: Mutex<Gates>,
     /// Held while generations or attachments change.
     changes: Mutex<()>,
-    /// Of tables of turns.
+    /// Of tables of positions.
     turning: Mutex<()>,
 }
 
@@ -333,7 +336,7 @@ impl Dataplane {
             state.extend(sizes)?;
         }
         links::remove_dead(pin)?;
-        let watermarks: Arc<Mapped<Watermarks>> = Arc::new(records::mapped(&state, "watermarks")?);
+        let watermarks: Arc<Array<Watermarks>> = Arc::new(records::mapped(&state, "watermarks")?);
         if created {
             watermarks.long(0, offset_of!(Watermarks, seed)).store(random(), Ordering::Relaxed);
         }

@@ -2,28 +2,29 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
+use sluice_libbpf::{Link, LinkDetails, Target};
+
 use crate::error::{Doing, Result};
-use crate::sys::{self, LinkDetails, Target};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum AttachPoint {
     Xdp,
     TcxIn,
     TcxOut,
 }
 
-impl Place {
+impl AttachPoint {
     /// In the order in which programs are taken off a device.
-    pub const ALL: [Place; 3] = [Place::Xdp, Place::TcxIn, Place::TcxOut];
+    pub const ALL: [AttachPoint; 3] = [AttachPoint::Xdp, AttachPoint::TcxIn, AttachPoint::TcxOut];
 
     pub fn name(self) -> &'static str {
         match self {
-            Place::Xdp => "xdp",
-            Place::TcxIn => "tcx_in",
-            Place::TcxOut => "tcx_out",
+            AttachPoint::Xdp => "xdp",
+            AttachPoint::TcxIn => "tcx_in",
+            AttachPoint::TcxOut => "tcx_out",
         }
     }
 }
@@ -31,56 +32,56 @@ impl Place {
 /// A link and its pin.
 #[derive(Debug)]
 pub(crate) struct Pinned {
-    pub place: Place,
+    pub point: AttachPoint,
     pub ifindex: u32,
     pub path: PathBuf,
     pub details: LinkDetails,
-    fd: OwnedFd,
+    link: Link,
 }
 
 pub(crate) fn directory(pin: &Path) -> PathBuf {
     pin.join("links")
 }
 
-fn path(pin: &Path, place: Place, ifindex: u32) -> PathBuf {
-    directory(pin).join(format!("{}_{ifindex}", place.name()))
+fn path(pin: &Path, point: AttachPoint, ifindex: u32) -> PathBuf {
+    directory(pin).join(format!("{}_{ifindex}", point.name()))
 }
 
 impl Pinned {
-    pub fn open(pin: &Path, place: Place, ifindex: u32) -> Result<Option<Pinned>> {
-        let path = path(pin, place, ifindex);
-        let fd = match sys::open_pin(&path) {
+    pub fn open(pin: &Path, point: AttachPoint, ifindex: u32) -> Result<Option<Pinned>> {
+        let path = path(pin, point, ifindex);
+        let link = match Link::pinned(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other.doing(|| format!("open link {}", path.display()))?,
         };
-        let details = sys::link_details(fd.as_fd()).doing(|| format!("examine link {}", path.display()))?;
-        Ok(Some(Pinned { place, ifindex, path, details, fd }))
+        let details = link.details().doing(|| format!("examine link {}", path.display()))?;
+        Ok(Some(Pinned { point, ifindex, path, details, link }))
     }
 
     /// Attaches and pins; a link that cannot be pinned is gone again.
     pub fn create(
         pin: &Path,
-        place: Place,
+        point: AttachPoint,
         ifindex: u32,
         target: Target,
         program: BorrowedFd<'_>,
     ) -> io::Result<Pinned> {
-        let path = path(pin, place, ifindex);
-        let fd = sys::link_create(program, ifindex, target)?;
-        sys::pin(fd.as_fd(), &path)?;
-        let details = sys::link_details(fd.as_fd())?;
-        Ok(Pinned { place, ifindex, path, details, fd })
+        let path = path(pin, point, ifindex);
+        let link = Link::attach(program, ifindex, target)?;
+        sluice_libbpf::pin(&link, &path)?;
+        let details = link.details()?;
+        Ok(Pinned { point, ifindex, path, details, link })
     }
 
     pub fn update(&self, program: BorrowedFd<'_>) -> Result<()> {
-        sys::link_update(self.fd.as_fd(), program).doing(|| format!("update link {}", self.path.display()))
+        self.link.update(program).doing(|| format!("update link {}", self.path.display()))
     }
 
     /// Takes the program off the device and removes the pin.
     pub fn remove(self) -> Result<()> {
         if self.details.ifindex != 0 {
             // a device that goes away at this moment detaches by itself
-            if let Err(error) = sys::link_detach(self.fd.as_fd()) {
+            if let Err(error) = self.link.detach() {
                 tracing::debug!(%error, link = %self.path.display(), "detach");
             }
         }
@@ -88,24 +89,24 @@ impl Pinned {
     }
 }
 
-/// Every pinned link, in the order of `Place::ALL` and then of the devices.
+/// Every pinned link, in the order of `AttachPoint::ALL` and then of the devices.
 pub(crate) fn all(pin: &Path) -> Result<Vec<Pinned>> {
     let directory = directory(pin);
     let entries = match fs::read_dir(&directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.doing(|| format!("list {}", directory.display()))?,
     };
-    let mut keys: Vec<(Place, u32)> = entries
+    let mut keys: Vec<(AttachPoint, u32)> = entries
         .flatten()
         .filter_map(|entry| {
             let name = entry.file_name();
-            let (place, ifindex) = name.to_str()?.rsplit_once('_')?;
-            let place = Place::ALL.into_iter().find(|candidate| candidate.name() == place)?;
-            Some((place, ifindex.parse().ok()?))
+            let (point, ifindex) = name.to_str()?.rsplit_once('_')?;
+            let point = AttachPoint::ALL.into_iter().find(|candidate| candidate.name() == point)?;
+            Some((point, ifindex.parse().ok()?))
         })
         .collect();
     keys.sort_unstable();
-    keys.into_iter().filter_map(|(place, ifindex)| Pinned::open(pin, place, ifindex).transpose()).collect()
+    keys.into_iter().filter_map(|(point, ifindex)| Pinned::open(pin, point, ifindex).transpose()).collect()
 }
 
 /// Removes the pins of links whose device is gone.

@@ -12,7 +12,7 @@ use sluice_abi::{LoadedProgram, PROGRAM_SLOTS, ProgramConfig};
 use zerocopy::IntoBytes;
 
 use crate::error::{Doing, Error, Result};
-use crate::mmap::Mapped;
+use crate::mmap::{Array, array};
 use crate::objects::{self, ObjectKind};
 use crate::slots;
 use crate::state::State;
@@ -21,7 +21,7 @@ const HOOKS: usize = 2;
 
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    records: Mapped<LoadedProgram>,
+    records: Array<LoadedProgram>,
     /// By hook: hash of the object and of the state maps that its programs use.
     states: Mutex<[u64; HOOKS]>,
 }
@@ -41,7 +41,7 @@ impl Loaded {
             Ok(map) if (map.value_size(), map.max_entries()) == (size, entries) => map,
             _ => slots::create("loaded", size, entries, &path)?,
         };
-        let records = Mapped::new(&map).doing(|| format!("map {}", path.display()))?;
+        let records = array(&map).doing(|| format!("map {}", path.display()))?;
         let loaded = Loaded { records, states: Mutex::default() };
         loaded.read_state(state)?;
         Ok(loaded)

@@ -1,8 +1,5 @@
 //! The account of memory: what each pinned map takes, as the kernel counts it.
 
-use std::fs;
-use std::os::fd::{AsFd, AsRawFd};
-
 use libbpf_rs::{MapCore, MapHandle};
 use serde::Serialize;
 
@@ -29,8 +26,6 @@ impl Dataplane {
 }
 
 fn account(name: &str, map: &MapHandle) -> Result<MapMemory> {
-    let path = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
-    let text = fs::read_to_string(&path).doing(|| format!("read what map {name} takes from {path}"))?;
-    let bytes = text.lines().find_map(|line| line.strip_prefix("memlock:")?.trim().parse().ok());
-    Ok(MapMemory { name: name.to_owned(), entries: map.max_entries(), bytes: bytes.unwrap_or(0) })
+    let bytes = sluice_libbpf::map::bytes(map).doing(|| format!("read what map {name} takes"))?;
+    Ok(MapMemory { name: name.to_owned(), entries: map.max_entries(), bytes })
 }

@@ -1,89 +1,24 @@
-//! ARRAY maps seen through memory. Programs write them at the same time, so every access is volatile or atomic.
+//! ARRAY maps seen through memory.
 
 use std::io;
-use std::marker::PhantomData;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use libbpf_rs::{MapCore, MapHandle};
-use sluice_memory::Memory;
+pub(crate) use sluice_memory::Array;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The elements of an mmapable ARRAY map.
-#[derive(Debug)]
-pub(crate) struct Mapped<T> {
-    memory: Memory,
-    len: u32,
-    element: PhantomData<T>,
-}
-
-impl<T: FromBytes + IntoBytes + Immutable + Copy> Mapped<T> {
-    pub fn new(map: &MapHandle) -> io::Result<Mapped<T>> {
-        let element = size_of::<T>();
-        // elements of an ARRAY lie 8-byte aligned without gaps when their size is a multiple of 8
-        if element != map.value_size() as usize || !(element.is_multiple_of(8) || map.max_entries() == 1) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "element size of the map is another"));
-        }
-        Self::of_length(map, map.max_entries())
+pub(crate) fn array<T: FromBytes + IntoBytes + Immutable + Copy>(map: &MapHandle) -> io::Result<Array<T>> {
+    if size_of::<T>() != map.value_size() as usize {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "element size of the map is another"));
     }
-
-    fn of_length(map: &MapHandle, len: u32) -> io::Result<Mapped<T>> {
-        let memory = Memory::shared(map.as_fd(), 0, size_of::<T>() * len as usize)?;
-        Ok(Mapped { memory, len, element: PhantomData })
-    }
-
-    /// Where a part of an element stands.
-    fn at(&self, index: u32, offset: usize, size: usize) -> usize {
-        assert!(index < self.len && offset + size <= size_of::<T>(), "access outside a map");
-        index as usize * size_of::<T>() + offset
-    }
-
-    pub fn len(&self) -> u32 {
-        self.len
-    }
-
-    /// A copy. Words that change meanwhile may belong to different moments; callers that mind compare `tag`s.
-    pub fn read(&self, index: u32) -> T {
-        self.memory.read(self.at(index, 0, size_of::<T>()))
-    }
-
-    /// A copy of one field.
-    pub fn read_field<F: FromBytes + Copy>(&self, index: u32, offset: usize) -> F {
-        self.memory.read(self.at(index, offset, size_of::<F>()))
-    }
-
-    pub fn write(&self, index: u32, value: T) {
-        self.memory.write(self.at(index, 0, size_of::<T>()), value);
-    }
-
-    /// Puts bytes behind the beginning of an element, into the next ones as well, while nobody reads them.
-    pub fn fill(&self, index: u32, offset: usize, bytes: &[u8]) {
-        let begin = index as usize * size_of::<T>() + offset;
-        assert!(begin + bytes.len() <= self.len as usize * size_of::<T>(), "access outside a map");
-        self.memory.fill(begin, bytes);
-    }
-
-    pub fn byte(&self, index: u32, offset: usize) -> &AtomicU8 {
-        self.memory.byte(self.at(index, offset, 1))
-    }
-
-    pub fn half(&self, index: u32, offset: usize) -> &AtomicU16 {
-        self.memory.half(self.at(index, offset, 2))
-    }
-
-    pub fn word(&self, index: u32, offset: usize) -> &AtomicU32 {
-        self.memory.word(self.at(index, offset, 4))
-    }
-
-    pub fn long(&self, index: u32, offset: usize) -> &AtomicU64 {
-        self.memory.long(self.at(index, offset, 8))
-    }
+    Array::of(map.as_fd(), map.max_entries())
 }
 
 /// The elements of an mmapable ARRAY map whose layout only that map knows.
 #[derive(Debug)]
 pub(crate) struct Records {
-    words: Mapped<u64>,
+    words: Array<u64>,
     /// Of one element, in words.
     stride: u32,
     pub len: u32,
@@ -96,7 +31,7 @@ impl Records {
         let stride = map.value_size().div_ceil(8);
         let words =
             u32::try_from(u64::from(stride) * u64::from(len)).map_err(|_| io::ErrorKind::InvalidInput)?;
-        Ok(Records { words: Mapped::of_length(map, words)?, stride, len })
+        Ok(Records { words: Array::of(map.as_fd(), words)?, stride, len })
     }
 
     /// Bytes of one element, in a buffer of so many words.

@@ -1,11 +1,13 @@
 //! The two embedded BPF objects: what to create, re-use and freeze before the kernel sees them.
 
 use std::cell::{Cell, RefCell};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Once;
 
-use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, Program, set_print};
+use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, set_print};
 use sluice_abi::{CONFIG_WEAK_ORDER, ProgramConfig};
+use sluice_libbpf::program::ProgramDetails;
+use sluice_libbpf::{btf, program};
 use zerocopy::IntoBytes;
 
 use crate::error::{Doing, Error, Result};
@@ -170,7 +172,7 @@ fn freeze(object: &mut OpenObject, frozen: &Frozen) -> Result<()> {
 
 /// Bytes of a frozen variable in `.rodata.config`.
 fn place(object: &OpenObject, variable: &str, size: usize) -> Result<std::ops::Range<usize>> {
-    match sys::variable(object, CONFIG_SECTION, variable) {
+    match btf::variable(object, CONFIG_SECTION, variable) {
         Some((offset, found)) if found == size => Ok(offset..offset + size),
         _ => Err(missing(variable)),
     }
@@ -196,9 +198,8 @@ fn missing(what: &str) -> Error {
 }
 
 /// A loaded program and its maps; None when it is gone.
-pub(crate) fn program_by_id(id: u32) -> Option<(sys::ProgramDetails, Vec<MapHandle>)> {
-    let fd = Program::fd_from_id(id).ok()?;
-    let details = sys::program_details(fd.as_fd()).ok()?;
+pub(crate) fn program_by_id(id: u32) -> Option<(ProgramDetails, Vec<MapHandle>)> {
+    let details = program::details(program::by_id(id).ok()?).ok()?;
     let maps = details.map_ids.iter().filter_map(|id| MapHandle::from_map_id(*id).ok()).collect();
     Some((details, maps))
 }

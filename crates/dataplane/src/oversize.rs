@@ -1,21 +1,22 @@
 //! Packets that leave NAT64 as several IPv6 fragments (RFC 7915 4): the programs translate them, here they are cut.
 
 use std::net::Ipv6Addr;
+use std::ops::Range;
 
 use sluice_wire::checksum::Pseudo;
+use sluice_wire::fields::{at, be16, put_be16, v6};
+use sluice_wire::ipv6_ext::{MORE, OFFSET_MASK};
+use sluice_wire::{icmpv6, ipv6, ipv6_ext, protocol, tcp, udp};
 use zerocopy::FromBytes;
 
 use crate::Dataplane;
 use crate::error::Result;
 
-const HEADER: usize = 40;
+const HEADER: usize = ipv6::field::HEADER;
 /// And the Fragment header behind it.
-const HEADERS: usize = 48;
-/// Of the Fragment header: more fragments follow (RFC 8200 4.5).
-const MORE: u16 = 1;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const ICMPV6: u8 = 58;
+const HEADERS: usize = HEADER + ipv6_ext::field::UNIT;
+/// Of the Fragment header.
+const OFFSET_MORE: Range<usize> = at(HEADER, ipv6_ext::field::OFFSET_MORE);
 /// Packets that have waited longer are not sent: nobody was here to cut them.
 const STALE_S: u64 = 1;
 
@@ -32,9 +33,12 @@ impl Oversize {
     fn read(bytes: &[u8]) -> Option<(Oversize, u32)> {
         let (raw, rest) = sluice_abi::Oversize::read_from_prefix(bytes).ok()?;
         let mut packet = rest.get(..raw.length.into())?.to_vec();
+        if packet.len() <= HEADERS {
+            return None;
+        }
         // what ends beyond the longest datagram is put together by nobody (RFC 8200 4.5)
-        let offset = usize::from(u16::from_be_bytes([*packet.get(42)?, *packet.get(43)?]) & !7);
-        if packet.len() <= HEADERS || offset + packet.len() - HEADERS > usize::from(u16::MAX) {
+        let offset = usize::from(be16(&packet, OFFSET_MORE) & OFFSET_MASK);
+        if offset + packet.len() - HEADERS > usize::from(u16::MAX) {
             return None;
         }
         if raw.unsummed != 0 {
@@ -44,52 +48,49 @@ impl Oversize {
     }
 
     pub fn destination(&self) -> Ipv6Addr {
-        address(&self.packet, 24)
+        v6(&self.packet, ipv6::field::DESTINATION)
     }
 
     /// RFC 8200 4.5: all but the last hold a multiple of 8 bytes, and what came as a fragment goes on from its offset.
     pub fn pieces(&self) -> Vec<Vec<u8>> {
         let (headers, payload) = self.packet.split_at(HEADERS);
         let room = (self.limit.max(sluice_abi::NAT64_IPV6_MTU_MIN as usize) - HEADERS) & !7;
-        let word = u16::from_be_bytes([headers[42], headers[43]]);
+        let word = be16(headers, OFFSET_MORE);
         let count = payload.len().div_ceil(room);
         let piece = |(index, part): (usize, &[u8])| {
             let mut piece = [headers, part].concat();
             let more = if index + 1 < count { MORE } else { word & MORE };
-            let offset = (word & !7) + (index * room) as u16;
-            piece[4..6].copy_from_slice(&((part.len() + HEADERS - HEADER) as u16).to_be_bytes());
-            piece[42..44].copy_from_slice(&(offset | more).to_be_bytes());
+            let offset = (word & OFFSET_MASK) + (index * room) as u16;
+            let length = part.len() + HEADERS - HEADER;
+            put_be16(&mut piece, ipv6::field::PAYLOAD_LENGTH, length as u16);
+            put_be16(&mut piece, OFFSET_MORE, offset | more);
             piece
         };
         payload.chunks(room).enumerate().map(piece).collect()
     }
 }
 
-fn address(packet: &[u8], at: usize) -> Ipv6Addr {
-    let octets: [u8; 16] = packet[at..at + 16].try_into().expect("16 bytes");
-    octets.into()
+fn pseudo(packet: &[u8]) -> Pseudo {
+    Pseudo::V6(v6(packet, ipv6::field::SOURCE), v6(packet, ipv6::field::DESTINATION))
 }
 
 /// Computes the transport checksum that a sender on this machine has left to a device (RFC 8200 8.1).
 fn complete(packet: &mut [u8]) {
-    let protocol = packet[HEADER];
-    let place = match protocol {
-        TCP => 16,
-        UDP => 6,
-        ICMPV6 => 2,
+    let protocol = packet[HEADER + ipv6_ext::field::NEXT_HEADER];
+    let field = match protocol {
+        protocol::TCP => tcp::field::CHECKSUM,
+        protocol::UDP => udp::field::CHECKSUM,
+        protocol::ICMPV6 => icmpv6::field::CHECKSUM,
         _ => return,
     };
-    let pseudo = Pseudo::V6(address(packet, 8), address(packet, 24));
+    let pseudo = pseudo(packet);
     let segment = &mut packet[HEADERS..];
-    if segment.len() < place + 2 {
+    if segment.len() < field.end {
         return;
     }
-    segment[place..place + 2].fill(0);
-    let check = match pseudo.checksum(protocol, segment) {
-        0 => 0xffff,
-        check => check,
-    };
-    segment[place..place + 2].copy_from_slice(&check.to_be_bytes());
+    put_be16(segment, field.clone(), 0);
+    let check = udp::sent(pseudo.checksum(protocol, segment));
+    put_be16(segment, field, check);
 }
 
 impl Dataplane {
@@ -113,7 +114,7 @@ mod tests {
     /// `offset` in bytes, with the flag.
     fn oversize(length: usize, offset: u16, limit: usize) -> Oversize {
         let mut packet = vec![0; HEADERS];
-        (packet[0], packet[6], packet[40]) = (0x60, 44, UDP);
+        (packet[0], packet[6], packet[40]) = (0x60, protocol::FRAGMENT, protocol::UDP);
         packet[42..44].copy_from_slice(&offset.to_be_bytes());
         packet.extend((0..length).map(|at| at as u8));
         Oversize { ifindex: 1, limit, packet }
@@ -158,8 +159,7 @@ mod tests {
         for length in [9, 40, 1401] {
             let mut packet = oversize(length, 0, 1280).packet;
             complete(&mut packet);
-            let pseudo = Pseudo::V6(address(&packet, 8), address(&packet, 24));
-            assert_eq!(pseudo.checksum(UDP, &packet[HEADERS..]), 0);
+            assert_eq!(pseudo(&packet).checksum(protocol::UDP, &packet[HEADERS..]), 0);
         }
     }
 }

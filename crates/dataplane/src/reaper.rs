@@ -10,7 +10,7 @@ use sluice_abi::{ProgramConfig, REAP_MAX, ReapEntry, ReapHeader};
 
 use crate::Sizes;
 use crate::error::{Doing, Result};
-use crate::mmap::Mapped;
+use crate::mmap::{Array, array};
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::prog_run::{self, XdpRun};
 use crate::sessions::Family;
@@ -23,8 +23,8 @@ pub(crate) const MAPS: [&str; 2] = [LIST, HEADER];
 #[derive(Debug)]
 pub(crate) struct Reaper {
     program: OwnedFd,
-    list: Mapped<ReapEntry>,
-    header: Mapped<ReapHeader>,
+    list: Array<ReapEntry>,
+    header: Array<ReapHeader>,
     busy: Mutex<()>,
     /// Its programs know the room for extensions.
     pub extended: bool,
@@ -43,8 +43,8 @@ impl Reaper {
         let map = |name: &str| objects::map(&object, name);
         Ok(Reaper {
             program: objects::program(&object, "xdp_reap")?,
-            list: Mapped::new(&map(LIST)?).doing(|| "map the list of sessions to end".to_owned())?,
-            header: Mapped::new(&map(HEADER)?).doing(|| "map the head of that list".to_owned())?,
+            list: array(&map(LIST)?).doing(|| "map the list of sessions to end".to_owned())?,
+            header: array(&map(HEADER)?).doing(|| "map the head of that list".to_owned())?,
             busy: Mutex::default(),
             extended: state.is_extended(),
         })

@@ -8,13 +8,13 @@ use std::sync::atomic::Ordering;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use serde::{Deserialize, Serialize};
 use sluice_abi::{
-    FLOW_LANES, FLOW_LIVE, FlowBucket, FlowKey4, FlowKey6, FlowLine4, FlowLine6, FlowShared, FlowState,
-    Places, Watermarks, places4, places6,
+    BucketPair, FLOW_LANES, FLOW_LIVE, FlowBucket, FlowKey4, FlowKey6, FlowLine4, FlowLine6, FlowShared,
+    FlowState, Watermarks, bucket_pair4, bucket_pair6,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::{Doing, Result};
-use crate::mmap::Mapped;
+use crate::mmap::{Array, array};
 use crate::state::State;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ pub(crate) trait Line: FromBytes + IntoBytes + Immutable + Copy + Default {
 
     fn key(&self) -> &Self::Key;
     fn state(&self) -> &FlowState;
-    fn places(seed: u64, key: &Self::Key, bucket_mask: u32) -> Places;
+    fn bucket_pair(seed: u64, key: &Self::Key, bucket_mask: u32) -> BucketPair;
 }
 
 /// Names of a family's maps.
@@ -62,8 +62,8 @@ impl Line for FlowLine4 {
         &self.state
     }
 
-    fn places(seed: u64, key: &FlowKey4, bucket_mask: u32) -> Places {
-        places4(seed, key, bucket_mask)
+    fn bucket_pair(seed: u64, key: &FlowKey4, bucket_mask: u32) -> BucketPair {
+        bucket_pair4(seed, key, bucket_mask)
     }
 }
 
@@ -82,24 +82,24 @@ impl Line for FlowLine6 {
         &self.state
     }
 
-    fn places(seed: u64, key: &FlowKey6, bucket_mask: u32) -> Places {
-        places6(seed, key, bucket_mask)
+    fn bucket_pair(seed: u64, key: &FlowKey6, bucket_mask: u32) -> BucketPair {
+        bucket_pair6(seed, key, bucket_mask)
     }
 }
 
 /// One family's sessions. Session `s` owns lines `2s` and `2s + 1`.
 #[derive(Debug)]
 pub(crate) struct FlowTable<L> {
-    pub lines: Mapped<L>,
-    pub shared: Mapped<FlowShared>,
-    buckets: Mapped<FlowBucket>,
+    pub lines: Array<L>,
+    pub shared: Array<FlowShared>,
+    buckets: Array<FlowBucket>,
     stash: MapHandle,
-    watermarks: Arc<Mapped<Watermarks>>,
+    watermarks: Arc<Array<Watermarks>>,
     capacity: u32,
 }
 
 impl<L: Line> FlowTable<L> {
-    pub fn open(state: &State, watermarks: &Arc<Mapped<Watermarks>>, capacity: u32) -> Result<Self> {
+    pub fn open(state: &State, watermarks: &Arc<Array<Watermarks>>, capacity: u32) -> Result<Self> {
         let name = L::NAMES.stash;
         let stash = MapHandle::try_from(state.map(name)).doing(|| format!("duplicate map {name}"))?;
         Ok(FlowTable {
@@ -143,7 +143,7 @@ impl<L: Line> FlowTable<L> {
     /// The live line that the index has for a tuple.
     pub fn find(&self, key: &L::Key) -> Result<Option<u32>> {
         let seed = self.watermarks.read(0).seed;
-        let places = L::places(seed, key, self.buckets.len() - 1);
+        let places = L::bucket_pair(seed, key, self.buckets.len() - 1);
         let is_it = |line: &u32| {
             *line < self.lines.len() && self.key(*line) == *key && self.state(*line).flags & FLOW_LIVE != 0
         };
@@ -164,8 +164,8 @@ impl<L: Line> FlowTable<L> {
 pub(crate) fn mapped<T: FromBytes + IntoBytes + Immutable + Copy>(
     state: &State,
     name: &str,
-) -> Result<Mapped<T>> {
-    Mapped::new(state.map(name)).doing(|| format!("map {}", state.pin.join(name).display()))
+) -> Result<Array<T>> {
+    array(state.map(name)).doing(|| format!("map {}", state.pin.join(name).display()))
 }
 
 /// Family (4 or 6) and the four words that hold an address in keys: IPv4 in the first, the rest zero.

@@ -3,24 +3,25 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use sluice_libbpf::device::{try_xdp, xdp};
+use sluice_libbpf::{Target, program};
+
 use crate::error::Error;
-use crate::objects;
-use crate::objects::program_by_id;
-use crate::sys::{self, Target, XDP_MODES};
+use crate::{objects, sys};
 
 pub(crate) fn explain(program: BorrowedFd<'_>, ifindex: u32, target: Target, source: io::Error) -> Error {
     let interface = sys::interface_name(ifindex);
     let taken = matches!(source.raw_os_error(), Some(libc::EBUSY | libc::EEXIST));
-    match sys::xdp_query(ifindex) {
-        Ok((program_id, mode)) if taken && program_id != 0 => {
-            let program_name =
-                program_by_id(program_id).map_or_else(String::new, |(details, _)| details.name);
-            Error::HookTaken { interface, program_id, program_name, mode: XDP_MODES[mode] }
+    match xdp(ifindex) {
+        Ok(state) if taken && state.program_id != 0 => {
+            let program_id = state.program_id;
+            let program_name = program::name_of(program_id).unwrap_or_default();
+            Error::HookTaken { interface, program_id, program_name, mode: state.mode.name() }
         }
         _ => {
             let mode = if target == Target::XdpNative { "native" } else { "generic" };
             let words = words_in(&objects::said_during(|| {
-                if let Err(error) = sys::try_xdp(program, ifindex, target) {
+                if let Err(error) = try_xdp(program, ifindex, target) {
                     tracing::debug!(%error, interface, "refused again");
                 }
             }));

@@ -21,6 +21,20 @@ pub struct Tuple {
     pub routing_instance: u16,
 }
 
+impl Tuple {
+    /// Source and destination port as a reader knows them: of an ICMP echo the identifier alone, at the side that asks.
+    pub fn ports(&self) -> (u16, u16) {
+        const ICMP: [u8; 2] = [1, 58];
+        const ECHO: u16 = sluice_abi::ICMP_PORT_ECHO;
+        match (self.source_port, self.destination_port) {
+            ports if !ICMP.contains(&self.protocol) => ports,
+            (identifier, ECHO) => (identifier, 0),
+            (ECHO, identifier) => (0, identifier),
+            _ => (0, 0),
+        }
+    }
+}
+
 /// Names a session for as long as it lives; a later one in the same record has other tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct SessionId {
@@ -28,6 +42,18 @@ pub struct SessionId {
     pub number: u32,
     #[serde(skip)]
     tag: u16,
+}
+
+impl SessionId {
+    /// Where it stands among all sessions, as a number.
+    pub fn place(&self) -> u64 {
+        place_of(self.family, self.number)
+    }
+}
+
+fn place_of(family: Family, number: u32) -> u64 {
+    let six = matches!(family, Family::V6);
+    u64::from(six) << 32 | u64::from(number)
 }
 
 /// One direction of a session.
@@ -161,9 +187,16 @@ fn read<L: Line>(table: &FlowTable<L>, number: u32, tuple: fn(&L::Key) -> Tuple)
 impl Dataplane {
     /// Every live session, IPv4 first. Packets flow meanwhile; each session is read whole or left out.
     pub fn sessions(&self) -> impl Iterator<Item = Session> + '_ {
-        let four = self.flows4.numbers().filter_map(|number| read(&self.flows4, number, tuple4));
-        let six = self.flows6.numbers().filter_map(|number| read(&self.flows6, number, tuple6));
-        four.chain(six)
+        self.sessions_from(0)
+    }
+
+    /// Those of them at this place and behind it.
+    pub fn sessions_from(&self, place: u64) -> impl Iterator<Item = Session> + '_ {
+        let behind = move |number: &u32, family| place_of(family, *number) >= place;
+        let four = self.flows4.numbers().filter(move |number| behind(number, Family::V4));
+        let six = self.flows6.numbers().filter(move |number| behind(number, Family::V6));
+        let four = four.filter_map(|number| read(&self.flows4, number, tuple4));
+        four.chain(six.filter_map(|number| read(&self.flows6, number, tuple6)))
     }
 
     /// The session that packets with this tuple belong to, in either direction.

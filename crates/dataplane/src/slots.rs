@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use libbpf_rs::{MapCore, MapHandle, MapType};
 use sluice_abi::tables::{Table, Tables};
 use sluice_abi::{Generation as Header, MAX_GENERATIONS, TABLE_LINE_BYTES, TableLine, TablePlace};
+use sluice_libbpf::map::NewMap;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::{Doing, Error, Result};
-use crate::mmap::Mapped;
-use crate::sys;
+use crate::mmap::{Array, array};
 
 /// The map of lines, by its name in the objects.
 pub(crate) const TABLES_MAP: &str = "tables";
@@ -36,7 +36,7 @@ pub(crate) struct Slots {
 #[derive(Debug)]
 struct Slot {
     header_map: MapHandle,
-    header: Arc<Mapped<Header>>,
+    header: Arc<Array<Header>>,
     /// Where its lines are pinned.
     pin: PathBuf,
     lines: Mutex<Arc<Lines>>,
@@ -46,14 +46,14 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) struct Lines {
     map: MapHandle,
-    memory: Mapped<TableLine>,
+    memory: Array<TableLine>,
 }
 
 /// The tables of one generation, as long as no later one has taken their place.
 #[derive(Debug, Clone)]
 pub(crate) struct Filled {
     lines: Arc<Lines>,
-    header: Arc<Mapped<Header>>,
+    header: Arc<Array<Header>>,
     places: [TablePlace; Table::ALL.len()],
     number: u32,
 }
@@ -138,7 +138,7 @@ impl Slot {
             Some(map) => Lines::new(map)?,
             None => Lines::create(LEAST_LINES, &pin)?,
         };
-        let header = Mapped::new(&header_map).doing(|| format!("map {}", header_pin.display()))?;
+        let header = array(&header_map).doing(|| format!("map {}", header_pin.display()))?;
         Ok(Slot { header_map, header: Arc::new(header), pin, lines: Mutex::new(Arc::new(lines)) })
     }
 }
@@ -151,7 +151,7 @@ fn resized(has: usize, needed: usize) -> Option<usize> {
 
 impl Lines {
     fn new(map: MapHandle) -> Result<Lines> {
-        let memory = Mapped::new(&map).doing(|| "map the tables of a generation".to_owned())?;
+        let memory = array(&map).doing(|| "map the tables of a generation".to_owned())?;
         Ok(Lines { map, memory })
     }
 
@@ -238,13 +238,8 @@ fn found(pin: &Path, value_size: u32) -> Result<Option<MapHandle>> {
 
 /// Makes an mmapable ARRAY and pins it, in the place of what is pinned there.
 pub(crate) fn create(name: &str, value_size: u32, entries: u32, pin: &Path) -> Result<MapHandle> {
-    let options = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-        map_flags: libbpf_sys::BPF_F_MMAPABLE,
-        ..Default::default()
-    };
-    let map = MapHandle::create(MapType::Array, Some(name), 4, value_size, entries, &options)
-        .doing(|| format!("create map {name} of {entries} entries"))?;
+    let wanted = NewMap { kind: MapType::Array, name, key_size: 4, value_size, max_entries: entries };
+    let map = wanted.create_mmapable().doing(|| format!("create map {name} of {entries} entries"))?;
     pin_over(&map, pin)?;
     Ok(map)
 }
@@ -261,7 +256,7 @@ pub(crate) fn pin_over(map: &MapHandle, pin: &Path) -> Result<()> {
         }
         _ => {}
     }
-    sys::pin(map.as_fd(), &fresh).doing(|| format!("pin {}", fresh.display()))?;
+    sluice_libbpf::pin(map, &fresh).doing(|| format!("pin {}", fresh.display()))?;
     fs::rename(&fresh, pin).doing(|| format!("rename {} to {}", fresh.display(), pin.display()))
 }
 
@@ -306,7 +301,7 @@ mod tests {
     }
 
     /// Tables without a gap between them; every one of another length. What no entry has is all ones.
-    fn filled(lines: &Mapped<TableLine>, most: u32) -> Header {
+    fn filled(lines: &Array<TableLine>, most: u32) -> Header {
         let mut header = Header::default();
         lines.fill(0, 0, &vec![0xff; lines.len() as usize * TABLE_LINE_BYTES]);
         let mut next = 0;
@@ -334,9 +329,9 @@ mod tests {
         drop(maps);
         let object = object.load().unwrap();
         let map = |name: &str| objects::map(&object, name).unwrap();
-        let lines: Mapped<TableLine> = Mapped::new(&map(TABLES_MAP)).unwrap();
-        let header: Mapped<Header> = Mapped::new(&map(GENERATION_SECTION)).unwrap();
-        let probes: Mapped<Probe> = Mapped::new(&map("probes")).unwrap();
+        let lines: Array<TableLine> = array(&map(TABLES_MAP)).unwrap();
+        let header: Array<Header> = array(&map(GENERATION_SECTION)).unwrap();
+        let probes: Array<Probe> = array(&map("probes")).unwrap();
         let program = objects::program(&object, "probe_tables").unwrap();
 
         for most in [0, 1, 2, 3, 9, 33] {

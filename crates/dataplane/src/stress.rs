@@ -12,11 +12,11 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use sluice_abi::{
     FLOW_LANES, FLOW_LIVE, FlowBucket, FlowExtension, FlowKey4, FlowLine4, MARK_EXTENDED, ProgramConfig,
-    Unanswered, Watermarks, places4,
+    Unanswered, Watermarks, bucket_pair4,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::mmap::Mapped;
+use crate::mmap::{Array, array};
 use crate::prog_run::{self, XdpRun};
 use crate::{Sizes, objects};
 
@@ -60,10 +60,10 @@ struct Trial {
 struct Bench {
     object: Object,
     trial: Trial,
-    stresses: Mapped<Stress>,
-    presence: Mapped<u64>,
-    lines: Mapped<FlowLine4>,
-    buckets: Mapped<FlowBucket>,
+    stresses: Array<Stress>,
+    presence: Array<u64>,
+    lines: Array<FlowLine4>,
+    buckets: Array<FlowBucket>,
 }
 
 fn pin_to(cpu: usize) {
@@ -109,10 +109,10 @@ impl Bench {
         let object = object.load().unwrap();
         let map = |name: &str| objects::map(&object, name).unwrap();
         Bench {
-            stresses: Mapped::new(&map("stresses")).unwrap(),
-            presence: Mapped::new(&map("presence")).unwrap(),
-            lines: Mapped::new(&map("lines4")).unwrap(),
-            buckets: Mapped::new(&map("buckets4")).unwrap(),
+            stresses: array(&map("stresses")).unwrap(),
+            presence: array(&map("presence")).unwrap(),
+            lines: array(&map("lines4")).unwrap(),
+            buckets: array(&map("buckets4")).unwrap(),
             trial,
             object,
         }
@@ -166,7 +166,7 @@ impl Bench {
     fn references(&self) -> BTreeMap<u32, FlowKey4> {
         let mut found = BTreeMap::new();
         let mut elsewhere: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
-        let places = |key: &FlowKey4| places4(SEED, key, self.trial.buckets - 1);
+        let places = |key: &FlowKey4| bucket_pair4(SEED, key, self.trial.buckets - 1);
         let mut refer = |line: u32| {
             let record = self.lines.read(line);
             assert!(record.state.flags & FLOW_LIVE != 0, "line {line} is indexed and not live");
@@ -236,7 +236,7 @@ impl Bench {
 
     /// Who needs an extension has it, and nobody else's.
     fn audit_extensions(&self, live: &BTreeSet<u32>) {
-        let extensions = Mapped::<FlowExtension>::new(&self.map("flow_extensions")).unwrap();
+        let extensions = array::<FlowExtension>(&self.map("flow_extensions")).unwrap();
         for number in live {
             let (line, extension) = (self.lines.read(2 * number), extensions.read(*number));
             let owner = line.key.be_saddr;

@@ -14,9 +14,10 @@ use sluice_abi::{
     TIMEOUT_OTHER, TIMEOUT_TCP, TIMEOUT_TCP_CLOSED, TIMEOUT_TCP_HALF, TIMEOUT_TCP_INITIAL, TIMEOUT_TCP_RESET,
     TIMEOUT_UDP, Unanswered,
 };
+use sluice_wire::protocol::{ICMP, ICMPV6, TCP, UDP};
 
 use crate::error::{Error, Result};
-use crate::mmap::Mapped;
+use crate::mmap::Array;
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
 use crate::prog_run::{self, XdpRun};
 use crate::records::{self, FlowTable, Line};
@@ -26,10 +27,6 @@ use crate::{Dataplane, Sizes};
 
 const _: () = assert!(TIMEOUT_FOREVER == TIMEOUT_NEVER_S as usize);
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const ICMP: u8 = 1;
-const ICMP6: u8 = 58;
 /// What test runs of XDP programs return when all went well.
 const XDP_PASS: u32 = 2;
 /// How often starting the timer is tried, 10 ms apart.
@@ -82,7 +79,7 @@ impl Timeouts {
             TCP if tcp_states == [TCP_DIR_ESTABLISHED; 2] => or_own(self.tcp_established_s),
             TCP => self.tcp_initial_s,
             UDP => or_own(self.udp_s),
-            ICMP | ICMP6 => or_own(self.icmp_s),
+            ICMP | ICMPV6 => or_own(self.icmp_s),
             _ => or_own(self.other_s),
         }
     }
@@ -153,9 +150,9 @@ pub struct Swept {
 
 #[derive(Debug)]
 pub(crate) struct Sweeper {
-    limits: Mapped<SweepLimits>,
-    sweeps: Mapped<Sweep>,
-    unanswered: Mapped<Unanswered>,
+    limits: Array<SweepLimits>,
+    sweeps: Array<Sweep>,
+    unanswered: Array<Unanswered>,
     /// Loaded when it is first needed: who only reads needs no sweep.
     program: Mutex<Option<Arc<OwnedFd>>>,
     busy: Mutex<()>,

@@ -10,6 +10,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use sluice_dataplane::abi::stages::Reason;
 use sluice_dataplane::prog_run::TcRun;
 use sluice_dataplane::{Attachment, Dataplane, Error, GrantKey, GrantSpec, Hook, Sizes, Variant};
+use sluice_libbpf::map::NewMap;
 
 /// Has the state be one of a program that this one knows nothing of.
 fn disown(pin: &Pin, state: &str) {
@@ -123,12 +124,9 @@ fn what_cannot_be_carried_is_named_and_stays() {
     drop(pin.open(SMALL));
     let path = pin.path().join("watermarks");
     fs::remove_file(&path).unwrap();
-    let options = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-        map_flags: libbpf_sys::BPF_F_MMAPABLE,
-        ..Default::default()
-    };
-    let mut other = MapHandle::create(MapType::Array, Some("watermarks"), 4, 48, 1, &options).unwrap();
+    let other =
+        NewMap { kind: MapType::Array, name: "watermarks", key_size: 4, value_size: 48, max_entries: 1 };
+    let mut other = other.create_mmapable().unwrap();
     other.pin(&path).unwrap();
     disown(&pin, "");
     let before = names(&pin);

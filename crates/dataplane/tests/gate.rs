@@ -10,7 +10,7 @@ use sluice_dataplane::abi::stages::{Reason, Stage};
 use sluice_dataplane::abi::{FLOW_BUCKET_SLOTS, FlowBucket, UNIT_HOST_ANY};
 use sluice_dataplane::prog_run::{self, TcRun, XdpRun};
 use sluice_dataplane::{
-    Dataplane, GateAlone, GateOnly, GatePlace, GrantKey, GrantSpec, LocalKind, ObjectKind, Pick, Refused,
+    Dataplane, GateAlone, GateEndpoint, GateOnly, GrantKey, GrantSpec, LocalKind, ObjectKind, Pick, Refused,
     Sizes, Variant,
 };
 use zerocopy::{FromBytes, IntoBytes};
@@ -23,8 +23,8 @@ const SERVICE: u16 = 3;
 /// The gate before the address and port of [`udp_frame`].
 fn alone() -> GateAlone {
     let v4 = Some(Ipv4Addr::new(10, 0, 2, 2));
-    let place = GatePlace { service: SERVICE, udp: true, ports: (53, 53), v4, v6: None };
-    GateAlone { unit: 1, zone: 2, places: vec![place] }
+    let place = GateEndpoint { service: SERVICE, udp: true, ports: (53, 53), v4, v6: None };
+    GateAlone { unit: 1, zone: 2, endpoints: vec![place] }
 }
 
 fn source(number: u32) -> Ipv4Addr {
@@ -127,9 +127,9 @@ fn a_grant_vouches_for_no_header_that_lies() {
     }
 }
 
-/// Where screens do not count, a host without any grant is refused before the slow line, but for one packet a second.
+/// Where screens do not count, a host without any grant is refused before the slow path, but for one packet a second.
 #[test]
-fn strangers_are_refused_before_the_slow_line() {
+fn hosts_without_a_grant_are_refused_before_the_slow_path() {
     let netns = Netns::enter();
     let ifindex = netns.veth("v0");
     let pin = Pin::new();
@@ -153,7 +153,7 @@ fn strangers_are_refused_before_the_slow_line() {
     };
     let (refused, slow) = run();
     assert_eq!(refused, 10_000);
-    assert!((1..200).contains(&slow), "{slow} of them took the slow line");
+    assert!((1..200).contains(&slow), "{slow} of them took the slow path");
     // whoever has a grant, for whatever, is asked what it wants
     let key = GrantKey { source: Ipv4Addr::new(10, 0, 1, 2).into(), length: 32, service: 9 };
     let spec = GrantSpec { key, user: "somebody".to_owned(), idle_s: None, absolute_s: None };

@@ -48,7 +48,7 @@ impl Maps<'_> {
     }
 
     /// Puts a line where the data plane would look for its key first.
-    fn index(&self, map: &str, places: impl Fn(u32) -> Places, line: u32) {
+    fn index(&self, map: &str, places: impl Fn(u32) -> BucketPair, line: u32) {
         let places = places(self.map(map).max_entries() - 1);
         let mut bucket = self.bucket(map, places.first);
         let slot = bucket.lines.iter().position(|l| *l == 0).expect("a test fills no bucket");
@@ -110,7 +110,7 @@ impl Maps<'_> {
             };
             let record = FlowLine4 { key, state, ..Default::default() };
             self.put("lines4", &line.to_ne_bytes(), record.as_bytes());
-            self.index("buckets4", |mask| places4(self.seed(), &key, mask), line);
+            self.index("buckets4", |mask| bucket_pair4(self.seed(), &key, mask), line);
         }
         let shared =
             FlowShared { policy: 7, from_zone: 2, to_zone: 3, created: now as u32, ..Default::default() };
@@ -129,7 +129,7 @@ impl Maps<'_> {
                 &line.to_ne_bytes(),
                 FlowLine6 { key, state, ..Default::default() }.as_bytes(),
             );
-            self.index("buckets6", |mask| places6(self.seed(), &key, mask), line);
+            self.index("buckets6", |mask| bucket_pair6(self.seed(), &key, mask), line);
         }
         key
     }
@@ -215,7 +215,7 @@ fn a_record_in_other_hands_is_left_alone() {
     [2, 3].iter().for_each(|line| maps.set_line4(*line, |line| line.state.tag -= 1));
 
     // another deletion has taken the responder's key: the record is that one's to give back
-    let places = places4(maps.seed(), &keys[1], maps.map("buckets4").max_entries() - 1);
+    let places = bucket_pair4(maps.seed(), &keys[1], maps.map("buckets4").max_entries() - 1);
     maps.put("buckets4", &places.first.to_ne_bytes(), FlowBucket::default().as_bytes());
     assert!(!dataplane.delete_session(&id).unwrap());
     assert_eq!(maps.pop("free4"), None);
@@ -302,7 +302,7 @@ fn old_epochs_never_come_round() {
     dataplane.bump_epoch();
     maps.set_line4(4, |line| line.state.epoch = 0x4001);
     assert_eq!(aged(), 3);
-    assert_eq!(maps.line4(2).state.epoch, 0x4000, "one behind: judged again at the next packet");
+    assert_eq!(maps.line4(2).state.epoch, 0x4000, "one behind: re-evaluated at the next packet");
     assert_eq!(maps.line4(2).state.flags, FLOW_LIVE);
     assert_eq!(maps.line4(4).state.epoch, 0x4001, "current: left alone");
     // lines start one epoch ahead of nothing: an epoch just before the switch is not 65,535 behind

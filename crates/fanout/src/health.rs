@@ -15,6 +15,8 @@ use nix::sys::socket::{
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 use sluice_language::fan_out::{HealthCheck, Method};
+use sluice_wire::checksum::Pseudo;
+use sluice_wire::{icmpv4, icmpv6, ipv4};
 
 use crate::pool::{Pool, Target};
 
@@ -141,7 +143,7 @@ fn await_reply(fd: &OwnedFd, v4: bool, raw: bool, sequence: u16, timeout: Durati
             Err(error) => return Err(error.into()),
         };
         // a raw IPv4 socket also delivers the IP header
-        let skip = if raw && v4 { usize::from(buffer[0] & 15) * 4 } else { 0 };
+        let skip = if raw && v4 { ipv4::header_length(buffer[ipv4::field::VERSION_IHL]) } else { 0 };
         if is_reply(buffer.get(skip..length).unwrap_or_default(), v4, sequence) {
             return Ok(());
         }
@@ -149,21 +151,21 @@ fn await_reply(fd: &OwnedFd, v4: bool, raw: bool, sequence: u16, timeout: Durati
 }
 
 fn request(v4: bool, identifier: u16, sequence: u16) -> Vec<u8> {
-    let mut bytes = vec![if v4 { 8 } else { 128 }, 0, 0, 0];
-    bytes.extend(identifier.to_be_bytes());
-    bytes.extend(sequence.to_be_bytes());
     if v4 {
-        // of an ICMPv6 message the kernel computes it, since the pseudo-header is needed
-        let sum: u32 = bytes.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
-        let folded = (sum & 0xffff) + (sum >> 16);
-        bytes[2..4].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+        return icmpv4::Builder::echo_request(identifier, sequence).build(&[]);
     }
-    bytes
+    // of an ICMPv6 message the kernel computes the checksum, since the pseudo-header is needed
+    let message =
+        icmpv6::Builder { checksum: Some(0), ..icmpv6::Builder::echo_request(identifier, sequence) };
+    message.build(&[], Pseudo::None)
 }
 
 fn is_reply(message: &[u8], v4: bool, sequence: u16) -> bool {
-    let kind = if v4 { 0 } else { 129 };
-    message.len() >= 8 && message[0] == kind && message[6..8] == sequence.to_be_bytes()
+    if v4 {
+        icmpv4::View::new(message).is_ok_and(|m| m.kind() == icmpv4::ECHO_REPLY && m.sequence() == sequence)
+    } else {
+        icmpv6::View::new(message).is_ok_and(|m| m.kind() == icmpv6::ECHO_REPLY && m.sequence() == sequence)
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Counters over HTTP, in the text format of Prometheus.
 
-use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sluice_language::fan_out::same_bind;
+use sluice_metrics::Kind::{self, Counter, Gauge};
+use sluice_metrics::{CONTENT_TYPE, Page};
 
 use crate::counters::Drop;
 
@@ -82,27 +83,10 @@ pub fn named(drops: &crate::counters::Drops) -> Vec<(&'static str, u64)> {
 
 pub type Source = Arc<dyn Fn() -> Vec<ListenerReport> + Send + Sync>;
 
-fn escape(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-struct Page(String);
-
-impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
-        let labels: Vec<String> = labels.iter().map(|(k, v)| format!("{k}=\"{}\"", escape(v))).collect();
-        let _ = writeln!(self.0, "{name}{{{}}} {value}", labels.join(","));
-    }
-}
-
 /// The whole page.
 pub fn page(listeners: &[ListenerReport]) -> String {
-    let mut page = Page(String::new());
-    page.family("sluice_fanout_listener_info", "gauge", "Mode in force of a listener (always 1)");
+    let mut page = Page::default();
+    let info = page.family("sluice_fanout_listener_info", Gauge, "Mode in force of a listener (always 1)");
     for listener in listeners {
         let (queues, zero_copy) = (listener.queues.len().to_string(), listener.zero_copy.to_string());
         let labels = [
@@ -113,17 +97,17 @@ pub fn page(listeners: &[ListenerReport]) -> String {
             ("queues", &queues),
             ("zero_copy", &zero_copy),
         ];
-        page.sample("sluice_fanout_listener_info", &labels, 1);
+        info.sample(&labels, true);
     }
     // one memory, whoever is asked for it
     if let Some((listener, bytes)) = listeners.iter().find_map(|l| Some((l, l.ring_memory?))) {
-        page.family("sluice_fanout_ring_memory_bytes", "gauge", "Memory for frames that all rings share");
-        page.sample("sluice_fanout_ring_memory_bytes", &[("mode", &listener.mode)], bytes);
+        page.family("sluice_fanout_ring_memory_bytes", Gauge, "Memory for frames that all rings share")
+            .sample(&[("mode", &listener.mode)], bytes);
     }
     queues(&mut page, listeners);
     receivers(&mut page, listeners);
     drops(&mut page, listeners);
-    page.0
+    page.text()
 }
 
 fn queues(page: &mut Page, listeners: &[ListenerReport]) {
@@ -138,22 +122,23 @@ fn queues(page: &mut Page, listeners: &[ListenerReport]) {
         ),
     ];
     for (name, help, field) in families {
-        page.family(name, "counter", help);
+        let family = page.family(name, Counter, help);
         for listener in listeners {
             for queue in &listener.queues {
                 if let Some(value) = field(queue) {
-                    page.sample(name, &[("listener", &listener.name), ("queue", &queue.queue)], value);
+                    family.sample(&[("listener", &listener.name), ("queue", &queue.queue)], value);
                 }
             }
         }
     }
-    page.family("sluice_fanout_xdp_statistics_total", "counter", "XDP_STATISTICS of a ring, by name");
+    let rings =
+        page.family("sluice_fanout_xdp_statistics_total", Counter, "XDP_STATISTICS of a ring, by name");
     for listener in listeners {
         for queue in &listener.queues {
             for (statistic, value) in &queue.xdp_statistics {
                 let labels =
                     [("listener", listener.name.as_str()), ("queue", &queue.queue), ("statistic", statistic)];
-                page.sample("sluice_fanout_xdp_statistics_total", &labels, *value);
+                rings.sample(&labels, *value);
             }
         }
     }
@@ -161,21 +146,19 @@ fn queues(page: &mut Page, listeners: &[ListenerReport]) {
 
 fn receivers(page: &mut Page, listeners: &[ListenerReport]) {
     type Field = fn(&ReceiverReport) -> Option<u64>;
-    let families: [(&str, &str, &str, Field); 5] = [
-        ("sluice_fanout_sent_packets_total", "counter", "Datagrams sent to a receiver", |r| Some(r.packets)),
-        ("sluice_fanout_sent_bytes_total", "counter", "Bytes sent to a receiver", |r| Some(r.bytes)),
-        ("sluice_fanout_receiver_up", "gauge", "Whether a receiver takes part", |r| {
+    let families: [(&str, Kind, &str, Field); 5] = [
+        ("sluice_fanout_sent_packets_total", Counter, "Datagrams sent to a receiver", |r| Some(r.packets)),
+        ("sluice_fanout_sent_bytes_total", Counter, "Bytes sent to a receiver", |r| Some(r.bytes)),
+        ("sluice_fanout_receiver_up", Gauge, "Whether a receiver takes part", |r| {
             (!r.is_former).then_some(r.up.into())
         }),
-        ("sluice_fanout_receiver_share", "gauge", "Tenths of its weight that a receiver gets", |r| {
+        ("sluice_fanout_receiver_share", Gauge, "Tenths of its weight that a receiver gets", |r| {
             (!r.is_former).then_some(r.share.into())
         }),
-        ("sluice_fanout_waiting_messages", "gauge", "Messages that wait for a connection", |r| {
-            Some(r.waiting)
-        }),
+        ("sluice_fanout_waiting_messages", Gauge, "Messages that wait for a connection", |r| Some(r.waiting)),
     ];
     for (name, kind, help, field) in families {
-        page.family(name, kind, help);
+        let family = page.family(name, kind, help);
         for listener in listeners {
             for receiver in &listener.receivers {
                 let labels = [
@@ -184,7 +167,7 @@ fn receivers(page: &mut Page, listeners: &[ListenerReport]) {
                     ("address", &receiver.address),
                 ];
                 if let Some(value) = field(receiver) {
-                    page.sample(name, &labels, value);
+                    family.sample(&labels, value);
                 }
             }
         }
@@ -193,20 +176,14 @@ fn receivers(page: &mut Page, listeners: &[ListenerReport]) {
 
 fn drops(page: &mut Page, listeners: &[ListenerReport]) {
     let name = "sluice_fanout_dropped_packets_total";
-    page.family(name, "counter", "Datagrams that went nowhere, by reason");
+    let family = page.family(name, Counter, "Datagrams that went nowhere, by reason");
     for listener in listeners {
-        for queue in &listener.queues {
-            for (reason, count) in &queue.drops {
-                let labels =
-                    [("listener", listener.name.as_str()), ("queue", &queue.queue), ("reason", reason)];
-                page.sample(name, &labels, *count);
-            }
-        }
-        for receiver in &listener.receivers {
-            for (reason, count) in &receiver.drops {
-                let labels =
-                    [("listener", listener.name.as_str()), ("receiver", &receiver.name), ("reason", reason)];
-                page.sample(name, &labels, *count);
+        let queues = listener.queues.iter().map(|queue| ("queue", &queue.queue, &queue.drops));
+        let receivers =
+            listener.receivers.iter().map(|receiver| ("receiver", &receiver.name, &receiver.drops));
+        for (what, which, drops) in queues.chain(receivers) {
+            for (reason, count) in drops {
+                family.sample(&[("listener", &listener.name), (what, which), ("reason", reason)], *count);
             }
         }
     }
@@ -237,13 +214,14 @@ impl Server {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What can be refused of a change, before anything changes; None where nothing new is to be listened on.
+    /// What can be refused of a change, before anything changes; None where nothing new is to be listened on. Errors are
+    /// those of [`listen`].
     pub fn prepare(&self, wanted: Option<SocketAddr>) -> io::Result<Option<Bound>> {
         let now = self.serving().as_ref().map(|serving| (serving.wanted, serving.bound));
         let Some(wanted) = wanted.filter(|wanted| now.is_none_or(|(now, _)| now != *wanted)) else {
             return Ok(None);
         };
-        match TcpListener::bind(wanted) {
+        match listen(wanted) {
             Ok(listener) => Ok(Some(Bound { wanted, listener: Some(listener) })),
             Err(error)
                 if error.kind() == ErrorKind::AddrInUse
@@ -303,9 +281,22 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
+/// Listens where metrics are wanted. An error says where that is, and what helps.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    TcpListener::bind(address).map_err(|error| refused(address, &error))
+}
+
+fn refused(address: SocketAddr, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("metrics on {address}: {error}; choose another"))
+}
+
 fn serve(place: Bound, source: Source) -> io::Result<Serving> {
     let wanted = place.wanted;
-    let listener = place.listener.map_or_else(|| TcpListener::bind(wanted), Ok)?;
+    let listener = place.listener.map_or_else(|| listen(wanted), Ok)?;
+    serve_on(wanted, listener, source).map_err(|error| refused(wanted, &error))
+}
+
+fn serve_on(wanted: SocketAddr, listener: TcpListener, source: Source) -> io::Result<Serving> {
     let (bound, stop) = (listener.local_addr()?, Arc::new(AtomicBool::new(false)));
     let ended = stop.clone();
     let thread = std::thread::Builder::new().name("fan-metrics".into()).spawn(move || {
@@ -337,9 +328,8 @@ fn answer(stream: &TcpStream, source: &Source) -> io::Result<()> {
         Some("/metrics") if request.starts_with("GET ") => ("200 OK", page(&source())),
         _ => ("404 Not Found", "only GET /metrics is here\n".to_owned()),
     };
-    let kind = "text/plain; version=0.0.4; charset=utf-8";
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
     let mut stream = stream;
@@ -349,44 +339,57 @@ fn answer(stream: &TcpStream, source: &Source) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::io::Read;
+
+    use sluice_metrics::judge;
+
+    use super::*;
 
     fn report() -> ListenerReport {
         ListenerReport {
-            name: "l".into(),
-            mode: "userspace".into(),
+            name: "l\"\\\n".into(),
+            mode: "af-xdp".into(),
+            attach: "native".into(),
+            zero_copy: true,
+            ring_memory: Some(4096),
+            interface: "eth0".into(),
             queues: vec![QueueReport {
                 queue: "0".into(),
                 packets: 9,
+                bytes: 10,
                 overflow: Some(3),
-                ..Default::default()
+                drops: vec![("rx_ring", 4), ("frame_too_large", 5)],
+                xdp_statistics: vec![("rx_dropped", 6)],
             }],
             receivers: vec![ReceiverReport {
                 name: "a".into(),
+                address: "192.0.2.1:514".into(),
+                is_former: false,
+                up: true,
+                share: 10,
                 packets: 8,
+                bytes: 11,
+                waiting: 2,
                 drops: vec![("send_failed", 1)],
-                ..Default::default()
             }],
-            ..Default::default()
         }
     }
 
     #[test]
-    fn the_page_names_listener_receiver_queue_and_reason() {
-        let text = page(&[report()]);
-        for line in [
-            "sluice_fanout_received_packets_total{listener=\"l\",queue=\"0\"} 9",
-            "sluice_fanout_socket_overflow_total{listener=\"l\",queue=\"0\"} 3",
-            "sluice_fanout_dropped_packets_total{listener=\"l\",receiver=\"a\",reason=\"send_failed\"} 1",
-        ] {
-            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
-        }
-        let mut families: Vec<&str> = text.lines().filter(|l| l.starts_with("# TYPE")).collect();
-        let all = families.len();
-        families.sort_unstable();
-        families.dedup();
-        assert_eq!(families.len(), all);
+    fn the_page_is_the_one_kept_and_another_reader_reads_it() {
+        let bare = ListenerReport {
+            name: "m".into(),
+            queues: vec![QueueReport { queue: "1".into(), ..Default::default() }],
+            ..Default::default()
+        };
+        let page = page(&[report(), bare]);
+        judge::golden("fanout", &page);
+        judge::read(&page).unwrap();
+    }
+
+    #[test]
+    fn without_listeners_families_are_announced_all_the_same() {
+        assert_eq!(judge::read(&page(&[])).unwrap().len(), 11);
     }
 
     #[test]
@@ -394,7 +397,7 @@ mod tests {
         let mut report = report();
         report.receivers[0].is_former = true;
         let text = page(&[report]);
-        assert!(text.contains("sent_packets_total{listener=\"l\",receiver=\"a\",address=\"\"} 8"), "{text}");
+        assert!(text.contains("receiver=\"a\",address=\"192.0.2.1:514\"} 8"), "{text}");
         for gauge in ["receiver_up{", "receiver_share{"] {
             assert!(!text.contains(gauge), "an alert would never end:\n{text}");
         }
@@ -422,7 +425,12 @@ mod tests {
             assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{text}");
         }
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(put(Some(taken.local_addr().unwrap())).is_err());
+        let place = taken.local_addr().unwrap();
+        let error = put(Some(place)).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("metrics on {place}: ")) && error.ends_with("; choose another"),
+            "{error}"
+        );
         assert!(get(first, "/metrics").is_ok(), "a refusal changes nothing");
         let second = put(Some("[::1]:0".parse().unwrap())).unwrap().unwrap();
         assert!(get(second, "/metrics").unwrap().starts_with("HTTP/1.1 200"));

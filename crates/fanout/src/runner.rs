@@ -20,7 +20,7 @@ use crate::rings::Rings;
 use crate::socket;
 use crate::tcp::Connections;
 use crate::threads::{cpus, pin};
-use crate::udp::{Way, Worker};
+use crate::udp::{Transport, Worker};
 
 /// How often shares move.
 const TICK: Duration = Duration::from_millis(50);
@@ -247,10 +247,10 @@ impl Running {
         cpu: Option<usize>,
     ) -> Result<(), RunnerError> {
         let counters = Arc::new(Queue::default());
-        let way = self.connections.clone().map_or(Way::Datagrams, Way::Streams);
+        let transport = self.connections.clone().map_or(Transport::Datagrams, Transport::Streams);
         let (pool, stop) = (self.pool.clone(), self.stop.clone());
         self.sockets.push((socket.clone(), counters.clone()));
-        let worker = Worker { socket, pool, counters, way, stop };
+        let worker = Worker { socket, pool, counters, transport, stop };
         // the kernel keeps 15 characters of a thread's name
         let name = format!("fan-{}", self.listener.name);
         let name = format!("{}-{number}", name.chars().take(12).collect::<String>());

@@ -18,7 +18,7 @@ const MAX_SOURCES: usize = 4096;
 
 /// How datagrams leave.
 #[derive(Clone)]
-pub enum Way {
+pub enum Transport {
     Datagrams,
     Streams(Arc<Connections>),
 }
@@ -27,7 +27,7 @@ pub struct Worker {
     pub socket: Arc<UdpSocket>,
     pub pool: Arc<Pool>,
     pub counters: Arc<Queue>,
-    pub way: Way,
+    pub transport: Transport,
     pub stop: Arc<AtomicBool>,
 }
 
@@ -180,9 +180,11 @@ impl Worker {
                     homeless += 1;
                     continue;
                 };
-                match &self.way {
-                    Way::Streams(connections) => connections.push(&table.targets[place], datagram),
-                    Way::Datagrams => outs.push((table.keep_source.then_some(burst.source), place), datagram),
+                match &self.transport {
+                    Transport::Streams(connections) => connections.push(&table.targets[place], datagram),
+                    Transport::Datagrams => {
+                        outs.push((table.keep_source.then_some(burst.source), place), datagram)
+                    }
                 }
             }
         }
@@ -191,7 +193,7 @@ impl Worker {
         self.counters.drops.add(Drop::TooLarge, large);
         self.counters.drops.add(Drop::NoReceiver, homeless);
         outs.flush();
-        if let Way::Streams(connections) = &self.way {
+        if let Transport::Streams(connections) = &self.transport {
             connections.wake();
         }
     }

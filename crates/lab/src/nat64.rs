@@ -181,7 +181,7 @@ const CHECKS: [(&str, Check); 9] = [
     ("iperf3 up, through the narrow link", iperf_up),
     ("iperf3 down", iperf_down),
     ("tshark finds every checksum right", checksums),
-    ("a server that nobody asked reaches nobody", stranger),
+    ("a server that nobody asked reaches nobody", unrelated),
 ];
 
 fn output(netns: &Netns, program: &str, arguments: &[&str]) -> Result<(bool, String)> {
@@ -268,7 +268,7 @@ fn checksums(hosts: &Hosts, state: &Path) -> Result<(bool, String)> {
 }
 
 /// RFC 6146 section 3.5: what belongs to no session is not translated.
-fn stranger(hosts: &Hosts, _: &Path) -> Result<(bool, String)> {
+fn unrelated(hosts: &Hosts, _: &Path) -> Result<(bool, String)> {
     let script = "echo hello > /dev/udp/203.0.113.1/20000; exec 3<>/dev/tcp/203.0.113.1/80";
     let ok = output(&hosts.server, "timeout", &["1", "bash", "-c", script])?.0;
     Ok((!ok, String::new()))

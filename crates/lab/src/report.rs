@@ -123,7 +123,7 @@ fn throughput(rows: &[&Row]) -> Table {
 fn print_stats(stats: &Stats) {
     let mut table = Table::new();
     table.load_style(UTF8_BORDERS_ONLY);
-    table.set_header(["interface", "attached", "received", "redirected", "slow line", "sessions made"]);
+    table.set_header(["interface", "attached", "received", "redirected", "slow path", "sessions made"]);
     for interface in &stats.interfaces {
         let counters = &interface.counters;
         let numbers = [counters.received, counters.redirected, counters.slow, counters.sessions];

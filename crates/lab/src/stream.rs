@@ -2,13 +2,13 @@
 //!
 //! Live-frames prog-run makes the packets inside the kernel; every call costs 20 ms, so one call with a huge repeat
 //! runs until a signal ends it.
-// Live frames, links by descriptor and volatile reads of counters that the kernel writes have no safe interface.
+// Volatile reads of counters that the kernel writes, and signals to threads, have no safe interface.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Once;
 use std::thread::{self, JoinHandle};
@@ -16,10 +16,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, OpenObject, libbpf_sys};
+use libbpf_rs::{MapCore, MapFlags, OpenObject};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::unistd::Pid;
+use sluice_libbpf::run::{self, XdpRun};
+use sluice_libbpf::{Link, Target};
 
 use crate::helpers::stream::{StreamSkel, StreamSkelBuilder};
 use crate::netns::Netns;
@@ -81,12 +83,6 @@ pub struct Running {
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// An XDP program on a device, until dropped.
-#[derive(Debug)]
-pub struct Attached {
-    _link: OwnedFd,
-}
-
 impl<'obj> Stream<'obj> {
     pub fn load(storage: &'obj mut MaybeUninit<OpenObject>, shape: Shape) -> Result<Stream<'obj>> {
         let mut open = StreamSkelBuilder::default().open(storage)?;
@@ -102,7 +98,7 @@ impl<'obj> Stream<'obj> {
     }
 
     /// Counts and takes the stream's packets on a device; everything else goes on to the host's stack.
-    pub fn sink(&self, netns: &Netns, device: &str) -> Result<Attached> {
+    pub fn sink(&self, netns: &Netns, device: &str) -> Result<Link> {
         attach_xdp(netns, device, self.skel.progs.stream_sink.as_fd())
     }
 
@@ -261,23 +257,11 @@ impl Drop for Running {
 }
 
 /// Attaches a program to a device in its driver.
-fn attach_xdp(netns: &Netns, device: &str, program: BorrowedFd) -> Result<Attached> {
-    let ifindex = netns.ifindex(device)? as i32;
-    let created = netns.enter(|| {
-        let options = libbpf_sys::bpf_link_create_opts {
-            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as u64,
-            flags: libbpf_sys::XDP_FLAGS_DRV_MODE,
-            ..Default::default()
-        };
-        // SAFETY: the options live over the call, and it returns a descriptor that is ours or a negative error.
-        let fd = unsafe {
-            libbpf_sys::bpf_link_create(program.as_raw_fd(), ifindex, libbpf_sys::BPF_XDP, &raw const options)
-        };
-        if fd < 0 { Err(io::Error::from_raw_os_error(-fd)) } else { Ok(fd) }
-    })?;
-    let fd = created.with_context(|| format!("cannot attach XDP to {device} in {}", netns.name()))?;
-    // SAFETY: the kernel has just returned it, nobody else owns it.
-    Ok(Attached { _link: unsafe { OwnedFd::from_raw_fd(fd) } })
+fn attach_xdp(netns: &Netns, device: &str, program: BorrowedFd) -> Result<Link> {
+    let ifindex = netns.ifindex(device)?;
+    netns
+        .enter(|| Link::attach(program, ifindex, Target::XdpNative))?
+        .with_context(|| format!("cannot attach XDP to {device} in {}", netns.name()))
 }
 
 /// A generator that is put aside in favour of others does not keep its rate. A real-time class would starve the softirq
@@ -294,21 +278,10 @@ fn hurry() -> io::Result<()> {
 /// Runs until a signal arrives.
 fn run_live(program: BorrowedFd, frame_bytes: usize, batch: u32) -> io::Result<()> {
     let frame = vec![0u8; frame_bytes];
-    let mut options = libbpf_sys::bpf_test_run_opts {
-        sz: size_of::<libbpf_sys::bpf_test_run_opts>() as u64,
-        data_in: frame.as_ptr().cast(),
-        data_size_in: frame.len() as u32,
-        repeat: i32::MAX,
-        flags: libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES,
-        batch_size: batch,
-        ..Default::default()
-    };
-    // SAFETY: frame and options live over the call.
-    let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut options) };
-    match io::Error::from_raw_os_error(-result) {
-        _ if result == 0 => Ok(()),
-        error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-        error => Err(error),
+    let run = XdpRun { repeat: i32::MAX as u32, live: Some(batch), ..XdpRun::new(&frame, 0) };
+    match run::xdp(program, &run) {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use serde::Serialize;
 
 pub use crate::gate::{Gate, GateGrant, GateService};
+pub use crate::log::{LogFile, LogStream, LogTransport, SecurityLog};
 pub use crate::nat;
 pub use crate::ranges::Ranges;
 pub use crate::schedule::{Day, Scheduler};
@@ -29,6 +30,7 @@ pub struct Config {
     pub default_permit: bool,
     pub static_routes: Vec<StaticRoute>,
     pub flow: FlowOptions,
+    pub log: SecurityLog,
     pub nat: nat::Nat,
     pub schedulers: Vec<Scheduler>,
     pub fan_out: crate::fan_out::FanOut,

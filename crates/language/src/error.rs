@@ -55,22 +55,26 @@ impl fmt::Display for Applied<'_> {
 
 /// Everything wrong with a configuration, in the order of the text, never empty.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct Errors(Vec<Error>);
+pub struct Errors {
+    errors: Vec<Error>,
+    /// Further ones that were counted, not kept.
+    further: usize,
+}
 
 /// Further errors are counted, not kept: a wrong file should not fill the screen.
 const MAX_ERRORS: usize = 100;
 
 impl Errors {
     pub fn iter(&self) -> impl Iterator<Item = &Error> {
-        self.0.iter()
+        self.errors.iter()
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.errors.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.errors.is_empty()
     }
 }
 
@@ -79,30 +83,46 @@ impl IntoIterator for Errors {
     type IntoIter = std::vec::IntoIter<Error>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        self.errors.into_iter()
     }
 }
 
 impl fmt::Display for Errors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, error) in self.0.iter().enumerate() {
+        for (index, error) in self.errors.iter().enumerate() {
             if index > 0 {
                 writeln!(f)?;
             }
             write!(f, "{error}")?;
         }
-        Ok(())
+        match self.further {
+            0 => Ok(()),
+            1 => write!(f, "\nand 1 further error"),
+            further => write!(f, "\nand {further} further errors"),
+        }
     }
 }
 
 /// Collects errors while a text is read or compiled.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Report {
     errors: Vec<Error>,
     dropped: usize,
+    bound: usize,
+}
+
+impl Default for Report {
+    fn default() -> Self {
+        Report { errors: Vec::new(), dropped: 0, bound: MAX_ERRORS }
+    }
 }
 
 impl Report {
+    /// One that keeps everything, for what mends a text instead of telling of it.
+    pub fn of_all() -> Self {
+        Report { bound: usize::MAX, ..Report::default() }
+    }
+
     pub fn error(&mut self, at: &Location, message: impl Into<String>) {
         self.push(at, message.into(), None);
     }
@@ -112,21 +132,15 @@ impl Report {
     }
 
     fn push(&mut self, at: &Location, message: String, help: Option<String>) {
-        if self.errors.len() < MAX_ERRORS {
+        if self.errors.len() < self.bound {
             self.errors.push(Error { location: at.clone(), message, help });
         } else {
             self.dropped += 1;
         }
     }
 
-    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.errors.is_empty()
-    }
-
-    /// True once nothing more is kept, so that reading on is pointless.
-    pub fn is_full(&self) -> bool {
-        self.dropped > 0
     }
 
     /// `Ok(value)` when nothing went wrong, else every error in the order of the text.
@@ -136,12 +150,7 @@ impl Report {
         }
         self.errors.sort_by(|a, b| a.location.cmp(&b.location));
         self.errors.dedup();
-        if self.dropped > 0
-            && let Some(last) = self.errors.last_mut()
-        {
-            last.message.push_str(" (further errors are not shown)");
-        }
-        Err(Errors(self.errors))
+        Err(Errors { errors: self.errors, further: self.dropped })
     }
 }
 
@@ -209,6 +218,6 @@ mod tests {
         let errors = report.finish(()).unwrap_err();
         assert_eq!(errors.len(), MAX_ERRORS);
         assert!(errors.iter().is_sorted_by_key(|error| error.location.line));
-        assert!(errors.to_string().ends_with("(further errors are not shown)"));
+        assert!(errors.to_string().ends_with("\nand 100 further errors"));
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::error::{Errors, Report, closest};
+use crate::print::Remarks;
 use crate::schema::{APPLY_GROUPS, APPLY_GROUPS_EXCEPT, Body, Cursor, GROUPS, lookup};
 use crate::tree::{NodeId, TOP, Tree};
 
@@ -50,10 +51,17 @@ impl Tree {
     /// The configuration in effect: what groups bring in, with a comment before each statement that says so, and
     /// without `groups` and `apply-groups`.
     pub fn to_inherited_text(&self) -> Result<String, Errors> {
+        self.inherited_at::<&str>(&[])
+    }
+
+    /// The same of what stands below a path; nothing where nothing does.
+    pub fn inherited_at<S: AsRef<str>>(&self, path: &[S]) -> Result<String, Errors> {
         let mut report = Report::default();
         let mut tree = inherit(self, &mut report).unwrap_or_else(|| self.clone());
         strip(&mut tree);
-        report.finish(()).map(|()| tree.to_annotated_text())
+        report
+            .finish(())
+            .map(|()| tree.at(path).map_or_else(String::new, |at| tree.print(at, Remarks::Inherited)))
     }
 
     /// The group an inherited statement comes from.
@@ -143,7 +151,7 @@ impl Heir<'_> {
         let mut sources = Vec::new();
         for place in self.members(id, "apply-groups") {
             let Some(group) = self.group(place) else { continue };
-            let path: Vec<NodeId> = self.ancestry(id);
+            let path: Vec<NodeId> = self.tree.steps(id);
             let mut found = vec![Source { group, node: group, place }];
             for step in path {
                 found = found.iter().flat_map(|source| self.below(*source, step)).collect();
@@ -171,17 +179,6 @@ impl Heir<'_> {
             self.report.error_help(&self.tree.location(place), message, help);
         }
         found
-    }
-
-    /// Statements from below the top level down to `id`.
-    fn ancestry(&self, mut id: NodeId) -> Vec<NodeId> {
-        let mut path = Vec::new();
-        while id != TOP {
-            path.push(id);
-            id = self.tree.node(id).parent;
-        }
-        path.reverse();
-        path
     }
 
     /// Where a source goes on below `child`: by the same word, then by patterns.

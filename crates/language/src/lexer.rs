@@ -35,6 +35,10 @@ pub(crate) enum Token {
 pub(crate) struct Lexeme {
     pub token: Token,
     pub span: Span,
+    /// Comments on lines of their own before it, as they were written.
+    pub comment: Option<Box<str>>,
+    /// Comments behind the lexeme before it, on the same line.
+    pub behind: Option<Box<str>>,
 }
 
 struct Lexer<'a> {
@@ -48,7 +52,8 @@ pub(crate) fn lex(text: &str, file: &Arc<str>, report: &mut Report) -> Vec<Lexem
     // what some editors put in front of UTF-8
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lexer = Lexer { rest: text.char_indices().peekable(), text, at: Span { line: 1, column: 1 } };
-    let mut lexemes = Vec::new();
+    let mut lexemes: Vec<Lexeme> = Vec::new();
+    let (mut comment, mut behind) = (None, None);
     while let Some(&(start, c)) = lexer.rest.peek() {
         let span = lexer.at;
         let token = match c {
@@ -74,22 +79,37 @@ pub(crate) fn lex(text: &str, file: &Arc<str>, report: &mut Report) -> Vec<Lexem
             }
             '#' => {
                 lexer.skip_line();
+                let is_behind = lexemes.last().is_some_and(|last| last.span.line == span.line);
+                add_comment(if is_behind { &mut behind } else { &mut comment }, lexer.since(start));
                 continue;
             }
             '/' if text[start..].starts_with("/*") => {
                 if !lexer.skip_comment() {
                     report.error_help(&span.in_file(file), "this comment is not closed", "add `*/`");
                 }
+                let is_behind = lexemes.last().is_some_and(|last| last.span.line == span.line);
+                add_comment(if is_behind { &mut behind } else { &mut comment }, lexer.since(start));
                 continue;
             }
             _ => lexer.word(start),
         };
-        lexemes.push(Lexeme { token, span });
+        lexemes.push(Lexeme { token, span, comment: comment.take(), behind: behind.take() });
     }
     lexemes
 }
 
-impl Lexer<'_> {
+/// `##` begins what the printer itself has to say.
+fn add_comment(comments: &mut Option<Box<str>>, text: &str) {
+    if !text.starts_with("##") {
+        let text = text.trim_end();
+        *comments = Some(match comments.take() {
+            Some(before) => format!("{before}\n{text}").into(),
+            None => text.into(),
+        });
+    }
+}
+
+impl<'t> Lexer<'t> {
     fn bump(&mut self) -> Option<char> {
         let (_, c) = self.rest.next()?;
         if c == '\n' {
@@ -104,25 +124,44 @@ impl Lexer<'_> {
         self.rest.peek().map(|&(_, c)| c)
     }
 
+    /// The text from `start` to where it is read.
+    fn since(&mut self, start: usize) -> &'t str {
+        let end = self.rest.peek().map_or(self.text.len(), |&(index, _)| index);
+        &self.text[start..end]
+    }
+
     fn single(&mut self, token: Token) -> Token {
         self.bump();
         token
     }
 
     fn word(&mut self, start: usize) -> Token {
-        while self.peek().is_some_and(|c| !is_space(c) && !is_delimiter(c)) {
-            self.bump();
+        while let Some(&(index, c)) = self.rest.peek() {
+            let enclosed = enclosed(&self.text[index..]);
+            if enclosed == 0 && (is_space(c) || is_delimiter(c)) {
+                break;
+            }
+            for _ in 0..enclosed.max(1) {
+                self.bump();
+            }
         }
         let end = self.rest.peek().map_or(self.text.len(), |&(index, _)| index);
         Token::Word { text: self.text[start..end].to_owned(), quoted: false }
     }
 
-    /// `\"` and `\\` are the only escapes; any other backslash stands for itself.
+    /// `\"` and `\\` are the only escapes; any other backslash stands for itself. A line that ends inside of quotes which
+    /// are closed further down becomes `\n`, as Junos shows it.
     fn quoted(&mut self) -> Result<Token, Token> {
+        let several_lines = self.rest.peek().is_some_and(|&(at, _)| closes_later(&self.text[at + 1..]));
         self.bump();
         let mut text = String::new();
         loop {
             match self.peek() {
+                Some('\n') if several_lines => {
+                    self.bump();
+                    text.truncate(text.trim_end_matches('\r').len());
+                    text.push_str("\\n");
+                }
                 None | Some('\n') => return Err(Token::Word { text, quoted: true }),
                 Some('"') => {
                     self.bump();
@@ -164,6 +203,42 @@ impl Lexer<'_> {
         }
         false
     }
+}
+
+/// Characters of `${...}`, and of `<[...]...>` at the start of a pattern, that stand in a word though they are punctuation.
+fn enclosed(rest: &str) -> usize {
+    let close = match rest.as_bytes() {
+        [b'$', b'{', ..] => '}',
+        [b'<', b'[', ..] => '>',
+        _ => return 0,
+    };
+    let inside = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | ';' | '}' | '>');
+    let length = 2 + rest[2..].chars().take_while(|c| inside(*c)).count();
+    if rest[length..].starts_with(close) { length + 1 } else { 0 }
+}
+
+/// Lines that a quoted text may go on for, so that a forgotten quote is told of where it stands.
+const MAX_QUOTED_LINES: usize = 200;
+
+/// The quote is closed on a later line, and behind it a statement goes on or ends.
+fn closes_later(text: &str) -> bool {
+    let mut lines = 0;
+    let mut escaped = false;
+    for (at, c) in text.char_indices() {
+        match c {
+            '"' if !escaped => {
+                let next = text[at + 1..].chars().next();
+                return lines > 0 && next.is_none_or(|c| is_space(c) || matches!(c, ';' | '{' | '}' | ']'));
+            }
+            '\n' => lines += 1,
+            _ => {}
+        }
+        if lines > MAX_QUOTED_LINES {
+            return false;
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    false
 }
 
 fn is_space(c: char) -> bool {
@@ -224,6 +299,19 @@ mod tests {
     fn quotes_keep_backslashes_of_regular_expressions() {
         assert_eq!(words(r#""a \"b\" \. \\" c"#).0, [r#"a "b" \. \"#, "c"]);
         assert!(!words("\"open\nnext").1);
+    }
+
+    #[test]
+    fn words_may_enclose_punctuation() {
+        assert_eq!(words("a ${node};").0, ["a", "${node}", "Semicolon"]);
+        assert_eq!(words("<[gx]e-*> {").0, ["<[gx]e-*>", "Open"]);
+        assert_eq!(words("${a b}").0, ["$", "Open", "a", "b", "Close"]);
+    }
+
+    #[test]
+    fn quotes_may_go_on_for_lines() {
+        assert_eq!(words("a \"b\r\nc\";").0, ["a", "b\\nc", "Semicolon"]);
+        assert!(!words("a \"b;\nc \"d\";").1);
     }
 
     #[test]

@@ -5,27 +5,36 @@
 //! [`Config`] that plans are made from. Nothing here touches files, devices or the network.
 
 mod check;
+mod commands;
 mod compile;
 pub mod config;
+mod edit;
 mod error;
 pub mod fan_out;
 mod gate;
 mod groups;
+pub mod import;
 mod lexer;
+mod log;
 pub mod nat;
 mod parser;
+pub mod place;
 mod predefined;
 mod print;
 mod ranges;
 mod schedule;
 pub mod schema;
 mod services;
+mod stray;
 mod tree;
 mod values;
 
 pub use compile::{application, compile};
 pub use config::*;
+pub use edit::Load;
 pub use error::{Error, Errors, Location};
+pub use predefined::names as predefined_applications;
+pub use predefined::service_name;
 pub use services::has_ports;
 pub use tree::Tree;
 
@@ -33,4 +42,18 @@ pub use tree::Tree;
 pub fn parse(text: &str, file: &str) -> Result<Tree, Errors> {
     let mut tree = Tree::default();
     tree.read(text, file).map(|()| tree)
+}
+
+/// The words of a path, as they stand in a `set` command; names with blanks are quoted.
+pub fn words(path: &str) -> Result<Vec<String>, Errors> {
+    let mut report = error::Report::default();
+    let lexemes = lexer::lex(path, &"path".into(), &mut report);
+    let mut words = vec![];
+    for lexeme in lexemes {
+        match lexeme.token {
+            lexer::Token::Word { text, .. } => words.push(text),
+            _ => report.error(&lexeme.span.in_file(&"path".into()), "a path consists of words"),
+        }
+    }
+    report.finish(words)
 }

@@ -1,23 +1,22 @@
 //! Reads hierarchical text and `set` commands into a tree, and goes on after errors.
 
-use crate::error::{Errors, Report};
+mod walk;
+
+use std::borrow::Cow;
+
+use crate::commands::{COMMANDS, EDITOR_COMMANDS, MARKS};
+use crate::error::{Error, Errors, Report};
 use crate::lexer::{Lexeme, Span, Token, lex};
-use crate::schema::{Body, Cursor};
+use crate::schema::Cursor;
+use crate::stray::{Stray, take_out};
 use crate::tree::{MAX_DEPTH, NodeId, TOP, Tree, Word};
+use walk::Walk;
 
 /// Larger texts are refused before they are read.
 const MAX_TEXT_BYTES: usize = 32 << 20;
 
 /// Blocks inside blocks; the bound keeps the recursion shallow.
 const MAX_NESTING: usize = MAX_DEPTH;
-
-/// Commands of `set` form that are understood.
-pub(crate) const COMMANDS: &[&str] = &["set", "delete", "deactivate", "activate", "insert"];
-/// Commands of the Junos editor that make no sense in a file.
-pub(crate) const EDITOR_COMMANDS: &[&str] =
-    &["annotate", "copy", "edit", "protect", "rename", "replace", "top", "unprotect", "up", "wildcard"];
-/// Marks in front of a hierarchical statement.
-pub(crate) const MARKS: &[&str] = &["inactive:", "active:", "protect:", "replace:", "delete:"];
 
 /// Words before these usually name an entry, which keeps statements unknown to the schema readable in set form.
 const USUAL_KEYWORDS: &[&str] = &[
@@ -40,15 +39,49 @@ const USUAL_KEYWORDS: &[&str] = &[
     "zone",
 ];
 
+/// What a text may hold beside statements, and where in the tree it belongs.
+#[derive(Debug, Default)]
+pub(crate) struct Manner<'a> {
+    /// Words before those of each statement and command.
+    pub base: &'a [String],
+    pub marks: Marks,
+    /// The text is what an editor was told: commands only, all of them.
+    pub editor: bool,
+    /// The text is a router's: what only its editor understands is passed over.
+    pub foreign: bool,
+}
+
+/// What `replace:` and `delete:` in front of a hierarchical statement are.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) enum Marks {
+    /// Followed, in a text that is read and not loaded over another.
+    #[default]
+    InFile,
+    Refused,
+    Ignored,
+    Followed,
+}
+
+/// Marks that stand in front of a statement.
+#[derive(Debug, Default)]
+struct Marked {
+    inactive: bool,
+    replace: bool,
+    delete: Option<Span>,
+}
+
 /// One piece of a statement's header.
-enum Item {
+pub(crate) enum Item {
     Word(Word),
     List(Vec<Word>, Span),
 }
 
-struct Parser<'a> {
-    tree: &'a mut Tree,
+pub(crate) struct Parser<'a> {
+    pub tree: &'a mut Tree,
     report: &'a mut Report,
+    manner: &'a Manner<'a>,
+    /// What was passed over, and why.
+    pub warnings: Vec<Error>,
     lexemes: std::vec::IntoIter<Lexeme>,
     /// Where the last lexeme stood.
     last: Span,
@@ -58,27 +91,63 @@ impl Tree {
     /// Merges another text into this tree, as if it stood behind what was read before. On error the tree holds what
     /// could be understood.
     pub fn read(&mut self, text: &str, file: &str) -> Result<(), Errors> {
+        self.read_as(text, file, &Manner::default()).map(drop)
+    }
+
+    /// The same in another manner; says what was passed over.
+    pub(crate) fn read_as(
+        &mut self,
+        text: &str,
+        file: &str,
+        manner: &Manner<'_>,
+    ) -> Result<Vec<Error>, Errors> {
         let mut report = Report::default();
         self.begin_file(file);
-        read(self, text, &mut report);
-        report.finish(())
+        let (warnings, strays) = read(self, text, manner, &mut report);
+        let at = self.file().clone();
+        for stray in strays {
+            let help = match stray.hides {
+                true => "Sluice reads the text that `show configuration` prints, all of it",
+                false => "remove it, or let `sluice import` take it out",
+            };
+            let message = format!("this line is {}, not a statement", stray.what);
+            report.error_help(&Span { line: stray.line, column: stray.column }.in_file(&at), message, help);
+        }
+        report.finish(warnings)
+    }
+
+    /// The same for text of a router, whose stray lines are returned instead of refused.
+    pub(crate) fn read_foreign(&mut self, text: &str, file: &str) -> (Vec<Stray>, Result<(), Errors>) {
+        let mut report = Report::default();
+        self.begin_file(file);
+        let manner = Manner { foreign: true, ..Manner::default() };
+        let (_, strays) = read(self, text, &manner, &mut report);
+        (strays, report.finish(()))
     }
 }
 
-fn read(tree: &mut Tree, text: &str, report: &mut Report) {
+/// Returns what was passed over, and the lines that are no statements.
+fn read(tree: &mut Tree, text: &str, manner: &Manner<'_>, report: &mut Report) -> (Vec<Error>, Vec<Stray>) {
     let file = tree.file().clone();
+    let start = Span { line: 1, column: 1 };
     if text.len() > MAX_TEXT_BYTES {
-        let at = Span { line: 1, column: 1 }.in_file(&file);
-        report.error(&at, format!("the text is larger than {} MiB", MAX_TEXT_BYTES >> 20));
-        return;
+        report.error(&start.in_file(&file), format!("the text is larger than {} MiB", MAX_TEXT_BYTES >> 20));
+        return (vec![], vec![]);
     }
-    let lexemes = lex(text, &file, report).into_iter();
-    let mut parser = Parser { tree, report, lexemes, last: Span { line: 1, column: 1 } };
-    parser.block(TOP, None, 0);
+    // what an editor is told is nothing but commands
+    let (text, strays) = if manner.editor { (Cow::Borrowed(text), vec![]) } else { take_out(text) };
+    let lexemes = lex(&text, &file, report).into_iter();
+    let mut parser = Parser { tree, report, manner, warnings: Vec::new(), lexemes, last: start };
+    if manner.editor {
+        parser.commands();
+    } else if let Some(context) = parser.context() {
+        parser.block(context, None, 0);
+    }
+    (parser.warnings, strays)
 }
 
 impl Parser<'_> {
-    fn peek(&self) -> Option<&Lexeme> {
+    pub fn peek(&self) -> Option<&Lexeme> {
         self.lexemes.as_slice().first()
     }
 
@@ -92,7 +161,28 @@ impl Parser<'_> {
         Some(lexeme)
     }
 
-    fn error(&mut self, span: Span, message: impl Into<String>, help: &str) {
+    /// Where statements without a command belong; made when the text holds any.
+    fn context(&mut self) -> Option<NodeId> {
+        let first = self.peek()?.span;
+        let items = self.below_base(first, Vec::new());
+        self.insert(TOP, items, &Marked::default(), true)
+    }
+
+    /// Items behind the words of the base, as if those stood at `span` too.
+    pub fn below_base(&self, span: Span, items: Vec<Item>) -> Vec<Item> {
+        let base = self.manner.base.iter();
+        let base = base.map(|text| Item::Word(Word { text: text.clone(), span, joined: false }));
+        base.chain(items).collect()
+    }
+
+    /// What is not done, without keeping the rest from being done.
+    pub fn warn(&mut self, span: Span, message: impl Into<String>, help: &str) {
+        let help = (!help.is_empty()).then(|| help.to_owned());
+        let location = span.in_file(self.tree.file());
+        self.warnings.push(Error { location, message: message.into(), help });
+    }
+
+    pub fn error(&mut self, span: Span, message: impl Into<String>, help: &str) {
         let at = span.in_file(self.tree.file());
         match help {
             "" => self.report.error(&at, message),
@@ -109,9 +199,6 @@ impl Parser<'_> {
                 }
                 return;
             };
-            if self.report.is_full() {
-                return;
-            }
             let span = lexeme.span;
             match &lexeme.token {
                 Token::Close => {
@@ -161,12 +248,23 @@ impl Parser<'_> {
     }
 
     fn statement(&mut self, context: NodeId, nesting: usize) {
-        let inactive = self.marks();
+        let mut comment = self.peek().and_then(|lexeme| lexeme.comment.clone());
+        let marked = self.marks();
         let items = self.header();
         let Some(start) = items.first().map(Item::span) else { return };
         let end = self.peek().map(|lexeme| lexeme.token.clone());
         let opens = end == Some(Token::Open);
-        let target = self.insert(context, items, inactive, opens);
+        if let Some(span) = marked.delete {
+            return self.delete_marked(context, &items, span, opens);
+        }
+        let target = self.insert(context, items, &marked, opens);
+        if let Some(behind) = self.lexemes.as_slice().get(1).and_then(|next| next.behind.as_deref()) {
+            comment =
+                Some(comment.map_or_else(|| behind.into(), |above| format!("{above}\n{behind}").into()));
+        }
+        if let (Some(target), Some(comment)) = (target, &comment) {
+            self.tree.set_comment(target, comment);
+        }
         match end {
             Some(Token::Semicolon) => drop(self.next()),
             Some(Token::Open) => {
@@ -184,15 +282,19 @@ impl Parser<'_> {
         }
     }
 
-    /// `inactive:` in front of a statement; other marks belong to `load replace` and are refused.
-    fn marks(&mut self) -> bool {
-        let mut inactive = false;
-        while let Some(Lexeme { token: Token::Word { text, quoted: false }, span }) = self.peek() {
+    /// `inactive:` and the like in front of a statement.
+    fn marks(&mut self) -> Marked {
+        let mut marked = Marked::default();
+        while let Some(Lexeme { token: Token::Word { text, quoted: false }, span, .. }) = self.peek() {
             let span = *span;
-            match text.as_str() {
-                "inactive:" => inactive = true,
-                "active:" => inactive = false,
-                mark if MARKS.contains(&mark) => {
+            match (text.as_str(), &self.manner.marks) {
+                ("inactive:", _) => marked.inactive = true,
+                ("active:", _) => marked.inactive = false,
+                ("replace:", Marks::Followed | Marks::InFile) => marked.replace = true,
+                ("delete:", Marks::Followed | Marks::InFile | Marks::Ignored) => marked.delete = Some(span),
+                ("replace:", Marks::Ignored) => {}
+                ("protect:", _) if self.manner.foreign => {}
+                (mark, _) if MARKS.contains(&mark) => {
                     let message = format!("`{mark}` is not supported");
                     self.error(span, message, "remove it");
                 }
@@ -200,7 +302,24 @@ impl Parser<'_> {
             }
             self.next();
         }
-        inactive
+        marked
+    }
+
+    /// `delete: STATEMENT;`, whatever stands in a block behind it.
+    fn delete_marked(&mut self, context: NodeId, items: &[Item], span: Span, opens: bool) {
+        if let Some(found) = self.existing(context, "delete", items) {
+            if found == TOP {
+                self.error(span, "`delete:` names no statement", "write the statement behind it");
+            } else {
+                self.tree.remove(found);
+            }
+        }
+        if opens {
+            self.next();
+            self.skip_block();
+        } else if self.peek().is_some_and(|lexeme| lexeme.token == Token::Semicolon) {
+            self.next();
+        }
     }
 
     /// Words and lists up to `;`, `{`, `}`, the end, or the line on which the next statement must begin.
@@ -240,7 +359,7 @@ impl Parser<'_> {
                 Token::Word { text, .. } => words.push(Word { text: text.clone(), span, joined: true }),
                 Token::ListClose => {
                     self.next();
-                    if words.is_empty() {
+                    if words.is_empty() && !self.manner.foreign {
                         self.error(opened, "this list is empty", "name its members between `[` and `]`");
                     }
                     return words;
@@ -255,17 +374,25 @@ impl Parser<'_> {
     }
 
     /// One line of `set` form.
-    fn command(&mut self) {
-        let Some(Lexeme { token: Token::Word { text: verb, .. }, span: start }) = self.next() else { return };
+    pub fn command(&mut self) {
+        let Some(Lexeme { token: Token::Word { text: verb, .. }, span: start, .. }) = self.next() else {
+            return;
+        };
         let items = self.command_items(start.line);
+        if self.manner.editor && EDITOR_COMMANDS.contains(&verb.as_str()) {
+            return self.editor_command(&verb, items, start);
+        }
+        let (is_bare, items) = (items.is_empty(), self.below_base(start, items));
         match verb.as_str() {
             "set" => {
                 self.tree.replaces = true;
-                self.insert(TOP, items, false, false);
+                self.insert(TOP, items, &Marked::default(), false);
                 self.tree.replaces = false;
             }
             "insert" => self.reorder(items, start),
+            "delete" if is_bare => self.delete_all(&items, start),
             verb if COMMANDS.contains(&verb) => self.change(verb, items),
+            "annotate" | "protect" | "unprotect" if self.manner.foreign => {}
             verb => {
                 let message = format!("`{verb}` is a command of the editor and has no place in a file");
                 self.error(
@@ -282,7 +409,7 @@ impl Parser<'_> {
         while let Some(lexeme) = self.peek()
             && lexeme.span.line == line
         {
-            let Some(Lexeme { token, span }) = self.next() else { break };
+            let Some(Lexeme { token, span, .. }) = self.next() else { break };
             match token {
                 Token::Word { text, .. } => items.push(Item::Word(Word { text, span, joined: false })),
                 Token::ListOpen => {
@@ -302,15 +429,15 @@ impl Parser<'_> {
         items
     }
 
-    fn skip_line(&mut self, line: u32) {
+    pub fn skip_line(&mut self, line: u32) {
         while self.peek().is_some_and(|lexeme| lexeme.span.line == line) {
             self.next();
         }
     }
 
-    /// The statement that words lead to.
-    fn existing(&mut self, verb: &str, items: &[Item]) -> Option<NodeId> {
-        let mut at = TOP;
+    /// The statement that words lead to from `context`.
+    pub fn existing(&mut self, context: NodeId, verb: &str, items: &[Item]) -> Option<NodeId> {
+        let mut at = context;
         for item in items {
             let Item::Word(word) = item else {
                 let message = format!("`{verb}` takes one statement at a time");
@@ -319,12 +446,25 @@ impl Parser<'_> {
             };
             let Some(child) = self.tree.find(at, &word.text) else {
                 let message = format!("nothing to {verb}: there is no `{}` here", word.text);
-                self.error(word.span, message, "it must be set further up");
+                if verb == "delete" && self.is_change() {
+                    self.warn(word.span, message, "");
+                } else if self.is_change() {
+                    self.error(word.span, message, &self.tree.what_is_there(at));
+                } else if verb == "delete" {
+                    self.tree.warn(word.span, message, "correct the path, or remove the line");
+                } else {
+                    self.error(word.span, message, "it must be set further up");
+                }
                 return None;
             };
             at = child;
         }
         Some(at)
+    }
+
+    /// What is read changes a tree that is there, instead of being one.
+    fn is_change(&self) -> bool {
+        self.manner.editor || self.manner.marks != Marks::InFile
     }
 
     /// `insert PATH before NAME` and `insert PATH after KEYWORD NAME`: changes the order of statements of one kind.
@@ -339,7 +479,7 @@ impl Parser<'_> {
                 "write `insert PATH before NAME` or `insert PATH after NAME`",
             );
         };
-        let Some(moved) = self.existing("insert", &items[..split]) else { return };
+        let Some(moved) = self.existing(TOP, "insert", &items[..split]) else { return };
         let parent = self.tree.node(moved).parent;
         let mut anchor = &items[split + 1..];
         if let [Item::Word(keyword), name @ ..] = anchor
@@ -360,9 +500,17 @@ impl Parser<'_> {
         self.tree.reorder(moved, sibling, after);
     }
 
-    /// `delete`, `deactivate` and `activate` of a statement that exists.
-    fn change(&mut self, verb: &str, items: Vec<Item>) {
-        let Some(at) = self.existing(verb, &items) else { return };
+    /// `delete`, `deactivate` and `activate` of a statement that exists, or of members of its list.
+    fn change(&mut self, verb: &str, mut items: Vec<Item>) {
+        if let Some(Item::List(words, _)) = items.pop_if(|item| matches!(item, Item::List(..))) {
+            for word in words {
+                let path: Vec<Item> =
+                    items.iter().filter_map(Item::word).chain([word]).map(Item::Word).collect();
+                self.change(verb, path);
+            }
+            return;
+        }
+        let Some(at) = self.existing(TOP, verb, &items) else { return };
         match verb {
             _ if at == TOP => {}
             "delete" => self.tree.remove(at),
@@ -370,9 +518,21 @@ impl Parser<'_> {
         }
     }
 
+    /// `delete` without words: everything below the base.
+    fn delete_all(&mut self, base: &[Item], start: Span) {
+        if base.is_empty() {
+            let help = "name a statement; `load override` replaces all of them";
+            return self.error(start, "`delete` alone would remove the whole configuration", help);
+        }
+        if let Some(at) = self.existing(TOP, "delete", base) {
+            self.tree.clear(at);
+        }
+    }
+
     /// Walks a header into the tree and returns the node a block would continue at.
-    fn insert(&mut self, context: NodeId, items: Vec<Item>, inactive: bool, opens: bool) -> Option<NodeId> {
-        let mut walk = Walk::new(self, context);
+    fn insert(&mut self, context: NodeId, items: Vec<Item>, marked: &Marked, opens: bool) -> Option<NodeId> {
+        let inactive = marked.inactive;
+        let mut walk = Walk::new(self, context, marked.replace);
         for item in items {
             match item {
                 Item::Word(word) => walk.word(&word)?,
@@ -380,6 +540,12 @@ impl Parser<'_> {
             }
         }
         let Walk { at, statement, listed, .. } = walk;
+        if marked.replace && !listed && !matches!(self.tree.node(at).cursor, Cursor::Done) {
+            self.tree.clear(at);
+        }
+        if marked.replace {
+            self.tree.set_inactive(at, false);
+        }
         if inactive && !listed {
             self.tree.set_inactive(statement.unwrap_or(at), true);
         }
@@ -393,10 +559,17 @@ impl Parser<'_> {
 }
 
 impl Item {
-    fn span(&self) -> Span {
+    pub fn span(&self) -> Span {
         match self {
             Item::Word(word) => word.span,
             Item::List(_, span) => *span,
+        }
+    }
+
+    pub fn word(&self) -> Option<Word> {
+        match self {
+            Item::Word(word) => Some(word.clone()),
+            Item::List(..) => None,
         }
     }
 }
@@ -410,110 +583,5 @@ fn join_usual_names(items: &mut [Item]) {
             word.joined = after_keyword || (index > 0 && index + 1 == count);
             after_keyword = USUAL_KEYWORDS.contains(&word.text.as_str());
         }
-    }
-}
-
-/// A header on its way into the tree.
-struct Walk<'p, 'a> {
-    parser: &'p mut Parser<'a>,
-    at: NodeId,
-    /// The block to go on in after a complete statement, for `protocol tcp destination-port 80;`.
-    enclosing: Option<NodeId>,
-    /// The first entry or leaf of the header: what `inactive:` speaks of.
-    statement: Option<NodeId>,
-    /// Ended in a list.
-    listed: bool,
-    line: u32,
-}
-
-impl<'p, 'a> Walk<'p, 'a> {
-    fn new(parser: &'p mut Parser<'a>, context: NodeId) -> Self {
-        let block = matches!(parser.tree.node(context).cursor, Cursor::Block(_));
-        Walk {
-            parser,
-            at: context,
-            enclosing: block.then_some(context),
-            statement: None,
-            listed: false,
-            line: 0,
-        }
-    }
-
-    fn word(&mut self, word: &Word) -> Option<()> {
-        self.resume(word)?;
-        self.line = word.span.line;
-        self.at = self.step(self.at, word)?;
-        match self.parser.tree.node(self.at).cursor {
-            Cursor::Block(statement) => {
-                self.enclosing = Some(self.at);
-                if !statement.keys.is_empty() {
-                    self.statement.get_or_insert(self.at);
-                }
-            }
-            Cursor::Value(_) | Cursor::Done => drop(self.statement.get_or_insert(self.at)),
-            Cursor::Key(..) | Cursor::Unknown => {}
-        }
-        Some(())
-    }
-
-    /// After a complete statement, moves back to its block if that knows the next word.
-    fn resume(&mut self, word: &Word) -> Option<()> {
-        let done = self.listed || matches!(self.parser.tree.node(self.at).cursor, Cursor::Done);
-        if !done {
-            return Some(());
-        }
-        self.listed = false;
-        let known =
-            self.enclosing.filter(|&block| self.parser.tree.node(block).cursor.has_keyword(&word.text));
-        if self.line != word.span.line {
-            self.parser.error(word.span, format!("a `;` is missing before `{}`", word.text), "add it");
-            self.at = self.enclosing?;
-        } else if let Some(block) = known {
-            self.at = block;
-        } else {
-            let message = format!("unexpected `{}` after a complete statement", word.text);
-            self.parser.error(word.span, message, "end the statement with `;` before it");
-            return None;
-        }
-        Some(())
-    }
-
-    fn list(&mut self, words: &[Word], span: Span, inactive: bool) -> Option<()> {
-        let cursor = self.parser.tree.node(self.at).cursor;
-        let allowed = match cursor {
-            Cursor::Value(statement) => matches!(statement.body, Body::List(_)) || words.len() <= 1,
-            Cursor::Unknown => self.at != TOP && !self.listed,
-            Cursor::Block(_) | Cursor::Key(..) | Cursor::Done => false,
-        };
-        if !allowed {
-            let after = self.parser.tree.node(self.at).word.clone();
-            self.parser.error(
-                span,
-                format!("`{after}` takes no list"),
-                "write one statement for each member",
-            );
-            return None;
-        }
-        for word in words {
-            let member = self.step(self.at, word)?;
-            if inactive && matches!(cursor, Cursor::Unknown) {
-                self.parser.tree.set_inactive(member, true);
-            }
-        }
-        if inactive && matches!(cursor, Cursor::Value(_)) {
-            self.parser.tree.set_inactive(self.statement.unwrap_or(self.at), true);
-        }
-        self.line = span.line;
-        self.listed = true;
-        Some(())
-    }
-
-    fn step(&mut self, at: NodeId, word: &Word) -> Option<NodeId> {
-        let child = self.parser.tree.child(at, word);
-        if child.is_none() {
-            let message = format!("statements are at most {MAX_DEPTH} words deep");
-            self.parser.error(word.span, message, "");
-        }
-        child
     }
 }

@@ -1,5 +1,8 @@
 //! Applications that exist without being defined, as Junos has them.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use crate::config::Service;
 use crate::services::{ICMP, ICMP6, TCP, UDP, icmp, ports, protocol, tcp, udp};
 
@@ -236,6 +239,62 @@ pub fn is_alg_only(name: &str) -> bool {
     SUN_RPC.contains(&program) && rest != "any"
 }
 
+/// Names that others, which say better what mostly stands behind the port, are preferred to.
+const SECOND_NAMES: &[&str] = &[
+    "junos-bootpc",
+    "junos-bootps",
+    "junos-dhcp-relay",
+    "junos-gprs-gtp-c",
+    "junos-gprs-gtp-u",
+    "junos-gprs-gtp-v0",
+    "junos-internet-locator-service",
+    "junos-lpr",
+    "junos-ms-rpc-epm",
+    "junos-nfs",
+    "junos-ns-global-pro",
+    "junos-nsm",
+    "junos-rsh",
+    "junos-sun-rpc-portmap-tcp",
+    "junos-sun-rpc-portmap-udp",
+];
+
+type Named = HashMap<(u8, u16), &'static str>;
+
+/// Applications of one port each before those that have several.
+static NAMES: LazyLock<Named> = LazyLock::new(|| {
+    let mut names = Named::new();
+    let named = PREDEFINED.iter().filter(|(name, _)| !SECOND_NAMES.contains(name));
+    let (one, several): (Vec<_>, Vec<_>) = named.partition(|(_, terms)| terms.len() == 1);
+    for (name, terms) in one.into_iter().chain(several) {
+        for term in terms.iter() {
+            let Some(protocol) = term.protocol.filter(|protocol| [TCP, UDP].contains(protocol)) else {
+                continue;
+            };
+            let (low, high) = term.destination_port;
+            if (low, high) != (0, u16::MAX) {
+                for port in low..=high {
+                    names.entry((protocol, port)).or_insert(name);
+                }
+            }
+        }
+    }
+    names
+});
+
+/// The predefined application that a protocol and a destination port stand for, as logs name it.
+pub fn service_name(protocol: u8, port: u16) -> Option<&'static str> {
+    match protocol {
+        ICMP => Some("icmp"),
+        ICMP6 => Some("icmp6"),
+        _ => NAMES.get(&(protocol, port)).copied(),
+    }
+}
+
+/// What predefined applications and their sets are called.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    PREDEFINED.iter().map(|(name, _)| *name).chain(SETS.iter().map(|(name, _)| *name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,6 +304,19 @@ mod tests {
         assert!(PREDEFINED.is_sorted_by(|a, b| a.0 < b.0) && SETS.is_sorted_by(|a, b| a.0 < b.0));
         assert!(PREDEFINED.iter().all(|(name, terms)| name.starts_with("junos-") && !terms.is_empty()));
         assert!(!SETS.iter().any(|(set, _)| PREDEFINED.iter().any(|(name, _)| name == set)));
+    }
+
+    #[test]
+    fn a_port_is_called_by_what_mostly_stands_behind_it() {
+        assert_eq!(service_name(TCP, 80), Some("junos-http"));
+        assert_eq!(service_name(UDP, 53), Some("junos-dns-udp"));
+        assert_eq!(service_name(TCP, 389), Some("junos-ldap"));
+        assert_eq!(service_name(UDP, 69), Some("junos-tftp"));
+        assert_eq!(service_name(UDP, 67), Some("junos-dhcp-server"));
+        assert_eq!(service_name(TCP, 445), Some("junos-smb-session"));
+        assert_eq!(service_name(ICMP, 0), Some("icmp"));
+        assert_eq!(service_name(TCP, 33333), None);
+        assert!(SECOND_NAMES.iter().all(|second| PREDEFINED.iter().any(|(name, _)| name == second)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Prints a tree as hierarchical text and as `set` commands. Reading what is printed gives the same tree.
 
+use crate::commands::{COMMANDS, EDITOR_COMMANDS, MARKS};
 use crate::lexer::write_word;
-use crate::parser::{COMMANDS, EDITOR_COMMANDS, MARKS};
 use crate::schema::{Body, Cursor};
 use crate::tree::{NodeId, TOP, Tree};
 
@@ -10,24 +10,45 @@ const INDENT: &str = "    ";
 impl Tree {
     /// Hierarchical text, four spaces a level.
     pub fn to_text(&self) -> String {
-        self.print(false)
+        self.print(TOP, Remarks::None)
     }
 
-    /// The same, with a comment before each statement that a group brought in.
-    pub(crate) fn to_annotated_text(&self) -> String {
-        self.print(true)
+    /// The same, with the comments that stood before statements where they were read.
+    pub fn to_commented_text(&self) -> String {
+        self.print(TOP, Remarks::Comments)
     }
 
-    fn print(&self, annotated: bool) -> String {
-        let mut printer = Printer { tree: self, out: String::new(), header: Vec::new(), annotated };
-        printer.statements(&self.node(TOP).children, 0);
+    /// What stands below a word; a statement without a block as a whole.
+    pub(crate) fn print(&self, id: NodeId, remarks: Remarks) -> String {
+        let mut printer = Printer { tree: self, out: String::new(), header: Vec::new(), remarks };
+        match self.node(id).cursor {
+            _ if id == TOP => printer.statements(&self.node(TOP).children, 0),
+            Cursor::Block(_) => printer.statements(&self.node(id).children, 0),
+            _ => printer.whole(id),
+        }
+        printer.out
+    }
+
+    /// A statement with the words that begin it.
+    pub(crate) fn print_statement(&self, id: NodeId, remarks: Remarks) -> String {
+        let mut printer = Printer { tree: self, out: String::new(), header: Vec::new(), remarks };
+        printer.whole(id);
         printer.out
     }
 
     /// One `set` line a leaf, then one `deactivate` line for every inactive statement.
     pub fn to_set(&self) -> String {
+        self.set_lines(TOP)
+    }
+
+    /// The same for a word and what stands below it.
+    pub(crate) fn set_lines(&self, id: NodeId) -> String {
         let mut lines = SetLines { tree: self, out: String::new(), deactivated: Vec::new() };
-        lines.below(TOP);
+        if id == TOP {
+            lines.below(TOP)
+        } else {
+            lines.statement(id)
+        }
         for id in std::mem::take(&mut lines.deactivated) {
             lines.line("deactivate", id, None);
         }
@@ -124,15 +145,32 @@ impl SetLines<'_> {
     }
 }
 
+/// What is printed between statements.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Remarks {
+    None,
+    Comments,
+    /// Which group a statement comes from.
+    Inherited,
+}
+
 struct Printer<'a> {
     tree: &'a Tree,
     out: String,
     /// Words of the statement being printed, so far.
     header: Vec<NodeId>,
-    annotated: bool,
+    remarks: Remarks,
 }
 
 impl Printer<'_> {
+    /// A statement with the words of its line above it.
+    fn whole(&mut self, id: NodeId) {
+        let mut header = self.tree.header_of(id);
+        header.pop();
+        self.header = header;
+        self.statement(id, 0);
+    }
+
     fn statements(&mut self, ids: &[NodeId], level: usize) {
         for &id in ids {
             self.statement(id, level);
@@ -197,7 +235,7 @@ impl Printer<'_> {
 
     /// `## 'WORD' was inherited from group 'GROUP'`, as Junos says it.
     fn annotate(&mut self, id: NodeId, level: usize) {
-        if let Some(group) = self.tree.group_of(id).filter(|_| self.annotated) {
+        if let Some(group) = self.tree.group_of(id).filter(|_| self.remarks == Remarks::Inherited) {
             let word = &self.tree.node(id).word;
             self.indent(level);
             // Words and names may hold anything but must not end the comment.
@@ -207,10 +245,25 @@ impl Printer<'_> {
         }
     }
 
+    fn comments(&mut self, level: usize) {
+        if self.remarks != Remarks::Comments {
+            return;
+        }
+        let tree = self.tree;
+        let comments: Vec<&str> =
+            self.header.iter().filter_map(|&id| tree.node(id).comment.as_deref()).collect();
+        for line in comments.iter().flat_map(|comment| comment.lines()) {
+            self.indent(level);
+            self.out.push_str(line.trim_start());
+            self.out.push('\n');
+        }
+    }
+
     fn write_header(&mut self, level: usize) {
         if let Some(&id) = self.header.iter().find(|&&id| self.tree.node(id).applied.is_some()) {
             self.annotate(id, level);
         }
+        self.comments(level);
         self.indent(level);
         if self.header.iter().any(|&id| self.tree.node(id).inactive) {
             self.out.push_str("inactive: ");

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::error::Location;
+use crate::error::{Error, Location, one_of};
 use crate::lexer::Span;
 use crate::schema::{Body, Cursor, ROOT};
 
@@ -24,6 +24,8 @@ pub(crate) const TOP: NodeId = 0;
 pub struct Tree {
     files: Vec<Arc<str>>,
     nodes: Vec<Node>,
+    /// What was odd about the text, and did no harm.
+    warnings: Vec<Error>,
     /// The text being read is a `set` line: of several that stand for each other, its one replaces what stood there.
     pub(crate) replaces: bool,
     /// Index of the children of large nodes.
@@ -42,6 +44,8 @@ pub(crate) struct Node {
     pub children: Vec<NodeId>,
     /// The name behind `apply-groups` by which a group's statement came here.
     pub applied: Option<NodeId>,
+    /// Comments that stand before the statement, as they were written.
+    pub comment: Option<Box<str>>,
     depth: usize,
     file: usize,
     span: Span,
@@ -65,11 +69,13 @@ impl Default for Tree {
             parent: TOP,
             children: Vec::new(),
             applied: None,
+            comment: None,
             depth: 0,
             file: 0,
             span: Span { line: 1, column: 1 },
         };
-        Tree { files: vec!["".into()], nodes: vec![top], replaces: false, wide: HashMap::new() }
+        let files = vec!["".into()];
+        Tree { files, nodes: vec![top], warnings: Vec::new(), replaces: false, wide: HashMap::new() }
     }
 }
 
@@ -96,6 +102,16 @@ impl Tree {
         self.files.push(file.into());
     }
 
+    /// What was odd about the texts that were read, and did no harm: a `delete` of what is not there.
+    pub fn warnings(&self) -> &[Error] {
+        &self.warnings
+    }
+
+    pub(crate) fn warn(&mut self, span: Span, message: String, help: &str) {
+        let location = span.in_file(self.file());
+        self.warnings.push(Error { location, message, help: Some(help.to_owned()) });
+    }
+
     pub(crate) fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id]
     }
@@ -109,6 +125,12 @@ impl Tree {
         let node = self.node(id);
         let applied = node.applied.map(|place| Arc::new(self.location(place)));
         Location { applied, ..node.span.in_file(&self.files[node.file]) }
+    }
+
+    /// Where a statement stands that is written out, by its words from the top level on.
+    pub fn place_of(&self, words: &[&str]) -> Option<Location> {
+        let id = words.iter().try_fold(TOP, |at, word| self.find(at, word))?;
+        Some(self.location(id))
     }
 
     pub(crate) fn find(&self, parent: NodeId, word: &str) -> Option<NodeId> {
@@ -146,6 +168,7 @@ impl Tree {
             parent,
             children: Vec::new(),
             applied: None,
+            comment: None,
             depth,
             file: self.files.len() - 1,
             span: word.span,
@@ -163,7 +186,7 @@ impl Tree {
     }
 
     /// Inactive as a whole: an entry is marked behind its key.
-    fn is_off(&self, id: NodeId) -> bool {
+    pub(crate) fn is_off(&self, id: NodeId) -> bool {
         let node = self.node(id);
         let is_header = matches!(node.cursor, Cursor::Key(..)) && !node.children.is_empty();
         node.inactive || is_header && node.children.iter().all(|&child| self.is_off(child))
@@ -188,12 +211,18 @@ impl Tree {
 
     /// Makes a child of `parent` that is inherited from a group's statement `from`.
     pub(crate) fn inherit(&mut self, parent: NodeId, from: NodeId, applied: NodeId) -> NodeId {
+        let id = self.copy_word(parent, from);
+        self.nodes[id].applied = Some(applied);
+        id
+    }
+
+    /// Makes a child of `parent` like `from`, without what stands below that.
+    pub(crate) fn copy_word(&mut self, parent: NodeId, from: NodeId) -> NodeId {
         let source = self.node(from);
         let node = Node {
             cursor: self.node(parent).cursor.step(&source.word),
             parent,
             children: Vec::new(),
-            applied: Some(applied),
             depth: self.node(parent).depth + 1,
             ..source.clone()
         };
@@ -211,6 +240,49 @@ impl Tree {
         if let Some(index) = self.wide.get_mut(&parent) {
             index.remove(&self.nodes[id].word);
         }
+    }
+
+    /// Gives a word another text, unless a sibling has it: false then.
+    pub(crate) fn reword_if_free(&mut self, id: NodeId, word: String) -> bool {
+        let is_free = self.find(self.node(id).parent, &word).is_none();
+        if is_free {
+            self.reword(id, word);
+        }
+        is_free
+    }
+
+    /// A statement is as active, and commented, as another.
+    pub(crate) fn take_marks(&mut self, from: NodeId, to: NodeId) {
+        let (inactive, comment) = (self.nodes[from].inactive, self.nodes[from].comment.clone());
+        (self.nodes[to].inactive, self.nodes[to].comment) = (inactive, comment);
+    }
+
+    /// Takes out everything below a statement.
+    pub(crate) fn clear(&mut self, id: NodeId) {
+        self.nodes[id].children.clear();
+        self.wide.remove(&id);
+    }
+
+    /// Gives a word of the tree another text; none of its siblings may have it.
+    pub(crate) fn reword(&mut self, id: NodeId, text: String) {
+        let parent = self.nodes[id].parent;
+        let cursor = self.nodes[parent].cursor.step(&text);
+        let node = &mut self.nodes[id];
+        let before = std::mem::replace(&mut node.word, text);
+        node.cursor = cursor;
+        if let Some(index) = self.wide.get_mut(&parent) {
+            index.remove(&before);
+            index.insert(self.nodes[id].word.clone(), id);
+        }
+    }
+
+    /// Puts a comment before a statement, in place of the one there; that of a value stands before its keyword. An empty one
+    /// is none.
+    pub(crate) fn set_comment(&mut self, id: NodeId, comment: &str) {
+        let parent = self.nodes[id].parent;
+        let is_value = matches!(self.nodes[parent].cursor, Cursor::Value(_));
+        self.nodes[if is_value { parent } else { id }].comment =
+            (!comment.is_empty()).then(|| comment.into());
     }
 
     fn index(&mut self, parent: NodeId, child: NodeId) {
@@ -261,16 +333,54 @@ impl Tree {
         children.insert((place + usize::from(after)).min(children.len()), id);
     }
 
+    /// The words that one statement begins with, from its keyword to `id`: a name stands behind its keyword, a value too.
+    pub(crate) fn header_of(&self, id: NodeId) -> Vec<NodeId> {
+        let mut header = vec![id];
+        let mut at = id;
+        while at != TOP
+            && matches!(self.node(self.node(at).parent).cursor, Cursor::Key(..) | Cursor::Value(_))
+        {
+            at = self.node(at).parent;
+            header.push(at);
+        }
+        header.reverse();
+        header
+    }
+
+    /// `there is: a, b`, for messages.
+    pub(crate) fn what_is_there(&self, id: NodeId) -> String {
+        let words: Vec<&str> =
+            self.node(id).children.iter().map(|&child| self.node(child).word.as_str()).collect();
+        match words.as_slice() {
+            [] => "nothing stands there".to_owned(),
+            words => format!("there is: {}", one_of(words)),
+        }
+    }
+
+    /// The word that a path leads to.
+    pub(crate) fn at<S: AsRef<str>>(&self, path: &[S]) -> Option<NodeId> {
+        path.iter().try_fold(TOP, |at, word| self.find(at, word.as_ref()))
+    }
+
     /// Words from the top level down to `id`.
     pub(crate) fn path(&self, id: NodeId) -> Vec<&str> {
-        let mut words = Vec::new();
-        let mut at = id;
-        while at != TOP {
-            words.push(self.node(at).word.as_str());
-            at = self.node(at).parent;
+        self.steps(id).into_iter().map(|step| self.node(step).word.as_str()).collect()
+    }
+
+    /// Statements from below the top level down to `id`.
+    pub(crate) fn steps(&self, mut id: NodeId) -> Vec<NodeId> {
+        let mut steps = Vec::new();
+        while id != TOP {
+            steps.push(id);
+            id = self.node(id).parent;
         }
-        words.reverse();
-        words
+        steps.reverse();
+        steps
+    }
+
+    /// The statement, or one that it stands in, is inactive.
+    pub(crate) fn is_inactive(&self, id: NodeId) -> bool {
+        self.steps(id).into_iter().any(|step| self.node(step).inactive)
     }
 
     /// The node, or something below it, is inactive.

@@ -24,7 +24,7 @@ fn updating() -> bool {
 }
 
 /// Compares `text` with a file; `None` means that the file must not exist.
-fn compare(path: &Path, text: Option<&str>, problems: &mut Vec<String>) {
+pub fn compare(path: &Path, text: Option<&str>, problems: &mut Vec<String>) {
     let found = fs::read_to_string(path).ok();
     if found.as_deref() == text {
         return;

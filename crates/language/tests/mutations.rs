@@ -32,6 +32,26 @@ fn mutated_configurations_hold() {
     });
 }
 
+#[test]
+fn cut_and_flipped_routers_hold() {
+    let corpus = fuzz::corpus();
+    let config = ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() };
+    let flips = vec(any::<(prop::sample::Index, u8)>(), 0..4);
+    proptest!(config, |((one, end, flips) in (any::<prop::sample::Index>(), any::<prop::sample::Index>(), flips))| {
+        let mut text = one.get(&corpus).clone();
+        text.truncate(end.index(text.len() + 1));
+        for (at, change) in flips {
+            if !text.is_empty() {
+                let at = at.index(text.len());
+                text[at] ^= change;
+            }
+        }
+        fuzz::exercise(&text).map_err(|why| {
+            TestCaseError::fail(format!("{why}\n--- input:\n{}", String::from_utf8_lossy(&text)))
+        })?;
+    });
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -74,7 +74,7 @@ impl Memory {
 
     /// Where a value stands.
     #[inline]
-    fn place<T>(&self, offset: usize) -> NonNull<T> {
+    fn field<T>(&self, offset: usize) -> NonNull<T> {
         assert!(offset.is_multiple_of(align_of::<T>()), "not aligned");
         self.at(offset, size_of::<T>()).cast()
     }
@@ -86,14 +86,14 @@ impl Memory {
     #[inline]
     pub fn read<T: FromBytes>(&self, offset: usize) -> T {
         // SAFETY: inside the mapping, aligned, and every bit pattern is a T (FromBytes).
-        unsafe { self.place::<T>(offset).read_volatile() }
+        unsafe { self.field::<T>(offset).read_volatile() }
     }
 
     /// Puts a value at an offset, word by word.
     #[inline]
     pub fn write<T: IntoBytes>(&self, offset: usize, value: T) {
         // SAFETY: inside the mapping and aligned.
-        unsafe { self.place::<T>(offset).write_volatile(value) }
+        unsafe { self.field::<T>(offset).write_volatile(value) }
     }
 
     /// Puts bytes at an offset, in any order: for what nobody reads meanwhile.
@@ -108,28 +108,28 @@ impl Memory {
     #[inline]
     pub fn byte(&self, offset: usize) -> &AtomicU8 {
         // SAFETY: inside the mapping, which lives as long as `self`; changed by atomics or by others.
-        unsafe { self.place::<AtomicU8>(offset).as_ref() }
+        unsafe { self.field::<AtomicU8>(offset).as_ref() }
     }
 
     /// The same of 16 bits.
     #[inline]
     pub fn half(&self, offset: usize) -> &AtomicU16 {
         // SAFETY: as `byte`, and aligned.
-        unsafe { self.place::<AtomicU16>(offset).as_ref() }
+        unsafe { self.field::<AtomicU16>(offset).as_ref() }
     }
 
     /// The same of 32 bits.
     #[inline]
     pub fn word(&self, offset: usize) -> &AtomicU32 {
         // SAFETY: as `byte`, and aligned.
-        unsafe { self.place::<AtomicU32>(offset).as_ref() }
+        unsafe { self.field::<AtomicU32>(offset).as_ref() }
     }
 
     /// The same of 64 bits.
     #[inline]
     pub fn long(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: as `byte`, and aligned.
-        unsafe { self.place::<AtomicU64>(offset).as_ref() }
+        unsafe { self.field::<AtomicU64>(offset).as_ref() }
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Piece {
     /// Bytes between the page where the mapping begins and the stretch.
     front: usize,
     length: usize,
-    place: &'static Place,
+    slot: &'static Slot,
 }
 
 impl Piece {
@@ -29,8 +29,8 @@ impl Piece {
         HANDLER.call_once(handle_faults);
         // of an empty stretch a page is mapped that nobody looks at: the kernel refuses a length of 0
         let memory = Memory::read_only(file, begin, (front + length).max(1))?;
-        let place = Place::take(&memory).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Piece { memory, front, length, place })
+        let slot = Slot::take(&memory).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Piece { memory, front, length, slot })
     }
 }
 
@@ -47,13 +47,13 @@ impl std::ops::Deref for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        self.place.start.store(FREE, Ordering::Release);
+        self.slot.start.store(FREE, Ordering::Release);
     }
 }
 
 /// Addresses of a piece, as a signal handler can read them.
 #[derive(Debug)]
-struct Place {
+struct Slot {
     start: AtomicUsize,
     end: AtomicUsize,
 }
@@ -61,19 +61,18 @@ struct Place {
 const FREE: usize = 0;
 const TAKEN: usize = 1;
 /// More pieces than all batches on their way can hold.
-static PLACES: [Place; 256] =
-    [const { Place { start: AtomicUsize::new(FREE), end: AtomicUsize::new(0) } }; 256];
+static SLOTS: [Slot; 256] = [const { Slot { start: AtomicUsize::new(FREE), end: AtomicUsize::new(0) } }; 256];
 
-impl Place {
-    fn take(memory: &Memory) -> Option<&'static Place> {
+impl Slot {
+    fn take(memory: &Memory) -> Option<&'static Slot> {
         let start = memory.at(0, memory.length()).as_ptr() as usize;
-        let take = |place: &&Place| {
-            place.start.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let take = |slot: &&Slot| {
+            slot.start.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
         };
-        let place = PLACES.iter().find(take)?;
-        place.end.store(start + memory.length(), Ordering::Release);
-        place.start.store(start, Ordering::Release);
-        Some(place)
+        let slot = SLOTS.iter().find(take)?;
+        slot.end.store(start + memory.length(), Ordering::Release);
+        slot.start.store(start, Ordering::Release);
+        Some(slot)
     }
 }
 
@@ -102,8 +101,8 @@ extern "C" fn on_fault(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc:
     // SAFETY: the kernel passes a valid siginfo_t, which for SIGBUS has an address.
     let at = unsafe { (*info).si_addr() } as usize;
     let page = PAGE_BYTES.load(Ordering::Relaxed);
-    for place in &PLACES {
-        let (start, end) = (place.start.load(Ordering::Acquire), place.end.load(Ordering::Acquire));
+    for slot in &SLOTS {
+        let (start, end) = (slot.start.load(Ordering::Acquire), slot.end.load(Ordering::Acquire));
         if start > TAKEN && (start..end).contains(&at) {
             let first = at / page * page;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;

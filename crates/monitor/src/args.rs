@@ -236,7 +236,8 @@ fn watch(mut args: WatchArgs) -> Result<ExitCode> {
         eprintln!("sluice monitor: {error:#}");
     }
     Ok(match (summary.partial, outputs.errors.is_empty()) {
-        (Some(what), _) if summary.frames == 0 => {
+        // Who stops it does not know whether a frame has come yet: that is partial either way.
+        (Some(what), _) if summary.frames == 0 && !control.stop.load(Ordering::Relaxed) => {
             eprintln!("sluice monitor: {what}");
             ExitCode::from(NOTHING)
         }

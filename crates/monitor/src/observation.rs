@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
+use sluice_wire::{ethertype, protocol};
 
 /// The protocols with channels of their own. The number is stored in keys: append only, at most 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -100,32 +101,44 @@ const MAPPED: u64 = 0x0000_ffff_0000_0000;
 impl ChannelKey {
     /// A MACsec channel. Without an explicit SCI pass the source MAC followed by port 0001 (802.1AE 9.9, 10.5.1).
     #[inline]
-    pub fn macsec(sci: u64, an: u8, place: Place) -> Self {
-        ChannelKey([sci, 0, 0, 0, Self::tail(Protocol::Macsec, u32::from(an), place)])
+    pub fn macsec(sci: u64, an: u8, location: Location) -> Self {
+        ChannelKey([sci, 0, 0, 0, Self::tail(Protocol::Macsec, u32::from(an), location)])
     }
 
     /// An MKA participant: its SCI or MAC, and a digest of CKN and member identifier.
-    pub fn mka(sci: u64, member: u32, place: Place) -> Self {
-        ChannelKey([sci, 0, 0, 0, Self::tail(Protocol::Mka, member, place)])
+    pub fn mka(sci: u64, member: u32, location: Location) -> Self {
+        ChannelKey([sci, 0, 0, 0, Self::tail(Protocol::Mka, member, location)])
     }
 
     /// A channel between two IPv4 addresses (network byte order words); `ports` is 0 unless UDP ports tell apart.
     #[inline]
-    pub fn ipv4(protocol: Protocol, source: [u8; 4], destination: [u8; 4], id: u32, place: Place) -> Self {
+    pub fn ipv4(
+        protocol: Protocol,
+        source: [u8; 4],
+        destination: [u8; 4],
+        id: u32,
+        location: Location,
+    ) -> Self {
         let low = |address: [u8; 4]| MAPPED | u64::from(u32::from_be_bytes(address));
-        ChannelKey([0, low(source), 0, low(destination), Self::tail(protocol, id, place)])
+        ChannelKey([0, low(source), 0, low(destination), Self::tail(protocol, id, location)])
     }
 
     /// A channel between two IPv6 addresses.
     #[inline]
-    pub fn ipv6(protocol: Protocol, source: [u8; 16], destination: [u8; 16], id: u32, place: Place) -> Self {
+    pub fn ipv6(
+        protocol: Protocol,
+        source: [u8; 16],
+        destination: [u8; 16],
+        id: u32,
+        location: Location,
+    ) -> Self {
         let (source, destination) = (u128::from_be_bytes(source), u128::from_be_bytes(destination));
         ChannelKey([
             (source >> 64) as u64,
             source as u64,
             (destination >> 64) as u64,
             destination as u64,
-            Self::tail(protocol, id, place),
+            Self::tail(protocol, id, location),
         ])
     }
 
@@ -136,8 +149,8 @@ impl ChannelKey {
         self
     }
 
-    fn tail(protocol: Protocol, id: u32, place: Place) -> u64 {
-        (u64::from(id) << 32) | ((protocol as u64) << 28) | u64::from(place.0)
+    fn tail(protocol: Protocol, id: u32, location: Location) -> u64 {
+        (u64::from(id) << 32) | ((protocol as u64) << 28) | u64::from(location.0)
     }
 
     pub fn words(&self) -> &[u64; 5] {
@@ -270,12 +283,12 @@ impl ChannelKey {
 
 /// Where a channel was seen: capture interface (from the 16th on they share one number) and VLAN tags before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place(u32);
+pub struct Location(u32);
 
-impl Place {
+impl Location {
     #[inline]
     pub fn new(interface: u32, vlans: Vlans) -> Self {
-        Place(
+        Location(
             (interface.min(15) << 24)
                 | (u32::from(vlans.outer & 0xfff) << 12)
                 | u32::from(vlans.inner & 0xfff),
@@ -375,13 +388,24 @@ pub enum Unknown {
     LinkType,
 }
 
+/// Ethertypes of user data.
+const CLEAR_TEXT: [u16; 6] = [
+    ethertype::IPV4,
+    ethertype::IPV6,
+    ethertype::MPLS,
+    ethertype::MPLS_UPSTREAM,
+    ethertype::PPPOE_DISCOVERY,
+    ethertype::PPPOE_SESSION,
+];
+/// IP protocols that do so; everything else is data.
+const KEEP_A_LINK_ALIVE: [u8; 4] = [protocol::ICMP, protocol::IGMP, protocol::ICMPV6, protocol::OSPF];
+
 impl Unknown {
     /// Whether the frame carried user data in clear text: what a policy that demands protection forbids.
     pub fn is_clear_text(&self) -> bool {
         match self {
-            Unknown::Ethertype(kind) => matches!(kind, 0x0800 | 0x86dd | 0x8847 | 0x8848 | 0x8863 | 0x8864),
-            // ICMP, IGMP and OSPF keep a link alive; everything else is data.
-            Unknown::IpProtocol(protocol) => !matches!(protocol, 1 | 2 | 58 | 89),
+            Unknown::Ethertype(kind) => CLEAR_TEXT.contains(kind),
+            Unknown::IpProtocol(number) => !KEEP_A_LINK_ALIVE.contains(number),
             Unknown::UdpPort(_) => true,
             _ => false,
         }
@@ -408,12 +432,13 @@ mod tests {
 
     #[test]
     fn keys_print_what_they_were_made_of() {
-        let place = Place::new(2, Vlans { outer: 100, inner: 42 });
-        let macsec = ChannelKey::macsec(0x0011_2233_4455_0001, 3, place);
+        let location = Location::new(2, Vlans { outer: 100, inner: 42 });
+        let macsec = ChannelKey::macsec(0x0011_2233_4455_0001, 3, location);
         assert_eq!(macsec.to_string(), "macsec 001122334455:0001 AN 3 vlan 100.42");
         assert_eq!((macsec.interface(), macsec.vlans()), (2, Vlans { outer: 100, inner: 42 }));
 
-        let esp = ChannelKey::ipv4(Protocol::EspUdp, [10, 0, 0, 1], [10, 0, 0, 2], 0xabcd, Place::default());
+        let esp =
+            ChannelKey::ipv4(Protocol::EspUdp, [10, 0, 0, 1], [10, 0, 0, 2], 0xabcd, Location::default());
         assert_eq!(
             esp.with_ports(4500, 1024).to_string(),
             "esp_udp 10.0.0.1:4500 > 10.0.0.2:1024 SPI 0x0000abcd"
@@ -421,25 +446,25 @@ mod tests {
         assert_eq!(esp.to_string(), "esp_udp 10.0.0.1 > 10.0.0.2 SPI 0x0000abcd");
 
         let (a, b) = ("2001:db8::1".parse::<Ipv6Addr>().unwrap(), "2001:db8::2".parse::<Ipv6Addr>().unwrap());
-        let gtpu = ChannelKey::ipv6(Protocol::GtpU, a.octets(), b.octets(), 7, Place::default());
+        let gtpu = ChannelKey::ipv6(Protocol::GtpU, a.octets(), b.octets(), 7, Location::default());
         assert_eq!(gtpu.to_string(), "gtpu 2001:db8::1 > 2001:db8::2 TEID 0x00000007");
     }
 
     #[test]
     fn a_group_forgets_only_the_id_and_reverses() {
-        let place = Place::new(0, Vlans { outer: 0, inner: 5 });
+        let location = Location::new(0, Vlans { outer: 0, inner: 5 });
         let one =
-            ChannelKey::ipv4(Protocol::EspUdp, [1, 1, 1, 1], [2, 2, 2, 2], 1, place).with_ports(4500, 9);
+            ChannelKey::ipv4(Protocol::EspUdp, [1, 1, 1, 1], [2, 2, 2, 2], 1, location).with_ports(4500, 9);
         let two =
-            ChannelKey::ipv4(Protocol::EspUdp, [1, 1, 1, 1], [2, 2, 2, 2], 2, place).with_ports(4500, 9);
+            ChannelKey::ipv4(Protocol::EspUdp, [1, 1, 1, 1], [2, 2, 2, 2], 2, location).with_ports(4500, 9);
         let back =
-            ChannelKey::ipv4(Protocol::EspUdp, [2, 2, 2, 2], [1, 1, 1, 1], 3, place).with_ports(9, 4500);
+            ChannelKey::ipv4(Protocol::EspUdp, [2, 2, 2, 2], [1, 1, 1, 1], 3, location).with_ports(9, 4500);
         assert_eq!(one.group(), two.group());
         assert_ne!(one.channel_id(), two.channel_id());
         assert_eq!(one.reverse_group(), Some(back.group()));
         let (a, b) = ([0x20; 16], [0x30; 16]);
-        let forth = ChannelKey::ipv6(Protocol::Esp, a, b, 1, place);
-        assert_eq!(forth.reverse_group(), Some(ChannelKey::ipv6(Protocol::Esp, b, a, 9, place).group()));
+        let forth = ChannelKey::ipv6(Protocol::Esp, a, b, 1, location);
+        assert_eq!(forth.reverse_group(), Some(ChannelKey::ipv6(Protocol::Esp, b, a, 9, location).group()));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use common::{Link, store};
 use serde_json::Value;
+use sluice_metrics::judge;
 use sluice_monitor::results::{Database, Detail, RunInfo};
 use sluice_monitor::serve::{ENDPOINTS, Served, document, router};
 
@@ -132,6 +133,7 @@ fn every_path_answers_as_described() {
             && head.contains("text/plain; version=0.0.4")
             && body.contains("sluice_monitor_packets_total")
     );
+    judge::read(&body).unwrap();
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use sluice_monitor::anomaly::Kind;
 use sluice_monitor::channel::{Arrival, Channels, Event, What, hash_of};
-use sluice_monitor::observation::{ChannelKey, Flags, Observation, Place, Protocol};
+use sluice_monitor::observation::{ChannelKey, Flags, Location, Observation, Protocol};
 use sluice_monitor::summary::{ChannelState, Gap, Interval, Protection, Rekey, Update};
 
 const MILLISECOND: u64 = 1_000_000;
@@ -120,11 +120,11 @@ impl Bed {
 }
 
 fn esp(spi: u32) -> ChannelKey {
-    ChannelKey::ipv4(Protocol::Esp, [10, 0, 0, 1], [10, 0, 0, 2], spi, Place::default())
+    ChannelKey::ipv4(Protocol::Esp, [10, 0, 0, 1], [10, 0, 0, 2], spi, Location::default())
 }
 
 fn macsec(an: u8) -> ChannelKey {
-    ChannelKey::macsec(0x0200_0000_0001_0001, an, Place::default())
+    ChannelKey::macsec(0x0200_0000_0001_0001, an, Location::default())
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn numbers_wrap_into_the_upper_half() {
 #[test]
 fn sixteen_bit_numbers_wrap_without_a_word() {
     let mut bed = Bed::new(8);
-    let key = ChannelKey::ipv4(Protocol::GtpU, [1; 4], [2; 4], 77, Place::default());
+    let key = ChannelKey::ipv4(Protocol::GtpU, [1; 4], [2; 4], 77, Location::default());
     for step in 0..200_000u64 {
         let sequence = step & 0xffff;
         let observation =
@@ -315,7 +315,7 @@ fn sixteen_bit_numbers_wrap_without_a_word() {
 #[test]
 fn packets_without_numbers_are_only_counted() {
     let mut bed = Bed::new(8);
-    let key = ChannelKey::ipv4(Protocol::Ike, [1; 4], [2; 4], 0, Place::default());
+    let key = ChannelKey::ipv4(Protocol::Ike, [1; 4], [2; 4], 0, Location::default());
     for _ in 0..10 {
         bed.packet(Observation { key, flags: Flags::CONTROL, ..Observation::default() });
     }
@@ -377,8 +377,8 @@ fn a_new_spi_replaces_the_one_that_fell_silent() {
 #[test]
 fn a_channel_without_an_answer_is_one_way() {
     let mut bed = Bed::new(8);
-    let back = ChannelKey::ipv4(Protocol::Esp, [10, 0, 0, 2], [10, 0, 0, 1], 9, Place::default());
-    let alone = ChannelKey::ipv4(Protocol::Esp, [10, 0, 0, 7], [10, 0, 0, 8], 9, Place::default());
+    let back = ChannelKey::ipv4(Protocol::Esp, [10, 0, 0, 2], [10, 0, 0, 1], 9, Location::default());
+    let alone = ChannelKey::ipv4(Protocol::Esp, [10, 0, 0, 7], [10, 0, 0, 8], 9, Location::default());
     bed.send(esp(1), 1..50, 0).send(back, 1..50, 0).send(alone, 1..50, 0).end();
     assert_eq!(bed.state(esp(1)).figures.one_way, Some(false));
     assert_eq!(bed.state(alone).figures.one_way, Some(true));

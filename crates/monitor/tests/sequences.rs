@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use sluice_monitor::channel::{Arrival, Channels, Directions, Event, What, hash_of};
-use sluice_monitor::observation::{ChannelKey, Flags, Observation, Place, Protocol};
+use sluice_monitor::observation::{ChannelKey, Flags, Location, Observation, Protocol};
 use sluice_monitor::summary::{ChannelState, Counts, Interval, Update};
 
 /// xorshift64*: deterministic, and not the generator of the code under test.
@@ -59,11 +59,15 @@ const SPACING_NS: u64 = 100_000;
 fn key_of(channel: u64) -> ChannelKey {
     let address = [10, 0, (channel >> 8) as u8, channel as u8];
     match channel % 3 {
-        0 => ChannelKey::macsec(0x0200_0000_0000_0001 + (channel << 16), 0, Place::default()),
-        1 => {
-            ChannelKey::ipv4(Protocol::Esp, address, [10, 1, 0, 1], 0x1000 + channel as u32, Place::default())
-        }
-        _ => ChannelKey::ipv6(Protocol::Ah, [7; 16], [channel as u8; 16], 9, Place::default()),
+        0 => ChannelKey::macsec(0x0200_0000_0000_0001 + (channel << 16), 0, Location::default()),
+        1 => ChannelKey::ipv4(
+            Protocol::Esp,
+            address,
+            [10, 1, 0, 1],
+            0x1000 + channel as u32,
+            Location::default(),
+        ),
+        _ => ChannelKey::ipv6(Protocol::Ah, [7; 16], [channel as u8; 16], 9, Location::default()),
     }
 }
 

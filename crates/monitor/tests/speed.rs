@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use sluice_monitor::channel::{Arrival, Channels, hash_of};
-use sluice_monitor::observation::{ChannelKey, Flags, Observation, Place, Protocol};
+use sluice_monitor::observation::{ChannelKey, Flags, Location, Observation, Protocol};
 use sluice_monitor::summary::Interval;
 
 const GROUP: usize = 64;
@@ -16,7 +16,7 @@ fn key_of(channel: u32) -> ChannelKey {
         [10, a, b, c],
         [11, c, b, a],
         channel.wrapping_mul(0x9e37_79b1),
-        Place::default(),
+        Location::default(),
     )
 }
 

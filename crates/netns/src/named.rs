@@ -68,10 +68,12 @@ impl Netns {
         self.owned = false;
     }
 
+    /// The name it was made with.
     pub fn name(&self) -> &str {
         &self.name
     }
 
+    /// Where it is bound: `/run/netns/NAME`.
     pub fn path(&self) -> PathBuf {
         Path::new(DIRECTORY).join(&self.name)
     }

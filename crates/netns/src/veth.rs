@@ -5,7 +5,9 @@ use crate::{Netns, Result};
 /// One end of a veth pair.
 #[derive(Debug, Clone, Copy)]
 pub struct VethEnd<'a> {
+    /// Where it stands.
     pub netns: &'a Netns,
+    /// Name of the device, at most 15 bytes.
     pub name: &'a str,
     /// `02:00:00:00:00:01`; None lets the kernel choose.
     pub mac: Option<&'a str>,

@@ -19,7 +19,7 @@
 //! Verdicts follow `in` and `out`:
 //!   `redirect UNIT [via HOST] [: PACKET]`, `local`, `drop REASON`, `reply REASON: PACKET` (dropped and answered),
 //!   `withheld REASON` (dropped, the answer withheld by its rate limit), `handoff UNIT`, `sent`.
-//! Words after a verdict name the other counters that change: `fast` (the slow line did not run), `new` (a session was
+//! Words after a verdict name the other counters that change: `fast` (the slow path did not run), `new` (a session was
 //! made), `policy NAME` (it permitted, or denied), `nat SET/RULE` (a NAT rule that matched; twice where two did, the
 //! destination's first), `bound` (persistent-nat had given the source its port before), `unported` (it
 //! takes no port of a pool), `related`, `rejudged`, `alarm SCREEN` (a screen counted it and let it pass), `counts NAME` (a

@@ -16,7 +16,7 @@ use crate::case::Words;
 
 /// Where a counter stands: which unit (or policy) and which of its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum CounterId {
     Unit(usize, usize),
     PolicySessions(u32),
     PolicyDenied(u32),
@@ -40,57 +40,57 @@ pub enum NatCount {
 }
 
 /// Counters that are not zero.
-pub type Values = BTreeMap<Place, u64>;
+pub type Values = BTreeMap<CounterId, u64>;
 
 /// Reads all of them.
 pub fn snapshot(dataplane: &Dataplane, plan: &Plan) -> Result<Values> {
     let mut values = Values::new();
     for (unit, (counters, drops)) in dataplane.counters()?.units().enumerate() {
         let slots = counters.values().into_iter().chain(drops.packets).enumerate();
-        add(&mut values, slots.map(|(slot, value)| (Place::Unit(unit, slot), value)));
+        add(&mut values, slots.map(|(slot, value)| (CounterId::Unit(unit, slot), value)));
     }
     let policies: Vec<u32> = plan.policies.keys().copied().collect();
     for (policy, counters) in policies.iter().zip(dataplane.policy_counters(&policies)?) {
         let counts = [
-            (Place::PolicySessions(*policy), counters.sessions),
-            (Place::PolicyDenied(*policy), counters.denied),
+            (CounterId::PolicySessions(*policy), counters.sessions),
+            (CounterId::PolicyDenied(*policy), counters.denied),
         ];
         add(&mut values, counts);
     }
     let zones: Vec<u32> = plan.zones.keys().copied().collect();
     for (zone, counters) in zones.iter().zip(dataplane.screen_counters(&zones)?) {
         let hits = counters.hits.iter().enumerate();
-        add(&mut values, hits.map(|(reason, hits)| (Place::Screen(*zone, reason), *hits)));
+        add(&mut values, hits.map(|(reason, hits)| (CounterId::Screen(*zone, reason), *hits)));
     }
     snapshot_nat(dataplane, plan, &mut values)?;
     Ok(values)
 }
 
 /// Those that are not zero: of thousands a few, and tests read all of them after each packet.
-fn add(values: &mut Values, counts: impl IntoIterator<Item = (Place, u64)>) {
+fn add(values: &mut Values, counts: impl IntoIterator<Item = (CounterId, u64)>) {
     values.extend(counts.into_iter().filter(|(_, count)| *count != 0));
 }
 
 fn snapshot_nat(dataplane: &Dataplane, plan: &Plan, values: &mut Values) -> Result<()> {
     let rules: Vec<u16> = plan.nat.rules.keys().map(|id| *id as u16).collect();
     for (id, count) in rules.iter().zip(dataplane.nat_rule_counters(&rules)?) {
-        let place = |what| Place::NatRule((*id).into(), what);
+        let counter = |what| CounterId::NatRule((*id).into(), what);
         let counts = [
             (NatCount::Hits, count.hits),
             (NatCount::Sessions, count.sessions),
             (NatCount::Failed, count.failed),
         ];
-        add(values, counts.map(|(what, number)| (place(what), number)));
+        add(values, counts.map(|(what, number)| (counter(what), number)));
     }
     let pools: Vec<u16> = plan.nat.pools.keys().map(|id| *id as u16).collect();
     for (id, count) in pools.iter().zip(dataplane.nat_pool_counters(&pools)?) {
-        let place = |what| Place::NatPool((*id).into(), what);
+        let counter = |what| CounterId::NatPool((*id).into(), what);
         let counts = [
             (NatCount::Ports, count.ports),
             (NatCount::Exhausted, count.exhausted),
             (NatCount::Overflow, count.overflow),
         ];
-        add(values, counts.map(|(what, number)| (place(what), number)));
+        add(values, counts.map(|(what, number)| (counter(what), number)));
     }
     Ok(())
 }
@@ -120,17 +120,17 @@ pub fn expect_nat(plan: &Plan, words: &Words, refused: Option<&str>, values: &mu
     let (rules, recorded) = (&words.nat, words.new);
     for (number, name) in rules.iter().enumerate() {
         let id = nat_rule_id(plan, name)?;
-        let mut add = |place| *values.entry(place).or_default() += 1;
+        let mut add = |id| *values.entry(id).or_default() += 1;
         let rule = plan.tables.nat.rules.iter().find(|rule| u32::from(rule.id) == id);
         let rule = rule.ok_or_else(|| anyhow!("no table has the NAT rule `{name}`"))?;
         let kind = rule.kind;
-        add(Place::NatRule(id, NatCount::Hits));
+        add(CounterId::NatRule(id, NatCount::Hits));
         if recorded && kind != NAT_OFF {
-            add(Place::NatRule(id, NatCount::Sessions));
+            add(CounterId::NatRule(id, NatCount::Sessions));
         }
         let last = number + 1 == rules.len();
         if last && refused.is_some_and(|reason| NAT_FAILURES.contains(&reason)) {
-            add(Place::NatRule(id, NatCount::Failed));
+            add(CounterId::NatRule(id, NatCount::Failed));
         }
         let is_source = plan.nat.rules.get(&id).is_some_and(|info| info.kind == Kind::Source);
         if !is_source || !matches!(kind, NAT_POOL | NAT_INTERFACE) {
@@ -138,10 +138,10 @@ pub fn expect_nat(plan: &Plan, words: &Words, refused: Option<&str>, values: &mu
         }
         let pool = &plan.tables.nat.pools[usize::from(rule.pool)];
         if recorded && !words.bound && !words.unported && pool.flags & NAT_POOL_NO_TRANSLATION == 0 {
-            add(Place::NatPool(pool.id.into(), NatCount::Ports));
+            add(CounterId::NatPool(pool.id.into(), NatCount::Ports));
         }
         if refused == Some("nat_ports_exhausted") {
-            add(Place::NatPool(pool.id.into(), NatCount::Exhausted));
+            add(CounterId::NatPool(pool.id.into(), NatCount::Exhausted));
         }
     }
     Ok(())
@@ -149,15 +149,15 @@ pub fn expect_nat(plan: &Plan, words: &Words, refused: Option<&str>, values: &mu
 
 /// What changed. A counter that fell is reported by its two's complement, which no test expects.
 pub fn delta(before: &Values, after: &Values) -> Values {
-    let changed = after.iter().map(|(place, now)| (*place, now.wrapping_sub(value(before, *place))));
-    let gone = before.iter().filter(|(place, _)| !after.contains_key(place));
+    let changed = after.iter().map(|(id, now)| (*id, now.wrapping_sub(value(before, *id))));
+    let gone = before.iter().filter(|(id, _)| !after.contains_key(id));
     let mut delta = Values::new();
-    add(&mut delta, changed.chain(gone.map(|(place, was)| (*place, was.wrapping_neg()))));
+    add(&mut delta, changed.chain(gone.map(|(id, was)| (*id, was.wrapping_neg()))));
     delta
 }
 
-pub fn value(values: &Values, place: Place) -> u64 {
-    values.get(&place).copied().unwrap_or(0)
+pub fn value(values: &Values, id: CounterId) -> u64 {
+    values.get(&id).copied().unwrap_or(0)
 }
 
 /// Slot of a named counter: `received`, or a drop by its reason.
@@ -179,7 +179,7 @@ fn reason_slot(reason: Reason) -> usize {
 /// Sum of one counter over all units.
 pub fn total(values: &Values, name: &str) -> u64 {
     let slot = slot(name).expect("callers name counters that exist");
-    values.iter().filter(|(place, _)| matches!(place, Place::Unit(_, s) if *s == slot)).map(|(_, v)| v).sum()
+    values.iter().filter(|(id, _)| matches!(id, CounterId::Unit(_, s) if *s == slot)).map(|(_, v)| v).sum()
 }
 
 /// Stages whose reasons are screens.
@@ -194,11 +194,20 @@ pub fn screen(name: &str) -> Option<Reason> {
 
 /// Drops for all reasons of one direction.
 pub fn drops(values: &Values, hook: Hook) -> u64 {
-    let of_hook = |place: &Place| match place {
-        Place::Unit(_, slot) => reason_of(*slot).is_some_and(|reason| reason.stage().hook() == hook),
+    let of_hook = |id: &CounterId| match id {
+        CounterId::Unit(_, slot) => reason_of(*slot).is_some_and(|reason| reason.stage().hook() == hook),
         _ => false,
     };
-    values.iter().filter(|(place, _)| of_hook(place)).map(|(_, count)| count).sum()
+    values.iter().filter(|(id, _)| of_hook(id)).map(|(_, count)| count).sum()
+}
+
+/// Drops by unit and name of the reason.
+pub fn drops_by_reason(values: &Values) -> BTreeMap<(usize, &'static str), u64> {
+    let of = |(id, count): (&CounterId, &u64)| match id {
+        CounterId::Unit(unit, slot) => Some(((*unit, reason_of(*slot)?.name()), *count)),
+        _ => None,
+    };
+    values.iter().filter_map(of).collect()
 }
 
 fn reason_of(slot: usize) -> Option<Reason> {
@@ -240,28 +249,28 @@ fn sum(parts: &[(&str, u64)]) -> u64 {
 /// A list for people, with names.
 pub fn describe(values: &Values, plan: &Plan) -> String {
     let mut text = String::new();
-    for (place, value) in values {
-        let _ = match place {
-            Place::Unit(unit, slot) => {
+    for (id, value) in values {
+        let _ = match id {
+            CounterId::Unit(unit, slot) => {
                 let known = plan.units.iter().find(|info| info.index as usize == *unit);
                 let unit = known.map_or_else(|| format!("unit {unit}"), |info| info.name.clone());
                 writeln!(text, "    {unit} {} +{value}", slot_name(*slot))
             }
-            Place::Screen(zone, reason) => {
+            CounterId::Screen(zone, reason) => {
                 let zone = plan.zones.get(zone).map_or("?", String::as_str);
                 writeln!(text, "    screen {} in zone {zone} +{value}", Reason::BY_NUMBER[*reason].name())
             }
-            Place::NatRule(id, what) => {
+            CounterId::NatRule(id, what) => {
                 writeln!(text, "    NAT rule {} {what:?} +{value}", nat_rule_name(plan, *id))
             }
-            Place::NatPool(id, what) => {
+            CounterId::NatPool(id, what) => {
                 let name = plan.nat.pools.get(id).and_then(|pool| pool.name.as_deref());
                 writeln!(text, "    NAT pool {} {what:?} +{value}", name.unwrap_or("of interfaces"))
             }
-            Place::PolicySessions(id) => {
+            CounterId::PolicySessions(id) => {
                 writeln!(text, "    policy {} sessions +{value}", policy_name(plan, *id))
             }
-            Place::PolicyDenied(id) => {
+            CounterId::PolicyDenied(id) => {
                 writeln!(text, "    policy {} denied +{value}", policy_name(plan, *id))
             }
         };

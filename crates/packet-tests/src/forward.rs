@@ -2,7 +2,8 @@
 
 use sluice_language::config::Vlan;
 use sluice_wire::checksum::internet;
-use sluice_wire::{Mac, eth, ipv4, ipv6};
+use sluice_wire::fields::{at, be16, put_be16};
+use sluice_wire::{Mac, eth, ethertype, ipv4, ipv6, ipv6_ext, protocol, vlan};
 
 /// A tag as it stands in a frame (IEEE 802.1Q section 9.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,7 +13,7 @@ pub struct Tag {
 }
 
 impl Tag {
-    const LENGTH: usize = sluice_wire::vlan::field::HEADER;
+    const LENGTH: usize = vlan::field::HEADER;
 
     fn bytes(self) -> [u8; Self::LENGTH] {
         let ([a, b], [c, d]) = (self.tpid.to_be_bytes(), self.tci.to_be_bytes());
@@ -23,15 +24,19 @@ impl Tag {
 /// The tags of a unit's frames, outer first, with priority 0.
 pub fn tags_of(vlan: Option<Vlan>) -> Vec<Tag> {
     let Some(vlan) = vlan else { return Vec::new() };
-    let outer = if vlan.service { eth::TYPE_QINQ } else { eth::TYPE_VLAN };
-    let inner = vlan.inner.map(|tci| Tag { tpid: eth::TYPE_VLAN, tci });
+    let outer = if vlan.service { ethertype::SERVICE_VLAN } else { ethertype::VLAN };
+    let inner = vlan.inner.map(|tci| Tag { tpid: ethertype::VLAN, tci });
     [Tag { tpid: outer, tci: vlan.id }].into_iter().chain(inner).collect()
 }
 
 /// Which unit's frames have these tags; a priority tag is none.
 pub fn vlan_of(tags: &[Tag]) -> Option<Vlan> {
-    let service = tags.first()?.tpid == eth::TYPE_QINQ;
-    let vlan = Vlan { id: tags[0].tci & 0x0fff, service, inner: tags.get(1).map(|tag| tag.tci & 0x0fff) };
+    let service = tags.first()?.tpid == ethertype::SERVICE_VLAN;
+    let vlan = Vlan {
+        id: tags[0].tci & vlan::ID_MASK,
+        service,
+        inner: tags.get(1).map(|tag| tag.tci & vlan::ID_MASK),
+    };
     (vlan != Vlan::from(0)).then_some(vlan)
 }
 
@@ -39,9 +44,10 @@ pub fn vlan_of(tags: &[Tag]) -> Option<Vlan> {
 pub fn network_layer(frame: &[u8]) -> Option<(usize, Vec<Tag>, u16)> {
     let mut ethertype = eth::View::new(frame).ok()?.ethertype();
     let mut tags = Vec::new();
-    while ethertype == eth::TYPE_VLAN && tags.len() < 2 || ethertype == eth::TYPE_QINQ && tags.is_empty() {
-        let tag =
-            sluice_wire::vlan::View::new(&frame[eth::field::HEADER + tags.len() * Tag::LENGTH..]).ok()?;
+    while ethertype == ethertype::VLAN && tags.len() < 2
+        || ethertype == ethertype::SERVICE_VLAN && tags.is_empty()
+    {
+        let tag = vlan::View::new(&frame[eth::field::HEADER + tags.len() * Tag::LENGTH..]).ok()?;
         let tci = u16::from(tag.priority()) << 13 | u16::from(tag.drop_eligible()) << 12 | tag.id();
         tags.push(Tag { tpid: ethertype, tci });
         ethertype = tag.ethertype();
@@ -52,7 +58,7 @@ pub fn network_layer(frame: &[u8]) -> Option<(usize, Vec<Tag>, u16)> {
 /// The frame without any VLAN tag.
 pub fn untagged(frame: &[u8]) -> Vec<u8> {
     match network_layer(frame) {
-        Some((l3, ..)) => [&frame[..12], &frame[l3 - 2..]].concat(),
+        Some((l3, ..)) => [&frame[eth::field::ADDRESSES], &frame[l3 - 2..]].concat(),
         None => frame.to_vec(),
     }
 }
@@ -60,7 +66,9 @@ pub fn untagged(frame: &[u8]) -> Vec<u8> {
 /// The frame as tc has it: the outer tag stands beside it.
 pub fn without_outer(frame: &[u8]) -> Vec<u8> {
     match network_layer(frame) {
-        Some((_, tags, _)) if !tags.is_empty() => [&frame[..12], &frame[12 + Tag::LENGTH..]].concat(),
+        Some((_, tags, _)) if !tags.is_empty() => {
+            [&frame[eth::field::ADDRESSES], &frame[eth::field::TYPE.start + Tag::LENGTH..]].concat()
+        }
         _ => frame.to_vec(),
     }
 }
@@ -68,7 +76,7 @@ pub fn without_outer(frame: &[u8]) -> Vec<u8> {
 /// An untagged frame with tags.
 pub fn tagged(frame: &[u8], tags: &[Tag]) -> Vec<u8> {
     let tags: Vec<u8> = tags.iter().flat_map(|tag| tag.bytes()).collect();
-    [&frame[..12], &tags, &frame[12..]].concat()
+    [&frame[eth::field::ADDRESSES], &tags, &frame[eth::field::TYPE.start..]].concat()
 }
 
 /// One hop less (RFC 1812 section 5.3.1; RFC 8200 section 3), with the IPv4 checksum made anew.
@@ -76,18 +84,22 @@ pub fn one_hop(frame: &[u8]) -> Vec<u8> {
     let mut out = frame.to_vec();
     let Some((l3, _, ethertype)) = network_layer(frame) else { return out };
     match ethertype {
-        eth::TYPE_IPV4 => {
-            let header = l3 + usize::from(out[l3] & 0x0f) * 4;
+        ethertype::IPV4 => {
             out[l3 + ipv4::field::TTL] -= 1;
-            out[l3 + ipv4::field::CHECKSUM.start] = 0;
-            out[l3 + ipv4::field::CHECKSUM.start + 1] = 0;
-            let sum = internet(&out[l3..header]).to_be_bytes();
-            out[l3 + ipv4::field::CHECKSUM.start..l3 + ipv4::field::CHECKSUM.end].copy_from_slice(&sum);
+            let header = l3 + ipv4::header_length(out[l3]);
+            sum_header(&mut out[l3..header]);
         }
-        eth::TYPE_IPV6 => out[l3 + ipv6::field::HOP_LIMIT] -= 1,
+        ethertype::IPV6 => out[l3 + ipv6::field::HOP_LIMIT] -= 1,
         _ => {}
     }
     out
+}
+
+/// Computes the checksum of an IPv4 header anew.
+fn sum_header(header: &mut [u8]) {
+    put_be16(header, ipv4::field::CHECKSUM, 0);
+    let sum = internet(header);
+    put_be16(header, ipv4::field::CHECKSUM, sum);
 }
 
 /// The frame as it leaves: one hop less, new addresses, the egress unit's tags. Tags that stay keep their priority
@@ -96,14 +108,14 @@ pub fn forwarded(frame: &[u8], to: Mac, from: Mac, vlan: Option<Vlan>) -> Vec<u8
     let arrived = network_layer(frame).map(|(_, tags, _)| tags).unwrap_or_default();
     let tags = if vlan.is_some() && vlan_of(&arrived) == vlan { arrived } else { tags_of(vlan) };
     let hop = untagged(&one_hop(frame));
-    tagged(&[&to.0[..], &from.0[..], &hop[12..]].concat(), &tags)
+    tagged(&[&to.0[..], &from.0[..], &hop[eth::field::TYPE.start..]].concat(), &tags)
 }
 
 /// Expected and seen, without what nobody can foretell: the identification of an IPv4 packet that was an IPv6 one and
 /// may be fragmented (RFC 7915 section 5.1). One with a Fragment header keeps what that says (5.1.1).
 pub fn comparable(came: &[u8], expected: Vec<u8>, seen: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
     let family = |frame: &[u8]| network_layer(frame).map(|(_, _, ethertype)| ethertype);
-    let translated = family(came) == Some(eth::TYPE_IPV6) && family(&seen) == Some(eth::TYPE_IPV4);
+    let translated = family(came) == Some(ethertype::IPV6) && family(&seen) == Some(ethertype::IPV4);
     if translated && !has_fragment_header(came) {
         return (unidentified(expected), unidentified(seen));
     }
@@ -112,27 +124,32 @@ pub fn comparable(came: &[u8], expected: Vec<u8>, seen: Vec<u8>) -> (Vec<u8>, Ve
 
 fn has_fragment_header(frame: &[u8]) -> bool {
     let Some((l3, ..)) = network_layer(frame) else { return false };
-    let (mut next, mut at) = (frame[l3 + 6], l3 + ipv6::field::HEADER);
-    while [ipv6::HOP_BY_HOP, ipv6::ROUTING, ipv6::DESTINATION_OPTIONS].contains(&next)
-        && at + 8 <= frame.len()
+    use ipv6_ext::field;
+    let (mut next, mut at) = (frame[l3 + ipv6::field::NEXT_HEADER], l3 + ipv6::field::HEADER);
+    while [protocol::HOP_BY_HOP, protocol::ROUTING, protocol::DESTINATION_OPTIONS].contains(&next)
+        && at + field::UNIT <= frame.len()
     {
-        (next, at) = (frame[at], at + (usize::from(frame[at + 1]) + 1) * 8);
+        let length = ipv6_ext::length(frame[at + field::LENGTH]);
+        (next, at) = (frame[at + field::NEXT_HEADER], at + length);
     }
-    next == ipv6::FRAGMENT
+    next == protocol::FRAGMENT
 }
 
 fn unidentified(mut frame: Vec<u8>) -> Vec<u8> {
-    let Some((l3, _, eth::TYPE_IPV4)) = network_layer(&frame) else { return frame };
-    if frame.len() < l3 + 20 || frame[l3 + 6] & 0x7f != 0 || frame[l3 + 7] != 0 {
+    let Some((l3, _, ethertype::IPV4)) = network_layer(&frame) else { return frame };
+    let plain = at(l3, 0..ipv4::field::HEADER);
+    if frame.len() < plain.end {
+        return frame;
+    }
+    let header = &mut frame[plain];
+    if be16(header, ipv4::field::FLAGS_OFFSET) & !ipv4::FLAG_RESERVED != 0 {
         return frame;
     }
     // a header that was right stays so, and a wrong one stays wrong
-    let right = internet(&frame[l3..l3 + 20]) == 0;
-    frame[l3 + 4..l3 + 6].fill(0);
+    let right = internet(header) == 0;
+    put_be16(header, ipv4::field::ID, 0);
     if right {
-        frame[l3 + 10..l3 + 12].fill(0);
-        let sum = internet(&frame[l3..l3 + 20]).to_be_bytes();
-        frame[l3 + 10..l3 + 12].copy_from_slice(&sum);
+        sum_header(header);
     }
     frame
 }

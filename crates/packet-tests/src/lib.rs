@@ -4,14 +4,17 @@
 //! * [`world`]: what stands around a gateway: configuration, hosts with their MAC addresses, routes.
 //! * [`gateway`]: such a gateway in a private network namespace, with the real programs loaded.
 //! * [`table`]: runs cases by prog-run; [`onwire`] runs the same cases over real veth pairs.
+//! * [`told`]: what the daemon is told of the packets that a case drops.
 //! * [`limits`]: how much of the kernel's limits real configurations take.
 //! * [`nat_model`]: translation in plain Rust, for random traces.
 //! * [`binding_model`]: translation with endpoint-independent mapping and filtering.
+//! * [`extent`]: how long random traces are, and their seeds.
 //! * [`model`]: zone policy and sessions in plain Rust, for random packets under random configurations.
 
 pub mod binding_model;
 pub mod case;
 pub mod counters;
+pub mod extent;
 pub mod forward;
 pub mod gateway;
 pub mod judge;
@@ -26,4 +29,5 @@ pub mod random;
 pub mod refused;
 pub mod scenario;
 pub mod table;
+pub mod told;
 pub mod world;

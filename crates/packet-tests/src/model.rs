@@ -14,20 +14,12 @@ mod tcp;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use sluice_wire::{Mac, icmpv4, icmpv6};
+use sluice_wire::{Mac, ethertype, icmpv4, icmpv6};
 
 pub use parse::{Facts, Link, Quote, link, parse};
+pub use sluice_wire::protocol::{DCCP, ICMP, ICMPV6, IGMP, SCTP, TCP, UDP, UDP_LITE};
 use tcp::Tracker;
 
-/// IP protocols that the model tells apart.
-pub const ICMP: u8 = 1;
-pub const IGMP: u8 = 2;
-pub const TCP: u8 = 6;
-pub const UDP: u8 = 17;
-pub const ICMPV6: u8 = 58;
-pub const DCCP: u8 = 33;
-pub const SCTP: u8 = 132;
-pub const UDP_LITE: u8 = 136;
 /// Stands in the port of an answering side of ICMP echo.
 const ECHO: u16 = 0x0800;
 
@@ -222,10 +214,10 @@ impl Model {
         let header = parse::link(frame).ok_or(Verdict::Drop("truncated"))?;
         let unit = self.units.iter().find(|unit| unit.device == device && unit.tags == header.tags);
         let stacked =
-            header.tags.len() > 1 || header.tags.iter().any(|(tpid, _)| *tpid == parse::SERVICE_TAG);
+            header.tags.len() > 1 || header.tags.iter().any(|(tpid, _)| *tpid == ethertype::SERVICE_VLAN);
         let unknown = if stacked { "vlan_stack" } else { "unknown_unit" };
         let unit = unit.ok_or(Verdict::Drop(unknown))?.clone();
-        if [sluice_wire::eth::TYPE_VLAN, parse::SERVICE_TAG].contains(&header.ethertype) {
+        if [ethertype::VLAN, ethertype::SERVICE_VLAN].contains(&header.ethertype) {
             return Err(Verdict::Drop("vlan_stack"));
         }
         if header.destination != unit.mac && !header.destination.is_multicast() {

@@ -13,7 +13,7 @@ use sluice_plan::IngressHook;
 use sluice_wire::text::{diff, dissect};
 
 use crate::case::{Action, Case, PacketStep};
-use crate::counters::{self, Place, Values};
+use crate::counters::{self, CounterId, Values};
 use crate::forward;
 use crate::gateway::{Gateway, Hook, far_end};
 use crate::netns::ifindex;
@@ -188,9 +188,9 @@ impl Wire {
         let arrived = self.gateway.plan.units.iter().find(|info| info.physical == from);
         if arrived.is_some_and(|info| info.hook == IngressHook::Tc) {
             let index = self.gateway.unit_index(unit);
-            expected.insert(Place::Unit(index, counters::slot("sent")?), 1);
+            expected.insert(CounterId::Unit(index, counters::slot("sent")?), 1);
             let bytes = forward::without_outer(out).len() as u64;
-            expected.insert(Place::Unit(index, counters::slot("sent_bytes")?), bytes);
+            expected.insert(CounterId::Unit(index, counters::slot("sent_bytes")?), bytes);
         }
         Ok(())
     }

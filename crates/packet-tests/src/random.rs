@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use sluice_wire::checksum::Pseudo;
-use sluice_wire::{Mac, eth, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, tcp, udp, vlan};
+use sluice_wire::{Mac, eth, ethertype, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, protocol, tcp, udp, vlan};
 
 use crate::model::{ICMP, ICMPV6, Model, TCP, Tuple, UDP, Unit};
 
@@ -323,8 +323,8 @@ fn extensions(random: &mut Random, id: u32, protocol: u8, l4: Vec<u8>) -> (u8, V
     }
     let (mut next_header, mut bytes) = (protocol, l4);
     for _ in 0..1 + random.below(7) {
-        let kind = *random.pick(&[0, 43, 60, 60, 60, 60, ipv6::FRAGMENT, ipv6::FRAGMENT]);
-        bytes = if kind == ipv6::FRAGMENT {
+        let kind = *random.pick(&[0, 43, 60, 60, 60, 60, protocol::FRAGMENT, protocol::FRAGMENT]);
+        bytes = if kind == protocol::FRAGMENT {
             let offset_more = *random.pick(&[0, 1, 1, 1, 8, 9, 16, 32, 41, 65520, 65529]);
             ipv6_ext::FragmentBuilder { next_header, offset_more, id, ..Default::default() }.build(&bytes)
         } else {
@@ -337,8 +337,8 @@ fn extensions(random: &mut Random, id: u32, protocol: u8, l4: Vec<u8>) -> (u8, V
 
 fn link(random: &mut Random, draft: &Draft, packet: Vec<u8>) -> Vec<u8> {
     let version = packet.first().map_or(4, |byte| byte >> 4);
-    let natural = if version == 6 { eth::TYPE_IPV6 } else { eth::TYPE_IPV4 };
-    let ethertype = if random.percent(1) { eth::TYPE_ARP } else { natural };
+    let natural = if version == 6 { ethertype::IPV6 } else { ethertype::IPV4 };
+    let ethertype = if random.percent(1) { ethertype::ARP } else { natural };
     let destination = match random.below(50) {
         0 => Mac::BROADCAST,
         1 => Mac([2, 9, 9, 9, 9, 9]),
@@ -346,7 +346,8 @@ fn link(random: &mut Random, draft: &Draft, packet: Vec<u8>) -> Vec<u8> {
     };
     let mut tags = draft.unit.tags.clone();
     if random.percent(4) {
-        let tag = (*random.pick(&[eth::TYPE_VLAN, eth::TYPE_QINQ]), *random.pick(&[0, 100, 200, 333]));
+        let tag =
+            (*random.pick(&[ethertype::VLAN, ethertype::SERVICE_VLAN]), *random.pick(&[0, 100, 200, 333]));
         match random.below(3) {
             0 => tags = vec![tag],
             1 => tags.push(tag),

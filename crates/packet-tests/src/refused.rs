@@ -12,7 +12,7 @@ use crate::gateway::Gateway;
 use crate::table;
 
 /// Tables that are not read.
-const NOT_READ: [&str; 9] = [
+const NOT_READ: [&str; 10] = [
     // only the daemon puts anything into them
     "grants",
     "grant_users",
@@ -25,6 +25,8 @@ const NOT_READ: [&str; 9] = [
     "nat_bindings",
     // where searches stand, by CPU and pool
     "nat_cursors",
+    // so many entries, whoever is refused: how often the daemon is told
+    "dropped_tokens",
 ];
 
 /// What a refused packet may write, and why that fills nothing.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sluice_language::config::SCREEN_CHECKS;
-use sluice_wire::{Mac, eth};
+use sluice_wire::{Mac, ethertype};
 
 use crate::model::{Action, ICMP, ICMPV6, Model, Route, Rule, Service, TCP, Target, UDP, Unit};
 use crate::random::{Random, Stations};
@@ -137,7 +137,7 @@ impl Scenario {
 
     /// One tag or two. Units of a port may share the outer VLAN.
     fn add_tags(&mut self, unit: &str, number: u16, random: &mut Random) -> Vec<(u16, u16)> {
-        let (vlan, service) = (eth::TYPE_VLAN, eth::TYPE_QINQ);
+        let (vlan, service) = (ethertype::VLAN, ethertype::SERVICE_VLAN);
         match random.below(3) {
             0 => {
                 self.say(&format!("{unit} vlan-id {number}"));

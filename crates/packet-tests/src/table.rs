@@ -7,13 +7,14 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use sluice_dataplane::prog_run::{self, TcRun, XdpRun};
 use sluice_wire::text::{Kind, Layer, Packet, Value, diff, dissect};
-use sluice_wire::{eth, ipv4, ipv6};
+use sluice_wire::{eth, ethertype, ipv4, ipv6};
 
 use crate::case::{Action, Case, File, PacketStep, Verdict};
-use crate::counters::{self, Place, Values};
+use crate::counters::{self, CounterId, Values};
 use crate::forward;
 use crate::gateway::{Gateway, Hook};
 use crate::netns::{ifindex, ip};
+use crate::told;
 
 /// Return codes of the two hooks (linux/bpf.h, linux/pkt_cls.h).
 const XDP_DROP: u32 = 1;
@@ -141,8 +142,8 @@ fn replace_network(frame: &[u8], packet: &[u8]) -> Result<Vec<u8>> {
 fn with_network(link: &[u8], packet: &[u8]) -> Vec<u8> {
     let mut out = [link, packet].concat();
     let ethertype = match packet.first().map(|byte| byte >> 4) {
-        Some(4) => eth::TYPE_IPV4,
-        Some(6) => eth::TYPE_IPV6,
+        Some(4) => ethertype::IPV4,
+        Some(6) => ethertype::IPV6,
         _ => return out,
     };
     out[link.len() - 2..link.len()].copy_from_slice(&ethertype.to_be_bytes());
@@ -164,8 +165,8 @@ fn expected_redirect(gateway: &Gateway, unit: &str, via: Option<&str>, frame: &[
 fn destination_of(frame: &[u8]) -> Option<IpAddr> {
     let (l3, _, ethertype) = forward::network_layer(frame)?;
     match ethertype {
-        eth::TYPE_IPV4 => Some(ipv4::View::new_unchecked(&frame[l3..]).ok()?.destination().into()),
-        eth::TYPE_IPV6 => Some(ipv6::View::new_unchecked(&frame[l3..]).ok()?.destination().into()),
+        ethertype::IPV4 => Some(ipv4::View::new_unchecked(&frame[l3..]).ok()?.destination().into()),
+        ethertype::IPV6 => Some(ipv6::View::new_unchecked(&frame[l3..]).ok()?.destination().into()),
         _ => None,
     }
 }
@@ -196,11 +197,11 @@ pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> 
     for (name, count) in unit_counters(gateway, step, frame) {
         let slot = counters::slot(name)?;
         if count != 0 {
-            *values.entry(Place::Unit(unit, slot)).or_default() += count;
+            *values.entry(CounterId::Unit(unit, slot)).or_default() += count;
         }
     }
     for name in &step.words.counts {
-        *values.entry(Place::Unit(unit, counters::slot(name)?)).or_default() += 1;
+        *values.entry(CounterId::Unit(unit, counters::slot(name)?)).or_default() += 1;
     }
     let refused = match &step.verdict {
         Verdict::Drop { reason } | Verdict::Reply { reason, .. } => Some(reason.as_str()),
@@ -213,12 +214,15 @@ pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> 
         .collect::<Result<_>>()?;
     for screen in dropped.into_iter().chain(alarms) {
         let zone = gateway.zone_of(&step.unit)?;
-        *values.entry(Place::Screen(zone, screen as usize)).or_default() += 1;
+        *values.entry(CounterId::Screen(zone, screen as usize)).or_default() += 1;
     }
     if let Some(policy) = &step.words.policy {
         let id = counters::policy_id(&gateway.plan, policy)?;
-        let place =
-            if is_permitted(&step.verdict) { Place::PolicySessions(id) } else { Place::PolicyDenied(id) };
+        let place = if is_permitted(&step.verdict) {
+            CounterId::PolicySessions(id)
+        } else {
+            CounterId::PolicyDenied(id)
+        };
         values.insert(place, 1);
     }
     counters::expect_nat(&gateway.plan, &step.words, refused, &mut values)?;
@@ -278,8 +282,8 @@ fn stated_length(frame: &[u8]) -> u64 {
     let Some((l3, _, ethertype)) = forward::network_layer(frame) else { return 0 };
     let packet = &frame[l3.min(frame.len())..];
     match ethertype {
-        eth::TYPE_IPV4 => ipv4::View::new_unchecked(packet).map_or(0, |view| view.total_length().into()),
-        eth::TYPE_IPV6 => match ipv6::View::new_unchecked(packet) {
+        ethertype::IPV4 => ipv4::View::new_unchecked(packet).map_or(0, |view| view.total_length().into()),
+        ethertype::IPV6 => match ipv6::View::new_unchecked(packet) {
             Ok(view) if view.version() == 6 => ipv6::field::HEADER as u64 + u64::from(view.payload_length()),
             _ => 0,
         },
@@ -358,6 +362,7 @@ fn run_packet(gateway: &mut Gateway, step: &PacketStep) -> Result<()> {
         }
         gateway.drain(&zone)?;
     }
+    told::begin(&gateway.dataplane)?;
     let seen = prog_run(gateway, &device, &frame, step.egress)
         .with_context(|| format!("running {}", dissect(&frame)))?;
     if matches!(step.verdict, Verdict::Redirect { .. }) {
@@ -366,6 +371,8 @@ fn run_packet(gateway: &mut Gateway, step: &PacketStep) -> Result<()> {
     let after = counters::snapshot(&gateway.dataplane, &gateway.plan)?;
     let mut complaints = Vec::new();
     check_counters(gateway, step, &frame, &before, &after, &mut complaints)?;
+    let counted = counters::delta(&before, &after);
+    told::check(&gateway.dataplane, &gateway.plan, &counted, &frame, &mut complaints)?;
     check_retval(gateway, step, &frame, seen.retval, &mut complaints);
     check_frame(gateway, step, &frame, &seen, &mut complaints)?;
     if complaints.is_empty() {

@@ -1,12 +1,11 @@
 //! Random packets under random configurations: the programs must do what the reference model says.
-//!
-//! `SLUICE_PACKETS` sets how many packets a hook gets, `SLUICE_SEED` the first seed (a failure prints its own).
 
 use std::net::IpAddr;
 
 use sluice_abi::stages::Reason;
 use sluice_dataplane::Sizes;
 use sluice_packet_tests::counters::Values;
+use sluice_packet_tests::extent;
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::model::{self, Unit, Verdict};
 use sluice_packet_tests::netns::in_thread;
@@ -22,10 +21,6 @@ const CAPACITY: usize = 100;
 const BROKEN: usize = 20_000;
 /// Characters of a packet's text in a complaint.
 const TEXT: usize = 700;
-
-fn number(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 fn gateway(hook: Hook) -> Gateway {
     let sizes = Sizes { sessions4: CAPACITY as u32, sessions6: CAPACITY as u32, ..Sizes::default() };
@@ -211,10 +206,10 @@ fn run_seed(gateway: &mut Gateway, seed: u64, mutated: bool, outcome: &mut Outco
 /// Until so many packets were compared, and of each family so many of them were broken.
 fn run(hook: Hook, packets: usize, broken: usize) {
     let work = move || {
-        let packets = number("SLUICE_PACKETS", packets as u64) as usize;
+        let packets = extent::steps(packets as u64) as usize;
         let mut gateway = gateway(hook);
         let mut outcome = Outcome::default();
-        for seed in number("SLUICE_SEED", 1).. {
+        for seed in extent::first_seed().. {
             let enough = outcome.broken.iter().all(|count| *count >= broken);
             if enough && outcome.verdicts.len() >= packets {
                 break;

@@ -2,11 +2,12 @@
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sluice_abi::{
-    FRAGMENT_DATAGRAMS, FRAGMENT_REFUSED, FRAGMENT_SESSION, FRAGMENT_TIMEOUT_S, FragmentDatagram,
+    FRAGMENT_DATAGRAMS, FRAGMENT_REFUSED, FRAGMENT_SESSION, FRAGMENT_TIMEOUT_S, FRAGMENT_WAYS,
+    FragmentDatagram,
 };
 use sluice_dataplane::Sizes;
 use sluice_packet_tests::gateway::{Gateway, Hook};
-use sluice_packet_tests::table;
+use sluice_packet_tests::{counters, table};
 use zerocopy::{FromBytes, IntoBytes};
 
 const FIRST: &str =
@@ -33,24 +34,37 @@ impl Bed {
         self.gateway.dataplane.now_jiffies().unwrap() as u32
     }
 
+    fn datagram(&self, place: u32) -> FragmentDatagram {
+        let bytes = self.datagrams.lookup(&place.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+        FragmentDatagram::read_from_bytes(&bytes).unwrap()
+    }
+
     /// Changes every place of the table.
     fn each(&self, change: impl Fn(&mut FragmentDatagram)) {
         for place in 0..FRAGMENT_DATAGRAMS {
-            let key = place.to_ne_bytes();
-            let bytes = self.datagrams.lookup(&key, MapFlags::ANY).unwrap().unwrap();
-            let mut datagram = FragmentDatagram::read_from_bytes(&bytes).unwrap();
+            let mut datagram = self.datagram(place);
             change(&mut datagram);
-            self.datagrams.update(&key, datagram.as_bytes(), MapFlags::ANY).unwrap();
+            self.datagrams.update(&place.to_ne_bytes(), datagram.as_bytes(), MapFlags::ANY).unwrap();
         }
     }
 
-    /// Other datagrams in all places.
-    fn fill(&self, follow: u32, first_seen: u32) {
+    /// Other datagrams from the zone of `unit` in all places.
+    fn fill(&self, unit: &str, follow: u32, first_seen: u32) {
+        let zone = self.gateway.zone_of(unit).unwrap() as u16;
         self.each(|datagram| {
             datagram.tag = 2;
+            datagram.key.zone = zone;
             datagram.follow = follow as u8;
             datagram.first_seen = first_seen;
         });
+    }
+
+    /// In how many places of each bucket datagrams of the unit's zone are.
+    fn shares(&self, unit: &str) -> Vec<usize> {
+        let zone = self.gateway.zone_of(unit).unwrap() as u16;
+        let zones = (0..FRAGMENT_DATAGRAMS).map(|place| self.datagram(place).key.zone).collect::<Vec<_>>();
+        let buckets = zones.chunks(FRAGMENT_WAYS as usize);
+        buckets.map(|bucket| bucket.iter().filter(|held| **held == zone).count()).collect()
     }
 
     /// Runs steps in the words of a `.case` file.
@@ -69,7 +83,7 @@ fn bounds(hook: Hook) {
     let now = bed.now();
 
     // full of live datagrams: a permitted first is dropped by name, a refused one as ever
-    bed.fill(FRAGMENT_SESSION, now);
+    bed.fill("trust0.0", FRAGMENT_SESSION, now);
     bed.run(&[
         (FIRST, "drop fragment_table_full new policy trust>untrust/out"),
         (LATER, "drop fragment_no_first"),
@@ -77,11 +91,11 @@ fn bounds(hook: Hook) {
     bed.run(&[(DENIED, "drop policy_deny policy trust>untrust/no-telnet")]);
 
     // refused datagrams give way
-    bed.fill(FRAGMENT_REFUSED, now);
+    bed.fill("trust0.0", FRAGMENT_REFUSED, now);
     bed.run(&[(FIRST, NEW), (LATER, "redirect untrust0.0")]);
 
     // so do those whose time is over
-    bed.fill(FRAGMENT_SESSION, now.wrapping_sub(timeout));
+    bed.fill("trust0.0", FRAGMENT_SESSION, now.wrapping_sub(timeout));
     bed.run(&[(FIRST, NEW), (LATER, "redirect untrust0.0")]);
 
     // the rest of a datagram that comes too late
@@ -99,6 +113,33 @@ fn room_and_time_are_bounded_on_tc() {
 #[test]
 fn room_and_time_are_bounded_on_xdp() {
     bounds(Hook::Xdp);
+}
+
+/// Datagrams that are sent to find every bucket several times.
+const MANY: usize = 20_000;
+
+/// One zone's datagrams, permitted and never completed, take all of the table only until another zone wants its part.
+fn shared(hook: Hook, v4: bool) {
+    let mut bed = Bed::new(hook);
+    bed.fill("untrust0.0", FRAGMENT_SESSION, bed.now());
+    let frames: Vec<Vec<u8>> = (1..=MANY).map(|id| pieces(&bed.gateway, v4, id).swap_remove(0)).collect();
+    let delta = table::count_frames(&mut bed.gateway, "trust0", &frames).unwrap();
+    let (went, full) =
+        (counters::total(&delta, "redirected"), counters::total(&delta, "fragment_table_full"));
+    assert_eq!(went + full, MANY as u64, "on {}", hook.name());
+    let (ours, theirs) = (bed.shares("trust0.0"), bed.shares("untrust0.0"));
+    let half = FRAGMENT_WAYS as usize / 2;
+    assert!(ours.iter().all(|share| *share <= half), "nobody takes more than a half: {ours:?}");
+    assert!(ours.iter().sum::<usize>() as u64 == went, "what goes on is remembered");
+    let equal = ours.iter().zip(&theirs).filter(|(ours, theirs)| ours == theirs).count();
+    assert!(equal * 10 > ours.len() * 9, "{equal} of {} buckets are shared alike", ours.len());
+}
+
+#[test]
+fn one_zones_pieces_leave_room_for_anothers() {
+    for hook in Hook::BOTH {
+        [true, false].into_iter().for_each(|v4| shared(hook, v4));
+    }
 }
 
 /// All orders of these, each once.

@@ -1,6 +1,4 @@
 //! Translation against a plain reference NAT: random traces, full pools, two CPUs at once.
-//!
-//! `SLUICE_STEPS` sets how many steps a trace has, `SLUICE_SEED` its seed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
@@ -8,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use sluice_abi::stages::Reason;
 use sluice_dataplane::{Sizes, Timeouts, prog_run};
+use sluice_packet_tests::extent;
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::nat_model::{Nat, Source, Tuple, Wanted};
 use sluice_packet_tests::netns::in_thread;
@@ -46,10 +45,6 @@ set security nat static rule-set one rule block then static-nat prefix 10.9.1.0/
 set security nat static rule-set one rule six match destination-address 2001:db8:5::/112
 set security nat static rule-set one rule six then static-nat prefix fd09:5::/112
 ";
-
-fn number(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 fn gateway(hook: Hook, sessions: u32) -> Gateway {
     let sizes = Sizes { sessions4: sessions, sessions6: sessions.min(4096), ..Sizes::default() };
@@ -255,7 +250,7 @@ impl Trace {
 }
 
 fn trace(hook: Hook) {
-    let (steps, seed) = (number("SLUICE_STEPS", 100_000), number("SLUICE_SEED", 1));
+    let (steps, seed) = (extent::steps(20_000), extent::first_seed());
     let mut random = Random::new(seed);
     let mut trace =
         Trace { gateway: gateway(hook, 4096), nat: model(), exhausted: None, refused: 0, full: 0 };
@@ -285,6 +280,7 @@ fn trace(hook: Hook) {
             panic!("seed {seed}, step {step} on {hook}: {error}; {refused} refused, {full} full, {drops:?}");
         }
     }
+    println!("{steps} steps on {}: {} refused, {} full", hook.name(), trace.refused, trace.full);
     let counters = trace.gateway.dataplane.counters().unwrap();
     assert_eq!(counters.drops(Reason::NatPortsExhausted), trace.full);
     assert!(trace.full > steps / 200 && trace.refused > steps / 200, "{} {}", trace.full, trace.refused);

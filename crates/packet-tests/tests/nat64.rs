@@ -1,6 +1,4 @@
 //! Random packets of NAT64 sessions: the programs must make of them what the reference makes (RFC 7915), byte by byte.
-//!
-//! `SLUICE_PACKETS` sets how many packets a hook gets, `SLUICE_SEED` the first seed (a failure prints its own).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,6 +6,7 @@ use std::path::Path;
 
 use sluice_abi::stages::Reason;
 use sluice_dataplane::Sizes;
+use sluice_packet_tests::extent;
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::judge::Judge;
 use sluice_packet_tests::model::nat64::{Links, Session, embed, translate};
@@ -37,10 +36,6 @@ const PREFIXES: [(&str, u8); 7] = [
     ("2001:dbe:122:344::", 96),
 ];
 const PORT: u16 = 80;
-
-fn number(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 /// One session, with what its packets need.
 struct Talk {
@@ -419,7 +414,7 @@ fn judge_by_tshark(frames: &[Vec<u8>]) {
 
 /// In a thread of its own: the namespace goes with it.
 fn run_hook(hook: Hook) {
-    let (packets, seed) = (number("SLUICE_PACKETS", 1200) as usize, number("SLUICE_SEED", 1));
+    let (packets, seed) = (extent::steps(1200) as usize, extent::first_seed());
     let run = move || {
         let mut bench = Bench::new(hook);
         let per_seed = 200;
@@ -427,6 +422,7 @@ fn run_hook(hook: Hook) {
             run_seed(&mut bench, seed, per_seed)
                 .unwrap_or_else(|error| panic!("{} seed {seed}: {error}", hook.name()));
         }
+        println!("{} packets compared on {}", bench.compared, hook.name());
         assert!(bench.compared >= packets);
         judge_by_tshark(&bench.captured);
         for reason in ["nat64_icmp", "nat64_udp_checksum", "nat64_extension"] {

@@ -1,7 +1,5 @@
 //! Random traces of NAT64 sessions against a reference written from RFC 6146: bindings, filtering, the states of TCP,
 //! and lifetimes in virtual time.
-//!
-//! `SLUICE_STEPS` sets how many steps a trace has, `SLUICE_SEED` its seed.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -9,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sluice_dataplane::{Sizes, Timeouts};
+use sluice_packet_tests::extent;
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::model::nat64::{embed, extract};
 use sluice_packet_tests::model::rfc6146::{Key, Lifetimes, Nat64, PROTOCOLS, Segment, State, Verdict};
@@ -34,10 +33,6 @@ const SERVERS: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 51, 100, 33), Ipv4Addr::new(1
 /// what passes is a multiple of 1,000 seconds.
 const LIFETIMES: Lifetimes =
     Lifetimes { udp: 30_500, icmp: 6_500, tcp_established: 744_500, tcp_transitory: 24_500 };
-
-fn number(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 fn timeouts() -> Timeouts {
     Timeouts {
@@ -254,7 +249,7 @@ impl Trace {
     }
 
     /// To a transport address of the pool, from somebody who was never asked there (RFC 6146 3.5, filtering).
-    fn stranger(&mut self, random: &mut Random) -> Result<(), String> {
+    fn unrelated(&mut self, random: &mut Random) -> Result<(), String> {
         let key = random_key(random);
         let outside = (POOL, PORTS.0 + random.below(9) as u16);
         let tcp = (key.0 == TCP).then(|| *random.pick(&[Segment::Syn, Segment::SynAck, Segment::Ack]));
@@ -293,7 +288,7 @@ impl Trace {
                 let first = if random.percent(90) { Segment::Syn } else { Segment::Ack };
                 if is_new { self.from6(key, (key.0 == TCP).then_some(first)) } else { Ok(()) }
             }
-            151..=300 => self.stranger(random),
+            151..=300 => self.unrelated(random),
             _ if self.nat.sessions().is_empty() => Ok(()),
             _ => self.of_session(random),
         }
@@ -357,7 +352,7 @@ fn receiver6(packet: &[u8], key: Key) -> Result<(Ipv6Addr, u16), String> {
 }
 
 fn trace(hook: Hook) {
-    let (steps, seed) = (number("SLUICE_STEPS", 100_000), number("SLUICE_SEED", 1));
+    let (steps, seed) = (extent::steps(20_000), extent::first_seed());
     let run = move || {
         let mut random = Random::new(seed);
         let mut trace = Trace::new(hook);
@@ -368,6 +363,7 @@ fn trace(hook: Hook) {
                 panic!("seed {seed}, step {step} on {}: {error}\n{drops:?}", hook.name());
             }
         }
+        println!("{steps} steps on {}: {:?}", hook.name(), trace.seen);
         assert_eq!(trace.gateway.dataplane.sessions().count(), trace.nat.sessions().len());
         for what in [
             "As",

@@ -306,3 +306,47 @@ fn a_permitted_scan_leaves_neighbours_to_others() {
         [true, false].into_iter().for_each(|v4| in_thread(move || scanned(hook, v4)));
     }
 }
+
+/// Pings for this host in the name of hosts that another zone's link may have: its stack looks for as many of them, to
+/// answer, as a zone may ask for, and those that are known cost nothing.
+fn forged(hook: Hook, v4: bool) {
+    let mut gateway = gateway("zones.world", 4096, hook);
+    if v4 {
+        ip(&["route add 172.20.0.0/16 dev trust0".to_owned()]).unwrap();
+    }
+    let ping = |link: &str, source: &str, to: &str, id: usize| {
+        let ends = format!("eth(dst=02:00:00:00:{link}:01, src=02:00:00:00:{link}:64)");
+        let (kind, echo) = if v4 { ("ip", "icmp") } else { ("ip6", "icmp6") };
+        bytes(&format!("{ends}/{kind}(src={source}, dst={to})/{echo}(type=echo-request, id={id})")).unwrap()
+    };
+    let near = if v4 { ["10.0.1.1", "10.0.2.1"] } else { ["fd00:1::1", "fd00:2::1"] };
+    let neighbours = if v4 { ["10.0.1.100", "10.0.2.100"] } else { ["fd00:1::100", "fd00:2::100"] };
+    let unused = if v4 { "10.0.1.77" } else { "fd00:1::77" };
+    let name =
+        |n: usize| if v4 { format!("172.20.{}.{}", n / 256, n % 256) } else { format!("fd00:1::9:{n:x}") };
+    let lets_in = |gateway: &mut Gateway, device: &str, frames: &[Vec<u8>]| {
+        let delta = table::count_frames(gateway, device, frames).unwrap();
+        (counters::total(&delta, "delivered_local"), counters::total(&delta, "neighbour_limit"))
+    };
+
+    let frames: Vec<Vec<u8>> = (1..=SCANNED).map(|n| ping("02", &name(n), near[1], n)).collect();
+    let began = Instant::now();
+    let (came, ended) = lets_in(&mut gateway, "untrust0", &frames);
+    let may = RATE + RATE * (began.elapsed().as_millis() as u64 + 50) / 1000;
+    assert_eq!(came + ended, SCANNED as u64);
+    assert!((RATE - 1..=may).contains(&came), "{came} were let in, {may} may, on {}", hook.name());
+    assert_eq!(gateway.dataplane.sessions().count() as u64, came, "what is refused keeps no session");
+    gateway.clear_sessions().unwrap();
+
+    let known: Vec<Vec<u8>> = (1..=SCANNED).map(|n| ping("02", neighbours[1], near[1], n)).collect();
+    assert_eq!(lets_in(&mut gateway, "untrust0", &known), (SCANNED as u64, 0), "on {}", hook.name());
+    let others = [ping("01", neighbours[0], near[0], 1), ping("01", unused, near[0], 1)];
+    assert_eq!(lets_in(&mut gateway, "trust0", &others), (2, 0), "on {}", hook.name());
+}
+
+#[test]
+fn forged_sources_leave_neighbours_to_others() {
+    for hook in Hook::BOTH {
+        [true, false].into_iter().for_each(|v4| in_thread(move || forged(hook, v4)));
+    }
+}

@@ -1,7 +1,5 @@
 //! persistent-nat against a plain reference NAT with endpoint-independent mapping and filtering: random traces in virtual
 //! time, with hairpin packets, a pool that is too small, and another rule that takes ports of it.
-//!
-//! `SLUICE_STEPS` sets how many steps a trace has, `SLUICE_SEED` its seed.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -9,6 +7,7 @@ use std::time::{Duration, Instant};
 use sluice_abi::stages::Reason;
 use sluice_dataplane::{Sizes, Timeouts};
 use sluice_packet_tests::binding_model::{Endpoint, Model, Rule, Wanted};
+use sluice_packet_tests::extent;
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::random::Random;
@@ -52,10 +51,6 @@ fn rule_of(address: IpAddr) -> Option<Rule> {
         _ => return None,
     };
     [Rule::AnyHost, Rule::TargetHost, Rule::TargetPort, Rule::Plain].get(usize::from(number) - 1).copied()
-}
-
-fn number(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 fn gateway(hook: Hook, bindings: u32) -> Gateway {
@@ -152,7 +147,7 @@ struct Seen {
     dropped: u64,
     full: u64,
     hairpins: u64,
-    strangers: u64,
+    outsiders: u64,
 }
 
 struct Trace {
@@ -181,7 +176,7 @@ impl Trace {
                 let new = self.model.sessions() > before;
                 self.seen.exact += u64::from(matches!(wanted, Wanted::Exactly(..)));
                 self.seen.given += u64::from(matches!(wanted, Wanted::Free(_)));
-                self.seen.strangers += u64::from(new && outside);
+                self.seen.outsiders += u64::from(new && outside);
                 self.seen.hairpins += u64::from(!outside && to.0 == self.family.outside());
             }
             (None, Wanted::Dropped) => self.seen.dropped += 1,
@@ -240,7 +235,7 @@ impl Trace {
 }
 
 fn trace(hook: Hook, six: bool) {
-    let (steps, seed) = (number("SLUICE_STEPS", 50_000), number("SLUICE_SEED", 1));
+    let (steps, seed) = (extent::steps(10_000), extent::first_seed());
     let mut random = Random::new(seed);
     let mut trace = Trace::new(hook, six);
     for step in 0..steps {
@@ -251,8 +246,8 @@ fn trace(hook: Hook, six: bool) {
         }
     }
     let seen = &trace.seen;
-    println!("{}: {seen:?}", hook.name());
-    for count in [seen.exact, seen.given, seen.dropped, seen.full, seen.hairpins, seen.strangers] {
+    println!("{steps} steps on {}: {seen:?}", hook.name());
+    for count in [seen.exact, seen.given, seen.dropped, seen.full, seen.hairpins, seen.outsiders] {
         assert!(count > steps / 500, "{seen:?}");
     }
     assert_eq!(trace.gateway.dataplane.sessions().count(), trace.model.sessions());

@@ -1,7 +1,5 @@
 //! Many policies: the programs must find, for packets at the edges of everything that policies name, the one that a
 //! linear search through the configuration finds. What they found is read from the policies' counters.
-//!
-//! `SLUICE_PACKETS` sets how many packets a hook and configuration gets, `SLUICE_SEED` the seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use sluice_dataplane::Sizes;
 use sluice_language::Config;
 use sluice_language::config::{Action, AddressMatch, ApplicationMatch, Policy, Service};
+use sluice_packet_tests::extent;
 use sluice_packet_tests::gateway::{Gateway, Hook, compile};
 use sluice_packet_tests::model::Tuple;
 use sluice_packet_tests::netns::in_thread;
@@ -17,15 +16,11 @@ use sluice_packet_tests::random::Random;
 use sluice_packet_tests::world::World;
 use sluice_packet_tests::{counters, scenario, table};
 use sluice_wire::checksum::Pseudo;
-use sluice_wire::{Mac, eth, icmpv4, icmpv6, ipv4, ipv6, tcp, udp};
+use sluice_wire::{Mac, eth, ethertype, icmpv4, icmpv6, ipv4, ipv6, tcp, udp};
 
 const BATCH: usize = 2_000;
 const PORTS: [u16; 12] = [0, 1, 21, 22, 80, 443, 1023, 1024, 5000, 5001, 65_534, 65_535];
 const PROTOCOLS: [u8; 7] = [1, 6, 6, 17, 17, 47, 58];
-
-fn number(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 fn v4(random: &mut Random) -> Ipv4Addr {
     Ipv4Addr::from(0xac10_0000 + random.below(4096) as u32)
@@ -263,7 +258,7 @@ fn frame(packet: &Tuple) -> Vec<u8> {
     let protocol = packet.protocol;
     let (ethertype, ip) = match pseudo {
         Pseudo::V4(source, destination) => (
-            eth::TYPE_IPV4,
+            ethertype::IPV4,
             ipv4::Builder { source, destination, protocol, ttl: 64, ..Default::default() }.build(&l4),
         ),
         Pseudo::V6(source, destination) => {
@@ -274,7 +269,7 @@ fn frame(packet: &Tuple) -> Vec<u8> {
                 hop_limit: 64,
                 ..Default::default()
             };
-            (eth::TYPE_IPV6, builder.build(&l4))
+            (ethertype::IPV6, builder.build(&l4))
         }
         Pseudo::None => unreachable!("both ends are of one family"),
     };
@@ -326,10 +321,10 @@ fn seen(gateway: &mut Gateway, packets: &[Tuple]) -> Found {
     let mut found = Found::new();
     for (place, value) in &delta {
         match place {
-            counters::Place::PolicySessions(id) => {
+            counters::CounterId::PolicySessions(id) => {
                 found.entry(name(*id)).or_default().0 += value;
             }
-            counters::Place::PolicyDenied(id) => {
+            counters::CounterId::PolicyDenied(id) => {
                 found.entry(name(*id)).or_default().1 += value;
             }
             _ => {}
@@ -345,14 +340,14 @@ fn seen(gateway: &mut Gateway, packets: &[Tuple]) -> Found {
 
 fn run(hook: Hook, policies: usize, default_packets: u64) {
     let work = move || {
-        let mut random = Random::new(number("SLUICE_SEED", 1) + policies as u64);
+        let mut random = Random::new(extent::first_seed() + policies as u64);
         let text = configuration(&mut random, policies);
         let config = compile(&text, hook).unwrap();
         let sizes = Sizes { sessions4: 1 << 13, sessions6: 1 << 13, ..Sizes::default() };
         let mut gateway = Gateway::new(world(), &text, sizes, hook).expect("a gateway can be made");
         gateway.idle_near_ends().expect("devices take XDP");
         let mut matched = BTreeSet::new();
-        for number in 0..number("SLUICE_PACKETS", default_packets).div_ceil(BATCH as u64) {
+        for number in 0..extent::steps(default_packets).div_ceil(BATCH as u64) {
             let packets = batch(&mut random, &config);
             let (expected, seen) = (expected(&config, &packets), seen(&mut gateway, &packets));
             for name in expected.keys().chain(seen.keys()) {

@@ -12,7 +12,7 @@ use sluice_abi::stages::Reason;
 use sluice_dataplane::Sizes;
 use sluice_dataplane::prog_run::{self, TcRun, XdpRun};
 use sluice_packet_tests::case::{PacketStep, Verdict, Words};
-use sluice_packet_tests::counters::{self, Place};
+use sluice_packet_tests::counters::{self, CounterId};
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::model::rates::{Limits, Rates};
 use sluice_packet_tests::model::{ICMP, ICMPV6, TCP, Tuple, UDP};
@@ -60,7 +60,7 @@ fn send(gateway: &mut Gateway, packet: &str) -> Result<Seen> {
 fn hits(gateway: &Gateway, check: &str) -> Result<u64> {
     let reason = counters::screen(check).with_context(|| check.to_owned())?;
     let values = counters::snapshot(&gateway.dataplane, &gateway.plan)?;
-    Ok(counters::value(&values, Place::Screen(gateway.zone_of(UNIT)?, reason as usize)))
+    Ok(counters::value(&values, CounterId::Screen(gateway.zone_of(UNIT)?, reason as usize)))
 }
 
 fn in_namespace(test: impl FnOnce() -> Result<()> + Send + 'static) {
@@ -142,7 +142,7 @@ fn handshake(gateway: &mut Gateway, peer: &Peer) -> Result<()> {
         ensure!(DROPPED.contains(&seen.retval), "ACK of {ack} from port {sport}");
     }
     let (flags, ..) = peer.answer(&send(gateway, &peer.syn(6))?)?;
-    ensure!(flags == tcp::SYN | tcp::ACK, "still a stranger");
+    ensure!(flags == tcp::SYN | tcp::ACK, "its source is still unknown");
 
     let (flags, sequence, _) = peer.answer(&send(gateway, &peer.ack(3, cookie.wrapping_add(1)))?)?;
     ensure!(flags == tcp::RST && sequence == cookie.wrapping_add(1), "reset {flags:#x} {sequence}");
@@ -151,9 +151,9 @@ fn handshake(gateway: &mut Gateway, peer: &Peer) -> Result<()> {
     let seen = send(gateway, &peer.syn(3))?;
     ensure!(!DROPPED.contains(&seen.retval) && seen.frame[peer.tcp_at + 13] == tcp::SYN, "known source");
     ensure!(gateway.dataplane.sessions().count() == 3, "the session of a known source");
-    // others are still strangers
-    let stranger = if peer.ip == "ip" { "10.0.2.60" } else { "fd00:2::77" };
-    let seen = send(gateway, &peer.packet(stranger, 1, "flags=S"))?;
+    // others are still unknown
+    let unknown = if peer.ip == "ip" { "10.0.2.60" } else { "fd00:2::77" };
+    let seen = send(gateway, &peer.packet(unknown, 1, "flags=S"))?;
     ensure!(seen.frame[peer.tcp_at + 13] == tcp::SYN | tcp::ACK, "{}", text::dissect(&seen.frame));
     let after = ["syn_flood", "syn_cookie"].map(|check| hits(gateway, check).unwrap_or(0));
     ensure!([after[0] - before[0], after[1] - before[1]] == [5, 1], "{before:?} {after:?}");
@@ -317,7 +317,7 @@ fn tally(gateway: &Gateway) -> Result<Vec<(&'static str, u64)>> {
     let values = counters::snapshot(&gateway.dataplane, &gateway.plan)?;
     let zone = gateway.zone_of(UNIT)?;
     let screens = Reason::ALL.into_iter().filter(|reason| counters::screen(reason.name()).is_some());
-    Ok(screens.map(|r| (r.name(), counters::value(&values, Place::Screen(zone, r as usize)))).collect())
+    Ok(screens.map(|r| (r.name(), counters::value(&values, CounterId::Screen(zone, r as usize)))).collect())
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Listeners of the data plane: a table without collisions, receivers with what their checksums differ by, and turns.
+//! Listeners of the data plane: a table without collisions, receivers with what their checksums differ by, and positions.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,7 +12,7 @@ use crate::ids::Pool;
 use crate::words::words;
 use crate::{IngressHook, PlanError, UnitInfo, balance};
 
-/// Lines of one table of turns: room for the longest.
+/// Lines of one table of positions: room for the longest.
 pub const BANK_LINES: u32 = balance::POSITIONS.div_ceil(abi::FANOUT_LINE_POSITIONS) as u32;
 
 /// A listener of the data plane, for reports.
@@ -66,7 +66,7 @@ fn former(ids: &Pool, listener: &str) -> Vec<(String, SocketAddr, u32)> {
     ids.retired().filter_map(parts).collect()
 }
 
-/// Order of a table of turns; `names` are the addresses of receivers.
+/// Order of a table of positions; `names` are the addresses of receivers.
 pub fn positions(balance: Balance, names: &[String], weights: &[u32]) -> Vec<u16> {
     match balance {
         Balance::RoundRobin => balance::sequence(weights),
@@ -128,21 +128,21 @@ pub(crate) fn compile(
         let names: Vec<String> = info.receivers.iter().map(|(_, address, _)| address.to_string()).collect();
         let weights: Vec<u32> = known(listener).map(|(r, _)| r.weight.into()).collect();
         let place = tables.listeners.len() - 1;
-        take_turns(&mut tables, place, &positions(listener.balance, &names, &weights));
+        write_positions(&mut tables, place, &positions(listener.balance, &names, &weights));
         infos.push(info);
     }
     place(&mut tables)?;
     Ok((tables, infos))
 }
 
-/// Writes the first table of turns of a listener.
-pub fn take_turns(tables: &mut FanOutTables, listener: usize, turns: &[u16]) {
+/// Writes the first table of positions of a listener.
+pub fn write_positions(tables: &mut FanOutTables, listener: usize, positions: &[u16]) {
     let listener = &mut tables.listeners[listener];
-    for (place, turn) in turns.iter().enumerate() {
-        let line = &mut tables.lines[listener.first_line as usize + place / abi::FANOUT_LINE_POSITIONS];
-        line.receiver[place % abi::FANOUT_LINE_POSITIONS] = listener.first_receiver as u16 + turn;
+    for (position, receiver) in positions.iter().enumerate() {
+        let line = &mut tables.lines[listener.first_line as usize + position / abi::FANOUT_LINE_POSITIONS];
+        line.receiver[position % abi::FANOUT_LINE_POSITIONS] = listener.first_receiver as u16 + receiver;
     }
-    listener.entry.table = u64::from(listener.first_line) << 32 | turns.len() as u64;
+    listener.entry.table = u64::from(listener.first_line) << 32 | positions.len() as u64;
 }
 
 /// The unit a listener listens on. What it was promised is not changed silently.
@@ -270,8 +270,8 @@ mod tests {
             lines: vec![FanoutLine::default(); 4 + BANK_LINES as usize],
             ..Default::default()
         };
-        let turns: Vec<u16> = (0..100).map(|n| n % 3).collect();
-        take_turns(&mut tables, 0, &turns);
+        let positions: Vec<u16> = (0..100).map(|n| n % 3).collect();
+        write_positions(&mut tables, 0, &positions);
         assert_eq!(tables.listeners[0].entry.table, 4 << 32 | 100);
         assert_eq!((tables.lines[4].receiver[31], tables.lines[5].receiver[0]), (7 + 31 % 3, 7 + 32 % 3));
     }

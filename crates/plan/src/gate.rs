@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sluice_abi::stages::Stage;
-use sluice_abi::tables::{GateAlone, GatePlace};
+use sluice_abi::tables::{GateAlone, GateEndpoint};
 use sluice_language::config::{Config, GateService, Prefix, Ranges, Service};
 
 use crate::PlanError;
@@ -140,16 +140,16 @@ pub(crate) fn alone(
             }
         }
         let (unit_index, zone) = (*index as u16, zones[&unit.zone.name] as u16);
-        Ok((interface, GateAlone { unit: unit_index, zone, places: places(config, unit, ids) }))
+        Ok((interface, GateAlone { unit: unit_index, zone, endpoints: endpoints(config, unit, ids) }))
     })
     .collect()
 }
 
 /// For each port the first service that has it, as for every packet; only what host-inbound-traffic admits.
-fn places(config: &Config, unit: &Managed, ids: &BTreeMap<String, u32>) -> Vec<GatePlace> {
+fn endpoints(config: &Config, unit: &Managed, ids: &BTreeMap<String, u32>) -> Vec<GateEndpoint> {
     let first = |family: &[Prefix]| family.first().map(|prefix| prefix.addr);
     let (v4, v6) = (first(&unit.unit.inet), first(&unit.unit.inet6));
-    let mut places: Vec<GatePlace> = vec![];
+    let mut endpoints: Vec<GateEndpoint> = vec![];
     let candidates = |address: Option<IpAddr>| -> Vec<&GateService> {
         let Some(address) = address else { return vec![] };
         let has =
@@ -167,24 +167,25 @@ fn places(config: &Config, unit: &Managed, ids: &BTreeMap<String, u32>) -> Vec<G
         for port in 1..=u16::MAX {
             let (four, six) = (service_at(&services4, port), service_at(&services6, port));
             let Some(service) = four.or(six) else { continue };
-            let place = GatePlace {
+            let endpoint = GateEndpoint {
                 service,
                 udp,
                 ports: (port, port),
                 v4: v4.and_then(v4_of).filter(|_| four == Some(service)),
                 v6: v6.and_then(v6_of).filter(|_| six == Some(service)),
             };
-            match places.last_mut() {
+            match endpoints.last_mut() {
                 Some(last)
-                    if (GatePlace { ports: (port, port), ..*last }) == place && last.ports.1 + 1 == port =>
+                    if (GateEndpoint { ports: (port, port), ..*last }) == endpoint
+                        && last.ports.1 + 1 == port =>
                 {
                     last.ports.1 = port;
                 }
-                _ => places.push(place),
+                _ => endpoints.push(endpoint),
             }
         }
     }
-    places
+    endpoints
 }
 
 fn covers(terms: &[Service], protocol: u8, port: u16) -> bool {

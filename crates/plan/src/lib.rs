@@ -476,7 +476,7 @@ fn policy_info(
     }
 }
 
-/// A session may be judged again from either of its ends, so every variant has these stages or none has.
+/// A session may be re-evaluated from either of its ends, so every variant has these stages or none has.
 fn nat_stages(used: bool, tables: &abi::tables::NatTables) -> u32 {
     let any = if used { Stage::NatDestination.bit() | Stage::NatSource.bit() } else { 0 };
     any | if tables.prefixes.is_empty() { 0 } else { Stage::Nat64.bit() }

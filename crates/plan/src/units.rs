@@ -271,7 +271,7 @@ impl UnitTable {
         let slots = (SLOTS_PER_ENTRY * entries.len()).max(LEAST_SLOTS).next_power_of_two();
         let shift = (32 - slots.trailing_zeros()).max(abi::UNIT_LEAST_SHIFT);
         let mut places =
-            Places { shift, taken: vec![0; (1 << (32 - shift)) + abi::UNIT_PROBES - 1], round: 0 };
+            Placement { shift, taken: vec![0; (1 << (32 - shift)) + abi::UNIT_PROBES - 1], round: 0 };
         let mut multiplier = 1u32;
         let mut best: Option<(usize, u32)> = None;
         for _ in 0..(MULTIPLIER_EFFORT / entries.len().max(1)).max(16) {
@@ -291,13 +291,13 @@ impl UnitTable {
 }
 
 /// Which slots are taken in the round under way.
-struct Places {
+struct Placement {
     shift: u32,
     taken: Vec<u32>,
     round: u32,
 }
 
-impl Places {
+impl Placement {
     /// The first free slot from the entry's own on, and how far that is.
     fn take(&mut self, entry: &UnitEntry, multiplier: u32) -> Option<(usize, usize)> {
         // frames have no tags yet on the host's side of a tagged unit

@@ -27,6 +27,9 @@ pub fn check(args: &CheckArgs) -> Outcome {
         sluice_control::check_machine().map_err(Failure::failed)?;
     }
     let plan = sluice_control::check(&text, &file, !args.no_interfaces)?;
+    for warning in sluice_language::parse(&text, &file).iter().flat_map(|tree| tree.warnings()) {
+        eprintln!("sluice: warning: {warning}");
+    }
     for remark in plan.remarks() {
         eprintln!("sluice: warning: {remark}");
     }

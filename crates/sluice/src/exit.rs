@@ -69,3 +69,12 @@ pub fn read(file: &std::path::Path) -> Result<String, Failure> {
     std::fs::read_to_string(file)
         .map_err(|e| Failure::bad_input(format!("cannot read {}: {e}; check the path", file.display())))
 }
+
+/// Reads what a command sends; `-` is standard input.
+pub fn read_or_stdin(file: &std::path::Path) -> Result<String, Failure> {
+    if file.as_os_str() != "-" {
+        return read(file);
+    }
+    std::io::read_to_string(std::io::stdin())
+        .map_err(|error| Failure::bad_input(format!("cannot read standard input: {error}")))
+}

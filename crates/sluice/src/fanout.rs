@@ -47,11 +47,13 @@ pub fn run(args: &FanoutArgs) -> Outcome {
     let yaml = Yaml { names: names.clone(), set_level, level: Mutex::default(), ways: Mutex::default() };
     let options = Options {
         config: Some(args.config.clone()),
+        override_store: false,
         translate: Some(Arc::new(yaml)),
         names,
         state_dir: args.instance.state_dir.clone(),
         listen: None,
         bpffs: None,
+        wait: false,
         listen_names: vec![],
     };
     Daemon::run(options)?;
@@ -186,12 +188,8 @@ impl UserSpace<'_> {
             );
             return Err(Failure::bad_input(loaded.error(&file, &listener.name, message)));
         }
-        let no_metrics = |error: std::io::Error| {
-            let address = fan_out.metrics.map_or_else(String::new, |address| address.to_string());
-            Failure::bad_input(format!(
-                "{file}: metrics on {address}: {error}; choose another with metrics.bind"
-            ))
-        };
+        let no_metrics =
+            |error: std::io::Error| Failure::bad_input(format!("{file}: {error} with metrics.bind"));
         self.names.learn(fan_out, PATIENCE);
         let bound = self.server.prepare(fan_out.metrics).map_err(no_metrics)?;
         self.runner.apply(fan_out).map_err(|error| refused(self.file, loaded, &error))?;

@@ -2,22 +2,31 @@
 //!
 //! Exit codes: 0 ok, 1 failure while running, 2 bad usage or bad configuration.
 
+mod api;
+mod arguments;
 mod check;
+mod cli;
 mod commit;
+mod configurations;
+mod drops;
 mod exit;
 mod fanout;
 mod gate;
+mod help;
+mod import;
 mod matching;
 mod nat;
 mod output;
 mod run;
 mod sessions;
+mod setup;
 mod show;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use exit::Outcome;
 
@@ -40,20 +49,57 @@ enum Command {
     /// Reports errors of the text with file:line:column, statements that Sluice does not support, and what this
     /// machine could not do (missing interfaces, refused MTUs, full tables).
     Check(check::CheckArgs),
+    /// Take over the configuration of a Junos router or firewall
+    ///
+    /// Writes a configuration that `check` accepts, in which what Sluice does not do stands as `inactive:`, and tells what that
+    /// costs, costliest first. Exit codes: 0 all is taken over, 1 something is inactive, 2 nothing to use.
+    Import(import::ImportArgs),
     /// Make the running gateway use a configuration: all of it or, on any error, nothing
+    ///
+    /// Without a file it is the candidate that is committed: what `load`, `rollback` and the shell have made.
     Commit(commit::CommitArgs),
+    /// Load a text into the candidate configuration
+    Load(configurations::LoadArgs),
+    /// Make the candidate what was committed earlier
+    Rollback(configurations::RollbackArgs),
+    /// Show how the configuration in force, or an earlier one, becomes the candidate
+    Compare(configurations::CompareArgs),
+    /// List commits: who, when, why
+    History(configurations::HistoryArgs),
+    /// Save a configuration that is known to work, beside the history
+    Rescue(configurations::RescueArgs),
     /// Show what the running gateway does
     Show(show::ShowArgs),
     /// Ask what a configuration would do
     Test(matching::TestArgs),
+    /// The shell: operational and configuration mode, as on the appliance
+    Cli(cli::CliArgs),
     /// Give, revoke and list grants of the gate
     Gate(gate::GateArgs),
     /// End sessions
     Clear(sessions::ClearArgs),
+    /// Ask or tell the running gateway anything, by the name that docs/API.md has for it
+    ///
+    /// What it answers is printed as data. `show`, `clear`, `gate` and `commit` say the same in a form for people.
+    Api(api::ApiArgs),
     /// Remove everything a gateway left behind: programs, pins, sessions, guard, addresses and routes it added
     Cleanup(run::CleanupArgs),
+    /// Keep the kernel from forwarding between the interfaces of the last commit
+    ///
+    /// For a machine that starts, before its network is up; `sluice run` takes over from there.
+    Guard(run::GuardArgs),
+    /// Write a first configuration of this machine, which lets SSH in where it is typed
+    Setup(setup::SetupArgs),
     /// Print the version
     Version,
+    /// Print what a shell needs to complete these commands
+    ///
+    /// For bash: `sluice completion bash > /etc/bash_completion.d/sluice`; zsh looks in its $fpath for `_sluice`, fish in
+    /// ~/.config/fish/completions for `sluice.fish`.
+    Completion(help::CompletionArgs),
+    /// Write manual pages
+    #[command(hide = true)]
+    Man(help::ManArgs),
     /// Spread UDP datagrams over receivers, as a YAML file says
     ///
     /// SIGHUP, or a change of the file, puts the file in force anew without losing a packet. Modes xdp, tc_ebpf and auto run
@@ -77,18 +123,39 @@ pub struct Instance {
     pub state_dir: PathBuf,
 }
 
+/// As they were given; called as a login shell, those of `sluice cli`.
+fn arguments() -> Vec<OsString> {
+    let mut given: Vec<OsString> = std::env::args_os().collect();
+    if given.first().is_some_and(|name| cli::is_login(&name.to_string_lossy())) {
+        given.splice(..1, ["sluice".into(), "cli".into()]);
+    }
+    given
+}
+
 fn main() -> ExitCode {
     exit::quiet_on_closed_pipe();
-    let result: Outcome = match Cli::parse().command {
+    let result: Outcome = match Cli::parse_from(arguments()).command {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::check(&args),
+        Command::Import(args) => import::import(&args),
         Command::Commit(args) => commit::commit(&args),
+        Command::Load(args) => configurations::load(&args),
+        Command::Rollback(args) => configurations::rollback(&args),
+        Command::Compare(args) => configurations::compare(&args),
+        Command::History(args) => configurations::history(&args),
+        Command::Rescue(args) => configurations::rescue(&args),
         Command::Show(args) => show::show(&args),
         Command::Test(args) => matching::test(&args),
+        Command::Cli(args) => cli::cli(&args),
         Command::Gate(args) => gate::gate(&args),
         Command::Clear(args) => sessions::clear(&args),
+        Command::Api(args) => api::api(&args),
         Command::Cleanup(args) => run::cleanup(&args),
+        Command::Guard(args) => run::guard(&args),
+        Command::Setup(args) => setup::setup(&args),
         Command::Version => show::version(),
+        Command::Completion(args) => help::completion(&args, Cli::command()),
+        Command::Man(args) => help::man(&args, Cli::command()),
         Command::Fanout(args) => fanout::run(&args),
         #[cfg(feature = "workshop")]
         Command::Lab(args) => sluice_lab::main(args).map_err(exit::Failure::from),

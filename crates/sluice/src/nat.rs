@@ -12,6 +12,7 @@ use sluice_control::api::nat::{
 use sluice_control::operations::NoArguments;
 use sluice_control::operations::nat::{NAT, NAT_BINDINGS};
 
+use crate::arguments::Given;
 use crate::exit::{Failure, Outcome, read};
 use crate::output::{Output, print_json, table};
 
@@ -22,7 +23,7 @@ pub struct NatArgs {
 }
 
 #[derive(Subcommand)]
-enum What {
+pub enum What {
     /// Source NAT
     Source {
         #[command(subcommand)]
@@ -48,7 +49,7 @@ enum What {
 }
 
 #[derive(Subcommand)]
-enum WithPools {
+pub enum WithPools {
     /// Rules and pools in few words
     Summary,
     /// What each rule matches and has done
@@ -64,7 +65,7 @@ enum WithPools {
 }
 
 #[derive(Subcommand)]
-enum SourceParts {
+pub enum SourceParts {
     #[command(flatten)]
     Common(WithPools),
     /// Inside endpoints that keep their outside ones (persistent-nat)
@@ -75,7 +76,7 @@ enum SourceParts {
 }
 
 #[derive(Subcommand)]
-enum TableParts {
+pub enum TableParts {
     /// How many bindings there are, by rule
     Summary,
     /// Every binding
@@ -83,7 +84,7 @@ enum TableParts {
 }
 
 #[derive(Subcommand)]
-enum Rules {
+pub enum Rules {
     /// Rules in few words
     Summary,
     /// What each rule matches and has done
@@ -100,7 +101,7 @@ pub fn show(args: &NatArgs, output: &Output) -> Outcome {
     output.show(&NAT, &NoArguments {}, |nat| print!("{}", report(&args.what, &nat)))
 }
 
-fn report(what: &What, nat: &NatView) -> String {
+pub fn report(what: &What, nat: &NatView) -> String {
     let mut out = String::new();
     match what {
         What::Source { part: SourceParts::Common(WithPools::Summary) } => {
@@ -235,7 +236,7 @@ fn pool_details(out: &mut String, pool: &NatPoolView) {
     lines.iter().for_each(|(what, value)| line(out, format_args!("  {what:<22}: {value}")));
 }
 
-fn bindings(part: &TableParts, view: &NatBindingsView) -> String {
+pub fn bindings(part: &TableParts, view: &NatBindingsView) -> String {
     let mut out = String::new();
     line(&mut out, format_args!("Persistent NAT bindings: {} of {}", view.bindings.len(), view.limit));
     let list = &view.bindings;
@@ -293,23 +294,8 @@ pub struct TestArgs {
     /// Configuration file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Unit it arrives on
-    #[arg(long, value_name = "UNIT")]
-    from_interface: String,
-    /// Unit it leaves by, as the route to the translated destination says
-    #[arg(long, value_name = "UNIT")]
-    to_interface: String,
-    #[arg(long, value_name = "ADDRESS")]
-    source_ip: String,
-    #[arg(long, value_name = "ADDRESS")]
-    destination_ip: String,
-    /// tcp, udp, icmp, icmp6 or a number
-    #[arg(long)]
-    protocol: String,
-    #[arg(long, value_name = "PORT", default_value_t = 0)]
-    source_port: u16,
-    #[arg(long, value_name = "PORT", default_value_t = 0)]
-    destination_port: u16,
+    #[command(flatten)]
+    packet: Given<NatQuery>,
     /// Print data instead of text
     #[arg(long)]
     json: bool,
@@ -317,20 +303,12 @@ pub struct TestArgs {
 
 pub fn test(args: &TestArgs) -> Outcome {
     let plan = sluice_control::check(&read(&args.file)?, &args.file.display().to_string(), false)?;
-    let query = NatQuery {
-        from_interface: args.from_interface.clone(),
-        to_interface: args.to_interface.clone(),
-        source_ip: args.source_ip.clone(),
-        destination_ip: args.destination_ip.clone(),
-        protocol: args.protocol.clone(),
-        source_port: args.source_port,
-        destination_port: args.destination_port,
-    };
-    let view = sluice_control::nat_planned(&query, &plan).map_err(Failure::bad_input)?;
+    let Given(query) = &args.packet;
+    let view = sluice_control::nat_planned(query, &plan).map_err(Failure::bad_input)?;
     if args.json {
         print_json(&view)?;
     } else {
-        print_match(&query, &view);
+        print_match(query, &view);
     }
     Ok(ExitCode::SUCCESS)
 }

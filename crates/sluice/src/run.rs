@@ -15,9 +15,15 @@ use crate::exit::Outcome;
 
 #[derive(Args)]
 pub struct RunArgs {
-    /// Configuration to start with; SIGHUP reads it again. Without it the last committed one is used
+    /// Configuration to start with where nothing was committed yet; SIGHUP commits it. What was committed counts otherwise
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// The file counts even where something was committed before
+    #[arg(long = "override", requires = "config")]
+    override_store: bool,
+    /// Wait for interfaces that are not there yet; until they come nothing is forwarded
+    #[arg(long)]
+    wait: bool,
     #[command(flatten)]
     instance: Instance,
     #[command(flatten)]
@@ -30,6 +36,12 @@ pub struct RunArgs {
     listen_name: Vec<String>,
 }
 
+#[derive(Args, Clone)]
+pub struct GuardArgs {
+    #[command(flatten)]
+    instance: Instance,
+}
+
 /// Where the data plane is kept.
 #[derive(Args, Clone)]
 pub struct Pins {
@@ -40,6 +52,9 @@ pub struct Pins {
 
 #[derive(Args, Clone)]
 pub struct CleanupArgs {
+    /// Leave what was committed, for another start
+    #[arg(long)]
+    keep_commits: bool,
     #[command(flatten)]
     instance: Instance,
     #[command(flatten)]
@@ -60,8 +75,10 @@ pub fn run(args: &RunArgs) -> Outcome {
     start_log();
     let options = Options {
         config: args.config.clone(),
+        override_store: args.override_store,
         state_dir: args.instance.state_dir.clone(),
         bpffs: args.pins.bpffs.clone(),
+        wait: args.wait,
         translate: None,
         names: Names::default(),
         listen: args.listen.0,
@@ -73,7 +90,17 @@ pub fn run(args: &RunArgs) -> Outcome {
 
 pub fn cleanup(args: &CleanupArgs) -> Outcome {
     start_log();
-    sluice_control::cleanup(&args.instance.state_dir, args.pins.bpffs.as_deref())?;
+    sluice_control::cleanup(&args.instance.state_dir, args.pins.bpffs.as_deref(), args.keep_commits)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn guard(args: &GuardArgs) -> Outcome {
+    start_log();
+    let devices = sluice_control::guard_at_boot(&args.instance.state_dir)?;
+    match devices.is_empty() {
+        true => println!("nothing was committed yet: the kernel forwards as it did"),
+        false => println!("the kernel forwards nothing from or to {}", devices.join(", ")),
+    }
     Ok(ExitCode::SUCCESS)
 }
 

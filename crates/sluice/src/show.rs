@@ -7,7 +7,8 @@ use chrono::{DateTime, SecondsFormat};
 use clap::{Args, Subcommand, ValueEnum};
 use sluice_control::Client;
 use sluice_control::api::{
-    self, Health, InterfaceView, LogEntry, LogQuery, PolicyView, ScreenView, StageView, Stats, ZoneView,
+    self, Health, InterfaceView, LogEntry, LogQuery, MatchQuery, PolicyView, ScreenView, SessionFilter,
+    StageView, ZoneView,
 };
 use sluice_control::operations::NoArguments;
 use sluice_control::operations::configuration::CONFIGURATION;
@@ -15,12 +16,13 @@ use sluice_control::operations::gate::GATE;
 use sluice_control::operations::interfaces::INTERFACES;
 use sluice_control::operations::policies::POLICIES;
 use sluice_control::operations::sessions::LOG;
-use sluice_control::operations::system::{HEALTH, STATS};
+use sluice_control::operations::system::HEALTH;
 use sluice_control::operations::zones::{SCREENS, ZONES};
 
+use crate::arguments::Given;
 use crate::exit::{Failure, Outcome};
 use crate::output::{Output, print_json, table};
-use crate::{gate, matching, nat, sessions};
+use crate::{drops, gate, matching, nat, sessions};
 
 #[derive(Args)]
 pub struct ShowArgs {
@@ -38,7 +40,7 @@ enum Display {
 #[derive(Subcommand)]
 enum What {
     /// Established sessions
-    Sessions(sessions::ListArgs),
+    Sessions(Given<SessionFilter>),
     /// Interfaces: zone, attach mode, packets
     Interfaces,
     /// Zones and what passed through them
@@ -56,17 +58,13 @@ enum What {
     /// Network address translation: rules, pools and their counters
     Nat(nat::NatArgs),
     /// Which policy a first packet would match, by the tables in force
-    MatchPolicies(matching::PacketArgs),
+    MatchPolicies(Given<MatchQuery>),
     /// Dropped packets by stage and reason, and the conservation equations
-    Drops,
+    Drops(drops::DropsArgs),
     /// Stages in the order packets walk them, with their drop reasons
     Pipeline,
     /// Sessions that policies with `then log` permitted, ended or denied
-    Log {
-        /// How many of the newest entries
-        #[arg(long, default_value_t = 50, value_name = "N")]
-        last: usize,
-    },
+    Log(Given<LogQuery>),
     /// The active configuration, as it was committed
     Configuration {
         /// What is in effect: statements inherited from groups written out, each with the group it comes from
@@ -82,20 +80,22 @@ enum What {
 pub fn show(args: &ShowArgs) -> Outcome {
     let (output, all) = (&args.output, &NoArguments {});
     match &args.what {
-        What::Sessions(list) => sessions::list(list, output),
+        What::Sessions(Given(filter)) => sessions::list(filter, output),
         What::Interfaces => output.show(&INTERFACES, all, interfaces),
         What::Zones => output.show(&ZONES, all, zones),
-        What::Screens { zone } => output.show(&SCREENS, all, |list| screens(list, zone.as_deref())),
-        What::Gate => output.show(&GATE, all, |view| gate::show(&view)),
+        What::Screens { zone } => {
+            output.show(&SCREENS, all, |list| print!("{}", screens(&list, zone.as_deref())))
+        }
+        What::Gate => output.show(&GATE, all, |view| print!("{}", gate::overview(&view))),
         What::Policies => output.show(&POLICIES, all, policies),
         What::Nat(args) => nat::show(args, output),
-        What::MatchPolicies(packet) => matching::show(packet, output),
-        What::Drops => output.show(&STATS, all, drops),
+        What::MatchPolicies(Given(packet)) => matching::show(packet, output),
+        What::Drops(args) => drops::show(args, output),
         What::Pipeline => pipeline(output),
-        What::Log { last } => output.show(&LOG, &LogQuery { last: *last }, session_log),
+        What::Log(Given(query)) => output.show(&LOG, query, |log| print!("{}", session_log(&log))),
         What::Configuration { display: None } => output.show(&CONFIGURATION, all, |c| print!("{}", c.text)),
         What::Configuration { display: Some(Display::Inheritance) } => inheritance(output),
-        What::System => output.show(&HEALTH, all, system),
+        What::System => output.show(&HEALTH, all, |health| print!("{}", system(&health))),
         What::Version => show_version(output),
     }
 }
@@ -113,23 +113,29 @@ fn show_version(output: &Output) -> Outcome {
             print_json(&health)?;
             Ok(ExitCode::SUCCESS)
         }
-        Ok(Health { host_name, version: running, generation, pid, .. }) => {
-            version()?;
-            let name = host_name.unwrap_or_else(|| "a gateway without a name".to_owned());
-            println!("{name} runs sluice {running}, commit {generation}, pid {pid}");
+        Ok(health) => {
+            print!("{}", running(&health));
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-fn system(health: Health) {
+/// This program, and the gateway that runs.
+pub fn running(health: &Health) -> String {
+    let Health { host_name, version, generation, pid, .. } = health;
+    let name = host_name.as_deref().unwrap_or("a gateway without a name");
+    let own = env!("CARGO_PKG_VERSION");
+    format!("sluice {own}\n{name} runs sluice {version}, commit {generation}, pid {pid}\n")
+}
+
+pub fn system(health: &Health) -> String {
     let Health { host_name, version, generation, pid, uptime_s, under_way, notes, .. } = health;
-    println!("host-name    {}", host_name.as_deref().unwrap_or("-"));
-    println!("version      {version}");
-    println!("commit       {generation}");
-    println!("daemon       pid {pid}, runs for {uptime_s} s");
-    println!("under way    {}", under_way.as_deref().unwrap_or("nothing"));
-    notes.iter().for_each(|note| println!("note         {note}"));
+    let mut text = format!("host-name    {}\n", host_name.as_deref().unwrap_or("-"));
+    text += &format!("version      {version}\ncommit       {generation}\n");
+    text += &format!("daemon       pid {pid}, runs for {uptime_s} s\n");
+    text += &format!("under way    {}\n", under_way.as_deref().unwrap_or("nothing"));
+    notes.iter().for_each(|note| text += &format!("note         {note}\n"));
+    text
 }
 
 /// `show configuration | display inheritance` of Junos.
@@ -145,8 +151,13 @@ fn pipeline(output: &Output) -> Outcome {
     let stages = api::pipeline();
     if output.json {
         print_json(&stages)?;
-        return Ok(ExitCode::SUCCESS);
+    } else {
+        print!("{}", self::stages(&stages));
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn stages(stages: &[StageView]) -> String {
     let mut rows = vec![];
     for (number, stage) in stages.iter().enumerate() {
         let StageView { stage: name, hook, help, reasons } = stage;
@@ -161,8 +172,7 @@ fn pipeline(output: &Output) -> Outcome {
             ]);
         }
     }
-    println!("{}", table(&["#", "Stage", "Hook", "Drop reason", "Meaning"], rows));
-    Ok(ExitCode::SUCCESS)
+    format!("{}\n", table(&["#", "Stage", "Hook", "Drop reason", "Meaning"], rows))
 }
 
 fn interfaces(list: Vec<InterfaceView>) {
@@ -173,8 +183,9 @@ fn interfaces(list: Vec<InterfaceView>) {
             i.zone.clone(),
             i.mode.clone(),
             if i.up { "up" } else { "down" }.to_owned(),
-            i.mtu.to_string(),
-            i.addresses.join("\n"),
+            if i.link { "up" } else { "down" }.to_owned(),
+            mtu(i),
+            addresses(i),
             i.counters.received.to_string(),
             i.counters.sent.to_string(),
             drops.to_string(),
@@ -186,19 +197,43 @@ fn interfaces(list: Vec<InterfaceView>) {
         "Interface",
         "Zone",
         "Mode",
+        "Admin",
         "Link",
         "MTU",
         "Addresses",
         "Received",
         "Sent",
         "Drops",
-        "Sessions",
+        "Sessions created",
         "Description",
     ];
     println!("{}", table(&header, rows.collect()));
     for note in list.iter().flat_map(|interface| &interface.notes).collect::<BTreeSet<_>>() {
         println!("{note}");
     }
+}
+
+/// The device's, and what the configuration wants where that differs.
+fn mtu(interface: &InterfaceView) -> String {
+    match (u32::from(interface.mtu), interface.device_mtu) {
+        (wanted, here) if wanted == here || wanted == 0 => here.to_string(),
+        (wanted, 0) => format!("- (configured: {wanted})"),
+        // `family inet mtu` is below the device's
+        (wanted, here) if wanted < here => format!("{wanted} (device: {here})"),
+        (wanted, here) => format!("{here} (configured: {wanted})"),
+    }
+}
+
+/// What the device has, and how that differs from the configuration.
+fn addresses(interface: &InterfaceView) -> String {
+    let InterfaceView { addresses, configured, .. } = interface;
+    let others = |address: &String| match configured.contains(address) {
+        true => address.clone(),
+        false => format!("{address} (not configured)"),
+    };
+    let missing = configured.iter().filter(|address| !addresses.contains(address));
+    let missing = missing.map(|address| format!("{address} (missing)"));
+    addresses.iter().map(others).chain(missing).collect::<Vec<_>>().join("\n")
 }
 
 fn zones(list: Vec<ZoneView>) {
@@ -213,11 +248,11 @@ fn zones(list: Vec<ZoneView>) {
             z.counters.sessions.to_string(),
         ]
     });
-    let header = ["Zone", "Interfaces", "Screen", "Received", "Sent", "Drops", "Sessions"];
+    let header = ["Zone", "Interfaces", "Screen", "Received", "Sent", "Drops", "Sessions created"];
     println!("{}", table(&header, rows.collect()));
 }
 
-fn screens(list: Vec<ScreenView>, zone: Option<&str>) {
+pub fn screens(list: &[ScreenView], zone: Option<&str>) -> String {
     let rows = list.iter().filter(|s| zone.is_none_or(|zone| zone == s.zone)).map(|s| {
         vec![
             s.zone.clone(),
@@ -228,7 +263,7 @@ fn screens(list: Vec<ScreenView>, zone: Option<&str>) {
             s.help.clone(),
         ]
     });
-    println!("{}", table(&["Zone", "Screen", "Check", "Action", "Packets", "Meaning"], rows.collect()));
+    format!("{}\n", table(&["Zone", "Screen", "Check", "Action", "Packets", "Meaning"], rows.collect()))
 }
 
 fn policies(list: Vec<PolicyView>) {
@@ -250,21 +285,10 @@ fn policies(list: Vec<PolicyView>) {
     println!("{}", table(&header, rows.collect()));
 }
 
-fn session_log(entries: Vec<LogEntry>) {
-    for entry in entries {
+pub fn session_log(entries: &[LogEntry]) -> String {
+    let line = |entry: &LogEntry| {
         let time = DateTime::from_timestamp_millis(entry.unix_ms as i64).unwrap_or_default();
-        println!("{} {}", time.to_rfc3339_opts(SecondsFormat::Millis, true), entry.line());
-    }
-}
-
-fn drops(stats: Stats) {
-    let rows = stats
-        .drops
-        .iter()
-        .map(|d| vec![d.stage.clone(), d.reason.clone(), d.packets.to_string(), d.help.clone()]);
-    println!("{}", table(&["Stage", "Reason", "Packets", "Meaning"], rows.collect()));
-    for (name, equation) in [("ingress", stats.equations.ingress), ("egress", stats.equations.egress)] {
-        let api::Equation { left, right, difference } = equation;
-        println!("{name}: {left} packets in, {right} accounted for, {difference} different");
-    }
+        format!("{} {}\n", time.to_rfc3339_opts(SecondsFormat::Millis, true), entry.line())
+    };
+    entries.iter().map(line).collect()
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod api;
+mod boot;
 #[path = "../../../tests/lab/branch.rs"]
 mod branch;
 mod coexistence;
@@ -9,6 +10,7 @@ mod commands;
 mod commit;
 mod common;
 mod devices;
+mod drops;
 mod equations;
 mod events;
 mod expiry;
@@ -17,6 +19,7 @@ mod fanout;
 mod fragments;
 mod gate;
 mod gate_alone;
+mod import_command;
 mod instances;
 #[path = "../../../tests/lab/nat64.rs"]
 mod lab_nat64;
@@ -27,9 +30,14 @@ mod monitor_command;
 mod monitor_port;
 mod nat;
 mod null_zone;
+mod operations;
+mod package;
 mod qinq;
 mod rooms;
 mod screens;
 mod session_log;
+mod shell;
 mod starts;
+mod store;
 mod syn_flood;
+mod syslog;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use common::{BINARY, Site, accepted, ends, refused, stdout};
 use serde_json::Value;
 use sluice_lab::patience::patience;
+use sluice_metrics::judge;
 
 fn json(site: &Site, what: &str) -> Value {
     serde_json::from_str(&accepted(&site.sluice(&["show", what, "--json"]))).unwrap()
@@ -121,6 +122,7 @@ fn answers_over_http() {
     assert!(
         metrics.contains("sluice_attach_mode{unit=\"left0.0\",zone=\"left\",device=\"left0\",mode=\"tc\"} 1")
     );
+    judge::read(metrics.strip_suffix("\n200").unwrap()).unwrap();
     for path in ["stats", "interfaces", "zones", "policies", "pipeline"] {
         assert!(curl(&[&format!("{tcp}/api/{path}")]).ends_with("\n200"), "{path}");
     }

@@ -315,3 +315,30 @@ fn tunnels_that_forwarded_packets_pass_by_are_named() {
     add("10.71.7.0/24");
     wait_until("the log tells", PATIENCE, || gateway.last_words().contains("10.71.7.0/24 to 10.99.0.0/16"));
 }
+
+/// Addresses, MTU and carrier are the kernel's; what differs from the configuration is marked.
+#[test]
+fn interfaces_are_shown_as_the_kernel_has_them() {
+    let site = Site::new("shown");
+    let _running = site.start(&in_mode(&site, "tc", ""));
+    let line = |device: &str| {
+        let shown = accepted(&site.sluice(&["show", "interfaces"]));
+        let lines = shown.lines().skip_while(|line| !line.contains(device));
+        let lines = lines.enumerate().take_while(|(number, line)| *number == 0 || !line.contains("0.0 "));
+        lines.map(|(_, line)| line.to_owned()).collect::<Vec<_>>().join("\n")
+    };
+    assert!(line("left0.0").contains("10.71.1.1/24") && !line("left0.0").contains("configured"));
+    site.gateway.ip("address add 10.9.9.9/24 dev left0").unwrap();
+    site.right.ip("link set eth0 down").unwrap();
+    wait_until("both are shown", PATIENCE, || {
+        line("left0.0").contains("10.9.9.9/24 (not configured)") && line("right0.0").contains("down")
+    });
+    let view = |name: &str| {
+        let views = accepted(&site.sluice(&["show", "interfaces", "--json"]));
+        let views: serde_json::Value = serde_json::from_str(&views).unwrap();
+        views.as_array().unwrap().iter().find(|view| view["name"] == name).unwrap().clone()
+    };
+    let right = view("right0.0");
+    assert_eq!((&right["up"], &right["link"]), (&true.into(), &false.into()), "{right}");
+    assert_eq!(view("left0.0")["configured"].as_array().unwrap().len(), 2);
+}

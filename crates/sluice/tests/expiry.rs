@@ -44,7 +44,7 @@ fn idle_sessions_end_without_a_daemon(label: &str, mode: &str) {
     // a daemon that comes back finds them gone, and their end in the log and in the policy's counters
     gateway.start().unwrap();
     assert_eq!(gateway.json("/api/sessions").unwrap()["total"], 0);
-    let closed = || accepted(&site.sluice(&["show", "log"])).matches("reason=\"idle timeout\"").count();
+    let closed = || accepted(&site.sluice(&["show", "log"])).matches("reason=\"idle Timeout\"").count();
     wait_until("their ends are logged", Duration::from_secs(5), || closed() == 2);
     let policies = gateway.json("/api/policies").unwrap();
     let out = policies.as_array().unwrap().iter().find(|policy| policy["name"] == "out").unwrap();

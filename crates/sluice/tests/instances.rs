@@ -173,7 +173,7 @@ fn pins_stay_with_their_gateway() {
 
 /// A name that anybody can take keeps nobody from starting.
 #[test]
-fn a_stranger_with_the_name_of_the_lock_is_passed_over() {
+fn another_user_with_the_name_of_the_lock_is_passed_over() {
     let site = Site::new("squat");
     let copy = site.dir().join("squat");
     fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();

@@ -102,7 +102,7 @@ fn copies_are_complete(label: &str, mode: &str) {
     let promiscuous = || site.gateway.ip("-d link show left0").unwrap().contains("promiscuity 1");
     assert!(!promiscuous(), "a copy needs no promiscuous port");
 
-    // From the second packet on the fast line forwards; XDP redirects then, which no packet socket sees.
+    // From the second packet on the fast path forwards; XDP redirects then, which no packet socket sees.
     let planted: Vec<u32> = (1..4000).filter(|number| number % 97 != 0).collect();
     tunnel.send(0x1001, planted.iter().copied());
     assert_eq!(numbers(&mut *port, 0x1001, planted.len()), planted, "each once, in order");

@@ -79,7 +79,7 @@ fn reports_show_rules_pools_and_both_sides_of_sessions() {
     assert_eq!(session["nat_source_rule"], "out r");
     let sessions = shown(&site, &["sessions"]);
     let out = sessions.lines().find(|line| line.trim_start().starts_with("Out")).unwrap();
-    assert!(out.contains("10.71.2.2:") && out.contains("10.71.2.10:"), "{sessions}");
+    assert!(out.contains("10.71.2.2 ") && out.contains("10.71.2.10:"), "{sessions}");
 
     let rule = shown(&site, &["nat", "source", "rule", "r"]);
     assert!(rule.contains("Translation hits      : 1"), "{rule}");

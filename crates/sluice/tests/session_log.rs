@@ -52,7 +52,11 @@ fn sessions_are_logged_and_counted() {
     assert_eq!(created[0]["source-zone-name"], "left");
     assert_eq!(created[0]["destination-zone-name"], "right");
     assert_eq!(created[0]["packet-incoming-interface"], "left0.0");
+    assert_eq!((&created[0]["service-name"], &created[0]["destination-port"]), (&"icmp".into(), &"0".into()));
+    assert_eq!(created[0]["nat-source-address"], "10.71.1.2");
     assert_eq!(created[1]["destination-address"], "fd71:2::2");
+    let sessions = accepted(&site.sluice(&["show", "sessions"]));
+    assert!(sessions.contains("10.71.2.2") && !sessions.contains(":2048"), "{sessions}");
     let denied = wait_for(&gateway, "RT_FLOW_SESSION_DENY", 1);
     assert_eq!(
         (&denied[0]["policy-name"], &denied[0]["source-zone-name"]),
@@ -73,7 +77,7 @@ fn sessions_are_logged_and_counted() {
     let v4 = closed.iter().find(|entry| entry["source-address"] == "10.71.1.2").unwrap();
     assert_eq!((&v4["reason"], &v4["packets-from-client"]), (&"cleared".into(), &"1".into()));
     assert_eq!((&v4["bytes-from-client"], &v4["bytes-from-server"]), (&"84".into(), &"84".into()));
-    assert_eq!(v4["session-id"], created[0]["session-id"]);
+    assert_eq!(v4["session-id-32"], created[0]["session-id-32"]);
 
     // What happens without a daemon waits in the buffer for the next one.
     gateway.kill().unwrap();

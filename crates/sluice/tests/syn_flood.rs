@@ -122,7 +122,7 @@ fn through_a_flood(site: &Site, mode: &str) {
         let flooding = flood(site, &gateway_mac, &own_mac, server);
         wait_until("the flood", Duration::from_secs(10), || seen(&gateway, "syn_flood") > before + 20_000);
 
-        // a stranger's first connection may be reset: it proves the address; the next ones are as always
+        // the first connection of an unknown address may be reset: it proves the address; the next ones are as always
         let retry = ["--retry", "5", "--retry-all-errors", "--retry-delay", "0"];
         let took = fetch(site, url, &retry).expect("the client gets through");
         println!("{mode} {server}: {took:?} for the first");

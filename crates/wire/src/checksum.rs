@@ -11,25 +11,40 @@ pub struct Sum {
 
 impl Sum {
     /// Adds bytes; an odd piece may be followed by another, as if they were one (RFC 1071 section 2(A)).
-    pub fn with(mut self, bytes: &[u8]) -> Sum {
-        for &byte in bytes {
-            self.total += if self.odd { u64::from(byte) } else { u64::from(byte) << 8 };
-            self.odd = !self.odd;
+    #[inline]
+    pub fn with(mut self, mut bytes: &[u8]) -> Sum {
+        if let ([low, rest @ ..], true) = (bytes, self.odd) {
+            self.total += u64::from(*low);
+            (self.odd, bytes) = (false, rest);
+        }
+        let (words, last) = bytes.as_chunks::<2>();
+        self.total += words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum::<u64>();
+        if let [high] = last {
+            self.total += u64::from(*high) << 8;
+            self.odd = true;
         }
         self
     }
 
-    /// The value that belongs into a checksum field.
-    pub fn finish(self) -> u16 {
+    /// The sum itself, which over bytes with a right checksum among them is 0xffff.
+    #[inline]
+    pub fn folded(self) -> u16 {
         let mut sum = self.total;
         while sum >> 16 != 0 {
             sum = (sum & 0xffff) + (sum >> 16);
         }
-        !(sum as u16)
+        sum as u16
+    }
+
+    /// The value that belongs into a checksum field.
+    #[inline]
+    pub fn finish(self) -> u16 {
+        !self.folded()
     }
 }
 
 /// Checksum of one piece of bytes.
+#[inline]
 pub fn internet(bytes: &[u8]) -> u16 {
     Sum::default().with(bytes).finish()
 }
@@ -37,9 +52,12 @@ pub fn internet(bytes: &[u8]) -> u16 {
 /// What a transport checksum covers besides the segment itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pseudo {
+    /// The segment alone.
     #[default]
     None,
+    /// Source and destination of IPv4.
     V4(Ipv4Addr, Ipv4Addr),
+    /// Source and destination of IPv6.
     V6(Ipv6Addr, Ipv6Addr),
 }
 
@@ -78,6 +96,7 @@ mod tests {
     fn odd_pieces_continue_each_other() {
         let whole = internet(&[1, 2, 3, 4, 5]);
         assert_eq!(Sum::default().with(&[1]).with(&[2, 3, 4]).with(&[5]).finish(), whole);
+        assert_eq!(Sum::default().with(&[1, 2, 3]).with(&[]).with(&[4, 5]).finish(), whole);
     }
 
     #[test]

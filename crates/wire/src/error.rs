@@ -3,8 +3,22 @@ use std::fmt;
 /// Why bytes are not a header of the wanted kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Error {
-    Truncated { layer: &'static str, need: usize, have: usize },
-    Malformed { layer: &'static str, what: &'static str },
+    /// They end too early.
+    Truncated {
+        /// Which header.
+        layer: &'static str,
+        /// Bytes that it takes.
+        need: usize,
+        /// Bytes that are there.
+        have: usize,
+    },
+    /// A field contradicts the standard or another one.
+    Malformed {
+        /// Which header.
+        layer: &'static str,
+        /// What is wrong with it.
+        what: &'static str,
+    },
 }
 
 impl fmt::Display for Error {

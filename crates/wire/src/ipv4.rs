@@ -2,42 +2,66 @@
 
 use std::net::Ipv4Addr;
 
-use crate::Error;
 use crate::checksum::internet;
 use crate::error::need;
-use crate::read::{be16, v4};
+use crate::fields::{be16, put_be16, v4};
+use crate::{Error, protocol};
 
-pub const ICMP: u8 = 1;
-pub const IPV4: u8 = 4;
-pub const TCP: u8 = 6;
-pub const UDP: u8 = 17;
-pub const IPV6: u8 = 41;
-pub const GRE: u8 = 47;
-pub const ESP: u8 = 50;
-pub const SCTP: u8 = 132;
-/// RFC 3692: reserved, stands for "not stated".
-pub const RESERVED: u8 = 255;
-
+/// Field ranges (RFC 791 section 3.1, figure 4).
 pub mod field {
     use std::ops::Range;
+    /// Version, and length of the header in words of four bytes; four bits each.
     pub const VERSION_IHL: usize = 0;
+    /// Type of service; DSCP and ECN today (RFC 2474 section 3, RFC 3168 section 5).
     pub const TOS: usize = 1;
+    /// Of the packet, this header included.
     pub const LENGTH: Range<usize> = 2..4;
+    /// Fragments of one packet have the same one.
     pub const ID: Range<usize> = 4..6;
+    /// Three flags, and the fragment's offset in [`OFFSET_UNIT`](super::OFFSET_UNIT)s.
     pub const FLAGS_OFFSET: Range<usize> = 6..8;
+    /// Time to live, in hops.
     pub const TTL: usize = 8;
+    /// One of [`crate::protocol`].
     pub const PROTOCOL: usize = 9;
+    /// Of the header alone.
     pub const CHECKSUM: Range<usize> = 10..12;
+    /// Source address.
     pub const SOURCE: Range<usize> = 12..16;
+    /// Destination address.
     pub const DESTINATION: Range<usize> = 16..20;
+    /// Source and destination: what a transport's checksum covers first.
+    pub const ADDRESSES: Range<usize> = 12..20;
+    /// The header without options, which begin here (RFC 791 section 3.1, "Options").
     pub const HEADER: usize = 20;
 }
 
+/// Must be zero.
 pub const FLAG_RESERVED: u16 = 0x8000;
+/// DF.
 pub const FLAG_DONT_FRAGMENT: u16 = 0x4000;
+/// MF.
 pub const FLAG_MORE_FRAGMENTS: u16 = 0x2000;
+/// The offset beside the flags.
 pub const OFFSET_MASK: u16 = 0x1fff;
+/// Bytes that the offset counts by.
+pub const OFFSET_UNIT: usize = 8;
+/// First byte of a header without options: version 4, five words.
+pub const VERSION_IHL_PLAIN: u8 = 0x45;
 
+/// Version in the first byte of an IP header of any version.
+#[inline(always)]
+pub const fn version(version_ihl: u8) -> u8 {
+    version_ihl >> 4
+}
+
+/// Bytes of the header, options included, by its first byte.
+#[inline(always)]
+pub const fn header_length(version_ihl: u8) -> usize {
+    (version_ihl & 0x0f) as usize * 4
+}
+
+/// A checked header with what follows it.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a>(&'a [u8]);
 
@@ -66,67 +90,82 @@ impl<'a> View<'a> {
         Ok(View(bytes))
     }
 
+    /// 4, if it is right.
     pub fn version(&self) -> u8 {
-        self.0[field::VERSION_IHL] >> 4
+        version(self.0[field::VERSION_IHL])
     }
 
     /// In bytes, options included.
     pub fn header_length(&self) -> usize {
-        usize::from(self.0[field::VERSION_IHL] & 0x0f) * 4
+        header_length(self.0[field::VERSION_IHL])
     }
 
+    /// Type of service (DSCP and ECN).
     pub fn tos(&self) -> u8 {
         self.0[field::TOS]
     }
 
+    /// Bytes of header and payload, as stated.
     pub fn total_length(&self) -> u16 {
         be16(self.0, field::LENGTH)
     }
 
+    /// Identification, the same for all fragments of a packet.
     pub fn id(&self) -> u16 {
         be16(self.0, field::ID)
     }
 
+    /// Flags and offset, as in [`field::FLAGS_OFFSET`].
     pub fn flags_offset(&self) -> u16 {
         be16(self.0, field::FLAGS_OFFSET)
     }
 
+    /// Whether no router may fragment it.
     pub fn dont_fragment(&self) -> bool {
         self.flags_offset() & FLAG_DONT_FRAGMENT != 0
     }
 
+    /// Whether it is a piece of a packet, the first one included.
     pub fn is_fragment(&self) -> bool {
         self.flags_offset() & (FLAG_MORE_FRAGMENTS | OFFSET_MASK) != 0
     }
 
+    /// Hops that are left.
     pub fn ttl(&self) -> u8 {
         self.0[field::TTL]
     }
 
+    /// One of [`crate::protocol`].
     pub fn protocol(&self) -> u8 {
         self.0[field::PROTOCOL]
     }
 
+    /// As it stands there.
     pub fn checksum(&self) -> u16 {
         be16(self.0, field::CHECKSUM)
     }
 
+    /// Whether the checksum is right.
     pub fn checksum_ok(&self) -> bool {
         internet(&self.0[..self.header_length()]) == 0
     }
 
+    /// Source address.
     pub fn source(&self) -> Ipv4Addr {
         v4(self.0, field::SOURCE)
     }
 
+    /// Destination address.
     pub fn destination(&self) -> Ipv4Addr {
         v4(self.0, field::DESTINATION)
     }
 
+    /// What stands behind the fixed part.
     pub fn options(&self) -> &'a [u8] {
         &self.0[field::HEADER..self.header_length()]
     }
 
+    /// What follows the header, up to the end that its length states.
     pub fn payload(&self) -> &'a [u8] {
         &self.0[self.header_length()..usize::from(self.total_length())]
     }
@@ -135,17 +174,29 @@ impl<'a> View<'a> {
 /// `None` in `version`, `ihl`, `length` and `checksum` means: the right value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Builder {
+    /// Source address.
     pub source: Ipv4Addr,
+    /// Destination address.
     pub destination: Ipv4Addr,
+    /// One of [`crate::protocol`].
     pub protocol: u8,
+    /// Hops that are left.
     pub ttl: u8,
+    /// Type of service (DSCP and ECN).
     pub tos: u8,
+    /// Identification, the same for all fragments of a packet.
     pub id: u16,
+    /// Flags and offset, as in [`field::FLAGS_OFFSET`].
     pub flags_offset: u16,
+    /// Padded to whole words with zeros.
     pub options: Vec<u8>,
+    /// Given, it is written as it is.
     pub version: Option<u8>,
+    /// In words of four bytes; given, it is written as it is.
     pub ihl: Option<u8>,
+    /// Given, it is written as it is.
     pub length: Option<u16>,
+    /// Given, it is written as it is.
     pub checksum: Option<u16>,
 }
 
@@ -154,7 +205,7 @@ impl Default for Builder {
         Builder {
             source: Ipv4Addr::UNSPECIFIED,
             destination: Ipv4Addr::UNSPECIFIED,
-            protocol: RESERVED,
+            protocol: protocol::RESERVED,
             ttl: 64,
             tos: 0,
             id: 0,
@@ -169,24 +220,30 @@ impl Default for Builder {
 }
 
 impl Builder {
-    pub fn build(&self, payload: &[u8]) -> Vec<u8> {
-        let mut options = self.options.clone();
-        options.resize(options.len().next_multiple_of(4), 0);
-        let header = field::HEADER + options.len();
+    /// Appends the header of a packet with `payload` bytes behind it.
+    #[inline]
+    pub fn append(&self, payload: usize, out: &mut Vec<u8>) {
+        let start = out.len();
+        let header = field::HEADER + self.options.len().next_multiple_of(4);
         let ihl = self.ihl.unwrap_or((header / 4) as u8);
-        let length = self.length.unwrap_or((header + payload.len()) as u16);
-        let mut out = Vec::with_capacity(header + payload.len());
-        out.push(self.version.unwrap_or(4) << 4 | ihl & 0x0f);
-        out.push(self.tos);
-        out.extend(length.to_be_bytes());
-        out.extend(self.id.to_be_bytes());
-        out.extend(self.flags_offset.to_be_bytes());
-        out.extend([self.ttl, self.protocol, 0, 0]);
-        out.extend(self.source.octets());
-        out.extend(self.destination.octets());
-        out.extend(options);
-        let checksum = self.checksum.unwrap_or_else(|| internet(&out));
-        out[field::CHECKSUM].copy_from_slice(&checksum.to_be_bytes());
+        let length = self.length.unwrap_or((header + payload) as u16);
+        out.extend_from_slice(&[self.version.unwrap_or(4) << 4 | ihl & 0x0f, self.tos]);
+        out.extend_from_slice(&length.to_be_bytes());
+        out.extend_from_slice(&self.id.to_be_bytes());
+        out.extend_from_slice(&self.flags_offset.to_be_bytes());
+        out.extend_from_slice(&[self.ttl, self.protocol, 0, 0]);
+        out.extend_from_slice(&self.source.octets());
+        out.extend_from_slice(&self.destination.octets());
+        out.extend_from_slice(&self.options);
+        out.resize(start + header, 0);
+        let checksum = self.checksum.unwrap_or_else(|| internet(&out[start..]));
+        put_be16(&mut out[start..], field::CHECKSUM, checksum);
+    }
+
+    /// The packet.
+    pub fn build(&self, payload: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(field::HEADER + self.options.len() + payload.len());
+        self.append(payload.len(), &mut out);
         out.extend(payload);
         out
     }
@@ -206,7 +263,7 @@ mod tests {
         Builder {
             source: Ipv4Addr::new(192, 168, 0, 1),
             destination: Ipv4Addr::new(192, 168, 0, 199),
-            protocol: UDP,
+            protocol: protocol::UDP,
             id: 0x1234,
             flags_offset: FLAG_DONT_FRAGMENT,
             options: vec![0x94, 0x04, 0, 0],
@@ -218,7 +275,7 @@ mod tests {
     fn view_reads_literal_bytes() {
         let view = View::new(&PACKET).unwrap();
         assert_eq!((view.version(), view.header_length(), view.total_length()), (4, 24, 26));
-        assert_eq!((view.id(), view.ttl(), view.protocol()), (0x1234, 64, UDP));
+        assert_eq!((view.id(), view.ttl(), view.protocol()), (0x1234, 64, protocol::UDP));
         assert!(view.dont_fragment() && !view.is_fragment() && view.checksum_ok());
         assert_eq!(view.options(), [0x94, 4, 0, 0]);
         assert_eq!(view.payload(), [0xab, 0xcd]);

@@ -2,23 +2,38 @@
 
 use crate::Error;
 use crate::error::need;
-use crate::ipv6::{DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
-use crate::read::{be16, be32};
+use crate::fields::{be16, be32};
+use crate::protocol::{DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
 
+/// Field ranges (RFC 8200 sections 4.2 to 4.6).
 pub mod field {
     use std::ops::Range;
+    /// One of [`crate::protocol`].
     pub const NEXT_HEADER: usize = 0;
     /// In 8-byte units, the first not counted; reserved in a fragment header.
     pub const LENGTH: usize = 1;
-    /// Fragment header (RFC 8200 section 4.5).
+    /// Routing header: its type (RFC 8200 section 4.4).
+    pub const ROUTING_TYPE: usize = 2;
+    /// Routing header: nodes that are still to be visited (RFC 8200 section 4.4).
+    pub const SEGMENTS_LEFT: usize = 3;
+    /// Fragment header: offset, two reserved bits, more-fragments bit (RFC 8200 section 4.5).
     pub const OFFSET_MORE: Range<usize> = 2..4;
+    /// Fragment header: fragments of one packet have the same one (RFC 8200 section 4.5).
     pub const ID: Range<usize> = 4..8;
     /// The smallest header, and the unit of all lengths.
     pub const UNIT: usize = 8;
 }
 
+/// Offset of a fragment, in bytes.
 pub const OFFSET_MASK: u16 = 0xfff8;
+/// M: more fragments follow.
 pub const MORE: u16 = 0x0001;
+
+/// Bytes of an extension header but the fragment header, by its length field.
+#[inline(always)]
+pub const fn length(units: u8) -> usize {
+    (units as usize + 1) * field::UNIT
+}
 
 /// Whether a next-header value is one of the headers of this module.
 pub fn is_extension(next_header: u8) -> bool {
@@ -30,6 +45,7 @@ pub fn is_extension(next_header: u8) -> bool {
 pub struct View<'a>(&'a [u8]);
 
 impl<'a> View<'a> {
+    /// Refuses bytes that the header does not fit into or whose lengths are wrong.
     pub fn new(bytes: &'a [u8]) -> Result<Self, Error> {
         need("extension header", bytes, field::UNIT)?;
         let view = View(bytes);
@@ -37,12 +53,14 @@ impl<'a> View<'a> {
         Ok(view)
     }
 
+    /// One of [`crate::protocol`].
     pub fn next_header(&self) -> u8 {
         self.0[field::NEXT_HEADER]
     }
 
+    /// In bytes.
     pub fn header_length(&self) -> usize {
-        (usize::from(self.0[field::LENGTH]) + 1) * field::UNIT
+        length(self.0[field::LENGTH])
     }
 
     /// Everything between the two fixed bytes and the next header.
@@ -50,20 +68,25 @@ impl<'a> View<'a> {
         &self.0[2..self.header_length()]
     }
 
+    /// What follows the header.
     pub fn payload(&self) -> &'a [u8] {
         &self.0[self.header_length()..]
     }
 }
 
+/// Any extension header but the fragment header; `None` in `length` means: the right value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Builder {
+    /// One of [`crate::protocol`].
     pub next_header: u8,
     /// Padded to whole units with PadN (RFC 8200 section 4.2).
     pub data: Vec<u8>,
+    /// Given, it is written as it is.
     pub length: Option<u8>,
 }
 
 impl Builder {
+    /// The header with its payload.
     pub fn build(&self, payload: &[u8]) -> Vec<u8> {
         let mut out = vec![self.next_header, 0];
         out.extend(&self.data);
@@ -82,46 +105,58 @@ impl Builder {
     }
 }
 
+/// A checked fragment header with what follows it.
 #[derive(Debug, Clone, Copy)]
 pub struct FragmentView<'a>(&'a [u8]);
 
 impl<'a> FragmentView<'a> {
+    /// Refuses bytes that the header does not fit into.
     pub fn new(bytes: &'a [u8]) -> Result<Self, Error> {
         need("fragment header", bytes, field::UNIT)?;
         Ok(FragmentView(bytes))
     }
 
+    /// One of [`crate::protocol`].
     pub fn next_header(&self) -> u8 {
         self.0[field::NEXT_HEADER]
     }
 
+    /// The reserved byte.
     pub fn reserved(&self) -> u8 {
         self.0[field::LENGTH]
     }
 
+    /// Offset and flag, as in [`field::OFFSET_MORE`].
     pub fn offset_more(&self) -> u16 {
         be16(self.0, field::OFFSET_MORE)
     }
 
+    /// Identification, the same for all fragments of a packet.
     pub fn id(&self) -> u32 {
         be32(self.0, field::ID)
     }
 
+    /// What follows the header.
     pub fn payload(&self) -> &'a [u8] {
         &self.0[field::UNIT..]
     }
 }
 
+/// A fragment header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FragmentBuilder {
+    /// One of [`crate::protocol`].
     pub next_header: u8,
+    /// The reserved byte.
     pub reserved: u8,
     /// Offset in bytes (a multiple of 8), two reserved bits, more-fragments bit.
     pub offset_more: u16,
+    /// Identification, the same for all fragments of a packet.
     pub id: u32,
 }
 
 impl FragmentBuilder {
+    /// The header with its payload.
     pub fn build(&self, payload: &[u8]) -> Vec<u8> {
         let mut out = vec![self.next_header, self.reserved];
         out.extend(self.offset_more.to_be_bytes());

@@ -6,6 +6,7 @@ use std::str::FromStr;
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
+    /// All stations of a link.
     pub const BROADCAST: Mac = Mac([0xff; 6]);
 
     /// Group bit (IEEE 802-2014 section 8.2.2).

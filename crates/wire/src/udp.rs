@@ -1,42 +1,55 @@
 //! UDP (RFC 768; over IPv6 RFC 8200 section 8.1).
 
-use crate::Error;
 use crate::checksum::Pseudo;
 use crate::error::need;
-use crate::read::be16;
+use crate::fields::{be16, put_be16};
+use crate::{Error, protocol};
 
-pub const PROTOCOL: u8 = 17;
+/// The discard service (RFC 863): a payload for this port means nothing to anybody.
+pub const DISCARD_PORT: u16 = 9;
 
+/// Field ranges (RFC 768, "Format").
 pub mod field {
     use std::ops::Range;
+    /// Where TCP has it, too.
     pub const SOURCE_PORT: Range<usize> = 0..2;
+    /// Where TCP has it, too.
     pub const DESTINATION_PORT: Range<usize> = 2..4;
+    /// Of the datagram, this header included.
     pub const LENGTH: Range<usize> = 4..6;
+    /// Of pseudo-header and datagram; 0 is none.
     pub const CHECKSUM: Range<usize> = 6..8;
+    /// The payload begins here.
     pub const HEADER: usize = 8;
 }
 
+/// A checked header with what follows it.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a>(&'a [u8]);
 
 impl<'a> View<'a> {
+    /// Refuses bytes that the header does not fit into; its length field may say anything.
     pub fn new(bytes: &'a [u8]) -> Result<Self, Error> {
         need("udp", bytes, field::HEADER)?;
         Ok(View(bytes))
     }
 
+    /// Port of the sender.
     pub fn source_port(&self) -> u16 {
         be16(self.0, field::SOURCE_PORT)
     }
 
+    /// Port of the receiver.
     pub fn destination_port(&self) -> u16 {
         be16(self.0, field::DESTINATION_PORT)
     }
 
+    /// Of header and payload, as stated.
     pub fn length(&self) -> u16 {
         be16(self.0, field::LENGTH)
     }
 
+    /// As it stands there.
     pub fn checksum(&self) -> u16 {
         be16(self.0, field::CHECKSUM)
     }
@@ -44,38 +57,54 @@ impl<'a> View<'a> {
     /// A checksum of zero means "none" over IPv4 only.
     pub fn checksum_ok(&self, pseudo: Pseudo) -> bool {
         let absent = self.checksum() == 0 && matches!(pseudo, Pseudo::V4(..));
-        absent || pseudo.checksum(PROTOCOL, self.0) == 0
+        absent || pseudo.checksum(protocol::UDP, self.0) == 0
     }
 
+    /// What follows the header.
     pub fn payload(&self) -> &'a [u8] {
         &self.0[field::HEADER..]
     }
 }
 
+/// A computed checksum as it is sent: one of zero as all ones, since zero means that there is none (RFC 768).
+#[inline(always)]
+pub const fn sent(checksum: u16) -> u16 {
+    if checksum == 0 { 0xffff } else { checksum }
+}
+
 /// `None` in `length` and `checksum` means: the right value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Builder {
+    /// Port of the sender.
     pub source_port: u16,
+    /// Port of the receiver.
     pub destination_port: u16,
+    /// Given, it is written as it is.
     pub length: Option<u16>,
+    /// Given, it is written as it is.
     pub checksum: Option<u16>,
 }
 
 impl Builder {
+    /// Appends the header of a datagram with `payload` bytes behind it; without a given checksum there is none.
+    #[inline]
+    pub fn append(&self, payload: usize, out: &mut Vec<u8>) {
+        let length = self.length.unwrap_or((field::HEADER + payload) as u16);
+        out.extend_from_slice(&self.source_port.to_be_bytes());
+        out.extend_from_slice(&self.destination_port.to_be_bytes());
+        out.extend_from_slice(&length.to_be_bytes());
+        out.extend_from_slice(&self.checksum.unwrap_or(0).to_be_bytes());
+    }
+
+    /// The datagram.
     pub fn build(&self, payload: &[u8], pseudo: Pseudo) -> Vec<u8> {
-        let length = self.length.unwrap_or((field::HEADER + payload.len()) as u16);
         let mut out = Vec::with_capacity(field::HEADER + payload.len());
-        out.extend(self.source_port.to_be_bytes());
-        out.extend(self.destination_port.to_be_bytes());
-        out.extend(length.to_be_bytes());
-        out.extend([0, 0]);
+        self.append(payload.len(), &mut out);
         out.extend(payload);
-        // An all-zero result is sent as all ones: zero means that there is no checksum.
-        let checksum = self.checksum.unwrap_or_else(|| match pseudo.checksum(PROTOCOL, &out) {
-            0 => 0xffff,
-            sum => sum,
-        });
-        out[field::CHECKSUM].copy_from_slice(&checksum.to_be_bytes());
+        if self.checksum.is_none() {
+            let checksum = sent(pseudo.checksum(protocol::UDP, &out));
+            put_be16(&mut out, field::CHECKSUM, checksum);
+        }
         out
     }
 }

@@ -5,7 +5,9 @@ use crate::sys;
 /// How many queues of each direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queues {
+    /// To receive from.
     pub rx: u32,
+    /// To send by.
     pub tx: u32,
 }
 

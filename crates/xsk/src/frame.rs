@@ -32,6 +32,7 @@ impl Frame {
         self.length as usize
     }
 
+    /// It holds no bytes.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -83,14 +84,17 @@ impl Umem {
         Ok((Umem(Arc::new(inner)), all.collect()))
     }
 
+    /// Bytes of a frame.
     pub fn frame_size(&self) -> u32 {
         1 << self.0.shift
     }
 
+    /// How many frames there are.
     pub fn frames(&self) -> u32 {
         self.0.frames
     }
 
+    /// Both are the same memory.
     pub fn is_same(&self, other: &Umem) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -113,6 +117,7 @@ impl Umem {
         unsafe { std::slice::from_raw_parts(self.start(frame), frame.length as usize) }
     }
 
+    /// What a frame holds, to be written.
     pub fn bytes_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
         // SAFETY: as in `bytes`; the frame is borrowed for writing, and there is no second `Frame` of it.
         unsafe { std::slice::from_raw_parts_mut(self.start(frame), frame.length as usize) }

@@ -8,6 +8,7 @@
 //!   ▲                                                                     │ TxRing::put
 //!   └── CompletionRing::take ── completion ◄──(kernel)── tx ◄─────────────┘
 //! ```
+#![warn(missing_docs)]
 
 mod device;
 mod frame;
@@ -20,4 +21,4 @@ mod sys;
 pub use device::{Queues, queues};
 pub use frame::{Frame, Umem};
 pub use rings::{CompletionRing, FillRing, RxRing, TxRing};
-pub use socket::{Copy, Opened, Options, Place, Sizes, Socket, Statistics, open, wait_to_receive};
+pub use socket::{Copy, Opened, Options, QueueId, Sizes, Socket, Statistics, open, wait_to_receive};

@@ -23,6 +23,7 @@ impl FillRing {
         self.ring.pending()
     }
 
+    /// The kernel asks for a system call before it goes on with the ring.
     pub fn needs_wakeup(&self) -> bool {
         self.ring.needs_wakeup()
     }
@@ -65,6 +66,7 @@ impl TxRing {
         self.ring.pending()
     }
 
+    /// The kernel asks for a system call before it goes on with the ring.
     pub fn needs_wakeup(&self) -> bool {
         self.ring.needs_wakeup()
     }

@@ -14,18 +14,25 @@ use crate::sys;
 /// The kernel lets go of a closed socket's queue some time after it was closed.
 const LETTING_GO: Duration = Duration::from_secs(2);
 
+/// A queue of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct QueueId {
+    /// Of the device.
     pub ifindex: u32,
+    /// From 0.
     pub queue: u32,
 }
 
 /// Entries of the rings, powers of two; rx and tx may be 0, then there is no such ring.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
+    /// Of frames to receive into.
     pub fill: u32,
+    /// Of frames that were sent.
     pub completion: u32,
+    /// Of frames received.
     pub rx: u32,
+    /// Of frames to send.
     pub tx: u32,
 }
 
@@ -35,12 +42,16 @@ pub enum Copy {
     /// Zero-copy where the driver can.
     #[default]
     AsPossible,
+    /// Copied by the kernel.
     Always,
 }
 
+/// How a socket is opened.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
+    /// Of its rings.
     pub sizes: Sizes,
+    /// Who copies.
     pub copy: Copy,
     /// Be told when a system call is needed, instead of making it always.
     pub need_wakeup: bool,
@@ -48,10 +59,15 @@ pub struct Options {
 
 /// What a socket is made of; each part can be another thread's.
 pub struct Opened {
+    /// What keeps the rest working.
     pub socket: Socket,
+    /// Frames to receive into.
     pub fill: FillRing,
+    /// Frames that were sent.
     pub completion: CompletionRing,
+    /// Frames received.
     pub rx: Option<RxRing>,
+    /// Frames to send.
     pub tx: Option<TxRing>,
 }
 
@@ -69,11 +85,17 @@ struct Held {
 /// XDP_STATISTICS: frames that a socket lost, by where.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
+    /// For other reasons than those below.
     pub rx_dropped: u64,
+    /// Entries of the fill ring that lie outside of the memory.
     pub rx_invalid_descs: u64,
+    /// Entries of the tx ring that lie outside of the memory.
     pub tx_invalid_descs: u64,
+    /// There was no room in the rx ring.
     pub rx_ring_full: u64,
+    /// There was no frame to receive into.
     pub rx_fill_ring_empty_descs: u64,
+    /// Times that there was nothing to send; nothing is lost by it.
     pub tx_ring_empty_descs: u64,
 }
 
@@ -93,7 +115,7 @@ impl Statistics {
 
 /// Opens a socket on a queue of a device of the calling thread's network namespace. The first socket registers the
 /// memory; every other one shares it with one of those before, and takes its way of copying from it.
-pub fn open(umem: &Umem, place: Place, options: Options, beside: Option<&Socket>) -> io::Result<Opened> {
+pub fn open(umem: &Umem, queue: QueueId, options: Options, beside: Option<&Socket>) -> io::Result<Opened> {
     let fd = sys::socket().map_err(|error| said("cannot open an AF_XDP socket", error))?;
     if beside.is_none() {
         sys::register(&fd, umem.region(), umem.frame_size())
@@ -118,7 +140,7 @@ pub fn open(umem: &Umem, place: Place, options: Options, beside: Option<&Socket>
     };
     // a socket beside another takes over its flags, and must not have its own
     let wakeup = if options.need_wakeup && beside.is_none() { libc::XDP_USE_NEED_WAKEUP } else { 0 };
-    bind(&fd, place, flags | wakeup, beside)?;
+    bind(&fd, queue, flags | wakeup, beside)?;
     let is_zero_copy = sys::options(&fd)?.flags & libc::XDP_OPTIONS_ZEROCOPY != 0;
     let (fill, completion, rx, tx) = rings;
     let socket = Socket(Arc::new(Held { fd, _umem: umem.clone(), is_zero_copy }));
@@ -153,16 +175,16 @@ fn map(fd: &OwnedFd, umem: &Umem, sizes: Sizes) -> io::Result<Rings> {
     ))
 }
 
-fn bind(fd: &OwnedFd, place: Place, flags: u16, beside: Option<&Socket>) -> io::Result<()> {
+fn bind(fd: &OwnedFd, queue: QueueId, flags: u16, beside: Option<&Socket>) -> io::Result<()> {
     let shared = beside.map(|socket| socket.0.fd.as_raw_fd());
     let deadline = Instant::now() + LETTING_GO;
     loop {
-        match sys::bind(fd, place.ifindex, place.queue, flags, shared) {
+        match sys::bind(fd, queue.ifindex, queue.queue, flags, shared) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
                 thread::sleep(Duration::from_millis(10));
             }
             result => {
-                let what = format!("cannot tie an AF_XDP socket to queue {}", place.queue);
+                let what = format!("cannot tie an AF_XDP socket to queue {}", queue.queue);
                 return result.map_err(|error| said(&what, error));
             }
         }
@@ -170,14 +192,17 @@ fn bind(fd: &OwnedFd, place: Place, flags: u16, beside: Option<&Socket>) -> io::
 }
 
 impl Socket {
+    /// The driver reads and writes the memory itself.
     pub fn is_zero_copy(&self) -> bool {
         self.0.is_zero_copy
     }
 
+    /// To wait for, and to be put into maps.
     pub fn fd(&self) -> &OwnedFd {
         &self.0.fd
     }
 
+    /// What the kernel has counted of it.
     pub fn statistics(&self) -> io::Result<Statistics> {
         let of = sys::statistics(&self.0.fd)?;
         Ok(Statistics {

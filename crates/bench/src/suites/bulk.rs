@@ -2,13 +2,15 @@
 
 use anyhow::{Context as _, Result};
 
-use super::{Context, Suite};
-use crate::honesty;
-use crate::iperf::{Arrived, Bulk, Length, Transfer};
-use crate::result::{Bar, Bars, Better, Chart, Check, Figure, Forest, ForestRow, Role, SuiteResult, Table};
-use crate::rounds::interleave;
-use crate::stats::{estimate, median, paired_ratio};
-use crate::way::Way;
+use crate::method::checks;
+use crate::method::result::{
+    Bar, Bars, Better, Chart, Check, Figure, Forest, ForestRow, Role, SuiteResult, Table,
+};
+use crate::method::rounds::interleave;
+use crate::method::stats::{estimate, median, paired_ratio};
+use crate::method::suite::{Context, Suite};
+use crate::testbed::forwarder::Forwarder;
+use crate::testbed::iperf::{Arrived, Bulk, Length, Transfer};
 
 mod flood;
 
@@ -28,7 +30,8 @@ pub const SUITE: Suite = Suite {
 };
 
 /// The last one is the first one's A/A.
-const WAYS: [Way; 5] = [Way::Linux, Way::Tc, Way::Xdp, Way::Generic, Way::Linux];
+const FORWARDERS: [Forwarder; 5] =
+    [Forwarder::Linux, Forwarder::Tc, Forwarder::Xdp, Forwarder::Generic, Forwarder::Linux];
 const STREAMS: u32 = 4;
 /// Slowest stream over fastest: below, one was stuck.
 const SIMILAR: f64 = 0.5;
@@ -39,12 +42,12 @@ fn suite(context: &Context) -> Result<SuiteResult> {
     let seconds = context.pick(2.0, 10.0);
     let transfer = Transfer { streams: STREAMS, length: Length::Seconds(seconds), reverse: true };
     context.progress.at(0.0, "setting up the gateways");
-    let lanes = WAYS[..4].iter().map(|way| Bulk::new(*way)).collect::<Result<Vec<_>>>()?;
-    let mut seen: Vec<Vec<Arrived>> = vec![vec![]; WAYS.len()];
-    let total = (WAYS.len() * context.rounds) as f64;
+    let lanes = FORWARDERS[..4].iter().map(|forwarder| Bulk::new(*forwarder)).collect::<Result<Vec<_>>>()?;
+    let mut seen: Vec<Vec<Arrived>> = vec![vec![]; FORWARDERS.len()];
+    let total = (FORWARDERS.len() * context.rounds) as f64;
     let mut done = 0.0;
-    interleave(WAYS.len(), context.rounds, |contestant, _| {
-        context.progress.at(done / total, &format!("iperf3 through {}", WAYS[contestant].name()));
+    interleave(FORWARDERS.len(), context.rounds, |contestant, _| {
+        context.progress.at(done / total, &format!("iperf3 through {}", FORWARDERS[contestant].name()));
         done += 1.0;
         let arrived = lanes[contestant % lanes.len()].measure(transfer)?;
         let gbps = arrived.gbps;
@@ -53,8 +56,8 @@ fn suite(context: &Context) -> Result<SuiteResult> {
     })?;
     let mut result = SuiteResult::new(SUITE.name);
     for lane in &lanes {
-        result.honesty.push(lane.lane.mode_check()?);
-        result.honesty.push(checksums(lane)?);
+        result.checks.push(lane.lane.mode_check()?);
+        result.checks.push(checksums(lane)?);
     }
     result.figures = figures(&seen);
     result.charts = charts(&result.figures);
@@ -70,7 +73,7 @@ fn suite(context: &Context) -> Result<SuiteResult> {
 /// Generic XDP and offloads can hide wrong checksums from everybody but the receiver.
 fn checksums(bulk: &Bulk) -> Result<Check> {
     let errors = bulk.lane.checksum_errors()?;
-    let name = format!("checksums hold through {}", bulk.lane.way.name());
+    let name = format!("checksums hold through {}", bulk.lane.forwarder.name());
     Ok(Check::new(name, errors == 0, format!("TcpInCsumErrors {errors}")))
 }
 
@@ -81,18 +84,18 @@ fn rates(seen: &[Arrived]) -> Vec<f64> {
 fn figures(seen: &[Vec<Arrived>]) -> Vec<Figure> {
     let linux = rates(&seen[0]);
     let figure = |i: usize| {
-        let figure =
-            Figure::new(WAYS[i].name(), "Gb/s", Better::Higher, rates(&seen[i])).check(similar(&seen[i]));
-        let mut figure = match WAYS[i] {
-            Way::Linux => figure.same(&linux, &rates(&seen[WAYS.len() - 1])),
+        let figure = Figure::new(FORWARDERS[i].name(), "Gb/s", Better::Higher, rates(&seen[i]))
+            .check(similar(&seen[i]));
+        let mut figure = match FORWARDERS[i] {
+            Forwarder::Linux => figure.same(&linux, &rates(&seen[FORWARDERS.len() - 1])),
             _ => figure.against("Linux forwarding", &linux),
         };
-        if let Some(check) = implied_size(&seen[i], WAYS[i]) {
+        if let Some(check) = implied_size(&seen[i], FORWARDERS[i]) {
             figure.checks.push(check);
         }
-        if WAYS[i] == Way::Tc { figure.headline() } else { figure }
+        if FORWARDERS[i] == Forwarder::Tc { figure.headline() } else { figure }
     };
-    (0..WAYS.len() - 1).map(figure).collect()
+    (0..FORWARDERS.len() - 1).map(figure).collect()
 }
 
 /// In the median round: single rounds are short, and streams do not start at one moment.
@@ -108,13 +111,13 @@ fn similar(seen: &[Arrived]) -> Check {
 
 /// Sluice's own counters of bytes and segments must imply frames of the size that was sent, and bytes of the rate that
 /// iperf3 claims.
-fn implied_size(seen: &[Arrived], way: Way) -> Option<Check> {
+fn implied_size(seen: &[Arrived], forwarder: Forwarder) -> Option<Check> {
     let (mut bytes, mut segments) = (0, 0);
     for (more_bytes, more_segments) in seen.iter().filter_map(|arrived| arrived.counted) {
         bytes += more_bytes;
         segments += more_segments;
     }
-    way.is_sluice().then(|| honesty::frame_size(8.0 * bytes as f64, segments as f64, FRAME_BYTES))
+    forwarder.is_sluice().then(|| checks::frame_size(8.0 * bytes as f64, segments as f64, FRAME_BYTES))
 }
 
 fn table(seen: &[Vec<Arrived>]) -> Table {
@@ -124,7 +127,11 @@ fn table(seen: &[Vec<Arrived>]) -> Table {
         let gbps = estimate(&rates(&seen[i]));
         let ratio = paired_ratio(&rates(&seen[i]), &rates(&seen[0]));
         vec![
-            if i + 1 == WAYS.len() { "linux again".to_owned() } else { WAYS[i].name().to_owned() },
+            if i + 1 == FORWARDERS.len() {
+                "linux again".to_owned()
+            } else {
+                FORWARDERS[i].name().to_owned()
+            },
             format!("{:.2}", gbps.value),
             format!("{:.2} to {:.2}", gbps.low, gbps.high),
             format!("{:.2}", ratio.value),
@@ -135,7 +142,7 @@ fn table(seen: &[Vec<Arrived>]) -> Table {
     Table {
         title: format!("iperf3 -P {STREAMS} -R"),
         header: ["through", "Gb/s", "95 %", "to linux", "streams", "retransmits"].map(str::to_owned).to_vec(),
-        rows: (0..WAYS.len()).map(row).collect(),
+        rows: (0..FORWARDERS.len()).map(row).collect(),
         note: "streams: slowest over fastest, median of the rounds".to_owned(),
     }
 }
@@ -190,8 +197,9 @@ fn promised_name(streams: u32, peer: &str) -> String {
 /// Sluice on tc beside Linux forwarding and beside the least that a tc redirect can do. Each peer stands there twice, with
 /// everything of its own, for A/A.
 pub fn towards_the_server(streams: &[u32], rounds: usize) -> Result<Vec<Figure>> {
-    const WAYS: [Way; 5] = [Way::Tc, Way::Linux, Way::BareRedirect, Way::Linux, Way::BareRedirect];
-    let lanes = WAYS.iter().map(|way| Bulk::new(*way)).collect::<Result<Vec<_>>>()?;
+    const FORWARDERS: [Forwarder; 5] =
+        [Forwarder::Tc, Forwarder::Linux, Forwarder::BareRedirect, Forwarder::Linux, Forwarder::BareRedirect];
+    let lanes = FORWARDERS.iter().map(|forwarder| Bulk::new(*forwarder)).collect::<Result<Vec<_>>>()?;
     let mut figures = vec![];
     for streams in streams.iter().copied() {
         let transfer = Transfer { streams, length: Length::Seconds(1.0), reverse: false };
@@ -224,10 +232,10 @@ mod tests {
 
     #[test]
     fn counters_that_contradict_the_frames_are_seen() {
-        let good = implied_size(&[arrived(1.0, Some((15_000_000, 10_000)))], Way::Tc).unwrap();
+        let good = implied_size(&[arrived(1.0, Some((15_000_000, 10_000)))], Forwarder::Tc).unwrap();
         assert!(good.passed, "{}", good.detail);
         // 64 KB packets counted as one each.
-        assert!(!implied_size(&[arrived(1.0, Some((15_000_000, 300)))], Way::Tc).unwrap().passed);
-        assert!(implied_size(&[arrived(1.0, None)], Way::Linux).is_none());
+        assert!(!implied_size(&[arrived(1.0, Some((15_000_000, 300)))], Forwarder::Tc).unwrap().passed);
+        assert!(implied_size(&[arrived(1.0, None)], Forwarder::Linux).is_none());
     }
 }

@@ -2,15 +2,18 @@
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Context, Suite};
-use crate::bed::Bed;
-use crate::gateway::{Site, Tally};
-use crate::harness::{Hook, Target};
-use crate::honesty;
-use crate::memory;
-use crate::packets::{Direction, Family, Protocol};
-use crate::result::{Axis, Better, Chart, Check, Figure, LineChart, Point, Role, Series, SuiteResult, Table};
-use crate::rounds::{bench_cpu, pin};
+use crate::generator::harness::{Hook, Target};
+use crate::generator::packets::{Direction, Family, Protocol};
+use crate::generator::site::Site;
+use crate::method::affinity::{bench_cpu, pin};
+use crate::method::checks;
+use crate::method::memory;
+use crate::method::result::{
+    Axis, Better, Chart, Check, Figure, LineChart, Point, Role, Series, SuiteResult, Table,
+};
+use crate::method::suite::{Context, Suite};
+use crate::testbed::bed::Bed;
+use crate::testbed::gateway::Tally;
 use std::os::fd::AsFd;
 
 pub const SUITE: Suite = Suite {
@@ -74,7 +77,7 @@ fn fill(site: &Site, sessions: usize, rounds: usize) -> Result<Seen> {
     checks.push(refuse(&mut bed, hook, sessions)?);
     checks.push(replay(&mut bed, hook, "nobody was evicted")?);
     let distinct = bed.harness(hook).distinct_packets();
-    checks.push(honesty::distinct(distinct.into(), 2 * sessions as u64));
+    checks.push(checks::distinct(distinct.into(), 2 * sessions as u64));
     let bytes: u64 = memory::of_sessions4(bed.sluice.pin())?.iter().map(|(_, bytes)| bytes).sum();
     Ok(Seen { sessions, replay_ns, fill_pps, bytes: bytes as f64 / sessions as f64, checks })
 }
@@ -146,7 +149,7 @@ fn table(seen: &[Seen]) -> Table {
     let row = |one: &Seen| {
         vec![
             one.sessions.to_string(),
-            format!("{:.0}", crate::stats::median(&one.replay_ns)),
+            format!("{:.0}", crate::method::stats::median(&one.replay_ns)),
             format!("{:.0}", one.bytes),
             format!("{:.0}", one.fill_pps),
             if one.checks.iter().all(|check| check.passed) { "yes" } else { "NO" }.to_owned(),
@@ -164,7 +167,7 @@ fn table(seen: &[Seen]) -> Table {
 }
 
 fn chart(seen: &[Seen]) -> Chart {
-    let point = |one: &Seen| Point::of(one.sessions as f64, &crate::stats::estimate(&one.replay_ns));
+    let point = |one: &Seen| Point::of(one.sessions as f64, &crate::method::stats::estimate(&one.replay_ns));
     Chart::Line(LineChart {
         title: "A packet in a full table".to_owned(),
         x: Axis::log("sessions"),

@@ -11,11 +11,11 @@ use anyhow::{Context as _, Result, ensure};
 use nix::sys::socket::{setsockopt, sockopt};
 use sluice_lab::netns::Netns;
 
-use super::{Context, Suite};
-use crate::gateway::WAN_HOST_ADDRESS;
-use crate::result::{Bar, Bars, Better, Chart, Check, Figure, Role, SuiteResult};
-use crate::rounds::interleave;
-use crate::way::{Lane, Way};
+use crate::generator::site::WAN_HOST_ADDRESS;
+use crate::method::result::{Bar, Bars, Better, Chart, Check, Figure, Role, SuiteResult};
+use crate::method::rounds::interleave;
+use crate::method::suite::{Context, Suite};
+use crate::testbed::forwarder::{Forwarder, Lane};
 
 pub const SUITE: Suite = Suite {
     name: "cps",
@@ -31,7 +31,8 @@ pub const SUITE: Suite = Suite {
 };
 
 /// The last one is the first one's A/A.
-const WAYS: [Way; 5] = [Way::Linux, Way::Tc, Way::Xdp, Way::Nftables, Way::Linux];
+const FORWARDERS: [Forwarder; 5] =
+    [Forwarder::Linux, Forwarder::Tc, Forwarder::Xdp, Forwarder::Nftables, Forwarder::Linux];
 const PORT: u16 = 5201;
 const CLIENTS: usize = 4;
 const SERVERS: usize = 2;
@@ -51,8 +52,8 @@ struct Seen {
 }
 
 impl Busy {
-    fn new(way: Way) -> Result<Busy> {
-        let lane = Lane::new(way, "cps")?;
+    fn new(forwarder: Forwarder) -> Result<Busy> {
+        let lane = Lane::new(forwarder, "cps")?;
         let listener = lane.site.wan_host.enter(|| TcpListener::bind((WAN_HOST_ADDRESS, PORT)))?;
         let listener = listener.context("cannot listen")?;
         Ok(Busy { lane, listener })
@@ -142,36 +143,36 @@ fn one_connection(address: &SocketAddr) -> Result<()> {
 fn suite(context: &Context) -> Result<SuiteResult> {
     let length = context.pick(Duration::from_millis(1500), Duration::from_secs(10));
     context.progress.at(0.0, "setting up the gateways");
-    let lanes = WAYS[..4].iter().map(|way| Busy::new(*way)).collect::<Result<Vec<_>>>()?;
-    let mut seen: Vec<Vec<Seen>> = vec![vec![]; WAYS.len()];
-    let total = (WAYS.len() * context.rounds) as f64;
+    let lanes = FORWARDERS[..4].iter().map(|forwarder| Busy::new(*forwarder)).collect::<Result<Vec<_>>>()?;
+    let mut seen: Vec<Vec<Seen>> = vec![vec![]; FORWARDERS.len()];
+    let total = (FORWARDERS.len() * context.rounds) as f64;
     let mut done = 0.0;
-    let samples = interleave(WAYS.len(), context.rounds, |i, _| {
-        context.progress.at(done / total, WAYS[i].name());
+    let samples = interleave(FORWARDERS.len(), context.rounds, |i, _| {
+        context.progress.at(done / total, FORWARDERS[i].name());
         done += 1.0;
         let measured = lanes[i % lanes.len()].measure(length);
-        let measured = measured.with_context(|| format!("connections through {}", WAYS[i].name()))?;
+        let measured = measured.with_context(|| format!("connections through {}", FORWARDERS[i].name()))?;
         seen[i].push(measured);
         Ok(measured.connections as f64 / measured.seconds)
     })?;
     let mut result = SuiteResult::new(SUITE.name);
     for lane in &lanes {
-        result.honesty.push(lane.lane.mode_check()?);
+        result.checks.push(lane.lane.mode_check()?);
     }
-    result.figures = (0..WAYS.len() - 1).map(|i| figure(i, &samples, &seen[i])).collect();
+    result.figures = (0..FORWARDERS.len() - 1).map(|i| figure(i, &samples, &seen[i])).collect();
     result.charts.push(chart(&result.figures));
     result.notes.push(format!("{CLIENTS} clients, {SERVERS} servers, {:.1} s a round", length.as_secs_f64()));
     Ok(result)
 }
 
 fn figure(i: usize, samples: &[Vec<f64>], seen: &[Seen]) -> Figure {
-    let way = WAYS[i];
-    let figure = Figure::new(way.name(), "connections/s", Better::Higher, samples[i].clone());
-    let mut figure = match way {
-        Way::Linux => figure.same(&samples[0], &samples[WAYS.len() - 1]),
+    let forwarder = FORWARDERS[i];
+    let figure = Figure::new(forwarder.name(), "connections/s", Better::Higher, samples[i].clone());
+    let mut figure = match forwarder {
+        Forwarder::Linux => figure.same(&samples[0], &samples[FORWARDERS.len() - 1]),
         _ => figure.against("Linux forwarding", &samples[0]),
     };
-    figure.headline = way == Way::Tc;
+    figure.headline = forwarder == Forwarder::Tc;
     figure.checks.extend(sessions_check(seen));
     figure
 }

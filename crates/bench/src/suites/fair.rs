@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::{Context, Suite};
-use crate::chi::{Fit, equal_shares};
-use crate::honesty::{enough_packets, fairness_needs};
-use crate::result::{Better, Check, Figure, SuiteResult, Table};
-use crate::spread;
-use crate::stats::Rng;
-use crate::trial::{Device, Sink, Stand};
-use crate::way::Way;
+use crate::method::checks::{enough_packets, fairness_needs};
+use crate::method::chi::{Fit, equal_shares};
+use crate::method::result::{Better, Check, Figure, SuiteResult, Table};
+use crate::method::stats::Rng;
+use crate::method::suite::{Context, Suite};
+use crate::testbed::forwarder::Forwarder;
+use crate::testbed::shares;
+use crate::testbed::trial::{Device, Sink, Stand};
 
 pub const SUITE: Suite = Suite {
     name: "fair",
@@ -50,15 +50,15 @@ fn suite(context: &Context) -> Result<SuiteResult> {
     let ring = Sink::Socket { ring: 4096 };
     let stands = [
         ("four sockets", Device::RawReceive { ring: 4096, workers: 1 }),
-        ("four sockets behind sluice", Device::Through(Way::Xdp, ring)),
+        ("four sockets behind sluice", Device::Through(Forwarder::Xdp, ring)),
     ];
     let mut subjects = vec![];
     for (i, (name, device)) in stands.into_iter().enumerate() {
         context.progress.at(0.3 * i as f64, name);
         let mut stand = Stand::new(device, 60)?;
-        let counts = spread::over_receivers(&mut stand, FLOWS, RECEIVERS).context(name)?;
+        let counts = shares::over_receivers(&mut stand, FLOWS, RECEIVERS).context(name)?;
         let arrived: u64 = counts.iter().sum();
-        result.honesty.push(Check::new(
+        result.checks.push(Check::new(
             format!("every flow counted once, {name}"),
             arrived == FLOWS as u64,
             format!("{FLOWS} flows of one frame each, {arrived} frames"),
@@ -72,7 +72,7 @@ fn suite(context: &Context) -> Result<SuiteResult> {
     result.tables.push(table(&subjects));
     context.progress.at(0.7, "a receiver that is too slow");
     overload(context, &mut result)?;
-    result.honesty.push(planted());
+    result.checks.push(planted());
     result.tables.push(needs());
     Ok(result)
 }
@@ -124,7 +124,7 @@ fn overload(context: &Context, result: &mut SuiteResult) -> Result<()> {
     let length = context.pick(Duration::from_secs(1), Duration::from_secs(10));
     let ring = 256;
     let mut stand = Stand::new(Device::RawReceive { ring, workers: 1 }, 60)?;
-    let counts = spread::over_flows(&mut stand, LOSING_FLOWS, ring, length)?;
+    let counts = shares::over_flows(&mut stand, LOSING_FLOWS, ring, length)?;
     let total: u64 = counts.iter().sum();
     let mean = total as f64 / LOSING_FLOWS as f64;
     let (least, most) =

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Context, Suite};
-use crate::honesty;
-use crate::packets::{CLIENTS4, Template, Tuple, address4};
-use crate::result::{Better, Check, Figure, SuiteResult, Table};
-use crate::rounds::{alone, interleave};
-use crate::stats::{estimate, paired_ratio};
+use crate::generator::packets::{CLIENTS4, Template, Tuple, address4};
+use crate::method::checks;
+use crate::method::result::{Better, Check, Figure, SuiteResult, Table};
+use crate::method::rounds::{alone, interleave};
+use crate::method::stats::{estimate, paired_ratio};
+use crate::method::suite::{Context, Suite};
 
 pub const SUITE: Suite = Suite {
     name: "fanout",
@@ -97,7 +97,7 @@ fn row_name(who: Who, bytes: usize) -> String {
     format!("{}, {} B", who.name(), bytes + 4)
 }
 
-fn entry(template: &Template, number: usize) -> crate::layouts::RingEntry4 {
+fn entry(template: &Template, number: usize) -> crate::generator::layouts::RingEntry4 {
     let tuple = Tuple::of_session(number);
     template.entry4_between(address4(CLIENTS4, tuple.client), LISTENER, tuple.client_port, PORT)
 }
@@ -179,7 +179,7 @@ impl Contestant {
             format!("{}: {offered:.3} Mpps offered, {taken:.3} taken", self.name()),
         )];
         if who.counts_everything() {
-            checks.push(honesty::conserved(
+            checks.push(checks::conserved(
                 self.sum(|sample| sample.sent),
                 self.sum(|sample| sample.arrived),
                 self.sum(|sample| sample.overflow),

@@ -8,13 +8,14 @@ mod socket;
 
 use anyhow::Result;
 
-use crate::honesty;
-use crate::packets::Family;
-use crate::progress::Progress;
-use crate::result::{Better, Figure, Profile, RunDocument, SuiteResult};
-use crate::rounds::interleave;
-use crate::run::CommonArgs;
-use crate::suites::{Context, Suite};
+use crate::generator::packets::Family;
+use crate::method::checks;
+use crate::method::document::RunDocument;
+use crate::method::progress::Progress;
+use crate::method::result::{Better, Figure, Profile, SuiteResult};
+use crate::method::rounds::interleave;
+use crate::method::suite::{Context, Suite};
+use crate::suites::options::CommonArgs;
 
 use bed::{GateBed, Traffic};
 
@@ -50,7 +51,7 @@ pub struct GateArgs {
 pub fn command(args: &GateArgs) -> Result<Option<RunDocument>> {
     let Some(name) = &args.benchmark else {
         let context = args.common.context(Profile::Quick, Progress::stderr());
-        return crate::run::one_document(&context, SUITE.name, || suite(&context)).map(Some);
+        return crate::method::run::one_document(&context, SUITE.name, || suite(&context)).map(Some);
     };
     bed::on_thread(|| named::run(name))?;
     Ok(None)
@@ -132,7 +133,7 @@ fn rows_of(context: &Context, family: Family, grants: usize) -> Result<Vec<Figur
         let figure = Figure::new(&name, "ns/packet", Better::Lower, off(2))
             .against(traffic.floor(), &off(1))
             .same(&samples[1], &samples[3]);
-        figures.push(figure.check(honesty::distinct(bed.distinct().into(), grants as u64)));
+        figures.push(figure.check(checks::distinct(bed.distinct().into(), grants as u64)));
     }
     if context.wants(&inside::drop_name(family, grants)) {
         figures.push(inside::refused(&mut bed, family, grants, context.rounds, REPEAT)?);

@@ -7,10 +7,10 @@ use anyhow::{Context as _, Result};
 use sluice_lab::branch::Hook;
 use sluice_lab::stats;
 
-use super::{Context, Suite};
-use crate::disturb::{Event, Field, Passage, Station};
-use crate::result::{Better, Chart, Check, Figure, SuiteResult, Table, TimeLane, Timeline};
-use crate::stats::{estimate, median};
+use crate::method::result::{Better, Chart, Check, Figure, SuiteResult, Table, TimeLane, Timeline};
+use crate::method::stats::{estimate, median};
+use crate::method::suite::{Context, Suite};
+use crate::testbed::disruption::{Event, Field, Passage, Station};
 
 pub const SUITE: Suite = Suite {
     name: "hitless",
@@ -57,7 +57,7 @@ fn suite(context: &Context) -> Result<SuiteResult> {
         };
         let seen = field.with_gateway(|station| {
             let passages = rounds(station, context.rounds, &at)?;
-            result.honesty.extend(account_checks(station, hook)?);
+            result.checks.extend(account_checks(station, hook)?);
             Ok(Seen { hook, passages })
         });
         all.push(seen.with_context(|| format!("on {}", hook.name()))?);

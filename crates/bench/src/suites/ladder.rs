@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use super::{Context, Suite};
-use crate::result::{
+use crate::method::result::{
     Axis, Better, Chart, Check, Figure, LineChart, Point, Role, Series, Step, SuiteResult, Table, Waterfall,
 };
-use crate::rounds::interleave;
-use crate::stats::estimate;
-use crate::testpmd;
-use crate::trial::{Device, Outcome, Sink, Stand};
-use crate::way::Way;
+use crate::method::rounds::interleave;
+use crate::method::stats::estimate;
+use crate::method::suite::{Context, Suite};
+use crate::testbed::forwarder::Forwarder;
+use crate::testbed::testpmd;
+use crate::testbed::trial::{Device, Outcome, Sink, Stand};
 
 pub const SUITE: Suite = Suite {
     name: "ladder",
@@ -50,13 +50,13 @@ const fn rung(device: Device, receive_only: bool, below: Option<usize>) -> Rung 
 
 const RUNGS: [Rung; 8] = [
     rung(Device::RawReceive { ring: RING, workers: 1 }, true, None),
-    rung(Device::Through(Way::Linux, SOCKET), true, Some(0)),
-    rung(Device::Through(Way::Xdp, SOCKET), true, Some(0)),
+    rung(Device::Through(Forwarder::Linux, SOCKET), true, Some(0)),
+    rung(Device::Through(Forwarder::Xdp, SOCKET), true, Some(0)),
     rung(Device::RawForward { ring: RING }, false, None),
     rung(Device::Testpmd, false, None),
-    rung(Device::Through(Way::Linux, Sink::Xdp), false, None),
-    rung(Device::Through(Way::Nftables, Sink::Xdp), false, Some(5)),
-    rung(Device::Through(Way::Xdp, Sink::Xdp), false, None),
+    rung(Device::Through(Forwarder::Linux, Sink::Xdp), false, None),
+    rung(Device::Through(Forwarder::Nftables, Sink::Xdp), false, Some(5)),
+    rung(Device::Through(Forwarder::Xdp, Sink::Xdp), false, None),
 ];
 
 /// Off by more, the rate was not held.
@@ -321,7 +321,7 @@ fn soak(context: &Context, climbed: &[Climbed], result: &mut SuiteResult) -> Res
             format!("{minutes:.0}"),
             outcome.dropped.to_string(),
         ]);
-        result.honesty.push(Check::new(
+        result.checks.push(Check::new(
             format!("soak of {:.0} minutes: tx = rx", minutes),
             outcome.sent == outcome.received,
             format!("{} sent, {} received", outcome.sent, outcome.received),

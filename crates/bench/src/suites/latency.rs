@@ -5,14 +5,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use hdrhistogram::Histogram;
 
-use super::{Context, Suite};
-use crate::echo::{self, Echoes, Server, histogram};
-use crate::honesty;
-use crate::result::{
+use crate::generator::echo::{self, Echoes, Server, histogram};
+use crate::method::checks;
+use crate::method::result::{
     Axis, Better, Chart, Check, Figure, PercentileSeries, Percentiles, Role, SuiteResult, Table,
 };
-use crate::rounds::interleave;
-use crate::way::{Lane, Way};
+use crate::method::rounds::interleave;
+use crate::method::suite::{Context, Suite};
+use crate::testbed::forwarder::{Forwarder, Lane};
 
 pub const SUITE: Suite = Suite {
     name: "latency",
@@ -29,7 +29,8 @@ pub const SUITE: Suite = Suite {
 };
 
 /// The last one is the first one's A/A.
-const WAYS: [Way; 5] = [Way::Linux, Way::Tc, Way::Xdp, Way::Nftables, Way::Linux];
+const FORWARDERS: [Forwarder; 5] =
+    [Forwarder::Linux, Forwarder::Tc, Forwarder::Xdp, Forwarder::Nftables, Forwarder::Linux];
 const RATE: f64 = 20_000.0;
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999)];
 
@@ -41,26 +42,26 @@ struct Lanes {
 fn suite(context: &Context) -> Result<SuiteResult> {
     let length = context.pick(Duration::from_millis(1500), Duration::from_secs(10));
     context.progress.at(0.0, "setting up the gateways");
-    let lane = |way: &Way| -> Result<Lanes> {
-        let lane = Lane::new(*way, "lat")?;
+    let lane = |forwarder: &Forwarder| -> Result<Lanes> {
+        let lane = Lane::new(*forwarder, "lat")?;
         Ok(Lanes { server: Server::bind(&lane.site.wan_host)?, lane })
     };
-    let lanes = WAYS[..4].iter().map(lane).collect::<Result<Vec<_>>>()?;
-    let mut seen: Vec<Vec<Echoes>> = vec![vec![]; WAYS.len()];
-    let total = (WAYS.len() * context.rounds) as f64;
+    let lanes = FORWARDERS[..4].iter().map(lane).collect::<Result<Vec<_>>>()?;
+    let mut seen: Vec<Vec<Echoes>> = vec![vec![]; FORWARDERS.len()];
+    let total = (FORWARDERS.len() * context.rounds) as f64;
     let mut done = 0.0;
-    interleave(WAYS.len(), context.rounds, |i, _| {
-        context.progress.at(done / total, WAYS[i].name());
+    interleave(FORWARDERS.len(), context.rounds, |i, _| {
+        context.progress.at(done / total, FORWARDERS[i].name());
         done += 1.0;
         let Lanes { lane, server } = &lanes[i % lanes.len()];
         let echoes = echo::run(&lane.site.lan_host, server, RATE, length)
-            .with_context(|| format!("echoes through {}", WAYS[i].name()))?;
+            .with_context(|| format!("echoes through {}", FORWARDERS[i].name()))?;
         seen[i].push(echoes);
         Ok(0.0)
     })?;
     let mut result = SuiteResult::new(SUITE.name);
     for lanes in &lanes {
-        result.honesty.push(lanes.lane.mode_check()?);
+        result.checks.push(lanes.lane.mode_check()?);
     }
     result.figures = figures(&seen);
     let merged = seen.iter().map(|echoes| merge(echoes)).collect::<Result<Vec<_>>>()?;
@@ -79,18 +80,18 @@ fn microseconds(histogram: &Histogram<u64>, quantile: f64) -> f64 {
 
 fn figures(seen: &[Vec<Echoes>]) -> Vec<Figure> {
     let mut figures = vec![];
-    for (i, way) in WAYS.iter().enumerate().take(WAYS.len() - 1) {
+    for (i, forwarder) in FORWARDERS.iter().enumerate().take(FORWARDERS.len() - 1) {
         for (name, quantile) in QUANTILES {
             let samples = |i: usize| -> Vec<f64> {
                 seen[i].iter().map(|echoes| microseconds(&echoes.scheduled, quantile)).collect()
             };
-            let figure = Figure::new(format!("{} {name}", way.name()), "us", Better::Lower, samples(i));
-            let mut figure = match way {
-                Way::Linux => figure.same(&samples(0), &samples(WAYS.len() - 1)),
+            let figure = Figure::new(format!("{} {name}", forwarder.name()), "us", Better::Lower, samples(i));
+            let mut figure = match forwarder {
+                Forwarder::Linux => figure.same(&samples(0), &samples(FORWARDERS.len() - 1)),
                 _ => figure.against("Linux forwarding", &samples(0)),
             };
             figure.checks = checks(&seen[i]);
-            figure.headline = way.is_sluice() && name == "p99";
+            figure.headline = forwarder.is_sluice() && name == "p99";
             figures.push(figure);
         }
     }
@@ -101,7 +102,7 @@ fn checks(seen: &[Echoes]) -> Vec<Check> {
     let sent: u64 = seen.iter().map(|echoes| echoes.sent).sum();
     let received = seen.iter().map(|echoes| echoes.received).sum();
     let seconds = seen.iter().map(|echoes| echoes.seconds).sum();
-    vec![honesty::conserved(sent, received, 0), honesty::rate(RATE, sent, seconds)]
+    vec![checks::conserved(sent, received, 0), checks::rate(RATE, sent, seconds)]
 }
 
 /// All rounds of one contestant: since the schedule, and since the request really left.
@@ -115,7 +116,7 @@ fn merge(seen: &[Echoes]) -> Result<(Histogram<u64>, Histogram<u64>)> {
 }
 
 fn name(i: usize) -> String {
-    if i + 1 == WAYS.len() { "linux again".to_owned() } else { WAYS[i].name().to_owned() }
+    if i + 1 == FORWARDERS.len() { "linux again".to_owned() } else { FORWARDERS[i].name().to_owned() }
 }
 
 fn table(merged: &[(Histogram<u64>, Histogram<u64>)]) -> Table {
@@ -145,7 +146,7 @@ fn chart(merged: &[(Histogram<u64>, Histogram<u64>)]) -> Chart {
         });
         PercentileSeries {
             name: name(i),
-            role: if WAYS[i].is_sluice() { Role::Subject } else { Role::Peer },
+            role: if FORWARDERS[i].is_sluice() { Role::Subject } else { Role::Peer },
             points: steps.collect(),
             count: scheduled.len(),
         }

@@ -9,15 +9,19 @@ use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 use sluice_dataplane::Sizes;
 use zerocopy::IntoBytes;
 
-use super::{Context, Suite};
-use crate::gateway::{Site, Sluice};
-use crate::harness::Hook;
-use crate::honesty;
-use crate::layouts::{MapopsKey, MapopsPrefix, MapopsState};
-use crate::mapping::Mapping;
-use crate::memory;
-use crate::result::{Axis, Better, Chart, Figure, LineChart, Point, Role, Series, SuiteResult, Table};
-use crate::rounds::{bench_cpu, interleave, pin};
+use crate::generator::harness::Hook;
+use crate::generator::layouts::{MapopsKey, MapopsPrefix, MapopsState};
+use crate::generator::mapping::Mapping;
+use crate::generator::site::Site;
+use crate::method::affinity::{bench_cpu, pin};
+use crate::method::checks;
+use crate::method::memory;
+use crate::method::result::{
+    Axis, Better, Chart, Figure, LineChart, Point, Role, Series, SuiteResult, Table,
+};
+use crate::method::rounds::interleave;
+use crate::method::suite::{Context, Suite};
+use crate::testbed::gateway::Sluice;
 
 pub const SUITE: Suite = Suite {
     name: "mapops",
@@ -275,7 +279,7 @@ fn weights(maps: &Maps) -> Result<Vec<Weight>> {
         let map = map.with_context(|| format!("the object has no map {name}"))?;
         // A trie grows with what it holds, the others are made whole.
         let entries = if name == "lpm" { maps.fill } else { map.max_entries() };
-        Ok(Weight { name: format!("{name} map"), entries, bytes: memory::of_map(&map)? })
+        Ok(Weight { name: format!("{name} map"), entries, bytes: sluice_libbpf::map::bytes(&map)? })
     };
     ["hash", "lru", "array", "lpm"].into_iter().map(weigh).collect()
 }
@@ -313,8 +317,8 @@ fn run(context: &Context) -> Result<SuiteResult> {
     result.figures.extend(heavy.iter().map(|weight| weight_figure(weight, context.rounds)));
     result.tables = vec![table(&fills, &result.figures), weight_table(&heavy)];
     result.charts.push(chart(&fills, &result.figures));
-    let met = fills.iter().map(|fill| honesty::distinct(keys_met(*fill), (*fill).min(OPERATIONS).into()));
-    result.honesty.extend(met);
+    let met = fills.iter().map(|fill| checks::distinct(keys_met(*fill), (*fill).min(OPERATIONS).into()));
+    result.checks.extend(met);
     Ok(result)
 }
 

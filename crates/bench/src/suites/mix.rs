@@ -1,19 +1,23 @@
-//! Rows of `prog` by kind of traffic: one packet again and again, all alike, a few favourites, strangers, half and half.
+//! Rows of `prog` by kind of traffic: one packet again and again, all alike, a few favourites, unknown flows, half and half.
 
 use std::os::fd::AsFd;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::bed::Bed;
-use crate::gateway::{DENIED_PORT, Site, Tally, denying_configuration};
-use crate::harness::{Harness, Hook, Target};
-use crate::honesty;
-use crate::layouts::RingEntry4;
-use crate::packets::{Family, Protocol, Tuple};
-use crate::result::{Axis, Better, Chart, Check, Figure, LineChart, Point, Role, Series, SuiteResult, Table};
-use crate::rounds::{bench_cpu, interleave, pin};
-use crate::stats::Rng;
-use crate::suites::Context;
+use crate::generator::harness::{Harness, Hook, Target};
+use crate::generator::layouts::RingEntry4;
+use crate::generator::packets::{Family, Protocol, Tuple};
+use crate::generator::site::Site;
+use crate::method::affinity::{bench_cpu, pin};
+use crate::method::checks;
+use crate::method::result::{
+    Axis, Better, Chart, Check, Figure, LineChart, Point, Role, Series, SuiteResult, Table,
+};
+use crate::method::rounds::interleave;
+use crate::method::stats::Rng;
+use crate::method::suite::Context;
+use crate::testbed::bed::Bed;
+use crate::testbed::gateway::{DENIED_PORT, Tally, denying_configuration};
 
 /// What the packets of a ring are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +57,7 @@ impl Mix {
         format!("xdp v4 udp {} {sessions}", self.name())
     }
 
-    /// Whose packet each place of the ring holds: (session, reply), None for a stranger's.
+    /// Whose packet each place of the ring holds: (session, reply), None for one of no session.
     fn packets(self, sessions: usize) -> Vec<Option<(usize, bool)>> {
         let mut rng = Rng::new(0x317 ^ sessions as u64);
         let length = (2 * sessions).max(LEAST_RING);
@@ -108,26 +112,26 @@ impl Zipf {
 /// A ring as it was made.
 struct Ring {
     entries: Vec<RingEntry4>,
-    strangers: u64,
+    unknown: u64,
     distinct: u64,
 }
 
 fn ring(harness: &Harness, mix: Mix, sessions: usize) -> Ring {
     let template = harness.template(Protocol::Udp, 0);
     let packets = mix.packets(sessions);
-    let mut strangers = 0;
+    let mut unknown = 0;
     let entry = |packet: &Option<(usize, bool)>| match packet {
         Some((session, reply)) => template.entry4(Tuple::of_session(*session), *reply),
         None => {
-            strangers += 1;
+            unknown += 1;
             // Tuples that no session has, to the port that is denied.
-            let tuple = Tuple::of_session(CAPACITY as usize + strangers as usize);
+            let tuple = Tuple::of_session(CAPACITY as usize + unknown as usize);
             template.entry4(Tuple { server_port: DENIED_PORT, ..tuple }, false)
         }
     };
     let entries: Vec<RingEntry4> = packets.iter().map(entry).collect();
     let known: std::collections::HashSet<_> = packets.iter().flatten().collect();
-    Ring { entries, strangers, distinct: known.len() as u64 + strangers }
+    Ring { entries, unknown, distinct: known.len() as u64 + unknown }
 }
 
 /// A measured row.
@@ -236,10 +240,10 @@ fn run_one(bed: &mut Bed, contestant: usize, repeat: u32) -> Result<(f64, Counte
 }
 
 fn checks(mix: Mix, sessions: usize, ring: &Ring, counted: &Counted) -> Vec<Check> {
-    let meant = ring.strangers as f64 / ring.entries.len() as f64;
+    let meant = ring.unknown as f64 / ring.entries.len() as f64;
     let mut checks = vec![
-        honesty::mix(&[("established", 1.0 - meant, counted.redirected), ("denied", meant, counted.denied)]),
-        honesty::conserved(counted.packets, counted.redirected, counted.denied),
+        checks::mix(&[("established", 1.0 - meant, counted.redirected), ("denied", meant, counted.denied)]),
+        checks::conserved(counted.packets, counted.redirected, counted.denied),
     ];
     match mix {
         // What these rows are for.
@@ -249,7 +253,7 @@ fn checks(mix: Mix, sessions: usize, ring: &Ring, counted: &Counted) -> Vec<Chec
             let told = format!("{distinct} distinct packets of {all} in turn");
             checks.push(Check::new("repetition as declared", repeats, told));
         }
-        _ => checks.push(honesty::distinct(ring.distinct, sessions as u64)),
+        _ => checks.push(checks::distinct(ring.distinct, sessions as u64)),
     }
     checks
 }
@@ -273,7 +277,7 @@ fn table(rows: &[Row], sizes: &[usize]) -> Table {
     let cell = |mix: Mix, sessions: usize| {
         let row = rows.iter().find(|row| row.mix == mix && row.sessions == sessions);
         row.map_or(String::new(), |row| {
-            let median = |contestant| crate::stats::median(&without_wrapper(row, contestant));
+            let median = |contestant| crate::method::stats::median(&without_wrapper(row, contestant));
             format!("{:.0} / {:.0}", median(2), median(1))
         })
     };
@@ -318,8 +322,8 @@ mod tests {
 
     #[test]
     fn rings_hold_what_their_names_say() {
-        let strangers = |mix: Mix| mix.packets(10_000).iter().filter(|packet| packet.is_none()).count();
-        assert_eq!(MIXES.map(strangers), [0, 0, 0, 20_000, 10_000]);
+        let unknown = |mix: Mix| mix.packets(10_000).iter().filter(|packet| packet.is_none()).count();
+        assert_eq!(MIXES.map(unknown), [0, 0, 0, 20_000, 10_000]);
         assert_eq!(Mix::Hot.packets(500).len(), 1);
         let uniform: std::collections::HashSet<_> = Mix::Uniform.packets(10_000).into_iter().collect();
         assert_eq!(uniform.len(), 20_000);

@@ -6,6 +6,7 @@ pub mod concurrent;
 pub mod cps;
 pub mod fair;
 pub mod fan_out;
+pub mod frames;
 pub mod gate;
 pub mod hitless;
 pub mod ladder;
@@ -16,6 +17,7 @@ mod mix;
 pub mod monitor;
 pub mod nat;
 pub mod ndr;
+pub mod options;
 pub mod peers;
 pub mod policies;
 pub mod profile;
@@ -26,52 +28,7 @@ pub mod sweep;
 pub mod tailcall;
 pub mod wire;
 
-use anyhow::Result;
-
-use crate::progress::Progress;
-use crate::result::{Profile, SuiteResult};
-
-/// One thing that can be measured.
-pub struct Suite {
-    pub name: &'static str,
-    /// One line for `--help`.
-    pub help: &'static str,
-    /// What its numbers say, in sentences.
-    pub says: &'static str,
-    /// What they do not say, a sentence each.
-    pub silent: &'static [&'static str],
-    pub run: fn(&Context) -> Result<SuiteResult>,
-}
-
-/// What every suite is told.
-#[derive(Debug, Clone)]
-pub struct Context {
-    pub profile: Profile,
-    /// Interleaved rounds: 3 in quick, 9 in full unless the user says otherwise.
-    pub rounds: usize,
-    /// `--if A,B`: real devices, traffic goes in at A and comes out at B.
-    pub interfaces: Option<(String, String)>,
-    /// `--peer ADDRESS`: another machine runs `sluice bench serve`.
-    pub peer: Option<String>,
-    /// Names of the only figures that are wanted, which is what budgets ask for; empty: all.
-    pub wanted: Vec<String>,
-    pub progress: Progress,
-}
-
-impl Context {
-    pub fn quick(&self) -> bool {
-        self.profile == Profile::Quick
-    }
-
-    pub fn wants(&self, figure: &str) -> bool {
-        self.wanted.is_empty() || self.wanted.iter().any(|name| name == figure)
-    }
-
-    /// One value for each profile.
-    pub fn pick<T>(&self, quick: T, full: T) -> T {
-        if self.quick() { quick } else { full }
-    }
-}
+use crate::method::suite::Suite;
 
 /// In the order in which `all` runs them and the report shows them.
 pub static SUITES: &[Suite] = &[
@@ -101,10 +58,4 @@ pub static SUITES: &[Suite] = &[
 
 pub fn find(name: &str) -> Option<&'static Suite> {
     SUITES.iter().find(|suite| suite.name == name)
-}
-
-/// What a suite's numbers say and do not say, for `--help`.
-pub fn says(suite: &Suite) -> String {
-    let silent = suite.silent.iter().map(|sentence| format!("\n  - {sentence}")).collect::<String>();
-    format!("{}\n\nWhat these numbers do not say:{silent}", suite.says)
 }

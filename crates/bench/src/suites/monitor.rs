@@ -13,12 +13,13 @@ use serde::Serialize;
 use sluice_monitor::generate::{Mix, Options, Size, generate};
 use sluice_monitor::summary::Summary;
 
-use crate::chart::{Axis, Bar, Bars, Chart, LineChart, Point, Role, Series};
-use crate::honesty;
-use crate::result::{Better, Check, Figure, SuiteResult, Table};
-use crate::rounds::{bench_cpu, interleave, keep_on};
-use crate::stats::estimate;
-use crate::suites::{Context, Suite};
+use crate::method::affinity::{bench_cpu, keep_on};
+use crate::method::chart::{Axis, Bar, Bars, Chart, LineChart, Point, Role, Series};
+use crate::method::checks;
+use crate::method::result::{Better, Check, Figure, SuiteResult, Table};
+use crate::method::rounds::interleave;
+use crate::method::stats::estimate;
+use crate::method::suite::{Context, Suite};
 
 mod live;
 mod memory;
@@ -190,7 +191,7 @@ impl Run {
     /// Whether each frame was read once: numbers that come again are told by the monitor itself.
     fn single_pass(&self) -> Check {
         let again = self.seen_before.abs_diff(self.copies).min(self.frames);
-        honesty::single_pass(self.frames, self.frames - again)
+        checks::single_pass(self.frames, self.frames - again)
     }
 }
 
@@ -562,15 +563,15 @@ mod tests {
         let path = std::env::temp_dir().join(format!("sluice-bench-looped-{}", std::process::id()));
         let shelf = Shelf::at(path).unwrap();
         let few = Capture { flows: 50, ..CAPTURES[0] };
-        let honest = shelf.capture("honest", options(&few, 50_000)).unwrap();
-        let run = analysed(&honest.path, honest.copies);
+        let plain = shelf.capture("plain", options(&few, 50_000)).unwrap();
+        let run = analysed(&plain.path, plain.copies);
         assert!(run.single_pass().passed && run.seen_before > 0, "{run:?}");
         assert!(!Run { copies: run.copies + 1, ..run.clone() }.single_pass().passed);
         // The same records once more behind themselves.
-        let once = std::fs::read(&honest.path).unwrap();
+        let once = std::fs::read(&plain.path).unwrap();
         let looped = shelf.path.join("looped.pcap");
         std::fs::write(&looped, [&once[..], &once[EMPTY.len()..]].concat()).unwrap();
-        let check = analysed(&looped, honest.copies).single_pass();
+        let check = analysed(&looped, plain.copies).single_pass();
         assert!(!check.passed, "{check:?}");
         assert!(!analysed(&looped, 0).single_pass().passed);
     }

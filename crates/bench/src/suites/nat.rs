@@ -8,17 +8,22 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::bed::{Bed, flow_tuple};
-use crate::gateway::{Action, Mode, Site, Tally, configuration, translating_configuration};
-use crate::harness::{Hook, Target, order};
-use crate::iperf::{Bulk, Length, Transfer};
-use crate::packets::{Direction, Family, Protocol, Template, Tuple};
-use crate::result::{Better, Check, Figure, SuiteResult};
-use crate::rounds::{bench_cpu, interleave, pin};
-use crate::suites::{Context, Suite};
-use crate::trial::{Device, Sink, Stand};
-use crate::verify::{self, Accounts, Ends, Fate, Findings, Ledger, Masquerade};
-use crate::way::Way;
+use crate::generator::endpoints::Endpoints;
+use crate::generator::harness::{Hook, Target, order};
+use crate::generator::packets::{Direction, Family, Protocol, Template, Tuple};
+use crate::generator::site::Site;
+use crate::method::affinity::{bench_cpu, pin};
+use crate::method::findings::Findings;
+use crate::method::result::{Better, Check, Figure, SuiteResult};
+use crate::method::rounds::interleave;
+use crate::method::suite::{Context, Suite};
+use crate::testbed::bed::{Bed, flow_tuple};
+use crate::testbed::forwarder::Forwarder;
+use crate::testbed::gateway::{Action, Mode, Tally, configuration, translating_configuration};
+use crate::testbed::iperf::{Bulk, Length, Transfer};
+use crate::testbed::ledger::Ledger;
+use crate::testbed::trial::{Device, Sink, Stand};
+use crate::testbed::verify::{self, Accounts, Fate, Masquerade};
 
 pub const SUITE: Suite = Suite {
     name: "nat",
@@ -64,12 +69,12 @@ struct Row {
 
 impl Row {
     fn name(&self) -> String {
-        let (kind, way) = match self.which {
+        let (kind, back) = match self.which {
             Which::Requests => ("established", ""),
             Which::Answers => ("established", " answers"),
             Which::First => ("new", ""),
         };
-        format!("{:?} {:?} udp {kind} {SESSIONS}{way}", self.hook, self.family).to_lowercase()
+        format!("{:?} {:?} udp {kind} {SESSIONS}{back}", self.hook, self.family).to_lowercase()
     }
 }
 
@@ -147,7 +152,7 @@ fn prepare(bed: &mut Bed, row: &Row) -> Result<()> {
     bed.aim_at_root(row.hook)?;
     let ingress = bed.ingress;
     if row.which == Which::Answers {
-        // the first packet of a direction takes the slow line
+        // the first packet of a direction takes the slow path
         bed.harness(row.hook).run(SESSIONS as u32, ingress)?;
     }
     bed.ledger = Ledger::of_ring(SESSIONS as u32);
@@ -164,15 +169,15 @@ fn aim(bed: &mut Bed, row: &Row) -> Result<()> {
         .map(|(session, _)| answer(bed, *session))
         .collect::<Result<Vec<_>>>()?;
     let template = Template::new(row.family, Protocol::Udp, bed.wan.mac, bed.wan.host_mac, 0);
-    bed.harness(row.hook).set_ends(template, &answers)
+    bed.harness(row.hook).set_endpoints(template, &answers)
 }
 
 /// Whom a session's answer comes from and whom it is for, seen from outside.
-fn answer(bed: &Bed, session: usize) -> Result<Ends> {
+fn answer(bed: &Bed, session: usize) -> Result<Endpoints> {
     let tuple = flow_tuple(Tuple::of_session(session), bed.family, bed.protocol);
     let found = bed.sluice.dataplane.find_session(&tuple)?;
     let back = found.with_context(|| format!("session {session} has vanished"))?.responder.tuple;
-    Ok(Ends { from: (back.source, back.source_port), to: (back.destination, back.destination_port) })
+    Ok(Endpoints { from: (back.source, back.source_port), to: (back.destination, back.destination_port) })
 }
 
 fn one(bed: &mut Bed, row: &Row, contestant: usize, repeat: u32) -> Result<f64> {
@@ -227,11 +232,11 @@ fn prove(bed: &mut Bed, row: &Row, outside: Option<IpAddr>) -> Result<Vec<Check>
 }
 
 /// Where answers must go: to the clients' own addresses and ports.
-fn home(bed: &Bed) -> Result<HashMap<Ends, Ends>> {
+fn home(bed: &Bed) -> Result<HashMap<Endpoints, Endpoints>> {
     let pair = |session: usize| {
         let came = answer(bed, session)?;
         let tuple = flow_tuple(Tuple::of_session(session), bed.family, bed.protocol);
-        Ok((came, Ends { to: (tuple.source, tuple.source_port), ..came }))
+        Ok((came, Endpoints { to: (tuple.source, tuple.source_port), ..came }))
     };
     (0..SESSIONS).map(pair).collect()
 }
@@ -241,8 +246,10 @@ fn recorded(bed: &Bed, masquerade: &Masquerade) -> Result<Check> {
     let mut findings = Findings::default();
     for session in 0..SESSIONS {
         let tuple = flow_tuple(Tuple::of_session(session), bed.family, bed.protocol);
-        let came =
-            Ends { from: (tuple.source, tuple.source_port), to: (tuple.destination, tuple.destination_port) };
+        let came = Endpoints {
+            from: (tuple.source, tuple.source_port),
+            to: (tuple.destination, tuple.destination_port),
+        };
         let (seen, wanted) = (answer(bed, session)?.to.1, masquerade.port(&came));
         let complain =
             || format!("session {session} expects answers at {seen}, and was sent from {wanted:?}");
@@ -253,8 +260,9 @@ fn recorded(bed: &Bed, masquerade: &Masquerade) -> Result<Check> {
 
 fn live(context: &Context) -> Result<Figure> {
     let length = context.pick(Duration::from_millis(400), Duration::from_secs(1));
-    let stand = |way| Stand::new(Device::Through(way, Sink::Xdp), FRAME_BYTES);
-    let mut stands = [stand(Way::XdpNat)?, stand(Way::Masquerade)?, stand(Way::Masquerade)?];
+    let stand = |forwarder| Stand::new(Device::Through(forwarder, Sink::Xdp), FRAME_BYTES);
+    let mut stands =
+        [stand(Forwarder::XdpNat)?, stand(Forwarder::Masquerade)?, stand(Forwarder::Masquerade)?];
     let samples = interleave(stands.len(), context.rounds, |i, _| {
         let outcome = stands[i].trial(None, length)?;
         Ok(outcome.received as f64 / outcome.seconds / 1e6)
@@ -266,7 +274,8 @@ fn live(context: &Context) -> Result<Figure> {
 const LIVE: &str = "64-byte frames into an XDP sink";
 
 fn bulk(context: &Context, streams: u32) -> Result<Figure> {
-    let lanes = [Bulk::new(Way::TcNat)?, Bulk::new(Way::Masquerade)?, Bulk::new(Way::Masquerade)?];
+    let lanes =
+        [Bulk::new(Forwarder::TcNat)?, Bulk::new(Forwarder::Masquerade)?, Bulk::new(Forwarder::Masquerade)?];
     let transfer = Transfer { streams, length: Length::Seconds(1.0), reverse: true };
     let samples = interleave(lanes.len(), context.rounds, |i, _| Ok(lanes[i].measure(transfer)?.gbps))?;
     let errors = lanes[0].lane.checksum_errors()?;

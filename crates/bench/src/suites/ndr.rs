@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Context, Suite};
-use crate::honesty::{self, Offer};
-use crate::mlr::{Config, Found, Goal, GoalResult, Trial, search};
-use crate::result::{Axis, Better, Chart, Check, Figure, LineChart, Point, Role, Series, SuiteResult, Table};
-use crate::rounds::interleave;
-use crate::trial::{Device, Outcome, Sink, Stand};
-use crate::way::Way;
+use crate::method::checks::{self, Offer};
+use crate::method::mlr::{Config, Found, Goal, GoalResult, Trial, search};
+use crate::method::result::{
+    Axis, Better, Chart, Check, Figure, LineChart, Point, Role, Series, SuiteResult, Table,
+};
+use crate::method::rounds::interleave;
+use crate::method::suite::{Context, Suite};
+use crate::testbed::forwarder::Forwarder;
+use crate::testbed::trial::{Device, Outcome, Sink, Stand};
 
 pub const SUITE: Suite = Suite {
     name: "ndr",
@@ -32,13 +34,13 @@ pub const SUITE: Suite = Suite {
 const OPEN: [Device; 3] = [
     Device::RawForward { ring: 4096 },
     Device::RawReceive { ring: 4096, workers: 1 },
-    Device::Through(Way::Xdp, Sink::Socket { ring: 4096 }),
+    Device::Through(Forwarder::Xdp, Sink::Socket { ring: 4096 }),
 ];
 const CLOSED: [Device; 4] = [
     Device::Nobody,
-    Device::Through(Way::Xdp, Sink::Xdp),
-    Device::Through(Way::Linux, Sink::Xdp),
-    Device::Through(Way::Nftables, Sink::Xdp),
+    Device::Through(Forwarder::Xdp, Sink::Xdp),
+    Device::Through(Forwarder::Linux, Sink::Xdp),
+    Device::Through(Forwarder::Nftables, Sink::Xdp),
 ];
 const FRAME_BYTES: usize = 60;
 /// A pace can be kept only below what the generator does at full speed.
@@ -179,8 +181,8 @@ impl Searched {
                 seconds: outcome.seconds,
                 ceiling_pps: self.ceiling_pps,
             };
-            checks.push(honesty::no_drop(&offer));
-            checks.push(honesty::conserved(outcome.sent, outcome.received, outcome.dropped));
+            checks.push(checks::no_drop(&offer));
+            checks.push(checks::conserved(outcome.sent, outcome.received, outcome.dropped));
         }
         checks
     }

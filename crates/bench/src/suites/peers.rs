@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Context, Suite};
-use crate::honesty;
-use crate::result::{Bar, Bars, Better, Chart, Check, Figure, Forest, ForestRow, Role, SuiteResult, Table};
-use crate::rounds::interleave;
-use crate::stats::{estimate, paired_ratio};
-use crate::trial::{Device, FLOWS, Outcome, Sink, Stand};
-use crate::way::{Way, has_flow_tables};
+use crate::method::checks;
+use crate::method::result::{
+    Bar, Bars, Better, Chart, Check, Figure, Forest, ForestRow, Role, SuiteResult, Table,
+};
+use crate::method::rounds::interleave;
+use crate::method::stats::{estimate, paired_ratio};
+use crate::method::suite::{Context, Suite};
+use crate::testbed::forwarder::{Forwarder, has_flow_tables};
+use crate::testbed::trial::{Device, FLOWS, Outcome, Sink, Stand};
 
 pub const SUITE: Suite = Suite {
     name: "peers",
@@ -30,23 +32,23 @@ pub const SUITE: Suite = Suite {
 const SOCKET: Sink = Sink::Socket { ring: 4096 };
 /// Those from `ONCE` on are there for A/A, each with a gateway of its own.
 const DEVICES: [Device; 17] = [
-    Device::Through(Way::Xdp, Sink::Xdp),
-    Device::Through(Way::Tc, Sink::Xdp),
-    Device::Through(Way::Linux, Sink::Xdp),
-    Device::Through(Way::Nftables, Sink::Xdp),
-    Device::Through(Way::Flowtable, Sink::Xdp),
-    Device::Through(Way::Masquerade, Sink::Xdp),
+    Device::Through(Forwarder::Xdp, Sink::Xdp),
+    Device::Through(Forwarder::Tc, Sink::Xdp),
+    Device::Through(Forwarder::Linux, Sink::Xdp),
+    Device::Through(Forwarder::Nftables, Sink::Xdp),
+    Device::Through(Forwarder::Flowtable, Sink::Xdp),
+    Device::Through(Forwarder::Masquerade, Sink::Xdp),
     Device::Nobody,
-    Device::Through(Way::Xdp, SOCKET),
-    Device::Through(Way::Tc, SOCKET),
-    Device::Through(Way::Linux, SOCKET),
-    Device::Through(Way::Nftables, SOCKET),
-    Device::Through(Way::Flowtable, SOCKET),
-    Device::Through(Way::Masquerade, SOCKET),
-    Device::Through(Way::Nftables, Sink::Xdp),
-    Device::Through(Way::Nftables, SOCKET),
-    Device::Through(Way::Linux, Sink::Xdp),
-    Device::Through(Way::Linux, SOCKET),
+    Device::Through(Forwarder::Xdp, SOCKET),
+    Device::Through(Forwarder::Tc, SOCKET),
+    Device::Through(Forwarder::Linux, SOCKET),
+    Device::Through(Forwarder::Nftables, SOCKET),
+    Device::Through(Forwarder::Flowtable, SOCKET),
+    Device::Through(Forwarder::Masquerade, SOCKET),
+    Device::Through(Forwarder::Nftables, Sink::Xdp),
+    Device::Through(Forwarder::Nftables, SOCKET),
+    Device::Through(Forwarder::Linux, Sink::Xdp),
+    Device::Through(Forwarder::Linux, SOCKET),
 ];
 const ONCE: usize = 13;
 const FRAME_BYTES: usize = 60;
@@ -61,7 +63,7 @@ fn chosen(context: &Context) -> Vec<usize> {
 }
 
 fn is_flow_table(i: usize) -> bool {
-    matches!(DEVICES[i], Device::Through(Way::Flowtable, _))
+    matches!(DEVICES[i], Device::Through(Forwarder::Flowtable, _))
 }
 
 fn suite(context: &Context) -> Result<SuiteResult> {
@@ -93,8 +95,8 @@ fn suite(context: &Context) -> Result<SuiteResult> {
     let mut samples: Vec<Vec<f64>> = vec![vec![]; DEVICES.len()];
     chosen.iter().zip(rates).for_each(|(i, rates)| samples[*i] = rates);
     let forwarding = stands.iter().filter(|stand| stand.device != Device::Nobody);
-    result.honesty = forwarding.map(Stand::mode_check).collect::<Result<Vec<_>>>()?;
-    result.honesty.push(honesty::distinct(FLOWS as u64, FLOWS as u64));
+    result.checks = forwarding.map(Stand::mode_check).collect::<Result<Vec<_>>>()?;
+    result.checks.push(checks::distinct(FLOWS as u64, FLOWS as u64));
     result.figures = chosen.iter().filter(|i| **i < ONCE).map(|i| figure(*i, &samples, &seen[*i])).collect();
     result.tables.push(table(&chosen, &samples, &seen));
     result.charts = charts(&samples, &result.figures);
@@ -123,9 +125,9 @@ fn measure(stand: &mut Stand, length: Duration) -> Result<Outcome> {
 /// Who does the same job into the same sink: nftables for stateful gateways; plain forwarding for Sluice on tc, which is
 /// what `auto` chooses on veth.
 fn rival(i: usize) -> usize {
-    let Device::Through(way, sink) = DEVICES[i] else { return i };
-    let way = if way == Way::Tc { Way::Linux } else { Way::Nftables };
-    DEVICES.iter().position(|device| *device == Device::Through(way, sink)).unwrap_or(i)
+    let Device::Through(forwarder, sink) = DEVICES[i] else { return i };
+    let forwarder = if forwarder == Forwarder::Tc { Forwarder::Linux } else { Forwarder::Nftables };
+    DEVICES.iter().position(|device| *device == Device::Through(forwarder, sink)).unwrap_or(i)
 }
 
 /// Its rival once more.
@@ -138,7 +140,7 @@ fn figure(i: usize, samples: &[Vec<f64>], seen: &[Outcome]) -> Figure {
     let mut figure = Figure::new(DEVICES[i].name(), "Mpps", Better::Higher, samples[i].clone());
     // whoever runs for another's sake has perhaps no rival here
     if rival(i) != i && !samples[rival(i)].is_empty() {
-        let to_linux = matches!(DEVICES[i], Device::Through(Way::Tc, _));
+        let to_linux = matches!(DEVICES[i], Device::Through(Forwarder::Tc, _));
         let name = if to_linux { "linux, the same sink" } else { "nftables, stateful, the same sink" };
         let rates = &samples[rival(i)];
         figure = figure.against(name, rates).same(rates, &samples[again(i)]);
@@ -149,7 +151,7 @@ fn figure(i: usize, samples: &[Vec<f64>], seen: &[Outcome]) -> Figure {
 
 fn conserved(seen: &[Outcome]) -> Check {
     let sum = |count: fn(&Outcome) -> u64| seen.iter().map(count).sum();
-    honesty::conserved(sum(|one| one.sent), sum(|one| one.received), sum(|one| one.dropped))
+    checks::conserved(sum(|one| one.sent), sum(|one| one.received), sum(|one| one.dropped))
 }
 
 fn table(chosen: &[usize], samples: &[Vec<f64>], seen: &[Vec<Outcome>]) -> Table {
@@ -224,9 +226,9 @@ mod tests {
     #[test]
     fn everybody_is_compared_behind_the_same_sink() {
         for (i, device) in DEVICES.iter().enumerate() {
-            let Device::Through(way, sink) = device else { continue };
-            let rival_way = if *way == Way::Tc { Way::Linux } else { Way::Nftables };
-            assert_eq!(DEVICES[rival(i)], Device::Through(rival_way, *sink));
+            let Device::Through(forwarder, sink) = device else { continue };
+            let other = if *forwarder == Forwarder::Tc { Forwarder::Linux } else { Forwarder::Nftables };
+            assert_eq!(DEVICES[rival(i)], Device::Through(other, *sink));
         }
         for i in [0, 1, 7, 8] {
             assert!(rival(i) < ONCE && again(i) >= ONCE && DEVICES[again(i)] == DEVICES[rival(i)]);
@@ -236,7 +238,7 @@ mod tests {
     /// Where the kernel has flow tables, answered flows are past the rules; elsewhere the error says what is missing.
     #[test]
     fn a_flow_table_takes_answered_flows() {
-        let device = Device::Through(Way::Flowtable, Sink::Xdp);
+        let device = Device::Through(Forwarder::Flowtable, Sink::Xdp);
         if !has_flow_tables().unwrap() {
             let error = Stand::new(device, FRAME_BYTES).err().unwrap();
             assert!(format!("{error:#}").contains("CONFIG_NFT_FLOW_OFFLOAD"), "{error:#}");

@@ -4,12 +4,13 @@ use anyhow::Result;
 use serde::Serialize;
 use sluice_dataplane::Sizes;
 
-use crate::gateway::{Site, Sluice, ruled_configuration};
-use crate::harness::Hook;
-use crate::result::{Better, Figure, SuiteResult};
-use crate::rounds::alone;
-use crate::ruleset::Then;
-use crate::suites::{Context, Suite};
+use crate::generator::harness::Hook;
+use crate::generator::site::Site;
+use crate::method::result::{Better, Figure, SuiteResult};
+use crate::method::rounds::alone;
+use crate::method::suite::{Context, Suite};
+use crate::testbed::gateway::{Sluice, ruled_configuration};
+use crate::testbed::ruleset::Then;
 
 pub const SUITE: Suite = Suite {
     name: "policies",

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::{Context, Suite};
-use crate::perf::{self, Chains, Recording, by_symbol, is_bpf, total, tree};
-use crate::result::{Bar, Bars, Better, Chart, Check, Figure, Flame, Role, SuiteResult, Table};
-use crate::rounds::bench_cpu;
-use crate::stats::{Estimate, estimate};
-use crate::trial::{Device, Sink, Stand};
-use crate::way::Way;
+use crate::method::affinity::bench_cpu;
+use crate::method::perf::{self, Chains, Recording, by_symbol, is_bpf, total, tree};
+use crate::method::result::{Bar, Bars, Better, Chart, Check, Figure, Flame, Role, SuiteResult, Table};
+use crate::method::stats::{Estimate, estimate};
+use crate::method::suite::{Context, Suite};
+use crate::testbed::forwarder::Forwarder;
+use crate::testbed::trial::{Device, Sink, Stand};
 
 pub const SUITE: Suite = Suite {
     name: "profile",
@@ -26,7 +26,7 @@ pub const SUITE: Suite = Suite {
 };
 
 const DEVICES: [Device; 2] =
-    [Device::Through(Way::Xdp, Sink::Xdp), Device::Through(Way::Nftables, Sink::Xdp)];
+    [Device::Through(Forwarder::Xdp, Sink::Xdp), Device::Through(Forwarder::Nftables, Sink::Xdp)];
 /// Branches below this share are left out of the flame graph.
 const LEAST: f64 = 0.002;
 const SHOWN: usize = 15;

@@ -1,31 +1,37 @@
 //! Suite `prog`: nanoseconds a packet of Sluice's whole path, beside the floor, in the same rounds.
 
 mod spec;
+mod table;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 use sluice_dataplane::abi::stages::Reason;
 
-use crate::bed::{Bed, DEFAULT_CAPACITY};
-use crate::gateway::{SCREENS, Site, Tally, UDP_FLOOD, ruled_configuration, screened};
-use crate::harness::{Hook, Sample, Target, order};
-use crate::honesty;
-use crate::packets::{Direction, Family, Protocol, TCP_ACK, TCP_SYN};
-use crate::progress::Progress;
-use crate::result::{
-    Axis, Better, Chart, Check, Figure, Forest, ForestRow, LineChart, Point, Profile, Role, RunDocument,
-    STEADY, Series, SuiteResult,
+use crate::generator::harness::{Hook, Sample, Target, order};
+use crate::generator::packets::{Direction, Family, Protocol, TCP_ACK, TCP_SYN};
+use crate::generator::site::Site;
+use crate::method::affinity::{bench_cpu, pin};
+use crate::method::checks;
+use crate::method::document::RunDocument;
+use crate::method::progress::Progress;
+use crate::method::result::{
+    Axis, Better, Chart, Check, Figure, Forest, ForestRow, LineChart, Point, Profile, Role, STEADY, Series,
+    SuiteResult,
 };
-use crate::rounds::{bench_cpu, interleave, pin};
-use crate::ruleset::{Rules, Then};
-use crate::run::CommonArgs;
-use crate::stats::{Estimate, estimate, paired_ratio, restlessness};
-use crate::suites::{Context, Suite, mix, stages};
-use crate::tables;
-use crate::verify::{self, Accounts, COMPARED, Decided, Decisions, Fate, Ledger};
-use crate::watch::{self, Load};
+use crate::method::rounds::interleave;
+use crate::method::stats::{Estimate, dispersion, estimate, paired_ratio};
+use crate::method::suite::{Context, Suite};
+use crate::method::watch::{self, Load};
+use crate::suites::options::CommonArgs;
+use crate::suites::{mix, stages};
+use crate::testbed::bed::{Bed, DEFAULT_CAPACITY};
+use crate::testbed::gateway::{SCREENS, Tally, UDP_FLOOD, ruled_configuration, screened};
+use crate::testbed::ledger::Ledger;
+use crate::testbed::ruleset::{Rules, Then};
+use crate::testbed::verify::{self, Accounts, COMPARED, Decided, Decisions, Fate};
 
 pub use spec::{Kind, RowSpec, Screens};
+pub use table::line;
 
 pub const SUITE: Suite = Suite {
     name: "prog",
@@ -127,7 +133,7 @@ fn given<T: Copy>(given: &[T], usual: &[T]) -> Vec<T> {
 /// `sluice bench prog`: unlike the other suites in full, unless told otherwise.
 pub fn command(args: &ProgArgs) -> Result<RunDocument> {
     let context = args.common.context(Profile::Full, Progress::stderr());
-    crate::run::one_document(&context, SUITE.name, || {
+    crate::method::run::one_document(&context, SUITE.name, || {
         if args.names_rows() { measure(&args.options(&context), &context) } else { suite(&context) }
     })
 }
@@ -148,7 +154,7 @@ fn measure(options: &Options, context: &Context) -> Result<SuiteResult> {
     let outcome = run(options, |row| {
         done += 1;
         context.progress.at(done as f64 / total as f64, &row.name);
-        context.progress.say(&tables::prog_line(row));
+        context.progress.say(&line(row));
     });
     result(&outcome)
 }
@@ -157,7 +163,7 @@ fn measure(options: &Options, context: &Context) -> Result<SuiteResult> {
 pub fn result(outcome: &Outcome) -> Result<SuiteResult> {
     let mut result = SuiteResult::new("prog");
     result.figures = outcome.rows.iter().map(figure).collect();
-    result.tables.push(tables::prog_table(&outcome.rows));
+    result.tables.push(table::table(&outcome.rows));
     result.charts = charts(&outcome.rows);
     result.errors = outcome.errors.clone();
     result.rows = serde_json::to_value(&outcome.rows)?;
@@ -179,7 +185,7 @@ fn figure(row: &Row) -> Figure {
         Kind::New | Kind::Denied | Kind::Miss => row.repeat as usize,
     };
     figure.checks.extend(row.checks.iter().cloned());
-    figure.check(honesty::distinct(u64::from(row.distinct_packets), keys as u64))
+    figure.check(checks::distinct(u64::from(row.distinct_packets), keys as u64))
 }
 
 /// ns over sessions with hot and distinct packets, and all ratios beside each other.
@@ -259,9 +265,9 @@ pub struct Row {
     pub ratio_raw: Estimate,
     /// The floor against itself in a table of its own: how far equal contestants differ here.
     pub same_ratio: Estimate,
-    /// Sluice's packets of all rounds that took the slow line.
+    /// Sluice's packets of all rounds that took the slow path.
     pub slow_packets: u64,
-    /// The rounds were too restless to be quoted alone.
+    /// The rounds were too unsteady to be quoted alone.
     pub unsteady: bool,
     /// What others did meanwhile.
     pub load: Option<Load>,
@@ -381,7 +387,7 @@ fn configuration_of(spec: &RowSpec, hook: Hook, then: Then) -> String {
     }
 }
 
-/// Established packets pass, each through the slow line where a screen counts it.
+/// Established packets pass, each through the slow path where a screen counts it.
 fn passed(tally: Tally, spec: &RowSpec, packets: u64) -> Result<()> {
     if spec.screens != Screens::UdpFlood || spec.protocol != Protocol::Udp {
         return tally.all_replayed(packets);
@@ -486,7 +492,7 @@ fn fresh_sessions(repeat: u32) -> usize {
     (repeat as usize / 10).clamp(1000, 40_000)
 }
 
-/// `[first packet through the slow line]` against `[two HASH inserts at the same fill]`; undone after every round.
+/// `[first packet through the slow path]` against `[two HASH inserts at the same fill]`; undone after every round.
 fn new_sessions(bed: &mut Bed, spec: RowSpec, options: &Options) -> Result<Row> {
     let RowSpec { hook, protocol, sessions: fill, .. } = spec;
     let count = fresh_sessions(options.repeat);
@@ -611,7 +617,7 @@ fn make_row(bed: &mut Bed, spec: RowSpec, repeat: u32, samples: Vec<Vec<f64>>, c
         ratio_raw: paired_ratio(&samples[TARGET], &samples[FLOOR]),
         same_ratio: paired_ratio(&samples[FLOOR_AGAIN], &samples[FLOOR]),
         slow_packets: bed.slow,
-        unsteady: restlessness(&floor).max(restlessness(&target)) > STEADY,
+        unsteady: dispersion(&floor).max(dispersion(&target)) > STEADY,
         load: watch::take(),
         checks,
         samples: Samples {

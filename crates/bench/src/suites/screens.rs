@@ -1,20 +1,21 @@
 //! Suite `screens`: what a packet costs that a screen drops, against a program that drops everything unseen.
 
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use sluice_dataplane::Sizes;
 use sluice_dataplane::abi::stages::Reason;
+use sluice_libbpf::Link;
 
-use crate::frames::Frames;
-use crate::gateway::{Action, Mode, Site, Sluice, configuration};
-use crate::layouts::{FRAME4_LEN, RingEntry4};
-use crate::link::Place;
-use crate::packets::{CLIENTS4, Template, Tuple, address4};
-use crate::result::{Better, Figure, SuiteResult};
-use crate::rounds::interleave;
-use crate::suites::{Context, Suite};
+use crate::generator::frames::Frames;
+use crate::generator::layouts::{FRAME4_LEN, RingEntry4};
+use crate::generator::link::Target;
+use crate::generator::packets::{CLIENTS4, Template, Tuple, address4};
+use crate::generator::site::Site;
+use crate::method::result::{Better, Figure, SuiteResult};
+use crate::method::rounds::interleave;
+use crate::method::suite::{Context, Suite};
+use crate::testbed::gateway::{Action, Mode, Sluice, configuration};
 
 pub const SUITE: Suite = Suite {
     name: "screens",
@@ -73,7 +74,7 @@ struct Lane {
     site: Site,
     frames: Frames,
     sluice: Option<Sluice>,
-    _links: Vec<OwnedFd>,
+    _links: Vec<Link>,
 }
 
 impl Lane {
@@ -81,7 +82,7 @@ impl Lane {
         let site = Site::create("scrn")?;
         let mut frames = Frames::load()?;
         let mut links =
-            vec![frames.attach("frames_sink", &site.lan_host, site.lan.host_ifindex, Place::XdpNative)?];
+            vec![frames.attach("frames_sink", &site.lan_host, site.lan.host_ifindex, Target::XdpNative)?];
         let mut sluice = None;
         match row {
             Some(row) => {
@@ -97,7 +98,7 @@ impl Lane {
                     "frames_drop",
                     &site.gateway,
                     site.lan.ifindex,
-                    Place::XdpNative,
+                    Target::XdpNative,
                 )?);
             }
         }

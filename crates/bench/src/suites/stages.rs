@@ -5,22 +5,24 @@ use std::os::fd::AsFd;
 use anyhow::{Context as _, Result, ensure};
 use sluice_dataplane::abi::stages::Reason;
 
-use crate::bed::Bed;
-use crate::gateway::{DENIED_PORT, Site, Tally, denying_configuration};
-use crate::harness::{Harness, Hook, Target};
-use crate::layouts::RingEntry4;
-use crate::packets::{CLIENTS4, Direction, Family, Protocol, TCP_ACK, Template, Tuple, address4};
-use crate::result::{Better, Chart, Figure, Step, SuiteResult, Table, Waterfall};
-use crate::rounds::{bench_cpu, interleave, pin};
-use crate::stats::estimate;
-use crate::suites::Context;
+use crate::generator::harness::{Harness, Hook, Target};
+use crate::generator::layouts::RingEntry4;
+use crate::generator::packets::{CLIENTS4, Direction, Family, Protocol, TCP_ACK, Template, Tuple, address4};
+use crate::generator::site::Site;
+use crate::method::affinity::{bench_cpu, pin};
+use crate::method::result::{Better, Chart, Figure, Step, SuiteResult, Table, Waterfall};
+use crate::method::rounds::interleave;
+use crate::method::stats::estimate;
+use crate::method::suite::Context;
+use crate::testbed::bed::Bed;
+use crate::testbed::gateway::{DENIED_PORT, Tally, denying_configuration};
 
 /// Where the packets of a row end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// Established: fast line, redirected. Not part of the sum.
+    /// Established: fast path, redirected. Not part of the sum.
     Fast,
-    /// Another host's frame: the least the slow line can do.
+    /// Another host's frame: the least the slow path can do.
     Entry,
     Land,
     Fragment,
@@ -241,7 +243,7 @@ fn waterfall(totals: &[Vec<f64>]) -> Chart {
         title: "What each stage adds to a first packet".to_owned(),
         unit: "ns/packet".to_owned(),
         steps,
-        note: "Root and fast line's miss are in `entry`.".to_owned(),
+        note: "Root and fast path's miss are in `entry`.".to_owned(),
     })
 }
 

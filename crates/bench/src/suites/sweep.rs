@@ -3,13 +3,14 @@
 use anyhow::{Result, ensure};
 use sluice_dataplane::abi::SWEEP_PASS_NS;
 
-use crate::bed::Bed;
-use crate::gateway::Site;
-use crate::harness::Hook;
-use crate::packets::{Family, Protocol};
-use crate::result::{Better, Figure, SuiteResult};
-use crate::rounds::{alone, bench_cpu, pin};
-use crate::suites::{Context, Suite};
+use crate::generator::harness::Hook;
+use crate::generator::packets::{Family, Protocol};
+use crate::generator::site::Site;
+use crate::method::affinity::{bench_cpu, pin};
+use crate::method::result::{Better, Figure, SuiteResult};
+use crate::method::rounds::alone;
+use crate::method::suite::{Context, Suite};
+use crate::testbed::bed::Bed;
 
 pub const SUITE: Suite = Suite {
     name: "sweep",

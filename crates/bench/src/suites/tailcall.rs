@@ -8,14 +8,16 @@ use serde::Serialize;
 use sluice_dataplane::Program;
 use sluice_dataplane::abi::program_slot;
 
-use crate::bed::Bed;
-use crate::gateway::{Site, object_kind};
-use crate::harness::{Hook, Target};
-use crate::packets::{Family, Protocol};
-use crate::result::{Better, Figure, STEADY, SuiteResult};
-use crate::rounds::{bench_cpu, interleave, pin};
-use crate::stats::{Estimate, estimate, restlessness};
-use crate::suites::{Context, Suite};
+use crate::generator::harness::{Hook, Target};
+use crate::generator::packets::{Family, Protocol};
+use crate::generator::site::Site;
+use crate::method::affinity::{bench_cpu, pin};
+use crate::method::result::{Better, Figure, STEADY, SuiteResult};
+use crate::method::rounds::interleave;
+use crate::method::stats::{Estimate, dispersion, estimate};
+use crate::method::suite::{Context, Suite};
+use crate::testbed::bed::Bed;
+use crate::testbed::gateway::object_kind;
 
 pub const SUITE: Suite = Suite {
     name: "tailcall",
@@ -59,7 +61,7 @@ impl TailCallRow {
         let mut figure =
             Figure::new(format!("{:?}", self.hook).to_lowercase(), "ns/packet", Better::Lower, added);
         // A difference near nothing: what matters is how steady its two sides are.
-        figure.unsteady = restlessness(&self.with_root).max(restlessness(&self.without_root)) > STEADY;
+        figure.unsteady = dispersion(&self.with_root).max(dispersion(&self.without_root)) > STEADY;
         figure
     }
 }
@@ -101,5 +103,5 @@ fn put_fast(bed: &Bed, hook: Hook, program: BorrowedFd<'_>) -> Result<()> {
     let map = MapHandle::from_pinned_path(bed.sluice.pin().join(name))?;
     let slot = program_slot(bed.sluice.generation.slot(), 0, Program::Fast);
     map.update(&slot.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
-        .context("cannot put the empty target where the fast line stands")
+        .context("cannot put the empty target where the fast path stands")
 }

@@ -1,14 +1,15 @@
 //! An invented run with every kind of chart, awkward names, failures and gaps: what the report must be able to show.
 
-use sluice_bench::chart::*;
-use sluice_bench::environment::Environment;
-use sluice_bench::result::*;
+use sluice_bench::method::chart::*;
+use sluice_bench::method::document::{RunDocument, SCHEMA};
+use sluice_bench::method::environment::Environment;
+use sluice_bench::method::result::*;
 
 fn estimate(value: f64) -> Estimate {
     Estimate { value, low: value * 0.96, high: value * 1.05, n: 9 }
 }
 
-/// Nine rounds around a value, restless by so much.
+/// Nine rounds around a value, unsteady by so much.
 fn rounds(value: f64, spread: f64) -> Vec<f64> {
     (0..9).map(|round| value * (1.0 + spread * f64::from((round * 5 % 9) - 4) / 4.0)).collect()
 }
@@ -28,7 +29,7 @@ pub fn document() -> RunDocument {
 
 fn suite(name: &str, figures: Vec<Figure>, charts: Vec<Chart>) -> SuiteResult {
     let mut result = SuiteResult::new(name);
-    result.honesty.push(Check::new("no tracing", true, "bpf_stats off, no tracer, no trace events"));
+    result.checks.push(Check::new("no tracing", true, "bpf_stats off, no tracer, no trace events"));
     result.figures = figures;
     result.charts = charts;
     result.figures.iter_mut().for_each(|figure| figure.confirmed = true);
@@ -84,7 +85,7 @@ fn prog() -> SuiteResult {
         title: "Where the nanoseconds of a first packet go".to_owned(),
         unit: "ns a packet".to_owned(),
         steps: vec![
-            step("root and fast line", 42.0, false),
+            step("root and fast path", 42.0, false),
             step("entry", 18.0, false),
             step("route", 51.0, false),
             step("policy", 33.0, false),
@@ -98,10 +99,10 @@ fn prog() -> SuiteResult {
         .against("parse + one HASH lookup + drop", &rounds(29.0, 0.01))
         .same(&rounds(29.0, 0.01), &rounds(29.1, 0.01))
         .headline();
-    let restless = figure("xdp v4 udp new 10000", "ns/packet", Better::Lower, 745.0, 0.3).headline();
+    let unsteady = figure("xdp v4 udp new 10000", "ns/packet", Better::Lower, 745.0, 0.3).headline();
     suite(
         "prog",
-        vec![fast, restless],
+        vec![fast, unsteady],
         vec![Chart::Line(line), Chart::Forest(forest), Chart::Waterfall(waterfall)],
     )
 }

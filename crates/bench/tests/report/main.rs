@@ -6,8 +6,10 @@ mod example;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use sluice_bench::report::html;
-use sluice_bench::result::{Check, RunDocument};
+use sluice_bench::method::document::RunDocument;
+use sluice_bench::method::result::Check;
+use sluice_bench::report::html::render;
+use sluice_bench::suites::SUITES;
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
@@ -52,7 +54,7 @@ addEventListener("load", () => {
 
 fn judge(document: &RunDocument, name: &str, arguments: &[&str]) -> Value {
     let page = file(name);
-    std::fs::write(&page, html(document).unwrap() + JUDGE).unwrap();
+    std::fs::write(&page, render(document, SUITES).unwrap() + JUDGE).unwrap();
     let (dom, log) = chromium(&page, &[arguments, &["--dump-dom"]].concat());
     assert!(!log.contains("CONSOLE"), "the page complains: {log}");
     let found = dom.split_once(r#"<pre id="judged">"#).and_then(|(_, rest)| rest.split_once("</pre>"));
@@ -85,7 +87,7 @@ fn a_browser_shows_it_wide_and_narrow_light_and_dark() {
 fn the_judge_finds_a_page_that_is_wrong() {
     let broken = r#"<svg viewBox="0 0 10 10" style="width:100px"><text x="0" y="5">far too long a text</text>
         <text x="1" y="5">another one on top of it</text></svg><div style="width:3000px">wide</div>"#;
-    let page = html(&example::document())
+    let page = render(&example::document(), SUITES)
         .unwrap()
         .replace("<main class=\"wide\">", &format!("<main class=\"wide\">{broken}"));
     std::fs::write(file("broken.html"), page + JUDGE).unwrap();
@@ -101,7 +103,7 @@ fn the_judge_finds_a_page_that_is_wrong() {
 #[test]
 fn it_prints_on_a_few_pages() {
     let page = file("print.html");
-    std::fs::write(&page, html(&example::document()).unwrap()).unwrap();
+    std::fs::write(&page, render(&example::document(), SUITES).unwrap()).unwrap();
     let pdf = file("print.pdf");
     let _ = std::fs::remove_file(&pdf);
     chromium(&page, &["--no-pdf-header-footer", &format!("--print-to-pdf={}", pdf.display())]);
@@ -112,7 +114,7 @@ fn it_prints_on_a_few_pages() {
 
 #[test]
 fn it_loads_nothing() {
-    let page = html(&example::document()).unwrap();
+    let page = render(&example::document(), SUITES).unwrap();
     assert!(page.contains("default-src 'none'"));
     for loaded in ["http://", "https://", "src=", "@import", "url("] {
         assert!(!page.contains(loaded), "the page has {loaded}");
@@ -124,7 +126,7 @@ fn what_others_wrote_stays_text() {
     let mut document = example::document();
     document.command = "sluice bench \"</script><script>alert(1)</script>\"".to_owned();
     document.suites[0].notes.push("<img onerror=alert(1)>".to_owned());
-    let page = html(&document).unwrap();
+    let page = render(&document, SUITES).unwrap();
     assert!(!page.contains("<script>alert") && !page.contains("<img"));
     let results = page.split_once("id=\"results\">").unwrap().1.split_once("</script>").unwrap().0;
     let read: RunDocument = serde_json::from_str(results).unwrap();
@@ -135,11 +137,11 @@ fn what_others_wrote_stays_text() {
 fn only_what_stood_its_checks_is_at_the_top() {
     let mut document = example::document();
     let cards = |document: &RunDocument| {
-        let page = html(document).unwrap();
+        let page = render(document, SUITES).unwrap();
         page.matches("<a class=\"card\"").count()
     };
     let before = cards(&document);
     assert_eq!(before, 4, "of six headlines one is unsteady and one failed a check");
-    document.suites[0].honesty.push(Check::new("no tracing", false, "kernel.bpf_stats_enabled is 1"));
+    document.suites[0].checks.push(Check::new("no tracing", false, "kernel.bpf_stats_enabled is 1"));
     assert_eq!(cards(&document), before - 1);
 }

@@ -10,12 +10,12 @@ use nix::sys::socket::{
     sockopt::{RcvBufForce, ReceiveTimeout},
 };
 use nix::sys::time::{TimeVal, TimeValLike};
-use sluice_bench::Place;
-use sluice_bench::wire::frame::set_udp_check;
-use sluice_bench::wire::pair::mac;
-use sluice_bench::wire::receiver::Role;
-use sluice_bench::wire::socket::{PacketSocket, bind};
-use sluice_bench::wire::{Addresses, Device, Generator, Order, Received, Receiver, Sent};
+use sluice_bench::Target;
+use sluice_bench::generator::wire::frame::set_udp_check;
+use sluice_bench::generator::wire::pair::mac;
+use sluice_bench::generator::wire::receiver::Role;
+use sluice_bench::generator::wire::socket::{PacketSocket, bind};
+use sluice_bench::generator::wire::{Addresses, Device, Generator, Order, Received, Receiver, Sent};
 use sluice_lab::netns::{Netns, VethEnd, veth};
 
 const FROM_MAC: &str = "02:be:00:00:04:01";
@@ -60,7 +60,7 @@ impl Middle {
         let index = |name| netns.ifindex(name).unwrap();
         let (from, inside, outside, to) = (index("from0"), index("in0"), index("out0"), index("to0"));
         let mut receiver = Receiver::load(1 << 16).unwrap();
-        receiver.attach(Device::new(&netns, to), Role::Judge, Place::XdpNative).unwrap();
+        receiver.attach(Device::new(&netns, to), Role::Judge, Target::XdpNative).unwrap();
         let addresses = Addresses::of_link(mac(FROM_MAC).unwrap(), mac(TO_MAC).unwrap());
         Middle { netns, receiver, addresses, from, inside, outside }
     }

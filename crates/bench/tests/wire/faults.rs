@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluice_bench::wire::Size;
+use sluice_bench::generator::wire::Size;
 
 use crate::device::{Fate, Middle};
 
@@ -12,7 +12,7 @@ const PLANTED: u64 = FRAMES / EVERY as u64;
 const FLOWS: u32 = 10;
 
 /// Every hundredth frame meets `fate`; the last ones do not, so that every fate has its effect.
-fn planted(middle: &mut Middle, size: u16, fate: Fate) -> sluice_bench::wire::Received {
+fn planted(middle: &mut Middle, size: u16, fate: Fate) -> sluice_bench::generator::wire::Received {
     let order = middle.order(FLOWS).stamped().size(Size::Bytes(size)).rate(20e3).limit(FRAMES);
     middle.run(&order, |number| if number % EVERY == 7 { fate } else { Fate::Pass }).1
 }

@@ -5,13 +5,13 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sluice_bench::wire::frame::{RFC2544_SIZES, build, stride, tuple};
-use sluice_bench::wire::generator::Tempo;
-use sluice_bench::wire::pair::{Pair, mac};
-use sluice_bench::wire::pcap;
-use sluice_bench::wire::receiver::Role;
-use sluice_bench::wire::socket::{self, Kind, PacketSocket};
-use sluice_bench::wire::{Addresses, Device, Generator, Order, Size};
+use sluice_bench::generator::wire::frame::{RFC2544_SIZES, build, stride, tuple};
+use sluice_bench::generator::wire::generator::Tempo;
+use sluice_bench::generator::wire::pair::{Pair, mac};
+use sluice_bench::generator::wire::pcap;
+use sluice_bench::generator::wire::receiver::Role;
+use sluice_bench::generator::wire::socket::{self, Kind, PacketSocket};
+use sluice_bench::generator::wire::{Addresses, Device, Generator, Order, Size};
 use sluice_lab::netns::{Netns, VethEnd, veth};
 
 fn sizes() -> impl Iterator<Item = Size> {

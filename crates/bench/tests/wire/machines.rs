@@ -5,10 +5,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use sluice_bench::progress::Progress;
-use sluice_bench::result::{Profile, Table};
-use sluice_bench::suites::{self, Context};
-use sluice_bench::wire::control::{self, Remote};
+use sluice_bench::generator::wire::control::{self, Remote};
+use sluice_bench::method::progress::Progress;
+use sluice_bench::method::result::{Profile, Table};
+use sluice_bench::method::suite::Context;
+use sluice_bench::suites;
 use sluice_lab::netns::{Netns, VethEnd, veth};
 
 fn machines() -> (Netns, Netns) {
@@ -71,7 +72,7 @@ fn what_one_machine_sends_the_other_counts() {
     let run = |b: &str| near.enter(|| (wire.run)(&context(("a0", b), Some(address.to_string())))).unwrap();
     let result = run("b0").unwrap();
     assert!(result.errors.is_empty(), "{:?}", result.errors);
-    assert!(result.honesty.iter().all(|check| check.passed), "{:?}", result.honesty);
+    assert!(result.checks.iter().all(|check| check.passed), "{:?}", result.checks);
     assert_eq!(result.figures.len(), 4);
     for figure in &result.figures {
         assert!(figure.estimate.value > 0.01 && figure.checks.iter().all(|check| check.passed), "{figure:?}");

@@ -4,31 +4,40 @@
 //! idle generation is filled, switched to and attached; only then is anything of the old configuration taken away. What that
 //! means for each part of it, its function knows ([`crate::functions`]).
 
+mod record;
+mod refusals;
+pub mod rehearsal;
+mod shared;
+
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sluice_dataplane::Dataplane;
 use sluice_language::Config;
 use sluice_language::config::HookMode;
-use sluice_plan::Environment;
+use sluice_plan::{Environment, Plan};
 
+use self::refusals::Refusals;
+pub use self::shared::Shared;
 use crate::api::Committed;
-use crate::audit::Audit;
-use crate::config;
-use crate::devices::Latest;
-use crate::environment;
-use crate::fan_out::{FanOutService, InForce};
+use crate::functions::fan_out::positions::InForce;
+use crate::functions::fan_out::service::FanOutService;
+use crate::functions::gate::audit::Audit;
+use crate::functions::gate::grants;
 use crate::functions::{self, Candidate, CommitError, Function, Tools};
-use crate::gate;
-use crate::kernel::{Kernel, KernelError, Link};
-use crate::mtus::Mtus;
-use crate::refusals::Refusals;
-use crate::shared::{Active, Shared, count};
-use crate::store::{Store, Stored};
+use crate::kernel::clock::{self, Deadline};
+use crate::kernel::devices::{Latest, Managed};
+use crate::kernel::mtus::Mtus;
+use crate::kernel::{Kernel, KernelError, Link, environment};
+use crate::state::active::Active;
+use crate::state::archive::{Commit, Confirm, Earlier};
+use crate::state::config;
+use crate::state::store::{Store, Stored};
 
 /// Commits one after the other.
 pub struct Engine {
     kernel: Kernel,
+    store: Arc<Store>,
     dataplane: Arc<Dataplane>,
     /// The generation in force, when this process loaded it.
     in_force: InForce,
@@ -39,9 +48,38 @@ pub struct Engine {
 }
 
 /// A configuration and where it came from.
+#[derive(Clone)]
 pub struct Source {
     pub text: String,
     pub file: String,
+    /// None: what is in force, once more.
+    pub by: Option<Author>,
+}
+
+impl Source {
+    /// An earlier commit, because the one after it was not confirmed.
+    pub fn unconfirmed(earlier: Earlier) -> Self {
+        let by = Some(Author::own("confirm", "the commit after it was not confirmed"));
+        Self { text: earlier.text, file: earlier.commit.file, by }
+    }
+}
+
+/// Who wants a configuration to be in force, and for how long.
+#[derive(Debug, Clone)]
+pub struct Author {
+    pub user: String,
+    pub client: String,
+    pub comment: Option<String>,
+    /// Without a word within this time the one before comes back.
+    pub confirm_within: Option<Duration>,
+}
+
+impl Author {
+    /// The daemon itself.
+    pub fn own(client: &str, comment: &str) -> Self {
+        let (user, client, comment) = ("sluice".to_owned(), client.to_owned(), Some(comment.to_owned()));
+        Self { user, client, comment, confirm_within: None }
+    }
 }
 
 impl Engine {
@@ -56,7 +94,7 @@ impl Engine {
         let (in_force, devices_latest) = (InForce::default(), Latest::default());
         let tools = Tools {
             kernel: kernel.clone(),
-            store,
+            store: store.clone(),
             dataplane: dataplane.clone(),
             in_force: in_force.clone(),
             devices_latest: devices_latest.clone(),
@@ -65,7 +103,7 @@ impl Engine {
         };
         let functions = functions::all(&tools);
         let refusals = Refusals::default();
-        Self { kernel, dataplane, in_force, devices_latest, refusals, stored, functions }
+        Self { kernel, store, dataplane, in_force, devices_latest, refusals, stored, functions }
     }
 
     /// What runs by now, also while another commit is under way.
@@ -75,17 +113,17 @@ impl Engine {
 
     /// Makes `source` the active configuration.
     pub fn commit(&mut self, source: Source, shared: &Shared) -> Result<Committed, CommitError> {
-        let _work = shared.work.begin("commit");
+        let _work = shared.commits.begin();
         let result = self.activate(source, Some(&shared.active()));
         let result = match result {
             Ok((active, done)) => {
-                count(&shared.totals.commits, 1);
-                shared.notes.clear();
+                shared.commits.done();
+                shared.commits.set_confirm(self.confirm());
                 shared.set_active(active);
                 Ok(done)
             }
             Err(error) => {
-                count(&shared.totals.commits_failed, 1);
+                shared.commits.failed();
                 tracing::error!(%error, "commit refused, nothing changed");
                 Err(error)
             }
@@ -136,7 +174,7 @@ impl Engine {
         let (mut candidate, environment) = self.candidate(&machine, &config, source, old, before.as_ref())?;
         let replan = |candidate: &mut Candidate<'_>| machine.replan(candidate, &environment);
         functions::put_in_force(&mut self.functions, &mut candidate, replan)?;
-        let mut warnings = functions::settle(&mut self.functions, &candidate);
+        let mut warnings = functions::retire(&mut self.functions, &candidate);
         warnings.extend(remarks(&candidate));
         let Candidate { plan, next, rules, .. } = candidate;
         let took_ms = begun.elapsed().as_millis() as u64;
@@ -146,16 +184,19 @@ impl Engine {
             generation,
             text: next.text.clone(),
             file: next.file.clone(),
+            commit: next.commit.clone(),
             config,
             named,
             plan,
             rules,
-            devices_before: next.devices_before.clone(),
-            devices_latest: self.devices_latest.clone(),
-            devices_gone: next.devices_gone,
+            devices: Managed {
+                before: next.devices_before.clone(),
+                latest: self.devices_latest.clone(),
+                gone: next.devices_gone,
+            },
         };
         self.stored = Some(next);
-        Ok((active, Committed { generation, took_ms, warnings }))
+        Ok((active, Committed { generation, took_ms, warnings, ..Committed::default() }))
     }
 
     /// What a commit would do to the machine as it is found, with stand-ins for devices that it makes itself: what this
@@ -174,7 +215,9 @@ impl Engine {
         let environment = machine.environment(config, &links, &before.mtus_before)?;
         let mut ids = before.ids.clone();
         let plan = config::plan(config, &source.file, &environment, &mut ids, generation)?;
-        let next = Stored { generation, text: source.text.clone(), file: source.file.clone(), ids, ..before };
+        let (commit, confirm) = entry(&before, source);
+        let (text, file) = (source.text.clone(), source.file.clone());
+        let next = Stored { generation, text, file, ids, commit, confirm, ..before };
         let counters_are_new = old.is_none() && self.dataplane.is_new();
         let candidate = Candidate {
             config,
@@ -194,8 +237,79 @@ impl Engine {
     /// Commits the active configuration once more: a managed device went away and came back under another ifindex.
     pub fn recommit(&mut self, shared: &Shared) -> Result<Committed, CommitError> {
         let active = shared.active();
-        self.commit(Source { text: active.text.clone(), file: active.file.clone() }, shared)
+        self.commit(Source { text: active.text.clone(), file: active.file.clone(), by: None }, shared)
     }
+
+    /// Finds what would be refused, without doing anything. Says what the operator should know.
+    pub fn check(&mut self, source: &Source, shared: &Shared) -> Result<Checked, CommitError> {
+        let active = shared.active();
+        let mut config = config::parse(&source.text, &source.file)?;
+        self.functions.iter().for_each(|function| function.resolve(&mut config));
+        let before = self.stored.clone();
+        let machine = Machine { kernel: self.kernel.clone(), refusals: &self.refusals };
+        let (mut candidate, _) = self.candidate(&machine, &config, source, Some(&active), before.as_ref())?;
+        self.functions.iter_mut().try_for_each(|function| function.check(&mut candidate))?;
+        let remarks = remarks(&candidate);
+        let plan = candidate.plan;
+        Ok(Checked { config, plan, remarks })
+    }
+
+    /// What is in force, as it is written down.
+    pub fn stored(&self) -> Option<&Stored> {
+        self.stored.as_ref()
+    }
+
+    /// Puts in force again what the commit that nobody confirmed has replaced.
+    pub fn go_back(&mut self, to: Earlier, shared: &Shared) -> Result<Committed, CommitError> {
+        tracing::warn!("nobody has confirmed the commit; the configuration before it comes back");
+        self.commit(Source::unconfirmed(to), shared)
+    }
+
+    fn confirm(&self) -> Option<Confirm> {
+        self.stored.as_ref().and_then(|stored| stored.confirm.clone())
+    }
+
+    /// What is in force stays. False when it did so already.
+    pub fn keep(&mut self, shared: &Shared) -> Result<bool, CommitError> {
+        let Some(stored) = self.stored.as_mut().filter(|stored| stored.confirm.is_some()) else {
+            return Ok(false);
+        };
+        let kept = Stored { confirm: None, ..stored.clone() };
+        self.store.save(&kept, None)?;
+        *stored = kept;
+        shared.commits.set_confirm(None);
+        tracing::info!("the commit is confirmed");
+        Ok(true)
+    }
+}
+
+/// How the history has a commit, and until when it waits for a word. The same text again is the same commit, and confirms it.
+fn entry(before: &Stored, source: &Source) -> (Commit, Option<Confirm>) {
+    let Some(author) = &source.by else { return (before.commit.clone(), before.confirm.clone()) };
+    let is_known = before.commit.serial > 0 && before.text == source.text;
+    let commit = match is_known {
+        true => before.commit.clone(),
+        false => Commit {
+            serial: before.commit.serial + 1,
+            unix_ms: clock::unix_ms(),
+            user: author.user.clone(),
+            client: author.client.clone(),
+            comment: author.comment.clone(),
+            file: source.file.clone(),
+        },
+    };
+    // of two that wait, the second one goes back to where the first one would
+    let back_to = before.confirm.as_ref().map_or(before.commit.serial, |confirm| confirm.back_to);
+    let confirm = author.confirm_within.filter(|_| back_to != commit.serial);
+    (commit, confirm.map(|within| Confirm { back_to, deadline: Deadline::after(within) }))
+}
+
+/// What would be in force.
+pub struct Checked {
+    pub config: Config,
+    pub plan: Plan,
+    /// What an operator should know of it.
+    pub remarks: Vec<String>,
 }
 
 /// The machine that plans are made for.
@@ -228,7 +342,7 @@ impl Machine<'_> {
 /// What the operator should know of a configuration that is in force.
 fn remarks(candidate: &Candidate<'_>) -> Vec<String> {
     let plan = &candidate.plan;
-    let mut remarks = gate::open_to_all(&plan.gate);
+    let mut remarks = grants::open_to_all(&plan.gate);
     remarks.extend(plan.remarks().map(str::to_owned));
     remarks.iter().for_each(|remark| tracing::warn!("{remark}"));
     remarks

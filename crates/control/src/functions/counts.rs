@@ -1,7 +1,7 @@
 //! What devices count by themselves: their baselines, when a commit manages others.
 
-use super::{Candidate, CommitError, Function};
-use crate::devices::{self, DeviceCounts, Latest};
+use crate::functions::function::{Candidate, CommitError, Function};
+use crate::kernel::devices::{self, DeviceCounts, Latest};
 
 pub struct Counts(Latest);
 

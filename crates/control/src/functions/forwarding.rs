@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 
 use sluice_plan::KernelWants;
 
-use super::{Candidate, CommitError, Function, remaining};
-use crate::changes::Changes;
-use crate::config;
-use crate::kernel::{self, Kernel};
-use crate::store::Stored;
-use crate::tags;
+use crate::functions::function::{Candidate, CommitError, Function, remaining};
+use crate::kernel::changes::Changes;
+use crate::kernel::{self, Kernel, tags};
+use crate::state::config;
+use crate::state::store::Stored;
 
 pub struct Forwarding(Changes);
 
@@ -39,7 +38,7 @@ impl Function for Forwarding {
         Ok(())
     }
 
-    fn settle(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
+    fn retire(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
         self.0.keep();
         let Some(stored) = candidate.stored else { return vec![] };
         let wants = &candidate.plan.kernel;

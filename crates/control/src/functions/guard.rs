@@ -1,6 +1,6 @@
 //! The guard against kernel forwarding: of both configurations while one replaces the other, then of the new one alone.
 
-use super::{Candidate, CommitError, Function, remaining};
+use crate::functions::function::{Candidate, CommitError, Function, remaining};
 use crate::kernel::guard;
 
 pub struct Guard;
@@ -20,7 +20,7 @@ impl Function for Guard {
         Ok(candidate.old.map_or(Ok(()), |old| guard::install(&old.plan.kernel.guard))?)
     }
 
-    fn settle(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
+    fn retire(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
         remaining(guard::install(&candidate.plan.kernel.guard))
     }
 }

@@ -1,9 +1,8 @@
 //! Devices of tagged units, MTUs, links, addresses, routes, proxied addresses.
 
-use super::{Candidate, CommitError, Function};
-use crate::changes::{self, Changes};
-use crate::kernel::Kernel;
-use crate::mtus;
+use crate::functions::function::{Candidate, CommitError, Function};
+use crate::kernel::changes::{self, Changes};
+use crate::kernel::{Kernel, mtus};
 
 pub struct Links {
     kernel: Kernel,
@@ -32,7 +31,7 @@ impl Function for Links {
         Ok(())
     }
 
-    fn settle(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
+    fn retire(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
         self.changes.keep();
         let errors = changes::remove_leftovers(&self.kernel, &candidate.plan.kernel);
         errors.iter().map(ToString::to_string).collect()

@@ -2,171 +2,33 @@
 //! list forwards to put a candidate in force, and backwards to take away what it replaces, or to undo what has failed.
 //! A new function is a file here and a line in [`all`].
 
-mod bindings;
+pub mod bindings;
 mod counts;
-mod fan_out;
+pub mod fan_out;
 mod forwarding;
-mod gate;
+mod function;
+pub mod gate;
 mod guard;
 mod links;
-mod local;
+pub mod local;
 mod programs;
 mod room;
 mod store;
 mod tables;
 
-use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 
-use sluice_dataplane::{Attached, Dataplane, Generation, RuleTables};
-use sluice_language::Config;
-use sluice_plan::Plan;
+use sluice_dataplane::Dataplane;
 
-use crate::audit::Audit;
-use crate::config::CheckError;
-use crate::devices::Latest;
-use crate::error::AskError;
-use crate::fan_out::{FanOutService, InForce};
-use crate::kernel::{Kernel, KernelError, Link};
-use crate::shared::Active;
-use crate::store::{Store, StoreError, Stored};
+use crate::functions::fan_out::positions::InForce;
+use crate::functions::fan_out::service::FanOutService;
+use crate::functions::gate::audit::Audit;
+use crate::kernel::Kernel;
+use crate::kernel::devices::Latest;
+use crate::state::store::Store;
 
+pub use function::{Candidate, CommitError, Function};
 pub(crate) use programs::variants;
-
-/// One function of the gateway in a commit. Every step does nothing unless a function says otherwise, and what it has done
-/// so far it remembers itself.
-pub trait Function: Send {
-    /// For the log.
-    fn name(&self) -> &'static str;
-
-    /// Puts in the place of what the configuration leaves open (names) what that means now.
-    fn resolve(&self, _config: &mut Config) {}
-
-    /// Refuses what can be refused without touching anything; may add to what is to be done and written down.
-    fn check(&mut self, _candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
-        Ok(())
-    }
-
-    /// Does what the plan depends on, and takes what somebody else may have taken. The plan is made anew behind it if the
-    /// machine is another one then.
-    fn prepare(&mut self, _candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
-        Ok(())
-    }
-
-    /// Puts the plan in force.
-    fn apply(&mut self, _candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
-        Ok(())
-    }
-
-    /// Undoes what this commit did so far; called in reverse, of every function, wherever the commit failed.
-    fn abort(&mut self, _candidate: &Candidate<'_>) -> Result<(), CommitError> {
-        Ok(())
-    }
-
-    /// Takes away what the candidate has replaced, when it is in force; called in reverse. Says what remains of it.
-    fn settle(&mut self, _candidate: &Candidate<'_>) -> Vec<String> {
-        vec![]
-    }
-}
-
-/// A configuration on its way to be in force.
-pub struct Candidate<'a> {
-    pub config: &'a Config,
-    /// What it replaces; None when the daemon starts.
-    pub old: Option<&'a Active>,
-    /// What the last commit, perhaps of an earlier daemon, wrote down.
-    pub stored: Option<&'a Stored>,
-    /// The counters in the data plane are new with this start: all are zero.
-    pub counters_are_new: bool,
-    pub links: Vec<Link>,
-    /// Devices that have programs, as they were when the plan's were loaded.
-    pub attached: Vec<Attached>,
-    pub plan: Plan,
-    /// What this commit will write down.
-    pub next: Stored,
-    /// The plan's tables and programs, from when the kernel has them until they are in force.
-    pub loaded: Option<Generation>,
-    /// What the packet path decides by, once it does.
-    pub rules: Option<RuleTables>,
-}
-
-/// Why a commit is refused.
-#[derive(Debug)]
-pub struct CommitError {
-    is_bad_input: bool,
-    source: Box<dyn Error + Send + Sync>,
-}
-
-impl CommitError {
-    /// The configuration is at fault.
-    pub fn input(source: impl Error + Send + Sync + 'static) -> Self {
-        Self { is_bad_input: true, source: Box::new(source) }
-    }
-
-    /// The machine is at fault.
-    pub fn machine(source: impl Error + Send + Sync + 'static) -> Self {
-        Self { is_bad_input: false, source: Box::new(source) }
-    }
-
-    /// The configuration is at fault, not the machine.
-    pub fn is_bad_input(&self) -> bool {
-        self.is_bad_input
-    }
-
-    /// The data plane's own error, if it is one.
-    pub fn dataplane(&self) -> Option<&sluice_dataplane::Error> {
-        self.source.downcast_ref()
-    }
-}
-
-impl fmt::Display for CommitError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.source.fmt(formatter)
-    }
-}
-
-impl Error for CommitError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.source()
-    }
-}
-
-impl From<CheckError> for CommitError {
-    fn from(error: CheckError) -> Self {
-        match error {
-            CheckError::Kernel(error) => Self::machine(error),
-            error => Self::input(error),
-        }
-    }
-}
-
-impl From<AskError> for CommitError {
-    fn from(error: AskError) -> Self {
-        match error {
-            AskError::Kernel(error) => error.into(),
-            AskError::Dataplane(error) => error.into(),
-        }
-    }
-}
-
-impl From<KernelError> for CommitError {
-    fn from(error: KernelError) -> Self {
-        Self::machine(error)
-    }
-}
-
-impl From<sluice_dataplane::Error> for CommitError {
-    fn from(error: sluice_dataplane::Error) -> Self {
-        Self::machine(error)
-    }
-}
-
-impl From<StoreError> for CommitError {
-    fn from(error: StoreError) -> Self {
-        Self::machine(error)
-    }
-}
 
 /// What functions work with.
 pub struct Tools {
@@ -222,20 +84,15 @@ pub fn put_in_force(
 }
 
 /// After the point of no return: says what remains of what was replaced.
-pub fn settle(functions: &mut [Box<dyn Function>], candidate: &Candidate<'_>) -> Vec<String> {
+pub fn retire(functions: &mut [Box<dyn Function>], candidate: &Candidate<'_>) -> Vec<String> {
     let mut remains = vec![];
     for function in functions.iter_mut().rev() {
-        for error in function.settle(candidate) {
+        for error in function.retire(candidate) {
             tracing::warn!(function = function.name(), error, "the commit stands, but something old remains");
             remains.push(error);
         }
     }
     remains
-}
-
-/// What [`Function::settle`] says of one step.
-fn remaining(result: Result<(), impl ToString>) -> Vec<String> {
-    result.err().iter().map(ToString::to_string).collect()
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use sluice_dataplane::{Attached, Attachment, Dataplane, Hook, Hooks, Renumbered, Variant};
 use sluice_plan::{Ids, IngressHook, Plan};
 
-use super::{Candidate, CommitError, Function, remaining};
-use crate::fan_out::InForce;
-use crate::store::Stored;
+use crate::functions::fan_out::positions::InForce;
+use crate::functions::function::{Candidate, CommitError, Function, remaining};
+use crate::state::store::Stored;
 
 pub struct Programs {
     dataplane: Arc<Dataplane>,
@@ -81,7 +81,7 @@ impl Function for Programs {
         Ok(())
     }
 
-    fn settle(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
+    fn retire(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
         self.switched = false;
         log(&candidate.plan);
         self.detach_left(&candidate.plan)

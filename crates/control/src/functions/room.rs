@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use sluice_dataplane::{Dataplane, Sizes};
 
-use super::{Candidate, CommitError, Function};
-use crate::config;
+use crate::functions::function::{Candidate, CommitError, Function};
+use crate::state::config;
 
 #[derive(Debug, thiserror::Error)]
 enum RoomError {

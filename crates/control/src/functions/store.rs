@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Candidate, CommitError, Function};
-use crate::store::Store;
+use crate::functions::function::{Candidate, CommitError, Function};
+use crate::state::store::Store;
 
 pub struct Written {
     store: Arc<Store>,
@@ -50,7 +50,7 @@ impl Function for Written {
         Ok(())
     }
 
-    fn settle(&mut self, _candidate: &Candidate<'_>) -> Vec<String> {
+    fn retire(&mut self, _candidate: &Candidate<'_>) -> Vec<String> {
         self.is_new = false;
         vec![]
     }

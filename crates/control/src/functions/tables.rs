@@ -5,8 +5,8 @@ use std::sync::Arc;
 use sluice_dataplane::Dataplane;
 
 use super::programs::variants;
-use super::{Candidate, CommitError, Function, remaining};
-use crate::config;
+use crate::functions::function::{Candidate, CommitError, Function, remaining};
+use crate::state::config;
 
 pub struct Tables(Arc<Dataplane>);
 
@@ -30,7 +30,7 @@ impl Function for Tables {
     }
 
     /// A grace period after the programs, nobody uses the old generation any more.
-    fn settle(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
+    fn retire(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
         let config = candidate.config;
         self.0.set_timeouts(&config::timeouts(config), config::early_ageout(config));
         remaining(self.0.grace().and_then(|()| self.0.retire_idle()))

@@ -1,8 +1,12 @@
 use std::sync::{Arc, Mutex};
 
+use sluice_language::Config;
 use sluice_plan::{Environment, Ids};
 
 use super::*;
+use crate::functions::function::remaining;
+use crate::state::config;
+use crate::state::store::Stored;
 
 type Steps = Arc<Mutex<Vec<String>>>;
 
@@ -45,8 +49,8 @@ impl Function for Noted {
         self.step("abort")
     }
 
-    fn settle(&mut self, _candidate: &Candidate<'_>) -> Vec<String> {
-        remaining(self.step("settle"))
+    fn retire(&mut self, _candidate: &Candidate<'_>) -> Vec<String> {
+        remaining(self.step("retire"))
     }
 }
 
@@ -63,7 +67,7 @@ fn walk(fails: Option<&'static str>) -> (Vec<String>, Result<Vec<String>, String
         counters_are_new: true,
         links: vec![],
         attached: vec![],
-        plan: crate::config::plan(&config, "", &Environment::default(), &mut Ids::default(), 1).unwrap(),
+        plan: config::plan(&config, "", &Environment::default(), &mut Ids::default(), 1).unwrap(),
         next: Stored::default(),
         loaded: None,
         rules: None,
@@ -73,7 +77,7 @@ fn walk(fails: Option<&'static str>) -> (Vec<String>, Result<Vec<String>, String
         Ok(())
     };
     let done = put_in_force(&mut functions, &mut candidate, replan)
-        .map(|()| settle(&mut functions, &candidate))
+        .map(|()| retire(&mut functions, &candidate))
         .map_err(|error| error.to_string());
     (steps.lock().unwrap().clone(), done)
 }
@@ -83,9 +87,9 @@ const PREPARED: [&str; 3] = ["prepare a", "prepare b", "replan"];
 const APPLIED: [&str; 2] = ["apply a", "apply b"];
 
 #[test]
-fn a_commit_goes_forwards_and_settles_backwards() {
+fn a_commit_goes_forwards_and_retires_backwards() {
     let (steps, done) = walk(None);
-    let expected: Vec<&str> = [&CHECKED[..], &PREPARED, &APPLIED, &["settle b", "settle a"]].concat();
+    let expected: Vec<&str> = [&CHECKED[..], &PREPARED, &APPLIED, &["retire b", "retire a"]].concat();
     assert_eq!(steps, expected);
     assert_eq!(done, Ok(vec![]));
 }
@@ -111,7 +115,7 @@ fn a_failure_has_every_function_undo_what_it_did_the_last_one_first() {
 
 #[test]
 fn what_cannot_be_taken_away_is_said_and_the_commit_stands() {
-    let (steps, done) = walk(Some("settle"));
-    assert_eq!(steps.last().map(String::as_str), Some("settle a"));
-    assert_eq!(done, Ok(vec!["settle failed".to_owned()]));
+    let (steps, done) = walk(Some("retire"));
+    assert_eq!(steps.last().map(String::as_str), Some("retire a"));
+    assert_eq!(done, Ok(vec!["retire failed".to_owned()]));
 }

@@ -8,7 +8,7 @@ use netlink_packet_route::address::{
 };
 use sluice_language::config::Prefix;
 
-use super::{Kernel, PROTOCOL, Result};
+use super::connection::{Kernel, PROTOCOL, Result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Address {

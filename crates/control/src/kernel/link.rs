@@ -4,7 +4,7 @@ use futures_util::TryStreamExt;
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use rtnetlink::{LinkUnspec, LinkVeth};
 
-use super::{Kernel, Result};
+use super::connection::{Kernel, Result};
 
 /// A device as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -15,6 +15,8 @@ pub struct Link {
     pub mtu: u32,
     /// Administratively up.
     pub up: bool,
+    /// It has a carrier.
+    pub running: bool,
     /// Kind of a virtual device: `veth`, `bridge`, `tun`.
     pub kind: Option<String>,
     pub mtu_range: Option<(u32, u32)>,
@@ -91,6 +93,7 @@ fn parse_link(message: &LinkMessage) -> Link {
     let mut link = Link {
         index: message.header.index,
         up: message.header.flags.contains(LinkFlags::Up),
+        running: message.header.flags.contains(LinkFlags::LowerUp),
         ..Default::default()
     };
     let (mut low, mut high) = (0, 0);

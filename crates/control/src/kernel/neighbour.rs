@@ -4,21 +4,10 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use futures_util::TryStreamExt;
-use netlink_packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
-};
+use netlink_packet_route::neighbour::{NeighbourFlags, NeighbourMessage, NeighbourState};
+use sluice_netlink::{Neighbour, parse_neighbour};
 
-use super::{Kernel, Result};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Neighbour {
-    pub ifindex: u32,
-    pub addr: IpAddr,
-    /// None while it is not, or no longer, resolved.
-    pub mac: Option<[u8; 6]>,
-    /// Somebody has entered it by hand: it needs no probes.
-    pub fixed: bool,
-}
+use super::connection::{Kernel, Result};
 
 impl Kernel {
     pub fn neighbours(&self) -> Result<Vec<Neighbour>> {
@@ -63,29 +52,6 @@ impl Kernel {
         let action = || format!("refresh neighbour {addr} on ifindex {ifindex}");
         self.wait(request.execute(), action, "check the device")
     }
-}
-
-pub fn parse_neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
-    let usable = matches!(
-        message.header.state,
-        NeighbourState::Reachable
-            | NeighbourState::Stale
-            | NeighbourState::Delay
-            | NeighbourState::Probe
-            | NeighbourState::Permanent
-            | NeighbourState::Noarp
-    );
-    let (mut addr, mut mac) = (None, None);
-    for attribute in &message.attributes {
-        match attribute {
-            NeighbourAttribute::Destination(NeighbourAddress::Inet(a)) => addr = Some(IpAddr::V4(*a)),
-            NeighbourAttribute::Destination(NeighbourAddress::Inet6(a)) => addr = Some(IpAddr::V6(*a)),
-            NeighbourAttribute::LinkLayerAddress(bytes) => mac = bytes.as_slice().try_into().ok(),
-            _ => {}
-        }
-    }
-    let fixed = matches!(message.header.state, NeighbourState::Permanent | NeighbourState::Noarp);
-    Some(Neighbour { ifindex: message.header.ifindex, addr: addr?, mac: mac.filter(|_| usable), fixed })
 }
 
 #[cfg(test)]

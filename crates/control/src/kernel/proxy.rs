@@ -9,7 +9,7 @@ use netlink_packet_route::neighbour::{
 };
 use netlink_packet_route::route::RouteProtocol;
 
-use super::{Kernel, PROTOCOL, Result};
+use super::connection::{Kernel, PROTOCOL, Result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Proxied {

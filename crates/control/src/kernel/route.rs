@@ -12,7 +12,7 @@ use rtnetlink::{RouteMessageBuilder, RouteNextHopBuilder};
 use sluice_language::config::Prefix;
 use sluice_plan::{Gateway, RouteVia, RouteWant, network};
 
-use super::{Kernel, KernelError, PROTOCOL, Result};
+use super::connection::{Kernel, KernelError, PROTOCOL, Result};
 
 /// Junos prefers static routes (5) to everything but connected ones (0).
 const PRIORITY: u32 = 5;
@@ -51,6 +51,23 @@ impl Kernel {
             IpAddr::V6(_) => builder.priority(CONNECTED_IPV6),
         };
         self.wait(self.netlink.route().add(builder.build()).execute(), action, "check the device")
+    }
+
+    /// The device that leads to an address.
+    pub fn device_towards(&self, address: IpAddr) -> Result<Option<u32>> {
+        let action = || format!("find the route to {address}");
+        let (length, advice) = (if address.is_ipv4() { 32 } else { 128 }, "check the routing table");
+        let query = RouteMessageBuilder::<IpAddr>::new()
+            .destination_prefix(address, length)
+            .map_err(|e| KernelError { action: action(), reason: e.to_string(), advice })?
+            .build();
+        let get = async { self.netlink.route().get(query).execute().try_next().await };
+        let found = self.wait(get, action, advice)?;
+        let attributes = found.into_iter().flat_map(|message| message.attributes);
+        Ok(attributes.into_iter().find_map(|attribute| match attribute {
+            RouteAttribute::Oif(ifindex) => Some(ifindex),
+            _ => None,
+        }))
     }
 
     /// Routes of one origin. The kernel chooses them: a full table has a million others.

@@ -9,7 +9,7 @@ use crate::mmap::Records;
 
 /// One map's records, on their way.
 #[derive(Debug)]
-pub(crate) struct Way<'a> {
+pub(crate) struct Transfer<'a> {
     pub name: &'a str,
     pub old: &'a MapHandle,
     pub new: &'a MapHandle,
@@ -24,7 +24,7 @@ fn is_empty(value: &[u8]) -> bool {
     value.iter().all(|byte| *byte == 0)
 }
 
-impl Way<'_> {
+impl Transfer<'_> {
     fn map(&self, map: &MapHandle) -> Result<Records> {
         Records::new(map).doing(|| format!("map {}", self.name))
     }

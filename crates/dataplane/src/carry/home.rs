@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::{MapCore, MapHandle};
 
 use crate::error::{Doing, Result};
-use crate::sys;
 
 pub(crate) const ACTIVE: &str = "active";
 /// The first state counts when this is there beside `active`, which stays when the state goes.
@@ -132,7 +131,7 @@ pub(crate) fn keep_guard(pin: &Path, active: &MapHandle) -> Result<()> {
         return Ok(());
     }
     remove(&next)?;
-    sys::pin(std::os::fd::AsFd::as_fd(active), &next).doing(|| format!("pin {}", next.display()))?;
+    sluice_libbpf::pin(active, &next).doing(|| format!("pin {}", next.display()))?;
     fs::rename(&next, &guard).doing(|| format!("replace {}", guard.display()))
 }
 

@@ -28,12 +28,10 @@ use crate::objects::{self, ObjectKind};
 
 use classes::Class;
 pub(crate) use classes::{class_of, known};
-use fill::Way;
+use fill::Transfer;
 use home::Home;
 use layout::Layout;
 use shape::{Shape, Shapes};
-
-const EVENTS: &str = "events";
 
 /// A state that is there: its maps by the names of their pins.
 #[derive(Debug)]
@@ -125,8 +123,9 @@ fn difference(name: &str, class: Class, old: (&Shape, &Shapes), new: (&Shape, &S
     if (class == Class::ReasonCache || by_reason(&new.0.value)) && old.1.reasons != new.1.reasons {
         return Some("reasons have other numbers".to_owned());
     }
-    let others = old.1.event.is_none() || old.1.event != new.1.event;
-    (name == EVENTS && others).then(|| "its records are others".to_owned())
+    let of = |shapes: &Shapes| shapes.records.get(name).cloned();
+    let others = of(old.1).is_none() || of(old.1) != of(new.1);
+    (new.1.records.contains_key(name) && others).then(|| "its records are others".to_owned())
 }
 
 /// Whether a map that differs can be made anew.
@@ -162,7 +161,7 @@ impl<'a> Carry<'a> {
         (id(old) != id(new)).then_some((old, new))
     }
 
-    fn ways(&self) -> impl Iterator<Item = Way<'_>> {
+    fn transfers(&self) -> impl Iterator<Item = Transfer<'_>> {
         known().filter_map(|(name, class)| {
             let (stamps, lossy): (&[&str], bool) = match class {
                 Class::Records { stamps } => (stamps, false),
@@ -172,15 +171,15 @@ impl<'a> Carry<'a> {
             let (old, new) = self.pair(name, name)?;
             let old_layout = self.then.maps.get(name)?.value.as_ref()?;
             let new_layout = self.now.maps.get(name)?.value.as_ref()?;
-            Some(Way { name, old, new, old_layout, new_layout, stamps, lossy })
+            Some(Transfer { name, old, new, old_layout, new_layout, stamps, lossy })
         })
     }
 
     /// All records, before any program works with the new ones.
     pub fn fill(&self) -> Result<()> {
-        for way in self.ways() {
-            let count = way.all()?;
-            tracing::info!(map = way.name, count, "converted");
+        for transfer in self.transfers() {
+            let count = transfer.all()?;
+            tracing::info!(map = transfer.name, count, "converted");
             fault::point("fill");
         }
         Ok(())
@@ -188,9 +187,9 @@ impl<'a> Carry<'a> {
 
     /// Those that programs of the old state have written since.
     pub fn follow(&self) -> Result<()> {
-        for way in self.ways() {
-            let count = way.newer()?;
-            tracing::info!(map = way.name, count, "converted once more");
+        for transfer in self.transfers() {
+            let count = transfer.newer()?;
+            tracing::info!(map = transfer.name, count, "converted once more");
         }
         Ok(())
     }
@@ -218,7 +217,7 @@ pub(crate) fn identity(objects: &[&[u8]]) -> u64 {
 
 /// Pins a map in a new state.
 pub(crate) fn pin(map: &MapHandle, path: PathBuf) -> Result<()> {
-    crate::sys::pin(std::os::fd::AsFd::as_fd(map), &path).doing(|| format!("pin {}", path.display()))
+    sluice_libbpf::pin(map, &path).doing(|| format!("pin {}", path.display()))
 }
 
 #[cfg(test)]
@@ -238,7 +237,8 @@ mod tests {
         assert_eq!(shapes.reasons.len(), Reason::ALL.len());
         assert_eq!(shapes.reasons[Reason::TcpNotSyn as usize], "TCP_NOT_SYN");
         assert_eq!(shapes.reasons[Reason::EgressRewrite as usize], "EGRESS_REWRITE");
-        assert!(shapes.event.is_some_and(|event| event.field("session").is_some()));
+        assert!(shapes.records["events"].field("session").is_some());
+        assert!(shapes.records["dropped"].field("untold").is_some());
     }
 
     #[test]

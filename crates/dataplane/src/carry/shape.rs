@@ -2,16 +2,16 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use libbpf_rs::{MapCore, MapHandle, OpenObject};
+use sluice_libbpf::btf;
+use sluice_libbpf::map::{self, MapTypes};
 
 use super::btf::Btf;
 use super::layout::Layout;
 use super::reasons;
 use crate::error::{Doing, Result};
-use crate::sys::{self, MapTypes};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shape {
@@ -55,8 +55,8 @@ pub(crate) struct Shapes {
     pub maps: BTreeMap<String, Shape>,
     /// Names of reasons by their numbers.
     pub reasons: Vec<String>,
-    /// Of records in the ring of events.
-    pub event: Option<Layout>,
+    /// Of records in rings, by the ring's name.
+    pub records: BTreeMap<&'static str, Layout>,
 }
 
 fn layouts(btf: Option<&Btf>, types: MapTypes) -> (Option<Layout>, Option<Layout>) {
@@ -64,12 +64,19 @@ fn layouts(btf: Option<&Btf>, types: MapTypes) -> (Option<Layout>, Option<Layout
     (of(types.key), of(types.value))
 }
 
+/// The kernel knows nothing of what is in a ring; the programs' types do.
+fn records(btf: Option<&Btf>) -> BTreeMap<&'static str, Layout> {
+    const RINGS: [(&str, &str); 2] = [("events", "event"), ("dropped", "dropped")];
+    let of = |(ring, record): (&'static str, &str)| Some((ring, btf?.structure(record)?));
+    RINGS.into_iter().filter_map(of).collect()
+}
+
 impl Shapes {
     /// Of maps that exist.
     pub fn of_maps<'a>(maps: impl Iterator<Item = (&'a str, &'a MapHandle)>) -> Result<Shapes> {
         let known: RefCell<HashMap<u32, Option<Rc<Btf>>>> = RefCell::default();
         let btf = |id: u32| {
-            let read = || (id != 0).then(|| sys::btf_bytes(id).ok()).flatten();
+            let read = || (id != 0).then(|| btf::by_id(id).ok()).flatten();
             known
                 .borrow_mut()
                 .entry(id)
@@ -78,12 +85,12 @@ impl Shapes {
         };
         let mut shapes = Shapes::default();
         for (name, map) in maps {
-            let types = sys::map_types(map.as_fd()).doing(|| format!("examine map {name}"))?;
+            let types = map::types(map).doing(|| format!("examine map {name}"))?;
             let types_of = btf(types.btf_id);
             let (key, value) = layouts(types_of.as_deref(), types);
             if name == "counters" {
                 shapes.reasons = reasons::names(types_of.as_deref());
-                shapes.event = types_of.as_deref().and_then(|btf| btf.structure("event"));
+                shapes.records = records(types_of.as_deref());
             }
             let info = map.info().doing(|| format!("examine map {name}"))?;
             let shape = Shape {
@@ -102,15 +109,15 @@ impl Shapes {
 
     /// Of those that an object would make; `entries` are sizes that differ from the object's.
     pub fn of_object(object: &OpenObject, entries: impl Fn(&str) -> Option<u32>) -> Shapes {
-        let btf = sys::object_btf(object).and_then(|bytes| Btf::parse(&bytes));
+        let btf = btf::of_object(object).and_then(|bytes| Btf::parse(&bytes));
         let mut shapes = Shapes {
             reasons: reasons::names(btf.as_ref()),
-            event: btf.as_ref().and_then(|btf| btf.structure("event")),
+            records: records(btf.as_ref()),
             ..Default::default()
         };
         for map in object.maps() {
             let name = map.name().to_string_lossy().into_owned();
-            let (key, value) = layouts(btf.as_ref(), sys::object_map_types(&map));
+            let (key, value) = layouts(btf.as_ref(), btf::types_of_open_map(&map));
             let shape = Shape {
                 kind: u32::from(map.map_type()),
                 flags: map.map_flags(),

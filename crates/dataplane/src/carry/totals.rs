@@ -9,7 +9,7 @@ use super::classes::{MOVED, is_by_reason};
 use super::layout::{Field, Layout};
 use super::shape::Shapes;
 use crate::error::{Doing, Error, Result};
-use crate::mmap::Mapped;
+use crate::mmap::{Array, array};
 use crate::objects;
 use crate::prog_run::{self, XdpRun};
 
@@ -87,8 +87,8 @@ pub(crate) fn add(from: &MapHandle, to: &MapHandle, words: &[CarryWord]) -> Resu
     }
     let object = object.load().doing(doing)?;
     let program = objects::program(&object, PROGRAM)?;
-    let list: Mapped<CarryWord> = Mapped::new(&objects::map(&object, "carry_words")?).doing(doing)?;
-    let order: Mapped<CarryOrder> = Mapped::new(&objects::map(&object, "carry_order")?).doing(doing)?;
+    let list: Array<CarryWord> = array(&objects::map(&object, "carry_words")?).doing(doing)?;
+    let order: Array<CarryOrder> = array(&objects::map(&object, "carry_order")?).doing(doing)?;
     (0..).zip(words).for_each(|(n, word)| list.write(n, *word));
     let elements = from.max_entries().min(to.max_entries());
     for first in (0..elements).step_by(RUN as usize) {

@@ -5,17 +5,17 @@ use std::collections::HashSet;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 
-use sluice_abi::{FLOW_BUCKET_SLOTS, FLOW_LANES, FlowBucket, GRANT_PROBES, grant_place, grant_what};
+use sluice_abi::{FLOW_BUCKET_SLOTS, FLOW_LANES, FlowBucket, GRANT_PROBES, grant_bucket, grant_what};
 
 use super::GrantKey;
 use crate::error::Result;
-use crate::mmap::Mapped;
+use crate::mmap::Array;
 use crate::records::{address_words, mapped};
 use crate::state::State;
 
 #[derive(Debug)]
 pub(super) struct Index {
-    buckets: Mapped<FlowBucket>,
+    buckets: Array<FlowBucket>,
     seed: u64,
 }
 
@@ -28,10 +28,10 @@ impl Index {
         self.buckets.len() - 1
     }
 
-    fn place(&self, key: &GrantKey) -> (u32, u16) {
+    fn bucket(&self, key: &GrantKey) -> (u32, u16) {
         let (family, be_addr) = address_words(key.source);
         let what = grant_what(key.service, family as u8, key.length);
-        grant_place(self.seed, be_addr, what, self.mask())
+        grant_bucket(self.seed, be_addr, what, self.mask())
     }
 
     /// Buckets that a key may stand in, in order.
@@ -61,7 +61,7 @@ impl Index {
 
     /// False if no bucket that the key may stand in has room. The key must not be there yet.
     pub fn insert(&self, key: &GrantKey, handle: u32) -> bool {
-        let (first, tag) = self.place(key);
+        let (first, tag) = self.bucket(key);
         let free = self
             .probes(first)
             .zip(0..)
@@ -75,7 +75,7 @@ impl Index {
 
     /// Takes a key out that leads to this handle; one that is not there is no matter.
     pub fn remove(&self, key: &GrantKey, handle: u32) {
-        let (first, _) = self.place(key);
+        let (first, _) = self.bucket(key);
         let found = self
             .probes(first)
             .zip(0..)
@@ -104,14 +104,14 @@ impl Index {
                     continue;
                 }
                 let key = key_of_handle(handle).filter(|key| {
-                    let (first, wanted) = self.place(key);
+                    let (first, wanted) = self.bucket(key);
                     tag == wanted && self.probes(first).any(|probe| probe == bucket) && !found.contains(key)
                 });
                 let Some(key) = key else {
                     self.clear(bucket, slot);
                     continue;
                 };
-                let (first, _) = self.place(&key);
+                let (first, _) = self.bucket(&key);
                 let passed = self.probes(first).take_while(|probe| *probe != bucket);
                 passed.for_each(|probe| overflow[probe as usize] += 1);
                 found.insert(key);

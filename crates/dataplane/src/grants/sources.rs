@@ -1,4 +1,4 @@
-//! Which hosts have a grant at all (layout: bpf/abi/gate.h): the fast line refuses the others without asking further.
+//! Which hosts have a grant at all (layout: bpf/abi/gate.h): the fast path refuses the others without asking further.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -7,23 +7,23 @@ use sluice_abi::grant_source;
 
 use super::GrantKey;
 use crate::error::Result;
-use crate::mmap::Mapped;
+use crate::mmap::Array;
 use crate::records::{address_words, mapped};
 use crate::state::State;
 
 /// Changed under the lock of the book only.
 #[derive(Debug)]
 pub(super) struct Sources {
-    words: Mapped<u64>,
-    /// Grants behind each bit. One that has reached the end of its range stays there, and its bit with it: a stranger
-    /// more for the slow line.
+    words: Array<u64>,
+    /// Grants behind each bit. One that has reached the end of its range stays there, and its bit with it: one host without a grant
+    /// more for the slow path.
     counts: Vec<AtomicU8>,
     seed: u64,
 }
 
 impl Sources {
     pub fn open(state: &State, seed: u64) -> Result<Sources> {
-        let words: Mapped<u64> = mapped(state, "grant_sources")?;
+        let words: Array<u64> = mapped(state, "grant_sources")?;
         let counts = (0..u64::from(words.len()) * 64).map(|_| AtomicU8::new(0)).collect();
         Ok(Sources { words, counts, seed })
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use sluice_xsk::{Copy, Frame, Opened, Options, Place, Queues, Sizes, Socket, Umem, open, queues};
+use sluice_xsk::{Copy, Frame, Opened, Options, QueueId, Queues, Sizes, Socket, Umem, open, queues};
 
 use super::affinity::cpu_of;
 use super::port::Port;
@@ -96,7 +96,7 @@ impl Opener {
         let mut sockets = self.sockets();
         let options = Options { sizes: SIZES, copy: self.copy, need_wakeup: true };
         let beside = sockets.first().map(|(_, socket)| socket);
-        let opened = open(&self.umem, Place { ifindex, queue }, options, beside)?;
+        let opened = open(&self.umem, QueueId { ifindex, queue }, options, beside)?;
         sockets.push((ifindex, opened.socket.clone()));
         Ok(opened)
     }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use super::netlink::Netlink;
+use sluice_netlink::Routing;
+
 use super::{AGAIN, FRESHEN};
 use crate::counters::Drop;
 
@@ -56,7 +57,7 @@ impl Hops {
 
 /// Asks the kernel; one a namespace.
 pub struct Finder {
-    netlink: Netlink,
+    routing: Routing,
     /// When neighbours were last used as if by a packet of the kernel's own.
     freshened: HashMap<IpAddr, Instant>,
     looked: Option<Instant>,
@@ -64,7 +65,7 @@ pub struct Finder {
 
 impl Finder {
     pub fn open() -> io::Result<Finder> {
-        Ok(Finder { netlink: Netlink::open()?, freshened: HashMap::new(), looked: None })
+        Ok(Finder { routing: Routing::open()?, freshened: HashMap::new(), looked: None })
     }
 
     /// Whether it is time to look again.
@@ -81,49 +82,53 @@ impl Finder {
     }
 
     fn one(&mut self, address: IpAddr) -> Found {
-        let way = self.netlink.way(address).map_err(|_| Drop::NoRoute)?;
-        if way.is_local {
+        let hop = self.routing.next_hop(address).map_err(|_| Drop::NoRoute)?;
+        if hop.is_local {
             return Err(Drop::NoRoute);
         }
-        let neighbour = self.netlink.neighbour(way.ifindex, way.next).unwrap_or_default();
+        let neighbour = self.routing.neighbour(hop.ifindex, hop.next).unwrap_or_default();
         let wants = neighbour.is_none_or(|neighbour| !neighbour.is_fresh);
-        let lately = self.freshened.get(&way.next).is_some_and(|then| then.elapsed() < FRESHEN);
+        let lately = self.freshened.get(&hop.next).is_some_and(|then| then.elapsed() < FRESHEN);
         if wants && !lately {
-            self.freshened.insert(way.next, Instant::now());
-            if let Err(error) = self.netlink.resolve(way.ifindex, way.next) {
-                tracing::debug!(next_hop = %way.next, %error, "cannot ask for its MAC address");
+            self.freshened.insert(hop.next, Instant::now());
+            if let Err(error) = self.routing.resolve(hop.ifindex, hop.next) {
+                tracing::debug!(next_hop = %hop.next, %error, "cannot ask for its MAC address");
             }
         }
         let neighbour = neighbour.ok_or(Drop::NoNextHop)?;
-        let link = self.netlink.link(way.ifindex).map_err(|_| Drop::NoRoute)?;
+        let device = self.routing.device(hop.ifindex).map_err(|_| Drop::NoRoute)?;
         let mut macs = [0; 12];
         macs[..6].copy_from_slice(&neighbour.mac);
-        macs[6..].copy_from_slice(&link.mac);
-        Ok(Hop { ifindex: way.ifindex, macs, mtu: way.mtu.unwrap_or(link.mtu).min(link.mtu) })
+        macs[6..].copy_from_slice(&device.mac);
+        Ok(Hop { ifindex: hop.ifindex, macs, mtu: hop.mtu.unwrap_or(device.mtu).min(device.mtu) })
     }
 
     /// Devices that packets to these addresses leave through, resolved or not.
     pub fn devices(&mut self, addresses: impl Iterator<Item = IpAddr>) -> Vec<u32> {
-        let ways = addresses.filter_map(|address| self.netlink.way(address).ok());
-        let mut devices: Vec<u32> = ways.filter(|way| !way.is_local).map(|way| way.ifindex).collect();
+        let hops = addresses.filter_map(|address| self.routing.next_hop(address).ok());
+        let mut devices: Vec<u32> = hops.filter(|hop| !hop.is_local).map(|hop| hop.ifindex).collect();
         devices.sort_unstable();
         devices.dedup();
         devices
     }
 
     pub fn name(&mut self, ifindex: u32) -> io::Result<String> {
-        Ok(self.netlink.link(ifindex)?.name)
+        Ok(self.routing.device(ifindex)?.name)
     }
 
     pub fn mtu(&mut self, ifindex: u32) -> io::Result<u32> {
-        Ok(self.netlink.link(ifindex)?.mtu)
+        Ok(self.routing.device(ifindex)?.mtu)
     }
 
-    pub fn give_address(&mut self, ifindex: u32, address: IpAddr, wanted: bool) -> io::Result<()> {
-        self.netlink.address(ifindex, address, wanted)
+    pub fn give_address(&mut self, ifindex: u32, address: IpAddr) -> io::Result<()> {
+        self.routing.add_address(ifindex, address)
+    }
+
+    pub fn take_address(&mut self, ifindex: u32, address: IpAddr) -> io::Result<()> {
+        self.routing.remove_address(ifindex, address)
     }
 
     pub fn is_local(&mut self, address: IpAddr) -> bool {
-        self.netlink.way(address).is_ok_and(|way| way.is_local)
+        self.routing.next_hop(address).is_ok_and(|hop| hop.is_local)
     }
 }

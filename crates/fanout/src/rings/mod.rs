@@ -4,7 +4,6 @@
 mod affinity;
 mod device;
 mod hops;
-mod netlink;
 mod packet;
 mod port;
 mod program;
@@ -313,7 +312,7 @@ impl Rings {
         for (ifindex, address) in before {
             if asked.contains(&(ifindex, address)) {
                 self.given.push((ifindex, address));
-            } else if let Err(error) = finder.give_address(ifindex, address, false) {
+            } else if let Err(error) = finder.take_address(ifindex, address) {
                 tracing::warn!(%address, %error, "cannot take the address away again");
             }
         }
@@ -321,7 +320,7 @@ impl Rings {
             if finder.is_local(address) {
                 continue;
             }
-            match finder.give_address(ifindex, address, true) {
+            match finder.give_address(ifindex, address) {
                 Ok(()) => self.given.push((ifindex, address)),
                 Err(error) => {
                     tracing::error!(%address, %error, "nobody answers ARP for the listener's address")

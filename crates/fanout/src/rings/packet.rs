@@ -1,10 +1,15 @@
 //! What becomes of a datagram's bytes: judged, and given another destination.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+
+use sluice_wire::checksum::Sum;
+use sluice_wire::fields::{at, be16, put, put_be16, v4, v6};
+use sluice_wire::{eth, ipv4, ipv6, udp};
 
 use crate::counters::Drop;
 
-const ETHERNET: usize = 14;
+const ETHERNET: usize = eth::field::HEADER;
 
 /// `struct rings_mark`, which the XDP program writes over the MAC addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,19 +54,13 @@ impl Mark {
     }
 }
 
-fn half(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..at + 2).map_or(0, |half| u16::from_be_bytes([half[0], half[1]]))
-}
-
-fn put(bytes: &mut [u8], at: usize, value: u16) {
-    if let Some(half) = bytes.get_mut(at..at + 2) {
-        half.copy_from_slice(&value.to_be_bytes());
-    }
-}
-
 /// Sum of 16-bit words, not complemented (RFC 1071).
 fn sum(bytes: &[u8]) -> u16 {
-    fold(bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum())
+    Sum::default().with(bytes).folded()
+}
+
+fn is_v4(header: &[u8]) -> bool {
+    header.first().is_some_and(|byte| ipv4::version(*byte) == 4)
 }
 
 fn fold(sum: u32) -> u16 {
@@ -77,16 +76,18 @@ fn changed(checksum: u16, delta: u16) -> u16 {
 /// Lengths, checksum of the IP header (RFC 1812 5.2.2), TTL.
 pub fn judge(bytes: &[u8], mark: &Mark, largest: u32) -> Result<Seen, Drop> {
     let header = bytes.get(mark.network..mark.transport).ok_or(Drop::Malformed)?;
-    let (length, ttl) = if header.first().is_some_and(|byte| byte >> 4 == 4) {
-        if header.len() < 20 || sum(header) != 0xffff {
+    let (length, ttl) = if is_v4(header) {
+        use ipv4::field;
+        if header.len() < field::HEADER || sum(header) != 0xffff {
             return Err(Drop::Malformed);
         }
-        (usize::from(half(header, 2)), header[8])
+        (usize::from(be16(header, field::LENGTH)), header[field::TTL])
     } else {
-        if header.len() < 40 {
+        use ipv6::field;
+        if header.len() < field::HEADER {
             return Err(Drop::Malformed);
         }
-        (40 + usize::from(half(header, 4)), header[7])
+        (field::HEADER + usize::from(be16(header, field::PAYLOAD_LENGTH)), header[field::HOP_LIMIT])
     };
     let end = mark.network + length;
     if length < header.len() || end > bytes.len() {
@@ -94,7 +95,7 @@ pub fn judge(bytes: &[u8], mark: &Mark, largest: u32) -> Result<Seen, Drop> {
     }
     let payload = match mark.fragment {
         Fragment::Later => length - header.len(),
-        _ => udp(&bytes[mark.transport..end], mark.fragment)?,
+        _ => payload_of(&bytes[mark.transport..end], mark.fragment)?,
     };
     if payload > largest as usize {
         return Err(Drop::TooLarge);
@@ -107,25 +108,33 @@ pub fn judge(bytes: &[u8], mark: &Mark, largest: u32) -> Result<Seen, Drop> {
 }
 
 /// RFC 768: the length counts the header, and no more than there is.
-fn udp(bytes: &[u8], fragment: Fragment) -> Result<usize, Drop> {
-    let length = usize::from(half(bytes, 4));
+fn payload_of(datagram: &[u8], fragment: Fragment) -> Result<usize, Drop> {
+    use udp::field;
+    if datagram.len() < field::HEADER {
+        return Err(Drop::Length);
+    }
+    let length = usize::from(be16(datagram, field::LENGTH));
     match fragment {
-        _ if bytes.len() < 8 || length < 8 => Err(Drop::Length),
-        Fragment::Whole if length > bytes.len() => Err(Drop::Length),
-        Fragment::Whole => Ok(length - 8),
-        _ => Ok(bytes.len() - 8),
+        _ if length < field::HEADER => Err(Drop::Length),
+        Fragment::Whole if length > datagram.len() => Err(Drop::Length),
+        Fragment::Whole => Ok(length - field::HEADER),
+        _ => Ok(datagram.len() - field::HEADER),
     }
 }
 
 pub fn source(bytes: &[u8], mark: &Mark) -> SocketAddr {
-    let port = if mark.fragment == Fragment::Later { 0 } else { half(bytes, mark.transport) };
-    let header = bytes.get(mark.network..).unwrap_or_default();
-    let address = if header.first().is_some_and(|byte| byte >> 4 == 4) {
-        header.get(12..16).and_then(|a| a.first_chunk::<4>()).map(|a| IpAddr::from(*a))
-    } else {
-        header.get(8..24).and_then(|a| a.first_chunk::<16>()).map(|a| IpAddr::from(*a))
+    let there = |field: &Range<usize>| field.end <= bytes.len();
+    let port = at(mark.transport, udp::field::SOURCE_PORT);
+    let port = if mark.fragment != Fragment::Later && there(&port) { be16(bytes, port) } else { 0 };
+    let is_v4 = is_v4(bytes.get(mark.network..).unwrap_or_default());
+    let of_v4 = at(mark.network, ipv4::field::SOURCE);
+    let of_v6 = at(mark.network, ipv6::field::SOURCE);
+    let address = match is_v4 {
+        true if there(&of_v4) => v4(bytes, of_v4).into(),
+        false if there(&of_v6) => v6(bytes, of_v6).into(),
+        _ => IpAddr::from([0; 4]),
     };
-    SocketAddr::new(address.unwrap_or(IpAddr::from([0; 4])), port)
+    SocketAddr::new(address, port)
 }
 
 /// A receiver as bytes, with what checksums change by.
@@ -167,28 +176,30 @@ impl Destination {
     pub fn put(&self, bytes: &mut [u8], mark: &Mark, macs: &[u8; 12]) -> usize {
         let network = mark.network;
         if self.is_v4 {
-            let header = &mut bytes[network..network + 20];
-            header[8] -= 1;
-            let checksum = changed(half(header, 10), self.delta_ip);
-            put(header, 10, checksum);
-            header[16..20].copy_from_slice(&self.address[..4]);
+            use ipv4::field;
+            let header = &mut bytes[network..network + field::HEADER];
+            header[field::TTL] -= 1;
+            let checksum = changed(be16(header, field::CHECKSUM), self.delta_ip);
+            put_be16(header, field::CHECKSUM, checksum);
+            put(header, field::DESTINATION, &self.address[..4]);
         } else {
-            let header = &mut bytes[network..network + 40];
-            header[7] -= 1;
-            header[24..40].copy_from_slice(&self.address);
+            use ipv6::field;
+            let header = &mut bytes[network..network + field::HEADER];
+            header[field::HOP_LIMIT] -= 1;
+            put(header, field::DESTINATION, &self.address);
         }
         if mark.fragment != Fragment::Later {
-            let header = &mut bytes[mark.transport..mark.transport + 8];
-            put(header, 2, self.port);
-            let checksum = half(header, 6);
-            // none is none (RFC 768, RFC 6935), and one that comes out as none is written otherwise
+            use udp::field;
+            let header = &mut bytes[mark.transport..mark.transport + field::HEADER];
+            put_be16(header, field::DESTINATION_PORT, self.port);
+            let checksum = be16(header, field::CHECKSUM);
+            // none is none (RFC 768, RFC 6935)
             if checksum != 0 {
-                let next = changed(checksum, self.delta_udp);
-                put(header, 6, if next == 0 { 0xffff } else { next });
+                put_be16(header, field::CHECKSUM, udp::sent(changed(checksum, self.delta_udp)));
             }
         }
         let start = network - ETHERNET;
-        bytes[start..start + 12].copy_from_slice(macs);
+        put(bytes, at(start, eth::field::ADDRESSES), macs);
         start
     }
 }

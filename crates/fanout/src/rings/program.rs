@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, Xdp, XdpFlags};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
+use sluice_libbpf::{Link, Target, device, program};
 use sluice_xsk::Socket;
-use sluice_xsk::program::{Attach, attach};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rings.bpf.o"));
 
@@ -57,8 +57,8 @@ pub struct Program {
     counters: MapHandle,
     /// Which of the two tables is looked at.
     which: Mutex<u32>,
-    link: Option<OwnedFd>,
-    how: Attach,
+    link: Option<Link>,
+    how: Target,
 }
 
 fn other(error: libbpf_rs::Error) -> io::Error {
@@ -68,6 +68,13 @@ fn other(error: libbpf_rs::Error) -> io::Error {
 fn map(object: &Object, name: &str) -> io::Result<MapHandle> {
     let found = object.maps().find(|map| map.name() == name).ok_or(io::ErrorKind::NotFound)?;
     MapHandle::try_from(&found).map_err(other)
+}
+
+/// The XDP program that a device has, by name or number.
+fn present(ifindex: u32) -> Option<String> {
+    let id = device::xdp(ifindex).ok()?.program_id;
+    let name = || program::name_of(id).filter(|name| !name.is_empty());
+    (id != 0).then(|| name().unwrap_or_else(|| format!("number {id}")))
 }
 
 impl Program {
@@ -98,7 +105,7 @@ impl Program {
             counters: map(&object, "counters")?,
             which: Mutex::new(0),
             link: None,
-            how: Attach::Native,
+            how: Target::XdpNative,
         })
     }
 
@@ -110,20 +117,19 @@ impl Program {
 
     /// In the driver, else behind it. Err says who is there already.
     pub fn attach(&mut self, ifindex: u32) -> io::Result<()> {
-        if let Some(name) = self.present(ifindex) {
+        if let Some(name) = present(ifindex) {
             let text = format!(
                 "it carries the XDP program `{name}` of somebody else; detach that, or choose mode tc_ebpf"
             );
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
         }
-        let native = attach(&self.program, ifindex, Attach::Native);
-        let link = match native {
+        let link = match Link::attach(&self.program, ifindex, Target::XdpNative) {
             Ok(link) => link,
             Err(why) => {
-                let link = attach(&self.program, ifindex, Attach::Generic)
+                let link = Link::attach(&self.program, ifindex, Target::XdpGeneric)
                     .map_err(|error| io::Error::new(error.kind(), format!("cannot attach XDP: {error}")))?;
                 tracing::warn!(%why, "the driver takes no XDP program: it is attached behind it (generic)");
-                self.how = Attach::Generic;
+                self.how = Target::XdpGeneric;
                 link
             }
         };
@@ -131,19 +137,9 @@ impl Program {
         Ok(())
     }
 
-    fn present(&self, ifindex: u32) -> Option<String> {
-        let id = Xdp::new(self.program.as_fd()).query_id(ifindex as i32, XdpFlags::NONE).ok()?;
-        if id == 0 {
-            return None;
-        }
-        let found = libbpf_rs::query::ProgInfoIter::default().find(|program| program.id == id);
-        let name = found.map(|program| program.name.to_string_lossy().into_owned());
-        name.filter(|name| !name.is_empty()).or_else(|| Some(format!("number {id}")))
-    }
-
     /// As metrics and the log have it.
     pub fn how(&self) -> &'static str {
-        if self.how == Attach::Generic { "generic" } else { "native" }
+        if self.how == Target::XdpGeneric { "generic" } else { "native" }
     }
 
     /// Takes frames no more.

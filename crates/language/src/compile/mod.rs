@@ -5,6 +5,7 @@ mod applications;
 mod fan_out;
 mod gate;
 mod interfaces;
+mod log;
 mod nat;
 mod policies;
 mod routing;
@@ -26,25 +27,31 @@ use view::View;
 pub fn compile(tree: &Tree) -> Result<Config, Errors> {
     let mut report = Report::default();
     check::check(tree, &mut report);
-    let inherited = groups::inherit(tree, &mut report);
+    let config = typed(tree, &mut report);
+    report.finish(config)
+}
+
+/// What a tree means; `report` says what is wrong with names and numbers.
+pub(crate) fn typed(tree: &Tree, report: &mut Report) -> Config {
+    let inherited = groups::inherit(tree, report);
     let top = View::top(inherited.as_ref().unwrap_or(tree));
-    let interfaces = interfaces::compile(top, default_mode(top), &mut report);
-    let screens = screens::compile(top, &mut report);
-    let (zones, management) = zones::compile(top, &interfaces, &screens, &mut report);
-    let addresses = address_book::compile(top, &zones, &mut report);
-    let applications = applications::compile(top, &mut report);
-    let schedulers = schedulers::compile(top, &mut report);
+    let interfaces = interfaces::compile(top, default_mode(top), report);
+    let screens = screens::compile(top, report);
+    let (zones, management) = zones::compile(top, &interfaces, &screens, report);
+    let addresses = address_book::compile(top, &zones, report);
+    let applications = applications::compile(top, report);
+    let schedulers = schedulers::compile(top, report);
     let names = policies::Names {
         zones: &zones,
         addresses: &addresses,
         applications: &applications,
         schedulers: &schedulers,
     };
-    let policies = policies::compile(top, &names, &mut report);
-    let gate = gate::compile(top, &interfaces, &zones, &mut report);
-    let static_routes = routing::compile(top, &interfaces, &mut report);
-    let fan_out = fan_out::compile(top, &interfaces, &mut report);
-    fan_out::refuse_before_gate(top, &fan_out, &zones, &gate, &mut report);
+    let policies = policies::compile(top, &names, report);
+    let gate = gate::compile(top, &interfaces, &zones, report);
+    let static_routes = routing::compile(top, &interfaces, report);
+    let fan_out = fan_out::compile(top, &interfaces, report);
+    fan_out::refuse_before_gate(top, &fan_out, &zones, &gate, report);
     let names = nat::Names {
         interfaces: &interfaces,
         zones: &zones,
@@ -52,8 +59,9 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
         applications: &applications,
         routes: &static_routes,
     };
-    let nat = nat::compile(top, &names, &mut report);
-    report.finish(Config {
+    let log = log::compile(top, report);
+    let nat = nat::compile(top, &names, report);
+    Config {
         system: System { host_name: top.value(&["system", "host-name"]).map(|name| name.word().to_owned()) },
         interfaces,
         zones,
@@ -64,11 +72,12 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
         default_permit: policies.default_permit,
         static_routes,
         flow: flow(top),
+        log,
         nat,
         schedulers,
         fan_out,
         gate,
-    })
+    }
 }
 
 fn default_mode(top: View) -> HookMode {

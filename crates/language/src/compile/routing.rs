@@ -13,7 +13,7 @@ pub(super) fn compile(top: View, interfaces: &[Interface], report: &mut Report) 
     let mut seen: HashMap<Prefix, View> = HashMap::new();
     let tables: [(&str, &[&str]); 3] = [
         ("inet.0", &["routing-options", "static", "route"]),
-        ("inet.0", &["routing-options", "rib", "inet.0", "static", "route"]),
+        ("rib inet.0", &["routing-options", "rib", "inet.0", "static", "route"]),
         ("inet6.0", &["routing-options", "rib", "inet6.0", "static", "route"]),
     ];
     for (table, path) in tables {
@@ -37,9 +37,10 @@ pub(super) fn compile(top: View, interfaces: &[Interface], report: &mut Report) 
 fn family(view: View, destination: Prefix, table: &str, report: &mut Report) {
     let (version, right) = match (destination.addr.is_ipv4(), table) {
         (true, "inet6.0") => ("IPv4", "routing-options static"),
-        (false, "inet.0") => ("IPv6", "routing-options rib inet6.0 static"),
+        (false, "rib inet.0") => ("IPv6", "routing-options rib inet6.0 static"),
         _ => return,
     };
+    let table = table.trim_start_matches("rib ");
     let message = format!("{version} route `{}` in table {table}", view.word());
     report.error_help(&view.location(), message, format!("write it under `{right}`"));
 }

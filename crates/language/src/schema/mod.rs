@@ -10,6 +10,7 @@ mod flow;
 mod gate;
 mod interfaces;
 pub mod kind;
+mod log;
 mod nat;
 pub(crate) mod numbers;
 mod policies;
@@ -148,12 +149,21 @@ impl Statement {
 
 /// Statements of the top level, which are those of a group, too.
 static TOP_LEVEL: &[Statement] = &[
+    leaf("version", "Release of Junos that the text was written for. It has no effect.", Kind::Text),
     system::SYSTEM,
     interfaces::INTERFACES,
     block(
         "security",
         "Zones, policies and what protects the gateway itself.",
-        &[address_book::ADDRESS_BOOK, flow::FLOW, nat::NAT, screen::SCREEN, policies::POLICIES, zones::ZONES],
+        &[
+            address_book::ADDRESS_BOOK,
+            flow::FLOW,
+            log::LOG,
+            nat::NAT,
+            screen::SCREEN,
+            policies::POLICIES,
+            zones::ZONES,
+        ],
     )
     .refuses(&[
         "advance-policy-based-routing",
@@ -175,7 +185,6 @@ static TOP_LEVEL: &[Statement] = &[
         "ike",
         "ipsec",
         "key-chain",
-        "log",
         "macsec",
         "pki",
         "resource-manager",
@@ -216,7 +225,6 @@ const TOP_LEVEL_REFUSED: &[&str] = &[
     "switch-options",
     "tenants",
     "unified-edge",
-    "version",
     "virtual-chassis",
     "vlans",
     "wlan",
@@ -304,6 +312,16 @@ impl Cursor {
             && lookup(block, word).is_some_and(|child| block.exclusive.contains(&child.name))
     }
 
+    /// The block refuses the statement that begins with this word by its name.
+    pub fn refuses(self, word: &str) -> bool {
+        matches!(self, Cursor::Block(statement) if statement.unsupported.contains(&word))
+    }
+
+    /// Statements of the block may follow each other on its line.
+    pub fn is_one_line(self) -> bool {
+        matches!(self, Cursor::Block(statement) if statement.one_line)
+    }
+
     /// The block has a statement that begins with this keyword.
     pub fn has_keyword(self, word: &str) -> bool {
         matches!(self, Cursor::Block(statement) if lookup(statement, word).is_some_and(|child| !child.name.is_empty()))
@@ -379,7 +397,16 @@ mod tests {
         let names = |path: &[&str]| complete(path).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         assert_eq!(
             names(&[]),
-            ["system", "interfaces", "security", "applications", "routing-options", "schedulers", "services"]
+            [
+                "version",
+                "system",
+                "interfaces",
+                "security",
+                "applications",
+                "routing-options",
+                "schedulers",
+                "services"
+            ]
         );
         assert_eq!(names(&["interfaces"]), ["<interface>"]);
         assert_eq!(names(&["interfaces", "lan0", "mode"]), ["auto", "tc", "xdp", "generic"]);

@@ -12,6 +12,9 @@ const RULE_SET_HELP: &str = "Rules for packets between certain zones or interfac
                              the routing-instance.";
 const RULE_HELP: &str = "Rules are tried in the order of the text; the first that matches decides.";
 const INSTANCE: Kind = Kind::Name("routing-instance");
+const ONLY_INSTANCE: Kind =
+    Kind::Choice("routing-instance", &[("default", "That of every zone and interface, the only one.")]);
+const ONLY_INSTANCE_HELP: &str = "Where what was translated is routed.";
 
 const ENDS: &[Statement] = &[
     list("interface", "Interfaces and their units.", Kind::Unit),
@@ -63,6 +66,7 @@ const SOURCE_POOL: Statement = keyed(
     NAME,
     &[
         DESCRIPTION,
+        leaf("routing-instance", ONLY_INSTANCE_HELP, ONLY_INSTANCE),
         keyed(
             "address",
             "Address or prefix, or the first address of a range.",
@@ -121,7 +125,6 @@ const SOURCE_POOL: Statement = keyed(
     "ei-mapping-timeout",
     "mapping-timeout",
     "pool-utilization-alarm",
-    "routing-instance",
 ]);
 
 /// Of Junos; ranges and defaults are its.
@@ -258,6 +261,7 @@ const DESTINATION_POOL: Statement = keyed(
     NAME,
     &[
         DESCRIPTION,
+        leaf("routing-instance", ONLY_INSTANCE_HELP, ONLY_INSTANCE),
         keyed(
             "address",
             "Address or prefix, or the first address of a range.",
@@ -269,8 +273,7 @@ const DESTINATION_POOL: Statement = keyed(
         )
         .on_one_line(),
     ],
-)
-.refuses(&["routing-instance"]);
+);
 
 const DESTINATION: Statement = block(
     "destination",
@@ -349,11 +352,11 @@ const STATIC_NAT: Statement = block(
             "The prefix is exchanged for this one, of the same length.",
             &[
                 ports("mapped-port", "Port, or the first of a range, that the matched ports become.", PORT),
+                leaf("routing-instance", ONLY_INSTANCE_HELP, ONLY_INSTANCE),
                 entry("", "Prefix; a bare address is that host.", &[Key::Value(Kind::BookPrefix)]),
             ],
         )
         .exclusive(&[""])
-        .refuses(&["routing-instance"])
         .on_one_line(),
         leaf("prefix-name", "The prefix of this name in the global address book.", Kind::Name("address")),
     ],

@@ -70,9 +70,11 @@ const INTRODUCTION: &str = "\
 The language is that of Junos. A configuration is hierarchical text, `set` commands, or a mix of both: what stands
 later is merged into what stands before. `#` begins a comment that ends with its line, `/* */` encloses one. Words with
 spaces or punctuation stand in double quotes. `[ a b ]` is a list. `inactive:` in front of a statement, or
-`deactivate` with its path, keeps it in the text and takes it out of effect. `delete` takes a statement out, and
-`insert PATH before NAME` or `after NAME` changes the order of statements of one kind. A statement that is not listed here is
-refused, never ignored; `sluice check FILE` names the line, the column and what would be valid there.
+`deactivate` with its path, keeps it in the text and takes it out of effect. `delete` takes a statement out (where there is
+none, that is a warning), and `insert PATH before NAME` or `after NAME` changes the order of statements of one kind. `replace:`
+in front of a statement takes out first what an earlier text has below it, `delete:` takes the statement out. A statement that
+is not listed here is refused, never ignored; `sluice check FILE` names the line, the column and what would be valid there.
+A router's configuration is brought over by `sluice import` ([OPERATE.md](OPERATE.md)).
 
 ## groups
 

@@ -7,7 +7,7 @@ const STATIC: Statement = block(
     "Fixed routes, given to the kernel.",
     &[keyed(
         "route",
-        "Destination prefix. IPv6 routes stand in `rib inet6.0`.",
+        "Destination prefix. IPv6 routes stand here or in `rib inet6.0`.",
         &[Key::Value(Kind::Prefix)],
         &[
             list("next-hop", "Gateway address, several for equal-cost paths, or one unit.", Kind::NextHop),

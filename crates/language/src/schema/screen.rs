@@ -122,6 +122,11 @@ const SYN_FLOOD: Statement = block(
             Kind::Number { min: 4, max: 1_000_000 },
         ),
         leaf(
+            "queue-size",
+            "Connections that Junos keeps half open. It has no effect: cookies need no queue.",
+            Kind::Number { min: 200, max: 20_000 },
+        ),
+        leaf(
             "source-threshold",
             "SYNs a second from one address beyond which they are dropped; 1024 when left out.",
             Kind::Number { min: 4, max: 1_000_000 },

@@ -6,11 +6,13 @@
 use std::fs;
 use std::path::Path;
 
+use sluice_language::import::{Import, ImportError};
 use sluice_language::{Errors, Tree, compile, parse};
 
 /// Runs one input through lexer, parser, printers and compiler. Err = what does not hold.
 pub fn exercise(bytes: &[u8]) -> Result<(), String> {
     let text = String::from_utf8_lossy(bytes);
+    imports(&text)?;
     match parse(&text, "input") {
         Err(errors) => places(&errors, &text),
         Ok(tree) => {
@@ -25,6 +27,35 @@ pub fn exercise(bytes: &[u8]) -> Result<(), String> {
                 Err(errors) => Err(format!("it compiles, but does not inherit: {errors}")),
             }
         }
+    }
+}
+
+/// What is imported passes `check`, and importing it again changes nothing.
+fn imports(text: &str) -> Result<(), String> {
+    let Ok(import) = Import::read(text, "input") else { return Ok(()) };
+    let ports = import.ports().into_iter().enumerate();
+    let devices: Vec<(String, String)> = ports.map(|(n, port)| (port.name, format!("eth{n}"))).collect();
+    let imported = match import.finish(&devices) {
+        Ok(imported) => imported,
+        Err(error @ ImportError::Stuck(_)) => return Err(format!("import is stuck: {error}")),
+        // a device that is there already
+        Err(_) => return Ok(()),
+    };
+    import_holds(&imported.text)
+}
+
+pub fn import_holds(text: &str) -> Result<(), String> {
+    let tree = parse(text, "imported").map_err(|errors| format!("imported: {errors}\n{text}"))?;
+    compile(&tree).map_err(|errors| format!("imported: {errors}\n{text}"))?;
+    let again = match Import::read(text, "imported").and_then(|import| import.finish(&[])) {
+        Ok(again) => again,
+        // everything was deleted
+        Err(ImportError::Empty(_)) => return Ok(()),
+        Err(error) => return Err(format!("imported again: {error}\n{text}")),
+    };
+    match again.text == text && again.findings.is_empty() {
+        true => Ok(()),
+        false => Err(format!("imported again it differs:\n{text}\n--- again:\n{}", again.text)),
     }
 }
 
@@ -83,7 +114,7 @@ fn inherited_means_the_same(inherited: &str, tree: &Tree) -> Result<(), String> 
 pub fn corpus() -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut paths = Vec::new();
-    for directory in ["tests/golden", "tests/golden-plan", "examples"] {
+    for directory in ["tests/golden", "tests/golden-plan", "tests/import", "examples"] {
         let entries = fs::read_dir(root.join(directory)).expect("the directory is part of the sources");
         paths.extend(entries.map(|entry| entry.expect("it can be read").path()));
     }

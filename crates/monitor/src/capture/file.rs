@@ -23,7 +23,7 @@ const MAP_FROM: u64 = 576;
 pub struct FileSource {
     name: String,
     format: Format,
-    way: Way,
+    access: Access,
     /// The plain file behind it, if it can be mapped.
     file: Option<File>,
     progress: u64,
@@ -35,7 +35,7 @@ pub struct FileSource {
 }
 
 /// How bytes come.
-enum Way {
+enum Access {
     Read { input: Input, rest: Vec<u8> },
     Map(Mapping),
 }
@@ -77,9 +77,9 @@ impl FileSource {
             Err(what) => return Err(CaptureError::Damaged { name, at: 0, frames: 0, what }),
         };
         let file = plain.filter(|_| !input.is_packed);
-        let way = Way::Read { input, rest: start };
+        let access = Access::Read { input, rest: start };
         let (progress, total, frames, before, ended) = (0, None, 0, 0, false);
-        Ok(FileSource { name, format, way, file, progress, total, frames, before, ended })
+        Ok(FileSource { name, format, access, file, progress, total, frames, before, ended })
     }
 
     /// Time of the first frame, if there is one that can be read.
@@ -113,7 +113,7 @@ impl FileSource {
 
     /// A batch of what was read and of what the batch before left over.
     fn read_batch(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
-        let Way::Read { input, rest } = &mut self.way else { return Ok(false) };
+        let Access::Read { input, rest } = &mut self.access else { return Ok(false) };
         // The buffer keeps its length, so that it is not zeroed each time.
         let mut buffer = std::mem::take(batch.buffer());
         let kept = rest.len();
@@ -165,12 +165,12 @@ impl FileSource {
         let file = self.file.take().filter(|_| bytes > MAP_FROM * batch.len() as u64);
         // What cannot be mapped is read on.
         if let Some(Ok(mapping)) = file.map(Mapping::new) {
-            self.way = Way::Map(mapping);
+            self.access = Access::Map(mapping);
         }
     }
 
     fn map_batch(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
-        let Way::Map(mapping) = &mut self.way else { return Ok(false) };
+        let Access::Map(mapping) = &mut self.access else { return Ok(false) };
         mapping.look();
         if self.before >= mapping.size {
             self.ended = true;
@@ -213,9 +213,9 @@ impl Source for FileSource {
         if self.ended {
             return Ok(false);
         }
-        match self.way {
-            Way::Read { .. } => self.read_batch(batch),
-            Way::Map { .. } => self.map_batch(batch),
+        match self.access {
+            Access::Read { .. } => self.read_batch(batch),
+            Access::Map { .. } => self.map_batch(batch),
         }
     }
 

@@ -27,13 +27,13 @@ pub(super) enum Got {
 
 /// The bytes of a capture, decompressed.
 pub(super) struct Input {
-    way: Way,
+    encoding: Encoding,
     /// Bytes taken from the file itself, compressed or not.
     pub count: Arc<AtomicU64>,
     pub is_packed: bool,
 }
 
-enum Way {
+enum Encoding {
     Plain(Counted),
     Packed(Box<dyn Read + Send>),
 }
@@ -46,7 +46,7 @@ impl Input {
         let mut file = Counted { file, is_file, count: Arc::clone(&count) };
         let start = start_of(&mut file)?;
         let Some(packing) = Packing::of(&start) else {
-            return Ok((Input { way: Way::Plain(file), count, is_packed: false }, start));
+            return Ok((Input { encoding: Encoding::Plain(file), count, is_packed: false }, start));
         };
         let raw = io::BufReader::with_capacity(PACKED_BUFFER, io::Cursor::new(start).chain(file));
         let mut packed: Box<dyn Read + Send> = match packing {
@@ -54,14 +54,14 @@ impl Input {
             Packing::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(raw)?),
         };
         let start = start_of(&mut packed)?;
-        Ok((Input { way: Way::Packed(packed), count, is_packed: true }, start))
+        Ok((Input { encoding: Encoding::Packed(packed), count, is_packed: true }, start))
     }
 
     /// Reads what is there, at most `buffer`, once.
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
-        let length = match &mut self.way {
-            Way::Packed(packed) => packed.read(buffer),
-            Way::Plain(plain) => {
+        let length = match &mut self.encoding {
+            Encoding::Packed(packed) => packed.read(buffer),
+            Encoding::Plain(plain) => {
                 if !plain.is_ready()? {
                     return Ok(Got::Silence);
                 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::libc::{self, c_int};
 use sluice_memory::Memory;
+use sluice_wire::{eth, ethertype, vlan};
 
 use super::CaptureError;
 use super::interface::{Capture, Interface};
@@ -21,7 +22,6 @@ const BLOCK: usize = 1 << 20;
 const RETIRE: u32 = 50;
 /// Wait for frames before an empty batch is returned, milliseconds.
 const PATIENCE: c_int = 200;
-const VLAN_TAG: usize = 4;
 
 /// ARPHRD_ETHER and ARPHRD_LOOPBACK: frames with an Ethernet header (linux/if_arp.h).
 const ETHERNET_LIKE: [u16; 2] = [1, 772];
@@ -171,15 +171,17 @@ fn push(frame: &libc::tpacket3_hdr, data: &[u8], link: LinkType, batch: &mut Bat
         return;
     }
     let known = frame.tp_status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
-    let tpid = if known { frame.hv1.tp_vlan_tpid } else { 0x8100 };
+    let tpid = if known { frame.hv1.tp_vlan_tpid } else { ethertype::VLAN };
     push_tagged(record, data, tpid, frame.hv1.tp_vlan_tci as u16, batch);
 }
 
 /// Adds a frame with the tag that was taken off it.
 pub(super) fn push_tagged(record: Record, data: &[u8], tpid: u16, tci: u16, batch: &mut Batch) {
-    let Some((addresses, rest)) = data.split_at_checked(12) else { return batch.push_copy(record, data) };
+    let Some((addresses, rest)) = data.split_at_checked(eth::field::ADDRESSES.end) else {
+        return batch.push_copy(record, data);
+    };
     let tagged = [addresses, &tpid.to_be_bytes(), &tci.to_be_bytes(), rest].concat();
-    batch.push_copy(Record { wire_len: record.wire_len + VLAN_TAG as u32, ..record }, &tagged);
+    batch.push_copy(Record { wire_len: record.wire_len + vlan::field::HEADER as u32, ..record }, &tagged);
 }
 
 /// Hears nothing before it is bound.

@@ -5,12 +5,11 @@
 //! front of its name.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sluice_xsk::program::Attach;
+use sluice_libbpf::{Link, Target};
 use sluice_xsk::{
-    Copy, FillRing, Frame, Options, Place, RxRing, Sizes, Socket, Umem, open, program, queues,
+    Copy, FillRing, Frame, Options, QueueId, RxRing, Sizes, Socket, Umem, open, program, queues,
     wait_to_receive,
 };
 
@@ -32,7 +31,7 @@ const BATCH: usize = 4096;
 pub(super) struct Sockets {
     queues: Vec<Queue>,
     /// Takes the program off when it is closed.
-    _link: OwnedFd,
+    _link: Link,
 }
 
 impl Sockets {
@@ -58,10 +57,10 @@ impl Sockets {
             queues.push(queue);
         }
         let link = program::redirect_to(&map)
-            .and_then(|program| program::attach(&program, index, Attach::AsPossible))
+            .and_then(|program| Link::attach(program, index, Target::Xdp))
             .map_err(|error| {
-                failed("cannot attach the XDP program that takes frames (is there another?)", error)
-            })?;
+            failed("cannot attach the XDP program that takes frames (is there another?)", error)
+        })?;
         Ok(Interface::new(name, Sockets { queues, _link: link }))
     }
 }
@@ -97,7 +96,7 @@ impl Queue {
         let (umem, mut frames) = Umem::new(FRAMES, ROOM)?;
         let sizes = Sizes { fill: FRAMES, completion: 64, rx: FRAMES, tx: 0 };
         let options = Options { sizes, copy: Copy::AsPossible, need_wakeup: false };
-        let mut opened = open(&umem, Place { ifindex, queue }, options, None)?;
+        let mut opened = open(&umem, QueueId { ifindex, queue }, options, None)?;
         let receive = opened.rx.ok_or(io::ErrorKind::Unsupported)?;
         opened.fill.put(&mut frames);
         Ok(Queue { socket: opened.socket, umem, fill: opened.fill, receive, frames })

@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn occurrences_add_up_and_are_reported_when_they_change() {
         let mut alarms = Alarms::default();
-        let key = ChannelKey::macsec(5, 0, crate::observation::Place::default());
+        let key = ChannelKey::macsec(5, 0, crate::observation::Location::default());
         let occurrence =
             |sequence, value| Occurrence { time_ns: sequence, sequence, frame: 9, count: 1, value };
         alarms.note(Kind::Replay, Some(key), occurrence(10, 700));

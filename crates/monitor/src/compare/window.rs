@@ -5,7 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::net::IpAddr;
 
 use crate::generate::random::mix;
-use crate::observation::{ChannelKey, Observation, Place, Protocol};
+use crate::observation::{ChannelKey, Location, Observation, Protocol};
 
 use super::delays::Delays;
 use super::{Loss, Options, Tap};
@@ -68,16 +68,16 @@ impl Same {
 
 /// A channel without the place where it was captured.
 fn anywhere(key: &ChannelKey) -> ChannelKey {
-    let (place, id) = (Place::default(), key.id());
+    let (location, id) = (Location::default(), key.id());
     match (key.sci(), key.addresses(), key.ports()) {
-        (Some(sci), ..) if key.protocol() == Protocol::Macsec => ChannelKey::macsec(sci, id as u8, place),
-        (Some(sci), ..) => ChannelKey::mka(sci, id, place),
+        (Some(sci), ..) if key.protocol() == Protocol::Macsec => ChannelKey::macsec(sci, id as u8, location),
+        (Some(sci), ..) => ChannelKey::mka(sci, id, location),
         (None, Some((IpAddr::V4(from), IpAddr::V4(to))), ports) => {
-            let key = ChannelKey::ipv4(key.protocol(), from.octets(), to.octets(), id, place);
+            let key = ChannelKey::ipv4(key.protocol(), from.octets(), to.octets(), id, location);
             ports.map_or(key, |(source, destination)| key.with_ports(source, destination))
         }
         (None, Some((IpAddr::V6(from), IpAddr::V6(to))), _) => {
-            ChannelKey::ipv6(key.protocol(), from.octets(), to.octets(), id, place)
+            ChannelKey::ipv6(key.protocol(), from.octets(), to.octets(), id, location)
         }
         _ => key.any_interface(),
     }

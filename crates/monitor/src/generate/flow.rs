@@ -2,7 +2,10 @@
 
 use std::net::Ipv6Addr;
 
-use crate::observation::{ChannelKey, Place, Protocol, Vlans};
+use sluice_wire::ike::NAT_TRAVERSAL_PORT as NAT_T;
+use sluice_wire::macsec;
+
+use crate::observation::{ChannelKey, Location, Protocol, Vlans};
 
 use super::random::mix;
 use super::{Mix, Options};
@@ -32,8 +35,6 @@ const MIXED: [Carrier; 8] = [
 ];
 const IPSEC: [Carrier; 4] = [Carrier::Esp4, Carrier::Esp4, Carrier::EspUdp, Carrier::Esp6];
 
-/// UDP port of ESP and IKE behind NAT (RFC 3948 2.1).
-pub const NAT_T: u16 = 4500;
 /// In a mixed capture without VLANs of its own the seventh and eighth pair of every eight have these.
 const MIXED_VLANS: [Vlans; 2] = [Vlans { outer: 300, inner: 42 }, Vlans { outer: 0, inner: 77 }];
 
@@ -87,8 +88,7 @@ impl Flow {
     }
 
     pub fn sci(self) -> u64 {
-        let [a, b, c, d, e, f] = self.mac(true);
-        u64::from_be_bytes([a, b, c, d, e, f, 0, 1])
+        macsec::sci(self.mac(true), macsec::END_STATION_PORT)
     }
 
     /// Source or destination: 10/8 on one side, 100.64/10 (RFC 6598) on the other.
@@ -122,12 +122,12 @@ impl Flow {
 
     /// What the analysis must call the flow's `key`-th key.
     pub fn channel(self, key: u32, seed: u64) -> ChannelKey {
-        let (place, id) = (Place::new(0, self.vlans), self.key_id(key, seed));
-        let over4 = |protocol| ChannelKey::ipv4(protocol, self.ipv4(true), self.ipv4(false), id, place);
+        let (location, id) = (Location::new(0, self.vlans), self.key_id(key, seed));
+        let over4 = |protocol| ChannelKey::ipv4(protocol, self.ipv4(true), self.ipv4(false), id, location);
         match self.carrier {
-            Carrier::MacsecSci | Carrier::MacsecImplied => ChannelKey::macsec(self.sci(), id as u8, place),
+            Carrier::MacsecSci | Carrier::MacsecImplied => ChannelKey::macsec(self.sci(), id as u8, location),
             Carrier::Esp4 => over4(Protocol::Esp),
-            Carrier::Esp6 => ChannelKey::ipv6(Protocol::Esp, self.ipv6(true), self.ipv6(false), id, place),
+            Carrier::Esp6 => ChannelKey::ipv6(Protocol::Esp, self.ipv6(true), self.ipv6(false), id, location),
             Carrier::EspUdp => {
                 let (source, destination) = self.ports();
                 over4(Protocol::EspUdp).with_ports(source, destination)

@@ -1,10 +1,12 @@
 //! ESP (RFC 4303): SPI and sequence number are in clear text, everything behind them is not.
 
-use super::{Packet, be16, be32};
+use sluice_wire::esp::field;
+use sluice_wire::fields::{be16, be32};
+use sluice_wire::{checksum, ipv4, ipv6, protocol, udp};
+
+use super::Packet;
 use crate::observation::{Flags, Observation, Unknown};
 
-/// RFC 4303 2.1 and 2.2
-const HEADER: usize = 8;
 /// Between the inner packet and the end of ESP: padding, pad length and next header (RFC 4303 2.4 to 2.6) and an ICV of
 /// up to 32 bytes.
 const TRAILER: std::ops::RangeInclusive<u32> = 2..=64;
@@ -12,16 +14,16 @@ const TRAILER: std::ops::RangeInclusive<u32> = 2..=64;
 /// SPI and observation without its key.
 #[inline(always)]
 pub(super) fn observe(packet: Packet<'_>) -> Result<(u32, Observation), Unknown> {
-    let header: &[u8; HEADER] = packet.head("ESP header")?;
-    let spi = be32(header, 0);
+    let header: &[u8; field::HEADER] = packet.head("ESP header")?;
+    let spi = be32(header, field::SPI);
     if spi == 0 {
         return Err(Unknown::Malformed("ESP header: SPI 0 must not be sent (RFC 4303 2.1)"));
     }
     let fingerprint = packet.fingerprint();
-    let body = packet.after(HEADER, "ESP header")?;
+    let body = packet.after(field::HEADER, "ESP header")?;
     let protection = if is_readable(&body) { Flags::INTEGRITY_ONLY } else { Flags::ENCRYPTED };
     let seen = Observation {
-        sequence: be32(header, 4).into(),
+        sequence: be32(header, field::SEQUENCE).into(),
         fingerprint,
         payload_len: body.payload_len(),
         bits: 32,
@@ -31,9 +33,6 @@ pub(super) fn observe(packet: Packet<'_>) -> Result<(u32, Observation), Unknown>
     Ok((spi, seen))
 }
 
-/// Next header of a packet in tunnel mode with IPv6 inside, and of UDP in transport mode (RFC 4303 2.6).
-const IPV6: u8 = 41;
-const UDP: u8 = 17;
 /// Lengths of the ICVs that NULL encryption is used with (RFC 8221 section 6).
 const ICVS: [u32; 4] = [12, 16, 24, 32];
 
@@ -42,20 +41,21 @@ const ICVS: [u32; 4] = [12, 16, 24, 32];
 /// length and next header as they must be (once in 10^9).
 #[inline(always)]
 fn is_readable(body: &Packet<'_>) -> bool {
-    let Some(inner) = body.data.first_chunk::<20>() else { return false };
+    let Some(inner) = body.data.first_chunk::<{ ipv4::field::HEADER }>() else { return false };
+    let of_ipv6 = || ipv6::field::HEADER as u32 + u32::from(be16(inner, ipv6::field::PAYLOAD_LENGTH));
     match inner[0] {
-        0x45 if is_ipv4(body, inner) => true,
-        0x60..=0x6f if ends_behind(body, 40 + u32::from(be16(inner, 4)), IPV6) => true,
-        _ => ends_behind(body, u32::from(be16(inner, 4)), UDP),
+        ipv4::VERSION_IHL_PLAIN if is_ipv4(body, inner) => true,
+        // The next header in tunnel mode, and in transport mode (RFC 4303 2.6).
+        first if ipv4::version(first) == 6 && ends_behind(body, of_ipv6(), protocol::IPV6) => true,
+        _ => ends_behind(body, u32::from(be16(inner, udp::field::LENGTH)), protocol::UDP),
     }
 }
 
 #[inline(always)]
-fn is_ipv4(body: &Packet<'_>, inner: &[u8; 20]) -> bool {
-    body.wire.checked_sub(u32::from(be16(inner, 2))).is_some_and(|rest| TRAILER.contains(&rest)) && {
-        let sum: u32 = inner.chunks_exact(2).map(|pair| u32::from(be16(pair, 0))).sum();
-        (sum & 0xffff) + (sum >> 16) == 0xffff
-    }
+fn is_ipv4(body: &Packet<'_>, inner: &[u8; ipv4::field::HEADER]) -> bool {
+    let length = u32::from(be16(inner, ipv4::field::LENGTH));
+    body.wire.checked_sub(length).is_some_and(|rest| TRAILER.contains(&rest))
+        && checksum::internet(inner) == 0
 }
 
 /// Whether a trailer (RFC 4303 2.4 to 2.6) begins after `length` bytes: padding 1, 2, 3 ..., its length, `next`, and an
@@ -63,8 +63,10 @@ fn is_ipv4(body: &Packet<'_>, inner: &[u8; 20]) -> bool {
 #[inline(always)]
 fn ends_behind(body: &Packet<'_>, length: u32, next: u8) -> bool {
     match body.wire.checked_sub(length) {
-        // UDP's own header is 8 bytes; more padding than 15 bytes is nobody's habit.
-        Some(rest) if length >= 8 && (14..=49).contains(&rest) => has_trailer(body.data, length, rest, next),
+        // More padding than 15 bytes is nobody's habit.
+        Some(rest) if length >= udp::field::HEADER as u32 && (14..=49).contains(&rest) => {
+            has_trailer(body.data, length, rest, next)
+        }
         _ => false,
     }
 }

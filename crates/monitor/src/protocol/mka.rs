@@ -1,34 +1,33 @@
 //! MKA: the MACsec key agreement in EAPOL (IEEE 802.1X-2020 clauses 11.3 and 11.11).
 
-use super::{Packet, be16, be32};
-use crate::observation::{ChannelKey, Flags, Observation, Unknown};
+use sluice_wire::eapol::{self, mka};
+use sluice_wire::ethertype;
+use sluice_wire::fields::{be16, be32, be64};
 
-/// 11.3.2: EAPOL packet type of an MKPDU.
-const EAPOL_MKA: u8 = 5;
-const EAPOL_HEADER: usize = 4;
-/// 11.11: basic parameter set up to the CKN: version to body length 4, SCI 8, member identifier 12, message number 4,
-/// algorithm agility 4.
-const BASIC: usize = 32;
+use super::Packet;
+use crate::observation::{ChannelKey, Flags, Observation, Unknown};
 
 /// An MKPDU; its member's message number counts up by one a packet (9.4.2).
 #[inline(always)]
 pub(super) fn observe(packet: Packet<'_>) -> Result<Observation, Unknown> {
-    let header: &[u8; EAPOL_HEADER] = packet.head("EAPOL header")?;
-    if header[1] != EAPOL_MKA {
-        return Err(Unknown::Ethertype(0x888e));
+    use eapol::field;
+    let header: &[u8; field::HEADER] = packet.head("EAPOL header")?;
+    if header[field::PACKET_TYPE] != eapol::TYPE_MKA {
+        return Err(Unknown::Ethertype(ethertype::EAPOL));
     }
-    let body = packet.after(EAPOL_HEADER, "EAPOL header")?.ending(u32::from(be16(header, 2)));
-    let basic: &[u8; BASIC] = body.head("MKA basic parameter set")?;
-    // 11.11.1: twelve bits, without the first four octets and without padding.
-    let length = usize::from(be16(basic, 2) & 0x0fff);
-    let Some(ckn) = (length + 4).checked_sub(BASIC) else {
+    let body = packet.after(field::HEADER, "EAPOL header")?;
+    let body = body.ending(u32::from(be16(header, field::BODY_LENGTH)));
+    let basic: &[u8; mka::KEY_NAME] = body.head("MKA basic parameter set")?;
+    // 11.11.1: without padding.
+    let length = usize::from(be16(basic, mka::FLAGS_LENGTH) & mka::LENGTH_MASK);
+    let Some(ckn) = (length + mka::UNCOUNTED).checked_sub(mka::KEY_NAME) else {
         return Err(Unknown::Malformed("MKA basic parameter set: body length"));
     };
-    let ckn = body.data.get(BASIC..BASIC + ckn).ok_or(Unknown::Short("MKA key name"))?;
-    let sci = u64::from(be32(basic, 4)) << 32 | u64::from(be32(basic, 8));
+    let ckn = body.data.get(mka::KEY_NAME..mka::KEY_NAME + ckn).ok_or(Unknown::Short("MKA key name"))?;
+    let member = &basic[mka::MEMBER_IDENTIFIER];
     Ok(Observation {
-        key: ChannelKey::mka(sci, digest(&basic[12..24], ckn), packet.place()),
-        sequence: be32(basic, 24).into(),
+        key: ChannelKey::mka(be64(basic, mka::SCI), digest(member, ckn), packet.location()),
+        sequence: be32(basic, mka::MESSAGE_NUMBER).into(),
         fingerprint: body.fingerprint(),
         payload_len: body.payload_len(),
         bits: 32,

@@ -1,31 +1,31 @@
 //! UDP as a carrier: ESP and IKE behind NAT (RFC 3948), IKE, GTP-U.
 
-use super::ip::Addresses;
-use super::{Packet, be16, esp, gtpu, ike};
-use crate::observation::{Flags, Observation, Protocol, Unknown};
+use sluice_wire::fields::be16;
+use sluice_wire::gtpu::PORT as GTPU;
+use sluice_wire::ike::{KEEPALIVE, NAT_TRAVERSAL_PORT as NAT_TRAVERSAL, NON_ESP_MARKER, PORT as IKE};
+use sluice_wire::udp::field;
 
-const HEADER: usize = 8;
-const IKE: u16 = 500;
-const NAT_TRAVERSAL: u16 = 4500;
-const GTPU: u16 = 2152;
+use super::ip::Addresses;
+use super::{Packet, esp, gtpu, ike};
+use crate::observation::{Flags, Observation, Protocol, Unknown};
 
 #[inline(always)]
 pub(super) fn observe(addresses: Addresses, packet: Packet<'_>) -> Result<Observation, Unknown> {
-    let header: &[u8; HEADER] = packet.head("UDP header")?;
-    let ports = (be16(header, 0), be16(header, 2));
-    let length = u32::from(be16(header, 4));
+    let header: &[u8; field::HEADER] = packet.head("UDP header")?;
+    let ports = (be16(header, field::SOURCE_PORT), be16(header, field::DESTINATION_PORT));
+    let length = u32::from(be16(header, field::LENGTH));
     let either = |port: u16| ports.0 == port || ports.1 == port;
     let followed = either(NAT_TRAVERSAL) || either(GTPU) || either(IKE);
     if !followed {
         return Err(Unknown::UdpPort(ports.0.min(ports.1)));
     }
-    if length != 0 && length < HEADER as u32 {
+    if length != 0 && length < field::HEADER as u32 {
         return Err(Unknown::Malformed("UDP header: length below 8"));
     }
     // A first fragment holds less than its header says.
     let whole = length != 0 && !packet.flags.has(Flags::FRAGMENT);
     let packet = if whole { packet.ending(length) } else { packet };
-    let packet = packet.after(HEADER, "UDP header")?;
+    let packet = packet.after(field::HEADER, "UDP header")?;
     if either(NAT_TRAVERSAL) {
         return behind_nat(addresses, ports, packet);
     }
@@ -36,7 +36,7 @@ pub(super) fn observe(addresses: Addresses, packet: Packet<'_>) -> Result<Observ
 /// otherwise.
 #[inline(always)]
 fn behind_nat(addresses: Addresses, ports: (u16, u16), packet: Packet<'_>) -> Result<Observation, Unknown> {
-    if packet.wire == 1 && packet.data == [0xff] {
+    if packet.wire == 1 && packet.data == [KEEPALIVE] {
         return Ok(Observation {
             key: addresses.key_with_ports(Protocol::EspUdp, 0, ports, &packet),
             payload_len: 1,
@@ -44,8 +44,8 @@ fn behind_nat(addresses: Addresses, ports: (u16, u16), packet: Packet<'_>) -> Re
             ..Observation::default()
         });
     }
-    if packet.head::<4>("UDP-encapsulated ESP header")? == &[0; 4] {
-        return ike::observe(addresses, packet.after(4, "non-ESP marker")?);
+    if packet.head("UDP-encapsulated ESP header")? == &NON_ESP_MARKER {
+        return ike::observe(addresses, packet.after(NON_ESP_MARKER.len(), "non-ESP marker")?);
     }
     let (spi, seen) = esp::observe(packet)?;
     Ok(Observation { key: addresses.key_with_ports(Protocol::EspUdp, spi, ports, &packet), ..seen })

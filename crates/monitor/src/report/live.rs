@@ -204,12 +204,12 @@ impl<W: Write + Send> Sink for Live<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observation::{ChannelKey, Place};
+    use crate::observation::{ChannelKey, Location};
     use crate::summary::{Anomaly, ChannelDelta};
 
     fn update(index: u64, lost: i64) -> Update {
         let keys: Vec<_> =
-            (1..=30).map(|sci| ChannelKey::macsec(sci << 16 | 1, 0, Place::default())).collect();
+            (1..=30).map(|sci| ChannelKey::macsec(sci << 16 | 1, 0, Location::default())).collect();
         let counts = |at: usize| Counts {
             packets: 1000,
             bytes: 64_000,

@@ -90,14 +90,14 @@ impl<W: Write + Send> Sink for JsonLines<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observation::{ChannelKey, Place};
+    use crate::observation::{ChannelKey, Location};
     use crate::summary::NewChannel;
 
     #[test]
     fn every_line_is_an_object_that_says_what_it_is() {
         let mut out = Vec::new();
         let mut sink = JsonLines::new(&mut out, "test");
-        let key = ChannelKey::macsec(0x0011_2233_4455_0001, 2, Place::default());
+        let key = ChannelKey::macsec(0x0011_2233_4455_0001, 2, Location::default());
         let gap = Gap {
             channel: key.channel_id(),
             first: 7,

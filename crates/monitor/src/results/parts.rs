@@ -321,7 +321,7 @@ impl<'a> Entries<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observation::{Place, Protocol};
+    use crate::observation::{Location, Protocol};
     use proptest::prelude::*;
 
     fn deltas() -> impl Strategy<Value = Vec<ChannelDelta>> {
@@ -376,9 +376,9 @@ mod tests {
     #[test]
     fn channels_and_figures_come_back_as_they_were() {
         let keys = [
-            ChannelKey::macsec(0x0011_2233_4455_0001, 3, Place::default()),
-            ChannelKey::ipv4(Protocol::Esp, [10, 0, 0, 1], [10, 0, 0, 2], 7, Place::default()),
-            ChannelKey::ipv6(Protocol::GtpU, [0x20; 16], [0x30; 16], 8, Place::default()),
+            ChannelKey::macsec(0x0011_2233_4455_0001, 3, Location::default()),
+            ChannelKey::ipv4(Protocol::Esp, [10, 0, 0, 1], [10, 0, 0, 2], 7, Location::default()),
+            ChannelKey::ipv6(Protocol::GtpU, [0x20; 16], [0x30; 16], 8, Location::default()),
         ];
         let mut part = Part::new(PartKind::Channels, 0);
         for (number, key) in (9..).zip(keys) {

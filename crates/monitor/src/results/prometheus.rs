@@ -1,11 +1,12 @@
 //! Prometheus text format: totals of a run for a scrape, or for node_exporter's textfile collector.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use sluice_metrics::Kind::{Counter, Gauge};
+use sluice_metrics::Page;
 
 use crate::anomaly::Kind;
 use crate::summary::{Counts, Sink, Summary, Update};
@@ -29,45 +30,47 @@ pub struct Totals {
     pub finished: bool,
 }
 
+type TotalField = (&'static str, &'static str, fn(&Totals) -> u64);
+
+const COUNTERS: [TotalField; 12] = [
+    ("sluice_monitor_packets_total", "Packets that belong to a channel.", |t| t.counts.packets),
+    ("sluice_monitor_bytes_total", "Their length on the wire.", |t| t.counts.bytes),
+    ("sluice_monitor_late_total", "Packets that came after a higher number: reordered, not lost.", |t| {
+        t.counts.late
+    }),
+    ("sluice_monitor_duplicates_total", "The same packet again within a second.", |t| t.counts.duplicates),
+    ("sluice_monitor_replays_total", "The same packet again, later than that.", |t| t.counts.replays),
+    ("sluice_monitor_reused_total", "Another packet under a number used before.", |t| t.counts.reused),
+    ("sluice_monitor_too_old_total", "Packets below what is remembered.", |t| t.counts.too_old),
+    ("sluice_monitor_stray_total", "Single numbers far off the sequence.", |t| t.counts.stray),
+    ("sluice_monitor_unknown_frames_total", "Frames that belong to no channel.", |t| t.unknown),
+    ("sluice_monitor_capture_drops_total", "Frames that the capture itself lost.", |t| t.capture_drops),
+    ("sluice_monitor_channels_total", "Channels seen so far.", |t| t.channels),
+    ("sluice_monitor_rekeys_total", "Changes of key.", |t| t.rekeys),
+];
+
 /// The text of a scrape.
 pub fn text(totals: &Totals) -> String {
-    let mut out = String::with_capacity(4096);
-    let mut family = |name: &str, kind: &str, help: &str, value: f64| {
-        let _ = writeln!(out, "# HELP sluice_monitor_{name} {help}\n# TYPE sluice_monitor_{name} {kind}");
-        let _ = writeln!(out, "sluice_monitor_{name} {value}");
-    };
-    let counts = &totals.counts;
-    let mut counter = |name: &str, help: &str, value: u64| family(name, "counter", help, value as f64);
-    counter("packets_total", "Packets that belong to a channel.", counts.packets);
-    counter("bytes_total", "Their length on the wire.", counts.bytes);
-    counter("late_total", "Packets that came after a higher number: reordered, not lost.", counts.late);
-    counter("duplicates_total", "The same packet again within a second.", counts.duplicates);
-    counter("replays_total", "The same packet again, later than that.", counts.replays);
-    counter("reused_total", "Another packet under a number used before.", counts.reused);
-    counter("too_old_total", "Packets below what is remembered.", counts.too_old);
-    counter("stray_total", "Single numbers far off the sequence.", counts.stray);
-    counter("unknown_frames_total", "Frames that belong to no channel.", totals.unknown);
-    counter("capture_drops_total", "Frames that the capture itself lost.", totals.capture_drops);
-    counter("channels_total", "Channels seen so far.", totals.channels);
-    counter("rekeys_total", "Changes of key.", totals.rekeys);
+    let mut page = Page::default();
+    for (name, help, field) in COUNTERS {
+        page.family(name, Counter, help).sample(&[], field(totals));
+    }
     // Late packets take losses back, so these may fall.
-    family("lost", "gauge", "Numbers that were skipped and have not come.", counts.lost as f64);
-    family("gaps", "gauge", "Ranges of lost numbers.", totals.gaps as f64);
-    family("channels_active", "gauge", "Channels with packets in the newest interval.", totals.active as f64);
-    family("last_seconds", "gauge", "Capture time of the newest result.", totals.last_ns as f64 / 1e9);
-    family("finished", "gauge", "Whether the run has ended.", u8::from(totals.finished).into());
-    let _ = writeln!(out, "# HELP sluice_monitor_anomalies Occurrences by kind.");
-    let _ = writeln!(out, "# TYPE sluice_monitor_anomalies gauge");
+    page.family("sluice_monitor_lost", Gauge, "Numbers that were skipped and have not come.")
+        .sample(&[], totals.counts.lost);
+    page.family("sluice_monitor_gaps", Gauge, "Ranges of lost numbers.").sample(&[], totals.gaps);
+    page.family("sluice_monitor_channels_active", Gauge, "Channels with packets in the newest interval.")
+        .sample(&[], totals.active);
+    page.family("sluice_monitor_last_seconds", Gauge, "Capture time of the newest result.")
+        .fraction(totals.last_ns as f64 / 1e9);
+    page.family("sluice_monitor_finished", Gauge, "Whether the run has ended.").sample(&[], totals.finished);
+    let anomalies = page.family("sluice_monitor_anomalies", Gauge, "Occurrences by kind.");
     for kind in Kind::ALL {
         let count = totals.anomalies.get(kind).copied().unwrap_or(0);
         let severity = format!("{:?}", kind.severity()).to_lowercase();
-        let _ = writeln!(
-            out,
-            "sluice_monitor_anomalies{{kind=\"{}\",severity=\"{severity}\"}} {count}",
-            kind.name()
-        );
+        anomalies.sample(&[("kind", kind.name()), ("severity", &severity)], count);
     }
-    out
+    page.text()
 }
 
 /// A sink that keeps a text file up to date; readers see the old or the new one, never half of one.
@@ -162,8 +165,41 @@ impl Totals {
 
 #[cfg(test)]
 mod tests {
+    use sluice_metrics::judge;
+
     use super::*;
     use crate::summary::{Anomaly, Interval};
+
+    #[test]
+    fn the_page_is_the_one_kept_and_another_reader_reads_it() {
+        let totals = Totals {
+            counts: Counts {
+                packets: 1,
+                bytes: 2,
+                lost: -3,
+                late: 4,
+                duplicates: 5,
+                replays: 6,
+                reused: 7,
+                too_old: 8,
+                stray: 9,
+            },
+            unknown: 10,
+            capture_drops: 11,
+            channels: 12,
+            active: 13,
+            gaps: 14,
+            rekeys: 15,
+            anomalies: [(Kind::Loss, 16)].into(),
+            last_ns: 1_604_724_074_003_728_500,
+            finished: true,
+        };
+        let page = text(&totals);
+        judge::golden("monitor", &page);
+        judge::read(&page).unwrap();
+        let begun = text(&Totals::default());
+        assert!(begun.contains("\nsluice_monitor_last_seconds 0\n"), "{begun}");
+    }
 
     fn value(text: &str, name: &str) -> f64 {
         let line = text.lines().find(|line| line.split(' ').next() == Some(name));

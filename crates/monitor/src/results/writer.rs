@@ -252,11 +252,11 @@ fn add(connection: &mut Connection, key: RunKey, updates: &[Pending]) -> rusqlit
 mod tests {
     use super::*;
     use crate::anomaly::Kind;
-    use crate::observation::{ChannelKey, Place};
+    use crate::observation::{ChannelKey, Location};
     use crate::summary::{Anomaly, ChannelDelta, Counts, Gap, Interval, NewChannel};
 
     fn update(interval: u64, channels: &[u64]) -> Update {
-        let key = |sci: u64| ChannelKey::macsec(sci, 0, Place::default());
+        let key = |sci: u64| ChannelKey::macsec(sci, 0, Location::default());
         let new = |sci: &u64| NewChannel { number: *sci as u32, key: key(*sci) };
         let counts = Counts { packets: 10, bytes: 640, lost: 1, ..Counts::default() };
         let delta = |sci: &u64| ChannelDelta {

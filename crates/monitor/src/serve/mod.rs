@@ -170,7 +170,7 @@ async fn answer(
     match asked {
         Ok(Ok(Answer::Json(value))) => Json(value).into_response(),
         Ok(Ok(Answer::Text(text))) => {
-            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+            ([(header::CONTENT_TYPE, sluice_metrics::CONTENT_TYPE)], text).into_response()
         }
         Ok(Err(failure)) => failure.into_response(),
         Err(error) => {
@@ -196,7 +196,7 @@ async fn page() -> Response {
     response
 }
 
-/// A number nobody can foresee: only scripts that carry it run.
+/// A number nobody can predict: only scripts that carry it run.
 fn nonce() -> String {
     let mut bytes = [0; 16];
     let read = std::fs::File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));

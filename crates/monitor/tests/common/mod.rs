@@ -6,7 +6,7 @@ use std::path::Path;
 use sluice_monitor::analysis::{Control, Options, analyze_with};
 use sluice_monitor::capture::{CaptureError, Source};
 use sluice_monitor::frame::{Batch, Frame, LinkType, Record};
-use sluice_monitor::observation::{ChannelKey, Flags, Observation, Place, Protocol, Unknown, Vlans};
+use sluice_monitor::observation::{ChannelKey, Flags, Location, Observation, Protocol, Unknown, Vlans};
 use sluice_monitor::results::{Database, Detail, RunInfo};
 use sluice_monitor::summary::{Sink, Summary};
 
@@ -115,21 +115,21 @@ pub fn observe(frame: &Frame<'_>) -> Result<Observation, Unknown> {
     if number == 0 {
         return Err(Unknown::Ethertype(0x88cc));
     }
-    let place = Place::new(0, Vlans { outer: 0, inner: if sender % 7 == 1 { 42 } else { 0 } });
+    let location = Location::new(0, Vlans { outer: 0, inner: if sender % 7 == 1 { 42 } else { 0 } });
     let [a, b, c, d] = sender.to_be_bytes();
     let key = match sender % 3 {
-        0 => ChannelKey::macsec(0x0200_0000_0000_0001 | u64::from(sender) << 16, (key % 4) as u8, place),
+        0 => ChannelKey::macsec(0x0200_0000_0000_0001 | u64::from(sender) << 16, (key % 4) as u8, location),
         1 => ChannelKey::ipv4(
             Protocol::Esp,
             [10, b, c, d],
             [192, 0, 2, 1],
             0x1000 + sender * 1000 + key,
-            place,
+            location,
         ),
         _ => {
             let source = [0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d];
             let destination = [0x20, 0x01, 0x0d, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
-            ChannelKey::ipv6(Protocol::Esp, source, destination, 0x2000 + sender * 1000 + key, place)
+            ChannelKey::ipv6(Protocol::Esp, source, destination, 0x2000 + sender * 1000 + key, location)
         }
     };
     let fingerprint = number.wrapping_mul(0x9e37_79b1) | 1;

@@ -1,7 +1,7 @@
 //! A parser for well-formed frames only, written straight from the standards: the judge of the one under test.
 
 use sluice_monitor::frame::Frame;
-use sluice_monitor::observation::{ChannelKey, Flags, Observation, Place, Protocol, Unknown, Vlans};
+use sluice_monitor::observation::{ChannelKey, Flags, Location, Observation, Protocol, Unknown, Vlans};
 
 fn u16_at(data: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([data[at], data[at + 1]])
@@ -26,15 +26,15 @@ pub fn observe(frame: &Frame<'_>) -> Result<Observation, Unknown> {
         vlans = Vlans { outer: vlans.inner, inner: u16_at(data, at + 2) & 0xfff };
         at += 4;
     }
-    let place = Place::new(frame.interface, vlans);
+    let location = Location::new(frame.interface, vlans);
     match u16_at(data, at) {
-        0x88e5 => Ok(macsec(data, at + 2, place)),
-        0x0800 => ipv4(&data[at + 2..], place),
+        0x88e5 => Ok(macsec(data, at + 2, location)),
+        0x0800 => ipv4(&data[at + 2..], location),
         0x86dd => {
             let ip = &data[at + 2..];
             assert_eq!(ip[6], 50, "only ESP is generated over IPv6");
             let address = |from: usize| <[u8; 16]>::try_from(&ip[from..from + 16]).unwrap();
-            let key = ChannelKey::ipv6(Protocol::Esp, address(8), address(24), u32_at(ip, 40), place);
+            let key = ChannelKey::ipv6(Protocol::Esp, address(8), address(24), u32_at(ip, 40), location);
             let end = 40 + usize::from(u16_at(ip, 4));
             Ok(observation(key, u32_at(ip, 44).into(), 32, &ip[48..end]))
         }
@@ -54,21 +54,21 @@ fn observation(key: ChannelKey, sequence: u64, bits: u8, payload: &[u8]) -> Obse
 }
 
 /// 802.1AE 9.3.
-fn macsec(data: &[u8], at: usize, place: Place) -> Observation {
+fn macsec(data: &[u8], at: usize, location: Location) -> Observation {
     let explicit = data[at] & 0x20 != 0;
     let mac = data[6..12].iter().fold(0u64, |mac, byte| mac << 8 | u64::from(*byte));
     let (sci, header) = match explicit {
         true => (u64::from(u32_at(data, at + 6)) << 32 | u64::from(u32_at(data, at + 10)), 14),
         false => (mac << 16 | 1, 6),
     };
-    let key = ChannelKey::macsec(sci, data[at] & 3, place);
+    let key = ChannelKey::macsec(sci, data[at] & 3, location);
     observation(key, u32_at(data, at + 2).into(), 32, &data[at + header..])
 }
 
-fn ipv4(ip: &[u8], place: Place) -> Result<Observation, Unknown> {
+fn ipv4(ip: &[u8], location: Location) -> Result<Observation, Unknown> {
     let ip = &ip[..usize::from(u16_at(ip, 2))];
     let (from, to) = (ip[12..16].try_into().unwrap(), ip[16..20].try_into().unwrap());
-    let key = |protocol, id| ChannelKey::ipv4(protocol, from, to, id, place);
+    let key = |protocol, id| ChannelKey::ipv4(protocol, from, to, id, location);
     let payload = &ip[20..];
     match ip[9] {
         50 => {

@@ -7,6 +7,8 @@ mod packet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub use packet::{Fragment, Packet};
+use sluice_wire::fields::{be16, put_be16};
+use sluice_wire::{tcp, udp};
 
 use super::{ICMP, TCP, UDP};
 
@@ -86,15 +88,18 @@ fn addresses(packet: &Packet, session: &Session) -> (IpAddr, IpAddr) {
 
 /// Ports and checksum of TCP and UDP, in place.
 fn transport(packet: &Packet, out: &mut Packet, session: &Session, to6: bool) -> Result<(), Refused> {
-    let place = match packet.proto {
-        TCP => 16,
-        UDP => 6,
+    let field = match packet.proto {
+        TCP => tcp::field::CHECKSUM,
+        UDP => udp::field::CHECKSUM,
         _ => return Err("nat64_protocol"),
     };
     // towards the client its own port is the destination's
-    let (at, port) = if to6 { (2, session.client.1) } else { (0, session.outside.1) };
-    out.data[at..at + 2].copy_from_slice(&port.to_be_bytes());
-    let before = u16::from_be_bytes([packet.data[place], packet.data[place + 1]]);
+    let (place, port) = match to6 {
+        true => (udp::field::DESTINATION_PORT, session.client.1),
+        false => (udp::field::SOURCE_PORT, session.outside.1),
+    };
+    put_be16(&mut out.data, place, port);
+    let before = be16(&packet.data, field.clone());
     let check = if packet.proto == UDP && before == 0 && to6 {
         if packet.is_piece() {
             return Err("nat64_udp_checksum");
@@ -104,8 +109,8 @@ fn transport(packet: &Packet, out: &mut Packet, session: &Session, to6: bool) ->
     } else {
         adjust(before, &[&packet.pseudo(0), &packet.data[..4]], &[&out.pseudo(0), &out.data[..4]])
     };
-    let check = if packet.proto == UDP && check == 0 { 0xffff } else { check };
-    out.data[place..place + 2].copy_from_slice(&check.to_be_bytes());
+    let check = if packet.proto == UDP { udp::sent(check) } else { check };
+    put_be16(&mut out.data, field, check);
     Ok(())
 }
 

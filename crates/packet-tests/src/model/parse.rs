@@ -2,15 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use sluice_wire::{Mac, eth, icmpv4, icmpv6, ipv4, ipv6, tcp, udp, vlan};
+use sluice_wire::fields::{be16, octets};
+use sluice_wire::{Mac, ah, eth, ethertype, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, protocol, tcp, udp, vlan};
 
 use super::{DCCP, ICMP, ICMPV6, SCTP, TCP, Tuple, UDP, UDP_LITE};
 
 /// IPv6 extension headers that are followed; a longer chain is refused.
 const EXTENSIONS: usize = 5;
-const AUTHENTICATION: u8 = 51;
-/// Ethertype of an IEEE 802.1ad tag.
-pub const SERVICE_TAG: u16 = 0x88a8;
 
 pub struct Link<'a> {
     pub destination: Mac,
@@ -93,12 +91,14 @@ pub fn link(frame: &[u8]) -> Option<Link<'_>> {
     let header = eth::View::new(frame).ok()?;
     let (mut ethertype, mut payload) = (header.ethertype(), header.payload());
     let mut tags = Vec::new();
-    while ethertype == eth::TYPE_VLAN && tags.len() < 2 || ethertype == SERVICE_TAG && tags.is_empty() {
+    while ethertype == ethertype::VLAN && tags.len() < 2
+        || ethertype == ethertype::SERVICE_VLAN && tags.is_empty()
+    {
         let tag = vlan::View::new(payload).ok()?;
         tags.push((ethertype, tag.id()));
         (ethertype, payload) = (tag.ethertype(), tag.payload());
     }
-    if tags == [(eth::TYPE_VLAN, 0)] {
+    if tags == [(ethertype::VLAN, 0)] {
         tags.clear();
     }
     Some(Link { destination: header.destination(), tags, ethertype, payload })
@@ -107,8 +107,8 @@ pub fn link(frame: &[u8]) -> Option<Link<'_>> {
 /// Ok(None): no IP packet. Err: the reason to drop it.
 pub fn parse(link: &Link) -> Result<Option<Facts>, &'static str> {
     match link.ethertype {
-        eth::TYPE_IPV4 => parse4(link.payload).map(Some),
-        eth::TYPE_IPV6 => parse6(link.payload).map(Some),
+        ethertype::IPV4 => parse4(link.payload).map(Some),
+        ethertype::IPV6 => parse6(link.payload).map(Some),
         _ => Ok(None),
     }
 }
@@ -116,7 +116,7 @@ pub fn parse(link: &Link) -> Result<Option<Facts>, &'static str> {
 fn parse4(packet: &[u8]) -> Result<Facts, &'static str> {
     let view = ipv4::View::new_unchecked(packet).map_err(|_| "truncated")?;
     let (header, total) = (view.header_length(), usize::from(view.total_length()));
-    if view.version() != 4 || header < 20 || total < header || view.protocol() == ICMPV6 {
+    if view.version() != 4 || header < ipv4::field::HEADER || total < header || view.protocol() == ICMPV6 {
         return Err("bad_ip_header");
     }
     if packet.len() < total {
@@ -131,14 +131,14 @@ fn parse4(packet: &[u8]) -> Result<Facts, &'static str> {
     }
     let mut facts = Facts::new(source.into(), destination.into(), view.protocol(), view.ttl(), total);
     facts.link_local = source.is_link_local() || destination.is_link_local();
-    facts.options = header > 20;
+    facts.options = header > ipv4::field::HEADER;
     facts.fragment = view.is_fragment();
     facts.group = destination.is_multicast() || destination.is_broadcast();
-    facts.ip_options = packet[20..header].to_vec();
+    facts.ip_options = packet[ipv4::field::HEADER..header].to_vec();
     facts.payload = packet[header..total].to_vec();
     facts.piece = Piece {
-        id: u16::from_ne_bytes([packet[4], packet[5]]).into(),
-        offset: usize::from(view.flags_offset() & ipv4::OFFSET_MASK) * 8,
+        id: u16::from_ne_bytes(octets(packet, ipv4::field::ID)).into(),
+        offset: usize::from(view.flags_offset() & ipv4::OFFSET_MASK) * ipv4::OFFSET_UNIT,
         more: view.flags_offset() & ipv4::FLAG_MORE_FRAGMENTS != 0,
         length: total - header,
         header,
@@ -222,12 +222,13 @@ impl Facts {
 
     /// `packet` may be longer than `total`: Ethernet padding is no header.
     fn follow_extensions(&mut self, first: u8, packet: &[u8], total: usize) -> Result<(), &'static str> {
+        use ipv6_ext::field;
         let (mut next, mut at) = (first, ipv6::field::HEADER);
         for _ in 0..=EXTENSIONS {
-            let unit = match next {
-                ipv6::HOP_BY_HOP | ipv6::ROUTING | ipv6::DESTINATION_OPTIONS => 8,
-                AUTHENTICATION => 4,
-                ipv6::FRAGMENT => 0,
+            let length: fn(u8) -> usize = match next {
+                protocol::HOP_BY_HOP | protocol::ROUTING | protocol::DESTINATION_OPTIONS => ipv6_ext::length,
+                protocol::AH => ah::length,
+                protocol::FRAGMENT => |_| field::UNIT,
                 _ => {
                     self.protocol = next;
                     if next == ICMP || (at > total && !self.fragment) {
@@ -242,40 +243,42 @@ impl Facts {
                     return self.transport_of_first(packet.get(at..total).unwrap_or_default());
                 }
             };
-            let Some(header) = packet.get(at..at + 8) else {
+            let Some(header) = packet.get(at..at + field::UNIT) else {
                 (self.protocol, self.tiny) = (next, self.fragment);
                 self.payload = packet.get(at..total).unwrap_or_default().to_vec();
                 return if self.tiny { Ok(()) } else { Err("truncated") };
             };
             self.options = true;
-            if next == ipv6::FRAGMENT {
+            if next == protocol::FRAGMENT {
                 if self.fragment {
                     return Err("extension_headers");
                 }
-                self.note_fragment(header, packet.get(at + 8..total).unwrap_or_default());
+                self.note_fragment(header, packet.get(at + field::UNIT..total).unwrap_or_default());
                 if self.piece.offset != 0 {
                     return Ok(());
                 }
-                (next, at) = (header[0], at + 8);
+                (next, at) = (header[field::NEXT_HEADER], at + field::UNIT);
                 continue;
             }
             // RFC 5095, RFC 6275 section 6.4
-            self.leads_elsewhere |= next == ipv6::ROUTING && header[3] != 0 && header[2] != 2;
-            let extra = if next == AUTHENTICATION { 2 } else { 1 };
-            (next, at) = (header[0], at + (usize::from(header[1]) + extra) * unit);
+            self.leads_elsewhere |= next == protocol::ROUTING
+                && header[field::SEGMENTS_LEFT] != 0
+                && header[field::ROUTING_TYPE] != 2;
+            (next, at) = (header[field::NEXT_HEADER], at + length(header[field::LENGTH]));
         }
         Err("extension_headers")
     }
 
     /// An atomic fragment is a whole packet (RFC 6946).
     fn note_fragment(&mut self, header: &[u8], rest: &[u8]) {
-        let word = u16::from_be_bytes([header[2], header[3]]);
-        (self.protocol, self.fragment) = (header[0], word & 0xfff9 != 0);
+        use ipv6_ext::{MORE, OFFSET_MASK, field};
+        let word = be16(header, field::OFFSET_MORE);
+        (self.protocol, self.fragment) = (header[field::NEXT_HEADER], word & (OFFSET_MASK | MORE) != 0);
         self.payload = rest.to_vec();
         self.piece = Piece {
-            id: u32::from_ne_bytes([header[4], header[5], header[6], header[7]]),
-            offset: usize::from(word & 0xfff8),
-            more: word & 1 != 0,
+            id: u32::from_ne_bytes(octets(header, field::ID)),
+            offset: usize::from(word & OFFSET_MASK),
+            more: word & MORE != 0,
             length: rest.len(),
             header: 0,
         };
@@ -310,19 +313,19 @@ impl Facts {
             SCTP | DCCP | UDP_LITE => {
                 let least = if self.protocol == UDP_LITE { 8 } else { 12 };
                 let header = segment.get(..least).ok_or("truncated")?;
-                self.sport = u16::from_be_bytes([header[0], header[1]]);
-                self.dport = u16::from_be_bytes([header[2], header[3]]);
+                self.sport = be16(header, udp::field::SOURCE_PORT);
+                self.dport = be16(header, udp::field::DESTINATION_PORT);
             }
             ICMP => {
                 let view = icmpv4::View::new(segment).map_err(|_| "truncated")?;
-                (self.icmp_type, self.icmp_code, self.sport) = (view.kind(), segment[1], view.id());
+                (self.icmp_type, self.icmp_code, self.sport) = (view.kind(), view.code(), view.id());
                 use icmpv4::{PARAMETER_PROBLEM, TIME_EXCEEDED, UNREACHABLE};
                 self.icmp_error = matches!(view.kind(), UNREACHABLE | TIME_EXCEEDED | PARAMETER_PROBLEM);
                 self.quote = quote4(view.payload()).filter(|_| self.icmp_error);
             }
             ICMPV6 => {
                 let view = icmpv6::View::new(segment).map_err(|_| "truncated")?;
-                (self.icmp_type, self.icmp_code, self.sport) = (view.kind(), segment[1], view.id());
+                (self.icmp_type, self.icmp_code, self.sport) = (view.kind(), view.code(), view.id());
                 self.icmp_error = icmpv6::is_error(view.kind());
                 // RFC 4861 with the redirects of its section 4.5
                 self.neighbour_discovery = (icmpv6::ROUTER_SOLICITATION..=137).contains(&view.kind());
@@ -348,7 +351,7 @@ impl Facts {
 fn quote4(bytes: &[u8]) -> Option<Quote> {
     let view = ipv4::View::new_unchecked(bytes).ok()?;
     let first = view.flags_offset() & ipv4::OFFSET_MASK == 0;
-    if view.version() != 4 || view.header_length() < 20 || !first {
+    if view.version() != 4 || view.header_length() < ipv4::field::HEADER || !first {
         return None;
     }
     quote(
@@ -367,17 +370,22 @@ fn quote6(bytes: &[u8]) -> Option<Quote> {
 
 /// Behind the quoted extension headers; a later fragment has no transport header.
 fn quoted_transport(first: u8, bytes: &[u8]) -> Option<(u8, &[u8])> {
+    use ipv6_ext::field;
     let (mut next, mut rest) = (first, bytes);
     for _ in 0..=EXTENSIONS {
-        let header = rest.get(..8);
+        let header = rest.get(..field::UNIT);
         let length = match next {
-            ipv6::HOP_BY_HOP | ipv6::ROUTING | ipv6::DESTINATION_OPTIONS => (usize::from(header?[1]) + 1) * 8,
-            AUTHENTICATION => (usize::from(header?[1]) + 2) * 4,
-            ipv6::FRAGMENT if u16::from_be_bytes([header?[2], header?[3]]) & 0xfff8 != 0 => return None,
-            ipv6::FRAGMENT => 8,
+            protocol::HOP_BY_HOP | protocol::ROUTING | protocol::DESTINATION_OPTIONS => {
+                ipv6_ext::length(header?[field::LENGTH])
+            }
+            protocol::AH => ah::length(header?[field::LENGTH]),
+            protocol::FRAGMENT if be16(header?, field::OFFSET_MORE) & ipv6_ext::OFFSET_MASK != 0 => {
+                return None;
+            }
+            protocol::FRAGMENT => field::UNIT,
             _ => return Some((next, rest)),
         };
-        next = header?[0];
+        next = header?[field::NEXT_HEADER];
         rest = rest.get(length..)?;
     }
     None
@@ -385,12 +393,13 @@ fn quoted_transport(first: u8, bytes: &[u8]) -> Option<(u8, &[u8])> {
 
 fn quote(source: IpAddr, destination: IpAddr, protocol: u8, rest: &[u8]) -> Option<Quote> {
     let head = rest.get(..8)?;
-    let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+    let ports = (be16(head, udp::field::SOURCE_PORT), be16(head, udp::field::DESTINATION_PORT));
+    let id = be16(head, icmpv4::field::ID);
     let v4 = source.is_ipv4();
-    let (sport, dport) = match (protocol, head[0], v4) {
-        (TCP | UDP | SCTP | DCCP | UDP_LITE, ..) => (word(0), word(2)),
-        (ICMP, icmpv4::ECHO_REQUEST, true) | (ICMPV6, icmpv6::ECHO_REQUEST, false) => (word(4), super::ECHO),
-        (ICMP, icmpv4::ECHO_REPLY, true) | (ICMPV6, icmpv6::ECHO_REPLY, false) => (super::ECHO, word(4)),
+    let (sport, dport) = match (protocol, head[icmpv4::field::TYPE], v4) {
+        (TCP | UDP | SCTP | DCCP | UDP_LITE, ..) => ports,
+        (ICMP, icmpv4::ECHO_REQUEST, true) | (ICMPV6, icmpv6::ECHO_REQUEST, false) => (id, super::ECHO),
+        (ICMP, icmpv4::ECHO_REPLY, true) | (ICMPV6, icmpv6::ECHO_REPLY, false) => (super::ECHO, id),
         (ICMP, _, true) | (ICMPV6, _, false) => return None,
         _ => (0, 0),
     };

@@ -82,7 +82,7 @@ fn has_header(facts: &Facts) -> bool {
 }
 
 fn syn_of_payload(facts: &Facts) -> bool {
-    facts.payload.get(13).is_some_and(|flags| flags & tcp::SYN != 0)
+    facts.payload.get(tcp::field::FLAGS).is_some_and(|flags| flags & tcp::SYN != 0)
 }
 
 /// The whole datagram would be longer than its length field can say (RFC 791 section 3.1, RFC 8200 section 4.5).

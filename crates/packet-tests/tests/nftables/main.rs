@@ -6,12 +6,12 @@
 //!
 //! What is not sent because the gateways differ by design: pieces before their first (`fragment_no_first`), ACKs without
 //! a session (conntrack adopts them unless it is told not to, as here), and what gateways answer themselves.
-//! `SLUICE_STEPS` sets how many steps a trace has, `SLUICE_SEED` its seed.
 
 mod packets;
 mod trace;
 
 use sluice_dataplane::Sizes;
+use sluice_packet_tests::extent;
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::netns::in_thread;
 use sluice_packet_tests::nft::NftGateway;
@@ -84,10 +84,6 @@ const SYSCTLS: &[(&str, &str)] = &[
     ("net/netfilter/nf_conntrack_tcp_timeout_close", "3600"),
 ];
 
-fn number(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
 fn both(hook: Hook, config: &str) -> anyhow::Result<Both> {
     let lines: Vec<String> = LINES.iter().map(|line| (*line).to_owned()).collect();
     let theirs = NftGateway::new(&two_zones(), SYSCTLS, &lines, RULES)?;
@@ -101,7 +97,7 @@ fn config() -> String {
 }
 
 fn agree(hook: Hook) {
-    let (steps, seed) = (number("SLUICE_STEPS", 6000), number("SLUICE_SEED", 1));
+    let (steps, seed) = (extent::steps(6000), extent::first_seed());
     in_thread(move || {
         let mut trace = Trace::new(both(hook, &config()).unwrap_or_else(|error| panic!("{error:#}")), seed);
         let mut random = Random::new(seed);
@@ -109,6 +105,7 @@ fn agree(hook: Hook) {
             let done = trace.step(&mut random);
             done.unwrap_or_else(|error| panic!("seed {seed}, step {step} on {}: {error}", hook.name()));
         }
+        println!("{steps} steps on {}: {:?}", hook.name(), trace.seen());
         for (what, count) in trace.seen() {
             assert!(*count as u64 > steps / 200, "only {count} of {what}");
         }

@@ -370,21 +370,21 @@ impl Trace {
     fn unsolicited(&mut self, at: usize, random: &mut Random) -> Result<(), String> {
         let flow = &self.flows[at];
         let six = flow.inside.0.is_ipv6();
-        let stranger: IpAddr = if six { "2001:db9::99" } else { "198.18.9.9" }.parse().expect("an address");
+        let unrelated: IpAddr = if six { "2001:db9::99" } else { "198.18.9.9" }.parse().expect("an address");
         let (id, which) = (self.number, random.below(5));
         let of = |side: usize| {
             let (to, port) = flow.public[side];
             let ends = |source, port| Ends { source, destination: (to, port), protocol: flow.protocol };
             let bare = Above::Tcp { flags: ACK, seq: 7, ack: 9 };
             match which {
-                0 => packet(&ends((stranger, flow.outside.1), port), Above::Udp { sum: true }, id, b"x"),
+                0 => packet(&ends((unrelated, flow.outside.1), port), Above::Udp { sum: true }, id, b"x"),
                 1 => packet(&ends((flow.outside.0, 7), port ^ 0x4000), Above::Udp { sum: true }, id, b"x"),
-                2 => packet(&ends((stranger, 40_000), port), bare, id, b"x"),
-                3 => packet(&ends((stranger, 77), 77), Above::Echo { asks: false }, id, b"x"),
+                2 => packet(&ends((unrelated, 40_000), port), bare, id, b"x"),
+                3 => packet(&ends((unrelated, 77), 77), Above::Echo { asks: false }, id, b"x"),
                 _ => {
-                    let away = Ends { source: (to, 9), destination: (stranger, 9), protocol: UDP };
+                    let away = Ends { source: (to, 9), destination: (unrelated, 9), protocol: UDP };
                     let quote = packet(&away, Above::Udp { sum: true }, id, b"x");
-                    error(stranger, to, 1, id, &quote)
+                    error(unrelated, to, 1, id, &quote)
                 }
             }
         };

@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Formatter};
 use std::net::Ipv4Addr;
 
 use sluice_abi::stages::Stage;
-use sluice_abi::tables::GatePlace;
+use sluice_abi::tables::GateEndpoint;
 use sluice_abi::{self as abi, Rule, ServiceTerm, Unit, ZonePair};
 use sluice_language::config::{Prefix, Ranges, Service};
 
@@ -201,7 +201,7 @@ impl Plan {
         }
         for (device, alone) in &self.gate.alone {
             writeln!(f, "gate alone before {device} unit {}", alone.unit)?;
-            alone.places.iter().try_for_each(|place| write_place(f, place))?;
+            alone.endpoints.iter().try_for_each(|endpoint| write_endpoint(f, endpoint))?;
         }
         self.gate.grants.iter().try_for_each(|grant| writeln!(f, "gate {grant}"))
     }
@@ -220,7 +220,7 @@ impl Plan {
     }
 }
 
-fn write_place(f: &mut Formatter<'_>, place: &GatePlace) -> fmt::Result {
+fn write_endpoint(f: &mut Formatter<'_>, place: &GateEndpoint) -> fmt::Result {
     let protocol = if place.udp { "udp" } else { "tcp" };
     write!(f, "  {protocol} {}-{} service {}", place.ports.0, place.ports.1, place.service)?;
     place.v4.iter().try_for_each(|address| write!(f, " at {address}"))?;

@@ -3,6 +3,7 @@
 use super::bed::{FanOut, LISTENER, PATIENCE, Sink, receiver, send, sinks_at, site, total, yaml};
 use crate::common::{ends, refused, wait_until};
 use sluice_lab::metrics::Metrics;
+use sluice_metrics::judge;
 
 #[test]
 fn a_mode_of_the_data_plane_is_refused_by_a_process_without_one() {
@@ -28,6 +29,7 @@ fn follows(mode: &str) {
     let reads = |place: &str| Metrics::read(&site.gateway, place).is_ok();
     assert!(reads("127.0.0.1:9090"));
     let page = fanout.metrics();
+    judge::read(&page).unwrap();
     let drops = page.lines().filter(|line| line.starts_with("sluice_fanout_dropped_packets_total{"));
     let reason = if mode == "userspace" { "\"no_receiver\"" } else { "\"fanout_no_receiver\"" };
     assert!(

@@ -6,7 +6,8 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sluice_lab::netns::{VethEnd, veth};
-use sluice_xsk::program::{self, Attach};
+use sluice_libbpf::{Link, Target};
+use sluice_xsk::program;
 
 use super::bed::{
     FanOut, LISTENER, MESSAGES, PATIENCE, Sink, assert_all_once, assert_by_turns, mac, receiver, send,
@@ -337,7 +338,7 @@ fn what_cannot_be_is_refused() {
         let map = program::socket_map(1).unwrap();
         let program = program::redirect_to(&map).unwrap();
         let index = nix::net::if_::if_nametoindex("left0").unwrap();
-        (program::attach(&program, index, Attach::Native).unwrap(), map)
+        (Link::attach(&program, index, Target::XdpNative).unwrap(), map)
     });
     let said = refusal(&text);
     assert!(said.contains("config.yaml:5:") && said.contains("left0"), "{said}");

@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock};
 /// The last version whose state is one piece.
 const BEFORE: &str = "defe1e3";
 
-/// What a stranger adds: a counter, a reason in the midst of the others, a longer record of a cache, a table, and fields of
+/// What another developer adds: a counter, a reason in the midst of the others, a longer record of a cache, a table, and fields of
 /// records that must not be lost. File, text and what it becomes; each must be there.
 const TWIN: [(&str, &str, &str); 9] = [
     (

@@ -2,7 +2,7 @@
 //! so what remains is exactly what is remarkable, and parses to the same bytes.
 
 use super::{Kind, Layer, Packet, Value, encode};
-use crate::{Mac, arp, eth, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, tcp, udp, vlan};
+use crate::{Mac, arp, eth, ethertype, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, protocol, tcp, udp, vlan};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Dissects a frame that starts with an Ethernet header.
@@ -62,12 +62,12 @@ fn ethernet(frame: &[u8]) -> Layers {
     chain(layer, view.payload(), |payload| by_ethertype(view.ethertype(), payload))
 }
 
-fn by_ethertype(ethertype: u16, payload: &[u8]) -> Layers {
-    match ethertype {
-        eth::TYPE_VLAN | eth::TYPE_QINQ => tag(payload),
-        eth::TYPE_ARP => arp_message(payload),
-        eth::TYPE_IPV4 => ip(payload, true),
-        eth::TYPE_IPV6 => ip6(payload, true),
+fn by_ethertype(number: u16, payload: &[u8]) -> Layers {
+    match number {
+        ethertype::VLAN | ethertype::SERVICE_VLAN => tag(payload),
+        ethertype::ARP => arp_message(payload),
+        ethertype::IPV4 => ip(payload, true),
+        ethertype::IPV6 => ip6(payload, true),
         _ => None,
     }
 }
@@ -170,10 +170,10 @@ fn ip6(bytes: &[u8], trailer: bool) -> Layers {
 
 fn next_header(next: u8, bytes: &[u8]) -> Layers {
     match next {
-        ipv6::HOP_BY_HOP => options(Kind::HopByHop, bytes),
-        ipv6::DESTINATION_OPTIONS => options(Kind::DestinationOptions, bytes),
-        ipv6::ROUTING => routing(bytes),
-        ipv6::FRAGMENT => fragment(bytes),
+        protocol::HOP_BY_HOP => options(Kind::HopByHop, bytes),
+        protocol::DESTINATION_OPTIONS => options(Kind::DestinationOptions, bytes),
+        protocol::ROUTING => routing(bytes),
+        protocol::FRAGMENT => fragment(bytes),
         _ => transport(next, bytes),
     }
 }
@@ -216,14 +216,14 @@ fn fragment(bytes: &[u8]) -> Layers {
     )
 }
 
-fn transport(protocol: u8, bytes: &[u8]) -> Layers {
-    match protocol {
-        ipv4::UDP => udp_header(bytes),
-        ipv4::TCP => tcp_header(bytes),
-        ipv4::ICMP => icmp(bytes),
-        ipv6::ICMPV6 => icmp6(bytes),
-        ipv4::IPV4 => ip(bytes, false),
-        ipv4::IPV6 => ip6(bytes, false),
+fn transport(number: u8, bytes: &[u8]) -> Layers {
+    match number {
+        protocol::UDP => udp_header(bytes),
+        protocol::TCP => tcp_header(bytes),
+        protocol::ICMP => icmp(bytes),
+        protocol::ICMPV6 => icmp6(bytes),
+        protocol::IPV4 => ip(bytes, false),
+        protocol::IPV6 => ip6(bytes, false),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Kind, Layer, TextError, Value};
 use crate::checksum::Pseudo;
-use crate::{Mac, arp, eth, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, tcp, udp, vlan};
+use crate::{Mac, arp, eth, ethertype, icmpv4, icmpv6, ipv4, ipv6, ipv6_ext, protocol, tcp, udp, vlan};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 pub fn packet(layers: &[Layer]) -> Result<Vec<u8>, TextError> {
@@ -67,38 +67,38 @@ fn header(layer: &Layer, next: Option<Kind>, pseudo: Pseudo, payload: Vec<u8>) -
     })
 }
 
-fn ethertype(layer: &Layer, next: Option<Kind>) -> u16 {
+fn ethertype_of(layer: &Layer, next: Option<Kind>) -> u16 {
     let natural = match next {
-        Some(Kind::Ip) => eth::TYPE_IPV4,
-        Some(Kind::Ip6) => eth::TYPE_IPV6,
-        Some(Kind::Arp) => eth::TYPE_ARP,
-        Some(Kind::Vlan) => eth::TYPE_VLAN,
+        Some(Kind::Ip) => ethertype::IPV4,
+        Some(Kind::Ip6) => ethertype::IPV6,
+        Some(Kind::Arp) => ethertype::ARP,
+        Some(Kind::Vlan) => ethertype::VLAN,
         _ => 0,
     };
     layer.n("type").map_or(natural, |n| n as u16)
 }
 
 /// What a `proto` or `next` field says about the following layer; `nothing` when none follows.
-fn protocol(layer: &Layer, field: &str, next: Option<Kind>, nothing: u8) -> u8 {
+fn protocol_of(layer: &Layer, field: &str, next: Option<Kind>, nothing: u8) -> u8 {
     let natural = match next {
-        Some(Kind::Udp) => ipv4::UDP,
-        Some(Kind::Tcp) => ipv4::TCP,
-        Some(Kind::Icmp) => ipv4::ICMP,
-        Some(Kind::Icmp6) => ipv6::ICMPV6,
-        Some(Kind::Ip) => ipv4::IPV4,
-        Some(Kind::Ip6) => ipv4::IPV6,
-        Some(Kind::HopByHop) => ipv6::HOP_BY_HOP,
-        Some(Kind::Routing) => ipv6::ROUTING,
-        Some(Kind::Fragment) => ipv6::FRAGMENT,
-        Some(Kind::DestinationOptions) => ipv6::DESTINATION_OPTIONS,
-        Some(Kind::Raw | Kind::Fill) => ipv4::RESERVED,
+        Some(Kind::Udp) => protocol::UDP,
+        Some(Kind::Tcp) => protocol::TCP,
+        Some(Kind::Icmp) => protocol::ICMP,
+        Some(Kind::Icmp6) => protocol::ICMPV6,
+        Some(Kind::Ip) => protocol::IPV4,
+        Some(Kind::Ip6) => protocol::IPV6,
+        Some(Kind::HopByHop) => protocol::HOP_BY_HOP,
+        Some(Kind::Routing) => protocol::ROUTING,
+        Some(Kind::Fragment) => protocol::FRAGMENT,
+        Some(Kind::DestinationOptions) => protocol::DESTINATION_OPTIONS,
+        Some(Kind::Raw | Kind::Fill) => protocol::RESERVED,
         _ => nothing,
     };
     layer.n(field).map_or(natural, |n| n as u8)
 }
 
 fn ethernet(layer: &Layer, next: Option<Kind>) -> eth::Builder {
-    let ethertype = ethertype(layer, next);
+    let ethertype = ethertype_of(layer, next);
     eth::Builder { destination: layer.mac("dst"), source: layer.mac("src"), ethertype }
 }
 
@@ -107,7 +107,7 @@ fn tag(layer: &Layer, next: Option<Kind>) -> vlan::Builder {
         priority: layer.num("pcp") as u8,
         drop_eligible: layer.num("dei") != 0,
         id: layer.num("id") as u16,
-        ethertype: ethertype(layer, next),
+        ethertype: ethertype_of(layer, next),
     }
 }
 
@@ -126,7 +126,7 @@ fn ip(layer: &Layer, next: Option<Kind>) -> ipv4::Builder {
     ipv4::Builder {
         source: layer.v4("src"),
         destination: layer.v4("dst"),
-        protocol: protocol(layer, "proto", next, ipv4::RESERVED),
+        protocol: protocol_of(layer, "proto", next, protocol::RESERVED),
         ttl: layer.n("ttl").unwrap_or(64) as u8,
         tos: layer.num("tos") as u8,
         id: layer.num("id") as u16,
@@ -143,7 +143,7 @@ fn ip6(layer: &Layer, next: Option<Kind>) -> ipv6::Builder {
     ipv6::Builder {
         source: layer.v6("src"),
         destination: layer.v6("dst"),
-        next_header: protocol(layer, "next", next, ipv6::NO_NEXT),
+        next_header: protocol_of(layer, "next", next, protocol::NO_NEXT),
         hop_limit: layer.n("hop").unwrap_or(64) as u8,
         traffic_class: layer.num("tc") as u8,
         flow_label: layer.num("flow") as u32,
@@ -154,7 +154,7 @@ fn ip6(layer: &Layer, next: Option<Kind>) -> ipv6::Builder {
 
 fn options(layer: &Layer, next: Option<Kind>) -> ipv6_ext::Builder {
     ipv6_ext::Builder {
-        next_header: protocol(layer, "next", next, ipv6::NO_NEXT),
+        next_header: protocol_of(layer, "next", next, protocol::NO_NEXT),
         data: layer.bytes("opts"),
         length: layer.n("len").map(|n| n as u8),
     }
@@ -166,7 +166,7 @@ fn routing(layer: &Layer, next: Option<Kind>) -> ipv6_ext::Builder {
     // Addresses and reserved words are not options: pad with zeros here, or PadN would be added.
     data.resize((data.len() + 2).next_multiple_of(ipv6_ext::field::UNIT) - 2, 0);
     ipv6_ext::Builder {
-        next_header: protocol(layer, "next", next, ipv6::NO_NEXT),
+        next_header: protocol_of(layer, "next", next, protocol::NO_NEXT),
         data,
         length: layer.n("len").map(|n| n as u8),
     }
@@ -174,7 +174,7 @@ fn routing(layer: &Layer, next: Option<Kind>) -> ipv6_ext::Builder {
 
 fn fragment(layer: &Layer, next: Option<Kind>) -> ipv6_ext::FragmentBuilder {
     ipv6_ext::FragmentBuilder {
-        next_header: protocol(layer, "next", next, ipv6::NO_NEXT),
+        next_header: protocol_of(layer, "next", next, protocol::NO_NEXT),
         reserved: layer.num("res") as u8,
         offset_more: (layer.num("frag") << 3 | layer.num("res2") << 1 | layer.num("mf")) as u16,
         id: layer.num("id") as u32,

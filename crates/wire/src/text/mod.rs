@@ -32,6 +32,7 @@ use crate::Mac;
 pub struct TextError {
     /// Byte offset into the text.
     pub at: usize,
+    /// What is wrong, and what would be right.
     pub message: String,
 }
 
@@ -43,36 +44,48 @@ impl fmt::Display for TextError {
 
 impl std::error::Error for TextError {}
 
+/// What a field holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
+    /// A number of any width.
     Number(u64),
+    /// A hardware address.
     Mac(Mac),
+    /// An IPv4 address.
     V4(Ipv4Addr),
+    /// An IPv6 address.
     V6(Ipv6Addr),
+    /// Bytes of any number.
     Bytes(Vec<u8>),
 }
 
 /// One layer with the fields that were stated; the rest has defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layer {
+    /// What it is a header of.
     pub kind: Kind,
+    /// Fields by name, in the order in which they were stated.
     pub values: Vec<(&'static str, Value)>,
 }
 
 impl Layer {
+    /// A layer without any field.
     pub fn new(kind: Kind) -> Layer {
         Layer { kind, values: Vec::new() }
     }
 
+    /// Payload without any structure.
     pub fn raw(bytes: &[u8]) -> Layer {
         Layer::new(Kind::Raw).with("bytes", Value::Bytes(bytes.to_vec()))
     }
 
+    /// States a field.
     pub fn with(mut self, name: &'static str, value: Value) -> Layer {
         self.set(name, value);
         self
     }
 
+    /// States a field that is a number.
     pub fn number(self, name: &'static str, value: impl Into<u64>) -> Layer {
         self.with(name, Value::Number(value.into()))
     }
@@ -85,6 +98,7 @@ impl Layer {
         }
     }
 
+    /// What was stated of a field.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.values.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
@@ -93,14 +107,17 @@ impl Layer {
 /// A packet as its list of layers, outermost first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Packet {
+    /// Outermost first.
     pub layers: Vec<Layer>,
 }
 
 impl Packet {
+    /// Reads a packet's text.
     pub fn parse(text: &str) -> Result<Packet, TextError> {
         parse::packet(text)
     }
 
+    /// The packet as it stands on the wire.
     pub fn to_bytes(&self) -> Result<Vec<u8>, TextError> {
         encode::packet(&self.layers)
     }

@@ -1,25 +1,44 @@
 //! What each layer is called and which fields it has: the one list behind parsing, printing and help.
 
 use super::Value;
+use crate::{ethertype, icmpv4, icmpv6, protocol};
 
+/// What a layer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
+    /// [`crate::eth`].
     Eth,
+    /// [`crate::vlan`].
     Vlan,
+    /// [`crate::arp`].
     Arp,
+    /// [`crate::ipv4`].
     Ip,
+    /// [`crate::ipv6`].
     Ip6,
+    /// Hop-by-hop options of [`crate::ipv6_ext`].
     HopByHop,
+    /// Destination options of [`crate::ipv6_ext`].
     DestinationOptions,
+    /// Routing header of [`crate::ipv6_ext`].
     Routing,
+    /// Fragment header of [`crate::ipv6_ext`].
     Fragment,
+    /// [`crate::udp`].
     Udp,
+    /// [`crate::tcp`].
     Tcp,
+    /// [`crate::icmpv4`].
     Icmp,
+    /// [`crate::icmpv6`].
     Icmp6,
+    /// Payload as it is given.
     Raw,
+    /// Payload of one byte many times.
     Fill,
+    /// Ethernet padding, which no length counts.
     Trailer,
+    /// Keeps the first bytes of the frame only.
     Cut,
 }
 
@@ -67,58 +86,13 @@ const fn hx(bits: u8) -> Form {
     Form::Hex { bits }
 }
 
-const ETHERTYPES: &[(&str, u64)] =
-    &[("ip", 0x0800), ("arp", 0x0806), ("vlan", 0x8100), ("qinq", 0x88a8), ("ip6", 0x86dd)];
-
-const PROTOCOLS: &[(&str, u64)] = &[
-    ("hbh", 0),
-    ("icmp", 1),
-    ("ip", 4),
-    ("tcp", 6),
-    ("udp", 17),
-    ("ip6", 41),
-    ("routing", 43),
-    ("fragment", 44),
-    ("gre", 47),
-    ("esp", 50),
-    ("ah", 51),
-    ("icmp6", 58),
-    ("none", 59),
-    ("dstopts", 60),
-    ("sctp", 132),
-];
-
-const ICMP_TYPES: &[(&str, u64)] = &[
-    ("echo-reply", 0),
-    ("unreachable", 3),
-    ("source-quench", 4),
-    ("redirect", 5),
-    ("echo-request", 8),
-    ("time-exceeded", 11),
-    ("parameter-problem", 12),
-    ("timestamp", 13),
-];
-
-const ICMP6_TYPES: &[(&str, u64)] = &[
-    ("unreachable", 1),
-    ("packet-too-big", 2),
-    ("time-exceeded", 3),
-    ("parameter-problem", 4),
-    ("echo-request", 128),
-    ("echo-reply", 129),
-    ("router-solicitation", 133),
-    ("router-advertisement", 134),
-    ("neighbour-solicitation", 135),
-    ("neighbour-advertisement", 136),
-];
-
 const ARP_OPERATIONS: &[(&str, u64)] = &[("request", 1), ("reply", 2)];
 const NO_NAMES: &[(&str, u64)] = &[];
 /// In the order of their bits, lowest first (RFC 9293 section 3.1; ECE and CWR RFC 3168).
 const FLAG_LETTERS: &[u8; 8] = b"FSRPAUEC";
 
-const ETHERTYPE: Form = Form::Named { bits: 16, names: ETHERTYPES };
-const PROTOCOL: Form = Form::Named { bits: 8, names: PROTOCOLS };
+const ETHERTYPE: Form = Form::Named { bits: 16, names: ethertype::NAMES };
+const PROTOCOL: Form = Form::Named { bits: 8, names: protocol::NAMES };
 
 const ETH: &[Field] = &[always("dst", Form::Mac), always("src", Form::Mac), maybe("type", ETHERTYPE)];
 const VLAN: &[Field] =
@@ -189,7 +163,7 @@ const TCP: &[Field] = &[
     maybe("csum", hx(16)),
 ];
 const ICMP: &[Field] = &[
-    always("type", Form::Named { bits: 8, names: ICMP_TYPES }),
+    always("type", Form::Named { bits: 8, names: icmpv4::NAMES }),
     maybe("code", num(8)),
     maybe("id", num(16)),
     maybe("seq", num(16)),
@@ -199,7 +173,7 @@ const ICMP: &[Field] = &[
     maybe("quote", num(16)),
 ];
 const ICMP6: &[Field] = &[
-    always("type", Form::Named { bits: 8, names: ICMP6_TYPES }),
+    always("type", Form::Named { bits: 8, names: icmpv6::NAMES }),
     maybe("code", num(8)),
     maybe("id", num(16)),
     maybe("seq", num(16)),
@@ -237,14 +211,17 @@ impl Kind {
         ALL.iter().find(|(kind, ..)| *kind == self).expect("every kind is listed")
     }
 
+    /// By a layer's word in the text form.
     pub fn by_name(name: &str) -> Option<Kind> {
         ALL.iter().find(|(_, known, _)| *known == name).map(|(kind, ..)| *kind)
     }
 
+    /// The layer's word in the text form.
     pub fn name(self) -> &'static str {
         self.entry().1
     }
 
+    /// Its fields, in the order in which they are printed.
     pub fn fields(self) -> &'static [Field] {
         self.entry().2
     }

@@ -1,6 +1,5 @@
 //! Budgets: the promised figures in `bench/budgets.toml`, measured and judged. A limit is never loosened to pass.
 
-mod judge;
 pub mod passes;
 
 use std::fs;
@@ -10,60 +9,19 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::environment::exclusive;
-use crate::honesty;
-use crate::published;
-use crate::result::{Profile, RunDocument, SuiteResult};
-use crate::run::OutputArgs;
+use crate::method::budget::Budget;
+use crate::method::checks;
+use crate::method::document::RunDocument;
+use crate::method::environment::exclusive;
+use crate::method::judge::{PASSES, ROUNDS, Verdict, judge};
+use crate::method::result::Profile;
+use crate::report::output::{self, OutputArgs};
+use crate::report::published;
+use crate::report::tables;
 use crate::suites::prog;
 use crate::suites::{self, SUITES};
-use crate::tables;
-
-pub use judge::{Judged, PASSES, ROUNDS, Verdict, doubts};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Bound {
-    AtMost,
-    AtLeast,
-}
-
-impl Bound {
-    pub fn holds(self, value: f64, limit: f64) -> bool {
-        match self {
-            Bound::AtMost => value <= limit,
-            Bound::AtLeast => value >= limit,
-        }
-    }
-
-    pub fn sign(self) -> &'static str {
-        match self {
-            Bound::AtMost => "<=",
-            Bound::AtLeast => ">=",
-        }
-    }
-}
-
-/// One promise.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Budget {
-    pub name: String,
-    /// A suite of the list, or `frames`.
-    pub suite: String,
-    /// Row of the suite: for a suite of the list the figure's name.
-    pub row: String,
-    /// What the figure is relative to, in words; empty for absolute figures.
-    #[serde(default)]
-    pub floor: String,
-    pub bound: Bound,
-    pub limit: f64,
-    /// `x` (a ratio), `ns`, `s`
-    pub unit: String,
-}
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -144,11 +102,11 @@ pub struct BudgetsArgs {
 pub fn command(args: &BudgetsArgs) -> Result<ExitCode> {
     let budgets = Budgets::read(&args.file)?;
     let document = match &args.judge {
-        Some(results) => judged_again(crate::compare::read(results)?, &budgets),
+        Some(results) => judged_again(crate::method::document::read(results)?, &budgets),
         None => measured(args, budgets)?,
     };
     print(&document);
-    crate::run::write(&document, &args.output)?;
+    output::write(&document, &args.output, SUITES)?;
     Ok(ExitCode::from(status(&document, args.strict)))
 }
 
@@ -162,34 +120,24 @@ fn measured(args: &BudgetsArgs, mut budgets: Budgets) -> Result<RunDocument> {
     }
     let _lock = exclusive()?;
     let start = Instant::now();
-    let mut document = crate::run::begin(Profile::Full);
+    let mut document = crate::method::run::begin(Profile::Full);
     let options = Options { passes: args.passes.into(), rounds: args.rounds.into() };
     let also: &[&str] = if args.only.is_some() { &[] } else { &published::UNPROMISED_SUITES };
     document.suites = passes::run(&budgets, also, &options);
-    document.budgets = judge(&budgets, &document.suites);
-    Ok(crate::run::end(document, start))
+    document.budgets = judge(&budgets.budget, &document.suites);
+    Ok(crate::method::run::end(document, start))
 }
 
 /// Whether the machine was quiet is told anew from what was seen of it beside each figure; other checks stand.
 fn judged_again(mut document: RunDocument, budgets: &Budgets) -> RunDocument {
     for figure in document.suites.iter_mut().flat_map(|suite| &mut suite.figures) {
         let Some(load) = &figure.load else { continue };
-        let quiet = honesty::quiet(load);
+        let quiet = checks::quiet(load);
         figure.checks.retain(|check| check.name != quiet.name);
         figure.checks.push(quiet);
     }
-    document.budgets = judge(budgets, &document.suites);
+    document.budgets = judge(&budgets.budget, &document.suites);
     document
-}
-
-/// Judged last, when all checks are known.
-pub fn judge(budgets: &Budgets, suites: &[SuiteResult]) -> Vec<Judged> {
-    let one = |budget: &Budget| {
-        let suite = suites.iter().find(|suite| suite.suite == budget.suite);
-        let honesty = suite.map(|suite| &suite.honesty[..]).unwrap_or_default();
-        Judged::new(budget.clone(), suite.and_then(|suite| suite.figure(&budget.row)), honesty)
-    };
-    budgets.budget.iter().map(one).collect()
 }
 
 fn print(document: &RunDocument) {
@@ -213,8 +161,8 @@ pub fn status(document: &RunDocument, strict: bool) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{Better, Check, Figure};
-    use crate::watch::Load;
+    use crate::method::result::{Better, Check, Figure, SuiteResult};
+    use crate::method::watch::Load;
 
     #[test]
     fn the_shipped_budgets_are_readable_and_name_rows_once() {
@@ -249,7 +197,7 @@ mod tests {
             figure.checks.push(Check::new("machine to ourselves", false, "as an older rule said".to_owned()));
             figure.load = Some(load);
             let pass = || SuiteResult { figures: vec![figure.clone()], ..SuiteResult::new("load") };
-            let mut document = crate::run::begin(Profile::Full);
+            let mut document = crate::method::run::begin(Profile::Full);
             document.suites = vec![passes::join((0..PASSES).map(|_| pass()).collect())];
             judged_again(document, &budgets).budgets.remove(0)
         };
@@ -264,10 +212,10 @@ mod tests {
         let budgets = Budgets::parse(
             "[[budget]]\nname='n'\nsuite='load'\nrow='r'\nbound='at-most'\nlimit=2\nunit='s'\n",
         );
-        let mut document = crate::run::begin(Profile::Full);
-        document.budgets = judge(&budgets.unwrap(), &[]);
+        let mut document = crate::method::run::begin(Profile::Full);
+        document.budgets = judge(&budgets.unwrap().budget, &[]);
         assert_eq!([status(&document, false), status(&document, true)], [2, 2]);
-        let estimate = crate::stats::Estimate { value: 1.0, low: 1.0, high: 1.0, n: 5 };
+        let estimate = crate::method::stats::Estimate { value: 1.0, low: 1.0, high: 1.0, n: 5 };
         document.budgets[0].measured = Some(estimate);
         for (verdict, strictly) in [(Verdict::NoVerdict, 1), (Verdict::Missed, 1), (Verdict::Kept, 0)] {
             document.budgets[0].verdict = verdict;

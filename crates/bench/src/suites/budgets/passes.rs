@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 use super::{Budgets, Options};
-use crate::frames::{self, Forwarder};
-use crate::progress::Progress;
-use crate::result::{Check, Figure, Profile, SuiteResult};
-use crate::stats::{estimate, restlessness};
-use crate::suites::{self, Context, bulk, monitor, prog};
-use crate::tables;
+use crate::method::progress::Progress;
+use crate::method::result::{Check, Figure, Profile, SuiteResult};
+use crate::method::run;
+use crate::method::stats::{dispersion, estimate};
+use crate::method::suite::Context;
+use crate::suites::frames::{self, Contestant};
+use crate::suites::{self, bulk, monitor, prog};
 
 /// Suites whose rows the budgets choose one by one, or that are not of the list.
 pub const STEPS: [(&str, Step); 3] = [("prog", run_prog), ("frames", run_frames), ("bulk", run_bulk)];
@@ -79,7 +80,7 @@ fn one(name: &'static str, budgets: &Budgets, options: &Options) -> SuiteResult 
         wanted: budgets.rows(name).into_iter().map(str::to_owned).collect(),
         progress: progress.clone(),
     };
-    let result = crate::run::one(name, &context, || match STEPS.iter().find(|(step, _)| *step == name) {
+    let result = run::one(name, &context, || match STEPS.iter().find(|(step, _)| *step == name) {
         Some((_, step)) => step(budgets, &context),
         None => {
             let suite = suites::find(name).with_context(|| format!("there is no suite `{name}`"))?;
@@ -104,7 +105,7 @@ fn run_prog(budgets: &Budgets, context: &Context) -> Result<SuiteResult> {
     let outcome = prog::run(&options, |row| {
         done += 1.0;
         context.progress.at(done / total, &row.name);
-        context.progress.say(&tables::prog_line(row));
+        context.progress.say(&prog::line(row));
     });
     prog::result(&outcome)
 }
@@ -113,11 +114,11 @@ fn run_prog(budgets: &Budgets, context: &Context) -> Result<SuiteResult> {
 const FRAMES: &str = "udp 64 bytes, 10000 flows";
 
 fn run_frames(_: &Budgets, context: &Context) -> Result<SuiteResult> {
-    use Forwarder::{Linux, Nftables, Nobody, Sluice};
+    use Contestant::{Linux, Nftables, Nobody, Sluice};
     let rows = frames::run(&[Sluice, Nftables, Linux, Nobody, Nftables], 10_000, context.rounds)?;
     let [sluice, nftables, others @ .., again] = &rows[..] else { unreachable!("a row a forwarder") };
     let figure = |name: &str, row: &frames::FramesRow| {
-        Figure::new(name, "Mpps", crate::result::Better::Higher, row.samples.clone())
+        Figure::new(name, "Mpps", crate::method::result::Better::Higher, row.samples.clone())
     };
     let mut figures = vec![
         figure(FRAMES, sluice)
@@ -145,13 +146,13 @@ pub fn join(passes: Vec<SuiteResult>) -> SuiteResult {
             }
             figures.entry(figure.name.clone()).or_default().push(figure);
         }
-        whole.honesty.extend(pass.honesty);
+        whole.checks.extend(pass.checks);
         whole.seconds += pass.seconds;
         rows.push(pass.rows);
         add_new(&mut whole.notes, pass.notes);
         add_new(&mut whole.errors, pass.errors);
     }
-    whole.honesty = worst(whole.honesty);
+    whole.checks = worst(whole.checks);
     whole.figures = order.iter().filter_map(|name| join_figures(figures.remove(name)?)).collect();
     whole.rows = rows.into();
     whole
@@ -189,7 +190,7 @@ fn join_figures(passes: Vec<Figure>) -> Option<Figure> {
     joined.estimate = estimate(&value);
     joined.ratio = ratio.as_deref().map(estimate);
     joined.same = over(&|figure| Some(figure.same?.value)).as_deref().map(estimate);
-    joined.unsteady = restlessness(ratio.as_ref().unwrap_or(&value)) > crate::result::STEADY;
+    joined.unsteady = dispersion(ratio.as_ref().unwrap_or(&value)) > crate::method::result::STEADY;
     joined.samples = passes.iter().flat_map(|figure| figure.samples.clone()).collect();
     if let Some(floor) = &mut joined.floor {
         let floors = || passes.iter().filter_map(|figure| figure.floor.as_ref());
@@ -208,7 +209,7 @@ fn join_figures(passes: Vec<Figure>) -> Option<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::Better;
+    use crate::method::result::Better;
 
     fn pass(value: f64, check: bool) -> SuiteResult {
         let samples = vec![value, value + 0.1, value - 0.1];

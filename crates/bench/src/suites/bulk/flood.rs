@@ -5,7 +5,6 @@
 //! interrupts would, and the stream's two ends and the gateway have what it leaves. A stream is owed what is left of the CPU:
 //! rates are told over that, so that what denial costs beyond its own time shows.
 
-use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,19 +12,22 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 use serde_json::Value;
 use sluice_dataplane::abi::stages::Reason;
+use sluice_libbpf::Link;
 
-use crate::frames::Frames;
-use crate::gateway::{Action, Mode, OUTSIDE, OUTSIDE_HOST, Side, Site, closed_configuration, configuration};
-use crate::iperf::{Bulk, Length, Transfer};
-use crate::layouts::FRAME4_LEN;
-use crate::link::Place;
-use crate::napi::NapiThread;
-use crate::packets::{CLIENTS4, SERVERS4, Tuple, address4};
-use crate::result::{Better, Check, Figure, SuiteResult, Table};
-use crate::rounds::{bench_cpu, interleave};
-use crate::stats::{estimate, paired_ratio};
-use crate::suites::Context;
-use crate::way::{Lane, Way};
+use crate::generator::frames::Frames;
+use crate::generator::layouts::FRAME4_LEN;
+use crate::generator::link::Target;
+use crate::generator::napi::NapiThread;
+use crate::generator::packets::{CLIENTS4, SERVERS4, Tuple, address4};
+use crate::generator::site::{OUTSIDE, OUTSIDE_HOST, Side, Site};
+use crate::method::affinity::bench_cpu;
+use crate::method::result::{Better, Check, Figure, SuiteResult, Table};
+use crate::method::rounds::interleave;
+use crate::method::stats::{estimate, paired_ratio};
+use crate::method::suite::Context;
+use crate::testbed::forwarder::{Forwarder, Lane};
+use crate::testbed::gateway::{Action, Mode, closed_configuration, configuration};
+use crate::testbed::iperf::{Bulk, Length, Transfer};
 
 /// Packets a second that are asked of the generator. Its frames go to another CPU, so that it may make fewer; what was dropped
 /// is told, and less than this share of it is no flood.
@@ -42,9 +44,9 @@ const FIRST_BYTES: u64 = 30_000_000;
 const FLOOR: &str = "the same packets dropped by a program that does nothing else";
 
 /// Both hooks, with the floor's program.
-const WAYS: [(Way, &str, &str, Place); 2] = [
-    (Way::Tc, "tc 1 stream under denied packets", "frames_discard", Place::TcxIngress),
-    (Way::Xdp, "xdp 1 stream under denied packets", "frames_drop", Place::XdpNative),
+const FORWARDERS: [(Forwarder, &str, &str, Target); 2] = [
+    (Forwarder::Tc, "tc 1 stream under denied packets", "frames_discard", Target::TcxIngress),
+    (Forwarder::Xdp, "xdp 1 stream under denied packets", "frames_drop", Target::XdpNative),
 ];
 
 /// What a round came to.
@@ -74,12 +76,12 @@ struct Flooded {
     napi: NapiThread,
     transfer: Transfer,
     denies: bool,
-    _floor: Option<OwnedFd>,
+    _floor: Option<Link>,
 }
 
 impl Flooded {
-    fn new(way: Way, floor: Option<(&str, Place)>) -> Result<Flooded> {
-        let mode = way.mode().unwrap_or(Mode::Tc);
+    fn new(forwarder: Forwarder, floor: Option<(&str, Target)>) -> Result<Flooded> {
+        let mode = forwarder.mode().unwrap_or(Mode::Tc);
         let mut site = Site::create("flood")?;
         site.add_outside("flood")?;
         let text = match floor {
@@ -91,11 +93,11 @@ impl Flooded {
         let side = *side;
         // frames made in the kernel reach a device without an XDP program only when it polls
         site.gateway.run("ethtool", ["-K", OUTSIDE, "gro", "on"])?;
-        let place = |(program, place)| frames.attach(program, &site.gateway, side.ifindex, place);
+        let place = |(program, target)| frames.attach(program, &site.gateway, side.ifindex, target);
         let floor = floor.map(place).transpose()?;
-        let sink = frames.attach("frames_sink", host, side.host_ifindex, Place::XdpNative)?;
+        let sink = frames.attach("frames_sink", host, side.host_ifindex, Target::XdpNative)?;
         aim(&mut frames, &side)?;
-        let lane = Lane::of_sluice(way, site, &text)?;
+        let lane = Lane::of_sluice(forwarder, site, &text)?;
         let napi = NapiThread::of(&lane.site.gateway, OUTSIDE, stream_cpu())?;
         drop(sink);
         let bulk = Bulk::over(lane)?;
@@ -156,11 +158,13 @@ fn aim(frames: &mut Frames, side: &Side) -> Result<()> {
 /// A figure a hook, every sample, and one table.
 pub fn add(context: &Context, result: &mut SuiteResult) -> Result<()> {
     let (mut samples, mut rows) = (serde_json::Map::new(), vec![]);
-    for (way, name, program, place) in WAYS.into_iter().filter(|(_, name, ..)| context.wants(name)) {
+    for (forwarder, name, program, place) in
+        FORWARDERS.into_iter().filter(|(_, name, ..)| context.wants(name))
+    {
         context.progress.at(0.9, name);
         let floor = Some((program, place));
         // the floor stands there twice, with everything of its own (A/A)
-        let lanes = [None, floor, floor].map(|floor| Flooded::new(way, floor));
+        let lanes = [None, floor, floor].map(|floor| Flooded::new(forwarder, floor));
         let mut lanes = lanes.into_iter().collect::<Result<Vec<_>>>().with_context(|| name.to_owned())?;
         let mut seen: [Vec<Sample>; 3] = Default::default();
         interleave(lanes.len(), context.rounds, |contestant, _| {
@@ -170,7 +174,7 @@ pub fn add(context: &Context, result: &mut SuiteResult) -> Result<()> {
         })?;
         result.figures.push(figure(name, &seen));
         samples.insert(name.to_owned(), serde_json::to_value(&seen)?);
-        rows.extend(table_rows(way, &seen));
+        rows.extend(table_rows(forwarder, &seen));
     }
     if !rows.is_empty() {
         result.tables.push(table(rows));
@@ -197,12 +201,12 @@ fn was_flooded(name: &str, seen: &[Sample]) -> Check {
     Check::new("flood arrived", pps >= LEAST * PPS, detail)
 }
 
-fn table_rows(way: Way, seen: &[Vec<Sample>; 3]) -> Vec<Vec<String>> {
+fn table_rows(forwarder: Forwarder, seen: &[Vec<Sample>; 3]) -> Vec<Vec<String>> {
     let value = |seen: &[Sample], field| estimate(&of(seen, field)).value;
     let row = |(who, own): (&str, &Vec<Sample>)| {
         let kept = paired_ratio(&of(own, |sample| sample.gbps), &of(&seen[1], |sample| sample.gbps));
         vec![
-            format!("{}, {who}", way.name()),
+            format!("{}, {who}", forwarder.name()),
             format!("{:.2}", value(own, |sample| sample.gbps)),
             format!("{:.2}", kept.value),
             format!("{:.2}", value(own, |sample| sample.dropped_pps) / 1e6),

@@ -1,16 +1,17 @@
 //! Modes of the data plane beside the least programs that do the same, and nftables.
 
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use sluice_dataplane::Sizes;
+use sluice_libbpf::Link;
 
 use super::{FLOWS, LISTENER, PORT, RECEIVER_PORT, RECEIVERS, Sample, entry};
-use crate::frames::Frames;
-use crate::gateway::{Action, LAN, Mode, Site, Sluice, Tally, WAN, configuration};
-use crate::layouts::FanoutFloor;
-use crate::link::Place;
+use crate::generator::frames::Frames;
+use crate::generator::layouts::FanoutFloor;
+use crate::generator::link::Target;
+use crate::generator::site::{LAN, Site, WAN};
+use crate::testbed::gateway::{Action, Mode, Sluice, Tally, configuration};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
@@ -38,7 +39,7 @@ pub struct Lane {
     site: Site,
     frames: Frames,
     sluice: Option<Sluice>,
-    _links: Vec<OwnedFd>,
+    _links: Vec<Link>,
 }
 
 fn listener(mode: Mode) -> String {
@@ -67,7 +68,7 @@ impl Lane {
         let site = Site::create("fan")?;
         let mut frames = Frames::load()?;
         let mut links =
-            vec![frames.attach("frames_sink", &site.wan_host, site.wan.host_ifindex, Place::XdpNative)?];
+            vec![frames.attach("frames_sink", &site.wan_host, site.wan.host_ifindex, Target::XdpNative)?];
         let mut sluice = None;
         if !matches!(who, Who::LeastXdp | Who::Xdp) {
             for device in [LAN, WAN] {
@@ -84,8 +85,8 @@ impl Lane {
         match who {
             Who::Xdp => start(Mode::Xdp)?,
             Who::Tc => start(Mode::Tc)?,
-            Who::LeastXdp => links.push(frames.attach("fanout_least", gateway, lan, Place::XdpNative)?),
-            Who::LeastTc => links.push(frames.attach("fanout_least_tc", gateway, lan, Place::TcxIngress)?),
+            Who::LeastXdp => links.push(frames.attach("fanout_least", gateway, lan, Target::XdpNative)?),
+            Who::LeastTc => links.push(frames.attach("fanout_least_tc", gateway, lan, Target::TcxIngress)?),
             Who::Nftables => drop(site.gateway.run("nft", [numgen()])?),
         }
         frames.aim_entries_sized(&site.lan, FLOWS, bytes, entry)?;

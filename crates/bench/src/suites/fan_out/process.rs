@@ -11,8 +11,8 @@ use anyhow::{Context, Result, bail};
 use sluice_lab::netns::Netns;
 
 use super::{LISTENER, PORT, RECEIVER_PORT, RECEIVERS};
-use crate::gateway::{LAN, WAN};
-use crate::rounds::bench_cpu;
+use crate::generator::site::{LAN, WAN};
+use crate::method::affinity::bench_cpu;
 
 const START: Duration = Duration::from_secs(20);
 

@@ -11,12 +11,12 @@ use sluice_lab::netns::Netns;
 
 use super::process::{self, Process};
 use super::{LISTENER, PORT};
-use crate::frames::Frames;
-use crate::gateway::{LAN, LAN_HOST, Site};
-use crate::layouts::SINK_MAGIC;
-use crate::link::Place;
-use crate::result::{Better, Check, Figure};
-use crate::rounds::alone;
+use crate::generator::frames::Frames;
+use crate::generator::layouts::SINK_MAGIC;
+use crate::generator::link::Target;
+use crate::generator::site::{LAN, LAN_HOST, Site};
+use crate::method::result::{Better, Check, Figure};
+use crate::method::rounds::alone;
 
 pub const NAME: &str = "af_xdp, four queues: frames lost";
 
@@ -36,7 +36,7 @@ struct Bed {
     frames: Frames,
     process: Process,
     sockets: Vec<UdpSocket>,
-    _sink: std::os::fd::OwnedFd,
+    _sink: sluice_libbpf::Link,
 }
 
 /// Of each queue: frames that the device took off it, and those that the fan-out received from it.
@@ -50,7 +50,7 @@ impl Bed {
     fn new() -> Result<Bed> {
         let site = Site::with_queues("fanq", Some(QUEUES as u32))?;
         let frames = Frames::load()?;
-        let sink = frames.attach("frames_sink", &site.wan_host, site.wan.host_ifindex, Place::XdpNative)?;
+        let sink = frames.attach("frames_sink", &site.wan_host, site.wan.host_ifindex, Target::XdpNative)?;
         site.gateway.run("ethtool", ["-K", LAN, "gro", "on"])?;
         // a frame that is sent on as it is needs its checksum
         site.lan_host.run("ethtool", ["-K", LAN_HOST, "tx", "off", "gro", "on"])?;

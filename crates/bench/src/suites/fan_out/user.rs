@@ -1,17 +1,17 @@
 //! Relays of user space, one thread each, with more offered than they can take.
 
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use sluice_lab::hosts::udp_overflows;
 use sluice_lab::metrics::Metrics;
+use sluice_libbpf::Link;
 
 use super::process::{self, Process};
 use super::{FLOWS_OF_RELAYS, Sample, entry};
-use crate::frames::Frames;
-use crate::gateway::Site;
-use crate::link::Place;
+use crate::generator::frames::Frames;
+use crate::generator::link::Target;
+use crate::generator::site::Site;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
@@ -57,16 +57,16 @@ pub struct Lane {
     site: Site,
     frames: Frames,
     process: Process,
-    _sink: OwnedFd,
+    _sink: Link,
 }
 
 impl Lane {
     pub fn new(who: Who, bytes: usize) -> Result<Lane> {
         let site = Site::create("fan")?;
         let mut frames = Frames::load()?;
-        let sink = frames.attach("frames_sink", &site.wan_host, site.wan.host_ifindex, Place::XdpNative)?;
+        let sink = frames.attach("frames_sink", &site.wan_host, site.wan.host_ifindex, Target::XdpNative)?;
         // NAPI takes what is redirected; without a program in the way frames become packets of the stack
-        site.gateway.run("ethtool", ["-K", crate::gateway::LAN, "gro", "on"])?;
+        site.gateway.run("ethtool", ["-K", crate::generator::site::LAN, "gro", "on"])?;
         frames.aim_entries_sized(&site.lan, FLOWS_OF_RELAYS, bytes, entry)?;
         let process = match who {
             Who::Userspace => process::sluice(&site.gateway, "userspace")?,

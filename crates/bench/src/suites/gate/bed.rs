@@ -5,14 +5,15 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Context as _, Result, ensure};
 use sluice_dataplane::abi::stages::Reason;
-use sluice_dataplane::{GateAlone, GateOnly, GatePlace, GrantKey, GrantSpec, ObjectKind, Sizes};
+use sluice_dataplane::{GateAlone, GateEndpoint, GateOnly, GrantKey, GrantSpec, ObjectKind, Sizes};
 use zerocopy::IntoBytes;
 
-use crate::gateway::{Action, Mode, Site, Sluice, configuration};
-use crate::harness::{Harness, Hook, Sample, Target};
-use crate::layouts::{RingEntry4, RingEntry6};
-use crate::packets::{Direction, Family, Protocol, sequence};
-use crate::rounds::{bench_cpu, pin};
+use crate::generator::harness::{Harness, Hook, Sample, Target};
+use crate::generator::layouts::{RingEntry4, RingEntry6};
+use crate::generator::packets::{Direction, Family, Protocol, sequence};
+use crate::generator::site::Site;
+use crate::method::affinity::{bench_cpu, pin};
+use crate::testbed::gateway::{Action, Mode, Sluice, configuration};
 
 const SERVICE: u16 = 1;
 const SERVICE_NAME: &str = "database";
@@ -137,7 +138,7 @@ impl GateBed {
             let harness = || Harness::for_grants(Hook::Xdp, family, keys_of_floor, packets as u32, macs);
             Ok((sluice, harness()?, harness()?))
         })??;
-        let place = GatePlace {
+        let place = GateEndpoint {
             service: SERVICE,
             udp: true,
             ports: (PORT, PORT),
@@ -150,8 +151,11 @@ impl GateBed {
             sluice.plan.zones.iter().find(|(_, name)| *name == "inside").map_or(0, |(id, _)| *id as u16);
         let root = sluice.root(Hook::Xdp)?;
         ensure!(sluice.plan.gate.service(SERVICE_NAME) == Some(SERVICE.into()), "the service has another id");
-        let gate =
-            sluice.dataplane.gate_only(ObjectKind::Xdp, 0, &GateAlone { unit, zone, places: vec![place] })?;
+        let gate = sluice.dataplane.gate_only(
+            ObjectKind::Xdp,
+            0,
+            &GateAlone { unit, zone, endpoints: vec![place] },
+        )?;
         let now = sluice.dataplane.now_jiffies()?;
         sluice.dataplane.grants().give(&specs(family, grants), now)??;
         let bed = GateBed { sluice, family, harness, again, gate, root, ingress, site };

@@ -7,13 +7,14 @@ use anyhow::{Context as _, Result};
 use sluice_dataplane::{GrantKey, GrantSpec};
 
 use super::bed::{GateBed, Traffic};
-use crate::bed::{Bed, DEFAULT_CAPACITY};
-use crate::gateway::{Action, Mode, Site, Tally, configuration};
-use crate::harness::{Hook, Target};
-use crate::honesty;
-use crate::packets::{CLIENTS4, CLIENTS6, Family, Protocol, address4, address6};
-use crate::result::{Better, Figure};
-use crate::rounds::interleave;
+use crate::generator::harness::{Hook, Target};
+use crate::generator::packets::{CLIENTS4, CLIENTS6, Family, Protocol, address4, address6};
+use crate::generator::site::Site;
+use crate::method::checks;
+use crate::method::result::{Better, Figure};
+use crate::method::rounds::interleave;
+use crate::testbed::bed::{Bed, DEFAULT_CAPACITY};
+use crate::testbed::gateway::{Action, Mode, Tally, configuration};
 
 /// Sessions, and as many grants: one for each client.
 const SESSIONS: usize = 10_000;
@@ -46,7 +47,7 @@ pub fn refused(
     let figure = Figure::new(drop_name(family, grants), "ns/packet", Better::Lower, off(2))
         .against(Traffic::Drop.floor(), &off(1))
         .same(&samples[1], &samples[3]);
-    Ok(figure.check(honesty::distinct(bed.distinct().into(), grants as u64)))
+    Ok(figure.check(checks::distinct(bed.distinct().into(), grants as u64)))
 }
 
 fn less(raw: &[f64], taken_off: &[f64]) -> Vec<f64> {
@@ -143,7 +144,7 @@ pub fn established(family: Family, rounds: usize, repeat: u32) -> Result<Figure>
             .against("established without a gate + one array read", &floor)
             .same(&samples[PLAIN], &samples[PLAIN_AGAIN]);
         let distinct = pair.gated.harness(Hook::Xdp).distinct_packets();
-        Ok(figure.check(honesty::distinct(distinct.into(), 2 * SESSIONS as u64)))
+        Ok(figure.check(checks::distinct(distinct.into(), 2 * SESSIONS as u64)))
     };
     site.gateway.enter(measure)?
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use super::bed::{GateBed, Traffic, specs};
-use crate::packets::Family;
+use crate::generator::packets::Family;
 
 const ATTACK: &str = "benchmark_attack_scenario_dropped_packets";
 const LEGITIMATE: &str = "benchmark_legitimate_traffic_accepted_packets";

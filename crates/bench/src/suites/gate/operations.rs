@@ -7,11 +7,12 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use sluice_dataplane::{GrantKey, GrantSpec, Pick};
+use sluice_libbpf::map::NewMap;
 
 use super::bed::{GateBed, bare_key, specs};
-use crate::packets::Family;
-use crate::result::{Better, Figure};
-use crate::rounds::interleave;
+use crate::generator::packets::Family;
+use crate::method::result::{Better, Figure};
+use crate::method::rounds::interleave;
 
 pub const COUNTS: [usize; 2] = [5_000, 100_000];
 const KINDS: [&str; 3] = ["given", "found", "revoked"];
@@ -33,12 +34,15 @@ struct Bare {
 
 impl Bare {
     fn new(specs: &[GrantSpec]) -> Result<Bare> {
-        let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
-            ..Default::default()
-        };
         let count = specs.len();
-        let map = MapHandle::create(MapType::Hash, Some("bare"), 8, 4, count as u32, &options)?;
+        let bare = NewMap {
+            kind: MapType::Hash,
+            name: "bare",
+            key_size: 8,
+            value_size: 4,
+            max_entries: count as u32,
+        };
+        let map = bare.create()?;
         let keys = (0..count).flat_map(bare_key).collect();
         let table = specs.iter().enumerate().map(|(n, spec)| (spec.key, n as u32)).collect();
         Ok(Bare { map, keys, values: vec![1; 4 * count], table })

@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use sluice_lab::gateway::Gateway;
 use sluice_lab::state::StateDirectory;
 
-use crate::gateway::{Action, Mode, Site, configuration};
-use crate::result::{Better, Figure};
-use crate::rounds::alone;
+use crate::generator::site::Site;
+use crate::method::result::{Better, Figure};
+use crate::method::rounds::alone;
+use crate::testbed::gateway::{Action, Mode, configuration};
 
 const COUNT: u64 = 100_000;
 pub const NAMES: [&str; 2] = ["grants over the socket 100000", "grants revoked over the socket 100000"];

@@ -11,15 +11,15 @@ use sluice_monitor::generate::{Mix, Options, Size, generate};
 use sluice_monitor::results::{Database, Detail, RunInfo};
 use sluice_monitor::summary::Summary;
 
-use crate::honesty;
-use crate::result::{Better, Figure, SuiteResult, Table};
-use crate::rounds::keep_on;
-use crate::suites::Context;
-use crate::wire::Device;
-use crate::wire::generator::{Generator, Tempo};
-use crate::wire::pair::Pair;
-use crate::wire::pcap;
-use crate::wire::receiver::Role;
+use crate::generator::wire::Device;
+use crate::generator::wire::generator::{Generator, Tempo};
+use crate::generator::wire::pair::Pair;
+use crate::generator::wire::pcap;
+use crate::generator::wire::receiver::Role;
+use crate::method::affinity::keep_on;
+use crate::method::checks;
+use crate::method::result::{Better, Figure, SuiteResult, Table};
+use crate::method::suite::Context;
 
 /// Frames a second, and how many in a round: half a second of them.
 const RATES: [(f64, u64); 2] = [(0.5, 250_000), (1.0, 500_000)];
@@ -48,7 +48,7 @@ pub fn measure(context: &Context, folder: &Path, result: &mut SuiteResult) -> Re
             rounds.collect::<Result<Vec<_>>>().with_context(|| format!("a live tap at {mpps} Mpps"))?;
         let sum = |field: fn(&Round) -> u64| rounds.iter().map(field).sum::<u64>();
         let (sent, analysed, dropped) = (sum(|r| r.sent), sum(|r| r.analysed), sum(|r| r.dropped));
-        let account = honesty::conserved(sent, analysed, dropped);
+        let account = checks::conserved(sent, analysed, dropped);
         let samples = |of: fn(&Round) -> f64| rounds.iter().map(of).collect::<Vec<_>>();
         let lost = samples(|r| r.dropped as f64);
         let unnamed = samples(|r| r.sent as f64 - r.analysed as f64 - r.dropped as f64);

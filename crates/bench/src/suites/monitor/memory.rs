@@ -3,8 +3,8 @@
 use anyhow::{Context as _, Result};
 
 use super::{CAPTURES, CASES, Run, Shelf, analyse, options};
-use crate::result::{Better, Check, Figure};
-use crate::suites::Context;
+use crate::method::result::{Better, Check, Figure};
+use crate::method::suite::Context;
 
 const NAME: &str = "64 B: memory by size of the capture";
 const FLOOR: &str = "a sixteenth of the capture";

@@ -8,17 +8,20 @@ use anyhow::{Result, ensure};
 use sluice_dataplane::Sizes;
 
 use super::{CAPACITY, Figures, HOOKS};
-use crate::bed::{Bed, flow_tuple};
-use crate::gateway::{Action, Side, Site, Sluice, Tally, configuration};
-use crate::harness::{Harness, Hook, Target};
-use crate::layouts::{RingEntry4, RingEntry6};
-use crate::packets::{
+use crate::generator::endpoints::Endpoints;
+use crate::generator::harness::{Harness, Hook, Target};
+use crate::generator::layouts::{RingEntry4, RingEntry6};
+use crate::generator::packets::{
     CLIENTS6, Direction, Family, Protocol, SERVERS4, Template, Tuple, address4, address6, sequence,
 };
-use crate::result::{Better, Check, Figure};
-use crate::rounds::{bench_cpu, interleave, pin};
-use crate::suites::Context;
-use crate::verify::{self, Ends, Fate};
+use crate::generator::site::{Side, Site};
+use crate::method::affinity::{bench_cpu, pin};
+use crate::method::result::{Better, Check, Figure};
+use crate::method::rounds::interleave;
+use crate::method::suite::Context;
+use crate::testbed::bed::{Bed, flow_tuple};
+use crate::testbed::gateway::{Action, Sluice, Tally, configuration};
+use crate::testbed::verify::{self, Fate};
 
 /// Both their directions are measured, which makes as many packets as the other rows have.
 const SESSIONS: usize = super::SESSIONS / 2;
@@ -168,12 +171,12 @@ impl Translated {
             let (six, four) = (seen_inside(server).into(), address4(SERVERS4, server).into());
             let outside = (OUTSIDE.into(), port);
             known.insert(
-                Ends { from: inside, to: (six, server_port) },
-                Ends { from: outside, to: (four, server_port) },
+                Endpoints { from: inside, to: (six, server_port) },
+                Endpoints { from: outside, to: (four, server_port) },
             );
             known.insert(
-                Ends { from: (four, server_port), to: outside },
-                Ends { from: (six, server_port), to: inside },
+                Endpoints { from: (four, server_port), to: outside },
+                Endpoints { from: (six, server_port), to: inside },
             );
         }
         let (lan, wan) = (self.lan, self.wan);
@@ -216,10 +219,10 @@ fn plain_opened(bed: &mut Bed, hook: Hook) -> Result<f64> {
         let tuple = flow_tuple(Tuple::of_session(session), bed.family, bed.protocol);
         let (client, server) =
             ((tuple.source, tuple.source_port), (tuple.destination, tuple.destination_port));
-        ends.extend([Ends { from: client, to: server }, Ends { from: server, to: client }]);
+        ends.extend([Endpoints { from: client, to: server }, Endpoints { from: server, to: client }]);
     }
     let (ingress, template) = (bed.ingress, bed.harness(hook).template(Protocol::Udp, 0));
-    bed.harness(hook).set_ends(template, &ends)?;
+    bed.harness(hook).set_endpoints(template, &ends)?;
     bed.aim_at_root(hook)?;
     let before = Tally::read(&bed.sluice.dataplane)?;
     let ns = bed.harness(hook).run(FIRST, ingress)?.ns;

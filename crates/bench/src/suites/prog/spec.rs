@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::harness::Hook;
-use crate::packets::{Family, Protocol};
+use crate::generator::harness::Hook;
+use crate::generator::packets::{Family, Protocol};
 
 /// What a row measures; prints and parses as `xdp v4 udp established 10000`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Context, SUITE};
-use crate::honesty;
-use crate::result::{Better, Figure, SuiteResult, Table};
-use crate::wire::control::{Remote, receiver_on};
-use crate::wire::frame::RFC2544_SIZES;
-use crate::wire::pair::device_mac;
-use crate::wire::receiver::{Received, Receiver};
-use crate::wire::{Addresses, Device, Generator, Order, Sent, Size};
+use super::SUITE;
+use crate::generator::wire::control::{Remote, receiver_on};
+use crate::generator::wire::frame::RFC2544_SIZES;
+use crate::generator::wire::pair::device_mac;
+use crate::generator::wire::receiver::{Received, Receiver};
+use crate::generator::wire::{Addresses, Device, Generator, Order, Sent, Size};
+use crate::method::checks;
+use crate::method::result::{Better, Figure, SuiteResult, Table};
+use crate::method::suite::Context;
 
 const FLOWS: u32 = 10_000;
 /// Shares of the highest rate at which loss is looked at.
@@ -110,7 +111,7 @@ fn connect(context: &Context, a: &str, b: &str, result: &mut SuiteResult) -> Res
         }
     };
     let found = if native { "native XDP" } else { "generic XDP" };
-    result.honesty.push(honesty::native_mode(b, found, "native XDP"));
+    result.checks.push(checks::native_mode(b, found, "native XDP"));
     Ok(Link {
         generator: Generator::load()?,
         from,
@@ -137,10 +138,10 @@ fn one_size(
         arrived.push(received.received as f64 / sent.seconds / 1e6);
         last = received;
     }
-    let highest = crate::stats::median(&highest);
+    let highest = crate::method::stats::median(&highest);
     let figure = Figure::new(format!("{} received", size.name()), "Mpps", Better::Higher, arrived)
-        .check(honesty::single_pass(last.received, last.distinct + last.corrupt() + last.stale))
-        .check(honesty::frame_size(
+        .check(checks::single_pass(last.received, last.distinct + last.corrupt() + last.stale))
+        .check(checks::frame_size(
             8.0 * (last.bytes + 4 * last.received) as f64,
             last.received as f64,
             (size.mean_bytes(), size.mean_bytes()),

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use sluice_lab::netns::{Netns, VethEnd, veth};
 
-use super::Context;
-use crate::honesty;
-use crate::result::{Better, Check, Figure, SuiteResult};
-use crate::wire::frame::build;
-use crate::wire::pair::Pair;
-use crate::wire::receiver::Role;
+use crate::generator::wire::frame::build;
+use crate::generator::wire::pair::Pair;
+use crate::generator::wire::receiver::Role;
+use crate::method::checks;
+use crate::method::result::{Better, Check, Figure, SuiteResult};
+use crate::method::suite::Context;
 
 type Measure = fn(&Context) -> Result<(Vec<f64>, Vec<Check>)>;
 
@@ -96,7 +96,7 @@ fn trafgen(context: &Context) -> Result<(Vec<f64>, Vec<Check>)> {
         samples.push(came as f64 / seconds / 1e6);
     }
     let claimed = count * context.rounds as u64;
-    Ok((samples, vec![honesty::conserved(claimed, received, 0)]))
+    Ok((samples, vec![checks::conserved(claimed, received, 0)]))
 }
 
 /// Runs a command; seconds from the first frame that arrived to the last.

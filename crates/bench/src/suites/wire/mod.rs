@@ -8,8 +8,8 @@ mod replay;
 
 use anyhow::Result;
 
-use super::{Context, Suite};
-use crate::result::SuiteResult;
+use crate::method::result::SuiteResult;
+use crate::method::suite::{Context, Suite};
 
 pub const SUITE: Suite = Suite {
     name: "wire",

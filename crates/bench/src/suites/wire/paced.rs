@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::Context;
-use crate::honesty;
-use crate::result::{
+use crate::generator::wire::Sent;
+use crate::generator::wire::pair::Pair;
+use crate::generator::wire::receiver::{Received, Role};
+use crate::method::checks;
+use crate::method::result::{
     Axis, Better, Chart, Check, Figure, PercentileSeries, Percentiles, Role as Line, SuiteResult, Table,
 };
-use crate::rounds::interleave;
-use crate::wire::Sent;
-use crate::wire::pair::Pair;
-use crate::wire::receiver::{Received, Role};
+use crate::method::rounds::interleave;
+use crate::method::suite::Context;
 
 const RATES: [f64; 6] = [10e3, 100e3, 500e3, 1e6, 1.5e6, 2e6];
 /// Beyond this the rate is not the one asked for.
@@ -59,7 +59,7 @@ fn row(rate: f64, runs: &[(Sent, Received)], samples: &[f64]) -> Vec<String> {
         format!("{rate:.0}"),
         runs.iter().map(|(sent, _)| sent.frames).sum::<u64>().to_string(),
         runs.iter().map(|(_, received)| received.distinct).sum::<u64>().to_string(),
-        format!("{:.3}", crate::stats::median(samples)),
+        format!("{:.3}", crate::method::stats::median(samples)),
         format!("{:.2}", late.as_secs_f64() * 1e3),
         format!("{:.2}", last.latency.percentile(50.0) / 1e3),
         format!("{:.2}", last.latency.percentile(99.0) / 1e3),
@@ -67,7 +67,7 @@ fn row(rate: f64, runs: &[(Sent, Received)], samples: &[f64]) -> Vec<String> {
 }
 
 fn figure(rate: f64, runs: &[(Sent, Received)], samples: &[f64]) -> Figure {
-    let off = crate::stats::median(samples);
+    let off = crate::method::stats::median(samples);
     let sum = |field: fn(&Received) -> u64| runs.iter().map(|(_, received)| field(received)).sum::<u64>();
     let mut figure =
         Figure::new(format!("rate of {rate:.0} pps off by"), "%", Better::Lower, samples.to_vec())
@@ -76,8 +76,8 @@ fn figure(rate: f64, runs: &[(Sent, Received)], samples: &[f64]) -> Figure {
                 off <= WITHIN_PERCENT,
                 format!("off by {off:.3} %, at most {WITHIN_PERCENT} %"),
             ))
-            .check(honesty::conserved(sum(|r| r.sent), sum(|r| r.received), 0))
-            .check(honesty::single_pass(sum(|r| r.sent), sum(|r| r.distinct)));
+            .check(checks::conserved(sum(|r| r.sent), sum(|r| r.received), 0))
+            .check(checks::single_pass(sum(|r| r.sent), sum(|r| r.distinct)));
     // Ratios of errors near zero say nothing about steadiness.
     figure.unsteady = samples.iter().any(|off| *off > WITHIN_PERCENT);
     figure

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::Context;
-use crate::honesty;
-use crate::result::{
+use crate::generator::wire::frame::RFC2544_SIZES;
+use crate::generator::wire::pair::{MOST_FLOWS, Pair, Window};
+use crate::generator::wire::receiver::Role;
+use crate::generator::wire::socket::{self, Kind};
+use crate::generator::wire::{Device, Order, Size};
+use crate::method::checks;
+use crate::method::result::{
     Axis, Better, Chart, Check, Figure, LineChart, Point, Role as Line, Series, SuiteResult,
 };
-use crate::rounds::interleave;
-use crate::wire::frame::RFC2544_SIZES;
-use crate::wire::pair::{MOST_FLOWS, Pair, Window};
-use crate::wire::receiver::Role;
-use crate::wire::socket::{self, Kind};
-use crate::wire::{Device, Order, Size};
+use crate::method::rounds::interleave;
+use crate::method::suite::Context;
 
 const SETTLE: Duration = Duration::from_millis(100);
 const FLOWS: u32 = MOST_FLOWS;
@@ -102,7 +102,7 @@ pub fn run(context: &Context, result: &mut SuiteResult) -> Result<()> {
     result.notes.push(format!(
         "live frames, {FLOWS} flows; {FLOOR}: {:.2} Mpps. The kernel's page pool, bulk queue, veth ring and poll take \
          that long whatever is in a frame, so it is the ceiling of any generator on this path.",
-        crate::stats::median(&floor)
+        crate::method::stats::median(&floor)
     ));
     Ok(())
 }
@@ -120,14 +120,14 @@ fn by_socket(pair: &mut Pair, order: &Order, kind: Kind, window: Duration) -> Re
 fn checks(lane: &Lane) -> Vec<Check> {
     let sum = |field: fn(&Window) -> u64| lane.windows.iter().map(field).sum::<u64>();
     let (sent, received) = (sum(|w| w.all.sent), sum(|w| w.all.received));
-    let mut checks = vec![honesty::conserved(sent, received, 0)];
+    let mut checks = vec![checks::conserved(sent, received, 0)];
     if lane.sink == Role::Judge {
         let (distinct, bytes) = (sum(|w| w.all.distinct), sum(|w| w.all.bytes));
-        checks.push(honesty::single_pass(sent, distinct));
+        checks.push(checks::single_pass(sent, distinct));
         let size = lane.order.size.mean_bytes();
         // The frame check sequence is counted in a size and is not in memory.
         let bits = 8.0 * (bytes + 4 * received) as f64;
-        checks.push(honesty::frame_size(bits, received as f64, (size, size)));
+        checks.push(checks::frame_size(bits, received as f64, (size, size)));
     }
     checks
 }
@@ -142,7 +142,7 @@ fn by_size(lanes: &[Lane], samples: &[Vec<f64>]) -> Chart {
         })
         .collect();
     let points = judged.iter().map(|(size, samples)| {
-        let rate = crate::stats::estimate(samples);
+        let rate = crate::method::stats::estimate(samples);
         Point { x: *size, y: rate.value, low: Some(rate.low), high: Some(rate.high), label: String::new() }
     });
     let mut series = vec![Series {

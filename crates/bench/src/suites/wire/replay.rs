@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::Context;
-use crate::honesty;
-use crate::result::{Better, Check, Figure, SuiteResult};
-use crate::wire::frame::build;
-use crate::wire::generator::{Generator, Tempo};
-use crate::wire::numbers::Numbers;
-use crate::wire::pair::Pair;
-use crate::wire::pcap::{self, Record};
-use crate::wire::receiver::Role;
-use crate::wire::socket::PacketSocket;
-use crate::wire::{Device, Size};
+use crate::generator::wire::frame::build;
+use crate::generator::wire::generator::{Generator, Tempo};
+use crate::generator::wire::numbers::Numbers;
+use crate::generator::wire::pair::Pair;
+use crate::generator::wire::pcap::{self, Record};
+use crate::generator::wire::receiver::Role;
+use crate::generator::wire::socket::PacketSocket;
+use crate::generator::wire::{Device, Size};
+use crate::method::checks;
+use crate::method::result::{Better, Check, Figure, SuiteResult};
+use crate::method::suite::Context;
 
 const FLOWS: u32 = 10_000;
 
@@ -43,8 +43,8 @@ pub fn run(context: &Context, result: &mut SuiteResult) -> Result<()> {
             let received = pair.receiver.report(records.len() as u64);
             ensure!(received.is_perfect(), "of a capture played once came {received:?}");
             checks = vec![
-                honesty::single_pass(received.sent, received.distinct),
-                honesty::conserved(received.sent, received.received, 0),
+                checks::single_pass(received.sent, received.distinct),
+                checks::conserved(received.sent, received.received, 0),
             ];
             let rate = received.received as f64 / received.seconds / 1e6;
             if by_socket { &mut socket } else { &mut live }.push(rate);

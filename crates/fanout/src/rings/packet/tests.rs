@@ -2,7 +2,15 @@
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{Destination, Drop, ETHERNET, Fragment, IpAddr, Mark, Seen, SocketAddr, judge, source};
+
+fn half(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
 
 /// Of a whole packet, by the definition.
 fn checksum(parts: &[&[u8]]) -> u16 {

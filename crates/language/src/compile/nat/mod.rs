@@ -90,7 +90,7 @@ struct Scope<'a, 'n> {
 }
 
 /// What a rule-set publishes: where its packets come from, their addresses, and where that is written.
-struct Place<'a> {
+struct Published<'a> {
     from: Ends,
     low: IpAddr,
     high: IpAddr,

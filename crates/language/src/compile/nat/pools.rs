@@ -13,13 +13,13 @@ use crate::nat::{
 };
 
 /// A source pool and where its addresses are written.
-pub(super) struct Placed<'a> {
+pub(super) struct WrittenPool<'a> {
     pub pool: SourcePool,
     pub ranges: Vec<(IpAddr, IpAddr, View<'a>)>,
     view: View<'a>,
 }
 
-impl Placed<'_> {
+impl WrittenPool<'_> {
     /// Its ports were asked for, and are not what every pool has.
     pub fn sets_ports(&self) -> bool {
         self.view.path(&["port", "range"]).is_some()
@@ -30,11 +30,11 @@ impl Placed<'_> {
     }
 }
 
-pub(super) fn source<'a>(nat: View<'a>, scope: &mut Scope) -> Vec<Placed<'a>> {
+pub(super) fn source<'a>(nat: View<'a>, scope: &mut Scope) -> Vec<WrittenPool<'a>> {
     let default = default_ports(nat, scope.report);
     let persistent = nat.path(&["source", "address-persistent"]).is_some();
     let views = nat.entries(&["source", "pool"]);
-    let mut pools: Vec<Placed> = views.map(|view| pool(view, default, persistent, scope)).collect();
+    let mut pools: Vec<WrittenPool> = views.map(|view| pool(view, default, persistent, scope)).collect();
     overlaps(&pools, scope.report);
     too_many(nat, &pools, scope.report);
     for index in 0..pools.len() {
@@ -43,7 +43,7 @@ pub(super) fn source<'a>(nat: View<'a>, scope: &mut Scope) -> Vec<Placed<'a>> {
     pools
 }
 
-fn too_many(nat: View, pools: &[Placed], report: &mut Report) {
+fn too_many(nat: View, pools: &[WrittenPool], report: &mut Report) {
     if pools.len() > MAX_NAT_POOLS {
         let message = format!("{} source pools, at most {MAX_NAT_POOLS} fit", pools.len());
         report.error_help(&nat.location(), message, "give a pool several addresses");
@@ -55,7 +55,7 @@ fn too_many(nat: View, pools: &[Placed], report: &mut Report) {
     }
 }
 
-fn pool<'a>(view: View<'a>, default: (u16, u16), persistent: bool, scope: &mut Scope) -> Placed<'a> {
+fn pool<'a>(view: View<'a>, default: (u16, u16), persistent: bool, scope: &mut Scope) -> WrittenPool<'a> {
     let report = &mut *scope.report;
     let ranges = ranges(view, report);
     let pooling = view.child("address-pooling");
@@ -75,7 +75,7 @@ fn pool<'a>(view: View<'a>, default: (u16, u16), persistent: bool, scope: &mut S
     }
     let mut sorted: Vec<(IpAddr, IpAddr)> = ranges.iter().map(|(low, high, _)| (*low, *high)).collect();
     sorted.sort_unstable();
-    Placed {
+    WrittenPool {
         pool: SourcePool {
             name: view.word().to_owned(),
             addresses: sorted,
@@ -148,7 +148,7 @@ fn unusable(low: IpAddr, high: IpAddr) -> Option<&'static str> {
 }
 
 /// Two pools with an address in common would both hand out its ports.
-fn overlaps(pools: &[Placed], report: &mut Report) {
+fn overlaps(pools: &[WrittenPool], report: &mut Report) {
     let mut all: Vec<(IpAddr, IpAddr, View, View)> = Vec::new();
     for pool in pools {
         all.extend(pool.ranges.iter().map(|(low, high, view)| (*low, *high, *view, pool.view)));
@@ -218,7 +218,7 @@ fn ports(view: Option<View>, default: (u16, u16), report: &mut Report) -> Ports 
 }
 
 /// What stands in for pool `index`. It must translate ports and must not refer to yet another pool.
-fn overflow(pools: &[Placed], index: usize, scope: &mut Scope) -> Option<Overflow> {
+fn overflow(pools: &[WrittenPool], index: usize, scope: &mut Scope) -> Option<Overflow> {
     let this = &pools[index];
     let view = this.view.child("overflow-pool")?;
     let name = view.children().next()?;

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::pools::Placed;
-use super::{Names, Place, Scope, addresses, family, range_text};
+use super::pools::WrittenPool;
+use super::{Names, Published, Scope, addresses, family, range_text};
 use crate::compile::view::View;
 use crate::config::{Interface, Prefix, Ranges, RouteTarget};
 use crate::error::Report;
@@ -72,7 +72,7 @@ impl<'a> Reach<'a> {
         Reach { answered, interfaces: names.interfaces }
     }
 
-    pub fn pool(&self, pool: &Placed, report: &mut Report) {
+    pub fn pool(&self, pool: &WrittenPool, report: &mut Report) {
         for (low, high, view) in &pool.ranges {
             if !self.answered.covers(*low, *high) {
                 self.refuse(*low, *high, *view, &format!("of pool `{}` ", pool.pool.name), report);
@@ -81,7 +81,7 @@ impl<'a> Reach<'a> {
     }
 
     /// A published address in a subnet that its packets come from must be answered for; others are routed here.
-    pub fn published(&self, place: &Place, names: &Names, report: &mut Report) {
+    pub fn published(&self, place: &Published, names: &Names, report: &mut Report) {
         let from = |unit: &str| match &place.from {
             Ends::Units(units) => units.iter().any(|name| name == unit),
             Ends::Zones(zones) => {

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use super::matching::matching;
 use super::persistent::persistent;
-use super::pools::{Placed, named};
-use super::{Place, Scope, family};
+use super::pools::{WrittenPool, named};
+use super::{Published, Scope, family};
 use crate::compile::view::View;
 use crate::config::Ranges;
 use crate::error::Report;
@@ -65,7 +65,7 @@ fn families(side: &Option<Ranges>) -> (bool, bool) {
 
 pub(super) fn source(
     nat: View,
-    pools: &[Placed],
+    pools: &[WrittenPool],
     nat64: bool,
     scope: &mut Scope,
 ) -> Vec<RuleSet<SourceAction>> {
@@ -126,7 +126,7 @@ fn families_fit(rule: View, matching: &NatMatch, nat64: bool, report: &mut Repor
 }
 
 /// Packets that get an address of the pool must be of its family when they leave.
-fn pool_fits(matching: &NatMatch, pool: &Placed, name: View, nat64: bool, report: &mut Report) {
+fn pool_fits(matching: &NatMatch, pool: &WrittenPool, name: View, nat64: bool, report: &mut Report) {
     let Some(address) = pool.family() else { return };
     let of = |(four, six): (bool, bool)| if address.is_ipv4() { four } else { six };
     let source_fits =
@@ -146,7 +146,7 @@ pub(super) fn destination<'a>(
     nat: View<'a>,
     pools: &[(DestinationPool, View<'a>)],
     scope: &mut Scope,
-) -> (Vec<RuleSet<DestinationAction>>, Vec<Place<'a>>) {
+) -> (Vec<RuleSet<DestinationAction>>, Vec<Published<'a>>) {
     let names: HashMap<&str, usize> =
         pools.iter().enumerate().map(|(index, (pool, _))| (pool.name.as_str(), index)).collect();
     let mut places = Vec::new();
@@ -161,7 +161,7 @@ pub(super) fn destination<'a>(
             let Ok(prefix) = crate::schema::kind::book_prefix(entry.word()) else { continue };
             let (low, high) =
                 (crate::schema::kind::first_address(prefix), crate::schema::kind::last_address(prefix));
-            places.push(Place { from: set.from.clone(), low, high, view: entry });
+            places.push(Published { from: set.from.clone(), low, high, view: entry });
         }
         let action = action(view, "destination-nat", "off or pool NAME", scope.report)?;
         if action.word() == "off" {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::matching::addresses;
 use super::rules::{action, sets};
-use super::{Place, Scope, family, port_range};
+use super::{Published, Scope, family, port_range};
 use crate::compile::view::View;
 use crate::config::{Prefix, Ranges, Service};
 use crate::error::Report;
@@ -21,7 +21,10 @@ const NAT64_LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];
 const NPTV6_LONGEST: u8 = 64;
 
 /// Rule-sets and the addresses they publish.
-pub(super) fn compile<'a>(nat: View<'a>, scope: &mut Scope) -> (Vec<RuleSet<StaticAction>>, Vec<Place<'a>>) {
+pub(super) fn compile<'a>(
+    nat: View<'a>,
+    scope: &mut Scope,
+) -> (Vec<RuleSet<StaticAction>>, Vec<Published<'a>>) {
     let mut places = Vec::new();
     let mut sides = Vec::new();
     let sets = sets(nat, &["static", "rule-set"], scope, |view, set, scope| {
@@ -31,7 +34,7 @@ pub(super) fn compile<'a>(nat: View<'a>, scope: &mut Scope) -> (Vec<RuleSet<Stat
         let then = translation(from, place, action, ports, scope)?;
         if let StaticAction::Prefix { to, .. } | StaticAction::Nptv6 { to, .. } = then {
             let range = |prefix| (first_address(prefix), last_address(prefix));
-            places.push(Place {
+            places.push(Published {
                 from: set.from.clone(),
                 low: range(from).0,
                 high: range(from).1,
@@ -154,7 +157,8 @@ fn translation(
             Some(StaticAction::Prefix { from, to, ports })
         }
         _ => {
-            let mut targets = action.children().filter(|child| child.word() != "mapped-port");
+            let beside = ["mapped-port", "routing-instance"];
+            let mut targets = action.children().filter(|child| !beside.contains(&child.word()));
             let Some(name) = targets.next() else {
                 let message = format!("`{}` names no prefix", action.context());
                 scope.report.error_help(

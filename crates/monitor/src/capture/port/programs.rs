@@ -1,17 +1,14 @@
 //! The programs that make copies, and how they stand before the gateway's.
-#![allow(unsafe_code, reason = "calls into libbpf's C interface")]
 
-use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use libbpf_rs::query::{LinkInfo, LinkInfoIter, LinkTypeInfo};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
-use libbpf_sys as c;
+use sluice_libbpf::program::{by_id, details, name_of};
+use sluice_libbpf::{Link, Target, device};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/copies.bpf.o"));
 
@@ -30,10 +27,11 @@ pub struct Tap {
     lost: MapHandle,
     entry: Entry,
     /// Before the gateway's programs; they go with their descriptors.
-    _tcx: Vec<OwnedFd>,
+    _tcx: Vec<Link>,
 }
 
-/// Where received frames are copied.
+/// Where received frames are copied. The gateway's links are known by number: a descriptor would keep its program on the port
+/// when the gateway lets go of it.
 enum Entry {
     /// Before the gateway's program on this link.
     Tc {
@@ -70,12 +68,12 @@ impl Tap {
     pub fn set_up(ifindex: u32, everything: bool) -> io::Result<Tap> {
         let object = load(everything)?;
         let (copies, lost) = (map(&object, "copies")?, map(&object, ".data.lost")?);
-        let mut tcx = vec![link_before(&program(&object, "copy_sent")?, ifindex, c::BPF_TCX_EGRESS)?];
+        let mut tcx = vec![Link::attach(program(&object, "copy_sent")?, ifindex, Target::TcxEgress)?];
         let entry = match (xdp_entry(ifindex), tc_root(ifindex)) {
             (Some((id, name)), _) => Entry::Xdp(displace(&object, ifindex, id, &name)?),
             (None, Some(link)) => {
                 let received = program(&object, "copy_received")?;
-                tcx.push(link_before(&received, ifindex, c::BPF_TCX_INGRESS)?);
+                tcx.push(Link::attach(received, ifindex, Target::TcxIngress)?);
                 Entry::Tc { link }
             }
             (None, None) => return Err(io::Error::new(io::ErrorKind::NotFound, "the gateway left the port")),
@@ -101,7 +99,7 @@ impl Tap {
     /// Takes the place of the program that the gateway has there now.
     pub fn renew(&mut self) -> io::Result<()> {
         let Entry::Xdp(displaced) = &mut self.entry else { return Ok(()) };
-        let root = program_by_id(on_link(displaced.link)?)?;
+        let root = by_id(on_link(displaced.link)?)?;
         keep(&displaced.kept, &root)?;
         update(displaced.link, &displaced.copier)?;
         displaced.root = root;
@@ -157,21 +155,19 @@ fn map(object: &Object, name: &str) -> io::Result<MapHandle> {
 /// Takes the place of the gateway's XDP program. Its link is changed, never detached: no frame meets a bare port.
 fn displace(object: &Object, ifindex: u32, present: u32, name: &str) -> io::Result<Displaced> {
     let missing = || io::Error::new(io::ErrorKind::NotFound, "the gateway's program is on no link");
-    let is_it = |info: &LinkTypeInfo| matches!(info, LinkTypeInfo::Xdp(xdp) if xdp.ifindex == ifindex);
-    let mut links = LinkInfoIter::default();
-    let link = links.find(|link| link.prog_id == present && is_it(&link.info)).ok_or_else(missing)?.id;
+    let link = device::xdp_link(ifindex, present).ok_or_else(missing)?;
     let pin = pin_of(ifindex)?;
     // What a killed monitor left knows the gateway's program by its pinned map.
-    let root = if name == XDP_COPY { kept_program(&pin)? } else { program_by_id(present)? };
+    let root = if name == XDP_COPY { kept_program(&pin)? } else { by_id(present)? };
     let kept = map(object, "copied_root")?;
     keep(&kept, &root)?;
     let copier = program(object, XDP_COPY)?;
-    let copier_id = details(copier.as_fd())?.0;
+    let copier_id = details(&copier)?.id;
     fs::create_dir_all(PINS)?;
     let fresh = PathBuf::from(format!("{}_new", pin.display()));
     // Usually there is none.
     let _ = fs::remove_file(&fresh);
-    pin_map(kept.as_fd(), &fresh)?;
+    sluice_libbpf::pin(&kept, &fresh)?;
     if let Err(error) = update(link, &copier) {
         fs::remove_file(&fresh)?;
         return Err(error);
@@ -194,95 +190,29 @@ fn pin_of(ifindex: u32) -> io::Result<PathBuf> {
 
 /// Id of the program on a link that still has its device.
 fn on_link(link: u32) -> io::Result<u32> {
-    let info = LinkInfo::from_fd(link_by_id(link)?.as_fd()).map_err(io::Error::other)?;
-    let ifindex = match info.info {
-        LinkTypeInfo::Xdp(xdp) => xdp.ifindex,
-        LinkTypeInfo::Tcx(tcx) => tcx.ifindex,
-        _ => 0,
-    };
-    if ifindex == 0 { Err(io::ErrorKind::NotFound.into()) } else { Ok(info.prog_id) }
+    let details = Link::by_id(link)?.details()?;
+    if details.ifindex == 0 { Err(io::ErrorKind::NotFound.into()) } else { Ok(details.program_id) }
+}
+
+fn update(link: u32, program: &OwnedFd) -> io::Result<()> {
+    Link::by_id(link)?.update(program)
 }
 
 fn kept_program(pin: &Path) -> io::Result<OwnedFd> {
     let kept = MapHandle::from_pinned_path(pin).map_err(io::Error::other)?;
     let id = kept.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(io::Error::other)?;
     let id = id.as_deref().and_then(|id| id.first_chunk()).ok_or(io::ErrorKind::NotFound)?;
-    program_by_id(u32::from_ne_bytes(*id))
+    by_id(u32::from_ne_bytes(*id))
 }
 
 /// Id and name of the XDP program on a device of the calling thread's namespace, if it is the gateway's or a copying one.
 fn xdp_entry(ifindex: u32) -> Option<(u32, String)> {
-    let mut options =
-        c::bpf_xdp_query_opts { sz: size_of::<c::bpf_xdp_query_opts>() as _, ..Default::default() };
-    // SAFETY: `options` outlives the call and carries its own size.
-    check(unsafe { c::bpf_xdp_query(ifindex as i32, 0, &mut options) }).ok()?;
-    let ids = [options.prog_id, options.drv_prog_id, options.skb_prog_id];
-    let id = ids.into_iter().find(|id| *id != 0)?;
+    let id = device::xdp(ifindex).ok()?.program_id;
     name_of(id).filter(|name| name == XDP_ROOT || name == XDP_COPY).map(|name| (id, name))
 }
 
 /// The link of the gateway's program at a device's tcx ingress.
 fn tc_root(ifindex: u32) -> Option<u32> {
-    let (mut programs, mut links) = ([0u32; 64], [0u32; 64]);
-    let mut options =
-        c::bpf_prog_query_opts { sz: size_of::<c::bpf_prog_query_opts>() as _, ..Default::default() };
-    (options.prog_ids, options.link_ids) = (programs.as_mut_ptr(), links.as_mut_ptr());
-    options.__bindgen_anon_1.count = programs.len() as u32;
-    // SAFETY: `options` and what it points to outlive the call, and it carries their sizes.
-    check(unsafe { c::bpf_prog_query_opts(ifindex as i32, c::BPF_TCX_INGRESS, &mut options) }).ok()?;
-    let is_root = |id: u32| id != 0 && name_of(id).as_deref() == Some(TC_ROOT);
-    programs.iter().zip(links).find(|(program, _)| is_root(**program)).map(|(_, link)| link)
-}
-
-fn name_of(program: u32) -> Option<String> {
-    Some(details(program_by_id(program).ok()?.as_fd()).ok()?.1)
-}
-
-fn details(program: BorrowedFd<'_>) -> io::Result<(u32, String)> {
-    let mut info = c::bpf_prog_info::default();
-    let mut length = size_of::<c::bpf_prog_info>() as u32;
-    // SAFETY: `info` has `length` bytes and outlives the call.
-    check(unsafe { c::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut length) })?;
-    // SAFETY: the kernel ends the name with NUL inside its 16 bytes.
-    let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
-    Ok((info.id, name.to_string_lossy().into_owned()))
-}
-
-fn program_by_id(id: u32) -> io::Result<OwnedFd> {
-    // SAFETY: no pointers; a descriptor that the kernel just made.
-    unsafe { check(c::bpf_prog_get_fd_by_id(id)).map(|fd| OwnedFd::from_raw_fd(fd)) }
-}
-
-fn link_by_id(id: u32) -> io::Result<OwnedFd> {
-    // SAFETY: no pointers; a descriptor that the kernel just made.
-    unsafe { check(c::bpf_link_get_fd_by_id(id)).map(|fd| OwnedFd::from_raw_fd(fd)) }
-}
-
-fn link_before(program: &OwnedFd, ifindex: u32, place: c::bpf_attach_type) -> io::Result<OwnedFd> {
-    let options = c::bpf_link_create_opts {
-        sz: size_of::<c::bpf_link_create_opts>() as _,
-        flags: c::BPF_F_BEFORE,
-        ..Default::default()
-    };
-    // SAFETY: `options` outlives the call and carries its own size; a descriptor that the kernel just made.
-    unsafe {
-        check(c::bpf_link_create(program.as_raw_fd(), ifindex as i32, place, &options))
-            .map(|fd| OwnedFd::from_raw_fd(fd))
-    }
-}
-
-fn update(link: u32, program: &OwnedFd) -> io::Result<()> {
-    let link = link_by_id(link)?;
-    // SAFETY: both descriptors are open; no options.
-    check(unsafe { c::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null()) }).map(drop)
-}
-
-fn pin_map(map: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: the path ends in NUL and outlives the call.
-    check(unsafe { c::bpf_obj_pin(map.as_raw_fd(), path.as_ptr()) }).map(drop)
-}
-
-fn check(code: i32) -> io::Result<i32> {
-    if code < 0 { Err(io::Error::from_raw_os_error(-code)) } else { Ok(code) }
+    let programs = device::tcx(ifindex, Target::TcxIngress).ok()?;
+    programs.into_iter().find(|(id, _)| name_of(*id).as_deref() == Some(TC_ROOT)).map(|(_, link)| link)
 }

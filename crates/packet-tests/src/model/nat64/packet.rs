@@ -2,9 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use sluice_wire::fields::{be16, be32, v4, v6};
+use sluice_wire::protocol::{AH, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
+use sluice_wire::{ipv4, ipv6, ipv6_ext};
+
 use super::super::{ICMP, ICMPV6};
 
-const FRAGMENT: u8 = 44;
+/// Longest IPv4 packet that may be fragmented on its way (RFC 7915 section 5.1).
+const FRAGMENTABLE: usize = 1260;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment {
@@ -36,7 +41,7 @@ pub struct Packet {
 impl Packet {
     /// Without what follows the packet in its frame. None = not even a header.
     pub fn read(bytes: &[u8]) -> Option<Packet> {
-        match bytes.first()? >> 4 {
+        match ipv4::version(*bytes.first()?) {
             4 => read4(bytes),
             6 => read6(bytes),
             _ => None,
@@ -71,40 +76,50 @@ impl Packet {
     }
 
     /// RFC 7915 section 4.1
-    fn write6(&self, from: Ipv6Addr, to: Ipv6Addr, length: usize) -> Vec<u8> {
-        let next = number6(self.proto);
-        let payload = length + if self.fragment.is_some() { 8 } else { 0 };
-        let mut out = (6 << 28 | u32::from(self.traffic_class) << 20).to_be_bytes().to_vec();
-        out.extend((payload as u16).to_be_bytes());
-        out.extend([if self.fragment.is_some() { FRAGMENT } else { next }, self.hops]);
-        out.extend(from.octets());
-        out.extend(to.octets());
-        if let Some(fragment) = self.fragment {
-            out.extend([next, 0]);
-            out.extend((fragment.offset | u16::from(fragment.more)).to_be_bytes());
-            out.extend(fragment.id.to_be_bytes());
-        }
-        out.extend(&self.data);
-        out
+    fn write6(&self, source: Ipv6Addr, destination: Ipv6Addr, length: usize) -> Vec<u8> {
+        let next_header = number6(self.proto);
+        let fragment = self.fragment.map(|fragment| ipv6_ext::FragmentBuilder {
+            next_header,
+            reserved: 0,
+            offset_more: fragment.offset | if fragment.more { ipv6_ext::MORE } else { 0 },
+            id: fragment.id,
+        });
+        let header = ipv6::Builder {
+            source,
+            destination,
+            next_header: if fragment.is_some() { FRAGMENT } else { next_header },
+            hop_limit: self.hops,
+            traffic_class: self.traffic_class,
+            ..ipv6::Builder::default()
+        };
+        let behind = fragment.map_or_else(Vec::new, |fragment| fragment.build(&[]));
+        let mut out = Vec::new();
+        header.append(behind.len() + length, &mut out);
+        [out, behind, self.data.clone()].concat()
     }
 
     /// RFC 7915 section 5.1. The identification of packets that are no fragments is 0 here.
-    fn write4(&self, from: Ipv4Addr, to: Ipv4Addr, length: usize) -> Vec<u8> {
-        let total = length + 20;
-        let mut out = vec![0x45, self.traffic_class];
-        out.extend((total as u16).to_be_bytes());
-        match self.fragment {
+    fn write4(&self, source: Ipv4Addr, destination: Ipv4Addr, length: usize) -> Vec<u8> {
+        let (id, flags_offset) = match self.fragment {
             Some(fragment) => {
-                out.extend((fragment.id as u16).to_be_bytes());
-                out.extend(((fragment.offset / 8) | if fragment.more { 0x2000 } else { 0 }).to_be_bytes());
+                let more = if fragment.more { ipv4::FLAG_MORE_FRAGMENTS } else { 0 };
+                (fragment.id as u16, (fragment.offset / ipv4::OFFSET_UNIT as u16) | more)
             }
-            None => out.extend([0, 0, if total <= 1260 { 0 } else { 0x40 }, 0]),
-        }
-        out.extend([self.hops, self.proto, 0, 0]);
-        out.extend(from.octets());
-        out.extend(to.octets());
-        let check = super::sum(&[&out]);
-        out[10..12].copy_from_slice(&check.to_be_bytes());
+            None if length + ipv4::field::HEADER <= FRAGMENTABLE => (0, 0),
+            None => (0, ipv4::FLAG_DONT_FRAGMENT),
+        };
+        let header = ipv4::Builder {
+            source,
+            destination,
+            protocol: self.proto,
+            ttl: self.hops,
+            tos: self.traffic_class,
+            id,
+            flags_offset,
+            ..ipv4::Builder::default()
+        };
+        let mut out = Vec::new();
+        header.append(length, &mut out);
         out.extend(&self.data);
         out
     }
@@ -114,23 +129,23 @@ fn number6(proto: u8) -> u8 {
     if proto == ICMP { ICMPV6 } else { proto }
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
-}
-
 fn read4(bytes: &[u8]) -> Option<Packet> {
-    let header = usize::from(bytes[0] & 0x0f) * 4;
-    let total = usize::from(word(bytes, 2)?);
-    let flags = word(bytes, 6)?;
-    let fragment =
-        Fragment { offset: (flags & 0x1fff) * 8, more: flags & 0x2000 != 0, id: word(bytes, 4)?.into() };
-    let address = |at: usize| <[u8; 4]>::try_from(bytes.get(at..at + 4)?).ok();
+    use ipv4::field;
+    let fixed: &[u8; field::HEADER] = bytes.first_chunk()?;
+    let header = ipv4::header_length(fixed[field::VERSION_IHL]);
+    let total = usize::from(be16(fixed, field::LENGTH));
+    let flags = be16(fixed, field::FLAGS_OFFSET);
+    let fragment = Fragment {
+        offset: (flags & ipv4::OFFSET_MASK) * ipv4::OFFSET_UNIT as u16,
+        more: flags & ipv4::FLAG_MORE_FRAGMENTS != 0,
+        id: be16(fixed, field::ID).into(),
+    };
     Some(Packet {
-        from: Ipv4Addr::from(address(12)?).into(),
-        to: Ipv4Addr::from(address(16)?).into(),
-        traffic_class: bytes[1],
-        hops: bytes[8],
-        proto: bytes[9],
+        from: v4(fixed, field::SOURCE).into(),
+        to: v4(fixed, field::DESTINATION).into(),
+        traffic_class: fixed[field::TOS],
+        hops: fixed[field::TTL],
+        proto: fixed[field::PROTOCOL],
         fragment: (fragment.more || fragment.offset != 0).then_some(fragment),
         extended_fragment: false,
         length: total.checked_sub(header)?,
@@ -141,28 +156,34 @@ fn read4(bytes: &[u8]) -> Option<Packet> {
 
 /// Extension headers are left out (RFC 7915 section 5.1), but for what a fragment header says.
 fn read6(bytes: &[u8]) -> Option<Packet> {
-    let total = usize::from(word(bytes, 4)?) + 40;
-    let address = |at: usize| <[u8; 16]>::try_from(bytes.get(at..at + 16)?).ok();
-    let (mut next, mut at, mut fragment, mut extended_fragment) = (*bytes.get(6)?, 40, None, false);
-    while matches!(next, 0 | 43 | 60 | FRAGMENT) {
-        if next == FRAGMENT {
-            let offset = word(bytes, at + 2)?;
-            let id = u32::from(word(bytes, at + 4)?) << 16 | u32::from(word(bytes, at + 6)?);
-            fragment = fragment.or(Some(Fragment { offset: offset & 0xfff8, more: offset & 1 != 0, id }));
-            extended_fragment |= matches!(bytes[at], 0 | 43 | 44 | 51 | 60);
+    use ipv6::field;
+    let fixed: &[u8; field::HEADER] = bytes.first_chunk()?;
+    let total = usize::from(be16(fixed, field::PAYLOAD_LENGTH)) + field::HEADER;
+    let (mut next, mut at) = (fixed[field::NEXT_HEADER], field::HEADER);
+    let (mut fragment, mut extended_fragment) = (None, false);
+    while matches!(next, HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS | FRAGMENT) {
+        use ipv6_ext::{MORE, OFFSET_MASK, field};
+        let header = bytes.get(at..)?;
+        let mut length = ipv6_ext::length(*header.get(field::LENGTH)?);
+        let kind = std::mem::replace(&mut next, header[field::NEXT_HEADER]);
+        if kind == FRAGMENT {
+            let header: &[u8; field::UNIT] = header.first_chunk()?;
+            let word = be16(header, field::OFFSET_MORE);
+            let (offset, more) = (word & OFFSET_MASK, word & MORE != 0);
+            fragment = fragment.or(Some(Fragment { offset, more, id: be32(header, field::ID) }));
+            extended_fragment |= matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT | AH | DESTINATION_OPTIONS);
+            length = field::UNIT;
         }
-        let length = if next == FRAGMENT { 8 } else { (usize::from(*bytes.get(at + 1)?) + 1) * 8 };
-        next = bytes[at];
         at += length;
         if fragment.is_some_and(|fragment| fragment.offset != 0) {
             break;
         }
     }
     Some(Packet {
-        from: Ipv6Addr::from(address(8)?).into(),
-        to: Ipv6Addr::from(address(24)?).into(),
-        traffic_class: (word(bytes, 0)? >> 4) as u8,
-        hops: bytes[7],
+        from: v6(fixed, field::SOURCE).into(),
+        to: v6(fixed, field::DESTINATION).into(),
+        traffic_class: (be32(fixed, field::VERSION_CLASS_FLOW) >> 20) as u8,
+        hops: fixed[field::HOP_LIMIT],
         proto: if next == ICMPV6 { ICMP } else { next },
         fragment,
         extended_fragment,

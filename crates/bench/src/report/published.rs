@@ -1,0 +1,238 @@
+//! Verdicts in words: what terminal, report and the published pages have in common, and the tables that those pages get
+//! from a run's results.
+
+use std::collections::BTreeMap;
+
+use crate::method::budget::Budget;
+use crate::method::document::RunDocument;
+use crate::method::environment::BPF_SOURCES;
+use crate::method::judge::{Judged, Verdict, doubts};
+use crate::method::number::number;
+use crate::method::result::Figure;
+use crate::method::stats::Estimate;
+
+/// Raw results of the published tables.
+pub const RESULTS: &str = "bench/results.json.gz";
+
+pub fn limit(budget: &Budget) -> String {
+    format!("{} {} {}", budget.bound.sign(), budget.limit, budget.unit)
+}
+
+pub fn verdict(entry: &Judged) -> String {
+    let holds_limit = !entry.certain && entry.verdict != Verdict::NoVerdict;
+    format!("{}{}", entry.verdict.word(), if holds_limit { " (interval holds the limit)" } else { "" })
+}
+
+pub fn summary(judged: &[Judged]) -> String {
+    let count = |verdict: Verdict| {
+        let entries = judged.iter().filter(|entry| entry.verdict == verdict);
+        format!("{} {}", entries.count(), verdict.word())
+    };
+    format!("{} budgets: {}", judged.len(), Verdict::ALL.map(count).join(", "))
+}
+
+/// How often each doubt was had; it stands before the colon, what was seen behind.
+fn doubts_told(judged: &[Judged]) -> String {
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    for doubt in judged.iter().flat_map(|entry| &entry.doubts) {
+        *kinds.entry(doubt.split(':').next().unwrap_or(doubt)).or_default() += 1;
+    }
+    let mut kinds: Vec<_> = kinds.into_iter().collect();
+    kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    kinds.iter().map(|(kind, count)| format!("{kind} ({count})")).collect::<Vec<_>>().join(", ")
+}
+
+/// On what, when and by which command the figures were measured, and whether they are of today's programs.
+pub fn caption(document: &RunDocument, bpf_sources: &str) -> String {
+    let machine = &document.environment;
+    let mut text = format!(
+        "`{}`, {}, commit {}, {:.0} minutes: Linux {}, {} x {}, {} MiB, load {:.2} when it began, {:.1} % stolen. {}.",
+        document.command,
+        document.began,
+        machine.commit,
+        document.seconds / 60.0,
+        machine.kernel,
+        machine.cpus,
+        machine.cpu,
+        machine.memory_mib,
+        machine.load,
+        machine.steal_percent,
+        summary(&document.budgets),
+    );
+    let told = doubts_told(&document.budgets);
+    if !told.is_empty() {
+        text += &format!(" Doubts: {told}.");
+    }
+    if machine.bpf_sources != bpf_sources {
+        text += " **`bpf/` has changed since: these are figures of earlier programs.**";
+    }
+    text
+}
+
+/// Every budget; those of one subject share a line.
+pub fn budgets(document: &RunDocument) -> String {
+    let mut lines: Vec<(String, Vec<String>)> = vec![];
+    for entry in &document.budgets {
+        let (variant, subject) = told_apart(&entry.budget.name);
+        let colon = if variant.is_empty() { "" } else { ": " };
+        let told = format!("{variant}{colon}{}, {}", limit(&entry.budget), cell(entry));
+        match lines.iter_mut().find(|(other, _)| *other == subject) {
+            Some((_, cells)) => cells.push(told),
+            None => lines.push((subject, vec![told])),
+        }
+    }
+    let rows = lines.iter().map(|(subject, cells)| format!("| {subject} | {} |\n", cells.join("<br>")));
+    let header = "| promise | limit, measured, 95 %, verdict |\n|---|---|\n";
+    format!("{}\n\n{header}{}", caption(document, BPF_SOURCES), rows.collect::<String>())
+}
+
+/// What tells a budget apart from others of its subject, and the subject: what stands before the first colon or comma,
+/// without hook and family.
+fn told_apart(name: &str) -> (String, String) {
+    let mut rest = name.to_owned();
+    let mut variant = String::new();
+    for word in ["xdp ", "tc ", "IPv4 ", "IPv6 "] {
+        if let Some(without) = rest.strip_prefix(word) {
+            variant += word;
+            rest = without.to_owned();
+        }
+    }
+    let end = rest.find([':', ',']).filter(|end| rest[end + 1..].starts_with(' ')).unwrap_or(rest.len());
+    let more = rest.get(end + 2..).unwrap_or_default();
+    (format!("{variant}{more}").trim().to_owned(), rest[..end].to_owned())
+}
+
+fn cell(entry: &Judged) -> String {
+    let measured = entry.measured.map(|measured| format!("{} ", value(&measured, &entry.budget.unit)));
+    let verdict = match entry.verdict {
+        Verdict::Missed => format!("**{}**", self::verdict(entry)),
+        _ => self::verdict(entry),
+    };
+    format!("{}{verdict}", measured.unwrap_or_default())
+}
+
+fn value(measured: &Estimate, unit: &str) -> String {
+    let Estimate { value, low, high, .. } = *measured;
+    let told = |value: f64| if unit == "x" { format!("{value:.2}") } else { number(value) };
+    format!("{} [{}, {}]", told(value), told(low), told(high))
+}
+
+/// Rows of the budgets that the front page shows: what it is, then suite and row.
+const PROMISED: [(&str, &str, &str); 15] = [
+    ("established, 10,000 flows, XDP, to a hash lookup", "prog", "xdp v4 udp established 10000"),
+    ("the same on tc", "prog", "tc v4 udp established 10000"),
+    ("established, 1,000,000 flows, XDP, to a hash lookup", "prog", "xdp v4 udp established 1000000"),
+    ("the same on tc", "prog", "tc v4 udp established 1000000"),
+    ("new session, 10,000 flows, XDP, to two inserts", "prog", "xdp v4 udp new 10000"),
+    ("the same on tc", "prog", "tc v4 udp new 10000"),
+    ("the same with 10,000 policies, XDP", "prog", "xdp v4 udp new 10000 rules 10000"),
+    ("the same on tc", "prog", "tc v4 udp new 10000 rules 10000"),
+    ("new session, 1,000,000 flows, XDP, to two inserts", "prog", "xdp v4 udp new 1000000"),
+    ("the same on tc", "prog", "tc v4 udp new 1000000"),
+    ("64-byte frames, XDP, into an XDP sink, to nftables", "frames", "udp 64 bytes, 10000 flows"),
+    ("the same with source NAT, to masquerade", "nat", "64-byte frames into an XDP sink"),
+    ("iperf3 on tc, 1 stream, to Linux forwarding", "bulk", "tc 1 streams to linux"),
+    ("iperf3 on tc, 4 streams, to Linux forwarding", "bulk", "tc 4 streams to linux"),
+    ("monitor, 64-byte frames, one core", "monitor", "64 B: analysed"),
+];
+
+/// Suites of which the front page shows figures that nobody has promised.
+pub const UNPROMISED_SUITES: [&str; 1] = ["peers"];
+
+/// Each hook into each sink: the next device takes XDP frames, or makes an skb of each.
+const UNPROMISED: [(&str, &str, &str); 4] = [
+    ("64-byte frames, XDP, next device takes XDP frames, to nftables", "peers", "sluice xdp"),
+    ("64-byte frames, XDP, next device makes an skb, to nftables", "peers", "sluice xdp to a socket"),
+    ("64-byte frames, tc, next device takes XDP frames, to nftables", "peers", "sluice tc"),
+    ("64-byte frames, tc, next device makes an skb, to nftables", "peers", "sluice tc to a socket"),
+];
+
+/// The front page's table.
+pub fn headline(document: &RunDocument) -> String {
+    let mut rows = String::new();
+    for (what, suite, row) in PROMISED {
+        let entry =
+            document.budgets.iter().find(|entry| (&*entry.budget.suite, &*entry.budget.row) == (suite, row));
+        let (limit, cell) = match entry {
+            Some(entry) => (limit(&entry.budget), cell(entry)),
+            None => (String::new(), "not measured".to_owned()),
+        };
+        rows += &format!("| {what} | {limit} | {cell} |\n");
+    }
+    for (what, suite, figure) in UNPROMISED {
+        rows += &format!("| {what} | none | {} |\n", unpromised(document, suite, figure));
+    }
+    let header = "| what, to what | promised | measured, 95 %, verdict |\n|---|---|---|\n";
+    format!("{}\n\n{header}{rows}", caption(document, BPF_SOURCES))
+}
+
+fn unpromised(document: &RunDocument, suite: &str, name: &str) -> String {
+    let suite = document.suites.iter().find(|one| one.suite == suite);
+    let figure: Option<&Figure> = suite.and_then(|suite| suite.figure(name));
+    let Some((figure, ratio)) = figure.and_then(|figure| Some((figure, figure.ratio?))) else {
+        return "not measured".to_owned();
+    };
+    let checks = suite.map(|suite| &suite.checks[..]).unwrap_or_default();
+    let sure = doubts(figure, &ratio, None, checks).is_empty();
+    format!("{}{}", value(&ratio, "x"), if sure { "" } else { " no verdict" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::method::judge::judge;
+    use crate::method::result::{Profile, SuiteResult};
+    use crate::suites::budgets::Budgets;
+
+    fn document() -> RunDocument {
+        let text = include_str!("../../../../bench/budgets.toml");
+        let mut document = crate::method::run::begin(Profile::Full);
+        document.budgets = judge(&Budgets::parse(text).unwrap().budget, &[]);
+        document
+    }
+
+    #[test]
+    fn every_budget_stands_in_the_table_and_variants_share_a_line() {
+        let document = document();
+        let table = budgets(&document);
+        assert_eq!(
+            table.matches("no verdict").count(),
+            document.budgets.len() + 1,
+            "each once, and the caption"
+        );
+        let line = table.lines().find(|line| line.starts_with("| UDP established |")).unwrap();
+        for variant in ["xdp IPv4", "xdp IPv6", "tc IPv4", "tc IPv6"] {
+            assert!(line.contains(&format!("{variant} 1 flow: <= 2 x, no verdict")), "{line}");
+        }
+        assert!(table.contains("Doubts: not measured"), "{table}");
+    }
+
+    #[test]
+    fn the_caption_says_of_which_programs_it_is() {
+        let mut document = document();
+        assert!(!caption(&document, BPF_SOURCES).contains("changed"));
+        document.environment.bpf_sources = "0123".to_owned();
+        assert!(caption(&document, BPF_SOURCES).contains("`bpf/` has changed since"));
+        assert!(headline(&document).contains("changed") && budgets(&document).contains("changed"));
+    }
+
+    #[test]
+    fn the_front_page_shows_promises_that_exist() {
+        let document = document();
+        for (_, suite, row) in PROMISED {
+            let named = |entry: &&Judged| (&*entry.budget.suite, &*entry.budget.row) == (suite, row);
+            assert_eq!(document.budgets.iter().filter(named).count(), 1, "{suite} {row}");
+        }
+        assert_eq!(headline(&document).matches("not measured |").count(), UNPROMISED.len());
+    }
+
+    #[test]
+    fn figures_that_nobody_promised_are_doubted_as_well() {
+        let mut document = document();
+        let figure = Figure::new("sluice xdp", "Mpps", crate::method::result::Better::Higher, vec![3.0; 3]);
+        let figure = figure.against("nftables", &[1.0; 3]);
+        document.suites.push(SuiteResult { figures: vec![figure], ..SuiteResult::new("peers") });
+        assert_eq!(unpromised(&document, "peers", "sluice xdp"), "3.00 [3.00, 3.00] no verdict");
+        assert_eq!(unpromised(&document, "peers", "sluice tc"), "not measured");
+    }
+}

@@ -1,0 +1,63 @@
+//! What the daemon's threads share: the data plane and the kernel, the commit in force, and what is remembered.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+use sluice_dataplane::Dataplane;
+
+use crate::commit::record::Record;
+use crate::functions::gate::audit::Audit;
+use crate::functions::gate::grants::Grants;
+use crate::kernel::Kernel;
+use crate::state::active::Active;
+use crate::state::draft::Drafts;
+use crate::state::recent_drops::RecentDrops;
+use crate::state::session_log::SessionLog;
+
+pub struct Shared {
+    pub dataplane: Arc<Dataplane>,
+    pub kernel: Kernel,
+    pub started: Instant,
+    pub commits: Record,
+    pub log: SessionLog,
+    pub drops: RecentDrops,
+    /// What may be in force next.
+    pub drafts: Drafts,
+    audit: Arc<Audit>,
+    active: RwLock<Arc<Active>>,
+}
+
+impl Shared {
+    pub fn new(
+        dataplane: Arc<Dataplane>,
+        kernel: Kernel,
+        active: Active,
+        audit: Arc<Audit>,
+        drafts: Drafts,
+    ) -> Self {
+        Self {
+            dataplane,
+            kernel,
+            started: Instant::now(),
+            commits: Record::default(),
+            log: SessionLog::default(),
+            drops: RecentDrops::default(),
+            drafts,
+            audit,
+            active: RwLock::new(Arc::new(active)),
+        }
+    }
+
+    pub fn active(&self) -> Arc<Active> {
+        self.active.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn set_active(&self, active: Active) {
+        *self.active.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(active);
+    }
+
+    /// Grants, by the services of `active`.
+    pub fn grants<'a>(&'a self, active: &'a Active) -> Grants<'a> {
+        Grants { dataplane: &self.dataplane, audit: &self.audit, plan: &active.plan.gate }
+    }
+}

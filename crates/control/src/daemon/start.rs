@@ -1,0 +1,201 @@
+//! How a daemon starts: with the configuration it is given, else with the last one that worked.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use sluice_dataplane::Dataplane;
+
+use crate::commit::Shared;
+use crate::commit::{Engine, Source};
+use crate::daemon::owner::{Namespace, OwnerError};
+use crate::functions::CommitError;
+use crate::functions::fan_out::service::FanOutService;
+use crate::functions::gate::audit::Audit;
+use crate::kernel::bpffs::BpffsError;
+use crate::kernel::preflight::PreflightError;
+use crate::kernel::{Kernel, KernelError, environment, guard};
+use crate::state::config::{self, CheckError};
+use crate::state::draft::Drafts;
+use crate::state::store::{Store, StoreError, Stored};
+
+/// Why a daemon does not run.
+
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    #[error(transparent)]
+    Preflight(#[from] PreflightError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Bpffs(#[from] BpffsError),
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
+    #[error("cannot read {}: {source}; check the path", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("nothing was committed in {} yet; give a configuration with --config FILE", dir.display())]
+    NoConfiguration { dir: PathBuf },
+    #[error("no commit in {} can be gone back to; commit another configuration", dir.display())]
+    NothingEarlier { dir: PathBuf },
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    #[error("cannot listen on {place}: {source}; choose another place with --listen, or none")]
+    Listen { place: String, source: io::Error },
+    #[error("cannot serve {0}")]
+    Metrics(io::Error),
+    #[error("{0}")]
+    Translate(String),
+    #[error("cannot start threads: {0}; check the limits of the process")]
+    Runtime(io::Error),
+}
+
+impl From<KernelError> for DaemonError {
+    fn from(error: KernelError) -> Self {
+        Self::Commit(error.into())
+    }
+}
+
+impl From<CheckError> for DaemonError {
+    fn from(error: CheckError) -> Self {
+        Self::Commit(error.into())
+    }
+}
+
+impl From<sluice_dataplane::Error> for DaemonError {
+    fn from(error: sluice_dataplane::Error) -> Self {
+        Self::Commit(error.into())
+    }
+}
+
+impl DaemonError {
+    /// The interface that is configured and not there, if that is why.
+    pub fn missing_interface(&self) -> Option<&str> {
+        match self {
+            Self::Commit(error) => error.missing_interface(),
+            _ => None,
+        }
+    }
+
+    /// The command line or the configuration is at fault, not the machine.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Read { .. } | Self::NoConfiguration { .. } => true,
+            Self::Translate(_) | Self::Metrics(_) => true,
+            Self::Commit(error) => error.is_bad_input(),
+            _ => false,
+        }
+    }
+}
+
+pub type Started = (Arc<Shared>, Arc<Mutex<Engine>>);
+
+/// Everything but the configuration.
+pub struct Start<'a> {
+    pub kernel: Kernel,
+    pub store: Arc<Store>,
+    pub state_dir: &'a Path,
+    pub pin: &'a Path,
+    pub namespace: &'a Namespace,
+    pub stored: Option<Stored>,
+    pub audit: Arc<Audit>,
+    pub service: FanOutService,
+}
+
+impl Start<'_> {
+    /// Tries one after the other; when none works, the first one's error counts. `notes` are the operator's to know.
+    pub fn first_that_works(
+        &self,
+        sources: Vec<Result<Source, DaemonError>>,
+        mut notes: Vec<String>,
+    ) -> Result<Started, DaemonError> {
+        let mut first: Option<DaemonError> = None;
+        for source in sources {
+            let tried = source.and_then(|source| {
+                let file = source.file.clone();
+                self.attempt(source).map(|started| (file, started))
+            });
+            match (tried, first.is_some()) {
+                (Ok((file, started)), _) => {
+                    notes.extend(first.map(|error| {
+                        format!("the configuration cannot be used; the last one that worked, {file}, is in force: {error}")
+                    }));
+                    notes.iter().for_each(|note| tracing::error!("{note}"));
+                    started.0.commits.set_notes(notes);
+                    return Ok(started);
+                }
+                (Err(error), false) => first = Some(error),
+                (Err(error), true) => {
+                    tracing::error!(%error, "an earlier configuration does not work either")
+                }
+            }
+        }
+        Err(first.unwrap_or_else(|| DaemonError::NoConfiguration { dir: self.state_dir.to_owned() }))
+    }
+
+    fn attempt(&self, source: Source) -> Result<Started, DaemonError> {
+        self.service.learn(&source.text, &source.file);
+        let sizes = self.rehearse(&source)?;
+        let found = Found { pins: self.pin.exists(), guard: guard::is_installed() };
+        let opened = Dataplane::open(self.pin, sizes).map_err(DaemonError::from);
+        let started = opened.and_then(|dataplane| {
+            self.namespace.claim(self.pin, self.state_dir)?;
+            self.activate(Arc::new(dataplane), source)
+        });
+        started.inspect_err(|_| found.undo_start(self.pin))
+    }
+
+    /// Everything that can be refused, before the data plane is opened.
+    fn rehearse(&self, source: &Source) -> Result<sluice_dataplane::Sizes, DaemonError> {
+        let config = config::parse(&source.text, &source.file)?;
+        if let Some(address) = config.fan_out.metrics {
+            sluice_fanout::metrics::listen(address).map(drop).map_err(DaemonError::Metrics)?;
+        }
+        let Stored { generation, mut ids, mtus_before, .. } = self.stored.clone().unwrap_or_default();
+        let environment = environment::read(&self.kernel, &self.kernel.links()?, &config, &mtus_before)?;
+        config::plan(&config, &source.file, &environment, &mut ids, generation + 1)?;
+        Ok(config::sizes(&config))
+    }
+
+    fn activate(&self, dataplane: Arc<Dataplane>, source: Source) -> Result<Started, DaemonError> {
+        let (kernel, audit) = (self.kernel.clone(), self.audit.clone());
+        let mut engine = Engine::new(
+            kernel.clone(),
+            self.store.clone(),
+            dataplane.clone(),
+            self.stored.clone(),
+            audit.clone(),
+            self.service.clone(),
+        );
+        let (active, _) = engine.activate(source, None)?;
+        let (drafts, damage) = Drafts::load(self.state_dir);
+        if let Some(damage) = damage {
+            tracing::error!("{damage}");
+        }
+        let shared = Arc::new(Shared::new(dataplane, kernel, active, audit, drafts));
+        shared.commits.set_confirm(engine.stored().and_then(|stored| stored.confirm.clone()));
+        Ok((shared, Arc::new(Mutex::new(engine))))
+    }
+}
+
+/// What was there before this start.
+struct Found {
+    pins: bool,
+    guard: bool,
+}
+
+impl Found {
+    /// A first start that failed leaves nothing; one that found an earlier daemon's data plane leaves that running, and a
+    /// guard that stood before (a boot unit's, say) stays.
+    fn undo_start(&self, pin: &Path) {
+        if !self.pins
+            && let Err(error) = sluice_dataplane::cleanup(pin)
+        {
+            tracing::error!(%error, "pins of the failed start remain; run `sluice cleanup`");
+        }
+        if !self.guard
+            && let Err(error) = guard::remove()
+        {
+            tracing::error!(%error, "the guard of the failed start remains; run `sluice cleanup`");
+        }
+    }
+}

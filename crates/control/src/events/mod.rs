@@ -1,0 +1,14 @@
+//! What comes up while a configuration is in force: the kernel tells of changes, the data plane hands over, time passes. Each
+//! has a thread of its own, and none waits for a commit to be asked for.
+
+pub mod confirm;
+pub mod drops;
+pub mod fan_out;
+pub mod log;
+pub mod oversize;
+pub mod ruleset;
+pub mod schedules;
+mod syslog;
+pub mod tunnels;
+pub mod upkeep;
+pub mod watch;

@@ -1,0 +1,182 @@
+//! Where entries go that leave this host: `security log`. Each output has a queue and a thread, so that whoever reads
+//! events never waits for a collector or a disk.
+
+mod file;
+mod message;
+mod queue;
+mod stream;
+mod tls;
+mod writer;
+
+use std::borrow::Cow;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sluice_language::{LogFile, LogStream, SecurityLog};
+
+use self::message::{host, message};
+use self::queue::{Message, Queue};
+use self::writer::write;
+use crate::api::LogEntry;
+use crate::commit::Shared;
+use crate::state::session_log::OutputCounts;
+
+/// What an output is made from: it goes on for as long as this stays the same.
+#[derive(PartialEq, Eq, Clone)]
+enum Wanted {
+    File(LogFile),
+    Stream(LogStream),
+}
+
+struct Output {
+    wanted: Wanted,
+    queue: Arc<Queue>,
+}
+
+impl Output {
+    fn start(wanted: Wanted) -> io::Result<Self> {
+        let counts = match &wanted {
+            Wanted::File(file) => OutputCounts::new(&file.name, "file"),
+            Wanted::Stream(stream) => OutputCounts::new(&stream.name, stream.transport.name()),
+        };
+        let queue = Arc::new(Queue::new(Arc::new(counts)));
+        let (own, to) = (queue.clone(), wanted.clone());
+        thread::Builder::new().name("syslog".to_owned()).spawn(move || match to {
+            Wanted::File(to) => write(&own, file::Rotated::new(to)),
+            Wanted::Stream(to) => stream::run(&own, to),
+        })?;
+        Ok(Self { wanted, queue })
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+/// The outputs of the configuration in force.
+#[derive(Default)]
+pub struct Outputs {
+    generation: u32,
+    host: String,
+    rate_cap: u64,
+    rate: Rate,
+    outputs: Vec<Output>,
+}
+
+impl Outputs {
+    /// Becomes what the configuration in force wants, and tells of what a second had too much of.
+    pub fn follow(&mut self, shared: &Shared) {
+        let active = shared.active();
+        if active.generation != self.generation {
+            self.generation = active.generation;
+            self.host = host(active.config.system.host_name.as_deref());
+            self.become_as(&active.config.log);
+            shared.log.set_outputs(self.outputs.iter().map(|output| output.queue.counts.clone()).collect());
+        }
+        if let Some(left_out) = self.rate.ended(unix_ms()) {
+            self.queue(&notice("rate", left_out));
+        }
+    }
+
+    fn become_as(&mut self, log: &SecurityLog) {
+        self.rate_cap = log.rate_cap.into();
+        let mut before = std::mem::take(&mut self.outputs);
+        let streams = log.streams.iter().cloned().map(Wanted::Stream);
+        for wanted in log.file.iter().cloned().map(Wanted::File).chain(streams) {
+            if let Some(kept) = before.iter().position(|output| output.wanted == wanted) {
+                self.outputs.push(before.swap_remove(kept));
+                continue;
+            }
+            match Output::start(wanted) {
+                Ok(output) => self.outputs.push(output),
+                Err(error) => tracing::error!(%error, "no thread for an output of the session log"),
+            }
+        }
+    }
+
+    /// False: there is nobody to send to.
+    pub fn send(&mut self, entry: &LogEntry) -> bool {
+        if self.outputs.is_empty() {
+            return false;
+        }
+        if self.rate.admits(self.rate_cap) {
+            self.queue(entry);
+        } else {
+            for output in &self.outputs {
+                output.queue.counts.lost_rate.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        true
+    }
+
+    fn queue(&self, entry: &LogEntry) {
+        let text: Message = message(entry, &self.host).into();
+        for output in &self.outputs {
+            output.queue.push(&text, |lost| message(&notice("full", lost), &self.host).into());
+        }
+    }
+}
+
+/// Entries of the current second.
+#[derive(Default)]
+struct Rate {
+    second: u64,
+    admitted: u64,
+    left_out: u64,
+}
+
+impl Rate {
+    /// How many a second that is over has left out, if any.
+    fn ended(&mut self, unix_ms: u64) -> Option<u64> {
+        let second = unix_ms / 1000;
+        if second == self.second {
+            return None;
+        }
+        let before = std::mem::replace(self, Rate { second, ..Rate::default() });
+        (before.left_out > 0).then_some(before.left_out)
+    }
+
+    fn admits(&mut self, cap: u64) -> bool {
+        let admits = self.admitted < cap;
+        if admits {
+            self.admitted += 1;
+        } else {
+            self.left_out += 1;
+        }
+        admits
+    }
+}
+
+/// Says in the log itself what is missing there.
+fn notice(cause: &str, count: u64) -> LogEntry {
+    let field = |name: &'static str, value: String| (Cow::Borrowed(name), value);
+    LogEntry {
+        unix_ms: unix_ms(),
+        event: "RT_LOG_LEFT_OUT".to_owned(),
+        fields: vec![field("cause", cause.to_owned()), field("count", count.to_string())],
+    }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_second_leaves_out_is_told_when_it_is_over() {
+        let mut rate = Rate::default();
+        assert_eq!(rate.ended(5_000), None);
+        let admitted = (0..7).filter(|_| rate.admits(3)).count();
+        assert_eq!((admitted, rate.ended(5_999), rate.ended(6_000)), (3, None, Some(4)));
+        assert!(rate.admits(3));
+        assert_eq!(rate.ended(7_000), None);
+    }
+}

@@ -1,0 +1,231 @@
+//! The gate from the daemon's side: grants over HTTP and by configuration, their audit, what ended by itself.
+//!
+//! The data plane enforces every limit alone. What happens here is giving, taking back, and writing down.
+
+use std::io;
+use std::time::Instant;
+
+use sluice_dataplane::{Dataplane, GrantKey, GrantRecord, GrantSpec, Pick, Refused};
+use sluice_language::config::Prefix;
+use sluice_plan::GatePlan;
+
+use crate::api::prefix;
+use crate::api::{GrantRequest, Granted, RevokeRequest, Revoked};
+use crate::functions::gate::audit::{Act, Audit, lines, service_name};
+
+/// Grants that one answer lists unless asked otherwise.
+pub const LISTED: usize = 1000;
+
+#[derive(Debug, thiserror::Error)]
+pub enum GateError {
+    #[error("grant {number}: {reason}")]
+    Request { number: usize, reason: String },
+    #[error("{0}")]
+    Bad(String),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error(transparent)]
+    Dataplane(#[from] sluice_dataplane::Error),
+    #[error("the audit cannot be written: {0}; nothing was granted")]
+    Audit(io::Error),
+}
+
+impl GateError {
+    pub fn is_bad_input(&self) -> bool {
+        matches!(self, Self::Request { .. } | Self::Bad(_))
+    }
+
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Refused(Refused::Full { .. }))
+    }
+}
+
+/// The gate's grants, by the services of a plan.
+pub struct Grants<'a> {
+    pub dataplane: &'a Dataplane,
+    pub audit: &'a Audit,
+    pub plan: &'a GatePlan,
+}
+
+impl Grants<'_> {
+    /// Gives all grants that are asked for, or none of them.
+    pub fn grant(&self, requests: &[GrantRequest], by: &str) -> Result<Granted, GateError> {
+        let gate = self.plan;
+        let specs = requests.iter().zip(1..).map(|(request, number)| {
+            spec(request, gate).map_err(|reason| GateError::Request { number, reason })
+        });
+        let specs: Vec<GrantSpec> = specs.collect::<Result<_, _>>()?;
+        let grants = self.dataplane.grants();
+        let now = self.dataplane.now_jiffies()?;
+        let given = grants.give(&specs, now)??;
+        let records: Vec<GrantRecord> = specs
+            .iter()
+            .zip(&given)
+            .map(|(spec, given)| record_of(spec, given.handle, now, self.dataplane.hz()))
+            .collect();
+        let (renewed, new): (Vec<usize>, Vec<usize>) = (0..given.len()).partition(|n| given[*n].renewed);
+        let mut text = vec![];
+        for (event, which) in [("grant", &new), ("renew", &renewed)] {
+            let records: Vec<GrantRecord> = which.iter().map(|n| records[*n].clone()).collect();
+            text.extend(lines(&records, gate, self.dataplane.hz().into(), Act { event, by, reason: None }));
+        }
+        if let Err(error) = self.audit.write(&text) {
+            // Nobody holds what is not written down.
+            for given in &given {
+                grants.revoke(&Pick::Handle(given.handle), now)?;
+            }
+            return Err(GateError::Audit(error));
+        }
+        Ok(Granted {
+            granted: new.len() as u64,
+            renewed: renewed.len() as u64,
+            grants: given.iter().take(LISTED).map(|given| given.handle).collect(),
+        })
+    }
+
+    /// Ends grants; what programs see has happened before anything is written down.
+    pub fn revoke(&self, request: &RevokeRequest, by: &str) -> Result<Revoked, GateError> {
+        let pick = pick(request, self.plan).map_err(GateError::Bad)?;
+        let begun = Instant::now();
+        let ended = self.dataplane.grants().revoke(&pick, self.dataplane.now_jiffies()?)?;
+        let took_us = begun.elapsed().as_micros() as u64;
+        self.note(&ended, Act { event: "revoke", by, reason: None });
+        Ok(Revoked { revoked: ended.len() as u64, took_us })
+    }
+
+    /// Takes out and writes down what has ended by itself.
+    pub fn expire(&self) -> Result<(), GateError> {
+        let ended = self.dataplane.grants().collect_ended(self.dataplane.now_jiffies()?)?;
+        self.note(&ended, Act { event: "expire", by: "limit", reason: None });
+        Ok(())
+    }
+
+    /// After a commit: grants of services that are gone end, the configuration's own become what it says.
+    pub fn reconcile(&self) -> Result<(), GateError> {
+        let Self { dataplane, audit, plan: gate } = self;
+        let now = dataplane.now_jiffies()?;
+        let (grants, hz) = (dataplane.grants(), u64::from(dataplane.hz()));
+        let known = gate.services.keys().map(|id| *id as u16).collect();
+        let gone = grants.revoke(&Pick::ServicesBut(known), now)?;
+        let specs: Vec<GrantSpec> = gate
+            .grants
+            .iter()
+            .map(|want| GrantSpec {
+                key: GrantKey {
+                    source: want.source.addr,
+                    length: want.source.len,
+                    service: want.service as u16,
+                },
+                user: want.user.clone(),
+                idle_s: want.idle_s,
+                absolute_s: want.absolute_s,
+            })
+            .collect();
+        let changed = grants.reconcile(&specs, now)?;
+        let act = |event, reason| Act { event, by: "configuration", reason };
+        let mut text = lines(&gone, gate, hz, act("revoke", Some("service removed")));
+        let result = match changed {
+            Ok(changed) => {
+                text.extend(lines(&changed.ended, gate, hz, act("revoke", None)));
+                text.extend(lines(&changed.given, gate, hz, act("grant", None)));
+                Ok(())
+            }
+            Err(refused) => Err(refused.into()),
+        };
+        audit.write(&text).map_err(GateError::Audit)?;
+        result
+    }
+
+    /// What has ended is written down; if that fails, it has ended nevertheless.
+    fn note(&self, ended: &[GrantRecord], act: Act) {
+        if ended.is_empty() {
+            return;
+        }
+        let text = lines(ended, self.plan, self.dataplane.hz().into(), act);
+        if let Err(error) = self.audit.write(&text) {
+            tracing::error!(%error, count = ended.len(), "the audit cannot be written");
+        }
+    }
+}
+
+fn read_prefix(text: &str) -> Result<Prefix, String> {
+    let wrong = || format!("source `{text}` is no address or prefix; write it as 192.0.2.1 or 192.0.2.0/24");
+    prefix::parse(text).ok_or_else(wrong)
+}
+
+fn spec(request: &GrantRequest, gate: &GatePlan) -> Result<GrantSpec, String> {
+    let source = read_prefix(&request.source)?;
+    if source.len == 0 && !request.any_source {
+        let reason = format!("source `{}` is every host there is", request.source);
+        return Err(format!("{reason}; if that is meant, say so with --any-source (`any_source` over HTTP)"));
+    }
+    let Some(service) = gate.service(&request.service) else {
+        let known: Vec<&str> = gate.services.values().map(String::as_str).collect();
+        return Err(format!("service `{}` is not configured; known: {}", request.service, known.join(", ")));
+    };
+    for (what, seconds) in
+        [("idle_timeout_s", request.idle_timeout_s), ("absolute_timeout_s", request.absolute_timeout_s)]
+    {
+        if seconds.is_some_and(|s| !(1..=31_536_000).contains(&s)) {
+            return Err(format!("{what}: a number from 1 to 31536000"));
+        }
+    }
+    Ok(GrantSpec {
+        key: GrantKey { source: source.addr, length: source.len, service: service as u16 },
+        user: request.user.clone(),
+        idle_s: request.idle_timeout_s,
+        absolute_s: request.absolute_timeout_s,
+    })
+}
+
+fn record_of(spec: &GrantSpec, handle: u32, now: u64, hz: u32) -> GrantRecord {
+    let jiffies = |seconds: u32| u64::from(seconds) * u64::from(hz);
+    GrantRecord {
+        handle,
+        key: spec.key,
+        user: spec.user.clone(),
+        by_configuration: false,
+        created: now,
+        deadline: spec.absolute_s.map(|s| now + jiffies(s)),
+        idle: spec.idle_s.map(|s| jiffies(s) as u32),
+        last_use: now,
+        sessions: 0,
+        ended: None,
+    }
+}
+
+/// Grants of the configuration that open a service to everybody; whoever commits them is told.
+pub fn open_to_all(plan: &GatePlan) -> Vec<String> {
+    let all = plan.grants.iter().filter(|grant| grant.source.len == 0);
+    all.map(|grant| {
+        let service = service_name(plan, grant.service as u16);
+        format!("a grant for {}/0 opens service `{service}` to every host", grant.source.addr)
+    })
+    .collect()
+}
+
+fn pick(request: &RevokeRequest, gate: &GatePlan) -> Result<Pick, String> {
+    let RevokeRequest { all, user, service, grant, source } = request;
+    let mut picks = vec![];
+    if *all {
+        picks.push(Pick::All);
+    }
+    if let Some(user) = user {
+        picks.push(Pick::User(user.clone()));
+    }
+    if let Some(name) = service {
+        let id = gate.service(name).ok_or_else(|| format!("service `{name}` is not configured"))?;
+        picks.push(Pick::Service(id as u16));
+    }
+    if let Some(handle) = grant {
+        picks.push(Pick::Handle(*handle));
+    }
+    if let Some(source) = source {
+        let Prefix { addr, len } = read_prefix(source)?;
+        picks.push(Pick::Source(addr, len));
+    }
+    match <[Pick; 1]>::try_from(picks) {
+        Ok([pick]) => Ok(pick),
+        Err(_) => Err("name exactly one of user, service, grant, source and all".to_owned()),
+    }
+}

@@ -1,0 +1,459 @@
+//! Kernel changes of one commit, each with its undo.
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::IpAddr;
+
+use sluice_language::config::Prefix;
+use sluice_plan::{Gateway, KernelWants, RouteVia, RouteWant, VlanPair};
+
+use crate::kernel::tags::Tags;
+use crate::kernel::{self, Address, Kernel, KernelError, Link, ethtool};
+
+/// What was done, newest last.
+enum Done {
+    Pair { device: String },
+    Up { index: u32, name: String, was: bool },
+    Mtu { index: u32, name: String, was: u32 },
+    Address { ifindex: u32, device: String, prefix: Prefix },
+    Route { route: RouteWant, was: Option<RouteWant> },
+    Proxied { ifindex: u32, addr: IpAddr },
+    Sysctl { path: String, was: String },
+    TagsInFrames { device: String, features: Vec<String> },
+}
+
+/// Applies plans' wishes step by step; what is not kept is undone, at the latest when this is dropped.
+pub struct Changes {
+    kernel: Kernel,
+    done: Vec<Done>,
+    indexes: BTreeMap<String, u32>,
+}
+
+impl Changes {
+    pub fn new(kernel: &Kernel) -> Self {
+        Self { kernel: kernel.clone(), done: vec![], indexes: BTreeMap::new() }
+    }
+
+    /// What was done so far stays.
+    pub fn keep(&mut self) {
+        self.done.clear();
+    }
+
+    /// Undoes what was done so far, the newest first.
+    pub fn undo(&mut self) {
+        for done in std::mem::take(&mut self.done).iter().rev() {
+            if let Err(error) = self.undo_one(done) {
+                tracing::error!(%error, "a change of the failed commit could not be undone");
+            }
+        }
+    }
+
+    /// Devices, MTUs, links and addresses, routes, proxied addresses.
+    pub fn apply(&mut self, wants: &KernelWants) -> Result<(), KernelError> {
+        let links = self.kernel.links()?;
+        for pair in &wants.vlan_pairs {
+            self.pair(pair, &links)?;
+        }
+        let links = self.kernel.links()?;
+        self.indexes = links.iter().map(|l| (l.name.clone(), l.index)).collect();
+        for want in &wants.links {
+            let Some(link) = links.iter().find(|l| l.name == want.device) else { continue };
+            self.mtu(link, want.mtu)?;
+        }
+        for want in &wants.links {
+            let Some(link) = links.iter().find(|l| l.name == want.device) else { continue };
+            self.up(link, want.up)?;
+        }
+        self.addresses(wants)?;
+        self.routes(wants)?;
+        self.proxied(wants)
+    }
+
+    /// After the guard stands.
+    pub fn sysctls(&mut self, wants: &KernelWants) -> Result<(), KernelError> {
+        for (path, value) in &wants.sysctls {
+            let was = kernel::sysctl(path)?;
+            if was == *value {
+                continue;
+            }
+            match kernel::set_sysctl(path, value) {
+                Ok(()) => self.done.push(Done::Sysctl { path: path.clone(), was }),
+                Err(error)
+                    if wants.unasked.iter().any(|family| path.starts_with(&format!("net/{family}/"))) =>
+                {
+                    tracing::warn!(%error, "of this family nothing is forwarded; nothing in the configuration asks for it");
+                }
+                Err(error) if path.ends_with("_notify") => {
+                    tracing::warn!(%error, "neighbours will be late to hear of another MAC address");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Has devices whose packets XDP judges leave VLAN tags where it sees them. Says what was switched off for it.
+    pub fn tags_in_frames(&mut self, wants: &KernelWants) -> Result<Tags, KernelError> {
+        let mut switched_off = Tags::default();
+        for device in &wants.tags_in_frames {
+            match ethtool::keep_tags_in_frames(device) {
+                Ok(features) if features.is_empty() => {}
+                Ok(features) => {
+                    switched_off.insert(device.clone(), features.clone());
+                    self.done.push(Done::TagsInFrames { device: device.clone(), features });
+                }
+                // without features there is nothing that could take a tag out
+                Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+                Err(error) => {
+                    return Err(KernelError {
+                        action: format!(
+                            "have {device} leave VLAN tags in its frames (`ethtool -K {device} rxvlan off`)"
+                        ),
+                        reason: error.to_string(),
+                        advice: "use mode tc, which sees them wherever they are",
+                    });
+                }
+            }
+        }
+        Ok(switched_off)
+    }
+
+    fn pair(&mut self, pair: &VlanPair, links: &[Link]) -> Result<(), KernelError> {
+        let find = |name: &str| links.iter().find(|l| l.name == name);
+        let Some(parent) = find(&pair.parent) else { return Ok(()) };
+        let (device, peer) = (find(&pair.device), find(&pair.peer));
+        let ours = |link: Option<&Link>| link.is_some_and(|l| l.ours);
+        if !(ours(device) && ours(peer)) {
+            self.refuse_foreign(pair, device.or(peer))?;
+            self.kernel.add_veth(&pair.device, &pair.peer)?;
+            self.done.push(Done::Pair { device: pair.device.clone() });
+        }
+        let links = self.kernel.links()?;
+        for (name, near) in [(&pair.device, true), (&pair.peer, false)] {
+            let Some(link) = links.iter().find(|l| &l.name == name) else { continue };
+            if !link.ours {
+                self.kernel.mark_link(link.index, name)?;
+            }
+            if near && link.mac != parent.mac {
+                self.kernel.set_mac(link.index, name, parent.mac)?;
+            }
+            if !near {
+                // The far end never talks to the host's stack: no link-local address, no neighbour discovery.
+                self.kernel.set_noarp(link.index, name)?;
+                kernel::set_sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1")?;
+            }
+        }
+        // Without it, frames that XDP redirects into the pair would wait for ever.
+        ethtool::enable_gro(&pair.device).map_err(|e| KernelError {
+            action: format!("turn on generic receive offload of {}", pair.device),
+            reason: e.to_string(),
+            advice: "check the device",
+        })
+    }
+
+    fn refuse_foreign(&self, pair: &VlanPair, existing: Option<&Link>) -> Result<(), KernelError> {
+        let Some(link) = existing else { return Ok(()) };
+        Err(KernelError {
+            action: format!("create the device of unit {}", pair.device),
+            reason: format!("{} exists and was not made by Sluice", link.name),
+            advice: "remove it or use another unit number",
+        })
+    }
+
+    fn mtu(&mut self, link: &Link, mtu: Option<u32>) -> Result<(), KernelError> {
+        if let Some(mtu) = mtu.filter(|mtu| *mtu != link.mtu) {
+            self.kernel.set_mtu(link.index, &link.name, mtu)?;
+            self.done.push(Done::Mtu { index: link.index, name: link.name.clone(), was: link.mtu });
+        }
+        Ok(())
+    }
+
+    fn up(&mut self, link: &Link, up: bool) -> Result<(), KernelError> {
+        if link.up != up {
+            self.kernel.set_link_up(link.index, &link.name, up)?;
+            self.done.push(Done::Up { index: link.index, name: link.name.clone(), was: link.up });
+        }
+        Ok(())
+    }
+
+    fn addresses(&mut self, wants: &KernelWants) -> Result<(), KernelError> {
+        let present = self.kernel.addresses()?;
+        for (device, prefix) in &wants.addresses {
+            let Some(ifindex) = self.indexes.get(device).copied() else { continue };
+            if present.iter().any(|a| a.ifindex == ifindex && a.prefix == *prefix) {
+                continue;
+            }
+            self.kernel.add_address(ifindex, device, *prefix)?;
+            self.done.push(Done::Address { ifindex, device: device.clone(), prefix: *prefix });
+        }
+        Ok(())
+    }
+
+    fn routes(&mut self, wants: &KernelWants) -> Result<(), KernelError> {
+        let present = routes(&self.kernel, &self.indexes)?;
+        for route in &wants.routes {
+            let was = present.iter().find(|r| r.destination == route.destination);
+            if was.is_some_and(|was| same(was, route)) {
+                continue;
+            }
+            self.kernel.put_route(route, |name| self.indexes.get(name).copied())?;
+            self.done.push(Done::Route { route: route.clone(), was: was.cloned() });
+        }
+        Ok(())
+    }
+
+    fn proxied(&mut self, wants: &KernelWants) -> Result<(), KernelError> {
+        if wants.proxies.is_empty() {
+            return Ok(());
+        }
+        let present = self.kernel.proxied()?;
+        for (device, addr) in &wants.proxies {
+            let Some(ifindex) = self.indexes.get(device).copied() else { continue };
+            if present.iter().any(|p| p.ifindex == ifindex && p.addr == *addr) {
+                continue;
+            }
+            self.kernel.add_proxied(ifindex, device, *addr)?;
+            self.done.push(Done::Proxied { ifindex, addr: *addr });
+        }
+        Ok(())
+    }
+
+    fn undo_one(&self, done: &Done) -> Result<(), KernelError> {
+        let index = |name: &str| self.indexes.get(name).copied();
+        match done {
+            Done::Pair { device } => {
+                let links = self.kernel.links()?;
+                links
+                    .iter()
+                    .find(|l| &l.name == device)
+                    .map_or(Ok(()), |l| self.kernel.delete_link(l.index, device))
+            }
+            Done::Up { index, name, was } => self.kernel.set_link_up(*index, name, *was),
+            Done::Mtu { index, name, was } => self.kernel.set_mtu(*index, name, *was),
+            Done::Address { ifindex, device, prefix } => {
+                self.kernel.delete_address(*ifindex, device, *prefix)
+            }
+            Done::Route { was: Some(was), .. } => self.kernel.put_route(was, index),
+            Done::Route { route, was: None } => self.kernel.delete_route(route, index),
+            Done::Proxied { ifindex, addr } => self.kernel.delete_proxied(*ifindex, *addr),
+            Done::Sysctl { path, was } => kernel::set_sysctl(path, was),
+            Done::TagsInFrames { device, features } => ethtool::take_tags_from_frames(device, features)
+                .map_err(|e| KernelError {
+                    action: format!("have {device} take VLAN tags from frames again"),
+                    reason: e.to_string(),
+                    advice: "`ethtool -K` does it by hand",
+                }),
+        }
+    }
+}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        self.undo();
+    }
+}
+
+/// Puts back what a plan wants and the kernel has lost since: with a link that was down go its IPv6 addresses, routes
+/// and proxied addresses, with one that was in another namespace all of its settings. Says what, and whether something
+/// could not be put back yet.
+pub fn restore(kernel: &Kernel, wants: &KernelWants) -> Result<(Vec<String>, bool), KernelError> {
+    let links = kernel.links()?;
+    let mut restoring = Restoring {
+        kernel,
+        wants,
+        up: links.iter().filter(|l| l.up).map(|l| (l.name.as_str(), l.index)).collect(),
+        restored: settings(wants),
+        lacks: false,
+    };
+    restoring.addresses()?;
+    restoring.connected()?;
+    restoring.routes(&links)?;
+    restoring.proxied()?;
+    Ok((restoring.restored, restoring.lacks))
+}
+
+struct Restoring<'a> {
+    kernel: &'a Kernel,
+    wants: &'a KernelWants,
+    up: BTreeMap<&'a str, u32>,
+    restored: Vec<String>,
+    lacks: bool,
+}
+
+impl Restoring<'_> {
+    fn index(&self, device: &str) -> Option<u32> {
+        self.up.get(device).copied()
+    }
+
+    fn note(&mut self, what: String, result: Result<(), KernelError>) {
+        match result {
+            Ok(()) => self.restored.push(what),
+            Err(error) => {
+                self.lacks = true;
+                tracing::debug!(%error, "not put back yet");
+            }
+        }
+    }
+
+    fn addresses(&mut self) -> Result<(), KernelError> {
+        let present: HashSet<_> = self.kernel.addresses()?.iter().map(|a| (a.ifindex, a.prefix)).collect();
+        for (device, prefix) in &self.wants.addresses {
+            let Some(ifindex) = self.index(device) else { continue };
+            if !present.contains(&(ifindex, *prefix)) {
+                let what = format!("address {}/{} of {device}", prefix.addr, prefix.len);
+                self.note(what, self.kernel.add_address(ifindex, device, *prefix));
+            }
+        }
+        Ok(())
+    }
+
+    /// The way to an address's own subnet, which the kernel makes with the address and only then.
+    fn connected(&mut self) -> Result<(), KernelError> {
+        let present: HashSet<_> = self.kernel.connected()?.into_iter().collect();
+        for (device, prefix) in &self.wants.addresses {
+            let Some(ifindex) = self.index(device) else { continue };
+            let subnet = sluice_plan::network(*prefix);
+            if !sluice_plan::is_host(*prefix) && !present.contains(&(ifindex, subnet)) {
+                let what = format!("route {}/{} to {device}", subnet.addr, subnet.len);
+                self.note(what, self.kernel.add_connected(ifindex, device, *prefix));
+            }
+        }
+        Ok(())
+    }
+
+    fn routes(&mut self, links: &[Link]) -> Result<(), KernelError> {
+        let all = links.iter().map(|l| (l.name.clone(), l.index)).collect();
+        let present = routes(self.kernel, &all)?;
+        for route in &self.wants.routes {
+            let is_up = match &route.target {
+                RouteVia::Gateways(gateways) => gateways
+                    .iter()
+                    .any(|g| g.device.as_deref().is_none_or(|device| self.index(device).is_some())),
+                RouteVia::Device(device) => self.index(device).is_some(),
+                RouteVia::Discard | RouteVia::Reject => true,
+            };
+            if is_up && !present.iter().any(|r| r.destination == route.destination && same(r, route)) {
+                let put = self.kernel.put_route(route, |name| self.index(name));
+                self.note(format!("route {}", kernel::route_text(route)), put);
+            }
+        }
+        Ok(())
+    }
+
+    fn proxied(&mut self) -> Result<(), KernelError> {
+        let proxies = &self.wants.proxies;
+        let present = if proxies.is_empty() { vec![] } else { self.kernel.proxied()? };
+        for (device, addr) in proxies {
+            let Some(ifindex) = self.index(device) else { continue };
+            if !present.iter().any(|p| p.ifindex == ifindex && p.addr == *addr) {
+                let added = self.kernel.add_proxied(ifindex, device, *addr);
+                self.note(format!("answers for {addr} on {device}"), added);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What had to be set again. A setting that is not there belongs to a device that has gone; one that may not be written was
+/// told by the commit.
+fn settings(wants: &KernelWants) -> Vec<String> {
+    let lost =
+        wants.sysctls.iter().filter(|(path, value)| kernel::sysctl(path).is_ok_and(|now| now != *value));
+    lost.filter(|(path, value)| kernel::set_sysctl(path, value).is_ok())
+        .map(|(path, value)| format!("{path} = {value}"))
+        .collect()
+}
+
+/// Whether the kernel's route is the wanted one: gateways in any order, on any device where none is named.
+fn same(present: &RouteWant, wanted: &RouteWant) -> bool {
+    let (RouteVia::Gateways(present), RouteVia::Gateways(wanted)) = (&present.target, &wanted.target) else {
+        return present.target == wanted.target;
+    };
+    let matches = |p: &Gateway, w: &Gateway| p.addr == w.addr && (w.device.is_none() || w.device == p.device);
+    present.len() == wanted.len() && wanted.iter().all(|w| present.iter().any(|p| matches(p, w)))
+}
+
+fn routes(kernel: &Kernel, indexes: &BTreeMap<String, u32>) -> Result<Vec<RouteWant>, KernelError> {
+    kernel.routes(|index| indexes.iter().find(|(_, i)| **i == index).map(|(name, _)| name.clone()))
+}
+
+/// Removes what Sluice added and `wants` does not name: proxied and own addresses, routes, devices of tagged units. Goes on after an
+/// error; returns all of them.
+pub fn remove_leftovers(kernel: &Kernel, wants: &KernelWants) -> Vec<KernelError> {
+    let links = match kernel.links() {
+        Ok(links) => links,
+        Err(error) => return vec![error],
+    };
+    let indexes: BTreeMap<String, u32> = links.iter().map(|l| (l.name.clone(), l.index)).collect();
+    let mut results = vec![];
+    match kernel.proxied() {
+        Ok(present) => results.extend(
+            present
+                .iter()
+                .filter(|p| {
+                    p.ours
+                        && !wants
+                            .proxies
+                            .iter()
+                            .any(|(d, a)| *a == p.addr && indexes.get(d) == Some(&p.ifindex))
+                })
+                .map(|p| kernel.delete_proxied(p.ifindex, p.addr)),
+        ),
+        Err(error) => results.push(Err(error)),
+    }
+    match routes(kernel, &indexes) {
+        Ok(present) => results.extend(
+            present
+                .iter()
+                .filter(|route| !wants.routes.iter().any(|w| w.destination == route.destination))
+                .map(|route| kernel.delete_route(route, |name| indexes.get(name).copied())),
+        ),
+        Err(error) => results.push(Err(error)),
+    }
+    match kernel.addresses() {
+        Ok(present) => results
+            .extend(present.iter().filter(|a| a.ours).filter_map(|a| leftover(kernel, wants, &links, a))),
+        Err(error) => results.push(Err(error)),
+    }
+    for link in links.iter().filter(|l| l.ours) {
+        let pair = wants.vlan_pairs.iter().find(|p| p.device == link.name || p.peer == link.name);
+        // Deleting one end deletes the other.
+        if pair.is_none() && !link.name.ends_with('p') {
+            results.push(kernel.delete_link(link.index, &link.name));
+        }
+    }
+    results.into_iter().filter_map(Result::err).collect()
+}
+
+fn leftover(
+    kernel: &Kernel,
+    wants: &KernelWants,
+    links: &[Link],
+    address: &Address,
+) -> Option<Result<(), KernelError>> {
+    let device = &links.iter().find(|l| l.index == address.ifindex)?.name;
+    let wanted = wants.addresses.iter().any(|(d, p)| d == device && *p == address.prefix);
+    (!wanted).then(|| kernel.delete_address(address.ifindex, device, address.prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(gateways: &[(&str, Option<&str>)]) -> RouteWant {
+        let gateway = |(addr, device): &(&str, Option<&str>)| Gateway {
+            addr: addr.parse().unwrap(),
+            device: device.map(str::to_owned),
+        };
+        let destination = Prefix { addr: "10.9.0.0".parse().unwrap(), len: 16 };
+        RouteWant { destination, target: RouteVia::Gateways(gateways.iter().map(gateway).collect()) }
+    }
+
+    #[test]
+    fn routes_are_the_same_in_any_order_and_on_any_device_where_none_is_named() {
+        let present = route(&[("10.0.0.1", Some("a0")), ("10.0.0.2", Some("b0"))]);
+        assert!(same(&present, &route(&[("10.0.0.2", None), ("10.0.0.1", Some("a0"))])));
+        assert!(!same(&present, &route(&[("10.0.0.2", Some("a0")), ("10.0.0.1", Some("a0"))])));
+        assert!(!same(&present, &route(&[("10.0.0.1", Some("a0"))])));
+        assert!(!same(&RouteWant { target: RouteVia::Discard, ..present.clone() }, &present));
+    }
+}

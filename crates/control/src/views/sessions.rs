@@ -1,0 +1,268 @@
+//! Listing and ending sessions.
+
+use std::collections::BTreeMap;
+
+use sluice_abi::{
+    TCP_DIR_CLOSED, TCP_DIR_ESTABLISHED, TCP_DIR_FIN, TCP_DIR_NONE, TCP_DIR_RESET, TCP_DIR_SYN,
+};
+use sluice_dataplane::{Direction, Family, Session, Timeouts, Tuple};
+use sluice_language::Service;
+use sluice_language::config::Prefix;
+use sluice_plan::contains;
+
+use crate::api::{SessionFilter, SessionList, SessionView, prefix, protocol};
+use crate::commit::Shared;
+use crate::state::active::Active;
+use crate::state::config;
+use crate::state::error::AskError;
+
+/// Most sessions in one answer.
+const MOST_LISTED: usize = 10_000;
+const USUALLY_LISTED: usize = 100;
+
+type Condition = Box<dyn Fn(&Session) -> bool + Send>;
+
+/// A filter with its fields understood: what it asks of a session, one condition for each field that is given.
+pub struct Matcher(Vec<Condition>);
+
+impl Matcher {
+    /// Err says which field is wrong and what it takes.
+    pub fn new(filter: &SessionFilter, active: &Active) -> Result<Self, String> {
+        let SessionFilter { source_prefix, destination_prefix, nat_prefix, nat, protocol, .. } =
+            filter.clone();
+        let SessionFilter { source_port, destination_port, zone, interface, policy, application, .. } =
+            filter.clone();
+        let mut all = Self(vec![]);
+        all.ask(source_prefix, prefix, |s, p| contains(*p, s.initiator.tuple.source))?;
+        all.ask(destination_prefix, prefix, |s, p| contains(*p, s.initiator.tuple.destination))?;
+        all.ask(nat_prefix, prefix, |s, p| is_translated_to(s, *p))?;
+        all.ask(nat.then_some(()), Ok, |s, ()| translated(s))?;
+        all.ask(protocol, |p| protocol::parse(&p), |s, p| *p == s.initiator.tuple.protocol)?;
+        all.ask(source_port, Ok, |s, port| *port == s.initiator.tuple.source_port)?;
+        all.ask(destination_port, Ok, |s, port| *port == s.initiator.tuple.destination_port)?;
+        all.ask(zone, |z| zone_id(&z, active), |s, z| [s.from_zone, s.to_zone].map(u32::from).contains(z))?;
+        all.ask(interface, |name| unit(&name, active), |s, unit| *unit == u32::from(s.ingress_unit))?;
+        all.ask(policy, |name| policies(&name, active), |s, ids| ids.contains(&s.policy))?;
+        all.ask(
+            application,
+            |name| services(&name, active),
+            |s, terms| terms.iter().any(|term| is_of(term, &s.initiator.tuple)),
+        )?;
+        Ok(all)
+    }
+
+    /// Adds the condition of a field that is given; `understand` makes of it what sessions are compared with.
+    fn ask<F, V: Send + 'static>(
+        &mut self,
+        field: Option<F>,
+        understand: impl FnOnce(F) -> Result<V, String>,
+        holds: fn(&Session, &V) -> bool,
+    ) -> Result<(), String> {
+        if let Some(field) = field {
+            let value = understand(field)?;
+            self.0.push(Box::new(move |session| holds(session, &value)));
+        }
+        Ok(())
+    }
+
+    fn matches(&self, session: &Session) -> bool {
+        self.0.iter().all(|condition| condition(session))
+    }
+}
+
+/// Answers go back to other addresses or ports than the initiator used.
+fn translated(session: &Session) -> bool {
+    let (there, back) = (&session.initiator.tuple, &session.responder.tuple);
+    (there.source, there.source_port) != (back.destination, back.destination_port)
+        || (there.destination, there.destination_port) != (back.source, back.source_port)
+}
+
+/// Whether an address that translation put into the session lies in a prefix: what the outside sees of the source, or what
+/// the initiator sees of the destination.
+fn is_translated_to(session: &Session, prefix: Prefix) -> bool {
+    let (there, back) = (&session.initiator.tuple, &session.responder.tuple);
+    there.source != back.destination && contains(prefix, back.destination)
+        || there.destination != back.source
+            && (contains(prefix, back.source) || contains(prefix, there.destination))
+}
+
+fn zone_id(name: &str, active: &Active) -> Result<u32, String> {
+    let found = active.plan.zones.iter().find(|(_, known)| *known == name).map(|(id, _)| *id);
+    found.ok_or_else(|| format!("zone {name} is not configured; `sluice show zones` lists them"))
+}
+
+fn unit(name: &str, active: &Active) -> Result<u32, String> {
+    let name = if name.contains('.') { name.to_owned() } else { format!("{name}.0") };
+    let unit = active.plan.units.iter().find(|unit| unit.name == name);
+    unit.map(|unit| unit.index).ok_or_else(|| {
+        format!("interface {name} is not in any zone; `sluice show interfaces` lists those that are")
+    })
+}
+
+fn policies(name: &str, active: &Active) -> Result<Vec<u32>, String> {
+    let named = active.plan.policies.iter().filter(|(_, policy)| policy.name == name);
+    let ids: Vec<u32> = named.map(|(id, _)| *id).collect();
+    if ids.is_empty() {
+        return Err(format!("policy {name} is not configured; `sluice show policies` lists them"));
+    }
+    Ok(ids)
+}
+
+fn services(name: &str, active: &Active) -> Result<Vec<Service>, String> {
+    let tree = sluice_language::parse(&active.text, &active.file).map_err(|errors| errors.to_string())?;
+    sluice_language::application(&tree, name)
+        .ok_or_else(|| format!("application {name} is neither configured nor one of Junos' own"))
+}
+
+/// ICMP sessions are echo requests.
+fn is_of(term: &Service, tuple: &Tuple) -> bool {
+    const ECHO: [(u8, u8); 2] = [(1, 8), (58, 128)];
+    let has =
+        |range: Option<(u8, u8)>, value: u8| range.is_none_or(|(low, high)| (low..=high).contains(&value));
+    if term.protocol.is_some_and(|protocol| protocol != tuple.protocol) {
+        return false;
+    }
+    if let Some((_, kind)) = ECHO.iter().find(|(protocol, _)| *protocol == tuple.protocol) {
+        return has(term.icmp_type, *kind) && has(term.icmp_code, 0);
+    }
+    let inside = |(low, high): (u16, u16), port: u16| (low..=high).contains(&port);
+    inside(term.source_port, tuple.source_port) && inside(term.destination_port, tuple.destination_port)
+}
+
+pub fn list(shared: &Shared, filter: &SessionFilter, matcher: &Matcher) -> Result<SessionList, AskError> {
+    let active = shared.active();
+    let viewer = Viewer::new(shared, &active)?;
+    let offset = filter.offset.unwrap_or(0);
+    let limit = filter.limit.unwrap_or(USUALLY_LISTED).min(MOST_LISTED);
+    let mut list = SessionList::default();
+    for session in shared.dataplane.sessions_from(filter.from.unwrap_or(0)).filter(|s| matcher.matches(s)) {
+        if (offset..offset.saturating_add(limit)).contains(&(list.total as usize)) {
+            list.sessions.push(viewer.view(&session));
+        } else if filter.from.is_some() && list.total as usize >= offset {
+            list.next = Some(session.id.place());
+            break;
+        }
+        list.total += 1;
+    }
+    Ok(list)
+}
+
+/// Ends the matching sessions and says how many.
+pub fn clear(shared: &Shared, matcher: &Matcher) -> Result<u64, AskError> {
+    let sessions = shared.dataplane.sessions().filter(|s| matcher.matches(s));
+    let ids: Vec<_> = sessions.map(|s| s.id).collect();
+    Ok(shared.dataplane.delete_sessions(&ids)?.into())
+}
+
+/// What does not change from session to session.
+struct Viewer<'a> {
+    active: &'a Active,
+    timeouts: Timeouts,
+    /// Units that next hops leave by.
+    exits: BTreeMap<u32, &'a str>,
+    now: u64,
+    hz: u64,
+}
+
+impl<'a> Viewer<'a> {
+    fn new(shared: &Shared, active: &'a Active) -> Result<Self, AskError> {
+        let devices = |index: u32| nix::net::if_::if_indextoname(index).ok()?.into_string().ok();
+        let mut exits = BTreeMap::new();
+        for hop in shared.dataplane.nexthops()? {
+            let device = devices(hop.host_ifindex);
+            let unit = active.plan.units.iter().find(|unit| Some(&unit.device) == device.as_ref());
+            exits.extend(unit.map(|unit| (hop.index, unit.name.as_str())));
+        }
+        Ok(Self {
+            active,
+            timeouts: config::timeouts(&active.config),
+            exits,
+            now: shared.dataplane.now_jiffies()?,
+            hz: shared.dataplane.hz().into(),
+        })
+    }
+
+    fn exit(&self, session: &Session) -> &str {
+        match session.to_zone {
+            sluice_abi::ZONE_HOST => "local",
+            _ => self.exits.get(&session.initiator.nexthop.into()).copied().unwrap_or("-"),
+        }
+    }
+
+    fn view(&self, session: &Session) -> SessionView {
+        let Self { active, now, hz, .. } = *self;
+        let tuple = &session.initiator.tuple;
+        let sides = [&session.initiator, &session.responder];
+        let answer = &session.responder.tuple;
+        let (ports, answer_ports) = (tuple.ports(), answer.ports());
+        SessionView {
+            id: session.id.number,
+            family: if session.id.family == Family::V4 { 4 } else { 6 },
+            protocol: protocol::name(tuple.protocol),
+            source: tuple.source.to_string(),
+            source_port: ports.0,
+            destination: tuple.destination.to_string(),
+            destination_port: ports.1,
+            out_source: answer.source.to_string(),
+            out_source_port: answer_ports.0,
+            out_destination: answer.destination.to_string(),
+            out_destination_port: answer_ports.1,
+            translated: translated(session),
+            nat_destination_rule: active.nat_rule_name(session.nat_destination),
+            nat_source_rule: active.nat_rule_name(session.nat_source),
+            from_zone: active.zone_name(session.from_zone),
+            to_zone: active.zone_name(session.to_zone),
+            in_interface: active.unit_name(session.ingress_unit),
+            out_interface: self.exit(session).to_owned(),
+            policy: active.policy_name(session.policy),
+            state: state(tuple.protocol, sides),
+            age_s: u64::from((now as u32).wrapping_sub(session.created)) / hz,
+            idle_s: u64::from(session.idle_jiffies(now)) / hz,
+            timeout_s: self.timeouts.of_session(session).into(),
+            packets: sides.map(|s| s.packets),
+            bytes: sides.map(|s| s.bytes),
+        }
+    }
+}
+
+fn state(protocol: u8, sides: [&Direction; 2]) -> String {
+    const TCP: u8 = 6;
+    if protocol != TCP {
+        return if sides[1].packets > 0 { "answered" } else { "unanswered" }.to_owned();
+    }
+    let name = |state: u8| match state {
+        TCP_DIR_NONE => "none",
+        TCP_DIR_SYN => "syn",
+        TCP_DIR_ESTABLISHED => "established",
+        TCP_DIR_FIN => "fin",
+        TCP_DIR_CLOSED => "closed",
+        _ => "?",
+    };
+    if sides.iter().all(|side| side.tcp_state & TCP_DIR_RESET != 0) {
+        return "reset".to_owned();
+    }
+    let names = sides.map(|s| name(s.tcp_state));
+    if names[0] == names[1] { names[0].to_owned() } else { names.join("/") }
+}
+
+fn prefix(text: String) -> Result<Prefix, String> {
+    let wrong = || format!("{text}: expected an address or a prefix, such as 10.0.1.0/24");
+    prefix::parse(&text).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_contain_their_addresses() {
+        let check = |p: &str, a: &str| contains(prefix(p.to_owned()).unwrap(), a.parse().unwrap());
+        assert!(check("10.0.1.0/24", "10.0.1.255"));
+        assert!(!check("10.0.1.0/24", "10.0.2.0"));
+        assert!(check("0.0.0.0/0", "203.0.113.9"));
+        assert!(!check("0.0.0.0/0", "::1"));
+        assert!(check("fd00::/8", "fdff::1"));
+        assert!(check("10.0.1.1", "10.0.1.1"));
+        assert!(prefix("10.0.1.0/33".to_owned()).is_err() && prefix("ten".to_owned()).is_err());
+    }
+}

@@ -1,0 +1,309 @@
+//! Takes a router's configuration over: what Sluice does is kept in effect, the rest stays in the text as `inactive:`.
+//!
+//! `check` refuses what it does not know, so that nothing is ever ignored. This is the one place that is lenient, and it
+//! says what that costs: a statement is left out as a whole, never narrowed or widened in silence. A policy that denies, or
+//! permits only what something else inspects, is replaced by one that denies all it could match (`policies.rs`).
+
+mod cost;
+mod names;
+mod policies;
+mod scope;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write;
+
+pub use cost::Cost;
+pub use names::{Port, is_port};
+
+use crate::check::{check, context};
+use crate::compile::typed;
+use crate::error::{Error, Errors, Location, Report};
+use crate::schema::Kind;
+use crate::stray::Stray;
+use crate::tree::{NodeId, TOP, Tree};
+use scope::Scope;
+
+/// A router's configuration, read and not yet fitted.
+pub struct Import {
+    tree: Tree,
+    file: String,
+    findings: Vec<Finding>,
+    /// Comments at the top of the text, which are kept.
+    heading: Vec<String>,
+    /// Statements by their places in the text.
+    places: HashMap<(String, u32, u32), NodeId>,
+    /// Policies that stand in for others.
+    stand_ins: HashSet<NodeId>,
+}
+
+/// Something that is not as it was on the router.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    pub cost: Cost,
+    pub location: Location,
+    /// The statement.
+    pub what: String,
+    /// What became of it, and what that means.
+    pub why: String,
+    /// It is not in effect, or not as it was.
+    pub left_out: bool,
+}
+
+/// A configuration that Sluice accepts.
+#[derive(Debug, Clone)]
+pub struct Imported {
+    pub text: String,
+    /// What is not as it was, costliest first.
+    pub findings: Vec<Finding>,
+    /// Interfaces of the router and the devices that they became.
+    pub devices: Vec<(String, String)>,
+}
+
+impl Imported {
+    /// Something is not in effect.
+    pub fn is_partial(&self) -> bool {
+        self.findings.iter().any(|finding| finding.left_out)
+    }
+
+    /// More may pass than did on the router.
+    pub fn is_wider(&self) -> bool {
+        self.findings.iter().any(|finding| finding.cost == Cost::Wider)
+    }
+}
+
+/// Why there is nothing to use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    #[error("{0}")]
+    Syntax(Errors),
+    #[error("{file}:{}:{}: this line is {what}; {help}", .line, .column, help = INCOMPLETE)]
+    Incomplete { file: String, line: u32, column: u32, what: &'static str },
+    #[error(
+        "{0}: no statement in it; expected what `show configuration` prints, or `show configuration | display set`"
+    )]
+    Empty(String),
+    #[error("no interface `{0}` in {1}; name those that `sluice import` lists")]
+    NoInterface(String, String),
+    #[error("`{0}` is no name of a network device: {1}")]
+    Device(String, String),
+    #[error("device `{0}` for `{1}` and `{2}`; each interface needs its own")]
+    DeviceTwice(String, String, String),
+    #[error("{0}\nthese could not be left out by themselves; remove what they name")]
+    Stuck(Errors),
+}
+
+const INCOMPLETE: &str = "Sluice reads the text that `show configuration` prints, all of it";
+
+impl Import {
+    pub fn read(text: &str, file: &str) -> Result<Import, ImportError> {
+        let mut tree = Tree::default();
+        let (strays, read) = tree.read_foreign(text, file);
+        if let Some(stray) = strays.iter().find(|stray| stray.hides) {
+            let (line, column, what) = (stray.line, stray.column, stray.what);
+            return Err(ImportError::Incomplete { file: file.to_owned(), line, column, what });
+        }
+        read.map_err(ImportError::Syntax)?;
+        if tree.node(TOP).children.is_empty() {
+            return Err(ImportError::Empty(file.to_owned()));
+        }
+        let place = |line, column| Location { file: file.into(), line, column, applied: None };
+        let mut kinds: Vec<(&Stray, usize)> = Vec::new();
+        for stray in &strays {
+            match kinds.iter_mut().find(|(first, _)| first.what == stray.what) {
+                Some((_, count)) => *count += 1,
+                None => kinds.push((stray, 0)),
+            }
+        }
+        let taken_out = kinds.iter().map(|(stray, more)| Finding {
+            cost: Cost::Form,
+            location: place(stray.line, stray.column),
+            what: "a line that is no statement".to_owned(),
+            why: match more {
+                0 => format!("it is {}; taken out", stray.what),
+                more => format!("it is {}; taken out, as {more} more are", stray.what),
+            },
+            left_out: false,
+        });
+        let warned = tree.warnings().iter().map(|warning| Finding {
+            cost: Cost::Form,
+            location: warning.location.clone(),
+            what: "a line without effect".to_owned(),
+            why: warning.message.clone(),
+            left_out: false,
+        });
+        let findings = taken_out.chain(warned).collect();
+        let heading = heading(text);
+        let mut import = Import {
+            tree,
+            file: file.to_owned(),
+            findings,
+            heading,
+            places: HashMap::new(),
+            stand_ins: HashSet::new(),
+        };
+        import.places = import.all().into_iter().map(|id| (import.place(id), id)).collect();
+        Ok(import)
+    }
+
+    /// Fits the configuration to Sluice; `devices` are interfaces of the router and what they are called here.
+    pub fn finish(mut self, devices: &[(String, String)]) -> Result<Imported, ImportError> {
+        self.check_devices(devices)?;
+        self.fit_names(devices);
+        self.settle()?;
+        self.findings.sort_by(|a, b| (a.cost, &a.location).cmp(&(b.cost, &b.location)));
+        let devices: Vec<(String, String)> =
+            devices.iter().filter(|(from, to)| from != to).cloned().collect();
+        let mut text: String = self.heading.iter().map(|line| format!("{line}\n")).collect();
+        text.push_str(&self.remarks(&devices));
+        text.push_str(&self.tree.to_text());
+        Ok(Imported { text, findings: self.findings, devices })
+    }
+
+    fn check_devices(&self, devices: &[(String, String)]) -> Result<(), ImportError> {
+        let mut taken: HashMap<&str, &str> = HashMap::new();
+        for (from, to) in devices {
+            let known = self.tree.find(TOP, "interfaces").and_then(|all| self.tree.find(all, from));
+            if known.is_none() {
+                return Err(ImportError::NoInterface(from.clone(), self.file.clone()));
+            }
+            Kind::Interface.check(to).map_err(|why| ImportError::Device(to.clone(), why))?;
+            if names::is_junos(to) {
+                let why = "Junos calls interfaces so, and importing the result again would leave it out";
+                return Err(ImportError::Device(to.clone(), why.to_owned()));
+            }
+            if let Some(other) = taken.insert(to, from) {
+                return Err(ImportError::DeviceTwice(to.clone(), other.to_owned(), from.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves out what is wrong until nothing is.
+    fn settle(&mut self) -> Result<(), ImportError> {
+        loop {
+            let Err(errors) = self.judge() else { return Ok(()) };
+            let mut changed = false;
+            for error in errors.iter() {
+                changed |= self.leave_out(error);
+            }
+            if !changed {
+                return Err(ImportError::Stuck(errors));
+            }
+        }
+    }
+
+    /// Names are resolved only once every statement is a known one.
+    fn judge(&self) -> Result<(), Errors> {
+        let mut report = Report::of_all();
+        check(&self.tree, &mut report);
+        if report.is_empty() {
+            typed(&self.tree, &mut report);
+        }
+        report.finish(())
+    }
+
+    /// False when there is nothing left to take out for this error.
+    fn leave_out(&mut self, error: &Error) -> bool {
+        let at = &error.location;
+        let Some(&id) = self.places.get(&(at.file.to_string(), at.line, at.column)) else { return false };
+        if self.tree.is_inactive(id) || self.is_gone(id) {
+            // An error before it has taken it out already.
+            return false;
+        }
+        match scope::of(&self.tree, id) {
+            Scope::Policy(policy) => self.leave_policy(policy, id, error),
+            Scope::Host(pair) => self.leave_host_policies(pair),
+            Scope::Route(route) => self.leave_route(route, id, error),
+            Scope::Statement(statement) => self.leave_statement(statement, &error.message),
+        }
+        true
+    }
+
+    fn is_gone(&self, id: NodeId) -> bool {
+        let steps = self.tree.steps(id);
+        let parents = std::iter::once(TOP).chain(steps.iter().copied());
+        parents.zip(&steps).any(|(parent, child)| !self.tree.node(parent).children.contains(child))
+    }
+
+    fn leave_statement(&mut self, id: NodeId, why: &str) {
+        let (cost, means) = cost::of(&self.tree.path(id));
+        self.tree.set_inactive(id, true);
+        self.found(id, cost, format!("{}; {means}", brief(why)), true);
+    }
+
+    /// Without its next hop a route would hand its packets to a wider one: out of a tunnel, into the clear.
+    fn leave_route(&mut self, route: NodeId, id: NodeId, error: &Error) {
+        let hop = self.tree.find(route, "next-hop");
+        let is_hop =
+            hop.is_some_and(|hop| !self.tree.node(hop).inactive && self.tree.steps(id).contains(&hop));
+        if let Some(hop) = hop.filter(|_| is_hop) {
+            self.tree.set_inactive(hop, true);
+        }
+        let word = self.new_word("discard");
+        let why = match self.tree.child(route, &word) {
+            Some(_) => "it discards instead, so that its packets take no other way",
+            None => "what it routed takes another way",
+        };
+        let location = self.tree.location(route);
+        let what = context(&self.tree, route);
+        let why = format!("{}; {why}", brief(&error.message));
+        self.findings.push(Finding { cost: Cost::Traffic, location, what, why, left_out: true });
+    }
+
+    fn found(&mut self, id: NodeId, cost: Cost, why: String, left_out: bool) {
+        let (location, what) = (self.tree.location(id), context(&self.tree, id));
+        self.findings.push(Finding { cost, location, what, why, left_out });
+    }
+
+    fn place(&self, id: NodeId) -> (String, u32, u32) {
+        let at = self.tree.location(id);
+        (at.file.to_string(), at.line, at.column)
+    }
+
+    /// Every statement, in the order of the text.
+    fn all(&self) -> Vec<NodeId> {
+        let mut found = Vec::new();
+        let mut stack = vec![TOP];
+        while let Some(id) = stack.pop() {
+            found.push(id);
+            stack.extend(self.tree.node(id).children.iter().rev());
+        }
+        found
+    }
+
+    /// Comments for those who read the result.
+    fn remarks(&self, devices: &[(String, String)]) -> String {
+        let mut out = String::new();
+        let line = |out: &mut String, text: String| {
+            let _ = writeln!(out, "# {}", text.replace(|c: char| c.is_control(), " "));
+        };
+        if devices.is_empty() && self.findings.is_empty() {
+            return out;
+        }
+        line(&mut out, format!("Taken over from {} by `sluice import`.", self.file));
+        for (from, to) in devices {
+            line(&mut out, format!("interface {from} = {to}"));
+        }
+        for finding in &self.findings {
+            let (at, cost) = (&finding.location, finding.cost.name());
+            line(&mut out, format!("{cost}: line {}: `{}`: {}", at.line, finding.what, finding.why));
+        }
+        out
+    }
+}
+
+/// What is wrong, where the statement itself is named beside it.
+fn brief(message: &str) -> &str {
+    let is_path_named = message.ends_with(NOT_SUPPORTED) || message.starts_with("unknown statement");
+    if is_path_named { "not done by Sluice" } else { message }
+}
+
+/// As `check` says it.
+const NOT_SUPPORTED: &str = "is not supported by Sluice";
+
+/// Comments before the first statement.
+fn heading(text: &str) -> Vec<String> {
+    let lines = text.trim_start_matches('\u{feff}').lines();
+    let comments = lines.map(str::trim).take_while(|line| line.starts_with('#'));
+    comments.map(|line| line.replace(|c: char| c.is_control(), " ")).collect()
+}

@@ -1,0 +1,208 @@
+//! Configurations of routers in `tests/import`, each with what becomes of it beside: `.imported` and `.left`, or `.fail`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sluice_language::import::{Cost, Import, ImportError, Imported, is_port};
+use sluice_language::{compile, parse};
+
+use crate::fuzz::import_holds;
+use crate::golden::compare;
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/import")
+}
+
+/// With devices `eth0`, `eth1` and so on in the order of the text.
+fn import(text: &str, file: &str) -> Result<Imported, ImportError> {
+    let import = Import::read(text, file)?;
+    let ports = import.ports().into_iter().enumerate();
+    let devices: Vec<(String, String)> = ports.map(|(n, port)| (port.name, format!("eth{n}"))).collect();
+    import.finish(&devices)
+}
+
+fn taken_over(text: &str) -> Imported {
+    import(text, "test").unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn left(imported: &Imported) -> String {
+    let line = |finding: &sluice_language::import::Finding| {
+        let (at, cost) = (&finding.location, finding.cost.name());
+        let left = if finding.left_out { "left out" } else { "changed" };
+        format!("{cost}, {left}: {}:{}: {}: {}\n", at.line, at.column, finding.what, finding.why)
+    };
+    imported.findings.iter().map(line).collect()
+}
+
+#[test]
+fn routers_are_taken_over_as_written_beside_them() {
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(directory()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "conf"));
+    paths.sort();
+    assert!(paths.len() >= 15, "only {} found", paths.len());
+    let mut problems = Vec::new();
+    for path in paths {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let text = fs::read_to_string(&path).unwrap();
+        let result = import(&text, &name);
+        let failed = result.as_ref().err().map(|error| format!("{error}\n"));
+        compare(&path.with_extension("fail"), failed.as_deref(), &mut problems);
+        let imported = result.as_ref().ok();
+        compare(
+            &path.with_extension("imported"),
+            imported.map(|imported| imported.text.as_str()),
+            &mut problems,
+        );
+        compare(&path.with_extension("left"), imported.map(left).as_deref(), &mut problems);
+        if let Some(imported) = imported {
+            import_holds(&imported.text).unwrap_or_else(|why| panic!("{name}: {why}"));
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn the_router_of_the_page_becomes_what_stands_there() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/OPERATE.md");
+    let page = fs::read_to_string(page).unwrap();
+    let block = |from: &str, fence: &str| {
+        let rest = from.split(&format!("\n```{fence}\n")).nth(1).unwrap().to_owned();
+        let end = rest.find("\n```").unwrap();
+        (rest[..=end].to_owned(), rest[end..].to_owned())
+    };
+    let (router, rest) = block(&page, "router");
+    let (expected, _) = block(&rest, "junos");
+    let devices = [("ge-0/0/0".to_owned(), "lan0".to_owned())];
+    let imported = Import::read(&router, "old.conf").and_then(|import| import.finish(&devices)).unwrap();
+    assert_eq!(imported.text, expected);
+}
+
+fn policy(name: &str, matching: &str, then: &str) -> String {
+    format!(
+        "policy {name} {{ match {{ source-address any; destination-address any; application any; {matching} }} \
+         then {{ {then} }} }}"
+    )
+}
+
+fn pair(policies: &[String]) -> String {
+    format!(
+        "security {{ zones {{ security-zone a; security-zone b; }} policies {{ from-zone a to-zone b {{ {} }} }} }}",
+        policies.concat()
+    )
+}
+
+fn actions(imported: &Imported) -> Vec<(String, String)> {
+    let config = compile(&parse(&imported.text, "imported").unwrap()).unwrap();
+    let all = config.policies.iter().flat_map(|set| &set.policies).chain(&config.global_policies);
+    all.map(|policy| (policy.name.clone(), format!("{:?}", policy.action))).collect()
+}
+
+#[test]
+fn what_denies_is_never_handed_to_what_permits() {
+    let odd = "dynamic-application junos:X;";
+    for (then, stands) in [
+        ("deny;", "Deny"),
+        ("reject;", "Reject"),
+        ("permit { tunnel { ipsec-vpn v; } }", "Deny"),
+        ("permit { application-services { idp; } }", "Deny"),
+        ("deny; log { session-init; } count;", "Deny"),
+    ] {
+        let imported = taken_over(&pair(&[policy("one", odd, then), policy("two", "", "permit;")]));
+        let expected = [("one-widest", stands), ("two", "Permit")];
+        let expected = expected.map(|(name, action)| (name.to_owned(), action.to_owned()));
+        assert_eq!(actions(&imported), expected, "{then}: {}", imported.text);
+        assert!(imported.is_partial() && !imported.is_wider());
+        assert_eq!(imported.findings[0].cost, Cost::Security);
+        assert!(imported.findings[0].why.contains("`two` may permit less"), "{}", imported.findings[0].why);
+    }
+}
+
+#[test]
+fn a_policy_needs_no_stand_in_where_nothing_gets_wider() {
+    let odd = "dynamic-application junos:X;";
+    let permits = taken_over(&pair(&[policy("one", odd, "permit;"), policy("two", "", "permit;")]));
+    assert_eq!(actions(&permits).len(), 1, "{}", permits.text);
+    let last = taken_over(&pair(&[policy("one", "", "permit;"), policy("two", odd, "deny;")]));
+    assert_eq!(actions(&last).len(), 1, "{}", last.text);
+    // A policy of all zones, or the default, stands behind the last of a pair.
+    let global = format!("security {{ policies {{ global {{ {} }} }} }}", policy("g", "", "permit;"));
+    let before_global = taken_over(&(pair(&[policy("two", odd, "deny;")]) + &global));
+    assert_eq!(actions(&before_global)[0].0, "two-widest");
+    let open =
+        pair(&[policy("two", odd, "deny;")]) + "security { policies { default-policy { permit-all; } } }";
+    assert_eq!(actions(&taken_over(&open))[0].0, "two-widest");
+}
+
+#[test]
+fn a_stand_in_matches_what_is_understood_and_any_of_the_rest() {
+    let text = "security { address-book { global { address bad { dns-name x.example; } address good 10.0.0.0/8; } } \
+                zones { security-zone a; security-zone b; } policies { from-zone a to-zone b { \
+                policy p { match { source-address [ good bad ]; destination-address good; application junos-http; \
+                source-address-excluded; } then { deny; } } policy q { match { source-address any; \
+                destination-address any; application any; } then { permit; } } } } }";
+    let imported = taken_over(text);
+    let config = compile(&parse(&imported.text, "imported").unwrap()).unwrap();
+    let stand_in = &config.policies[0].policies[0];
+    assert_eq!(stand_in.name, "p-widest");
+    assert_eq!(stand_in.source, sluice_language::AddressMatch::Any, "{}", imported.text);
+    assert_ne!(stand_in.destination, sluice_language::AddressMatch::Any);
+}
+
+#[test]
+fn a_set_never_loses_a_member_alone() {
+    let text = "security { address-book { global { address bad { dns-name x.example; } address good 10.0.0.0/8; \
+                address-set both { address bad; address good; } } } zones { security-zone a; security-zone b; } \
+                policies { from-zone a to-zone b { policy p { match { source-address both; destination-address any; \
+                application any; } then { permit; } } } } }";
+    let imported = taken_over(text);
+    assert!(actions(&imported).is_empty(), "{}", imported.text);
+    assert!(imported.text.contains("inactive: address-set both"), "{}", imported.text);
+}
+
+#[test]
+fn denials_about_the_gateway_itself_are_told_as_wider() {
+    let text = "security { zones { security-zone a; } policies { from-zone a to-zone junos-host { policy p { match { \
+                source-address any; destination-address any; application any; } then { deny; } } } } }";
+    assert!(taken_over(text).is_wider());
+    assert!(!taken_over(&text.replace("deny", "permit")).is_wider());
+}
+
+#[test]
+fn devices_are_named_once_and_as_linux_names_them() {
+    let text = "interfaces { ge-0/0/0 { unit 0 { family inet { address 192.0.2.1/24; } } } \
+                ge-0/0/1 { unit 0 { family inet { address 198.51.100.1/24; } } } }";
+    let finish = |devices: &[(&str, &str)]| {
+        let devices: Vec<_> = devices.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+        Import::read(text, "f")
+            .unwrap()
+            .finish(&devices)
+            .map(|imported| imported.text)
+            .map_err(|e| e.to_string())
+    };
+    let error = |devices: &[(&str, &str)]| finish(devices).unwrap_err();
+    assert!(error(&[("ge-0/0/7", "eth0")]).contains("no interface `ge-0/0/7`"));
+    assert!(error(&[("ge-0/0/0", "eth0"), ("ge-0/0/1", "eth0")]).contains("each interface needs its own"));
+    assert!(error(&[("ge-0/0/0", "a-name-of-17-chars")]).contains("15 characters"));
+    assert!(error(&[("ge-0/0/0", "reth0")]).contains("Junos"));
+    let one = finish(&[("ge-0/0/0", "eth0")]).unwrap();
+    assert!(one.contains("    eth0 {") && one.contains("inactive: ge-0/0/1"), "{one}");
+    assert!(is_port("ge-0/0/0") && !is_port("eth0"));
+}
+
+#[test]
+fn what_is_no_configuration_is_named() {
+    let error = |text: &str| Import::read(text, "f").map(drop).unwrap_err().to_string();
+    assert!(error("").contains("no statement in it"));
+    assert!(error("# only a comment\n").contains("no statement in it"));
+    assert!(error("<?xml version=\"1.0\"?>\n<configuration/>\n").starts_with("f:1:1: this line is XML"));
+    assert!(
+        error("[edit system]\n-  host-name a;\n+  host-name b;\n")
+            .starts_with("f:2:1: this line is part of a difference")
+    );
+    assert!(
+        error("system {\n    ...\n}\n").starts_with("f:2:5: this line is a mark for text that was left out")
+    );
+    let errors = error(&"}\n".repeat(300));
+    assert!(errors.lines().count() == 101 && errors.ends_with("\nand 200 further errors"), "{errors}");
+}

@@ -1,0 +1,200 @@
+//! The line that is typed: completion by Tab and space, help by `?`, history.
+
+use std::mem;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustyline::error::ReadlineError;
+use rustyline::history::FileHistory;
+use rustyline::{
+    Cmd, ConditionalEventHandler, Config, Editor, Event, EventContext, EventHandler, KeyEvent, RepeatCount,
+};
+
+use super::grammar::Choice;
+
+/// What may follow a line, and the part of its last word that is there.
+pub type Choices = dyn Fn(&str) -> Result<(Vec<Choice>, String), String> + Send + Sync;
+
+/// Why the editor handed the line back.
+enum Pause {
+    Entered,
+    /// To list what may follow.
+    Listed(String, (String, String)),
+}
+
+type Shared = Arc<Mutex<Pause>>;
+
+fn pause(shared: &Shared) -> MutexGuard<'_, Pause> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What somebody typed.
+pub enum Typed {
+    Line(String),
+    /// Ctrl-C: the line is given up.
+    Cancelled,
+    /// Ctrl-D, or the terminal has gone.
+    End,
+}
+
+pub struct Reader {
+    editor: Editor<(), FileHistory>,
+    pause: Shared,
+    history: Option<PathBuf>,
+}
+
+impl Reader {
+    pub fn new(choices: Arc<Choices>, listing: fn(&[Choice]) -> String) -> rustyline::Result<Self> {
+        let config = Config::builder().auto_add_history(false).max_history_size(1000)?.build();
+        let history = FileHistory::with_config(&config);
+        let mut editor = Editor::with_history(config, history)?;
+        let pause: Shared = Arc::new(Mutex::new(Pause::Entered));
+        for (key, what) in [('\t', Key::Tab), (' ', Key::Space), ('?', Key::Help)] {
+            let handler = Handler { what, choices: choices.clone(), pause: pause.clone(), listing };
+            editor.bind_sequence(KeyEvent::from(key), EventHandler::Conditional(Box::new(handler)));
+        }
+        let history = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".sluice_history"));
+        if let Some(file) = &history {
+            // there is none at first
+            let _ = editor.load_history(file);
+        }
+        Ok(Self { editor, pause, history })
+    }
+
+    /// Waits for a line.
+    pub fn read(&mut self, prompt: &str) -> Typed {
+        let mut begun = (String::new(), String::new());
+        loop {
+            *pause(&self.pause) = Pause::Entered;
+            let line = self.editor.readline_with_initial(prompt, (&begun.0, &begun.1));
+            let paused = mem::replace(&mut *pause(&self.pause), Pause::Entered);
+            match (line, paused) {
+                (Ok(_), Pause::Listed(list, rest)) => {
+                    print!("{list}");
+                    begun = rest;
+                }
+                (Ok(line), Pause::Entered) => {
+                    self.remember(&line);
+                    return Typed::Line(line);
+                }
+                (Err(ReadlineError::Interrupted), _) => return Typed::Cancelled,
+                (Err(_), _) => return Typed::End,
+            }
+        }
+    }
+
+    fn remember(&mut self, line: &str) {
+        if line.trim().is_empty() || !self.editor.add_history_entry(line).unwrap_or(false) {
+            return;
+        }
+        if let Some(file) = &self.history {
+            // a read-only home keeps nothing
+            let _ = self.editor.append_history(file);
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Key {
+    Tab,
+    Space,
+    Help,
+}
+
+struct Handler {
+    what: Key,
+    choices: Arc<Choices>,
+    pause: Shared,
+    listing: fn(&[Choice]) -> String,
+}
+
+impl ConditionalEventHandler for Handler {
+    fn handle(&self, _: &Event, _: RepeatCount, _: bool, context: &EventContext) -> Option<Cmd> {
+        let (before, after) = context.line().split_at(context.pos());
+        let is_quoted = before.matches('"').count() % 2 == 1;
+        if is_quoted && self.what != Key::Tab {
+            return None;
+        }
+        let (choices, begun) = match (self.choices)(before) {
+            Ok(found) => found,
+            Err(_) if self.what == Key::Space => return None,
+            Err(complaint) => return Some(self.list(complaint, before, after)),
+        };
+        match self.what {
+            Key::Help => Some(self.list((self.listing)(&choices), before, after)),
+            Key::Space if begun.is_empty() => before.ends_with(' ').then_some(Cmd::Noop),
+            Key::Space => match completed(&choices, &begun) {
+                // a name may go on: only what stands there whole is taken for it
+                Completed::Whole(word) if word != begun => Some(Cmd::Insert(1, ending(&word, &begun, after))),
+                _ => None,
+            },
+            Key::Tab => match completed(&choices, &begun) {
+                Completed::Whole(word) => Some(Cmd::Insert(1, ending(&word, &begun, after))),
+                Completed::Longer(word) => Some(Cmd::Insert(1, word[begun.len()..].to_owned())),
+                Completed::Open => Some(self.list((self.listing)(&choices), before, after)),
+            },
+        }
+    }
+}
+
+impl Handler {
+    fn list(&self, list: String, before: &str, after: &str) -> Cmd {
+        *pause(&self.pause) = Pause::Listed(list, (before.to_owned(), after.to_owned()));
+        Cmd::AcceptLine
+    }
+}
+
+fn ending(word: &str, begun: &str, after: &str) -> String {
+    let space = if after.starts_with(' ') { "" } else { " " };
+    format!("{}{space}", &word[begun.len()..])
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Completed {
+    /// Nothing else is meant.
+    Whole(String),
+    /// What all that may be meant begin with.
+    Longer(String),
+    Open,
+}
+
+/// What a begun word may become.
+pub fn completed(choices: &[Choice], begun: &str) -> Completed {
+    let words: Vec<&str> = choices
+        .iter()
+        .filter(|choice| !choice.is_placeholder() && choice.word.starts_with(begun))
+        .map(|choice| choice.word.as_str())
+        .collect();
+    let is_open = choices.iter().any(Choice::is_placeholder);
+    match words[..] {
+        // any other value may be meant, or the end
+        _ if begun.is_empty() && is_open => Completed::Open,
+        [] => Completed::Open,
+        [one] => Completed::Whole(one.to_owned()),
+        [first, ..] => {
+            let common = words.iter().fold(first.len(), |length, word| {
+                first.bytes().zip(word.bytes()).take(length).take_while(|(a, b)| a == b).count()
+            });
+            match common > begun.len() && first.is_char_boundary(common) {
+                true => Completed::Longer(first[..common].to_owned()),
+                false => Completed::Open,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_completed_as_far_as_they_are_certain() {
+        let choices = ["<zone>", "trust", "trunk", "dmz"].map(|word| Choice::new(word, ""));
+        assert_eq!(completed(&choices, "d"), Completed::Whole("dmz".to_owned()));
+        assert_eq!(completed(&choices, "t"), Completed::Longer("tru".to_owned()));
+        assert_eq!(completed(&choices, "tru"), Completed::Open);
+        assert_eq!(completed(&choices, "x"), Completed::Open);
+        assert_eq!(completed(&choices[..2], ""), Completed::Open, "any other name may be meant");
+        assert_eq!(completed(&choices[1..2], ""), Completed::Whole("trust".to_owned()));
+    }
+}
