@@ -35,10 +35,11 @@ demo: setup build ## real traffic through the branch gateway on both hooks, then
 		--duplicate 0.0002 --rekey 500 --output target/demo/mixed.pcap
 	target/release/sluice monitor target/demo/mixed.pcap --quiet
 
-# clippy stands in for the compiler: what is tested is linted as it is built, and nothing is built a second time for that
+# clippy stands in for the compiler: what is tested is linted as it is built, and nothing is built a second time for that;
+# documentation has no examples to be run, and looking for them takes a minute
 test: setup layout ## layout, lints and every test
 	RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__ \
-		$(CARGO) test --workspace --no-fail-fast -j$(JOBS)
+		$(CARGO) test --workspace --lib --bins --tests --no-fail-fast -j$(JOBS)
 
 # only what SLUICE_SOAK makes longer; each says how many steps a hook it did
 soak: setup ## random traces SOAK=20 times as long as in make test, from SEED=1 on (half an hour)

@@ -78,18 +78,19 @@ static __noinline int gate_tell(hook_ctx *ctx, __u32 refusal, __u32 service)
 }
 
 /* Counts and tells; apart from what decides, since a packet is refused in many places. */
-static __noinline int gate_account(hook_ctx *ctx, __u32 refusal, __u32 service)
+static __noinline int gate_account(hook_ctx *ctx, __u32 refusal, __u32 service, __u32 segments)
 {
 	__u32 zero = 0, now = jiffies_now();
-	__u32 place = refusal == REASON_GATE_NO_GRANT ? 0 : 1 + ((refusal - REASON_GRANT_EXPIRED) & 3);
+	__u32 kind = refusal == REASON_GATE_NO_GRANT ? 0 : 1 + ((refusal - REASON_GRANT_EXPIRED) & 3);
+
+	if (refusal >= REASON_COUNT)
+		return 0;
+	count_drop(config.gate_unit, refusal, segments);
+	tell_short(ctx, config.gate_unit, config.gate_zone, refusal, ETH_HLEN, 0);
 	struct gate_told *told = bpf_map_lookup_elem(&gate_told, &zero);
 
-	if (!told || place >= GATE_REFUSALS || refusal >= REASON_COUNT)
-		return 0;
-	count_drop(config.gate_unit, refusal, hook_segments(ctx));
-	tell_short(ctx, config.gate_unit, config.gate_zone, refusal, ETH_HLEN, 0);
-	if (now - told->at[place] >= config.hz) {
-		told->at[place] = now;
+	if (told && kind < GATE_REFUSALS && now - told->at[kind] >= config.hz) {
+		told->at[kind] = now;
 		gate_tell(ctx, refusal, service);
 	}
 	return 0;
@@ -101,7 +102,7 @@ static __always_inline int gate_refused(hook_ctx *ctx, const struct gate_packet 
 		return GATE_HAND_ON;
 	packet->count->received += packet->segments;
 	packet->count->received_bytes += packet->ip_len;
-	gate_account(ctx, refusal, packet->service);
+	gate_account(ctx, refusal, packet->service, packet->segments);
 	return HOOK_DROP;
 }
 

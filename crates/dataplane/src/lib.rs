@@ -78,7 +78,7 @@ pub use sluice_abi::tables::{FlowRules, GateAlone, GateEndpoint, Tables};
 pub use sluice_libbpf::program::ProgramDetails;
 pub use state::cleanup;
 pub use sweep::{EarlyAgeout, SweepReport, Swept, Timeouts};
-pub use sys::give_back_freed;
+pub use sys::{give_back_freed, map_large_pieces};
 
 use attach::{Gates, Roots};
 use control::{Clock, Grace};

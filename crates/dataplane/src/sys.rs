@@ -14,6 +14,17 @@ pub fn give_back_freed() {
     };
 }
 
+/// Large pieces of memory get a mapping each, which goes back to the kernel as soon as it is freed. Without this the
+/// allocator takes them from its heaps from the first freed one on, and small pieces that live on between them keep the
+/// heaps of several threads large.
+pub fn map_large_pieces() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: no pointers; the allocator takes its own locks.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10)
+    };
+}
+
 /// Length of a scheduler tick, which the coarse clocks have as resolution.
 pub fn tick_ns() -> u64 {
     let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -77,6 +77,7 @@ impl Place {
 impl Daemon {
     /// Runs until SIGTERM or SIGINT. What it set up stays: programs, sessions, addresses, routes, guard.
     pub fn run(options: Options) -> Result<(), DaemonError> {
+        sluice_dataplane::map_large_pieces();
         let place = Place::claim(&options)?;
         let memory = place.store.load()?;
         let notify = Notify::from_environment();
