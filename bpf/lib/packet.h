@@ -25,6 +25,7 @@
 #define P_CREATED 0x10000 /* this packet recorded its session */
 #define P_ATOMIC 0x20000  /* has a Fragment header, and is a whole packet (RFC 6946) */
 #define P_MAY_CUT 0x40000 /* IPv4 without DF: who forwards it may fragment it */
+#define P_RESUMED 0x80000 /* opens the session of a TCP connection of this host that is older */
 
 /* A verdict: CONTINUE, or what the exit shall do; the reason sits in the low 16 bits. */
 #define CONTINUE 0
@@ -108,6 +109,8 @@ struct packet {
 	__u32 timeout_s;
 	__u32 tcp_seq;
 	__u32 tcp_ack;
+	__u32 host_sent; /* if P_RESUMED: sequence numbers after what the host's socket has sent, and got */
+	__u32 host_got;
 	__u32 screens;   /* SCREEN_BIT()s of what the packet looks like */
 	__u32 option_at; /* of the IPv4 header: where its walk stands */
 	__u32 cookie;    /* our answer is part of a cookie's exchange; for REPLY_COOKIE its sequence number */

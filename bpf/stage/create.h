@@ -51,6 +51,27 @@ static __always_inline void fill_first(struct flow_state *own, const struct pack
 	}
 }
 
+/* What an acknowledgement may be ahead of a socket that is still sending what it acknowledges. */
+#define RESUMED_AHEAD (1 << 20)
+
+/*
+ * The handshake was not seen, so windows are not known: the largest there can be, which the host's own stack narrows.
+ * The numbers are its socket's, not the packet's, which may be forged.
+ */
+static __always_inline void fill_resumed(struct flow_state *own, struct flow_state *peer, const struct packet *p,
+					 bool from_host)
+{
+	struct flow_state *host = from_host ? own : peer, *other = from_host ? peer : own;
+	__u32 sent = from_host ? tcp_segment_end(p) : p->tcp_ack;
+
+	own->tcp_state = peer->tcp_state = TCP_DIR_ESTABLISHED;
+	own->window = peer->window = 0xffff;
+	tcp_set_scale(own, TCP_SCALE_MAX);
+	tcp_set_scale(peer, TCP_SCALE_MAX);
+	host->tcp_end = sent - p->host_sent <= RESUMED_AHEAD ? sent : p->host_sent;
+	other->tcp_end = p->host_got;
+}
+
 static __always_inline bool needs_extension(const struct packet *p)
 {
 	return (config.stage_mask & STAGE_BIT(GATE)) && p->grant;
@@ -158,6 +179,8 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 			   FAMILY_FLAG | FLOW_RESPONDER | (to_host ? FLOW_FROM_HOST : 0) |                             \
 				   (from_host ? FLOW_ANSWERED : 0));                                                   \
 		fill_first(&line0->state, p);                                                                          \
+		if (p->flags & P_RESUMED)                                                                              \
+			fill_resumed(&line0->state, &line1->state, p, from_host);                                      \
 		if (!from_host && !to_host)                                                                            \
 			line1->state.epoch--;                                                                          \
 		fill_shared(shared, p);                                                                                \

@@ -54,12 +54,12 @@ static __always_inline int egress_follow(hook_ctx *ctx, struct packet *p, struct
 }
 
 /* Does this packet of the host open a session? Errors, neighbour discovery and group traffic do not. */
-static __always_inline bool egress_opens(struct packet *p)
+static __always_inline bool egress_opens(hook_ctx *ctx, struct packet *p)
 {
 	if (p->flags & (P_MULTICAST | P_LATER | P_TINY | P_ICMP_ERROR))
 		return false;
 	p->flags &= ~P_NEW;
-	return may_open(p) == CONTINUE;
+	return may_open(ctx, p, true) == CONTINUE;
 }
 
 static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
@@ -95,7 +95,7 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 	}
 	if ((config.stage_mask & STAGE_BIT(GATE)) && demands_grants(p->from_zone) && gate_first(p, 1) != CONTINUE)
 		return DROP(EGRESS_GRANT);
-	if (!egress_opens(p))
+	if (!egress_opens(ctx, p))
 		return CONTINUE;
 	if (p->proto == IPPROTO_TCP)
 		p->tcp_scale = tcp_scale_of(ctx, p);

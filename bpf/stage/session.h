@@ -5,6 +5,7 @@
 
 #include "gate/grant.h"
 #include "lib/host_inbound.h"
+#include "lib/host_socket.h"
 #include "nat64/mapping.h"
 #include "lib/tcp_state.h"
 
@@ -300,10 +301,14 @@ static __always_inline int related_error(hook_ctx *ctx, struct packet *p)
 }
 
 /* May this packet, which belongs to no session, open one? */
-static __always_inline int may_open(struct packet *p)
+static __always_inline int may_open(hook_ctx *ctx, struct packet *p, bool leaving)
 {
-	if (p->proto == IPPROTO_TCP && (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) != TCP_SYN)
-		return DROP(TCP_NOT_SYN);
+	if (p->proto == IPPROTO_TCP && (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) != TCP_SYN) {
+		int verdict = resume_connection(ctx, p, leaving);
+
+		if (verdict != CONTINUE)
+			return verdict;
+	}
 	if (p->proto == IPPROTO_ICMP && p->icmp_type != ICMP4_ECHO)
 		return DROP(ICMP_NO_SESSION);
 	if (p->proto == IPPROTO_ICMPV6 && p->icmp_type != ICMP6_ECHO)
@@ -432,7 +437,7 @@ static __always_inline int stage_session(hook_ctx *ctx, struct packet *p)
 
 	if (!own) {
 		p->line = 0; /* what another key's tag may have led to */
-		return tell_unknown(p, may_open(p));
+		return tell_unknown(p, may_open(ctx, p, false));
 	}
 	struct flow_state *peer = flow_state_at(p->family, p->line ^ 1);
 
@@ -451,7 +456,7 @@ static __always_inline int stage_session(hook_ctx *ctx, struct packet *p)
 			end_session(p);
 			p->flags &= ~(P_RESPONDER | P_TRANSLATED); /* whoever opens anew is judged as opener */
 			forget_nat64(p);
-			return may_open(p);
+			return may_open(ctx, p, false);
 		}
 		if (!(generation.flags & GENERATION_NO_SEQUENCE_CHECK) && !tcp_packet_fits(p, own, peer))
 			return DROP(TCP_OUT_OF_WINDOW);

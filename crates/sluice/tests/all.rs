@@ -33,6 +33,7 @@ mod null_zone;
 mod operations;
 mod package;
 mod qinq;
+mod resumed;
 mod rooms;
 mod screens;
 mod session_log;

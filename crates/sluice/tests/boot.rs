@@ -135,6 +135,7 @@ fn the_first_configuration_lets_in_where_it_was_typed() {
     assert!(common::refused(&setup(&["--yes"]), 2).contains("--force"));
 
     let _gateway = site.start(&conf);
+    is_answered(&session);
     let reaches = |host: &Netns, address: &str| {
         let address: SocketAddr = address.parse().unwrap();
         host.enter(|| TcpStream::connect_timeout(&address, Duration::from_secs(2)).is_ok()).unwrap()
