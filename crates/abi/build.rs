@@ -178,7 +178,12 @@ fn entry(line: &str) -> Option<Entry> {
 fn programs(entries: &[Entry], stages: &[Entry]) -> String {
     let list: Vec<&[String]> = entries.iter().map(|entry| &entry.1[..]).collect();
     let mut code = String::new();
-    enumeration(&mut code, "Program", &list, |program| (&program[0], &program[1], &program[4]));
+    enumeration(
+        &mut code,
+        ("Program", "A program of a generation (`bpf/programs.def`)."),
+        &list,
+        |program| (&program[0], &program[1], &program[4]),
+    );
     all(&mut code, "Program", "ALL", "All, in the order packets meet them.", &list, 0);
     let arms = |place: usize, value: fn(&str) -> String| {
         let arm = move |program: &&[String]| {
@@ -212,7 +217,12 @@ fn stages(entries: &[Entry]) -> String {
     let (stages, reasons) = (of(entries, &["STAGE"]), of(entries, &["REASON", "DENIAL"]));
     let mut code = String::new();
 
-    enumeration(&mut code, "Stage", &stages, |stage| (&stage[0], &stage[1], &stage[4]));
+    enumeration(
+        &mut code,
+        ("Stage", "A stage of the slow path, or of egress (`bpf/stages.def`)."),
+        &stages,
+        |stage| (&stage[0], &stage[1], &stage[4]),
+    );
     all(&mut code, "Stage", "ALL", "All, in the order packets walk them.", &stages, 0);
     let asked = stages.iter().map(|stage| {
         let is = match stage[3].as_str() {
@@ -231,7 +241,12 @@ fn stages(entries: &[Entry]) -> String {
         asked,
     );
 
-    enumeration(&mut code, "Reason", &reasons, |reason| (&reason[1], &reason[2], &reason[3]));
+    enumeration(
+        &mut code,
+        ("Reason", "Why a packet is dropped (`bpf/reasons`); its name is that of its counter."),
+        &reasons,
+        |reason| (&reason[1], &reason[2], &reason[3]),
+    );
     all(&mut code, "Reason", "BY_NUMBER", "All, by the number that programs give them.", &reasons, 1);
     let place = |reason: &&[String]| {
         let owner = stages.iter().position(|stage| stage[0] == reason[0]);
@@ -285,7 +300,9 @@ fn arguments_of(text: &str) -> Vec<String> {
 fn maps(entries: &[Entry]) -> String {
     let maps: Vec<&[String]> = entries.iter().map(|entry| &entry.1[..]).collect();
     let mut code = String::new();
-    enumeration(&mut code, "StateMap", &maps, |map| (&map[2], &map[2], &map[7]));
+    enumeration(&mut code, ("StateMap", "A map of the state (`bpf/maps.def`)."), &maps, |map| {
+        (&map[2], &map[2], &map[7])
+    });
     all(&mut code, "StateMap", "ALL", "All, in the order of the list.", &maps, 2);
     let classes = maps.iter().map(|map| {
         let class = match map[0].strip_suffix(')').and_then(|class| class.split_once('(')) {
@@ -305,7 +322,9 @@ fn maps(entries: &[Entry]) -> String {
 fn tables(entries: &[Entry]) -> String {
     let tables: Vec<&[String]> = entries.iter().map(|entry| &entry.1[..]).collect();
     let mut code = String::new();
-    enumeration(&mut code, "Table", &tables, |table| (&table[0], &table[1], &table[5]));
+    enumeration(&mut code, ("Table", "A table that a commit makes (`bpf/tables.def`)."), &tables, |table| {
+        (&table[0], &table[1], &table[5])
+    });
     all(&mut code, "Table", "ALL", "All, in the order of the list.", &tables, 0);
     let arm = |table: &[String], value: String| format!("Table::{} => {value}", camel(&table[0]));
     let sizes = tables.iter().map(|table| arm(table, format!("size_of::<{}>()", camel_case(&table[2]))));
@@ -333,7 +352,7 @@ fn tables(entries: &[Entry]) -> String {
 
 fn enumeration<'a>(
     code: &mut String,
-    name: &str,
+    (name, about): (&str, &str),
     entries: &[&'a [String]],
     fields: impl Fn(&'a [String]) -> (&'a str, &'a str, &'a str),
 ) {
@@ -344,7 +363,8 @@ fn enumeration<'a>(
             format!("    /// {help}\n    {},\n", camel(id))
         })
         .collect();
-    writeln!(code, "#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]").unwrap();
+    writeln!(code, "/// {about}\n#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]")
+        .unwrap();
     writeln!(code, "#[repr(u16)]\npub enum {name} {{\n{variants}}}\n").unwrap();
     let text = |pick: fn((&'a str, &'a str, &'a str)) -> &'a str| {
         entries

@@ -3,5 +3,6 @@
 #![allow(dead_code, reason = "C_* constants exist for the tests only")]
 #![allow(nonstandard_style, reason = "__u32 and the like keep their C names")]
 #![allow(clippy::all, reason = "generated code")]
+#![allow(missing_docs, reason = "the headers of bpf/abi say what the fields are")]
 
 include!(concat!(env!("OUT_DIR"), "/layouts.rs"));

@@ -1,6 +1,8 @@
 //! Everything the BPF programs and user space share: layouts and bounds generated from `bpf/abi`, stages and drop
 //! reasons generated from `bpf/stages.def`, counters of a unit from `bpf/counters.def`. A C name `flow_line4` is `FlowLine4` here; constants keep their names.
 
+#![warn(missing_docs)]
+
 pub mod counters;
 mod flow_hash;
 mod layouts;

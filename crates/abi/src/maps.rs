@@ -9,7 +9,10 @@ pub enum Class {
     Numbers,
     /// Records, found by their number: converted by the names of fields. `stamps` are fields that grow whenever a program
     /// writes the record; the first of them that differs says which of two copies is newer.
-    Records { stamps: &'static [&'static str] },
+    Records {
+        /// Names of fields of the record.
+        stamps: &'static [&'static str],
+    },
     /// Records that are as good as none, where they cannot be converted.
     Hints,
     /// Made anew; what was counted is added, field by field.

@@ -2,6 +2,8 @@
 //!
 //! [`Daemon::run`] is `sluice run`; [`Client`] is how every other command talks to it.
 
+#![warn(missing_docs)]
+
 pub mod api;
 mod commit;
 mod daemon;

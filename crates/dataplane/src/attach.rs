@@ -22,14 +22,18 @@ use crate::{Dataplane, GateAlone, prog_run, refusal, sys};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hook {
+    /// tc ingress (tcx).
     Tc,
+    /// XDP in the driver.
     XdpNative,
+    /// XDP behind the driver, on an skb: for every device.
     XdpGeneric,
     /// The host side of a tagged unit: its ingress was judged on the physical device.
     EgressOnly,
 }
 
 impl Hook {
+    /// As reports, metrics and the API spell it.
     pub fn name(self) -> &'static str {
         match self {
             Hook::Tc => "tc",
@@ -51,7 +55,9 @@ impl Hook {
 /// What is wanted on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attachment {
+    /// In the network namespace of the calling thread.
     pub ifindex: u32,
+    /// Where its ingress program goes.
     pub hook: Hook,
     /// Number of the variant; without effect on `EgressOnly`.
     pub variant: u32,
@@ -60,7 +66,9 @@ pub struct Attachment {
 /// What is in force on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Attached {
+    /// In the network namespace of the calling thread.
     pub ifindex: u32,
+    /// Where its ingress program stands.
     pub hook: Hook,
     /// None when the ingress program is not one of ours or there is none.
     pub variant: Option<u32>,
@@ -366,6 +374,7 @@ impl Dataplane {
         prog_run::xdp(self.root(ObjectKind::Xdp, variant)?.as_fd(), run)
     }
 
+    /// As [`Dataplane::run_xdp_root`], at tc ingress.
     pub fn run_tc_root(
         &self,
         variant: u32,

@@ -19,26 +19,36 @@ use crate::records::{v4, v6};
 /// Who reaches the inside endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permits {
+    /// Every host (endpoint-independent filtering, RFC 4787 5).
     AnyHost,
+    /// Hosts that the inside endpoint has sent to.
     TargetHost,
+    /// Hosts and ports that the inside endpoint has sent to.
     TargetPort,
 }
 
+/// A binding of persistent-nat: an inside endpoint and its outside one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Binding {
     number: u32,
     state: u32,
+    /// Address and port, host order.
     pub inside: (IpAddr, u16),
+    /// Address and port, host order; of the other family with NAT64.
     pub outside: (IpAddr, u16),
     /// As the inside sends.
     pub protocol: u8,
+    /// Of the inside endpoint.
     pub routing_instance: u16,
     /// Id of the source rule.
     pub rule: u16,
+    /// Fixed when the binding is made.
     pub permits: Permits,
     /// Live ones, and those made since the sweep counted.
     pub sessions: u32,
+    /// At one time; further ones are dropped as `nat_binding_sessions`.
     pub most_sessions: u32,
+    /// Idle time after which it ends, once it has no session.
     pub timeout_s: u32,
     /// Seconds since a session of it was seen.
     pub idle_s: u32,
@@ -89,8 +99,8 @@ impl Dataplane {
     }
 
     fn binding(&self, number: u32, now: u32) -> Option<Binding> {
-        let place = offset_of!(NatBinding, state);
-        let state = || self.bindings.word(number, place).load(Ordering::Acquire);
+        let offset = offset_of!(NatBinding, state);
+        let state = || self.bindings.word(number, offset).load(Ordering::Acquire);
         let before = state();
         let raw = self.bindings.read(number);
         if before & NAT_BINDING_LIVE == 0 || before != state() {

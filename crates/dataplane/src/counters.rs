@@ -24,10 +24,12 @@ impl Counters {
         self.units.iter().zip(&self.drops)
     }
 
+    /// All zero for an index that has no counters.
     pub fn unit(&self, index: u16) -> UnitCounters {
         self.units.get(usize::from(index)).copied().unwrap_or_default()
     }
 
+    /// All zero for an index that has no counters.
     pub fn unit_drops(&self, index: u16) -> DropCounters {
         self.drops.get(usize::from(index)).copied().unwrap_or_default()
     }
@@ -37,6 +39,7 @@ impl Counters {
         self.drops.iter().map(|drops| drops.of(reason)).sum()
     }
 
+    /// Of every unit together, and of what arrived at none.
     pub fn total(&self) -> UnitCounters {
         total(&self.units)
     }
@@ -50,9 +53,13 @@ impl Counters {
 /// Numbers that a commit gives to names which did not have them before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Renumbered {
+    /// Ids of zones.
     pub zones: Vec<u32>,
+    /// Ids of policies.
     pub policies: Vec<u32>,
+    /// Ids of NAT rules.
     pub nat_rules: Vec<u32>,
+    /// Ids of source pools.
     pub nat_pools: Vec<u32>,
 }
 
@@ -76,6 +83,7 @@ fn total<T: FromBytes + IntoBytes + Immutable>(parts: &[T]) -> T {
 }
 
 impl Dataplane {
+    /// A copy, summed over all CPUs.
     pub fn counters(&self) -> Result<Counters> {
         let (units, drops) = (self.state.map("counters"), self.state.map("drops"));
         Ok(Counters {

@@ -14,8 +14,11 @@ use crate::error::{Doing, Result};
 /// One record of `bpf/abi/dropped.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dropped {
+    /// Why it was dropped.
     pub reason: Reason,
+    /// What its first bytes say.
     pub headers: Headers,
+    /// All of the record, as the data plane wrote it.
     pub raw: sluice_abi::Dropped,
 }
 
@@ -37,8 +40,11 @@ impl Dropped {
 /// What the first bytes of a frame say. What is cut off, or not there, is None.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Headers {
+    /// Source and destination.
     pub macs: Option<(Mac, Mac)>,
+    /// Behind VLAN tags.
     pub ethertype: Option<u16>,
+    /// Source and destination.
     pub addresses: Option<(IpAddr, IpAddr)>,
     /// Behind all extension headers.
     pub protocol: Option<u8>,
@@ -46,6 +52,7 @@ pub struct Headers {
     pub ports: Option<(u16, u16)>,
     /// Type and code.
     pub icmp: Option<(u8, u8)>,
+    /// The low eight bits, FIN first (RFC 9293 3.1).
     pub tcp_flags: Option<u8>,
 }
 

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use sluice_abi::tables::TooLarge;
 use sluice_abi::{GRANT_LABEL_BYTES, GRANT_LENGTHS};
 
+/// What the kernel, or the pinned state, does not let happen.
+#[allow(missing_docs, reason = "its variants and their fields are what their messages name")]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot {action}: {source}")]
@@ -96,6 +98,7 @@ fn last_lines(log: &str) -> String {
     lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
+/// What this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Says what was being done when libbpf or the kernel refused.
@@ -117,6 +120,7 @@ impl<T> Doing<T> for io::Result<T> {
 
 /// Why grants are not given.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "its variants and their fields are what their messages name")]
 pub enum Refused {
     #[error(
         "{wanted} new grants, and there is room for {room} of {capacity}; revoke some, or raise max-grants"

@@ -16,9 +16,11 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// One record of `bpf/abi/event.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
+    /// As the session's first packet arrived.
     pub tuple: Tuple,
     /// The same as it leaves.
     pub out: Tuple,
+    /// All of the record, as the data plane wrote it.
     pub raw: sluice_abi::Event,
 }
 

@@ -10,11 +10,15 @@ use crate::error::{Doing, Result};
 /// One program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Examined {
+    /// As the kernel has it: the first 15 characters.
     pub name: String,
     /// Number of its variant.
     pub variant: u32,
+    /// Instructions that the verifier looked at; a million is its limit.
     pub verified_instructions: u32,
+    /// Bytes of machine code.
     pub jited_bytes: u32,
+    /// How many maps it refers to.
     pub maps: usize,
     /// Bytes of the deepest chain of calls, as the kernel counts them: each frame in steps of 16 or 32.
     pub stack: u32,

@@ -1,4 +1,4 @@
-//! Fan-out while it runs: whose turn it is changes under the packets, and what was counted is read.
+//! Fan-out while it runs: the table of positions is replaced while packets use it, and counters are read.
 
 use std::mem::offset_of;
 use std::sync::PoisonError;
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::generation::Generation;
 
 impl Dataplane {
-    /// Gives a listener of a loaded generation another table of positions (places among its receivers). No packet sees a mix
+    /// Gives a listener of a loaded generation another table of positions (indexes of its receivers). No packet sees a mix
     /// of both: the one that is not in use is filled, and one store changes over.
     ///
     /// It does not wait for the generation that is being loaded beside it. So the one it is for must be the last that
@@ -26,7 +26,7 @@ impl Dataplane {
         listener: &FanOutListener,
         positions: &[u16],
     ) -> Result<()> {
-        let _turning = self.turning.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.positions_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let tables = generation.tables();
         if !tables.is_there() {
             return Err(Error::Replaced { generation: generation.number() });
@@ -40,8 +40,8 @@ impl Dataplane {
         self.grace()?;
         for (number, part) in (first..).zip(positions.chunks(FANOUT_LINE_POSITIONS)) {
             let mut line = FanoutLine::default();
-            for (place, turn) in line.receiver.iter_mut().zip(part) {
-                *place = listener.first_receiver as u16 + turn;
+            for (receiver, position) in line.receiver.iter_mut().zip(part) {
+                *receiver = listener.first_receiver as u16 + position;
             }
             tables.write(Table::FanoutLines, number, &line);
         }

@@ -62,6 +62,7 @@ fn write_endpoint(ports: &Array<GatePort>, endpoint: &GateEndpoint) -> Result<()
 }
 
 impl GateOnly {
+    /// What is attached to the device, for test runs.
     pub fn program(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
     }

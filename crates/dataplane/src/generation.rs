@@ -24,11 +24,12 @@ const FIXED: [(ObjectKind, &[&str]); 2] = [
     (ObjectKind::Tc, &["tc_root", "tc_gate", "tc_egress_root", "tc_finish", "read_clock"]),
 ];
 
-/// A distinct set of optional stages. Its number is its place in the list given to [`Dataplane::load`].
+/// A distinct set of optional stages. Its number is its index in the list given to [`Dataplane::load`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variant {
     /// [`sluice_abi::stages::Stage::bit`]s
     pub stage_mask: u32,
+    /// Those that devices with this variant have.
     pub hooks: Hooks,
 }
 
@@ -42,7 +43,9 @@ impl Variant {
 /// Hooks on which some device runs a variant. The programs of others are not loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hooks {
+    /// In the driver or generic.
     pub xdp: bool,
+    /// At tc.
     pub tc: bool,
 }
 
@@ -66,6 +69,7 @@ pub struct Generation {
 }
 
 impl Generation {
+    /// Index of the slot it was loaded into: 0 or 1.
     pub fn slot(&self) -> u32 {
         self.slot
     }

@@ -42,6 +42,7 @@ struct Book {
     lengths: [BTreeMap<u8, u32>; 2],
 }
 
+/// The gate's grants: records, users and index in pinned maps.
 #[derive(Debug)]
 pub struct Grants {
     records: Array<Grant>,
@@ -52,6 +53,7 @@ pub struct Grants {
     book: Mutex<Book>,
     capacity: u32,
     hz: u64,
+    /// Counters of the process, for metrics.
     pub totals: GrantTotals,
 }
 
@@ -85,10 +87,12 @@ impl Grants {
         Ok(grants)
     }
 
+    /// Most grants there can be at one time.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
 
+    /// How many there are, those included whose time is over and whose end nobody has recorded.
     pub fn live(&self) -> usize {
         self.book().live.len()
     }
@@ -319,6 +323,7 @@ impl Grants {
         book.live.values().map(|index| self.record(*index, now)).collect()
     }
 
+    /// Live grants by service id.
     pub fn count_by_service(&self) -> BTreeMap<u16, u64> {
         let mut counts = BTreeMap::new();
         for key in self.book().live.keys() {
@@ -492,7 +497,7 @@ impl Grants {
             let longest_first = book.lengths[family].keys().rev().take(GRANT_LENGTHS as usize);
             let word = longest_first
                 .zip(0..)
-                .fold(0, |word, (length, place)| word | (u64::from(*length) + 1) << (8 * place));
+                .fold(0, |word, (length, index)| word | (u64::from(*length) + 1) << (8 * index));
             self.lengths.long(0, offset).store(word, Ordering::Release);
         }
     }

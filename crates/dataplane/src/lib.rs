@@ -4,6 +4,8 @@
 //! `grace` (nobody runs the old programs any more), `retire_idle`. Everything takes `&self`; changes of generations and attachments exclude each other, the rest runs
 //! beside them. Attaching looks up devices in the network namespace of the calling thread.
 
+#![warn(missing_docs)]
+
 mod attach;
 mod bindings;
 mod carry;
@@ -93,10 +95,12 @@ use sweep::Sweeper;
 /// Sizes of the flow tables, in sessions, and what finds a session in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes {
+    /// IPv4 sessions that the table holds.
     pub sessions4: u32,
+    /// IPv6 sessions that the table holds.
     pub sessions6: u32,
-    /// The kernel's hash leads to records instead of Sluice's own index: slower, larger, and nobody's concurrency but
-    /// the kernel's. Fallback, and judge of the other in tests.
+    /// The kernel's hash leads to records instead of Sluice's own index: slower and larger, but with no concurrency of our own, only
+    /// the kernel's. A fallback; tests compare the two.
     #[serde(default)]
     pub kernel_index: bool,
     /// Grants of the gate.
@@ -108,6 +112,7 @@ pub struct Sizes {
     /// Units and zones that are counted, see [`Sizes::with_room`]: each CPU has counters for every one.
     #[serde(default = "default_units")]
     pub units: u32,
+    /// Zones that are counted, likewise.
     #[serde(default = "default_zones")]
     pub zones: u32,
     /// Sessions have room for extensions from the start, and not only from the first generation on that needs it.
@@ -323,7 +328,7 @@ pub struct Dataplane {
     /// Held while generations or attachments change.
     changes: Mutex<()>,
     /// Of tables of positions.
-    turning: Mutex<()>,
+    positions_lock: Mutex<()>,
 }
 
 impl Dataplane {
@@ -365,7 +370,7 @@ impl Dataplane {
             roots: Mutex::default(),
             gates: Mutex::default(),
             changes: Mutex::default(),
-            turning: Mutex::default(),
+            positions_lock: Mutex::default(),
             state,
             sizes,
             created,
@@ -377,10 +382,12 @@ impl Dataplane {
         if pin.exists() && state::is_own(pin)? { Self::open(pin, sizes).map(Some) } else { Ok(None) }
     }
 
+    /// The gate's grants.
     pub fn grants(&self) -> &Grants {
         &self.grants
     }
 
+    /// Those that the pinned state was made with.
     pub fn sizes(&self) -> Sizes {
         self.sizes
     }

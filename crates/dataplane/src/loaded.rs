@@ -65,49 +65,49 @@ impl Loaded {
         Identity { state, recipe: hash(&(state, config.as_bytes(), slot_maps)) }
     }
 
-    /// The program in a place, if it is the one.
+    /// The program in a slot of a PROG_ARRAY, if it was made from this recipe.
     pub fn find(
         &self,
         hook: ObjectKind,
         programs: &MapHandle,
-        place: u32,
+        slot: u32,
         wanted: Identity,
     ) -> Option<OwnedFd> {
-        let record = self.records.read(index(hook, place));
+        let record = self.records.read(index(hook, slot));
         let known = Identity { state: record.state, recipe: record.recipe };
-        let id = id_at(programs, place)?;
+        let id = id_at(programs, slot)?;
         (known == wanted && record.id == id).then(|| Program::fd_from_id(id).ok()).flatten()
     }
 
-    /// Writes down what was just put into a place.
+    /// Writes down what was just put into a slot.
     pub fn remember(
         &self,
         hook: ObjectKind,
         programs: &MapHandle,
-        place: u32,
+        slot: u32,
         identity: Identity,
     ) -> Result<()> {
-        let id = id_at(programs, place)
-            .ok_or_else(|| Error::Object { what: format!("the program of place {place}") })?;
+        let id = id_at(programs, slot)
+            .ok_or_else(|| Error::Object { what: format!("the program of slot {slot}") })?;
         let Identity { state, recipe } = identity;
-        self.records.write(index(hook, place), LoadedProgram { state, recipe, id, zero: 0 });
+        self.records.write(index(hook, slot), LoadedProgram { state, recipe, id, zero: 0 });
         Ok(())
     }
 
-    /// Whether what stands in a place was made from other state or another binary.
-    pub fn is_foreign(&self, hook: ObjectKind, programs: &MapHandle, place: u32) -> bool {
-        let record = self.records.read(index(hook, place));
-        id_at(programs, place).is_some_and(|id| id != record.id || record.state != self.state(hook))
+    /// Whether what is in a slot was made from other state or another binary.
+    pub fn is_foreign(&self, hook: ObjectKind, programs: &MapHandle, slot: u32) -> bool {
+        let record = self.records.read(index(hook, slot));
+        id_at(programs, slot).is_some_and(|id| id != record.id || record.state != self.state(hook))
     }
 }
 
-fn index(hook: ObjectKind, place: u32) -> u32 {
-    hook as u32 * PROGRAM_SLOTS as u32 + place
+fn index(hook: ObjectKind, slot: u32) -> u32 {
+    hook as u32 * PROGRAM_SLOTS as u32 + slot
 }
 
 /// Looking up a PROG_ARRAY gives the program's number.
-fn id_at(programs: &MapHandle, place: u32) -> Option<u32> {
-    let value = programs.lookup(&place.to_ne_bytes(), MapFlags::ANY).ok().flatten()?;
+fn id_at(programs: &MapHandle, slot: u32) -> Option<u32> {
+    let value = programs.lookup(&slot.to_ne_bytes(), MapFlags::ANY).ok().flatten()?;
     Some(u32::from_ne_bytes(value.try_into().ok()?))
 }
 

@@ -17,6 +17,7 @@ pub enum LocalKind {
     /// One of this host's own: host-inbound-traffic decides.
     Address,
     /// Everybody's on a connected subnet, and the netdev of it; none where several have the same one.
+    #[allow(missing_docs, reason = "said above")]
     Broadcast { ifindex: Option<u32> },
 }
 

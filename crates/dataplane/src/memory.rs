@@ -11,7 +11,9 @@ use crate::error::{Doing, Result};
 pub struct MapMemory {
     /// Of the pin.
     pub name: String,
+    /// `max_entries` of the map.
     pub entries: u32,
+    /// As the kernel accounts them to it.
     pub bytes: u64,
 }
 

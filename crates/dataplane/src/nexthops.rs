@@ -25,9 +25,11 @@ const DMAC: usize = offset_of!(Nexthop, dmac);
 /// A next hop as the index knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NexthopEntry {
+    /// Index into the table of next hops.
     pub index: u32,
     /// Device whose neighbour table resolves it.
     pub host_ifindex: u32,
+    /// Of the gateway, or of the destination itself when it is on the link.
     pub address: IpAddr,
     /// Of the routes that lead to it, where it is less than the unit's; else 0.
     pub mtu: u16,
@@ -42,6 +44,7 @@ impl NexthopEntry {
 }
 
 impl Dataplane {
+    /// What the data plane has for it. Fails for an index beyond the table.
     pub fn nexthop(&self, index: u32) -> Result<Nexthop> {
         check(index)?;
         Ok(self.nexthops.read(index))

@@ -26,11 +26,14 @@ static TC_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o"));
 /// Which of the two objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKind {
+    /// Programs for XDP.
     Xdp,
+    /// Programs for tc ingress and egress.
     Tc,
 }
 
 impl ObjectKind {
+    /// As in names of programs.
     pub fn name(self) -> &'static str {
         match self {
             ObjectKind::Xdp => "xdp",
@@ -159,8 +162,8 @@ pub(crate) fn load(recipe: &Recipe<'_>) -> Result<Object> {
 }
 
 fn freeze(object: &mut OpenObject, frozen: &Frozen) -> Result<()> {
-    let config = place(object, "config", size_of::<ProgramConfig>())?;
-    let variant = place(object, "root_variant", size_of::<u32>())?;
+    let config = location(object, "config", size_of::<ProgramConfig>())?;
+    let variant = location(object, "root_variant", size_of::<u32>())?;
     let mut maps = object.maps_mut();
     let mut section = maps.find(|map| map.name() == CONFIG_SECTION).ok_or_else(|| missing(CONFIG_SECTION))?;
     let bytes = section.initial_value_mut().ok_or_else(|| missing(CONFIG_SECTION))?;
@@ -171,7 +174,7 @@ fn freeze(object: &mut OpenObject, frozen: &Frozen) -> Result<()> {
 }
 
 /// Bytes of a frozen variable in `.rodata.config`.
-fn place(object: &OpenObject, variable: &str, size: usize) -> Result<std::ops::Range<usize>> {
+fn location(object: &OpenObject, variable: &str, size: usize) -> Result<std::ops::Range<usize>> {
     match btf::variable(object, CONFIG_SECTION, variable) {
         Some((offset, found)) if found == size => Ok(offset..offset + size),
         _ => Err(missing(variable)),
@@ -180,7 +183,7 @@ fn place(object: &OpenObject, variable: &str, size: usize) -> Result<std::ops::R
 
 /// Where `root_variant` lies in the section.
 pub(crate) fn root_variant_offset(kind: ObjectKind) -> Result<usize> {
-    Ok(place(&open(kind)?, "root_variant", size_of::<u32>())?.start)
+    Ok(location(&open(kind)?, "root_variant", size_of::<u32>())?.start)
 }
 
 pub(crate) fn program(object: &Object, name: &str) -> Result<OwnedFd> {

@@ -20,7 +20,7 @@ const OFFSET_MORE: Range<usize> = at(HEADER, ipv6_ext::field::OFFSET_MORE);
 /// Packets that have waited longer are not sent: nobody was here to cut them.
 const STALE_S: u64 = 1;
 
-/// An IPv6 packet with a Fragment header that is too long for its way.
+/// An IPv6 packet with a Fragment header that is longer than the MTU towards its next hop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Oversize {
     /// Device by which the next hop is reached.
@@ -47,6 +47,7 @@ impl Oversize {
         Some((Oversize { ifindex: raw.ifindex, limit: raw.limit.into(), packet }, raw.when))
     }
 
+    /// Of its IPv6 header.
     pub fn destination(&self) -> Ipv6Addr {
         v6(&self.packet, ipv6::field::DESTINATION)
     }

@@ -8,10 +8,12 @@ pub use sluice_libbpf::run::{Outcome, TcContext, TcRun, XdpContext, XdpRun};
 
 use crate::error::{Doing, Error, Result};
 
+/// Runs an XDP program on a frame (`BPF_PROG_TEST_RUN`).
 pub fn xdp(program: BorrowedFd<'_>, run: &XdpRun<'_>) -> Result<Outcome<XdpContext>> {
     run::xdp(program, run).doing(|| "run an XDP program".to_owned())
 }
 
+/// Runs a tc program on a frame (`BPF_PROG_TEST_RUN`).
 pub fn tc(program: BorrowedFd<'_>, run: &TcRun<'_>) -> Result<Outcome<TcContext>> {
     run::tc(program, run).doing(|| "run a tc program".to_owned())
 }

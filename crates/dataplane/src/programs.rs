@@ -28,7 +28,7 @@ fn symbol(hook: ObjectKind, program: Program) -> String {
 pub(crate) struct Found {
     pub fd: OwnedFd,
     identity: Identity,
-    /// Not in its place yet.
+    /// Not in its slot yet.
     pub is_new: bool,
 }
 
@@ -61,8 +61,8 @@ impl Dataplane {
                 let config = ProgramConfig { variant, stage_mask: wanted.stage_mask, ..config };
                 let identity = self.loaded.identity(hook, &config, maps);
                 let find = |program: &Program| {
-                    let place = program_slot(slot, variant, *program);
-                    self.loaded.find(hook, self.state.programs(hook), place, identity)
+                    let index = program_slot(slot, variant, *program);
+                    self.loaded.find(hook, self.state.programs(hook), index, identity)
                 };
                 let there: Option<Vec<OwnedFd>> = kinds.iter().map(find).collect();
                 let is_new = there.is_none();
@@ -138,11 +138,11 @@ impl Dataplane {
         for program in Program::ALL.into_iter().rev() {
             let new = found.iter().filter(|((_, _, of), found)| *of == program && found.is_new);
             for ((hook, variant, _), Found { fd, identity, .. }) in new {
-                let (place, programs) = (program_slot(slot, *variant, program), self.state.programs(*hook));
+                let (index, programs) = (program_slot(slot, *variant, program), self.state.programs(*hook));
                 programs
-                    .update(&place.to_ne_bytes(), &fd.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
+                    .update(&index.to_ne_bytes(), &fd.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
                     .doing(|| format!("put {} into its slot", symbol(*hook, program)))?;
-                self.loaded.remember(*hook, programs, place, *identity)?;
+                self.loaded.remember(*hook, programs, index, *identity)?;
             }
         }
         self.clear_where(slot, |hook, variant, program| !found.contains_key(&(hook, variant, program)))
@@ -155,12 +155,12 @@ impl Dataplane {
     /// Empties a slot of what another binary or another state left there.
     pub(crate) fn clear_foreign(&self, slot: u32) -> Result<()> {
         self.clear_where(slot, |hook, variant, program| {
-            let place = program_slot(slot, variant, program);
-            self.loaded.is_foreign(hook, self.state.programs(hook), place)
+            let index = program_slot(slot, variant, program);
+            self.loaded.is_foreign(hook, self.state.programs(hook), index)
         })
     }
 
-    /// From the first program a packet meets to the last: who is on the way gets to the end.
+    /// From the first program a packet meets to the last, so that packets under way still find all that follow.
     fn clear_where(&self, slot: u32, unwanted: impl Fn(ObjectKind, u32, Program) -> bool) -> Result<()> {
         for program in Program::ALL {
             for hook in HOOKS {

@@ -17,10 +17,13 @@ use crate::error::{Doing, Result};
 use crate::mmap::{Array, array};
 use crate::state::State;
 
+/// IPv4 and IPv6 sessions have tables of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Family {
+    /// `inet`
     #[serde(rename = "inet")]
     V4,
+    /// `inet6`
     #[serde(rename = "inet6")]
     V6,
 }
@@ -143,14 +146,14 @@ impl<L: Line> FlowTable<L> {
     /// The live line that the index has for a tuple.
     pub fn find(&self, key: &L::Key) -> Result<Option<u32>> {
         let seed = self.watermarks.read(0).seed;
-        let places = L::bucket_pair(seed, key, self.buckets.len() - 1);
+        let pair = L::bucket_pair(seed, key, self.buckets.len() - 1);
         let is_it = |line: &u32| {
             *line < self.lines.len() && self.key(*line) == *key && self.state(*line).flags & FLOW_LIVE != 0
         };
-        for bucket in [places.first, places.second] {
+        for bucket in [pair.first, pair.second] {
             let bucket = self.buckets.read(bucket);
             let mut lines = bucket.lines.into_iter().zip(FLOW_LANES);
-            let found = lines.find(|(line, lane)| bucket.tags[*lane] == places.tag && is_it(line));
+            let found = lines.find(|(line, lane)| bucket.tags[*lane] == pair.tag && is_it(line));
             if let Some((line, _)) = found {
                 return Ok(Some(line));
             }

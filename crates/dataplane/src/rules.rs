@@ -24,18 +24,22 @@ impl RuleTables {
         self.0.read(Table::ZonePairs, index)
     }
 
+    /// Where the rows of a list of rules are.
     pub fn context(&self, number: u32) -> Context {
         self.0.read(Table::Contexts, number)
     }
 
-    pub fn rule(&self, place: u32) -> Rule {
-        self.0.read(Table::Rules, place)
+    /// By its index in the rule table.
+    pub fn rule(&self, index: u32) -> Rule {
+        self.0.read(Table::Rules, index)
     }
 
+    /// A line of the class trees.
     pub fn classes(&self, line: u32) -> ClassLine {
         self.0.read(Table::Classes, line)
     }
 
+    /// A line of the rows of bits.
     pub fn rows(&self, line: u32) -> ClassLine {
         self.0.read(Table::Rows, line)
     }

@@ -13,11 +13,17 @@ use crate::records::{FlowTable, Line, v4, v6, v6_words};
 /// A 5-tuple in a routing instance. For ICMP the ports are the identifier and [`sluice_abi::ICMP_PORT_ECHO`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Tuple {
+    /// As in the IP header.
     pub source: IpAddr,
+    /// Host order.
     pub source_port: u16,
+    /// As in the IP header.
     pub destination: IpAddr,
+    /// Host order.
     pub destination_port: u16,
+    /// IP protocol number.
     pub protocol: u8,
+    /// 0 = the default one.
     pub routing_instance: u16,
 }
 
@@ -38,14 +44,16 @@ impl Tuple {
 /// Names a session for as long as it lives; a later one in the same record has other tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct SessionId {
+    /// Which of the two tables it is in.
     pub family: Family,
+    /// Of its record in that table.
     pub number: u32,
     #[serde(skip)]
     tag: u16,
 }
 
 impl SessionId {
-    /// Where it stands among all sessions, as a number.
+    /// Its position in the order that sessions are listed in: IPv4 first, then by number of the record.
     pub fn place(&self) -> u64 {
         place_of(self.family, self.number)
     }
@@ -59,7 +67,9 @@ fn place_of(family: Family, number: u32) -> u64 {
 /// One direction of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Direction {
+    /// As this direction's packets arrive, before any translation.
     pub tuple: Tuple,
+    /// Since the session began.
     pub packets: u64,
     /// IP bytes
     pub bytes: u64,
@@ -69,24 +79,34 @@ pub struct Direction {
     pub tcp_state: u8,
     /// `FLOW_*`
     pub flags: u8,
+    /// Index into the table of next hops; 0 = none yet.
     pub nexthop: u16,
     /// Zone this direction arrives from.
     pub zone: u16,
+    /// Configuration epoch in which its decision was last made.
     pub epoch: u16,
 }
 
+/// A session as its records had it at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Session {
+    /// To end it by, or to find it again.
     pub id: SessionId,
+    /// From the host that opened it.
     pub initiator: Direction,
+    /// The answers to it, as they arrive.
     pub responder: Direction,
     /// Policy that permitted it; 0 = host-inbound or this host's own.
     pub policy: u32,
+    /// Zone id that its first packet came from.
     pub from_zone: u16,
+    /// Zone id that it goes to.
     pub to_zone: u16,
+    /// Index of the unit that its first packet arrived on.
     pub ingress_unit: u16,
     /// Ids of the NAT rules that matched; 0 = none.
     pub nat_destination: u16,
+    /// Of the source rule; 0 = none.
     pub nat_source: u16,
     /// Of its application; 0 = default of protocol and state.
     pub timeout_s: u32,
@@ -97,6 +117,7 @@ pub struct Session {
 }
 
 impl Session {
+    /// IP protocol number, as the initiator sends it.
     pub fn protocol(&self) -> u8 {
         self.initiator.tuple.protocol
     }
@@ -190,9 +211,9 @@ impl Dataplane {
         self.sessions_from(0)
     }
 
-    /// Those of them at this place and behind it.
-    pub fn sessions_from(&self, place: u64) -> impl Iterator<Item = Session> + '_ {
-        let behind = move |number: &u32, family| place_of(family, *number) >= place;
+    /// Those of them from this position on.
+    pub fn sessions_from(&self, position: u64) -> impl Iterator<Item = Session> + '_ {
+        let behind = move |number: &u32, family| place_of(family, *number) >= position;
         let four = self.flows4.numbers().filter(move |number| behind(number, Family::V4));
         let six = self.flows6.numbers().filter(move |number| behind(number, Family::V6));
         let four = four.filter_map(|number| read(&self.flows4, number, tuple4));

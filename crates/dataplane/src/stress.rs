@@ -166,7 +166,7 @@ impl Bench {
     fn references(&self) -> BTreeMap<u32, FlowKey4> {
         let mut found = BTreeMap::new();
         let mut elsewhere: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
-        let places = |key: &FlowKey4| bucket_pair4(SEED, key, self.trial.buckets - 1);
+        let buckets_of = |key: &FlowKey4| bucket_pair4(SEED, key, self.trial.buckets - 1);
         let mut refer = |line: u32| {
             let record = self.lines.read(line);
             assert!(record.state.flags & FLOW_LIVE != 0, "line {line} is indexed and not live");
@@ -181,11 +181,11 @@ impl Bench {
                 if line == 0 {
                     continue;
                 }
-                let place = places(&refer(line));
-                assert_eq!(place.tag, bucket.tags[lane]);
-                assert!([place.first, place.second].contains(&number), "line {line} is in a strange bucket");
-                if place.first != number {
-                    elsewhere.entry(place.first).or_default().0 += 1;
+                let pair = buckets_of(&refer(line));
+                assert_eq!(pair.tag, bucket.tags[lane]);
+                assert!([pair.first, pair.second].contains(&number), "line {line} is in a strange bucket");
+                if pair.first != number {
+                    elsewhere.entry(pair.first).or_default().0 += 1;
                 }
             }
         }
@@ -195,7 +195,7 @@ impl Bench {
             let key = FlowKey4::read_from_bytes(&key).unwrap();
             assert_eq!(refer(u32::read_from_bytes(&value).unwrap()), key, "the stash leads elsewhere");
             if !self.trial.kernel_index {
-                elsewhere.entry(places(&key).first).or_default().1 += 1;
+                elsewhere.entry(buckets_of(&key).first).or_default().1 += 1;
             }
         }
         for number in 0..self.trial.buckets {

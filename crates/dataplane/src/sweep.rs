@@ -35,7 +35,9 @@ const START_TRIES: u32 = 20;
 /// Idle times after which sessions end, in seconds. Defaults are those of Junos.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
+    /// Until the handshake is complete.
     pub tcp_initial_s: u32,
+    /// Handshake complete, nothing closed.
     pub tcp_established_s: u32,
     /// One side has said FIN.
     pub tcp_closing_s: u32,
@@ -43,8 +45,11 @@ pub struct Timeouts {
     pub tcp_closed_s: u32,
     /// A reset was seen, and nothing since.
     pub tcp_reset_s: u32,
+    /// UDP, whatever was answered.
     pub udp_s: u32,
+    /// ICMP and ICMPv6.
     pub icmp_s: u32,
+    /// Every other protocol.
     pub other_s: u32,
 }
 
@@ -94,6 +99,7 @@ impl Timeouts {
 /// While a table is too full, its sessions end after this idle time at the latest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EarlyAgeout {
+    /// Seconds.
     pub after_s: u32,
     /// Percent of the table from which on it is in force ...
     pub high_percent: u32,
@@ -128,23 +134,32 @@ fn limits(timeouts: &Timeouts, early: Option<EarlyAgeout>, sizes: Sizes) -> Swee
 pub struct SweepReport {
     /// Sessions that remain.
     pub live4: u32,
+    /// IPv6 sessions that remain.
     pub live6: u32,
+    /// IPv4 sessions that it ended.
     pub expired4: u32,
+    /// IPv6 sessions that it ended.
     pub expired6: u32,
     /// Lines whose epoch was brought near the current one.
     pub aged: u32,
+    /// From start to end.
     pub took: Duration,
 }
 
 /// What the timer's sweep has done since the state was made, and found in its last pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Swept {
+    /// IPv4 sessions that the last pass met.
     pub live4: u32,
+    /// IPv6 sessions that the last pass met.
     pub live6: u32,
+    /// Sessions that it has ended.
     pub expired: u64,
+    /// How often it has walked all of the tables.
     pub passes: u64,
     /// Sessions without an answer, at the moment.
     pub unanswered4: u32,
+    /// Of IPv6 alone.
     pub unanswered6: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What happened to packets: received = sent + dropped by reason, exactly, whenever nothing is under way.
+//! What happened to packets: received = sent + dropped by reason, exactly, while none is being handled.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,6 +9,7 @@ macro_rules! drops {
         pub enum Drop { $(#[doc = $help] $id,)* }
 
         impl Drop {
+            /// In the order reports list them.
             pub const ALL: [Drop; [$($name),*].len()] = [$(Drop::$id),*];
 
             /// The name in counters.
@@ -44,18 +45,22 @@ drops! {
     Unserved "queue_unserved" "it came by a queue that has no socket",
 }
 
+/// How many packets were dropped, by reason.
 #[derive(Debug, Default)]
 pub struct Drops([AtomicU64; Drop::ALL.len()]);
 
 impl Drops {
+    /// Safe from any thread; `packets` are added to what is counted.
     pub fn add(&self, reason: Drop, packets: u64) {
         self.0[reason as usize].fetch_add(packets, Ordering::Relaxed);
     }
 
+    /// How many were dropped for one reason.
     pub fn get(&self, reason: Drop) -> u64 {
         self.0[reason as usize].load(Ordering::Relaxed)
     }
 
+    /// How many were dropped, whatever for.
     pub fn total(&self) -> u64 {
         Drop::ALL.iter().map(|reason| self.get(*reason)).sum()
     }
@@ -64,27 +69,35 @@ impl Drops {
 /// Of one socket or ring.
 #[derive(Debug, Default)]
 pub struct Queue {
+    /// Received from the kernel.
     pub packets: AtomicU64,
+    /// Bytes of UDP payload received.
     pub bytes: AtomicU64,
     /// What the kernel lost before it could be received (SO_RXQ_OVFL).
     pub overflow: AtomicU64,
+    /// Received and not sent on, for what is no one receiver's fault.
     pub drops: Drops,
 }
 
 /// Of one receiver.
 #[derive(Debug, Default)]
 pub struct Receiver {
+    /// Sent to it.
     pub packets: AtomicU64,
+    /// Bytes of UDP payload sent to it.
     pub bytes: AtomicU64,
+    /// Meant for it and not sent.
     pub drops: Drops,
     /// Messages that wait for a connection.
     pub waiting: AtomicU64,
 }
 
+/// Relaxed: counters order nothing else.
 pub fn add(counter: &AtomicU64, value: u64) {
     counter.fetch_add(value, Ordering::Relaxed);
 }
 
+/// Relaxed, as [`add`].
 pub fn get(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }

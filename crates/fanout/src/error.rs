@@ -3,7 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 
+/// Why user-space listeners are not put in force; those before stay as they were.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "its variants and their fields are what their messages name")]
 pub enum RunnerError {
     #[error("listener {listener}: {address} is in use; end who has it, or choose another port")]
     InUse { listener: String, address: SocketAddr },

@@ -1,6 +1,8 @@
 //! Fan-out in user space: what a listener's packets are shared by, whether receivers are there, and the modes that need
 //! no data plane. The kernel modes take their shares from here, too.
 
+#![warn(missing_docs)]
+
 pub mod counters;
 mod error;
 pub mod health;

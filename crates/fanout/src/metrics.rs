@@ -16,61 +16,83 @@ use crate::counters::Drop;
 /// What is reported of one receiver.
 #[derive(Debug, Clone, Default)]
 pub struct ReceiverReport {
+    /// As configured; with what its name resolves to where it is one.
     pub name: String,
+    /// `ADDRESS:PORT`
     pub address: String,
     /// It has left the configuration: what it got stays in the account, and nobody expects it to be up.
     pub is_former: bool,
+    /// Datagrams go to it.
     pub up: bool,
     /// Tenths of its weight that it gets.
     pub share: u32,
+    /// Sent to it.
     pub packets: u64,
+    /// Bytes of UDP payload sent to it.
     pub bytes: u64,
+    /// Messages that wait for its TCP connection.
     pub waiting: u64,
+    /// Reason and count, those without any included.
     pub drops: Vec<(&'static str, u64)>,
 }
 
 /// What is reported of one socket, ring or data-plane listener.
 #[derive(Debug, Clone, Default)]
 pub struct QueueReport {
+    /// Number of the socket or ring.
     pub queue: String,
+    /// Received.
     pub packets: u64,
+    /// Bytes of UDP payload received.
     pub bytes: u64,
     /// SO_RXQ_OVFL; None where there is no socket.
     pub overflow: Option<u64>,
+    /// Reason and count, those without any included.
     pub drops: Vec<(&'static str, u64)>,
     /// XDP_STATISTICS, by name.
     pub xdp_statistics: Vec<(&'static str, u64)>,
 }
 
+/// What is reported of one listener.
 #[derive(Debug, Clone, Default)]
 pub struct ListenerReport {
+    /// As configured.
     pub name: String,
+    /// As configured, `auto` resolved.
     pub mode: String,
     /// Where programs are attached: `native`, `generic`, `tc`, or `none`.
     pub attach: String,
+    /// Rings share their frames with the driver.
     pub zero_copy: bool,
     /// Bytes of the memory that all rings share; None where there are no rings.
     pub ring_memory: Option<u64>,
+    /// Unit that it listens on; empty where it has none.
     pub interface: String,
+    /// One a socket or ring; one for the whole data plane.
     pub queues: Vec<QueueReport>,
+    /// In configuration order, those that have left behind.
     pub receivers: Vec<ReceiverReport>,
 }
 
 impl ListenerReport {
+    /// Datagrams that arrived.
     pub fn received(&self) -> u64 {
         self.queues.iter().map(|queue| queue.packets).sum()
     }
 
+    /// Datagrams that went to a receiver.
     pub fn sent(&self) -> u64 {
         self.receivers.iter().map(|receiver| receiver.packets).sum()
     }
 
+    /// Datagrams that did not, for any reason.
     pub fn dropped(&self) -> u64 {
         let sum = |drops: &[(&'static str, u64)]| drops.iter().map(|(_, count)| count).sum::<u64>();
         self.queues.iter().map(|q| sum(&q.drops)).sum::<u64>()
             + self.receivers.iter().map(|r| sum(&r.drops)).sum::<u64>()
     }
 
+    /// Messages in queues of TCP connections.
     pub fn waiting(&self) -> u64 {
         self.receivers.iter().map(|receiver| receiver.waiting).sum()
     }
@@ -81,6 +103,7 @@ pub fn named(drops: &crate::counters::Drops) -> Vec<(&'static str, u64)> {
     Drop::ALL.iter().map(|reason| (reason.name(), drops.get(*reason))).collect()
 }
 
+/// Reads the reports of a page; called for each request.
 pub type Source = Arc<dyn Fn() -> Vec<ListenerReport> + Send + Sync>;
 
 /// The whole page.
@@ -189,11 +212,11 @@ fn drops(page: &mut Page, listeners: &[ListenerReport]) {
     }
 }
 
-/// A place that is listened on and not served yet.
+/// An address that is listened on and not served yet.
 #[derive(Debug)]
 pub struct Bound {
     wanted: SocketAddr,
-    /// None = our own server is in the way, and gives way when it is time.
+    /// None = our own server has the address, and closes it when this one takes over.
     listener: Option<TcpListener>,
 }
 
@@ -290,9 +313,9 @@ fn refused(address: SocketAddr, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("metrics on {address}: {error}; choose another"))
 }
 
-fn serve(place: Bound, source: Source) -> io::Result<Serving> {
-    let wanted = place.wanted;
-    let listener = place.listener.map_or_else(|| listen(wanted), Ok)?;
+fn serve(bound: Bound, source: Source) -> io::Result<Serving> {
+    let wanted = bound.wanted;
+    let listener = bound.listener.map_or_else(|| listen(wanted), Ok)?;
     serve_on(wanted, listener, source).map_err(|error| refused(wanted, &error))
 }
 
@@ -425,10 +448,10 @@ mod tests {
             assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{text}");
         }
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-        let place = taken.local_addr().unwrap();
-        let error = put(Some(place)).unwrap_err().to_string();
+        let address = taken.local_addr().unwrap();
+        let error = put(Some(address)).unwrap_err().to_string();
         assert!(
-            error.starts_with(&format!("metrics on {place}: ")) && error.ends_with("; choose another"),
+            error.starts_with(&format!("metrics on {address}: ")) && error.ends_with("; choose another"),
             "{error}"
         );
         assert!(get(first, "/metrics").is_ok(), "a refusal changes nothing");

@@ -105,15 +105,15 @@ impl Receive {
 }
 
 fn address_of(name: &libc::sockaddr_storage) -> SocketAddr {
-    let place: *const libc::sockaddr_storage = name;
+    let address: *const libc::sockaddr_storage = name;
     if i32::from(name.ss_family) == libc::AF_INET {
         // SAFETY: the family says so, and the storage is large and aligned enough for every family.
-        let v4 = unsafe { &*place.cast::<libc::sockaddr_in>() };
+        let v4 = unsafe { &*address.cast::<libc::sockaddr_in>() };
         let ip = u32::from_be(v4.sin_addr.s_addr).into();
         return SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into();
     }
     // SAFETY: as above; an unknown family reads as an address of zeros.
-    let v6 = unsafe { &*place.cast::<libc::sockaddr_in6>() };
+    let v6 = unsafe { &*address.cast::<libc::sockaddr_in6>() };
     let ip = IpAddr::from(v6.sin6_addr.s6_addr).to_canonical();
     match ip {
         IpAddr::V4(ip) => SocketAddrV4::new(ip, u16::from_be(v6.sin6_port)).into(),

@@ -14,37 +14,44 @@ use crate::counters;
 /// A receiver, whatever becomes of the configuration around it.
 #[derive(Debug)]
 pub struct Target {
+    /// As configured.
     pub name: String,
+    /// Datagrams go here.
     pub address: SocketAddr,
+    /// Kept as long as the receiver is known, through every change of the configuration.
     pub counters: counters::Receiver,
 }
 
-/// Whom packets go to.
+/// Which receiver each packet goes to.
 #[derive(Debug, Clone)]
 pub struct Table {
+    /// How a target is picked.
     pub balance: Balance,
+    /// Receivers of the listener; `positions` says which of them have a share.
     pub targets: Vec<Arc<Target>>,
-    /// Places in `targets`; empty while nobody is left.
+    /// Indexes into `targets`; empty while no receiver is up.
     pub positions: Vec<u16>,
+    /// Send from the sender's address.
     pub keep_source: bool,
+    /// Longest datagram, in bytes of UDP payload.
     pub max_packet_size: u32,
 }
 
 impl Table {
-    /// Where a packet from `source` goes; `turn` counts the packets of this thread.
-    pub fn pick(&self, source: &SocketAddr, turn: &mut usize) -> Option<usize> {
+    /// Where a packet from `source` goes; `position` is the last one this thread used, for round robin.
+    pub fn pick(&self, source: &SocketAddr, position: &mut usize) -> Option<usize> {
         if self.positions.is_empty() {
             return None;
         }
-        let place = match self.balance {
+        let index = match self.balance {
             Balance::RoundRobin => {
-                *turn = if *turn + 1 >= self.positions.len() { 0 } else { *turn + 1 };
-                *turn
+                *position = if *position + 1 >= self.positions.len() { 0 } else { *position + 1 };
+                *position
             }
             Balance::Flow => balance::position(hash(source, true), self.positions.len()),
             Balance::Source => balance::position(hash(source, false), self.positions.len()),
         };
-        Some(usize::from(self.positions[place]))
+        Some(usize::from(self.positions[index]))
     }
 }
 
@@ -73,7 +80,9 @@ fn hash(source: &SocketAddr, with_port: bool) -> u64 {
 /// What reports show of a receiver.
 #[derive(Debug, Clone)]
 pub struct View {
+    /// The receiver itself.
     pub target: Arc<Target>,
+    /// It gets datagrams, as checks and connection have it.
     pub up: bool,
     /// Share of its weight, in tenths.
     pub share: u32,
@@ -107,6 +116,7 @@ struct State {
     weights: Vec<u32>,
 }
 
+/// The receivers of one listener: who is up, and who gets which share.
 #[derive(Debug)]
 pub struct Pool {
     state: Mutex<State>,
@@ -214,10 +224,12 @@ impl Pool {
         self.version.load(Ordering::Acquire)
     }
 
+    /// The one in force; threads keep it until `version` changes.
     pub fn table(&self) -> Arc<Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// None = its receivers are not checked.
     pub fn health(&self) -> Option<HealthCheck> {
         self.state().listener.health.clone()
     }
@@ -295,8 +307,8 @@ impl State {
             let Some(address) = receiver.address() else { continue };
             let same = |m: &Member| m.target.name == receiver.name && m.target.address == address;
             match before.iter().position(same) {
-                Some(place) => {
-                    let mut known = before.remove(place);
+                Some(index) => {
+                    let mut known = before.remove(index);
                     known.weight = receiver.weight.into();
                     known.leaving = receiver.drain.then(|| known.leaving.unwrap_or(now));
                     known.wanted = true;
@@ -308,8 +320,8 @@ impl State {
                         new.leaving = receiver.drain.then(|| drained(listener, now));
                     }
                     let same = |t: &Arc<Target>| t.name == receiver.name && t.address == address;
-                    if let (Some(new), Some(place)) = (&mut new, self.gone.iter().position(same)) {
-                        new.target = self.gone.remove(place);
+                    if let (Some(new), Some(index)) = (&mut new, self.gone.iter().position(same)) {
+                        new.target = self.gone.remove(index);
                     }
                     self.members.extend(new);
                 }
@@ -414,7 +426,7 @@ mod tests {
 
     fn shares(pool: &Pool) -> Vec<usize> {
         let table = pool.table();
-        let of = |place| table.positions.iter().filter(|p| usize::from(**p) == place).count();
+        let of = |index| table.positions.iter().filter(|p| usize::from(**p) == index).count();
         (0..table.targets.len()).map(of).collect()
     }
 
@@ -500,17 +512,17 @@ mod tests {
     fn picks_follow_the_balance() {
         let source = |n: u16| SocketAddr::from(([10, 1, 0, (n >> 4) as u8], 1000 + (n & 15)));
         let table = Pool::new(&listener(3, "")).table();
-        let mut turn = 0;
+        let mut position = 0;
         let mut counts = [0; 3];
-        (0..90_001).for_each(|n| counts[table.pick(&source(n as u16 & 255), &mut turn).unwrap()] += 1);
+        (0..90_001).for_each(|n| counts[table.pick(&source(n as u16 & 255), &mut position).unwrap()] += 1);
         assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1, "{counts:?}");
         let table = Pool::new(&listener(3, "balance source")).table();
         for n in 0..256 {
-            assert_eq!(table.pick(&source(n), &mut turn), table.pick(&source(n | 15), &mut turn));
+            assert_eq!(table.pick(&source(n), &mut position), table.pick(&source(n | 15), &mut position));
         }
         let table = Pool::new(&listener(3, "balance flow")).table();
-        let picks: Vec<_> = (0..256).map(|n| table.pick(&source(n), &mut turn)).collect();
-        assert_eq!(picks, (0..256).map(|n| table.pick(&source(n), &mut turn)).collect::<Vec<_>>());
+        let picks: Vec<_> = (0..256).map(|n| table.pick(&source(n), &mut position)).collect();
+        assert_eq!(picks, (0..256).map(|n| table.pick(&source(n), &mut position)).collect::<Vec<_>>());
         assert!((0..3).all(|one| picks.iter().filter(|pick| **pick == Some(one)).count() > 50));
     }
 }

@@ -76,6 +76,7 @@ impl Runner {
         Ok(())
     }
 
+    /// Of each user-space listener, in configuration order.
     pub fn report(&self) -> Vec<ListenerReport> {
         let state = self.state();
         state.running.iter().map(|running| running.report(&state.rings)).collect()

@@ -254,7 +254,7 @@ impl Connections {
         batch.append(&mut lock(&line.batch));
         let table = self.pool.table();
         let others: Vec<_> =
-            table.positions.iter().map(|place| &table.targets[usize::from(*place)]).collect();
+            table.positions.iter().map(|index| &table.targets[usize::from(*index)]).collect();
         let others: Vec<_> = others.into_iter().filter(|target| !Arc::ptr_eq(target, &line.target)).collect();
         if others.is_empty() || batch.lengths.is_empty() {
             return;

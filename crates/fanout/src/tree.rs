@@ -14,7 +14,7 @@ use crate::yaml::{Loaded, YamlError};
 /// Sessions of what passes by; a gateway that is more than a fan-out is configured as a tree.
 const SESSIONS: &str = "set security flow max-sessions 65536\nset security flow max-sessions-v6 65536\n";
 
-/// The tree as `set` commands. Asks the kernel which way receivers are; of those by name that the DNS does not tell in a
+/// The tree as `set` commands. Asks the kernel for the routes to receivers; for those by name that the DNS does not tell in a
 /// moment, when it does.
 pub fn from_yaml(loaded: &Loaded, file: &str, names: &Names) -> Result<String, YamlError> {
     let mut devices: BTreeMap<String, Option<&str>> = BTreeMap::new();
@@ -75,7 +75,7 @@ fn surroundings(devices: &BTreeMap<String, Option<&str>>) -> String {
     text
 }
 
-/// Devices that lead to receivers of the data plane's listeners at the moment, as far as there is a way.
+/// Devices that lead to receivers of the data plane's listeners at the moment, as far as there are routes.
 pub fn ways(fan_out: &FanOut, names: &Names) -> BTreeSet<String> {
     let expanded = names.expand(fan_out);
     let receivers = expanded.kernel().flat_map(|listener| &listener.receivers);

@@ -48,8 +48,8 @@ type Key = (Option<SocketAddr>, usize);
 struct Outs {
     version: u64,
     table: Arc<Table>,
-    turn: usize,
-    /// By place in the table.
+    position: usize,
+    /// By index in the table.
     plain: Vec<Out>,
     by_source: HashMap<(SocketAddr, usize), Out>,
     /// Those that have something to send.
@@ -63,7 +63,7 @@ impl Outs {
             version,
             plain: plain(&table, vec![]),
             table,
-            turn: 0,
+            position: 0,
             by_source: HashMap::new(),
             touched: vec![],
         }
@@ -81,10 +81,10 @@ impl Outs {
         self.by_source.clear();
     }
 
-    fn at(&mut self, (source, place): Key) -> &mut Out {
-        let Some(source) = source else { return &mut self.plain[place] };
-        let target = &self.table.targets[place];
-        self.by_source.entry((source, place)).or_insert_with(|| Out::new(target.clone(), Some(source)))
+    fn at(&mut self, (source, index): Key) -> &mut Out {
+        let Some(source) = source else { return &mut self.plain[index] };
+        let target = &self.table.targets[index];
+        self.by_source.entry((source, index)).or_insert_with(|| Out::new(target.clone(), Some(source)))
     }
 
     fn push(&mut self, key: Key, datagram: &[u8]) {
@@ -109,7 +109,7 @@ impl Outs {
 fn plain(table: &Table, mut before: Vec<Out>) -> Vec<Out> {
     let out = |target: &Arc<Target>| {
         let known = before.iter().position(|out| Arc::ptr_eq(&out.target, target));
-        known.map_or_else(|| Out::new(target.clone(), None), |place| before.swap_remove(place))
+        known.map_or_else(|| Out::new(target.clone(), None), |index| before.swap_remove(index))
     };
     table.targets.iter().map(out).collect()
 }
@@ -176,14 +176,14 @@ impl Worker {
                     large += 1;
                     continue;
                 }
-                let Some(place) = table.pick(&burst.source, &mut outs.turn) else {
+                let Some(index) = table.pick(&burst.source, &mut outs.position) else {
                     homeless += 1;
                     continue;
                 };
                 match &self.transport {
-                    Transport::Streams(connections) => connections.push(&table.targets[place], datagram),
+                    Transport::Streams(connections) => connections.push(&table.targets[index], datagram),
                     Transport::Datagrams => {
-                        outs.push((table.keep_source.then_some(burst.source), place), datagram)
+                        outs.push((table.keep_source.then_some(burst.source), index), datagram)
                     }
                 }
             }

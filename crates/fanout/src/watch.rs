@@ -10,6 +10,7 @@ use nix::sys::signal::{SigSet, Signal};
 /// Also what is behind a link that is switched (as Kubernetes does it) counts, so the text is compared.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// What ends a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// SIGHUP, or the file has another text.

@@ -87,9 +87,13 @@ struct Metrics {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}:{column}: {message}")]
 pub struct YamlError {
+    /// As the caller named it.
     pub file: String,
+    /// From 1.
     pub line: u64,
+    /// From 1.
     pub column: u64,
+    /// What is wrong, and what helps.
     pub message: String,
 }
 
@@ -98,26 +102,28 @@ pub struct YamlError {
 pub struct Loaded {
     /// Everything below `services fan-out`, as `set` commands.
     pub statements: String,
+    /// What the tree means.
     pub fan_out: FanOut,
+    /// `log-level` of the file, as it was written.
     pub log_level: Option<String>,
     /// Name, line and column of each listener.
-    places: Vec<(String, u64, u64)>,
+    locations: Vec<(String, u64, u64)>,
 }
 
 impl Loaded {
     /// An error about a listener that only the machine can tell.
     pub fn error(&self, file: &str, listener: &str, message: String) -> YamlError {
-        let found = self.places.iter().find(|(name, _, _)| name == listener);
+        let found = self.locations.iter().find(|(name, _, _)| name == listener);
         let (line, column) = found.map_or((1, 1), |(_, line, column)| (*line, *column));
         YamlError { file: file.to_owned(), line, column, message }
     }
 }
 
-/// Statements and the places they came from, line by line.
+/// Statements and the locations they came from, line by line.
 struct Writer<'a> {
     file: &'a str,
     text: String,
-    places: Vec<Location>,
+    locations: Vec<Location>,
 }
 
 const LOG_LEVELS: [&str; 5] = ["trace", "debug", "info", "warn", "error"];
@@ -125,7 +131,7 @@ const LOG_LEVELS: [&str; 5] = ["trace", "debug", "info", "warn", "error"];
 /// Reads a configuration file; `file` names it in errors.
 pub fn load(text: &str, file: &str) -> Result<Loaded, YamlError> {
     let document: Document = serde_saphyr::from_str(text).map_err(|error| yaml_error(file, &error))?;
-    let mut writer = Writer { file, text: String::new(), places: vec![] };
+    let mut writer = Writer { file, text: String::new(), locations: vec![] };
     writer.names(&document)?;
     for listener in &document.listeners {
         writer.listener(&listener.value, document.health.as_ref())?;
@@ -133,35 +139,40 @@ pub fn load(text: &str, file: &str) -> Result<Loaded, YamlError> {
     writer.metrics(document.metrics.as_ref())?;
     let log_level = document.log_level.map(|level| writer.log_level(level)).transpose()?;
     let fan_out = writer.compile()?;
-    let place = |l: &Spanned<Listener>| {
+    let location = |l: &Spanned<Listener>| {
         let at = l.value.bind.referenced;
         (l.value.name.value.clone(), at.line(), at.column())
     };
-    let places = document.listeners.iter().map(place).collect();
-    Ok(Loaded { statements: writer.text, fan_out, log_level, places })
+    let locations = document.listeners.iter().map(location).collect();
+    Ok(Loaded { statements: writer.text, fan_out, log_level, locations })
 }
 
 fn yaml_error(file: &str, error: &serde_saphyr::Error) -> YamlError {
-    let place = error.location().unwrap_or(Location::UNKNOWN);
+    let location = error.location().unwrap_or(Location::UNKNOWN);
     // the first line says it; what follows is an excerpt of the file
     let message = error.without_snippet().to_string();
     let message = message.lines().next().unwrap_or_default().to_owned();
-    YamlError { file: file.to_owned(), line: place.line().max(1), column: place.column().max(1), message }
+    YamlError {
+        file: file.to_owned(),
+        line: location.line().max(1),
+        column: location.column().max(1),
+        message,
+    }
 }
 
 impl Writer<'_> {
-    fn error(&self, place: Location, message: String) -> YamlError {
+    fn error(&self, location: Location, message: String) -> YamlError {
         YamlError {
             file: self.file.to_owned(),
-            line: place.line().max(1),
-            column: place.column().max(1),
+            line: location.line().max(1),
+            column: location.column().max(1),
             message,
         }
     }
 
-    fn set(&mut self, place: Location, path: &str) {
+    fn set(&mut self, location: Location, path: &str) {
         self.text += &format!("set services fan-out {path}\n");
-        self.places.push(place);
+        self.locations.push(location);
     }
 
     /// Names become words of a statement, so they are looked at before.
@@ -258,19 +269,19 @@ impl Writer<'_> {
     }
 
     fn target(&mut self, path: &str, address: &Text) -> Result<(), YamlError> {
-        let place = address.referenced;
+        let location = address.referenced;
         if address.value.parse::<SocketAddr>().is_ok() {
             let (ip, port) = self.endpoint(address)?;
-            self.set(place, &format!("{path} address {ip}"));
-            self.set(place, &format!("{path} port {port}"));
+            self.set(location, &format!("{path} address {ip}"));
+            self.set(location, &format!("{path} port {port}"));
             return Ok(());
         }
         let numeric = |host: &str| host.chars().all(|c| c.is_ascii_digit() || c == '.' || c == ':');
         match address.value.rsplit_once(':') {
             Some((host, port)) if port.parse::<u16>().is_ok() && !numeric(host) => {
-                let host = self.word(&Spanned::new(host.to_owned(), place, place))?.to_owned();
-                self.set(place, &format!("{path} host {host}"));
-                self.set(place, &format!("{path} port {port}"));
+                let host = self.word(&Spanned::new(host.to_owned(), location, location))?.to_owned();
+                self.set(location, &format!("{path} host {host}"));
+                self.set(location, &format!("{path} port {port}"));
                 Ok(())
             }
             _ => {
@@ -278,7 +289,7 @@ impl Writer<'_> {
                     "`{}` is no address and port; write 192.0.2.1:514 or name.example:514",
                     address.value
                 );
-                Err(self.error(place, message))
+                Err(self.error(location, message))
             }
         }
     }
@@ -346,12 +357,12 @@ impl Writer<'_> {
         if metrics.enabled.as_ref().is_some_and(|enabled| !enabled.value) {
             return Ok(());
         }
-        let (place, (address, port)) = match &metrics.bind {
+        let (location, (address, port)) = match &metrics.bind {
             Some(bind) => (bind.referenced, self.endpoint(bind)?),
             None => (Location::UNKNOWN, ("0.0.0.0".to_owned(), METRICS_PORT)),
         };
-        self.set(place, &format!("metrics address {address}"));
-        self.set(place, &format!("metrics port {port}"));
+        self.set(location, &format!("metrics address {address}"));
+        self.set(location, &format!("metrics port {port}"));
         Ok(())
     }
 
@@ -373,12 +384,12 @@ impl Writer<'_> {
 
     fn translated(&self, errors: &sluice_language::Errors) -> YamlError {
         let Some(error) = errors.iter().next() else { return self.error(Location::UNKNOWN, String::new()) };
-        let place = self.places.get(error.location.line.saturating_sub(1) as usize);
+        let location = self.locations.get(error.location.line.saturating_sub(1) as usize);
         let message = match &error.help {
             Some(help) => format!("{}; {help}", error.message),
             None => error.message.clone(),
         };
-        self.error(place.copied().unwrap_or(Location::UNKNOWN), message)
+        self.error(location.copied().unwrap_or(Location::UNKNOWN), message)
     }
 }
 

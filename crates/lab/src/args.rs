@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use crate::branch::Hook;
 
 #[derive(Debug, clap::Args)]
+#[allow(missing_docs, reason = "clap would take it for help")]
 pub struct Args {
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Lay out a lab, start its gateway and leave both running
     Up {
         #[arg(value_name = "NAME")]

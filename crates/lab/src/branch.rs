@@ -20,6 +20,7 @@ use serde::Serialize;
 use crate::helpers;
 use crate::netns::{self, Netns, VethEnd};
 
+/// Tag of frames between the gateway and the wan host.
 pub const VLAN: u16 = 100;
 
 /// Device of every host, in its own namespace.
@@ -27,22 +28,32 @@ pub const HOST_DEVICE: &str = "eth0";
 
 /// Addresses on the wan host's loopback: what lies behind the provider, reached by the gateway's default routes.
 pub const INTERNET4: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+/// As [`INTERNET4`].
 pub const INTERNET6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 
+/// A network of the branch, with one host in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Site {
+    /// The office: 10.0.1.0/24.
     Trust,
+    /// 10.0.2.0/24
     Untrust,
+    /// Servers: 10.0.30.0/24.
     Dmz,
+    /// 10.0.40.0/24
     Tunnel,
+    /// The provider: 203.0.113.0/24, in [`VLAN`].
     Wan,
+    /// 10.0.100.0/24, whose device is never managed.
     Mgmt,
 }
 
 impl Site {
+    /// In the order of the picture above, and of `Branch`'s hosts.
     pub const ALL: [Site; 6] = [Site::Trust, Site::Untrust, Site::Dmz, Site::Tunnel, Site::Wan, Site::Mgmt];
 
+    /// As zones and devices are named after it.
     pub fn name(self) -> &'static str {
         match self {
             Site::Trust => "trust",
@@ -82,36 +93,44 @@ impl Site {
         }
     }
 
+    /// The gateway's address there, from the examples' configurations.
     pub fn gateway4(self) -> Ipv4Addr {
         let [a, b, c] = self.network4();
         Ipv4Addr::new(a, b, c, 1)
     }
 
+    /// The gateway's address there, from the examples' configurations.
     pub fn gateway6(self) -> Ipv6Addr {
         Ipv6Addr::new(0xfd00, self.network6(), 0, 0, 0, 0, 0, 1)
     }
 
+    /// Of the host in it.
     pub fn host4(self) -> Ipv4Addr {
         let [a, b, c] = self.network4();
         Ipv4Addr::new(a, b, c, 100)
     }
 
+    /// Of the host in it.
     pub fn host6(self) -> Ipv6Addr {
         Ipv6Addr::new(0xfd00, self.network6(), 0, 0, 0, 0, 0, 0x100)
     }
 
+    /// Of the host in it, IPv6 or IPv4.
     pub fn host(self, v6: bool) -> IpAddr {
         if v6 { self.host6().into() } else { self.host4().into() }
     }
 
+    /// The gateway's address there, IPv6 or IPv4.
     pub fn gateway(self, v6: bool) -> IpAddr {
         if v6 { self.gateway6().into() } else { self.gateway4().into() }
     }
 
+    /// Of the gateway's device, locally administered.
     pub fn gateway_mac(self) -> [u8; 6] {
         [2, 0, 0, 0, self as u8 + 1, 1]
     }
 
+    /// Of the host's device, locally administered.
     pub fn host_mac(self) -> [u8; 6] {
         [2, 0, 0, 0, self as u8 + 1, 100]
     }
@@ -120,12 +139,14 @@ impl Site {
 /// What the gateway will do with the packets; the hosts are prepared for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "clap would take them for help")]
 pub enum Hook {
     Tc,
     Xdp,
 }
 
 impl Hook {
+    /// As the configuration's `mode` has it.
     pub fn name(self) -> &'static str {
         match self {
             Hook::Tc => "tc",
@@ -137,6 +158,7 @@ impl Hook {
 /// The namespaces of one laid-out branch; dropping it removes them.
 #[derive(Debug)]
 pub struct Branch {
+    /// Where the daemon under test runs.
     pub gateway: Netns,
     hosts: Vec<Netns>,
 }
@@ -159,6 +181,7 @@ impl Branch {
         self.hosts.into_iter().for_each(Netns::keep);
     }
 
+    /// The host of a network.
     pub fn host(&self, site: Site) -> &Netns {
         &self.hosts[site as usize]
     }

@@ -50,7 +50,9 @@ pub struct Capture {
 /// What tshark thinks of the frames of a capture.
 #[derive(Debug, Default)]
 pub struct Judged {
+    /// A generator and a sink that know each packet by flow and sequence number (`bpf/lab/stream.bpf.c`).
     pub frames: usize,
+    /// What it found wrong with them, a line a frame.
     pub wrong: Vec<String>,
 }
 

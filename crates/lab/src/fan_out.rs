@@ -1,4 +1,4 @@
-//! `sluice lab run fanout`: one address, three receivers. By turns, by weight, by flow; one of them dies and comes back.
+//! `sluice lab run fanout`: one address, three receivers. Round robin, by weight, by flow; one of them dies and comes back.
 //!
 //! ```text
 //!                                              / down0  10.0.11.2  rsyslogd
@@ -40,7 +40,7 @@ const WEIGHTS: [u32; 3] = [1, 2, 3];
 const MESSAGES: u32 = 90_000;
 const RATE: u32 = 50_000;
 const FLOWS: usize = 300;
-/// How late a message may be, and a table of turns, which is written every 20 ms, where others use the CPUs too.
+/// How late a message may be, and a table of positions, which is rewritten every 20 ms, where others use the CPUs too.
 const SLACK: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(20);
 

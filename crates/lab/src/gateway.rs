@@ -99,6 +99,7 @@ impl<'a> Gateway<'a> {
         self.end(Signal::SIGKILL)
     }
 
+    /// `sluice commit` of a file.
     pub fn commit(&self, configuration: &Path) -> Result<()> {
         self.sluice(&["commit", &configuration.display().to_string()]).map(drop)
     }
@@ -131,6 +132,7 @@ impl<'a> Gateway<'a> {
         Ok(body.to_owned())
     }
 
+    /// As [`Gateway::get`], parsed.
     pub fn json(&self, path: &str) -> Result<Value> {
         serde_json::from_str(&self.get(path)?).with_context(|| format!("{path} is not JSON"))
     }

@@ -28,9 +28,11 @@ pub fn tag_with_vlan(netns: &Netns, device: &str, vlan: u16) -> Result<()> {
 /// What the far end of a trunk pushes and takes.
 #[derive(Debug, Clone, Copy)]
 pub struct Tags {
+    /// VLAN of the only tag, or of the outer one.
     pub outer: u16,
     /// The outer tag is an IEEE 802.1ad one.
     pub service: bool,
+    /// VLAN of the inner tag; None = one tag.
     pub inner: Option<u16>,
 }
 

@@ -3,27 +3,29 @@
 //! Everything happens inside namespaces that this crate makes and removes; the root namespace's devices and routes
 //! are never touched.
 
+#![warn(missing_docs)]
+
 mod args;
 pub mod branch;
 pub mod browser;
 pub mod capture;
 pub mod demo;
-pub mod fan_out;
-pub mod gate;
+mod fan_out;
+mod gate;
 pub mod gateway;
 pub mod helpers;
 pub mod hosts;
-pub mod interrupt;
+mod interrupt;
 mod matrix;
 pub mod metrics;
-pub mod nat;
-pub mod nat64;
+mod nat;
+mod nat64;
 pub mod patience;
 mod probe;
 mod receivers;
 mod report;
 mod scene;
-pub mod services;
+mod services;
 pub mod state;
 pub mod stats;
 pub mod stream;

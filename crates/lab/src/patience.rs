@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 /// How many times slower than a usual machine this one is, for guests with an emulated CPU.
 const SLOWNESS: &str = "SLUICE_LAB_SLOWNESS";
 
+/// `usual`, times the environment's SLUICE_LAB_SLOWNESS.
 pub fn patience(usual: Duration) -> Duration {
     usual * env::var(SLOWNESS).ok().and_then(|times| times.parse().ok()).unwrap_or(1)
 }

@@ -29,12 +29,14 @@ pub fn remove_leftovers() -> Vec<String> {
 pub struct StateDirectory(PathBuf);
 
 impl StateDirectory {
+    /// Makes it in the directory for temporary files; `label` tells several of one process apart.
     pub fn new(label: &str) -> Result<StateDirectory> {
         let path = std::env::temp_dir().join(format!("{STATE_PREFIX}{}-{label}", std::process::id()));
         fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
         Ok(StateDirectory(path))
     }
 
+    /// Goes with this value.
     pub fn path(&self) -> &Path {
         &self.0
     }

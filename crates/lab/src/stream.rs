@@ -38,18 +38,23 @@ const TIMELINE: u64 = 65_536;
 /// instead of 7777, which the gateway under test must not pass.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
+    /// How many; packet n belongs to flow n modulo this.
     pub flows: u32,
     /// 0 = never
     pub denied_every: u32,
     /// Device of the sending host, by its index there.
     pub ifindex: u32,
+    /// The sending host's.
     pub source_mac: [u8; 6],
     /// The gateway's
     pub destination_mac: [u8; 6],
+    /// The sending host's.
     pub source: Ipv4Addr,
+    /// The receiving host's.
     pub destination: Ipv4Addr,
 }
 
+/// A generator and a sink that know each packet by flow and sequence number (`bpf/lab/stream.bpf.c`).
 pub struct Stream<'obj> {
     skel: StreamSkel<'obj>,
     flows: u32,
@@ -58,9 +63,13 @@ pub struct Stream<'obj> {
 /// What was sent and what arrived, all flows together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Account {
+    /// Packets to port 7777.
     pub sent: u64,
+    /// Packets to port 9.
     pub sent_denied: u64,
+    /// Of those to port 7777.
     pub arrived: u64,
+    /// Of those to port 9: each is one that the gateway should have dropped.
     pub arrived_denied: u64,
     /// Numbers that came twice or after a higher one of their flow.
     pub twice_or_late: u64,
@@ -73,6 +82,7 @@ pub struct Account {
 /// When packets arrived, seen from the first one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrivals {
+    /// Between two arrivals that follow each other.
     pub longest_gap: Duration,
     /// Packets in every millisecond up to the last arrival.
     pub per_millisecond: Vec<u64>,
@@ -84,6 +94,7 @@ pub struct Running {
 }
 
 impl<'obj> Stream<'obj> {
+    /// Puts the shape into the programs and loads them; nothing is sent yet.
     pub fn load(storage: &'obj mut MaybeUninit<OpenObject>, shape: Shape) -> Result<Stream<'obj>> {
         let mut open = StreamSkelBuilder::default().open(storage)?;
         let rodata = open.maps.rodata_data.as_deref_mut().context("stream.bpf.c has no rodata")?;
@@ -112,6 +123,7 @@ impl<'obj> Stream<'obj> {
         Ok(running)
     }
 
+    /// Time from one packet to the next, also while it runs; None = as fast as it goes.
     pub fn set_gap(&mut self, gap: Option<Duration>) {
         let nanoseconds = gap.map_or(0, |gap| gap.as_nanos() as u64);
         if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
@@ -231,6 +243,7 @@ impl Running {
         Ok(Running { thread: Some(thread) })
     }
 
+    /// Interrupts the run and waits for its thread; fails if the run had failed.
     pub fn end(mut self) -> Result<()> {
         self.wake_and_join()
             .ok_or_else(|| anyhow!("the generator panicked"))?

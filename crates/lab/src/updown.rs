@@ -1,4 +1,4 @@
-//! `sluice lab up` and `down`: the branch as a place to work in.
+//! `sluice lab up` and `down`: the branch, left running for a person to work in.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

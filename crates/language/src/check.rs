@@ -104,7 +104,7 @@ fn unknown_statement(
 ) {
     let word = tree.node(child).word.as_str();
     let names: Vec<String> = block.children().iter().map(Statement::placeholder).collect();
-    let place = match parent {
+    let context = match parent {
         TOP => "at the top level".to_owned(),
         _ => format!("in `{}`", context(tree, parent)),
     };
@@ -116,10 +116,10 @@ fn unknown_statement(
     let at = tree.location(child);
     if block.unsupported.contains(&word) {
         let help = reason(word).map_or(expected, str::to_owned);
-        report.error_help(&at, format!("`{word}` {place} is not supported by Sluice"), help);
+        report.error_help(&at, format!("`{word}` {context} is not supported by Sluice"), help);
         return;
     }
-    let message = format!("unknown statement `{word}` {place}");
+    let message = format!("unknown statement `{word}` {context}");
     let help = match closest(word, block.children().iter().map(|child| child.name)) {
         Some(name) => format!("did you mean `{name}`? {expected}"),
         None => expected,

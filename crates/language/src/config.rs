@@ -15,25 +15,38 @@ pub use crate::ranges::Ranges;
 pub use crate::schedule::{Day, Scheduler};
 pub use crate::values::{NEVER_S, Prefix, Service};
 
+/// A whole configuration, with groups applied and inactive statements left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct Config {
+    /// `system`
     pub system: System,
+    /// Of `interfaces`, in configuration order.
     pub interfaces: Vec<Interface>,
+    /// `security zones security-zone`; an interface unit is in one of them at most.
     pub zones: Vec<Zone>,
     /// Interfaces of `functional-zone management`: their packets are nobody's but the host's.
     pub management: Vec<String>,
+    /// `security screen ids-option`
     pub screens: Vec<Screen>,
     /// Zone-pair policies, in configuration order.
     pub policies: Vec<PolicySet>,
     /// Global policies, evaluated after the zone pair's.
     pub global_policies: Vec<Policy>,
+    /// What becomes of packets that no policy matches: true = `default-policy permit-all`.
     pub default_permit: bool,
+    /// `routing-options static` of both families.
     pub static_routes: Vec<StaticRoute>,
+    /// `security flow`
     pub flow: FlowOptions,
+    /// `security log`
     pub log: SecurityLog,
+    /// `security nat`
     pub nat: nat::Nat,
+    /// `schedulers`; policies name them.
     pub schedulers: Vec<Scheduler>,
+    /// `services fan-out`
     pub fan_out: crate::fan_out::FanOut,
+    /// `services gate`
     pub gate: Gate,
 }
 
@@ -65,8 +78,10 @@ impl Config {
     }
 }
 
+/// What is set of the host itself; the rest of `system` is the daemon's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct System {
+    /// None = the host keeps the name it has.
     pub host_name: Option<String>,
 }
 
@@ -74,35 +89,50 @@ pub struct System {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum HookMode {
+    /// Native XDP where the driver is known for it, else tc.
     #[default]
     Auto,
+    /// tc, whatever the driver can do.
     Tc,
+    /// Native XDP; refused where the driver has none.
     Xdp,
     /// Generic (skb-mode) XDP, only when asked for.
     Generic,
 }
 
+/// An interface and its units.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Interface {
     /// Linux netdev name.
     pub name: String,
+    /// Free text, for reports.
     pub description: Option<String>,
+    /// `disable`: the link is set down and its units are not used.
     pub disabled: bool,
+    /// In bytes, without the Ethernet header; None = the device keeps the one it has.
     pub mtu: Option<u16>,
     /// Units have tags: `vlan-tagging` or `flexible-vlan-tagging`.
     pub vlan_tagging: bool,
+    /// Its own, else that of `system services sluice mode`.
     pub mode: HookMode,
+    /// In configuration order; without `vlan_tagging` unit 0 alone.
     pub units: Vec<Unit>,
 }
 
+/// A logical interface, which is what belongs to a zone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unit {
+    /// `unit N` of the interface.
     pub number: u32,
+    /// Free text, for reports.
     pub description: Option<String>,
+    /// `disable`: its addresses are not set and its packets not taken.
     pub disabled: bool,
     /// Present exactly on units of an interface with `vlan_tagging`.
     pub vlan: Option<Vlan>,
+    /// IPv4 addresses with the length of their subnets.
     pub inet: Vec<Prefix>,
+    /// IPv6 addresses with the length of their subnets.
     pub inet6: Vec<Prefix>,
     /// IP MTU (`family inet mtu`), else the interface's.
     pub mtu: Option<u16>,
@@ -115,6 +145,7 @@ pub struct Vlan {
     pub id: u16,
     /// The outer tag is of IEEE 802.1ad (0x88a8).
     pub service: bool,
+    /// The inner tag, always of 802.1Q; None = one tag.
     pub inner: Option<u16>,
 }
 
@@ -135,17 +166,22 @@ impl fmt::Display for Vlan {
     }
 }
 
+/// A security zone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Zone {
+    /// What policies and other statements call it.
     pub name: String,
+    /// Name of the screen that its packets are checked by.
     pub screen: Option<String>,
     /// TCP that belongs to no session and opens none is reset.
     pub tcp_rst: bool,
     /// Unit names as written: `trust0.0`, `wan0.100`.
     pub interfaces: Vec<ZoneInterface>,
+    /// What this host takes of packets from it.
     pub host_inbound: HostInbound,
 }
 
+/// An interface unit as member of a zone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ZoneInterface {
     /// `NAME.UNIT`; a bare `NAME` in the text means unit 0.
@@ -158,20 +194,26 @@ pub struct ZoneInterface {
 /// with `protocols all`, or `any-service`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct HostInbound {
+    /// Everything, whatever `services` says.
     pub any: bool,
+    /// Protocols and ports that are let in.
     pub services: Vec<Service>,
 }
 
+/// A screen (`ids-option`); zones name it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Screen {
+    /// What zones name it by.
     pub name: String,
     /// Count and log what the checks find, but let it pass.
     pub alarm_without_drop: bool,
     /// Names of drop reasons, of [`SCREEN_CHECKS`] and [`COUNTING_CHECKS`].
     pub checks: Vec<&'static str>,
+    /// Thresholds of the checks that count.
     pub limits: ScreenLimits,
     /// `limit-session`
     pub source_sessions: Option<u32>,
+    /// Most sessions to one address; None = no limit. `source_sessions` counts those from one.
     pub destination_sessions: Option<u32>,
 }
 
@@ -180,33 +222,49 @@ pub struct Screen {
 pub struct ScreenLimits {
     /// Packets a second.
     pub icmp_flood: Option<u32>,
+    /// Packets a second to one address and port.
     pub udp_flood: Option<u32>,
+    /// Thresholds for TCP connections that open.
     pub syn_flood: Option<SynFlood>,
     /// Microseconds in which ten hosts or ports are too many.
     pub ip_sweep_us: Option<u32>,
+    /// As `ip_sweep_us`, for SYNs to ten addresses.
     pub tcp_sweep_us: Option<u32>,
+    /// As `ip_sweep_us`, for UDP to ten addresses.
     pub udp_sweep_us: Option<u32>,
+    /// As `ip_sweep_us`, for SYNs to ten ports of one address.
     pub port_scan_us: Option<u32>,
+    /// As `ip_sweep_us`, for UDP to ten ports of one address.
     pub udp_port_scan_us: Option<u32>,
+    /// Reverse-path check of the source (RFC 3704).
     pub spoofing: Option<Spoofing>,
 }
 
 /// SYNs a second.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SynFlood {
+    /// To one address and port, from which on it is told and nothing dropped.
     pub alarm: u32,
+    /// To one address and port, beyond which they are answered with cookies.
     pub attack: u32,
+    /// From one address, beyond which they are dropped.
     pub source: u32,
+    /// To one address, beyond which they are dropped.
     pub destination: u32,
+    /// How long a cookie may take to come back.
     pub timeout_s: u32,
+    /// Which SYNs no threshold applies to.
     pub white_lists: Vec<WhiteList>,
 }
 
 /// An empty list means any.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WhiteList {
+    /// Only for the text; nothing refers to it.
     pub name: String,
+    /// Where the SYNs come from.
     pub sources: Vec<Prefix>,
+    /// Where they go to.
     pub destinations: Vec<Prefix>,
 }
 
@@ -214,7 +272,9 @@ pub struct WhiteList {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spoofing {
+    /// The unit that the packet came in by.
     Interface,
+    /// Any unit of the zone that the packet came from.
     Zone,
 }
 
@@ -260,30 +320,45 @@ pub const SCREEN_CHECKS: [(&str, &str, &str); 21] = [
     ("ip", "unknown-protocol", "unknown_protocol"),
 ];
 
+/// Policies of one pair of zones; several sets of one pair count as one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PolicySet {
+    /// Zone that the session's first packet comes from.
     pub from_zone: String,
+    /// Zone that it goes to.
     pub to_zone: String,
+    /// First match decides.
     pub policies: Vec<Policy>,
 }
 
+/// A security policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Policy {
+    /// Unique within its pair of zones, or among the global ones.
     pub name: String,
+    /// Free text, for reports.
     pub description: Option<String>,
     /// Zones of a global policy; none = all. Policies of zone pairs leave both empty.
     pub from_zones: Vec<String>,
+    /// Likewise, of the zones that sessions go to.
     pub to_zones: Vec<String>,
     /// `scheduler-name`
     pub scheduler: Option<String>,
     /// False while its scheduler is not active: the policy is skipped. See [`Config::set_time`].
     pub active: bool,
+    /// Before source NAT.
     pub source: AddressMatch,
+    /// After destination NAT.
     pub destination: AddressMatch,
+    /// Protocols and ports.
     pub application: ApplicationMatch,
+    /// `then`
     pub action: Action,
+    /// `then log session-init`: a session log entry when a session begins.
     pub log_init: bool,
+    /// `then log session-close`: a session log entry when a session ends.
     pub log_close: bool,
+    /// `then count`: its packets and bytes are counted.
     pub count: bool,
 }
 
@@ -298,9 +373,13 @@ impl Policy {
 /// Ranges are inclusive and of one family each; sets and nested sets are already flattened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum AddressMatch {
+    /// Every address of both families.
     Any,
+    /// Some addresses.
     Ranges {
+        /// IPv4, first and last address of each range.
         v4: Vec<(Ipv4Addr, Ipv4Addr)>,
+        /// IPv6, first and last address of each range.
         v6: Vec<(Ipv6Addr, Ipv6Addr)>,
         /// Every address of both families matches but these.
         excluded: bool,
@@ -321,32 +400,46 @@ impl AddressMatch {
     }
 }
 
+/// What protocols and ports a policy is for; application sets are already flattened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum ApplicationMatch {
+    /// Every protocol and port.
     Any,
+    /// Any of these.
     Services(Vec<Service>),
 }
 
+/// What a policy does to a session's first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
+    /// The session is made.
     Permit,
+    /// Dropped, and its sender is not told.
     Deny,
+    /// Dropped; TCP gets a reset, everything else an ICMP error.
     Reject,
 }
 
+/// A static route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StaticRoute {
+    /// Network address; the bits behind the length are zero.
     pub destination: Prefix,
+    /// Where its packets go.
     pub next_hop: RouteTarget,
 }
 
+/// Where a static route leads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum RouteTarget {
+    /// Next hops of the route's family; several share the traffic (ECMP).
     Gateways(Vec<IpAddr>),
     /// `NAME.UNIT`
     Interface(String),
+    /// Dropped, and the sender is not told.
     Discard,
+    /// Dropped with an ICMP error to the sender.
     Reject,
 }
 
@@ -355,21 +448,32 @@ pub enum RouteTarget {
 pub struct FlowOptions {
     /// `security flow max-sessions` (IPv4) and `max-sessions-v6`.
     pub max_sessions: Option<u32>,
+    /// Of the IPv6 table; fixed while sessions are kept, as with the IPv4 table.
     pub max_sessions_v6: Option<u32>,
     /// `tcp-mss all-tcp mss`
     pub tcp_mss: Option<u16>,
     /// Percent of a table.
     pub max_unanswered: Option<u32>,
+    /// Idle time after which any session ends while a table is too full.
     pub early_ageout_s: Option<u32>,
     /// Percent; without early-ageout they mean nothing.
     pub high_watermark: Option<u32>,
+    /// Percent of a table below which it is not too full any more.
     pub low_watermark: Option<u32>,
+    /// TCP segments outside of the window pass (RFC 9293 3.10.7.4).
     pub no_sequence_check: bool,
+    /// Answers may leave into another zone than their session came from.
     pub reverse_across_zones: bool,
+    /// How long opening a connection may take.
     pub tcp_initial_timeout_s: Option<u32>,
+    /// Idle time of sessions that both sides have closed, or that were reset.
     pub time_wait_timeout_s: Option<u32>,
+    /// The same for sessions that one side has closed.
     pub time_wait_half_closed: bool,
+    /// Idle time of UDP sessions.
     pub udp_timeout_s: Option<u32>,
+    /// Idle time of ICMP sessions.
     pub icmp_timeout_s: Option<u32>,
+    /// Idle time of sessions of other protocols.
     pub ip_timeout_s: Option<u32>,
 }

@@ -6,8 +6,11 @@ use std::sync::Arc;
 /// Where a word stands. Lines and columns count from 1, columns in characters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Location {
+    /// The name that the text was read under; it need not be a path.
     pub file: Arc<str>,
+    /// From 1.
     pub line: u32,
+    /// From 1, in characters.
     pub column: u32,
     /// The name behind `apply-groups` by which the word came to where it is wrong.
     pub applied: Option<Arc<Location>>,
@@ -23,6 +26,7 @@ impl fmt::Display for Location {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{location}: {message}{}{}", Help(.message, .help), Applied(.location))]
 pub struct Error {
+    /// The word at fault.
     pub location: Location,
     /// What is wrong, naming the statement it is wrong in.
     pub message: String,
@@ -65,14 +69,17 @@ pub struct Errors {
 const MAX_ERRORS: usize = 100;
 
 impl Errors {
+    /// Those kept, at most 100.
     pub fn iter(&self) -> impl Iterator<Item = &Error> {
         self.errors.iter()
     }
 
+    /// Of those kept; a message tells how many more there are.
     pub fn len(&self) -> usize {
         self.errors.len()
     }
 
+    /// Always false: without an error there is no `Errors`.
     pub fn is_empty(&self) -> bool {
         self.errors.is_empty()
     }

@@ -4,9 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
+/// All of `services fan-out`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct FanOut {
+    /// In configuration order; names are unique.
     pub listeners: Vec<Listener>,
+    /// Where a Prometheus page of its counters is served over HTTP; None = nowhere.
     pub metrics: Option<SocketAddr>,
 }
 
@@ -22,40 +25,62 @@ impl FanOut {
     }
 }
 
+/// An address and port whose UDP datagrams are spread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Listener {
+    /// Reports, metrics and the log call it so.
     pub name: String,
     /// `NAME.UNIT`; only user-space modes do without.
     pub interface: Option<String>,
+    /// Where the work is done.
     pub mode: Mode,
+    /// Datagrams for this address and port are its own.
     pub bind: SocketAddr,
+    /// How the receiver of a datagram is chosen.
     pub balance: Balance,
+    /// Those that share the datagrams; at least one.
     pub receivers: Vec<Receiver>,
+    /// None = receivers are taken to be up.
     pub health: Option<HealthCheck>,
+    /// What becomes of datagrams while no receiver is up.
     pub none_left: NoneLeft,
+    /// How messages are told apart over TCP; of `tcp-forward` alone.
     pub framing: Framing,
+    /// The interface gets the address, so that the kernel answers ARP and neighbour solicitations for it.
     pub answer_arp: bool,
+    /// Receivers see the sender's address; kernel modes always do that.
     pub keep_source: bool,
+    /// Bytes of UDP payload that user-space modes have room for.
     pub max_packet_size: u32,
+    /// Bytes that may wait for one receiver in `tcp-forward`.
     pub queue_bytes: u32,
+    /// Bytes of each socket's receive buffer (SO_RCVBUF).
     pub receive_buffer: u32,
     /// None = one a CPU.
     pub workers: Option<u32>,
 }
 
+/// Where a listener's datagrams are spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
+    /// XDP where the unit runs on it, else tc.
     #[default]
     Auto,
+    /// In the driver, by the program on the unit's XDP hook.
     Xdp,
+    /// By the program on the unit's tc hook.
     TcEbpf,
+    /// By the daemon's threads, from AF_XDP rings of the device's queues.
     AfXdp,
+    /// By the daemon's threads, from UDP sockets.
     Userspace,
+    /// By the daemon's threads, over a TCP connection to each receiver.
     TcpForward,
 }
 
 impl Mode {
+    /// In the order completion lists them.
     pub const ALL: [Mode; 6] =
         [Self::Auto, Self::Xdp, Self::TcEbpf, Self::AfXdp, Self::Userspace, Self::TcpForward];
 
@@ -77,18 +102,24 @@ impl Mode {
     }
 }
 
+/// How the receiver of a datagram is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Balance {
+    /// Datagram by datagram, by weights.
     #[default]
     RoundRobin,
+    /// By a hash of addresses and ports.
     Flow,
+    /// By a hash of the source address.
     Source,
 }
 
 impl Balance {
+    /// In the order completion lists them.
     pub const ALL: [Balance; 3] = [Self::RoundRobin, Self::Flow, Self::Source];
 
+    /// As configuration and reports spell it.
     pub fn name(self) -> &'static str {
         match self {
             Self::RoundRobin => "round-robin",
@@ -98,18 +129,24 @@ impl Balance {
     }
 }
 
+/// How messages are told apart on a TCP connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Framing {
+    /// A line feed behind each (RFC 6587 3.4.2).
     #[default]
     Newline,
+    /// Decimal length and a blank before each (RFC 6587 3.4.1).
     OctetCounting,
+    /// Length in four bytes, most significant first, before each.
     LengthPrefix,
 }
 
 impl Framing {
+    /// In the order completion lists them.
     pub const ALL: [Framing; 3] = [Self::Newline, Self::OctetCounting, Self::LengthPrefix];
 
+    /// As configuration and reports spell it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Newline => "newline",
@@ -123,23 +160,31 @@ impl Framing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum NoneLeft {
+    /// They are dropped and counted.
     #[default]
     Drop,
+    /// They are spread as if all receivers were up.
     All,
 }
 
+/// One of those that share a listener's datagrams.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct Receiver {
+    /// Unique within its listener.
     pub name: String,
+    /// Where it is.
     pub target: Target,
+    /// Its share, 1 to 256; SRV records may replace it.
     pub weight: u16,
-    /// It is to be left alone, by and by.
+    /// It gets ever less of its share, over the time of `drain_ms`, then nothing.
     pub drain: bool,
 }
 
+/// Where a receiver is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
+    /// One address and port.
     Address(SocketAddr),
     /// Every address of the name.
     Host(String, u16),
@@ -157,26 +202,40 @@ impl Receiver {
     }
 }
 
+/// How a receiver is asked whether it is up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
+    /// An echo request is answered.
     Icmp,
+    /// A datagram to the port comes back.
     Udp,
+    /// A connection to the port is accepted.
     Tcp,
+    /// GET is answered with a status of 200 to 399.
     Http,
 }
 
+/// How receivers of a listener are checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HealthCheck {
+    /// What is sent, and what is an answer.
     pub method: Method,
+    /// None = the receiver's own.
     pub port: Option<u16>,
     /// What is asked for over HTTP.
     pub path: String,
+    /// Between two checks.
     pub interval_ms: u32,
+    /// To wait for an answer.
     pub timeout_ms: u32,
+    /// Answers in a row after which a receiver is up again.
     pub rise: u32,
+    /// Failures in a row after which a receiver is down.
     pub fall: u32,
+    /// Time in which a receiver that came back gets to its full share; 0 = at once.
     pub slow_start_ms: u32,
+    /// Time in which a receiver that leaves gets down to nothing; 0 = at once.
     pub drain_ms: u32,
 }
 
@@ -196,9 +255,13 @@ impl Default for HealthCheck {
     }
 }
 
+/// Default of `max-packet-size`: the longest UDP payload of IPv4.
 pub const MAX_PACKET_SIZE: u32 = 65_507;
+/// Default of `queue-bytes`.
 pub const QUEUE_BYTES: u32 = 4 << 20;
+/// Default of `receive-buffer`.
 pub const RECEIVE_BUFFER: u32 = 8 << 20;
+/// Default port of `metrics`.
 pub const METRICS_PORT: u16 = 9090;
 
 /// Whoever listens on one also gets what is meant for the other.

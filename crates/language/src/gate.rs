@@ -4,12 +4,14 @@ use serde::Serialize;
 
 use crate::values::{Prefix, Service};
 
+/// All of `services gate`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct Gate {
     /// Zones that reach nothing without a grant.
     pub zones: Vec<String>,
     /// In configuration order: the first that has a packet's destination is its service.
     pub services: Vec<GateService>,
+    /// Grants that hold as long as they stand in the configuration.
     pub grants: Vec<GateGrant>,
     /// Interfaces with one untagged unit, in a zone that demands grants: the gate stands alone before them.
     pub host_only: Vec<String>,
@@ -20,20 +22,27 @@ pub struct Gate {
 /// What grants are for; all of one protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GateService {
+    /// Unique; grants name services by it.
     pub name: String,
     /// After translation.
     pub destinations: Vec<Prefix>,
+    /// Protocol and ports at these destinations.
     pub terms: Vec<Service>,
 }
 
 /// A grant that stands in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GateGrant {
+    /// Unique; the user's, too, where none is given.
     pub name: String,
+    /// Host or network it is given to.
     pub source: Prefix,
+    /// Whom reports and logs name.
     pub user: String,
+    /// Names of the services it opens.
     pub services: Vec<String>,
     /// None = no limit.
     pub idle_s: Option<u32>,
+    /// Seconds after which it ends in any case; None = never.
     pub absolute_s: Option<u32>,
 }

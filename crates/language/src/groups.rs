@@ -18,7 +18,7 @@ struct Source {
     /// The group's statement with the same path.
     node: NodeId,
     /// The group's name behind `apply-groups`.
-    place: NodeId,
+    reference: NodeId,
 }
 
 /// The tree with everything it inherits and without groups; None when no statement speaks of inheriting.
@@ -66,7 +66,7 @@ impl Tree {
 
     /// The group an inherited statement comes from.
     pub(crate) fn group_of(&self, id: NodeId) -> Option<&str> {
-        self.node(id).applied.map(|place| self.node(place).word.as_str())
+        self.node(id).applied.map(|reference| self.node(reference).word.as_str())
     }
 }
 
@@ -149,10 +149,10 @@ impl Heir<'_> {
     /// What the groups applied at this statement hold for it.
     fn applied_here(&mut self, id: NodeId) -> Vec<Source> {
         let mut sources = Vec::new();
-        for place in self.members(id, "apply-groups") {
-            let Some(group) = self.group(place) else { continue };
+        for reference in self.members(id, "apply-groups") {
+            let Some(group) = self.group(reference) else { continue };
             let path: Vec<NodeId> = self.tree.steps(id);
-            let mut found = vec![Source { group, node: group, place }];
+            let mut found = vec![Source { group, node: group, reference }];
             for step in path {
                 found = found.iter().flat_map(|source| self.below(*source, step)).collect();
             }
@@ -163,12 +163,12 @@ impl Heir<'_> {
 
     fn excepted_here(&mut self, id: NodeId) -> HashSet<NodeId> {
         let members = self.members(id, "apply-groups-except");
-        members.into_iter().filter_map(|place| self.group(place)).collect()
+        members.into_iter().filter_map(|reference| self.group(reference)).collect()
     }
 
     /// The group that a word names.
-    fn group(&mut self, place: NodeId) -> Option<NodeId> {
-        let name = self.tree.node(place).word.clone();
+    fn group(&mut self, reference: NodeId) -> Option<NodeId> {
+        let name = self.tree.node(reference).word.clone();
         let found = self.groups.get(&name).copied();
         if found.is_none() {
             let help = match closest(&name, self.groups.keys().map(String::as_str)) {
@@ -176,7 +176,7 @@ impl Heir<'_> {
                 None => "define it below `groups`, or correct the name".to_owned(),
             };
             let message = format!("group `{name}` is not defined");
-            self.report.error_help(&self.tree.location(place), message, help);
+            self.report.error_help(&self.tree.location(reference), message, help);
         }
         found
     }
@@ -215,19 +215,19 @@ impl Heir<'_> {
             for offered in self.tree.node(source.node).children.clone() {
                 let node = self.tree.node(offered);
                 if !node.inactive && !is_pattern(&node.word) && self.wants(id, offered) {
-                    self.add(id, offered, source.place);
+                    self.add(id, offered, source.reference);
                 }
             }
         }
     }
 
-    fn add(&mut self, id: NodeId, offered: NodeId, place: NodeId) {
+    fn add(&mut self, id: NodeId, offered: NodeId, reference: NodeId) {
         // An inactive statement of the same name is not in the way, and must not be found beside the inherited one.
         let word = self.tree.node(offered).word.clone();
         if let Some(inactive) = self.tree.find(id, &word) {
             self.tree.detach(inactive);
         }
-        self.tree.inherit(id, offered, place);
+        self.tree.inherit(id, offered, reference);
     }
 
     fn wants(&self, id: NodeId, offered: NodeId) -> bool {

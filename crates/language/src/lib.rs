@@ -4,6 +4,8 @@
 //! it. [`compile`] refuses what the [`schema`] does not list and every name that leads nowhere, and returns the
 //! [`Config`] that plans are made from. Nothing here touches files, devices or the network.
 
+#![warn(missing_docs)]
+
 mod check;
 mod commands;
 mod compile;

@@ -469,9 +469,11 @@ impl Parser<'_> {
 
     /// `insert PATH before NAME` and `insert PATH after KEYWORD NAME`: changes the order of statements of one kind.
     fn reorder(&mut self, items: Vec<Item>, start: Span) {
-        let place = |item: &Item| matches!(item, Item::Word(word) if matches!(word.text.as_str(), "before" | "after"));
-        let split =
-            [2, 3].iter().filter_map(|back| items.len().checked_sub(*back)).find(|at| place(&items[*at]));
+        let preposition = |item: &Item| matches!(item, Item::Word(word) if matches!(word.text.as_str(), "before" | "after"));
+        let split = [2, 3]
+            .iter()
+            .filter_map(|back| items.len().checked_sub(*back))
+            .find(|at| preposition(&items[*at]));
         let Some(split) = split.filter(|split| *split > 0) else {
             return self.error(
                 start,

@@ -7,15 +7,19 @@ use serde::Serialize;
 /// Inclusive ranges of both families.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Ranges {
+    /// First and last address of each.
     pub v4: Vec<(Ipv4Addr, Ipv4Addr)>,
+    /// First and last address of each.
     pub v6: Vec<(Ipv6Addr, Ipv6Addr)>,
 }
 
 impl Ranges {
+    /// 0.0.0.0 to 255.255.255.255.
     pub fn all_v4() -> Self {
         Ranges { v4: vec![(Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST)], v6: Vec::new() }
     }
 
+    /// The whole of IPv6.
     pub fn all_v6() -> Self {
         Ranges { v4: Vec::new(), v6: vec![(Ipv6Addr::UNSPECIFIED, Ipv6Addr::from_bits(u128::MAX))] }
     }
@@ -38,11 +42,13 @@ impl Ranges {
         }
     }
 
+    /// May leave overlaps, which `normalise` joins.
     pub fn add(&mut self, other: &Ranges) {
         self.v4.extend(&other.v4);
         self.v6.extend(&other.v6);
     }
 
+    /// No address of either family.
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
     }

@@ -4,8 +4,10 @@ use serde::Serialize;
 
 pub(crate) const DAY_S: i64 = 86_400;
 
+/// `schedulers scheduler`: when policies that name it count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct Scheduler {
+    /// What policies name it by.
     pub name: String,
     /// Inside one of these, from the first second to before the last; none = always.
     pub dates: Vec<(i64, i64)>,
@@ -15,9 +17,12 @@ pub struct Scheduler {
     pub days: [Option<Day>; 7],
 }
 
+/// What a day of the week is like.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Day {
+    /// Active from midnight to midnight.
     AllDay,
+    /// Not active.
     Exclude,
     /// Seconds of the day, from the first to before the last.
     Times(Vec<(u32, u32)>),

@@ -20,6 +20,7 @@ const MANY_CHILDREN: usize = 24;
 pub(crate) type NodeId = usize;
 pub(crate) const TOP: NodeId = 0;
 
+/// Statements as they were written, each word a node below the one before it.
 #[derive(Debug, Clone)]
 pub struct Tree {
     files: Vec<Arc<str>>,
@@ -51,7 +52,7 @@ pub(crate) struct Node {
     span: Span,
 }
 
-/// A word on its way into the tree.
+/// A word that is to be put into the tree.
 #[derive(Debug, Clone)]
 pub(crate) struct Word {
     pub text: String,
@@ -123,7 +124,7 @@ impl Tree {
 
     pub(crate) fn location(&self, id: NodeId) -> Location {
         let node = self.node(id);
-        let applied = node.applied.map(|place| Arc::new(self.location(place)));
+        let applied = node.applied.map(|reference| Arc::new(self.location(reference)));
         Location { applied, ..node.span.in_file(&self.files[node.file]) }
     }
 
@@ -329,8 +330,8 @@ impl Tree {
         }
         let children = &mut self.nodes[parent].children;
         children.retain(|&child| child != id);
-        let place = children.iter().position(|&child| child == sibling).unwrap_or(children.len());
-        children.insert((place + usize::from(after)).min(children.len()), id);
+        let index = children.iter().position(|&child| child == sibling).unwrap_or(children.len());
+        children.insert((index + usize::from(after)).min(children.len()), id);
     }
 
     /// The words that one statement begins with, from its keyword to `id`: a name stands behind its keyword, a value too.

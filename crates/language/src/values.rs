@@ -7,7 +7,9 @@ use serde::Serialize;
 /// An address with its prefix length; host bits may be set (interface addresses) or not (routes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, PartialOrd, Ord)]
 pub struct Prefix {
+    /// With its host bits, as written.
     pub addr: IpAddr,
+    /// In bits: 0 to 32 or 128.
     pub len: u8,
 }
 
@@ -16,10 +18,13 @@ pub struct Prefix {
 pub struct Service {
     /// None = any protocol.
     pub protocol: Option<u8>,
+    /// First and last; 0 to 65535 = any, and where the protocol has no ports.
     pub source_port: (u16, u16),
+    /// As the source port.
     pub destination_port: (u16, u16),
     /// ICMP / ICMPv6 only.
     pub icmp_type: Option<(u8, u8)>,
+    /// First and last; None = any.
     pub icmp_code: Option<(u8, u8)>,
     /// `NEVER_S` = the session does not end by being idle.
     pub inactivity_timeout_s: Option<u16>,

@@ -2,11 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+/// How soon somebody should look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
+    /// Worth knowing; nothing is at risk.
     Info,
+    /// Service suffers, or soon will.
     Warning,
+    /// Protection is at risk.
     Critical,
 }
 
@@ -20,12 +24,15 @@ macro_rules! anomalies {
         }
 
         impl Kind {
+            /// In the order of the list, which is that of reports.
             pub const ALL: &'static [Kind] = &[$(Kind::$kind),*];
 
+            /// As databases and the REST interface have it.
             pub fn name(self) -> &'static str {
                 match self { $(Kind::$kind => $name,)* }
             }
 
+            /// Fixed for each kind.
             pub fn severity(self) -> Severity {
                 match self { $(Kind::$kind => Severity::$severity,)* }
             }

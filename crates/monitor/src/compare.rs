@@ -44,6 +44,7 @@ pub struct CompareArgs {
 }
 
 impl CompareArgs {
+    /// With the clocks' difference as one signed number.
     pub fn options(&self) -> Options {
         let ns = |span: Option<Span>| span.map_or(0, |span| span.0 as i64);
         Options {
@@ -81,12 +82,13 @@ impl Default for Options {
     }
 }
 
-/// Which way a channel's packets go.
+/// Direction of a channel: which tap its packets pass first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
     /// Past tap A first.
     AToB,
+    /// Past tap B first.
     BToA,
     /// No packet was seen at both.
     Unknown,
@@ -95,11 +97,15 @@ pub enum Direction {
 /// One tap.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tap {
+    /// Name of the file or interface.
     pub source: String,
+    /// Frames read.
     pub frames: u64,
     /// Packets with a number, which can be matched.
     pub numbered: u64,
+    /// First capture time, by this tap's clock.
     pub first_ns: u64,
+    /// Last capture time, by this tap's clock.
     pub last_ns: u64,
     /// Frames the capture itself lost: they look like losses of the link.
     pub capture_drops: u64,
@@ -112,7 +118,9 @@ pub struct Tap {
 pub struct Counts {
     /// Seen at each tap, further copies included.
     pub at_a: u64,
+    /// Seen at B, further copies included.
     pub at_b: u64,
+    /// Pairs that were matched.
     pub at_both: u64,
     /// Seen where they came from and not where they went: lost between the taps.
     pub lost: u64,
@@ -122,15 +130,19 @@ pub struct Counts {
     pub undecided: u64,
     /// Further copies within the window.
     pub duplicates_a: u64,
+    /// Further copies at B.
     pub duplicates_b: u64,
 }
 
 /// One channel at both taps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChannelComparison {
+    /// Which channel.
     #[serde(flatten)]
     pub identity: Identity,
+    /// By which tap saw its packets first.
     pub direction: Direction,
+    /// Its packets.
     #[serde(flatten)]
     pub counts: Counts,
     /// From the first tap to the second.
@@ -140,35 +152,48 @@ pub struct ChannelComparison {
 /// Successive numbers of a channel that were lost between the taps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
+    /// Number of the channel, as [`Identity::id`].
     #[serde(with = "hex_id")]
     pub channel: u64,
+    /// Of the channel.
     pub direction: Direction,
+    /// First number that was lost.
     pub first: u64,
+    /// Last number that was lost.
     pub last: u64,
     /// When they passed the first tap.
     pub first_ns: u64,
+    /// Of the last one, by the first tap's clock.
     pub last_ns: u64,
 }
 
 /// The result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
+    /// Tap A.
     pub a: Tap,
+    /// Tap B.
     pub b: Tap,
+    /// How long a packet waited for its counterpart.
     pub window_ns: u64,
+    /// As [`Options::offset_ns`].
     pub offset_ns: i64,
+    /// All channels together.
     pub totals: Counts,
     /// Delays of all channels by direction.
     pub a_to_b: Option<Delay>,
+    /// As `a_to_b`.
     pub b_to_a: Option<Delay>,
     /// How far B's clock is ahead of A's, if both directions take equally long. Only where delays contradict the
     /// directions.
     pub clock_offset_ns: Option<i64>,
     /// Worst first.
     pub channels: Vec<ChannelComparison>,
+    /// By time, at most so many as are kept.
     pub losses: Vec<Loss>,
     /// Ranges beyond those listed.
     pub more_losses: u64,
+    /// Things about the inputs that an operator should know.
     pub warnings: Vec<String>,
 }
 

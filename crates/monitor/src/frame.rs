@@ -32,7 +32,9 @@ pub struct Frame<'a> {
     pub interface: u32,
     /// Length on the wire; `data` is shorter where a snap length cut it.
     pub wire_len: u32,
+    /// What its first header is.
     pub link: LinkType,
+    /// From the first byte of that header, as far as it was captured.
     pub data: &'a [u8],
     /// Position among the frames of its source, from 1.
     pub number: u64,
@@ -48,12 +50,17 @@ impl Frame<'_> {
 /// Where the bytes of one frame lie in its batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Record {
+    /// Capture time, nanoseconds since the epoch.
     pub time_ns: u64,
     /// Offset into the bytes of the batch.
     pub offset: u32,
+    /// Bytes that were captured.
     pub captured: u32,
+    /// Bytes on the wire.
     pub wire_len: u32,
+    /// Capture interface, numbered from 0.
     pub interface: u16,
+    /// What its first header is.
     pub link: LinkType,
 }
 
@@ -127,14 +134,17 @@ impl Batch {
         self.records.push(record);
     }
 
+    /// Frames in it.
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
+    /// Without a frame.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
+    /// Position of its first frame in the source, from 1.
     pub fn first_number(&self) -> u64 {
         self.first_number
     }
@@ -149,6 +159,7 @@ impl Batch {
         self.records.iter_mut().for_each(|record| record.interface = interface);
     }
 
+    /// One a frame, in order.
     pub fn records(&self) -> &[Record] {
         &self.records
     }
@@ -185,6 +196,7 @@ impl Batch {
         }
     }
 
+    /// In order.
     pub fn frames(&self) -> impl Iterator<Item = Frame<'_>> {
         let (bytes, first) = (self.bytes(), self.first_number);
         self.records

@@ -29,6 +29,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// By their number in a key.
     pub const ALL: [Protocol; 7] = [
         Protocol::Macsec,
         Protocol::Mka,
@@ -39,6 +40,7 @@ impl Protocol {
         Protocol::GtpU,
     ];
 
+    /// As reports, databases and the REST interface have it.
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Macsec => "macsec",
@@ -90,7 +92,9 @@ impl std::hash::Hash for ChannelKey {
 /// VLAN tags in front of the protocol, 0 where there is none; `outer` only with two tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vlans {
+    /// VLAN of the first of two tags.
     pub outer: u16,
+    /// VLAN of the tag next to the protocol.
     pub inner: u16,
 }
 
@@ -153,6 +157,7 @@ impl ChannelKey {
         (u64::from(id) << 32) | ((protocol as u64) << 28) | u64::from(location.0)
     }
 
+    /// For storing it; [`Self::from_words`] reads it.
     pub fn words(&self) -> &[u64; 5] {
         &self.0
     }
@@ -162,6 +167,7 @@ impl ChannelKey {
         ChannelKey(words)
     }
 
+    /// What its packets carry.
     pub fn protocol(&self) -> Protocol {
         Protocol::ALL[((self.0[4] >> 28) & 0xf) as usize % Protocol::ALL.len()]
     }
@@ -171,10 +177,12 @@ impl ChannelKey {
         (self.0[4] >> 32) as u32
     }
 
+    /// Capture interface; from the 16th on they share one number.
     pub fn interface(&self) -> u8 {
         (self.0[4] >> 24) as u8 & 0xf
     }
 
+    /// In front of the protocol.
     pub fn vlans(&self) -> Vlans {
         Vlans { outer: (self.0[4] >> 12) as u16 & 0xfff, inner: self.0[4] as u16 & 0xfff }
     }
@@ -249,6 +257,7 @@ impl ChannelKey {
         group.channel_id()
     }
 
+    /// Its destination is a multicast address.
     pub fn is_multicast(&self) -> bool {
         self.sci().is_none() && self.address(2).is_multicast()
     }
@@ -286,6 +295,7 @@ impl ChannelKey {
 pub struct Location(u32);
 
 impl Location {
+    /// Tags are cut to 12 bits.
     #[inline]
     pub fn new(interface: u32, vlans: Vlans) -> Self {
         Location(
@@ -325,6 +335,7 @@ impl fmt::Display for ChannelKey {
 /// One frame of a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observation {
+    /// The channel it belongs to.
     pub key: ChannelKey,
     /// The sequence number as on the wire; the upper half of an ESN or XPN is inferred later.
     pub sequence: u64,
@@ -335,6 +346,7 @@ pub struct Observation {
     pub payload_len: u16,
     /// Width of the number on the wire: 16, 32 or 64; 0 when the packet carries none.
     pub bits: u8,
+    /// What else is known of it.
     pub flags: Flags,
 }
 
@@ -358,11 +370,13 @@ impl Flags {
     /// A fragment: the rest of the packet follows in frames that carry no number.
     pub const FRAGMENT: Flags = Flags(64);
 
+    /// Whether all bits of `other` are set.
     #[inline]
     pub fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
 
+    /// With the bits of `other` set, too.
     #[inline]
     pub fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)

@@ -51,6 +51,7 @@ fn channel_id(text: &str) -> Result<u64, String> {
 }
 
 impl SliceArgs {
+    /// Fails where the options contradict each other.
     pub fn request(&self) -> anyhow::Result<Request> {
         let event = match (self.frame, self.time) {
             (Some(0), _) => bail!("--frame 0: frames are counted from 1"),
@@ -141,17 +142,22 @@ fn civil_seconds(date: &str, time: &str) -> Option<u64> {
 /// What the slice is around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// Number in the source, from 1.
     Frame(u64),
+    /// Capture time, nanoseconds since the epoch.
     Time(u64),
 }
 
 /// Which packets are wanted.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
+    /// None = frames of every channel, and of none.
     pub channel: Option<u64>,
     /// Nothing: all packets of the channel.
     pub event: Option<Event>,
+    /// Capture time before the event.
     pub before_ns: u64,
+    /// Capture time behind the event.
     pub after_ns: u64,
 }
 
@@ -165,12 +171,17 @@ pub fn run(args: &SliceArgs) -> anyhow::Result<Slice> {
 /// What was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Slice {
+    /// Path of the capture.
     pub output: PathBuf,
+    /// Frames in it.
     pub frames: u64,
     /// Numbers of the first and last frame in their source.
     pub first_frame: u64,
+    /// Of the last one.
     pub last_frame: u64,
+    /// First capture time, nanoseconds since the epoch.
     pub first_ns: u64,
+    /// Last capture time, nanoseconds since the epoch.
     pub last_ns: u64,
     /// Frames before the event that did not fit into memory.
     pub left_out: u64,
@@ -322,13 +333,13 @@ impl Cutter {
 
     fn write(&mut self, frame: &Frame<'_>) -> io::Result<()> {
         let next = self.interfaces.len() as u32;
-        let place = (frame.interface, frame.link);
-        let interface = match self.interfaces.get(&place) {
+        let key = (frame.interface, frame.link);
+        let interface = match self.interfaces.get(&key) {
             Some(interface) => *interface,
             None => {
                 let name = format!("interface {}", frame.interface);
                 self.writer.add_interface(&Interface { link: frame.link, name });
-                self.interfaces.insert(place, next);
+                self.interfaces.insert(key, next);
                 next
             }
         };

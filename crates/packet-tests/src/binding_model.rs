@@ -5,13 +5,17 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+/// Address and port.
 pub type Endpoint = (IpAddr, u16);
 
 /// What the rule of a host inside says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
+    /// `any-remote-host`: whoever sends to the outside endpoint reaches it.
     AnyHost,
+    /// `target-host`: hosts it has sent to.
     TargetHost,
+    /// `target-host-port`: hosts and ports it has sent to.
     TargetPort,
     /// No persistent-nat: a port for each session, free toward its destination.
     Plain,
@@ -37,23 +41,32 @@ struct Live {
     port: Option<u16>,
 }
 
+/// What must become of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
     /// Source and destination.
     Exactly(Endpoint, Endpoint),
     /// This destination, and as source the outside address with any port that may be given.
     Free(Endpoint),
+    /// It may not pass.
     Dropped,
     /// No port may be given.
     Full,
 }
 
+/// The bindings and sessions that should be there.
 pub struct Model {
+    /// The only outside address.
     pub outside: IpAddr,
+    /// Ports that may be given, first and last.
     pub ports: (u16, u16),
+    /// The rule for a host inside; None = no rule is for it.
     pub rule: fn(IpAddr) -> Option<Rule>,
+    /// `max-session-number`, of one binding.
     pub most_sessions: usize,
+    /// Seconds after which a binding without a session ends.
     pub binding_s: u64,
+    /// Seconds after which an idle session ends.
     pub session_s: u64,
     bindings: BTreeMap<Endpoint, Binding>,
     sessions: BTreeMap<Session, Live>,
@@ -61,6 +74,7 @@ pub struct Model {
 }
 
 impl Model {
+    /// With the limits that most tests use.
     pub fn new(outside: IpAddr, ports: (u16, u16), rule: fn(IpAddr) -> Option<Rule>) -> Model {
         Model {
             outside,
@@ -75,10 +89,12 @@ impl Model {
         }
     }
 
+    /// Live ones.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
+    /// Live ones.
     pub fn bindings(&self) -> usize {
         self.bindings.len()
     }

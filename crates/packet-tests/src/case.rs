@@ -34,39 +34,59 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use sluice_wire::text::Packet;
 
+/// A `.case` file.
 #[derive(Debug, Clone)]
 pub struct File {
+    /// Where it was read from.
     pub path: PathBuf,
+    /// Path of its `.world` file.
     pub world: PathBuf,
+    /// Room in the session table of each family.
     pub sessions: u32,
+    /// In the order of the file, each from a gateway without sessions.
     pub cases: Vec<Case>,
 }
 
+/// Steps that follow one another.
 #[derive(Debug, Clone)]
 pub struct Case {
+    /// Its heading, unique in its file.
     pub name: String,
+    /// Where it begins, from 1.
     pub line: usize,
     /// Also run over real devices.
     pub wire: bool,
     /// By prog-run on one hook only: `tc` or `xdp`.
     pub only: Option<String>,
+    /// In order; each finds what the ones before it left.
     pub steps: Vec<Step>,
 }
 
+/// A line of a case, with what belongs to it.
 #[derive(Debug, Clone)]
 pub struct Step {
+    /// Where it stands, from 1.
     pub line: usize,
+    /// What is done, and what is expected of it.
     pub action: Action,
 }
 
+/// What a step does.
 #[derive(Debug, Clone)]
 pub enum Action {
+    /// One packet goes in.
     Packet(Box<PacketStep>),
+    /// As many sessions must be live as this.
     Sessions(usize),
+    /// A zone's bucket of replies is emptied.
     Drain(String),
+    /// Another configuration, by its path, is committed.
     Commit(PathBuf),
+    /// `ip` with these arguments, in the gateway's namespace.
     Ip(String),
+    /// Time passes.
     Wait(Duration),
+    /// Grants are given or revoked.
     Gate(GateStep),
 }
 
@@ -74,45 +94,65 @@ pub enum Action {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GateStep {
     /// User, source, service, idle and absolute seconds.
+    #[allow(missing_docs, reason = "named above, in this order")]
     Grant { user: String, source: String, service: String, idle_s: Option<u32>, absolute_s: Option<u32> },
     /// `all`, or what and which.
     Revoke(String, String),
 }
 
+/// A packet and what must become of it.
 #[derive(Debug, Clone)]
 pub struct PacketStep {
+    /// That it arrives on or, from the host's own stack, leaves by.
     pub unit: String,
     /// Nothing is put before the packet.
     pub raw: bool,
     /// From this host's own stack.
     pub egress: bool,
+    /// What goes in.
     pub packet: Packet,
+    /// Where it must end.
     pub verdict: Verdict,
+    /// Counters that must change besides those of the verdict.
     pub words: Words,
 }
 
+/// Where a packet ends.
 #[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "the reason is that of the drop, the packet what must come out")]
 pub enum Verdict {
+    /// It leaves by a unit, through a neighbour if `via` names one.
     Redirect { unit: String, via: Option<String>, packet: Option<Packet> },
+    /// This host's stack gets it.
     Local,
+    /// It is dropped.
     Drop { reason: String },
+    /// It is dropped, and its sender gets this packet.
     Reply { reason: String, packet: Packet },
+    /// It is dropped, and the answer its sender would get is beyond the rate.
     Withheld { reason: String },
+    /// The kernel gets it, to resolve the next hop behind this unit.
     Handoff { unit: String },
+    /// The host's own packet leaves.
     Sent,
 }
 
 /// Further counters that change by one.
 #[derive(Debug, Clone, Default)]
 pub struct Words {
+    /// It took the established path.
     pub fast: bool,
+    /// It made a session.
     pub new: bool,
+    /// It is an ICMP error of a session.
     pub related: bool,
+    /// Its session was judged anew.
     pub rejudged: bool,
     /// Its source had its outside endpoint already.
     pub bound: bool,
     /// It is translated by address only, and takes no port of a pool.
     pub unported: bool,
+    /// The policy that decided, as counters name it.
     pub policy: Option<String>,
     /// NAT rules that a first packet matched, `SET/RULE`.
     pub nat: Vec<String>,
@@ -148,6 +188,7 @@ impl File {
         steps.any(|step| matches!(step.action, Action::Commit(_) | Action::Ip(_)))
     }
 
+    /// Fails with line and column of what cannot be read.
     pub fn read(path: &Path) -> Result<File> {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         File::parse(path, &text)
@@ -265,10 +306,10 @@ fn case_head(line: usize, text: &str) -> Result<Case> {
 }
 
 fn packet_step(kind: &str, packet: &str, verdict: &str, rest: &str) -> Result<PacketStep> {
-    let (place, text) = packet.split_once(':').ok_or_else(|| anyhow!("expected `{kind} UNIT: PACKET`"))?;
-    let mut place = place.split_whitespace();
-    let unit = place.next().unwrap_or_default().to_owned();
-    let raw = match place.next() {
+    let (source, text) = packet.split_once(':').ok_or_else(|| anyhow!("expected `{kind} UNIT: PACKET`"))?;
+    let mut source = source.split_whitespace();
+    let unit = source.next().unwrap_or_default().to_owned();
+    let raw = match source.next() {
         None => false,
         Some("raw") => true,
         Some(other) => bail!("`{other}` after the unit; only `raw` may stand there"),

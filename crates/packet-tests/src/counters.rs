@@ -17,8 +17,11 @@ use crate::case::Words;
 /// Where a counter stands: which unit (or policy) and which of its counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CounterId {
+    /// Index of a unit, and which of its counters ([`slot`]).
     Unit(usize, usize),
+    /// Sessions that a policy permitted, by its id.
     PolicySessions(u32),
+    /// First packets that a policy denied or rejected, by its id.
     PolicyDenied(u32),
     /// Zone id and reason.
     Screen(u32, usize),
@@ -31,11 +34,17 @@ pub enum CounterId {
 /// What NAT rules and pools count, but for how far the search for a port went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NatCount {
+    /// First packets that a rule matched.
     Hits,
+    /// Sessions that a rule made.
     Sessions,
+    /// First packets that a rule had nothing free for.
     Failed,
+    /// Ports that a pool gave.
     Ports,
+    /// Packets that a pool had nothing free for.
     Exhausted,
+    /// Those of them that the overflow pool served.
     Overflow,
 }
 
@@ -156,6 +165,7 @@ pub fn delta(before: &Values, after: &Values) -> Values {
     delta
 }
 
+/// 0 where it is not there.
 pub fn value(values: &Values, id: CounterId) -> u64 {
     values.get(&id).copied().unwrap_or(0)
 }
@@ -292,6 +302,7 @@ pub fn policy_name(plan: &Plan, id: u32) -> String {
     }
 }
 
+/// By `FROM>TO/NAME` or `global/NAME`.
 pub fn policy_id(plan: &Plan, name: &str) -> Result<u32> {
     let ids: Vec<u32> = plan.policies.keys().copied().filter(|id| policy_name(plan, *id) == name).collect();
     ids.first().copied().ok_or_else(|| anyhow!("the configuration has no policy `{name}`"))

@@ -8,7 +8,9 @@ use sluice_wire::{Mac, eth, ethertype, ipv4, ipv6, ipv6_ext, protocol, vlan};
 /// A tag as it stands in a frame (IEEE 802.1Q section 9.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
+    /// What kind of tag: 0x8100 or 0x88a8.
     pub tpid: u16,
+    /// Priority, DEI and VLAN.
     pub tci: u16,
 }
 

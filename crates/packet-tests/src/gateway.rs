@@ -30,15 +30,19 @@ const STRETCH: u32 = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
+    /// tc ingress on every device.
     Tc,
+    /// Native XDP on every device.
     Xdp,
     /// Native XDP, tc and generic XDP in turn, beginning with the given one.
     Mixed(usize),
 }
 
 impl Hook {
+    /// Those that every case is run on.
     pub const BOTH: [Hook; 2] = [Hook::Tc, Hook::Xdp];
 
+    /// As failures name it.
     pub fn name(self) -> &'static str {
         match self {
             Hook::Tc => "tc",
@@ -49,6 +53,7 @@ impl Hook {
         }
     }
 
+    /// Object whose programs a test run enters.
     pub fn object(self) -> ObjectKind {
         match self {
             Hook::Tc => ObjectKind::Tc,
@@ -67,12 +72,17 @@ impl Hook {
 
 /// The calling thread lives in `inside` from when this is made.
 pub struct Gateway {
+    /// Where its programs run.
     pub hook: Hook,
+    /// What is around it.
     pub world: World,
+    /// Namespace with its devices.
     pub inside: Namespace,
     /// Where the far ends of the veth pairs are.
     pub outside: Namespace,
+    /// Of the configuration in force.
     pub plan: Plan,
+    /// With programs attached to the devices.
     pub dataplane: Dataplane,
     ids: Ids,
     generation: Generation,
@@ -112,6 +122,7 @@ impl Gateway {
         Ok(gateway)
     }
 
+    /// Makes devices, addresses and routes of a world, and commits `config`.
     pub fn new(world: World, config: &str, sizes: Sizes, hook: Hook) -> Result<Gateway> {
         let config = compile(config, hook)?;
         let (inside, outside) = (Namespace::new()?, Namespace::new()?);
@@ -184,11 +195,11 @@ impl Gateway {
     pub fn let_pass(&self, seconds: u64) -> Result<()> {
         let jiffies = (seconds * u64::from(self.dataplane.hz())) as u32;
         self.bindings_age(jiffies)?;
-        let places = [
+        let records = [
             (Family::V4, "lines4", offset_of!(sluice_abi::FlowLine4, state)),
             (Family::V6, "lines6", offset_of!(sluice_abi::FlowLine6, state)),
         ];
-        for (family, name, state) in places {
+        for (family, name, state) in records {
             let map = MapHandle::from_pinned_path(self.dataplane.pin().join(name))?;
             let at = state + offset_of!(sluice_abi::FlowState, last_seen);
             let of_family = self.dataplane.sessions().filter(|session| session.id.family == family);
@@ -224,6 +235,7 @@ impl Gateway {
         Ok((info.physical.clone(), info.vlan))
     }
 
+    /// 0 for a unit that is in no zone.
     pub fn unit_index(&self, unit: &str) -> usize {
         self.plan.units.iter().find(|info| info.name == unit).map_or(0, |info| info.index as usize)
     }
@@ -359,6 +371,7 @@ impl Gateway {
         Ok(())
     }
 
+    /// As `sluice gate` would do it.
     pub fn change_grants(&self, step: &GateStep) -> Result<()> {
         let now = self.dataplane.now_jiffies()?;
         let service = |name: &str| -> Result<u16> {

@@ -13,14 +13,17 @@ pub struct Judge {
 }
 
 impl Judge {
+    /// `name` is what a complaint calls it.
     pub fn add(&mut self, name: impl Into<String>, frame: &[u8]) {
         self.frames.push((name.into(), frame.to_vec()));
     }
 
+    /// Frames added so far.
     pub fn len(&self) -> usize {
         self.frames.len()
     }
 
+    /// Without a frame.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
@@ -58,7 +61,7 @@ mod tests {
 
     const ETH: &str = "eth(dst=02:00:00:00:00:01, src=02:00:00:00:00:02)";
 
-    /// What to send, and the place of a sum in it.
+    /// What to send, and the offset of a checksum in it.
     const PACKETS: [(&str, &str, usize); 9] = [
         ("header", "ip(src=10.0.1.1, dst=10.0.2.2)/udp(sport=5, dport=6)/\"data\"", 24),
         ("udp", "ip(src=10.0.1.1, dst=10.0.2.2)/udp(sport=5, dport=6)/\"data\"", 40),

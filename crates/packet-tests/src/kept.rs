@@ -17,6 +17,7 @@ pub struct Kept<T> {
 }
 
 impl<T> Kept<T> {
+    /// `make` is called when a file needs another gateway than the last one.
     pub fn new(hook: Hook, make: fn(Gateway) -> Result<T>) -> Kept<T> {
         Kept { hook, make, last: None }
     }

@@ -11,6 +11,8 @@
 //! * [`extent`]: how long random traces are, and their seeds.
 //! * [`model`]: zone policy and sessions in plain Rust, for random packets under random configurations.
 
+#![warn(missing_docs)]
+
 pub mod binding_model;
 pub mod case;
 pub mod counters;
@@ -29,5 +31,5 @@ pub mod random;
 pub mod refused;
 pub mod scenario;
 pub mod table;
-pub mod told;
+mod told;
 pub mod world;

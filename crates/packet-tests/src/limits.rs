@@ -8,14 +8,16 @@ use sluice_dataplane::{Dataplane, Examined, Hooks, Variant};
 use sluice_language::config::Config;
 use sluice_plan::{Environment, Ids, IngressHook, NetDev, Plan};
 
-/// The kernel refuses a program above so many instructions on its way through the verifier.
+/// The verifier gives a program up after looking at so many instructions.
 pub const KERNEL_INSTRUCTIONS: u32 = 1_000_000;
 /// And one with more maps than this.
 pub const KERNEL_MAPS: usize = 64;
 
 /// What programs may take: half of the kernel's spaces, so that the next function finds room.
 pub const MOST_INSTRUCTIONS: u32 = KERNEL_INSTRUCTIONS / 2;
+/// Maps of one program.
 pub const MOST_MAPS: usize = 44;
+/// Bytes of stack, of the deepest chain of calls.
 pub const MOST_STACK: u32 = 384;
 /// The established path should stay in the first-level cache.
 pub const MOST_FAST_BYTES: u32 = 12 << 10;

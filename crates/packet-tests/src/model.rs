@@ -23,89 +23,124 @@ use tcp::Tracker;
 /// Stands in the port of an answering side of ICMP echo.
 const ECHO: u16 = 0x0800;
 
+/// Where a packet ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Through which unit.
     Redirect(String),
     /// The next hop's MAC address is not known yet.
     Handoff(String),
+    /// This host's stack gets it.
     Local,
+    /// For this reason; its sender is not told.
     Drop(&'static str),
     /// Dropped, and the sender is told.
     Reply(&'static str),
 }
 
+/// A unit, and what belongs to its zone.
 #[derive(Debug, Clone)]
 pub struct Unit {
+    /// `NAME.UNIT`
     pub name: String,
+    /// Device that its frames arrive on.
     pub device: String,
     /// TPID and VLAN, outer first.
     pub tags: Vec<(u16, u16)>,
+    /// Of that device.
     pub mac: Mac,
+    /// Name of the zone it is in.
     pub zone: String,
+    /// In bytes, without the Ethernet header.
     pub mtu: usize,
     /// Names of the screens of its zone.
     pub screens: Vec<&'static str>,
+    /// Its screens count, and drop nothing.
     pub alarm_without_drop: bool,
+    /// This host's, with the length of the subnet.
     pub addresses: Vec<(IpAddr, u8)>,
     /// What may reach this host from here.
     pub inbound: Vec<Service>,
 }
 
+/// A policy.
 #[derive(Debug, Clone)]
 pub struct Rule {
     /// None = any pair of zones.
     pub pair: Option<(String, String)>,
     /// None = any.
     pub source: Option<Vec<(IpAddr, IpAddr)>>,
+    /// None = any.
     pub destination: Option<Vec<(IpAddr, IpAddr)>>,
+    /// None = any.
     pub application: Option<Vec<Service>>,
+    /// What becomes of a session's first packet.
     pub action: Action,
 }
 
+/// What a policy does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
+    /// The session is made.
     Permit,
+    /// Dropped, and its sender is not told.
     Deny,
+    /// Dropped, and its sender gets a reset or an ICMP error.
     Reject,
 }
 
 /// Protocol with port ranges, or with an ICMP type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
+    /// IP protocol number.
     pub protocol: u8,
+    /// Source ports, first and last.
     pub sport: (u16, u16),
+    /// Destination ports, first and last.
     pub dport: (u16, u16),
+    /// None = any.
     pub icmp_type: Option<u8>,
 }
 
+/// An entry of the routing table; the longest prefix wins.
 #[derive(Debug, Clone)]
 pub struct Route {
+    /// Address and length.
     pub prefix: (IpAddr, u8),
+    /// Where it leads.
     pub target: Target,
 }
 
+/// Where a route leads.
 #[derive(Debug, Clone)]
 pub enum Target {
     /// On the link of a unit.
     Link(String),
     /// Through a neighbour on a unit's link.
     Via(String, IpAddr),
+    /// Dropped, and no sender is told.
     Blackhole,
+    /// Dropped, with an ICMP error.
     Unreachable,
 }
 
 /// A direction of a flow; the answer's is the reverse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tuple {
+    /// As in the IP header.
     pub source: IpAddr,
+    /// As in the IP header.
     pub destination: IpAddr,
+    /// Source port; of an ICMP echo request the identifier.
     pub sport: u16,
+    /// Destination port; of an ICMP echo reply the identifier.
     pub dport: u16,
+    /// IP protocol number.
     pub protocol: u8,
 }
 
 impl Tuple {
+    /// What the other side sends.
     pub fn reversed(self) -> Tuple {
         Tuple {
             source: self.destination,
@@ -125,11 +160,16 @@ struct Session {
     tcp: Tracker,
 }
 
+/// Configuration, routes and sessions of the gateway that packets are compared with.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
+    /// Every unit of a zone.
     pub units: Vec<Unit>,
+    /// First match decides, those of zone pairs before global ones.
     pub rules: Vec<Rule>,
+    /// What becomes of packets without a match.
     pub default_permit: bool,
+    /// Of both families, in any order.
     pub routes: Vec<Route>,
     /// Neighbours whose MAC addresses are known.
     pub neighbours: Vec<IpAddr>,
@@ -148,6 +188,7 @@ impl Model {
         Model { capacity, ..Model::default() }
     }
 
+    /// Live ones of both families.
     pub fn session_count(&self) -> usize {
         self.records.len()
     }
@@ -477,6 +518,7 @@ impl Rule {
 }
 
 impl Service {
+    /// Protocol, and ports or ICMP type.
     pub fn admits(&self, facts: &Facts) -> bool {
         let between = |(low, high): (u16, u16), port| low <= port && port <= high;
         let ports = between(self.sport, facts.sport) && between(self.dport, facts.dport);
@@ -489,6 +531,7 @@ impl Service {
 }
 
 impl Facts {
+    /// Of the flow it would belong to.
     pub fn tuple(&self) -> Tuple {
         let (sport, dport) = self.flow_ports();
         Tuple { source: self.source, destination: self.destination, sport, dport, protocol: self.protocol }

@@ -4,16 +4,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+/// A direction of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tuple {
+    /// As in the IP header.
     pub source: IpAddr,
+    /// Source port.
     pub sport: u16,
+    /// As in the IP header.
     pub destination: IpAddr,
+    /// Destination port.
     pub dport: u16,
+    /// IP protocol number.
     pub protocol: u8,
 }
 
 impl Tuple {
+    /// What the other side sends.
     pub fn reversed(self) -> Tuple {
         Tuple {
             source: self.destination,
@@ -25,17 +32,23 @@ impl Tuple {
     }
 }
 
+/// What a rule makes of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
+    /// It stays as it is.
     Off,
     /// Addresses and ports, inclusive; a source has one of the addresses where `paired`.
     Pool {
+        /// Any of them.
         addresses: Vec<IpAddr>,
+        /// First and last.
         ports: (u16, u16),
+        /// A source keeps its address.
         paired: bool,
     },
     /// Addresses; the port stays.
     Whole {
+        /// Any of them.
         addresses: Vec<IpAddr>,
     },
 }
@@ -61,6 +74,7 @@ struct Session {
     outside: bool,
 }
 
+/// The sessions that should be there, and what made them.
 #[derive(Debug, Default)]
 pub struct Nat {
     /// First match by destination.
@@ -78,6 +92,7 @@ pub struct Nat {
 }
 
 impl Nat {
+    /// Live ones.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }

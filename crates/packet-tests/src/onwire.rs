@@ -25,7 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Time in which nothing further may happen.
 const QUIET: Duration = Duration::from_millis(3);
 
+/// A gateway and the far ends of its veth pairs, with a socket on each.
 pub struct Wire {
+    /// Its programs are attached.
     pub gateway: Gateway,
     ports: Vec<Port>,
     /// Frames that all far ends got since the counters stood at `start`.

@@ -12,10 +12,12 @@ use crate::model::{ICMP, ICMPV6, Model, TCP, Tuple, UDP, Unit};
 pub struct Random(u64);
 
 impl Random {
+    /// The same seed gives the same numbers.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
+    /// Any of 2^64 (SplitMix64).
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -34,6 +36,7 @@ impl Random {
         self.below(100) < chance
     }
 
+    /// Each equally likely; `from` must not be empty.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }
@@ -69,7 +72,7 @@ pub fn frame(random: &mut Random, model: &Model, stations: &Stations) -> (String
         true => random.pick(recent).reversed(),
         false => fresh_tuple(random, stations),
     };
-    let draft = place(random, model, stations, tuple);
+    let draft = draft_packet(random, model, stations, tuple);
     let l4 = if continued && random.percent(15) {
         error_about(random, &draft)
     } else {
@@ -80,7 +83,7 @@ pub fn frame(random: &mut Random, model: &Model, stations: &Stations) -> (String
 }
 
 /// The unit that the source belongs to, mostly.
-fn place(random: &mut Random, model: &Model, stations: &Stations, tuple: Tuple) -> Draft {
+fn draft_packet(random: &mut Random, model: &Model, stations: &Stations, tuple: Tuple) -> Draft {
     let home = stations.hosts.iter().find(|host| host.2 == tuple.source || host.3 == tuple.source);
     let (name, source_mac) = match home {
         Some(host) if random.percent(96) => (host.0.clone(), host.1),

@@ -83,7 +83,9 @@ type Contents = BTreeMap<&'static str, Vec<(Vec<u8>, Vec<u8>)>>;
 /// Reasons whose first packet was watched, and which of them wrote to what they may not write to.
 #[derive(Default)]
 pub struct Watch {
+    /// Names of drop reasons.
     pub reasons: BTreeSet<String>,
+    /// A sentence each: which reason, which map.
     pub wrong: Vec<String>,
 }
 

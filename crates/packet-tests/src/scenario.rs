@@ -10,15 +10,20 @@ use crate::model::{Action, ICMP, ICMPV6, Model, Route, Rule, Service, TCP, Targe
 use crate::random::{Random, Stations};
 use crate::world::{Device, Host, World};
 
+/// Zones of random configurations, with one unit each.
 pub const ZONES: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
 /// Device and unit number of each zone's unit.
 const UNITS: [(&str, u16); 4] = [("a0", 0), ("b0", 0), ("c0", 100), ("c0", 200)];
 /// Next hops on a link that nobody answers for.
 const SILENT: u8 = 200;
 
+/// A random configuration, and the model of it.
 pub struct Scenario {
+    /// In `set` commands or braces, as `sluice check` takes it.
     pub config: String,
+    /// Means the same as `config`.
     pub model: Model,
+    /// Hosts that packets come from and go to.
     pub stations: Stations,
 }
 
@@ -107,6 +112,7 @@ set security nat static rule-set one from zone beta
 ";
 
 impl Scenario {
+    /// `capacity` is that of the session table, by family.
     pub fn random(random: &mut Random, capacity: usize) -> Scenario {
         let mut scenario =
             Scenario { config: String::new(), model: Model::new(capacity), stations: stations(random) };
@@ -304,11 +310,11 @@ impl Scenario {
         applications: &[(String, Vec<Service>)],
     ) {
         let pair = context.map(|(from, to)| (ZONES[from].to_owned(), ZONES[to].to_owned()));
-        let place = match &pair {
+        let path = match &pair {
             Some((from, to)) => format!("from-zone {from} to-zone {to}"),
             None => "global".to_owned(),
         };
-        let line = format!("set security policies {place} policy p{number}");
+        let line = format!("set security policies {path} policy p{number}");
         let source = self.add_side(random, &line, "source-address", context.map(|pair| pair.0), named);
         let destination =
             self.add_side(random, &line, "destination-address", context.map(|pair| pair.1), named);

@@ -218,12 +218,12 @@ pub fn expected_counters(gateway: &Gateway, step: &PacketStep, frame: &[u8]) -> 
     }
     if let Some(policy) = &step.words.policy {
         let id = counters::policy_id(&gateway.plan, policy)?;
-        let place = if is_permitted(&step.verdict) {
+        let counter = if is_permitted(&step.verdict) {
             CounterId::PolicySessions(id)
         } else {
             CounterId::PolicyDenied(id)
         };
-        values.insert(place, 1);
+        values.insert(counter, 1);
     }
     counters::expect_nat(&gateway.plan, &step.words, refused, &mut values)?;
     Ok(values)
@@ -293,7 +293,9 @@ fn stated_length(frame: &[u8]) -> u64 {
 
 /// What a run left behind.
 pub struct Seen {
+    /// What the program returned: `XDP_*` or `TC_ACT_*`.
     pub retval: u32,
+    /// As the program left it.
     pub frame: Vec<u8>,
     /// Metadata before the frame.
     pub meta: Vec<u8>,

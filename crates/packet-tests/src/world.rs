@@ -14,33 +14,47 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use sluice_wire::Mac;
 
+/// A `.world` file.
 #[derive(Debug, Clone, Default)]
 pub struct World {
+    /// Path of the configuration.
     pub config: PathBuf,
+    /// Of the gateway.
     pub devices: Vec<Device>,
+    /// Neighbours that answer ARP and neighbour solicitations.
     pub hosts: Vec<Host>,
+    /// Arguments of `ip`, run once the devices are there.
     pub commands: Vec<String>,
     /// Devices of the configuration that nobody sends to, and that only the plan has.
     pub imagined: Vec<String>,
 }
 
+/// A device of the gateway.
 #[derive(Debug, Clone)]
 pub struct Device {
+    /// Its name there.
     pub name: String,
+    /// Its own.
     pub mac: Mac,
+    /// In bytes, without the Ethernet header.
     pub mtu: u32,
 }
 
+/// A neighbour of the gateway.
 #[derive(Debug, Clone)]
 pub struct Host {
+    /// What cases name it by.
     pub name: String,
     /// `trust0.0`
     pub unit: String,
+    /// Its own.
     pub mac: Mac,
+    /// Of both families.
     pub addresses: Vec<IpAddr>,
 }
 
 impl World {
+    /// Fails with the line of what cannot be read.
     pub fn read(path: &Path) -> Result<World> {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         let mut world = World::default();
@@ -94,6 +108,7 @@ impl World {
         self.hosts.iter().find(|host| host.addresses.contains(&address))
     }
 
+    /// None = the world has no such host.
     pub fn host(&self, name: &str) -> Option<&Host> {
         self.hosts.iter().find(|host| host.name == name)
     }

@@ -4,14 +4,14 @@
 /// 2016, section 3.4). Sequences are at most as long.
 pub const POSITIONS: usize = 4093;
 
-/// Whose turn it is, by weights, spread as evenly as weights allow; members without weight are left out.
+/// Smooth weighted round robin: which member each packet of a round goes to; members without weight are left out.
 ///
-/// Equal weights give every member one turn. Weights too many for the sequence are made smaller, none to nothing.
+/// Equal weights give every member one packet a round. A sum of weights above [`POSITIONS`] is scaled down; no weight becomes 0.
 pub fn sequence(weights: &[u32]) -> Vec<u16> {
     let weights = reduced(weights);
     let total: i64 = weights.iter().map(|weight| i64::from(*weight)).sum();
     let mut credit = vec![0i64; weights.len()];
-    let mut turns = Vec::with_capacity(total as usize);
+    let mut sequence = Vec::with_capacity(total as usize);
     for _ in 0..total {
         for (credit, weight) in credit.iter_mut().zip(&weights) {
             *credit += i64::from(*weight);
@@ -19,9 +19,9 @@ pub fn sequence(weights: &[u32]) -> Vec<u16> {
         // the first of the largest: the order is that of the list
         let Some(next) = (0..credit.len()).rev().max_by_key(|index| credit[*index]) else { break };
         credit[next] -= total;
-        turns.push(next as u16);
+        sequence.push(next as u16);
     }
-    turns
+    sequence
 }
 
 fn reduced(weights: &[u32]) -> Vec<u32> {
@@ -53,24 +53,24 @@ pub fn maglev(names: &[String], weights: &[u32]) -> Vec<u16> {
         .iter()
         .map(|name| (hash(name.as_bytes(), 1) % size, hash(name.as_bytes(), 2) % (size - 1) + 1))
         .collect();
-    // Who chooses first must not depend on the place in the configuration.
-    let mut turn: Vec<usize> = (0..names.len()).filter(|member| weights[*member] > 0).collect();
-    turn.sort_by(|a, b| names[*a].cmp(&names[*b]));
+    // Who chooses first must not depend on the order of the configuration.
+    let mut order: Vec<usize> = (0..names.len()).filter(|member| weights[*member] > 0).collect();
+    order.sort_by(|a, b| names[*a].cmp(&names[*b]));
     let mut table = vec![u16::MAX; POSITIONS];
     let mut credit = vec![0u64; names.len()];
     let mut filled = 0;
     loop {
-        for &member in &turn {
+        for &member in &order {
             credit[member] += u64::from(weights[member]);
             if credit[member] < u64::from(most) {
                 continue;
             }
             credit[member] -= u64::from(most);
-            let (place, step) = &mut orders[member];
-            while table[*place as usize] != u16::MAX {
-                *place = (*place + *step) % size;
+            let (position, step) = &mut orders[member];
+            while table[*position as usize] != u16::MAX {
+                *position = (*position + *step) % size;
             }
-            table[*place as usize] = member as u16;
+            table[*position as usize] = member as u16;
             filled += 1;
             if filled == POSITIONS {
                 return table;
@@ -135,9 +135,9 @@ mod tests {
 
         #[test]
         fn large_weights_fit_and_leave_nobody_out(weights in proptest::collection::vec(1u32..100_000, 2..200)) {
-            let turns = sequence(&weights);
-            prop_assert!(turns.len() <= POSITIONS);
-            prop_assert!(shares(&turns, weights.len()).iter().all(|share| *share > 0));
+            let sequence = sequence(&weights);
+            prop_assert!(sequence.len() <= POSITIONS);
+            prop_assert!(shares(&sequence, weights.len()).iter().all(|share| *share > 0));
         }
 
         #[test]

@@ -8,7 +8,9 @@ use crate::{Environment, IngressHook, PlanError, units};
 /// What a commit tells about a device and `show interfaces` repeats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
+    /// Name of the netdev.
     pub device: String,
+    /// The whole sentence, with what to do.
     pub text: String,
 }
 

@@ -7,15 +7,20 @@ use sluice_language::config::Prefix;
 /// Netdevs of the daemon's namespace, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
+    /// By name.
     pub netdevs: BTreeMap<String, NetDev>,
     /// Source and destination of what IPsec policies of this host would send through tunnels.
     pub tunnels: Vec<(Prefix, Prefix)>,
 }
 
+/// A network device, as netlink and ethtool describe it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetDev {
+    /// In the daemon's network namespace.
     pub ifindex: u32,
+    /// Ethernet address that its frames carry.
     pub mac: [u8; 6],
+    /// In bytes, without the Ethernet header.
     pub mtu: u32,
     /// Driver as ethtool names it (`veth`, `virtio_net`, `ixgbe`, `tun`, `bridge`); empty when it has none.
     pub driver: String,
@@ -36,7 +41,9 @@ pub struct NetDev {
 /// What a sender leaves to whoever receives its frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sender {
+    /// Checksums of TCP and UDP are left to the NIC, which veth is none of.
     pub checksums_left: bool,
+    /// The VLAN tag stands in the packet's metadata and not in the frame.
     pub tags_beside: bool,
 }
 

@@ -18,12 +18,17 @@ pub const BANK_LINES: u32 = balance::POSITIONS.div_ceil(abi::FANOUT_LINE_POSITIO
 /// A listener of the data plane, for reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FanOutInfo {
+    /// As configured under `services fan-out listener`.
     pub name: String,
+    /// Where senders address their datagrams.
     pub bind: SocketAddr,
+    /// How receivers are chosen.
     pub balance: Balance,
     /// Of its counters.
     pub index: u32,
+    /// Name of the unit its datagrams arrive on.
     pub unit: String,
+    /// Where the unit's programs run, and with them the listener.
     pub hook: IngressHook,
     /// Name, address and index of counters; the order is that of positions.
     pub receivers: Vec<(String, SocketAddr, u32)>,
@@ -127,11 +132,11 @@ pub(crate) fn compile(
         });
         let names: Vec<String> = info.receivers.iter().map(|(_, address, _)| address.to_string()).collect();
         let weights: Vec<u32> = known(listener).map(|(r, _)| r.weight.into()).collect();
-        let place = tables.listeners.len() - 1;
-        write_positions(&mut tables, place, &positions(listener.balance, &names, &weights));
+        let index = tables.listeners.len() - 1;
+        write_positions(&mut tables, index, &positions(listener.balance, &names, &weights));
         infos.push(info);
     }
-    place(&mut tables)?;
+    assign_slots(&mut tables)?;
     Ok((tables, infos))
 }
 
@@ -208,7 +213,7 @@ fn receiver(listener: SocketAddr, address: SocketAddr, index: u32) -> FanoutRece
 const TRIES: u32 = 1 << 20;
 
 /// An odd multiplier under which no two listeners share a slot.
-fn place(tables: &mut FanOutTables) -> Result<(), PlanError> {
+fn assign_slots(tables: &mut FanOutTables) -> Result<(), PlanError> {
     let mut multiplier = 1u32;
     for _ in 0..TRIES {
         let slots: Vec<usize> =

@@ -16,18 +16,21 @@ use crate::units::Managed;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
+/// What a plan knows of the gate besides the tables.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GatePlan {
     /// Zones that demand grants.
     pub zones: Vec<String>,
     /// Service names by id.
     pub services: BTreeMap<u32, String>,
+    /// Those that the configuration makes; the API makes others.
     pub grants: Vec<GrantWant>,
     /// Devices before which the gate stands alone.
     pub alone: Vec<(String, GateAlone)>,
 }
 
 impl GatePlan {
+    /// Its id; None = no such service is configured.
     pub fn service(&self, name: &str) -> Option<u32> {
         self.services.iter().find(|(_, known)| *known == name).map(|(id, _)| *id)
     }
@@ -41,10 +44,15 @@ impl GatePlan {
 /// One source, one service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct GrantWant {
+    /// Host or prefix; a packet's source address is compared with it.
     pub source: Prefix,
+    /// Id of the service.
     pub service: u32,
+    /// Whom reports and logs name; no packet is compared with it.
     pub user: String,
+    /// Seconds without a packet after which it ends; None = never.
     pub idle_s: Option<u32>,
+    /// Seconds after which it ends in any case; None = never.
     pub absolute_s: Option<u32>,
 }
 

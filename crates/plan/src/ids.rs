@@ -16,17 +16,25 @@ const QUARANTINE: u32 = 2;
 /// commit must leave no trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ids {
+    /// By zone name, from `ZONE_HOST` + 1 on.
     pub zones: Pool,
+    /// By unit name, and by device name in the null zone: indexes of counters.
     pub units: Pool,
+    /// By [`crate::policy_key`], from 1 on.
     pub policies: Pool,
+    /// By listener name: indexes of counters.
     #[serde(default = "fan_out_listeners")]
     pub fan_out_listeners: Pool,
+    /// By listener, receiver and address: indexes of counters.
     #[serde(default = "fan_out_receivers")]
     pub fan_out_receivers: Pool,
+    /// By [`crate::nat::rule_key`], from 1 on.
     #[serde(default = "nat_rules")]
     pub nat_rules: Pool,
+    /// By [`crate::nat::pool_key`], from 1 on.
     #[serde(default = "nat_pools")]
     pub nat_pools: Pool,
+    /// By service name, from 1 on.
     #[serde(default = "services")]
     pub services: Pool,
 }
@@ -203,19 +211,25 @@ impl Pool {
         self.held.iter().find(|(_, held)| **held == id).map(|(name, _)| name.as_str())
     }
 
+    /// None = the name has none now.
     pub fn id(&self, name: &str) -> Option<u32> {
         self.held.get(name).copied()
     }
 
+    /// Every name that has an id now, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u32)> {
         self.held.iter().map(|(name, id)| (name.as_str(), *id))
     }
 }
 
+/// More names than ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted {
+    /// How many names were to have one.
     pub wanted: usize,
+    /// How many ids the pool has in all.
     pub ids: u32,
+    /// How many of them rest after their name went.
     pub quarantined: usize,
 }
 

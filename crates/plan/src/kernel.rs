@@ -13,9 +13,13 @@ use crate::{Environment, PlanError};
 /// Wanted state, in the order it must be reached. Names, never ifindexes: the devices may not exist yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KernelWants {
+    /// veth pairs that stand for tagged units.
     pub vlan_pairs: Vec<VlanPair>,
+    /// State and MTU of devices.
     pub links: Vec<LinkWant>,
+    /// Device and the address it gets, with the length of its subnet.
     pub addresses: Vec<(String, Prefix)>,
+    /// Static routes.
     pub routes: Vec<RouteWant>,
     /// Static routes, or gateways of theirs, that cannot be used as the configuration stands, and why.
     pub inactive_routes: Vec<String>,
@@ -35,35 +39,53 @@ pub struct KernelWants {
 /// A tagged unit's device: the data plane sends untagged frames for the host to `peer`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VlanPair {
+    /// Has the unit's addresses.
     pub device: String,
+    /// The other end, which the data plane sends to.
     pub peer: String,
+    /// The interface that the tagged frames arrive on.
     pub parent: String,
+    /// Of both ends, in bytes.
     pub mtu: u32,
 }
 
+/// What a device is set to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkWant {
+    /// Its name.
     pub device: String,
+    /// False = `disable`.
     pub up: bool,
+    /// In bytes; None = it keeps the one it has.
     pub mtu: Option<u32>,
 }
 
+/// A static route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteWant {
+    /// Network address: the bits behind its length are zero.
     pub destination: Prefix,
+    /// Where its packets go.
     pub target: RouteVia,
 }
 
+/// Where a static route leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RouteVia {
+    /// One, or several that share the traffic (ECMP).
     Gateways(Vec<Gateway>),
+    /// A directly connected network: the name of the netdev.
     Device(String),
+    /// Packets are dropped, and no sender is told.
     Discard,
+    /// Packets are dropped, and their senders get an ICMP error.
     Reject,
 }
 
+/// A next hop.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gateway {
+    /// Of the route's family.
     pub addr: IpAddr,
     /// The device whose configured subnet has it. Named, because the kernel would choose by what is there at the
     /// moment: while a commit moves a subnet to another device, both have it. None = the kernel finds the way.

@@ -3,6 +3,8 @@
 //! The same inputs give the same plan, and a plan prints as text, so what a commit will do can be read, compared and
 //! tested (`tests/golden-plan`).
 
+#![warn(missing_docs)]
+
 pub mod balance;
 pub mod classifier;
 mod devices;
@@ -44,24 +46,35 @@ pub use words::words;
 /// What a commit will put in force.
 #[derive(Debug, Clone)]
 pub struct Plan {
+    /// Number the caller gave it; by it ids rest, see [`Pool`].
     pub generation: u32,
+    /// The contents of every table a commit makes (`bpf/tables.def`).
     pub tables: Tables,
     /// What the rules want, list by list; `contexts[n]` is context n + 1 of the tables.
     pub contexts: Vec<classifier::Rules>,
+    /// By number, as `Attachment::variant` names them; the first has no stage that only some devices need.
     pub variants: Vec<Variant>,
+    /// One a netdev.
     pub attachments: Vec<Attachment>,
+    /// What netlink and sysctls have to reach.
     pub kernel: KernelWants,
+    /// Enabled units of a zone, in the order of the configuration.
     pub units: Vec<UnitInfo>,
+    /// Configured devices without such a unit.
     pub null_zone: Vec<NullDevice>,
     /// What its operator should know, in the order of the configuration.
     pub warnings: Vec<Warning>,
     /// The devices as it was made for them.
     pub environment: Environment,
+    /// Listeners that the data plane serves; those of other modes are not here.
     pub fan_out: Vec<fan_out::FanOutInfo>,
     /// Zone and policy names by id.
     pub zones: BTreeMap<u32, String>,
+    /// By id.
     pub policies: BTreeMap<u32, PolicyInfo>,
+    /// Services, and the grants that the configuration makes.
     pub gate: GatePlan,
+    /// NAT rules and pools, by id.
     pub nat: nat::NatPlan,
 }
 
@@ -76,17 +89,23 @@ impl Plan {
 /// A distinct set of optional stages; programs are loaded once for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variant {
+    /// One bit a stage (`Stage::bit`).
     pub stage_mask: u32,
 }
 
+/// Where the programs of a device run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IngressHook {
+    /// tc ingress: any driver, and GSO packets stay whole.
     Tc,
+    /// In the driver, before an skb is made.
     XdpNative,
+    /// After the skb is made: for tests and drivers without native XDP.
     XdpGeneric,
 }
 
 impl IngressHook {
+    /// As reports, metrics and the API spell it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tc => "tc",
@@ -99,55 +118,77 @@ impl IngressHook {
 /// Where programs go on one netdev. Every one gets the egress program; host sides of tagged units get only that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
+    /// Name of the netdev.
     pub device: String,
+    /// In the daemon's network namespace.
     pub ifindex: u32,
+    /// None = the egress program alone.
     pub ingress: Option<IngressHook>,
+    /// Index into `Plan::variants`.
     pub variant: u32,
 }
 
 /// A unit as reports show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitInfo {
+    /// Index of its counters, kept by name from commit to commit.
     pub index: u32,
+    /// As configuration and reports write it: `eth0.100`.
     pub name: String,
     /// The unit's own, else its interface's.
     pub description: Option<String>,
+    /// Name of the security zone.
     pub zone: String,
     /// Netdev that frames arrive on, and the one that carries the addresses.
     pub physical: String,
+    /// The unit's own netdev when it is tagged, else the physical one.
     pub device: String,
+    /// None = untagged.
     pub vlan: Option<sluice_language::config::Vlan>,
+    /// In bytes, without the Ethernet header and tags.
     pub mtu: u16,
+    /// Of the physical netdev.
     pub hook: IngressHook,
+    /// Of both families, IPv4 first, with the length of their subnets.
     pub addresses: Vec<sluice_language::config::Prefix>,
 }
 
 /// A device that passes nothing: the configuration names it and has no enabled unit of it in a zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NullDevice {
+    /// Name of the netdev.
     pub device: String,
+    /// In the daemon's network namespace.
     pub ifindex: u32,
     /// Of its counters.
     pub index: u32,
+    /// What drops its packets.
     pub hook: IngressHook,
+    /// In bytes, of the netdev.
     pub mtu: u16,
+    /// Why it has no unit, for the warning.
     pub cause: &'static str,
 }
 
+/// A policy as reports show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyInfo {
+    /// Unique within its zone pair only.
     pub name: String,
     /// From-zone and to-zone; None = global.
     pub context: Option<(String, String)>,
+    /// Permit, deny or reject.
     pub action: sluice_language::config::Action,
     /// `then count`
     pub counts: bool,
     /// Inside the times of its scheduler, or without one.
     pub active: bool,
-    /// Place in the order of evaluation: zone pair by zone pair, then the global ones.
+    /// Number in the order of evaluation: zone pair by zone pair, then the global ones.
     pub order: usize,
 }
 
+/// Why no plan can be made of a configuration; nothing has been touched.
+#[allow(missing_docs, reason = "its variants and their fields are what their messages name")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     #[error("interface {name} does not exist here; create it or correct the name (present: {})", known.join(", "))]
@@ -227,7 +268,7 @@ pub enum PlanError {
     #[error("the unit table has no room for {entries} entries; configure fewer tagged units")]
     UnitTableFull { entries: usize },
     #[error(
-        "the NAT rule-sets make {count} entries (one for each place they apply to, two for a static rule, more for ranges that \
+        "the NAT rule-sets make {count} entries (one for each first they apply to, two for a static rule, more for ranges that \
          are no prefixes), at most {} fit; use fewer rules, or prefixes",
         abi::MAX_NAT_RULES
     )]
@@ -440,12 +481,12 @@ fn unit_info(
 
 /// Statements of one zone pair may stand apart; they are tried together.
 fn policy_infos(config: &Config, ids: &BTreeMap<String, u32>) -> BTreeMap<u32, PolicyInfo> {
-    let mut place: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    let mut first: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for (number, set) in config.policies.iter().enumerate() {
-        place.entry((&set.from_zone, &set.to_zone)).or_insert(number);
+        first.entry((&set.from_zone, &set.to_zone)).or_insert(number);
     }
     let mut sets: Vec<_> = config.policies.iter().collect();
-    sets.sort_by_key(|set| place[&(set.from_zone.as_str(), set.to_zone.as_str())]);
+    sets.sort_by_key(|set| first[&(set.from_zone.as_str(), set.to_zone.as_str())]);
     let of_pairs = sets.into_iter().flat_map(|set| {
         let context = (set.from_zone.as_str(), set.to_zone.as_str());
         set.policies.iter().map(move |policy| (Some(context), policy))

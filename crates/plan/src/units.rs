@@ -270,12 +270,12 @@ impl UnitTable {
     pub(crate) fn new(entries: &[UnitEntry]) -> Result<UnitTable, PlanError> {
         let slots = (SLOTS_PER_ENTRY * entries.len()).max(LEAST_SLOTS).next_power_of_two();
         let shift = (32 - slots.trailing_zeros()).max(abi::UNIT_LEAST_SHIFT);
-        let mut places =
+        let mut placement =
             Placement { shift, taken: vec![0; (1 << (32 - shift)) + abi::UNIT_PROBES - 1], round: 0 };
         let mut multiplier = 1u32;
         let mut best: Option<(usize, u32)> = None;
         for _ in 0..(MULTIPLIER_EFFORT / entries.len().max(1)).max(16) {
-            let moved = places.moved(entries, multiplier);
+            let moved = placement.moved(entries, multiplier);
             if moved.is_some_and(|moved| best.is_none_or(|(least, _)| moved < least)) {
                 best = moved.map(|moved| (moved, multiplier));
             }
@@ -286,7 +286,7 @@ impl UnitTable {
             multiplier = multiplier.wrapping_mul(0xd9f5_0b35).wrapping_add(0x9e37_79ba) | 1;
         }
         let (_, multiplier) = best.ok_or(PlanError::UnitTableFull { entries: entries.len() })?;
-        Ok(UnitTable { slots: places.fill(entries, multiplier), multiplier, shift })
+        Ok(UnitTable { slots: placement.fill(entries, multiplier), multiplier, shift })
     }
 }
 

@@ -49,17 +49,25 @@ pub struct RecentDrop {
     pub hook: String,
     /// Tags of the frame, `100` or `100.7`.
     pub vlan: Option<String>,
+    /// None where the frame belongs to no unit of a zone.
     pub from_zone: Option<String>,
     /// Once the packet has been routed.
     pub to_zone: Option<String>,
+    /// Stage that dropped them.
     pub stage: String,
+    /// Why, as counters name it.
     pub reason: String,
     /// What the reason means.
     pub help: String,
+    /// As the packet had it when it was dropped; none where it is not IP.
     pub source: Option<String>,
+    /// Or identifier of an ICMP echo.
     pub source_port: Option<u16>,
+    /// As the packet had it when it was dropped; none where it is not IP.
     pub destination: Option<String>,
+    /// None where the protocol has no ports.
     pub destination_port: Option<u16>,
+    /// Name or number.
     pub protocol: Option<String>,
     /// Type and code, of ICMP and ICMPv6.
     pub icmp: Option<(u8, u8)>,

@@ -156,6 +156,7 @@ macro_rules! counters {
         }
 
         impl Counters {
+            /// Counters of a unit as the data plane has them, with its drops added up by direction.
             pub fn new(raw: &UnitCounters, drops: &DropCounters) -> Self {
                 let dropped = |side: Hook| {
                     drops.named().filter(|(reason, _)| reason.stage().hook() == side).map(|(_, count)| count).sum()
@@ -245,6 +246,7 @@ pub struct Equation {
 }
 
 impl Equation {
+    /// With the difference of both sides.
     pub fn new(left: u64, right: u64) -> Self {
         Self { left, right, difference: left.wrapping_sub(right) as i64 }
     }

@@ -6,8 +6,11 @@ use serde::{Deserialize, Serialize};
 /// The configuration in force.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Configuration {
+    /// Number of the commit in force.
     pub generation: u32,
+    /// Name that the text was committed under, as error messages have it.
     pub file: String,
+    /// As it was committed.
     pub text: String,
 }
 
@@ -37,6 +40,7 @@ pub struct CommitQuery {
 pub struct Committed {
     /// Number of the generation.
     pub generation: u32,
+    /// From the request to the answer, in milliseconds.
     pub took_ms: u64,
     /// What an operator should know; the commit stands.
     pub warnings: Vec<String>,
@@ -64,10 +68,13 @@ pub struct CandidateQuery {
 /// The candidate, or a part of it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CandidateView {
+    /// In the form that was asked for.
     pub text: String,
     /// Somebody has changed it since the last commit.
     pub changed: bool,
+    /// User who made the last change; none where nothing was changed.
     pub changed_by: Option<String>,
+    /// When that was, in milliseconds since 1970.
     pub changed_unix_ms: Option<u64>,
     /// Another configuration has been committed since it was begun: its commit takes that back.
     pub is_behind: bool,
@@ -78,9 +85,13 @@ pub struct CandidateView {
 /// Somebody who has the candidate open.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EditorView {
+    /// Name of the user.
     pub user: String,
+    /// Of the process that opened it.
     pub pid: i32,
+    /// What it came by: `cli`, `api`.
     pub client: String,
+    /// When it was opened, in milliseconds since 1970.
     pub since_unix_ms: u64,
     /// Nobody else may change the candidate meanwhile.
     pub exclusive: bool,
@@ -137,6 +148,7 @@ pub struct Opened {
     pub others: Vec<EditorView>,
     /// It holds changes that nobody has committed.
     pub changed: bool,
+    /// User who made the last change; none where nothing was changed.
     pub changed_by: Option<String>,
 }
 
@@ -186,11 +198,15 @@ pub struct Comparison {
 pub struct CommitView {
     /// 0 is in force.
     pub number: u32,
+    /// When it was made, in milliseconds since 1970.
     pub unix_ms: u64,
+    /// Name of the user.
     pub user: String,
     /// What it came by: `cli`, `api`, `file`, `confirm` (nobody confirmed the one before).
     pub client: String,
+    /// Why it was made, as its user said.
     pub comment: Option<String>,
+    /// Name that the text was committed under.
     pub file: String,
     /// It goes back to the one before at this time, unless it is confirmed; in milliseconds since 1970.
     pub returns_unix_ms: Option<u64>,
@@ -209,9 +225,13 @@ pub struct CommitNumber {
 /// An earlier configuration.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct StoredText {
+    /// Name that the text was committed under.
     pub file: String,
+    /// When it was committed, in milliseconds since 1970.
     pub unix_ms: u64,
+    /// Name of the user.
     pub user: String,
+    /// As it was committed.
     pub text: String,
 }
 

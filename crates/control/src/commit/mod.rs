@@ -259,7 +259,7 @@ impl Engine {
         self.stored.as_ref()
     }
 
-    /// Puts in force again what the commit that nobody confirmed has replaced.
+    /// Puts the configuration in force again that an unconfirmed commit has replaced.
     pub fn go_back(&mut self, to: Earlier, shared: &Shared) -> Result<Committed, CommitError> {
         tracing::warn!("nobody has confirmed the commit; the configuration before it comes back");
         self.commit(Source::unconfirmed(to), shared)

@@ -9,7 +9,9 @@ use sluice_plan::Plan;
 use crate::functions::variants;
 use crate::kernel::{bpffs, preflight};
 
+/// Why it is not known that the kernel takes the programs of a configuration, or why it refuses them.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "its variants are what their messages name")]
 pub enum LoadsError {
     #[error("this kernel does not take the programs of the configuration: {0}")]
     Refused(#[from] sluice_dataplane::Error),

@@ -34,16 +34,17 @@ use crate::serve::operations::Gateway;
 use crate::state::config;
 use crate::state::store::{Memory, Store, Stored};
 
+/// The process behind `sluice run`.
 pub struct Daemon;
 
 /// What a daemon must have for itself before it does anything.
-struct Place {
+struct Claimed {
     store: Arc<Store>,
     pin: PathBuf,
     namespace: Namespace,
 }
 
-impl Place {
+impl Claimed {
     fn claim(options: &Options) -> Result<Self, DaemonError> {
         preflight::privileged()?;
         preflight::machine()?;
@@ -78,8 +79,8 @@ impl Daemon {
     /// Runs until SIGTERM or SIGINT. What it set up stays: programs, sessions, addresses, routes, guard.
     pub fn run(options: Options) -> Result<(), DaemonError> {
         sluice_dataplane::map_large_pieces();
-        let place = Place::claim(&options)?;
-        let memory = place.store.load()?;
+        let claimed = Claimed::claim(&options)?;
+        let memory = claimed.store.load()?;
         let notify = Notify::from_environment();
         let service = FanOutService::new(options.names.clone());
         let runtime = crate::runtime().map_err(DaemonError::Runtime)?;
@@ -87,9 +88,9 @@ impl Daemon {
             None => None,
             Some(address) => Some(runtime.block_on(http::bind_tcp(address)).map_err(listen_error(address))?),
         };
-        let socket = place.store.socket();
+        let socket = claimed.store.socket();
         let kernel = Kernel::connect(runtime.handle())?;
-        let start = place.start(&options, kernel, memory.stored.clone(), &service)?;
+        let start = claimed.start(&options, kernel, memory.stored.clone(), &service)?;
         let (shared, engine) = start_with_devices(&start, &options, &memory, &notify)?;
         watch::start(runtime.handle(), shared.clone(), engine.clone())?;
         ruleset::start(shared.clone(), engine.clone())?;
@@ -133,7 +134,7 @@ impl Daemon {
 
         // A commit that is under way ends first.
         let _engine = engine.lock().unwrap_or_else(PoisonError::into_inner);
-        // What remains of the socket only says that nobody listens.
+        // A socket file that remains shows clients that no daemon listens.
         let _ = std::fs::remove_file(&socket);
         tracing::info!("ended; the data plane keeps forwarding (`sluice cleanup` removes it)");
         runtime.shutdown_background();
@@ -154,19 +155,19 @@ pub enum Restored {
 
 /// What a daemon does when a commit was not confirmed in time, where none is there to do it.
 pub fn restore(options: &Options) -> Result<Restored, DaemonError> {
-    let place = Place::claim(options)?;
-    let memory = place.store.load()?;
+    let claimed = Claimed::claim(options)?;
+    let memory = claimed.store.load()?;
     let Some(stored) = memory.stored else { return Ok(Restored::Nothing) };
     let Some(confirm) = &stored.confirm else { return Ok(Restored::Nothing) };
     if !confirm.deadline.has_passed() {
         return Ok(Restored::Waiting(confirm.deadline.left()));
     }
-    let Some(back) = stored.unconfirmed(&place.store.archive()) else {
+    let Some(back) = stored.unconfirmed(&claimed.store.archive()) else {
         return Err(DaemonError::NothingEarlier { dir: options.state_dir.clone() });
     };
     let runtime = crate::runtime().map_err(DaemonError::Runtime)?;
     let service = FanOutService::new(options.names.clone());
-    let start = place.start(options, Kernel::connect(runtime.handle())?, Some(stored), &service)?;
+    let start = claimed.start(options, Kernel::connect(runtime.handle())?, Some(stored), &service)?;
     start.first_that_works(vec![Ok(Source::unconfirmed(back))], vec![])?;
     Ok(Restored::Back)
 }
@@ -240,17 +241,17 @@ impl Reloads {
         let Some(path) = self.options.config.clone() else {
             return tracing::warn!("SIGHUP ignored: the daemon was started without --config");
         };
-        // one that waits for its turn will read what the file holds by then
+        // one that already waits for the lock will read what the file holds by then
         static WAITING: AtomicBool = AtomicBool::new(false);
         if WAITING.swap(true, Ordering::AcqRel) {
             return;
         }
         let own = self.clone();
         std::thread::spawn(move || {
-            let turn = one_at_a_time();
+            let guard = one_at_a_time();
             WAITING.store(false, Ordering::Release);
             own.notify.say("RELOADING=1");
-            if let Err(error) = own.file(&path, &turn) {
+            if let Err(error) = own.file(&path, &guard) {
                 tracing::error!(%error, "SIGHUP: nothing changed");
             }
             own.notify.say("READY=1");
@@ -258,7 +259,7 @@ impl Reloads {
     }
 
     /// Reads the file and commits it. The engine is free meanwhile: a translation may have to wait for names.
-    fn file(&self, path: &Path, _turn: &MutexGuard<()>) -> Result<bool, DaemonError> {
+    fn file(&self, path: &Path, _guard: &MutexGuard<()>) -> Result<bool, DaemonError> {
         let source = sources::read(path, &self.options)?;
         self.service.learn(&source.text, &source.file);
         let mut engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
@@ -275,8 +276,8 @@ impl Reloads {
     fn again(&self) -> bool {
         tracing::info!("receivers are others, or elsewhere");
         if let (Some(path), Some(_)) = (&self.options.config, &self.options.translate) {
-            let turn = one_at_a_time();
-            match self.file(path, &turn) {
+            let guard = one_at_a_time();
+            match self.file(path, &guard) {
                 Ok(done) => return done,
                 Err(error) => tracing::warn!(%error, "the file cannot be read; what it said before holds"),
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 #[derive(Clone, Default)]
 pub struct Notify {
-    place: Option<SocketAddr>,
+    socket_address: Option<SocketAddr>,
     /// How often it wants to hear that the daemon lives, at least.
     pub watchdog: Option<Duration>,
 }
@@ -22,16 +22,16 @@ impl Notify {
         let ours = variable("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
         let microseconds = variable("WATCHDOG_USEC").and_then(|text| text.parse().ok()).filter(|_| ours);
         Self {
-            place: variable("NOTIFY_SOCKET").and_then(address),
+            socket_address: variable("NOTIFY_SOCKET").and_then(address),
             watchdog: microseconds.map(Duration::from_micros),
         }
     }
 
     /// `READY=1`, `STATUS=...`, one a line. Nobody who listens is no fault.
     pub fn say(&self, state: &str) {
-        if let Some(place) = &self.place
-            && let Err(error) =
-                UnixDatagram::unbound().and_then(|socket| socket.send_to_addr(state.as_bytes(), place))
+        if let Some(socket_address) = &self.socket_address
+            && let Err(error) = UnixDatagram::unbound()
+                .and_then(|socket| socket.send_to_addr(state.as_bytes(), socket_address))
         {
             tracing::warn!(%error, "systemd was not told {state:?}");
         }

@@ -26,17 +26,20 @@ pub trait Translate: Send + Sync {
     }
 }
 
+/// What `sluice run` is told on its command line.
 #[derive(Clone)]
 pub struct Options {
     /// Configuration to start with, where nothing was committed yet; None = the last one committed here.
     pub config: Option<PathBuf>,
     /// It counts whatever was committed.
     pub override_store: bool,
+    /// Holds the history of commits, the candidate and the sockets.
     pub state_dir: PathBuf,
     /// Where pins stand; None = where one is found.
     pub bpffs: Option<PathBuf>,
     /// Interfaces that are not there yet are waited for, instead of ending the start.
     pub wait: bool,
+    /// Reads configurations that are not in Junos syntax; None = those are refused.
     pub translate: Option<Arc<dyn Translate>>,
     /// What receivers by name mean.
     pub names: Names,

@@ -20,7 +20,7 @@ use crate::state::draft::Drafts;
 use crate::state::store::{Store, StoreError, Stored};
 
 /// Why a daemon does not run.
-
+#[allow(missing_docs, reason = "its variants and their fields are what their messages name")]
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! A commit that nobody confirmed in time: the configuration before it comes back.
+//! A commit that was not confirmed in time: the configuration before it comes back.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;

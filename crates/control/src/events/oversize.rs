@@ -23,11 +23,11 @@ use crate::commit::Shared;
 /// Reads packets for as long as the process lives.
 pub fn start(shared: Arc<Shared>) -> io::Result<()> {
     let read = move || {
-        let mut ways = Senders::default();
+        let mut senders = Senders::default();
         let watched = shared.dataplane.watch_oversize(
             || true,
             |packet| {
-                if let Err(error) = ways.send(&packet) {
+                if let Err(error) = senders.send(&packet) {
                     tracing::debug!(%error, to = %packet.destination(), "a packet was not fragmented");
                 }
             },

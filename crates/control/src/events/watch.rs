@@ -118,7 +118,7 @@ pub fn start(
     Ok(())
 }
 
-/// False when nobody listens any more.
+/// False when the receiver is gone.
 fn receive(
     shared: &Shared,
     payloads: Vec<NetlinkPayload<RouteNetlinkMessage>>,
@@ -368,7 +368,7 @@ fn ask_again(shared: &Shared, before: &Plan) {
     }
 }
 
-/// Gives back next hops that nobody uses. The others get NTF_USE: redirected packets do not tell the kernel that a
+/// Gives back unused next hops. The others get NTF_USE: redirected packets do not tell the kernel that a
 /// neighbour is in use.
 pub fn refresh_neighbours(shared: &Shared) {
     match shared.dataplane.neighbours_in_use(UNUSED_NEXTHOP_S) {

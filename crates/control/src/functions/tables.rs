@@ -29,7 +29,7 @@ impl Function for Tables {
         Ok(())
     }
 
-    /// A grace period after the programs, nobody uses the old generation any more.
+    /// A grace period after the programs, no CPU uses the old generation any more.
     fn retire(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
         let config = candidate.config;
         self.0.set_timeouts(&config::timeouts(config), config::early_ageout(config));

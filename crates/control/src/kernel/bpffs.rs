@@ -58,7 +58,7 @@ fn ancestors() -> impl Iterator<Item = u32> {
     std::iter::successors(Some(std::os::unix::process::parent_id()).filter(|parent| *parent > 0), parent)
 }
 
-/// The usual place as another process sees it. It stays open: that process may end.
+/// The usual mount point as another process sees it. It stays open: that process may end.
 fn seen_by(process: u32) -> Option<PathBuf> {
     let path = format!("/proc/{process}/root{USUAL}");
     let open = File::open(&path).ok().filter(|_| is_bpffs(Path::new(&path)))?;

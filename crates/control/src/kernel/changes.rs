@@ -306,7 +306,7 @@ impl Restoring<'_> {
         Ok(())
     }
 
-    /// The way to an address's own subnet, which the kernel makes with the address and only then.
+    /// Connected routes (to an address's own subnet), which the kernel makes with the address and only then.
     fn connected(&mut self) -> Result<(), KernelError> {
         let present: HashSet<_> = self.kernel.connected()?.into_iter().collect();
         for (device, prefix) in &self.wants.addresses {

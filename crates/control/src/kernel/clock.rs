@@ -1,4 +1,4 @@
-//! Moments that neither a jump of the clock on the wall nor a restart makes another.
+//! Points in time that survive both a jump of the system clock and a restart.
 
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 /// A moment to come, by both clocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deadline {
-    /// By the clock on the wall: what counts after a reboot.
+    /// By the system clock (CLOCK_REALTIME): what counts after a reboot.
     pub unix_ms: u64,
-    /// Since this boot of the machine: what counts until then, whatever is done to the clock on the wall.
+    /// Since this boot of the machine: what counts until then, whatever is done to the system clock.
     boot_ms: u64,
     boot_id: String,
-    /// How far away it was at first. It is never further, even if the clock on the wall is put back over a reboot.
+    /// How far away it was at first. It is never further, even if the system clock is set back over a reboot.
     span_ms: u64,
 }
 

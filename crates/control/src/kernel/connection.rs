@@ -27,7 +27,7 @@ pub struct Kernel {
     /// The same, and the kernel answers exactly what is asked (NETLINK_GET_STRICT_CHK).
     pub(super) strict: Handle,
     /// A socket answers one dump at a time (EBUSY).
-    turn: Arc<Mutex<()>>,
+    one_at_a_time: Arc<Mutex<()>>,
 }
 
 impl Kernel {
@@ -42,7 +42,7 @@ impl Kernel {
         runtime.spawn(connection);
         let (connection, strict, _) = rtnetlink::new_connection_with_strict_check().map_err(fail)?;
         runtime.spawn(connection);
-        Ok(Self { runtime: runtime.clone(), netlink, strict, turn: Arc::default() })
+        Ok(Self { runtime: runtime.clone(), netlink, strict, one_at_a_time: Arc::default() })
     }
 
     /// `work` must send nothing before it is polled: rtnetlink's dumps do, so they stand in an async block.
@@ -52,7 +52,7 @@ impl Kernel {
         action: impl FnOnce() -> String,
         advice: &'static str,
     ) -> Result<T> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
         let result = self.runtime.block_on(work);
         result.map_err(|error| KernelError { action: action(), reason: reason(&error), advice })
     }

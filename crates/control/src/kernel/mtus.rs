@@ -9,7 +9,7 @@ use crate::kernel::Link;
 /// By device name.
 pub type Mtus = BTreeMap<String, u32>;
 
-/// Adds what must be set back to a plan's wishes, and says what to remember once they are fulfilled.
+/// Adds MTUs that must be set back to what a plan wants, and returns what to store once that is done.
 pub fn restore(wants: &mut KernelWants, links: &[Link], before: &Mtus) -> Mtus {
     let mut remembered = before.clone();
     for link in links.iter().filter(|link| !link.ours) {

@@ -50,7 +50,7 @@ impl Notices {
     }
 
     /// A thread that looks at once, for what came before the subscription, and again so long after all news; until `look`
-    /// says that nobody is interested any more.
+    /// says that notices are not wanted any more.
     pub fn watch(
         self,
         name: &'static str,

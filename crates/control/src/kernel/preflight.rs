@@ -6,7 +6,9 @@ use std::path::Path;
 
 use flate2::read::GzDecoder;
 
+/// What this machine lacks, and where to get it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "its variants and their fields are what their messages name")]
 pub enum PreflightError {
     #[error("this needs root (missing: {}); run it with sudo", missing.join(", "))]
     Privilege { missing: Vec<&'static str> },

@@ -8,7 +8,7 @@ use crate::kernel::ethtool;
 /// Names of features that were on, by device.
 pub type Tags = BTreeMap<String, Vec<String>>;
 
-/// What to remember once a plan with these wishes is in force.
+/// What to store once a plan that wants this is in force.
 pub fn remembered(before: &Tags, switched_off: Tags, wanted: &[String]) -> Tags {
     let mut remembered = before.clone();
     remembered.retain(|device, _| wanted.contains(device));
@@ -18,7 +18,8 @@ pub fn remembered(before: &Tags, switched_off: Tags, wanted: &[String]) -> Tags 
     remembered
 }
 
-/// Switches on again what nobody wants off any more. Says what could not be; a device that has gone needs nothing.
+/// Restores features of devices whose tags need not be in the frames any more. Returns what failed; a device that has gone is
+/// skipped.
 pub fn put_back(before: &Tags, wanted: &[String]) -> Vec<String> {
     let unwanted = before.iter().filter(|(device, _)| !wanted.contains(device));
     let failed = unwanted.filter_map(|(device, features)| {

@@ -22,7 +22,9 @@ const WORD: Duration = Duration::from_secs(10);
 /// be before it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "its variants and their fields are what their messages name")]
 pub enum ClientError {
     #[error(
         "no daemon answers on {}; start it with `sluice run --config FILE`, or name its directory with --state-dir",
@@ -49,6 +51,7 @@ impl ClientError {
     }
 }
 
+/// Asks the daemon of a state directory over its unix socket, a connection a request.
 pub struct Client {
     socket: PathBuf,
     /// Nobody waits for the answer any more.
@@ -56,6 +59,7 @@ pub struct Client {
 }
 
 impl Client {
+    /// Connects nowhere yet.
     pub fn new(state_dir: &Path) -> Self {
         Self { socket: socket_path(state_dir), is_over: || false }
     }

@@ -44,7 +44,7 @@ impl Who {
         matches!(self, Who::User { uid, .. } if uid == 0 || uid == own)
     }
 
-    /// May read what is nobody else's business: owners and the daemon's group.
+    /// May read what is not public: owners and the daemon's group.
     pub fn may_read_all(self) -> bool {
         let own = nix::unistd::getegid().as_raw();
         self.is_owner() || matches!(self, Who::User { gid, .. } if gid == own)

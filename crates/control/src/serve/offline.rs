@@ -21,7 +21,9 @@ use crate::state::draft::Drafts;
 use crate::state::error::AskError;
 use crate::state::store::{self, StoreError, Stored};
 
+/// Why a question cannot be answered without a daemon.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "its variants are what their messages name")]
 pub enum OfflineError {
     #[error("only the daemon knows that")]
     Daemon,

@@ -131,8 +131,8 @@ impl Archive {
     pub fn earlier(&self, active: u64, number: u32) -> Result<Earlier, ArchiveError> {
         let serials = self.serials(active);
         let last = serials.len().min(KEPT);
-        let place = (number as usize).checked_sub(1).filter(|place| *place < last);
-        let serial = place.map(|place| serials[place]).ok_or(ArchiveError::NoCommit { number, last })?;
+        let index = (number as usize).checked_sub(1).filter(|index| *index < last);
+        let serial = index.map(|index| serials[index]).ok_or(ArchiveError::NoCommit { number, last })?;
         self.by_serial(serial).map_err(|why| ArchiveError::Damaged {
             number,
             path: self.history().join(name_of(serial)),
@@ -308,16 +308,16 @@ mod tests {
         [1, 2].into_iter().for_each(|serial| archive.put(&stored(serial)).unwrap());
         let path = archive.history().join(name_of(2));
         let whole = fs::read(&path).unwrap();
-        for place in 0..whole.len() {
-            fs::write(&path, &whole[..place]).unwrap();
-            assert!(matches!(archive.earlier(3, 1), Err(ArchiveError::Damaged { number: 1, .. })), "{place}");
-            assert_eq!(archive.newest(3).unwrap().commit.serial, 1, "{place}");
+        for index in 0..whole.len() {
+            fs::write(&path, &whole[..index]).unwrap();
+            assert!(matches!(archive.earlier(3, 1), Err(ArchiveError::Damaged { number: 1, .. })), "{index}");
+            assert_eq!(archive.newest(3).unwrap().commit.serial, 1, "{index}");
             let mut changed = whole.clone();
-            changed[place] ^= 1;
+            changed[index] ^= 1;
             fs::write(&path, &changed).unwrap();
             // of the heads of the parts a checksum knows nothing: time, system
             let read = archive.by_serial(2);
-            assert!(read.is_err() || read == Ok(stored(2)), "{place}");
+            assert!(read.is_err() || read == Ok(stored(2)), "{index}");
         }
         fs::remove_dir_all(&archive.dir).unwrap();
     }

@@ -9,6 +9,7 @@ use crate::kernel::{Kernel, KernelError, environment};
 
 /// Why a configuration cannot be used here.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "its variants and their fields are what their messages name")]
 pub enum CheckError {
     #[error("{0}")]
     Language(Errors),

@@ -249,7 +249,7 @@ impl Held {
         self.draft = draft;
     }
 
-    /// Trees take memory that nobody needs when nobody edits.
+    /// Parsed trees are freed while no one edits, to save memory.
     fn rest(&mut self) {
         if self.seats.is_empty() {
             (self.tree, self.active) = (None, None);

@@ -73,8 +73,8 @@ pub struct Entry {
     pub last_ms: u64,
     /// Flags of the last one.
     pub tcp_flags: Option<u8>,
-    /// Names its place among those of its kind.
-    turn: u64,
+    /// Counts up with every packet that is kept: its key among those of its kind.
+    sequence: u64,
 }
 
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ struct Table {
     entries: HashMap<Facts, Entry>,
     /// By kind, those whose last packet is longest ago first.
     kinds: BTreeMap<Kind, BTreeMap<u64, Facts>>,
-    turns: u64,
+    sequences: u64,
     /// Packets that were dropped and not told: when a slice began, and how many.
     untold: VecDeque<(u64, u64)>,
     /// When was looked last for what is too long ago.
@@ -108,26 +108,26 @@ impl RecentDrops {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         table.forget(unix_ms);
         let mut entries: Vec<Entry> = table.entries.values().cloned().collect();
-        entries.sort_by_key(|entry| std::cmp::Reverse(entry.turn));
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.sequence));
         (entries, table.untold.iter().map(|(_, count)| count).sum())
     }
 }
 
 impl Table {
     fn keep(&mut self, facts: Facts, tcp_flags: Option<u8>, packets: u64, unix_ms: u64) {
-        self.turns += 1;
-        let turn = self.turns;
+        self.sequences += 1;
+        let sequence = self.sequences;
         let of_kind = self.kinds.entry(facts.kind()).or_default();
         if let Some(entry) = self.entries.get_mut(&facts) {
-            of_kind.remove(&entry.turn);
+            of_kind.remove(&entry.sequence);
             entry.packets += packets;
-            (entry.last_ms, entry.turn, entry.tcp_flags) = (unix_ms, turn, tcp_flags);
-            of_kind.insert(turn, facts);
+            (entry.last_ms, entry.sequence, entry.tcp_flags) = (unix_ms, sequence, tcp_flags);
+            of_kind.insert(sequence, facts);
             return;
         }
-        of_kind.insert(turn, facts.clone());
+        of_kind.insert(sequence, facts.clone());
         let entry =
-            Entry { facts: facts.clone(), packets, first_ms: unix_ms, last_ms: unix_ms, tcp_flags, turn };
+            Entry { facts: facts.clone(), packets, first_ms: unix_ms, last_ms: unix_ms, tcp_flags, sequence };
         self.entries.insert(facts, entry);
         if self.entries.len() > MOST {
             self.make_room();
@@ -206,8 +206,8 @@ mod tests {
     fn a_flood_of_one_kind_leaves_the_others_and_has_a_bound() {
         let drops = RecentDrops::default();
         drops.keep(&dropped(Reason::TcpOutOfWindow, 7, 0), 1);
-        for turn in 0..100_000u32 {
-            drops.keep(&dropped(Reason::PolicyDefault, turn as u16, 3), 2 + u64::from(turn / 1000));
+        for number in 0..100_000u32 {
+            drops.keep(&dropped(Reason::PolicyDefault, number as u16, 3), 2 + u64::from(number / 1000));
         }
         let (entries, untold) = drops.all(200);
         assert_eq!((entries.len(), untold), (MOST, 300_000));

@@ -198,6 +198,7 @@ pub fn pin_dir(dir: &Path, bpffs: &Path) -> Result<PathBuf, StoreError> {
     Ok(bpffs.join(PIN_ROOT).join(name.to_string_lossy().replace('.', "_")))
 }
 
+/// Where the daemon of a state directory listens.
 pub fn socket_path(dir: &Path) -> PathBuf {
     dir.join("sluice.sock")
 }
@@ -314,15 +315,15 @@ mod tests {
         store.save(&good, None).unwrap();
         let (path, copy) = (dir.join(ACTIVE), dir.join(COPY));
         let whole = fs::read(&path).unwrap();
-        for place in 0..whole.len() {
+        for index in 0..whole.len() {
             let mut changed = whole.clone();
-            changed[place] ^= 1;
-            for bytes in [&whole[..place], &changed] {
+            changed[index] ^= 1;
+            for bytes in [&whole[..index], &changed] {
                 fs::write(&path, bytes).unwrap();
                 let memory = store.load().unwrap();
-                assert_eq!(memory.stored, Some(good.clone()), "byte {place}");
+                assert_eq!(memory.stored, Some(good.clone()), "byte {index}");
                 // beside the field's name nothing stands there
-                assert!(memory.damage.is_some() || place < files::SEAL.len(), "byte {place}");
+                assert!(memory.damage.is_some() || index < files::SEAL.len(), "byte {index}");
             }
         }
         fs::write(&copy, "{").unwrap();

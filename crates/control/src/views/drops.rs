@@ -99,7 +99,7 @@ fn view(entry: &Entry, active: &Active, rules: &mut Rules<'_>) -> RecentDrop {
 /// Policies by name, and where they stand in the configuration in force.
 pub(super) struct Rules<'a> {
     active: &'a Active,
-    /// Its text, read once a place is asked for.
+    /// Its text, parsed once a location is asked for.
     tree: Option<Option<Tree>>,
 }
 
@@ -108,30 +108,30 @@ impl<'a> Rules<'a> {
         Self { active, tree: None }
     }
 
-    /// Which one decided, and its place.
+    /// Which one decided, and its location.
     pub fn policy(&mut self, reason: Option<Reason>, id: u32) -> (Option<String>, Option<String>) {
         if reason == Some(Reason::PolicyDefault) {
             let words = ["security", "policies", "default-policy"];
-            return (Some("default-policy".to_owned()), self.place(&words));
+            return (Some("default-policy".to_owned()), self.location(&words));
         }
         let Some(policy) = self.active.plan.policies.get(&id) else {
             return ((id != 0).then(|| self.active.policy_name(id)), None);
         };
         let name = policy.name.as_str();
         let place = match &policy.context {
-            None => self.place(&["security", "policies", "global", "policy", name]),
+            None => self.location(&["security", "policies", "global", "policy", name]),
             Some((from, to)) => {
-                self.place(&["security", "policies", "from-zone", from, "to-zone", to, "policy", name])
+                self.location(&["security", "policies", "from-zone", from, "to-zone", to, "policy", name])
             }
         };
         (Some(name.to_owned()), place)
     }
 
-    fn place(&mut self, words: &[&str]) -> Option<String> {
+    fn location(&mut self, words: &[&str]) -> Option<String> {
         let active = self.active;
         let read = || sluice_language::parse(&active.text, &active.file).ok();
-        let place = self.tree.get_or_insert_with(read).as_ref()?.place_of(words)?;
-        Some(format!("{}:{}", place.file, place.line))
+        let found = self.tree.get_or_insert_with(read).as_ref()?.place_of(words)?;
+        Some(format!("{}:{}", found.file, found.line))
     }
 }
 

@@ -24,7 +24,7 @@ pub fn in_force(query: &MatchQuery, plan: &Plan, tables: &RuleTables) -> Result<
         rows: &|line| tables.rows(line),
         context: &|number| tables.context(number),
     };
-    let (zone_pair, rule) = (|index| tables.zone_pair(index), |place| tables.rule(place));
+    let (zone_pair, rule) = (|index| tables.zone_pair(index), |index| tables.rule(index));
     let answer = answer(query, plan, &Tables { lookup, zone_pair: &zone_pair, rule: &rule })?;
     // two commits while the tables were read: half of the answer may be theirs
     if tables.are_there() {
@@ -43,7 +43,7 @@ pub fn planned(query: &MatchQuery, plan: &Plan) -> Result<MatchView, String> {
         context: &|number| tables.contexts[number as usize],
     };
     let zone_pair = |index: u32| tables.zone_pairs[index as usize];
-    let rule = |place: u32| tables.rules[place as usize];
+    let rule = |index: u32| tables.rules[index as usize];
     answer(query, plan, &Tables { lookup, zone_pair: &zone_pair, rule: &rule })
 }
 
@@ -56,8 +56,8 @@ pub fn permits(plan: &Plan, from_zone: u16, to_zone: u16, subject: &Subject) -> 
         context: &|number| tables.contexts[number as usize],
     };
     let Some(pair) = tables.zone_pairs.get(abi::zone_pair_index(from_zone, to_zone)) else { return false };
-    let place = [pair.context, pair.global].into_iter().find_map(|context| lookup.find(context, subject));
-    let action = place.map_or(pair.default_action, |place| tables.rules[place as usize].action);
+    let index = [pair.context, pair.global].into_iter().find_map(|context| lookup.find(context, subject));
+    let action = index.map_or(pair.default_action, |index| tables.rules[index as usize].action);
     sluice_plan::action(action) == "permit"
 }
 
@@ -80,19 +80,19 @@ fn answer(query: &MatchQuery, plan: &Plan, tables: &Tables<'_>) -> Result<MatchV
         return Ok(MatchView { action: "deny".to_owned(), dropped_as, ..view });
     }
     let found = [pair.context, pair.global].into_iter().find_map(|context| {
-        let place = tables.lookup.find(context, &subject)?;
-        Some((context, place))
+        let index = tables.lookup.find(context, &subject)?;
+        Some((context, index))
     });
-    let Some((context, place)) = found else {
+    let Some((context, index)) = found else {
         return Ok(MatchView { action: sluice_plan::action(pair.default_action).to_owned(), ..view });
     };
-    let rule = (tables.rule)(place);
+    let rule = (tables.rule)(index);
     let policy = plan.policies.get(&rule.policy.into());
     Ok(MatchView {
         policy: policy.map(|policy| policy.name.clone()),
         id: Some(rule.policy.into()),
         global: policy.is_some_and(|policy| policy.context.is_none()),
-        number: Some(place - tables.lookup.first_rule(context) + 1),
+        number: Some(index - tables.lookup.first_rule(context) + 1),
         action: sluice_plan::action(rule.action).to_owned(),
         log_init: rule.flags & abi::RULE_LOG_INIT != 0,
         log_close: rule.flags & abi::RULE_LOG_CLOSE != 0,

@@ -101,9 +101,9 @@ impl Usage {
             if session.nat_source == 0 || outside == session.initiator.tuple.source {
                 continue;
             }
-            let place = ranges.partition_point(|(low, ..)| *low <= outside);
+            let index = ranges.partition_point(|(low, ..)| *low <= outside);
             let pool =
-                place.checked_sub(1).map(|place| ranges[place]).filter(|(_, high, _)| outside <= *high);
+                index.checked_sub(1).map(|index| ranges[index]).filter(|(_, high, _)| outside <= *high);
             let used = usage.pools.entry(pool.map_or(INTERFACE, |(.., name)| name).to_owned()).or_default();
             used.addresses.insert(outside);
             used.ports.insert((outside, answer.protocol, port));
@@ -292,12 +292,12 @@ pub fn planned(query: &NatQuery, plan: &Plan) -> Result<NatMatchView, String> {
     };
     let (ingress, egress) = (unit(&query.from_interface)?, Some(unit(&query.to_interface)?));
     let found = translate(&lookup, &tables.nat, &Question { subject, ingress, egress });
-    let name = |place: usize| {
-        let info = plan.nat.rules.get(&tables.nat.rules[place].id.into());
+    let name = |index: usize| {
+        let info = plan.nat.rules.get(&tables.nat.rules[index].id.into());
         info.map_or_else(String::new, |info| format!("{} {}", info.set, info.name))
     };
-    let pool = |place: usize| {
-        let info = plan.nat.pools.get(&tables.nat.pools[place].id.into());
+    let pool = |index: usize| {
+        let info = plan.nat.pools.get(&tables.nat.pools[index].id.into());
         info.and_then(|info| info.name.clone()).unwrap_or_else(|| "interface".to_owned())
     };
     Ok(NatMatchView {

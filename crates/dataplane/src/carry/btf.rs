@@ -112,8 +112,8 @@ impl Btf {
             if value >= names.len() && value < 1 << 16 {
                 names.resize(value + 1, String::new());
             }
-            if let Some(place) = names.get_mut(value) {
-                *place = self.text(member[0]);
+            if let Some(slot) = names.get_mut(value) {
+                *slot = self.text(member[0]);
             }
         }
         names
@@ -121,8 +121,8 @@ impl Btf {
 
     /// Fields of a structure that a map does not have as its value, but carries.
     pub fn structure(&self, name: &str) -> Option<Layout> {
-        let place = self.types.iter().position(|t| t.kind() == STRUCT && self.text(t.name) == name)?;
-        self.layout(place as u32 + 1)
+        let index = self.types.iter().position(|t| t.kind() == STRUCT && self.text(t.name) == name)?;
+        self.layout(index as u32 + 1)
     }
 
     /// Every field of a type, those of structures inside it by their path. None when it has what layouts must not have:

@@ -1,17 +1,17 @@
-//! Places where a test lets the process end at once, as a crash would.
+//! Points where a test lets the process end at once, as a crash would.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// `SLUICE_CRASH=link:2` ends the process when it comes by the place `link` for the second time. Not in release builds.
-pub(crate) fn point(place: &str) {
+/// `SLUICE_CRASH=link:2` ends the process when it comes by the point `link` for the second time. Not in release builds.
+pub(crate) fn point(point: &str) {
     if !cfg!(debug_assertions) {
         return;
     }
     static PASSED: AtomicU32 = AtomicU32::new(0);
     let Ok(wanted) = std::env::var("SLUICE_CRASH") else { return };
-    let (name, turn) = wanted.split_once(':').unwrap_or((&wanted, "1"));
-    if name == place && PASSED.fetch_add(1, Ordering::Relaxed) + 1 == turn.parse().unwrap_or(1) {
-        eprintln!("ended at {place}, as SLUICE_CRASH says");
+    let (name, time) = wanted.split_once(':').unwrap_or((&wanted, "1"));
+    if name == point && PASSED.fetch_add(1, Ordering::Relaxed) + 1 == time.parse().unwrap_or(1) {
+        eprintln!("ended at {point}, as SLUICE_CRASH says");
         std::process::abort();
     }
 }

@@ -51,7 +51,7 @@ impl Layout {
     }
 }
 
-/// Bytes that go from one place to another, into as many or into more.
+/// Bytes that are copied from one offset to another, into as many or into more.
 #[derive(Debug, Clone)]
 struct Copy {
     name: String,
@@ -60,7 +60,7 @@ struct Copy {
     to: usize,
     to_size: usize,
     count: usize,
-    /// Numbers behind those in the old value, that have no place in the new one.
+    /// Numbers behind those in the old value, that the new one has no room for.
     lost: usize,
 }
 

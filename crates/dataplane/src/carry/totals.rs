@@ -33,10 +33,10 @@ pub(crate) fn words(old: &Shapes, from: &str, new: &Shapes, to: &str) -> Vec<Car
             words.push(CarryWord { from: origin.offset / WORD + from, to: field.offset / WORD + to });
         };
         if is_by_reason(to, &field.name) {
-            for (place, reason) in (0..field.count).zip(&new.reasons).filter(|(_, name)| !name.is_empty()) {
+            for (index, reason) in (0..field.count).zip(&new.reasons).filter(|(_, name)| !name.is_empty()) {
                 let before = (0..origin.count).zip(&old.reasons).find(|(_, name)| *name == reason);
                 if let Some((before, _)) = before {
-                    add(before, place);
+                    add(before, index);
                 }
             }
         } else {

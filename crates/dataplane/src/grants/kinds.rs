@@ -9,9 +9,11 @@ use crate::records::words_address;
 /// What a grant is for: source and service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GrantKey {
+    /// Network address of the prefix.
     pub source: IpAddr,
     /// Of the prefix; host bits are clear.
     pub length: u8,
+    /// Id of the service.
     pub service: u16,
 }
 
@@ -21,34 +23,50 @@ impl GrantKey {
     }
 }
 
+/// A grant that somebody asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantSpec {
+    /// Source and service.
     pub key: GrantKey,
+    /// Whom reports and logs name; no packet is compared with it.
     pub user: String,
     /// Seconds; None = no limit.
     pub idle_s: Option<u32>,
+    /// Seconds; None = no limit.
     pub absolute_s: Option<u32>,
 }
 
+/// Why a grant ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
+    /// Somebody took it back, or the configuration has it no more.
     Revoked,
+    /// Its absolute limit was reached.
     Expired,
+    /// No packet of its source came for as long as its idle limit.
     Idle,
 }
 
 /// A grant as its record has it; times in jiffies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantRecord {
+    /// Names this grant for as long as it lives; a later one in the same record has another.
     pub handle: u32,
+    /// Source and service.
     pub key: GrantKey,
+    /// Whom reports and logs name.
     pub user: String,
+    /// It stands in the configuration; others were made by API.
     pub by_configuration: bool,
+    /// When it was given.
     pub created: u64,
     /// None = never.
     pub deadline: Option<u64>,
+    /// None = never; counted from `last_use`.
     pub idle: Option<u32>,
+    /// Last packet of its source.
     pub last_use: u64,
+    /// How many were opened with it.
     pub sessions: u32,
     /// Why it holds no more, whoever has noticed.
     pub ended: Option<Ended>,
@@ -57,10 +75,15 @@ pub struct GrantRecord {
 /// Which grants to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pick {
+    /// Every one.
     All,
+    /// The one with this handle.
     Handle(u32),
+    /// Of this user.
     User(String),
+    /// For this service, by id.
     Service(u16),
+    /// For exactly this prefix: address and length.
     Source(IpAddr, u8),
     /// Services that are none of these any more.
     ServicesBut(Vec<u16>),
@@ -69,6 +92,7 @@ pub enum Pick {
 /// What became of one [`GrantSpec`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Given {
+    /// Names the grant from now on.
     pub handle: u32,
     /// It was there already and got these limits, counted from now.
     pub renewed: bool,
@@ -77,7 +101,9 @@ pub struct Given {
 /// A change of the configuration's own grants.
 #[derive(Debug, Default)]
 pub struct Reconciled {
+    /// Those that are new.
     pub given: Vec<GrantRecord>,
+    /// Those that the configuration has no more.
     pub ended: Vec<GrantRecord>,
 }
 

@@ -301,13 +301,14 @@ impl Rings {
             return;
         }
         let Ok(mut finder) = Finder::open() else { return };
-        let place = |listener: &Listener| {
+        let index_and_address = |listener: &Listener| {
             let (device, tag) = device_and_tag(listener);
             let unit = if tag == 0 { device } else { format!("{device}.{tag}") };
             Some((nix::net::if_::if_nametoindex(unit.as_str()).ok()?, listener.bind.ip()))
         };
         let asked = wanted.iter().filter(|(listener, _)| listener.answer_arp);
-        let asked: Vec<(u32, IpAddr)> = asked.filter_map(|(listener, _)| place(listener)).collect();
+        let asked: Vec<(u32, IpAddr)> =
+            asked.filter_map(|(listener, _)| index_and_address(listener)).collect();
         let before = std::mem::take(&mut self.given);
         for (ifindex, address) in before {
             if asked.contains(&(ifindex, address)) {

@@ -148,7 +148,7 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// In the place of the listener's address and port.
+    /// Replaces the listener's address and port.
     pub fn new(listener: SocketAddr, receiver: SocketAddr) -> Destination {
         let bytes = |address: IpAddr| {
             let mut bytes = [0; 16];
@@ -171,7 +171,7 @@ impl Destination {
         }
     }
 
-    /// Rewrites a packet that was judged well, and gives the place where its Ethernet header begins now: a VLAN tag
+    /// Rewrites a packet that was judged well, and returns the offset at which its Ethernet header begins now: a VLAN tag
     /// that was there is gone.
     pub fn put(&self, bytes: &mut [u8], mark: &Mark, macs: &[u8; 12]) -> usize {
         let network = mark.network;

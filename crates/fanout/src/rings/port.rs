@@ -11,7 +11,7 @@ use sluice_xsk::{CompletionRing, Frame, Socket, TxRing};
 use crate::counters::{Drop, add};
 use crate::pool::Target;
 
-/// How long frames wait for a device that takes none, before those that find no place in the ring are dropped.
+/// How long frames wait for a device that takes none, before those that the ring has no room for are dropped.
 const PATIENCE: Duration = Duration::from_millis(2);
 
 pub struct Port {
@@ -35,7 +35,7 @@ pub enum Fate {
     Dropped(Drop),
 }
 
-/// Keeps account of frames that are sent, by their place among those that were given.
+/// Keeps account of frames that are sent, by their index among those that were given.
 pub trait Ledger {
     fn settled(&mut self, nth: usize, fate: Fate);
     /// Receiver, and bytes of payload, of a frame that waits in the ring.

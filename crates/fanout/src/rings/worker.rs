@@ -38,7 +38,8 @@ pub struct Worker {
 struct Out {
     target: Arc<Target>,
     destination: Destination,
-    way: Result<(usize, Hop), Drop>,
+    /// Index of the outlet, and the next hop; or why its packets are dropped.
+    hop: Result<(usize, Hop), Drop>,
     packets: u64,
     bytes: u64,
 }
@@ -49,7 +50,7 @@ struct Lane {
     counters: Arc<Queue>,
     table: Arc<Table>,
     version: u64,
-    turn: usize,
+    position: usize,
     outs: Vec<Out>,
     packets: u64,
     bytes: u64,
@@ -60,7 +61,7 @@ struct Outlet {
     ifindex: u32,
     port: Arc<Port>,
     frames: Vec<Frame>,
-    /// To whom: listener's slot, place in its table, bytes of payload.
+    /// To whom: listener's slot, index in its table, bytes of payload.
     whose: Vec<(usize, usize, u32)>,
     owed: usize,
 }
@@ -140,7 +141,7 @@ impl Lanes {
         let out = |target: &Arc<Target>| Out {
             target: target.clone(),
             destination: Destination::new(listener.bind, target.address),
-            way: match hops.get(&target.address.ip()) {
+            hop: match hops.get(&target.address.ip()) {
                 Some(Ok(hop)) => {
                     self.outlet(hop.ifindex, shared, queue).map(|at| (at, *hop)).ok_or(Drop::NoRoute)
                 }
@@ -152,11 +153,20 @@ impl Lanes {
         };
         let outs = table.targets.iter().map(out).collect();
         let counters = listener.queues.get(queue as usize)?.clone();
-        let turn = known.map_or(0, |lane| lane.turn);
-        Some(Lane { listener: listener.clone(), counters, table, version, turn, outs, packets: 0, bytes: 0 })
+        let position = known.map_or(0, |lane| lane.position);
+        Some(Lane {
+            listener: listener.clone(),
+            counters,
+            table,
+            version,
+            position,
+            outs,
+            packets: 0,
+            bytes: 0,
+        })
     }
 
-    /// Its place; one that was there keeps the place it has.
+    /// Its index; one that was there keeps the index it has.
     fn outlet(&mut self, ifindex: u32, shared: &Shared, queue: u32) -> Option<usize> {
         if let Some(at) = self.outlets.iter().position(|outlet| outlet.ifindex == ifindex) {
             return Some(at);
@@ -166,7 +176,7 @@ impl Lanes {
         Some(self.outlets.len() - 1)
     }
 
-    /// Sends a frame on its way, or drops it by name.
+    /// Puts a frame into the tx ring of its outgoing device, or drops it for a named reason.
     fn take(&mut self, umem: &Umem, mut frame: Frame, free: &mut Vec<Frame>, shared: &Shared) {
         let bytes = umem.bytes_mut(&mut frame);
         let found = Mark::read(bytes).and_then(|mark| Some((mark, self.lanes.get_mut(mark.slot)?.as_mut()?)));
@@ -184,20 +194,20 @@ impl Lanes {
             }
         };
         lane.bytes += u64::from(seen.payload);
-        let Some(place) = lane.pick(bytes, &mark) else {
+        let Some(index) = lane.pick(bytes, &mark) else {
             lane.counters.drops.add(Drop::NoReceiver, 1);
             free.push(frame);
             return;
         };
-        let out = &lane.outs[place];
+        let out = &lane.outs[index];
         let length = seen.end - mark.network;
-        let (at, hop) = match out.way {
+        let (at, hop) = match out.hop {
             Ok((_, hop)) if length > hop.mtu as usize => {
                 out.target.counters.drops.add(Drop::TooBig, 1);
                 free.push(frame);
                 return;
             }
-            Ok(way) => way,
+            Ok(found) => found,
             Err(reason) => {
                 out.target.counters.drops.add(reason, 1);
                 shared.hops.miss();
@@ -209,7 +219,7 @@ impl Lanes {
         umem.cut(&mut frame, start, seen.end - start);
         let outlet = &mut self.outlets[at];
         outlet.frames.push(frame);
-        outlet.whose.push((mark.slot, place, seen.payload));
+        outlet.whose.push((mark.slot, index, seen.payload));
     }
 
     fn send(&mut self, free: &mut Vec<Frame>) {
@@ -242,7 +252,7 @@ impl Lane {
             Balance::RoundRobin => SocketAddr::from(([0, 0, 0, 0], 0)),
             _ => packet::source(bytes, mark),
         };
-        self.table.pick(&source, &mut self.turn)
+        self.table.pick(&source, &mut self.position)
     }
 
     /// Counters are others' to read after a batch, not after each packet.
@@ -280,9 +290,9 @@ struct Account<'a> {
 
 impl Ledger for Account<'_> {
     fn settled(&mut self, nth: usize, fate: Fate) {
-        let (slot, place, bytes) = self.whose[nth];
+        let (slot, index, bytes) = self.whose[nth];
         let Some(lane) = self.lanes[slot].as_mut() else { return };
-        let out = &mut lane.outs[place];
+        let out = &mut lane.outs[index];
         match fate {
             Fate::Sent => (out.packets, out.bytes) = (out.packets + 1, out.bytes + u64::from(bytes)),
             Fate::Dropped(reason) => out.target.counters.drops.add(reason, 1),
@@ -290,8 +300,8 @@ impl Ledger for Account<'_> {
     }
 
     fn whose(&self, nth: usize) -> (Arc<Target>, u32) {
-        let (slot, place, bytes) = self.whose[nth];
+        let (slot, index, bytes) = self.whose[nth];
         let lane = self.lanes[slot].as_ref().expect("frames are sent for lanes that there are");
-        (lane.outs[place].target.clone(), bytes)
+        (lane.outs[index].target.clone(), bytes)
     }
 }

@@ -54,8 +54,8 @@ fn mode(view: View) -> Mode {
 
 fn listener(view: View, interfaces: &[Interface], report: &mut Report) -> Option<Listener> {
     let mode = mode(view);
-    let place = view.value(&["address"]).and_then(|a| address(a.word()).ok());
-    let (Some(place), Some(port)) = (place, number(view, "port")) else {
+    let bind = view.value(&["address"]).and_then(|a| address(a.word()).ok());
+    let (Some(bind), Some(port)) = (bind, number(view, "port")) else {
         let message = format!("listener `{}` lacks its address or its port", view.word());
         report.error_help(&view.location(), message, "add `address` and `port`");
         return None;
@@ -66,13 +66,13 @@ fn listener(view: View, interfaces: &[Interface], report: &mut Report) -> Option
         let message = format!("listener `{}` of mode {} has no interface", view.word(), mode.name());
         report.error_help(&view.location(), message, "add `interface`, or choose `mode userspace`");
     }
-    if rings && (place.is_unspecified() || place.is_multicast()) {
+    if rings && (bind.is_unspecified() || bind.is_multicast()) {
         let message =
-            format!("listener `{}` of mode {} cannot have address {place}", view.word(), mode.name());
+            format!("listener `{}` of mode {} cannot have address {bind}", view.word(), mode.name());
         report.error_help(&view.location(), message, "name one address, or choose `mode userspace`");
     }
     let receivers: Vec<Receiver> =
-        view.entries(&["receiver"]).filter_map(|entry| receiver(entry, place, mode, report)).collect();
+        view.entries(&["receiver"]).filter_map(|entry| receiver(entry, bind, mode, report)).collect();
     if view.entries(&["receiver"]).next().is_none() {
         let message = format!("listener `{}` has no receiver", view.word());
         report.error_help(&view.location(), message, "add `receiver NAME` with `address` and `port`");
@@ -81,7 +81,7 @@ fn listener(view: View, interfaces: &[Interface], report: &mut Report) -> Option
         name: view.word().to_owned(),
         interface,
         mode,
-        bind: SocketAddr::new(place, port),
+        bind: SocketAddr::new(bind, port),
         balance: choice(view, "balance", &Balance::ALL, Balance::name).unwrap_or_default(),
         receivers,
         health: view.path(&["health-check"]).map(|check| health(check, report)),
@@ -114,7 +114,7 @@ fn known_unit(view: View, mode: Mode, interfaces: &[Interface], report: &mut Rep
     Some(format!("{name}.{number}"))
 }
 
-fn receiver(view: View, place: IpAddr, mode: Mode, report: &mut Report) -> Option<Receiver> {
+fn receiver(view: View, bind: IpAddr, mode: Mode, report: &mut Report) -> Option<Receiver> {
     let port: Option<u16> = number(view, "port");
     let one = view.value(&["address"]).and_then(|a| address(a.word()).ok());
     let host = view.value(&["host"]).map(|name| name.word().to_owned());
@@ -133,7 +133,7 @@ fn receiver(view: View, place: IpAddr, mode: Mode, report: &mut Report) -> Optio
     if let Target::Address(address) = target
         && mode != Mode::TcpForward
         && mode != Mode::Userspace
-        && address.is_ipv4() != place.is_ipv4()
+        && address.is_ipv4() != bind.is_ipv4()
     {
         let message = format!("receiver `{}` is not of the address family of its listener", view.word());
         report.error_help(&view.location(), message, "only user-space modes change the family");
@@ -167,9 +167,9 @@ fn receivers_are_no_listeners(view: View, listener: &Listener, binds: &[SocketAd
 /// Two shares for one receiver are a weight; two names for it are a mistake.
 fn receivers_are_no_twins(view: View, listener: &Listener, report: &mut Report) {
     for entry in view.entries(&["receiver"]) {
-        let Some(place) = listener.receivers.iter().position(|r| r.name == entry.word()) else { continue };
-        let own = &listener.receivers[place];
-        let Some(first) = listener.receivers[..place].iter().find(|r| r.target == own.target) else {
+        let Some(index) = listener.receivers.iter().position(|r| r.name == entry.word()) else { continue };
+        let own = &listener.receivers[index];
+        let Some(first) = listener.receivers[..index].iter().find(|r| r.target == own.target) else {
             continue;
         };
         let message = format!("receiver `{}` is where receiver `{}` is", own.name, first.name);

@@ -100,9 +100,9 @@ fn needed<'a>(view: View<'a>, what: &str, example: &str, report: &mut Report) ->
 }
 
 fn service(view: View, report: &mut Report) -> Option<GateService> {
-    let place = needed(view, "destination-address", "192.0.2.10", report);
+    let destinations = needed(view, "destination-address", "192.0.2.10", report);
     let value = needed(view, "protocol", "tcp", report)?;
-    place?;
+    destinations?;
     let number = protocol(value.word()).ok()?;
     let mut ranges: Vec<(u16, u16)> =
         view.entries(&["destination-port"]).filter_map(|port| ports(port.word()).ok()).collect();

@@ -8,7 +8,7 @@
 //! !  inactive: screen s;
 //! ```
 //!
-//! `!` tells statements that are active or inactive from here on, and those that have another place among their like.
+//! `!` tells statements that are active or inactive from here on, and those that were moved among entries of the same kind.
 
 use std::collections::{HashMap, HashSet};
 
@@ -62,12 +62,12 @@ impl<'a> Difference<'a> {
             let (words, id) = entry;
             match by_words.get(words.as_slice()) {
                 None => {
-                    self.place(&mut lines, last, *id);
+                    self.show_preceding(&mut lines, last, *id);
                     lines += &marked('+', &self.new.print_statement(*id, Remarks::Comments));
                 }
                 Some(&was) => {
                     if moved.contains(id) {
-                        self.place(&mut lines, last, *id);
+                        self.show_preceding(&mut lines, last, *id);
                         lines += &format!("!  {}\n", self.outline(*id));
                     }
                     self.same(&mut lines, was, *id);
@@ -98,8 +98,8 @@ impl<'a> Difference<'a> {
         }
     }
 
-    /// Where something stands, if its place among its like means something.
-    fn place(&self, lines: &mut String, last: Option<&Entry<'a>>, id: NodeId) {
+    /// The entry before this one, where the order among entries of the same kind has a meaning.
+    fn show_preceding(&self, lines: &mut String, last: Option<&Entry<'a>>, id: NodeId) {
         let is_like = |other: NodeId| self.new.node(other).parent == self.new.node(id).parent;
         if let Some((_, before)) = last.filter(|(_, before)| has_order(self.new, id) && is_like(*before)) {
             *lines += &format!("   {}\n", self.outline(*before));
@@ -156,7 +156,7 @@ fn entries(tree: &Tree, block: NodeId) -> Vec<Entry<'_>> {
     found
 }
 
-/// Entries that differ in their first name only have a place among each other.
+/// Entries of the same statement have an order among each other.
 fn has_order(tree: &Tree, id: NodeId) -> bool {
     let node = tree.node(id);
     id != TOP
@@ -166,25 +166,25 @@ fn has_order(tree: &Tree, id: NodeId) -> bool {
         }
 }
 
-/// Those of the entries in both whose place among their like is another: as few as explain the new order.
+/// Entries in both trees that were moved among entries of the same kind: as few as explain the new order.
 fn moved(before: &[Entry<'_>], after: &[Entry<'_>], new: &Tree) -> HashSet<NodeId> {
-    let places: HashMap<&[&str], usize> =
-        before.iter().enumerate().map(|(place, (words, _))| (words.as_slice(), place)).collect();
+    let positions: HashMap<&[&str], usize> =
+        before.iter().enumerate().map(|(position, (words, _))| (words.as_slice(), position)).collect();
     let mut groups: HashMap<NodeId, Vec<(NodeId, usize)>> = HashMap::new();
     for (words, id) in after.iter().filter(|(_, id)| has_order(new, *id)) {
-        if let Some(&place) = places.get(words.as_slice()) {
-            groups.entry(new.node(*id).parent).or_default().push((*id, place));
+        if let Some(&position) = positions.get(words.as_slice()) {
+            groups.entry(new.node(*id).parent).or_default().push((*id, position));
         }
     }
     groups.values().flat_map(|group| out_of_order(group)).collect()
 }
 
-/// All but a longest run of rising places.
+/// All but a longest increasing subsequence of positions.
 fn out_of_order(group: &[(NodeId, usize)]) -> Vec<NodeId> {
-    // ends[n]: index of the smallest last place of a run of n + 1
+    // ends[n]: index of the smallest last position of an increasing subsequence of n + 1
     let (mut ends, mut previous): (Vec<usize>, Vec<Option<usize>>) = (vec![], vec![]);
-    for (index, (_, place)) in group.iter().enumerate() {
-        let length = ends.partition_point(|&end| group[end].1 < *place);
+    for (index, (_, position)) in group.iter().enumerate() {
+        let length = ends.partition_point(|&end| group[end].1 < *position);
         previous.push(length.checked_sub(1).map(|before| ends[before]));
         if length == ends.len() { ends.push(index) } else { ends[length] = index }
     }

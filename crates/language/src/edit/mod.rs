@@ -27,6 +27,7 @@ pub enum Load {
 }
 
 impl Load {
+    /// In the order completion lists them.
     pub const ALL: [Self; 4] = [Self::Merge, Self::Override, Self::Replace, Self::Set];
 
     /// As `load` is told it.
@@ -39,6 +40,7 @@ impl Load {
         }
     }
 
+    /// None = it is none of the four names.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|load| load.name() == name)
     }

@@ -55,10 +55,10 @@ impl Tree {
             return Ok(false);
         }
         if self.find(parent, &new).is_some() {
-            let place = self.path(parent).join(" ");
+            let path = self.path(parent).join(" ");
             return Err((
                 format!("`{word}` would become `{new}`, which is there already"),
-                format!("in `{place}`"),
+                format!("in `{path}`"),
             ));
         }
         if new.is_empty() || !is_same_kind(cursor, self.node(parent).cursor.step(&new)) {

@@ -18,6 +18,7 @@ pub enum Cost {
 }
 
 impl Cost {
+    /// One word for it, as `sluice import` prints it.
     pub fn name(self) -> &'static str {
         match self {
             Cost::Wider => "wider",

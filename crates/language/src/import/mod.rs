@@ -30,8 +30,8 @@ pub struct Import {
     findings: Vec<Finding>,
     /// Comments at the top of the text, which are kept.
     heading: Vec<String>,
-    /// Statements by their places in the text.
-    places: HashMap<(String, u32, u32), NodeId>,
+    /// Statements by file, line and column of the text.
+    statements: HashMap<(String, u32, u32), NodeId>,
     /// Policies that stand in for others.
     stand_ins: HashSet<NodeId>,
 }
@@ -39,7 +39,9 @@ pub struct Import {
 /// Something that is not as it was on the router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
+    /// What kind of difference it makes.
     pub cost: Cost,
+    /// In the text of the router.
     pub location: Location,
     /// The statement.
     pub what: String,
@@ -52,6 +54,7 @@ pub struct Finding {
 /// A configuration that Sluice accepts.
 #[derive(Debug, Clone)]
 pub struct Imported {
+    /// Hierarchical, as `sluice check` takes it.
     pub text: String,
     /// What is not as it was, costliest first.
     pub findings: Vec<Finding>,
@@ -73,6 +76,7 @@ impl Imported {
 
 /// Why there is nothing to use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "its variants and their fields are what their messages name")]
 pub enum ImportError {
     #[error("{0}")]
     Syntax(Errors),
@@ -95,6 +99,7 @@ pub enum ImportError {
 const INCOMPLETE: &str = "Sluice reads the text that `show configuration` prints, all of it";
 
 impl Import {
+    /// Reads what `show configuration` prints, hierarchical or `set`; `file` is what errors call the text.
     pub fn read(text: &str, file: &str) -> Result<Import, ImportError> {
         let mut tree = Tree::default();
         let (strays, read) = tree.read_foreign(text, file);
@@ -106,7 +111,7 @@ impl Import {
         if tree.node(TOP).children.is_empty() {
             return Err(ImportError::Empty(file.to_owned()));
         }
-        let place = |line, column| Location { file: file.into(), line, column, applied: None };
+        let at = |line, column| Location { file: file.into(), line, column, applied: None };
         let mut kinds: Vec<(&Stray, usize)> = Vec::new();
         for stray in &strays {
             match kinds.iter_mut().find(|(first, _)| first.what == stray.what) {
@@ -116,7 +121,7 @@ impl Import {
         }
         let taken_out = kinds.iter().map(|(stray, more)| Finding {
             cost: Cost::Form,
-            location: place(stray.line, stray.column),
+            location: at(stray.line, stray.column),
             what: "a line that is no statement".to_owned(),
             why: match more {
                 0 => format!("it is {}; taken out", stray.what),
@@ -138,10 +143,10 @@ impl Import {
             file: file.to_owned(),
             findings,
             heading,
-            places: HashMap::new(),
+            statements: HashMap::new(),
             stand_ins: HashSet::new(),
         };
-        import.places = import.all().into_iter().map(|id| (import.place(id), id)).collect();
+        import.statements = import.all().into_iter().map(|id| (import.position(id), id)).collect();
         Ok(import)
     }
 
@@ -205,7 +210,7 @@ impl Import {
     /// False when there is nothing left to take out for this error.
     fn leave_out(&mut self, error: &Error) -> bool {
         let at = &error.location;
-        let Some(&id) = self.places.get(&(at.file.to_string(), at.line, at.column)) else { return false };
+        let Some(&id) = self.statements.get(&(at.file.to_string(), at.line, at.column)) else { return false };
         if self.tree.is_inactive(id) || self.is_gone(id) {
             // An error before it has taken it out already.
             return false;
@@ -255,7 +260,7 @@ impl Import {
         self.findings.push(Finding { cost, location, what, why, left_out });
     }
 
-    fn place(&self, id: NodeId) -> (String, u32, u32) {
+    fn position(&self, id: NodeId) -> (String, u32, u32) {
         let at = self.tree.location(id);
         (at.file.to_string(), at.line, at.column)
     }

@@ -12,8 +12,11 @@ use crate::tree::{NodeId, TOP, Tree};
 /// An interface of the router that needs a network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
+    /// As the router names it: `ge-0/0/0`.
     pub name: String,
+    /// Its own, free text.
     pub description: Option<String>,
+    /// Of its units, as the text has them.
     pub addresses: Vec<String>,
     /// Zones of its units.
     pub zones: Vec<String>,

@@ -201,7 +201,7 @@ impl Import {
     pub(super) fn add(&mut self, parent: NodeId, text: &str) -> Option<NodeId> {
         let word = self.new_word(text);
         let id = self.tree.child(parent, &word)?;
-        self.places.insert(self.place(id), id);
+        self.statements.insert(self.position(id), id);
         Some(id)
     }
 
@@ -215,10 +215,10 @@ impl Import {
         Some(copy)
     }
 
-    /// Each has a place of its own.
+    /// Each has a line of its own, by which `statements` tells it.
     pub(super) fn new_word(&mut self, text: &str) -> Word {
         self.tree.begin_file("sluice import");
-        let line = self.places.len() as u32 + 1;
+        let line = self.statements.len() as u32 + 1;
         Word { text: text.to_owned(), span: Span { line, column: 1 }, joined: true }
     }
 }

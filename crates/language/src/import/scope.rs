@@ -92,7 +92,7 @@ fn route(tree: &Tree, id: NodeId, route: NodeId, rest: &[&str]) -> Scope {
     let has_lost = tree.node(route).children.iter().any(|&child| tree.node(child).inactive);
     let has_way = ["next-hop", "discard", "reject"]
         .iter()
-        .any(|word| tree.find(route, word).is_some_and(|way| !tree.node(way).inactive));
+        .any(|word| tree.find(route, word).is_some_and(|node| !tree.node(node).inactive));
     match rest {
         ["next-hop", ..] => Scope::Route(route),
         [] if has_lost && !has_way => Scope::Route(route),

@@ -1,11 +1,11 @@
-//! The way of one header into the tree, by the schema.
+//! How one header is put into the tree, by the schema.
 
 use super::Parser;
 use crate::lexer::Span;
 use crate::schema::{Body, Cursor};
 use crate::tree::{MAX_DEPTH, NodeId, TOP, Word};
 
-/// A header on its way into the tree.
+/// A header that is being put into the tree.
 pub(super) struct Walk<'p, 'a> {
     parser: &'p mut Parser<'a>,
     pub(super) at: NodeId,

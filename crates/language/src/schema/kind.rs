@@ -8,6 +8,7 @@ use crate::error::{closest, one_of};
 use crate::schedule::{DAY_S, days_of_month, days_since_1970};
 pub use crate::services::Choices;
 
+/// What a value has to look like.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     /// Free text in quotes.
@@ -16,8 +17,11 @@ pub enum Kind {
     HostName,
     /// Identifier; the text says of what.
     Name(&'static str),
+    /// Decimal.
     Number {
+        /// Smallest.
         min: u64,
+        /// Largest.
         max: u64,
     },
     /// A VLAN, with its TPID before it if one likes.
@@ -35,11 +39,15 @@ pub enum Kind {
     Prefix,
     /// Prefix of the address book: a bare address is a host.
     BookPrefix,
+    /// Host address of either family.
     Address,
     /// One port or a range, by number or well-known name.
     Ports,
+    /// IP protocol, by number or name.
     Protocol,
+    /// Type of ICMP or ICMPv6, by number or name.
     IcmpType,
+    /// Code of ICMP or ICMPv6, by number or name.
     IcmpCode,
     /// Seconds, or `never`.
     InactivityTimeout,
@@ -47,6 +55,7 @@ pub enum Kind {
     Time,
     /// Date and time.
     Date,
+    /// Gateway, or interface unit.
     NextHop,
     /// One of these; the text names the choice.
     Choice(&'static str, Choices),
@@ -148,6 +157,7 @@ impl Kind {
         }
     }
 
+    /// Word and help of each; empty unless it is a choice.
     pub fn choices(&self) -> Choices {
         match self {
             Kind::Choice(_, choices) => choices,

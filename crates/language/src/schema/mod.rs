@@ -29,8 +29,11 @@ pub use reference::{complete, markdown};
 pub struct Statement {
     /// The keyword; empty when the statement starts with its own key (`interfaces { trust0 { ... } }`).
     pub name: &'static str,
+    /// One sentence: what `?` and docs/CONFIGURATION.md say of it.
     pub help: &'static str,
+    /// Words between the keyword and the body, in order.
     pub keys: &'static [Key],
+    /// What follows.
     pub body: Body,
     /// Junos statements that are refused here by name.
     pub unsupported: &'static [&'static str],
@@ -44,17 +47,22 @@ pub struct Statement {
 /// A word between the keyword and the body.
 #[derive(Debug)]
 pub enum Key {
+    /// A value that the operator chooses.
     Value(Kind),
     /// A fixed word, like `to-zone`.
     Word(&'static str),
 }
 
+/// What a statement holds behind its words.
 #[derive(Debug)]
 pub enum Body {
+    /// Statements in braces.
     Block(&'static [Statement]),
     /// Nothing: standing there is the meaning.
     Flag,
+    /// One value.
     Value(Kind),
+    /// Any number of values.
     List(Kind),
 }
 
@@ -131,6 +139,7 @@ impl Statement {
         self
     }
 
+    /// Empty unless it is a block.
     pub fn children(&self) -> &'static [Statement] {
         match self.body {
             Body::Block(children) => children,
@@ -246,6 +255,7 @@ pub static APPLY_GROUPS: Statement = list(
     "Groups whose statements at this place are inherited, the first of them first.",
     Kind::Name("group"),
 );
+/// May stand in every block below one that has `apply-groups`.
 pub static APPLY_GROUPS_EXCEPT: Statement = list(
     "apply-groups-except",
     "Groups applied further up that are not inherited from here on.",

@@ -58,7 +58,9 @@ impl Default for Options {
 /// What other threads see of a run, and how they end it.
 #[derive(Debug, Default)]
 pub struct Control {
+    /// Frames read so far.
     pub frames: AtomicU64,
+    /// Bytes of the source read so far, packed as it is.
     pub bytes_read: AtomicU64,
     /// 0 where it is not known.
     pub bytes_total: AtomicU64,

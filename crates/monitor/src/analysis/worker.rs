@@ -16,6 +16,7 @@ pub const GROUP: usize = 64;
 
 /// Reads the channel and number of a frame; [`crate::protocol::observe`] outside of tests.
 pub trait Observe: Copy + Sync {
+    /// The reason, where the frame belongs to no channel.
     fn observe(&self, frame: &Frame<'_>) -> Result<Observation, Unknown>;
 }
 
@@ -37,7 +38,7 @@ impl Observe for Protocols {
     }
 }
 
-/// A parsed frame on its way to its channel.
+/// A parsed frame that waits for its channel to be looked up.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
     pub observation: Observation,

@@ -41,6 +41,7 @@ enum Access {
 }
 
 impl FileSource {
+    /// A capture file, pipe or device; its format is known by its first bytes.
     pub fn open(path: &str) -> Result<FileSource, CaptureError> {
         let failed = |source| CaptureError::Io { name: path.to_owned(), source };
         let file = File::open(path).map_err(failed)?;
@@ -54,6 +55,7 @@ impl FileSource {
         Ok(source)
     }
 
+    /// A capture that is piped in; its format is known by its first bytes.
     pub fn standard_input() -> Result<FileSource, CaptureError> {
         let name = "standard input";
         match io::stdin().as_fd().try_clone_to_owned() {

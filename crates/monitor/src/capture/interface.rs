@@ -5,7 +5,7 @@ use std::io;
 use super::{CaptureError, Source};
 use crate::frame::Batch;
 
-/// A way to the frames of an interface.
+/// One way to capture from an interface: a packet socket, a ring or the copies of a port.
 pub(super) trait Capture: Send {
     /// Adds the frames that have come to an empty batch, and waits a while for some where there are none.
     fn fill(&mut self, batch: &mut Batch) -> io::Result<()>;

@@ -92,7 +92,9 @@ pub fn open_all(names: &[String], everything: bool) -> Result<Box<dyn Source>, C
     }
 }
 
+/// Why no frame comes any more, or none came at all.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "its variants and their fields are what their messages name")]
 pub enum CaptureError {
     #[error("{name}: {source}")]
     Io { name: String, source: std::io::Error },

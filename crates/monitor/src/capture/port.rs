@@ -36,7 +36,7 @@ pub(super) struct Port {
     /// Where the ring's callback puts frames, and what takes a clock without steps to that of the day.
     sink: Arc<Mutex<Sink>>,
     checked: Instant,
-    /// Two monitors in one place would take turns in throwing each other out.
+    /// Two monitors on one port would keep replacing each other's programs.
     _lock: UnixListener,
 }
 

@@ -15,10 +15,13 @@ const LIMIT: usize = 1 << 16;
 /// One occurrence, or several at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Occurrence {
+    /// Capture time, nanoseconds since the epoch.
     pub time_ns: u64,
     /// As shown to operators.
     pub sequence: u64,
+    /// Number of the frame in its source.
     pub frame: u64,
+    /// How many at once; 1 for a packet.
     pub count: u64,
     /// What the detail text is about: a size, a depth, a rate. The largest is kept.
     pub value: u64,
@@ -35,6 +38,7 @@ struct Entry {
     dirty: bool,
 }
 
+/// Anomalies by channel and kind, until reports take them.
 #[derive(Debug)]
 pub struct Alarms {
     entries: HashMap<(u64, u8), Entry, Words>,

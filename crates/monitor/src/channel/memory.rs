@@ -35,6 +35,7 @@ pub fn huge_vec<T>(capacity: usize) -> Vec<T> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WordHasher(u64);
 
+/// For maps whose keys are words; see [`WordHasher`].
 pub type Words = BuildHasherDefault<WordHasher>;
 
 impl Hasher for WordHasher {

@@ -29,7 +29,7 @@ pub const SETTLE_NS: u64 = 3_000_000_000;
 /// Skipping so many numbers needs a second packet to be believed.
 pub const LEAP: u64 = 512;
 
-pub mod alarms;
+pub(crate) mod alarms;
 mod gaps;
 mod index;
 mod late;

@@ -17,7 +17,7 @@ use super::table::{Channels, PerProtocol};
 use super::{DUPLICATE_HORIZON_NS, SETTLE_NS};
 use crate::anomaly::Kind;
 
-/// Entries in one part of an update: what is on its way to a sink takes no more than some megabytes.
+/// Entries in one part of an update: what waits for a sink takes no more than some megabytes.
 const PART: usize = 2048;
 /// So many new channels, or gaps, are reported before the interval ends.
 const MANY: usize = 32_768;
@@ -31,13 +31,21 @@ const ENOUGH_PACKETS: u64 = 16;
 /// Sums over all channels.
 #[derive(Clone, Debug, Default)]
 pub struct Sums {
+    /// Those that were seen.
     pub protocols: Vec<ProtocolCounts>,
+    /// How many there were, evicted ones included.
     pub channels: u64,
+    /// How many states were dropped to make room.
     pub evicted: u64,
+    /// Late packets of all channels.
     pub reorder: Reorder,
+    /// Ranges of lost numbers.
     pub gaps: u64,
+    /// Changes of key.
     pub rekeys: u64,
+    /// Occurrences by kind.
     pub anomalies: Vec<(Kind, u64)>,
+    /// By [`Counts::trouble`], worst first.
     pub worst: Vec<ChannelState>,
 }
 
@@ -46,20 +54,21 @@ pub struct Sums {
 pub struct Directions {
     /// Groups between addresses by their number, in order.
     groups: Vec<u64>,
-    /// Number of distinct SCIs by place (interface and VLANs).
+    /// Number of distinct SCIs by location (interface and VLANs).
     senders: HashMap<u64, u32, Words>,
 }
 
 impl Directions {
+    /// Takes over what another worker has seen.
     pub fn add(&mut self, other: Directions) {
         self.groups.extend(other.groups);
         self.groups.sort_unstable();
-        for (place, senders) in other.senders {
-            *self.senders.entry(place).or_default() += senders;
+        for (location, senders) in other.senders {
+            *self.senders.entry(location).or_default() += senders;
         }
     }
 
-    /// Whether nothing came the other way; `None` where that says nothing.
+    /// Whether nothing came in the opposite direction; `None` where that cannot be told.
     fn is_one_way(&self, key: &ChannelKey) -> Option<bool> {
         match key.protocol() {
             // Nobody answers from a group's address.

@@ -37,7 +37,7 @@ impl Channels {
         }
         let away = distance(hot.highest, observation.sequence, observation.bits);
         let packet = Packet::of(observation, arrival, hot.highest.wrapping_add_signed(away));
-        self.place(at, packet, before_ns);
+        self.classify(at, packet, before_ns);
         self.weigh(at, observation, packet);
     }
 
@@ -57,7 +57,7 @@ impl Channels {
     }
 
     /// Judges a packet whose number is extended.
-    fn place(&mut self, at: u32, packet: Packet, before_ns: u64) {
+    fn classify(&mut self, at: u32, packet: Packet, before_ns: u64) {
         let hot = &mut self.hot[at as usize];
         match packet.number.checked_sub(hot.highest) {
             Some(0) | None => self.behind(at, packet, before_ns),
@@ -88,7 +88,7 @@ impl Channels {
                 // The first packet may have begun a new count, in which this one has another place.
                 let (highest, bits) = (self.hot[at as usize].highest, self.cold[at as usize].bits);
                 let number = highest.wrapping_add_signed(distance(highest, packet.number, bits));
-                self.place(at, Packet { number, ..packet }, first.time_ns);
+                self.classify(at, Packet { number, ..packet }, first.time_ns);
                 return;
             }
             self.stray(at, first);
@@ -103,7 +103,7 @@ impl Channels {
         let (hot, cold) = (&self.hot[at as usize], &self.cold[at as usize]);
         let highest = hot.highest;
         if packet.number <= highest {
-            return self.place(at, packet, before_ns);
+            return self.classify(at, packet, before_ns);
         }
         let missing = packet.number - highest - 1;
         let (sent, time) = (highest - cold.first + 1, before_ns.saturating_sub(cold.first_ns).max(1));
@@ -278,7 +278,7 @@ impl Channels {
         self.begin(at, start);
         let mut before_ns = start.time_ns;
         for packet in run.into_iter().skip(1) {
-            self.place(at, packet, before_ns);
+            self.classify(at, packet, before_ns);
             before_ns = packet.time_ns;
         }
     }

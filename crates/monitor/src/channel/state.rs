@@ -224,7 +224,7 @@ fn coarse(time_ns: u64) -> u16 {
     (time_ns >> TIME_SHIFT) as u16
 }
 
-/// How far a number on the wire is from `highest`, taking the nearer way round.
+/// How far a number on the wire is from `highest`, in the shorter of both directions around.
 #[inline]
 pub fn distance(highest: u64, sequence: u64, bits: u8) -> i64 {
     let unused = 64 - u32::from(bits);

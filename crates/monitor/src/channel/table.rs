@@ -17,8 +17,11 @@ use crate::anomaly::Kind;
 /// When and where a packet was captured.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
+    /// Capture time, nanoseconds since the epoch.
     pub time_ns: u64,
+    /// Number of the frame in its source.
     pub frame: u64,
+    /// Bytes on the wire.
     pub wire_len: u32,
 }
 
@@ -27,26 +30,40 @@ pub struct Arrival {
 pub enum What {
     /// Numbers before it are missing; `depth` is how many.
     Skipped,
+    /// After a higher number (RFC 4737).
     Late,
+    /// The same packet again within a second.
     Duplicate,
+    /// The same packet again, later than that.
     Replay,
+    /// Another packet under a used number.
     Reused,
+    /// Below what is remembered.
     TooOld,
+    /// Far off the sequence, and nothing followed.
     Stray,
+    /// Far off the sequence, which went on from there.
     Jump,
 }
 
 /// One exceptional packet, for whoever watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
+    /// What it was found to be.
     pub what: What,
+    /// Its channel.
     pub channel: ChannelKey,
+    /// Extended beyond its width on the wire where it wrapped.
     pub sequence: u64,
+    /// Number of the frame in its source.
     pub frame: u64,
+    /// Capture time, nanoseconds since the epoch.
     pub time_ns: u64,
+    /// How far below the highest number seen; of `Skipped` how many numbers are missing.
     pub depth: u64,
 }
 
+/// Called for each exceptional packet, by the worker that found it.
 pub type Watch = Box<dyn FnMut(&Event) + Send>;
 
 /// Sums over the channels of a protocol.
@@ -66,6 +83,7 @@ impl PerProtocol {
 /// How many channels an eviction looks at to find one that has been silent for long.
 const SAMPLE: usize = 32;
 
+/// Every channel of one worker, with what is needed to judge its next packet.
 pub struct Channels {
     index: Index,
     pub(super) hot: Vec<Hot>,
@@ -244,10 +262,10 @@ impl Channels {
         self.folded.push(delta);
     }
 
-    /// Evicts the channel that has been silent longest among some, and returns its place.
+    /// Evicts the channel that has been silent longest among some, and returns its index.
     fn make_room(&mut self) -> u32 {
-        let places = (0..SAMPLE.min(self.limit)).map(|step| (self.next_victim + step) % self.limit);
-        let at = places.min_by_key(|place| self.hot[*place].last_ns).expect("there is at least one channel")
+        let candidates = (0..SAMPLE.min(self.limit)).map(|step| (self.next_victim + step) % self.limit);
+        let at = candidates.min_by_key(|slot| self.hot[*slot].last_ns).expect("there is at least one channel")
             as u32;
         self.next_victim = (self.next_victim + SAMPLE) % self.limit;
         let settled = self.suspicions.remove(at, self.hot[at as usize].last_ns);

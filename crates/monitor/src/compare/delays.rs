@@ -6,13 +6,21 @@ use serde::{Deserialize, Serialize};
 /// Distribution of delays, nanoseconds. Percentiles are exact to 1 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delay {
+    /// How many were measured.
     pub packets: u64,
+    /// The shortest; negative where clocks disagree.
     pub min_ns: i64,
+    /// Arithmetic mean.
     pub mean_ns: i64,
+    /// Median.
     pub p50_ns: i64,
+    /// 90 % were not longer.
     pub p90_ns: i64,
+    /// 99 % were not longer.
     pub p99_ns: i64,
+    /// 99.9 % were not longer.
     pub p999_ns: i64,
+    /// The longest.
     pub max_ns: i64,
     /// Packets that seem to have come before they went: the clocks differ.
     pub negative: u64,

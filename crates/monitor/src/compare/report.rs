@@ -1,4 +1,4 @@
-//! Which way packets went, whether the clocks agree, and the table that tells.
+//! In which direction packets went, whether the clocks agree, and the table that tells.
 
 use std::collections::HashMap;
 use std::fmt::Write;

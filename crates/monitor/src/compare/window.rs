@@ -66,7 +66,7 @@ impl Same {
     }
 }
 
-/// A channel without the place where it was captured.
+/// A channel without the location at which it was captured.
 fn anywhere(key: &ChannelKey) -> ChannelKey {
     let (location, id) = (Location::default(), key.id());
     match (key.sci(), key.addresses(), key.ports()) {
@@ -109,7 +109,7 @@ pub struct Range {
 /// One channel.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// As it was first seen, and without the place.
+    /// As it was first seen, and without its location.
     pub key: ChannelKey,
     pub anywhere: ChannelKey,
     /// The line that this one turned out to be part of.

@@ -23,7 +23,7 @@ pub struct GenerateArgs {
     #[arg(long, default_value_t = 100)]
     pub flows: u32,
     #[arg(long, value_enum, default_value = "mixed")]
-    pub protocol: Mix,
+    pub(crate) protocol: Mix,
     /// Length of frames in bytes without FCS, or imix.
     #[arg(long, default_value = "imix")]
     pub size: Size,
@@ -57,6 +57,7 @@ pub struct GenerateArgs {
 }
 
 impl GenerateArgs {
+    /// Not checked yet; that is done where generating starts.
     pub fn options(&self) -> Options {
         Options {
             packets: self.packets,
@@ -78,7 +79,9 @@ impl GenerateArgs {
 /// What was made.
 #[derive(Clone, Debug)]
 pub struct Generated {
+    /// Path of the JSON file beside the capture.
     pub truth: PathBuf,
+    /// What was planted and made.
     pub totals: Totals,
 }
 

@@ -16,6 +16,7 @@ pub struct Synthetic {
 }
 
 impl Synthetic {
+    /// The same frames as a file made with these options.
     pub fn new(options: Options) -> Result<Self, OptionsError> {
         Ok(Synthetic { generator: Generator::new(options)?, events: Vec::new() })
     }

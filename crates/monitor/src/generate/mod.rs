@@ -1,13 +1,13 @@
 //! Captures made to order, with the truth about every fault in them: `sluice pcap generate`.
 
 mod args;
-pub mod flow;
+mod flow;
 mod memory;
 mod packet;
 pub(crate) mod random;
 mod schedule;
 pub mod truth;
-pub mod writer;
+pub(crate) mod writer;
 
 use std::str::FromStr;
 
@@ -36,6 +36,7 @@ pub enum Mix {
 /// Frame lengths, without FCS. Where headers leave no room the shortest valid frame is made; ESP rounds to words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
+    /// All of one length, in bytes.
     Fixed(usize),
     /// 64, 594 and 1518 bytes in the proportion 7:4:1.
     Imix,
@@ -58,19 +59,27 @@ impl FromStr for Size {
 /// What to generate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
+    /// Frames in the capture.
     pub packets: u64,
+    /// Senders; every two of them talk to each other.
     pub flows: u32,
+    /// Which protocols, in which proportion.
     pub protocol: Mix,
+    /// Of each frame.
     pub size: Size,
     /// Shares of all packets, 0 to 1.
     pub loss: f64,
+    /// Share of packets that come after later ones, 0 to 1.
     pub reorder: f64,
+    /// Share of packets that come twice within a fifth of a second, 0 to 1.
     pub duplicate: f64,
+    /// Share of packets that come again as replays, 0 to 1.
     pub replay: f64,
     /// Packets of a flow under one key; 0: keys never change.
     pub rekey: u32,
     /// One or two VLAN identifiers, the outer one first.
     pub vlans: Vec<u16>,
+    /// The same seed makes the same bytes.
     pub seed: u64,
     /// Packets per second of capture time. Left open, the capture spans ten seconds, or more above 1,000,000.
     pub rate: Option<u64>,
@@ -98,7 +107,9 @@ impl Default for Options {
 const MAX_FLOWS: u32 = 8_000_000;
 const MIN_REKEY: u32 = 64;
 
+/// Which option is out of its range; messages name it as the command does.
 #[derive(Debug, Error, PartialEq)]
+#[allow(missing_docs, reason = "its variants and their fields are what their messages name")]
 pub enum OptionsError {
     #[error("--flows {0}: expected 1 to 8000000")]
     Flows(u32),
@@ -122,6 +133,7 @@ pub enum OptionsError {
 }
 
 impl Options {
+    /// Packets per second of capture time.
     pub fn rate(&self) -> u64 {
         self.rate.unwrap_or((self.packets / 10).clamp(1, 1_000_000))
     }

@@ -1,4 +1,4 @@
-//! Which packet comes next: flows take turns, faults are planted so that their definitions leave no doubt.
+//! Which packet comes next: flows send one after the other, faults are planted so that their definitions leave no doubt.
 //!
 //! - A loss is followed at once by a packet of the same flow, so that nothing is lost at a channel's end.
 //! - A copy comes within a fifth of a second or after two, never near the second that divides duplicates from replays.
@@ -43,8 +43,8 @@ struct Pending {
 struct State {
     next: u64,
     key: u32,
-    /// Turns with this key.
-    turns: u32,
+    /// Rounds with this key.
+    rounds: u32,
     pending: u16,
     /// Of these, duplicates.
     copies: u16,
@@ -100,8 +100,8 @@ pub struct Generator {
     builder: Builder,
     random: Random,
     flows: Vec<State>,
-    /// The flow whose turn it is, and how far the next one is.
-    turn: u32,
+    /// Index of the flow that sends next, and the distance to the one after it.
+    current: u32,
     stride: u32,
     heap: BinaryHeap<Reverse<Pending>>,
     order: u64,
@@ -114,6 +114,7 @@ pub struct Generator {
 }
 
 impl Generator {
+    /// Fails on options out of range, before anything is made.
     pub fn new(options: Options) -> Result<Self, OptionsError> {
         options.check()?;
         let plan = Plan::of(&options);
@@ -128,7 +129,7 @@ impl Generator {
             builder: Builder::new(options.seed, options.size),
             random: Random::new(options.seed),
             flows: vec![State::default(); options.flows as usize],
-            turn: 0,
+            current: 0,
             stride: stride(options.flows),
             heap: BinaryHeap::new(),
             order: 0,
@@ -187,8 +188,8 @@ impl Generator {
         out: &mut Vec<u8>,
         record: &mut dyn Record,
     ) -> io::Result<()> {
-        let at = self.turn;
-        self.turn = if at + self.stride >= self.options.flows {
+        let at = self.current;
+        self.current = if at + self.stride >= self.options.flows {
             at + self.stride - self.options.flows
         } else {
             at + self.stride
@@ -200,7 +201,7 @@ impl Generator {
             self.rekey(at, identity, frame, time_ns, record)?;
         }
         let flow = &mut self.flows[at as usize];
-        flow.turns += 1;
+        flow.rounds += 1;
         let chance = u64::from(self.random.next() as u32);
         if chance < self.plan.replay && flow.next - flow.tally.first >= CALM {
             self.plant(at, chance, frame, time_ns, record)?;
@@ -229,11 +230,11 @@ impl Generator {
         let flows = u64::from(self.options.flows);
         if chance < late {
             // Mostly a few turns late, sometimes many.
-            let turns = match self.random.below(8) {
+            let rounds = match self.random.below(8) {
                 0 => 1 + self.random.below(200),
                 _ => 1 + self.random.below(12),
             };
-            let delay = 1 + self.random.below((turns * flows).min(max_late));
+            let delay = 1 + self.random.below((rounds * flows).min(max_late));
             let number = self.flows[at as usize].next;
             if self.schedule(at, Kind::Late, number, delay) {
                 self.flows[at as usize].next += 1;
@@ -349,17 +350,17 @@ impl Generator {
         flow.started = true;
         flow.key = key;
         flow.next = first;
-        flow.turns = 0;
+        flow.rounds = 0;
         flow.tally = Tally { key: identity.channel(key, seed), first, ..Tally::default() };
         if key == 0 && self.options.rekey > 0 {
             // So that not all keys change at once.
-            flow.turns = self.random.below(u64::from(self.options.rekey) / 2 + 1) as u32;
+            flow.rounds = self.random.below(u64::from(self.options.rekey) / 2 + 1) as u32;
         }
     }
 
     /// Whether the flow's key has served its time.
     fn wants_key(&self, at: u32) -> bool {
-        self.options.rekey > 0 && self.flows[at as usize].turns >= self.options.rekey
+        self.options.rekey > 0 && self.flows[at as usize].rounds >= self.options.rekey
     }
 
     fn is_key_due(&self, at: u32, identity: Flow) -> bool {
@@ -435,15 +436,18 @@ impl Generator {
         self.retired.iter().chain(current)
     }
 
+    /// Frames in clear text so far.
     pub fn clear(&self) -> Clear {
         self.clear
     }
 
+    /// Sums so far.
     pub fn totals(&self) -> Totals {
         let channels = self.tallies().count() as u64;
         Totals { channels, ..self.totals }
     }
 
+    /// Those it was made with.
     pub fn options(&self) -> &Options {
         &self.options
     }

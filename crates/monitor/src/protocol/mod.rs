@@ -4,7 +4,7 @@
 //! header. Where its fields lie stands in `sluice-wire`; a header is taken as an array of its length, so reading them
 //! checks nothing again. Nothing here allocates, remembers or panics: a frame is judged by its own bytes alone.
 //!
-//! Everything on the way of an Ethernet frame is inlined. A packet that is handed to a function lies in memory, written
+//! Everything that an Ethernet frame passes is inlined. A packet that is handed to a function lies in memory, written
 //! field by field and read in larger pieces, for which the CPU has to wait until the writes are done: a fifth of the time
 //! that a short frame took.
 

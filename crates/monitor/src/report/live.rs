@@ -48,6 +48,7 @@ impl Live<Stderr> {
 }
 
 impl<W: Write + Send> Live<W> {
+    /// `width` in columns; longer lines are cut.
     pub fn new(out: W, width: u16) -> Self {
         Live {
             out,

@@ -22,7 +22,9 @@ const CACHE_KIB: i32 = 4 << 10;
 /// Pages in the log before they are copied into the database.
 const CHECKPOINT_PAGES: i32 = 1024;
 
+/// Why results cannot be stored or read.
 #[derive(Debug, Error)]
+#[allow(missing_docs, reason = "its variants and their fields are what their messages name")]
 pub enum DatabaseError {
     #[error("database {path} does not exist: `sluice monitor SOURCE --db {path}` makes it")]
     Missing { path: PathBuf },

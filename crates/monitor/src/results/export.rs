@@ -15,7 +15,9 @@ use crate::summary::{Counts, Protection};
 /// Tables of a run: how many rows each got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exported {
+    /// Rows of the table of channels.
     pub channels: u64,
+    /// Rows of the table of intervals.
     pub intervals: u64,
 }
 
@@ -120,9 +122,9 @@ fn intervals(
         let mut entries = Entries::of(row.get_ref(1)?.as_blob()?);
         while let Some(delta) = entries.delta(0) {
             let Some(entry) = ledger.by_number(delta.number) else { continue };
-            let place = [Value::Text(identity(entry)), Value::Integer(interval)];
+            let key = [Value::Text(identity(entry)), Value::Integer(interval)];
             let counts = counts(&delta.counts).map(Value::Integer);
-            insert.execute(params_from_iter(place.into_iter().chain(counts)))?;
+            insert.execute(params_from_iter(key.into_iter().chain(counts)))?;
             written += 1;
         }
     }

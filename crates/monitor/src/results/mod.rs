@@ -5,7 +5,7 @@ mod export;
 mod jsonl;
 mod ledger;
 mod parts;
-pub mod prometheus;
+pub(crate) mod prometheus;
 mod query;
 mod reader;
 mod rows;
@@ -33,10 +33,12 @@ pub struct Outputs {
 }
 
 impl Outputs {
+    /// Adds a sink where there is one.
     pub fn extend<S: Sink + 'static>(&mut self, sink: Option<S>) {
         self.sinks.extend(sink.map(|sink| Box::new(sink) as Box<dyn Sink>));
     }
 
+    /// Adds a sink; it gets what comes from here on.
     pub fn push(&mut self, sink: Box<dyn Sink>) {
         self.sinks.push(sink);
     }

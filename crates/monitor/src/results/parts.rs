@@ -30,7 +30,7 @@ pub(super) enum PartKind {
     Rest = 4,
 }
 
-/// Entries on their way into the database.
+/// Entries that wait to be written to the database.
 #[derive(Debug)]
 pub(super) struct Part {
     pub kind: PartKind,

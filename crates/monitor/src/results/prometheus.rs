@@ -83,6 +83,7 @@ pub struct TextFile {
 }
 
 impl TextFile {
+    /// Fails where the file cannot be written; it holds zeros until the first update.
     pub fn create(path: &Path) -> anyhow::Result<Self> {
         let mut file = TextFile {
             path: path.to_owned(),

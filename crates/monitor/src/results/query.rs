@@ -22,23 +22,38 @@ pub enum FlowOrder {
     /// [`Counts::trouble`]
     #[default]
     Trouble,
+    /// By the text that identifies the channel.
     Name,
+    /// By the name of the protocol.
     Protocol,
+    /// All packets, copies included.
     Packets,
+    /// On the wire.
     Bytes,
+    /// Numbers that did not come.
     Lost,
+    /// Lost of expected.
     LossRatio,
+    /// Packets after a higher number.
     Late,
+    /// Deepest late packet, in numbers.
     MaxDepth,
+    /// Copies within a second.
     Duplicates,
+    /// Copies later than that.
     Replays,
+    /// Other packets under used numbers.
     Reused,
+    /// Ranges of lost numbers.
     Gaps,
+    /// Variation of the time between packets.
     Jitter,
+    /// Time of the last packet.
     LastSeen,
 }
 
 impl FlowOrder {
+    /// In the order the reference lists them.
     pub const ALL: [FlowOrder; 15] = [
         FlowOrder::Trouble,
         FlowOrder::Name,
@@ -57,6 +72,7 @@ impl FlowOrder {
         FlowOrder::LastSeen,
     ];
 
+    /// As a query has it.
     pub fn name(self) -> &'static str {
         match self {
             FlowOrder::Trouble => "trouble",
@@ -105,33 +121,45 @@ impl FlowOrder {
 /// Which flows, and in what order.
 #[derive(Clone, Debug, Default)]
 pub struct FlowQuery {
+    /// None = all.
     pub protocol: Option<Protocol>,
     /// Part of the name.
     pub search: Option<String>,
     /// Only flows with losses, late packets, duplicates, replays or reused numbers.
     pub troubled: bool,
+    /// What they are sorted by.
     pub order: FlowOrder,
+    /// Smallest first; else largest first.
     pub ascending: bool,
+    /// How many to leave out.
     pub offset: u64,
+    /// How many to give at most.
     pub limit: u64,
 }
 
 /// Which anomalies.
 #[derive(Clone, Debug, Default)]
 pub struct AnomalyQuery {
+    /// None = all.
     pub kind: Option<Kind>,
     /// At least so grave.
     pub severity: Option<Severity>,
+    /// Number of the channel; 0 = the link as a whole.
     pub channel: Option<u64>,
+    /// How many to leave out.
     pub offset: u64,
+    /// How many to give at most.
     pub limit: u64,
 }
 
 /// A stretch of capture time and how finely it is wanted.
 #[derive(Clone, Debug)]
 pub struct Window {
+    /// Nanoseconds since the epoch.
     pub from_ns: u64,
+    /// Nanoseconds since the epoch; the interval that it falls into is the last.
     pub to_ns: u64,
+    /// How many steps to divide it into at most.
     pub points: u64,
 }
 

@@ -25,11 +25,17 @@ pub struct Reader {
 /// One analysis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Run {
+    /// Counts up in its database, from 1.
     pub number: i64,
+    /// Files or interfaces that were read.
     pub source: String,
+    /// By the host's clock, milliseconds since 1970.
     pub started_ms: i64,
+    /// Version of Sluice that made it.
     pub sluice: String,
+    /// Length of an interval.
     pub interval_ns: u64,
+    /// How much is kept, see [`super::Detail`].
     pub mode: String,
     /// Whether it ended with a summary; otherwise it is at work or was killed.
     pub finished: bool,
@@ -42,20 +48,33 @@ pub struct Run {
 /// A run in figures, finished or not.
 #[derive(Clone, Debug, Serialize)]
 pub struct Overview {
+    /// Which run.
     pub run: Run,
+    /// First capture time, nanoseconds since the epoch.
     pub first_ns: u64,
+    /// Last capture time, nanoseconds since the epoch.
     pub last_ns: u64,
+    /// All channels together.
     pub counts: Counts,
+    /// Lost of expected, 0 to 1.
     pub loss_ratio: f64,
+    /// Frames that belong to no channel.
     pub unknown_frames: u64,
+    /// Frames the capture itself lost.
     pub capture_drops: u64,
+    /// Channels seen so far.
     pub channels: u64,
     /// Channels with packets in the newest interval.
     pub active: u64,
+    /// Ranges of lost numbers.
     pub gaps: u64,
+    /// Changes of key.
     pub rekeys: u64,
+    /// Late packets of all channels.
     pub reorder: Reorder,
+    /// Those that were seen.
     pub protocols: Vec<ProtocolCounts>,
+    /// Kinds with at least one occurrence.
     pub anomalies: Vec<KindCount>,
     /// What only the end of a run knows.
     pub summary: Option<Summary>,
@@ -64,26 +83,36 @@ pub struct Overview {
 /// Occurrences of one kind of anomaly.
 #[derive(Clone, Debug, Serialize)]
 pub struct KindCount {
+    /// Which kind.
     pub kind: Kind,
+    /// Of that kind.
     pub severity: Severity,
+    /// Channels it was seen on.
     pub channels: u64,
+    /// Occurrences.
     pub count: u64,
 }
 
 /// Part of a longer list.
 #[derive(Clone, Debug, Serialize)]
 pub struct Page<T> {
+    /// Length of the whole list.
     pub total: u64,
+    /// Entries before this part.
     pub offset: u64,
+    /// Most entries that were asked for.
     pub limit: u64,
+    /// This part, in the order that was asked for.
     pub items: Vec<T>,
 }
 
 /// A channel in a list.
 #[derive(Clone, Debug, Serialize)]
 pub struct Flow {
+    /// Identity and figures.
     #[serde(flatten)]
     pub channel: ChannelSummary,
+    /// Lost of expected, 0 to 1.
     pub loss_ratio: f64,
     /// [`Counts::trouble`]
     pub trouble: u64,
@@ -96,36 +125,46 @@ pub struct Flow {
 /// A course over time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
+    /// Length of a step: a multiple of the run's interval.
     pub step_ns: u64,
+    /// Steps with packets, by time.
     pub points: Vec<Point>,
 }
 
 /// One step of a course.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
+    /// Nanoseconds since the epoch.
     pub start_ns: u64,
+    /// What the step added.
     #[serde(flatten)]
     pub counts: Counts,
     /// Of the link as a whole; 0 for a channel.
     pub unknown: u64,
     /// Most channels with packets in one interval.
     pub active: u64,
+    /// Frames the capture itself lost in this step; 0 for a channel.
     pub capture_drops: u64,
 }
 
 /// An anomaly with what it means.
 #[derive(Clone, Debug, Serialize)]
 pub struct NamedAnomaly {
+    /// Which, where and how often.
     #[serde(flatten)]
     pub anomaly: Anomaly,
+    /// Of its kind.
     pub severity: Severity,
+    /// What was seen and what it usually means.
     pub meaning: &'static str,
+    /// What to do about it.
     pub advice: &'static str,
 }
 
 type Result<T> = std::result::Result<T, DatabaseError>;
 
 impl Reader {
+    /// Fails where there is no database of this version.
     pub fn open(path: &Path) -> Result<Self> {
         Self::sharing(path, &Ledgers::default())
     }
@@ -166,6 +205,7 @@ impl Reader {
             .ok_or_else(|| DatabaseError::NoRun { path: self.path.clone(), number })
     }
 
+    /// From what was stored so far.
     pub fn overview(&self, run: Run) -> Result<Overview> {
         let summary = self.try_read(|database| summary(database, run.number))?;
         self.try_read(|database| query::overview(database, &self.ledgers, run, summary))
@@ -205,10 +245,12 @@ impl Reader {
         })
     }
 
+    /// Those that a query finds.
     pub fn flows(&self, run: &Run, wanted: &FlowQuery) -> Result<Page<Flow>> {
         self.try_read(|database| Ok(query::flows(&*self.ledgers.of(database, run.number)?, wanted)))
     }
 
+    /// None = the run has no such channel.
     pub fn flow(&self, run: &Run, id: u64) -> Result<Option<Flow>> {
         self.try_read(|database| Ok(self.ledgers.of(database, run.number)?.find(id).map(query::flow)))
     }

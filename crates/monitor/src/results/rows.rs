@@ -147,7 +147,7 @@ fn link(database: &Connection, run: i64, interval: &Interval) -> rusqlite::Resul
     if interval.length_ns == 0 {
         return Ok(());
     }
-    let place = [run, interval.index as i64, interval.start_ns as i64, interval.length_ns as i64];
+    let interval_columns = [run, interval.index as i64, interval.start_ns as i64, interval.length_ns as i64];
     let rest = [interval.unknown as i64, interval.active as i64, interval.capture_drops as i64];
     database
         .prepare_cached(
@@ -159,7 +159,7 @@ fn link(database: &Connection, run: i64, interval: &Interval) -> rusqlite::Resul
              unknown = unknown + excluded.unknown, active = active + excluded.active,
              capture_drops = capture_drops + excluded.capture_drops",
         )?
-        .execute(params_from_iter(place.into_iter().chain(counts(&interval.counts)).chain(rest)))?;
+        .execute(params_from_iter(interval_columns.into_iter().chain(counts(&interval.counts)).chain(rest)))?;
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use super::database::{self, DatabaseError};
 use super::rows::{Pending, RunKey, merge};
 use crate::summary::{Sink, Summary, Update};
 
-/// Updates on their way to the writer; the analysis waits when there are more.
+/// Updates that wait for the writer; the analysis waits when there are more.
 const QUEUE: usize = 4;
 /// A transaction is worth its cost from so many bytes on; fewer wait for the next interval, if that is at hand.
 const ENOUGH: usize = 1 << 20;
@@ -41,8 +41,11 @@ pub enum Detail {
 /// What a run is.
 #[derive(Clone, Debug)]
 pub struct RunInfo {
+    /// Files or interfaces that are read.
     pub source: String,
+    /// Length of an interval.
     pub interval_ns: u64,
+    /// How much is kept.
     pub detail: Detail,
 }
 

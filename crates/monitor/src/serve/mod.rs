@@ -46,6 +46,7 @@ const PAGE: &str = concat!(
 /// What to serve.
 #[derive(Clone, Debug)]
 pub struct Served {
+    /// May be written by a run meanwhile.
     pub database: PathBuf,
     /// Names by which clients may call this server, beside addresses and localhost.
     pub names: Vec<String>,

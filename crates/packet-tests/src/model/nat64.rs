@@ -15,19 +15,24 @@ use super::{ICMP, TCP, UDP};
 /// One session, as its two sides see it. ICMP echo has its identifier in the client's port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Session {
+    /// Address and port of the IPv6 host.
     pub client: (Ipv6Addr, u16),
     /// The server behind the prefix.
     pub seen: (Ipv6Addr, u16),
+    /// NAT64 prefix and its length.
     pub prefix: (Ipv6Addr, u8),
     /// What the client appears as.
     pub outside: (Ipv4Addr, u16),
+    /// The server's own address.
     pub server: Ipv4Addr,
 }
 
 /// Largest IP packets of the links it arrives by and leaves by.
 #[derive(Debug, Clone, Copy)]
 pub struct Links {
+    /// In bytes, of the link it arrives by.
     pub mtu_in: u32,
+    /// In bytes, of the link it leaves by.
     pub mtu_out: u32,
 }
 
@@ -38,9 +43,9 @@ pub type Refused = &'static str;
 pub fn embed(prefix: (Ipv6Addr, u8), address: Ipv4Addr) -> Ipv6Addr {
     let mut octets = prefix.0.octets();
     octets[usize::from(prefix.1 / 8)..].fill(0);
-    let places = (usize::from(prefix.1 / 8)..16).filter(|place| prefix.1 == 96 || *place != 8);
-    for (place, octet) in places.zip(address.octets()) {
-        octets[place] = octet;
+    let octet_indexes = (usize::from(prefix.1 / 8)..16).filter(|index| prefix.1 == 96 || *index != 8);
+    for (index, octet) in octet_indexes.zip(address.octets()) {
+        octets[index] = octet;
     }
     Ipv6Addr::from(octets)
 }
@@ -48,10 +53,10 @@ pub fn embed(prefix: (Ipv6Addr, u8), address: Ipv4Addr) -> Ipv6Addr {
 /// RFC 6052 section 2.3.
 pub fn extract(length: u8, address: Ipv6Addr) -> Ipv4Addr {
     let octets = address.octets();
-    let places = (usize::from(length / 8)..16).filter(|place| length == 96 || *place != 8);
+    let octet_indexes = (usize::from(length / 8)..16).filter(|index| length == 96 || *index != 8);
     let mut found = [0; 4];
-    for (octet, place) in found.iter_mut().zip(places) {
-        *octet = octets[place];
+    for (octet, index) in found.iter_mut().zip(octet_indexes) {
+        *octet = octets[index];
     }
     Ipv4Addr::from(found)
 }
@@ -94,11 +99,11 @@ fn transport(packet: &Packet, out: &mut Packet, session: &Session, to6: bool) ->
         _ => return Err("nat64_protocol"),
     };
     // towards the client its own port is the destination's
-    let (place, port) = match to6 {
+    let (offset, port) = match to6 {
         true => (udp::field::DESTINATION_PORT, session.client.1),
         false => (udp::field::SOURCE_PORT, session.outside.1),
     };
-    put_be16(&mut out.data, place, port);
+    put_be16(&mut out.data, offset, port);
     let before = be16(&packet.data, field.clone());
     let check = if packet.proto == UDP && before == 0 && to6 {
         if packet.is_piece() {

@@ -10,26 +10,38 @@ use super::{DCCP, ICMP, ICMPV6, SCTP, TCP, Tuple, UDP, UDP_LITE};
 /// IPv6 extension headers that are followed; a longer chain is refused.
 const EXTENSIONS: usize = 5;
 
+/// A frame without its Ethernet header and tags.
 pub struct Link<'a> {
+    /// MAC address.
     pub destination: Mac,
     /// TPID and VLAN of each tag, outer first; a lone priority tag (VLAN 0) is none.
     pub tags: Vec<(u16, u16)>,
+    /// Behind the tags.
     pub ethertype: u16,
+    /// Behind the EtherType.
     pub payload: &'a [u8],
 }
 
 /// An IP packet as policy sees it.
 #[derive(Debug, Clone)]
 pub struct Facts {
+    /// As in the IP header.
     pub source: IpAddr,
+    /// As in the IP header.
     pub destination: IpAddr,
+    /// Behind all extension headers.
     pub protocol: u8,
     /// Of ICMP echo, `sport` is the identifier.
     pub sport: u16,
+    /// 0 where there are no ports.
     pub dport: u16,
+    /// TTL or hop limit.
     pub ttl: u8,
+    /// Of the IP packet, in bytes.
     pub length: usize,
+    /// The IPv4 header has some.
     pub options: bool,
+    /// Any fragment, the first one included.
     pub fragment: bool,
     /// First fragment without its whole transport header.
     pub tiny: bool,
@@ -37,15 +49,25 @@ pub struct Facts {
     pub leads_elsewhere: bool,
     /// Multicast or broadcast.
     pub group: bool,
+    /// Its source or destination is link-local.
     pub link_local: bool,
+    /// Its type is one of neighbour discovery (RFC 4861 4).
     pub neighbour_discovery: bool,
+    /// Its type is one of an error message.
     pub icmp_error: bool,
+    /// Of ICMP and ICMPv6, else 0.
     pub icmp_type: u8,
+    /// Of ICMP errors that quote enough.
     pub quote: Option<Quote>,
+    /// The low eight bits, FIN first.
     pub tcp_flags: u8,
+    /// Of TCP, else 0.
     pub tcp_seq: u32,
+    /// Of TCP, else 0.
     pub tcp_ack: u32,
+    /// Bytes behind the TCP header.
     pub tcp_payload: u32,
+    /// As in the header, not scaled.
     pub tcp_window: u16,
     /// Shift that the window scale option asks for (RFC 7323 section 2.2).
     pub tcp_scale: Option<u8>,
@@ -53,7 +75,9 @@ pub struct Facts {
     pub ip_options: Vec<u8>,
     /// What stands behind the IP headers; of a later fragment, behind the fragment header.
     pub payload: Vec<u8>,
+    /// Of ICMP and ICMPv6, else 0.
     pub icmp_code: u8,
+    /// Its part of the datagram.
     pub piece: Piece,
 }
 
@@ -84,9 +108,11 @@ impl Piece {
 /// The packet an ICMP error is about.
 #[derive(Debug, Clone, Copy)]
 pub struct Quote {
+    /// Of the packet that is quoted, as its sender sent it.
     pub tuple: Tuple,
 }
 
+/// None = shorter than its headers.
 pub fn link(frame: &[u8]) -> Option<Link<'_>> {
     let header = eth::View::new(frame).ok()?;
     let (mut ethertype, mut payload) = (header.ethertype(), header.payload());

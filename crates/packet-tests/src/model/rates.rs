@@ -11,9 +11,13 @@ const TEN: usize = 10;
 /// Packets a second; all are on.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
+    /// ICMP packets to one address.
     pub icmp: u32,
+    /// UDP packets to one address and port.
     pub udp: u32,
+    /// SYNs from one address.
     pub syn_source: u32,
+    /// SYNs to one address.
     pub syn_destination: u32,
 }
 
@@ -29,6 +33,7 @@ pub struct Rates {
 }
 
 impl Rates {
+    /// Before the first packet of the second.
     pub fn new(limits: Limits) -> Rates {
         Rates {
             limits,

@@ -17,47 +17,63 @@ use super::{ICMP, TCP, UDP};
 
 /// Address and port, or identifier of an echo.
 pub type Transport6 = (Ipv6Addr, u16);
+/// Address and port, or identifier of an echo.
 pub type Transport4 = (Ipv4Addr, u16);
 
 /// What a TCP packet says, for the state machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Segment {
+    /// SYN alone.
     Syn,
+    /// SYN and ACK.
     SynAck,
     /// With or without data; it acknowledges everything.
     Ack,
+    /// FIN, whatever else.
     Fin,
+    /// RST, whatever else.
     Rst,
 }
 
 /// States of 3.5.2.2; CLOSED is the absence of a session. `acked` says which FINs the other side has acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
+    /// The client's SYN was seen.
     V6Init,
     /// The server's SYN was seen: the RFC's ESTABLISHED already (B).
     V4Syn,
+    /// Both SYNs were seen.
     Established,
     /// FINs of the IPv6 and the IPv4 side, and whether they were acknowledged.
     FinRcv {
+        /// From the IPv6 side, from the IPv4 side.
         fin: [bool; 2],
+        /// The FIN of the same index was acknowledged.
         acked: [bool; 2],
     },
+    /// Closed by both sides, or reset, and not yet forgotten.
     Trans,
 }
 
 /// Seconds (section 4).
 #[derive(Debug, Clone, Copy)]
 pub struct Lifetimes {
+    /// UDP_MIN or longer.
     pub udp: u64,
+    /// Of ICMP queries.
     pub icmp: u64,
+    /// TCP_EST
     pub tcp_established: u64,
+    /// TCP_TRANS
     pub tcp_transitory: u64,
 }
 
 /// 3.1: a session, and its binding (A).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
+    /// What the client appears as.
     pub outside: Transport4,
+    /// Of TCP; it means nothing for other protocols.
     pub state: State,
     expires: u64,
     /// A reset was seen, and nothing since.
@@ -82,21 +98,26 @@ pub enum Verdict {
     Filtered,
 }
 
+/// Sessions by the state machine of section 3.5.
 #[derive(Debug)]
 pub struct Nat64 {
+    /// The only outside address.
     pub address: Ipv4Addr,
     /// Inclusive.
     pub ports: (u16, u16),
+    /// Of the state machine's timers.
     pub lifetimes: Lifetimes,
     sessions: BTreeMap<Key, Session>,
     now: u64,
 }
 
 impl Nat64 {
+    /// `ports` inclusive.
     pub fn new(address: Ipv4Addr, ports: (u16, u16), lifetimes: Lifetimes) -> Nat64 {
         Nat64 { address, ports, lifetimes, sessions: BTreeMap::new(), now: 0 }
     }
 
+    /// Those that have not expired.
     pub fn sessions(&self) -> &BTreeMap<Key, Session> {
         &self.sessions
     }

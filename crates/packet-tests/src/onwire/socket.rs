@@ -12,6 +12,7 @@ const LARGEST: usize = 65_536;
 /// linux/if_packet.h
 const IGNORE_OUTGOING: libc::c_int = 23;
 
+/// Sends and receives whole frames on one device.
 #[derive(Debug)]
 pub struct PacketSocket(OwnedFd);
 
@@ -66,6 +67,7 @@ impl PacketSocket {
         Ok(())
     }
 
+    /// All of it, or an error.
     pub fn send(&self, frame: &[u8]) -> Result<()> {
         // SAFETY: the buffer lives through the call and the length is its own.
         let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };

@@ -10,7 +10,7 @@ use super::Wanted;
 /// What one rule wants of one side: inclusive intervals of ranks.
 type Spans = Vec<(u32, u32)>;
 
-/// Stored order of the rules: `order[place]` is the rule that stands there. Empty = as they are, which a single chunk always is.
+/// Stored order of the rules: `order[n]` is the rule stored as the n-th. Empty = as they are, which a single chunk always is.
 pub(super) fn order(rules: &[Wanted]) -> Vec<u32> {
     if rules.len() <= CLASS_CHUNK_RULES {
         return vec![];

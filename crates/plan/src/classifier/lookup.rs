@@ -9,23 +9,32 @@ use sluice_abi::{self as abi, CLASS_LINE_WORDS, CLASS_TREE_KEYS, ClassLine, Cont
 pub struct Subject {
     /// Both of one family, but for source NAT behind NAT64.
     pub source: IpAddr,
+    /// After destination NAT, as policies see it.
     pub destination: IpAddr,
+    /// IP protocol number; of IPv6 the one behind the extension headers.
     pub protocol: u8,
+    /// Host order; 0 where the protocol has no ports.
     pub source_port: u16,
+    /// As the source port, after destination NAT.
     pub destination_port: u16,
+    /// Of ICMP and ICMPv6 alone, else 0.
     pub icmp_type: u8,
+    /// Of ICMP and ICMPv6 alone, else 0.
     pub icmp_code: u8,
 }
 
 /// The tables of a generation, wherever they are: each reads one line.
 pub struct Lookup<'a> {
+    /// Line n of the class trees.
     pub classes: &'a dyn Fn(u32) -> ClassLine,
+    /// Line n of the rows of bits.
     pub rows: &'a dyn Fn(u32) -> ClassLine,
+    /// Context n; 0 has no rules.
     pub context: &'a dyn Fn(u32) -> Context,
 }
 
 impl Lookup<'_> {
-    /// Place in the rule table of the first rule of a context that matches.
+    /// Index in the rule table of the first rule of a context that matches.
     pub fn find(&self, context: u16, subject: &Subject) -> Option<u32> {
         let context = (self.context)(context.into());
         if context.chunks == 0 {
@@ -44,17 +53,17 @@ impl Lookup<'_> {
         let found = (0..context.chunks).filter_map(|chunk| {
             let lines = rows.map(|row| (self.rows)(word(self.rows, row + chunk)));
             let first = (0..CLASS_LINE_WORDS / 2)
-                .map(|place| lines.iter().fold(u64::MAX, |common, line| common & wide(line, place)))
+                .map(|lane| lines.iter().fold(u64::MAX, |common, line| common & wide(line, lane)))
                 .enumerate()
                 .find(|(_, common)| *common != 0)?;
             let rule = first.0 as u32 * 64 + first.1.trailing_zeros();
-            let place = chunk * abi::CLASS_CHUNK_RULES as u32 + rule;
-            Some(if context.orders == 0 { place } else { word(self.rows, context.orders + place) })
+            let index = chunk * abi::CLASS_CHUNK_RULES as u32 + rule;
+            Some(if context.orders == 0 { index } else { word(self.rows, context.orders + index) })
         });
         found.min().map(|rule| context.first_rule + rule)
     }
 
-    /// Place in the rule table of a context's first rule.
+    /// Index in the rule table of a context's first rule.
     pub fn first_rule(&self, context: u16) -> u32 {
         (self.context)(context.into()).first_rule
     }
@@ -90,8 +99,8 @@ impl Lookup<'_> {
     }
 
     fn service(&self, subject: &Subject) -> u32 {
-        let place = abi::CLASS_PROTOCOLS + usize::from(subject.protocol) * abi::CLASS_PROTOCOL_WORDS;
-        let [rows, columns, kind] = [0, 1, 2].map(|n| word(self.classes, place as u32 + n));
+        let offset = abi::CLASS_PROTOCOLS + usize::from(subject.protocol) * abi::CLASS_PROTOCOL_WORDS;
+        let [rows, columns, kind] = [0, 1, 2].map(|n| word(self.classes, offset as u32 + n));
         let x = match kind {
             abi::CLASS_KEY_PORT => subject.destination_port,
             abi::CLASS_KEY_ICMP => u16::from_be_bytes([subject.icmp_type, subject.icmp_code]),
@@ -104,10 +113,10 @@ impl Lookup<'_> {
     }
 }
 
-fn word(lines: &dyn Fn(u32) -> ClassLine, place: u32) -> u32 {
-    lines(place / CLASS_LINE_WORDS as u32).word[place as usize % CLASS_LINE_WORDS]
+fn word(lines: &dyn Fn(u32) -> ClassLine, offset: u32) -> u32 {
+    lines(offset / CLASS_LINE_WORDS as u32).word[offset as usize % CLASS_LINE_WORDS]
 }
 
-fn wide(line: &ClassLine, place: usize) -> u64 {
-    u64::from(line.word[2 * place]) | (u64::from(line.word[2 * place + 1]) << 32)
+fn wide(line: &ClassLine, lane: usize) -> u64 {
+    u64::from(line.word[2 * lane]) | (u64::from(line.word[2 * lane + 1]) << 32)
 }

@@ -31,7 +31,9 @@ use words::Words;
 pub struct Wanted {
     /// Normalised.
     pub source: Option<Ranges>,
+    /// Normalised.
     pub destination: Option<Ranges>,
+    /// Any of them; None = every protocol and port.
     pub services: Option<Vec<Service>>,
 }
 
@@ -40,27 +42,34 @@ pub struct Wanted {
 pub struct Rules {
     /// How to name them in an error.
     pub name: String,
-    /// Place of the first in the rule table.
+    /// Index of the first in the rule table.
     pub first: u32,
+    /// The first that matches decides.
     pub rules: Vec<Wanted>,
 }
 
 /// The tables; `contexts[0]` has no rules, `contexts[n + 1]` those of the n-th list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Classifier {
+    /// Trees that lead from an address or a port to its class.
     pub classes: Vec<ClassLine>,
+    /// Lists of classes' rows, and rows: one bit a rule, `CLASS_CHUNK_RULES` rules a line.
     pub rows: Vec<ClassLine>,
+    /// Where each list of rules has its rows.
     pub contexts: Vec<Context>,
 }
 
 /// The policies need more memory than they may have.
+#[allow(missing_docs, reason = "the fields of its variants are what their messages name")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TooMuch {
+    /// Over `limit` lines of 64 bytes.
     #[error(
         "{owner}: the policies' tables would take more than {} MiB; use fewer policies with lists of their own",
         limit / 16384
     )]
     Lines { owner: String, limit: usize },
+    /// The table of ports of one IP protocol grows too large.
     #[error(
         "IP protocol {protocol}: the applications' destination ports ({rows} ranges) times source ports ({columns}) are too \
          many; use fewer source ports"
@@ -95,9 +104,9 @@ pub fn compile(lists: &[Rules]) -> Result<Classifier, TooMuch> {
     classes.extend(&[0; abi::CLASS_PROTOCOLS + 256 * abi::CLASS_PROTOCOL_WORDS]);
     let spaces: [Classes; SPACES] = std::array::from_fn(|n| address_sets[n].classify(MAX[n]));
     for (n, space) in spaces.iter().enumerate() {
-        let place = n * abi::CLASS_TREE_WORDS;
+        let offset = n * abi::CLASS_TREE_WORDS;
         let tree = if n < 2 { tree::v4(&mut classes, space) } else { tree::v6(&mut classes, space) };
-        classes.write(place, &tree);
+        classes.write(offset, &tree);
     }
     let service_members = service_sets.classify(&mut classes)?;
     let classes = classes.lines().map_err(|limit| TooMuch::Lines { owner: "addresses".to_owned(), limit })?;
@@ -108,16 +117,16 @@ pub fn compile(lists: &[Rules]) -> Result<Classifier, TooMuch> {
         let order = cluster::order(&list.rules);
         let stored: Vec<Numbered> = order.iter().map(|rule| rules[*rule as usize]).collect();
         let rules = if order.is_empty() { rules } else { &stored };
-        let places = |pick: &dyn Fn(&Numbered) -> Option<u32>, members: &[Vec<u32>], rows: &mut Rows| {
+        let rows_of = |pick: &dyn Fn(&Numbered) -> Option<u32>, members: &[Vec<u32>], rows: &mut Rows| {
             rows.space(rules.len(), &by_set(rules, pick), members)
         };
         let address = |n: usize, rows: &mut Rows| {
-            places(&|rule: &Numbered| rule.addresses[n], &spaces[n].members, rows)
+            rows_of(&|rule: &Numbered| rule.addresses[n], &spaces[n].members, rows)
         };
         contexts.push(Context {
             source: [address(0, &mut rows), address(2, &mut rows)],
             destination: [address(1, &mut rows), address(3, &mut rows)],
-            service: places(&|rule: &Numbered| rule.services, &service_members, &mut rows),
+            service: rows_of(&|rule: &Numbered| rule.services, &service_members, &mut rows),
             first_rule: list.first,
             rules: rules.len() as u32,
             chunks: rules.len().div_ceil(abi::CLASS_CHUNK_RULES) as u32,
@@ -145,8 +154,8 @@ fn number(rule: &Wanted, sets: &mut [Sets; SPACES], services: &mut services::Set
 /// Rules by the set that they want; None = any.
 fn by_set(rules: &[Numbered], pick: &dyn Fn(&Numbered) -> Option<u32>) -> BTreeMap<Option<u32>, Vec<u32>> {
     let mut map: BTreeMap<Option<u32>, Vec<u32>> = BTreeMap::new();
-    for (place, rule) in rules.iter().enumerate() {
-        map.entry(pick(rule)).or_default().push(place as u32);
+    for (index, rule) in rules.iter().enumerate() {
+        map.entry(pick(rule)).or_default().push(index as u32);
     }
     map
 }

@@ -24,7 +24,7 @@ impl Rows {
     }
 
     /// Stores the rows of one class space for `rules` rules. `wanted` says which rules want which set (None: any), `members`
-    /// which sets each class satisfies. Returns the place of the list of the classes' rows.
+    /// which sets each class satisfies. Returns the offset, in words, of the list of the classes' rows.
     pub fn space(
         &mut self,
         rules: usize,
@@ -35,18 +35,18 @@ impl Rows {
         set(&mut any, wanted.get(&None).map_or(&[], Vec::as_slice));
         let base = self.lines(&any);
         let mut rows: HashMap<Vec<u32>, u32> = HashMap::new();
-        let mut places = Vec::with_capacity(members.len());
+        let mut offsets = Vec::with_capacity(members.len());
         for sets in members {
             let mut row = base.clone();
             self.satisfied(sets, wanted, &any, &mut row);
             let words = &mut self.words;
-            let place = *rows.entry(row).or_insert_with_key(|row| match row.iter().all(|line| *line == 0) {
+            let offset = *rows.entry(row).or_insert_with_key(|row| match row.iter().all(|line| *line == 0) {
                 true => 0,
                 false => words.extend_within_line(row),
             });
-            places.push(place);
+            offsets.push(offset);
         }
-        self.words.list(places)
+        self.words.list(offsets)
     }
 
     /// Adds the rules of all satisfied sets to a row; only the chunks that have some are looked at.
@@ -62,11 +62,11 @@ impl Rows {
         rules.sort_unstable();
         for chunk in rules.chunk_by(|a, b| *a as usize / CLASS_CHUNK_RULES == *b as usize / CLASS_CHUNK_RULES)
         {
-            let place = chunk[0] as usize / CLASS_CHUNK_RULES;
-            let mut bits = [any[place]];
-            let first = (place * CLASS_CHUNK_RULES) as u32;
+            let chunk_number = chunk[0] as usize / CLASS_CHUNK_RULES;
+            let mut bits = [any[chunk_number]];
+            let first = (chunk_number * CLASS_CHUNK_RULES) as u32;
             set(&mut bits, &chunk.iter().map(|rule| rule - first).collect::<Vec<_>>());
-            row[place] = self.line(&bits[0]);
+            row[chunk_number] = self.line(&bits[0]);
         }
     }
 

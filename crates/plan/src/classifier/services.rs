@@ -64,13 +64,13 @@ impl Sets {
         let everywhere = words.list(vec![plain; 256]);
         for protocol in 0..=u8::MAX {
             let boxes = self.boxes(protocol);
-            let place = abi::CLASS_PROTOCOLS + usize::from(protocol) * abi::CLASS_PROTOCOL_WORDS;
+            let offset = abi::CLASS_PROTOCOLS + usize::from(protocol) * abi::CLASS_PROTOCOL_WORDS;
             let header = if self.lists.iter().flatten().any(|term| term.protocol == Some(protocol)) {
                 self.protocol(protocol, &boxes, words, &mut classes)?
             } else {
                 [everywhere, 0, abi::CLASS_KEY_PROTOCOL, 0]
             };
-            words.write(place, &header);
+            words.write(offset, &header);
         }
         Ok(classes.members)
     }
@@ -104,7 +104,7 @@ impl Sets {
             return Err(TooMuch::Services { protocol, rows, columns });
         }
         let kind = if is_icmp(protocol) { abi::CLASS_KEY_ICMP } else { abi::CLASS_KEY_PORT };
-        let places: Vec<u32> = rows
+        let offsets: Vec<u32> = rows
             .boxes
             .iter()
             .map(|here| {
@@ -120,7 +120,7 @@ impl Sets {
                 words.list((0..columns.starts.len()).map(cell).collect())
             })
             .collect();
-        let rows = words.list(spread(&rows.starts, &places));
+        let rows = words.list(spread(&rows.starts, &offsets));
         let numbers: Vec<u32> = (0..columns.starts.len() as u32).collect();
         let columns =
             if columns.starts.len() == 1 { 0 } else { words.list(spread(&columns.starts, &numbers)) };

@@ -59,7 +59,7 @@ fn model(rules: &Rules, subject: &Subject) -> Option<u32> {
             && inside(&rule.destination, subject.destination)
             && rule.services.as_ref().is_none_or(|terms| terms.iter().any(served))
     };
-    rules.rules.iter().position(matches).map(|place| rules.first + place as u32)
+    rules.rules.iter().position(matches).map(|index| rules.first + index as u32)
 }
 
 fn look(tables: &Classifier, context: u16, subject: &Subject) -> Option<u32> {

@@ -21,13 +21,13 @@ impl Words {
 
     /// Appends words and says where they are.
     pub fn extend(&mut self, words: &[u32]) -> u32 {
-        let place = self.words.len() as u32;
+        let offset = self.words.len() as u32;
         if (self.words.len() + words.len()).div_ceil(CLASS_LINE_WORDS) > self.limit {
             self.full = true;
         } else {
             self.words.extend_from_slice(words);
         }
-        place
+        offset
     }
 
     /// Zeros up to a multiple of `words`, at most a line.
@@ -50,16 +50,16 @@ impl Words {
 
     /// A list that is stored once, however often it is asked for.
     pub fn list(&mut self, words: Vec<u32>) -> u32 {
-        if let Some(place) = self.lists.get(&words) {
-            return *place;
+        if let Some(offset) = self.lists.get(&words) {
+            return *offset;
         }
-        let place = self.extend(&words);
-        self.lists.insert(words, place);
-        place
+        let offset = self.extend(&words);
+        self.lists.insert(words, offset);
+        offset
     }
 
-    pub fn write(&mut self, place: usize, words: &[u32]) {
-        if let Some(target) = self.words.get_mut(place..place + words.len()) {
+    pub fn write(&mut self, offset: usize, words: &[u32]) {
+        if let Some(target) = self.words.get_mut(offset..offset + words.len()) {
             target.copy_from_slice(words);
         }
     }

@@ -220,11 +220,11 @@ impl Plan {
     }
 }
 
-fn write_endpoint(f: &mut Formatter<'_>, place: &GateEndpoint) -> fmt::Result {
-    let protocol = if place.udp { "udp" } else { "tcp" };
-    write!(f, "  {protocol} {}-{} service {}", place.ports.0, place.ports.1, place.service)?;
-    place.v4.iter().try_for_each(|address| write!(f, " at {address}"))?;
-    place.v6.iter().try_for_each(|address| write!(f, " at {address}"))?;
+fn write_endpoint(f: &mut Formatter<'_>, endpoint: &GateEndpoint) -> fmt::Result {
+    let protocol = if endpoint.udp { "udp" } else { "tcp" };
+    write!(f, "  {protocol} {}-{} service {}", endpoint.ports.0, endpoint.ports.1, endpoint.service)?;
+    endpoint.v4.iter().try_for_each(|address| write!(f, " at {address}"))?;
+    endpoint.v6.iter().try_for_each(|address| write!(f, " at {address}"))?;
     writeln!(f)
 }
 

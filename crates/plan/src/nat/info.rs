@@ -10,17 +10,24 @@ use super::rules::static_kind;
 /// Key of the pool that stands for addresses of interfaces; no name has a space.
 pub const INTERFACE_POOL: &str = "the interface";
 
+/// What a rule translates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
+    /// Source addresses, by the address of the outgoing interface or a pool.
     Source,
+    /// Destination addresses, and ports where the rule says so.
     Destination,
+    /// Both directions, one to one: a prefix for a prefix, with NPTv6 (RFC 6296) or without.
     Static,
+    /// IPv6 destinations in a prefix to the IPv4 addresses in them (RFC 6146).
     Nat64,
 }
 
 impl Kind {
+    /// In the order reports list them.
     pub const ALL: [Kind; 4] = [Kind::Source, Kind::Destination, Kind::Static, Kind::Nat64];
 
+    /// As the configuration spells it; `nat64` stands under `static`.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Source => "source",
@@ -37,13 +44,18 @@ impl Display for Kind {
     }
 }
 
+/// A rule, as reports name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NatRuleInfo {
+    /// Source, destination or static.
     pub kind: Kind,
+    /// Name of its rule-set.
     pub set: String,
+    /// Unique within its rule-set only.
     pub name: String,
 }
 
+/// A source pool, as reports name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NatPoolInfo {
     /// None = addresses of interfaces.

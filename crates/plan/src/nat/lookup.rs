@@ -10,34 +10,40 @@ use crate::classifier::{Lookup, Subject};
 /// A packet and the units it would pass.
 #[derive(Debug, Clone, Copy)]
 pub struct Question {
+    /// Before any translation.
     pub subject: Subject,
     /// Indexes of units; without the second, the source is not translated.
     pub ingress: u32,
+    /// None = not known.
     pub egress: Option<u32>,
 }
 
 /// What the rules say. Which address and port of a pool a packet gets is only known when it comes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Translation {
-    /// Place of the rule that matched the destination.
+    /// Index of the rule that matched the destination.
     pub destination_rule: Option<usize>,
+    /// After translation.
     pub destination: IpAddr,
+    /// After translation, host order.
     pub destination_port: u16,
+    /// Index of the rule that translates the source.
     pub source_rule: Option<usize>,
     /// Of static NAT alone.
     pub source: Option<(IpAddr, u16)>,
-    /// Place of the pool otherwise.
+    /// Index of the pool otherwise.
     pub pool: Option<usize>,
 }
 
+/// Destination first, as `nat_destination` stands before `nat_source` in the stages.
 pub fn translate(lookup: &Lookup<'_>, nat: &NatTables, question: &Question) -> Translation {
     let Question { subject, ingress, egress } = *question;
     let unit = nat.units.get(ingress as usize).copied().unwrap_or_default();
     let found = |contexts: &[u16], subject: &Subject| {
-        contexts.iter().find_map(|context| lookup.find(*context, subject)).map(|place| place as usize)
+        contexts.iter().find_map(|context| lookup.find(*context, subject)).map(|index| index as usize)
     };
     let destination_rule = found(&[unit.static_context, unit.destination_context], &subject);
-    let (destination, destination_port) = match destination_rule.map(|place| &nat.rules[place]) {
+    let (destination, destination_port) = match destination_rule.map(|index| &nat.rules[index]) {
         Some(rule) => target(rule, nat, subject.destination, subject.destination_port, subject.protocol),
         None => (subject.destination, subject.destination_port),
     };
@@ -54,7 +60,7 @@ pub fn translate(lookup: &Lookup<'_>, nat: &NatTables, question: &Question) -> T
     let out = nat.units.get(egress as usize).copied().unwrap_or_default();
     let pair = nat.source_context(ingress as usize, egress as usize);
     result.source_rule = found(&[out.reverse_context, pair], &leaving);
-    if let Some(rule) = result.source_rule.map(|place| &nat.rules[place]) {
+    if let Some(rule) = result.source_rule.map(|index| &nat.rules[index]) {
         match rule.kind {
             abi::NAT_PREFIX | abi::NAT_NPTV6 => {
                 result.source =
@@ -116,10 +122,10 @@ fn nptv6(address: Ipv6Addr, from: Ipv6Addr, to: Ipv6Addr, len: u8) -> Ipv6Addr {
     };
     let mut words = new.segments();
     // 3.2 and 3.5: bits 48 to 63, or the first word of the identifier that is not all ones.
-    let place = if len <= 48 { Some(3) } else { (4..8).find(|place| words[*place] != 0xffff) };
-    let Some(place) = place else { return address };
-    let adjusted = sum(&[words[place], prefix(from), !prefix(to)]);
-    words[place] = if adjusted == 0xffff { 0 } else { adjusted };
+    let index = if len <= 48 { Some(3) } else { (4..8).find(|index| words[*index] != 0xffff) };
+    let Some(index) = index else { return address };
+    let adjusted = sum(&[words[index], prefix(from), !prefix(to)]);
+    words[index] = if adjusted == 0xffff { 0 } else { adjusted };
     words.into()
 }
 
@@ -133,9 +139,9 @@ fn sum(words: &[u16]) -> u16 {
 /// RFC 6052 2.2: the IPv4 address behind a prefix, around the eight bits that are zero.
 fn embedded(address: Ipv6Addr, prefix: &NatPrefix) -> Ipv4Addr {
     let bytes = address.octets();
-    let places = (usize::from(prefix.length) / 8..16).filter(|place| *place != 8);
+    let offsets = (usize::from(prefix.length) / 8..16).filter(|index| *index != 8);
     let mut four = [0; 4];
-    for (to, from) in four.iter_mut().zip(places) {
+    for (to, from) in four.iter_mut().zip(offsets) {
         *to = bytes[from];
     }
     four.into()

@@ -33,10 +33,11 @@ use pools::Pools;
 pub struct NatPlan {
     /// Number of the first context; those before it hold policies.
     pub first_context: u32,
-    /// What the rules want, list by list; their places are those of the table of NAT rules.
+    /// What the rules want, list by list; in the order of the table of NAT rules.
     pub contexts: Vec<Rules>,
     /// By id.
     pub rules: BTreeMap<u32, NatRuleInfo>,
+    /// Source pools by id.
     pub pools: BTreeMap<u32, NatPoolInfo>,
 }
 

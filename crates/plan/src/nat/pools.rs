@@ -48,7 +48,7 @@ impl<'a> Pools<'a> {
             placed: BTreeMap::new(),
         };
         for pool in &config.nat.source.pools {
-            pools.place(pool);
+            pools.add(pool);
         }
         if pools.ranges.len() > abi::MAX_NAT_RANGES {
             return Err(PlanError::NatRanges { count: pools.ranges.len() });
@@ -56,7 +56,7 @@ impl<'a> Pools<'a> {
         Ok(pools)
     }
 
-    fn place(&mut self, pool: &'a SourcePool) {
+    fn add(&mut self, pool: &'a SourcePool) {
         let first_range = self.ranges.len() as u32;
         let mut first = 0u32;
         for (low, high) in &pool.addresses {

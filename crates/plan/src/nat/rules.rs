@@ -187,8 +187,8 @@ fn prefix_rule(kind: u8, id: u16, from: Prefix, to: Prefix, ports: Option<PortMa
 
 fn nat64_prefix(prefixes: &mut Vec<NatPrefix>, prefix: Prefix) -> Result<u16, PlanError> {
     let entry = NatPrefix { be_prefix: words_of(prefix.addr), length: prefix.len, ..Default::default() };
-    if let Some(place) = prefixes.iter().position(|known| *known == entry) {
-        return Ok(place as u16);
+    if let Some(index) = prefixes.iter().position(|known| *known == entry) {
+        return Ok(index as u16);
     }
     prefixes.push(entry);
     if prefixes.len() > abi::MAX_NAT_PREFIXES {
@@ -197,7 +197,7 @@ fn nat64_prefix(prefixes: &mut Vec<NatPrefix>, prefix: Prefix) -> Result<u16, Pl
     Ok(prefixes.len() as u16 - 1)
 }
 
-/// What static rules do to packets that go the other way: to their source. NAT64 has no such part.
+/// What static rules do to packets of the other direction: to their source. NAT64 has no such part.
 pub(super) fn reverse(builder: &mut Builder<'_>, sets: &[usize]) -> Vec<Compiled> {
     let nat = builder.nat;
     let mut list = vec![];
@@ -206,15 +206,15 @@ pub(super) fn reverse(builder: &mut Builder<'_>, sets: &[usize]) -> Vec<Compiled
             let id = id(builder.ids, static_kind(&written.then), &set.name, &written.name);
             let (rule, to, ports) = match written.then {
                 StaticAction::Prefix { from, to, ports } => {
-                    let turned = ports.map(|ports| PortMap { from: ports.to, to: ports.from });
-                    (prefix_rule(abi::NAT_PREFIX, id, to, from, turned), to, ports)
+                    let reversed = ports.map(|ports| PortMap { from: ports.to, to: ports.from });
+                    (prefix_rule(abi::NAT_PREFIX, id, to, from, reversed), to, ports)
                 }
                 StaticAction::Nptv6 { from, to } => {
                     (prefix_rule(abi::NAT_NPTV6, id, to, from, None), to, None)
                 }
                 StaticAction::Inet { .. } => continue,
             };
-            let turn = |service: &Service| Service {
+            let reverse = |service: &Service| Service {
                 source_port: ports.map_or((0, u16::MAX), |ports| ports.to),
                 destination_port: service.source_port,
                 ..service.clone()
@@ -222,7 +222,7 @@ pub(super) fn reverse(builder: &mut Builder<'_>, sets: &[usize]) -> Vec<Compiled
             let wanted = Wanted {
                 source: Some(ranges(to)),
                 destination: written.matching.source.clone(),
-                services: written.matching.services.as_ref().map(|list| list.iter().map(turn).collect()),
+                services: written.matching.services.as_ref().map(|list| list.iter().map(reverse).collect()),
             };
             list.push((rule, wanted));
         }

@@ -99,7 +99,7 @@ impl Outputs {
         }
     }
 
-    /// False: there is nobody to send to.
+    /// False: no stream or file is configured.
     pub fn send(&mut self, entry: &LogEntry) -> bool {
         if self.outputs.is_empty() {
             return false;

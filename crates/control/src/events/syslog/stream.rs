@@ -71,7 +71,7 @@ impl Destination for Datagrams {
 
 /// What messages are written to.
 pub trait Link: Write {
-    /// Takes what the collector has said, which nobody asked for; Err = it has closed the connection.
+    /// Reads and discards what the collector sends; Err = it has closed the connection.
     fn look(&mut self) -> io::Result<()>;
 }
 

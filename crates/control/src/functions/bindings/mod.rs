@@ -21,7 +21,7 @@ impl Function for Bindings {
         "bindings"
     }
 
-    /// Behind the tables, so that nobody makes bindings by rules that are gone.
+    /// Behind the tables, so that no packet makes a binding by a rule that is gone.
     fn retire(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
         remaining(table::prune(&self.0, &candidate.plan, candidate.config))
     }

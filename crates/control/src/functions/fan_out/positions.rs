@@ -8,7 +8,8 @@ use sluice_dataplane::{Dataplane, Generation};
 /// Positions that a listener should have.
 pub struct News {
     pub listener: String,
-    pub place: usize,
+    /// Index of the listener in its plan.
+    pub index: usize,
     pub version: u64,
     pub positions: Vec<u16>,
 }
@@ -38,7 +39,7 @@ impl InForce {
             return Ok(false);
         };
         for one in news {
-            let Some(listener) = listeners.get(one.place) else { return Ok(false) };
+            let Some(listener) = listeners.get(one.index) else { return Ok(false) };
             dataplane.write_fan_out_positions(loaded, listener, &one.positions)?;
         }
         Ok(true)

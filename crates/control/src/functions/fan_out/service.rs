@@ -69,7 +69,7 @@ impl FanOutService {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives names that nobody has asked for a moment to be answered; before a commit, and without its lock.
+    /// Waits a moment for names that are new to be resolved; before a commit, and without its lock.
     pub fn learn(&self, text: &str, file: &str) {
         // most configurations have none, and reading one takes its time
         if text.contains("fan-out")
@@ -117,11 +117,11 @@ impl FanOutService {
     /// configuration in force until [`FanOutService::finish`].
     pub fn overlay(&self, plan: &mut Plan, wanted: &FanOut) {
         let mut state = self.state();
-        for (place, info) in plan.fan_out.iter().enumerate() {
+        for (index, info) in plan.fan_out.iter().enumerate() {
             let Some(listener) = wanted.listeners.iter().find(|l| l.name == info.name) else { continue };
             let watched = state.watch(listener);
             let positions = positions(info, &watched.pool.weights_with(listener));
-            fan_out::write_positions(&mut plan.tables.fan_out, place, &positions);
+            fan_out::write_positions(&mut plan.tables.fan_out, index, &positions);
             watched.loaded = Some(Written { generation: plan.generation, positions });
         }
     }
@@ -148,7 +148,7 @@ impl FanOutService {
     pub fn news(&self, plan: &Plan) -> Vec<News> {
         let (mut state, generation) = (self.state(), plan.generation);
         let mut news = vec![];
-        for (place, info) in plan.fan_out.iter().enumerate() {
+        for (index, info) in plan.fan_out.iter().enumerate() {
             let Some(watched) = state.watched.get_mut(&info.name) else { continue };
             watched.pool.tick(Instant::now());
             let version = watched.pool.version();
@@ -159,7 +159,7 @@ impl FanOutService {
             if watched.written.as_ref() == Some(&wanted) {
                 watched.seen = (generation, version);
             } else {
-                news.push(News { listener: info.name.clone(), place, version, positions: wanted.positions });
+                news.push(News { listener: info.name.clone(), index, version, positions: wanted.positions });
             }
         }
         news

@@ -55,7 +55,7 @@ impl Fault {
         }
     }
 
-    /// What it means where an operation says nothing of its own.
+    /// What it means where an operation gives no meaning of its own.
     pub fn help(self) -> &'static str {
         match self {
             Self::Arguments => "an argument is missing, or cannot be understood",

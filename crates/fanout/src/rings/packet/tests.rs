@@ -111,11 +111,11 @@ proptest! {
         }
         // 0 and 0xffff are the same number to a checksum
         let same = |a: u16, b: u16| a == b || (a == 0 && b == 0xffff) || (a == 0xffff && b == 0);
-        for place in [ETHERNET + 10, mark.transport - tag + 6] {
-            let (got, right) = (half(&bytes, start + place), half(&wanted, place));
-            if v4 || place != ETHERNET + 10 {
-                prop_assert!(same(got, right), "{:04x} instead of {:04x} at {}", got, right, place);
-                put(&mut bytes, start + place, right);
+        for offset in [ETHERNET + 10, mark.transport - tag + 6] {
+            let (got, right) = (half(&bytes, start + offset), half(&wanted, offset));
+            if v4 || offset != ETHERNET + 10 {
+                prop_assert!(same(got, right), "{:04x} instead of {:04x} at {}", got, right, offset);
+                put(&mut bytes, start + offset, right);
             }
         }
         prop_assert_eq!(&bytes[start..], &wanted[..]);

@@ -46,8 +46,8 @@ pub(super) fn compile(top: View, names: &Names, report: &mut Report) -> Nat {
     let (destination_sets, destination_places) = rules::destination(view, &destination_pools, &mut scope);
     let reach = reach::Reach::new(names, &nat.proxies);
     source_pools.iter().for_each(|pool| reach.pool(pool, scope.report));
-    for place in static_places.iter().chain(&destination_places) {
-        reach.published(place, names, scope.report);
+    for published in static_places.iter().chain(&destination_places) {
+        reach.published(published, names, scope.report);
     }
     nat.source = SourceNat {
         pools: source_pools.into_iter().map(|pool| pool.pool).collect(),

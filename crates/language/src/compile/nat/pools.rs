@@ -288,7 +288,7 @@ pub(super) fn destination<'a>(nat: View<'a>, scope: &mut Scope) -> Vec<(Destinat
     pools
 }
 
-/// The pool behind `then ... pool`, by its place in `names`.
+/// The pool behind `then ... pool`, by its index in `names`.
 pub(super) fn named<'a>(
     view: View<'a>,
     names: &HashMap<&str, usize>,

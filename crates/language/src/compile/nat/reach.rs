@@ -81,8 +81,8 @@ impl<'a> Reach<'a> {
     }
 
     /// A published address in a subnet that its packets come from must be answered for; others are routed here.
-    pub fn published(&self, place: &Published, names: &Names, report: &mut Report) {
-        let from = |unit: &str| match &place.from {
+    pub fn published(&self, published: &Published, names: &Names, report: &mut Report) {
+        let from = |unit: &str| match &published.from {
             Ends::Units(units) => units.iter().any(|name| name == unit),
             Ends::Zones(zones) => {
                 let mut zones = names.zones.iter().filter(|zone| zones.contains(&zone.name));
@@ -91,9 +91,9 @@ impl<'a> Reach<'a> {
             Ends::RoutingInstance => true,
         };
         let mut inside =
-            subnets(self.interfaces).filter(|(_, prefix)| within(*prefix, place.low, place.high));
-        if inside.any(|(unit, _)| from(&unit)) && !self.answered.covers(place.low, place.high) {
-            self.refuse(place.low, place.high, place.view, "", report);
+            subnets(self.interfaces).filter(|(_, prefix)| within(*prefix, published.low, published.high));
+        if inside.any(|(unit, _)| from(&unit)) && !self.answered.covers(published.low, published.high) {
+            self.refuse(published.low, published.high, published.view, "", report);
         }
     }
 

@@ -149,7 +149,7 @@ pub(super) fn destination<'a>(
 ) -> (Vec<RuleSet<DestinationAction>>, Vec<Published<'a>>) {
     let names: HashMap<&str, usize> =
         pools.iter().enumerate().map(|(index, (pool, _))| (pool.name.as_str(), index)).collect();
-    let mut places = Vec::new();
+    let mut published = Vec::new();
     let sets = sets(nat, &["destination", "rule-set"], scope, |view, set, scope| {
         let matching = matching(view, scope);
         let Some(destination) = &matching.destination else {
@@ -161,7 +161,7 @@ pub(super) fn destination<'a>(
             let Ok(prefix) = crate::schema::kind::book_prefix(entry.word()) else { continue };
             let (low, high) =
                 (crate::schema::kind::first_address(prefix), crate::schema::kind::last_address(prefix));
-            places.push(Published { from: set.from.clone(), low, high, view: entry });
+            published.push(Published { from: set.from.clone(), low, high, view: entry });
         }
         let action = action(view, "destination-nat", "off or pool NAME", scope.report)?;
         if action.word() == "off" {
@@ -174,7 +174,7 @@ pub(super) fn destination<'a>(
         let then = DestinationAction::Pool { name: pool.name.clone() };
         Some(NatRule { name: view.word().to_owned(), matching, then })
     });
-    (sets, places)
+    (sets, published)
 }
 
 fn destination_fits(

@@ -25,33 +25,33 @@ pub(super) fn compile<'a>(
     nat: View<'a>,
     scope: &mut Scope,
 ) -> (Vec<RuleSet<StaticAction>>, Vec<Published<'a>>) {
-    let mut places = Vec::new();
+    let mut published = Vec::new();
     let mut sides = Vec::new();
     let sets = sets(nat, &["static", "rule-set"], scope, |view, set, scope| {
-        let (from, place) = destination(view, scope)?;
+        let (from, written) = destination(view, scope)?;
         let action = action(view, "static-nat", "inet, prefix or nptv6-prefix", scope.report)?;
         let ports = ports(view, action, scope.report);
-        let then = translation(from, place, action, ports, scope)?;
+        let then = translation(from, written, action, ports, scope)?;
         if let StaticAction::Prefix { to, .. } | StaticAction::Nptv6 { to, .. } = then {
             let range = |prefix| (first_address(prefix), last_address(prefix));
-            places.push(Published {
+            published.push(Published {
                 from: set.from.clone(),
                 low: range(from).0,
                 high: range(from).1,
-                view: place,
+                view: written,
             });
             sides.push(Side {
                 ends: set.from.clone(),
                 prefix: from,
                 ports: ports.map(|p| p.from),
-                place,
+                written,
                 inside: false,
             });
             sides.push(Side {
                 ends: set.from.clone(),
                 prefix: to,
                 ports: ports.map(|p| p.to),
-                place: action,
+                written: action,
                 inside: true,
             });
         }
@@ -70,7 +70,7 @@ pub(super) fn compile<'a>(
         let message = format!("{inets} NAT64 prefixes, at most {MAX_NAT_PREFIXES} fit");
         scope.report.error(&nat.location(), message);
     }
-    (sets, places)
+    (sets, published)
 }
 
 /// What the rule matches: one prefix, given itself or by name.
@@ -125,14 +125,14 @@ fn prefix_of(low: IpAddr, high: IpAddr) -> Option<Prefix> {
 
 fn translation(
     from: Prefix,
-    place: View,
+    written: View,
     action: View,
     ports: Option<PortMap>,
     scope: &mut Scope,
 ) -> Option<StaticAction> {
     match action.word() {
         "inet" => {
-            nat64_prefix(from, place, scope.report);
+            nat64_prefix(from, written, scope.report);
             Some(StaticAction::Inet { prefix: from })
         }
         "nptv6-prefix" => {
@@ -180,11 +180,11 @@ fn translation(
 }
 
 /// RFC 6052 2.2: six lengths, and bits 64 to 71 of the address are zero.
-fn nat64_prefix(prefix: Prefix, place: View, report: &mut Report) {
+fn nat64_prefix(prefix: Prefix, written: View, report: &mut Report) {
     let IpAddr::V6(address) = prefix.addr else {
-        let message = format!("`static-nat inet` for the IPv4 prefix `{}`", place.word());
+        let message = format!("`static-nat inet` for the IPv4 prefix `{}`", written.word());
         report.error_help(
-            &place.location(),
+            &written.location(),
             message,
             "NAT64 needs an IPv6 prefix, such as 64:ff9b::/96 (RFC 6052 2.1)",
         );
@@ -192,27 +192,27 @@ fn nat64_prefix(prefix: Prefix, place: View, report: &mut Report) {
     };
     if !NAT64_LENGTHS.contains(&prefix.len) {
         let message = format!("a NAT64 prefix cannot have {} bits", prefix.len);
-        report.error_help(&place.location(), message, "expected 32, 40, 48, 56, 64 or 96 (RFC 6052 2.2)");
+        report.error_help(&written.location(), message, "expected 32, 40, 48, 56, 64 or 96 (RFC 6052 2.2)");
     } else if address.octets()[8] != 0 {
-        let message = format!("bits 64 to 71 of the NAT64 prefix `{}` are not zero", place.word());
+        let message = format!("bits 64 to 71 of the NAT64 prefix `{}` are not zero", written.word());
         report.error_help(
-            &place.location(),
+            &written.location(),
             message,
             "they are reserved (RFC 6052 2.2); choose another prefix",
         );
     }
 }
 
-fn same_shape(from: Prefix, to: Prefix, place: View, report: &mut Report) -> Option<()> {
+fn same_shape(from: Prefix, to: Prefix, written: View, report: &mut Report) -> Option<()> {
     let message = if from.addr.is_ipv4() != to.addr.is_ipv4() {
-        format!("`{}` is {}, the matched prefix is {}", place.word(), family(to.addr), family(from.addr))
+        format!("`{}` is {}, the matched prefix is {}", written.word(), family(to.addr), family(from.addr))
     } else if from.len != to.len {
-        format!("`{}` has {} bits, the matched prefix has {}", place.word(), to.len, from.len)
+        format!("`{}` has {} bits, the matched prefix has {}", written.word(), to.len, from.len)
     } else {
         return Some(());
     };
     report.error_help(
-        &place.location(),
+        &written.location(),
         message,
         "static NAT maps one to one: both must be of one family and length",
     );
@@ -298,7 +298,7 @@ struct Side<'a> {
     ends: Ends,
     prefix: Prefix,
     ports: Option<(u16, u16)>,
-    place: View<'a>,
+    written: View<'a>,
     /// What the destination becomes.
     inside: bool,
 }
@@ -333,12 +333,12 @@ fn distinct(sides: &[Side], report: &mut Report) {
                 _ => true,
             };
             if ports_meet && may_meet(&side.ends, &other.ends) {
-                let (first, second) = if side.place.location() < other.place.location() {
+                let (first, second) = if side.written.location() < other.written.location() {
                     (*side, *other)
                 } else {
                     (*other, *side)
                 };
-                let at = first.place.location();
+                let at = first.written.location();
                 let message = format!(
                     "`{}/{}` of a static rule overlaps `{}/{}` at {}:{}",
                     second.prefix.addr,
@@ -349,7 +349,7 @@ fn distinct(sides: &[Side], report: &mut Report) {
                     at.column
                 );
                 report.error_help(
-                    &second.place.location(),
+                    &second.written.location(),
                     message,
                     "an address and port have one static translation",
                 );

@@ -53,7 +53,7 @@ struct Displaced {
 /// How a tap finds itself.
 pub enum Standing {
     InPlace,
-    /// The gateway has put another program of its own in the tap's place.
+    /// The gateway has replaced the tap by another program of its own.
     Displaced,
     Gone,
 }

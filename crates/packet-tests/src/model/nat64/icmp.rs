@@ -179,7 +179,7 @@ fn quote(bytes: &[u8], stated: usize, mut quoted: Packet, session: &Session) -> 
 
 /// Ports, and the checksum as far as it is quoted.
 fn inner(before: &Packet, quoted: &mut Packet, session: &Session, to6: bool) {
-    let place = match before.proto {
+    let offset = match before.proto {
         TCP => 16,
         UDP => 6,
         _ => 2,
@@ -195,7 +195,7 @@ fn inner(before: &Packet, quoted: &mut Packet, session: &Session, to6: bool) {
         };
         quoted.data[4..6].copy_from_slice(&port.to_be_bytes());
     } else {
-        // the quoted packet travelled the other way: it came from the client when the error goes there
+        // the quoted packet travelled the other direction: it came from the client when the error goes there
         let at = if to6 { 0 } else { 2 };
         quoted.data[at..at + 2].copy_from_slice(&port.to_be_bytes());
     }
@@ -203,14 +203,14 @@ fn inner(before: &Packet, quoted: &mut Packet, session: &Session, to6: bool) {
     if before.data.len() < if before.proto == TCP { 20 } else { 8 } {
         return;
     }
-    let check = u16::from_be_bytes([before.data[place], before.data[place + 1]]);
+    let check = u16::from_be_bytes([before.data[offset], before.data[offset + 1]]);
     if before.proto == UDP && check == 0 {
         return;
     }
     let (old, new) = (changed(before, covered, to6), changed(quoted, covered, !to6));
     let check = adjust(check, &[&old], &[&new]);
     let check = if before.proto == UDP && check == 0 { 0xffff } else { check };
-    quoted.data[place..place + 2].copy_from_slice(&check.to_be_bytes());
+    quoted.data[offset..offset + 2].copy_from_slice(&check.to_be_bytes());
 }
 
 /// What a quoted packet's checksum covers and the translation changes; ICMP of IPv4 has no pseudo-header.

@@ -11,19 +11,27 @@ use super::super::{ICMP, ICMPV6};
 /// Longest IPv4 packet that may be fragmented on its way (RFC 7915 section 5.1).
 const FRAGMENTABLE: usize = 1260;
 
+/// A fragment's part of its datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment {
     /// In bytes.
     pub offset: u16,
+    /// It is not the last one.
     pub more: bool,
+    /// Identification; of IPv4 16 bits.
     pub id: u32,
 }
 
+/// An IP packet without the differences between the families.
 #[derive(Debug, Clone)]
 pub struct Packet {
+    /// Source.
     pub from: IpAddr,
+    /// Destination.
     pub to: IpAddr,
+    /// Traffic class, or type of service.
     pub traffic_class: u8,
+    /// Hop limit, or TTL.
     pub hops: u8,
     /// As IPv4 numbers it.
     pub proto: u8,
@@ -33,6 +41,7 @@ pub struct Packet {
     pub extended_fragment: bool,
     /// Bytes behind the IP header and its extensions, as the header says; `data` may hold less, of a quoted packet.
     pub length: usize,
+    /// Behind the IP header and its extensions.
     pub data: Vec<u8>,
     /// Of the packet that was read.
     pub total: usize,

@@ -68,7 +68,7 @@ fn turns_in(plan: &Plan) -> Vec<u16> {
     let count = listener.entry.table as u32 as usize;
     let lines = &tables.lines[listener.first_line as usize..];
     let positions = lines.iter().flat_map(|line| line.receiver).take(count);
-    positions.map(|turn| turn - listener.first_receiver as u16).collect()
+    positions.map(|position| position - listener.first_receiver as u16).collect()
 }
 
 impl Machine {
@@ -82,7 +82,7 @@ impl Machine {
         Machine { service, ids, active: (plan, config), coming, in_force: 1, tables, news, down }
     }
 
-    /// As many answers as a check without numbers of its own wants; those of receivers that are not checked are nobody's.
+    /// As many answers as a check without numbers of its own wants; those of receivers that are not checked are ignored.
     fn health(&mut self, name: &'static str, answers: bool) {
         let pool = self.service.state().watched["l"].pool.clone();
         for target in pool.targets().iter().filter(|target| target.name == name) {
@@ -132,7 +132,10 @@ impl Machine {
     /// Whom packets go to.
     fn served(&self) -> BTreeSet<&str> {
         let receivers = &self.active.0.fan_out[0].receivers;
-        self.tables[&self.in_force].iter().map(|turn| receivers[usize::from(*turn)].0.as_str()).collect()
+        self.tables[&self.in_force]
+            .iter()
+            .map(|position| receivers[usize::from(*position)].0.as_str())
+            .collect()
     }
 
     fn wanted(&self) -> BTreeSet<&str> {
@@ -147,10 +150,10 @@ fn orders(rows: [&[Step]; 3]) -> Vec<Vec<Step>> {
         return vec![vec![]];
     }
     let mut all = vec![];
-    for place in 0..3 {
-        let Some((first, rest)) = rows[place].split_first() else { continue };
+    for index in 0..3 {
+        let Some((first, rest)) = rows[index].split_first() else { continue };
         let mut left = rows;
-        left[place] = rest;
+        left[index] = rest;
         all.extend(orders(left).into_iter().map(|order| [&[*first][..], &order].concat()));
     }
     all
