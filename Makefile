@@ -34,6 +34,7 @@ demo: setup build ## real traffic through the branch gateway on both hooks, then
 	target/release/sluice pcap generate --packets 1000000 --flows 1000 --protocol mixed --loss 0.001 --reorder 0.001 \
 		--duplicate 0.0002 --rekey 500 --output target/demo/mixed.pcap
 	target/release/sluice monitor target/demo/mixed.pcap --quiet
+	target/release/sluice lab run operate --hook both
 
 # clippy stands in for the compiler: what is tested is linted as it is built, and nothing is built a second time for that;
 # documentation has no examples to be run, and looking for them takes a minute

@@ -63,6 +63,8 @@ pub enum Lab {
     Fanout,
     /// An IPv6-only client and IPv4-only servers (`run` only)
     Nat64,
+    /// The first section of docs/OPERATE.md, command by command (`run` only)
+    Operate,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -20,6 +20,7 @@ mod matrix;
 pub mod metrics;
 mod nat;
 mod nat64;
+mod operate;
 pub mod patience;
 mod probe;
 mod receivers;
@@ -45,6 +46,7 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
         Command::Run(args) if args.lab == args::Lab::Nat => nat::run_lab(&args),
         Command::Run(args) if args.lab == args::Lab::Gate => gate::run_lab(&args),
         Command::Run(args) if args.lab == args::Lab::Fanout => fan_out::run_lab(&args),
+        Command::Run(args) if args.lab == args::Lab::Operate => operate::run_lab(&args),
         Command::Run(args) => demo::run(&args),
         Command::Down { .. } => updown::down(),
         Command::Up { .. } => {

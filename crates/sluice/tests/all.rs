@@ -9,6 +9,7 @@ mod coexistence;
 mod commands;
 mod commit;
 mod common;
+mod confirmed;
 mod devices;
 mod drops;
 mod equations;
@@ -23,6 +24,8 @@ mod import_command;
 mod instances;
 #[path = "../../../tests/lab/nat64.rs"]
 mod lab_nat64;
+#[path = "../../../tests/lab/operate.rs"]
+mod lab_operate;
 mod lifecycle;
 mod matching;
 mod memory;

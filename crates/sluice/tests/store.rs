@@ -16,7 +16,7 @@ use sluice_control::api::{CloseQuery, OpenQuery};
 use sluice_control::operations::candidate::{CLOSE_CANDIDATE, OPEN_CANDIDATE};
 use sluice_lab::gateway::Gateway;
 
-fn host_name(site: &Site) -> String {
+pub fn host_name(site: &Site) -> String {
     let text = accepted(&site.sluice(&["show", "configuration"]));
     let found = text
         .lines()
@@ -24,7 +24,7 @@ fn host_name(site: &Site) -> String {
     found.unwrap_or("-").to_owned()
 }
 
-fn history(site: &Site) -> Vec<Value> {
+pub fn history(site: &Site) -> Vec<Value> {
     let text = accepted(&site.sluice(&["history", "--json"]));
     serde_json::from_str::<Value>(&text).unwrap().as_array().unwrap().clone()
 }
@@ -96,56 +96,6 @@ fn the_history_has_fifty_commits() {
     let commits = history(&site);
     assert_eq!((commits.len(), commits[50]["file"].as_str().unwrap().ends_with("n2.conf")), (51, true));
     assert_eq!(fs::read_dir(site.state().join("history")).unwrap().count(), 50);
-}
-
-/// Makes the time of a commit that waits run out, while no daemon is there. What has no checksum is taken as it is.
-fn run_out(site: &Site) {
-    let path = site.state().join("active.json");
-    let mut stored: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    stored.as_object_mut().unwrap().remove("checksum");
-    stored["confirm"]["deadline"]["boot_ms"] = 0.into();
-    fs::write(&path, stored.to_string()).unwrap();
-}
-
-#[test]
-fn a_commit_that_is_not_confirmed_goes_back() {
-    let site = Site::new("confirmed");
-    let mut gateway = site.start(&site.write("a.conf", "set system host-name first\n"));
-    let confirmed = |name: &str| {
-        let conf = site.write("b.conf", &format!("set system host-name {name}\n")).display().to_string();
-        let said = accepted(&site.sluice(&["commit", &conf, "--confirmed", "1"]));
-        assert!(said.contains("rolled back in 1 minutes unless confirmed"), "{said}");
-    };
-    confirmed("kept");
-    assert!(history(&site)[0]["returns_unix_ms"].is_u64());
-    assert_eq!(accepted(&site.sluice(&["commit", "--confirm"])), "commit confirmed\n");
-    assert_eq!(accepted(&site.sluice(&["commit", "--confirm"])), "no commit waits to be confirmed\n");
-
-    // the daemon dies, and the next one comes too late
-    confirmed("lost");
-    gateway.kill().unwrap();
-    let waiting = accepted(&site.sluice(&["rollback", "--if-unconfirmed"]));
-    assert!(waiting.contains("left to be confirmed"), "{waiting}");
-    run_out(&site);
-    gateway.start().unwrap();
-    assert_eq!(host_name(&site), "kept");
-    assert!(accepted(&site.sluice(&["show", "system"])).contains("was not confirmed in time"));
-    assert_eq!(history(&site)[0]["client"], "confirm");
-
-    // nobody starts it again, but for a timer
-    confirmed("lost");
-    gateway.kill().unwrap();
-    run_out(&site);
-    let said = accepted(&site.sluice(&["rollback", "--if-unconfirmed"]));
-    assert!(said.contains("the configuration before it is in force"), "{said}");
-    assert!(site.pings(&site.left, "10.71.2.2"), "programs stay without their daemon");
-    gateway.start().unwrap();
-    assert_eq!(host_name(&site), "kept");
-
-    // and by itself
-    confirmed("lost");
-    assert_eq!(host_name(&site), "lost");
-    wait_until("the commit goes back", Duration::from_secs(90), || host_name(&site) == "kept");
 }
 
 const HOLDER: &str = "
