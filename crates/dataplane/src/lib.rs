@@ -40,7 +40,9 @@ mod state;
 mod stress;
 mod sweep;
 mod sys;
+mod trace;
 
+use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::mem::offset_of;
 use std::path::Path;
@@ -48,6 +50,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 use libbpf_rs::MapCore;
+use nix::fcntl::Flock;
 use serde::{Deserialize, Serialize};
 use sluice_abi::{
     CONFIG_KERNEL_INDEX, FLOW_BUCKET_SLOTS, FLOW_STASH_MIN, FLOW_STASH_SHIFT, FlowLine4, FlowLine6,
@@ -79,6 +82,7 @@ pub use sluice_libbpf::program::ProgramDetails;
 pub use state::cleanup;
 pub use sweep::{EarlyAgeout, SweepReport, Swept, Timeouts};
 pub use sys::give_back_freed;
+pub use trace::{Action, Trace, TracePath, TracePoint, TraceRequest, Traced, TracedFrame, Untold};
 
 use attach::{Gates, Roots};
 use control::{Clock, Grace};
@@ -289,6 +293,12 @@ fn grant_pace(hz: u32) -> u32 {
     (most.next_power_of_two() >> u32::from(!most.is_power_of_two())) - 1
 }
 
+/// Nobody else changes programs meanwhile: neither another thread, nor who traces.
+struct Changing<'a> {
+    _beside: Option<Flock<File>>,
+    _within: MutexGuard<'a, ()>,
+}
+
 /// From the keys that the standard library draws for its hash maps.
 fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
@@ -320,7 +330,7 @@ pub struct Dataplane {
     grants: Grants,
     roots: Mutex<Roots>,
     gates: Mutex<Gates>,
-    /// Held while generations or attachments change.
+    /// Held while generations or attachments change, see [`Dataplane::changing`].
     changes: Mutex<()>,
     /// Of tables of positions.
     turning: Mutex<()>,
@@ -418,7 +428,8 @@ impl Dataplane {
         self.reaper.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn changing(&self) -> MutexGuard<'_, ()> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn changing(&self) -> Changing<'_> {
+        let within = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        Changing { _beside: sys::exclude(&links::directory(&self.state.pin)), _within: within }
     }
 }

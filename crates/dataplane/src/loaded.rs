@@ -94,6 +94,11 @@ impl Loaded {
         Ok(())
     }
 
+    /// The kernel's number of the program that was put into a place.
+    pub fn id(&self, hook: ObjectKind, place: u32) -> u32 {
+        self.records.read(index(hook, place)).id
+    }
+
     /// Whether what stands in a place was made from other state or another binary.
     pub fn is_foreign(&self, hook: ObjectKind, programs: &MapHandle, place: u32) -> bool {
         let record = self.records.read(index(hook, place));
@@ -106,7 +111,7 @@ fn index(hook: ObjectKind, place: u32) -> u32 {
 }
 
 /// Looking up a PROG_ARRAY gives the program's number.
-fn id_at(programs: &MapHandle, place: u32) -> Option<u32> {
+pub(crate) fn id_at(programs: &MapHandle, place: u32) -> Option<u32> {
     let value = programs.lookup(&place.to_ne_bytes(), MapFlags::ANY).ok().flatten()?;
     Some(u32::from_ne_bytes(value.try_into().ok()?))
 }

@@ -2,8 +2,17 @@
 #![allow(unsafe_code, reason = "calls into the C library")]
 
 use std::ffi::CStr;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{Flock, FlockArg};
+
+/// How long others may change what this process wants to change.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Gives memory that was freed back to the kernel: what a large commit took would stay with the allocator otherwise.
 pub fn give_back_freed() {
@@ -36,4 +45,26 @@ pub fn interface_name(ifindex: u32) -> String {
 /// A second descriptor of the same object.
 pub fn duplicate(object: &impl AsFd) -> io::Result<OwnedFd> {
     object.as_fd().try_clone_to_owned()
+}
+
+/// Has a directory to itself among all processes. None where another keeps it too long, or it is not there: then nobody
+/// does.
+pub fn exclude(directory: &Path) -> Option<Flock<File>> {
+    let begun = Instant::now();
+    let mut file = File::open(directory).ok()?;
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Some(lock),
+            Err((_, _)) if begun.elapsed() >= PATIENCE => break,
+            Err((again, _)) => file = again,
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    tracing::warn!(directory = %directory.display(), "another process keeps it, and is not waited for");
+    None
+}
+
+/// The same without waiting.
+pub fn try_exclude(directory: &Path) -> Option<Flock<File>> {
+    Flock::lock(File::open(directory).ok()?, FlockArg::LockExclusiveNonblock).ok()
 }
