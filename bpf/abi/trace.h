@@ -15,6 +15,22 @@
 #define TRACE_SLOW 1
 #define TRACE_HOST 2 /* the egress program */
 
+/* What the stages said. */
+#define TRACE_GOES_ON 0
+#define TRACE_DROPS 1
+#define TRACE_IS_LOCAL 2
+#define TRACE_FORWARDS 3 /* to a receiver of fan-out; nobody else was asked */
+
+/* What the packet turned out to be. */
+#define TRACE_KNOWN 0x01       /* of a session whose decision stands */
+#define TRACE_REEVALUATED 0x02 /* of a session that was judged again */
+#define TRACE_NEW 0x04
+#define TRACE_CREATED 0x08 /* its session was recorded */
+#define TRACE_RELATED 0x10 /* an ICMP error about a session */
+#define TRACE_FOR_HOST 0x20
+#define TRACE_RESPONDER 0x40  /* in the responder's direction */
+#define TRACE_UNRESOLVED 0x80 /* handed to the kernel, which asks for the neighbour */
+
 #define TRACE_HEAD 192 /* bytes of a frame that the filter reads */
 
 struct trace_prefix {
@@ -71,9 +87,10 @@ struct trace_event {
 	__u32 path;
 	__u32 generation; /* number of the commit that judged it */
 	__u32 stage_mask;
-	__u32 verdict; /* of the stages */
+	__u32 verdict; /* of the stages: TRACE_GOES_ON and so on */
+	__u32 stopped; /* the reason with it */
 	__u32 reason;  /* it was dropped for; 0 = it was not, or on a way that leaves none */
-	__u32 flags;   /* P_* */
+	__u32 flags;   /* TRACE_KNOWN and so on */
 	__u32 line;    /* of its session; 0 = none */
 	__u32 nexthop;
 	__u32 policy;
@@ -87,10 +104,8 @@ struct trace_event {
 	__u16 nat_source;
 	__u16 cut;
 	__u8 family; /* of the session */
-	__u8 reply;
-	__u8 rule_flags;
 	__u8 nat64;
-	__u8 spare[6];
+	__u8 spare[4];
 };
 _Static_assert(sizeof(struct trace_event) == 128, "trace_event has no hidden padding");
 

@@ -362,6 +362,31 @@ static __noinline int trace_begin(hook_ctx *ctx, __u32 hook)
 	return 0;
 }
 
+static __always_inline __u32 verdict_of(__u32 verdict)
+{
+	if (verdict & (VERDICT_DROP | VERDICT_REPLY))
+		return TRACE_DROPS;
+	if (verdict & VERDICT_LOCAL)
+		return TRACE_IS_LOCAL;
+	return verdict & VERDICT_FORWARD ? TRACE_FORWARDS : TRACE_GOES_ON;
+}
+
+static __always_inline __u32 flags_of(const struct packet *p)
+{
+	const struct nexthop *nexthop = nexthop_at(p->nexthop);
+	__u32 flags = 0;
+
+	flags |= p->flags & P_KNOWN ? TRACE_KNOWN : 0;
+	flags |= p->flags & P_REEVALUATE ? TRACE_REEVALUATED : 0;
+	flags |= p->flags & P_NEW ? TRACE_NEW : 0;
+	flags |= p->flags & P_CREATED ? TRACE_CREATED : 0;
+	flags |= p->flags & P_RELATED ? TRACE_RELATED : 0;
+	flags |= p->flags & P_LOCAL ? TRACE_FOR_HOST : 0;
+	flags |= p->flags & P_RESPONDER ? TRACE_RESPONDER : 0;
+	flags |= nexthop && p->nexthop >= NEXTHOP_FIRST && !(nexthop->flags & NEXTHOP_RESOLVED) ? TRACE_UNRESOLVED : 0;
+	return flags;
+}
+
 /* What the scratch of this CPU says of the packet. */
 static __noinline int read_scratch(struct trace_event *event)
 {
@@ -370,8 +395,9 @@ static __noinline int read_scratch(struct trace_event *event)
 
 	if (!p)
 		return 0;
-	event->verdict = p->verdict;
-	event->flags = p->flags;
+	event->verdict = verdict_of(p->verdict);
+	event->stopped = event->verdict == TRACE_DROPS ? REASON_OF(p->verdict) : 0;
+	event->flags = flags_of(p);
 	event->line = p->line;
 	event->nexthop = p->nexthop;
 	event->policy = p->rule_policy;
@@ -386,8 +412,6 @@ static __noinline int read_scratch(struct trace_event *event)
 	event->nat_source = p->nat_source;
 	event->cut = p->cut;
 	event->family = p->family;
-	event->reply = p->reply;
-	event->rule_flags = p->rule_flags;
 	event->nat64 = p->nat64;
 	return 0;
 }
