@@ -8,10 +8,10 @@ use sluice_control::operations::NoArguments;
 use sluice_control::operations::interfaces::INTERFACES;
 
 use super::grammar::Given;
-use super::interrupt;
 use super::out::{Done, Out, Raw};
 use super::shell::Shell;
 use crate::exit::Failure;
+use crate::interrupt;
 
 const EVERY: Duration = Duration::from_secs(1);
 /// In tenths of a second: how soon a key is seen.
