@@ -41,3 +41,4 @@ mod starts;
 mod store;
 mod syn_flood;
 mod syslog;
+mod trace;

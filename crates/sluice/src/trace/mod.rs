@@ -25,7 +25,7 @@ pub use text::{block, line};
 /// Of a frame, for its headers.
 const HEADERS: u32 = 192;
 /// The kernel hands over no more of one.
-const LONGEST: u32 = 60_000;
+pub const LONGEST: u32 = 60_000;
 /// Packets a second and CPU that are explained one by one, and that are written down.
 const TRACED: u32 = 1000;
 const CAPTURED: u32 = 20_000;
@@ -126,7 +126,7 @@ pub fn capture(args: &CaptureArgs) -> Outcome {
         duration: args.duration,
     };
     let told = match &args.write {
-        Some(file) => write(&wanted, file, args.snaplen)?,
+        Some(file) => write(&wanted, file)?,
         None => {
             let mut out = io::stdout().lock();
             follow(&wanted, announce, |packet, _| {
@@ -143,7 +143,7 @@ fn announce() {
 }
 
 /// Into a file, which is there before any packet is looked at.
-fn write(wanted: &Wanted<'_>, file: &Path, snaplen: u32) -> Result<Told, Failure> {
+pub fn write(wanted: &Wanted<'_>, file: &Path) -> Result<Told, Failure> {
     may_trace()?;
     let cannot = |error: io::Error| {
         Failure::bad_input(format!("cannot write {}: {error}; check the path", file.display()))
@@ -152,7 +152,8 @@ fn write(wanted: &Wanted<'_>, file: &Path, snaplen: u32) -> Result<Told, Failure
         true => Box::new(io::stdout()),
         false => Box::new(File::create(file).map_err(cannot)?),
     };
-    let mut writer = pcapng::Writer::new(BufWriter::new(out), snaplen).map_err(cannot)?;
+    let mut writer =
+        pcapng::Writer::new(BufWriter::new(out), wanted.snaplen.unwrap_or(LONGEST)).map_err(cannot)?;
     let told = follow(wanted, announce, |packet, traced| writer.packet(packet, traced))?;
     writer.finish().map_err(Failure::failed)?;
     Ok(told)
