@@ -48,6 +48,7 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
 use libbpf_rs::MapCore;
 use nix::fcntl::Flock;
@@ -293,6 +294,9 @@ fn grant_pace(hz: u32) -> u32 {
     (most.next_power_of_two() >> u32::from(!most.is_power_of_two())) - 1
 }
 
+/// How long another process may change programs, which takes milliseconds, before it counts as stopped.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Nobody else changes programs meanwhile: neither another thread, nor who traces.
 struct Changing<'a> {
     _beside: Option<Flock<File>>,
@@ -430,6 +434,11 @@ impl Dataplane {
 
     fn changing(&self) -> Changing<'_> {
         let within = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        Changing { _beside: sys::exclude(&links::directory(&self.state.pin)), _within: within }
+        let directory = links::directory(&self.state.pin);
+        let beside = sys::exclude(&directory, PATIENCE);
+        if beside.is_none() && directory.exists() {
+            tracing::warn!(directory = %directory.display(), "another process keeps it, and is not waited for");
+        }
+        Changing { _beside: beside, _within: within }
     }
 }

@@ -11,9 +11,6 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 
-/// How long others may change what this process wants to change.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 /// Gives memory that was freed back to the kernel: what a large commit took would stay with the allocator otherwise.
 pub fn give_back_freed() {
     #[cfg(target_env = "gnu")]
@@ -47,24 +44,16 @@ pub fn duplicate(object: &impl AsFd) -> io::Result<OwnedFd> {
     object.as_fd().try_clone_to_owned()
 }
 
-/// Has a directory to itself among all processes. None where another keeps it too long, or it is not there: then nobody
-/// does.
-pub fn exclude(directory: &Path) -> Option<Flock<File>> {
+/// Has a directory to itself among all processes. None where another keeps it longer, or it is not there.
+pub fn exclude(directory: &Path, patience: Duration) -> Option<Flock<File>> {
     let begun = Instant::now();
     let mut file = File::open(directory).ok()?;
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => return Some(lock),
-            Err((_, _)) if begun.elapsed() >= PATIENCE => break,
+            Err((_, _)) if begun.elapsed() >= patience => return None,
             Err((again, _)) => file = again,
         }
         thread::sleep(Duration::from_millis(1));
     }
-    tracing::warn!(directory = %directory.display(), "another process keeps it, and is not waited for");
-    None
-}
-
-/// The same without waiting.
-pub fn try_exclude(directory: &Path) -> Option<Flock<File>> {
-    Flock::lock(File::open(directory).ok()?, FlockArg::LockExclusiveNonblock).ok()
 }

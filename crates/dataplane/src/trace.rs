@@ -27,7 +27,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{Doing, Error, Result};
 use crate::records::words_address;
-use crate::{Dataplane, Family, Session};
+use crate::{Dataplane, Family, ProgramDetails, Session};
 
 use standing::Standing;
 
@@ -41,6 +41,8 @@ const LEASE: Duration = Duration::from_secs(1);
 /// Pages of a CPU's buffer: for heads of frames, and for whole ones.
 const FEW_PAGES: usize = 64;
 const MANY_PAGES: usize = 512;
+/// And of all CPUs together: 64 MiB.
+const MOST_PAGES: usize = 16_384;
 /// Above it frames count as whole ones.
 const HEADS: u32 = 256;
 const UNITS_MOST: u32 = 2 * sluice_abi::MAX_UNITS as u32;
@@ -168,7 +170,7 @@ impl Dataplane {
             units.update(unit.as_bytes(), &[0; 4], MapFlags::ANY).doing(doing)?;
         }
         let queue = Rc::new(Queue::default());
-        let buffer = buffer(&events, &queue, request.snaplen)?;
+        let buffer = buffer(&events, &queue, pages(request.snaplen, cpus))?;
         let mut trace = Trace {
             dataplane: self,
             request,
@@ -187,10 +189,17 @@ impl Dataplane {
     }
 }
 
-fn buffer(events: &MapHandle, queue: &Rc<Queue>, snaplen: u32) -> Result<PerfBuffer<'static>> {
+/// A power of two of them.
+fn pages(snaplen: u32, cpus: u32) -> usize {
+    let wanted = if snaplen <= HEADS { FEW_PAGES } else { MANY_PAGES };
+    let share = MOST_PAGES / cpus.max(1) as usize;
+    wanted.min(1 << share.max(1).ilog2())
+}
+
+fn buffer(events: &MapHandle, queue: &Rc<Queue>, pages: usize) -> Result<PerfBuffer<'static>> {
     let (taken, lost) = (queue.clone(), queue.clone());
     PerfBufferBuilder::new(events)
-        .pages(if snaplen <= HEADS { FEW_PAGES } else { MANY_PAGES })
+        .pages(pages)
         .sample_cb(move |_, bytes: &[u8]| {
             if let Ok((event, rest)) = TraceEvent::read_from_prefix(bytes) {
                 let frame = rest.get(..event.captured as usize).unwrap_or(rest);
@@ -231,6 +240,11 @@ impl Trace<'_> {
     fn extend_lease(&self) -> Result<()> {
         let until = now_ns() + LEASE.as_nanos() as u64;
         self.standing.as_ref().map_or(Ok(()), |standing| standing.extend_lease(until))
+    }
+
+    /// What the kernel says of the programs that stand in places.
+    pub fn programs(&self) -> Result<Vec<ProgramDetails>> {
+        self.standing.as_ref().map_or(Ok(vec![]), Standing::programs)
     }
 
     /// Packets that fitted and were not handed over.
@@ -357,6 +371,12 @@ mod tests {
         let told = frame(&event, (0..20).collect());
         assert_eq!((told.length, told.bytes.len()), (64, 24));
         assert_eq!(told.bytes[10..18], [10, 11, 0x81, 0x00, 0x20, 0x05, 12, 13]);
+    }
+
+    #[test]
+    fn buffers_of_many_cpus_share_a_bound() {
+        assert_eq!((pages(192, 2), pages(60_000, 2), pages(60_000, 256)), (64, 512, 64));
+        assert_eq!((pages(60_000, 100), pages(60_000, 100_000)), (128, 1));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 use nix::fcntl::Flock;
@@ -16,13 +17,13 @@ use sluice_abi::{MAX_VARIANTS, TraceConfig, TraceTotals, program_slot};
 use sluice_libbpf::program;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::Dataplane;
 use crate::carry::home;
 use crate::error::{Doing, Error, Result};
 use crate::loaded::id_at;
 use crate::objects::{self, CONFIG_SECTION, ObjectKind, program_by_id};
 use crate::programs::{HOOKS, Program, symbol};
 use crate::sys;
+use crate::{Dataplane, ProgramDetails};
 
 use super::{EVENTS, UNITS, Untold};
 
@@ -33,6 +34,8 @@ const CONFIG: &str = ".rodata.trace";
 const TOTALS: &str = ".data.totals";
 const LEASE: &str = ".data.lease";
 const MEMORY: &str = "trace_memory";
+/// How long whoever puts back what a killed trace left may take.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// The kernel keeps so much of a map's name.
 const NAME_BYTES: usize = 15;
 
@@ -113,6 +116,12 @@ impl Standing {
             id_at(dataplane.state.programs(*hook), *place) == Some(*id)
         };
         dataplane.active_slot() == self.slot && self.places.iter().all(is_there)
+    }
+
+    pub fn programs(&self) -> Result<Vec<ProgramDetails>> {
+        let details = |id: u32| program::by_id(id).and_then(program::details);
+        let examine = |(_, _, id): &(_, _, u32)| details(*id).doing(|| "examine a traced program".to_owned());
+        self.places.iter().map(examine).collect()
     }
 
     /// They tell of packets until then.
@@ -250,7 +259,7 @@ impl Dataplane {
             .mode(0o700)
             .create(&directory)
             .doing(|| format!("create {}", directory.display()))?;
-        let alone = sys::try_exclude(&directory).ok_or(Error::AlreadyTraced)?;
+        let alone = sys::exclude(&directory, PATIENCE).ok_or(Error::AlreadyTraced)?;
         self.end_traced()?;
         Ok(alone)
     }
@@ -274,7 +283,7 @@ impl Dataplane {
         if self.traced_places()?.is_empty() {
             return Ok(());
         }
-        let Some(_alone) = sys::try_exclude(&directory) else { return Ok(()) };
+        let Some(_alone) = sys::exclude(&directory, Duration::ZERO) else { return Ok(()) };
         tracing::info!("a trace has ended without putting the gateway's programs back");
         self.end_traced()
     }
