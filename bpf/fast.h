@@ -70,6 +70,7 @@ static __always_inline bool replay_headers(hook_ctx *ctx, const struct replay *r
 static __noinline int drop_unwritten(__u32 unit_index, __u32 segments)
 {
 	count_drop(unit_index, REASON_REWRITE_FAILED, segments);
+	trace_reason(REASON_REWRITE_FAILED);
 	return HOOK_DROP;
 }
 
@@ -121,6 +122,7 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 
 	__u32 segments = hook_segments(ctx);
 
+	trace_session(r->family, r->line);
 	replay_account(r, segments);
 	count->received += segments;
 	count->received_bytes += r->is.ip_len;

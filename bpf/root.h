@@ -4,6 +4,7 @@
 #define SLUICE_ROOT_H
 
 #include "maps.h"
+#include "trace/hooks.h"
 
 /*
  * The index must be a constant for the verifier (rodata is) and stay in a branch of its own: two such calls are merged
@@ -53,6 +54,6 @@ static __always_inline void count_no_generation(__u32 segments)
 		count_no_generation(hook_segments(ctx));                                                               \
 		return HOOK_DROP;                                                                                      \
 	}                                                                                                              \
-	return action
+	return trace_leaves(ctx, action, TRACE_SHORT)
 
 #endif

@@ -24,6 +24,7 @@ int tc_root(struct __sk_buff *ctx)
 SEC("tc")
 int tc_fast(struct __sk_buff *ctx)
 {
+	trace_comes(ctx);
 	int action = fast_path(ctx);
 
 	if (config.stage_mask & STAGE_BIT(FANOUT))
@@ -99,7 +100,7 @@ int tc_record(struct __sk_buff *ctx)
 SEC("tc")
 int tc_leave(struct __sk_buff *ctx)
 {
-	return leave_phase(ctx);
+	return trace_leaves(ctx, leave_phase(ctx), TRACE_SLOW);
 }
 
 /* In the root's place, on devices that have the gate alone before them. A tag is not in the frame here. */
@@ -126,7 +127,8 @@ int tc_egress_root(struct __sk_buff *ctx)
 SEC("tc")
 int tc_egress(struct __sk_buff *ctx)
 {
-	return egress_path(ctx);
+	trace_comes_by_host(ctx);
+	return trace_leaves(ctx, egress_path(ctx), TRACE_HOST);
 }
 
 /* tcx ingress of an XDP device: what XDP decided and could not finish. */

@@ -21,6 +21,7 @@ int xdp_root(struct xdp_md *ctx)
 SEC("xdp.frags")
 int xdp_fast(struct xdp_md *ctx)
 {
+	trace_comes(ctx);
 	int action = fast_path(ctx);
 
 	if (config.stage_mask & STAGE_BIT(FANOUT))
@@ -96,7 +97,7 @@ int xdp_record(struct xdp_md *ctx)
 SEC("xdp.frags")
 int xdp_leave(struct xdp_md *ctx)
 {
-	return leave_phase(ctx);
+	return trace_leaves(ctx, leave_phase(ctx), TRACE_SLOW);
 }
 
 /* In the root's place, on devices that have the gate alone before them. */

@@ -14,6 +14,7 @@
 #include "control.h"
 #include "event.h"
 #include "dropped.h"
+#include "trace.h"
 #include "screen.h"
 #include "fragment.h"
 #include "sweep.h"

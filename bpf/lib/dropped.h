@@ -7,6 +7,7 @@
 #define SLUICE_LIB_DROPPED_H
 
 #include "lib/tokens.h"
+#include "trace/hooks.h"
 
 /* Frames are longer than a link header; said so that every verifier sees it. */
 static __always_inline __u32 dropped_length(hook_ctx *ctx)
@@ -65,6 +66,7 @@ static __always_inline void tell_drop(hook_ctx *ctx, const struct packet *p, __u
 	struct token_bucket *bucket = bpf_map_lookup_elem(&dropped_tokens, &share);
 	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
 
+	trace_reason(reason);
 	if (!bucket || !memory)
 		return;
 	if (tokens_take(bucket, p->now, DROPPED_RATE) && send_dropped(ctx, p, reason, memory->untold))

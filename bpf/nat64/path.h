@@ -133,6 +133,7 @@ static __always_inline int nat64_replay(hook_ctx *ctx, struct handover *h, struc
 		return GO(ADMIT);
 	__u32 segments = hook_segments(ctx), l4 = r.frame.l3 + (to6 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
 
+	trace_session(6, r.line);
 	replay_account(&r, segments);
 	count->received += segments;
 	count->received_bytes += r.is.ip_len;

@@ -1,4 +1,4 @@
-//! Compiles the two BPF objects, the one that carries counters over, and those that tests stress the flow table, probe the
+//! Compiles the two BPF objects, each once more as they are while somebody traces, the one that carries counters over, and those that tests stress the flow table, probe the
 //! tables and ask the clock with.
 
 use std::env;
@@ -26,15 +26,20 @@ fn main() {
         ("stress/tables", "tables"),
         ("stress/clock", "clock"),
     ] {
-        compile(&clang, &bpf, Path::new(&libbpf), source, &out.join(format!("{name}.bpf.o")));
+        compile(&clang, &bpf, Path::new(&libbpf), source, &[], &out.join(format!("{name}.bpf.o")));
+    }
+    for hook in ["xdp", "tc"] {
+        let object = out.join(format!("{hook}_traced.bpf.o"));
+        compile(&clang, &bpf, Path::new(&libbpf), hook, &["-DSLUICE_TRACE"], &object);
     }
 }
 
 /// The sources themselves, not the directories of benches and labs beside them.
 fn watch(bpf: &Path) {
     let lists = ["stages.def", "programs.def", "counters.def", "reasons", "tables.def", "maps.def"];
-    for part in
-        ["abi", "lib", "stage", "fanout", "gate", "nat", "nat64", "carry", "stress"].into_iter().chain(lists)
+    for part in ["abi", "lib", "stage", "fanout", "gate", "nat", "nat64", "carry", "stress", "trace"]
+        .into_iter()
+        .chain(lists)
     {
         println!("cargo:rerun-if-changed={}", bpf.join(part).display());
     }
@@ -64,7 +69,7 @@ fn version(clang: &str) -> Option<u32> {
     text.split_once("clang version ")?.1.split('.').next()?.parse().ok()
 }
 
-fn compile(clang: &str, bpf: &Path, libbpf: &Path, name: &str, object: &Path) {
+fn compile(clang: &str, bpf: &Path, libbpf: &Path, name: &str, more: &[&str], object: &Path) {
     let source = bpf.join(format!("{name}.bpf.c"));
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
     let status = Command::new(clang)
@@ -79,6 +84,7 @@ fn compile(clang: &str, bpf: &Path, libbpf: &Path, name: &str, object: &Path) {
             "-Werror",
             "-Wno-unused-parameter",
         ])
+        .args(more)
         .arg(format!("-ffile-prefix-map={}=bpf", bpf.display()))
         .arg("-I")
         .arg(bpf)

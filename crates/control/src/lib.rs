@@ -21,6 +21,8 @@ pub use kernel::preflight::{PreflightError, machine as check_machine};
 pub use serve::client::{Client, ClientError};
 pub use serve::offline::{OfflineError, answer as offline_answer};
 pub use serve::operations;
+pub use serve::trace::{TraceError, TraceOptions, Tracer};
+pub use sluice_dataplane::{Traced, TracedFrame, Untold};
 pub use state::config::{CheckError, check};
 pub use state::store::{DEFAULT_STATE_DIR, socket_path};
 pub use views::matching::planned as match_planned;

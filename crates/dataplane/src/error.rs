@@ -52,6 +52,12 @@ pub enum Error {
     NoCounters { what: &'static str, highest: u32, room: u32 },
     #[error("{sessions} {family} are configured; between 1 and {limit} are possible")]
     Sizes { family: &'static str, sessions: u32, limit: u32 },
+    #[error("packets are being traced or captured already, by another process; one can at a time")]
+    AlreadyTraced,
+    #[error(
+        "the gateway's state was put away meanwhile, by a start of another version or by `sluice cleanup`; begin anew"
+    )]
+    TraceGone,
     #[error(transparent)]
     Grants(#[from] Refused),
     #[error(transparent)]

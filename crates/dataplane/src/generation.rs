@@ -126,6 +126,7 @@ impl Dataplane {
         let slot = 1 - self.active_slot();
         // packets that still run the slot's programs read its tables
         self.grace()?;
+        self.put_back(slot)?;
         let filled = self.slots.fill(slot, tables, self.header(tables, generation))?;
         let found = self.find_or_load(slot, &filled, variants, self.frozen(slot, tables))?;
         if let Err(error) = self.store_programs(slot, &found) {
@@ -216,6 +217,7 @@ impl Dataplane {
     /// was carried over goes with them.
     pub fn retire_idle(&self) -> Result<()> {
         let _changing = self.changing();
+        self.put_back(1 - self.active_slot())?;
         self.clear_foreign(1 - self.active_slot())?;
         self.settle_state()
     }

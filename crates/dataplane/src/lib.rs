@@ -42,14 +42,18 @@ mod state;
 mod stress;
 mod sweep;
 mod sys;
+mod trace;
 
+use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::mem::offset_of;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
 use libbpf_rs::MapCore;
+use nix::fcntl::Flock;
 use serde::{Deserialize, Serialize};
 use sluice_abi::{
     CONFIG_KERNEL_INDEX, FLOW_BUCKET_SLOTS, FLOW_STASH_MIN, FLOW_STASH_SHIFT, FlowLine4, FlowLine6,
@@ -81,6 +85,7 @@ pub use sluice_libbpf::program::ProgramDetails;
 pub use state::cleanup;
 pub use sweep::{EarlyAgeout, SweepReport, Swept, Timeouts};
 pub use sys::{give_back_freed, map_large_pieces};
+pub use trace::{Action, Trace, TracePath, TracePoint, TraceRequest, Traced, TracedFrame, Untold};
 
 use attach::{Gates, Roots};
 use control::{Clock, Grace};
@@ -294,6 +299,15 @@ fn grant_pace(hz: u32) -> u32 {
     (most.next_power_of_two() >> u32::from(!most.is_power_of_two())) - 1
 }
 
+/// How long another process may change programs, which takes milliseconds, before it counts as stopped.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Nobody else changes programs meanwhile: neither another thread, nor who traces.
+struct Changing<'a> {
+    _beside: Option<Flock<File>>,
+    _within: MutexGuard<'a, ()>,
+}
+
 /// From the keys that the standard library draws for its hash maps.
 fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
@@ -325,7 +339,7 @@ pub struct Dataplane {
     grants: Grants,
     roots: Mutex<Roots>,
     gates: Mutex<Gates>,
-    /// Held while generations or attachments change.
+    /// Held while generations or attachments change, see [`Dataplane::changing`].
     changes: Mutex<()>,
     /// Of tables of positions.
     positions_lock: Mutex<()>,
@@ -425,7 +439,13 @@ impl Dataplane {
         self.reaper.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn changing(&self) -> MutexGuard<'_, ()> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn changing(&self) -> Changing<'_> {
+        let within = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = links::directory(&self.state.pin);
+        let beside = sys::exclude(&directory, PATIENCE);
+        if beside.is_none() && directory.exists() {
+            tracing::warn!(directory = %directory.display(), "another process keeps it, and is not waited for");
+        }
+        Changing { _beside: beside, _within: within }
     }
 }

@@ -94,7 +94,12 @@ impl Loaded {
         Ok(())
     }
 
-    /// Whether what is in a slot was made from other state or another binary.
+    /// The kernel's number of the program that was put into a slot.
+    pub fn id(&self, hook: ObjectKind, slot: u32) -> u32 {
+        self.records.read(index(hook, slot)).id
+    }
+
+    /// Whether what stands in a slot was made from other state or another binary.
     pub fn is_foreign(&self, hook: ObjectKind, programs: &MapHandle, slot: u32) -> bool {
         let record = self.records.read(index(hook, slot));
         id_at(programs, slot).is_some_and(|id| id != record.id || record.state != self.state(hook))
@@ -106,7 +111,7 @@ fn index(hook: ObjectKind, slot: u32) -> u32 {
 }
 
 /// Looking up a PROG_ARRAY gives the program's number.
-fn id_at(programs: &MapHandle, slot: u32) -> Option<u32> {
+pub(crate) fn id_at(programs: &MapHandle, slot: u32) -> Option<u32> {
     let value = programs.lookup(&slot.to_ne_bytes(), MapFlags::ANY).ok().flatten()?;
     Some(u32::from_ne_bytes(value.try_into().ok()?))
 }

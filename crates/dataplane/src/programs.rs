@@ -17,10 +17,10 @@ use crate::{Dataplane, Variant, gate, reaper};
 /// Hook, variant and program.
 pub(crate) type Key = (ObjectKind, u32, Program);
 
-const HOOKS: [ObjectKind; 2] = [ObjectKind::Xdp, ObjectKind::Tc];
+pub(crate) const HOOKS: [ObjectKind; 2] = [ObjectKind::Xdp, ObjectKind::Tc];
 
 /// Its name in the object of a hook.
-fn symbol(hook: ObjectKind, program: Program) -> String {
+pub(crate) fn symbol(hook: ObjectKind, program: Program) -> String {
     format!("{}_{}", hook.name(), program.name())
 }
 

@@ -244,6 +244,15 @@ impl Dataplane {
         }
     }
 
+    /// The session that a number belongs to now.
+    pub fn session(&self, family: Family, number: u32) -> Option<Session> {
+        match family {
+            Family::V4 if self.flows4.numbers().contains(&number) => read(&self.flows4, number, tuple4),
+            Family::V6 if self.flows6.numbers().contains(&number) => read(&self.flows6, number, tuple6),
+            _ => None,
+        }
+    }
+
     /// Ends a session. False when it had ended before.
     pub fn delete_session(&self, id: &SessionId) -> Result<bool> {
         Ok(self.delete_sessions(&[*id])? == 1)

@@ -2,8 +2,14 @@
 #![allow(unsafe_code, reason = "calls into the C library")]
 
 use std::ffi::CStr;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{Flock, FlockArg};
 
 /// Gives memory that was freed back to the kernel: what a large commit took would stay with the allocator otherwise.
 pub fn give_back_freed() {
@@ -47,4 +53,18 @@ pub fn interface_name(ifindex: u32) -> String {
 /// A second descriptor of the same object.
 pub fn duplicate(object: &impl AsFd) -> io::Result<OwnedFd> {
     object.as_fd().try_clone_to_owned()
+}
+
+/// Has a directory to itself among all processes. None where another keeps it longer, or it is not there.
+pub fn exclude(directory: &Path, patience: Duration) -> Option<Flock<File>> {
+    let begun = Instant::now();
+    let mut file = File::open(directory).ok()?;
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Some(lock),
+            Err((_, _)) if begun.elapsed() >= patience => return None,
+            Err((again, _)) => file = again,
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
 }

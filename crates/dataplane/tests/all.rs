@@ -8,3 +8,4 @@ mod generations;
 mod records;
 mod sources;
 mod state;
+mod trace;

@@ -4,10 +4,12 @@
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 
 use libbpf_sys as c;
 
 use crate::call::{check, descriptor};
+use crate::pin;
 
 /// Maps of one program, at most (`MAX_USED_MAPS`).
 const MOST_MAPS: usize = 64;
@@ -33,6 +35,11 @@ pub struct ProgramDetails {
 pub fn by_id(id: u32) -> io::Result<OwnedFd> {
     // SAFETY: no pointers; the call makes a descriptor.
     unsafe { descriptor(c::bpf_prog_get_fd_by_id(id)) }
+}
+
+/// The program behind a pin.
+pub fn pinned(path: &Path) -> io::Result<OwnedFd> {
+    pin::open(path)
 }
 
 /// Name of the program with an id; None when it is gone.

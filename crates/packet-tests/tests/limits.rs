@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use sluice_dataplane::{Dataplane, Examined, Sizes, cleanup};
+use sluice_dataplane::abi::{TraceFilter, TracePrefix};
+use sluice_dataplane::{Dataplane, Examined, Sizes, TraceRequest, Variant, cleanup};
 use sluice_packet_tests::limits::{
-    MOST_FAST_BYTES, MOST_INSTRUCTIONS, MOST_MAPS, MOST_STACK, configurations, examine,
+    MOST_FAST_BYTES, MOST_INSTRUCTIONS, MOST_MAPS, MOST_STACK, configurations, examine, plan_of,
 };
 
 const BEGIN: &str =
@@ -125,6 +126,7 @@ fn check_page(table: &str) {
     );
 }
 
+const TRACED: &str = "limits::every_configuration_can_be_traced";
 const HERE: &str = "limits::real_configurations_leave_half_of_the_kernels_room";
 
 #[test]
@@ -140,13 +142,54 @@ fn real_configurations_leave_half_of_the_kernels_room() {
     check_page(&table);
 }
 
+/// What tells of packets in the places of the others is larger, and has the same room.
+#[test]
+fn every_configuration_can_be_traced() {
+    let pin = Path::new("/sys/fs/bpf").join(format!("sluice-traced-{}", std::process::id()));
+    let dataplane = Dataplane::open(&pin, Sizes { sessions4: 4096, sessions6: 4096, ..Sizes::default() });
+    let dataplane = dataplane.unwrap_or_else(|error| panic!("{error}"));
+    let prefix = TracePrefix { be_mask: [u32::MAX; 4], family: 6, ..Default::default() };
+    let filter = TraceFilter {
+        source: prefix,
+        destination: prefix,
+        either: prefix,
+        sport: 1,
+        dport: 2,
+        port: 3,
+        protocol: 6,
+        by_unit: 1,
+        by_packet: 1,
+    };
+    let mut worst: BTreeMap<String, u32> = BTreeMap::new();
+    for (number, (name, path)) in (1..).zip(configurations().unwrap()) {
+        let plan = plan_of(&path, number).unwrap();
+        let variants: Vec<Variant> = plan.variants.iter().map(|v| Variant::new(v.stage_mask)).collect();
+        let generation = dataplane.load(&plan.tables, &variants, number);
+        dataplane.switch(&generation.unwrap_or_else(|error| panic!("{name}: {error}")));
+        dataplane.grace().unwrap();
+        dataplane.retire_idle().unwrap();
+        let request = TraceRequest { filter, snaplen: 192, rate: 1, ..Default::default() };
+        let trace = dataplane.trace(request).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let programs = trace.programs().unwrap();
+        assert!(programs.len() >= 5 * variants.len().min(1), "{name}: {programs:#?}");
+        for program in programs {
+            let most = worst.entry(program.name).or_default();
+            *most = program.verified_instructions.max(*most);
+        }
+    }
+    drop(dataplane);
+    cleanup(&pin).unwrap();
+    println!("traced, verified instructions: {worst:#?}");
+    assert!(worst.len() >= 11 && worst.values().all(|most| *most <= MOST_INSTRUCTIONS), "{worst:#?}");
+}
+
 /// Debian 13's kernel, the oldest one that is promised much, in an emulated machine.
 #[test]
 fn real_configurations_leave_half_of_the_room_of_debian_13() {
     let vm = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vm");
     let mut run = std::process::Command::new(vm.join("run"));
     run.args(["-k", "6.12", "-t", "900", "-m", "2048"]).arg(vm.join("guest"));
-    run.arg(std::env::current_exe().unwrap()).args(["--exact", "--nocapture", HERE]);
+    run.arg(std::env::current_exe().unwrap()).args(["--exact", "--nocapture", HERE, TRACED]);
     let output = run.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     if output.status.code() == Some(NO_GUEST) && std::env::var_os("CI").is_none() {

@@ -14,6 +14,7 @@ mod fanout;
 mod gate;
 mod help;
 mod import;
+mod interrupt;
 mod matching;
 mod nat;
 mod output;
@@ -21,6 +22,7 @@ mod run;
 mod sessions;
 mod setup;
 mod show;
+mod trace;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -70,6 +72,15 @@ enum Command {
     Rescue(configurations::RescueArgs),
     /// Show what the running gateway does
     Show(show::ShowArgs),
+    /// Show packets on their way: phases and stages, the rule with its line, translation, next hop, verdict and reason
+    ///
+    /// A packet fits a filter as it comes or as it leaves. While it runs, traced programs stand in the places of the gateway's
+    /// own; nothing of it is there before and after. It works without the daemon, too.
+    Trace(trace::TraceArgs),
+    /// Capture packets as they come and as they leave, with what became of each as its comment
+    ///
+    /// Also those that are redirected, which packet sockets (tcpdump) never see. Without -w it prints a line a packet.
+    Capture(trace::CaptureArgs),
     /// Ask what a configuration would do
     Test(matching::TestArgs),
     /// The shell: operational and configuration mode, as on the appliance
@@ -145,6 +156,8 @@ fn main() -> ExitCode {
         Command::History(args) => configurations::history(&args),
         Command::Rescue(args) => configurations::rescue(&args),
         Command::Show(args) => show::show(&args),
+        Command::Trace(args) => trace::trace(&args),
+        Command::Capture(args) => trace::capture(&args),
         Command::Test(args) => matching::test(&args),
         Command::Cli(args) => cli::cli(&args),
         Command::Gate(args) => gate::gate(&args),

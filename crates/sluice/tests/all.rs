@@ -45,3 +45,4 @@ mod starts;
 mod store;
 mod syn_flood;
 mod syslog;
+mod trace;

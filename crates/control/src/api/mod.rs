@@ -6,6 +6,7 @@ pub mod nat;
 pub(crate) mod prefix;
 pub(crate) mod protocol;
 mod store;
+pub mod trace;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -6,3 +6,4 @@ mod hosts;
 pub mod http;
 pub mod offline;
 pub mod operations;
+pub mod trace;

@@ -55,7 +55,7 @@ pub fn answer<A, T>(state_dir: &Path, operation: &Operation<A, T>, arguments: &A
 }
 
 /// The commit in force, planned once more, and the maps that are there.
-fn shared(state_dir: &Path, kernel: Kernel) -> Result<Shared, OfflineError> {
+pub(super) fn shared(state_dir: &Path, kernel: Kernel) -> Result<Shared, OfflineError> {
     let stored = store::load(state_dir)?.stored.ok_or(OfflineError::Nothing)?;
     let pin = store::pin_dir(state_dir, &bpffs::find(None)?)?;
     let confirm = stored.confirm.clone();
@@ -68,6 +68,12 @@ fn shared(state_dir: &Path, kernel: Kernel) -> Result<Shared, OfflineError> {
     let shared = Shared::new(Arc::new(dataplane), kernel, active, Arc::new(audit), drafts);
     shared.commits.set_confirm(confirm);
     Ok(shared)
+}
+
+/// The commit in force, when it is written down.
+pub(super) fn committed(state_dir: &Path, kernel: &Kernel) -> Result<Active, OfflineError> {
+    let stored = store::load(state_dir)?.stored.ok_or(OfflineError::Nothing)?;
+    Ok(active(stored, kernel)?)
 }
 
 fn active(stored: Stored, kernel: &Kernel) -> Result<Active, CommitError> {

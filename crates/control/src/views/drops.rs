@@ -158,7 +158,7 @@ fn tags(vlan: u32) -> Option<String> {
 }
 
 /// What the headers say; the rest is left empty.
-fn packet(headers: &Headers) -> RecentDrop {
+pub(super) fn packet(headers: &Headers) -> RecentDrop {
     let ends = headers.addresses;
     RecentDrop {
         source: ends.map(|(source, _)| source.to_string()),

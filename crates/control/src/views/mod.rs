@@ -9,6 +9,7 @@ pub mod nat;
 pub mod preview;
 pub mod sessions;
 pub mod store;
+pub mod trace;
 
 use std::collections::BTreeMap;
 

@@ -86,12 +86,12 @@ fn is_translated_to(session: &Session, prefix: Prefix) -> bool {
             && (contains(prefix, back.source) || contains(prefix, there.destination))
 }
 
-fn zone_id(name: &str, active: &Active) -> Result<u32, String> {
+pub(super) fn zone_id(name: &str, active: &Active) -> Result<u32, String> {
     let found = active.plan.zones.iter().find(|(_, known)| *known == name).map(|(id, _)| *id);
     found.ok_or_else(|| format!("zone {name} is not configured; `sluice show zones` lists them"))
 }
 
-fn unit(name: &str, active: &Active) -> Result<u32, String> {
+pub(super) fn unit(name: &str, active: &Active) -> Result<u32, String> {
     let name = if name.contains('.') { name.to_owned() } else { format!("{name}.0") };
     let unit = active.plan.units.iter().find(|unit| unit.name == name);
     unit.map(|unit| unit.index).ok_or_else(|| {
@@ -154,24 +154,27 @@ pub fn clear(shared: &Shared, matcher: &Matcher) -> Result<u64, AskError> {
     Ok(shared.dataplane.delete_sessions(&ids)?.into())
 }
 
+/// The unit whose addresses a device carries.
+pub(super) fn unit_of_device(ifindex: u32, active: &Active) -> Option<String> {
+    let device = nix::net::if_::if_indextoname(ifindex).ok()?.into_string().ok()?;
+    active.plan.units.iter().find(|unit| unit.device == device).map(|unit| unit.name.clone())
+}
+
 /// What does not change from session to session.
 struct Viewer<'a> {
     active: &'a Active,
     timeouts: Timeouts,
     /// Units that next hops leave by.
-    exits: BTreeMap<u32, &'a str>,
+    exits: BTreeMap<u32, String>,
     now: u64,
     hz: u64,
 }
 
 impl<'a> Viewer<'a> {
     fn new(shared: &Shared, active: &'a Active) -> Result<Self, AskError> {
-        let devices = |index: u32| nix::net::if_::if_indextoname(index).ok()?.into_string().ok();
         let mut exits = BTreeMap::new();
         for hop in shared.dataplane.nexthops()? {
-            let device = devices(hop.host_ifindex);
-            let unit = active.plan.units.iter().find(|unit| Some(&unit.device) == device.as_ref());
-            exits.extend(unit.map(|unit| (hop.index, unit.name.as_str())));
+            exits.extend(unit_of_device(hop.host_ifindex, active).map(|name| (hop.index, name)));
         }
         Ok(Self {
             active,
@@ -185,7 +188,7 @@ impl<'a> Viewer<'a> {
     fn exit(&self, session: &Session) -> &str {
         match session.to_zone {
             sluice_abi::ZONE_HOST => "local",
-            _ => self.exits.get(&session.initiator.nexthop.into()).copied().unwrap_or("-"),
+            _ => self.exits.get(&session.initiator.nexthop.into()).map_or("-", String::as_str),
         }
     }
 
@@ -245,7 +248,7 @@ fn state(protocol: u8, sides: [&Direction; 2]) -> String {
     if names[0] == names[1] { names[0].to_owned() } else { names.join("/") }
 }
 
-fn prefix(text: String) -> Result<Prefix, String> {
+pub(super) fn prefix(text: String) -> Result<Prefix, String> {
     let wrong = || format!("{text}: expected an address or a prefix, such as 10.0.1.0/24");
     prefix::parse(&text).ok_or_else(wrong)
 }

@@ -15,6 +15,8 @@ pub(crate) const ACTIVE: &str = "active";
 /// The first state counts when this is there beside `active`, which stays when the state goes.
 const FIRST: &str = "programs_tc";
 const PREFIX: &str = "state_";
+/// Programs whose places in their slots are those of traced ones meanwhile.
+pub(crate) const TRACED: &str = "traced";
 const GUARD: &str = "active_next";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +79,7 @@ impl Home {
         }
         remove(&self.path(FIRST))?;
         super::fault::point("removing");
+        remove_directory(&self.path(TRACED))?;
         let names = self.names()?;
         names.iter().filter(|name| *name != ACTIVE).try_for_each(|name| remove(&self.path(name)))
     }

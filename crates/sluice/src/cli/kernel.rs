@@ -8,10 +8,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::grammar::{Argument, Given, Value, alone, named};
-use super::interrupt;
 use super::out::{Done, Out, Stop};
 use super::shell::Shell;
 use crate::exit::Failure;
+use crate::interrupt;
 use crate::output::table;
 
 pub const ROUTES: &[Argument] = &[

@@ -6,7 +6,6 @@
 mod configure;
 mod grammar;
 mod help;
-mod interrupt;
 mod kernel;
 mod known;
 mod line;
@@ -27,6 +26,7 @@ use clap::Args;
 
 use crate::Instance;
 use crate::exit::{FAILED, Failure, Outcome};
+use crate::interrupt;
 use shell::Shell;
 
 #[derive(Args)]

@@ -5,9 +5,9 @@ use std::io::{self, BufWriter, Stdin, Stdout, Write};
 use nix::sys::termios::{LocalFlags, SetArg, SpecialCharacterIndices, tcgetattr, tcsetattr};
 use serde::Serialize;
 
-use super::interrupt;
 use super::pipe::{Form, Sink};
 use crate::exit::Failure;
+use crate::interrupt;
 
 /// Why a command ends before its time.
 pub enum Stop {

@@ -21,8 +21,9 @@ use super::operational::COMMANDS;
 use super::out::{Done, Out, Pager, Plain, Stop};
 use super::pipe::{Form, PARTS, Part, Sink};
 use super::words::Line;
-use super::{configure, help, interrupt};
+use super::{configure, help};
 use crate::exit::Failure;
+use crate::interrupt;
 
 /// What a command does.
 pub type Action = fn(&mut Shell, &Given, &mut Out) -> Done;

@@ -1,4 +1,4 @@
-//! Ctrl-C ends the command that runs, never the shell.
+//! Ctrl-C ends the command that runs, never the shell; who asks others to end may do so in order.
 // Installing a signal handler is unsafe by nature; this one only stores to an atomic.
 #![allow(unsafe_code)]
 
@@ -14,9 +14,18 @@ extern "C" fn note(_signal: i32) {
 
 /// From here on SIGINT does not end the process. System calls that wait return, so that what waits can look.
 pub fn install() -> nix::Result<()> {
+    install_for(&[Signal::SIGINT])
+}
+
+/// The same of everything by which somebody asks a process to end.
+pub fn install_all() -> nix::Result<()> {
+    install_for(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])
+}
+
+fn install_for(signals: &[Signal]) -> nix::Result<()> {
     let action = SigAction::new(SigHandler::Handler(note), SaFlags::empty(), SigSet::empty());
-    // SAFETY: `note` is async-signal-safe and nothing else of this program handles the signal.
-    unsafe { sigaction(Signal::SIGINT, &action) }.map(drop)
+    // SAFETY: `note` is async-signal-safe and nothing else of this program handles the signals.
+    signals.iter().try_for_each(|signal| unsafe { sigaction(*signal, &action) }.map(drop))
 }
 
 pub fn requested() -> bool {
