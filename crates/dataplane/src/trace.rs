@@ -50,6 +50,7 @@ const UNITS_MOST: u32 = 2 * sluice_abi::MAX_UNITS as u32;
 /// Which packets are told, and how much of them.
 #[derive(Debug, Clone, Default)]
 pub struct TraceRequest {
+    /// Compared in the programs, with the packet as it came and as it left.
     pub filter: TraceFilter,
     /// Only of these, where the filter says so.
     pub units: Vec<TraceUnit>,
@@ -64,8 +65,11 @@ pub struct TraceRequest {
 /// Where a packet was met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TracePoint {
+    /// Received, by the XDP program of its device.
     Xdp,
+    /// Received, by the tc program of its device.
     TcIngress,
+    /// Sent by this host, or by the kernel.
     TcEgress,
 }
 
@@ -74,6 +78,7 @@ pub enum TracePoint {
 pub enum TracePath {
     /// A short path, of established sessions or of what needs none.
     Short,
+    /// The stages of a first packet.
     Slow,
     /// The egress program, on what this host sends.
     Host,
@@ -82,9 +87,11 @@ pub enum TracePath {
 /// What the hook did with a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
+    /// It ends here; an answer may have been sent in its place.
     Dropped,
     /// To the kernel, or to the next program.
     Passed,
+    /// Out of the same or another device.
     Redirected,
 }
 
@@ -95,21 +102,28 @@ pub struct TracedFrame {
     pub when_ns: u64,
     /// Of all of it.
     pub length: u32,
+    /// At most as many as were asked for.
     pub bytes: Vec<u8>,
 }
 
 /// A packet that went through the gateway's programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traced {
+    /// Hook and direction.
     pub point: TracePoint,
+    /// How far it got.
     pub path: TracePath,
     /// As it came; None where only drops are told.
     pub before: Option<TracedFrame>,
+    /// As it left, or was dropped.
     pub after: TracedFrame,
+    /// Told by what the program returned.
     pub action: Action,
+    /// Why it was dropped; None of others, and of what no program of the gateway dropped.
     pub reason: Option<Reason>,
     /// Neighbour that the kernel's FIB has found, by device.
     pub route: Option<(u32, IpAddr)>,
+    /// All that the programs said.
     pub raw: TraceEvent,
 }
 

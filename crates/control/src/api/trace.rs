@@ -36,7 +36,9 @@ pub struct TracedPacket {
     pub hook: String,
     /// Unit; the device, where none is configured for the frame.
     pub interface: String,
+    /// Zone it came from; `junos-host` of what this host sends.
     pub from_zone: Option<String>,
+    /// Zone it goes to, where that was found.
     pub to_zone: Option<String>,
     /// Of the frame, in bytes.
     pub length: u32,
@@ -78,10 +80,15 @@ pub struct TracedPacket {
 /// What the headers of a packet say.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TracedHeaders {
+    /// Address.
     pub source: Option<String>,
+    /// None of later fragments, and of protocols without ports.
     pub source_port: Option<u16>,
+    /// Address.
     pub destination: Option<String>,
+    /// As the source's.
     pub destination_port: Option<u16>,
+    /// Name, or number where there is none.
     pub protocol: Option<String>,
     /// Type and code, of ICMP and ICMPv6.
     pub icmp: Option<(u8, u8)>,

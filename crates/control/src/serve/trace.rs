@@ -12,7 +12,9 @@ use crate::serve::offline::{self, OfflineError};
 use crate::state::error::AskError;
 use crate::views::trace::{Explainer, filter};
 
+/// Why nothing is traced.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "its variants are what their messages name")]
 pub enum TraceError {
     #[error("{0}")]
     Filter(String),
@@ -32,6 +34,7 @@ impl TraceError {
 /// What is wanted of packets.
 #[derive(Debug, Clone, Default)]
 pub struct TraceOptions {
+    /// Everything, when it is empty.
     pub filter: TraceFilter,
     /// Bytes of a frame.
     pub snaplen: u32,
@@ -50,6 +53,7 @@ pub struct Tracer {
 }
 
 impl Tracer {
+    /// The gateway whose state this directory has; its daemon may be dead.
     pub fn open(state_dir: &Path) -> Result<Self, TraceError> {
         let runtime = crate::runtime().map_err(OfflineError::from)?;
         let kernel = Kernel::connect(runtime.handle()).map_err(AskError::from).map_err(OfflineError::from)?;
