@@ -96,7 +96,7 @@ impl Dataplane {
     pub fn screen_counters(&self, zones: &[u32]) -> Result<Vec<ScreenCounters>> {
         let hits = |zone: &u32| {
             let sums: ScreenCounters = sum(self.state.map("screen_counters"), *zone)?;
-            // a sum of times says nothing
+            // a sum of times has no meaning
             Ok(ScreenCounters { logged_at: [0; REASON_SLOTS], ..sums })
         };
         zones.iter().map(hits).collect()

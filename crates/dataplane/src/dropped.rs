@@ -165,7 +165,7 @@ impl Dataplane {
         })
     }
 
-    /// Those that wait, where nobody watches.
+    /// Those that wait to be read, without waiting for more.
     pub fn take_dropped(&self) -> Result<Vec<Dropped>> {
         let what = || "read the dropped packets".to_owned();
         let mut taken = Vec::new();

@@ -19,7 +19,7 @@ impl Dataplane {
     /// of both: the one that is not in use is filled, and one store changes over.
     ///
     /// It does not wait for the generation that is being loaded beside it. So the one it is for must be the last that
-    /// was switched to; then its slot is nobody else's to fill.
+    /// was switched to; then no load fills its slot.
     pub fn write_fan_out_positions(
         &self,
         generation: &Generation,

@@ -92,7 +92,7 @@ impl Grants {
         self.capacity
     }
 
-    /// How many there are, those included whose time is over and whose end nobody has recorded.
+    /// How many there are, expired ones included that are not removed yet.
     pub fn live(&self) -> usize {
         self.book().live.len()
     }
@@ -197,7 +197,7 @@ impl Grants {
         Ok(Ok(given))
     }
 
-    /// The index has no place for one of these, which its seed makes all but impossible: nobody gets any.
+    /// The index has no slot for one of these, which its random seed makes all but impossible: none is given.
     fn take_back(
         &self,
         book: &mut Book,
@@ -317,7 +317,7 @@ impl Grants {
         }
     }
 
-    /// Grants in force, in no order; those whose time is over but nobody has tidied yet are among them.
+    /// Grants in force, in no order; expired ones that are not removed yet are among them.
     pub fn list(&self, now: u64) -> Vec<GrantRecord> {
         let book = self.book();
         book.live.values().map(|index| self.record(*index, now)).collect()

@@ -1,7 +1,7 @@
 //! The data plane from user space: pinned state, generations of tables and programs, attachments, sessions, counters.
 //!
 //! A commit is `load` (fills the idle slot's tables, loads programs that are not there yet), `switch` (one store),
-//! `grace` (nobody runs the old programs any more), `retire_idle`. Everything takes `&self`; changes of generations and attachments exclude each other, the rest runs
+//! `grace` (no CPU runs the old programs any more), `retire_idle`. Everything takes `&self`; changes of generations and attachments exclude each other, the rest runs
 //! beside them. Attaching looks up devices in the network namespace of the calling thread.
 
 #![warn(missing_docs)]

@@ -125,7 +125,7 @@ impl Dataplane {
 
     /// Gives back entries that no flow refers to and no first packet asked for since `idle_s` seconds.
     ///
-    /// An entry leaves the index first, and what CPUs remember of it is void, so that nobody can take it up; once every
+    /// An entry leaves the index first, and what CPUs have cached of it becomes invalid, so that no packet can use it; once every
     /// program that had looked it up has ended, the flows are searched again, and only then its number becomes free.
     pub fn free_unused_nexthops(&self, idle_s: u32) -> Result<usize> {
         let limit = u64::from(idle_s) * u64::from(self.hz());

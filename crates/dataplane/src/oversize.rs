@@ -17,7 +17,7 @@ const HEADER: usize = ipv6::field::HEADER;
 const HEADERS: usize = HEADER + ipv6_ext::field::UNIT;
 /// Of the Fragment header.
 const OFFSET_MORE: Range<usize> = at(HEADER, ipv6_ext::field::OFFSET_MORE);
-/// Packets that have waited longer are not sent: nobody was here to cut them.
+/// Packets that have waited longer, for want of a running daemon, are not sent.
 const STALE_S: u64 = 1;
 
 /// An IPv6 packet with a Fragment header that is longer than the MTU towards its next hop.
@@ -36,7 +36,7 @@ impl Oversize {
         if packet.len() <= HEADERS {
             return None;
         }
-        // what ends beyond the longest datagram is put together by nobody (RFC 8200 4.5)
+        // no host reassembles a datagram longer than 65,535 bytes (RFC 8200 4.5)
         let offset = usize::from(be16(&packet, OFFSET_MORE) & OFFSET_MASK);
         if offset + packet.len() - HEADERS > usize::from(u16::MAX) {
             return None;

@@ -2,7 +2,7 @@
 //! where they begin and what else a commit changes. Both are pinned, so that programs which outlive a daemon go on
 //! reading what the next one writes.
 //!
-//! A slot is only written while it is idle and nobody runs its programs any more, so nothing here needs an order.
+//! A slot is only written while it is idle and no CPU runs its programs any more, so writes here need no memory order.
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -43,7 +43,7 @@ pub(crate) struct State {
 /// What is still to do after another program's state was found.
 #[derive(Debug, Default)]
 pub(crate) struct Old {
-    /// Earlier states that nobody has put away yet, the oldest first.
+    /// Earlier states that are not removed yet, the oldest first.
     pub states: Vec<Found>,
     /// This state does not count yet: whoever starts next finds the last of the old ones.
     pub staged: bool,

@@ -1,5 +1,5 @@
 //! The sweep ends sessions that were idle for too long. The walk is the data plane's own (`bpf/sweep.h`), from a kernel
-//! timer; here it is told when sessions end, started, and asked what it did. Next hops that nobody uses are found here.
+//! timer; here it is told when sessions end, started, and asked what it did. Unused next hops are found here.
 
 use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};

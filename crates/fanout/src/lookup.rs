@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Hosts of SRV records that are asked for side by side.
 const AT_ONCE: usize = 16;
 
-/// Meanings that are remembered; beyond, those that nobody wants are forgotten.
+/// Answers that are cached; beyond that, those no listener uses are dropped.
 pub const REMEMBERED: usize = 4096;
 
 /// Addresses and weights.

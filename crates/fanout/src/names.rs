@@ -1,5 +1,5 @@
 //! Receivers that are names: A and AAAA, and SRV (RFC 2782). Names are asked for on a thread of its own; whoever wants to
-//! know what they mean is told what the last answers said, at once. So a DNS that is silent holds up nobody.
+//! know what they mean is told what the last answers said, at once. So a DNS server that does not answer holds up nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::lookup::{self, Meaning, REMEMBERED};
 
 /// How often a name is asked for.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long a start or a reload waits for names that nobody has asked for before.
+/// How long a start or a reload waits for names that are asked for the first time.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 struct State {
@@ -80,7 +80,7 @@ impl Names {
         self.run(&mut state);
     }
 
-    /// Asks for names that nobody has asked for yet, and waits until each has an answer, or has none, or `patience` is over.
+    /// Asks for names that are new, and waits until each has an answer, or has none, or `patience` is over.
     pub fn learn(&self, fan_out: &FanOut, patience: Duration) {
         let mut state = self.inner.state();
         let new: Vec<Target> = names_in(fan_out).filter(|name| !state.is_settled(name)).cloned().collect();
@@ -207,7 +207,7 @@ fn expand(listener: &mut Listener, known: &HashMap<Target, Meaning>) {
     }
 }
 
-/// The thread: until nobody is left who could want to know.
+/// The thread: runs until every handle is dropped.
 fn serve(inner: &Weak<Inner>, due: &Notify) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

@@ -1,4 +1,4 @@
-//! Messages over TCP: a connection and a bounded queue for each receiver, so that one that is gone holds up nobody.
+//! Messages over TCP: a connection and a bounded queue for each receiver, so that one that is gone does not hold up the others.
 
 use std::io::{self, Write};
 use std::mem::take;
@@ -281,7 +281,7 @@ impl Connections {
     }
 }
 
-/// A receiver that closed says so to whoever reads; nobody else would notice before writing.
+/// A connection that the receiver has closed is noticed by reading only: the next write would still succeed.
 fn is_open(stream: &TcpStream) -> bool {
     if stream.set_nonblocking(true).is_err() {
         return false;

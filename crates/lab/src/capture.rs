@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 
 use crate::netns::Netns;
 
-/// A sum that is wrong. What ICMP errors quote of TCP and UDP is nobody's to verify (RFC 5508 REQ-3).
+/// A sum that is wrong. The checksum in a TCP or UDP packet that an ICMP error quotes is not verified (RFC 5508 REQ-3).
 pub const WRONG_CHECKSUM: &str = "ip.checksum.status == 0 || icmp.checksum.status == 0 \
                                   || icmpv6.checksum.status == 0 || ((tcp.checksum.status == 0 \
                                   || udp.checksum.status == 0) && !icmp && !icmpv6)";
@@ -59,7 +59,7 @@ pub struct Judged {
 impl Capture {
     /// Frames that `host` receives on `device`; `directory` takes the file.
     ///
-    /// Sums are whole there only if nobody leaves them to the next device: see [`complete_checksums`].
+    /// Checksums are complete there only if no sender leaves them to the next device: see [`complete_checksums`].
     pub fn start(host: &Netns, device: &str, directory: &Path) -> Result<Capture> {
         let file = directory.join(format!("{}-{device}.pcap", host.name()));
         let mut command = host.command("tcpdump");

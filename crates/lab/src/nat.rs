@@ -63,7 +63,7 @@ impl Translation {
         Ok(lab)
     }
 
-    /// veth peers of an XDP gateway must leave checksums to nobody.
+    /// veth peers of an XDP gateway must compute checksums themselves.
     fn connect(&self, host: &Netns, device: &str, addresses: &[&str]) -> Result<()> {
         let near = VethEnd { netns: &self.gateway, name: device, mac: None, addresses: &[] };
         veth(near, VethEnd { netns: host, name: "eth0", mac: None, addresses })?;

@@ -24,7 +24,7 @@ pub struct Config {
     pub interfaces: Vec<Interface>,
     /// `security zones security-zone`; an interface unit is in one of them at most.
     pub zones: Vec<Zone>,
-    /// Interfaces of `functional-zone management`: their packets are nobody's but the host's.
+    /// Interfaces of `functional-zone management`: their packets go to this host's own stack and are never forwarded.
     pub management: Vec<String>,
     /// `security screen ids-option`
     pub screens: Vec<Screen>,

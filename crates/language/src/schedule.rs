@@ -1,4 +1,4 @@
-//! When schedulers are active. Times are local: seconds since 1970-01-01 00:00 on the clock on the wall.
+//! When schedulers are active. Times are local time: seconds since 1970-01-01 00:00 without regard to the time zone.
 
 use serde::Serialize;
 

@@ -4,7 +4,7 @@
 //! * [`world`]: what stands around a gateway: configuration, hosts with their MAC addresses, routes.
 //! * [`gateway`]: such a gateway in a private network namespace, with the real programs loaded.
 //! * [`table`]: runs cases by prog-run; [`onwire`] runs the same cases over real veth pairs.
-//! * [`told`]: what the daemon is told of the packets that a case drops.
+//! * `told`: what the daemon is told of the packets that a case drops.
 //! * [`limits`]: how much of the kernel's limits real configurations take.
 //! * [`nat_model`]: translation in plain Rust, for random traces.
 //! * [`binding_model`]: translation with endpoint-independent mapping and filtering.

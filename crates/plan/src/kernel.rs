@@ -27,8 +27,8 @@ pub struct KernelWants {
     pub proxies: Vec<(String, IpAddr)>,
     /// Path below /proc/sys and its value; set after the guard stands.
     pub sysctls: Vec<(String, &'static str)>,
-    /// Address families that the configuration says nothing of: that their packets are forwarded is a wish, and where it
-    /// cannot be granted (/proc/sys of a container cannot be written) no reason to forward nothing at all.
+    /// Address families that the configuration does not mention. Forwarding is switched on for them where that is
+    /// possible; that it is not (/proc/sys of a container cannot be written) is no error.
     pub unasked: Vec<&'static str>,
     /// Devices whose frames must have their tags in them: XDP sees none beside.
     pub tags_in_frames: Vec<String>,

@@ -17,6 +17,7 @@ use crate::generator::packets::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "clap would take them for help")]
 pub enum Hook {
     Xdp,
     Tc,
@@ -53,16 +54,22 @@ static TC: &Aligned<{ include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o")).len(
 pub struct Sample {
     /// Nanoseconds a packet, wrapper included.
     pub ns: f64,
+    /// What the program returned for the last packet.
     pub returned: u32,
+    /// How many were run.
     pub packets: u64,
+    /// Packets that the floor found in its table.
     pub hits: u64,
+    /// Packets that it did not find.
     pub misses: u64,
 }
 
-/// One packet's way through the wrapper and its target.
+/// What became of one packet in the wrapper and its target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Single {
+    /// What the target returned.
     pub returned: u32,
+    /// The frame as the target left it.
     pub frame: Vec<u8>,
 }
 
@@ -76,27 +83,31 @@ const TCP_SPAN: u32 = 32_768;
 pub enum Target<'a> {
     /// A program of the harness, by name.
     Own(&'a str),
+    /// Any loaded program, by its descriptor.
     Foreign(BorrowedFd<'a>),
 }
 
 /// Of the link that all frames have: destination and source.
 pub type Macs = ([u8; 6], [u8; 6]);
 
+/// Programs that give a target one packet of a ring after the other, in test runs.
 pub struct Harness {
+    /// Of the programs and of every target.
     pub hook: Hook,
+    /// Of the packets.
     pub family: Family,
     object: Object,
     state: Mapping<BenchState>,
     ring4: Option<Mapping<RingEntry4>>,
     ring6: Option<Mapping<RingEntry6>>,
     template: Template,
-    /// Requests and answers of two families take turns; the answers' template.
+    /// Template of answers, where requests and answers of two families alternate.
     answers: Option<Template>,
     macs: Macs,
 }
 
 impl Harness {
-    /// The floor's table has `floor_keys` places, the ring `packets`.
+    /// The floor's table has `floor_keys` slots, the ring `packets` entries.
     pub fn load(hook: Hook, family: Family, floor_keys: u32, packets: u32, macs: Macs) -> Result<Harness> {
         let [ring, floor] = ring_and_floor(family);
         Harness::with_maps(hook, family, &[(ring, packets), (floor, floor_keys)], macs)
@@ -241,7 +252,7 @@ impl Harness {
         Ok(())
     }
 
-    /// Requests and answers of sessions between two families, in turns: as many of the one as of the other.
+    /// Requests and answers of sessions between two families, alternately: as many of the one as of the other.
     pub fn set_turns(
         &mut self,
         template: Template,
@@ -283,10 +294,12 @@ impl Harness {
         self.set_packets(protocol, TCP_ACK, 0, count, Direction::Both)
     }
 
+    /// Packets in the ring.
     pub fn distinct_packets(&self) -> u32 {
         self.state.read(0).ring_size
     }
 
+    /// From the next run on.
     pub fn set_target(&self, target: Target) -> Result<()> {
         let fd = match target {
             Target::Own(name) => self.program(name)?.as_fd().as_raw_fd(),
@@ -363,19 +376,19 @@ impl Harness {
         let state = self.state.read(0);
         let at = u64::from(state.cursor) + ahead;
         let mut sequence = state.tcp_seq;
-        // whoever takes the last place of a lap begins the next one
+        // whoever takes the last entry of a lap begins the next one
         for _ in 0..(at + 1) / u64::from(state.ring_size) {
             sequence = sequence.wrapping_add(state.tcp_step);
             if sequence.wrapping_sub(state.tcp_first) > TCP_SPAN {
                 sequence = state.tcp_first;
             }
         }
-        let place = (at % u64::from(state.ring_size)) as usize;
+        let index = (at % u64::from(state.ring_size)) as usize;
         match (&self.answers, &self.ring4, &self.ring6) {
-            (Some(answer), Some(ring), _) if place % 2 == 1 => answer.frame4(&ring.read(place / 2), 0),
-            (Some(_), _, Some(ring)) => self.template.frame6(&ring.read(place / 2), 0),
-            (_, Some(ring), _) => self.template.frame4(&ring.read(place), sequence),
-            (_, _, Some(ring)) => self.template.frame6(&ring.read(place), sequence),
+            (Some(answer), Some(ring), _) if index % 2 == 1 => answer.frame4(&ring.read(index / 2), 0),
+            (Some(_), _, Some(ring)) => self.template.frame6(&ring.read(index / 2), 0),
+            (_, Some(ring), _) => self.template.frame4(&ring.read(index), sequence),
+            (_, _, Some(ring)) => self.template.frame6(&ring.read(index), sequence),
             _ => vec![],
         }
     }
@@ -421,6 +434,7 @@ impl Harness {
         Ok((instructions.len(), calls.map(|one| one.imm).collect()))
     }
 
+    /// Of one of the harness's programs, by name.
     pub fn descriptor(&self, name: &str) -> Result<OwnedFd> {
         Ok(self.program(name)?.as_fd().try_clone_to_owned()?)
     }

@@ -1,8 +1,8 @@
 //! What makes packets and what receives them.
 
-pub mod echo;
-pub mod endpoints;
-pub mod frames;
+pub(crate) mod echo;
+pub(crate) mod endpoints;
+pub(crate) mod frames;
 pub mod harness;
 pub(crate) mod layouts;
 pub(crate) mod link;
@@ -10,7 +10,7 @@ pub(crate) mod mapping;
 pub(crate) mod napi;
 pub mod packets;
 pub(crate) mod relay;
-pub mod ring;
+pub(crate) mod ring;
 pub(crate) mod ring_relay;
-pub mod site;
+pub(crate) mod site;
 pub mod wire;

@@ -10,6 +10,7 @@ use crate::method::stats::Rng;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "clap would take them for help")]
 pub enum Family {
     V4,
     V6,
@@ -17,6 +18,7 @@ pub enum Family {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "clap would take them for help")]
 pub enum Protocol {
     Udp,
     Tcp,
@@ -25,13 +27,17 @@ pub enum Protocol {
 /// Which packets of its sessions a ring holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
+    /// Those of the client.
     Initiator,
+    /// Those of the server.
     Responder,
     /// Both, shuffled: two distinct packets a session.
     Both,
 }
 
+/// Flag of the TCP header (RFC 9293 3.1).
 pub const TCP_SYN: u8 = 0x02;
+/// Flag of the TCP header (RFC 9293 3.1).
 pub const TCP_ACK: u8 = 0x10;
 
 /// First sequence number of both sides, so that one template serves both directions.
@@ -45,24 +51,35 @@ const ETHERNET: usize = 14;
 /// port name the session, so that sessions never collide; the server varies as it would.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuple {
+    /// Low 16 bits of the client's address.
     pub client: u16,
+    /// From 1024 on.
     pub client_port: u16,
+    /// Low 16 bits of the server's address.
     pub server: u16,
+    /// From [`SERVER_PORTS`] on.
     pub server_port: u16,
 }
 
+/// First 16 bits of IPv4 clients' addresses.
 pub const CLIENTS4: [u8; 2] = [10, 64];
+/// First 16 bits of IPv4 servers' addresses.
 pub const SERVERS4: [u8; 2] = [10, 128];
+/// Second word of IPv6 clients' addresses, as its digits are written.
 pub const CLIENTS6: u16 = 0x64;
+/// Second word of IPv6 servers' addresses, as its digits are written.
 pub const SERVERS6: u16 = 0x128;
 /// How many servers there are, and how many ports they listen on, as powers of two.
 pub const SERVER_BITS: u32 = 12;
+/// See [`SERVER_BITS`].
 pub const SERVER_PORT_BITS: u32 = 9;
+/// The first port they listen on.
 pub const SERVER_PORTS: u16 = 1024;
 /// More would need client ports below 1024.
 pub const MAX_SESSION: usize = 65_536 * 60_000;
 
 impl Tuple {
+    /// Panics from [`MAX_SESSION`] on.
     pub fn of_session(session: usize) -> Tuple {
         assert!(session < MAX_SESSION);
         let mix = Rng::new(session as u64).next_u64();
@@ -84,14 +101,18 @@ impl Tuple {
 /// Headers and payload of a whole frame; addresses, ports and checksums come from a ring entry.
 #[derive(Debug, Clone)]
 pub struct Template {
+    /// Of the addresses.
     pub family: Family,
+    /// Of the headers behind them.
     pub protocol: Protocol,
     /// A SYN carries no data; what follows it is padding.
     syn: bool,
+    /// The first [`Template::frame_len`] are the frame.
     pub bytes: [u8; FRAME_ROOM as usize],
 }
 
 impl Template {
+    /// `tcp_flags` mean nothing for UDP.
     pub fn new(family: Family, protocol: Protocol, dmac: [u8; 6], smac: [u8; 6], tcp_flags: u8) -> Template {
         let syn = protocol == Protocol::Tcp && tcp_flags & TCP_SYN != 0;
         let mut template = Template { family, protocol, syn, bytes: [0; FRAME_ROOM as usize] };
@@ -108,6 +129,7 @@ impl Template {
         template
     }
 
+    /// In bytes, without FCS.
     pub fn frame_len(&self) -> usize {
         match self.family {
             Family::V4 => FRAME4_LEN as usize,
@@ -206,6 +228,7 @@ impl Template {
         }
     }
 
+    /// As `entry4`, for IPv6.
     pub fn entry6(&self, tuple: Tuple, reply: bool) -> RingEntry6 {
         let (client, server) = (address6(CLIENTS6, tuple.client), address6(SERVERS6, tuple.server));
         let (from, to) = tuple.ends(client, server, reply);
@@ -238,6 +261,7 @@ impl Template {
         frame
     }
 
+    /// As `frame4`, for IPv6.
     pub fn frame6(&self, entry: &RingEntry6, sequence: u32) -> Vec<u8> {
         let mut frame = self.bytes[..self.frame_len()].to_vec();
         for (i, word) in entry.be_saddr.iter().chain(&entry.be_daddr).enumerate() {
@@ -280,11 +304,13 @@ impl Template {
     }
 }
 
+/// `prefix` is its first half, `host` its second.
 pub fn address4(prefix: [u8; 2], host: u16) -> [u8; 4] {
     let [high, low] = host.to_be_bytes();
     [prefix[0], prefix[1], high, low]
 }
 
+/// fd00:`subnet`::`host`
 pub fn address6(subnet: u16, host: u16) -> [u8; 16] {
     let mut address = [0; 16];
     address[..2].copy_from_slice(&[0xfd, 0x00]);

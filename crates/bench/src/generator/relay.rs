@@ -52,7 +52,7 @@ fn relay(socket: &UdpSocket, mut receivers: Vec<libc::sockaddr_in>) -> io::Resul
     for (header, vector) in headers.iter_mut().zip(&mut vectors) {
         (header.msg_hdr.msg_iov, header.msg_hdr.msg_iovlen) = (vector, 1);
     }
-    let mut turn = 0;
+    let mut receiver = 0;
     loop {
         for (header, vector) in headers.iter_mut().zip(&mut vectors) {
             vector.iov_len = SLOT;
@@ -68,8 +68,8 @@ fn relay(socket: &UdpSocket, mut receivers: Vec<libc::sockaddr_in>) -> io::Resul
         }
         for (header, vector) in headers.iter_mut().zip(&mut vectors).take(got as usize) {
             vector.iov_len = header.msg_len as usize;
-            turn = if turn + 1 >= receivers.len() { 0 } else { turn + 1 };
-            header.msg_hdr.msg_name = (&raw mut receivers[turn]).cast();
+            receiver = if receiver + 1 >= receivers.len() { 0 } else { receiver + 1 };
+            header.msg_hdr.msg_name = (&raw mut receivers[receiver]).cast();
             header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_in>() as u32;
         }
         send(socket, &mut headers[..got as usize])?;

@@ -1,4 +1,4 @@
-//! A packet socket with a receive ring (packet(7), TPACKET_V2): the oldest way to see every frame of a device.
+//! A packet socket with a receive ring (packet(7), TPACKET_V2): which sees every frame of a device.
 #![allow(unsafe_code)] // the ring holds C structures that the kernel writes, and its options have no safe wrapper
 
 use std::io;
@@ -114,18 +114,14 @@ impl PacketRing {
         check(result, "cannot bind the packet socket").map(drop)
     }
 
-    pub fn frames(&self) -> u32 {
-        self.frames
-    }
-
-    /// Hands the next frame to `look`, then gives its place back; None when there is none.
+    /// Hands the next frame to `look`, then gives its slot of the ring back; None when there is none.
     pub fn next<T>(&mut self, look: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
-        let place = (self.at * FRAME_ROOM) as usize;
-        let status = self.memory.word(place + offset_of!(libc::tpacket2_hdr, tp_status));
+        let offset = (self.at * FRAME_ROOM) as usize;
+        let status = self.memory.word(offset + offset_of!(libc::tpacket2_hdr, tp_status));
         if status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        let header = self.memory.at(place, FRAME_ROOM as usize).cast::<libc::tpacket2_hdr>();
+        let header = self.memory.at(offset, FRAME_ROOM as usize).cast::<libc::tpacket2_hdr>();
         // SAFETY: the frame is ours until its status goes back; offset and length lie within its room.
         let seen = unsafe {
             let (offset, length) = ((*header.as_ptr()).tp_mac, (*header.as_ptr()).tp_snaplen);

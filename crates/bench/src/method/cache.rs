@@ -27,8 +27,8 @@ static CHAIN: LazyLock<Vec<Line>> = LazyLock::new(|| {
     let mut order: Vec<u32> = (0..LINES as u32).collect();
     Rng::new(1).shuffle(&mut order);
     let mut chain: Vec<Line> = (0..LINES).map(|_| Line { next: 0 }).collect();
-    for (place, line) in order.iter().enumerate() {
-        chain[*line as usize].next = order[(place + 1) % LINES];
+    for (index, line) in order.iter().enumerate() {
+        chain[*line as usize].next = order[(index + 1) % LINES];
     }
     chain
 });

@@ -84,12 +84,15 @@ pub fn native_mode(device: &str, found: &str, wanted: &str) -> Check {
 /// How packets came to be offered.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Offer {
+    /// Packets a second that were asked for.
     pub wanted_pps: f64,
+    /// Packets a second that were sent.
     pub offered_pps: f64,
     /// The generator waits for what it loads (inline veth, one core): the offered rate is the result, not the question.
     pub closed_loop: bool,
     /// The trial's intended and real duration.
     pub wanted_seconds: f64,
+    /// As it really took.
     pub seconds: f64,
     /// The generator's rate into nothing, in the same session.
     pub ceiling_pps: f64,
@@ -152,6 +155,7 @@ pub struct Tracing {
     pub written: u64,
 }
 
+/// Whether anything that slows every program down was on.
 pub fn no_tracing(before: &Tracing, after: &Tracing) -> Check {
     let mut found = vec![];
     if before.bpf_stats || after.bpf_stats {
@@ -174,6 +178,7 @@ pub fn no_tracing(before: &Tracing, after: &Tracing) -> Check {
 }
 
 impl Tracing {
+    /// As it is now.
     pub fn read() -> Tracing {
         let bpf_stats = fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled");
         let trace = std::thread::spawn(read_tracefs).join().unwrap_or_default().unwrap_or_default();

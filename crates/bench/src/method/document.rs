@@ -24,14 +24,19 @@ pub const SCHEMA: u32 = 3;
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunDocument {
+    /// [`SCHEMA`] of the program that wrote it.
     pub schema: u32,
     /// When it began, UTC, `2026-01-31T23:59:59Z`.
     pub began: String,
+    /// From start to end of the run.
     pub seconds: f64,
     /// The command line, so that anyone can do it again.
     pub command: String,
+    /// How long each measurement took.
     pub profile: Profile,
+    /// What it ran on.
     pub environment: Environment,
+    /// In the order in which they ran.
     pub suites: Vec<SuiteResult>,
     /// Promised figures and how they were kept; empty unless `budgets` ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -41,6 +46,7 @@ pub struct RunDocument {
 /// How a gzip file begins (RFC 1952 2.3.1).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
+/// JSON, gzipped or not.
 pub fn read(path: &Path) -> Result<RunDocument> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut text = vec![];

@@ -15,13 +15,20 @@ const LOCK: &str = "/tmp/sluice-bench.lock";
 /// Of the programs in this binary.
 pub const BPF_SOURCES: &str = env!("SLUICE_BPF_SOURCES");
 
+/// The machine and the program that measured.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
+    /// `uname -r`
     pub kernel: String,
+    /// Model name of the first one.
     pub cpu: String,
+    /// CPUs that the process may use.
     pub cpus: usize,
+    /// Of the machine.
     pub memory_mib: u64,
+    /// What the kernel tells the time by: `tsc`, `kvm-clock`.
     pub clocksource: String,
+    /// Version of Sluice.
     pub sluice: String,
     /// What `git describe --always --dirty` says where the run began; empty outside of a repository.
     #[serde(default)]
@@ -44,6 +51,7 @@ pub(crate) struct CpuTimes {
 }
 
 impl Environment {
+    /// As it is now; `end` adds what others took meanwhile.
     pub fn begin() -> Environment {
         let cpu_info = read("/proc/cpuinfo");
         let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
@@ -88,6 +96,7 @@ impl Environment {
         ]
     }
 
+    /// Two lines for a terminal.
     pub fn lines(&self) -> String {
         format!(
             "Linux {}, {} x {}, {} MiB, clock {}, sluice {}\nload {:.2} when it began, {:.1} % stolen by the hypervisor",

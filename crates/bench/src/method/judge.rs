@@ -10,6 +10,7 @@ use crate::method::stats::Estimate;
 
 /// Times that everything is allocated afresh, and rounds of each, without which there is no verdict.
 pub const PASSES: u16 = 5;
+/// See [`PASSES`].
 pub const ROUNDS: u16 = 3;
 /// The interval may be this much of the figure or of its limit, whichever is larger.
 const WIDEST: f64 = 0.2;
@@ -18,18 +19,23 @@ const WIDEST: f64 = 0.2;
 const MOST_APART: f64 = 0.1;
 const CHANCE: f64 = 0.02;
 
+/// What became of a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
+    /// The figure keeps its limit.
     Kept,
+    /// It does not.
     Missed,
     /// Neither: it was not measured, or there are doubts.
     NoVerdict,
 }
 
 impl Verdict {
+    /// In the order of summaries.
     pub const ALL: [Verdict; 3] = [Verdict::Kept, Verdict::Missed, Verdict::NoVerdict];
 
+    /// As reports have it.
     pub fn word(self) -> &'static str {
         match self {
             Verdict::Kept => "kept",
@@ -43,8 +49,11 @@ impl Verdict {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Judged {
+    /// What was promised.
     pub budget: Budget,
+    /// None = the figure was not measured.
     pub measured: Option<Estimate>,
+    /// Whether it was kept.
     pub verdict: Verdict,
     /// Whether the whole interval lies on one side of the limit.
     pub certain: bool,

@@ -1,23 +1,23 @@
 //! How is measured: rounds and trials, what the machine did meanwhile, what makes a figure, and what forbids to believe it.
 
 pub(crate) mod affinity;
-pub mod budget;
+pub(crate) mod budget;
 mod cache;
 pub mod chart;
 pub mod checks;
-pub mod chi;
+pub(crate) mod chi;
 pub mod document;
 pub mod environment;
-pub mod findings;
+pub(crate) mod findings;
 pub mod judge;
-pub mod memory;
+pub(crate) mod memory;
 pub mod mlr;
-pub mod number;
-pub mod perf;
+pub(crate) mod number;
+pub(crate) mod perf;
 pub mod progress;
 pub mod result;
-pub mod rounds;
+pub(crate) mod rounds;
 pub mod run;
 pub mod stats;
 pub mod suite;
-pub mod watch;
+pub(crate) mod watch;

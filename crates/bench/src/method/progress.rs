@@ -26,6 +26,7 @@ impl fmt::Debug for Progress {
 const STEPS: u64 = 1000;
 
 impl Progress {
+    /// Shows nothing.
     pub fn silent() -> Progress {
         Progress(Arc::new(Output::Silent))
     }

@@ -21,10 +21,14 @@ pub enum Profile {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SuiteResult {
+    /// As the list of suites names it.
     pub suite: String,
+    /// What comparisons and budgets go by.
     pub figures: Vec<Figure>,
+    /// For people.
     #[serde(default)]
     pub tables: Vec<Table>,
+    /// For people.
     #[serde(default)]
     pub charts: Vec<Chart>,
     /// Checks that hold, or fail, for every figure of the suite.
@@ -36,6 +40,7 @@ pub struct SuiteResult {
     /// What could not be measured, and why.
     #[serde(default)]
     pub errors: Vec<String>,
+    /// From start to end of the suite.
     #[serde(default)]
     pub seconds: f64,
     /// The suite's own rows, every sample included, for whoever wants to compute anew.
@@ -51,7 +56,9 @@ pub struct Figure {
     pub name: String,
     /// `ns/packet`, `Mpps`, `Gb/s`, `us`, `s`, `sessions/s`, `x`, `packets`
     pub unit: String,
+    /// Which change is an improvement.
     pub better: Better,
+    /// Over all rounds, or over passes where there are some.
     pub estimate: Estimate,
     /// One value a round, in round order.
     #[serde(default)]
@@ -86,11 +93,15 @@ pub struct Figure {
     pub load: Option<Load>,
 }
 
+/// What a figure is compared with.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Floor {
+    /// What it is, in words.
     pub name: String,
+    /// In the figure's unit.
     pub estimate: Estimate,
+    /// One value a round, in round order.
     #[serde(default)]
     pub samples: Vec<f64>,
 }
@@ -99,7 +110,9 @@ pub struct Floor {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
+    /// The same in every run.
     pub name: String,
+    /// What was asked holds.
     pub passed: bool,
     /// The numbers that were compared.
     pub detail: String,
@@ -109,8 +122,11 @@ pub struct Check {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
+    /// Heading above it.
     pub title: String,
+    /// One a column.
     pub header: Vec<String>,
+    /// Each as long as the header.
     pub rows: Vec<Vec<String>>,
     /// What the columns mean, where their names do not say it.
     #[serde(default)]
@@ -159,16 +175,19 @@ impl Figure {
         self
     }
 
+    /// Marks it as one of the suite's most telling figures.
     pub fn headline(mut self) -> Figure {
         self.headline = true;
         self
     }
 
+    /// Adds a check of this figure alone.
     pub fn check(mut self, check: Check) -> Figure {
         self.checks.push(check);
         self
     }
 
+    /// No part of it is NaN or infinite.
     pub fn is_finite(&self) -> bool {
         let estimates =
             [Some(self.estimate), self.ratio, self.same, self.floor.as_ref().map(|floor| floor.estimate)];
@@ -184,16 +203,19 @@ impl Figure {
 }
 
 impl Check {
+    /// `detail` names the numbers that were compared.
     pub fn new(name: impl Into<String>, passed: bool, detail: impl Into<String>) -> Check {
         Check { name: name.into(), passed, detail: detail.into() }
     }
 }
 
 impl SuiteResult {
+    /// With nothing measured yet.
     pub fn new(suite: &str) -> SuiteResult {
         SuiteResult { suite: suite.to_owned(), ..SuiteResult::default() }
     }
 
+    /// By name.
     pub fn figure(&self, name: &str) -> Option<&Figure> {
         self.figures.iter().find(|figure| figure.name == name)
     }

@@ -47,10 +47,11 @@ fn run_jobs(context: &Context, jobs: Vec<Job<'_>>) -> Result<RunDocument> {
 /// As it is repeated elsewhere: where the program stood is no part of it.
 fn command(words: impl Iterator<Item = String>) -> String {
     let name = |program: &str| program.rsplit('/').next().unwrap_or(program).to_owned();
-    let words = words.enumerate().map(|(place, word)| if place == 0 { name(&word) } else { word });
+    let words = words.enumerate().map(|(index, word)| if index == 0 { name(&word) } else { word });
     words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
 }
 
+/// With the machine as it is now, and no suite yet.
 pub fn begin(profile: Profile) -> RunDocument {
     RunDocument {
         schema: SCHEMA,
@@ -64,13 +65,14 @@ pub fn begin(profile: Profile) -> RunDocument {
     }
 }
 
+/// With what the whole run took.
 pub fn end(mut document: RunDocument, start: Instant) -> RunDocument {
     document.seconds = start.elapsed().as_secs_f64();
     document.environment = document.environment.end();
     document
 }
 
-/// The program's own path says nothing to anyone else.
+/// The program's own path means nothing on another machine.
 fn quoted(word: &str) -> String {
     let name = if word.ends_with("/sluice") { "sluice" } else { word };
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=.,:/".contains(c);
@@ -97,6 +99,7 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// From now on.
     pub fn begin() -> Machine {
         watch::take();
         Machine { watch: Watch::start(), tracing: checks::Tracing::read() }
@@ -121,6 +124,7 @@ pub fn finish(result: &mut SuiteResult, profile: Profile, machine: Machine) {
     finish_figures(result, profile);
 }
 
+/// Takes out figures without a value, which become errors, and marks the others confirmed or not.
 pub fn finish_figures(result: &mut SuiteResult, profile: Profile) {
     let (measured, empty): (Vec<Figure>, Vec<Figure>) =
         std::mem::take(&mut result.figures).into_iter().partition(|figure| figure.is_finite());

@@ -8,10 +8,12 @@ use serde::{Deserialize, Serialize};
 pub struct Rng(u64);
 
 impl Rng {
+    /// The same seed gives the same numbers.
     pub fn new(seed: u64) -> Rng {
         Rng(seed)
     }
 
+    /// Any of 2^64.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,6 +26,7 @@ impl Rng {
         ((u128::from(self.next_u64()) * bound as u128) >> 64) as usize
     }
 
+    /// Every order equally likely (Fisher-Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i + 1));
@@ -31,10 +34,13 @@ impl Rng {
     }
 }
 
+/// Which change of a figure is an improvement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
+    /// Times, losses.
     Lower,
+    /// Rates.
     Higher,
 }
 
@@ -42,9 +48,13 @@ pub enum Better {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Estimate {
+    /// Median of the samples.
     pub value: f64,
+    /// Lower end of the interval.
     pub low: f64,
+    /// Upper end of the interval.
     pub high: f64,
+    /// How many samples it is made of.
     pub n: usize,
 }
 

@@ -7,6 +7,7 @@ use crate::method::result::{Profile, SuiteResult};
 
 /// One thing that can be measured.
 pub struct Suite {
+    /// As `sluice bench NAME` has it.
     pub name: &'static str,
     /// One line for `--help`.
     pub help: &'static str,
@@ -14,12 +15,14 @@ pub struct Suite {
     pub says: &'static str,
     /// What they do not say, a sentence each.
     pub silent: &'static [&'static str],
+    /// Measures; an error means that nothing could be measured at all.
     pub run: fn(&Context) -> Result<SuiteResult>,
 }
 
 /// What every suite is told.
 #[derive(Debug, Clone)]
 pub struct Context {
+    /// How long to measure.
     pub profile: Profile,
     /// Interleaved rounds: 3 in quick, 9 in full unless the user says otherwise.
     pub rounds: usize,
@@ -29,14 +32,17 @@ pub struct Context {
     pub peer: Option<String>,
     /// Names of the only figures that are wanted, which is what budgets ask for; empty: all.
     pub wanted: Vec<String>,
+    /// What it tells whoever waits.
     pub progress: Progress,
 }
 
 impl Context {
+    /// Not to be quoted, but soon done.
     pub fn quick(&self) -> bool {
         self.profile == Profile::Quick
     }
 
+    /// Whether a figure is to be measured.
     pub fn wants(&self, figure: &str) -> bool {
         self.wanted.is_empty() || self.wanted.iter().any(|name| name == figure)
     }

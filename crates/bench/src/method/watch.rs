@@ -243,7 +243,7 @@ impl Process {
     fn parse(stat: &str) -> Option<Process> {
         let (front, rest) = stat.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
-        let number = |place: usize| fields.get(place)?.parse::<u64>().ok();
+        let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
         Some(Process {
             pid: front.split_once(' ')?.0.parse().ok()?,
             parent: number(1)? as u32,

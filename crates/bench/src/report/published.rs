@@ -14,15 +14,18 @@ use crate::method::stats::Estimate;
 /// Raw results of the published tables.
 pub const RESULTS: &str = "bench/results.json.gz";
 
+/// `<= 1.5 x`
 pub fn limit(budget: &Budget) -> String {
     format!("{} {} {}", budget.bound.sign(), budget.limit, budget.unit)
 }
 
+/// `kept`, `missed` or `no verdict`.
 pub fn verdict(entry: &Judged) -> String {
     let holds_limit = !entry.certain && entry.verdict != Verdict::NoVerdict;
     format!("{}{}", entry.verdict.word(), if holds_limit { " (interval holds the limit)" } else { "" })
 }
 
+/// How many there are, and how many of each verdict.
 pub fn summary(judged: &[Judged]) -> String {
     let count = |verdict: Verdict| {
         let entries = judged.iter().filter(|entry| entry.verdict == verdict);

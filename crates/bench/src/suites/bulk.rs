@@ -14,7 +14,7 @@ use crate::testbed::iperf::{Arrived, Bulk, Length, Transfer};
 
 mod flood;
 
-pub const SUITE: Suite = Suite {
+pub(crate) const SUITE: Suite = Suite {
     name: "bulk",
     help: "iperf3, four streams in reverse, through Sluice on tc, native XDP and generic XDP, beside Linux forwarding",
     says: "What bulk TCP gets between two hosts on this machine when each kind of gateway stands between them, in \

@@ -234,10 +234,10 @@ fn suite(context: &Context) -> Result<SuiteResult> {
         all[contestant].measure(LENGTH)
     })?;
     let found = |who, bytes, again| all.iter().position(|c| (c.who, c.bytes, c.again) == (who, bytes, again));
-    let place = |who: Who, bytes: usize| found(who, bytes, false);
+    let index = |who: Who, bytes: usize| found(who, bytes, false);
     for (own, other, suffix) in PAIRS {
         for bytes in SIZES {
-            let (Some(own_place), Some(other_place)) = (place(own, bytes), place(other, bytes)) else {
+            let (Some(own_place), Some(other_place)) = (index(own, bytes), index(other, bytes)) else {
                 continue;
             };
             let name = figure_name(own, bytes, suffix);
@@ -283,7 +283,7 @@ fn without_loss(contestant: &mut Contestant, rounds: usize) -> Result<Figure> {
     Ok(figure)
 }
 
-/// A generator that is kept from its pace loses nothing either, and says nothing.
+/// A generator that is kept from its pace loses nothing either, and proves nothing.
 fn held_the_rate(name: &str, offered: f64, asked: f64) -> Check {
     let detail = format!("{name}: {offered:.3} Mpps offered of {asked:.3} asked for");
     Check::new("generator held the rate", offered >= 0.9 * asked, detail)
@@ -305,7 +305,7 @@ fn table(all: &[Contestant], samples: &[Vec<f64>]) -> Table {
         let peer = PAIRS.iter().find(|(own, _, _)| *own == contestant.who).and_then(|(_, other, _)| {
             all.iter().position(|c| (c.who, c.bytes) == (*other, contestant.bytes))
         });
-        let ratio = peer.map(|place| format!("{:.2}", paired_ratio(mpps, &samples[place]).value));
+        let ratio = peer.map(|index| format!("{:.2}", paired_ratio(mpps, &samples[index]).value));
         let value = |field: fn(&Sample) -> f64| estimate(&contestant.of(field)).value;
         let process = matches!(contestant.who, Who::User(_));
         let (sent, arrived) = (contestant.sum(|s| s.sent), contestant.sum(|s| s.arrived));

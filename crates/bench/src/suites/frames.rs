@@ -34,6 +34,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Who forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "clap would take them for help")]
 pub enum Contestant {
     Sluice,
     Nftables,
@@ -184,14 +185,20 @@ fn take_frames(site: &Site) -> Result<()> {
     Ok(())
 }
 
+/// What one forwarder did.
 #[derive(Debug, Clone, Serialize)]
 pub struct FramesRow {
+    /// Who it was.
     pub forwarder: Contestant,
+    /// Established flows.
     pub flows: usize,
+    /// On the wire, with FCS.
     pub frame_bytes: u32,
+    /// Million frames a second.
     pub mpps: Estimate,
     /// Against nftables, when it ran in the same rounds.
     pub ratio_to_nftables: Option<Estimate>,
+    /// One value a round, in round order.
     pub samples: Vec<f64>,
 }
 

@@ -19,6 +19,7 @@ use crate::suites::options::CommonArgs;
 
 use bed::{GateBed, Traffic};
 
+/// What `sluice bench gate` runs without a benchmark.
 pub const SUITE: Suite = Suite {
     name: "gate",
     help: "The gate alone: refused, accepted and mixed packets beside parse + one HASH lookup; grants beside batch calls",
@@ -44,7 +45,7 @@ pub struct GateArgs {
     #[arg(value_parser = named::parser())]
     benchmark: Option<String>,
     #[command(flatten)]
-    pub common: CommonArgs,
+    pub(crate) common: CommonArgs,
 }
 
 /// None when the named benchmarks have printed their own lines.

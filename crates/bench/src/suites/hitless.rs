@@ -138,7 +138,7 @@ fn figures(seen: &Seen) -> Vec<Figure> {
             let mut figure =
                 Figure::new(name, unit, Better::Lower, samples(i)).check(once(&seen.passages[i]));
             let control = samples(0);
-            // A ratio to nothing lost says nothing.
+            // A ratio to zero loss has no meaning.
             if control.iter().all(|value| *value > 0.0) {
                 figure = figure.against("nothing done", &control);
             }

@@ -12,7 +12,7 @@ use crate::method::stats::{Estimate, estimate};
 use crate::method::suite::{Context, Suite};
 use crate::testbed::gateway::Sluice;
 
-pub const SUITE: Suite = Suite {
+pub(crate) const SUITE: Suite = Suite {
     name: "load",
     help: "Seconds from nothing to the first attached program",
     says: "How long a gateway takes to come up: maps created and pinned, both hooks' programs through the verifier, tables \
@@ -45,14 +45,19 @@ fn suite(context: &Context) -> Result<SuiteResult> {
     Ok(result)
 }
 
+/// How long a start took, with tables of one size.
 #[derive(Debug, Clone, Serialize)]
 pub struct LoadRow {
+    /// Of the figure.
     pub name: &'static str,
+    /// From nothing to programs on two devices.
     pub seconds: Estimate,
+    /// One value a round, in round order.
     pub samples: Vec<f64>,
 }
 
 impl LoadRow {
+    /// In seconds.
     pub fn figure(&self) -> Figure {
         Figure::new(self.name, "s", Better::Lower, self.samples.clone())
     }

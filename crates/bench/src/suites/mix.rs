@@ -57,7 +57,7 @@ impl Mix {
         format!("xdp v4 udp {} {sessions}", self.name())
     }
 
-    /// Whose packet each place of the ring holds: (session, reply), None for one of no session.
+    /// Whose packet each entry of the ring holds: (session, reply), None for one of no session.
     fn packets(self, sessions: usize) -> Vec<Option<(usize, bool)>> {
         let mut rng = Rng::new(0x317 ^ sessions as u64);
         let length = (2 * sessions).max(LEAST_RING);

@@ -2,31 +2,31 @@
 
 pub mod budgets;
 pub mod bulk;
-pub mod concurrent;
-pub mod cps;
-pub mod fair;
-pub mod fan_out;
+pub(crate) mod concurrent;
+pub(crate) mod cps;
+pub(crate) mod fair;
+pub(crate) mod fan_out;
 pub mod frames;
 pub mod gate;
-pub mod hitless;
-pub mod ladder;
-pub mod latency;
+pub(crate) mod hitless;
+pub(crate) mod ladder;
+pub(crate) mod latency;
 pub mod load;
-pub mod mapops;
+pub(crate) mod mapops;
 mod mix;
-pub mod monitor;
+pub(crate) mod monitor;
 pub mod nat;
-pub mod ndr;
-pub mod options;
+pub(crate) mod ndr;
+pub(crate) mod options;
 pub mod peers;
-pub mod policies;
-pub mod profile;
+pub(crate) mod policies;
+pub(crate) mod profile;
 pub mod prog;
-pub mod screens;
+pub(crate) mod screens;
 mod stages;
-pub mod sweep;
+pub(crate) mod sweep;
 pub mod tailcall;
-pub mod wire;
+pub(crate) mod wire;
 
 use crate::method::suite::Suite;
 
@@ -56,6 +56,7 @@ pub static SUITES: &[Suite] = &[
     monitor::SUITE,
 ];
 
+/// None = no suite has this name.
 pub fn find(name: &str) -> Option<&'static Suite> {
     SUITES.iter().find(|suite| suite.name == name)
 }

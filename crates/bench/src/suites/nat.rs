@@ -25,6 +25,7 @@ use crate::testbed::ledger::Ledger;
 use crate::testbed::trial::{Device, Sink, Stand};
 use crate::testbed::verify::{self, Accounts, Fate, Masquerade};
 
+/// What `sluice bench nat` runs.
 pub const SUITE: Suite = Suite {
     name: "nat",
     help: "Source NAT: a packet with it over one without, live frames and iperf3 beside nftables masquerade",
@@ -213,10 +214,10 @@ fn prove(bed: &mut Bed, row: &Row, outside: Option<IpAddr>) -> Result<Vec<Check>
         (Some(outside), _) => Fate::Translated(Masquerade::behind(outside)),
     };
     let reply = row.which == Which::Answers;
-    let places: Vec<_> = order(0, SESSIONS, Direction::Initiator).iter().map(|(n, _)| (*n, reply)).collect();
+    let entries: Vec<_> = order(0, SESSIONS, Direction::Initiator).iter().map(|(n, _)| (*n, reply)).collect();
     let accounts = match row.which {
         Which::First => None,
-        _ => Some(Accounts::open(bed, &places)?),
+        _ => Some(Accounts::open(bed, &entries)?),
     };
     let fits = |tally: Tally| expected(tally, row, SESSIONS as u64);
     bed.ledger = Ledger::of_ring(SESSIONS as u32);

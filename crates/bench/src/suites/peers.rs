@@ -14,6 +14,7 @@ use crate::method::suite::{Context, Suite};
 use crate::testbed::forwarder::{Forwarder, has_flow_tables};
 use crate::testbed::trial::{Device, FLOWS, Outcome, Sink, Stand};
 
+/// What `sluice bench peers` runs.
 pub const SUITE: Suite = Suite {
     name: "peers",
     help: "Sluice, Linux forwarding, nftables stateful, with a flowtable, and masquerade on live frames, into an XDP and a socket sink",

@@ -33,7 +33,7 @@ use crate::testbed::verify::{self, Accounts, COMPARED, Decided, Decisions, Fate}
 pub use spec::{Kind, RowSpec, Screens};
 pub use table::line;
 
-pub const SUITE: Suite = Suite {
+pub(crate) const SUITE: Suite = Suite {
     name: "prog",
     help: "Nanoseconds a packet of the whole path, beside the floor, in interleaved rounds",
     says: "What a packet costs in Sluice's programs, from the root program to the verdict, for distinct packets of real \
@@ -75,7 +75,7 @@ pub struct ProgArgs {
     #[arg(long)]
     capacity: Option<u32>,
     #[command(flatten)]
-    pub common: CommonArgs,
+    pub(crate) common: CommonArgs,
 }
 
 const REPEAT: u32 = 400_000;
@@ -237,8 +237,11 @@ fn over_sessions(rows: &[Row], kind: Kind) -> Option<Chart> {
 /// Which rows, and how long.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// In this order.
     pub rows: Vec<RowSpec>,
+    /// Interleaved rounds.
     pub rounds: usize,
+    /// Packets of one round.
     pub repeat: u32,
     /// Sessions that the tables of Sluice and of the floors have room for; None = as a user would size them.
     pub capacity: Option<u32>,
@@ -247,21 +250,32 @@ pub struct Options {
 /// One row: what it measured and what was checked.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
+    /// As [`RowSpec`] prints.
     pub name: String,
+    /// What it measured.
     #[serde(flatten)]
     pub spec: RowSpec,
+    /// Sessions that the tables have room for.
     pub capacity: u32,
+    /// What the floor does, in words.
     pub floor: &'static str,
+    /// Packets in the ring.
     pub distinct_packets: u32,
+    /// Packets of one round.
     pub repeat: u32,
     /// ns a packet, the wrapper included.
     pub wrapper_ns: Estimate,
+    /// ns a packet of the floor, the wrapper included.
     pub floor_raw_ns: Estimate,
+    /// ns a packet of Sluice, the wrapper included.
     pub target_raw_ns: Estimate,
     /// ns a packet, the round's wrapper taken off.
     pub floor_ns: Estimate,
+    /// ns a packet of Sluice, the round's wrapper taken off.
     pub target_ns: Estimate,
+    /// `target_ns` over `floor_ns`, paired by round.
     pub ratio: Estimate,
+    /// The same with the wrapper in both.
     pub ratio_raw: Estimate,
     /// The floor against itself in a table of its own: how far equal contestants differ here.
     pub same_ratio: Estimate,
@@ -273,15 +287,20 @@ pub struct Row {
     pub load: Option<Load>,
     /// What was proven about the row's packets.
     pub checks: Vec<Check>,
+    /// What these were computed from.
     pub samples: Samples,
 }
 
 /// Every round's figure, for whoever wants to compute anew.
 #[derive(Debug, Clone, Serialize)]
 pub struct Samples {
+    /// ns a packet, one value a round.
     pub wrapper: Vec<f64>,
+    /// ns a packet, one value a round.
     pub floor: Vec<f64>,
+    /// ns a packet, one value a round.
     pub floor_again: Vec<f64>,
+    /// ns a packet, one value a round.
     pub target: Vec<f64>,
 }
 
@@ -300,7 +319,9 @@ fn capacity(spec: &RowSpec, options: &Options) -> u32 {
 /// What became of the rows.
 #[derive(Debug, Default)]
 pub struct Outcome {
+    /// Those that were measured.
     pub rows: Vec<Row>,
+    /// Why the others were not.
     pub errors: Vec<String>,
 }
 
@@ -314,7 +335,7 @@ pub fn run(options: &Options, mut report: impl FnMut(&Row) + Send) -> Outcome {
         let shared = |row: &RowSpec| {
             let capacity = |row: &RowSpec| capacity(row, options);
             let tables = |row: &RowSpec| (row.family, row.protocol, row.rules, row.screens, capacity(row));
-            // a row that denies leaves tables behind in which nobody opens sessions any more
+            // a row that denies leaves tables behind in which no session can be opened any more
             let denied = row.kind == Kind::Denied || first.kind == Kind::Denied;
             tables(row) == tables(&first) && (!denied || *row == first)
         };

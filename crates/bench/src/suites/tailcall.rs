@@ -19,7 +19,7 @@ use crate::method::suite::{Context, Suite};
 use crate::testbed::bed::Bed;
 use crate::testbed::gateway::object_kind;
 
-pub const SUITE: Suite = Suite {
+pub(crate) const SUITE: Suite = Suite {
     name: "tailcall",
     help: "Nanoseconds that the root program adds to every packet",
     says: "What it costs that a generation can be switched under traffic: the root between the wrapper and an empty target, \
@@ -45,16 +45,21 @@ fn suite(context: &Context) -> Result<SuiteResult> {
     Ok(result)
 }
 
+/// What the tail call of the root costs.
 #[derive(Debug, Clone, Serialize)]
 pub struct TailCallRow {
+    /// Of root and target.
     pub hook: Hook,
     /// ns with the root between wrapper and empty target, less ns without it, in the same round.
     pub ns: Estimate,
+    /// ns a packet, one value a round.
     pub with_root: Vec<f64>,
+    /// ns a packet, one value a round.
     pub without_root: Vec<f64>,
 }
 
 impl TailCallRow {
+    /// The difference, in ns a packet.
     pub fn figure(&self) -> Figure {
         let added: Vec<f64> =
             self.with_root.iter().zip(&self.without_root).map(|(with, without)| with - without).collect();
@@ -66,6 +71,7 @@ impl TailCallRow {
     }
 }
 
+/// Interleaved rounds of `repeat` packets each.
 pub fn run(hook: Hook, rounds: usize, repeat: u32) -> Result<TailCallRow> {
     let site = Site::create("tail")?;
     site.gateway.enter(|| {

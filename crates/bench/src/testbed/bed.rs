@@ -30,7 +30,7 @@ pub struct Bed {
     pub lan: Side,
     pub wan: Side,
     floors: Floors,
-    /// The same in another place in memory (A/A).
+    /// a second copy elsewhere in memory (A/A).
     again: Option<Floors>,
     roots: Vec<(Hook, OwnedFd)>,
 }
@@ -39,17 +39,17 @@ pub struct Bed {
 struct Floors {
     harnesses: Vec<Harness>,
     /// Of the table.
-    places: u32,
+    slots: u32,
     /// Sessions whose keys are in it.
     filled: usize,
 }
 
 impl Floors {
-    fn load(hooks: &[Hook], family: Family, places: u32, packets: u32, macs: Macs) -> Result<Floors> {
-        let first = Harness::load(hooks[0], family, places, packets, macs)?;
+    fn load(hooks: &[Hook], family: Family, slots: u32, packets: u32, macs: Macs) -> Result<Floors> {
+        let first = Harness::load(hooks[0], family, slots, packets, macs)?;
         let others = hooks[1..].iter().map(|hook| first.sharing(*hook)).collect::<Result<Vec<_>>>()?;
         let harnesses = [first].into_iter().chain(others).collect();
-        Ok(Floors { harnesses, places, filled: 0 })
+        Ok(Floors { harnesses, slots, filled: 0 })
     }
 
     fn harness(&mut self, hook: Hook) -> &mut Harness {
@@ -71,7 +71,7 @@ impl Floors {
 
 /// Of a floor's table for so many sessions. The kernel makes a power of two of buckets: what is rounded here as well
 /// costs a lookup nothing, and rows whose tables have as many buckets share them.
-fn places(sessions: usize) -> u32 {
+fn slots(sessions: usize) -> u32 {
     (2 * sessions.max(1)).next_power_of_two() as u32
 }
 
@@ -105,7 +105,7 @@ impl Bed {
             Family::V6 => Sizes { sessions4: OTHER_FAMILY, sessions6: capacity, ..Sizes::default() },
         };
         let sluice = Sluice::start_with(site, text, sizes, false)?;
-        let floors = Floors::load(hooks, family, places(1), 2 * capacity, link_macs(&site.lan))?;
+        let floors = Floors::load(hooks, family, slots(1), 2 * capacity, link_macs(&site.lan))?;
         let root = |hook: &Hook| Ok((*hook, sluice.root(*hook)?));
         let roots = hooks.iter().map(root).collect::<Result<Vec<_>>>()?;
         Ok(Bed {
@@ -154,7 +154,7 @@ impl Bed {
         Ok(())
     }
 
-    /// The same for the table in another place, which the row now needs.
+    /// The same for the second copy of the table, which the row now needs.
     pub fn size_again(&mut self, room: usize) -> Result<()> {
         if !self.again.as_ref().is_some_and(|again| self.fits(again, room)) {
             self.again = None;
@@ -164,19 +164,19 @@ impl Bed {
     }
 
     fn fits(&self, floors: &Floors, room: usize) -> bool {
-        (floors.places, floors.filled) == (places(room), self.filled)
+        (floors.slots, floors.filled) == (slots(room), self.filled)
     }
 
     fn floors_for(&self, room: usize) -> Result<Floors> {
         let (hooks, macs) = (self.hooks(), link_macs(&self.lan));
-        let mut floors = Floors::load(&hooks, self.family, places(room), 2 * self.capacity, macs)?;
+        let mut floors = Floors::load(&hooks, self.family, slots(room), 2 * self.capacity, macs)?;
         if self.filled > 0 {
             floors.insert(self.protocol, self.filled, self.ingress)?;
         }
         Ok(floors)
     }
 
-    /// Does something with the floors that stand in another place.
+    /// Does something with the second copy of the floors.
     pub fn instead<T>(&mut self, work: impl FnOnce(&mut Bed) -> Result<T>) -> Result<T> {
         self.exchange();
         let done = work(self);

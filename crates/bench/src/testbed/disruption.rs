@@ -90,7 +90,7 @@ impl Field {
         trust.run("ping", ["-c1", "-W2", &Site::Dmz.host4().to_string()])?;
         // Frames made in the kernel reach a veth without an XDP program only when it polls.
         self.branch.gateway.run("ethtool", ["-K", &Site::Trust.device(), "gro", "on"])?;
-        let mut station = Station { field: self, gateway, turns: 0 };
+        let mut station = Station { field: self, gateway, changes: 0 };
         let result = work(&mut station)?;
         station.gateway.finish()?;
         Ok(result)
@@ -113,7 +113,7 @@ impl Field {
 pub struct Station<'a> {
     field: &'a Field,
     pub gateway: Gateway<'a>,
-    turns: usize,
+    changes: usize,
 }
 
 impl Station<'_> {
@@ -146,7 +146,7 @@ impl Station<'_> {
     }
 
     fn disrupt(&mut self, event: Event, pause: Duration) -> Result<()> {
-        self.turns += 1;
+        self.changes += 1;
         match event {
             Event::Nothing => {
                 thread::sleep(pause);
@@ -157,9 +157,9 @@ impl Station<'_> {
                 self.gateway.kill()?;
                 self.gateway.start()
             }
-            Event::Reload => self.gateway.commit(&self.field.configurations[self.turns % 2]),
+            Event::Reload => self.gateway.commit(&self.field.configurations[self.changes % 2]),
             Event::Upgrade => {
-                self.gateway.set_program(&self.field.programs[self.turns % 2]);
+                self.gateway.set_program(&self.field.programs[self.changes % 2]);
                 self.restart()
             }
             Event::Outage => {

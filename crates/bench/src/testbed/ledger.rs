@@ -1,26 +1,26 @@
 //! What the program under test was given.
 
-/// By place in the ring; kept by whoever sends.
+/// By index in the ring; kept by whoever sends.
 #[derive(Debug, Default, Clone)]
 pub struct Ledger {
     ring: u64,
-    /// First place and number of packets of every run.
+    /// Index of the first packet, and number of packets, of every run.
     runs: Vec<(u64, u64)>,
 }
 
 impl Ledger {
-    pub fn of_ring(places: u32) -> Ledger {
-        Ledger { ring: places.into(), runs: vec![] }
+    pub fn of_ring(entries: u32) -> Ledger {
+        Ledger { ring: entries.into(), runs: vec![] }
     }
 
     pub fn record(&mut self, position: u32, packets: u64) {
         self.runs.push((position.into(), packets));
     }
 
-    /// How often the packet at a place was sent.
-    pub fn of(&self, place: usize) -> u64 {
+    /// How often the packet at an index of the ring was sent.
+    pub fn of(&self, index: usize) -> u64 {
         let once = |(start, packets): &(u64, u64)| {
-            let behind = (place as u64 + self.ring - start) % self.ring;
+            let behind = (index as u64 + self.ring - start) % self.ring;
             packets / self.ring + u64::from(behind < packets % self.ring)
         };
         self.runs.iter().map(once).sum()
@@ -43,6 +43,6 @@ mod tests {
                 at = (at + 1) % 7;
             }
         }
-        assert_eq!([0, 1, 2, 3, 4, 5, 6].map(|place| ledger.of(place)), counted);
+        assert_eq!([0, 1, 2, 3, 4, 5, 6].map(|index| ledger.of(index)), counted);
     }
 }

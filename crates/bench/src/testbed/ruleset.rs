@@ -49,20 +49,20 @@ fn cells(count: usize, random: &mut Rng) -> Vec<Cell> {
     let mut cells = vec![(Cell::default(), 0)];
     while cells.len() < count {
         let halved = (count - cells.len()).min(cells.len());
-        for place in 0..halved {
-            let (cell, before) = cells[place];
+        for index in 0..halved {
+            let (cell, before) = cells[index];
             let sides: Vec<usize> = (0..3).filter(|side| cell[*side].length < DEEPEST[*side]).collect();
             let stays = sides.contains(&before) && !random.next_u64().is_multiple_of(4);
             let side = if stays { before } else { sides[random.next_u64() as usize % sides.len()] };
             let [left, right] = cell[side].halves();
             let mut other = cell;
-            (cells[place].0[side], other[side]) = (left, right);
-            cells[place].1 = side;
+            (cells[index].0[side], other[side]) = (left, right);
+            cells[index].1 = side;
             cells.push((other, side));
         }
     }
-    for place in (1..cells.len()).rev() {
-        cells.swap(place, random.next_u64() as usize % (place + 1));
+    for index in (1..cells.len()).rev() {
+        cells.swap(index, random.next_u64() as usize % (index + 1));
     }
     cells.into_iter().map(|(cell, _)| cell).collect()
 }

@@ -151,7 +151,7 @@ pub struct Accounts {
 }
 
 struct Account {
-    place: usize,
+    index: usize,
     session: usize,
     reply: bool,
     before: (u64, u64),
@@ -167,13 +167,13 @@ fn counted(bed: &Bed, session: usize, reply: bool) -> Result<(u64, u64)> {
 }
 
 impl Accounts {
-    /// `order` is what the ring holds: (session, reply) of every place.
+    /// `order` is what the ring holds: (session, reply) of every entry.
     pub fn open(bed: &Bed, order: &[(usize, bool)]) -> Result<Accounts> {
         let mut rng = Rng::new(SAMPLE_SEED);
         let account = |_| {
-            let place = rng.below(order.len());
-            let (session, reply) = order[place];
-            Ok(Account { place, session, reply, before: counted(bed, session, reply)? })
+            let index = rng.below(order.len());
+            let (session, reply) = order[index];
+            Ok(Account { index, session, reply, before: counted(bed, session, reply)? })
         };
         Ok(Accounts { sample: (0..SAMPLED.min(order.len())).map(account).collect::<Result<_>>()? })
     }
@@ -181,8 +181,8 @@ impl Accounts {
     /// Every packet of the ledger, and no other, must stand in its session's counters, with `ip_len` bytes each.
     pub fn check(&self, bed: &Bed, ip_len: usize) -> Result<Check> {
         let mut findings = Findings::default();
-        for Account { place, session, reply, before } in &self.sample {
-            let sent = bed.ledger.of(*place);
+        for Account { index, session, reply, before } in &self.sample {
+            let sent = bed.ledger.of(*index);
             let wanted = (before.0 + sent, before.1 + sent * ip_len as u64);
             let seen = counted(bed, *session, *reply)?;
             let complain = || {

@@ -98,14 +98,14 @@ fn all(pin: &Path) -> Result<Vec<Home>> {
     Ok(homes)
 }
 
-/// The state in force, when nobody is in the middle of making or removing another.
+/// The state in force, when no process is making or removing another.
 pub(crate) fn settled(pin: &Path) -> Result<Option<Home>> {
     let mut homes = all(pin)?;
     homes.retain(|home| home.number > 0 || home.is_complete());
     Ok(homes.pop().filter(|home| homes.is_empty() && home.is_complete()))
 }
 
-/// The state in force, and those below it that nobody has put away yet, the oldest first. What was never completed, or
+/// The state in force, and those below it that are not removed yet, the oldest first. What was never completed, or
 /// put away only in part, is removed.
 pub(crate) fn find(pin: &Path) -> Result<Option<(Home, Vec<Home>)>> {
     if !pin.exists() {
@@ -114,7 +114,7 @@ pub(crate) fn find(pin: &Path) -> Result<Option<(Home, Vec<Home>)>> {
     let mut homes = all(pin)?;
     homes.sort_by_key(|home| home.number);
     let (mut complete, partial): (Vec<Home>, Vec<Home>) = homes.into_iter().partition(Home::is_complete);
-    // The pin without the rest is damage, which is told; nobody's sessions are removed for it.
+    // The pin without the rest is damage: it is reported, and no sessions are removed because of it.
     let Some(current) = complete.pop() else {
         return Ok(pin.join(ACTIVE).exists().then(|| (Home::new(pin, 0), vec![])));
     };

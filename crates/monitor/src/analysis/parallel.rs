@@ -14,7 +14,7 @@ use super::worker::{GROUP, Observe, Parser, Shard, Slot, shard_of};
 use super::{Done, Feed, Options, Outlet, after_batch};
 
 /// Batches that may be under way between the fastest and the slowest worker: three milliseconds, so that one that loses its
-/// CPU for a moment stops nobody.
+/// CPU for a moment does not stop the others.
 const AHEAD: u64 = 32;
 
 /// Looks at what others have done before a worker goes to sleep, and pauses between them: some microseconds, which waking up

@@ -35,7 +35,7 @@ pub fn huge_vec<T>(capacity: usize) -> Vec<T> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WordHasher(u64);
 
-/// For maps whose keys are words; see [`WordHasher`].
+/// For maps whose keys are words; one multiplication a key.
 pub type Words = BuildHasherDefault<WordHasher>;
 
 impl Hasher for WordHasher {

@@ -45,7 +45,7 @@ pub struct Sums {
     pub rekeys: u64,
     /// Occurrences by kind.
     pub anomalies: Vec<(Kind, u64)>,
-    /// By [`Counts::trouble`], worst first.
+    /// By [`crate::summary::Counts::trouble`], worst first.
     pub worst: Vec<ChannelState>,
 }
 

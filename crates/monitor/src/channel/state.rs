@@ -23,7 +23,7 @@ pub const NOTED_WRAPPED: u16 = 1 << 14;
 /// Its numbers do not count its packets.
 pub const NO_COUNTER: u16 = 1 << 15;
 
-/// Shorter times between packets are nobody's silence.
+/// Shorter times between packets never count as silence.
 pub const SILENCE_NS: u64 = 100_000_000;
 /// Numbers whose fingerprints are kept.
 const REMEMBERED: u64 = 16;

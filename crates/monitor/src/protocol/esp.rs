@@ -63,7 +63,7 @@ fn is_ipv4(body: &Packet<'_>, inner: &[u8; ipv4::field::HEADER]) -> bool {
 #[inline(always)]
 fn ends_behind(body: &Packet<'_>, length: u32, next: u8) -> bool {
     match body.wire.checked_sub(length) {
-        // More padding than 15 bytes is nobody's habit.
+        // No known implementation pads by more than 15 bytes.
         Some(rest) if length >= udp::field::HEADER as u32 && (14..=49).contains(&rest) => {
             has_trailer(body.data, length, rest, next)
         }

@@ -13,6 +13,7 @@ use super::pair::{MOST_FLOWS, device_mac};
 use super::receiver::{Received, Receiver, Role};
 use crate::generator::link::Target;
 
+/// TCP port that `sluice bench serve` listens on.
 pub const PORT: u16 = 4774;
 const VERSION: u32 = 1;
 /// A client that says nothing for so long has gone.
@@ -41,9 +42,13 @@ enum Reply {
 /// Who receives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
+    /// Of the protocol between both ends.
     pub version: u32,
+    /// Version of its Sluice.
     pub sluice: String,
+    /// Device that it receives on.
     pub device: String,
+    /// Of that device: frames are sent to it.
     pub mac: [u8; 6],
     /// The program runs in the driver.
     pub native: bool,
@@ -110,6 +115,7 @@ fn attend(stream: TcpStream, device: &str, mac: [u8; 6]) -> Result<()> {
 /// A receiver on another machine.
 pub struct Remote {
     line: Line,
+    /// What it said of itself.
     pub hello: Hello,
 }
 
@@ -130,6 +136,7 @@ impl Remote {
         }
     }
 
+    /// Empties its counters; it tells so many flows apart from here on.
     pub fn expect(&mut self, flows: u32) -> Result<()> {
         let reply = self.line.ask(&Request::Expect { flows })?;
         ensure!(reply == Reply::Ready, "the peer gave an unexpected answer {reply:?}");
@@ -195,6 +202,7 @@ pub struct ServeArgs {
     pub listen: SocketAddr,
 }
 
+/// `sluice bench serve`
 pub fn command(args: &ServeArgs) -> Result<std::process::ExitCode> {
     serve(args.listen, &args.device, |address| {
         println!("receiving on {}; waiting for `sluice bench wire --peer` at {address}", args.device);

@@ -27,6 +27,7 @@ const HEAD: usize = WIRE_HEAD as usize;
 pub enum Size {
     /// With the frame check sequence, as everybody counts: 64 to 1518.
     Bytes(u16),
+    /// A mix of sizes, frame by frame.
     Imix,
 }
 
@@ -44,6 +45,7 @@ impl Size {
         self.sequence().iter().map(|size| size - FCS).collect()
     }
 
+    /// Of a frame on the wire, with FCS.
     pub fn mean_bytes(self) -> f64 {
         let sizes = self.sequence();
         sizes.iter().map(|size| f64::from(*size)).sum::<f64>() / sizes.len() as f64
@@ -54,6 +56,7 @@ impl Size {
         gbps * 1e9 / 8.0 / (self.mean_bytes() + f64::from(BETWEEN_FRAMES))
     }
 
+    /// As tables have it.
     pub fn name(self) -> String {
         match self {
             Size::Bytes(bytes) => format!("{bytes} B"),
@@ -65,9 +68,13 @@ impl Size {
 /// Between whom the frames go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Addresses {
+    /// Destination MAC address.
     pub dmac: [u8; 6],
+    /// Source MAC address.
     pub smac: [u8; 6],
+    /// First two bytes of clients' IPv4 addresses.
     pub client_net: [u8; 2],
+    /// First two bytes of servers' IPv4 addresses.
     pub server_net: [u8; 2],
     /// From server to client.
     pub reply: bool,
@@ -173,6 +180,7 @@ pub struct Maker {
 }
 
 impl Maker {
+    /// `len` in bytes, without FCS.
     pub fn new(addresses: Addresses, len: u16) -> Maker {
         Maker { addresses, shape: shape(len), first: build(&addresses, len, 0, 0, 0) }
     }
@@ -182,6 +190,7 @@ impl Maker {
         &self.first
     }
 
+    /// Makes a frame that holds one of this maker into the one of a flow, lap and time.
     pub fn write(&self, frame: &mut [u8], flow: u32, lap: u32, time: u64) {
         let (source, destination, sport, dport) = tuple(&self.addresses, flow);
         frame[26..30].copy_from_slice(&source);

@@ -29,8 +29,11 @@ const PACED_BATCH: u32 = 8;
 /// What to send.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Order {
+    /// From where to where.
     pub addresses: Addresses,
+    /// Frames of all flows alternate.
     pub flows: u32,
+    /// Of the frames.
     pub size: Size,
     /// Frames a second; None = as fast as it goes.
     pub rate: Option<f64>,
@@ -40,6 +43,7 @@ pub struct Order {
     pub stamped: bool,
     /// One frame, over and over, that nobody writes: what the kernel alone takes. It proves nothing about a device.
     pub repeated: bool,
+    /// The one that the generator runs on.
     pub cpu: usize,
 }
 
@@ -58,22 +62,27 @@ impl Order {
         }
     }
 
+    /// With frames of this size.
     pub fn size(self, size: Size) -> Order {
         Order { size, ..self }
     }
 
+    /// With this rate instead of as fast as it goes.
     pub fn rate(self, frames_per_second: f64) -> Order {
         Order { rate: Some(frames_per_second), ..self }
     }
 
+    /// With so many frames altogether.
     pub fn limit(self, frames: u64) -> Order {
         Order { limit: Some(frames), ..self }
     }
 
+    /// With one frame over and over.
     pub fn repeated(self) -> Order {
         Order { repeated: true, ..self }
     }
 
+    /// With the time in every frame.
     pub fn stamped(self) -> Order {
         Order { stamped: true, ..self }
     }
@@ -123,11 +132,13 @@ fn zeroed() -> WireOrder {
 /// How a capture is played.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Tempo {
+    /// Each frame behind the one before.
     AsFastAsItGoes,
     /// At the times of the capture.
     Recorded,
 }
 
+/// XDP programs that make frames in test runs and redirect them to a device.
 pub struct Generator {
     programs: Programs,
     order: Mapping<WireOrder>,
@@ -136,7 +147,9 @@ pub struct Generator {
 /// What went out.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sent {
+    /// Frames that the programs made.
     pub frames: u64,
+    /// Of these frames in memory, without FCS.
     pub bytes: u64,
     /// From the first frame to the last, by the program's own clock where it reads one, else by ours.
     pub seconds: f64,
@@ -147,12 +160,14 @@ pub struct Sent {
 }
 
 impl Sent {
+    /// Frames a second; NaN where no time passed.
     pub fn rate(&self) -> f64 {
         if self.seconds > 0.0 { (self.frames.max(1) - 1) as f64 / self.seconds } else { f64::NAN }
     }
 }
 
 impl Generator {
+    /// Loads the programs; nothing is sent yet.
     pub fn load() -> Result<Generator> {
         Generator::with(&[])
     }
@@ -275,6 +290,7 @@ pub struct Running<'g> {
 }
 
 impl Running<'_> {
+    /// Frames so far.
     pub fn sent(&self) -> u64 {
         self.generator.sent()
     }
@@ -311,6 +327,7 @@ impl Running<'_> {
         Ok(sent)
     }
 
+    /// Ends the run and waits for its thread.
     pub fn stop(mut self) -> Result<Sent> {
         let elapsed = self.began.elapsed();
         self.end()?;

@@ -4,7 +4,7 @@
 pub mod control;
 pub mod frame;
 pub mod generator;
-pub mod latency;
+pub(crate) mod latency;
 pub mod numbers;
 pub mod pair;
 pub mod pcap;
@@ -21,7 +21,6 @@ use sluice_libbpf::Link;
 
 pub use frame::{Addresses, Size};
 pub use generator::{Generator, Order, Running, Sent};
-pub use latency::Latency;
 pub use receiver::{Received, Receiver};
 
 use crate::generator::link::{Target, attach};
@@ -35,11 +34,14 @@ static OBJECT: &Aligned<{ include_bytes!(concat!(env!("OUT_DIR"), "/wire.bpf.o")
 /// A device, and the namespace in which it is one; None for the caller's own.
 #[derive(Debug, Clone, Copy)]
 pub struct Device<'a> {
+    /// None = the caller's namespace.
     pub netns: Option<&'a Netns>,
+    /// In that namespace.
     pub ifindex: u32,
 }
 
 impl<'a> Device<'a> {
+    /// In a namespace of its own.
     pub fn new(netns: &'a Netns, ifindex: u32) -> Device<'a> {
         Device { netns: Some(netns), ifindex }
     }

@@ -2,6 +2,7 @@
 
 use super::frame::stride;
 
+/// (flow, lap) of each frame, in the order in which the generator sends them.
 #[derive(Debug, Clone)]
 pub struct Numbers {
     flows: u32,
@@ -11,6 +12,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
+    /// Without end; `flows` must not be 0.
     pub fn new(flows: u32) -> Numbers {
         Numbers { flows, stride: stride(flows), flow: 0, lap: 0 }
     }

@@ -19,11 +19,16 @@ const B_MAC: &str = "02:be:00:00:03:02";
 
 /// A generator, a wire, and a receiver at its other end.
 pub struct Pair {
+    /// At one end.
     pub generator: Generator,
+    /// At the other end.
     pub receiver: Receiver,
+    /// From the generator to the receiver.
     pub addresses: Addresses,
     netns: Option<Netns>,
+    /// Index of the device that is sent by.
     pub from: u32,
+    /// Index of the device that is received on.
     pub to: u32,
 }
 
@@ -69,10 +74,12 @@ impl Pair {
         Ok(Pair { generator: Generator::load()?, receiver, addresses, netns, from, to })
     }
 
+    /// Where both devices are; None = the caller's namespace.
     pub fn netns(&self) -> Option<&Netns> {
         self.netns.as_ref()
     }
 
+    /// 64-byte frames from one end to the other, as fast as they go.
     pub fn order(&self, flows: u32) -> Order {
         Order::new(self.addresses, flows)
     }
@@ -108,9 +115,12 @@ impl Pair {
     }
 }
 
+/// What a stretch in the middle of a run showed.
 #[derive(Debug, Clone)]
 pub struct Window {
+    /// Frames that the generator made.
     pub sent_pps: f64,
+    /// Frames that arrived.
     pub received_pps: f64,
     /// Of the whole run, window or not.
     pub all: Received,
@@ -127,6 +137,7 @@ pub fn device_mac(device: &str) -> Result<[u8; 6]> {
     mac.with_context(|| format!("there is no device {device}, or it has no MAC address"))
 }
 
+/// `02:be:00:00:03:01`
 pub fn mac(text: &str) -> Result<[u8; 6]> {
     let bytes: Vec<u8> = text
         .split(':')

@@ -22,6 +22,7 @@ pub type Record = (Duration, Vec<u8>);
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
 const ETHERNET: u32 = 1;
 
+/// Every frame of a pcap or pcapng file of Ethernet.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
     records_of(path).with_context(|| format!("{} cannot be replayed", path.display()))
 }
@@ -93,6 +94,7 @@ pub struct ReplayArgs {
     pub socket: bool,
 }
 
+/// `sluice bench replay`
 pub fn command(args: &ReplayArgs) -> Result<ExitCode> {
     let records = read(&args.capture)?;
     let ifindex = nix::net::if_::if_nametoindex(args.device.as_str())

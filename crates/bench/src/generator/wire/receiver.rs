@@ -19,6 +19,7 @@ use crate::generator::mapping::Mapping;
 /// Nothing more comes when nothing came for this long.
 const SILENCE: Duration = Duration::from_millis(30);
 
+/// An XDP program on a device that judges every frame of the bench, and takes it.
 pub struct Receiver {
     programs: Programs,
     inbox: Mapping<WireInbox>,
@@ -30,12 +31,15 @@ pub struct Receiver {
 /// What came, of what was sent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Received {
+    /// As the sender says.
     pub sent: u64,
     /// Frames of the bench, whatever their state.
     pub received: u64,
+    /// Of the frames received, in memory, without FCS.
     pub bytes: u64,
     /// Whole frames, each counted once.
     pub distinct: u64,
+    /// Whole frames that had come before.
     pub duplicates: u64,
     /// RFC 4737 section 3: behind one of its flow that was sent later.
     pub reordered: u64,
@@ -43,10 +47,13 @@ pub struct Received {
     pub extent: u64,
     /// So late that nobody knows whether it came before: more than 64 frames of its flow.
     pub stale: u64,
+    /// IPv4 header or its checksum is wrong.
     pub bad_ip: u64,
+    /// UDP checksum is wrong.
     pub bad_udp: u64,
     /// Payload changed under a checksum that is right.
     pub bad_tail: u64,
+    /// Longer or shorter than its headers say.
     pub bad_length: u64,
     /// With a lower TTL than they left with: they passed a router.
     pub forwarded: u64,
@@ -54,11 +61,13 @@ pub struct Received {
     pub foreign: u64,
     /// First to last frame, where the receiver reads the clock.
     pub seconds: f64,
+    /// One-way times, of frames with the time in them.
     #[serde(skip)]
     pub latency: Latency,
 }
 
 impl Received {
+    /// Frames that came changed.
     pub fn corrupt(&self) -> u64 {
         self.bad_ip + self.bad_udp + self.bad_tail + self.bad_length
     }
@@ -68,6 +77,7 @@ impl Received {
         self.sent.saturating_sub(self.distinct + self.corrupt() + self.stale)
     }
 
+    /// Lost of sent, 0 to 1.
     pub fn loss_ratio(&self) -> f64 {
         self.lost() as f64 / self.sent.max(1) as f64
     }
@@ -159,6 +169,7 @@ impl Receiver {
         }
     }
 
+    /// What came since the counters were emptied, beside what was sent.
     pub fn report(&self, sent: u64) -> Received {
         let inbox = self.inbox.read(0);
         let sum = |field: fn(&WireCounters) -> u64| inbox.cpu.iter().map(field).sum::<u64>();

@@ -16,10 +16,12 @@ pub enum Standing {
 }
 
 /// The relevant bounds: the lowest load that is too high, and the highest good one below it. Good results above a
-/// load that is too high are ignored, so loss that falls with load flatters nobody.
+/// load that is too high are ignored, so loss that falls with rising load does not improve a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bounds {
+    /// None = no load keeps the goal.
     pub lower: Option<u64>,
+    /// None = no load breaks it.
     pub upper: Option<u64>,
 }
 
@@ -39,10 +41,12 @@ struct Seconds {
 }
 
 impl Database {
+    /// Several at one load are kept all.
     pub fn add(&mut self, trial: Trial) {
         self.trials.entry(trial.load_pps).or_default().push(trial);
     }
 
+    /// By load, rising.
     pub fn trials(&self) -> impl Iterator<Item = &Trial> {
         self.trials.values().flatten()
     }
@@ -51,6 +55,7 @@ impl Database {
         self.trials.get(&load).map_or(&[], Vec::as_slice)
     }
 
+    /// What its trials say of a load.
     pub fn standing(&self, load: u64, target: &Target) -> Standing {
         let seconds = Seconds::of(self.at(load), target);
         match (seconds.at_best(target), seconds.at_worst(target)) {
@@ -60,6 +65,7 @@ impl Database {
         }
     }
 
+    /// What all trials say of a goal.
     pub fn bounds(&self, target: &Target) -> Bounds {
         let mut bounds = Bounds::default();
         for load in self.trials.keys() {

@@ -23,6 +23,7 @@ pub struct Goal {
     pub width: f64,
     /// Length of the first, coarse trials, and of those that count in the end.
     pub initial_trial_s: f64,
+    /// Length of the trials that count in the end.
     pub final_trial_s: f64,
     /// Seconds of trials at one load that decide about it.
     pub sum_s: f64,
@@ -33,21 +34,28 @@ pub struct Goal {
 /// A goal as one phase of the search applies it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Target {
+    /// As [`Goal::loss_ratio`].
     pub loss_ratio: f64,
+    /// As [`Goal::exceed_ratio`].
     pub exceed_ratio: f64,
+    /// As [`Goal::width`], or wider in a coarse phase.
     pub width: f64,
     /// Shorter trials only count against a load.
     pub trial_s: f64,
+    /// As [`Goal::sum_s`], or less in a coarse phase.
     pub sum_s: f64,
 }
 
 /// One trial as it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Trial {
+    /// Offered, packets a second.
     pub load_pps: u64,
     /// As ordered.
     pub seconds: f64,
+    /// Packets that left the generator.
     pub sent: u64,
+    /// Packets that arrived at the receiver.
     pub received: u64,
 }
 
@@ -83,6 +91,7 @@ impl Goal {
         }
     }
 
+    /// The last one included.
     pub fn phases(&self) -> u32 {
         self.coarse_phases + 1
     }
@@ -109,6 +118,7 @@ impl Goal {
 }
 
 impl Trial {
+    /// Lost of sent, 0 to 1.
     pub fn loss_ratio(&self) -> f64 {
         match self.sent {
             0 => 0.0,

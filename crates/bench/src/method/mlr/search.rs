@@ -4,17 +4,23 @@ use anyhow::{Result, ensure};
 
 use super::{Bounds, Database, Goal, Standing, Target, Trial};
 
+/// What a search is told.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// The lowest load that is tried.
     pub min_pps: u64,
+    /// The highest load that is tried: the ceiling of generator or link.
     pub max_pps: u64,
+    /// All are searched for with the same trials.
     pub goals: Vec<Goal>,
     /// Seconds of trials after which the search gives up.
     pub most_s: f64,
 }
 
+/// What was found for a goal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GoalResult {
+    /// As it was asked for.
     pub goal: Goal,
     /// Highest load that keeps the goal; None: not even the lowest does.
     pub lower: Option<u64>,
@@ -24,8 +30,10 @@ pub struct GoalResult {
     pub throughput_pps: Option<f64>,
 }
 
+/// What a search came to.
 #[derive(Debug, Clone)]
 pub struct Found {
+    /// In the order of [`Config::goals`].
     pub goals: Vec<GoalResult>,
     /// In the order in which they were made.
     pub trials: Vec<Trial>,

@@ -123,12 +123,13 @@ fn name_ends(svg: &mut Svg, series: &[Series], colours: &[usize], x: &Scale, y: 
         series.points.iter().max_by(|a, b| a.x.total_cmp(&b.x)).map(|point| (x.at(point.x), y.at(point.y)))
     };
     let ends: Vec<(f64, f64)> = series.iter().map(|series| end(series).unwrap_or((right, TOP))).collect();
-    let places = spread(&ends.iter().map(|(_, y)| *y).collect::<Vec<_>>(), 15.0, TOP + 2.0, BOTTOM - 2.0);
-    for (((series, colour), place), (end_x, end_y)) in series.iter().zip(colours).zip(&places).zip(&ends) {
-        svg.line(&format!("leader c{colour}"), (end_x + 5.0, *end_y), (right + 8.0, *place));
+    let label_ys = spread(&ends.iter().map(|(_, y)| *y).collect::<Vec<_>>(), 15.0, TOP + 2.0, BOTTOM - 2.0);
+    for (((series, colour), label_y), (end_x, end_y)) in series.iter().zip(colours).zip(&label_ys).zip(&ends)
+    {
+        svg.line(&format!("leader c{colour}"), (end_x + 5.0, *end_y), (right + 8.0, *label_y));
         svg.text(
             &format!("name c{colour}"),
-            (right + 12.0, place + 4.0),
+            (right + 12.0, label_y + 4.0),
             Anchor::Start,
             fit(&series.name, MOST_LABEL),
         );

@@ -61,19 +61,19 @@ fn events(svg: &mut Svg, lane: &TimeLane, x: &Scale, (top, ground): (f64, f64)) 
     let marks: Vec<f64> = lane.events.iter().map(|(at, _)| x.at(*at)).collect();
     let mut taken = x.at(0.0);
     for (i, (at, what)) in lane.events.iter().enumerate() {
-        let place = marks[i];
+        let mark = marks[i];
         let next = marks.get(i + 1).copied().unwrap_or(WIDTH);
-        svg.line("event", (place, top + 14.0), (place, ground));
-        svg.circle("event", (place, top + 14.0), 3.0, &format!("{what} at {} s", number(*at)));
+        svg.line("event", (mark, top + 14.0), (mark, ground));
+        svg.circle("event", (mark, top + 14.0), 3.0, &format!("{what} at {} s", number(*at)));
         let room = width_of(what) + 10.0;
-        if place + room < next {
-            svg.text("event-name", (place + 6.0, top + 16.0), Anchor::Start, what);
-            taken = place + room;
-        } else if place - room > taken {
-            svg.text("event-name", (place - 6.0, top + 16.0), Anchor::End, what);
-            taken = place;
+        if mark + room < next {
+            svg.text("event-name", (mark + 6.0, top + 16.0), Anchor::Start, what);
+            taken = mark + room;
+        } else if mark - room > taken {
+            svg.text("event-name", (mark - 6.0, top + 16.0), Anchor::End, what);
+            taken = mark;
         } else {
-            taken = place;
+            taken = mark;
         }
     }
 }

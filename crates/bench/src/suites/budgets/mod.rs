@@ -23,19 +23,23 @@ use crate::report::tables;
 use crate::suites::prog;
 use crate::suites::{self, SUITES};
 
+/// The promises of `bench/budgets.toml`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budgets {
+    /// In the order of the file.
     pub budget: Vec<Budget>,
 }
 
 impl Budgets {
+    /// Fails where a budget names no suite or no row.
     pub fn read(path: &Path) -> Result<Budgets> {
         let text = fs::read_to_string(path)
             .with_context(|| format!("cannot read budgets from {}", path.display()))?;
         Budgets::parse(&text).with_context(|| format!("in {}", path.display()))
     }
 
+    /// As [`Budgets::read`], of a text.
     pub fn parse(text: &str) -> Result<Budgets> {
         let budgets: Budgets = toml::from_str(text)?;
         for budget in &budgets.budget {
@@ -68,13 +72,17 @@ impl Budgets {
     }
 }
 
+/// How often everything is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
+    /// Times that everything is allocated afresh.
     pub passes: usize,
+    /// Rounds of each of these.
     pub rounds: usize,
 }
 
 #[derive(Debug, clap::Args)]
+#[allow(missing_docs, reason = "clap would take it for help")]
 pub struct BudgetsArgs {
     /// The promises
     #[arg(long, value_name = "FILE", default_value = "bench/budgets.toml")]

@@ -93,8 +93,8 @@ impl Flooded {
         let side = *side;
         // frames made in the kernel reach a device without an XDP program only when it polls
         site.gateway.run("ethtool", ["-K", OUTSIDE, "gro", "on"])?;
-        let place = |(program, target)| frames.attach(program, &site.gateway, side.ifindex, target);
-        let floor = floor.map(place).transpose()?;
+        let attach = |(program, target)| frames.attach(program, &site.gateway, side.ifindex, target);
+        let floor = floor.map(attach).transpose()?;
         let sink = frames.attach("frames_sink", host, side.host_ifindex, Target::XdpNative)?;
         aim(&mut frames, &side)?;
         let lane = Lane::of_sluice(forwarder, site, &text)?;

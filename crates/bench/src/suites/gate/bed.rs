@@ -138,7 +138,7 @@ impl GateBed {
             let harness = || Harness::for_grants(Hook::Xdp, family, keys_of_floor, packets as u32, macs);
             Ok((sluice, harness()?, harness()?))
         })??;
-        let place = GateEndpoint {
+        let endpoint = GateEndpoint {
             service: SERVICE,
             udp: true,
             ports: (PORT, PORT),
@@ -154,7 +154,7 @@ impl GateBed {
         let gate = sluice.dataplane.gate_only(
             ObjectKind::Xdp,
             0,
-            &GateAlone { unit, zone, endpoints: vec![place] },
+            &GateAlone { unit, zone, endpoints: vec![endpoint] },
         )?;
         let now = sluice.dataplane.now_jiffies()?;
         sluice.dataplane.grants().give(&specs(family, grants), now)??;
@@ -180,8 +180,8 @@ impl GateBed {
     pub fn set_traffic(&mut self, traffic: Traffic, packets: usize) -> Result<()> {
         let template = self.harness.template(Protocol::Udp, 0);
         let order = sequence(0, packets, Direction::Initiator, 0x9a7e ^ packets as u64);
-        let source = |(place, (number, _)): (usize, &(usize, bool))| {
-            client(self.family, *number, traffic.is_granted(place))
+        let source = |(index, (number, _)): (usize, &(usize, bool))| {
+            client(self.family, *number, traffic.is_granted(index))
         };
         let sources = order.iter().enumerate().map(source);
         let (be_sport, be_dport) = (CLIENT_PORT.to_be(), PORT.to_be());

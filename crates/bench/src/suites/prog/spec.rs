@@ -13,13 +13,19 @@ use crate::generator::packets::{Family, Protocol};
 /// What a row measures; prints and parses as `xdp v4 udp established 10000`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RowSpec {
+    /// Of the programs.
     pub hook: Hook,
+    /// Of the packets.
     pub family: Family,
+    /// Of the packets.
     pub protocol: Protocol,
+    /// Which packets they are.
     pub kind: Kind,
+    /// Sessions in the table.
     pub sessions: usize,
     /// Policies of the zone pair.
     pub rules: usize,
+    /// Of the zone that packets come from.
     pub screens: Screens,
 }
 
@@ -27,6 +33,7 @@ pub struct RowSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Screens {
+    /// Nothing.
     #[default]
     Off,
     /// All that look at one packet, floods of SYNs and ICMP, sweeps and scans
@@ -93,6 +100,7 @@ impl FromStr for RowSpec {
     }
 }
 
+/// Which packets a row measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
