@@ -34,6 +34,7 @@ const CONFIG: &str = ".rodata.trace";
 const TOTALS: &str = ".data.totals";
 const LEASE: &str = ".data.lease";
 const MEMORY: &str = "trace_memory";
+const RODATA: &str = ".rodata";
 /// How long whoever puts back what a killed trace left may take.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The kernel keeps so much of a map's name.
@@ -214,6 +215,8 @@ fn load<'a>(
             (CONFIG, _) => map.set_initial_value(config.as_bytes()).doing(doing)?,
             (CONFIG_SECTION, _) => map.set_initial_value(frozen).doing(doing)?,
             (TOTALS | LEASE | MEMORY, _) => {}
+            // tables of the compiler's making
+            (name, _) if name.ends_with(RODATA) => {}
             (_, Some(present)) => map.reuse_fd(present).doing(doing)?,
             (_, None) => map.set_autocreate(false).doing(doing)?,
         }
@@ -337,7 +340,8 @@ mod tests {
 
     fn maps(object: &[u8]) -> Vec<String> {
         let object = ObjectBuilder::default().open_memory(object).unwrap();
-        object.maps().map(|map| map.name().to_string_lossy().into_owned()).collect()
+        let names = object.maps().map(|map| map.name().to_string_lossy().into_owned());
+        names.filter(|name| !name.ends_with(RODATA)).collect()
     }
 
     #[test]
