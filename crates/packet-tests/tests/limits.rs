@@ -188,7 +188,7 @@ fn every_configuration_can_be_traced() {
 fn real_configurations_leave_half_of_the_room_of_debian_13() {
     let vm = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vm");
     let mut run = std::process::Command::new(vm.join("run"));
-    run.args(["-k", "6.12", "-t", "900", "-m", "2048"]).arg(vm.join("guest"));
+    run.args(["-k", "6.12", "-t", "1800", "-m", "2048"]).arg(vm.join("guest"));
     run.arg(std::env::current_exe().unwrap()).args(["--exact", "--nocapture", HERE, TRACED]);
     let output = run.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);

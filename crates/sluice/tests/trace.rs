@@ -458,6 +458,20 @@ fn a_trace_goes_on_over_commits_and_without_a_daemon() {
 }
 
 #[test]
+fn a_trace_ends_with_its_gateway() {
+    let site = Site::new("tracee");
+    let mut gateway = site.start(&started(&site, "xdp"));
+    let mut watch = Watch::new(&site, &["trace", "--count", "100000"]);
+    gateway.kill().unwrap();
+    accepted(&site.sluice(&["cleanup"]));
+    assert_eq!(watch.child.wait().unwrap().code(), Some(1));
+    wait_until("its words", Duration::from_secs(5), || {
+        watch.words.lock().unwrap().contains("state was put away meanwhile")
+    });
+    assert!(!site.pins().exists());
+}
+
+#[test]
 fn what_is_wrong_is_told() {
     let site = Site::new("tracew");
     let none = refused(&site.sluice(&["trace"]), 1);

@@ -34,6 +34,7 @@ const CONFIG: &str = ".rodata.trace";
 const TOTALS: &str = ".data.totals";
 const LEASE: &str = ".data.lease";
 const MEMORY: &str = "trace_memory";
+const RODATA: &str = ".rodata";
 /// How long whoever puts back what a killed trace left may take.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The kernel keeps so much of a map's name.
@@ -214,6 +215,8 @@ fn load<'a>(
             (CONFIG, _) => map.set_initial_value(config.as_bytes()).doing(doing)?,
             (CONFIG_SECTION, _) => map.set_initial_value(frozen).doing(doing)?,
             (TOTALS | LEASE | MEMORY, _) => {}
+            // tables of the compiler's making
+            (name, _) if name.ends_with(RODATA) => {}
             (_, Some(present)) => map.reuse_fd(present).doing(doing)?,
             (_, None) => map.set_autocreate(false).doing(doing)?,
         }
@@ -325,5 +328,37 @@ impl Dataplane {
             Some((hook, place, entry.path()))
         };
         Ok(entries.flatten().filter_map(place).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What only traced programs have.
+    const MAPS: [&str; 6] = [EVENTS, UNITS, MEMORY, CONFIG, TOTALS, LEASE];
+
+    fn maps(object: &[u8]) -> Vec<String> {
+        let object = ObjectBuilder::default().open_memory(object).unwrap();
+        let names = object.maps().map(|map| map.name().to_string_lossy().into_owned());
+        names.filter(|name| !name.ends_with(RODATA)).collect()
+    }
+
+    #[test]
+    fn a_generations_own_programs_have_nothing_of_a_trace() {
+        for (own, traced) in [(ObjectKind::Xdp, XDP_OBJECT), (ObjectKind::Tc, TC_OBJECT)] {
+            let (own, traced) = (maps(objects::bytes(own)), maps(traced));
+            assert!(MAPS.iter().all(|map| traced.iter().any(|found| found == map)), "{traced:?}");
+            let more: Vec<&String> = traced.iter().filter(|map| !own.contains(map)).collect();
+            assert_eq!(more.len(), MAPS.len(), "{more:?}");
+            assert_eq!(traced.len(), own.len() + MAPS.len());
+        }
+    }
+
+    #[test]
+    fn pins_are_named_after_places() {
+        assert_eq!(place_of("tc_17"), Some((ObjectKind::Tc, 17)));
+        assert_eq!(place_of("xdp_0"), Some((ObjectKind::Xdp, 0)));
+        assert!(place_of("tc_").is_none() && place_of("tcx_in_3").is_none() && place_of("active").is_none());
     }
 }
