@@ -24,7 +24,7 @@ setup: ## install what is missing on Debian or Ubuntu (says what and why; needs 
 build: ## build target/release/sluice
 	$(CARGO) build --release -p sluice -j$(JOBS)
 
-demo: setup build ## real traffic through the branch gateway on both hooks, then a capture analysed; JSON=file: results as data
+demo: setup build ## real traffic through the branch gateway on both hooks, then a capture analysed and a day of operations; JSON=file: results as data
 	target/release/sluice lab run branch --hook both $(if $(JSON),--json $(JSON))
 	target/release/sluice lab run nat --hook both
 	target/release/sluice lab run nat64 --hook both

@@ -133,12 +133,12 @@ impl Office {
     }
 }
 
-/// Runs the commands of one block; what they print goes with what the page's reader sees.
+/// Runs the commands of one block; gives whether they worked, and all they print.
 fn run_block(office: &Office, directory: &Path, step: &Step) -> Result<(bool, String)> {
     let program = std::env::current_exe().context("cannot find the sluice binary")?;
     let (program, directory) = (program.display(), directory.display());
     let script = format!(
-        "set -e; cd {directory}; sluice() {{ {program} \"$@\" --state-dir {directory}; }}\n{}",
+        "exec 2>&1; set -e; cd {directory}; sluice() {{ {program} \"$@\" --state-dir {directory}; }}\n{}",
         step.commands
     );
     let netns = if step.place == Place::Client { &office.client } else { &office.gateway };
@@ -147,8 +147,7 @@ fn run_block(office: &Office, directory: &Path, step: &Step) -> Result<(bool, St
         .args(["30", "sh", "-c", &script])
         .output()
         .context("cannot start a shell")?;
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    Ok((output.status.success(), text.into_owned()))
+    Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
 /// What installing a package does to a gateway that runs: the daemon ends, and the new one starts. Every ping of that time

@@ -3,6 +3,7 @@
 mod differential;
 mod extensions;
 mod fragments;
+mod guest;
 mod host_inbound;
 mod largest;
 mod limits;

@@ -13,6 +13,7 @@ const GROUPS: &[(&str, &str)] = &[
     ("load", "Load a configuration"),
     ("monitor", "Show information as it changes"),
     ("monitor interface", "Show traffic of interfaces"),
+    ("monitor security", "Show packets as they pass the gateway"),
     ("replace", "Replace character strings"),
     ("request", "Make system-level requests"),
     ("request system", "Make requests of the system"),
