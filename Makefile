@@ -85,9 +85,9 @@ clean: ## remove what was built
 
 # A gateway needs neither lab nor bench, and its debug data only when something is looked into.
 gateway: ## build what a gateway runs, target/gateway/sluice, without lab and bench; debug data in sluice.debug beside it
-	$(CARGO) build --release -p sluice -j$(JOBS) --no-default-features --target-dir target/gateway
-	objcopy --only-keep-debug target/gateway/release/sluice target/gateway/sluice.debug
-	cd target/gateway && objcopy --strip-all --add-gnu-debuglink=sluice.debug release/sluice sluice
+	$(CARGO) build --profile gateway -p sluice -j$(JOBS) --no-default-features --target-dir target/gateway
+	objcopy --only-keep-debug target/gateway/gateway/sluice target/gateway/sluice.debug
+	cd target/gateway && objcopy --strip-all --add-gnu-debuglink=sluice.debug gateway/sluice sluice
 	@test "$$(stat -c %s target/gateway/sluice)" -lt 25000000 || { echo "make: target/gateway/sluice is above 25 MB" >&2; exit 1; }
 
 install: gateway ## install the gateway, its debug data, manual pages, completions and examples under PREFIX (/usr/local)
