@@ -85,7 +85,7 @@ clean: ## remove what was built
 
 # A gateway needs neither lab nor bench, and its debug data only when something is looked into.
 gateway: ## build what a gateway runs, target/gateway/sluice, without lab and bench; debug data in sluice.debug beside it
-	$(CARGO) build --profile gateway -p sluice -j$(JOBS) --no-default-features --target-dir target/gateway
+	SLUICE_SLIM=1 $(CARGO) build --profile gateway -p sluice -j$(JOBS) --no-default-features --target-dir target/gateway
 	objcopy --only-keep-debug target/gateway/gateway/sluice target/gateway/sluice.debug
 	cd target/gateway && objcopy --strip-all --add-gnu-debuglink=sluice.debug gateway/sluice sluice
 	@test "$$(stat -c %s target/gateway/sluice)" -lt 25000000 || { echo "make: target/gateway/sluice is above 25 MB" >&2; exit 1; }

@@ -15,6 +15,7 @@ fn main() {
     let bpf = manifest.join("../../bpf").canonicalize().expect("cannot find the directory bpf");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=CLANG");
+    println!("cargo:rerun-if-env-changed=SLUICE_SLIM");
     watch(&bpf);
 
     let clang = find_clang();
@@ -32,6 +33,19 @@ fn main() {
         let object = out.join(format!("{hook}_traced.bpf.o"));
         compile(&clang, &bpf, Path::new(&libbpf), hook, &["-DSLUICE_TRACE"], &object);
     }
+    if env::var_os("SLUICE_SLIM").is_some() {
+        for name in ["xdp", "tc", "xdp_traced", "tc_traced"] {
+            slim(&out.join(format!("{name}.bpf.o")));
+        }
+    }
+}
+
+/// More than half of an object is DWARF, of which the kernel and libbpf read nothing; linking it alone leaves that out.
+fn slim(object: &Path) {
+    let whole = object.with_extension("whole");
+    std::fs::rename(object, &whole).expect("the object was just made");
+    let status = Command::new("bpftool").args(["gen", "object"]).arg(object).arg(&whole).status();
+    assert!(status.is_ok_and(|status| status.success()), "bpftool could not link {}", whole.display());
 }
 
 /// The sources themselves, not the directories of benches and labs beside them.
