@@ -17,35 +17,32 @@ struct tcp_sock {
 	__u32 rcv_nxt;
 } __attribute__((preserve_access_index));
 
-/* The socket's tuple as arriving packets have it; its size tells the family. */
-static __always_inline __u32 socket_tuple(const struct packet *p, struct bpf_sock_tuple *tuple, bool leaving)
+/* Who has the tuple, as packets of the other side arrive with it; from port 0 nobody has a connection, but one listens.
+ */
+static __always_inline struct bpf_sock *socket_of(hook_ctx *ctx, const struct packet *p, bool leaving, bool from_port_0)
 {
+	struct bpf_sock_tuple tuple = {};
+
+	/* the size tells the family, and must be a constant for the verifier */
 	if (p->family == 4) {
-		tuple->ipv4.saddr = leaving ? p->key4.be_daddr : p->key4.be_saddr;
-		tuple->ipv4.daddr = leaving ? p->key4.be_saddr : p->key4.be_daddr;
-		tuple->ipv4.sport = leaving ? p->key4.be_dport : p->key4.be_sport;
-		tuple->ipv4.dport = leaving ? p->key4.be_sport : p->key4.be_dport;
-		return sizeof(tuple->ipv4);
+		tuple.ipv4.saddr = leaving ? p->key4.be_daddr : p->key4.be_saddr;
+		tuple.ipv4.daddr = leaving ? p->key4.be_saddr : p->key4.be_daddr;
+		tuple.ipv4.sport = from_port_0 ? 0 : leaving ? p->key4.be_dport : p->key4.be_sport;
+		tuple.ipv4.dport = leaving ? p->key4.be_sport : p->key4.be_dport;
+		return bpf_sk_lookup_tcp(ctx, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
 	}
-	__builtin_memcpy(tuple->ipv6.saddr, leaving ? p->key6.be_daddr : p->key6.be_saddr, 16);
-	__builtin_memcpy(tuple->ipv6.daddr, leaving ? p->key6.be_saddr : p->key6.be_daddr, 16);
-	tuple->ipv6.sport = leaving ? p->key6.be_dport : p->key6.be_sport;
-	tuple->ipv6.dport = leaving ? p->key6.be_sport : p->key6.be_dport;
-	return sizeof(tuple->ipv6);
+	__builtin_memcpy(tuple.ipv6.saddr, leaving ? p->key6.be_daddr : p->key6.be_saddr, 16);
+	__builtin_memcpy(tuple.ipv6.daddr, leaving ? p->key6.be_saddr : p->key6.be_daddr, 16);
+	tuple.ipv6.sport = from_port_0 ? 0 : leaving ? p->key6.be_dport : p->key6.be_sport;
+	tuple.ipv6.dport = leaving ? p->key6.be_sport : p->key6.be_dport;
+	return bpf_sk_lookup_tcp(ctx, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
 }
 
 /* Has this host such a connection? What its socket has sent and got goes to `host_sent` and `host_got`. */
 static __noinline int socket_established(hook_ctx *ctx, struct packet *p, __u32 leaving)
 {
-	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock *socket = p ? socket_of(ctx, p, leaving, false) : NULL;
 	int found = 0;
-
-	if (!p)
-		return 0;
-	__u32 size = socket_tuple(p, &tuple, leaving);
-	struct bpf_sock *socket =
-		bpf_sk_lookup_tcp(ctx, &tuple, size == sizeof(tuple.ipv4) ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6),
-				  BPF_F_CURRENT_NETNS, 0);
 
 	if (!socket)
 		return 0;
@@ -60,22 +57,10 @@ static __noinline int socket_established(hook_ctx *ctx, struct packet *p, __u32 
 	return found;
 }
 
-/* Does it listen on its port of this tuple? From port 0 nobody has a connection. */
+/* Does it listen on its port of this tuple? */
 static __noinline int socket_listens(hook_ctx *ctx, const struct packet *p, __u32 leaving)
 {
-	struct bpf_sock_tuple tuple = {};
-
-	if (!p)
-		return 0;
-	__u32 size = socket_tuple(p, &tuple, leaving);
-
-	if (size == sizeof(tuple.ipv4))
-		tuple.ipv4.sport = 0;
-	else
-		tuple.ipv6.sport = 0;
-	struct bpf_sock *socket =
-		bpf_sk_lookup_tcp(ctx, &tuple, size == sizeof(tuple.ipv4) ? sizeof(tuple.ipv4) : sizeof(tuple.ipv6),
-				  BPF_F_CURRENT_NETNS, 0);
+	struct bpf_sock *socket = p ? socket_of(ctx, p, leaving, true) : NULL;
 
 	if (!socket)
 		return 0;

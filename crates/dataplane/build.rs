@@ -1,5 +1,6 @@
-//! Compiles the two BPF objects, each once more as they are while somebody traces, the one that carries counters over, and those that tests stress the flow table, probe the
-//! tables and ask the clock with.
+//! Compiles the two BPF objects, each once more as they are while somebody traces, the one that carries counters over, and
+//! those that tests stress the flow table, probe the tables and ask the clock with. `SLUICE_SLIM` leaves debug data out of the
+//! objects of a gateway.
 
 use std::env;
 use std::path::{Path, PathBuf};
