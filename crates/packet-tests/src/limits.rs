@@ -1,6 +1,7 @@
 //! Real configurations as the kernel's verifier sees them: each function alone, the examples, and everything at once.
 //! Devices are made up; only what the programs become of counts here.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
@@ -80,11 +81,27 @@ pub fn variants_of(plan: &Plan) -> Vec<Variant> {
         .collect()
 }
 
-/// What the verifier says of the programs that a configuration asks for, on both hooks.
-pub fn examine(dataplane: &Dataplane, path: &Path) -> Result<Vec<Examined>> {
+/// Programs that were looked at: other configurations that ask for the same ones need not load them again.
+#[derive(Debug, Default)]
+pub struct Seen(BTreeSet<(u32, bool)>);
+
+impl Seen {
+    /// What of a plan was not asked for before. The mask and whether bindings persist are all that differs between
+    /// programs of one state.
+    pub fn new_in(&mut self, plan: &Plan) -> Vec<Variant> {
+        let persistent = plan.tables.nat.is_persistent();
+        let masks = plan.variants.iter().map(|variant| variant.stage_mask);
+        masks.filter(|mask| self.0.insert((*mask, persistent))).map(Variant::new).collect()
+    }
+}
+
+/// What the verifier says of the programs that a configuration is the first to ask for, on both hooks.
+pub fn examine(dataplane: &Dataplane, path: &Path, seen: &mut Seen) -> Result<Vec<Examined>> {
     let plan = plan_of(path, 1)?;
-    let variants: Vec<Variant> =
-        plan.variants.iter().map(|variant| Variant::new(variant.stage_mask)).collect();
+    let variants = seen.new_in(&plan);
+    if variants.is_empty() {
+        return Ok(Vec::new());
+    }
     dataplane.examine(&plan.tables, &variants).with_context(|| path.display().to_string())
 }
 

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use sluice_dataplane::abi::{TraceFilter, TracePrefix};
-use sluice_dataplane::{Dataplane, Examined, Sizes, TraceRequest, Variant, cleanup};
+use sluice_dataplane::{Dataplane, Examined, Sizes, TraceRequest, cleanup};
 use sluice_packet_tests::limits::{
-    MOST_FAST_BYTES, MOST_INSTRUCTIONS, MOST_MAPS, MOST_STACK, configurations, examine, plan_of,
+    MOST_FAST_BYTES, MOST_INSTRUCTIONS, MOST_MAPS, MOST_STACK, Seen, configurations, examine, plan_of,
 };
 
 const BEGIN: &str =
@@ -23,7 +23,7 @@ fn measure() -> Figures {
     let dataplane = Dataplane::open(&pin, Sizes { sessions4: 4096, sessions6: 4096, ..Sizes::default() });
     let dataplane = dataplane.unwrap_or_else(|error| panic!("{error}"));
     let mut figures = Figures::new();
-    let mut refused = Vec::new();
+    let (mut refused, mut seen) = (Vec::new(), Seen::default());
     let mut note = |place: &str, examined: Vec<Examined>| {
         for program in examined {
             let worst = figures.entry((place.to_owned(), program.name.clone())).or_insert(program.clone());
@@ -34,7 +34,7 @@ fn measure() -> Figures {
     };
     note("always", dataplane.examine_fixed().unwrap_or_else(|error| panic!("{error}")));
     for (name, path) in configurations().unwrap() {
-        match examine(&dataplane, &path) {
+        match examine(&dataplane, &path, &mut seen) {
             Ok(examined) => note(&name, examined),
             Err(error) => refused.push(format!("{name}: {error:#}")),
         }
@@ -171,10 +171,13 @@ fn can_be_traced(configurations: &[(String, PathBuf)]) {
         by_unit: 1,
         by_packet: 1,
     };
-    let mut worst: BTreeMap<String, u32> = BTreeMap::new();
+    let (mut worst, mut seen) = (BTreeMap::<String, u32>::new(), Seen::default());
     for (number, (name, path)) in (1..).zip(configurations) {
         let plan = plan_of(path, number).unwrap();
-        let variants: Vec<Variant> = plan.variants.iter().map(|v| Variant::new(v.stage_mask)).collect();
+        let variants = seen.new_in(&plan);
+        if variants.is_empty() {
+            continue;
+        }
         let generation = dataplane.load(&plan.tables, &variants, number);
         dataplane.switch(&generation.unwrap_or_else(|error| panic!("{name}: {error}")));
         dataplane.grace().unwrap();
