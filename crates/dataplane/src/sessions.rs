@@ -54,12 +54,12 @@ pub struct SessionId {
 
 impl SessionId {
     /// Its position in the order that sessions are listed in: IPv4 first, then by number of the record.
-    pub fn place(&self) -> u64 {
-        place_of(self.family, self.number)
+    pub fn cursor(&self) -> u64 {
+        cursor_of(self.family, self.number)
     }
 }
 
-fn place_of(family: Family, number: u32) -> u64 {
+fn cursor_of(family: Family, number: u32) -> u64 {
     let six = matches!(family, Family::V6);
     u64::from(six) << 32 | u64::from(number)
 }
@@ -213,7 +213,7 @@ impl Dataplane {
 
     /// Those of them from this position on.
     pub fn sessions_from(&self, position: u64) -> impl Iterator<Item = Session> + '_ {
-        let behind = move |number: &u32, family| place_of(family, *number) >= position;
+        let behind = move |number: &u32, family| cursor_of(family, *number) >= position;
         let four = self.flows4.numbers().filter(move |number| behind(number, Family::V4));
         let six = self.flows6.numbers().filter(move |number| behind(number, Family::V6));
         let four = four.filter_map(|number| read(&self.flows4, number, tuple4));

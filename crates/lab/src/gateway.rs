@@ -104,6 +104,11 @@ impl<'a> Gateway<'a> {
         self.sluice(&["commit", &configuration.display().to_string()]).map(drop)
     }
 
+    /// Of the daemon, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// Where the daemon pins its BPF objects.
     pub fn pins(&self) -> PathBuf {
         pins_of(&self.state)

@@ -62,7 +62,7 @@ pub struct SourceNat {
     /// A source has the same address in every pool.
     pub address_persistent: bool,
     /// `port-randomization disable`
-    pub ports_in_turn: bool,
+    pub sequential_ports: bool,
     /// Ports that rules with `interface` choose from.
     pub interface_ports: Ports,
     /// Most bindings of persistent-nat; None = as many as there are by default.

@@ -4,6 +4,7 @@ pub mod budgets;
 pub mod bulk;
 pub(crate) mod concurrent;
 pub(crate) mod cps;
+pub(crate) mod daemon;
 pub(crate) mod fair;
 pub(crate) mod fan_out;
 pub mod frames;
@@ -50,6 +51,7 @@ pub static SUITES: &[Suite] = &[
     cps::SUITE,
     concurrent::SUITE,
     hitless::SUITE,
+    daemon::SUITE,
     fair::SUITE,
     fan_out::SUITE,
     profile::SUITE,

@@ -139,7 +139,7 @@ pub fn list(shared: &Shared, filter: &SessionFilter, matcher: &Matcher) -> Resul
         if (offset..offset.saturating_add(limit)).contains(&(list.total as usize)) {
             list.sessions.push(viewer.view(&session));
         } else if filter.from.is_some() && list.total as usize >= offset {
-            list.next = Some(session.id.place());
+            list.next = Some(session.id.cursor());
             break;
         }
         list.total += 1;

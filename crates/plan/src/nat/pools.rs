@@ -153,7 +153,7 @@ impl<'a> Pools<'a> {
         if ports.preserve_source {
             entry.flags |= abi::NAT_POOL_PRESERVE;
         }
-        if !self.source.ports_in_turn && ports.range.is_some() {
+        if !self.source.sequential_ports && ports.range.is_some() {
             entry.flags |= abi::NAT_POOL_RANDOM;
         }
     }

@@ -172,7 +172,7 @@ fn go(shell: &mut Shell, given: &Given, _: &mut Out) -> Done {
     let below = sluice_language::words(&given.path.join(" ")).map_err(Failure::bad_input)?;
     let path = [shell.path(), below].concat();
     let words: Vec<&str> = path.iter().map(String::as_str).collect();
-    if sluice_language::place::place(&words) != sluice_language::place::Place::Block {
+    if sluice_language::follows::follows(&words) != sluice_language::follows::Follows::Block {
         let why = format!("`{}` is no place that has statements below it", path.join(" "));
         return Err(Failure::bad_input(why).into());
     }
@@ -199,7 +199,7 @@ fn up(shell: &mut Shell, given: &Given, _: &mut Out) -> Done {
 
 fn is_block(path: &[String]) -> bool {
     let words: Vec<&str> = path.iter().map(String::as_str).collect();
-    sluice_language::place::place(&words) == sluice_language::place::Place::Block
+    sluice_language::follows::follows(&words) == sluice_language::follows::Follows::Block
 }
 
 fn exit(shell: &mut Shell, given: &Given, out: &mut Out) -> Done {

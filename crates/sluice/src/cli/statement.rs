@@ -1,7 +1,7 @@
 //! A place in the configuration, word by word, by the schema and by what a configuration has.
 
 use sluice_language::Tree;
-use sluice_language::place::{Place, place};
+use sluice_language::follows::{Follows, follows};
 use sluice_language::schema::complete;
 
 use super::grammar::{Choice, ENTER, Places, Wrong};
@@ -66,7 +66,7 @@ impl Statement {
         }
         let (base, mut words) = (self.base(known), self.words.clone());
         let path = [base.clone(), words.clone()].concat();
-        if matches!(at(&path), Place::Done) && self.places == Places::Possible {
+        if matches!(at(&path), Follows::Done) && self.places == Places::Possible {
             // several statements of one block may stand in a line
             words.truncate(self.block);
         }
@@ -74,7 +74,7 @@ impl Statement {
         words.push(whole.clone());
         self.words = words;
         self.sent.push(if word.is_quoted { format!("\"{whole}\"") } else { quoted(&whole) });
-        if matches!(at(&self.path(known)), Place::Block) {
+        if matches!(at(&self.path(known)), Follows::Block) {
             self.block = self.words.len();
         }
         Ok(())
@@ -97,7 +97,7 @@ impl Statement {
         match begun[..] {
             _ if takes_value => Ok(text.to_owned()),
             [one] => Ok(one.word.clone()),
-            [] if matches!(at(path), Place::Unknown) => Ok(text.to_owned()),
+            [] if matches!(at(path), Follows::Unknown) => Ok(text.to_owned()),
             // only the words of the language are known; the daemon judges the rest
             [] if is_common(text) => Ok(text.to_owned()),
             [] => Err(Wrong::Unknown(offered)),
@@ -112,12 +112,12 @@ impl Statement {
         }
         let mut choices = vec![];
         let here = at(&path);
-        if matches!(here, Place::Block | Place::Done)
+        if matches!(here, Follows::Block | Follows::Done)
             && (!self.words.is_empty() || self.places != Places::Possible)
         {
             choices.push(Choice::new(ENTER, "Execute this command"));
         }
-        if matches!(here, Place::Done) && self.places == Places::Possible {
+        if matches!(here, Follows::Done) && self.places == Places::Possible {
             let above = path.len() - self.words.len();
             path.truncate(above + self.block);
         }
@@ -159,8 +159,8 @@ fn is_common(word: &str) -> bool {
     ["apply-groups", "apply-groups-except", "groups"].contains(&word)
 }
 
-fn at(path: &[String]) -> Place {
-    place(&path.iter().map(String::as_str).collect::<Vec<_>>())
+fn at(path: &[String]) -> Follows {
+    follows(&path.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// Where a name stands, those that the configuration has of its kind, and those that are there already.

@@ -53,7 +53,7 @@ pub(super) fn compile(top: View, names: &Names, report: &mut Report) -> Nat {
         pools: source_pools.into_iter().map(|pool| pool.pool).collect(),
         rule_sets: source_sets,
         address_persistent: view.path(&["source", "address-persistent"]).is_some(),
-        ports_in_turn: view.path(&["source", "port-randomization", "disable"]).is_some(),
+        sequential_ports: view.path(&["source", "port-randomization", "disable"]).is_some(),
         interface_ports: pools::interface_ports(view, scope.report),
         max_bindings: view.value(&["source", "max-bindings"]).and_then(View::number),
     };

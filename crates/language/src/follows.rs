@@ -1,11 +1,11 @@
-//! What an editor asks about a place in the configuration: what kind of place it is, what stands there, which names are in use.
+//! What an editor asks about a path of the configuration: what may follow it, what stands there, which names are in use.
 
 use crate::schema::{Body, Cursor, Key, Kind, ROOT, lookup};
 use crate::tree::{NodeId, TOP, Tree};
 
 /// What may follow some words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Follows {
     /// Statements of a block.
     Block,
     /// A word of a header.
@@ -19,13 +19,13 @@ pub enum Place {
 }
 
 /// Where words from the top level lead.
-pub fn place(path: &[&str]) -> Place {
+pub fn follows(path: &[&str]) -> Follows {
     match path.iter().fold(Cursor::Block(&ROOT), |cursor, word| cursor.step(word)) {
-        Cursor::Block(_) => Place::Block,
-        Cursor::Key(..) => Place::Key,
-        Cursor::Value(_) => Place::Value,
-        Cursor::Done => Place::Done,
-        Cursor::Unknown => Place::Unknown,
+        Cursor::Block(_) => Follows::Block,
+        Cursor::Key(..) => Follows::Key,
+        Cursor::Value(_) => Follows::Value,
+        Cursor::Done => Follows::Done,
+        Cursor::Unknown => Follows::Unknown,
     }
 }
 
@@ -77,11 +77,11 @@ mod tests {
     }
 
     #[test]
-    fn places_say_what_follows() {
-        assert_eq!(place(&["security"]), Place::Block);
-        assert_eq!(place(&["security", "zones", "security-zone"]), Place::Key);
-        assert_eq!(place(&["system", "host-name"]), Place::Value);
-        assert_eq!(place(&["system", "host-name", "gw"]), Place::Done);
-        assert_eq!(place(&["bananas"]), Place::Unknown);
+    fn a_path_says_what_follows() {
+        assert_eq!(follows(&["security"]), Follows::Block);
+        assert_eq!(follows(&["security", "zones", "security-zone"]), Follows::Key);
+        assert_eq!(follows(&["system", "host-name"]), Follows::Value);
+        assert_eq!(follows(&["system", "host-name", "gw"]), Follows::Done);
+        assert_eq!(follows(&["bananas"]), Follows::Unknown);
     }
 }
