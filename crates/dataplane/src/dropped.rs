@@ -10,6 +10,7 @@ use zerocopy::FromBytes;
 
 use crate::Dataplane;
 use crate::error::{Doing, Result};
+use crate::events::GATHER;
 
 /// One record of `bpf/abi/dropped.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,7 +161,7 @@ impl Dataplane {
     /// Hands over dropped packets as they come, those of the time without a reader first, until `go_on` says no. There
     /// can be one reader at a time.
     pub fn watch_dropped(&self, go_on: impl Fn() -> bool, mut take: impl FnMut(Dropped)) -> Result<()> {
-        self.watch_ring("dropped", "dropped packets", go_on, |bytes| {
+        self.watch_ring("dropped", "dropped packets", GATHER, go_on, |bytes| {
             Dropped::read(bytes).into_iter().for_each(&mut take)
         })
     }

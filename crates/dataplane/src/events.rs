@@ -1,6 +1,8 @@
 //! Log events of the data plane, read from its ring buffer.
 
+use std::cell::Cell;
 use std::net::IpAddr;
+use std::thread;
 use std::time::Duration;
 
 use libbpf_rs::{ErrorKind, RingBufferBuilder};
@@ -12,6 +14,8 @@ use crate::{Dataplane, Tuple};
 
 /// How long one wait lasts before it is asked whether to go on.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// How long entries of the log may wait for others.
+pub(crate) const GATHER: Duration = Duration::from_millis(2);
 
 /// One record of `bpf/abi/event.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,23 +50,27 @@ impl Dataplane {
     /// Hands over events as they come, those of the time without a reader first, until `go_on` says no. There can be
     /// one reader at a time.
     pub fn watch_events(&self, go_on: impl Fn() -> bool, mut take: impl FnMut(Event)) -> Result<()> {
-        self.watch_ring("events", "log events", go_on, |bytes| {
+        self.watch_ring("events", "log events", GATHER, go_on, |bytes| {
             Event::read(bytes).into_iter().for_each(&mut take)
         })
     }
 
-    /// Hands over the records of a ring.
+    /// Hands over the records of a ring. Where some came, more are let gather for a while: whoever waits for each is
+    /// woken for each, which costs the data plane more than the record.
     pub(crate) fn watch_ring(
         &self,
         map: &str,
         what: &str,
+        gather: Duration,
         go_on: impl Fn() -> bool,
         mut take: impl FnMut(&[u8]),
     ) -> Result<()> {
+        let came = Cell::new(false);
         let mut builder = RingBufferBuilder::new();
         builder
             .add(self.state.map(map), |bytes| {
                 take(bytes);
+                came.set(true);
                 0
             })
             .doing(|| format!("read the {what}"))?;
@@ -72,6 +80,7 @@ impl Dataplane {
                 Err(error) if error.kind() != ErrorKind::Interrupted => {
                     return Err(error).doing(|| format!("wait for {what}"));
                 }
+                _ if came.take() => thread::sleep(gather),
                 _ => {}
             }
         }

@@ -2,6 +2,7 @@
 
 use std::net::Ipv6Addr;
 use std::ops::Range;
+use std::time::Duration;
 
 use sluice_wire::checksum::Pseudo;
 use sluice_wire::fields::{at, be16, put_be16, v6};
@@ -98,7 +99,7 @@ impl Dataplane {
     /// Hands over packets that are to be fragmented as they come, until `go_on` says no; one reader at a time.
     pub fn watch_oversize(&self, go_on: impl Fn() -> bool, mut take: impl FnMut(Oversize)) -> Result<()> {
         let stale = STALE_S as u32 * self.hz();
-        self.watch_ring("oversize", "packets to fragment", go_on, |bytes| {
+        self.watch_ring("oversize", "packets to fragment", Duration::ZERO, go_on, |bytes| {
             let Some((oversize, when)) = Oversize::read(bytes) else { return };
             let now = self.now_jiffies().map_or(when, |now| now as u32);
             if now.wrapping_sub(when) <= stale {

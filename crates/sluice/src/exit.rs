@@ -5,6 +5,7 @@ use std::process::ExitCode;
 pub type Outcome = Result<ExitCode, Failure>;
 
 /// An error and the exit code it means.
+#[derive(Debug)]
 pub struct Failure {
     pub code: u8,
     pub message: String,

@@ -2,6 +2,7 @@
 
 pub mod drops;
 mod gate;
+mod log_fields;
 pub mod nat;
 pub(crate) mod prefix;
 pub(crate) mod protocol;
@@ -22,6 +23,7 @@ pub use self::gate::{
     GateServiceView, GateView, GrantFilter, GrantList, GrantRequest, GrantView, Granted, RevokeRequest,
     Revoked,
 };
+pub use self::log_fields::LogFields;
 pub use self::store::*;
 
 /// Everything that is counted of packets, at one time.
@@ -336,33 +338,17 @@ pub struct LogEntry {
     /// When, in milliseconds since 1970.
     pub unix_ms: u64,
     /// `RT_FLOW_SESSION_CREATE`, `..._CLOSE`, `..._DENY`
-    pub event: String,
+    pub event: Cow<'static, str>,
     /// In the order in which Junos writes them.
-    pub fields: Vec<(Cow<'static, str>, String)>,
+    pub fields: LogFields,
 }
 
 impl LogEntry {
     /// Event and fields as Junos writes them.
     pub fn line(&self) -> String {
-        let mut line = self.event.clone();
-        self.write_fields(&mut line);
+        let mut line = self.event.clone().into_owned();
+        self.fields.write(&mut line);
         line
-    }
-
-    /// ` name="value"` of each field; what ends a value early is escaped (RFC 5424 6.3.3).
-    pub fn write_fields(&self, to: &mut String) {
-        for (name, value) in &self.fields {
-            to.push(' ');
-            to.push_str(name);
-            to.push_str("=\"");
-            for character in value.chars() {
-                if matches!(character, '"' | '\\' | ']') {
-                    to.push('\\');
-                }
-                to.push(character);
-            }
-            to.push('"');
-        }
     }
 }
 

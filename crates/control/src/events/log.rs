@@ -1,7 +1,7 @@
 //! The session log: what `then log` asks for, in the names that Junos gives its structured RT_FLOW messages.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,7 +15,7 @@ use sluice_abi::{
 use sluice_dataplane::{Event, Tuple};
 use sluice_plan::nat::Kind;
 
-use crate::api::LogEntry;
+use crate::api::{LogEntry, LogFields};
 use crate::commit::Shared;
 use crate::events::syslog::Outputs;
 use crate::state::active::Active;
@@ -53,12 +53,15 @@ pub fn start(shared: Arc<Shared>) -> std::io::Result<()> {
 const NOTHING: &str = "N/A";
 
 /// Fields of an entry, in the order in which they are printed.
-#[derive(Default)]
-struct Fields(Vec<(Cow<'static, str>, String)>);
+struct Fields(LogFields);
 
 impl Fields {
-    fn add(&mut self, name: &'static str, value: impl ToString) -> &mut Self {
-        self.0.push((Cow::Borrowed(name), value.to_string()));
+    fn new() -> Self {
+        Self(LogFields::roomy())
+    }
+
+    fn add(&mut self, name: &'static str, value: impl Display) -> &mut Self {
+        self.0.add(name, value);
         self
     }
 
@@ -97,8 +100,8 @@ impl Fields {
             .add("roles", NOTHING)
     }
 
-    fn entry(&mut self, event: &str) -> LogEntry {
-        LogEntry { unix_ms: unix_ms(), event: event.to_owned(), fields: std::mem::take(&mut self.0) }
+    fn entry(&mut self, event: &'static str) -> LogEntry {
+        LogEntry { unix_ms: unix_ms(), event: event.into(), fields: std::mem::take(&mut self.0) }
     }
 }
 
@@ -113,7 +116,7 @@ fn entry(event: &Event, active: &Active, hz: u64) -> LogEntry {
 
 fn session_entry(kind: u32, event: &Event, active: &Active, hz: u64) -> LogEntry {
     let (raw, tuple) = (&event.raw, &event.tuple);
-    let mut fields = Fields::default();
+    let mut fields = Fields::new();
     if kind == EVENT_SESSION_CLOSE {
         fields.add("reason", close_reason(event));
     }
@@ -164,7 +167,7 @@ fn rule(id: u16, active: &Active) -> (&'static str, &str) {
 /// A pool that had nothing free for a first packet.
 fn exhausted_entry(event: &Event, active: &Active) -> LogEntry {
     let raw = &event.raw;
-    Fields::default()
+    Fields::new()
         .add("nat-pool-name", active.nat_pool_name(raw.policy))
         .add("nat-rule-name", active.nat_rule_name(raw.session as u16).unwrap_or_else(|| "-".to_owned()))
         .packet(event)
@@ -183,7 +186,7 @@ fn screen_entry(event: &Event, active: &Active) -> LogEntry {
         17 => "RT_SCREEN_UDP",
         _ => "RT_SCREEN_IP",
     };
-    Fields::default()
+    Fields::new()
         .add("attack-name", attack.map_or("unknown", |reason| reason.name()))
         .packet(event)
         .add("source-zone-name", active.zone_name(raw.from_zone))
@@ -196,7 +199,7 @@ fn screen_entry(event: &Event, active: &Active) -> LogEntry {
 fn gate_entry(event: &Event, active: &Active) -> LogEntry {
     let raw = &event.raw;
     let reason = Reason::BY_NUMBER.get(usize::from(raw.screen));
-    Fields::default()
+    Fields::new()
         .add("reason", reason.map_or("unknown", |reason| reason.name()))
         .packet(event)
         .add("service-name", active.plan.gate.services.get(&raw.policy).map_or("-", String::as_str))

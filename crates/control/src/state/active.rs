@@ -27,35 +27,35 @@ pub struct Active {
 
 impl Active {
     /// `-` for what the active configuration does not know any more.
-    pub fn zone_name(&self, id: u16) -> String {
+    pub fn zone_name(&self, id: u16) -> &str {
         match id {
-            sluice_abi::ZONE_HOST => "junos-host".to_owned(),
-            id => self.plan.zones.get(&id.into()).cloned().unwrap_or_else(unknown),
+            sluice_abi::ZONE_HOST => "junos-host",
+            id => self.plan.zones.get(&id.into()).map_or(UNKNOWN, String::as_str),
         }
     }
 
-    pub fn policy_name(&self, id: u32) -> String {
-        self.plan.policies.get(&id).map_or_else(unknown, |policy| policy.name.clone())
+    pub fn policy_name(&self, id: u32) -> &str {
+        self.plan.policies.get(&id).map_or(UNKNOWN, |policy| &policy.name)
     }
 
     /// `SET RULE`; None = no rule.
     pub fn nat_rule_name(&self, id: u16) -> Option<String> {
         let rule = self.plan.nat.rules.get(&id.into());
-        (id != 0).then(|| rule.map_or_else(unknown, |rule| format!("{} {}", rule.set, rule.name)))
+        (id != 0)
+            .then(|| rule.map_or_else(|| UNKNOWN.to_owned(), |rule| format!("{} {}", rule.set, rule.name)))
     }
 
-    pub fn nat_pool_name(&self, id: u32) -> String {
+    pub fn nat_pool_name(&self, id: u32) -> &str {
         let pool = self.plan.nat.pools.get(&id);
-        pool.map_or_else(unknown, |pool| pool.name.clone().unwrap_or_else(|| "interface".to_owned()))
+        pool.map_or(UNKNOWN, |pool| pool.name.as_deref().unwrap_or("interface"))
     }
 
-    pub fn unit_name(&self, index: u16) -> String {
+    pub fn unit_name(&self, index: u16) -> &str {
         let unit = self.plan.units.iter().find(|unit| unit.index == u32::from(index));
         let null = self.plan.null_zone.iter().find(|null| null.index == u32::from(index));
-        unit.map(|unit| &unit.name).or(null.map(|null| &null.device)).cloned().unwrap_or_else(unknown)
+        unit.map(|unit| &unit.name).or(null.map(|null| &null.device)).map_or(UNKNOWN, String::as_str)
     }
 }
 
-fn unknown() -> String {
-    "-".to_owned()
-}
+/// What an id that names nothing any more is called.
+const UNKNOWN: &str = "-";

@@ -115,7 +115,7 @@ impl<'a> Rules<'a> {
             return (Some("default-policy".to_owned()), self.location(&words));
         }
         let Some(policy) = self.active.plan.policies.get(&id) else {
-            return ((id != 0).then(|| self.active.policy_name(id)), None);
+            return ((id != 0).then(|| self.active.policy_name(id).to_owned()), None);
         };
         let name = policy.name.as_str();
         let place = match &policy.context {
@@ -138,14 +138,14 @@ impl<'a> Rules<'a> {
 /// Of the configuration, else the device that the frame came to.
 pub(super) fn device(unit: u16, ifindex: u32, active: &Active) -> String {
     if unit != 0 {
-        return active.unit_name(unit);
+        return active.unit_name(unit).to_owned();
     }
     nix::net::if_::if_indextoname(ifindex)
         .map_or_else(|_| format!("ifindex {ifindex}"), |name| name.to_string_lossy().into_owned())
 }
 
 pub(super) fn zone(id: u16, active: &Active) -> Option<String> {
-    (id != sluice_abi::ZONE_NONE).then(|| active.zone_name(id))
+    (id != sluice_abi::ZONE_NONE).then(|| active.zone_name(id).to_owned())
 }
 
 fn tags(vlan: u32) -> Option<String> {

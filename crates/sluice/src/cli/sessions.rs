@@ -1,18 +1,21 @@
 //! `show security flow session`: a page at a time, so that a million of them need no more memory than a hundred.
 
+use std::borrow::Cow;
+use std::fmt::Write;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
-use sluice_control::ClientError;
-use sluice_control::api::{SessionFilter, SessionList, SessionView};
+use serde::Deserialize;
+use sluice_control::api::{SessionFilter, SessionList};
 use sluice_control::operations::NoArguments;
 use sluice_control::operations::sessions::SESSIONS;
 use sluice_control::operations::system::STATS;
 
 use super::grammar::{Argument, Given, Value, flag, named};
-use super::out::{Done, Out};
+use super::out::{Done, Out, Stop};
 use super::pipe::Form;
 use super::shell::Shell;
+use crate::exit::Failure;
 
 const PORT: Value = Value::Number(0, 65_535);
 
@@ -65,23 +68,33 @@ pub fn list(shell: &mut Shell, given: &Given, out: &mut Out) -> Done {
     if given.has("summary") {
         return summary(shell, &filter, out);
     }
-    let (mut total, mut separator) = (0_u64, "[");
-    for page in pages(shell, filter) {
-        let page = page?;
-        for session in &page.sessions {
-            match out.form {
-                Form::Json => {
-                    let line = serde_json::to_string(session).map_err(crate::exit::Failure::failed)?;
+    let (mut total, mut separator, mut text) = (0_u64, "[", String::new());
+    for answer in pages(shell, filter) {
+        let answer = answer?;
+        let is_first = total == 0;
+        match out.form {
+            Form::Json => {
+                let page: SessionList = read(&answer)?;
+                total += page.sessions.len() as u64;
+                for session in &page.sessions {
+                    let line = serde_json::to_string(session).map_err(Failure::failed)?;
                     out.line(&format!("{separator}{line}"))?;
                     separator = ",";
                 }
-                _ => describe(session).iter().try_for_each(|line| out.line(line))?,
+            }
+            _ => {
+                let page: Page<'_> = read(&answer)?;
+                total += page.sessions.len() as u64;
+                for session in &page.sessions {
+                    text.clear();
+                    session.describe(&mut text);
+                    text.split('\n').try_for_each(|line| out.line(line))?;
+                }
             }
         }
-        if total == 0 {
+        if is_first {
             out.flush()?;
         }
-        total += page.sessions.len() as u64;
     }
     match out.form {
         Form::Json => out.line(if total == 0 { "[]" } else { "]" }),
@@ -89,18 +102,44 @@ pub fn list(shell: &mut Shell, given: &Given, out: &mut Out) -> Done {
     }
 }
 
-/// Pages in their order; while one is being written, the next one is on its way.
-fn pages(shell: &Shell, filter: SessionFilter) -> Receiver<Result<SessionList, ClientError>> {
+fn read<'a, T: Deserialize<'a>>(answer: &'a [u8]) -> Result<T, Failure> {
+    serde_json::from_slice(answer)
+        .map_err(|error| Failure::failed(format!("the list cannot be read: {error}")))
+}
+
+/// Where an answer stands that says how many it has before it lists them.
+const LISTS: &[u8] = b",\"sessions\":[";
+
+/// Where the next page begins. It is asked for before this one is read as a whole.
+fn next_of(answer: &[u8]) -> Result<Option<u64>, Failure> {
+    #[derive(Deserialize)]
+    struct Head {
+        next: Option<u64>,
+    }
+    let start = &answer[..answer.len().min(200)];
+    let head = match start.windows(LISTS.len()).position(|window| window == LISTS) {
+        Some(length) => [&start[..length], b"}"].concat(),
+        None => answer.to_vec(),
+    };
+    read(&head).map(|Head { next }| next)
+}
+
+/// Pages in their order, as they came; while one is being written, the next one is on its way.
+fn pages(shell: &Shell, filter: SessionFilter) -> Receiver<Result<Vec<u8>, Stop>> {
     let (sender, receiver) = sync_channel(1);
     let client = shell.client();
     thread::spawn(move || {
         let (mut from, mut limit) = (Some(0), FIRST);
         while let Some(start) = from {
             let query = SessionFilter { from: Some(start), limit: Some(limit), ..filter.clone() };
-            let page = client.ask(&SESSIONS, &query);
-            from = page.as_ref().ok().and_then(|page| page.next);
+            let page = client.send(&SESSIONS.about, &query, "").map_err(Stop::from);
+            let page = page.and_then(|answer| {
+                from = next_of(&answer)?;
+                Ok(answer)
+            });
             limit = PAGE;
-            if sender.send(page).is_err() {
+            let is_last = page.is_err();
+            if sender.send(page).is_err() || is_last {
                 break;
             }
         }
@@ -125,32 +164,69 @@ fn summary(shell: &Shell, filter: &SessionFilter, out: &mut Out) -> Done {
     })
 }
 
-/// A session in three lines, as the appliance has it.
-fn describe(s: &SessionView) -> [String; 3] {
-    let rest = s.timeout_s.saturating_sub(s.idle_s);
-    let side = |name: &str, from: &str, from_port: u16, to: &str, to_port: u16, interface: &str, n: usize| {
-        format!(
-            "  {name}: {from}/{from_port} --> {to}/{to_port};{}, If: {interface}, Pkts: {}, Bytes: {}",
-            s.protocol, s.packets[n], s.bytes[n]
-        )
-    };
-    [
-        format!("Session ID: {}, Policy name: {}, Timeout: {rest}, State: {}", s.id, s.policy, s.state),
-        side("In", &s.source, s.source_port, &s.destination, s.destination_port, &s.in_interface, 0),
-        side(
-            "Out",
-            &s.out_source,
-            s.out_source_port,
-            &s.out_destination,
-            s.out_destination_port,
-            &s.out_interface,
-            1,
-        ),
-    ]
+/// The part of a list that one answer has.
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(borrow)]
+    sessions: Vec<Listed<'a>>,
+}
+
+/// What is shown of a session ([`SessionView`]), in the text that it came in.
+#[derive(Deserialize)]
+struct Listed<'a> {
+    id: u32,
+    #[serde(borrow)]
+    protocol: Cow<'a, str>,
+    #[serde(borrow)]
+    source: Cow<'a, str>,
+    source_port: u16,
+    #[serde(borrow)]
+    destination: Cow<'a, str>,
+    destination_port: u16,
+    #[serde(borrow)]
+    out_source: Cow<'a, str>,
+    out_source_port: u16,
+    #[serde(borrow)]
+    out_destination: Cow<'a, str>,
+    out_destination_port: u16,
+    #[serde(borrow)]
+    in_interface: Cow<'a, str>,
+    #[serde(borrow)]
+    out_interface: Cow<'a, str>,
+    #[serde(borrow)]
+    policy: Cow<'a, str>,
+    #[serde(borrow)]
+    state: Cow<'a, str>,
+    idle_s: u64,
+    timeout_s: u64,
+    packets: [u64; 2],
+    bytes: [u64; 2],
+}
+
+impl Listed<'_> {
+    /// Three lines, as the appliance has it.
+    fn describe(&self, to: &mut String) {
+        let Listed { id, protocol, source, source_port, destination, destination_port, .. } = self;
+        let Listed { out_source, out_source_port, out_destination, out_destination_port, .. } = self;
+        let Listed { in_interface, out_interface, policy, state, packets, bytes, .. } = self;
+        let rest = self.timeout_s.saturating_sub(self.idle_s);
+        // a String takes whatever is written to it
+        let _ = write!(
+            to,
+            "Session ID: {id}, Policy name: {policy}, Timeout: {rest}, State: {state}\n  \
+             In: {source}/{source_port} --> {destination}/{destination_port};{protocol}, If: {in_interface}, \
+             Pkts: {}, Bytes: {}\n  \
+             Out: {out_source}/{out_source_port} --> {out_destination}/{out_destination_port};{protocol}, \
+             If: {out_interface}, Pkts: {}, Bytes: {}",
+            packets[0], bytes[0], packets[1], bytes[1]
+        );
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use sluice_control::api::SessionView;
+
     use super::*;
 
     #[test]
@@ -176,8 +252,15 @@ mod tests {
             bytes: [300, 2000],
             ..SessionView::default()
         };
+        let list = SessionList { total: 1, next: Some(7), sessions: vec![session] };
+        let answer = serde_json::to_vec(&list).unwrap();
+        assert!(answer[..200].windows(LISTS.len()).any(|window| window == LISTS));
+        assert_eq!(next_of(&answer).unwrap(), Some(7));
+        let page: Page<'_> = read(&answer).unwrap();
+        let mut text = String::new();
+        page.sessions[0].describe(&mut text);
         assert_eq!(
-            describe(&session),
+            text.split('\n').collect::<Vec<_>>(),
             [
                 "Session ID: 17, Policy name: web, Timeout: 1790, State: established",
                 "  In: 10.0.1.102/41000 --> 203.0.113.9/443;tcp, If: trust0.0, Pkts: 5, Bytes: 300",

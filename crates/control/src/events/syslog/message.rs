@@ -11,13 +11,33 @@ const PRIORITY: u8 = 14;
 /// Below the enterprise number that RFC 5612 keeps for examples: Sluice has none of its own.
 const STRUCTURE: &str = "sluice@32473";
 
-pub fn message(entry: &LogEntry, host: &str) -> Vec<u8> {
-    let time = DateTime::from_timestamp_millis(entry.unix_ms as i64).unwrap_or_default();
-    let time = time.to_rfc3339_opts(SecondsFormat::Millis, true);
+/// Who writes messages: this host, and the time, which many have in common.
+#[derive(Default)]
+pub struct Writer {
+    pub host: String,
+    unix_ms: u64,
+    time: String,
+}
+
+impl Writer {
+    fn know_time(&mut self, unix_ms: u64) {
+        if self.time.is_empty() || self.unix_ms != unix_ms {
+            let time = DateTime::from_timestamp_millis(unix_ms as i64).unwrap_or_default();
+            (self.unix_ms, self.time) = (unix_ms, time.to_rfc3339_opts(SecondsFormat::Millis, true));
+        }
+    }
+
+    pub fn message(&mut self, entry: &LogEntry) -> Vec<u8> {
+        self.know_time(entry.unix_ms);
+        message(entry, &self.time, &self.host)
+    }
+}
+
+fn message(entry: &LogEntry, time: &str, host: &str) -> Vec<u8> {
     let (application, event) = (application(&entry.event), &entry.event);
     let mut text = String::with_capacity(1024);
     let _ = write!(text, "<{PRIORITY}>1 {time} {host} {application} - {event} [{STRUCTURE}");
-    entry.write_fields(&mut text);
+    entry.fields.write(&mut text);
     text.push(']');
     text.into_bytes()
 }
@@ -40,19 +60,17 @@ pub fn host(configured: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::LogFields;
 
     #[test]
     fn what_would_end_a_value_is_escaped() {
-        let entry = LogEntry {
-            unix_ms: 1_795_000_000_123,
-            event: "RT_FLOW_SESSION_DENY".to_owned(),
-            fields: vec![
-                ("policy-name".into(), r#"a"b\c]d"#.to_owned()),
-                ("protocol-id".into(), "6".to_owned()),
-            ],
-        };
+        let mut fields = LogFields::default();
+        fields.add("policy-name", r#"a"b\c]d"#);
+        fields.add("protocol-id", 6);
+        let entry = LogEntry { unix_ms: 1_795_000_000_123, event: "RT_FLOW_SESSION_DENY".into(), fields };
+        let mut writer = Writer { host: "gw".to_owned(), ..Writer::default() };
         assert_eq!(
-            String::from_utf8(message(&entry, "gw")).unwrap(),
+            String::from_utf8(writer.message(&entry)).unwrap(),
             r#"<14>1 2026-11-18T11:06:40.123Z gw RT_FLOW - RT_FLOW_SESSION_DENY [sluice@32473 policy-name="a\"b\\c\]d" protocol-id="6"]"#
         );
     }

@@ -8,7 +8,6 @@ mod stream;
 mod tls;
 mod writer;
 
-use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,10 +16,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use sluice_language::{LogFile, LogStream, SecurityLog};
 
-use self::message::{host, message};
+use self::message::{Writer, host};
 use self::queue::{Message, Queue};
 use self::writer::write;
-use crate::api::LogEntry;
+use crate::api::{LogEntry, LogFields};
 use crate::commit::Shared;
 use crate::state::session_log::OutputCounts;
 
@@ -62,7 +61,7 @@ impl Drop for Output {
 #[derive(Default)]
 pub struct Outputs {
     generation: u32,
-    host: String,
+    writer: Writer,
     rate_cap: u64,
     rate: Rate,
     outputs: Vec<Output>,
@@ -74,7 +73,7 @@ impl Outputs {
         let active = shared.active();
         if active.generation != self.generation {
             self.generation = active.generation;
-            self.host = host(active.config.system.host_name.as_deref());
+            self.writer.host = host(active.config.system.host_name.as_deref());
             self.become_as(&active.config.log);
             shared.log.set_outputs(self.outputs.iter().map(|output| output.queue.counts.clone()).collect());
         }
@@ -114,10 +113,10 @@ impl Outputs {
         true
     }
 
-    fn queue(&self, entry: &LogEntry) {
-        let text: Message = message(entry, &self.host).into();
+    fn queue(&mut self, entry: &LogEntry) {
+        let text: Message = self.writer.message(entry).into();
         for output in &self.outputs {
-            output.queue.push(&text, |lost| message(&notice("full", lost), &self.host).into());
+            output.queue.push(&text, |lost| self.writer.message(&notice("full", lost)).into());
         }
     }
 }
@@ -154,12 +153,10 @@ impl Rate {
 
 /// Says in the log itself what is missing there.
 fn notice(cause: &str, count: u64) -> LogEntry {
-    let field = |name: &'static str, value: String| (Cow::Borrowed(name), value);
-    LogEntry {
-        unix_ms: unix_ms(),
-        event: "RT_LOG_LEFT_OUT".to_owned(),
-        fields: vec![field("cause", cause.to_owned()), field("count", count.to_string())],
-    }
+    let mut fields = LogFields::default();
+    fields.add("cause", cause);
+    fields.add("count", count);
+    LogEntry { unix_ms: unix_ms(), event: "RT_LOG_LEFT_OUT".into(), fields }
 }
 
 fn unix_ms() -> u64 {

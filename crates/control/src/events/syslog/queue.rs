@@ -42,6 +42,7 @@ impl Queue {
     /// their number.
     pub fn push(&self, message: &Message, tell: impl FnOnce(u64) -> Message) {
         let mut state = self.state();
+        let was_empty = state.messages.is_empty();
         if state.bytes + message.len() > BUFFER_BYTES {
             state.lost += 1;
             self.counts.lost_full.fetch_add(1, Ordering::Relaxed);
@@ -56,7 +57,10 @@ impl Queue {
         state.messages.push_back(message.clone());
         self.counts.waiting_bytes.store(state.bytes as u64, Ordering::Relaxed);
         drop(state);
-        self.changed.notify_one();
+        // who takes out waits only for the first
+        if was_empty {
+            self.changed.notify_one();
+        }
     }
 
     /// What waits, oldest first, up to a batch; None = nothing, and nothing will come.
@@ -124,6 +128,21 @@ mod tests {
         push(11);
         let told = queue.take().unwrap();
         assert_eq!((told.len(), &*told[0], told[1].len()), (2, &b"2"[..], 11));
+    }
+
+    #[test]
+    fn who_waits_behind_a_loss_is_woken() {
+        let queue = Arc::new(queue());
+        let push = |bytes| queue.push(&message(bytes), |lost| lost.to_string().into_bytes().into());
+        push(BUFFER_BYTES);
+        push(1);
+        assert_eq!(queue.take().unwrap().len(), 1);
+        let (taker, (sender, taken)) = (queue.clone(), std::sync::mpsc::channel());
+        std::thread::spawn(move || sender.send(taker.take().unwrap().len()));
+        // it waits by now, or takes what comes without waiting
+        std::thread::sleep(Duration::from_millis(100));
+        push(1);
+        assert_eq!(taken.recv_timeout(Duration::from_secs(20)), Ok(2));
     }
 
     #[test]

@@ -2,10 +2,12 @@
 //! 4.3), which is made anew when it breaks.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use nix::sys::socket::{MsgFlags, MultiHeaders, sendmmsg};
 use sluice_language::{LogStream, LogTransport};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -14,6 +16,8 @@ use super::tls::Tls;
 use super::writer::{Destination, write};
 
 const CONNECT: Duration = Duration::from_secs(5);
+/// Sent by one call.
+const DATAGRAMS: usize = 64;
 /// How long a collector may read nothing before that is said; it is waited for nevertheless.
 const STUCK: Duration = Duration::from_secs(10);
 
@@ -50,14 +54,18 @@ impl Datagrams {
 
 impl Destination for Datagrams {
     fn send(&mut self, messages: &VecDeque<Message>) -> (usize, io::Result<()>) {
-        for (whole, message) in messages.iter().enumerate() {
-            if let Err(error) = self.socket().and_then(|socket| socket.send(message)) {
-                // an address that has gone, say
-                self.socket = None;
-                return (whole, Err(error));
+        let mut whole = 0;
+        while whole < messages.len() {
+            match self.socket().and_then(|socket| send_some(socket, messages.iter().skip(whole))) {
+                Ok(count) => whole += count,
+                Err(error) => {
+                    // an address that has gone, say
+                    self.socket = None;
+                    return (whole, Err(error));
+                }
             }
         }
-        (messages.len(), Ok(()))
+        (whole, Ok(()))
     }
 
     fn gives_up(&self) -> bool {
@@ -67,6 +75,16 @@ impl Destination for Datagrams {
     fn place(&self) -> String {
         self.to.collector.to_string()
     }
+}
+
+/// A datagram each, with one call for many: how many have gone. Err is about the first.
+fn send_some<'a>(socket: &UdpSocket, messages: impl Iterator<Item = &'a Message>) -> io::Result<usize> {
+    let slices: Vec<[IoSlice<'_>; 1]> =
+        messages.take(DATAGRAMS).map(|message| [IoSlice::new(message)]).collect();
+    let mut headers = MultiHeaders::<()>::preallocate(slices.len(), None);
+    let sent =
+        sendmmsg(socket.as_raw_fd(), &mut headers, &slices, vec![None; slices.len()], [], MsgFlags::empty())?;
+    Ok(sent.count())
 }
 
 /// What messages are written to.
