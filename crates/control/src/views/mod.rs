@@ -234,7 +234,7 @@ pub fn stats(shared: &Shared) -> Result<Stats> {
 }
 
 /// Counted now, not at the last sweep.
-fn session_counts(shared: &Shared) -> SessionCounts {
+pub fn session_counts(shared: &Shared) -> SessionCounts {
     let (sizes, swept) = (shared.dataplane.sizes(), shared.dataplane.swept());
     let mut counts = SessionCounts {
         limit4: sizes.sessions4.into(),

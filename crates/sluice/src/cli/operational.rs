@@ -4,6 +4,7 @@ use std::process::Command as Process;
 
 use sluice_control::api::nat::NatBindingFilter;
 use sluice_control::api::{Configuration, LogQuery, MatchQuery};
+use sluice_control::operations::capacity::CAPACITY;
 use sluice_control::operations::configuration::{CONFIGURATION, HISTORY};
 use sluice_control::operations::drops::RECENT_DROPS;
 use sluice_control::operations::gate::{GATE, GRANTS};
@@ -186,6 +187,9 @@ pub static COMMANDS: &[Command<Action>] = commands! {
     "show security screen statistics" "Show how many packets each check of a screen recognised", &[named("zone", "Only this zone", Value::Name("zone"))], Role::Anyone => screens;
     "show security zones" "Show zones", ZONE, Role::Anyone => zones;
     "show sessions" "Show sessions", sessions::LISTED, SESSIONS.about.role => sessions::list;
+    "show system capacity" "Show how full the tables of the data plane are", &[], CAPACITY.about.role => |shell, _, out| {
+        out.show(&shell.ask(&CAPACITY, ALL)?, |tables| report::capacity(tables))
+    };
     "show system commit" "Show the commits of the history", &[], HISTORY.about.role => |shell, _, out| {
         out.show(&shell.ask(&HISTORY, ALL)?, |commits| report::commits(commits))
     };

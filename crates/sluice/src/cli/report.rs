@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use sluice_control::api::{CommitView, Health, InterfaceView, PolicyView, ZoneView};
+use sluice_control::operations::capacity::TableFill;
 
 use super::pipe::Form;
 use crate::exit::Failure;
@@ -169,6 +170,16 @@ pub fn commits(list: &[CommitView]) -> String {
     list.iter().map(one).collect()
 }
 
+/// `show system capacity`
+pub fn capacity(tables: &[TableFill]) -> String {
+    let mut text = format!("{:<28}{:>12}{:>12}{:>8}\n", "Table", "Used", "Room", "Full");
+    for TableFill { table, used, room } in tables {
+        let percent = 100 * used / room.max(&1);
+        text += &format!("{table:<28}{used:>12}{room:>12}{percent:>6} %\n");
+    }
+    text
+}
+
 /// `show system uptime`
 pub fn uptime(health: &Health) -> String {
     let now = SystemTime::now();
@@ -245,5 +256,12 @@ mod tests {
     fn times_are_told_short() {
         assert_eq!(lasting(59), "00:00:59");
         assert_eq!(lasting(90_060), "1d 01:01");
+    }
+
+    #[test]
+    fn a_table_says_how_full_it_is() {
+        let table = TableFill { table: "next hops".to_owned(), used: 3, room: 12 };
+        let text = capacity(&[table]);
+        assert_eq!(text.lines().nth(1), Some("next hops                              3          12    25 %"));
     }
 }

@@ -5,6 +5,7 @@
 //! are made of [`OPERATIONS`]. A new operation is a `static` in the file of its subject and a line in that list.
 
 pub mod candidate;
+pub mod capacity;
 #[cfg(test)]
 mod compatible;
 pub mod configuration;
@@ -44,6 +45,7 @@ pub static OPERATIONS: &[&dyn Listed] = &[
     &OPENAPI,
     &system::STATS,
     &system::PIPELINE,
+    &capacity::CAPACITY,
     &interfaces::INTERFACES,
     &zones::ZONES,
     &zones::SCREENS,
