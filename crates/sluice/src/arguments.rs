@@ -82,8 +82,8 @@ pub fn body(command: Command, body: Body, file: &'static str) -> Command {
     let option_of_file = Arg::new(file).long(file).value_name("FILE").value_parser(value_parser!(PathBuf));
     let list = match body {
         Body::Nothing => return command,
-        Body::Text(what) => {
-            let help = format!("File with {what}; `-` is standard input");
+        Body::Text(text) => {
+            let help = format!("File with {}; `-` is standard input", text.what);
             return command.arg(option_of_file.required(true).help(help));
         }
         Body::Objects(_) => ", or a list of them: all or none",

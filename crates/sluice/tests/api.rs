@@ -87,3 +87,42 @@ fn answers_are_what_the_document_says() {
     let output = judge(&changed.display().to_string());
     assert!(!output.status.success(), "{}", stdout(&output));
 }
+
+/// What is wrong is told as an object with `error`, whoever finds it.
+#[test]
+fn failures_have_one_form() {
+    let site = Site::new("apifail");
+    let gateway = site.start(&site.write("a.conf", MUCH));
+    let grant = ["gate", "grant", "--user", "u", "--source", "10.71.1.2", "--service", "ping"];
+    accepted(&site.sluice(&grant));
+    let ask = |arguments: &[&str], path: &str| {
+        let mut command = Command::new("curl");
+        command.args(["-s", "-w", "\n%{http_code} %{content_type}", "--unix-socket"]);
+        command.arg(site.state().join("sluice.sock")).args(arguments).arg(format!("http://sluice{path}"));
+        accepted(&command.output().unwrap())
+    };
+    for (status, arguments, path, word) in [
+        (404, &[][..], "/api/nothing", "openapi.json"),
+        (405, &["-X", "DELETE"], "/health", "DELETE"),
+        (400, &[], "/api/log?last=many", "last"),
+        (400, &["-d", ""], "/api/candidate/edit", "empty"),
+        (400, &["--data-binary", "\u{fffd}"], "/api/candidate/edit?path=%22", "quote"),
+        (400, &["-d", "[null, null]"], "/api/nat/bindings/clear", "object"),
+        (400, &["-d", "[]"], "/api/sessions/clear", "object"),
+        (422, &["-d", "[true, null, null, null, null]"], "/api/gate/revoke", "object"),
+        (422, &["-d", r#"[["u", "10.71.1.3", "ping", null, null, false]]"#], "/api/gate/grant", "object"),
+    ] {
+        let answer = ask(arguments, path);
+        let (body, end) = answer.rsplit_once('\n').unwrap();
+        assert_eq!(end, format!("{status} application/json"), "{path}: {body}");
+        let body: Value = serde_json::from_str(body).unwrap();
+        let said = body["error"].as_str().unwrap();
+        assert!(said.contains(word), "{path}: {said}");
+    }
+    let latin = site.dir().join("latin");
+    fs::write(&latin, b"set system host-name \xe9\n").unwrap();
+    let answer = ask(&["--data-binary", &format!("@{}", latin.display())], "/api/candidate/edit");
+    assert!(answer.contains("UTF-8") && answer.ends_with("400 application/json"), "{answer}");
+    // nothing was revoked or granted
+    assert_eq!(gateway.json("/api/gate/grants").unwrap()["total"], 1);
+}

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::rejection::StringRejection;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{self, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, get, post};
@@ -46,11 +47,28 @@ fn handler(operation: &'static dyn Listed) -> MethodRouter<App> {
         Method::Get => {
             get(move |State(app): State<App>, uri: Uri| answer(app, operation, uri, Order::default()))
         }
-        Method::Post => {
-            post(move |State(app): State<App>, peer: ConnectInfo<Peer>, uri: Uri, body: String| {
-                answer(app, operation, uri, order(body, &peer.0))
-            })
-        }
+        Method::Post => post(
+            async move |State(app): State<App>, peer: ConnectInfo<Peer>, uri: Uri, body: Sent| match body {
+                Ok(body) => answer(app, operation, uri, order(body, &peer.0)).await,
+                Err(rejection) => unread(rejection).into_response(),
+            },
+        ),
+    }
+}
+
+/// What a request has in its body, which may be too large, or no text.
+type Sent = Result<String, StringRejection>;
+
+fn unread(rejection: StringRejection) -> Failure {
+    match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Failure::new(
+            Fault::Large,
+            format!("the body has more than the {LARGEST_BODY} bytes that are read; send less at a time"),
+        ),
+        _ => Failure::arguments(format!(
+            "the body cannot be read, it must be UTF-8: {}",
+            rejection.body_text()
+        )),
     }
 }
 
@@ -75,7 +93,7 @@ impl IntoResponse for Reply {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         match self {
-            Self::Query(rejection) => rejection.into_response(),
+            Self::Query(rejection) => failure(rejection.status(), rejection.body_text()),
             Self::Said { fault, message } => failure(fault.status(), message),
         }
     }
@@ -106,8 +124,27 @@ pub fn bind_unix(path: &Path) -> std::io::Result<UnixListener> {
 pub async fn serve_unix(listener: UnixListener, app: App) -> std::io::Result<()> {
     let listener = Seated { listener, pools: app.pools.clone() };
     let router = Role::ALL.map(routes).into_iter().fold(Router::new(), Router::merge);
-    let router = router.layer(from_fn_with_state(app.clone(), with_permit)).with_state(app);
+    let router = or_nothing(router).layer(from_fn_with_state(app.clone(), with_permit)).with_state(app);
     axum::serve(listener, router.into_make_service_with_connect_info::<Peer>()).await
+}
+
+/// What is said where there is no operation.
+fn or_nothing(router: Router<App>) -> Router<App> {
+    let nothing = |uri: Uri| async move {
+        let path = uri.path();
+        failure(
+            StatusCode::NOT_FOUND,
+            format!("{path}: there is nothing here; /api/openapi.json lists what there is"),
+        )
+    };
+    let otherwise = |method: http::Method, uri: Uri| async move {
+        let path = uri.path();
+        failure(
+            StatusCode::METHOD_NOT_ALLOWED,
+            format!("{path}: {method} is not for this; see /api/openapi.json"),
+        )
+    };
+    router.fallback(nothing).method_not_allowed_fallback(otherwise)
 }
 
 pub async fn bind_tcp(address: SocketAddr) -> std::io::Result<TcpListener> {
@@ -117,7 +154,7 @@ pub async fn bind_tcp(address: SocketAddr) -> std::io::Result<TcpListener> {
 pub async fn serve_tcp(listener: TcpListener, app: App) -> std::io::Result<()> {
     let listener = Seated { listener, pools: app.pools.clone() };
     let router = routes(Role::Anyone).merge(routes(Role::Group));
-    let router = router.layer(from_fn_with_state(app.clone(), with_permit));
+    let router = or_nothing(router).layer(from_fn_with_state(app.clone(), with_permit));
     let router = router.layer(from_fn_with_state(app.clone(), require_own_name)).with_state(app);
     axum::serve(listener, router.into_make_service_with_connect_info::<Peer>()).await
 }

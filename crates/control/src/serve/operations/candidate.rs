@@ -2,7 +2,7 @@
 
 use super::configuration::commit_text;
 use super::failure::{Failure, Fault};
-use super::operation::{About, Act, Body, Gateway, NoArguments, Operation, Order, Role};
+use super::operation::{About, Act, Body, Gateway, NoArguments, Operation, Order, Role, Text};
 use crate::api::{
     CandidateQuery, CandidateView, CloseQuery, CommitQuery, Committed, CompareQuery, Comparison, Done,
     EditQuery, Edited, LoadQuery, OpenQuery, Opened, RollbackQuery,
@@ -62,9 +62,12 @@ pub static EDIT_CANDIDATE: Operation<EditQuery, Edited> = Operation {
             "edit-candidate",
             "/api/candidate/edit",
             "Change the candidate by commands of configuration mode: all of them or, on any error, none",
-            Body::Text(
-                "commands, one a line: set, delete, activate, deactivate, insert, rename, copy, annotate, replace",
-            ),
+            Body::Text(Text {
+                what: "commands, one a line: set, delete, activate, deactivate, insert, rename, copy, annotate, \
+                       replace, and edit, up, top and exit, which say where the others are done",
+                example: "set system host-name gw\n",
+                may_be_empty: false,
+            }),
         )
     },
     act: Act::Change(edit),
@@ -78,7 +81,11 @@ pub static LOAD_CANDIDATE: Operation<LoadQuery, Edited> = Operation {
             "load-candidate",
             "/api/candidate/load",
             "Load a text into the candidate: all of it or, on any error, nothing",
-            Body::Text("the configuration, or a part of one"),
+            Body::Text(Text {
+                what: "the configuration, or a part of one",
+                example: "system { host-name gw; }\n",
+                may_be_empty: true,
+            }),
         )
     },
     act: Act::Change(load),

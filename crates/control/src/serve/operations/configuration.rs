@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::failure::{Failure, Fault};
-use super::operation::{About, Act, Body, Gateway, NoArguments, Operation, Order, Role};
+use super::operation::{About, Act, Body, Gateway, NoArguments, Operation, Order, Role, Text};
 use crate::api::{CommitNumber, CommitQuery, CommitView, Committed, Configuration, Done, StoredText};
 use crate::commit::{Author, Checked, Source};
 use crate::functions::CommitError;
@@ -37,7 +37,11 @@ pub static COMMIT: Operation<CommitQuery, Committed> = Operation {
             "commit",
             "/api/commit",
             "Use a configuration: all of it or, on any error, nothing",
-            Body::Text("the configuration"),
+            Body::Text(Text {
+                what: "the configuration",
+                example: "system { host-name gw; }\n",
+                may_be_empty: true,
+            }),
         )
     },
     act: Act::Change(commit),

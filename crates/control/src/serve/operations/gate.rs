@@ -64,13 +64,13 @@ pub static REVOKE: Operation<NoArguments, Revoked> = Operation {
 fn grant(gateway: &Gateway, _: &NoArguments, order: Order) -> Result<Granted, Failure> {
     // read as what it is: an error then names the field
     let requests: Vec<GrantRequest> = match order.body.trim_start().starts_with('[') {
-        true => order.read("grants")?,
-        false => vec![order.read("grants")?],
+        true => order.objects("grants")?,
+        false => vec![order.object("grants")?],
     };
     Ok(gateway.shared.grants(&gateway.shared.active()).grant(&requests, &order.by)?)
 }
 
 fn revoke(gateway: &Gateway, _: &NoArguments, order: Order) -> Result<Revoked, Failure> {
-    let request: RevokeRequest = order.read("request")?;
+    let request: RevokeRequest = order.object("request")?;
     Ok(gateway.shared.grants(&gateway.shared.active()).revoke(&request, &order.by)?)
 }

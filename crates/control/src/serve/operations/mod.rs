@@ -35,7 +35,7 @@ pub use self::description::{Argument, Kind, arguments, members, object};
 pub use self::failure::{Failure, Fault};
 pub(crate) use self::operation::Act;
 pub use self::operation::{
-    About, Body, Gateway, LARGEST_BODY, Listed, Method, NoArguments, Operation, Order, Reply, Role,
+    About, Body, Gateway, LARGEST_BODY, Listed, Method, NoArguments, Operation, Order, Reply, Role, Text,
 };
 
 /// All of them, in the order in which documents have them.

@@ -4,8 +4,7 @@ use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
 
 use super::description::{Argument, answers, arguments, faults, object};
-use super::failure::Fault;
-use super::operation::{Body, Listed};
+use super::operation::{Body, Listed, Text};
 use crate::api::ErrorBody;
 
 /// Of the interface, not of the program. The first number is raised when what a client relies on goes or changes, the second when
@@ -47,11 +46,7 @@ fn described(operation: &dyn Listed, generator: &mut SchemaGenerator) -> Value {
     responses.insert("200".to_owned(), json!({ "description": "the answer", "content": answer }));
     let arguments = arguments(operation);
     for (fault, help) in faults(operation) {
-        let mut content = json!({ "application/json": { "schema": generator.subschema_for::<ErrorBody>() } });
-        // who reads the query says it in plain words
-        if fault == Fault::Arguments && !arguments.is_empty() {
-            content["text/plain"] = text()["text/plain"].clone();
-        }
+        let content = json!({ "application/json": { "schema": generator.subschema_for::<ErrorBody>() } });
         let status = fault.status().as_str().to_owned();
         responses.insert(status, json!({ "description": help, "content": content }));
     }
@@ -80,8 +75,10 @@ fn parameter(argument: Argument) -> Value {
 
 fn body(body: Body) -> Option<Value> {
     let Some(object) = object(body) else {
-        let Body::Text(what) = body else { return None };
-        return Some(json!({ "required": true, "description": what, "content": text() }));
+        let Body::Text(Text { what, example, may_be_empty }) = body else { return None };
+        let mut content = text();
+        content["text/plain"]["example"] = json!(example);
+        return Some(json!({ "required": !may_be_empty, "description": what, "content": content }));
     };
     let schema = match body {
         Body::Objects(_) => json!({ "oneOf": [object, { "type": "array", "items": object }] }),

@@ -1,13 +1,16 @@
 //! What an operation is, and how one of any types is run.
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
 use axum::extract::Query;
 use axum::http::Uri;
 use nix::unistd::User;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::failure::{Failure, Fault};
 use crate::commit::Engine;
@@ -123,14 +126,25 @@ pub type MakeSchema = fn(&mut SchemaGenerator) -> Schema;
 pub enum Body {
     /// Nobody reads it.
     Nothing,
-    /// A text, and what it says.
-    Text(&'static str),
+    /// A text.
+    Text(Text),
     /// A JSON object; nothing is one without members.
     Filter(MakeSchema),
     /// A JSON object.
     Object(MakeSchema),
     /// A JSON object or a list of them.
     Objects(MakeSchema),
+}
+
+/// What the text in a body is.
+#[derive(Clone, Copy, Debug)]
+pub struct Text {
+    /// What it says.
+    pub what: &'static str,
+    /// One that is understood.
+    pub example: &'static str,
+    /// Nothing is a text, too.
+    pub may_be_empty: bool,
 }
 
 /// How an operation comes to its answer.
@@ -181,12 +195,24 @@ impl Order {
     /// A filter; an empty body is one that everything passes.
     pub(crate) fn filter<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         let body = if self.body.trim().is_empty() { "{}" } else { &self.body };
-        serde_json::from_str(body)
-            .map_err(|error| Failure::arguments(format!("the filter cannot be read: {error}")))
+        let Object(filter) = serde_json::from_str(body)
+            .map_err(|error| Failure::arguments(format!("the filter cannot be read: {error}")))?;
+        Ok(filter)
     }
 
     /// What a change is about; `what` says so to who has written it wrong.
-    pub(crate) fn read<T: DeserializeOwned>(&self, what: &str) -> Result<T, Failure> {
+    pub(crate) fn object<T: DeserializeOwned>(&self, what: &str) -> Result<T, Failure> {
+        let Object(object) = self.read(what)?;
+        Ok(object)
+    }
+
+    /// Several of them.
+    pub(crate) fn objects<T: DeserializeOwned>(&self, what: &str) -> Result<Vec<T>, Failure> {
+        let objects: Vec<Object<T>> = self.read(what)?;
+        Ok(objects.into_iter().map(|Object(object)| object).collect())
+    }
+
+    fn read<T: DeserializeOwned>(&self, what: &str) -> Result<T, Failure> {
         serde_json::from_str(&self.body)
             .map_err(|error| Failure::new(Fault::Refused, format!("the {what} cannot be read: {error}")))
     }
@@ -205,6 +231,29 @@ impl Reply {
     fn json(answer: &impl Serialize) -> Result<Self, Failure> {
         let body = serde_json::to_vec(answer).map_err(|error| Failure::new(Fault::Internal, error))?;
         Ok(Self { form: "application/json", body })
+    }
+}
+
+/// A JSON object: a list of its members, which serde would take as well, is none.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ReadObject(PhantomData))
+    }
+}
+
+struct ReadObject<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ReadObject<T> {
+    type Value = Object<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Object<T>, M::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(Object)
     }
 }
 
@@ -254,6 +303,11 @@ where
 
     fn run(&self, gateway: &Gateway, uri: &Uri, order: Order) -> Result<Reply, Failure> {
         let Query(arguments) = Query::<A>::try_from_uri(uri)?;
+        if let Body::Text(Text { what, may_be_empty: false, .. }) = self.about.body
+            && order.body.is_empty()
+        {
+            return Err(Failure::arguments(format!("the body is empty; expected there: {what}")));
+        }
         match self.act {
             Act::Say(say) => Reply::json(&say(&gateway.shared, &arguments)),
             Act::Read(read) | Act::Ask(read) => Reply::json(&read(&gateway.shared, &arguments)?),

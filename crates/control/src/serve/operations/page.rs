@@ -87,6 +87,7 @@ fn of_argument(about: &About, place: &str, argument: &Argument) -> String {
 fn of_body(about: &About) -> String {
     let kind = match about.body {
         Body::Nothing => return String::new(),
+        Body::Text(text) if text.may_be_empty => "text",
         Body::Text(_) => "text, *required*",
         Body::Filter(_) => "JSON object",
         Body::Object(_) => "JSON object, *required*",
@@ -94,7 +95,7 @@ fn of_body(about: &About) -> String {
     };
     let object = object(about.body).unwrap_or_default();
     let help = match about.body {
-        Body::Text(what) => what.to_owned(),
+        Body::Text(text) => text.what.to_owned(),
         _ => help(&object),
     };
     let members = members(&object);
