@@ -205,7 +205,7 @@ check_browser() {
 # FILE IN target/venv:PACKAGE:WHY. Independent judges from PyPI; their tests fail without them, or with SLUICE_OFFLINE=1 say so
 # and go without.
 readonly JUDGES=(
-	"bin/schemathesis:schemathesis:asks the monitor's REST interface thousands of questions"
+	"bin/schemathesis:schemathesis:asks the gateway and the monitor thousands of questions over HTTP"
 	"lib/python3*/site-packages/MLRsearch:MLRsearch==1.2.1:the search of no-drop rates is compared with it"
 )
 
@@ -223,6 +223,39 @@ install_judges() {
 			say "not available: $package; SLUICE_OFFLINE=1 make test goes without it"
 		fi
 	done
+}
+
+# FOLDER IN target:PACKAGE:WHY. Packages that exclude others which tests need, too: unpacked there, and nothing of them runs
+# but in tests.
+readonly UNPACKED=(
+	"syslog-ng:syslog-ng-core:a second judge of the session log in tests"
+)
+
+unpack_judges() {
+	[ "${SLUICE_TARGET:-}" = test ] || return 0
+	local entry folder package why
+	for entry in "${UNPACKED[@]}"; do
+		IFS=: read -r folder package why <<<"$entry"
+		if [ -e "target/$folder" ]; then continue; fi
+		refresh_lists
+		say "unpacking $package into target/$folder ($why)"
+		unpack "$package" "target/$folder" ||
+			say "not available: $package; SLUICE_OFFLINE=1 make test goes without it"
+	done
+}
+
+unpack() { # PACKAGE FOLDER
+	local place libraries
+	place=$(mktemp -d)
+	libraries=$(apt-cache depends "$1" | sed -n 's/^ *|\?Depends: \(lib[^ ]*\)$/\1/p')
+	# shellcheck disable=SC2086 # a word a package
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 --no-upgrade --no-install-recommends $libraries </dev/null >/dev/null &&
+		(cd "$place" && apt-get download -qq -o APT::Sandbox::User=root "$1") &&
+		dpkg -x "$place"/*.deb "$place/unpacked" &&
+		mkdir -p target && mv "$place/unpacked" "$2"
+	local done=$?
+	rm -rf "$place"
+	return $done
 }
 
 newest_packaged_clang() {
@@ -428,6 +461,7 @@ main() {
 	mount_bpffs
 	check_rust
 	install_judges
+	unpack_judges
 	say "everything is in place"
 }
 

@@ -15,9 +15,9 @@ use common::{Running, Site, accepted, wait_until};
 use serde_json::Value;
 use sluice_lab::gateway::Gateway;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
-const LOGGED: &str = "\
+pub const LOGGED: &str = "\
 set system host-name gw
 set security policies from-zone left to-zone right policy out then log session-init
 set security policies from-zone left to-zone right policy out then log session-close
@@ -33,13 +33,13 @@ set security nat source rule-set out rule hide then source-nat interface
 ";
 
 /// rsyslogd on the right host, which writes what its parser has understood, an object a message.
-struct Collector<'a> {
+pub struct Collector<'a> {
     site: &'a Site,
     process: Option<Running>,
 }
 
 impl<'a> Collector<'a> {
-    fn start(site: &'a Site, inputs: &str) -> Self {
+    pub fn start(site: &'a Site, inputs: &str) -> Self {
         let mut collector = Self { site, process: None };
         fs::write(collector.path("rsyslog.conf"), collector.configuration(inputs)).unwrap();
         collector.again();
@@ -73,6 +73,7 @@ impl<'a> Collector<'a> {
             quoted("host", "hostname"),
             quoted("app", "app-name"),
             quoted("event", "msgid"),
+            quoted("text", "msg"),
             "constant(value=\"\\\"sd\\\":\") property(name=\"$!rfc5424-sd\") constant(value=\"}\\n\") }\n".to_owned(),
             ruleset("udp"),
             ruleset("tcp"),
@@ -82,7 +83,7 @@ impl<'a> Collector<'a> {
         .concat()
     }
 
-    fn again(&mut self) {
+    pub fn again(&mut self) {
         let mut command = self.site.right.command("rsyslogd");
         command.arg("-n").arg("-i").arg(self.path("rsyslog.pid"));
         command.arg("-f").arg(self.path("rsyslog.conf")).stdin(Stdio::null()).stderr(Stdio::inherit());
@@ -91,18 +92,24 @@ impl<'a> Collector<'a> {
         wait_until("rsyslogd listens", PATIENCE, listens);
     }
 
-    fn end(&mut self) {
+    pub fn end(&mut self) {
         let mut process = self.process.take().unwrap();
         process.kill().unwrap();
         process.wait().unwrap();
     }
 
-    /// Fields of the messages that its parser has understood, by input and event.
-    fn messages(&self, input: &str, event: &str) -> Vec<BTreeMap<String, String>> {
+    /// Messages as its parser has understood them, by input.
+    pub fn all(&self, input: &str) -> Vec<Value> {
         let text = fs::read_to_string(self.path(&format!("{input}.json"))).unwrap_or_default();
-        // the last line may be under way
-        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let of_event = lines.filter(|message| message["event"] == event);
+        // nothing stands for structured data that is not there, and the last line may be under way
+        let lines = text.lines().map(|line| line.replace("\"sd\":}", "\"sd\":null}"));
+        lines.filter_map(|line| serde_json::from_str(&line).ok()).collect()
+    }
+
+    /// Fields of those of the session log, by input and event.
+    fn messages(&self, input: &str, event: &str) -> Vec<BTreeMap<String, String>> {
+        let all = self.all(input);
+        let of_event = all.iter().filter(|message| message["event"] == event);
         of_event
             .map(|message| {
                 assert_eq!((&message["pri"], &message["host"]), (&"14".into(), &"gw".into()), "{message}");
@@ -113,7 +120,7 @@ impl<'a> Collector<'a> {
 }
 
 /// Certificates of the collector at 10.71.2.2, and of who has signed them.
-fn certificates(dir: &Path) {
+pub fn certificates(dir: &Path) {
     let script = "\
         new='-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes'\n\
         openssl req -x509 $new -keyout ca.key -out ca.pem -subj /CN=signer -days 2\n\
@@ -124,8 +131,17 @@ fn certificates(dir: &Path) {
     assert!(done.status.success(), "{done:?}");
 }
 
+/// A stream to the right host that is named like its transport.
+pub fn stream_to(transport: &str) -> String {
+    let port = if transport == "tcp" { "set security log stream tcp host port 601\n" } else { "" };
+    format!(
+        "set security log stream {transport} host 10.71.2.2\n{port}\
+         set security log stream {transport} transport protocol {transport}\n"
+    )
+}
+
 /// One connection from left to port 80 of right and back; gives the port it came from, on either side.
-fn connects(site: &Site) -> (u16, u16) {
+pub fn connects(site: &Site) -> (u16, u16) {
     let listener = site.right.enter(|| TcpListener::bind("10.71.2.2:80").unwrap()).unwrap();
     let client = site.left.enter(|| TcpStream::connect("10.71.2.2:80").unwrap()).unwrap();
     let (server, seen) = listener.accept().unwrap();
@@ -135,7 +151,7 @@ fn connects(site: &Site) -> (u16, u16) {
 }
 
 /// First packets that the policy `rest` denies and logs.
-fn denied(site: &Site, count: u32) {
+pub fn denied(site: &Site, count: u32) {
     site.right
         .enter(|| {
             let socket = UdpSocket::bind("10.71.2.2:0").unwrap();
@@ -147,18 +163,18 @@ fn denied(site: &Site, count: u32) {
         .unwrap();
 }
 
-fn output(gateway: &Gateway, name: &str) -> Value {
+pub fn output(gateway: &Gateway, name: &str) -> Value {
     let stats = gateway.json("/api/stats").unwrap();
     let outputs = stats["log_outputs"].as_array().unwrap();
     outputs.iter().find(|output| output["name"] == name).cloned().unwrap_or_default()
 }
 
-fn count(gateway: &Gateway, name: &str, field: &str) -> u64 {
+pub fn count(gateway: &Gateway, name: &str, field: &str) -> u64 {
     output(gateway, name)[field].as_u64().unwrap_or(0)
 }
 
 /// What the daemon itself tells of an event.
-fn told(gateway: &Gateway, event: &str) -> Vec<BTreeMap<String, String>> {
+pub fn told(gateway: &Gateway, event: &str) -> Vec<BTreeMap<String, String>> {
     let log = gateway.json("/api/log?last=1000").unwrap();
     let entries = log.as_array().unwrap().iter().filter(|entry| entry["event"] == event);
     let fields = |entry: &Value| {
@@ -168,7 +184,7 @@ fn told(gateway: &Gateway, event: &str) -> Vec<BTreeMap<String, String>> {
     entries.map(fields).collect()
 }
 
-fn has(message: &BTreeMap<String, String>, fields: &[(&str, &str)]) {
+pub fn has(message: &BTreeMap<String, String>, fields: &[(&str, &str)]) {
     for (name, value) in fields {
         assert_eq!(message.get(*name).map(String::as_str), Some(*value), "{name} of {message:?}");
     }
@@ -185,13 +201,10 @@ fn collectors_by_udp_tcp_and_tls_and_a_file_get_every_field() {
          input(type=\"imtcp\" port=\"6514\" address=\"10.71.2.2\" ruleset=\"tls\")\n",
     );
     let streams = format!(
-        "set security log stream udp host 10.71.2.2\n\
-         set security log stream tcp host 10.71.2.2\nset security log stream tcp host port 601\n\
-         set security log stream tcp transport protocol tcp\n\
-         set security log stream tls host 10.71.2.2\nset security log stream tls transport protocol tls\n\
-         set security log stream tls transport ca-file {dir}/ca.pem\n\
+        "{streams}set security log stream tls transport ca-file {dir}/ca.pem\n\
          set security log source-address 10.71.2.1\n\
          set security log file name sessions\nset security log file path {dir}\n",
+        streams = ["udp", "tcp", "tls"].map(stream_to).concat(),
         dir = site.dir().display()
     );
     let gateway = site.start(&site.write("a.conf", &format!("{LOGGED}{streams}")));
@@ -270,8 +283,7 @@ fn what_a_collector_misses_comes_when_it_is_back() {
     certificates(site.dir());
     let input = "input(type=\"imptcp\" port=\"601\" address=\"10.71.2.2\" ruleset=\"tcp\")\n";
     let mut collector = Collector::start(&site, input);
-    let stream = "set security log stream tcp host 10.71.2.2\nset security log stream tcp host port 601\n\
-                  set security log stream tcp transport protocol tcp\n";
+    let stream = stream_to("tcp");
     let gateway = site.start(&site.write("a.conf", &format!("{LOGGED}{stream}")));
     let arrived = |collector: &Collector| collector.messages("tcp", "RT_FLOW_SESSION_DENY").len();
     denied(&site, 5);
@@ -303,8 +315,7 @@ fn a_collector_that_never_reads_holds_nobody_up() {
     const FLOOD: u32 = 60_000;
     let site = Site::new("sysstuck");
     let listener = site.right.enter(|| TcpListener::bind("10.71.2.2:601").unwrap()).unwrap();
-    let stream = "set security log stream tcp host 10.71.2.2\nset security log stream tcp host port 601\n\
-                  set security log stream tcp transport protocol tcp\n";
+    let stream = stream_to("tcp");
     let gateway = site.start(&site.write("a.conf", &format!("{LOGGED}{stream}")));
     denied(&site, 1);
     let (mut stuck, _) = listener.accept().unwrap();
