@@ -1,15 +1,18 @@
 //! Reads hierarchical text and `set` commands into a tree, and goes on after errors.
 
+mod command;
+mod position;
 mod walk;
 
 use std::borrow::Cow;
 
-use crate::commands::{COMMANDS, EDITOR_COMMANDS, MARKS};
+use crate::commands::{MARKS, is_command};
 use crate::error::{Error, Errors, Report};
 use crate::lexer::{Lexeme, Span, Token, lex};
 use crate::schema::Cursor;
 use crate::stray::{Stray, take_out};
 use crate::tree::{MAX_DEPTH, NodeId, TOP, Tree, Word};
+use position::Position;
 use walk::Walk;
 
 /// Larger texts are refused before they are read.
@@ -17,27 +20,6 @@ const MAX_TEXT_BYTES: usize = 32 << 20;
 
 /// Blocks inside blocks; the bound keeps the recursion shallow.
 const MAX_NESTING: usize = MAX_DEPTH;
-
-/// Words before these usually name an entry, which keeps statements unknown to the schema readable in set form.
-const USUAL_KEYWORDS: &[&str] = &[
-    "area",
-    "filter",
-    "from-zone",
-    "group",
-    "instance",
-    "interface",
-    "neighbor",
-    "pool",
-    "policy",
-    "policy-statement",
-    "prefix-list",
-    "rule",
-    "rule-set",
-    "term",
-    "unit",
-    "user",
-    "zone",
-];
 
 /// What a text may hold beside statements, and where in the tree it belongs.
 #[derive(Debug, Default)]
@@ -80,6 +62,7 @@ pub(crate) struct Parser<'a> {
     pub tree: &'a mut Tree,
     report: &'a mut Report,
     manner: &'a Manner<'a>,
+    position: Position,
     /// What was passed over, and why.
     pub warnings: Vec<Error>,
     lexemes: std::vec::IntoIter<Lexeme>,
@@ -137,7 +120,8 @@ fn read(tree: &mut Tree, text: &str, manner: &Manner<'_>, report: &mut Report) -
     // what an editor is told is nothing but commands
     let (text, strays) = if manner.editor { (Cow::Borrowed(text), vec![]) } else { take_out(text) };
     let lexemes = lex(&text, &file, report).into_iter();
-    let mut parser = Parser { tree, report, manner, warnings: Vec::new(), lexemes, last: start };
+    let position = Position::default();
+    let mut parser = Parser { tree, report, manner, position, warnings: Vec::new(), lexemes, last: start };
     if manner.editor {
         parser.commands();
     } else if let Some(context) = parser.context() {
@@ -168,11 +152,12 @@ impl Parser<'_> {
         self.insert(TOP, items, &Marked::default(), true)
     }
 
-    /// Items behind the words of the base, as if those stood at `span` too.
+    /// Items behind the words of the position, and of the base, as if those stood at `span` too.
     pub fn below_base(&self, span: Span, items: Vec<Item>) -> Vec<Item> {
+        let position = self.position.path().iter().cloned().map(Item::Word);
         let base = self.manner.base.iter();
         let base = base.map(|text| Item::Word(Word { text: text.clone(), span, joined: false }));
-        base.chain(items).collect()
+        base.chain(position).chain(items).collect()
     }
 
     /// What is not done, without keeping the rest from being done.
@@ -219,16 +204,24 @@ impl Parser<'_> {
                     self.skip_block();
                 }
                 Token::Word { .. } if opened.is_none() && self.at_command() => self.command(),
-                Token::Word { .. } | Token::ListOpen => self.statement(context, nesting),
+                Token::Word { .. } | Token::ListOpen => {
+                    if opened.is_none() {
+                        self.no_place_for_braces(span);
+                    }
+                    self.statement(context, nesting);
+                }
             }
         }
     }
 
     /// `set` and the like count as commands only with more words on their line.
     fn at_command(&self) -> bool {
+        if self.at_move() {
+            return true;
+        }
         let (Some(first), Some(second)) = (self.peek(), self.peek_second()) else { return false };
         let Token::Word { text, quoted: false } = &first.token else { return false };
-        (COMMANDS.contains(&text.as_str()) || EDITOR_COMMANDS.contains(&text.as_str()))
+        is_command(text)
             && matches!(second.token, Token::Word { .. } | Token::ListOpen)
             && second.span.line == first.span.line
     }
@@ -373,68 +366,6 @@ impl Parser<'_> {
         words
     }
 
-    /// One line of `set` form.
-    pub fn command(&mut self) {
-        let Some(Lexeme { token: Token::Word { text: verb, .. }, span: start, .. }) = self.next() else {
-            return;
-        };
-        let items = self.command_items(start.line);
-        if self.manner.editor && EDITOR_COMMANDS.contains(&verb.as_str()) {
-            return self.editor_command(&verb, items, start);
-        }
-        let (is_bare, items) = (items.is_empty(), self.below_base(start, items));
-        match verb.as_str() {
-            "set" => {
-                self.tree.replaces = true;
-                self.insert(TOP, items, &Marked::default(), false);
-                self.tree.replaces = false;
-            }
-            "insert" => self.reorder(items, start),
-            "delete" if is_bare => self.delete_all(&items, start),
-            verb if COMMANDS.contains(&verb) => self.change(verb, items),
-            "annotate" | "protect" | "unprotect" if self.manner.foreign => {}
-            verb => {
-                let message = format!("`{verb}` is a command of the editor and has no place in a file");
-                self.error(
-                    start,
-                    message,
-                    "write `set`, `delete`, `deactivate`, `activate` or `insert` with the whole path",
-                );
-            }
-        }
-    }
-
-    fn command_items(&mut self, line: u32) -> Vec<Item> {
-        let mut items: Vec<Item> = Vec::new();
-        while let Some(lexeme) = self.peek()
-            && lexeme.span.line == line
-        {
-            let Some(Lexeme { token, span, .. }) = self.next() else { break };
-            match token {
-                Token::Word { text, .. } => items.push(Item::Word(Word { text, span, joined: false })),
-                Token::ListOpen => {
-                    let words = self.list(span, Some(line));
-                    items.push(Item::List(words, span));
-                }
-                // A `;` from habit does no harm.
-                Token::Semicolon => break,
-                Token::Open | Token::Close | Token::ListClose => {
-                    self.error(span, "a `set` line holds words and `[ lists ]` only", "");
-                    self.skip_line(line);
-                    return Vec::new();
-                }
-            }
-        }
-        join_usual_names(&mut items);
-        items
-    }
-
-    pub fn skip_line(&mut self, line: u32) {
-        while self.peek().is_some_and(|lexeme| lexeme.span.line == line) {
-            self.next();
-        }
-    }
-
     /// The statement that words lead to from `context`.
     pub fn existing(&mut self, context: NodeId, verb: &str, items: &[Item]) -> Option<NodeId> {
         let mut at = context;
@@ -462,73 +393,16 @@ impl Parser<'_> {
         Some(at)
     }
 
+    /// A comment on what a router does not print is of no use.
+    pub fn is_lost_comment(&self, path: &[Item]) -> bool {
+        let words = path.iter().filter_map(Item::word);
+        let found = words.into_iter().try_fold(TOP, |at, word| self.tree.find(at, &word.text));
+        self.manner.foreign && found.is_none()
+    }
+
     /// What is read changes a tree that is there, instead of being one.
     fn is_change(&self) -> bool {
         self.manner.editor || self.manner.marks != Marks::InFile
-    }
-
-    /// `insert PATH before NAME` and `insert PATH after KEYWORD NAME`: changes the order of statements of one kind.
-    fn reorder(&mut self, items: Vec<Item>, start: Span) {
-        let preposition = |item: &Item| matches!(item, Item::Word(word) if matches!(word.text.as_str(), "before" | "after"));
-        let split = [2, 3]
-            .iter()
-            .filter_map(|back| items.len().checked_sub(*back))
-            .find(|at| preposition(&items[*at]));
-        let Some(split) = split.filter(|split| *split > 0) else {
-            return self.error(
-                start,
-                "`insert` does not say where to",
-                "write `insert PATH before NAME` or `insert PATH after NAME`",
-            );
-        };
-        let Some(moved) = self.existing(TOP, "insert", &items[..split]) else { return };
-        let parent = self.tree.node(moved).parent;
-        let mut anchor = &items[split + 1..];
-        if let [Item::Word(keyword), name @ ..] = anchor
-            && !name.is_empty()
-            && keyword.text == self.tree.node(parent).word
-        {
-            anchor = name;
-        }
-        let [Item::Word(name)] = anchor else {
-            let message = "`insert` moves a statement among those of its own kind".to_owned();
-            return self.error(items[split].span(), message, "name one statement of the same block");
-        };
-        let Some(sibling) = self.tree.find(parent, &name.text) else {
-            let message = format!("nothing to insert at: there is no `{}` here", name.text);
-            return self.error(name.span, message, "it must be set further up");
-        };
-        let after = matches!(&items[split], Item::Word(word) if word.text == "after");
-        self.tree.reorder(moved, sibling, after);
-    }
-
-    /// `delete`, `deactivate` and `activate` of a statement that exists, or of members of its list.
-    fn change(&mut self, verb: &str, mut items: Vec<Item>) {
-        if let Some(Item::List(words, _)) = items.pop_if(|item| matches!(item, Item::List(..))) {
-            for word in words {
-                let path: Vec<Item> =
-                    items.iter().filter_map(Item::word).chain([word]).map(Item::Word).collect();
-                self.change(verb, path);
-            }
-            return;
-        }
-        let Some(at) = self.existing(TOP, verb, &items) else { return };
-        match verb {
-            _ if at == TOP => {}
-            "delete" => self.tree.remove(at),
-            _ => self.tree.set_inactive(at, verb == "deactivate"),
-        }
-    }
-
-    /// `delete` without words: everything below the base.
-    fn delete_all(&mut self, base: &[Item], start: Span) {
-        if base.is_empty() {
-            let help = "name a statement; `load override` replaces all of them";
-            return self.error(start, "`delete` alone would remove the whole configuration", help);
-        }
-        if let Some(at) = self.existing(TOP, "delete", base) {
-            self.tree.clear(at);
-        }
     }
 
     /// Walks a header into the tree and returns the node a block would continue at.
@@ -572,18 +446,6 @@ impl Item {
         match self {
             Item::Word(word) => Some(word.clone()),
             Item::List(..) => None,
-        }
-    }
-}
-
-/// Marks words of a set line that probably stand on their keyword's line.
-fn join_usual_names(items: &mut [Item]) {
-    let count = items.len();
-    let mut after_keyword = false;
-    for (index, item) in items.iter_mut().enumerate() {
-        if let Item::Word(word) = item {
-            word.joined = after_keyword || (index > 0 && index + 1 == count);
-            after_keyword = USUAL_KEYWORDS.contains(&word.text.as_str());
         }
     }
 }

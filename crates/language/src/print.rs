@@ -1,6 +1,6 @@
 //! Prints a tree as hierarchical text and as `set` commands. Reading what is printed gives the same tree.
 
-use crate::commands::{COMMANDS, EDITOR_COMMANDS, MARKS};
+use crate::commands::{MARKS, is_command};
 use crate::lexer::write_word;
 use crate::schema::{Body, Cursor};
 use crate::tree::{NodeId, TOP, Tree};
@@ -280,5 +280,5 @@ impl Printer<'_> {
 
 /// At the start of a statement these would not be read as plain words.
 fn is_special(word: &str) -> bool {
-    MARKS.contains(&word) || COMMANDS.contains(&word) || EDITOR_COMMANDS.contains(&word)
+    MARKS.contains(&word) || is_command(word)
 }

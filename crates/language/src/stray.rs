@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use crate::commands::COMMANDS;
+use crate::commands::{MOVES, is_command as is_verb};
 
 /// A line that is no statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,7 @@ pub(crate) fn take_out(text: &str) -> (Cow<'_, str>, Vec<Stray>) {
         return (Cow::Borrowed(""), vec![stray]);
     }
     let is_difference = text.lines().any(|line| line.trim_start().starts_with("[edit"));
+    let moves = text.lines().any(goes_somewhere);
     let mut strays = Vec::new();
     let mut kept = String::new();
     let mut in_comment = false;
@@ -36,7 +37,8 @@ pub(crate) fn take_out(text: &str) -> (Cow<'_, str>, Vec<Stray>) {
     let mut start = 0;
     for (number, line) in (1..).zip(text.split_inclusive('\n')) {
         let body = line.trim_end_matches(['\n', '\r']);
-        let found = if in_comment || in_quotes { None } else { classify(body, is_difference) };
+        let skips = in_comment || in_quotes || moves && is_move(body);
+        let found = if skips { None } else { classify(body, is_difference, moves) };
         in_quotes ^= !in_comment && found.is_none() && ends_in_quotes(body);
         if let Some((what, hides, rest)) = found {
             let column =
@@ -112,7 +114,7 @@ fn ends_in_quotes(line: &str) -> bool {
 type Found<'a> = (&'static str, bool, &'a str);
 
 /// What a line is if it is no statement, whether it hides some, and what of it is one.
-fn classify(line: &str, is_difference: bool) -> Option<Found<'_>> {
+fn classify(line: &str, is_difference: bool, moves: bool) -> Option<Found<'_>> {
     let text = line.trim_start_matches('\u{feff}').trim();
     let end = &line[line.len()..];
     if text.is_empty() || text.starts_with('#') || text.starts_with("/*") {
@@ -123,7 +125,7 @@ fn classify(line: &str, is_difference: bool) -> Option<Found<'_>> {
     }
     if let Some(rest) = node_state(text) {
         let is_alone = rest.is_empty() || is_edit_banner(rest);
-        let found = if is_alone { None } else { classify(rest, is_difference) };
+        let found = if is_alone { None } else { classify(rest, is_difference, moves) };
         return is_alone
             .then_some(("what a router shows before its prompt", false, end))
             .or(found.map(|(what, hides, _)| (what, hides, end)));
@@ -138,7 +140,8 @@ fn classify(line: &str, is_difference: bool) -> Option<Found<'_>> {
         return None;
     }
     if let Some(rest) = prompt(line) {
-        return Some((PROMPT, false, if is_command(rest) { rest } else { end }));
+        let is_kept = is_command(rest) || moves && is_move(rest);
+        return Some((PROMPT, false, if is_kept { rest } else { end }));
     }
     if is_omission(text) {
         return Some((OMISSION, true, end));
@@ -205,7 +208,18 @@ fn prompt(line: &str) -> Option<&str> {
 
 fn is_command(rest: &str) -> bool {
     let mut words = rest.split_whitespace();
-    words.next().is_some_and(|verb| COMMANDS.contains(&verb)) && words.next().is_some()
+    words.next().is_some_and(is_verb) && words.next().is_some()
+}
+
+/// `edit PATH`, perhaps behind a prompt: what follows is meant below it, and `top` and the like have a meaning.
+fn goes_somewhere(line: &str) -> bool {
+    let command = prompt(line).unwrap_or_else(|| line.trim());
+    command.starts_with("edit ") && !command.ends_with([';', '{', '}'])
+}
+
+/// `top` and the like, alone; `edit` alone goes nowhere.
+fn is_move(line: &str) -> bool {
+    line.trim() != "edit" && MOVES.contains(&line.trim())
 }
 
 fn is_omission(text: &str) -> bool {
@@ -283,7 +297,7 @@ mod tests {
             ("! old", ""),
             ("   ...", ""),
         ] {
-            assert_eq!(classify(line, false).map(|found| found.2), Some(kept), "{line}");
+            assert_eq!(classify(line, false, false).map(|found| found.2), Some(kept), "{line}");
         }
     }
 
@@ -306,7 +320,7 @@ mod tests {
             "top-level",
             "\"...\"",
         ] {
-            assert_eq!(classify(line, false), None, "{line}");
+            assert_eq!(classify(line, false, false), None, "{line}");
         }
     }
 

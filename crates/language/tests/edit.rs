@@ -118,9 +118,14 @@ const EDITS: &[(&str, &str, &str)] = &[
     ("security policies", "replace pattern \"^a$\" with b", "c:1:17: `a` would become `b`, which is there already; in `security policies from-zone trust to-zone untrust policy`"),
     ("", "replace pattern ( with b", "c:1:17: `(` is no regular expression: regex parse error:\n    (\n    ^\nerror: unclosed group; write `.`, `*` and the like as `\\.`"),
     ("", "replace pattern nothing-like-it with b", "warning c:1:17: no name or value matches `nothing-like-it`\n"),
-    ("", "explode", "c:1:1: `explode` is no command of configuration mode; commands are: set, delete, deactivate, activate, insert, rename, copy, annotate, replace"),
+    ("", "explode", "c:1:1: `explode` is no command of configuration mode; commands are: set, delete, deactivate, activate, insert, annotate, copy, rename, replace, edit, exit, quit, top, up"),
     ("", "set system host-name b\nset system [\ndelete system", "c:2:12: this list is not closed; add the missing `]`\nc:2:12: `system` takes no list; write one statement for each member"),
-    ("", "up", "c:1:1: `up` is no command of configuration mode; commands are: set, delete, deactivate, activate, insert, rename, copy, annotate, replace"),
+    ("", "up", "c:1:1: `up 1` leads above the top; leave it out, or write `top`"),
+    ("security", "edit zones\nedit security-zone dmz\nset interfaces lan0.1\nup 2\nset flow max-sessions 7\ntop edit zones\nexit\ntop set screen ids-option s icmp large",
+     "[edit security]\n+  flow {\n+      max-sessions 7;\n+  }\n+  screen {\n+      ids-option s {\n+          icmp {\n+              large;\n+          }\n+      }\n+  }\n[edit security zones]\n   security-zone trust { ... }\n+  security-zone dmz {\n+      interfaces {\n+          lan0.1;\n+      }\n+  }\n"),
+    ("system", "edit host-name", "c:1:6: `system host-name` holds no statements, so `edit` cannot go there; write `edit` and the words of a statement that holds others, as `edit security zones`"),
+    ("system", "edit security", "c:1:6: unknown statement `security` in `system`; expected one of: host-name, services, syslog"),
+    ("", "edit security zones\ndelete security-zone trust\nexit\nset system host-name b\nexit\nset system host-name c", "c:5:1: `exit` leaves configuration mode here, and more follows; remove it, or write `top`"),
 ];
 
 #[test]

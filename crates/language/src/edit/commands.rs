@@ -1,6 +1,6 @@
-//! Commands of configuration mode that make no sense in a file.
+//! Commands of configuration mode that change what was written before.
 
-use crate::commands::COMMANDS;
+use crate::commands::{COMMANDS, EDITOR_COMMANDS, MOVES, is_command};
 use crate::lexer::{Span, Token};
 use crate::parser::{Item, Parser};
 use crate::tree::{TOP, Word};
@@ -26,7 +26,7 @@ impl Parser<'_> {
                 self.error(
                     span,
                     message,
-                    &format!("commands are: {}, {}", COMMANDS.join(", "), OTHERS.join(", ")),
+                    &format!("commands are: {}", [COMMANDS, EDITOR_COMMANDS, MOVES].concat().join(", ")),
                 );
                 self.skip_line(span.line);
             }
@@ -48,11 +48,7 @@ impl Parser<'_> {
             "rename" => self.rename(&words, start, true, RENAME),
             "copy" => self.rename(&words, start, false, COPY),
             "annotate" => self.annotate(&words, start),
-            "replace" => self.replace_pattern(&words, start),
-            verb => {
-                let message = format!("`{verb}` does not change a configuration");
-                self.error(start, message, "it belongs to the shell");
-            }
+            _ => self.replace_pattern(&words, start),
         }
     }
 
@@ -78,6 +74,9 @@ impl Parser<'_> {
             return self.error(start, "`annotate` does not say what with what", ANNOTATE);
         };
         let path = self.below_base(start, path.iter().cloned().map(Item::Word).collect());
+        if self.is_lost_comment(&path) {
+            return;
+        }
         let Some(found) = self.existing(TOP, "annotate", &path) else { return };
         if comment.text.contains("*/") {
             return self.error(comment.span, "a comment cannot hold `*/`", "write it otherwise");
@@ -107,10 +106,4 @@ impl Parser<'_> {
             Err((message, help)) => self.error(words[1].span, message, &help),
         }
     }
-}
-
-const OTHERS: &[&str] = &["rename", "copy", "annotate", "replace"];
-
-fn is_command(verb: &str) -> bool {
-    COMMANDS.contains(&verb) || OTHERS.contains(&verb)
 }

@@ -30,8 +30,8 @@ pub struct Import {
     findings: Vec<Finding>,
     /// Comments at the top of the text, which are kept.
     heading: Vec<String>,
-    /// Statements by file, line and column of the text.
-    statements: HashMap<(String, u32, u32), NodeId>,
+    /// Statements by file, line and column of the text; those that were copied stand where the first one does.
+    statements: HashMap<(String, u32, u32), Vec<NodeId>>,
     /// Policies that stand in for others.
     stand_ins: HashSet<NodeId>,
 }
@@ -146,7 +146,9 @@ impl Import {
             statements: HashMap::new(),
             stand_ins: HashSet::new(),
         };
-        import.statements = import.all().into_iter().map(|id| (import.position(id), id)).collect();
+        for id in import.all() {
+            import.statements.entry(import.position(id)).or_default().push(id);
+        }
         Ok(import)
     }
 
@@ -210,11 +212,12 @@ impl Import {
     /// False when there is nothing left to take out for this error.
     fn leave_out(&mut self, error: &Error) -> bool {
         let at = &error.location;
-        let Some(&id) = self.statements.get(&(at.file.to_string(), at.line, at.column)) else { return false };
-        if self.tree.is_inactive(id) || self.is_gone(id) {
-            // An error before it has taken it out already.
+        let there = self.statements.get(&(at.file.to_string(), at.line, at.column));
+        // An error before it may have taken it out already.
+        let mut there = there.into_iter().flatten();
+        let Some(&id) = there.find(|&&id| !self.tree.is_inactive(id) && !self.is_gone(id)) else {
             return false;
-        }
+        };
         match scope::of(&self.tree, id) {
             Scope::Policy(policy) => self.leave_policy(policy, id, error),
             Scope::Host(pair) => self.leave_host_policies(pair),

@@ -201,7 +201,7 @@ impl Import {
     pub(super) fn add(&mut self, parent: NodeId, text: &str) -> Option<NodeId> {
         let word = self.new_word(text);
         let id = self.tree.child(parent, &word)?;
-        self.statements.insert(self.position(id), id);
+        self.statements.insert(self.position(id), vec![id]);
         Some(id)
     }
 
