@@ -24,6 +24,7 @@ pub use serve::operations;
 pub use serve::trace::{TraceError, TraceOptions, Tracer};
 pub use sluice_dataplane::{Traced, TracedFrame, Untold};
 pub use state::config::{CheckError, check};
+pub use state::messages::{OWN_OUTPUTS, Said, say};
 pub use state::store::{DEFAULT_STATE_DIR, socket_path};
 pub use views::matching::planned as match_planned;
 pub use views::nat::planned as nat_planned;

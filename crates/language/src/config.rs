@@ -9,7 +9,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use serde::Serialize;
 
 pub use crate::gate::{Gate, GateGrant, GateService};
-pub use crate::log::{LogFile, LogStream, LogTransport, SecurityLog};
+pub use crate::log::{
+    Chosen, FACILITIES, LogFile, LogStream, LogTransport, MessageFile, MessageHost, SecurityLog, SystemLog,
+};
 pub use crate::nat;
 pub use crate::ranges::Ranges;
 pub use crate::schedule::{Day, Scheduler};
@@ -83,6 +85,8 @@ impl Config {
 pub struct System {
     /// None = the host keeps the name it has.
     pub host_name: Option<String>,
+    /// Where its own messages go.
+    pub syslog: SystemLog,
 }
 
 /// Hook an interface's ingress runs on. `system services sluice mode` sets the default, each interface may override.

@@ -28,6 +28,11 @@ impl LogFields {
         self.names.push((name.into(), self.values.len()));
     }
 
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
     /// Name and value of each.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut begin = 0;

@@ -54,15 +54,15 @@ pub struct Stats {
     /// Grants, and what became of them.
     #[serde(default)]
     pub gate: GateView,
-    /// Streams and files that the session log goes to.
+    /// Streams and files that the session log goes to, hosts and files of `system syslog`.
     #[serde(default)]
     pub log_outputs: Vec<LogOutputView>,
 }
 
-/// A stream or a file that entries of the session log go to.
+/// A stream or a file that entries of the session log go to, or a host or a file of `system syslog`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LogOutputView {
-    /// Of the stream, or the file.
+    /// Of the stream, or the file; the statement where it is one of `system syslog`.
     pub name: String,
     /// `udp`, `tcp`, `tls`, `file`
     pub transport: String,

@@ -114,17 +114,21 @@ impl Engine {
     /// Makes `source` the active configuration.
     pub fn commit(&mut self, source: Source, shared: &Shared) -> Result<Committed, CommitError> {
         let _work = shared.commits.begin();
+        let author = source.by.clone();
         let result = self.activate(source, Some(&shared.active()));
         let result = match result {
             Ok((active, done)) => {
                 shared.commits.done();
                 shared.commits.set_confirm(self.confirm());
                 shared.set_active(active);
+                // by now those know who are to be told by it
+                tell(&shared.active(), author.as_ref(), &done);
                 Ok(done)
             }
             Err(error) => {
                 shared.commits.failed();
-                tracing::error!(%error, "commit refused, nothing changed");
+                let user = author.map_or_else(|| "sluice".to_owned(), |author| author.user);
+                tracing::error!(user, %error, "commit refused, nothing changed");
                 Err(error)
             }
         };
@@ -179,7 +183,6 @@ impl Engine {
         let Candidate { plan, next, rules, .. } = candidate;
         let took_ms = begun.elapsed().as_millis() as u64;
         let generation = next.generation;
-        tracing::info!(generation, took_ms, "commit complete");
         let active = Active {
             generation,
             text: next.text.clone(),
@@ -346,4 +349,17 @@ fn remarks(candidate: &Candidate<'_>) -> Vec<String> {
     remarks.extend(plan.remarks().map(str::to_owned));
     remarks.iter().for_each(|remark| tracing::warn!("{remark}"));
     remarks
+}
+
+/// What is in force from here on, and who wanted it. Who commits what is in force already makes no entry of the history.
+pub fn tell(active: &Active, author: Option<&Author>, done: &Committed) {
+    let (generation, took_ms, commit) = (done.generation, done.took_ms, &active.commit);
+    let (user, client, comment) = match author {
+        Some(author) => (&author.user, &author.client, &author.comment),
+        None => (&commit.user, &commit.client, &commit.comment),
+    };
+    match comment {
+        Some(comment) => tracing::info!(generation, took_ms, user, client, comment, "commit complete"),
+        None => tracing::info!(generation, took_ms, user, client, "commit complete"),
+    }
 }

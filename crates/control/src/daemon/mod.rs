@@ -23,7 +23,9 @@ pub use self::start::DaemonError;
 use self::start::{Start, Started};
 use crate::commit::Shared;
 use crate::commit::{Engine, Source};
-use crate::events::{confirm, drops, fan_out, log, oversize, ruleset, schedules, tunnels, upkeep, watch};
+use crate::events::{
+    confirm, drops, fan_out, log, oversize, ruleset, schedules, syslog, tunnels, upkeep, watch,
+};
 use crate::functions::fan_out::service::FanOutService;
 use crate::functions::gate::audit::Audit;
 use crate::kernel::changes::{self, Changes};
@@ -100,6 +102,7 @@ impl Daemon {
         schedules::start(shared.clone(), engine.clone()).map_err(DaemonError::Runtime)?;
         confirm::start(shared.clone(), engine.clone(), service.clone()).map_err(DaemonError::Runtime)?;
         log::start(shared.clone()).map_err(DaemonError::Runtime)?;
+        syslog::start(shared.clone()).map_err(DaemonError::Runtime)?;
         drops::start(shared.clone()).map_err(DaemonError::Runtime)?;
         oversize::start(shared.clone()).map_err(DaemonError::Runtime)?;
         fan_out::serve_metrics(&shared, &service).map_err(DaemonError::Metrics)?;

@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use sluice_dataplane::Dataplane;
 
-use crate::commit::Shared;
-use crate::commit::{Engine, Source};
+use crate::commit::{self, Engine, Shared, Source};
 use crate::daemon::owner::{Namespace, OwnerError};
 use crate::functions::CommitError;
 use crate::functions::fan_out::service::FanOutService;
@@ -166,7 +165,8 @@ impl Start<'_> {
             audit.clone(),
             self.service.clone(),
         );
-        let (active, _) = engine.activate(source, None)?;
+        let (active, done) = engine.activate(source, None)?;
+        commit::tell(&active, None, &done);
         let (drafts, damage) = Drafts::load(self.state_dir);
         if let Some(damage) = damage {
             tracing::error!("{damage}");

@@ -8,7 +8,7 @@ pub mod log;
 pub mod oversize;
 pub mod ruleset;
 pub mod schedules;
-mod syslog;
+pub mod syslog;
 pub mod tunnels;
 pub mod upkeep;
 pub mod watch;

@@ -1,6 +1,6 @@
 //! What the kernel tells: neighbours resolve next hops at once; routes, links and addresses have flows re-evaluated.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -203,7 +203,8 @@ pub fn resync_neighbours(shared: &Shared) -> Result<(), KernelError> {
 
 /// Turns bursts of events into one epoch each, and sees to what they took away.
 fn coalesce(shared: &Arc<Shared>, engine: &Arc<Mutex<Engine>>, events: &Receiver<Dirty>) {
-    let mut changes = Changes { shared, engine, recommitting: Arc::default(), told: BTreeSet::new() };
+    let (recommitting, told) = (Arc::default(), BTreeSet::new());
+    let mut changes = Changes { shared, engine, recommitting, told, up: None };
     let mut last: Option<Instant> = None;
     let mut retries = 0;
     loop {
@@ -240,6 +241,8 @@ struct Changes<'a> {
     recommitting: Arc<AtomicBool>,
     /// What the log says already of devices that others have taken.
     told: BTreeSet<String>,
+    /// Managed devices and whether they were up when they were looked at last.
+    up: Option<BTreeMap<String, bool>>,
 }
 
 impl Changes<'_> {
@@ -263,12 +266,31 @@ impl Changes<'_> {
         }
     }
 
+    /// Says which managed devices have come up or gone down since they were looked at last.
+    fn tell_links(&mut self, plan: &Plan, links: &[Link]) {
+        let managed: BTreeSet<&str> = plan.attachments.iter().map(|a| a.device.as_str()).collect();
+        let there = links.iter().filter(|link| managed.contains(link.name.as_str()));
+        let now: BTreeMap<String, bool> =
+            there.map(|link| (link.name.clone(), link.up && link.running)).collect();
+        let before = self.up.replace(now.clone()).unwrap_or_else(|| now.clone());
+        for (interface, is_up) in &now {
+            match before.get(interface) {
+                Some(was_up) if was_up == is_up => {}
+                _ if *is_up => tracing::info!(interface, "the interface is up"),
+                _ => tracing::warn!(interface, "the interface is down"),
+            }
+        }
+        let gone = before.keys().filter(|name| managed.contains(name.as_str()) && !now.contains_key(*name));
+        gone.for_each(|interface| tracing::warn!(interface, "the interface is gone"));
+    }
+
     fn devices(&mut self) {
         let plan = &self.shared.active().plan;
         let links = match self.shared.kernel.links() {
             Ok(links) => links,
             Err(error) => return tracing::error!(%error, "the devices cannot be read"),
         };
+        self.tell_links(plan, &links);
         let taken: BTreeSet<String> = enslaved(plan, &links).map(|(_, text)| text).collect();
         taken.difference(&self.told).for_each(|text| tracing::warn!("{text}"));
         self.told = taken;

@@ -7,6 +7,7 @@ pub mod config;
 pub mod draft;
 pub mod error;
 mod files;
+pub mod messages;
 pub mod recent_drops;
 pub mod session_log;
 pub mod store;

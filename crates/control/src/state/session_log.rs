@@ -14,6 +14,8 @@ const KEPT: usize = 1000;
 pub struct SessionLog {
     entries: Mutex<VecDeque<LogEntry>>,
     outputs: Mutex<Vec<Arc<OutputCounts>>>,
+    /// Those of `system syslog`.
+    own: Mutex<Vec<Arc<OutputCounts>>>,
     read: Mutex<Option<Instant>>,
 }
 
@@ -34,7 +36,8 @@ impl SessionLog {
 
     pub fn outputs(&self) -> Vec<LogOutputView> {
         let outputs = self.outputs.lock().unwrap_or_else(PoisonError::into_inner);
-        outputs.iter().map(|output| output.view()).collect()
+        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        outputs.iter().chain(own.iter()).map(|output| output.view()).collect()
     }
 
     /// Events are being read.
@@ -45,6 +48,11 @@ impl SessionLog {
     pub fn is_read_since(&self, time: Duration) -> bool {
         let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         read.is_some_and(|read| read.elapsed() < time)
+    }
+
+    /// The outputs of `system syslog` that there are.
+    pub fn set_own_outputs(&self, outputs: Vec<Arc<OutputCounts>>) {
+        *self.own.lock().unwrap_or_else(PoisonError::into_inner) = outputs;
     }
 
     /// The outputs that there are.
@@ -58,6 +66,8 @@ impl SessionLog {
 pub struct OutputCounts {
     name: String,
     transport: &'static str,
+    /// Of `system syslog`.
+    pub is_own: bool,
     pub sent: AtomicU64,
     pub waiting_bytes: AtomicU64,
     pub lost_full: AtomicU64,
@@ -72,6 +82,7 @@ impl OutputCounts {
         Self {
             name,
             transport,
+            is_own: false,
             sent: zero(),
             waiting_bytes: zero(),
             lost_full: zero(),
@@ -79,6 +90,11 @@ impl OutputCounts {
             lost_rate: zero(),
             error: Mutex::default(),
         }
+    }
+
+    /// One of `system syslog`.
+    pub fn own(name: &str, transport: &'static str) -> Self {
+        Self { is_own: true, ..Self::new(name, transport) }
     }
 
     pub fn name(&self) -> &str {

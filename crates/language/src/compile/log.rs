@@ -7,12 +7,12 @@ use crate::config::{LogFile, LogStream, LogTransport, SecurityLog};
 use crate::error::Report;
 use crate::log::RATE_CAP;
 
-const DIRECTORY: &str = "/var/log";
-const SIZE_MB: u32 = 10;
-const FILES: u32 = 10;
-const SYSLOG: u16 = 514;
+pub(super) const DIRECTORY: &str = "/var/log";
+pub(super) const SIZE_MB: u32 = 10;
+pub(super) const FILES: u32 = 10;
+pub(super) const SYSLOG: u16 = 514;
 /// RFC 5425 4.1
-const SYSLOG_TLS: u16 = 6514;
+pub(super) const SYSLOG_TLS: u16 = 6514;
 
 pub(super) fn compile(top: View, report: &mut Report) -> SecurityLog {
     let Some(log) = top.path(&["security", "log"]) else { return SecurityLog::default() };
@@ -30,12 +30,8 @@ fn file(view: View, report: &mut Report) -> Option<LogFile> {
         return None;
     };
     let directory = view.value(&["path"]);
-    if let Some(path) = directory.filter(|path| !path.word().starts_with('/')) {
-        report.error_help(
-            &path.location(),
-            format!("`{}` is no directory that begins at the root", path.word()),
-            "write it with all that stands before it, like /var/log/sluice",
-        );
+    if let Some(path) = directory {
+        is_directory(path, report);
     }
     if name.word().contains('/') {
         report.error_help(
@@ -50,6 +46,17 @@ fn file(view: View, report: &mut Report) -> Option<LogFile> {
         size_mb: view.value(&["size"]).and_then(View::number).unwrap_or(SIZE_MB),
         files: view.value(&["files"]).and_then(View::number).unwrap_or(FILES),
     })
+}
+
+/// One by which the file is the same wherever the daemon was started.
+pub(super) fn is_directory(path: View, report: &mut Report) {
+    if !path.word().starts_with('/') {
+        report.error_help(
+            &path.location(),
+            format!("`{}` is no directory that begins at the root", path.word()),
+            "write it with all that stands before it, like /var/log/sluice",
+        );
+    }
 }
 
 fn stream(view: View, source: Option<IpAddr>, report: &mut Report) -> Option<LogStream> {

@@ -11,6 +11,7 @@ mod policies;
 mod routing;
 mod schedulers;
 mod screens;
+mod syslog;
 mod view;
 mod zones;
 
@@ -62,7 +63,10 @@ pub(crate) fn typed(tree: &Tree, report: &mut Report) -> Config {
     let log = log::compile(top, report);
     let nat = nat::compile(top, &names, report);
     Config {
-        system: System { host_name: top.value(&["system", "host-name"]).map(|name| name.word().to_owned()) },
+        system: System {
+            host_name: top.value(&["system", "host-name"]).map(|name| name.word().to_owned()),
+            syslog: syslog::compile(top, report),
+        },
         interfaces,
         zones,
         management,

@@ -18,6 +18,7 @@ mod reference;
 mod routing;
 mod schedulers;
 mod screen;
+mod syslog;
 mod system;
 mod zones;
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::kind::Choices;
 use super::{Body, Cursor, Key, Kind, ROOT, Statement};
 
 /// What may follow `path`: a word, or a `<placeholder>` for a value, each with help.
@@ -71,7 +72,9 @@ The language is that of Junos. A configuration is hierarchical text, `set` comma
 later is merged into what stands before. `#` begins a comment that ends with its line, `/* */` encloses one. Words with
 spaces or punctuation stand in double quotes. `[ a b ]` is a list. `inactive:` in front of a statement, or
 `deactivate` with its path, keeps it in the text and takes it out of effect. `delete` takes a statement out (where there is
-none, that is a warning), and `insert PATH before NAME` or `after NAME` changes the order of statements of one kind. `replace:`
+none, that is a warning), and `insert PATH before NAME` or `after NAME` changes the order of statements of one kind.
+`rename A to B`, `copy A to B`, `annotate A \"comment\"` and `replace pattern REGEX with TEXT` do what they do in configuration mode, and
+`edit PATH`, `up [N]`, `top` and `exit` move the place where commands are done; `top COMMAND` does one at the top. `replace:`
 in front of a statement takes out first what an earlier text has below it, `delete:` takes the statement out. A statement that
 is not listed here is refused, never ignored; `sluice check FILE` names the line, the column and what would be valid there.
 A router's configuration is brought over by `sluice import` ([OPERATE.md](OPERATE.md)).
@@ -108,7 +111,7 @@ fn write_section(out: &mut String, title: &str, section: &'static Statement) {
     let _ = writeln!(out, "\n## {title}\n\n{}\n\n```", section.help);
     write_syntax(out, section, 0);
     out.push_str("```\n\n| Statement | Value | Meaning |\n|---|---|---|\n");
-    write_rows(out, "", section);
+    write_rows(out, "", section, &mut vec![]);
 }
 
 /// The grammar, in the form it is written in.
@@ -138,14 +141,23 @@ fn header(statement: &Statement) -> String {
     name.into_iter().chain(keys).collect::<Vec<_>>().join(" ")
 }
 
-fn write_rows(out: &mut String, path: &str, block: &Statement) {
+/// Choices that the section has told already are not told again.
+fn write_rows(out: &mut String, path: &str, block: &Statement, told: &mut Vec<Choices>) {
     for child in block.children() {
-        let path = format!("{path}{}", header(child));
-        let _ = writeln!(out, "| `{path}` | {} | {} |", value(child), child.help);
-        for (name, help) in choices(child) {
-            let _ = writeln!(out, "| | `{name}` | {help} |");
+        let (path, choices) = (format!("{path}{}", header(child)), choices(child));
+        let is_told = !choices.is_empty() && told.contains(&choices);
+        let value = match kind(child) {
+            Some(kind) if is_told => format!("`{}`, as above", kind.placeholder()),
+            _ => value(child),
+        };
+        let _ = writeln!(out, "| `{path}` | {value} | {} |", child.help);
+        if !is_told {
+            told.push(choices);
+            for (name, help) in choices {
+                let _ = writeln!(out, "| | `{name}` | {help} |");
+            }
         }
-        write_rows(out, &format!("{path} "), child);
+        write_rows(out, &format!("{path} "), child, told);
     }
 }
 
@@ -168,7 +180,7 @@ fn value(statement: &Statement) -> String {
     }
 }
 
-fn choices(statement: &Statement) -> super::kind::Choices {
+fn choices(statement: &Statement) -> Choices {
     kind(statement).map_or(&[], Kind::choices)
 }
 

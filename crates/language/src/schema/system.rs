@@ -41,6 +41,7 @@ pub const SYSTEM: Statement = block(
             "xnm-clear-text",
             "xnm-ssl",
         ]),
+        super::syslog::SYSLOG,
     ],
 )
 .refuses(&[
@@ -88,7 +89,6 @@ pub const SYSTEM: Statement = block(
     "scripts",
     "security-profile",
     "static-host-mapping",
-    "syslog",
     "tacplus-options",
     "tacplus-server",
     "time-zone",

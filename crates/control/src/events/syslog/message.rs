@@ -5,6 +5,7 @@ use std::fmt::Write;
 use chrono::{DateTime, SecondsFormat};
 
 use crate::api::LogEntry;
+use crate::state::messages::Said;
 
 /// user.info (RFC 5424 6.2.1), as the appliance sends its own.
 const PRIORITY: u8 = 14;
@@ -42,6 +43,34 @@ fn message(entry: &LogEntry, time: &str, host: &str) -> Vec<u8> {
     text.into_bytes()
 }
 
+/// A message of the gateway itself; what belongs to it stands in its structured data or behind its text.
+pub fn own(said: &Said, host: &str, structured: bool) -> Vec<u8> {
+    let time = DateTime::from_timestamp_millis(said.unix_ms as i64).unwrap_or_default();
+    let time = time.to_rfc3339_opts(SecondsFormat::Millis, true);
+    let (priority, process) = (facility(said.facility) * 8 + said.severity, std::process::id());
+    let mut text = format!("<{priority}>1 {time} {host} sluice {process} - ");
+    let has_data = structured && !said.fields.is_empty();
+    text += if has_data { "[" } else { "- " };
+    if has_data {
+        text += STRUCTURE;
+        said.fields.write(&mut text);
+        text += "] ";
+    }
+    text += &said.text;
+    if !structured {
+        said.fields.write(&mut text);
+    }
+    // a message is a line
+    text.replace(|character: char| character.is_control(), " ").into_bytes()
+}
+
+/// Numbers of RFC 5424 6.2.1, as the appliance sends its own.
+fn facility(name: &str) -> u8 {
+    const LOCAL6: u8 = 22;
+    const DAEMON: u8 = 3;
+    if name == "change-log" { LOCAL6 } else { DAEMON }
+}
+
 /// APP-NAME, by which the appliance tells its daemons apart.
 fn application(event: &str) -> &'static str {
     const NAMES: [(&str, &str); 4] =
@@ -73,6 +102,24 @@ mod tests {
             String::from_utf8(writer.message(&entry)).unwrap(),
             r#"<14>1 2026-11-18T11:06:40.123Z gw RT_FLOW - RT_FLOW_SESSION_DENY [sluice@32473 policy-name="a\"b\\c\]d" protocol-id="6"]"#
         );
+    }
+
+    #[test]
+    fn an_own_message_is_a_line_whatever_is_said() {
+        let mut fields = LogFields::default();
+        fields.add("comment", "a \"b\" ]");
+        let said = Said {
+            unix_ms: 1_795_000_000_123,
+            facility: "change-log",
+            severity: 6,
+            text: "commit\ncomplete".to_owned(),
+            fields,
+        };
+        let begin = format!("<182>1 2026-11-18T11:06:40.123Z gw sluice {} - ", std::process::id());
+        let written = |structured| String::from_utf8(own(&said, "gw", structured)).unwrap();
+        let (plain, data) = (written(false), written(true));
+        assert_eq!(plain.strip_prefix(&begin), Some(r#"- commit complete comment="a \"b\" \]""#));
+        assert_eq!(data.strip_prefix(&begin), Some(r#"[sluice@32473 comment="a \"b\" \]"] commit complete"#));
     }
 
     #[test]

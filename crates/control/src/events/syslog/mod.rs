@@ -3,6 +3,7 @@
 
 mod file;
 mod message;
+mod own;
 mod queue;
 mod stream;
 mod tls;
@@ -15,6 +16,8 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sluice_language::{LogFile, LogStream, SecurityLog};
+
+pub use self::own::start;
 
 use self::message::{Writer, host};
 use self::queue::{Message, Queue};
@@ -30,17 +33,43 @@ enum Wanted {
     Stream(LogStream),
 }
 
+impl Wanted {
+    fn name(&self) -> &str {
+        match self {
+            Self::File(file) => &file.name,
+            Self::Stream(stream) => &stream.name,
+        }
+    }
+
+    fn transport(&self) -> &'static str {
+        match self {
+            Self::File(_) => "file",
+            Self::Stream(stream) => stream.transport.name(),
+        }
+    }
+}
+
 struct Output {
     wanted: Wanted,
     queue: Arc<Queue>,
 }
 
 impl Output {
+    /// One of the session log.
     fn start(wanted: Wanted) -> io::Result<Self> {
-        let counts = match &wanted {
-            Wanted::File(file) => OutputCounts::new(&file.name, "file"),
-            Wanted::Stream(stream) => OutputCounts::new(&stream.name, stream.transport.name()),
-        };
+        let counts = OutputCounts::new(wanted.name(), wanted.transport());
+        Self::with(counts, wanted)
+    }
+
+    /// One of `system syslog`; its statement is its name, which no stream can have.
+    fn start_own(wanted: Wanted) -> io::Result<Self> {
+        let kind = if matches!(wanted, Wanted::File(_)) { "file" } else { "host" };
+        let counts =
+            OutputCounts::own(&format!("system syslog {kind} {}", wanted.name()), wanted.transport());
+        Self::with(counts, wanted)
+    }
+
+    fn with(counts: OutputCounts, wanted: Wanted) -> io::Result<Self> {
         let queue = Arc::new(Queue::new(Arc::new(counts)));
         let (own, to) = (queue.clone(), wanted.clone());
         thread::Builder::new().name("syslog".to_owned()).spawn(move || match to {

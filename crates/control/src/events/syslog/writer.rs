@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::queue::{Message, Queue};
+use crate::state::messages::OWN_OUTPUTS;
+use crate::state::session_log::OutputCounts;
 
 /// How long to wait before something that has failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -34,20 +36,35 @@ pub fn write(queue: &Queue, mut to: impl Destination) {
             let error = match result {
                 Ok(()) => {
                     if whole > 0 && counts.set_error(None) {
-                        tracing::info!(output = counts.name(), "the session log gets through");
+                        tell(counts, &to.place(), None);
                     }
                     continue;
                 }
                 Err(error) => error,
             };
             if counts.set_error(Some(error.to_string())) {
-                tracing::warn!(output = counts.name(), place = to.place(), %error, "the session log does not get through");
+                tell(counts, &to.place(), Some(&error));
             }
             if to.gives_up() {
                 counts.lost_refused.fetch_add(u64::from(batch.pop_front().is_some()), Ordering::Relaxed);
             } else if !queue.pause(RETRY) {
                 return;
             }
+        }
+    }
+}
+
+/// What becomes of messages of the gateway itself is not sent where they go: that would be one more that does not get through.
+fn tell(counts: &OutputCounts, place: &str, error: Option<&io::Error>) {
+    let output = counts.name();
+    match (counts.is_own, error) {
+        (false, None) => tracing::info!(output, "the session log gets through"),
+        (false, Some(error)) => {
+            tracing::warn!(output, place, %error, "the session log does not get through");
+        }
+        (true, None) => tracing::info!(target: OWN_OUTPUTS, output, "messages get through"),
+        (true, Some(error)) => {
+            tracing::warn!(target: OWN_OUTPUTS, output, place, %error, "messages do not get through");
         }
     }
 }
