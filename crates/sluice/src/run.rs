@@ -8,10 +8,14 @@ use std::process::ExitCode;
 use clap::Args;
 use sluice_control::{Daemon, Options};
 use sluice_fanout::Names;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, reload};
 
 use crate::Instance;
 use crate::exit::Outcome;
+use crate::messages::Messages;
 
 #[derive(Args)]
 pub struct RunArgs {
@@ -115,14 +119,13 @@ pub type SetLevel = Box<dyn Fn(&str) + Send + Sync>;
 pub fn start_log_at(level: &str) -> SetLevel {
     let filter =
         |level: &str| EnvFilter::try_from_env("SLUICE_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    let log = tracing_subscriber::fmt()
+    let (chosen, handle) = reload::Layer::new(filter(level));
+    let log = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
-        .with_env_filter(filter(level))
-        .with_filter_reloading();
-    let handle = log.reload_handle();
-    log.init();
+        .with_filter(chosen);
+    tracing_subscriber::registry().with(log).with(Messages.with_filter(LevelFilter::INFO)).init();
     Box::new(move |level| {
         // the log lasts as long as the process
         let _ = handle.reload(filter(level));

@@ -1,7 +1,9 @@
 //! `sluice show`: one request to the daemon, as a table or, with `--json`, as it came.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::process::ExitCode;
+use std::thread;
 
 use chrono::{DateTime, SecondsFormat};
 use clap::{Args, Subcommand, ValueEnum};
@@ -21,6 +23,7 @@ use sluice_control::operations::zones::{SCREENS, ZONES};
 
 use crate::arguments::Given;
 use crate::exit::{Failure, Outcome};
+use crate::follow::{LOOK, Sessions};
 use crate::output::{Output, print_json, table};
 use crate::{drops, gate, matching, nat, sessions};
 
@@ -64,7 +67,13 @@ enum What {
     /// Stages in the order packets walk them, with their drop reasons
     Pipeline,
     /// Sessions that policies with `then log` permitted, ended or denied
-    Log(Given<LogQuery>),
+    Log {
+        #[command(flatten)]
+        query: Given<LogQuery>,
+        /// Go on with what comes, until Ctrl-C
+        #[arg(long)]
+        follow: bool,
+    },
     /// The active configuration, as it was committed
     Configuration {
         /// What is in effect: statements inherited from groups written out, each with the group it comes from
@@ -92,7 +101,10 @@ pub fn show(args: &ShowArgs) -> Outcome {
         What::MatchPolicies(Given(packet)) => matching::show(packet, output),
         What::Drops(args) => drops::show(args, output),
         What::Pipeline => pipeline(output),
-        What::Log(Given(query)) => output.show(&LOG, query, |log| print!("{}", session_log(&log))),
+        What::Log { query: Given(query), follow: true } => follow_log(query, output),
+        What::Log { query: Given(query), follow: false } => {
+            output.show(&LOG, query, |log| print!("{}", session_log(&log)))
+        }
         What::Configuration { display: None } => output.show(&CONFIGURATION, all, |c| print!("{}", c.text)),
         What::Configuration { display: Some(Display::Inheritance) } => inheritance(output),
         What::System => output.show(&HEALTH, all, |health| print!("{}", system(&health))),
@@ -283,6 +295,26 @@ fn policies(list: Vec<PolicyView>) {
     let header =
         ["From zone", "To zone", "Policy", "Action", "State", "Sessions", "Denied", "Packets", "Bytes"];
     println!("{}", table(&header, rows.collect()));
+}
+
+/// As text, or as data a line.
+fn follow_log(query: &LogQuery, output: &Output) -> Outcome {
+    let client = Client::new(output.state_dir());
+    let mut sessions = Sessions::new(query.last);
+    let mut stdout = std::io::stdout();
+    loop {
+        for entry in sessions.next(&client.ask(&LOG, &LogQuery { last: Sessions::MOST })?) {
+            let text = match output.json {
+                true => serde_json::to_string(&entry).map_err(Failure::failed)? + "\n",
+                false => session_log(&[entry]),
+            };
+            if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {
+                // nobody reads any more
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+        thread::sleep(LOOK);
+    }
 }
 
 pub fn session_log(entries: &[LogEntry]) -> String {

@@ -2,11 +2,12 @@
 
 use crate::common;
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Site, accepted, stderr, stdout, wait_until};
+use common::{Running, Site, accepted, stderr, stdout, wait_until};
 
 /// Commands on standard input, as a script gives them.
 fn piped(site: &Site, commands: &str) -> Output {
@@ -263,4 +264,127 @@ fn somebody_types_in_a_terminal() {
     terminal.shows("Exiting configuration mode");
     terminal.types(&["exit", "Enter"]);
     terminal.shows("left with 0");
+}
+
+#[test]
+fn what_is_typed_ahead_is_done_in_its_order() {
+    let site = Site::new("shahead");
+    let _gateway = site.start(&site.write("a.conf", "set system host-name gw\n"));
+    let terminal = Terminal::open(&site);
+    terminal.shows("root@gw>");
+    // all at once: two lines and the beginning of a third
+    terminal.types(&["set cli screen-width 100", "Enter", "set cli screen-length 0", "Enter", "show ar"]);
+    let screen = terminal.shows("Screen length set to 0");
+    let at = |what: &str| screen.find(what).unwrap_or_else(|| panic!("no {what} on\n{screen}"));
+    assert!(at("Screen width set to 100") < at("Screen length set to 0"), "{screen}");
+    terminal.line_becomes("root@gw> show ar");
+    terminal.types(&["p", "Enter"]);
+    terminal.shows("Total entries:");
+    // while a command runs
+    terminal.types(&["ping 10.71.1.2 count 3", "Enter"]);
+    terminal.shows("bytes from 10.71.1.2");
+    terminal.types(&["set cli screen-width 90", "Enter", "set cli screen-width 91", "Enter"]);
+    let screen = terminal.shows("Screen width set to 91");
+    let at = |what: &str| screen.find(what).unwrap_or_else(|| panic!("no {what} on\n{screen}"));
+    assert!(at("packets transmitted") < at("Screen width set to 90"), "{screen}");
+    assert!(at("Screen width set to 90") < at("Screen width set to 91"), "{screen}");
+    // a text with its commands around it, pasted by keys and as a terminal marks it
+    terminal.types(&[
+        "configure",
+        "Enter",
+        "load set terminal",
+        "Enter",
+        "set system host-name ahead",
+        "Enter",
+    ]);
+    terminal.types(&["set system syslog file m any info", "Enter", "C-d", "commit and-quit", "Enter"]);
+    terminal.shows("root@ahead>");
+    let lines = "set cli screen-width 95\nset cli screen-width 96\n";
+    terminal.tmux(&["set-buffer", lines]);
+    terminal.tmux(&["paste-buffer", "-p", "-t", ":0"]);
+    terminal.types(&["Enter"]);
+    let screen = terminal.shows("Screen width set to 96");
+    assert!(screen.contains("Screen width set to 95"), "{screen}");
+    // an answer
+    terminal.types(&[
+        "configure",
+        "Enter",
+        "set system host-name other",
+        "Enter",
+        "exit",
+        "Enter",
+        "yes",
+        "Enter",
+    ]);
+    terminal.shows("Exiting configuration mode");
+    terminal.types(&["exit", "Enter"]);
+    terminal.shows("left with 0");
+}
+
+#[test]
+fn a_log_is_followed_until_ctrl_c() {
+    let site = Site::new("shfollow");
+    let dir = site.dir().display();
+    let configuration = format!(
+        "set system host-name gw\nset security log file name sessions\nset security log file path {dir}\n\
+         set system syslog file messages any info\nset system syslog file messages path {dir}\n\
+         set security policies from-zone left to-zone right policy out then log session-init\n"
+    );
+    let _gateway = site.start(&site.write("a.conf", &configuration));
+    let file = site.dir().join("sessions");
+    assert!(site.pings(&site.left, "10.71.2.2"));
+    let text = || std::fs::read_to_string(&file).unwrap_or_default();
+    wait_until("it is written", Duration::from_secs(10), || text().contains("RT_FLOW_SESSION_CREATE"));
+    let told =
+        accepted(&piped(&site, "show log sessions | count\nshow log messages | match complete | count\n"));
+    assert_eq!(told, "Count: 1 lines\nCount: 1 lines\n");
+    assert!(accepted(&piped(&site, "show log sessions last 1")).contains("RT_FLOW_SESSION_CREATE"));
+    let wrong = stderr(&site.sluice(&["cli", "-c", "show log nothing"]));
+    assert!(wrong.contains("no log is called nothing; there are: messages, session, sessions"), "{wrong}");
+
+    let sends = |port: u16| {
+        let to = format!("10.71.2.2:{port}");
+        site.left.enter(|| UdpSocket::bind("10.71.1.2:0").unwrap().send_to(b"x", &to).unwrap()).unwrap();
+    };
+    let terminal = Terminal::open(&site);
+    terminal.shows("root@gw>");
+    terminal.types(&["monitor start sessions | match 33033", "Enter"]);
+    // the daemon begins another file where somebody has moved it away
+    std::fs::rename(&file, site.dir().join("sessions.1")).unwrap();
+    sends(33033);
+    terminal.shows("RT_FLOW_SESSION_CREATE");
+    terminal.types(&["C-c"]);
+    terminal.line_becomes("root@gw>");
+    terminal.types(&["C-l"]);
+    terminal.line_becomes("root@gw>");
+    terminal.types(&["monitor start session | match 33034", "Enter"]);
+    sends(33034);
+    terminal.shows("RT_FLOW_SESSION_CREATE");
+    terminal.types(&["C-c"]);
+    terminal.line_becomes("root@gw>");
+    terminal.types(&["monitor stop", "Enter"]);
+    terminal.shows("lasts until Ctrl-C");
+}
+
+#[test]
+fn the_session_log_is_followed_by_a_command() {
+    let site = Site::new("shlog");
+    let logged = "set security policies from-zone left to-zone right policy out then log session-init\n";
+    let gateway = site.start(&site.write("a.conf", logged));
+    let heard = |count: usize| {
+        assert!(site.pings(&site.left, "10.71.2.2"));
+        let log = || gateway.json("/api/log").unwrap().as_array().unwrap().len();
+        wait_until("the daemon has heard of it", Duration::from_secs(10), || log() == count);
+    };
+    heard(1);
+    heard(2);
+    let mut command = site.gateway.command(common::BINARY);
+    command.args(["show", "log", "--follow", "--last", "1", "--json", "--state-dir"]).arg(site.state());
+    let mut follower = Running::spawn(command.stdout(Stdio::piped()));
+    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let mut next = || -> serde_json::Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    let log = |at: usize| gateway.json("/api/log").unwrap()[at].clone();
+    assert_eq!(next(), log(1), "the last one that was there");
+    heard(3);
+    assert_eq!(next(), log(2));
 }

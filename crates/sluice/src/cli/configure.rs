@@ -1,7 +1,5 @@
 //! The commands of configuration mode: what is typed becomes commands of the candidate, which the daemon keeps.
 
-use std::io::BufRead;
-
 use sluice_control::api::{
     CandidateQuery, CloseQuery, CommitQuery, CompareQuery, EditQuery, Edited, LoadQuery, OpenQuery,
     RollbackQuery,
@@ -13,6 +11,7 @@ use sluice_control::operations::candidate::{
 };
 
 use super::grammar::{Argument, Command, Given, Places, Shape, Value, alone, flag, named, rest, statement};
+use super::line::Typed;
 use super::out::{Done, Out, Stop};
 use super::pipe::Form;
 use super::report;
@@ -291,18 +290,20 @@ impl Shell {
     /// A text up to Ctrl-D: of the terminal, or of the commands that are still to be done.
     fn typed(&mut self, out: &mut Out) -> Result<String, Stop> {
         const END: &str = "\x04";
-        if !self.is_terminal {
-            let end = self.coming.iter().position(|line| line.trim() == END).unwrap_or(self.coming.len());
-            let text = self.coming.drain(..end).map(|line| line + "\n").collect();
-            self.coming.pop_front();
-            return Ok(text);
-        }
+        let end = self.coming.iter().position(|line| line.trim() == END);
+        let text = self.coming.drain(..end.unwrap_or(self.coming.len())).map(|line| line + "\n");
+        let mut text: String = text.collect();
+        let is_ended = self.coming.pop_front().is_some();
+        let Some(reader) = self.reader.as_mut().filter(|_| !is_ended) else { return Ok(text) };
         out.text("[Type ^D at a new line to end input]")?;
         out.flush()?;
-        let mut text = String::new();
-        let mut stdin = std::io::stdin().lock();
-        while stdin.read_line(&mut text).map_err(|_| Stop::Interrupted)? > 0 {}
-        Ok(text)
+        loop {
+            match reader.text("") {
+                Typed::Line(line) => text += &(line + "\n"),
+                Typed::Cancelled => return Err(Stop::Interrupted),
+                Typed::End => return Ok(text),
+            }
+        }
     }
 }
 

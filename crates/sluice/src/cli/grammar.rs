@@ -19,7 +19,7 @@ pub struct Command<A: 'static> {
 }
 
 /// What may stand behind the keywords, in any order.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Argument {
     /// Names the value for whoever reads it; also the keyword, where it has one.
     pub name: &'static str,

@@ -130,6 +130,14 @@ impl Daemon {
                 let pools = client.ask(&NAT, all).unwrap_or_default().destination_pools;
                 pools.into_iter().map(|pool| (pool.name, pool.addresses)).collect()
             }
+            "log" | "log-file" => {
+                let given =
+                    [("messages", "what the daemon has said of itself"), ("session", "the session log")];
+                let given = given.map(|(name, help)| (name.to_owned(), help.to_owned()));
+                let files = self.active().map(|tree| tree.names("<file>")).unwrap_or_default();
+                let files = files.into_iter().map(|name| (name, "a file".to_owned()));
+                given.into_iter().filter(|_| what == "log").chain(files).collect()
+            }
             "application" => self.applications(),
             "protocol" => {
                 ["icmp", "icmp6", "tcp", "udp"].map(|name| (name.to_owned(), String::new())).to_vec()

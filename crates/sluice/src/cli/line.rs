@@ -2,6 +2,7 @@
 
 use std::mem;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustyline::error::ReadlineError;
@@ -18,6 +19,8 @@ pub type Choices = dyn Fn(&str) -> Result<(Vec<Choice>, String), String> + Send 
 /// Why the editor handed the line back.
 enum Pause {
     Entered,
+    /// A text has ended. The editor's own end of file would forget what was typed ahead.
+    Ended,
     /// To list what may follow.
     Listed(String, (String, String)),
 }
@@ -40,6 +43,8 @@ pub enum Typed {
 pub struct Reader {
     editor: Editor<(), FileHistory>,
     pause: Shared,
+    /// What is typed is no command.
+    is_text: Arc<AtomicBool>,
     history: Option<PathBuf>,
 }
 
@@ -49,8 +54,11 @@ impl Reader {
         let history = FileHistory::with_config(&config);
         let mut editor = Editor::with_history(config, history)?;
         let pause: Shared = Arc::new(Mutex::new(Pause::Entered));
-        for (key, what) in [('\t', Key::Tab), (' ', Key::Space), ('?', Key::Help)] {
-            let handler = Handler { what, choices: choices.clone(), pause: pause.clone(), listing };
+        let is_text = Arc::new(AtomicBool::new(false));
+        let keys = [('\t', Key::Tab), (' ', Key::Space), ('?', Key::Help), ('\x04', Key::End)];
+        for (key, what) in keys {
+            let (choices, pause, is_text) = (choices.clone(), pause.clone(), is_text.clone());
+            let handler = Handler { what, choices, pause, is_text, listing };
             editor.bind_sequence(KeyEvent::from(key), EventHandler::Conditional(Box::new(handler)));
         }
         let history = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".sluice_history"));
@@ -58,7 +66,21 @@ impl Reader {
             // there is none at first
             let _ = editor.load_history(file);
         }
-        Ok(Self { editor, pause, history })
+        Ok(Self { editor, pause, is_text, history })
+    }
+
+    /// Waits for a line of a text, or an answer: nothing is completed, listed or remembered. What was typed ahead counts.
+    pub fn text(&mut self, prompt: &str) -> Typed {
+        self.is_text.store(true, Ordering::Relaxed);
+        *pause(&self.pause) = Pause::Entered;
+        let line = self.editor.readline(prompt);
+        self.is_text.store(false, Ordering::Relaxed);
+        let paused = mem::replace(&mut *pause(&self.pause), Pause::Entered);
+        match (line, paused) {
+            (Ok(line), Pause::Entered) => Typed::Line(line),
+            (Err(ReadlineError::Interrupted), _) => Typed::Cancelled,
+            _ => Typed::End,
+        }
     }
 
     /// Waits for a line.
@@ -73,7 +95,7 @@ impl Reader {
                     print!("{list}");
                     begun = rest;
                 }
-                (Ok(line), Pause::Entered) => {
+                (Ok(line), Pause::Entered | Pause::Ended) => {
                     self.remember(&line);
                     return Typed::Line(line);
                 }
@@ -83,7 +105,12 @@ impl Reader {
         }
     }
 
-    fn remember(&mut self, line: &str) {
+    /// A paste may have several lines.
+    fn remember(&mut self, text: &str) {
+        text.lines().for_each(|line| self.remember_line(line));
+    }
+
+    fn remember_line(&mut self, line: &str) {
         if line.trim().is_empty() || !self.editor.add_history_entry(line).unwrap_or(false) {
             return;
         }
@@ -99,20 +126,25 @@ enum Key {
     Tab,
     Space,
     Help,
+    End,
 }
 
 struct Handler {
     what: Key,
     choices: Arc<Choices>,
     pause: Shared,
+    is_text: Arc<AtomicBool>,
     listing: fn(&[Choice]) -> String,
 }
 
 impl ConditionalEventHandler for Handler {
     fn handle(&self, _: &Event, _: RepeatCount, _: bool, context: &EventContext) -> Option<Cmd> {
+        if self.is_text.load(Ordering::Relaxed) {
+            return self.in_text(context.line());
+        }
         let (before, after) = context.line().split_at(context.pos());
         let is_quoted = before.matches('"').count() % 2 == 1;
-        if is_quoted && self.what != Key::Tab {
+        if is_quoted && self.what != Key::Tab || self.what == Key::End {
             return None;
         }
         let (choices, begun) = match (self.choices)(before) {
@@ -121,6 +153,7 @@ impl ConditionalEventHandler for Handler {
             Err(complaint) => return Some(self.list(complaint, before, after)),
         };
         match self.what {
+            Key::End => None,
             Key::Help => Some(self.list((self.listing)(&choices), before, after)),
             Key::Space if begun.is_empty() => before.ends_with(' ').then_some(Cmd::Noop),
             Key::Space => match completed(&choices, &begun) {
@@ -138,6 +171,18 @@ impl ConditionalEventHandler for Handler {
 }
 
 impl Handler {
+    /// Keys that a text has another use for.
+    fn in_text(&self, line: &str) -> Option<Cmd> {
+        match self.what {
+            Key::Tab => Some(Cmd::Insert(1, "\t".to_owned())),
+            Key::End if line.is_empty() => {
+                *pause(&self.pause) = Pause::Ended;
+                Some(Cmd::AcceptLine)
+            }
+            Key::Space | Key::Help | Key::End => None,
+        }
+    }
+
     fn list(&self, list: String, before: &str, after: &str) -> Cmd {
         *pause(&self.pause) = Pause::Listed(list, (before.to_owned(), after.to_owned()));
         Cmd::AcceptLine

@@ -9,6 +9,7 @@ mod help;
 mod kernel;
 mod known;
 mod line;
+mod logs;
 mod monitor;
 mod operational;
 mod out;

@@ -3,7 +3,7 @@
 use std::process::Command as Process;
 
 use sluice_control::api::nat::NatBindingFilter;
-use sluice_control::api::{Configuration, LogQuery, MatchQuery};
+use sluice_control::api::{Configuration, MatchQuery};
 use sluice_control::operations::capacity::CAPACITY;
 use sluice_control::operations::configuration::{CONFIGURATION, HISTORY};
 use sluice_control::operations::drops::RECENT_DROPS;
@@ -21,7 +21,7 @@ use super::grammar::{Argument, Command, Given, Places, Value, alone, flag, named
 use super::out::{Done, Out};
 use super::pipe::Form;
 use super::shell::{Action, Shell};
-use super::{configure, kernel, monitor, report, sessions};
+use super::{configure, kernel, logs, monitor, report, sessions};
 use crate::exit::Failure;
 use crate::nat::{Rules, SourceParts, TableParts, What, WithPools};
 use crate::{drops, gate, matching, nat, show};
@@ -72,6 +72,8 @@ const INTERFACE: &[Argument] = &[
 
 const ZONE: &[Argument] = &[alone("zone", "Only this one", Value::Name("zone"))];
 const LAST: &[Argument] = &[named("last", "How many of the newest entries", Value::Number(1, 100_000))];
+const FOLLOWED: Argument = alone("name", "messages, session, or the name of a file", Value::Name("log"));
+const NAMED_LOG: &[Argument] = &[LAST[0], alone("name", "Name of a file", Value::Name("log-file"))];
 const BINDING: &[Argument] = &[
     flag("all", "All of them"),
     named("internal-ip", "Only of this address inside", Value::Address),
@@ -102,6 +104,8 @@ pub static COMMANDS: &[Command<Action>] = commands! {
     "monitor interface traffic" "Show the traffic of all interfaces as it changes", &[], Role::Anyone => monitor::traffic;
     "monitor security packet-capture" "Show or write packets as they come and as they leave, with what became of each", monitor::CAPTURED, Role::Owner => monitor::capture;
     "monitor security packet-trace" "Show packets on their way: phases, stages, rule, translation, next hop, reason", monitor::TRACED, Role::Owner => monitor::trace;
+    "monitor start" "Show what a log holds last and what comes, until Ctrl-C", &[FOLLOWED.needed()], LOG.about.role => logs::follow;
+    "monitor stop" "Not needed: Ctrl-C ends what `monitor start` shows", &[], LOG.about.role => logs::stop;
     "ping" "Send echo requests to a host", HOST, Role::Group => ping;
     "quit" "Leave the shell", &[], Role::Anyone => leave;
     "request system configuration rescue delete" "Delete the rescue configuration", &[], Role::Owner => |shell, _, out| {
@@ -127,9 +131,9 @@ pub static COMMANDS: &[Command<Action>] = commands! {
     "show gate" "Show the gate: zones, services, how many grants", &[], GATE.about.role => gate_overview;
     "show interfaces" "Show interfaces", INTERFACE, Role::Anyone => interfaces;
     "show ipv6 neighbors" "Show the kernel's table of IPv6 neighbours", &[], Role::Anyone => kernel::neighbours;
-    "show log" "Show the session log", LAST, LOG.about.role => session_log;
-    "show log messages" "Show what the daemon has told the journal", LAST, LOG.about.role => messages;
-    "show log session" "Show the session log", LAST, LOG.about.role => session_log;
+    "show log" "Show the session log, or a file that the configuration has written", NAMED_LOG, LOG.about.role => logs::show;
+    "show log messages" "Show what the daemon has said of itself", LAST, LOG.about.role => logs::messages;
+    "show log session" "Show the session log", LAST, LOG.about.role => logs::session;
     "show match-policies" "Show which policy a first packet would match", PACKET, MATCH_POLICIES.about.role => match_policies;
     "show pipeline" "Show the stages in the order packets walk them, with their drop reasons", &[], Role::Anyone => |_, _, out| {
         let stages = sluice_control::api::pipeline();
@@ -278,22 +282,6 @@ fn interfaces(shell: &mut Shell, given: &Given, out: &mut Out) -> Done {
         (true, false) => out.show(&list, |list| report::terse(list)),
         (false, is_extensive) => out.show(&list, |list| report::interfaces(list, is_extensive)),
     }
-}
-
-fn session_log(shell: &mut Shell, given: &Given, out: &mut Out) -> Done {
-    let query = LogQuery { last: given.number("last").unwrap_or(50) };
-    out.show(&shell.ask(&LOG, &query)?, |log| show::session_log(log))
-}
-
-fn messages(_: &mut Shell, given: &Given, out: &mut Out) -> Done {
-    let last = given.get("last").unwrap_or_else(|| "50".to_owned());
-    let journal =
-        Process::new("journalctl").args(["--no-pager", "--unit", "sluice", "--lines", &last]).output();
-    let journal = journal.map_err(|error| Failure::failed(format!("cannot run journalctl: {error}")))?;
-    if !journal.status.success() {
-        return Err(Failure::failed(String::from_utf8_lossy(&journal.stderr)).into());
-    }
-    out.text(&String::from_utf8_lossy(&journal.stdout))
 }
 
 fn match_policies(shell: &mut Shell, given: &Given, out: &mut Out) -> Done {

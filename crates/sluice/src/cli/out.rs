@@ -197,6 +197,32 @@ fn key() -> io::Result<Option<u8>> {
     }
 }
 
+/// Ctrl-D that is typed while a command runs stays a key for whoever reads next, as long as this lives.
+pub struct Ahead {
+    stdin: Stdin,
+    before: nix::sys::termios::Termios,
+}
+
+impl Ahead {
+    pub fn begin() -> io::Result<Self> {
+        // _POSIX_VDISABLE of Linux
+        const NO_KEY: u8 = 0;
+        let stdin = io::stdin();
+        let before = tcgetattr(&stdin)?;
+        let mut without = before.clone();
+        without.control_chars[SpecialCharacterIndices::VEOF as usize] = NO_KEY;
+        tcsetattr(&stdin, SetArg::TCSANOW, &without)?;
+        Ok(Self { stdin, before })
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        // the terminal may have gone
+        let _ = tcsetattr(&self.stdin, SetArg::TCSANOW, &self.before);
+    }
+}
+
 /// Keys come one by one and unseen as long as this lives.
 pub struct Raw {
     stdin: Stdin,

@@ -119,6 +119,10 @@ impl Sink for Match {
     fn finish(&mut self) -> io::Result<()> {
         self.next.finish()
     }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.next.flush()
+    }
 }
 
 struct Find {
@@ -135,6 +139,10 @@ impl Sink for Find {
 
     fn finish(&mut self) -> io::Result<()> {
         self.next.finish()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.next.flush()
     }
 }
 

@@ -1,7 +1,6 @@
 //! One who types, or a list of commands: each line is read, understood and done.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use super::grammar::{Choice, Command, Given, Position, Wrong};
 use super::known::{Daemon, Known};
 use super::line::{Reader, Typed};
 use super::operational::COMMANDS;
-use super::out::{Done, Out, Pager, Plain, Stop};
+use super::out::{Ahead, Done, Out, Pager, Plain, Stop};
 use super::pipe::{Form, PARTS, Part, Sink};
 use super::words::Line;
 use super::{configure, help};
@@ -42,6 +41,8 @@ pub struct Shell {
     pub configuring: Option<Configuring>,
     /// Commands that are still to be done.
     pub coming: VecDeque<String>,
+    /// What somebody types on a terminal, ahead of time, too.
+    pub reader: Option<Reader>,
 }
 
 /// A line that was understood.
@@ -66,6 +67,7 @@ impl Shell {
             is_over: false,
             configuring: None,
             coming: VecDeque::new(),
+            reader: None,
         }
     }
 
@@ -77,6 +79,10 @@ impl Shell {
             && let Some(command) = self.coming.pop_front()
         {
             all_well &= self.run(&command, None);
+            if self.is_terminal && interrupt::requested() {
+                // what follows was meant to come after it
+                self.coming.clear();
+            }
         }
         all_well
     }
@@ -86,7 +92,8 @@ impl Shell {
         let known = self.known.clone();
         let choices = move |before: &str| may_follow(before, &known);
         let listing = |choices: &[Choice]| help::listing(choices, terminal().1);
-        let mut reader = Reader::new(Arc::new(choices), listing).map_err(Failure::failed)?;
+        let _ahead = Ahead::begin().map_err(Failure::failed)?;
+        self.reader = Some(Reader::new(Arc::new(choices), listing).map_err(Failure::failed)?);
         let mut was_well = true;
         while !self.is_over {
             self.known.forget_candidate();
@@ -95,7 +102,11 @@ impl Shell {
                 println!("\n[{}]", path.join(" "));
             }
             let prompt = self.prompt();
-            match reader.read(&prompt) {
+            match self.reader.as_mut().map_or(Typed::End, |reader| reader.read(&prompt)) {
+                // a paste may have several
+                Typed::Line(lines) if lines.contains('\n') => {
+                    was_well = self.run_all(lines.lines().map(str::to_owned));
+                }
                 Typed::Line(line) => was_well = self.run(&line, Some(prompt.chars().count())),
                 Typed::Cancelled => {}
                 Typed::End => {
@@ -165,8 +176,10 @@ impl Shell {
     }
 
     fn act(&mut self, understood: &Understood) -> Done {
-        let pages =
-            self.is_terminal && !understood.parts.iter().any(|(part, _)| matches!(part.action, Part::NoMore));
+        // what goes on by itself stops at no full screen
+        let goes_on = understood.command.words.starts_with("monitor ");
+        let is_told = understood.parts.iter().any(|(part, _)| matches!(part.action, Part::NoMore));
+        let pages = self.is_terminal && !goes_on && !is_told;
         let (length, width) = self.screen();
         let mut sink: Box<dyn Sink> = match pages {
             true => Box::new(Pager::new(length, width)),
@@ -222,16 +235,10 @@ impl Shell {
     }
 
     /// A word of who types.
-    pub fn asks(&self, question: &str) -> bool {
-        if !self.is_terminal {
-            return true;
-        }
-        print!("{question} [yes,no] (no) ");
-        // an answer may be typed to a question that nobody sees
-        let _ = std::io::stdout().flush();
-        let mut answer = String::new();
-        let read = std::io::stdin().lock().read_line(&mut answer);
-        read.is_ok() && ["y", "yes"].contains(&answer.trim())
+    pub fn asks(&mut self, question: &str) -> bool {
+        let Some(reader) = &mut self.reader else { return true };
+        let answer = reader.text(&format!("{question} [yes,no] (no) "));
+        matches!(answer, Typed::Line(answer) if ["y", "yes"].contains(&answer.trim()))
     }
 }
 
