@@ -37,11 +37,10 @@ demo: setup build ## real traffic through the branch gateway on both hooks, then
 	target/release/sluice lab run operate --hook both
 
 # clippy stands in for the compiler: what is tested is linted as it is built, and nothing is built a second time for that;
-# documentation has no examples to be run, and looking for them takes a minute; tests wait a third of their time, so one
-# more of them than there are CPUs is under way
+# documentation has no examples to be run, and looking for them takes a minute
 test: setup layout ## layout, lints and every test
 	RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__ \
-		RUST_TEST_THREADS=$$(($(JOBS) + 1)) $(CARGO) test --workspace --lib --bins --tests --no-fail-fast -j$(JOBS)
+		$(CARGO) test --workspace --lib --bins --tests --no-fail-fast -j$(JOBS)
 
 # only what SLUICE_SOAK makes longer; each says how many steps a hook it did
 soak: setup ## random traces SOAK=20 times as long as in make test, from SEED=1 on (half an hour)
