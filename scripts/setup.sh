@@ -301,7 +301,7 @@ check_guest() {
 }
 
 check_chroots() {
-	[ "${SLUICE_TARGET:-}" = chroots ] || return 0
+	case ${SLUICE_TARGET:-} in chroots | debtest) ;; *) return 0 ;; esac
 	check_offered "no clean systems to try setup in" "${CHROOTS[@]}"
 }
 
