@@ -83,7 +83,17 @@ impl<'a> Collector<'a> {
         .concat()
     }
 
-    pub fn again(&mut self) {
+    /// Messages as its parser has understood them, by input.
+    pub fn all(&self, input: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.path(&format!("{input}.json"))).unwrap_or_default();
+        // nothing stands for structured data that is not there, and the last line may be under way
+        let lines = text.lines().map(|line| line.replace("\"sd\":}", "\"sd\":null}"));
+        lines.filter_map(|line| serde_json::from_str(&line).ok()).collect()
+    }
+}
+
+impl Judge for Collector<'_> {
+    fn again(&mut self) {
         let mut command = self.site.right.command("rsyslogd");
         command.arg("-n").arg("-i").arg(self.path("rsyslog.pid"));
         command.arg("-f").arg(self.path("rsyslog.conf")).stdin(Stdio::null()).stderr(Stdio::inherit());
@@ -92,21 +102,12 @@ impl<'a> Collector<'a> {
         wait_until("rsyslogd listens", PATIENCE, listens);
     }
 
-    pub fn end(&mut self) {
+    fn end(&mut self) {
         let mut process = self.process.take().unwrap();
         process.kill().unwrap();
         process.wait().unwrap();
     }
 
-    /// Messages as its parser has understood them, by input.
-    pub fn all(&self, input: &str) -> Vec<Value> {
-        let text = fs::read_to_string(self.path(&format!("{input}.json"))).unwrap_or_default();
-        // nothing stands for structured data that is not there, and the last line may be under way
-        let lines = text.lines().map(|line| line.replace("\"sd\":}", "\"sd\":null}"));
-        lines.filter_map(|line| serde_json::from_str(&line).ok()).collect()
-    }
-
-    /// Fields of those of the session log, by input and event.
     fn messages(&self, input: &str, event: &str) -> Vec<BTreeMap<String, String>> {
         let all = self.all(input);
         let of_event = all.iter().filter(|message| message["event"] == event);
@@ -277,6 +278,30 @@ fn collectors_by_udp_tcp_and_tls_and_a_file_get_every_field() {
     assert!(told >= 400 && count(&gateway, "tcp", "lost_rate") >= told, "{told}");
 }
 
+/// A collector that writes down what it has understood.
+pub trait Judge {
+    /// It listens, from here on or again.
+    fn again(&mut self);
+    /// It dies.
+    fn end(&mut self);
+    /// Fields of the messages that it has understood, by input and event.
+    fn messages(&self, input: &str, event: &str) -> Vec<BTreeMap<String, String>>;
+}
+
+/// What is sent by TCP while the collector is away comes when it is back.
+pub fn misses_nothing<J: Judge>(site: &Site, gateway: &Gateway, collector: &mut J) {
+    let arrived = |collector: &J| collector.messages("tcp", "RT_FLOW_SESSION_DENY").len();
+    denied(site, 5);
+    wait_until("the first have come", PATIENCE, || arrived(collector) == 5);
+    collector.end();
+    denied(site, 300);
+    wait_until("the gateway has noticed", PATIENCE, || !output(gateway, "tcp")["error"].is_null());
+    assert_eq!(arrived(collector), 5);
+    collector.again();
+    wait_until("all have come", PATIENCE, || arrived(collector) == 305);
+    assert_eq!(count(gateway, "tcp", "lost_full"), 0);
+}
+
 #[test]
 fn what_a_collector_misses_comes_when_it_is_back() {
     let site = Site::new("sysback");
@@ -285,16 +310,7 @@ fn what_a_collector_misses_comes_when_it_is_back() {
     let mut collector = Collector::start(&site, input);
     let stream = stream_to("tcp");
     let gateway = site.start(&site.write("a.conf", &format!("{LOGGED}{stream}")));
-    let arrived = |collector: &Collector| collector.messages("tcp", "RT_FLOW_SESSION_DENY").len();
-    denied(&site, 5);
-    wait_until("the first have come", PATIENCE, || arrived(&collector) == 5);
-    collector.end();
-    denied(&site, 300);
-    wait_until("the gateway has noticed", PATIENCE, || !output(&gateway, "tcp")["error"].is_null());
-    assert_eq!(arrived(&collector), 5);
-    collector.again();
-    wait_until("all have come", PATIENCE, || arrived(&collector) == 305);
-    assert_eq!(count(&gateway, "tcp", "lost_full"), 0);
+    misses_nothing(&site, &gateway, &mut collector);
     wait_until("no error is left", PATIENCE, || output(&gateway, "tcp")["error"].is_null());
 }
 

@@ -9,7 +9,9 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::common::{Running, Site, accepted, wait_until};
-use crate::syslog::{LOGGED, PATIENCE, certificates, connects, count, denied, has, output, stream_to, told};
+use crate::syslog::{
+    Judge, LOGGED, PATIENCE, certificates, connects, denied, has, misses_nothing, stream_to, told,
+};
 
 /// Structured data and what stands before it, an object a message.
 const TEMPLATE: &str = "$(format-json pri=$PRI version=1 host=$HOST app=$PROGRAM pid=$PID event=$MSGID text=$MSG stamp=$S_ISODATE --key .SDATA.*)\\n";
@@ -72,7 +74,9 @@ impl<'a> Collector<'a> {
         ]
         .concat()
     }
+}
 
+impl Judge for Collector<'_> {
     fn again(&mut self) {
         let libraries = self.root.join("usr/lib/syslog-ng");
         let mut command: Command = self.site.right.command(self.root.join("usr/sbin/syslog-ng"));
@@ -102,7 +106,6 @@ impl<'a> Collector<'a> {
         process.wait().unwrap();
     }
 
-    /// Fields of the messages that it has understood, by input and event.
     fn messages(&self, input: &str, event: &str) -> Vec<BTreeMap<String, String>> {
         let text = fs::read_to_string(self.path(&format!("{input}.json"))).unwrap_or_default();
         // the last line may be under way
@@ -156,14 +159,5 @@ fn what_syslog_ng_misses_comes_when_it_is_back() {
     certificates(site.dir());
     let mut collector = Collector::start(&site, root);
     let gateway = site.start(&site.write("a.conf", &format!("{LOGGED}{}", stream_to("tcp"))));
-    let arrived = |collector: &Collector| collector.messages("tcp", "RT_FLOW_SESSION_DENY").len();
-    denied(&site, 5);
-    wait_until("the first have come", PATIENCE, || arrived(&collector) == 5);
-    collector.end();
-    denied(&site, 300);
-    wait_until("the gateway has noticed", PATIENCE, || !output(&gateway, "tcp")["error"].is_null());
-    assert_eq!(arrived(&collector), 5);
-    collector.again();
-    wait_until("all have come", PATIENCE, || arrived(&collector) == 305);
-    assert_eq!(count(&gateway, "tcp", "lost_full"), 0);
+    misses_nothing(&site, &gateway, &mut collector);
 }

@@ -7,7 +7,7 @@ use std::fs;
 use common::{Site, accepted, refused, wait_until};
 use serde_json::Value;
 
-use crate::syslog::{Collector, PATIENCE, certificates, count, output};
+use crate::syslog::{Collector, Judge, PATIENCE, certificates, count, output};
 
 const INPUTS: &str = "\
     input(type=\"imudp\" port=\"514\" address=\"10.71.2.3\" ruleset=\"udp\")\n\

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use sluice_dataplane::Dataplane;
 
 use crate::commit::Shared;
+use crate::kernel::clock::unix_ms;
 
 /// Reads them for as long as the process lives.
 pub fn start(shared: Arc<Shared>) -> std::io::Result<()> {
@@ -21,10 +22,6 @@ pub fn start(shared: Arc<Shared>) -> std::io::Result<()> {
         }
     };
     thread::Builder::new().name("drops".to_owned()).spawn(read).map(drop)
-}
-
-pub fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// What the kernel's ticks mean: read again after a while, since asking costs more than a packet.

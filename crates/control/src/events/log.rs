@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use sluice_abi::stages::Reason;
 use sluice_abi::{
@@ -18,6 +17,7 @@ use sluice_plan::nat::Kind;
 use crate::api::{LogEntry, LogFields};
 use crate::commit::Shared;
 use crate::events::syslog::Outputs;
+use crate::kernel::clock::unix_ms;
 use crate::state::active::Active;
 
 /// Reads events for as long as the process lives.
@@ -206,10 +206,6 @@ fn gate_entry(event: &Event, active: &Active) -> LogEntry {
         .add("source-zone-name", active.zone_name(raw.from_zone))
         .add("interface-name", active.unit_name(raw.ingress_unit))
         .entry("RT_GATE_DENY")
-}
-
-fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 fn name(kind: u32) -> &'static str {

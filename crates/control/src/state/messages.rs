@@ -2,9 +2,9 @@
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{LazyLock, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::api::LogFields;
+use crate::kernel::clock::unix_ms;
 
 /// Messages that wait at most: those of a start, before anybody knows where they shall go.
 const WAITING: usize = 1024;
@@ -31,9 +31,7 @@ impl Said {
     /// Now, by the module that says it.
     pub fn new(module: &str, severity: u8, text: String, fields: LogFields) -> Self {
         let facility = if module.starts_with("sluice_control::commit") { "change-log" } else { "daemon" };
-        let unix_ms =
-            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        Self { unix_ms, facility, severity, text, fields }
+        Self { unix_ms: unix_ms(), facility, severity, text, fields }
     }
 }
 

@@ -10,7 +10,7 @@ use sluice_plan::contains;
 use crate::api::drops::{RecentDrop, RecentDrops, RecentDropsQuery};
 use crate::api::{prefix, protocol};
 use crate::commit::Shared;
-use crate::events::drops::unix_ms;
+use crate::kernel::clock::unix_ms;
 use crate::state::active::Active;
 use crate::state::recent_drops::{Entry, KEPT_MS};
 

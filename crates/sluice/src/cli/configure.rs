@@ -170,8 +170,7 @@ fn replace(shell: &mut Shell, given: &Given, out: &mut Out) -> Done {
 fn go(shell: &mut Shell, given: &Given, _: &mut Out) -> Done {
     let below = sluice_language::words(&given.path.join(" ")).map_err(Failure::bad_input)?;
     let path = [shell.path(), below].concat();
-    let words: Vec<&str> = path.iter().map(String::as_str).collect();
-    if sluice_language::follows::follows(&words) != sluice_language::follows::Follows::Block {
+    if !is_block(&path) {
         let why = format!("`{}` is no place that has statements below it", path.join(" "));
         return Err(Failure::bad_input(why).into());
     }

@@ -23,31 +23,32 @@ pub struct Writer {
 impl Writer {
     fn know_time(&mut self, unix_ms: u64) {
         if self.time.is_empty() || self.unix_ms != unix_ms {
-            let time = DateTime::from_timestamp_millis(unix_ms as i64).unwrap_or_default();
-            (self.unix_ms, self.time) = (unix_ms, time.to_rfc3339_opts(SecondsFormat::Millis, true));
+            (self.unix_ms, self.time) = (unix_ms, timestamp(unix_ms));
         }
     }
 
     pub fn message(&mut self, entry: &LogEntry) -> Vec<u8> {
         self.know_time(entry.unix_ms);
-        message(entry, &self.time, &self.host)
+        let Self { host, time, .. } = self;
+        let (application, event) = (application(&entry.event), &entry.event);
+        let mut text = String::with_capacity(1024);
+        let _ = write!(text, "<{PRIORITY}>1 {time} {host} {application} - {event} [{STRUCTURE}");
+        entry.fields.write(&mut text);
+        text.push(']');
+        text.into_bytes()
     }
 }
 
-fn message(entry: &LogEntry, time: &str, host: &str) -> Vec<u8> {
-    let (application, event) = (application(&entry.event), &entry.event);
-    let mut text = String::with_capacity(1024);
-    let _ = write!(text, "<{PRIORITY}>1 {time} {host} {application} - {event} [{STRUCTURE}");
-    entry.fields.write(&mut text);
-    text.push(']');
-    text.into_bytes()
+/// RFC 5424 6.2.3
+fn timestamp(unix_ms: u64) -> String {
+    let time = DateTime::from_timestamp_millis(unix_ms as i64).unwrap_or_default();
+    time.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 /// A message of the gateway itself; what belongs to it stands in its structured data or behind its text.
 pub fn own(said: &Said, host: &str, structured: bool) -> Vec<u8> {
-    let time = DateTime::from_timestamp_millis(said.unix_ms as i64).unwrap_or_default();
-    let time = time.to_rfc3339_opts(SecondsFormat::Millis, true);
-    let (priority, process) = (facility(said.facility) * 8 + said.severity, std::process::id());
+    let (time, process) = (timestamp(said.unix_ms), std::process::id());
+    let priority = facility(said.facility) * 8 + said.severity;
     let mut text = format!("<{priority}>1 {time} {host} sluice {process} - ");
     let has_data = structured && !said.fields.is_empty();
     text += if has_data { "[" } else { "- " };

@@ -13,7 +13,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use sluice_language::{LogFile, LogStream, SecurityLog};
 
@@ -24,6 +23,7 @@ use self::queue::{Message, Queue};
 use self::writer::write;
 use crate::api::{LogEntry, LogFields};
 use crate::commit::Shared;
+use crate::kernel::clock::unix_ms;
 use crate::state::session_log::OutputCounts;
 
 /// What an output is made from: it goes on for as long as this stays the same.
@@ -86,6 +86,19 @@ impl Drop for Output {
     }
 }
 
+/// The one that goes on, else a new one; None: there is no thread for it.
+fn kept_or_started(
+    before: &mut Vec<Output>,
+    wanted: Wanted,
+    start: fn(Wanted) -> io::Result<Output>,
+    log: &str,
+) -> Option<Output> {
+    if let Some(kept) = before.iter().position(|output| output.wanted == wanted) {
+        return Some(before.swap_remove(kept));
+    }
+    start(wanted).inspect_err(|error| tracing::error!(%error, "no thread for an output of {log}")).ok()
+}
+
 /// The outputs of the configuration in force.
 #[derive(Default)]
 pub struct Outputs {
@@ -115,16 +128,9 @@ impl Outputs {
         self.rate_cap = log.rate_cap.into();
         let mut before = std::mem::take(&mut self.outputs);
         let streams = log.streams.iter().cloned().map(Wanted::Stream);
-        for wanted in log.file.iter().cloned().map(Wanted::File).chain(streams) {
-            if let Some(kept) = before.iter().position(|output| output.wanted == wanted) {
-                self.outputs.push(before.swap_remove(kept));
-                continue;
-            }
-            match Output::start(wanted) {
-                Ok(output) => self.outputs.push(output),
-                Err(error) => tracing::error!(%error, "no thread for an output of the session log"),
-            }
-        }
+        let wanted = log.file.iter().cloned().map(Wanted::File).chain(streams);
+        let start = |wanted| kept_or_started(&mut before, wanted, Output::start, "the session log");
+        self.outputs = wanted.filter_map(start).collect();
     }
 
     /// False: no stream or file is configured.
@@ -186,10 +192,6 @@ fn notice(cause: &str, count: u64) -> LogEntry {
     fields.add("cause", cause);
     fields.add("count", count);
     LogEntry { unix_ms: unix_ms(), event: "RT_LOG_LEFT_OUT".into(), fields }
-}
-
-fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 #[cfg(test)]

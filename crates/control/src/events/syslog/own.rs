@@ -8,9 +8,10 @@ use std::{io, thread};
 use sluice_language::{Chosen, SystemLog};
 
 use super::message::{host, own};
-use super::{Output, Rate, Wanted, unix_ms};
+use super::{Output, Rate, Wanted, kept_or_started};
 use crate::api::LogFields;
 use crate::commit::Shared;
+use crate::kernel::clock::unix_ms;
 use crate::state::messages::{Said, listen};
 
 /// Messages a second beyond which they are only counted; a gateway that is well says a few a day.
@@ -61,19 +62,15 @@ impl OwnOutputs {
     }
 
     fn become_as(&mut self, log: &SystemLog) {
-        let mut before = std::mem::take(&mut self.outputs);
+        let before = std::mem::take(&mut self.outputs);
+        let mut before = before.into_iter().map(|(output, _)| output).collect();
         let hosts = log.hosts.iter().map(|host| (Wanted::Stream(host.to.clone()), &host.chosen));
         let files = log.files.iter().map(|file| (Wanted::File(file.to.clone()), &file.chosen));
-        for (wanted, chosen) in files.chain(hosts) {
-            if let Some(kept) = before.iter().position(|(output, _)| output.wanted == wanted) {
-                self.outputs.push((before.swap_remove(kept).0, chosen.clone()));
-                continue;
-            }
-            match Output::start_own(wanted) {
-                Ok(output) => self.outputs.push((output, chosen.clone())),
-                Err(error) => tracing::error!(%error, "no thread for an output of `system syslog`"),
-            }
-        }
+        let start = |(wanted, chosen): (Wanted, &Chosen)| {
+            let output = kept_or_started(&mut before, wanted, Output::start_own, "`system syslog`")?;
+            Some((output, chosen.clone()))
+        };
+        self.outputs = files.chain(hosts).filter_map(start).collect();
     }
 
     fn send(&mut self, said: &Said) {

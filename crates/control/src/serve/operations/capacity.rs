@@ -29,7 +29,7 @@ pub static CAPACITY: Operation<NoArguments, Vec<TableFill>> = Operation {
 fn fills(shared: &Shared) -> Result<Vec<TableFill>, AskError> {
     let (sizes, active) = (shared.dataplane.sizes(), shared.active());
     let sessions = views::session_counts(shared);
-    let (nexthops, bindings) = (shared.dataplane.nexthops()?.len(), shared.dataplane.bindings()?.len());
+    let (nexthops, bindings) = (shared.dataplane.nexthops()?.len(), shared.dataplane.binding_count());
     let grants = shared.dataplane.grants().live();
     // numbers of entries fit in 64 bits
     let fill = |table: &str, used: usize, room: usize| TableFill {
@@ -41,7 +41,7 @@ fn fills(shared: &Shared) -> Result<Vec<TableFill>, AskError> {
         fill("IPv4 sessions", sessions.v4 as usize, sizes.sessions4 as usize),
         fill("IPv6 sessions", sessions.v6 as usize, sizes.sessions6 as usize),
         fill("next hops", nexthops, MAX_NEXTHOPS),
-        fill("bindings of persistent-nat", bindings, sizes.bindings as usize),
+        fill("bindings of persistent-nat", bindings as usize, sizes.bindings as usize),
         fill("grants", grants, sizes.grants as usize),
         fill("units", active.plan.units.len(), sizes.units as usize),
         fill("zones", active.plan.zones.len(), sizes.zones as usize),
