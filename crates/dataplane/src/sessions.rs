@@ -1,6 +1,7 @@
 //! Sessions as a reader sees them.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use serde::Serialize;
 use sluice_abi::{FlowKey4, FlowKey6, FlowLine4, FlowLine6, FlowShared, FlowState, ReapEntry};
@@ -213,9 +214,13 @@ impl Dataplane {
 
     /// Those of them from this position on.
     pub fn sessions_from(&self, position: u64) -> impl Iterator<Item = Session> + '_ {
-        let behind = move |number: &u32, family| cursor_of(family, *number) >= position;
-        let four = self.flows4.numbers().filter(move |number| behind(number, Family::V4));
-        let six = self.flows6.numbers().filter(move |number| behind(number, Family::V6));
+        // numbers from there on, without a look at those before: a page of a long list costs what it shows
+        let from = move |family, numbers: RangeInclusive<u32>| {
+            let first = position.saturating_sub(cursor_of(family, 0)).max(u64::from(*numbers.start()));
+            u32::try_from(first).unwrap_or(u32::MAX)..=*numbers.end()
+        };
+        let four = from(Family::V4, self.flows4.numbers());
+        let six = from(Family::V6, self.flows6.numbers());
         let four = four.filter_map(|number| read(&self.flows4, number, tuple4));
         four.chain(six.filter_map(|number| read(&self.flows6, number, tuple6)))
     }

@@ -1,5 +1,6 @@
 //! `sluice show sessions` and `sluice clear sessions`.
 
+use std::net::IpAddr;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -92,21 +93,21 @@ pub fn list(filter: &SessionFilter, output: &Output) -> Outcome {
 /// Both directions as they arrive here: `In` is how the initiator sends, `Out` how answers come, which tells what is
 /// translated.
 fn row(s: &SessionView) -> Vec<String> {
-    let end = |address: &str, port: u16| match (port, address.contains(':')) {
-        (0, _) => address.to_owned(),
+    let end = |address: IpAddr, port: u16| match (port, address.is_ipv6()) {
+        (0, _) => address.to_string(),
         (_, true) => format!("[{address}]:{port}"),
         (_, false) => format!("{address}:{port}"),
     };
     let both = |there: String, back: String| format!("{there}\n{back}");
     vec![
         s.id.to_string(),
-        s.protocol.clone(),
+        s.protocol.to_string(),
         "In\nOut".to_owned(),
-        both(end(&s.source, s.source_port), end(&s.out_source, s.out_source_port)),
-        both(end(&s.destination, s.destination_port), end(&s.out_destination, s.out_destination_port)),
+        both(end(s.source, s.source_port), end(s.out_source, s.out_source_port)),
+        both(end(s.destination, s.destination_port), end(s.out_destination, s.out_destination_port)),
         format!("{} > {}", s.from_zone, s.to_zone),
-        s.policy.clone(),
-        s.state.clone(),
+        s.policy.to_string(),
+        s.state.to_string(),
         s.age_s.to_string(),
         format!("{}/{}", s.idle_s, s.timeout_s),
         both(s.packets[0].to_string(), s.packets[1].to_string()),

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{BINARY, Running, Site, accepted, demanded, leaves, stdout};
+use common::{BINARY, Running, Site, accepted, copy_program, demanded, leaves, stdout};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sluice_control::operations::{Listed, OPERATIONS, Role, arguments};
 
@@ -134,7 +134,7 @@ fn what_is_confidential_is_told_to_owners_only() {
     }
     // the binary may lie where nobody else can read; a copy does not
     let copy = site.dir().join("sluice");
-    std::fs::copy(BINARY, &copy).unwrap();
+    copy_program(BINARY, &copy);
     for (caller, told) in [(&OWNERS_GROUP, true), (&NOBODY, false)] {
         let mut show = site.gateway.command("setpriv");
         show.args(caller).arg(&copy).args(["show", "configuration", "--state-dir"]).arg(site.state());
@@ -173,7 +173,7 @@ fn names_of_others_are_refused_over_tcp() {
 /// each of whom is nobody to the daemon.
 fn begin_flood(site: &Site, count: usize, users: u32) -> Vec<Running> {
     let copy = site.dir().join("flood");
-    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    copy_program(std::env::current_exe().unwrap(), &copy);
     let child = |user: u32| {
         let ids = [format!("--reuid={}", 64000 + user), format!("--regid={}", 64000 + user)];
         let mut command = site.gateway.command("setpriv");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use common::{BINARY, Site, accepted, ends, refused, stdout};
+use common::{BINARY, Site, accepted, copy_program, ends, refused, stdout};
 use serde_json::Value;
 use sluice_lab::patience::patience;
 use sluice_metrics::judge;
@@ -274,7 +274,7 @@ fn needs_privileges() {
     let conf = site.write("a.conf", "").display().to_string();
     // The binary may lie where nobody else can read; a copy does not.
     let copy = site.dir().join("copy");
-    std::fs::copy(BINARY, &copy).unwrap();
+    copy_program(BINARY, &copy);
     let state = std::env::temp_dir().join("sluice-nobody").display().to_string();
     let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"];
     let run = ["run", "--config", &conf, "--state-dir", &state];

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{BINARY, Running, Site, accepted, ends, refused, stderr, wait_until};
+use common::{BINARY, Running, Site, accepted, copy_program, ends, refused, stderr, wait_until};
 use sluice_lab::gateway::{Gateway, remove_state};
 use sluice_lab::netns::Netns;
 
@@ -176,7 +176,7 @@ fn pins_stay_with_their_gateway() {
 fn another_user_with_the_name_of_the_lock_is_passed_over() {
     let site = Site::new("squat");
     let copy = site.dir().join("squat");
-    fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    copy_program(std::env::current_exe().unwrap(), &copy);
     let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
     let mut command = site.gateway.command("setpriv");
     command

@@ -11,7 +11,9 @@ pub mod trace;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::ops::Add;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -378,51 +380,55 @@ pub struct SessionList {
     pub sessions: Vec<SessionView>,
 }
 
-/// A session; its source is who began it.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+/// A session; its source is who began it. A list has a million of them, and most have the same few names.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct SessionView {
     /// Number of its record, which its family may have given away before.
     pub id: u32,
     /// 4 or 6, of the initiator's side.
     pub family: u8,
     /// Name or number.
-    pub protocol: String,
+    pub protocol: Cow<'static, str>,
     /// Address that began it.
-    pub source: String,
+    #[schemars(with = "String")]
+    pub source: IpAddr,
     /// Or identifier of an ICMP echo; 0 where the protocol has none.
     pub source_port: u16,
     /// Address that it asked for.
-    pub destination: String,
+    #[schemars(with = "String")]
+    pub destination: IpAddr,
     /// Port that it asked for.
     pub destination_port: u16,
     /// As answers carry it: where they come from, and the translated source that they are sent to.
-    pub out_source: String,
+    #[schemars(with = "String")]
+    pub out_source: IpAddr,
     /// Port that answers come from.
     pub out_source_port: u16,
     /// Address that answers are sent to.
-    pub out_destination: String,
+    #[schemars(with = "String")]
+    pub out_destination: IpAddr,
     /// Port that answers are sent to.
     pub out_destination_port: u16,
     /// Addresses or ports change on the way.
     pub translated: bool,
     /// `SET RULE`
-    pub nat_destination_rule: Option<String>,
+    pub nat_destination_rule: Option<Arc<str>>,
     /// `SET RULE`
-    pub nat_source_rule: Option<String>,
+    pub nat_source_rule: Option<Arc<str>>,
     /// That the first packet arrived from.
-    pub from_zone: String,
+    pub from_zone: Arc<str>,
     /// That the first packet left to.
-    pub to_zone: String,
+    pub to_zone: Arc<str>,
     /// Unit that the initiator's packets arrive on.
-    #[serde(default)]
-    pub in_interface: String,
+    #[serde(default = "no_name")]
+    pub in_interface: Arc<str>,
     /// Unit that they leave by; `-` where none is known.
-    #[serde(default)]
-    pub out_interface: String,
+    #[serde(default = "no_name")]
+    pub out_interface: Arc<str>,
     /// That permitted it.
-    pub policy: String,
+    pub policy: Arc<str>,
     /// Of TCP, of both sides where they differ; else `answered` or `unanswered`.
-    pub state: String,
+    pub state: Cow<'static, str>,
     /// Seconds since its first packet.
     pub age_s: u64,
     /// Seconds since its last packet.
@@ -433,6 +439,10 @@ pub struct SessionView {
     pub packets: [u64; 2],
     /// From the initiator, and to it.
     pub bytes: [u64; 2],
+}
+
+fn no_name() -> Arc<str> {
+    Arc::from("")
 }
 
 /// Which sessions to show or end. Empty fields match everything.

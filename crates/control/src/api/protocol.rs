@@ -1,12 +1,14 @@
 //! IP protocols as questions and answers write them.
 
-pub fn name(protocol: u8) -> String {
+use std::borrow::Cow;
+
+pub fn name(protocol: u8) -> Cow<'static, str> {
     match protocol {
-        1 => "icmp".to_owned(),
-        6 => "tcp".to_owned(),
-        17 => "udp".to_owned(),
-        58 => "icmp6".to_owned(),
-        other => other.to_string(),
+        1 => "icmp".into(),
+        6 => "tcp".into(),
+        17 => "udp".into(),
+        58 => "icmp6".into(),
+        other => other.to_string().into(),
     }
 }
 

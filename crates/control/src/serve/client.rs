@@ -178,14 +178,18 @@ impl Client {
         };
         // Who refuses without hearing it all has said why.
         let unsent = send().err().map(|e| self.broken(e.to_string()));
-        let answer = match (self.answer(&mut stream, about), unsent) {
+        let mut answer = match (self.answer(&mut stream, about), unsent) {
             (Ok(answer), _) => answer,
             (Err(_), Some(unsent)) => return Err(unsent),
             (Err(error), None) => return Err(error),
         };
         let (status, body) = split(&answer).ok_or_else(|| self.broken("answer is not HTTP".to_owned()))?;
         match status {
-            200..=299 => Ok(body.to_vec()),
+            200..=299 => {
+                // a page of a long list is not copied
+                answer.drain(..answer.len() - body.len());
+                Ok(answer)
+            }
             403 => Err(ClientError::Permission { socket: socket() }),
             413 => Err(ClientError::Refused {
                 status,

@@ -11,7 +11,7 @@ use crate::state::error::AskError;
 pub fn view(shared: &Shared) -> Result<NatBindingsView, AskError> {
     let active = shared.active();
     let one = |binding: Binding| NatBindingView {
-        protocol: protocol::name(binding.protocol),
+        protocol: protocol::name(binding.protocol).into_owned(),
         internal_address: binding.inside.0,
         internal_port: binding.inside.1,
         reflexive_address: binding.outside.0,

@@ -48,7 +48,7 @@ impl<'a> Filter<'a> {
         Ok(Self {
             query,
             prefix: query.prefix.as_ref().map(read).transpose()?,
-            protocol: protocol.map(protocol::name),
+            protocol: protocol.map(|number| protocol::name(number).into_owned()),
         })
     }
 
@@ -165,7 +165,7 @@ pub(super) fn packet(headers: &Headers) -> RecentDrop {
         source_port: headers.ports.map(|(source, _)| source),
         destination: ends.map(|(_, destination)| destination.to_string()),
         destination_port: headers.ports.map(|(_, destination)| destination),
-        protocol: headers.protocol.map(protocol::name),
+        protocol: headers.protocol.map(|number| protocol::name(number).into_owned()),
         icmp: headers.icmp,
         frame: headers.macs.filter(|_| headers.protocol.is_none()).map(|(from, to)| {
             let kind = headers.ethertype.map_or_else(|| "cut off".to_owned(), |kind| format!("{kind:#06x}"));

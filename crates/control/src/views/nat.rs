@@ -221,7 +221,7 @@ fn port_range((low, high): (u16, u16)) -> String {
 }
 
 fn application(service: &sluice_language::Service) -> String {
-    let mut text = service.protocol.map_or("any".to_owned(), protocol::name);
+    let mut text = service.protocol.map_or("any".into(), protocol::name).into_owned();
     for (word, ports) in [("source-port", service.source_port), ("port", service.destination_port)] {
         if ports != (0, u16::MAX) {
             text += &format!(" {word} {}", port_range(ports));

@@ -1,6 +1,9 @@
 //! Listing and ending sessions.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
 
 use sluice_abi::{
     TCP_DIR_CLOSED, TCP_DIR_ESTABLISHED, TCP_DIR_FIN, TCP_DIR_NONE, TCP_DIR_RESET, TCP_DIR_SYN,
@@ -131,7 +134,7 @@ fn is_of(term: &Service, tuple: &Tuple) -> bool {
 
 pub fn list(shared: &Shared, filter: &SessionFilter, matcher: &Matcher) -> Result<SessionList, AskError> {
     let active = shared.active();
-    let viewer = Viewer::new(shared, &active)?;
+    let mut viewer = Viewer::new(shared, &active)?;
     let offset = filter.offset.unwrap_or(0);
     let limit = filter.limit.unwrap_or(USUALLY_LISTED).min(MOST_LISTED);
     let mut list = SessionList::default();
@@ -160,39 +163,80 @@ pub(super) fn unit_of_device(ifindex: u32, active: &Active) -> Option<String> {
     active.plan.units.iter().find(|unit| unit.device == device).map(|unit| unit.name.clone())
 }
 
+/// Names that many sessions of a list have, each made once.
+struct Names<K>(HashMap<K, Arc<str>>);
+
+impl<K: Eq + Hash> Names<K> {
+    fn get(&mut self, key: K, name: impl FnOnce() -> String) -> Arc<str> {
+        Arc::clone(self.0.entry(key).or_insert_with(|| name().into()))
+    }
+}
+
+impl<K> Default for Names<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
 /// What does not change from session to session.
 struct Viewer<'a> {
+    shared: &'a Shared,
     active: &'a Active,
     timeouts: Timeouts,
-    /// Units that next hops leave by.
-    exits: BTreeMap<u32, String>,
+    zones: Names<u16>,
+    units: Names<u16>,
+    /// By the number of the next hop.
+    exits: Names<u16>,
+    policies: Names<u32>,
+    nat_rules: Names<u16>,
     now: u64,
     hz: u64,
 }
 
 impl<'a> Viewer<'a> {
-    fn new(shared: &Shared, active: &'a Active) -> Result<Self, AskError> {
-        let mut exits = BTreeMap::new();
-        for hop in shared.dataplane.nexthops()? {
-            exits.extend(unit_of_device(hop.host_ifindex, active).map(|name| (hop.index, name)));
-        }
+    fn new(shared: &'a Shared, active: &'a Active) -> Result<Self, AskError> {
         Ok(Self {
+            shared,
             active,
             timeouts: config::timeouts(&active.config),
-            exits,
+            zones: Names::default(),
+            units: Names::default(),
+            exits: Names::default(),
+            policies: Names::default(),
+            nat_rules: Names::default(),
             now: shared.dataplane.now_jiffies()?,
             hz: shared.dataplane.hz().into(),
         })
     }
 
-    fn exit(&self, session: &Session) -> &str {
-        match session.to_zone {
-            sluice_abi::ZONE_HOST => "local",
-            _ => self.exits.get(&session.initiator.nexthop.into()).map_or("-", String::as_str),
-        }
+    fn zone(&mut self, id: u16) -> Arc<str> {
+        let active = self.active;
+        self.zones.get(id, || active.zone_name(id).to_owned())
     }
 
-    fn view(&self, session: &Session) -> SessionView {
+    /// Unit that it leaves by.
+    fn exit(&mut self, session: &Session) -> Arc<str> {
+        let Self { shared, active, .. } = *self;
+        let index = match session.to_zone {
+            sluice_abi::ZONE_HOST => sluice_abi::NEXTHOP_LOCAL,
+            _ => session.initiator.nexthop,
+        };
+        self.exits.get(index, || match index {
+            sluice_abi::NEXTHOP_LOCAL => "local".to_owned(),
+            index => {
+                let hop = shared.dataplane.nexthop(index.into()).ok().filter(|hop| hop.flags != 0);
+                let unit = hop.and_then(|hop| unit_of_device(hop.host_ifindex, active));
+                unit.unwrap_or_else(|| "-".to_owned())
+            }
+        })
+    }
+
+    fn nat_rule(&mut self, id: u16) -> Option<Arc<str>> {
+        let active = self.active;
+        (id != 0).then(|| self.nat_rules.get(id, || active.nat_rule_name(id).unwrap_or_default()))
+    }
+
+    fn view(&mut self, session: &Session) -> SessionView {
         let Self { active, now, hz, .. } = *self;
         let tuple = &session.initiator.tuple;
         let sides = [&session.initiator, &session.responder];
@@ -202,22 +246,24 @@ impl<'a> Viewer<'a> {
             id: session.id.number,
             family: if session.id.family == Family::V4 { 4 } else { 6 },
             protocol: protocol::name(tuple.protocol),
-            source: tuple.source.to_string(),
+            source: tuple.source,
             source_port: ports.0,
-            destination: tuple.destination.to_string(),
+            destination: tuple.destination,
             destination_port: ports.1,
-            out_source: answer.source.to_string(),
+            out_source: answer.source,
             out_source_port: answer_ports.0,
-            out_destination: answer.destination.to_string(),
+            out_destination: answer.destination,
             out_destination_port: answer_ports.1,
             translated: translated(session),
-            nat_destination_rule: active.nat_rule_name(session.nat_destination),
-            nat_source_rule: active.nat_rule_name(session.nat_source),
-            from_zone: active.zone_name(session.from_zone).to_owned(),
-            to_zone: active.zone_name(session.to_zone).to_owned(),
-            in_interface: active.unit_name(session.ingress_unit).to_owned(),
-            out_interface: self.exit(session).to_owned(),
-            policy: active.policy_name(session.policy).to_owned(),
+            nat_destination_rule: self.nat_rule(session.nat_destination),
+            nat_source_rule: self.nat_rule(session.nat_source),
+            from_zone: self.zone(session.from_zone),
+            to_zone: self.zone(session.to_zone),
+            in_interface: self
+                .units
+                .get(session.ingress_unit, || active.unit_name(session.ingress_unit).to_owned()),
+            out_interface: self.exit(session),
+            policy: self.policies.get(session.policy, || active.policy_name(session.policy).to_owned()),
             state: state(tuple.protocol, sides),
             age_s: u64::from((now as u32).wrapping_sub(session.created)) / hz,
             idle_s: u64::from(session.idle_jiffies(now)) / hz,
@@ -228,10 +274,10 @@ impl<'a> Viewer<'a> {
     }
 }
 
-fn state(protocol: u8, sides: [&Direction; 2]) -> String {
+fn state(protocol: u8, sides: [&Direction; 2]) -> Cow<'static, str> {
     const TCP: u8 = 6;
     if protocol != TCP {
-        return if sides[1].packets > 0 { "answered" } else { "unanswered" }.to_owned();
+        return if sides[1].packets > 0 { "answered" } else { "unanswered" }.into();
     }
     let name = |state: u8| match state {
         TCP_DIR_NONE => "none",
@@ -242,10 +288,10 @@ fn state(protocol: u8, sides: [&Direction; 2]) -> String {
         _ => "?",
     };
     if sides.iter().all(|side| side.tcp_state & TCP_DIR_RESET != 0) {
-        return "reset".to_owned();
+        return "reset".into();
     }
     let names = sides.map(|s| name(s.tcp_state));
-    if names[0] == names[1] { names[0].to_owned() } else { names.join("/") }
+    if names[0] == names[1] { names[0].into() } else { names.join("/").into() }
 }
 
 pub(super) fn prefix(text: String) -> Result<Prefix, String> {

@@ -231,27 +231,13 @@ mod tests {
 
     #[test]
     fn a_session_looks_as_on_the_appliance() {
-        let session = SessionView {
-            id: 17,
-            protocol: "tcp".to_owned(),
-            source: "10.0.1.102".to_owned(),
-            source_port: 41000,
-            destination: "203.0.113.9".to_owned(),
-            destination_port: 443,
-            out_source: "203.0.113.9".to_owned(),
-            out_source_port: 443,
-            out_destination: "192.0.2.1".to_owned(),
-            out_destination_port: 1024,
-            in_interface: "trust0.0".to_owned(),
-            out_interface: "wan0.0".to_owned(),
-            policy: "web".to_owned(),
-            state: "established".to_owned(),
-            idle_s: 10,
-            timeout_s: 1800,
-            packets: [5, 4],
-            bytes: [300, 2000],
-            ..SessionView::default()
-        };
+        let text = r#"{"id":17,"family":4,"protocol":"tcp","source":"10.0.1.102","source_port":41000,
+            "destination":"203.0.113.9","destination_port":443,"out_source":"203.0.113.9",
+            "out_source_port":443,"out_destination":"192.0.2.1","out_destination_port":1024,
+            "translated":true,"nat_destination_rule":null,"nat_source_rule":"out all","from_zone":"trust",
+            "to_zone":"untrust","in_interface":"trust0.0","out_interface":"wan0.0","policy":"web",
+            "state":"established","age_s":20,"idle_s":10,"timeout_s":1800,"packets":[5,4],"bytes":[300,2000]}"#;
+        let session: SessionView = serde_json::from_str(text).unwrap();
         let list = SessionList { total: 1, next: Some(7), sessions: vec![session] };
         let answer = serde_json::to_vec(&list).unwrap();
         assert!(answer[..200].windows(LISTS.len()).any(|window| window == LISTS));

@@ -233,6 +233,12 @@ impl Drop for Running {
     }
 }
 
+/// A copy of a program to be run. Another process writes it: a file that this one has open for writing is inherited by
+/// whatever other tests begin at that moment, and cannot be run until those have closed it (ETXTBSY).
+pub fn copy_program(from: impl AsRef<Path>, to: &Path) {
+    assert!(Command::new("cp").arg(from.as_ref()).arg(to).status().unwrap().success(), "{}", to.display());
+}
+
 /// Runs a command that has to be refused: a daemon that is not would run for ever.
 pub fn ends(command: &mut Command) -> Output {
     ends_within(command, REFUSAL)

@@ -1,17 +1,16 @@
 //! Suite `daemon`: what it costs to operate a gateway: a long list, a commit behind a long history, the session log, and
 //! the daemon while nothing is asked of it.
 
+mod log;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use nix::sys::socket::{setsockopt, sockopt};
 use sluice_lab::gateway::Gateway;
 use sluice_lab::state::StateDirectory;
 
@@ -32,7 +31,8 @@ pub const SUITE: Suite = Suite {
         `show security flow session` over a million sessions, to its first line and to its last, and what the daemon's memory grew by. \
         `commit 10000 behind 50`: a changed text of 10,000 policies becomes active with 50 such texts in the history. `idle`: memory \
         besides tables, and CPU time of a daemon that nobody asks anything. `log 100000`: CPU time of the daemon, as a share of the \
-        machine's, while it tells a collector on this machine of 100,000 new sessions a second over UDP.",
+        machine's, while it tells a collector on this machine of 100,000 new sessions a second over UDP. `log 100000 forwarding`: what the \
+        forwarding of established sessions on one CPU loses by that, against the same packets without a log.",
     silent: &[
         "The shell reads the list and throws it away: a terminal takes longer.",
         "What the data plane pays for an entry of the log stands in suite prog.",
@@ -45,10 +45,6 @@ const SESSIONS: usize = 1_000_000;
 const CHUNK: usize = 100_000;
 const POLICIES: usize = 10_000;
 const HISTORY: usize = 50;
-const LOGGED_PPS: f64 = 100_000.0;
-const COLLECTOR: &str = "127.0.0.1:5514";
-/// A collector that gets no CPU for a while loses nothing.
-const COLLECTOR_BYTES: usize = 256 << 20;
 
 /// A daemon between two hosts.
 struct Bench<'a> {
@@ -70,7 +66,8 @@ fn suite(context: &Context) -> Result<SuiteResult> {
     gateway.start()?;
     let bench = Bench { site: &site, gateway, program, state };
     type Part = fn(&Bench<'_>, &Context, &mut SuiteResult) -> Result<()>;
-    let parts: [(&str, Part); 4] = [("idle", idle), ("log", session_log), ("list", list), ("commit", commit)];
+    let parts: [(&str, Part); 4] =
+        [("idle", idle), ("log", log::session_log), ("list", list), ("commit", commit)];
     for (done, (name, part)) in parts.into_iter().enumerate() {
         context.progress.at(done as f64 / parts.len() as f64, name);
         if context.wanted.is_empty() || context.wanted.iter().any(|wanted| wanted.starts_with(name)) {
@@ -232,55 +229,4 @@ fn commit(bench: &Bench<'_>, context: &Context, result: &mut SuiteResult) -> Res
     let name = format!("commit {POLICIES} behind {HISTORY}");
     result.figures.push(Figure::new(name, "s", Better::Lower, seconds));
     Ok(())
-}
-
-fn session_log(bench: &Bench<'_>, context: &Context, result: &mut SuiteResult) -> Result<()> {
-    let text = configuration(Hook::Xdp.into(), Action::Permit)
-        .replace("then { permit; }", "then { permit; log { session-init; } }")
-        + "security { log { rate-cap 1000000; stream here { host { 127.0.0.1; port 5514; } } } }\n";
-    bench.site.gateway.ip("link set lo up")?;
-    let collector = bench.site.gateway.enter(|| UdpSocket::bind(COLLECTOR))?.context("cannot collect")?;
-    setsockopt(&collector, sockopt::RcvBufForce, &COLLECTOR_BYTES)?;
-    collector.set_read_timeout(Some(Duration::from_millis(50)))?;
-    bench.commit_text(&text)?;
-    let pid = bench.pid()?;
-    let cpus = thread::available_parallelism()?.get() as f64;
-    let (mut shares, mut told) = (vec![], vec![]);
-    let mut frames = Frames::load()?;
-    for _ in 0..context.rounds {
-        bench.gateway.sluice(&["clear", "sessions"])?;
-        frames.aim_entries(&bench.site.lan, CHUNK, |template, i| {
-            template.entry4(Tuple::of_session(i), false)
-        })?;
-        let stop = AtomicBool::new(false);
-        let before = cpu_seconds(pid)?;
-        let (arrived, sent) = thread::scope(|scope| -> Result<(u64, u64)> {
-            let collecting = scope.spawn(|| collect(&collector, &stop));
-            let sent = frames.run_for(&bench.site.lan_host, 60, Some(LOGGED_PPS), Duration::from_secs(1));
-            // what is under way is told within a moment
-            thread::sleep(Duration::from_millis(300));
-            stop.store(true, Ordering::Relaxed);
-            let arrived = collecting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            Ok((arrived, sent?.0))
-        })?;
-        shares.push(100.0 * (cpu_seconds(pid)? - before) / cpus);
-        told.push((arrived, sent));
-    }
-    let text = format!("{told:?}: collected, sent");
-    let all = told.iter().all(|(arrived, _)| *arrived >= CHUNK as u64 * 95 / 100);
-    let figure = Figure::new("log 100000", "%", Better::Lower, shares);
-    result.figures.push(figure.check(Check::new("log arrives", all, text)));
-    Ok(())
-}
-
-/// Messages until told to stop.
-fn collect(socket: &UdpSocket, stop: &AtomicBool) -> Result<u64> {
-    let (mut room, mut count) = ([0; 4096], 0);
-    loop {
-        match socket.recv(&mut room) {
-            Ok(_) => count += 1,
-            Err(_) if stop.load(Ordering::Relaxed) => return Ok(count),
-            Err(_) => {}
-        }
-    }
 }
