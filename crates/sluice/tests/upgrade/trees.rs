@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 
-use crate::common::copy_program;
-
 /// The last version whose state is one piece.
 const BEFORE: &str = "defe1e3";
 
@@ -140,7 +138,7 @@ fn build(tree: &Path, name: &str) -> PathBuf {
     let built = target.join("debug/sluice");
     if !fs::read(&built).is_ok_and(|new| fs::read(&binary).is_ok_and(|old| old == new)) {
         let next = binary.with_extension("next");
-        copy_program(&built, &next);
+        fs::copy(&built, &next).unwrap();
         fs::rename(&next, &binary).unwrap();
     }
     binary
