@@ -380,7 +380,8 @@ pub struct SessionList {
     pub sessions: Vec<SessionView>,
 }
 
-/// A session; its source is who began it. A list has a million of them, and most have the same few names.
+/// A session; its source is who began it.
+// A list has a million of them, and most have the same few names.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct SessionView {
     /// Number of its record, which its family may have given away before.
