@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use flate2::read::ZlibDecoder;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 use nix::fcntl::Flock;
 use sluice_abi::{MAX_VARIANTS, TraceConfig, TraceTotals, program_slot};
@@ -27,8 +28,16 @@ use crate::{Dataplane, ProgramDetails};
 
 use super::{EVENTS, UNITS, Untold};
 
-static XDP_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_traced.bpf.o"));
-static TC_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tc_traced.bpf.o"));
+static XDP_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_traced.bpf.o.zz"));
+static TC_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tc_traced.bpf.o.zz"));
+
+/// The object of a hook, which is kept packed.
+fn unpacked(hook: ObjectKind) -> Vec<u8> {
+    let packed = if hook == ObjectKind::Xdp { XDP_OBJECT } else { TC_OBJECT };
+    let mut bytes = Vec::with_capacity(packed.len() * 8);
+    ZlibDecoder::new(packed).read_to_end(&mut bytes).expect("packed by build.rs");
+    bytes
+}
 
 const CONFIG: &str = ".rodata.trace";
 const TOTALS: &str = ".data.totals";
@@ -201,10 +210,10 @@ fn load<'a>(
     (frozen, config): (&[u8], &TraceConfig),
 ) -> Result<Object> {
     let doing = || format!("prepare the traced programs of {}", hook.name());
-    let bytes = if hook == ObjectKind::Xdp { XDP_OBJECT } else { TC_OBJECT };
+    let bytes = unpacked(hook);
     let mut builder = ObjectBuilder::default();
     builder.name(hook.name()).doing(doing)?;
-    let mut object = builder.open_memory(bytes).doing(doing)?;
+    let mut object = builder.open_memory(&bytes).doing(doing)?;
     for mut program in object.progs_mut() {
         let is_wanted = names.iter().any(|name| program.name() == name.as_str());
         program.set_autoload(is_wanted);
@@ -346,8 +355,8 @@ mod tests {
 
     #[test]
     fn a_generations_own_programs_have_nothing_of_a_trace() {
-        for (own, traced) in [(ObjectKind::Xdp, XDP_OBJECT), (ObjectKind::Tc, TC_OBJECT)] {
-            let (own, traced) = (maps(objects::bytes(own)), maps(traced));
+        for hook in HOOKS {
+            let (own, traced) = (maps(objects::bytes(hook)), maps(&unpacked(hook)));
             assert!(MAPS.iter().all(|map| traced.iter().any(|found| found == map)), "{traced:?}");
             let more: Vec<&String> = traced.iter().filter(|map| !own.contains(map)).collect();
             assert_eq!(more.len(), MAPS.len(), "{more:?}");
