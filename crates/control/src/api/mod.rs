@@ -421,10 +421,10 @@ pub struct SessionView {
     /// That the first packet left to.
     pub to_zone: Arc<str>,
     /// Unit that the initiator's packets arrive on.
-    #[serde(default = "no_name")]
+    #[serde(default)]
     pub in_interface: Arc<str>,
     /// Unit that they leave by; `-` where none is known.
-    #[serde(default = "no_name")]
+    #[serde(default)]
     pub out_interface: Arc<str>,
     /// That permitted it.
     pub policy: Arc<str>,
@@ -440,10 +440,6 @@ pub struct SessionView {
     pub packets: [u64; 2],
     /// From the initiator, and to it.
     pub bytes: [u64; 2],
-}
-
-fn no_name() -> Arc<str> {
-    Arc::from("")
 }
 
 /// Which sessions to show or end. Empty fields match everything.

@@ -164,17 +164,12 @@ pub(super) fn unit_of_device(ifindex: u32, active: &Active) -> Option<String> {
 }
 
 /// Names that many sessions of a list have, each made once.
+#[derive(Default)]
 struct Names<K>(HashMap<K, Arc<str>>);
 
 impl<K: Eq + Hash> Names<K> {
     fn get(&mut self, key: K, name: impl FnOnce() -> String) -> Arc<str> {
         Arc::clone(self.0.entry(key).or_insert_with(|| name().into()))
-    }
-}
-
-impl<K> Default for Names<K> {
-    fn default() -> Self {
-        Self(HashMap::new())
     }
 }
 

@@ -100,13 +100,17 @@ fn forwarding(
     let silent = configuration(Hook::Xdp.into(), Action::Permit);
     bench.commit_text(&silent)?;
     // as many as to find out how fast packets pass here
+    bench.establish(&mut frames)?;
     let pace = 1e9 / bench.mixed_passes(&mut frames, PASS / 20)?;
     let first = ((PASS as f64 * LOGGED_PPS / pace) as usize).clamp(1, PASS / 2);
     let (mut losses, mut told) = (vec![], vec![]);
     for _ in 0..context.rounds {
         bench.commit_text(&silent)?;
+        bench.establish(&mut frames)?;
         let without = bench.mixed_passes(&mut frames, first)?;
         bench.commit_text(&logged())?;
+        // what is told of these is none of what is counted next
+        collecting(collector, || bench.establish(&mut frames))?;
         let (arrived, with) = collecting(collector, || bench.mixed_passes(&mut frames, first))?;
         losses.push(100.0 * (1.0 - without / with));
         told.push((arrived, PASSES * first));
@@ -119,24 +123,33 @@ fn forwarding(
 }
 
 impl Bench<'_> {
+    /// Nothing but the sessions that are established from here on.
+    fn establish(&self, frames: &mut Frames) -> Result<()> {
+        self.gateway.sluice(&["clear", "sessions"])?;
+        self.pass(frames, |i| i)?;
+        Ok(())
+    }
+
     /// Nanoseconds a packet, of passes in each of which `first` packets begin a session and the others have one.
     fn mixed_passes(&self, frames: &mut Frames, first: usize) -> Result<f64> {
         let step = PASS / first;
-        self.gateway.sluice(&["clear", "sessions"])?;
         let mut ns = 0.0;
-        // the pass before the first makes the sessions that are established then
-        for pass in 0..=PASSES {
-            frames.aim_entries(&self.site.lan, PASS, |template, i| {
-                let begins = i % step == 0 && i / step < first;
-                let session = if begins { (1 + pass) * PASS + i } else { i };
-                template.entry4(Tuple::of_session(session), false)
-            })?;
-            let (sent, arrived) = (frames.sent(), frames.total_arrived());
-            let each = frames.send(&self.site.lan_host, PASS as u32)?;
-            frames.account(sent, arrived, PASS as u32)?;
-            ns += if pass > 0 { each.as_secs_f64() * 1e9 } else { 0.0 };
+        for pass in 1..=PASSES {
+            let begins = |i: usize| i.is_multiple_of(step) && i / step < first;
+            ns += self.pass(frames, |i| if begins(i) { pass * PASS + i } else { i })?;
         }
-        ensure!(ns > 0.0, "the kernel did not say how long it took");
         Ok(ns / PASSES as f64)
+    }
+
+    /// Nanoseconds a packet of one pass: a frame of each of these sessions, all of which arrive.
+    fn pass(&self, frames: &mut Frames, session: impl Fn(usize) -> usize) -> Result<f64> {
+        frames.aim_entries(&self.site.lan, PASS, |template, i| {
+            template.entry4(Tuple::of_session(session(i)), false)
+        })?;
+        let (sent, arrived) = (frames.sent(), frames.total_arrived());
+        let each = frames.send(&self.site.lan_host, PASS as u32)?.as_secs_f64() * 1e9;
+        frames.account(sent, arrived, PASS as u32)?;
+        ensure!(each > 0.0, "the kernel did not say how long it took");
+        Ok(each)
     }
 }
