@@ -24,6 +24,7 @@
 #include "nat.h"
 #include "nat_binding.h"
 #include "gate.h"
+#include "gtpu.h"
 #include "generation.h"
 #include "carry.h"
 

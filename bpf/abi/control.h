@@ -50,7 +50,7 @@ struct program_config {
 	__u32 grant_pace;  /* jiffies, a power of two of them less one, in which established packets ask for their grant
 			      once */
 	__u32 nat_binding_slots; /* records of `nat_bindings`, but the first */
-	__u32 zero;
+	__u32 gtpu_shift;        /* of the hash of lines, see gtpu.h */
 };
 
 /* Bit of `nexthops_retired`: some entry has a route's MTU in its key, so one neighbour may have several. */

@@ -29,6 +29,10 @@
 #define NEXTHOP_FIRST 2
 #define MAX_LOCAL_ADDRESSES 65536
 #define MAX_CPUS 4096
+#define MAX_GTPU_INTERFACES 255 /* units that have tunnels or lead into them */
+#define MAX_GTPU_RULES 65536    /* sets of rules; 0 = none */
+#define MAX_GTPU_PEERS 65536    /* other ends of tunnels; 0 = none */
+#define MAX_GTPU_SESSIONS 4194304
 #define REPLY_RATE_PER_ZONE 1000 /* ICMP errors and resets a second and zone, burst of the same size */
 /*
  * New neighbours a second and zone that packets may ask for, burst of the same size (RFC 6583 6.2). The kernel asks

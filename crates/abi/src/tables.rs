@@ -40,6 +40,10 @@ pub struct Tables {
     pub white_terms: Vec<WhiteTerm>,
     /// By zone id; may be shorter than MAX_ZONES.
     pub zone_limits: Vec<ZoneLimits>,
+    /// Units that have tunnels of the user plane, or lead into them; [`Unit::gtpu`] counts them from 1.
+    pub gtpu_interfaces: Vec<GtpuInterface>,
+    /// GTP-U sessions that there shall be room for.
+    pub gtpu_sessions: u32,
     /// Translation.
     pub nat: NatTables,
     /// What sessions are made and kept by.
