@@ -25,7 +25,7 @@
  * of the TEID, of the IPv4 address as it stands in packets, or of the first 64 bits of the IPv6 address.
  */
 #define GTPU_REACH 128
-#define GTPU_SLOT(KEY, SHIFT) (((__u32)(KEY) ^ (__u32)((KEY) >> 32)) * 0x9e3779b1u >> (SHIFT))
+#define GTPU_SLOT(KEY, SHIFT) (((__u32)(KEY) ^ (__u32)((__u64)(KEY) >> 32)) * 0x9e3779b1u >> (SHIFT))
 
 /*
  * What becomes of a session's packets, in one word that is read once a packet:
@@ -38,7 +38,7 @@
 #define GTPU_DECISION_RULES(WORD) ((__u32)(WORD) >> 16)
 #define GTPU_DECISION_TEID(WORD) ((__u32)((WORD) >> 32))
 
-#define GTPU_FOREVER 0xffffffffffffffffull /* quota of a line that has none */
+#define GTPU_FOREVER ((__u64) - 1) /* quota of a line that has none */
 
 /* In `gtpu_uplinks` by TEID, in `gtpu_downlinks` by IPv4 address or by IPv6 prefix: there one of both is 0. */
 struct gtpu_line {

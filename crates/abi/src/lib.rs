@@ -5,6 +5,7 @@
 
 pub mod counters;
 mod flow_hash;
+mod gtpu;
 mod layouts;
 pub mod maps;
 pub mod programs;
@@ -15,6 +16,10 @@ pub mod tables;
 mod tests;
 
 pub use flow_hash::{BucketPair, FLOW_LANES, bucket_pair4, bucket_pair6, grant_bucket, grant_source};
+pub use gtpu::{
+    GTPU_FOREVER, conforms, cost_of_rate, gtpu_decided, gtpu_decision, gtpu_slot, rate_of_cost,
+    tolerance_of_burst,
+};
 pub use layouts::*;
 pub use slots::{
     GRANT_FOREVER, PROGRAM_SLOTS, TIMEOUT_NEVER_S, active_epoch, active_slot, active_word, fanout_slot,

@@ -89,6 +89,13 @@ pub enum Error {
     Timer,
     #[error("generation {generation} is not loaded any more")]
     Replaced { generation: u32 },
+    #[error("there is no room for GTP-U sessions: no configuration with `services gtp-u` was committed yet")]
+    NoTunnels,
+    #[error(
+        "{wanted} GTP-U sessions are to be possible, and the pinned state was made with room for {room}; say at most that, or \
+         run `sluice cleanup`, which ends all sessions, and start again"
+    )]
+    TunnelRoom { wanted: u32, room: u32 },
     #[error("no session has number {number}")]
     NoSession { number: u32 },
     #[error("next hop {index} is outside the table ({limit} entries)")]

@@ -123,6 +123,9 @@ impl Dataplane {
         if tables.needs_extensions() {
             self.extend()?;
         }
+        if tables.gtpu_sessions > 0 {
+            self.make_gtpu_room(tables.gtpu_sessions)?;
+        }
         let slot = 1 - self.active_slot();
         // packets that still run the slot's programs read its tables
         self.grace()?;

@@ -21,6 +21,8 @@ mod fan_out;
 mod gate;
 mod generation;
 mod grants;
+mod gtpu;
+mod gtpu_room;
 mod links;
 mod loaded;
 mod local;
@@ -49,7 +51,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::mem::offset_of;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use libbpf_rs::MapCore;
@@ -70,6 +72,7 @@ pub use examine::Examined;
 pub use gate::GateOnly;
 pub use generation::{Generation, Hooks, Variant};
 pub use grants::{Ended, Given, GrantKey, GrantRecord, GrantSpec, Grants, Pick, Reconciled, Refused};
+pub use gtpu::{Gtpu, GtpuRecord, GtpuRefused, GtpuSession, GtpuUsage, Peer, PeerRecord, Tunnel};
 pub use links::is_attached;
 pub use local::LocalKind;
 pub use memory::MapMemory;
@@ -123,6 +126,9 @@ pub struct Sizes {
     /// Sessions have room for extensions from the start, and not only from the first generation on that needs it.
     #[serde(default)]
     pub extended: bool,
+    /// Places for lines of GTP-U sessions, a power of two of them; 0 until a generation needs some.
+    #[serde(default)]
+    pub gtpu_slots: u32,
 }
 
 fn default_units() -> u32 {
@@ -152,6 +158,7 @@ impl Default for Sizes {
             units: default_units(),
             zones: default_zones(),
             extended: false,
+            gtpu_slots: 0,
         }
     }
 }
@@ -205,6 +212,7 @@ impl Sizes {
             zones: most("screen_counters", self.zones),
             // they get it in place
             extended: entries(EXTENSIONS).map_or(self.extended, |entries| entries > 1),
+            gtpu_slots: entries(gtpu_room::UPLINKS).map_or(self.gtpu_slots, gtpu_room::slots_of),
             ..self
         }
     }
@@ -237,6 +245,7 @@ impl Sizes {
             "shared4" | "shared6" => Some(sessions + 1),
             "free4" | "free6" => Some(sessions),
             EXTENSIONS => Some(self.extensions()),
+            _ if gtpu_room::MAPS.contains(&map) => Some(gtpu_room::entries(map, self.gtpu_slots)),
             "grants" | "grant_users" => Some(self.grants + 1),
             "grant_index" => Some(self.grant_buckets()),
             "counters" | "drops" => Some(self.units),
@@ -287,6 +296,7 @@ fn table_config(sizes: Sizes, seed: u64) -> ProgramConfig {
         grant_mask: sizes.grant_buckets() - 1,
         source_mask: sizes.source_words() - 1,
         nat_binding_slots: sizes.binding_slots(),
+        gtpu_shift: gtpu_room::shift_of(sizes.gtpu_slots),
         grant_pace: grant_pace(control::hz()),
         seed,
         ..Default::default()
@@ -337,6 +347,7 @@ pub struct Dataplane {
     sweeping: AtomicBool,
     sweeper: Sweeper,
     grants: Grants,
+    gtpu: OnceLock<Gtpu>,
     roots: Mutex<Roots>,
     gates: Mutex<Gates>,
     /// Held while generations or attachments change, see [`Dataplane::changing`].
@@ -350,7 +361,12 @@ impl Dataplane {
     pub fn open(pin: &Path, sizes: Sizes) -> Result<Dataplane> {
         let (state, created) = State::open(pin, sizes)?;
         let room = |map: &str| state.map(map).max_entries();
-        let sizes = Sizes { units: room("counters"), zones: room("screen_counters"), ..sizes };
+        let sizes = Sizes {
+            units: room("counters"),
+            zones: room("screen_counters"),
+            gtpu_slots: gtpu_room::slots_of(room(gtpu_room::UPLINKS)),
+            ..sizes
+        };
         if sizes.extended {
             state.extend(sizes)?;
         }
@@ -380,6 +396,7 @@ impl Dataplane {
             sweeping: AtomicBool::new(false),
             sweeper: Sweeper::new(&state, created, sizes)?,
             grants: Grants::open(&state, sizes.grants, seed, control::hz())?,
+            gtpu: Gtpu::open(&state)?.map_or_else(OnceLock::new, OnceLock::from),
             seed,
             roots: Mutex::default(),
             gates: Mutex::default(),
@@ -403,7 +420,7 @@ impl Dataplane {
 
     /// Those that the pinned state was made with.
     pub fn sizes(&self) -> Sizes {
-        self.sizes
+        Sizes { gtpu_slots: self.gtpu.get().map_or(0, Gtpu::slots), ..self.sizes }
     }
 
     /// The directory of pins.

@@ -18,7 +18,7 @@ use crate::carry::home::{self, Home};
 use crate::carry::{self, Carry, Found, fault};
 use crate::error::{Doing, Error, Result};
 use crate::objects::{self, ACTIVE_SECTION, Frozen, ObjectKind, Recipe};
-use crate::{Sizes, links, slots};
+use crate::{Sizes, gtpu_room, links, slots};
 
 const PROGRAMS: &str = "programs";
 const PROGRAMS_XDP: &str = "programs_xdp";
@@ -27,6 +27,9 @@ const ACTIVE: &str = "active";
 const IDENTITY: &str = "identity";
 /// What few sessions need; of a single record until they do.
 pub(crate) const EXTENSIONS: &str = "flow_extensions";
+/// Of [`State::later`].
+const LATER_EXTENSIONS: usize = 0;
+const LATER_GTPU: usize = 1;
 /// What only programs of one state use.
 pub(crate) const OWN: [&str; 3] = [PROGRAMS_XDP, PROGRAMS_TC, ACTIVE];
 
@@ -35,8 +38,8 @@ pub(crate) struct State {
     pub pin: PathBuf,
     home: Home,
     maps: BTreeMap<&'static str, MapHandle>,
-    /// In the place of the map that the state began with.
-    extensions: OnceLock<MapHandle>,
+    /// In the place of maps that the state began with, of which most configurations need none.
+    later: [OnceLock<BTreeMap<&'static str, MapHandle>>; 2],
     old: Mutex<Old>,
 }
 
@@ -62,7 +65,7 @@ fn pins() -> impl Iterator<Item = (&'static str, ObjectKind, &'static str)> {
 
 impl State {
     fn of(pin: &Path, home: Home, maps: BTreeMap<&'static str, MapHandle>) -> State {
-        State { pin: pin.to_owned(), home, maps, extensions: OnceLock::new(), old: Mutex::default() }
+        State { pin: pin.to_owned(), home, maps, later: Default::default(), old: Mutex::default() }
     }
 
     /// Re-uses the pinned state, or makes it. The flag says whether it was made.
@@ -162,16 +165,24 @@ impl State {
 
     /// Makes it, where it is not there yet. No session has an extension then, so nothing is taken over.
     pub fn extend(&self, sizes: Sizes) -> Result<()> {
-        if self.is_extended() {
-            return Ok(());
+        if self.is_extended() { Ok(()) } else { self.make_later(LATER_EXTENSIONS, &[EXTENSIONS], sizes) }
+    }
+
+    /// Makes room for GTP-U sessions. There is none before, so nothing is taken over.
+    pub fn make_gtpu_room(&self, sizes: Sizes) -> Result<()> {
+        self.make_later(LATER_GTPU, &gtpu_room::MAPS, sizes)
+    }
+
+    /// Maps in the place of those that the state began with.
+    fn make_later(&self, which: usize, names: &[&'static str], sizes: Sizes) -> Result<()> {
+        let pins: Vec<_> = names.iter().map(|name| (*name, *name)).collect();
+        let made = make_of(ObjectKind::Tc, sizes, &pins)?;
+        for (name, map) in &made {
+            slots::pin_over(map, &self.home.path(name))?;
+            tracing::info!(map = name, entries = map.max_entries(), "has room now");
         }
-        let mut made = make_of(ObjectKind::Tc, sizes, &[(EXTENSIONS, EXTENSIONS)])?;
-        let map =
-            made.pop().map(|(_, map)| map).ok_or_else(|| Error::Object { what: EXTENSIONS.to_owned() })?;
-        slots::pin_over(&map, &self.home.path(EXTENSIONS))?;
-        tracing::info!(entries = map.max_entries(), "sessions have room for extensions");
         // nobody else does so: generations are loaded one after the other
-        let _ = self.extensions.set(map);
+        let _ = self.later[which].set(made.into_iter().collect());
         Ok(())
     }
 
@@ -242,7 +253,8 @@ impl State {
 
     /// A state map by the name of its pin.
     pub fn map(&self, name: &str) -> &MapHandle {
-        self.extensions.get().filter(|_| name == EXTENSIONS).unwrap_or(&self.maps[name])
+        let later = self.later.iter().find_map(|maps| maps.get()?.get(name));
+        later.unwrap_or_else(|| &self.maps[name])
     }
 
     /// Every map by the name of its pin.

@@ -45,7 +45,8 @@ impl Function for Room {
         let new = Sizes {
             units: now.units,
             zones: now.zones,
-            extended: now.extended, // that comes with the generation
+            extended: now.extended, // that comes with the generation, and this too
+            gtpu_slots: now.gtpu_slots,
             ..config::sizes(candidate.config)
         };
         refused(now, new).map_or(Ok(()), |error| Err(CommitError::input(error)))

@@ -19,6 +19,7 @@ pub const SMALL: Sizes = Sizes {
     units: 256,
     zones: 32,
     extended: false,
+    gtpu_slots: 0,
 };
 
 static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -1,0 +1,32 @@
+//! How many entries the maps of GTP-U sessions have.
+
+use sluice_abi::{GTPU_REACH, MAX_GTPU_PEERS, MAX_GTPU_RULES, MAX_GTPU_SESSIONS};
+
+/// The maps of it, the one last whose size tells that the others are there.
+pub(crate) const MAPS: [&str; 4] = ["gtpu_rules", "gtpu_peers", "gtpu_downlinks", UPLINKS];
+pub(crate) const UPLINKS: &str = "gtpu_uplinks";
+
+/// Places that lines have, for this many sessions: half of them stay empty, so that keys stand close to their slots.
+pub(crate) fn slots_for(sessions: u32) -> u32 {
+    const LEAST: u32 = 1024;
+    (2 * sessions.clamp(LEAST / 2, MAX_GTPU_SESSIONS as u32)).next_power_of_two()
+}
+
+/// Of a map of lines; 0 as long as there is no room.
+pub(crate) fn slots_of(entries: u32) -> u32 {
+    entries.saturating_sub(GTPU_REACH)
+}
+
+pub(crate) fn shift_of(slots: u32) -> u32 {
+    32 - slots.max(2).ilog2()
+}
+
+/// Entries of a map of [`MAPS`].
+pub(crate) fn entries(map: &str, slots: u32) -> u32 {
+    match map {
+        _ if slots == 0 => 2,
+        "gtpu_rules" => (slots / 2 + 2).min(MAX_GTPU_RULES as u32),
+        "gtpu_peers" => (slots / 2 + 2).min(MAX_GTPU_PEERS as u32),
+        _ => slots + GTPU_REACH,
+    }
+}
