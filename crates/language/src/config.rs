@@ -50,6 +50,8 @@ pub struct Config {
     pub fan_out: crate::fan_out::FanOut,
     /// `services gate`
     pub gate: Gate,
+    /// `services gtp-u`
+    pub gtp_u: crate::gtpu::GtpU,
 }
 
 impl Config {
@@ -119,7 +121,9 @@ pub struct Interface {
     pub vlan_tagging: bool,
     /// Its own, else that of `system services sluice mode`.
     pub mode: HookMode,
-    /// In configuration order; without `vlan_tagging` unit 0 alone.
+    /// `mif`: no device has that name, each unit is one of its own that leads to subscribers.
+    pub mobile: bool,
+    /// In configuration order; without `vlan_tagging` and `mobile` unit 0 alone.
     pub units: Vec<Unit>,
 }
 

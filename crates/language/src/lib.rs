@@ -16,6 +16,7 @@ pub mod fan_out;
 pub mod follows;
 mod gate;
 mod groups;
+pub mod gtpu;
 pub mod import;
 mod lexer;
 mod log;

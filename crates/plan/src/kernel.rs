@@ -8,12 +8,12 @@ use sluice_language::nat::{Proxy, address, bits, count};
 
 use crate::prefix::contains;
 use crate::units::{LOOPBACK, device_of, is_managed};
-use crate::{Environment, PlanError};
+use crate::{Environment, PlanError, gtpu};
 
 /// Wanted state, in the order it must be reached. Names, never ifindexes: the devices may not exist yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KernelWants {
-    /// veth pairs that stand for tagged units.
+    /// veth pairs that stand for tagged and for mobile units.
     pub vlan_pairs: Vec<VlanPair>,
     /// State and MTU of devices.
     pub links: Vec<LinkWant>,
@@ -36,15 +36,15 @@ pub struct KernelWants {
     pub guard: BTreeSet<String>,
 }
 
-/// A tagged unit's device: the data plane sends untagged frames for the host to `peer`.
+/// A tagged or mobile unit's device: the data plane sends untagged frames for the host to `peer`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VlanPair {
     /// Has the unit's addresses.
     pub device: String,
     /// The other end, which the data plane sends to.
     pub peer: String,
-    /// The interface that the tagged frames arrive on.
-    pub parent: String,
+    /// The interface that the tagged frames arrive on, whose MAC address it has; None = what it carries leads into tunnels.
+    pub parent: Option<String>,
     /// Of both ends, in bytes.
     pub mtu: u32,
 }
@@ -107,8 +107,10 @@ pub(crate) fn wants(config: &Config, environment: &Environment) -> Result<Kernel
             return Err(PlanError::MtuRefused { interface, mtu, low, high });
         }
         let up = !interface.disabled;
-        wants.links.push(LinkWant { device: interface.name.clone(), up, mtu });
-        wants.guard.insert(interface.name.clone());
+        if !interface.mobile {
+            wants.links.push(LinkWant { device: interface.name.clone(), up, mtu });
+            wants.guard.insert(interface.name.clone());
+        }
         for unit in &interface.units {
             add_unit(&mut wants, config, environment, interface, unit)?;
         }
@@ -124,6 +126,7 @@ pub(crate) fn wants(config: &Config, environment: &Environment) -> Result<Kernel
         }
     }
     add_routes(&mut wants, config);
+    gtpu::add_routes(&mut wants, config);
     wants.unasked =
         ["ipv4", "ipv6"].into_iter().filter(|family| !speaks_of(config, *family == "ipv4")).collect();
     Ok(wants)
@@ -193,6 +196,7 @@ fn speaks_of(config: &Config, v4: bool) -> bool {
         .map(|prefix| prefix.addr.is_ipv4())
         .collect();
     families.extend(config.static_routes.iter().map(|route| route.destination.addr.is_ipv4()));
+    families.extend(config.gtp_u.pools.iter().flat_map(|pool| &pool.prefixes).map(|p| p.addr.is_ipv4()));
     families.extend(config.fan_out.kernel().map(|listener| listener.bind.is_ipv4()));
     // a gateway that translates needs both
     families.is_empty() || families.contains(&v4) || !config.nat.is_empty()
@@ -242,19 +246,20 @@ fn add_unit(
 ) -> Result<(), PlanError> {
     let device = device_of(interface, unit);
     let up = !interface.disabled && !unit.disabled;
-    if unit.vlan.is_some() {
-        let peer = format!("{device}p");
+    if unit.vlan.is_some() || interface.mobile {
+        let peer = if interface.mobile { gtpu::far_end(&device) } else { format!("{device}p") };
         if peer.len() > NAME_MAX {
             return Err(PlanError::NameTooLong {
                 unit: format!("{}.{}", interface.name, unit.number),
                 device: peer,
             });
         }
-        let mtu = crate::units::unit_mtu(environment, interface, unit)?;
+        let mtu = crate::units::mtu(config, environment, interface, unit)?;
         wants.links.push(LinkWant { device: device.clone(), up, mtu: Some(mtu) });
         wants.links.push(LinkWant { device: peer.clone(), up, mtu: Some(mtu) });
         wants.guard.extend([device.clone(), peer.clone()]);
-        wants.vlan_pairs.push(VlanPair { device: device.clone(), peer, parent: interface.name.clone(), mtu });
+        let parent = Some(interface.name.clone()).filter(|_| !interface.mobile);
+        wants.vlan_pairs.push(VlanPair { device: device.clone(), peer, parent, mtu });
     }
     if !up {
         return Ok(());
@@ -266,7 +271,7 @@ fn add_unit(
         // The FIB lookup of the data plane answers only for devices that forward.
         wants.sysctls.push((format!("net/ipv4/conf/{device}/forwarding"), "1"));
         // a smaller device has no IPv6 (RFC 8200 section 5), nor the files that say so
-        let has_ipv6 = crate::units::device_mtu(environment, interface, unit)? >= IPV6_MTU_MIN;
+        let has_ipv6 = crate::units::device_mtu(config, environment, interface, unit)? >= IPV6_MTU_MIN;
         if has_ipv6 {
             wants.sysctls.push((format!("net/ipv6/conf/{device}/forwarding"), "1"));
         }

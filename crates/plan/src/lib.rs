@@ -12,6 +12,7 @@ mod display;
 mod environment;
 pub mod fan_out;
 mod gate;
+mod gtpu;
 mod ids;
 mod kernel;
 pub mod nat;
@@ -36,6 +37,7 @@ pub use devices::{Warning, depends_on_sender, passed_by_ipsec};
 pub use display::action;
 pub use environment::{Environment, NetDev, Sender};
 pub use gate::{GatePlan, GrantWant};
+pub use gtpu::{GtpuPlan, SessionWant, far_end};
 pub use ids::{Exhausted, Ids, Pool};
 pub use kernel::{Gateway, KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};
 pub use policies::policy_key;
@@ -76,6 +78,10 @@ pub struct Plan {
     pub gate: GatePlan,
     /// NAT rules and pools, by id.
     pub nat: nat::NatPlan,
+    /// What sessions of the user plane are placed by.
+    pub gtpu: GtpuPlan,
+    /// Sessions that the configuration makes, by name.
+    pub gtpu_sessions: Vec<(String, SessionWant)>,
 }
 
 impl Plan {
@@ -124,6 +130,8 @@ pub struct Attachment {
     pub ifindex: u32,
     /// None = the egress program alone.
     pub ingress: Option<IngressHook>,
+    /// Far end of a mobile unit's pair: what the host sends to subscribers arrives here and goes into tunnels.
+    pub far_end: bool,
     /// Index into `Plan::variants`.
     pub variant: u32,
 }
@@ -320,7 +328,8 @@ fn compile_with(
     generation: u32,
 ) -> Result<Plan, PlanError> {
     // Interfaces that do not exist are what a reader wants to hear of first.
-    config.interfaces.iter().try_for_each(|own| units::netdev(environment, &own.name).map(drop))?;
+    let mut wired = config.interfaces.iter().filter(|own| !own.mobile);
+    wired.try_for_each(|own| units::netdev(environment, &own.name).map(drop))?;
     let managed = units::managed(config);
     let unit_names: Vec<String> = managed.iter().map(|m| unit_name(m.interface, m.unit)).collect();
     let null_names = units::in_null_zone(config).into_iter().map(|interface| interface.name.clone());
@@ -331,18 +340,24 @@ fn compile_with(
     let indexed: Vec<(&units::Managed, u32)> =
         managed.iter().zip(&unit_names).map(|(unit, name)| (unit, numbers.units[name])).collect();
     let mut terms = terms::Terms::default();
+    let gtpu = gtpu::Interfaces::new(config, &managed);
     let (mut entries, mut infos) = (vec![], vec![]);
     for (unit, index) in &indexed {
         let hook = hooks[&unit.interface.name];
         let (zone, xdp) = (numbers.zones[&unit.zone.name], hook != IngressHook::Tc);
-        entries.extend(units::entries(unit, environment, *index, zone, xdp, &mut terms)?);
-        infos.push(unit_info(unit, environment, *index, hook)?);
+        let mtu = units::mtu(config, environment, unit.interface, unit.unit)? as u16;
+        let info = unit_info(unit, *index, hook, mtu);
+        let numbers =
+            units::Numbers { index: *index as u16, zone: zone as u16, mtu, gtpu: gtpu.number(&info.name) };
+        entries.extend(units::entries(unit, environment, numbers, xdp, &mut terms)?);
+        infos.push(info);
     }
     let null_zone = null_zone(config, environment, &numbers, &hooks)?;
     for null in &null_zone {
         entries.push(units::null_entry(units::netdev(environment, &null.device)?, null.index));
     }
-    let warnings = warnings(config, environment, &hooks, &null_zone)?;
+    let mut warnings = warnings(config, environment, &hooks, &null_zone)?;
+    warnings.extend(gtpu::warnings(config, environment, &infos)?);
     let mut kernel = kernel::wants(config, environment)?;
     let on_xdp = hooks.iter().filter(|(_, hook)| **hook != IngressHook::Tc);
     kernel.tags_in_frames = on_xdp.map(|(name, _)| name.clone()).collect();
@@ -361,6 +376,7 @@ fn compile_with(
         device: null.device.clone(),
         ifindex: null.ifindex,
         ingress: Some(null.hook),
+        far_end: false,
         variant: 0,
     }));
     let units = units::UnitTable::new(&entries)?;
@@ -386,7 +402,14 @@ fn compile_with(
         flow: flow_rules(&config.flow),
         fan_out,
         gate: GateRules { context: rules.gate.into(), zones: gate::zone_bits(config, &numbers.zones) },
+        gtpu_interfaces: gtpu.entries,
+        gtpu_sessions: config.gtp_u.room(),
     };
+    let gtpu = gtpu::plan(config, environment);
+    let gtpu_sessions = config.gtp_u.sessions.iter();
+    let gtpu_sessions = gtpu_sessions
+        .filter_map(|session| Some((session.name.clone(), gtpu.session(&config.gtp_u, session)?)))
+        .collect();
     Ok(Plan {
         generation,
         tables,
@@ -403,6 +426,8 @@ fn compile_with(
         policies: policy_infos(config, &numbers.policies),
         gate: gate::plan(config, &numbers.services, alone),
         nat: nat.plan,
+        gtpu,
+        gtpu_sessions,
     })
 }
 
@@ -420,7 +445,7 @@ fn warnings(
         );
         warnings.push(Warning { device, text });
     }
-    for interface in &config.interfaces {
+    for interface in config.interfaces.iter().filter(|interface| !interface.mobile) {
         let hook =
             hooks.get(&interface.name).filter(|_| !null_zone.iter().any(|n| n.device == interface.name));
         if let Some(hook) = hook {
@@ -460,25 +485,20 @@ fn flow_rules(flow: &sluice_language::config::FlowOptions) -> FlowRules {
     }
 }
 
-fn unit_info(
-    managed: &units::Managed,
-    environment: &Environment,
-    index: u32,
-    hook: IngressHook,
-) -> Result<UnitInfo, PlanError> {
+fn unit_info(managed: &units::Managed, index: u32, hook: IngressHook, mtu: u16) -> UnitInfo {
     let (interface, unit) = (managed.interface, managed.unit);
-    Ok(UnitInfo {
+    UnitInfo {
         index,
         name: unit_name(interface, unit),
         zone: managed.zone.name.clone(),
-        physical: interface.name.clone(),
+        physical: units::physical(interface, unit),
         device: device_of(interface, unit),
         vlan: unit.vlan,
-        mtu: units::unit_mtu(environment, interface, unit)? as u16,
+        mtu,
         hook,
         addresses: unit.inet.iter().chain(&unit.inet6).copied().collect(),
         description: unit.description.clone().or_else(|| interface.description.clone()),
-    })
+    }
 }
 
 /// Statements of one zone pair may stand apart; they are tried together.
@@ -549,16 +569,30 @@ fn attachments(
     let mut distinct = vec![plain];
     distinct.extend(merge_masks(others, abi::MAX_VARIANTS - 1));
     let mut attachments: Vec<Attachment> = vec![];
-    for info in infos {
+    for (unit, info) in managed.iter().zip(infos) {
         let mask = masks[info.physical.as_str()];
         let variant = smallest_superset(&distinct, mask);
         let mut add = |device: &str, ingress: Option<IngressHook>| -> Result<(), PlanError> {
             if !attachments.iter().any(|a| a.device == device) {
                 let ifindex = units::netdev(environment, device)?.ifindex;
-                attachments.push(Attachment { device: device.to_owned(), ifindex, ingress, variant });
+                let (device, far_end) = (device.to_owned(), false);
+                attachments.push(Attachment { device, ifindex, ingress, far_end, variant });
             }
             Ok(())
         };
+        if unit.interface.mobile {
+            add(&info.device, None)?;
+            let device = gtpu::far_end(&info.device);
+            let ifindex = units::netdev(environment, &device)?.ifindex;
+            attachments.push(Attachment {
+                device,
+                ifindex,
+                ingress: Some(info.hook),
+                far_end: true,
+                variant,
+            });
+            continue;
+        }
         add(&info.physical, Some(info.hook))?;
         if info.vlan.is_some() {
             add(&info.device, None)?;

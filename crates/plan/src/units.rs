@@ -7,7 +7,7 @@ use sluice_abi::{self as abi, Unit as UnitEntry};
 use sluice_language::config::{Config, HookMode, HostInbound, Interface, Prefix, Screen, Unit, Vlan, Zone};
 
 use crate::words::words;
-use crate::{Environment, NetDev, PlanError, screens, terms::Terms};
+use crate::{Environment, NetDev, PlanError, gtpu, screens, terms::Terms};
 
 /// A device of its own namespace that packets never leave by.
 pub(crate) const LOOPBACK: &str = "lo";
@@ -28,7 +28,13 @@ pub fn unit_name(interface: &Interface, unit: &Unit) -> String {
 
 /// Netdev that carries the unit's addresses.
 pub fn device_of(interface: &Interface, unit: &Unit) -> String {
-    if unit.vlan.is_some() { unit_name(interface, unit) } else { interface.name.clone() }
+    let has_own = unit.vlan.is_some() || interface.mobile;
+    if has_own { unit_name(interface, unit) } else { interface.name.clone() }
+}
+
+/// Netdev that the unit's frames are seen on.
+pub(crate) fn physical(interface: &Interface, unit: &Unit) -> String {
+    if interface.mobile { unit_name(interface, unit) } else { interface.name.clone() }
 }
 
 /// Whether a zone has the unit and it is enabled. Nothing reaches the others but on interfaces of the management.
@@ -73,7 +79,7 @@ pub(crate) fn in_null_zone(config: &Config) -> Vec<&Interface> {
 
 /// Whether packets of an interface of the configuration are the data plane's to judge.
 pub(crate) fn is_looked_at(config: &Config, interface: &Interface) -> bool {
-    interface.name != LOOPBACK && !config.management.contains(&interface.name)
+    interface.name != LOOPBACK && !interface.mobile && !config.management.contains(&interface.name)
 }
 
 /// Why an interface is in the null zone, for its operator.
@@ -129,9 +135,28 @@ pub(crate) fn unit_mtu(env: &Environment, interface: &Interface, unit: &Unit) ->
     Ok(mtu.min(u32::from(u16::MAX)))
 }
 
+/// Of any unit.
+pub(crate) fn mtu(
+    config: &Config,
+    env: &Environment,
+    interface: &Interface,
+    unit: &Unit,
+) -> Result<u32, PlanError> {
+    match interface.mobile {
+        true => gtpu::mobile_mtu(config, env, interface, unit),
+        false => unit_mtu(env, interface, unit),
+    }
+}
+
 /// Of the kernel's device that carries a unit's addresses: an untagged unit's own MTU is the data plane's alone.
-pub(crate) fn device_mtu(env: &Environment, interface: &Interface, unit: &Unit) -> Result<u32, PlanError> {
+pub(crate) fn device_mtu(
+    config: &Config,
+    env: &Environment,
+    interface: &Interface,
+    unit: &Unit,
+) -> Result<u32, PlanError> {
     match unit.vlan {
+        _ if interface.mobile => mtu(config, env, interface, unit),
         Some(_) => unit_mtu(env, interface, unit),
         None => Ok(interface.mtu.map_or(netdev(env, &interface.name)?.mtu, u32::from)),
     }
@@ -152,6 +177,7 @@ pub(crate) fn hooks(
     use crate::IngressHook::{Tc, XdpGeneric, XdpNative};
     let mut names: Vec<&Interface> = managed(config).iter().map(|m| m.interface).collect();
     names.dedup_by_key(|i| &i.name);
+    let mobile: Vec<&Interface> = names.extract_if(.., |interface| interface.mobile).collect();
     let mut all_redirect = true;
     for interface in &names {
         all_redirect &= netdev(env, &interface.name)?.xdp_preferred();
@@ -173,22 +199,30 @@ pub(crate) fn hooks(
         };
         hooks.insert(interface.name.clone(), hook);
     }
+    // what the host sends to subscribers is seen where its checksums can be completed, and no frame arrives otherwise
+    hooks.extend(mobile.iter().map(|interface| (interface.name.clone(), Tc)));
     Ok(hooks)
+}
+
+/// What the plan gives a unit.
+pub(crate) struct Numbers {
+    pub index: u16,
+    pub zone: u16,
+    pub mtu: u16,
+    pub gtpu: u8,
 }
 
 /// Entries of one unit: where its frames are seen, and, for a tagged one, the device that carries its addresses.
 pub(crate) fn entries(
     managed: &Managed,
     env: &Environment,
-    index: u32,
-    zone: u32,
+    numbers: Numbers,
     xdp: bool,
     terms: &mut Terms,
 ) -> Result<Vec<UnitEntry>, PlanError> {
     let name = unit_name(managed.interface, managed.unit);
-    let physical = netdev(env, &managed.interface.name)?;
+    let physical = netdev(env, &physical(managed.interface, managed.unit))?;
     let device = netdev(env, &device_of(managed.interface, managed.unit))?;
-    let mtu = unit_mtu(env, managed.interface, managed.unit)?;
     let (host_first, host_count) = terms.services(&managed.inbound.services, &name)?;
     let mut flags = abi::UNIT_VALID;
     flags |= if managed.inbound.any { abi::UNIT_HOST_ANY } else { 0 };
@@ -200,9 +234,10 @@ pub(crate) fn entries(
     let mut entry = UnitEntry {
         ifindex: physical.ifindex,
         vlan,
-        index: index as u16,
-        zone: zone as u16,
-        mtu: mtu as u16,
+        index: numbers.index,
+        zone: numbers.zone,
+        mtu: numbers.mtu,
+        gtpu: numbers.gtpu,
         flags,
         mac: physical.mac,
         phys_ifindex: physical.ifindex,
@@ -214,6 +249,13 @@ pub(crate) fn entries(
         screens: managed.screen.map_or(0, screens::bits),
         ..Default::default()
     };
+    if managed.interface.mobile {
+        let (_, far) = gtpu::pair(env, &name)?;
+        entry.flags |= abi::UNIT_HOST_VETH;
+        entry.host_peer_ifindex = far.ifindex;
+        // the same unit where the host's own packets come out of the pair
+        return Ok(vec![entry, UnitEntry { ifindex: far.ifindex, ..entry }]);
+    }
     if vlan == 0 {
         return Ok(vec![entry]);
     }

@@ -51,9 +51,10 @@ fn device(ifindex: u32) -> NetDev {
 
 fn add_tagged(environment: &mut Environment, config: &sluice_language::Config) {
     for interface in &config.interfaces {
-        for unit in interface.units.iter().filter(|u| u.vlan.is_some()) {
+        for unit in interface.units.iter().filter(|u| u.vlan.is_some() || interface.mobile) {
             let name = sluice_plan::device_of(interface, unit);
-            for name in [format!("{name}p"), name] {
+            let far = if interface.mobile { sluice_plan::far_end(&name) } else { format!("{name}p") };
+            for name in [far, name] {
                 let netdev = device(100 + environment.netdevs.len() as u32);
                 environment.netdevs.insert(name, netdev);
             }

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use super::view::View;
 use crate::config::{HookMode, Interface, Prefix, Unit, Vlan};
 use crate::error::Report;
-use crate::schema::kind::{first_address, interface_address, last_address, vlan_tag};
+use crate::gtpu::MOBILE;
+use crate::schema::kind::{interface_address, overlap, vlan_tag};
 
 /// Bound of the data plane, which keeps an index more for what arrives on no unit.
 const MAX_UNITS: usize = 4096;
@@ -30,11 +31,13 @@ pub(super) fn compile(top: View, default_mode: HookMode, report: &mut Report) ->
     interfaces
 }
 
-/// A tagged unit has a device of its own, named `wan0.100`, which cannot be an interface too.
+/// A tagged or mobile unit has a device of its own, named `wan0.100`, which cannot be an interface too.
 fn devices_are_distinct(top: View, interface: View, report: &mut Report) {
     let Some((name, unit)) = interface.word().rsplit_once('.') else { return };
     let unit = top.path(&["interfaces", name, "unit", unit]);
-    if let Some(unit) = unit.filter(|unit| TAGGING.iter().any(|word| unit.above().above().has(word))) {
+    let has_device =
+        |unit: &View| name == MOBILE || TAGGING.iter().any(|word| unit.above().above().has(word));
+    if let Some(unit) = unit.filter(has_device) {
         let message = format!("`{}` is the device of `{}`", interface.word(), unit.context());
         report.error_help(&interface.location(), message, "configure it there only");
     }
@@ -94,7 +97,11 @@ fn interface<'a>(
             "remove it; traffic to the gateway itself is ruled by `host-inbound-traffic`",
         );
     }
-    let tagging = tagging(view, report);
+    let mobile = view.word() == MOBILE;
+    if mobile {
+        refuse_on_mobile(view, report);
+    }
+    let tagging = if mobile { Tagging::None } else { tagging(view, report) };
     let mut tags = HashMap::new();
     let mut units = Vec::new();
     for entry in view.entries(&["unit"]) {
@@ -110,7 +117,18 @@ fn interface<'a>(
         mtu: view.value(&["mtu"]).and_then(View::number),
         vlan_tagging: tagging != Tagging::None,
         mode: view.value(&["mode"]).map_or(default_mode, mode),
+        mobile,
         units,
+    }
+}
+
+/// It is no device, so it has no frames and no hook.
+fn refuse_on_mobile(view: View, report: &mut Report) {
+    for word in ["vlan-tagging", "flexible-vlan-tagging", "mode"] {
+        if let Some(statement) = view.child(word) {
+            let message = format!("`{word}` on `{MOBILE}`, whose units lead into tunnels");
+            report.error_help(&statement.location(), message, "remove it");
+        }
     }
 }
 
@@ -187,6 +205,7 @@ fn has_its_tags(unit: View, tagging: Tagging, report: &mut Report) {
             format!("unit {number} of `{name}` has neither `vlan-id` nor `vlan-tags`"),
             "every unit of an interface with `flexible-vlan-tagging` needs one of them",
         ),
+        (None, None) if name == MOBILE => {}
         (None, None) if number != "0" => report.error_help(
             &unit.location(),
             format!("unit {number} on `{name}`, which has no `vlan-tagging`"),
@@ -274,7 +293,10 @@ fn addresses_are_distinct<'a>(unit: View<'a>, seen: &mut Addresses<'a>, report: 
         let clash = seen.subnets.iter().enumerate().find(|(index, (other, _))| {
             // Secondary addresses of one subnet may share a unit.
             other.addr == prefix.addr && !is_link_local(&prefix)
-                || *index < first_of_unit && overlap(other, &prefix)
+                || *index < first_of_unit
+                    && !is_link_local(other)
+                    && !is_link_local(&prefix)
+                    && overlap(other, &prefix)
         });
         if let Some((_, (_, other))) = clash {
             report.error_help(
@@ -294,14 +316,4 @@ fn unit_of(address: View) -> String {
 
 fn is_link_local(prefix: &Prefix) -> bool {
     matches!(prefix.addr, std::net::IpAddr::V6(addr) if addr.is_unicast_link_local())
-}
-
-fn overlap(a: &Prefix, b: &Prefix) -> bool {
-    let shorter = a.len.min(b.len);
-    let cut = |prefix: &Prefix| Prefix { addr: prefix.addr, len: shorter };
-    a.addr.is_ipv4() == b.addr.is_ipv4()
-        && !is_link_local(a)
-        && !is_link_local(b)
-        && first_address(cut(a)) == first_address(cut(b))
-        && last_address(cut(a)) == last_address(cut(b))
 }

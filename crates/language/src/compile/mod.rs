@@ -4,6 +4,7 @@ mod address_book;
 mod applications;
 mod fan_out;
 mod gate;
+mod gtpu;
 mod interfaces;
 mod log;
 mod nat;
@@ -60,6 +61,8 @@ pub(crate) fn typed(tree: &Tree, report: &mut Report) -> Config {
         applications: &applications,
         routes: &static_routes,
     };
+    let around = gtpu::Around { interfaces: &interfaces, zones: &zones, gate: &gate, fan_out: &fan_out };
+    let gtp_u = gtpu::compile(top, &around, report);
     let log = log::compile(top, report);
     let nat = nat::compile(top, &names, report);
     Config {
@@ -81,6 +84,7 @@ pub(crate) fn typed(tree: &Tree, report: &mut Report) -> Config {
         schedulers,
         fan_out,
         gate,
+        gtp_u,
     }
 }
 

@@ -24,6 +24,19 @@ pub enum Kind {
         /// Largest.
         max: u64,
     },
+    /// Decimal, with `k`, `m` or `g` behind it for thousands, millions or thousands of millions.
+    Amount {
+        /// What of.
+        unit: &'static str,
+        /// Smallest.
+        min: u64,
+        /// Largest.
+        max: u64,
+    },
+    /// Number of a GTP-U tunnel's end, decimal or hexadecimal.
+    Teid,
+    /// Differentiated services code point, by number or name.
+    Dscp,
     /// A VLAN, with its TPID before it if one likes.
     VlanTag {
         /// 0x88a8 may be that TPID.
@@ -69,6 +82,9 @@ impl Kind {
             Kind::HostName => "host-name",
             Kind::Name(what) => what,
             Kind::Number { min, max } => return format!("<{min}..{max}>"),
+            Kind::Amount { .. } => "amount",
+            Kind::Teid => "teid",
+            Kind::Dscp => "dscp",
             Kind::VlanTag { .. } => "tag",
             Kind::Interface => "interface",
             Kind::Unit => "interface.unit",
@@ -97,6 +113,13 @@ impl Kind {
                 "a name: up to 63 letters, digits, `-`, `_`, `.`, `:` and `/`, not beginning with `-`".into()
             }
             Kind::Number { min, max } => format!("a number from {min} to {max}"),
+            Kind::Amount { unit, min, max } => {
+                format!(
+                    "{unit} from {min} to {max}; `k`, `m` and `g` stand for thousands, millions and so on"
+                )
+            }
+            Kind::Teid => "a TEID from 1 to 4294967295, like `4097` or `0x1001`".into(),
+            Kind::Dscp => format!("a number from 0 to 63 or one of: {}", names(DSCPS)),
             Kind::VlanTag { service: true } => {
                 "a VLAN from 1 to 4094, like `100`, `0x8100.100` or `0x88a8.100`".into()
             }
@@ -130,6 +153,9 @@ impl Kind {
             Kind::HostName => host_name(word),
             Kind::Name(_) => identifier(word),
             Kind::Number { min, max } => number(word, *min, *max).map(drop),
+            Kind::Amount { min, max, .. } => amount(word, *min, *max).map(drop),
+            Kind::Teid => teid(word).map(drop),
+            Kind::Dscp => dscp(word).map(drop),
             Kind::VlanTag { service } => {
                 let (is_service, _) = vlan_tag(word)?;
                 ensure(*service || !is_service, "an inner tag is an 802.1Q one")
@@ -213,6 +239,64 @@ pub(crate) fn number(word: &str, min: u64, max: u64) -> Result<u64, String> {
     match word.parse::<u64>() {
         Ok(value) if (min..=max).contains(&value) => Ok(value),
         _ => Err("out of range".into()),
+    }
+}
+
+/// Reads `10m`.
+pub(crate) fn amount(word: &str, min: u64, max: u64) -> Result<u64, String> {
+    let scale = match word.bytes().last() {
+        Some(b'k') => 1_000,
+        Some(b'm') => 1_000_000,
+        Some(b'g') => 1_000_000_000,
+        _ => 1,
+    };
+    let digits = if scale == 1 { word } else { &word[..word.len() - 1] };
+    let value = number(digits, 0, u64::MAX)?.checked_mul(scale);
+    value.filter(|value| (min..=max).contains(value)).ok_or_else(|| "out of range".to_owned())
+}
+
+/// The end of a tunnel; no session has 0 (TS 29.281 5.1).
+pub(crate) fn teid(word: &str) -> Result<u32, String> {
+    let value = match word.strip_prefix("0x") {
+        Some(digits) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit()) => {
+            u32::from_str_radix(digits, 16).map_err(|_| "out of range".to_owned())?
+        }
+        Some(_) => return Err("not a number".into()),
+        None => number(word, 0, u32::MAX.into())? as u32,
+    };
+    if value == 0 { Err("no session has the TEID 0".into()) } else { Ok(value) }
+}
+
+/// RFC 2474, RFC 2597, RFC 3246, RFC 5865.
+const DSCPS: &[(&str, u8)] = &[
+    ("be", 0),
+    ("cs1", 8),
+    ("af11", 10),
+    ("af12", 12),
+    ("af13", 14),
+    ("cs2", 16),
+    ("af21", 18),
+    ("af22", 20),
+    ("af23", 22),
+    ("cs3", 24),
+    ("af31", 26),
+    ("af32", 28),
+    ("af33", 30),
+    ("cs4", 32),
+    ("af41", 34),
+    ("af42", 36),
+    ("af43", 38),
+    ("cs5", 40),
+    ("va", 44),
+    ("ef", 46),
+    ("cs6", 48),
+    ("cs7", 56),
+];
+
+pub(crate) fn dscp(word: &str) -> Result<u8, String> {
+    match DSCPS.iter().find(|(name, _)| *name == word) {
+        Some((_, value)) => Ok(*value),
+        None => number(word, 0, 63).map(|value| value as u8),
     }
 }
 
@@ -326,6 +410,13 @@ pub(crate) fn last_address(prefix: Prefix) -> IpAddr {
         IpAddr::V4(addr) => IpAddr::V4(Ipv4Addr::from_bits(addr.to_bits() | !mask4(prefix.len))),
         IpAddr::V6(addr) => IpAddr::V6(Ipv6Addr::from_bits(addr.to_bits() | !mask6(prefix.len))),
     }
+}
+
+/// Whether two prefixes have an address in common.
+pub(crate) fn overlap(a: &Prefix, b: &Prefix) -> bool {
+    let len = a.len.min(b.len);
+    let cut = |prefix: &Prefix| first_address(Prefix { addr: prefix.addr, len });
+    a.addr.is_ipv4() == b.addr.is_ipv4() && cut(a) == cut(b)
 }
 
 fn mask4(len: u8) -> u32 {

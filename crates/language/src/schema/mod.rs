@@ -8,6 +8,7 @@ mod applications;
 mod fan_out;
 mod flow;
 mod gate;
+mod gtpu;
 mod interfaces;
 pub mod kind;
 mod log;
@@ -207,7 +208,11 @@ static TOP_LEVEL: &[Statement] = &[
     applications::APPLICATIONS,
     routing::ROUTING_OPTIONS,
     schedulers::SCHEDULERS,
-    block("services", "Functions of the gateway beside the firewall.", &[fan_out::FAN_OUT, gate::GATE]),
+    block(
+        "services",
+        "Functions of the gateway beside the firewall.",
+        &[fan_out::FAN_OUT, gate::GATE, gtpu::GTP_U],
+    ),
 ];
 
 const TOP_LEVEL_REFUSED: &[&str] = &[

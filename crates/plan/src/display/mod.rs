@@ -42,6 +42,7 @@ impl Display for Plan {
         self.write_contexts(f)?;
         self.write_fan_out(f)?;
         self.write_gate(f)?;
+        self.write_gtpu(f)?;
         nat::write(f, self)?;
         write_kernel(f, &self.kernel)
     }
@@ -58,7 +59,8 @@ fn write_attachment(f: &mut Formatter<'_>, a: &Attachment) -> fmt::Result {
     let ingress = a
         .ingress
         .map_or("egress only".to_owned(), |hook| format!("ingress {} variant {}", hook.name(), a.variant));
-    writeln!(f, "attach {} ifindex {}: {ingress}", a.device, a.ifindex)
+    let far_end = if a.far_end { ", far end" } else { "" };
+    writeln!(f, "attach {} ifindex {}: {ingress}{far_end}", a.device, a.ifindex)
 }
 
 impl Plan {
@@ -73,6 +75,16 @@ impl Plan {
             for (name, address, index) in &info.receivers {
                 writeln!(f, "  receiver {index} {name} {address}")?;
             }
+        }
+        Ok(())
+    }
+
+    fn write_gtpu(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.tables.gtpu_sessions != 0 {
+            writeln!(f, "gtp-u room for {} sessions", self.tables.gtpu_sessions)?;
+        }
+        for (name, session) in &self.gtpu_sessions {
+            writeln!(f, "gtp-u session {name} {session}")?;
         }
         Ok(())
     }
@@ -104,6 +116,13 @@ impl Plan {
         writeln!(f, " host ifindex {} peer {}", entry.host_ifindex, entry.host_peer_ifindex)?;
         let v4 = Ipv4Addr::from(entry.be_addr4.to_ne_bytes());
         writeln!(f, "  replies from {v4} {} flags {}", v6_of(entry.be_addr6), unit_flags(entry.flags))?;
+        if let Some(own) = self.tables.gtpu_interfaces.get(usize::from(entry.gtpu).wrapping_sub(1)) {
+            let v4 = Ipv4Addr::from(own.be_addr4.to_ne_bytes());
+            match u32::from(own.kind) {
+                abi::GTPU_MOBILE => writeln!(f, "  gtp-u {}: mobile", entry.gtpu)?,
+                _ => writeln!(f, "  gtp-u {}: tunnels to {v4} {}", entry.gtpu, v6_of(own.be_addr6))?,
+            }
+        }
         if entry.screens != 0 {
             writeln!(f, "  screens {}", screens::names(entry.screens))?;
         }
@@ -308,11 +327,9 @@ fn service(term: &ServiceTerm) -> String {
 
 fn write_kernel(f: &mut Formatter<'_>, wants: &KernelWants) -> fmt::Result {
     for pair in &wants.vlan_pairs {
-        writeln!(
-            f,
-            "kernel veth {} peer {} mac of {} mtu {}",
-            pair.device, pair.peer, pair.parent, pair.mtu
-        )?;
+        write!(f, "kernel veth {} peer {}", pair.device, pair.peer)?;
+        pair.parent.iter().try_for_each(|parent| write!(f, " mac of {parent}"))?;
+        writeln!(f, " mtu {}", pair.mtu)?;
     }
     for link in &wants.links {
         let state = if link.up { "up" } else { "down" };

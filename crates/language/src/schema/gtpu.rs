@@ -1,0 +1,110 @@
+//! `services gtp-u`
+
+use super::kind::Choices;
+use super::{Key, Kind, Statement, block, flag, keyed, leaf, list};
+
+pub const ROLES: Choices = &[
+    ("n3", "To 5G base stations."),
+    ("n9", "To other user planes."),
+    ("s1-u", "To 4G base stations and gateways."),
+];
+
+pub const GATES: Choices =
+    &[("open", "Packets pass; the default."), ("closed", "Packets are dropped and counted.")];
+
+const DIRECTION: &[Statement] = &[
+    leaf(
+        "burst-size",
+        "Bytes that may come at once, however fast; what 10 ms of the rate bring when left out, and 15000 at least.",
+        Kind::Amount { unit: "bytes", min: 1_500, max: 1_000_000_000 },
+    ),
+    flag("discard", "Drops every packet (forwarding action DROP, TS 29.244 5.2.1)."),
+    leaf("dscp", "Marking that packets leave with; as they came when left out.", Kind::Dscp),
+    leaf("gate", "Whether packets pass (TS 29.244 5.4.3).", Kind::Choice("gate", GATES)),
+    leaf(
+        "maximum-bit-rate",
+        "Bits of inner IP packets a second; more is dropped.",
+        Kind::Amount { unit: "bits per second", min: 64_000, max: 400_000_000_000 },
+    ),
+];
+
+const RULES: Statement = keyed(
+    "rules",
+    "What packets of sessions meet that name these rules.",
+    &[Key::Value(Kind::Name("rules"))],
+    &[
+        block("downlink", "Of packets to the subscriber.", DIRECTION),
+        leaf(
+            "qfi",
+            "QoS flow identifier: packets to the peer have a PDU Session Container with it (TS 38.415); none when left out.",
+            Kind::Number { min: 0, max: 63 },
+        ),
+        flag("reflective-qos", "That container asks for reflective QoS."),
+        block("uplink", "Of packets from the subscriber.", DIRECTION),
+    ],
+);
+
+const QUOTA: Kind = Kind::Amount { unit: "bytes", min: 1, max: 1_000_000_000_000_000_000 };
+
+const SESSION: Statement = keyed(
+    "session",
+    "A session that lasts as long as it stands here; others are made over the API.",
+    &[Key::Value(Kind::Name("session"))],
+    &[
+        leaf("address", "IPv4 address of its subscriber, out of a pool.", Kind::Address),
+        leaf(
+            "local-address",
+            "Address of this gateway that its tunnel has; the first that fits the peer when left out.",
+            Kind::Address,
+        ),
+        block(
+            "peer",
+            "The other end of its tunnel.",
+            &[
+                leaf("address", "Its address.", Kind::Address),
+                leaf("teid", "TEID that it is reached under.", Kind::Teid),
+            ],
+        ),
+        leaf("prefix", "IPv6 prefix of its subscriber, 64 bits long, out of a pool.", Kind::Prefix),
+        block(
+            "quota",
+            "Bytes of inner IP packets that may pass in all; more is dropped.",
+            &[leaf("downlink", "To the subscriber.", QUOTA), leaf("uplink", "From the subscriber.", QUOTA)],
+        ),
+        flag(
+            "relay",
+            "What comes under the TEID goes on to the peer as it is (N9): one direction of a session that passes through.",
+        ),
+        leaf("rules", "Rules that its packets meet; none when left out.", Kind::Name("rules")),
+        leaf("teid", "TEID that this gateway is reached under.", Kind::Teid),
+    ],
+);
+
+pub const GTP_U: Statement = block(
+    "gtp-u",
+    "User plane of a mobile network: GTP-U tunnels (TS 29.281) end here. A Sluice extension of Junos.",
+    &[
+        keyed(
+            "interface",
+            "Unit that tunnels end on, at its own addresses.",
+            &[Key::Value(Kind::Unit)],
+            &[leaf("role", "What is at the other end.", Kind::Choice("role", ROLES))],
+        ),
+        keyed(
+            "pool",
+            "Addresses of subscribers.",
+            &[Key::Value(Kind::Name("pool"))],
+            &[
+                leaf("mobile-interface", "Unit of `interfaces mif` that they are behind.", Kind::Unit),
+                list("prefix", "Prefixes that sessions have addresses of.", Kind::Prefix),
+            ],
+        ),
+        RULES,
+        SESSION,
+        leaf(
+            "sessions-maximum",
+            "Sessions there is room for, 65536 by default; fixed while sessions are kept.",
+            Kind::Number { min: 16, max: 4_000_000 },
+        ),
+    ],
+);

@@ -1,0 +1,287 @@
+//! The user plane: which units tunnels end on, which lead to subscribers, and what a session is to the data plane.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use sluice_abi::{self as abi, GtpuInterface, GtpuRules};
+use sluice_language::config::{Config, Interface, Prefix, Unit};
+use sluice_language::gtpu::{DirectionRules, GtpU, MobileSession, TunnelInterface};
+
+use crate::devices::Warning;
+use crate::kernel::{KernelWants, RouteVia, RouteWant};
+use crate::prefix::contains;
+use crate::units::{Managed, is_managed, netdev, unit_mtu};
+use crate::{Environment, IngressHook, NetDev, PlanError, UnitInfo, device_of, network, unit_name, words};
+
+/// Headers of a packet in a tunnel: UDP, GTP-U with its optional fields, a PDU Session Container.
+const TUNNEL: u32 = 8 + 12 + 4;
+/// And the outer IP header.
+const OUTER4: u32 = 20;
+const OUTER6: u32 = 40;
+
+/// What a mobile unit takes where nothing says how long packets in tunnels may be.
+const LINK_MTU: u32 = 1500;
+
+/// Far end of a mobile unit's pair.
+pub fn far_end(device: &str) -> String {
+    format!("{device}-peer")
+}
+
+/// Devices by unit, which sessions are placed by.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GtpuPlan {
+    /// Of units that tunnels end on: the device that has their addresses.
+    pub tunnels: BTreeMap<String, u32>,
+    /// Of mobile units.
+    pub mobiles: BTreeMap<String, u32>,
+}
+
+/// A session as the data plane wants it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionWant {
+    /// That this gateway is reached under.
+    pub teid: u32,
+    /// Of the subscriber.
+    pub address: Option<Ipv4Addr>,
+    /// First 64 bits of its addresses.
+    pub prefix: Option<Ipv6Addr>,
+    /// This end of the tunnel.
+    pub local: IpAddr,
+    /// The other end.
+    pub remote: IpAddr,
+    /// Device whose unit has the local address.
+    pub ifindex: u32,
+    /// That the other end is reached under.
+    pub remote_teid: u32,
+    /// What its packets meet.
+    pub rules: GtpuRules,
+    /// Bytes from the subscriber and to it, in all.
+    pub quota: [Option<u64>; 2],
+}
+
+impl GtpuPlan {
+    /// What a session becomes; None = it has no place in the configuration any more.
+    pub fn session(&self, config: &GtpU, session: &MobileSession) -> Option<SessionWant> {
+        let (interface, local) = config.local(session)?;
+        let ifindex = *self.tunnels.get(&interface.unit)?;
+        let mobile = match session.relay {
+            true => 0,
+            false => *self.mobiles.get(config.mobile(session)?)?,
+        };
+        Some(SessionWant {
+            teid: session.teid,
+            address: session.address,
+            prefix: session.prefix,
+            local,
+            remote: session.peer,
+            ifindex,
+            remote_teid: session.peer_teid,
+            rules: rules(config, session, mobile)?,
+            quota: [session.uplink_quota, session.downlink_quota],
+        })
+    }
+}
+
+fn rules(config: &GtpU, session: &MobileSession, ifindex: u32) -> Option<GtpuRules> {
+    let mut rules = GtpuRules { ifindex, ..Default::default() };
+    if session.relay {
+        rules.flags |= abi::GTPU_TO_PEER as u16;
+    }
+    let Some(name) = &session.rules else { return Some(rules) };
+    let wanted = config.rules(name)?;
+    for (direction, of) in [&wanted.uplink, &wanted.downlink].into_iter().enumerate() {
+        let (cost, tolerance) = policer(of);
+        (rules.cost[direction], rules.tolerance[direction]) = (cost, tolerance);
+    }
+    let flags = [
+        (wanted.uplink.closed, abi::GTPU_UPLINK_CLOSED),
+        (wanted.downlink.closed, abi::GTPU_DOWNLINK_CLOSED),
+        (wanted.uplink.discard, abi::GTPU_UPLINK_DROP),
+        (wanted.downlink.discard, abi::GTPU_DOWNLINK_DROP),
+        (wanted.qfi.is_some(), abi::GTPU_CONTAINER),
+        (wanted.reflective, abi::GTPU_REFLECTIVE),
+        (wanted.uplink.dscp.is_some(), abi::GTPU_MARK_UPLINK),
+        (wanted.downlink.dscp.is_some(), abi::GTPU_MARK_DOWNLINK),
+    ];
+    rules.flags |= flags.iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | *flag as u16);
+    rules.qfi = wanted.qfi.unwrap_or(0);
+    rules.dscp_uplink = wanted.uplink.dscp.unwrap_or(0);
+    rules.dscp_downlink = wanted.downlink.dscp.unwrap_or(0);
+    Some(rules)
+}
+
+/// Bytes of a burst that no statement gives: what 10 ms of the rate bring, and some packets at least.
+const LEAST_BURST: u64 = 15_000;
+
+fn policer(of: &DirectionRules) -> (u64, u64) {
+    let Some(rate) = of.rate_bps else { return (0, 0) };
+    let cost = abi::cost_of_rate(rate);
+    let burst = of.burst_bytes.unwrap_or_else(|| (rate / 8 / 100).max(LEAST_BURST));
+    (cost, abi::tolerance_of_burst(burst, cost))
+}
+
+/// The table of units that have to do with tunnels, by unit name; entries count from 1.
+pub(crate) struct Interfaces {
+    pub entries: Vec<GtpuInterface>,
+    numbers: BTreeMap<String, u8>,
+}
+
+impl Interfaces {
+    pub(crate) fn new(config: &Config, managed: &[Managed]) -> Interfaces {
+        let (mut entries, mut numbers) = (vec![], BTreeMap::new());
+        for unit in managed {
+            let name = unit_name(unit.interface, unit.unit);
+            let role = config.gtp_u.interfaces.iter().find(|interface| interface.unit == name);
+            let entry = match role {
+                Some(interface) => tunnels(interface),
+                None if unit.interface.mobile => {
+                    GtpuInterface { kind: abi::GTPU_MOBILE as u8, ..Default::default() }
+                }
+                None => continue,
+            };
+            entries.push(entry);
+            numbers.insert(name, entries.len() as u8);
+        }
+        Interfaces { entries, numbers }
+    }
+
+    /// 0 = none.
+    pub(crate) fn number(&self, unit: &str) -> u8 {
+        self.numbers.get(unit).copied().unwrap_or(0)
+    }
+}
+
+fn tunnels(interface: &TunnelInterface) -> GtpuInterface {
+    GtpuInterface {
+        kind: abi::GTPU_TUNNELS as u8,
+        be_addr4: interface.v4.map_or(0, |address| u32::from_ne_bytes(address.octets())),
+        be_addr6: interface.v6.map_or([0; 4], |address| words(address.octets())),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn plan(config: &Config, environment: &Environment) -> GtpuPlan {
+    let mut plan = GtpuPlan::default();
+    for interface in &config.interfaces {
+        for unit in &interface.units {
+            let name = unit_name(interface, unit);
+            let Some(device) = environment.netdevs.get(&device_of(interface, unit)) else { continue };
+            if interface.mobile {
+                plan.mobiles.insert(name, device.ifindex);
+            } else if config.gtp_u.interfaces.iter().any(|own| own.unit == name) {
+                plan.tunnels.insert(name, device.ifindex);
+            }
+        }
+    }
+    plan
+}
+
+/// Longest packets that leave by tunnels whole, over each unit that some end on.
+fn lengths(config: &Config, environment: &Environment) -> Result<Vec<(String, u32)>, PlanError> {
+    let mut lengths = vec![];
+    for interface in &config.interfaces {
+        for unit in &interface.units {
+            let name = unit_name(interface, unit);
+            let Some(own) = config.gtp_u.interfaces.iter().find(|own| own.unit == name) else { continue };
+            let outer = if own.v6.is_some() { OUTER6 } else { OUTER4 };
+            lengths.push((name, unit_mtu(environment, interface, unit)?.saturating_sub(outer + TUNNEL)));
+        }
+    }
+    Ok(lengths)
+}
+
+/// Largest packet of a mobile unit: as configured, else what fits into every tunnel.
+pub(crate) fn mobile_mtu(
+    config: &Config,
+    environment: &Environment,
+    interface: &Interface,
+    unit: &Unit,
+) -> Result<u32, PlanError> {
+    if let Some(mtu) = unit.mtu.or(interface.mtu) {
+        return Ok(mtu.into());
+    }
+    let lengths = lengths(config, environment)?;
+    Ok(lengths.iter().map(|(_, length)| *length).min().unwrap_or(LINK_MTU).min(u16::MAX.into()))
+}
+
+pub(crate) fn warnings(
+    config: &Config,
+    environment: &Environment,
+    infos: &[UnitInfo],
+) -> Result<Vec<Warning>, PlanError> {
+    let mut warnings = vec![];
+    let lengths = lengths(config, environment)?;
+    let is_mobile = |info: &&UnitInfo| config.interfaces.iter().any(|i| i.mobile && is_of(i, info));
+    for info in infos.iter().filter(is_mobile) {
+        let (mtu, device) = (u32::from(info.mtu), info.device.clone());
+        if let Some((unit, length)) = lengths.iter().find(|(_, length)| *length < mtu) {
+            let text = format!(
+                "unit {device}: packets of its mtu {mtu} do not fit into tunnels over {unit}, which takes {length} bytes; raise the \
+                 mtu there, or lower this"
+            );
+            warnings.push(Warning { device, text });
+        }
+    }
+    let has_role = |info: &&UnitInfo| config.gtp_u.interfaces.iter().any(|own| own.unit == info.name);
+    let others = infos.iter().filter(|info| !is_mobile(info) && !has_role(info));
+    for info in others.filter(|info| info.hook == IngressHook::Tc && !lengths.is_empty()) {
+        let name = &info.physical;
+        let text = format!(
+            "interface {name}: on tc, packets that were joined before (GRO here, GSO of a veth pair's other end) do not go into \
+             tunnels and are dropped as `gtpu_gso`; `ethtool -K {name} gro off lro off` here and `gso off tso off` there, or mode xdp"
+        );
+        if !warnings.iter().any(|warning| warning.text == text) {
+            warnings.push(Warning { device: name.clone(), text });
+        }
+    }
+    Ok(warnings)
+}
+
+fn is_of(interface: &Interface, info: &UnitInfo) -> bool {
+    interface.units.iter().any(|unit| unit_name(interface, unit) == info.name)
+}
+
+/// Subscribers are behind their mobile unit, where its own subnet does not say so already.
+pub(crate) fn add_routes(wants: &mut KernelWants, config: &Config) {
+    for pool in &config.gtp_u.pools {
+        let units = config.interfaces.iter().filter(|interface| interface.mobile);
+        let mut units = units.flat_map(|interface| interface.units.iter().map(move |unit| (interface, unit)));
+        let found = units.find(|(interface, unit)| unit_name(interface, unit) == pool.interface);
+        let Some((interface, unit)) = found.filter(|(interface, unit)| is_managed(config, interface, unit))
+        else {
+            continue;
+        };
+        let own = || unit.inet.iter().chain(&unit.inet6).map(|prefix| network(*prefix));
+        let is_connected =
+            |prefix: &Prefix| own().any(|own| own.len <= prefix.len && contains(own, prefix.addr));
+        for prefix in pool.prefixes.iter().filter(|prefix| !is_connected(prefix)) {
+            let target = RouteVia::Device(device_of(interface, unit));
+            wants.routes.push(RouteWant { destination: *prefix, target });
+        }
+    }
+}
+
+/// Both ends of a mobile unit's pair.
+pub(crate) fn pair<'a>(
+    environment: &'a Environment,
+    device: &str,
+) -> Result<(&'a NetDev, &'a NetDev), PlanError> {
+    Ok((netdev(environment, device)?, netdev(environment, &far_end(device))?))
+}
+
+impl Display for SessionWant {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "TEID {:#010x}", self.teid)?;
+        self.address.iter().try_for_each(|address| write!(f, " address {address}"))?;
+        self.prefix.iter().try_for_each(|prefix| write!(f, " prefix {prefix}/64"))?;
+        write!(f, " from {} to {} TEID {:#010x}", self.local, self.remote, self.remote_teid)?;
+        write!(f, " by ifindex {}", self.ifindex)?;
+        let rules = &self.rules;
+        write!(f, " mobile {} flags {:#05x} qfi {}", rules.ifindex, rules.flags, rules.qfi)?;
+        write!(f, " dscp {} {}", rules.dscp_uplink, rules.dscp_downlink)?;
+        write!(f, " cost {:?} tolerance {:?}", rules.cost, rules.tolerance)?;
+        let quota = self.quota.map(|quota| quota.map_or("none".to_owned(), |bytes| bytes.to_string()));
+        write!(f, " quota {} {}", quota[0], quota[1])
+    }
+}
