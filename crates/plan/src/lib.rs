@@ -396,8 +396,6 @@ fn compile_with(
         screen_limits,
         white_terms,
         zone_limits: screens::zone_limits(config, &numbers.zones),
-        gtpu_interfaces: vec![],
-        gtpu_sessions: 0,
         nat: nat.tables,
         flow: flow_rules(&config.flow),
         fan_out,
