@@ -130,8 +130,6 @@ pub struct Attachment {
     pub ifindex: u32,
     /// None = the egress program alone.
     pub ingress: Option<IngressHook>,
-    /// Far end of a mobile unit's pair: what the host sends to subscribers arrives here and goes into tunnels.
-    pub far_end: bool,
     /// Index into `Plan::variants`.
     pub variant: u32,
 }
@@ -370,13 +368,12 @@ fn compile_with(
     let classifier = classifier::compile(&lists)?;
     let (fan_out, fan_out_infos) =
         fan_out::compile(config, &infos, (&numbers.listeners, &numbers.receivers), &ids.fan_out_receivers)?;
-    let always_on = nat_stages(nat::is_used(config), &nat.tables) | gate::stage_mask(config);
+    let always_on = nat_stages(nat::is_used(config), &nat.tables) | gate::stage_mask(config) | gtpu::stage_mask(config);
     let (variants, mut attachments) = attachments(&managed, &infos, &fan_out_infos, environment, always_on)?;
     attachments.extend(null_zone.iter().map(|null| Attachment {
         device: null.device.clone(),
         ifindex: null.ifindex,
         ingress: Some(null.hook),
-        far_end: false,
         variant: 0,
     }));
     let units = units::UnitTable::new(&entries)?;
@@ -396,8 +393,6 @@ fn compile_with(
         screen_limits,
         white_terms,
         zone_limits: screens::zone_limits(config, &numbers.zones),
-        gtpu_interfaces: vec![],
-        gtpu_sessions: 0,
         nat: nat.tables,
         flow: flow_rules(&config.flow),
         fan_out,
@@ -575,8 +570,7 @@ fn attachments(
         let mut add = |device: &str, ingress: Option<IngressHook>| -> Result<(), PlanError> {
             if !attachments.iter().any(|a| a.device == device) {
                 let ifindex = units::netdev(environment, device)?.ifindex;
-                let (device, far_end) = (device.to_owned(), false);
-                attachments.push(Attachment { device, ifindex, ingress, far_end, variant });
+                attachments.push(Attachment { device: device.to_owned(), ifindex, ingress, variant });
             }
             Ok(())
         };
