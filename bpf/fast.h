@@ -10,6 +10,7 @@
 #include "flow_table.h"
 #include "lib/checksum.h"
 #include "fanout/listener.h"
+#include "gtpu/work.h"
 #include "gate/grant.h"
 #include "nat/rewrite.h"
 #include "lib/parse.h"
@@ -121,13 +122,17 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 		return GO(ADMIT);
 
 	__u32 segments = hook_segments(ctx);
+	/* packets in one buffer go to the device, and come out of its far end one by one */
+	bool tunnel = (config.stage_mask & STAGE_BIT(GTPU)) && (nexthop->flags & NEXTHOP_TUNNEL) && segments == 1;
 
 	trace_session(r->family, r->line);
 	replay_account(r, segments);
 	count->received += segments;
 	count->received_bytes += r->is.ip_len;
-	if (!replay_headers(ctx, r, !local) || (!local && !rewrite_link(ctx, &r->frame, nexthop)))
+	if (!replay_headers(ctx, r, !local) || (!local && !tunnel && !rewrite_link(ctx, &r->frame, nexthop)))
 		return drop_unwritten(r->unit->index, segments);
+	if (tunnel)
+		return gtpu_enter(&r->frame, r->unit->index, r->unit->zone, r->is.ip_len);
 	if (local) {
 		count->delivered_local += segments;
 		return hook_to_host(ctx, &r->frame, r->unit);
@@ -151,7 +156,7 @@ static __always_inline bool hand_over(const struct replay *r)
 {
 	struct handover *to = handover_here();
 
-	if (!(config.stage_mask & (STAGE_BIT(FANOUT) | STAGE_BIT(NAT64) | STAGE_BIT(GATE))) || !to)
+	if (!(config.stage_mask & (STAGE_BIT(FANOUT) | STAGE_BIT(NAT64) | STAGE_BIT(GATE) | STAGE_BIT(GTPU))) || !to)
 		return false;
 	to->is = r->is;
 	to->vlan = r->frame.vlan;
@@ -162,6 +167,8 @@ static __always_inline bool hand_over(const struct replay *r)
 	to->zone = r->unit->zone;
 	to->routing_instance = r->unit->routing_instance;
 	to->screened = !!r->unit->screens;
+	if (config.stage_mask & STAGE_BIT(GTPU))
+		to->l4 = r->frame.l3 + (r->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
 	return true;
 }
 
@@ -196,6 +203,20 @@ static __always_inline bool fast_listens(hook_ctx *ctx, struct replay *r)
 		return false;
 	r->line = place;
 	return true;
+}
+
+/* Messages of GTP-U to a tunnel address of this gateway. What screens are to see goes the long way round. */
+static __always_inline bool fast_tunnels(hook_ctx *ctx, const struct replay *r)
+{
+	struct iphdr *ip = hook_data(ctx) + r->frame.l3;
+	struct ipv6hdr *ip6 = hook_data(ctx) + r->frame.l3;
+
+	if (!(config.stage_mask & STAGE_BIT(GTPU)) || !r->unit->gtpu || r->is.is_tcp ||
+	    r->is.be_ports >> 16 != bpf_htons(GTPU_PORT) || r->unit->screens)
+		return false;
+	if (r->family == 4)
+		return (void *)(ip + 1) <= hook_end(ctx) && is_tunnel_address4(r->unit, ip->daddr);
+	return (void *)(ip6 + 1) <= hook_end(ctx) && is_tunnel_address6(r->unit, ip6->daddr.in6_u.u6_addr32);
 }
 
 /* What no short path may take although its headers are in order. */
@@ -258,6 +279,8 @@ static __always_inline int fast_select(hook_ctx *ctx, struct replay *r)
 	r->family = r->is.wire = v4 ? 4 : 6;
 	if (!parse_transport(ctx, &r->is, hook_data(ctx) + r->frame.l3 + header, header))
 		return GO(ADMIT);
+	if (fast_tunnels(ctx, r))
+		return GO(GTPU_DECAP);
 	if (fast_listens(ctx, r))
 		return GO(FANOUT);
 	if (fast_passes_on(r))
@@ -265,16 +288,20 @@ static __always_inline int fast_select(hook_ctx *ctx, struct replay *r)
 	return v4 ? fast_find4(ctx, r) : fast_find6(ctx, r);
 }
 
-static __always_inline int fast_path(hook_ctx *ctx)
+/* `inner`: out of a tunnel, so the unit is not that of the hook's device. */
+static __always_inline int fast_path(hook_ctx *ctx, const bool inner)
 {
 	struct replay r = {};
 	__u32 slot;
 
 	if (!hook_parse_frame(ctx, &r.frame))
 		return GO(ADMIT);
-	r.unit = unit_arriving(hook_ifindex(ctx), r.frame.vlan, &slot);
+	r.unit = unit_arriving(inner ? arrival_device(ctx) : hook_ifindex(ctx), r.frame.vlan, &slot);
 	if (!r.unit)
 		return GO(ADMIT);
+	if (!inner && (config.stage_mask & STAGE_BIT(GTPU)) && is_far_end(r.unit))
+		return hand_over(&r) ? GO(GTPU_DEVICE) : HOOK_DROP;
+	r.line = slot; /* until a session is known */
 	/* the slow path knows what to do with frames for others */
 	struct ethhdr *eth = hook_data(ctx);
 

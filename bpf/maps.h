@@ -71,6 +71,7 @@ struct cpu_memory {
 	struct bpf_fib_lookup fib;
 	struct nat_binding_key inside;
 	struct nat64_work nat64_work;
+	struct gtpu_work gtpu;
 };
 
 #define ARRAY_MAP(NAME, TYPE, ENTRIES, FLAGS)                                                                          \

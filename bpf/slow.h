@@ -12,6 +12,7 @@
 #include "stage/screen.h"
 #include "stage/screen_rate.h"
 #include "stage/fragment.h"
+#include "stage/gtpu.h"
 #include "stage/fanout.h"
 #include "stage/session.h"
 #include "stage/screen_first.h"
@@ -76,9 +77,11 @@ static __always_inline int admit_phase(hook_ctx *ctx)
 	if (!p)
 		return HOOK_DROP;
 	hook_pull_headers(ctx);
-	packet_reset(p, ctx);
+	packet_reset(p, ctx, arrival_device(ctx));
 	int verdict = run_stages(ctx, p, PHASE_admit);
 
+	if ((config.stage_mask & STAGE_BIT(GTPU)) && verdict == VERDICT_TUNNEL)
+		return GO(GTPU_DECAP);
 	if (verdict != CONTINUE)
 		return GO(LEAVE);
 	if (!(p->flags & P_KNOWN) || p->nat64)

@@ -8,6 +8,10 @@
 #include "gate/ungranted.h"
 #include "nat64/path.h"
 #include "slow.h"
+#include "gtpu/decap.h"
+#include "gtpu/device.h"
+#include "gtpu/encap.h"
+#include "gtpu/signal.h"
 #include "stage/egress.h"
 #include "gate/alone.h"
 
@@ -25,8 +29,15 @@ SEC("tc")
 int tc_fast(struct __sk_buff *ctx)
 {
 	trace_comes(ctx);
-	int action = fast_path(ctx);
+	int action = fast_path(ctx, false);
 
+	if (config.stage_mask & STAGE_BIT(GTPU)) {
+		if (action <= GO(FAST))
+			arrived_by_device();
+		CALL_COUNTED(ctx, action, GTPU_ENCAP);
+		CALL_NEXT(ctx, action, GTPU_DECAP);
+		CALL_NEXT(ctx, action, GTPU_DEVICE);
+	}
 	if (config.stage_mask & STAGE_BIT(FANOUT))
 		CALL_NEXT(ctx, action, FANOUT);
 	if (config.stage_mask & STAGE_BIT(NAT64))
@@ -35,6 +46,54 @@ int tc_fast(struct __sk_buff *ctx)
 		CALL_NEXT(ctx, action, UNGRANTED);
 	CALL_NEXT(ctx, action, ADMIT);
 	CALLED_OR_DONE(ctx, action);
+}
+
+SEC("tc")
+int tc_gtpu_decap(struct __sk_buff *ctx)
+{
+	int action = gtpu_decap_path(ctx);
+
+	CALL_NEXT(ctx, action, FAST_INNER);
+	CALL_COUNTED(ctx, action, GTPU_ENCAP);
+	CALL_COUNTED(ctx, action, GTPU_SIGNAL);
+	CALLED_OR_DONE(ctx, action);
+}
+
+SEC("tc")
+int tc_gtpu_signal(struct __sk_buff *ctx)
+{
+	return trace_leaves(ctx, gtpu_signal_path(ctx), TRACE_SHORT);
+}
+
+SEC("tc")
+int tc_fast_inner(struct __sk_buff *ctx)
+{
+	int action = fast_path(ctx, true);
+
+	CALL_COUNTED(ctx, action, GTPU_ENCAP);
+	if (config.stage_mask & STAGE_BIT(FANOUT))
+		CALL_NEXT(ctx, action, FANOUT);
+	if (config.stage_mask & STAGE_BIT(NAT64))
+		CALL_NEXT(ctx, action, NAT64);
+	if (config.stage_mask & STAGE_BIT(GATE))
+		CALL_NEXT(ctx, action, UNGRANTED);
+	CALL_NEXT(ctx, action, ADMIT);
+	CALLED_OR_DONE(ctx, action);
+}
+
+SEC("tc")
+int tc_gtpu_device(struct __sk_buff *ctx)
+{
+	int action = gtpu_device_path(ctx);
+
+	CALL_COUNTED(ctx, action, GTPU_ENCAP);
+	CALLED_OR_DONE(ctx, action);
+}
+
+SEC("tc")
+int tc_gtpu_encap(struct __sk_buff *ctx)
+{
+	return trace_leaves(ctx, gtpu_encap_path(ctx), TRACE_SHORT);
 }
 
 SEC("tc")
@@ -60,6 +119,7 @@ int tc_nat64(struct __sk_buff *ctx)
 {
 	int action = nat64_path(ctx);
 
+	CALL_COUNTED(ctx, action, GTPU_ENCAP);
 	CALL_NEXT(ctx, action, ADMIT);
 	CALLED_OR_DONE(ctx, action);
 }
@@ -69,6 +129,8 @@ int tc_admit(struct __sk_buff *ctx)
 {
 	int action = admit_phase(ctx);
 
+	if (config.stage_mask & STAGE_BIT(GTPU))
+		CALL_NEXT(ctx, action, GTPU_DECAP);
 	CALL_NEXT(ctx, action, JUDGE);
 	CALL_NEXT(ctx, action, LEAVE);
 	CALLED_OR_DONE(ctx, action);
@@ -100,7 +162,10 @@ int tc_record(struct __sk_buff *ctx)
 SEC("tc")
 int tc_leave(struct __sk_buff *ctx)
 {
-	return trace_leaves(ctx, leave_phase(ctx), TRACE_SLOW);
+	int action = leave_phase(ctx);
+
+	CALL_COUNTED(ctx, action, GTPU_ENCAP);
+	return trace_leaves(ctx, action, TRACE_SLOW);
 }
 
 /* In the root's place, on devices that have the gate alone before them. A tag is not in the frame here. */

@@ -7,6 +7,10 @@
 #include "gate/ungranted.h"
 #include "nat64/path.h"
 #include "slow.h"
+#include "gtpu/decap.h"
+#include "gtpu/device.h"
+#include "gtpu/encap.h"
+#include "gtpu/signal.h"
 #include "sweep.h"
 #include "gate/alone.h"
 
@@ -22,8 +26,15 @@ SEC("xdp.frags")
 int xdp_fast(struct xdp_md *ctx)
 {
 	trace_comes(ctx);
-	int action = fast_path(ctx);
+	int action = fast_path(ctx, false);
 
+	if (config.stage_mask & STAGE_BIT(GTPU)) {
+		if (action <= GO(FAST))
+			arrived_by_device();
+		CALL_COUNTED(ctx, action, GTPU_ENCAP);
+		CALL_NEXT(ctx, action, GTPU_DECAP);
+		CALL_NEXT(ctx, action, GTPU_DEVICE);
+	}
 	if (config.stage_mask & STAGE_BIT(FANOUT))
 		CALL_NEXT(ctx, action, FANOUT);
 	if (config.stage_mask & STAGE_BIT(NAT64))
@@ -32,6 +43,54 @@ int xdp_fast(struct xdp_md *ctx)
 		CALL_NEXT(ctx, action, UNGRANTED);
 	CALL_NEXT(ctx, action, ADMIT);
 	CALLED_OR_DONE(ctx, action);
+}
+
+SEC("xdp.frags")
+int xdp_gtpu_decap(struct xdp_md *ctx)
+{
+	int action = gtpu_decap_path(ctx);
+
+	CALL_NEXT(ctx, action, FAST_INNER);
+	CALL_COUNTED(ctx, action, GTPU_ENCAP);
+	CALL_COUNTED(ctx, action, GTPU_SIGNAL);
+	CALLED_OR_DONE(ctx, action);
+}
+
+SEC("xdp.frags")
+int xdp_gtpu_signal(struct xdp_md *ctx)
+{
+	return trace_leaves(ctx, gtpu_signal_path(ctx), TRACE_SHORT);
+}
+
+SEC("xdp.frags")
+int xdp_fast_inner(struct xdp_md *ctx)
+{
+	int action = fast_path(ctx, true);
+
+	CALL_COUNTED(ctx, action, GTPU_ENCAP);
+	if (config.stage_mask & STAGE_BIT(FANOUT))
+		CALL_NEXT(ctx, action, FANOUT);
+	if (config.stage_mask & STAGE_BIT(NAT64))
+		CALL_NEXT(ctx, action, NAT64);
+	if (config.stage_mask & STAGE_BIT(GATE))
+		CALL_NEXT(ctx, action, UNGRANTED);
+	CALL_NEXT(ctx, action, ADMIT);
+	CALLED_OR_DONE(ctx, action);
+}
+
+SEC("xdp.frags")
+int xdp_gtpu_device(struct xdp_md *ctx)
+{
+	int action = gtpu_device_path(ctx);
+
+	CALL_COUNTED(ctx, action, GTPU_ENCAP);
+	CALLED_OR_DONE(ctx, action);
+}
+
+SEC("xdp.frags")
+int xdp_gtpu_encap(struct xdp_md *ctx)
+{
+	return trace_leaves(ctx, gtpu_encap_path(ctx), TRACE_SHORT);
 }
 
 SEC("xdp.frags")
@@ -57,6 +116,7 @@ int xdp_nat64(struct xdp_md *ctx)
 {
 	int action = nat64_path(ctx);
 
+	CALL_COUNTED(ctx, action, GTPU_ENCAP);
 	CALL_NEXT(ctx, action, ADMIT);
 	CALLED_OR_DONE(ctx, action);
 }
@@ -66,6 +126,8 @@ int xdp_admit(struct xdp_md *ctx)
 {
 	int action = admit_phase(ctx);
 
+	if (config.stage_mask & STAGE_BIT(GTPU))
+		CALL_NEXT(ctx, action, GTPU_DECAP);
 	CALL_NEXT(ctx, action, JUDGE);
 	CALL_NEXT(ctx, action, LEAVE);
 	CALLED_OR_DONE(ctx, action);
@@ -97,7 +159,10 @@ int xdp_record(struct xdp_md *ctx)
 SEC("xdp.frags")
 int xdp_leave(struct xdp_md *ctx)
 {
-	return trace_leaves(ctx, leave_phase(ctx), TRACE_SLOW);
+	int action = leave_phase(ctx);
+
+	CALL_COUNTED(ctx, action, GTPU_ENCAP);
+	return trace_leaves(ctx, action, TRACE_SLOW);
 }
 
 /* In the root's place, on devices that have the gate alone before them. */

@@ -2,7 +2,8 @@
 /*
  * What is counted of one unit: counters.def lists it, and with the drops two equations hold at rest, summed over units
  * (GSO packets counted by segments):
- *   received = redirected + handed_off + delivered_local + oversize + sum(drops of ingress stages)
+ *   received = redirected + handed_off + delivered_local + decapsulated + gtpu_signals + oversize
+ *     + sum(drops of ingress stages)
  *   redirected + handed_off + resolved + unjudged + pieces + replies + originated
  *     = sent + queued + sum(drops of egress stages) + XDP frames that devices refused
  */

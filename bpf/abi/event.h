@@ -15,6 +15,9 @@
 #define EVENT_SCREEN 4
 #define EVENT_NAT_EXHAUSTED 5 /* `policy` is the pool's id, `session` the rule's */
 #define EVENT_GATE_DENY 6
+/* Error Indication (TS 29.281 7.3.1): `policy` is the TEID that has ended there, `key` goes from its sender to the
+ * address that it says has the TEID. */
+#define EVENT_GTPU_ERROR 7
 
 /* Why a session was closed. */
 #define CLOSE_NONE 0

@@ -91,8 +91,8 @@ struct gtpu_peer {
 	__u16 family;  /* 4 or 6; 0 = not in use */
 	__u16 zero;
 	__u64 nexthop;      /* written by programs: where the FIB led to, and until when that holds */
-	__u64 received;     /* messages from there; lost updates do no harm */
-	__u64 last_received; /* jiffies */
+	__u64 received;      /* messages from there that are no user data; lost updates do no harm */
+	__u64 last_received; /* jiffies of the last one, or of user data */
 };
 _Static_assert(sizeof(struct gtpu_peer) == 64, "gtpu_peer is one cache line");
 

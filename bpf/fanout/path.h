@@ -76,7 +76,8 @@ static __always_inline int fanout_path(hook_ctx *ctx)
 
 	if (hop >> 16 != now || (hop & 0xffff) < NEXTHOP_FIRST || !nexthop)
 		return GO(ADMIT);
-	if (!(nexthop->flags & NEXTHOP_RESOLVED) || h->is.segment_len > nexthop->mtu)
+	if ((nexthop->flags & (NEXTHOP_RESOLVED | NEXTHOP_TUNNEL)) != NEXTHOP_RESOLVED ||
+	    h->is.segment_len > nexthop->mtu)
 		return GO(ADMIT);
 	__u32 segments = hook_segments(ctx), receiver = to->index;
 

@@ -86,7 +86,7 @@ static __noinline int gate_account(hook_ctx *ctx, __u32 refusal, __u32 service, 
 	if (refusal >= REASON_COUNT)
 		return 0;
 	count_drop(config.gate_unit, refusal, segments);
-	tell_short(ctx, config.gate_unit, config.gate_zone, refusal, ETH_HLEN, 0);
+	tell_short(ctx, hook_ifindex(ctx), config.gate_unit, config.gate_zone, refusal, ETH_HLEN, 0);
 	struct gate_told *told = bpf_map_lookup_elem(&gate_told, &zero);
 
 	if (told && kind < GATE_REFUSALS && now - told->at[kind] >= config.hz) {

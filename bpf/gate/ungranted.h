@@ -7,6 +7,7 @@
 #define SLUICE_GATE_UNGRANTED_H
 
 #include "fast.h"
+#include "gtpu/arrival.h"
 #include "lib/dropped.h"
 
 /* No session has this key for certain: none of its tag is in the bucket, and none went on from it. */
@@ -62,7 +63,7 @@ static __always_inline int ungranted_path(hook_ctx *ctx)
 	count->received += segments;
 	count->received_bytes += h->is.ip_len;
 	count_drop(h->unit_index, REASON_GATE_NO_GRANT, segments);
-	tell_short(ctx, h->unit_index, zone, REASON_GATE_NO_GRANT, h->l3, h->vlan);
+	tell_short(ctx, arrival_device(ctx), h->unit_index, zone, REASON_GATE_NO_GRANT, h->l3, h->vlan);
 	return HOOK_DROP;
 }
 

@@ -76,7 +76,8 @@ static __always_inline void tell_drop(hook_ctx *ctx, const struct packet *p, __u
 }
 
 /* The same of a packet that a short path drops: no other one has the scratch of its CPU meanwhile. */
-static __always_inline void tell_short(hook_ctx *ctx, __u32 unit_index, __u32 zone, __u32 reason, __u32 l3, __u32 vlan)
+static __always_inline void tell_short(hook_ctx *ctx, __u32 ifindex, __u32 unit_index, __u32 zone, __u32 reason,
+				       __u32 l3, __u32 vlan)
 {
 	__u32 zero = 0;
 	struct packet *p = bpf_map_lookup_elem(&scratch, &zero);
@@ -84,7 +85,7 @@ static __always_inline void tell_short(hook_ctx *ctx, __u32 unit_index, __u32 zo
 	if (!p)
 		return;
 	p->now = jiffies_now();
-	p->ifindex = hook_ifindex(ctx);
+	p->ifindex = ifindex;
 	p->segments = hook_segments(ctx);
 	p->unit_index = unit_index;
 	p->from_zone = zone;

@@ -275,4 +275,87 @@ static __always_inline bool hook_change_family(hook_ctx *ctx, struct frame *fram
 	return true;
 }
 
+/* BPF_F_ADJ_ROOM_DECAP_L3_*, which the headers of older distributions have not. */
+#define ADJ_ROOM_DECAP_L3_IPV4 (1ull << 7)
+#define ADJ_ROOM_DECAP_L3_IPV6 (1ull << 8)
+
+/* The frame ends at `len`, which is less than it has. */
+static __always_inline bool hook_trim(hook_ctx *ctx, __u32 len)
+{
+	return bpf_skb_change_tail(ctx, len, 0) == 0;
+}
+
+/* The IP packet at `body` is all that stays of the frame, behind room for an Ethernet header. */
+static __always_inline bool hook_take_out(hook_ctx *ctx, const struct frame *frame, __u32 body, __u8 wire)
+{
+	__u64 flags = wire == 4 ? ADJ_ROOM_DECAP_L3_IPV4 : ADJ_ROOM_DECAP_L3_IPV6;
+
+	if (!hook_set_vlan(ctx, frame, 0))
+		return false;
+	return bpf_skb_adjust_room(ctx, (int)frame->l3 - (int)body, BPF_ADJ_ROOM_MAC, flags) == 0;
+}
+
+/* Headers at the network layer get another length. The kernel knows one tunnel a packet: of a second it is not told. */
+static __always_inline bool hook_change_headers(hook_ctx *ctx, int more, __u8 family, bool tunnel)
+{
+	__u64 flags;
+
+	if (!more)
+		return true;
+	if (more < 0)
+		flags = family == 4 ? ADJ_ROOM_DECAP_L3_IPV4 : ADJ_ROOM_DECAP_L3_IPV6;
+	else
+		flags = (family == 4 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV6) |
+			(tunnel ? BPF_F_ADJ_ROOM_ENCAP_L4_UDP : 0);
+	return bpf_skb_adjust_room(ctx, more, BPF_ADJ_ROOM_MAC, flags) == 0 ||
+	       (more > 0 && bpf_skb_adjust_room(ctx, more, BPF_ADJ_ROOM_MAC, 0) == 0);
+}
+
+/* What is about to be written over counts for nothing any more. */
+static __noinline int hook_forget_sum(hook_ctx *ctx, __u32 l3, __u32 len)
+{
+	__u32 sum = 0, i;
+
+	if (hook_summed(ctx) != CHECKSUM_COMPLETE)
+		return 0;
+	bpf_for (i, 0, len / 4) {
+		__u32 *word = hook_data(ctx) + ((l3 + i * 4) & 0xfff);
+
+		if ((void *)(word + 1) > hook_end(ctx))
+			break;
+		sum = csum_add32(sum, *word);
+	}
+	bpf_csum_update(ctx, (__u16)~csum_fold_only(sum));
+	return 0;
+}
+
+/*
+ * What is at `from` gets `head` bytes of headers before it, in the place of what the frame has there, and a link header
+ * without tags; both are to be written. Returns where the headers begin, 0 = there is no room.
+ */
+static __always_inline __u32 hook_put_in(hook_ctx *ctx, const struct frame *frame, __u32 from, __u32 head, __u32 vlan,
+					 __u8 family)
+{
+	__u32 gap = from - frame->l3;
+
+	if (!hook_set_vlan(ctx, frame, 0) || !hook_change_headers(ctx, (int)head - (int)gap, family, !gap))
+		return 0;
+	if (bpf_skb_pull_data(ctx, ETH_HLEN + head))
+		return 0;
+	if (gap)
+		hook_forget_sum(ctx, ETH_HLEN, head);
+	return ETH_HLEN;
+}
+
+/* Type and tags behind the MAC addresses. */
+static __always_inline bool hook_finish_link(hook_ctx *ctx, __u32 vlan, __be16 be_type)
+{
+	struct ethhdr *eth = hook_data(ctx);
+
+	if ((void *)(eth + 1) > hook_end(ctx))
+		return false;
+	eth->h_proto = be_type;
+	return !vlan || hook_push_vlan(ctx, vlan);
+}
+
 #endif

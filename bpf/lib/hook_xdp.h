@@ -272,4 +272,53 @@ static __always_inline bool hook_change_family(hook_ctx *ctx, struct frame *fram
 	return true;
 }
 
+/* The frame ends at `len`, which is less than it has. */
+static __always_inline bool hook_trim(hook_ctx *ctx, __u32 len)
+{
+	return hook_resize(ctx, len);
+}
+
+/* The IP packet at `body` is all that stays of the frame, behind room for an Ethernet header. */
+static __always_inline bool hook_take_out(hook_ctx *ctx, const struct frame *frame, __u32 body, __u8 wire)
+{
+	return bpf_xdp_adjust_head(ctx, (int)body - ETH_HLEN) == 0;
+}
+
+/*
+ * What is at `from` gets `head` bytes of headers before it, in the place of what the frame has there, and a link header
+ * with the tags of `vlan`; both are to be written. Returns where the headers begin, 0 = there is no room.
+ */
+static __always_inline __u32 hook_put_in(hook_ctx *ctx, const struct frame *frame, __u32 from, __u32 head, __u32 vlan,
+					 __u8 family)
+{
+	__u32 link = ETH_HLEN + vlan_bytes(vlan);
+
+	return bpf_xdp_adjust_head(ctx, (int)from - (int)(link + head)) ? 0 : link;
+}
+
+/* Type and tags behind the MAC addresses. */
+static __always_inline bool hook_finish_link(hook_ctx *ctx, __u32 vlan, __be16 be_type)
+{
+	__be16 *at = hook_data(ctx) + 12;
+
+	if (vlan) {
+		if ((void *)(at + 3) > hook_end(ctx))
+			return false;
+		at[0] = vlan_outer_type(vlan);
+		at[1] = bpf_htons(vlan & VLAN_ID);
+		at += 2;
+	}
+	if (vlan & VLAN_TWO) {
+		if ((void *)(at + 3) > hook_end(ctx))
+			return false;
+		at[0] = bpf_htons(ETH_P_8021Q);
+		at[1] = bpf_htons(vlan_inner(vlan));
+		at += 2;
+	}
+	if ((void *)(at + 1) > hook_end(ctx))
+		return false;
+	*at = be_type;
+	return true;
+}
+
 #endif

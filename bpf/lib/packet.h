@@ -33,6 +33,7 @@
 #define VERDICT_LOCAL 0x00020000
 #define VERDICT_REPLY 0x00040000   /* drop, and answer with `reply` */
 #define VERDICT_FORWARD 0x00080000 /* the next hop is known, and no further stage is asked */
+#define VERDICT_TUNNEL 0x00100000  /* a message of GTP-U: what is in it is looked at as a packet of its own */
 #define REASON_OF(verdict) ((verdict) & 0xffff)
 #define DROP(ID) (VERDICT_DROP | REASON_##ID)
 #define DROP_AND_REPLY(ID) (VERDICT_REPLY | REASON_##ID)
@@ -68,14 +69,40 @@ struct parsed {
 struct handover {
 	struct parsed is;
 	__u32 vlan;
-	__u32 place; /* fan-out: slot of the listener; NAT64: line of the session, 0 = not known */
+	__u32 place; /* fan-out: slot of the listener; NAT64: line of the session, 0 = not known; GTP-U: slot of the
+			unit */
 	__u16 l3;
 	__u16 unit_index;
 	__u16 routing_instance;
 	__u16 zone;
 	__u8 tagged;
 	__u8 screened; /* the unit has screens */
-	__u16 zero;
+	__u16 l4;      /* GTP-U: offset of the outer UDP header; else 0 */
+};
+
+/* What programs of GTP-U tell each other of a packet. */
+struct gtpu_work {
+	__u32 inner; /* device that a packet out of a tunnel is taken to have arrived on; 0 = it came by none */
+	__u32 teid;
+	__u32 peer; /* entries of the line's decision, which is read once a packet */
+	__u32 rules;
+	__u16 gtp; /* offsets into the frame: of the GTP-U header, and of what follows it and its extensions */
+	__u16 body;
+	__u16 body_len;
+	__u16 length; /* as the GTP-U header says */
+	__u16 be_sequence;
+	__u16 be_sport; /* of the outer header that is to come */
+	__u8 type;
+	__u8 flags;        /* first octet of the GTP-U header */
+	__u8 unknown;      /* GTPU_UNKNOWN_* */
+	__u8 answer;       /* enum gtpu_answer */
+	__u8 tos;          /* of the outer header */
+	__u8 relay;        /* the message goes on as it is, through another tunnel */
+	__u8 container;    /* second octet of a PDU Session Container that is to come */
+	__u8 inner_wire;   /* 4 or 6 */
+	__u32 message[12]; /* an answer, from the GTP-U header on */
+	__u32 message_len;
+	__u32 checked; /* the outer UDP header has a checksum, or will */
 };
 
 /* What the kernel's FIB said of a packet. Tables learn of it only once the packet may pass. */
@@ -85,9 +112,11 @@ struct route {
 	__u16 unit;             /* and its index */
 	__u16 mtu;              /* of the route; 0 = only the unit's counts */
 	__u8 dmac[6];
-	__u8 resolved; /* `dmac` is known */
+	__u8 resolved; /* `dmac` is known; ROUTE_TUNNEL: none is needed */
 	__u8 refused;  /* its zone has asked for too many new neighbours */
 };
+
+#define ROUTE_TUNNEL 2
 
 struct packet {
 	struct flow_key4 key4 ALIGNED_KEY;

@@ -140,8 +140,11 @@ static __always_inline int nat64_replay(hook_ctx *ctx, struct handover *h, struc
 	/* of packets that may be fragmented on their way: no other one of the session has it for long (RFC 6864 4.1) */
 	ip->id = line->state.packets + h->is.be_ports;
 	if (!nat64_put_transport(ctx, h, line, l4) ||
-	    !(to6 ? nat64_to6(ctx, &r.frame, ip, line) : nat64_to4(ctx, &r.frame, ip, line)) ||
-	    !rewrite_link(ctx, &r.frame, nexthop))
+	    !(to6 ? nat64_to6(ctx, &r.frame, ip, line) : nat64_to4(ctx, &r.frame, ip, line)))
+		return drop_unwritten(h->unit_index, segments);
+	if ((config.stage_mask & STAGE_BIT(GTPU)) && (nexthop->flags & NEXTHOP_TUNNEL) && segments == 1)
+		return gtpu_enter(&r.frame, h->unit_index, h->zone, r.is.ip_len);
+	if (!rewrite_link(ctx, &r.frame, nexthop))
 		return drop_unwritten(h->unit_index, segments);
 	count->redirected += segments;
 	count->redirected_bytes += r.is.ip_len;

@@ -148,7 +148,7 @@ static __always_inline int egress_path(hook_ctx *ctx)
 	hook_pull_headers(ctx);
 	if (!p || !hook_parse_frame(ctx, &frame))
 		return TC_ACT_SHOT;
-	packet_reset(p, ctx);
+	packet_reset(p, ctx, hook_ifindex(ctx));
 	p->l3 = frame.l3;
 	p->vlan = frame.vlan;
 	p->ethertype = frame.ethertype;

@@ -284,10 +284,10 @@ static __always_inline int parse_ipv6(hook_ctx *ctx, struct packet *p)
 	return p->ip_header_len > p->ip_len ? DROP(BAD_IP_HEADER) : parse_l4(ctx, p);
 }
 
-static __always_inline void packet_reset(struct packet *p, hook_ctx *ctx)
+static __always_inline void packet_reset(struct packet *p, hook_ctx *ctx, __u32 ifindex)
 {
 	__builtin_memset(p, 0, sizeof(*p));
-	p->ifindex = hook_ifindex(ctx);
+	p->ifindex = ifindex;
 	p->now = jiffies_now();
 	p->active = active;
 	p->segments = hook_segments(ctx);

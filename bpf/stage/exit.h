@@ -4,6 +4,7 @@
 #define SLUICE_STAGE_EXIT_H
 
 #include "flow_table.h"
+#include "gtpu/work.h"
 #include "lib/dropped.h"
 #include "lib/fragment.h"
 #include "lib/reply.h"
@@ -95,6 +96,13 @@ static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 		return exit_drop(ctx, p, REASON_REWRITE_FAILED);
 	}
 
+	if ((config.stage_mask & STAGE_BIT(GTPU)) && (nexthop->flags & NEXTHOP_TUNNEL) && p->segments == 1) {
+		if (!rewrite_hop(ctx, &frame))
+			return exit_drop(ctx, p, REASON_REWRITE_FAILED);
+		if (p->flags & P_RELATED)
+			count->icmp_related += 1;
+		return gtpu_enter(&frame, p->unit_index, p->from_zone, p->ip_len);
+	}
 	if (!resolved) {
 		/* the kernel writes the MAC addresses and, where it must, the tag */
 		if (!rewrite_hop(ctx, &frame))

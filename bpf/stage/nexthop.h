@@ -37,11 +37,17 @@ static __always_inline __u32 link_rest(const struct unit *unit)
 	return unit->mac[2] | unit->mac[3] << 8 | unit->mac[4] << 16 | (__u32)unit->mac[5] << 24;
 }
 
+static __always_inline __u8 nexthop_flags(const struct route *route)
+{
+	return NEXTHOP_VALID | (route->resolved ? NEXTHOP_RESOLVED : 0) |
+	       (route->resolved == ROUTE_TUNNEL ? NEXTHOP_TUNNEL : 0);
+}
+
 /* Whether all of it stands there already. */
 static __always_inline bool nexthop_stands(const struct nexthop *nexthop, const struct route *route,
 					   const struct unit *unit)
 {
-	__u8 flags = NEXTHOP_VALID | (route->resolved ? NEXTHOP_RESOLVED : 0);
+	__u8 flags = nexthop_flags(route);
 
 	if (nexthop->flags != flags || nexthop->ifindex != unit->phys_ifindex || nexthop->vlan != unit->vlan ||
 	    nexthop->mtu != route->mtu || nexthop->host_ifindex != unit->host_ifindex)
@@ -65,7 +71,7 @@ static __always_inline void nexthop_fill(struct nexthop *nexthop, const struct r
 	*(volatile __u64 *)nexthop->dmac = link_word(route, unit);
 	*(volatile __u32 *)(nexthop->smac + 2) = link_rest(unit);
 	publish(&nexthop->last_used, now);
-	nexthop->flags = NEXTHOP_VALID | NEXTHOP_RESOLVED;
+	nexthop->flags = nexthop_flags(route);
 }
 
 static __always_inline void nexthops_have_mtus(void)

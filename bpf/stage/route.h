@@ -6,6 +6,7 @@
 #ifndef SLUICE_STAGE_ROUTE_H
 #define SLUICE_STAGE_ROUTE_H
 
+#include "gtpu/work.h"
 #include "lib/host_inbound.h"
 #include "nat/rules.h"
 #include "nat64/size.h"
@@ -123,6 +124,17 @@ static __noinline int ask_route_mtu(hook_ctx *ctx, struct packet *p)
 	return 0;
 }
 
+/* Behind a mobile interface are no neighbours: one entry leads to all subscribers. */
+static __always_inline void note_tunnel(struct packet *p, const struct unit *unit)
+{
+	struct route *route = &p->route;
+
+	for (int i = 0; i < 4; i++)
+		route->key.be_addr[i] = 0;
+	__builtin_memcpy(route->dmac, unit->mac, 6);
+	route->resolved = ROUTE_TUNNEL;
+}
+
 static __always_inline int fib_route(hook_ctx *ctx, struct packet *p)
 {
 	__u32 slot, zero = 0;
@@ -147,6 +159,8 @@ static __always_inline int fib_route(hook_ctx *ctx, struct packet *p)
 	note_route_mtu(p, fib, unit);
 	if (code == BPF_FIB_LKUP_RET_NO_NEIGH)
 		ask_route_mtu(ctx, p);
+	if ((config.stage_mask & STAGE_BIT(GTPU)) && is_mobile(unit))
+		note_tunnel(p, unit);
 	return p->flags & (P_RESPONDER | P_RELATED) ? check_way_back(p) : CONTINUE;
 }
 

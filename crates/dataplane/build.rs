@@ -68,7 +68,7 @@ fn slim(object: &Path) {
 /// The sources themselves, not the directories of benches and labs beside them.
 fn watch(bpf: &Path) {
     let lists = ["stages.def", "programs.def", "counters.def", "reasons", "tables.def", "maps.def"];
-    for part in ["abi", "lib", "stage", "fanout", "gate", "nat", "nat64", "carry", "stress", "trace"]
+    for part in ["abi", "lib", "stage", "fanout", "gate", "nat", "nat64", "gtpu", "carry", "stress", "trace"]
         .into_iter()
         .chain(lists)
     {

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What a packet of a session meets before it passes: FAR, gate, maximum bit rate, quota; then its usage is counted. All
+ * CPUs share a line, so each change of it is one atomic exchange.
+ */
+#ifndef SLUICE_GTPU_ACCOUNT_H
+#define SLUICE_GTPU_ACCOUNT_H
+
+#include "gtpu/lines.h"
+
+/* CPUs that meet at one line; whoever loses so often is beyond the rate of any session. */
+#define GTPU_TRIES 16
+
+static __always_inline bool is_closed(const struct gtpu_rules *rules, const __u32 direction)
+{
+	return rules->flags & (direction == GTPU_UPLINK ? GTPU_UPLINK_CLOSED : GTPU_DOWNLINK_CLOSED);
+}
+
+static __always_inline bool is_dropped(const struct gtpu_rules *rules, const __u32 direction)
+{
+	return rules->flags & (direction == GTPU_UPLINK ? GTPU_UPLINK_DROP : GTPU_DOWNLINK_DROP);
+}
+
+/* The generic cell rate algorithm (ITU-T I.371 A, virtual scheduling); in Rust sluice_abi::conforms. */
+static __always_inline bool gtpu_conforms(struct gtpu_line *line, __u64 cost, __u64 tolerance, __u32 len)
+{
+	__u64 now = bpf_ktime_get_ns() << GTPU_TICK_SHIFT, more = cost * len >> GTPU_COST_SHIFT;
+
+	for (int i = 0; i < GTPU_TRIES; i++) {
+		__u64 arrival = *(volatile __u64 *)&line->arrival;
+		__u64 next = ((__s64)(arrival - now) > 0 ? arrival : now) + more;
+
+		if (next - now > tolerance)
+			return false;
+		if (__sync_val_compare_and_swap(&line->arrival, arrival, next) == arrival)
+			return true;
+	}
+	return false;
+}
+
+/* To the byte, however many CPUs there are. */
+static __always_inline bool gtpu_take(struct gtpu_line *line, __u32 len)
+{
+	__u64 quota = *(volatile __u64 *)&line->quota;
+
+	if (quota == GTPU_FOREVER) {
+		atomic_add(&line->bytes, len);
+		return true;
+	}
+	for (int i = 0; i < GTPU_TRIES; i++) {
+		__u64 bytes = *(volatile __u64 *)&line->bytes;
+
+		if (bytes + len > quota)
+			return false;
+		if (__sync_val_compare_and_swap(&line->bytes, bytes, bytes + len) == bytes)
+			return true;
+	}
+	return false;
+}
+
+/* TS 29.244 5.2.1, 5.4.3: what does not depend on how long the packet is. */
+static __always_inline int gtpu_permits(const struct gtpu_rules *rules, const __u32 direction)
+{
+	if (is_dropped(rules, direction))
+		return DROP(GTPU_FORWARDING);
+	return is_closed(rules, direction) ? DROP(GTPU_GATE) : CONTINUE;
+}
+
+/* TS 29.244 5.4.4, 5.2.2.2: only what passes is counted. `line` is the one that counts. */
+static __always_inline int gtpu_account(struct gtpu_line *line, const struct gtpu_rules *rules, const __u32 direction,
+					__u32 len)
+{
+	__u64 cost = rules->cost[direction];
+
+	if (cost && !gtpu_conforms(line, cost, rules->tolerance[direction], len))
+		return DROP(GTPU_RATE);
+	if (!gtpu_take(line, len))
+		return DROP(GTPU_QUOTA);
+	atomic_add(&line->packets, 1);
+	return CONTINUE;
+}
+
+#endif

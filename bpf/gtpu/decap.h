@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * A message to a tunnel address of this gateway. What it says is checked first, and who may send it; only then is the
+ * frame changed: what was in the tunnel goes on as if it had arrived on the session's mobile interface.
+ */
+#ifndef SLUICE_GTPU_DECAP_H
+#define SLUICE_GTPU_DECAP_H
+
+#include "gtpu/account.h"
+#include "gtpu/parse.h"
+
+/* The inner packet's family and length, and whether its source is the subscriber (TS 23.501 5.8.2.2: no other one). */
+static __always_inline int gtpu_check_inner(hook_ctx *ctx, struct gtpu_work *work, const struct gtpu_line *line,
+					    __u32 *ip_len)
+{
+	__u32 at = work->body & 0xfff;
+	struct iphdr *ip = hook_data(ctx) + at;
+	struct ipv6hdr *ip6 = hook_data(ctx) + at;
+
+	if ((void *)(ip + 1) > hook_end(ctx) || work->body_len < sizeof(*ip))
+		return DROP(GTPU_INNER);
+	__u8 first = *(__u8 *)ip;
+
+	if (first >> 4 == 4) {
+		*ip_len = bpf_ntohs(ip->tot_len);
+		work->inner_wire = 4;
+		if ((first & 0x0f) < 5 || *ip_len < (first & 0x0f) * 4u || *ip_len > work->body_len)
+			return DROP(GTPU_INNER);
+		return ip->saddr && ip->saddr == line->be_addr4 ? CONTINUE : DROP(GTPU_SPOOFED);
+	}
+	if (first >> 4 != 6 || (void *)(ip6 + 1) > hook_end(ctx))
+		return DROP(GTPU_INNER);
+	*ip_len = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
+	work->inner_wire = 6;
+	if (*ip_len > work->body_len)
+		return DROP(GTPU_INNER);
+	__u64 prefix = *(const __u64 *)&ip6->saddr;
+
+	return prefix && prefix == line->be_prefix6 ? CONTINUE : DROP(GTPU_SPOOFED);
+}
+
+static __always_inline bool gtpu_mark(hook_ctx *ctx, const struct gtpu_work *work, __u8 dscp)
+{
+	__u32 at = work->body & 0xfff;
+	struct iphdr *ip = hook_data(ctx) + at;
+
+	if ((void *)(ip + 1) > hook_end(ctx))
+		return false;
+	if (work->inner_wire == 4) {
+		__u16 be_old = *(__u16 *)ip;
+
+		ip->tos = dscp << 2 | (ip->tos & 3);
+		ip->check = csum_add_word(ip->check, be_old, *(__u16 *)ip);
+		return true;
+	}
+	__u16 be_old = *(__u16 *)ip, be_new = bpf_htons((bpf_ntohs(be_old) & 0xf03f) | dscp << 6);
+
+	*(__u16 *)ip = be_new;
+	hook_sum_grows(ctx, (__u32)(__u16)~be_old + be_new);
+	return true;
+}
+
+/* The frame ends where the inner packet does. */
+static __always_inline bool gtpu_trim(hook_ctx *ctx, __u32 end)
+{
+	__u64 linear = hook_end(ctx) - hook_data(ctx);
+
+	if (linear == end || hook_frame_len(ctx) <= end)
+		return true;
+	return hook_trim(ctx, end);
+}
+
+/* Outer headers off; the frame is the mobile interface's own. */
+static __always_inline bool gtpu_take_out(hook_ctx *ctx, const struct handover *h, const struct gtpu_work *work,
+					  const struct unit *unit)
+{
+	struct frame frame = {.l3 = h->l3 & 0x1f, .vlan = h->vlan, .tagged = h->tagged};
+
+	if (!hook_take_out(ctx, &frame, work->body & 0xfff, work->inner_wire))
+		return false;
+	__u32 *eth = hook_data(ctx);
+
+	if ((void *)eth + ETH_HLEN > hook_end(ctx))
+		return false;
+	/* both addresses are the device's: an answer to it finds its way back by them */
+	__u32 first = *(const __u32 *)unit->mac;
+	__u16 rest = *(const __u16 *)(unit->mac + 4);
+
+	eth[0] = first;
+	((__u16 *)eth)[2] = rest;
+	((__u16 *)eth)[3] = (__u16)first;
+	((__u16 *)eth)[4] = first >> 16;
+	((__u16 *)eth)[5] = rest;
+	((__u16 *)eth)[6] = work->inner_wire == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+	return true;
+}
+
+static __always_inline int gtpu_inward(hook_ctx *ctx, struct handover *h, struct gtpu_work *work,
+				       struct gtpu_line *line, const struct gtpu_rules *rules)
+{
+	__u32 ip_len = 0, slot;
+	int verdict = gtpu_check_inner(ctx, work, line, &ip_len);
+
+	if (verdict != CONTINUE)
+		return verdict;
+	if (hook_segments(ctx) > 1)
+		return DROP(GTPU_GSO);
+	struct unit *unit = unit_find(rules->ifindex, 0, &slot);
+	struct unit_counters *count = counters_of(h->unit_index);
+
+	if (!unit || !count)
+		return DROP(GTPU_INTERFACE);
+	verdict = gtpu_account(line, rules, GTPU_UPLINK, ip_len);
+	if (verdict != CONTINUE)
+		return verdict;
+	if ((rules->flags & GTPU_MARK_UPLINK) && !gtpu_mark(ctx, work, rules->dscp_uplink & 0x3f))
+		return DROP(REWRITE_FAILED);
+	if (!gtpu_trim(ctx, (work->body & 0xfff) + ip_len) || !gtpu_take_out(ctx, h, work, unit))
+		return DROP(REWRITE_FAILED);
+	count->decapsulated += 1;
+	work->inner = rules->ifindex;
+	return GO(FAST_INNER);
+}
+
+/* The outer traffic class, for the next tunnel. */
+static __always_inline __u8 outer_tos(hook_ctx *ctx, const struct handover *h)
+{
+	__u8 *ip = hook_data(ctx) + (h->l3 & 0x1f);
+
+	if ((void *)(ip + 2) > hook_end(ctx))
+		return 0;
+	return h->is.wire == 4 ? ip[1] : (__u8)(bpf_ntohs(*(__be16 *)ip) >> 4);
+}
+
+/* N9: the message goes on through another tunnel as it is, but for its TEID (TS 23.501 5.8.2.3). */
+static __always_inline int gtpu_onward(hook_ctx *ctx, struct handover *h, struct gtpu_work *work,
+				       struct gtpu_line *line, const struct gtpu_rules *rules, __u64 decision)
+{
+	if (hook_segments(ctx) > 1)
+		return DROP(GTPU_GSO);
+	if (work->type == GTPU_G_PDU) {
+		int verdict = gtpu_account(line, rules, GTPU_UPLINK, work->body_len);
+
+		if (verdict != CONTINUE)
+			return verdict;
+	}
+	work->relay = 1;
+	work->teid = GTPU_DECISION_TEID(decision);
+	work->peer = GTPU_DECISION_PEER(decision);
+	work->tos = rules->flags & GTPU_MARK_UPLINK ? rules->dscp_uplink << 2 : outer_tos(ctx, h) & 0xfc;
+	return GO(GTPU_ENCAP);
+}
+
+/* A G-PDU, or an End Marker, which a session's end of the tunnel takes note of (TS 29.281 7.3.2). */
+static __always_inline int gtpu_of_session(hook_ctx *ctx, struct handover *h, struct gtpu_work *work)
+{
+	bool data = work->type == GTPU_G_PDU;
+	struct gtpu_line *line = uplink_of(work->teid);
+	__u64 decision = line ? gtpu_decision_of(line) : 0;
+	struct gtpu_rules *rules = gtpu_rules_of(decision);
+
+	if (!line || !GTPU_DECISION_RULES(decision) || !rules) {
+		work->answer = data ? GTPU_ANSWER_ERROR : GTPU_ANSWER_NONE;
+		return DROP(GTPU_TEID);
+	}
+	bool relay = rules->flags & GTPU_TO_PEER;
+
+	if (work->unknown & (relay ? GTPU_UNKNOWN_ANYWHERE : GTPU_UNKNOWN_HERE)) {
+		work->answer = GTPU_ANSWER_EXTENSIONS;
+		return DROP(GTPU_EXTENSION);
+	}
+	int verdict = gtpu_permits(rules, GTPU_UPLINK);
+
+	if (verdict != CONTINUE)
+		return verdict;
+	if (relay)
+		return gtpu_onward(ctx, h, work, line, rules, decision);
+	if (!data)
+		return GO(GTPU_SIGNAL);
+	struct gtpu_peer *peer = gtpu_peer_at(GTPU_DECISION_PEER(decision));
+
+	if (peer)
+		gtpu_heard(peer);
+	return gtpu_inward(ctx, h, work, line, rules);
+}
+
+static __always_inline int gtpu_decap_path(hook_ctx *ctx)
+{
+	struct handover *h = handover_here();
+	struct gtpu_work *work = gtpu_work_here();
+
+	if (!h || !work)
+		return HOOK_DROP;
+	struct unit_counters *count = counters_of(h->unit_index);
+
+	if (!count)
+		return HOOK_DROP;
+	hook_pull_headers(ctx);
+	work->inner = 0;
+	count->received += hook_segments(ctx);
+	count->received_bytes += h->is.ip_len;
+	int verdict = gtpu_parse(ctx, h, work);
+
+	if (verdict == CONTINUE) {
+		if (work->type == GTPU_G_PDU || work->type == GTPU_END_MARKER) {
+			verdict = gtpu_of_session(ctx, h, work);
+		} else if (work->unknown) {
+			work->answer = GTPU_ANSWER_EXTENSIONS;
+			verdict = DROP(GTPU_EXTENSION);
+		} else {
+			verdict = GO(GTPU_SIGNAL);
+		}
+	}
+	if (!(verdict > 0 && (verdict & VERDICT_DROP)))
+		return verdict;
+	gtpu_drop(ctx, h, REASON_OF(verdict));
+	return work->answer ? GO(GTPU_SIGNAL) : HOOK_DROP;
+}
+
+#endif

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * A packet to a subscriber goes into its tunnel: the line of its destination's address says whether it may, and where
+ * the tunnel's other end is. It comes with its hop taken off and everything else decided, but for the link header.
+ */
+#ifndef SLUICE_GTPU_ENCAP_H
+#define SLUICE_GTPU_ENCAP_H
+
+#include "gtpu/account.h"
+#include "gtpu/decap.h"
+#include "gtpu/peer.h"
+
+#define GTPU_TTL 64
+#define GTPU_PORT_FIRST 49152 /* RFC 6335 6: of nobody */
+
+/* RFC 7510 3.1 and the like: the source port varies by flow, so that ways and queues can be shared out by it. */
+static __always_inline __u16 gtpu_sport(__u32 x)
+{
+	return bpf_htons(GTPU_PORT_FIRST + (x * 0x9e3779b1u >> 18));
+}
+
+/* What the inner header says, and the line of whom it is for. */
+static __always_inline struct gtpu_line *gtpu_line_of(hook_ctx *ctx, const struct handover *h, struct gtpu_work *work,
+						      __u32 *ip_len)
+{
+	__u32 l3 = h->l3 & 0x1f;
+	struct iphdr *ip = hook_data(ctx) + l3;
+	struct ipv6hdr *ip6 = hook_data(ctx) + l3;
+	__u32 *be_ports;
+	__u32 x;
+
+	if ((void *)(ip + 1) > hook_end(ctx))
+		return NULL;
+	if (h->is.wire == 4) {
+		*ip_len = bpf_ntohs(ip->tot_len);
+		work->tos = ip->tos;
+		be_ports = (void *)(ip + 1);
+		x = ip->saddr ^ ip->daddr ^ ip->protocol;
+		bool plain = *(__u8 *)ip == 0x45 && !(ip->frag_off & bpf_htons(0x3fff));
+
+		if (plain && has_ports(ip->protocol) && (void *)(be_ports + 1) <= hook_end(ctx))
+			x ^= *be_ports;
+		work->be_sport = gtpu_sport(x);
+		return downlink_of4(ip->daddr);
+	}
+	if ((void *)(ip6 + 1) > hook_end(ctx))
+		return NULL;
+	*ip_len = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
+	work->tos = bpf_ntohs(*(__be16 *)ip6) >> 4;
+	be_ports = (void *)(ip6 + 1);
+	x = *(__u32 *)ip6;
+	for (int i = 0; i < 8; i++)
+		x ^= ((const __u32 *)&ip6->saddr)[i];
+	if (has_ports(ip6->nexthdr) && (void *)(be_ports + 1) <= hook_end(ctx))
+		x ^= *be_ports;
+	work->be_sport = gtpu_sport(x);
+	return downlink_of6(*(const __u64 *)&ip6->daddr);
+}
+
+/* Whether the packet may pass, and by which tunnel: the decision is read once. */
+static __always_inline int gtpu_outward(hook_ctx *ctx, const struct handover *h, struct gtpu_work *work)
+{
+	__u32 ip_len = 0, place;
+	struct gtpu_line *line = gtpu_line_of(ctx, h, work, &ip_len), *counting = line;
+	__u64 decision = line ? gtpu_decision_of(line) : 0;
+	struct gtpu_rules *rules = gtpu_rules_of(decision);
+
+	if (!line || !GTPU_DECISION_RULES(decision) || !rules)
+		return DROP(GTPU_NO_SESSION);
+	if (hook_segments(ctx) > 1)
+		return DROP(GTPU_GSO);
+	place = line->teid;
+	if (place)
+		counting = downlink_at(place - 1);
+	int verdict = gtpu_permits(rules, GTPU_DOWNLINK);
+
+	if (verdict != CONTINUE)
+		return verdict;
+	if (!counting || !ip_len)
+		return DROP(GTPU_NO_SESSION);
+	verdict = gtpu_account(counting, rules, GTPU_DOWNLINK, ip_len);
+	if (verdict != CONTINUE)
+		return verdict;
+	bool container = rules->flags & GTPU_CONTAINER;
+
+	work->teid = GTPU_DECISION_TEID(decision);
+	work->peer = GTPU_DECISION_PEER(decision);
+	work->type = GTPU_G_PDU;
+	work->flags = GTPU_VERSION_1 | GTPU_FLAG_PT | (container ? GTPU_FLAG_E : 0);
+	/* TS 38.415 5.5.2.1: paging policy 0, reflective QoS, QFI */
+	work->container = (rules->flags & GTPU_REFLECTIVE ? 0x40 : 0) | (rules->qfi & 0x3f);
+	work->tos = rules->flags & GTPU_MARK_DOWNLINK ? rules->dscp_downlink << 2 : work->tos & 0xfc;
+	work->body = h->l3 & 0x1f;
+	work->body_len = ip_len;
+	work->length = ip_len + (container ? GTPU_OPTIONS + GTPU_CONTAINER_BYTES : 0);
+	return CONTINUE;
+}
+
+/* The GTP-U header behind the UDP one; of a message that goes on, what follows is there. */
+static __always_inline bool gtpu_write(hook_ctx *ctx, const struct gtpu_work *work, __u32 at, __u16 be_check,
+				       __u32 *sum)
+{
+	__u32 *word = hook_data(ctx) + (at & 0x7f);
+
+	if ((void *)(word + 4) > hook_end(ctx))
+		return false;
+	__u32 udp_len = sizeof(struct udphdr) + GTPU_HEADER + work->length;
+	__u32 words[4] = {
+		bpf_htonl((__u32)bpf_ntohs(work->be_sport) << 16 | GTPU_PORT),
+		bpf_htonl(udp_len << 16) | (__u32)be_check << 16,
+		bpf_htonl((__u32)work->flags << 24 | (__u32)work->type << 16 | work->length),
+		bpf_htonl(work->teid),
+	};
+
+	for (int i = 0; i < 4; i++) {
+		word[i] = words[i];
+		*sum = csum_add32(*sum, words[i]);
+	}
+	if (work->relay || !(work->flags & GTPU_FLAG_E))
+		return true;
+	if ((void *)(word + 6) > hook_end(ctx))
+		return false;
+	word[4] = bpf_htonl(GTPU_EXTENSION_CONTAINER);
+	word[5] = bpf_htonl(1u << 24 | (__u32)work->container << 8);
+	*sum = csum_add32(csum_add32(*sum, word[4]), word[5]);
+	return true;
+}
+
+/* Outer headers: IPv4 with DF, IPv6 with no UDP checksum (RFC 6935, RFC 6936 4: what is in the tunnel has its own). */
+static __always_inline bool gtpu_write_outer(hook_ctx *ctx, const struct gtpu_work *work, const struct gtpu_peer *peer,
+					     __u32 l3)
+{
+	__u32 udp_len = sizeof(struct udphdr) + GTPU_HEADER + work->length, sum = 0, pseudo;
+	/* a message that goes on from a socket here: the device completes its checksum, from the same place on */
+	bool completed = work->relay && work->checked && hook_is_unsummed(ctx);
+	struct iphdr *ip = hook_data(ctx) + (l3 & 0x1f);
+	__u32 *word = (void *)ip;
+
+	if (peer->family == 4) {
+		if ((void *)(ip + 1) > hook_end(ctx))
+			return false;
+		word[0] = bpf_htonl(0x45000000 | (__u32)work->tos << 16 | (sizeof(*ip) + udp_len));
+		word[1] = bpf_htonl(0x4000);
+		word[2] = bpf_htonl(GTPU_TTL << 24 | IPPROTO_UDP << 16);
+		word[3] = peer->be_local[0];
+		word[4] = peer->be_remote[0];
+		__u64 total = (__u64)word[0] + word[1] + word[2] + word[3] + word[4];
+
+		ip->check = ~csum_fold_sum(total);
+		pseudo = csum_pseudo4(peer->be_local[0], peer->be_remote[0], IPPROTO_UDP, udp_len);
+		if (!gtpu_write(ctx, work, l3 + sizeof(*ip), completed ? csum_fold_only(pseudo) : 0, &sum))
+			return false;
+	} else {
+		if ((void *)(word + 10) > hook_end(ctx))
+			return false;
+		word[0] = bpf_htonl(6u << 28 | (__u32)work->tos << 20);
+		word[1] = bpf_htonl(udp_len << 16 | IPPROTO_UDP << 8 | GTPU_TTL);
+		for (int i = 0; i < 4; i++) {
+			word[2 + i] = peer->be_local[i];
+			word[6 + i] = peer->be_remote[i];
+		}
+		for (int i = 0; i < 10; i++)
+			sum = csum_add32(sum, word[i]);
+		pseudo = csum_pseudo6(peer->be_local, peer->be_remote, IPPROTO_UDP, udp_len);
+		if (!gtpu_write(ctx, work, l3 + sizeof(struct ipv6hdr), completed ? csum_fold_only(pseudo) : 0, &sum))
+			return false;
+	}
+	hook_sum_grows(ctx, sum);
+	return true;
+}
+
+/* MAC addresses and type; `nexthop` may not know the one, then the kernel writes both. */
+static __always_inline bool gtpu_write_link(hook_ctx *ctx, const struct nexthop *nexthop, __u32 vlan, __u8 family)
+{
+	void *data = hook_data(ctx);
+
+	if (data + ETH_HLEN > hook_end(ctx))
+		return false;
+	*(__u64 *)data = *(const volatile __u64 *)nexthop->dmac;
+	*(__u32 *)(data + 8) = *(const volatile __u32 *)(nexthop->smac + 2);
+	return hook_finish_link(ctx, vlan, family == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6));
+}
+
+static __always_inline int gtpu_put_in(hook_ctx *ctx, const struct handover *h, const struct gtpu_work *work,
+				       struct unit_counters *count)
+{
+	struct gtpu_peer *peer = gtpu_peer_at(work->peer);
+	struct nexthop *nexthop = peer ? gtpu_way(ctx, peer, work->peer, h->zone) : NULL;
+
+	if (!nexthop || !(nexthop->flags & NEXTHOP_VALID))
+		return DROP(GTPU_PEER);
+	bool container = !work->relay && (work->flags & GTPU_FLAG_E);
+	__u32 outer = peer->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	/* what stays of the frame, behind the headers that are written */
+	__u32 from = work->relay ? work->gtp + GTPU_HEADER : h->l3;
+	__u32 payload = work->relay ? work->length : work->body_len;
+	__u32 head =
+		outer + sizeof(struct udphdr) + GTPU_HEADER + (container ? GTPU_OPTIONS + GTPU_CONTAINER_BYTES : 0);
+	bool resolved = nexthop->flags & NEXTHOP_RESOLVED;
+	__u32 vlan = resolved ? nexthop->vlan : 0, host_ifindex = nexthop->host_ifindex, ifindex = nexthop->ifindex;
+	struct frame frame = {.l3 = h->l3 & 0x1f, .vlan = h->vlan, .tagged = h->tagged};
+
+	if (head + payload > nexthop->mtu)
+		return DROP(GTPU_MTU);
+	from &= 0xfff;
+	if (!gtpu_trim(ctx, from + payload))
+		return DROP(REWRITE_FAILED);
+	__u32 l3 = hook_put_in(ctx, &frame, from, head, vlan, peer->family == 4 ? 4 : 6);
+
+	if (!l3 || !gtpu_write_outer(ctx, work, peer, l3) || !gtpu_write_link(ctx, nexthop, vlan, peer->family))
+		return DROP(REWRITE_FAILED);
+	count->encapsulated += 1;
+	if (resolved) {
+		count->redirected += 1;
+		count->redirected_bytes += h->is.ip_len;
+		return hook_redirect(ctx, ifindex);
+	}
+	struct frame plain = {.l3 = ETH_HLEN};
+	int action = hook_hand_off(ctx, &plain, host_ifindex);
+
+	if (action == HOOK_DROP)
+		return DROP(NEIGHBOUR_PENDING);
+	count->handed_off += 1;
+	count->queued += 1;
+	return action;
+}
+
+static __always_inline int gtpu_encap_path(hook_ctx *ctx)
+{
+	struct handover *h = handover_here();
+	struct gtpu_work *work = gtpu_work_here();
+
+	if (!h || !work)
+		return HOOK_DROP;
+	struct unit_counters *count = counters_of(h->unit_index);
+
+	if (!count)
+		return HOOK_DROP;
+	int verdict = work->relay ? CONTINUE : gtpu_outward(ctx, h, work);
+
+	if (verdict == CONTINUE)
+		verdict = gtpu_put_in(ctx, h, work, count);
+	return verdict & VERDICT_DROP && verdict > 0 ? gtpu_drop(ctx, h, REASON_OF(verdict)) : verdict;
+}
+
+#endif
