@@ -137,8 +137,6 @@ pub struct MobileSession {
     pub peer_teid: u32,
     /// Address of this gateway that tunnel has; None = the first interface's that has one of the peer's family.
     pub local: Option<IpAddr>,
-    /// What comes under the TEID goes on to the peer, as it is: one direction of a session that passes through (N9).
-    pub relay: bool,
     /// Name of its set of rules; None = everything passes, without a container.
     pub rules: Option<String>,
     /// Bytes that may pass in all.
@@ -236,16 +234,9 @@ impl GtpU {
         let v4 = session.address.map(|address| (IpAddr::V4(address), &["address"]));
         let v6 = session.prefix.map(|prefix| (IpAddr::V6(prefix), &["prefix"]));
         let own: Vec<_> = v4.into_iter().chain(v6).collect();
-        match (own.is_empty(), session.relay) {
-            (true, false) => {
-                let what = "it has neither `address` nor `prefix`".to_owned();
-                return Err(misfit(&[], what, "give it what its subscriber has, from a pool; or `relay`"));
-            }
-            (false, true) => {
-                let what = "it has an address and `relay`".to_owned();
-                return Err(misfit(&["relay"], what, "what passes through has no subscriber here; keep one"));
-            }
-            _ => {}
+        if own.is_empty() {
+            let what = "it has neither `address` nor `prefix`".to_owned();
+            return Err(misfit(&[], what, "give it what its subscriber has, from a pool"));
         }
         let mut first: Option<&str> = None;
         for (address, statement) in own {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use sluice_abi::stages::Stage;
 use sluice_abi::{self as abi, GtpuInterface, GtpuRules};
 use sluice_language::config::{Config, Interface, Prefix, Unit};
 use sluice_language::gtpu::{DirectionRules, GtpU, MobileSession, TunnelInterface};
@@ -65,10 +66,7 @@ impl GtpuPlan {
     pub fn session(&self, config: &GtpU, session: &MobileSession) -> Option<SessionWant> {
         let (interface, local) = config.local(session)?;
         let ifindex = *self.tunnels.get(&interface.unit)?;
-        let mobile = match session.relay {
-            true => 0,
-            false => *self.mobiles.get(config.mobile(session)?)?,
-        };
+        let mobile = *self.mobiles.get(config.mobile(session)?)?;
         Some(SessionWant {
             teid: session.teid,
             address: session.address,
@@ -85,9 +83,6 @@ impl GtpuPlan {
 
 fn rules(config: &GtpU, session: &MobileSession, ifindex: u32) -> Option<GtpuRules> {
     let mut rules = GtpuRules { ifindex, ..Default::default() };
-    if session.relay {
-        rules.flags |= abi::GTPU_TO_PEER as u16;
-    }
     let Some(name) = &session.rules else { return Some(rules) };
     let wanted = config.rules(name)?;
     for (direction, of) in [&wanted.uplink, &wanted.downlink].into_iter().enumerate() {
@@ -159,6 +154,11 @@ fn tunnels(interface: &TunnelInterface) -> GtpuInterface {
         be_addr6: interface.v6.map_or([0; 4], |address| words(address.octets())),
         ..Default::default()
     }
+}
+
+/// Every device runs the stage: packets to subscribers arrive from any.
+pub(crate) fn stage_mask(config: &Config) -> u32 {
+    if config.gtp_u.is_empty() { 0 } else { Stage::Gtpu.bit() }
 }
 
 pub(crate) fn plan(config: &Config, environment: &Environment) -> GtpuPlan {

@@ -130,8 +130,6 @@ pub struct Attachment {
     pub ifindex: u32,
     /// None = the egress program alone.
     pub ingress: Option<IngressHook>,
-    /// Far end of a mobile unit's pair: what the host sends to subscribers arrives here and goes into tunnels.
-    pub far_end: bool,
     /// Index into `Plan::variants`.
     pub variant: u32,
 }
@@ -370,13 +368,13 @@ fn compile_with(
     let classifier = classifier::compile(&lists)?;
     let (fan_out, fan_out_infos) =
         fan_out::compile(config, &infos, (&numbers.listeners, &numbers.receivers), &ids.fan_out_receivers)?;
-    let always_on = nat_stages(nat::is_used(config), &nat.tables) | gate::stage_mask(config);
+    let always_on =
+        nat_stages(nat::is_used(config), &nat.tables) | gate::stage_mask(config) | gtpu::stage_mask(config);
     let (variants, mut attachments) = attachments(&managed, &infos, &fan_out_infos, environment, always_on)?;
     attachments.extend(null_zone.iter().map(|null| Attachment {
         device: null.device.clone(),
         ifindex: null.ifindex,
         ingress: Some(null.hook),
-        far_end: false,
         variant: 0,
     }));
     let units = units::UnitTable::new(&entries)?;
@@ -573,22 +571,14 @@ fn attachments(
         let mut add = |device: &str, ingress: Option<IngressHook>| -> Result<(), PlanError> {
             if !attachments.iter().any(|a| a.device == device) {
                 let ifindex = units::netdev(environment, device)?.ifindex;
-                let (device, far_end) = (device.to_owned(), false);
-                attachments.push(Attachment { device, ifindex, ingress, far_end, variant });
+                attachments.push(Attachment { device: device.to_owned(), ifindex, ingress, variant });
             }
             Ok(())
         };
         if unit.interface.mobile {
             add(&info.device, None)?;
-            let device = gtpu::far_end(&info.device);
-            let ifindex = units::netdev(environment, &device)?.ifindex;
-            attachments.push(Attachment {
-                device,
-                ifindex,
-                ingress: Some(info.hook),
-                far_end: true,
-                variant,
-            });
+            // what the host sends to subscribers comes out there
+            add(&gtpu::far_end(&info.device), Some(info.hook))?;
             continue;
         }
         add(&info.physical, Some(info.hook))?;

@@ -2,6 +2,7 @@
 
 pub mod drops;
 mod gate;
+mod gtpu;
 mod log_fields;
 pub mod nat;
 pub(crate) mod prefix;
@@ -25,6 +26,7 @@ pub use self::gate::{
     GateServiceView, GateView, GrantFilter, GrantList, GrantRequest, GrantView, Granted, RevokeRequest,
     Revoked,
 };
+pub use self::gtpu::*;
 pub use self::log_fields::LogFields;
 pub use self::store::*;
 
@@ -56,6 +58,9 @@ pub struct Stats {
     /// Grants, and what became of them.
     #[serde(default)]
     pub gate: GateView,
+    /// How much there is of the user plane.
+    #[serde(default)]
+    pub gtpu: GtpuCounts,
     /// Streams and files that the session log goes to, hosts and files of `system syslog`.
     #[serde(default)]
     pub log_outputs: Vec<LogOutputView>,

@@ -24,6 +24,7 @@ use crate::functions::fan_out::positions::InForce;
 use crate::functions::fan_out::service::FanOutService;
 use crate::functions::gate::audit::Audit;
 use crate::functions::gate::grants;
+use crate::functions::gtpu::sessions::Sessions;
 use crate::functions::{self, Candidate, CommitError, Function, Tools};
 use crate::kernel::clock::{self, Deadline};
 use crate::kernel::devices::{Latest, Managed};
@@ -90,6 +91,7 @@ impl Engine {
         stored: Option<Stored>,
         audit: Arc<Audit>,
         fan_out: FanOutService,
+        gtpu: Arc<Sessions>,
     ) -> Self {
         let (in_force, devices_latest) = (InForce::default(), Latest::default());
         let tools = Tools {
@@ -100,6 +102,7 @@ impl Engine {
             devices_latest: devices_latest.clone(),
             audit,
             fan_out,
+            gtpu,
         };
         let functions = functions::all(&tools);
         let refusals = Refusals::default();

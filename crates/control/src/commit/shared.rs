@@ -8,6 +8,7 @@ use sluice_dataplane::Dataplane;
 use crate::commit::record::Record;
 use crate::functions::gate::audit::Audit;
 use crate::functions::gate::grants::Grants;
+use crate::functions::gtpu::sessions::Sessions;
 use crate::kernel::Kernel;
 use crate::state::active::Active;
 use crate::state::draft::Drafts;
@@ -23,6 +24,8 @@ pub struct Shared {
     pub drops: RecentDrops,
     /// What may be in force next.
     pub drafts: Drafts,
+    /// Of the user plane, by name.
+    pub gtpu: Arc<Sessions>,
     audit: Arc<Audit>,
     active: RwLock<Arc<Active>>,
 }
@@ -34,6 +37,7 @@ impl Shared {
         active: Active,
         audit: Arc<Audit>,
         drafts: Drafts,
+        gtpu: Arc<Sessions>,
     ) -> Self {
         Self {
             dataplane,
@@ -43,6 +47,7 @@ impl Shared {
             log: SessionLog::default(),
             drops: RecentDrops::default(),
             drafts,
+            gtpu,
             audit,
             active: RwLock::new(Arc::new(active)),
         }

@@ -28,6 +28,7 @@ use crate::events::{
 };
 use crate::functions::fan_out::service::FanOutService;
 use crate::functions::gate::audit::Audit;
+use crate::functions::gtpu::sessions::Sessions;
 use crate::kernel::changes::{self, Changes};
 use crate::kernel::{self, Kernel, bpffs, guard, mtus, preflight, tags};
 use crate::serve::connections::Pools;
@@ -73,6 +74,7 @@ impl Claimed {
             namespace: &self.namespace,
             stored,
             service: service.clone(),
+            gtpu: Arc::new(Sessions::of(&self.store)?),
         })
     }
 }

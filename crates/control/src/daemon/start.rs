@@ -11,6 +11,7 @@ use crate::daemon::owner::{Namespace, OwnerError};
 use crate::functions::CommitError;
 use crate::functions::fan_out::service::FanOutService;
 use crate::functions::gate::audit::Audit;
+use crate::functions::gtpu::sessions::Sessions;
 use crate::kernel::bpffs::BpffsError;
 use crate::kernel::preflight::PreflightError;
 use crate::kernel::{Kernel, KernelError, environment, guard};
@@ -98,6 +99,7 @@ pub struct Start<'a> {
     pub stored: Option<Stored>,
     pub audit: Arc<Audit>,
     pub service: FanOutService,
+    pub gtpu: Arc<Sessions>,
 }
 
 impl Start<'_> {
@@ -164,6 +166,7 @@ impl Start<'_> {
             self.stored.clone(),
             audit.clone(),
             self.service.clone(),
+            self.gtpu.clone(),
         );
         let (active, done) = engine.activate(source, None)?;
         commit::tell(&active, None, &done);
@@ -171,7 +174,7 @@ impl Start<'_> {
         if let Some(damage) = damage {
             tracing::error!("{damage}");
         }
-        let shared = Arc::new(Shared::new(dataplane, kernel, active, audit, drafts));
+        let shared = Arc::new(Shared::new(dataplane, kernel, active, audit, drafts, self.gtpu.clone()));
         shared.commits.set_confirm(engine.stored().and_then(|stored| stored.confirm.clone()));
         Ok((shared, Arc::new(Mutex::new(engine))))
     }

@@ -8,6 +8,7 @@ pub mod fan_out;
 mod forwarding;
 mod function;
 pub mod gate;
+pub mod gtpu;
 mod guard;
 mod links;
 pub mod local;
@@ -23,6 +24,7 @@ use sluice_dataplane::Dataplane;
 use crate::functions::fan_out::positions::InForce;
 use crate::functions::fan_out::service::FanOutService;
 use crate::functions::gate::audit::Audit;
+use crate::functions::gtpu::sessions::Sessions;
 use crate::kernel::Kernel;
 use crate::kernel::devices::Latest;
 use crate::state::store::Store;
@@ -39,12 +41,13 @@ pub struct Tools {
     pub devices_latest: Latest,
     pub audit: Arc<Audit>,
     pub fan_out: FanOutService,
+    pub gtpu: Arc<Sessions>,
 }
 
 /// The functions in the order in which a commit applies them. Nothing of the packet path changes before `programs`, and all
 /// that stands before it can still be undone; devices stand behind the guard before anything is forwarded by them.
 pub fn all(tools: &Tools) -> Vec<Box<dyn Function>> {
-    let Tools { kernel, store, dataplane, in_force, devices_latest, audit, fan_out } = tools;
+    let Tools { kernel, store, dataplane, in_force, devices_latest, audit, fan_out, gtpu } = tools;
     vec![
         Box::new(room::Room::new(dataplane)),
         Box::new(fan_out::FanOut::new(fan_out)),
@@ -56,6 +59,7 @@ pub fn all(tools: &Tools) -> Vec<Box<dyn Function>> {
         Box::new(tables::Tables::new(dataplane)),
         Box::new(counts::Counts::new(devices_latest)),
         Box::new(gate::Gate::new(dataplane, audit)),
+        Box::new(gtpu::GtpU::new(dataplane, gtpu)),
         Box::new(store::Written::new(store)),
         Box::new(programs::Programs::new(dataplane, in_force)),
     ]

@@ -119,7 +119,13 @@ impl Changes {
 
     fn pair(&mut self, pair: &VlanPair, links: &[Link]) -> Result<(), KernelError> {
         let find = |name: &str| links.iter().find(|l| l.name == name);
-        let Some(parent) = find(&pair.parent) else { return Ok(()) };
+        let parent = match &pair.parent {
+            Some(parent) => match find(parent) {
+                Some(parent) => Some(parent),
+                None => return Ok(()),
+            },
+            None => None,
+        };
         let (device, peer) = (find(&pair.device), find(&pair.peer));
         let ours = |link: Option<&Link>| link.is_some_and(|l| l.ours);
         if !(ours(device) && ours(peer)) {
@@ -133,7 +139,7 @@ impl Changes {
             if !link.ours {
                 self.kernel.mark_link(link.index, name)?;
             }
-            if near && link.mac != parent.mac {
+            if let Some(parent) = parent.filter(|parent| near && link.mac != parent.mac) {
                 self.kernel.set_mac(link.index, name, parent.mac)?;
             }
             if !near {
@@ -141,6 +147,14 @@ impl Changes {
                 self.kernel.set_noarp(link.index, name)?;
                 kernel::set_sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1")?;
             }
+        }
+        if pair.parent.is_none() {
+            // What leaves by tunnels is one packet each: nobody behind the pair could cut it, or complete its checksum.
+            ethtool::send_whole_packets(&pair.device).map_err(|e| KernelError {
+                action: format!("turn off segmentation and checksum offload of {}", pair.device),
+                reason: e.to_string(),
+                advice: "check the device",
+            })?;
         }
         // Without it, frames that XDP redirects into the pair would wait for ever.
         ethtool::enable_gro(&pair.device).map_err(|e| KernelError {
@@ -417,7 +431,8 @@ pub fn remove_leftovers(kernel: &Kernel, wants: &KernelWants) -> Vec<KernelError
     for link in links.iter().filter(|l| l.ours) {
         let pair = wants.vlan_pairs.iter().find(|p| p.device == link.name || p.peer == link.name);
         // Deleting one end deletes the other.
-        if pair.is_none() && !link.name.ends_with('p') {
+        let is_far = link.name.ends_with('p') || link.name.ends_with("-peer");
+        if pair.is_none() && !is_far {
             results.push(kernel.delete_link(link.index, &link.name));
         }
     }

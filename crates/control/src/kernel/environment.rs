@@ -114,7 +114,8 @@ pub fn tunnels(own: &[Address]) -> Vec<(Prefix, Prefix)> {
 /// An environment in which every interface of the configuration exists: for `check --no-interfaces`.
 pub fn imagined(config: &Config) -> Environment {
     let mut environment = Environment::default();
-    for (number, interface) in config.interfaces.iter().enumerate() {
+    let wired = config.interfaces.iter().filter(|interface| !interface.mobile);
+    for (number, interface) in wired.enumerate() {
         let netdev = NetDev {
             ifindex: number as u32 + 1,
             mac: [2, 0, 0, 0, 0, 0],
@@ -132,10 +133,17 @@ pub fn imagined(config: &Config) -> Environment {
 fn add_pairs(environment: &mut Environment, config: &Config) {
     let mut placeholder = PLACEHOLDER;
     for interface in &config.interfaces {
-        let Some(parent) = environment.netdevs.get(&interface.name).cloned() else { continue };
-        for unit in interface.units.iter().filter(|u| u.vlan.is_some()) {
+        let parent = match interface.mobile {
+            true => NetDev { mac: [2, 0, 0, 0, 0, 0], mtu: 1500, ..NetDev::default() },
+            false => match environment.netdevs.get(&interface.name) {
+                Some(parent) => parent.clone(),
+                None => continue,
+            },
+        };
+        for unit in interface.units.iter().filter(|u| u.vlan.is_some() || interface.mobile) {
             let device = sluice_plan::device_of(interface, unit);
-            for name in [format!("{device}p"), device] {
+            let far = if interface.mobile { sluice_plan::far_end(&device) } else { format!("{device}p") };
+            for name in [far, device] {
                 placeholder += 1;
                 let wanted = NetDev { ifindex: placeholder, driver: "veth".to_owned(), ..parent.clone() };
                 environment.netdevs.entry(name).or_insert(wanted);

@@ -59,6 +59,25 @@ const CHECKSUMS: [&str; 3] = ["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-
 const TAGS_SENT: [&str; 2] = ["tx-vlan-hw-insert", "tx-vlan-stag-hw-insert"];
 const TAGS_RECEIVED: [&str; 2] = ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"];
 
+/// What makes of several packets one, or leaves a checksum to others.
+const JOINED: [&str; 8] = [
+    "tx-tcp-segmentation",
+    "tx-tcp-ecn-segmentation",
+    "tx-tcp-mangleid-segmentation",
+    "tx-tcp6-segmentation",
+    "tx-udp-segmentation",
+    "tx-sctp-segmentation",
+    "tx-generic-segmentation",
+    "tx-checksum-ip-generic",
+];
+
+/// Has the kernel cut and complete what it sends by a device before the device gets it.
+pub fn send_whole_packets(device: &str) -> io::Result<()> {
+    let features = Features::read(device)?;
+    let joined = features.numbers(&JOINED);
+    if joined.is_empty() { Ok(()) } else { features.switch(device, &joined, false) }
+}
+
 /// What a device leaves to the receiver of what it sends.
 pub fn sender(device: &str) -> io::Result<Sender> {
     let features = Features::read(device)?;

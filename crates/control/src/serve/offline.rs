@@ -11,6 +11,7 @@ use crate::commit::Shared;
 use crate::functions::CommitError;
 use crate::functions::fan_out::service::FanOutService;
 use crate::functions::gate::audit::Audit;
+use crate::functions::gtpu::sessions::Sessions;
 use crate::kernel::bpffs::{self, BpffsError};
 use crate::kernel::devices::{Latest, Managed};
 use crate::kernel::{Kernel, environment};
@@ -65,7 +66,8 @@ pub(super) fn shared(state_dir: &Path, kernel: Kernel) -> Result<Shared, Offline
     // nothing is done here that would be written down
     let audit = Audit::open(Path::new("/dev/null"))?;
     let (drafts, _) = Drafts::load(state_dir);
-    let shared = Shared::new(Arc::new(dataplane), kernel, active, Arc::new(audit), drafts);
+    let gtpu = Arc::new(Sessions::look(state_dir, &active.config, &active.plan)?);
+    let shared = Shared::new(Arc::new(dataplane), kernel, active, Arc::new(audit), drafts, gtpu);
     shared.commits.set_confirm(confirm);
     Ok(shared)
 }

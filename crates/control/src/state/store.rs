@@ -68,6 +68,9 @@ const ACTIVE: &str = "active.json";
 const COPY: &str = "active.json.copy";
 const BEFORE: &str = "active.json.before";
 
+/// Sessions of the user plane that were made over the API.
+pub const GTPU_SESSIONS: &str = "gtp-u-sessions.jsonl";
+
 /// What a state directory remembers.
 #[derive(Debug, Default)]
 pub struct Memory {
@@ -158,6 +161,10 @@ impl Store {
         Ok(())
     }
 
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     pub fn archive(&self) -> Archive {
         Archive::at(&self.dir)
     }
@@ -167,7 +174,7 @@ impl Store {
         let kept = [ACTIVE, COPY, BEFORE]
             .into_iter()
             .flat_map(|name| [name.to_owned(), format!("{name}{}", files::NEW)]);
-        for name in kept.chain(["sluice.sock".to_owned()]) {
+        for name in kept.chain(["sluice.sock".to_owned(), GTPU_SESSIONS.to_owned()]) {
             files::remove(&self.dir, &name).map_err(|source| StoreError::Io {
                 action: "remove",
                 path: self.dir.join(name),

@@ -6,7 +6,7 @@ use sluice_metrics::Kind::{self, Counter, Gauge};
 use sluice_metrics::Page;
 
 use crate::api::nat::{NatPoolView, NatRuleView, NatView};
-use crate::api::{GateView, InterfaceView, LogOutputView, Stats};
+use crate::api::{GateView, GtpuCounts, InterfaceView, LogOutputView, Stats};
 
 pub fn text(stats: &Stats, nat: &NatView) -> String {
     let mut page = Page::default();
@@ -80,6 +80,7 @@ fn gateway(page: &mut Page, stats: &Stats) {
         .sample(&[("result", "complete")], stats.commits)
         .sample(&[("result", "refused")], stats.commits_failed);
     gate(page, &stats.gate);
+    user_plane(page, stats.gtpu);
     log_outputs(page, &stats.log_outputs);
     let help = "Packets that a conservation equation does not account for (0 at rest)";
     page.family("sluice_conservation_difference", Gauge, help)
@@ -125,6 +126,15 @@ fn gate(page: &mut Page, gate: &GateView) {
         .sample(&[("cause", "idle")], gate.idle);
     page.family("sluice_grants_refused_total", Counter, "Grants that found no room")
         .sample(&[], gate.refused_full);
+}
+
+fn user_plane(page: &mut Page, gtpu: GtpuCounts) {
+    page.family("sluice_gtpu_sessions", Gauge, "GTP-U sessions")
+        .sample(&[("from", "configuration")], gtpu.by_configuration)
+        .sample(&[("from", "api")], gtpu.sessions.saturating_sub(gtpu.by_configuration));
+    page.family("sluice_gtpu_sessions_limit", Gauge, "GTP-U sessions that there is room for")
+        .sample(&[], gtpu.limit);
+    page.family("sluice_gtpu_peers", Gauge, "Other ends of GTP-U tunnels").sample(&[], gtpu.peers);
 }
 
 fn units(page: &mut Page, interfaces: &[InterfaceView]) {

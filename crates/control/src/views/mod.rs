@@ -3,6 +3,7 @@
 pub mod bindings;
 pub mod drops;
 pub mod gate;
+pub mod gtpu;
 pub mod matching;
 pub mod metrics;
 pub mod nat;
@@ -229,6 +230,7 @@ pub fn stats(shared: &Shared) -> Result<Stats> {
         commits,
         commits_failed,
         gate: gate::overview(shared)?,
+        gtpu: gtpu::counts(shared),
         log_outputs: shared.log.outputs(),
     })
 }

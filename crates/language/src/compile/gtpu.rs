@@ -295,7 +295,6 @@ fn session(view: View, report: &mut Report) -> Option<MobileSession> {
         peer: at(&["peer", "address"])?,
         peer_teid: end(&["peer", "teid"])?,
         local: at(&["local-address"]),
-        relay: view.has("relay"),
         rules: view.value(&["rules"]).map(|name| name.word().to_owned()),
         uplink_quota: quota(&["quota", "uplink"]),
         downlink_quota: quota(&["quota", "downlink"]),

@@ -71,10 +71,6 @@ const SESSION: Statement = keyed(
             "Bytes of inner IP packets that may pass in all; more is dropped.",
             &[leaf("downlink", "To the subscriber.", QUOTA), leaf("uplink", "From the subscriber.", QUOTA)],
         ),
-        flag(
-            "relay",
-            "What comes under the TEID goes on to the peer as it is (N9): one direction of a session that passes through.",
-        ),
         leaf("rules", "Rules that its packets meet; none when left out.", Kind::Name("rules")),
         leaf("teid", "TEID that this gateway is reached under.", Kind::Teid),
     ],

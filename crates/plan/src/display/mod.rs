@@ -59,8 +59,7 @@ fn write_attachment(f: &mut Formatter<'_>, a: &Attachment) -> fmt::Result {
     let ingress = a
         .ingress
         .map_or("egress only".to_owned(), |hook| format!("ingress {} variant {}", hook.name(), a.variant));
-    let far_end = if a.far_end { ", far end" } else { "" };
-    writeln!(f, "attach {} ifindex {}: {ingress}{far_end}", a.device, a.ifindex)
+    writeln!(f, "attach {} ifindex {}: {ingress}", a.device, a.ifindex)
 }
 
 impl Plan {

@@ -2,9 +2,11 @@
 
 use axum::extract::rejection::QueryRejection;
 use axum::http::StatusCode;
+use sluice_dataplane::GtpuRefused;
 
 use crate::functions::CommitError;
 use crate::functions::gate::grants::GateError;
+use crate::functions::gtpu::sessions::GtpuError;
 use crate::state::error::AskError;
 
 /// Kinds of failures, one a status of HTTP.
@@ -108,6 +110,20 @@ impl From<CommitError> for Failure {
 impl From<AskError> for Failure {
     fn from(error: AskError) -> Self {
         Self::new(Fault::Internal, error)
+    }
+}
+
+impl From<GtpuError> for Failure {
+    fn from(error: GtpuError) -> Self {
+        let fault = match &error {
+            GtpuError::Request { .. } | GtpuError::Bad(_) => Fault::Refused,
+            GtpuError::Dataplane(sluice_dataplane::Error::NoTunnels) => Fault::Refused,
+            GtpuError::Refused { source: GtpuRefused::Full { .. }, .. } => Fault::Full,
+            GtpuError::Unknown(_) | GtpuError::Twice(_) | GtpuError::Configured(_) => Fault::Conflict,
+            GtpuError::Refused { .. } => Fault::Conflict,
+            GtpuError::Dataplane(_) | GtpuError::Journal(_) => Fault::Internal,
+        };
+        Self::new(fault, error)
     }
 }
 

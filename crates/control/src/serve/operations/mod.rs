@@ -13,6 +13,7 @@ mod description;
 pub mod drops;
 mod failure;
 pub mod gate;
+pub mod gtpu;
 pub mod interfaces;
 pub mod nat;
 mod openapi;
@@ -62,6 +63,13 @@ pub static OPERATIONS: &[&dyn Listed] = &[
     &gate::GRANTS,
     &gate::GRANT,
     &gate::REVOKE,
+    &gtpu::GTPU,
+    &gtpu::GTPU_SESSIONS,
+    &gtpu::GTPU_USAGE,
+    &gtpu::GTPU_PEERS,
+    &gtpu::ADD_GTPU_SESSIONS,
+    &gtpu::CHANGE_GTPU_SESSION,
+    &gtpu::REMOVE_GTPU_SESSIONS,
     &configuration::CONFIGURATION,
     &configuration::COMMIT,
     &configuration::CONFIRM,

@@ -1,0 +1,52 @@
+//! Sessions of the user plane: those of the configuration are made, those that have no place in it any more end.
+
+pub mod journal;
+pub mod sessions;
+
+use std::sync::Arc;
+
+use sluice_dataplane::Dataplane;
+
+use self::sessions::Sessions;
+use crate::functions::function::{Candidate, CommitError, Function};
+
+pub struct GtpU {
+    dataplane: Arc<Dataplane>,
+    sessions: Arc<Sessions>,
+}
+
+impl GtpU {
+    pub fn new(dataplane: &Arc<Dataplane>, sessions: &Arc<Sessions>) -> Self {
+        Self { dataplane: dataplane.clone(), sessions: sessions.clone() }
+    }
+}
+
+/// Before a configuration without room for what there is comes into force.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "services gtp-u: there are {wanted} sessions with those that were made over the API, and sessions-maximum is {room}; raise \
+     it, or end some (`clear services gtp-u session`)"
+)]
+struct Room {
+    wanted: usize,
+    room: u32,
+}
+
+impl Function for GtpU {
+    fn name(&self) -> &'static str {
+        "gtp-u"
+    }
+
+    fn check(&mut self, candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
+        let (wanted, room) = (self.sessions.wanted(candidate.config), candidate.config.gtp_u.room());
+        match wanted > room as usize && room > 0 {
+            true => Err(CommitError::input(Room { wanted, room })),
+            false => Ok(()),
+        }
+    }
+
+    /// By now programs know the units that sessions are placed by.
+    fn retire(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
+        self.sessions.reconcile(&self.dataplane, candidate.config, &candidate.plan)
+    }
+}

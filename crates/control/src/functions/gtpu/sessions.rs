@@ -1,0 +1,476 @@
+//! Sessions from the daemon's side: by configuration and over HTTP, by name, written down, and put into the data plane, which
+//! alone knows what passed of them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use sluice_dataplane::{Dataplane, Gtpu, GtpuRecord, GtpuRefused, GtpuSession, Peer, Tunnel};
+use sluice_language::Config;
+use sluice_language::gtpu::{GtpU, MobileSession};
+use sluice_plan::{GtpuPlan, Plan, SessionWant};
+
+use super::journal::{Journal, Line};
+use crate::api::{GtpuAdded, GtpuChangeRequest, GtpuChanged, GtpuRemoveRequest, GtpuSessionRequest, prefix};
+use crate::state::store::{GTPU_SESSIONS, Store, StoreError};
+
+/// Sessions that one answer lists unless asked otherwise.
+pub const LISTED: usize = 1000;
+
+#[derive(Debug, thiserror::Error)]
+pub enum GtpuError {
+    #[error("session {number}: {reason}")]
+    Request { number: usize, reason: String },
+    #[error("{0}")]
+    Bad(String),
+    #[error("there is no session `{0}`; `show services gtp-u sessions` lists them")]
+    Unknown(String),
+    #[error("there is a session `{0}` already; remove it first, or choose another name")]
+    Twice(String),
+    #[error("session `{0}` stands in the configuration; change it there, and commit")]
+    Configured(String),
+    #[error("session `{name}`: {source}")]
+    Refused { name: String, source: GtpuRefused },
+    #[error(transparent)]
+    Dataplane(#[from] sluice_dataplane::Error),
+    #[error("sessions cannot be written down: {0}; nothing was changed")]
+    Journal(io::Error),
+}
+
+/// All sessions by name, and what of them is written down.
+#[derive(Debug)]
+pub struct Sessions(Mutex<Book>);
+
+#[derive(Debug)]
+struct Book {
+    journal: Journal,
+    /// Made over the API.
+    made: BTreeMap<String, GtpuSessionRequest>,
+    /// Of the configuration in force.
+    configured: BTreeMap<String, u32>,
+    /// Names by TEID.
+    names: HashMap<u32, String>,
+    config: GtpU,
+    plan: GtpuPlan,
+}
+
+/// What is known of a session besides the data plane's own.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    pub name: String,
+    pub by_configuration: bool,
+    pub rules: Option<String>,
+    pub interface: Option<String>,
+}
+
+impl Sessions {
+    /// Those of a state directory, as they were written down.
+    pub fn of(store: &Store) -> Result<Self, StoreError> {
+        let path = store.dir().join(GTPU_SESSIONS);
+        let opened = Journal::open(store);
+        let (journal, made) = opened.map_err(|source| StoreError::Io { action: "open", path, source })?;
+        Ok(Self::with(journal, made))
+    }
+
+    /// What a daemon has left, for who only reads.
+    pub fn look(dir: &Path, config: &Config, plan: &Plan) -> io::Result<Self> {
+        let (journal, made) = Journal::look(dir)?;
+        let sessions = Self::with(journal, made);
+        sessions.book().learn(config, plan);
+        Ok(sessions)
+    }
+
+    fn with(journal: Journal, made: BTreeMap<String, GtpuSessionRequest>) -> Self {
+        let (configured, names) = (BTreeMap::new(), HashMap::new());
+        let (config, plan) = (GtpU::default(), GtpuPlan::default());
+        Self(Mutex::new(Book { journal, made, configured, names, config, plan }))
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sessions that there would be with a configuration.
+    pub fn wanted(&self, config: &Config) -> usize {
+        let book = self.book();
+        let stays = |session: &&GtpuSessionRequest| {
+            let place = read(session).map(|session| config.gtp_u.place(&session));
+            matches!(place, Ok(Ok(())))
+        };
+        config.gtp_u.sessions.len() + book.made.values().filter(stays).count()
+    }
+
+    /// Makes all sessions that are asked for, or none of them.
+    pub fn add(
+        &self,
+        dataplane: &Dataplane,
+        requests: Vec<GtpuSessionRequest>,
+    ) -> Result<GtpuAdded, GtpuError> {
+        let mut book = self.book();
+        let gtpu = dataplane.gtpu()?;
+        let mut made: Vec<(GtpuSessionRequest, SessionWant)> = vec![];
+        let mut names = std::collections::HashSet::new();
+        for (number, mut request) in (1..).zip(requests) {
+            let bad = |reason: String| GtpuError::Request { number, reason };
+            if book.is_known(&request.name) || !names.insert(request.name.clone()) {
+                return Err(GtpuError::Twice(request.name));
+            }
+            let teid = *request.teid.get_or_insert_with(|| {
+                vacant(gtpu, |teid| made.iter().any(|(other, _)| other.teid == Some(teid)))
+            });
+            let session = read(&request).map_err(bad)?;
+            let want = book.place(&session).map_err(bad)?;
+            debug_assert_eq!(want.teid, teid);
+            made.push((request, want));
+        }
+        let mut numbers = vec![];
+        for (request, want) in &made {
+            match gtpu.add(&asked(want)) {
+                Ok(number) => numbers.push(number),
+                Err(source) => {
+                    dataplane.remove_gtpu(&numbers)?;
+                    return Err(GtpuError::Refused { name: request.name.clone(), source });
+                }
+            }
+        }
+        let lines: Vec<Line> = made.iter().map(|(request, _)| Line::Put(request.clone())).collect();
+        if let Err(error) = book.journal.write(&lines) {
+            // nobody would know of it after a restart
+            dataplane.remove_gtpu(&numbers)?;
+            return Err(GtpuError::Journal(error));
+        }
+        let teids = made.iter().map(|(_, want)| want.teid).take(LISTED).collect();
+        let added = made.len() as u64;
+        for (request, want) in made {
+            book.names.insert(want.teid, request.name.clone());
+            book.made.insert(request.name.clone(), request);
+        }
+        Ok(GtpuAdded { added, teids })
+    }
+
+    /// Changes a session that was made over the API.
+    pub fn change(&self, dataplane: &Dataplane, change: GtpuChangeRequest) -> Result<GtpuChanged, GtpuError> {
+        let mut book = self.book();
+        let before = book.made_by_name(&change.name)?.clone();
+        let gtpu = dataplane.gtpu()?;
+        let after = changed(&before, change);
+        let want = read(&after).and_then(|session| book.place(&session)).map_err(GtpuError::Bad)?;
+        let number = gtpu.find_teid(want.teid).ok_or_else(|| GtpuError::Unknown(after.name.clone()))?;
+        let old = gtpu.get(number).ok_or_else(|| GtpuError::Unknown(after.name.clone()))?;
+        put(gtpu, number, &asked(&want), &after.name)?;
+        if let Err(error) = book.journal.write(&[Line::Put(after.clone())]) {
+            put(gtpu, number, &old.session, &after.name)?;
+            return Err(GtpuError::Journal(error));
+        }
+        book.made.insert(after.name.clone(), after);
+        book.tidy();
+        Ok(GtpuChanged { changed: 1 })
+    }
+
+    /// Ends sessions that were made over the API; what is returned is all that passed of them.
+    pub fn remove(
+        &self,
+        dataplane: &Dataplane,
+        request: &GtpuRemoveRequest,
+    ) -> Result<Vec<(String, GtpuRecord)>, GtpuError> {
+        let mut book = self.book();
+        let names = book.picked(request)?;
+        let lines: Vec<Line> = names.iter().map(|name| Line::End(name.clone())).collect();
+        if lines.is_empty() {
+            return Ok(vec![]);
+        }
+        book.journal.write(&lines).map_err(GtpuError::Journal)?;
+        let ended: Vec<GtpuSessionRequest> = names.iter().filter_map(|name| book.made.remove(name)).collect();
+        let teids: Vec<u32> = ended.iter().filter_map(|session| session.teid).collect();
+        let gtpu = dataplane.gtpu()?;
+        let numbers: Vec<u32> = teids.iter().filter_map(|teid| gtpu.find_teid(*teid)).collect();
+        let records = dataplane.remove_gtpu(&numbers)?;
+        let name = |record: &GtpuRecord| book.names.get(&record.session.teid).cloned().unwrap_or_default();
+        let usage = records.into_iter().map(|record| (name(&record), record)).collect();
+        teids.iter().for_each(|teid| drop(book.names.remove(teid)));
+        book.tidy();
+        Ok(usage)
+    }
+
+    /// After a commit, and when the daemon starts: the data plane has the sessions of the configuration, and those made over the
+    /// API that have a place in it. Those that stay as they are go on; says which have ended, and what could not be done.
+    pub fn reconcile(&self, dataplane: &Dataplane, config: &Config, plan: &Plan) -> Vec<String> {
+        let mut book = self.book();
+        let mut remains = book.end_misfits(config);
+        book.learn(config, plan);
+        let wants = book.wants(plan);
+        match dataplane.gtpu() {
+            Ok(_) => remains.extend(bring_about(dataplane, &wants, &book.names)),
+            Err(_) if wants.is_empty() => {}
+            Err(error) => remains.push(error.to_string()),
+        }
+        remains
+    }
+
+    /// The TEID of a session.
+    pub fn teid(&self, name: &str) -> Option<u32> {
+        let book = self.book();
+        book.configured.get(name).copied().or_else(|| book.made.get(name)?.teid)
+    }
+
+    /// What is known of sessions, by TEID.
+    pub fn known<T>(&self, records: &[GtpuRecord], tell: impl Fn(&GtpuRecord, Known) -> T) -> Vec<T> {
+        let book = self.book();
+        records.iter().map(|record| tell(record, book.known(record.session.teid))).collect()
+    }
+
+    /// How many the configuration has.
+    pub fn configured(&self) -> usize {
+        self.book().configured.len()
+    }
+}
+
+impl Book {
+    fn is_known(&self, name: &str) -> bool {
+        self.made.contains_key(name) || self.configured.contains_key(name)
+    }
+
+    fn made_by_name(&self, name: &str) -> Result<&GtpuSessionRequest, GtpuError> {
+        if self.configured.contains_key(name) {
+            return Err(GtpuError::Configured(name.to_owned()));
+        }
+        self.made.get(name).ok_or_else(|| GtpuError::Unknown(name.to_owned()))
+    }
+
+    fn place(&self, session: &MobileSession) -> Result<SessionWant, String> {
+        self.config.place(session).map_err(|misfit| misfit.to_string())?;
+        let want = self.plan.session(&self.config, session);
+        want.ok_or_else(|| "its units have no devices; commit the configuration anew".to_owned())
+    }
+
+    /// Names of the sessions that shall end.
+    fn picked(&self, request: &GtpuRemoveRequest) -> Result<Vec<String>, GtpuError> {
+        match (&request.name, &request.peer, request.all) {
+            (Some(name), None, false) => self.made_by_name(name).map(|_| vec![name.clone()]),
+            (None, Some(peer), false) => {
+                let peer: IpAddr = address(peer, "peer").map_err(GtpuError::Bad)?;
+                let leads_there = |session: &&GtpuSessionRequest| session.peer.parse() == Ok(peer);
+                Ok(self.made.values().filter(leads_there).map(|session| session.name.clone()).collect())
+            }
+            (None, None, true) => Ok(self.made.keys().cloned().collect()),
+            _ => Err(GtpuError::Bad("name exactly one of name, peer and all".to_owned())),
+        }
+    }
+
+    /// Sessions made over the API that have no place in a configuration, or collide with one that it has.
+    fn end_misfits(&mut self, config: &Config) -> Vec<String> {
+        let own = &config.gtp_u.sessions;
+        let names: HashMap<&str, &MobileSession> = own.iter().map(|own| (own.name.as_str(), own)).collect();
+        let teids: HashMap<u32, &str> = own.iter().map(|own| (own.teid, own.name.as_str())).collect();
+        let mut subscribers: HashMap<IpAddr, &str> = HashMap::new();
+        for session in own {
+            subscribers.extend(subscriber(session).map(|address| (address, session.name.as_str())));
+        }
+        let cause = |request: &GtpuSessionRequest| -> Option<String> {
+            let session = match read(request) {
+                Ok(session) => session,
+                Err(why) => return Some(why),
+            };
+            if names.contains_key(session.name.as_str()) {
+                return Some("the configuration has a session of this name".to_owned());
+            }
+            if let Some(other) = teids.get(&session.teid) {
+                return Some(format!("session `{other}` of the configuration has its TEID"));
+            }
+            if let Some(other) = subscriber(&session).find_map(|address| subscribers.get(&address)) {
+                return Some(format!("session `{other}` of the configuration has its address"));
+            }
+            config.gtp_u.place(&session).err().map(|misfit| misfit.to_string())
+        };
+        let ended: Vec<(String, String)> =
+            self.made.values().filter_map(|request| Some((request.name.clone(), cause(request)?))).collect();
+        let lines: Vec<Line> = ended.iter().map(|(name, _)| Line::End(name.clone())).collect();
+        if !lines.is_empty()
+            && let Err(error) = self.journal.write(&lines)
+        {
+            tracing::error!(%error, "sessions that have ended are still written down");
+        }
+        ended.iter().for_each(|(name, _)| drop(self.made.remove(name)));
+        let text = |(name, why): &(String, String)| format!("GTP-U session `{name}` has ended: {why}");
+        ended.iter().map(text).collect()
+    }
+
+    fn learn(&mut self, config: &Config, plan: &Plan) {
+        (self.config, self.plan) = (config.gtp_u.clone(), plan.gtpu.clone());
+        self.configured =
+            config.gtp_u.sessions.iter().map(|session| (session.name.clone(), session.teid)).collect();
+        let made = self.made.values().filter_map(|session| Some((session.teid?, session.name.clone())));
+        let configured = self.configured.iter().map(|(name, teid)| (*teid, name.clone()));
+        self.names = made.chain(configured).collect();
+    }
+
+    fn wants(&self, plan: &Plan) -> Vec<SessionWant> {
+        let made = self.made.values().filter_map(|request| {
+            let session = read(request).ok()?;
+            self.plan.session(&self.config, &session)
+        });
+        plan.gtpu_sessions.iter().map(|(_, want)| want.clone()).chain(made).collect()
+    }
+
+    fn known(&self, teid: u32) -> Known {
+        let Some(name) = self.names.get(&teid) else {
+            return Known { name: "-".to_owned(), ..Known::default() };
+        };
+        let configured = self.config.sessions.iter().find(|_| self.configured.contains_key(name));
+        let session = match configured {
+            Some(_) => self.config.sessions.iter().find(|session| session.name == *name).cloned(),
+            None => self.made.get(name).and_then(|request| read(request).ok()),
+        };
+        let interface = session.as_ref().and_then(|session| self.config.mobile(session)).map(str::to_owned);
+        Known {
+            name: name.clone(),
+            by_configuration: configured.is_some(),
+            rules: session.and_then(|session| session.rules),
+            interface,
+        }
+    }
+
+    fn tidy(&mut self) {
+        let Self { journal, made, .. } = self;
+        if let Err(error) = journal.tidy(made.values()) {
+            tracing::warn!(%error, "the list of GTP-U sessions could not be written anew");
+        }
+    }
+}
+
+fn subscriber(session: &MobileSession) -> impl Iterator<Item = IpAddr> + use<> {
+    [session.address.map(IpAddr::V4), session.prefix.map(IpAddr::V6)].into_iter().flatten()
+}
+
+/// Changes nothing of sessions that are as they should be.
+fn bring_about(dataplane: &Dataplane, wants: &[SessionWant], names: &HashMap<u32, String>) -> Vec<String> {
+    let mut remains = vec![];
+    let Ok(gtpu) = dataplane.gtpu() else { return remains };
+    let wanted: HashMap<u32, GtpuSession> = wants.iter().map(|want| (want.teid, asked(want))).collect();
+    let is_same_subscriber =
+        |a: &GtpuSession, b: &GtpuSession| a.address == b.address && a.prefix == b.prefix;
+    let there = gtpu.list(0, usize::MAX);
+    let stays = |record: &&GtpuRecord| {
+        wanted.get(&record.session.teid).is_some_and(|want| is_same_subscriber(want, &record.session))
+    };
+    let gone: Vec<u32> = there.iter().filter(|record| !stays(record)).map(|record| record.number).collect();
+    if !gone.is_empty()
+        && let Err(error) = dataplane.remove_gtpu(&gone)
+    {
+        remains.push(format!("GTP-U sessions that are no more could not be ended: {error}"));
+    }
+    let name = |teid: u32| names.get(&teid).cloned().unwrap_or_default();
+    let mut here = HashMap::new();
+    for record in there.iter().filter(stays) {
+        here.insert(record.session.teid, ());
+        let want = &wanted[&record.session.teid];
+        if *want != record.session
+            && let Err(error) = put(gtpu, record.number, want, &name(want.teid))
+        {
+            remains.push(error.to_string());
+        }
+    }
+    for want in wants.iter().filter(|want| !here.contains_key(&want.teid)) {
+        if let Err(error) = gtpu.add(&asked(want)) {
+            remains.push(format!("GTP-U session `{}` is not there: {error}", name(want.teid)));
+        }
+    }
+    remains
+}
+
+fn put(gtpu: &Gtpu, number: u32, session: &GtpuSession, name: &str) -> Result<(), GtpuError> {
+    let done = gtpu.change(number, &session.tunnel, &session.rules, session.quota);
+    done.map_err(|source| GtpuError::Refused { name: name.to_owned(), source })
+}
+
+fn asked(want: &SessionWant) -> GtpuSession {
+    let peer = Peer { local: want.local, remote: want.remote, ifindex: want.ifindex };
+    GtpuSession {
+        teid: want.teid,
+        address: want.address,
+        prefix: want.prefix,
+        tunnel: Tunnel { peer, teid: want.remote_teid },
+        rules: want.rules,
+        quota: want.quota,
+    }
+}
+
+/// A TEID that nobody has. Others cannot foresee it.
+fn vacant(gtpu: &Gtpu, is_taken: impl Fn(u32) -> bool) -> u32 {
+    let random = RandomState::new();
+    let teids = (0u64..).map(|number| random.hash_one(number) as u32);
+    let mut free = teids.filter(|teid| *teid != 0 && gtpu.find_teid(*teid).is_none() && !is_taken(*teid));
+    free.next().unwrap_or(0)
+}
+
+fn changed(before: &GtpuSessionRequest, change: GtpuChangeRequest) -> GtpuSessionRequest {
+    let quota = |new: Option<u64>, old: Option<u64>| match new {
+        None => old,
+        Some(0) => None,
+        Some(bytes) => Some(bytes),
+    };
+    // a tunnel to a peer of the other family has another end here
+    let moves = change.peer.as_ref().is_some_and(|peer| peer.contains(':') != before.peer.contains(':'));
+    GtpuSessionRequest {
+        peer: change.peer.unwrap_or_else(|| before.peer.clone()),
+        peer_teid: change.peer_teid.unwrap_or(before.peer_teid),
+        local_address: change.local_address.or_else(|| before.local_address.clone().filter(|_| !moves)),
+        rules: match change.rules {
+            None => before.rules.clone(),
+            Some(name) => Some(name).filter(|name| !name.is_empty()),
+        },
+        uplink_quota: quota(change.uplink_quota, before.uplink_quota),
+        downlink_quota: quota(change.downlink_quota, before.downlink_quota),
+        ..before.clone()
+    }
+}
+
+fn address(text: &str, what: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| format!("{what} `{text}` is no address; write it as 192.0.2.1 or 2001:db8::1"))
+}
+
+/// A request in the language's types.
+fn read(request: &GtpuSessionRequest) -> Result<MobileSession, String> {
+    let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/');
+    let name = &request.name;
+    if name.is_empty() || name.len() > 63 || name.starts_with('-') || !name.chars().all(valid) {
+        return Err(format!("name `{name}`: up to 63 letters, digits, `-`, `_`, `.`, `:` and `/`"));
+    }
+    let teid = request.teid.filter(|teid| *teid != 0);
+    let teid = teid.ok_or("teid: a number from 1 to 4294967295; or leave it out, and one is chosen")?;
+    if request.peer_teid == 0 {
+        return Err("peer_teid: a number from 1 to 4294967295".to_owned());
+    }
+    let own4 = request.address.as_deref().map(|text| match address(text, "address")? {
+        IpAddr::V4(address) => Ok(address),
+        IpAddr::V6(_) => Err(format!("address `{text}`: of IPv6 a subscriber has a prefix")),
+    });
+    for (what, quota) in [("uplink_quota", request.uplink_quota), ("downlink_quota", request.downlink_quota)]
+    {
+        if quota == Some(0) {
+            return Err(format!("{what}: a number of bytes; leave it out where there is no limit"));
+        }
+    }
+    Ok(MobileSession {
+        name: name.clone(),
+        teid,
+        address: own4.transpose()?,
+        prefix: request.prefix.as_deref().map(own6).transpose()?,
+        peer: address(&request.peer, "peer")?,
+        peer_teid: request.peer_teid,
+        local: request.local_address.as_deref().map(|text| address(text, "local_address")).transpose()?,
+        rules: request.rules.clone(),
+        uplink_quota: request.uplink_quota,
+        downlink_quota: request.downlink_quota,
+    })
+}
+
+fn own6(text: &str) -> Result<Ipv6Addr, String> {
+    match prefix::parse(text).map(|prefix| (prefix.addr, prefix.len)) {
+        Some((IpAddr::V6(addr), 64)) if addr.to_bits() as u64 == 0 => Ok(addr),
+        _ => Err(format!("prefix `{text}` is no IPv6 prefix of 64 bits; write it as 2001:db8:45:1::/64")),
+    }
+}
