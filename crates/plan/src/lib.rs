@@ -368,7 +368,8 @@ fn compile_with(
     let classifier = classifier::compile(&lists)?;
     let (fan_out, fan_out_infos) =
         fan_out::compile(config, &infos, (&numbers.listeners, &numbers.receivers), &ids.fan_out_receivers)?;
-    let always_on = nat_stages(nat::is_used(config), &nat.tables) | gate::stage_mask(config) | gtpu::stage_mask(config);
+    let always_on =
+        nat_stages(nat::is_used(config), &nat.tables) | gate::stage_mask(config) | gtpu::stage_mask(config);
     let (variants, mut attachments) = attachments(&managed, &infos, &fan_out_infos, environment, always_on)?;
     attachments.extend(null_zone.iter().map(|null| Attachment {
         device: null.device.clone(),
@@ -576,15 +577,8 @@ fn attachments(
         };
         if unit.interface.mobile {
             add(&info.device, None)?;
-            let device = gtpu::far_end(&info.device);
-            let ifindex = units::netdev(environment, &device)?.ifindex;
-            attachments.push(Attachment {
-                device,
-                ifindex,
-                ingress: Some(info.hook),
-                far_end: true,
-                variant,
-            });
+            // what the host sends to subscribers comes out there
+            add(&gtpu::far_end(&info.device), Some(info.hook))?;
             continue;
         }
         add(&info.physical, Some(info.hook))?;

@@ -142,8 +142,7 @@ fn add_pairs(environment: &mut Environment, config: &Config) {
         };
         for unit in interface.units.iter().filter(|u| u.vlan.is_some() || interface.mobile) {
             let device = sluice_plan::device_of(interface, unit);
-            let far =
-                if interface.mobile { sluice_plan::far_end(&device) } else { format!("{device}p") };
+            let far = if interface.mobile { sluice_plan::far_end(&device) } else { format!("{device}p") };
             for name in [far, device] {
                 placeholder += 1;
                 let wanted = NetDev { ifindex: placeholder, driver: "veth".to_owned(), ..parent.clone() };

@@ -27,7 +27,8 @@ fn walk<T>(
     let Ok(gtpu) = shared.dataplane.gtpu() else { return (0, listed) };
     let (offset, limit) = (filter.offset.unwrap_or(0), filter.limit.unwrap_or(LISTED));
     for records in chunks(gtpu, shared, filter) {
-        let of = |record: &GtpuRecord, known: Known| Some((*record, known)).filter(|(r, k)| fits(r, k, filter));
+        let of =
+            |record: &GtpuRecord, known: Known| Some((*record, known)).filter(|(r, k)| fits(r, k, filter));
         for (record, known) in shared.gtpu.known(&records, of).into_iter().flatten() {
             all(&record);
             if total >= offset && listed.len() < limit {

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sluice_abi::counters::UnitCounter;
@@ -158,7 +157,9 @@ impl Bench {
     }
 
     pub fn set_line(&self, number: u32, line: &GtpuLine) {
-        self.map("gtpu_uplinks").update(&number.to_ne_bytes(), line.as_bytes(), MapFlags::ANY).expect("a map");
+        self.map("gtpu_uplinks")
+            .update(&number.to_ne_bytes(), line.as_bytes(), MapFlags::ANY)
+            .expect("a map");
     }
 
     fn map(&self, name: &str) -> MapHandle {
@@ -220,7 +221,11 @@ pub fn datagram(inner4: bool, down: bool, hops: u8, payload: usize) -> Vec<u8> {
     let (ue, server) = if inner4 { (UE, "10.6.0.100") } else { (UE6, "2001:db8:6::100") };
     let (from, to) = if down { (server, ue) } else { (ue, server) };
     let (sport, dport) = if down { (53, 1000) } else { (1000, 53) };
-    let ip = if inner4 { format!("ip(src={from}, dst={to}, ttl={hops}, id=7") } else { format!("ip6(src={from}, dst={to}, hop={hops}") };
+    let ip = if inner4 {
+        format!("ip(src={from}, dst={to}, ttl={hops}, id=7")
+    } else {
+        format!("ip6(src={from}, dst={to}, hop={hops}")
+    };
     packet(&format!("{ip})/udp(sport={sport}, dport={dport})/fill(n={payload})"))
 }
 
@@ -258,8 +263,4 @@ impl Outcome {
         self.leaves(what, &ends.tunnelled(&message.bytes(), class));
         sport
     }
-}
-
-pub fn is_v4(address: IpAddr) -> bool {
-    address.is_ipv4()
 }

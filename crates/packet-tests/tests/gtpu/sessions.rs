@@ -1,8 +1,8 @@
 //! What packets of a session meet: whose source they have, gates, quotas to the byte, maximum bit rates, marks.
 
 use sluice_abi::{
-    GTPU_DOWNLINK_CLOSED, GTPU_DOWNLINK_DROP, GTPU_MARK_DOWNLINK, GTPU_MARK_UPLINK, GTPU_UPLINK_CLOSED, GTPU_UPLINK_DROP,
-    GtpuRules, conforms, cost_of_rate, tolerance_of_burst,
+    GTPU_DOWNLINK_CLOSED, GTPU_DOWNLINK_DROP, GTPU_MARK_DOWNLINK, GTPU_MARK_UPLINK, GTPU_UPLINK_CLOSED,
+    GTPU_UPLINK_DROP, GtpuRules, conforms, cost_of_rate, tolerance_of_burst,
 };
 use sluice_dataplane::{GtpuSession, Tunnel};
 use sluice_packet_tests::tunnel::{Message, packet};
@@ -83,7 +83,8 @@ fn gates(bench: &mut Bench) {
 fn quotas(bench: &mut Bench) {
     let session = bench.session(true, bench.rules());
     let number = bench.add(&GtpuSession { quota: [Some(1000), Some(500)], ..session });
-    for (length, passes, used) in [(600, true, 600), (401, false, 600), (400, true, 1000), (28, false, 1000)] {
+    for (length, passes, used) in [(600, true, 600), (401, false, 600), (400, true, 1000), (28, false, 1000)]
+    {
         let seen = bench.up_packet(true, &datagram(true, false, 64, length - 28));
         assert_eq!(seen.counted.contains_key("gtpu_quota"), !passes, "{length}");
         assert_eq!(bench.usage(number)[0].0, used);
@@ -206,7 +207,10 @@ fn many(bench: &mut Bench) {
         .collect();
     let address = |session: &GtpuSession| session.address.expect("it has one");
     let down = |session: &GtpuSession, hops: u8| {
-        packet(&format!("ip(src=10.6.0.100, dst={}, ttl={hops})/udp(sport=53, dport=9)/fill(n=4)", address(session)))
+        packet(&format!(
+            "ip(src=10.6.0.100, dst={}, ttl={hops})/udp(sport=53, dport=9)/fill(n=4)",
+            address(session)
+        ))
     };
     let up = |session: &GtpuSession| {
         packet(&format!("ip(src={}, dst=10.6.0.100)/udp(sport=9, dport=53)/fill(n=4)", address(session)))

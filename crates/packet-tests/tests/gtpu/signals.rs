@@ -88,7 +88,8 @@ fn error_sent(bench: &mut Bench) {
     for v4 in [true, false] {
         let ends = bench.n3(v4);
         for teid in [TEID + 1, 0, u32::MAX] {
-            let seen = bench.send("n3", &ends.frame(&Message::data(teid, &datagram(true, false, 64, 700)).bytes()));
+            let seen =
+                bench.send("n3", &ends.frame(&Message::data(teid, &datagram(true, false, 64, 700)).bytes()));
             seen.counts("unknown TEID", &[("received", 1), ("gtpu_teid", 1), ("replies", 1)]);
             let own = octets(ends.to.1);
             let elements = [&[16][..], &teid.to_be_bytes(), &[133, 0, own.len() as u8], &own].concat();

@@ -13,7 +13,6 @@ use crate::api::GtpuSessionRequest;
 use crate::state::files;
 use crate::state::store::{GTPU_SESSIONS as NAME, Store};
 
-
 /// What became of a session.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -109,7 +108,9 @@ fn read(dir: &Path) -> io::Result<(BTreeMap<String, GtpuSessionRequest>, usize, 
         match serde_json::from_slice(line) {
             Ok(Line::Put(session)) => drop(sessions.insert(session.name.clone(), session)),
             Ok(Line::End(name)) => drop(sessions.remove(&name)),
-            Err(error) => tracing::error!(%error, line = number, file = NAME, "a line cannot be read and is passed over"),
+            Err(error) => {
+                tracing::error!(%error, line = number, file = NAME, "a line cannot be read and is passed over")
+            }
         }
     }
     Ok((sessions, count, whole as u64))

@@ -14,9 +14,7 @@ use sluice_language::gtpu::{GtpU, MobileSession};
 use sluice_plan::{GtpuPlan, Plan, SessionWant};
 
 use super::journal::{Journal, Line};
-use crate::api::{
-    GtpuAdded, GtpuChangeRequest, GtpuChanged, GtpuRemoveRequest, GtpuSessionRequest, prefix,
-};
+use crate::api::{GtpuAdded, GtpuChangeRequest, GtpuChanged, GtpuRemoveRequest, GtpuSessionRequest, prefix};
 use crate::state::store::{GTPU_SESSIONS, Store, StoreError};
 
 /// Sessions that one answer lists unless asked otherwise.
@@ -73,8 +71,7 @@ impl Sessions {
     pub fn of(store: &Store) -> Result<Self, StoreError> {
         let path = store.dir().join(GTPU_SESSIONS);
         let opened = Journal::open(store);
-        let (journal, made) =
-            opened.map_err(|source| StoreError::Io { action: "open", path, source })?;
+        let (journal, made) = opened.map_err(|source| StoreError::Io { action: "open", path, source })?;
         Ok(Self::with(journal, made))
     }
 
@@ -107,7 +104,11 @@ impl Sessions {
     }
 
     /// Makes all sessions that are asked for, or none of them.
-    pub fn add(&self, dataplane: &Dataplane, requests: Vec<GtpuSessionRequest>) -> Result<GtpuAdded, GtpuError> {
+    pub fn add(
+        &self,
+        dataplane: &Dataplane,
+        requests: Vec<GtpuSessionRequest>,
+    ) -> Result<GtpuAdded, GtpuError> {
         let mut book = self.book();
         let gtpu = dataplane.gtpu()?;
         let mut made: Vec<(GtpuSessionRequest, SessionWant)> = vec![];
@@ -151,11 +152,7 @@ impl Sessions {
     }
 
     /// Changes a session that was made over the API.
-    pub fn change(
-        &self,
-        dataplane: &Dataplane,
-        change: GtpuChangeRequest,
-    ) -> Result<GtpuChanged, GtpuError> {
+    pub fn change(&self, dataplane: &Dataplane, change: GtpuChangeRequest) -> Result<GtpuChanged, GtpuError> {
         let mut book = self.book();
         let before = book.made_by_name(&change.name)?.clone();
         let gtpu = dataplane.gtpu()?;
@@ -288,11 +285,8 @@ impl Book {
             }
             config.gtp_u.place(&session).err().map(|misfit| misfit.to_string())
         };
-        let ended: Vec<(String, String)> = self
-            .made
-            .values()
-            .filter_map(|request| Some((request.name.clone(), cause(request)?)))
-            .collect();
+        let ended: Vec<(String, String)> =
+            self.made.values().filter_map(|request| Some((request.name.clone(), cause(request)?))).collect();
         let lines: Vec<Line> = ended.iter().map(|(name, _)| Line::End(name.clone())).collect();
         if !lines.is_empty()
             && let Err(error) = self.journal.write(&lines)
@@ -454,7 +448,8 @@ fn read(request: &GtpuSessionRequest) -> Result<MobileSession, String> {
         IpAddr::V4(address) => Ok(address),
         IpAddr::V6(_) => Err(format!("address `{text}`: of IPv6 a subscriber has a prefix")),
     });
-    for (what, quota) in [("uplink_quota", request.uplink_quota), ("downlink_quota", request.downlink_quota)] {
+    for (what, quota) in [("uplink_quota", request.uplink_quota), ("downlink_quota", request.downlink_quota)]
+    {
         if quota == Some(0) {
             return Err(format!("{what}: a number of bytes; leave it out where there is no limit"));
         }

@@ -88,7 +88,10 @@ pub static CHANGE_GTPU_SESSION: Operation<NoArguments, GtpuChanged> = Operation 
 pub static REMOVE_GTPU_SESSIONS: Operation<NoArguments, GtpuRemoved> = Operation {
     about: About {
         faults: &[
-            (Fault::Refused, "the request cannot be read, or names nothing or more than one thing; nothing was done"),
+            (
+                Fault::Refused,
+                "the request cannot be read, or names nothing or more than one thing; nothing was done",
+            ),
             (Fault::Conflict, "there is no such session, or the configuration has it; nothing was done"),
         ],
         ..About::change(
