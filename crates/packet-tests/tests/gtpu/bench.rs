@@ -259,7 +259,8 @@ impl Outcome {
         let at = if ends.from.1.is_ipv4() { 34 } else { 54 };
         let sport = u16::from_be_bytes([self.frame[at], self.frame[at + 1]]);
         assert!(sport >= 49152, "{what}: source port {sport}");
-        let ends = Ends { from: (ends.from.0, ends.from.1, sport), ..ends };
+        let (from, to) = (ends.from, ends.to);
+        let ends = Ends { from: (from.0, from.1, sport), to: (to.0, to.1, TO_PORT) };
         self.leaves(what, &ends.tunnelled(&message.bytes(), class));
         sport
     }

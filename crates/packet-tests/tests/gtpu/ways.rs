@@ -39,7 +39,8 @@ fn between(bench: &mut Bench) {
         seen.counts(round, &[("received", 2), ("decapsulated", 1), ("redirected", 1)]);
         let ends = bench.n3(false).turned();
         let sport = u16::from_be_bytes([seen.frame[54], seen.frame[55]]);
-        let ends = Ends { from: (ends.from.0, ends.from.1, sport), ..ends };
+        let (from, to) = (ends.from, ends.to);
+        let ends = Ends { from: (from.0, from.1, sport), to: (to.0, to.1, 2152) };
         seen.leaves(round, &ends.tunnelled(&Message::data(42, &text(63)).bytes(), 0));
     }
     assert_eq!(bench.usage(number)[1], (2 * 37, 2));
