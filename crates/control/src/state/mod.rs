@@ -6,7 +6,7 @@ pub mod archive;
 pub mod config;
 pub mod draft;
 pub mod error;
-mod files;
+pub mod files;
 pub mod messages;
 pub mod recent_drops;
 pub mod session_log;
