@@ -163,9 +163,10 @@ impl Gateway {
         tagged.into_iter().try_for_each(|(_, device)| gateway.idle(&device))?;
         // and so do both ends of a mobile unit's pair
         let mobile = mobile_devices(&config);
-        mobile.iter().flat_map(|device| [device.clone(), sluice_plan::far_end(device)]).try_for_each(
-            |device| gateway.idle(&device),
-        )?;
+        mobile
+            .iter()
+            .flat_map(|device| [device.clone(), sluice_plan::far_end(device)])
+            .try_for_each(|device| gateway.idle(&device))?;
         gateway.idle_far_ends()?;
         Ok(gateway)
     }

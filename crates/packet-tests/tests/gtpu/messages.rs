@@ -40,7 +40,8 @@ fn families(bench: &mut Bench) {
 fn options(bench: &mut Bench) {
     const CONTAINER: &[u8] = &[0x10, 0x09];
     let plain = Message::data(TEID, &datagram(true, false, 64, 20));
-    let flags = |more: u8, next: u8| Message { flags: 0x30 | more, options: [0, 7, 3, next], ..plain.clone() };
+    let flags =
+        |more: u8, next: u8| Message { flags: 0x30 | more, options: [0, 7, 3, next], ..plain.clone() };
     let chain = |chain: &[(u8, &[u8])]| plain.clone().with(chain);
     let long: &[u8] = &[0; 254];
     let eight = [(0x20, CONTAINER); 8];
@@ -80,6 +81,7 @@ fn options(bench: &mut Bench) {
         bench.up(true, message).decapsulated(what, &expected);
     }
     let usage = bench.usage(number);
+    bench.summed = false;
     for (what, message) in &answered {
         let seen = bench.up(true, message);
         seen.counts(what, &[("received", 1), ("gtpu_extension", 1), ("replies", 1)]);
@@ -110,14 +112,26 @@ fn malformed(bench: &mut Bench) {
         ("seven octets, 5.1", cut(&plain, 7)),
         ("length of one more than there is, 5.1", length(inner.len() as u16 + 1).bytes()),
         ("length 65535", length(65535).bytes()),
-        ("S, and no room for the optional fields, 5.1", Message { flags: 0x32, length: Some(3), ..plain.clone() }.bytes()),
-        ("E, and a message of eight octets", Message { flags: 0x34, body: vec![], options: [0; 4], length: Some(0), ..plain.clone() }.bytes()),
+        (
+            "S, and no room for the optional fields, 5.1",
+            Message { flags: 0x32, length: Some(3), ..plain.clone() }.bytes(),
+        ),
+        (
+            "E, and a message of eight octets",
+            Message { flags: 0x34, body: vec![], options: [0; 4], length: Some(0), ..plain.clone() }.bytes(),
+        ),
         ("E, and no room for the extension header", cut(&Message { length: Some(4), ..chained.clone() }, 12)),
         ("extension header of length 0, 5.2.1", zero.bytes()),
         ("extension header that is longer than the message, 5.2.1", over.bytes()),
-        ("extension header of which one octet is there", cut(&Message { length: Some(5), ..chained.clone() }, 13)),
+        (
+            "extension header of which one octet is there",
+            cut(&Message { length: Some(5), ..chained.clone() }, 13),
+        ),
         ("Error Indication without elements, 7.3.1", Message::signal(26, 0, 0, &[]).bytes()),
-        ("Error Indication that ends in an element", Message::signal(26, 0, 0, &[16, 0, 0, 0, 1, 133, 0, 4, 10]).bytes()),
+        (
+            "Error Indication that ends in an element",
+            Message::signal(26, 0, 0, &[16, 0, 0, 0, 1, 133, 0, 4, 10]).bytes(),
+        ),
     ];
     for (what, message) in &messages {
         let frame = bench.n3(true).frame(message);
@@ -125,7 +139,8 @@ fn malformed(bench: &mut Bench) {
         seen.drops(what, "gtpu_malformed");
         assert_eq!(seen.frame, frame, "{what}: the frame stays as it is");
     }
-    for (what, field) in [("longer", inner.len() + 17), ("shorter than its header", 7), ("without GTP-U", 15)] {
+    for (what, field) in [("longer", inner.len() + 17), ("shorter than its header", 7), ("without GTP-U", 15)]
+    {
         let frame = bench.n3(true).frame_with(&plain.bytes(), "", &format!(", len={field}"));
         let seen = bench.send("n3", &frame);
         seen.drops(&format!("UDP length {what} (RFC 768)"), "gtpu_malformed");
@@ -144,7 +159,8 @@ fn container(bench: &mut Bench) {
             let up = Message::data(TEID, &datagram(inner4, false, 64, 1)).with(&[(0x85, &[0x10, 9])]);
             let expected = bench.out_of_n6(&datagram(inner4, false, 63, 1));
             bench.up(outer4, &up).decapsulated("uplink", &expected);
-            let down = Message::data(PEER_TEID, &datagram(inner4, true, 63, 100)).with(&[(0x85, &[0, octet])]);
+            let down =
+                Message::data(PEER_TEID, &datagram(inner4, true, 63, 100)).with(&[(0x85, &[0, octet])]);
             let seen = bench.down(&datagram(inner4, true, 64, 100));
             seen.encapsulated("downlink", bench.n3(outer4).turned(), &down, 0);
         }
@@ -153,6 +169,7 @@ fn container(bench: &mut Bench) {
 
 /// What stands behind the end of a packet, a message or a datagram is no part of it, and goes nowhere.
 fn trailing(bench: &mut Bench) {
+    bench.summed = false;
     let number = bench.with(true, bench.rules());
     let inner = datagram(true, false, 64, 20);
     let expected = bench.out_of_n6(&datagram(true, false, 63, 20));
@@ -165,7 +182,8 @@ fn trailing(bench: &mut Bench) {
     let frame = [bench.n3(true).frame(&message), vec![0xaa; 7]].concat();
     bench.send("n3", &frame).decapsulated("behind the outer packet", &expected);
     let length = 8 + message.len();
-    let frame = bench.n3(true).frame_with(&[&message[..], &[0xaa; 3]].concat(), "", &format!(", len={length}"));
+    let frame =
+        bench.n3(true).frame_with(&[&message[..], &[0xaa; 3]].concat(), "", &format!(", len={length}"));
     bench.send("n3", &frame).decapsulated("behind the datagram", &expected);
     assert_eq!(bench.usage(number), [(4 * inner.len() as u64, 4), (0, 0)]);
     // Ethernet's least length
@@ -216,7 +234,9 @@ fn inner(bench: &mut Bench) {
 fn inner_options(bench: &mut Bench) {
     bench.with(true, bench.rules());
     let text = |hops: u8, more: &str| {
-        packet(&format!("ip(src={UE}, dst=10.6.0.100, ttl={hops}, id=9{more})/udp(sport=1001, dport=53)/fill(n=64)"))
+        packet(&format!(
+            "ip(src={UE}, dst=10.6.0.100, ttl={hops}, id=9{more})/udp(sport=1001, dport=53)/fill(n=64)"
+        ))
     };
     for more in [", opts=0x94040000", ", opts=0x0101010100000000", ", df", ", mf"] {
         let seen = bench.up_packet(true, &text(64, more));
@@ -268,6 +288,11 @@ fn others(bench: &mut Bench) {
             seen.leaves(round, &bench.out_of_n6(&through(63, "10.6.0.100", dport)));
         }
     }
+    let text = "eth()/vlan(id=9)/ip(src=10.9.0.2, dst=10.6.0.100)/udp(sport=2152, dport=53)";
+    let mut frame = packet(text);
+    frame[..12].copy_from_slice(&[bench.n9(true).to.0.0, bench.n9(true).from.0.0].concat());
+    bench.summed = false; // the tag leaves the frame without it
+    bench.send("n9", &frame).counts("a tagged one", &[("received", 1), ("redirected", 1)]);
     let frame = bench.frame_of(&through(64, "10.3.0.1", 53), dmac, smac);
     bench.send("n3", &frame).drops("another port of the tunnel's address", "host_inbound");
 }
