@@ -71,7 +71,7 @@ pub static CHANGE_GTPU_SESSION: Operation<NoArguments, GtpuChanged> = Operation 
     about: About {
         faults: &[
             WRONG,
-            (Fault::Conflict, "there is no such session, or the configuration has it; nothing was changed"),
+            (Fault::Conflict, "the configuration has the session; nothing was changed"),
             FULL,
         ],
         ..About::change(
@@ -90,9 +90,9 @@ pub static REMOVE_GTPU_SESSIONS: Operation<NoArguments, GtpuRemoved> = Operation
         faults: &[
             (
                 Fault::Refused,
-                "the request cannot be read, or names nothing or more than one thing; nothing was done",
+                "the request cannot be read, or names nothing, more than one thing, or no session; nothing was done",
             ),
-            (Fault::Conflict, "there is no such session, or the configuration has it; nothing was done"),
+            (Fault::Conflict, "the configuration has the session; nothing was done"),
         ],
         ..About::change(
             "remove-gtp-u-sessions",
