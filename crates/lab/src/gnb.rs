@@ -77,7 +77,8 @@ pub struct Gnb {
 impl Gnb {
     /// Its socket is in one namespace, its subscribers' device in another.
     pub fn start(radio: &Netns, subscribers: &Netns, own: IpAddr, gateway: IpAddr) -> Result<Gnb> {
-        let device = subscribers.enter(|| open_tun(DEVICE))?.context("cannot make the device of subscribers")?;
+        let device =
+            subscribers.enter(|| open_tun(DEVICE))?.context("cannot make the device of subscribers")?;
         let socket = radio.enter(|| UdpSocket::bind((own, PORT)))?.context("cannot listen on port 2152")?;
         socket.set_read_timeout(Some(LOOK))?;
         let station = Arc::new(Station {
@@ -212,11 +213,8 @@ struct Request {
 /// A device whose packets are read and written here, without anything before them.
 #[allow(unsafe_code, reason = "TUNSETIFF takes a pointer")]
 fn open_tun(name: &str) -> io::Result<File> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open("/dev/net/tun")?;
+    let file =
+        OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;
     let mut request =
         Request { name: [0; libc::IFNAMSIZ], flags: (libc::IFF_TUN | libc::IFF_NO_PI) as i16, rest: [0; 22] };
     request.name[..name.len()].copy_from_slice(name.as_bytes());

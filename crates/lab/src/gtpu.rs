@@ -42,8 +42,12 @@ struct Mobile {
 impl Mobile {
     fn create(hook: Hook) -> Result<Mobile> {
         let make = |label: &str| Netns::create(&format!("gtpu-{label}"));
-        let lab =
-            Mobile { gateway: make("gw")?, radio: make("gnb")?, subscribers: make("ue")?, network: make("dn")? };
+        let lab = Mobile {
+            gateway: make("gw")?,
+            radio: make("gnb")?,
+            subscribers: make("ue")?,
+            network: make("dn")?,
+        };
         for (host, device, addresses) in [
             (&lab.radio, "n3", &["10.3.0.2/24"][..]),
             (&lab.network, "n6", &["10.6.0.2/24", "2001:db8:6::2/64"]),
@@ -103,9 +107,7 @@ impl Mobile {
 fn tell(gateway: &Gateway, operation: &str, body: &Value, directory: &StateDirectory) -> String {
     let file = directory.path().join("body.json");
     let said = std::fs::write(&file, body.to_string()).map_err(anyhow::Error::from);
-    let said = said.and_then(|()| {
-        gateway.sluice(&["api", operation, "--body", &file.display().to_string()])
-    });
+    let said = said.and_then(|()| gateway.sluice(&["api", operation, "--body", &file.display().to_string()]));
     said.unwrap_or_else(|error| format!("{error:#}"))
 }
 
@@ -230,7 +232,8 @@ impl Checks<'_> {
 
     fn killed(&mut self, gateway: &mut Gateway) -> Result<()> {
         let before = number(&usage(gateway, "alice")["uplink_bytes"]);
-        let carol = json!({ "name": "carol", "address": "10.45.0.4", "peer": "10.3.0.2", "peer_teid": 0x2003 });
+        let carol =
+            json!({ "name": "carol", "address": "10.45.0.4", "peer": "10.3.0.2", "peer_teid": 0x2003 });
         tell(gateway, "add-gtp-u-sessions", &carol, self.directory);
         gateway.kill()?;
         let answered = self.lab.pings(ALICE, SERVER, 20, &[]);

@@ -8,6 +8,7 @@
 //! * [`limits`]: how much of the kernel's limits real configurations take.
 //! * [`nat_model`]: translation in plain Rust, for random traces.
 //! * [`binding_model`]: translation with endpoint-independent mapping and filtering.
+//! * [`tunnel`]: messages of GTP-U.
 //! * [`extent`]: how long random traces are, and their seeds.
 //! * [`model`]: zone policy and sessions in plain Rust, for random packets under random configurations.
 
@@ -32,4 +33,5 @@ pub mod refused;
 pub mod scenario;
 pub mod table;
 mod told;
+pub mod tunnel;
 pub mod world;

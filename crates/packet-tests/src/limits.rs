@@ -38,6 +38,7 @@ pub fn configurations() -> Result<Vec<(String, PathBuf)>> {
         "gate-alone",
         "gate-nat",
         "fanout",
+        "gtpu",
         "tags",
     ];
     found.extend(alone.map(|name| (name.to_owned(), root.join(format!("tests/packet/{name}.conf")))));

@@ -24,5 +24,7 @@ mod special_purpose;
 mod tables;
 mod unanswered;
 
+#[path = "gtpu/main.rs"]
+mod gtpu;
 #[path = "nftables/main.rs"]
 mod nftables;

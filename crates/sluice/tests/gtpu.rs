@@ -136,7 +136,8 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     }
     assert_eq!(names(&gateway), ["alice"]);
     // a wrong commit says where
-    let wrong = site.write("wrong.conf", &format!("{PLANE}{ALICE}set services gtp-u session carol teid 0x1001\n"));
+    let wrong =
+        site.write("wrong.conf", &format!("{PLANE}{ALICE}set services gtp-u session carol teid 0x1001\n"));
     let said = refused(&site.commit(&wrong), 2);
     assert!(said.contains("carol") && said.contains("lacks"), "{said}");
     assert_eq!(names(&gateway), ["alice"]);
@@ -182,7 +183,9 @@ fn sessions_and_usage_outlive_a_daemon_that_is_killed() {
     assert!(pings(&subscribers, "10.71.2.2"), "through the gateway");
     assert!(pings(&subscribers, "10.45.0.1"), "the gateway itself");
     assert_eq!(used(&gateway, "alice"), (840, 10));
-    assert!(site.gateway.command("ping").args(["-c", "1", "-W", "1", "10.45.0.2"]).status().unwrap().success());
+    assert!(
+        site.gateway.command("ping").args(["-c", "1", "-W", "1", "10.45.0.2"]).status().unwrap().success()
+    );
     changed(&site, "add-gtp-u-sessions", &bob(Some(0x1002)));
     gateway.kill().unwrap();
     assert!(pings(&subscribers, "10.71.2.2"), "without a daemon");

@@ -35,7 +35,8 @@ fn or_dash(text: Option<&String>) -> String {
 }
 
 pub fn sessions(list: &GtpuSessionList) -> String {
-    let header = ["Session", "By", "TEID", "Subscriber", "Interface", "Local", "Peer", "TEID", "Rules", "QFI"];
+    let header =
+        ["Session", "By", "TEID", "Subscriber", "Interface", "Local", "Peer", "TEID", "Rules", "QFI"];
     let table = table(&header, list.sessions.iter().map(session).collect());
     format!("{table}\n{} of {} sessions\n", list.sessions.len(), list.total)
 }
@@ -71,8 +72,7 @@ pub fn removed(removed: &GtpuRemoved) -> String {
 }
 
 fn usage_table(sessions: &[GtpuUsageView]) -> String {
-    let header =
-        ["Session", "Up bytes", "Packets", "Quota", "Down bytes", "Packets", "Quota", "State"];
+    let header = ["Session", "Up bytes", "Packets", "Quota", "Down bytes", "Packets", "Quota", "State"];
     let quota = |quota: Option<u64>| quota.map_or("-".to_owned(), |bytes| bytes.to_string());
     let row = |usage: &GtpuUsageView| {
         vec![

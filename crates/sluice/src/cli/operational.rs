@@ -8,9 +8,7 @@ use sluice_control::operations::capacity::CAPACITY;
 use sluice_control::operations::configuration::{CONFIGURATION, HISTORY};
 use sluice_control::operations::drops::RECENT_DROPS;
 use sluice_control::operations::gate::{GATE, GRANTS};
-use sluice_control::operations::gtpu::{
-    GTPU, GTPU_PEERS, GTPU_SESSIONS, GTPU_USAGE, REMOVE_GTPU_SESSIONS,
-};
+use sluice_control::operations::gtpu::{GTPU, GTPU_PEERS, GTPU_SESSIONS, GTPU_USAGE, REMOVE_GTPU_SESSIONS};
 use sluice_control::operations::interfaces::INTERFACES;
 use sluice_control::operations::nat::{CLEAR_NAT_BINDINGS, NAT, NAT_BINDINGS};
 use sluice_control::operations::policies::{MATCH_POLICIES, POLICIES};

@@ -69,11 +69,7 @@ pub static ADD_GTPU_SESSIONS: Operation<NoArguments, GtpuAdded> = Operation {
 /// Changes a session.
 pub static CHANGE_GTPU_SESSION: Operation<NoArguments, GtpuChanged> = Operation {
     about: About {
-        faults: &[
-            WRONG,
-            (Fault::Conflict, "the configuration has the session; nothing was changed"),
-            FULL,
-        ],
+        faults: &[WRONG, (Fault::Conflict, "the configuration has the session; nothing was changed"), FULL],
         ..About::change(
             "change-gtp-u-session",
             "/api/gtp-u/sessions/change",

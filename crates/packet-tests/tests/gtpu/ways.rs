@@ -1,0 +1,272 @@
+//! Ways through tunnels: from one into another, to this host and from it, packets that are too long, ends of tunnels that
+//! nobody knows the way to.
+
+use sluice_abi::{GTPU_CONTAINER, GTPU_TO_PEER, GtpuRules};
+use sluice_dataplane::{GtpuSession, Peer, Tunnel};
+use sluice_packet_tests::gateway::Hook;
+use sluice_packet_tests::netns::{ifindex, ip};
+use sluice_packet_tests::tunnel::{Ends, Message, packet};
+
+use super::Check;
+use super::bench::{Action, Bench, PEER_TEID, TEID, UE, UE6, datagram};
+
+pub const CHECKS: [Check; 7] = [
+    ("between two subscribers", between),
+    ("to this host and from it", host),
+    ("packets that are too long are told so", too_long),
+    ("the other end of the tunnel", other_end),
+    ("from one tunnel into another (N9)", onward),
+    ("End Marker and headers on their way (N9)", onward_signals),
+    ("packets that are sent as several", joined),
+];
+
+/// Hairpin: out of one tunnel, into the other, past the policies between.
+fn between(bench: &mut Bench) {
+    bench.with(true, bench.rules());
+    let other = GtpuSession {
+        teid: TEID + 1,
+        address: Some("10.45.0.9".parse().expect("an address")),
+        prefix: None,
+        tunnel: Tunnel { peer: bench.peer(false), teid: 42 },
+        ..bench.session(true, bench.rules())
+    };
+    let number = bench.add(&other);
+    let text = |hops| {
+        packet(&format!("ip(src={UE}, dst=10.45.0.9, ttl={hops}, id=7)/udp(sport=5, dport=6)/fill(n=9)"))
+    };
+    for round in ["first packet", "established"] {
+        let seen = bench.up_packet(true, &text(64));
+        seen.counts(round, &[("received", 2), ("decapsulated", 1), ("redirected", 1)]);
+        let ends = bench.n3(false).turned();
+        let sport = u16::from_be_bytes([seen.frame[54], seen.frame[55]]);
+        let ends = Ends { from: (ends.from.0, ends.from.1, sport), ..ends };
+        seen.leaves(round, &ends.tunnelled(&Message::data(42, &text(63)).bytes(), 0));
+    }
+    assert_eq!(bench.usage(number)[1], (2 * 37, 2));
+}
+
+fn host(bench: &mut Bench) {
+    for inner4 in [true, false] {
+        bench.begin();
+        let number = bench.with(true, bench.rules());
+        let mac = bench.gateway.plan.environment.netdevs["mif.0"].mac;
+        let mac = sluice_wire::Mac(mac);
+        let ping = if inner4 {
+            packet(&format!("ip(src={UE}, dst=10.45.0.1)/icmp(type=echo-request, id=1, seq=1)/fill(n=8)"))
+        } else {
+            packet(&format!(
+                "ip6(src={UE6}, dst=2001:db8:45::1)/icmp6(type=echo-request, id=1, seq=1)/fill(n=8)"
+            ))
+        };
+        for round in ["first packet", "next one"] {
+            let seen = bench.up_packet(true, &ping);
+            seen.counts(round, &[("received", 2), ("decapsulated", 1), ("delivered_local", 1)]);
+            seen.leaves(round, &bench.frame_of(&ping, mac, mac));
+        }
+        // what the host sends by the mobile unit comes out of its far end
+        let pong = if inner4 {
+            packet(&format!("ip(src=10.45.0.1, dst={UE})/icmp(type=echo-reply, id=1, seq=1)/fill(n=8)"))
+        } else {
+            packet(&format!(
+                "ip6(src=2001:db8:45::1, dst={UE6})/icmp6(type=echo-reply, id=1, seq=1)/fill(n=8)"
+            ))
+        };
+        // the far end is on tc whatever the other devices are on; prog-run enters the hook's own program
+        let seen = bench.send("mif.0-peer", &bench.frame_of(&pong, mac, mac));
+        seen.encapsulated("from the host", bench.n3(true).turned(), &Message::data(PEER_TEID, &pong), 0);
+        assert_eq!(bench.usage(number)[1], (pong.len() as u64, 1));
+        let group = if inner4 {
+            packet("ip(src=10.45.0.1, dst=224.0.0.1)/udp(sport=1, dport=2)")
+        } else {
+            packet("ip6(src=2001:db8:45::1, dst=ff02::1)/udp(sport=1, dport=2)")
+        };
+        let seen = bench.send("mif.0-peer", &bench.frame_of(&group, mac, mac));
+        seen.drops("to a group", "gtpu_no_session");
+        // an answer to the subscriber leaves by the mobile unit, and finds its tunnel at the far end
+        let expired = datagram(inner4, false, 1, 4);
+        let seen = bench.up_packet(true, &expired);
+        seen.counts("expired", &[("received", 2), ("decapsulated", 1), ("ttl_exceeded", 1), ("replies", 1)]);
+        assert_eq!(seen.frame[..12], [mac.0, mac.0].concat());
+        let answer = seen.frame[14..].to_vec();
+        let seen = bench.send("mif.0-peer", &seen.frame);
+        seen.encapsulated("the answer", bench.n3(true).turned(), &Message::data(PEER_TEID, &answer), 0);
+    }
+}
+
+/// RFC 1191 4, RFC 8201: the mobile unit's MTU of 1400 counts, so that what is in a tunnel fits.
+fn too_long(bench: &mut Bench) {
+    let number = bench.with(true, bench.rules());
+    for inner4 in [true, false] {
+        let header = if inner4 { 28 } else { 48 };
+        let seen = bench.down(&datagram(inner4, true, 64, 1401 - header));
+        seen.counts("1401", &[("received", 1), ("too_big", 1), ("replies", 1)]);
+        assert_eq!(seen.action, Action::Redirect);
+        let told = if inner4 { &seen.frame[40..42] } else { &seen.frame[60..62] };
+        assert_eq!(told, 1400u16.to_be_bytes());
+        let seen = bench.down(&datagram(inner4, true, 64, 1400 - header));
+        let message = Message::data(PEER_TEID, &datagram(inner4, true, 63, 1400 - header));
+        seen.encapsulated("1400", bench.n3(true).turned(), &message, 0);
+        // past the session's next hop
+        let seen = bench.down(&datagram(inner4, true, 64, 1401 - header));
+        seen.counts("1401, established", &[("received", 1), ("too_big", 1), ("replies", 1)]);
+    }
+    assert_eq!(bench.usage(number)[1], (2800, 2));
+}
+
+fn other_end(bench: &mut Bench) {
+    let down = datagram(true, true, 64, 20);
+    let to = |bench: &Bench, remote: &str| {
+        let peer = Peer { remote: remote.parse().expect("an address"), ..bench.peer(true) };
+        bench.add(&GtpuSession { tunnel: Tunnel { peer, teid: 9 }, ..bench.session(true, bench.rules()) })
+    };
+    to(bench, "192.0.2.9");
+    bench.down(&down).drops("no route", "gtpu_peer");
+    bench.begin();
+    to(bench, "10.45.7.7");
+    bench.down(&down).drops("behind a mobile unit", "gtpu_peer");
+    bench.begin();
+    // nobody has asked for it: the kernel does
+    to(bench, "10.3.0.77");
+    let seen = bench.down(&down);
+    seen.counts("an unknown neighbour", &[("received", 1), ("handed_off", 1), ("queued", 1)]);
+    let wanted = if bench.hook() == Hook::Tc { Action::Redirect } else { Action::Pass };
+    assert_eq!(seen.action, wanted);
+    let message = Message::data(9, &datagram(true, true, 63, 20)).bytes();
+    assert_eq!(seen.frame[14 + 28..], message[..]);
+    bench.begin();
+    // a route that takes less than the tunnel needs
+    ip(&["route replace 10.3.0.8/32 via 10.3.0.7 mtu lock 1300".to_owned()]).expect("a route");
+    to(bench, "10.3.0.8");
+    let seen = bench.down(&datagram(true, true, 64, 1300 - 36 - 28));
+    seen.counts("just fits", &[("received", 1), ("redirected", 1)]);
+    bench.down(&datagram(true, true, 64, 1301 - 36 - 28)).drops("does not", "gtpu_mtu");
+    bench.begin();
+    // by the other unit, with its tag
+    let peer = Peer {
+        local: bench.n9(true).to.1,
+        remote: bench.n9(true).from.1,
+        ifindex: ifindex("n9.9").expect("a device"),
+    };
+    bench.add(&GtpuSession { tunnel: Tunnel { peer, teid: 9 }, ..bench.session(true, bench.rules()) });
+    let seen = bench.down(&down);
+    let message = Message::data(9, &datagram(true, true, 63, 20));
+    let seen = untagged(bench, seen);
+    seen.encapsulated("a tagged unit", bench.n9(true).turned(), &message, 0);
+}
+
+/// On XDP the tag stands in the frame; on tc beside it, where prog-run does not show it.
+fn untagged(bench: &Bench, mut seen: super::bench::Outcome) -> super::bench::Outcome {
+    if bench.hook() == Hook::Xdp {
+        assert_eq!(seen.frame[12..16], [0x81, 0, 0, 9]);
+        seen.frame.drain(12..16);
+    }
+    seen
+}
+
+/// TS 23.501 5.8.2.3, TS 29.281 4.2.5: what comes under a TEID goes on under another one, container and all.
+fn onward(bench: &mut Bench) {
+    for (from4, to4) in [(true, true), (true, false), (false, true), (false, false)] {
+        bench.begin();
+        let n9 = bench.n9(to4);
+        let peer = Peer { local: n9.to.1, remote: n9.from.1, ifindex: ifindex("n9.9").expect("a device") };
+        let rules = GtpuRules { flags: GTPU_TO_PEER as u16, ..bench.rules() };
+        let session = GtpuSession { tunnel: Tunnel { peer, teid: 77 }, ..bench.session(from4, rules) };
+        let number = bench.add(&session);
+        let inner = datagram(true, false, 64, 20);
+        let messages = [
+            ("plain", Message::data(TEID, &inner)),
+            ("with a container", Message::data(TEID, &inner).with(&[(0x85, &[0x10, 9])])),
+            (
+                "with a sequence number",
+                Message { flags: 0x32, options: [1, 2, 0, 0], ..Message::data(TEID, &inner) },
+            ),
+            ("with a header for the end, 5.2.1", Message::data(TEID, &inner).with(&[(0x82, &[0, 1])])),
+            ("whatever is in it", Message::data(TEID, &[0xaa; 33])),
+        ];
+        let mut bytes = 0;
+        for (what, message) in &messages {
+            let seen = bench.up(from4, message);
+            seen.counts(what, &[("received", 1), ("redirected", 1)]);
+            let seen = untagged(bench, seen);
+            let expected = Message { teid: 77, ..message.clone() }.bytes();
+            let mut ends = n9.turned();
+            (ends.from.2, ends.to.2) = (30000, 2152);
+            seen.leaves(what, &ends.tunnelled(&expected, 0));
+            bytes += message.body.len() as u64;
+        }
+        assert_eq!(bench.usage(number)[0], (bytes, 5));
+        // and from the frame with a tag, back to the base station
+        let back = GtpuSession {
+            teid: TEID + 5,
+            address: Some("10.45.0.5".parse().expect("an address")),
+            prefix: None,
+            tunnel: Tunnel { peer: bench.peer(from4), teid: 88 },
+            ..session
+        };
+        bench.add(&back);
+        let message = Message::data(TEID + 5, &inner).with(&[(0x85, &[0, 9])]);
+        let plain = n9.frame(&message.bytes());
+        let frame = [&plain[..12], &[0x81, 0, 0, 9], &plain[12..]].concat();
+        let seen = bench.send("n9", &frame);
+        seen.counts("back", &[("received", 1), ("redirected", 1)]);
+        let mut ends = bench.n3(from4).turned();
+        (ends.from.2, ends.to.2) = (30000, 2152);
+        seen.leaves("back", &ends.tunnelled(&Message { teid: 88, ..message }.bytes(), 0));
+    }
+}
+
+fn onward_signals(bench: &mut Bench) {
+    let n9 = bench.n9(true);
+    let peer = Peer { local: n9.to.1, remote: n9.from.1, ifindex: ifindex("n9.9").expect("a device") };
+    let rules = GtpuRules { flags: (GTPU_TO_PEER | GTPU_CONTAINER) as u16, qfi: 3, ..bench.rules() };
+    let number = bench.add(&GtpuSession { tunnel: Tunnel { peer, teid: 77 }, ..bench.session(true, rules) });
+    let marker = Message { kind: 254, ..Message::data(TEID, &[]) };
+    let seen = bench.up(true, &marker);
+    seen.counts("End Marker, 7.3.2", &[("received", 1), ("redirected", 1)]);
+    let seen = untagged(bench, seen);
+    let mut ends = n9.turned();
+    (ends.from.2, ends.to.2) = (30000, 2152);
+    seen.leaves("End Marker, 7.3.2", &ends.tunnelled(&Message { teid: 77, ..marker }.bytes(), 0));
+    // 5.2.1: 10 is for the end of the tunnel, 11 for everybody; PDCP PDU numbers are for whom they are forwarded to
+    for (kind, passes) in
+        [(0x81, true), (0xbf, true), (0xc0, true), (0xc1, false), (0xff, false), (0x3f, true)]
+    {
+        let seen = bench.up(true, &Message::data(TEID, &[0xaa; 20]).with(&[(kind, &[0, 0])]));
+        assert_eq!(seen.counted.contains_key("gtpu_extension"), !passes, "{kind:#x}: {:?}", seen.counted);
+    }
+    assert_eq!(bench.usage(number)[0], (80, 4));
+    let tail = [bench.n3(true).frame(&Message::data(TEID, &[0xaa; 20]).bytes()), vec![0; 9]].concat();
+    let seen = bench.send("n3", &tail);
+    let seen = untagged(bench, seen);
+    seen.leaves("a trailer ends here", &ends.tunnelled(&Message::data(77, &[0xaa; 20]).bytes(), 0));
+}
+
+/// GSO: the kernel cuts it on its way through the mobile unit's device, and the far end puts each piece into the tunnel.
+fn joined(bench: &mut Bench) {
+    use std::os::fd::AsFd;
+
+    use sluice_dataplane::prog_run::{self, TcRun};
+
+    if bench.hook() != Hook::Tc {
+        return;
+    }
+    let number = bench.with(true, bench.rules());
+    let inner = packet(&format!("ip(src=10.6.0.100, dst={UE}, ttl=64)/tcp(sport=80, dport=9, flags=S)"));
+    bench.down(&inner);
+    let inner = packet(&format!("ip(src={UE}, dst=10.6.0.100)/tcp(sport=9, dport=80, flags=SA, ack=1)"));
+    bench.up_packet(true, &inner);
+    let usage = bench.usage(number);
+    let inner = packet(&format!(
+        "ip(src=10.6.0.100, dst={UE}, ttl=64)/tcp(sport=80, dport=9, flags=A, seq=1, ack=1)/fill(n=3000)"
+    ));
+    let frame = bench.frame_of(&inner, bench.mac("n6.0"), bench.host("server"));
+    let program = bench.gateway.arrive("n6").expect("a program");
+    let run = TcRun { gso_segs: 3, gso_size: 1000, ..TcRun::new(&frame, ifindex("n6").expect("a device")) };
+    let seen = prog_run::tc(program.as_fd(), &run).expect("a run");
+    assert_eq!(seen.retval, 7);
+    let mac = bench.gateway.plan.environment.netdevs["mif.0"].mac;
+    assert_eq!(seen.data[..12], [mac, mac].concat());
+    let counted = bench.counted();
+    assert_eq!((counted["received"], counted["redirected"]), (3, 3));
+    assert_eq!(bench.usage(number), usage);
+}
