@@ -102,6 +102,7 @@ impl Gnb {
         self.station.tunnels().insert(key(tunnel.subscriber), tunnel);
     }
 
+    /// What has gone through it.
     pub fn counts(&self) -> &Counts {
         &self.station.counts
     }

@@ -74,7 +74,7 @@ fn facility(name: &str) -> u8 {
 
 /// APP-NAME, by which the appliance tells its daemons apart.
 fn application(event: &str) -> &'static str {
-    const NAMES: [(&str, &str); 4] = [
+    const NAMES: [(&str, &str); 5] = [
         ("RT_FLOW", "RT_FLOW"),
         ("RT_SCREEN", "RT_IDS"),
         ("RT_SRC_NAT", "RT_NAT"),
