@@ -30,6 +30,7 @@ demo: setup build ## real traffic through the branch gateway on both hooks, then
 	target/release/sluice lab run nat64 --hook both
 	target/release/sluice lab run gate --hook both
 	target/release/sluice lab run fanout --hook both
+	target/release/sluice lab run gtpu --hook both
 	@mkdir -p target/demo
 	target/release/sluice pcap generate --packets 1000000 --flows 1000 --protocol mixed --loss 0.001 --reorder 0.001 \
 		--duplicate 0.0002 --rekey 500 --output target/demo/mixed.pcap
