@@ -53,6 +53,7 @@ int tc_gtpu_decap(struct __sk_buff *ctx)
 {
 	int action = gtpu_decap_path(ctx);
 
+	CALL_NEXT(ctx, action, ADMIT);
 	CALL_NEXT(ctx, action, FAST_INNER);
 	CALL_COUNTED(ctx, action, GTPU_ENCAP);
 	CALL_COUNTED(ctx, action, GTPU_SIGNAL);

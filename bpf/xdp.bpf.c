@@ -50,6 +50,7 @@ int xdp_gtpu_decap(struct xdp_md *ctx)
 {
 	int action = gtpu_decap_path(ctx);
 
+	CALL_NEXT(ctx, action, ADMIT);
 	CALL_NEXT(ctx, action, FAST_INNER);
 	CALL_COUNTED(ctx, action, GTPU_ENCAP);
 	CALL_COUNTED(ctx, action, GTPU_SIGNAL);
