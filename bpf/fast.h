@@ -122,16 +122,17 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 		return GO(ADMIT);
 
 	__u32 segments = hook_segments(ctx);
-	/* packets in one buffer go to the device, and come out of its far end one by one */
-	bool tunnel = (config.stage_mask & STAGE_BIT(GTPU)) && (nexthop->flags & NEXTHOP_TUNNEL) && segments == 1;
 
+	/*
+	 * The program that puts it into its tunnel replays it, too: this one stays small. Packets in one buffer go to
+	 * the device, and come out of its far end one by one.
+	 */
+	if ((config.stage_mask & STAGE_BIT(GTPU)) && (nexthop->flags & NEXTHOP_TUNNEL) && segments == 1)
+		return GO(GTPU_ENCAP);
 	trace_session(r->family, r->line);
 	replay_account(r, segments);
 	count->received += segments;
 	count->received_bytes += r->is.ip_len;
-	/* the program that puts it into its tunnel rewrites its headers, too: this one stays small */
-	if (tunnel)
-		return GO(GTPU_ENCAP);
 	if (!replay_headers(ctx, r, !local) || (!local && !rewrite_link(ctx, &r->frame, nexthop)))
 		return drop_unwritten(r->unit->index, segments);
 	if (local) {

@@ -227,8 +227,8 @@ static __always_inline int gtpu_put_in(hook_ctx *ctx, const struct handover *h, 
 	return action;
 }
 
-/* An established packet as it goes on: the fast program has found its session, and counted it there. */
-static __always_inline bool gtpu_replay(hook_ctx *ctx, const struct handover *h)
+/* An established packet, of which the fast program has found the session; not GSO. */
+static __always_inline bool gtpu_replay(hook_ctx *ctx, const struct handover *h, struct unit_counters *count)
 {
 	struct replay r = {
 		.is = h->is,
@@ -238,7 +238,13 @@ static __always_inline bool gtpu_replay(hook_ctx *ctx, const struct handover *h)
 	};
 
 	r.state = flow_state_at(r.family, r.line);
-	return r.state && replay_headers(ctx, &r, true);
+	count->received += 1;
+	count->received_bytes += r.is.ip_len;
+	if (!r.state)
+		return false;
+	trace_session(r.family, r.line);
+	replay_account(&r, 1);
+	return replay_headers(ctx, &r, true);
 }
 
 static __always_inline int gtpu_encap_path(hook_ctx *ctx)
@@ -252,7 +258,7 @@ static __always_inline int gtpu_encap_path(hook_ctx *ctx)
 
 	if (!count)
 		return HOOK_DROP;
-	int verdict = h->entry == ENTRY_REPLAY && !gtpu_replay(ctx, h) ? DROP(REWRITE_FAILED) : CONTINUE;
+	int verdict = h->entry == ENTRY_REPLAY && !gtpu_replay(ctx, h, count) ? DROP(REWRITE_FAILED) : CONTINUE;
 
 	if (verdict == CONTINUE && h->entry != ENTRY_RELAY)
 		verdict = gtpu_outward(ctx, h, work);
