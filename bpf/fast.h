@@ -129,10 +129,14 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 	replay_account(r, segments);
 	count->received += segments;
 	count->received_bytes += r->is.ip_len;
-	if (!replay_headers(ctx, r, !local) || (!local && !tunnel && !rewrite_link(ctx, &r->frame, nexthop)))
-		return drop_unwritten(r->unit->index, segments);
-	if (tunnel)
+	/* twice the same text, so that the compiler has no reason to keep one thing for both ways */
+	if (tunnel) {
+		if (!replay_headers(ctx, r, true))
+			return drop_unwritten(r->unit->index, segments);
 		return gtpu_enter(&r->frame, r->unit->index, r->unit->zone, r->is.ip_len);
+	}
+	if (!replay_headers(ctx, r, !local) || (!local && !rewrite_link(ctx, &r->frame, nexthop)))
+		return drop_unwritten(r->unit->index, segments);
 	if (local) {
 		count->delivered_local += segments;
 		return hook_to_host(ctx, &r->frame, r->unit);

@@ -141,7 +141,8 @@ static __noinline int gtpu_answer_with(hook_ctx *ctx, struct gtpu_work *work, co
 		return 0;
 	__u32 udp_len = sizeof(struct udphdr) + len;
 
-	if (!hook_resize(ctx, l4 + udp_len) || !reply_ethernet(ctx, 0, l3))
+	/* the kernel forgets the sum of a packet's bytes where its length changes */
+	if (!hook_resize(ctx, l4 + udp_len + 1) || !hook_resize(ctx, l4 + udp_len) || !reply_ethernet(ctx, 0, l3))
 		return 0;
 	struct iphdr *ip = hook_data(ctx) + l3;
 	__u32 pseudo;
@@ -209,7 +210,7 @@ static __always_inline int gtpu_refused(hook_ctx *ctx, const struct handover *h,
 	return gtpu_send(ctx, h, work, count, bpf_htons(GTPU_PORT));
 }
 
-/* 7.2.2: the path is there. */
+/* 7.2.2: the path is there. Entries that nobody uses any more may say the same, so all that do are told. */
 static __noinline int gtpu_path_is_there(hook_ctx *ctx, const struct handover *h)
 {
 	struct gtpu_ends ends;
@@ -234,7 +235,6 @@ static __noinline int gtpu_path_is_there(hook_ctx *ctx, const struct handover *h
 			continue;
 		peer->received++;
 		gtpu_heard(peer);
-		return 1;
 	}
 	return 0;
 }
@@ -295,11 +295,12 @@ static __always_inline int gtpu_signal_path(hook_ctx *ctx)
 	switch (work->type) {
 	case GTPU_ECHO_REQUEST:
 		count->gtpu_signals += segments;
-		gtpu_path_is_there(ctx, h);
 		gtpu_echo_response(work);
 		return gtpu_send(ctx, h, work, count, work->be_sport);
 	case GTPU_ECHO_RESPONSE:
-		gtpu_path_is_there(ctx, h);
+		/* that search takes its time */
+		if (gtpu_may_answer(h->zone))
+			gtpu_path_is_there(ctx, h);
 		break;
 	case GTPU_ERROR_INDICATION:
 		if (gtpu_error_received(ctx, h, work) != CONTINUE)

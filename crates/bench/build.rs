@@ -20,7 +20,7 @@ fn main() {
     println!("cargo:rustc-env=SLUICE_BPF_SOURCES={}", hash(&bpf));
     layouts(&bpf).write_to_file(out.join("layouts.rs")).expect("cannot write layouts.rs");
     let clang = find_clang();
-    for name in ["xdp", "tc", "frames", "mapops", "wire"] {
+    for name in ["xdp", "tc", "frames", "mapops", "wire", "gtpu"] {
         let source = bpf.join("bench").join(format!("{name}.bpf.c"));
         SkeletonBuilder::new()
             .source(&source)
@@ -64,6 +64,7 @@ fn layouts(bpf: &Path) -> bindgen::Bindings {
     bindgen::Builder::default()
         .header(bpf.join("bench/bench.h").display().to_string())
         .header(bpf.join("bench/mapops.h").display().to_string())
+        .header(bpf.join("bench/gtpu.h").display().to_string())
         .header(bpf.join("bench/wire.h").display().to_string())
         .allowlist_file(r".*/bpf/bench/[a-z]+\.h")
         .generate_comments(false)

@@ -13,4 +13,5 @@ pub(crate) mod relay;
 pub(crate) mod ring;
 pub(crate) mod ring_relay;
 pub(crate) mod site;
+pub(crate) mod tunnels;
 pub mod wire;

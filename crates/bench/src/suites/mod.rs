@@ -9,6 +9,7 @@ pub(crate) mod fair;
 pub(crate) mod fan_out;
 pub mod frames;
 pub mod gate;
+pub(crate) mod gtpu;
 pub(crate) mod hitless;
 pub(crate) mod ladder;
 pub(crate) mod latency;
@@ -40,6 +41,7 @@ pub static SUITES: &[Suite] = &[
     load::SUITE,
     policies::SUITE,
     nat::SUITE,
+    gtpu::SUITE,
     mapops::SUITE,
     sweep::SUITE,
     wire::SUITE,

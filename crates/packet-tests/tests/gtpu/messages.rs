@@ -81,6 +81,7 @@ fn options(bench: &mut Bench) {
         bench.up(true, message).decapsulated(what, &expected);
     }
     let usage = bench.usage(number);
+    bench.summed = false;
     for (what, message) in &answered {
         let seen = bench.up(true, message);
         seen.counts(what, &[("received", 1), ("gtpu_extension", 1), ("replies", 1)]);
@@ -168,6 +169,7 @@ fn container(bench: &mut Bench) {
 
 /// What stands behind the end of a packet, a message or a datagram is no part of it, and goes nowhere.
 fn trailing(bench: &mut Bench) {
+    bench.summed = false;
     let number = bench.with(true, bench.rules());
     let inner = datagram(true, false, 64, 20);
     let expected = bench.out_of_n6(&datagram(true, false, 63, 20));
@@ -286,6 +288,11 @@ fn others(bench: &mut Bench) {
             seen.leaves(round, &bench.out_of_n6(&through(63, "10.6.0.100", dport)));
         }
     }
+    let text = "eth()/vlan(id=9)/ip(src=10.9.0.2, dst=10.6.0.100)/udp(sport=2152, dport=53)";
+    let mut frame = packet(text);
+    frame[..12].copy_from_slice(&[bench.n9(true).to.0.0, bench.n9(true).from.0.0].concat());
+    bench.summed = false; // the tag leaves the frame without it
+    bench.send("n9", &frame).counts("a tagged one", &[("received", 1), ("redirected", 1)]);
     let frame = bench.frame_of(&through(64, "10.3.0.1", 53), dmac, smac);
     bench.send("n3", &frame).drops("another port of the tunnel's address", "host_inbound");
 }

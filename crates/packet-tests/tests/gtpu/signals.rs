@@ -35,6 +35,7 @@ fn back(ends: Ends, port: u16) -> Ends {
 
 /// 7.2.1, 7.2.2: the same sequence number (4.3.1), the ports turned round (4.4.2.2), Recovery with a restart counter of 0 (8.2).
 fn echo(bench: &mut Bench) {
+    bench.summed = false;
     for v4 in [true, false] {
         let ends = bench.n3(v4);
         let plain = Message::signal(1, 0, 0x1234, &[]);
@@ -84,6 +85,7 @@ fn echo_response(bench: &mut Bench) {
 
 /// 7.3.1: TEID and address of what was sent, its source port in a UDP Port header (5.2.2.1), to port 2152 (4.4.2.4).
 fn error_sent(bench: &mut Bench) {
+    bench.summed = false;
     bench.with(true, bench.rules());
     for v4 in [true, false] {
         let ends = bench.n3(v4);
@@ -139,6 +141,7 @@ fn error_received(bench: &mut Bench) {
 
 /// TS 29.060 7.2.3, 11.1.1: the version that is supported, to whom asked; an answer gets none.
 fn versions(bench: &mut Bench) {
+    bench.summed = false;
     let ends = bench.n3(true);
     for flags in [0x00, 0x1e, 0x40, 0x48, 0x50, 0x70, 0xf0] {
         let message = Message { flags, kind: 32, ..Message::data(7, &[0; 12]) };
@@ -171,6 +174,7 @@ fn end_marker(bench: &mut Bench) {
 }
 
 fn withheld(bench: &mut Bench) {
+    bench.summed = false;
     let unknown = bench.n3(true).frame(&Message::data(9, &datagram(true, false, 64, 4)).bytes());
     bench.send("n3", &unknown);
     bench.gateway.drain("ran").expect("a bucket");

@@ -1,0 +1,263 @@
+//! Suite `gtpu`: what it costs to take packets out of GTP-U tunnels, and to put them into some.
+
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd as _;
+
+use anyhow::{Context as _, Result, ensure};
+use sluice_dataplane::abi::{GTPU_CONTAINER, GtpuRules, cost_of_rate, tolerance_of_burst};
+use sluice_dataplane::{GtpuSession, Peer, Sizes, Tunnel};
+
+use crate::generator::harness::Hook;
+use crate::generator::site::{LAN, MOBILE, Site, WAN};
+use crate::generator::tunnels::{Ends, FIRST_SUBSCRIBER, FIRST_TEID, QFI, TEID_THERE, Tunnels, Way};
+use crate::method::affinity::{bench_cpu, pin};
+use crate::method::checks;
+use crate::method::result::{Better, Check, Figure, SuiteResult};
+use crate::method::rounds::interleave;
+use crate::method::suite::{Context, Suite};
+use crate::testbed::gateway::{Sluice, Tally};
+
+pub const SUITE: Suite = Suite {
+    name: "gtpu",
+    help: "Nanoseconds a packet into and out of GTP-U tunnels, beside the floor, in interleaved rounds",
+    says: "What a packet of a subscriber costs in Sluice's programs, from the root program to the redirect: uplink out of \
+        its tunnel, downlink into it, each with session, usage, zones, policy and flow, one flow a subscriber. The floor \
+        knows every session by one read of an array, changes the headers and redirects.",
+    silent: &[
+        "Driver and device are not in it, and the packet is always in the first-level cache.",
+        "The floor looks at nothing but TEID or address: it finds no forged source and counts nothing.",
+    ],
+    run: suite,
+};
+
+const STATION: [u8; 4] = [192, 0, 2, 100];
+const GATEWAY: [u8; 4] = [192, 0, 2, 1];
+/// Address of the mobile interface, and all subscribers.
+const SUBSCRIBERS: &str = "10.79.255.254/12";
+
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    way: Way,
+    sessions: u32,
+    /// With a maximum bit rate that no packet exceeds.
+    policed: bool,
+}
+
+impl Row {
+    fn name(&self) -> String {
+        let policed = if self.policed { " policed" } else { "" };
+        format!("xdp {} {}{policed}", self.way.word(), self.sessions)
+    }
+}
+
+fn rows() -> Vec<Row> {
+    let plain = [1, 10_000, 1_000_000].map(|sessions| (sessions, false));
+    let ways = [Way::Uplink, Way::Downlink];
+    let all = plain.into_iter().chain([(10_000, true)]);
+    all.flat_map(|(sessions, policed)| ways.map(|way| Row { way, sessions, policed })).collect()
+}
+
+fn configuration(sessions: u32) -> String {
+    format!(
+        "interfaces {{
+             {LAN} {{ mode xdp; unit 0 {{ family inet {{ address 192.0.2.1/24; }} }} }}
+             {WAN} {{ mode xdp; unit 0 {{ family inet {{ address 198.51.100.1/24; }} }} }}
+             mif {{ unit 0 {{ family inet {{ address {SUBSCRIBERS}; }} }} }}
+         }}
+         security {{
+             zones {{
+                 security-zone ran {{ interfaces {{ {LAN}.0; }} }}
+                 security-zone subscribers {{ interfaces {{ {MOBILE}; }} }}
+                 security-zone internet {{ interfaces {{ {WAN}.0; }} }}
+             }}
+             policies {{ from-zone subscribers to-zone internet {{ policy all {{
+                 match {{ source-address any; destination-address any; application any; }} then {{ permit; }} }} }} }}
+         }}
+         services {{ gtp-u {{
+             sessions-maximum {sessions};
+             interface {LAN}.0 {{ role n3; }}
+             pool all {{ prefix 10.64.0.0/12; mobile-interface {MOBILE}; }}
+         }} }}\n"
+    )
+}
+
+/// The gateway, its sessions, and what sends their packets.
+struct Scene {
+    sluice: Sluice,
+    tunnels: Tunnels,
+    sessions: u32,
+    mobile: u32,
+    numbers: Vec<u32>,
+    tunnel: Tunnel,
+}
+
+impl Scene {
+    fn start(site: &Site, sessions: u32) -> Result<Scene> {
+        let ends = Ends { ran: site.lan, internet: site.wan, station: STATION, gateway: GATEWAY };
+        let flows = (2 * sessions).next_power_of_two().max(65_536);
+        let sizes = Sizes { sessions4: flows, sessions6: 1024, ..Sizes::default() };
+        let sluice = Sluice::start_with(site, &configuration(sessions.max(1000)), sizes, false)?;
+        let mobile = site.mobile.first().context("the site has no mobile interface")?.1;
+        let peer = Peer {
+            local: Ipv4Addr::from(GATEWAY).into(),
+            remote: Ipv4Addr::from(STATION).into(),
+            ifindex: site.lan.ifindex,
+        };
+        let tunnel = Tunnel { peer, teid: TEID_THERE };
+        let mut scene = Scene {
+            sluice,
+            tunnels: Tunnels::load(ends, sessions)?,
+            sessions,
+            mobile,
+            numbers: vec![],
+            tunnel,
+        };
+        let gtpu = scene.sluice.dataplane.gtpu()?;
+        scene.numbers = (0..sessions)
+            .map(|n| {
+                gtpu.add(&GtpuSession {
+                    teid: FIRST_TEID + n,
+                    address: Some((FIRST_SUBSCRIBER + n).into()),
+                    prefix: None,
+                    tunnel: Tunnel { teid: TEID_THERE + n, ..tunnel },
+                    rules: scene.rules(false),
+                    quota: [None; 2],
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(scene)
+    }
+
+    fn rules(&self, policed: bool) -> GtpuRules {
+        let cost = cost_of_rate(40_000_000_000);
+        let burst = tolerance_of_burst(1 << 20, cost);
+        let (cost, tolerance) = if policed { ([cost; 2], [burst; 2]) } else { ([0; 2], [0; 2]) };
+        let flags = GTPU_CONTAINER as u16;
+        GtpuRules { cost, tolerance, ifindex: self.mobile, flags, qfi: QFI, ..Default::default() }
+    }
+
+    /// Every session has these rules from now on.
+    fn police(&self, policed: bool) -> Result<()> {
+        let (gtpu, rules) = (self.sluice.dataplane.gtpu()?, self.rules(policed));
+        for (number, n) in self.numbers.iter().zip(0..) {
+            gtpu.change(*number, &Tunnel { teid: TEID_THERE + n, ..self.tunnel }, &rules, [None; 2])?;
+        }
+        Ok(())
+    }
+
+    fn aim_at_sluice(&self, way: Way) -> Result<()> {
+        let device = if way == Way::Uplink { LAN } else { WAN };
+        let attachment = self.sluice.plan.attachments.iter().find(|one| one.device == device);
+        let variant = attachment.context("a device is not attached")?.variant;
+        let root = self.sluice.dataplane.root_program(sluice_dataplane::ObjectKind::Xdp, variant)?;
+        self.tunnels.aim_at(root.as_fd())
+    }
+
+    /// Both packets of every flow, so that neither is a first one afterwards.
+    fn open(&mut self) -> Result<()> {
+        for way in [Way::Uplink, Way::Downlink, Way::Uplink] {
+            self.tunnels.set_packets(way, self.sessions)?;
+            self.aim_at_sluice(way)?;
+            let before = Tally::read(&self.sluice.dataplane)?;
+            self.tunnels.run(self.sessions)?;
+            let tally = Tally::read(&self.sluice.dataplane)?.since(before);
+            ensure!(
+                tally.redirected == u64::from(self.sessions),
+                "of {} packets {} the data plane counted {tally:?}: {:?}",
+                self.sessions,
+                way.word(),
+                self.sluice.dataplane.counters()?.total_drops().packets
+            );
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds a packet; every one of them must have passed by the short path.
+    fn measure(&mut self, way: Way, repeat: u32) -> Result<f64> {
+        self.aim_at_sluice(way)?;
+        let before = Tally::read(&self.sluice.dataplane)?;
+        let (ns, returned) = self.tunnels.run(repeat)?;
+        let tally = Tally::read(&self.sluice.dataplane)?.since(before);
+        let all = tally.redirected == u64::from(repeat) && tally.slow <= u64::from(repeat) / 1000;
+        ensure!(all && tally.dropped == 0, "of {repeat} packets the data plane counted {tally:?}");
+        ensure!(returned == Hook::Xdp.redirected(), "the last packet returned {returned}");
+        Ok(ns)
+    }
+
+    fn own(&mut self, name: &str, repeat: u32) -> Result<f64> {
+        self.tunnels.aim(name)?;
+        Ok(self.tunnels.run(repeat)?.0)
+    }
+
+    fn figure(&mut self, row: &Row, context: &Context) -> Result<Figure> {
+        self.police(row.policed)?;
+        self.tunnels.set_packets(row.way, self.sessions)?;
+        let repeat = context.pick(200_000, 400_000);
+        let samples = interleave(5, context.rounds, |contestant, _| match contestant {
+            0 => self.own("empty", repeat),
+            1 => self.own("resize", repeat),
+            2 | 4 => self.own("floor", repeat),
+            _ => self.measure(row.way, repeat),
+        })?;
+        // half of what `resize` costs more is what the wrapper does to restore the frame
+        let wrapper: Vec<f64> =
+            samples[0].iter().zip(&samples[1]).map(|(empty, twice)| (empty + twice) / 2.0).collect();
+        let net = |at: usize| {
+            samples[at].iter().zip(&wrapper).map(|(raw, wrapper)| raw - wrapper).collect::<Vec<_>>()
+        };
+        self.aim_at_sluice(row.way)?;
+        let proven = 100.min(self.sessions);
+        self.tunnels.prove(proven)?;
+        let figure = Figure::new(row.name(), "ns/packet", Better::Lower, net(3));
+        let figure =
+            figure.against("adjust-head + one ARRAY lookup + redirect", &net(2)).same(&net(2), &net(4));
+        let usage = self.usage(row, proven + repeat * context.rounds as u32)?;
+        Ok(figure
+            .check(Check::new("packets as they must be", true, format!("{proven} looked at byte by byte")))
+            .check(usage)
+            .check(checks::distinct(self.sessions.into(), self.sessions.into())))
+    }
+
+    /// What the sessions have counted must be what was sent, at least.
+    fn usage(&self, row: &Row, sent: u32) -> Result<Check> {
+        let records = self.sluice.dataplane.gtpu()?.list(0, self.sessions as usize);
+        let counted: u64 = records.iter().map(|record| record.usage.packets[row.way as usize]).sum();
+        let told = format!(
+            "{counted} packets counted by {} sessions, {sent} and those that opened flows sent",
+            records.len()
+        );
+        Ok(Check::new("usage counted", counted >= sent.into(), told))
+    }
+}
+
+fn suite(context: &Context) -> Result<SuiteResult> {
+    let mut result = SuiteResult::new(SUITE.name);
+    let rows: Vec<Row> = rows().into_iter().filter(|row| context.wants(&row.name())).collect();
+    let mut sizes: Vec<u32> = rows.iter().map(|row| row.sessions).collect();
+    sizes.dedup();
+    let mut done = 0.0;
+    for sessions in sizes {
+        let of_this: Vec<Row> = rows.iter().copied().filter(|row| row.sessions == sessions).collect();
+        if result.figures.iter().any(|figure| figure.name == of_this[0].name()) {
+            continue;
+        }
+        let mut site = Site::create("gtpu")?;
+        site.add_mobile(SUBSCRIBERS)?;
+        // which are elsewhere for other suites
+        site.gateway.ip("route del 10.64.0.0/16")?;
+        let figures = site.gateway.enter(|| -> Result<Vec<Figure>> {
+            pin(bench_cpu())?;
+            let mut scene = Scene::start(&site, sessions)?;
+            scene.open()?;
+            let mut figures = vec![];
+            for row in &of_this {
+                context.progress.at(done / rows.len() as f64, &row.name());
+                done += 1.0;
+                figures.push(scene.figure(row, context).with_context(|| format!("row `{}`", row.name()))?);
+            }
+            Ok(figures)
+        })??;
+        result.figures.extend(figures);
+    }
+    Ok(result)
+}
