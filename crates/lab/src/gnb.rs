@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{setsockopt, sockopt};
 use oxirush_gtp_u::{MessageType, Packet};
 
 use crate::netns::Netns;
@@ -24,6 +25,8 @@ const PORT: u16 = 2152;
 pub const DEVICE: &str = "ue0";
 /// QoS flow of what subscribers send.
 const QFI: u8 = 9;
+/// A window of TCP and more.
+const RECEIVE_BUFFER: usize = 64 << 20;
 /// Largest packet of either side.
 const LARGEST: usize = 65_536;
 
@@ -81,6 +84,8 @@ impl Gnb {
             subscribers.enter(|| open_tun(DEVICE))?.context("cannot make the device of subscribers")?;
         let socket = radio.enter(|| UdpSocket::bind((own, PORT)))?.context("cannot listen on port 2152")?;
         socket.set_read_timeout(Some(LOOK))?;
+        // what is lost there would be counted by nobody
+        setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER)?;
         let station = Arc::new(Station {
             socket,
             device,
