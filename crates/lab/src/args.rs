@@ -59,6 +59,8 @@ pub enum Lab {
     Nat,
     /// A database that is reached with a grant only (`run` only)
     Gate,
+    /// A base station, the user plane of a mobile network, a data network (`run` only)
+    Gtpu,
     /// One address whose datagrams three receivers share (`run` only)
     Fanout,
     /// An IPv6-only client and IPv4-only servers (`run` only)

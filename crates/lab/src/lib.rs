@@ -13,6 +13,8 @@ pub mod demo;
 mod fan_out;
 mod gate;
 pub mod gateway;
+pub mod gnb;
+mod gtpu;
 pub mod helpers;
 pub mod hosts;
 mod interrupt;
@@ -45,6 +47,7 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
         Command::Run(args) if args.lab == args::Lab::Nat64 => nat64::run(&args),
         Command::Run(args) if args.lab == args::Lab::Nat => nat::run_lab(&args),
         Command::Run(args) if args.lab == args::Lab::Gate => gate::run_lab(&args),
+        Command::Run(args) if args.lab == args::Lab::Gtpu => gtpu::run_lab(&args),
         Command::Run(args) if args.lab == args::Lab::Fanout => fan_out::run_lab(&args),
         Command::Run(args) if args.lab == args::Lab::Operate => operate::run_lab(&args),
         Command::Run(args) => demo::run(&args),

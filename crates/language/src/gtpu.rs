@@ -5,8 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Serialize;
 
-use crate::schema::kind::overlap;
-use crate::values::Prefix;
+use crate::values::{Prefix, overlap};
 
 /// Interface whose units lead to subscribers; the kernel knows them by their own names, `mif.0`.
 pub const MOBILE: &str = "mif";

@@ -13,6 +13,17 @@ pub struct Prefix {
     pub len: u8,
 }
 
+/// Whether two prefixes have an address in common.
+pub(crate) fn overlap(a: &Prefix, b: &Prefix) -> bool {
+    let bits = |prefix: &Prefix| match prefix.addr {
+        IpAddr::V4(addr) => (u128::from(addr.to_bits()), 32),
+        IpAddr::V6(addr) => (addr.to_bits(), 128),
+    };
+    let ((a_bits, width), (b_bits, b_width)) = (bits(a), bits(b));
+    let differ = (a_bits ^ b_bits).checked_shr(width - u32::from(a.len.min(b.len))).unwrap_or(0);
+    width == b_width && differ == 0
+}
+
 /// One term of an application: protocol plus port or ICMP ranges, all inclusive.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct Service {

@@ -24,7 +24,7 @@ const OWNERS_GROUP: [&str; 3] = ["--reuid=65534", "--regid=0", "--clear-groups"]
 const ROOT: [&str; 1] = ["--reuid=0"];
 
 /// What everyone may ask.
-const OPEN: [&str; 12] = [
+const OPEN: [&str; 13] = [
     "health",
     "metrics",
     "api/openapi.json",
@@ -36,15 +36,19 @@ const OPEN: [&str; 12] = [
     "api/policies",
     "api/pipeline",
     "api/gate",
+    "api/gtp-u",
     "api/match-policies?from_zone=left&to_zone=right&source_ip=10.0.0.1&destination_ip=10.0.0.2&protocol=icmp",
 ];
 
 /// What only they do, and a body for each.
-const CHANGES: [(&str, &str); 15] = [
+const CHANGES: [(&str, &str); 18] = [
     ("api/sessions/clear", "{}"),
     ("api/nat/bindings/clear", "{}"),
     ("api/gate/revoke", "{\"all\":true}"),
     ("api/gate/grant", "[]"),
+    ("api/gtp-u/sessions/add", "[]"),
+    ("api/gtp-u/sessions/change", "{\"name\":\"x\"}"),
+    ("api/gtp-u/sessions/remove", "{\"all\":true}"),
     ("api/commit", "x"),
     ("api/commit/confirm", ""),
     ("api/candidate/open", ""),

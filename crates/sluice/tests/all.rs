@@ -20,6 +20,7 @@ mod fanout;
 mod fragments;
 mod gate;
 mod gate_alone;
+mod gtpu;
 mod import_command;
 mod instances;
 #[path = "../../../tests/lab/nat64.rs"]

@@ -22,7 +22,13 @@ pub struct Site {
     pub wan: Side,
     /// A third host, if there is one.
     pub outside: Option<(Netns, Side)>,
+    /// Both ends of a mobile interface, if there is one: name, index and MAC address.
+    pub mobile: Vec<(String, u32, [u8; 6])>,
 }
+
+/// The mobile interface.
+pub const MOBILE: &str = "mif.0";
+const MOBILE_MACS: [&str; 2] = ["02:be:00:00:04:01", "02:be:00:00:04:02"];
 
 pub const LAN: &str = "lan0";
 pub const WAN: &str = "wan0";
@@ -81,7 +87,7 @@ impl Site {
         wan_host.ip_batch(&neighbours(WAN_HOST, "198.51.100.1", "fd00:2::1", WAN_MAC))?;
         let lan = side(&gateway, LAN, LAN_MAC, &lan_host, LAN_HOST, LAN_HOST_MAC)?;
         let wan = side(&gateway, WAN, WAN_MAC, &wan_host, WAN_HOST, WAN_HOST_MAC)?;
-        Ok(Site { lan_host, gateway, wan_host, lan, wan, outside: None })
+        Ok(Site { lan_host, gateway, wan_host, lan, wan, outside: None, mobile: vec![] })
     }
 
     /// Adds a third host on a link of its own.
@@ -92,6 +98,23 @@ impl Site {
         link(&self.gateway, OUTSIDE, mac, &own, &host, OUTSIDE_HOST, host_mac, &other, None)?;
         let side = side(&self.gateway, OUTSIDE, mac, &host, OUTSIDE_HOST, host_mac)?;
         self.outside = Some((host, side));
+        Ok(())
+    }
+
+    /// Adds a mobile interface with this address, whose subnet are the subscribers.
+    pub fn add_mobile(&mut self, address: &str) -> Result<()> {
+        let ends = [MOBILE.to_owned(), format!("{MOBILE}-peer")];
+        let [mac, far_mac] = MOBILE_MACS;
+        self.gateway.ip_batch(&format!(
+            "link add {} address {mac} type veth peer name {} address {far_mac}\nlink set {} up\nlink set {} up\n\
+             addr add {address} dev {}\n",
+            ends[0], ends[1], ends[0], ends[1], ends[0]
+        ))?;
+        let found = ends.into_iter().zip(MOBILE_MACS).map(|(name, mac)| {
+            let ifindex = self.gateway.ifindex(&name)?;
+            Ok((name, ifindex, mac_bytes(mac)))
+        });
+        self.mobile = found.collect::<Result<_>>()?;
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use sluice_dataplane::abi::{GTPU_CONTAINER, GtpuRules, cost_of_rate, tolerance_o
 use sluice_dataplane::{GtpuSession, Peer, Sizes, Tunnel};
 
 use crate::generator::harness::Hook;
-use crate::generator::site::{LAN, Site, WAN};
+use crate::generator::site::{LAN, MOBILE, Site, WAN};
 use crate::generator::tunnels::{Ends, FIRST_SUBSCRIBER, FIRST_TEID, QFI, TEID_THERE, Tunnels, Way};
 use crate::method::affinity::{bench_cpu, pin};
 use crate::method::checks;
@@ -32,7 +32,8 @@ pub const SUITE: Suite = Suite {
 
 const STATION: [u8; 4] = [192, 0, 2, 100];
 const GATEWAY: [u8; 4] = [192, 0, 2, 1];
-const MOBILE: &str = "mif.0";
+/// Address of the mobile interface, and all subscribers.
+const SUBSCRIBERS: &str = "10.79.255.254/12";
 
 #[derive(Debug, Clone, Copy)]
 struct Row {
@@ -61,7 +62,7 @@ fn configuration(sessions: u32) -> String {
         "interfaces {{
              {LAN} {{ mode xdp; unit 0 {{ family inet {{ address 192.0.2.1/24; }} }} }}
              {WAN} {{ mode xdp; unit 0 {{ family inet {{ address 198.51.100.1/24; }} }} }}
-             mif {{ unit 0 {{ family inet {{ address 10.79.255.254/12; }} }} }}
+             mif {{ unit 0 {{ family inet {{ address {SUBSCRIBERS}; }} }} }}
          }}
          security {{
              zones {{
@@ -96,7 +97,7 @@ impl Scene {
         let flows = (2 * sessions).next_power_of_two().max(65_536);
         let sizes = Sizes { sessions4: flows, sessions6: 1024, ..Sizes::default() };
         let sluice = Sluice::start_with(site, &configuration(sessions.max(1000)), sizes, false)?;
-        let mobile = site.gateway.ifindex(MOBILE)?;
+        let mobile = site.mobile.first().context("the site has no mobile interface")?.1;
         let peer = Peer {
             local: Ipv4Addr::from(GATEWAY).into(),
             remote: Ipv4Addr::from(STATION).into(),
@@ -240,11 +241,10 @@ fn suite(context: &Context) -> Result<SuiteResult> {
         if result.figures.iter().any(|figure| figure.name == of_this[0].name()) {
             continue;
         }
-        let site = Site::create("gtpu")?;
-        site.gateway.ip_batch(&format!(
-            "link add {MOBILE} type veth peer name {MOBILE}-peer\nlink set {MOBILE} up\nlink set {MOBILE}-peer up\n\
-             addr add 10.79.255.254/12 dev {MOBILE}\nroute del 10.64.0.0/16\n"
-        ))?;
+        let mut site = Site::create("gtpu")?;
+        site.add_mobile(SUBSCRIBERS)?;
+        // which are elsewhere for other suites
+        site.gateway.ip("route del 10.64.0.0/16")?;
         let figures = site.gateway.enter(|| -> Result<Vec<Figure>> {
             pin(bench_cpu())?;
             let mut scene = Scene::start(&site, sessions)?;

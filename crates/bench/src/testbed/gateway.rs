@@ -256,18 +256,21 @@ fn variants(plan: &Plan) -> Vec<Variant> {
 fn plan(site: &Site, text: &str) -> Result<Plan> {
     let tree = parse(text, "bench.conf")?;
     let config = compile(&tree)?;
-    let netdev = |side: &Side| {
+    let netdev = |(name, ifindex, mac): (&str, u32, [u8; 6])| {
         let found = NetDev {
-            ifindex: side.ifindex,
-            mac: side.mac,
+            ifindex,
+            mac,
             mtu: 1500,
             driver: "veth".to_owned(),
             mtu_range: None,
             ..Default::default()
         };
-        (side.device.to_owned(), found)
+        (name.to_owned(), found)
     };
-    let environment = Environment { netdevs: site.sides().map(netdev).collect(), ..Environment::default() };
+    let sides = site.sides().map(|side: &Side| (side.device, side.ifindex, side.mac));
+    let mobile = site.mobile.iter().map(|(name, ifindex, mac)| (name.as_str(), *ifindex, *mac));
+    let netdevs = sides.chain(mobile).map(netdev).collect();
+    let environment = Environment { netdevs, ..Environment::default() };
     Ok(sluice_plan::compile(&config, &environment, &mut Ids::default(), 1)?)
 }
 

@@ -8,8 +8,8 @@ use std::thread;
 use sluice_abi::stages::Reason;
 use sluice_abi::{
     CLOSE_CLEARED, CLOSE_GRANT, CLOSE_NAT, CLOSE_REOPENED, CLOSE_REVOKED, CLOSE_WITHDRAWN, EVENT_GATE_DENY,
-    EVENT_NAT_EXHAUSTED, EVENT_SCREEN, EVENT_SESSION_CLOSE, EVENT_SESSION_CREATE, EVENT_SESSION_DENY,
-    TCP_DIR_CLOSED, TCP_DIR_RESET,
+    EVENT_GTPU_ERROR, EVENT_NAT_EXHAUSTED, EVENT_SCREEN, EVENT_SESSION_CLOSE, EVENT_SESSION_CREATE,
+    EVENT_SESSION_DENY, TCP_DIR_CLOSED, TCP_DIR_RESET,
 };
 use sluice_dataplane::{Event, Tuple};
 use sluice_plan::nat::Kind;
@@ -110,6 +110,7 @@ fn entry(event: &Event, active: &Active, hz: u64) -> LogEntry {
         EVENT_SCREEN => screen_entry(event, active),
         EVENT_GATE_DENY => gate_entry(event, active),
         EVENT_NAT_EXHAUSTED => exhausted_entry(event, active),
+        EVENT_GTPU_ERROR => tunnel_entry(event, active),
         kind => session_entry(kind, event, active, hz),
     }
 }
@@ -174,6 +175,18 @@ fn exhausted_entry(event: &Event, active: &Active) -> LogEntry {
         .add("source-zone-name", active.zone_name(raw.from_zone))
         .add("packet-incoming-interface", active.unit_name(raw.ingress_unit))
         .entry("RT_SRC_NAT_OUTOF_PORTS")
+}
+
+/// A peer that does not know a tunnel any more says so (TS 29.281 7.3.1). What becomes of the session is its owner's to say.
+fn tunnel_entry(event: &Event, active: &Active) -> LogEntry {
+    let raw = &event.raw;
+    Fields::new()
+        .add("peer-address", event.tuple.source)
+        .add("peer-teid", format_args!("{:#010x}", raw.policy))
+        .add("tunnel-address", event.tuple.destination)
+        .add("source-zone-name", active.zone_name(raw.from_zone))
+        .add("interface-name", active.unit_name(raw.ingress_unit))
+        .entry("RT_GTPU_ERROR_INDICATION")
 }
 
 /// What a screen recognised: at most one entry a second for each screen of a zone on each CPU.

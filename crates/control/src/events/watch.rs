@@ -225,6 +225,9 @@ fn coalesce(shared: &Arc<Shared>, engine: &Arc<Mutex<Engine>>, events: &Receiver
                 tracing::error!(%error, "the kernel's state could not be read again");
             }
             shared.dataplane.bump_epoch();
+            if let Ok(gtpu) = shared.dataplane.gtpu() {
+                gtpu.forget_routes();
+            }
             last = Some(Instant::now());
         }
         retries = if changes.restore() { 0 } else { retries.saturating_sub(1) };

@@ -142,6 +142,10 @@ impl Changes {
             if let Some(parent) = parent.filter(|parent| near && link.mac != parent.mac) {
                 self.kernel.set_mac(link.index, name, parent.mac)?;
             }
+            if near && parent.is_none() {
+                // nobody would answer: who is behind it is known by address alone
+                self.kernel.set_noarp(link.index, name)?;
+            }
             if !near {
                 // The far end never talks to the host's stack: no link-local address, no neighbour discovery.
                 self.kernel.set_noarp(link.index, name)?;

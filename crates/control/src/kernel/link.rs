@@ -81,7 +81,7 @@ impl Kernel {
         self.wait(self.netlink.link().set(message).execute(), action, "check the device")
     }
 
-    /// Turns ARP off, which the far end of a pair does not need.
+    /// Turns ARP and neighbour discovery off, which the far end of a pair does not need, nor a device that leads into tunnels.
     pub fn set_noarp(&self, index: u32, name: &str) -> Result<()> {
         let message = LinkUnspec::new_with_index(index).arp(false).build();
         let action = || format!("turn ARP off on {name}");

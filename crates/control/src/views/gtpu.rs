@@ -41,7 +41,11 @@ fn walk<T>(
 }
 
 /// Sessions among which those are that fit: one at most, where name, TEID or address say which.
-fn chunks(gtpu: &Gtpu, shared: &Shared, filter: &GtpuFilter) -> Box<dyn Iterator<Item = Vec<GtpuRecord>>> {
+fn chunks<'a>(
+    gtpu: &'a Gtpu,
+    shared: &Shared,
+    filter: &GtpuFilter,
+) -> Box<dyn Iterator<Item = Vec<GtpuRecord>> + 'a> {
     let teid = match &filter.name {
         Some(name) => Some(shared.gtpu.teid(name).unwrap_or(0)),
         None => filter.teid,
@@ -50,15 +54,12 @@ fn chunks(gtpu: &Gtpu, shared: &Shared, filter: &GtpuFilter) -> Box<dyn Iterator
         (Some(teid), _) => gtpu.find_teid(teid),
         (None, Some(address)) => gtpu.find_address(address),
         (None, None) => {
-            let mut all = vec![];
             let mut from = 0;
-            loop {
+            return Box::new(std::iter::from_fn(move || {
                 let records = gtpu.list(from, CHUNK);
-                let Some(last) = records.last() else { break };
-                from = last.number + 1;
-                all.push(records);
-            }
-            return Box::new(all.into_iter());
+                from = records.last()?.number + 1;
+                Some(records)
+            }));
         }
     };
     let found: Vec<GtpuRecord> = number.and_then(|number| gtpu.get(number)).into_iter().collect();

@@ -11,7 +11,8 @@ use crate::fan_out::FanOut;
 use crate::gtpu::{
     DirectionRules, GtpU, MOBILE, MobilePool, MobileSession, Role, SessionRules, TunnelInterface,
 };
-use crate::schema::kind::{address, amount, dscp, overlap, prefix, teid, unit};
+use crate::schema::kind::{address, amount, dscp, prefix, teid, unit};
+use crate::values::overlap;
 
 /// Bounds of the data plane.
 const MAX_UNITS: usize = 255;

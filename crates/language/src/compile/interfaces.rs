@@ -6,7 +6,8 @@ use super::view::View;
 use crate::config::{HookMode, Interface, Prefix, Unit, Vlan};
 use crate::error::Report;
 use crate::gtpu::MOBILE;
-use crate::schema::kind::{interface_address, overlap, vlan_tag};
+use crate::schema::kind::{interface_address, vlan_tag};
+use crate::values::overlap;
 
 /// Bound of the data plane, which keeps an index more for what arrives on no unit.
 const MAX_UNITS: usize = 4096;

@@ -412,13 +412,6 @@ pub(crate) fn last_address(prefix: Prefix) -> IpAddr {
     }
 }
 
-/// Whether two prefixes have an address in common.
-pub(crate) fn overlap(a: &Prefix, b: &Prefix) -> bool {
-    let len = a.len.min(b.len);
-    let cut = |prefix: &Prefix| first_address(Prefix { addr: prefix.addr, len });
-    a.addr.is_ipv4() == b.addr.is_ipv4() && cut(a) == cut(b)
-}
-
 fn mask4(len: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0)
 }

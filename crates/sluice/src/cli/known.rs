@@ -10,6 +10,7 @@ use sluice_control::Client;
 use sluice_control::api::CandidateQuery;
 use sluice_control::operations::candidate::CANDIDATE;
 use sluice_control::operations::configuration::CONFIGURATION;
+use sluice_control::operations::gtpu::GTPU_SESSIONS;
 use sluice_control::operations::interfaces::INTERFACES;
 use sluice_control::operations::nat::NAT;
 use sluice_control::operations::policies::POLICIES;
@@ -105,6 +106,11 @@ impl Daemon {
     fn ask(&self, what: &str) -> Names {
         let (client, all) = (Client::new(&self.state_dir), &NoArguments {});
         match what {
+            "gtp-u-session" => {
+                let list = client.ask(&GTPU_SESSIONS, &Default::default()).unwrap_or_default();
+                let sessions = list.sessions.into_iter();
+                sessions.map(|session| (session.name, format!("peer {}", session.peer))).collect()
+            }
             "zone" => {
                 let zones = client.ask(&ZONES, all).unwrap_or_default();
                 zones.into_iter().map(|zone| (zone.name, zone.interfaces.join(", "))).collect()

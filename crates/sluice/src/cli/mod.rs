@@ -5,6 +5,7 @@
 
 mod configure;
 mod grammar;
+mod gtpu;
 mod help;
 mod kernel;
 mod known;

@@ -3,11 +3,12 @@
 use std::process::Command as Process;
 
 use sluice_control::api::nat::NatBindingFilter;
-use sluice_control::api::{Configuration, MatchQuery};
+use sluice_control::api::{Configuration, GtpuRemoveRequest, MatchQuery};
 use sluice_control::operations::capacity::CAPACITY;
 use sluice_control::operations::configuration::{CONFIGURATION, HISTORY};
 use sluice_control::operations::drops::RECENT_DROPS;
 use sluice_control::operations::gate::{GATE, GRANTS};
+use sluice_control::operations::gtpu::{GTPU, GTPU_PEERS, GTPU_SESSIONS, GTPU_USAGE, REMOVE_GTPU_SESSIONS};
 use sluice_control::operations::interfaces::INTERFACES;
 use sluice_control::operations::nat::{CLEAR_NAT_BINDINGS, NAT, NAT_BINDINGS};
 use sluice_control::operations::policies::{MATCH_POLICIES, POLICIES};
@@ -21,7 +22,7 @@ use super::grammar::{Argument, Command, Given, Places, Value, alone, flag, named
 use super::out::{Done, Out};
 use super::pipe::Form;
 use super::shell::{Action, Shell};
-use super::{configure, kernel, logs, monitor, report, sessions};
+use super::{configure, gtpu, kernel, logs, monitor, report, sessions};
 use crate::exit::Failure;
 use crate::nat::{Rules, SourceParts, TableParts, What, WithPools};
 use crate::{drops, gate, matching, nat, show};
@@ -96,6 +97,7 @@ macro_rules! commands {
 pub static COMMANDS: &[Command<Action>] = commands! {
     "clear security flow session" "End sessions; their next packet must be permitted anew", sessions::FILTER, Role::Owner => clear_sessions;
     "clear security nat source persistent-nat-table" "Forget bindings of persistent-nat; their sessions go on", BINDING, Role::Owner => clear_bindings;
+    "clear services gtp-u session" "End sessions of the user plane that were made over the API", one_of!("Only this one", "gtp-u-session"), Role::Owner => clear_gtpu;
     "clear sessions" "End sessions; their next packet must be permitted anew", sessions::FILTER, Role::Owner => clear_sessions;
     "configure" "Enter configuration mode", &[flag("exclusive", "Keep others out")], Role::Owner => configure::enter;
     "configure private" "Not supported", &[], Role::Owner => configure::private;
@@ -190,6 +192,18 @@ pub static COMMANDS: &[Command<Action>] = commands! {
     "show security policies" "Show policies", POLICY_FILTER, Role::Anyone => policies;
     "show security screen statistics" "Show how many packets each check of a screen recognised", &[named("zone", "Only this zone", Value::Name("zone"))], Role::Anyone => screens;
     "show security zones" "Show zones", ZONE, Role::Anyone => zones;
+    "show services gtp-u peers" "Show the other ends of tunnels", &[], GTPU_PEERS.about.role => |shell, _, out| {
+        out.show(&shell.ask(&GTPU_PEERS, ALL)?, |peers| gtpu::peers(peers))
+    };
+    "show services gtp-u sessions" "Show sessions of the user plane", gtpu::FILTER, GTPU_SESSIONS.about.role => |shell, given, out| {
+        out.show(&shell.ask(&GTPU_SESSIONS, &gtpu::filter(given))?, gtpu::sessions)
+    };
+    "show services gtp-u statistics" "Show how many sessions there are, where tunnels end, pools and drops", &[], Role::Anyone => |shell, _, out| {
+        out.show(&shell.ask(&GTPU, ALL)?, gtpu::statistics)
+    };
+    "show services gtp-u usage" "Show what passed of sessions, and their quotas", gtpu::FILTER, GTPU_USAGE.about.role => |shell, given, out| {
+        out.show(&shell.ask(&GTPU_USAGE, &gtpu::filter(given))?, gtpu::usage)
+    };
     "show sessions" "Show sessions", sessions::LISTED, SESSIONS.about.role => sessions::list;
     "show system capacity" "Show how full the tables of the data plane are", &[], CAPACITY.about.role => |shell, _, out| {
         out.show(&shell.ask(&CAPACITY, ALL)?, |tables| report::capacity(tables))
@@ -232,6 +246,13 @@ fn clear_sessions(shell: &mut Shell, given: &Given, out: &mut Out) -> Done {
     let body = serde_json::to_string(&sessions::filter(given)).map_err(Failure::failed)?;
     let done = shell.order(&CLEAR_SESSIONS, ALL, &body)?;
     out.show(&done, |done| format!("{} active sessions cleared", done.cleared))
+}
+
+fn clear_gtpu(shell: &mut Shell, given: &Given, out: &mut Out) -> Done {
+    let (name, all) = (given.get("name"), given.has("all"));
+    let request = GtpuRemoveRequest { name, all, ..Default::default() };
+    let body = serde_json::to_string(&request).map_err(Failure::failed)?;
+    out.show(&shell.order(&REMOVE_GTPU_SESSIONS, ALL, &body)?, gtpu::removed)
 }
 
 fn clear_bindings(shell: &mut Shell, given: &Given, out: &mut Out) -> Done {

@@ -74,8 +74,13 @@ fn facility(name: &str) -> u8 {
 
 /// APP-NAME, by which the appliance tells its daemons apart.
 fn application(event: &str) -> &'static str {
-    const NAMES: [(&str, &str); 4] =
-        [("RT_FLOW", "RT_FLOW"), ("RT_SCREEN", "RT_IDS"), ("RT_SRC_NAT", "RT_NAT"), ("RT_GATE", "RT_GATE")];
+    const NAMES: [(&str, &str); 5] = [
+        ("RT_FLOW", "RT_FLOW"),
+        ("RT_SCREEN", "RT_IDS"),
+        ("RT_SRC_NAT", "RT_NAT"),
+        ("RT_GATE", "RT_GATE"),
+        ("RT_GTPU", "RT_GTPU"),
+    ];
     NAMES.iter().find(|(prefix, _)| event.starts_with(prefix)).map_or("RT_LOG", |(_, name)| name)
 }
 

@@ -49,8 +49,8 @@ struct Book {
     journal: Journal,
     /// Made over the API.
     made: BTreeMap<String, GtpuSessionRequest>,
-    /// Of the configuration in force.
-    configured: BTreeMap<String, u32>,
+    /// Where the configuration in force has its own.
+    configured: HashMap<String, usize>,
     /// Names by TEID.
     names: HashMap<u32, String>,
     config: GtpU,
@@ -84,7 +84,7 @@ impl Sessions {
     }
 
     fn with(journal: Journal, made: BTreeMap<String, GtpuSessionRequest>) -> Self {
-        let (configured, names) = (BTreeMap::new(), HashMap::new());
+        let (configured, names) = (HashMap::new(), HashMap::new());
         let (config, plan) = (GtpU::default(), GtpuPlan::default());
         Self(Mutex::new(Book { journal, made, configured, names, config, plan }))
     }
@@ -213,7 +213,8 @@ impl Sessions {
     /// The TEID of a session.
     pub fn teid(&self, name: &str) -> Option<u32> {
         let book = self.book();
-        book.configured.get(name).copied().or_else(|| book.made.get(name)?.teid)
+        let configured = book.configured.get(name).map(|index| book.config.sessions[*index].teid);
+        configured.or_else(|| book.made.get(name)?.teid)
     }
 
     /// What is known of sessions, by TEID.
@@ -300,10 +301,10 @@ impl Book {
 
     fn learn(&mut self, config: &Config, plan: &Plan) {
         (self.config, self.plan) = (config.gtp_u.clone(), plan.gtpu.clone());
-        self.configured =
-            config.gtp_u.sessions.iter().map(|session| (session.name.clone(), session.teid)).collect();
+        let own = config.gtp_u.sessions.iter();
+        self.configured = own.clone().map(|session| session.name.clone()).zip(0..).collect();
         let made = self.made.values().filter_map(|session| Some((session.teid?, session.name.clone())));
-        let configured = self.configured.iter().map(|(name, teid)| (*teid, name.clone()));
+        let configured = own.map(|session| (session.teid, session.name.clone()));
         self.names = made.chain(configured).collect();
     }
 
@@ -319,15 +320,13 @@ impl Book {
         let Some(name) = self.names.get(&teid) else {
             return Known { name: "-".to_owned(), ..Known::default() };
         };
-        let configured = self.config.sessions.iter().find(|_| self.configured.contains_key(name));
-        let session = match configured {
-            Some(_) => self.config.sessions.iter().find(|session| session.name == *name).cloned(),
-            None => self.made.get(name).and_then(|request| read(request).ok()),
-        };
+        let configured = self.configured.get(name).map(|index| self.config.sessions[*index].clone());
+        let by_configuration = configured.is_some();
+        let session = configured.or_else(|| read(self.made.get(name)?).ok());
         let interface = session.as_ref().and_then(|session| self.config.mobile(session)).map(str::to_owned);
         Known {
             name: name.clone(),
-            by_configuration: configured.is_some(),
+            by_configuration,
             rules: session.and_then(|session| session.rules),
             interface,
         }

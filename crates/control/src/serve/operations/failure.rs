@@ -116,10 +116,10 @@ impl From<AskError> for Failure {
 impl From<GtpuError> for Failure {
     fn from(error: GtpuError) -> Self {
         let fault = match &error {
-            GtpuError::Request { .. } | GtpuError::Bad(_) => Fault::Refused,
+            GtpuError::Request { .. } | GtpuError::Bad(_) | GtpuError::Unknown(_) => Fault::Refused,
             GtpuError::Dataplane(sluice_dataplane::Error::NoTunnels) => Fault::Refused,
             GtpuError::Refused { source: GtpuRefused::Full { .. }, .. } => Fault::Full,
-            GtpuError::Unknown(_) | GtpuError::Twice(_) | GtpuError::Configured(_) => Fault::Conflict,
+            GtpuError::Twice(_) | GtpuError::Configured(_) => Fault::Conflict,
             GtpuError::Refused { .. } => Fault::Conflict,
             GtpuError::Dataplane(_) | GtpuError::Journal(_) => Fault::Internal,
         };

@@ -69,11 +69,7 @@ pub static ADD_GTPU_SESSIONS: Operation<NoArguments, GtpuAdded> = Operation {
 /// Changes a session.
 pub static CHANGE_GTPU_SESSION: Operation<NoArguments, GtpuChanged> = Operation {
     about: About {
-        faults: &[
-            WRONG,
-            (Fault::Conflict, "there is no such session, or the configuration has it; nothing was changed"),
-            FULL,
-        ],
+        faults: &[WRONG, (Fault::Conflict, "the configuration has the session; nothing was changed"), FULL],
         ..About::change(
             "change-gtp-u-session",
             "/api/gtp-u/sessions/change",
@@ -90,9 +86,9 @@ pub static REMOVE_GTPU_SESSIONS: Operation<NoArguments, GtpuRemoved> = Operation
         faults: &[
             (
                 Fault::Refused,
-                "the request cannot be read, or names nothing or more than one thing; nothing was done",
+                "the request cannot be read, or names nothing, more than one thing, or no session; nothing was done",
             ),
-            (Fault::Conflict, "there is no such session, or the configuration has it; nothing was done"),
+            (Fault::Conflict, "the configuration has the session; nothing was done"),
         ],
         ..About::change(
             "remove-gtp-u-sessions",

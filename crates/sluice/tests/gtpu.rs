@@ -1,0 +1,202 @@
+//! The user plane end to end: sessions by configuration and over the API, what is refused, what outlives the daemon.
+
+use crate::common;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use common::{Site, accepted, balances, refused, stderr, wait_until};
+use serde_json::{Value, json};
+use sluice_lab::gateway::Gateway;
+use sluice_lab::gnb::{DEVICE, Gnb, Tunnel};
+use sluice_lab::netns::Netns;
+
+/// Base stations are left, the data network is right.
+const PLANE: &str = "\
+set interfaces mif unit 0 family inet address 10.45.0.1/16
+set interfaces mif unit 0 family inet mtu 1400
+set security zones security-zone mobile interfaces mif.0
+set security zones security-zone mobile host-inbound-traffic system-services ping
+set security policies from-zone mobile to-zone right policy out match source-address any
+set security policies from-zone mobile to-zone right policy out match destination-address any
+set security policies from-zone mobile to-zone right policy out match application any
+set security policies from-zone mobile to-zone right policy out then permit
+set services gtp-u interface left0.0 role n3
+set services gtp-u sessions-maximum 1000
+set services gtp-u pool subscribers prefix 10.45.0.0/16
+set services gtp-u pool subscribers prefix 2001:db8:45::/48
+set services gtp-u pool subscribers mobile-interface mif.0
+set services gtp-u rules gold qfi 9
+set services gtp-u rules gold uplink maximum-bit-rate 10m
+set services gtp-u rules plain qfi 9
+";
+
+const ALICE: &str = "\
+set services gtp-u session alice teid 0x1001
+set services gtp-u session alice address 10.45.0.2
+set services gtp-u session alice peer address 10.71.1.2
+set services gtp-u session alice peer teid 0x2001
+set services gtp-u session alice rules plain
+";
+
+fn api(site: &Site, operation: &str, body: &Value) -> std::process::Output {
+    let file = site.dir().join("body.json");
+    std::fs::write(&file, body.to_string()).unwrap();
+    site.sluice(&["api", operation, "--body", file.to_str().unwrap()])
+}
+
+fn changed(site: &Site, operation: &str, body: &Value) -> Value {
+    serde_json::from_str(&accepted(&api(site, operation, body))).unwrap()
+}
+
+fn names(gateway: &Gateway) -> Vec<String> {
+    let list = gateway.json("/api/gtp-u/sessions").unwrap();
+    let name = |session: &Value| session["name"].as_str().unwrap().to_owned();
+    let mut names: Vec<String> = list["sessions"].as_array().unwrap().iter().map(name).collect();
+    names.sort();
+    names
+}
+
+fn bob(teid: Option<u32>) -> Value {
+    let mut bob = json!({ "name": "bob", "address": "10.45.0.3", "prefix": "2001:db8:45:3::/64",
+                          "peer": "10.71.1.2", "peer_teid": 0x2002, "rules": "gold" });
+    if let Some(teid) = teid {
+        bob["teid"] = teid.into();
+    }
+    bob
+}
+
+#[test]
+fn sessions_are_made_changed_and_ended_over_the_api() {
+    let site = Site::new("gtpu-api");
+    let gateway = site.start(&site.write("a.conf", &format!("{PLANE}{ALICE}")));
+    assert_eq!(names(&gateway), ["alice"]);
+    let added = changed(&site, "add-gtp-u-sessions", &bob(None));
+    let teid = added["teids"][0].as_u64().unwrap();
+    assert!(teid != 0 && teid != 0x1001, "{added}");
+    let list = gateway.json("/api/gtp-u/sessions?address=2001:db8:45:3::77").unwrap();
+    let (total, session) = (&list["total"], &list["sessions"][0]);
+    assert_eq!((total, &session["teid"], &session["name"]), (&1.into(), &teid.into(), &"bob".into()));
+    assert_eq!((&session["qfi"], &session["interface"]), (&9.into(), &"mif.0".into()), "{session}");
+    let change = json!({ "name": "bob", "rules": "", "peer_teid": 7, "downlink_quota": 5000 });
+    assert_eq!(changed(&site, "change-gtp-u-session", &change)["changed"], 1);
+    let session = &gateway.json("/api/gtp-u/sessions?name=bob").unwrap()["sessions"][0];
+    assert_eq!((&session["qfi"], &session["peer_teid"]), (&Value::Null, &7.into()), "{session}");
+    assert_eq!(session["usage"]["downlink_quota"], 5000, "{session}");
+    let peers = gateway.json("/api/gtp-u/peers").unwrap();
+    assert_eq!((&peers[0]["peer"], peers.as_array().unwrap().len()), (&"10.71.1.2".into(), 1), "{peers}");
+    let view = gateway.json("/api/gtp-u").unwrap();
+    assert_eq!((&view["counts"]["sessions"], &view["counts"]["by_configuration"]), (&2.into(), &1.into()));
+    assert!(gateway.get("/metrics").unwrap().contains("sluice_gtpu_sessions{from=\"api\"} 1"));
+    let removed = changed(&site, "remove-gtp-u-sessions", &json!({ "all": true }));
+    assert_eq!((&removed["removed"], &removed["usage"][0]["name"]), (&1.into(), &"bob".into()), "{removed}");
+    assert_eq!(names(&gateway), ["alice"], "the configuration's own stays");
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_changes_nothing() {
+    let site = Site::new("gtpu-wrong");
+    let without = site.write("without.conf", "");
+    let gateway = site.start(&without);
+    let said = stderr(&api(&site, "add-gtp-u-sessions", &bob(None)));
+    assert!(said.contains("services gtp-u") || said.contains("is in no pool"), "{said}");
+    let conf = site.write("a.conf", &format!("{PLANE}{ALICE}"));
+    accepted(&site.commit(&conf));
+    let with = |key: &str, value: Value| {
+        let mut bob = bob(Some(0x1002));
+        bob[key] = value;
+        bob
+    };
+    for (body, said) in [
+        (with("teid", 0x1001.into()), "0x00001001 belongs to another session"),
+        (with("address", "10.45.0.2".into()), "10.45.0.2 belongs to another session"),
+        (with("address", "10.46.0.2".into()), "10.46.0.2 is in no pool"),
+        (with("address", "10.45.0.1".into()), "where this gateway has 10.45.0.1"),
+        (with("prefix", "2001:db8:45:3::/60".into()), "no IPv6 prefix of 64 bits"),
+        (with("name", "alice".into()), "there is a session `alice` already"),
+        (with("rules", "golden".into()), "did you mean `gold`"),
+        (with("local_address", "fd71:1::1".into()), "of different families"),
+        (with("peer", "10.71.1.1".into()), "this gateway itself"),
+        (with("uplink_quota", 0.into()), "uplink_quota"),
+        (json!([bob(Some(0x1002)), bob(Some(0x1003))]), "already"),
+    ] {
+        let output = api(&site, "add-gtp-u-sessions", &body);
+        let text = stderr(&output);
+        assert!(!output.status.success() && text.contains(said), "{body}: {text}");
+    }
+    for (operation, body, said) in [
+        ("change-gtp-u-session", json!({ "name": "alice", "rules": "gold" }), "stands in the configuration"),
+        ("remove-gtp-u-sessions", json!({ "name": "alice" }), "stands in the configuration"),
+        ("remove-gtp-u-sessions", json!({ "name": "nobody" }), "there is no session `nobody`"),
+        ("remove-gtp-u-sessions", json!({}), "exactly one of"),
+    ] {
+        let text = stderr(&api(&site, operation, &body));
+        assert!(text.contains(said), "{body}: {text}");
+    }
+    assert_eq!(names(&gateway), ["alice"]);
+    // a wrong commit says where
+    let wrong =
+        site.write("wrong.conf", &format!("{PLANE}{ALICE}set services gtp-u session carol teid 0x1001\n"));
+    let said = refused(&site.commit(&wrong), 2);
+    assert!(said.contains("carol") && said.contains("lacks"), "{said}");
+    assert_eq!(names(&gateway), ["alice"]);
+    // what has no place any more ends, and who commits is told
+    changed(&site, "add-gtp-u-sessions", &bob(None));
+    let other = PLANE.replace("rules gold", "rules silver");
+    let done = site.commit(&site.write("other.conf", &format!("{other}{ALICE}")));
+    accepted(&done);
+    let told = common::stdout(&done) + &stderr(&done);
+    assert!(told.contains("GTP-U session `bob` has ended") && told.contains("gold"), "{told}");
+    assert_eq!(names(&gateway), ["alice"]);
+    accepted(&site.commit(&without));
+    assert!(names(&gateway).is_empty());
+    assert!(!site.gateway.ip("link show").unwrap().contains("mif.0"), "its devices are gone");
+}
+
+fn pings(from: &Netns, to: &str) -> bool {
+    let words = ["-c", "5", "-i", "0.05", "-W", "1", "-n", to];
+    from.command("ping").args(words).output().unwrap().status.success()
+}
+
+/// Bytes and packets from alice.
+fn used(gateway: &Gateway, name: &str) -> (u64, u64) {
+    let usage = &gateway.json(&format!("/api/gtp-u/usage?name={name}")).unwrap()["sessions"][0];
+    (usage["uplink_bytes"].as_u64().unwrap_or(0), usage["uplink_packets"].as_u64().unwrap_or(0))
+}
+
+#[test]
+fn sessions_and_usage_outlive_a_daemon_that_is_killed() {
+    let site = Site::new("gtpu-killed");
+    let conf = site.write("a.conf", &format!("{PLANE}{ALICE}"));
+    let mut gateway = site.start(&conf);
+    let subscribers = Netns::create("gtpu-ue").unwrap();
+    for host in [&site.left, &site.right] {
+        host.run("ethtool", ["-K", "eth0", "tx", "off", "gso", "off", "tso", "off"]).unwrap();
+    }
+    let address = |text: &str| text.parse::<IpAddr>().unwrap();
+    let gnb = Gnb::start(&site.left, &subscribers, address("10.71.1.2"), address("10.71.1.1")).unwrap();
+    subscribers.ip(&format!("link set {DEVICE} mtu 1400 up")).unwrap();
+    subscribers.ip(&format!("addr add 10.45.0.2/32 dev {DEVICE}")).unwrap();
+    subscribers.ip(&format!("route add default dev {DEVICE}")).unwrap();
+    gnb.set(Tunnel { subscriber: address("10.45.0.2"), uplink: 0x1001, downlink: 0x2001 });
+    assert!(pings(&subscribers, "10.71.2.2"), "through the gateway");
+    assert!(pings(&subscribers, "10.45.0.1"), "the gateway itself");
+    assert_eq!(used(&gateway, "alice"), (840, 10));
+    assert!(
+        site.gateway.command("ping").args(["-c", "1", "-W", "1", "10.45.0.2"]).status().unwrap().success()
+    );
+    changed(&site, "add-gtp-u-sessions", &bob(Some(0x1002)));
+    gateway.kill().unwrap();
+    assert!(pings(&subscribers, "10.71.2.2"), "without a daemon");
+    let offline = common::stdout(&site.sluice(&["api", "gtp-u-usage"]));
+    gateway.start().unwrap();
+    assert_eq!(used(&gateway, "alice"), (840 + 84 + 420, 16), "{offline}");
+    assert_eq!(names(&gateway), ["alice", "bob"]);
+    // a commit that changes nothing of it leaves it alone; another rule counts on
+    accepted(&site.commit(&conf));
+    let other = ALICE.replace("rules plain", "rules gold");
+    accepted(&site.commit(&site.write("b.conf", &format!("{PLANE}{other}"))));
+    assert!(pings(&subscribers, "10.71.2.2"));
+    wait_until("the last packet is counted", Duration::from_secs(2), || used(&gateway, "alice").1 == 21);
+    balances(&gateway);
+}
