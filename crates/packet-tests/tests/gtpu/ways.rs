@@ -10,7 +10,7 @@ use sluice_packet_tests::tunnel::{Ends, Message, packet};
 use super::Check;
 use super::bench::{Action, Bench, PEER_TEID, TEID, UE, UE6, datagram};
 
-pub const CHECKS: [Check; 9] = [
+pub const CHECKS: [Check; 10] = [
     ("between two subscribers", between),
     ("to this host and from it", host),
     ("packets that are too long are told so", too_long),
@@ -19,6 +19,7 @@ pub const CHECKS: [Check; 9] = [
     ("End Marker and headers on their way (N9)", onward_signals),
     ("packets that are sent as several", joined),
     ("tunnels that end on a tagged unit", tagged),
+    ("a next hop without a neighbour", no_neighbour),
     ("subscribers behind NAT and NAT64, in the end since it commits", translated),
 ];
 
@@ -299,6 +300,27 @@ fn tagged(bench: &mut Bench) {
     let frame = ends.frame(&Message::data(TEID, &datagram(true, false, 64, 20)).bytes());
     bench.send("n3", &frame).drops("by another unit", "host_inbound");
     assert_eq!(bench.usage(number)[0].1, 2);
+}
+
+/// What the daemon hears of neighbours, or does not, says nothing of subscribers: they have none.
+fn no_neighbour(bench: &mut Bench) {
+    bench.with(true, bench.rules());
+    bench.down(&datagram(true, true, 64, 20));
+    bench.down(&datagram(false, true, 64, 20));
+    let mobile = ifindex("mif.0").expect("a device");
+    let dataplane = &bench.gateway.dataplane;
+    let entries = dataplane.nexthops().expect("next hops");
+    let own: Vec<u32> = entries.iter().filter(|e| e.host_ifindex == mobile).map(|e| e.index).collect();
+    assert_eq!(own.len(), 2, "one a family");
+    for index in own {
+        assert!(!dataplane.unresolve_nexthop(index).expect("an entry"));
+    }
+    let asked = dataplane.neighbours_in_use(1000).expect("neighbours");
+    assert!(!asked.iter().any(|(device, _)| *device == mobile), "{asked:?}");
+    bench.counted();
+    let seen = bench.down(&datagram(true, true, 64, 20));
+    let message = Message::data(PEER_TEID, &datagram(true, true, 63, 20));
+    seen.encapsulated("after that", bench.n3(true).turned(), &message, 0);
 }
 
 /// Translated like packets of any zone, on both paths; quotas count what the subscriber sees.
