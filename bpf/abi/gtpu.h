@@ -42,7 +42,8 @@
 
 /* In `gtpu_uplinks` by TEID, in `gtpu_downlinks` by IPv4 address or by IPv6 prefix: there one of both is 0. */
 struct gtpu_line {
-	__u32 teid; /* uplink: the key. Downlink: place + 1 of the line that counts and limits this one's packets, or 0 */
+	__u32 teid; /* uplink: the key. Downlink: place + 1 of the line that counts and limits this one's packets, or 0
+		     */
 	__u32 be_addr4;   /* address of the subscriber, 0 = none */
 	__u64 be_prefix6; /* first 64 bits of its addresses, 0 = none */
 	__u64 decision;
@@ -60,15 +61,15 @@ _Static_assert(sizeof(struct gtpu_line) == 64, "gtpu_line is one cache line");
 #define GTPU_TICK_SHIFT 8
 #define GTPU_COST_SHIFT 16
 
-#define GTPU_UPLINK_CLOSED 0x0001   /* gate of a QER (TS 29.244 5.4.3) */
+#define GTPU_UPLINK_CLOSED 0x0001 /* gate of a QER (TS 29.244 5.4.3) */
 #define GTPU_DOWNLINK_CLOSED 0x0002
-#define GTPU_UPLINK_DROP 0x0004     /* FAR: DROP (TS 29.244 5.2.1) */
+#define GTPU_UPLINK_DROP 0x0004 /* FAR: DROP (TS 29.244 5.2.1) */
 #define GTPU_DOWNLINK_DROP 0x0008
-#define GTPU_CONTAINER 0x0010       /* downlink has a PDU Session Container with `qfi` (TS 38.415 5.5.2.1) */
-#define GTPU_REFLECTIVE 0x0020      /* and its RQI */
-#define GTPU_MARK_UPLINK 0x0040     /* inner packets leave the tunnel with `dscp_uplink` */
-#define GTPU_MARK_DOWNLINK 0x0080   /* outer headers have `dscp_downlink`; else the inner packet's */
-#define GTPU_TO_PEER 0x0100         /* what comes under the TEID goes on through the tunnel of its decision (N9) */
+#define GTPU_CONTAINER 0x0010     /* downlink has a PDU Session Container with `qfi` (TS 38.415 5.5.2.1) */
+#define GTPU_REFLECTIVE 0x0020    /* and its RQI */
+#define GTPU_MARK_UPLINK 0x0040   /* inner packets leave the tunnel with `dscp_uplink` */
+#define GTPU_MARK_DOWNLINK 0x0080 /* outer headers have `dscp_downlink`; else the inner packet's */
+#define GTPU_TO_PEER 0x0100       /* what comes under the TEID goes on through the tunnel of its decision (N9) */
 
 /* A set of rules. User space shares those that are alike, and re-uses one a second after the last line left it. */
 struct gtpu_rules {
@@ -90,7 +91,7 @@ struct gtpu_peer {
 	__u32 ifindex; /* device whose unit has the local address: the kernel's FIB is asked as if from there */
 	__u16 family;  /* 4 or 6; 0 = not in use */
 	__u16 zero;
-	__u64 nexthop;      /* written by programs: where the FIB led to, and until when that holds */
+	__u64 nexthop;       /* written by programs: where the FIB led to, and until when that holds */
 	__u64 received;      /* messages from there that are no user data; lost updates do no harm */
 	__u64 last_received; /* jiffies of the last one, or of user data */
 };
@@ -103,7 +104,7 @@ _Static_assert(sizeof(struct gtpu_peer) == 64, "gtpu_peer is one cache line");
 struct gtpu_interface {
 	__u32 be_addr6[4]; /* local addresses of tunnels, 0 = none */
 	__u32 be_addr4;
-	__u8 kind; /* GTPU_TUNNELS or GTPU_MOBILE */
+	__u8 kind;     /* GTPU_TUNNELS or GTPU_MOBILE */
 	__u8 recovery; /* restart counter of Echo Responses (TS 29.281 8.2): always 0 there, kept for path management */
 	__u16 zero;
 	__u32 spare[2];

@@ -45,7 +45,7 @@ struct unit {
 	__u16 routing_instance;
 	__u16 mtu;  /* largest IP packet */
 	__u8 flags; /* UNIT_* */
-	__u8 gtpu; /* entry of `gtpu_interfaces`, counted from 1; 0 = none */
+	__u8 gtpu;  /* entry of `gtpu_interfaces`, counted from 1; 0 = none */
 	__u8 mac[6];
 	__u16 index;             /* counter slot, stable over commits */
 	__u32 phys_ifindex;      /* netdev that frames leave through */
