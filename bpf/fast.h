@@ -122,19 +122,17 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 		return GO(ADMIT);
 
 	__u32 segments = hook_segments(ctx);
-	/* packets in one buffer go to the device, and come out of its far end one by one */
-	bool tunnel = (config.stage_mask & STAGE_BIT(GTPU)) && (nexthop->flags & NEXTHOP_TUNNEL) && segments == 1;
 
+	/*
+	 * The program that puts it into its tunnel replays it, too: this one stays small. Packets in one buffer go to
+	 * the device, and come out of its far end one by one.
+	 */
+	if ((config.stage_mask & STAGE_BIT(GTPU)) && (nexthop->flags & NEXTHOP_TUNNEL) && segments == 1)
+		return GO(GTPU_ENCAP);
 	trace_session(r->family, r->line);
 	replay_account(r, segments);
 	count->received += segments;
 	count->received_bytes += r->is.ip_len;
-	/* twice the same text, so that the compiler has no reason to keep one thing for both ways */
-	if (tunnel) {
-		if (!replay_headers(ctx, r, true))
-			return drop_unwritten(r->unit->index, segments);
-		return gtpu_enter(&r->frame, r->unit->index, r->unit->zone, r->is.ip_len);
-	}
 	if (!replay_headers(ctx, r, !local) || (!local && !rewrite_link(ctx, &r->frame, nexthop)))
 		return drop_unwritten(r->unit->index, segments);
 	if (local) {
@@ -172,7 +170,7 @@ static __always_inline bool hand_over(const struct replay *r)
 	to->routing_instance = r->unit->routing_instance;
 	to->screened = !!r->unit->screens;
 	if (config.stage_mask & STAGE_BIT(GTPU))
-		to->l4 = r->frame.l3 + (r->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
+		to->l4 = to->entry = 0;
 	return true;
 }
 
@@ -209,18 +207,14 @@ static __always_inline bool fast_listens(hook_ctx *ctx, struct replay *r)
 	return true;
 }
 
-/* Messages of GTP-U to a tunnel address of this gateway. What screens are to see goes the long way round. */
-static __always_inline bool fast_tunnels(hook_ctx *ctx, const struct replay *r)
+/*
+ * Messages of GTP-U where tunnels end: whether this one does, the next program says. What screens are to see goes the
+ * long way round.
+ */
+static __always_inline bool fast_tunnels(const struct replay *r)
 {
-	struct iphdr *ip = hook_data(ctx) + r->frame.l3;
-	struct ipv6hdr *ip6 = hook_data(ctx) + r->frame.l3;
-
-	if (!(config.stage_mask & STAGE_BIT(GTPU)) || !r->unit->gtpu || r->is.is_tcp ||
-	    r->is.be_ports >> 16 != bpf_htons(GTPU_PORT) || r->unit->screens)
-		return false;
-	if (r->family == 4)
-		return (void *)(ip + 1) <= hook_end(ctx) && is_tunnel_address4(r->unit, ip->daddr);
-	return (void *)(ip6 + 1) <= hook_end(ctx) && is_tunnel_address6(r->unit, ip6->daddr.in6_u.u6_addr32);
+	return (config.stage_mask & STAGE_BIT(GTPU)) && r->unit->gtpu && !r->is.is_tcp &&
+	       r->is.be_ports >> 16 == bpf_htons(GTPU_PORT) && !r->unit->screens;
 }
 
 /* What no short path may take although its headers are in order. */
@@ -283,7 +277,7 @@ static __always_inline int fast_select(hook_ctx *ctx, struct replay *r)
 	r->family = r->is.wire = v4 ? 4 : 6;
 	if (!parse_transport(ctx, &r->is, hook_data(ctx) + r->frame.l3 + header, header))
 		return GO(ADMIT);
-	if (fast_tunnels(ctx, r))
+	if (fast_tunnels(r))
 		return GO(GTPU_DECAP);
 	if (fast_listens(ctx, r))
 		return GO(FANOUT);
@@ -304,8 +298,7 @@ static __always_inline int fast_path(hook_ctx *ctx, const bool inner)
 	if (!r.unit)
 		return GO(ADMIT);
 	if (!inner && (config.stage_mask & STAGE_BIT(GTPU)) && is_far_end(r.unit))
-		return hand_over(&r) ? GO(GTPU_DEVICE) : HOOK_DROP;
-	r.line = slot; /* until a session is known */
+		return GO(GTPU_DEVICE);
 	/* the slow path knows what to do with frames for others */
 	struct ethhdr *eth = hook_data(ctx);
 
@@ -314,8 +307,11 @@ static __always_inline int fast_path(hook_ctx *ctx, const bool inner)
 		return GO(ADMIT);
 	int action = fast_select(ctx, &r);
 
-	if (action == REPLAY)
-		return replay(ctx, &r);
+	if (action == REPLAY) {
+		action = replay(ctx, &r);
+		if (!(config.stage_mask & STAGE_BIT(GTPU)) || action != GO(GTPU_ENCAP))
+			return action;
+	}
 	return action == GO(ADMIT) || !hand_over(&r) ? GO(ADMIT) : action;
 }
 

@@ -34,7 +34,7 @@ int tc_fast(struct __sk_buff *ctx)
 	if (config.stage_mask & STAGE_BIT(GTPU)) {
 		if (action <= GO(FAST))
 			arrived_by_device();
-		CALL_COUNTED(ctx, action, GTPU_ENCAP);
+		CALL_NEXT(ctx, action, GTPU_ENCAP);
 		CALL_NEXT(ctx, action, GTPU_DECAP);
 		CALL_NEXT(ctx, action, GTPU_DEVICE);
 	}
@@ -53,6 +53,7 @@ int tc_gtpu_decap(struct __sk_buff *ctx)
 {
 	int action = gtpu_decap_path(ctx);
 
+	CALL_NEXT(ctx, action, ADMIT);
 	CALL_NEXT(ctx, action, FAST_INNER);
 	CALL_COUNTED(ctx, action, GTPU_ENCAP);
 	CALL_COUNTED(ctx, action, GTPU_SIGNAL);
@@ -70,7 +71,7 @@ int tc_fast_inner(struct __sk_buff *ctx)
 {
 	int action = fast_path(ctx, true);
 
-	CALL_COUNTED(ctx, action, GTPU_ENCAP);
+	CALL_NEXT(ctx, action, GTPU_ENCAP);
 	if (config.stage_mask & STAGE_BIT(FANOUT))
 		CALL_NEXT(ctx, action, FANOUT);
 	if (config.stage_mask & STAGE_BIT(NAT64))

@@ -31,7 +31,7 @@ int xdp_fast(struct xdp_md *ctx)
 	if (config.stage_mask & STAGE_BIT(GTPU)) {
 		if (action <= GO(FAST))
 			arrived_by_device();
-		CALL_COUNTED(ctx, action, GTPU_ENCAP);
+		CALL_NEXT(ctx, action, GTPU_ENCAP);
 		CALL_NEXT(ctx, action, GTPU_DECAP);
 		CALL_NEXT(ctx, action, GTPU_DEVICE);
 	}
@@ -50,6 +50,7 @@ int xdp_gtpu_decap(struct xdp_md *ctx)
 {
 	int action = gtpu_decap_path(ctx);
 
+	CALL_NEXT(ctx, action, ADMIT);
 	CALL_NEXT(ctx, action, FAST_INNER);
 	CALL_COUNTED(ctx, action, GTPU_ENCAP);
 	CALL_COUNTED(ctx, action, GTPU_SIGNAL);
@@ -67,7 +68,7 @@ int xdp_fast_inner(struct xdp_md *ctx)
 {
 	int action = fast_path(ctx, true);
 
-	CALL_COUNTED(ctx, action, GTPU_ENCAP);
+	CALL_NEXT(ctx, action, GTPU_ENCAP);
 	if (config.stage_mask & STAGE_BIT(FANOUT))
 		CALL_NEXT(ctx, action, FANOUT);
 	if (config.stage_mask & STAGE_BIT(NAT64))

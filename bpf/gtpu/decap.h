@@ -144,7 +144,7 @@ static __always_inline int gtpu_onward(hook_ctx *ctx, struct handover *h, struct
 		if (verdict != CONTINUE)
 			return verdict;
 	}
-	work->relay = 1;
+	h->entry = ENTRY_RELAY;
 	work->teid = GTPU_DECISION_TEID(decision);
 	work->peer = GTPU_DECISION_PEER(decision);
 	work->tos = rules->flags & GTPU_MARK_UPLINK ? rules->dscp_uplink << 2 : outer_tos(ctx, h) & 0xfc;
@@ -184,6 +184,24 @@ static __always_inline int gtpu_of_session(hook_ctx *ctx, struct handover *h, st
 	return gtpu_inward(ctx, h, work, line, rules);
 }
 
+/* Whether the message is for a tunnel address of its unit, and where its outer UDP header is. */
+static __always_inline bool gtpu_ends_here(hook_ctx *ctx, struct handover *h)
+{
+	__u32 slot, l3 = h->l3 & 0x1f;
+	const struct unit *unit = unit_find(hook_ifindex(ctx), h->vlan, &slot);
+	struct iphdr *ip = hook_data(ctx) + l3;
+	struct ipv6hdr *ip6 = hook_data(ctx) + l3;
+
+	if (!unit || (void *)(ip + 1) > hook_end(ctx))
+		return false;
+	if (h->is.wire == 4) {
+		h->l4 = h->l4 ? h->l4 : h->l3 + sizeof(*ip);
+		return is_tunnel_address4(unit, ip->daddr);
+	}
+	h->l4 = h->l4 ? h->l4 : h->l3 + sizeof(*ip6);
+	return (void *)(ip6 + 1) <= hook_end(ctx) && is_tunnel_address6(unit, ip6->daddr.in6_u.u6_addr32);
+}
+
 static __always_inline int gtpu_decap_path(hook_ctx *ctx)
 {
 	struct handover *h = handover_here();
@@ -197,6 +215,9 @@ static __always_inline int gtpu_decap_path(hook_ctx *ctx)
 		return HOOK_DROP;
 	hook_pull_headers(ctx);
 	work->inner = 0;
+	/* passing through: the slow path's, which looks at the address itself */
+	if (!gtpu_ends_here(ctx, h))
+		return GO(ADMIT);
 	count->received += hook_segments(ctx);
 	count->received_bytes += h->is.ip_len;
 	int verdict = gtpu_parse(ctx, h, work);

@@ -12,17 +12,18 @@ static __always_inline int gtpu_device_path(hook_ctx *ctx)
 {
 	struct frame frame = {};
 	struct handover *h = handover_here();
+	__u32 slot, segments = hook_segments(ctx), ip_len = 0;
+	struct unit *unit = unit_find(hook_ifindex(ctx), 0, &slot);
+	struct unit_counters *count = unit ? counters_of(unit->index) : NULL;
 
-	if (!h)
+	if (!h || !count)
 		return HOOK_DROP;
-	struct unit_counters *count = counters_of(h->unit_index);
-
-	if (!count)
-		return HOOK_DROP;
-	hook_pull_headers(ctx);
-	__u32 segments = hook_segments(ctx), unit_index = h->unit_index, zone = h->zone, ip_len = 0;
-
+	h->unit_index = unit->index;
+	h->zone = unit->zone;
+	h->l3 = ETH_HLEN;
+	h->vlan = 0;
 	count->received += segments;
+	hook_pull_headers(ctx);
 	if (!hook_parse_frame(ctx, &frame) || frame.tagged)
 		return gtpu_drop(ctx, h, REASON_GTPU_NO_SESSION);
 	struct iphdr *ip = hook_data(ctx) + (frame.l3 & 0x1f);
@@ -37,7 +38,7 @@ static __always_inline int gtpu_device_path(hook_ctx *ctx)
 	if (!ip_len || hook_l3_len(ctx, frame.l3, ip_len) < ip_len)
 		return gtpu_drop(ctx, h, REASON_GTPU_NO_SESSION);
 	count->received_bytes += ip_len;
-	return gtpu_enter(&frame, unit_index, zone, ip_len);
+	return gtpu_enter(&frame, h->unit_index, h->zone, ip_len);
 }
 
 #endif

@@ -6,6 +6,7 @@
 #ifndef SLUICE_GTPU_ENCAP_H
 #define SLUICE_GTPU_ENCAP_H
 
+#include "fast.h"
 #include "gtpu/account.h"
 #include "gtpu/decap.h"
 #include "gtpu/peer.h"
@@ -97,8 +98,8 @@ static __always_inline int gtpu_outward(hook_ctx *ctx, const struct handover *h,
 }
 
 /* The GTP-U header behind the UDP one; of a message that goes on, what follows is there. */
-static __always_inline bool gtpu_write(hook_ctx *ctx, const struct gtpu_work *work, __u32 at, __u16 be_check,
-				       __u32 *sum)
+static __always_inline bool gtpu_write(hook_ctx *ctx, const struct gtpu_work *work, bool relay, __u32 at,
+				       __u16 be_check, __u32 *sum)
 {
 	__u32 *word = hook_data(ctx) + (at & 0x7f);
 
@@ -116,7 +117,7 @@ static __always_inline bool gtpu_write(hook_ctx *ctx, const struct gtpu_work *wo
 		word[i] = words[i];
 		*sum = csum_add32(*sum, words[i]);
 	}
-	if (work->relay || !(work->flags & GTPU_FLAG_E))
+	if (relay || !(work->flags & GTPU_FLAG_E))
 		return true;
 	if ((void *)(word + 6) > hook_end(ctx))
 		return false;
@@ -127,12 +128,12 @@ static __always_inline bool gtpu_write(hook_ctx *ctx, const struct gtpu_work *wo
 }
 
 /* Outer headers: IPv4 with DF, IPv6 with no UDP checksum (RFC 6935, RFC 6936 4: what is in the tunnel has its own). */
-static __always_inline bool gtpu_write_outer(hook_ctx *ctx, const struct gtpu_work *work, const struct gtpu_peer *peer,
-					     __u32 l3)
+static __always_inline bool gtpu_write_outer(hook_ctx *ctx, const struct gtpu_work *work, bool relay,
+					     const struct gtpu_peer *peer, __u32 l3)
 {
 	__u32 udp_len = sizeof(struct udphdr) + GTPU_HEADER + work->length, sum = 0, pseudo;
 	/* a message that goes on from a socket here: the device completes its checksum, from the same place on */
-	bool completed = work->relay && work->checked && hook_is_unsummed(ctx);
+	bool completed = relay && work->checked && hook_is_unsummed(ctx);
 	struct iphdr *ip = hook_data(ctx) + (l3 & 0x1f);
 	__u32 *word = (void *)ip;
 
@@ -148,7 +149,7 @@ static __always_inline bool gtpu_write_outer(hook_ctx *ctx, const struct gtpu_wo
 
 		ip->check = ~csum_fold_sum(total);
 		pseudo = csum_pseudo4(peer->be_local[0], peer->be_remote[0], IPPROTO_UDP, udp_len);
-		if (!gtpu_write(ctx, work, l3 + sizeof(*ip), completed ? csum_fold_only(pseudo) : 0, &sum))
+		if (!gtpu_write(ctx, work, relay, l3 + sizeof(*ip), completed ? csum_fold_only(pseudo) : 0, &sum))
 			return false;
 	} else {
 		if ((void *)(word + 10) > hook_end(ctx))
@@ -162,7 +163,8 @@ static __always_inline bool gtpu_write_outer(hook_ctx *ctx, const struct gtpu_wo
 		for (int i = 0; i < 10; i++)
 			sum = csum_add32(sum, word[i]);
 		pseudo = csum_pseudo6(peer->be_local, peer->be_remote, IPPROTO_UDP, udp_len);
-		if (!gtpu_write(ctx, work, l3 + sizeof(struct ipv6hdr), completed ? csum_fold_only(pseudo) : 0, &sum))
+		if (!gtpu_write(ctx, work, relay, l3 + sizeof(struct ipv6hdr), completed ? csum_fold_only(pseudo) : 0,
+				&sum))
 			return false;
 	}
 	hook_sum_grows(ctx, sum);
@@ -189,11 +191,11 @@ static __always_inline int gtpu_put_in(hook_ctx *ctx, const struct handover *h, 
 
 	if (!nexthop || !(nexthop->flags & NEXTHOP_VALID))
 		return DROP(GTPU_PEER);
-	bool container = !work->relay && (work->flags & GTPU_FLAG_E);
+	bool relay = h->entry == ENTRY_RELAY, container = !relay && (work->flags & GTPU_FLAG_E);
 	__u32 outer = peer->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 	/* what stays of the frame, behind the headers that are written */
-	__u32 from = work->relay ? work->gtp + GTPU_HEADER : h->l3;
-	__u32 payload = work->relay ? work->length : work->body_len;
+	__u32 from = relay ? work->gtp + GTPU_HEADER : h->l3;
+	__u32 payload = relay ? work->length : work->body_len;
 	__u32 head =
 		outer + sizeof(struct udphdr) + GTPU_HEADER + (container ? GTPU_OPTIONS + GTPU_CONTAINER_BYTES : 0);
 	bool resolved = nexthop->flags & NEXTHOP_RESOLVED;
@@ -207,7 +209,7 @@ static __always_inline int gtpu_put_in(hook_ctx *ctx, const struct handover *h, 
 		return DROP(REWRITE_FAILED);
 	__u32 l3 = hook_put_in(ctx, &frame, from, head, vlan, peer->family == 4 ? 4 : 6);
 
-	if (!l3 || !gtpu_write_outer(ctx, work, peer, l3) || !gtpu_write_link(ctx, nexthop, vlan, peer->family))
+	if (!l3 || !gtpu_write_outer(ctx, work, relay, peer, l3) || !gtpu_write_link(ctx, nexthop, vlan, peer->family))
 		return DROP(REWRITE_FAILED);
 	count->encapsulated += 1;
 	if (resolved) {
@@ -225,6 +227,26 @@ static __always_inline int gtpu_put_in(hook_ctx *ctx, const struct handover *h, 
 	return action;
 }
 
+/* An established packet, of which the fast program has found the session; not GSO. */
+static __always_inline bool gtpu_replay(hook_ctx *ctx, const struct handover *h, struct unit_counters *count)
+{
+	struct replay r = {
+		.is = h->is,
+		.frame = {.l3 = h->l3 & 0x1f, .ethertype = h->is.wire == 4 ? ETH_P_IP : ETH_P_IPV6},
+		.line = h->place,
+		.family = h->is.wire == 4 ? 4 : 6,
+	};
+
+	r.state = flow_state_at(r.family, r.line);
+	count->received += 1;
+	count->received_bytes += r.is.ip_len;
+	if (!r.state)
+		return false;
+	trace_session(r.family, r.line);
+	replay_account(&r, 1);
+	return replay_headers(ctx, &r, true);
+}
+
 static __always_inline int gtpu_encap_path(hook_ctx *ctx)
 {
 	struct handover *h = handover_here();
@@ -236,8 +258,10 @@ static __always_inline int gtpu_encap_path(hook_ctx *ctx)
 
 	if (!count)
 		return HOOK_DROP;
-	int verdict = work->relay ? CONTINUE : gtpu_outward(ctx, h, work);
+	int verdict = h->entry == ENTRY_REPLAY && !gtpu_replay(ctx, h, count) ? DROP(REWRITE_FAILED) : CONTINUE;
 
+	if (verdict == CONTINUE && h->entry != ENTRY_RELAY)
+		verdict = gtpu_outward(ctx, h, work);
 	if (verdict == CONTINUE)
 		verdict = gtpu_put_in(ctx, h, work, count);
 	return verdict & VERDICT_DROP && verdict > 0 ? gtpu_drop(ctx, h, REASON_OF(verdict)) : verdict;

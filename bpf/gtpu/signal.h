@@ -174,7 +174,8 @@ static __always_inline bool gtpu_may_answer(__u32 zone)
 static __always_inline int gtpu_send(hook_ctx *ctx, const struct handover *h, struct gtpu_work *work,
 				     struct unit_counters *count, __be16 be_dport)
 {
-	struct unit *unit = unit_at(h->place);
+	__u32 slot;
+	struct unit *unit = unit_find(hook_ifindex(ctx), h->vlan, &slot);
 
 	if (!unit)
 		return HOOK_DROP;

@@ -126,7 +126,7 @@ static __always_inline int gtpu_enter(const struct frame *frame, __u32 unit_inde
 	to->zone = zone;
 	to->is.ip_len = ip_len;
 	to->is.wire = frame->ethertype == ETH_P_IP ? 4 : 6;
-	memory->gtpu.relay = 0;
+	to->entry = ENTRY_READY;
 	return GO(GTPU_ENCAP);
 }
 

@@ -69,16 +69,21 @@ struct parsed {
 struct handover {
 	struct parsed is;
 	__u32 vlan;
-	__u32 place; /* fan-out: slot of the listener; NAT64: line of the session, 0 = not known; GTP-U: slot of the
-			unit */
+	__u32 place; /* fan-out: slot of the listener; NAT64, GTP-U: line of the session, 0 = not known */
 	__u16 l3;
 	__u16 unit_index;
 	__u16 routing_instance;
 	__u16 zone;
 	__u8 tagged;
 	__u8 screened; /* the unit has screens */
-	__u16 l4;      /* GTP-U: offset of the outer UDP header; else 0 */
+	__u16 l4;      /* of a message of GTP-U: offset of the outer UDP header; 0 = behind a plain IP header */
+	__u8 entry;    /* ENTRY_*: what goes into a tunnel */
+	__u8 zero[3];
 };
+
+#define ENTRY_REPLAY 0 /* a packet of the session at `place`, whose headers are to be rewritten */
+#define ENTRY_READY 1  /* a packet that is as it leaves, but for its link header */
+#define ENTRY_RELAY 2  /* a message of GTP-U, as it came out of another tunnel */
 
 /* What programs of GTP-U tell each other of a packet. */
 struct gtpu_work {
@@ -93,13 +98,13 @@ struct gtpu_work {
 	__u16 be_sequence;
 	__u16 be_sport; /* of the outer header that is to come */
 	__u8 type;
-	__u8 flags;        /* first octet of the GTP-U header */
-	__u8 unknown;      /* GTPU_UNKNOWN_* */
-	__u8 answer;       /* enum gtpu_answer */
-	__u8 tos;          /* of the outer header */
-	__u8 relay;        /* the message goes on as it is, through another tunnel */
-	__u8 container;    /* second octet of a PDU Session Container that is to come */
-	__u8 inner_wire;   /* 4 or 6 */
+	__u8 flags;      /* first octet of the GTP-U header */
+	__u8 unknown;    /* GTPU_UNKNOWN_* */
+	__u8 answer;     /* enum gtpu_answer */
+	__u8 tos;        /* of the outer header */
+	__u8 container;  /* second octet of a PDU Session Container that is to come */
+	__u8 inner_wire; /* 4 or 6 */
+	__u8 spare;
 	__u32 message[12]; /* an answer, from the GTP-U header on */
 	__u32 message_len;
 	__u32 checked; /* the outer UDP header has a checksum, or will */

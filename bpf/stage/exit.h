@@ -64,6 +64,16 @@ static __always_inline int exit_oversize(hook_ctx *ctx, const struct packet *p, 
 	return HOOK_DROP;
 }
 
+/* A function, for the stack of the other one. */
+static __noinline int exit_into_tunnel(struct packet *p)
+{
+	if (!p)
+		return HOOK_DROP;
+	struct frame frame = frame_of(p);
+
+	return gtpu_enter(&frame, p->unit_index, p->from_zone, p->ip_len);
+}
+
 static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
@@ -101,7 +111,7 @@ static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 			return exit_drop(ctx, p, REASON_REWRITE_FAILED);
 		if (p->flags & P_RELATED)
 			count->icmp_related += 1;
-		return gtpu_enter(&frame, p->unit_index, p->from_zone, p->ip_len);
+		return exit_into_tunnel(p);
 	}
 	if (!resolved) {
 		/* the kernel writes the MAC addresses and, where it must, the tag */

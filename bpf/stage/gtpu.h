@@ -24,7 +24,6 @@ static __noinline int stage_gtpu(hook_ctx *ctx, struct packet *p)
 	to->is.ip_len = p->ip_len;
 	to->is.wire = p->wire;
 	to->vlan = p->vlan;
-	to->place = p->unit_slot;
 	to->l3 = p->l3;
 	to->l4 = p->l4;
 	to->tagged = p->tagged;

@@ -241,7 +241,7 @@ impl Tunnels {
         target.update(&0u32.to_ne_bytes(), &fd, MapFlags::ANY).context("the target does not fit the wrapper")
     }
 
-    /// Nanoseconds a packet, and what the last one returned.
+    /// Nanoseconds a packet, 0 of a single one, and what the last one returned.
     pub fn run(&mut self, repeat: u32) -> Result<(f64, u32)> {
         self.state.update(0, |state| {
             (state.count, state.last, state.failures) = (0, u64::from(repeat.max(2)) - 1, 0);
@@ -251,6 +251,9 @@ impl Tunnels {
         let state = self.state.read(0);
         ensure!(state.failures == 0, "{} of {repeat} packets did not reach the target", state.failures);
         ensure!(state.count == u64::from(repeat), "the wrapper made {} packets, not {repeat}", state.count);
+        if repeat < 2 {
+            return Ok((0.0, returned));
+        }
         ensure!(state.last_ns > state.first_ns, "the wrapper has not timed its packets");
         Ok(((state.last_ns - state.first_ns) as f64 / state.last as f64, returned))
     }

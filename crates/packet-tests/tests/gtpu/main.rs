@@ -3,6 +3,7 @@
 
 mod bench;
 mod messages;
+mod onwire;
 mod sessions;
 mod signals;
 mod ways;
