@@ -2,6 +2,10 @@
 /*
  * A message to a tunnel address of this gateway. What it says is checked first, and who may send it; only then is the
  * frame changed: what was in the tunnel goes on as if it had arrived on the session's mobile interface.
+ *
+ * The outer UDP checksum is not looked at, whether there is one or not (RFC 6935 5, RFC 6936 4): what is in the tunnel
+ * has its own, and a TEID or length that came wrong finds no session, or no subscriber's address. Outer packets that
+ * are made here say Not-ECT, so nothing of theirs need be handed on (RFC 6040 4.3, compatibility mode).
  */
 #ifndef SLUICE_GTPU_DECAP_H
 #define SLUICE_GTPU_DECAP_H

@@ -68,7 +68,7 @@ impl ParseCallbacks for Naming {
     }
 
     fn int_macro(&self, name: &str, _value: i64) -> Option<IntKind> {
-        const BYTES: [&str; 10] = [
+        const BYTES: [&str; 11] = [
             "FLOW_",
             "TCP_DIR_",
             "TCP_SCALE_",
@@ -79,6 +79,7 @@ impl ParseCallbacks for Naming {
             "NAT_",
             "NEXTHOP_V",
             "NEXTHOP_R",
+            "NEXTHOP_T",
         ];
         const COUNTS: [&str; 20] = [
             "FANOUT_LINE_POSITIONS",

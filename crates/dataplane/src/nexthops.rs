@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use libbpf_rs::{ErrorKind, MapCore, MapFlags};
 use sluice_abi::{
-    MAX_NEXTHOPS, NEXTHOP_MTU_SHIFT, NEXTHOP_RESOLVED, NEXTHOP_VALID, NEXTHOPS_HAVE_MTUS, Nexthop,
-    NexthopKey, Watermarks,
+    MAX_NEXTHOPS, NEXTHOP_MTU_SHIFT, NEXTHOP_RESOLVED, NEXTHOP_TUNNEL, NEXTHOP_VALID, NEXTHOPS_HAVE_MTUS,
+    Nexthop, NexthopKey, Watermarks,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -105,9 +105,13 @@ impl Dataplane {
         Ok(before & mask != low || flags & NEXTHOP_RESOLVED == 0)
     }
 
-    /// A neighbour failed: packets go to the kernel's neighbour code until it answers. True when it was resolved.
+    /// A neighbour failed: packets go to the kernel's neighbour code until it answers. True when it was resolved. Where
+    /// tunnels begin there is no neighbour that could.
     pub fn unresolve_nexthop(&self, index: u32) -> Result<bool> {
         check(index)?;
+        if self.nexthops.read(index).flags & NEXTHOP_TUNNEL != 0 {
+            return Ok(false);
+        }
         let flags = self.nexthops.byte(index, FLAGS).fetch_and(!NEXTHOP_RESOLVED, Ordering::Release);
         Ok(flags & NEXTHOP_RESOLVED != 0)
     }
@@ -117,8 +121,10 @@ impl Dataplane {
     /// are bounded (RFC 6583).
     pub fn neighbours_in_use(&self, idle_s: u32) -> Result<BTreeSet<(u32, IpAddr)>> {
         self.free_unused_nexthops(idle_s)?;
-        let has_answered =
-            |entry: &NexthopEntry| self.nexthops.read(entry.index).flags & NEXTHOP_RESOLVED != 0;
+        let has_answered = |entry: &NexthopEntry| {
+            let flags = self.nexthops.read(entry.index).flags;
+            flags & (NEXTHOP_RESOLVED | NEXTHOP_TUNNEL) == NEXTHOP_RESOLVED
+        };
         let entries = self.nexthops()?.into_iter().filter(has_answered);
         Ok(entries.map(|entry| (entry.host_ifindex, entry.address)).collect())
     }

@@ -1,20 +1,28 @@
 //! What packets of a session meet: whose source they have, gates, quotas to the byte, maximum bit rates, marks.
 
+use std::os::fd::AsFd;
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 use sluice_abi::{
     GTPU_DOWNLINK_CLOSED, GTPU_DOWNLINK_DROP, GTPU_MARK_DOWNLINK, GTPU_MARK_UPLINK, GTPU_UPLINK_CLOSED,
     GTPU_UPLINK_DROP, GtpuRules, conforms, cost_of_rate, tolerance_of_burst,
 };
+use sluice_dataplane::prog_run::{self, TcRun};
 use sluice_dataplane::{GtpuSession, Tunnel};
+use sluice_packet_tests::gateway::Hook;
+use sluice_packet_tests::netns::ifindex;
 use sluice_packet_tests::tunnel::{Message, packet};
 
 use super::Check;
 use super::bench::{Bench, PEER_TEID, TEID, UE, UE6, datagram};
 
-pub const CHECKS: [Check; 8] = [
+pub const CHECKS: [Check; 9] = [
     ("sources that are not the subscriber's", spoofed),
     ("gates and FARs", gates),
     ("quotas to the byte", quotas),
     ("a quota that both families share", shared_quota),
+    ("two CPUs at one quota", two_cpus),
     ("maximum bit rates", rates),
     ("bursts", bursts),
     ("marks", marks),
@@ -113,6 +121,34 @@ fn shared_quota(bench: &mut Bench) {
         bench.down(&datagram(inner4, true, 64, length - header));
         assert_eq!(bench.usage(number)[1].0, used, "{length}");
     }
+}
+
+/// Every run is a packet of its own, since a program that has taken one out of its tunnel cannot do so again.
+fn two_cpus(bench: &mut Bench) {
+    const EACH: u64 = 200;
+    if bench.hook() != Hook::Tc {
+        return; // a run takes 20 ms there
+    }
+    let number =
+        bench.add(&GtpuSession { quota: [Some(300 * 100 + 99), None], ..bench.session(true, bench.rules()) });
+    let frame = bench.n3(true).frame(&Message::data(TEID, &datagram(true, false, 64, 72)).bytes());
+    let program = bench.gateway.arrive("n3").expect("a program");
+    let index = ifindex("n3").expect("a device");
+    std::thread::scope(|scope| {
+        for cpu in [0, 1] {
+            let (frame, program) = (&frame, &program);
+            scope.spawn(move || {
+                let mut set = CpuSet::new();
+                set.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)).expect("two CPUs");
+                for _ in 0..EACH {
+                    prog_run::tc(program.as_fd(), &TcRun::new(frame, index)).expect("a run");
+                }
+            });
+        }
+    });
+    let counted = bench.counted();
+    assert_eq!((counted["decapsulated"], counted["gtpu_quota"]), (300, 2 * EACH - 300));
+    assert_eq!(bench.usage(number)[0], (30_000, 300));
 }
 
 /// The same arithmetic as `conforms`, which is held against the rate in virtual time: here time stands still, since the

@@ -10,7 +10,7 @@ use sluice_packet_tests::tunnel::{Ends, Message, packet};
 use super::Check;
 use super::bench::{Action, Bench, PEER_TEID, TEID, UE, UE6, datagram};
 
-pub const CHECKS: [Check; 7] = [
+pub const CHECKS: [Check; 10] = [
     ("between two subscribers", between),
     ("to this host and from it", host),
     ("packets that are too long are told so", too_long),
@@ -18,6 +18,9 @@ pub const CHECKS: [Check; 7] = [
     ("from one tunnel into another (N9)", onward),
     ("End Marker and headers on their way (N9)", onward_signals),
     ("packets that are sent as several", joined),
+    ("tunnels that end on a tagged unit", tagged),
+    ("a next hop without a neighbour", no_neighbour),
+    ("subscribers behind NAT and NAT64, in the end since it commits", translated),
 ];
 
 /// Hairpin: out of one tunnel, into the other, past the policies between.
@@ -272,4 +275,105 @@ fn joined(bench: &mut Bench) {
     let counted = bench.counted();
     assert_eq!((counted["received"], counted["redirected"]), (3, 3));
     assert_eq!(bench.usage(number), usage);
+}
+
+fn tagged(bench: &mut Bench) {
+    let number = bench.with(true, bench.rules());
+    bench.summed = false; // the tag leaves the frame without it
+    for outer4 in [true, false] {
+        let plain = bench.n9(outer4).frame(&Message::data(TEID, &datagram(true, false, 64, 20)).bytes());
+        let frame = [&plain[..12], &[0x81, 0, 0, 9], &plain[12..]].concat();
+        let expected = bench.out_of_n6(&datagram(true, false, 63, 20));
+        bench.send("n9", &frame).decapsulated("a G-PDU", &expected);
+        let plain = bench.n9(outer4).frame(&Message::signal(1, 0, 6, &[]).bytes());
+        let frame = [&plain[..12], &[0x81, 0, 0, 9], &plain[12..]].concat();
+        let seen = bench.send("n9", &frame);
+        seen.counts("an echo", &[("received", 1), ("gtpu_signals", 1), ("replies", 1)]);
+        let seen = untagged(bench, seen);
+        let mut ends = bench.n9(outer4).turned();
+        ends.from.2 = 2152;
+        seen.leaves("an echo", &ends.signalled(&Message::signal(2, 0, 6, &[14, 0]).bytes()));
+    }
+    // the tunnel's address on another unit is none there
+    let n9 = bench.n9(true);
+    let ends = Ends { from: bench.n3(true).from, to: (bench.mac("n3.0"), n9.to.1, 2152) };
+    let frame = ends.frame(&Message::data(TEID, &datagram(true, false, 64, 20)).bytes());
+    bench.send("n3", &frame).drops("by another unit", "host_inbound");
+    assert_eq!(bench.usage(number)[0].1, 2);
+}
+
+/// What the daemon hears of neighbours, or does not, says nothing of subscribers: they have none.
+fn no_neighbour(bench: &mut Bench) {
+    bench.with(true, bench.rules());
+    bench.down(&datagram(true, true, 64, 20));
+    bench.down(&datagram(false, true, 64, 20));
+    let mobile = ifindex("mif.0").expect("a device");
+    let dataplane = &bench.gateway.dataplane;
+    let entries = dataplane.nexthops().expect("next hops");
+    let own: Vec<u32> = entries.iter().filter(|e| e.host_ifindex == mobile).map(|e| e.index).collect();
+    assert_eq!(own.len(), 2, "one a family");
+    for index in own {
+        assert!(!dataplane.unresolve_nexthop(index).expect("an entry"));
+    }
+    let asked = dataplane.neighbours_in_use(1000).expect("neighbours");
+    assert!(!asked.iter().any(|(device, _)| *device == mobile), "{asked:?}");
+    bench.counted();
+    let seen = bench.down(&datagram(true, true, 64, 20));
+    let message = Message::data(PEER_TEID, &datagram(true, true, 63, 20));
+    seen.encapsulated("after that", bench.n3(true).turned(), &message, 0);
+}
+
+/// Translated like packets of any zone, on both paths; quotas count what the subscriber sees.
+fn translated(bench: &mut Bench) {
+    let nat = "nat {
+        static {
+            rule-set nat64 {
+                from zone subscribers;
+                rule all { match { destination-address 2001:dbe:122:344::/96; } then { static-nat { inet; } } }
+            }
+        }
+        source {
+            pool outside { address { 203.0.113.9/32; } port { range 20000 to 29999; preserve-source; } }
+            rule-set out {
+                from zone subscribers;
+                to zone internet;
+                rule all { match { source-address [ 10.45.0.0/16 2001:db8:45::/48 ]; } then { source-nat { pool outside; } } }
+            }
+        }
+    }";
+    let config = std::fs::read_to_string(&bench.gateway.world.config).expect("a configuration");
+    let config = config.replacen("policies {", &format!("{nat}\n    policies {{"), 1);
+    let config = format!("routing-options {{ static {{ route 203.0.113.9/32 discard; }} }}\n{config}");
+    bench.gateway.commit(&config).expect("a commit");
+    let number = bench.with(true, bench.rules());
+    let nat4 = |inner: &str| packet(inner);
+    let out = nat4("ip(src=203.0.113.9, dst=10.6.0.100, ttl=63, id=7)/udp(sport=20200, dport=53)/fill(n=20)");
+    let back =
+        nat4("ip(src=10.6.0.100, dst=203.0.113.9, ttl=64, id=7)/udp(sport=53, dport=20200)/fill(n=20)");
+    let up =
+        packet(&format!("ip(src={UE}, dst=10.6.0.100, ttl=64, id=7)/udp(sport=20200, dport=53)/fill(n=20)"));
+    let down =
+        packet(&format!("ip(src=10.6.0.100, dst={UE}, ttl=63, id=7)/udp(sport=53, dport=20200)/fill(n=20)"));
+    for round in ["first packets", "established"] {
+        bench.up_packet(true, &up).decapsulated(round, &bench.out_of_n6(&out));
+        let seen = bench.down(&back);
+        seen.encapsulated(round, bench.n3(true).turned(), &Message::data(PEER_TEID, &down), 0);
+    }
+    assert_eq!(bench.usage(number), [(96, 2), (96, 2)]);
+    let up6 = packet(&format!(
+        "ip6(src={UE6}, dst=2001:dbe:122:344::10.6.0.100, hop=64)/udp(sport=20300, dport=53)/fill(n=20)"
+    ));
+    let down6 = packet(&format!(
+        "ip6(src=2001:dbe:122:344::10.6.0.100, dst={UE6}, hop=63)/udp(sport=53, dport=20300)/fill(n=20)"
+    ));
+    let back =
+        packet("ip(src=10.6.0.100, dst=203.0.113.9, ttl=64, df)/udp(sport=53, dport=20300)/fill(n=20)");
+    for round in ["NAT64, first packets", "NAT64, established"] {
+        let seen = bench.up_packet(true, &up6);
+        seen.counts(round, &[("received", 2), ("decapsulated", 1), ("redirected", 1)]);
+        assert_eq!(seen.frame[12..14], [8, 0], "{round}");
+        let seen = bench.down(&back);
+        seen.encapsulated(round, bench.n3(true).turned(), &Message::data(PEER_TEID, &down6), 0);
+    }
+    assert_eq!(bench.usage(number), [(96 + 136, 4), (96 + 136, 4)]);
 }
