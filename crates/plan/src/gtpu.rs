@@ -6,28 +6,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sluice_abi::stages::Stage;
 use sluice_abi::{self as abi, GtpuInterface, GtpuRules};
-use sluice_language::config::{Config, Interface, Prefix, Unit};
+use sluice_language::config::{Config, Interface};
 use sluice_language::gtpu::{DirectionRules, GtpU, MobileSession, TunnelInterface};
 
 use crate::devices::Warning;
-use crate::kernel::{KernelWants, RouteVia, RouteWant};
-use crate::prefix::contains;
-use crate::units::{Managed, is_managed, netdev, unit_mtu};
-use crate::{Environment, IngressHook, NetDev, PlanError, UnitInfo, device_of, network, unit_name, words};
-
-/// Headers of a packet in a tunnel: UDP, GTP-U with its optional fields, a PDU Session Container.
-const TUNNEL: u32 = 8 + 12 + 4;
-/// And the outer IP header.
-const OUTER4: u32 = 20;
-const OUTER6: u32 = 40;
-
-/// What a mobile unit takes where nothing says how long packets in tunnels may be.
-const LINK_MTU: u32 = 1500;
-
-/// Far end of a mobile unit's pair.
-pub fn far_end(device: &str) -> String {
-    format!("{device}-peer")
-}
+use crate::units::{Managed, tunnel_lengths};
+use crate::{Environment, IngressHook, PlanError, UnitInfo, device_of, unit_name, words};
 
 /// Devices by unit, which sessions are placed by.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -177,41 +161,13 @@ pub(crate) fn plan(config: &Config, environment: &Environment) -> GtpuPlan {
     plan
 }
 
-/// Longest packets that leave by tunnels whole, over each unit that some end on.
-fn lengths(config: &Config, environment: &Environment) -> Result<Vec<(String, u32)>, PlanError> {
-    let mut lengths = vec![];
-    for interface in &config.interfaces {
-        for unit in &interface.units {
-            let name = unit_name(interface, unit);
-            let Some(own) = config.gtp_u.interfaces.iter().find(|own| own.unit == name) else { continue };
-            let outer = if own.v6.is_some() { OUTER6 } else { OUTER4 };
-            lengths.push((name, unit_mtu(environment, interface, unit)?.saturating_sub(outer + TUNNEL)));
-        }
-    }
-    Ok(lengths)
-}
-
-/// Largest packet of a mobile unit: as configured, else what fits into every tunnel.
-pub(crate) fn mobile_mtu(
-    config: &Config,
-    environment: &Environment,
-    interface: &Interface,
-    unit: &Unit,
-) -> Result<u32, PlanError> {
-    if let Some(mtu) = unit.mtu.or(interface.mtu) {
-        return Ok(mtu.into());
-    }
-    let lengths = lengths(config, environment)?;
-    Ok(lengths.iter().map(|(_, length)| *length).min().unwrap_or(LINK_MTU).min(u16::MAX.into()))
-}
-
 pub(crate) fn warnings(
     config: &Config,
     environment: &Environment,
     infos: &[UnitInfo],
 ) -> Result<Vec<Warning>, PlanError> {
     let mut warnings = vec![];
-    let lengths = lengths(config, environment)?;
+    let lengths = tunnel_lengths(config, environment)?;
     let is_mobile = |info: &&UnitInfo| config.interfaces.iter().any(|i| i.mobile && is_of(i, info));
     for info in infos.iter().filter(is_mobile) {
         let (mtu, device) = (u32::from(info.mtu), info.device.clone());
@@ -240,34 +196,6 @@ pub(crate) fn warnings(
 
 fn is_of(interface: &Interface, info: &UnitInfo) -> bool {
     interface.units.iter().any(|unit| unit_name(interface, unit) == info.name)
-}
-
-/// Subscribers are behind their mobile unit, where its own subnet does not say so already.
-pub(crate) fn add_routes(wants: &mut KernelWants, config: &Config) {
-    for pool in &config.gtp_u.pools {
-        let units = config.interfaces.iter().filter(|interface| interface.mobile);
-        let mut units = units.flat_map(|interface| interface.units.iter().map(move |unit| (interface, unit)));
-        let found = units.find(|(interface, unit)| unit_name(interface, unit) == pool.interface);
-        let Some((interface, unit)) = found.filter(|(interface, unit)| is_managed(config, interface, unit))
-        else {
-            continue;
-        };
-        let own = || unit.inet.iter().chain(&unit.inet6).map(|prefix| network(*prefix));
-        let is_connected =
-            |prefix: &Prefix| own().any(|own| own.len <= prefix.len && contains(own, prefix.addr));
-        for prefix in pool.prefixes.iter().filter(|prefix| !is_connected(prefix)) {
-            let target = RouteVia::Device(device_of(interface, unit));
-            wants.routes.push(RouteWant { destination: *prefix, target });
-        }
-    }
-}
-
-/// Both ends of a mobile unit's pair.
-pub(crate) fn pair<'a>(
-    environment: &'a Environment,
-    device: &str,
-) -> Result<(&'a NetDev, &'a NetDev), PlanError> {
-    Ok((netdev(environment, device)?, netdev(environment, &far_end(device))?))
 }
 
 impl Display for SessionWant {

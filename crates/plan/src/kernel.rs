@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use sluice_language::config::{Config, Interface, Prefix, RouteTarget, Unit};
 use sluice_language::nat::{Proxy, address, bits, count};
 
-use crate::prefix::contains;
-use crate::units::{LOOPBACK, device_of, is_managed};
-use crate::{Environment, PlanError, gtpu};
+use crate::prefix::{contains, network};
+use crate::units::{LOOPBACK, device_of, far_end, is_managed};
+use crate::{Environment, PlanError};
 
 /// Wanted state, in the order it must be reached. Names, never ifindexes: the devices may not exist yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -126,7 +126,7 @@ pub(crate) fn wants(config: &Config, environment: &Environment) -> Result<Kernel
         }
     }
     add_routes(&mut wants, config);
-    gtpu::add_routes(&mut wants, config);
+    add_pool_routes(&mut wants, config);
     wants.unasked =
         ["ipv4", "ipv6"].into_iter().filter(|family| !speaks_of(config, *family == "ipv4")).collect();
     Ok(wants)
@@ -168,6 +168,27 @@ fn add_routes(wants: &mut KernelWants, config: &Config) {
         }));
         if is_active {
             wants.routes.push(RouteWant { destination: route.destination, target });
+        }
+    }
+}
+
+/// Subscribers are behind their mobile unit, where its own subnet does not say so already.
+fn add_pool_routes(wants: &mut KernelWants, config: &Config) {
+    for pool in &config.gtp_u.pools {
+        let units = config.interfaces.iter().filter(|interface| interface.mobile);
+        let mut units = units.flat_map(|interface| interface.units.iter().map(move |unit| (interface, unit)));
+        let found =
+            units.find(|(interface, unit)| crate::units::unit_name(interface, unit) == pool.interface);
+        let Some((interface, unit)) = found.filter(|(interface, unit)| is_managed(config, interface, unit))
+        else {
+            continue;
+        };
+        let own = || unit.inet.iter().chain(&unit.inet6).map(|prefix| network(*prefix));
+        let is_connected =
+            |prefix: &Prefix| own().any(|own| own.len <= prefix.len && contains(own, prefix.addr));
+        for prefix in pool.prefixes.iter().filter(|prefix| !is_connected(prefix)) {
+            let target = RouteVia::Device(device_of(interface, unit));
+            wants.routes.push(RouteWant { destination: *prefix, target });
         }
     }
 }
@@ -247,7 +268,7 @@ fn add_unit(
     let device = device_of(interface, unit);
     let up = !interface.disabled && !unit.disabled;
     if unit.vlan.is_some() || interface.mobile {
-        let peer = if interface.mobile { gtpu::far_end(&device) } else { format!("{device}p") };
+        let peer = if interface.mobile { far_end(&device) } else { format!("{device}p") };
         if peer.len() > NAME_MAX {
             return Err(PlanError::NameTooLong {
                 unit: format!("{}.{}", interface.name, unit.number),

@@ -7,7 +7,7 @@ use sluice_abi::{self as abi, Unit as UnitEntry};
 use sluice_language::config::{Config, HookMode, HostInbound, Interface, Prefix, Screen, Unit, Vlan, Zone};
 
 use crate::words::words;
-use crate::{Environment, NetDev, PlanError, gtpu, screens, terms::Terms};
+use crate::{Environment, NetDev, PlanError, screens, terms::Terms};
 
 /// A device of its own namespace that packets never leave by.
 pub(crate) const LOOPBACK: &str = "lo";
@@ -30,6 +30,11 @@ pub fn unit_name(interface: &Interface, unit: &Unit) -> String {
 pub fn device_of(interface: &Interface, unit: &Unit) -> String {
     let has_own = unit.vlan.is_some() || interface.mobile;
     if has_own { unit_name(interface, unit) } else { interface.name.clone() }
+}
+
+/// Far end of a mobile unit's pair.
+pub fn far_end(device: &str) -> String {
+    format!("{device}-peer")
 }
 
 /// Netdev that the unit's frames are seen on.
@@ -135,6 +140,46 @@ pub(crate) fn unit_mtu(env: &Environment, interface: &Interface, unit: &Unit) ->
     Ok(mtu.min(u32::from(u16::MAX)))
 }
 
+/// Headers of a packet in a tunnel: UDP, GTP-U with its optional fields, a PDU Session Container.
+const TUNNEL: u32 = 8 + 12 + 4;
+/// And the outer IP header.
+const OUTER4: u32 = 20;
+const OUTER6: u32 = 40;
+
+/// What a mobile unit takes where nothing says how long packets in tunnels may be.
+const LINK_MTU: u32 = 1500;
+
+/// Longest packets that leave by tunnels whole, over each unit that some end on.
+pub(crate) fn tunnel_lengths(
+    config: &Config,
+    environment: &Environment,
+) -> Result<Vec<(String, u32)>, PlanError> {
+    let mut lengths = vec![];
+    for interface in &config.interfaces {
+        for unit in &interface.units {
+            let name = unit_name(interface, unit);
+            let Some(own) = config.gtp_u.interfaces.iter().find(|own| own.unit == name) else { continue };
+            let outer = if own.v6.is_some() { OUTER6 } else { OUTER4 };
+            lengths.push((name, unit_mtu(environment, interface, unit)?.saturating_sub(outer + TUNNEL)));
+        }
+    }
+    Ok(lengths)
+}
+
+/// Largest packet of a mobile unit: as configured, else what fits into every tunnel.
+fn mobile_mtu(
+    config: &Config,
+    environment: &Environment,
+    interface: &Interface,
+    unit: &Unit,
+) -> Result<u32, PlanError> {
+    if let Some(mtu) = unit.mtu.or(interface.mtu) {
+        return Ok(mtu.into());
+    }
+    let lengths = tunnel_lengths(config, environment)?;
+    Ok(lengths.iter().map(|(_, length)| *length).min().unwrap_or(LINK_MTU).min(u16::MAX.into()))
+}
+
 /// Of any unit.
 pub(crate) fn mtu(
     config: &Config,
@@ -143,7 +188,7 @@ pub(crate) fn mtu(
     unit: &Unit,
 ) -> Result<u32, PlanError> {
     match interface.mobile {
-        true => gtpu::mobile_mtu(config, env, interface, unit),
+        true => mobile_mtu(config, env, interface, unit),
         false => unit_mtu(env, interface, unit),
     }
 }
@@ -250,7 +295,7 @@ pub(crate) fn entries(
         ..Default::default()
     };
     if managed.interface.mobile {
-        let (_, far) = gtpu::pair(env, &name)?;
+        let far = netdev(env, &far_end(&name))?;
         entry.flags |= abi::UNIT_HOST_VETH;
         entry.host_peer_ifindex = far.ifindex;
         // the same unit where the host's own packets come out of the pair

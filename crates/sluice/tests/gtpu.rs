@@ -182,9 +182,7 @@ fn sessions_and_usage_outlive_a_daemon_that_is_killed() {
     assert!(pings(&subscribers, "10.71.2.2"), "through the gateway");
     assert!(pings(&subscribers, "10.45.0.1"), "the gateway itself");
     assert_eq!(used(&gateway, "alice"), (840, 10));
-    assert!(
-        site.gateway.command("ping").args(["-c", "1", "-W", "1", "10.45.0.2"]).status().unwrap().success()
-    );
+    assert!(site.pings(&site.gateway, "10.45.0.2"), "of the host's own");
     changed(&site, "add-gtp-u-sessions", &bob(Some(0x1002)));
     gateway.kill().unwrap();
     assert!(pings(&subscribers, "10.71.2.2"), "without a daemon");

@@ -107,5 +107,8 @@ pub fn with_gone(gone: DeviceCounts, known: &Baseline, next: &Baseline, latest: 
 /// the commit made start at nothing.
 pub fn baseline(plan: &Plan, known: Option<&Baseline>, before: &Baseline) -> Baseline {
     let counts = |index: u32| known.and_then(|k| k.get(&index)).or_else(|| before.get(&index));
-    plan.attachments.iter().map(|a| (a.ifindex, counts(a.ifindex).copied().unwrap_or_default())).collect()
+    // what goes into the far end of a pair is delivered to this host, and not sent
+    let is_far = |device: &String| plan.kernel.vlan_pairs.iter().any(|pair| pair.peer == *device);
+    let managed = plan.attachments.iter().filter(|attachment| !is_far(&attachment.device));
+    managed.map(|a| (a.ifindex, counts(a.ifindex).copied().unwrap_or_default())).collect()
 }

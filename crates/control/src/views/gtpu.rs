@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use sluice_abi::stages::Reason;
 use sluice_dataplane::{Gtpu, GtpuRecord};
 
-use super::Result;
 use crate::api::{
     DropView, GtpuCounts, GtpuFilter, GtpuInterfaceView, GtpuPeerView, GtpuPoolView, GtpuRemoved,
     GtpuSessionList, GtpuSessionView, GtpuUsageList, GtpuUsageView, GtpuView,
 };
 use crate::commit::Shared;
 use crate::functions::gtpu::sessions::{Known, LISTED};
+use crate::state::error::AskError;
 
 /// Sessions that are looked at together.
 const CHUNK: usize = 4096;
@@ -137,7 +137,7 @@ pub fn removed(ended: Vec<(String, GtpuRecord)>) -> GtpuRemoved {
     GtpuRemoved { removed, usage }
 }
 
-pub fn peers(shared: &Shared) -> Result<Vec<GtpuPeerView>> {
+pub fn peers(shared: &Shared) -> Result<Vec<GtpuPeerView>, AskError> {
     let Ok(gtpu) = shared.dataplane.gtpu() else { return Ok(vec![]) };
     let (now, hz) = (shared.dataplane.now_jiffies()?, u64::from(shared.dataplane.hz()));
     let mut peers = gtpu.peers();
@@ -165,7 +165,7 @@ pub fn counts(shared: &Shared) -> GtpuCounts {
 /// Reasons of the user plane begin so.
 const REASONS: &str = "gtpu_";
 
-pub fn overview(shared: &Shared) -> Result<GtpuView> {
+pub fn overview(shared: &Shared) -> Result<GtpuView, AskError> {
     let active = shared.active();
     let config = &active.config.gtp_u;
     let interfaces = config.interfaces.iter().map(|interface| {
@@ -181,7 +181,7 @@ pub fn overview(shared: &Shared) -> Result<GtpuView> {
         prefixes: pool.prefixes.iter().map(|prefix| format!("{}/{}", prefix.addr, prefix.len)).collect(),
         interface: pool.interface.clone(),
     });
-    let table = super::Reading::take(shared)?.table;
+    let table = shared.dataplane.counters()?;
     let drops = Reason::ALL.into_iter().filter(|reason| reason.name().starts_with(REASONS));
     let drops = drops.map(|reason| DropView {
         stage: reason.stage().name().to_owned(),

@@ -229,6 +229,7 @@ mod tests {
                 refused_full: 47,
                 ..Default::default()
             },
+            gtpu: GtpuCounts { sessions: 38, by_configuration: 33, limit: 39, peers: 34 },
             ..Default::default()
         }
     }

@@ -39,6 +39,11 @@ impl Function for GtpU {
 
     fn check(&mut self, candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
         let (wanted, room) = (self.sessions.wanted(candidate.config), candidate.config.gtp_u.room());
+        let capacity = self.dataplane.gtpu().map_or(room, |gtpu| gtpu.capacity());
+        if room > capacity {
+            let (wanted, room) = (room, capacity);
+            return Err(CommitError::input(sluice_dataplane::Error::TunnelRoom { wanted, room }));
+        }
         match wanted > room as usize && room > 0 {
             true => Err(CommitError::input(Room { wanted, room })),
             false => Ok(()),
