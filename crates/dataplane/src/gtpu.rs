@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapHandle};
-use sluice_abi::{GTPU_FOREVER, GtpuLine, GtpuPeer, GtpuRules, gtpu_decided, gtpu_decision};
+use sluice_abi::{GTPU_FOREVER, GTPU_TO_PEER, GtpuLine, GtpuPeer, GtpuRules, gtpu_decided, gtpu_decision};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::{Doing, Error, Result};
@@ -106,7 +106,7 @@ pub enum GtpuRefused {
     TeidInUse(u32),
     #[error("{0} belongs to another session; remove that first, or choose another")]
     AddressInUse(IpAddr),
-    #[error("a session needs an IPv4 address or an IPv6 prefix of 64 bits that is not all zero")]
+    #[error("a session that is no relay needs an IPv4 address or an IPv6 prefix of 64 bits that is not all zero")]
     NoAddress,
     #[error("{local} and {remote} cannot be the ends of one tunnel: they are of different families")]
     Families { local: IpAddr, remote: IpAddr },
@@ -453,7 +453,7 @@ impl Gtpu {
     fn record(&self, number: u32, decision: u64) -> Option<GtpuRecord> {
         let up = self.uplinks.get(number)?;
         let first = keys_of(&up).first().and_then(|key| self.downlinks.get(self.downlinks.find(*key)?));
-        let down = first.unwrap_or_default();
+        let down = first.unwrap_or(GtpuLine { quota: GTPU_FOREVER, ..Default::default() });
         let (teid, rules, peer) = gtpu_decided(decision);
         let peer = peer_of(&(peer < self.peers.len()).then(|| self.peers.read(peer))?)?;
         let forever = |quota| (quota != GTPU_FOREVER).then_some(quota);
@@ -552,9 +552,16 @@ fn line_of(session: &GtpuSession) -> Result<GtpuLine, GtpuRefused> {
     };
     match () {
         () if line.teid == 0 => Err(GtpuRefused::NoTeid),
-        () if line.be_addr4 == 0 && line.be_prefix6 == 0 => Err(GtpuRefused::NoAddress),
+        () if line.be_addr4 == 0 && line.be_prefix6 == 0 && !is_relay(&session.rules) => {
+            Err(GtpuRefused::NoAddress)
+        }
         () => Ok(line),
     }
+}
+
+/// What comes under the TEID goes on in another tunnel: nobody looks for a subscriber.
+fn is_relay(rules: &GtpuRules) -> bool {
+    u32::from(rules.flags) & GTPU_TO_PEER != 0
 }
 
 fn downlink_of(line: &GtpuLine, key: Key, shared: u32, quota: u64) -> GtpuLine {

@@ -130,6 +130,8 @@ pub struct MobileSession {
     pub address: Option<Ipv4Addr>,
     /// Its 64-bit IPv6 prefix.
     pub prefix: Option<Ipv6Addr>,
+    /// `relay`: what comes under the TEID goes on to the peer, and there is no subscriber here.
+    pub relay: bool,
     /// The other end of the tunnel.
     pub peer: IpAddr,
     /// That the other end is reached under.
@@ -233,9 +235,16 @@ impl GtpU {
         let v4 = session.address.map(|address| (IpAddr::V4(address), &["address"]));
         let v6 = session.prefix.map(|prefix| (IpAddr::V6(prefix), &["prefix"]));
         let own: Vec<_> = v4.into_iter().chain(v6).collect();
-        if own.is_empty() {
-            let what = "it has neither `address` nor `prefix`".to_owned();
-            return Err(misfit(&[], what, "give it what its subscriber has, from a pool"));
+        match own.first() {
+            Some((address, statement)) if session.relay => {
+                let what = format!("it is a relay and has the subscriber {address}");
+                return Err(misfit(*statement, what, "remove one of both: relayed packets are not looked at"));
+            }
+            None if !session.relay => {
+                let what = "it has neither `address` nor `prefix`".to_owned();
+                return Err(misfit(&[], what, "give it what its subscriber has, from a pool; or `relay`"));
+            }
+            _ => {}
         }
         let mut first: Option<&str> = None;
         for (address, statement) in own {

@@ -50,7 +50,7 @@ impl GtpuPlan {
     pub fn session(&self, config: &GtpU, session: &MobileSession) -> Option<SessionWant> {
         let (interface, local) = config.local(session)?;
         let ifindex = *self.tunnels.get(&interface.unit)?;
-        let mobile = *self.mobiles.get(config.mobile(session)?)?;
+        let mobile = if session.relay { 0 } else { *self.mobiles.get(config.mobile(session)?)? };
         Some(SessionWant {
             teid: session.teid,
             address: session.address,
@@ -66,7 +66,8 @@ impl GtpuPlan {
 }
 
 fn rules(config: &GtpU, session: &MobileSession, ifindex: u32) -> Option<GtpuRules> {
-    let mut rules = GtpuRules { ifindex, ..Default::default() };
+    let flags = if session.relay { abi::GTPU_TO_PEER as u16 } else { 0 };
+    let mut rules = GtpuRules { ifindex, flags, ..Default::default() };
     let Some(name) = &session.rules else { return Some(rules) };
     let wanted = config.rules(name)?;
     for (direction, of) in [&wanted.uplink, &wanted.downlink].into_iter().enumerate() {

@@ -22,6 +22,9 @@ pub struct GtpuSessionRequest {
     /// IPv6 prefix of the subscriber, like `2001:db8:45:1::/64`, out of a pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
+    /// What comes under the TEID goes on into the peer's tunnel as it is (N9 in the middle): there is no subscriber here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub relay: bool,
     /// Address of the other end of the tunnel.
     pub peer: String,
     /// TEID that the other end is reached under.

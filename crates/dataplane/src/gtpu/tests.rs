@@ -110,6 +110,18 @@ fn what_belongs_to_another_session_is_refused_and_nothing_changes() {
     assert_eq!(gtpu.get(number).unwrap().session, session(7, 0x0a00_0001));
 }
 
+#[test]
+fn a_relay_has_a_line_by_teid_alone() {
+    let gtpu = gtpu();
+    let rules = GtpuRules { flags: GTPU_TO_PEER as u16, ..Default::default() };
+    let relay = GtpuSession { address: None, rules, quota: [Some(9), None], ..session(7, 1) };
+    let number = gtpu.add(&relay).unwrap();
+    let gtpu = restarted(gtpu);
+    assert_eq!((gtpu.get(number).unwrap().session, gtpu.peers()[0].lines), (relay, 1));
+    assert_eq!(removed(&gtpu, &[number])[0].session, relay);
+    assert_eq!((gtpu.len(), gtpu.peers().len()), (0, 0));
+}
+
 /// Sets of rules and peers are shared, and free again when the last session leaves them.
 #[test]
 fn rules_and_peers_are_there_once() {

@@ -293,6 +293,7 @@ fn session(view: View, report: &mut Report) -> Option<MobileSession> {
         teid: end(&["teid"])?,
         address: own4,
         prefix: own6,
+        relay: view.has("relay"),
         peer: at(&["peer", "address"])?,
         peer_teid: end(&["peer", "teid"])?,
         local: at(&["local-address"]),

@@ -71,6 +71,10 @@ const SESSION: Statement = keyed(
             "Bytes of inner IP packets that may pass in all; more is dropped.",
             &[leaf("downlink", "To the subscriber.", QUOTA), leaf("uplink", "From the subscriber.", QUOTA)],
         ),
+        flag(
+            "relay",
+            "What comes under its TEID goes on into the peer's tunnel as it is (N9 in the middle): it has no subscriber here.",
+        ),
         leaf("rules", "Rules that its packets meet; none when left out.", Kind::Name("rules")),
         leaf("teid", "TEID that this gateway is reached under.", Kind::Teid),
     ],

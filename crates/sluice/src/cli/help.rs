@@ -9,6 +9,8 @@ const GROUPS: &[(&str, &str)] = &[
     ("clear security flow", "Clear the table of sessions"),
     ("clear security nat", "Clear translation information"),
     ("clear security nat source", "Clear source NAT information"),
+    ("clear services", "Clear information of services"),
+    ("clear services gtp-u", "Clear information of the user plane"),
     ("display", "How the answer is written"),
     ("load", "Load a configuration"),
     ("monitor", "Show information as it changes"),
@@ -33,6 +35,8 @@ const GROUPS: &[(&str, &str)] = &[
     ("show security nat source persistent-nat-table", "Show bindings of persistent-nat"),
     ("show security nat static", "Show static NAT"),
     ("show security screen", "Show screens"),
+    ("show services", "Show information about services"),
+    ("show services gtp-u", "Show the user plane of mobile networks"),
     ("show system", "Show information about the system"),
     ("test", "Ask what the configuration would do"),
 ];

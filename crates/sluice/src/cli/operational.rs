@@ -452,7 +452,7 @@ mod tests {
     #[test]
     fn wrong_words_are_told_apart() {
         assert!(matches!(read("show bananas"), Err(Wrong::Unknown(_))));
-        assert!(matches!(read("show se"), Err(Wrong::Ambiguous(choices)) if choices.len() == 2));
+        assert!(matches!(read("show se"), Err(Wrong::Ambiguous(choices)) if choices.len() == 3));
         assert!(matches!(read("show"), Err(Wrong::Short(_))));
         assert!(matches!(read("show security flow session source-port 70000"), Err(Wrong::Value(_))));
         assert!(matches!(read("show security flow session source-port"), Err(Wrong::Short(_))));

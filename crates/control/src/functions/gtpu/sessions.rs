@@ -458,6 +458,7 @@ fn read(request: &GtpuSessionRequest) -> Result<MobileSession, String> {
         teid,
         address: own4.transpose()?,
         prefix: request.prefix.as_deref().map(own6).transpose()?,
+        relay: request.relay,
         peer: address(&request.peer, "peer")?,
         peer_teid: request.peer_teid,
         local: request.local_address.as_deref().map(|text| address(text, "local_address")).transpose()?,
