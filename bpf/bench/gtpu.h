@@ -36,6 +36,7 @@ struct gtpu_state {
 	__u64 first_ns;
 	__u64 last_ns;
 	__u64 failures;
+	__u64 last_clock;
 	__u32 cursor;
 	__u32 ring_size;
 	__u32 first_teid; /* of the floor's sessions */

@@ -106,7 +106,9 @@ pub enum GtpuRefused {
     TeidInUse(u32),
     #[error("{0} belongs to another session; remove that first, or choose another")]
     AddressInUse(IpAddr),
-    #[error("a session that is no relay needs an IPv4 address or an IPv6 prefix of 64 bits that is not all zero")]
+    #[error(
+        "a session that is no relay needs an IPv4 address or an IPv6 prefix of 64 bits that is not all zero"
+    )]
     NoAddress,
     #[error("{local} and {remote} cannot be the ends of one tunnel: they are of different families")]
     Families { local: IpAddr, remote: IpAddr },

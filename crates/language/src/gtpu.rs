@@ -238,7 +238,11 @@ impl GtpU {
         match own.first() {
             Some((address, statement)) if session.relay => {
                 let what = format!("it is a relay and has the subscriber {address}");
-                return Err(misfit(*statement, what, "remove one of both: relayed packets are not looked at"));
+                return Err(misfit(
+                    *statement,
+                    what,
+                    "remove one of both: relayed packets are not looked at",
+                ));
             }
             None if !session.relay => {
                 let what = "it has neither `address` nor `prefix`".to_owned();

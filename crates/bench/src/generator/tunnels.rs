@@ -228,9 +228,10 @@ impl Tunnels {
         found.with_context(|| format!("the tunnels' object has no program {name}"))
     }
 
-    /// One of the harness's own programs is the target: `empty`, or `resize` or `floor` of this way.
+    /// One of the harness's own programs is the target: `empty` or `clock`, or `resize` or `floor` of this way.
     pub fn aim(&self, name: &str) -> Result<()> {
-        let name = if name == "empty" { name.to_owned() } else { format!("{name}_{}", self.way.word()) };
+        let is_of_way = !matches!(name, "empty" | "clock");
+        let name = if is_of_way { format!("{name}_{}", self.way.word()) } else { name.to_owned() };
         self.aim_at(self.program(&name)?.as_fd())
     }
 

@@ -39,14 +39,14 @@ const SUBSCRIBERS: &str = "10.79.255.254/12";
 struct Row {
     way: Way,
     sessions: u32,
-    /// With a maximum bit rate that no packet exceeds.
-    policed: bool,
+    /// What a maximum bit rate costs that no packet exceeds, besides reading the clock.
+    policer: bool,
 }
 
 impl Row {
     fn name(&self) -> String {
-        let policed = if self.policed { " policed" } else { "" };
-        format!("xdp {} {}{policed}", self.way.word(), self.sessions)
+        let policer = if self.policer { " policer" } else { "" };
+        format!("xdp {} {}{policer}", self.way.word(), self.sessions)
     }
 }
 
@@ -54,7 +54,7 @@ fn rows() -> Vec<Row> {
     let plain = [1, 10_000, 1_000_000].map(|sessions| (sessions, false));
     let ways = [Way::Uplink, Way::Downlink];
     let all = plain.into_iter().chain([(10_000, true)]);
-    all.flat_map(|(sessions, policed)| ways.map(|way| Row { way, sessions, policed })).collect()
+    all.flat_map(|(sessions, policer)| ways.map(|way| Row { way, sessions, policer })).collect()
 }
 
 fn configuration(sessions: u32) -> String {
@@ -190,9 +190,23 @@ impl Scene {
     }
 
     fn figure(&mut self, row: &Row, context: &Context) -> Result<Figure> {
-        self.police(row.policed)?;
         self.tunnels.set_packets(row.way, self.sessions)?;
         let repeat = context.pick(200_000, 400_000);
+        let figure = match row.policer {
+            true => self.policer(row, repeat, context)?,
+            false => self.tunnel(row, repeat, context)?,
+        };
+        self.aim_at_sluice(row.way)?;
+        let proven = 100.min(self.sessions);
+        self.tunnels.prove(proven)?;
+        let usage = self.usage(row, proven + repeat * context.rounds as u32)?;
+        Ok(figure
+            .check(Check::new("packets as they must be", true, format!("{proven} looked at byte by byte")))
+            .check(usage)
+            .check(checks::distinct(self.sessions.into(), self.sessions.into())))
+    }
+
+    fn tunnel(&mut self, row: &Row, repeat: u32, context: &Context) -> Result<Figure> {
         let samples = interleave(5, context.rounds, |contestant, _| match contestant {
             0 => self.own("empty", repeat),
             1 => self.own("resize", repeat),
@@ -200,22 +214,28 @@ impl Scene {
             _ => self.measure(row.way, repeat),
         })?;
         // half of what `resize` costs more is what the wrapper does to restore the frame
-        let wrapper: Vec<f64> =
-            samples[0].iter().zip(&samples[1]).map(|(empty, twice)| (empty + twice) / 2.0).collect();
-        let net = |at: usize| {
-            samples[at].iter().zip(&wrapper).map(|(raw, wrapper)| raw - wrapper).collect::<Vec<_>>()
-        };
-        self.aim_at_sluice(row.way)?;
-        let proven = 100.min(self.sessions);
-        self.tunnels.prove(proven)?;
+        let both = samples[0].iter().zip(&samples[1]);
+        let wrapper: Vec<f64> = both.map(|(empty, twice)| (empty + twice) / 2.0).collect();
+        let net = |at: usize| differences(&samples[at], &wrapper);
         let figure = Figure::new(row.name(), "ns/packet", Better::Lower, net(3));
-        let figure =
-            figure.against("adjust-head + one ARRAY lookup + redirect", &net(2)).same(&net(2), &net(4));
-        let usage = self.usage(row, proven + repeat * context.rounds as u32)?;
-        Ok(figure
-            .check(Check::new("packets as they must be", true, format!("{proven} looked at byte by byte")))
-            .check(usage)
-            .check(checks::distinct(self.sessions.into(), self.sessions.into())))
+        Ok(figure.against("adjust-head + one ARRAY lookup + redirect", &net(2)).same(&net(2), &net(4)))
+    }
+
+    fn policer(&mut self, row: &Row, repeat: u32, context: &Context) -> Result<Figure> {
+        let samples = interleave(4, context.rounds, |contestant, _| match contestant {
+            0 => self.own("empty", repeat),
+            1 => self.own("clock", repeat),
+            _ => {
+                self.police(contestant == 3)?;
+                // the lines are another CPU's until a packet has read them
+                self.measure(row.way, self.sessions)?;
+                self.measure(row.way, repeat)
+            }
+        })?;
+        self.police(false)?;
+        let clock = differences(&samples[1], &samples[0]);
+        let policed = differences(&samples[3], &samples[2]);
+        Ok(Figure::new(row.name(), "ns/packet", Better::Lower, differences(&policed, &clock)))
     }
 
     /// What the sessions have counted must be what was sent, at least.
@@ -228,6 +248,10 @@ impl Scene {
         );
         Ok(Check::new("usage counted", counted >= sent.into(), told))
     }
+}
+
+fn differences(from: &[f64], less: &[f64]) -> Vec<f64> {
+    from.iter().zip(less).map(|(from, less)| from - less).collect()
 }
 
 fn suite(context: &Context) -> Result<SuiteResult> {
