@@ -7,9 +7,13 @@ use std::net::IpAddr;
 
 use common::{Netns, Pin, SMALL, activate, full_mask, run, tables, udp_frame};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use sluice_dataplane::abi::GtpuRules;
 use sluice_dataplane::abi::stages::Reason;
 use sluice_dataplane::prog_run::TcRun;
-use sluice_dataplane::{Attachment, Dataplane, Error, GrantKey, GrantSpec, Hook, Sizes, Variant};
+use sluice_dataplane::{
+    Attachment, Dataplane, Error, GrantKey, GrantSpec, GtpuSession, Hook, Peer, Sizes, Tables, Tunnel,
+    Variant,
+};
 use sluice_libbpf::map::NewMap;
 
 /// Has the state be one of a program that this one knows nothing of.
@@ -223,4 +227,36 @@ fn room_for_extensions_is_made_in_the_new_state() {
         assert_eq!(id("state_2", "flow_extensions"), map);
         drop(fourth);
     }
+}
+
+/// Sessions of the user plane are the next version's as they were, and their room stays what it is.
+#[test]
+fn sessions_of_the_user_plane_go_on_in_the_new_state() {
+    let netns = Netns::enter();
+    let ifindex = netns.veth("v0");
+    let pin = Pin::new();
+    let wanted = |sessions: u32| Tables { gtpu_sessions: sessions, ..tables(ifindex) };
+    let first = pin.open(SMALL);
+    assert!(matches!(first.gtpu(), Err(Error::NoTunnels)));
+    activate(&first, &wanted(1000), 1);
+    let peer = Peer { local: [192, 0, 2, 1].into(), remote: [192, 0, 2, 2].into(), ifindex };
+    let session = GtpuSession {
+        teid: 7,
+        address: Some([10, 45, 0, 2].into()),
+        prefix: None,
+        tunnel: Tunnel { peer, teid: 9 },
+        rules: GtpuRules { qfi: 9, ifindex, ..Default::default() },
+        quota: [None, Some(1000)],
+    };
+    let number = first.gtpu().unwrap().add(&session).unwrap();
+    drop(first);
+    disown(&pin, "");
+    let second = pin.open(SMALL);
+    let gtpu = second.gtpu().unwrap();
+    assert_eq!((gtpu.get(number).unwrap().session, gtpu.len(), gtpu.capacity()), (session, 1, 1024));
+    activate(&second, &wanted(1024), 2);
+    let refused = second.load(&wanted(1025), &[Variant::new(0)], 3);
+    assert!(matches!(refused, Err(Error::TunnelRoom { wanted: 1025, room: 1024 })));
+    assert_eq!(second.remove_gtpu(&[number, 99]).unwrap().len(), 1);
+    assert!(second.gtpu().unwrap().is_empty());
 }

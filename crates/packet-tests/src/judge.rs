@@ -30,11 +30,16 @@ impl Judge {
 
     /// Names of the frames that have a wrong checksum, with what tshark says of them.
     pub fn wrong(&self) -> Result<BTreeMap<String, String>> {
+        self.found(WRONG_CHECKSUM)
+    }
+
+    /// Names of the frames that a filter of tshark picks, with what it says of them.
+    pub fn found(&self, filter: &str) -> Result<BTreeMap<String, String>> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let file = std::env::temp_dir().join(format!("sluice-judge-{}-{number}.pcap", std::process::id()));
         std::fs::write(&file, self.capture()).with_context(|| format!("writing {}", file.display()))?;
-        let said = tshark(&file, "frame").and_then(|all| Ok((all, tshark(&file, WRONG_CHECKSUM)?)));
+        let said = tshark(&file, "frame").and_then(|all| Ok((all, tshark(&file, filter)?)));
         std::fs::remove_file(&file)?;
         let (all, bad) = said?;
         ensure!(all.len() == self.len(), "tshark reads {} of {} frames", all.len(), self.len());

@@ -90,6 +90,11 @@ fn sessions_are_made_changed_and_ended_over_the_api() {
     assert!(gateway.get("/metrics").unwrap().contains("sluice_gtpu_sessions{from=\"api\"} 1"));
     let removed = changed(&site, "remove-gtp-u-sessions", &json!({ "all": true }));
     assert_eq!((&removed["removed"], &removed["usage"][0]["name"]), (&1.into(), &"bob".into()), "{removed}");
+    let relay = json!({ "name": "onward", "relay": true, "peer": "10.71.1.3", "peer_teid": 0x3001 });
+    let teid = changed(&site, "add-gtp-u-sessions", &relay)["teids"][0].clone();
+    let session = &gateway.json("/api/gtp-u/sessions?name=onward").unwrap()["sessions"][0];
+    assert_eq!((&session["teid"], &session["peer_teid"]), (&teid, &0x3001.into()), "{session}");
+    changed(&site, "remove-gtp-u-sessions", &json!({ "name": "onward" }));
     assert_eq!(names(&gateway), ["alice"], "the configuration's own stays");
 }
 
@@ -119,6 +124,8 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         (with("peer", "10.71.1.1".into()), "this gateway itself"),
         (with("uplink_quota", 0.into()), "uplink_quota"),
         (json!([bob(Some(0x1002)), bob(Some(0x1003))]), "already"),
+        (with("relay", true.into()), "it is a relay and has the subscriber"),
+        (Value::Array(vec![bob(None); 1000]), "there would be 1001 sessions, and sessions-maximum is 1000"),
     ] {
         let output = api(&site, "add-gtp-u-sessions", &body);
         let text = stderr(&output);

@@ -10,6 +10,7 @@ use sluice_abi::{GtpuLine, GtpuRules};
 use sluice_dataplane::{GtpuSession, Peer, Sizes, Tunnel};
 use sluice_packet_tests::counters::{self, Values};
 use sluice_packet_tests::gateway::{Gateway, Hook};
+use sluice_packet_tests::judge::Judge;
 use sluice_packet_tests::netns::ifindex;
 use sluice_packet_tests::table;
 use sluice_packet_tests::tunnel::{Ends, Message, TO_PORT, packet};
@@ -52,6 +53,8 @@ pub struct Bench {
     /// Frames come with the sum of their bytes and must leave with the right one. The kernel forgets it where a program
     /// changes a frame's end, which a run takes for a wrong one.
     pub summed: bool,
+    /// Every frame that left.
+    sent: Judge,
 }
 
 /// The subscriber's families, and whether base stations speak IPv4.
@@ -75,7 +78,7 @@ impl Bench {
         let sizes = Sizes { sessions4: 256, sessions6: 256, ..Sizes::default() };
         let gateway = Gateway::of("gtpu.world", sizes, hook).expect("a gateway");
         let before = counters::snapshot(&gateway.dataplane, &gateway.plan).expect("counters");
-        Bench { gateway, before: RefCell::new(before), summed: true }
+        Bench { gateway, before: RefCell::new(before), summed: true, sent: Judge::default() }
     }
 
     /// As before the first test.
@@ -87,6 +90,21 @@ impl Bench {
         self.gateway.refill().expect("buckets are filled");
         self.counted();
         self.summed = true;
+    }
+
+    /// tshark reads each frame that left: whole, its sums right, and all to the port as messages of version 1.
+    pub fn judge(&self) {
+        let found = |filter: &str| self.sent.found(filter).expect("tshark reads a capture");
+        let none = std::collections::BTreeMap::new();
+        assert_eq!(self.sent.wrong().expect("tshark reads a capture"), none, "checksums");
+        assert_eq!(found("_ws.malformed or _ws.expert.severity == error"), none, "dissection");
+        assert_eq!(found("udp.dstport == 2152 and not gtp.flags.version == 1"), none, "messages");
+        assert!(
+            found("gtp.message == 0xff").len() > 50,
+            "{} frames, of {}",
+            found("gtp").len(),
+            self.sent.len()
+        );
     }
 
     pub fn hook(&self) -> Hook {
@@ -194,6 +212,9 @@ impl Bench {
             (Hook::Tc, 7) | (Hook::Xdp, 4) => Action::Redirect,
             (_, other) => Action::Other(other),
         };
+        if action == Action::Redirect {
+            self.sent.add(format!("frame {} that left", self.sent.len()), &seen.frame);
+        }
         Outcome { action, frame: seen.frame, counted: self.counted() }
     }
 

@@ -1,7 +1,7 @@
 //! Sessions from the daemon's side: by configuration and over HTTP, by name, written down, and put into the data plane, which
 //! alone knows what passed of them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -32,6 +32,8 @@ pub enum GtpuError {
     Twice(String),
     #[error("session `{0}` stands in the configuration; change it there, and commit")]
     Configured(String),
+    #[error("there would be {wanted} sessions, and sessions-maximum is {room}; raise it, or end some")]
+    Room { wanted: usize, room: u32 },
     #[error("session `{name}`: {source}")]
     Refused { name: String, source: GtpuRefused },
     #[error(transparent)]
@@ -111,16 +113,19 @@ impl Sessions {
     ) -> Result<GtpuAdded, GtpuError> {
         let mut book = self.book();
         let gtpu = dataplane.gtpu()?;
+        let (wanted, room) = (book.made.len() + book.configured.len() + requests.len(), book.config.room());
+        if wanted > room as usize {
+            return Err(GtpuError::Room { wanted, room });
+        }
         let mut made: Vec<(GtpuSessionRequest, SessionWant)> = vec![];
-        let mut names = std::collections::HashSet::new();
+        let (mut names, mut teids) = (HashSet::new(), HashSet::new());
         for (number, mut request) in (1..).zip(requests) {
             let bad = |reason: String| GtpuError::Request { number, reason };
             if book.is_known(&request.name) || !names.insert(request.name.clone()) {
                 return Err(GtpuError::Twice(request.name));
             }
-            let teid = *request.teid.get_or_insert_with(|| {
-                vacant(gtpu, |teid| made.iter().any(|(other, _)| other.teid == Some(teid)))
-            });
+            let teid = *request.teid.get_or_insert_with(|| vacant(gtpu, |teid| teids.contains(&teid)));
+            teids.insert(teid);
             let session = read(&request).map_err(bad)?;
             let want = book.place(&session).map_err(bad)?;
             debug_assert_eq!(want.teid, teid);

@@ -118,7 +118,9 @@ impl From<GtpuError> for Failure {
         let fault = match &error {
             GtpuError::Request { .. } | GtpuError::Bad(_) | GtpuError::Unknown(_) => Fault::Refused,
             GtpuError::Dataplane(sluice_dataplane::Error::NoTunnels) => Fault::Refused,
-            GtpuError::Refused { source: GtpuRefused::Full { .. }, .. } => Fault::Full,
+            GtpuError::Room { .. } | GtpuError::Refused { source: GtpuRefused::Full { .. }, .. } => {
+                Fault::Full
+            }
             GtpuError::Twice(_) | GtpuError::Configured(_) => Fault::Conflict,
             GtpuError::Refused { .. } => Fault::Conflict,
             GtpuError::Dataplane(_) | GtpuError::Journal(_) => Fault::Internal,
