@@ -48,6 +48,17 @@ static __always_inline void count_no_generation(__u32 segments)
 	count_drop(0, REASON_NO_GENERATION, segments);
 }
 
+/* To the short path or to the slow one, behind a program that has looked for a session. */
+#define CALL_BEHIND_FAST(ctx, action)                                                                                  \
+	if (config.stage_mask & STAGE_BIT(FANOUT))                                                                     \
+		CALL_NEXT(ctx, action, FANOUT);                                                                        \
+	if (config.stage_mask & STAGE_BIT(NAT64))                                                                      \
+		CALL_NEXT(ctx, action, NAT64);                                                                         \
+	if (config.stage_mask & STAGE_BIT(GATE))                                                                       \
+		CALL_NEXT(ctx, action, UNGRANTED);                                                                     \
+	CALL_NEXT(ctx, action, ADMIT);                                                                                 \
+	CALLED_OR_DONE(ctx, action)
+
 /* What is still here has a verdict of the hook, or has missed the program that comes next and ends, counted. */
 #define CALLED_OR_DONE(ctx, action)                                                                                    \
 	if (action <= GO(FAST)) {                                                                                      \

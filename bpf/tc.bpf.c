@@ -38,14 +38,7 @@ int tc_fast(struct __sk_buff *ctx)
 		CALL_NEXT(ctx, action, GTPU_DECAP);
 		CALL_NEXT(ctx, action, GTPU_DEVICE);
 	}
-	if (config.stage_mask & STAGE_BIT(FANOUT))
-		CALL_NEXT(ctx, action, FANOUT);
-	if (config.stage_mask & STAGE_BIT(NAT64))
-		CALL_NEXT(ctx, action, NAT64);
-	if (config.stage_mask & STAGE_BIT(GATE))
-		CALL_NEXT(ctx, action, UNGRANTED);
-	CALL_NEXT(ctx, action, ADMIT);
-	CALLED_OR_DONE(ctx, action);
+	CALL_BEHIND_FAST(ctx, action);
 }
 
 SEC("tc")
@@ -72,14 +65,7 @@ int tc_fast_inner(struct __sk_buff *ctx)
 	int action = fast_path(ctx, true);
 
 	CALL_NEXT(ctx, action, GTPU_ENCAP);
-	if (config.stage_mask & STAGE_BIT(FANOUT))
-		CALL_NEXT(ctx, action, FANOUT);
-	if (config.stage_mask & STAGE_BIT(NAT64))
-		CALL_NEXT(ctx, action, NAT64);
-	if (config.stage_mask & STAGE_BIT(GATE))
-		CALL_NEXT(ctx, action, UNGRANTED);
-	CALL_NEXT(ctx, action, ADMIT);
-	CALLED_OR_DONE(ctx, action);
+	CALL_BEHIND_FAST(ctx, action);
 }
 
 SEC("tc")

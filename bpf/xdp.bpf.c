@@ -35,14 +35,7 @@ int xdp_fast(struct xdp_md *ctx)
 		CALL_NEXT(ctx, action, GTPU_DECAP);
 		CALL_NEXT(ctx, action, GTPU_DEVICE);
 	}
-	if (config.stage_mask & STAGE_BIT(FANOUT))
-		CALL_NEXT(ctx, action, FANOUT);
-	if (config.stage_mask & STAGE_BIT(NAT64))
-		CALL_NEXT(ctx, action, NAT64);
-	if (config.stage_mask & STAGE_BIT(GATE))
-		CALL_NEXT(ctx, action, UNGRANTED);
-	CALL_NEXT(ctx, action, ADMIT);
-	CALLED_OR_DONE(ctx, action);
+	CALL_BEHIND_FAST(ctx, action);
 }
 
 SEC("xdp.frags")
@@ -69,14 +62,7 @@ int xdp_fast_inner(struct xdp_md *ctx)
 	int action = fast_path(ctx, true);
 
 	CALL_NEXT(ctx, action, GTPU_ENCAP);
-	if (config.stage_mask & STAGE_BIT(FANOUT))
-		CALL_NEXT(ctx, action, FANOUT);
-	if (config.stage_mask & STAGE_BIT(NAT64))
-		CALL_NEXT(ctx, action, NAT64);
-	if (config.stage_mask & STAGE_BIT(GATE))
-		CALL_NEXT(ctx, action, UNGRANTED);
-	CALL_NEXT(ctx, action, ADMIT);
-	CALLED_OR_DONE(ctx, action);
+	CALL_BEHIND_FAST(ctx, action);
 }
 
 SEC("xdp.frags")
