@@ -16,7 +16,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapHandle};
-use sluice_abi::{GTPU_FOREVER, GTPU_TO_PEER, GtpuLine, GtpuPeer, GtpuRules, gtpu_decided, gtpu_decision};
+use sluice_abi::{
+    GTPU_DOWNLINK, GTPU_FOREVER, GTPU_TO_PEER, GTPU_UPLINK, GtpuLine, GtpuPeer, GtpuRules, gtpu_decided,
+    gtpu_decision,
+};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::{Doing, Error, Result};
@@ -135,6 +138,8 @@ pub struct Gtpu {
 #[derive(Debug)]
 struct Book {
     sessions: u32,
+    /// Direction and place of lines that belong to no whole session.
+    halves: Vec<(u32, u32)>,
     rules: Shared<[u8; size_of::<GtpuRules>()]>,
     peers: Shared<Peer>,
 }
@@ -143,6 +148,7 @@ impl Book {
     fn new(slots: u32) -> Book {
         Book {
             sessions: 0,
+            halves: vec![],
             rules: Shared::new("set of rules", entries("gtpu_rules", slots)),
             peers: Shared::new("peer", entries("gtpu_peers", slots)),
         }
@@ -251,7 +257,8 @@ impl Gtpu {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds what an earlier process has left, and removes the half of a session that it did not live to finish.
+    /// Finds what an earlier process has left. Whoever only reads may see a session that another process is about to make, so
+    /// the half of one stays here.
     fn take_stock(&self) {
         let mut book = self.book();
         for place in 0..self.downlinks.places() {
@@ -264,8 +271,7 @@ impl Gtpu {
             if is_whole {
                 self.note(&mut book, line.decision);
             } else {
-                self.downlinks.close(place);
-                self.downlinks.remove(place);
+                book.halves.push((GTPU_DOWNLINK, place));
             }
         }
         for place in 0..self.uplinks.places() {
@@ -274,12 +280,20 @@ impl Gtpu {
                 self.note(&mut book, line.decision);
                 book.sessions += 1;
             } else {
-                self.uplinks.close(place);
-                self.uplinks.remove(place);
+                book.halves.push((GTPU_UPLINK, place));
             }
         }
         book.rules.rest_is_free();
         book.peers.rest_is_free();
+    }
+
+    /// Removes what a process did not live to finish. For who makes sessions, before the first.
+    fn remove_halves(&self) {
+        for (direction, place) in std::mem::take(&mut self.book().halves) {
+            let lines = if direction == GTPU_UPLINK { &self.uplinks } else { &self.downlinks };
+            lines.close(place);
+            lines.remove(place);
+        }
     }
 
     fn note(&self, book: &mut Book, decision: u64) {
@@ -631,6 +645,7 @@ impl Dataplane {
     /// Makes room for so many GTP-U sessions, where there is none.
     pub(crate) fn make_gtpu_room(&self, sessions: u32) -> Result<()> {
         if let Some(gtpu) = self.gtpu.get() {
+            gtpu.remove_halves();
             return match gtpu.capacity() {
                 room if sessions <= room => Ok(()),
                 room => Err(Error::TunnelRoom { wanted: sessions, room }),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sluice_abi::{GTPU_REACH, GTPU_UPLINK, cost_of_rate};
+use sluice_abi::{GTPU_REACH, cost_of_rate};
 
 use super::*;
 
@@ -207,6 +207,8 @@ fn half_a_session_is_removed_by_the_next_process() {
     let other = gtpu.add(&session(3, 0x0a00_0003)).unwrap();
     gtpu.downlinks.remove(gtpu.downlinks.find(Key::Address(be_address(Ipv4Addr::new(10, 0, 0, 3)))).unwrap());
     let gtpu = restarted(gtpu);
+    assert!(gtpu.get(other).is_some(), "whoever only reads leaves it there");
+    gtpu.remove_halves();
     assert_eq!((gtpu.len(), gtpu.get(other)), (1, None));
     assert_eq!(gtpu.find_address(Ipv4Addr::new(10, 0, 0, 2).into()), None);
     assert_eq!((gtpu.get(whole).unwrap().number, gtpu.peers()[0].lines), (whole, 2));
