@@ -162,11 +162,8 @@ impl Gateway {
             tagged_devices(&config).into_iter().filter(|(_, device)| !gateway.world.imagines(device));
         tagged.into_iter().try_for_each(|(_, device)| gateway.idle(&device))?;
         // and so do both ends of a mobile unit's pair
-        let mobile = mobile_devices(&config);
-        mobile
-            .iter()
-            .flat_map(|device| [device.clone(), sluice_plan::far_end(device)])
-            .try_for_each(|device| gateway.idle(&device))?;
+        let mut mobile = mobile_devices(&config).into_iter().flat_map(|(device, far)| [device, far]);
+        mobile.try_for_each(|device| gateway.idle(&device))?;
         gateway.idle_far_ends()?;
         Ok(gateway)
     }
@@ -556,10 +553,12 @@ fn tagged_devices(config: &Config) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Names of the devices that stand for mobile units.
-fn mobile_devices(config: &Config) -> Vec<String> {
+/// Names of the devices that stand for mobile units, and of their far ends.
+fn mobile_devices(config: &Config) -> Vec<(String, String)> {
     let mobile = config.interfaces.iter().filter(|interface| interface.mobile);
-    mobile.flat_map(|own| own.units.iter().map(|unit| sluice_plan::device_of(own, unit))).collect()
+    let units =
+        mobile.flat_map(|own| own.units.iter().map(move |unit| (own, sluice_plan::device_of(own, unit))));
+    units.map(|(own, device)| (device.clone(), sluice_plan::far_end(own, &device))).collect()
 }
 
 fn mobile_mac(number: usize) -> sluice_wire::Mac {
@@ -582,13 +581,13 @@ fn make_devices(world: &World, config: &Config, outside: &Namespace) -> Result<(
             world.devices.iter().find(|d| d.name == parent).context("tagged device without parent")?.mac;
         lines.push(format!("link add {device} address {mac} type veth peer name {device}p"));
     }
-    for (number, device) in mobile_devices(config).iter().enumerate() {
-        let (far, mac) = (sluice_plan::far_end(device), mobile_mac(number));
+    for (number, (device, far)) in mobile_devices(config).iter().enumerate() {
+        let mac = mobile_mac(number);
         lines.push(format!("link add {device} address {mac} type veth peer name {far}"));
         lines.push(format!("link set {device} arp off"));
     }
     ip(&lines)?;
-    for far in mobile_devices(config).iter().map(|device| sluice_plan::far_end(device)) {
+    for (_, far) in mobile_devices(config) {
         sysctl(&format!("net/ipv6/conf/{far}/disable_ipv6"), "1")?;
     }
     // devices that carry no addresses of their own keep quiet
@@ -627,9 +626,9 @@ fn environment(world: &World, config: &Config) -> Result<Environment> {
         add(&device, below.mac, below.mtu)?;
         add(&format!("{device}p"), below.mac, below.mtu)?;
     }
-    for (number, device) in mobile_devices(config).iter().enumerate() {
+    for (number, (device, far)) in mobile_devices(config).iter().enumerate() {
         add(device, mobile_mac(number), 1500)?;
-        add(&sluice_plan::far_end(device), mobile_mac(number), 1500)?;
+        add(far, mobile_mac(number), 1500)?;
     }
     imagine(world, config, &mut environment);
     Ok(environment)

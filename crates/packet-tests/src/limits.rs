@@ -122,7 +122,7 @@ fn devices_of(config: &Config) -> Environment {
         for unit in &interface.units {
             let device = sluice_plan::device_of(interface, unit);
             if device != interface.name {
-                add(if interface.mobile { sluice_plan::far_end(&device) } else { format!("{device}p") });
+                add(sluice_plan::far_end(interface, &device));
                 add(device);
             }
         }

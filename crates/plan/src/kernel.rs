@@ -7,7 +7,7 @@ use sluice_language::config::{Config, Interface, Prefix, RouteTarget, Unit};
 use sluice_language::nat::{Proxy, address, bits, count};
 
 use crate::prefix::{contains, network};
-use crate::units::{LOOPBACK, device_of, far_end, is_managed};
+use crate::units::{LOOPBACK, device_of, far_end, is_managed, is_pair};
 use crate::{Environment, PlanError};
 
 /// Wanted state, in the order it must be reached. Names, never ifindexes: the devices may not exist yet.
@@ -267,8 +267,8 @@ fn add_unit(
 ) -> Result<(), PlanError> {
     let device = device_of(interface, unit);
     let up = !interface.disabled && !unit.disabled;
-    if unit.vlan.is_some() || interface.mobile {
-        let peer = if interface.mobile { far_end(&device) } else { format!("{device}p") };
+    if is_pair(interface, unit) {
+        let peer = far_end(interface, &device);
         if peer.len() > NAME_MAX {
             return Err(PlanError::NameTooLong {
                 unit: format!("{}.{}", interface.name, unit.number),

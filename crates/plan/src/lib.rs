@@ -42,7 +42,7 @@ pub use ids::{Exhausted, Ids, Pool};
 pub use kernel::{Gateway, KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};
 pub use policies::policy_key;
 pub use prefix::{contains, is_host, network};
-pub use units::{device_of, far_end, unit_name};
+pub use units::{device_of, far_end, is_pair, unit_name};
 pub use words::words;
 
 /// What a commit will put in force.
@@ -578,7 +578,7 @@ fn attachments(
         if unit.interface.mobile {
             add(&info.device, None)?;
             // what the host sends to subscribers comes out there
-            add(&units::far_end(&info.device), Some(info.hook))?;
+            add(&units::far_end(unit.interface, &info.device), Some(info.hook))?;
             continue;
         }
         add(&info.physical, Some(info.hook))?;

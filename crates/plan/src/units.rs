@@ -28,13 +28,17 @@ pub fn unit_name(interface: &Interface, unit: &Unit) -> String {
 
 /// Netdev that carries the unit's addresses.
 pub fn device_of(interface: &Interface, unit: &Unit) -> String {
-    let has_own = unit.vlan.is_some() || interface.mobile;
-    if has_own { unit_name(interface, unit) } else { interface.name.clone() }
+    if is_pair(interface, unit) { unit_name(interface, unit) } else { interface.name.clone() }
 }
 
-/// Far end of a mobile unit's pair.
-pub fn far_end(device: &str) -> String {
-    format!("{device}-peer")
+/// Whether a unit has a veth pair of its own: tagged ones, and mobile ones.
+pub fn is_pair(interface: &Interface, unit: &Unit) -> bool {
+    unit.vlan.is_some() || interface.mobile
+}
+
+/// Far end of the pair of a unit that has one, whose device it is named after.
+pub fn far_end(interface: &Interface, device: &str) -> String {
+    format!("{device}{}", if interface.mobile { "-peer" } else { "p" })
 }
 
 /// Netdev that the unit's frames are seen on.
@@ -295,7 +299,7 @@ pub(crate) fn entries(
         ..Default::default()
     };
     if managed.interface.mobile {
-        let far = netdev(env, &far_end(&name))?;
+        let far = netdev(env, &far_end(managed.interface, &name))?;
         entry.flags |= abi::UNIT_HOST_VETH;
         entry.host_peer_ifindex = far.ifindex;
         // the same unit where the host's own packets come out of the pair
@@ -306,7 +310,7 @@ pub(crate) fn entries(
     }
     let host = netdev(env, &name)?;
     entry.host_ifindex = host.ifindex;
-    entry.host_peer_ifindex = netdev(env, &format!("{name}p"))?.ifindex;
+    entry.host_peer_ifindex = netdev(env, &far_end(managed.interface, &name))?.ifindex;
     entry.flags |= abi::UNIT_HOST_VETH;
     let mut host_side = entry;
     host_side.ifindex = host.ifindex;

@@ -51,9 +51,9 @@ fn device(ifindex: u32) -> NetDev {
 
 fn add_tagged(environment: &mut Environment, config: &sluice_language::Config) {
     for interface in &config.interfaces {
-        for unit in interface.units.iter().filter(|u| u.vlan.is_some() || interface.mobile) {
+        for unit in interface.units.iter().filter(|unit| sluice_plan::is_pair(interface, unit)) {
             let name = sluice_plan::device_of(interface, unit);
-            let far = if interface.mobile { sluice_plan::far_end(&name) } else { format!("{name}p") };
+            let far = sluice_plan::far_end(interface, &name);
             for name in [far, name] {
                 let netdev = device(100 + environment.netdevs.len() as u32);
                 environment.netdevs.insert(name, netdev);

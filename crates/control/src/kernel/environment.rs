@@ -140,9 +140,9 @@ fn add_pairs(environment: &mut Environment, config: &Config) {
                 None => continue,
             },
         };
-        for unit in interface.units.iter().filter(|u| u.vlan.is_some() || interface.mobile) {
+        for unit in interface.units.iter().filter(|unit| sluice_plan::is_pair(interface, unit)) {
             let device = sluice_plan::device_of(interface, unit);
-            let far = if interface.mobile { sluice_plan::far_end(&device) } else { format!("{device}p") };
+            let far = sluice_plan::far_end(interface, &device);
             for name in [far, device] {
                 placeholder += 1;
                 let wanted = NetDev { ifindex: placeholder, driver: "veth".to_owned(), ..parent.clone() };
