@@ -80,7 +80,11 @@ int tc_gtpu_device(struct __sk_buff *ctx)
 SEC("tc")
 int tc_gtpu_encap(struct __sk_buff *ctx)
 {
-	return trace_leaves(ctx, gtpu_encap_path(ctx), TRACE_SHORT);
+	int action = gtpu_encap_path(ctx);
+
+	CALL_NEXT(ctx, action, FAST_INNER);
+	/* an error about a packet, which was counted itself */
+	return trace_leaves(ctx, action == GO(FAST_INNER) ? HOOK_DROP : action, TRACE_SHORT);
 }
 
 SEC("tc")

@@ -77,7 +77,11 @@ int xdp_gtpu_device(struct xdp_md *ctx)
 SEC("xdp.frags")
 int xdp_gtpu_encap(struct xdp_md *ctx)
 {
-	return trace_leaves(ctx, gtpu_encap_path(ctx), TRACE_SHORT);
+	int action = gtpu_encap_path(ctx);
+
+	CALL_NEXT(ctx, action, FAST_INNER);
+	/* an error about a packet, which was counted itself */
+	return trace_leaves(ctx, action == GO(FAST_INNER) ? HOOK_DROP : action, TRACE_SHORT);
 }
 
 SEC("xdp.frags")

@@ -82,21 +82,7 @@ static __always_inline bool gtpu_take_out(hook_ctx *ctx, const struct handover *
 
 	if (!hook_take_out(ctx, &frame, work->body & 0xfff, work->inner_wire))
 		return false;
-	__u32 *eth = hook_data(ctx);
-
-	if ((void *)eth + ETH_HLEN > hook_end(ctx))
-		return false;
-	/* both addresses are the device's: an answer to it finds its way back by them */
-	__u32 first = *(const __u32 *)unit->mac;
-	__u16 rest = *(const __u16 *)(unit->mac + 4);
-
-	eth[0] = first;
-	((__u16 *)eth)[2] = rest;
-	((__u16 *)eth)[3] = (__u16)first;
-	((__u16 *)eth)[4] = first >> 16;
-	((__u16 *)eth)[5] = rest;
-	((__u16 *)eth)[6] = work->inner_wire == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
-	return true;
+	return gtpu_write_mobile_link(ctx, unit, work->inner_wire);
 }
 
 static __always_inline int gtpu_inward(hook_ctx *ctx, struct handover *h, struct gtpu_work *work,

@@ -10,6 +10,7 @@
 #include "gtpu/account.h"
 #include "gtpu/decap.h"
 #include "gtpu/peer.h"
+#include "gtpu/too_long.h"
 
 #define GTPU_TTL 64
 #define GTPU_PORT_FIRST 49152 /* RFC 6335 6: of nobody */
@@ -58,8 +59,43 @@ static __always_inline struct gtpu_line *gtpu_line_of(hook_ctx *ctx, const struc
 	return downlink_of6(*(const __u64 *)&ip6->daddr);
 }
 
+/* The way to the other end, and what is put before what stays of the frame. */
+struct gtpu_way {
+	struct gtpu_peer *peer;
+	struct nexthop *nexthop;
+	__u32 from; /* what stays of the frame: from there on so many bytes */
+	__u32 payload;
+	__u32 head; /* bytes of the headers that are written before it, but for the link header */
+};
+
+/* Before anything is counted or changed: whether there is a way, and it takes packets of this length. */
+static __always_inline int gtpu_find_way(hook_ctx *ctx, const struct handover *h, struct gtpu_work *work,
+					 struct gtpu_way *way)
+{
+	bool relay = h->entry == ENTRY_RELAY, container = !relay && (work->flags & GTPU_FLAG_E);
+
+	way->peer = gtpu_peer_at(work->peer);
+	way->nexthop = way->peer ? gtpu_nexthop(ctx, way->peer, work->peer, h->zone) : NULL;
+	if (!way->nexthop || !(way->nexthop->flags & NEXTHOP_VALID))
+		return DROP(GTPU_PEER);
+	way->from = (relay ? work->gtp + GTPU_HEADER : h->l3) & 0xfff;
+	way->payload = relay ? work->length : work->body_len;
+	way->head = (way->peer->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) + sizeof(struct udphdr) +
+		    GTPU_HEADER + (container ? GTPU_OPTIONS + GTPU_CONTAINER_BYTES : 0);
+	__u32 mtu = way->nexthop->mtu;
+
+	if (way->head + way->payload <= mtu)
+		return CONTINUE;
+	/* of a message that goes on, its sender knows the headers that it has */
+	__s32 most = (__s32)(mtu - way->head) + (relay ? work->gtp + GTPU_HEADER - h->l3 : 0);
+
+	work->mtu = most > 0 && most <= 0xffff ? most : 0;
+	return DROP(GTPU_MTU);
+}
+
 /* Whether the packet may pass, and by which tunnel: the decision is read once. */
-static __always_inline int gtpu_outward(hook_ctx *ctx, const struct handover *h, struct gtpu_work *work)
+static __always_inline int gtpu_outward(hook_ctx *ctx, const struct handover *h, struct gtpu_work *work,
+					struct gtpu_way *way)
 {
 	__u32 ip_len = 0, place;
 	struct gtpu_line *line = gtpu_line_of(ctx, h, work, &ip_len), *counting = line;
@@ -79,9 +115,6 @@ static __always_inline int gtpu_outward(hook_ctx *ctx, const struct handover *h,
 		return verdict;
 	if (!counting || !ip_len)
 		return DROP(GTPU_NO_SESSION);
-	verdict = gtpu_account(counting, rules, GTPU_DOWNLINK, ip_len);
-	if (verdict != CONTINUE)
-		return verdict;
 	bool container = rules->flags & GTPU_CONTAINER;
 
 	work->teid = GTPU_DECISION_TEID(decision);
@@ -94,7 +127,9 @@ static __always_inline int gtpu_outward(hook_ctx *ctx, const struct handover *h,
 	work->body = h->l3 & 0x1f;
 	work->body_len = ip_len;
 	work->length = ip_len + (container ? GTPU_OPTIONS + GTPU_CONTAINER_BYTES : 0);
-	return CONTINUE;
+	work->mobile = rules->ifindex;
+	verdict = gtpu_find_way(ctx, h, work, way);
+	return verdict == CONTINUE ? gtpu_account(counting, rules, GTPU_DOWNLINK, ip_len) : verdict;
 }
 
 /* The GTP-U header behind the UDP one; of a message that goes on, what follows is there. */
@@ -184,30 +219,17 @@ static __always_inline bool gtpu_write_link(hook_ctx *ctx, const struct nexthop 
 }
 
 static __always_inline int gtpu_put_in(hook_ctx *ctx, const struct handover *h, const struct gtpu_work *work,
-				       struct unit_counters *count)
+				       const struct gtpu_way *way, struct unit_counters *count)
 {
-	struct gtpu_peer *peer = gtpu_peer_at(work->peer);
-	struct nexthop *nexthop = peer ? gtpu_way(ctx, peer, work->peer, h->zone) : NULL;
-
-	if (!nexthop || !(nexthop->flags & NEXTHOP_VALID))
-		return DROP(GTPU_PEER);
-	bool relay = h->entry == ENTRY_RELAY, container = !relay && (work->flags & GTPU_FLAG_E);
-	__u32 outer = peer->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
-	/* what stays of the frame, behind the headers that are written */
-	__u32 from = relay ? work->gtp + GTPU_HEADER : h->l3;
-	__u32 payload = relay ? work->length : work->body_len;
-	__u32 head =
-		outer + sizeof(struct udphdr) + GTPU_HEADER + (container ? GTPU_OPTIONS + GTPU_CONTAINER_BYTES : 0);
-	bool resolved = nexthop->flags & NEXTHOP_RESOLVED;
+	struct gtpu_peer *peer = way->peer;
+	struct nexthop *nexthop = way->nexthop;
+	bool relay = h->entry == ENTRY_RELAY, resolved = nexthop->flags & NEXTHOP_RESOLVED;
 	__u32 vlan = resolved ? nexthop->vlan : 0, host_ifindex = nexthop->host_ifindex, ifindex = nexthop->ifindex;
 	struct frame frame = {.l3 = h->l3 & 0x1f, .vlan = h->vlan, .tagged = h->tagged};
 
-	if (head + payload > nexthop->mtu)
-		return DROP(GTPU_MTU);
-	from &= 0xfff;
-	if (!gtpu_trim(ctx, from + payload))
+	if (!gtpu_trim(ctx, way->from + way->payload))
 		return DROP(REWRITE_FAILED);
-	__u32 l3 = hook_put_in(ctx, &frame, from, head, vlan, peer->family == 4 ? 4 : 6);
+	__u32 l3 = hook_put_in(ctx, &frame, way->from, way->head, vlan, peer->family == 4 ? 4 : 6);
 
 	if (!l3 || !gtpu_write_outer(ctx, work, relay, peer, l3) || !gtpu_write_link(ctx, nexthop, vlan, peer->family))
 		return DROP(REWRITE_FAILED);
@@ -258,13 +280,18 @@ static __always_inline int gtpu_encap_path(hook_ctx *ctx)
 
 	if (!count)
 		return HOOK_DROP;
+	struct gtpu_way way = {};
 	int verdict = h->entry == ENTRY_REPLAY && !gtpu_replay(ctx, h, count) ? DROP(REWRITE_FAILED) : CONTINUE;
 
-	if (verdict == CONTINUE && h->entry != ENTRY_RELAY)
-		verdict = gtpu_outward(ctx, h, work);
 	if (verdict == CONTINUE)
-		verdict = gtpu_put_in(ctx, h, work, count);
-	return verdict & VERDICT_DROP && verdict > 0 ? gtpu_drop(ctx, h, REASON_OF(verdict)) : verdict;
+		verdict =
+			h->entry == ENTRY_RELAY ? gtpu_find_way(ctx, h, work, &way) : gtpu_outward(ctx, h, work, &way);
+	if (verdict == CONTINUE)
+		verdict = gtpu_put_in(ctx, h, work, &way, count);
+	if (!(verdict > 0 && (verdict & VERDICT_DROP)))
+		return verdict;
+	gtpu_drop(ctx, h, REASON_OF(verdict));
+	return verdict == DROP(GTPU_MTU) ? gtpu_tell_length(ctx, h, work) : HOOK_DROP;
 }
 
 #endif

@@ -66,7 +66,8 @@ __noinline __u32 gtpu_ask(hook_ctx *ctx, __u32 number, __u32 zone)
 	return index;
 }
 
-static __always_inline struct nexthop *gtpu_way(hook_ctx *ctx, const struct gtpu_peer *peer, __u32 number, __u32 zone)
+static __always_inline struct nexthop *gtpu_nexthop(hook_ctx *ctx, const struct gtpu_peer *peer, __u32 number,
+						    __u32 zone)
 {
 	__u64 word = *(const volatile __u64 *)&peer->nexthop;
 	__u32 index = (__u32)word, left = (__u32)(word >> 32) - jiffies_now();

@@ -109,6 +109,26 @@ static __always_inline int gtpu_lost(hook_ctx *ctx)
 		return trace_leaves(ctx, gtpu_lost(ctx), TRACE_SHORT);                                                 \
 	}
 
+/* As a frame of the mobile interface: both addresses are the device's, so an answer to it finds its way back by them.
+ */
+static __always_inline bool gtpu_write_mobile_link(hook_ctx *ctx, const struct unit *unit, __u8 wire)
+{
+	__u32 *eth = hook_data(ctx);
+
+	if ((void *)eth + ETH_HLEN > hook_end(ctx))
+		return false;
+	__u32 first = *(const __u32 *)unit->mac;
+	__u16 rest = *(const __u16 *)(unit->mac + 4);
+
+	eth[0] = first;
+	((__u16 *)eth)[2] = rest;
+	((__u16 *)eth)[3] = (__u16)first;
+	((__u16 *)eth)[4] = first >> 16;
+	((__u16 *)eth)[5] = rest;
+	((__u16 *)eth)[6] = wire == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+	return true;
+}
+
 /* On to the program that puts it into its tunnel. The packet is as it leaves, but for its link header. */
 static __always_inline int gtpu_enter(const struct frame *frame, __u32 unit_index, __u32 zone, __u32 ip_len)
 {

@@ -89,8 +89,10 @@ struct handover {
 struct gtpu_work {
 	__u32 inner; /* device that a packet out of a tunnel is taken to have arrived on; 0 = it came by none */
 	__u32 teid;
-	__u32 peer; /* entries of the line's decision, which is read once a packet */
-	__u32 rules;
+	__u32 peer;   /* entries of the line's decision, which is read once a packet */
+	__u32 mobile; /* device of the mobile interface that the subscriber is behind */
+	__u16 mtu;    /* of a packet that is too long: how long one may be */
+	__u16 spare;
 	__u16 gtp; /* offsets into the frame: of the GTP-U header, and of what follows it and its extensions */
 	__u16 body;
 	__u16 body_len;
@@ -104,7 +106,7 @@ struct gtpu_work {
 	__u8 tos;        /* of the outer header */
 	__u8 container;  /* second octet of a PDU Session Container that is to come */
 	__u8 inner_wire; /* 4 or 6 */
-	__u8 spare;
+	__u8 unused;
 	__u32 message[12]; /* an answer, from the GTP-U header on */
 	__u32 message_len;
 	__u32 checked; /* the outer UDP header has a checksum, or will */
@@ -334,5 +336,11 @@ struct tick_budget {
 #define ICMP6_ECHO_REPLY 129
 #define ICMP6_ND_FIRST 133
 #define ICMP6_ND_LAST 137
+
+/* RFC 1122 3.2.2, RFC 4443 2.1. */
+static __always_inline bool is_icmp_error(bool v4, __u8 type)
+{
+	return v4 ? type == ICMP4_UNREACHABLE || type == ICMP4_TIME_EXCEEDED || type == ICMP4_PARAMETER : type < 128;
+}
 
 #endif

@@ -57,9 +57,7 @@ static __always_inline int parse_l4(hook_ctx *ctx, struct packet *p)
 		} else if (p->icmp_type == (v4 ? ICMP4_ECHO_REPLY : ICMP6_ECHO_REPLY)) {
 			be_sport = bpf_htons(ICMP_PORT_ECHO);
 			be_dport = identifier;
-		} else if (v4 ? p->icmp_type == ICMP4_UNREACHABLE || p->icmp_type == ICMP4_TIME_EXCEEDED ||
-					   p->icmp_type == ICMP4_PARAMETER
-			      : p->icmp_type < 128) {
+		} else if (is_icmp_error(v4, p->icmp_type)) {
 			p->flags |= P_ICMP_ERROR;
 		}
 	}

@@ -84,6 +84,7 @@ pub use rules::RuleTables;
 pub use sessions::{Direction, Family, Session, SessionId, Tuple};
 pub use sluice_abi as abi;
 pub use sluice_abi::tables::{FlowRules, GateAlone, GateEndpoint, Tables};
+pub use sluice_libbpf::device::takes_redirected;
 pub use sluice_libbpf::program::ProgramDetails;
 pub use state::cleanup;
 pub use sweep::{EarlyAgeout, SweepReport, Swept, Timeouts};

@@ -1,9 +1,11 @@
 //! The two embedded BPF objects: what to create, re-use and freeze before the kernel sees them.
 
 use std::cell::{Cell, RefCell};
+use std::io::Read;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
 
+use flate2::read::ZlibDecoder;
 use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, set_print};
 use sluice_abi::{CONFIG_WEAK_ORDER, ProgramConfig};
 use sluice_libbpf::program::ProgramDetails;
@@ -20,8 +22,8 @@ pub(crate) const CLOCK_SECTION: &str = ".data.clock";
 /// What every program is told of the machine it runs on.
 pub(crate) const MACHINE_FLAGS: u32 = if cfg!(target_arch = "x86_64") { 0 } else { CONFIG_WEAK_ORDER };
 
-static XDP_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o"));
-static TC_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o"));
+static XDP_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o.zz"));
+static TC_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o.zz"));
 
 /// Which of the two objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,11 +116,20 @@ pub(crate) fn said_during(work: impl FnOnce()) -> String {
     MESSAGES.take()
 }
 
+/// An object that is kept packed.
+pub(crate) fn unpacked(packed: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(packed.len() * 5);
+    ZlibDecoder::new(packed).read_to_end(&mut bytes).expect("packed by build.rs");
+    bytes
+}
+
 /// The object as it was compiled.
 pub(crate) fn bytes(kind: ObjectKind) -> &'static [u8] {
+    static XDP: OnceLock<Vec<u8>> = OnceLock::new();
+    static TC: OnceLock<Vec<u8>> = OnceLock::new();
     match kind {
-        ObjectKind::Xdp => XDP_OBJECT,
-        ObjectKind::Tc => TC_OBJECT,
+        ObjectKind::Xdp => XDP.get_or_init(|| unpacked(XDP_OBJECT)),
+        ObjectKind::Tc => TC.get_or_init(|| unpacked(TC_OBJECT)),
     }
 }
 

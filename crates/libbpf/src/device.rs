@@ -50,12 +50,25 @@ pub struct XdpState {
     pub mode: XdpMode,
 }
 
-/// What XDP program a device has.
-pub fn xdp(ifindex: u32) -> io::Result<XdpState> {
+fn query(ifindex: u32) -> io::Result<c::bpf_xdp_query_opts> {
     let mut options =
         c::bpf_xdp_query_opts { sz: size_of::<c::bpf_xdp_query_opts>() as _, ..Default::default() };
     // SAFETY: `options` outlives the call and carries its own size.
     check(unsafe { c::bpf_xdp_query(ifindex as i32, 0, &mut options) })?;
+    Ok(options)
+}
+
+/// `NETDEV_XDP_ACT_NDO_XMIT` of linux/netdev.h.
+const TAKES_REDIRECTED: u64 = 1 << 2;
+
+/// Whether a device takes frames that XDP programs of others redirect to it, as it is now.
+pub fn takes_redirected(ifindex: u32) -> io::Result<bool> {
+    Ok(query(ifindex)?.feature_flags & TAKES_REDIRECTED != 0)
+}
+
+/// What XDP program a device has.
+pub fn xdp(ifindex: u32) -> io::Result<XdpState> {
+    let options = query(ifindex)?;
     let (program_id, mode) = match options.attach_mode as u32 {
         c::XDP_ATTACHED_NONE => (0, XdpMode::None),
         c::XDP_ATTACHED_DRV => (options.prog_id.max(options.drv_prog_id), XdpMode::Native),

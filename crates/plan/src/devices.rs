@@ -100,9 +100,4 @@ pub(crate) fn refused_xdp(
     }))
 }
 
-const VETH: &str = "veth";
-
-/// Whether what the other end of the interface sends matters: only a mode that is asked for takes a veth pair to XDP.
-pub fn depends_on_sender(interface: &Interface) -> bool {
-    matches!(interface.mode, HookMode::Xdp | HookMode::Generic)
-}
+pub(crate) const VETH: &str = "veth";

@@ -34,6 +34,8 @@ pub struct NetDev {
     pub xdp_refused: Option<String>,
     /// The other end of a veth pair, where it matters and can be seen.
     pub sender: Option<Sender>,
+    /// It takes frames that XDP programs of other devices redirect to it; of veth where the other end has NAPI.
+    pub takes_redirected: bool,
     /// Addresses of a family of which the configuration gives it none (by DHCP, say), none of them link-local.
     pub learned: Vec<Prefix>,
 }

@@ -195,6 +195,12 @@ pub(crate) fn warnings(
     Ok(warnings)
 }
 
+/// Whether tunnels end on a unit of the interface.
+pub(crate) fn has_role(config: &Config, interface: &Interface) -> bool {
+    let mut names = interface.units.iter().map(|unit| unit_name(interface, unit));
+    names.any(|name| config.gtp_u.interfaces.iter().any(|own| own.unit == name))
+}
+
 fn is_of(interface: &Interface, info: &UnitInfo) -> bool {
     interface.units.iter().any(|unit| unit_name(interface, unit) == info.name)
 }

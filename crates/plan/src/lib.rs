@@ -13,6 +13,7 @@ mod environment;
 pub mod fan_out;
 mod gate;
 mod gtpu;
+mod hooks;
 mod ids;
 mod kernel;
 pub mod nat;
@@ -33,11 +34,12 @@ use sluice_language::config::Config;
 
 use numbers::Numbers;
 
-pub use devices::{Warning, depends_on_sender, passed_by_ipsec};
+pub use devices::{Warning, passed_by_ipsec};
 pub use display::action;
 pub use environment::{Environment, NetDev, Sender};
 pub use gate::{GatePlan, GrantWant};
 pub use gtpu::{GtpuPlan, SessionWant};
+pub use hooks::depends_on_sender;
 pub use ids::{Exhausted, Ids, Pool};
 pub use kernel::{Gateway, KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};
 pub use policies::policy_key;
@@ -334,7 +336,7 @@ fn compile_with(
     let counted: Vec<String> = unit_names.iter().cloned().chain(null_names).collect();
     let numbers = Numbers::assign(config, &counted, ids, generation)?;
     devices::refuse_owned(config, environment)?;
-    let hooks = units::hooks(config, environment)?;
+    let hooks = hooks::hooks(config, environment)?;
     let indexed: Vec<(&units::Managed, u32)> =
         managed.iter().zip(&unit_names).map(|(unit, name)| (unit, numbers.units[name])).collect();
     let mut terms = terms::Terms::default();
@@ -447,6 +449,7 @@ fn warnings(
         if let Some(hook) = hook {
             warnings.extend(devices::sender_warnings(interface, environment, *hook)?);
             warnings.extend(devices::refused_xdp(interface, environment)?);
+            warnings.extend(hooks::refused_xdp_for_tunnels(config, environment, interface)?);
         }
     }
     Ok(warnings)

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use sluice_abi::{UNIT_CROWDED, UNIT_HOST_SIDE, UNIT_TABLE_SLOTS};
 use sluice_language::Config;
 
-use crate::{Environment, Ids, NetDev, Plan, PlanError, compile};
+use crate::{Environment, Ids, NetDev, Plan, PlanError, Sender, compile};
 
 pub(crate) fn config(text: &str) -> Config {
     sluice_language::compile(&sluice_language::parse(text, "test").unwrap()).unwrap()
@@ -28,9 +28,10 @@ pub(crate) fn environment(config: &Config) -> Environment {
     };
     for interface in &config.interfaces {
         add(interface.name.clone());
-        for unit in interface.units.iter().filter(|u| u.vlan.is_some()) {
-            add(crate::device_of(interface, unit));
-            add(crate::device_of(interface, unit) + "p");
+        for unit in interface.units.iter().filter(|unit| crate::is_pair(interface, unit)) {
+            let device = crate::device_of(interface, unit);
+            add(crate::far_end(interface, &device));
+            add(device);
         }
     }
     environment
@@ -294,4 +295,46 @@ fn auto_takes_tc_where_native_xdp_was_refused() {
     let (hooks, remarks) = hooks(&environment);
     assert_eq!(hooks, ["tc", "tc", "xdp-native"]);
     assert!(remarks.contains("interface b0: mode auto takes tc") && remarks.contains(why), "{remarks}");
+}
+
+/// Tunnels take XDP on veth where it loses nothing; what stands against it is said.
+#[test]
+fn units_with_tunnels_take_xdp_on_veth_too() {
+    let text = format!(
+        "{ZONES}set interfaces mif unit 0 family inet mtu 1400\nset security zones security-zone c interfaces mif.0\n\
+         set services gtp-u interface a0.0 role n3\n\
+         set services gtp-u pool p prefix 10.45.0.0/16\nset services gtp-u pool p mobile-interface mif.0\n"
+    );
+    let config = config(&text);
+    let mut environment = environment(&config);
+    let whole = Sender { checksums_left: false, tags_beside: false };
+    environment.netdevs.get_mut("a0").unwrap().sender = Some(whole);
+    environment.netdevs.values_mut().for_each(|netdev| netdev.takes_redirected = true);
+    let hook = |change: &dyn Fn(&mut Environment)| {
+        let mut environment = environment.clone();
+        change(&mut environment);
+        let plan = compile(&config, &environment, &mut Ids::default(), 1).unwrap();
+        let of = |name: &str| plan.attachments.iter().find(|a| a.device == name).unwrap().ingress.unwrap();
+        assert_eq!(of("b0").name(), "tc");
+        (of("a0").name(), plan.remarks().filter(|text| text.contains("XDP")).collect::<Vec<_>>().join("\n"))
+    };
+    fn a0(environment: &mut Environment) -> &mut NetDev {
+        environment.netdevs.get_mut("a0").unwrap()
+    }
+    assert_eq!(hook(&|_| ()), ("xdp-native", String::new()));
+    let left = Sender { checksums_left: true, ..whole };
+    type Change<'a> = &'a dyn Fn(&mut Environment);
+    let against: [(Change<'_>, &str); 4] = [
+        (&|e| a0(e).sender = None, "cannot be seen"),
+        (&|e| a0(e).sender = Some(left), "ethtool -K DEVICE tx off"),
+        (
+            &|e| e.netdevs.get_mut("b0").unwrap().takes_redirected = false,
+            "b0 takes no frames that XDP redirects",
+        ),
+        (&|e| a0(e).xdp_refused = Some("no room".to_owned()), "native XDP was refused: no room"),
+    ];
+    for (change, why) in against {
+        let (hook, remarks) = hook(change);
+        assert!(hook == "tc" && remarks.contains(why), "{hook} {remarks}");
+    }
 }

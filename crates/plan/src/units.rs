@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use sluice_abi::{self as abi, Unit as UnitEntry};
-use sluice_language::config::{Config, HookMode, HostInbound, Interface, Prefix, Screen, Unit, Vlan, Zone};
+use sluice_language::config::{Config, HostInbound, Interface, Prefix, Screen, Unit, Vlan, Zone};
 
 use crate::words::words;
 use crate::{Environment, NetDev, PlanError, screens, terms::Terms};
@@ -216,41 +216,6 @@ pub(crate) fn netdev<'a>(env: &'a Environment, name: &str) -> Result<&'a NetDev,
         name: name.to_owned(),
         known: env.netdevs.keys().cloned().collect(),
     })
-}
-
-/// Whether each interface's ingress runs on XDP, by interface name.
-pub(crate) fn hooks(
-    config: &Config,
-    env: &Environment,
-) -> Result<BTreeMap<String, crate::IngressHook>, PlanError> {
-    use crate::IngressHook::{Tc, XdpGeneric, XdpNative};
-    let mut names: Vec<&Interface> = managed(config).iter().map(|m| m.interface).collect();
-    names.dedup_by_key(|i| &i.name);
-    let mobile: Vec<&Interface> = names.extract_if(.., |interface| interface.mobile).collect();
-    let mut all_redirect = true;
-    for interface in &names {
-        all_redirect &= netdev(env, &interface.name)?.xdp_preferred();
-    }
-    names.extend(in_null_zone(config));
-    let mut hooks = BTreeMap::new();
-    for interface in names {
-        let netdev = netdev(env, &interface.name)?;
-        let hook = match interface.mode {
-            HookMode::Tc => Tc,
-            HookMode::Generic => XdpGeneric,
-            HookMode::Xdp if !netdev.xdp_native() => {
-                let (name, driver) = (interface.name.clone(), netdev.driver.clone());
-                return Err(PlanError::NoNativeXdp { name, driver });
-            }
-            HookMode::Xdp => XdpNative,
-            HookMode::Auto if all_redirect && netdev.xdp_preferred() => XdpNative,
-            HookMode::Auto => Tc,
-        };
-        hooks.insert(interface.name.clone(), hook);
-    }
-    // what the host sends to subscribers is seen where its checksums can be completed, and no frame arrives otherwise
-    hooks.extend(mobile.iter().map(|interface| (interface.name.clone(), Tc)));
-    Ok(hooks)
 }
 
 /// What the plan gives a unit.

@@ -160,6 +160,36 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     assert!(!site.gateway.ip("link show").unwrap().contains("mif.0"), "its devices are gone");
 }
 
+#[test]
+fn tunnels_take_xdp_on_veth_where_nothing_is_lost_by_it() {
+    let site = Site::new("gtpu-hook");
+    let conf = site.write("a.conf", &format!("{PLANE}{ALICE}"));
+    let gateway = site.start(&conf);
+    let modes = || {
+        let stats = gateway.json("/api/stats").unwrap();
+        let mode = |name: &str| {
+            let of = |interface: &&Value| interface["name"] == name;
+            stats["interfaces"].as_array().unwrap().iter().find(of).unwrap()["mode"].clone()
+        };
+        [mode("left0.0"), mode("right0.0")].map(|mode| mode.as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(modes(), ["tc", "tc"]);
+    let done = site.commit(&conf);
+    let told = accepted(&done) + &stderr(&done);
+    assert!(told.contains("mode auto would take XDP") && told.contains("tx off"), "{told}");
+    site.left.run("ethtool", ["-K", "eth0", "tx", "off"]).unwrap();
+    let done = site.commit(&conf);
+    let told = accepted(&done) + &stderr(&done);
+    assert!(told.contains("left0 takes no frames that XDP redirects") && told.contains("gro on"), "{told}");
+    for host in [&site.left, &site.right] {
+        host.run("ethtool", ["-K", "eth0", "gro", "on"]).unwrap();
+    }
+    let done = site.commit(&conf);
+    let told = accepted(&done) + &stderr(&done);
+    assert!(!told.contains("would take XDP"), "{told}");
+    wait_until("the hook of left0", Duration::from_secs(5), || modes() == ["xdp-native", "tc"]);
+}
+
 fn pings(from: &Netns, to: &str) -> bool {
     let words = ["-c", "5", "-i", "0.05", "-W", "1", "-n", to];
     from.command("ping").args(words).output().unwrap().status.success()

@@ -33,11 +33,15 @@ pub fn devices(
     mtus_before: &Mtus,
 ) -> Environment {
     let mut environment = of_links(links, addresses, config, mtus_before);
-    for interface in config.interfaces.iter().filter(|interface| sluice_plan::depends_on_sender(interface)) {
+    let tunnels = !config.gtp_u.is_empty();
+    for interface in &config.interfaces {
+        let wanted = sluice_plan::depends_on_sender(config, interface);
         if let Some(link) = links.iter().find(|link| link.name == interface.name)
             && let Some(netdev) = environment.netdevs.get_mut(&interface.name)
         {
-            netdev.sender = kernel.sender(link);
+            netdev.sender = wanted.then(|| kernel.sender(link)).flatten();
+            netdev.takes_redirected =
+                tunnels && sluice_dataplane::takes_redirected(link.index).unwrap_or(false);
         }
     }
     environment
@@ -61,6 +65,7 @@ fn of_links(links: &[Link], addresses: &[Address], config: &Config, mtus_before:
             carries: uppers.get(&link.index).copied().map(named),
             xdp_refused: None,
             sender: None,
+            takes_redirected: false,
             learned: learned.get(&link.index).cloned().unwrap_or_default(),
         };
         environment.netdevs.insert(link.name.clone(), netdev);

@@ -5,13 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use flate2::read::ZlibDecoder;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 use nix::fcntl::Flock;
 use sluice_abi::{MAX_VARIANTS, TraceConfig, TraceTotals, program_slot};
@@ -31,12 +30,8 @@ use super::{EVENTS, UNITS, Untold};
 static XDP_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_traced.bpf.o.zz"));
 static TC_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tc_traced.bpf.o.zz"));
 
-/// The object of a hook, which is kept packed.
 fn unpacked(hook: ObjectKind) -> Vec<u8> {
-    let packed = if hook == ObjectKind::Xdp { XDP_OBJECT } else { TC_OBJECT };
-    let mut bytes = Vec::with_capacity(packed.len() * 8);
-    ZlibDecoder::new(packed).read_to_end(&mut bytes).expect("packed by build.rs");
-    bytes
+    objects::unpacked(if hook == ObjectKind::Xdp { XDP_OBJECT } else { TC_OBJECT })
 }
 
 const CONFIG: &str = ".rodata.trace";

@@ -10,10 +10,11 @@ use sluice_packet_tests::tunnel::{Ends, Message, packet};
 use super::Check;
 use super::bench::{Action, Bench, PEER_TEID, TEID, UE, UE6, datagram};
 
-pub const CHECKS: [Check; 10] = [
+pub const CHECKS: [Check; 11] = [
     ("between two subscribers", between),
     ("to this host and from it", host),
     ("packets that are too long are told so", too_long),
+    ("a way that takes less than the mobile interface", short_way),
     ("the other end of the tunnel", other_end),
     ("from one tunnel into another (N9)", onward),
     ("End Marker and headers on their way (N9)", onward_signals),
@@ -117,6 +118,62 @@ fn too_long(bench: &mut Bench) {
     assert_eq!(bench.usage(number)[1], (2800, 2));
 }
 
+/// What an ICMP error of a frame says: type, code, MTU, and what it quotes.
+fn error_in(frame: &[u8], v4: bool) -> ((u8, u8, u16), &[u8]) {
+    let at = if v4 { 34 } else { 54 };
+    let mtu = u16::from_be_bytes([frame[at + 6], frame[at + 7]]);
+    ((frame[at], frame[at + 1], mtu), &frame[at + 8..])
+}
+
+/// A session whose other end is reached by a route that takes 1300 bytes, so 1264 of a packet in it.
+fn short(bench: &Bench, relay: bool) -> u32 {
+    ip(&["route replace 10.3.0.8/32 via 10.3.0.7 mtu lock 1300".to_owned()]).expect("a route");
+    let peer = Peer { remote: "10.3.0.8".parse().expect("an address"), ..bench.peer(true) };
+    let rules = GtpuRules { flags: if relay { GTPU_TO_PEER as u16 } else { 0 }, ..bench.rules() };
+    bench.add(&GtpuSession { tunnel: Tunnel { peer, teid: 9 }, ..bench.session(true, rules) })
+}
+
+/// TS 29.281 4.4.2 leaves it to the path: what does not fit is answered with what would (RFC 1191 4, RFC 8201 4), by the
+/// session's own way back. Nothing of it counts as usage (TS 29.244 5.2.2.2).
+fn short_way(bench: &mut Bench) {
+    let number = short(bench, false);
+    bench.summed = false; // they are cut
+    let (server, gateway) = (bench.host("server"), bench.mac("n6.0"));
+    for inner4 in [true, false] {
+        let header = if inner4 { 28 } else { 48 };
+        let long = datagram(inner4, true, 64, 1265 - header);
+        let ends = [server.0, gateway.0].concat();
+        let answered = |seen: &super::bench::Outcome, what: &str| {
+            seen.counts(what, &[("received", 2), ("gtpu_mtu", 1), ("icmp_related", 1), ("redirected", 1)]);
+            assert_eq!(seen.action, Action::Redirect, "{what}");
+            assert_eq!(seen.frame[..12], ends, "{what}");
+            let (told, quoted) = error_in(&seen.frame, inner4);
+            assert_eq!(told, if inner4 { (3, 4, 1264) } else { (2, 0, 1264) }, "{what}");
+            // the packet as the tunnel would have carried it, but for its hop
+            let before = if inner4 { 12 } else { 8 };
+            assert_eq!(quoted[before..before + 24], long[before..before + 24], "{what}");
+        };
+        answered(&bench.down(&long), "first packet");
+        answered(&bench.down(&long), "established");
+        let seen = bench.down(&datagram(inner4, true, 64, 1264 - header));
+        seen.counts("fits", &[("received", 1), ("redirected", 1)]);
+    }
+    // RFC 1122 3.2.2: never about an error
+    let quoted = "ip(src=10.45.0.2, dst=10.6.0.100)/udp(sport=1000, dport=53)/fill(n=1300)";
+    bench.up_packet(true, &datagram(true, false, 64, 20));
+    let error = format!("ip(src=10.6.0.100, dst=10.45.0.2)/icmp(type=unreachable, code=1)/{quoted}");
+    bench.down(&packet(&error)).counts("an error", &[("received", 1), ("gtpu_mtu", 1), ("icmp_related", 1)]);
+    assert_eq!(bench.usage(number)[1], (2 * 1264, 2));
+    bench.begin();
+    // a message that goes on: its sender has 36 bytes of headers, as the next one has
+    short(bench, true);
+    let inner = datagram(true, false, 64, 1265 - 28);
+    let seen = bench.up_packet(true, &inner);
+    seen.counts("relayed", &[("received", 1), ("gtpu_mtu", 1), ("replies", 1)]);
+    assert_eq!(error_in(&seen.frame, true).0, (3, 4, 1300));
+    assert_eq!(seen.frame[30..34], [10, 3, 0, 7]);
+}
+
 fn other_end(bench: &mut Bench) {
     let down = datagram(true, true, 64, 20);
     let to = |bench: &Bench, remote: &str| {
@@ -143,7 +200,8 @@ fn other_end(bench: &mut Bench) {
     to(bench, "10.3.0.8");
     let seen = bench.down(&datagram(true, true, 64, 1300 - 36 - 28));
     seen.counts("just fits", &[("received", 1), ("redirected", 1)]);
-    bench.down(&datagram(true, true, 64, 1301 - 36 - 28)).drops("does not", "gtpu_mtu");
+    let seen = bench.down(&datagram(true, true, 64, 1301 - 36 - 28));
+    seen.counts("does not", &[("received", 2), ("gtpu_mtu", 1), ("icmp_related", 1), ("redirected", 1)]);
     bench.begin();
     // by the other unit, with its tag
     let peer = Peer {
@@ -376,4 +434,16 @@ fn translated(bench: &mut Bench) {
         seen.encapsulated(round, bench.n3(true).turned(), &Message::data(PEER_TEID, &down6), 0);
     }
     assert_eq!(bench.usage(number), [(96 + 136, 4), (96 + 136, 4)]);
+    // RFC 5508 4.2: who is told that a packet was too long knows only the address that it was sent to
+    bench.begin();
+    short(bench, false);
+    bench.up_packet(true, &up).decapsulated("a short way", &bench.out_of_n6(&out));
+    let long =
+        packet("ip(src=10.6.0.100, dst=203.0.113.9, ttl=64, id=7)/udp(sport=53, dport=20200)/fill(n=1300)");
+    bench.summed = false; // it is cut
+    let seen = bench.down(&long);
+    seen.counts("translated", &[("received", 2), ("gtpu_mtu", 1), ("icmp_related", 1), ("redirected", 1)]);
+    let (told, quoted) = error_in(&seen.frame, true);
+    assert_eq!((told, &quoted[12..24]), ((3, 4, 1264), &long[12..24]));
+    assert_eq!(seen.frame[30..34], [10, 6, 0, 100]);
 }
