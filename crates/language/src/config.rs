@@ -434,15 +434,29 @@ pub enum Action {
 pub struct StaticRoute {
     /// Network address; the bits behind the length are zero.
     pub destination: Prefix,
+    /// Of several to one destination the lowest is used.
+    pub preference: u32,
     /// Where its packets go.
     pub next_hop: RouteTarget,
+}
+
+/// Junos prefers static routes to everything but connected ones, which have 0.
+pub const STATIC_PREFERENCE: u32 = 5;
+
+/// A gateway of a static route.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NextHop {
+    /// Of the route's family.
+    pub address: IpAddr,
+    /// `NAME.UNIT` that it is behind; None = where its subnet is.
+    pub interface: Option<String>,
 }
 
 /// Where a static route leads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum RouteTarget {
     /// Next hops of the route's family; several share the traffic (ECMP).
-    Gateways(Vec<IpAddr>),
+    Gateways(Vec<NextHop>),
     /// `NAME.UNIT`
     Interface(String),
     /// Dropped, and the sender is not told.

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use sluice_language::{
-    Action, AddressMatch, ApplicationMatch, Config, HookMode, HostInbound, Policy, Prefix, RouteTarget,
-    Service, Tree, compile, parse,
+    Action, AddressMatch, ApplicationMatch, Config, HookMode, HostInbound, NextHop, Policy, Prefix,
+    RouteTarget, Service, Tree, compile, parse,
 };
 
 fn config(text: &str) -> Config {
@@ -75,8 +75,8 @@ fn the_branch_gateway() {
     assert_eq!(web.application, ApplicationMatch::Services(vec![ports(6, 80, 80), ports(6, 443, 443)]));
     assert_eq!((web.action, web.log_init, web.log_close, web.count), (Action::Permit, true, false, true));
     assert!(!config.default_permit);
-    assert_eq!(config.static_routes[0].next_hop, RouteTarget::Gateways(vec![address("203.0.113.100")]));
-    assert_eq!(config.static_routes[1].next_hop, RouteTarget::Gateways(vec![address("fd00:113::100")]));
+    assert_eq!(config.static_routes[0].next_hop, via("203.0.113.100"));
+    assert_eq!(config.static_routes[1].next_hop, via("fd00:113::100"));
 }
 
 #[test]
@@ -187,6 +187,19 @@ fn routes_lead_somewhere() {
     assert!(matches!(hops[1], RouteTarget::Gateways(gateways) if gateways.len() == 2));
     assert_eq!((hops[2], hops[3]), (&RouteTarget::Discard, &RouteTarget::Reject));
     assert_eq!(hops[4], &RouteTarget::Interface("lan0.0".into()));
+    let floating: Vec<(u32, &RouteTarget)> = config
+        .static_routes
+        .iter()
+        .filter(|route| route.destination.len == 17)
+        .map(|route| (route.preference, &route.next_hop))
+        .collect();
+    let lan = RouteTarget::Interface("lan0.0".into());
+    let RouteTarget::Gateways(second) = floating[1].1 else { panic!("{floating:?}") };
+    assert_eq!((floating[0], floating[1].0, second.len()), ((10, &via("192.0.2.254")), 20, 2));
+    assert_eq!(floating[2], (30, &lan));
+    let local = config.static_routes.iter().find(|route| route.destination.len == 49).unwrap();
+    let hop = NextHop { address: "fe80::1".parse().unwrap(), interface: Some("wan0.0".into()) };
+    assert_eq!((local.preference, &local.next_hop), (5, &RouteTarget::Gateways(vec![hop])));
     let short = config.static_routes.iter().find(|route| route.destination.len == 12).unwrap();
     assert_eq!(short.destination.addr, "172.16.0.0".parse::<IpAddr>().unwrap());
 }
@@ -275,4 +288,8 @@ fn groups_mean_what_they_would_mean_written_out() {
     let names: Vec<Vec<&str>> =
         policies.iter().map(|set| set.policies.iter().map(|p| p.name.as_str()).collect()).collect();
     assert_eq!(names, [vec!["first", "last"], vec!["last"]]);
+}
+
+fn via(gateway: &str) -> RouteTarget {
+    RouteTarget::Gateways(vec![NextHop { address: gateway.parse().unwrap(), interface: None }])
 }

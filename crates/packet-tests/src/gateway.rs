@@ -674,12 +674,13 @@ fn apply_kernel(world: &World, plan: &Plan) -> Result<()> {
     }
     for route in &plan.kernel.routes {
         let destination = format!("{}/{}", route.destination.addr, route.destination.len);
-        lines.push(match &route.target {
-            RouteVia::Gateways(gateways) => format!("route add {destination} via {}", gateways[0].addr),
-            RouteVia::Device(device) => format!("route add {destination} dev {device}"),
-            RouteVia::Discard => format!("route add blackhole {destination}"),
-            RouteVia::Reject => format!("route add unreachable {destination}"),
-        });
+        let target = match &route.target {
+            RouteVia::Gateways(gateways) => format!("{destination} via {}", gateways[0].addr),
+            RouteVia::Device(device) => format!("{destination} dev {device}"),
+            RouteVia::Discard => format!("blackhole {destination}"),
+            RouteVia::Reject => format!("unreachable {destination}"),
+        };
+        lines.push(format!("route add {target} metric {}", route.preference));
     }
     lines.extend(world.commands.iter().cloned());
     ip(&lines)?;

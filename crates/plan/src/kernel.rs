@@ -1,9 +1,9 @@
 //! What the plan wants from the kernel: devices, addresses, routes, sysctls and the guard.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use sluice_language::config::{Config, Interface, Prefix, RouteTarget, Unit};
+use sluice_language::config::{Config, Interface, NextHop, Prefix, RouteTarget, STATIC_PREFERENCE, Unit};
 use sluice_language::nat::{Proxy, address, bits, count};
 
 use crate::prefix::{contains, network};
@@ -65,8 +65,21 @@ pub struct LinkWant {
 pub struct RouteWant {
     /// Network address: the bits behind its length are zero.
     pub destination: Prefix,
+    /// Of several to one destination the kernel takes the lowest whose device is up: its metric.
+    pub preference: u32,
     /// Where its packets go.
     pub target: RouteVia,
+}
+
+impl RouteWant {
+    fn new(destination: Prefix, target: RouteVia) -> RouteWant {
+        RouteWant { destination, preference: STATIC_PREFERENCE, target }
+    }
+
+    /// The kernel keeps one route for each destination and metric.
+    pub fn is_in_place_of(&self, other: &RouteWant) -> bool {
+        (self.destination, self.preference) == (other.destination, other.preference)
+    }
 }
 
 /// Where a static route leads.
@@ -126,6 +139,7 @@ pub(crate) fn wants(config: &Config, environment: &Environment) -> Result<Kernel
         }
     }
     add_routes(&mut wants, config);
+    follow_links(&mut wants);
     add_pool_routes(&mut wants, config);
     wants.unasked =
         ["ipv4", "ipv6"].into_iter().filter(|family| !speaks_of(config, *family == "ipv4")).collect();
@@ -140,15 +154,17 @@ fn add_routes(wants: &mut KernelWants, config: &Config) {
         let mut dead = vec![];
         let target = match &route.next_hop {
             RouteTarget::Gateways(gateways) => {
-                let all = gateways.iter().map(|addr| gateway(*addr, &wants.addresses));
-                let usable = all.filter(|gateway| match (&gateway.device, behind(&disabled, gateway.addr)) {
-                    (None, Some(unit)) => {
-                        dead.push(format!("{} is behind {unit}", gateway.addr));
-                        false
-                    }
-                    _ => true,
+                let all = gateways.iter().map(|hop| gateway(config, hop, &wants.addresses));
+                let named = gateways.iter().map(|hop| hop.interface.as_deref());
+                let named = named.map(|name| disabled.iter().find(|(unit, _)| Some(unit.as_str()) == name));
+                let usable = all.zip(named).filter(|(gateway, named)| {
+                    let away = named.map(|(unit, _)| unit.as_str());
+                    let elsewhere = || behind(&disabled, gateway.addr).filter(|_| gateway.device.is_none());
+                    let unit = away.or_else(elsewhere);
+                    dead.extend(unit.map(|unit| format!("{} is behind {unit}", gateway.addr)));
+                    unit.is_none()
                 });
-                RouteVia::Gateways(usable.collect())
+                RouteVia::Gateways(usable.map(|(gateway, _)| gateway).collect())
             }
             RouteTarget::Interface(unit) => {
                 dead.extend(disabled.iter().find(|(name, _)| name == unit).map(|(name, _)| name.clone()));
@@ -167,9 +183,31 @@ fn add_routes(wants: &mut KernelWants, config: &Config) {
             format!("static route {addr}/{len}: {what}, {why}, which is disabled")
         }));
         if is_active {
-            wants.routes.push(RouteWant { destination: route.destination, target });
+            let (destination, preference) = (route.destination, route.preference);
+            wants.routes.push(RouteWant { destination, preference, target });
         }
     }
+}
+
+/// The kernel keeps routes over a link that has lost its carrier, and goes on to use them; those that others stand in for it
+/// is to pass over.
+fn follow_links(wants: &mut KernelWants) {
+    let hops = |route: &RouteWant| match &route.target {
+        RouteVia::Gateways(gateways) => gateways.iter().map(|gateway| gateway.device.clone()).collect(),
+        RouteVia::Device(device) => vec![Some(device.clone())],
+        RouteVia::Discard | RouteVia::Reject => vec![None],
+    };
+    let mut by_destination: BTreeMap<Prefix, Vec<Option<String>>> = BTreeMap::new();
+    for route in &wants.routes {
+        by_destination.entry(route.destination).or_default().extend(hops(route));
+    }
+    let mut sysctls = BTreeSet::new();
+    for (destination, hops) in by_destination.iter().filter(|(_, hops)| hops.len() > 1) {
+        let family = if destination.addr.is_ipv4() { "ipv4" } else { "ipv6" };
+        let path = |device: &String| format!("net/{family}/conf/{device}/ignore_routes_with_linkdown");
+        sysctls.extend(hops.iter().flatten().map(path));
+    }
+    wants.sysctls.extend(sysctls.into_iter().map(|path| (path, "1")));
 }
 
 /// Subscribers are behind their mobile unit, where its own subnet does not say so already.
@@ -188,7 +226,7 @@ fn add_pool_routes(wants: &mut KernelWants, config: &Config) {
             |prefix: &Prefix| own().any(|own| own.len <= prefix.len && contains(own, prefix.addr));
         for prefix in pool.prefixes.iter().filter(|prefix| !is_connected(prefix)) {
             let target = RouteVia::Device(device_of(interface, unit));
-            wants.routes.push(RouteWant { destination: *prefix, target });
+            wants.routes.push(RouteWant::new(*prefix, target));
         }
     }
 }
@@ -252,7 +290,7 @@ pub(crate) fn add_proxies(wants: &mut KernelWants, proxies: &[(String, Proxy)]) 
         }
         for destination in crate::nat::of_range(proxy.low, proxy.high) {
             if !wants.routes.iter().any(|route| route.destination == destination) {
-                wants.routes.push(RouteWant { destination, target: target.clone() });
+                wants.routes.push(RouteWant::new(destination, target.clone()));
             }
         }
     }
@@ -305,7 +343,11 @@ fn add_unit(
     Ok(())
 }
 
-fn gateway(addr: IpAddr, addresses: &[(String, Prefix)]) -> Gateway {
+fn gateway(config: &Config, hop: &NextHop, addresses: &[(String, Prefix)]) -> Gateway {
+    let addr = hop.address;
+    if let Some(unit) = &hop.interface {
+        return Gateway { addr, device: Some(device_of_unit_name(config, unit)) };
+    }
     let connected = addresses.iter().filter(|(_, prefix)| contains(*prefix, addr)).max_by_key(|(_, p)| p.len);
     Gateway { addr, device: connected.map(|(device, _)| device.clone()) }
 }

@@ -39,6 +39,7 @@ mod package;
 mod qinq;
 mod resumed;
 mod rooms;
+mod routes;
 mod schemathesis;
 mod screens;
 mod session_log;

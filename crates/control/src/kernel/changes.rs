@@ -209,7 +209,7 @@ impl Changes {
     fn routes(&mut self, wants: &KernelWants) -> Result<(), KernelError> {
         let present = routes(&self.kernel, &self.indexes)?;
         for route in &wants.routes {
-            let was = present.iter().find(|r| r.destination == route.destination);
+            let was = present.iter().find(|present| present.is_in_place_of(route));
             if was.is_some_and(|was| same(was, route)) {
                 continue;
             }
@@ -349,7 +349,7 @@ impl Restoring<'_> {
                 RouteVia::Device(device) => self.index(device).is_some(),
                 RouteVia::Discard | RouteVia::Reject => true,
             };
-            if is_up && !present.iter().any(|r| r.destination == route.destination && same(r, route)) {
+            if is_up && !present.iter().any(|present| present.is_in_place_of(route) && same(present, route)) {
                 let put = self.kernel.put_route(route, |name| self.index(name));
                 self.note(format!("route {}", kernel::route_text(route)), put);
             }
@@ -422,7 +422,7 @@ pub fn remove_leftovers(kernel: &Kernel, wants: &KernelWants) -> Vec<KernelError
         Ok(present) => results.extend(
             present
                 .iter()
-                .filter(|route| !wants.routes.iter().any(|w| w.destination == route.destination))
+                .filter(|route| !wants.routes.iter().any(|wanted| wanted.is_in_place_of(route)))
                 .map(|route| kernel.delete_route(route, |name| indexes.get(name).copied())),
         ),
         Err(error) => results.push(Err(error)),
@@ -464,7 +464,11 @@ mod tests {
             device: device.map(str::to_owned),
         };
         let destination = Prefix { addr: "10.9.0.0".parse().unwrap(), len: 16 };
-        RouteWant { destination, target: RouteVia::Gateways(gateways.iter().map(gateway).collect()) }
+        RouteWant {
+            destination,
+            preference: 5,
+            target: RouteVia::Gateways(gateways.iter().map(gateway).collect()),
+        }
     }
 
     #[test]

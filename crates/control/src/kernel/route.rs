@@ -14,9 +14,6 @@ use sluice_plan::{Gateway, RouteVia, RouteWant, network};
 
 use super::connection::{Kernel, KernelError, PROTOCOL, Result};
 
-/// Junos prefers static routes (5) to everything but connected ones (0).
-const PRIORITY: u32 = 5;
-
 /// IP6_RT_PRIO_ADDRCONF (net/ip6_route.h)
 const CONNECTED_IPV6: u32 = 256;
 
@@ -114,7 +111,7 @@ fn build(route: &RouteWant, ifindex: impl Fn(&str) -> Option<u32>) -> Result<Rou
         .destination_prefix(addr, len)
         .map_err(|e| invalid(e.to_string()))?
         .protocol(RouteProtocol::Other(PROTOCOL))
-        .priority(PRIORITY);
+        .priority(route.preference);
     builder = match &route.target {
         RouteVia::Gateways(gateways) => {
             let hops: Result<Vec<RouteNextHop>> =
@@ -149,12 +146,13 @@ fn hop(
 fn parse(message: &RouteMessage, device_name: impl Fn(u32) -> Option<String>) -> Option<RouteWant> {
     let v4 = message.header.address_family == AddressFamily::Inet;
     let mut destination = if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let (mut single, mut device, mut gateways) = (None, None, vec![]);
+    let (mut single, mut device, mut gateways, mut preference) = (None, None, vec![], 0);
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Destination(addr) => destination = ip(addr)?,
             RouteAttribute::Gateway(addr) => single = ip(addr),
             RouteAttribute::Oif(index) => device = device_name(*index),
+            RouteAttribute::Priority(metric) => preference = *metric,
             RouteAttribute::MultiPath(hops) => {
                 gateways.extend(hops.iter().filter_map(|hop| hop_gateway(hop, &device_name)))
             }
@@ -169,7 +167,7 @@ fn parse(message: &RouteMessage, device_name: impl Fn(u32) -> Option<String>) ->
         _ => RouteVia::Gateways(gateways),
     };
     let len = message.header.destination_prefix_length;
-    Some(RouteWant { destination: Prefix { addr: destination, len }, target })
+    Some(RouteWant { destination: Prefix { addr: destination, len }, preference, target })
 }
 
 fn connected(message: &RouteMessage) -> Option<(u32, Prefix)> {

@@ -89,10 +89,13 @@ fn policy(tree: &Tree, id: NodeId, policy: NodeId, rest: &[&str]) -> Scope {
 }
 
 fn route(tree: &Tree, id: NodeId, route: NodeId, rest: &[&str]) -> Scope {
-    let has_lost = tree.node(route).children.iter().any(|&child| tree.node(child).inactive);
+    let is_inactive = |id: &NodeId| tree.node(*id).inactive;
+    let qualified = tree.find(route, "qualified-next-hop").map(|hops| &tree.node(hops).children);
+    let has_lost = tree.node(route).children.iter().chain(qualified.into_iter().flatten()).any(is_inactive);
     let has_way = ["next-hop", "discard", "reject"]
         .iter()
-        .any(|word| tree.find(route, word).is_some_and(|node| !tree.node(node).inactive));
+        .any(|word| tree.find(route, word).is_some_and(|node| !is_inactive(&node)))
+        || qualified.is_some_and(|hops| hops.iter().any(|hop| !is_inactive(hop)));
     match rest {
         ["next-hop", ..] => Scope::Route(route),
         [] if has_lost && !has_way => Scope::Route(route),

@@ -1,6 +1,9 @@
 //! `routing-options`
 
-use super::{Key, Kind, Statement, block, flag, keyed, list};
+use super::{Key, Kind, Statement, block, flag, keyed, leaf, list};
+
+/// As a metric it stands in the kernel, where 0 means another one.
+const PREFERENCE: Kind = Kind::Number { min: 1, max: u32::MAX as u64 };
 
 const STATIC: Statement = block(
     "static",
@@ -11,8 +14,27 @@ const STATIC: Statement = block(
         &[Key::Value(Kind::Prefix)],
         &[
             list("next-hop", "Gateway address, several for equal-cost paths, or one unit.", Kind::NextHop),
+            keyed(
+                "qualified-next-hop",
+                "A next hop with a preference of its own: it is used while no better one is there.",
+                &[Key::Value(Kind::NextHop)],
+                &[
+                    leaf(
+                        "interface",
+                        "Unit that the gateway is behind; a link-local gateway needs it.",
+                        Kind::Unit,
+                    ),
+                    leaf("preference", "The lowest number wins; that of the route by default.", PREFERENCE),
+                ],
+            )
+            .on_one_line(),
             flag("discard", "Drops what is sent there without a word."),
             flag("reject", "Drops what is sent there and tells the sender."),
+            leaf(
+                "preference",
+                "The lowest number wins; 5 by default. The metric of the kernel's route.",
+                PREFERENCE,
+            ),
         ],
     )
     .exclusive(&["next-hop", "discard", "reject"])
@@ -32,9 +54,7 @@ const STATIC: Statement = block(
         "no-resolve",
         "no-retain",
         "passive",
-        "preference",
         "preference2",
-        "qualified-next-hop",
         "readvertise",
         "receive",
         "resolve",

@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use sluice_abi::stages::Stage;
 use sluice_abi::tables::GateEndpoint;
 use sluice_abi::{self as abi, Rule, ServiceTerm, Unit, ZonePair};
-use sluice_language::config::{Prefix, Ranges, Service};
+use sluice_language::config::{Prefix, Ranges, STATIC_PREFERENCE, Service};
 
 use crate::classifier::Wanted;
 use crate::words::v6_of;
@@ -339,7 +339,11 @@ fn write_kernel(f: &mut Formatter<'_>, wants: &KernelWants) -> fmt::Result {
         writeln!(f, "kernel address {} on {device}", prefix_text(prefix))?;
     }
     for route in &wants.routes {
-        writeln!(f, "kernel route {} {}", prefix_text(&route.destination), route.target)?;
+        write!(f, "kernel route {} {}", prefix_text(&route.destination), route.target)?;
+        match route.preference {
+            STATIC_PREFERENCE => writeln!(f)?,
+            other => writeln!(f, " preference {other}")?,
+        }
     }
     for (device, addr) in &wants.proxies {
         writeln!(f, "kernel proxy {addr} on {device}")?;
