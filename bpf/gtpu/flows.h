@@ -54,7 +54,7 @@ static __always_inline bool gtpu_read4(hook_ctx *ctx, __u32 at, __u32 direction,
 	return true;
 }
 
-/* How long an extension header is, 0 = it is none (RFC 8200 4, RFC 4302 2.2). */
+/* How long an extension header is, 0 = it is none (RFC 8200 4). An AH is taken for a protocol, as it is in IPv4. */
 static __always_inline __u32 gtpu_header_len(__u8 type, __u8 length)
 {
 	switch (type) {
@@ -64,8 +64,6 @@ static __always_inline __u32 gtpu_header_len(__u8 type, __u8 length)
 		return (length + 1) * 8;
 	case IPPROTO_FRAGMENT:
 		return 8;
-	case IPPROTO_AH:
-		return (length + 2) * 4;
 	}
 	return 0;
 }

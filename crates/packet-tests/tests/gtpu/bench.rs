@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sluice_abi::counters::UnitCounter;
 use sluice_abi::stages::Reason;
-use sluice_abi::{GtpuLine, GtpuRules};
+use sluice_abi::{GtpuFlow, GtpuLine, GtpuRules, gtpu_block_flow};
 use sluice_dataplane::{GtpuSession, Peer, Sizes, Tunnel};
 use sluice_packet_tests::counters::{self, Values};
 use sluice_packet_tests::gateway::{Gateway, Hook};
@@ -185,6 +185,23 @@ impl Bench {
         self.map("gtpu_uplinks")
             .update(&number.to_ne_bytes(), line.as_bytes(), MapFlags::ANY)
             .expect("a map");
+    }
+
+    /// State of a session's flow, in the place that bpf/abi/gtpu.h says.
+    pub fn flow(&self, number: u32, flow: u32) -> GtpuFlow {
+        let key = self.flow_entry(number, flow).to_ne_bytes();
+        let bytes = self.map("gtpu_flows").lookup(&key, MapFlags::ANY).expect("a map");
+        GtpuFlow::read_from_bytes(&bytes.expect("an entry")).expect("a flow")
+    }
+
+    pub fn set_flow(&self, number: u32, flow: u32, state: &GtpuFlow) {
+        let key = self.flow_entry(number, flow).to_ne_bytes();
+        self.map("gtpu_flows").update(&key, state.as_bytes(), MapFlags::ANY).expect("a map");
+    }
+
+    fn flow_entry(&self, number: u32, flow: u32) -> u32 {
+        let [low, middle, high] = self.line(number).flows;
+        gtpu_block_flow(u32::from_le_bytes([low, middle, high, 0]), flow)
     }
 
     fn map(&self, name: &str) -> MapHandle {
