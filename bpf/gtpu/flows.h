@@ -205,7 +205,8 @@ static __always_inline const struct gtpu_rules *gtpu_met(hook_ctx *ctx, const st
 	if (!filters || found >= GTPU_FLOWS)
 		return rules;
 	*flow = found;
-	return &filters->rules[found];
+	barrier_var(found); /* else clang finds the mask needless, which the verifier does not */
+	return &filters->rules[found & (GTPU_FLOWS - 1)];
 }
 
 /* The state of a session's flow, where `line` is the one that counts. */
