@@ -95,6 +95,7 @@ fn precedence(bench: &mut Bench) {
         of(FlowMatch { remote: vec![host(SERVER), host(SERVER6)], ..FlowMatch::default() }, 4),
     ];
     let number = with(bench, &flows);
+    bench.judged = false;
     let mut passed = vec![[0; 2]; 4];
     for server in [SERVER, SERVER6, "10.6.0.101"] {
         let seen = |protocol, port| FlowPacket {
@@ -177,6 +178,7 @@ fn asked_for(bench: &mut Bench) {
     ];
     for (asked, within, without) in cases {
         bench.begin();
+        bench.judged = false;
         let number = with(bench, &[(asked.clone(), GtpuRules::default())]);
         for (packet, matches) in [(within, true), (without, false)] {
             for is_down in [false, true] {
@@ -251,9 +253,10 @@ impl Random {
 /// The flow of each is the first of a plain list that matches, on the way up and down.
 fn scanned(bench: &mut Bench) {
     let mut random = Random(11);
-    let mut met = [0u32; 3];
+    let mut met = [0u32; 2];
     for flows in [1, 5, 16, 40, 64] {
         bench.begin();
+        bench.judged = false;
         let asked: Vec<FlowMatch> = (0..flows).map(|_| random.asked()).collect();
         let set: Vec<_> = asked.iter().map(|asked| (asked.clone(), GtpuRules::default())).collect();
         let number = with(bench, &set);
@@ -271,13 +274,13 @@ fn scanned(bench: &mut Bench) {
             if let Some(flow) = flow {
                 expected[flow][usize::from(is_down)] += bytes.len() as u64;
             }
-            met[flow.map_or(0, |flow| if flow == 0 { 1 } else { 2 })] += 1;
+            met[usize::from(flow.is_some())] += 1;
             assert_eq!(flows_of(bench, number), expected, "{flows} flows, {packet:?}, down {is_down}");
         }
         let [(_, up), (_, down)] = bench.usage(number);
         assert_eq!((up, down), (30, 30));
     }
-    assert!(met.iter().all(|count| *count > 20), "none, the first, another: {met:?}");
+    assert!(met.iter().all(|count| *count > 50), "of none, of one: {met:?}");
 }
 
 /// Later fragments have no ports. In IPv6 ports stand behind up to six extension headers.
@@ -295,6 +298,7 @@ fn behind(bench: &mut Bench) {
     let six = |chain: &str| format!("ip6(src={UE6}, dst={SERVER6}, hop=64)/{chain}");
     let udp = "udp(sport=9, dport=53)/fill(n=16)";
     let options = |count: usize| six(&format!("{}{udp}", "dstopts()/".repeat(count)));
+    bench.judged = false;
     let mut passed = [0, 0];
     for (text, flow) in [
         (four("id=1"), Some(0)),
@@ -384,7 +388,7 @@ fn marks(bench: &mut Bench) {
         ..session.rules
     };
     bench.add(&GtpuSession { rules: own, ..session });
-    let cases = [(53, [0x40, 5], 10, 11), (54, [0, 63], 0, 0), (55, [0, 9], 0, 46)];
+    let cases = [(53, 0x40 | 5, 10, 11), (54, 63, 0, 0), (55, 9, 0, 46)];
     for (port, container, uplink, downlink) in cases {
         let up = |hops: u8, class: u8| {
             packet(&format!(
@@ -397,7 +401,7 @@ fn marks(bench: &mut Bench) {
             |hops: u8| format!("ip(src={SERVER}, dst={UE}, ttl={hops})/udp(sport={port}, dport=9)/fill(n=4)");
         let seen = bench.down(&packet(&text(64)));
         let inner = packet(&text(63));
-        let message = Message::data(PEER_TEID, &inner).with(&[(0x85, &[container[0], container[1]])]);
+        let message = Message::data(PEER_TEID, &inner).with(&[(0x85, &[0, container])]);
         seen.encapsulated("downlink", bench.n3(true).turned(), &message, downlink << 2);
     }
     let forged = packet("ip(src=10.45.0.3, dst=10.6.0.100)/udp(sport=9, dport=53)/fill(n=4)");
