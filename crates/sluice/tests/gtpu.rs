@@ -256,7 +256,7 @@ fn flows_of_a_session_outlive_a_daemon_and_follow_commits() {
     accepted(&site.commit(&conf));
     assert_eq!(flows(&gateway, "alice"), expected(840), "the same flows go on");
     for what in ["sessions", "usage"] {
-        let text = accepted(&site.sluice(&["show", "services", "gtp-u", what]));
+        let text = accepted(&site.sluice(&["cli", "-c", &format!("show services gtp-u {what}")]));
         assert!(text.lines().any(|line| line.contains("ping") && line.contains("840")), "{text}");
     }
     // others begin anew

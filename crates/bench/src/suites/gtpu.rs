@@ -140,6 +140,7 @@ impl Scene {
             tunnel,
         };
         let gtpu = scene.sluice.dataplane.gtpu()?;
+        let rules = scene.rules(None)?;
         scene.numbers = (0..sessions)
             .map(|n| {
                 gtpu.add(&GtpuSession {
@@ -147,7 +148,7 @@ impl Scene {
                     address: Some((FIRST_SUBSCRIBER + n).into()),
                     prefix: None,
                     tunnel: Tunnel { teid: TEID_THERE + n, ..tunnel },
-                    rules: scene.rules(None)?,
+                    rules,
                     quota: [None; 2],
                 })
             })
