@@ -207,13 +207,13 @@ fn sessions_and_usage_outlive_a_daemon_that_is_killed() {
 }
 
 const APART: &str = "\
-set services gtp-u rules apart qfi 9
+set services gtp-u rules apart qfi 5
 set services gtp-u rules apart flow far precedence 5
 set services gtp-u rules apart flow far match remote-address 10.99.0.0/16
 set services gtp-u rules apart flow ping precedence 10
 set services gtp-u rules apart flow ping match protocol icmp
 set services gtp-u rules apart flow ping match remote-address [ 10.71.2.0/24 2001:db8::/32 ]
-set services gtp-u rules apart flow ping qfi 5
+set services gtp-u rules apart flow ping qfi 9
 set services gtp-u rules apart flow ping downlink maximum-bit-rate 10m
 ";
 
@@ -246,8 +246,9 @@ fn flows_of_a_session_outlive_a_daemon_and_follow_commits() {
     subscribers.ip(&format!("route add default dev {DEVICE}")).unwrap();
     gnb.set(Tunnel { subscriber: address("10.45.0.2"), uplink: 0x1001, downlink: 0x2001 });
     let expected = |bytes: u64| vec![("far".to_owned(), 0, 0), ("ping".to_owned(), bytes, bytes)];
-    assert!(pings(&subscribers, "10.71.2.2") && pings(&subscribers, "10.45.0.1"));
-    assert_eq!(flows(&gateway, "alice"), expected(420), "the gateway itself is no flow's");
+    // this base station takes packets of QFI 9 alone, so none of the gateway itself, which is in no flow
+    assert!(pings(&subscribers, "10.71.2.2") && !pings(&subscribers, "10.45.0.1"));
+    assert_eq!(flows(&gateway, "alice"), expected(420));
     gateway.kill().unwrap();
     assert!(pings(&subscribers, "10.71.2.2"), "without a daemon");
     gateway.start().unwrap();
@@ -262,7 +263,7 @@ fn flows_of_a_session_outlive_a_daemon_and_follow_commits() {
     // others begin anew
     let closed = format!("{APART}set services gtp-u rules apart flow ping uplink gate closed\n");
     accepted(&site.commit(&site.write("b.conf", &format!("{PLANE}{closed}{alice}"))));
-    assert!(!pings(&subscribers, "10.71.2.2") && pings(&subscribers, "10.45.0.1"));
+    assert!(!pings(&subscribers, "10.71.2.2"));
     assert_eq!(flows(&gateway, "alice"), expected(0));
     let drops = gateway.json("/api/gtp-u").unwrap()["drops"].clone();
     assert!(drops.to_string().contains("\"gtpu_gate\""), "{drops}");
