@@ -56,7 +56,11 @@ int tc_gtpu_decap(struct __sk_buff *ctx)
 SEC("tc")
 int tc_gtpu_signal(struct __sk_buff *ctx)
 {
-	return trace_leaves(ctx, gtpu_signal_path(ctx), TRACE_SHORT);
+	int action = gtpu_signal_path(ctx);
+
+	/* an error that goes on as if it had come by a mobile interface */
+	CALL_NEXT(ctx, action, FAST_INNER);
+	return trace_leaves(ctx, action == GO(FAST_INNER) ? HOOK_DROP : action, TRACE_SHORT);
 }
 
 SEC("tc")
@@ -82,9 +86,9 @@ int tc_gtpu_encap(struct __sk_buff *ctx)
 {
 	int action = gtpu_encap_path(ctx);
 
-	CALL_NEXT(ctx, action, FAST_INNER);
-	/* an error about a packet, which was counted itself */
-	return trace_leaves(ctx, action == GO(FAST_INNER) ? HOOK_DROP : action, TRACE_SHORT);
+	/* to tell its sender: it was counted as dropped */
+	CALL_NEXT(ctx, action, GTPU_SIGNAL);
+	return trace_leaves(ctx, action == GO(GTPU_SIGNAL) ? HOOK_DROP : action, TRACE_SHORT);
 }
 
 SEC("tc")

@@ -53,7 +53,11 @@ int xdp_gtpu_decap(struct xdp_md *ctx)
 SEC("xdp.frags")
 int xdp_gtpu_signal(struct xdp_md *ctx)
 {
-	return trace_leaves(ctx, gtpu_signal_path(ctx), TRACE_SHORT);
+	int action = gtpu_signal_path(ctx);
+
+	/* an error that goes on as if it had come by a mobile interface */
+	CALL_NEXT(ctx, action, FAST_INNER);
+	return trace_leaves(ctx, action == GO(FAST_INNER) ? HOOK_DROP : action, TRACE_SHORT);
 }
 
 SEC("xdp.frags")
@@ -79,9 +83,9 @@ int xdp_gtpu_encap(struct xdp_md *ctx)
 {
 	int action = gtpu_encap_path(ctx);
 
-	CALL_NEXT(ctx, action, FAST_INNER);
-	/* an error about a packet, which was counted itself */
-	return trace_leaves(ctx, action == GO(FAST_INNER) ? HOOK_DROP : action, TRACE_SHORT);
+	/* to tell its sender: it was counted as dropped */
+	CALL_NEXT(ctx, action, GTPU_SIGNAL);
+	return trace_leaves(ctx, action == GO(GTPU_SIGNAL) ? HOOK_DROP : action, TRACE_SHORT);
 }
 
 SEC("xdp.frags")

@@ -52,10 +52,24 @@ struct gtpu_line {
 	__u64 arrival; /* theoretical arrival time of the next packet, in ticks (ITU-T I.371, GCRA) */
 	__u64 quota;   /* `bytes` may not exceed it */
 	__u32 session; /* number that user space knows it by */
-	__u8 reach;    /* of the slot, not of the line that stands there */
-	__u8 zero[3];
+	/* of the slot, not of the line that stands there: 8 bits. The others are the block of its session's flows: one
+	 * word */
+	__u8 reach;
+	__u8 flows[3];
 };
 _Static_assert(sizeof(struct gtpu_line) == 64, "gtpu_line is one cache line");
+
+/*
+ * Where in `gtpu_flows` the state of a session's flows stands, in 24 bits, 0 = it has none:
+ *   bits 0..2   kind: blocks of kind K have room for 2 << K flows, 1 <= K <= GTPU_BLOCK_KINDS
+ *   bits 3..23  which of this kind's blocks, all of which begin at multiples of their room
+ * A flow's number is cut to the room, so that a packet that meets a new block with old rules stays in it.
+ */
+#define GTPU_BLOCK_KINDS 5
+#define GTPU_BLOCK(KIND, NUMBER) ((__u32)(NUMBER) << 3 | (__u32)(KIND))
+#define GTPU_BLOCK_ROOM(BLOCK) (2u << ((BLOCK) & 7))
+#define GTPU_BLOCK_FLOW(BLOCK, FLOW)                                                                                   \
+	(((__u32)(BLOCK) >> 3) * GTPU_BLOCK_ROOM(BLOCK) + ((FLOW) & (GTPU_BLOCK_ROOM(BLOCK) - 1)))
 
 /* A tick of the policer is 1/256 ns; a byte costs COST >> 16 ticks. So 64 kb/s to 40 Gb/s are within 1 in 10,000. */
 #define GTPU_TICK_SHIFT 8
@@ -80,9 +94,62 @@ struct gtpu_rules {
 	__u8 qfi;
 	__u8 dscp_uplink;
 	__u8 dscp_downlink;
-	__u8 zero[23];
+	__u8 zero;
+	__u16 filters; /* entry of `gtpu_filters`: its packets are looked at for flows; 0 = for none */
+	__u8 spare[20];
 };
 _Static_assert(sizeof(struct gtpu_rules) == 64, "gtpu_rules is one cache line");
+
+/*
+ * Flows of a session: PDRs with SDF filters (TS 29.244 5.2.1, TS 23.501 5.7.6.2). A flow is a bit, and the lowest bit
+ * is the first by precedence. Each thing that filters ask of a packet has rows of bits, a row for each interval of
+ * numbers between two that some flow begins or ends at: what is in all of a packet's rows are the flows that it
+ * matches.
+ *
+ * `remote` is who is not the subscriber. Keys are the first numbers of intervals, in order, the first of them 0; behind
+ * the last one it stands again. Where a thing has more than GTPU_NARROW intervals, its GTPU_WIDE_* says so.
+ */
+#define GTPU_FLOWS 64
+#define GTPU_INTERVALS 256
+#define GTPU_NARROW 64
+
+#define GTPU_ASKS_ADDRESS 0x01
+#define GTPU_ASKS_REMOTE_PORT 0x02
+#define GTPU_ASKS_LOCAL_PORT 0x04
+#define GTPU_WIDE_REMOTE4 0x10
+#define GTPU_WIDE_REMOTE6 0x20
+#define GTPU_WIDE_REMOTE_PORT 0x40
+#define GTPU_WIDE_LOCAL_PORT 0x80
+
+/* Of a set of rules. User space shares those that are alike, and changes none that some rules name. */
+struct gtpu_filters {
+	__u64 flows;    /* all that there are */
+	__u64 portless; /* those that ask for no port: packets without ports can match them */
+	__u32 asks;     /* GTPU_ASKS_*, GTPU_WIDE_* */
+	__u32 zero[11];
+	__u64 protocols[256];
+	__u64 dscps[64];
+	__u32 remote4[GTPU_INTERVALS];
+	__u64 remote4_flows[GTPU_INTERVALS];
+	__u64 remote6_upper[GTPU_INTERVALS];
+	__u64 remote6_lower[GTPU_INTERVALS];
+	__u64 remote6_flows[GTPU_INTERVALS];
+	__u16 remote_port[GTPU_INTERVALS];
+	__u64 remote_port_flows[GTPU_INTERVALS];
+	__u16 local_port[GTPU_INTERVALS];
+	__u64 local_port_flows[GTPU_INTERVALS];
+	struct gtpu_rules
+		rules[GTPU_FLOWS]; /* what a flow's packets meet; ifindex and GTPU_TO_PEER are the session's */
+};
+_Static_assert(sizeof(struct gtpu_filters) % 64 == 0, "gtpu_filters are whole cache lines");
+
+/* A flow of a session. */
+struct gtpu_flow {
+	__u64 arrival[2];   /* by direction, as in gtpu_line */
+	__u64 uplink_bytes; /* of inner IP packets that passed */
+	__u64 downlink_bytes;
+};
+_Static_assert(sizeof(struct gtpu_flow) == 32, "gtpu_flow is half a line");
 
 /* The other end of tunnels. All but `nexthop` stays while a line names it. */
 struct gtpu_peer {

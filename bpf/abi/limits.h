@@ -32,6 +32,7 @@
 #define MAX_GTPU_INTERFACES 255 /* units that have tunnels or lead into them */
 #define MAX_GTPU_RULES 65536    /* sets of rules; 0 = none */
 #define MAX_GTPU_PEERS 65536    /* other ends of tunnels; 0 = none */
+#define MAX_GTPU_FILTERS 512    /* sets of flows; 0 = none */
 #define MAX_GTPU_SESSIONS 4194304
 #define REPLY_RATE_PER_ZONE 1000 /* ICMP errors and resets a second and zone, burst of the same size */
 /*

@@ -6,6 +6,7 @@
 #ifndef SLUICE_GTPU_ACCOUNT_H
 #define SLUICE_GTPU_ACCOUNT_H
 
+#include "gtpu/flows.h"
 #include "gtpu/lines.h"
 
 /* CPUs that meet at one line; whoever loses so often is beyond the rate of any session. */
@@ -22,17 +23,17 @@ static __always_inline bool is_dropped(const struct gtpu_rules *rules, const __u
 }
 
 /* The generic cell rate algorithm (ITU-T I.371 A, virtual scheduling); in Rust sluice_abi::conforms. */
-static __always_inline bool gtpu_conforms(struct gtpu_line *line, __u64 cost, __u64 tolerance, __u32 len)
+static __always_inline bool gtpu_conforms(__u64 *expected, __u64 cost, __u64 tolerance, __u32 len)
 {
 	__u64 now = bpf_ktime_get_ns() << GTPU_TICK_SHIFT, more = cost * len >> GTPU_COST_SHIFT;
 
 	for (int i = 0; i < GTPU_TRIES; i++) {
-		__u64 arrival = *(volatile __u64 *)&line->arrival;
+		__u64 arrival = *(volatile __u64 *)expected;
 		__u64 next = ((__s64)(arrival - now) > 0 ? arrival : now) + more;
 
 		if (next - now > tolerance)
 			return false;
-		if (__sync_val_compare_and_swap(&line->arrival, arrival, next) == arrival)
+		if (__sync_val_compare_and_swap(expected, arrival, next) == arrival)
 			return true;
 	}
 	return false;
@@ -72,12 +73,43 @@ static __always_inline int gtpu_account(struct gtpu_line *line, const struct gtp
 {
 	__u64 cost = rules->cost[direction];
 
-	if (cost && !gtpu_conforms(line, cost, rules->tolerance[direction], len))
+	if (cost && !gtpu_conforms(&line->arrival, cost, rules->tolerance[direction], len))
 		return DROP(GTPU_RATE);
 	if (!gtpu_take(line, len))
 		return DROP(GTPU_QUOTA);
 	atomic_add(&line->packets, 1);
 	return CONTINUE;
+}
+
+/*
+ * The same of a packet of a flow, whose own maximum bit rate comes first (TS 23.501 5.7.1.5). What the session refuses
+ * takes nothing of the flow's rate: taking a packet's ticks off again leaves what was expected before, or now.
+ */
+static __noinline int gtpu_account_flow(struct gtpu_line *line, const struct gtpu_rules *rules,
+					const struct gtpu_rules *met, __u32 number, __u32 len)
+{
+	__u32 direction = number & 1;
+	__u64 cost = met->cost[direction];
+	struct gtpu_flow *flow = gtpu_flow_at(line, number >> 1);
+
+	if (!flow || (cost && !gtpu_conforms(&flow->arrival[direction], cost, met->tolerance[direction], len)))
+		return DROP(GTPU_RATE);
+	int verdict = gtpu_account(line, rules, direction, len);
+
+	if (verdict == CONTINUE)
+		atomic_add(direction == GTPU_UPLINK ? &flow->uplink_bytes : &flow->downlink_bytes, len);
+	else if (cost)
+		atomic_add(&flow->arrival[direction], -(cost * len >> GTPU_COST_SHIFT));
+	return verdict;
+}
+
+/* What a packet meets once its rules are known; `flow` is its flow's number, or GTPU_FLOWS. */
+static __always_inline int gtpu_pass(struct gtpu_line *line, const struct gtpu_rules *rules,
+				     const struct gtpu_rules *met, __u32 flow, const __u32 direction, __u32 len)
+{
+	if (flow == GTPU_FLOWS)
+		return gtpu_account(line, rules, direction, len);
+	return gtpu_account_flow(line, rules, met, flow << 1 | direction, len);
 }
 
 #endif

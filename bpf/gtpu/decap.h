@@ -88,7 +88,7 @@ static __always_inline bool gtpu_take_out(hook_ctx *ctx, const struct handover *
 static __always_inline int gtpu_inward(hook_ctx *ctx, struct handover *h, struct gtpu_work *work,
 				       struct gtpu_line *line, const struct gtpu_rules *rules)
 {
-	__u32 ip_len = 0, slot;
+	__u32 ip_len = 0, slot, flow;
 	int verdict = gtpu_check_inner(ctx, work, line, &ip_len);
 
 	if (verdict != CONTINUE)
@@ -100,10 +100,15 @@ static __always_inline int gtpu_inward(hook_ctx *ctx, struct handover *h, struct
 
 	if (!unit || !count)
 		return DROP(GTPU_INTERFACE);
-	verdict = gtpu_account(line, rules, GTPU_UPLINK, ip_len);
+	const struct gtpu_rules *met = gtpu_met(ctx, rules, work->body & 0xfff, work->inner_wire, GTPU_UPLINK, &flow);
+
+	if (rules->filters)
+		verdict = gtpu_permits(met, GTPU_UPLINK);
+	if (verdict == CONTINUE)
+		verdict = gtpu_pass(line, rules, met, flow, GTPU_UPLINK, ip_len);
 	if (verdict != CONTINUE)
 		return verdict;
-	if ((rules->flags & GTPU_MARK_UPLINK) && !gtpu_mark(ctx, work, rules->dscp_uplink & 0x3f))
+	if ((met->flags & GTPU_MARK_UPLINK) && !gtpu_mark(ctx, work, met->dscp_uplink & 0x3f))
 		return DROP(REWRITE_FAILED);
 	if (!gtpu_trim(ctx, (work->body & 0xfff) + ip_len) || !gtpu_take_out(ctx, h, work, unit))
 		return DROP(REWRITE_FAILED);
@@ -159,7 +164,8 @@ static __always_inline int gtpu_of_session(hook_ctx *ctx, struct handover *h, st
 		work->answer = GTPU_ANSWER_EXTENSIONS;
 		return DROP(GTPU_EXTENSION);
 	}
-	int verdict = gtpu_permits(rules, GTPU_UPLINK);
+	/* else its flow is known later */
+	int verdict = data && rules->filters && !relay ? CONTINUE : gtpu_permits(rules, GTPU_UPLINK);
 
 	if (verdict != CONTINUE)
 		return verdict;

@@ -10,7 +10,6 @@
 #include "gtpu/account.h"
 #include "gtpu/decap.h"
 #include "gtpu/peer.h"
-#include "gtpu/too_long.h"
 
 #define GTPU_TTL 64
 #define GTPU_PORT_FIRST 49152 /* RFC 6335 6: of nobody */
@@ -97,7 +96,7 @@ static __always_inline int gtpu_find_way(hook_ctx *ctx, const struct handover *h
 static __always_inline int gtpu_outward(hook_ctx *ctx, const struct handover *h, struct gtpu_work *work,
 					struct gtpu_way *way)
 {
-	__u32 ip_len = 0, place;
+	__u32 ip_len = 0, place, flow;
 	struct gtpu_line *line = gtpu_line_of(ctx, h, work, &ip_len), *counting = line;
 	__u64 decision = line ? gtpu_decision_of(line) : 0;
 	struct gtpu_rules *rules = gtpu_rules_of(decision);
@@ -109,27 +108,28 @@ static __always_inline int gtpu_outward(hook_ctx *ctx, const struct handover *h,
 	place = line->teid;
 	if (place)
 		counting = downlink_at(place - 1);
-	int verdict = gtpu_permits(rules, GTPU_DOWNLINK);
+	const struct gtpu_rules *met = gtpu_met(ctx, rules, h->l3 & 0x1f, h->is.wire, GTPU_DOWNLINK, &flow);
+	int verdict = gtpu_permits(met, GTPU_DOWNLINK);
 
 	if (verdict != CONTINUE)
 		return verdict;
 	if (!counting || !ip_len)
 		return DROP(GTPU_NO_SESSION);
-	bool container = rules->flags & GTPU_CONTAINER;
+	bool container = met->flags & GTPU_CONTAINER;
 
 	work->teid = GTPU_DECISION_TEID(decision);
 	work->peer = GTPU_DECISION_PEER(decision);
 	work->type = GTPU_G_PDU;
 	work->flags = GTPU_VERSION_1 | GTPU_FLAG_PT | (container ? GTPU_FLAG_E : 0);
 	/* TS 38.415 5.5.2.1: paging policy 0, reflective QoS, QFI */
-	work->container = (rules->flags & GTPU_REFLECTIVE ? 0x40 : 0) | (rules->qfi & 0x3f);
-	work->tos = rules->flags & GTPU_MARK_DOWNLINK ? rules->dscp_downlink << 2 : work->tos & 0xfc;
+	work->container = (met->flags & GTPU_REFLECTIVE ? 0x40 : 0) | (met->qfi & 0x3f);
+	work->tos = met->flags & GTPU_MARK_DOWNLINK ? met->dscp_downlink << 2 : work->tos & 0xfc;
 	work->body = h->l3 & 0x1f;
 	work->body_len = ip_len;
 	work->length = ip_len + (container ? GTPU_OPTIONS + GTPU_CONTAINER_BYTES : 0);
 	work->mobile = rules->ifindex;
 	verdict = gtpu_find_way(ctx, h, work, way);
-	return verdict == CONTINUE ? gtpu_account(counting, rules, GTPU_DOWNLINK, ip_len) : verdict;
+	return verdict == CONTINUE ? gtpu_pass(counting, rules, met, flow, GTPU_DOWNLINK, ip_len) : verdict;
 }
 
 /* The GTP-U header behind the UDP one; of a message that goes on, what follows is there. */
@@ -291,7 +291,10 @@ static __always_inline int gtpu_encap_path(hook_ctx *ctx)
 	if (!(verdict > 0 && (verdict & VERDICT_DROP)))
 		return verdict;
 	gtpu_drop(ctx, h, REASON_OF(verdict));
-	return verdict == DROP(GTPU_MTU) ? gtpu_tell_length(ctx, h, work) : HOOK_DROP;
+	if (verdict != DROP(GTPU_MTU))
+		return HOOK_DROP;
+	work->answer = GTPU_ANSWER_LENGTH;
+	return GO(GTPU_SIGNAL);
 }
 
 #endif

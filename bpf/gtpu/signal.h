@@ -7,6 +7,7 @@
 #define SLUICE_GTPU_SIGNAL_H
 
 #include "gtpu/decap.h"
+#include "gtpu/too_long.h"
 #include "lib/events.h"
 #include "lib/reply.h"
 
@@ -289,6 +290,8 @@ static __always_inline int gtpu_signal_path(hook_ctx *ctx)
 
 	if (!count)
 		return HOOK_DROP;
+	if (work->answer == GTPU_ANSWER_LENGTH)
+		return gtpu_tell_length(ctx, h, work);
 	if (work->answer)
 		return gtpu_refused(ctx, h, work, count);
 	__u32 segments = hook_segments(ctx);

@@ -42,6 +42,7 @@ enum gtpu_answer {
 	GTPU_ANSWER_ERROR,
 	GTPU_ANSWER_VERSION,
 	GTPU_ANSWER_EXTENSIONS,
+	GTPU_ANSWER_LENGTH, /* an ICMP error */
 };
 
 static __always_inline struct gtpu_interface *gtpu_interface_of(const struct unit *unit)

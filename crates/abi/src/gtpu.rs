@@ -20,6 +20,21 @@ pub const fn gtpu_decided(decision: u64) -> (u32, u32, u32) {
     ((decision >> 32) as u32, decision as u32 >> 16, decision as u32 & 0xffff)
 }
 
+/// Where the state of a session's flows stands (`GTPU_BLOCK`).
+pub const fn gtpu_block(kind: u32, number: u32) -> u32 {
+    number << 3 | kind
+}
+
+/// Flows that a block has room for (`GTPU_BLOCK_ROOM`).
+pub const fn gtpu_block_room(block: u32) -> u32 {
+    2 << (block & 7)
+}
+
+/// Entry of a block's flow (`GTPU_BLOCK_FLOW`).
+pub const fn gtpu_block_flow(block: u32, flow: u32) -> u32 {
+    (block >> 3).wrapping_mul(gtpu_block_room(block)).wrapping_add(flow & (gtpu_block_room(block) - 1))
+}
+
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// What a byte costs at a maximum bit rate, rounded up, so that no more passes. 0 bit/s is no rate: see the gates.
@@ -52,12 +67,14 @@ pub const fn conforms(arrival: u64, now: u64, bytes: u64, cost: u64, tolerance: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{C_GTPU_DECISION_1_2_3, C_GTPU_SLOT_9};
+    use crate::{C_GTPU_BLOCK_FLOW_3_77, C_GTPU_DECISION_1_2_3, C_GTPU_SLOT_9};
 
     #[test]
     fn functions_are_the_macros() {
         assert_eq!(gtpu_slot(0x1234_5678_9abc_def0, 11), C_GTPU_SLOT_9);
         assert_eq!(gtpu_decision(1, 2, 3) >> 16, u64::from(C_GTPU_DECISION_1_2_3));
+        assert_eq!(gtpu_block_flow(gtpu_block(3, 77), 21), C_GTPU_BLOCK_FLOW_3_77);
+        assert_eq!(gtpu_block_flow(gtpu_block(3, 77), 21), 77 * 16 + 5);
         assert_eq!(gtpu_decided(gtpu_decision(0xffff_fffe, 0xabcd, 0xffff)), (0xffff_fffe, 0xabcd, 0xffff));
     }
 

@@ -6,6 +6,7 @@
 pub mod counters;
 mod flow_hash;
 mod gtpu;
+mod gtpu_filters;
 mod layouts;
 pub mod maps;
 pub mod programs;
@@ -17,9 +18,10 @@ mod tests;
 
 pub use flow_hash::{BucketPair, FLOW_LANES, bucket_pair4, bucket_pair6, grant_bucket, grant_source};
 pub use gtpu::{
-    GTPU_FOREVER, conforms, cost_of_rate, gtpu_decided, gtpu_decision, gtpu_slot, rate_of_cost,
-    tolerance_of_burst,
+    GTPU_FOREVER, conforms, cost_of_rate, gtpu_block, gtpu_block_flow, gtpu_block_room, gtpu_decided,
+    gtpu_decision, gtpu_slot, rate_of_cost, tolerance_of_burst,
 };
+pub use gtpu_filters::{FlowMatch, FlowPacket, TooManyFilters};
 pub use layouts::*;
 pub use slots::{
     GRANT_FOREVER, PROGRAM_SLOTS, TIMEOUT_NEVER_S, active_epoch, active_slot, active_word, fanout_slot,

@@ -44,6 +44,8 @@ pub struct Tables {
     pub gtpu_interfaces: Vec<GtpuInterface>,
     /// GTP-U sessions that there shall be room for.
     pub gtpu_sessions: u32,
+    /// Some rules of GTP-U sessions have flows.
+    pub gtpu_flows: bool,
     /// Translation.
     pub nat: NatTables,
     /// What sessions are made and kept by.

@@ -126,6 +126,9 @@ impl Dataplane {
         if tables.gtpu_sessions > 0 {
             self.make_gtpu_room(tables.gtpu_sessions)?;
         }
+        if tables.gtpu_flows {
+            self.make_flow_room()?;
+        }
         let slot = 1 - self.active_slot();
         // packets that still run the slot's programs read its tables
         self.grace()?;

@@ -3,17 +3,16 @@
 //! Nothing of a session is remembered here but what the maps say, so a daemon that starts finds them as the last one left them. A
 //! session's number is the place of its line by TEID.
 
+mod flows;
 mod lines;
+mod shared;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::Hash;
 use std::mem::offset_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libbpf_rs::{MapCore, MapHandle};
 use sluice_abi::{
@@ -27,7 +26,10 @@ use crate::gtpu_room::{UPLINKS, entries, slots_for, slots_of};
 use crate::mmap::{Array, array};
 use crate::state::State;
 use crate::{Dataplane, Sizes};
+pub use flows::FlowUsage;
+use flows::{FlowBook, Flows};
 use lines::{Key, Lines};
+use shared::Shared;
 
 /// The other end of tunnels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,7 +62,7 @@ pub struct GtpuSession {
     pub prefix: Option<Ipv6Addr>,
     /// Where packets to the subscriber go.
     pub tunnel: Tunnel,
-    /// What packets meet.
+    /// What packets meet. Filters are those that [`Gtpu::keep_filters`] has numbered.
     pub rules: GtpuRules,
     /// Bytes of inner packets, by direction, that may pass in all.
     pub quota: [Option<u64>; 2],
@@ -76,7 +78,7 @@ pub struct GtpuUsage {
 }
 
 /// A session that is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GtpuRecord {
     /// Its number, until it is removed.
     pub number: u32,
@@ -84,6 +86,8 @@ pub struct GtpuRecord {
     pub session: GtpuSession,
     /// What passed.
     pub usage: GtpuUsage,
+    /// What passed of its flows, by precedence, since it has its rules.
+    pub flows: Vec<FlowUsage>,
 }
 
 /// What is known of the other end of tunnels.
@@ -121,6 +125,8 @@ pub enum GtpuRefused {
     Full { what: &'static str, limit: u32 },
     #[error("no session has number {0}")]
     NoSession(u32),
+    #[error("its rules have flows that are not there any more; commit the configuration anew")]
+    NoFilters,
 }
 
 /// The sessions of one data plane.
@@ -130,6 +136,8 @@ pub struct Gtpu {
     downlinks: Lines,
     rules: Array<GtpuRules>,
     peers: Array<GtpuPeer>,
+    /// Once some configuration has some.
+    flows: OnceLock<Flows>,
     slots: u32,
     book: Mutex<Book>,
 }
@@ -142,6 +150,7 @@ struct Book {
     halves: Vec<(u32, u32)>,
     rules: Shared<[u8; size_of::<GtpuRules>()]>,
     peers: Shared<Peer>,
+    flows: FlowBook,
 }
 
 impl Book {
@@ -151,82 +160,8 @@ impl Book {
             halves: vec![],
             rules: Shared::new("set of rules", entries("gtpu_rules", slots)),
             peers: Shared::new("peer", entries("gtpu_peers", slots)),
+            flows: FlowBook::default(),
         }
-    }
-}
-
-/// No program works with what it read so long ago.
-const REUSED_AFTER: Duration = Duration::from_secs(1);
-
-/// Entries that are shared by those who want the same, numbered from 1.
-#[derive(Debug)]
-struct Shared<T> {
-    what: &'static str,
-    numbers: HashMap<T, u32>,
-    users: Vec<(u32, Option<T>)>,
-    free: VecDeque<(Instant, u32)>,
-}
-
-impl<T: Copy + Eq + Hash> Shared<T> {
-    fn new(what: &'static str, entries: u32) -> Shared<T> {
-        Shared {
-            what,
-            numbers: HashMap::new(),
-            users: vec![(0, None); entries as usize],
-            free: VecDeque::new(),
-        }
-    }
-
-    fn limit(&self) -> u32 {
-        self.users.len() as u32 - 1
-    }
-
-    fn use_of(&mut self, number: u32, value: T) {
-        let (users, stands) = &mut self.users[number as usize];
-        *users += 1;
-        *stands = Some(value);
-        self.numbers.insert(value, number);
-    }
-
-    /// Those that nobody uses, once all that are in use were found.
-    fn rest_is_free(&mut self) {
-        let before = Instant::now().checked_sub(REUSED_AFTER).unwrap_or_else(Instant::now);
-        self.free = (1..=self.limit())
-            .filter(|number| self.users[*number as usize].0 == 0)
-            .map(|number| (before, number))
-            .collect();
-    }
-
-    /// The number of an entry like this; true if it must be written first.
-    fn take(&mut self, value: T) -> Result<(u32, bool), GtpuRefused> {
-        if let Some(number) = self.numbers.get(&value).copied() {
-            self.users[number as usize].0 += 1;
-            return Ok((number, false));
-        }
-        let limit = self.limit();
-        let (since, number) = self.free.pop_front().ok_or(GtpuRefused::Full { what: self.what, limit })?;
-        // hardly ever waits: all others were in use within this second
-        std::thread::sleep(REUSED_AFTER.saturating_sub(since.elapsed()));
-        self.use_of(number, value);
-        Ok((number, true))
-    }
-
-    fn leave(&mut self, number: u32) {
-        let Some((users, stands)) = self.users.get_mut(number as usize).filter(|(users, _)| *users > 0)
-        else {
-            return;
-        };
-        *users -= 1;
-        if *users == 0 {
-            if let Some(value) = stands.take() {
-                self.numbers.remove(&value);
-            }
-            self.free.push_back((Instant::now(), number));
-        }
-    }
-
-    fn get(&self, number: u32) -> Option<T> {
-        self.users.get(number as usize)?.1
     }
 }
 
@@ -246,6 +181,7 @@ impl Gtpu {
             downlinks: Lines::of(mapped(state.map("gtpu_downlinks"), "gtpu_downlinks")?),
             rules: mapped(state.map("gtpu_rules"), "gtpu_rules")?,
             peers: mapped(state.map("gtpu_peers"), "gtpu_peers")?,
+            flows: Flows::open(state)?.map_or_else(OnceLock::new, OnceLock::from),
             slots,
             book: Mutex::new(Book::new(slots)),
         };
@@ -261,6 +197,9 @@ impl Gtpu {
     /// the half of one stays here.
     fn take_stock(&self) {
         let mut book = self.book();
+        if let Some(flows) = self.flows.get() {
+            book.flows = flows.book();
+        }
         for place in 0..self.downlinks.places() {
             let Some(line) = self.downlinks.get(place) else { continue };
             let own = self.uplinks.get(line.session);
@@ -269,7 +208,7 @@ impl Gtpu {
                 prefix => up.be_prefix6 == prefix,
             });
             if is_whole {
-                self.note(&mut book, line.decision);
+                self.note(&mut book, &line);
             } else {
                 book.halves.push((GTPU_DOWNLINK, place));
             }
@@ -277,7 +216,7 @@ impl Gtpu {
         for place in 0..self.uplinks.places() {
             let Some(line) = self.uplinks.get(place) else { continue };
             if self.places_of(&line).is_some() {
-                self.note(&mut book, line.decision);
+                self.note(&mut book, &line);
                 book.sessions += 1;
             } else {
                 book.halves.push((GTPU_UPLINK, place));
@@ -285,6 +224,7 @@ impl Gtpu {
         }
         book.rules.rest_is_free();
         book.peers.rest_is_free();
+        book.flows.filters.rest_is_free();
     }
 
     /// Removes what a process did not live to finish. For who makes sessions, before the first.
@@ -296,13 +236,18 @@ impl Gtpu {
         }
     }
 
-    fn note(&self, book: &mut Book, decision: u64) {
-        let (_, rules, peer) = gtpu_decided(decision);
+    fn note(&self, book: &mut Book, line: &GtpuLine) {
+        let (_, rules, peer) = gtpu_decided(line.decision);
         if rules == 0 || rules >= self.rules.len() || peer >= self.peers.len() {
             return;
         }
+        book.flows.blocks.mark(lines::block_of(line));
         let mut bytes = [0; size_of::<GtpuRules>()];
-        bytes.copy_from_slice(self.rules.read(rules).as_bytes());
+        let entry = self.rules.read(rules);
+        bytes.copy_from_slice(entry.as_bytes());
+        if let Some(flows) = self.flows.get().filter(|_| book.rules.get(rules).is_none()) {
+            flows.note(&mut book.flows, entry.filters.into());
+        }
         book.rules.use_of(rules, bytes);
         if let Some(found) = peer_of(&self.peers.read(peer)) {
             book.peers.use_of(peer, found);
@@ -354,8 +299,10 @@ impl Gtpu {
             let vacant = self.downlinks.vacant_but(*key, &below).ok_or(full)?;
             below.push(vacant);
         }
-        let decisions = self.decide(&mut book, &session.tunnel, &session.rules, 1 + keys.len() as u32)?;
-        let line = GtpuLine { session: place, decision: decisions, ..line };
+        let block = self.take_block(&mut book, &session.rules)?;
+        let decided = self.decide(&mut book, &session.tunnel, &session.rules, 1 + keys.len() as u32);
+        let decision = decided.inspect_err(|_| book.flows.blocks.put_back(block))?;
+        let line = lines::with_block(GtpuLine { session: place, decision, ..line }, block);
         for (key, at) in keys.iter().zip(&below) {
             let shared = if *at == below[0] { 0 } else { below[0] + 1 };
             self.downlinks.insert(*at, downlink_of(&line, *key, shared, quota_of(session.quota[1])));
@@ -391,7 +338,14 @@ impl Gtpu {
         if is_new {
             self.peers.write(peer, entry);
         }
-        let (set, is_new) = book.rules.take(bytes).inspect_err(|_| book.peers.leave(peer))?;
+        let (set, is_new) = book.rules.take(bytes).inspect_err(|_| {
+            book.peers.leave(peer);
+        })?;
+        if is_new && rules.filters != 0 && !book.flows.filters.share(rules.filters.into()) {
+            book.peers.leave(peer);
+            book.rules.leave(set);
+            return Err(GtpuRefused::NoFilters);
+        }
         if is_new {
             self.rules.write(set, *rules);
         }
@@ -403,9 +357,11 @@ impl Gtpu {
         Ok(gtpu_decision(tunnel.teid, set, peer))
     }
 
-    fn leave(book: &mut Book, decision: u64) {
+    fn leave(&self, book: &mut Book, decision: u64) {
         let (_, rules, peer) = gtpu_decided(decision);
-        book.rules.leave(rules);
+        if book.rules.leave(rules) {
+            book.flows.filters.leave(self.rules.read(rules).filters.into());
+        }
         book.peers.leave(peer);
     }
 
@@ -423,13 +379,28 @@ impl Gtpu {
         let mut book = self.book();
         let line = self.uplinks.get(number).ok_or(GtpuRefused::NoSession(number))?;
         let below = self.places_of(&line).unwrap_or_default();
-        let decision = self.decide(&mut book, tunnel, rules, 1 + below.len() as u32)?;
-        let mut before = vec![line.decision];
-        before.extend(below.iter().filter_map(|place| Some(self.downlinks.get(*place)?.decision)));
-        self.uplinks.decide(number, decision, quota_of(quota[0]));
-        below.iter().for_each(|place| self.downlinks.decide(*place, decision, quota_of(quota[1])));
-        before.into_iter().for_each(|old| Self::leave(&mut book, old));
+        let mut before = vec![line];
+        before.extend(below.iter().filter_map(|place| self.downlinks.get(*place)));
+        let blocks = blocks_of(&before);
+        // what passed of flows goes on with them
+        let stays = blocks.len() == 1 && self.filters_of(line.decision) == rules.filters;
+        let block = if stays { blocks[0] } else { self.take_block(&mut book, rules)? };
+        let decided = self.decide(&mut book, tunnel, rules, before.len() as u32);
+        let decision = decided.inspect_err(|_| {
+            if !stays {
+                book.flows.blocks.put_back(block);
+            }
+        })?;
+        self.uplinks.decide(number, decision, block, quota_of(quota[0]));
+        below.iter().for_each(|place| self.downlinks.decide(*place, decision, block, quota_of(quota[1])));
+        before.iter().for_each(|old| self.leave(&mut book, old.decision));
+        blocks.into_iter().filter(|old| *old != block).for_each(|old| book.flows.blocks.leave(old));
         Ok(())
+    }
+
+    fn filters_of(&self, decision: u64) -> u16 {
+        let (_, rules, _) = gtpu_decided(decision);
+        if rules < self.rules.len() { self.rules.read(rules).filters } else { 0 }
     }
 
     /// Ends sessions: none of their packets passes any more. What is returned has all that did.
@@ -450,9 +421,10 @@ impl Gtpu {
         let records =
             lines.iter().filter_map(|(number, line, _)| self.record(*number, line.decision)).collect();
         for (number, line, below) in lines {
-            Self::leave(&mut book, line.decision);
+            self.leave(&mut book, line.decision);
+            book.flows.blocks.leave(lines::block_of(&line));
             below.iter().for_each(|place| {
-                Self::leave(&mut book, line.decision);
+                self.leave(&mut book, line.decision);
                 self.downlinks.remove(*place);
             });
             self.uplinks.remove(number);
@@ -473,6 +445,8 @@ impl Gtpu {
         let (teid, rules, peer) = gtpu_decided(decision);
         let peer = peer_of(&(peer < self.peers.len()).then(|| self.peers.read(peer))?)?;
         let forever = |quota| (quota != GTPU_FOREVER).then_some(quota);
+        let rules = (rules < self.rules.len()).then(|| self.rules.read(rules))?;
+        let flows = self.flows.get().map(|flows| flows.usage(&rules, lines::block_of(&up)));
         Some(GtpuRecord {
             number,
             session: GtpuSession {
@@ -480,10 +454,11 @@ impl Gtpu {
                 address: (up.be_addr4 != 0).then(|| address_of(up.be_addr4)),
                 prefix: (up.be_prefix6 != 0).then(|| prefix_of(up.be_prefix6)),
                 tunnel: Tunnel { peer, teid },
-                rules: (rules < self.rules.len()).then(|| self.rules.read(rules))?,
+                rules,
                 quota: [forever(up.quota), forever(down.quota)],
             },
             usage: GtpuUsage { bytes: [up.bytes, down.bytes], packets: [up.packets, down.packets] },
+            flows: flows.unwrap_or_default(),
         })
     }
 
@@ -524,6 +499,14 @@ impl Gtpu {
             self.peers.long(number, offset_of!(GtpuPeer, nexthop)).store(0, Ordering::Relaxed);
         }
     }
+}
+
+/// Blocks of a session's lines: one, but where a process did not live to change them all.
+fn blocks_of(lines: &[GtpuLine]) -> Vec<u32> {
+    let mut blocks: Vec<u32> = lines.iter().map(lines::block_of).collect();
+    blocks.sort_unstable();
+    blocks.dedup();
+    blocks
 }
 
 fn quota_of(quota: Option<u64>) -> u64 {
@@ -659,5 +642,16 @@ impl Dataplane {
             let _ = self.gtpu.set(gtpu);
         }
         Ok(())
+    }
+
+    /// Makes room for flows of GTP-U sessions, where there is none.
+    pub(crate) fn make_flow_room(&self) -> Result<()> {
+        let gtpu = self.gtpu()?;
+        if gtpu.has_flows() {
+            return Ok(());
+        }
+        self.state.make_flow_room(Sizes { gtpu_flows: true, ..self.sizes() })?;
+        self.loaded.read_state(&self.state)?;
+        gtpu.open_flows(&self.state)
     }
 }

@@ -72,7 +72,7 @@ pub use examine::Examined;
 pub use gate::GateOnly;
 pub use generation::{Generation, Hooks, Variant};
 pub use grants::{Ended, Given, GrantKey, GrantRecord, GrantSpec, Grants, Pick, Reconciled, Refused};
-pub use gtpu::{Gtpu, GtpuRecord, GtpuRefused, GtpuSession, GtpuUsage, Peer, PeerRecord, Tunnel};
+pub use gtpu::{FlowUsage, Gtpu, GtpuRecord, GtpuRefused, GtpuSession, GtpuUsage, Peer, PeerRecord, Tunnel};
 pub use links::is_attached;
 pub use local::LocalKind;
 pub use memory::MapMemory;
@@ -130,6 +130,8 @@ pub struct Sizes {
     /// Places for lines of GTP-U sessions, a power of two of them; 0 until a generation needs some.
     #[serde(default)]
     pub gtpu_slots: u32,
+    /// There is room for flows of GTP-U sessions: loading a configuration that has some makes it.
+    pub gtpu_flows: bool,
 }
 
 fn default_units() -> u32 {
@@ -160,6 +162,7 @@ impl Default for Sizes {
             zones: default_zones(),
             extended: false,
             gtpu_slots: 0,
+            gtpu_flows: false,
         }
     }
 }
@@ -214,6 +217,8 @@ impl Sizes {
             // they get it in place
             extended: entries(EXTENSIONS).map_or(self.extended, |entries| entries > 1),
             gtpu_slots: entries(gtpu_room::UPLINKS).map_or(self.gtpu_slots, gtpu_room::slots_of),
+            gtpu_flows: entries(gtpu_room::FLOWS)
+                .map_or(self.gtpu_flows, |entries| entries >= gtpu_room::LEAST_FLOWS),
             ..self
         }
     }
@@ -247,6 +252,9 @@ impl Sizes {
             "free4" | "free6" => Some(sessions),
             EXTENSIONS => Some(self.extensions()),
             _ if gtpu_room::MAPS.contains(&map) => Some(gtpu_room::entries(map, self.gtpu_slots)),
+            _ if gtpu_room::FLOW_MAPS.contains(&map) => {
+                Some(gtpu_room::flow_entries(map, self.gtpu_slots, self.gtpu_flows))
+            }
             "grants" | "grant_users" => Some(self.grants + 1),
             "grant_index" => Some(self.grant_buckets()),
             "counters" | "drops" => Some(self.units),
@@ -366,6 +374,7 @@ impl Dataplane {
             units: room("counters"),
             zones: room("screen_counters"),
             gtpu_slots: gtpu_room::slots_of(room(gtpu_room::UPLINKS)),
+            gtpu_flows: room(gtpu_room::FLOWS) >= gtpu_room::LEAST_FLOWS,
             ..sizes
         };
         if sizes.extended {

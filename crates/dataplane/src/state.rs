@@ -30,6 +30,7 @@ pub(crate) const EXTENSIONS: &str = "flow_extensions";
 /// Of [`State::later`].
 const LATER_EXTENSIONS: usize = 0;
 const LATER_GTPU: usize = 1;
+const LATER_FLOWS: usize = 2;
 /// What only programs of one state use.
 pub(crate) const OWN: [&str; 3] = [PROGRAMS_XDP, PROGRAMS_TC, ACTIVE];
 
@@ -39,7 +40,7 @@ pub(crate) struct State {
     home: Home,
     maps: BTreeMap<&'static str, MapHandle>,
     /// In the place of maps that the state began with, of which most configurations need none.
-    later: [OnceLock<BTreeMap<&'static str, MapHandle>>; 2],
+    later: [OnceLock<BTreeMap<&'static str, MapHandle>>; 3],
     old: Mutex<Old>,
 }
 
@@ -171,6 +172,11 @@ impl State {
     /// Makes room for GTP-U sessions. There is none before, so nothing is taken over.
     pub fn make_gtpu_room(&self, sizes: Sizes) -> Result<()> {
         self.make_later(LATER_GTPU, &gtpu_room::MAPS, sizes)
+    }
+
+    /// Makes room for flows of GTP-U sessions. No session has some before.
+    pub fn make_flow_room(&self, sizes: Sizes) -> Result<()> {
+        self.make_later(LATER_FLOWS, &gtpu_room::FLOW_MAPS, sizes)
     }
 
     /// Maps in the place of those that the state began with.

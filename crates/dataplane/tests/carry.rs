@@ -7,12 +7,12 @@ use std::net::IpAddr;
 
 use common::{Netns, Pin, SMALL, activate, full_mask, run, tables, udp_frame};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
-use sluice_dataplane::abi::GtpuRules;
 use sluice_dataplane::abi::stages::Reason;
+use sluice_dataplane::abi::{FlowMatch, GtpuFilters, GtpuRules};
 use sluice_dataplane::prog_run::TcRun;
 use sluice_dataplane::{
-    Attachment, Dataplane, Error, GrantKey, GrantSpec, GtpuSession, Hook, Peer, Sizes, Tables, Tunnel,
-    Variant,
+    Attachment, Dataplane, Error, FlowUsage, GrantKey, GrantSpec, GtpuSession, Hook, Peer, Sizes, Tables,
+    Tunnel, Variant,
 };
 use sluice_libbpf::map::NewMap;
 
@@ -235,25 +235,41 @@ fn sessions_of_the_user_plane_go_on_in_the_new_state() {
     let netns = Netns::enter();
     let ifindex = netns.veth("v0");
     let pin = Pin::new();
-    let wanted = |sessions: u32| Tables { gtpu_sessions: sessions, ..tables(ifindex) };
+    let wanted = |sessions: u32| Tables { gtpu_sessions: sessions, gtpu_flows: true, ..tables(ifindex) };
+    let flow = |port| {
+        let asked = FlowMatch { remote_ports: vec![(port, port)], ..FlowMatch::default() };
+        (asked, GtpuRules { qfi: port as u8, ..Default::default() })
+    };
+    let filters = GtpuFilters::new(&[flow(53), flow(5)]).unwrap();
     let first = pin.open(SMALL);
     assert!(matches!(first.gtpu(), Err(Error::NoTunnels)));
     activate(&first, &wanted(1000), 1);
     let peer = Peer { local: [192, 0, 2, 1].into(), remote: [192, 0, 2, 2].into(), ifindex };
+    let numbers = first.gtpu().unwrap().keep_filters([&*filters]).unwrap();
     let session = GtpuSession {
         teid: 7,
         address: Some([10, 45, 0, 2].into()),
         prefix: None,
         tunnel: Tunnel { peer, teid: 9 },
-        rules: GtpuRules { qfi: 9, ifindex, ..Default::default() },
+        rules: GtpuRules { qfi: 9, ifindex, filters: numbers[0], ..Default::default() },
         quota: [None, Some(1000)],
     };
     let number = first.gtpu().unwrap().add(&session).unwrap();
+    assert_eq!(first.gtpu().unwrap().get(number).unwrap().flows.len(), 2);
+    // as if a packet of the second flow had passed: its state is the second one of all
+    let states = MapHandle::from_pinned_path(pin.path().join("gtpu_flows")).unwrap();
+    let passed = [0u64, 0, 70, 0].map(u64::to_ne_bytes).concat();
+    states.update(&1u32.to_ne_bytes(), &passed, MapFlags::ANY).unwrap();
     drop(first);
     disown(&pin, "");
     let second = pin.open(SMALL);
     let gtpu = second.gtpu().unwrap();
     assert_eq!((gtpu.get(number).unwrap().session, gtpu.len(), gtpu.capacity()), (session, 1, 1024));
+    let bytes = |flow: &FlowUsage| flow.bytes;
+    let flows: Vec<_> = gtpu.get(number).unwrap().flows.iter().map(bytes).collect();
+    assert_eq!(flows, [[0, 0], [70, 0]]);
+    // the filters are what they were, so they keep their number
+    assert_eq!(gtpu.keep_filters([&*filters]).unwrap(), numbers);
     activate(&second, &wanted(1024), 2);
     let refused = second.load(&wanted(1025), &[Variant::new(0)], 3);
     assert!(matches!(refused, Err(Error::TunnelRoom { wanted: 1025, room: 1024 })));

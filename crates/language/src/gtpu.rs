@@ -102,6 +102,64 @@ pub struct SessionRules {
     pub uplink: DirectionRules,
     /// To the subscriber.
     pub downlink: DirectionRules,
+    /// Packets that meet something else, the first by precedence first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flows: Vec<SessionFlow>,
+}
+
+impl SessionRules {
+    /// Whether packets to the peer may have a PDU Session Container.
+    pub fn has_qfi(&self) -> bool {
+        self.qfi.is_some() || self.flows.iter().any(|flow| flow.qfi.is_some())
+    }
+}
+
+/// Packets of a session that meet something else than the others (TS 29.244 5.2.1).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SessionFlow {
+    /// For reports.
+    pub name: String,
+    /// The lowest is asked first; no other flow of its rules has it.
+    pub precedence: u32,
+    /// Which packets.
+    pub filter: FlowFilter,
+    /// As of [`SessionRules`]; None = that of the rules.
+    pub qfi: Option<u8>,
+    /// Its own container asks for reflective QoS.
+    pub reflective: bool,
+    /// From the subscriber.
+    pub uplink: DirectionRules,
+    /// To the subscriber.
+    pub downlink: DirectionRules,
+}
+
+/// What packets of a flow have (an SDF filter, TS 23.501 5.7.6.2); what is None or empty is not asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
+pub struct FlowFilter {
+    /// IP protocol.
+    pub protocol: Option<u8>,
+    /// Of who is not the subscriber, of both families.
+    pub remote_addresses: Vec<Prefix>,
+    /// First and last.
+    pub remote_ports: Vec<(u16, u16)>,
+    /// Of the subscriber.
+    pub local_ports: Vec<(u16, u16)>,
+    /// Differentiated services code point.
+    pub dscp: Option<u8>,
+}
+
+impl FlowFilter {
+    /// The same, however its lists were written.
+    pub(crate) fn sorted(&self) -> FlowFilter {
+        let mut sorted = self.clone();
+        sorted.remote_addresses.sort_unstable();
+        sorted.remote_addresses.dedup();
+        for ports in [&mut sorted.remote_ports, &mut sorted.local_ports] {
+            ports.sort_unstable();
+            ports.dedup();
+        }
+        sorted
+    }
 }
 
 /// What packets in one direction meet.
@@ -224,7 +282,11 @@ impl GtpU {
             return Err(misfit(&["rules"], format!("rules `{name}` are not defined"), help));
         };
         let role = self.local(session).map(|(interface, _)| interface.role);
-        if rules.qfi.is_some() && role == Some(Role::S1U) {
+        if session.relay && !rules.flows.is_empty() {
+            let what = format!("rules `{name}` have flows, and it is a relay");
+            return Err(misfit(&["rules"], what, "name rules without: relayed packets are not looked at"));
+        }
+        if rules.has_qfi() && role == Some(Role::S1U) {
             let what = format!("rules `{name}` have a `qfi`, and the tunnel is on an interface of role s1-u");
             return Err(misfit(&["rules"], what, "QoS flows are of 5G; name rules without `qfi`"));
         }

@@ -5,11 +5,14 @@ use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sluice_abi::stages::Stage;
-use sluice_abi::{self as abi, GtpuInterface, GtpuRules};
+use sluice_abi::{self as abi, FlowMatch, GtpuFilters, GtpuInterface, GtpuRules};
 use sluice_language::config::{Config, Interface};
-use sluice_language::gtpu::{DirectionRules, GtpU, MobileSession, TunnelInterface};
+use sluice_language::gtpu::{
+    DirectionRules, FlowFilter, GtpU, MobileSession, SessionFlow, SessionRules, TunnelInterface,
+};
 
 use crate::devices::Warning;
+use crate::prefix::ends;
 use crate::units::{Managed, tunnel_lengths};
 use crate::{Environment, IngressHook, PlanError, UnitInfo, device_of, unit_name, words};
 
@@ -20,6 +23,8 @@ pub struct GtpuPlan {
     pub tunnels: BTreeMap<String, u32>,
     /// Of mobile units.
     pub mobiles: BTreeMap<String, u32>,
+    /// By name of the rules that have flows.
+    pub filters: BTreeMap<String, Box<GtpuFilters>>,
 }
 
 /// A session as the data plane wants it.
@@ -39,8 +44,10 @@ pub struct SessionWant {
     pub ifindex: u32,
     /// That the other end is reached under.
     pub remote_teid: u32,
-    /// What its packets meet.
+    /// What its packets meet, but for the number of the filters.
     pub rules: GtpuRules,
+    /// The rules whose filters they are looked at by ([`GtpuPlan::filters`]).
+    pub filters: Option<String>,
     /// Bytes from the subscriber and to it, in all.
     pub quota: [Option<u64>; 2],
 }
@@ -60,35 +67,74 @@ impl GtpuPlan {
             ifindex,
             remote_teid: session.peer_teid,
             rules: rules(config, session, mobile)?,
+            filters: session.rules.clone().filter(|name| self.filters.contains_key(name)),
             quota: [session.uplink_quota, session.downlink_quota],
         })
     }
 }
 
 fn rules(config: &GtpU, session: &MobileSession, ifindex: u32) -> Option<GtpuRules> {
-    let flags = if session.relay { abi::GTPU_TO_PEER as u16 } else { 0 };
-    let mut rules = GtpuRules { ifindex, flags, ..Default::default() };
-    let Some(name) = &session.rules else { return Some(rules) };
+    let own = if session.relay { abi::GTPU_TO_PEER as u16 } else { 0 };
+    let Some(name) = &session.rules else {
+        return Some(GtpuRules { ifindex, flags: own, ..Default::default() });
+    };
     let wanted = config.rules(name)?;
-    for (direction, of) in [&wanted.uplink, &wanted.downlink].into_iter().enumerate() {
-        let (cost, tolerance) = policer(of);
-        (rules.cost[direction], rules.tolerance[direction]) = (cost, tolerance);
-    }
+    let rules = entry([&wanted.uplink, &wanted.downlink], wanted.qfi, wanted.reflective);
+    Some(GtpuRules { ifindex, flags: rules.flags | own, ..rules })
+}
+
+/// What packets meet, of a flow or of none.
+fn entry(directions: [&DirectionRules; 2], qfi: Option<u8>, reflective: bool) -> GtpuRules {
+    let [uplink, downlink] = directions;
+    let ((cost_up, tolerance_up), (cost_down, tolerance_down)) = (policer(uplink), policer(downlink));
     let flags = [
-        (wanted.uplink.closed, abi::GTPU_UPLINK_CLOSED),
-        (wanted.downlink.closed, abi::GTPU_DOWNLINK_CLOSED),
-        (wanted.uplink.discard, abi::GTPU_UPLINK_DROP),
-        (wanted.downlink.discard, abi::GTPU_DOWNLINK_DROP),
-        (wanted.qfi.is_some(), abi::GTPU_CONTAINER),
-        (wanted.reflective, abi::GTPU_REFLECTIVE),
-        (wanted.uplink.dscp.is_some(), abi::GTPU_MARK_UPLINK),
-        (wanted.downlink.dscp.is_some(), abi::GTPU_MARK_DOWNLINK),
+        (uplink.closed, abi::GTPU_UPLINK_CLOSED),
+        (downlink.closed, abi::GTPU_DOWNLINK_CLOSED),
+        (uplink.discard, abi::GTPU_UPLINK_DROP),
+        (downlink.discard, abi::GTPU_DOWNLINK_DROP),
+        (qfi.is_some(), abi::GTPU_CONTAINER),
+        (reflective, abi::GTPU_REFLECTIVE),
+        (uplink.dscp.is_some(), abi::GTPU_MARK_UPLINK),
+        (downlink.dscp.is_some(), abi::GTPU_MARK_DOWNLINK),
     ];
-    rules.flags |= flags.iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | *flag as u16);
-    rules.qfi = wanted.qfi.unwrap_or(0);
-    rules.dscp_uplink = wanted.uplink.dscp.unwrap_or(0);
-    rules.dscp_downlink = wanted.downlink.dscp.unwrap_or(0);
-    Some(rules)
+    GtpuRules {
+        cost: [cost_up, cost_down],
+        tolerance: [tolerance_up, tolerance_down],
+        flags: flags.iter().filter(|(on, _)| *on).fold(0, |all, (_, flag)| all | *flag as u16),
+        qfi: qfi.unwrap_or(0),
+        dscp_uplink: uplink.dscp.unwrap_or(0),
+        dscp_downlink: downlink.dscp.unwrap_or(0),
+        ..Default::default()
+    }
+}
+
+/// Filters of all rules that have flows. How many there may be was checked where they were read.
+fn filters(config: &GtpU) -> BTreeMap<String, Box<GtpuFilters>> {
+    let with_flows = config.rules.iter().filter(|rules| !rules.flows.is_empty());
+    let of = |rules: &SessionRules| {
+        let flows: Vec<_> = rules.flows.iter().map(|flow| (asked(&flow.filter), met(rules, flow))).collect();
+        Some((rules.name.clone(), GtpuFilters::new(&flows).ok()?))
+    };
+    with_flows.filter_map(of).collect()
+}
+
+/// A flow without a QFI has that of its rules: behind N3 all packets have one (TS 38.415 5.5.2.1).
+fn met(rules: &SessionRules, flow: &SessionFlow) -> GtpuRules {
+    let directions = [&flow.uplink, &flow.downlink];
+    match flow.qfi {
+        None => entry(directions, rules.qfi, rules.reflective),
+        qfi => entry(directions, qfi, flow.reflective),
+    }
+}
+
+fn asked(filter: &FlowFilter) -> FlowMatch {
+    FlowMatch {
+        protocol: filter.protocol,
+        remote: filter.remote_addresses.iter().map(|prefix| ends(*prefix)).collect(),
+        remote_ports: filter.remote_ports.clone(),
+        local_ports: filter.local_ports.clone(),
+        dscp: filter.dscp,
+    }
 }
 
 /// Bytes of a burst that no statement gives: what 10 ms of the rate bring, and some packets at least.
@@ -147,7 +193,7 @@ pub(crate) fn stage_mask(config: &Config) -> u32 {
 }
 
 pub(crate) fn plan(config: &Config, environment: &Environment) -> GtpuPlan {
-    let mut plan = GtpuPlan::default();
+    let mut plan = GtpuPlan { filters: filters(&config.gtp_u), ..GtpuPlan::default() };
     for interface in &config.interfaces {
         for unit in &interface.units {
             let name = unit_name(interface, unit);
@@ -213,10 +259,61 @@ impl Display for SessionWant {
         write!(f, " from {} to {} TEID {:#010x}", self.local, self.remote, self.remote_teid)?;
         write!(f, " by ifindex {}", self.ifindex)?;
         let rules = &self.rules;
-        write!(f, " mobile {} flags {:#05x} qfi {}", rules.ifindex, rules.flags, rules.qfi)?;
-        write!(f, " dscp {} {}", rules.dscp_uplink, rules.dscp_downlink)?;
-        write!(f, " cost {:?} tolerance {:?}", rules.cost, rules.tolerance)?;
+        write!(f, " mobile {}", rules.ifindex)?;
+        write_rules(f, rules)?;
+        self.filters.iter().try_for_each(|name| write!(f, " flows of {name}"))?;
         let quota = self.quota.map(|quota| quota.map_or("none".to_owned(), |bytes| bytes.to_string()));
         write!(f, " quota {} {}", quota[0], quota[1])
     }
+}
+
+fn write_rules(f: &mut Formatter<'_>, rules: &GtpuRules) -> fmt::Result {
+    write!(f, " flags {:#05x} qfi {}", rules.flags, rules.qfi)?;
+    write!(f, " dscp {} {}", rules.dscp_uplink, rules.dscp_downlink)?;
+    write!(f, " cost {:?} tolerance {:?}", rules.cost, rules.tolerance)
+}
+
+impl Display for GtpuPlan {
+    /// Flows by precedence, and the numbers at which what filters ask for changes.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (name, filters) in &self.filters {
+            writeln!(
+                f,
+                "gtp-u flows of {name}: asks {:#04x}, {:#x} for no port",
+                filters.asks, filters.portless
+            )?;
+            for (number, rules) in filters.rules[..filters.len()].iter().enumerate() {
+                write!(f, "  flow {number}")?;
+                write_rules(f, rules)?;
+                writeln!(f)?;
+            }
+            let four = filters.remote4.map(|key| Ipv4Addr::from(key).to_string());
+            write_intervals(f, "remote", &four, &filters.remote4_flows)?;
+            let six = filters.remote6_upper.iter().zip(&filters.remote6_lower);
+            let six = six.map(|(upper, lower)| u128::from(*upper) << 64 | u128::from(*lower));
+            let six: Vec<_> = six.map(|key| Ipv6Addr::from(key).to_string()).collect();
+            write_intervals(f, "remote", &six, &filters.remote6_flows)?;
+            write_intervals(f, "remote port", &filters.remote_port, &filters.remote_port_flows)?;
+            write_intervals(f, "local port", &filters.local_port, &filters.local_port_flows)?;
+        }
+        Ok(())
+    }
+}
+
+/// Keys that stand there again are filling.
+fn write_intervals<T: Display + PartialEq>(
+    f: &mut Formatter<'_>,
+    what: &str,
+    keys: &[T],
+    rows: &[u64],
+) -> fmt::Result {
+    write!(f, "  {what} from")?;
+    let mut before = None;
+    for (key, row) in keys.iter().zip(rows) {
+        if before != Some(key) {
+            write!(f, " {key} {row:#x}")?;
+        }
+        before = Some(key);
+    }
+    writeln!(f)
 }

@@ -402,6 +402,7 @@ fn compile_with(
         gate: GateRules { context: rules.gate.into(), zones: gate::zone_bits(config, &numbers.zones) },
         gtpu_interfaces: gtpu.entries,
         gtpu_sessions: config.gtp_u.room(),
+        gtpu_flows: config.gtp_u.rules.iter().any(|rules| !rules.flows.is_empty()),
     };
     let gtpu = gtpu::plan(config, environment);
     let gtpu_sessions = config.gtp_u.sessions.iter();

@@ -235,3 +235,82 @@ fn sessions_and_usage_outlive_a_daemon_that_is_killed() {
     wait_until("the last packet is counted", Duration::from_secs(2), || used(&gateway, "alice").1 == 21);
     balances(&gateway);
 }
+
+const APART: &str = "\
+set services gtp-u rules apart qfi 5
+set services gtp-u rules apart flow far precedence 5
+set services gtp-u rules apart flow far match remote-address 10.99.0.0/16
+set services gtp-u rules apart flow ping precedence 10
+set services gtp-u rules apart flow ping match protocol icmp
+set services gtp-u rules apart flow ping match remote-address [ 10.71.2.0/24 2001:db8::/32 ]
+set services gtp-u rules apart flow ping qfi 9
+set services gtp-u rules apart flow ping downlink maximum-bit-rate 10m
+";
+
+/// Bytes of a session's flows, by name.
+fn flows(gateway: &Gateway, name: &str) -> Vec<(String, u64, u64)> {
+    let usage = &gateway.json(&format!("/api/gtp-u/usage?name={name}")).unwrap()["sessions"][0];
+    let bytes = |flow: &Value, of: &str| flow[of].as_u64().unwrap();
+    let flow = |flow: &Value| {
+        let name = flow["name"].as_str().unwrap().to_owned();
+        (name, bytes(flow, "uplink_bytes"), bytes(flow, "downlink_bytes"))
+    };
+    usage["flows"].as_array().into_iter().flatten().map(flow).collect()
+}
+
+/// TS 29.244 5.2.1: by configuration and over the API, in a commit that changes them, and while no daemon is there.
+#[test]
+fn flows_of_a_session_outlive_a_daemon_and_follow_commits() {
+    let site = Site::new("gtpu-flows");
+    let alice = ALICE.replace("rules plain", "rules apart");
+    let conf = site.write("a.conf", &format!("{PLANE}{APART}{alice}"));
+    let mut gateway = site.start(&conf);
+    let subscribers = Netns::create("gtpu-flows-ue").unwrap();
+    for host in [&site.left, &site.right] {
+        host.run("ethtool", ["-K", "eth0", "tx", "off", "gso", "off", "tso", "off"]).unwrap();
+    }
+    let address = |text: &str| text.parse::<IpAddr>().unwrap();
+    let gnb = Gnb::start(&site.left, &subscribers, address("10.71.1.2"), address("10.71.1.1")).unwrap();
+    subscribers.ip(&format!("link set {DEVICE} mtu 1400 up")).unwrap();
+    subscribers.ip(&format!("addr add 10.45.0.2/32 dev {DEVICE}")).unwrap();
+    subscribers.ip(&format!("route add default dev {DEVICE}")).unwrap();
+    gnb.set(Tunnel { subscriber: address("10.45.0.2"), uplink: 0x1001, downlink: 0x2001 });
+    let expected = |bytes: u64| vec![("far".to_owned(), 0, 0), ("ping".to_owned(), bytes, bytes)];
+    // this base station takes packets of QFI 9 alone, so none of the gateway itself, which is in no flow
+    assert!(pings(&subscribers, "10.71.2.2") && !pings(&subscribers, "10.45.0.1"));
+    assert_eq!(flows(&gateway, "alice"), expected(420));
+    gateway.kill().unwrap();
+    assert!(pings(&subscribers, "10.71.2.2"), "without a daemon");
+    gateway.start().unwrap();
+    assert_eq!(flows(&gateway, "alice"), expected(840));
+    assert_eq!(used(&gateway, "alice"), (1260, 15));
+    accepted(&site.commit(&conf));
+    assert_eq!(flows(&gateway, "alice"), expected(840), "the same flows go on");
+    for what in ["sessions", "usage"] {
+        let text = accepted(&site.sluice(&["cli", "-c", &format!("show services gtp-u {what}")]));
+        assert!(text.lines().any(|line| line.contains("ping") && line.contains("840")), "{text}");
+    }
+    // others begin anew
+    let closed = format!("{APART}set services gtp-u rules apart flow ping uplink gate closed\n");
+    accepted(&site.commit(&site.write("b.conf", &format!("{PLANE}{closed}{alice}"))));
+    assert!(!pings(&subscribers, "10.71.2.2"));
+    assert_eq!(flows(&gateway, "alice"), expected(0));
+    let drops = gateway.json("/api/gtp-u").unwrap()["drops"].clone();
+    assert!(drops.to_string().contains("\"gtpu_gate\""), "{drops}");
+    let mut bob = bob(None);
+    bob["rules"] = "apart".into();
+    changed(&site, "add-gtp-u-sessions", &bob);
+    assert_eq!(flows(&gateway, "bob"), expected(0));
+    changed(&site, "change-gtp-u-session", &json!({ "name": "bob", "rules": "gold" }));
+    assert_eq!(flows(&gateway, "bob"), []);
+    changed(&site, "change-gtp-u-session", &json!({ "name": "bob", "rules": "apart" }));
+    let removed = changed(&site, "remove-gtp-u-sessions", &json!({ "name": "bob" }));
+    assert_eq!(removed["usage"][0]["flows"][1]["name"], "ping", "{removed}");
+    let relay =
+        json!({ "name": "onward", "relay": true, "peer": "10.71.1.3", "peer_teid": 1, "rules": "apart" });
+    let text = stderr(&api(&site, "add-gtp-u-sessions", &relay));
+    assert!(text.contains("rules `apart` have flows, and it is a relay"), "{text}");
+    accepted(&site.commit(&site.write("c.conf", &format!("{PLANE}{ALICE}"))));
+    assert!(pings(&subscribers, "10.71.2.2") && flows(&gateway, "alice").is_empty());
+    balances(&gateway);
+}

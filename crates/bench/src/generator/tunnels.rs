@@ -28,6 +28,8 @@ pub const FIRST_SUBSCRIBER: u32 = 0x0a40_0000;
 /// What they talk to: 4,096 servers from 10.128.0.0 on.
 const FIRST_SERVER: u32 = 0x0a80_0000;
 const SERVERS: u64 = 4096;
+/// Of all of them.
+pub const SERVER_PORT: u16 = 9000;
 /// By which the base station knows a session, above [`FIRST_TEID`].
 pub const TEID_THERE: u32 = 0x4000_0000;
 /// Of the QoS flow in every container.
@@ -86,8 +88,8 @@ fn inner(session: u32, way: Way) -> GtpuEntry {
     let server = FIRST_SERVER + (Rng::new(session.into()).next_u64() % SERVERS) as u32;
     let (subscriber, port) = (FIRST_SUBSCRIBER + session, 20_000u16);
     let (from, to, ports) = match way {
-        Way::Uplink => (subscriber, server, (port, 9000)),
-        Way::Downlink => (server, subscriber, (9000, port)),
+        Way::Uplink => (subscriber, server, (port, SERVER_PORT)),
+        Way::Downlink => (server, subscriber, (SERVER_PORT, port)),
     };
     let mut entry = GtpuEntry {
         be_teid: (FIRST_TEID + session).to_be(),

@@ -1,15 +1,21 @@
 //! Suite `gtpu`: what it costs to take packets out of GTP-U tunnels, and to put them into some.
 
+use std::collections::HashSet;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
 
-use anyhow::{Context as _, Result, ensure};
-use sluice_dataplane::abi::{GTPU_CONTAINER, GtpuRules, cost_of_rate, tolerance_of_burst};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use sluice_dataplane::abi::{
+    FlowMatch, GTPU_CONTAINER, GtpuFilters, GtpuRules, cost_of_rate, tolerance_of_burst,
+};
 use sluice_dataplane::{GtpuSession, Peer, Sizes, Tunnel};
 
 use crate::generator::harness::Hook;
+use crate::generator::layouts::GTPU_INNER;
 use crate::generator::site::{LAN, MOBILE, Site, WAN};
-use crate::generator::tunnels::{Ends, FIRST_SUBSCRIBER, FIRST_TEID, QFI, TEID_THERE, Tunnels, Way};
+use crate::generator::tunnels::{
+    Ends, FIRST_SUBSCRIBER, FIRST_TEID, QFI, SERVER_PORT, TEID_THERE, Tunnels, Way,
+};
 use crate::method::affinity::{bench_cpu, pin};
 use crate::method::checks;
 use crate::method::result::{Better, Check, Figure, SuiteResult};
@@ -39,25 +45,44 @@ const SUBSCRIBERS: &str = "10.79.255.254/12";
 struct Row {
     way: Way,
     sessions: u32,
-    /// What a maximum bit rate costs that no packet exceeds, besides reading the clock.
-    policer: bool,
+    /// What of its sessions' rules is measured; else all of a packet.
+    part: Option<Part>,
+}
+
+/// What is measured alone, as the difference to rules without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// A maximum bit rate that no packet exceeds, besides reading the clock.
+    Policer,
+    /// 16 flows, of which every packet belongs to one: protocol, prefix and ports are looked at, and its usage is counted.
+    Filters,
 }
 
 impl Row {
     fn name(&self) -> String {
-        let policer = if self.policer { " policer" } else { "" };
-        format!("xdp {} {}{policer}", self.way.word(), self.sessions)
+        let part = match self.part {
+            None => "",
+            Some(Part::Policer) => " policer",
+            Some(Part::Filters) => " 16 filters",
+        };
+        format!("xdp {} {}{part}", self.way.word(), self.sessions)
     }
 }
 
+/// Sessions that parts are measured with.
+const MIDDLE: u32 = 10_000;
+
 fn rows() -> Vec<Row> {
-    let plain = [1, 10_000, 1_000_000].map(|sessions| (sessions, false));
+    let plain = [1, MIDDLE, 1_000_000].map(|sessions| (sessions, None));
     let ways = [Way::Uplink, Way::Downlink];
-    let all = plain.into_iter().chain([(10_000, true)]);
-    all.flat_map(|(sessions, policer)| ways.map(|way| Row { way, sessions, policer })).collect()
+    let parts = [Part::Policer, Part::Filters].map(|part| (MIDDLE, Some(part)));
+    let all = plain.into_iter().chain(parts);
+    all.flat_map(|(sessions, part)| ways.map(|way| Row { way, sessions, part })).collect()
 }
 
 fn configuration(sessions: u32) -> String {
+    // so that there is room for flows, which takes 512 bytes a session
+    let flows = if sessions > MIDDLE { "" } else { "rules flows { flow all { precedence 1; } }" };
     format!(
         "interfaces {{
              {LAN} {{ mode xdp; unit 0 {{ family inet {{ address 192.0.2.1/24; }} }} }}
@@ -78,6 +103,7 @@ fn configuration(sessions: u32) -> String {
              sessions-maximum {sessions};
              interface {LAN}.0 {{ role n3; }}
              pool all {{ prefix 10.64.0.0/12; mobile-interface {MOBILE}; }}
+             {flows}
          }} }}\n"
     )
 }
@@ -114,6 +140,7 @@ impl Scene {
             tunnel,
         };
         let gtpu = scene.sluice.dataplane.gtpu()?;
+        let rules = scene.rules(None)?;
         scene.numbers = (0..sessions)
             .map(|n| {
                 gtpu.add(&GtpuSession {
@@ -121,7 +148,7 @@ impl Scene {
                     address: Some((FIRST_SUBSCRIBER + n).into()),
                     prefix: None,
                     tunnel: Tunnel { teid: TEID_THERE + n, ..tunnel },
-                    rules: scene.rules(false),
+                    rules,
                     quota: [None; 2],
                 })
             })
@@ -129,17 +156,26 @@ impl Scene {
         Ok(scene)
     }
 
-    fn rules(&self, policed: bool) -> GtpuRules {
-        let cost = cost_of_rate(40_000_000_000);
-        let burst = tolerance_of_burst(1 << 20, cost);
-        let (cost, tolerance) = if policed { ([cost; 2], [burst; 2]) } else { ([0; 2], [0; 2]) };
-        let flags = GTPU_CONTAINER as u16;
-        GtpuRules { cost, tolerance, ifindex: self.mobile, flags, qfi: QFI, ..Default::default() }
+    fn rules(&self, part: Option<Part>) -> Result<GtpuRules> {
+        let plain =
+            GtpuRules { ifindex: self.mobile, flags: GTPU_CONTAINER as u16, qfi: QFI, ..Default::default() };
+        Ok(match part {
+            None => plain,
+            Some(Part::Policer) => {
+                let cost = cost_of_rate(40_000_000_000);
+                let burst = tolerance_of_burst(1 << 20, cost);
+                GtpuRules { cost: [cost; 2], tolerance: [burst; 2], ..plain }
+            }
+            Some(Part::Filters) => {
+                let filters = self.sluice.dataplane.gtpu()?.keep_filters([&*filters(plain)?])?;
+                GtpuRules { filters: filters[0], ..plain }
+            }
+        })
     }
 
     /// Every session has these rules from now on.
-    fn police(&self, policed: bool) -> Result<()> {
-        let (gtpu, rules) = (self.sluice.dataplane.gtpu()?, self.rules(policed));
+    fn give(&self, part: Option<Part>) -> Result<()> {
+        let (gtpu, rules) = (self.sluice.dataplane.gtpu()?, self.rules(part)?);
         for (number, n) in self.numbers.iter().zip(0..) {
             gtpu.change(*number, &Tunnel { teid: TEID_THERE + n, ..self.tunnel }, &rules, [None; 2])?;
         }
@@ -192,9 +228,10 @@ impl Scene {
     fn figure(&mut self, row: &Row, context: &Context) -> Result<Figure> {
         self.tunnels.set_packets(row.way, self.sessions)?;
         let repeat = context.pick(200_000, 400_000);
-        let figure = match row.policer {
-            true => self.policer(row, repeat, context)?,
-            false => self.tunnel(row, repeat, context)?,
+        let figure = match row.part {
+            Some(Part::Policer) => self.policer(row, repeat, context)?,
+            Some(Part::Filters) => self.filters(row, repeat, context)?,
+            None => self.tunnel(row, repeat, context)?,
         };
         self.aim_at_sluice(row.way)?;
         let proven = 100.min(self.sessions);
@@ -226,16 +263,48 @@ impl Scene {
             0 => self.own("empty", repeat),
             1 => self.own("clock", repeat),
             _ => {
-                self.police(contestant == 3)?;
+                self.give((contestant == 3).then_some(Part::Policer))?;
                 // the lines are another CPU's until a packet has read them
                 self.measure(row.way, self.sessions)?;
                 self.measure(row.way, repeat)
             }
         })?;
-        self.police(false)?;
+        self.give(None)?;
         let clock = differences(&samples[1], &samples[0]);
         let policed = differences(&samples[3], &samples[2]);
         Ok(Figure::new(row.name(), "ns/packet", Better::Lower, differences(&policed, &clock)))
+    }
+
+    fn filters(&mut self, row: &Row, repeat: u32, context: &Context) -> Result<Figure> {
+        let samples = interleave(2, context.rounds, |contestant, _| {
+            self.give((contestant == 1).then_some(Part::Filters))?;
+            self.measure(row.way, self.sessions)?;
+            let ns = self.measure(row.way, repeat)?;
+            if contestant == 1 {
+                self.all_are_of_flows()?;
+            }
+            Ok(ns)
+        })?;
+        self.give(None)?;
+        let cost = differences(&samples[1], &samples[0]);
+        Ok(Figure::new(row.name(), "ns/packet", Better::Lower, cost))
+    }
+
+    /// Every packet since its session has flows was one of them.
+    fn all_are_of_flows(&self) -> Result<()> {
+        let records = self.sluice.dataplane.gtpu()?.list(0, self.sessions as usize);
+        let bytes = records.iter().flat_map(|record| &record.flows).flat_map(|flow| flow.bytes);
+        let met: HashSet<usize> = records
+            .iter()
+            .filter_map(|record| record.flows.iter().position(|flow| flow.bytes != [0; 2]))
+            .collect();
+        ensure!(
+            bytes.sum::<u64>() >= u64::from(self.sessions) * u64::from(GTPU_INNER)
+                && met.len() == FLOWS as usize,
+            "packets are of {} flows, not of {FLOWS}",
+            met.len()
+        );
+        Ok(())
     }
 
     /// What the sessions have counted must be what was sent, at least.
@@ -248,6 +317,25 @@ impl Scene {
         );
         Ok(Check::new("usage counted", counted >= sent.into(), told))
     }
+}
+
+const FLOWS: u8 = 16;
+
+/// Flows of a sixteenth of the servers each.
+fn filters(rules: GtpuRules) -> Result<Box<GtpuFilters>> {
+    let flow = |n: u8| {
+        let ends = [0, 255].map(|host| Ipv4Addr::new(10, 128, n, host).into());
+        let last = SERVER_PORT + u16::from(n);
+        let asked = FlowMatch {
+            protocol: Some(17),
+            remote: vec![(ends[0], ends[1])],
+            remote_ports: vec![(SERVER_PORT, last)],
+            ..FlowMatch::default()
+        };
+        (asked, rules)
+    };
+    let flows: Vec<_> = (0..FLOWS).map(flow).collect();
+    GtpuFilters::new(&flows).map_err(|error| anyhow!("no room for so many {}", error.what))
 }
 
 fn differences(from: &[f64], less: &[f64]) -> Vec<f64> {

@@ -176,6 +176,20 @@ pub struct GtpuUsageView {
     pub downlink_packets: u64,
     /// Bytes to the subscriber that may pass in all; none = no limit.
     pub downlink_quota: Option<u64>,
+    /// Of flows of its rules, by precedence, since the session has them; what belongs to no flow is in none of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flows: Vec<GtpuFlowView>,
+}
+
+/// What passed of a flow of a session, in inner IP packets.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub struct GtpuFlowView {
+    /// As the rules have it.
+    pub name: String,
+    /// From the subscriber.
+    pub uplink_bytes: u64,
+    /// To the subscriber.
+    pub downlink_bytes: u64,
 }
 
 /// What passed of sessions that match a filter.

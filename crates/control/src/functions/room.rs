@@ -47,6 +47,7 @@ impl Function for Room {
             zones: now.zones,
             extended: now.extended, // that comes with the generation, and this too
             gtpu_slots: now.gtpu_slots,
+            gtpu_flows: now.gtpu_flows,
             ..config::sizes(candidate.config)
         };
         refused(now, new).map_or(Ok(()), |error| Err(CommitError::input(error)))

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use sluice_abi::stages::Reason;
-use sluice_dataplane::{Gtpu, GtpuRecord};
+use sluice_dataplane::{FlowUsage, Gtpu, GtpuRecord};
 
 use crate::api::{
-    DropView, GtpuCounts, GtpuFilter, GtpuInterfaceView, GtpuPeerView, GtpuPoolView, GtpuRemoved,
-    GtpuSessionList, GtpuSessionView, GtpuUsageList, GtpuUsageView, GtpuView,
+    DropView, GtpuCounts, GtpuFilter, GtpuFlowView, GtpuInterfaceView, GtpuPeerView, GtpuPoolView,
+    GtpuRemoved, GtpuSessionList, GtpuSessionView, GtpuUsageList, GtpuUsageView, GtpuView,
 };
 use crate::commit::Shared;
 use crate::functions::gtpu::sessions::{Known, LISTED};
@@ -27,8 +27,9 @@ fn walk<T>(
     let Ok(gtpu) = shared.dataplane.gtpu() else { return (0, listed) };
     let (offset, limit) = (filter.offset.unwrap_or(0), filter.limit.unwrap_or(LISTED));
     for records in chunks(gtpu, shared, filter) {
-        let of =
-            |record: &GtpuRecord, known: Known| Some((*record, known)).filter(|(r, k)| fits(r, k, filter));
+        let of = |record: &GtpuRecord, known: Known| {
+            Some((record.clone(), known)).filter(|(r, k)| fits(r, k, filter))
+        };
         for (record, known) in shared.gtpu.known(&records, of).into_iter().flatten() {
             all(&record);
             if total >= offset && listed.len() < limit {
@@ -101,20 +102,27 @@ fn session(record: &GtpuRecord, known: Known) -> GtpuSessionView {
         interface: known.interface.clone(),
         rules: known.rules.clone(),
         qfi: has_container.then_some(own.rules.qfi),
-        usage: usage_of(record, known.name),
+        usage: usage_of(record, &known),
     }
 }
 
-fn usage_of(record: &GtpuRecord, name: String) -> GtpuUsageView {
+fn usage_of(record: &GtpuRecord, known: &Known) -> GtpuUsageView {
     let (usage, quota) = (&record.usage, &record.session.quota);
+    let flows = known.flows.iter().zip(&record.flows);
+    let flow = |(name, usage): (&String, &FlowUsage)| GtpuFlowView {
+        name: name.clone(),
+        uplink_bytes: usage.bytes[0],
+        downlink_bytes: usage.bytes[1],
+    };
     GtpuUsageView {
-        name,
+        name: known.name.clone(),
         uplink_bytes: usage.bytes[0],
         uplink_packets: usage.packets[0],
         uplink_quota: quota[0],
         downlink_bytes: usage.bytes[1],
         downlink_packets: usage.packets[1],
         downlink_quota: quota[1],
+        flows: flows.map(flow).collect(),
     }
 }
 
@@ -126,14 +134,14 @@ pub fn usage(shared: &Shared, filter: &GtpuFilter) -> GtpuUsageList {
         sum.downlink_bytes += record.usage.bytes[1];
         sum.downlink_packets += record.usage.packets[1];
     };
-    let (total, sessions) = walk(shared, filter, |record, known| usage_of(record, known.name), add);
+    let (total, sessions) = walk(shared, filter, |record, known| usage_of(record, &known), add);
     GtpuUsageList { total, sessions, ..sum }
 }
 
 /// All that passed of sessions that have ended.
-pub fn removed(ended: Vec<(String, GtpuRecord)>) -> GtpuRemoved {
+pub fn removed(ended: &[(Known, GtpuRecord)]) -> GtpuRemoved {
     let removed = ended.len() as u64;
-    let usage = ended.into_iter().take(LISTED).map(|(name, record)| usage_of(&record, name)).collect();
+    let usage = ended.iter().take(LISTED).map(|(known, record)| usage_of(record, known)).collect();
     GtpuRemoved { removed, usage }
 }
 

@@ -8,6 +8,17 @@ use sluice_abi::{GTPU_REACH, GtpuLine, gtpu_slot};
 use crate::gtpu_room::{shift_of, slots_of};
 use crate::mmap::Array;
 
+/// The block of a line's flows; 0 = none.
+pub(super) fn block_of(line: &GtpuLine) -> u32 {
+    let [low, middle, high] = line.flows;
+    u32::from_le_bytes([low, middle, high, 0])
+}
+
+pub(super) fn with_block(line: GtpuLine, block: u32) -> GtpuLine {
+    let [low, middle, high, _] = block.to_le_bytes();
+    GtpuLine { flows: [low, middle, high], ..line }
+}
+
 /// What a line is found by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
@@ -122,10 +133,20 @@ impl Lines {
         self.set_reach(slot, self.reach(slot).max(place - slot));
     }
 
-    /// What becomes of its packets from here on.
-    pub fn decide(&self, place: u32, decision: u64, quota: u64) {
+    /// What becomes of its packets from here on. A packet that meets rules with flows finds a block, the old or the new one.
+    pub fn decide(&self, place: u32, decision: u64, block: u32, quota: u64) {
+        let put = |block: u32| {
+            let word = block << 8 | self.reach(place);
+            self.array.word(place, offset_of!(GtpuLine, reach)).store(word, Ordering::Release);
+        };
         self.array.long(place, offset_of!(GtpuLine, quota)).store(quota, Ordering::Release);
+        if block != 0 {
+            put(block);
+        }
         self.array.long(place, offset_of!(GtpuLine, decision)).store(decision, Ordering::Release);
+        if block == 0 {
+            put(block);
+        }
     }
 
     /// No packet passes from here on; what programs that run now still count is there after a grace period.

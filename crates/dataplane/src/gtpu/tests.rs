@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sluice_abi::{GTPU_REACH, cost_of_rate};
+use sluice_abi::{FlowMatch, GTPU_REACH, GtpuFilters, GtpuFlow, cost_of_rate};
 
 use super::*;
 
@@ -41,6 +41,7 @@ fn gtpu() -> Gtpu {
         downlinks: lines(),
         rules: Array::of(file(64 * room("gtpu_rules") as usize), room("gtpu_rules")).unwrap(),
         peers: Array::of(file(64 * room("gtpu_peers") as usize), room("gtpu_peers")).unwrap(),
+        flows: OnceLock::new(),
         slots,
         book: Mutex::new(Book::new(slots)),
     };
@@ -213,4 +214,161 @@ fn half_a_session_is_removed_by_the_next_process() {
     assert_eq!(gtpu.find_address(Ipv4Addr::new(10, 0, 0, 2).into()), None);
     assert_eq!((gtpu.get(whole).unwrap().number, gtpu.peers()[0].lines), (whole, 2));
     assert_eq!(GTPU_UPLINK, 0);
+}
+
+/// The same, with room for 512 flows and 15 sets of them.
+fn with_flows() -> Gtpu {
+    let file = |bytes: usize| {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(bytes as u64).unwrap();
+        file
+    };
+    let filters = Array::of(file(16 * size_of::<GtpuFilters>()), 16).unwrap();
+    let states = Array::of(file(512 * size_of::<GtpuFlow>()), 512).unwrap();
+    let gtpu = gtpu();
+    let _ = gtpu.flows.set(Flows { filters, states });
+    restarted(gtpu)
+}
+
+/// So many flows, of which the first has this QFI.
+fn filters(flows: u8, qfi: u8) -> Box<GtpuFilters> {
+    let of =
+        |n| (FlowMatch { protocol: Some(n), ..Default::default() }, GtpuRules { qfi, ..Default::default() });
+    GtpuFilters::new(&(0..flows).map(of).collect::<Vec<_>>()).unwrap()
+}
+
+fn kept(gtpu: &Gtpu, sets: &[&GtpuFilters]) -> Vec<u16> {
+    gtpu.keep_filters(sets.iter().copied()).unwrap()
+}
+
+fn with_filters(session: GtpuSession, filters: u16) -> GtpuSession {
+    GtpuSession { rules: GtpuRules { filters, ..session.rules }, ..session }
+}
+
+impl Gtpu {
+    /// As if so many bytes of the session's flow had passed.
+    fn write_flow(&self, number: u32, flow: u32, bytes: u64) {
+        let block = lines::block_of(&self.uplinks.get(number).unwrap());
+        let passed = GtpuFlow { uplink_bytes: bytes, downlink_bytes: 2 * bytes, ..Default::default() };
+        self.flows.get().unwrap().states.write(sluice_abi::gtpu_block_flow(block, flow), passed);
+    }
+
+    fn flow_bytes(&self, number: u32) -> Vec<u64> {
+        let flows = self.get(number).unwrap().flows;
+        assert!(flows.iter().all(|flow| flow.bytes[1] == 2 * flow.bytes[0]));
+        flows.iter().map(|flow| flow.bytes[0]).collect()
+    }
+}
+
+/// Lines of both directions lead to one block, which a restart finds again.
+#[test]
+fn flows_of_a_session_have_a_block_and_outlive_the_process() {
+    let gtpu = with_flows();
+    let (five, three) = (filters(5, 1), filters(3, 2));
+    let numbers = kept(&gtpu, &[&five, &three]);
+    let prefix: Ipv6Addr = "2001:db8:1:2::".parse().unwrap();
+    let asked = with_filters(session(1, 0x0a00_0001), numbers[0]);
+    let one = gtpu.add(&GtpuSession { prefix: Some(prefix), ..asked }).unwrap();
+    let two = gtpu.add(&with_filters(session(2, 0x0a00_0002), numbers[1])).unwrap();
+    let plain = gtpu.add(&session(3, 0x0a00_0003)).unwrap();
+    for (number, flow) in [(one, 0), (one, 4), (two, 2)] {
+        gtpu.write_flow(number, flow, u64::from(100 * number + flow));
+    }
+    let line = gtpu.uplinks.get(one).unwrap();
+    let below = gtpu.places_of(&line).unwrap();
+    let blocks = below.iter().map(|place| lines::block_of(&gtpu.downlinks.get(*place).unwrap()));
+    assert_eq!(blocks.collect::<Vec<_>>(), [lines::block_of(&line); 2]);
+    let expected = |gtpu: &Gtpu| {
+        let (first, second) = (u64::from(100 * one), u64::from(100 * two));
+        assert_eq!(gtpu.flow_bytes(one), [first, 0, 0, 0, first + 4]);
+        assert_eq!((gtpu.flow_bytes(two), gtpu.flow_bytes(plain)), (vec![0, 0, second + 2], vec![]));
+        // eight and four
+        assert_eq!(gtpu.book().flows.blocks.free(), 512 - 12);
+    };
+    expected(&gtpu);
+    let gtpu = restarted(gtpu);
+    expected(&gtpu);
+    // the configuration is the same: so are the numbers
+    assert_eq!(kept(&gtpu, &[&three, &five]), [numbers[1], numbers[0]]);
+    let records = removed(&gtpu, &[one]);
+    assert_eq!((records[0].flows.len(), records[0].flows[4].bytes[0]), (5, u64::from(100 * one + 4)));
+    let gtpu = restarted(gtpu);
+    assert_eq!(gtpu.book().flows.blocks.free(), 512 - 4);
+}
+
+/// Usage goes on where the flows are the same ones, and begins anew where they are others.
+#[test]
+fn a_change_keeps_the_block_of_the_same_flows() {
+    let gtpu = with_flows();
+    let (five, six) = (filters(5, 1), filters(6, 1));
+    let numbers = kept(&gtpu, &[&five, &six]);
+    let asked = with_filters(session(1, 0x0a00_0001), numbers[0]);
+    let number = gtpu.add(&asked).unwrap();
+    gtpu.write_flow(number, 3, 7);
+    let change = |rules: &GtpuRules| gtpu.change(number, &asked.tunnel, rules, [None; 2]);
+    change(&GtpuRules { qfi: 3, ..asked.rules }).unwrap();
+    assert_eq!(gtpu.flow_bytes(number), [0, 0, 0, 7, 0]);
+    change(&GtpuRules { filters: numbers[1], ..asked.rules }).unwrap();
+    assert_eq!(gtpu.flow_bytes(number), [0; 6]);
+    change(&GtpuRules { filters: 0, ..asked.rules }).unwrap();
+    assert_eq!(gtpu.flow_bytes(number), []);
+    assert_eq!(gtpu.get(number).unwrap().session.rules.filters, 0);
+    assert_eq!(change(&GtpuRules { filters: 9, ..asked.rules }), Err(GtpuRefused::NoFilters));
+    assert_eq!(gtpu.book().peers.users[1].0, 2, "a refused change leaves nothing");
+    // programs may still count on the old ones
+    assert_eq!(gtpu.book().flows.blocks.free(), 512 - 16);
+    assert_eq!(restarted(gtpu).book().flows.blocks.free(), 512);
+}
+
+#[test]
+fn sets_of_flows_and_blocks_run_out_by_name() {
+    let gtpu = with_flows();
+    let sets: Vec<_> = (1..=16).map(|qfi| filters(64, qfi)).collect();
+    let all: Vec<&GtpuFilters> = sets.iter().map(|set| &**set).collect();
+    let what = "set of rules with flows";
+    assert_eq!(gtpu.keep_filters(all.iter().copied()), Err(GtpuRefused::Full { what, limit: 15 }));
+    let numbers = kept(&gtpu, &all[..15]);
+    let made: Vec<u32> = (1..=8)
+        .map(|n| gtpu.add(&with_filters(session(n, 0x0a00_0000 + n), numbers[n as usize])).unwrap())
+        .collect();
+    let ninth = with_filters(session(9, 0x0a00_0009), numbers[1]);
+    assert_eq!(gtpu.add(&ninth), Err(GtpuRefused::Full { what: "flow", limit: 512 }));
+    assert_eq!(gtpu.len(), 8);
+    // a block is free a second after its session ended; whoever comes before waits for it
+    removed(&gtpu, &made[..1]);
+    gtpu.write_flow(made[1], 0, 5);
+    let number = gtpu.add(&ninth).unwrap();
+    assert_eq!((gtpu.flow_bytes(number).len(), gtpu.flow_bytes(number)[0]), (64, 0));
+    // sets that sessions have stay, whatever the configuration is
+    assert_eq!(kept(&gtpu, &[]), []);
+    assert_eq!(gtpu.get(made[7]).unwrap().session.rules.filters, numbers[8]);
+    assert_eq!(gtpu.book().flows.filters.numbers.len(), 8);
+}
+
+/// Blocks of all kinds, taken and left at random, never overlap.
+#[test]
+fn blocks_do_not_overlap() {
+    let mut blocks = flows::Blocks::new(4096);
+    let mut owner = vec![0u32; 4096];
+    let mut there: Vec<(u32, u32)> = vec![];
+    let mut state = 7u64;
+    for step in 1..20_000u32 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let random = (state >> 33) as u32;
+        let cells = |block: u32| {
+            let room = sluice_abi::gtpu_block_room(block);
+            (0..room).map(move |flow| sluice_abi::gtpu_block_flow(block, flow) as usize)
+        };
+        if random.is_multiple_of(3) && !there.is_empty() {
+            let (block, own) = there.swap_remove(random as usize % there.len());
+            cells(block).for_each(|cell| assert_eq!(std::mem::take(&mut owner[cell]), own));
+            blocks.put_back(block);
+        } else if let Some(block) = blocks.take(1 + random % 64) {
+            assert!(sluice_abi::gtpu_block_room(block) > random % 64);
+            cells(block).for_each(|cell| assert_eq!(std::mem::replace(&mut owner[cell], step), 0));
+            there.push((block, step));
+        }
+    }
+    let free = owner.iter().filter(|own| **own == 0).count();
+    assert_eq!(blocks.free() as usize, free);
 }

@@ -20,6 +20,7 @@ pub const SMALL: Sizes = Sizes {
     zones: 32,
     extended: false,
     gtpu_slots: 0,
+    gtpu_flows: false,
 };
 
 static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::gtpu_flows::flows;
 use super::undefined;
 use super::view::View;
 use crate::config::{Gate, Interface, Prefix, Unit, Zone};
@@ -17,6 +18,8 @@ use crate::values::overlap;
 /// Bounds of the data plane.
 const MAX_UNITS: usize = 255;
 const MAX_RULES: usize = 16_384;
+/// As many more may be there, of sessions that have not got the new ones yet.
+const MAX_WITH_FLOWS: usize = 255;
 
 /// Bits of a subscriber's IPv6 prefix (TS 23.501 5.8.2.2.3).
 const PREFIX_LENGTH: u8 = 64;
@@ -61,6 +64,10 @@ pub(super) fn compile(top: View, around: &Around, report: &mut Report) -> GtpU {
             if let Some(beyond) = view.entries(&[what]).nth(most) {
                 report.error(&beyond.location(), format!("more than {most} of `services gtp-u {what}`"));
             }
+        }
+        if let Some(beyond) = view.entries(&["rules"]).filter(|rules| rules.has("flow")).nth(MAX_WITH_FLOWS) {
+            let message = format!("more than {MAX_WITH_FLOWS} of `services gtp-u rules` have flows");
+            report.error_help(&beyond.location(), message, "let sessions share rules");
         }
         gtp_u.sessions = sessions(view, &gtp_u, report);
     }
@@ -222,10 +229,11 @@ fn rules(view: View, report: &mut Report) -> SessionRules {
         reflective: reflective.is_some(),
         uplink: direction(view, "uplink", report),
         downlink: direction(view, "downlink", report),
+        flows: flows(view, report),
     }
 }
 
-fn direction(rules: View, name: &str, report: &mut Report) -> DirectionRules {
+pub(super) fn direction(rules: View, name: &str, report: &mut Report) -> DirectionRules {
     let Some(view) = rules.child(name) else { return DirectionRules::default() };
     let number = |name: &str| view.value(&[name]).and_then(|word| amount(word.word(), 0, u64::MAX).ok());
     if let Some(burst) = view.child("burst-size").filter(|_| view.child("maximum-bit-rate").is_none()) {

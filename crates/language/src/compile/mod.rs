@@ -5,6 +5,7 @@ mod applications;
 mod fan_out;
 mod gate;
 mod gtpu;
+mod gtpu_flows;
 mod interfaces;
 mod log;
 mod nat;

@@ -28,12 +28,59 @@ const DIRECTION: &[Statement] = &[
     ),
 ];
 
+const MATCH: &[Statement] = &[
+    leaf("dscp", "Differentiated services code point of the packet in the tunnel.", Kind::Dscp),
+    list(
+        "local-port",
+        "Ports of the subscriber: source of uplink packets, destination of downlink ones.",
+        Kind::Ports,
+    ),
+    leaf("protocol", "IP protocol; behind extension headers of IPv6, up to six of them.", Kind::Protocol),
+    list(
+        "remote-address",
+        "Prefixes on the other side, as the subscriber sees it: destination of uplink packets, source of downlink ones.",
+        Kind::BookPrefix,
+    ),
+    list("remote-port", "Ports on the other side.", Kind::Ports),
+];
+
+const FLOW: Statement = keyed(
+    "flow",
+    "Packets that meet something else than the others (an SDF filter, TS 29.244 5.2.1): each belongs to the first flow that it matches.",
+    &[Key::Value(Kind::Name("flow"))],
+    &[
+        block(
+            "downlink",
+            "Of its packets to the subscriber; besides, all meet the rate of the rules.",
+            DIRECTION,
+        ),
+        block("match", "What its packets have, all of it; every packet when left out.", MATCH),
+        leaf(
+            "precedence",
+            "Its place among the flows of these rules: the lowest number is asked first.",
+            Kind::Number { min: 0, max: 4_294_967_295 },
+        ),
+        leaf(
+            "qfi",
+            "QoS flow identifier of its packets to the peer; that of the rules when left out.",
+            Kind::Number { min: 0, max: 63 },
+        ),
+        flag("reflective-qos", "Its container asks for reflective QoS."),
+        block(
+            "uplink",
+            "Of its packets from the subscriber; besides, all meet the rate of the rules.",
+            DIRECTION,
+        ),
+    ],
+);
+
 const RULES: Statement = keyed(
     "rules",
     "What packets of sessions meet that name these rules.",
     &[Key::Value(Kind::Name("rules"))],
     &[
         block("downlink", "Of packets to the subscriber.", DIRECTION),
+        FLOW,
         leaf(
             "qfi",
             "QoS flow identifier: packets to the peer have a PDU Session Container with it (TS 38.415); none when left out.",

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sluice_abi::counters::UnitCounter;
 use sluice_abi::stages::Reason;
-use sluice_abi::{GtpuLine, GtpuRules};
+use sluice_abi::{GtpuFlow, GtpuLine, GtpuRules, gtpu_block_flow};
 use sluice_dataplane::{GtpuSession, Peer, Sizes, Tunnel};
 use sluice_packet_tests::counters::{self, Values};
 use sluice_packet_tests::gateway::{Gateway, Hook};
@@ -53,6 +53,8 @@ pub struct Bench {
     /// Frames come with the sum of their bytes and must leave with the right one. The kernel forgets it where a program
     /// changes a frame's end, which a run takes for a wrong one.
     pub summed: bool,
+    /// What leaves is for tshark to read, too: whole packets, to the last header.
+    pub judged: bool,
     /// Every frame that left.
     sent: Judge,
 }
@@ -78,7 +80,7 @@ impl Bench {
         let sizes = Sizes { sessions4: 256, sessions6: 256, ..Sizes::default() };
         let gateway = Gateway::of("gtpu.world", sizes, hook).expect("a gateway");
         let before = counters::snapshot(&gateway.dataplane, &gateway.plan).expect("counters");
-        Bench { gateway, before: RefCell::new(before), summed: true, sent: Judge::default() }
+        Bench { gateway, before: RefCell::new(before), summed: true, judged: true, sent: Judge::default() }
     }
 
     /// As before the first test.
@@ -90,6 +92,7 @@ impl Bench {
         self.gateway.refill().expect("buckets are filled");
         self.counted();
         self.summed = true;
+        self.judged = true;
     }
 
     /// tshark reads each frame that left: whole, its sums right, and all to the port as messages of version 1.
@@ -187,6 +190,23 @@ impl Bench {
             .expect("a map");
     }
 
+    /// State of a session's flow, in the place that bpf/abi/gtpu.h says.
+    pub fn flow(&self, number: u32, flow: u32) -> GtpuFlow {
+        let key = self.flow_entry(number, flow).to_ne_bytes();
+        let bytes = self.map("gtpu_flows").lookup(&key, MapFlags::ANY).expect("a map");
+        GtpuFlow::read_from_bytes(&bytes.expect("an entry")).expect("a flow")
+    }
+
+    pub fn set_flow(&self, number: u32, flow: u32, state: &GtpuFlow) {
+        let key = self.flow_entry(number, flow).to_ne_bytes();
+        self.map("gtpu_flows").update(&key, state.as_bytes(), MapFlags::ANY).expect("a map");
+    }
+
+    fn flow_entry(&self, number: u32, flow: u32) -> u32 {
+        let [low, middle, high] = self.line(number).flows;
+        gtpu_block_flow(u32::from_le_bytes([low, middle, high, 0]), flow)
+    }
+
     fn map(&self, name: &str) -> MapHandle {
         MapHandle::from_pinned_path(self.gateway.dataplane.pin().join(name)).expect("a pinned map")
     }
@@ -215,7 +235,7 @@ impl Bench {
             (Hook::Tc, 7) | (Hook::Xdp, 4) => Action::Redirect,
             (_, other) => Action::Other(other),
         };
-        if action == Action::Redirect {
+        if action == Action::Redirect && self.judged {
             self.sent.add(format!("frame {} that left", self.sent.len()), &seen.frame);
         }
         Outcome { action, frame: seen.frame, counted: self.counted() }

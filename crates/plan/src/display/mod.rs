@@ -82,6 +82,7 @@ impl Plan {
         if self.tables.gtpu_sessions != 0 {
             writeln!(f, "gtp-u room for {} sessions", self.tables.gtpu_sessions)?;
         }
+        write!(f, "{}", self.gtpu)?;
         for (name, session) in &self.gtpu_sessions {
             writeln!(f, "gtp-u session {name} {session}")?;
         }

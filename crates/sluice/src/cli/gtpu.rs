@@ -1,8 +1,8 @@
 //! `show services gtp-u` and `clear services gtp-u`, in words.
 
 use sluice_control::api::{
-    GtpuFilter, GtpuPeerView, GtpuRemoved, GtpuSessionList, GtpuSessionView, GtpuUsageList, GtpuUsageView,
-    GtpuView,
+    GtpuFilter, GtpuFlowView, GtpuPeerView, GtpuRemoved, GtpuSessionList, GtpuSessionView, GtpuUsageList,
+    GtpuUsageView, GtpuView,
 };
 
 use super::grammar::{Argument, Given, Value, alone, named};
@@ -38,7 +38,24 @@ pub fn sessions(list: &GtpuSessionList) -> String {
     let header =
         ["Session", "By", "TEID", "Subscriber", "Interface", "Local", "Peer", "TEID", "Rules", "QFI"];
     let table = table(&header, list.sessions.iter().map(session).collect());
-    format!("{table}\n{} of {} sessions\n", list.sessions.len(), list.total)
+    let flows = flows_table(list.sessions.iter().map(|session| &session.usage));
+    format!("{table}\n{flows}{} of {} sessions\n", list.sessions.len(), list.total)
+}
+
+/// What passed of flows; nothing where no session has some.
+fn flows_table<'a>(sessions: impl Iterator<Item = &'a GtpuUsageView>) -> String {
+    let rows = sessions.flat_map(|usage| {
+        let row = |flow: &GtpuFlowView| {
+            let bytes = [flow.uplink_bytes, flow.downlink_bytes].map(|bytes| bytes.to_string());
+            [vec![usage.name.clone(), flow.name.clone()], bytes.into()].concat()
+        };
+        usage.flows.iter().map(row).collect::<Vec<_>>()
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!("{}\n", table(&["Session", "Flow", "Up bytes", "Down bytes"], rows))
 }
 
 fn session(session: &GtpuSessionView) -> Vec<String> {
@@ -86,7 +103,11 @@ fn usage_table(sessions: &[GtpuUsageView]) -> String {
             state(usage).to_owned(),
         ]
     };
-    table(&header, sessions.iter().map(row).collect()).to_string()
+    let table = table(&header, sessions.iter().map(row).collect()).to_string();
+    match flows_table(sessions.iter()) {
+        flows if flows.is_empty() => table,
+        flows => format!("{table}\n{flows}"),
+    }
 }
 
 /// Of a quota less is left than a packet of usual length needs.

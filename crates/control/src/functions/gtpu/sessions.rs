@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use sluice_abi::GtpuRules;
 use sluice_dataplane::{Dataplane, Gtpu, GtpuRecord, GtpuRefused, GtpuSession, Peer, Tunnel};
 use sluice_language::Config;
 use sluice_language::gtpu::{GtpU, MobileSession};
@@ -55,6 +56,8 @@ struct Book {
     configured: HashMap<String, usize>,
     /// Names by TEID.
     names: HashMap<u32, String>,
+    /// The data plane's numbers of filters, by name of the rules that have flows.
+    filters: HashMap<String, u16>,
     config: GtpU,
     plan: GtpuPlan,
 }
@@ -66,6 +69,8 @@ pub struct Known {
     pub by_configuration: bool,
     pub rules: Option<String>,
     pub interface: Option<String>,
+    /// Of its rules, by precedence.
+    pub flows: Vec<String>,
 }
 
 impl Sessions {
@@ -86,9 +91,9 @@ impl Sessions {
     }
 
     fn with(journal: Journal, made: BTreeMap<String, GtpuSessionRequest>) -> Self {
-        let (configured, names) = (HashMap::new(), HashMap::new());
+        let (configured, names, filters) = (HashMap::new(), HashMap::new(), HashMap::new());
         let (config, plan) = (GtpU::default(), GtpuPlan::default());
-        Self(Mutex::new(Book { journal, made, configured, names, config, plan }))
+        Self(Mutex::new(Book { journal, made, configured, names, filters, config, plan }))
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -133,7 +138,7 @@ impl Sessions {
         }
         let mut numbers = vec![];
         for (request, want) in &made {
-            match gtpu.add(&asked(want)) {
+            match gtpu.add(&book.asked(want)) {
                 Ok(number) => numbers.push(number),
                 Err(source) => {
                     dataplane.remove_gtpu(&numbers)?;
@@ -165,7 +170,7 @@ impl Sessions {
         let want = read(&after).and_then(|session| book.place(&session)).map_err(GtpuError::Bad)?;
         let number = gtpu.find_teid(want.teid).ok_or_else(|| GtpuError::Unknown(after.name.clone()))?;
         let old = gtpu.get(number).ok_or_else(|| GtpuError::Unknown(after.name.clone()))?;
-        put(gtpu, number, &asked(&want), &after.name)?;
+        put(gtpu, number, &book.asked(&want), &after.name)?;
         if let Err(error) = book.journal.write(&[Line::Put(after.clone())]) {
             put(gtpu, number, &old.session, &after.name)?;
             return Err(GtpuError::Journal(error));
@@ -180,7 +185,7 @@ impl Sessions {
         &self,
         dataplane: &Dataplane,
         request: &GtpuRemoveRequest,
-    ) -> Result<Vec<(String, GtpuRecord)>, GtpuError> {
+    ) -> Result<Vec<(Known, GtpuRecord)>, GtpuError> {
         let mut book = self.book();
         let names = book.picked(request)?;
         let lines: Vec<Line> = names.iter().map(|name| Line::End(name.clone())).collect();
@@ -188,13 +193,14 @@ impl Sessions {
             return Ok(vec![]);
         }
         book.journal.write(&lines).map_err(GtpuError::Journal)?;
-        let ended: Vec<GtpuSessionRequest> = names.iter().filter_map(|name| book.made.remove(name)).collect();
-        let teids: Vec<u32> = ended.iter().filter_map(|session| session.teid).collect();
+        let teids: Vec<u32> = names.iter().filter_map(|name| book.made.get(name)?.teid).collect();
+        let mut known: HashMap<u32, Known> = teids.iter().map(|teid| (*teid, book.known(*teid))).collect();
+        names.iter().for_each(|name| drop(book.made.remove(name)));
         let gtpu = dataplane.gtpu()?;
         let numbers: Vec<u32> = teids.iter().filter_map(|teid| gtpu.find_teid(*teid)).collect();
         let records = dataplane.remove_gtpu(&numbers)?;
-        let name = |record: &GtpuRecord| book.names.get(&record.session.teid).cloned().unwrap_or_default();
-        let usage = records.into_iter().map(|record| (name(&record), record)).collect();
+        let with_name = |record: GtpuRecord| (known.remove(&record.session.teid).unwrap_or_default(), record);
+        let usage = records.into_iter().map(with_name).collect();
         teids.iter().for_each(|teid| drop(book.names.remove(teid)));
         book.tidy();
         Ok(usage)
@@ -208,7 +214,11 @@ impl Sessions {
         book.learn(config, plan);
         let wants = book.wants(plan);
         match dataplane.gtpu() {
-            Ok(_) => remains.extend(bring_about(dataplane, &wants, &book.names)),
+            Ok(gtpu) => {
+                remains.extend(book.number_filters(gtpu).err().map(|error| error.to_string()));
+                let wanted = wants.iter().map(|want| (want.teid, book.asked(want))).collect();
+                remains.extend(bring_about(dataplane, &wanted, &book.names));
+            }
             Err(_) if wants.is_empty() => {}
             Err(error) => remains.push(error.to_string()),
         }
@@ -321,6 +331,26 @@ impl Book {
         plan.gtpu_sessions.iter().map(|(_, want)| want.clone()).chain(made).collect()
     }
 
+    /// What the configuration's rules ask of packets is the data plane's from here on.
+    fn number_filters(&mut self, gtpu: &Gtpu) -> Result<(), GtpuRefused> {
+        let numbers = gtpu.keep_filters(self.plan.filters.values().map(|filters| &**filters))?;
+        self.filters = self.plan.filters.keys().cloned().zip(numbers).collect();
+        Ok(())
+    }
+
+    fn asked(&self, want: &SessionWant) -> GtpuSession {
+        let peer = Peer { local: want.local, remote: want.remote, ifindex: want.ifindex };
+        let filters = want.filters.as_ref().and_then(|name| self.filters.get(name)).copied();
+        GtpuSession {
+            teid: want.teid,
+            address: want.address,
+            prefix: want.prefix,
+            tunnel: Tunnel { peer, teid: want.remote_teid },
+            rules: GtpuRules { filters: filters.unwrap_or(0), ..want.rules },
+            quota: want.quota,
+        }
+    }
+
     fn known(&self, teid: u32) -> Known {
         let Some(name) = self.names.get(&teid) else {
             return Known { name: "-".to_owned(), ..Known::default() };
@@ -329,12 +359,10 @@ impl Book {
         let by_configuration = configured.is_some();
         let session = configured.or_else(|| read(self.made.get(name)?).ok());
         let interface = session.as_ref().and_then(|session| self.config.mobile(session)).map(str::to_owned);
-        Known {
-            name: name.clone(),
-            by_configuration,
-            rules: session.and_then(|session| session.rules),
-            interface,
-        }
+        let rules = session.and_then(|session| session.rules);
+        let flows = rules.as_ref().and_then(|name| self.config.rules(name)).map(|rules| &rules.flows[..]);
+        let flows = flows.unwrap_or_default().iter().map(|flow| flow.name.clone()).collect();
+        Known { name: name.clone(), by_configuration, rules, interface, flows }
     }
 
     fn tidy(&mut self) {
@@ -350,10 +378,13 @@ fn subscriber(session: &MobileSession) -> impl Iterator<Item = IpAddr> + use<> {
 }
 
 /// Changes nothing of sessions that are as they should be.
-fn bring_about(dataplane: &Dataplane, wants: &[SessionWant], names: &HashMap<u32, String>) -> Vec<String> {
+fn bring_about(
+    dataplane: &Dataplane,
+    wanted: &BTreeMap<u32, GtpuSession>,
+    names: &HashMap<u32, String>,
+) -> Vec<String> {
     let mut remains = vec![];
     let Ok(gtpu) = dataplane.gtpu() else { return remains };
-    let wanted: HashMap<u32, GtpuSession> = wants.iter().map(|want| (want.teid, asked(want))).collect();
     let is_same_subscriber =
         |a: &GtpuSession, b: &GtpuSession| a.address == b.address && a.prefix == b.prefix;
     let there = gtpu.list(0, usize::MAX);
@@ -377,8 +408,8 @@ fn bring_about(dataplane: &Dataplane, wants: &[SessionWant], names: &HashMap<u32
             remains.push(error.to_string());
         }
     }
-    for want in wants.iter().filter(|want| !here.contains_key(&want.teid)) {
-        if let Err(error) = gtpu.add(&asked(want)) {
+    for want in wanted.values().filter(|want| !here.contains_key(&want.teid)) {
+        if let Err(error) = gtpu.add(want) {
             remains.push(format!("GTP-U session `{}` is not there: {error}", name(want.teid)));
         }
     }
@@ -388,18 +419,6 @@ fn bring_about(dataplane: &Dataplane, wants: &[SessionWant], names: &HashMap<u32
 fn put(gtpu: &Gtpu, number: u32, session: &GtpuSession, name: &str) -> Result<(), GtpuError> {
     let done = gtpu.change(number, &session.tunnel, &session.rules, session.quota);
     done.map_err(|source| GtpuError::Refused { name: name.to_owned(), source })
-}
-
-fn asked(want: &SessionWant) -> GtpuSession {
-    let peer = Peer { local: want.local, remote: want.remote, ifindex: want.ifindex };
-    GtpuSession {
-        teid: want.teid,
-        address: want.address,
-        prefix: want.prefix,
-        tunnel: Tunnel { peer, teid: want.remote_teid },
-        rules: want.rules,
-        quota: want.quota,
-    }
 }
 
 /// A TEID that nobody has. Others cannot foresee it.

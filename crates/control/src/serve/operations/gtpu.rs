@@ -116,5 +116,5 @@ fn change(gateway: &Gateway, _: &NoArguments, order: Order) -> Result<GtpuChange
 
 fn remove(gateway: &Gateway, _: &NoArguments, order: Order) -> Result<GtpuRemoved, Failure> {
     let request: GtpuRemoveRequest = order.object("request")?;
-    Ok(gtpu::removed(gateway.shared.gtpu.remove(&gateway.shared.dataplane, &request)?))
+    Ok(gtpu::removed(&gateway.shared.gtpu.remove(&gateway.shared.dataplane, &request)?))
 }
