@@ -2,6 +2,7 @@
 //! what is answered. A clause stands beside each case.
 
 mod bench;
+mod fuzz;
 mod messages;
 mod onwire;
 mod sessions;
@@ -18,7 +19,13 @@ use bench::Bench;
 /// What it is about, and the test.
 type Check = (&'static str, fn(&mut Bench));
 
-const CHECKS: [&[Check]; 4] = [&messages::CHECKS, &sessions::CHECKS, &signals::CHECKS, &ways::CHECKS];
+const CHECKS: [&[Check]; 5] = [
+    &messages::CHECKS,
+    &sessions::CHECKS,
+    &signals::CHECKS,
+    &ways::CHECKS,
+    &[("every header broken, and a plain model", fuzz::every_header)],
+];
 
 /// All of them on one gateway, whatever becomes of the others. `SLUICE_CHECK` names the only one.
 fn run(hook: Hook) {

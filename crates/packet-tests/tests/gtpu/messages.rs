@@ -288,6 +288,17 @@ fn others(bench: &mut Bench) {
             seen.leaves(round, &bench.out_of_n6(&through(63, "10.6.0.100", dport)));
         }
     }
+    // nor does a tunnel end where subscribers are: what they send to the port goes its way
+    bench.with(true, bench.rules());
+    for round in ["first packet", "established"] {
+        let sent = |hops: u8| {
+            packet(&format!(
+                "ip(src={UE}, dst=10.6.0.100, ttl={hops})/udp(sport=2152, dport=2152)/fill(n=20)"
+            ))
+        };
+        let seen = bench.up_packet(true, &sent(64));
+        seen.decapsulated(round, &bench.out_of_n6(&sent(63)));
+    }
     let text = "eth()/vlan(id=9)/ip(src=10.9.0.2, dst=10.6.0.100)/udp(sport=2152, dport=53)";
     let mut frame = packet(text);
     frame[..12].copy_from_slice(&[bench.n9(true).to.0.0, bench.n9(true).from.0.0].concat());

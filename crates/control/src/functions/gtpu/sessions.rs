@@ -156,23 +156,45 @@ impl Sessions {
         Ok(GtpuAdded { added, teids })
     }
 
-    /// Changes a session that was made over the API.
-    pub fn change(&self, dataplane: &Dataplane, change: GtpuChangeRequest) -> Result<GtpuChanged, GtpuError> {
+    /// Changes sessions that were made over the API, all that are named or none of them.
+    pub fn change(
+        &self,
+        dataplane: &Dataplane,
+        changes: Vec<GtpuChangeRequest>,
+    ) -> Result<GtpuChanged, GtpuError> {
         let mut book = self.book();
-        let before = book.made_by_name(&change.name)?.clone();
         let gtpu = dataplane.gtpu()?;
-        let after = changed(&before, change);
-        let want = read(&after).and_then(|session| book.place(&session)).map_err(GtpuError::Bad)?;
-        let number = gtpu.find_teid(want.teid).ok_or_else(|| GtpuError::Unknown(after.name.clone()))?;
-        let old = gtpu.get(number).ok_or_else(|| GtpuError::Unknown(after.name.clone()))?;
-        put(gtpu, number, &asked(&want), &after.name)?;
-        if let Err(error) = book.journal.write(&[Line::Put(after.clone())]) {
-            put(gtpu, number, &old.session, &after.name)?;
+        let mut names = HashSet::new();
+        let mut steps = vec![];
+        for change in changes {
+            if !names.insert(change.name.clone()) {
+                return Err(GtpuError::Bad(format!(
+                    "session `{}` is named twice; once is enough",
+                    change.name
+                )));
+            }
+            steps.push(book.step(gtpu, change)?);
+        }
+        let back = |done: &[Step]| {
+            done.iter().try_for_each(|step| put(gtpu, step.number, &step.before, &step.after.name))
+        };
+        for (done, step) in steps.iter().enumerate() {
+            if let Err(error) = put(gtpu, step.number, &asked(&step.want), &step.after.name) {
+                back(&steps[..done])?;
+                return Err(error);
+            }
+        }
+        let lines: Vec<Line> = steps.iter().map(|step| Line::Put(step.after.clone())).collect();
+        if let Err(error) = book.journal.write(&lines) {
+            back(&steps)?;
             return Err(GtpuError::Journal(error));
         }
-        book.made.insert(after.name.clone(), after);
+        let changed = steps.len() as u64;
+        for step in steps {
+            book.made.insert(step.after.name.clone(), step.after);
+        }
         book.tidy();
-        Ok(GtpuChanged { changed: 1 })
+        Ok(GtpuChanged { changed })
     }
 
     /// Ends sessions that were made over the API; what is returned is all that passed of them.
@@ -234,7 +256,24 @@ impl Sessions {
     }
 }
 
+/// What becomes of a session that is changed.
+struct Step {
+    number: u32,
+    before: GtpuSession,
+    after: GtpuSessionRequest,
+    want: SessionWant,
+}
+
 impl Book {
+    fn step(&self, gtpu: &Gtpu, change: GtpuChangeRequest) -> Result<Step, GtpuError> {
+        let after = changed(self.made_by_name(&change.name)?, change);
+        let bad = |reason| GtpuError::Bad(format!("session `{}`: {reason}", after.name));
+        let want = read(&after).and_then(|session| self.place(&session)).map_err(bad)?;
+        let number = gtpu.find_teid(want.teid).ok_or_else(|| GtpuError::Unknown(after.name.clone()))?;
+        let old = gtpu.get(number).ok_or_else(|| GtpuError::Unknown(after.name.clone()))?;
+        Ok(Step { number, before: old.session, after, want })
+    }
+
     fn is_known(&self, name: &str) -> bool {
         self.made.contains_key(name) || self.configured.contains_key(name)
     }
