@@ -22,6 +22,7 @@ mod gate;
 mod gate_alone;
 mod gtpu;
 mod gtpu_count;
+mod gtpu_judged;
 mod gtpu_many;
 mod import_command;
 mod instances;

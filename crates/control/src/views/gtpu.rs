@@ -7,7 +7,7 @@ use sluice_dataplane::{Gtpu, GtpuRecord};
 
 use crate::api::{
     DropView, GtpuCounts, GtpuFilter, GtpuInterfaceView, GtpuPeerView, GtpuPoolView, GtpuRemoved,
-    GtpuSessionList, GtpuSessionView, GtpuUsageList, GtpuUsageView, GtpuView,
+    GtpuReportView, GtpuSessionList, GtpuSessionView, GtpuUsageList, GtpuUsageView, GtpuView,
 };
 use crate::commit::Shared;
 use crate::functions::gtpu::sessions::{Known, LISTED};
@@ -101,8 +101,18 @@ fn session(record: &GtpuRecord, known: Known) -> GtpuSessionView {
         interface: known.interface.clone(),
         rules: known.rules.clone(),
         qfi: has_container.then_some(own.rules.qfi),
-        usage: usage_of(record, known.name),
+        usage: usage_with(record, known),
     }
+}
+
+fn usage_with(record: &GtpuRecord, known: Known) -> GtpuUsageView {
+    let last = known.last.map(|told| GtpuReportView {
+        unix_s: told.at,
+        trigger: told.trigger,
+        uplink_bytes: told.bytes[0],
+        downlink_bytes: told.bytes[1],
+    });
+    GtpuUsageView { reports: known.reports, last_report: last, ..usage_of(record, known.name) }
 }
 
 fn usage_of(record: &GtpuRecord, name: String) -> GtpuUsageView {
@@ -115,6 +125,7 @@ fn usage_of(record: &GtpuRecord, name: String) -> GtpuUsageView {
         downlink_bytes: usage.bytes[1],
         downlink_packets: usage.packets[1],
         downlink_quota: quota[1],
+        ..GtpuUsageView::default()
     }
 }
 
@@ -126,7 +137,7 @@ pub fn usage(shared: &Shared, filter: &GtpuFilter) -> GtpuUsageList {
         sum.downlink_bytes += record.usage.bytes[1];
         sum.downlink_packets += record.usage.packets[1];
     };
-    let (total, sessions) = walk(shared, filter, |record, known| usage_of(record, known.name), add);
+    let (total, sessions) = walk(shared, filter, usage_with, add);
     GtpuUsageList { total, sessions, ..sum }
 }
 
@@ -159,6 +170,7 @@ pub fn counts(shared: &Shared) -> GtpuCounts {
         by_configuration: shared.gtpu.configured() as u64,
         limit: gtpu.capacity().into(),
         peers: gtpu.peers().len() as u64,
+        reports: shared.gtpu.reports(),
     }
 }
 

@@ -467,7 +467,7 @@ fn judge(bench: &Bench, frame: &[u8], fate: &Fate, seen: &Outcome) -> Result<(),
     wanted(bench, frame, fate, &seen.frame, &mut expected);
     let mut counted = seen.counted.clone();
     counted.remove("queued");
-    if counted != expected.counts {
+    if counted != expected.counts && !is_of_another_run(fate, &counted) {
         return Err(format!("counted {counted:?}, wanted {:?}", expected.counts));
     }
     match expected.frame {
@@ -475,6 +475,14 @@ fn judge(bench: &Bench, frame: &[u8], fate: &Fate, seen: &Outcome) -> Result<(),
         Some(frame) => diff(&frame, &seen.frame).map_or(Ok(()), Err),
         None => Ok(()),
     }
+}
+
+/// The gateway still knows first fragments of a run before this one, whose model has forgotten them: what is a fragment without
+/// a first one to the model may be a later one of those. It is dropped either way.
+fn is_of_another_run(fate: &Fate, counted: &BTreeMap<&'static str, u64>) -> bool {
+    let is_outer = *fate == Fate::Plain(Verdict::Drop("fragment_no_first"));
+    let of_pieces = ["fragment_overlap", "gtpu_fragment"];
+    is_outer && of_pieces.iter().any(|reason| counted.contains_key(reason))
 }
 
 /// A test in which everything is dropped for one reason proves nothing.
