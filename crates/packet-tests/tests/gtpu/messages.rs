@@ -271,6 +271,13 @@ fn outer(bench: &mut Bench) {
         "eth(dst={dmac}, src={smac})/ip(src={source}, dst={destination}, id=77, frag={at}, proto=udp)/fill(n=20)"
     ));
     bench.send("n3", &later).drops("one that follows it", "gtpu_fragment");
+    // RFC 1122 3.2.1.3, RFC 4291 2.5.3, 2.7
+    for from in ["224.0.0.7", "127.0.0.1", "0.1.2.3", "ff01::7", "::1"] {
+        let address: std::net::IpAddr = from.parse().expect("an address");
+        let mut ends = bench.n3(address.is_ipv4());
+        ends.from.1 = address;
+        bench.send("n3", &ends.frame(&message)).drops(from, "bad_address");
+    }
     assert_eq!(bench.usage(number), usage);
 }
 
