@@ -27,7 +27,7 @@ use sluice_wire::checksum::Pseudo;
 use sluice_wire::fields::{be16, be32};
 use sluice_wire::{gtpu, ipv4, ipv6, protocol, udp};
 
-const SUBSCRIBERS: usize = 16;
+const SUBSCRIBERS: usize = 32;
 /// Of inner packets; the mobile unit takes 1400 bytes.
 const LENGTHS: std::ops::Range<usize> = 60..1400;
 /// Packets of a direction that are under way at one time: what takes more room is lost in queues that are not the gateway's.
@@ -87,7 +87,7 @@ fn prefix(subscriber: usize) -> String {
 }
 
 fn address6(subscriber: usize) -> Ipv6Addr {
-    format!("{}7", prefix(subscriber)).parse().unwrap()
+    Ipv6Addr::new(0x2001, 0xdb8, 0x45, subscriber as u16 + 0x100, 0, 0, 0, 7)
 }
 
 fn name(subscriber: usize) -> String {
@@ -240,13 +240,15 @@ fn subscriber_of(packet: &[u8], by_source: bool) -> Option<(usize, usize)> {
     if packet.first()? >> 4 == 4 {
         let ip = ipv4::View::new(packet).ok()?;
         let address = if by_source { ip.source() } else { ip.destination() };
-        let found = (0..SUBSCRIBERS).find(|subscriber| address4(*subscriber) == address)?;
-        return Some((found, ip.total_length().into()));
+        let subscriber = usize::from(address.octets()[3]);
+        let is_one = subscriber < SUBSCRIBERS && address == address4(subscriber);
+        return is_one.then(|| (subscriber, ip.total_length().into()));
     }
     let ip = ipv6::View::new(packet).ok()?;
     let address = if by_source { ip.source() } else { ip.destination() };
-    let found = (0..SUBSCRIBERS).find(|subscriber| address6(*subscriber) == address)?;
-    Some((found, usize::from(ip.payload_length()) + 40))
+    let subscriber = usize::from(address.segments()[3]).checked_sub(0x100)?;
+    let is_one = subscriber < SUBSCRIBERS && address == address6(subscriber);
+    is_one.then(|| (subscriber, usize::from(ip.payload_length()) + 40))
 }
 
 fn dscp_of(packet: &[u8]) -> u8 {
