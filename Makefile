@@ -46,8 +46,9 @@ test: setup layout ## layout, lints and every test
 # only what SLUICE_SOAK makes longer; each says how many steps a hook it did
 soak: setup ## random traces SOAK=20 times as long as in make test, from SEED=1 on (half an hour)
 	SLUICE_SOAK=$(SOAK) SLUICE_SEED=$(or $(SEED),1) $(CARGO) test -p sluice-packet-tests --test all -j$(JOBS) -- \
-		--test-threads 2 --nocapture differential:: nat:: nat64:: nat64_sessions:: nftables:: onwire:: persistent:: policies::
-	SLUICE_SOAK=$(SOAK) $(CARGO) test -p sluice --test all -j$(JOBS) -- fanout::pairs
+		--test-threads 2 --nocapture differential:: gtpu:: nat:: nat64:: nat64_sessions:: nftables:: onwire:: persistent:: policies::
+	SLUICE_SOAK=$(SOAK) $(CARGO) test -p sluice --test all -j$(JOBS) -- \
+		--nocapture fanout::pairs gtpu_count:: gtpu_many::
 
 upgrades: setup ## from the version before and to a twin and back under load; builds both (half an hour)
 	$(CARGO) test -p sluice --test upgrade --test hitless -j$(JOBS) -- --ignored --test-threads 1

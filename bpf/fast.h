@@ -209,11 +209,11 @@ static __always_inline bool fast_listens(hook_ctx *ctx, struct replay *r)
 
 /*
  * Messages of GTP-U where tunnels end: whether this one does, the next program says. What screens are to see goes the
- * long way round.
+ * long way round. No tunnel ends on a mobile interface: what subscribers send to that port are datagrams like others.
  */
-static __always_inline bool fast_tunnels(const struct replay *r)
+static __always_inline bool fast_tunnels(const struct replay *r, const bool inner)
 {
-	return (config.stage_mask & STAGE_BIT(GTPU)) && r->unit->gtpu && !r->is.is_tcp &&
+	return (config.stage_mask & STAGE_BIT(GTPU)) && !inner && r->unit->gtpu && !r->is.is_tcp &&
 	       r->is.be_ports >> 16 == bpf_htons(GTPU_PORT) && !r->unit->screens;
 }
 
@@ -266,7 +266,7 @@ static __always_inline int fast_find6(hook_ctx *ctx, struct replay *r)
  * Which path is it? The compiler is left to make two programs of this, one a family: held together by barriers they
  * keep more on the stack, which costs 8 ns a packet and is no smaller.
  */
-static __always_inline int fast_select(hook_ctx *ctx, struct replay *r)
+static __always_inline int fast_select(hook_ctx *ctx, struct replay *r, const bool inner)
 {
 	bool v4 = r->frame.ethertype == ETH_P_IP;
 	__u32 header = v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
@@ -277,7 +277,7 @@ static __always_inline int fast_select(hook_ctx *ctx, struct replay *r)
 	r->family = r->is.wire = v4 ? 4 : 6;
 	if (!parse_transport(ctx, &r->is, hook_data(ctx) + r->frame.l3 + header, header))
 		return GO(ADMIT);
-	if (fast_tunnels(r))
+	if (fast_tunnels(r, inner))
 		return GO(GTPU_DECAP);
 	if (fast_listens(ctx, r))
 		return GO(FANOUT);
@@ -305,7 +305,7 @@ static __always_inline int fast_path(hook_ctx *ctx, const bool inner)
 	if ((void *)(eth + 1) > hook_end(ctx) || *(__u32 *)eth->h_dest != *(__u32 *)r.unit->mac ||
 	    *(__u16 *)(eth->h_dest + 4) != *(__u16 *)(r.unit->mac + 4))
 		return GO(ADMIT);
-	int action = fast_select(ctx, &r);
+	int action = fast_select(ctx, &r, inner);
 
 	if (action == REPLAY) {
 		action = replay(ctx, &r);

@@ -180,6 +180,19 @@ static __always_inline int gtpu_of_session(hook_ctx *ctx, struct handover *h, st
 	return gtpu_inward(ctx, h, work, line, rules);
 }
 
+/*
+ * Straight from the fast program: sources that no host has (RFC 1122 3.2.1.3, RFC 4291 2.7), and those near them, are
+ * the slow one's to judge.
+ */
+static __always_inline bool gtpu_source_is_odd(const struct handover *h, const struct iphdr *ip)
+{
+	const struct ipv6hdr *ip6 = (const void *)ip;
+	bool v4 = h->is.wire == 4;
+	__u32 first = bpf_ntohl(v4 ? ip->saddr : ip6->saddr.in6_u.u6_addr32[0]) >> 24;
+
+	return !h->l4 && (!first || first == 0xff || (v4 && (first == 127 || first >= 0xe0)));
+}
+
 /* Whether the message is for a tunnel address of its unit, and where its outer UDP header is. */
 static __always_inline bool gtpu_ends_here(hook_ctx *ctx, struct handover *h)
 {
@@ -189,6 +202,8 @@ static __always_inline bool gtpu_ends_here(hook_ctx *ctx, struct handover *h)
 	struct ipv6hdr *ip6 = hook_data(ctx) + l3;
 
 	if (!unit || (void *)(ip + 1) > hook_end(ctx))
+		return false;
+	if (gtpu_source_is_odd(h, ip))
 		return false;
 	if (h->is.wire == 4) {
 		h->l4 = h->l4 ? h->l4 : h->l3 + sizeof(*ip);

@@ -177,6 +177,19 @@ pub struct DirectionRules {
     pub dscp: Option<u8>,
 }
 
+/// What of a session's usage is told of, each time that another so much has passed (TS 29.244 5.2.2.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+pub struct Thresholds {
+    /// Bytes from the subscriber.
+    pub uplink: Option<u64>,
+    /// Bytes to the subscriber.
+    pub downlink: Option<u64>,
+    /// Bytes of both.
+    pub total: Option<u64>,
+    /// Seconds since the session was made.
+    pub time_s: Option<u64>,
+}
+
 /// A session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MobileSession {
@@ -202,6 +215,10 @@ pub struct MobileSession {
     pub uplink_quota: Option<u64>,
     /// Bytes that may pass in all.
     pub downlink_quota: Option<u64>,
+    /// Seconds since the session was made, after which nothing passes.
+    pub time_quota_s: Option<u64>,
+    /// `threshold`
+    pub thresholds: Thresholds,
 }
 
 /// What of a session does not fit the configuration.

@@ -8,7 +8,7 @@
 //! * [`limits`]: how much of the kernel's limits real configurations take.
 //! * [`nat_model`]: translation in plain Rust, for random traces.
 //! * [`binding_model`]: translation with endpoint-independent mapping and filtering.
-//! * [`tunnel`]: messages of GTP-U.
+//! * [`tunnel`]: messages of GTP-U; [`tunnel_model`]: what becomes of them.
 //! * [`extent`]: how long random traces are, and their seeds.
 //! * [`model`]: zone policy and sessions in plain Rust, for random packets under random configurations.
 
@@ -34,4 +34,5 @@ pub mod scenario;
 pub mod table;
 mod told;
 pub mod tunnel;
+pub mod tunnel_model;
 pub mod world;

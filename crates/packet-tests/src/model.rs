@@ -32,6 +32,8 @@ pub enum Verdict {
     Handoff(String),
     /// This host's stack gets it.
     Local,
+    /// A message of GTP-U that ends here.
+    Tunnel,
     /// For this reason; its sender is not told.
     Drop(&'static str),
     /// Dropped, and the sender is told.
@@ -175,6 +177,8 @@ pub struct Model {
     pub neighbours: Vec<IpAddr>,
     /// Sessions that fit, of each family.
     pub capacity: usize,
+    /// Units, and their addresses that messages of GTP-U end at.
+    pub tunnels: Vec<(String, IpAddr)>,
     datagrams: screens::Datagrams,
     pieces: fragments::Pieces,
     sessions: HashMap<Tuple, usize>,
@@ -238,6 +242,9 @@ impl Model {
         if facts.group {
             return self.to_group(unit, facts);
         }
+        if self.ends_here(unit, facts) {
+            return if facts.fragment { Err(Verdict::Drop("gtpu_fragment")) } else { Ok(Verdict::Tunnel) };
+        }
         if facts.neighbour_discovery {
             return Ok(Verdict::Local);
         }
@@ -275,6 +282,12 @@ impl Model {
             }
         }
         Ok((unit, facts))
+    }
+
+    /// TS 29.281 4.4.2: to the port, at an address of tunnels.
+    fn ends_here(&self, unit: &Unit, facts: &Facts) -> bool {
+        let is_own = |(name, address): &(String, IpAddr)| *name == unit.name && *address == facts.destination;
+        facts.protocol == UDP && facts.dport == sluice_wire::gtpu::PORT && self.tunnels.iter().any(is_own)
     }
 
     /// An ICMP error travels with the session whose packet it quotes (RFC 5508 section 4.2 for NAT; here without).

@@ -21,6 +21,9 @@ mod fragments;
 mod gate;
 mod gate_alone;
 mod gtpu;
+mod gtpu_count;
+mod gtpu_judged;
+mod gtpu_many;
 mod import_command;
 mod instances;
 #[path = "../../../tests/lab/nat64.rs"]

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 
 use common::{Site, accepted, balances, refused, stderr, wait_until};
@@ -12,7 +12,7 @@ use sluice_lab::gnb::{DEVICE, Gnb, Tunnel};
 use sluice_lab::netns::Netns;
 
 /// Base stations are left, the data network is right.
-const PLANE: &str = "\
+pub const PLANE: &str = "\
 set interfaces mif unit 0 family inet address 10.45.0.1/16
 set interfaces mif unit 0 family inet mtu 1400
 set security zones security-zone mobile interfaces mif.0
@@ -31,7 +31,7 @@ set services gtp-u rules gold uplink maximum-bit-rate 10m
 set services gtp-u rules plain qfi 9
 ";
 
-const ALICE: &str = "\
+pub const ALICE: &str = "\
 set services gtp-u session alice teid 0x1001
 set services gtp-u session alice address 10.45.0.2
 set services gtp-u session alice peer address 10.71.1.2
@@ -45,7 +45,7 @@ fn api(site: &Site, operation: &str, body: &Value) -> std::process::Output {
     site.sluice(&["api", operation, "--body", file.to_str().unwrap()])
 }
 
-fn changed(site: &Site, operation: &str, body: &Value) -> Value {
+pub fn changed(site: &Site, operation: &str, body: &Value) -> Value {
     serde_json::from_str(&accepted(&api(site, operation, body))).unwrap()
 }
 
@@ -57,7 +57,7 @@ fn names(gateway: &Gateway) -> Vec<String> {
     names
 }
 
-fn bob(teid: Option<u32>) -> Value {
+pub fn bob(teid: Option<u32>) -> Value {
     let mut bob = json!({ "name": "bob", "address": "10.45.0.3", "prefix": "2001:db8:45:3::/64",
                           "peer": "10.71.1.2", "peer_teid": 0x2002, "rules": "gold" });
     if let Some(teid) = teid {
@@ -190,6 +190,127 @@ fn tunnels_take_xdp_on_veth_where_nothing_is_lost_by_it() {
     wait_until("the hook of left0", Duration::from_secs(5), || modes() == ["xdp-native", "tc"]);
 }
 
+/// What the session log has told of usage: whose, why, bytes from and to the subscriber.
+fn reported(gateway: &Gateway) -> Vec<(String, String, u64, u64)> {
+    let log = gateway.json("/api/log?last=1000").unwrap();
+    let entries = log.as_array().expect("entries").iter();
+    let of = |entry: &Value| {
+        let fields = entry["fields"].as_array().expect("fields");
+        let field = |name: &str| {
+            let found = fields.iter().find(|field| field[0] == name);
+            found.and_then(|field| field[1].as_str()).unwrap_or_default().to_owned()
+        };
+        let number = |name: &str| field(name).parse().expect("a number");
+        (field("session-name"), field("reason"), number("bytes-from-client"), number("bytes-from-server"))
+    };
+    entries.filter(|entry| entry["event"] == "RT_GTPU_USAGE_REPORT").map(of).collect()
+}
+
+/// TS 29.244 5.2.2.2, 5.2.2.3: each multiple is told once, also over a daemon that is killed; a time quota ends a session.
+#[test]
+fn thresholds_are_told_and_time_ends_a_session() {
+    let site = Site::new("gtpu-told");
+    let own = "set services gtp-u session alice threshold uplink 1000\n";
+    let mut gateway = site.start(&site.write("a.conf", &format!("{PLANE}{ALICE}{own}")));
+    let (subscribers, _gnb) = radio(&site, "gtpu-told-ue");
+    // the first reading, of nothing
+    std::thread::sleep(Duration::from_millis(1200));
+    let more = |packets: &str| {
+        let words = ["-c", packets, "-i", "0.01", "-W", "1", "-n", "-s", "72", "10.71.2.2"];
+        assert!(subscribers.command("ping").args(words).output().unwrap().status.success());
+    };
+    let told = |gateway: &Gateway, count: u64| {
+        let reports =
+            || gateway.json("/api/gtp-u/usage?name=alice").unwrap()["sessions"][0]["reports"].clone();
+        wait_until("a report", Duration::from_secs(5), || reports() == count);
+    };
+    more("9");
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(reported(&gateway), [], "900 bytes");
+    more("1");
+    told(&gateway, 1);
+    wait_until("the log", Duration::from_secs(2), || reported(&gateway).len() == 1);
+    assert_eq!(reported(&gateway), [("alice".into(), "volume-threshold".into(), 1000, 1000)]);
+    let usage = &gateway.json("/api/gtp-u/usage?name=alice").unwrap()["sessions"][0];
+    assert_eq!(
+        (&usage["last_report"]["trigger"], &usage["last_report"]["uplink_bytes"]),
+        (&"volume-threshold".into(), &1000.into())
+    );
+    assert!(gateway.get("/metrics").unwrap().contains("sluice_gtpu_usage_reports_total 1"));
+    // what passes while nobody reads is told afterwards, and nothing twice
+    gateway.kill().unwrap();
+    more("25");
+    gateway.start().unwrap();
+    told(&gateway, 2);
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(reported(&gateway), [("alice".into(), "volume-threshold".into(), 3500, 3500)]);
+    // over the API, with a quota of time
+    let mut bob = bob(Some(0x1002));
+    (bob["time_threshold_s"], bob["time_quota_s"]) = (1.into(), 3.into());
+    changed(&site, "add-gtp-u-sessions", &bob);
+    let of_bob = |gateway: &Gateway| {
+        gateway.json("/api/gtp-u/sessions?name=bob").unwrap()["sessions"][0]["usage"].clone()
+    };
+    wait_until("the end of bob's time", Duration::from_secs(8), || of_bob(&gateway)["uplink_quota"] == 0);
+    let why = |gateway: &Gateway| {
+        reported(gateway).into_iter().filter(|told| told.0 == "bob").map(|told| told.1).collect::<Vec<_>>()
+    };
+    wait_until("bob's reports", Duration::from_secs(5), || {
+        why(&gateway).iter().any(|why| why.contains("time-quota"))
+    });
+    assert!(why(&gateway).iter().any(|why| why == "time-threshold"), "{:?}", why(&gateway));
+    gateway.kill().unwrap();
+    gateway.start().unwrap();
+    assert_eq!(of_bob(&gateway)["uplink_quota"], 0, "it is over after a restart, too");
+    changed(&site, "change-gtp-u-session", &json!([{ "name": "bob", "time_quota_s": 0 }]));
+    assert_eq!(of_bob(&gateway)["uplink_quota"], Value::Null, "it goes on");
+    let wrong = json!({ "name": "bob", "peer_teid": 0 });
+    let said = stderr(&api(&site, "change-gtp-u-session", &json!([wrong, { "name": "bob" }])));
+    assert!(said.contains("peer_teid"), "{said}");
+    let said = stderr(&api(&site, "change-gtp-u-session", &json!([{ "name": "bob" }, { "name": "bob" }])));
+    assert!(said.contains("`bob` is named twice"), "{said}");
+}
+
+/// TS 29.281 7.3.2: an End Marker, and none where the tunnel stays.
+#[test]
+fn the_old_end_is_told_when_a_session_moves() {
+    let site = Site::new("gtpu-moved");
+    let _gateway = site.start(&site.write("a.conf", PLANE));
+    site.left.ip("addr add 10.71.1.3/24 dev eth0").unwrap();
+    let bind = |own: &str| site.left.enter(|| UdpSocket::bind(own).unwrap()).unwrap();
+    let ends = ["10.71.1.2:2152", "10.71.1.3:2152"].map(bind);
+    let hears = |end: &UdpSocket, patience: u64| {
+        end.set_read_timeout(Some(Duration::from_millis(patience))).unwrap();
+        let mut bytes = [0; 64];
+        end.recv(&mut bytes).ok().map(|length| bytes[..length].to_vec())
+    };
+    changed(&site, "add-gtp-u-sessions", &bob(Some(0x1002)));
+    changed(&site, "change-gtp-u-session", &json!({ "name": "bob", "rules": "plain", "uplink_quota": 7 }));
+    assert_eq!(hears(&ends[0], 300), None, "the tunnel stays");
+    let moved = json!({ "name": "bob", "peer": "10.71.1.3", "peer_teid": 0x77 });
+    changed(&site, "change-gtp-u-session", &moved);
+    assert_eq!(hears(&ends[0], 5000), Some(vec![0x30, 254, 0, 0, 0, 0, 0x20, 0x02]));
+    let back = json!({ "name": "bob", "peer_teid": 0x78 });
+    changed(&site, "change-gtp-u-session", &back);
+    assert_eq!(hears(&ends[1], 5000), Some(vec![0x30, 254, 0, 0, 0, 0, 0, 0x77]));
+    assert_eq!((hears(&ends[0], 300), hears(&ends[1], 300)), (None, None), "once");
+}
+
+/// A base station on the left with alice behind it, whom it has told of.
+pub fn radio(site: &Site, label: &str) -> (Netns, Gnb) {
+    let subscribers = Netns::create(label).unwrap();
+    for host in [&site.left, &site.right] {
+        host.run("ethtool", ["-K", "eth0", "gro", "on", "tx", "off", "gso", "off", "tso", "off"]).unwrap();
+    }
+    let address = |text: &str| text.parse::<IpAddr>().unwrap();
+    let gnb = Gnb::start(&site.left, &subscribers, address("10.71.1.2"), address("10.71.1.1")).unwrap();
+    subscribers.ip(&format!("link set {DEVICE} mtu 1400 up")).unwrap();
+    subscribers.ip(&format!("addr add 10.45.0.2/32 dev {DEVICE}")).unwrap();
+    subscribers.ip(&format!("route add default dev {DEVICE}")).unwrap();
+    gnb.set(Tunnel { subscriber: address("10.45.0.2"), uplink: 0x1001, downlink: 0x2001 });
+    (subscribers, gnb)
+}
+
 fn pings(from: &Netns, to: &str) -> bool {
     let words = ["-c", "5", "-i", "0.05", "-W", "1", "-n", to];
     from.command("ping").args(words).output().unwrap().status.success()
@@ -206,16 +327,7 @@ fn sessions_and_usage_outlive_a_daemon_that_is_killed() {
     let site = Site::new("gtpu-killed");
     let conf = site.write("a.conf", &format!("{PLANE}{ALICE}"));
     let mut gateway = site.start(&conf);
-    let subscribers = Netns::create("gtpu-ue").unwrap();
-    for host in [&site.left, &site.right] {
-        host.run("ethtool", ["-K", "eth0", "tx", "off", "gso", "off", "tso", "off"]).unwrap();
-    }
-    let address = |text: &str| text.parse::<IpAddr>().unwrap();
-    let gnb = Gnb::start(&site.left, &subscribers, address("10.71.1.2"), address("10.71.1.1")).unwrap();
-    subscribers.ip(&format!("link set {DEVICE} mtu 1400 up")).unwrap();
-    subscribers.ip(&format!("addr add 10.45.0.2/32 dev {DEVICE}")).unwrap();
-    subscribers.ip(&format!("route add default dev {DEVICE}")).unwrap();
-    gnb.set(Tunnel { subscriber: address("10.45.0.2"), uplink: 0x1001, downlink: 0x2001 });
+    let (subscribers, _gnb) = radio(&site, "gtpu-ue");
     assert!(pings(&subscribers, "10.71.2.2"), "through the gateway");
     assert!(pings(&subscribers, "10.45.0.1"), "the gateway itself");
     assert_eq!(used(&gateway, "alice"), (840, 10));

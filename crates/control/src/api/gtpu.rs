@@ -41,6 +41,21 @@ pub struct GtpuSessionRequest {
     /// Bytes to the subscriber that may pass in all; no limit when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub downlink_quota: Option<u64>,
+    /// Seconds from now on after which nothing passes; no limit when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_quota_s: Option<u64>,
+    /// The session log tells each time that another so many bytes from the subscriber have passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uplink_threshold: Option<u64>,
+    /// The session log tells each time that another so many bytes to the subscriber have passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub downlink_threshold: Option<u64>,
+    /// The session log tells each time that another so many bytes of both directions have passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_threshold: Option<u64>,
+    /// The session log tells each time that another so many seconds have passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_threshold_s: Option<u64>,
 }
 
 /// What was made.
@@ -70,6 +85,16 @@ pub struct GtpuChangeRequest {
     pub uplink_quota: Option<u64>,
     /// Bytes to the subscriber that may pass in all, those that have passed included; 0 takes the limit away.
     pub downlink_quota: Option<u64>,
+    /// Seconds since the session was made after which nothing passes; 0 takes the limit away.
+    pub time_quota_s: Option<u64>,
+    /// Bytes from the subscriber of which each other so many are told; 0: none are.
+    pub uplink_threshold: Option<u64>,
+    /// Bytes to the subscriber of which each other so many are told; 0: none are.
+    pub downlink_threshold: Option<u64>,
+    /// Bytes of both directions of which each other so many are told; 0: none are.
+    pub total_threshold: Option<u64>,
+    /// Seconds of which each other so many are told; 0: none are.
+    pub time_threshold_s: Option<u64>,
 }
 
 /// What was changed.
@@ -176,9 +201,26 @@ pub struct GtpuUsageView {
     pub downlink_packets: u64,
     /// Bytes to the subscriber that may pass in all; none = no limit.
     pub downlink_quota: Option<u64>,
+    /// How often a threshold was told of.
+    pub reports: u64,
+    /// What was told last.
+    pub last_report: Option<GtpuReportView>,
     /// Of flows of its rules, by precedence, since the session has them; what belongs to no flow is in none of these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<GtpuFlowView>,
+}
+
+/// What was told of a session's usage.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub struct GtpuReportView {
+    /// Seconds since 1970.
+    pub unix_s: u64,
+    /// `volume-threshold`, `time-threshold`, `time-quota`; several with a comma between.
+    pub trigger: String,
+    /// From the subscriber, until then.
+    pub uplink_bytes: u64,
+    /// To the subscriber, until then.
+    pub downlink_bytes: u64,
 }
 
 /// What passed of a flow of a session, in inner IP packets.
@@ -270,4 +312,7 @@ pub struct GtpuCounts {
     pub limit: u64,
     /// Other ends of their tunnels.
     pub peers: u64,
+    /// Reports of usage since the daemon started.
+    #[serde(default)]
+    pub reports: u64,
 }

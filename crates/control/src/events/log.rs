@@ -17,6 +17,8 @@ use sluice_plan::nat::Kind;
 use crate::api::{LogEntry, LogFields};
 use crate::commit::Shared;
 use crate::events::syslog::Outputs;
+use crate::functions::gtpu::meters::Told;
+use crate::functions::gtpu::sessions::Report;
 use crate::kernel::clock::unix_ms;
 use crate::state::active::Active;
 
@@ -25,21 +27,24 @@ pub fn start(shared: Arc<Shared>) -> std::io::Result<()> {
     let read = move || {
         let hz = u64::from(shared.dataplane.hz());
         let outputs = RefCell::new(Outputs::default());
+        let tell = |entry: LogEntry| {
+            if !outputs.borrow_mut().send(&entry) {
+                tracing::info!(target: "session", "{}", entry.line());
+            }
+            shared.log.keep(entry);
+        };
         let watched = shared.dataplane.watch_events(
             || {
                 shared.log.note_read();
                 outputs.borrow_mut().follow(&shared);
+                shared.log.take_posted().into_iter().for_each(tell);
                 true
             },
             |event| {
                 // a flood leaves no pause between events
                 shared.log.note_read();
                 outputs.borrow_mut().follow(&shared);
-                let entry = entry(&event, &shared.active(), hz);
-                if !outputs.borrow_mut().send(&entry) {
-                    tracing::info!(target: "session", "{}", entry.line());
-                }
-                shared.log.keep(entry);
+                tell(entry(&event, &shared.active(), hz));
             },
         );
         if let Err(error) = watched {
@@ -187,6 +192,23 @@ fn tunnel_entry(event: &Event, active: &Active) -> LogEntry {
         .add("source-zone-name", active.zone_name(raw.from_zone))
         .add("interface-name", active.unit_name(raw.ingress_unit))
         .entry("RT_GTPU_ERROR_INDICATION")
+}
+
+/// What has passed of a session, when a threshold was passed or its time is over (TS 29.244 7.5.8.3).
+pub fn usage_entry(report: &Report) -> LogEntry {
+    let (meter, nothing) = (&report.meter, Told::default());
+    let told = meter.last.as_ref().unwrap_or(&nothing);
+    Fields::new()
+        .add("session-name", &meter.name)
+        .add("teid", format_args!("{:#010x}", report.teid))
+        .add("reason", &told.trigger)
+        .add("report-number", meter.reports)
+        .add("bytes-from-client", told.bytes[0])
+        .add("packets-from-client", told.packets[0])
+        .add("bytes-from-server", told.bytes[1])
+        .add("packets-from-server", told.packets[1])
+        .add("elapsed-time", told.at.saturating_sub(meter.since))
+        .entry("RT_GTPU_USAGE_REPORT")
 }
 
 /// What a screen recognised: at most one entry a second for each screen of a zone on each CPU.

@@ -5,7 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::commit::Shared;
-use crate::events::watch;
+use crate::events::{log, watch};
+use crate::kernel::clock::unix_ms;
 
 const PERIOD: Duration = Duration::from_secs(1);
 /// The kernel's neighbour entries stay reachable for 15 to 45 seconds.
@@ -30,6 +31,8 @@ fn run(shared: &Shared) {
         thread::sleep(PERIOD);
         watch::catch_up_unresolved(shared);
         look_at_devices(shared);
+        let reports = shared.gtpu.meter(&shared.dataplane, unix_ms() / 1000);
+        reports.iter().map(log::usage_entry).for_each(|entry| shared.log.post(entry));
         if let Err(error) = shared.grants(&shared.active()).expire() {
             tracing::error!(%error, "grants whose time is over are not tidied; they are refused nevertheless");
         }

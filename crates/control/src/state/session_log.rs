@@ -17,6 +17,8 @@ pub struct SessionLog {
     /// Those of `system syslog`.
     own: Mutex<Vec<Arc<OutputCounts>>>,
     read: Mutex<Option<Instant>>,
+    /// Entries that are not the data plane's, until they are told.
+    posted: Mutex<Vec<LogEntry>>,
 }
 
 impl SessionLog {
@@ -32,6 +34,15 @@ impl SessionLog {
             entries.pop_front();
         }
         entries.push_back(entry);
+    }
+
+    /// For who reads events to tell.
+    pub fn post(&self, entry: LogEntry) {
+        self.posted.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+    }
+
+    pub fn take_posted(&self) -> Vec<LogEntry> {
+        std::mem::take(&mut self.posted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub fn outputs(&self) -> Vec<LogOutputView> {

@@ -7,7 +7,7 @@ use sluice_dataplane::{FlowUsage, Gtpu, GtpuRecord};
 
 use crate::api::{
     DropView, GtpuCounts, GtpuFilter, GtpuFlowView, GtpuInterfaceView, GtpuPeerView, GtpuPoolView,
-    GtpuRemoved, GtpuSessionList, GtpuSessionView, GtpuUsageList, GtpuUsageView, GtpuView,
+    GtpuRemoved, GtpuReportView, GtpuSessionList, GtpuSessionView, GtpuUsageList, GtpuUsageView, GtpuView,
 };
 use crate::commit::Shared;
 use crate::functions::gtpu::sessions::{Known, LISTED};
@@ -102,8 +102,19 @@ fn session(record: &GtpuRecord, known: Known) -> GtpuSessionView {
         interface: known.interface.clone(),
         rules: known.rules.clone(),
         qfi: has_container.then_some(own.rules.qfi),
-        usage: usage_of(record, &known),
+        usage: usage_with(record, known),
     }
+}
+
+fn usage_with(record: &GtpuRecord, known: Known) -> GtpuUsageView {
+    let usage = usage_of(record, &known);
+    let last = known.last.map(|told| GtpuReportView {
+        unix_s: told.at,
+        trigger: told.trigger,
+        uplink_bytes: told.bytes[0],
+        downlink_bytes: told.bytes[1],
+    });
+    GtpuUsageView { reports: known.reports, last_report: last, ..usage }
 }
 
 fn usage_of(record: &GtpuRecord, known: &Known) -> GtpuUsageView {
@@ -123,6 +134,7 @@ fn usage_of(record: &GtpuRecord, known: &Known) -> GtpuUsageView {
         downlink_packets: usage.packets[1],
         downlink_quota: quota[1],
         flows: flows.map(flow).collect(),
+        ..GtpuUsageView::default()
     }
 }
 
@@ -134,7 +146,7 @@ pub fn usage(shared: &Shared, filter: &GtpuFilter) -> GtpuUsageList {
         sum.downlink_bytes += record.usage.bytes[1];
         sum.downlink_packets += record.usage.packets[1];
     };
-    let (total, sessions) = walk(shared, filter, |record, known| usage_of(record, &known), add);
+    let (total, sessions) = walk(shared, filter, usage_with, add);
     GtpuUsageList { total, sessions, ..sum }
 }
 
@@ -167,6 +179,7 @@ pub fn counts(shared: &Shared) -> GtpuCounts {
         by_configuration: shared.gtpu.configured() as u64,
         limit: gtpu.capacity().into(),
         peers: gtpu.peers().len() as u64,
+        reports: shared.gtpu.reports(),
     }
 }
 

@@ -135,6 +135,12 @@ fn user_plane(page: &mut Page, gtpu: GtpuCounts) {
     page.family("sluice_gtpu_sessions_limit", Gauge, "GTP-U sessions that there is room for")
         .sample(&[], gtpu.limit);
     page.family("sluice_gtpu_peers", Gauge, "Other ends of GTP-U tunnels").sample(&[], gtpu.peers);
+    page.family(
+        "sluice_gtpu_usage_reports_total",
+        Counter,
+        "Reports of usage: thresholds that were passed, and time quotas",
+    )
+    .sample(&[], gtpu.reports);
 }
 
 fn units(page: &mut Page, interfaces: &[InterfaceView]) {
@@ -229,7 +235,7 @@ mod tests {
                 refused_full: 47,
                 ..Default::default()
             },
-            gtpu: GtpuCounts { sessions: 38, by_configuration: 33, limit: 39, peers: 34 },
+            gtpu: GtpuCounts { sessions: 38, by_configuration: 33, limit: 39, peers: 34, reports: 35 },
             ..Default::default()
         }
     }

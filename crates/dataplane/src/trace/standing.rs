@@ -45,8 +45,19 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const NAME_BYTES: usize = 15;
 
 /// Where packets come in, and where they have their verdict, in the order in which they meet them.
-const TRACED: [Program; 6] =
-    [Program::Fast, Program::Fanout, Program::Nat64, Program::Ungranted, Program::Leave, Program::Egress];
+const TRACED: [Program; 11] = [
+    Program::Fast,
+    Program::GtpuDecap,
+    Program::GtpuSignal,
+    Program::FastInner,
+    Program::GtpuDevice,
+    Program::Fanout,
+    Program::Nat64,
+    Program::Ungranted,
+    Program::Leave,
+    Program::GtpuEncap,
+    Program::Egress,
+];
 
 /// A program of ours, and whose place it has.
 struct Place {

@@ -10,7 +10,7 @@ use crate::config::{Gate, Interface, Prefix, Unit, Zone};
 use crate::error::Report;
 use crate::fan_out::FanOut;
 use crate::gtpu::{
-    DirectionRules, GtpU, MOBILE, MobilePool, MobileSession, Role, SessionRules, TunnelInterface,
+    DirectionRules, GtpU, MOBILE, MobilePool, MobileSession, Role, SessionRules, Thresholds, TunnelInterface,
 };
 use crate::schema::kind::{address, amount, dscp, prefix, teid, unit};
 use crate::values::overlap;
@@ -294,6 +294,8 @@ fn session(view: View, report: &mut Report) -> Option<MobileSession> {
     let end = |path: &[&str]| of_tunnel(path).and_then(|word| teid(word.word()).ok());
     let at = |path: &[&str]| of_tunnel(path).and_then(|word| address(word.word()).ok());
     let quota = |path: &[&str]| of_tunnel(path).and_then(|word| amount(word.word(), 0, u64::MAX).ok());
+    let seconds =
+        |path: &[&str]| of_tunnel(path).and_then(View::number).map(|seconds: u32| u64::from(seconds));
     let own = subscriber(view, report);
     let (own4, own6) = own?;
     Some(MobileSession {
@@ -308,6 +310,13 @@ fn session(view: View, report: &mut Report) -> Option<MobileSession> {
         rules: view.value(&["rules"]).map(|name| name.word().to_owned()),
         uplink_quota: quota(&["quota", "uplink"]),
         downlink_quota: quota(&["quota", "downlink"]),
+        time_quota_s: seconds(&["quota", "time"]),
+        thresholds: Thresholds {
+            uplink: quota(&["threshold", "uplink"]),
+            downlink: quota(&["threshold", "downlink"]),
+            total: quota(&["threshold", "total"]),
+            time_s: seconds(&["threshold", "time"]),
+        },
     })
 }
 

@@ -93,6 +93,9 @@ const RULES: Statement = keyed(
 
 const QUOTA: Kind = Kind::Amount { unit: "bytes", min: 1, max: 1_000_000_000_000_000_000 };
 
+/// TS 29.244 8.2.50, 8.2.51: up to 2^32 - 1.
+const SECONDS: Kind = Kind::Number { min: 1, max: 4_294_967_295 };
+
 const SESSION: Statement = keyed(
     "session",
     "A session that lasts as long as it stands here; others are made over the API.",
@@ -115,8 +118,12 @@ const SESSION: Statement = keyed(
         leaf("prefix", "IPv6 prefix of its subscriber, 64 bits long, out of a pool.", Kind::Prefix),
         block(
             "quota",
-            "Bytes of inner IP packets that may pass in all; more is dropped.",
-            &[leaf("downlink", "To the subscriber.", QUOTA), leaf("uplink", "From the subscriber.", QUOTA)],
+            "What may pass in all, in bytes of inner IP packets, and how long; the rest is dropped.",
+            &[
+                leaf("downlink", "To the subscriber.", QUOTA),
+                leaf("time", "Seconds since it was made, after which the daemon ends what passes.", SECONDS),
+                leaf("uplink", "From the subscriber.", QUOTA),
+            ],
         ),
         flag(
             "relay",
@@ -124,6 +131,16 @@ const SESSION: Statement = keyed(
         ),
         leaf("rules", "Rules that its packets meet; none when left out.", Kind::Name("rules")),
         leaf("teid", "TEID that this gateway is reached under.", Kind::Teid),
+        block(
+            "threshold",
+            "The session log tells each time that another so much has passed (TS 29.244 5.2.2.2).",
+            &[
+                leaf("downlink", "Bytes to the subscriber.", QUOTA),
+                leaf("time", "Seconds since it was made.", SECONDS),
+                leaf("total", "Bytes of both directions.", QUOTA),
+                leaf("uplink", "Bytes from the subscriber.", QUOTA),
+            ],
+        ),
     ],
 );
 

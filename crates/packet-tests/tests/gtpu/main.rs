@@ -3,6 +3,7 @@
 
 mod bench;
 mod flows;
+mod fuzz;
 mod messages;
 mod onwire;
 mod sessions;
@@ -19,8 +20,15 @@ use bench::Bench;
 /// What it is about, and the test.
 type Check = (&'static str, fn(&mut Bench));
 
-const CHECKS: [&[Check]; 5] =
-    [&messages::CHECKS, &sessions::CHECKS, &flows::CHECKS, &signals::CHECKS, &ways::CHECKS];
+const CHECKS: [&[Check]; 6] = [
+    &messages::CHECKS,
+    &sessions::CHECKS,
+    &flows::CHECKS,
+    &signals::CHECKS,
+    &[("every header broken, and a plain model", fuzz::every_header)],
+    // the last of them commits another configuration
+    &ways::CHECKS,
+];
 
 /// All of them on one gateway, whatever becomes of the others. `SLUICE_CHECK` names the only one.
 fn run(hook: Hook) {

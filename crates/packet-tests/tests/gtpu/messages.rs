@@ -271,6 +271,13 @@ fn outer(bench: &mut Bench) {
         "eth(dst={dmac}, src={smac})/ip(src={source}, dst={destination}, id=77, frag={at}, proto=udp)/fill(n=20)"
     ));
     bench.send("n3", &later).drops("one that follows it", "gtpu_fragment");
+    // RFC 1122 3.2.1.3, RFC 4291 2.5.3, 2.7
+    for from in ["224.0.0.7", "127.0.0.1", "0.1.2.3", "ff01::7", "::1"] {
+        let address: std::net::IpAddr = from.parse().expect("an address");
+        let mut ends = bench.n3(address.is_ipv4());
+        ends.from.1 = address;
+        bench.send("n3", &ends.frame(&message)).drops(from, "bad_address");
+    }
     assert_eq!(bench.usage(number), usage);
 }
 
@@ -287,6 +294,17 @@ fn others(bench: &mut Bench) {
             seen.counts(round, &[("received", 1), ("redirected", 1)]);
             seen.leaves(round, &bench.out_of_n6(&through(63, "10.6.0.100", dport)));
         }
+    }
+    // nor does a tunnel end where subscribers are: what they send to the port goes its way
+    bench.with(true, bench.rules());
+    for round in ["first packet", "established"] {
+        let sent = |hops: u8| {
+            packet(&format!(
+                "ip(src={UE}, dst=10.6.0.100, ttl={hops})/udp(sport=2152, dport=2152)/fill(n=20)"
+            ))
+        };
+        let seen = bench.up_packet(true, &sent(64));
+        seen.decapsulated(round, &bench.out_of_n6(&sent(63)));
     }
     let text = "eth()/vlan(id=9)/ip(src=10.9.0.2, dst=10.6.0.100)/udp(sport=2152, dport=53)";
     let mut frame = packet(text);

@@ -89,7 +89,8 @@ pub fn removed(removed: &GtpuRemoved) -> String {
 }
 
 fn usage_table(sessions: &[GtpuUsageView]) -> String {
-    let header = ["Session", "Up bytes", "Packets", "Quota", "Down bytes", "Packets", "Quota", "State"];
+    let header =
+        ["Session", "Up bytes", "Packets", "Quota", "Down bytes", "Packets", "Quota", "Reports", "State"];
     let quota = |quota: Option<u64>| quota.map_or("-".to_owned(), |bytes| bytes.to_string());
     let row = |usage: &GtpuUsageView| {
         vec![
@@ -100,6 +101,7 @@ fn usage_table(sessions: &[GtpuUsageView]) -> String {
             usage.downlink_bytes.to_string(),
             usage.downlink_packets.to_string(),
             quota(usage.downlink_quota),
+            usage.reports.to_string(),
             state(usage).to_owned(),
         ]
     };

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::meters::Meter;
 use crate::api::GtpuSessionRequest;
 use crate::state::files;
 use crate::state::store::{GTPU_SESSIONS as NAME, Store};
@@ -21,6 +22,15 @@ pub enum Line {
     Put(GtpuSessionRequest),
     /// The session of this name is no more.
     End(String),
+    /// What was told of a session.
+    Meter(Meter),
+}
+
+/// What stands in a journal, by name.
+#[derive(Debug, Default)]
+pub struct Written {
+    pub sessions: BTreeMap<String, GtpuSessionRequest>,
+    pub meters: BTreeMap<String, Meter>,
 }
 
 /// Lines that a file may have for nothing before it is written anew.
@@ -36,7 +46,7 @@ pub struct Journal {
 
 impl Journal {
     /// That of a state directory, and what stands in it. What a crash has cut off is no line.
-    pub fn open(store: &Store) -> io::Result<(Journal, BTreeMap<String, GtpuSessionRequest>)> {
+    pub fn open(store: &Store) -> io::Result<(Journal, Written)> {
         let (sessions, lines, whole) = read(store.dir())?;
         let mut file = append(store.dir())?;
         if file.metadata()?.len() > whole {
@@ -47,7 +57,7 @@ impl Journal {
     }
 
     /// What stands there, for who only reads.
-    pub fn look(dir: &Path) -> io::Result<(Journal, BTreeMap<String, GtpuSessionRequest>)> {
+    pub fn look(dir: &Path) -> io::Result<(Journal, Written)> {
         let (sessions, lines, _) = read(dir)?;
         Ok((Journal { dir: dir.to_owned(), file: None, lines }, sessions))
     }
@@ -71,17 +81,13 @@ impl Journal {
     }
 
     /// Writes the file anew when most of it says what is no more.
-    pub fn tidy<'a>(
-        &mut self,
-        sessions: impl ExactSizeIterator<Item = &'a GtpuSessionRequest>,
-    ) -> io::Result<()> {
-        let count = sessions.len();
+    pub fn tidy(&mut self, count: usize, lines: impl Iterator<Item = Line>) -> io::Result<()> {
         if self.file.is_none() || self.lines <= 2 * count + IDLE {
             return Ok(());
         }
         let mut text = Vec::with_capacity(count * 160);
-        for session in sessions {
-            serde_json::to_writer(&mut text, &Line::Put(session.clone()))?;
+        for line in lines {
+            serde_json::to_writer(&mut text, &line)?;
             text.push(b'\n');
         }
         files::replace(&self.dir, NAME, &text)?;
@@ -96,24 +102,28 @@ fn append(dir: &Path) -> io::Result<File> {
 }
 
 /// Sessions, how many lines said so, and how many bytes these have.
-fn read(dir: &Path) -> io::Result<(BTreeMap<String, GtpuSessionRequest>, usize, u64)> {
+fn read(dir: &Path) -> io::Result<(Written, usize, u64)> {
     let text = match std::fs::read(dir.join(NAME)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => vec![],
         text => text?,
     };
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    let (mut sessions, mut count) = (BTreeMap::new(), 0);
+    let (mut written, mut count) = (Written::default(), 0);
     for (number, line) in (1..).zip(text[..whole].split_inclusive(|byte| *byte == b'\n')) {
         count += 1;
         match serde_json::from_slice(line) {
-            Ok(Line::Put(session)) => drop(sessions.insert(session.name.clone(), session)),
-            Ok(Line::End(name)) => drop(sessions.remove(&name)),
+            Ok(Line::Put(session)) => drop(written.sessions.insert(session.name.clone(), session)),
+            Ok(Line::End(name)) => {
+                written.sessions.remove(&name);
+                written.meters.remove(&name);
+            }
+            Ok(Line::Meter(meter)) => drop(written.meters.insert(meter.name.clone(), meter)),
             Err(error) => {
                 tracing::error!(%error, line = number, file = NAME, "a line cannot be read and is passed over")
             }
         }
     }
-    Ok((sessions, count, whole as u64))
+    Ok((written, count, whole as u64))
 }
 
 #[cfg(test)]
@@ -130,7 +140,7 @@ mod tests {
         let _ = std::fs::remove_dir_all(&dir);
         let store = Store::lock(&dir).unwrap();
         let (mut journal, sessions) = Journal::open(&store).unwrap();
-        assert!(sessions.is_empty());
+        assert!(sessions.sessions.is_empty());
         journal
             .write(&[Line::Put(session("a", 1)), Line::Put(session("b", 2)), Line::Put(session("b", 3))])
             .unwrap();
@@ -139,13 +149,13 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, [&whole[..], b"{\"put\":{\"name\":\"c\""].concat()).unwrap();
         let (mut journal, sessions) = Journal::open(&store).unwrap();
-        assert_eq!(sessions.into_values().collect::<Vec<_>>(), [session("b", 3)]);
+        assert_eq!(sessions.sessions.into_values().collect::<Vec<_>>(), [session("b", 3)]);
         assert_eq!(std::fs::read(&path).unwrap(), whole);
         journal.lines = 3 + IDLE;
-        journal.tidy([&session("b", 3)].into_iter()).unwrap();
+        journal.tidy(1, [Line::Put(session("b", 3))].into_iter()).unwrap();
         journal.write(&[Line::Put(session("d", 4))]).unwrap();
         let (journal, sessions) = Journal::look(&dir).unwrap();
-        assert_eq!((journal.lines, sessions.len()), (2, 2));
+        assert_eq!((journal.lines, sessions.sessions.len()), (2, 2));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -1,6 +1,8 @@
 //! Sessions of the user plane: those of the configuration are made, those that have no place in it any more end.
 
 pub mod journal;
+mod markers;
+pub mod meters;
 pub mod sessions;
 
 use std::sync::Arc;

@@ -11,11 +11,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use sluice_abi::GtpuRules;
 use sluice_dataplane::{Dataplane, Gtpu, GtpuRecord, GtpuRefused, GtpuSession, Peer, Tunnel};
 use sluice_language::Config;
-use sluice_language::gtpu::{GtpU, MobileSession};
+use sluice_language::gtpu::{GtpU, MobileSession, Thresholds};
 use sluice_plan::{GtpuPlan, Plan, SessionWant};
 
-use super::journal::{Journal, Line};
+use super::journal::{Journal, Line, Written};
+use super::markers;
+use super::meters::{Meter, Time, Told, is_metered};
 use crate::api::{GtpuAdded, GtpuChangeRequest, GtpuChanged, GtpuRemoveRequest, GtpuSessionRequest, prefix};
+use crate::kernel::clock::unix_ms;
 use crate::state::store::{GTPU_SESSIONS, Store, StoreError};
 
 /// Sessions that one answer lists unless asked otherwise.
@@ -51,7 +54,11 @@ pub struct Sessions(Mutex<Book>);
 struct Book {
     journal: Journal,
     /// Made over the API.
-    made: BTreeMap<String, GtpuSessionRequest>,
+    made: BTreeMap<String, MobileSession>,
+    /// Of sessions whose usage is told of.
+    meters: BTreeMap<String, Meter>,
+    /// Since this process began.
+    reports: u64,
     /// Where the configuration in force has its own.
     configured: HashMap<String, usize>,
     /// Names by TEID.
@@ -60,6 +67,13 @@ struct Book {
     filters: HashMap<String, u16>,
     config: GtpU,
     plan: GtpuPlan,
+}
+
+/// Of a session whose time is over.
+const OVER: [Option<u64>; 2] = [Some(0); 2];
+
+fn now() -> Time {
+    unix_ms() / 1000
 }
 
 /// What is known of a session besides the data plane's own.
@@ -71,6 +85,16 @@ pub struct Known {
     pub interface: Option<String>,
     /// Of its rules, by precedence.
     pub flows: Vec<String>,
+    /// How often its usage was told of, and what was told last.
+    pub reports: u64,
+    pub last: Option<Told>,
+}
+
+/// A session whose usage is to be told of; what it is stands in its meter.
+#[derive(Debug)]
+pub struct Report {
+    pub teid: u32,
+    pub meter: Meter,
 }
 
 impl Sessions {
@@ -78,22 +102,31 @@ impl Sessions {
     pub fn of(store: &Store) -> Result<Self, StoreError> {
         let path = store.dir().join(GTPU_SESSIONS);
         let opened = Journal::open(store);
-        let (journal, made) = opened.map_err(|source| StoreError::Io { action: "open", path, source })?;
-        Ok(Self::with(journal, made))
+        let (journal, written) = opened.map_err(|source| StoreError::Io { action: "open", path, source })?;
+        Ok(Self::with(journal, written))
     }
 
     /// What a daemon has left, for who only reads.
     pub fn look(dir: &Path, config: &Config, plan: &Plan) -> io::Result<Self> {
-        let (journal, made) = Journal::look(dir)?;
-        let sessions = Self::with(journal, made);
+        let (journal, written) = Journal::look(dir)?;
+        let sessions = Self::with(journal, written);
         sessions.book().learn(config, plan);
         Ok(sessions)
     }
 
-    fn with(journal: Journal, made: BTreeMap<String, GtpuSessionRequest>) -> Self {
+    fn with(journal: Journal, written: Written) -> Self {
         let (configured, names, filters) = (HashMap::new(), HashMap::new(), HashMap::new());
         let (config, plan) = (GtpU::default(), GtpuPlan::default());
-        Self(Mutex::new(Book { journal, made, configured, names, filters, config, plan }))
+        let session = |request: GtpuSessionRequest| match read(&request) {
+            Ok(session) => Some((request.name, session)),
+            Err(why) => {
+                tracing::error!(session = request.name, %why, "a session that was written down is passed over");
+                None
+            }
+        };
+        let made = written.sessions.into_values().filter_map(session).collect();
+        let meters = written.meters;
+        Self(Mutex::new(Book { journal, made, meters, reports: 0, configured, names, filters, config, plan }))
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -103,10 +136,7 @@ impl Sessions {
     /// Sessions that there would be with a configuration.
     pub fn wanted(&self, config: &Config) -> usize {
         let book = self.book();
-        let stays = |session: &&GtpuSessionRequest| {
-            let place = read(session).map(|session| config.gtp_u.place(&session));
-            matches!(place, Ok(Ok(())))
-        };
+        let stays = |session: &&MobileSession| config.gtp_u.place(session).is_ok();
         config.gtp_u.sessions.len() + book.made.values().filter(stays).count()
     }
 
@@ -122,7 +152,7 @@ impl Sessions {
         if wanted > room as usize {
             return Err(GtpuError::Room { wanted, room });
         }
-        let mut made: Vec<(GtpuSessionRequest, SessionWant)> = vec![];
+        let mut made: Vec<(MobileSession, SessionWant)> = vec![];
         let (mut names, mut teids) = (HashSet::new(), HashSet::new());
         for (number, mut request) in (1..).zip(requests) {
             let bad = |reason: String| GtpuError::Request { number, reason };
@@ -134,19 +164,23 @@ impl Sessions {
             let session = read(&request).map_err(bad)?;
             let want = book.place(&session).map_err(bad)?;
             debug_assert_eq!(want.teid, teid);
-            made.push((request, want));
+            made.push((session, want));
         }
         let mut numbers = vec![];
-        for (request, want) in &made {
+        for (session, want) in &made {
             match gtpu.add(&book.asked(want)) {
                 Ok(number) => numbers.push(number),
                 Err(source) => {
                     dataplane.remove_gtpu(&numbers)?;
-                    return Err(GtpuError::Refused { name: request.name.clone(), source });
+                    return Err(GtpuError::Refused { name: session.name.clone(), source });
                 }
             }
         }
-        let lines: Vec<Line> = made.iter().map(|(request, _)| Line::Put(request.clone())).collect();
+        let now = now();
+        let metered = made.iter().filter(|(session, _)| is_metered(session));
+        let meters: Vec<Meter> = metered.map(|(session, _)| Meter::new(session, now)).collect();
+        let lines = made.iter().map(|(session, _)| Line::Put(request_of(session)));
+        let lines: Vec<Line> = lines.chain(meters.iter().cloned().map(Line::Meter)).collect();
         if let Err(error) = book.journal.write(&lines) {
             // nobody would know of it after a restart
             dataplane.remove_gtpu(&numbers)?;
@@ -154,30 +188,58 @@ impl Sessions {
         }
         let teids = made.iter().map(|(_, want)| want.teid).take(LISTED).collect();
         let added = made.len() as u64;
-        for (request, want) in made {
-            book.names.insert(want.teid, request.name.clone());
-            book.made.insert(request.name.clone(), request);
+        for (session, want) in made {
+            book.names.insert(want.teid, session.name.clone());
+            book.made.insert(session.name.clone(), session);
         }
+        book.meters.extend(meters.into_iter().map(|meter| (meter.name.clone(), meter)));
         Ok(GtpuAdded { added, teids })
     }
 
-    /// Changes a session that was made over the API.
-    pub fn change(&self, dataplane: &Dataplane, change: GtpuChangeRequest) -> Result<GtpuChanged, GtpuError> {
+    /// Changes sessions that were made over the API, all that are named or none of them.
+    pub fn change(
+        &self,
+        dataplane: &Dataplane,
+        changes: Vec<GtpuChangeRequest>,
+    ) -> Result<GtpuChanged, GtpuError> {
         let mut book = self.book();
-        let before = book.made_by_name(&change.name)?.clone();
         let gtpu = dataplane.gtpu()?;
-        let after = changed(&before, change);
-        let want = read(&after).and_then(|session| book.place(&session)).map_err(GtpuError::Bad)?;
-        let number = gtpu.find_teid(want.teid).ok_or_else(|| GtpuError::Unknown(after.name.clone()))?;
-        let old = gtpu.get(number).ok_or_else(|| GtpuError::Unknown(after.name.clone()))?;
-        put(gtpu, number, &book.asked(&want), &after.name)?;
-        if let Err(error) = book.journal.write(&[Line::Put(after.clone())]) {
-            put(gtpu, number, &old.session, &after.name)?;
+        let mut names = HashSet::new();
+        let mut steps = vec![];
+        for change in changes {
+            if !names.insert(change.name.clone()) {
+                return Err(GtpuError::Bad(format!(
+                    "session `{}` is named twice; once is enough",
+                    change.name
+                )));
+            }
+            steps.push(book.step(gtpu, change)?);
+        }
+        let back = |done: &[Step]| {
+            done.iter().try_for_each(|step| put(gtpu, step.number, &step.before, &step.after.name))
+        };
+        for (done, step) in steps.iter().enumerate() {
+            if let Err(error) = put(gtpu, step.number, &book.asked(&step.want), &step.after.name) {
+                back(&steps[..done])?;
+                return Err(error);
+            }
+        }
+        let lines: Vec<Line> = steps.iter().map(|step| Line::Put(request_of(&step.after))).collect();
+        if let Err(error) = book.journal.write(&lines) {
+            back(&steps)?;
             return Err(GtpuError::Journal(error));
         }
-        book.made.insert(after.name.clone(), after);
+        let changed = steps.len() as u64;
+        let left: Vec<Tunnel> =
+            steps.iter().filter_map(|step| left(&step.before, &book.asked(&step.want))).collect();
+        for step in steps {
+            book.meter(&step.after, now());
+            book.made.insert(step.after.name.clone(), step.after);
+        }
         book.tidy();
-        Ok(GtpuChanged { changed: 1 })
+        drop(book);
+        tell_old_ends(dataplane, &left);
+        Ok(GtpuChanged { changed })
     }
 
     /// Ends sessions that were made over the API; what is returned is all that passed of them.
@@ -193,9 +255,14 @@ impl Sessions {
             return Ok(vec![]);
         }
         book.journal.write(&lines).map_err(GtpuError::Journal)?;
-        let teids: Vec<u32> = names.iter().filter_map(|name| book.made.get(name)?.teid).collect();
+        let ended: Vec<MobileSession> =
+            names.iter().filter_map(|name| book.made.get(name).cloned()).collect();
+        let teids: Vec<u32> = ended.iter().map(|session| session.teid).collect();
         let mut known: HashMap<u32, Known> = teids.iter().map(|teid| (*teid, book.known(*teid))).collect();
-        names.iter().for_each(|name| drop(book.made.remove(name)));
+        names.iter().for_each(|name| {
+            book.made.remove(name);
+            book.meters.remove(name);
+        });
         let gtpu = dataplane.gtpu()?;
         let numbers: Vec<u32> = teids.iter().filter_map(|teid| gtpu.find_teid(*teid)).collect();
         let records = dataplane.remove_gtpu(&numbers)?;
@@ -212,6 +279,7 @@ impl Sessions {
         let mut book = self.book();
         let mut remains = book.end_misfits(config);
         book.learn(config, plan);
+        book.meter_configured(now());
         let wants = book.wants(plan);
         match dataplane.gtpu() {
             Ok(gtpu) => {
@@ -229,7 +297,51 @@ impl Sessions {
     pub fn teid(&self, name: &str) -> Option<u32> {
         let book = self.book();
         let configured = book.configured.get(name).map(|index| book.config.sessions[*index].teid);
-        configured.or_else(|| book.made.get(name)?.teid)
+        configured.or_else(|| Some(book.made.get(name)?.teid))
+    }
+
+    /// Once a second: ends sessions whose time is over, and says of which there is something to tell. That is written down before,
+    /// so that nobody is told twice.
+    pub fn meter(&self, dataplane: &Dataplane, now: Time) -> Vec<Report> {
+        let mut book = self.book();
+        let Ok(gtpu) = dataplane.gtpu() else { return vec![] };
+        let (mut noted, mut reports) = (vec![], vec![]);
+        for (name, meter) in &book.meters {
+            let Some(session) = book.session(name) else { continue };
+            let Some(record) = gtpu.find_teid(session.teid).and_then(|number| gtpu.get(number)) else {
+                continue;
+            };
+            if meter.is_over(session, now) && record.session.quota != OVER {
+                let GtpuSession { tunnel, rules, .. } = record.session;
+                if let Err(error) = gtpu.change(record.number, &tunnel, &rules, OVER) {
+                    tracing::error!(%error, session = name, "its time is over, and it does not end");
+                }
+            }
+            let mut after = meter.clone();
+            if after.note(session, &record.usage, now) {
+                if after.reports != meter.reports {
+                    reports.push(Report { teid: session.teid, meter: after.clone() });
+                }
+                noted.push(after);
+            }
+        }
+        if noted.is_empty() {
+            return reports;
+        }
+        let lines: Vec<Line> = noted.iter().cloned().map(Line::Meter).collect();
+        if let Err(error) = book.journal.write(&lines) {
+            tracing::error!(%error, "usage cannot be written down; it is told of later");
+            return vec![];
+        }
+        book.reports += reports.len() as u64;
+        book.meters.extend(noted.into_iter().map(|meter| (meter.name.clone(), meter)));
+        book.tidy();
+        reports
+    }
+
+    /// Reports since this process began.
+    pub fn reports(&self) -> u64 {
+        self.book().reports
     }
 
     /// What is known of sessions, by TEID.
@@ -244,12 +356,32 @@ impl Sessions {
     }
 }
 
+/// What becomes of a session that is changed.
+struct Step {
+    number: u32,
+    before: GtpuSession,
+    after: MobileSession,
+    want: SessionWant,
+}
+
 impl Book {
+    fn step(&self, gtpu: &Gtpu, change: GtpuChangeRequest) -> Result<Step, GtpuError> {
+        let name = change.name.clone();
+        let after = changed(request_of(self.made_by_name(&name)?), change);
+        let bad = |reason| GtpuError::Bad(format!("session `{name}`: {reason}"));
+        let after = read(&after).map_err(bad)?;
+        let mut want = self.place(&after).map_err(bad)?;
+        self.end_in_time(&after, &mut want, now());
+        let number = gtpu.find_teid(want.teid).ok_or_else(|| GtpuError::Unknown(after.name.clone()))?;
+        let old = gtpu.get(number).ok_or_else(|| GtpuError::Unknown(after.name.clone()))?;
+        Ok(Step { number, before: old.session, after, want })
+    }
+
     fn is_known(&self, name: &str) -> bool {
         self.made.contains_key(name) || self.configured.contains_key(name)
     }
 
-    fn made_by_name(&self, name: &str) -> Result<&GtpuSessionRequest, GtpuError> {
+    fn made_by_name(&self, name: &str) -> Result<&MobileSession, GtpuError> {
         if self.configured.contains_key(name) {
             return Err(GtpuError::Configured(name.to_owned()));
         }
@@ -268,7 +400,7 @@ impl Book {
             (Some(name), None, false) => self.made_by_name(name).map(|_| vec![name.clone()]),
             (None, Some(peer), false) => {
                 let peer: IpAddr = address(peer, "peer").map_err(GtpuError::Bad)?;
-                let leads_there = |session: &&GtpuSessionRequest| session.peer.parse() == Ok(peer);
+                let leads_there = |session: &&MobileSession| session.peer == peer;
                 Ok(self.made.values().filter(leads_there).map(|session| session.name.clone()).collect())
             }
             (None, None, true) => Ok(self.made.keys().cloned().collect()),
@@ -285,31 +417,30 @@ impl Book {
         for session in own {
             subscribers.extend(subscriber(session).map(|address| (address, session.name.as_str())));
         }
-        let cause = |request: &GtpuSessionRequest| -> Option<String> {
-            let session = match read(request) {
-                Ok(session) => session,
-                Err(why) => return Some(why),
-            };
+        let cause = |session: &MobileSession| -> Option<String> {
             if names.contains_key(session.name.as_str()) {
                 return Some("the configuration has a session of this name".to_owned());
             }
             if let Some(other) = teids.get(&session.teid) {
                 return Some(format!("session `{other}` of the configuration has its TEID"));
             }
-            if let Some(other) = subscriber(&session).find_map(|address| subscribers.get(&address)) {
+            if let Some(other) = subscriber(session).find_map(|address| subscribers.get(&address)) {
                 return Some(format!("session `{other}` of the configuration has its address"));
             }
-            config.gtp_u.place(&session).err().map(|misfit| misfit.to_string())
+            config.gtp_u.place(session).err().map(|misfit| misfit.to_string())
         };
         let ended: Vec<(String, String)> =
-            self.made.values().filter_map(|request| Some((request.name.clone(), cause(request)?))).collect();
+            self.made.values().filter_map(|session| Some((session.name.clone(), cause(session)?))).collect();
         let lines: Vec<Line> = ended.iter().map(|(name, _)| Line::End(name.clone())).collect();
         if !lines.is_empty()
             && let Err(error) = self.journal.write(&lines)
         {
             tracing::error!(%error, "sessions that have ended are still written down");
         }
-        ended.iter().for_each(|(name, _)| drop(self.made.remove(name)));
+        for (name, _) in &ended {
+            self.made.remove(name);
+            self.meters.remove(name);
+        }
         let text = |(name, why): &(String, String)| format!("GTP-U session `{name}` has ended: {why}");
         ended.iter().map(text).collect()
     }
@@ -318,17 +449,65 @@ impl Book {
         (self.config, self.plan) = (config.gtp_u.clone(), plan.gtpu.clone());
         let own = config.gtp_u.sessions.iter();
         self.configured = own.clone().map(|session| session.name.clone()).zip(0..).collect();
-        let made = self.made.values().filter_map(|session| Some((session.teid?, session.name.clone())));
+        let made = self.made.values().map(|session| (session.teid, session.name.clone()));
         let configured = own.map(|session| (session.teid, session.name.clone()));
         self.names = made.chain(configured).collect();
     }
 
     fn wants(&self, plan: &Plan) -> Vec<SessionWant> {
-        let made = self.made.values().filter_map(|request| {
-            let session = read(request).ok()?;
-            self.plan.session(&self.config, &session)
+        let now = now();
+        let made = self.made.values().filter_map(|session| {
+            let mut want = self.plan.session(&self.config, session)?;
+            self.end_in_time(session, &mut want, now);
+            Some(want)
         });
-        plan.gtpu_sessions.iter().map(|(_, want)| want.clone()).chain(made).collect()
+        let own = plan.gtpu_sessions.iter().map(|(name, want)| {
+            let mut want = want.clone();
+            self.session(name).iter().for_each(|session| self.end_in_time(session, &mut want, now));
+            want
+        });
+        own.chain(made).collect()
+    }
+
+    /// A session by its name, wherever it stands.
+    fn session(&self, name: &str) -> Option<&MobileSession> {
+        let configured = self.configured.get(name).and_then(|index| self.config.sessions.get(*index));
+        configured.or_else(|| self.made.get(name))
+    }
+
+    /// What is over has a quota of nothing.
+    fn end_in_time(&self, session: &MobileSession, want: &mut SessionWant, now: Time) {
+        if self.meters.get(&session.name).is_some_and(|meter| meter.is_over(session, now)) {
+            want.quota = OVER;
+        }
+    }
+
+    /// The time of a session counts from when it was made, or first had something that is told of.
+    fn meter(&mut self, session: &MobileSession, now: Time) {
+        if !is_metered(session) {
+            self.meters.remove(&session.name);
+        } else if !self.meters.contains_key(&session.name) {
+            let meter = Meter::new(session, now);
+            if let Err(error) = self.journal.write(&[Line::Meter(meter.clone())]) {
+                tracing::error!(%error, "since when a session is there cannot be written down");
+            }
+            self.meters.insert(session.name.clone(), meter);
+        }
+    }
+
+    /// The same of the configuration's; those of sessions that are no more go.
+    fn meter_configured(&mut self, now: Time) {
+        let own = self.config.sessions.clone();
+        own.iter().for_each(|session| self.meter(session, now));
+        let gone: Vec<String> =
+            self.meters.keys().filter(|name| self.session(name).is_none()).cloned().collect();
+        let lines: Vec<Line> = gone.iter().cloned().map(Line::End).collect();
+        if !lines.is_empty()
+            && let Err(error) = self.journal.write(&lines)
+        {
+            tracing::error!(%error, "sessions that have ended are still written down");
+        }
+        gone.iter().for_each(|name| drop(self.meters.remove(name)));
     }
 
     /// What the configuration's rules ask of packets is the data plane's from here on.
@@ -355,19 +534,27 @@ impl Book {
         let Some(name) = self.names.get(&teid) else {
             return Known { name: "-".to_owned(), ..Known::default() };
         };
-        let configured = self.configured.get(name).map(|index| self.config.sessions[*index].clone());
-        let by_configuration = configured.is_some();
-        let session = configured.or_else(|| read(self.made.get(name)?).ok());
-        let interface = session.as_ref().and_then(|session| self.config.mobile(session)).map(str::to_owned);
-        let rules = session.and_then(|session| session.rules);
+        let session = self.session(name);
+        let meter = self.meters.get(name);
+        let rules = session.and_then(|session| session.rules.clone());
         let flows = rules.as_ref().and_then(|name| self.config.rules(name)).map(|rules| &rules.flows[..]);
         let flows = flows.unwrap_or_default().iter().map(|flow| flow.name.clone()).collect();
-        Known { name: name.clone(), by_configuration, rules, interface, flows }
+        Known {
+            name: name.clone(),
+            by_configuration: self.configured.contains_key(name),
+            rules,
+            interface: session.and_then(|session| self.config.mobile(session)).map(str::to_owned),
+            flows,
+            reports: meter.map_or(0, |meter| meter.reports),
+            last: meter.and_then(|meter| meter.last.clone()),
+        }
     }
 
     fn tidy(&mut self) {
-        let Self { journal, made, .. } = self;
-        if let Err(error) = journal.tidy(made.values()) {
+        let Self { journal, made, meters, .. } = self;
+        let sessions = made.values().map(|session| Line::Put(request_of(session)));
+        let meters = meters.values().cloned().map(Line::Meter);
+        if let Err(error) = journal.tidy(made.len() + meters.len(), sessions.chain(meters)) {
             tracing::warn!(%error, "the list of GTP-U sessions could not be written anew");
         }
     }
@@ -375,6 +562,22 @@ impl Book {
 
 fn subscriber(session: &MobileSession) -> impl Iterator<Item = IpAddr> + use<> {
     [session.address.map(IpAddr::V4), session.prefix.map(IpAddr::V6)].into_iter().flatten()
+}
+
+/// The tunnel that a session has left.
+fn left(before: &GtpuSession, after: &GtpuSession) -> Option<Tunnel> {
+    (before.tunnel != after.tunnel).then_some(before.tunnel)
+}
+
+/// Behind the last packet that a program sends to them.
+fn tell_old_ends(dataplane: &Dataplane, left: &[Tunnel]) {
+    if left.is_empty() {
+        return;
+    }
+    if let Err(error) = dataplane.grace() {
+        tracing::warn!(%error, "End Markers may overtake the last packets");
+    }
+    markers::send(left);
 }
 
 /// Changes nothing of sessions that are as they should be.
@@ -398,14 +601,16 @@ fn bring_about(
         remains.push(format!("GTP-U sessions that are no more could not be ended: {error}"));
     }
     let name = |teid: u32| names.get(&teid).cloned().unwrap_or_default();
-    let mut here = HashMap::new();
+    let (mut here, mut moved) = (HashMap::new(), vec![]);
     for record in there.iter().filter(stays) {
         here.insert(record.session.teid, ());
         let want = &wanted[&record.session.teid];
-        if *want != record.session
-            && let Err(error) = put(gtpu, record.number, want, &name(want.teid))
-        {
-            remains.push(error.to_string());
+        if *want == record.session {
+            continue;
+        }
+        match put(gtpu, record.number, want, &name(want.teid)) {
+            Ok(()) => moved.extend(left(&record.session, want)),
+            Err(error) => remains.push(error.to_string()),
         }
     }
     for want in wanted.values().filter(|want| !here.contains_key(&want.teid)) {
@@ -413,6 +618,7 @@ fn bring_about(
             remains.push(format!("GTP-U session `{}` is not there: {error}", name(want.teid)));
         }
     }
+    tell_old_ends(dataplane, &moved);
     remains
 }
 
@@ -429,7 +635,30 @@ fn vacant(gtpu: &Gtpu, is_taken: impl Fn(u32) -> bool) -> u32 {
     free.next().unwrap_or(0)
 }
 
-fn changed(before: &GtpuSessionRequest, change: GtpuChangeRequest) -> GtpuSessionRequest {
+/// A session as it was asked for.
+fn request_of(session: &MobileSession) -> GtpuSessionRequest {
+    let Thresholds { uplink, downlink, total, time_s } = session.thresholds;
+    GtpuSessionRequest {
+        name: session.name.clone(),
+        teid: Some(session.teid),
+        address: session.address.map(|address| address.to_string()),
+        prefix: session.prefix.map(|prefix| format!("{prefix}/64")),
+        relay: session.relay,
+        peer: session.peer.to_string(),
+        peer_teid: session.peer_teid,
+        local_address: session.local.map(|local| local.to_string()),
+        rules: session.rules.clone(),
+        uplink_quota: session.uplink_quota,
+        downlink_quota: session.downlink_quota,
+        time_quota_s: session.time_quota_s,
+        uplink_threshold: uplink,
+        downlink_threshold: downlink,
+        total_threshold: total,
+        time_threshold_s: time_s,
+    }
+}
+
+fn changed(before: GtpuSessionRequest, change: GtpuChangeRequest) -> GtpuSessionRequest {
     let quota = |new: Option<u64>, old: Option<u64>| match new {
         None => old,
         Some(0) => None,
@@ -438,16 +667,25 @@ fn changed(before: &GtpuSessionRequest, change: GtpuChangeRequest) -> GtpuSessio
     // a tunnel to a peer of the other family has another end here
     let moves = change.peer.as_ref().is_some_and(|peer| peer.contains(':') != before.peer.contains(':'));
     GtpuSessionRequest {
-        peer: change.peer.unwrap_or_else(|| before.peer.clone()),
+        peer: change.peer.unwrap_or(before.peer),
         peer_teid: change.peer_teid.unwrap_or(before.peer_teid),
-        local_address: change.local_address.or_else(|| before.local_address.clone().filter(|_| !moves)),
+        local_address: change.local_address.or(before.local_address.filter(|_| !moves)),
         rules: match change.rules {
-            None => before.rules.clone(),
+            None => before.rules,
             Some(name) => Some(name).filter(|name| !name.is_empty()),
         },
         uplink_quota: quota(change.uplink_quota, before.uplink_quota),
         downlink_quota: quota(change.downlink_quota, before.downlink_quota),
-        ..before.clone()
+        time_quota_s: quota(change.time_quota_s, before.time_quota_s),
+        uplink_threshold: quota(change.uplink_threshold, before.uplink_threshold),
+        downlink_threshold: quota(change.downlink_threshold, before.downlink_threshold),
+        total_threshold: quota(change.total_threshold, before.total_threshold),
+        time_threshold_s: quota(change.time_threshold_s, before.time_threshold_s),
+        name: before.name,
+        teid: before.teid,
+        address: before.address,
+        prefix: before.prefix,
+        relay: before.relay,
     }
 }
 
@@ -471,10 +709,17 @@ fn read(request: &GtpuSessionRequest) -> Result<MobileSession, String> {
         IpAddr::V4(address) => Ok(address),
         IpAddr::V6(_) => Err(format!("address `{text}`: of IPv6 a subscriber has a prefix")),
     });
-    for (what, quota) in [("uplink_quota", request.uplink_quota), ("downlink_quota", request.downlink_quota)]
-    {
-        if quota == Some(0) {
-            return Err(format!("{what}: a number of bytes; leave it out where there is no limit"));
+    for (what, limit, unit) in [
+        ("uplink_quota", request.uplink_quota, "bytes"),
+        ("downlink_quota", request.downlink_quota, "bytes"),
+        ("time_quota_s", request.time_quota_s, "seconds"),
+        ("uplink_threshold", request.uplink_threshold, "bytes"),
+        ("downlink_threshold", request.downlink_threshold, "bytes"),
+        ("total_threshold", request.total_threshold, "bytes"),
+        ("time_threshold_s", request.time_threshold_s, "seconds"),
+    ] {
+        if limit == Some(0) {
+            return Err(format!("{what}: a number of {unit}; leave it out where there is no limit"));
         }
     }
     Ok(MobileSession {
@@ -489,6 +734,13 @@ fn read(request: &GtpuSessionRequest) -> Result<MobileSession, String> {
         rules: request.rules.clone(),
         uplink_quota: request.uplink_quota,
         downlink_quota: request.downlink_quota,
+        time_quota_s: request.time_quota_s,
+        thresholds: Thresholds {
+            uplink: request.uplink_threshold,
+            downlink: request.downlink_threshold,
+            total: request.total_threshold,
+            time_s: request.time_threshold_s,
+        },
     })
 }
 

@@ -1,6 +1,7 @@
 //! The user plane and its sessions.
 
 use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 
 use super::failure::{Failure, Fault};
 use super::operation::{About, Act, Body, Gateway, NoArguments, Operation, Order};
@@ -66,15 +67,15 @@ pub static ADD_GTPU_SESSIONS: Operation<NoArguments, GtpuAdded> = Operation {
     act: Act::Change(add),
 };
 
-/// Changes a session.
+/// Changes sessions.
 pub static CHANGE_GTPU_SESSION: Operation<NoArguments, GtpuChanged> = Operation {
     about: About {
         faults: &[WRONG, (Fault::Conflict, "the configuration has the session; nothing was changed"), FULL],
         ..About::change(
             "change-gtp-u-session",
             "/api/gtp-u/sessions/change",
-            "Give a session another tunnel, other rules or quotas; each packet meets the old ones or the new ones",
-            Body::Object(GtpuChangeRequest::json_schema),
+            "Give sessions other tunnels, rules or quotas; each packet meets the old ones or the new ones",
+            Body::Objects(GtpuChangeRequest::json_schema),
         )
     },
     act: Act::Change(change),
@@ -101,17 +102,21 @@ pub static REMOVE_GTPU_SESSIONS: Operation<NoArguments, GtpuRemoved> = Operation
 };
 
 fn add(gateway: &Gateway, _: &NoArguments, order: Order) -> Result<GtpuAdded, Failure> {
-    // read as what it is: an error then names the field
-    let requests: Vec<GtpuSessionRequest> = match order.body.trim_start().starts_with('[') {
-        true => order.objects("sessions")?,
-        false => vec![order.object("session")?],
-    };
+    let requests: Vec<GtpuSessionRequest> = one_or_all(&order, ["session", "sessions"])?;
     Ok(gateway.shared.gtpu.add(&gateway.shared.dataplane, requests)?)
 }
 
 fn change(gateway: &Gateway, _: &NoArguments, order: Order) -> Result<GtpuChanged, Failure> {
-    let request: GtpuChangeRequest = order.object("change")?;
-    Ok(gateway.shared.gtpu.change(&gateway.shared.dataplane, request)?)
+    let requests: Vec<GtpuChangeRequest> = one_or_all(&order, ["change", "changes"])?;
+    Ok(gateway.shared.gtpu.change(&gateway.shared.dataplane, requests)?)
+}
+
+/// A list, or the only one of it; read as what it is: an error then names the field.
+fn one_or_all<T: DeserializeOwned>(order: &Order, [one, all]: [&str; 2]) -> Result<Vec<T>, Failure> {
+    match order.body.trim_start().starts_with('[') {
+        true => order.objects(all),
+        false => Ok(vec![order.object(one)?]),
+    }
 }
 
 fn remove(gateway: &Gateway, _: &NoArguments, order: Order) -> Result<GtpuRemoved, Failure> {
