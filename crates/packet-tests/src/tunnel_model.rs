@@ -198,7 +198,7 @@ impl UserPlane {
 
     /// TS 29.281 4.3.0, 7.3.1, 7.3.2: a G-PDU or an End Marker.
     fn of_session(&mut self, facts: &Facts, message: &Parsed, class: u8) -> Fate {
-        let is_data = message.kind == G_PDU;
+        let (is_data, mtu) = (message.kind == G_PDU, self.mtu());
         let Some(session) = self.sessions.get_mut(&message.teid) else {
             let told = if is_data { Told::Error } else { Told::Nothing };
             return refuse(facts, "gtpu_teid", &told, Some(message));
@@ -210,8 +210,12 @@ impl UserPlane {
             return Fate::Refused(reason, None);
         }
         if session.relay {
-            let fate = onward(facts, message, session, class);
-            return self.fits(fate);
+            return match onward(facts, message, session, class) {
+                // RFC 1191 4, RFC 8201 4: of the message, whose sender is told
+                fate if !fits(&fate, mtu) && is_one_host(facts) => Fate::Plain(Verdict::Reply("gtpu_mtu")),
+                fate if !fits(&fate, mtu) => Fate::Refused("gtpu_mtu", None),
+                fate => fate,
+            };
         }
         if !is_data {
             return Fate::Signal(None);
@@ -233,10 +237,10 @@ impl UserPlane {
         let link = model::link(&hop).expect("the model has read it");
         let facts = model::parse(&link).ok().flatten().expect("the model has read it");
         let packet = &link.payload[..facts.length];
+        let mtu = self.mtu();
         let own = self.sessions.values_mut().find(|session| session.has(facts.destination));
         let Some(session) = own else { return Fate::Refused("gtpu_no_session", None) };
-        let passes = session.gates[1].check().and_then(|()| session.account(1, packet.len()));
-        if let Err(reason) = passes {
+        if let Err(reason) = session.gates[1].check() {
             return Fate::Refused(reason, None);
         }
         let mut message = Message::data(session.peer_teid, packet);
@@ -246,19 +250,29 @@ impl UserPlane {
         }
         let class = session.dscp[1].map_or(class_of(packet) & 0xfc, |dscp| dscp << 2);
         let fate = Fate::Outward { message: message.bytes(), class, outer4: session.outer4, sport: None };
-        self.fits(fate)
-    }
-
-    /// Outer packets have DF (RFC 6864 4.1), and IPv6 ones are cut by nobody; all peers are behind `n3.0`.
-    fn fits(&self, fate: Fate) -> Fate {
-        let mtu = self.model.units.iter().find(|unit| unit.name == "n3.0").map_or(0, |unit| unit.mtu);
-        match &fate {
-            Fate::Outward { message, outer4, .. } if message.len() + if *outer4 { 28 } else { 48 } > mtu => {
-                Fate::Refused("gtpu_mtu", None)
-            }
-            _ => fate,
+        // the mobile unit's own mtu leaves room: nothing here is answered for that
+        assert!(fits(&fate, mtu), "{} bytes", packet.len());
+        match session.account(1, packet.len()) {
+            Ok(()) => fate,
+            Err(reason) => Fate::Refused(reason, None),
         }
     }
+
+    /// All peers are behind `n3.0`.
+    fn mtu(&self) -> usize {
+        self.model.units.iter().find(|unit| unit.name == "n3.0").map_or(0, |unit| unit.mtu)
+    }
+}
+
+/// Outer packets have DF (RFC 6864 4.1), and IPv6 ones are cut by nobody.
+fn fits(fate: &Fate, mtu: usize) -> bool {
+    let Fate::Outward { message, outer4, .. } = fate else { return true };
+    message.len() + if *outer4 { 28 } else { 48 } <= mtu
+}
+
+/// RFC 1122 3.2.2.
+fn is_one_host(facts: &Facts) -> bool {
+    !facts.source.is_unspecified()
 }
 
 fn class_of(packet: &[u8]) -> u8 {
