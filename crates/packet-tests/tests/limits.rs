@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sluice_dataplane::abi::{TraceFilter, TracePrefix};
 use sluice_dataplane::{Dataplane, Examined, Sizes, TraceRequest, cleanup};
@@ -139,24 +139,8 @@ fn real_configurations_leave_half_of_the_kernels_room() {
 /// What tells of packets in the places of the others is larger, and has the same room.
 #[test]
 fn every_configuration_can_be_traced() {
-    can_be_traced(&configurations().unwrap());
-}
-
-/// Between them they have the largest program of each kind: for machines on which all take long.
-#[test]
-fn the_largest_configurations_can_be_traced() {
-    let mut configurations = configurations().unwrap();
-    configurations.retain(|(name, _)| ["everything", "gate-nat", "nat64"].contains(&name.as_str()));
-    assert_eq!(configurations.len(), 3);
-    can_be_traced(&configurations);
-}
-
-fn can_be_traced(configurations: &[(String, PathBuf)]) {
-    let pin = Path::new("/sys/fs/bpf").join(format!(
-        "sluice-traced-{}-{}",
-        configurations.len(),
-        std::process::id()
-    ));
+    let configurations = configurations().unwrap();
+    let pin = Path::new("/sys/fs/bpf").join(format!("sluice-traced-{}", std::process::id()));
     let dataplane = Dataplane::open(&pin, Sizes { sessions4: 4096, sessions6: 4096, ..Sizes::default() });
     let dataplane = dataplane.unwrap_or_else(|error| panic!("{error}"));
     let prefix = TracePrefix { be_mask: [u32::MAX; 4], family: 6, ..Default::default() };
@@ -172,7 +156,7 @@ fn can_be_traced(configurations: &[(String, PathBuf)]) {
         by_packet: 1,
     };
     let (mut worst, mut seen) = (BTreeMap::<String, u32>::new(), Seen::default());
-    for (number, (name, path)) in (1..).zip(configurations) {
+    for (number, (name, path)) in (1..).zip(&configurations) {
         let plan = plan_of(path, number).unwrap();
         let variants = seen.new_in(&plan);
         if variants.is_empty() {
