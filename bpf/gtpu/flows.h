@@ -9,9 +9,6 @@
 
 #include "gtpu/parse.h"
 
-/* Extension headers of an IPv6 packet that are passed over on the way to its ports. */
-#define GTPU_INNER_HEADERS 6
-
 /* What filters ask of a packet. */
 struct gtpu_key {
 	__u64 upper; /* remote address; of IPv4 all of it is in `lower` */
@@ -57,21 +54,15 @@ static __always_inline bool gtpu_read4(hook_ctx *ctx, __u32 at, __u32 direction,
 /* How long an extension header is, 0 = it is none (RFC 8200 4). An AH is taken for a protocol, as it is in IPv4. */
 static __always_inline __u32 gtpu_header_len(__u8 type, __u8 length)
 {
-	switch (type) {
-	case IPPROTO_HOPOPTS:
-	case IPPROTO_ROUTING:
-	case IPPROTO_DSTOPTS:
-		return (length + 1) * 8;
-	case IPPROTO_FRAGMENT:
-		return 8;
-	}
-	return 0;
+	if (!is_extension(type) || type == IPPROTO_AH)
+		return 0;
+	return type == IPPROTO_FRAGMENT ? 8 : (length + 1) * 8;
 }
 
 /* A chain that is longer, or not all there, ends with the header that is not passed over: a protocol without ports. */
 static __always_inline __u32 gtpu_pass_headers(hook_ctx *ctx, __u32 at, struct gtpu_key *key)
 {
-	for (int i = 0; i < GTPU_INNER_HEADERS; i++) {
+	for (int i = 0; i < EXTENSION_HEADERS_MAX; i++) {
 		__u8 *header = hook_data(ctx) + (at & GTPU_LINEAR);
 
 		if (at > GTPU_LINEAR || (void *)(header + 4) > hook_end(ctx))

@@ -11,8 +11,8 @@
 #include "gtpu/lines.h"
 #include "lib/reply.h"
 
-/* What an error about the packet at hand is made of; false = there is none about this one (RFC 1122 3.2.2, RFC
- * 4443 2.4). */
+/* What an error about the packet at hand is made of; false = it is not
+ * there. */
 static __always_inline bool gtpu_quote(hook_ctx *ctx, const struct handover *h, __u32 len, struct packet *p)
 {
 	__u32 l3 = h->l3 & 0x1f, header;
@@ -51,16 +51,7 @@ static __always_inline bool gtpu_quote(hook_ctx *ctx, const struct handover *h, 
 	p->be_l4_check = *(__u16 *)(l4 + (p->proto == IPPROTO_TCP ? 16 : 6));
 	if (p->proto == (p->wire == 4 ? IPPROTO_ICMP : IPPROTO_ICMPV6) && is_icmp_error(p->wire == 4, l4[0]))
 		p->flags |= P_ICMP_ERROR;
-	return !reply_forbidden(p);
-}
-
-/* The error, in the place of the packet; made with the address of a unit that has one of its family. */
-static __noinline int gtpu_make_error(hook_ctx *ctx, struct packet *p)
-{
-	if (!p)
-		return 0;
-	p->reply = REPLY_TOO_BIG;
-	return p->wire == 4 ? reply_icmp4(ctx, p) : reply_icmp6(ctx, p);
+	return true;
 }
 
 static __always_inline bool gtpu_has_address(__u32 slot, __u8 wire)
@@ -92,21 +83,15 @@ static __noinline int gtpu_tell_length(hook_ctx *ctx, const struct handover *h, 
 		return HOOK_DROP;
 	p->now = jiffies_now();
 	p->from_zone = h->zone;
+	p->unit_index = h->unit_index;
+	p->unit_slot = relay || !gtpu_has_address(mobile, p->wire) ? arrived : mobile;
 	p->reply_mtu = work->mtu;
 	p->reply = REPLY_TOO_BIG;
-	p->unit_slot = relay || !gtpu_has_address(mobile, p->wire) ? arrived : mobile;
-	if (!reply_allowed(p)) {
-		count->replies_withheld += 1;
+	p->cookie = 0;
+	if (relay)
+		return reply_send(ctx, p);
+	if (!reply_make(ctx, p, count))
 		return HOOK_DROP;
-	}
-	__u32 ifindex = unit->phys_ifindex;
-
-	if (!gtpu_make_error(ctx, p))
-		return HOOK_DROP;
-	if (relay) {
-		count->replies += 1;
-		return hook_redirect(ctx, ifindex);
-	}
 	struct frame frame = {.l3 = h->l3 & 0x1f, .vlan = h->vlan, .tagged = h->tagged};
 
 	if (!hook_pop_vlan(ctx, &frame) || !gtpu_write_mobile_link(ctx, unit, h->is.wire))

@@ -339,28 +339,35 @@ static __always_inline bool reply_forbidden(const struct packet *p)
 	return !(p->key6.be_saddr[0] | p->key6.be_saddr[1] | p->key6.be_saddr[2] | p->key6.be_saddr[3]);
 }
 
+/* The answer, in the place of the packet at hand; false where none may be made, or could not be. */
+static __always_inline bool reply_make(hook_ctx *ctx, struct packet *p, struct unit_counters *count)
+{
+	/*
+	 * RFC 1812 5.2.6 would divide an IPv4 packet without DF. Nothing here can, so its sender is told the size as if
+	 * DF stood there (RFC 1191 4): senders that keep path MTUs then divide it themselves.
+	 */
+	if (reply_forbidden(p))
+		return false;
+	/* what belongs to a cookie answers nobody else, and its sender pays as much */
+	if (!p->cookie && !reply_allowed(p)) {
+		count->replies_withheld += 1;
+		return false;
+	}
+	return p->reply == REPLY_RESET || p->reply == REPLY_COOKIE ? reply_reset(ctx, p)
+	       : p->wire == 4                                      ? reply_icmp4(ctx, p)
+								   : reply_icmp6(ctx, p);
+}
+
 static __always_inline int reply_send(hook_ctx *ctx, struct packet *p)
 {
 	struct unit_counters *count = counters_of(p->unit_index);
 	struct unit *unit = unit_at(p->unit_slot);
 
-	/*
-	 * RFC 1812 5.2.6 would divide an IPv4 packet without DF. Nothing here can, so its sender is told the size as if
-	 * DF stood there (RFC 1191 4): senders that keep path MTUs then divide it themselves.
-	 */
-	if (!count || !unit || reply_forbidden(p))
+	if (!count || !unit)
 		return HOOK_DROP;
-	/* what belongs to a cookie answers nobody else, and its sender pays as much */
-	if (!p->cookie && !reply_allowed(p)) {
-		count->replies_withheld += 1;
-		return HOOK_DROP;
-	}
 	__u32 ifindex = unit->phys_ifindex;
-	int made = p->reply == REPLY_RESET || p->reply == REPLY_COOKIE ? reply_reset(ctx, p)
-		   : p->wire == 4                                      ? reply_icmp4(ctx, p)
-								       : reply_icmp6(ctx, p);
 
-	if (!made)
+	if (!reply_make(ctx, p, count))
 		return HOOK_DROP;
 	count->replies += 1;
 	return hook_redirect(ctx, ifindex);

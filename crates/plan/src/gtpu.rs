@@ -10,9 +10,9 @@ use sluice_language::config::{Config, Interface};
 use sluice_language::gtpu::{
     DirectionRules, FlowFilter, GtpU, MobileSession, SessionFlow, SessionRules, TunnelInterface,
 };
+use sluice_language::schema::kind::{first_address, last_address};
 
 use crate::devices::Warning;
-use crate::prefix::ends;
 use crate::units::{Managed, tunnel_lengths};
 use crate::{Environment, IngressHook, PlanError, UnitInfo, device_of, unit_name, words};
 
@@ -130,7 +130,11 @@ fn met(rules: &SessionRules, flow: &SessionFlow) -> GtpuRules {
 fn asked(filter: &FlowFilter) -> FlowMatch {
     FlowMatch {
         protocol: filter.protocol,
-        remote: filter.remote_addresses.iter().map(|prefix| ends(*prefix)).collect(),
+        remote: filter
+            .remote_addresses
+            .iter()
+            .map(|prefix| (first_address(*prefix), last_address(*prefix)))
+            .collect(),
         remote_ports: filter.remote_ports.clone(),
         local_ports: filter.local_ports.clone(),
         dscp: filter.dscp,

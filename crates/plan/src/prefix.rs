@@ -23,15 +23,6 @@ pub fn network(prefix: Prefix) -> Prefix {
     Prefix { addr: address(kept, prefix.addr), len: prefix.len }
 }
 
-/// First and last address.
-pub fn ends(prefix: Prefix) -> (IpAddr, IpAddr) {
-    let first = network(prefix).addr;
-    let (number, width) = bits(first);
-    let host = width - u32::from(prefix.len);
-    let ones = if host == 0 { 0 } else { u128::MAX >> (128 - host) };
-    (first, address(number | ones, first))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,21 +39,6 @@ mod tests {
         ] {
             let prefix = Prefix { addr: addr.parse().unwrap(), len };
             assert_eq!(network(prefix), Prefix { addr: wanted.parse().unwrap(), len });
-        }
-    }
-
-    #[test]
-    fn a_prefix_goes_from_no_bits_of_hosts_to_all() {
-        for (addr, len, last) in [
-            ("10.71.2.9", 24, "10.71.2.255"),
-            ("10.71.2.9", 0, "255.255.255.255"),
-            ("10.71.2.9", 32, "10.71.2.9"),
-            ("fd71:2::9", 64, "fd71:2::ffff:ffff:ffff:ffff"),
-            ("fd71:2::9", 0, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
-            ("fd71:2::9", 128, "fd71:2::9"),
-        ] {
-            let prefix = Prefix { addr: addr.parse().unwrap(), len };
-            assert_eq!(ends(prefix), (network(prefix).addr, last.parse().unwrap()));
         }
     }
 }

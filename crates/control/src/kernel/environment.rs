@@ -36,6 +36,9 @@ pub fn devices(
     let tunnels = !config.gtp_u.is_empty();
     for interface in &config.interfaces {
         let wanted = sluice_plan::depends_on_sender(config, interface);
+        if !wanted && !tunnels {
+            continue;
+        }
         if let Some(link) = links.iter().find(|link| link.name == interface.name)
             && let Some(netdev) = environment.netdevs.get_mut(&interface.name)
         {

@@ -398,14 +398,16 @@ pub(crate) fn no_host_bits(prefix: Prefix) -> Result<Prefix, String> {
     Err(format!("bits beyond the length are set; did you mean `{network}/{}`?", prefix.len))
 }
 
-pub(crate) fn first_address(prefix: Prefix) -> IpAddr {
+/// The network's own.
+pub fn first_address(prefix: Prefix) -> IpAddr {
     match prefix.addr {
         IpAddr::V4(addr) => IpAddr::V4(Ipv4Addr::from_bits(addr.to_bits() & mask4(prefix.len))),
         IpAddr::V6(addr) => IpAddr::V6(Ipv6Addr::from_bits(addr.to_bits() & mask6(prefix.len))),
     }
 }
 
-pub(crate) fn last_address(prefix: Prefix) -> IpAddr {
+/// With all bits of hosts.
+pub fn last_address(prefix: Prefix) -> IpAddr {
     match prefix.addr {
         IpAddr::V4(addr) => IpAddr::V4(Ipv4Addr::from_bits(addr.to_bits() | !mask4(prefix.len))),
         IpAddr::V6(addr) => IpAddr::V6(Ipv6Addr::from_bits(addr.to_bits() | !mask6(prefix.len))),
@@ -480,6 +482,24 @@ mod tests {
             assert!(prefix(wrong).is_err(), "{wrong}");
         }
         assert!(book_prefix("10.0.0.1/24").unwrap_err().contains("`10.0.0.0/24`"));
+    }
+
+    #[test]
+    fn a_prefix_goes_from_no_bits_of_hosts_to_all() {
+        for (prefix, first, last) in [
+            ("10.71.2.9/24", "10.71.2.0", "10.71.2.255"),
+            ("10.71.2.9/0", "0.0.0.0", "255.255.255.255"),
+            ("10.71.2.9/32", "10.71.2.9", "10.71.2.9"),
+            ("fd71:2::9/64", "fd71:2::", "fd71:2::ffff:ffff:ffff:ffff"),
+            ("fd71:2::9/0", "::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("fd71:2::9/128", "fd71:2::9", "fd71:2::9"),
+        ] {
+            let prefix = net(prefix);
+            assert_eq!(
+                (first_address(prefix), last_address(prefix)),
+                (first.parse().unwrap(), last.parse().unwrap())
+            );
+        }
     }
 
     #[test]

@@ -192,7 +192,7 @@ impl Sessions {
             book.names.insert(want.teid, session.name.clone());
             book.made.insert(session.name.clone(), session);
         }
-        book.meters.extend(meters.into_iter().map(|meter| (meter.name.clone(), meter)));
+        book.keep(meters);
         Ok(GtpuAdded { added, teids })
     }
 
@@ -224,7 +224,10 @@ impl Sessions {
                 return Err(error);
             }
         }
-        let lines: Vec<Line> = steps.iter().map(|step| Line::Put(request_of(&step.after))).collect();
+        let now = now();
+        let meters: Vec<Meter> = steps.iter().filter_map(|step| book.new_meter(&step.after, now)).collect();
+        let lines = steps.iter().map(|step| Line::Put(request_of(&step.after)));
+        let lines: Vec<Line> = lines.chain(meters.iter().cloned().map(Line::Meter)).collect();
         if let Err(error) = book.journal.write(&lines) {
             back(&steps)?;
             return Err(GtpuError::Journal(error));
@@ -233,9 +236,12 @@ impl Sessions {
         let left: Vec<Tunnel> =
             steps.iter().filter_map(|step| left(&step.before, &book.asked(&step.want))).collect();
         for step in steps {
-            book.meter(&step.after, now());
+            if !is_metered(&step.after) {
+                book.meters.remove(&step.after.name);
+            }
             book.made.insert(step.after.name.clone(), step.after);
         }
+        book.keep(meters);
         book.tidy();
         drop(book);
         tell_old_ends(dataplane, &left);
@@ -334,7 +340,7 @@ impl Sessions {
             return vec![];
         }
         book.reports += reports.len() as u64;
-        book.meters.extend(noted.into_iter().map(|meter| (meter.name.clone(), meter)));
+        book.keep(noted);
         book.tidy();
         reports
     }
@@ -483,31 +489,32 @@ impl Book {
     }
 
     /// The time of a session counts from when it was made, or first had something that is told of.
-    fn meter(&mut self, session: &MobileSession, now: Time) {
-        if !is_metered(session) {
-            self.meters.remove(&session.name);
-        } else if !self.meters.contains_key(&session.name) {
-            let meter = Meter::new(session, now);
-            if let Err(error) = self.journal.write(&[Line::Meter(meter.clone())]) {
-                tracing::error!(%error, "since when a session is there cannot be written down");
-            }
-            self.meters.insert(session.name.clone(), meter);
-        }
+    fn new_meter(&self, session: &MobileSession, now: Time) -> Option<Meter> {
+        let is_new = is_metered(session) && !self.meters.contains_key(&session.name);
+        is_new.then(|| Meter::new(session, now))
     }
 
-    /// The same of the configuration's; those of sessions that are no more go.
+    fn keep(&mut self, meters: Vec<Meter>) {
+        self.meters.extend(meters.into_iter().map(|meter| (meter.name.clone(), meter)));
+    }
+
+    /// Meters of the configuration's sessions; those of sessions that are no more go.
     fn meter_configured(&mut self, now: Time) {
-        let own = self.config.sessions.clone();
-        own.iter().for_each(|session| self.meter(session, now));
-        let gone: Vec<String> =
-            self.meters.keys().filter(|name| self.session(name).is_none()).cloned().collect();
-        let lines: Vec<Line> = gone.iter().cloned().map(Line::End).collect();
+        let own = &self.config.sessions;
+        let new: Vec<Meter> = own.iter().filter_map(|session| self.new_meter(session, now)).collect();
+        let untold = own.iter().filter(|session| !is_metered(session));
+        let untold: Vec<String> = untold.map(|session| session.name.clone()).collect();
+        let is_gone = |name: &&String| self.session(name).is_none();
+        let gone: Vec<String> = self.meters.keys().filter(is_gone).cloned().collect();
+        let ends = gone.iter().cloned().map(Line::End);
+        let lines: Vec<Line> = ends.chain(new.iter().cloned().map(Line::Meter)).collect();
         if !lines.is_empty()
             && let Err(error) = self.journal.write(&lines)
         {
-            tracing::error!(%error, "sessions that have ended are still written down");
+            tracing::error!(%error, "since when sessions are there, and which have ended, cannot be written down");
         }
-        gone.iter().for_each(|name| drop(self.meters.remove(name)));
+        gone.iter().chain(&untold).for_each(|name| drop(self.meters.remove(name)));
+        self.keep(new);
     }
 
     /// What the configuration's rules ask of packets is the data plane's from here on.
@@ -681,11 +688,7 @@ fn changed(before: GtpuSessionRequest, change: GtpuChangeRequest) -> GtpuSession
         downlink_threshold: quota(change.downlink_threshold, before.downlink_threshold),
         total_threshold: quota(change.total_threshold, before.total_threshold),
         time_threshold_s: quota(change.time_threshold_s, before.time_threshold_s),
-        name: before.name,
-        teid: before.teid,
-        address: before.address,
-        prefix: before.prefix,
-        relay: before.relay,
+        ..before
     }
 }
 
