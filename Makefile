@@ -31,6 +31,7 @@ demo: setup build ## real traffic through the branch gateway on both hooks, then
 	target/release/sluice lab run gate --hook both
 	target/release/sluice lab run fanout --hook both
 	target/release/sluice lab run gtpu --hook both
+	target/release/sluice lab run edges --hook both
 	@mkdir -p target/demo
 	target/release/sluice pcap generate --packets 1000000 --flows 1000 --protocol mixed --loss 0.001 --reorder 0.001 \
 		--duplicate 0.0002 --rekey 500 --output target/demo/mixed.pcap
@@ -49,6 +50,8 @@ soak: setup ## random traces SOAK=20 times as long as in make test, from SEED=1 
 		--test-threads 2 --nocapture differential:: gtpu:: nat:: nat64:: nat64_sessions:: nftables:: onwire:: persistent:: policies::
 	SLUICE_SOAK=$(SOAK) $(CARGO) test -p sluice --test all -j$(JOBS) -- \
 		--nocapture fanout::pairs gtpu_count:: gtpu_many::
+	$(CARGO) test -p sluice --test all -j$(JOBS) -- --ignored frr:: dhcp:: dhcp_provider::
+	$(CARGO) test -p sluice --test all -j$(JOBS) -- --include-ignored --test-threads 1 dhcp_server:: router_advertisement::
 
 upgrades: setup ## from the version before and to a twin and back under load; builds both (half an hour)
 	$(CARGO) test -p sluice --test upgrade --test hitless -j$(JOBS) -- --ignored --test-threads 1

@@ -49,12 +49,16 @@ __noinline int reevaluate_now(void)
 	return budget->used <= config.reevaluated_per_tick;
 }
 
-/* Judge again? Only by the generation that is active, and only so many a tick. */
+/* Judge again? Only by the generation that is active, and only so many a tick, but for those whose next hop is dead. */
 static __always_inline bool needs_reevaluation(const struct flow_state *state)
 {
 	__u32 word = active;
 
-	return state->epoch != ACTIVE_EPOCH(word) && ACTIVE_SLOT(word) == config.slot && reevaluate_now();
+	if (state->stamp == ACTIVE_STAMP(word) || ACTIVE_SLOT(word) != config.slot)
+		return false;
+	struct nexthop *nexthop = nexthop_at(state->nexthop);
+
+	return (nexthop && (nexthop->flags & NEXTHOP_LEFT)) || reevaluate_now();
 }
 
 /* The network and transport headers as they go on, one hop less to live where they do. */

@@ -24,19 +24,19 @@
 #define INSERT_PENDING 11   /* the record is filled, and has no keys yet */
 
 /*
- * `flags` shares an aligned word with `epoch` and `tcp_state`. Both CPUs and the daemon change flags, so only with
+ * `flags` shares an aligned word with `stamp` and `tcp_state`. Both CPUs and the daemon change flags, so only with
  * atomics on that word (little endian: flags are the top byte).
  */
-_Static_assert(offsetof(struct flow_state, flags) == offsetof(struct flow_state, epoch) + 3, "flags are the top byte");
+_Static_assert(offsetof(struct flow_state, flags) == offsetof(struct flow_state, stamp) + 3, "flags are the top byte");
 
 static __always_inline __u32 *flow_life(struct flow_state *state)
 {
-	return (__u32 *)&state->epoch;
+	return (__u32 *)&state->stamp;
 }
 
 static __always_inline void flow_set_flags(struct flow_state *state, __u32 flags)
 {
-	(void)__sync_fetch_and_or((__u32 *)&state->epoch, flags << 24);
+	(void)__sync_fetch_and_or((__u32 *)&state->stamp, flags << 24);
 }
 
 /*
@@ -56,7 +56,7 @@ static __always_inline bool flow_has_tag(const struct flow_state *state, __u16 t
 
 static __always_inline void flow_clear_flags(struct flow_state *state, __u32 flags)
 {
-	(void)__sync_fetch_and_and((__u32 *)&state->epoch, ~(flags << 24));
+	(void)__sync_fetch_and_and((__u32 *)&state->stamp, ~(flags << 24));
 }
 
 static __always_inline __u32 *unanswered_of(__u8 family)
@@ -74,7 +74,7 @@ static __always_inline void flow_answered(__u8 family, struct flow_state *back)
 {
 	if (back->flags & FLOW_ANSWERED)
 		return;
-	__u32 before = __sync_fetch_and_or((__u32 *)&back->epoch, FLOW_ANSWERED << 24) >> 24;
+	__u32 before = __sync_fetch_and_or((__u32 *)&back->stamp, FLOW_ANSWERED << 24) >> 24;
 	__u32 *count = unanswered_of(family);
 
 	if (count && (before & (FLOW_ANSWERED | FLOW_LIVE)) == FLOW_LIVE)
@@ -84,7 +84,7 @@ static __always_inline void flow_answered(__u8 family, struct flow_state *back)
 /* The end of a session; counts it off where no answer came. */
 static __always_inline void flow_end(__u8 family, struct flow_state *back)
 {
-	__u32 before = __sync_fetch_and_and((__u32 *)&back->epoch, ~(FLOW_LIVE << 24)) >> 24;
+	__u32 before = __sync_fetch_and_and((__u32 *)&back->stamp, ~(FLOW_LIVE << 24)) >> 24;
 	__u32 *count = unanswered_of(family);
 
 	if (count && (before & (FLOW_ANSWERED | FLOW_LIVE)) == FLOW_LIVE)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The walk over the flow table: ends idle sessions, keeps epochs and packet counters from wrapping unseen.
+ * The walk over the flow table: ends idle sessions, keeps stamps and packet counters from wrapping unseen.
  *
  * It runs from a kernel timer, a part of the table each tick, so sessions expire whether a daemon lives or not. The
  * timer holds a reference to its program, and stands in a pinned map: it goes on while the pin is there.
@@ -15,8 +15,8 @@
 #define EBUSY 16
 #define CLOCK_MONOTONIC 1
 
-/* Epochs farther back than this are brought near the current one, so that the 16 bits never come round to it. */
-#define OLDEST_EPOCH 0x4000
+/* Stamps farther back than this are brought near the current one, so that the 16 bits never come round to it. */
+#define OLDEST_STAMP 0x4000
 
 #define SWEPT_DEAD 0
 #define SWEPT_LIVE 1
@@ -60,19 +60,26 @@ static __always_inline bool is_idle(const struct sweep_limits *limits, __u32 kin
 	return limit_s != TIMEOUT_FOREVER && idle > (__u64)limit_s * config.hz;
 }
 
-static __always_inline bool is_far_back(__u16 epoch, __u16 current)
+static __always_inline bool is_far_back(__u16 stamp, __u16 current)
 {
-	return (__u16)(current - epoch) > OLDEST_EPOCH && epoch != (__u16)(current + 1);
+	return (__u16)(current - stamp) > OLDEST_STAMP && stamp != (__u16)(current + 1);
 }
 
-/* Replaces an epoch that nobody renewed meanwhile. */
-static __always_inline __u32 age_epoch(struct flow_state *state, __u16 current)
+/* The like for an epoch, which has a bit less. */
+static __always_inline void age_epoch(struct flow_shared *shared, __u16 current)
 {
-	__u32 marks = *(volatile __u32 *)&state->epoch;
+	if (is_far_back(shared->epoch << 1, current << 1))
+		shared->epoch = (current - 1) & EPOCH_MASK;
+}
+
+/* Replaces a stamp that nobody renewed meanwhile. */
+static __always_inline __u32 age_stamp(struct flow_state *state, __u16 current)
+{
+	__u32 marks = *(volatile __u32 *)&state->stamp;
 
 	if (!is_far_back((__u16)marks, current))
 		return 0;
-	return __sync_val_compare_and_swap((__u32 *)&state->epoch, marks,
+	return __sync_val_compare_and_swap((__u32 *)&state->stamp, marks,
 					   (marks & 0xffff0000) | (__u16)(current - 1)) == marks;
 }
 
@@ -82,7 +89,7 @@ static __always_inline void carry_packets(struct flow_state *state, struct flow_
 	if (!(state->packets >> 31) == !(state->flags & FLOW_CARRY))
 		return;
 	shared->packets_high[side & 1]++;
-	(void)__sync_fetch_and_xor((__u32 *)&state->epoch, (__u32)FLOW_CARRY << 24);
+	(void)__sync_fetch_and_xor((__u32 *)&state->stamp, (__u32)FLOW_CARRY << 24);
 }
 
 /* Through memory, where the verifier forgets by which of many ways it was found. */
@@ -131,8 +138,8 @@ __noinline int sweep_bindings_of(const struct sweep *sweep, __u32 family, __u32 
 		__u32 other = jiffies_since(sweep->now, line1->state.last_seen);                                       \
 		__u32 kind = sweep_kind(sweep, line0->key.proto, line0->state.tcp_state, line1->state.tcp_state);      \
 		bool own_timeout = line0->state.flags & FLOW_OWN_TIMEOUT;                                              \
-		__u16 epoch = ACTIVE_EPOCH(active);                                                                    \
-		bool old = is_far_back(line0->state.epoch, epoch) || is_far_back(line1->state.epoch, epoch);           \
+		__u16 stamp = ACTIVE_STAMP(active);                                                                    \
+		bool old = is_far_back(line0->state.stamp, stamp) || is_far_back(line1->state.stamp, stamp);           \
 		bool carry = !(line0->state.packets >> 31) != !(line0->state.flags & FLOW_CARRY) ||                    \
 			     !(line1->state.packets >> 31) != !(line1->state.flags & FLOW_CARRY);                      \
                                                                                                                        \
@@ -149,9 +156,8 @@ __noinline int sweep_bindings_of(const struct sweep *sweep, __u32 family, __u32 
 			    sweep->early##FAMILY))                                                                     \
 			return flow_delete##FAMILY(back, tag, CLOSE_IDLE) ? SWEPT_ENDED : SWEPT_DEAD;                  \
 		if (old && shared) {                                                                                   \
-			sweep->aged += age_epoch(&line0->state, epoch) + age_epoch(&line1->state, epoch);              \
-			if (is_far_back(shared->epoch, epoch))                                                         \
-				shared->epoch = epoch - 1;                                                             \
+			sweep->aged += age_stamp(&line0->state, stamp) + age_stamp(&line1->state, stamp);              \
+			age_epoch(shared, ACTIVE_EPOCH(active));                                                       \
 		}                                                                                                      \
 		if (carry && shared) {                                                                                 \
 			carry_packets(&line0->state, shared, 0);                                                       \
@@ -166,7 +172,7 @@ __noinline int sweep_bindings_of(const struct sweep *sweep, __u32 family, __u32 
 	 */                                                                                                            \
 	static __always_inline bool sweep_leaves##FAMILY(struct sweep *sweep, const struct sweep_limits *limits,       \
 							 const struct flow_line##FAMILY *line0,                        \
-							 const struct flow_line##FAMILY *line1, __u16 epoch)           \
+							 const struct flow_line##FAMILY *line1, __u16 stamp)           \
 	{                                                                                                              \
 		const struct flow_state *forward = &line0->state, *back = &line1->state;                               \
 		__u32 idle = jiffies_since(sweep->now, forward->last_seen);                                            \
@@ -177,8 +183,8 @@ __noinline int sweep_bindings_of(const struct sweep *sweep, __u32 family, __u32 
                                                                                                                        \
 		idle = other < idle ? other : idle;                                                                    \
 		return !(flags | wraps | sweep->early##FAMILY | (forward->marks & (MARK_EXTENDED | sweep->bound))) &&  \
-		       (__u16)(epoch - forward->epoch) < OLDEST_EPOCH &&                                               \
-		       (__u16)(epoch - back->epoch) < OLDEST_EPOCH &&                                                  \
+		       (__u16)(stamp - forward->stamp) < OLDEST_STAMP &&                                               \
+		       (__u16)(stamp - back->stamp) < OLDEST_STAMP &&                                                  \
 		       idle <= (__u64)limits->timeout_s[kind & 7] * config.hz;                                         \
 	}                                                                                                              \
                                                                                                                        \
@@ -193,7 +199,7 @@ __noinline int sweep_bindings_of(const struct sweep *sweep, __u32 family, __u32 
 			return 1;                                                                                      \
 		__u32 last = marks->session##FAMILY;                                                                   \
 		__u64 before = sweep->expired##FAMILY;                                                                 \
-		__u16 epoch = ACTIVE_EPOCH(active);                                                                    \
+		__u16 stamp = ACTIVE_STAMP(active);                                                                    \
                                                                                                                        \
 		last = last < config.sessions##FAMILY ? last : config.sessions##FAMILY;                                \
 		bpf_for (i, 0, SWEEP_SESSIONS) {                                                                       \
@@ -210,7 +216,7 @@ __noinline int sweep_bindings_of(const struct sweep *sweep, __u32 family, __u32 
 				return 1;                                                                              \
 			if (!(line0->state.flags & line1->state.flags & FLOW_LIVE))                                    \
 				continue;                                                                              \
-			if (sweep_leaves##FAMILY(sweep, limits, line0, line1, epoch)) {                                \
+			if (sweep_leaves##FAMILY(sweep, limits, line0, line1, stamp)) {                                \
 				sweep->live++;                                                                         \
 				continue;                                                                              \
 			}                                                                                              \

@@ -197,10 +197,12 @@ int tc_finish(struct __sk_buff *ctx)
 {
 	struct handoff *handoff = (void *)(long)ctx->data_meta;
 
-	if ((void *)(handoff + 1) > hook_data(ctx) || handoff->magic != HANDOFF_MAGIC)
+	if ((void *)&handoff->family > hook_data(ctx) || handoff->magic != HANDOFF_MAGIC)
 		return TC_ACT_UNSPEC;
-	ctx->mark = HANDOFF_MARK;
-	return bpf_redirect_neigh(handoff->host_ifindex, NULL, 0, 0);
+	/* as the version before has it, whose XDP program is replaced at another moment than this one */
+	if ((void *)(handoff + 1) > hook_data(ctx))
+		return hook_queue(ctx, handoff->host_ifindex, 0, NULL);
+	return hook_queue(ctx, handoff->host_ifindex, handoff->family, handoff->be_addr);
 }
 
 /*

@@ -64,8 +64,14 @@ readonly FILES=(
 # Not every distribution has these; their tests say so and go without.
 readonly OPTIONAL=(
 	"/usr/lib/frr/zebra:frr:routing daemons beside Sluice in tests"
+	"/usr/sbin/bird:bird2:a foreign neighbour of routing protocols in tests"
 	"dnsmasq:dnsmasq-base:a DHCP server in tests"
+	"kea-dhcp4:kea-dhcp4-server:a DHCP server in tests"
+	"kea-dhcp6:kea-dhcp6-server:a DHCPv6 server in tests"
+	"radvd:radvd:sends router advertisements in tests"
 	"turnserver:coturn:a STUN server and client (RFC 5780) that say how translation behaves"
+	"kea-dhcp4:kea-dhcp4-server:the DHCP server of the gateway in tests"
+	"rdisc6:ndisc6:a host that asks for router advertisements in tests"
 	"udhcpc:udhcpc:a DHCP client in tests"
 	"zsh:zsh:reads in tests what completes for it"
 	"fish:fish:reads in tests what completes for it"

@@ -8,11 +8,17 @@
 /*
  * The word `active` (its own mmapable section, shared by every object of both hooks):
  *   bit 0        which of the two generations' programs run
- *   bits 16..31  epoch: raised by every commit and every route change; a line whose epoch differs is re-evaluated
- * One 4-byte store switches everything.
+ *   bits 1..15   generation of the routes: raised by what the kernel says of routes, addresses and links
+ *   bits 16..31  stamp: raised by every commit, and with the generation of the routes; a line whose stamp differs is
+ *                re-evaluated
+ * What lies between both is the epoch, which commits alone raise: decisions of another epoch are void, while routes
+ * that have changed only ask for the way. One 4-byte store switches everything.
  */
 #define ACTIVE_SLOT(word) ((word) & 1)
-#define ACTIVE_EPOCH(word) ((word) >> 16)
+#define ACTIVE_ROUTES(word) ((word) >> 1 & EPOCH_MASK)
+#define ACTIVE_STAMP(word) ((word) >> 16)
+#define ACTIVE_EPOCH(word) ((((word) >> 16) - ((word) >> 1)) & EPOCH_MASK)
+#define EPOCH_MASK 0x7fff
 
 /* Programs of a generation; PROGRAM_EGRESS is there in variant 0 only. */
 enum program {
@@ -90,6 +96,9 @@ struct spare_sessions {
 struct handoff {
 	__u32 magic;
 	__u32 host_ifindex; /* device whose neighbour code finishes the job */
+	__u32 family;       /* 4 or 6: of the neighbour; 0 = the kernel's own routes say which it is */
+	__u32 be_addr[4];
 };
+_Static_assert(sizeof(struct handoff) <= 32, "older kernels have no more room before a packet");
 
 #endif

@@ -39,7 +39,7 @@ _Static_assert(sizeof(struct fanout_listener) == 64, "fanout_listener is one cac
 
 struct fanout_receiver {
 	/*
-	 * Where it was last reached, written by the slow path: nexthops_retired << 32 | epoch << 16 | next hop. Void as
+	 * Where it was last reached, written by the slow path: nexthops_retired << 32 | stamp << 16 | next hop. Void as
 	 * soon as one of the first two is another.
 	 */
 	__u64 hop;

@@ -72,7 +72,7 @@ struct flow_state {
 	__u8 zone;       /* zone this direction must arrive from */
 	__u8 marks;      /* TCP_SCALE_*: shift of `window`; MARK_* */
 	__u32 last_seen; /* low 32 bits of jiffies */
-	__u16 epoch;     /* ACTIVE_EPOCH when last judged; another value means: re-evaluate */
+	__u16 stamp;     /* ACTIVE_STAMP when last judged; another value means: re-evaluate */
 	__u8 tcp_state;  /* TCP_DIR_* of this direction */
 	__u8 flags;      /* FLOW_* */
 	__u32 packets;   /* low 32 bits; the sweep carries into flow_shared.packets_high */
@@ -112,7 +112,7 @@ struct flow_shared {
 	__u32 policy; /* policy id that permitted it; 0 = host-inbound or from this host */
 	__u16 from_zone;
 	__u16 to_zone;
-	__u16 epoch;           /* epoch of the last policy decision */
+	__u16 epoch;           /* ACTIVE_EPOCH of the last policy decision */
 	__u16 ingress_unit;    /* unit index the first packet arrived on */
 	__u32 timeout_s;       /* 0 = default of its protocol and state */
 	__u32 created;         /* low 32 bits of jiffies */

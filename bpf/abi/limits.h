@@ -7,8 +7,9 @@
 #define MAX_ZONES 256  /* zone ids; 0 = none, 1 = junos-host */
 #define ZONE_NONE 0
 #define ZONE_HOST 1
-#define MAX_VARIANTS 4    /* distinct stage masks loaded at one time */
-#define MAX_GENERATIONS 2 /* the active one and the idle one */
+#define MAX_ROUTING_INSTANCES 1024 /* ids; 0 = the main one */
+#define MAX_VARIANTS 4             /* distinct stage masks loaded at one time */
+#define MAX_GENERATIONS 2          /* the active one and the idle one */
 #define MAX_RULES 65536
 #define MAX_CONTEXTS 64512    /* lists of policies: zone pairs' and global ones; 0 = none */
 #define MAX_NAT_CONTEXTS 1024 /* of NAT rule-sets, numbered after those of policies */

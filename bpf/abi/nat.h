@@ -27,7 +27,8 @@ struct nat_unit {
 	__u16 reverse_context;     /* of first packets that leave here: static NAT, its source part */
 	__u16 source_column;       /* as the unit that packets leave by */
 	__u32 source_row;          /* as the unit that they arrive on */
-	__u32 zero;
+	__u16 reverse_class;       /* the same; added to reverse_context: of static rules that name an instance */
+	__u16 zero;
 };
 _Static_assert(sizeof(struct nat_unit) == 16, "nat_unit is 16 bytes");
 
@@ -53,17 +54,20 @@ _Static_assert(sizeof(struct nat_source) == 64, "nat_source is one cache line");
 #define NAT_RULE_PORT 0x01       /* destination, and static reverse (where it is the source's): the port changes too */
 #define NAT_RULE_PORT_RANGE 0x02 /* port_low + n becomes new_port + n; without this every port becomes new_port */
 
+#define NAT_RULE_INSTANCE 0x04 /* destination, static: what was translated is routed in `routing_instance` */
+
 /* 64 bytes, so that a rule lies in one cache line. */
 struct nat_rule {
 	__u8 kind;       /* NAT_* */
 	__u8 flags;      /* NAT_RULE_* */
 	__u8 target_len; /* of NAT_PREFIX (a host: 32 or 128) and NAT_NPTV6 */
 	__u8 zero;
-	__u16 id;           /* counter slot, from 1; allocated once and kept, as policy ids are */
-	__u16 pool;         /* NAT_POOL: index in `nat_pools`; NAT_INTERFACE: too, for its ports and flags */
-	__u16 port_low;     /* the first matched port of NAT_RULE_PORT_RANGE */
-	__u16 new_port;     /* of NAT_RULE_PORT */
-	__u32 spare0;       /* of NAT64 */
+	__u16 id;               /* counter slot, from 1; allocated once and kept, as policy ids are */
+	__u16 pool;             /* NAT_POOL: index in `nat_pools`; NAT_INTERFACE: too, for its ports and flags */
+	__u16 port_low;         /* the first matched port of NAT_RULE_PORT_RANGE */
+	__u16 new_port;         /* of NAT_RULE_PORT */
+	__u16 routing_instance; /* of NAT_RULE_INSTANCE */
+	__u16 spare0;
 	__u32 be_match[4];  /* NAT_NPTV6: the prefix the address has before; IPv4 stands in the first word */
 	__u32 be_target[4]; /* what it has after */
 	__u32 spare[4];

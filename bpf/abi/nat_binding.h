@@ -46,8 +46,8 @@ struct nat_binding {
 	__u32 be_outside[4];
 	__u16 be_inside_port;
 	__u16 be_outside_port;
-	__u16 routing_instance;
-	__u16 rule; /* id of the source rule */
+	__u16 routing_instance; /* of the inside endpoint */
+	__u16 rule;             /* id of the source rule */
 	__u8 proto;
 	__u8 outside_proto; /* another one where ICMP is translated between the families */
 	__u8 permit;        /* NAT_PERSISTENT_* */
@@ -60,9 +60,12 @@ struct nat_binding {
 	__u32 most;      /* sessions at one time */
 	__u16 unit;      /* index of the unit that its first session left by */
 	__u16 next_peer;
+	__u16 outside_instance;
+	__u16 spare0;
+	__u32 spare1;
 	__u64 peers[NAT_BINDING_PEERS]; /* hashes of their addresses, with the port where `permit` wants it; 0 = none */
 };
-_Static_assert(sizeof(struct nat_binding) == 200, "nat_binding has no hidden padding");
+_Static_assert(sizeof(struct nat_binding) == 208, "nat_binding has no hidden padding");
 
 /* Record 0 holds what is known of all of them. */
 #define NAT_BINDINGS_LIVE sessions   /* how many there are */

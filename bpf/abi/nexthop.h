@@ -10,6 +10,7 @@
 #define NEXTHOP_VALID 0x01
 #define NEXTHOP_RESOLVED 0x02 /* dmac is known; otherwise packets are handed to the kernel's neighbour code */
 #define NEXTHOP_TUNNEL 0x04   /* a mobile interface: packets go into the tunnels of whom they are for (gtpu.h) */
+#define NEXTHOP_LEFT 0x08     /* no route leads there any more: its flows are judged again at once, beyond the limit */
 
 struct nexthop {
 	__u8 dmac[6]; /* dmac lies in one aligned 8-byte word, so a change is never seen torn */

@@ -52,7 +52,7 @@ struct sweep {
 	__u32 early6;
 	__u64 expired4;
 	__u64 expired6;
-	__u64 aged; /* lines whose epoch was brought near the current one */
+	__u64 aged; /* lines whose stamp was brought near the current one */
 	__u64 passes;
 	__u64 ticks;
 	__u64 started_ns; /* of this pass */

@@ -22,7 +22,8 @@
 #define VLAN_SERVICE 0x1000 /* the outer tag is an 802.1ad one */
 #define VLAN_INNER_SHIFT 16
 #define VLAN_TWO (0x1000 << VLAN_INNER_SHIFT) /* there is an inner tag, always an 802.1Q one */
-#define VLAN_NULL 0xffffffffu /* no frame's: the entry of a device in the null zone, found when no unit is */
+#define VLAN_INSTANCE 0xfffffffeu /* no frame's: the entry of a VRF device, where the FIB says "ask there" */
+#define VLAN_NULL 0xffffffffu     /* no frame's: the entry of a device in the null zone, found when no unit is */
 
 /*
  * An entry stands in its slot, or in one of the next ones:
@@ -58,6 +59,13 @@ struct unit {
 	__u32 screens; /* SCREEN_* of its zone; 0 = none */
 };
 _Static_assert(sizeof(struct unit) == 64, "unit is one cache line");
+
+/* By number of a routing instance: the device that its routes are asked by, its VRF's or lo's; 0 = there is none. */
+struct routing_instance {
+	__u32 ifindex;
+	__u32 zero;
+};
+_Static_assert(sizeof(struct routing_instance) == 8, "routing_instance is one word of 64 bits");
 
 #define LOCAL_ADDRESS 1
 #define LOCAL_BROADCAST 2 /* of a connected subnet */

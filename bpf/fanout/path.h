@@ -71,7 +71,7 @@ static __always_inline int fanout_path(hook_ctx *ctx)
 	if (!to)
 		return GO(ADMIT);
 	__u64 hop = *(volatile __u64 *)&to->hop;
-	__u64 now = (__u64) * (volatile __u32 *)&marks->nexthops_retired << 16 | ACTIVE_EPOCH(active);
+	__u64 now = (__u64) * (volatile __u32 *)&marks->nexthops_retired << 16 | ACTIVE_STAMP(active);
 	struct nexthop *nexthop = nexthop_at(hop & 0xffff);
 
 	if (hop >> 16 != now || (hop & 0xffff) < NEXTHOP_FIRST || !nexthop)

@@ -240,7 +240,7 @@ static __always_inline int gtpu_put_in(hook_ctx *ctx, const struct handover *h, 
 		return hook_redirect(ctx, ifindex);
 	}
 	struct frame plain = {.l3 = ETH_HLEN};
-	int action = hook_hand_off(ctx, &plain, host_ifindex);
+	int action = hook_hand_off(ctx, &plain, host_ifindex, gtpu_neighbour(ctx, work->peer, h->zone));
 
 	if (action == HOOK_DROP)
 		return DROP(NEIGHBOUR_PENDING);

@@ -66,6 +66,15 @@ __noinline __u32 gtpu_ask(hook_ctx *ctx, __u32 number, __u32 zone)
 	return index;
 }
 
+/* Which neighbour a packet waits for that is not resolved yet: the table of next hops does not say. */
+static __always_inline const struct nexthop_key *gtpu_neighbour(hook_ctx *ctx, __u32 number, __u32 zone)
+{
+	__u32 zero = 0;
+	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
+
+	return memory && gtpu_ask(ctx, number, zone) >= NEXTHOP_FIRST ? &memory->packet.route.key : NULL;
+}
+
 static __always_inline struct nexthop *gtpu_nexthop(hook_ctx *ctx, const struct gtpu_peer *peer, __u32 number,
 						    __u32 zone)
 {

@@ -113,13 +113,32 @@ static __always_inline int hook_to_host(hook_ctx *ctx, const struct frame *frame
 	return hook_pop_vlan(ctx, frame) ? bpf_redirect(host, BPF_F_INGRESS) : HOOK_DROP;
 }
 
-/* The kernel's neighbour code queues and resolves. */
-static __always_inline int hook_hand_off(hook_ctx *ctx, const struct frame *frame, __u32 host_ifindex)
+/*
+ * The kernel's neighbour code queues and resolves. Left to itself the kernel asks its routes which neighbour that is,
+ * as for packets of its own: rules for arriving ones do not count then, and of several next hops it takes one by its
+ * own hash, for IPv6 one that may be on another device.
+ */
+static __always_inline int hook_queue(hook_ctx *ctx, __u32 host_ifindex, __u32 family, const __u32 *be_addr)
+{
+	struct bpf_redir_neigh neighbour = {.nh_family = family == 4 ? AF_INET : AF_INET6};
+
+	ctx->mark = HANDOFF_MARK;
+	if (!family)
+		return bpf_redirect_neigh(host_ifindex, NULL, 0, 0);
+	for (int i = 0; i < 4; i++)
+		neighbour.ipv6_nh[i] = be_addr[i];
+	return bpf_redirect_neigh(host_ifindex, &neighbour, sizeof(neighbour), 0);
+}
+
+/* `to`: of a neighbour on that device; NULL = the kernel finds it. */
+static __always_inline int hook_hand_off(hook_ctx *ctx, const struct frame *frame, __u32 host_ifindex,
+					 const struct nexthop_key *to)
 {
 	if (!hook_pop_vlan(ctx, frame))
 		return HOOK_DROP;
-	ctx->mark = HANDOFF_MARK;
-	return bpf_redirect_neigh(host_ifindex, NULL, 0, 0);
+	if (!to || to->host_ifindex != host_ifindex)
+		return hook_queue(ctx, host_ifindex, 0, NULL);
+	return hook_queue(ctx, host_ifindex, to->family & 0xf, to->be_addr);
 }
 
 /* Make room for `head` bytes before the frame, after cutting it to `len`; GSO ends here. */

@@ -136,7 +136,8 @@ static __always_inline int hook_to_host(hook_ctx *ctx, const struct frame *frame
 }
 
 /* XDP cannot wait for a neighbour: the verdict travels in metadata to the tc program of the same device. */
-static __always_inline int hook_hand_off(hook_ctx *ctx, const struct frame *frame, __u32 host_ifindex)
+static __always_inline int hook_hand_off(hook_ctx *ctx, const struct frame *frame, __u32 host_ifindex,
+					 const struct nexthop_key *to)
 {
 	struct handoff *handoff;
 
@@ -149,6 +150,9 @@ static __always_inline int hook_hand_off(hook_ctx *ctx, const struct frame *fram
 		return HOOK_DROP;
 	handoff->magic = HANDOFF_MAGIC;
 	handoff->host_ifindex = host_ifindex;
+	handoff->family = to && to->host_ifindex == host_ifindex ? to->family & 0xf : 0;
+	for (int i = 0; i < 4; i++)
+		handoff->be_addr[i] = to ? to->be_addr[i] : 0;
 	return HOOK_PASS;
 }
 

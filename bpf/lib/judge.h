@@ -93,7 +93,7 @@ static __always_inline struct classes classes_of(const struct packet *p)
 	return classes;
 }
 
-/* The other direction was judged in this epoch: the decision stands for both, unless a route has left its zone. */
+/* It was decided in this epoch: that stands for both directions, unless a route has left its zone. */
 static __always_inline bool is_decided(struct packet *p)
 {
 	if (!(p->flags & P_REEVALUATE))
@@ -102,12 +102,23 @@ static __always_inline bool is_decided(struct packet *p)
 
 	if (!shared || shared->epoch != ACTIVE_EPOCH(p->active) || shared->generation != generation.number)
 		return false;
-	if (!(p->flags & P_RESPONDER) && shared->to_zone != p->to_zone)
+	if (!(p->flags & P_RESPONDER) && (shared->to_zone != p->to_zone || shared->from_zone != p->from_zone))
 		return false;
 	p->rule_policy = shared->policy;
 	p->timeout_s = shared->timeout_s;
 	p->rule_flags = shared->rule_flags;
 	return true;
+}
+
+/*
+ * And since routes or addresses changed last, its translation was looked at again as the other direction went by: that
+ * may change without a commit, by the interface that the session leaves through and by its address.
+ */
+static __always_inline bool is_translation_decided(struct packet *p)
+{
+	struct flow_state *peer = flow_state_at(p->family, p->line ^ 1);
+
+	return is_decided(p) && peer && peer->stamp == ACTIVE_STAMP(p->active);
 }
 
 #endif

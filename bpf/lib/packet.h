@@ -11,7 +11,7 @@
 #define P_ICMP_ERROR 0x00004
 #define P_OPTIONS 0x00008    /* IPv4 options or IPv6 extension headers are present */
 #define P_KNOWN 0x00010      /* belongs to a live session; `nexthop` is its cached next hop */
-#define P_REEVALUATE 0x00020 /* belongs to a live session whose decision is of an older epoch */
+#define P_REEVALUATE 0x00020 /* belongs to a live session of an older stamp, or without a next hop */
 #define P_RELATED 0x00040    /* ICMP error travelling with the session it reports about */
 #define P_LOCAL 0x00080      /* for this host */
 #define P_RESPONDER 0x00100  /* travels in the responder's direction of its session */
@@ -162,6 +162,7 @@ struct packet {
 	__u32 nat_looked;      /* candidates for a port */
 	__u32 nat_bindings[2]; /* of a first packet: what gives its source, and gave its destination */
 	__u32 quote_l4;        /* offset of the transport header that an ICMP error quotes */
+	__u32 asked;           /* the device by which the kernel's FIB was asked last */
 	__u32 vlan;            /* VLAN_* */
 	__u16 ethertype;       /* host byte order */
 	__u16 l3;              /* offsets into the frame */
@@ -209,6 +210,8 @@ struct packet {
 	__u8 nat_predicted;    /* `out*` has the address already that the pool gives first */
 	__u16 fanout_listener; /* indices of counters, once the fan-out stage has found them */
 	__u16 fanout_receiver;
+	__u16 route_instance; /* whose routes decide: of its unit, unless a session or a NAT rule says otherwise */
+	__u16 other_port;     /* added to the source port that the kernel's FIB is asked with */
 };
 
 #define CLASSED_SOURCE 0x01

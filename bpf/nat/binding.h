@@ -62,7 +62,7 @@ static __always_inline void nat_binding_endpoint(const struct packet *p, __u32 w
 {
 	nat_binding_address(p, address_in(p, address_place(p, when, side)), key->be_addr);
 	key->be_port = be_port_in(p, port_place(p, when, side));
-	key->routing_instance = p->key4.routing_instance;
+	key->routing_instance = forward_tuple(p, when, &side) ? p->out4.routing_instance : p->key4.routing_instance;
 	/* out6 has the protocol of the family that the packet leaves in */
 	key->proto = when == AS_TRANSLATED && p->nat64 ? p->out6.proto : p->proto;
 }
@@ -83,7 +83,8 @@ __noinline __u32 nat_binding_find(const struct nat_binding_key *key)
 	ordered();
 	/* the record may have changed hands since the index was asked */
 	if (!same_address(inside ? binding->be_inside : binding->be_outside, key->be_addr) ||
-	    (inside ? binding->be_inside_port : binding->be_outside_port) != key->be_port)
+	    (inside ? binding->be_inside_port : binding->be_outside_port) != key->be_port ||
+	    (inside ? binding->routing_instance : binding->outside_instance) != key->routing_instance)
 		return 0;
 	ordered();
 	if (!(state & NAT_BINDING_LIVE) || *(volatile __u32 *)&binding->state != state)
@@ -118,11 +119,14 @@ __noinline int nat_find_source(struct packet *p, __u32 egress)
 	if (!p)
 		return NO_RULE;
 	struct nat_unit *unit = nat_units_at(egress), *from = nat_units_at(nat_ingress_unit(p));
-	__u32 cell = unit && from ? from->source_row + unit->source_column : ~0u;
+
+	if (!unit || !from)
+		return NO_RULE;
+	__u32 cell = from->source_row + unit->source_column;
+	__u32 reverse = unit->reverse_context ? unit->reverse_context + from->reverse_class : 0;
 	struct nat_source *source = nat_sources_at(cell / NAT_SOURCE_CELLS);
 
 	barrier_var(cell);
-	__u32 reverse = unit ? unit->reverse_context : 0;
 	__u32 context = source ? source->context[cell % NAT_SOURCE_CELLS] : 0;
 
 	if (!(reverse | context) || !classify(p, AS_TRANSLATED))
@@ -182,6 +186,7 @@ static __always_inline int nat_binding_destination(struct packet *p)
 		p->nat_address[i] = binding->be_inside[p->family == 4 ? 3 : i];
 	nat_set(p, SIDE_DESTINATION, binding->be_inside_port);
 	p->nat_bindings[1] = handle;
+	p->route_instance = binding->routing_instance;
 	p->classed &= CLASSED_SOURCE;
 	return CONTINUE;
 }
@@ -201,6 +206,8 @@ __noinline int nat_binding_keeps(struct packet *p, __u32 side)
 	if (side == SIDE_SOURCE)
 		return be_port == binding->be_outside_port;
 	p->classed &= CLASSED_SOURCE;
+	if (!(p->flags & P_RESPONDER))
+		p->route_instance = binding->routing_instance;
 	return be_port == binding->be_inside_port;
 }
 
@@ -278,7 +285,8 @@ static __always_inline void nat_binding_keys(const struct nat_binding *binding, 
 	}
 	inside->be_port = binding->be_inside_port;
 	outside->be_port = binding->be_outside_port;
-	inside->routing_instance = outside->routing_instance = binding->routing_instance;
+	inside->routing_instance = binding->routing_instance;
+	outside->routing_instance = binding->outside_instance;
 	inside->rule = binding->rule;
 	outside->rule = 0;
 	inside->proto = binding->proto;
@@ -326,6 +334,7 @@ static __always_inline void nat_binding_fill(struct nat_binding *binding, const 
 	binding->proto = inside->proto;
 	binding->outside_proto = outside->proto;
 	binding->routing_instance = inside->routing_instance;
+	binding->outside_instance = outside->routing_instance;
 	binding->rule = p->nat_source;
 	binding->permit = pool->persistent;
 	binding->last_used = p->now;

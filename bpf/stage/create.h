@@ -4,16 +4,25 @@
 #define SLUICE_STAGE_CREATE_H
 
 #include "gate/grant.h"
+#include "lib/instance.h"
 #include "nat/ports.h"
 #include "lib/tcp_state.h"
 #include "stage/limits.h"
 
 /* A decision made while the generations change hands is re-evaluated by the next packet. */
+static __always_inline __u32 is_behind(const struct packet *p)
+{
+	return ACTIVE_SLOT(p->active) != config.slot;
+}
+
+static __always_inline __u16 decision_stamp(const struct packet *p)
+{
+	return ACTIVE_STAMP(p->active) - is_behind(p);
+}
+
 static __always_inline __u16 decision_epoch(const struct packet *p)
 {
-	__u16 epoch = ACTIVE_EPOCH(p->active);
-
-	return ACTIVE_SLOT(p->active) == config.slot ? epoch : epoch - 1;
+	return (ACTIVE_EPOCH(p->active) - is_behind(p)) & EPOCH_MASK;
 }
 
 /*
@@ -35,7 +44,7 @@ static __always_inline void fill_state(struct flow_state *state, const struct pa
 	state->packets = 0;
 	state->tcp_end = 0;
 	flags |= FLOW_LIVE | (tcp ? 0 : FLOW_PLAIN);
-	publish(flow_life(state), decision_epoch(p) | TCP_DIR_NONE << 16 | flags << 24);
+	publish(flow_life(state), decision_stamp(p) | TCP_DIR_NONE << 16 | flags << 24);
 }
 
 /* The first packet's own marks. */
@@ -118,7 +127,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 
 /*
  * `from_host`: this host opened it (egress program); its answers are delivered locally. Otherwise the answers' next hop
- * is left empty: their first packet asks the FIB (its line starts one epoch behind). A session that is translated is
+ * is left empty: their first packet asks the FIB (its line starts one stamp behind). A session that is translated is
  * left INSERT_PENDING with its record filled: where its keys go is decided by who calls, with a stack of its own.
  */
 #define DEFINE_CREATE(FAMILY, FAMILY_FLAG)                                                                             \
@@ -164,6 +173,10 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 			return INSERT_FULL;                                                                            \
 		}                                                                                                      \
 		flow_reverse##FAMILY(&p->key##FAMILY, &reply);                                                         \
+		if (has_instances()) {                                                                                 \
+			put_instance((__u64 *)&reply + sizeof(reply) / 8 - 1, instance_ahead(p));                      \
+			p->reply_hash = flow_hash##FAMILY(config.seed, &reply);                                        \
+		}                                                                                                      \
 		bool to_host = p->nexthop == NEXTHOP_LOCAL;                                                            \
                                                                                                                        \
 		line1->state.tag = ++line0->state.tag;                                                                 \
@@ -182,7 +195,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 		if (p->flags & P_RESUMED)                                                                              \
 			fill_resumed(&line0->state, &line1->state, p, from_host);                                      \
 		if (!from_host && !to_host)                                                                            \
-			line1->state.epoch--;                                                                          \
+			line1->state.stamp--;                                                                          \
 		fill_shared(shared, p);                                                                                \
 		if (!from_host)                                                                                        \
 			atomic_add(unanswered, 1);                                                                     \
@@ -226,13 +239,15 @@ static __noinline int renew_session(struct packet *p)
 	/* of others, the nexthop stage knows it soon */
 	if (p->flags & P_LOCAL)
 		own->nexthop = p->nexthop;
-	own->epoch = decision_epoch(p);
+	__u16 stamp = decision_stamp(p);
+
+	if (own->stamp != stamp && peer->stamp != stamp)
+		count->rejudged++; /* once a session, not once a direction */
+	own->stamp = stamp;
 	if (p->timeout_s)
 		flow_set_flags(p->line & 1 ? peer : own, FLOW_OWN_TIMEOUT);
 	else
 		flow_clear_flags(p->line & 1 ? peer : own, FLOW_OWN_TIMEOUT);
-	if (shared->epoch != own->epoch)
-		count->rejudged++; /* once a session, not once a direction */
 	if (!(p->flags & P_RESPONDER)) {
 		if (!(p->flags & P_LOCAL) && peer->zone != p->to_zone)
 			peer->zone = p->to_zone; /* the route moved: answers come from there */
@@ -240,7 +255,7 @@ static __noinline int renew_session(struct packet *p)
 	}
 	shared->policy = p->rule_policy;
 	shared->timeout_s = p->timeout_s;
-	shared->epoch = own->epoch;
+	shared->epoch = decision_epoch(p);
 	shared->generation = generation.number;
 	shared->rule_flags = p->rule_flags & (RULE_LOG_CLOSE | RULE_COUNT);
 	return CONTINUE;

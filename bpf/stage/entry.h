@@ -338,7 +338,7 @@ static __always_inline int stage_entry(hook_ctx *ctx, struct packet *p)
 		return without_unit(p);
 	p->unit_index = unit->index;
 	p->from_zone = unit->zone;
-	p->key4.routing_instance = p->key6.routing_instance = unit->routing_instance;
+	p->key4.routing_instance = p->key6.routing_instance = p->route_instance = unit->routing_instance;
 	/* a service tag inside, or a third one */
 	if (p->ethertype == ETH_P_8021AD || p->ethertype == ETH_P_8021Q)
 		return DROP(VLAN_STACK);

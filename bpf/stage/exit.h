@@ -15,6 +15,7 @@
 #include "lib/rewrite.h"
 #include "stage/fanout.h"
 #include "stage/gate.h"
+#include "stage/route.h"
 
 static __always_inline int exit_drop(hook_ctx *ctx, const struct packet *p, __u32 reason)
 {
@@ -74,6 +75,29 @@ static __noinline int exit_into_tunnel(struct packet *p)
 	return gtpu_enter(&frame, p->unit_index, p->from_zone, p->ip_len);
 }
 
+/* The kernel writes the MAC addresses and, where it must, the tag. A function, for the stack of the other one. */
+static __noinline int exit_queue(hook_ctx *ctx, struct packet *p)
+{
+	struct unit_counters *count = p ? counters_of(p->unit_index) : NULL;
+	struct nexthop *nexthop = p ? nexthop_at(p->nexthop) : NULL;
+
+	if (!count || !nexthop)
+		return HOOK_DROP;
+	struct frame frame = frame_of(p);
+
+	frame.l3 &= 0x1f;
+	if (!rewrite_hop(ctx, &frame))
+		return exit_drop(ctx, p, REASON_REWRITE_FAILED);
+	bool named = (p->flags & P_ROUTED) || fib_neighbour(ctx, p);
+	int action = hook_hand_off(ctx, &frame, nexthop->host_ifindex, named ? &p->route.key : NULL);
+
+	if (action == HOOK_DROP)
+		return exit_drop(ctx, p, REASON_NEIGHBOUR_PENDING);
+	count->handed_off += p->segments;
+	count->queued += p->segments;
+	return action;
+}
+
 static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
@@ -85,8 +109,6 @@ static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 	frame.l3 &= 0x1f;
 	if (!nexthop || !count || !nexthop->flags)
 		return exit_drop(ctx, p, REASON_NO_ROUTE);
-	__u32 ifindex = nexthop->ifindex, host_ifindex = nexthop->host_ifindex;
-	bool resolved = nexthop->flags & NEXTHOP_RESOLVED;
 
 	if ((generation.tcp_mss || p->nat64) && (p->tcp_flags & TCP_SYN)) {
 		p->mss = p->nat64 ? nat64_mss(p, nexthop) : generation.tcp_mss;
@@ -101,7 +123,7 @@ static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 			return exit_drop(ctx, p, REASON_OF(verdict));
 		frame.ethertype = p->ethertype;
 		if (p->cut)
-			return exit_oversize(ctx, p, &frame, host_ifindex);
+			return exit_oversize(ctx, p, &frame, nexthop->host_ifindex);
 	} else if ((p->flags & P_TRANSLATED) && !nat_rewrite(ctx, p)) {
 		return exit_drop(ctx, p, REASON_REWRITE_FAILED);
 	}
@@ -113,25 +135,15 @@ static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 			count->icmp_related += 1;
 		return exit_into_tunnel(p);
 	}
-	if (!resolved) {
-		/* the kernel writes the MAC addresses and, where it must, the tag */
-		if (!rewrite_hop(ctx, &frame))
-			return exit_drop(ctx, p, REASON_REWRITE_FAILED);
-		int action = hook_hand_off(ctx, &frame, host_ifindex);
-
-		if (action == HOOK_DROP)
-			return exit_drop(ctx, p, REASON_NEIGHBOUR_PENDING);
-		count->handed_off += p->segments;
-		count->queued += p->segments;
-		return action;
-	}
+	if (!(nexthop->flags & NEXTHOP_RESOLVED))
+		return exit_queue(ctx, p);
 	if (!rewrite_forward(ctx, &frame, nexthop))
 		return exit_drop(ctx, p, REASON_REWRITE_FAILED);
 	if (p->flags & P_RELATED)
 		count->icmp_related += p->segments;
 	count->redirected += p->segments;
 	count->redirected_bytes += p->ip_len;
-	return hook_redirect(ctx, ifindex);
+	return hook_redirect(ctx, nexthop->ifindex);
 }
 
 static __always_inline bool is_denial(__u32 reason)

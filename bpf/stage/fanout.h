@@ -65,7 +65,7 @@ static __always_inline int fanout_route(hook_ctx *ctx, struct packet *p, struct 
 	}
 	p->key4.be_daddr = to->be_addr[0];
 	p->key4.be_dport = p->key6.be_dport = to->be_port;
-	int verdict = stage_route(ctx, p);
+	int verdict = find_route(ctx, p, false);
 
 	if (verdict == CONTINUE) {
 		p->nexthop = nexthop_for(p);

@@ -49,6 +49,8 @@ static __always_inline int nat_apply_destination(struct packet *p, const struct 
 	if (rule->kind == NAT_OFF)
 		return again ? nat_keep_destination(p, false, rule) : CONTINUE;
 	p->nat_destination = rule->id;
+	if ((rule->flags & NAT_RULE_INSTANCE) && !(p->flags & P_RESPONDER))
+		p->route_instance = rule->routing_instance;
 	if (!nat_destination_address(p, rule)) {
 		if (!again)
 			nat_count_failure(rule->id);
@@ -65,7 +67,7 @@ static __always_inline int nat_apply_destination(struct packet *p, const struct 
 
 static __always_inline int stage_nat_destination(hook_ctx *ctx, struct packet *p)
 {
-	if ((p->flags & (P_KNOWN | P_RELATED)) || is_decided(p))
+	if ((p->flags & (P_KNOWN | P_RELATED)) || is_translation_decided(p))
 		return CONTINUE;
 	__u32 index = nat_ingress_unit(p);
 	struct nat_unit *unit = nat_units_at(index);

@@ -113,7 +113,7 @@ __noinline int nat_find_hairpin(struct packet *p)
 
 static __always_inline int nat_source(struct packet *p)
 {
-	if ((p->flags & (P_KNOWN | P_RELATED | P_LOCAL)) || is_decided(p))
+	if ((p->flags & (P_KNOWN | P_RELATED | P_LOCAL)) || is_translation_decided(p))
 		return CONTINUE;
 	p->nat_unit = nat_egress_unit(p);
 	int found = nat_find_source(p, p->nat_unit);
@@ -139,6 +139,10 @@ static __always_inline int stage_nat_source(hook_ctx *ctx, struct packet *p)
 
 	if (verdict != CONTINUE || !(p->flags & P_NEW))
 		return verdict;
+	if ((p->flags & P_TRANSLATED) && has_instances()) {
+		put_instance((__u64 *)&p->out6 + 4, instance_ahead(p));
+		((__u64 *)&p->out4)[1] = ((__u64 *)&p->out6)[4];
+	}
 	if (p->flags & P_ALLOCATE)
 		nat_predict(p);
 	else if (p->flags & P_TRANSLATED)

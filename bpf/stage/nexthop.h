@@ -49,8 +49,8 @@ static __always_inline bool nexthop_stands(const struct nexthop *nexthop, const 
 {
 	__u8 flags = nexthop_flags(route);
 
-	if (nexthop->flags != flags || nexthop->ifindex != unit->phys_ifindex || nexthop->vlan != unit->vlan ||
-	    nexthop->mtu != route->mtu || nexthop->host_ifindex != unit->host_ifindex)
+	if ((nexthop->flags & ~NEXTHOP_LEFT) != flags || nexthop->ifindex != unit->phys_ifindex ||
+	    nexthop->vlan != unit->vlan || nexthop->mtu != route->mtu || nexthop->host_ifindex != unit->host_ifindex)
 		return false;
 	return !route->resolved || (*(const volatile __u64 *)nexthop->dmac == link_word(route, unit) &&
 				    *(const volatile __u32 *)(nexthop->smac + 2) == link_rest(unit));

@@ -8,6 +8,7 @@
 
 #include "gtpu/work.h"
 #include "lib/host_inbound.h"
+#include "lib/instance.h"
 #include "nat/rules.h"
 #include "nat64/size.h"
 
@@ -29,16 +30,23 @@ static __always_inline int fib_verdict(struct packet *p, long code)
 	return DROP_AND_REPLY(NO_ROUTE);
 }
 
+static __always_inline void note_neighbour(struct nexthop_key *key, const struct bpf_fib_lookup *fib)
+{
+	bool v4 = fib->family == AF_INET;
+
+	key->host_ifindex = fib->ifindex;
+	key->family = v4 ? 4 : 6;
+	key->be_addr[0] = v4 ? fib->ipv4_dst : fib->ipv6_dst[0];
+	for (int i = 1; i < 4; i++)
+		key->be_addr[i] = v4 ? 0 : fib->ipv6_dst[i];
+}
+
 static __always_inline void note_route(struct packet *p, const struct bpf_fib_lookup *fib, const struct unit *unit,
 				       __u32 slot, bool resolved)
 {
 	struct route *route = &p->route;
-	bool v4 = fib->family == AF_INET;
 
-	route->key.host_ifindex = fib->ifindex;
-	route->key.be_addr[0] = v4 ? fib->ipv4_dst : fib->ipv6_dst[0];
-	for (int i = 1; i < 4; i++)
-		route->key.be_addr[i] = v4 ? 0 : fib->ipv6_dst[i];
+	note_neighbour(&route->key, fib);
 	route->unit_slot = slot;
 	route->unit = unit->index;
 	__builtin_memcpy(route->dmac, fib->dmac, 6);
@@ -81,12 +89,12 @@ static __always_inline void note_route_mtu(struct packet *p, const struct bpf_fi
 		p->route.key.family |= (__u32)fib->mtu_result << NEXTHOP_MTU_SHIFT;
 }
 
-static __always_inline void fib_question(struct packet *p, const struct unit *unit, struct bpf_fib_lookup *fib)
+static __always_inline void fib_question(struct packet *p, __u32 ifindex, struct bpf_fib_lookup *fib)
 {
 	__builtin_memset(fib, 0, sizeof(*fib));
-	fib->ifindex = unit->host_ifindex;
+	fib->ifindex = ifindex;
 	fib->l4_protocol = p->proto;
-	fib->sport = p->key6.be_sport;
+	fib->sport = p->key6.be_sport + p->other_port;
 	fib->dport = leaving6(p)->be_dport;
 	fib->tot_len = 1; /* asks for the route's MTU */
 	if (p->nat64 ? p->wire == 6 : p->family == 4) {
@@ -107,18 +115,128 @@ static __always_inline void fib_question(struct packet *p, const struct unit *un
 	}
 }
 
+/*
+ * The device by which another instance is asked after this answer, 0 = it stands. A route to a VRF device is a question
+ * to its table. One to the main table is of type `throw`, behind which bpf_fib_lookup goes on by itself for IPv4 alone;
+ * it does not say what it was, but nothing else of an instance ends so: what no route knows is unreachable there.
+ */
+static __always_inline __u32 asked_next(const struct packet *p, const struct bpf_fib_lookup *fib, long code)
+{
+	__u32 slot;
+
+	if (code == BPF_FIB_LKUP_RET_SUCCESS || code == BPF_FIB_LKUP_RET_NO_NEIGH)
+		return unit_find(fib->ifindex, VLAN_INSTANCE, &slot) ? fib->ifindex : 0;
+	struct routing_instance *main =
+		code == BPF_FIB_LKUP_RET_NOT_FWDED && p->route_instance ? routing_instances_at(0) : NULL;
+
+	return main ? main->ifindex : 0;
+}
+
+/* Circles are refused where they are configured; a way through more tables than this ends as one without a route. */
+#define INSTANCES_ON_WAY 4
+
+/* Goes on from one table to the next, where that is what they say. A function, for the stack of its callers. */
+__noinline long fib_follow(hook_ctx *ctx, struct packet *p, long code)
+{
+	__u32 zero = 0;
+	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
+
+	if (!p || !memory)
+		return BPF_FIB_LKUP_RET_NOT_FWDED;
+	for (int i = 1; i < INSTANCES_ON_WAY; i++) {
+		__u32 next = asked_next(p, &memory->fib, code);
+
+		if (!next || next == p->asked)
+			return code;
+		p->asked = next;
+		fib_question(p, next, &memory->fib);
+		code = bpf_fib_lookup(ctx, &memory->fib, sizeof(memory->fib), 0);
+	}
+	return asked_next(p, &memory->fib, code) ? BPF_FIB_LKUP_RET_NOT_FWDED : code;
+}
+
+static __always_inline long fib_ask(hook_ctx *ctx, struct packet *p, const struct unit *unit,
+				    struct bpf_fib_lookup *fib)
+{
+	p->asked = asking_device(p, unit);
+	fib_question(p, p->asked, fib);
+	long code = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
+
+	return has_instances() ? fib_follow(ctx, p, code) : code;
+}
+
+/* Ports that are tried for a next hop: of four alike one is missed in 10,000 times. */
+#define PORTS_TRIED 32
+
+/*
+ * Among next hops of one route the kernel chooses by a hash of addresses and ports, over those that are there: where
+ * one comes or goes, flows of the others would move with it. So a session keeps the one that it has as long as the
+ * route has it, too, which shows when the same is asked with other ports. The answer is the kernel's in either case.
+ */
+__noinline long fib_keep(hook_ctx *ctx, struct packet *p, long code)
+{
+	__u32 zero = 0;
+	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
+	struct unit *unit = p ? unit_at(p->unit_slot) : NULL;
+	struct flow_state *own = p ? flow_state_at(p->family, p->line) : NULL;
+	struct nexthop *nexthop = own && nexthop_is_known(own->nexthop) ? nexthop_at(own->nexthop) : NULL;
+
+	if (!unit || !memory || !nexthop)
+		return code;
+	struct bpf_fib_lookup *fib = &memory->fib;
+	__u8 of_interest = NEXTHOP_RESOLVED | NEXTHOP_TUNNEL | NEXTHOP_LEFT;
+
+	if ((nexthop->flags & of_interest) != NEXTHOP_RESOLVED)
+		return code;
+	for (int i = 1; i <= PORTS_TRIED; i++) {
+		if (code == BPF_FIB_LKUP_RET_SUCCESS && fib->ifindex == nexthop->host_ifindex &&
+		    !__builtin_memcmp(fib->dmac, nexthop->dmac, 6))
+			return code;
+		p->other_port = bpf_htons(i);
+		code = fib_ask(ctx, p, unit, fib);
+	}
+	p->other_port = 0;
+	return fib_ask(ctx, p, unit, fib);
+}
+
+/*
+ * Which neighbour a packet waits for whose session knows its next hop: the table does not say. True where a route leads
+ * over that device, `route.key` is its neighbour then.
+ */
+__noinline int fib_neighbour(hook_ctx *ctx, struct packet *p)
+{
+	__u32 zero = 0;
+	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
+	struct unit *unit = p ? unit_at(p->unit_slot) : NULL;
+	struct nexthop *nexthop = p ? nexthop_at(p->nexthop) : NULL;
+
+	if (!unit || !memory || !nexthop)
+		return false;
+	for (int i = 0; i < PORTS_TRIED; i++) {
+		p->other_port = bpf_htons(i);
+		long code = fib_ask(ctx, p, unit, &memory->fib);
+
+		if ((code == BPF_FIB_LKUP_RET_SUCCESS || code == BPF_FIB_LKUP_RET_NO_NEIGH) &&
+		    memory->fib.ifindex == nexthop->host_ifindex) {
+			note_neighbour(&p->route.key, &memory->fib);
+			return true;
+		}
+	}
+	return false;
+}
+
 /* Of a neighbour that is not resolved the kernel tells nothing but its address: the route's MTU is asked for again. */
 static __noinline int ask_route_mtu(hook_ctx *ctx, struct packet *p)
 {
 	__u32 zero = 0;
-	struct unit *from = p ? unit_at(p->unit_slot) : NULL, *to = p ? unit_at(p->route.unit_slot) : NULL;
+	struct unit *to = p ? unit_at(p->route.unit_slot) : NULL;
 	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
 
-	if (!p || !from || !to || !memory)
+	if (!p || !to || !memory)
 		return 0;
 	struct bpf_fib_lookup *fib = &memory->fib;
 
-	fib_question(p, from, fib);
+	fib_question(p, p->asked, fib);
 	if (bpf_fib_lookup(ctx, fib, sizeof(*fib), BPF_FIB_LOOKUP_SKIP_NEIGH) == BPF_FIB_LKUP_RET_SUCCESS)
 		note_route_mtu(p, fib, to);
 	return 0;
@@ -135,7 +253,14 @@ static __always_inline void note_tunnel(struct packet *p, const struct unit *uni
 	route->resolved = ROUTE_TUNNEL;
 }
 
-static __always_inline int fib_route(hook_ctx *ctx, struct packet *p)
+/* Answers are looked for in the instance that the session's route led into; where that is another one now, it ends. */
+static __always_inline bool leaves_instance(const struct packet *p, const struct unit *unit)
+{
+	return has_instances() && (p->flags & P_REEVALUATE) && !(p->flags & P_RESPONDER) &&
+	       unit->routing_instance != instance_beyond(p);
+}
+
+static __always_inline int fib_route(hook_ctx *ctx, struct packet *p, const bool may_keep)
 {
 	__u32 slot, zero = 0;
 	struct unit *unit = unit_at(p->unit_slot);
@@ -146,14 +271,18 @@ static __always_inline int fib_route(hook_ctx *ctx, struct packet *p)
 	/* its 64 bytes would take the room of a call on the stack */
 	struct bpf_fib_lookup *fib = &memory->fib;
 
-	fib_question(p, unit, fib);
-	long code = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
+	long code = fib_ask(ctx, p, unit, fib);
 
+	if (may_keep && (p->flags & P_REEVALUATE) &&
+	    (code == BPF_FIB_LKUP_RET_SUCCESS || code == BPF_FIB_LKUP_RET_NO_NEIGH))
+		code = fib_keep(ctx, p, code);
 	if (code != BPF_FIB_LKUP_RET_SUCCESS && code != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return fib_verdict(p, code);
 	unit = unit_find(fib->ifindex, 0, &slot);
 	if (!unit)
 		return DROP(NO_EGRESS_UNIT);
+	if (leaves_instance(p, unit))
+		return DROP(INSTANCE_CHANGED);
 	p->to_zone = unit->zone;
 	note_route(p, fib, unit, slot, code == BPF_FIB_LKUP_RET_SUCCESS);
 	note_route_mtu(p, fib, unit);
@@ -207,7 +336,8 @@ static __always_inline bool is_for_client_here(const struct packet *p, int verdi
 	return verdict != CONTINUE || p->route.unit == p->unit_index || host_inbound_admits(p);
 }
 
-static __always_inline int stage_route(hook_ctx *ctx, struct packet *p)
+/* `may_keep`: it may belong to a session that has a next hop. */
+static __always_inline int find_route(hook_ctx *ctx, struct packet *p, const bool may_keep)
 {
 	if (p->flags & P_LOCAL)
 		return CONTINUE;
@@ -216,10 +346,15 @@ static __always_inline int stage_route(hook_ctx *ctx, struct packet *p)
 	int verdict = check_ttl(p);
 
 	if (verdict == CONTINUE)
-		verdict = fib_route(ctx, p);
+		verdict = fib_route(ctx, p, may_keep);
 	if (p->family == 4 && !(p->flags & P_REEVALUATE) && is_dhcp_answer(p) && is_for_client_here(p, verdict))
 		return VERDICT_LOCAL;
 	return verdict != CONTINUE ? verdict : check_size(p, p->route.mtu);
+}
+
+static __always_inline int stage_route(hook_ctx *ctx, struct packet *p)
+{
+	return find_route(ctx, p, true);
 }
 
 #endif

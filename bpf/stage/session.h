@@ -6,6 +6,7 @@
 #include "gate/grant.h"
 #include "lib/host_inbound.h"
 #include "lib/host_socket.h"
+#include "lib/instance.h"
 #include "nat64/mapping.h"
 #include "lib/tcp_state.h"
 
@@ -14,6 +15,8 @@ __noinline int note_translation(struct packet *p)
 {
 	if (!p)
 		return false;
+	__u16 instance = has_instances() ? instance_beyond(p) : p->key4.routing_instance;
+
 	if (p->family == 4) {
 		struct flow_line4 *line = bpf_map_lookup_elem(&lines4, &p->line);
 
@@ -21,7 +24,7 @@ __noinline int note_translation(struct packet *p)
 			return false;
 		((__u64 *)&p->out4)[0] = *(__u64 *)&line->be_new_saddr;
 		((__u64 *)&p->out4)[1] = ((__u64 *)&p->out6)[4] =
-			key_last_word(*(__u32 *)&line->be_new_sport, p->key4.routing_instance, p->key4.proto);
+			key_last_word(*(__u32 *)&line->be_new_sport, instance, p->key4.proto);
 		p->flags |= P_TRANSLATED;
 		return flow_has_tag(&line->state, p->tag);
 	}
@@ -32,7 +35,7 @@ __noinline int note_translation(struct packet *p)
 	for (int i = 0; i < 4; i++)
 		((__u64 *)&p->out6)[i] = ((__u64 *)line->be_new_saddr)[i];
 	((__u64 *)&p->out6)[4] = ((__u64 *)&p->out4)[1] =
-		key_last_word(*(__u32 *)&line->be_new_sport, p->key6.routing_instance, p->key6.proto);
+		key_last_word(*(__u32 *)&line->be_new_sport, instance, p->key6.proto);
 	p->flags |= P_TRANSLATED;
 	return flow_has_tag(&line->state, p->tag);
 }
@@ -250,7 +253,7 @@ __noinline int moved_with_unit(struct packet *p)
 	struct flow_shared *shared = flow_shared_at(p->family, p->line);
 	struct unit *unit = unit_at(p->unit_slot);
 
-	if (!own || !peer || !shared || !unit || own->zone == ZONE_HOST || own->epoch == ACTIVE_EPOCH(p->active) ||
+	if (!own || !peer || !shared || !unit || own->zone == ZONE_HOST || own->stamp == ACTIVE_STAMP(p->active) ||
 	    ACTIVE_SLOT(p->active) != config.slot)
 		return false;
 	/* the host's own sessions are recorded on the unit they leave through */
@@ -295,6 +298,7 @@ static __always_inline int related_error(hook_ctx *ctx, struct packet *p)
 	if (on_link && p->nexthop != NEXTHOP_LOCAL)
 		return DROP(BAD_ADDRESS);
 	p->flags |= P_RELATED;
+	route_as_session(p);
 	if (nexthop_is_known(p->nexthop))
 		p->flags |= P_KNOWN;
 	return CONTINUE;
@@ -327,16 +331,16 @@ static __always_inline void end_session(struct packet *p)
 		flow_delete6(p->line, p->tag, CLOSE_REOPENED);
 }
 
-/* Only the active generation judges, and only what an older epoch decided. Traffic of this host itself is not policy's.
+/* Only the active generation judges, and only what was decided before. Traffic of this host itself is not policy's.
  */
 static __always_inline bool is_stale(const struct packet *p, struct flow_state *state)
 {
-	if (state->epoch == ACTIVE_EPOCH(p->active) || ACTIVE_SLOT(p->active) != config.slot)
+	if (state->stamp == ACTIVE_STAMP(p->active) || ACTIVE_SLOT(p->active) != config.slot)
 		return false;
 	struct flow_shared *shared = flow_shared_at(p->family, p->line);
 
 	if (shared && shared->from_zone == ZONE_HOST) {
-		state->epoch = ACTIVE_EPOCH(p->active);
+		state->stamp = ACTIVE_STAMP(p->active);
 		return false;
 	}
 	return true;
@@ -347,6 +351,7 @@ static __always_inline int judge_again(struct packet *p, struct flow_state *own)
 {
 	bool stale = is_stale(p, own);
 
+	route_as_session(p);
 	p->flags |= stale || !nexthop_is_known(own->nexthop) ? P_REEVALUATE : P_KNOWN;
 	/* where nothing is translated any more, nobody asks below */
 	if (stale && (p->flags & P_TRANSLATED) && !(config.stage_mask & STAGE_BIT(NAT_SOURCE)))

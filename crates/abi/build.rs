@@ -31,7 +31,8 @@ fn main() {
 const C_CHECKS: &str = r#"
 #include "abi/abi.h"
 enum { C_PROGRAM_SLOT_1_2_ADMIT = PROGRAM_SLOT(1, 2, PROGRAM_ADMIT), C_PROGRAM_SLOTS = PROGRAM_SLOTS, C_ACTIVE_SLOT = ACTIVE_SLOT(0xabcd0001),
-       C_ACTIVE_EPOCH = ACTIVE_EPOCH(0xabcd0001), C_STAGE_BIT_ROUTE = STAGE_BIT(ROUTE), C_SCREEN_BIT_WINNUKE = SCREEN_BIT(WINNUKE),
+       C_ACTIVE_STAMP = ACTIVE_STAMP(0xabcd0201u), C_ACTIVE_ROUTES = ACTIVE_ROUTES(0xabcd0201u),
+       C_ACTIVE_EPOCH = ACTIVE_EPOCH(0xabcd0201u), C_STAGE_BIT_ROUTE = STAGE_BIT(ROUTE), C_SCREEN_BIT_WINNUKE = SCREEN_BIT(WINNUKE),
        C_GTPU_SLOT_9 = GTPU_SLOT(0x123456789abcdef0ull, 11), C_GTPU_DECISION_1_2_3 = GTPU_DECISION(1, 2, 3) >> 16 & 0xffffffff,
        C_GTPU_BLOCK_FLOW_3_77 = GTPU_BLOCK_FLOW(GTPU_BLOCK(3, 77), 21),
        C_UNIT_SLOT_3_QINQ = UNIT_SLOT(3, VLAN_SERVICE | 100 | VLAN_TWO | 7u << VLAN_INNER_SHIFT, 7u, 20) };
@@ -69,7 +70,7 @@ impl ParseCallbacks for Naming {
     }
 
     fn int_macro(&self, name: &str, _value: i64) -> Option<IntKind> {
-        const BYTES: [&str; 11] = [
+        const BYTES: [&str; 12] = [
             "FLOW_",
             "TCP_DIR_",
             "TCP_SCALE_",
@@ -81,6 +82,7 @@ impl ParseCallbacks for Naming {
             "NEXTHOP_V",
             "NEXTHOP_R",
             "NEXTHOP_T",
+            "NEXTHOP_LEFT",
         ];
         const COUNTS: [&str; 20] = [
             "FANOUT_LINE_POSITIONS",

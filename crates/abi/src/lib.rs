@@ -24,6 +24,7 @@ pub use gtpu::{
 pub use gtpu_filters::{FlowMatch, FlowPacket, TooManyFilters};
 pub use layouts::*;
 pub use slots::{
-    GRANT_FOREVER, PROGRAM_SLOTS, TIMEOUT_NEVER_S, active_epoch, active_slot, active_word, fanout_slot,
-    grant_what, next_handle, program_slot, screen_bit, unit_slot, zone_pair_index,
+    GRANT_FOREVER, PROGRAM_SLOTS, TIMEOUT_NEVER_S, active_after_commit, active_after_routes, active_epoch,
+    active_routes, active_slot, active_stamp, fanout_slot, grant_what, next_handle, program_slot, screen_bit,
+    unit_slot, zone_pair_index,
 };

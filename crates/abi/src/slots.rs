@@ -1,5 +1,6 @@
 //! The header's macros with arguments, as functions.
 
+use crate::EPOCH_MASK;
 use crate::programs::Program;
 use crate::stages::{Reason, Stage};
 use crate::{GRANT_INDEX_BITS, GRANT_INDEX_MASK, MAX_GENERATIONS, MAX_VARIANTS, MAX_ZONES};
@@ -61,12 +62,31 @@ pub const fn active_slot(word: u32) -> u32 {
     word & 1
 }
 
-/// Epoch of the word `active` (`ACTIVE_EPOCH`).
-pub const fn active_epoch(word: u32) -> u16 {
+/// Lines of another stamp are re-evaluated (`ACTIVE_STAMP`).
+pub const fn active_stamp(word: u32) -> u16 {
     (word >> 16) as u16
 }
 
-/// The word `active` of a slot and an epoch.
-pub const fn active_word(slot: u32, epoch: u16) -> u32 {
-    (epoch as u32) << 16 | (slot & 1)
+/// Generation of the routes (`ACTIVE_ROUTES`).
+pub const fn active_routes(word: u32) -> u16 {
+    (word >> 1) as u16 & EPOCH_MASK as u16
+}
+
+/// What commits alone raise (`ACTIVE_EPOCH`).
+pub const fn active_epoch(word: u32) -> u16 {
+    active_stamp(word).wrapping_sub(active_routes(word)) & EPOCH_MASK as u16
+}
+
+/// The word `active` behind this one, where a commit has put this slot in force.
+pub const fn active_after_commit(word: u32, slot: u32) -> u32 {
+    active_word(slot, active_stamp(word).wrapping_add(1), active_routes(word))
+}
+
+/// The word `active` behind this one, where routes or what they depend on have changed.
+pub const fn active_after_routes(word: u32) -> u32 {
+    active_word(active_slot(word), active_stamp(word).wrapping_add(1), active_routes(word).wrapping_add(1))
+}
+
+const fn active_word(slot: u32, stamp: u16, routes: u16) -> u32 {
+    (stamp as u32) << 16 | ((routes & EPOCH_MASK as u16) as u32) << 1 | (slot & 1)
 }

@@ -42,6 +42,8 @@ pub struct Tables {
     pub zone_limits: Vec<ZoneLimits>,
     /// Units that have tunnels of the user plane, or lead into them; [`Unit::gtpu`] counts them from 1.
     pub gtpu_interfaces: Vec<GtpuInterface>,
+    /// By number; empty while there is only the main instance.
+    pub routing_instances: Vec<RoutingInstance>,
     /// GTP-U sessions that there shall be room for.
     pub gtpu_sessions: u32,
     /// Some rules of GTP-U sessions have flows.
@@ -144,6 +146,12 @@ impl NatTables {
         let (Some(from), Some(to)) = (self.units.get(ingress), self.units.get(egress)) else { return 0 };
         let cell = from.source_row as usize + usize::from(to.source_column);
         self.sources.get(cell / NAT_SOURCE_CELLS).map_or(0, |line| line.context[cell % NAT_SOURCE_CELLS])
+    }
+
+    /// Context of the static rules for the source of packets between two units, by their indexes; 0 = none.
+    pub fn reverse_context(&self, ingress: usize, egress: usize) -> u16 {
+        let (Some(from), Some(to)) = (self.units.get(ingress), self.units.get(egress)) else { return 0 };
+        if to.reverse_context == 0 { 0 } else { to.reverse_context + from.reverse_class }
     }
 
     /// Whether some rule has persistent-nat.

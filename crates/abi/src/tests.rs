@@ -124,13 +124,32 @@ fn functions_equal_the_c_macros() {
     assert_eq!(program_slot(1, 2, Program::Admit), C_PROGRAM_SLOT_1_2_ADMIT);
     assert_eq!(PROGRAM_SLOTS as u32, C_PROGRAM_SLOTS);
     assert_eq!(active_slot(0xabcd_0001), C_ACTIVE_SLOT);
-    assert_eq!(u32::from(active_epoch(0xabcd_0001)), C_ACTIVE_EPOCH);
-    assert_eq!(active_word(1, 0xabcd), 0xabcd_0001);
+    assert_eq!(u32::from(active_stamp(0xabcd_0201)), C_ACTIVE_STAMP);
+    assert_eq!(u32::from(active_routes(0xabcd_0201)), C_ACTIVE_ROUTES);
+    assert_eq!(u32::from(active_epoch(0xabcd_0201)), C_ACTIVE_EPOCH);
     assert_eq!(Stage::Route.bit(), C_STAGE_BIT_ROUTE);
     assert_eq!(screen_bit(Reason::Winnuke), C_SCREEN_BIT_WINNUKE);
     let qinq = (VLAN_SERVICE | 100) | VLAN_TWO | 7 << VLAN_INNER_SHIFT;
     assert_eq!(unit_slot(3, qinq, 7, 20), C_UNIT_SLOT_3_QINQ as usize);
     assert_eq!(program_slot(1, 3, Program::Egress) as usize, PROGRAM_SLOTS - 1);
+}
+
+#[test]
+fn commits_raise_the_epoch_and_routes_their_generation() {
+    for word in [0, 1, 0x0001_0000, 0xffff_fffe, 0x8000_ffff, 0x7fff_fffe, 0x0000_fffe] {
+        let (committed, moved) = (active_after_commit(word, 1), active_after_routes(word));
+        assert_eq!((active_slot(committed), active_routes(committed)), (1, active_routes(word)));
+        assert_eq!(active_epoch(committed), (active_epoch(word) + 1) & 0x7fff);
+        assert_eq!((active_slot(moved), active_epoch(moved)), (active_slot(word), active_epoch(word)));
+        assert_eq!(active_routes(moved), (active_routes(word) + 1) & 0x7fff);
+        for next in [committed, moved] {
+            assert_eq!(
+                active_stamp(next),
+                active_stamp(word).wrapping_add(1),
+                "either is seen by every line"
+            );
+        }
+    }
 }
 
 /// Values computed from the formula in unit.h by other means (Python, 32-bit masks).

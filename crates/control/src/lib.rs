@@ -17,6 +17,7 @@ mod views;
 pub use commit::rehearsal::{LoadsError, loads as check_loads};
 pub use daemon::{Daemon, DaemonError, Options, Restored, Translate, cleanup, guard_at_boot, restore};
 pub use functions::CommitError;
+pub use functions::asked::{AskedError, asked as check_asked};
 pub use kernel::preflight::{PreflightError, machine as check_machine};
 pub use serve::client::{Client, ClientError};
 pub use serve::offline::{OfflineError, answer as offline_answer};

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
-use sluice_abi::{active_epoch, active_slot, active_word};
+use sluice_abi::{active_after_commit, active_after_routes, active_epoch, active_routes, active_slot};
 use sluice_libbpf::map::NewMap;
 
 use crate::error::{Doing, Result};
@@ -27,20 +27,30 @@ impl Dataplane {
         active_slot(self.active().load(Ordering::Relaxed))
     }
 
-    /// Lines of another epoch are re-evaluated.
+    /// Decisions of another epoch are void; commits raise it.
     pub fn epoch(&self) -> u16 {
         active_epoch(self.active().load(Ordering::Relaxed))
+    }
+
+    /// What routes, addresses and links raise: sessions of another generation ask for their way again.
+    pub fn route_generation(&self) -> u16 {
+        active_routes(self.active().load(Ordering::Relaxed))
     }
 
     /// Activates a loaded generation: one 4-byte store changes slot and epoch together.
     pub fn switch(&self, generation: &Generation) {
         let _changing = self.changing();
-        self.store_active(|word| active_word(generation.slot(), active_epoch(word).wrapping_add(1)));
+        self.store_active(|word| active_after_commit(word, generation.slot()));
     }
 
-    /// Has every flow re-evaluated by the active generation.
-    pub fn bump_epoch(&self) {
-        self.store_active(|word| active_word(active_slot(word), active_epoch(word).wrapping_add(1)));
+    /// Has every session judged again by the active generation.
+    pub fn judge_again(&self) {
+        self.store_active(|word| active_after_commit(word, active_slot(word)));
+    }
+
+    /// Has every session ask for its way again. Policies are asked only where it leads into another zone.
+    pub fn ask_routes_again(&self) {
+        self.store_active(active_after_routes);
     }
 
     fn store_active(&self, next: impl Fn(u32) -> u32) {

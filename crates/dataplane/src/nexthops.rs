@@ -7,14 +7,14 @@ use std::sync::atomic::Ordering;
 
 use libbpf_rs::{ErrorKind, MapCore, MapFlags};
 use sluice_abi::{
-    MAX_NEXTHOPS, NEXTHOP_MTU_SHIFT, NEXTHOP_RESOLVED, NEXTHOP_TUNNEL, NEXTHOP_VALID, NEXTHOPS_HAVE_MTUS,
-    Nexthop, NexthopKey, Watermarks,
+    FLOW_LIVE, FLOW_NAT64, FlowLine4, FlowLine6, MAX_NEXTHOPS, NEXTHOP_LEFT, NEXTHOP_MTU_SHIFT,
+    NEXTHOP_RESOLVED, NEXTHOP_TUNNEL, NEXTHOP_VALID, NEXTHOPS_HAVE_MTUS, Nexthop, NexthopKey, Watermarks,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Dataplane;
 use crate::error::{Doing, Error, Result};
-use crate::records::{address_words, words_address};
+use crate::records::{FlowTable, Line, address_words, words_address};
 use crate::sessions::age;
 
 const FLAGS: usize = offset_of!(Nexthop, flags);
@@ -116,6 +116,32 @@ impl Dataplane {
         Ok(flags & NEXTHOP_RESOLVED != 0)
     }
 
+    /// Says whether routes have left it, so that its flows are judged again at the next stamp, however many others wait for
+    /// that. True when it was the other way.
+    pub fn leave_nexthop(&self, index: u32, left: bool) -> Result<bool> {
+        check(index)?;
+        let flags = self.nexthops.byte(index, FLAGS);
+        let before = match left {
+            true => flags.fetch_or(NEXTHOP_LEFT, Ordering::Release),
+            false => flags.fetch_and(!NEXTHOP_LEFT, Ordering::Release),
+        };
+        Ok((before & NEXTHOP_LEFT != 0) != left)
+    }
+
+    /// Some destinations of each of these next hops that live flows use, as their packets leave: behind it rather than
+    /// itself. Reads every flow.
+    pub fn nexthop_destinations(
+        &self,
+        entries: &[NexthopEntry],
+        most: usize,
+    ) -> BTreeMap<u32, BTreeSet<IpAddr>> {
+        let mut found = Destinations { of: BTreeMap::new(), most };
+        found.of.extend(entries.iter().map(|entry| (entry.index, (entry.address, BTreeSet::new()))));
+        found.read(&self.flows4, |line: &FlowLine4| words_address(4, [line.key.be_saddr, 0, 0, 0]));
+        found.read(&self.flows6, |line: &FlowLine6| words_address(6, line.key.be_saddr));
+        found.of.into_iter().map(|(index, (_, destinations))| (index, destinations)).collect()
+    }
+
     /// Gives back entries that are not in use ([`Dataplane::free_unused_nexthops`]), and says whose the others are: each
     /// neighbour once, however many entries it has, if it has answered. Who never did is asked for by packets alone, which
     /// are bounded (RFC 6583).
@@ -162,7 +188,7 @@ impl Dataplane {
             let _ = index.update(entry.key().as_bytes(), entry.index.as_bytes(), MapFlags::NO_EXIST);
         }
         for entry in &freed {
-            let flags = !(NEXTHOP_VALID | NEXTHOP_RESOLVED);
+            let flags = !(NEXTHOP_VALID | NEXTHOP_RESOLVED | NEXTHOP_LEFT);
             self.nexthops.byte(entry.index, FLAGS).fetch_and(flags, Ordering::Release);
             self.state
                 .map("free_nexthops")
@@ -170,6 +196,32 @@ impl Dataplane {
                 .doing(|| format!("give back next hop {}", entry.index))?;
         }
         Ok(freed.len())
+    }
+}
+
+struct Destinations {
+    /// With the next hop's own address, by its number.
+    of: BTreeMap<u32, (IpAddr, BTreeSet<IpAddr>)>,
+    most: usize,
+}
+
+impl Destinations {
+    /// Packets of a line go, translated or not, to whoever the line beside it, of the answers, comes from.
+    fn read<L: Line>(&mut self, table: &FlowTable<L>, sender: impl Fn(&L) -> IpAddr) {
+        for line in table.numbers().flat_map(|number| [2 * number, 2 * number + 1]) {
+            let state = table.state(line);
+            if state.flags & FLOW_LIVE == 0 || state.flags & FLOW_NAT64 != 0 {
+                continue;
+            }
+            let Some((own, found)) = self.of.get_mut(&u32::from(state.nexthop)) else { continue };
+            if found.len() < self.most || found.contains(own) {
+                let destination = sender(&table.lines.read(line ^ 1));
+                if found.len() == self.most && destination != *own {
+                    found.remove(own);
+                }
+                found.insert(destination);
+            }
+        }
     }
 }
 

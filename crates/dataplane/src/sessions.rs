@@ -84,8 +84,8 @@ pub struct Direction {
     pub nexthop: u16,
     /// Zone this direction arrives from.
     pub zone: u16,
-    /// Configuration epoch in which its decision was last made.
-    pub epoch: u16,
+    /// Stamp under which it was last judged: another commit or other routes have another.
+    pub stamp: u16,
 }
 
 /// A session as its records had it at one moment.
@@ -173,7 +173,7 @@ fn direction(tuple: Tuple, state: &FlowState, packets_high: u32) -> Direction {
         flags: state.flags,
         nexthop: state.nexthop,
         zone: state.zone.into(),
-        epoch: state.epoch,
+        stamp: state.stamp,
     }
 }
 

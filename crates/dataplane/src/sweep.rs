@@ -140,7 +140,7 @@ pub struct SweepReport {
     pub expired4: u32,
     /// IPv6 sessions that it ended.
     pub expired6: u32,
-    /// Lines whose epoch was brought near the current one.
+    /// Lines whose stamp was brought near the current one.
     pub aged: u32,
     /// From start to end.
     pub took: Duration,

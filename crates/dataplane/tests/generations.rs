@@ -306,11 +306,18 @@ fn a_refused_generation_leaves_the_active_one_alone() {
 }
 
 #[test]
-fn bumping_the_epoch_changes_nothing_else() {
+fn only_commits_raise_the_epoch() {
     let pin = Pin::new();
     let dataplane = pin.open(SMALL);
     activate(&dataplane, &tables(1), 1);
-    let (slot, epoch) = (dataplane.active_slot(), dataplane.epoch());
-    dataplane.bump_epoch();
-    assert_eq!((dataplane.active_slot(), dataplane.epoch()), (slot, epoch + 1));
+    let (slot, epoch, routes) = (dataplane.active_slot(), dataplane.epoch(), dataplane.route_generation());
+    // past the end of its 15 bits, and of the stamp's 16
+    for n in 1..=70_000u32 {
+        dataplane.ask_routes_again();
+        assert_eq!(dataplane.route_generation(), (u32::from(routes) + n) as u16 & 0x7fff);
+    }
+    assert_eq!((dataplane.active_slot(), dataplane.epoch()), (slot, epoch));
+    let routes = dataplane.route_generation();
+    dataplane.judge_again();
+    assert_eq!((dataplane.epoch(), dataplane.route_generation()), (epoch + 1, routes));
 }

@@ -69,6 +69,10 @@ impl Maps<'_> {
         self.get("lines4", &line.to_ne_bytes()).unwrap()
     }
 
+    fn shared4(&self, session: u32) -> FlowShared {
+        self.get("shared4", &session.to_ne_bytes()).unwrap()
+    }
+
     fn set_line4(&self, line: u32, change: impl Fn(&mut FlowLine4)) {
         let mut record = self.line4(line);
         change(&mut record);
@@ -290,24 +294,40 @@ fn either_direction_keeps_a_session_alive_and_applications_have_their_own_time()
 }
 
 #[test]
-fn old_epochs_never_come_round() {
+fn old_stamps_never_come_round() {
     let (pin, dataplane, now) = dataplane();
     let maps = Maps(&pin);
     maps.set_watermark(2, 0);
     maps.insert4(1, UDP, [0; 2], now);
     maps.insert4(2, UDP, [0; 2], now);
-    (0..0x4000).for_each(|_| dataplane.bump_epoch());
+    (0..0x4000).for_each(|_| dataplane.ask_routes_again());
     let aged = || dataplane.sweep(now, &Timeouts::default()).unwrap().aged;
     assert_eq!(aged(), 0);
-    dataplane.bump_epoch();
-    maps.set_line4(4, |line| line.state.epoch = 0x4001);
+    dataplane.ask_routes_again();
+    maps.set_line4(4, |line| line.state.stamp = 0x4001);
     assert_eq!(aged(), 3);
-    assert_eq!(maps.line4(2).state.epoch, 0x4000, "one behind: re-evaluated at the next packet");
+    assert_eq!(maps.line4(2).state.stamp, 0x4000, "one behind: re-evaluated at the next packet");
     assert_eq!(maps.line4(2).state.flags, FLOW_LIVE);
-    assert_eq!(maps.line4(4).state.epoch, 0x4001, "current: left alone");
-    // lines start one epoch ahead of nothing: an epoch just before the switch is not 65,535 behind
-    maps.set_line4(4, |line| line.state.epoch = 0x4002);
+    assert_eq!(maps.line4(4).state.stamp, 0x4001, "current: left alone");
+    // lines start one stamp ahead of nothing: a stamp just before the switch is not 65,535 behind
+    maps.set_line4(4, |line| line.state.stamp = 0x4002);
     assert_eq!(aged(), 0);
+}
+
+#[test]
+fn epochs_of_decisions_never_come_round() {
+    let (pin, dataplane, now) = dataplane();
+    let maps = Maps(&pin);
+    maps.set_watermark(1, 0);
+    maps.insert4(1, UDP, [0; 2], now);
+    // as many commits as an epoch has values: of no other packet since
+    for commits in 1..=0x8000u32 {
+        dataplane.judge_again();
+        if commits % 0x1000 == 0 {
+            dataplane.sweep(now, &Timeouts::default()).unwrap();
+        }
+    }
+    assert_ne!(maps.shared4(1).epoch, dataplane.epoch(), "a decision of long ago is not taken for a new one");
 }
 
 #[test]

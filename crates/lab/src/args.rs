@@ -59,6 +59,8 @@ pub enum Lab {
     Nat,
     /// A database that is reached with a grant only (`run` only)
     Gate,
+    /// A branch office with DHCP, a delegated prefix and BGP (`run` only)
+    Edges,
     /// A base station, the user plane of a mobile network, a data network (`run` only)
     Gtpu,
     /// One address whose datagrams three receivers share (`run` only)

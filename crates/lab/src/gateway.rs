@@ -32,6 +32,7 @@ pub struct Gateway<'a> {
     configuration: Option<PathBuf>,
     state: PathBuf,
     child: Option<Child>,
+    options: Vec<String>,
 }
 
 impl<'a> Gateway<'a> {
@@ -45,12 +46,19 @@ impl<'a> Gateway<'a> {
             configuration: Some(configuration.to_owned()),
             state: state.to_owned(),
             child: None,
+            options: vec![],
         })
     }
 
     /// Another command than `run` that starts the daemon.
     pub fn with_command(mut self, verb: &'static str) -> Gateway<'a> {
         self.verb = verb;
+        self
+    }
+
+    /// More options of the command that starts the daemon.
+    pub fn with_options(mut self, options: &[&str]) -> Gateway<'a> {
+        self.options.extend(options.iter().map(|option| (*option).to_owned()));
         self
     }
 
@@ -151,7 +159,7 @@ impl<'a> Gateway<'a> {
 
     fn command(&self) -> Command {
         let mut command = self.netns.command(&self.program);
-        command.arg(self.verb).arg("--state-dir").arg(&self.state);
+        command.arg(self.verb).args(&self.options).arg("--state-dir").arg(&self.state);
         if let Some(file) = &self.configuration {
             command.arg("--config").arg(file);
         }

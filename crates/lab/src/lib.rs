@@ -10,7 +10,9 @@ pub mod branch;
 pub mod browser;
 pub mod capture;
 pub mod demo;
+mod edges;
 mod fan_out;
+pub mod frr;
 mod gate;
 pub mod gateway;
 pub mod gnb;
@@ -46,6 +48,7 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
         Command::Up { lab: args::Lab::Branch, hook, config } => updown::up(hook, config.as_deref()),
         Command::Run(args) if args.lab == args::Lab::Nat64 => nat64::run(&args),
         Command::Run(args) if args.lab == args::Lab::Nat => nat::run_lab(&args),
+        Command::Run(args) if args.lab == args::Lab::Edges => edges::run_lab(&args),
         Command::Run(args) if args.lab == args::Lab::Gate => gate::run_lab(&args),
         Command::Run(args) if args.lab == args::Lab::Gtpu => gtpu::run_lab(&args),
         Command::Run(args) if args.lab == args::Lab::Fanout => fan_out::run_lab(&args),

@@ -8,6 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Serialize;
 
+use crate::dhcp::{DhcpClient, Dhcpv6Client};
+
 pub use crate::gate::{Gate, GateGrant, GateService};
 pub use crate::log::{
     Chosen, FACILITIES, LogFile, LogStream, LogTransport, MessageFile, MessageHost, SecurityLog, SystemLog,
@@ -38,6 +40,8 @@ pub struct Config {
     pub default_permit: bool,
     /// `routing-options static` of both families.
     pub static_routes: Vec<StaticRoute>,
+    /// `routing-instances`, in configuration order.
+    pub routing_instances: Vec<RoutingInstance>,
     /// `security flow`
     pub flow: FlowOptions,
     /// `security log`
@@ -52,6 +56,12 @@ pub struct Config {
     pub gate: Gate,
     /// `services gtp-u`
     pub gtp_u: crate::gtpu::GtpU,
+    /// `protocols` and `policy-options`
+    pub protocols: crate::protocols::Protocols,
+    /// `system services dhcp-local-server`
+    pub dhcp_server: crate::dhcp_server::DhcpServer,
+    /// `protocols router-advertisement`
+    pub router_advertisement: crate::router_advertisement::RouterAdvertisement,
 }
 
 impl Config {
@@ -144,6 +154,10 @@ pub struct Unit {
     pub inet6: Vec<Prefix>,
     /// IP MTU (`family inet mtu`), else the interface's.
     pub mtu: Option<u16>,
+    /// A server gives the IPv4 address.
+    pub dhcp: Option<DhcpClient>,
+    /// A server gives IPv6 addresses or prefixes.
+    pub dhcpv6: Option<Dhcpv6Client>,
 }
 
 /// Tags of a unit's frames; VLANs are 1..=4094.
@@ -452,6 +466,17 @@ pub struct NextHop {
     pub interface: Option<String>,
 }
 
+/// A routing table of its own, and the units whose packets it is asked for. A zone has units of one instance only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RoutingInstance {
+    /// The kernel's VRF device has it too.
+    pub name: String,
+    /// `NAME.UNIT`; a unit is in one instance at most, else in the main one.
+    pub interfaces: Vec<String>,
+    /// Of both families.
+    pub static_routes: Vec<StaticRoute>,
+}
+
 /// Where a static route leads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum RouteTarget {
@@ -463,6 +488,8 @@ pub enum RouteTarget {
     Discard,
     /// Dropped with an ICMP error to the sender.
     Reject,
+    /// `next-table`: the table of an instance decides; None = the main one's.
+    Table(Option<String>),
 }
 
 /// `security flow`: sizes and timeouts. None = built-in default.

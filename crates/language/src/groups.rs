@@ -214,11 +214,20 @@ impl Heir<'_> {
         for source in sources {
             for offered in self.tree.node(source.node).children.clone() {
                 let node = self.tree.node(offered);
-                if !node.inactive && !is_pattern(&node.word) && self.wants(id, offered) {
+                let has_words = !is_pattern(&node.word) && !self.has_patterns_alone(offered);
+                if !node.inactive && has_words && self.wants(id, offered) {
                     self.add(id, offered, source.reference);
                 }
             }
         }
+    }
+
+    /// A keyword that needs a name, and has only patterns of names: without a statement that they match it would be
+    /// incomplete.
+    fn has_patterns_alone(&self, id: NodeId) -> bool {
+        let (tree, node) = (&self.tree, self.tree.node(id));
+        let mut names = node.children.iter().map(|child| &tree.node(*child).word).peekable();
+        matches!(node.cursor, Cursor::Key(..)) && names.peek().is_some() && names.all(|name| is_pattern(name))
     }
 
     fn add(&mut self, id: NodeId, offered: NodeId, reference: NodeId) {

@@ -86,8 +86,9 @@ pub enum Ends {
     Units(Vec<String>),
     /// Names of zones.
     Zones(Vec<String>),
-    /// Every zone and unit.
-    RoutingInstance,
+    /// Names of routing instances, `default` for the main one, and all their units that are in zones.
+    #[allow(missing_docs, reason = "said above")]
+    RoutingInstances { names: Vec<String>, units: Vec<String> },
 }
 
 /// Rules for packets of certain ends.
@@ -207,8 +208,14 @@ pub enum DestinationAction {
 #[allow(missing_docs, reason = "`from` is what is matched and `to` what it becomes")]
 #[serde(rename_all = "snake_case")]
 pub enum StaticAction {
-    /// Both of one length.
-    Prefix { from: Prefix, to: Prefix, ports: Option<PortMap> },
+    /// Both of one length; where `to` is in an instance, `default` = the main one, only what comes from there is translated back.
+    Prefix {
+        from: Prefix,
+        to: Prefix,
+        ports: Option<PortMap>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        routing_instance: Option<String>,
+    },
     /// RFC 6296
     Nptv6 { from: Prefix, to: Prefix },
     /// NAT64 behind this prefix (RFC 6052).
@@ -239,6 +246,9 @@ pub struct SourcePool {
     pub overflow: Option<Overflow>,
     /// `host-address-base`
     pub base: Option<IpAddr>,
+    /// Where its addresses are, `default` = the main one; None = where each session leaves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routing_instance: Option<String>,
 }
 
 /// Ports that a pool or an interface gives to sessions.
@@ -277,6 +287,8 @@ pub struct DestinationPool {
     pub high: IpAddr,
     /// None = it stays as it is.
     pub port: Option<u16>,
+    /// Whose routes decide about what was translated, `default` = the main one's; None = those of where packets come from.
+    pub routing_instance: Option<String>,
 }
 
 /// Addresses that a unit answers ARP or neighbour solicitations for.

@@ -13,8 +13,17 @@ const NAME: &str = "the namespace of this thread";
 
 /// Runs lines of `ip` commands, all of them; those that failed are in the error.
 pub fn ip(lines: &[String]) -> Result<()> {
+    batch(&["-force", "-batch", "-"], lines)
+}
+
+/// The same of commands that say nothing of the family, and mean IPv6.
+pub fn ip6(lines: &[String]) -> Result<()> {
+    batch(&["-6", "-force", "-batch", "-"], lines)
+}
+
+fn batch(options: &[&str], lines: &[String]) -> Result<()> {
     let text = lines.join("\n") + "\n";
-    let output = run_on(Command::new("ip").args(["-force", "-batch", "-"]), &text)?;
+    let output = run_on(Command::new("ip").args(options), &text)?;
     if output.status.success() {
         return Ok(());
     }

@@ -15,11 +15,11 @@ use sluice_dataplane::{
     Dataplane, Family, Generation, GrantKey, GrantSpec, LocalKind, ObjectKind, Pick, Sizes, Variant,
 };
 use sluice_language::config::{Config, HookMode, Vlan};
-use sluice_plan::{Environment, Ids, NetDev, Plan, RouteVia, UnitInfo};
+use sluice_plan::{Environment, Ids, InstanceWant, NetDev, Plan, RouteVia, UnitInfo};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::case::GateStep;
-use crate::netns::{Namespace, ifindex, ip, quiet_gateway, sysctl};
+use crate::netns::{Namespace, ifindex, ip, ip6, quiet_gateway, sysctl};
 use crate::world::World;
 
 const PINS: &str = "/sys/fs/bpf/sluice-packet-tests";
@@ -422,10 +422,17 @@ impl Gateway {
     }
 
     fn set_local_addresses(&self, config: &Config) -> Result<()> {
-        let units = config.interfaces.iter().flat_map(|interface| &interface.units);
-        let prefixes: Vec<_> = units.flat_map(|unit| unit.inet.iter().chain(&unit.inet6)).copied().collect();
+        let units = config.interfaces.iter().flat_map(|interface| {
+            interface.units.iter().map(move |unit| (sluice_plan::device_of(interface, unit), unit))
+        });
+        let prefixes: Vec<_> = units
+            .flat_map(|(device, unit)| {
+                let number = self.plan.kernel.instance_of(&device).map_or(0, |own| own.number);
+                unit.inet.iter().chain(&unit.inet6).map(move |prefix| (number, *prefix))
+            })
+            .collect();
         // what is several things at once is most of all an address
-        for prefix in &prefixes {
+        for (instance, prefix) in &prefixes {
             match (prefix.addr, prefix.len) {
                 (IpAddr::V4(addr), 1..=30) => {
                     let broadcast = IpAddr::V4((u32::from(addr) | u32::MAX >> prefix.len).into());
@@ -436,18 +443,18 @@ impl Gateway {
                     };
                     let ifindex = of.and_then(entry).map(|(_, unit)| unit.host_ifindex);
                     let kind = LocalKind::Broadcast { ifindex };
-                    self.dataplane.add_local_address(0, broadcast, kind)?;
+                    self.dataplane.add_local_address(*instance, broadcast, kind)?;
                 }
                 // the subnet-router anycast address (RFC 4291 section 2.6.1)
                 (IpAddr::V6(addr), 1..=126) => {
                     let anycast = IpAddr::V6((u128::from(addr) & !(u128::MAX >> prefix.len)).into());
-                    self.dataplane.add_local_address(0, anycast, LocalKind::Address)?;
+                    self.dataplane.add_local_address(*instance, anycast, LocalKind::Address)?;
                 }
                 _ => {}
             }
         }
-        prefixes.iter().try_for_each(|prefix| {
-            Ok(self.dataplane.add_local_address(0, prefix.addr, LocalKind::Address)?)
+        prefixes.iter().try_for_each(|(instance, prefix)| {
+            Ok(self.dataplane.add_local_address(*instance, prefix.addr, LocalKind::Address)?)
         })
     }
 
@@ -586,6 +593,9 @@ fn make_devices(world: &World, config: &Config, outside: &Namespace) -> Result<(
         lines.push(format!("link add {device} address {mac} type veth peer name {far}"));
         lines.push(format!("link set {device} arp off"));
     }
+    // in the place of a VRF device, which this kernel may not have: routes are asked by it
+    let instances = config.routing_instances.iter();
+    lines.extend(instances.map(|own| format!("link add {0} type veth peer name {0}p", own.name)));
     ip(&lines)?;
     for (_, far) in mobile_devices(config) {
         sysctl(&format!("net/ipv6/conf/{far}/disable_ipv6"), "1")?;
@@ -630,6 +640,10 @@ fn environment(world: &World, config: &Config) -> Result<Environment> {
         add(device, mobile_mac(number), 1500)?;
         add(far, mobile_mac(number), 1500)?;
     }
+    add("lo", sluice_wire::Mac([0; 6]), 65536)?;
+    for instance in &config.routing_instances {
+        add(&instance.name, sluice_wire::Mac([0; 6]), 1500)?;
+    }
     imagine(world, config, &mut environment);
     Ok(environment)
 }
@@ -651,6 +665,12 @@ fn imagine(world: &World, config: &Config, environment: &mut Environment) {
     }
 }
 
+/// What a VRF device is to the kernel's routes: whatever arrives on it or its ports is looked for in its table.
+fn instance_rules(instance: &InstanceWant) -> Vec<String> {
+    let devices = instance.ports.iter().chain([&instance.device]);
+    devices.map(|port| format!("rule add pref 1000 iif {port} lookup {}", instance.table)).collect()
+}
+
 /// What the daemon would do for the plan, then what the world wants on top.
 fn apply_kernel(world: &World, plan: &Plan) -> Result<()> {
     let mut lines = Vec::new();
@@ -663,7 +683,19 @@ fn apply_kernel(world: &World, plan: &Plan) -> Result<()> {
     }
     for (device, prefix) in plan.kernel.addresses.iter().filter(|(device, _)| !world.imagines(device)) {
         let now = if prefix.addr.is_ipv6() { " nodad" } else { "" };
-        lines.push(format!("addr add {}/{} dev {device}{now}", prefix.addr, prefix.len));
+        let instance = plan.kernel.instance_of(device);
+        let route = if instance.is_some() { " noprefixroute" } else { "" };
+        lines.push(format!("addr add {}/{} dev {device}{now}{route}", prefix.addr, prefix.len));
+        lines.extend(instance.map(|own| {
+            let subnet = sluice_plan::network(*prefix);
+            format!("route add {}/{} dev {device} table {}", subnet.addr, subnet.len, own.table)
+        }));
+    }
+    lines.extend(plan.kernel.instances.iter().map(|own| format!("link set {} up", own.device)));
+    let rules: Vec<String> = plan.kernel.instances.iter().flat_map(instance_rules).collect();
+    if !rules.is_empty() {
+        ip(&rules)?;
+        ip6(&rules)?;
     }
     for host in &world.hosts {
         let info = plan.units.iter().find(|info| info.name == host.unit);
@@ -679,8 +711,10 @@ fn apply_kernel(world: &World, plan: &Plan) -> Result<()> {
             RouteVia::Device(device) => format!("{destination} dev {device}"),
             RouteVia::Discard => format!("blackhole {destination}"),
             RouteVia::Reject => format!("unreachable {destination}"),
+            RouteVia::Instance(None) => format!("throw {destination}"),
+            RouteVia::Instance(Some(device)) => format!("{destination} dev {device}"),
         };
-        lines.push(format!("route add {target} metric {}", route.preference));
+        lines.push(format!("route add {target} metric {} table {}", route.preference, route.table));
     }
     lines.extend(world.commands.iter().cloned());
     ip(&lines)?;

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-pub use sluice_netns::here::{ifindex, ip, sysctl};
+pub use sluice_netns::here::{ifindex, ip, ip6, sysctl};
 pub use sluice_netns::{Namespace, in_thread};
 
 /// Makes the calling thread's namespace a gateway whose kernel says nothing of its own accord: no address is

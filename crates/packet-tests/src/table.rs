@@ -83,8 +83,8 @@ pub fn frame_of(gateway: &Gateway, step: &PacketStep) -> Result<Vec<u8>> {
     if !step.raw && step.packet.find(Kind::Eth).is_none() {
         let (_, vlan) = gateway.port(&step.unit)?;
         let own = gateway.world.unit_mac(&step.unit).context("unit without device")?;
-        let far = source_of(&step.packet).and_then(|source| gateway.world.owner(source));
-        let far = far.filter(|host| host.unit == step.unit).or(gateway.world.any_host_on(&step.unit));
+        let far = source_of(&step.packet).and_then(|source| gateway.world.owner_on(&step.unit, source));
+        let far = far.or(gateway.world.any_host_on(&step.unit));
         let far = far.map(|host| host.mac).unwrap_or_default();
         let (to, from) = if step.egress { (far, own) } else { (own, far) };
         let header = Layer::new(Kind::Eth).with("dst", Value::Mac(to)).with("src", Value::Mac(from));
@@ -155,7 +155,8 @@ fn expected_redirect(gateway: &Gateway, unit: &str, via: Option<&str>, frame: &[
     let from = gateway.world.unit_mac(unit).context("unit without device")?;
     let next = match via {
         Some(name) => gateway.world.host(name),
-        None => destination_of(frame).and_then(|address| gateway.world.owner(address)),
+        None => destination_of(frame)
+            .and_then(|address| gateway.world.owner_on(unit, address).or(gateway.world.owner(address))),
     };
     let next = next.ok_or_else(|| anyhow!("no host holds the destination; say `via HOST`"))?;
     ensure!(next.unit == unit, "host {} is on {}, not on {unit}", next.name, next.unit);
@@ -472,8 +473,15 @@ fn check_handoff(gateway: &Gateway, unit: &str, seen: &Seen, complaints: &mut Ve
     }
     let (physical, vlan) = gateway.port(unit)?;
     let device = if vlan.is_some() { unit.to_owned() } else { physical };
-    let expected = [sluice_abi::HANDOFF_MAGIC.to_ne_bytes(), ifindex(&device)?.to_ne_bytes()].concat();
-    if seen.meta.len() != HANDOFF || seen.meta != expected {
+    // all of them are on the unit's own link: the neighbour is whom the packet is for
+    let (family, address) = match seen.frame.get(12..14) {
+        Some([0x08, 0x00]) => (4u32, seen.frame.get(30..34)),
+        _ => (6, seen.frame.get(38..54)),
+    };
+    let words = [sluice_abi::HANDOFF_MAGIC, ifindex(&device)?, family].map(u32::to_ne_bytes);
+    let mut expected = [words.as_flattened(), address.unwrap_or_default()].concat();
+    expected.resize(HANDOFF, 0);
+    if seen.meta != expected {
         complaints.push(format!("  metadata is {:02x?}, expected {expected:02x?}", seen.meta));
     }
     Ok(())

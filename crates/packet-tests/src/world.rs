@@ -108,6 +108,11 @@ impl World {
         self.hosts.iter().find(|host| host.addresses.contains(&address))
     }
 
+    /// The one on a unit: others may have its address where they are in another routing instance.
+    pub fn owner_on(&self, unit: &str, address: IpAddr) -> Option<&Host> {
+        self.hosts.iter().find(|host| host.unit == unit && host.addresses.contains(&address))
+    }
+
     /// None = the world has no such host.
     pub fn host(&self, name: &str) -> Option<&Host> {
         self.hosts.iter().find(|host| host.name == name)

@@ -59,7 +59,7 @@ fn tell(wire: &mut Wire, story: &Story, may_lose_first: bool) -> Result<()> {
     if may_lose_first {
         std::thread::sleep(ANSWERED);
         // the daemon would hear of the neighbour and have its next hop looked up again
-        wire.gateway.dataplane.bump_epoch();
+        wire.gateway.dataplane.ask_routes_again();
         wire.inject("trust0", &bytes(story.sent)?)?;
     }
     let forwarded = bytes(story.forwarded)?;

@@ -37,6 +37,13 @@ pub struct Ids {
     /// By service name, from 1 on.
     #[serde(default = "services")]
     pub services: Pool,
+    /// By name; 0 is the main instance.
+    #[serde(default = "routing_instances")]
+    pub routing_instances: Pool,
+}
+
+fn routing_instances() -> Pool {
+    Pool::new(1, sluice_abi::MAX_ROUTING_INSTANCES as u32 - 1)
 }
 
 fn services() -> Pool {
@@ -70,6 +77,7 @@ impl Default for Ids {
             nat_rules: nat_rules(),
             nat_pools: nat_pools(),
             services: services(),
+            routing_instances: routing_instances(),
         }
     }
 }

@@ -1,18 +1,23 @@
 //! What the plan wants from the kernel: devices, addresses, routes, sysctls and the guard.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use sluice_language::config::{Config, Interface, NextHop, Prefix, RouteTarget, STATIC_PREFERENCE, Unit};
+use sluice_language::config::{
+    Config, Interface, NextHop, Prefix, RouteTarget, STATIC_PREFERENCE, StaticRoute, Unit,
+};
 use sluice_language::nat::{Proxy, address, bits, count};
 
+use crate::instances::{self, InstanceWant};
 use crate::prefix::{contains, network};
-use crate::units::{LOOPBACK, device_of, far_end, is_managed, is_pair};
+use crate::units::{LOOPBACK, device_of, device_of_unit_name, far_end, is_managed, is_pair};
 use crate::{Environment, PlanError};
 
 /// Wanted state, in the order it must be reached. Names, never ifindexes: the devices may not exist yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KernelWants {
+    /// VRF devices, one a routing instance.
+    pub instances: Vec<InstanceWant>,
     /// veth pairs that stand for tagged and for mobile units.
     pub vlan_pairs: Vec<VlanPair>,
     /// State and MTU of devices.
@@ -34,6 +39,18 @@ pub struct KernelWants {
     pub tags_in_frames: Vec<String>,
     /// Devices whose traffic the kernel must never forward by itself.
     pub guard: BTreeSet<String>,
+}
+
+impl KernelWants {
+    /// The routing instance that a device's packets are routed in; None = the main one.
+    pub fn instance_of(&self, device: &str) -> Option<&InstanceWant> {
+        self.instances.iter().find(|instance| instance.ports.iter().any(|port| port == device))
+    }
+
+    /// The kernel's number of the table that they are routed by.
+    pub fn table_of(&self, device: &str) -> u32 {
+        self.instance_of(device).map_or(MAIN_TABLE, |instance| instance.table)
+    }
 }
 
 /// A tagged or mobile unit's device: the data plane sends untagged frames for the host to `peer`.
@@ -63,6 +80,8 @@ pub struct LinkWant {
 /// A static route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteWant {
+    /// The kernel's number of the table it stands in.
+    pub table: u32,
     /// Network address: the bits behind its length are zero.
     pub destination: Prefix,
     /// Of several to one destination the kernel takes the lowest whose device is up: its metric.
@@ -73,12 +92,12 @@ pub struct RouteWant {
 
 impl RouteWant {
     fn new(destination: Prefix, target: RouteVia) -> RouteWant {
-        RouteWant { destination, preference: STATIC_PREFERENCE, target }
+        RouteWant { table: MAIN_TABLE, destination, preference: STATIC_PREFERENCE, target }
     }
 
     /// The kernel keeps one route for each destination and metric.
     pub fn is_in_place_of(&self, other: &RouteWant) -> bool {
-        (self.destination, self.preference) == (other.destination, other.preference)
+        (self.table, self.destination, self.preference) == (other.table, other.destination, other.preference)
     }
 }
 
@@ -93,6 +112,9 @@ pub enum RouteVia {
     Discard,
     /// Packets are dropped, and their senders get an ICMP error.
     Reject,
+    /// The table of another instance decides, by the name of its VRF device; None = the main table, which the kernel asks after
+    /// that of the instance (`throw`).
+    Instance(Option<String>),
 }
 
 /// A next hop.
@@ -105,11 +127,21 @@ pub struct Gateway {
     pub device: Option<String>,
 }
 
+/// The kernel's main table (RT_TABLE_MAIN).
+pub const MAIN_TABLE: u32 = 254;
+
 /// Longest netdev name Linux takes.
 const NAME_MAX: usize = 15;
 
-pub(crate) fn wants(config: &Config, environment: &Environment) -> Result<KernelWants, PlanError> {
-    let mut wants = KernelWants::default();
+/// Of the last route of an instance's table: without it the kernel would go on to the main table (Documentation/networking/vrf.rst).
+const LAST_METRIC: u32 = 4_278_198_272;
+
+pub(crate) fn wants(
+    config: &Config,
+    environment: &Environment,
+    instances: &BTreeMap<String, u32>,
+) -> Result<KernelWants, PlanError> {
+    let mut wants = KernelWants { instances: instances::wanted(config, instances), ..Default::default() };
     for interface in &config.interfaces {
         let mtu = interface.mtu.map(u32::from);
         let netdev = environment.netdevs.get(&interface.name);
@@ -139,22 +171,60 @@ pub(crate) fn wants(config: &Config, environment: &Environment) -> Result<Kernel
         }
     }
     add_routes(&mut wants, config);
-    follow_links(&mut wants);
+    follow_links(&mut wants, learns_shared(config));
     add_pool_routes(&mut wants, config);
     wants.unasked =
         ["ipv4", "ipv6"].into_iter().filter(|family| !speaks_of(config, *family == "ipv4")).collect();
     Ok(wants)
 }
 
-/// What leads through a disabled unit only is inactive, as with Junos. The kernel would keep such a route when its interface is
-/// disabled, and refuse it at the next start.
 fn add_routes(wants: &mut KernelWants, config: &Config) {
+    add_last_routes(wants);
+    let of_table = |wants: &KernelWants, table: u32| -> Vec<(String, Prefix)> {
+        wants.addresses.iter().filter(|(device, _)| wants.table_of(device) == table).cloned().collect()
+    };
+    let mut tables = vec![(MAIN_TABLE, &config.static_routes, of_table(wants, MAIN_TABLE))];
+    for (want, instance) in wants.instances.iter().zip(&config.routing_instances) {
+        tables.push((want.table, &instance.static_routes, of_table(wants, want.table)));
+    }
+    for (table, routes, addresses) in tables {
+        add_table(wants, config, (table, &addresses), routes);
+    }
+}
+
+/// What an instance's table does not know is unreachable, and its questions to the FIB are answered.
+fn add_last_routes(wants: &mut KernelWants) {
+    for instance in &wants.instances {
+        for everything in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
+            let destination = Prefix { addr: everything, len: 0 };
+            let (table, preference) = (instance.table, LAST_METRIC);
+            wants.routes.push(RouteWant { table, destination, preference, target: RouteVia::Reject });
+        }
+    }
+    let main = Some(LOOPBACK).filter(|_| !wants.instances.is_empty());
+    let devices = wants.instances.iter().map(|instance| instance.device.as_str()).chain(main);
+    let forwarding = devices.flat_map(|device| {
+        ["ipv4", "ipv6"].map(|family| (format!("net/{family}/conf/{device}/forwarding"), "1"))
+    });
+    wants.sysctls.extend(forwarding);
+    // the kernel forwards what comes by a port as if it came by the VRF device
+    wants.guard.extend(wants.instances.iter().map(|instance| instance.device.clone()));
+}
+
+/// What leads through a disabled unit only is inactive, as with Junos. The kernel would keep such a route when its interface is
+/// disabled, and refuse it at the next start. `addresses` are those of the table's instance.
+fn add_table(
+    wants: &mut KernelWants,
+    config: &Config,
+    (table, addresses): (u32, &[(String, Prefix)]),
+    routes: &[StaticRoute],
+) {
     let disabled = disabled_units(config);
-    for route in &config.static_routes {
+    for route in routes {
         let mut dead = vec![];
         let target = match &route.next_hop {
             RouteTarget::Gateways(gateways) => {
-                let all = gateways.iter().map(|hop| gateway(config, hop, &wants.addresses));
+                let all = gateways.iter().map(|hop| gateway(config, hop, addresses));
                 let named = gateways.iter().map(|hop| hop.interface.as_deref());
                 let named = named.map(|name| disabled.iter().find(|(unit, _)| Some(unit.as_str()) == name));
                 let usable = all.zip(named).filter(|(gateway, named)| {
@@ -172,6 +242,7 @@ fn add_routes(wants: &mut KernelWants, config: &Config) {
             }
             RouteTarget::Discard => RouteVia::Discard,
             RouteTarget::Reject => RouteVia::Reject,
+            RouteTarget::Table(instance) => RouteVia::Instance(instance.clone()),
         };
         let is_active = match &target {
             RouteVia::Gateways(left) => !left.is_empty(),
@@ -184,25 +255,41 @@ fn add_routes(wants: &mut KernelWants, config: &Config) {
         }));
         if is_active {
             let (destination, preference) = (route.destination, route.preference);
-            wants.routes.push(RouteWant { destination, preference, target });
+            wants.routes.push(RouteWant { table, destination, preference, target });
         }
     }
 }
 
+/// Whether a routing protocol may bring routes with several next hops.
+fn learns_shared(config: &Config) -> bool {
+    let bgp = config.protocols.bgp.as_ref();
+    // OSPF does of its own accord (RFC 2328 16.1.1, RFC 5340 4.8)
+    config.protocols.ospf.is_some()
+        || config.protocols.ospf3.is_some()
+        || bgp.is_some_and(|bgp| bgp.multipath.0 || bgp.multipath.1)
+}
+
 /// The kernel keeps routes over a link that has lost its carrier, and goes on to use them; those that others stand in for it
 /// is to pass over.
-fn follow_links(wants: &mut KernelWants) {
+fn follow_links(wants: &mut KernelWants, learns_shared: bool) {
     let hops = |route: &RouteWant| match &route.target {
         RouteVia::Gateways(gateways) => gateways.iter().map(|gateway| gateway.device.clone()).collect(),
         RouteVia::Device(device) => vec![Some(device.clone())],
-        RouteVia::Discard | RouteVia::Reject => vec![None],
+        RouteVia::Discard | RouteVia::Reject | RouteVia::Instance(_) => vec![None],
     };
-    let mut by_destination: BTreeMap<Prefix, Vec<Option<String>>> = BTreeMap::new();
+    let mut by_destination: BTreeMap<(u32, Prefix), Vec<Option<String>>> = BTreeMap::new();
     for route in &wants.routes {
-        by_destination.entry(route.destination).or_default().extend(hops(route));
+        by_destination.entry((route.table, route.destination)).or_default().extend(hops(route));
     }
     let mut sysctls = BTreeSet::new();
-    for (destination, hops) in by_destination.iter().filter(|(_, hops)| hops.len() > 1) {
+    let is_shared = |route: &RouteWant| matches!(&route.target, RouteVia::Gateways(all) if all.len() > 1);
+    if learns_shared || wants.routes.iter().any(is_shared) {
+        // one that does not answer for its neighbour is passed over, as IPv6 does by itself
+        sysctls.insert("net/ipv4/fib_multipath_use_neigh".to_owned());
+        // ports count as well as addresses: by them sessions find the next hop again that they have (bpf/stage/route.h)
+        sysctls.extend(["ipv4", "ipv6"].map(|family| format!("net/{family}/fib_multipath_hash_policy")));
+    }
+    for ((_, destination), hops) in by_destination.iter().filter(|(_, hops)| hops.len() > 1) {
         let family = if destination.addr.is_ipv4() { "ipv4" } else { "ipv6" };
         let path = |device: &String| format!("net/{family}/conf/{device}/ignore_routes_with_linkdown");
         sysctls.extend(hops.iter().flatten().map(path));
@@ -254,7 +341,12 @@ fn speaks_of(config: &Config, v4: bool) -> bool {
         .flat_map(|unit| unit.inet.iter().chain(&unit.inet6))
         .map(|prefix| prefix.addr.is_ipv4())
         .collect();
-    families.extend(config.static_routes.iter().map(|route| route.destination.addr.is_ipv4()));
+    let instances = config.routing_instances.iter().flat_map(|instance| &instance.static_routes);
+    families
+        .extend(config.static_routes.iter().chain(instances).map(|route| route.destination.addr.is_ipv4()));
+    families.extend(config.interfaces.iter().flat_map(|i| &i.units).flat_map(|unit| {
+        [unit.dhcp.is_some().then_some(true), unit.dhcpv6.is_some().then_some(false)].into_iter().flatten()
+    }));
     families.extend(config.gtp_u.pools.iter().flat_map(|pool| &pool.prefixes).map(|p| p.addr.is_ipv4()));
     families.extend(config.fan_out.kernel().map(|listener| listener.bind.is_ipv4()));
     // a gateway that translates needs both
@@ -267,12 +359,16 @@ pub(crate) const IPV6_MTU_MIN: u32 = 1280;
 /// Proxied addresses. The kernel answers ARP for an address only if its route leads to another device than the one it
 /// is asked on: that of an address in the device's own subnet would not.
 pub(crate) fn add_proxies(wants: &mut KernelWants, proxies: &[(String, Proxy)]) {
-    let own: Vec<IpAddr> = wants.addresses.iter().map(|(_, prefix)| prefix.addr).collect();
+    let own: BTreeSet<(u32, IpAddr)> =
+        wants.addresses.iter().map(|(device, prefix)| (wants.table_of(device), prefix.addr)).collect();
+    let tables: Vec<u32> = proxies.iter().map(|(device, _)| wants.table_of(device)).collect();
     let target = RouteVia::Device(LOOPBACK.to_owned());
-    for (device, proxy) in proxies {
+    for ((device, proxy), table) in proxies.iter().zip(tables) {
         let (low, _) = bits(proxy.low);
         let all = (0..u128::from(count(proxy.low, proxy.high))).map(|n| address(low + n, proxy.low));
-        wants.proxies.extend(all.filter(|addr| !own.contains(addr)).map(|addr| (device.clone(), addr)));
+        wants
+            .proxies
+            .extend(all.filter(|addr| !own.contains(&(table, *addr))).map(|addr| (device.clone(), addr)));
         // The kernel would wait for others to answer first.
         let (family, needed) = if proxy.low.is_ipv4() { ("ipv4", None) } else { ("ipv6", Some("proxy_ndp")) };
         let delay = (format!("net/{family}/neigh/{device}/proxy_delay"), "0");
@@ -289,8 +385,9 @@ pub(crate) fn add_proxies(wants: &mut KernelWants, proxies: &[(String, Proxy)]) 
             wants.links.push(LinkWant { device: LOOPBACK.to_owned(), up: true, mtu: None });
         }
         for destination in crate::nat::of_range(proxy.low, proxy.high) {
-            if !wants.routes.iter().any(|route| route.destination == destination) {
-                wants.routes.push(RouteWant::new(destination, target.clone()));
+            let has = |route: &RouteWant| (route.table, route.destination) == (table, destination);
+            if !wants.routes.iter().any(has) {
+                wants.routes.push(RouteWant { table, ..RouteWant::new(destination, target.clone()) });
             }
         }
     }
@@ -350,10 +447,4 @@ fn gateway(config: &Config, hop: &NextHop, addresses: &[(String, Prefix)]) -> Ga
     }
     let connected = addresses.iter().filter(|(_, prefix)| contains(*prefix, addr)).max_by_key(|(_, p)| p.len);
     Gateway { addr, device: connected.map(|(device, _)| device.clone()) }
-}
-
-fn device_of_unit_name(config: &Config, name: &str) -> String {
-    let units = config.interfaces.iter().flat_map(|i| i.units.iter().map(move |u| (i, u)));
-    let mut found = units.filter(|(i, u)| format!("{}.{}", i.name, u.number) == name);
-    found.next().map_or_else(|| name.to_owned(), |(i, u)| device_of(i, u))
 }

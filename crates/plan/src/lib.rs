@@ -11,11 +11,14 @@ mod devices;
 mod display;
 mod environment;
 pub mod fan_out;
+mod frr;
 mod gate;
 mod gtpu;
 mod hooks;
 mod ids;
+mod instances;
 mod kernel;
+mod lan_services;
 pub mod nat;
 mod numbers;
 mod policies;
@@ -41,7 +44,8 @@ pub use gate::{GatePlan, GrantWant};
 pub use gtpu::{GtpuPlan, SessionWant};
 pub use hooks::depends_on_sender;
 pub use ids::{Exhausted, Ids, Pool};
-pub use kernel::{Gateway, KernelWants, LinkWant, RouteVia, RouteWant, VlanPair};
+pub use instances::{FIRST_INSTANCE_TABLE, InstanceWant};
+pub use kernel::{Gateway, KernelWants, LinkWant, MAIN_TABLE, RouteVia, RouteWant, VlanPair};
 pub use policies::policy_key;
 pub use prefix::{contains, is_host, network};
 pub use units::{device_of, far_end, is_pair, unit_name};
@@ -84,6 +88,8 @@ pub struct Plan {
     pub gtpu: GtpuPlan,
     /// Sessions that the configuration makes, by name.
     pub gtpu_sessions: Vec<(String, SessionWant)>,
+    /// The configuration of FRR; empty when it has nothing to do.
+    pub frr: String,
 }
 
 impl Plan {
@@ -347,8 +353,14 @@ fn compile_with(
         let (zone, xdp) = (numbers.zones[&unit.zone.name], hook != IngressHook::Tc);
         let mtu = units::mtu(config, environment, unit.interface, unit.unit)? as u16;
         let info = unit_info(unit, *index, hook, mtu);
-        let numbers =
-            units::Numbers { index: *index as u16, zone: zone as u16, mtu, gtpu: gtpu.number(&info.name) };
+        let instance = instances::number_of(config, numbers.instances(), &info.name);
+        let numbers = units::Numbers {
+            index: *index as u16,
+            zone: zone as u16,
+            mtu,
+            gtpu: gtpu.number(&info.name),
+            instance,
+        };
         entries.extend(units::entries(unit, environment, numbers, xdp, &mut terms)?);
         infos.push(info);
     }
@@ -356,9 +368,12 @@ fn compile_with(
     for null in &null_zone {
         entries.push(units::null_entry(units::netdev(environment, &null.device)?, null.index));
     }
+    let mut kernel = kernel::wants(config, environment, numbers.instances())?;
+    entries.extend(instances::leaks(environment, &kernel.instances));
     let mut warnings = warnings(config, environment, &hooks, &null_zone)?;
     warnings.extend(gtpu::warnings(config, environment, &infos)?);
-    let mut kernel = kernel::wants(config, environment)?;
+    warnings.extend(frr::warnings(config));
+    warnings.extend(lan_services::warnings(config, &infos));
     let on_xdp = hooks.iter().filter(|(_, hook)| **hook != IngressHook::Tc);
     kernel.tags_in_frames = on_xdp.map(|(name, _)| name.clone()).collect();
     kernel::add_proxies(&mut kernel, &nat::proxies(config, &managed));
@@ -401,6 +416,7 @@ fn compile_with(
         fan_out,
         gate: GateRules { context: rules.gate.into(), zones: gate::zone_bits(config, &numbers.zones) },
         gtpu_interfaces: gtpu.entries,
+        routing_instances: instances::entries(environment, &kernel.instances),
         gtpu_sessions: config.gtp_u.room(),
         gtpu_flows: config.gtp_u.rules.iter().any(|rules| !rules.flows.is_empty()),
     };
@@ -427,6 +443,7 @@ fn compile_with(
         nat: nat.plan,
         gtpu,
         gtpu_sessions,
+        frr: frr::text(config),
     })
 }
 

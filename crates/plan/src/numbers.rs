@@ -18,6 +18,11 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
+    /// Of routing instances other than the main one.
+    pub fn instances(&self) -> &BTreeMap<String, u32> {
+        &self.nat.instances
+    }
+
     /// Names that had numbers keep them.
     pub fn assign(
         config: &Config,
@@ -29,6 +34,7 @@ impl Numbers {
         let fan_out = fan_out::names(config);
         let zones: Vec<&str> = config.zones.iter().map(|zone| zone.name.as_str()).collect();
         let services: Vec<&str> = config.gate.services.iter().map(|service| service.name.as_str()).collect();
+        let instances: Vec<&str> = config.routing_instances.iter().map(|own| own.name.as_str()).collect();
         Ok(Numbers {
             zones: assign(&mut ids.zones, "zones", &zones, generation)?,
             units: assign(&mut ids.units, "interface units", units, generation)?,
@@ -36,6 +42,13 @@ impl Numbers {
             nat: nat::IdMaps {
                 rules: assign_rested(&mut ids.nat_rules, "NAT rules", &rules, generation)?,
                 pools: assign_rested(&mut ids.nat_pools, "NAT pools", &pools, generation)?,
+                // sessions of the one that had a number must not be taken for its successor's
+                instances: assign_rested(
+                    &mut ids.routing_instances,
+                    "routing instances",
+                    &instances,
+                    generation,
+                )?,
             },
             services: assign_rested(&mut ids.services, "gate services", &services, generation)?,
             listeners: assign(

@@ -31,6 +31,13 @@ pub fn device_of(interface: &Interface, unit: &Unit) -> String {
     if is_pair(interface, unit) { unit_name(interface, unit) } else { interface.name.clone() }
 }
 
+/// The same by the unit's name.
+pub(crate) fn device_of_unit_name(config: &Config, name: &str) -> String {
+    let units = config.interfaces.iter().flat_map(|i| i.units.iter().map(move |u| (i, u)));
+    let mut found = units.filter(|(i, u)| format!("{}.{}", i.name, u.number) == name);
+    found.next().map_or_else(|| name.to_owned(), |(i, u)| device_of(i, u))
+}
+
 /// Whether a unit has a veth pair of its own: tagged ones, and mobile ones.
 pub fn is_pair(interface: &Interface, unit: &Unit) -> bool {
     unit.vlan.is_some() || interface.mobile
@@ -224,6 +231,7 @@ pub(crate) struct Numbers {
     pub zone: u16,
     pub mtu: u16,
     pub gtpu: u8,
+    pub instance: u16,
 }
 
 /// Entries of one unit: where its frames are seen, and, for a tagged one, the device that carries its addresses.
@@ -250,6 +258,7 @@ pub(crate) fn entries(
         vlan,
         index: numbers.index,
         zone: numbers.zone,
+        routing_instance: numbers.instance,
         mtu: numbers.mtu,
         gtpu: numbers.gtpu,
         flags,

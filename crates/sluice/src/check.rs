@@ -33,6 +33,11 @@ pub fn check(args: &CheckArgs) -> Outcome {
     for remark in plan.remarks() {
         eprintln!("sluice: warning: {remark}");
     }
+    if !args.no_interfaces {
+        for unasked in sluice_control::check_asked(&text, &file, &plan).map_err(Failure::bad_input)? {
+            eprintln!("sluice: note: {unasked}");
+        }
+    }
     if !args.no_interfaces && !sluice_control::check_loads(&plan).map_err(Failure::failed)? {
         eprintln!(
             "sluice: note: whether this kernel takes the programs was not tried; that takes root and /sys/fs/bpf"

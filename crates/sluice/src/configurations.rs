@@ -129,6 +129,7 @@ fn if_unconfirmed(args: &RollbackArgs) -> Outcome {
         translate: None,
         names: Names::default(),
         listen: None,
+        frr_pathspace: None,
         listen_names: vec![],
     };
     match restore(&options)? {

@@ -54,6 +54,7 @@ pub fn run(args: &FanoutArgs) -> Outcome {
         listen: None,
         bpffs: None,
         wait: false,
+        frr_pathspace: None,
         listen_names: vec![],
     };
     Daemon::run(options)?;

@@ -38,6 +38,9 @@ pub struct RunArgs {
     /// Another name that it is asked by; requests for names that are not this host's are refused (DNS rebinding)
     #[arg(long, value_name = "NAME")]
     listen_name: Vec<String>,
+    /// FRR beside this gateway was started with `-N NAME`
+    #[arg(long, value_name = "NAME")]
+    frr_pathspace: Option<String>,
 }
 
 #[derive(Args, Clone)]
@@ -85,6 +88,7 @@ pub fn run(args: &RunArgs) -> Outcome {
         wait: args.wait,
         translate: None,
         names: Names::default(),
+        frr_pathspace: args.frr_pathspace.clone(),
         listen: args.listen.0,
         listen_names: args.listen_name.clone(),
     };

@@ -105,7 +105,10 @@ fn row(s: &SessionView) -> Vec<String> {
         "In\nOut".to_owned(),
         both(end(s.source, s.source_port), end(s.out_source, s.out_source_port)),
         both(end(s.destination, s.destination_port), end(s.out_destination, s.out_destination_port)),
-        format!("{} > {}", s.from_zone, s.to_zone),
+        match &s.routing_instance {
+            Some(instance) => format!("{} > {}\nin {instance}", s.from_zone, s.to_zone),
+            None => format!("{} > {}", s.from_zone, s.to_zone),
+        },
         s.policy.to_string(),
         s.state.to_string(),
         s.age_s.to_string(),

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Running, Site, accepted, wait_until};
+use common::{Running, Site, accepted, installed, wait_until};
 use sluice_lab::gateway::Gateway;
 use sluice_lab::netns::Netns;
 
@@ -21,15 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn spawn(netns: &Netns, program: &str, arguments: &[&str]) -> Running {
     let mut command = netns.command(program);
     Running::spawn(command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()))
-}
-
-/// Programs that a test needs; a machine without them says so (`scripts/setup.sh` installs them).
-fn installed(programs: &[&str]) -> bool {
-    let missing: Vec<_> = programs.iter().filter(|program| !Path::new(program).exists()).collect();
-    if !missing.is_empty() {
-        eprintln!("NOT TESTED: {missing:?} cannot be found; run scripts/setup.sh");
-    }
-    missing.is_empty()
 }
 
 const ZEBRA: &str = "/usr/lib/frr/zebra";

@@ -348,11 +348,13 @@ fn a_log_is_followed_until_ctrl_c() {
     };
     let terminal = Terminal::open(&site);
     terminal.shows("root@gw>");
-    terminal.types(&["monitor start sessions | match 33033", "Enter"]);
+    terminal.types(&["monitor start sessions | match 3303", "Enter"]);
+    sends(33030);
+    terminal.shows("33030");
     // the daemon begins another file where somebody has moved it away
     std::fs::rename(&file, site.dir().join("sessions.1")).unwrap();
     sends(33033);
-    terminal.shows("RT_FLOW_SESSION_CREATE");
+    terminal.shows("33033");
     terminal.types(&["C-c"]);
     terminal.line_becomes("root@gw>");
     terminal.types(&["C-l"]);

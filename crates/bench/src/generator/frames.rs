@@ -56,14 +56,24 @@ pub struct Frames {
     pub floor: Mapping<FanoutFloor>,
     flows: Mapping<RingEntry4>,
     kept: Mapping<KeptFrame>,
+    most_flows: u32,
 }
 
 impl Frames {
     pub fn load() -> Result<Frames> {
+        Frames::of_flows(MOST_FLOWS)
+    }
+
+    /// The same with room for so many flows.
+    pub fn of_flows(most_flows: u32) -> Result<Frames> {
         let mut open =
             ObjectBuilder::default().open_memory(&OBJECT.0).context("cannot open the generator's object")?;
-        for mut map in open.maps_mut().filter(|map| map.name() == "flows" || map.name() == "kept_frames") {
-            map.set_max_entries(MOST_FLOWS)?;
+        for mut map in open.maps_mut() {
+            if map.name() == "flows" {
+                map.set_max_entries(most_flows)?;
+            } else if map.name() == "kept_frames" {
+                map.set_max_entries(MOST_FLOWS)?;
+            }
         }
         let object = open.load().context("cannot load the generator (root and Linux 6.8 are needed)")?;
         let map = |name: &str| {
@@ -75,9 +85,10 @@ impl Frames {
             sink: Mapping::new(map(".data.sink")?.as_fd(), 1)?,
             bare: Mapping::new(map(".data.bare")?.as_fd(), 1)?,
             floor: Mapping::new(map(".data.floor")?.as_fd(), 1)?,
-            flows: Mapping::new(map("flows")?.as_fd(), MOST_FLOWS as usize)?,
+            flows: Mapping::new(map("flows")?.as_fd(), most_flows as usize)?,
             kept: Mapping::new(map("kept_frames")?.as_fd(), MOST_FLOWS as usize)?,
             object,
+            most_flows,
         })
     }
 
@@ -99,7 +110,7 @@ impl Frames {
 
     /// What the generator makes from now on: 64-byte UDP frames of `flows` flows, out of a host towards the gateway.
     pub fn aim(&mut self, from: &Side, flows: usize, direction: Direction) -> Result<()> {
-        ensure!(flows <= MOST_FLOWS as usize, "at most {MOST_FLOWS} flows");
+        ensure!(flows <= self.most_flows as usize, "at most {} flows", self.most_flows);
         let template = Template::new(Family::V4, Protocol::Udp, from.mac, from.host_mac, 0);
         for (i, (session, reply)) in sequence(0, flows, direction, 7).into_iter().enumerate() {
             self.flows.write(i, template.entry4(Tuple::of_session(session), reply));

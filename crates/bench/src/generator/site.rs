@@ -24,6 +24,8 @@ pub struct Site {
     pub outside: Option<(Netns, Side)>,
     /// Both ends of a mobile interface, if there is one: name, index and MAC address.
     pub mobile: Vec<(String, u32, [u8; 6])>,
+    /// Devices of routing instances, likewise.
+    pub tenants: Vec<(String, u32, [u8; 6])>,
 }
 
 /// The mobile interface.
@@ -87,7 +89,7 @@ impl Site {
         wan_host.ip_batch(&neighbours(WAN_HOST, "198.51.100.1", "fd00:2::1", WAN_MAC))?;
         let lan = side(&gateway, LAN, LAN_MAC, &lan_host, LAN_HOST, LAN_HOST_MAC)?;
         let wan = side(&gateway, WAN, WAN_MAC, &wan_host, WAN_HOST, WAN_HOST_MAC)?;
-        Ok(Site { lan_host, gateway, wan_host, lan, wan, outside: None, mobile: vec![] })
+        Ok(Site { lan_host, gateway, wan_host, lan, wan, outside: None, mobile: vec![], tenants: vec![] })
     }
 
     /// Adds a third host on a link of its own.

@@ -24,6 +24,7 @@ pub mod peers;
 pub(crate) mod policies;
 pub(crate) mod profile;
 pub mod prog;
+mod routes;
 pub(crate) mod screens;
 mod stages;
 pub(crate) mod sweep;
@@ -54,6 +55,7 @@ pub static SUITES: &[Suite] = &[
     concurrent::SUITE,
     hitless::SUITE,
     daemon::SUITE,
+    routes::SUITE,
     fair::SUITE,
     fan_out::SUITE,
     profile::SUITE,

@@ -191,16 +191,16 @@ impl Sluice {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let pin = Pin(Path::new(PINS).join(format!("bench-{}-{n}", std::process::id())));
         let plan = plan(site, text)?;
+        let sizes = sizes.with_room(plan.units.len(), plan.zones.len());
         let began = Instant::now();
         let dataplane = Dataplane::open(&pin.0, sizes).context("cannot make the data plane's maps")?;
         let generation =
             dataplane.load(&plan.tables, &variants(&plan), 1).context("cannot load the data plane")?;
         dataplane.switch(&generation);
-        let addresses = plan
-            .units
-            .iter()
-            .flat_map(|unit| &unit.addresses)
-            .map(|prefix| (0, prefix.addr, LocalKind::Address));
+        let addresses = plan.units.iter().flat_map(|unit| {
+            let instance = plan.kernel.instance_of(&unit.device).map_or(0, |own| own.number);
+            unit.addresses.iter().map(move |prefix| (instance, prefix.addr, LocalKind::Address))
+        });
         dataplane.set_local_addresses(&addresses.collect::<Vec<_>>())?;
         if attach {
             attach_all(&dataplane, &plan)?;
@@ -268,8 +268,9 @@ fn plan(site: &Site, text: &str) -> Result<Plan> {
         (name.to_owned(), found)
     };
     let sides = site.sides().map(|side: &Side| (side.device, side.ifindex, side.mac));
-    let mobile = site.mobile.iter().map(|(name, ifindex, mac)| (name.as_str(), *ifindex, *mac));
-    let netdevs = sides.chain(mobile).map(netdev).collect();
+    let more =
+        site.mobile.iter().chain(&site.tenants).map(|(name, ifindex, mac)| (name.as_str(), *ifindex, *mac));
+    let netdevs = sides.chain(more).map(netdev).collect();
     let environment = Environment { netdevs, ..Environment::default() };
     Ok(sluice_plan::compile(&config, &environment, &mut Ids::default(), 1)?)
 }

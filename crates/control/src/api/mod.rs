@@ -1,5 +1,7 @@
 //! What the HTTP interface says, as types that the daemon serialises and `sluice show` reads.
 
+mod dhcp;
+mod dhcp_server;
 pub mod drops;
 mod gate;
 mod gtpu;
@@ -7,6 +9,9 @@ mod log_fields;
 pub mod nat;
 pub(crate) mod prefix;
 pub(crate) mod protocol;
+mod router_advertisement;
+pub mod routes;
+mod routing;
 mod store;
 pub mod trace;
 
@@ -22,12 +27,16 @@ use sluice_abi::counters::{Role, UnitCounter};
 use sluice_abi::stages::Hook;
 use sluice_abi::{DropCounters, UnitCounters};
 
+pub use self::dhcp::*;
+pub use self::dhcp_server::{DhcpBindingView, DhcpClearRequest, DhcpCleared, DhcpServerView};
 pub use self::gate::{
     GateServiceView, GateView, GrantFilter, GrantList, GrantRequest, GrantView, Granted, RevokeRequest,
     Revoked,
 };
 pub use self::gtpu::*;
 pub use self::log_fields::LogFields;
+pub use self::router_advertisement::{AdvertisedPrefixView, RouterAdvertisementView};
+pub use self::routing::*;
 pub use self::store::*;
 
 /// Everything that is counted of packets, at one time.
@@ -431,6 +440,9 @@ pub struct SessionView {
     /// Unit that they leave by; `-` where none is known.
     #[serde(default)]
     pub out_interface: Arc<str>,
+    /// That its first packet arrived in; none = the main one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing_instance: Option<Arc<str>>,
     /// That permitted it.
     pub policy: Arc<str>,
     /// Of TCP, of both sides where they differ; else `answered` or `unanswered`.

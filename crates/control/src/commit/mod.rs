@@ -18,13 +18,10 @@ use sluice_language::config::HookMode;
 use sluice_plan::{Environment, Plan};
 
 use self::refusals::Refusals;
-pub use self::shared::Shared;
+pub use self::shared::{Beside, Shared};
 use crate::api::Committed;
 use crate::functions::fan_out::positions::InForce;
-use crate::functions::fan_out::service::FanOutService;
-use crate::functions::gate::audit::Audit;
 use crate::functions::gate::grants;
-use crate::functions::gtpu::sessions::Sessions;
 use crate::functions::{self, Candidate, CommitError, Function, Tools};
 use crate::kernel::clock::{self, Deadline};
 use crate::kernel::devices::{Latest, Managed};
@@ -84,27 +81,9 @@ impl Author {
 }
 
 impl Engine {
-    pub fn new(
-        kernel: Kernel,
-        store: Arc<Store>,
-        dataplane: Arc<Dataplane>,
-        stored: Option<Stored>,
-        audit: Arc<Audit>,
-        fan_out: FanOutService,
-        gtpu: Arc<Sessions>,
-    ) -> Self {
-        let (in_force, devices_latest) = (InForce::default(), Latest::default());
-        let tools = Tools {
-            kernel: kernel.clone(),
-            store: store.clone(),
-            dataplane: dataplane.clone(),
-            in_force: in_force.clone(),
-            devices_latest: devices_latest.clone(),
-            audit,
-            fan_out,
-            gtpu,
-        };
+    pub fn new(tools: Tools, stored: Option<Stored>) -> Self {
         let functions = functions::all(&tools);
+        let Tools { kernel, store, dataplane, in_force, devices_latest, .. } = tools;
         let refusals = Refusals::default();
         Self { kernel, store, dataplane, in_force, devices_latest, refusals, stored, functions }
     }
@@ -350,6 +329,7 @@ fn remarks(candidate: &Candidate<'_>) -> Vec<String> {
     let plan = &candidate.plan;
     let mut remarks = grants::open_to_all(&plan.gate);
     remarks.extend(plan.remarks().map(str::to_owned));
+    remarks.extend(functions::dhcp_server::remarks(candidate.config));
     remarks.iter().for_each(|remark| tracing::warn!("{remark}"));
     remarks
 }

@@ -6,11 +6,15 @@ use std::time::Instant;
 use sluice_dataplane::Dataplane;
 
 use crate::commit::record::Record;
+use crate::functions::dhcp::clients::Clients;
+use crate::functions::frr::Frr;
 use crate::functions::gate::audit::Audit;
 use crate::functions::gate::grants::Grants;
 use crate::functions::gtpu::sessions::Sessions;
 use crate::kernel::Kernel;
 use crate::state::active::Active;
+use crate::state::advertised::Advertised;
+use crate::state::dhcp_server::DhcpServerState;
 use crate::state::draft::Drafts;
 use crate::state::recent_drops::RecentDrops;
 use crate::state::session_log::SessionLog;
@@ -26,8 +30,23 @@ pub struct Shared {
     pub drafts: Drafts,
     /// Of the user plane, by name.
     pub gtpu: Arc<Sessions>,
+    /// What speaks routing protocols.
+    pub frr: Arc<Frr>,
+    /// Links that this router is advertised on.
+    pub advertised: Advertised,
+    pub dhcp_server: DhcpServerState,
+    /// Of units whose addresses servers give.
+    pub dhcp: Arc<Clients>,
     audit: Arc<Audit>,
     active: RwLock<Arc<Active>>,
+}
+
+/// What functions keep beside commits.
+pub struct Beside {
+    pub audit: Arc<Audit>,
+    pub gtpu: Arc<Sessions>,
+    pub frr: Arc<Frr>,
+    pub dhcp: Arc<Clients>,
 }
 
 impl Shared {
@@ -35,10 +54,10 @@ impl Shared {
         dataplane: Arc<Dataplane>,
         kernel: Kernel,
         active: Active,
-        audit: Arc<Audit>,
         drafts: Drafts,
-        gtpu: Arc<Sessions>,
+        beside: Beside,
     ) -> Self {
+        let Beside { audit, gtpu, frr, dhcp } = beside;
         Self {
             dataplane,
             kernel,
@@ -48,6 +67,10 @@ impl Shared {
             drops: RecentDrops::default(),
             drafts,
             gtpu,
+            frr,
+            advertised: Advertised::default(),
+            dhcp_server: DhcpServerState::default(),
+            dhcp,
             audit,
             active: RwLock::new(Arc::new(active)),
         }

@@ -41,7 +41,8 @@ fn devices(config: &Config) -> BTreeSet<String> {
         let units = interface.units.iter().map(|unit| sluice_plan::device_of(interface, unit));
         units.chain([interface.name.clone()]).collect::<Vec<_>>()
     };
-    config.interfaces.iter().flat_map(own).collect()
+    let instances = config.routing_instances.iter().map(|instance| instance.name.clone());
+    config.interfaces.iter().flat_map(own).chain(instances).collect()
 }
 
 fn here() -> BTreeSet<String> {

@@ -24,9 +24,13 @@ use self::start::{Start, Started};
 use crate::commit::Shared;
 use crate::commit::{Engine, Source};
 use crate::events::{
-    confirm, drops, fan_out, log, oversize, ruleset, schedules, syslog, tunnels, upkeep, watch,
+    confirm, dhcp, dhcp_server, drops, fan_out, frr, log, oversize, router_advertisement, ruleset, schedules,
+    syslog, tunnels, upkeep, watch,
 };
+use crate::functions::dhcp::clients::{self, Clients};
 use crate::functions::fan_out::service::FanOutService;
+use crate::functions::forwarding;
+use crate::functions::frr::Frr;
 use crate::functions::gate::audit::Audit;
 use crate::functions::gtpu::sessions::Sessions;
 use crate::kernel::changes::{self, Changes};
@@ -65,6 +69,7 @@ impl Claimed {
         stored: Option<Stored>,
         service: &FanOutService,
     ) -> Result<Start<'a>, DaemonError> {
+        let clients = Clients::of(&options.state_dir, &kernel).map_err(DaemonError::Runtime)?;
         Ok(Start {
             kernel,
             audit: Arc::new(Audit::of(&self.store)?),
@@ -75,6 +80,8 @@ impl Claimed {
             stored,
             service: service.clone(),
             gtpu: Arc::new(Sessions::of(&self.store)?),
+            frr: Arc::new(Frr::of(&options.state_dir, options.frr_pathspace.clone())),
+            dhcp: Arc::new(clients),
         })
     }
 }
@@ -105,8 +112,12 @@ impl Daemon {
         confirm::start(shared.clone(), engine.clone(), service.clone()).map_err(DaemonError::Runtime)?;
         log::start(shared.clone()).map_err(DaemonError::Runtime)?;
         syslog::start(shared.clone()).map_err(DaemonError::Runtime)?;
+        frr::start(shared.clone(), engine.clone()).map_err(DaemonError::Runtime)?;
         drops::start(shared.clone()).map_err(DaemonError::Runtime)?;
+        dhcp::start(shared.clone()).map_err(DaemonError::Runtime)?;
         oversize::start(shared.clone()).map_err(DaemonError::Runtime)?;
+        dhcp_server::start(shared.clone(), &options.state_dir).map_err(DaemonError::Runtime)?;
+        router_advertisement::start(shared.clone()).map_err(DaemonError::Runtime)?;
         fan_out::serve_metrics(&shared, &service).map_err(DaemonError::Metrics)?;
         let in_force = engine.lock().unwrap_or_else(PoisonError::into_inner).in_force();
         let reloads = Reloads {
@@ -321,13 +332,14 @@ pub fn cleanup(state_dir: &Path, bpffs: Option<&Path>, keep_commits: bool) -> Re
     let stored = store.load()?.stored;
     if let Some(stored) = &stored {
         let config = config::parse(&stored.text, &stored.file)?;
-        let units =
-            config.interfaces.iter().flat_map(|i| i.units.iter().map(move |u| sluice_plan::device_of(i, u)));
-        units.into_iter().try_for_each(|device| kernel::stop_forwarding(&device))?;
+        crate::functions::router_advertisement::end(&kernel, &config);
+        forwarding::forwarded(&config).iter().try_for_each(|device| kernel::stop_forwarding(device))?;
     }
+    crate::functions::dhcp_server::end(state_dir, keep_commits);
     sluice_dataplane::cleanup(&pin)?;
     let mut wants = KernelWants::default();
-    let errors = changes::remove_leftovers(&kernel, &wants);
+    let mut errors = clients::cleanup(state_dir, &kernel);
+    errors.extend(changes::remove_leftovers(&kernel, &wants));
     let before = stored.unwrap_or_default();
     mtus::restore(&mut wants, &kernel.links()?, &before.mtus_before);
     for error in tags::put_back(&before.tags_before, &[]) {
@@ -339,6 +351,7 @@ pub fn cleanup(state_dir: &Path, bpffs: Option<&Path>, keep_commits: bool) -> Re
     guard::remove()?;
     if !keep_commits {
         store.clear()?;
+        clients::forget(state_dir).map_err(DaemonError::Runtime)?;
     }
     errors.into_iter().next().map_or(Ok(()), |error| Err(error.into()))
 }

@@ -43,6 +43,8 @@ pub struct Options {
     pub translate: Option<Arc<dyn Translate>>,
     /// What receivers by name mean.
     pub names: Names,
+    /// `-N` of FRR's daemons; None = that of the system.
+    pub frr_pathspace: Option<String>,
     /// Where the questions are answered over TCP.
     pub listen: Option<SocketAddr>,
     /// What this host is called there, besides its address, localhost and its host-name.

@@ -6,13 +6,17 @@ use std::sync::{Arc, Mutex};
 
 use sluice_dataplane::Dataplane;
 
-use crate::commit::{self, Engine, Shared, Source};
+use crate::commit::{self, Beside, Engine, Shared, Source};
 use crate::daemon::owner::{Namespace, OwnerError};
-use crate::functions::CommitError;
+use crate::functions::dhcp::clients::Clients;
+use crate::functions::fan_out::positions::InForce;
 use crate::functions::fan_out::service::FanOutService;
+use crate::functions::frr::Frr;
 use crate::functions::gate::audit::Audit;
 use crate::functions::gtpu::sessions::Sessions;
+use crate::functions::{CommitError, Tools};
 use crate::kernel::bpffs::BpffsError;
+use crate::kernel::devices::Latest;
 use crate::kernel::preflight::PreflightError;
 use crate::kernel::{Kernel, KernelError, environment, guard};
 use crate::state::config::{self, CheckError};
@@ -100,6 +104,8 @@ pub struct Start<'a> {
     pub audit: Arc<Audit>,
     pub service: FanOutService,
     pub gtpu: Arc<Sessions>,
+    pub frr: Arc<Frr>,
+    pub dhcp: Arc<Clients>,
 }
 
 impl Start<'_> {
@@ -159,22 +165,28 @@ impl Start<'_> {
 
     fn activate(&self, dataplane: Arc<Dataplane>, source: Source) -> Result<Started, DaemonError> {
         let (kernel, audit) = (self.kernel.clone(), self.audit.clone());
-        let mut engine = Engine::new(
-            kernel.clone(),
-            self.store.clone(),
-            dataplane.clone(),
-            self.stored.clone(),
-            audit.clone(),
-            self.service.clone(),
-            self.gtpu.clone(),
-        );
+        let tools = Tools {
+            kernel: kernel.clone(),
+            store: self.store.clone(),
+            dataplane: dataplane.clone(),
+            in_force: InForce::default(),
+            devices_latest: Latest::default(),
+            audit: audit.clone(),
+            fan_out: self.service.clone(),
+            gtpu: self.gtpu.clone(),
+            frr: self.frr.clone(),
+            dhcp: self.dhcp.clone(),
+        };
+        let mut engine = Engine::new(tools, self.stored.clone());
         let (active, done) = engine.activate(source, None)?;
         commit::tell(&active, None, &done);
         let (drafts, damage) = Drafts::load(self.state_dir);
         if let Some(damage) = damage {
             tracing::error!("{damage}");
         }
-        let shared = Arc::new(Shared::new(dataplane, kernel, active, audit, drafts, self.gtpu.clone()));
+        let beside =
+            Beside { audit, gtpu: self.gtpu.clone(), frr: self.frr.clone(), dhcp: self.dhcp.clone() };
+        let shared = Arc::new(Shared::new(dataplane, kernel, active, drafts, beside));
         shared.commits.set_confirm(engine.stored().and_then(|stored| stored.confirm.clone()));
         Ok((shared, Arc::new(Mutex::new(engine))))
     }

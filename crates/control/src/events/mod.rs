@@ -2,10 +2,16 @@
 //! has a thread of its own, and none waits for a commit to be asked for.
 
 pub mod confirm;
+mod departures;
+pub mod dhcp;
+pub mod dhcp_server;
 pub mod drops;
 pub mod fan_out;
+pub mod frr;
 pub mod log;
+mod ours;
 pub mod oversize;
+pub mod router_advertisement;
 pub mod ruleset;
 pub mod schedules;
 pub mod syslog;

@@ -10,22 +10,26 @@ use std::time::{Duration, Instant};
 
 use futures_util::{FutureExt, StreamExt};
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::route::RouteMessage;
+use nix::sys::socket::{setsockopt, sockopt};
 use rtnetlink::MulticastGroup;
 use rtnetlink::packet_core::NetlinkPayload;
 use rtnetlink::sys::AsyncSocket;
-use sluice_dataplane::NexthopEntry;
-use sluice_plan::{IngressHook, Plan};
+use sluice_dataplane::{Dataplane, NexthopEntry};
+use sluice_plan::{Environment, IngressHook, InstanceWant, Plan};
 
 use crate::commit::Engine;
 use crate::commit::Shared;
+use crate::events::departures::Departures;
+use crate::events::ours::Ours;
 use crate::functions::local::addresses;
 use crate::kernel::mtus::Mtus;
 use crate::kernel::notices::Notices;
-use crate::kernel::{KernelError, Link, Neighbour, changes, environment, parse_neighbour};
+use crate::kernel::{Kernel, KernelError, Link, Neighbour, changes, environment, parse_neighbour};
 use crate::state::error::AskError;
 
-/// At most one epoch in this time: each has every flow judged once more.
-const EPOCH_PAUSE: Duration = Duration::from_millis(50);
+/// At most one generation of routes in this time: each has every flow ask once more.
+const ROUTES_PAUSE: Duration = Duration::from_millis(20);
 
 /// After so long without an event devices are looked at all the same: what a sender offloads changes without one.
 const QUIET: Duration = Duration::from_secs(30);
@@ -52,11 +56,15 @@ const GROUPS: [MulticastGroup; 6] = [
     MulticastGroup::Ipv6Route,
 ];
 
-/// What changed since the last epoch. Any of it asks for a new one.
+/// What changed since the last generation of routes. Any of it asks for a new one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Dirty {
+    /// A neighbour answers no more: sessions are judged again if it is the gateway of some.
+    only_neighbours: bool,
     addresses: bool,
     links: bool,
+    /// What the configuration has may be gone.
+    ours: bool,
     /// Messages were lost: read everything.
     all: bool,
 }
@@ -64,8 +72,10 @@ struct Dirty {
 impl Dirty {
     fn merge(self, other: Self) -> Self {
         Self {
+            only_neighbours: self.only_neighbours && other.only_neighbours,
             addresses: self.addresses || other.addresses,
             links: self.links || other.links,
+            ours: self.ours || other.ours,
             all: self.all || other.all,
         }
     }
@@ -85,7 +95,9 @@ pub fn start(
     let context = runtime.enter();
     let (mut connection, _, mut messages) = rtnetlink::new_multicast_connection(&GROUPS).map_err(fail)?;
     // A smaller buffer only means an earlier resync.
-    if let Err(error) = connection.socket_mut().socket_mut().set_rx_buf_sz(RECEIVE_BUFFER) {
+    if let Err(error) =
+        setsockopt(connection.socket_mut().socket_mut(), sockopt::RcvBufForce, &RECEIVE_BUFFER)
+    {
         tracing::debug!(%error, "the receive buffer of rtnetlink stays small");
     }
     runtime.spawn(connection);
@@ -93,27 +105,28 @@ pub fn start(
     let (sender, receiver) = channel();
     // rules, next-hop objects and who may forward decide over routes as well
     let deciding = sender.clone();
-    let tell = move || deciding.send(Dirty::default()).is_ok();
+    let tell = move || deciding.send(Dirty { ours: true, ..Default::default() }).is_ok();
     Notices::of_routing().and_then(|notices| notices.watch("routing", Duration::ZERO, tell)).map_err(fail)?;
     // Until the subscription stood, events were missed.
     resync_neighbours(&shared)?;
-    let missed = sender.send(Dirty { addresses: true, links: true, all: false });
+    let missed = sender.send(Dirty { addresses: true, links: true, ours: true, ..Default::default() });
     debug_assert!(missed.is_ok(), "the receiver is in this function");
-    let neighbours = shared.clone();
+    let departures = Departures::new(Kernel::connect(runtime)?);
+    let (neighbours, mut ours) = (shared.clone(), Ours::default());
     runtime.spawn(async move {
         while let Some((message, _)) = messages.next().await {
             // with all that has come meanwhile: what stands before each look at the next hops is asked for once
             let more = std::iter::from_fn(|| messages.next().now_or_never().flatten()).take(BATCH);
             let payloads: Vec<_> =
                 std::iter::once(message.payload).chain(more.map(|(message, _)| message.payload)).collect();
-            if !receive(&neighbours, payloads, &sender) {
+            if !receive(&neighbours, payloads, &mut ours, &sender) {
                 break;
             }
         }
     });
     thread::Builder::new()
         .name("watch".to_owned())
-        .spawn(move || coalesce(&shared, &engine, &receiver))
+        .spawn(move || coalesce(&shared, &engine, departures, &receiver))
         .map_err(fail)?;
     Ok(())
 }
@@ -122,10 +135,11 @@ pub fn start(
 fn receive(
     shared: &Shared,
     payloads: Vec<NetlinkPayload<RouteNetlinkMessage>>,
+    ours: &mut Ours,
     sender: &Sender<Dirty>,
 ) -> bool {
-    let mut neighbours = vec![];
-    let mut dirty = vec![];
+    let (mut neighbours, mut dirty) = (vec![], vec![]);
+    let active = shared.active();
     for payload in payloads {
         match payload {
             NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewNeighbour(message)) => {
@@ -134,55 +148,68 @@ fn receive(
             NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelNeighbour(message)) => {
                 neighbours.extend(parse_neighbour(&message).map(|n| Neighbour { mac: None, ..n }));
             }
-            NetlinkPayload::InnerMessage(message) => dirty.extend(dirt(&message)),
-            NetlinkPayload::Overrun(_) => dirty.push(Dirty { all: true, ..Default::default() }),
+            NetlinkPayload::InnerMessage(message) => {
+                dirty.extend(dirt(&message, |route| ours.are_concerned(&active, route)));
+            }
+            NetlinkPayload::Overrun(_) => dirty.push(Dirty { all: true, ours: true, ..Default::default() }),
             _ => {}
         }
     }
-    if !neighbours.is_empty() {
-        update_nexthops(shared, &neighbours);
+    if !neighbours.is_empty() && update_nexthops(shared, &neighbours) {
+        dirty.push(Dirty { only_neighbours: true, ..Default::default() });
     }
-    dirty.into_iter().all(|dirty| sender.send(dirty).is_ok())
+    let all = dirty.into_iter().reduce(Dirty::merge);
+    all.is_none_or(|dirty| sender.send(dirty).is_ok())
 }
 
-fn dirt(message: &RouteNetlinkMessage) -> Option<Dirty> {
+fn dirt(message: &RouteNetlinkMessage, concerns_ours: impl FnOnce(&RouteMessage) -> bool) -> Option<Dirty> {
     match message {
-        RouteNetlinkMessage::NewRoute(_) | RouteNetlinkMessage::DelRoute(_) => Some(Dirty::default()),
+        RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route) => {
+            Some(Dirty { ours: concerns_ours(route), ..Default::default() })
+        }
         RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::DelLink(_) => {
-            Some(Dirty { links: true, ..Default::default() })
+            Some(Dirty { links: true, ours: true, ..Default::default() })
         }
         RouteNetlinkMessage::NewAddress(_) | RouteNetlinkMessage::DelAddress(_) => {
-            Some(Dirty { addresses: true, ..Default::default() })
+            Some(Dirty { addresses: true, ours: true, ..Default::default() })
         }
         _ => None,
     }
 }
 
-/// What the kernel has said of neighbours, oldest first.
-fn update_nexthops(shared: &Shared, neighbours: &[Neighbour]) {
+/// What the kernel has said of neighbours, oldest first. True when one that had answered does so no more.
+fn update_nexthops(shared: &Shared, neighbours: &[Neighbour]) -> bool {
     let dataplane = &shared.dataplane;
     let keys: Vec<_> = neighbours.iter().map(|neighbour| (neighbour.ifindex, neighbour.addr)).collect();
     let found = dataplane.find_nexthops(&keys).unwrap_or_else(|error| {
         tracing::error!(%error, "next hops could not be looked up");
         vec![]
     });
+    let mut is_silent = false;
     for (neighbour, indices) in neighbours.iter().zip(found) {
-        indices.into_iter().for_each(|index| update_nexthop(shared, index, neighbour));
+        for index in indices {
+            is_silent |= update_nexthop(shared, index, neighbour);
+        }
     }
+    is_silent
 }
 
-fn update_nexthop(shared: &Shared, index: u32, neighbour: &Neighbour) {
+/// True when it had answered and does so no more.
+fn update_nexthop(shared: &Shared, index: u32, neighbour: &Neighbour) -> bool {
     let changed = match neighbour.mac {
         Some(mac) => shared.dataplane.set_nexthop_mac(index, mac),
         None => shared.dataplane.unresolve_nexthop(index),
     };
     match changed {
-        Ok(true) => {
-            tracing::debug!(address = %neighbour.addr, resolved = neighbour.mac.is_some(), "next hop");
+        Ok(changed) => {
+            if changed {
+                tracing::debug!(address = %neighbour.addr, resolved = neighbour.mac.is_some(), "next hop");
+            }
+            return changed && neighbour.mac.is_none();
         }
-        Ok(false) => {}
         Err(error) => tracing::error!(%error, address = %neighbour.addr, "a next hop could not be updated"),
     }
+    false
 }
 
 /// Brings every next hop to what the kernel's neighbour table says.
@@ -201,20 +228,24 @@ pub fn resync_neighbours(shared: &Shared) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Turns bursts of events into one epoch each, and sees to what they took away.
-fn coalesce(shared: &Arc<Shared>, engine: &Arc<Mutex<Engine>>, events: &Receiver<Dirty>) {
+/// Turns bursts of events into one generation of routes each, and sees to what they took away.
+fn coalesce(
+    shared: &Arc<Shared>,
+    engine: &Arc<Mutex<Engine>>,
+    mut departures: Departures,
+    events: &Receiver<Dirty>,
+) {
     let (recommitting, told) = (Arc::default(), BTreeSet::new());
     let mut changes = Changes { shared, engine, recommitting, told, up: None };
     let mut last: Option<Instant> = None;
-    let mut retries = 0;
+    let (mut retries, mut looked) = (0, Instant::now());
     loop {
         let pause = if retries > 0 { RETRY_PAUSE } else { QUIET };
-        let dirty = match events.recv_timeout(pause) {
+        let dirty = match events.recv_timeout(pause.saturating_sub(looked.elapsed())) {
             Ok(first) => {
-                if let Some(rest) = last.and_then(|last| EPOCH_PAUSE.checked_sub(last.elapsed())) {
+                if let Some(rest) = last.and_then(|last| ROUTES_PAUSE.checked_sub(last.elapsed())) {
                     thread::sleep(rest);
                 }
-                retries = RETRIES;
                 Some(events.try_iter().fold(first, Dirty::merge))
             }
             Err(RecvTimeoutError::Timeout) => None,
@@ -224,16 +255,32 @@ fn coalesce(shared: &Arc<Shared>, engine: &Arc<Mutex<Engine>>, events: &Receiver
             if let Err(error) = refresh(shared, dirty) {
                 tracing::error!(%error, "the kernel's state could not be read again");
             }
-            shared.dataplane.bump_epoch();
-            if let Ok(gtpu) = shared.dataplane.gtpu() {
-                gtpu.forget_routes();
+            if departures.mark(&shared.dataplane) || !dirty.only_neighbours {
+                ask_again_for_routes(&shared.dataplane);
             }
             last = Some(Instant::now());
         }
+        departures.read(&shared.dataplane);
+        // however much else changes meanwhile
+        let is_time = looked.elapsed() >= pause;
+        if dirty.is_some_and(|dirty| dirty.ours) {
+            retries = RETRIES;
+        } else if !is_time {
+            continue;
+        }
+        looked = Instant::now();
         retries = if changes.restore() { 0 } else { retries.saturating_sub(1) };
-        if dirty.is_none_or(|dirty| dirty.links || dirty.addresses || dirty.all) {
+        if is_time || dirty.is_some_and(|dirty| dirty.links || dirty.addresses || dirty.all) {
             changes.devices();
         }
+    }
+}
+
+/// Every session, at its next packet; tunnels find their ways anew.
+fn ask_again_for_routes(dataplane: &Dataplane) {
+    dataplane.ask_routes_again();
+    if let Ok(gtpu) = dataplane.gtpu() {
+        gtpu.forget_routes();
     }
 }
 
@@ -311,6 +358,9 @@ pub fn enslaved<'a>(plan: &'a Plan, links: &'a [Link]) -> impl Iterator<Item = (
     let by_index: HashMap<u32, &Link> = links.iter().map(|link| (link.index, link)).collect();
     plan.attachments.iter().filter_map(move |attachment| {
         let master = by_index.get(&by_index.get(&attachment.ifindex)?.master?)?;
+        if master.is_instance() {
+            return None;
+        }
         let kind = master.kind.as_deref().unwrap_or("device");
         let (name, of) = (&attachment.device, &master.name);
         let text = format!(
@@ -326,8 +376,10 @@ fn refresh(shared: &Shared, dirty: Dirty) -> Result<(), AskError> {
         tracing::warn!("rtnetlink lost messages; reading everything again");
         resync_neighbours(shared)?;
     }
-    if dirty.addresses || dirty.all {
-        addresses::update(&shared.kernel, &shared.dataplane)?;
+    let instances = &shared.active().plan.kernel.instances;
+    // with its link an address goes from one instance to another
+    if dirty.addresses || dirty.all || dirty.links && !instances.is_empty() {
+        addresses::update(&shared.kernel, &shared.dataplane, instances)?;
     }
     Ok(())
 }
@@ -356,11 +408,20 @@ fn devices_changed(shared: &Shared) -> bool {
         (was.ifindex, was.mac, &was.learned, was.sender) == (is.ifindex, is.mac, &is.learned, is.sender)
             && (sets_mtu || was.mtu == is.mtu)
     };
+    // routes are asked by the indexes of VRF devices
+    let index =
+        |environment: &Environment, device: &String| environment.netdevs.get(device).map(|d| d.ifindex);
+    let instances = &plan.kernel.instances;
+    let is_moved = |own: &InstanceWant| {
+        let (was, is) = (index(&plan.environment, &own.device), index(&now, &own.device));
+        is.is_some() && was != is
+    };
     physical.all(|device| now.netdevs.contains_key(device))
-        && !plan.attachments.iter().all(|attachment| is_same(&attachment.device))
+        && (instances.iter().any(is_moved)
+            || !plan.attachments.iter().all(|attachment| is_same(&attachment.device)))
 }
 
-/// On a thread of its own: epochs must not wait for a commit.
+/// On a thread of its own: routes must not wait for a commit.
 fn recommit(shared: Arc<Shared>, engine: Arc<Mutex<Engine>>, running: Arc<AtomicBool>) {
     thread::spawn(move || {
         let mut engine = engine.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use sluice_language::Config;
 use sluice_plan::KernelWants;
 
 use crate::functions::function::{Candidate, CommitError, Function, remaining};
 use crate::kernel::changes::Changes;
 use crate::kernel::{self, Kernel, tags};
 use crate::state::config;
-use crate::state::store::Stored;
 
 pub struct Forwarding(Changes);
 
@@ -43,18 +43,21 @@ impl Function for Forwarding {
         let Some(stored) = candidate.stored else { return vec![] };
         let wants = &candidate.plan.kernel;
         let mut remains = tags::put_back(&stored.tags_before, &wants.tags_in_frames);
-        let (left, stays) = (forwarded(stored), forwarding(wants));
+        let left =
+            config::parse(&stored.text, &stored.file).as_ref().map_or_else(|_| BTreeSet::new(), forwarded);
+        let stays = forwarding(wants);
         let stopped = left.difference(&stays).map(|device| kernel::stop_forwarding(device));
         remains.extend(stopped.flat_map(remaining));
         remains
     }
 }
 
-/// Devices that a commit has made forward.
-fn forwarded(stored: &Stored) -> BTreeSet<String> {
-    let Ok(config) = config::parse(&stored.text, &stored.file) else { return BTreeSet::new() };
+/// Devices that a commit of this configuration has made forward.
+pub fn forwarded(config: &Config) -> BTreeSet<String> {
     let units = config.interfaces.iter().flat_map(|i| i.units.iter().map(move |u| (i, u)));
-    units.map(|(interface, unit)| sluice_plan::device_of(interface, unit)).collect()
+    let units = units.map(|(interface, unit)| sluice_plan::device_of(interface, unit));
+    let loopback = config.routing_instances.first().map(|_| "lo".to_owned());
+    units.chain(loopback).collect()
 }
 
 /// Devices that a plan wants to forward.

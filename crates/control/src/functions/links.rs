@@ -1,8 +1,8 @@
-//! Devices of tagged units, MTUs, links, addresses, routes, proxied addresses.
+//! Devices of tagged units and of routing instances, MTUs, links, addresses, routes, proxied addresses.
 
 use crate::functions::function::{Candidate, CommitError, Function};
 use crate::kernel::changes::{self, Changes};
-use crate::kernel::{Kernel, mtus};
+use crate::kernel::{Kernel, instances, mtus};
 
 pub struct Links {
     kernel: Kernel,
@@ -18,6 +18,10 @@ impl Links {
 impl Function for Links {
     fn name(&self) -> &'static str {
         "links"
+    }
+
+    fn check(&mut self, candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
+        Ok(instances::check(&self.kernel, &candidate.links, &candidate.plan.kernel.instances)?)
     }
 
     fn prepare(&mut self, candidate: &mut Candidate<'_>) -> Result<(), CommitError> {

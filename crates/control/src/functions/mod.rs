@@ -2,10 +2,14 @@
 //! list forwards to put a candidate in force, and backwards to take away what it replaces, or to undo what has failed.
 //! A new function is a file here and a line in [`all`].
 
+pub mod asked;
 pub mod bindings;
 mod counts;
+pub mod dhcp;
+pub mod dhcp_server;
 pub mod fan_out;
-mod forwarding;
+pub mod forwarding;
+pub mod frr;
 mod function;
 pub mod gate;
 pub mod gtpu;
@@ -14,6 +18,7 @@ mod links;
 pub mod local;
 mod programs;
 mod room;
+pub mod router_advertisement;
 mod store;
 mod tables;
 
@@ -21,8 +26,10 @@ use std::sync::Arc;
 
 use sluice_dataplane::Dataplane;
 
+use crate::functions::dhcp::clients::Clients;
 use crate::functions::fan_out::positions::InForce;
 use crate::functions::fan_out::service::FanOutService;
+use crate::functions::frr::Frr;
 use crate::functions::gate::audit::Audit;
 use crate::functions::gtpu::sessions::Sessions;
 use crate::kernel::Kernel;
@@ -42,24 +49,29 @@ pub struct Tools {
     pub audit: Arc<Audit>,
     pub fan_out: FanOutService,
     pub gtpu: Arc<Sessions>,
+    pub frr: Arc<Frr>,
+    pub dhcp: Arc<Clients>,
 }
 
 /// The functions in the order in which a commit applies them. Nothing of the packet path changes before `programs`, and all
 /// that stands before it can still be undone; devices stand behind the guard before anything is forwarded by them.
 pub fn all(tools: &Tools) -> Vec<Box<dyn Function>> {
-    let Tools { kernel, store, dataplane, in_force, devices_latest, audit, fan_out, gtpu } = tools;
+    let Tools { kernel, store, dataplane, in_force, devices_latest, audit, fan_out, gtpu, frr, dhcp } = tools;
     vec![
         Box::new(room::Room::new(dataplane)),
         Box::new(fan_out::FanOut::new(fan_out)),
         Box::new(local::Local::new(kernel, dataplane)),
         Box::new(links::Links::new(kernel)),
+        Box::new(dhcp_server::DhcpServer::new(store)),
         Box::new(guard::Guard),
+        Box::new(dhcp::Dhcp::new(dhcp)),
         Box::new(forwarding::Forwarding::new(kernel)),
         Box::new(bindings::Bindings::new(dataplane)),
         Box::new(tables::Tables::new(dataplane)),
         Box::new(counts::Counts::new(devices_latest)),
         Box::new(gate::Gate::new(dataplane, audit)),
         Box::new(gtpu::GtpU::new(dataplane, gtpu)),
+        Box::new(frr::Routing::new(frr)),
         Box::new(store::Written::new(store)),
         Box::new(programs::Programs::new(dataplane, in_force)),
     ]

@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 
 use sluice_language::config::Prefix;
-use sluice_plan::{Gateway, KernelWants, RouteVia, RouteWant, VlanPair};
+use sluice_plan::{Gateway, KernelWants, MAIN_TABLE, RouteVia, RouteWant, VlanPair};
 
 use crate::kernel::tags::Tags;
-use crate::kernel::{self, Address, Kernel, KernelError, Link, ethtool};
+use crate::kernel::{self, Address, Kernel, KernelError, Link, ethtool, instances};
 
 /// What was done, newest last.
 enum Done {
     Pair { device: String },
+    Instance { device: String },
+    Port { index: u32, name: String, was: Option<u32> },
     Up { index: u32, name: String, was: bool },
     Mtu { index: u32, name: String, was: u32 },
     Address { ifindex: u32, device: String, prefix: Prefix },
@@ -47,12 +49,13 @@ impl Changes {
         }
     }
 
-    /// Devices, MTUs, links and addresses, routes, proxied addresses.
+    /// Devices, routing instances, MTUs, links and addresses, routes, proxied addresses.
     pub fn apply(&mut self, wants: &KernelWants) -> Result<(), KernelError> {
         let links = self.kernel.links()?;
         for pair in &wants.vlan_pairs {
             self.pair(pair, &links)?;
         }
+        self.instances(wants)?;
         let links = self.kernel.links()?;
         self.indexes = links.iter().map(|l| (l.name.clone(), l.index)).collect();
         for want in &wants.links {
@@ -177,6 +180,17 @@ impl Changes {
         })
     }
 
+    /// Before anything has addresses: a link that becomes a port loses those of IPv6, and its routes.
+    fn instances(&mut self, wants: &KernelWants) -> Result<(), KernelError> {
+        let made = instances::make(&self.kernel, &self.kernel.links()?, &wants.instances)?;
+        self.done.extend(made.into_iter().map(|device| Done::Instance { device }));
+        for (link, master) in instances::moves(&self.kernel.links()?, &wants.instances) {
+            self.kernel.set_master(link.index, &link.name, master)?;
+            self.done.push(Done::Port { index: link.index, name: link.name.clone(), was: link.master });
+        }
+        Ok(())
+    }
+
     fn mtu(&mut self, link: &Link, mtu: Option<u32>) -> Result<(), KernelError> {
         if let Some(mtu) = mtu.filter(|mtu| *mtu != link.mtu) {
             self.kernel.set_mtu(link.index, &link.name, mtu)?;
@@ -213,7 +227,14 @@ impl Changes {
             if was.is_some_and(|was| same(was, route)) {
                 continue;
             }
-            self.kernel.put_route(route, |name| self.indexes.get(name).copied())?;
+            match self.kernel.put_route(route, |name| self.indexes.get(name).copied()) {
+                // of a family that nothing asks for, and the kernel has not
+                Err(error) if is_last(route) && is_unasked(wants, route) => {
+                    tracing::warn!(%error, "of this family nothing is routed");
+                    continue;
+                }
+                put => put?,
+            }
             self.done.push(Done::Route { route: route.clone(), was: was.cloned() });
         }
         Ok(())
@@ -238,7 +259,8 @@ impl Changes {
     fn undo_one(&self, done: &Done) -> Result<(), KernelError> {
         let index = |name: &str| self.indexes.get(name).copied();
         match done {
-            Done::Pair { device } => {
+            Done::Port { index, name, was } => self.kernel.set_master(*index, name, *was),
+            Done::Pair { device } | Done::Instance { device } => {
                 let links = self.kernel.links()?;
                 links
                     .iter()
@@ -274,19 +296,37 @@ impl Drop for Changes {
 /// and proxied addresses, with one that was in another namespace all of its settings. Says what, and whether something
 /// could not be put back yet.
 pub fn restore(kernel: &Kernel, wants: &KernelWants) -> Result<(Vec<String>, bool), KernelError> {
-    let links = kernel.links()?;
-    let mut restoring = Restoring {
-        kernel,
-        wants,
-        up: links.iter().filter(|l| l.up).map(|l| (l.name.as_str(), l.index)).collect(),
-        restored: settings(wants),
-        lacks: false,
+    // what stands in the way of instances is nothing to the rest
+    let (mut restored, lacks) = match restore_instances(kernel, wants) {
+        Ok(restored) => (restored, false),
+        Err(error) => {
+            tracing::debug!(%error, "not put back yet");
+            (vec![], true)
+        }
     };
+    restored.extend(settings(wants));
+    let links = kernel.links()?;
+    let up = links.iter().filter(|l| l.up).map(|l| (l.name.as_str(), l.index)).collect();
+    let mut restoring = Restoring { kernel, wants, up, restored, lacks };
     restoring.addresses()?;
     restoring.connected()?;
     restoring.routes(&links)?;
     restoring.proxied()?;
     Ok((restoring.restored, restoring.lacks))
+}
+
+/// VRF devices and their ports.
+fn restore_instances(kernel: &Kernel, wants: &KernelWants) -> Result<Vec<String>, KernelError> {
+    if wants.instances.is_empty() {
+        return Ok(vec![]);
+    }
+    let made = instances::make(kernel, &kernel.links()?, &wants.instances)?;
+    let mut restored: Vec<String> = made.iter().map(|name| format!("routing-instance {name}")).collect();
+    for (link, master) in instances::moves(&kernel.links()?, &wants.instances) {
+        kernel.set_master(link.index, &link.name, master)?;
+        restored.push(format!("routing instance of {}", link.name));
+    }
+    Ok(restored)
 }
 
 struct Restoring<'a> {
@@ -332,7 +372,8 @@ impl Restoring<'_> {
             let subnet = sluice_plan::network(*prefix);
             if !sluice_plan::is_host(*prefix) && !present.contains(&(ifindex, subnet)) {
                 let what = format!("route {}/{} to {device}", subnet.addr, subnet.len);
-                self.note(what, self.kernel.add_connected(ifindex, device, *prefix));
+                let table = self.wants.table_of(device);
+                self.note(what, self.kernel.add_connected(ifindex, device, table, *prefix));
             }
         }
         Ok(())
@@ -346,8 +387,8 @@ impl Restoring<'_> {
                 RouteVia::Gateways(gateways) => gateways
                     .iter()
                     .any(|g| g.device.as_deref().is_none_or(|device| self.index(device).is_some())),
-                RouteVia::Device(device) => self.index(device).is_some(),
-                RouteVia::Discard | RouteVia::Reject => true,
+                RouteVia::Device(device) | RouteVia::Instance(Some(device)) => self.index(device).is_some(),
+                RouteVia::Discard | RouteVia::Reject | RouteVia::Instance(None) => true,
             };
             if is_up && !present.iter().any(|present| present.is_in_place_of(route) && same(present, route)) {
                 let put = self.kernel.put_route(route, |name| self.index(name));
@@ -383,19 +424,33 @@ fn settings(wants: &KernelWants) -> Vec<String> {
 
 /// Whether the kernel's route is the wanted one: gateways in any order, on any device where none is named.
 fn same(present: &RouteWant, wanted: &RouteWant) -> bool {
-    let (RouteVia::Gateways(present), RouteVia::Gateways(wanted)) = (&present.target, &wanted.target) else {
-        return present.target == wanted.target;
+    let (present, wanted) = match (&present.target, &wanted.target) {
+        (RouteVia::Gateways(present), RouteVia::Gateways(wanted)) => (present, wanted),
+        // a VRF device is a device to the kernel
+        (RouteVia::Device(present), RouteVia::Instance(Some(wanted))) => return present == wanted,
+        (present, wanted) => return present == wanted,
     };
     let matches = |p: &Gateway, w: &Gateway| p.addr == w.addr && (w.device.is_none() || w.device == p.device);
     present.len() == wanted.len() && wanted.iter().all(|w| present.iter().any(|p| matches(p, w)))
+}
+
+/// Each wanted route, and whether the kernel has it so.
+pub fn compare_routes<'a>(
+    kernel: &Kernel,
+    wants: &'a KernelWants,
+) -> Result<Vec<(&'a RouteWant, bool)>, KernelError> {
+    let indexes = kernel.links()?.into_iter().map(|link| (link.name, link.index)).collect();
+    let present = routes(kernel, &indexes)?;
+    let has = |route: &RouteWant| present.iter().any(|one| one.is_in_place_of(route) && same(one, route));
+    Ok(wants.routes.iter().map(|route| (route, has(route))).collect())
 }
 
 fn routes(kernel: &Kernel, indexes: &BTreeMap<String, u32>) -> Result<Vec<RouteWant>, KernelError> {
     kernel.routes(|index| indexes.iter().find(|(_, i)| **i == index).map(|(name, _)| name.clone()))
 }
 
-/// Removes what Sluice added and `wants` does not name: proxied and own addresses, routes, devices of tagged units. Goes on after an
-/// error; returns all of them.
+/// Removes what Sluice added and `wants` does not name: proxied and own addresses, routes, devices of routing instances and of tagged
+/// units. Goes on after an error; returns all of them.
 pub fn remove_leftovers(kernel: &Kernel, wants: &KernelWants) -> Vec<KernelError> {
     let links = match kernel.links() {
         Ok(links) => links,
@@ -432,7 +487,9 @@ pub fn remove_leftovers(kernel: &Kernel, wants: &KernelWants) -> Vec<KernelError
             .extend(present.iter().filter(|a| a.ours).filter_map(|a| leftover(kernel, wants, &links, a))),
         Err(error) => results.push(Err(error)),
     }
-    for link in links.iter().filter(|l| l.ours) {
+    let instances = instances::leftovers(&links, &wants.instances);
+    results.extend(instances.map(|link| kernel.delete_link(link.index, &link.name)));
+    for link in links.iter().filter(|l| l.ours && !l.is_instance()) {
         let pair = wants.vlan_pairs.iter().find(|p| p.device == link.name || p.peer == link.name);
         // Deleting one end deletes the other.
         let is_far = link.name.ends_with('p') || link.name.ends_with("-peer");
@@ -441,6 +498,16 @@ pub fn remove_leftovers(kernel: &Kernel, wants: &KernelWants) -> Vec<KernelError
         }
     }
     results.into_iter().filter_map(Result::err).collect()
+}
+
+/// What an instance's table ends with.
+fn is_last(route: &RouteWant) -> bool {
+    route.table != MAIN_TABLE && route.destination.len == 0 && route.target == RouteVia::Reject
+}
+
+fn is_unasked(wants: &KernelWants, route: &RouteWant) -> bool {
+    let family = if route.destination.addr.is_ipv4() { "ipv4" } else { "ipv6" };
+    wants.unasked.contains(&family)
 }
 
 fn leftover(
@@ -465,6 +532,7 @@ mod tests {
         };
         let destination = Prefix { addr: "10.9.0.0".parse().unwrap(), len: 16 };
         RouteWant {
+            table: MAIN_TABLE,
             destination,
             preference: 5,
             target: RouteVia::Gateways(gateways.iter().map(gateway).collect()),

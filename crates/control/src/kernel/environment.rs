@@ -64,7 +64,11 @@ fn of_links(links: &[Link], addresses: &[Address], config: &Config, mtus_before:
             mtu: mtus_before.get(&link.name).copied().unwrap_or(link.mtu),
             driver,
             mtu_range: link.mtu_range,
-            master: link.master.and_then(|master| by_index.get(&master)).copied().map(named),
+            master: by_index
+                .get(&link.master.unwrap_or(0))
+                .copied()
+                .filter(|master| !master.is_instance())
+                .map(named),
             carries: uppers.get(&link.index).copied().map(named),
             xdp_refused: None,
             sender: None,

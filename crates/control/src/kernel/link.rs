@@ -1,7 +1,9 @@
 //! Devices.
 
 use futures_util::TryStreamExt;
-use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVrf, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
 use rtnetlink::{LinkUnspec, LinkVeth};
 
 use super::connection::{Kernel, Result};
@@ -28,12 +30,29 @@ pub struct Link {
     pub lower: Option<u32>,
     /// That device is in another namespace, which ours knows by this number.
     pub lower_namespace: Option<i32>,
-    /// Sluice made it: it carries [`PAIR_ALIAS`].
+    /// Of a VRF device.
+    pub table: Option<u32>,
+    /// Sluice made it: it carries [`PAIR_ALIAS`] or [`INSTANCE_ALIAS`].
     pub ours: bool,
 }
 
+/// Alias of the VRF devices that Sluice makes.
+pub(super) const INSTANCE_ALIAS: &str = "routing instance of sluice";
+
 /// Alias of the devices that Sluice makes for tagged units.
 const PAIR_ALIAS: &str = "tagged unit of sluice";
+
+impl Link {
+    /// The VRF device of a routing instance of ours.
+    pub fn is_instance(&self) -> bool {
+        self.ours && self.kind.as_deref() == Some("vrf")
+    }
+
+    /// Its index and MAC address while it can carry frames of its own.
+    pub fn on_air(&self) -> Option<(u32, [u8; 6])> {
+        (self.up && self.running && self.mac != [0; 6]).then_some((self.index, self.mac))
+    }
+}
 
 impl Kernel {
     pub fn links(&self) -> Result<Vec<Link>> {
@@ -105,11 +124,16 @@ fn parse_link(message: &LinkMessage) -> Link {
             LinkAttribute::MinMtu(mtu) => low = *mtu,
             LinkAttribute::MaxMtu(mtu) => high = *mtu,
             LinkAttribute::Stats64(stats) => link.tx_dropped = stats.tx_dropped + stats.tx_errors,
-            LinkAttribute::IfAlias(alias) => link.ours = alias == PAIR_ALIAS,
+            LinkAttribute::IfAlias(alias) => {
+                link.ours = [PAIR_ALIAS, INSTANCE_ALIAS].contains(&alias.as_str());
+            }
             LinkAttribute::Controller(index) => link.master = Some(*index).filter(|index| *index != 0),
             LinkAttribute::Link(index) => link.lower = Some(*index).filter(|index| *index != 0),
             LinkAttribute::LinkNetNsId(number) => link.lower_namespace = Some(*number),
-            LinkAttribute::LinkInfo(infos) => link.kind = infos.iter().find_map(kind),
+            LinkAttribute::LinkInfo(infos) => {
+                link.kind = infos.iter().find_map(kind);
+                link.table = infos.iter().find_map(table);
+            }
             _ => {}
         }
     }
@@ -124,4 +148,12 @@ fn kind(info: &LinkInfo) -> Option<String> {
         LinkInfo::Kind(kind) => Some(kind.to_string()),
         _ => None,
     }
+}
+
+fn table(info: &LinkInfo) -> Option<u32> {
+    let LinkInfo::Data(InfoData::Vrf(infos)) = info else { return None };
+    infos.iter().find_map(|info| match info {
+        InfoVrf::TableId(table) => Some(*table),
+        _ => None,
+    })
 }

@@ -16,6 +16,9 @@ const ROUTING: [MulticastGroup; 5] = [
     MulticastGroup::Nexthop,
 ];
 
+const LINKS: [MulticastGroup; 3] =
+    [MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv6Ifaddr];
+
 /// linux/netfilter/nfnetlink.h
 const NFNLGRP_NFTABLES: u32 = 7;
 
@@ -32,6 +35,11 @@ pub struct Notices(Socket);
 impl Notices {
     pub fn of_routing() -> io::Result<Self> {
         Self::of(protocols::NETLINK_ROUTE, &ROUTING.map(|group| group as u32))
+    }
+
+    /// Devices and their addresses.
+    pub fn of_links() -> io::Result<Self> {
+        Self::of(protocols::NETLINK_ROUTE, &LINKS.map(|group| group as u32))
     }
 
     pub fn of_rulesets() -> io::Result<Self> {

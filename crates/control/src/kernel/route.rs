@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use futures_util::TryStreamExt;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteNextHop, RouteProtocol, RouteScope,
-    RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteNextHop, RouteProtocol,
+    RouteScope, RouteType,
 };
 use rtnetlink::{RouteMessageBuilder, RouteNextHopBuilder};
 use sluice_language::config::Prefix;
-use sluice_plan::{Gateway, RouteVia, RouteWant, network};
+use sluice_plan::{FIRST_INSTANCE_TABLE, Gateway, MAIN_TABLE, RouteVia, RouteWant, network};
 
 use super::connection::{Kernel, KernelError, PROTOCOL, Result};
 
@@ -20,17 +20,18 @@ const CONNECTED_IPV6: u32 = 256;
 impl Kernel {
     /// The routes that carry Sluice's protocol number, and the devices their gateways are on.
     pub fn routes(&self, device_name: impl Fn(u32) -> Option<String>) -> Result<Vec<RouteWant>> {
-        let messages = self.main_table(RouteProtocol::Other(PROTOCOL))?;
+        let messages = self.all_tables(RouteProtocol::Other(PROTOCOL), RouteType::Unspec)?;
         Ok(messages.iter().filter_map(|message| parse(message, &device_name)).collect())
     }
 
     /// The subnets that addresses lead to, by device.
     pub fn connected(&self) -> Result<Vec<(u32, Prefix)>> {
-        Ok(self.main_table(RouteProtocol::Kernel)?.iter().filter_map(connected).collect())
+        let messages = self.all_tables(RouteProtocol::Kernel, RouteType::Unicast)?;
+        Ok(messages.iter().filter_map(connected).collect())
     }
 
     /// As the kernel does when it gets the address.
-    pub fn add_connected(&self, ifindex: u32, device: &str, address: Prefix) -> Result<()> {
+    pub fn add_connected(&self, ifindex: u32, device: &str, table: u32, address: Prefix) -> Result<()> {
         let subnet = network(address);
         let action = || format!("add route {}/{} to {device}", subnet.addr, subnet.len);
         let invalid =
@@ -39,6 +40,7 @@ impl Kernel {
             .destination_prefix(subnet.addr, subnet.len)
             .map_err(|e| invalid(e.to_string()))?
             .protocol(RouteProtocol::Kernel)
+            .table_id(table)
             .output_interface(ifindex);
         builder = match address.addr {
             IpAddr::V4(_) => builder
@@ -67,14 +69,45 @@ impl Kernel {
         }))
     }
 
+    /// Whether the route to a destination has this gateway on this device, alone or among others, in the table of a VRF device
+    /// or in the main one. Where nothing can be asked, it is taken to.
+    pub fn leads(&self, destination: IpAddr, vrf: Option<u32>, (ifindex, gateway): (u32, IpAddr)) -> bool {
+        let length = if destination.is_ipv4() { 32 } else { 128 };
+        let Ok(mut builder) = RouteMessageBuilder::<IpAddr>::new().destination_prefix(destination, length)
+        else {
+            return true;
+        };
+        if let Some(vrf) = vrf {
+            builder = builder.output_interface(vrf);
+        }
+        let mut query = builder.build();
+        query.header.flags = RouteFlags::FibMatch;
+        let get = async { self.netlink.route().get(query).execute().try_next().await };
+        match self.runtime.block_on(get) {
+            Ok(Some(message)) => hops(&message).any(|hop| hop == (ifindex, Some(gateway))),
+            Err(rtnetlink::Error::NetlinkError(_)) => false,
+            Ok(None) | Err(_) => true,
+        }
+    }
+
     /// Routes of one origin. The kernel chooses them: a full table has a million others.
-    fn main_table(&self, protocol: RouteProtocol) -> Result<Vec<RouteMessage>> {
+    pub(super) fn main_table(&self, protocol: RouteProtocol) -> Result<Vec<RouteMessage>> {
+        let header = RouteHeader { protocol, table: RouteHeader::RT_TABLE_MAIN, ..Default::default() };
+        self.dump(header)
+    }
+
+    /// Of the main table and those of routing instances.
+    fn all_tables(&self, protocol: RouteProtocol, kind: RouteType) -> Result<Vec<RouteMessage>> {
+        let mut routes = self.dump(RouteHeader { protocol, kind, ..Default::default() })?;
+        routes.retain(|message| is_ours(table(message)));
+        Ok(routes)
+    }
+
+    fn dump(&self, header: RouteHeader) -> Result<Vec<RouteMessage>> {
         let mut routes = vec![];
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut query = RouteMessage::default();
-            query.header.address_family = family;
-            query.header.protocol = protocol;
-            query.header.table = RouteHeader::RT_TABLE_MAIN;
+            query.header = RouteHeader { address_family: family, ..header.clone() };
             let dump = async { self.strict.route().get(query).execute().try_collect::<Vec<_>>().await };
             routes.extend(self.wait(dump, || "list the routes".to_owned(), "this is a defect; report it")?);
         }
@@ -97,7 +130,22 @@ impl Kernel {
 }
 
 pub fn text(route: &RouteWant) -> String {
-    format!("{}/{} {}", route.destination.addr, route.destination.len, route.target)
+    let table = if route.table == MAIN_TABLE { String::new() } else { format!(" in table {}", route.table) };
+    format!("{}/{} {}{table}", route.destination.addr, route.destination.len, route.target)
+}
+
+/// The main table, and those of routing instances.
+fn is_ours(table: u32) -> bool {
+    let instances = FIRST_INSTANCE_TABLE..FIRST_INSTANCE_TABLE + sluice_abi::MAX_ROUTING_INSTANCES as u32;
+    table == MAIN_TABLE || instances.contains(&table)
+}
+
+fn table(message: &RouteMessage) -> u32 {
+    let attribute = message.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Table(table) => Some(*table),
+        _ => None,
+    });
+    attribute.unwrap_or_else(|| message.header.table.into())
 }
 
 fn build(route: &RouteWant, ifindex: impl Fn(&str) -> Option<u32>) -> Result<RouteMessage> {
@@ -111,6 +159,7 @@ fn build(route: &RouteWant, ifindex: impl Fn(&str) -> Option<u32>) -> Result<Rou
         .destination_prefix(addr, len)
         .map_err(|e| invalid(e.to_string()))?
         .protocol(RouteProtocol::Other(PROTOCOL))
+        .table_id(route.table)
         .priority(route.preference);
     builder = match &route.target {
         RouteVia::Gateways(gateways) => {
@@ -118,10 +167,11 @@ fn build(route: &RouteWant, ifindex: impl Fn(&str) -> Option<u32>) -> Result<Rou
                 gateways.iter().map(|g| hop(g, &ifindex).map_err(invalid)).collect();
             builder.multipath(hops?)
         }
-        RouteVia::Device(device) => {
+        RouteVia::Device(device) | RouteVia::Instance(Some(device)) => {
             let index = ifindex(device).ok_or_else(|| invalid(format!("device {device} does not exist")))?;
             builder.output_interface(index).scope(RouteScope::Link)
         }
+        RouteVia::Instance(None) => builder.kind(RouteType::Throw),
         RouteVia::Discard => builder.kind(RouteType::BlackHole),
         RouteVia::Reject => builder.kind(RouteType::Unreachable),
     };
@@ -146,28 +196,47 @@ fn hop(
 fn parse(message: &RouteMessage, device_name: impl Fn(u32) -> Option<String>) -> Option<RouteWant> {
     let v4 = message.header.address_family == AddressFamily::Inet;
     let mut destination = if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let (mut single, mut device, mut gateways, mut preference) = (None, None, vec![], 0);
+    let mut preference = 0;
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Destination(addr) => destination = ip(addr)?,
-            RouteAttribute::Gateway(addr) => single = ip(addr),
-            RouteAttribute::Oif(index) => device = device_name(*index),
             RouteAttribute::Priority(metric) => preference = *metric,
-            RouteAttribute::MultiPath(hops) => {
-                gateways.extend(hops.iter().filter_map(|hop| hop_gateway(hop, &device_name)))
-            }
             _ => {}
         }
     }
-    gateways.extend(single.map(|addr| Gateway { addr, device: device.clone() }));
+    let gateway =
+        |(device, addr): (u32, Option<IpAddr>)| Some(Gateway { addr: addr?, device: device_name(device) });
+    let gateways: Vec<Gateway> = hops(message).filter_map(gateway).collect();
     let target = match message.header.kind {
+        RouteType::Throw => RouteVia::Instance(None),
         RouteType::BlackHole => RouteVia::Discard,
         RouteType::Unreachable => RouteVia::Reject,
-        _ if gateways.is_empty() => RouteVia::Device(device?),
+        _ if gateways.is_empty() => RouteVia::Device(device_name(hops(message).next()?.0)?),
         _ => RouteVia::Gateways(gateways),
     };
     let len = message.header.destination_prefix_length;
-    Some(RouteWant { destination: Prefix { addr: destination, len }, preference, target })
+    let destination = Prefix { addr: destination, len };
+    Some(RouteWant { table: table(message), destination, preference, target })
+}
+
+/// None = an address family without one.
+pub fn destination(message: &RouteMessage) -> Option<Prefix> {
+    let given = message.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Destination(addr) => Some(ip(addr)),
+        _ => None,
+    });
+    let everywhere = || match message.header.address_family {
+        AddressFamily::Inet => Some(Ipv4Addr::UNSPECIFIED.into()),
+        AddressFamily::Inet6 => Some(Ipv6Addr::UNSPECIFIED.into()),
+        _ => None,
+    };
+    let addr = given.unwrap_or_else(everywhere)?;
+    Some(Prefix { addr, len: message.header.destination_prefix_length })
+}
+
+/// Added by Sluice, or by the kernel with an address.
+pub fn is_lasting(message: &RouteMessage) -> bool {
+    matches!(message.header.protocol, RouteProtocol::Other(PROTOCOL) | RouteProtocol::Kernel)
 }
 
 fn connected(message: &RouteMessage) -> Option<(u32, Prefix)> {
@@ -182,15 +251,33 @@ fn connected(message: &RouteMessage) -> Option<(u32, Prefix)> {
     Some((device?, Prefix { addr: destination?, len: message.header.destination_prefix_length }))
 }
 
-fn hop_gateway(hop: &RouteNextHop, device_name: impl Fn(u32) -> Option<String>) -> Option<Gateway> {
-    let addr = hop.attributes.iter().find_map(|attribute| match attribute {
-        RouteAttribute::Gateway(addr) => ip(addr),
+/// Devices and gateways of a route.
+fn hops(message: &RouteMessage) -> impl Iterator<Item = (u32, Option<IpAddr>)> + '_ {
+    let of = |attributes: &[RouteAttribute]| {
+        attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::Gateway(address) => ip(address),
+            RouteAttribute::Via(netlink_packet_route::route::RouteVia::Inet(address)) => {
+                Some((*address).into())
+            }
+            RouteAttribute::Via(netlink_packet_route::route::RouteVia::Inet6(address)) => {
+                Some((*address).into())
+            }
+            _ => None,
+        })
+    };
+    let several = message.attributes.iter().filter_map(|attribute| match attribute {
+        RouteAttribute::MultiPath(hops) => Some(hops),
         _ => None,
     });
-    Some(Gateway { addr: addr?, device: device_name(hop.interface_index) })
+    let several = several.flatten().map(move |hop| (hop.interface_index, of(&hop.attributes)));
+    let device = message.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Oif(ifindex) => Some(*ifindex),
+        _ => None,
+    });
+    device.map(|device| (device, of(&message.attributes))).into_iter().chain(several)
 }
 
-fn ip(address: &RouteAddress) -> Option<IpAddr> {
+pub(super) fn ip(address: &RouteAddress) -> Option<IpAddr> {
     match address {
         RouteAddress::Inet(a) => Some(IpAddr::V4(*a)),
         RouteAddress::Inet6(a) => Some(IpAddr::V6(*a)),

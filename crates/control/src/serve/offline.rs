@@ -7,9 +7,11 @@ use sluice_dataplane::Dataplane;
 use sluice_fanout::Names;
 use sluice_plan::Plan;
 
-use crate::commit::Shared;
+use crate::commit::{Beside, Shared};
 use crate::functions::CommitError;
+use crate::functions::dhcp::clients::Clients;
 use crate::functions::fan_out::service::FanOutService;
+use crate::functions::frr::Frr;
 use crate::functions::gate::audit::Audit;
 use crate::functions::gtpu::sessions::Sessions;
 use crate::kernel::bpffs::{self, BpffsError};
@@ -67,7 +69,10 @@ pub(super) fn shared(state_dir: &Path, kernel: Kernel) -> Result<Shared, Offline
     let audit = Audit::open(Path::new("/dev/null"))?;
     let (drafts, _) = Drafts::load(state_dir);
     let gtpu = Arc::new(Sessions::look(state_dir, &active.config, &active.plan)?);
-    let shared = Shared::new(Arc::new(dataplane), kernel, active, Arc::new(audit), drafts, gtpu);
+    let frr = Arc::new(Frr::of(state_dir, None));
+    let dhcp = Arc::new(Clients::look(state_dir)?);
+    let beside = Beside { audit: Arc::new(audit), gtpu, frr, dhcp };
+    let shared = Shared::new(Arc::new(dataplane), kernel, active, drafts, beside);
     shared.commits.set_confirm(confirm);
     Ok(shared)
 }

@@ -2,8 +2,10 @@
 //! candidate, the log of sessions; and the way from a configuration's text to its plan.
 
 pub mod active;
+pub mod advertised;
 pub mod archive;
 pub mod config;
+pub mod dhcp_server;
 pub mod draft;
 pub mod error;
 pub mod files;

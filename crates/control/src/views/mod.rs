@@ -8,6 +8,8 @@ pub mod matching;
 pub mod metrics;
 pub mod nat;
 pub mod preview;
+pub mod routes;
+pub mod routing;
 pub mod sessions;
 pub mod store;
 pub mod trace;

@@ -180,7 +180,7 @@ fn ends(ends: &Ends) -> String {
     match ends {
         Ends::Units(units) => format!("interface {}", units.join(" ")),
         Ends::Zones(zones) => format!("zone {}", zones.join(" ")),
-        Ends::RoutingInstance => "routing-instance default".to_owned(),
+        Ends::RoutingInstances { names, .. } => format!("routing-instance {}", names.join(" ")),
     }
 }
 

@@ -184,6 +184,7 @@ struct Viewer<'a> {
     exits: Names<u16>,
     policies: Names<u32>,
     nat_rules: Names<u16>,
+    instances: Names<u16>,
     now: u64,
     hz: u64,
 }
@@ -199,6 +200,7 @@ impl<'a> Viewer<'a> {
             exits: Names::default(),
             policies: Names::default(),
             nat_rules: Names::default(),
+            instances: Names::default(),
             now: shared.dataplane.now_jiffies()?,
             hz: shared.dataplane.hz().into(),
         })
@@ -231,6 +233,12 @@ impl<'a> Viewer<'a> {
         (id != 0).then(|| self.nat_rules.get(id, || active.nat_rule_name(id).unwrap_or_default()))
     }
 
+    fn instance(&mut self, number: u16) -> Option<Arc<str>> {
+        let known = &self.active.plan.kernel.instances;
+        let name = || known.iter().find(|want| want.number == number).map(|want| want.device.clone());
+        (number != 0).then(|| self.instances.get(number, || name().unwrap_or_else(|| number.to_string())))
+    }
+
     fn view(&mut self, session: &Session) -> SessionView {
         let Self { active, now, hz, .. } = *self;
         let tuple = &session.initiator.tuple;
@@ -258,6 +266,7 @@ impl<'a> Viewer<'a> {
                 .units
                 .get(session.ingress_unit, || active.unit_name(session.ingress_unit).to_owned()),
             out_interface: self.exit(session),
+            routing_instance: self.instance(tuple.routing_instance),
             policy: self.policies.get(session.policy, || active.policy_name(session.policy).to_owned()),
             state: state(tuple.protocol, sides),
             age_s: u64::from((now as u32).wrapping_sub(session.created)) / hz,

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::dhcp;
+use super::instances::Instances;
 use super::view::View;
 use crate::config::{HookMode, Interface, Prefix, Unit, Vlan};
 use crate::error::Report;
@@ -15,13 +17,18 @@ const MAX_UNITS: usize = 4096;
 /// Longest name of a unit's device: Linux allows 15, one is kept for the far end of a veth pair.
 const MAX_UNIT_NAME: usize = 14;
 
-pub(super) fn compile(top: View, default_mode: HookMode, report: &mut Report) -> Vec<Interface> {
-    let mut seen = Addresses::default();
+pub(super) fn compile(
+    top: View,
+    default_mode: HookMode,
+    instances: &Instances,
+    report: &mut Report,
+) -> Vec<Interface> {
+    let mut seen = Addresses { instances, subnets: vec![] };
     let mut interfaces: Vec<Interface> = Vec::new();
     let mut units = 0;
     for view in top.entries(&["interfaces"]) {
         devices_are_distinct(top, view, report);
-        let interface = interface(view, default_mode, &mut seen, report);
+        let interface = interface(top, view, default_mode, &mut seen, report);
         let before = units;
         units += interface.units.len();
         if before <= MAX_UNITS && units > MAX_UNITS {
@@ -29,6 +36,7 @@ pub(super) fn compile(top: View, default_mode: HookMode, report: &mut Report) ->
         }
         interfaces.push(interface);
     }
+    dhcp::lans_are_units(top, &interfaces, report);
     interfaces
 }
 
@@ -86,6 +94,7 @@ fn tagging(interface: View, report: &mut Report) -> Tagging {
 }
 
 fn interface<'a>(
+    top: View<'a>,
     view: View<'a>,
     default_mode: HookMode,
     seen: &mut Addresses<'a>,
@@ -106,7 +115,7 @@ fn interface<'a>(
     let mut tags = HashMap::new();
     let mut units = Vec::new();
     for entry in view.entries(&["unit"]) {
-        if let Some(unit) = unit(entry, tagging, &mut tags, report) {
+        if let Some(unit) = unit(top, entry, tagging, &mut tags, report) {
             addresses_are_distinct(entry, seen, report);
             units.push(unit);
         }
@@ -134,6 +143,7 @@ fn refuse_on_mobile(view: View, report: &mut Report) {
 }
 
 fn unit<'a>(
+    top: View<'a>,
     view: View<'a>,
     tagging: Tagging,
     tags: &mut HashMap<Vlan, View<'a>>,
@@ -167,6 +177,8 @@ fn unit<'a>(
         inet: family(view, "inet", report),
         inet6: family(view, "inet6", report),
         mtu: mtu(view, report),
+        dhcp: dhcp::v4(top, view, report),
+        dhcpv6: dhcp::v6(view, report),
     })
 }
 
@@ -279,34 +291,37 @@ fn mtu(unit: View, report: &mut Report) -> Option<u16> {
     inet.or(inet6).and_then(View::number)
 }
 
-/// Subnets by their unit, to find addresses that would shadow each other.
-#[derive(Default)]
+/// Subnets by their routing instance and unit, to find addresses that would shadow each other.
 struct Addresses<'a> {
-    subnets: Vec<(Prefix, View<'a>)>,
+    instances: &'a Instances<'a>,
+    subnets: Vec<(Option<&'a str>, Prefix, View<'a>)>,
 }
 
 fn addresses_are_distinct<'a>(unit: View<'a>, seen: &mut Addresses<'a>, report: &mut Report) {
     let first_of_unit = seen.subnets.len();
+    let instance = seen.instances.of(&format!("{}.{}", unit.above().above().word(), unit.word()));
     for address in
         ["inet", "inet6"].into_iter().flat_map(|family| unit.entries(&["family", family, "address"]))
     {
         let Ok(prefix) = interface_address(address.word()) else { continue };
-        let clash = seen.subnets.iter().enumerate().find(|(index, (other, _))| {
-            // Secondary addresses of one subnet may share a unit.
-            other.addr == prefix.addr && !is_link_local(&prefix)
-                || *index < first_of_unit
-                    && !is_link_local(other)
-                    && !is_link_local(&prefix)
-                    && overlap(other, &prefix)
-        });
-        if let Some((_, (_, other))) = clash {
+        let of_instance = seen.subnets.iter().enumerate().filter(|(_, (of, ..))| *of == instance);
+        let clash =
+            of_instance.map(|(index, (_, other, view))| (index, other, view)).find(|(index, other, _)| {
+                // Secondary addresses of one subnet may share a unit.
+                other.addr == prefix.addr && !is_link_local(&prefix)
+                    || *index < first_of_unit
+                        && !is_link_local(other)
+                        && !is_link_local(&prefix)
+                        && overlap(other, &prefix)
+            });
+        if let Some((_, _, other)) = clash {
             report.error_help(
                 &address.location(),
                 format!("address `{}` overlaps `{}` in `{}`", address.word(), other.word(), unit_of(*other)),
                 "a subnet belongs to one unit, an address stands once",
             );
         }
-        seen.subnets.push((prefix, address));
+        seen.subnets.push((instance, prefix, address));
     }
 }
 

@@ -2,14 +2,20 @@
 
 mod address_book;
 mod applications;
+mod dhcp;
+mod dhcp_server;
 mod fan_out;
 mod gate;
 mod gtpu;
 mod gtpu_flows;
+mod instances;
 mod interfaces;
+mod leaks;
 mod log;
 mod nat;
 mod policies;
+mod protocols;
+mod router_advertisement;
 mod routing;
 mod schedulers;
 mod screens;
@@ -26,6 +32,8 @@ use crate::groups;
 use crate::tree::Tree;
 use view::View;
 
+pub(crate) use instances::unfit_name;
+
 /// Compiles the active statements of a tree, or says everything that is wrong with them.
 pub fn compile(tree: &Tree) -> Result<Config, Errors> {
     let mut report = Report::default();
@@ -38,7 +46,8 @@ pub fn compile(tree: &Tree) -> Result<Config, Errors> {
 pub(crate) fn typed(tree: &Tree, report: &mut Report) -> Config {
     let inherited = groups::inherit(tree, report);
     let top = View::top(inherited.as_ref().unwrap_or(tree));
-    let interfaces = interfaces::compile(top, default_mode(top), report);
+    let instances = instances::Instances::new(top);
+    let interfaces = interfaces::compile(top, default_mode(top), &instances, report);
     let screens = screens::compile(top, report);
     let (zones, management) = zones::compile(top, &interfaces, &screens, report);
     let addresses = address_book::compile(top, &zones, report);
@@ -52,10 +61,18 @@ pub(crate) fn typed(tree: &Tree, report: &mut Report) -> Config {
     };
     let policies = policies::compile(top, &names, report);
     let gate = gate::compile(top, &interfaces, &zones, report);
-    let static_routes = routing::compile(top, &interfaces, report);
+    let subnets = instances.subnets(&interfaces);
+    let main =
+        routing::Table { instance: None, interfaces: &interfaces, instances: &instances, subnets: &subnets };
+    let static_routes = routing::compile(top, &main, report);
+    let (routing_instances, leaks) = instances::compile(top, &main, report);
+    leaks::refuse_circles(&main, &static_routes, (&routing_instances, &leaks), report);
+    let static_routes = static_routes.all;
     let fan_out = fan_out::compile(top, &interfaces, report);
     fan_out::refuse_before_gate(top, &fan_out, &zones, &gate, report);
     let names = nat::Names {
+        instances: &instances,
+        instance_routes: &routing_instances,
         interfaces: &interfaces,
         zones: &zones,
         addresses: &addresses,
@@ -64,9 +81,12 @@ pub(crate) fn typed(tree: &Tree, report: &mut Report) -> Config {
     };
     let around = gtpu::Around { interfaces: &interfaces, zones: &zones, gate: &gate, fan_out: &fan_out };
     let gtp_u = gtpu::compile(top, &around, report);
+    let dhcp_server = dhcp_server::compile(top, &interfaces, report);
+    let router_advertisement = router_advertisement::compile(top, &interfaces, &zones, report);
     let log = log::compile(top, report);
+    let protocols = protocols::compile(top, &interfaces, &instances, report);
     let nat = nat::compile(top, &names, report);
-    Config {
+    let config = Config {
         system: System {
             host_name: top.value(&["system", "host-name"]).map(|name| name.word().to_owned()),
             syslog: syslog::compile(top, report),
@@ -79,6 +99,7 @@ pub(crate) fn typed(tree: &Tree, report: &mut Report) -> Config {
         global_policies: policies.global,
         default_permit: policies.default_permit,
         static_routes,
+        routing_instances,
         flow: flow(top),
         log,
         nat,
@@ -86,7 +107,12 @@ pub(crate) fn typed(tree: &Tree, report: &mut Report) -> Config {
         fan_out,
         gate,
         gtp_u,
-    }
+        protocols,
+        dhcp_server,
+        router_advertisement,
+    };
+    instances::fit(top, &config, report);
+    config
 }
 
 fn default_mode(top: View) -> HookMode {

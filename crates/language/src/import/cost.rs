@@ -130,9 +130,9 @@ const COSTS: &[(&[&str], Cost, &str)] = &[
         Cost::Security,
         "the screen `ip spoofing` does it",
     ),
-    (&["interfaces", "*", "unit", "*", "family", "*", "dhcp"], Cost::Traffic, DHCP),
-    (&["interfaces", "*", "unit", "*", "family", "*", "dhcp-client"], Cost::Traffic, DHCP),
-    (&["interfaces", "*", "unit", "*", "family", "*", "dhcpv6-client"], Cost::Traffic, DHCP),
+    (&["interfaces", "*", "unit", "*", "family", "*", "dhcp", "*"], Cost::Form, CLIENT),
+    (&["interfaces", "*", "unit", "*", "family", "*", "dhcp-client", "*"], Cost::Form, CLIENT),
+    (&["interfaces", "*", "unit", "*", "family", "*", "dhcpv6-client", "*"], Cost::Form, CLIENT),
     (&["interfaces", "*", "unit", "*", "family", "*", "sampling"], Cost::Management, HOST),
     (&["interfaces", "*", "unit", "*", "family", "ethernet-switching"], Cost::Traffic, SWITCHING),
     (
@@ -150,17 +150,16 @@ const COSTS: &[(&[&str], Cost, &str)] = &[
     (&["interfaces", "*", "hold-time"], Cost::Form, LINK),
     (&["interfaces", "*", "traceoptions"], Cost::Management, HOST),
     (&["interfaces"], Cost::Traffic, "nothing passes by it"),
-    (
-        &["routing-instances"],
-        Cost::Security,
-        "there is one table of routes; what other tables kept apart is left out",
-    ),
+    (&["routing-instances", "*", "protocols"], Cost::Traffic, "in the main instance FRR speaks them"),
+    (&["routing-instances", "*", "route-distinguisher"], Cost::Form, VPN),
+    (&["routing-instances", "*", "vrf-target"], Cost::Form, VPN),
+    (&["routing-instances", "*", "vrf-import"], Cost::Form, VPN),
+    (&["routing-instances", "*", "vrf-export"], Cost::Form, VPN),
+    (&["routing-instances", "*", "vrf-table-label"], Cost::Form, VPN),
+    (&["routing-instances", "*", "routing-options"], Cost::Traffic, "what it routed takes another way"),
+    (&["routing-instances", "*", "interface"], Cost::Security, "the unit is left out with it"),
+    (&["routing-instances"], Cost::Security, "its units are left out with it"),
     (&["routing-options", "static", "route", "*", "qualified-next-hop"], Cost::Traffic, SECOND),
-    (
-        &["routing-options", "static", "route", "*", "next-table"],
-        Cost::Security,
-        "there is one table of routes",
-    ),
     (&["routing-options", "static", "route", "*", "*"], Cost::Form, "the route holds without it"),
     (&["routing-options", "rib", "*", "static", "route", "*", "qualified-next-hop"], Cost::Traffic, SECOND),
     (&["routing-options", "rib", "*", "static", "route", "*", "*"], Cost::Form, "the route holds without it"),
@@ -175,7 +174,13 @@ const COSTS: &[(&[&str], Cost, &str)] = &[
     (&["protocols", "rstp"], Cost::Form, SWITCHING),
     (&["protocols", "stp"], Cost::Form, SWITCHING),
     (&["protocols", "igmp-snooping"], Cost::Form, SWITCHING),
+    (&["protocols", "router-advertisement"], Cost::Service, "hosts are not told of it"),
+    (&["protocols", "bgp", "group"], Cost::Traffic, "its neighbours are without it"),
     (&["protocols"], Cost::Traffic, PROTOCOLS),
+    (&["policy-options", "policy-statement"], Cost::Traffic, USERS),
+    (&["policy-options", "prefix-list"], Cost::Form, USERS),
+    (&["policy-options", "community"], Cost::Form, USERS),
+    (&["policy-options", "as-path"], Cost::Form, USERS),
     (&["policy-options"], Cost::Form, "only routing protocols ask it"),
     (&["class-of-service"], Cost::Traffic, "there are no queues; `tc` on the way out can have some"),
     (&["vlans"], Cost::Traffic, SWITCHING),
@@ -192,9 +197,10 @@ const COSTS: &[(&[&str], Cost, &str)] = &[
     (&["applications", "application", "*", "term", "*", "application-protocol"], Cost::Traffic, ALG),
     (&["applications"], Cost::Form, USERS),
     (&["schedulers"], Cost::Form, USERS),
-    (&["access"], Cost::Service, "accounts and address pools of tunnels and DHCP are not in effect"),
+    (&["access", "address-assignment"], Cost::Service, POOL),
+    (&["access"], Cost::Service, "accounts are not in effect"),
     (&["system", "services", "dhcp"], Cost::Service, SERVER),
-    (&["system", "services", "dhcp-local-server"], Cost::Service, SERVER),
+    (&["system", "services", "dhcp-local-server"], Cost::Service, POOL),
     (&["system", "services", "dns"], Cost::Service, "dnsmasq or unbound on the host does it"),
     (&["forwarding-options", "dhcp-relay"], Cost::Service, "a relay on the host does it"),
     (&["forwarding-options", "helpers"], Cost::Service, "a relay on the host does it"),
@@ -208,7 +214,9 @@ const COSTS: &[(&[&str], Cost, &str)] = &[
 const ALG: &str = "connections that FTP, SIP and the like open besides need policies of their own";
 const TIMEOUT: &str = "the time of its protocol holds";
 const SECOND: &str = "there is no second way when the first one fails";
-const DHCP: &str = "the unit has no address: write it, or let a DHCP client of the host set it";
+const VPN: &str = "VPN routes are not exchanged";
+const POOL: &str = "DHCP clients are served without it";
+const CLIENT: &str = "the client does without it";
 const SERVER: &str = "kea or dnsmasq on the host does it";
 
 pub(super) fn of(path: &[&str]) -> (Cost, &'static str) {

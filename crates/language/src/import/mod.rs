@@ -237,6 +237,7 @@ impl Import {
         let (cost, means) = cost::of(&self.tree.path(id));
         self.tree.set_inactive(id, true);
         self.found(id, cost, format!("{}; {means}", brief(why)), true);
+        self.leave_members(id);
     }
 
     /// Without its next hop a route would hand its packets to a wider one: out of a tunnel, into the clear.

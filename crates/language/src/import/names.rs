@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{Cost, Import};
 use crate::check::context;
+use crate::compile::unfit_name;
 use crate::groups::is_pattern;
 use crate::schema::kind::{first_address, prefix};
 use crate::schema::{Body, Cursor, Key, Kind, lookup};
@@ -189,7 +190,7 @@ impl Import {
         self.take_node_groups();
     }
 
-    /// What separate tables of routes kept apart must not meet in the one there is.
+    /// Instances of kinds that there are not here. What they kept apart must not meet in the main one.
     fn leave_instances(&mut self) {
         let Some(all) = self.tree.find(TOP, "routing-instances").filter(|&id| !self.tree.node(id).inactive)
         else {
@@ -199,24 +200,48 @@ impl Import {
             if self.tree.node(instance).inactive {
                 continue;
             }
-            let members = self.tree.find(instance, "interface").map(|id| self.tree.node(id).children.clone());
-            let name = self.tree.node(instance).word.clone();
-            for member in members.unwrap_or_default() {
-                let (interface, unit) = match self.tree.node(member).word.rsplit_once('.') {
-                    Some((interface, unit)) => (interface.to_owned(), unit.to_owned()),
-                    None => (self.tree.node(member).word.clone(), "0".to_owned()),
-                };
-                let found = ["interfaces", &interface, "unit", &unit]
-                    .iter()
-                    .try_fold(TOP, |id, word| self.tree.find(id, word));
-                if let Some(unit) = found.filter(|&unit| !self.tree.is_inactive(unit)) {
-                    self.tree.set_inactive(unit, true);
-                    let why = format!(
-                        "left out: it is routed by routing-instance `{name}`, and there is one table here, in which it would meet \
-                         what was kept apart"
-                    );
-                    self.found(unit, Cost::Security, why, true);
+            let tree = &self.tree;
+            let kind = tree.find(instance, "instance-type").filter(|&kind| !tree.node(kind).inactive);
+            let kind = kind.and_then(|kind| tree.node(kind).children.first()).map(|&id| &tree.node(id).word);
+            let why = match (kind.map(String::as_str), unfit_name(&tree.node(instance).word)) {
+                (Some("virtual-router" | "vrf"), None) => continue,
+                (Some("virtual-router" | "vrf"), Some(why)) => {
+                    format!("left out with its units: its name; {why}")
                 }
+                (Some(kind), _) => {
+                    format!("left out with its units: there is no `instance-type {kind}` here")
+                }
+                (None, _) => "left out with its units: it has no `instance-type`".to_owned(),
+            };
+            self.tree.set_inactive(instance, true);
+            self.found(instance, Cost::Security, why, true);
+            self.leave_members(instance);
+        }
+    }
+
+    /// Units that were members of what was left out.
+    pub(super) fn leave_members(&mut self, id: NodeId) {
+        let path = self.tree.path(id);
+        let (name, members) = match path[..] {
+            ["routing-instances", name] => {
+                let members = self.tree.find(id, "interface").map(|all| self.tree.node(all).children.clone());
+                (name.to_owned(), members.unwrap_or_default())
+            }
+            ["routing-instances", name, "interface", _] => (name.to_owned(), vec![id]),
+            _ => return,
+        };
+        for member in members {
+            let (interface, unit) = match self.tree.node(member).word.rsplit_once('.') {
+                Some((interface, unit)) => (interface.to_owned(), unit.to_owned()),
+                None => (self.tree.node(member).word.clone(), "0".to_owned()),
+            };
+            let found = self.tree.at(&["interfaces", &interface, "unit", &unit]);
+            if let Some(unit) = found.filter(|&unit| !self.tree.is_inactive(unit)) {
+                self.tree.set_inactive(unit, true);
+                let why = format!(
+                    "left out: routing-instance `{name}` routed it, and in the main one it would meet what was kept apart"
+                );
+                self.found(unit, Cost::Security, why, true);
             }
         }
     }

@@ -45,6 +45,11 @@ const WHOLE: &[(&[&str], &[&str])] = &[
     (&["security", "nat", "*", "pool", "*"], POOL_TREATMENT),
     (&["security", "screen", "ids-option", "*", "tcp", "syn-flood", "white-list", "*"], &[]),
     (&["schedulers", "scheduler", "*"], &["description"]),
+    // a term without one of its conditions takes more routes, and a list without a member other ones
+    (&["policy-options", "policy-statement", "*"], &[]),
+    (&["policy-options", "prefix-list", "*"], &[]),
+    (&["policy-options", "community", "*"], &[]),
+    (&["policy-options", "as-path", "*"], &[]),
 ];
 
 /// What an application is treated like; it matches the same without.
@@ -77,6 +82,25 @@ pub(super) fn of(tree: &Tree, id: NodeId) -> Scope {
         ["security", "policies", "from-zone", _, "to-zone", "junos-host"] => Scope::Host(id),
         ["routing-options", "static", "route", _, rest @ ..] => route(tree, id, steps[3], rest),
         ["routing-options", "rib", _, "static", "route", _, rest @ ..] => route(tree, id, steps[5], rest),
+        ["routing-instances", _, "routing-options", "static", "route", _, rest @ ..] => {
+            route(tree, id, steps[5], rest)
+        }
+        ["routing-instances", _, "routing-options", "rib", _, "static", "route", _, rest @ ..] => {
+            route(tree, id, steps[7], rest)
+        }
+        // what it kept apart must not meet in the main one
+        ["routing-instances", _] | ["routing-instances", _, "instance-type", ..] => {
+            Scope::Statement(steps[1])
+        }
+        // without its policies a neighbour would be believed and told everything
+        ["protocols", "bgp", "import" | "export", ..] => Scope::Statement(steps[1]),
+        ["protocols", "bgp", "group", _, "import" | "export", ..] => Scope::Statement(steps[3]),
+        ["protocols", "bgp", "group", _, "neighbor", _, "import" | "export", ..] => {
+            Scope::Statement(steps[5])
+        }
+        // tells nothing from elsewhere then; one policy alone might tell what another one rejects
+        ["protocols", "ospf" | "ospf3", "export", ..] => Scope::Statement(steps[2]),
+        ["protocols", "ospf" | "ospf3", "import", ..] => Scope::Statement(steps[1]),
         _ => statement(tree, id, &steps, path),
     }
 }
@@ -92,7 +116,7 @@ fn route(tree: &Tree, id: NodeId, route: NodeId, rest: &[&str]) -> Scope {
     let is_inactive = |id: &NodeId| tree.node(*id).inactive;
     let qualified = tree.find(route, "qualified-next-hop").map(|hops| &tree.node(hops).children);
     let has_lost = tree.node(route).children.iter().chain(qualified.into_iter().flatten()).any(is_inactive);
-    let has_way = ["next-hop", "discard", "reject"]
+    let has_way = ["next-hop", "next-table", "discard", "reject"]
         .iter()
         .any(|word| tree.find(route, word).is_some_and(|node| !is_inactive(&node)))
         || qualified.is_some_and(|hops| hops.iter().any(|hop| !is_inactive(hop)));

@@ -1,6 +1,6 @@
 //! `interfaces`
 
-use super::{Key, Kind, Statement, block, flag, keyed, leaf};
+use super::{Key, Kind, Statement, block, dhcp, flag, keyed, leaf};
 
 pub const MODES: &[(&str, &str)] = &[
     ("auto", "Native XDP where the driver and every egress can take it, else tc."),
@@ -40,6 +40,9 @@ const FAMILY: Statement = keyed(
             "Largest IP packet of the unit in bytes; the interface's when left out. One value a unit.",
             Kind::Number { min: 68, max: 65535 },
         ),
+        dhcp::dhcp("dhcp"),
+        dhcp::dhcp("dhcp-client"),
+        dhcp::DHCPV6,
     ],
 )
 .refuses(&[
@@ -47,9 +50,6 @@ const FAMILY: Statement = keyed(
     "any",
     "bridge",
     "ccc",
-    "dhcp",
-    "dhcp-client",
-    "dhcpv6-client",
     "ethernet-switching",
     "filter",
     "iso",

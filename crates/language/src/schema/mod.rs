@@ -5,17 +5,23 @@
 
 mod address_book;
 mod applications;
+pub(crate) mod dhcp;
+mod dhcp_server;
 mod fan_out;
 mod flow;
 mod gate;
 mod gtpu;
+mod instances;
 mod interfaces;
 pub mod kind;
 mod log;
 mod nat;
 pub(crate) mod numbers;
 mod policies;
+mod policy_options;
+mod protocols;
 mod reference;
+mod router_advertisement;
 mod routing;
 mod schedulers;
 mod screen;
@@ -206,6 +212,9 @@ static TOP_LEVEL: &[Statement] = &[
         "utm",
     ]),
     applications::APPLICATIONS,
+    policy_options::POLICY_OPTIONS,
+    protocols::PROTOCOLS,
+    instances::ROUTING_INSTANCES,
     routing::ROUTING_OPTIONS,
     schedulers::SCHEDULERS,
     block(
@@ -213,10 +222,10 @@ static TOP_LEVEL: &[Statement] = &[
         "Functions of the gateway beside the firewall.",
         &[fan_out::FAN_OUT, gate::GATE, gtpu::GTP_U],
     ),
+    dhcp_server::ACCESS,
 ];
 
 const TOP_LEVEL_REFUSED: &[&str] = &[
-    "access",
     "access-profile",
     "accounting-options",
     "apply-macro",
@@ -232,9 +241,6 @@ const TOP_LEVEL_REFUSED: &[&str] = &[
     "logical-systems",
     "multi-chassis",
     "poe",
-    "policy-options",
-    "protocols",
-    "routing-instances",
     "smtp",
     "snmp",
     "switch-options",
@@ -419,9 +425,13 @@ mod tests {
                 "interfaces",
                 "security",
                 "applications",
+                "policy-options",
+                "protocols",
+                "routing-instances",
                 "routing-options",
                 "schedulers",
-                "services"
+                "services",
+                "access"
             ]
         );
         assert_eq!(names(&["interfaces"]), ["<interface>"]);

@@ -12,13 +12,10 @@ const RULE_SET_HELP: &str = "Rules for packets between certain zones or interfac
                              the routing-instance.";
 const RULE_HELP: &str = "Rules are tried in the order of the text; the first that matches decides.";
 const INSTANCE: Kind = Kind::Name("routing-instance");
-const ONLY_INSTANCE: Kind =
-    Kind::Choice("routing-instance", &[("default", "That of every zone and interface, the only one.")]);
-const ONLY_INSTANCE_HELP: &str = "Where what was translated is routed.";
 
 const ENDS: &[Statement] = &[
     list("interface", "Interfaces and their units.", Kind::Unit),
-    list("routing-instance", "`default`: every zone and interface.", INSTANCE),
+    list("routing-instance", "All units of routing instances; `default` is the main one.", INSTANCE),
     list("zone", "Zones.", Kind::Name("zone")),
 ];
 
@@ -66,7 +63,11 @@ const SOURCE_POOL: Statement = keyed(
     NAME,
     &[
         DESCRIPTION,
-        leaf("routing-instance", ONLY_INSTANCE_HELP, ONLY_INSTANCE),
+        leaf(
+            "routing-instance",
+            "The one that the addresses are in, `default` for the main one: sessions that leave there get them. Left out, that of each session.",
+            INSTANCE,
+        ),
         keyed(
             "address",
             "Address or prefix, or the first address of a range.",
@@ -261,7 +262,11 @@ const DESTINATION_POOL: Statement = keyed(
     NAME,
     &[
         DESCRIPTION,
-        leaf("routing-instance", ONLY_INSTANCE_HELP, ONLY_INSTANCE),
+        leaf(
+            "routing-instance",
+            "Whose routes decide where what was translated goes: another instance's, or `default`.",
+            INSTANCE,
+        ),
         keyed(
             "address",
             "Address or prefix, or the first address of a range.",
@@ -352,7 +357,11 @@ const STATIC_NAT: Statement = block(
             "The prefix is exchanged for this one, of the same length.",
             &[
                 ports("mapped-port", "Port, or the first of a range, that the matched ports become.", PORT),
-                leaf("routing-instance", ONLY_INSTANCE_HELP, ONLY_INSTANCE),
+                leaf(
+                    "routing-instance",
+                    "The one that the prefix is in: another one than the matched prefix, or `default`.",
+                    INSTANCE,
+                ),
                 entry("", "Prefix; a bare address is that host.", &[Key::Value(Kind::BookPrefix)]),
             ],
         )

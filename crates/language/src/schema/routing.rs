@@ -5,7 +5,7 @@ use super::{Key, Kind, Statement, block, flag, keyed, leaf, list};
 /// As a metric it stands in the kernel, where 0 means another one.
 const PREFERENCE: Kind = Kind::Number { min: 1, max: u32::MAX as u64 };
 
-const STATIC: Statement = block(
+pub(super) const STATIC: Statement = block(
     "static",
     "Fixed routes, given to the kernel.",
     &[keyed(
@@ -28,6 +28,11 @@ const STATIC: Statement = block(
                 ],
             )
             .on_one_line(),
+            leaf(
+                "next-table",
+                "Another table decides: `inet.0`, or `NAME.inet.0` of a routing instance.",
+                Kind::Name("table"),
+            ),
             flag("discard", "Drops what is sent there without a word."),
             flag("reject", "Drops what is sent there and tells the sender."),
             leaf(
@@ -37,7 +42,7 @@ const STATIC: Statement = block(
             ),
         ],
     )
-    .exclusive(&["next-hop", "discard", "reject"])
+    .exclusive(&["next-hop", "next-table", "discard", "reject"])
     .refuses(&[
         "active",
         "as-path",
@@ -48,7 +53,6 @@ const STATIC: Statement = block(
         "install",
         "longest-match",
         "metric",
-        "next-table",
         "no-install",
         "no-readvertise",
         "no-resolve",
@@ -75,12 +79,22 @@ pub const ROUTING_OPTIONS: Statement = block(
         keyed("rib", "One routing table.", &[Key::Value(Kind::Choice("table", RIBS))], &[STATIC])
             .refuses(&["inet.2", "inet.3", "inet6.2", "inet6.3", "mpls.0"]),
         STATIC,
+        leaf("autonomous-system", "Our AS, for BGP.", super::protocols::AS),
+        block(
+            "graceful-restart",
+            "Routes stay while a routing protocol restarts, of those that can: BGP.",
+            &[flag("disable", "They do not, whatever protocols say.")],
+        )
+        .refuses(&["restart-duration"]),
+        leaf("router-id", "What routing protocols know this gateway by.", Kind::Address),
     ],
 )
-.refuses(&[
+.refuses(STATIC_REFUSED);
+
+/// Beside static routes, at the top and in instances.
+pub(super) const STATIC_REFUSED: &[&str] = &[
     "aggregate",
     "auto-export",
-    "autonomous-system",
     "bgp-orf-cisco-mode",
     "confederation",
     "dynamic-tunnels",
@@ -88,7 +102,6 @@ pub const ROUTING_OPTIONS: Statement = block(
     "flow",
     "forwarding-table",
     "generate",
-    "graceful-restart",
     "instance-export",
     "instance-import",
     "interface-routes",
@@ -105,8 +118,7 @@ pub const ROUTING_OPTIONS: Statement = block(
     "rib-groups",
     "route-distinguisher-id",
     "route-record",
-    "router-id",
     "source-routing",
     "traceoptions",
     "validation",
-]);
+];

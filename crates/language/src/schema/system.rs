@@ -10,20 +10,22 @@ pub const SYSTEM: Statement = block(
         block(
             "services",
             "Services of the gateway.",
-            &[block(
-                "sluice",
-                "How Sluice runs. A Sluice extension of Junos.",
-                &[leaf(
-                    "mode",
-                    "Hook of every interface that does not set its own `mode`; `auto` when left out.",
-                    Kind::Choice("mode", super::interfaces::MODES),
-                )],
-            )],
+            &[
+                super::dhcp_server::DHCP_LOCAL_SERVER,
+                block(
+                    "sluice",
+                    "How Sluice runs. A Sluice extension of Junos.",
+                    &[leaf(
+                        "mode",
+                        "Hook of every interface that does not set its own `mode`; `auto` when left out.",
+                        Kind::Choice("mode", super::interfaces::MODES),
+                    )],
+                ),
+            ],
         )
         .refuses(&[
             "database-replication",
             "dhcp",
-            "dhcp-local-server",
             "dns",
             "extension-service",
             "finger",

@@ -12,7 +12,7 @@ use sluice_language::config::{Prefix, Ranges, STATIC_PREFERENCE, Service};
 
 use crate::classifier::Wanted;
 use crate::words::v6_of;
-use crate::{Attachment, Gateway, KernelWants, Plan, RouteVia};
+use crate::{Attachment, Gateway, KernelWants, MAIN_TABLE, Plan, RouteVia};
 use crate::{screens, terms};
 
 impl Display for Plan {
@@ -44,7 +44,8 @@ impl Display for Plan {
         self.write_gate(f)?;
         self.write_gtpu(f)?;
         nat::write(f, self)?;
-        write_kernel(f, &self.kernel)
+        write_kernel(f, &self.kernel)?;
+        self.frr.lines().try_for_each(|line| writeln!(f, "frr | {line}"))
     }
 }
 
@@ -326,6 +327,10 @@ fn service(term: &ServiceTerm) -> String {
 }
 
 fn write_kernel(f: &mut Formatter<'_>, wants: &KernelWants) -> fmt::Result {
+    for instance in &wants.instances {
+        let ports = instance.ports.join(" ");
+        writeln!(f, "kernel vrf {} table {} ports {ports}", instance.device, instance.table)?;
+    }
     for pair in &wants.vlan_pairs {
         write!(f, "kernel veth {} peer {}", pair.device, pair.peer)?;
         pair.parent.iter().try_for_each(|parent| write!(f, " mac of {parent}"))?;
@@ -341,6 +346,9 @@ fn write_kernel(f: &mut Formatter<'_>, wants: &KernelWants) -> fmt::Result {
     }
     for route in &wants.routes {
         write!(f, "kernel route {} {}", prefix_text(&route.destination), route.target)?;
+        if route.table != MAIN_TABLE {
+            write!(f, " in table {}", route.table)?;
+        }
         match route.preference {
             STATIC_PREFERENCE => writeln!(f)?,
             other => writeln!(f, " preference {other}")?,
@@ -373,6 +381,8 @@ impl Display for RouteVia {
                 write!(f, "via {}", list.join(" and "))
             }
             Self::Device(device) => write!(f, "dev {device}"),
+            Self::Instance(Some(device)) => write!(f, "table of {device}"),
+            Self::Instance(None) => write!(f, "main table"),
             Self::Discard => write!(f, "discard"),
             Self::Reject => write!(f, "reject"),
         }

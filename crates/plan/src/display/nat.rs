@@ -20,6 +20,9 @@ pub(crate) fn write(f: &mut Formatter<'_>, plan: &Plan) -> fmt::Result {
             ("destination", entry.destination_context),
             ("reverse", entry.reverse_context),
         ];
+        if entry.reverse_class != 0 {
+            writeln!(f, "nat reverse {}: as origin {}", unit.name, entry.reverse_class)?;
+        }
         for (what, context) in contexts.into_iter().filter(|(_, context)| *context != 0) {
             writeln!(f, "nat {what} {}: context {context}", unit.name)?;
         }
@@ -63,6 +66,9 @@ fn write_rule(f: &mut Formatter<'_>, nat: &NatPlan, rule: &NatRule) -> fmt::Resu
         write!(f, " port {}+n to {}+n", rule.port_low, rule.new_port)?;
     } else if rule.flags & abi::NAT_RULE_PORT != 0 {
         write!(f, " port {}", rule.new_port)?;
+    }
+    if rule.flags & abi::NAT_RULE_INSTANCE != 0 {
+        write!(f, " in instance {}", rule.routing_instance)?;
     }
     Ok(())
 }

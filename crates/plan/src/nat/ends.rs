@@ -14,7 +14,9 @@ fn closeness(ends: &Ends, unit: &Managed<'_>) -> Option<u8> {
             names.contains(&name).then_some(3)
         }
         Ends::Zones(names) => names.contains(&unit.zone.name).then_some(2),
-        Ends::RoutingInstance => Some(1),
+        Ends::RoutingInstances { units, .. } => {
+            units.contains(&unit_name(unit.interface, unit.unit)).then_some(1)
+        }
     }
 }
 
@@ -28,7 +30,7 @@ pub(super) fn kinds<'a>(
 ) -> Vec<Vec<Indexed<'a>>> {
     let named = ends.filter_map(|ends| match ends {
         Ends::Units(names) => Some(names),
-        Ends::Zones(_) | Ends::RoutingInstance => None,
+        Ends::Zones(_) | Ends::RoutingInstances { .. } => None,
     });
     let named: BTreeSet<&String> = named.flatten().collect();
     let (mut kinds, mut known): (Vec<Vec<_>>, _) = (vec![], BTreeMap::new());

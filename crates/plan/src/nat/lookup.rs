@@ -57,9 +57,9 @@ pub fn translate(lookup: &Lookup<'_>, nat: &NatTables, question: &Question) -> T
     };
     let Some(egress) = egress else { return result };
     let leaving = Subject { destination, destination_port, ..subject };
-    let out = nat.units.get(egress as usize).copied().unwrap_or_default();
+    let reverse = nat.reverse_context(ingress as usize, egress as usize);
     let pair = nat.source_context(ingress as usize, egress as usize);
-    result.source_rule = found(&[out.reverse_context, pair], &leaving);
+    result.source_rule = found(&[reverse, pair], &leaving);
     if let Some(rule) = result.source_rule.map(|index| &nat.rules[index]) {
         match rule.kind {
             abi::NAT_PREFIX | abi::NAT_NPTV6 => {

@@ -18,6 +18,7 @@ use sluice_language::nat as language;
 
 use crate::PlanError;
 use crate::classifier::Rules;
+use crate::instances::name_of;
 use crate::units::{Managed, unit_name};
 
 pub use info::{Kind, NatPoolInfo, NatRuleInfo, pool_key, rule_key};
@@ -51,6 +52,8 @@ pub(crate) struct Compiled {
 pub(crate) struct IdMaps {
     pub rules: BTreeMap<String, u32>,
     pub pools: BTreeMap<String, u32>,
+    /// Of routing instances.
+    pub instances: BTreeMap<String, u32>,
 }
 
 /// Whether any packet can be translated.
@@ -70,7 +73,9 @@ pub(crate) fn compile(
         return Ok(Compiled::default());
     }
     let mut builder = Builder {
+        config,
         nat: &config.nat,
+        origins: rules::origins(&config.nat),
         ids,
         first_context,
         pools: Pools::new(config, ids)?,
@@ -102,7 +107,10 @@ enum Part {
 }
 
 struct Builder<'a> {
+    config: &'a Config,
     nat: &'a language::Nat,
+    /// Instances that static rules tell apart: unit n of these, counted from 1, has this class.
+    origins: Vec<&'a str>,
     ids: &'a IdMaps,
     first_context: u32,
     pools: Pools<'a>,
@@ -119,7 +127,10 @@ impl Builder<'_> {
         for (unit, index) in units {
             let statics = best(self.nat.statics.iter().map(|set| &set.from), unit);
             let destinations = best(self.nat.destination.rule_sets.iter().map(|set| &set.from), unit);
+            let instance = name_of(self.config, &unit_name(unit.interface, unit.unit));
+            let class = self.origins.iter().position(|origin| *origin == instance);
             self.tables.units[*index as usize] = NatUnit {
+                reverse_class: class.map_or(0, |class| class as u16 + 1),
                 static_context: self.context(Part::Static, statics.clone())?,
                 destination_context: self.context(Part::Destination, destinations)?,
                 reverse_context: self.context(Part::Reverse, statics)?,
@@ -165,24 +176,34 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Number of the context that has the rules of these rule-sets, 0 for none.
+    /// Number of the context that has the rules of these rule-sets, 0 for none; of Part::Reverse the first of one for each class
+    /// of units that packets come from.
     fn context(&mut self, part: Part, sets: Vec<usize>) -> Result<u16, PlanError> {
         let key = (part, sets);
         if let Some(number) = self.known.get(&key) {
             return Ok(*number);
         }
-        let compiled = match part {
-            Part::Static => rules::statics(self, &key.1)?,
-            Part::Reverse => rules::reverse(self, &key.1),
-            Part::Destination => rules::destination(self, &key.1)?,
-            Part::Source => rules::source(self, &key.1)?,
+        let lists = match part {
+            Part::Static => vec![rules::statics(self, &key.1)?],
+            Part::Reverse => {
+                let classes = [None].into_iter().chain(self.origins.iter().copied().map(Some));
+                classes.map(|origin| rules::reverse(self, &key.1, origin)).collect()
+            }
+            Part::Destination => vec![rules::destination(self, &key.1)?],
+            Part::Source => vec![rules::source(self, &key.1)?],
         };
-        let number = if compiled.is_empty() { 0 } else { self.add(part, &key.1, compiled)? };
+        let mut number = 0;
+        if lists.iter().any(|list| !list.is_empty()) {
+            number = self.first_context as u16 + self.contexts.len() as u16;
+            for list in lists {
+                self.add(part, &key.1, list)?;
+            }
+        }
         self.known.insert(key, number);
         Ok(number)
     }
 
-    fn add(&mut self, part: Part, sets: &[usize], compiled: Vec<rules::Compiled>) -> Result<u16, PlanError> {
+    fn add(&mut self, part: Part, sets: &[usize], compiled: Vec<rules::Compiled>) -> Result<(), PlanError> {
         let first = self.tables.rules.len() as u32;
         let mut list = Rules { name: self.name(part, sets), first, rules: vec![] };
         for (rule, wanted) in compiled {
@@ -196,7 +217,7 @@ impl Builder<'_> {
         if self.contexts.len() > abi::MAX_NAT_CONTEXTS {
             return Err(PlanError::NatContexts);
         }
-        Ok((self.first_context + self.contexts.len() as u32 - 1) as u16)
+        Ok(())
     }
 
     fn name(&self, part: Part, sets: &[usize]) -> String {

@@ -11,12 +11,14 @@ use super::IdMaps;
 use super::info::{INTERFACE_POOL, pool_key};
 use super::prefixes::words_of;
 use crate::PlanError;
+use crate::instances::name_of;
+use crate::units::unit_name;
 
 pub(super) struct Pools<'a> {
     source: &'a SourceNat,
     ids: &'a IdMaps,
-    /// Addresses of this host.
-    own: Vec<IpAddr>,
+    /// Addresses of this host, and the instances that they are in.
+    own: Vec<(&'a str, IpAddr)>,
     pub pools: Vec<NatPool>,
     pub ranges: Vec<NatRange>,
     /// Entries that stand already.
@@ -35,9 +37,16 @@ fn permit(permit: Permit) -> u8 {
 
 impl<'a> Pools<'a> {
     pub fn new(config: &'a Config, ids: &'a IdMaps) -> Result<Self, PlanError> {
-        let units = config.interfaces.iter().flat_map(|interface| &interface.units);
-        let own =
-            units.flat_map(|unit| unit.inet.iter().chain(&unit.inet6)).map(|prefix| prefix.addr).collect();
+        let units = config
+            .interfaces
+            .iter()
+            .flat_map(|interface| interface.units.iter().map(move |u| (interface, u)));
+        let own = units
+            .flat_map(|(interface, unit)| {
+                let instance = name_of(config, &unit_name(interface, unit));
+                unit.inet.iter().chain(&unit.inet6).map(move |prefix| (instance, prefix.addr))
+            })
+            .collect();
         let mut pools = Pools {
             source: &config.nat.source,
             ids,
@@ -124,7 +133,10 @@ impl<'a> Pools<'a> {
             ..Default::default()
         };
         self.set_ports(&mut entry, pool.ports);
-        let has_own = |own: &IpAddr| pool.addresses.iter().any(|(low, high)| low <= own && own <= high);
+        let has_own = |(instance, own): &(&str, IpAddr)| {
+            pool.routing_instance.as_deref().is_none_or(|of| of == *instance)
+                && pool.addresses.iter().any(|(low, high)| low <= own && own <= high)
+        };
         if self.own.iter().any(has_own) {
             entry.flags |= abi::NAT_POOL_HOST;
         }

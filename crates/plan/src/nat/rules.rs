@@ -1,11 +1,12 @@
 //! Rules of one context: what each wants of a packet, and what it does to it.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use sluice_abi::{self as abi, NatPrefix, NatRule};
 use sluice_language::config::{Prefix, Ranges, Service};
 use sluice_language::nat::{
-    DestinationAction, NatMatch, NatRule as Written, PortMap, SourceAction, StaticAction, count,
+    DestinationAction, Nat, NatMatch, NatRule as Written, PortMap, SourceAction, StaticAction, count,
 };
 
 use super::info::{Kind, rule_key};
@@ -87,6 +88,7 @@ pub(super) fn destination(builder: &mut Builder<'_>, sets: &[usize]) -> Result<V
                 rule.flags |= abi::NAT_RULE_PORT;
                 rule.new_port = port;
             }
+            route_in(&mut rule, pool.routing_instance.as_deref(), builder.ids);
             rule.kind = abi::NAT_PREFIX;
             let addresses = count(pool.low, pool.high);
             if addresses == 1 {
@@ -104,6 +106,14 @@ pub(super) fn destination(builder: &mut Builder<'_>, sets: &[usize]) -> Result<V
         }
     }
     Ok(list)
+}
+
+/// What the rule translates is routed in this instance; None = where it comes from.
+fn route_in(rule: &mut NatRule, instance: Option<&str>, ids: &IdMaps) {
+    let Some(instance) = instance else { return };
+    rule.flags |= abi::NAT_RULE_INSTANCE;
+    // `default` is none of them
+    rule.routing_instance = ids.instances.get(instance).map_or(0, |number| *number as u16);
 }
 
 /// A rule for each pair of prefixes by which the matched range becomes that of the pool.
@@ -146,11 +156,15 @@ pub(super) fn statics(builder: &mut Builder<'_>, sets: &[usize]) -> Result<Vec<C
         for written in &set.rules {
             let kind = static_kind(&written.then);
             let id = id(builder.ids, kind, &set.name, &written.name);
-            let rule = match written.then {
-                StaticAction::Prefix { from, to, ports } => prefix_rule(abi::NAT_PREFIX, id, from, to, ports),
-                StaticAction::Nptv6 { from, to } => prefix_rule(abi::NAT_NPTV6, id, from, to, None),
+            let rule = match &written.then {
+                StaticAction::Prefix { from, to, ports, routing_instance } => {
+                    let mut rule = prefix_rule(abi::NAT_PREFIX, id, *from, *to, *ports);
+                    route_in(&mut rule, routing_instance.as_deref(), builder.ids);
+                    rule
+                }
+                StaticAction::Nptv6 { from, to } => prefix_rule(abi::NAT_NPTV6, id, *from, *to, None),
                 StaticAction::Inet { prefix } => {
-                    let pool = nat64_prefix(&mut builder.tables.prefixes, prefix)?;
+                    let pool = nat64_prefix(&mut builder.tables.prefixes, *prefix)?;
                     let found = builder.tables.prefixes[usize::from(pool)];
                     let (be_match, target_len) = (found.be_prefix, found.length);
                     NatRule { kind: abi::NAT_NAT64, id, pool, be_match, target_len, ..Default::default() }
@@ -197,20 +211,31 @@ fn nat64_prefix(prefixes: &mut Vec<NatPrefix>, prefix: Prefix) -> Result<u16, Pl
     Ok(prefixes.len() as u16 - 1)
 }
 
-/// What static rules do to packets of the other direction: to their source. NAT64 has no such part.
-pub(super) fn reverse(builder: &mut Builder<'_>, sets: &[usize]) -> Vec<Compiled> {
+/// Instances that prefixes of static rules are said to be in.
+pub(super) fn origins(nat: &Nat) -> Vec<&str> {
+    let rules = nat.statics.iter().flat_map(|set| &set.rules);
+    let named = rules.filter_map(|rule| match &rule.then {
+        StaticAction::Prefix { routing_instance, .. } => routing_instance.as_deref(),
+        _ => None,
+    });
+    named.collect::<BTreeSet<&str>>().into_iter().collect()
+}
+
+/// What static rules do to packets of the other direction, from this instance: to their source. NAT64 has no such part.
+pub(super) fn reverse(builder: &Builder<'_>, sets: &[usize], origin: Option<&str>) -> Vec<Compiled> {
     let nat = builder.nat;
     let mut list = vec![];
     for set in sets.iter().map(|number| &nat.statics[*number]) {
         for written in &set.rules {
             let id = id(builder.ids, static_kind(&written.then), &set.name, &written.name);
-            let (rule, to, ports) = match written.then {
-                StaticAction::Prefix { from, to, ports } => {
+            let (rule, to, ports) = match &written.then {
+                StaticAction::Prefix { routing_instance: Some(of), .. } if origin != Some(of) => continue,
+                StaticAction::Prefix { from, to, ports, .. } => {
                     let reversed = ports.map(|ports| PortMap { from: ports.to, to: ports.from });
-                    (prefix_rule(abi::NAT_PREFIX, id, to, from, reversed), to, ports)
+                    (prefix_rule(abi::NAT_PREFIX, id, *to, *from, reversed), *to, *ports)
                 }
                 StaticAction::Nptv6 { from, to } => {
-                    (prefix_rule(abi::NAT_NPTV6, id, to, from, None), to, None)
+                    (prefix_rule(abi::NAT_NPTV6, id, *to, *from, None), *to, None)
                 }
                 StaticAction::Inet { .. } => continue,
             };

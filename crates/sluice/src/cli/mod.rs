@@ -4,11 +4,13 @@
 //! of them. Answers go line by line through the pipe to the terminal ([`out`]).
 
 mod configure;
+mod dhcp;
 mod grammar;
 mod gtpu;
 mod help;
 mod kernel;
 mod known;
+mod lan_services;
 mod line;
 mod logs;
 mod monitor;
@@ -16,6 +18,7 @@ mod operational;
 mod out;
 mod pipe;
 mod report;
+mod routing;
 mod sessions;
 mod shell;
 mod statement;

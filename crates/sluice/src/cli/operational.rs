@@ -3,9 +3,13 @@
 use std::process::Command as Process;
 
 use sluice_control::api::nat::NatBindingFilter;
-use sluice_control::api::{Configuration, GtpuRemoveRequest, MatchQuery};
+use sluice_control::api::{Configuration, DhcpClearRequest, GtpuRemoveRequest, MatchQuery};
 use sluice_control::operations::capacity::CAPACITY;
 use sluice_control::operations::configuration::{CONFIGURATION, HISTORY};
+use sluice_control::operations::dhcp::{
+    DHCP_CLIENTS, DHCPV6_CLIENTS, RELEASE_DHCP, RELEASE_DHCPV6, RENEW_DHCP, RENEW_DHCPV6,
+};
+use sluice_control::operations::dhcp_server::{CLEAR_DHCP_BINDING, DHCP_SERVER};
 use sluice_control::operations::drops::RECENT_DROPS;
 use sluice_control::operations::gate::{GATE, GRANTS};
 use sluice_control::operations::gtpu::{GTPU, GTPU_PEERS, GTPU_SESSIONS, GTPU_USAGE, REMOVE_GTPU_SESSIONS};
@@ -13,6 +17,8 @@ use sluice_control::operations::interfaces::INTERFACES;
 use sluice_control::operations::nat::{CLEAR_NAT_BINDINGS, NAT, NAT_BINDINGS};
 use sluice_control::operations::policies::{MATCH_POLICIES, POLICIES};
 use sluice_control::operations::rescue::{DELETE_RESCUE, SAVE_RESCUE};
+use sluice_control::operations::router_advertisement::ROUTER_ADVERTISEMENT;
+use sluice_control::operations::routing::{BFD, BGP, CLEAR_BGP, OSPF, OSPF_INTERFACES, OSPF3};
 use sluice_control::operations::sessions::{CLEAR_SESSIONS, LOG, SESSIONS};
 use sluice_control::operations::system::{HEALTH, STATS};
 use sluice_control::operations::zones::{SCREENS, ZONES};
@@ -22,7 +28,7 @@ use super::grammar::{Argument, Command, Given, Places, Value, alone, flag, named
 use super::out::{Done, Out};
 use super::pipe::Form;
 use super::shell::{Action, Shell};
-use super::{configure, gtpu, kernel, logs, monitor, report, sessions};
+use super::{configure, dhcp, gtpu, kernel, lan_services, logs, monitor, report, routing, sessions};
 use crate::exit::Failure;
 use crate::nat::{Rules, SourceParts, TableParts, What, WithPools};
 use crate::{drops, gate, matching, nat, show};
@@ -95,6 +101,13 @@ macro_rules! commands {
 
 /// In the order of their words.
 pub static COMMANDS: &[Command<Action>] = commands! {
+    "clear bgp neighbor" "Begin sessions anew, or only have policies asked once more", routing::CLEARED, CLEAR_BGP.about.role => routing::clear_bgp;
+    "clear dhcp server binding" "End a lease; its client does not know until it asks again", &[alone("address", "The address that is lent", Value::Address).needed()], Role::Owner => |shell, given, out| {
+        let request = DhcpClearRequest { address: given.get("address").unwrap_or_default() };
+        let body = serde_json::to_string(&request).map_err(Failure::failed)?;
+        let done = shell.order(&CLEAR_DHCP_BINDING, ALL, &body)?.cleared;
+        out.text(if done { "The lease has ended" } else { "Nobody has this address" })
+    };
     "clear security flow session" "End sessions; their next packet must be permitted anew", sessions::FILTER, Role::Owner => clear_sessions;
     "clear security nat source persistent-nat-table" "Forget bindings of persistent-nat; their sessions go on", BINDING, Role::Owner => clear_bindings;
     "clear services gtp-u session" "End sessions of the user plane that were made over the API", one_of!("Only this one", "gtp-u-session"), Role::Owner => clear_gtpu;
@@ -110,6 +123,18 @@ pub static COMMANDS: &[Command<Action>] = commands! {
     "monitor stop" "Not needed: Ctrl-C ends what `monitor start` shows", &[], LOG.about.role => logs::stop;
     "ping" "Send echo requests to a host", HOST, Role::Group => ping;
     "quit" "Leave the shell", &[], Role::Anyone => leave;
+    "request dhcp client release" "Give a lease back to its server", dhcp::OF, Role::Owner => |shell, given, out| {
+        dhcp::ask(shell, given, out, &RELEASE_DHCP, "Released the lease")
+    };
+    "request dhcp client renew" "Ask the server at once to renew a lease, or for a new one", dhcp::OF, Role::Owner => |shell, given, out| {
+        dhcp::ask(shell, given, out, &RENEW_DHCP, "Asked for the lease")
+    };
+    "request dhcpv6 client release" "Give addresses and prefixes back to their server", dhcp::OF, Role::Owner => |shell, given, out| {
+        dhcp::ask(shell, given, out, &RELEASE_DHCPV6, "Released the lease")
+    };
+    "request dhcpv6 client renew" "Ask the server at once to renew addresses and prefixes, or for new ones", dhcp::OF, Role::Owner => |shell, given, out| {
+        dhcp::ask(shell, given, out, &RENEW_DHCPV6, "Asked for the lease")
+    };
     "request system configuration rescue delete" "Delete the rescue configuration", &[], Role::Owner => |shell, _, out| {
         let done = shell.ask(&DELETE_RESCUE, ALL)?.done;
         out.text(if done { "The rescue configuration is deleted" } else { "No rescue configuration is saved" })
@@ -127,22 +152,49 @@ pub static COMMANDS: &[Command<Action>] = commands! {
         out.text(&format!("Screen width set to {}\n", shell.screen().1))
     };
     "show arp" "Show the kernel's ARP table", &[], Role::Anyone => kernel::arp;
+    "show bfd session" "Show BFD sessions", &[], BFD.about.role => |shell, _, out| {
+        out.show(&shell.ask(&BFD, ALL)?, |list| routing::bfd(list))
+    };
+    "show bgp neighbor" "Show BGP neighbours in full", routing::NEIGHBORS, BGP.about.role => routing::bgp_neighbor;
+    "show bgp summary" "Show BGP neighbours, a line for each", &[], BGP.about.role => routing::bgp_summary;
     "show cli" "Show properties of this shell", &[], Role::Anyone => show_cli;
     "show configuration" "Show the configuration in force", &[statement("Only this part", Places::Active)], CONFIGURATION.about.role => configuration;
+    "show dhcp client binding" "Show the leases of DHCP clients", &[], DHCP_CLIENTS.about.role => |shell, _, out| {
+        out.show(&shell.ask(&DHCP_CLIENTS, ALL)?, |list| dhcp::v4(list))
+    };
+    "show dhcp server binding" "Show which addresses the DHCP server has lent", &[], DHCP_SERVER.about.role => |shell, _, out| {
+        out.show(&shell.ask(&DHCP_SERVER, ALL)?, lan_services::dhcp_server)
+    };
+    "show dhcpv6 client binding" "Show the addresses and prefixes of DHCPv6 clients", &[], DHCPV6_CLIENTS.about.role => |shell, _, out| {
+        out.show(&shell.ask(&DHCPV6_CLIENTS, ALL)?, |list| dhcp::v6(list))
+    };
     "show drops" "Show dropped packets by stage and reason, and the conservation equations", &[], Role::Anyone => dropped;
     "show gate" "Show the gate: zones, services, how many grants", &[], GATE.about.role => gate_overview;
     "show interfaces" "Show interfaces", INTERFACE, Role::Anyone => interfaces;
     "show ipv6 neighbors" "Show the kernel's table of IPv6 neighbours", &[], Role::Anyone => kernel::neighbours;
+    "show ipv6 router-advertisement" "Show what hosts are told by router advertisements", &[], Role::Anyone => |shell, _, out| {
+        out.show(&shell.ask(&ROUTER_ADVERTISEMENT, ALL)?, |list| lan_services::router_advertisement(list))
+    };
     "show log" "Show the session log, or a file that the configuration has written", NAMED_LOG, LOG.about.role => logs::show;
     "show log messages" "Show what the daemon has said of itself", LAST, LOG.about.role => logs::messages;
     "show log session" "Show the session log", LAST, LOG.about.role => logs::session;
     "show match-policies" "Show which policy a first packet would match", PACKET, MATCH_POLICIES.about.role => match_policies;
+    "show ospf interface" "Show interfaces of OSPF", &[], OSPF_INTERFACES.about.role => |shell, _, out| {
+        out.show(&shell.ask(&OSPF_INTERFACES, ALL)?, |list| routing::ospf_interfaces(list))
+    };
+    "show ospf neighbor" "Show neighbours of OSPF", &[], OSPF.about.role => |shell, _, out| {
+        out.show(&shell.ask(&OSPF, ALL)?, |list| routing::ospf_neighbors(list))
+    };
+    "show ospf3 neighbor" "Show neighbours of OSPF for IPv6", &[], OSPF3.about.role => |shell, _, out| {
+        out.show(&shell.ask(&OSPF3, ALL)?, |list| routing::ospf_neighbors(list))
+    };
     "show pipeline" "Show the stages in the order packets walk them, with their drop reasons", &[], Role::Anyone => |_, _, out| {
         let stages = sluice_control::api::pipeline();
         out.show(&stages, |stages| show::stages(stages))
     };
     "show policies" "Show policies", POLICY_FILTER, Role::Anyone => policies;
     "show route" "Show the kernel's routes", kernel::ROUTES, Role::Anyone => kernel::routes;
+    "show routing instances" "Show routing instances: tables, interfaces, and what the kernel lacks of them", &[], Role::Anyone => kernel::instances;
     "show security drops" "Show the packets that were dropped in the last minutes", &[], RECENT_DROPS.about.role => |shell, _, out| {
         out.show(&shell.ask(&RECENT_DROPS, &Default::default())?, drops::recent)
     };

@@ -193,6 +193,8 @@ struct Listed<'a> {
     in_interface: Cow<'a, str>,
     #[serde(borrow)]
     out_interface: Cow<'a, str>,
+    #[serde(borrow, default)]
+    routing_instance: Option<Cow<'a, str>>,
     #[serde(borrow)]
     policy: Cow<'a, str>,
     #[serde(borrow)]
@@ -204,7 +206,7 @@ struct Listed<'a> {
 }
 
 impl Listed<'_> {
-    /// Three lines, as the appliance has it.
+    /// Three lines, as the appliance has it, and where it is of a routing instance.
     fn describe(&self, to: &mut String) {
         let Listed { id, protocol, source, source_port, destination, destination_port, .. } = self;
         let Listed { out_source, out_source_port, out_destination, out_destination_port, .. } = self;
@@ -220,6 +222,9 @@ impl Listed<'_> {
              If: {out_interface}, Pkts: {}, Bytes: {}",
             packets[0], bytes[0], packets[1], bytes[1]
         );
+        if let Some(instance) = &self.routing_instance {
+            let _ = write!(to, "\n  Routing instance: {instance}");
+        }
     }
 }
 

@@ -142,8 +142,15 @@ impl Site {
         self.sluice(&["commit", &configuration.display().to_string()])
     }
 
+    /// Echo requests are answered: the first one, unless the machine is too busy for it.
     pub fn pings(&self, from: &Netns, to: &str) -> bool {
-        from.command("ping").args(["-c", "1", "-W", "1", "-n", to]).output().unwrap().status.success()
+        let ping = ["-c", "1", "-w", "3", "-n", to];
+        from.command("ping").args(ping).output().unwrap().status.success()
+    }
+
+    /// Nobody answers one within a second.
+    pub fn silent(&self, from: &Netns, to: &str) -> bool {
+        !from.command("ping").args(["-c", "1", "-W", "1", "-n", to]).output().unwrap().status.success()
     }
 
     pub fn addresses(&self, device: &str) -> String {
@@ -237,6 +244,15 @@ impl Drop for Running {
 /// whatever other tests begin at that moment, and cannot be run until those have closed it (ETXTBSY).
 pub fn copy_program(from: impl AsRef<Path>, to: &Path) {
     assert!(Command::new("cp").arg(from.as_ref()).arg(to).status().unwrap().success(), "{}", to.display());
+}
+
+/// Whether programs that a test needs are there; a machine without them says so (`scripts/setup.sh` installs them).
+pub fn installed(programs: &[&str]) -> bool {
+    let missing: Vec<_> = programs.iter().filter(|program| !Path::new(program).exists()).collect();
+    if !missing.is_empty() {
+        eprintln!("NOT TESTED: {missing:?} cannot be found; run scripts/setup.sh");
+    }
+    missing.is_empty()
 }
 
 /// Runs a command that has to be refused: a daemon that is not would run for ever.

@@ -40,7 +40,7 @@ pub fn prune(dataplane: &Dataplane, plan: &Plan, config: &Config) -> sluice_data
         rules.get(&binding.rule.into()).is_none_or(|then| !would_make(config, then, binding))
     };
     if dataplane.end_bindings(bindings.iter().filter(stale))? > 0 {
-        dataplane.bump_epoch();
+        dataplane.judge_again();
     }
     Ok(())
 }

@@ -5,22 +5,25 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sluice_dataplane::{Dataplane, LocalKind};
 use sluice_language::Prefix;
+use sluice_plan::InstanceWant;
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, instances};
 use crate::state::error::AskError;
 
-/// The only routing instance there is yet.
-const MAIN: u16 = 0;
-
 /// Makes the data plane's table hold what the kernel has; never less than what both states have in common.
-pub fn update(kernel: &Kernel, dataplane: &Dataplane) -> Result<(), AskError> {
+/// An address belongs to the routing instance that its device is in.
+pub fn update(kernel: &Kernel, dataplane: &Dataplane, known: &[InstanceWant]) -> Result<(), AskError> {
     let mut wanted = BTreeMap::new();
+    let links = if known.is_empty() { vec![] } else { kernel.links()? };
+    let instances = instances::numbers(&links, known);
     for address in kernel.addresses()?.iter().filter(|a| !a.prefix.addr.is_loopback()) {
+        let instance = instances.get(&address.ifindex).copied().unwrap_or(0);
         for (addr, kind) in own(address.prefix, address.ifindex) {
-            wanted.entry(addr).and_modify(|known: &mut LocalKind| *known = known.and(kind)).or_insert(kind);
+            let entry = wanted.entry((instance, addr));
+            entry.and_modify(|known: &mut LocalKind| *known = known.and(kind)).or_insert(kind);
         }
     }
-    let wanted: Vec<_> = wanted.into_iter().map(|(addr, kind)| (MAIN, addr, kind)).collect();
+    let wanted: Vec<_> = wanted.into_iter().map(|((instance, addr), kind)| (instance, addr, kind)).collect();
     dataplane.set_local_addresses(&wanted)?;
     Ok(())
 }

@@ -25,11 +25,11 @@ impl Function for Local {
         "local addresses"
     }
 
-    fn apply(&mut self, _candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
-        Ok(addresses::update(&self.kernel, &self.dataplane)?)
+    fn apply(&mut self, candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
+        Ok(addresses::update(&self.kernel, &self.dataplane, &candidate.plan.kernel.instances)?)
     }
 
-    fn retire(&mut self, _candidate: &Candidate<'_>) -> Vec<String> {
-        remaining(addresses::update(&self.kernel, &self.dataplane))
+    fn retire(&mut self, candidate: &Candidate<'_>) -> Vec<String> {
+        remaining(addresses::update(&self.kernel, &self.dataplane, &candidate.plan.kernel.instances))
     }
 }

@@ -10,6 +10,8 @@ pub mod capacity;
 mod compatible;
 pub mod configuration;
 mod description;
+pub mod dhcp;
+pub mod dhcp_server;
 pub mod drops;
 mod failure;
 pub mod gate;
@@ -22,6 +24,9 @@ mod operation;
 mod page;
 pub mod policies;
 pub mod rescue;
+pub mod router_advertisement;
+pub mod routes;
+pub mod routing;
 pub mod sessions;
 pub mod system;
 #[cfg(test)]
@@ -48,6 +53,11 @@ pub static OPERATIONS: &[&dyn Listed] = &[
     &system::PIPELINE,
     &capacity::CAPACITY,
     &interfaces::INTERFACES,
+    &routes::STATIC_ROUTES,
+    &routes::ROUTING_INSTANCES,
+    &router_advertisement::ROUTER_ADVERTISEMENT,
+    &dhcp_server::DHCP_SERVER,
+    &dhcp_server::CLEAR_DHCP_BINDING,
     &zones::ZONES,
     &zones::SCREENS,
     &policies::POLICIES,
@@ -59,6 +69,12 @@ pub static OPERATIONS: &[&dyn Listed] = &[
     &sessions::CLEAR_SESSIONS,
     &sessions::LOG,
     &drops::RECENT_DROPS,
+    &dhcp::DHCP_CLIENTS,
+    &dhcp::RENEW_DHCP,
+    &dhcp::RELEASE_DHCP,
+    &dhcp::DHCPV6_CLIENTS,
+    &dhcp::RENEW_DHCPV6,
+    &dhcp::RELEASE_DHCPV6,
     &gate::GATE,
     &gate::GRANTS,
     &gate::GRANT,
@@ -70,6 +86,12 @@ pub static OPERATIONS: &[&dyn Listed] = &[
     &gtpu::ADD_GTPU_SESSIONS,
     &gtpu::CHANGE_GTPU_SESSION,
     &gtpu::REMOVE_GTPU_SESSIONS,
+    &routing::BGP,
+    &routing::OSPF,
+    &routing::OSPF_INTERFACES,
+    &routing::OSPF3,
+    &routing::BFD,
+    &routing::CLEAR_BGP,
     &configuration::CONFIGURATION,
     &configuration::COMMIT,
     &configuration::CONFIRM,

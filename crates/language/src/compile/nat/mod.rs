@@ -12,15 +12,21 @@ use std::net::IpAddr;
 
 use super::address_book::AddressBooks;
 use super::applications::Applications;
+use super::instances::Instances;
 use super::undefined;
 use super::view::View;
-use crate::config::{Interface, Prefix, StaticRoute, Zone};
+use crate::config::{Interface, Prefix, RoutingInstance, StaticRoute, Zone};
 use crate::error::Report;
 use crate::nat::{DestinationNat, Ends, MAX_NAT_RULES, Nat, SourceNat};
 use crate::schema::kind::{book_prefix, first_address, last_address, unit};
 
+/// As Junos calls the main instance.
+const MAIN: &str = "default";
+
 /// What NAT may refer to.
 pub(super) struct Names<'a> {
+    pub instances: &'a Instances<'a>,
+    pub instance_routes: &'a [RoutingInstance],
     pub interfaces: &'a [Interface],
     pub zones: &'a [Zone],
     pub addresses: &'a AddressBooks<'a>,
@@ -28,9 +34,44 @@ pub(super) struct Names<'a> {
     pub routes: &'a [StaticRoute],
 }
 
+impl Names<'_> {
+    /// The instance that a unit is in.
+    fn instance_of(&self, unit: &str) -> &str {
+        self.instances.of(unit).unwrap_or(MAIN)
+    }
+
+    fn has_instance(&self, name: &str) -> bool {
+        name == MAIN || self.instances.names().contains(&name)
+    }
+
+    /// The first of these ends that is in another instance, and in which.
+    fn elsewhere(&self, ends: &Ends, instance: &str) -> Option<(String, &str)> {
+        let unit = |name: &str| self.zones.iter().find(|zone| zone.name == name)?.interfaces.first();
+        let all: Vec<(String, &str)> = match ends {
+            Ends::Units(units) => {
+                units.iter().map(|unit| (format!("`{unit}`"), self.instance_of(unit))).collect()
+            }
+            // all units of a zone are in one instance
+            Ends::Zones(zones) => zones
+                .iter()
+                .filter_map(|zone| Some((format!("zone `{zone}`"), self.instance_of(&unit(zone)?.unit))))
+                .collect(),
+            Ends::RoutingInstances { names, .. } => {
+                let known = self.instances.names().into_iter().chain([MAIN]);
+                known
+                    .filter(|known| names.iter().any(|name| name == known))
+                    .map(|name| (format!("routing-instance `{name}`"), name))
+                    .collect()
+            }
+        };
+        all.into_iter().find(|(_, other)| *other != instance)
+    }
+}
+
 pub(super) fn compile(top: View, names: &Names, report: &mut Report) -> Nat {
     let Some(view) = top.path(&["security", "nat"]) else { return Nat::default() };
     let inactive = Inactive {
+        instances: top.inactive_names(&["routing-instances"]).collect(),
         zones: top.inactive_names(&["security", "zones", "security-zone"]).collect(),
         source_pools: view.inactive_names(&["source", "pool"]).collect(),
         destination_pools: view.inactive_names(&["destination", "pool"]).collect(),
@@ -47,7 +88,7 @@ pub(super) fn compile(top: View, names: &Names, report: &mut Report) -> Nat {
     let reach = reach::Reach::new(names, &nat.proxies);
     source_pools.iter().for_each(|pool| reach.pool(pool, scope.report));
     for published in static_places.iter().chain(&destination_places) {
-        reach.published(published, names, scope.report);
+        reach.published(published, scope.report);
     }
     nat.source = SourceNat {
         pools: source_pools.into_iter().map(|pool| pool.pool).collect(),
@@ -77,6 +118,7 @@ fn rules_fit(view: View, nat: &Nat, report: &mut Report) {
 
 /// Names that exist, but are inactive.
 struct Inactive<'a> {
+    instances: HashSet<&'a str>,
     zones: HashSet<&'a str>,
     source_pools: HashSet<&'a str>,
     destination_pools: HashSet<&'a str>,
@@ -115,13 +157,23 @@ impl Scope<'_, '_> {
             "interface" => Some(Ends::Units(kind.children().filter_map(|name| self.unit(name)).collect())),
             "zone" => Some(Ends::Zones(kind.children().map(|name| self.zone(name)).collect())),
             _ => {
-                for name in kind.children().filter(|name| name.word() != "default") {
-                    let message = format!("routing-instance `{}` is not defined", name.word());
-                    self.report.error_help(&name.location(), message, "the only one is `default`");
-                }
-                Some(Ends::RoutingInstance)
+                let names: Vec<String> = kind.children().map(|name| self.instance(name)).collect();
+                let members = self.names.zones.iter().flat_map(|zone| &zone.interfaces);
+                let units = members.map(|member| &member.unit).filter(|unit| {
+                    let of = self.names.instance_of(unit);
+                    names.iter().any(|name| name == of)
+                });
+                Some(Ends::RoutingInstances { units: units.cloned().collect(), names })
             }
         }
+    }
+
+    pub(super) fn instance(&mut self, name: View) -> String {
+        if !self.names.has_instance(name.word()) {
+            let known = self.names.instances.names().into_iter().chain([MAIN]);
+            undefined(self.report, name, "routing-instance", known, &self.inactive.instances);
+        }
+        name.word().to_owned()
     }
 
     fn zone(&mut self, name: View) -> String {

@@ -1,12 +1,12 @@
 //! Source and destination pools.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::{Scope, addresses, family, port_range, range_text};
 use crate::compile::undefined;
 use crate::compile::view::View;
-use crate::error::Report;
+use crate::error::{Location, Report};
 use crate::nat::{
     DEFAULT_PORTS, DestinationPool, MAX_NAT_POOL_RANGES, MAX_NAT_POOLS, MAX_NAT_RANGES, Overflow, Ports,
     SourcePool,
@@ -23,6 +23,11 @@ impl WrittenPool<'_> {
     /// Its ports were asked for, and are not what every pool has.
     pub fn sets_ports(&self) -> bool {
         self.view.path(&["port", "range"]).is_some()
+    }
+
+    /// The routing instance that it says it is in.
+    pub fn instance(&self) -> Option<&str> {
+        self.pool.routing_instance.as_deref()
     }
 
     pub fn family(&self) -> Option<IpAddr> {
@@ -56,6 +61,8 @@ fn too_many(nat: View, pools: &[WrittenPool], report: &mut Report) {
 }
 
 fn pool<'a>(view: View<'a>, default: (u16, u16), persistent: bool, scope: &mut Scope) -> WrittenPool<'a> {
+    let routing_instance = view.value(&["routing-instance"]).map(|name| scope.instance(name));
+    let routing_instance = routing_instance.filter(|name| scope.names.has_instance(name));
     let report = &mut *scope.report;
     let ranges = ranges(view, report);
     let pooling = view.child("address-pooling");
@@ -83,6 +90,7 @@ fn pool<'a>(view: View<'a>, default: (u16, u16), persistent: bool, scope: &mut S
             paired: paired.is_some() || persistent && no_paired.is_none(),
             overflow: None,
             base,
+            routing_instance,
         },
         ranges,
         view,
@@ -147,34 +155,56 @@ fn unusable(low: IpAddr, high: IpAddr) -> Option<&'static str> {
     (bad(low) || bad(high)).then_some("is not an address of a host")
 }
 
-/// Two pools with an address in common would both hand out its ports.
+/// Two pools with an address in common would both hand out its ports, where they may be in one routing instance.
 fn overlaps(pools: &[WrittenPool], report: &mut Report) {
-    let mut all: Vec<(IpAddr, IpAddr, View, View)> = Vec::new();
+    let instances: BTreeSet<Option<&str>> = pools.iter().map(WrittenPool::instance).collect();
+    let several = instances.iter().flatten().count() > 0;
+    let mut told = BTreeSet::new();
+    for instance in instances.into_iter().filter(|instance| instance.is_some() || !several) {
+        let here = pools.iter().filter(|pool| pool.instance().is_none_or(|own| Some(own) == instance));
+        overlaps_within(here, &mut told, report);
+    }
+}
+
+/// Of pools that may be in one instance; `told` are those that were reported, in another one.
+fn overlaps_within<'p, 'v: 'p>(
+    pools: impl Iterator<Item = &'p WrittenPool<'v>>,
+    told: &mut BTreeSet<Location>,
+    report: &mut Report,
+) {
+    let mut all: Vec<(IpAddr, IpAddr, View, &WrittenPool)> = Vec::new();
     for pool in pools {
-        all.extend(pool.ranges.iter().map(|(low, high, view)| (*low, *high, *view, pool.view)));
+        all.extend(pool.ranges.iter().map(|(low, high, view)| (*low, *high, *view, pool)));
     }
     all.sort_by_key(|(low, high, ..)| (*low, *high));
     // The range that reaches furthest so far.
-    let mut furthest: Option<(IpAddr, IpAddr, View, View)> = None;
+    let mut furthest: Option<(IpAddr, IpAddr, View, &WrittenPool)> = None;
     for range in all {
         let (low, high, view, pool) = range;
         if let Some((_, end, other, owner)) = furthest
             && end.is_ipv4() == low.is_ipv4()
             && low <= end
+            && told.insert(view.location())
         {
             let at = other.location();
-            let whose = match owner.word() == pool.word() {
+            let whose = match owner.pool.name == pool.pool.name {
                 true => "another address of the pool".to_owned(),
-                false => format!("pool `{}`", owner.word()),
+                false => format!("pool `{}`", owner.pool.name),
             };
             let message = format!(
                 "`{}` of pool `{}` overlaps {whose} at {}:{}",
                 range_text(low, high),
-                pool.word(),
+                pool.pool.name,
                 at.line,
                 at.column
             );
-            report.error_help(&view.location(), message, "an address stands in one source pool, once");
+            let help = match owner.instance() == pool.instance() {
+                true => "an address stands in one source pool, once",
+                false => {
+                    "an address stands in one source pool of an instance: name the `routing-instance` of both"
+                }
+            };
+            report.error_help(&view.location(), message, help);
         }
         if furthest.is_none_or(|(_, end, ..)| end.is_ipv4() != high.is_ipv4() || high > end) {
             furthest = Some(range);
@@ -242,12 +272,18 @@ fn overflow(pools: &[WrittenPool], index: usize, scope: &mut Scope) -> Option<Ov
         Some("has an overflow-pool of its own")
     } else if other.family().zip(this.family()).is_some_and(|(a, b)| a.is_ipv4() != b.is_ipv4()) {
         Some("has addresses of the other family")
+    } else if other.instance().is_some_and(|of| this.instance() != Some(of)) {
+        Some("is in another routing-instance")
     } else {
         None
     };
     if let Some(why) = why {
         let message = format!("overflow-pool `{}` of pool `{}` {why}", name.word(), this.pool.name);
-        scope.report.error_help(&name.location(), message, "name a pool with port translation");
+        scope.report.error_help(
+            &name.location(),
+            message,
+            "name a pool with port translation, of the same family and instance",
+        );
     }
     Some(Overflow::Pool(name.word().to_owned()))
 }
@@ -279,7 +315,11 @@ pub(super) fn destination<'a>(nat: View<'a>, scope: &mut Scope) -> Vec<(Destinat
             scope.report.error(&entry.location(), message);
         }
         let port = entry.value(&["port"]).and_then(View::number);
-        pools.push((DestinationPool { name: view.word().to_owned(), low, high, port }, view));
+        let routing_instance = view.value(&["routing-instance"]).map(|name| scope.instance(name));
+        pools.push((
+            DestinationPool { name: view.word().to_owned(), low, high, port, routing_instance },
+            view,
+        ));
     }
     if pools.len() > MAX_NAT_POOLS {
         let message = format!("{} destination pools, at most {MAX_NAT_POOLS} fit", pools.len());

@@ -10,7 +10,7 @@ use super::{Published, Scope, family};
 use crate::compile::view::View;
 use crate::config::Ranges;
 use crate::error::Report;
-use crate::nat::{DestinationAction, DestinationPool, NatMatch, NatRule, RuleSet, SourceAction, count};
+use crate::nat::{DestinationAction, DestinationPool, Ends, NatMatch, NatRule, RuleSet, SourceAction, count};
 use crate::services::{has_ports, has_translated_ports};
 
 /// Rule-sets of one kind; `rule` reads what stands in one.
@@ -71,7 +71,7 @@ pub(super) fn source(
 ) -> Vec<RuleSet<SourceAction>> {
     let names: HashMap<&str, usize> =
         pools.iter().enumerate().map(|(index, pool)| (pool.pool.name.as_str(), index)).collect();
-    sets(nat, &["source", "rule-set"], scope, |view, _, scope| {
+    sets(nat, &["source", "rule-set"], scope, |view, set, scope| {
         let matching = matching(view, scope);
         if matching.source.is_none() && matching.destination.is_none() {
             let message = format!("`{}` matches no address", view.context());
@@ -96,6 +96,7 @@ pub(super) fn source(
         families_fit(view, &matching, nat64, scope.report);
         if let Some((pool, name)) = pool {
             pool_fits(&matching, pool, name, nat64, scope.report);
+            leaves_there(pool, name, set.to.as_ref(), scope);
             if pool.sets_ports() {
                 ports_fit(&matching, name, scope.report);
             }
@@ -139,6 +140,20 @@ fn pool_fits(matching: &NatMatch, pool: &WrittenPool, name: View, nat64: bool, r
         );
         report.error_help(&name.location(), message, "match addresses of that family, or use another pool");
     }
+}
+
+/// A pool's addresses are known in its instance alone: no answer would come for a session that leaves in another one.
+fn leaves_there(pool: &WrittenPool, name: View, to: Option<&Ends>, scope: &mut Scope) {
+    let (Some(instance), Some(to)) = (pool.instance(), to) else { return };
+    let Some((end, other)) = scope.names.elsewhere(to, instance) else { return };
+    let message = format!(
+        "pool `{}` is in routing-instance `{instance}`, but what leaves to {end} is in `{other}`",
+        name.word()
+    );
+    let help = format!(
+        "name a pool of `{other}`, in a rule-set of its own where its packets leave in several instances"
+    );
+    scope.report.error_help(&name.location(), message, help);
 }
 
 /// Destination rule-sets, and the addresses they publish.

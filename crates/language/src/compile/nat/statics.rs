@@ -32,6 +32,10 @@ pub(super) fn compile<'a>(
         let action = action(view, "static-nat", "inet, prefix or nptv6-prefix", scope.report)?;
         let ports = ports(view, action, scope.report);
         let then = translation(from, written, action, ports, scope)?;
+        let instance = match &then {
+            StaticAction::Prefix { routing_instance, .. } => routing_instance.clone(),
+            _ => None,
+        };
         if let StaticAction::Prefix { to, .. } | StaticAction::Nptv6 { to, .. } = then {
             let range = |prefix| (first_address(prefix), last_address(prefix));
             published.push(Published {
@@ -46,6 +50,7 @@ pub(super) fn compile<'a>(
                 ports: ports.map(|p| p.from),
                 written,
                 inside: false,
+                instance: None,
             });
             sides.push(Side {
                 ends: set.from.clone(),
@@ -53,6 +58,7 @@ pub(super) fn compile<'a>(
                 ports: ports.map(|p| p.to),
                 written: action,
                 inside: true,
+                instance,
             });
         }
         let matching = NatMatch {
@@ -154,7 +160,7 @@ fn translation(
             let name = action.children().next()?;
             let to = named(name, scope)?;
             same_shape(from, to, name, scope.report)?;
-            Some(StaticAction::Prefix { from, to, ports })
+            Some(StaticAction::Prefix { from, to, ports, routing_instance: None })
         }
         _ => {
             let beside = ["mapped-port", "routing-instance"];
@@ -174,7 +180,8 @@ fn translation(
             }
             let to = book_prefix(name.word()).ok()?;
             same_shape(from, to, name, scope.report)?;
-            Some(StaticAction::Prefix { from, to, ports })
+            let routing_instance = action.value(&["routing-instance"]).map(|name| scope.instance(name));
+            Some(StaticAction::Prefix { from, to, ports, routing_instance })
         }
     }
 }
@@ -301,6 +308,8 @@ struct Side<'a> {
     written: View<'a>,
     /// What the destination becomes.
     inside: bool,
+    /// Where that is, if it says so.
+    instance: Option<String>,
 }
 
 /// Whether packets may come from both; zones and interfaces are not compared.
@@ -309,7 +318,9 @@ fn may_meet(a: &Ends, b: &Ends) -> bool {
         (Ends::Zones(a), Ends::Zones(b)) | (Ends::Units(a), Ends::Units(b)) => {
             a.iter().any(|name| b.contains(name))
         }
-        (Ends::RoutingInstance, Ends::RoutingInstance) => true,
+        (Ends::RoutingInstances { names: a, .. }, Ends::RoutingInstances { names: b, .. }) => {
+            a.iter().any(|name| b.contains(name))
+        }
         // The more specific rule-set wins.
         _ => false,
     }
@@ -332,7 +343,9 @@ fn distinct(sides: &[Side], report: &mut Report) {
                 (Some(a), Some(b)) => a.0 <= b.1 && b.0 <= a.1,
                 _ => true,
             };
-            if ports_meet && may_meet(&side.ends, &other.ends) {
+            let instances_meet =
+                side.instance.is_none() || other.instance.is_none() || side.instance == other.instance;
+            if ports_meet && instances_meet && may_meet(&side.ends, &other.ends) {
                 let (first, second) = if side.written.location() < other.written.location() {
                     (*side, *other)
                 } else {

@@ -1,0 +1,446 @@
+//! All clients of this gateway: what the configuration wants, what is written down, and what one thread does for them.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use sluice_language::Config;
+use sluice_language::config::{Interface, Prefix, Unit};
+use sluice_plan::{device_of, unit_name};
+
+use super::chance;
+use super::client4::{Around, Client, Client4};
+use super::client6::Client6;
+use super::lease::{Kept, Lease4, Lease6};
+use super::placed6::{forget_advertisements, unreachable};
+use super::shown;
+use crate::api::{DhcpBinding, DhcpDone, Dhcpv6Binding};
+use crate::kernel::clock::unix_ms;
+use crate::kernel::packet::{PacketSocket, Port546};
+use crate::kernel::{Kernel, KernelError, Link};
+use crate::state::files;
+
+/// What is kept over a restart, below the state directory.
+const FILE: &str = "dhcp-leases.json";
+const RESOLV: &str = "resolv.conf";
+
+/// The kernel is looked at all the same after so long: what it lost without a word is put back.
+const QUIET: Duration = Duration::from_secs(30);
+
+/// Between 2000-01-01 and what began in 1970 (RFC 8415, section 11.2).
+const DUID_EPOCH_S: u64 = 946_684_800;
+
+#[derive(Debug, thiserror::Error)]
+pub enum DhcpError {
+    #[error("there is no {0} client on `{1}`; `show {2} client binding` lists them")]
+    Unknown(&'static str, String, &'static str),
+}
+
+/// Whether a lease is asked for anew, or given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    Renew,
+    Release,
+}
+
+/// Clients by unit, and how their thread is told of something.
+pub struct Clients {
+    dir: PathBuf,
+    book: Mutex<Book>,
+    wake: UnixStream,
+    woken: UnixStream,
+    /// Links or addresses have changed since they were looked at.
+    news: AtomicBool,
+}
+
+#[derive(Default)]
+struct Book {
+    kernel: Option<Kernel>,
+    duid: Vec<u8>,
+    taken: Vec<(String, Prefix)>,
+    v4: BTreeMap<String, Client4>,
+    v6: BTreeMap<String, Client6>,
+    /// Of units that had clients when the daemon ended.
+    kept: Kept,
+    looked: Option<Instant>,
+}
+
+impl Clients {
+    /// Those of a state directory; leases of before are taken up when a configuration asks for them.
+    pub fn of(dir: &Path, kernel: &Kernel) -> io::Result<Self> {
+        let clients = Self::look(dir)?;
+        let mut book = clients.book();
+        book.kernel = Some(kernel.clone());
+        if book.kept.duid.is_empty() {
+            book.kept.duid = new_duid(&kernel.links().unwrap_or_default());
+        }
+        book.duid = book.kept.duid.clone();
+        drop(book);
+        Ok(clients)
+    }
+
+    /// Likewise, for who only reads.
+    pub fn look(dir: &Path) -> io::Result<Self> {
+        let kept = match std::fs::read(dir.join(FILE)) {
+            Ok(bytes) => files::unsealed(&bytes).unwrap_or_else(|why| {
+                tracing::error!("{} is damaged ({why}); leases are asked for anew", dir.join(FILE).display());
+                Kept::default()
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Kept::default(),
+            Err(error) => return Err(error),
+        };
+        let (wake, woken) = UnixStream::pair()?;
+        for end in [&wake, &woken] {
+            end.set_nonblocking(true)?;
+        }
+        let book = Mutex::new(Book { kept, ..Book::default() });
+        Ok(Self { dir: dir.to_owned(), book, wake, woken, news: AtomicBool::new(true) })
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the thread look at once.
+    fn wake(&self) {
+        // one that is not read yet is enough
+        let _ = (&self.wake).write(&[0]);
+    }
+
+    /// The kernel has changed links or addresses.
+    pub fn tell_of_links(&self) {
+        self.news.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Units that a configuration has clients on get them; others give their leases back; those that stay are not touched.
+    pub fn reconcile(&self, config: &Config) {
+        let mut book = self.book();
+        let Some(kernel) = book.kernel.clone() else { return };
+        book.reconcile(config, &kernel);
+        self.write(&mut book);
+        drop(book);
+        self.tell_of_links();
+    }
+
+    pub fn ask4(&self, interface: &str, asked: Asked) -> Result<DhcpDone, DhcpError> {
+        let unknown = DhcpError::Unknown("DHCP", interface.to_owned(), "dhcp");
+        self.ask(interface, asked, |book| &mut book.v4).ok_or(unknown)
+    }
+
+    pub fn ask6(&self, interface: &str, asked: Asked) -> Result<DhcpDone, DhcpError> {
+        let unknown = DhcpError::Unknown("DHCPv6", interface.to_owned(), "dhcpv6");
+        self.ask(interface, asked, |book| &mut book.v6).ok_or(unknown)
+    }
+
+    /// False in the answer = there was nothing to give back; None = there is no such client.
+    fn ask<C: Client>(
+        &self,
+        interface: &str,
+        asked: Asked,
+        clients: impl FnOnce(&mut Book) -> &mut BTreeMap<String, C>,
+    ) -> Option<DhcpDone> {
+        let mut book = self.book();
+        let unit = with_number(interface);
+        let (duid, taken, kernel) = (book.duid.clone(), book.taken.clone(), book.kernel.clone()?);
+        let client = clients(&mut book).get_mut(&unit)?;
+        let done = match asked {
+            Asked::Renew => {
+                client.renew_now();
+                true
+            }
+            Asked::Release => {
+                let done = client.release(&Around { kernel: &kernel, duid: &duid, taken: &taken });
+                client.rest();
+                done
+            }
+        };
+        self.write(&mut book);
+        drop(book);
+        self.wake();
+        Some(DhcpDone { interface: unit, done })
+    }
+
+    pub fn bindings4(&self) -> Vec<DhcpBinding> {
+        self.book().v4.values().map(shown::v4).collect()
+    }
+
+    pub fn bindings6(&self) -> Vec<Dhcpv6Binding> {
+        self.book().v6.values().map(shown::v6).collect()
+    }
+
+    /// Waits for what comes next, and does what there is to do. The thread calls it for ever.
+    pub fn turn(&self) {
+        let (sockets, next) = {
+            let book = self.book();
+            let packets = book.v4.values().flat_map(Client4::sockets).cloned().map(Waiting::Packets);
+            let ports = book.v6.values().filter_map(Client6::socket).cloned().map(Waiting::Port);
+            let next = book
+                .v4
+                .values()
+                .filter_map(Client4::next)
+                .chain(book.v6.values().filter_map(Client6::next))
+                .min();
+            (packets.chain(ports).collect::<Vec<_>>(), next)
+        };
+        self.wait(&sockets, next);
+        let mut book = self.book();
+        let Some(kernel) = book.kernel.clone() else { return };
+        let is_due = book.looked.is_none_or(|looked| looked.elapsed() >= QUIET);
+        let has_clients = !book.v4.is_empty() || !book.v6.is_empty();
+        if self.news.swap(false, Ordering::AcqRel) | is_due && has_clients {
+            book.look_at_links(&kernel);
+        }
+        let Book { duid, taken, v4, v6, .. } = &mut *book;
+        let around = Around { kernel: &kernel, duid, taken };
+        v4.values_mut().for_each(|client| client.turn(&around));
+        v6.values_mut().for_each(|client| client.turn(&around));
+        self.write(&mut book);
+    }
+
+    fn wait(&self, sockets: &[Waiting], next: Option<Instant>) {
+        let left = next.map_or(QUIET, |next| next.saturating_duration_since(Instant::now())).min(QUIET);
+        // rounded up: to wake a moment early is to wake twice
+        let timeout = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+        let all = sockets.iter().map(Waiting::fd).chain([self.woken.as_fd()]);
+        let mut fds: Vec<PollFd> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        if poll(&mut fds, timeout).is_err() {
+            // a signal, or no memory: not as fast as it can
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        while (&self.woken).read(&mut [0; 64]).is_ok_and(|read| read > 0) {}
+    }
+
+    /// Writes down what has changed. A lease that is not written down still stands; it is only not known after a restart.
+    fn write(&self, book: &mut Book) {
+        let changed4 =
+            book.v4.values_mut().fold(false, |changed, client| std::mem::take(&mut client.changed) | changed);
+        let changed6 =
+            book.v6.values_mut().fold(false, |changed, client| std::mem::take(&mut client.changed) | changed);
+        let kept = book.to_keep();
+        if !(changed4 || changed6) && kept == book.kept {
+            return;
+        }
+        let written = files::sealed(&kept).and_then(|bytes| files::replace(&self.dir, FILE, &bytes));
+        if let Err(error) = written {
+            tracing::error!(%error, "DHCP: leases are not written to {}", self.dir.join(FILE).display());
+        }
+        let servers = book.name_servers();
+        if servers.is_empty() && !self.dir.join(RESOLV).exists() {
+            book.kept = kept;
+            return;
+        }
+        let text: String = servers.iter().map(|server| format!("nameserver {server}\n")).collect();
+        let text = format!(
+            "# Name servers of leases, written by sluice; nothing reads it unless it is told to.\n{text}"
+        );
+        let readable = std::fs::Permissions::from_mode(0o644);
+        let replaced = files::replace(&self.dir, RESOLV, text.as_bytes())
+            .and_then(|()| std::fs::set_permissions(self.dir.join(RESOLV), readable));
+        if let Err(error) = replaced {
+            tracing::error!(%error, "DHCP: name servers are not written to {}", self.dir.join(RESOLV).display());
+        }
+        book.kept = kept;
+    }
+}
+
+/// What something may arrive on, while the clients are free for others.
+enum Waiting {
+    Packets(Arc<PacketSocket>),
+    Port(Arc<Port546>),
+}
+
+impl Waiting {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Packets(socket) => socket.as_fd(),
+            Self::Port(port) => port.as_fd(),
+        }
+    }
+}
+
+impl Book {
+    fn reconcile(&mut self, config: &Config, kernel: &Kernel) {
+        let units: Vec<(&Interface, &Unit)> =
+            config.interfaces.iter().flat_map(|i| i.units.iter().map(move |u| (i, u))).collect();
+        let in_service = |(interface, unit): &&(&Interface, &Unit)| !interface.disabled && !unit.disabled;
+        let addresses = |(interface, unit): &(&Interface, &Unit)| {
+            let device = device_of(interface, unit);
+            unit.inet
+                .iter()
+                .chain(&unit.inet6)
+                .map(move |prefix| (device.clone(), *prefix))
+                .collect::<Vec<_>>()
+        };
+        self.taken = units.iter().flat_map(addresses).collect();
+        let devices: BTreeMap<String, String> = units
+            .iter()
+            .map(|(interface, unit)| (unit_name(interface, unit), device_of(interface, unit)))
+            .collect();
+        let (duid, taken) = (self.duid.clone(), self.taken.clone());
+        let around = Around { kernel, duid: &duid, taken: &taken };
+        let links = kernel.links().unwrap_or_default();
+        let (mut old4, mut old6) = (std::mem::take(&mut self.v4), std::mem::take(&mut self.v6));
+        for (interface, unit) in units.iter().filter(in_service) {
+            let (name, device) = (unit_name(interface, unit), device_of(interface, unit));
+            if let Some(wanted) = &unit.dhcp {
+                let client = old4.remove(&name).map(|mut client| {
+                    client.configure(wanted, &around);
+                    client.place(&around, false);
+                    client
+                });
+                let kept = self.kept.v4.get(&name).filter(|lease| lease.device == device).cloned();
+                let new = || Client4::new(name.clone(), device.clone(), wanted.clone(), kept);
+                self.v4.insert(name.clone(), client.unwrap_or_else(new));
+            }
+            if let Some(wanted) = &unit.dhcpv6 {
+                let lans: Vec<String> =
+                    wanted.lans.iter().filter_map(|lan| devices.get(lan).cloned()).collect();
+                let client = old6.remove(&name).map(|mut client| {
+                    client.configure(wanted, lans.clone(), &around);
+                    client.accept_advertisements();
+                    client.place(&around, false);
+                    client
+                });
+                let kept = self.kept.v6.get(&name).filter(|lease| lease.device == device).cloned();
+                let new = || Client6::new(name.clone(), device.clone(), wanted.clone(), lans.clone(), kept);
+                self.v6.insert(name.clone(), client.unwrap_or_else(new));
+            }
+        }
+        // of units that a daemon before this one had clients on
+        for (unit, lease) in self.kept.v4.clone().into_iter().filter(|(unit, _)| !self.v4.contains_key(unit))
+        {
+            old4.entry(unit.clone()).or_insert_with(|| without_configuration4(unit, lease, &links, &around));
+        }
+        for (unit, lease) in self.kept.v6.clone().into_iter().filter(|(unit, _)| !self.v6.contains_key(unit))
+        {
+            old6.entry(unit.clone()).or_insert_with(|| without_configuration6(unit, lease, &links, &around));
+        }
+        for client in old4.values_mut() {
+            client.release(&around);
+        }
+        for client in old6.values_mut() {
+            client.release(&around);
+            forget_advertisements(&client.device);
+        }
+    }
+
+    fn look_at_links(&mut self, kernel: &Kernel) {
+        self.looked = Some(Instant::now());
+        let links = match kernel.links() {
+            Ok(links) => links,
+            Err(error) => return tracing::error!(%error, "DHCP: the devices cannot be read"),
+        };
+        let Book { duid, taken, v4, v6, .. } = self;
+        let around = Around { kernel, duid, taken };
+        let find = |device: &str| links.iter().find(|link| link.name == device);
+        for client in v4.values_mut() {
+            client.look(find(&client.device.clone()), &around);
+            if client.lease.is_some() {
+                client.place(&around, false);
+            }
+        }
+        for client in v6.values_mut() {
+            client.look(find(&client.device.clone()), &around);
+            client.place(&around, false);
+        }
+    }
+
+    fn to_keep(&self) -> Kept {
+        let v4 = self.v4.iter().filter_map(|(unit, client)| Some((unit.clone(), client.lease.clone()?)));
+        let v6 = self.v6.iter().filter_map(|(unit, client)| Some((unit.clone(), client.lease.clone()?)));
+        Kept { duid: self.duid.clone(), v4: v4.collect(), v6: v6.collect() }
+    }
+
+    fn name_servers(&self) -> Vec<std::net::IpAddr> {
+        let v4 = self
+            .v4
+            .values()
+            .filter(|client| client.config.install_dns)
+            .filter_map(|client| client.lease.as_ref());
+        let v6 = self.v6.values().filter_map(|client| client.lease.as_ref());
+        let v4 = v4.flat_map(|lease| lease.dns.iter().map(|server| (*server).into()));
+        v4.chain(v6.flat_map(|lease| lease.dns.iter().map(|server| (*server).into()))).collect()
+    }
+}
+
+/// A client that only gives back what it has.
+fn without_configuration4(unit: String, lease: Lease4, links: &[Link], around: &Around<'_>) -> Client4 {
+    let device = lease.device.clone();
+    let config = sluice_language::dhcp::DhcpClient::default();
+    let link = links.iter().find(|link| link.name == device);
+    let mut client = Client4::new(unit, device, config, Some(lease));
+    client.look(link, around);
+    client
+}
+
+fn without_configuration6(unit: String, lease: Lease6, links: &[Link], around: &Around<'_>) -> Client6 {
+    let device = lease.device.clone();
+    let config = sluice_language::dhcp::Dhcpv6Client {
+        address: lease.address.is_some(),
+        prefix: lease.prefix.is_some(),
+        ..Default::default()
+    };
+    let link = links.iter().find(|link| link.name == device);
+    let mut client = Client6::new(unit, device, config, vec![], Some(lease));
+    client.look(link, around);
+    client
+}
+
+fn with_number(interface: &str) -> String {
+    if interface.contains('.') { interface.to_owned() } else { format!("{interface}.0") }
+}
+
+/// DUID-LLT (RFC 8415, section 11.2) of the first device that has a MAC address, and of now.
+fn new_duid(links: &[Link]) -> Vec<u8> {
+    let random = || {
+        let [a, b, c, d] = chance::word().to_be_bytes();
+        // locally administered
+        [2, 0, a, b, c, d]
+    };
+    let mac = links.iter().map(|link| link.mac).find(|mac| *mac != [0; 6]).unwrap_or_else(random);
+    let time = (unix_ms() / 1000).saturating_sub(DUID_EPOCH_S) as u32;
+    [&[0, 1, 0, 1], &time.to_be_bytes()[..], &mac].concat()
+}
+
+/// Takes away what clients of a state directory put into the kernel; servers hear nothing of it.
+pub fn cleanup(dir: &Path, kernel: &Kernel) -> Vec<KernelError> {
+    let Ok(clients) = Clients::look(dir) else { return vec![] };
+    let kept = std::mem::take(&mut clients.book().kept);
+    let links = kernel.links().unwrap_or_default();
+    let index = |device: &str| links.iter().find(|link| link.name == device).map(|link| link.index);
+    let mut wanted: Vec<(String, Prefix)> =
+        kept.v4.values().map(|lease| (lease.device.clone(), lease.prefix())).collect();
+    let mut errors = vec![];
+    for lease in kept.v6.values() {
+        let of_units = lease.lans.iter().map(|(device, net)| (device.clone(), Prefix::from(*net)));
+        let former = lease.former.iter().map(|(device, net, _)| (device.clone(), Prefix::from(*net)));
+        let own = lease.address.iter().map(|given| (lease.device.clone(), given.net.into()));
+        wanted.extend(of_units.chain(former).chain(own));
+        errors.extend(
+            lease.prefix.iter().filter_map(|given| kernel.delete_leased_route(&unreachable(given.net)).err()),
+        );
+        forget_advertisements(&lease.device);
+    }
+    let present = kernel.leased().unwrap_or_default();
+    for (device, prefix) in wanted {
+        let Some(ifindex) = index(&device) else { continue };
+        if present.iter().any(|leased| (leased.ifindex, leased.prefix) == (ifindex, prefix)) {
+            // routes with this source go with it
+            errors.extend(kernel.delete_address(ifindex, &device, prefix).err());
+        }
+    }
+    errors
+}
+
+/// What was written down, and name servers.
+pub fn forget(dir: &Path) -> io::Result<()> {
+    [FILE, RESOLV].iter().try_for_each(|name| files::remove(dir, name).map(drop))
+}
