@@ -27,12 +27,23 @@ static __always_inline __s64 class_word(__u32 at)
 	return line ? line->word[at % CLASS_LINE_WORDS] : NO_CLASS;
 }
 
-static __always_inline __s64 row_word(__u32 at)
+static __always_inline struct class_line *line_of(__u32 at)
 {
 	__u32 index = at / CLASS_LINE_WORDS;
-	struct class_line *line = rows_at(index);
 
-	return line ? line->word[at % CLASS_LINE_WORDS] : NO_CLASS;
+	return rows_at(index);
+}
+
+static __always_inline __s64 word_of(const struct class_line *line, __u32 at)
+{
+	return line->word[at % CLASS_LINE_WORDS];
+}
+
+static __always_inline __s64 row_word(__u32 at)
+{
+	const struct class_line *line = line_of(at);
+
+	return line ? word_of(line, at) : NO_CLASS;
 }
 
 /* 1 if key > x: the borrow of x - key. As arithmetic, because the processor cannot predict these comparisons. */
@@ -206,8 +217,14 @@ __noinline __s64 match_group(__u32 index, __u32 first, __u32 source, __u32 desti
 		if (!shared)
 			break;
 		__u32 chunk = first + lowest_of_word(shared);
-		__s64 rule = match_chunk(row_word(source + chunk), row_word(destination + chunk),
-					 row_word(service + chunk), chunk * CLASS_CHUNK_RULES, context->orders);
+		__u32 at[] = {source + chunk, destination + chunk, service + chunk};
+		struct class_line *sources = line_of(at[0]), *destinations = line_of(at[1]), *services = line_of(at[2]);
+
+		/* one way out for all three: the verifier follows each */
+		if (!sources || !destinations || !services)
+			break;
+		__s64 rule = match_chunk(word_of(sources, at[0]), word_of(destinations, at[1]),
+					 word_of(services, at[2]), chunk * CLASS_CHUNK_RULES, context->orders);
 
 		if (rule >= 0 && (best < 0 || rule < best))
 			best = rule;

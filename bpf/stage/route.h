@@ -143,7 +143,9 @@ __noinline long fib_follow(hook_ctx *ctx, struct packet *p, long code)
 
 	if (!p || !memory)
 		return BPF_FIB_LKUP_RET_NOT_FWDED;
-	for (int i = 1; i < INSTANCES_ON_WAY; i++) {
+	int i;
+
+	bpf_for (i, 1, INSTANCES_ON_WAY) {
 		__u32 next = asked_next(p, &memory->fib, code);
 
 		if (!next || next == p->asked)
@@ -188,7 +190,9 @@ __noinline long fib_keep(hook_ctx *ctx, struct packet *p, long code)
 
 	if ((nexthop->flags & of_interest) != NEXTHOP_RESOLVED)
 		return code;
-	for (int i = 1; i <= PORTS_TRIED; i++) {
+	int i;
+
+	bpf_for (i, 1, PORTS_TRIED + 1) {
 		if (code == BPF_FIB_LKUP_RET_SUCCESS && fib->ifindex == nexthop->host_ifindex &&
 		    !__builtin_memcmp(fib->dmac, nexthop->dmac, 6))
 			return code;
@@ -212,7 +216,9 @@ __noinline int fib_neighbour(hook_ctx *ctx, struct packet *p)
 
 	if (!unit || !memory || !nexthop)
 		return false;
-	for (int i = 0; i < PORTS_TRIED; i++) {
+	int i;
+
+	bpf_for (i, 0, PORTS_TRIED) {
 		p->other_port = bpf_htons(i);
 		long code = fib_ask(ctx, p, unit, &memory->fib);
 

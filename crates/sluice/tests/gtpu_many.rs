@@ -166,5 +166,5 @@ fn resident(pid: u32) -> u64 {
 
 #[test]
 fn a_full_table_refuses_and_keeps_what_it_has() {
-    lives_with(if std::env::var_os("SLUICE_SOAK").is_some() { 1_000_000 } else { 20_000 });
+    lives_with(if common::is_soak() { 1_000_000 } else { 20_000 });
 }

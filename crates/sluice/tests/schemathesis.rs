@@ -10,7 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::thread;
 
-use common::{Site, accepted, stderr, stdout};
+use common::{Site, accepted, is_soak, stderr, stdout};
+use sluice_control::Client;
+use sluice_control::api::CloseQuery;
+use sluice_control::operations::candidate::CLOSE_CANDIDATE;
 use sluice_control::operations::{OPERATIONS, Role};
 
 const CONFIGURATION: &str = "\
@@ -80,7 +83,7 @@ fn asks(site: &Site, tool: &Path, address: &str, document: &Path, which: &[&str]
         "--checks",
         "all",
         "--max-examples",
-        "60",
+        if is_soak() { "60" } else { "10" },
         "--seed",
         "1",
         "--no-color",
@@ -105,5 +108,7 @@ fn schemathesis_finds_nothing() {
     let tried = finds_nothing(&site, &tool, TCP, &document, &["--include-by", "/x-role == anyone"]);
     assert_eq!(tried, open);
     assert_eq!(gateway.json("/health").unwrap()["status"], "ok");
+    // one of the requests may have opened the candidate for this process alone, behind which the relay is
+    Client::new(&site.state()).ask(&CLOSE_CANDIDATE, &CloseQuery { discard: true }).unwrap();
     accepted(&site.commit(&site.write("b.conf", CONFIGURATION)));
 }

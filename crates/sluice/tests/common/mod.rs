@@ -328,12 +328,21 @@ pub fn balances(gateway: &Gateway) -> Value {
     }
 }
 
-/// Waits until a condition holds; how long that took, or a panic after `patience`.
+/// Waits until a condition holds; how long that took, or a panic after `patience`. What asks by starting a process rests
+/// longer than it asks: others run beside it.
 pub fn wait_until(what: &str, patience: Duration, mut holds: impl FnMut() -> bool) -> Duration {
     let begun = Instant::now();
-    while !holds() {
+    loop {
+        let asked = Instant::now();
+        if holds() {
+            return begun.elapsed();
+        }
         assert!(begun.elapsed() < patience, "{what}: not within {patience:?}");
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep((2 * asked.elapsed()).clamp(Duration::from_millis(2), Duration::from_millis(200)));
     }
-    begun.elapsed()
+}
+
+/// Whether all is tried, as `make soak` does; `make test` tries a part, each time the same one.
+pub fn is_soak() -> bool {
+    std::env::var_os("SLUICE_SOAK").is_some()
 }

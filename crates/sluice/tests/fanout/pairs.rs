@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::bed::{FanOut, LISTENER, send, site};
 use super::dns::{Dns, Record};
-use crate::common::Site;
+use crate::common::{Site, is_soak};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 const NAME: &str = "collectors.example";
@@ -141,10 +141,6 @@ impl Scene<'_> {
 }
 
 /// `make soak` tries each pair on both hooks; else each is tried on one of them, so that all are.
-fn is_soak() -> bool {
-    std::env::var_os("SLUICE_SOAK").is_some()
-}
-
 fn every_pair(mode: &'static str) {
     let site = site(&format!("fan-pair-{mode}"));
     with_scene(mode, &site, |scene| {
