@@ -96,10 +96,13 @@ impl Seen {
     }
 }
 
-/// What the verifier says of the programs that a configuration is the first to ask for, on both hooks.
-pub fn examine(dataplane: &Dataplane, path: &Path, seen: &mut Seen) -> Result<Vec<Examined>> {
+/// What the verifier says of the programs that a configuration is the first to ask for, on both hooks: of so many variants,
+/// those with the most stages.
+pub fn examine(dataplane: &Dataplane, path: &Path, seen: &mut Seen, most: usize) -> Result<Vec<Examined>> {
     let plan = plan_of(path, 1)?;
-    let variants = seen.new_in(&plan);
+    let mut variants = seen.new_in(&plan);
+    variants.sort_by_key(|variant| std::cmp::Reverse(variant.stage_mask.count_ones()));
+    variants.truncate(most);
     if variants.is_empty() {
         return Ok(Vec::new());
     }

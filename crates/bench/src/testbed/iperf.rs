@@ -28,8 +28,8 @@ pub struct Transfer {
 
 /// For a server that begins, or that ends with the client before.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What it says meanwhile, in place of a report.
-const BUSY: &str = "the server is busy running a test";
+/// What a client says of a server that clears up after the one before, or opens its socket anew.
+const NOT_YET: [&str; 2] = ["the server is busy", "Connection refused"];
 
 #[derive(Debug, Clone, Copy)]
 pub enum Length {
@@ -138,10 +138,9 @@ impl Bulk {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let report = self.lane.site.lan_host.run("iperf3", arguments.split(' '))?;
-            if !report.contains(BUSY) || Instant::now() > deadline {
+            if !NOT_YET.iter().any(|word| report.contains(word)) || Instant::now() > deadline {
                 return read_report(&report);
             }
-            // it still clears up after the client before
             thread::sleep(Duration::from_millis(50));
         }
     }
