@@ -19,12 +19,17 @@ struct classes {
 	__u32 family; /* 0 = IPv4, 1 = IPv6, or CLASSES_NAT64 */
 };
 
+static __always_inline __s64 word_of(const struct class_line *line, __u32 at)
+{
+	return line->word[at % CLASS_LINE_WORDS];
+}
+
 static __always_inline __s64 class_word(__u32 at)
 {
 	__u32 index = at / CLASS_LINE_WORDS;
 	struct class_line *line = classes_at(index);
 
-	return line ? line->word[at % CLASS_LINE_WORDS] : NO_CLASS;
+	return line ? word_of(line, at) : NO_CLASS;
 }
 
 static __always_inline struct class_line *line_of(__u32 at)
@@ -32,11 +37,6 @@ static __always_inline struct class_line *line_of(__u32 at)
 	__u32 index = at / CLASS_LINE_WORDS;
 
 	return rows_at(index);
-}
-
-static __always_inline __s64 word_of(const struct class_line *line, __u32 at)
-{
-	return line->word[at % CLASS_LINE_WORDS];
 }
 
 static __always_inline __s64 row_word(__u32 at)

@@ -275,59 +275,38 @@ const BANDWIDTH: Statement = leaf(
     Kind::Amount { unit: "bits a second", min: 1_000_000, max: 4_294_967_000_000 },
 );
 
+/// What both versions have, with the statements of an interface.
+macro_rules! ospf {
+    ($($interface:expr),+) => {
+        &[
+            keyed(
+                "area",
+                "An area, by number or as an address.",
+                AREA_KEY,
+                &[
+                    keyed("interface", "A unit of the area.", UNIT_KEY, &[$($interface),+])
+                        .refuses(INTERFACE_REFUSED),
+                    NSSA,
+                    STUB,
+                ],
+            )
+            .refuses(AREA_REFUSED),
+            EXPORT,
+            BANDWIDTH,
+        ]
+    };
+}
+
 const OSPF: Statement = block(
     "ospf",
     "OSPF for IPv4 (RFC 2328).",
-    &[
-        keyed(
-            "area",
-            "An area, by number or as an address.",
-            AREA_KEY,
-            &[
-                keyed(
-                    "interface",
-                    "A unit of the area.",
-                    UNIT_KEY,
-                    &[AUTHENTICATION, BFD, DEAD, HELLO, TYPE, METRIC, PASSIVE],
-                )
-                .refuses(INTERFACE_REFUSED),
-                NSSA,
-                STUB,
-            ],
-        )
-        .refuses(AREA_REFUSED),
-        EXPORT,
-        BANDWIDTH,
-    ],
+    ospf![AUTHENTICATION, BFD, DEAD, HELLO, TYPE, METRIC, PASSIVE],
 )
 .refuses(REFUSED_OSPF);
 
-const OSPF3: Statement = block(
-    "ospf3",
-    "OSPF for IPv6 (RFC 5340).",
-    &[
-        keyed(
-            "area",
-            "An area, by number or as an address.",
-            AREA_KEY,
-            &[
-                keyed(
-                    "interface",
-                    "A unit of the area.",
-                    UNIT_KEY,
-                    &[BFD, DEAD, HELLO, TYPE, METRIC, PASSIVE],
-                )
-                .refuses(INTERFACE_REFUSED),
-                NSSA,
-                STUB,
-            ],
-        )
-        .refuses(AREA_REFUSED),
-        EXPORT,
-        BANDWIDTH,
-    ],
-)
-.refuses(REFUSED_OSPF);
+const OSPF3: Statement =
+    block("ospf3", "OSPF for IPv6 (RFC 5340).", ospf![BFD, DEAD, HELLO, TYPE, METRIC, PASSIVE])
+        .refuses(REFUSED_OSPF);
 
 pub const PROTOCOLS: Statement = block(
     "protocols",
