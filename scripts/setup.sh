@@ -71,6 +71,7 @@ readonly OPTIONAL=(
 	"radvd:radvd:sends router advertisements in tests"
 	"turnserver:coturn:a STUN server and client (RFC 5780) that say how translation behaves"
 	"kea-dhcp4:kea-dhcp4-server:the DHCP server of the gateway in tests"
+	"dhclient:isc-dhcp-client:a DHCPv6 client in tests"
 	"rdisc6:ndisc6:a host that asks for router advertisements in tests"
 	"udhcpc:udhcpc:a DHCP client in tests"
 	"zsh:zsh:reads in tests what completes for it"

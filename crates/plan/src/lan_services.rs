@@ -2,6 +2,7 @@
 
 use sluice_language::Config;
 use sluice_language::config::{HostInbound, Service};
+use sluice_language::dhcp_server::{DhcpSubnet, Family};
 use sluice_language::router_advertisement::AdvertisedUnit;
 
 use crate::{UnitInfo, Warning};
@@ -33,16 +34,17 @@ fn prefix_texts(own: &AdvertisedUnit) -> Vec<String> {
     unusable.map(text).collect()
 }
 
-/// UDP, and where clients ask for addresses (RFC 2131 4.1).
+/// UDP, and where clients ask for addresses (RFC 2131 4.1; RFC 8415 7.2).
 const UDP: u8 = 17;
 const DHCP_SERVER: u16 = 67;
+const DHCPV6_SERVER: u16 = 547;
 
-/// Whether a unit's packets for the DHCP server reach this host.
-fn hears_dhcp(config: &Config, unit: &str) -> bool {
+/// Whether a unit's packets to a port of UDP reach this host.
+fn hears(config: &Config, unit: &str, port: u16) -> bool {
     let admits = |inbound: &HostInbound| {
         let hears = |service: &Service| {
             let (first, last) = service.destination_port;
-            service.protocol == Some(UDP) && first <= DHCP_SERVER && DHCP_SERVER <= last
+            service.protocol == Some(UDP) && first <= port && port <= last
         };
         inbound.any || inbound.services.iter().any(hears)
     };
@@ -53,15 +55,20 @@ fn hears_dhcp(config: &Config, unit: &str) -> bool {
 }
 
 fn dhcp_warnings(config: &Config, infos: &[UnitInfo]) -> Vec<Warning> {
-    let subnets = config.dhcp_server.subnets.iter();
-    let deaf = subnets.filter(|subnet| !hears_dhcp(config, &subnet.unit));
-    let text = |unit: &str| {
-        format!(
-            "dhcp-local-server on {unit}: what its clients send is dropped here; add `host-inbound-traffic system-services dhcp` to \
-             its zone"
-        )
+    let warning = |subnet: &DhcpSubnet| {
+        let (statement, service, port) = match subnet.family() {
+            Family::Inet => ("dhcp-local-server", "dhcp", DHCP_SERVER),
+            Family::Inet6 => ("dhcp-local-server dhcpv6", "dhcpv6", DHCPV6_SERVER),
+        };
+        let text = format!(
+            "{statement} on {}: what its clients send is dropped here; add `host-inbound-traffic system-services {service}` to its \
+             zone",
+            subnet.unit
+        );
+        let warning = Warning { device: device(infos, &subnet.unit), text };
+        (!hears(config, &subnet.unit, port)).then_some(warning)
     };
-    deaf.map(|subnet| Warning { device: device(infos, &subnet.unit), text: text(&subnet.unit) }).collect()
+    config.dhcp_server.subnets.iter().filter_map(warning).collect()
 }
 
 fn device(infos: &[UnitInfo], unit: &str) -> String {

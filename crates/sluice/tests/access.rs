@@ -44,7 +44,7 @@ const OPEN: [&str; 16] = [
 ];
 
 /// What only they do, and a body for each.
-const CHANGES: [(&str, &str); 24] = [
+const CHANGES: [(&str, &str); 25] = [
     ("api/sessions/clear", "{}"),
     ("api/nat/bindings/clear", "{}"),
     ("api/dhcp/clients/renew", "{\"interface\":\"x\"}"),
@@ -55,6 +55,7 @@ const CHANGES: [(&str, &str); 24] = [
     ("api/gate/grant", "[]"),
     ("api/routing/bgp/clear", "{\"all\":true}"),
     ("api/dhcp-server/clear", "{\"address\":\"192.0.2.9\"}"),
+    ("api/dhcpv6-server/clear", "{\"address\":\"2001:db8::9\"}"),
     ("api/gtp-u/sessions/add", "[]"),
     ("api/gtp-u/sessions/change", "{\"name\":\"x\"}"),
     ("api/gtp-u/sessions/remove", "{\"all\":true}"),

@@ -14,6 +14,7 @@ mod devices;
 mod dhcp;
 mod dhcp_provider;
 mod dhcp_server;
+mod dhcpv6_server;
 mod drops;
 mod equations;
 mod events;

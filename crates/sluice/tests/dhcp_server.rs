@@ -46,11 +46,16 @@ fn installed() -> bool {
 }
 
 /// The server outlives the daemon, and must not outlive the test.
-struct Ended(PathBuf);
+pub(crate) struct Ended(PathBuf);
 
 impl Ended {
     fn with(site: &Site) -> Self {
-        Self(site.state().join("dhcp-server/started.pid"))
+        Self::of(site, "dhcp-server")
+    }
+
+    /// The one that has its files there.
+    pub(crate) fn of(site: &Site, directory: &str) -> Self {
+        Self(site.state().join(directory).join("started.pid"))
     }
 }
 
@@ -107,7 +112,7 @@ fn bound(gateway: &Gateway, address: &str) -> bool {
     view(gateway)["bindings"].as_array().unwrap().iter().any(|binding| binding["address"] == address)
 }
 
-fn is_alive(pid: u64) -> bool {
+pub(crate) fn is_alive(pid: u64) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
 }
 

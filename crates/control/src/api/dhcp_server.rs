@@ -1,9 +1,9 @@
-//! What is said of the DHCP server.
+//! What is said of the DHCP servers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The DHCP server and what it has lent.
+/// A server of DHCP or DHCPv6 and what it has lent.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct DhcpServerView {
     /// Of the process that serves; none where nobody is served.
@@ -14,13 +14,17 @@ pub struct DhcpServerView {
     pub bindings: Vec<DhcpBindingView>,
 }
 
-/// An address that is lent.
+/// An address or a prefix that is lent.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct DhcpBindingView {
-    /// The address.
+    /// The address; of a delegated prefix with its length.
     pub address: String,
-    /// Of the client.
+    /// Of the client; empty where a DHCPv6 client does not say it.
     pub hardware_address: String,
+    /// Of a DHCPv6 client.
+    pub duid: Option<String>,
+    /// The client that packets for a delegated prefix go to; none where no route stands.
+    pub next_hop: Option<String>,
     /// As the client calls itself.
     pub hostname: String,
     /// When it is over, in milliseconds since 1970.
@@ -37,7 +41,7 @@ pub struct DhcpBindingView {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DhcpClearRequest {
-    /// The address that is lent.
+    /// The address that is lent, or the delegated prefix, with its length or without.
     pub address: String,
 }
 

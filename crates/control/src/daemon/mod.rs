@@ -116,7 +116,7 @@ impl Daemon {
         drops::start(shared.clone()).map_err(DaemonError::Runtime)?;
         dhcp::start(shared.clone()).map_err(DaemonError::Runtime)?;
         oversize::start(shared.clone()).map_err(DaemonError::Runtime)?;
-        dhcp_server::start(shared.clone(), &options.state_dir).map_err(DaemonError::Runtime)?;
+        dhcp_server::start(&shared, &options.state_dir).map_err(DaemonError::Runtime)?;
         router_advertisement::start(shared.clone()).map_err(DaemonError::Runtime)?;
         fan_out::serve_metrics(&shared, &service).map_err(DaemonError::Metrics)?;
         let in_force = engine.lock().unwrap_or_else(PoisonError::into_inner).in_force();
@@ -335,7 +335,7 @@ pub fn cleanup(state_dir: &Path, bpffs: Option<&Path>, keep_commits: bool) -> Re
         crate::functions::router_advertisement::end(&kernel, &config);
         forwarding::forwarded(&config).iter().try_for_each(|device| kernel::stop_forwarding(device))?;
     }
-    crate::functions::dhcp_server::end(state_dir, keep_commits);
+    crate::functions::dhcp_server::end(state_dir, keep_commits, &kernel);
     sluice_dataplane::cleanup(&pin)?;
     let mut wants = KernelWants::default();
     let mut errors = clients::cleanup(state_dir, &kernel);

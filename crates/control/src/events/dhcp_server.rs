@@ -1,14 +1,18 @@
-//! The thread that sees to the DHCP server: Kea runs while the configuration has something to serve, is told what has changed,
+//! The threads that see to the DHCP servers, one for each family: Kea runs while the configuration has something to serve, is told what has changed,
 //! and is started again when it ends.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use sluice_language::dhcp_server::Family;
+
+use super::delegated::DelegatedRoutes;
 use crate::commit::Shared;
 use crate::functions::dhcp_server::kea;
 use crate::functions::dhcp_server::process::{self, Place};
+use crate::kernel::Address;
 use crate::state::dhcp_server::ServerState;
 
 const PERIOD: Duration = Duration::from_millis(500);
@@ -17,25 +21,20 @@ const PERIOD: Duration = Duration::from_millis(500);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-pub fn start(shared: Arc<Shared>, state_dir: &Path) -> std::io::Result<()> {
-    let mut supervisor = Supervisor {
-        place: Place::of(state_dir),
-        running: None,
-        devices: None,
-        pause: FIRST_PAUSE,
-        not_before: None,
-        error: None,
-        idle: false,
-    };
-    thread::Builder::new()
-        .name("dhcp-server".to_owned())
-        .spawn(move || {
-            loop {
-                supervisor.look(&shared);
-                thread::sleep(PERIOD);
-            }
-        })
-        .map(drop)
+pub fn start(shared: &Arc<Shared>, state_dir: &Path) -> std::io::Result<()> {
+    Family::ALL.into_iter().try_for_each(|family| {
+        let mut supervisor = Supervisor::new(state_dir, family);
+        let shared = shared.clone();
+        thread::Builder::new()
+            .name(supervisor.place.names().directory.to_owned())
+            .spawn(move || {
+                loop {
+                    supervisor.look(&shared);
+                    thread::sleep(PERIOD);
+                }
+            })
+            .map(drop)
+    })
 }
 
 struct Running {
@@ -46,6 +45,9 @@ struct Running {
 
 struct Supervisor {
     place: Place,
+    state_dir: PathBuf,
+    /// In the log.
+    title: &'static str,
     running: Option<Running>,
     /// Devices and addresses that Kea has its sockets for.
     devices: Option<Vec<(u32, String)>>,
@@ -54,22 +56,49 @@ struct Supervisor {
     error: Option<String>,
     /// Nothing is to be served, and nothing remains.
     idle: bool,
+    /// To what clients of DHCPv6 have got; the other server delegates nothing.
+    routes: Option<DelegatedRoutes>,
 }
 
 impl Supervisor {
+    fn new(state_dir: &Path, family: Family) -> Self {
+        let place = Place::of(state_dir, family);
+        Self {
+            title: place.names().title,
+            place,
+            state_dir: state_dir.to_owned(),
+            running: None,
+            devices: None,
+            pause: FIRST_PAUSE,
+            not_before: None,
+            error: None,
+            idle: false,
+            routes: (family == Family::Inet6).then(DelegatedRoutes::default),
+        }
+    }
+
     fn look(&mut self, shared: &Shared) {
-        let text = kea::text(&shared.active().config, self.place.dir());
-        match text {
-            Some(text) => {
+        let active = shared.active();
+        let config = &active.config;
+        match kea::text(config, &self.place) {
+            Ok(Some(text)) => {
                 self.idle = false;
                 self.serve(shared, text);
             }
-            None if !self.idle => self.end(),
-            None => {}
+            Ok(None) if !self.idle => self.end(),
+            Ok(None) => {}
+            Err(error) => self.fail(format!("its files cannot be written: {error}")),
         }
-        let pid = self.running.as_ref().map(|running| running.pid);
-        let dir = Some(self.place.dir().to_owned());
-        shared.dhcp_server.set(ServerState { dir, pid, error: self.error.clone() });
+        let routes = self.routes.as_mut().map(|routes| routes.look(shared, config, &self.place));
+        shared.dhcp_server.set(
+            self.place.family(),
+            ServerState {
+                state_dir: Some(self.state_dir.clone()),
+                pid: self.running.as_ref().map(|running| running.pid),
+                error: self.error.clone(),
+                routes: routes.unwrap_or_default(),
+            },
+        );
     }
 
     fn serve(&mut self, shared: &Shared, text: String) {
@@ -77,7 +106,7 @@ impl Supervisor {
         if self.running.is_none() {
             self.adopt();
         }
-        let devices = devices(shared, &text);
+        let devices = devices(shared, &text, self.place.family());
         match &self.running {
             Some(running) if running.text != text => self.reload(text, "the configuration has changed"),
             Some(_) if self.devices != devices && self.devices.is_some() => {
@@ -96,7 +125,7 @@ impl Supervisor {
             self.pause = FIRST_PAUSE;
         }
         let words = self.place.last_words();
-        tracing::error!(pid = running.pid, "the DHCP server has ended: {words}");
+        tracing::error!(pid = running.pid, "{} has ended: {words}", self.title);
         self.error = Some(format!("Kea has ended: {words}"));
         self.not_before = Some(Instant::now() + self.pause);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
@@ -105,7 +134,7 @@ impl Supervisor {
     /// One that an earlier daemon has started goes on.
     fn adopt(&mut self) {
         let Some(pid) = self.place.running() else { return };
-        tracing::info!(pid, "the DHCP server goes on");
+        tracing::info!(pid, "{} goes on", self.title);
         let text = self.place.configuration().unwrap_or_default();
         self.running = Some(Running { pid, since: Instant::now(), text });
         self.error = None;
@@ -115,13 +144,13 @@ impl Supervisor {
         if self.not_before.is_some_and(|at| at > Instant::now()) {
             return;
         }
-        let Some(program) = process::program() else {
-            return self
-                .fail("Kea is not installed; `apt install kea-dhcp4-server`, and it starts".to_owned());
+        let Some(program) = process::program(self.place.family()) else {
+            let package = self.place.names().package;
+            return self.fail(format!("Kea is not installed; `apt install {package}`, and it starts"));
         };
         match self.place.write(&text).and_then(|()| self.place.start(&program)) {
             Ok(pid) => {
-                tracing::info!(pid, "the DHCP server has started");
+                tracing::info!(pid, "{} has started", self.title);
                 self.running = Some(Running { pid, since: Instant::now(), text });
                 self.error = None;
             }
@@ -131,7 +160,7 @@ impl Supervisor {
 
     fn fail(&mut self, why: String) {
         if self.error.as_ref() != Some(&why) {
-            tracing::error!("the DHCP server does not run: {why}");
+            tracing::error!("{} does not run: {why}", self.title);
         }
         self.error = Some(why);
         self.not_before = Some(Instant::now() + FIRST_PAUSE);
@@ -144,17 +173,17 @@ impl Supervisor {
             self.place.write(&text).map_err(|error| error.to_string()).and_then(|()| self.place.reload());
         match told {
             Ok(()) => {
-                tracing::info!(pid = running.pid, "the DHCP server has read its configuration again: {why}");
+                tracing::info!(pid = running.pid, "{} has read its configuration again: {why}", self.title);
                 running.text = text;
                 self.error = None;
             }
             // it may be that it has just begun, and does not listen yet
             Err(error) if running.since.elapsed() < Duration::from_secs(5) => {
-                tracing::debug!(%error, "the DHCP server is told again");
+                tracing::debug!(%error, "{} is told again", self.title);
                 running.text.clear();
             }
             Err(error) => {
-                tracing::warn!("the DHCP server begins anew, as it could not be told: {error}");
+                tracing::warn!("{} begins anew, as it could not be told: {error}", self.title);
                 let pid = running.pid;
                 self.place.stop(pid);
                 self.running = None;
@@ -167,10 +196,10 @@ impl Supervisor {
         let running = self.running.take().map(|running| running.pid).or_else(|| self.place.running());
         if let Some(pid) = running {
             self.place.stop(pid);
-            tracing::info!(pid, "the DHCP server has ended: nothing is to be served");
+            tracing::info!(pid, "{} has ended: nothing is to be served", self.title);
         }
         if let Err(error) = self.place.tidy() {
-            tracing::warn!(%error, "files of the DHCP server remain");
+            tracing::warn!(%error, "files of {} remain", self.title);
         }
         (self.error, self.devices, self.not_before, self.pause) = (None, None, None, FIRST_PAUSE);
         self.idle = true;
@@ -178,12 +207,13 @@ impl Supervisor {
 }
 
 /// Indices and addresses of the devices that are served; None = they cannot be read now.
-fn devices(shared: &Shared, text: &str) -> Option<Vec<(u32, String)>> {
+fn devices(shared: &Shared, text: &str, family: Family) -> Option<Vec<(u32, String)>> {
     let links = shared.kernel.links().ok()?;
     let served = links.iter().filter(|link| link.up && text.contains(&format!("\"{}\"", link.name)));
     let indices: Vec<u32> = served.map(|link| link.index).collect();
     let addresses = shared.kernel.addresses().ok()?;
-    let own = addresses.iter().filter(|own| own.prefix.addr.is_ipv4() && indices.contains(&own.ifindex));
+    let is_served = |own: &&Address| Family::of(own.prefix.addr) == family && indices.contains(&own.ifindex);
+    let own = addresses.iter().filter(is_served);
     let mut found: Vec<(u32, String)> = own.map(|own| (own.ifindex, own.prefix.addr.to_string())).collect();
     found.sort();
     Some(found)

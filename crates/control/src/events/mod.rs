@@ -2,6 +2,7 @@
 //! has a thread of its own, and none waits for a commit to be asked for.
 
 pub mod confirm;
+mod delegated;
 mod departures;
 pub mod dhcp;
 pub mod dhcp_server;

@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use sluice_language::Config;
+use sluice_language::dhcp_server::Family;
 use sluice_plan::Plan;
 
 use super::dhcp_server::process::{Place, program};
@@ -41,7 +42,9 @@ pub fn asked(text: &str, file: &str, plan: &Plan) -> Result<Vec<String>, AskedEr
     if !plan.frr.is_empty() {
         unasked.extend(frr(&plan.frr, &scratch).map_err(refused)?);
     }
-    unasked.extend(server(&config, &scratch).map_err(refused)?);
+    for family in Family::ALL {
+        unasked.extend(server(&config, family, &scratch).map_err(refused)?);
+    }
     Ok(unasked)
 }
 
@@ -71,14 +74,18 @@ fn frr(text: &str, scratch: &Scratch) -> Result<Option<String>, String> {
     }
 }
 
-fn server(config: &Config, scratch: &Scratch) -> Result<Option<String>, String> {
-    let place = Place::of(&scratch.0);
-    let Some(text) = kea::text(config, place.dir()) else { return Ok(None) };
-    let unasked =
-        |why: &str| Ok(Some(format!("Kea was not asked whether it takes `dhcp-local-server`: {why}")));
-    let Some(program) = program() else { return unasked("it is not installed") };
+fn server(config: &Config, family: Family, scratch: &Scratch) -> Result<Option<String>, String> {
+    let place = Place::of(&scratch.0, family);
+    let statement = family.statement();
+    let unasked = |why: &str| Ok(Some(format!("Kea was not asked whether it takes `{statement}`: {why}")));
+    let text = match kea::text(config, &place) {
+        Ok(Some(text)) => text,
+        Ok(None) => return Ok(None),
+        Err(error) => return unasked(&error.to_string()),
+    };
+    let Some(program) = program(family) else { return unasked("it is not installed") };
     // it would refuse devices that the commit makes
-    let devices = config.dhcp_server.subnets.iter().filter_map(|subnet| device_of(config, &subnet.unit));
+    let devices = config.dhcp_server.of(family).filter_map(|subnet| device_of(config, &subnet.unit));
     for device in devices {
         if nix::net::if_::if_nametoindex(device.as_str()).is_err() {
             return unasked(&format!("there is no {device} on this machine yet"));
@@ -86,7 +93,7 @@ fn server(config: &Config, scratch: &Scratch) -> Result<Option<String>, String> 
     }
     match place.try_out(&program, &text) {
         Ok(Ok(())) => Ok(None),
-        Ok(Err(words)) => Err(Refused { words }.to_string()),
+        Ok(Err(words)) => Err(Refused { statement, words }.to_string()),
         Err(error) => unasked(&error.to_string()),
     }
 }

@@ -7,6 +7,7 @@ pub mod bpffs;
 pub mod changes;
 pub mod clock;
 mod connection;
+mod delegated;
 pub mod devices;
 pub mod environment;
 pub mod ethtool;

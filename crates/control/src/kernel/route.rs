@@ -20,7 +20,15 @@ const CONNECTED_IPV6: u32 = 256;
 impl Kernel {
     /// The routes that carry Sluice's protocol number, and the devices their gateways are on.
     pub fn routes(&self, device_name: impl Fn(u32) -> Option<String>) -> Result<Vec<RouteWant>> {
-        let messages = self.all_tables(RouteProtocol::Other(PROTOCOL), RouteType::Unspec)?;
+        self.routes_of(PROTOCOL, device_name)
+    }
+
+    pub(super) fn routes_of(
+        &self,
+        protocol: u8,
+        device_name: impl Fn(u32) -> Option<String>,
+    ) -> Result<Vec<RouteWant>> {
+        let messages = self.all_tables(RouteProtocol::Other(protocol), RouteType::Unspec)?;
         Ok(messages.iter().filter_map(|message| parse(message, &device_name)).collect())
     }
 
@@ -116,14 +124,32 @@ impl Kernel {
 
     /// Adds the route, or replaces the one Sluice had to the same destination.
     pub fn put_route(&self, route: &RouteWant, ifindex: impl Fn(&str) -> Option<u32>) -> Result<()> {
-        let message = build(route, ifindex)?;
+        self.put_route_of(PROTOCOL, route, ifindex)
+    }
+
+    pub(super) fn put_route_of(
+        &self,
+        protocol: u8,
+        route: &RouteWant,
+        ifindex: impl Fn(&str) -> Option<u32>,
+    ) -> Result<()> {
+        let message = build(route, protocol, ifindex)?;
         let action = || format!("add route {}", text(route));
         let advice = "check that each gateway is in the subnet of an interface that is up";
         self.wait(self.netlink.route().add(message).replace().execute(), action, advice)
     }
 
     pub fn delete_route(&self, route: &RouteWant, ifindex: impl Fn(&str) -> Option<u32>) -> Result<()> {
-        let message = build(route, ifindex)?;
+        self.delete_route_of(PROTOCOL, route, ifindex)
+    }
+
+    pub(super) fn delete_route_of(
+        &self,
+        protocol: u8,
+        route: &RouteWant,
+        ifindex: impl Fn(&str) -> Option<u32>,
+    ) -> Result<()> {
+        let message = build(route, protocol, ifindex)?;
         let action = || format!("remove route {}", text(route));
         self.wait(self.netlink.route().del(message).execute(), action, "check the routing table")
     }
@@ -148,7 +174,7 @@ fn table(message: &RouteMessage) -> u32 {
     attribute.unwrap_or_else(|| message.header.table.into())
 }
 
-fn build(route: &RouteWant, ifindex: impl Fn(&str) -> Option<u32>) -> Result<RouteMessage> {
+fn build(route: &RouteWant, protocol: u8, ifindex: impl Fn(&str) -> Option<u32>) -> Result<RouteMessage> {
     let invalid = |reason: String| KernelError {
         action: format!("add route {}", text(route)),
         reason,
@@ -158,7 +184,7 @@ fn build(route: &RouteWant, ifindex: impl Fn(&str) -> Option<u32>) -> Result<Rou
     let mut builder = RouteMessageBuilder::<IpAddr>::new()
         .destination_prefix(addr, len)
         .map_err(|e| invalid(e.to_string()))?
-        .protocol(RouteProtocol::Other(PROTOCOL))
+        .protocol(RouteProtocol::Other(protocol))
         .table_id(route.table)
         .priority(route.preference);
     builder = match &route.target {

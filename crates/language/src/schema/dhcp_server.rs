@@ -1,6 +1,6 @@
 //! `system services dhcp-local-server` and `access address-assignment`
 
-use super::{Key, Kind, Statement, block, keyed, leaf, list};
+use super::{Key, Kind, Statement, block, flag, keyed, leaf, list};
 
 /// An infinite lease is none that could be moved.
 const LEASE: Kind = Kind::Number { min: 60, max: 4_294_967_294 };
@@ -9,16 +9,26 @@ const OPTION: Statement = keyed(
     "option",
     "An option by its number (RFC 2132), with one value.",
     &[Key::Value(Kind::Number { min: 1, max: 254 })],
-    &[
-        leaf("byte", "A number of 8 bits.", Kind::Number { min: 0, max: 255 }),
-        leaf("hex-string", "Bytes, two hexadecimal digits each.", Kind::Text),
-        leaf("integer", "A number of 32 bits.", Kind::Number { min: 0, max: u32::MAX as u64 }),
-        list("ip-address", "IPv4 addresses.", Kind::Address),
-        leaf("short", "A number of 16 bits.", Kind::Number { min: 0, max: 65_535 }),
-        leaf("string", "A text.", Kind::Text),
-    ],
+    OPTION_VALUES,
 )
 .on_one_line();
+
+const OPTION6: Statement = keyed(
+    "option",
+    "An option of DHCPv6 by its number, with one value.",
+    &[Key::Value(Kind::Number { min: 1, max: 65_535 })],
+    OPTION_VALUES,
+)
+.on_one_line();
+
+const OPTION_VALUES: &[Statement] = &[
+    leaf("byte", "A number of 8 bits.", Kind::Number { min: 0, max: 255 }),
+    leaf("hex-string", "Bytes, two hexadecimal digits each.", Kind::Text),
+    leaf("integer", "A number of 32 bits.", Kind::Number { min: 0, max: u32::MAX as u64 }),
+    list("ip-address", "Addresses of the family.", Kind::Address),
+    leaf("short", "A number of 16 bits.", Kind::Number { min: 0, max: 65_535 }),
+    leaf("string", "A text.", Kind::Text),
+];
 
 const ATTRIBUTES: Statement = block(
     "dhcp-attributes",
@@ -53,6 +63,59 @@ const ATTRIBUTES: Statement = block(
     "wins-server",
 ]);
 
+const ATTRIBUTES6: Statement = block(
+    "dhcp-attributes",
+    "What clients are told.",
+    &[
+        list("dns-server", "Resolvers of DNS (option 23, RFC 3646).", Kind::Address),
+        list("domain-name", "Domains that names are sought in (option 24, RFC 3646).", Kind::HostName),
+        leaf("maximum-lease-time", "The same as `valid-lifetime`.", LEASE),
+        OPTION6,
+        leaf(
+            "preferred-lifetime",
+            "Seconds that what is lent serves for new connections; five eighths of the valid lifetime by default.",
+            LEASE,
+        ),
+        leaf("valid-lifetime", "Seconds that addresses and prefixes are lent for, 86400 by default.", LEASE),
+    ],
+)
+.refuses(&[
+    "exclude-prefix-len",
+    "grace-period",
+    "option-match",
+    "propagate-ppp-settings",
+    "propagate-settings",
+    "sip-server-address",
+    "sip-server-domain-name",
+    "t1-percentage",
+    "t1-renewal-time",
+    "t2-percentage",
+    "t2-rebinding-time",
+]);
+
+const HOST6: Statement = keyed(
+    "host",
+    "A client that always gets the same address.",
+    &[Key::Value(Kind::Name("host"))],
+    &[
+        leaf("duid", "Its DUID in hexadecimal digits, like `00:03:00:01:02:00:5e:10:00:01`.", Kind::Text),
+        leaf("ip-address", "Its address, out of the prefix.", Kind::Address),
+    ],
+)
+.refuses(&["hardware-address", "user-name"]);
+
+const RANGE6: Statement = keyed(
+    "range",
+    "Addresses that are lent, the gateway's own left out; or, with `prefix-length`, the whole prefix in pieces.",
+    &[Key::Value(Kind::Name("range"))],
+    &[
+        leaf("high", "The last one.", Kind::Address),
+        leaf("low", "The first one.", Kind::Address),
+        leaf("prefix-length", "Bits of the prefixes that are delegated.", Kind::Number { min: 16, max: 64 }),
+    ],
+)
+.on_one_line();
+
 const HOST: Statement = keyed(
     "host",
     "A client that always gets the same address.",
@@ -85,19 +148,35 @@ pub const ACCESS: Statement = block(
             &[block(
                 "family",
                 "Whose addresses.",
-                &[block(
-                    "inet",
-                    "IPv4.",
-                    &[
-                        ATTRIBUTES,
-                        HOST,
-                        leaf("network", "Network of its addresses, that of a unit.", Kind::Prefix),
-                        RANGE,
-                    ],
-                )
-                .refuses(&["excluded-address", "excluded-range", "xauth-attributes"])],
-            )
-            .refuses(&["inet6"])],
+                &[
+                    block(
+                        "inet",
+                        "IPv4.",
+                        &[
+                            ATTRIBUTES,
+                            HOST,
+                            leaf("network", "Network of its addresses, that of a unit.", Kind::Prefix),
+                            RANGE,
+                        ],
+                    )
+                    .refuses(&["excluded-address", "excluded-range", "xauth-attributes"]),
+                    block(
+                        "inet6",
+                        "IPv6.",
+                        &[
+                            ATTRIBUTES6,
+                            HOST6,
+                            leaf(
+                                "prefix",
+                                "Prefix of its addresses, that of a unit; or what is delegated in pieces.",
+                                Kind::Prefix,
+                            ),
+                            RANGE6,
+                        ],
+                    )
+                    .refuses(&["excluded-address", "excluded-range", "xauth-attributes"]),
+                ],
+            )],
         )
         .refuses(&["active-drain", "hold-down", "link"])],
     )
@@ -119,20 +198,69 @@ pub const ACCESS: Statement = block(
     "terminate-code",
 ]);
 
-pub const DHCP_LOCAL_SERVER: Statement = block(
-    "dhcp-local-server",
-    "DHCP server (RFC 2131), by Kea.",
-    &[keyed(
-        "group",
-        "Units that are served.",
-        &[Key::Value(Kind::Name("group"))],
-        &[keyed("interface", "A unit.", &[Key::Value(Kind::Unit)], &[])],
-    )
-    .refuses(&["authentication", "dynamic-profile", "liveness-detection", "overrides", "reconfigure"])],
+const OVERRIDES: Statement = block(
+    "overrides",
+    "How clients are served.",
+    &[
+        leaf("delegated-pool", "The pool that prefixes are delegated from.", Kind::Name("pool")),
+        flag("rapid-commit", "Two messages instead of four for clients that ask for it."),
+    ],
+)
+.refuses(&[
+    "asymmetric-lease-time",
+    "asymmetric-prefix-lease-time",
+    "client-negotiation-match",
+    "delete-binding-on-renegotiation",
+    "interface-client-limit",
+    "multi-address-embedded-option-response",
+    "process-inform",
+]);
+
+const DHCPV6: Statement = block(
+    "dhcpv6",
+    "DHCPv6 server (RFC 8415), by Kea.",
+    &[
+        keyed(
+            "group",
+            "Units that are served.",
+            &[Key::Value(Kind::Name("group"))],
+            &[keyed("interface", "A unit.", &[Key::Value(Kind::Unit)], &[OVERRIDES]), OVERRIDES],
+        )
+        .refuses(&["authentication", "dynamic-profile", "liveness-detection", "reconfigure"]),
+        OVERRIDES,
+    ],
 )
 .refuses(&[
     "authentication",
-    "dhcpv6",
+    "duplicate-clients",
+    "dynamic-profile",
+    "liveness-detection",
+    "pool-match-order",
+    "reconfigure",
+]);
+
+pub const DHCP_LOCAL_SERVER: Statement = block(
+    "dhcp-local-server",
+    "Servers of DHCP (RFC 2131) and DHCPv6, by Kea.",
+    &[
+        DHCPV6,
+        keyed(
+            "group",
+            "Units that are served.",
+            &[Key::Value(Kind::Name("group"))],
+            &[keyed("interface", "A unit.", &[Key::Value(Kind::Unit)], &[])],
+        )
+        .refuses(&[
+            "authentication",
+            "dynamic-profile",
+            "liveness-detection",
+            "overrides",
+            "reconfigure",
+        ]),
+    ],
+)
+.refuses(&[
+    "authentication",
     "duplicate-clients-on-interface",
     "dynamic-profile",
     "forward-snooped-clients",

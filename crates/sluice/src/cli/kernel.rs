@@ -20,11 +20,13 @@ use crate::output::table;
 
 /// As `ip route` shows the protocol number of what Sluice has put there.
 const OURS: &str = "83";
+/// To prefixes that clients of the DHCPv6 server have.
+const DELEGATED: &str = "84";
 
 pub const ROUTES: &[Argument] = &[
     named(
         "protocol",
-        "Only of this origin: static, direct, bgp, ospf, dhcp, or as the kernel calls it",
+        "Only of this origin: static, direct, access, bgp, ospf, dhcp, or as the kernel calls it",
         Value::Any("protocol"),
     ),
     named("instance", "Of this routing instance", Value::Any("routing-instance")),
@@ -174,6 +176,7 @@ impl Route {
         match self.protocol.as_deref() {
             Some("kernel") | None => "Direct",
             Some("static" | OURS) => "Static",
+            Some(DELEGATED) => "Access",
             Some("bgp") => "BGP",
             Some("ospf") => "OSPF",
             Some("dhcp") => "DHCP",

@@ -1,8 +1,16 @@
 //! What hosts of a link get from this gateway, in words.
 
-use sluice_control::api::{AdvertisedPrefixView, DhcpBindingView, DhcpServerView, RouterAdvertisementView};
+use sluice_control::api::{
+    AdvertisedPrefixView, DhcpBindingView, DhcpClearRequest, DhcpCleared, DhcpServerView,
+    RouterAdvertisementView,
+};
+use sluice_control::operations::{NoArguments, Operation};
 
+use super::grammar::Given;
+use super::out::{Done, Out};
 use super::report::unix_time;
+use super::shell::Shell;
+use crate::exit::Failure;
 use crate::output::table;
 
 /// `show ipv6 router-advertisement`
@@ -49,24 +57,62 @@ fn prefix(view: &AdvertisedPrefixView) -> String {
 
 /// `show dhcp server binding`
 pub fn dhcp_server(view: &DhcpServerView) -> String {
+    let header = ["IP address", "Hardware address", "Hostname", "Expires", "State", "Interface", "Pool"];
+    let row = |own: &DhcpBindingView| {
+        let begin = [Some(&own.address), Some(&own.hardware_address), Some(&own.hostname)];
+        [begin.map(or_dash).to_vec(), ending(own)].concat()
+    };
+    server(view, "system services dhcp-local-server", &header, row)
+}
+
+/// `show dhcpv6 server binding`
+pub fn dhcpv6_server(view: &DhcpServerView) -> String {
+    let header = ["Address or prefix", "DUID", "Next hop", "Expires", "State", "Interface", "Pool"];
+    let row = |own: &DhcpBindingView| {
+        let begin = [Some(&own.address), own.duid.as_ref(), own.next_hop.as_ref()];
+        [begin.map(or_dash).to_vec(), ending(own)].concat()
+    };
+    server(view, "system services dhcp-local-server dhcpv6", &header, row)
+}
+
+fn or_dash(text: Option<&String>) -> String {
+    text.filter(|text| !text.is_empty()).map_or("-", |text| text).to_owned()
+}
+
+/// What lines of both families end with.
+fn ending(own: &DhcpBindingView) -> Vec<String> {
+    vec![
+        unix_time(own.expires_unix_ms),
+        if own.declined { "declined" } else { "bound" }.to_owned(),
+        or_dash(own.interface.as_ref()),
+        or_dash(own.pool.as_ref()),
+    ]
+}
+
+fn server(
+    view: &DhcpServerView,
+    statement: &str,
+    header: &[&str],
+    row: impl Fn(&DhcpBindingView) -> Vec<String>,
+) -> String {
     let state = match (view.pid, &view.error) {
         (_, Some(error)) => format!("The server does not serve: {error}\n"),
         (Some(pid), None) => format!("The server runs, pid {pid}\n"),
-        (None, None) => "No server: `system services dhcp-local-server` is not configured.\n".to_owned(),
+        (None, None) => format!("No server: `{statement}` is not configured.\n"),
     };
-    let row = |binding: &DhcpBindingView| {
-        let or_dash = |text: Option<&str>| text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned();
-        vec![
-            binding.address.clone(),
-            binding.hardware_address.clone(),
-            or_dash(Some(&binding.hostname)),
-            unix_time(binding.expires_unix_ms),
-            if binding.declined { "declined" } else { "bound" }.to_owned(),
-            or_dash(binding.interface.as_deref()),
-            or_dash(binding.pool.as_deref()),
-        ]
-    };
-    let header = ["IP address", "Hardware address", "Hostname", "Expires", "State", "Interface", "Pool"];
     let rows = view.bindings.iter().map(row).collect();
-    format!("{state}{}\n{} bindings\n", table(&header, rows), view.bindings.len())
+    format!("{state}{}\n{} bindings\n", table(header, rows), view.bindings.len())
+}
+
+/// `clear dhcp server binding` and `clear dhcpv6 server binding`
+pub fn clear_binding(
+    shell: &mut Shell,
+    given: &Given,
+    out: &mut Out,
+    operation: &Operation<NoArguments, DhcpCleared>,
+) -> Done {
+    let request = DhcpClearRequest { address: given.get("address").unwrap_or_default() };
+    let body = serde_json::to_string(&request).map_err(Failure::failed)?;
+    let done = shell.order(operation, &NoArguments {}, &body)?.cleared;
+    out.text(if done { "The lease has ended" } else { "Nobody has this address" })
 }

@@ -3,13 +3,15 @@
 use std::process::Command as Process;
 
 use sluice_control::api::nat::NatBindingFilter;
-use sluice_control::api::{Configuration, DhcpClearRequest, GtpuRemoveRequest, MatchQuery};
+use sluice_control::api::{Configuration, GtpuRemoveRequest, MatchQuery};
 use sluice_control::operations::capacity::CAPACITY;
 use sluice_control::operations::configuration::{CONFIGURATION, HISTORY};
 use sluice_control::operations::dhcp::{
     DHCP_CLIENTS, DHCPV6_CLIENTS, RELEASE_DHCP, RELEASE_DHCPV6, RENEW_DHCP, RENEW_DHCPV6,
 };
-use sluice_control::operations::dhcp_server::{CLEAR_DHCP_BINDING, DHCP_SERVER};
+use sluice_control::operations::dhcp_server::{
+    CLEAR_DHCP_BINDING, CLEAR_DHCPV6_BINDING, DHCP_SERVER, DHCPV6_SERVER,
+};
 use sluice_control::operations::drops::RECENT_DROPS;
 use sluice_control::operations::gate::{GATE, GRANTS};
 use sluice_control::operations::gtpu::{GTPU, GTPU_PEERS, GTPU_SESSIONS, GTPU_USAGE, REMOVE_GTPU_SESSIONS};
@@ -103,10 +105,10 @@ macro_rules! commands {
 pub static COMMANDS: &[Command<Action>] = commands! {
     "clear bgp neighbor" "Begin sessions anew, or only have policies asked once more", routing::CLEARED, CLEAR_BGP.about.role => routing::clear_bgp;
     "clear dhcp server binding" "End a lease; its client does not know until it asks again", &[alone("address", "The address that is lent", Value::Address).needed()], Role::Owner => |shell, given, out| {
-        let request = DhcpClearRequest { address: given.get("address").unwrap_or_default() };
-        let body = serde_json::to_string(&request).map_err(Failure::failed)?;
-        let done = shell.order(&CLEAR_DHCP_BINDING, ALL, &body)?.cleared;
-        out.text(if done { "The lease has ended" } else { "Nobody has this address" })
+        lan_services::clear_binding(shell, given, out, &CLEAR_DHCP_BINDING)
+    };
+    "clear dhcpv6 server binding" "End a lease; its client does not know until it asks again", &[alone("address", "The address or prefix that is lent", Value::Prefix).needed()], Role::Owner => |shell, given, out| {
+        lan_services::clear_binding(shell, given, out, &CLEAR_DHCPV6_BINDING)
     };
     "clear security flow session" "End sessions; their next packet must be permitted anew", sessions::FILTER, Role::Owner => clear_sessions;
     "clear security nat source persistent-nat-table" "Forget bindings of persistent-nat; their sessions go on", BINDING, Role::Owner => clear_bindings;
@@ -167,6 +169,9 @@ pub static COMMANDS: &[Command<Action>] = commands! {
     };
     "show dhcpv6 client binding" "Show the addresses and prefixes of DHCPv6 clients", &[], DHCPV6_CLIENTS.about.role => |shell, _, out| {
         out.show(&shell.ask(&DHCPV6_CLIENTS, ALL)?, |list| dhcp::v6(list))
+    };
+    "show dhcpv6 server binding" "Show which addresses and prefixes the DHCPv6 server has lent", &[], DHCPV6_SERVER.about.role => |shell, _, out| {
+        out.show(&shell.ask(&DHCPV6_SERVER, ALL)?, lan_services::dhcpv6_server)
     };
     "show drops" "Show dropped packets by stage and reason, and the conservation equations", &[], Role::Anyone => dropped;
     "show gate" "Show the gate: zones, services, how many grants", &[], GATE.about.role => gate_overview;

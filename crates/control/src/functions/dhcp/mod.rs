@@ -1,6 +1,6 @@
 //! Clients of DHCP and DHCPv6: units whose addresses a server gives.
 
-mod chance;
+pub mod chance;
 mod client4;
 mod client6;
 pub mod clients;

@@ -13,12 +13,17 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
+use sluice_language::dhcp_server::Family;
 
-use super::kea::{CONFIGURATION, LOG, PID, PROGRAM, SOCKET};
+use super::delegated::{NEXT_HOP, SCRIPT, SCRIPT_TEXT};
+use super::names::{Names, names};
+use crate::functions::dhcp::chance;
 use crate::state::files;
 
-/// Below the state directory.
-pub const DIRECTORY: &str = "dhcp-server";
+pub const SOCKET: &str = "control.sock";
+
+/// The DUID of this server, without its type; made once.
+const IDENTIFIER: &str = "server-id";
 
 const PROGRAMS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
@@ -31,8 +36,8 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// Longest answer of the control socket.
 const LONGEST_ANSWER: u64 = 1 << 20;
 
-pub fn program() -> Option<PathBuf> {
-    PROGRAMS.iter().map(|dir| Path::new(dir).join(PROGRAM)).find(|path| path.is_file())
+pub fn program(family: Family) -> Option<PathBuf> {
+    PROGRAMS.iter().map(|dir| Path::new(dir).join(names(family).program)).find(|path| path.is_file())
 }
 
 /// The profile of Debian's packages allows Kea no other directories than its own; ours is kept by the daemon's unit.
@@ -50,15 +55,38 @@ fn command(program: &Path) -> Command {
 
 /// Where Kea has its files.
 #[derive(Debug, Clone)]
-pub struct Place(PathBuf);
+pub struct Place {
+    dir: PathBuf,
+    family: Family,
+}
 
 impl Place {
-    pub fn of(state_dir: &Path) -> Self {
-        Self(state_dir.join(DIRECTORY))
+    pub fn of(state_dir: &Path, family: Family) -> Self {
+        Self { dir: state_dir.join(names(family).directory), family }
     }
 
     pub fn dir(&self) -> &Path {
-        &self.0
+        &self.dir
+    }
+
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    pub fn names(&self) -> &'static Names {
+        names(self.family)
+    }
+
+    /// Hexadecimal digits of a locally administered MAC address (RFC 8415 11.4).
+    pub fn identifier(&self) -> io::Result<String> {
+        let known = fs::read_to_string(self.dir.join(IDENTIFIER)).unwrap_or_default();
+        if known.len() == 12 && known.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Ok(known);
+        }
+        let made = format!("0200{:08x}", chance::word());
+        self.make()?;
+        files::replace(&self.dir, IDENTIFIER, made.as_bytes())?;
+        Ok(made)
     }
 
     /// Paths outside of Kea's own are refused by it unless its environment has them.
@@ -70,25 +98,35 @@ impl Place {
             "KEA_DHCP_DATA_DIR",
             "KEA_LOG_FILE_DIR",
             "KEA_CONTROL_SOCKET_DIR",
+            "KEA_HOOK_SCRIPTS_PATH",
         ] {
-            command.env(name, &self.0);
+            command.env(name, &self.dir);
         }
         command.stdin(Stdio::null());
         command
     }
 
     pub fn make(&self) -> io::Result<()> {
-        files::make_dir(&self.0)?;
-        fs::set_permissions(&self.0, fs::Permissions::from_mode(0o750))
+        files::make_dir(&self.dir)?;
+        fs::set_permissions(&self.dir, fs::Permissions::from_mode(0o750))?;
+        let is_written = || fs::read(self.dir.join(SCRIPT)).is_ok_and(|text| text == SCRIPT_TEXT.as_bytes());
+        if self.family == Family::Inet || is_written() {
+            return Ok(());
+        }
+        // Kea may be about to run the one that is there
+        files::write_new(&self.dir, SCRIPT, SCRIPT_TEXT.as_bytes())?;
+        let new = self.dir.join(format!("{SCRIPT}{}", files::NEW));
+        fs::set_permissions(new, fs::Permissions::from_mode(0o700))?;
+        files::keep(&self.dir, SCRIPT)
     }
 
     /// What Kea says of a configuration that it is not to run with yet: nothing, or what is wrong.
     pub fn try_out(&self, program: &Path, text: &str) -> io::Result<Result<(), String>> {
         self.make()?;
-        let name = format!("{CONFIGURATION}.try");
-        files::replace(&self.0, &name, text.as_bytes())?;
-        let said = self.kea(program).arg("-t").arg(self.0.join(&name)).output();
-        files::remove(&self.0, &name)?;
+        let name = format!("{}.try", self.names().configuration);
+        files::replace(&self.dir, &name, text.as_bytes())?;
+        let said = self.kea(program).arg("-t").arg(self.dir.join(&name)).output();
+        files::remove(&self.dir, &name)?;
         let said = said?;
         let all = String::from_utf8_lossy(&said.stdout) + String::from_utf8_lossy(&said.stderr);
         let wrong = |line: &&str| line.contains("ERROR") || line.contains("rror");
@@ -98,38 +136,42 @@ impl Place {
 
     /// The process that runs here, if one does: its pid may be another's by now.
     pub fn running(&self) -> Option<u32> {
-        let written = |name| fs::read_to_string(self.0.join(name)).ok()?.trim().parse().ok();
-        [PID, STARTED].into_iter().filter_map(written).find(|pid| self.is_ours(*pid))
+        let written = |name| fs::read_to_string(self.dir.join(name)).ok()?.trim().parse().ok();
+        [self.names().pid, STARTED].into_iter().filter_map(written).find(|pid| self.is_ours(*pid))
     }
 
     pub fn is_ours(&self, pid: u32) -> bool {
         // one that has ended and was ours to collect
         let _ = waitpid(Pid::from_raw(pid as i32), Some(WaitPidFlag::WNOHANG));
-        let conf = self.0.join(CONFIGURATION).display().to_string();
+        let conf = self.conf().display().to_string();
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         line.split(|byte| *byte == 0).any(|word| word == conf.as_bytes())
     }
 
     /// What Kea was started with, or told last.
     pub fn configuration(&self) -> Option<String> {
-        fs::read_to_string(self.0.join(CONFIGURATION)).ok()
+        fs::read_to_string(self.conf()).ok()
     }
 
     pub fn write(&self, text: &str) -> io::Result<()> {
         self.make()?;
-        files::replace(&self.0, CONFIGURATION, text.as_bytes())
+        files::replace(&self.dir, self.names().configuration, text.as_bytes())
+    }
+
+    fn conf(&self) -> PathBuf {
+        self.dir.join(self.names().configuration)
     }
 
     /// In a process group of its own, so that what ends the daemon does not end it.
     pub fn start(&self, program: &Path) -> io::Result<u32> {
         // a pid that another process has by now would keep Kea from starting
-        files::remove(&self.0, PID)?;
-        let words = File::create(self.0.join("kea-dhcp4.out"))?;
+        files::remove(&self.dir, self.names().pid)?;
+        let words = File::create(self.dir.join(self.names().words))?;
         let mut command = self.kea(program);
-        command.arg("-c").arg(self.0.join(CONFIGURATION)).process_group(0);
+        command.arg("-c").arg(self.conf()).process_group(0);
         let pid = command.stdout(words.try_clone()?).stderr(words).spawn()?.id();
         // whoever comes before Kea has written its own finds it by this one
-        if let Err(error) = files::replace(&self.0, STARTED, pid.to_string().as_bytes()) {
+        if let Err(error) = files::replace(&self.dir, STARTED, pid.to_string().as_bytes()) {
             self.stop(pid);
             return Err(error);
         }
@@ -139,10 +181,12 @@ impl Place {
     /// The last words of a process that has ended.
     pub fn last_words(&self) -> String {
         let last = |name: &str| {
-            let text = fs::read_to_string(self.0.join(name)).ok()?;
+            let text = fs::read_to_string(self.dir.join(name)).ok()?;
             text.lines().rfind(|line| line.contains("ERROR") || line.contains("FATAL")).map(str::to_owned)
         };
-        last("kea-dhcp4.out").or_else(|| last(LOG)).unwrap_or_else(|| "it has not said why".to_owned())
+        last(self.names().words)
+            .or_else(|| last(self.names().log))
+            .unwrap_or_else(|| "it has not said why".to_owned())
     }
 
     /// Ends it, and waits until it has ended.
@@ -164,7 +208,7 @@ impl Place {
     /// Asks Kea over its control socket.
     pub fn ask(&self, command: &str, arguments: Value) -> Result<Value, String> {
         let ask = || -> io::Result<Value> {
-            let mut stream = UnixStream::connect(self.0.join(SOCKET))?;
+            let mut stream = UnixStream::connect(self.dir.join(SOCKET))?;
             stream.set_read_timeout(Some(ANSWER))?;
             let request = json!({ "command": command, "arguments": arguments });
             stream.write_all(request.to_string().as_bytes())?;
@@ -184,11 +228,14 @@ impl Place {
         self.ask("config-reload", json!({})).map(drop)
     }
 
-    /// Leaves nothing but leases, which must hold if the server comes back.
+    /// Leaves nothing but leases, which must hold if the server comes back, and what belongs to them.
     pub fn tidy(&self) -> io::Result<()> {
-        let Ok(entries) = fs::read_dir(&self.0) else { return Ok(()) };
+        let lasting = [self.names().leases, IDENTIFIER, NEXT_HOP];
+        let Ok(entries) = fs::read_dir(&self.dir) else { return Ok(()) };
         for entry in entries.flatten() {
-            if !entry.file_name().to_string_lossy().starts_with(super::kea::LEASES) {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if !lasting.iter().any(|begin| name.starts_with(begin)) {
                 fs::remove_file(entry.path())?;
             }
         }
@@ -197,7 +244,7 @@ impl Place {
 
     /// With the gateway.
     pub fn remove(&self) -> io::Result<()> {
-        match fs::remove_dir_all(&self.0) {
+        match fs::remove_dir_all(&self.dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }

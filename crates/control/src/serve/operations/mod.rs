@@ -58,6 +58,8 @@ pub static OPERATIONS: &[&dyn Listed] = &[
     &router_advertisement::ROUTER_ADVERTISEMENT,
     &dhcp_server::DHCP_SERVER,
     &dhcp_server::CLEAR_DHCP_BINDING,
+    &dhcp_server::DHCPV6_SERVER,
+    &dhcp_server::CLEAR_DHCPV6_BINDING,
     &zones::ZONES,
     &zones::SCREENS,
     &policies::POLICIES,
