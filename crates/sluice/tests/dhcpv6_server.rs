@@ -170,7 +170,7 @@ fn a_branch_is_reached_by_its_prefix(label: &str, mode: &str) {
     assert!(!routes(&site).contains(&lease.prefix));
     site.gateway.ip("link set lan0 up").unwrap();
     branch.gateway.ip("link set eth0 up").unwrap();
-    wait_until("the route is back", PATIENCE, || routes(&site).contains(&lease.prefix));
+    wait_until("the route is back with its device", PATIENCE, || routes(&site).contains(&lease.prefix));
     // what is given back has no route
     branch_is_bound(&branch, "the lease outlives the carrier");
     ask(&branch, "request dhcpv6 client release interface eth0.0");
@@ -246,7 +246,7 @@ fn dhclient(site: &Site, host: &Netns, mac: &str, seconds: &str) -> (Output, Str
     (output, told)
 }
 
-/// A client of another make: what is not admitted is not served; options, a reserved address, a prefix.
+/// A client of another make, on the other hook: what is not admitted is not served; options, a reserved address, a prefix.
 #[test]
 fn a_client_of_another_make_is_served() {
     if !installed(&[KEA6, DHCLIENT]) {
@@ -255,8 +255,7 @@ fn a_client_of_another_make_is_served() {
     let site = Site::new("dhcpd6");
     let host = Netns::create("dhcpd6-h").unwrap();
     site.connect(&host, "lan0", &[]);
-    prepare(&[&site.left, &site.right, &host]);
-    let on = modes("xdp", &["left0", "right0", "lan0"]);
+    let on = modes("tc", &["left0", "right0", "lan0"]);
     let gateway = site.start(&site.write("a.conf", &format!("{SERVED}{on}")));
     let _ended = Ended::of(&site, DIRECTORY);
     wait_until("the server runs", PATIENCE, || pid(&gateway).is_some());

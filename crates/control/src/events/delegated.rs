@@ -41,8 +41,8 @@ impl DelegatedRoutes {
     /// Those that stand after it.
     pub fn look(&mut self, shared: &Shared, config: &Config, place: &Place) -> Vec<RouteWant> {
         let done = self.wants(config, place).map_err(|error| error.to_string()).and_then(|wants| {
-            let is_old = self.checked.is_none_or(|at| at.elapsed() > CHECK);
             let is_same = self.in_force.as_ref() == Some(&wants);
+            let is_old = !wants.is_empty() && self.checked.is_none_or(|at| at.elapsed() > CHECK);
             if is_same && (!is_old || shared.kernel.has_delegated(&wants)) {
                 self.checked = if is_old { Some(Instant::now()) } else { self.checked };
                 return Ok(());

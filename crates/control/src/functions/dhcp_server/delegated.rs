@@ -27,11 +27,12 @@ const PREFERENCE: u32 = 13;
 /// A file that nobody has a lease for stays so long: its client may be about to get one.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Addresses and numbers alone are taken from Kea.
+/// A client whose device has just come up may speak from another address than its link-local one; what is known of it stays.
 pub const SCRIPT_TEXT: &str = r#"#!/bin/sh
 # Written by Sluice. Kea says here where clients of delegated prefixes are.
 [ "$1" = leases6_committed ] || exit 0
 case "${LEASES6_SIZE:-0}" in *[!0-9]*) exit 0 ;; esac
+case "$QUERY6_REMOTE_ADDR" in fe[89ab]?:*) ;; *) exit 0 ;; esac
 cd "${0%/*}" || exit 1
 at=0
 while [ "$at" -lt "${LEASES6_SIZE:-0}" ]; do
