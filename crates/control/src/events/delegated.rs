@@ -17,13 +17,17 @@ use crate::kernel::clock::unix_ms;
 /// Files are read again after so long also where they look like before, and routes looked for.
 const CHECK: Duration = Duration::from_secs(10);
 
+/// What could not be put in place is tried again after so long.
+const RETRY: Duration = Duration::from_secs(2);
+
 #[derive(Default)]
 pub struct DelegatedRoutes {
     read: Option<Read>,
     /// None = the kernel may have others.
     in_force: Option<Vec<RouteWant>>,
     checked: Option<Instant>,
-    error: Option<String>,
+    /// What failed last, and when.
+    error: Option<(String, Instant)>,
 }
 
 /// What stood in the files.
@@ -40,25 +44,31 @@ type Stamp = (Option<SystemTime>, Option<SystemTime>, u64);
 impl DelegatedRoutes {
     /// Those that stand after it.
     pub fn look(&mut self, shared: &Shared, config: &Config, place: &Place) -> Vec<RouteWant> {
-        let done = self.wants(config, place).map_err(|error| error.to_string()).and_then(|wants| {
-            let is_same = self.in_force.as_ref() == Some(&wants);
-            let is_old = !wants.is_empty() && self.checked.is_none_or(|at| at.elapsed() > CHECK);
-            if is_same && (!is_old || shared.kernel.has_delegated(&wants)) {
-                self.checked = if is_old { Some(Instant::now()) } else { self.checked };
-                return Ok(());
+        if self.error.as_ref().is_none_or(|(_, at)| at.elapsed() > RETRY) {
+            let before = self.error.take();
+            if let Err(error) = self.keep(shared, config, place) {
+                if before.is_none_or(|(told, _)| told != error) {
+                    tracing::error!("routes to delegated prefixes are not all in place: {error}");
+                }
+                self.error = Some((error, Instant::now()));
             }
+        }
+        self.in_force.clone().unwrap_or_default()
+    }
+
+    fn keep(&mut self, shared: &Shared, config: &Config, place: &Place) -> Result<(), String> {
+        let wants = self.wants(config, place).map_err(|error| error.to_string())?;
+        let is_same = self.in_force.as_ref() == Some(&wants);
+        let is_old = !wants.is_empty() && self.checked.is_none_or(|at| at.elapsed() > CHECK);
+        if !is_same || is_old && !shared.kernel.has_delegated(&wants) {
             self.in_force = None;
             shared.kernel.keep_delegated(&wants).map_err(|error| error.to_string())?;
-            (self.in_force, self.checked) = (Some(wants), Some(Instant::now()));
-            Ok(())
-        });
-        if let Err(error) = &done
-            && self.error.as_ref() != Some(error)
-        {
-            tracing::error!("routes to delegated prefixes are not all in place: {error}");
+            self.in_force = Some(wants);
+        } else if !is_old {
+            return Ok(());
         }
-        self.error = done.err();
-        self.in_force.clone().unwrap_or_default()
+        self.checked = Some(Instant::now());
+        Ok(())
     }
 
     fn wants(&mut self, config: &Config, place: &Place) -> io::Result<Vec<RouteWant>> {
