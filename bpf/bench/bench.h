@@ -77,6 +77,10 @@ struct frames_state {
 	__u32 burst; /* frames that go behind each that is due */
 	__u32 left;  /* of the burst */
 	__u8 frame[FRAME_ROOM];
+	/* N3 frames: everything before the inner packet, and a session's TEID less the address of its subscriber */
+	__u8 outer[64];
+	__u32 teid_less_address;
+	__u32 spare;
 };
 
 #define SINK_CPUS 64

@@ -4,6 +4,7 @@
  */
 #include "lib/bpf.h"
 #include "bench/bench.h"
+#include "bench/gtpu.h"
 
 struct frames_state frames SEC(".data.frames") = {};
 struct sink_state sink SEC(".data.sink") = {};
@@ -49,15 +50,24 @@ static __always_inline bool due(void)
 	return true;
 }
 
-/* Pages are recycled, so every frame is written whole. */
-SEC("xdp.frags")
-int frames_send(struct xdp_md *ctx)
+/* All that is before the inner packet of an N3 frame. */
+static __always_inline void write_outer(void *p, __u32 be_subscriber)
+{
+	_Static_assert(14 + GTPU_OUTER == 7 * 8 + 2, "seven words and a half of one");
+	for (__u32 i = 0; i < 7 * 8; i += 8)
+		AT(__u64, i) = *(const __u64 *)&frames.outer[i];
+	AT(__u16, 56) = *(const __u16 *)&frames.outer[56];
+	AT(__u32, 14 + 28 + 4) = bpf_htonl(bpf_ntohl(be_subscriber) + frames.teid_less_address);
+}
+
+/* Pages are recycled, so every frame is written whole. `outer` bytes stand before the frame's own packet. */
+static __always_inline int send(struct xdp_md *ctx, const __u32 outer)
 {
 	void *p = (void *)(long)ctx->data;
 	__u32 at = frames.cursor;
 	struct ring_entry4 *entry;
 
-	if (p + FRAME4_LEN > (void *)(long)ctx->data_end)
+	if (p + outer + FRAME4_LEN > (void *)(long)ctx->data_end)
 		return XDP_ABORTED;
 	if (frames.stop || !due()) {
 		frames.withheld++;
@@ -67,9 +77,14 @@ int frames_send(struct xdp_md *ctx)
 	entry = bpf_map_lookup_elem(&flows, &at);
 	if (!entry)
 		return XDP_ABORTED;
-	AT(__u64, 0) = FRAME(__u64, 0);
-	AT(__u32, 8) = FRAME(__u32, 8);
-	AT(__u16, 12) = FRAME(__u16, 12);
+	if (outer) {
+		write_outer(p, entry->be_saddr);
+		p += outer;
+	} else {
+		AT(__u64, 0) = FRAME(__u64, 0);
+		AT(__u32, 8) = FRAME(__u32, 8);
+		AT(__u16, 12) = FRAME(__u16, 12);
+	}
 	AT(__u64, 14) = FRAME(__u64, 14);
 	AT(__u32, 22) = FRAME(__u16, 22) | (__u32)entry->be_ip_check << 16;
 	AT(__u64, 26) = *(__u64 *)&entry->be_saddr;
@@ -80,6 +95,18 @@ int frames_send(struct xdp_md *ctx)
 	AT(__u16, 58) = FRAME(__u16, 58);
 	frames.sent++;
 	return bpf_redirect(frames.out_ifindex, 0);
+}
+
+SEC("xdp.frags")
+int frames_send(struct xdp_md *ctx)
+{
+	return send(ctx, 0);
+}
+
+SEC("xdp.frags")
+int frames_send_n3(struct xdp_md *ctx)
+{
+	return send(ctx, GTPU_OUTER);
 }
 
 /* Never in a timed window. */
@@ -96,11 +123,10 @@ static __noinline void keep(struct xdp_md *ctx)
 }
 
 /* Counts bench frames and drops them; everything else belongs to the stack. */
-SEC("xdp.frags")
-int frames_sink(struct xdp_md *ctx)
+static __always_inline int take(struct xdp_md *ctx, const __u32 outer)
 {
 	struct ethhdr *eth = (void *)(long)ctx->data;
-	struct iphdr *ip = (void *)(eth + 1);
+	struct iphdr *ip = (void *)(eth + 1) + outer;
 	__u32 *magic = (void *)(ip + 1) + sizeof(struct udphdr);
 	struct sink_counters *mine = &sink.cpu[bpf_get_smp_processor_id() % SINK_CPUS];
 
@@ -118,7 +144,19 @@ int frames_sink(struct xdp_md *ctx)
 	return XDP_DROP;
 }
 
-/* Gives a veth NAPI, so that frames can be redirected to its peer, and changes nothing. */
+SEC("xdp.frags")
+int frames_sink(struct xdp_md *ctx)
+{
+	return take(ctx, 0);
+}
+
+/* The same of bench frames that are in a tunnel. */
+SEC("xdp.frags")
+int frames_sink_n3(struct xdp_md *ctx)
+{
+	return take(ctx, GTPU_OUTER);
+}
+
 /* The least a program can do with a frame it does not want. */
 SEC("xdp.frags")
 int frames_drop(struct xdp_md *ctx)
@@ -126,28 +164,45 @@ int frames_drop(struct xdp_md *ctx)
 	return XDP_DROP;
 }
 
+/* Gives a veth NAPI, so that frames can be redirected to its peer, and changes nothing. */
 SEC("xdp.frags")
 int frames_pass(struct xdp_md *ctx)
 {
 	return XDP_PASS;
 }
 
-/* A bare forwarder: addresses of the link, and out. No lookup, no TTL, no state. */
-SEC("tc")
-int bare_redirect(struct __sk_buff *skb)
+/* A bare forwarder: addresses of the link, and out. No lookup, no TTL, no state. 0: not for it. */
+static __always_inline __u32 bare_way(void *data, void *end, __u32 ifindex, const bool v6)
 {
-	struct ethhdr *eth = (void *)(long)skb->data;
-	__u32 side = skb->ifindex == bare.port[1].in_ifindex;
+	struct ethhdr *eth = data;
+	__u32 side = ifindex == bare.port[1].in_ifindex;
 	struct bare_port *port = &bare.port[side];
 
-	if ((void *)(eth + 1) > (void *)(long)skb->data_end || skb->ifindex != port->in_ifindex)
-		return TC_ACT_OK;
-	if (eth->h_proto != bpf_htons(ETH_P_IP) && eth->h_proto != bpf_htons(ETH_P_IPV6))
-		return TC_ACT_OK;
+	if ((void *)(eth + 1) > end || ifindex != port->in_ifindex)
+		return 0;
+	if (eth->h_proto != bpf_htons(ETH_P_IP) && !(v6 && eth->h_proto == bpf_htons(ETH_P_IPV6)))
+		return 0;
 	__builtin_memcpy(eth->h_dest, port->dmac, sizeof(port->dmac));
 	__builtin_memcpy(eth->h_source, port->smac, sizeof(port->smac));
 	bare.redirected[side]++;
-	return bpf_redirect(port->out_ifindex, 0);
+	return port->out_ifindex;
+}
+
+SEC("tc")
+int bare_redirect(struct __sk_buff *skb)
+{
+	__u32 out = bare_way((void *)(long)skb->data, (void *)(long)skb->data_end, skb->ifindex, true);
+
+	return out ? bpf_redirect(out, 0) : TC_ACT_OK;
+}
+
+/* Of N3 frames: each that it counts is one of them, and no neighbour discovery. */
+SEC("xdp.frags")
+int bare_redirect_xdp(struct xdp_md *ctx)
+{
+	__u32 out = bare_way((void *)(long)ctx->data, (void *)(long)ctx->data_end, ctx->ingress_ifindex, false);
+
+	return out ? bpf_redirect(out, 0) : XDP_PASS;
 }
 
 static __always_inline __u16 least_check(__u16 be_check, __u32 sum)

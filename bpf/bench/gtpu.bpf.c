@@ -7,6 +7,7 @@
 #include "lib/bpf.h"
 #include "abi/gtpu.h"
 #include "bench/gtpu.h"
+#include "gtpu/usage.h"
 
 struct gtpu_state tunnels SEC(".data.tunnels") = {};
 
@@ -33,6 +34,15 @@ struct {
 	__type(key, __u32);
 	__type(value, struct gtpu_floor_line);
 } tunnel_floor SEC(".maps");
+
+/* Lines as the gateway has them, one a session. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct gtpu_line);
+} tunnel_lines SEC(".maps");
 
 #define AT(TYPE, OFFSET) (*(TYPE *)(p + (OFFSET)))
 
@@ -156,6 +166,39 @@ int floor_uplink(struct xdp_md *ctx)
 		return fail();
 	__builtin_memcpy(p, line->headers, 14);
 	return bpf_redirect(tunnels.out_ifindex, 0);
+}
+
+/* The same with a line as the gateway has it, on which usage is counted as there, or is not. */
+static __always_inline int line_uplink(struct xdp_md *ctx, const bool counts)
+{
+	void *p = (void *)(long)ctx->data;
+
+	if (p + GTPU_UPLINK_LEN > (void *)(long)ctx->data_end || AT(__u16, 14 + 20 + 2) != bpf_htons(GTPU_PORT))
+		return fail();
+	__u32 teid = bpf_ntohl(AT(__u32, 14 + 28 + 4)), session = teid - tunnels.first_teid;
+	struct gtpu_line *line = bpf_map_lookup_elem(&tunnel_lines, &session);
+
+	if (!line || line->teid != teid || (counts && !gtpu_count(line, GTPU_INNER)))
+		return fail();
+	if (bpf_xdp_adjust_head(ctx, GTPU_OUTER))
+		return fail();
+	p = (void *)(long)ctx->data;
+	if (p + 14 > (void *)(long)ctx->data_end)
+		return fail();
+	__builtin_memcpy(p, tunnels.link, 14);
+	return bpf_redirect(tunnels.out_ifindex, 0);
+}
+
+SEC("xdp.frags")
+int uncounted_uplink(struct xdp_md *ctx)
+{
+	return line_uplink(ctx, false);
+}
+
+SEC("xdp.frags")
+int counted_uplink(struct xdp_md *ctx)
+{
+	return line_uplink(ctx, true);
 }
 
 /* The least that puts packets into tunnels: address, one lookup, the session's headers before the packet, redirect. */

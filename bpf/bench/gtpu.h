@@ -44,6 +44,8 @@ struct gtpu_state {
 	__u32 out_ifindex;
 	__u32 zero;
 	__u8 frame[128];
+	__u8 link[14]; /* addresses of the link that packets leave by */
+	__u8 spare[2];
 };
 
 #endif

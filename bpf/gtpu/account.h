@@ -8,9 +8,7 @@
 
 #include "gtpu/flows.h"
 #include "gtpu/lines.h"
-
-/* CPUs that meet at one line; whoever loses so often is beyond the rate of any session. */
-#define GTPU_TRIES 16
+#include "gtpu/usage.h"
 
 static __always_inline bool is_closed(const struct gtpu_rules *rules, const __u32 direction)
 {
@@ -39,26 +37,6 @@ static __always_inline bool gtpu_conforms(__u64 *expected, __u64 cost, __u64 tol
 	return false;
 }
 
-/* To the byte, however many CPUs there are. */
-static __always_inline bool gtpu_take(struct gtpu_line *line, __u32 len)
-{
-	__u64 quota = *(volatile __u64 *)&line->quota;
-
-	if (quota == GTPU_FOREVER) {
-		atomic_add(&line->bytes, len);
-		return true;
-	}
-	for (int i = 0; i < GTPU_TRIES; i++) {
-		__u64 bytes = *(volatile __u64 *)&line->bytes;
-
-		if (bytes + len > quota)
-			return false;
-		if (__sync_val_compare_and_swap(&line->bytes, bytes, bytes + len) == bytes)
-			return true;
-	}
-	return false;
-}
-
 /* TS 29.244 5.2.1, 5.4.3: what does not depend on how long the packet is. */
 static __always_inline int gtpu_permits(const struct gtpu_rules *rules, const __u32 direction)
 {
@@ -75,10 +53,7 @@ static __always_inline int gtpu_account(struct gtpu_line *line, const struct gtp
 
 	if (cost && !gtpu_conforms(&line->arrival, cost, rules->tolerance[direction], len))
 		return DROP(GTPU_RATE);
-	if (!gtpu_take(line, len))
-		return DROP(GTPU_QUOTA);
-	atomic_add(&line->packets, 1);
-	return CONTINUE;
+	return gtpu_count(line, len) ? CONTINUE : DROP(GTPU_QUOTA);
 }
 
 /*

@@ -21,6 +21,10 @@ fn results() -> RunDocument {
     document::read(&path(published::RESULTS)).unwrap()
 }
 
+fn ladder() -> RunDocument {
+    document::read(&path(published::LADDER)).unwrap()
+}
+
 const PAGES: [&str; 2] = ["README.md", "docs/BENCH.md"];
 
 /// A page around one of its generated parts: before, the part, after.
@@ -55,6 +59,7 @@ fn the_pages_tell_what_program_and_results_do() {
     is_as_written("docs/BENCH.md", "budgets", &published::budgets(&results()));
     is_as_written("docs/BENCH.md", "mutants", &mutants::table());
     is_as_written("README.md", "figures", &published::headline(&results()));
+    is_as_written("README.md", "ladder", &published::ladder(&ladder()));
     let lines = read("docs/BENCH.md").lines().count();
     assert!(lines <= 250, "docs/BENCH.md has {lines} lines");
 }
@@ -82,7 +87,7 @@ fn no_measurement_is_written_by_hand() {
         measurements(&page)
     };
     assert_eq!(by_hand("docs/BENCH.md", &["suites", "budgets"]), [""; 0]);
-    assert_eq!(by_hand("README.md", &["figures"]), [""; 0]);
+    assert_eq!(by_hand("README.md", &["figures", "ladder"]), [""; 0]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use sluice_bench::method::progress::Progress;
 use sluice_bench::method::result::{Profile, SuiteResult};
 use sluice_bench::method::suite::{Context, Suite};
 use sluice_bench::suites::prog::{self, RowSpec};
-use sluice_bench::suites::{gate, nat, peers};
+use sluice_bench::suites::{gate, gtpu, ladder, nat, peers};
 
 const ROUNDS: usize = 1;
 const REPEAT: u32 = 2000;
@@ -56,17 +56,21 @@ fn screens_change_nothing_for_those_who_do_no_harm() {
     proven(rows("v4 udp", &["established 300 udp-flood"]), REPEAT);
 }
 
-/// What a suite gives of these rows in one round.
-fn run_suite(suite: &Suite, rows: &[&str]) -> SuiteResult {
-    let context = Context {
+/// One round of these rows alone.
+fn context(rows: &[&str]) -> Context {
+    Context {
         profile: Profile::Quick,
         rounds: 1,
         interfaces: None,
         peer: None,
         wanted: rows.iter().map(|row| (*row).to_owned()).collect(),
         progress: Progress::silent(),
-    };
-    let result = (suite.run)(&context).unwrap();
+    }
+}
+
+/// What a suite gives of these rows in one round.
+fn run_suite(suite: &Suite, rows: &[&str]) -> SuiteResult {
+    let result = (suite.run)(&context(rows)).unwrap();
     assert!(result.errors.is_empty(), "{}", result.errors.join("\n"));
     for row in rows {
         let figure = result.figure(row).unwrap_or_else(|| panic!("{} gives no row `{row}`", suite.name));
@@ -106,5 +110,28 @@ fn sluice_on_tc_stands_beside_linux_into_either_sink() {
     assert_eq!(result.figures.len(), 4, "those two and Linux, nobody else has to run");
     for row in rows {
         assert_eq!(result.figure(row).unwrap().floor.as_ref().unwrap().name, "linux, the same sink");
+    }
+}
+
+#[test]
+fn the_user_plane_stands_beside_what_it_may_cost() {
+    let rows = ["xdp uplink 10000 usage", "xdp uplink 10000 joined", "veth uplink 10000"];
+    let result = run_suite(&gtpu::SUITE, &rows);
+    assert_eq!(result.figures.len(), rows.len());
+    assert_eq!(result.figure(rows[2]).unwrap().floor.as_ref().unwrap().name, "minimal redirect");
+}
+
+#[test]
+fn as_many_frames_come_out_of_a_rung_as_were_sent() {
+    let rungs = ["sluice gtp-u bare", "sluice full user plane", "sluice full user plane to a socket"];
+    let context = context(&rungs);
+    let result = (ladder::SUITE.run)(&context).unwrap();
+    assert!(result.errors.is_empty(), "{}", result.errors.join("\n"));
+    let table = &result.tables[0];
+    let names: Vec<&str> = table.rows.iter().map(|row| &*row[1]).collect();
+    assert_eq!(names, [rungs[2], rungs[0], rungs[1]]);
+    let column = |name: &str| table.header.iter().position(|header| header == name).unwrap();
+    for row in &table.rows {
+        assert_eq!(row[column("tx")], row[column("rx")], "{row:?}");
     }
 }

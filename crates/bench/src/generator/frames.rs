@@ -13,12 +13,13 @@ use sluice_lab::stream::Running;
 use sluice_libbpf::Link;
 
 use crate::generator::layouts::{
-    BareState, FRAME4_LEN, FanoutFloor, FramesState, KeptFrame, RingEntry4, SINK_CPUS, SinkState,
+    BareState, FRAME4_LEN, FanoutFloor, FramesState, GTPU_OUTER, KeptFrame, RingEntry4, SINK_CPUS, SinkState,
 };
 use crate::generator::link::{Target, attach};
 use crate::generator::mapping::Mapping;
 use crate::generator::packets::{Direction, Family, Protocol, Template, Tuple, sequence};
 use crate::generator::site::Side;
+use crate::generator::tunnels::{FIRST_SUBSCRIBER, FIRST_TEID, n3_headers};
 use crate::method::affinity::{RaisedPriority, bench_cpu, pin};
 
 #[repr(align(8))]
@@ -27,7 +28,13 @@ struct Aligned<const N: usize>([u8; N]);
 static OBJECT: &Aligned<{ include_bytes!(concat!(env!("OUT_DIR"), "/frames.bpf.o")).len() }> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/frames.bpf.o")));
 
+/// Makes plain frames.
+const SEND: &str = "frames_send";
+/// Makes frames of tunnels.
+const SEND_N3: &str = "frames_send_n3";
 const MOST_FLOWS: u32 = 1 << 17;
+/// So many tuples have a client of their own each.
+const MOST_SUBSCRIBERS: usize = 1 << 16;
 /// Frames of one kernel batch.
 const BATCH: u32 = 64;
 /// Before the window: caches, the page pool and the NAPI loop settle.
@@ -57,6 +64,8 @@ pub struct Frames {
     flows: Mapping<RingEntry4>,
     kept: Mapping<KeptFrame>,
     most_flows: u32,
+    /// Makes what it was aimed with last.
+    program: &'static str,
 }
 
 impl Frames {
@@ -89,6 +98,7 @@ impl Frames {
             kept: Mapping::new(map("kept_frames")?.as_fd(), MOST_FLOWS as usize)?,
             object,
             most_flows,
+            program: SEND,
         })
     }
 
@@ -101,11 +111,10 @@ impl Frames {
     }
 
     fn sender(&self) -> Result<OwnedFd> {
-        let found = self.object.progs().find(|candidate| candidate.name() == "frames_send");
-        Ok(found
-            .context("the generator's object has no program frames_send")?
-            .as_fd()
-            .try_clone_to_owned()?)
+        let found = self.object.progs().find(|candidate| candidate.name() == self.program);
+        let found =
+            found.with_context(|| format!("the generator's object has no program {}", self.program))?;
+        Ok(found.as_fd().try_clone_to_owned()?)
     }
 
     /// What the generator makes from now on: 64-byte UDP frames of `flows` flows, out of a host towards the gateway.
@@ -115,6 +124,7 @@ impl Frames {
         for (i, (session, reply)) in sequence(0, flows, direction, 7).into_iter().enumerate() {
             self.flows.write(i, template.entry4(Tuple::of_session(session), reply));
         }
+        self.program = SEND;
         let out_ifindex = from.host_ifindex;
         self.state.update(0, |state| {
             (state.flows, state.cursor, state.out_ifindex) = (flows as u32, 0, out_ifindex);
@@ -148,6 +158,20 @@ impl Frames {
             self.flows.write(i, RingEntry4 { be_l4_check: 0, ..entry });
         }
         self.state.update(0, |state| state.frame = template.bytes);
+        Ok(())
+    }
+
+    /// The same with N3 frames of this length: one subscriber a flow, in a tunnel of its own.
+    pub fn aim_tunnels(&mut self, from: &Side, subscribers: usize, frame_bytes: usize) -> Result<()> {
+        ensure!(subscribers <= MOST_SUBSCRIBERS, "at most {MOST_SUBSCRIBERS} subscribers");
+        let packet_bytes = frame_bytes.saturating_sub(GTPU_OUTER as usize);
+        self.aim_sized(from, subscribers, packet_bytes)?;
+        let headers = n3_headers(from, packet_bytes - 14);
+        self.state.update(0, |state| {
+            state.outer[..headers.len()].copy_from_slice(&headers);
+            state.teid_less_address = FIRST_TEID.wrapping_sub(FIRST_SUBSCRIBER);
+        });
+        self.program = SEND_N3;
         Ok(())
     }
 
@@ -349,10 +373,11 @@ impl Frames {
     }
 
     /// One frame of every flow, and what of them reached the sink, in the order of arrival.
-    pub fn keep(&mut self, host: &Netns, flows: usize) -> Result<Vec<Vec<u8>>> {
+    pub fn keep(&mut self, host: &Netns, flows: usize, frame_bytes: usize) -> Result<Vec<Vec<u8>>> {
         self.sink.update(0, |sink| (sink.keep, sink.kept) = (1, 0));
         let (sent, arrived) = (self.sent(), self.total_arrived());
-        let outcome = self.send(host, flows as u32).and_then(|_| self.account(sent, arrived, flows as u32));
+        let outcome = self.send_sized(host, flows as u32, frame_bytes);
+        let outcome = outcome.and_then(|_| self.account(sent, arrived, flows as u32));
         self.sink.update(0, |sink| sink.keep = 0);
         outcome?;
         let kept = self.sink.read(0).kept.min(MOST_FLOWS) as usize;
@@ -366,7 +391,7 @@ impl Frames {
         Ok((0..kept).map(frame).collect())
     }
 
-    /// Frames as the generator makes them, one a flow.
+    /// Frames as the generator makes them, one a flow, as far as they are not the same in all; without tunnels.
     pub fn frames(&self, flows: usize) -> Vec<Vec<u8>> {
         let mut template = Template::new(Family::V4, Protocol::Udp, [0; 6], [0; 6], 0);
         template.bytes = self.state.read(0).frame;

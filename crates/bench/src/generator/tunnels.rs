@@ -4,12 +4,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use libbpf_rs::{MapCore as _, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
+use sluice_dataplane::abi::{GTPU_FOREVER, GtpuLine};
 
 use crate::generator::harness::{Hook, context};
 use crate::generator::layouts::{
     GTPU_DOWNLINK_LEN, GTPU_INNER, GTPU_OUTER, GTPU_UPLINK_LEN, GtpuEntry, GtpuFloorLine, GtpuState,
 };
 use crate::generator::mapping::Mapping;
+use crate::generator::packets::SERVER_PORTS;
 use crate::generator::site::Side;
 use crate::method::stats::Rng;
 
@@ -25,15 +27,21 @@ const GTPU_PORT: u16 = 2152;
 pub const FIRST_TEID: u32 = 0x0001_0000;
 /// The first session's subscriber, 10.64.0.0; the others follow.
 pub const FIRST_SUBSCRIBER: u32 = 0x0a40_0000;
+/// The first host that is no subscriber, 10.96.0.0; it sends what the first session would.
+const FIRST_HOST: u32 = 0x0a60_0000;
 /// What they talk to: 4,096 servers from 10.128.0.0 on.
 const FIRST_SERVER: u32 = 0x0a80_0000;
 const SERVERS: u64 = 4096;
-/// Of all of them.
-pub const SERVER_PORT: u16 = 9000;
+/// Of all of them; among those that the bench's policies know.
+pub const SERVER_PORT: u16 = SERVER_PORTS + 9;
 /// By which the base station knows a session, above [`FIRST_TEID`].
 pub const TEID_THERE: u32 = 0x4000_0000;
 /// Of the QoS flow in every container.
 pub const QFI: u8 = 9;
+/// Address of the base station, the host on the lan side.
+pub const STATION: [u8; 4] = [192, 0, 2, 100];
+/// Address of the gateway there.
+pub const GATEWAY: [u8; 4] = [192, 0, 2, 1];
 
 /// Which way packets go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +50,8 @@ pub enum Way {
     Uplink,
     /// Into one.
     Downlink,
+    /// In none: a host beside the base station talks to the data network.
+    Past,
 }
 
 impl Way {
@@ -50,13 +60,22 @@ impl Way {
         match self {
             Way::Uplink => "uplink",
             Way::Downlink => "downlink",
+            Way::Past => "past",
         }
     }
 
     fn length(self) -> usize {
         match self {
             Way::Uplink => GTPU_UPLINK_LEN as usize,
-            Way::Downlink => GTPU_DOWNLINK_LEN as usize,
+            Way::Downlink | Way::Past => GTPU_DOWNLINK_LEN as usize,
+        }
+    }
+
+    /// Makes its packets.
+    fn wrapper(self) -> &'static str {
+        match self {
+            Way::Uplink => "wrap_uplink",
+            Way::Downlink | Way::Past => "wrap_downlink",
         }
     }
 }
@@ -68,10 +87,6 @@ pub struct Ends {
     pub ran: Side,
     /// See there.
     pub internet: Side,
-    /// Address of the base station.
-    pub station: [u8; 4],
-    /// Address of the gateway there.
-    pub gateway: [u8; 4],
 }
 
 /// Programs that give a target one packet after the other.
@@ -79,6 +94,7 @@ pub struct Tunnels {
     object: Object,
     state: Mapping<GtpuState>,
     ring: Mapping<GtpuEntry>,
+    lines: Mapping<GtpuLine>,
     ends: Ends,
     way: Way,
 }
@@ -90,6 +106,7 @@ fn inner(session: u32, way: Way) -> GtpuEntry {
     let (from, to, ports) = match way {
         Way::Uplink => (subscriber, server, (port, SERVER_PORT)),
         Way::Downlink => (server, subscriber, (SERVER_PORT, port)),
+        Way::Past => (FIRST_HOST + session, server, (port, SERVER_PORT)),
     };
     let mut entry = GtpuEntry {
         be_teid: (FIRST_TEID + session).to_be(),
@@ -133,10 +150,11 @@ fn udp(from: u16, to: u16, length: usize) -> [u8; 8] {
 }
 
 const INNER_TTL: u8 = 64;
+const INNER: usize = GTPU_INNER as usize;
 
 /// An IPv4 datagram without a checksum of its payload.
 fn inner_packet(entry: &GtpuEntry) -> Vec<u8> {
-    let length = GTPU_INNER as usize;
+    let length = INNER;
     let mut packet =
         ipv4(length, INNER_TTL, entry.be_saddr.to_ne_bytes(), entry.be_daddr.to_ne_bytes()).to_vec();
     packet[10..12].copy_from_slice(&entry.be_ip_check.to_ne_bytes());
@@ -145,9 +163,13 @@ fn inner_packet(entry: &GtpuEntry) -> Vec<u8> {
     packet
 }
 
-/// Outer headers (TS 29.281 5.1, 5.2.1; TS 38.415 5.5.2) of messages from one end to the other; `kind` is the PDU type.
-fn outer(from: [u8; 4], to: [u8; 4], be_teid: u32, kind: u8) -> Vec<u8> {
-    let (length, inner) = (GTPU_OUTER as usize, GTPU_INNER as usize);
+/// PDU types of the container (TS 38.415 5.5.2).
+const DOWNLINK_PDU: u8 = 0;
+const UPLINK_PDU: u8 = 1;
+
+/// Outer headers (TS 29.281 5.1, 5.2.1; TS 38.415 5.5.2) of messages from one end to the other, around so many bytes.
+fn outer(from: [u8; 4], to: [u8; 4], be_teid: u32, kind: u8, inner: usize) -> Vec<u8> {
+    let length = GTPU_OUTER as usize;
     let mut headers = ipv4(length + inner, 64, from, to).to_vec();
     let check = sum(&headers);
     headers[10..12].copy_from_slice(&check.to_be_bytes());
@@ -159,13 +181,21 @@ fn outer(from: [u8; 4], to: [u8; 4], be_teid: u32, kind: u8) -> Vec<u8> {
     headers
 }
 
+/// What stands before an inner packet of so many bytes on its way from the base station: the first session's.
+pub fn n3_headers(ran: &Side, inner: usize) -> Vec<u8> {
+    let mut headers = [ran.mac, ran.host_mac].concat();
+    headers.extend([8, 0]);
+    headers.extend(outer(STATION, GATEWAY, FIRST_TEID.to_be(), UPLINK_PDU, inner));
+    headers
+}
+
 impl Tunnels {
     /// For so many sessions, which the floor knows all.
     pub fn load(ends: Ends, sessions: u32) -> Result<Tunnels> {
         let mut open =
             ObjectBuilder::default().open_memory(&OBJECT.0).context("cannot open the tunnels' object")?;
         for mut map in open.maps_mut() {
-            if map.name() == "tunnel_ring" || map.name() == "tunnel_floor" {
+            if ["tunnel_ring", "tunnel_floor", "tunnel_lines"].iter().any(|name| map.name() == *name) {
                 map.set_max_entries(sessions).context("cannot size the tunnels' maps")?;
             }
         }
@@ -184,11 +214,16 @@ impl Tunnels {
             line.headers[6..12].copy_from_slice(&ends.internet.mac);
             line.headers[12] = 8;
             let teid = (TEID_THERE + session).to_be();
-            line.headers[ETHERNET..].copy_from_slice(&outer(ends.gateway, ends.station, teid, 0));
+            line.headers[ETHERNET..].copy_from_slice(&outer(GATEWAY, STATION, teid, DOWNLINK_PDU, INNER));
             floor.write(session as usize, line);
         }
         drop(floor);
-        Ok(Tunnels { state, ring, object, ends, way: Way::Uplink })
+        let mut lines: Mapping<GtpuLine> = Mapping::new(map("tunnel_lines")?.as_fd(), sessions as usize)?;
+        for session in 0..sessions {
+            let line = GtpuLine { teid: FIRST_TEID + session, quota: GTPU_FOREVER, ..GtpuLine::default() };
+            lines.write(session as usize, line);
+        }
+        Ok(Tunnels { state, ring, lines, object, ends, way: Way::Uplink })
     }
 
     /// One packet of each session from now on, in random order.
@@ -199,30 +234,36 @@ impl Tunnels {
         let entries: Vec<GtpuEntry> = order.iter().map(|session| inner(*session, way)).collect();
         self.ring.fill(&entries)?;
         let frame = self.frame(&entries[0]);
-        let out = if way == Way::Uplink { self.ends.internet } else { self.ends.ran };
+        let out = self.leaving();
         self.state.update(0, |state| {
             state.frame[..frame.len()].copy_from_slice(&frame);
             (state.cursor, state.ring_size) = (0, sessions);
             (state.first_teid, state.first_subscriber) = (FIRST_TEID, FIRST_SUBSCRIBER);
             state.out_ifindex = out.ifindex;
+            state.link[..6].copy_from_slice(&out.host_mac);
+            state.link[6..12].copy_from_slice(&out.mac);
+            state.link[12] = 8;
         });
         Ok(())
     }
 
-    /// A frame as it arrives.
+    /// A frame as it arrives; the wrapper writes the TEID.
     fn frame(&self, entry: &GtpuEntry) -> Vec<u8> {
         let side = self.arriving();
-        let mut frame = [side.mac, side.host_mac].concat();
-        frame.extend([8, 0]);
-        if self.way == Way::Uplink {
-            frame.extend(outer(self.ends.station, self.ends.gateway, entry.be_teid, 1));
+        let mut frame = n3_headers(&side, INNER);
+        if self.way != Way::Uplink {
+            frame.truncate(ETHERNET);
         }
         frame.extend(inner_packet(entry));
         frame
     }
 
     fn arriving(&self) -> Side {
-        if self.way == Way::Uplink { self.ends.ran } else { self.ends.internet }
+        if self.way == Way::Downlink { self.ends.internet } else { self.ends.ran }
+    }
+
+    fn leaving(&self) -> Side {
+        if self.way == Way::Downlink { self.ends.ran } else { self.ends.internet }
     }
 
     fn program(&self, name: &str) -> Result<ProgramMut<'_>> {
@@ -230,7 +271,13 @@ impl Tunnels {
         found.with_context(|| format!("the tunnels' object has no program {name}"))
     }
 
-    /// One of the harness's own programs is the target: `empty` or `clock`, or `resize` or `floor` of this way.
+    /// Packets that [`Tunnels::aim`] at `counted` has counted on the harness's own lines.
+    pub fn counted(&self) -> u64 {
+        (0..self.lines.entries()).map(|session| self.lines.read(session).packets).sum()
+    }
+
+    /// One of the harness's own programs is the target: `empty` or `clock`, or `resize`, `floor`, `counted` or
+    /// `uncounted` of this way.
     pub fn aim(&self, name: &str) -> Result<()> {
         let is_of_way = !matches!(name, "empty" | "clock");
         let name = if is_of_way { format!("{name}_{}", self.way.word()) } else { name.to_owned() };
@@ -271,38 +318,42 @@ impl Tunnels {
             repeat,
             ..Default::default()
         };
-        let wrapper = format!("wrap_{}", self.way.word());
-        let output = self.program(&wrapper)?.test_run(input).context("prog-run failed")?;
+        let output = self.program(self.way.wrapper())?.test_run(input).context("prog-run failed")?;
         Ok((output.return_value, output.data.map_or(0, |data| data.len())))
     }
 
-    /// So many packets one by one, each against what must become of it.
-    pub fn prove(&mut self, packets: u32) -> Result<()> {
+    /// So many packets one by one, each against what must become of it; with source NAT to this address.
+    pub fn prove(&mut self, packets: u32, translated: Option<[u8; 4]>) -> Result<()> {
         for _ in 0..packets {
             let entry = self.ring.read(self.state.read(0).cursor as usize);
             let mut frame = vec![0; 256];
             let (returned, length) = self.test_run(1, Some(&mut frame))?;
             frame.truncate(length);
             ensure!(returned == Hook::Xdp.redirected(), "a packet returned {returned}");
-            self.judge(&entry, &frame)?;
+            self.judge(&entry, &frame, translated)?;
         }
         Ok(())
     }
 
-    /// A hop less to live, the next hop's addresses, and outer headers only where they belong; their source port is free.
-    fn judge(&self, entry: &GtpuEntry, frame: &[u8]) -> Result<()> {
+    /// A hop less to live, the next hop's addresses, and outer headers only where they belong; their source port is free,
+    /// and so is that of NAT.
+    fn judge(&self, entry: &GtpuEntry, frame: &[u8], translated: Option<[u8; 4]>) -> Result<()> {
         let mut inner = inner_packet(entry);
         inner[8] -= 1;
+        if let (Some(source), Some(port)) = (translated, frame.get(ETHERNET + 20..ETHERNET + 22)) {
+            inner[12..16].copy_from_slice(&source);
+            inner[20..22].copy_from_slice(port);
+        }
         inner[10..12].copy_from_slice(&[0, 0]);
         let check = sum(&inner[..20]).to_be_bytes();
         inner[10..12].copy_from_slice(&check);
-        let side = if self.way == Way::Uplink { self.ends.internet } else { self.ends.ran };
+        let side = self.leaving();
         let mut wanted = [side.host_mac, side.mac].concat();
         wanted.extend([8, 0]);
         if self.way == Way::Downlink {
             let session = u32::from_be(entry.be_teid) - FIRST_TEID;
             let teid = (TEID_THERE + session).to_be();
-            wanted.extend(outer(self.ends.gateway, self.ends.station, teid, 0));
+            wanted.extend(outer(GATEWAY, STATION, teid, DOWNLINK_PDU, INNER));
             if frame.len() > 36 {
                 wanted[34..36].copy_from_slice(&frame[34..36]);
             }

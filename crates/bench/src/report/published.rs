@@ -8,11 +8,14 @@ use crate::method::document::RunDocument;
 use crate::method::environment::BPF_SOURCES;
 use crate::method::judge::{Judged, Verdict, doubts};
 use crate::method::number::number;
-use crate::method::result::Figure;
+use crate::method::result::{Check, Figure, Profile};
 use crate::method::stats::Estimate;
 
 /// Raw results of the published tables.
 pub const RESULTS: &str = "bench/results.json.gz";
+
+/// Raw results of the published ladder, whose soaks take hours.
+pub const LADDER: &str = "bench/ladder.json.gz";
 
 /// `<= 1.5 x`
 pub fn limit(budget: &Budget) -> String {
@@ -34,22 +37,28 @@ pub fn summary(judged: &[Judged]) -> String {
     format!("{} budgets: {}", judged.len(), Verdict::ALL.map(count).join(", "))
 }
 
-/// How often each doubt was had; it stands before the colon, what was seen behind.
-fn doubts_told(judged: &[Judged]) -> String {
+/// How often each of these is there, the most frequent one first.
+fn tally<'a>(words: impl Iterator<Item = &'a str>) -> String {
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
-    for doubt in judged.iter().flat_map(|entry| &entry.doubts) {
-        *kinds.entry(doubt.split(':').next().unwrap_or(doubt)).or_default() += 1;
+    for word in words {
+        *kinds.entry(word).or_default() += 1;
     }
     let mut kinds: Vec<_> = kinds.into_iter().collect();
     kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     kinds.iter().map(|(kind, count)| format!("{kind} ({count})")).collect::<Vec<_>>().join(", ")
 }
 
-/// On what, when and by which command the figures were measured, and whether they are of today's programs.
-pub fn caption(document: &RunDocument, bpf_sources: &str) -> String {
+/// How often each doubt was had; it stands before the colon, what was seen behind.
+fn doubts_told(judged: &[Judged]) -> String {
+    let doubts = judged.iter().flat_map(|entry| &entry.doubts);
+    tally(doubts.map(|doubt| doubt.split(':').next().unwrap_or(doubt)))
+}
+
+/// On what, when and by which command something was measured.
+fn run_told(document: &RunDocument) -> String {
     let machine = &document.environment;
-    let mut text = format!(
-        "`{}`, {}, commit {}, {:.0} minutes: Linux {}, {} x {}, {} MiB, load {:.2} when it began, {:.1} % stolen. {}.",
+    format!(
+        "`{}`, {}, commit {}, {:.0} minutes: Linux {}, {} x {}, {} MiB, load {:.2} when it began, {:.1} % stolen.",
         document.command,
         document.began,
         machine.commit,
@@ -60,16 +69,53 @@ pub fn caption(document: &RunDocument, bpf_sources: &str) -> String {
         machine.memory_mib,
         machine.load,
         machine.steal_percent,
-        summary(&document.budgets),
-    );
+    )
+}
+
+/// Whether figures are of other programs than these.
+fn age(document: &RunDocument, bpf_sources: &str) -> &'static str {
+    if document.environment.bpf_sources == bpf_sources {
+        return "";
+    }
+    " **`bpf/` has changed since: these are figures of earlier programs.**"
+}
+
+/// How figures were measured, how budgets were kept, and whether the figures are of today's programs.
+pub fn caption(document: &RunDocument, bpf_sources: &str) -> String {
+    let mut text = format!("{} {}.", run_told(document), summary(&document.budgets));
     let told = doubts_told(&document.budgets);
     if !told.is_empty() {
         text += &format!(" Doubts: {told}.");
     }
-    if machine.bpf_sources != bpf_sources {
-        text += " **`bpf/` has changed since: these are figures of earlier programs.**";
+    text + age(document, bpf_sources)
+}
+
+/// The ladder's table of rungs, and what its checks found.
+pub fn ladder(document: &RunDocument) -> String {
+    let mut text = run_told(document);
+    if document.profile == Profile::Quick {
+        text += " Quick profile: every figure is unconfirmed.";
     }
-    text
+    text += age(document, BPF_SOURCES);
+    let suite = document.suites.iter().find(|suite| suite.suite == "ladder");
+    let Some((suite, table)) = suite.and_then(|suite| Some((suite, suite.tables.first()?))) else {
+        return format!("{text}\n\nNot measured.\n");
+    };
+    let failed = |checks: &[Check]| checks.iter().filter(|check| !check.passed).cloned().collect::<Vec<_>>();
+    let whole: Vec<String> =
+        failed(&suite.checks).iter().map(|check| format!("{} ({})", check.name, check.detail)).collect();
+    if !whole.is_empty() {
+        text += &format!(" Checks that failed: {}.", whole.join("; "));
+    }
+    let of_figures: Vec<Check> = suite.figures.iter().flat_map(|figure| failed(&figure.checks)).collect();
+    if !of_figures.is_empty() {
+        let told = tally(of_figures.iter().map(|check| check.name.as_str()));
+        text += &format!(" Doubts about figures, {} in all: {told}.", suite.figures.len());
+    }
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let rows: String = table.rows.iter().map(|row| line(row)).collect();
+    let ruler = "---|".repeat(table.header.len());
+    format!("{text}\n\n{}|{ruler}\n{rows}\n{}\n", line(&table.header), table.note)
 }
 
 /// Every budget; those of one subject share a line.
@@ -184,7 +230,7 @@ fn unpromised(document: &RunDocument, suite: &str, name: &str) -> String {
 mod tests {
     use super::*;
     use crate::method::judge::judge;
-    use crate::method::result::{Profile, SuiteResult};
+    use crate::method::result::{Better, SuiteResult, Table};
     use crate::suites::budgets::Budgets;
 
     fn document() -> RunDocument {
@@ -220,6 +266,31 @@ mod tests {
     }
 
     #[test]
+    fn the_ladder_is_told_with_how_it_was_measured_and_what_failed() {
+        let mut document = crate::method::run::begin(Profile::Quick);
+        assert!(ladder(&document).contains("Not measured"));
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let table = Table {
+            header: words(&["rung", "10 Gb/s"]),
+            rows: vec![words(&["raw", "0"])],
+            ..Table::default()
+        };
+        let check = Check::new("soak", false, "5 sent, 4 received");
+        let figure = Figure::new("raw", "Gb/s", Better::Higher, vec![2.0]);
+        let figure = figure.check(Check::new("machine to ourselves", false, "a compiler"));
+        document.suites = vec![SuiteResult {
+            figures: vec![figure],
+            tables: vec![table],
+            checks: vec![check],
+            ..SuiteResult::new("ladder")
+        }];
+        let text = ladder(&document);
+        assert!(text.contains("| rung | 10 Gb/s |\n|---|---|\n| raw | 0 |\n"), "{text}");
+        assert!(text.contains("unconfirmed") && text.contains("soak (5 sent, 4 received)"), "{text}");
+        assert!(text.contains("Doubts about figures, 1 in all: machine to ourselves (1)."), "{text}");
+    }
+
+    #[test]
     fn the_front_page_shows_promises_that_exist() {
         let document = document();
         for (_, suite, row) in PROMISED {
@@ -232,7 +303,7 @@ mod tests {
     #[test]
     fn figures_that_nobody_promised_are_doubted_as_well() {
         let mut document = document();
-        let figure = Figure::new("sluice xdp", "Mpps", crate::method::result::Better::Higher, vec![3.0; 3]);
+        let figure = Figure::new("sluice xdp", "Mpps", Better::Higher, vec![3.0; 3]);
         let figure = figure.against("nftables", &[1.0; 3]);
         document.suites.push(SuiteResult { figures: vec![figure], ..SuiteResult::new("peers") });
         assert_eq!(unpromised(&document, "peers", "sluice xdp"), "3.00 [3.00, 3.00] no verdict");

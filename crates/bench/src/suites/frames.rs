@@ -14,6 +14,7 @@ use sluice_dataplane::Sizes;
 use crate::generator::endpoints::Endpoints;
 use crate::generator::frames::Frames;
 use crate::generator::harness::Hook;
+use crate::generator::layouts::FRAME4_LEN;
 use crate::generator::link::Target;
 use crate::generator::packets::Direction;
 use crate::generator::site::{LAN, Site, WAN};
@@ -126,7 +127,8 @@ impl Lane {
 
     /// After the last window: a frame of every flow arrives once, byte by byte as it must.
     fn prove(&mut self, flows: usize) -> Result<Check> {
-        let kept = self.closed_loop(|lane| lane.frames.keep(&lane.site.lan_host, flows))?;
+        let kept =
+            self.closed_loop(|lane| lane.frames.keep(&lane.site.lan_host, flows, FRAME4_LEN as usize))?;
         let sent = self.frames.frames(flows);
         let mut wanted: HashSet<Vec<u8>> = match self.forwarder {
             Contestant::Nobody => sent.into_iter().collect(),

@@ -1,45 +1,47 @@
 //! Suite `gtpu`: what it costs to take packets out of GTP-U tunnels, and to put them into some.
 
-use std::collections::HashSet;
-use std::net::Ipv4Addr;
-use std::os::fd::AsFd as _;
+mod joined;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
-use sluice_dataplane::abi::{
-    FlowMatch, GTPU_CONTAINER, GtpuFilters, GtpuRules, cost_of_rate, tolerance_of_burst,
-};
-use sluice_dataplane::{GtpuSession, Peer, Sizes, Tunnel};
+use std::collections::HashSet;
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use sluice_dataplane::Sizes;
+use sluice_dataplane::abi::GtpuRules;
 
 use crate::generator::harness::Hook;
-use crate::generator::layouts::GTPU_INNER;
-use crate::generator::site::{LAN, MOBILE, Site, WAN};
-use crate::generator::tunnels::{
-    Ends, FIRST_SUBSCRIBER, FIRST_TEID, QFI, SERVER_PORT, TEID_THERE, Tunnels, Way,
-};
+use crate::generator::layouts::{GTPU_INNER, GTPU_UPLINK_LEN};
+use crate::generator::site::{LAN, Site, WAN};
+use crate::generator::tunnels::{Ends, SERVER_PORT, Tunnels, Way};
 use crate::method::affinity::{bench_cpu, pin};
 use crate::method::checks;
 use crate::method::result::{Better, Check, Figure, SuiteResult};
 use crate::method::rounds::interleave;
 use crate::method::suite::{Context, Suite};
+use crate::testbed::forwarder::Forwarder;
 use crate::testbed::gateway::{Sluice, Tally};
+use crate::testbed::trial::{Device, Sink, Stand};
+use crate::testbed::user_plane::{FLOWS, MOST_WITH_FLOWS, Subscribers, Surroundings, configuration, prepare};
 
+/// What `sluice bench gtpu` runs.
 pub const SUITE: Suite = Suite {
     name: "gtpu",
     help: "Nanoseconds a packet into and out of GTP-U tunnels, beside the floor, in interleaved rounds",
     says: "What a packet of a subscriber costs in Sluice's programs, from the root program to the redirect: uplink out of \
         its tunnel, downlink into it, each with session, usage, zones, policy and flow, one flow a subscriber. The floor \
-        knows every session by one read of an array, changes the headers and redirects.",
+        knows every session by one read of an array, changes the headers and redirects. Usage: the floor with \
+        the gateway's statements that count, less itself without. Joined: uplink through a thousand \
+        policies and source NAT, beside what the floor may be exceeded by alone and one established flow, which passes the \
+        same gateway in no tunnel. On veth, live frames out of 10,000 tunnels beside a program that changes the addresses of \
+        the link and redirects.",
     silent: &[
-        "Driver and device are not in it, and the packet is always in the first-level cache.",
+        "But for the row on veth, driver and device are not in it, and the packet is always in the first-level cache.",
+        "On veth generator, gateway and sink share one core: a ratio of the gateways alone is lower.",
         "The floor looks at nothing but TEID or address: it finds no forged source and counts nothing.",
     ],
     run: suite,
 };
-
-const STATION: [u8; 4] = [192, 0, 2, 100];
-const GATEWAY: [u8; 4] = [192, 0, 2, 1];
-/// Address of the mobile interface, and all subscribers.
-const SUBSCRIBERS: &str = "10.79.255.254/12";
 
 #[derive(Debug, Clone, Copy)]
 struct Row {
@@ -56,6 +58,8 @@ enum Part {
     Policer,
     /// 16 flows, of which every packet belongs to one: protocol, prefix and ports are looked at, and its usage is counted.
     Filters,
+    /// Counting usage, which the gateway never leaves out: the floor does it by the gateway's statements, or does not.
+    Usage,
 }
 
 impl Row {
@@ -64,48 +68,22 @@ impl Row {
             None => "",
             Some(Part::Policer) => " policer",
             Some(Part::Filters) => " 16 filters",
+            Some(Part::Usage) => " usage",
         };
         format!("xdp {} {}{part}", self.way.word(), self.sessions)
     }
 }
 
 /// Sessions that parts are measured with.
-const MIDDLE: u32 = 10_000;
+const MIDDLE: u32 = MOST_WITH_FLOWS;
 
 fn rows() -> Vec<Row> {
     let plain = [1, MIDDLE, 1_000_000].map(|sessions| (sessions, None));
     let ways = [Way::Uplink, Way::Downlink];
     let parts = [Part::Policer, Part::Filters].map(|part| (MIDDLE, Some(part)));
-    let all = plain.into_iter().chain(parts);
-    all.flat_map(|(sessions, part)| ways.map(|way| Row { way, sessions, part })).collect()
-}
-
-fn configuration(sessions: u32) -> String {
-    // so that there is room for flows, which takes 512 bytes a session
-    let flows = if sessions > MIDDLE { "" } else { "rules flows { flow all { precedence 1; } }" };
-    format!(
-        "interfaces {{
-             {LAN} {{ mode xdp; unit 0 {{ family inet {{ address 192.0.2.1/24; }} }} }}
-             {WAN} {{ mode xdp; unit 0 {{ family inet {{ address 198.51.100.1/24; }} }} }}
-             mif {{ unit 0 {{ family inet {{ address {SUBSCRIBERS}; }} }} }}
-         }}
-         security {{
-             flow {{ max-unanswered 100; }}
-             zones {{
-                 security-zone ran {{ interfaces {{ {LAN}.0; }} }}
-                 security-zone subscribers {{ interfaces {{ {MOBILE}; }} }}
-                 security-zone internet {{ interfaces {{ {WAN}.0; }} }}
-             }}
-             policies {{ from-zone subscribers to-zone internet {{ policy all {{
-                 match {{ source-address any; destination-address any; application any; }} then {{ permit; }} }} }} }}
-         }}
-         services {{ gtp-u {{
-             sessions-maximum {sessions};
-             interface {LAN}.0 {{ role n3; }}
-             pool all {{ prefix 10.64.0.0/12; mobile-interface {MOBILE}; }}
-             {flows}
-         }} }}\n"
-    )
+    let both = plain.into_iter().chain(parts);
+    let both = both.flat_map(|(sessions, part)| ways.map(|way| Row { way, sessions, part }));
+    both.chain([Row { way: Way::Uplink, sessions: MIDDLE, part: Some(Part::Usage) }]).collect()
 }
 
 /// The gateway, its sessions, and what sends their packets.
@@ -113,86 +91,47 @@ struct Scene {
     sluice: Sluice,
     tunnels: Tunnels,
     sessions: u32,
-    mobile: u32,
-    numbers: Vec<u32>,
-    tunnel: Tunnel,
+    subscribers: Subscribers,
 }
 
 impl Scene {
-    fn start(site: &Site, sessions: u32) -> Result<Scene> {
-        let ends = Ends { ran: site.lan, internet: site.wan, station: STATION, gateway: GATEWAY };
+    fn start(site: &Site, sessions: u32, surroundings: Surroundings) -> Result<Scene> {
+        let ends = Ends { ran: site.lan, internet: site.wan };
         let flows = (2 * sessions).next_power_of_two().max(65_536);
         let sizes = Sizes { sessions4: flows, sessions6: 1024, ..Sizes::default() };
-        let sluice = Sluice::start_with(site, &configuration(sessions.max(1000)), sizes, false)?;
-        let mobile = site.mobile.first().context("the site has no mobile interface")?.1;
-        let peer = Peer {
-            local: Ipv4Addr::from(GATEWAY).into(),
-            remote: Ipv4Addr::from(STATION).into(),
-            ifindex: site.lan.ifindex,
-        };
-        let tunnel = Tunnel { peer, teid: TEID_THERE };
-        let mut scene = Scene {
-            sluice,
-            tunnels: Tunnels::load(ends, sessions)?,
-            sessions,
-            mobile,
-            numbers: vec![],
-            tunnel,
-        };
-        let gtpu = scene.sluice.dataplane.gtpu()?;
-        let rules = scene.rules(None)?;
-        scene.numbers = (0..sessions)
-            .map(|n| {
-                gtpu.add(&GtpuSession {
-                    teid: FIRST_TEID + n,
-                    address: Some((FIRST_SUBSCRIBER + n).into()),
-                    prefix: None,
-                    tunnel: Tunnel { teid: TEID_THERE + n, ..tunnel },
-                    rules,
-                    quota: [None; 2],
-                })
-            })
-            .collect::<Result<_, _>>()?;
-        Ok(scene)
+        let text = configuration(sessions.max(1000), surroundings);
+        let sluice = Sluice::start_with(site, &text, sizes, false)?;
+        let subscribers = Subscribers::add(&sluice, site, sessions)?;
+        Ok(Scene { sluice, tunnels: Tunnels::load(ends, sessions)?, sessions, subscribers })
     }
 
     fn rules(&self, part: Option<Part>) -> Result<GtpuRules> {
-        let plain =
-            GtpuRules { ifindex: self.mobile, flags: GTPU_CONTAINER as u16, qfi: QFI, ..Default::default() };
+        let plain = self.subscribers.plain();
         Ok(match part {
-            None => plain,
-            Some(Part::Policer) => {
-                let cost = cost_of_rate(40_000_000_000);
-                let burst = tolerance_of_burst(1 << 20, cost);
-                GtpuRules { cost: [cost; 2], tolerance: [burst; 2], ..plain }
-            }
+            None | Some(Part::Usage) => plain,
+            Some(Part::Policer) => self.subscribers.policed(),
             Some(Part::Filters) => {
-                let filters = self.sluice.dataplane.gtpu()?.keep_filters([&*filters(plain)?])?;
-                GtpuRules { filters: filters[0], ..plain }
+                self.subscribers.with_flows(&self.sluice, plain, SERVER_PORT..=SERVER_PORT)?
             }
         })
     }
 
     /// Every session has these rules from now on.
     fn give(&self, part: Option<Part>) -> Result<()> {
-        let (gtpu, rules) = (self.sluice.dataplane.gtpu()?, self.rules(part)?);
-        for (number, n) in self.numbers.iter().zip(0..) {
-            gtpu.change(*number, &Tunnel { teid: TEID_THERE + n, ..self.tunnel }, &rules, [None; 2])?;
-        }
-        Ok(())
+        self.subscribers.give(&self.sluice, &self.rules(part)?, None)
     }
 
     fn aim_at_sluice(&self, way: Way) -> Result<()> {
-        let device = if way == Way::Uplink { LAN } else { WAN };
+        let device = if way == Way::Downlink { WAN } else { LAN };
         let attachment = self.sluice.plan.attachments.iter().find(|one| one.device == device);
         let variant = attachment.context("a device is not attached")?.variant;
         let root = self.sluice.dataplane.root_program(sluice_dataplane::ObjectKind::Xdp, variant)?;
         self.tunnels.aim_at(root.as_fd())
     }
 
-    /// Both packets of every flow, so that neither is a first one afterwards.
-    fn open(&mut self) -> Result<()> {
-        for way in [Way::Uplink, Way::Downlink, Way::Uplink] {
+    /// Packets of every flow, so that none of these ways has a first one afterwards.
+    fn open(&mut self, ways: &[Way]) -> Result<()> {
+        for way in ways.iter().copied() {
             self.tunnels.set_packets(way, self.sessions)?;
             self.aim_at_sluice(way)?;
             let before = Tally::read(&self.sluice.dataplane)?;
@@ -231,11 +170,12 @@ impl Scene {
         let figure = match row.part {
             Some(Part::Policer) => self.policer(row, repeat, context)?,
             Some(Part::Filters) => self.filters(row, repeat, context)?,
+            Some(Part::Usage) => return self.counting(row, repeat, context),
             None => self.tunnel(row, repeat, context)?,
         };
         self.aim_at_sluice(row.way)?;
         let proven = 100.min(self.sessions);
-        self.tunnels.prove(proven)?;
+        self.tunnels.prove(proven, None)?;
         let usage = self.usage(row, proven + repeat * context.rounds as u32)?;
         Ok(figure
             .check(Check::new("packets as they must be", true, format!("{proven} looked at byte by byte")))
@@ -290,9 +230,20 @@ impl Scene {
         Ok(Figure::new(row.name(), "ns/packet", Better::Lower, cost))
     }
 
+    fn counting(&mut self, row: &Row, repeat: u32, context: &Context) -> Result<Figure> {
+        let before = self.tunnels.counted();
+        let names = ["uncounted", "counted"];
+        let samples = interleave(2, context.rounds, |contestant, _| self.own(names[contestant], repeat))?;
+        let (counted, sent) = (self.tunnels.counted() - before, u64::from(repeat) * context.rounds as u64);
+        let told = format!("{counted} packets counted, {sent} sent");
+        Ok(Figure::new(row.name(), "ns/packet", Better::Lower, differences(&samples[1], &samples[0]))
+            .check(Check::new("usage counted", counted == sent, told))
+            .check(checks::distinct(self.sessions.into(), self.sessions.into())))
+    }
+
     /// Every packet since its session has flows was one of them.
     fn all_are_of_flows(&self) -> Result<()> {
-        let records = self.sluice.dataplane.gtpu()?.list(0, self.sessions as usize);
+        let records = self.subscribers.records(&self.sluice)?;
         let bytes = records.iter().flat_map(|record| &record.flows).flat_map(|flow| flow.bytes);
         let met: HashSet<usize> = records
             .iter()
@@ -309,33 +260,13 @@ impl Scene {
 
     /// What the sessions have counted must be what was sent, at least.
     fn usage(&self, row: &Row, sent: u32) -> Result<Check> {
-        let records = self.sluice.dataplane.gtpu()?.list(0, self.sessions as usize);
-        let counted: u64 = records.iter().map(|record| record.usage.packets[row.way as usize]).sum();
+        let counted = self.subscribers.counted(&self.sluice, row.way)?;
         let told = format!(
             "{counted} packets counted by {} sessions, {sent} and those that opened flows sent",
-            records.len()
+            self.sessions
         );
         Ok(Check::new("usage counted", counted >= sent.into(), told))
     }
-}
-
-const FLOWS: u8 = 16;
-
-/// Flows of a sixteenth of the servers each.
-fn filters(rules: GtpuRules) -> Result<Box<GtpuFilters>> {
-    let flow = |n: u8| {
-        let ends = [0, 255].map(|host| Ipv4Addr::new(10, 128, n, host).into());
-        let last = SERVER_PORT + u16::from(n);
-        let asked = FlowMatch {
-            protocol: Some(17),
-            remote: vec![(ends[0], ends[1])],
-            remote_ports: vec![(SERVER_PORT, last)],
-            ..FlowMatch::default()
-        };
-        (asked, rules)
-    };
-    let flows: Vec<_> = (0..FLOWS).map(flow).collect();
-    GtpuFilters::new(&flows).map_err(|error| anyhow!("no room for so many {}", error.what))
 }
 
 fn differences(from: &[f64], less: &[f64]) -> Vec<f64> {
@@ -366,7 +297,34 @@ fn suite(context: &Context) -> Result<SuiteResult> {
         }
         result.figures.extend(figures);
     }
+    let alone: [(&str, Measure); 2] = [(joined::NAME, joined::figure), (VETH, on_veth)];
+    for (name, measure) in alone.into_iter().filter(|(name, _)| context.wants(name)) {
+        context.progress.at(0.95, name);
+        match measure(context) {
+            Ok(figure) => result.figures.push(figure),
+            Err(error) => result.errors.push(format!("{name}: {error:#}")),
+        }
+    }
     Ok(result)
+}
+
+/// A row with gateways of its own.
+type Measure = fn(&Context) -> Result<Figure>;
+
+const VETH: &str = "veth uplink 10000";
+
+/// Live frames of the same length as the rows', each stand with a site of its own.
+fn on_veth(context: &Context) -> Result<Figure> {
+    let length = context.pick(Duration::from_millis(400), Duration::from_secs(1));
+    let stand = |forwarder| Stand::new(Device::Through(forwarder, Sink::Xdp), GTPU_UPLINK_LEN as usize);
+    let mut stands = [stand(Forwarder::Gtpu)?, stand(Forwarder::Redirect)?, stand(Forwarder::Redirect)?];
+    let samples = interleave(stands.len(), context.rounds, |i, _| {
+        let outcome = stands[i].trial_counted(length)?;
+        Ok(outcome.received as f64 / outcome.seconds / 1e6)
+    })?;
+    let mode = stands[0].mode_check()?;
+    let figure = Figure::new(VETH, "Mpps", Better::Higher, samples[0].clone());
+    Ok(figure.against("minimal redirect", &samples[1]).same(&samples[1], &samples[2]).check(mode))
 }
 
 /// Rows of one number of sessions.
@@ -377,13 +335,11 @@ fn on_site(
     context: &Context,
 ) -> Result<()> {
     let mut site = Site::create("gtpu")?;
-    site.add_mobile(SUBSCRIBERS)?;
-    // which are elsewhere for other suites
-    site.gateway.ip("route del 10.64.0.0/16")?;
+    prepare(&mut site)?;
     site.gateway.enter(|| {
         pin(bench_cpu())?;
-        let mut scene = Scene::start(&site, rows[0].sessions)?;
-        scene.open()?;
+        let mut scene = Scene::start(&site, rows[0].sessions, Surroundings::Bare)?;
+        scene.open(&[Way::Uplink, Way::Downlink, Way::Uplink])?;
         for row in rows {
             begins(row);
             figures.push(scene.figure(row, context).with_context(|| format!("row `{}`", row.name()))?);

@@ -1,11 +1,17 @@
 //! Suite `ladder`: the same frames through more and more of a gateway, rung by rung, at rising rates.
 
-use std::time::{Duration, Instant};
+mod added;
+mod sweeps;
+
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
+use self::added::Added;
+use crate::generator::wire::Size;
+use crate::method::number::number;
 use crate::method::result::{
-    Axis, Better, Chart, Check, Figure, LineChart, Point, Role, Series, Step, SuiteResult, Table, Waterfall,
+    Axis, Better, Chart, Check, Figure, LineChart, Point, Role, Series, SuiteResult, Table,
 };
 use crate::method::rounds::interleave;
 use crate::method::stats::estimate;
@@ -14,13 +20,17 @@ use crate::testbed::forwarder::Forwarder;
 use crate::testbed::testpmd;
 use crate::testbed::trial::{Device, Outcome, Sink, Stand};
 
+/// What `sluice bench ladder` runs.
 pub const SUITE: Suite = Suite {
     name: "ladder",
-    help: "Raw I/O, IP forwarding, firewall: loss by rate and rung for 1,486-byte frames, rings, workers, soak",
-    says: "Every rung does what the one below does and something more, with the same frames. Receive-only and forwarding \
-        are apart. A cell is the share of frames lost at a rate; a rate that the generator could not hold into a rung is \
-        marked, not called loss-free. Rings and workers are swept; the soak runs for 10, 17 and 24 minutes in a full \
-        run and must end with as many frames received as sent.",
+    help: "Raw I/O, IP forwarding, firewall, GTP-U, full user plane: loss by rate and rung, rings, workers, soak",
+    says: "Every rung does what the one below does and something more, with frames of 1,486 bytes, of which a link of \
+        10 Gb/s carries 827,814 a second. Into GTP-U rungs these are N3 frames, out of 10,000 tunnels at random; a bare one \
+        has zones and a policy that permits everything, the full user plane a thousand policies, source NAT, rates, flows \
+        and quotas besides. Receive-only and forwarding are apart. A cell is the share of frames lost at a rate; a rate that \
+        the generator could not hold into a rung is marked, not called loss-free. What a rung adds is measured by itself, \
+        all rungs of one kind in the same rounds. Rings and workers are swept; soaks run for 10, 17 and 24 minutes, of GTP-U \
+        rungs for 15, in a full run and must end with as many frames received as sent.",
     silent: &[
         "Rungs inside the kernel work on the generator's CPU and cannot lose frames there: their highest rate is a \
             capacity.",
@@ -30,41 +40,43 @@ pub const SUITE: Suite = Suite {
     run: suite,
 };
 
+/// In memory; of N3 frames, from which 44 bytes of headers are taken, the inner size follows.
 const FRAME_BYTES: usize = 1486;
+const FCS: u16 = 4;
 const GBPS: [f64; 6] = [2.0, 3.5, 5.0, 6.0, 7.0, 10.0];
-/// The seed's advice; rings of packet sockets are made of 32 frames.
+/// Of a quick run.
+const FEW_GBPS: [f64; 3] = [2.0, 5.0, 10.0];
+/// Rings of packet sockets are made of 32 frames.
 const RING: u32 = 8192;
-const RINGS: [u32; 5] = [32, 256, 1024, 4096, 8192];
 const SOCKET: Sink = Sink::Socket { ring: RING };
 
-/// From the bottom; a rung names the one it stands on.
-struct Rung {
-    device: Device,
-    receive_only: bool,
-    below: Option<usize>,
-}
-
-const fn rung(device: Device, receive_only: bool, below: Option<usize>) -> Rung {
-    Rung { device, receive_only, below }
-}
-
-const RUNGS: [Rung; 8] = [
-    rung(Device::RawReceive { ring: RING, workers: 1 }, true, None),
-    rung(Device::Through(Forwarder::Linux, SOCKET), true, Some(0)),
-    rung(Device::Through(Forwarder::Xdp, SOCKET), true, Some(0)),
-    rung(Device::RawForward { ring: RING }, false, None),
-    rung(Device::Testpmd, false, None),
-    rung(Device::Through(Forwarder::Linux, Sink::Xdp), false, None),
-    rung(Device::Through(Forwarder::Nftables, Sink::Xdp), false, Some(5)),
-    rung(Device::Through(Forwarder::Xdp, Sink::Xdp), false, None),
+/// From the bottom.
+const RECEIVE: [Device; 5] = [
+    Device::RawReceive { ring: RING, workers: 1 },
+    Device::Through(Forwarder::Linux, SOCKET),
+    Device::Through(Forwarder::Xdp, SOCKET),
+    Device::Through(Forwarder::Gtpu, SOCKET),
+    Device::Through(Forwarder::UserPlane, SOCKET),
+];
+/// See there.
+const FORWARD: [Device; 8] = [
+    Device::RawForward { ring: RING },
+    Device::Testpmd,
+    Device::Through(Forwarder::Linux, Sink::Xdp),
+    Device::Through(Forwarder::Nftables, Sink::Xdp),
+    Device::Through(Forwarder::Redirect, Sink::Xdp),
+    Device::Through(Forwarder::Xdp, Sink::Xdp),
+    Device::Through(Forwarder::Gtpu, Sink::Xdp),
+    Device::Through(Forwarder::UserPlane, Sink::Xdp),
 ];
 
 /// Off by more, the rate was not held.
 const MOST_OFF: f64 = 0.02;
 const ATTEMPTS: usize = 3;
 
+/// Frames a second that make a link so busy, what is between frames included.
 fn pps(gbps: f64) -> f64 {
-    gbps * 1e9 / (8.0 * FRAME_BYTES as f64)
+    Size::Bytes(FRAME_BYTES as u16 + FCS).line_rate(gbps)
 }
 
 /// A cell of the table: what became of the frames at one rate.
@@ -85,7 +97,7 @@ impl Cell {
 
     fn words(&self) -> String {
         match (self.held(), self.outcome.loss_ratio()) {
-            (false, _) => format!("only {:.1}", self.outcome.offered_pps() * 8.0 * FRAME_BYTES as f64 / 1e9),
+            (false, _) => format!("only {:.1}", self.outcome.offered_pps() / pps(1.0)),
             (true, 0.0) => "0".to_owned(),
             (true, loss) => format!("{loss:.2e}"),
         }
@@ -94,7 +106,7 @@ impl Cell {
 
 /// One rung's cells and its rate at full speed, a value a round.
 struct Climbed {
-    rung: usize,
+    device: Device,
     cells: Vec<Cell>,
     full_mpps: Vec<f64>,
 }
@@ -102,46 +114,57 @@ struct Climbed {
 fn suite(context: &Context) -> Result<SuiteResult> {
     let mut result = SuiteResult::new(SUITE.name);
     let length = context.pick(Duration::from_millis(150), Duration::from_secs(10));
+    let rates = context.pick(&FEW_GBPS[..], &GBPS[..]);
     let mut climbed = vec![];
-    for (i, rung) in RUNGS.iter().enumerate() {
-        let name = rung.device.name();
-        context.progress.at(0.7 * i as f64 / RUNGS.len() as f64, &name);
-        if rung.device == Device::Testpmd && !testpmd::is_installed() {
+    let rungs: Vec<Device> =
+        RECEIVE.into_iter().chain(FORWARD).filter(|device| context.wants(&device.name())).collect();
+    for (i, device) in rungs.iter().copied().enumerate() {
+        let name = device.name();
+        context.progress.at(0.6 * i as f64 / rungs.len() as f64, &name);
+        if device == Device::Testpmd && !testpmd::is_installed() {
             result.notes.push(
                 "dpdk-testpmd is not installed (scripts/setup-bench.sh): its rung is left out".to_owned(),
             );
             continue;
         }
-        match climb(i, length, context.rounds) {
+        match climb(device, rates, length, context.rounds) {
             Ok(one) => climbed.push(one),
             Err(error) => result.errors.push(format!("{name}: {error:#}")),
         }
     }
-    for one in &climbed {
-        result.figures.extend(figures(one, &climbed));
+    result.figures.extend(climbed.iter().flat_map(figures));
+    result.charts = vec![chart(&climbed)];
+    if !context.wanted.is_empty() {
+        result.tables.push(table(rates, &climbed, &[]));
+        return Ok(result);
     }
-    result.tables.push(table(&climbed));
-    result.charts = vec![chart(&climbed), waterfall(&climbed)];
+    context.progress.at(0.6, "what each rung adds");
+    let added = added::all(context, length, &mut result);
+    result.tables.push(table(rates, &climbed, &added));
+    result.charts.extend(added::waterfalls(&added));
     context.progress.at(0.7, "rings and workers");
-    result.tables.push(rings(length)?);
-    result.tables.push(workers(length)?);
+    result.tables.push(sweeps::rings(context, length)?);
+    result.tables.push(sweeps::workers(length)?);
     if context.quick() {
-        result.notes.push("the soak of 10, 17 and 24 minutes belongs to the full profile".to_owned());
+        result.notes.push("the soaks of 10 to 24 minutes belong to the full profile".to_owned());
     } else {
-        soak(context, &climbed, &mut result)?;
+        sweeps::soak(context, &climbed, &mut result)?;
     }
     Ok(result)
 }
 
-fn climb(rung: usize, length: Duration, rounds: usize) -> Result<Climbed> {
-    let mut stand = Stand::new(RUNGS[rung].device, FRAME_BYTES)?;
+fn climb(device: Device, rates: &[f64], length: Duration, rounds: usize) -> Result<Climbed> {
+    let mut stand = Stand::new(device, FRAME_BYTES)?;
     stand.trial(None, Duration::from_millis(100)).context("warming up")?;
-    let cells = GBPS.iter().map(|gbps| cell(&mut stand, *gbps, length)).collect::<Result<Vec<_>>>()?;
-    let full = interleave(1, rounds, |_, _| {
-        let outcome = stand.trial(None, length)?;
-        Ok(outcome.received as f64 / outcome.seconds / 1e6)
-    })?;
-    Ok(Climbed { rung, cells, full_mpps: full[0].clone() })
+    let cells = rates.iter().map(|gbps| cell(&mut stand, *gbps, length)).collect::<Result<Vec<_>>>()?;
+    let full = interleave(1, rounds, |_, _| full_speed(&mut stand, length))?;
+    Ok(Climbed { device, cells, full_mpps: full[0].clone() })
+}
+
+/// Million frames a second that came through, every one explained.
+fn full_speed(stand: &mut Stand, length: Duration) -> Result<f64> {
+    let outcome = stand.trial_counted(length)?;
+    Ok(outcome.received as f64 / outcome.seconds / 1e6)
 }
 
 /// The best of a few attempts to hold the rate: what disturbed the generator says nothing about the rung.
@@ -156,23 +179,26 @@ fn cell(stand: &mut Stand, gbps: f64, length: Duration) -> Result<Cell> {
 }
 
 impl Climbed {
-    fn device(&self) -> Device {
-        RUNGS[self.rung].device
+    /// That of the highest rate of the table up to which nothing was lost.
+    fn best(&self) -> Option<&Cell> {
+        self.cells.iter().take_while(|cell| cell.loss_free()).last()
     }
 
-    /// Highest rate of the table up to which nothing was lost.
     fn best_gbps(&self) -> f64 {
-        let kept = self.cells.iter().take_while(|cell| cell.loss_free());
-        kept.map(|cell| cell.gbps).last().unwrap_or(0.0)
+        self.best().map_or(0.0, |cell| cell.gbps)
     }
 
     fn ns(&self) -> Vec<f64> {
-        self.full_mpps.iter().map(|mpps| 1e3 / mpps).collect()
+        ns(&self.full_mpps)
     }
 }
 
-fn figures(one: &Climbed, all: &[Climbed]) -> Vec<Figure> {
-    let name = one.device().name();
+fn ns(mpps: &[f64]) -> Vec<f64> {
+    mpps.iter().map(|mpps| 1e3 / mpps).collect()
+}
+
+fn figures(one: &Climbed) -> Vec<Figure> {
+    let name = one.device.name();
     let mut best = Figure::new(
         format!("{name}: highest rate without loss"),
         "Gb/s",
@@ -182,7 +208,7 @@ fn figures(one: &Climbed, all: &[Climbed]) -> Vec<Figure> {
     if let Some(cell) = one.cells.iter().find(|cell| !cell.loss_free()) {
         best.checks.push(Check::new(
             "generator not the limiter",
-            cell.held() && !one.device().closed(),
+            cell.held() && !one.device.closed(),
             format!(
                 "at {} Gb/s: {} of {} frames arrived",
                 cell.gbps, cell.outcome.received, cell.outcome.sent
@@ -196,42 +222,42 @@ fn figures(one: &Climbed, all: &[Climbed]) -> Vec<Figure> {
         ));
     }
     let ns = Figure::new(format!("{name}: ns a frame at full speed"), "ns/packet", Better::Lower, one.ns());
-    let below = RUNGS[one.rung].below.and_then(|below| all.iter().find(|other| other.rung == below));
-    let ns = match below {
-        Some(below) => ns.against(below.device().name(), &below.ns()),
-        None => ns,
-    };
     vec![best, ns]
 }
 
-fn table(climbed: &[Climbed]) -> Table {
+fn table(rates: &[f64], climbed: &[Climbed], added: &[Added]) -> Table {
     let row = |one: &Climbed| {
         let mut cells = vec![
-            if RUNGS[one.rung].receive_only { "receive" } else { "forward" }.to_owned(),
-            one.device().name(),
+            if RECEIVE.contains(&one.device) { "receive" } else { "forward" }.to_owned(),
+            one.device.name(),
         ];
         cells.extend(one.cells.iter().map(Cell::words));
+        let counts = one.best().map(|cell| [cell.outcome.sent, cell.outcome.received]);
         cells.push(format!("{}", one.best_gbps()));
+        cells.extend(counts.map_or([String::new(), String::new()], |counts| counts.map(|n| n.to_string())));
         cells.push(format!("{:.0}", estimate(&one.ns()).value));
+        let adds = added.iter().find(|adds| adds.device == one.device);
+        cells.push(adds.map(|adds| number(estimate(&adds.ns).value)).unwrap_or_default());
         cells
     };
     let mut header = vec!["does".to_owned(), "rung".to_owned()];
-    header.extend(GBPS.map(|gbps| format!("{gbps} Gb/s")));
-    header.extend(["best".to_owned(), "ns/frame".to_owned()]);
+    header.extend(rates.iter().map(|gbps| format!("{gbps} Gb/s")));
+    header.extend(["best", "tx", "rx", "ns/frame", "ns added"].map(str::to_owned));
     Table {
         title: format!("Share of {FRAME_BYTES}-byte frames lost, by rung and rate"),
         header,
         rows: climbed.iter().map(row).collect(),
         note: "only N: the generator reached N Gb/s into this rung, so the cell says nothing about loss. best: up to \
-            which nothing was lost. ns/frame: at full speed, generator included where the rung works on its CPU."
+            which nothing was lost; tx, rx: frames of that trial. ns/frame: at full speed, generator included where the \
+            rung works on its CPU. ns added: to the rung below, in the same rounds."
             .to_owned(),
     }
 }
 
 fn chart(climbed: &[Climbed]) -> Chart {
     let series = |one: &Climbed| Series {
-        name: one.device().name(),
-        role: if one.device().name().starts_with("sluice") { Role::Subject } else { Role::Peer },
+        name: one.device.name(),
+        role: if one.device.name().starts_with("sluice") { Role::Subject } else { Role::Peer },
         points: one
             .cells
             .iter()
@@ -248,94 +274,6 @@ fn chart(climbed: &[Climbed]) -> Chart {
     })
 }
 
-/// What each forwarding rung inside the kernel costs, beside forwarding itself.
-fn waterfall(climbed: &[Climbed]) -> Chart {
-    let step = |one: &Climbed| Step { name: one.device().name(), estimate: estimate(&one.ns()), total: true };
-    Chart::Waterfall(Waterfall {
-        title: "Nanoseconds a frame at full speed".to_owned(),
-        unit: "ns/packet".to_owned(),
-        steps: climbed.iter().map(step).collect(),
-        note: "Totals, each measured by itself; generator and sink included.".to_owned(),
-    })
-}
-
-/// How large a receive ring must be: raw forwarding at a rate it can keep on average.
-fn rings(length: Duration) -> Result<Table> {
-    let mut rows = vec![];
-    for ring in RINGS {
-        let mut stand = Stand::new(Device::RawForward { ring }, FRAME_BYTES)?;
-        stand.trial(None, Duration::from_millis(50))?;
-        let mut row = vec![ring.to_string()];
-        for gbps in [2.0, 3.5, 5.0] {
-            row.push(cell(&mut stand, gbps, length)?.words());
-        }
-        rows.push(row);
-    }
-    Ok(Table {
-        title: "Receive ring, frames: share lost by raw forwarding".to_owned(),
-        header: ["ring", "2 Gb/s", "3.5 Gb/s", "5 Gb/s"].map(str::to_owned).to_vec(),
-        rows,
-        note: "A ring holds what arrives while the worker is away.".to_owned(),
-    })
-}
-
-fn workers(length: Duration) -> Result<Table> {
-    let most = std::thread::available_parallelism().map_or(1, usize::from).clamp(2, 8) as u32;
-    let mut rows = vec![];
-    for workers in 1..=most {
-        let mut stand = Stand::new(Device::RawReceive { ring: RING, workers }, FRAME_BYTES)?;
-        stand.trial(None, Duration::from_millis(50))?;
-        let outcome = stand.trial(None, length)?;
-        rows.push(vec![
-            workers.to_string(),
-            format!("{:.3}", outcome.received as f64 / outcome.seconds / 1e6),
-            format!("{:.2e}", outcome.loss_ratio()),
-        ]);
-    }
-    Ok(Table {
-        title: "Workers that share a device's flows, at full speed".to_owned(),
-        header: ["workers", "Mpps received", "lost"].map(str::to_owned).to_vec(),
-        rows,
-        note: "Flows are shared by hash (PACKET_FANOUT). The generator has a CPU too.".to_owned(),
-    })
-}
-
-const SOAKS: [Duration; 3] = [Duration::from_secs(600), Duration::from_secs(1020), Duration::from_secs(1440)];
-
-/// As many frames received as sent, for a long time, at half of what the rung kept.
-fn soak(context: &Context, climbed: &[Climbed], result: &mut SuiteResult) -> Result<()> {
-    let device = Device::RawForward { ring: RING };
-    let best = climbed.iter().find(|one| one.device() == device).map_or(2.0, Climbed::best_gbps).max(1.0);
-    let gbps = 0.5 * best;
-    let mut stand = Stand::new(device, FRAME_BYTES)?;
-    let mut rows = vec![];
-    for length in SOAKS {
-        context.progress.at(0.8, &format!("soak of {} minutes", length.as_secs() / 60));
-        let began = Instant::now();
-        let outcome = stand.trial(Some(pps(gbps)), length)?;
-        let minutes = began.elapsed().as_secs_f64() / 60.0;
-        rows.push(vec![
-            format!("{gbps:.1} Gb/s"),
-            outcome.sent.to_string(),
-            outcome.received.to_string(),
-            format!("{minutes:.0}"),
-            outcome.dropped.to_string(),
-        ]);
-        result.checks.push(Check::new(
-            format!("soak of {:.0} minutes: tx = rx", minutes),
-            outcome.sent == outcome.received,
-            format!("{} sent, {} received", outcome.sent, outcome.received),
-        ));
-    }
-    result.tables.push(Table {
-        title: format!("Soak, {}", device.name()),
-        header: ["rate", "tx", "rx", "minutes", "dropped"].map(str::to_owned).to_vec(),
-        rows,
-        note: String::new(),
-    });
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -349,23 +287,36 @@ mod tests {
     fn a_rate_that_was_not_offered_is_not_loss_free() {
         let cells = vec![cell(2.0, 1.0, 0), cell(3.5, 1.0, 0), cell(5.0, 0.7, 0), cell(6.0, 1.0, 0)];
         assert_eq!(cells[2].words(), "only 3.5");
-        let one = Climbed { rung: 0, cells, full_mpps: vec![] };
+        let one = Climbed { device: RECEIVE[0], cells, full_mpps: vec![] };
         assert_eq!(one.best_gbps(), 3.5);
     }
 
     #[test]
     fn loss_is_a_share() {
         assert_eq!(cell(10.0, 1.0, 0).words(), "0");
-        assert_eq!(cell(2.0, 1.0, 168).words(), "9.99e-4");
+        assert_eq!(cell(2.0, 1.0, 165).words(), "9.97e-4");
     }
 
     #[test]
-    fn ten_gigabits_of_these_frames_are_841_thousand_a_second() {
-        assert_eq!(pps(10.0).round(), 841_184.0);
+    fn a_link_of_ten_gigabits_carries_827_814_of_these_frames() {
+        assert_eq!(pps(10.0) as u64, 827_814);
     }
 
     #[test]
-    fn a_rung_stands_on_one_that_was_climbed_before() {
-        assert!(RUNGS.iter().enumerate().all(|(i, rung)| rung.below.is_none_or(|below| below < i)));
+    fn what_a_rung_adds_is_measured_to_one_that_is_there() {
+        for device in added::CHAINS.iter().flat_map(|chain| &chain[1..]) {
+            assert!(RECEIVE.contains(device) || FORWARD.contains(device), "{}", device.name());
+        }
+    }
+
+    #[test]
+    fn a_row_has_what_was_sent_at_its_best_rate_and_what_it_adds() {
+        let device = FORWARD[6];
+        let one =
+            Climbed { device, cells: vec![cell(2.0, 1.0, 0), cell(3.5, 1.0, 1)], full_mpps: vec![2.0; 3] };
+        let adds = Added { device, below: FORWARD[5], ns: vec![40.0; 3] };
+        let row = table(&[2.0, 3.5], &[one], &[adds]).rows.remove(0);
+        let frames = (pps(2.0) as u64).to_string();
+        assert_eq!(row[4..], ["2", &frames, &frames, "500", "40.0"]);
     }
 }

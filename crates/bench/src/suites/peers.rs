@@ -106,19 +106,11 @@ fn suite(context: &Context) -> Result<SuiteResult> {
 
 /// At full speed, and by the way that is being judged.
 fn measure(stand: &mut Stand, length: Duration) -> Result<Outcome> {
-    let (before, slow) = (stand.passed()?, stand.past_the_flow_table()?);
-    let outcome = stand.trial(None, length)?;
+    let slow = stand.past_the_flow_table()?;
+    let outcome = stand.trial_counted(length)?;
     if let (Some(slow), Some(after)) = (slow, stand.past_the_flow_table()?) {
         let most = outcome.sent / 1000;
         ensure!(after - slow <= most, "of {} frames {} went past the flow table", outcome.sent, after - slow);
-    }
-    if let (Some(before), Some(after)) = (before, stand.passed()?) {
-        ensure!(
-            after - before == outcome.sent,
-            "of {} frames the gateway redirected {}",
-            outcome.sent,
-            after - before
-        );
     }
     Ok(outcome)
 }

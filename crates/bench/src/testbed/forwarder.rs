@@ -10,9 +10,12 @@ use crate::generator::frames::Frames;
 use crate::generator::layouts::BarePort;
 use crate::generator::link::Target;
 use crate::generator::site::{LAN, LAN_HOST, Side, Site, WAN, WAN_HOST};
+use crate::generator::tunnels::Way;
 use crate::method::checks;
 use crate::method::result::Check;
 use crate::testbed::gateway::{Action, Mode, Sluice, configuration, translating_configuration};
+use crate::testbed::trial::FLOWS;
+use crate::testbed::user_plane::{self, Subscribers, Surroundings};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -33,6 +36,12 @@ pub enum Forwarder {
     Masquerade,
     /// A tc program that rewrites the addresses of the link and redirects, nothing else.
     BareRedirect,
+    /// The same on XDP, with N3 frames, which stay in their tunnels.
+    Redirect,
+    /// Sluice on XDP at the end of GTP-U tunnels: zones, and a policy that permits everything.
+    Gtpu,
+    /// The same with all that the user plane does: policies, source NAT, rates, flows, quotas.
+    UserPlane,
 }
 
 impl Forwarder {
@@ -48,13 +57,16 @@ impl Forwarder {
             Forwarder::Flowtable => "nft flowtable",
             Forwarder::Masquerade => "masquerade",
             Forwarder::BareRedirect => "bare redirect",
+            Forwarder::Redirect => "xdp redirect",
+            Forwarder::Gtpu => "sluice gtp-u bare",
+            Forwarder::UserPlane => "sluice full user plane",
         }
     }
 
     pub fn mode(self) -> Option<Mode> {
         match self {
             Forwarder::Tc | Forwarder::TcNat => Some(Mode::Tc),
-            Forwarder::Xdp | Forwarder::XdpNat => Some(Mode::Xdp),
+            Forwarder::Xdp | Forwarder::XdpNat | Forwarder::Gtpu | Forwarder::UserPlane => Some(Mode::Xdp),
             Forwarder::Generic => Some(Mode::Generic),
             _ => None,
         }
@@ -62,6 +74,24 @@ impl Forwarder {
 
     pub fn is_sluice(self) -> bool {
         self.mode().is_some()
+    }
+
+    /// On native XDP on both sides.
+    pub fn is_native(self) -> bool {
+        self == Forwarder::Redirect || self.mode() == Some(Mode::Xdp)
+    }
+
+    /// Takes N3 frames on the lan side.
+    pub fn takes_tunnels(self) -> bool {
+        self == Forwarder::Redirect || self.surroundings().is_some()
+    }
+
+    fn surroundings(self) -> Option<Surroundings> {
+        match self {
+            Forwarder::Gtpu => Some(Surroundings::Bare),
+            Forwarder::UserPlane => Some(Surroundings::Full),
+            _ => None,
+        }
     }
 }
 
@@ -71,6 +101,7 @@ pub struct Lane {
     pub site: Site,
     pub sluice: Option<Sluice>,
     bare: Option<(Frames, Vec<Link>)>,
+    subscribers: Option<Subscribers>,
 }
 
 impl Lane {
@@ -90,7 +121,14 @@ impl Lane {
                 };
                 return Lane::of_sluice(forwarder, site, &text);
             }
-            Forwarder::BareRedirect => bare = Some(bare_redirect(&site)?),
+            Forwarder::Gtpu | Forwarder::UserPlane => return Lane::of_tunnels(forwarder, site),
+            Forwarder::BareRedirect => {
+                bare = Some(bare_redirect(&site, "bare_redirect", Target::TcxIngress)?);
+            }
+            Forwarder::Redirect => {
+                take_redirected(&site)?;
+                bare = Some(bare_redirect(&site, "bare_redirect_xdp", Target::XdpNative)?);
+            }
             Forwarder::Linux => {}
             Forwarder::Nftables => drop(site.gateway.run("nft", [STATEFUL])?),
             Forwarder::Flowtable => flow_table(&site)?,
@@ -99,17 +137,32 @@ impl Lane {
                 site.gateway.run("nft", [MASQUERADE])?;
             }
         }
-        Ok(Lane { forwarder, site, sluice: None, bare })
+        Ok(Lane { forwarder, site, sluice: None, bare, subscribers: None })
+    }
+
+    /// A subscriber for each flow of the traffic.
+    fn of_tunnels(forwarder: Forwarder, mut site: Site) -> Result<Lane> {
+        let surroundings = forwarder.surroundings().context("no end of tunnels")?;
+        user_plane::prepare(&mut site)?;
+        let sessions = FLOWS as u32;
+        let mut lane = Lane::of_sluice(forwarder, site, &user_plane::configuration(sessions, surroundings))?;
+        let sluice = lane.sluice.as_ref().context("no gateway")?;
+        let subscribers = Subscribers::add(sluice, &lane.site, sessions)?;
+        if surroundings == Surroundings::Full {
+            subscribers.give_everything(sluice)?;
+        }
+        lane.subscribers = Some(subscribers);
+        Ok(lane)
     }
 
     /// Sluice on one of its hooks, with a site and a configuration of one's own.
     pub fn of_sluice(forwarder: Forwarder, site: Site, text: &str) -> Result<Lane> {
-        if matches!(forwarder, Forwarder::Xdp | Forwarder::XdpNat | Forwarder::Generic) {
+        if forwarder.is_native() || forwarder == Forwarder::Generic {
             take_redirected(&site)?;
         }
         let start = || Sluice::start_with(&site, text, Sizes::default(), true);
         let sluice = Some(site.gateway.enter(start)??);
-        Ok(Lane { forwarder, site, sluice, bare: None })
+        Ok(Lane { forwarder, site, sluice, bare: None, subscribers: None })
     }
 
     /// Packets (segments of larger ones) that the gateway's own program has passed on; None where nobody counts.
@@ -132,6 +185,12 @@ impl Lane {
         counter.map(Some).context("nft shows no counter")
     }
 
+    /// Packets that the subscribers' sessions have counted; None where there are none.
+    pub fn counted(&self) -> Result<Option<u64>> {
+        let (Some(sluice), Some(subscribers)) = (&self.sluice, &self.subscribers) else { return Ok(None) };
+        subscribers.counted(sluice, Way::Uplink).map(Some)
+    }
+
     /// Sessions that Sluice has made so far.
     pub fn sessions(&self) -> Result<Option<u64>> {
         let Some(sluice) = &self.sluice else { return Ok(None) };
@@ -141,7 +200,7 @@ impl Lane {
     /// What the kernel says of the gateway's devices, against what the figure is named after.
     pub fn mode_check(&self) -> Result<Check> {
         let wanted = match self.forwarder {
-            Forwarder::Xdp | Forwarder::XdpNat => "native XDP",
+            forwarder if forwarder.is_native() => "native XDP",
             Forwarder::Generic => "generic XDP",
             _ => "no XDP",
         };
@@ -193,7 +252,7 @@ fn take_redirected(site: &Site) -> Result<()> {
     Ok(())
 }
 
-fn bare_redirect(site: &Site) -> Result<(Frames, Vec<Link>)> {
+fn bare_redirect(site: &Site, program: &str, target: Target) -> Result<(Frames, Vec<Link>)> {
     let mut frames = Frames::load()?;
     let port = |from: &Side, to: &Side| BarePort {
         in_ifindex: from.ifindex,
@@ -205,7 +264,7 @@ fn bare_redirect(site: &Site) -> Result<(Frames, Vec<Link>)> {
     let ports = [port(&site.lan, &site.wan), port(&site.wan, &site.lan)];
     frames.bare.update(0, |bare| bare.port = ports);
     let links = [site.lan.ifindex, site.wan.ifindex]
-        .map(|ifindex| frames.attach("bare_redirect", &site.gateway, ifindex, Target::TcxIngress));
+        .map(|ifindex| frames.attach(program, &site.gateway, ifindex, target));
     Ok((frames, links.into_iter().collect::<Result<Vec<_>>>()?))
 }
 

@@ -12,4 +12,5 @@ pub mod ruleset;
 pub mod shares;
 pub(crate) mod testpmd;
 pub mod trial;
+pub(crate) mod user_plane;
 pub mod verify;

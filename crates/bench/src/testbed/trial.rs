@@ -138,26 +138,41 @@ impl Stand {
             stand.establish()?;
         }
         stand.attach_ends()?;
-        stand.frames.aim_sized(&stand.lane.site.lan, FLOWS, frame_bytes)?;
+        stand.aim()?;
         if device == Device::Testpmd {
             stand.peer = Some(Testpmd::start(&stand.lane.site.gateway, stand.lane.site.wan.host_mac)?);
         }
         Ok(stand)
     }
 
+    /// Frames of all flows, in tunnels where these end, or pass.
+    fn aim(&mut self) -> Result<()> {
+        let lan = &self.lane.site.lan;
+        match self.lane.forwarder.takes_tunnels() {
+            true => self.frames.aim_tunnels(lan, FLOWS, self.frame_bytes),
+            false => self.frames.aim_sized(lan, FLOWS, self.frame_bytes),
+        }
+    }
+
+    /// Counts what leaves towards one of the hosts.
+    fn sink(&self, host: &str) -> &'static str {
+        let forwarder = self.lane.forwarder;
+        let ends_here = host == WAN_HOST && forwarder != Forwarder::Redirect;
+        if forwarder.takes_tunnels() && !ends_here { "frames_sink_n3" } else { "frames_sink" }
+    }
+
     /// One frame of every flow, and an answer to each.
     fn establish(&mut self) -> Result<()> {
+        self.aim()?;
         let Site { lan_host, wan_host, lan, wan, .. } = &self.lane.site;
-        let _back = self.frames.attach("frames_sink", lan_host, lan.host_ifindex, Target::XdpNative)?;
+        let _back = self.frames.attach(self.sink(LAN_HOST), lan_host, lan.host_ifindex, Target::XdpNative)?;
         // A veth takes what its peer sends back by XDP only where a program stands.
         let gateway = &self.lane.site.gateway;
-        let native = matches!(self.device, Device::Through(Forwarder::Xdp | Forwarder::XdpNat, _));
-        let _take = match native {
+        let _take = match self.lane.forwarder.is_native() {
             true => None,
             false => Some(self.frames.attach("frames_pass", gateway, wan.ifindex, Target::XdpNative)?),
         };
         let _reflect = self.frames.attach("frames_reflect", wan_host, wan.host_ifindex, Target::XdpNative)?;
-        self.frames.aim_sized(lan, FLOWS, self.frame_bytes)?;
         let send = |frames: usize| -> Result<u64> {
             let before = self.frames.total_arrived();
             self.frames.send_sized(lan_host, frames as u32, self.frame_bytes)?;
@@ -175,7 +190,7 @@ impl Stand {
 
     fn attach_ends(&mut self) -> Result<()> {
         let Site { gateway, wan_host, lan, wan, .. } = &self.lane.site;
-        let (sink, discard) = ("frames_sink", "frames_discard");
+        let (sink, discard) = (self.sink(WAN_HOST), "frames_discard");
         let attach = |program, netns, ifindex, target| self.frames.attach(program, netns, ifindex, target);
         let end = match self.device {
             Device::Through(_, Sink::Socket { .. }) => {
@@ -215,6 +230,25 @@ impl Stand {
             outcome.received,
             outcome.dropped
         );
+        Ok(outcome)
+    }
+
+    /// At full speed; the gateway's own counters, those of its subscribers included, must explain every frame.
+    pub fn trial_counted(&mut self, length: Duration) -> Result<Outcome> {
+        let before = (self.passed()?, self.lane.counted()?);
+        let outcome = self.trial(None, length)?;
+        let after = (self.passed()?, self.lane.counted()?);
+        for (what, before, after) in
+            [("redirected", before.0, after.0), ("counted for its subscribers", before.1, after.1)]
+        {
+            let Some((before, after)) = before.zip(after) else { continue };
+            ensure!(
+                after - before == outcome.sent,
+                "of {} frames the gateway {what} {}",
+                outcome.sent,
+                after - before
+            );
+        }
         Ok(outcome)
     }
 
