@@ -77,6 +77,8 @@ int tc_gtpu_device(struct __sk_buff *ctx)
 {
 	int action = gtpu_device_path(ctx);
 
+	/* what XDP has taken out of a tunnel */
+	CALL_NEXT(ctx, action, FAST_INNER);
 	CALL_COUNTED(ctx, action, GTPU_ENCAP);
 	CALLED_OR_DONE(ctx, action);
 }
@@ -191,12 +193,25 @@ int tc_egress(struct __sk_buff *ctx)
 	return trace_leaves(ctx, egress_path(ctx), TRACE_HOST);
 }
 
+/* A packet that is to be copied; then it leaves by the same device. */
+static __always_inline int finish_copy(struct __sk_buff *ctx, const struct copy_handoff *handoff)
+{
+	__u32 ifindex = handoff->ifindex, own = handoff->own;
+
+	hook_send_copy(ctx, ifindex, handoff->mark, handoff->unit);
+	ctx->mark = own;
+	return bpf_redirect(ifindex, 0);
+}
+
 /* tcx ingress of an XDP device: what XDP decided and could not finish. */
 SEC("tc")
 int tc_finish(struct __sk_buff *ctx)
 {
 	struct handoff *handoff = (void *)(long)ctx->data_meta;
+	struct copy_handoff *copy = (void *)handoff;
 
+	if ((void *)(copy + 1) <= hook_data(ctx) && copy->magic == COPY_MAGIC)
+		return finish_copy(ctx, copy);
 	if ((void *)&handoff->family > hook_data(ctx) || handoff->magic != HANDOFF_MAGIC)
 		return TC_ACT_UNSPEC;
 	/* as the version before has it, whose XDP program is replaced at another moment than this one */

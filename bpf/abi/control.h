@@ -91,6 +91,22 @@ struct spare_sessions {
 #define HANDOFF_MARK 0x51ce0002 /* and of one that waits in the kernel for its neighbour */
 #define PIECE_MARK 0x51ce0003   /* and of a fragment that the daemon has cut, see nat64.h */
 
+/* Of packets that come out of the far end of a mobile interface and are not the host's own, see gtpu.h. */
+#define GTPU_COPIED_MARK 0x51ce0004 /* to a subscriber, and its copy was made */
+/* Of a copy: by direction, and in the low half its set of rules. */
+#define GTPU_COPY_MARK(DIRECTION, RULES) (0x51d00000 | (__u32)(DIRECTION) << 16 | (RULES))
+#define GTPU_IS_COPY(MARK) (((MARK) & 0xfffe0000) == GTPU_COPY_MARK(0, 0))
+#define GTPU_COPY_DIRECTION(MARK) ((MARK) >> 16 & 1)
+#define GTPU_COPY_RULES(MARK) ((MARK) & 0xffff)
+/* Out of a tunnel: goes on from here, with a DSCP in the lowest bits if GTPU_INNER_DSCP is set. */
+#define GTPU_INNER_MARK 0x51d20000
+#define GTPU_INNER_DSCP 0x40
+#define GTPU_IS_INNER(MARK) (((MARK) & 0xffff0000) == GTPU_INNER_MARK)
+
+/* The packet was judged where it came in, or is no packet of the host's own stack. */
+#define CARRIES_VERDICT(MARK)                                                                                          \
+	(((MARK) >= VERDICT_MARK && (MARK) <= GTPU_COPIED_MARK) || GTPU_IS_COPY(MARK) || GTPU_IS_INNER(MARK))
+
 /* Verdict that XDP leaves in packet metadata for the tc program of the same device. */
 #define HANDOFF_MAGIC 0x51ce0001
 struct handoff {
@@ -100,5 +116,17 @@ struct handoff {
 	__u32 be_addr[4];
 };
 _Static_assert(sizeof(struct handoff) <= 32, "older kernels have no more room before a packet");
+
+/* The same of a packet of a GTP-U session that is to be copied, which XDP cannot. */
+#define COPY_MAGIC 0x51ce0002
+struct copy_handoff {
+	__u32 magic;
+	__u32 ifindex; /* mobile device that both leave by */
+	__u32 mark;    /* of the copy */
+	__u32 own;     /* mark of the packet itself */
+	__u32 unit;    /* counter slot of the mobile unit */
+	__u32 number;  /* no two in a row are alike, so that the kernel joins none of them to one packet (GRO) */
+};
+_Static_assert(sizeof(struct copy_handoff) <= 32, "older kernels have no more room before a packet");
 
 #endif

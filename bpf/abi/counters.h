@@ -4,7 +4,7 @@
  * (GSO packets counted by segments):
  *   received = redirected + handed_off + delivered_local + decapsulated + gtpu_signals + oversize
  *     + sum(drops of ingress stages)
- *   redirected + handed_off + resolved + unjudged + pieces + replies + originated
+ *   redirected + handed_off + resolved + unjudged + pieces + replies + duplicated + gtpu_returned + originated
  *     = sent + queued + sum(drops of egress stages) + XDP frames that devices refused
  */
 #ifndef SLUICE_ABI_COUNTERS_H

@@ -96,7 +96,10 @@ struct gtpu_rules {
 	__u8 dscp_downlink;
 	__u8 zero;
 	__u16 filters; /* entry of `gtpu_filters`: its packets are looked at for flows; 0 = for none */
-	__u8 spare[20];
+	/* by direction: into which tunnel a copy goes of each packet that passes (FAR: DUPL, TS 29.244 5.2.1) */
+	__u32 copy_teid[2];
+	__u16 copy_peer[2]; /* entry of `gtpu_peers`; 0 = there are no copies */
+	__u8 spare[8];
 };
 _Static_assert(sizeof(struct gtpu_rules) == 64, "gtpu_rules is one cache line");
 
@@ -139,7 +142,7 @@ struct gtpu_filters {
 	__u16 local_port[GTPU_INTERVALS];
 	__u64 local_port_flows[GTPU_INTERVALS];
 	struct gtpu_rules
-		rules[GTPU_FLOWS]; /* what a flow's packets meet; ifindex and GTPU_TO_PEER are the session's */
+		rules[GTPU_FLOWS]; /* what a flow's packets meet; ifindex, GTPU_TO_PEER, copies are the session's */
 };
 _Static_assert(sizeof(struct gtpu_filters) % 64 == 0, "gtpu_filters are whole cache lines");
 

@@ -11,6 +11,7 @@
 #define SLUICE_GTPU_DECAP_H
 
 #include "gtpu/account.h"
+#include "gtpu/duplicate.h"
 #include "gtpu/parse.h"
 
 /* The inner packet's family and length, and whether its source is the subscriber (TS 23.501 5.8.2.2: no other one). */
@@ -43,27 +44,6 @@ static __always_inline int gtpu_check_inner(hook_ctx *ctx, struct gtpu_work *wor
 	return prefix && prefix == line->be_prefix6 ? CONTINUE : DROP(GTPU_SPOOFED);
 }
 
-static __always_inline bool gtpu_mark(hook_ctx *ctx, const struct gtpu_work *work, __u8 dscp)
-{
-	__u32 at = work->body & 0xfff;
-	struct iphdr *ip = hook_data(ctx) + at;
-
-	if ((void *)(ip + 1) > hook_end(ctx))
-		return false;
-	if (work->inner_wire == 4) {
-		__u16 be_old = *(__u16 *)ip;
-
-		ip->tos = dscp << 2 | (ip->tos & 3);
-		ip->check = csum_add_word(ip->check, be_old, *(__u16 *)ip);
-		return true;
-	}
-	__u16 be_old = *(__u16 *)ip, be_new = bpf_htons((bpf_ntohs(be_old) & 0xf03f) | dscp << 6);
-
-	*(__u16 *)ip = be_new;
-	hook_sum_grows(ctx, (__u32)(__u16)~be_old + be_new);
-	return true;
-}
-
 /* The frame ends where the inner packet does. */
 static __always_inline bool gtpu_trim(hook_ctx *ctx, __u32 end)
 {
@@ -86,7 +66,7 @@ static __always_inline bool gtpu_take_out(hook_ctx *ctx, const struct handover *
 }
 
 static __always_inline int gtpu_inward(hook_ctx *ctx, struct handover *h, struct gtpu_work *work,
-				       struct gtpu_line *line, const struct gtpu_rules *rules)
+				       struct gtpu_line *line, const struct gtpu_rules *rules, __u64 decision)
 {
 	__u32 ip_len = 0, slot, flow;
 	int verdict = gtpu_check_inner(ctx, work, line, &ip_len);
@@ -108,13 +88,20 @@ static __always_inline int gtpu_inward(hook_ctx *ctx, struct handover *h, struct
 		verdict = gtpu_pass(line, rules, met, flow, GTPU_UPLINK, ip_len);
 	if (verdict != CONTINUE)
 		return verdict;
-	if ((met->flags & GTPU_MARK_UPLINK) && !gtpu_mark(ctx, work, met->dscp_uplink & 0x3f))
-		return DROP(REWRITE_FAILED);
 	if (!gtpu_trim(ctx, (work->body & 0xfff) + ip_len) || !gtpu_take_out(ctx, h, work, unit))
+		return DROP(REWRITE_FAILED);
+	__u32 class = met->flags & GTPU_MARK_UPLINK ? GTPU_INNER_DSCP | (met->dscp_uplink & 0x3f) : 0;
+
+	/* a copy is as the packet came */
+	if (rules->copy_peer[GTPU_UPLINK])
+		verdict = gtpu_duplicate(ctx, h, rules->ifindex,
+					 GTPU_COPY_MARK(GTPU_UPLINK, GTPU_DECISION_RULES(decision)),
+					 GTPU_INNER_MARK | class);
+	if (verdict == CONTINUE && class && !gtpu_mark(ctx, work->inner_wire, class & 0x3f))
 		return DROP(REWRITE_FAILED);
 	count->decapsulated += 1;
 	work->inner = rules->ifindex;
-	return GO(FAST_INNER);
+	return verdict == CONTINUE ? GO(FAST_INNER) : verdict;
 }
 
 /* The outer traffic class, for the next tunnel. */
@@ -177,7 +164,7 @@ static __always_inline int gtpu_of_session(hook_ctx *ctx, struct handover *h, st
 
 	if (peer)
 		gtpu_heard(peer);
-	return gtpu_inward(ctx, h, work, line, rules);
+	return gtpu_inward(ctx, h, work, line, rules, decision);
 }
 
 /*

@@ -9,6 +9,7 @@
 #include "fast.h"
 #include "gtpu/account.h"
 #include "gtpu/decap.h"
+#include "gtpu/duplicate.h"
 #include "gtpu/peer.h"
 
 #define GTPU_TTL 64
@@ -92,12 +93,72 @@ static __always_inline int gtpu_find_way(hook_ctx *ctx, const struct handover *h
 	return DROP(GTPU_MTU);
 }
 
+/* A user's packet as it stands behind the link header; container: with room for a PDU Session Container. */
+static __always_inline void gtpu_data(struct gtpu_work *work, const struct handover *h, __u32 teid, __u32 peer,
+				      bool container, __u32 ip_len)
+{
+	work->teid = teid;
+	work->peer = peer;
+	work->type = GTPU_G_PDU;
+	work->flags = GTPU_VERSION_1 | GTPU_FLAG_PT | (container ? GTPU_FLAG_E : 0);
+	work->body = h->l3 & 0x1f;
+	work->body_len = ip_len;
+	work->length = ip_len + (container ? GTPU_OPTIONS + GTPU_CONTAINER_BYTES : 0);
+}
+
+/* A copy's tunnel; what it was copied from has met everything else. */
+static __always_inline bool gtpu_copy_out(const struct handover *h, struct gtpu_work *work, __u32 ip_len)
+{
+	__u32 number = GTPU_COPY_RULES(h->place), direction = GTPU_COPY_DIRECTION(h->place);
+	struct gtpu_rules *rules = bpf_map_lookup_elem(&gtpu_rules, &number);
+
+	if (!rules || !ip_len)
+		return false;
+	gtpu_data(work, h, rules->copy_teid[direction], rules->copy_peer[direction], false, ip_len);
+	work->tos &= 0xfc;
+	return true;
+}
+
+/* The way of what was permitted before. Nobody is told that a copy is too long. */
+static __always_inline int gtpu_permitted(hook_ctx *ctx, const struct handover *h, struct gtpu_work *work,
+					  struct gtpu_way *way, __u32 ip_len)
+{
+	bool copy = h->entry == ENTRY_COPY;
+	int verdict = !copy || gtpu_copy_out(h, work, ip_len) ? gtpu_find_way(ctx, h, work, way) : DROP(GTPU_PEER);
+
+	return copy && verdict != CONTINUE ? DROP(GTPU_DUPLICATE) : verdict;
+}
+
+/* Copies the packet that goes into its tunnel, without the tags that it came with. */
+static __always_inline int gtpu_copy_down(hook_ctx *ctx, struct handover *h, struct gtpu_way *way, __u32 ifindex,
+					  __u32 number, struct unit_counters *count)
+{
+	struct frame frame = {.l3 = h->l3 & 0x1f, .vlan = h->vlan, .tagged = h->tagged};
+
+	if (!hook_pop_vlan(ctx, &frame))
+		return DROP(REWRITE_FAILED);
+	h->tagged = 0;
+	h->l3 = way->from = ETH_HLEN;
+	__u32 mark = GTPU_COPY_MARK(GTPU_DOWNLINK, number);
+	int verdict = gtpu_duplicate(ctx, h, ifindex, mark, GTPU_COPIED_MARK);
+
+	if (verdict != CONTINUE) {
+		count->redirected += 1;
+		count->redirected_bytes += h->is.ip_len;
+	}
+	return verdict;
+}
+
 /* Whether the packet may pass, and by which tunnel: the decision is read once. */
-static __always_inline int gtpu_outward(hook_ctx *ctx, const struct handover *h, struct gtpu_work *work,
-					struct gtpu_way *way)
+static __always_inline int gtpu_outward(hook_ctx *ctx, struct handover *h, struct gtpu_work *work, struct gtpu_way *way,
+					struct unit_counters *count)
 {
 	__u32 ip_len = 0, place, flow;
-	struct gtpu_line *line = gtpu_line_of(ctx, h, work, &ip_len), *counting = line;
+	bool relay = h->entry == ENTRY_RELAY;
+	struct gtpu_line *line = relay ? NULL : gtpu_line_of(ctx, h, work, &ip_len), *counting = line;
+
+	if (relay || h->entry == ENTRY_COPY)
+		return gtpu_permitted(ctx, h, work, way, ip_len);
 	__u64 decision = line ? gtpu_decision_of(line) : 0;
 	struct gtpu_rules *rules = gtpu_rules_of(decision);
 
@@ -117,19 +178,18 @@ static __always_inline int gtpu_outward(hook_ctx *ctx, const struct handover *h,
 		return DROP(GTPU_NO_SESSION);
 	bool container = met->flags & GTPU_CONTAINER;
 
-	work->teid = GTPU_DECISION_TEID(decision);
-	work->peer = GTPU_DECISION_PEER(decision);
-	work->type = GTPU_G_PDU;
-	work->flags = GTPU_VERSION_1 | GTPU_FLAG_PT | (container ? GTPU_FLAG_E : 0);
+	gtpu_data(work, h, GTPU_DECISION_TEID(decision), GTPU_DECISION_PEER(decision), container, ip_len);
 	/* TS 38.415 5.5.2.1: paging policy 0, reflective QoS, QFI */
 	work->container = (met->flags & GTPU_REFLECTIVE ? 0x40 : 0) | (met->qfi & 0x3f);
 	work->tos = met->flags & GTPU_MARK_DOWNLINK ? met->dscp_downlink << 2 : work->tos & 0xfc;
-	work->body = h->l3 & 0x1f;
-	work->body_len = ip_len;
-	work->length = ip_len + (container ? GTPU_OPTIONS + GTPU_CONTAINER_BYTES : 0);
 	work->mobile = rules->ifindex;
 	verdict = gtpu_find_way(ctx, h, work, way);
-	return verdict == CONTINUE ? gtpu_pass(counting, rules, met, flow, GTPU_DOWNLINK, ip_len) : verdict;
+	if (verdict != CONTINUE || h->entry == ENTRY_COPIED)
+		return verdict;
+	verdict = gtpu_pass(counting, rules, met, flow, GTPU_DOWNLINK, ip_len);
+	if (verdict != CONTINUE || !rules->copy_peer[GTPU_DOWNLINK])
+		return verdict;
+	return gtpu_copy_down(ctx, h, way, rules->ifindex, GTPU_DECISION_RULES(decision), count);
 }
 
 /* The GTP-U header behind the UDP one; of a message that goes on, what follows is there. */
@@ -284,8 +344,7 @@ static __always_inline int gtpu_encap_path(hook_ctx *ctx)
 	int verdict = h->entry == ENTRY_REPLAY && !gtpu_replay(ctx, h, count) ? DROP(REWRITE_FAILED) : CONTINUE;
 
 	if (verdict == CONTINUE)
-		verdict =
-			h->entry == ENTRY_RELAY ? gtpu_find_way(ctx, h, work, &way) : gtpu_outward(ctx, h, work, &way);
+		verdict = gtpu_outward(ctx, h, work, &way, count);
 	if (verdict == CONTINUE)
 		verdict = gtpu_put_in(ctx, h, work, &way, count);
 	if (!(verdict > 0 && (verdict & VERDICT_DROP)))

@@ -130,6 +130,27 @@ static __always_inline bool gtpu_write_mobile_link(hook_ctx *ctx, const struct u
 	return true;
 }
 
+/* The packet behind the link header leaves with this DSCP. */
+static __always_inline bool gtpu_mark(hook_ctx *ctx, __u8 wire, __u8 dscp)
+{
+	struct iphdr *ip = hook_data(ctx) + ETH_HLEN;
+
+	if ((void *)(ip + 1) > hook_end(ctx))
+		return false;
+	if (wire == 4) {
+		__u16 be_old = *(__u16 *)ip;
+
+		ip->tos = dscp << 2 | (ip->tos & 3);
+		ip->check = csum_add_word(ip->check, be_old, *(__u16 *)ip);
+		return true;
+	}
+	__u16 be_old = *(__u16 *)ip, be_new = bpf_htons((bpf_ntohs(be_old) & 0xf03f) | dscp << 6);
+
+	*(__u16 *)ip = be_new;
+	hook_sum_grows(ctx, (__u32)(__u16)~be_old + be_new);
+	return true;
+}
+
 /* On to the program that puts it into its tunnel. The packet is as it leaves, but for its link header. */
 static __always_inline int gtpu_enter(const struct frame *frame, __u32 unit_index, __u32 zone, __u32 ip_len)
 {

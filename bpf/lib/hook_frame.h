@@ -3,6 +3,16 @@
 #ifndef SLUICE_LIB_HOOK_FRAME_H
 #define SLUICE_LIB_HOOK_FRAME_H
 
+/* Of a GTP-U session's packet: it counts as if it had been lost where it comes out of the mobile device. */
+static __always_inline void copy_is_lost(__u32 unit_index)
+{
+	struct unit_counters *count = counters_of(unit_index);
+
+	if (count)
+		count->received += 1;
+	count_drop(unit_index, REASON_GTPU_DUPLICATE, 1);
+}
+
 /* What both hooks learn from the Ethernet header. */
 struct frame {
 	__u16 l3;

@@ -141,6 +141,29 @@ static __always_inline int hook_hand_off(hook_ctx *ctx, const struct frame *fram
 	return hook_queue(ctx, host_ifindex, to->family & 0xf, to->be_addr);
 }
 
+/* Sends a copy by a mobile device, whose egress program runs meanwhile, on this CPU's memory of a packet. */
+static __always_inline void hook_send_copy(hook_ctx *ctx, __u32 ifindex, __u32 mark, __u32 unit_index)
+{
+	ctx->mark = mark;
+	if (bpf_clone_redirect(ctx, ifindex, 0))
+		copy_is_lost(unit_index);
+}
+
+static __always_inline int hook_copy(hook_ctx *ctx, __u32 ifindex, __u32 mark, __u32 own, __u32 unit_index,
+				     __u32 number)
+{
+	__u32 before = ctx->mark;
+
+	hook_send_copy(ctx, ifindex, mark, unit_index);
+	ctx->mark = before;
+	return CONTINUE;
+}
+
+static __always_inline __u32 hook_mark(const hook_ctx *ctx)
+{
+	return ctx->mark;
+}
+
 /* Make room for `head` bytes before the frame, after cutting it to `len`; GSO ends here. */
 static __always_inline bool hook_reshape(hook_ctx *ctx, __u32 head, __u32 len)
 {

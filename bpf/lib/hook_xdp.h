@@ -156,6 +156,35 @@ static __always_inline int hook_hand_off(hook_ctx *ctx, const struct frame *fram
 	return HOOK_PASS;
 }
 
+/* To the tc program of this device, which sends a copy and then the packet itself by a mobile device; else it goes on.
+ */
+static __always_inline int hook_copy(hook_ctx *ctx, __u32 ifindex, __u32 mark, __u32 own, __u32 unit_index,
+				     __u32 number)
+{
+	struct copy_handoff *handoff;
+
+	long failed = bpf_xdp_adjust_meta(ctx, -(int)sizeof(*handoff));
+
+	handoff = (void *)(long)ctx->data_meta;
+	if (failed || (void *)(handoff + 1) > hook_data(ctx)) {
+		copy_is_lost(unit_index);
+		return CONTINUE;
+	}
+	handoff->magic = COPY_MAGIC;
+	handoff->ifindex = ifindex;
+	handoff->mark = mark;
+	handoff->own = own;
+	handoff->unit = unit_index;
+	handoff->number = number;
+	return HOOK_PASS;
+}
+
+/* Nothing is beside an XDP frame. */
+static __always_inline __u32 hook_mark(const hook_ctx *ctx)
+{
+	return 0;
+}
+
 /* Make room for `head` bytes before the frame, after cutting it to `len`. */
 static __always_inline bool hook_reshape(hook_ctx *ctx, __u32 head, __u32 len)
 {

@@ -84,6 +84,8 @@ struct handover {
 #define ENTRY_REPLAY 0 /* a packet of the session at `place`, whose headers are to be rewritten */
 #define ENTRY_READY 1  /* a packet that is as it leaves, but for its link header */
 #define ENTRY_RELAY 2  /* a message of GTP-U, as it came out of another tunnel */
+#define ENTRY_COPIED 3 /* as ENTRY_READY, and its copy was made */
+#define ENTRY_COPY 4   /* a copy; `place` is its mark */
 
 /* What programs of GTP-U tell each other of a packet. */
 struct gtpu_work {
@@ -110,6 +112,8 @@ struct gtpu_work {
 	__u32 message[12]; /* an answer, from the GTP-U header on */
 	__u32 message_len;
 	__u32 checked; /* the outer UDP header has a checksum, or will */
+	__u32 copies;  /* so many packets of this CPU were to be copied */
+	__u32 zero;
 };
 
 /* What the kernel's FIB said of a packet. Tables learn of it only once the packet may pass. */

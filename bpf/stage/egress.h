@@ -115,13 +115,19 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 /* Where it came from, for the second equation: what carries a verdict was counted where it came in. */
 static __always_inline void egress_arrived(const hook_ctx *ctx, struct unit_counters *count, __u32 segments)
 {
-	if (ctx->mark == HANDOFF_MARK)
+	__u32 mark = ctx->mark;
+
+	if (mark == HANDOFF_MARK)
 		count->resolved += segments;
-	else if (ctx->mark == PIECE_MARK)
+	else if (mark == PIECE_MARK)
 		count->pieces += segments;
-	else if (ctx->mark != VERDICT_MARK && ctx->ingress_ifindex)
+	else if (GTPU_IS_INNER(mark))
+		count->gtpu_returned += segments;
+	else if (GTPU_IS_COPY(mark))
+		count->duplicated += segments;
+	else if (!CARRIES_VERDICT(mark) && ctx->ingress_ifindex)
 		count->unjudged += segments;
-	else if (ctx->mark != VERDICT_MARK)
+	else if (!CARRIES_VERDICT(mark))
 		count->originated += segments;
 }
 
@@ -163,7 +169,7 @@ static __always_inline int egress_path(hook_ctx *ctx)
 	p->unit_index = unit->index;
 	p->from_zone = unit->zone;
 	egress_arrived(ctx, count, p->segments);
-	if (ctx->mark == VERDICT_MARK || ctx->mark == HANDOFF_MARK || ctx->mark == PIECE_MARK)
+	if (CARRIES_VERDICT(ctx->mark))
 		return egress_leave(ctx, p, unit, count);
 	if (ctx->ingress_ifindex)
 		return egress_drop(ctx, p, REASON_NO_VERDICT);

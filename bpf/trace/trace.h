@@ -464,14 +464,16 @@ static __noinline int trace_end(hook_ctx *ctx, __u32 action, __u32 path)
 #define trace_comes(ctx) trace_begin(ctx, TRACE_INGRESS)
 #endif
 
-/* What was judged where it came in is none of the host's own. */
+/* What was judged where it came in is none of the host's own. A copy leaves while its original is on its way. */
 static __always_inline void trace_comes_by_host(hook_ctx *ctx)
 {
 #ifdef HOOK_TC
 	struct trace_memory *memory = trace_here();
 	__u32 mark = ctx->mark;
 
-	if (mark != VERDICT_MARK && mark != HANDOFF_MARK && mark != PIECE_MARK)
+	if (GTPU_IS_COPY(mark))
+		return;
+	if (!CARRIES_VERDICT(mark))
 		trace_begin(ctx, TRACE_EGRESS);
 	else if (memory)
 		memory->open = 0;
@@ -480,6 +482,10 @@ static __always_inline void trace_comes_by_host(hook_ctx *ctx)
 
 static __always_inline int trace_leaves(hook_ctx *ctx, int action, __u32 path)
 {
+#ifdef HOOK_TC
+	if (path == TRACE_HOST && GTPU_IS_COPY(ctx->mark))
+		return action;
+#endif
 	trace_end(ctx, action, path);
 	return action;
 }

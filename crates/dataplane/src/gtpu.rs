@@ -3,6 +3,7 @@
 //! Nothing of a session is remembered here but what the maps say, so a daemon that starts finds them as the last one left them. A
 //! session's number is the place of its line by TEID.
 
+mod copies;
 mod flows;
 mod lines;
 mod shared;
@@ -95,7 +96,7 @@ pub struct GtpuRecord {
 pub struct PeerRecord {
     /// Which.
     pub peer: Peer,
-    /// Directions of sessions that lead there.
+    /// Directions of sessions that lead there; and sets of rules and configurations whose copies do.
     pub lines: u32,
     /// Messages that came from there.
     pub received: u64,
@@ -127,6 +128,8 @@ pub enum GtpuRefused {
     NoSession(u32),
     #[error("its rules have flows that are not there any more; commit the configuration anew")]
     NoFilters,
+    #[error("the tunnel of its copies is not there any more; commit the configuration anew")]
+    NoCopies,
 }
 
 /// The sessions of one data plane.
@@ -151,6 +154,8 @@ struct Book {
     rules: Shared<[u8; size_of::<GtpuRules>()]>,
     peers: Shared<Peer>,
     flows: FlowBook,
+    /// Peers of copies in the configuration in force: sessions may come whose rules name them.
+    copies: Vec<u32>,
 }
 
 impl Book {
@@ -161,6 +166,7 @@ impl Book {
             rules: Shared::new("set of rules", entries("gtpu_rules", slots)),
             peers: Shared::new("peer", entries("gtpu_peers", slots)),
             flows: FlowBook::default(),
+            copies: vec![],
         }
     }
 }
@@ -245,8 +251,11 @@ impl Gtpu {
         let mut bytes = [0; size_of::<GtpuRules>()];
         let entry = self.rules.read(rules);
         bytes.copy_from_slice(entry.as_bytes());
-        if let Some(flows) = self.flows.get().filter(|_| book.rules.get(rules).is_none()) {
-            flows.note(&mut book.flows, entry.filters.into());
+        if book.rules.get(rules).is_none() {
+            if let Some(flows) = self.flows.get() {
+                flows.note(&mut book.flows, entry.filters.into());
+            }
+            self.note_copies(book, &entry);
         }
         book.rules.use_of(rules, bytes);
         if let Some(found) = peer_of(&self.peers.read(peer)) {
@@ -341,10 +350,10 @@ impl Gtpu {
         let (set, is_new) = book.rules.take(bytes).inspect_err(|_| {
             book.peers.leave(peer);
         })?;
-        if is_new && rules.filters != 0 && !book.flows.filters.share(rules.filters.into()) {
+        if is_new && let Err(refused) = book.share_of(rules) {
             book.peers.leave(peer);
             book.rules.leave(set);
-            return Err(GtpuRefused::NoFilters);
+            return Err(refused);
         }
         if is_new {
             self.rules.write(set, *rules);
@@ -360,7 +369,9 @@ impl Gtpu {
     fn leave(&self, book: &mut Book, decision: u64) {
         let (_, rules, peer) = gtpu_decided(decision);
         if book.rules.leave(rules) {
-            book.flows.filters.leave(self.rules.read(rules).filters.into());
+            let entry = self.rules.read(rules);
+            book.flows.filters.leave(entry.filters.into());
+            book.leave_copies(&entry);
         }
         book.peers.leave(peer);
     }

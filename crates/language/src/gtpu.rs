@@ -22,6 +22,9 @@ pub struct GtpU {
     pub sessions_maximum: Option<u32>,
     /// Addresses of subscribers.
     pub pools: Vec<MobilePool>,
+    /// Tunnels that copies go into, which rules name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub duplicates: Vec<Duplicate>,
     /// Sets of rules, which sessions name.
     pub rules: Vec<SessionRules>,
     /// Sessions that last as long as they stand in the configuration.
@@ -89,6 +92,19 @@ pub struct MobilePool {
     pub gateway: Vec<IpAddr>,
 }
 
+/// A tunnel that copies of packets go into (Duplicating Parameters, TS 29.244 5.2.1).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Duplicate {
+    /// Rules name it.
+    pub name: String,
+    /// The other end.
+    pub peer: IpAddr,
+    /// That the other end is reached under.
+    pub peer_teid: u32,
+    /// Address of this gateway that the tunnel has; None = the first interface's that has one of the peer's family.
+    pub local: Option<IpAddr>,
+}
+
 /// What a session's packets meet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct SessionRules {
@@ -102,9 +118,16 @@ pub struct SessionRules {
     pub uplink: DirectionRules,
     /// To the subscriber.
     pub downlink: DirectionRules,
+    /// Names of the tunnels that copies of what passes go into, uplink first.
+    #[serde(skip_serializing_if = "no_duplicate")]
+    pub duplicate: [Option<String>; 2],
     /// Packets that meet something else, the first by precedence first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<SessionFlow>,
+}
+
+fn no_duplicate(names: &[Option<String>; 2]) -> bool {
+    names.iter().all(Option::is_none)
 }
 
 impl SessionRules {
@@ -267,15 +290,25 @@ impl GtpU {
         self.rules.iter().find(|rules| rules.name == name)
     }
 
+    /// A tunnel of copies.
+    pub fn duplicate(&self, name: &str) -> Option<&Duplicate> {
+        self.duplicates.iter().find(|duplicate| duplicate.name == name)
+    }
+
     /// Where a session's tunnel has this end: the unit and its address.
     pub fn local(&self, session: &MobileSession) -> Option<(&TunnelInterface, IpAddr)> {
-        let v4 = session.peer.is_ipv4();
-        let of = |interface: &&TunnelInterface| match session.local {
+        self.local_end(session.peer, session.local)
+    }
+
+    /// Where a tunnel to this peer has this end, of which the address may be said.
+    pub fn local_end(&self, peer: IpAddr, local: Option<IpAddr>) -> Option<(&TunnelInterface, IpAddr)> {
+        let v4 = peer.is_ipv4();
+        let of = |interface: &&TunnelInterface| match local {
             Some(local) => interface.has(local),
             None => interface.local(v4).is_some(),
         };
         let interface = self.interfaces.iter().find(of)?;
-        Some((interface, session.local.or_else(|| interface.local(v4))?))
+        Some((interface, local.or_else(|| interface.local(v4))?))
     }
 
     /// The unit that a session's subscriber is behind.
@@ -288,7 +321,7 @@ impl GtpU {
     /// Whether a session has its place in this configuration; that no other has its TEID or address is not looked at.
     pub fn place(&self, session: &MobileSession) -> Result<(), Misfit> {
         self.addresses(session)?;
-        self.tunnel(session)?;
+        self.tunnel(session.peer, session.local)?;
         let Some(name) = &session.rules else { return Ok(()) };
         let Some(rules) = self.rules(name) else {
             let known: Vec<&str> = self.rules.iter().map(|rules| rules.name.as_str()).collect();
@@ -302,6 +335,10 @@ impl GtpU {
         if session.relay && !rules.flows.is_empty() {
             let what = format!("rules `{name}` have flows, and it is a relay");
             return Err(misfit(&["rules"], what, "name rules without: relayed packets are not looked at"));
+        }
+        if session.relay && !no_duplicate(&rules.duplicate) {
+            let what = format!("rules `{name}` have `duplicate`, and it is a relay");
+            return Err(misfit(&["rules"], what, "name rules without: relayed messages are not copied"));
         }
         if rules.has_qfi() && role == Some(Role::S1U) {
             let what = format!("rules `{name}` have a `qfi`, and the tunnel is on an interface of role s1-u");
@@ -352,9 +389,9 @@ impl GtpU {
         Ok(())
     }
 
-    fn tunnel(&self, session: &MobileSession) -> Result<(), Misfit> {
-        let peer = session.peer;
-        if let Some(local) = session.local {
+    /// Whether a tunnel can have these ends.
+    pub(crate) fn tunnel(&self, peer: IpAddr, local: Option<IpAddr>) -> Result<(), Misfit> {
+        if let Some(local) = local {
             if local.is_ipv4() != peer.is_ipv4() {
                 let what = format!("peer {peer} and `local-address` {local} are of different families");
                 return Err(misfit(&["peer", "address"], what, "a tunnel has one"));
@@ -364,7 +401,7 @@ impl GtpU {
                 let known: Vec<String> = self.interfaces.iter().flat_map(locals).collect();
                 return Err(misfit(&["local-address"], what, format!("those are: {}", known.join(", "))));
             }
-        } else if self.local(session).is_none() {
+        } else if self.local_end(peer, None).is_none() {
             let family = if peer.is_ipv4() { "IPv4" } else { "IPv6" };
             let what = format!("peer {peer}, and no interface of `services gtp-u` has an {family} address");
             return Err(misfit(&["peer", "address"], what, "give one such an address, or correct the peer"));

@@ -275,13 +275,14 @@ impl Wire {
 
     /// With what the far ends got in the place of `sent`, which XDP frames do not pass.
     fn second_equation(&self, since: &Values) -> Result<()> {
-        let parts = ["redirected", "handed_off", "resolved", "unjudged", "pieces", "replies", "originated"]
-            .map(|name| counters::total(since, name));
+        let made = ["resolved", "unjudged", "pieces", "replies", "duplicated", "gtpu_returned", "originated"];
+        let names = ["redirected", "handed_off"].into_iter().chain(made);
+        let parts: Vec<u64> = names.map(|name| counters::total(since, name)).collect();
         let (queued, dropped) = (counters::total(since, "queued"), counters::drops(since, Direction::Egress));
         ensure!(
             parts.iter().sum::<u64>() == self.captured + self.through_mobile + queued + dropped,
-            "second equation: redirected, handed off, resolved, unjudged, pieces, replies, originated are {parts:?}, the far ends got {}, \
-             {queued} were queued and {dropped} dropped at egress",
+            "second equation: redirected, handed off, resolved, unjudged, pieces, replies, duplicated, returned, originated are {parts:?}, \
+             the far ends got {}, {queued} were queued and {dropped} dropped at egress",
             self.captured
         );
         if self.gateway.hook == Hook::Tc {

@@ -62,6 +62,8 @@ pub struct Subscriber {
     pub qfi: Option<u8>,
     /// And its RQI.
     pub reflective: bool,
+    /// TEIDs of the tunnels that copies of what passes go into, by direction.
+    pub copies: [Option<u32>; 2],
 }
 
 impl Subscriber {
@@ -127,6 +129,17 @@ enum Told {
     Extensions,
 }
 
+/// A copy of a packet (FAR: DUPL, TS 29.244 5.2.1).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Copied {
+    /// 0 = from the subscriber.
+    pub direction: usize,
+    /// Of its tunnel.
+    pub teid: u32,
+    /// The packet as it is in the session's tunnel.
+    pub packet: Vec<u8>,
+}
+
 /// A gateway with a user plane.
 #[derive(Debug, Clone, Default)]
 pub struct UserPlane {
@@ -136,6 +149,8 @@ pub struct UserPlane {
     pub mac: Mac,
     /// Sessions by the TEID that they are reached under.
     pub sessions: BTreeMap<u32, Subscriber>,
+    /// Copies since somebody took them away.
+    pub copied: Vec<Copied>,
 }
 
 /// TS 29.281 5.2.1: of extension headers that must be understood, the types that are; and PDCP PDU numbers concern whom a message is
@@ -222,7 +237,9 @@ impl UserPlane {
         }
         match uplink(session, message.body()) {
             Err(reason) => Fate::Refused(reason, None),
-            Ok(inner) => {
+            Ok(came) => {
+                let inner = marked(session, &came);
+                self.copied.extend(session.copies[0].map(|teid| Copied { direction: 0, teid, packet: came }));
                 let kind = if inner[0] >> 4 == 4 { ethertype::IPV4 } else { ethertype::IPV6 };
                 let frame = [&self.mac.0[..], &self.mac.0, &kind.to_be_bytes(), &inner].concat();
                 let then = self.judge("mif.0", &frame);
@@ -253,7 +270,11 @@ impl UserPlane {
         // the mobile unit's own mtu leaves room: nothing here is answered for that
         assert!(fits(&fate, mtu), "{} bytes", packet.len());
         match session.account(1, packet.len()) {
-            Ok(()) => fate,
+            Ok(()) => {
+                let packet = packet.to_vec();
+                self.copied.extend(session.copies[1].map(|teid| Copied { direction: 1, teid, packet }));
+                fate
+            }
             Err(reason) => Fate::Refused(reason, None),
         }
     }
@@ -336,7 +357,7 @@ fn parse(segment: &[u8]) -> Result<Parsed, (&'static str, Told)> {
     if next != 0 { Err(("gtpu_extension", Told::Nothing)) } else { Ok(parsed) }
 }
 
-/// The packet as it leaves its tunnel (TS 23.501 5.8.2.2: of its subscriber's address alone).
+/// The packet as it came in its tunnel (TS 23.501 5.8.2.2: of its subscriber's address alone).
 fn uplink(session: &mut Subscriber, body: &[u8]) -> Result<Vec<u8>, &'static str> {
     let (length, source) = match body.first().map(|first| first >> 4) {
         Some(4) if body.len() >= ipv4::field::HEADER => {
@@ -353,15 +374,21 @@ fn uplink(session: &mut Subscriber, body: &[u8]) -> Result<Vec<u8>, &'static str
         }
         _ => return Err("gtpu_inner"),
     };
-    let mut packet = body.get(..length).ok_or("gtpu_inner")?.to_vec();
+    let packet = body.get(..length).ok_or("gtpu_inner")?.to_vec();
     if !session.has(source) {
         return Err("gtpu_spoofed");
     }
     session.account(0, length)?;
+    Ok(packet)
+}
+
+/// The same as it leaves its tunnel.
+fn marked(session: &Subscriber, came: &[u8]) -> Vec<u8> {
+    let mut packet = came.to_vec();
     if let Some(dscp) = session.dscp[0] {
         mark(&mut packet, dscp);
     }
-    Ok(packet)
+    packet
 }
 
 fn mark(packet: &mut [u8], dscp: u8) {

@@ -25,6 +25,19 @@ pub struct GtpuPlan {
     pub mobiles: BTreeMap<String, u32>,
     /// By name of the rules that have flows.
     pub filters: BTreeMap<String, Box<GtpuFilters>>,
+    /// Tunnels that copies go into, by name.
+    pub copies: BTreeMap<String, CopyWant>,
+}
+
+/// The ends of a tunnel that copies go into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CopyWant {
+    /// This end.
+    pub local: IpAddr,
+    /// The other end.
+    pub remote: IpAddr,
+    /// Device whose unit has the local address.
+    pub ifindex: u32,
 }
 
 /// A session as the data plane wants it.
@@ -44,8 +57,10 @@ pub struct SessionWant {
     pub ifindex: u32,
     /// That the other end is reached under.
     pub remote_teid: u32,
-    /// What its packets meet, but for the number of the filters.
+    /// What its packets meet, but for the numbers of the filters and of the other ends of copies.
     pub rules: GtpuRules,
+    /// The tunnels that copies of its packets go into ([`GtpuPlan::copies`]), uplink first.
+    pub copies: [Option<String>; 2],
     /// The rules whose filters they are looked at by ([`GtpuPlan::filters`]).
     pub filters: Option<String>,
     /// Bytes from the subscriber and to it, in all.
@@ -67,6 +82,7 @@ impl GtpuPlan {
             ifindex,
             remote_teid: session.peer_teid,
             rules: rules(config, session, mobile)?,
+            copies: session.rules.as_ref().map_or([None, None], |name| copies_of(config, name)),
             filters: session.rules.clone().filter(|name| self.filters.contains_key(name)),
             quota: [session.uplink_quota, session.downlink_quota],
         })
@@ -80,7 +96,13 @@ fn rules(config: &GtpU, session: &MobileSession, ifindex: u32) -> Option<GtpuRul
     };
     let wanted = config.rules(name)?;
     let rules = entry([&wanted.uplink, &wanted.downlink], wanted.qfi, wanted.reflective);
-    Some(GtpuRules { ifindex, flags: rules.flags | own, ..rules })
+    let teid = |name: &Option<String>| Some(config.duplicate(name.as_ref()?)?.peer_teid);
+    let copy_teid = wanted.duplicate.each_ref().map(|name| teid(name).unwrap_or(0));
+    Some(GtpuRules { ifindex, flags: rules.flags | own, copy_teid, ..rules })
+}
+
+fn copies_of(config: &GtpU, rules: &str) -> [Option<String>; 2] {
+    config.rules(rules).map_or([None, None], |rules| rules.duplicate.clone())
 }
 
 /// What packets meet, of a flow or of none.
@@ -209,6 +231,13 @@ pub(crate) fn plan(config: &Config, environment: &Environment) -> GtpuPlan {
             }
         }
     }
+    for duplicate in &config.gtp_u.duplicates {
+        let end = config.gtp_u.local_end(duplicate.peer, duplicate.local);
+        let Some((interface, local)) = end else { continue };
+        let Some(ifindex) = plan.tunnels.get(&interface.unit).copied() else { continue };
+        let want = CopyWant { local, remote: duplicate.peer, ifindex };
+        plan.copies.insert(duplicate.name.clone(), want);
+    }
     plan
 }
 
@@ -266,6 +295,9 @@ impl Display for SessionWant {
         write!(f, " mobile {}", rules.ifindex)?;
         write_rules(f, rules)?;
         self.filters.iter().try_for_each(|name| write!(f, " flows of {name}"))?;
+        for ((name, way), teid) in self.copies.iter().zip(["uplink", "downlink"]).zip(rules.copy_teid) {
+            name.iter().try_for_each(|name| write!(f, " copies {way} to {name} TEID {teid:#010x}"))?;
+        }
         let quota = self.quota.map(|quota| quota.map_or("none".to_owned(), |bytes| bytes.to_string()));
         write!(f, " quota {} {}", quota[0], quota[1])
     }
@@ -280,6 +312,9 @@ fn write_rules(f: &mut Formatter<'_>, rules: &GtpuRules) -> fmt::Result {
 impl Display for GtpuPlan {
     /// Flows by precedence, and the numbers at which what filters ask for changes.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (name, CopyWant { local, remote, ifindex }) in &self.copies {
+            writeln!(f, "gtp-u copies {name}: from {local} to {remote} by ifindex {ifindex}")?;
+        }
         for (name, filters) in &self.filters {
             writeln!(
                 f,

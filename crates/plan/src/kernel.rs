@@ -355,6 +355,8 @@ fn speaks_of(config: &Config, v4: bool) -> bool {
 
 /// Every link that carries IPv6 takes packets of this length.
 pub(crate) const IPV6_MTU_MIN: u32 = 1280;
+/// Of what a veth pair takes.
+const VETH_MTU_MAX: u32 = 65_535;
 
 /// Proxied addresses. The kernel answers ARP for an address only if its route leads to another device than the one it
 /// is asked on: that of an address in the device's own subnet would not.
@@ -412,7 +414,9 @@ fn add_unit(
         }
         let mtu = crate::units::mtu(config, environment, interface, unit)?;
         wants.links.push(LinkWant { device: device.clone(), up, mtu: Some(mtu) });
-        wants.links.push(LinkWant { device: peer.clone(), up, mtu: Some(mtu) });
+        // what comes out of a tunnel may be longer than what goes into one
+        let far = if interface.mobile { VETH_MTU_MAX } else { mtu };
+        wants.links.push(LinkWant { device: peer.clone(), up, mtu: Some(far) });
         wants.guard.extend([device.clone(), peer.clone()]);
         let parent = Some(interface.name.clone()).filter(|_| !interface.mobile);
         wants.vlan_pairs.push(VlanPair { device: device.clone(), peer, parent, mtu });

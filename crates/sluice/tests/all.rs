@@ -26,6 +26,7 @@ mod frr;
 mod gate;
 mod gate_alone;
 mod gtpu;
+mod gtpu_copies;
 mod gtpu_count;
 mod gtpu_judged;
 mod gtpu_many;

@@ -372,3 +372,30 @@ fn blocks_do_not_overlap() {
     let free = owner.iter().filter(|own| **own == 0).count();
     assert_eq!(blocks.free() as usize, free);
 }
+
+/// Who copies go to is there as long as rules name it, or the configuration.
+#[test]
+fn copies_have_peers_that_rules_keep() {
+    let gtpu = gtpu();
+    let far = |gtpu: &Gtpu| gtpu.peers().iter().filter(|record| record.peer == peer(9)).count();
+    let numbers = gtpu.keep_copies([peer(9)]).unwrap();
+    let rules = GtpuRules { copy_peer: [0, numbers[0]], copy_teid: [0, 7], ..session(1, 1).rules };
+    let one = gtpu.add(&GtpuSession { rules, ..session(1, 0x0a00_0001) }).unwrap();
+    let two = gtpu.add(&GtpuSession { rules, ..session(2, 0x0a00_0002) }).unwrap();
+    assert_eq!(gtpu.get(one).unwrap().session.rules, rules);
+    // the configuration has them no more, and the sessions still do
+    assert_eq!(gtpu.keep_copies([]), Ok(vec![]));
+    removed(&gtpu, &[one]);
+    assert_eq!(far(&gtpu), 1);
+    // a process that starts finds them
+    let gtpu = restarted(gtpu);
+    assert_eq!((far(&gtpu), gtpu.keep_copies([peer(9)]).unwrap()), (1, numbers.clone()));
+    gtpu.change(two, &session(2, 0).tunnel, &session(2, 0).rules, [None; 2]).unwrap();
+    assert_eq!(far(&gtpu), 1);
+    assert_eq!(gtpu.keep_copies([]), Ok(vec![]));
+    assert_eq!(far(&gtpu), 0);
+    // nobody has it
+    let refused = gtpu.add(&GtpuSession { rules, ..session(3, 0x0a00_0003) });
+    assert_eq!(refused, Err(GtpuRefused::NoCopies));
+    assert_eq!((gtpu.len(), gtpu.peers().len()), (1, 1));
+}

@@ -7,10 +7,11 @@ use super::gtpu_flows::flows;
 use super::undefined;
 use super::view::View;
 use crate::config::{Gate, Interface, Prefix, Unit, Zone};
-use crate::error::Report;
+use crate::error::{Location, Report};
 use crate::fan_out::FanOut;
 use crate::gtpu::{
-    DirectionRules, GtpU, MOBILE, MobilePool, MobileSession, Role, SessionRules, Thresholds, TunnelInterface,
+    DirectionRules, Duplicate, GtpU, MOBILE, Misfit, MobilePool, MobileSession, Role, SessionRules,
+    Thresholds, TunnelInterface,
 };
 use crate::schema::kind::{address, amount, dscp, prefix, teid, unit};
 use crate::values::overlap;
@@ -18,6 +19,7 @@ use crate::values::overlap;
 /// Bounds of the data plane.
 const MAX_UNITS: usize = 255;
 const MAX_RULES: usize = 16_384;
+const MAX_DUPLICATES: usize = 255;
 /// As many more may be there, of sessions that have not got the new ones yet.
 const MAX_WITH_FLOWS: usize = 255;
 
@@ -59,8 +61,11 @@ pub(super) fn compile(top: View, around: &Around, report: &mut Report) -> GtpU {
         gtp_u.interfaces =
             view.entries(&["interface"]).filter_map(|entry| interface(entry, around, report)).collect();
         gtp_u.pools = pools(view, around, report);
-        gtp_u.rules = view.entries(&["rules"]).map(|entry| rules(entry, report)).collect();
-        for (what, most) in [("interface", MAX_UNITS), ("rules", MAX_RULES)] {
+        gtp_u.duplicates =
+            view.entries(&["duplicate"]).filter_map(|entry| duplicate(entry, &gtp_u, report)).collect();
+        gtp_u.rules = view.entries(&["rules"]).map(|entry| rules(entry, view, report)).collect();
+        let bounds = [("interface", MAX_UNITS), ("duplicate", MAX_DUPLICATES), ("rules", MAX_RULES)];
+        for (what, most) in bounds {
             if let Some(beyond) = view.entries(&[what]).nth(most) {
                 report.error(&beyond.location(), format!("more than {most} of `services gtp-u {what}`"));
             }
@@ -216,7 +221,40 @@ fn pool_prefix(
     }
 }
 
-fn rules(view: View, report: &mut Report) -> SessionRules {
+fn duplicate(view: View, config: &GtpU, report: &mut Report) -> Option<Duplicate> {
+    let name = view.word().to_owned();
+    let has_tunnel = lacks_nothing(view, "duplicate", &[&["peer", "address"], &["peer", "teid"]], report);
+    let at = |path: &[&str]| view.value(path).and_then(|word| address(word.word()).ok());
+    let peer_teid = view.value(&["peer", "teid"]).and_then(|word| teid(word.word()).ok());
+    let (peer, local) = (at(&["peer", "address"]), at(&["local-address"]));
+    if let (true, Some(peer)) = (has_tunnel, peer)
+        && let Err(misfit) = config.tunnel(peer, local)
+    {
+        let message = format!("duplicate `{name}`: {}", misfit.what);
+        report.error_help(&place_of(view, &misfit), message, misfit.help);
+        return None;
+    }
+    Some(Duplicate { name, peer: peer?, peer_teid: peer_teid?, local })
+}
+
+/// Names of the tunnels that copies go into, uplink first.
+fn duplicates(rules: View, gtp_u: View, report: &mut Report) -> [Option<String>; 2] {
+    ["uplink", "downlink"].map(|direction| {
+        let name = rules.value(&[direction, "duplicate"])?;
+        if !gtp_u.entries(&["duplicate"]).any(|known| known.word() == name.word()) {
+            let known: Vec<&str> = gtp_u.entries(&["duplicate"]).map(View::word).collect();
+            undefined(report, name, "tunnel", known, &gtp_u.inactive_names(&["duplicate"]).collect());
+        }
+        if rules.child(direction).is_some_and(|view| view.has("discard")) {
+            let message =
+                format!("`{}` beside `discard`: only what passes is copied", name.above().context());
+            report.error_help(&name.location(), message, "remove one of both");
+        }
+        Some(name.word().to_owned())
+    })
+}
+
+fn rules(view: View, gtp_u: View, report: &mut Report) -> SessionRules {
     let qfi = view.value(&["qfi"]).and_then(View::number);
     let reflective = view.child("reflective-qos");
     if let Some(reflective) = reflective.filter(|_| view.child("qfi").is_none()) {
@@ -229,6 +267,7 @@ fn rules(view: View, report: &mut Report) -> SessionRules {
         reflective: reflective.is_some(),
         uplink: direction(view, "uplink", report),
         downlink: direction(view, "downlink", report),
+        duplicate: duplicates(view, gtp_u, report),
         flows: flows(view, report),
     }
 }
@@ -267,11 +306,8 @@ fn sessions(gtp_u: View, config: &GtpU, report: &mut Report) -> Vec<MobileSessio
         let Some(session) = session(view, report) else { continue };
         is_distinct(view, &session, &mut taken, report);
         if let Err(misfit) = config.place(&session) {
-            let at = match view.path(misfit.statement).filter(|_| !misfit.statement.is_empty()) {
-                Some(statement) => statement.children().next().unwrap_or(statement).location(),
-                None => view.location(),
-            };
-            report.error_help(&at, format!("session `{}`: {}", session.name, misfit.what), misfit.help);
+            let message = format!("session `{}`: {}", session.name, misfit.what);
+            report.error_help(&place_of(view, &misfit), message, misfit.help);
             continue;
         }
         sessions.push(session);
@@ -279,18 +315,31 @@ fn sessions(gtp_u: View, config: &GtpU, report: &mut Report) -> Vec<MobileSessio
     sessions
 }
 
-fn session(view: View, report: &mut Report) -> Option<MobileSession> {
-    let of_tunnel = |path: &[&str]| view.value(path);
-    let mut missing = vec![];
-    for path in [&["teid"][..], &["peer", "address"], &["peer", "teid"]] {
-        if view.path(path).is_none() {
-            missing.push(format!("`{}`", path.join(" ")));
-        }
+/// The statement that says what does not fit.
+fn place_of(view: View, misfit: &Misfit) -> Location {
+    match view.path(misfit.statement).filter(|_| !misfit.statement.is_empty()) {
+        Some(statement) => statement.children().next().unwrap_or(statement).location(),
+        None => view.location(),
     }
+}
+
+/// Whether all of its tunnel is there.
+fn lacks_nothing(view: View, what: &str, paths: &[&[&str]], report: &mut Report) -> bool {
+    let missing: Vec<String> = paths
+        .iter()
+        .filter(|path| view.path(path).is_none())
+        .map(|path| format!("`{}`", path.join(" ")))
+        .collect();
     if !missing.is_empty() {
-        let message = format!("session `{}` lacks {}", view.word(), missing.join(" and "));
+        let message = format!("{what} `{}` lacks {}", view.word(), missing.join(" and "));
         report.error_help(&view.location(), message, "add what is missing of its tunnel");
     }
+    missing.is_empty()
+}
+
+fn session(view: View, report: &mut Report) -> Option<MobileSession> {
+    let of_tunnel = |path: &[&str]| view.value(path);
+    lacks_nothing(view, "session", &[&["teid"], &["peer", "address"], &["peer", "teid"]], report);
     let end = |path: &[&str]| of_tunnel(path).and_then(|word| teid(word.word()).ok());
     let at = |path: &[&str]| of_tunnel(path).and_then(|word| address(word.word()).ok());
     let quota = |path: &[&str]| of_tunnel(path).and_then(|word| amount(word.word(), 0, u64::MAX).ok());

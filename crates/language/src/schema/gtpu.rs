@@ -12,20 +12,33 @@ pub const ROLES: Choices = &[
 pub const GATES: Choices =
     &[("open", "Packets pass; the default."), ("closed", "Packets are dropped and counted.")];
 
+const BURST_SIZE: Statement = leaf(
+    "burst-size",
+    "Bytes that may come at once, however fast; what 10 ms of the rate bring when left out, and 15000 at least.",
+    Kind::Amount { unit: "bytes", min: 1_500, max: 1_000_000_000 },
+);
+const DISCARD: Statement = flag("discard", "Drops every packet (forwarding action DROP, TS 29.244 5.2.1).");
+const DSCP: Statement =
+    leaf("dscp", "Marking that packets leave with; as they came when left out.", Kind::Dscp);
+const GATE: Statement = leaf("gate", "Whether packets pass (TS 29.244 5.4.3).", Kind::Choice("gate", GATES));
+const MAXIMUM_BIT_RATE: Statement = leaf(
+    "maximum-bit-rate",
+    "Bits of inner IP packets a second; more is dropped.",
+    Kind::Amount { unit: "bits per second", min: 64_000, max: 400_000_000_000 },
+);
+
+const DIRECTION_OF_FLOW: &[Statement] = &[BURST_SIZE, DISCARD, DSCP, GATE, MAXIMUM_BIT_RATE];
 const DIRECTION: &[Statement] = &[
+    BURST_SIZE,
+    DISCARD,
+    DSCP,
     leaf(
-        "burst-size",
-        "Bytes that may come at once, however fast; what 10 ms of the rate bring when left out, and 15000 at least.",
-        Kind::Amount { unit: "bytes", min: 1_500, max: 1_000_000_000 },
+        "duplicate",
+        "A copy of every packet that passes goes into this tunnel, of flows too (forwarding action DUPL, TS 29.244 5.2.1).",
+        Kind::Name("duplicate"),
     ),
-    flag("discard", "Drops every packet (forwarding action DROP, TS 29.244 5.2.1)."),
-    leaf("dscp", "Marking that packets leave with; as they came when left out.", Kind::Dscp),
-    leaf("gate", "Whether packets pass (TS 29.244 5.4.3).", Kind::Choice("gate", GATES)),
-    leaf(
-        "maximum-bit-rate",
-        "Bits of inner IP packets a second; more is dropped.",
-        Kind::Amount { unit: "bits per second", min: 64_000, max: 400_000_000_000 },
-    ),
+    GATE,
+    MAXIMUM_BIT_RATE,
 ];
 
 const MATCH: &[Statement] = &[
@@ -52,7 +65,7 @@ const FLOW: Statement = keyed(
         block(
             "downlink",
             "Of its packets to the subscriber; besides, all meet the rate of the rules.",
-            DIRECTION,
+            DIRECTION_OF_FLOW,
         ),
         block("match", "What its packets have, all of it; every packet when left out.", MATCH),
         leaf(
@@ -69,7 +82,7 @@ const FLOW: Statement = keyed(
         block(
             "uplink",
             "Of its packets from the subscriber; besides, all meet the rate of the rules.",
-            DIRECTION,
+            DIRECTION_OF_FLOW,
         ),
     ],
 );
@@ -96,25 +109,35 @@ const QUOTA: Kind = Kind::Amount { unit: "bytes", min: 1, max: 1_000_000_000_000
 /// TS 29.244 8.2.50, 8.2.51: up to 2^32 - 1.
 const SECONDS: Kind = Kind::Number { min: 1, max: 4_294_967_295 };
 
+const LOCAL_ADDRESS: Statement = leaf(
+    "local-address",
+    "Address of this gateway that its tunnel has; the first that fits the peer when left out.",
+    Kind::Address,
+);
+const PEER: Statement = block(
+    "peer",
+    "The other end of its tunnel.",
+    &[
+        leaf("address", "Its address.", Kind::Address),
+        leaf("teid", "TEID that it is reached under.", Kind::Teid),
+    ],
+);
+
+const DUPLICATE: Statement = keyed(
+    "duplicate",
+    "Tunnel that copies of packets go into where rules say so (Duplicating Parameters, TS 29.244 5.2.1).",
+    &[Key::Value(Kind::Name("duplicate"))],
+    &[LOCAL_ADDRESS, PEER],
+);
+
 const SESSION: Statement = keyed(
     "session",
     "A session that lasts as long as it stands here; others are made over the API.",
     &[Key::Value(Kind::Name("session"))],
     &[
         leaf("address", "IPv4 address of its subscriber, out of a pool.", Kind::Address),
-        leaf(
-            "local-address",
-            "Address of this gateway that its tunnel has; the first that fits the peer when left out.",
-            Kind::Address,
-        ),
-        block(
-            "peer",
-            "The other end of its tunnel.",
-            &[
-                leaf("address", "Its address.", Kind::Address),
-                leaf("teid", "TEID that it is reached under.", Kind::Teid),
-            ],
-        ),
+        LOCAL_ADDRESS,
+        PEER,
         leaf("prefix", "IPv6 prefix of its subscriber, 64 bits long, out of a pool.", Kind::Prefix),
         block(
             "quota",
@@ -148,6 +171,7 @@ pub const GTP_U: Statement = block(
     "gtp-u",
     "User plane of a mobile network: GTP-U tunnels (TS 29.281) end here. A Sluice extension of Junos.",
     &[
+        DUPLICATE,
         keyed(
             "interface",
             "Unit that tunnels end on, at its own addresses.",

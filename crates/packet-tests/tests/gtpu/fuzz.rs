@@ -9,7 +9,7 @@ use sluice_abi::{
     GTPU_REFLECTIVE, GTPU_TO_PEER, GTPU_UPLINK_CLOSED, GTPU_UPLINK_DROP, GtpuRules,
 };
 use sluice_dataplane::{GtpuSession, Tunnel};
-use sluice_packet_tests::gateway::Hook;
+use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::model::{Action as Then, Model, Route, Rule, Service, Target, Unit, Verdict};
 use sluice_packet_tests::random::{self, Random};
 use sluice_packet_tests::tunnel::{Ends, Message, TO_PORT};
@@ -70,13 +70,19 @@ fn rules_of(bench: &Bench, session: &Subscriber) -> GtpuRules {
 
 /// The same sessions in the data plane; their numbers by TEID.
 fn fill(bench: &Bench, plane: &UserPlane) -> BTreeMap<u32, u32> {
+    // on tc a run shows that a packet goes on as if it had not been copied; on XDP it goes another way (copies.rs)
+    let gtpu = bench.gateway.dataplane.gtpu().expect("room");
+    let copies = (bench.hook() == Hook::Tc).then(|| gtpu.keep_copies([bench.peer(true)]).expect("room")[0]);
     let add = |(teid, own): (&u32, &Subscriber)| {
         let session = GtpuSession {
             teid: *teid,
             address: own.address,
             prefix: own.prefix,
             tunnel: Tunnel { peer: bench.peer(own.outer4), teid: own.peer_teid },
-            rules: rules_of(bench, own),
+            rules: GtpuRules {
+                copy_peer: [copies.filter(|_| !own.relay).unwrap_or(0); 2],
+                ..rules_of(bench, own)
+            },
             quota: own.quota,
         };
         (*teid, bench.add(&session))
@@ -85,9 +91,9 @@ fn fill(bench: &Bench, plane: &UserPlane) -> BTreeMap<u32, u32> {
 }
 
 /// What `gtpu.world` and its configuration say.
-fn plane(bench: &Bench) -> UserPlane {
+pub fn plane(gateway: &Gateway, sessions: BTreeMap<u32, Subscriber>) -> UserPlane {
     let mut model = Model::new(CAPACITY);
-    let mac = sluice_wire::Mac(bench.gateway.plan.environment.netdevs["mif.0"].mac);
+    let mac = sluice_wire::Mac(gateway.plan.environment.netdevs["mif.0"].mac);
     let units = [
         ("n3.0", "n3", "ran", 1500, "10.3.0.1/24", "2001:db8:3::1/64"),
         ("n6.0", "n6", "internet", 1500, "10.6.0.1/24", "2001:db8:6::1/64"),
@@ -119,7 +125,7 @@ fn plane(bench: &Bench) -> UserPlane {
             name: name.to_owned(),
             device: device.to_owned(),
             tags,
-            mac: if is_mobile { mac } else { bench.mac(name) },
+            mac: if is_mobile { mac } else { gateway.world.unit_mac(name).expect("a unit of the world") },
             zone: zone.to_owned(),
             mtu,
             screens: vec![],
@@ -130,10 +136,10 @@ fn plane(bench: &Bench) -> UserPlane {
     }
     let pool = prefix("2001:db8:45::/48");
     model.routes.push(Route { prefix: pool, target: Target::Link("mif.0".to_owned()) });
-    model.neighbours = bench.gateway.world.hosts.iter().flat_map(|host| host.addresses.clone()).collect();
+    model.neighbours = gateway.world.hosts.iter().flat_map(|host| host.addresses.clone()).collect();
     let any = Rule { pair: None, source: None, destination: None, application: None, action: Then::Permit };
     model.rules.push(any);
-    UserPlane { model, mac, sessions: subscribers() }
+    UserPlane { model, mac, sessions, copied: vec![] }
 }
 
 /// A packet of somebody's: sound, or with something wrong.
@@ -533,7 +539,7 @@ fn run_seed(bench: &mut Bench, seed: u64, tally: &mut Tally) {
     let mut random = Random::new(seed);
     bench.begin();
     bench.summed = false;
-    let mut plane = plane(bench);
+    let mut plane = plane(&bench.gateway, subscribers());
     let numbers = fill(bench, &plane);
     for number in 0..EACH {
         let (device, frame) = frame(&mut random, bench);

@@ -2,6 +2,7 @@
 //! what is answered. A clause stands beside each case.
 
 mod bench;
+mod copies;
 mod flows;
 mod fuzz;
 mod messages;

@@ -13,7 +13,7 @@ use sluice_packet_tests::world::World;
 
 use super::bench::{PEER_TEID, TEID, UE, datagram};
 
-fn wire(hook: Hook) -> Wire {
+pub fn wire(hook: Hook) -> Wire {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packet");
     let world = World::read(&directory.join("gtpu.world")).expect("a world");
     let config = std::fs::read_to_string(&world.config).expect("a configuration");
@@ -21,7 +21,7 @@ fn wire(hook: Hook) -> Wire {
     Wire::new(Gateway::new(world, &config, sizes, hook).expect("a gateway")).expect("programs on devices")
 }
 
-fn ends(wire: &Wire) -> Ends {
+pub fn ends(wire: &Wire) -> Ends {
     let world = &wire.gateway.world;
     Ends {
         from: (world.host("gnb").expect("a host").mac, [10, 3, 0, 7].into(), 2152),

@@ -12,7 +12,7 @@ use sluice_abi::GtpuRules;
 use sluice_dataplane::{Dataplane, Gtpu, GtpuRecord, GtpuRefused, GtpuSession, Peer, Tunnel};
 use sluice_language::Config;
 use sluice_language::gtpu::{GtpU, MobileSession, Thresholds};
-use sluice_plan::{GtpuPlan, Plan, SessionWant};
+use sluice_plan::{CopyWant, GtpuPlan, Plan, SessionWant};
 
 use super::journal::{Journal, Line, Written};
 use super::markers;
@@ -65,6 +65,8 @@ struct Book {
     names: HashMap<u32, String>,
     /// The data plane's numbers of filters, by name of the rules that have flows.
     filters: HashMap<String, u16>,
+    /// And of the other ends that copies go to, by name of their tunnel.
+    copies: HashMap<String, u16>,
     config: GtpU,
     plan: GtpuPlan,
 }
@@ -115,7 +117,8 @@ impl Sessions {
     }
 
     fn with(journal: Journal, written: Written) -> Self {
-        let (configured, names, filters) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let (configured, names) = (HashMap::new(), HashMap::new());
+        let (filters, copies) = (HashMap::new(), HashMap::new());
         let (config, plan) = (GtpU::default(), GtpuPlan::default());
         let session = |request: GtpuSessionRequest| match read(&request) {
             Ok(session) => Some((request.name, session)),
@@ -126,7 +129,18 @@ impl Sessions {
         };
         let made = written.sessions.into_values().filter_map(session).collect();
         let meters = written.meters;
-        Self(Mutex::new(Book { journal, made, meters, reports: 0, configured, names, filters, config, plan }))
+        Self(Mutex::new(Book {
+            journal,
+            made,
+            meters,
+            reports: 0,
+            configured,
+            names,
+            filters,
+            copies,
+            config,
+            plan,
+        }))
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -289,7 +303,7 @@ impl Sessions {
         let wants = book.wants(plan);
         match dataplane.gtpu() {
             Ok(gtpu) => {
-                remains.extend(book.number_filters(gtpu).err().map(|error| error.to_string()));
+                remains.extend(book.number_shared(gtpu).err().map(|error| error.to_string()));
                 let wanted = wants.iter().map(|want| (want.teid, book.asked(want))).collect();
                 remains.extend(bring_about(dataplane, &wanted, &book.names));
             }
@@ -517,8 +531,11 @@ impl Book {
         self.keep(new);
     }
 
-    /// What the configuration's rules ask of packets is the data plane's from here on.
-    fn number_filters(&mut self, gtpu: &Gtpu) -> Result<(), GtpuRefused> {
+    /// What the configuration's rules ask of packets is the data plane's from here on, and whom their copies are for.
+    fn number_shared(&mut self, gtpu: &Gtpu) -> Result<(), GtpuRefused> {
+        let ends = |want: &CopyWant| Peer { local: want.local, remote: want.remote, ifindex: want.ifindex };
+        let numbers = gtpu.keep_copies(self.plan.copies.values().map(ends))?;
+        self.copies = self.plan.copies.keys().cloned().zip(numbers).collect();
         let numbers = gtpu.keep_filters(self.plan.filters.values().map(|filters| &**filters))?;
         self.filters = self.plan.filters.keys().cloned().zip(numbers).collect();
         Ok(())
@@ -527,12 +544,14 @@ impl Book {
     fn asked(&self, want: &SessionWant) -> GtpuSession {
         let peer = Peer { local: want.local, remote: want.remote, ifindex: want.ifindex };
         let filters = want.filters.as_ref().and_then(|name| self.filters.get(name)).copied();
+        let copy = |name: &Option<String>| self.copies.get(name.as_ref()?).copied();
+        let copy_peer = want.copies.each_ref().map(|name| copy(name).unwrap_or(0));
         GtpuSession {
             teid: want.teid,
             address: want.address,
             prefix: want.prefix,
             tunnel: Tunnel { peer, teid: want.remote_teid },
-            rules: GtpuRules { filters: filters.unwrap_or(0), ..want.rules },
+            rules: GtpuRules { filters: filters.unwrap_or(0), copy_peer, ..want.rules },
             quota: want.quota,
         }
     }
