@@ -17,7 +17,7 @@ pub fn wire(hook: Hook) -> Wire {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/packet");
     let world = World::read(&directory.join("gtpu.world")).expect("a world");
     let config = std::fs::read_to_string(&world.config).expect("a configuration");
-    let sizes = Sizes { sessions4: 64, sessions6: 64, ..Sizes::default() };
+    let sizes = Sizes { sessions4: 256, sessions6: 256, ..Sizes::default() };
     Wire::new(Gateway::new(world, &config, sizes, hook).expect("a gateway")).expect("programs on devices")
 }
 
