@@ -43,7 +43,10 @@ struct Capture {
 fn capture(host: &Netns, directory: &Path) -> Capture {
     let (file, said) = (directory.join("all.pcap"), directory.join("said"));
     let mut command = host.command("tcpdump");
-    command.args(["-n", "-U", "-s", "0", "-B", "65536", "-Z", "root", "-i", "eth0", "-w"]).arg(&file);
+    // at once: what waits in its buffer when it ends is not written; that has room for so many of the greatest length
+    command
+        .args(["-n", "-U", "--immediate-mode", "-s", "2048", "-B", "65536", "-Z", "root", "-i", "eth0", "-w"])
+        .arg(&file);
     command.arg("udp port 2152").stderr(File::create(&said).unwrap());
     let tcpdump = Running::spawn(&mut command);
     wait_until("tcpdump listens", Duration::from_secs(10), || {
