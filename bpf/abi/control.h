@@ -103,9 +103,8 @@ struct spare_sessions {
 #define GTPU_INNER_DSCP 0x40
 #define GTPU_IS_INNER(MARK) (((MARK) & 0xffff0000) == GTPU_INNER_MARK)
 
-/* The packet was judged where it came in, or is no packet of the host's own stack. */
-#define CARRIES_VERDICT(MARK)                                                                                          \
-	(((MARK) >= VERDICT_MARK && (MARK) <= GTPU_COPIED_MARK) || GTPU_IS_COPY(MARK) || GTPU_IS_INNER(MARK))
+/* The packet was judged where it came in, or is no packet of the host's own stack: all of these marks, and between. */
+#define CARRIES_VERDICT(MARK) ((MARK) - VERDICT_MARK <= GTPU_INNER_MARK + 0xffff - VERDICT_MARK)
 
 /* Verdict that XDP leaves in packet metadata for the tc program of the same device. */
 #define HANDOFF_MAGIC 0x51ce0001

@@ -16,7 +16,7 @@
  * The packet is untagged, and its link header of no account. CONTINUE: it goes on, at another place in memory. Else
  * that is done, and at the far end it goes on under the mark `own`.
  */
-static __noinline int gtpu_duplicate(hook_ctx *ctx, const struct handover *h, __u32 ifindex, __u32 mark, __u32 own)
+static __always_inline int gtpu_duplicate(hook_ctx *ctx, const struct handover *h, __u32 ifindex, __u32 mark, __u32 own)
 {
 	__u32 slot;
 	struct gtpu_work *work = gtpu_work_here();

@@ -59,35 +59,50 @@ static __always_inline struct gtpu_line *gtpu_line_of(hook_ctx *ctx, const struc
 	return downlink_of6(*(const __u64 *)&ip6->daddr);
 }
 
-/* The way to the other end, and what is put before what stays of the frame. */
+/* The way to the other end. */
 struct gtpu_way {
 	struct gtpu_peer *peer;
 	struct nexthop *nexthop;
-	__u32 from; /* what stays of the frame: from there on so many bytes */
-	__u32 payload;
-	__u32 head; /* bytes of the headers that are written before it, but for the link header */
+	__u32 copy; /* mark of the packet's copy, 0 = there is none */
 };
+
+/* What stays of the frame: from there on so many bytes. */
+static __always_inline __u32 gtpu_from(const struct handover *h, const struct gtpu_work *work)
+{
+	return (h->entry == ENTRY_RELAY ? work->gtp + GTPU_HEADER : h->l3) & 0xfff;
+}
+
+static __always_inline __u32 gtpu_payload(const struct handover *h, const struct gtpu_work *work)
+{
+	return h->entry == ENTRY_RELAY ? work->length : work->body_len;
+}
+
+/* Bytes of the headers that are written before it, but for the link header. */
+static __always_inline __u32 gtpu_head(const struct handover *h, const struct gtpu_work *work,
+				       const struct gtpu_peer *peer)
+{
+	bool container = h->entry != ENTRY_RELAY && (work->flags & GTPU_FLAG_E);
+
+	return (peer->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) + sizeof(struct udphdr) +
+	       GTPU_HEADER + (container ? GTPU_OPTIONS + GTPU_CONTAINER_BYTES : 0);
+}
 
 /* Before anything is counted or changed: whether there is a way, and it takes packets of this length. */
 static __always_inline int gtpu_find_way(hook_ctx *ctx, const struct handover *h, struct gtpu_work *work,
 					 struct gtpu_way *way)
 {
-	bool relay = h->entry == ENTRY_RELAY, container = !relay && (work->flags & GTPU_FLAG_E);
+	bool relay = h->entry == ENTRY_RELAY;
 
 	way->peer = gtpu_peer_at(work->peer);
 	way->nexthop = way->peer ? gtpu_nexthop(ctx, way->peer, work->peer, h->zone) : NULL;
 	if (!way->nexthop || !(way->nexthop->flags & NEXTHOP_VALID))
 		return DROP(GTPU_PEER);
-	way->from = (relay ? work->gtp + GTPU_HEADER : h->l3) & 0xfff;
-	way->payload = relay ? work->length : work->body_len;
-	way->head = (way->peer->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)) + sizeof(struct udphdr) +
-		    GTPU_HEADER + (container ? GTPU_OPTIONS + GTPU_CONTAINER_BYTES : 0);
-	__u32 mtu = way->nexthop->mtu;
+	__u32 mtu = way->nexthop->mtu, head = gtpu_head(h, work, way->peer);
 
-	if (way->head + way->payload <= mtu)
+	if (head + gtpu_payload(h, work) <= mtu)
 		return CONTINUE;
 	/* of a message that goes on, its sender knows the headers that it has */
-	__s32 most = (__s32)(mtu - way->head) + (relay ? work->gtp + GTPU_HEADER - h->l3 : 0);
+	__s32 most = (__s32)(mtu - head) + (relay ? work->gtp + GTPU_HEADER - h->l3 : 0);
 
 	work->mtu = most > 0 && most <= 0xffff ? most : 0;
 	return DROP(GTPU_MTU);
@@ -130,16 +145,17 @@ static __always_inline int gtpu_permitted(hook_ctx *ctx, const struct handover *
 }
 
 /* Copies the packet that goes into its tunnel, without the tags that it came with. */
-static __always_inline int gtpu_copy_down(hook_ctx *ctx, struct handover *h, struct gtpu_way *way, __u32 ifindex,
-					  __u32 number, struct unit_counters *count)
+static __noinline int gtpu_copy_down(hook_ctx *ctx, struct handover *h, __u32 ifindex, __u32 mark)
 {
+	if (!h)
+		return DROP(REWRITE_FAILED);
+	struct unit_counters *count = counters_of(h->unit_index);
 	struct frame frame = {.l3 = h->l3 & 0x1f, .vlan = h->vlan, .tagged = h->tagged};
 
-	if (!hook_pop_vlan(ctx, &frame))
+	if (!count || !hook_pop_vlan(ctx, &frame))
 		return DROP(REWRITE_FAILED);
 	h->tagged = 0;
-	h->l3 = way->from = ETH_HLEN;
-	__u32 mark = GTPU_COPY_MARK(GTPU_DOWNLINK, number);
+	h->l3 = ETH_HLEN;
 	int verdict = gtpu_duplicate(ctx, h, ifindex, mark, GTPU_COPIED_MARK);
 
 	if (verdict != CONTINUE) {
@@ -150,8 +166,8 @@ static __always_inline int gtpu_copy_down(hook_ctx *ctx, struct handover *h, str
 }
 
 /* Whether the packet may pass, and by which tunnel: the decision is read once. */
-static __always_inline int gtpu_outward(hook_ctx *ctx, struct handover *h, struct gtpu_work *work, struct gtpu_way *way,
-					struct unit_counters *count)
+static __always_inline int gtpu_outward(hook_ctx *ctx, const struct handover *h, struct gtpu_work *work,
+					struct gtpu_way *way)
 {
 	__u32 ip_len = 0, place, flow;
 	bool relay = h->entry == ENTRY_RELAY;
@@ -186,10 +202,9 @@ static __always_inline int gtpu_outward(hook_ctx *ctx, struct handover *h, struc
 	verdict = gtpu_find_way(ctx, h, work, way);
 	if (verdict != CONTINUE || h->entry == ENTRY_COPIED)
 		return verdict;
-	verdict = gtpu_pass(counting, rules, met, flow, GTPU_DOWNLINK, ip_len);
-	if (verdict != CONTINUE || !rules->copy_peer[GTPU_DOWNLINK])
-		return verdict;
-	return gtpu_copy_down(ctx, h, way, rules->ifindex, GTPU_DECISION_RULES(decision), count);
+	if (rules->copy_peer[GTPU_DOWNLINK])
+		way->copy = GTPU_COPY_MARK(GTPU_DOWNLINK, GTPU_DECISION_RULES(decision));
+	return gtpu_pass(counting, rules, met, flow, GTPU_DOWNLINK, ip_len);
 }
 
 /* The GTP-U header behind the UDP one; of a message that goes on, what follows is there. */
@@ -278,18 +293,24 @@ static __always_inline bool gtpu_write_link(hook_ctx *ctx, const struct nexthop 
 	return hook_finish_link(ctx, vlan, family == 4 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6));
 }
 
-static __always_inline int gtpu_put_in(hook_ctx *ctx, const struct handover *h, const struct gtpu_work *work,
-				       const struct gtpu_way *way, struct unit_counters *count)
+/* All that comes here is verified once, whatever it is. */
+__noinline int gtpu_put_in(hook_ctx *ctx, struct gtpu_peer *peer, struct nexthop *nexthop, struct unit_counters *count)
 {
-	struct gtpu_peer *peer = way->peer;
-	struct nexthop *nexthop = way->nexthop;
+	__u32 zero = 0;
+	struct cpu_memory *memory = bpf_map_lookup_elem(&scratch, &zero);
+
+	if (!memory || !peer || !nexthop || !count)
+		return DROP(REWRITE_FAILED);
+	struct handover *h = &memory->handover;
+	struct gtpu_work *work = &memory->gtpu;
 	bool relay = h->entry == ENTRY_RELAY, resolved = nexthop->flags & NEXTHOP_RESOLVED;
 	__u32 vlan = resolved ? nexthop->vlan : 0, host_ifindex = nexthop->host_ifindex, ifindex = nexthop->ifindex;
+	__u32 from = gtpu_from(h, work), head = gtpu_head(h, work, peer);
 	struct frame frame = {.l3 = h->l3 & 0x1f, .vlan = h->vlan, .tagged = h->tagged};
 
-	if (!gtpu_trim(ctx, way->from + way->payload))
+	if (!gtpu_trim(ctx, from + gtpu_payload(h, work)))
 		return DROP(REWRITE_FAILED);
-	__u32 l3 = hook_put_in(ctx, &frame, way->from, way->head, vlan, peer->family == 4 ? 4 : 6);
+	__u32 l3 = hook_put_in(ctx, &frame, from, head, vlan, peer->family == 4 ? 4 : 6);
 
 	if (!l3 || !gtpu_write_outer(ctx, work, relay, peer, l3) || !gtpu_write_link(ctx, nexthop, vlan, peer->family))
 		return DROP(REWRITE_FAILED);
@@ -344,9 +365,11 @@ static __always_inline int gtpu_encap_path(hook_ctx *ctx)
 	int verdict = h->entry == ENTRY_REPLAY && !gtpu_replay(ctx, h, count) ? DROP(REWRITE_FAILED) : CONTINUE;
 
 	if (verdict == CONTINUE)
-		verdict = gtpu_outward(ctx, h, work, &way, count);
+		verdict = gtpu_outward(ctx, h, work, &way);
+	if (verdict == CONTINUE && way.copy)
+		verdict = gtpu_copy_down(ctx, h, work->mobile, way.copy);
 	if (verdict == CONTINUE)
-		verdict = gtpu_put_in(ctx, h, work, &way, count);
+		verdict = gtpu_put_in(ctx, way.peer, way.nexthop, count);
 	if (!(verdict > 0 && (verdict & VERDICT_DROP)))
 		return verdict;
 	gtpu_drop(ctx, h, REASON_OF(verdict));
