@@ -59,6 +59,7 @@ upgrades: setup ## from the version before and to a twin and back under load; bu
 
 kernels: setup ## load and use everything on other kernels, in guests (an hour); KERNEL=6.12: that one only
 	tests/vm/kernels $(if $(KERNEL),-k $(KERNEL))
+	$(CARGO) test -p sluice --test all -j$(JOBS) -- --ignored drivers::restarts_reset_nothing
 
 chroots: setup ## try setup in clean Debian and Ubuntu systems (half an hour); RELEASE=trixie: that one only; BUILD=1: build there, too
 	tests/chroot/run $(if $(BUILD),--build) $(RELEASE)

@@ -217,6 +217,8 @@ int tc_finish(struct __sk_buff *ctx)
 	/* as the version before has it, whose XDP program is replaced at another moment than this one */
 	if ((void *)(handoff + 1) > hook_data(ctx))
 		return hook_queue(ctx, handoff->host_ifindex, 0, NULL);
+	if (handoff->family == HANDOFF_WHOLE)
+		return hook_redirect(ctx, handoff->host_ifindex);
 	return hook_queue(ctx, handoff->host_ifindex, handoff->family, handoff->be_addr);
 }
 

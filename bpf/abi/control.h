@@ -108,10 +108,11 @@ struct spare_sessions {
 
 /* Verdict that XDP leaves in packet metadata for the tc program of the same device. */
 #define HANDOFF_MAGIC 0x51ce0001
+#define HANDOFF_WHOLE 0xff /* the frame is as it leaves, by a device that takes none that XDP redirects */
 struct handoff {
 	__u32 magic;
 	__u32 host_ifindex; /* device whose neighbour code finishes the job */
-	__u32 family;       /* 4 or 6: of the neighbour; 0 = the kernel's own routes say which it is */
+	__u32 family; /* 4 or 6: of the neighbour; 0 = the kernel's own routes say which it is, or HANDOFF_WHOLE */
 	__u32 be_addr[4];
 };
 _Static_assert(sizeof(struct handoff) <= 32, "older kernels have no more room before a packet");

@@ -15,7 +15,7 @@
 struct nexthop {
 	__u8 dmac[6]; /* dmac lies in one aligned 8-byte word, so a change is never seen torn */
 	__u8 smac[6];
-	__u32 ifindex; /* netdev the frame leaves through */
+	__u32 ifindex; /* netdev the frame leaves through, perhaps with LEAVES_BY_KERNEL */
 	__u32 vlan;    /* tags on that netdev, VLAN_* of abi/unit.h, 0 = none */
 	__u16 mtu;     /* largest IP packet: least of route and unit */
 	__u8 zero;

@@ -22,6 +22,7 @@
 #define VLAN_SERVICE 0x1000 /* the outer tag is an 802.1ad one */
 #define VLAN_INNER_SHIFT 16
 #define VLAN_TWO (0x1000 << VLAN_INNER_SHIFT) /* there is an inner tag, always an 802.1Q one */
+#define VLAN_GENERIC 0xfffffffdu  /* no frame's: the entry of a device whose XDP program the generic hook runs */
 #define VLAN_INSTANCE 0xfffffffeu /* no frame's: the entry of a VRF device, where the FIB says "ask there" */
 #define VLAN_NULL 0xffffffffu     /* no frame's: the entry of a device in the null zone, found when no unit is */
 
@@ -39,6 +40,9 @@
 #define UNIT_SLOT(IFINDEX, VLAN, MULTIPLIER, SHIFT)                                                                    \
 	((((IFINDEX) * 0x9e3779b1u + (VLAN) * 0x85ebca6bu) * (MULTIPLIER)) >> (SHIFT))
 
+/* With a number of a netdev that takes no frames that native XDP redirects: they leave by the kernel. */
+#define LEAVES_BY_KERNEL 0x80000000u
+
 struct unit {
 	__u32 ifindex; /* netdev the frame is seen on */
 	__u32 vlan;    /* tags of the unit, VLAN_*; 0 = untagged. With UNIT_HOST_SIDE frames have none yet */
@@ -49,7 +53,7 @@ struct unit {
 	__u8 gtpu;  /* entry of `gtpu_interfaces`, counted from 1; 0 = none */
 	__u8 mac[6];
 	__u16 index;             /* counter slot, stable over commits */
-	__u32 phys_ifindex;      /* netdev that frames leave through */
+	__u32 phys_ifindex;      /* netdev that frames leave through, perhaps with LEAVES_BY_KERNEL */
 	__u32 host_ifindex;      /* netdev that carries the addresses: FIB input and neighbour table */
 	__u32 host_peer_ifindex; /* UNIT_HOST_VETH: far end of the pair; frames sent to it arrive at host_ifindex */
 	__u32 be_addr4;          /* source of ICMPv4 errors, 0 = none */

@@ -100,7 +100,7 @@ static __always_inline bool hook_pop_vlan(hook_ctx *ctx, const struct frame *fra
 static __always_inline int hook_redirect(hook_ctx *ctx, __u32 ifindex)
 {
 	ctx->mark = VERDICT_MARK;
-	return bpf_redirect(ifindex, 0);
+	return bpf_redirect(ifindex & ~LEAVES_BY_KERNEL, 0);
 }
 
 /* Into the host's stack, as a frame of the untagged device that carries the unit's addresses. */

@@ -120,11 +120,6 @@ static __always_inline bool hook_pop_vlan(hook_ctx *ctx, const struct frame *fra
 	return hook_set_vlan(ctx, frame, 0);
 }
 
-static __always_inline int hook_redirect(hook_ctx *ctx, __u32 ifindex)
-{
-	return bpf_redirect(ifindex, 0);
-}
-
 /* Into the host's stack, as a frame of the untagged device that carries the unit's addresses. */
 static __always_inline int hook_to_host(hook_ctx *ctx, const struct frame *frame, const struct unit *unit)
 {
@@ -135,25 +130,55 @@ static __always_inline int hook_to_host(hook_ctx *ctx, const struct frame *frame
 	return hook_pop_vlan(ctx, frame) ? bpf_redirect(peer, 0) : HOOK_DROP;
 }
 
-/* XDP cannot wait for a neighbour: the verdict travels in metadata to the tc program of the same device. */
-static __always_inline int hook_hand_off(hook_ctx *ctx, const struct frame *frame, __u32 host_ifindex,
-					 const struct nexthop_key *to)
+/* A verdict that travels in metadata to the tc program of the same device. */
+static __always_inline int hook_leave_to_tc(hook_ctx *ctx, __u32 ifindex, __u32 family, const __u32 *be_addr)
 {
 	struct handoff *handoff;
 
-	if (!hook_pop_vlan(ctx, frame))
-		return HOOK_DROP;
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*handoff)))
 		return HOOK_DROP;
 	handoff = (void *)(long)ctx->data_meta;
 	if ((void *)(handoff + 1) > hook_data(ctx))
 		return HOOK_DROP;
 	handoff->magic = HANDOFF_MAGIC;
-	handoff->host_ifindex = host_ifindex;
-	handoff->family = to && to->host_ifindex == host_ifindex ? to->family & 0xf : 0;
+	handoff->host_ifindex = ifindex;
+	handoff->family = family;
 	for (int i = 0; i < 4; i++)
-		handoff->be_addr[i] = to ? to->be_addr[i] : 0;
+		handoff->be_addr[i] = be_addr ? be_addr[i] : 0;
 	return HOOK_PASS;
+}
+
+/* XDP cannot wait for a neighbour. */
+static __always_inline int hook_hand_off(hook_ctx *ctx, const struct frame *frame, __u32 host_ifindex,
+					 const struct nexthop_key *to)
+{
+	bool known = to && to->host_ifindex == host_ifindex;
+
+	if (!hook_pop_vlan(ctx, frame))
+		return HOOK_DROP;
+	return hook_leave_to_tc(ctx, host_ifindex, known ? to->family & 0xf : 0, to ? to->be_addr : NULL);
+}
+
+/* Generic XDP sends to every device, and hides metadata from tc. */
+static __noinline int hook_leave_by_kernel(hook_ctx *ctx, __u32 ifindex)
+{
+	__u32 slot;
+
+	if (unit_find(hook_ifindex(ctx), VLAN_GENERIC, &slot))
+		return bpf_redirect(ifindex, 0);
+	int action = hook_leave_to_tc(ctx, ifindex, HANDOFF_WHOLE, NULL);
+
+	/* it counts as redirected, and which unit it leaves by is not known here */
+	if (action == HOOK_DROP)
+		count_drop(0, REASON_EGRESS_REWRITE, 1);
+	return action;
+}
+
+static __always_inline int hook_redirect(hook_ctx *ctx, __u32 ifindex)
+{
+	if (ifindex & LEAVES_BY_KERNEL)
+		return hook_leave_by_kernel(ctx, ifindex & ~LEAVES_BY_KERNEL);
+	return bpf_redirect(ifindex, 0);
 }
 
 /* To the tc program of this device, which sends a copy and then the packet itself by a mobile device; else it goes on.

@@ -173,7 +173,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 			return INSERT_FULL;                                                                            \
 		}                                                                                                      \
 		flow_reverse##FAMILY(&p->key##FAMILY, &reply);                                                         \
-		if (has_instances()) {                                                                                 \
+		if (has_instances() && instance_ahead(p) != p->key4.routing_instance) {                                \
 			put_instance((__u64 *)&reply + sizeof(reply) / 8 - 1, instance_ahead(p));                      \
 			p->reply_hash = flow_hash##FAMILY(config.seed, &reply);                                        \
 		}                                                                                                      \

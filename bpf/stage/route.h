@@ -12,6 +12,11 @@
 #include "nat/rules.h"
 #include "nat64/size.h"
 
+static __always_inline bool fib_leads_on(long code)
+{
+	return code == BPF_FIB_LKUP_RET_SUCCESS || code == BPF_FIB_LKUP_RET_NO_NEIGH;
+}
+
 /* Only this many outcomes matter to us; the rest of the kernel's codes are "no route". */
 static __always_inline int fib_verdict(struct packet *p, long code)
 {
@@ -124,7 +129,7 @@ static __always_inline __u32 asked_next(const struct packet *p, const struct bpf
 {
 	__u32 slot;
 
-	if (code == BPF_FIB_LKUP_RET_SUCCESS || code == BPF_FIB_LKUP_RET_NO_NEIGH)
+	if (fib_leads_on(code))
 		return unit_find(fib->ifindex, VLAN_INSTANCE, &slot) ? fib->ifindex : 0;
 	struct routing_instance *main =
 		code == BPF_FIB_LKUP_RET_NOT_FWDED && p->route_instance ? routing_instances_at(0) : NULL;
@@ -157,12 +162,20 @@ __noinline long fib_follow(hook_ctx *ctx, struct packet *p, long code)
 	return asked_next(p, &memory->fib, code) ? BPF_FIB_LKUP_RET_NOT_FWDED : code;
 }
 
+/* What one table says. */
 static __always_inline long fib_ask(hook_ctx *ctx, struct packet *p, const struct unit *unit,
 				    struct bpf_fib_lookup *fib)
 {
 	p->asked = asking_device(p, unit);
 	fib_question(p, p->asked, fib);
-	long code = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
+	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
+}
+
+/* What the last one says. */
+static __always_inline long fib_ask_through(hook_ctx *ctx, struct packet *p, const struct unit *unit,
+					    struct bpf_fib_lookup *fib)
+{
+	long code = fib_ask(ctx, p, unit, fib);
 
 	return has_instances() ? fib_follow(ctx, p, code) : code;
 }
@@ -197,10 +210,10 @@ __noinline long fib_keep(hook_ctx *ctx, struct packet *p, long code)
 		    !__builtin_memcmp(fib->dmac, nexthop->dmac, 6))
 			return code;
 		p->other_port = bpf_htons(i);
-		code = fib_ask(ctx, p, unit, fib);
+		code = fib_ask_through(ctx, p, unit, fib);
 	}
 	p->other_port = 0;
-	return fib_ask(ctx, p, unit, fib);
+	return fib_ask_through(ctx, p, unit, fib);
 }
 
 /*
@@ -220,10 +233,9 @@ __noinline int fib_neighbour(hook_ctx *ctx, struct packet *p)
 
 	bpf_for (i, 0, PORTS_TRIED) {
 		p->other_port = bpf_htons(i);
-		long code = fib_ask(ctx, p, unit, &memory->fib);
+		long code = fib_ask_through(ctx, p, unit, &memory->fib);
 
-		if ((code == BPF_FIB_LKUP_RET_SUCCESS || code == BPF_FIB_LKUP_RET_NO_NEIGH) &&
-		    memory->fib.ifindex == nexthop->host_ifindex) {
+		if (fib_leads_on(code) && memory->fib.ifindex == nexthop->host_ifindex) {
 			note_neighbour(&p->route.key, &memory->fib);
 			return true;
 		}
@@ -279,12 +291,17 @@ static __always_inline int fib_route(hook_ctx *ctx, struct packet *p, const bool
 
 	long code = fib_ask(ctx, p, unit, fib);
 
-	if (may_keep && (p->flags & P_REEVALUATE) &&
-	    (code == BPF_FIB_LKUP_RET_SUCCESS || code == BPF_FIB_LKUP_RET_NO_NEIGH))
+	unit = fib_leads_on(code) ? unit_find(fib->ifindex, 0, &slot) : NULL;
+	/* what leads to a unit leads to no other table, which is nearly everything */
+	if (!unit && has_instances())
+		code = fib_follow(ctx, p, code);
+	if (may_keep && (p->flags & P_REEVALUATE) && fib_leads_on(code)) {
 		code = fib_keep(ctx, p, code);
-	if (code != BPF_FIB_LKUP_RET_SUCCESS && code != BPF_FIB_LKUP_RET_NO_NEIGH)
+		unit = NULL;
+	}
+	if (!fib_leads_on(code))
 		return fib_verdict(p, code);
-	unit = unit_find(fib->ifindex, 0, &slot);
+	unit = unit ?: unit_find(fib->ifindex, 0, &slot);
 	if (!unit)
 		return DROP(NO_EGRESS_UNIT);
 	if (leaves_instance(p, unit))

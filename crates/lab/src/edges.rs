@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::args::RunArgs;
+use crate::bird::{BIRD, Bird};
 use crate::branch::Hook;
 use crate::frr::{DAEMONS, Frr};
 use crate::gateway::Gateway;
@@ -26,7 +27,6 @@ pub const EDGES_CONF: &str = include_str!("../../../examples/edges.conf");
 
 const KEA4: &str = "/usr/sbin/kea-dhcp4";
 const KEA6: &str = "/usr/sbin/kea-dhcp6";
-const BIRD: &str = "/usr/sbin/bird";
 
 /// Behind the provider; only BGP tells the way to the first.
 const FAR: &str = "203.0.113.80";
@@ -119,11 +119,8 @@ impl Edges {
         )
     }
 
-    fn bird(&self) -> Result<Service> {
-        let path = |name: &str| self.directory.join(name).display().to_string();
-        fs::write(path("bird.conf"), BIRD_CONF)?;
-        let arguments = ["-f", "-c", &path("bird.conf"), "-s", &path("bird.ctl"), "-P", &path("bird.pid")];
-        self.spawn(&self.provider, BIRD, &arguments)
+    fn bird(&self) -> Result<Bird<'_>> {
+        Bird::start(&self.provider, &self.directory.join("bird"), BIRD_CONF)
     }
 
     /// Of so many pings, the answers.
@@ -198,14 +195,14 @@ fn of_prefix(addresses: &str, prefix: &str) -> String {
 struct Servers<'a> {
     dhcp: Option<Service>,
     dhcpv6: Option<Service>,
-    bird: Option<Service>,
+    bird: Option<Bird<'a>>,
     frr: Frr<'a>,
 }
 
-fn losses(
-    lab: &Edges,
+fn losses<'a>(
+    lab: &'a Edges,
     gateway: &mut Gateway<'_>,
-    servers: &mut Servers<'_>,
+    servers: &mut Servers<'a>,
     rows: &mut Vec<Row>,
 ) -> Result<()> {
     let settles = |done: &dyn Fn() -> bool| until(SETTLED, || Ok(done()), String::new).is_ok();

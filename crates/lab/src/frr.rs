@@ -16,6 +16,9 @@ use crate::services::Service;
 /// Where distributions have FRR's daemons.
 pub const DAEMONS: &str = "/usr/lib/frr";
 
+/// How long the next zebra keeps the routes of one that ended.
+pub const KEEP_SECONDS: u32 = 20;
+
 const LISTEN: Duration = Duration::from_secs(30);
 
 /// They end with this value, and nothing of them remains.
@@ -57,6 +60,10 @@ impl<'a> Frr<'a> {
         for daemon in daemons {
             let mut command = self.netns.command(format!("{DAEMONS}/{daemon}"));
             command.args(["-N", &self.name, "-A", "127.0.0.1", "-P", "0"]);
+            if *daemon == "zebra" {
+                // what docs/ROUTING.md advises
+                command.args(["-K", &KEEP_SECONDS.to_string()]);
+            }
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             let child = command.spawn().with_context(|| format!("cannot start {daemon}"))?;
             self.daemons.push(((*daemon).to_owned(), Service(child)));

@@ -178,7 +178,8 @@ impl<'a> Gateway<'a> {
     fn end(&mut self, signal: Signal) -> Result<ExitStatus> {
         let mut child = self.child.take().context("the daemon is not running")?;
         kill(Pid::from_raw(child.id() as i32), signal)?;
-        let deadline = Instant::now() + STOP_PATIENCE;
+        let patience = patience(STOP_PATIENCE);
+        let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
             if let Some(status) = child.try_wait()? {
                 return Ok(status);
@@ -188,7 +189,7 @@ impl<'a> Gateway<'a> {
         child.kill()?;
         child.wait()?;
         bail!(
-            "the daemon did not end within {STOP_PATIENCE:?} of {signal}; its last words:\n{}",
+            "the daemon did not end within {patience:?} of {signal}; its last words:\n{}",
             self.last_words()
         )
     }

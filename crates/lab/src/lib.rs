@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 mod args;
+pub mod bird;
 pub mod branch;
 pub mod browser;
 pub mod capture;

@@ -471,6 +471,10 @@ pub struct NextHop {
 pub struct RoutingInstance {
     /// The kernel's VRF device has it too.
     pub name: String,
+    /// `virtual-router` or `vrf`, which are the same.
+    pub instance_type: String,
+    /// Free text.
+    pub description: Option<String>,
     /// `NAME.UNIT`; a unit is in one instance at most, else in the main one.
     pub interfaces: Vec<String>,
     /// Of both families.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use sluice_language::config::Prefix;
 
+use crate::devices::VETH;
+
 /// Netdevs of the daemon's namespace, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
@@ -85,8 +87,19 @@ impl NetDev {
         XDP_DRIVERS.contains(&self.driver.as_str())
     }
 
-    /// Whether native XDP works at all.
+    /// Whether it is so, whatever XDP programs are anywhere, that it takes frames that XDP redirects to it, or does not.
+    pub fn has_lasting_reach(&self) -> bool {
+        !self.has_good_xdp() && !matches!(self.driver.as_str(), VETH | "bond")
+    }
+
+    /// Whether frames that XDP redirects to it would be lost while it has no XDP program itself. Drivers of hardware may say that
+    /// they take them, and do so only behind a program. Whether a veth pair does shows when its other end has been told to poll.
+    pub fn loses_redirected(&self) -> bool {
+        self.driver != VETH && (self.has_good_xdp() || !self.takes_redirected)
+    }
+
+    /// Whether native XDP works at all. That of a bond runs on its ports, and sees frames of theirs that the bond would not take.
     pub fn xdp_native(&self) -> bool {
-        self.has_good_xdp() || matches!(self.driver.as_str(), "veth" | "tun" | "netdevsim" | "bond")
+        self.has_good_xdp() || matches!(self.driver.as_str(), "veth" | "tun" | "netdevsim")
     }
 }

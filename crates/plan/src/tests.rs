@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sluice_abi::{UNIT_CROWDED, UNIT_HOST_SIDE, UNIT_TABLE_SLOTS};
+use sluice_abi::{LEAVES_BY_KERNEL, UNIT_CROWDED, UNIT_HOST_SIDE, UNIT_TABLE_SLOTS, VLAN_GENERIC};
 use sluice_language::Config;
 
 use crate::{Environment, Ids, NetDev, Plan, PlanError, Sender, compile};
@@ -337,4 +337,41 @@ fn units_with_tunnels_take_xdp_on_veth_too() {
         let (hook, remarks) = hook(change);
         assert!(hook == "tc" && remarks.contains(why), "{hook} {remarks}");
     }
+}
+
+/// A device of a driver that takes no redirected frames is sent to by the kernel, but not from generic XDP, which reaches all.
+#[test]
+fn what_xdp_cannot_reach_leaves_by_the_kernel() {
+    let text = format!(
+        "{ZONES}set interfaces a0 mode xdp\nset interfaces b0 mode generic\nset interfaces c0 mode tc\n\
+         set interfaces c0 unit 0 family inet address 10.0.3.1/24\nset security zones security-zone b interfaces c0.0\n"
+    );
+    let entries = |text: &str, driver: &str, takes: bool| {
+        let config = config(text);
+        let mut environment = environment(&config);
+        for name in ["a0", "b0", "c0"] {
+            let netdev = environment.netdevs.get_mut(name).unwrap();
+            netdev.driver = if name == "a0" { "virtio_net" } else { driver }.to_owned();
+            netdev.takes_redirected = takes;
+        }
+        let index = |name: &str| environment.netdevs[name].ifindex;
+        let plan = compile(&config, &environment, &mut Ids::default(), 1).unwrap();
+        let find = |ifindex: u32, vlan: u32| {
+            let mut units = plan.tables.units.iter().map(|(_, unit)| unit);
+            units.find(|unit| (unit.ifindex, unit.vlan) == (ifindex, vlan)).copied()
+        };
+        let by_kernel = ["a0", "b0", "c0"]
+            .map(|name| find(index(name), 0).unwrap().phys_ifindex == index(name) | LEAVES_BY_KERNEL);
+        (by_kernel, ["a0", "b0", "c0"].map(|name| find(index(name), VLAN_GENERIC).is_some()))
+    };
+    let without = ([false; 3], [false; 3]);
+    let with = ([false, true, true], [false, true, false]);
+    assert_eq!(entries(&text, "e1000e", false), with);
+    assert_eq!(entries(&text, "macvlan", true), without);
+    // a driver that takes them only behind a program of its own
+    assert_eq!(entries(&text, "mlx5_core", true), with);
+    // its other end is told to poll
+    assert_eq!(entries(&text, "veth", false), without);
+    // nothing is redirected by native XDP
+    assert_eq!(entries(&text.replace("mode xdp", "mode tc"), "e1000e", false), without);
 }

@@ -2,9 +2,11 @@
 
 mod access;
 mod api;
+mod bonds;
 mod boot;
 #[path = "../../../tests/lab/branch.rs"]
 mod branch;
+mod by_kernel;
 mod coexistence;
 mod commands;
 mod commit;
@@ -15,6 +17,7 @@ mod dhcp;
 mod dhcp_provider;
 mod dhcp_server;
 mod dhcpv6_server;
+mod drivers;
 mod drops;
 mod equations;
 mod events;

@@ -48,7 +48,7 @@ pub(crate) fn spawn(netns: &Netns, program: &str, arguments: &[&str]) -> Running
     Running::spawn(command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
-fn dnsmasq(site: &Site, provider: &Netns, more: &[&str]) -> Running {
+pub(crate) fn dnsmasq(site: &Site, provider: &Netns, more: &[&str]) -> Running {
     fs::create_dir_all(site.state()).unwrap();
     let leases = format!("--dhcp-leasefile={}", site.dir().join("dnsmasq.leases").display());
     let mut arguments = vec![

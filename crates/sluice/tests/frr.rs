@@ -9,12 +9,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::{Running, Site, accepted, installed, stderr, stdout, wait_until};
-use sluice_lab::frr::Frr;
+use sluice_lab::bird::{BIRD, Bird};
+use sluice_lab::frr::{Frr, KEEP_SECONDS};
 use sluice_lab::gateway::Gateway;
 use sluice_lab::netns::Netns;
 
 const PATIENCE: Duration = Duration::from_secs(30);
-const BIRD: &str = "/usr/sbin/bird";
 
 /// FRR in the gateway's namespace, of which no daemon runs yet.
 fn beside<'a>(netns: &'a Netns, label: &str) -> Frr<'a> {
@@ -27,50 +27,11 @@ fn gateway_of<'s>(frr: &Frr, site: &'s Site, conf: &Path) -> Gateway<'s> {
     gateway
 }
 
-/// BIRD in a namespace.
-struct Bird<'a> {
-    netns: &'a Netns,
-    socket: String,
-    _running: Running,
-}
-
-impl<'a> Bird<'a> {
-    fn start(netns: &'a Netns, directory: &Path, configuration: &str) -> Bird<'a> {
-        fs::create_dir_all(directory).unwrap();
-        let path = |name: &str| directory.join(name).display().to_string();
-        let common = "router id 10.71.2.2;\ntimeformat protocol iso long ms;\nprotocol device { scan time 1; }\n\
-                      protocol kernel { ipv4 { import none; export where source != RTS_STATIC; }; }\n";
-        fs::write(path("bird.conf"), format!("{common}{configuration}")).unwrap();
-        let mut command = netns.command(BIRD);
-        command.args(["-f", "-c", &path("bird.conf"), "-s", &path("bird.ctl"), "-P", &path("bird.pid")]);
-        let running = Running::spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
-        wait_until("BIRD listens", PATIENCE, || directory.join("bird.ctl").exists());
-        Bird { netns, socket: path("bird.ctl"), _running: running }
-    }
-
-    fn ask(&self, question: &str) -> String {
-        stdout(
-            &self
-                .netns
-                .command("birdc")
-                .args(["-r", "-s", &self.socket])
-                .args(question.split(' '))
-                .output()
-                .unwrap(),
-        )
-    }
-
-    /// When the session came up, to the millisecond: another time is a flap.
-    fn since(&self, protocol: &str) -> Option<String> {
-        let line = self.ask("show protocols").lines().find(|line| line.starts_with(protocol))?.to_owned();
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let is_up = line.contains("Established") || line.contains("Running");
-        is_up.then(|| words.get(4..6).unwrap_or_default().join(" "))
-    }
-
-    fn has(&self, prefix: &str) -> bool {
-        self.ask(&format!("show route {prefix}")).contains(&format!("\n{prefix} "))
-    }
+/// BIRD at the right host.
+fn neighbour<'s>(site: &'s Site, configuration: &str) -> Bird<'s> {
+    let common = "router id 10.71.2.2;\nprotocol device { scan time 1; }\n\
+                  protocol kernel { ipv4 { import none; export where source != RTS_STATIC; }; }\n";
+    Bird::start(&site.right, &site.dir().join("bird"), &format!("{common}{configuration}")).unwrap()
 }
 
 fn has_route(netns: &Netns, prefix: &str) -> bool {
@@ -119,7 +80,7 @@ fn commits_leave_a_foreign_neighbour_alone(label: &str, mode: &str, commits: usi
     let mut frr = beside(&site.gateway, label);
     frr.start(&["zebra", "bgpd"]).unwrap();
     frr.ask("configure\ninterface left0\ndescription by hand\nend").unwrap();
-    let bird = Bird::start(&site.right, &site.dir().join("bird"), NEIGHBOUR);
+    let bird = neighbour(&site, NEIGHBOUR);
     let bgp = format!("set system services sluice mode {mode}\n{BGP}");
     let conf = site.write("a.conf", &bgp);
     let mut gateway = gateway_of(&frr, &site, &conf);
@@ -212,11 +173,11 @@ set protocols bgp graceful-restart restart-time 60
 set protocols bgp graceful-restart stale-routes-time 90
 ";
 
-const ECHOES: u32 = 1500;
+const ECHOES: u32 = 4500;
 
-/// Neither the end of the gateway's daemon nor that of FRR's costs a packet of either direction.
+/// Neither the end of the gateway's daemon nor that of one of FRR's costs a packet of either direction.
 #[test]
-#[ignore = "twenty seconds; `make soak` runs it"]
+#[ignore = "a minute; `make soak` runs it"]
 fn traffic_by_learnt_routes_outlives_daemons() {
     if !installed(&["/usr/lib/frr/bgpd", BIRD]) {
         return;
@@ -227,7 +188,7 @@ fn traffic_by_learnt_routes_outlives_daemons() {
     site.left.ip("address add 10.98.0.1/32 dev lo").unwrap();
     let mut frr = beside(&site.gateway, "graceful");
     frr.start(&["zebra", "bgpd"]).unwrap();
-    let bird = Bird::start(&site.right, &site.dir().join("bird"), NEIGHBOUR);
+    let bird = neighbour(&site, NEIGHBOUR);
     let conf = site.write("a.conf", &format!("{BGP}{GRACEFUL}"));
     let mut gateway = gateway_of(&frr, &site, &conf);
     let both = || has_route(&site.gateway, "10.90.0.0/24") && has_route(&site.right, "10.98.0.0/16");
@@ -251,7 +212,17 @@ fn traffic_by_learnt_routes_outlives_daemons() {
     frr.start(&["bgpd"]).unwrap();
     let back = || bird.since("edge").is_some_and(|now| now != since);
     wait_until("another session", PATIENCE, back);
-    let told = echoes.ended("ping", Duration::from_secs(60));
+    let since = bird.since("edge");
+    frr.kill("zebra");
+    assert!(both(), "routes are the kernel's");
+    frr.start(&["zebra"]).unwrap();
+    wait_until("zebra has learnt them again", PATIENCE, || {
+        frr.ask("show ip route bgp").unwrap().contains("10.90.0.0/24")
+    });
+    // what it did not learn again goes now
+    sleep(Duration::from_secs(u64::from(KEEP_SECONDS) + 2));
+    assert_eq!(bird.since("edge"), since, "the end of zebra is none of BGP's");
+    let told = echoes.ended("ping", Duration::from_secs(90));
     let text = stdout(&told);
     assert!(text.contains(&format!("{ECHOES} received")), "{text}");
     assert!(both());
@@ -443,9 +414,8 @@ fn ospf_and_bfd_with_a_foreign_neighbour() {
     site.right.ip("address add 10.90.0.1/32 dev lo").unwrap();
     let mut frr = beside(&site.gateway, "ospf");
     frr.start(&["zebra", "ospfd", "bfdd"]).unwrap();
-    let bird = Bird::start(
-        &site.right,
-        &site.dir().join("bird"),
+    let bird = neighbour(
+        &site,
         "protocol bfd { interface \"eth0\" { min rx interval 100 ms; min tx interval 100 ms; multiplier 3; }; }\n\
          protocol ospf v2 edge { ipv4 { import all; }; area 0 {\n\
          interface \"eth0\" { hello 1; dead 4; bfd; }; interface \"lo\" { stub; }; }; }\n",

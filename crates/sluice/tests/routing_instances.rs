@@ -146,7 +146,7 @@ fn the_way_out_is_of_one_alone(site: &Site, hosts: &Hosts) {
 fn all_of_it_is_shown(site: &Site) {
     let ask = |words: &str| accepted(&site.sluice(&["cli", "-c", words]));
     let list = ask("show routing instances");
-    for wanted in ["red", "red0.0 red1.0", "blue", "blue0.0 blue1.0"] {
+    for wanted in ["red", "virtual-router", "red0.0 red1.0", "blue", "vrf", "blue0.0 blue1.0"] {
         assert!(list.contains(wanted) && !list.contains("down") && !list.contains("without"), "{list}");
     }
     let routes = ask("show route instance red");

@@ -32,14 +32,14 @@ set security policies from-zone right to-zone left policy web then deny
 ";
 
 /// A command that tells of packets until it is ended.
-struct Watch {
+pub(crate) struct Watch {
     child: Running,
     lines: Arc<Mutex<Vec<String>>>,
     words: Arc<Mutex<String>>,
 }
 
 impl Watch {
-    fn new(site: &Site, arguments: &[&str]) -> Watch {
+    pub(crate) fn new(site: &Site, arguments: &[&str]) -> Watch {
         let mut command = site.gateway.command(BINARY);
         command.args(arguments).arg("--state-dir").arg(site.state());
         let mut child = Running::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
@@ -67,7 +67,7 @@ impl Watch {
         panic!("{arguments:?} does not begin: {}", watch.words.lock().unwrap());
     }
 
-    fn packets(&self) -> Vec<Value> {
+    pub(crate) fn packets(&self) -> Vec<Value> {
         self.lines.lock().unwrap().iter().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 

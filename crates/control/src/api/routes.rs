@@ -24,6 +24,12 @@ pub struct StaticRouteView {
 pub struct RoutingInstanceView {
     /// The kernel's VRF device has it too.
     pub name: String,
+    /// `virtual-router` or `vrf`, which are the same.
+    #[serde(default)]
+    pub instance_type: String,
+    /// As the configuration has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
     /// Number of the kernel's routing table.
     pub table: u32,
     /// Units whose packets are routed there.

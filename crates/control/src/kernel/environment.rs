@@ -36,15 +36,14 @@ pub fn devices(
     let tunnels = !config.gtp_u.is_empty();
     for interface in &config.interfaces {
         let wanted = sluice_plan::depends_on_sender(config, interface);
-        if !wanted && !tunnels {
-            continue;
-        }
         if let Some(link) = links.iter().find(|link| link.name == interface.name)
             && let Some(netdev) = environment.netdevs.get_mut(&interface.name)
         {
             netdev.sender = wanted.then(|| kernel.sender(link)).flatten();
+            // what changes with our own programs is not looked at: that would be another commit behind each start
+            let asked = tunnels || netdev.has_lasting_reach();
             netdev.takes_redirected =
-                tunnels && sluice_dataplane::takes_redirected(link.index).unwrap_or(false);
+                asked && sluice_dataplane::takes_redirected(link.index).unwrap_or(false);
         }
     }
     environment

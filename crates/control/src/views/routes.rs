@@ -38,6 +38,8 @@ fn view(instance: &RoutingInstance, want: &InstanceWant, links: &[Link]) -> Rout
     let units = instance.interfaces.iter().zip(&want.ports);
     RoutingInstanceView {
         name: instance.name.clone(),
+        instance_type: instance.instance_type.clone(),
+        description: instance.description.clone(),
         table: want.table,
         interfaces: instance.interfaces.clone(),
         missing: units.filter(|(_, port)| !is_port(port)).map(|(unit, _)| unit.clone()).collect(),

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::gtpu_flows::flows;
 use super::undefined;
 use super::view::View;
-use crate::config::{Gate, Interface, Prefix, Unit, Zone};
+use crate::config::{Gate, HookMode, Interface, Prefix, Unit, Zone};
 use crate::error::{Location, Report};
 use crate::fan_out::FanOut;
 use crate::gtpu::{
@@ -63,6 +63,7 @@ pub(super) fn compile(top: View, around: &Around, report: &mut Report) -> GtpU {
         gtp_u.pools = pools(view, around, report);
         gtp_u.duplicates =
             view.entries(&["duplicate"]).filter_map(|entry| duplicate(entry, &gtp_u, report)).collect();
+        copies_can_be_made(view, around, report);
         gtp_u.rules = view.entries(&["rules"]).map(|entry| rules(entry, view, report)).collect();
         let bounds = [("interface", MAX_UNITS), ("duplicate", MAX_DUPLICATES), ("rules", MAX_RULES)];
         for (what, most) in bounds {
@@ -235,6 +236,18 @@ fn duplicate(view: View, config: &GtpU, report: &mut Report) -> Option<Duplicate
         return None;
     }
     Some(Duplicate { name, peer: peer?, peer_teid: peer_teid?, local })
+}
+
+/// XDP has tc copy, and tells it so beside the packet, which generic XDP hides from tc.
+fn copies_can_be_made(gtp_u: View, around: &Around, report: &mut Report) {
+    let generic = around.interfaces.iter().find(|interface| interface.mode == HookMode::Generic);
+    let (Some(interface), Some(first)) = (generic, gtp_u.entries(&["duplicate"]).next()) else { return };
+    let message = format!(
+        "`duplicate {}`: packets of interface {} cannot be copied, it is in mode generic",
+        first.word(),
+        interface.name
+    );
+    report.error_help(&first.location(), message, "use `mode tc`, `xdp` or `auto` there");
 }
 
 /// Names of the tunnels that copies go into, uplink first.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use super::interfaces::text;
 use super::routing::{self, Leaks, Routes, Table};
 use super::undefined;
 use super::view::View;
@@ -95,7 +96,8 @@ pub(super) fn compile<'a>(
             report.error(&view.location(), format!("more than {MAX_INSTANCES} routing instances"));
         }
         check_name(view, main.interfaces, report);
-        if view.value(&["instance-type"]).is_none() {
+        let instance_type = text(view, "instance-type");
+        if instance_type.is_none() {
             let message = format!("routing-instance `{}` has no `instance-type`", view.word());
             report.error_help(&view.location(), message, "add `instance-type virtual-router`");
         }
@@ -104,7 +106,13 @@ pub(super) fn compile<'a>(
             members.filter_map(|member| own_unit(view, member, &known, &mut owners, report)).collect();
         let Routes { all, leaks } =
             routing::compile(view, &Table { instance: Some(view.word()), ..*main }, report);
-        found.0.push(RoutingInstance { name: view.word().to_owned(), interfaces, static_routes: all });
+        found.0.push(RoutingInstance {
+            name: view.word().to_owned(),
+            instance_type: instance_type.unwrap_or_default(),
+            description: text(view, "description"),
+            interfaces,
+            static_routes: all,
+        });
         found.1.push(leaks);
     }
     found

@@ -96,6 +96,9 @@ impl Plan {
             let (device, cause) = null.map_or(("?", "?"), |null| (null.device.as_str(), null.cause));
             return writeln!(f, "null zone {} {device} on ifindex {}: {cause}", entry.index, entry.ifindex);
         }
+        if entry.vlan == abi::VLAN_GENERIC {
+            return writeln!(f, "generic XDP on ifindex {}", entry.ifindex);
+        }
         let info = self.units.iter().find(|u| u.index == u32::from(entry.index));
         let name = info.map_or("?", |u| u.name.as_str());
         let zone = self.zone(entry.zone.into());
@@ -109,9 +112,10 @@ impl Plan {
         let mac = entry.mac.map(|b| format!("{b:02x}")).join(":");
         write!(
             f,
-            "  mtu {} mac {mac} leaves by ifindex {} vlan {}",
+            "  mtu {} mac {mac} leaves by {}ifindex {} vlan {}",
             entry.mtu,
-            entry.phys_ifindex,
+            if entry.phys_ifindex & abi::LEAVES_BY_KERNEL == 0 { "" } else { "the kernel and " },
+            entry.phys_ifindex & !abi::LEAVES_BY_KERNEL,
             vlan_text(entry.vlan)
         )?;
         writeln!(f, " host ifindex {} peer {}", entry.host_ifindex, entry.host_peer_ifindex)?;

@@ -274,9 +274,10 @@ pub fn instances(shell: &mut Shell, _: &Given, out: &mut Out) -> Done {
                 (true, []) => "up".to_owned(),
                 (true, missing) => format!("without {}", missing.join(" ")),
             };
-            vec![view.name.clone(), view.table.to_string(), state, view.interfaces.join(" ")]
+            let (name, kind) = (view.name.clone(), view.instance_type.clone());
+            vec![name, kind, view.table.to_string(), state, view.interfaces.join(" ")]
         });
-        table(&["Instance", "Table", "State", "Interfaces"], rows.collect()).to_string()
+        table(&["Instance", "Type", "Table", "State", "Interfaces"], rows.collect()).to_string()
     })
 }
 

@@ -7,4 +7,5 @@ mod common;
 mod carried;
 mod crashes;
 mod load;
+mod routes;
 mod trees;

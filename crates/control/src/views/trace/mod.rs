@@ -250,6 +250,10 @@ fn verdict(traced: &Traced, session: Option<&Session>) -> &'static str {
                 || raw.nexthop == u32::from(NEXTHOP_LOCAL)
         }
     };
+    let is_routed = match traced.path {
+        TracePath::Short => session.is_some(),
+        _ => raw.nexthop >= u32::from(NEXTHOP_FIRST),
+    };
     match (traced.action, traced.reason) {
         (Action::Dropped, None) if raw.cut != 0 => "cut",
         (Action::Dropped, _) => "dropped",
@@ -257,6 +261,8 @@ fn verdict(traced: &Traced, session: Option<&Session>) -> &'static str {
         _ if traced.path == TracePath::Host => "sent",
         _ if is_local => "delivered",
         _ if raw.flags & TRACE_UNRESOLVED != 0 => "handed-off",
+        // by the kernel, where XDP cannot send
+        (Action::Passed, None) if is_routed => "forwarded",
         (Action::Passed, None) => "delivered",
         (Action::Redirected, None) => "forwarded",
     }
