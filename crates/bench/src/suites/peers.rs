@@ -11,8 +11,8 @@ use crate::method::result::{
 use crate::method::rounds::interleave;
 use crate::method::stats::{estimate, paired_ratio};
 use crate::method::suite::{Context, Suite};
-use crate::testbed::forwarder::{Forwarder, has_flow_tables};
-use crate::testbed::trial::{Device, FLOWS, Outcome, Sink, Stand};
+use crate::testbed::forwarder::{FLOWS, Forwarder, has_flow_tables};
+use crate::testbed::trial::{Device, Outcome, Sink, Stand};
 
 /// What `sluice bench peers` runs.
 pub const SUITE: Suite = Suite {

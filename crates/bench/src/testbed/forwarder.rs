@@ -14,8 +14,10 @@ use crate::generator::tunnels::Way;
 use crate::method::checks;
 use crate::method::result::Check;
 use crate::testbed::gateway::{Action, Mode, Sluice, configuration, translating_configuration};
-use crate::testbed::trial::FLOWS;
 use crate::testbed::user_plane::{self, Subscribers, Surroundings};
+
+/// Of the traffic that goes through it.
+pub const FLOWS: usize = 10_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]

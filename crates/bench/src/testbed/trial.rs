@@ -17,7 +17,7 @@ use crate::generator::ring::{PacketRing, PacketSender};
 use crate::generator::site::{LAN, LAN_HOST, Site, WAN, WAN_HOST};
 use crate::method::affinity::{bench_cpu, pin};
 use crate::method::result::Check;
-use crate::testbed::forwarder::{Forwarder, Lane};
+use crate::testbed::forwarder::{FLOWS, Forwarder, Lane};
 use crate::testbed::testpmd::Testpmd;
 
 /// What is under test.
@@ -104,8 +104,6 @@ pub struct Stand {
     peer: Option<Testpmd>,
 }
 
-/// Flows of the traffic.
-pub const FLOWS: usize = 10_000;
 /// Flows that are answered before anything is measured, at least.
 const ENOUGH: u64 = FLOWS as u64 * 99 / 100;
 /// A part of the flows that fits into a veth's ring of 256 places.

@@ -193,9 +193,9 @@ mod tests {
     use super::*;
     use crate::generator::endpoints::Endpoints;
     use crate::generator::layouts::{FRAME4_LEN, GTPU_OUTER};
-    use crate::testbed::forwarder::Forwarder;
+    use crate::testbed::forwarder::{FLOWS as SUBSCRIBED, Forwarder};
     use crate::testbed::forwarding::forwarded;
-    use crate::testbed::trial::{Device, FLOWS as SUBSCRIBED, Sink, Stand};
+    use crate::testbed::trial::{Device, Sink, Stand};
 
     const N3_FRAME: usize = 1486;
 
