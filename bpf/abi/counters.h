@@ -37,9 +37,9 @@ enum stage {
 };
 #define STAGE_BIT(ID) (1u << STAGE_##ID)
 
-/* Half of the slots stay empty: so much may be added before anything else has to move. */
+/* A quarter of the slots stays empty: so much may be added before anything else has to move. */
 #define REASON_SLOTS 256
-_Static_assert(2 * REASON_COUNT <= REASON_SLOTS, "more reasons than half of the slots: double REASON_SLOTS");
+_Static_assert(4 * REASON_COUNT <= 3 * REASON_SLOTS, "fewer slots than a quarter are empty: double REASON_SLOTS");
 _Static_assert(REASON_COUNT <= 0xffff, "a reason has 16 bits of a verdict");
 
 /* What one unit, or whoever else counts, has dropped; indexed by reason. */
