@@ -57,7 +57,10 @@ impl<'a> Frr<'a> {
 
     /// Starts daemons; each listens before the next one begins.
     pub fn start(&mut self, daemons: &[&str]) -> Result<()> {
-        for daemon in daemons {
+        // from version 10 on it has the configuration of interfaces for zebra
+        let with_it = daemons.contains(&"zebra") && Path::new(DAEMONS).join("mgmtd").exists();
+        let first = (with_it && !self.socket("mgmtd").exists()).then_some(&"mgmtd");
+        for daemon in first.into_iter().chain(daemons) {
             let mut command = self.netns.command(format!("{DAEMONS}/{daemon}"));
             command.args(["-N", &self.name, "-A", "127.0.0.1", "-P", "0"]);
             if *daemon == "zebra" {
