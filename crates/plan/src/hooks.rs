@@ -47,48 +47,30 @@ pub(crate) fn hooks(config: &Config, env: &Environment) -> Result<BTreeMap<Strin
     Ok(hooks)
 }
 
-/// What the data plane knows of hooks beside its units: where native XDP may redirect to, and where XDP is not native.
-pub(crate) struct Reach {
-    /// Devices that lose frames that native XDP redirects to them.
-    by_kernel: BTreeSet<u32>,
-    /// Devices whose XDP program the generic hook runs, which sends to every device; empty where that is no question.
-    generic: Vec<u32>,
-}
-
-impl Reach {
-    pub fn of(environment: &Environment, hooks: &BTreeMap<String, IngressHook>) -> Reach {
-        let mut reach = Reach { by_kernel: BTreeSet::new(), generic: vec![] };
-        if !hooks.values().any(|hook| *hook == XdpNative) {
-            return reach;
-        }
-        // `mif` is no device itself
-        let devices = hooks.iter().filter_map(|(name, hook)| Some((environment.netdevs.get(name)?, hook)));
-        for (netdev, hook) in devices {
-            if *hook != XdpNative && netdev.loses_redirected() {
-                reach.by_kernel.insert(netdev.ifindex);
-            }
-            if *hook == XdpGeneric {
-                reach.generic.push(netdev.ifindex);
-            }
-        }
-        if reach.by_kernel.is_empty() {
-            reach.generic.clear();
-        }
-        reach
+/// Has units of devices that lose what native XDP redirects to them say so, and adds an entry for each device of generic XDP, which
+/// sends to every device. Where nothing can be lost so, nothing is said.
+pub(crate) fn tell_reach(
+    environment: &Environment,
+    hooks: &BTreeMap<String, IngressHook>,
+    entries: &mut Vec<Unit>,
+) {
+    // `mif` is no device itself
+    let devices = || hooks.iter().filter_map(|(name, hook)| Some((environment.netdevs.get(name)?, *hook)));
+    let lose = devices().filter(|(netdev, hook)| *hook != XdpNative && netdev.loses_redirected());
+    let by_kernel: BTreeSet<u32> = lose.map(|(netdev, _)| netdev.ifindex).collect();
+    if by_kernel.is_empty() || !hooks.values().any(|hook| *hook == XdpNative) {
+        return;
     }
-
-    /// Has units say it, and adds an entry for each device of generic XDP.
-    pub fn tell(&self, entries: &mut Vec<Unit>) {
-        for entry in entries.iter_mut().filter(|entry| self.by_kernel.contains(&entry.phys_ifindex)) {
-            entry.phys_ifindex |= abi::LEAVES_BY_KERNEL;
-        }
-        entries.extend(self.generic.iter().map(|ifindex| Unit {
-            ifindex: *ifindex,
-            vlan: abi::VLAN_GENERIC,
-            flags: abi::UNIT_VALID,
-            ..Default::default()
-        }));
+    for entry in entries.iter_mut().filter(|entry| by_kernel.contains(&entry.phys_ifindex)) {
+        entry.phys_ifindex |= abi::LEAVES_BY_KERNEL;
     }
+    let generic = devices().filter(|(_, hook)| *hook == XdpGeneric);
+    entries.extend(generic.map(|(netdev, _)| Unit {
+        ifindex: netdev.ifindex,
+        vlan: abi::VLAN_GENERIC,
+        flags: abi::UNIT_VALID,
+        ..Default::default()
+    }));
 }
 
 /// Messages of GTP-U are never joined to large packets, the reason for which `mode auto` takes tc on veth. What stands against
