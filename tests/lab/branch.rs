@@ -9,16 +9,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sluice_lab::{netns, state};
 
-use crate::common::Running;
+use crate::common::{Running, lab};
 
 const SLUICE: &str = env!("CARGO_BIN_EXE_sluice");
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn the_branch_does_what_its_configuration_says() {
-    let output = Command::new(SLUICE).args(["lab", "run", "branch", "--hook", "both"]).output().unwrap();
-    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{text}\n{errors}");
+    let text = lab("branch");
     assert_eq!(text.matches(": balanced").count(), 4, "two equations on two hooks:\n{text}");
 }
 

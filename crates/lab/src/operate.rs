@@ -119,10 +119,12 @@ impl Office {
         Ok(office)
     }
 
-    /// Somebody who opens a page over and over.
+    /// Somebody who opens a page over and over, over a slow line: a commit finds a connection in the middle, whose last segments
+    /// come for seconds.
     fn start_work(&self) -> Result<Service> {
         let mut command = self.client.command("sh");
-        let page = format!("while :; do curl -so /dev/null -m1 http://{SERVER}/; sleep 0.1; done");
+        let page =
+            format!("while :; do curl -so /dev/null --limit-rate 400k -m1 http://{SERVER}/; sleep 0.1; done");
         command.args(["-c", &page]).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(Service(command.spawn().context("cannot start a shell")?))
     }

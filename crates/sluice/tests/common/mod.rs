@@ -24,6 +24,15 @@ const REFUSAL: Duration = Duration::from_secs(30);
 /// How long any command may take; commits of large configurations take long on a busy machine.
 const LONGEST: Duration = Duration::from_secs(90);
 
+/// `sluice lab run` of a scene on both hooks, as a user runs it: what it prints. It must succeed; what did not comes first.
+pub fn lab(scene: &str) -> String {
+    let output = Command::new(BINARY).args(["lab", "run", scene, "--hook", "both"]).output().unwrap();
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let failed: Vec<&str> = text.lines().filter(|line| line.trim_start().starts_with("FAIL")).collect();
+    assert!(output.status.success(), "{}\n{errors}\n{text}", failed.join("\n"));
+    text.into_owned()
+}
+
 /// left may open sessions to right, not the other way round.
 pub const BASE: &str = "
 set interfaces left0 unit 0 family inet address 10.71.1.1/24
