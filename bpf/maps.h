@@ -123,6 +123,14 @@ struct cpu_memory {
 		__type(value, VALUE);                                                                                  \
 	} NAME SEC(".maps")
 
+#define MAP_CPUS(NAME, KEY, VALUE, ENTRIES, FLAGS)                                                                     \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_CPUMAP);                                                                     \
+		__uint(max_entries, ENTRIES);                                                                          \
+		__type(key, KEY);                                                                                      \
+		__type(value, VALUE);                                                                                  \
+	} NAME SEC(".maps")
+
 #define MAP(class, kind, name, key, value, entries, flags, help) MAP_##kind(name, key, value, entries, flags);
 #include "maps.def"
 #undef MAP

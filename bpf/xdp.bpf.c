@@ -11,6 +11,7 @@
 #include "gtpu/device.h"
 #include "gtpu/encap.h"
 #include "gtpu/signal.h"
+#include "gtpu/spread.h"
 #include "sweep.h"
 #include "gate/alone.h"
 
@@ -18,6 +19,25 @@ SEC("xdp.frags")
 int xdp_root(struct xdp_md *ctx)
 {
 	root_dispatch(ctx, PROGRAM_FAST);
+	count_no_generation(1);
+	return XDP_DROP;
+}
+
+/* The first program on a CPU that has packets from others: its own array is called `programs`, too. */
+SEC("xdp.frags")
+int cpu_root(struct xdp_md *ctx)
+{
+	__u32 variant = spread_take(ctx), word = active;
+
+	/* a branch for each: an index that is no constant is a slower call */
+	for (__u32 i = 0; i < MAX_VARIANTS; i++) {
+		if (variant != i)
+			continue;
+		if (ACTIVE_SLOT(word) == 0)
+			tail_call_constant(ctx, &programs, PROGRAM_SLOT(0, i, PROGRAM_FAST));
+		else
+			tail_call_constant(ctx, &programs, PROGRAM_SLOT(1, i, PROGRAM_FAST));
+	}
 	count_no_generation(1);
 	return XDP_DROP;
 }
@@ -32,10 +52,21 @@ int xdp_fast(struct xdp_md *ctx)
 		if (action <= GO(FAST))
 			arrived_by_device();
 		CALL_NEXT(ctx, action, GTPU_ENCAP);
+		if (!(config.flags & CONFIG_ON_CPU))
+			CALL_NEXT(ctx, action, GTPU_SPREAD);
 		CALL_NEXT(ctx, action, GTPU_DECAP);
 		CALL_NEXT(ctx, action, GTPU_DEVICE);
 	}
 	CALL_BEHIND_FAST(ctx, action);
+}
+
+SEC("xdp.frags")
+int xdp_gtpu_spread(struct xdp_md *ctx)
+{
+	int action = gtpu_spread_path(ctx);
+
+	CALL_NEXT(ctx, action, GTPU_DECAP);
+	CALLED_OR_DONE(ctx, action);
 }
 
 SEC("xdp.frags")

@@ -34,6 +34,7 @@ enum program {
 
 #define CONFIG_PERSISTENT_NAT 0x4 /* some rule of source NAT has persistent-nat */
 #define CONFIG_KERNEL_INDEX 0x2   /* the index is the kernel's hash `stash*` alone; buckets only lend their locks */
+#define CONFIG_ON_CPU 0x10        /* behind a CPUMAP: packets that another CPU took from their device */
 #define CONFIG_WEAK_ORDER 0x8     /* this machine keeps neither stores nor loads in order, as x86 does */
 
 /* Frozen with a fast or slow program: what removes code, and what lasts as long as the state does. */

@@ -29,6 +29,10 @@ struct table_place {
 	__u32 entries;
 };
 
+/* CPUs by shares of the flows in tunnels: the first bits of their hash. */
+#define SPREAD_SHARE_BITS 6
+#define SPREAD_SHARES (1 << SPREAD_SHARE_BITS)
+
 #define GENERATION_NO_SEQUENCE_CHECK 0x1    /* TCP segments outside of the window pass */
 #define GENERATION_REVERSE_ACROSS_ZONES 0x2 /* answers may leave into another zone than their session came from */
 
@@ -47,6 +51,17 @@ struct generation {
 	struct table_place tables[TABLE_COUNT];
 	__u64 gate_zones[MAX_ZONES / 64]; /* one bit a zone that demands grants */
 	__u64 cookie_key[2];              /* of SYN cookies: drawn anew for every generation */
+	__u32 spread_limit;               /* most packets on their way to a CPU; 0 = every packet stays where it came */
+	__u32 zero;
+	__u16 spread[SPREAD_SHARES]; /* CPU of each share */
+};
+
+/* Packets for a CPU, as many as ever were: who sends them and who takes them have a cache line each. */
+struct spread_queue {
+	__u64 sent;
+	__u64 spare[7];
+	__u64 taken;
+	__u64 spare_taken[7];
 };
 
 /* Which program stands in a place of the PROG_ARRAYs; user space keeps it there and programs never look. */

@@ -9,6 +9,7 @@
 #define HOOK_XDP 1
 #define HOOK_DROP XDP_DROP
 #define HOOK_PASS XDP_PASS
+#define HOOK_SPREADS true /* leaves packets to other CPUs */
 
 typedef struct xdp_md hook_ctx;
 

@@ -44,6 +44,8 @@ pub enum Kind {
     Ringbuf,
     /// Programs by number, for tail calls.
     Programs,
+    /// CPUs that XDP leaves packets to.
+    Cpus,
 }
 
 include!(concat!(env!("OUT_DIR"), "/maps.rs"));

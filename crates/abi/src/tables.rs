@@ -8,6 +8,15 @@ use crate::*;
 
 include!(concat!(env!("OUT_DIR"), "/tables.rs"));
 
+/// The CPUs among which packets in GTP-U tunnels are spread by their flows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Spread {
+    /// Each has as many shares as it stands here, of [`crate::SPREAD_SHARES`]; empty = packets stay where they came.
+    pub cpus: Vec<u16>,
+    /// Packets that may wait for each of them.
+    pub queue: u32,
+}
+
 /// Everything that a generation of the data plane is filled with, as the plan makes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tables {
@@ -48,6 +57,8 @@ pub struct Tables {
     pub gtpu_sessions: u32,
     /// Some rules of GTP-U sessions have flows.
     pub gtpu_flows: bool,
+    /// CPUs that the packets in tunnels are spread to.
+    pub spread: Spread,
     /// Translation.
     pub nat: NatTables,
     /// What sessions are made and kept by.

@@ -16,7 +16,7 @@ use crate::links::{self, AttachPoint, Pinned};
 use crate::objects::{self, CONFIG_SECTION, Frozen, ObjectKind, Recipe, program_by_id};
 use crate::programs::Program as Kind;
 use crate::state::OWN;
-use crate::{Dataplane, GateAlone, prog_run, refusal, sys};
+use crate::{Dataplane, GateAlone, prog_run, refusal, spread, sys};
 
 /// Where a device's ingress is handled. Every managed device also gets the tcx egress program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -81,6 +81,7 @@ fn root_name(hook: ObjectKind) -> &'static str {
     match hook {
         ObjectKind::Xdp => "xdp_root",
         ObjectKind::Tc => "tc_root",
+        ObjectKind::Cpu => spread::ROOT,
     }
 }
 
@@ -223,7 +224,7 @@ impl Dataplane {
         }
     }
 
-    fn root(&self, kind: ObjectKind, variant: u32) -> Result<Arc<OwnedFd>> {
+    pub(crate) fn root(&self, kind: ObjectKind, variant: u32) -> Result<Arc<OwnedFd>> {
         self.standing(kind, variant, root_name(kind))
     }
 

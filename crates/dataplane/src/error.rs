@@ -62,6 +62,10 @@ pub enum Error {
     Grants(#[from] Refused),
     #[error(transparent)]
     Tables(#[from] TooLarge),
+    #[error(
+        "CPU {cpu} cannot have packets of GTP-U spread to it: {source}; `processors` are numbers of CPUs that are online"
+    )]
+    SpreadCpu { cpu: u16, source: libbpf_rs::Error },
     #[error("{count} variants were asked for; between 1 and {limit} can be loaded at one time")]
     Variants { count: usize, limit: usize },
     #[error(

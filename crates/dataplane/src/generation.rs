@@ -13,15 +13,16 @@ use sluice_libbpf::program;
 use crate::error::{Doing, Error, Result};
 use crate::examine::{self, Examined};
 use crate::objects::{self, Frozen, ObjectKind, Recipe};
-use crate::programs::{Key, Program};
+use crate::programs::{HOOKS, Key, Program};
 use crate::rules::RuleTables;
 use crate::slots::Filled;
-use crate::{Dataplane, ProgramDetails};
+use crate::{Dataplane, ProgramDetails, spread};
 
 /// Programs that are no generation's.
-const FIXED: [(ObjectKind, &[&str]); 2] = [
+const FIXED: [(ObjectKind, &[&str]); 3] = [
     (ObjectKind::Xdp, &["xdp_root", "xdp_gate", "xdp_sweep", "xdp_reap"]),
     (ObjectKind::Tc, &["tc_root", "tc_gate", "tc_egress_root", "tc_finish", "read_clock"]),
+    (ObjectKind::Cpu, &[spread::ROOT]),
 ];
 
 /// A distinct set of optional stages. Its number is its index in the list given to [`Dataplane::load`].
@@ -36,7 +37,7 @@ pub struct Variant {
 impl Variant {
     /// For devices on either hook.
     pub fn new(stage_mask: u32) -> Variant {
-        Variant { stage_mask, hooks: Hooks { xdp: true, tc: true } }
+        Variant { stage_mask, hooks: Hooks { xdp: true, tc: true, cpu: false } }
     }
 }
 
@@ -47,6 +48,8 @@ pub struct Hooks {
     pub xdp: bool,
     /// At tc.
     pub tc: bool,
+    /// On CPUs that XDP leaves packets to, see [`sluice_abi::tables::Spread`].
+    pub cpu: bool,
 }
 
 impl Hooks {
@@ -54,6 +57,7 @@ impl Hooks {
         match hook {
             ObjectKind::Xdp => self.xdp,
             ObjectKind::Tc => self.tc,
+            ObjectKind::Cpu => self.cpu,
         }
     }
 }
@@ -129,6 +133,7 @@ impl Dataplane {
         if tables.gtpu_flows {
             self.make_flow_room()?;
         }
+        self.prepare_spread(&tables.spread)?;
         let slot = 1 - self.active_slot();
         // packets that still run the slot's programs read its tables
         self.grace()?;
@@ -161,6 +166,8 @@ impl Dataplane {
             unanswered4: tables.flow.unanswered(sizes.sessions4),
             unanswered6: tables.flow.unanswered(sizes.sessions6),
             cookie_key: [crate::random(), crate::random()],
+            spread_limit: tables.spread.queue,
+            spread: spread::shares(&tables.spread),
             ..Default::default()
         }
     }
@@ -182,7 +189,7 @@ impl Dataplane {
     pub fn examine(&self, tables: &Tables, variants: &[Variant]) -> Result<Vec<Examined>> {
         let (lines, config) = (self.slots.lines(0), self.frozen(0, tables));
         let mut found = Vec::new();
-        for hook in [ObjectKind::Xdp, ObjectKind::Tc] {
+        for hook in HOOKS {
             let load = || self.load_variants(hook, &lines, variants, config);
             let (programs, log) = objects::examining(load)?;
             found.extend(examine::accounts(
@@ -225,6 +232,7 @@ impl Dataplane {
         let _changing = self.changing();
         self.put_back(1 - self.active_slot())?;
         self.clear_foreign(1 - self.active_slot())?;
+        self.settle_spread()?;
         self.settle_state()
     }
 }

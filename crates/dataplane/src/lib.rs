@@ -39,6 +39,7 @@ mod refusal;
 mod rules;
 mod sessions;
 mod slots;
+mod spread;
 mod state;
 #[cfg(test)]
 mod stress;
@@ -83,9 +84,10 @@ pub use programs::Program;
 pub use rules::RuleTables;
 pub use sessions::{Direction, Family, Session, SessionId, Tuple};
 pub use sluice_abi as abi;
-pub use sluice_abi::tables::{FlowRules, GateAlone, GateEndpoint, Tables};
+pub use sluice_abi::tables::{FlowRules, GateAlone, GateEndpoint, Spread, Tables};
 pub use sluice_libbpf::device::takes_redirected;
 pub use sluice_libbpf::program::ProgramDetails;
+pub use spread::SpreadCpu;
 pub use state::cleanup;
 pub use sweep::{EarlyAgeout, SweepReport, Swept, Timeouts};
 pub use sys::{give_back_freed, map_large_pieces};
@@ -262,6 +264,7 @@ impl Sizes {
             "grant_sources" => Some(self.source_words()),
             "nat_bindings" => Some(self.binding_slots() + 1),
             "nat_binding_index" => Some(2 * self.bindings),
+            spread::CPUS | spread::QUEUES => Some(spread::possible_cpus()),
             _ => None,
         }
     }

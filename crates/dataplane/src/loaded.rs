@@ -17,7 +17,7 @@ use crate::objects::{self, ObjectKind};
 use crate::slots;
 use crate::state::State;
 
-const HOOKS: usize = 2;
+const HOOKS: usize = 3;
 
 #[derive(Debug)]
 pub(crate) struct Loaded {
@@ -50,7 +50,8 @@ impl Loaded {
     /// Which maps the state has. Programs of others are loaded anew.
     pub fn read_state(&self, state: &State) -> Result<()> {
         let ids = state.map_ids()?;
-        let states = [ObjectKind::Xdp, ObjectKind::Tc].map(|hook| hash(&(objects::bytes(hook), &ids)));
+        let states = [ObjectKind::Xdp, ObjectKind::Tc, ObjectKind::Cpu]
+            .map(|hook| hash(&(objects::bytes(hook), &ids)));
         *self.states.lock().unwrap_or_else(PoisonError::into_inner) = states;
         Ok(())
     }

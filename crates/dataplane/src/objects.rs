@@ -6,8 +6,11 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Once, OnceLock};
 
 use flate2::read::ZlibDecoder;
-use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, set_print};
-use sluice_abi::{CONFIG_WEAK_ORDER, ProgramConfig};
+use libbpf_rs::{
+    MapCore, MapHandle, Object, ObjectBuilder, OpenObject, OpenProgramMut, PrintLevel, ProgramAttachType,
+    set_print,
+};
+use sluice_abi::{CONFIG_ON_CPU, CONFIG_WEAK_ORDER, ProgramConfig};
 use sluice_libbpf::program::ProgramDetails;
 use sluice_libbpf::{btf, program};
 use zerocopy::IntoBytes;
@@ -25,22 +28,30 @@ pub(crate) const MACHINE_FLAGS: u32 = if cfg!(target_arch = "x86_64") { 0 } else
 static XDP_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp.bpf.o.zz"));
 static TC_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tc.bpf.o.zz"));
 
-/// Which of the two objects.
+/// Which of the two objects, and for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKind {
     /// Programs for XDP.
     Xdp,
     /// Programs for tc ingress and egress.
     Tc,
+    /// The XDP object's once more, for CPUs that others leave packets to: the kernel has them in an array of their own.
+    Cpu,
 }
 
 impl ObjectKind {
-    /// As in names of programs.
+    /// As in names of pins.
     pub fn name(self) -> &'static str {
         match self {
             ObjectKind::Xdp => "xdp",
             ObjectKind::Tc => "tc",
+            ObjectKind::Cpu => "cpu",
         }
+    }
+
+    /// As in names of programs.
+    pub(crate) fn prefix(self) -> &'static str {
+        if self == ObjectKind::Tc { "tc" } else { "xdp" }
     }
 }
 
@@ -128,7 +139,7 @@ pub(crate) fn bytes(kind: ObjectKind) -> &'static [u8] {
     static XDP: OnceLock<Vec<u8>> = OnceLock::new();
     static TC: OnceLock<Vec<u8>> = OnceLock::new();
     match kind {
-        ObjectKind::Xdp => XDP.get_or_init(|| unpacked(XDP_OBJECT)),
+        ObjectKind::Xdp | ObjectKind::Cpu => XDP.get_or_init(|| unpacked(XDP_OBJECT)),
         ObjectKind::Tc => TC.get_or_init(|| unpacked(TC_OBJECT)),
     }
 }
@@ -143,10 +154,11 @@ pub(crate) fn open(kind: ObjectKind) -> Result<OpenObject> {
 pub(crate) fn load(recipe: &Recipe<'_>) -> Result<Object> {
     let kind = recipe.kind;
     let mut object = open(kind)?;
-    freeze(&mut object, &recipe.frozen)?;
+    freeze(&mut object, kind, &recipe.frozen)?;
     for mut program in object.progs_mut() {
         let wanted = recipe.programs.iter().any(|name| program.name() == *name);
         program.set_autoload(wanted);
+        attach_for(&mut program, kind);
         if EXAMINING.get() {
             program.set_log_level(LOG_STATS);
         }
@@ -172,13 +184,21 @@ pub(crate) fn load(recipe: &Recipe<'_>) -> Result<Object> {
     loaded.map_err(|source| Error::Load { object: kind.name(), source, log })
 }
 
-fn freeze(object: &mut OpenObject, frozen: &Frozen) -> Result<()> {
+/// The kernel lets programs call each other that are for the same place.
+pub(crate) fn attach_for(program: &mut OpenProgramMut<'_>, kind: ObjectKind) {
+    if kind == ObjectKind::Cpu {
+        program.set_attach_type(ProgramAttachType::XdpCpumap);
+    }
+}
+
+fn freeze(object: &mut OpenObject, kind: ObjectKind, frozen: &Frozen) -> Result<()> {
     let config = location(object, "config", size_of::<ProgramConfig>())?;
     let variant = location(object, "root_variant", size_of::<u32>())?;
     let mut maps = object.maps_mut();
     let mut section = maps.find(|map| map.name() == CONFIG_SECTION).ok_or_else(|| missing(CONFIG_SECTION))?;
     let bytes = section.initial_value_mut().ok_or_else(|| missing(CONFIG_SECTION))?;
-    let config_here = ProgramConfig { flags: frozen.config.flags | MACHINE_FLAGS, ..frozen.config };
+    let place = if kind == ObjectKind::Cpu { CONFIG_ON_CPU } else { 0 };
+    let config_here = ProgramConfig { flags: frozen.config.flags | MACHINE_FLAGS | place, ..frozen.config };
     bytes[config].copy_from_slice(config_here.as_bytes());
     bytes[variant].copy_from_slice(frozen.root_variant.as_bytes());
     Ok(())

@@ -6,6 +6,7 @@ use std::thread;
 
 use libbpf_rs::{MapCore, MapFlags};
 pub use sluice_abi::programs::Program;
+use sluice_abi::stages::Stage;
 use sluice_abi::{MAX_VARIANTS, ProgramConfig, program_slot};
 
 use crate::error::{Doing, Result};
@@ -17,11 +18,11 @@ use crate::{Dataplane, Variant, gate, reaper};
 /// Hook, variant and program.
 pub(crate) type Key = (ObjectKind, u32, Program);
 
-pub(crate) const HOOKS: [ObjectKind; 2] = [ObjectKind::Xdp, ObjectKind::Tc];
+pub(crate) const HOOKS: [ObjectKind; 3] = [ObjectKind::Xdp, ObjectKind::Tc, ObjectKind::Cpu];
 
 /// Its name in the object of a hook.
 pub(crate) fn symbol(hook: ObjectKind, program: Program) -> String {
-    format!("{}_{}", hook.name(), program.name())
+    format!("{}_{}", hook.prefix(), program.name())
 }
 
 /// A program of a generation.
@@ -36,7 +37,16 @@ pub(crate) struct Found {
 fn needed(hook: ObjectKind, number: u32, variant: Variant) -> impl Iterator<Item = Program> {
     Program::ALL.into_iter().filter(move |program| {
         program.needs().bit() & variant.stage_mask != 0
-            && (!program.is_tc_only() || hook == ObjectKind::Tc)
+            && match hook {
+                ObjectKind::Xdp => !program.is_tc_only(),
+                ObjectKind::Tc => !program.is_xdp_only(),
+                // what is left to a CPU goes no further
+                ObjectKind::Cpu => {
+                    variant.stage_mask & Stage::Gtpu.bit() != 0
+                        && !program.is_tc_only()
+                        && !program.is_xdp_only()
+                }
+            }
             && match program {
                 Program::Egress => number == 0,
                 _ => variant.hooks.has(hook),
@@ -54,7 +64,7 @@ impl Dataplane {
         config: ProgramConfig,
     ) -> Result<BTreeMap<Key, Found>> {
         let maps = self.slots.map_ids(slot)?;
-        let of = |hook| -> Result<BTreeMap<Key, Found>> {
+        let of = &|hook| -> Result<BTreeMap<Key, Found>> {
             let mut programs = BTreeMap::new();
             for (variant, wanted) in (0u32..).zip(variants) {
                 let kinds: Vec<Program> = needed(hook, variant, *wanted).collect();
@@ -76,14 +86,15 @@ impl Dataplane {
             }
             Ok(programs)
         };
-        // the two objects have nothing in common but maps that exist; the verifier is most of the time
-        let (xdp, tc) = thread::scope(|scope| {
-            let xdp = scope.spawn(|| of(ObjectKind::Xdp));
-            let tc = of(ObjectKind::Tc);
-            (xdp.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), tc)
+        // they have nothing in common but maps that exist; the verifier is most of the time
+        let loaded = thread::scope(|scope| {
+            let threads = HOOKS.map(|hook| scope.spawn(move || of(hook)));
+            threads.map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
-        let mut programs = xdp?;
-        programs.extend(tc?);
+        let mut programs = BTreeMap::new();
+        for found in loaded {
+            programs.extend(found?);
+        }
         Ok(programs)
     }
 

@@ -115,6 +115,11 @@ impl Slots {
         Ok(maps)
     }
 
+    /// What a slot's programs read beside its tables.
+    pub fn header(&self, slot: u32) -> Header {
+        self.slot(slot).header.read(0)
+    }
+
     pub fn lines(&self, slot: u32) -> Arc<Lines> {
         self.slot(slot).lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

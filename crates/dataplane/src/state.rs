@@ -18,11 +18,12 @@ use crate::carry::home::{self, Home};
 use crate::carry::{self, Carry, Found, fault};
 use crate::error::{Doing, Error, Result};
 use crate::objects::{self, ACTIVE_SECTION, Frozen, ObjectKind, Recipe};
-use crate::{Sizes, gtpu_room, links, slots};
+use crate::{Sizes, gtpu_room, links, slots, spread};
 
 const PROGRAMS: &str = "programs";
 const PROGRAMS_XDP: &str = "programs_xdp";
 const PROGRAMS_TC: &str = "programs_tc";
+const PROGRAMS_CPU: &str = "programs_cpu";
 const ACTIVE: &str = "active";
 const IDENTITY: &str = "identity";
 /// What few sessions need; of a single record until they do.
@@ -32,7 +33,7 @@ const LATER_EXTENSIONS: usize = 0;
 const LATER_GTPU: usize = 1;
 const LATER_FLOWS: usize = 2;
 /// What only programs of one state use.
-pub(crate) const OWN: [&str; 3] = [PROGRAMS_XDP, PROGRAMS_TC, ACTIVE];
+pub(crate) const OWN: [&str; 5] = [PROGRAMS_XDP, PROGRAMS_TC, PROGRAMS_CPU, spread::CPUS, ACTIVE];
 
 #[derive(Debug)]
 pub(crate) struct State {
@@ -59,6 +60,8 @@ fn pins() -> impl Iterator<Item = (&'static str, ObjectKind, &'static str)> {
     let own = [
         (PROGRAMS_XDP, ObjectKind::Xdp, PROGRAMS),
         (PROGRAMS_TC, ObjectKind::Tc, PROGRAMS),
+        (PROGRAMS_CPU, ObjectKind::Cpu, PROGRAMS),
+        (spread::CPUS, ObjectKind::Cpu, spread::CPUS),
         (ACTIVE, ObjectKind::Tc, ACTIVE_SECTION),
     ];
     shared.chain(own)
@@ -281,6 +284,7 @@ impl State {
         self.map(match kind {
             ObjectKind::Xdp => PROGRAMS_XDP,
             ObjectKind::Tc => PROGRAMS_TC,
+            ObjectKind::Cpu => PROGRAMS_CPU,
         })
     }
 
@@ -289,6 +293,7 @@ impl State {
         match name {
             PROGRAMS => Some(self.programs(kind).as_fd()),
             ACTIVE_SECTION => Some(self.active().as_fd()),
+            spread::CPUS => Some(self.map(spread::CPUS).as_fd()),
             _ if carry::class_of(name).is_some() => Some(self.map(name).as_fd()),
             _ => None,
         }
@@ -325,7 +330,7 @@ fn identity_of(found: &Found) -> Option<u64> {
 /// Maps of a state, except for those that are there.
 fn make(sizes: Sizes, there: &BTreeSet<&'static str>) -> Result<BTreeMap<&'static str, MapHandle>> {
     let mut maps = BTreeMap::new();
-    for kind in [ObjectKind::Tc, ObjectKind::Xdp] {
+    for kind in [ObjectKind::Tc, ObjectKind::Xdp, ObjectKind::Cpu] {
         let own = pins().filter(|(pin, owner, _)| *owner == kind && !there.contains(pin));
         maps.extend(make_of(kind, sizes, &own.map(|(pin, _, map)| (pin, map)).collect::<Vec<_>>())?);
     }

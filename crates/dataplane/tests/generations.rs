@@ -212,7 +212,7 @@ fn only_hooks_with_devices_have_programs() {
     let ifindex = netns.veth("v0");
     let pin = Pin::new();
     let dataplane = pin.open(SMALL);
-    let variant = Variant { hooks: Hooks { tc: true, xdp: false }, ..Variant::new(small_mask()) };
+    let variant = Variant { hooks: Hooks { tc: true, xdp: false, cpu: false }, ..Variant::new(small_mask()) };
     let generation = dataplane.load(&tables(ifindex), &[variant], 1).unwrap();
     dataplane.switch(&generation);
     assert!(generation.program(ObjectKind::Xdp, 0, Program::Fast).is_none());
@@ -222,8 +222,9 @@ fn only_hooks_with_devices_have_programs() {
     dataplane.attach(&Attachment { ifindex, hook: Hook::Tc, variant: 0 }).unwrap();
 
     // both hooks again, then the other one: what the slot had for the first is gone
-    for (number, hooks) in (2..).zip([Hooks { tc: true, xdp: true }, Hooks { tc: false, xdp: true }]) {
-        let generation = dataplane.load(&tables(ifindex), &[Variant { hooks, ..variant }], number).unwrap();
+    for (number, (tc, xdp)) in (2..).zip([(true, true), (false, true)]) {
+        let variant = Variant { hooks: Hooks { tc, xdp, cpu: false }, ..variant };
+        let generation = dataplane.load(&tables(ifindex), &[variant], number).unwrap();
         dataplane.switch(&generation);
     }
     let error = dataplane.attach(&Attachment { ifindex, hook: Hook::Tc, variant: 0 }).unwrap_err();

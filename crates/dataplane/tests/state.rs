@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use common::{OPTIONAL, Pin, SMALL, activate, full_mask, tables};
 use sluice_dataplane::abi::maps::StateMap;
+use sluice_dataplane::abi::stages::Stage;
 use sluice_dataplane::abi::tables::Table;
 use sluice_dataplane::abi::{NAT_PERSISTENT_TARGET_HOST, NatPool};
-use sluice_dataplane::{Dataplane, Error, LocalKind, ObjectKind, Program, Sizes, Variant};
+use sluice_dataplane::{Dataplane, Error, Hooks, LocalKind, ObjectKind, Program, Sizes, Variant};
 
 const MOST_INSTRUCTIONS: u32 = 200_000;
 const MOST_FAST_BYTES: u32 = 16 << 10;
@@ -83,16 +84,22 @@ fn every_variant_loads_within_the_limits() {
         })
         .collect();
     for masks in combinations.chunks(4) {
-        let variants: Vec<Variant> = masks.iter().map(|mask| Variant::new(*mask)).collect();
+        let variant =
+            |mask: &u32| Variant { hooks: Hooks { xdp: true, tc: true, cpu: true }, ..Variant::new(*mask) };
+        let variants: Vec<Variant> = masks.iter().map(variant).collect();
         // persistent-nat is no stage of its own, but code that the verifier leaves out where no pool has it
         let mut tables = tables(1);
         tables.nat.pools = vec![NatPool { persistent: NAT_PERSISTENT_TARGET_HOST, ..Default::default() }];
         let generation = dataplane.load(&tables, &variants, 1).unwrap();
         let programs = generation.programs().unwrap();
+        // on XDP, on tc, and behind a CPUMAP where packets in tunnels are spread
         let of = |mask: &u32| {
-            Program::ALL.iter().filter(|p| !p.is_tc_only() && p.needs().bit() & mask != 0).count()
+            let there = Program::ALL.iter().filter(|p| p.needs().bit() & mask != 0);
+            let both = there.clone().filter(|p| !p.is_tc_only() && !p.is_xdp_only()).count();
+            let spreads = mask & Stage::Gtpu.bit() != 0;
+            there.filter(|p| p.is_xdp_only()).count() + both * if spreads { 3 } else { 2 }
         };
-        assert_eq!(programs.len(), masks.iter().map(|mask| 2 * of(mask)).sum::<usize>() + 1);
+        assert_eq!(programs.len(), masks.iter().map(of).sum::<usize>() + 1);
         for program in programs {
             let size = (program.verified_instructions, program.jited_bytes);
             println!("{:<12} {:>7} verified {:>6} bytes", program.name, size.0, size.1);
@@ -141,8 +148,17 @@ fn every_pin_is_on_the_list() {
         }
     }
     others.sort_unstable();
-    let known = ["active", "generation_0", "generation_1", "links", "loaded", "programs_tc", "programs_xdp"];
-    let known: Vec<&str> = known.into_iter().chain(["tables_0", "tables_1"]).collect();
+    let known = [
+        "active",
+        "generation_0",
+        "generation_1",
+        "links",
+        "loaded",
+        "programs_cpu",
+        "programs_tc",
+        "programs_xdp",
+    ];
+    let known: Vec<&str> = known.into_iter().chain(["spread_cpus", "tables_0", "tables_1"]).collect();
     assert_eq!(others, known);
 }
 

@@ -13,6 +13,9 @@ pub const MOBILE: &str = "mif";
 /// Sessions that there is room for unless `sessions-maximum` says otherwise.
 pub const SESSIONS_MAXIMUM: u32 = 65_536;
 
+/// Packets that may wait for a CPU unless `queue-size` says otherwise.
+pub const QUEUE_SIZE: u32 = 2048;
+
 /// All of `services gtp-u`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct GtpU {
@@ -29,6 +32,18 @@ pub struct GtpU {
     pub rules: Vec<SessionRules>,
     /// Sessions that last as long as they stand in the configuration.
     pub sessions: Vec<MobileSession>,
+    /// CPUs that the flows in tunnels are spread to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Spread>,
+}
+
+/// CPUs that share packets in tunnels by their flows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Spread {
+    /// By the kernel's numbers; empty = all that are online.
+    pub processors: Vec<u16>,
+    /// Packets that may wait for each.
+    pub queue_size: u32,
 }
 
 /// What is at the other end of an interface's tunnels.

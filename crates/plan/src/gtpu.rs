@@ -5,8 +5,9 @@ use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sluice_abi::stages::Stage;
+use sluice_abi::tables::Spread;
 use sluice_abi::{self as abi, FlowMatch, GtpuFilters, GtpuInterface, GtpuRules};
-use sluice_language::config::{Config, Interface};
+use sluice_language::config::{Config, Interface, Unit};
 use sluice_language::gtpu::{
     DirectionRules, FlowFilter, GtpU, MobileSession, SessionFlow, SessionRules, TunnelInterface,
 };
@@ -27,6 +28,30 @@ pub struct GtpuPlan {
     pub filters: BTreeMap<String, Box<GtpuFilters>>,
     /// Tunnels that copies go into, by name.
     pub copies: BTreeMap<String, CopyWant>,
+}
+
+/// Whom packets in tunnels are spread to.
+pub(crate) fn spread(config: &Config) -> Spread {
+    let of = |spread: &sluice_language::gtpu::Spread| Spread {
+        cpus: spread.processors.clone(),
+        queue: spread.queue_size,
+    };
+    config.gtp_u.spread.as_ref().map(of).unwrap_or_default()
+}
+
+/// Only native XDP leaves packets to other CPUs.
+pub(crate) fn spread_warning(config: &Config, interface: &Interface, hook: IngressHook) -> Option<Warning> {
+    let name = &interface.name;
+    let has_tunnels =
+        |unit: &Unit| config.gtp_u.interfaces.iter().any(|own| own.unit == format!("{name}.{}", unit.number));
+    let is_spread = config.gtp_u.spread.is_some() && interface.units.iter().any(has_tunnels);
+    (is_spread && hook != IngressHook::XdpNative).then(|| Warning {
+        device: name.clone(),
+        text: format!(
+            "interface {name}: `services gtp-u spread` has no effect on it: only XDP in the driver leaves packets to other CPUs; \
+             receive packet steering of the kernel (rps_cpus) does on tc"
+        ),
+    })
 }
 
 /// The ends of a tunnel that copies go into.

@@ -420,6 +420,7 @@ fn compile_with(
         routing_instances: instances::entries(environment, &kernel.instances),
         gtpu_sessions: config.gtp_u.room(),
         gtpu_flows: config.gtp_u.rules.iter().any(|rules| !rules.flows.is_empty()),
+        spread: gtpu::spread(config),
     };
     let gtpu = gtpu::plan(config, environment);
     let gtpu_sessions = config.gtp_u.sessions.iter();
@@ -469,6 +470,7 @@ fn warnings(
             warnings.extend(devices::sender_warnings(interface, environment, *hook)?);
             warnings.extend(devices::refused_xdp(interface, environment)?);
             warnings.extend(hooks::refused_xdp_for_tunnels(config, environment, interface)?);
+            warnings.extend(gtpu::spread_warning(config, interface, *hook));
         }
     }
     Ok(warnings)

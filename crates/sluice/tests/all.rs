@@ -33,6 +33,7 @@ mod gtpu_copies;
 mod gtpu_count;
 mod gtpu_judged;
 mod gtpu_many;
+mod gtpu_spread;
 mod import_command;
 mod instances;
 #[path = "../../../tests/lab/nat64.rs"]

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ use sluice_wire::checksum::Pseudo;
 use sluice_wire::fields::{be16, be32};
 use sluice_wire::{gtpu, ipv4, ipv6, protocol, udp};
 
-const SUBSCRIBERS: usize = 32;
+pub const SUBSCRIBERS: usize = 32;
 /// Of inner packets; the mobile unit takes 1400 bytes.
 const LENGTHS: std::ops::Range<usize> = 60..1400;
 /// Packets of a direction that are under way at one time: what takes more room is lost in queues that are not the gateway's.
@@ -52,7 +52,7 @@ const BOTH: [Rules; 2] = [
     Rules { name: "new", qfi: 9, dscp: 18, peer: Ipv4Addr::new(10, 71, 1, 3), teid: 0xb000_0000 },
 ];
 
-const PLANE: &str = "\
+pub const PLANE: &str = "\
 set interfaces mif unit 0 family inet address 10.45.0.1/16
 set interfaces mif unit 0 family inet mtu 1400
 set interfaces mif unit 0 family inet6 mtu 1400
@@ -78,7 +78,7 @@ set services gtp-u rules new uplink dscp af21
 set services gtp-u rules new downlink dscp af21
 ";
 
-fn address4(subscriber: usize) -> Ipv4Addr {
+pub fn address4(subscriber: usize) -> Ipv4Addr {
     [10, 45, 1, subscriber as u8].into()
 }
 
@@ -141,13 +141,13 @@ struct Run {
     changes: AtomicU64,
 }
 
-fn pin(cpu: usize) {
+pub fn pin(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)).expect("two CPUs");
 }
 
 /// A packet between a subscriber and the server.
-fn inner(subscriber: usize, is_v4: bool, port: u16, length: usize) -> Vec<u8> {
+pub fn inner(subscriber: usize, is_v4: bool, port: u16, length: usize) -> Vec<u8> {
     let header = udp::Builder { source_port: port, destination_port: SERVER_PORT, ..Default::default() };
     if is_v4 {
         let (source, destination) = (address4(subscriber), Ipv4Addr::new(10, 71, 2, 2));
@@ -209,10 +209,10 @@ fn send_down(run: &Run, sockets: &[UdpSocket; 2], cpu: usize) {
 }
 
 /// Packets that come into a namespace, from the network header on.
-struct Tap(OwnedFd);
+pub struct Tap(OwnedFd);
 
 impl Tap {
-    fn open(protocol: SockProtocol) -> Tap {
+    pub fn open(protocol: SockProtocol) -> Tap {
         let tap =
             socket(AddressFamily::Packet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, protocol).unwrap();
         // what is lost here would be taken for lost in the gateway
@@ -236,7 +236,7 @@ impl Tap {
 }
 
 /// Whose packet this is, and how long; by its source or its destination.
-fn subscriber_of(packet: &[u8], by_source: bool) -> Option<(usize, usize)> {
+pub fn subscriber_of(packet: &[u8], by_source: bool) -> Option<(usize, usize)> {
     if packet.first()? >> 4 == 4 {
         let ip = ipv4::View::new(packet).ok()?;
         let address = if by_source { ip.source() } else { ip.destination() };
@@ -338,7 +338,7 @@ fn change(run: &Run, socket: &Path) {
 }
 
 /// The hosts' devices have a queue for each CPU, so that the programs run on both at once.
-fn site(label: &str) -> Site {
+pub fn site(label: &str) -> Site {
     let site = Site::new(label);
     for (host, device, net) in [(&site.left, "left0", 1), (&site.right, "right0", 2)] {
         site.gateway.ip(&format!("link del {device}")).unwrap();
@@ -354,11 +354,11 @@ fn site(label: &str) -> Site {
     site
 }
 
-fn bound(host: &Netns, address: &str) -> UdpSocket {
+pub fn bound(host: &Netns, address: &str) -> UdpSocket {
     host.enter(|| UdpSocket::bind(address).unwrap()).unwrap()
 }
 
-fn sessions(site: &Site) {
+pub fn sessions(site: &Site) {
     let all: Vec<Value> = (0..SUBSCRIBERS)
         .map(|subscriber| {
             let mut session = towards(subscriber, BOTH[subscriber % 2]);
@@ -373,14 +373,17 @@ fn sessions(site: &Site) {
     accepted(&site.sluice(&["api", "add-gtp-u-sessions", "--body", file.to_str().unwrap()]));
 }
 
-/// So long, with a daemon that is killed so often; how often it was.
-fn kills(gateway: &mut Gateway, long: Duration, every: Duration) -> u32 {
+/// So long, with a daemon that is killed so often, and commits the next of these files after it; how often it was.
+fn kills(gateway: &mut Gateway, files: &[PathBuf], long: Duration, every: Duration) -> usize {
     let begun = Instant::now();
     let mut kills = 0;
     while begun.elapsed() + every < long {
         thread::sleep(every);
         gateway.kill().unwrap();
         gateway.start().unwrap();
+        if let Some(file) = files.get(kills % files.len().max(1)) {
+            gateway.commit(file).unwrap();
+        }
         kills += 1;
     }
     thread::sleep(long.saturating_sub(begun.elapsed()));
@@ -461,10 +464,15 @@ fn arrives(what: &str, gateway: &Gateway, way: &Way) {
     }
 }
 
-fn usage_is_what_arrived(mode: &str, long: Duration, every: Duration) {
-    let site = site(&format!("gtpu-n-{mode}"));
-    let text = format!("{PLANE}set system services sluice mode {mode}\n");
-    let mut gateway = site.start(&site.write("a.conf", &text));
+/// `more` are statements of the first configuration, and of those that are committed later.
+fn usage_is_what_arrived(mode: &str, more: &[&str], long: Duration, every: Duration) {
+    let site = site(&format!("gtpu-n-{mode}{}", more.len()));
+    let write = |(number, more): (usize, &&str)| {
+        let text = format!("{PLANE}set system services sluice mode {mode}\n{more}\n");
+        site.write(&format!("{number}.conf"), &text)
+    };
+    let files: Vec<PathBuf> = more.iter().enumerate().map(write).collect();
+    let mut gateway = site.start(&files[0]);
     sessions(&site);
     let run = Run::default();
     let up = ["10.71.1.2:2152", "10.71.1.3:2152"].map(|own| bound(&site.left, own));
@@ -487,7 +495,7 @@ fn usage_is_what_arrived(mode: &str, long: Duration, every: Duration) {
             scope.spawn(move || send_down(run, down, cpu));
         }
         scope.spawn(|| change(run, &path));
-        let kills = kills(&mut gateway, long, every);
+        let kills = kills(&mut gateway, &files[1..], long, every);
         run.senders_end.store(true, Ordering::Relaxed);
         judge(&gateway, run);
         kills
@@ -517,19 +525,29 @@ fn soak() -> Option<u64> {
     std::env::var("SLUICE_SOAK").ok().map(|times| times.parse().expect("SLUICE_SOAK is a number"))
 }
 
-fn on(mode: &str) {
+fn on(mode: &str, more: &[&str]) {
     match soak() {
-        Some(times) => usage_is_what_arrived(mode, Duration::from_secs(10 * times), Duration::from_secs(5)),
-        None => usage_is_what_arrived(mode, Duration::from_secs(5), Duration::from_secs(2)),
+        Some(times) => {
+            usage_is_what_arrived(mode, more, Duration::from_secs(10 * times), Duration::from_secs(5))
+        }
+        None => usage_is_what_arrived(mode, more, Duration::from_secs(5), Duration::from_secs(2)),
     }
 }
 
 #[test]
 fn usage_is_what_arrived_on_xdp() {
-    on("xdp");
+    on("xdp", &[""]);
+}
+
+/// Half of what each CPU takes from the device goes on at the other one, then all of it where it came, then at the second.
+#[test]
+fn usage_is_what_arrived_where_flows_are_spread() {
+    let spread = "set services gtp-u spread";
+    let other = "set services gtp-u spread processors 1\nset services gtp-u spread queue-size 1024";
+    on("xdp", &[spread, "", other, spread]);
 }
 
 #[test]
 fn usage_is_what_arrived_on_tc() {
-    on("tc");
+    on("tc", &[""]);
 }

@@ -302,7 +302,7 @@ pub struct GtpuView {
 }
 
 /// How much there is of the user plane.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GtpuCounts {
     /// Sessions that there are.
     pub sessions: u64,
@@ -315,4 +315,18 @@ pub struct GtpuCounts {
     /// Reports of usage since the daemon started.
     #[serde(default)]
     pub reports: u64,
+    /// CPUs that packets in tunnels are spread to; empty where they are not.
+    #[serde(default)]
+    pub spread: Vec<GtpuSpreadView>,
+}
+
+/// A CPU that goes on with packets that others took from their devices.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub struct GtpuSpreadView {
+    /// The kernel's number of it.
+    pub cpu: u32,
+    /// Packets that it had from other CPUs; those that were its own from the start are not among them.
+    pub packets: u64,
+    /// Packets that wait for it.
+    pub waiting: u64,
 }

@@ -110,7 +110,13 @@ pub fn variants(plan: &Plan, old: Option<&Plan>, attached: &[Attached]) -> Vec<V
     let here = attached.iter().map(|device| (device.hook, device.variant));
     let devices = plan.attachments.iter().map(|a| (wanted(a).hook, Some(a.variant))).chain(here);
     let hooks = hooks_of(masks.len(), devices);
-    masks.into_iter().zip(hooks).map(|(stage_mask, hooks)| Variant { stage_mask, hooks }).collect()
+    // packets that are on their way to a CPU when this is switched to still find programs there
+    let spread = [Some(plan), old].into_iter().flatten().any(|plan| plan.tables.spread.queue > 0);
+    let of = |(stage_mask, hooks): (u32, Hooks)| Variant {
+        stage_mask,
+        hooks: Hooks { cpu: hooks.xdp && spread, ..hooks },
+    };
+    masks.into_iter().zip(hooks).map(of).collect()
 }
 
 /// On which hooks devices run each of so many variants.

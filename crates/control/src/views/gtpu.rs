@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 
 use sluice_abi::stages::Reason;
-use sluice_dataplane::{FlowUsage, Gtpu, GtpuRecord};
+use sluice_dataplane::{FlowUsage, Gtpu, GtpuRecord, SpreadCpu};
 
 use crate::api::{
     DropView, GtpuCounts, GtpuFilter, GtpuFlowView, GtpuInterfaceView, GtpuPeerView, GtpuPoolView,
-    GtpuRemoved, GtpuReportView, GtpuSessionList, GtpuSessionView, GtpuUsageList, GtpuUsageView, GtpuView,
+    GtpuRemoved, GtpuReportView, GtpuSessionList, GtpuSessionView, GtpuSpreadView, GtpuUsageList,
+    GtpuUsageView, GtpuView,
 };
 use crate::commit::Shared;
 use crate::functions::gtpu::sessions::{Known, LISTED};
@@ -180,7 +181,12 @@ pub fn counts(shared: &Shared) -> GtpuCounts {
         limit: gtpu.capacity().into(),
         peers: gtpu.peers().len() as u64,
         reports: shared.gtpu.reports(),
+        spread: shared.dataplane.spread().unwrap_or_default().iter().map(spread_view).collect(),
     }
+}
+
+fn spread_view(own: &SpreadCpu) -> GtpuSpreadView {
+    GtpuSpreadView { cpu: own.cpu, packets: own.packets, waiting: own.waiting }
 }
 
 /// Reasons of the user plane begin so.

@@ -6,7 +6,7 @@ use sluice_metrics::Kind::{self, Counter, Gauge};
 use sluice_metrics::Page;
 
 use crate::api::nat::{NatPoolView, NatRuleView, NatView};
-use crate::api::{GateView, GtpuCounts, InterfaceView, LogOutputView, Stats};
+use crate::api::{GateView, GtpuCounts, GtpuSpreadView, InterfaceView, LogOutputView, Stats};
 
 pub fn text(stats: &Stats, nat: &NatView) -> String {
     let mut page = Page::default();
@@ -80,7 +80,7 @@ fn gateway(page: &mut Page, stats: &Stats) {
         .sample(&[("result", "complete")], stats.commits)
         .sample(&[("result", "refused")], stats.commits_failed);
     gate(page, &stats.gate);
-    user_plane(page, stats.gtpu);
+    user_plane(page, &stats.gtpu);
     log_outputs(page, &stats.log_outputs);
     let help = "Packets that a conservation equation does not account for (0 at rest)";
     page.family("sluice_conservation_difference", Gauge, help)
@@ -128,7 +128,7 @@ fn gate(page: &mut Page, gate: &GateView) {
         .sample(&[], gate.refused_full);
 }
 
-fn user_plane(page: &mut Page, gtpu: GtpuCounts) {
+fn user_plane(page: &mut Page, gtpu: &GtpuCounts) {
     page.family("sluice_gtpu_sessions", Gauge, "GTP-U sessions")
         .sample(&[("from", "configuration")], gtpu.by_configuration)
         .sample(&[("from", "api")], gtpu.sessions.saturating_sub(gtpu.by_configuration));
@@ -141,6 +141,19 @@ fn user_plane(page: &mut Page, gtpu: GtpuCounts) {
         "Reports of usage: thresholds that were passed, and time quotas",
     )
     .sample(&[], gtpu.reports);
+    spread(page, &gtpu.spread);
+}
+
+fn spread(page: &mut Page, cpus: &[GtpuSpreadView]) {
+    let taken = "GTP-U packets that a CPU had from others, to which their flows are spread";
+    let taken = page.family("sluice_gtpu_spread_packets_total", Counter, taken);
+    for own in cpus {
+        taken.sample(&[("cpu", &own.cpu.to_string())], own.packets);
+    }
+    let waiting = page.family("sluice_gtpu_spread_waiting", Gauge, "GTP-U packets that wait for a CPU");
+    for own in cpus {
+        waiting.sample(&[("cpu", &own.cpu.to_string())], own.waiting);
+    }
 }
 
 fn units(page: &mut Page, interfaces: &[InterfaceView]) {
@@ -235,7 +248,14 @@ mod tests {
                 refused_full: 47,
                 ..Default::default()
             },
-            gtpu: GtpuCounts { sessions: 38, by_configuration: 33, limit: 39, peers: 34, reports: 35 },
+            gtpu: GtpuCounts {
+                sessions: 38,
+                by_configuration: 33,
+                limit: 39,
+                peers: 34,
+                reports: 35,
+                spread: vec![GtpuSpreadView { cpu: 1, packets: 43, waiting: 44 }],
+            },
             ..Default::default()
         }
     }

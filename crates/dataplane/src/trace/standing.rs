@@ -31,7 +31,7 @@ static XDP_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_traced.
 static TC_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tc_traced.bpf.o.zz"));
 
 fn unpacked(hook: ObjectKind) -> Vec<u8> {
-    objects::unpacked(if hook == ObjectKind::Xdp { XDP_OBJECT } else { TC_OBJECT })
+    objects::unpacked(if hook == ObjectKind::Tc { TC_OBJECT } else { XDP_OBJECT })
 }
 
 const CONFIG: &str = ".rodata.trace";
@@ -223,6 +223,7 @@ fn load<'a>(
     for mut program in object.progs_mut() {
         let is_wanted = names.iter().any(|name| program.name() == name.as_str());
         program.set_autoload(is_wanted);
+        objects::attach_for(&mut program, hook);
     }
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();

@@ -10,8 +10,8 @@ use crate::config::{Gate, HookMode, Interface, Prefix, Unit, Zone};
 use crate::error::{Location, Report};
 use crate::fan_out::FanOut;
 use crate::gtpu::{
-    DirectionRules, Duplicate, GtpU, MOBILE, Misfit, MobilePool, MobileSession, Role, SessionRules,
-    Thresholds, TunnelInterface,
+    DirectionRules, Duplicate, GtpU, MOBILE, Misfit, MobilePool, MobileSession, QUEUE_SIZE, Role,
+    SessionRules, Spread, Thresholds, TunnelInterface,
 };
 use crate::schema::kind::{address, amount, dscp, prefix, teid, unit};
 use crate::values::overlap;
@@ -76,9 +76,20 @@ pub(super) fn compile(top: View, around: &Around, report: &mut Report) -> GtpU {
             report.error_help(&beyond.location(), message, "let sessions share rules");
         }
         gtp_u.sessions = sessions(view, &gtp_u, report);
+        gtp_u.spread = view.path(&["spread"]).map(spread);
     }
     mobile_units_have_pools(top, &gtp_u, around, report);
     gtp_u
+}
+
+/// What each CPU's share is does not depend on the order in which they are written.
+fn spread(view: View) -> Spread {
+    let mut processors: Vec<u16> = view.entries(&["processors"]).filter_map(View::number).collect();
+    processors.sort_unstable();
+    Spread {
+        processors,
+        queue_size: view.value(&["queue-size"]).and_then(View::number).unwrap_or(QUEUE_SIZE),
+    }
 }
 
 /// `mif.0`, however it is written.

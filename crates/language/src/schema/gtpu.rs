@@ -194,5 +194,21 @@ pub const GTP_U: Statement = block(
             "Sessions there is room for, 65536 by default; fixed while sessions are kept.",
             Kind::Number { min: 16, max: 4_000_000 },
         ),
+        block(
+            "spread",
+            "Packets in tunnels go on at the CPU of their flow, whatever CPU takes the base station's from the device (XDP alone).",
+            &[
+                list(
+                    "processors",
+                    "CPUs that share them; all that are online when left out.",
+                    Kind::Number { min: 0, max: 4095 },
+                ),
+                leaf(
+                    "queue-size",
+                    "Packets that may wait for each of them, 2048 by default; more are dropped.",
+                    Kind::Number { min: 64, max: 16_000 },
+                ),
+            ],
+        ),
     ],
 );

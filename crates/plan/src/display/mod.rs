@@ -83,6 +83,13 @@ impl Plan {
         if self.tables.gtpu_sessions != 0 {
             writeln!(f, "gtp-u room for {} sessions", self.tables.gtpu_sessions)?;
         }
+        if self.tables.spread.queue != 0 {
+            writeln!(
+                f,
+                "gtp-u spread to {:?}, queues of {}",
+                self.tables.spread.cpus, self.tables.spread.queue
+            )?;
+        }
         write!(f, "{}", self.gtpu)?;
         for (name, session) in &self.gtpu_sessions {
             writeln!(f, "gtp-u session {name} {session}")?;

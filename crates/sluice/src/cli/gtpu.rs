@@ -160,6 +160,12 @@ pub fn statistics(view: &GtpuView) -> String {
     let pools = view.pools.iter();
     let pools = pools.map(|pool| vec![pool.name.clone(), pool.interface.clone(), pool.prefixes.join(" ")]);
     text += &format!("{}\n", table(&["Pool", "Interface", "Prefixes"], pools.collect()));
+    if !counts.spread.is_empty() {
+        let cpus = counts.spread.iter();
+        let cpus =
+            cpus.map(|own| vec![own.cpu.to_string(), own.packets.to_string(), own.waiting.to_string()]);
+        text += &format!("{}\n", table(&["Spread to CPU", "Packets", "Waiting"], cpus.collect()));
+    }
     if view.drops.is_empty() {
         return text + "No packet of a tunnel was dropped.\n";
     }

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * One base station sends all that its subscribers send as one outer flow, so a NIC hands all of it to one CPU. XDP
+ * looks into the tunnel there, and leaves packets to CPUs by their inner flow: each flow keeps its CPU and its order.
+ * The CPUs' programs are the gateway's own, in a program array of their own, since the kernel tells them apart by where
+ * they are attached (BPF_XDP_CPUMAP).
+ *
+ * A queue that is full makes a named drop here: what is on its way to a CPU is counted, and never more than its queue
+ * holds.
+ */
+#ifndef SLUICE_GTPU_SPREAD_H
+#define SLUICE_GTPU_SPREAD_H
+
+#include "gtpu/parse.h"
+
+/* What a packet takes along; the program on the other CPU serves devices of every variant. */
+struct spread_note {
+	__u32 magic;
+	__u32 variant;
+};
+
+#define SPREAD_MAGIC 0x53505244 /* "SPRD" */
+
+/* Of the inner flow, as wide as the list of shares; packets that are not plain go by their addresses. */
+static __always_inline __u32 spread_hash(hook_ctx *ctx, __u32 at)
+{
+	struct iphdr *ip = hook_data(ctx) + (at & GTPU_LINEAR);
+	struct ipv6hdr *ip6 = (void *)ip;
+	__u32 *be_ports, x;
+
+	if (at > GTPU_LINEAR || (void *)(ip + 1) > hook_end(ctx))
+		return 0;
+	__u8 first = *(__u8 *)ip;
+
+	if (first >> 4 == 4) {
+		be_ports = (void *)(ip + 1);
+		x = ip->saddr ^ bpf_ntohl(ip->daddr) ^ ip->protocol;
+		bool plain = first == 0x45 && !(ip->frag_off & bpf_htons(0x3fff));
+
+		if (plain && has_ports(ip->protocol) && (void *)(be_ports + 1) <= hook_end(ctx))
+			x ^= *be_ports;
+	} else {
+		if ((void *)(ip6 + 1) > hook_end(ctx))
+			return 0;
+		be_ports = (void *)(ip6 + 1);
+		x = 0;
+		for (int i = 0; i < 8; i++)
+			x = x * 31 + ((const __u32 *)&ip6->saddr)[i];
+		if (has_ports(ip6->nexthdr) && (void *)(be_ports + 1) <= hook_end(ctx))
+			x ^= *be_ports;
+	}
+	x ^= x >> 16;
+	return x * 0x9e3779b1u >> (32 - SPREAD_SHARE_BITS);
+}
+
+/* Where the packet in a message of user data begins; 0 = this CPU says what is wrong with the message. */
+static __always_inline __u32 spread_inner(hook_ctx *ctx, struct handover *h, struct gtpu_work *work)
+{
+	h->l4 = h->l3 + (h->is.wire == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
+	int verdict = gtpu_parse(ctx, h, work);
+
+	/* the next program looks for itself, and tells by it where a packet comes from */
+	h->l4 = 0;
+	return verdict == CONTINUE && work->type == GTPU_G_PDU ? work->body : 0;
+}
+
+static __always_inline bool spread_leave_note(hook_ctx *ctx)
+{
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct spread_note)))
+		return false;
+	struct spread_note *note = (void *)(long)ctx->data_meta;
+
+	if ((void *)(note + 1) > hook_data(ctx))
+		return false;
+	note->magic = SPREAD_MAGIC;
+	note->variant = config.variant;
+	return true;
+}
+
+static __always_inline int gtpu_spread_path(hook_ctx *ctx)
+{
+	struct handover *h = handover_here();
+	struct gtpu_work *work = gtpu_work_here();
+	__u32 slot;
+
+	if (!h || !work)
+		return HOOK_DROP;
+	__u32 inner = spread_inner(ctx, h, work);
+
+	/* generic XDP has an skb already, whose device's queues are spread by the kernel's own means (RPS) */
+	if (!inner || unit_find(hook_ifindex(ctx), VLAN_GENERIC, &slot))
+		return GO(GTPU_DECAP);
+	__u32 cpu = generation.spread[spread_hash(ctx, inner) & (SPREAD_SHARES - 1)];
+	struct spread_queue *queue = bpf_map_lookup_elem(&spread_queues, &cpu);
+
+	if (!queue || cpu == bpf_get_smp_processor_id())
+		return GO(GTPU_DECAP);
+	if ((__s64)(*(volatile __u64 *)&queue->sent - *(volatile __u64 *)&queue->taken) >= generation.spread_limit) {
+		struct unit_counters *count = counters_of(h->unit_index);
+
+		if (!count)
+			return HOOK_DROP;
+		count->received += 1;
+		count->received_bytes += h->is.ip_len;
+		return gtpu_drop(ctx, h, REASON_GTPU_QUEUE);
+	}
+	if (!spread_leave_note(ctx))
+		return GO(GTPU_DECAP);
+	atomic_add(&queue->sent, 1);
+	int action = bpf_redirect_map(&spread_cpus, cpu, 0);
+
+	if (action == XDP_REDIRECT)
+		return action;
+	/* nobody waits on that CPU any more */
+	atomic_add(&queue->sent, -1);
+	return bpf_xdp_adjust_meta(ctx, sizeof(struct spread_note)) ? HOOK_DROP : GO(GTPU_DECAP);
+}
+
+/* On the other CPU: the note comes off. Of which variant the packet is, or MAX_VARIANTS. */
+static __always_inline __u32 spread_take(hook_ctx *ctx)
+{
+	struct spread_note *note = (void *)(long)ctx->data_meta;
+	__u32 cpu = bpf_get_smp_processor_id(), variant = MAX_VARIANTS;
+	struct spread_queue *queue = bpf_map_lookup_elem(&spread_queues, &cpu);
+
+	if (queue)
+		queue->taken += 1;
+	if ((void *)(note + 1) <= hook_data(ctx) && note->magic == SPREAD_MAGIC)
+		variant = note->variant;
+	return bpf_xdp_adjust_meta(ctx, sizeof(struct spread_note)) ? MAX_VARIANTS : variant;
+}
+
+#endif
