@@ -137,12 +137,13 @@ fn traffic(site: &Site, subscribers: &Netns) {
     }
 }
 
-fn every_packet_comes_twice(mode: &str) {
-    let site = Site::new(&format!("gtpu-copy-{mode}"));
+fn every_packet_comes_twice(mode: &str, more: &str) {
+    let label = format!("gtpu-copy-{mode}{}", more.len());
+    let site = Site::new(&label);
     let alice = ALICE.replace("rules plain", "rules watched");
-    let text = format!("{PLANE}{COPIES}{alice}set system services sluice mode {mode}\n");
+    let text = format!("{PLANE}{COPIES}{alice}{more}set system services sluice mode {mode}\n");
     let mut gateway = site.start(&site.write("a.conf", &text));
-    let (subscribers, _gnb) = radio(&site, &format!("gtpu-copy-{mode}-ue"));
+    let (subscribers, _gnb) = radio(&site, &format!("{label}-ue"));
     for host in [&subscribers, &site.right] {
         // more at one time would be lost in queues that are not the gateway's
         host.run("sysctl", ["-w", "net.ipv4.tcp_rmem=4096 65536 65536"]).unwrap();
@@ -193,12 +194,17 @@ fn every_packet_comes_twice(mode: &str) {
 
 #[test]
 fn every_packet_comes_twice_on_tc() {
-    every_packet_comes_twice("tc");
+    every_packet_comes_twice("tc", "");
 }
 
 #[test]
 fn every_packet_comes_twice_on_xdp() {
-    every_packet_comes_twice("xdp");
+    every_packet_comes_twice("xdp", "");
+}
+
+#[test]
+fn every_packet_comes_twice_where_flows_are_spread() {
+    every_packet_comes_twice("xdp", "set services gtp-u spread processors 1\n");
 }
 
 /// A session made over the API is copied by its rules; a commit begins it and ends it.

@@ -215,6 +215,6 @@ fn wrong_cpus_and_hooks_are_said() {
     let text = format!("{}{}", accepted(&output), common::stderr(&output));
     assert!(text.contains("`services gtp-u spread` has no effect"), "{text}");
     let file = configuration("set services gtp-u spread processors 5000");
-    let text = refused(&stand.site.commit(&stand.site.write("d.conf", &file)), 1);
+    let text = refused(&stand.site.commit(&stand.site.write("d.conf", &file)), 2);
     assert!(text.contains("0 to 4095"), "{text}");
 }
