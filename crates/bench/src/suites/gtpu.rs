@@ -34,10 +34,11 @@ pub const SUITE: Suite = Suite {
         the gateway's statements that count, less itself without. Joined: uplink through a thousand \
         policies and source NAT, beside what the floor may be exceeded by alone and one established flow, which passes the \
         same gateway in no tunnel. On veth, live frames out of 10,000 tunnels beside a program that changes the addresses of \
-        the link and redirects.",
+        the link and redirects. Spread: the same with flows shared out to all CPUs, beside all on the one where they arrive.",
     silent: &[
         "But for the row on veth, driver and device are not in it, and the packet is always in the first-level cache.",
         "On veth generator, gateway and sink share one core: a ratio of the gateways alone is lower.",
+        "Spread on a machine with two CPUs: the one that takes all packets makes them, too.",
         "The floor looks at nothing but TEID or address: it finds no forged source and counts nothing.",
     ],
     run: suite,
@@ -297,7 +298,7 @@ fn suite(context: &Context) -> Result<SuiteResult> {
         }
         result.figures.extend(figures);
     }
-    let alone: [(&str, Measure); 2] = [(joined::NAME, joined::figure), (VETH, on_veth)];
+    let alone: [(&str, Measure); 3] = [(joined::NAME, joined::figure), (VETH, on_veth), (SPREAD, spread)];
     for (name, measure) in alone.into_iter().filter(|(name, _)| context.wants(name)) {
         context.progress.at(0.95, name);
         match measure(context) {
@@ -312,19 +313,32 @@ fn suite(context: &Context) -> Result<SuiteResult> {
 type Measure = fn(&Context) -> Result<Figure>;
 
 const VETH: &str = "veth uplink 10000";
+const SPREAD: &str = "veth uplink 10000 spread";
+
+fn on_veth(context: &Context) -> Result<Figure> {
+    on_stands(context, VETH, (Forwarder::Gtpu, Forwarder::Redirect, "minimal redirect"))
+}
+
+fn spread(context: &Context) -> Result<Figure> {
+    on_stands(context, SPREAD, (Forwarder::GtpuSpread, Forwarder::Gtpu, "all on the CPU where they arrive"))
+}
 
 /// Live frames of the same length as the rows', each stand with a site of its own.
-fn on_veth(context: &Context) -> Result<Figure> {
+fn on_stands(
+    context: &Context,
+    name: &str,
+    (own, floor, what): (Forwarder, Forwarder, &str),
+) -> Result<Figure> {
     let length = context.pick(Duration::from_millis(400), Duration::from_secs(1));
     let stand = |forwarder| Stand::new(Device::Through(forwarder, Sink::Xdp), GTPU_UPLINK_LEN as usize);
-    let mut stands = [stand(Forwarder::Gtpu)?, stand(Forwarder::Redirect)?, stand(Forwarder::Redirect)?];
+    let mut stands = [stand(own)?, stand(floor)?, stand(floor)?];
     let samples = interleave(stands.len(), context.rounds, |i, _| {
         let outcome = stands[i].trial_counted(length)?;
         Ok(outcome.received as f64 / outcome.seconds / 1e6)
     })?;
     let mode = stands[0].mode_check()?;
-    let figure = Figure::new(VETH, "Mpps", Better::Higher, samples[0].clone());
-    Ok(figure.against("minimal redirect", &samples[1]).same(&samples[1], &samples[2]).check(mode))
+    let figure = Figure::new(name, "Mpps", Better::Higher, samples[0].clone());
+    Ok(figure.against(what, &samples[1]).same(&samples[1], &samples[2]).check(mode))
 }
 
 /// Rows of one number of sessions.

@@ -42,7 +42,9 @@ pub enum Forwarder {
     Redirect,
     /// Sluice on XDP at the end of GTP-U tunnels: zones, and a policy that permits everything.
     Gtpu,
-    /// The same with all that the user plane does: policies, source NAT, rates, flows, quotas.
+    /// The same with flows in tunnels spread to all CPUs.
+    GtpuSpread,
+    /// Not spread, with all that the user plane does: policies, source NAT, rates, flows, quotas.
     UserPlane,
 }
 
@@ -61,6 +63,7 @@ impl Forwarder {
             Forwarder::BareRedirect => "bare redirect",
             Forwarder::Redirect => "xdp redirect",
             Forwarder::Gtpu => "sluice gtp-u bare",
+            Forwarder::GtpuSpread => "sluice gtp-u spread",
             Forwarder::UserPlane => "sluice full user plane",
         }
     }
@@ -68,7 +71,8 @@ impl Forwarder {
     pub fn mode(self) -> Option<Mode> {
         match self {
             Forwarder::Tc | Forwarder::TcNat => Some(Mode::Tc),
-            Forwarder::Xdp | Forwarder::XdpNat | Forwarder::Gtpu | Forwarder::UserPlane => Some(Mode::Xdp),
+            Forwarder::Xdp | Forwarder::XdpNat => Some(Mode::Xdp),
+            Forwarder::Gtpu | Forwarder::GtpuSpread | Forwarder::UserPlane => Some(Mode::Xdp),
             Forwarder::Generic => Some(Mode::Generic),
             _ => None,
         }
@@ -91,6 +95,7 @@ impl Forwarder {
     fn surroundings(self) -> Option<Surroundings> {
         match self {
             Forwarder::Gtpu => Some(Surroundings::Bare),
+            Forwarder::GtpuSpread => Some(Surroundings::Spread),
             Forwarder::UserPlane => Some(Surroundings::Full),
             _ => None,
         }
@@ -123,7 +128,9 @@ impl Lane {
                 };
                 return Lane::of_sluice(forwarder, site, &text);
             }
-            Forwarder::Gtpu | Forwarder::UserPlane => return Lane::of_tunnels(forwarder, site),
+            Forwarder::Gtpu | Forwarder::GtpuSpread | Forwarder::UserPlane => {
+                return Lane::of_tunnels(forwarder, site);
+            }
             Forwarder::BareRedirect => {
                 bare = Some(bare_redirect(&site, "bare_redirect", Target::TcxIngress)?);
             }

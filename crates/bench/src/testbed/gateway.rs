@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use sluice_dataplane::{Attachment, Dataplane, Generation, LocalKind, ObjectKind, Sizes, Variant};
+use sluice_dataplane::{Attachment, Dataplane, Generation, Hooks, LocalKind, ObjectKind, Sizes, Variant};
 use sluice_language::{compile, parse};
 use sluice_plan::{Environment, Ids, IngressHook, NetDev, Plan};
 
@@ -250,7 +250,11 @@ pub fn object_kind(hook: Hook) -> ObjectKind {
 }
 
 fn variants(plan: &Plan) -> Vec<Variant> {
-    plan.variants.iter().map(|variant| Variant::new(variant.stage_mask)).collect()
+    let of = |stage_mask: u32| {
+        let variant = Variant::new(stage_mask);
+        Variant { hooks: Hooks { cpu: plan.tables.spread.queue > 0, ..variant.hooks }, ..variant }
+    };
+    plan.variants.iter().map(|variant| of(variant.stage_mask)).collect()
 }
 
 fn plan(site: &Site, text: &str) -> Result<Plan> {

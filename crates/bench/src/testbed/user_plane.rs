@@ -29,6 +29,8 @@ const POLICIES: usize = 1000;
 pub enum Surroundings {
     /// Zones, and one policy that permits everything.
     Bare,
+    /// The same, and their flows are spread to all CPUs.
+    Spread,
     /// A thousand policies, and source NAT to the address of the interface.
     Full,
 }
@@ -46,6 +48,9 @@ pub fn configuration(sessions: u32, surroundings: Surroundings) -> String {
     let flows = if sessions > MOST_WITH_FLOWS { "" } else { "rules flows { flow all { precedence 1; } }" };
     let more = match surroundings {
         Surroundings::Bare => permitting("subscribers"),
+        Surroundings::Spread => {
+            permitting("subscribers") + "services { gtp-u { spread { queue-size 8192; } } }\n"
+        }
         Surroundings::Full => {
             Rules::new(POLICIES, Then::Permit).between("subscribers", "internet")
                 + "security { nat { source { rule-set out { from zone subscribers; to zone internet;
@@ -201,7 +206,9 @@ mod tests {
 
     #[test]
     fn the_texts_compile() {
-        for (surroundings, policies) in [(Surroundings::Bare, 1), (Surroundings::Full, POLICIES)] {
+        for (surroundings, policies) in
+            [(Surroundings::Bare, 1), (Surroundings::Spread, 1), (Surroundings::Full, POLICIES)]
+        {
             let text = configuration(1000, surroundings);
             let config =
                 sluice_language::compile(&sluice_language::parse(&text, "gateway").unwrap()).unwrap();
@@ -233,6 +240,15 @@ mod tests {
             inner.iter().map(|frame| forwarded(frame, &stand.lane.site.wan, Endpoints::of(frame))).collect();
         assert_eq!(wanted.len(), SUBSCRIBED, "each is another");
         assert_eq!(kept.into_iter().collect::<HashSet<_>>(), wanted);
+    }
+
+    /// What was lost between CPUs would be missing.
+    #[test]
+    fn every_frame_leaves_where_flows_are_spread() {
+        let (stand, kept) = passed(Forwarder::GtpuSpread);
+        assert_eq!(kept.iter().collect::<HashSet<_>>().len(), SUBSCRIBED, "each is another");
+        let cpus = stand.lane.sluice.as_ref().unwrap().dataplane.spread().unwrap();
+        assert!(cpus.iter().any(|cpu| cpu.packets > SUBSCRIBED as u64 / 4), "{cpus:?}");
     }
 
     #[test]
