@@ -10,7 +10,7 @@
 #include "flow_table.h"
 #include "lib/checksum.h"
 #include "fanout/listener.h"
-#include "gtpu/work.h"
+#include "gtpu/lines.h"
 #include "gate/grant.h"
 #include "nat/rewrite.h"
 #include "lib/parse.h"
@@ -237,18 +237,42 @@ static __always_inline bool fast_passes_on(const struct replay *r)
 
 #define REPLAY 1 /* its session is known */
 
-static __always_inline int fast_find4(hook_ctx *ctx, struct replay *r)
+/* The session of a packet whose network header is at `l3`; false = it ends before that header does. */
+static __always_inline bool fast_look4(hook_ctx *ctx, struct replay *r, __u32 l3, __u32 routing_instance)
 {
-	struct iphdr *ip = hook_data(ctx) + r->frame.l3;
+	struct iphdr *ip = hook_data(ctx) + l3;
 	struct flow_key4 key ALIGNED_KEY;
 	__u32 line = 0;
 
 	if ((void *)(ip + 1) > hook_end(ctx))
-		return GO(ADMIT);
+		return false;
 	*(__u64 *)&key.be_saddr = *(__u64 *)&ip->saddr;
-	((__u64 *)&key)[1] = key_last_word(r->is.be_ports, r->unit->routing_instance, r->is.proto);
+	((__u64 *)&key)[1] = key_last_word(r->is.be_ports, routing_instance, r->is.proto);
 	r->state = flow_find4(&key, flow_hash4(config.seed, &key), &line, FAST_TRIES);
 	r->line = line;
+	return true;
+}
+
+static __always_inline bool fast_look6(hook_ctx *ctx, struct replay *r, __u32 l3, __u32 routing_instance)
+{
+	struct ipv6hdr *ip = hook_data(ctx) + l3;
+	struct flow_key6 key ALIGNED_KEY;
+	__u32 line = 0;
+
+	if ((void *)(ip + 1) > hook_end(ctx))
+		return false;
+	for (int i = 0; i < 4; i++)
+		((__u64 *)key.be_saddr)[i] = ((__u64 *)&ip->saddr)[i];
+	((__u64 *)&key)[4] = key_last_word(r->is.be_ports, routing_instance, r->is.proto);
+	r->state = flow_find6(&key, flow_hash6(config.seed, &key), &line, FAST_TRIES);
+	r->line = line;
+	return true;
+}
+
+static __always_inline int fast_find4(hook_ctx *ctx, struct replay *r)
+{
+	if (!fast_look4(ctx, r, r->frame.l3, r->unit->routing_instance))
+		return GO(ADMIT);
 	if ((config.stage_mask & STAGE_BIT(NAT64)) && !r->state)
 		return GO(NAT64);
 	return r->state ? REPLAY : fast_miss(r);
@@ -256,20 +280,38 @@ static __always_inline int fast_find4(hook_ctx *ctx, struct replay *r)
 
 static __always_inline int fast_find6(hook_ctx *ctx, struct replay *r)
 {
-	struct ipv6hdr *ip = hook_data(ctx) + r->frame.l3;
-	struct flow_key6 key ALIGNED_KEY;
-	__u32 line = 0;
-
-	if ((void *)(ip + 1) > hook_end(ctx))
+	if (!fast_look6(ctx, r, r->frame.l3, r->unit->routing_instance))
 		return GO(ADMIT);
-	for (int i = 0; i < 4; i++)
-		((__u64 *)key.be_saddr)[i] = ((__u64 *)&ip->saddr)[i];
-	((__u64 *)&key)[4] = key_last_word(r->is.be_ports, r->unit->routing_instance, r->is.proto);
-	r->state = flow_find6(&key, flow_hash6(config.seed, &key), &line, FAST_TRIES);
-	r->line = line;
 	if ((config.stage_mask & STAGE_BIT(NAT64)) && r->state && (r->state->flags & FLOW_NAT64))
 		return GO(NAT64);
 	return r->state ? REPLAY : fast_miss(r);
+}
+
+/*
+ * A subscriber's line, where packets may be for one: it comes from memory while the session does. A read of it, for a
+ * store would take it away from other CPUs.
+ */
+static __always_inline void fast_expect_line(hook_ctx *ctx, const struct replay *r, bool v4)
+{
+	struct iphdr *ip = hook_data(ctx) + r->frame.l3;
+	struct ipv6hdr *ip6 = (void *)ip;
+	__u64 key;
+
+	if (!(config.stage_mask & STAGE_BIT(GTPU)) || r->unit->gtpu)
+		return;
+	if (v4) {
+		if ((void *)(ip + 1) > hook_end(ctx))
+			return;
+		key = ip->daddr;
+	} else {
+		if ((void *)(ip6 + 1) > hook_end(ctx))
+			return;
+		key = *(const __u64 *)&ip6->daddr;
+	}
+	const struct gtpu_line *line = downlink_at(GTPU_SLOT(key, config.gtpu_shift & 31));
+
+	if (line)
+		(void)gtpu_decision_of(line);
 }
 
 /*
@@ -293,6 +335,7 @@ static __always_inline int fast_select(hook_ctx *ctx, struct replay *r, const bo
 		return GO(FANOUT);
 	if (fast_passes_on(r))
 		return fast_miss(r);
+	fast_expect_line(ctx, r, v4);
 	return v4 ? fast_find4(ctx, r) : fast_find6(ctx, r);
 }
 

@@ -12,6 +12,7 @@
 
 #include "gtpu/account.h"
 #include "gtpu/duplicate.h"
+#include "gtpu/inner.h"
 #include "gtpu/parse.h"
 
 /* The inner packet's family and length, and whether its source is the subscriber (TS 23.501 5.8.2.2: no other one). */
@@ -66,7 +67,8 @@ static __always_inline bool gtpu_take_out(hook_ctx *ctx, const struct handover *
 }
 
 static __always_inline int gtpu_inward(hook_ctx *ctx, struct handover *h, struct gtpu_work *work,
-				       struct gtpu_line *line, const struct gtpu_rules *rules, __u64 decision)
+				       struct gtpu_line *line, const struct gtpu_rules *rules, __u64 decision,
+				       struct replay *r)
 {
 	__u32 ip_len = 0, slot, flow;
 	int verdict = gtpu_check_inner(ctx, work, line, &ip_len);
@@ -101,7 +103,7 @@ static __always_inline int gtpu_inward(hook_ctx *ctx, struct handover *h, struct
 		return DROP(REWRITE_FAILED);
 	count->decapsulated += 1;
 	work->inner = rules->ifindex;
-	return verdict == CONTINUE ? GO(FAST_INNER) : verdict;
+	return verdict == CONTINUE ? gtpu_replay_inner(ctx, r, unit) : verdict;
 }
 
 /* The outer traffic class, for the next tunnel. */
@@ -137,6 +139,11 @@ static __always_inline int gtpu_onward(hook_ctx *ctx, struct handover *h, struct
 static __always_inline int gtpu_of_session(hook_ctx *ctx, struct handover *h, struct gtpu_work *work)
 {
 	bool data = work->type == GTPU_G_PDU;
+	struct replay r = {};
+
+	/* first: the memory of its session comes while that of the line does */
+	if (data)
+		gtpu_find_inner(ctx, work, &r);
 	struct gtpu_line *line = uplink_of(work->teid);
 	__u64 decision = line ? gtpu_decision_of(line) : 0;
 	struct gtpu_rules *rules = gtpu_rules_of(decision);
@@ -164,7 +171,7 @@ static __always_inline int gtpu_of_session(hook_ctx *ctx, struct handover *h, st
 
 	if (peer)
 		gtpu_heard(peer);
-	return gtpu_inward(ctx, h, work, line, rules, decision);
+	return gtpu_inward(ctx, h, work, line, rules, decision, &r);
 }
 
 /*
