@@ -48,9 +48,10 @@ pub(crate) fn hooks(config: &Config, env: &Environment) -> Result<BTreeMap<Strin
 }
 
 /// Has units of devices that lose what native XDP redirects to them say so, and adds an entry for each device of generic XDP, which
-/// sends to every device. Where nothing can be lost so, nothing is said.
+/// sends to every device and leaves nothing to other CPUs. Where nothing can be lost so, and nothing is spread, nothing is said.
 pub(crate) fn tell_reach(
     environment: &Environment,
+    is_spread: bool,
     hooks: &BTreeMap<String, IngressHook>,
     entries: &mut Vec<Unit>,
 ) {
@@ -58,11 +59,12 @@ pub(crate) fn tell_reach(
     let devices = || hooks.iter().filter_map(|(name, hook)| Some((environment.netdevs.get(name)?, *hook)));
     let lose = devices().filter(|(netdev, hook)| *hook != XdpNative && netdev.loses_redirected());
     let by_kernel: BTreeSet<u32> = lose.map(|(netdev, _)| netdev.ifindex).collect();
-    if by_kernel.is_empty() || !hooks.values().any(|hook| *hook == XdpNative) {
-        return;
-    }
-    for entry in entries.iter_mut().filter(|entry| by_kernel.contains(&entry.phys_ifindex)) {
+    let is_lost = !by_kernel.is_empty() && hooks.values().any(|hook| *hook == XdpNative);
+    for entry in entries.iter_mut().filter(|entry| is_lost && by_kernel.contains(&entry.phys_ifindex)) {
         entry.phys_ifindex |= abi::LEAVES_BY_KERNEL;
+    }
+    if !is_lost && !is_spread {
+        return;
     }
     let generic = devices().filter(|(_, hook)| *hook == XdpGeneric);
     entries.extend(generic.map(|(netdev, _)| Unit {

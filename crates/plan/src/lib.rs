@@ -370,7 +370,7 @@ fn compile_with(
     }
     let mut kernel = kernel::wants(config, environment, numbers.instances())?;
     entries.extend(instances::leaks(environment, &kernel.instances));
-    hooks::tell_reach(environment, &hooks, &mut entries);
+    hooks::tell_reach(environment, config.gtp_u.spread.is_some(), &hooks, &mut entries);
     let mut warnings = warnings(config, environment, &hooks, &null_zone)?;
     warnings.extend(gtpu::warnings(config, environment, &infos)?);
     warnings.extend(frr::warnings(config));

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use common::{Site, accepted, balances, refused, wait_until};
 use gtpu_count::{PLANE, SUBSCRIBERS, address4, bound, inner, pin, sessions, site};
+use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::Value;
 use sluice_lab::gateway::Gateway;
 use sluice_wire::checksum::Pseudo;
@@ -72,6 +73,8 @@ impl Stand {
     fn new(label: &str) -> Stand {
         let site = site(label);
         let (station, server) = (bound(&site.left, "10.71.1.2:2152"), bound(&site.right, "10.71.2.2:9000"));
+        // what is lost here would be taken for lost in the gateway
+        setsockopt(&server, sockopt::RcvBufForce, &(64 << 20)).unwrap();
         Stand { site, station, server }
     }
 
@@ -214,6 +217,16 @@ fn wrong_cpus_and_hooks_are_said() {
     let output = stand.site.commit(&stand.site.write("c.conf", &tc));
     let text = format!("{}{}", accepted(&output), common::stderr(&output));
     assert!(text.contains("`services gtp-u spread` has no effect"), "{text}");
+    let generic = configuration("set services gtp-u spread").replace("mode xdp", "mode generic");
+    let output = stand.site.commit(&stand.site.write("e.conf", &generic));
+    let text = format!("{}{}", accepted(&output), common::stderr(&output));
+    assert!(text.contains("`services gtp-u spread` has no effect"), "{text}");
+    // generic XDP leaves the first packets to a neighbour to the daemon, which asks for it
+    stand.site.gateway.run("ping", ["-c1", "10.71.2.2"]).unwrap();
+    pin(0);
+    (0..8).for_each(|flow| send(&stand.station, flow, 0));
+    assert_eq!(arrived(&stand.server).len(), 8, "{}", gateway.get("/api/stats").unwrap());
+    assert!(spread(&gateway).iter().all(|(_, packets, _)| *packets == 0), "{:?}", spread(&gateway));
     let file = configuration("set services gtp-u spread processors 5000");
     let text = refused(&stand.site.commit(&stand.site.write("d.conf", &file)), 2);
     assert!(text.contains("0 to 4095"), "{text}");
