@@ -221,12 +221,6 @@ static __always_inline bool fast_tunnels(const struct replay *r, const bool inne
 	       r->is.be_ports >> 16 == bpf_htons(GTPU_PORT) && !r->unit->screens;
 }
 
-/* Whether the CPU that goes on with it is still to be found. */
-static __always_inline bool fast_spreads(void)
-{
-	return HOOK_SPREADS && !(config.flags & CONFIG_ON_CPU) && generation.spread_limit;
-}
-
 /* What no short path may take although its headers are in order. */
 static __always_inline bool fast_passes_on(const struct replay *r)
 {
@@ -330,7 +324,7 @@ static __always_inline int fast_select(hook_ctx *ctx, struct replay *r, const bo
 	if (!parse_transport(ctx, &r->is, hook_data(ctx) + r->frame.l3 + header, header))
 		return GO(ADMIT);
 	if (fast_tunnels(r, inner))
-		return fast_spreads() ? GO(GTPU_SPREAD) : GO(GTPU_DECAP);
+		return GO(GTPU_DECAP);
 	if (fast_listens(ctx, r))
 		return GO(FANOUT);
 	if (fast_passes_on(r))

@@ -11,7 +11,6 @@
 #include "gtpu/device.h"
 #include "gtpu/encap.h"
 #include "gtpu/signal.h"
-#include "gtpu/spread.h"
 #include "sweep.h"
 #include "gate/alone.h"
 
@@ -52,21 +51,10 @@ int xdp_fast(struct xdp_md *ctx)
 		if (action <= GO(FAST))
 			arrived_by_device();
 		CALL_NEXT(ctx, action, GTPU_ENCAP);
-		if (!(config.flags & CONFIG_ON_CPU))
-			CALL_NEXT(ctx, action, GTPU_SPREAD);
 		CALL_NEXT(ctx, action, GTPU_DECAP);
 		CALL_NEXT(ctx, action, GTPU_DEVICE);
 	}
 	CALL_BEHIND_FAST(ctx, action);
-}
-
-SEC("xdp.frags")
-int xdp_gtpu_spread(struct xdp_md *ctx)
-{
-	int action = gtpu_spread_path(ctx);
-
-	CALL_NEXT(ctx, action, GTPU_DECAP);
-	CALLED_OR_DONE(ctx, action);
 }
 
 SEC("xdp.frags")

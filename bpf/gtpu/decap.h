@@ -14,6 +14,7 @@
 #include "gtpu/duplicate.h"
 #include "gtpu/inner.h"
 #include "gtpu/parse.h"
+#include "gtpu/spread.h"
 
 /* The inner packet's family and length, and whether its source is the subscriber (TS 23.501 5.8.2.2: no other one). */
 static __always_inline int gtpu_check_inner(hook_ctx *ctx, struct gtpu_work *work, const struct gtpu_line *line,
@@ -223,10 +224,14 @@ static __always_inline int gtpu_decap_path(hook_ctx *ctx)
 	/* passing through: the slow path's, which looks at the address itself */
 	if (!gtpu_ends_here(ctx, h))
 		return GO(ADMIT);
-	count->received += hook_segments(ctx);
-	count->received_bytes += h->is.ip_len;
 	int verdict = gtpu_parse(ctx, h, work);
 
+	if (verdict == CONTINUE)
+		verdict = gtpu_spread(ctx, work);
+	if (HOOK_SPREADS && verdict == HOOK_LEFT)
+		return verdict;
+	count->received += hook_segments(ctx);
+	count->received_bytes += h->is.ip_len;
 	if (verdict == CONTINUE) {
 		if (work->type == GTPU_G_PDU || work->type == GTPU_END_MARKER) {
 			verdict = gtpu_of_session(ctx, h, work);

@@ -21,6 +21,8 @@ struct spread_note {
 
 #define SPREAD_MAGIC 0x53505244 /* "SPRD" */
 
+#if HOOK_SPREADS
+
 /* Of the inner flow, as wide as the list of shares; packets that are not plain go by their addresses. */
 static __always_inline __u32 spread_hash(hook_ctx *ctx, __u32 at)
 {
@@ -53,17 +55,6 @@ static __always_inline __u32 spread_hash(hook_ctx *ctx, __u32 at)
 	return x * 0x9e3779b1u >> (32 - SPREAD_SHARE_BITS);
 }
 
-/* Where the packet in a message of user data begins; 0 = this CPU says what is wrong with the message. */
-static __always_inline __u32 spread_inner(hook_ctx *ctx, struct handover *h, struct gtpu_work *work)
-{
-	h->l4 = h->l3 + (h->is.wire == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
-	int verdict = gtpu_parse(ctx, h, work);
-
-	/* the next program looks for itself, and tells by it where a packet comes from */
-	h->l4 = 0;
-	return verdict == CONTINUE && work->type == GTPU_G_PDU ? work->body : 0;
-}
-
 static __always_inline bool spread_leave_note(hook_ctx *ctx)
 {
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct spread_note)))
@@ -77,43 +68,31 @@ static __always_inline bool spread_leave_note(hook_ctx *ctx)
 	return true;
 }
 
-static __always_inline int gtpu_spread_path(hook_ctx *ctx)
+/* A packet of user data: HOOK_LEFT where it is another CPU's, which counts it as received. */
+static __always_inline int gtpu_spread(hook_ctx *ctx, const struct gtpu_work *work)
 {
-	struct handover *h = handover_here();
-	struct gtpu_work *work = gtpu_work_here();
 	__u32 slot;
 
-	if (!h || !work)
-		return HOOK_DROP;
-	__u32 inner = spread_inner(ctx, h, work);
-
-	/* generic XDP has an skb already, whose device's queues are spread by the kernel's own means (RPS) */
-	if (!inner || unit_find(hook_ifindex(ctx), VLAN_GENERIC, &slot))
-		return GO(GTPU_DECAP);
-	__u32 cpu = generation.spread[spread_hash(ctx, inner) & (SPREAD_SHARES - 1)];
+	if ((config.flags & CONFIG_ON_CPU) || work->type != GTPU_G_PDU || !generation.spread_limit)
+		return CONTINUE;
+	/* generic XDP has an skb, whose device's packets the kernel can spread by itself (RPS) */
+	if (unit_find(hook_ifindex(ctx), VLAN_GENERIC, &slot))
+		return CONTINUE;
+	__u32 cpu = generation.spread[spread_hash(ctx, work->body) & (SPREAD_SHARES - 1)];
 	struct spread_queue *queue = bpf_map_lookup_elem(&spread_queues, &cpu);
 
 	if (!queue || cpu == bpf_get_smp_processor_id())
-		return GO(GTPU_DECAP);
-	if ((__s64)(*(volatile __u64 *)&queue->sent - *(volatile __u64 *)&queue->taken) >= generation.spread_limit) {
-		struct unit_counters *count = counters_of(h->unit_index);
-
-		if (!count)
-			return HOOK_DROP;
-		count->received += 1;
-		count->received_bytes += h->is.ip_len;
-		return gtpu_drop(ctx, h, REASON_GTPU_QUEUE);
-	}
+		return CONTINUE;
+	if ((__s64)(*(volatile __u64 *)&queue->sent - *(volatile __u64 *)&queue->taken) >= generation.spread_limit)
+		return DROP(GTPU_QUEUE);
 	if (!spread_leave_note(ctx))
-		return GO(GTPU_DECAP);
+		return CONTINUE;
 	atomic_add(&queue->sent, 1);
-	int action = bpf_redirect_map(&spread_cpus, cpu, 0);
-
-	if (action == XDP_REDIRECT)
-		return action;
+	if (bpf_redirect_map(&spread_cpus, cpu, 0) == HOOK_LEFT)
+		return HOOK_LEFT;
 	/* nobody waits on that CPU any more */
 	atomic_add(&queue->sent, -1);
-	return bpf_xdp_adjust_meta(ctx, sizeof(struct spread_note)) ? HOOK_DROP : GO(GTPU_DECAP);
+	return bpf_xdp_adjust_meta(ctx, sizeof(struct spread_note)) ? DROP(REWRITE_FAILED) : CONTINUE;
 }
 
 /* On the other CPU: the note comes off. Of which variant the packet is, or MAX_VARIANTS. */
@@ -129,5 +108,12 @@ static __always_inline __u32 spread_take(hook_ctx *ctx)
 		variant = note->variant;
 	return bpf_xdp_adjust_meta(ctx, sizeof(struct spread_note)) ? MAX_VARIANTS : variant;
 }
+
+#else
+static __always_inline int gtpu_spread(hook_ctx *ctx, const struct gtpu_work *work)
+{
+	return CONTINUE;
+}
+#endif
 
 #endif

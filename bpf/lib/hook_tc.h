@@ -9,7 +9,8 @@
 #define HOOK_TC 1
 #define HOOK_DROP TC_ACT_SHOT
 #define HOOK_PASS TC_ACT_UNSPEC /* let the next program and then the stack have it */
-#define HOOK_SPREADS false
+#define HOOK_SPREADS 0
+#define HOOK_LEFT TC_ACT_REDIRECT
 
 typedef struct __sk_buff hook_ctx;
 

@@ -9,7 +9,8 @@
 #define HOOK_XDP 1
 #define HOOK_DROP XDP_DROP
 #define HOOK_PASS XDP_PASS
-#define HOOK_SPREADS true /* leaves packets to other CPUs */
+#define HOOK_SPREADS 1 /* leaves packets to other CPUs */
+#define HOOK_LEFT XDP_REDIRECT
 
 typedef struct xdp_md hook_ctx;
 

@@ -196,14 +196,12 @@ fn programs(entries: &[Entry], stages: &[Entry]) -> String {
         };
         list.iter().map(arm).collect::<Vec<_>>().into_iter()
     };
-    let known = ["both", "tc", "xdp"];
-    if let Some(other) = list.iter().map(|program| &program[2]).find(|hook| !known.contains(&hook.as_str())) {
-        panic!("bpf/programs.def: hook `{other}` is none of {known:?}");
-    }
-    let tc_only = arms(2, |hook| (hook == "tc").to_string());
+    let tc_only = arms(2, |hook| match hook {
+        "both" => "false".to_owned(),
+        "tc" => "true".to_owned(),
+        other => panic!("bpf/programs.def: hook `{other}` is neither both nor tc"),
+    });
     method(&mut code, "Program", "is_tc_only", "bool", "Whether the XDP hook has none such.", tc_only);
-    let xdp_only = arms(2, |hook| (hook == "xdp").to_string());
-    method(&mut code, "Program", "is_xdp_only", "bool", "Whether the tc hook has none such.", xdp_only);
     let needs = arms(3, |stage| format!("Stage::{}", camel(stage)));
     method(&mut code, "Program", "needs", "Stage", "It exists in variants that have this stage.", needs);
     let phases = of(stages, &["STAGE"]);

@@ -37,16 +37,9 @@ pub(crate) struct Found {
 fn needed(hook: ObjectKind, number: u32, variant: Variant) -> impl Iterator<Item = Program> {
     Program::ALL.into_iter().filter(move |program| {
         program.needs().bit() & variant.stage_mask != 0
-            && match hook {
-                ObjectKind::Xdp => !program.is_tc_only(),
-                ObjectKind::Tc => !program.is_xdp_only(),
-                // what is left to a CPU goes no further
-                ObjectKind::Cpu => {
-                    variant.stage_mask & Stage::Gtpu.bit() != 0
-                        && !program.is_tc_only()
-                        && !program.is_xdp_only()
-                }
-            }
+            && (!program.is_tc_only() || hook == ObjectKind::Tc)
+            // nothing but packets out of tunnels is left to CPUs
+            && (variant.stage_mask & Stage::Gtpu.bit() != 0 || hook != ObjectKind::Cpu)
             && match program {
                 Program::Egress => number == 0,
                 _ => variant.hooks.has(hook),
