@@ -68,8 +68,7 @@ static __always_inline bool gtpu_take_out(hook_ctx *ctx, const struct handover *
 }
 
 static __always_inline int gtpu_inward(hook_ctx *ctx, struct handover *h, struct gtpu_work *work,
-				       struct gtpu_line *line, const struct gtpu_rules *rules, __u64 decision,
-				       struct replay *r)
+				       struct gtpu_line *line, const struct gtpu_rules *rules, __u64 decision)
 {
 	__u32 ip_len = 0, slot, flow;
 	int verdict = gtpu_check_inner(ctx, work, line, &ip_len);
@@ -104,7 +103,7 @@ static __always_inline int gtpu_inward(hook_ctx *ctx, struct handover *h, struct
 		return DROP(REWRITE_FAILED);
 	count->decapsulated += 1;
 	work->inner = rules->ifindex;
-	return verdict == CONTINUE ? gtpu_replay_inner(ctx, r, unit) : verdict;
+	return verdict == CONTINUE ? gtpu_replay_inner(ctx, work, unit) : verdict;
 }
 
 /* The outer traffic class, for the next tunnel. */
@@ -140,11 +139,10 @@ static __always_inline int gtpu_onward(hook_ctx *ctx, struct handover *h, struct
 static __always_inline int gtpu_of_session(hook_ctx *ctx, struct handover *h, struct gtpu_work *work)
 {
 	bool data = work->type == GTPU_G_PDU;
-	struct replay r = {};
 
 	/* first: the memory of its session comes while that of the line does */
 	if (data)
-		gtpu_find_inner(ctx, work, &r);
+		gtpu_find_inner(ctx);
 	struct gtpu_line *line = uplink_of(work->teid);
 	__u64 decision = line ? gtpu_decision_of(line) : 0;
 	struct gtpu_rules *rules = gtpu_rules_of(decision);
@@ -172,7 +170,7 @@ static __always_inline int gtpu_of_session(hook_ctx *ctx, struct handover *h, st
 
 	if (peer)
 		gtpu_heard(peer);
-	return gtpu_inward(ctx, h, work, line, rules, decision, &r);
+	return gtpu_inward(ctx, h, work, line, rules, decision);
 }
 
 /*

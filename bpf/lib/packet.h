@@ -111,9 +111,10 @@ struct gtpu_work {
 	__u8 unused;
 	__u32 message[12]; /* an answer, from the GTP-U header on */
 	__u32 message_len;
-	__u32 checked; /* the outer UDP header has a checksum, or will */
-	__u32 copies;  /* so many packets of this CPU were to be copied */
-	__u32 zero;
+	__u32 checked;    /* the outer UDP header has a checksum, or will */
+	__u32 copies;     /* so many packets of this CPU were to be copied */
+	__u32 place;      /* of a packet out of a tunnel: line of its session, 0 = not known */
+	struct parsed is; /* and that packet, where it is known */
 };
 
 /* What the kernel's FIB said of a packet. Tables learn of it only once the packet may pass. */

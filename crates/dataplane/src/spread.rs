@@ -3,10 +3,11 @@
 use std::fs;
 use std::os::fd::AsRawFd;
 
-use libbpf_rs::{MapCore, MapFlags, num_possible_cpus};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, num_possible_cpus};
 use serde::Serialize;
 use sluice_abi::tables::Spread;
-use sluice_abi::{Generation, SPREAD_SHARES, SpreadQueue};
+use sluice_abi::{Generation, PROGRAM_SLOTS, SPREAD_SHARES, SpreadQueue};
+use sluice_libbpf::map::NewMap;
 use zerocopy::FromBytes;
 
 use crate::Dataplane;
@@ -15,6 +16,8 @@ use crate::objects::ObjectKind;
 
 /// The CPUMAP, by its name in the objects.
 pub(crate) const CPUS: &str = "spread_cpus";
+/// Programs of other CPUs, by the name of its pin.
+pub(crate) const PROGRAMS: &str = "programs_cpu";
 pub(crate) const QUEUES: &str = "spread_queues";
 /// What packets meet first on another CPU.
 pub(crate) const ROOT: &str = "cpu_root";
@@ -32,6 +35,18 @@ pub struct SpreadCpu {
     pub packets: u64,
     /// Packets that are on their way to it.
     pub waiting: u64,
+}
+
+/// Both, which nothing but their sizes tells from those of the object: to read that once more would take longer.
+pub(crate) fn new_maps() -> Result<[(&'static str, MapHandle); 2]> {
+    let make = |kind, name, value_size, max_entries| {
+        let map = NewMap { kind, name, key_size: 4, value_size, max_entries };
+        map.create().doing(|| format!("create map {name}"))
+    };
+    Ok([
+        (PROGRAMS, make(MapType::ProgArray, "programs", 4, PROGRAM_SLOTS as u32)?),
+        (CPUS, make(MapType::Cpumap, CPUS, size_of::<[u32; 2]>() as u32, possible_cpus())?),
+    ])
 }
 
 pub(crate) fn possible_cpus() -> u32 {

@@ -23,7 +23,6 @@ use crate::{Sizes, gtpu_room, links, slots, spread};
 const PROGRAMS: &str = "programs";
 const PROGRAMS_XDP: &str = "programs_xdp";
 const PROGRAMS_TC: &str = "programs_tc";
-const PROGRAMS_CPU: &str = "programs_cpu";
 const ACTIVE: &str = "active";
 const IDENTITY: &str = "identity";
 /// What few sessions need; of a single record until they do.
@@ -33,7 +32,7 @@ const LATER_EXTENSIONS: usize = 0;
 const LATER_GTPU: usize = 1;
 const LATER_FLOWS: usize = 2;
 /// What only programs of one state use.
-pub(crate) const OWN: [&str; 5] = [PROGRAMS_XDP, PROGRAMS_TC, PROGRAMS_CPU, spread::CPUS, ACTIVE];
+pub(crate) const OWN: [&str; 5] = [PROGRAMS_XDP, PROGRAMS_TC, spread::PROGRAMS, spread::CPUS, ACTIVE];
 
 #[derive(Debug)]
 pub(crate) struct State {
@@ -60,7 +59,7 @@ fn pins() -> impl Iterator<Item = (&'static str, ObjectKind, &'static str)> {
     let own = [
         (PROGRAMS_XDP, ObjectKind::Xdp, PROGRAMS),
         (PROGRAMS_TC, ObjectKind::Tc, PROGRAMS),
-        (PROGRAMS_CPU, ObjectKind::Cpu, PROGRAMS),
+        (spread::PROGRAMS, ObjectKind::Cpu, PROGRAMS),
         (spread::CPUS, ObjectKind::Cpu, spread::CPUS),
         (ACTIVE, ObjectKind::Tc, ACTIVE_SECTION),
     ];
@@ -284,7 +283,7 @@ impl State {
         self.map(match kind {
             ObjectKind::Xdp => PROGRAMS_XDP,
             ObjectKind::Tc => PROGRAMS_TC,
-            ObjectKind::Cpu => PROGRAMS_CPU,
+            ObjectKind::Cpu => spread::PROGRAMS,
         })
     }
 
@@ -330,10 +329,11 @@ fn identity_of(found: &Found) -> Option<u64> {
 /// Maps of a state, except for those that are there.
 fn make(sizes: Sizes, there: &BTreeSet<&'static str>) -> Result<BTreeMap<&'static str, MapHandle>> {
     let mut maps = BTreeMap::new();
-    for kind in [ObjectKind::Tc, ObjectKind::Xdp, ObjectKind::Cpu] {
+    for kind in [ObjectKind::Tc, ObjectKind::Xdp] {
         let own = pins().filter(|(pin, owner, _)| *owner == kind && !there.contains(pin));
         maps.extend(make_of(kind, sizes, &own.map(|(pin, _, map)| (pin, map)).collect::<Vec<_>>())?);
     }
+    maps.extend(spread::new_maps()?);
     Ok(maps)
 }
 
