@@ -231,8 +231,23 @@ static __always_inline bool fast_passes_on(const struct replay *r)
 
 #define REPLAY 1 /* its session is known */
 
+/*
+ * A subscriber's line, where packets may be for one: it comes from memory while the session does. A read of it, for a
+ * store would take it away from other CPUs. For IPv6 it would be more machine code than the established path may have.
+ */
+static __always_inline void fast_expect_line(const struct unit *unit, __u32 be_daddr)
+{
+	if (!(config.stage_mask & STAGE_BIT(GTPU)) || unit->gtpu)
+		return;
+	const struct gtpu_line *line = downlink_at(GTPU_SLOT(be_daddr, config.gtpu_shift & 31));
+
+	if (line)
+		(void)gtpu_decision_of(line);
+}
+
 /* The session of a packet whose network header is at `l3`; false = it ends before that header does. */
-static __always_inline bool fast_look4(hook_ctx *ctx, struct replay *r, __u32 l3, __u32 routing_instance)
+static __always_inline bool fast_look4(hook_ctx *ctx, struct replay *r, __u32 l3, __u32 routing_instance,
+				       const bool tunnelled)
 {
 	struct iphdr *ip = hook_data(ctx) + l3;
 	struct flow_key4 key ALIGNED_KEY;
@@ -240,6 +255,8 @@ static __always_inline bool fast_look4(hook_ctx *ctx, struct replay *r, __u32 l3
 
 	if ((void *)(ip + 1) > hook_end(ctx))
 		return false;
+	if (!tunnelled)
+		fast_expect_line(r->unit, ip->daddr);
 	*(__u64 *)&key.be_saddr = *(__u64 *)&ip->saddr;
 	((__u64 *)&key)[1] = key_last_word(r->is.be_ports, routing_instance, r->is.proto);
 	r->state = flow_find4(&key, flow_hash4(config.seed, &key), &line, FAST_TRIES);
@@ -265,7 +282,7 @@ static __always_inline bool fast_look6(hook_ctx *ctx, struct replay *r, __u32 l3
 
 static __always_inline int fast_find4(hook_ctx *ctx, struct replay *r)
 {
-	if (!fast_look4(ctx, r, r->frame.l3, r->unit->routing_instance))
+	if (!fast_look4(ctx, r, r->frame.l3, r->unit->routing_instance, false))
 		return GO(ADMIT);
 	if ((config.stage_mask & STAGE_BIT(NAT64)) && !r->state)
 		return GO(NAT64);
@@ -279,33 +296,6 @@ static __always_inline int fast_find6(hook_ctx *ctx, struct replay *r)
 	if ((config.stage_mask & STAGE_BIT(NAT64)) && r->state && (r->state->flags & FLOW_NAT64))
 		return GO(NAT64);
 	return r->state ? REPLAY : fast_miss(r);
-}
-
-/*
- * A subscriber's line, where packets may be for one: it comes from memory while the session does. A read of it, for a
- * store would take it away from other CPUs.
- */
-static __always_inline void fast_expect_line(hook_ctx *ctx, const struct replay *r, bool v4)
-{
-	struct iphdr *ip = hook_data(ctx) + r->frame.l3;
-	struct ipv6hdr *ip6 = (void *)ip;
-	__u64 key;
-
-	if (!(config.stage_mask & STAGE_BIT(GTPU)) || r->unit->gtpu)
-		return;
-	if (v4) {
-		if ((void *)(ip + 1) > hook_end(ctx))
-			return;
-		key = ip->daddr;
-	} else {
-		if ((void *)(ip6 + 1) > hook_end(ctx))
-			return;
-		key = *(const __u64 *)&ip6->daddr;
-	}
-	const struct gtpu_line *line = downlink_at(GTPU_SLOT(key, config.gtpu_shift & 31));
-
-	if (line)
-		(void)gtpu_decision_of(line);
 }
 
 /*
@@ -329,7 +319,6 @@ static __always_inline int fast_select(hook_ctx *ctx, struct replay *r, const bo
 		return GO(FANOUT);
 	if (fast_passes_on(r))
 		return fast_miss(r);
-	fast_expect_line(ctx, r, v4);
 	return v4 ? fast_find4(ctx, r) : fast_find6(ctx, r);
 }
 

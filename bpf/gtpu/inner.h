@@ -33,7 +33,7 @@ __noinline int gtpu_find_inner(hook_ctx *ctx)
 	if (!parse_transport(ctx, &r.is, hook_data(ctx) + at + header, header) || !r.is.plain)
 		return 0;
 	r.is.wire = v4 ? 4 : 6;
-	if (!(v4 ? fast_look4(ctx, &r, at, 0) : fast_look6(ctx, &r, at, 0)))
+	if (!(v4 ? fast_look4(ctx, &r, at, 0, true) : fast_look6(ctx, &r, at, 0)))
 		return 0;
 	if (!r.state || (r.state->flags & FLOW_NAT64))
 		return 0;
