@@ -93,14 +93,18 @@ struct cpu_memory {
 
 #define MAP_ARRAY(NAME, KEY, VALUE, ENTRIES, FLAGS) ARRAY_MAP(NAME, VALUE, ENTRIES, FLAGS)
 #define MAP_PERCPU(NAME, KEY, VALUE, ENTRIES, FLAGS) PERCPU_MAP(NAME, VALUE, ENTRIES)
-#define MAP_HASH(NAME, KEY, VALUE, ENTRIES, FLAGS)                                                                     \
+#define KEYED_MAP(TYPE, NAME, KEY, VALUE, ENTRIES, FLAGS)                                                              \
 	struct {                                                                                                       \
-		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
+		__uint(type, TYPE);                                                                                    \
 		__uint(max_entries, ENTRIES);                                                                          \
 		__uint(map_flags, FLAGS);                                                                              \
 		__type(key, KEY);                                                                                      \
 		__type(value, VALUE);                                                                                  \
 	} NAME SEC(".maps")
+
+#define MAP_HASH(...) KEYED_MAP(BPF_MAP_TYPE_HASH, __VA_ARGS__)
+#define MAP_PROGRAMS(...) KEYED_MAP(BPF_MAP_TYPE_PROG_ARRAY, __VA_ARGS__)
+#define MAP_CPUS(...) KEYED_MAP(BPF_MAP_TYPE_CPUMAP, __VA_ARGS__)
 
 #define MAP_QUEUE(NAME, KEY, VALUE, ENTRIES, FLAGS)                                                                    \
 	struct {                                                                                                       \
@@ -113,22 +117,6 @@ struct cpu_memory {
 	struct {                                                                                                       \
 		__uint(type, BPF_MAP_TYPE_RINGBUF);                                                                    \
 		__uint(max_entries, BYTES);                                                                            \
-	} NAME SEC(".maps")
-
-#define MAP_PROGRAMS(NAME, KEY, VALUE, ENTRIES, FLAGS)                                                                 \
-	struct {                                                                                                       \
-		__uint(type, BPF_MAP_TYPE_PROG_ARRAY);                                                                 \
-		__uint(max_entries, ENTRIES);                                                                          \
-		__type(key, KEY);                                                                                      \
-		__type(value, VALUE);                                                                                  \
-	} NAME SEC(".maps")
-
-#define MAP_CPUS(NAME, KEY, VALUE, ENTRIES, FLAGS)                                                                     \
-	struct {                                                                                                       \
-		__uint(type, BPF_MAP_TYPE_CPUMAP);                                                                     \
-		__uint(max_entries, ENTRIES);                                                                          \
-		__type(key, KEY);                                                                                      \
-		__type(value, VALUE);                                                                                  \
 	} NAME SEC(".maps")
 
 #define MAP(class, kind, name, key, value, entries, flags, help) MAP_##kind(name, key, value, entries, flags);

@@ -29,12 +29,12 @@ static __always_inline void tail_call_constant(void *ctx, const void *map, __u32
 	if (action == GO(ID))                                                                                          \
 		tail_call_constant(ctx, &programs, PROGRAM_SLOT(config.slot, config.variant, PROGRAM_##ID));
 
-static __always_inline void root_dispatch(void *ctx, __u32 kind)
+static __always_inline void root_dispatch(void *ctx, __u32 variant, __u32 kind)
 {
 	if (ACTIVE_SLOT(active) == 0)
-		tail_call_constant(ctx, &programs, PROGRAM_SLOT(0, root_variant, kind));
+		tail_call_constant(ctx, &programs, PROGRAM_SLOT(0, variant, kind));
 	else
-		tail_call_constant(ctx, &programs, PROGRAM_SLOT(1, root_variant, kind));
+		tail_call_constant(ctx, &programs, PROGRAM_SLOT(1, variant, kind));
 }
 
 /* Only reached when nothing is loaded: fail closed, and count where no unit is known. */

@@ -20,7 +20,7 @@ __u64 clock_jiffies SEC(".data.clock") = 0;
 SEC("tc")
 int tc_root(struct __sk_buff *ctx)
 {
-	root_dispatch(ctx, PROGRAM_FAST);
+	root_dispatch(ctx, root_variant, PROGRAM_FAST);
 	count_no_generation(hook_segments(ctx));
 	return TC_ACT_SHOT;
 }
@@ -173,7 +173,7 @@ int tc_gate(struct __sk_buff *ctx)
 
 	if (verdict != GATE_HAND_ON)
 		return verdict;
-	root_dispatch(ctx, PROGRAM_FAST);
+	root_dispatch(ctx, root_variant, PROGRAM_FAST);
 	count_no_generation(hook_segments(ctx));
 	return TC_ACT_SHOT;
 }
@@ -181,7 +181,7 @@ int tc_gate(struct __sk_buff *ctx)
 SEC("tc")
 int tc_egress_root(struct __sk_buff *ctx)
 {
-	root_dispatch(ctx, PROGRAM_EGRESS);
+	root_dispatch(ctx, root_variant, PROGRAM_EGRESS);
 	count_no_generation(hook_segments(ctx));
 	return TC_ACT_SHOT;
 }

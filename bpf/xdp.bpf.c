@@ -17,7 +17,7 @@
 SEC("xdp.frags")
 int xdp_root(struct xdp_md *ctx)
 {
-	root_dispatch(ctx, PROGRAM_FAST);
+	root_dispatch(ctx, root_variant, PROGRAM_FAST);
 	count_no_generation(1);
 	return XDP_DROP;
 }
@@ -26,17 +26,12 @@ int xdp_root(struct xdp_md *ctx)
 SEC("xdp.frags")
 int cpu_root(struct xdp_md *ctx)
 {
-	__u32 variant = spread_take(ctx), word = active;
+	__u32 variant = spread_take(ctx);
 
 	/* a branch for each: an index that is no constant is a slower call */
-	for (__u32 i = 0; i < MAX_VARIANTS; i++) {
-		if (variant != i)
-			continue;
-		if (ACTIVE_SLOT(word) == 0)
-			tail_call_constant(ctx, &programs, PROGRAM_SLOT(0, i, PROGRAM_FAST));
-		else
-			tail_call_constant(ctx, &programs, PROGRAM_SLOT(1, i, PROGRAM_FAST));
-	}
+	for (__u32 i = 0; i < MAX_VARIANTS; i++)
+		if (variant == i)
+			root_dispatch(ctx, i, PROGRAM_FAST);
 	count_no_generation(1);
 	return XDP_DROP;
 }
@@ -187,7 +182,7 @@ int xdp_gate(struct xdp_md *ctx)
 
 	if (verdict != GATE_HAND_ON)
 		return verdict;
-	root_dispatch(ctx, PROGRAM_FAST);
+	root_dispatch(ctx, root_variant, PROGRAM_FAST);
 	count_no_generation(1);
 	return XDP_DROP;
 }

@@ -28,34 +28,20 @@ static __always_inline struct gtpu_line *gtpu_line_of(hook_ctx *ctx, const struc
 	__u32 l3 = h->l3 & 0x1f;
 	struct iphdr *ip = hook_data(ctx) + l3;
 	struct ipv6hdr *ip6 = hook_data(ctx) + l3;
-	__u32 *be_ports;
-	__u32 x;
 
 	if ((void *)(ip + 1) > hook_end(ctx))
 		return NULL;
 	if (h->is.wire == 4) {
 		*ip_len = bpf_ntohs(ip->tot_len);
 		work->tos = ip->tos;
-		be_ports = (void *)(ip + 1);
-		x = ip->saddr ^ ip->daddr ^ ip->protocol;
-		bool plain = *(__u8 *)ip == 0x45 && !(ip->frag_off & bpf_htons(0x3fff));
-
-		if (plain && has_ports(ip->protocol) && (void *)(be_ports + 1) <= hook_end(ctx))
-			x ^= *be_ports;
-		work->be_sport = gtpu_sport(x);
+		work->be_sport = gtpu_sport(gtpu_flow_word4(ctx, ip));
 		return downlink_of4(ip->daddr);
 	}
 	if ((void *)(ip6 + 1) > hook_end(ctx))
 		return NULL;
 	*ip_len = bpf_ntohs(ip6->payload_len) + sizeof(*ip6);
 	work->tos = bpf_ntohs(*(__be16 *)ip6) >> 4;
-	be_ports = (void *)(ip6 + 1);
-	x = *(__u32 *)ip6;
-	for (int i = 0; i < 8; i++)
-		x ^= ((const __u32 *)&ip6->saddr)[i];
-	if (has_ports(ip6->nexthdr) && (void *)(be_ports + 1) <= hook_end(ctx))
-		x ^= *be_ports;
-	work->be_sport = gtpu_sport(x);
+	work->be_sport = gtpu_sport(*(__u32 *)ip6 ^ gtpu_flow_word6(ctx, ip6));
 	return downlink_of6(*(const __u64 *)&ip6->daddr);
 }
 

@@ -11,6 +11,31 @@
 /* Offsets into the linear part, said so that every verifier sees it. */
 #define GTPU_LINEAR 0x7ff
 
+/* What packets of one flow have in common, whose first header is there; pieces, and headers with more, go by addresses.
+ */
+static __always_inline __u32 gtpu_flow_word4(hook_ctx *ctx, const struct iphdr *ip)
+{
+	const __u32 *be_ports = (const void *)(ip + 1);
+	bool plain = *(const __u8 *)ip == 0x45 && !(ip->frag_off & bpf_htons(0x3fff));
+	__u32 x = ip->saddr ^ ip->daddr ^ ip->protocol;
+
+	if (plain && has_ports(ip->protocol) && (void *)(be_ports + 1) <= hook_end(ctx))
+		x ^= *be_ports;
+	return x;
+}
+
+static __always_inline __u32 gtpu_flow_word6(hook_ctx *ctx, const struct ipv6hdr *ip6)
+{
+	const __u32 *be_ports = (const void *)(ip6 + 1);
+	__u32 x = 0;
+
+	for (int i = 0; i < 8; i++)
+		x ^= ((const __u32 *)&ip6->saddr)[i];
+	if (has_ports(ip6->nexthdr) && (void *)(be_ports + 1) <= hook_end(ctx))
+		x ^= *be_ports;
+	return x;
+}
+
 static __always_inline void gtpu_note_extension(struct gtpu_work *work, __u8 type)
 {
 	if (!(type & GTPU_EXTENSION_MUST) || type == GTPU_EXTENSION_CONTAINER)

@@ -23,34 +23,21 @@ struct spread_note {
 
 #if HOOK_SPREADS
 
-/* Of the inner flow, as wide as the list of shares; packets that are not plain go by their addresses. */
-static __always_inline __u32 spread_hash(hook_ctx *ctx, __u32 at)
+/* The share of the inner flow. Traffic class and flow label are no part of it: a flow's packets may differ in them. */
+static __always_inline __u32 spread_share(hook_ctx *ctx, __u32 at)
 {
 	struct iphdr *ip = hook_data(ctx) + (at & GTPU_LINEAR);
 	struct ipv6hdr *ip6 = (void *)ip;
-	__u32 *be_ports, x;
+	__u32 x;
 
 	if (at > GTPU_LINEAR || (void *)(ip + 1) > hook_end(ctx))
 		return 0;
-	__u8 first = *(__u8 *)ip;
-
-	if (first >> 4 == 4) {
-		be_ports = (void *)(ip + 1);
-		x = ip->saddr ^ bpf_ntohl(ip->daddr) ^ ip->protocol;
-		bool plain = first == 0x45 && !(ip->frag_off & bpf_htons(0x3fff));
-
-		if (plain && has_ports(ip->protocol) && (void *)(be_ports + 1) <= hook_end(ctx))
-			x ^= *be_ports;
-	} else {
-		if ((void *)(ip6 + 1) > hook_end(ctx))
-			return 0;
-		be_ports = (void *)(ip6 + 1);
-		x = 0;
-		for (int i = 0; i < 8; i++)
-			x = x * 31 + ((const __u32 *)&ip6->saddr)[i];
-		if (has_ports(ip6->nexthdr) && (void *)(be_ports + 1) <= hook_end(ctx))
-			x ^= *be_ports;
-	}
+	if (*(__u8 *)ip >> 4 == 4)
+		x = gtpu_flow_word4(ctx, ip);
+	else if ((void *)(ip6 + 1) <= hook_end(ctx))
+		x = gtpu_flow_word6(ctx, ip6);
+	else
+		return 0;
 	x ^= x >> 16;
 	return x * 0x9e3779b1u >> (32 - SPREAD_SHARE_BITS);
 }
@@ -78,7 +65,7 @@ static __always_inline int gtpu_spread(hook_ctx *ctx, const struct gtpu_work *wo
 	/* generic XDP has an skb, whose device's packets the kernel can spread by itself (RPS) */
 	if (unit_find(hook_ifindex(ctx), VLAN_GENERIC, &slot))
 		return CONTINUE;
-	__u32 cpu = generation.spread[spread_hash(ctx, work->body) & (SPREAD_SHARES - 1)];
+	__u32 cpu = generation.spread[spread_share(ctx, work->body) & (SPREAD_SHARES - 1)];
 	struct spread_queue *queue = bpf_map_lookup_elem(&spread_queues, &cpu);
 
 	if (!queue || cpu == bpf_get_smp_processor_id())

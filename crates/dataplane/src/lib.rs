@@ -264,7 +264,7 @@ impl Sizes {
             "grant_sources" => Some(self.source_words()),
             "nat_bindings" => Some(self.binding_slots() + 1),
             "nat_binding_index" => Some(2 * self.bindings),
-            spread::CPUS | spread::QUEUES => Some(spread::possible_cpus()),
+            spread::QUEUES => Some(spread::possible_cpus()),
             _ => None,
         }
     }

@@ -78,6 +78,11 @@ fn online(text: &str) -> Vec<u16> {
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 
+/// Whether a generation leaves packets to a CPU.
+fn has_share(generation: &Generation, cpu: u32) -> bool {
+    generation.spread_limit > 0 && generation.spread.iter().any(|used| u32::from(*used) == cpu)
+}
+
 impl Dataplane {
     /// Gives CPUs their queues before any packet is left to them. What waits in a queue that becomes another one is still
     /// taken from it.
@@ -99,11 +104,8 @@ impl Dataplane {
 
     /// CPUs that the active generation leaves no packets to lose their queues.
     pub(crate) fn settle_spread(&self) -> Result<()> {
-        let active = self.slots.header(self.active_slot());
-        let has =
-            |cpu: u32| active.spread_limit > 0 && active.spread.iter().any(|used| u32::from(*used) == cpu);
-        let map = self.state.map(CPUS);
-        for cpu in (0..possible_cpus()).filter(|cpu| !has(*cpu)) {
+        let (map, active) = (self.state.map(CPUS), self.slots.header(self.active_slot()));
+        for cpu in (0..possible_cpus()).filter(|cpu| !has_share(&active, *cpu)) {
             let key = cpu.to_ne_bytes();
             if map.lookup(&key, MapFlags::ANY).ok().flatten().is_some() {
                 map.delete(&key).doing(|| format!("end the queue of CPU {cpu}"))?;
@@ -114,16 +116,14 @@ impl Dataplane {
 
     /// CPUs that packets are spread to, and what they had of them.
     pub fn spread(&self) -> Result<Vec<SpreadCpu>> {
-        let map = self.state.map(QUEUES);
-        let Generation { spread, spread_limit, .. } = self.slots.header(self.active_slot());
-        let is_used = |cpu: &u32| spread_limit > 0 && spread.iter().any(|used| u32::from(*used) == *cpu);
+        let (map, active) = (self.state.map(QUEUES), self.slots.header(self.active_slot()));
         let of = |cpu: u32| {
             let value = map.lookup(&cpu.to_ne_bytes(), MapFlags::ANY).doing(|| format!("read {QUEUES}"))?;
             let queue = value.and_then(|value| SpreadQueue::read_from_bytes(&value).ok()).unwrap_or_default();
             let waiting = queue.sent.wrapping_sub(queue.taken);
             Ok(SpreadCpu { cpu, packets: queue.taken, waiting: if waiting >> 63 == 1 { 0 } else { waiting } })
         };
-        (0..possible_cpus()).filter(is_used).map(of).collect()
+        (0..possible_cpus()).filter(|cpu| has_share(&active, *cpu)).map(of).collect()
     }
 }
 

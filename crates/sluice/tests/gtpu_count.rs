@@ -162,6 +162,14 @@ pub fn inner(subscriber: usize, is_v4: bool, port: u16, length: usize) -> Vec<u8
     }
 }
 
+/// A subscriber's packet, out of its tunnel's other end.
+pub fn send_message(station: &UdpSocket, subscriber: usize, packet: &[u8]) {
+    let mut message = vec![];
+    gtpu::Builder { teid: 0x1000 + subscriber as u32, sequence: None }.append(packet.len(), &mut message);
+    message.extend(packet);
+    station.send_to(&message, ("10.71.1.1", gtpu::PORT)).unwrap();
+}
+
 /// Sends packet after packet, as long as others arrive; subscriber, family and length of each.
 fn send(way: &Way, ends: &AtomicBool, cpu: usize, send_one: impl Fn(usize, bool, usize)) {
     pin(cpu);
@@ -191,10 +199,7 @@ fn send(way: &Way, ends: &AtomicBool, cpu: usize, send_one: impl Fn(usize, bool,
 fn send_up(run: &Run, socket: &UdpSocket, cpu: usize) {
     send(&run.up, &run.senders_end, cpu, |subscriber, is_v4, length| {
         let packet = inner(subscriber, is_v4, 2000 + cpu as u16, length);
-        let mut message = vec![];
-        gtpu::Builder { teid: 0x1000 + subscriber as u32, sequence: None }.append(packet.len(), &mut message);
-        message.extend(packet);
-        socket.send_to(&message, ("10.71.1.1", gtpu::PORT)).unwrap();
+        send_message(socket, subscriber, &packet);
     });
 }
 
@@ -209,10 +214,10 @@ fn send_down(run: &Run, sockets: &[UdpSocket; 2], cpu: usize) {
 }
 
 /// Packets that come into a namespace, from the network header on.
-pub struct Tap(OwnedFd);
+struct Tap(OwnedFd);
 
 impl Tap {
-    pub fn open(protocol: SockProtocol) -> Tap {
+    fn open(protocol: SockProtocol) -> Tap {
         let tap =
             socket(AddressFamily::Packet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, protocol).unwrap();
         // what is lost here would be taken for lost in the gateway
@@ -236,7 +241,7 @@ impl Tap {
 }
 
 /// Whose packet this is, and how long; by its source or its destination.
-pub fn subscriber_of(packet: &[u8], by_source: bool) -> Option<(usize, usize)> {
+fn subscriber_of(packet: &[u8], by_source: bool) -> Option<(usize, usize)> {
     if packet.first()? >> 4 == 4 {
         let ip = ipv4::View::new(packet).ok()?;
         let address = if by_source { ip.source() } else { ip.destination() };
@@ -442,10 +447,7 @@ fn judge(gateway: &Gateway, run: &Run) {
 fn begin(gateway: &Gateway, run: &Run, up: &UdpSocket, down: &[UdpSocket; 2]) {
     for is_v4 in [true, false] {
         let packet = inner(0, is_v4, 1999, 100);
-        let mut message = vec![];
-        gtpu::Builder { teid: 0x1000, sequence: None }.append(packet.len(), &mut message);
-        message.extend(packet);
-        up.send_to(&message, ("10.71.1.1", gtpu::PORT)).unwrap();
+        send_message(up, 0, &packet);
         run.up.sent.fetch_add(1, Ordering::Relaxed);
         arrives("the first packet of a subscriber", gateway, &run.up);
     }

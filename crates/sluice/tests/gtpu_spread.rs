@@ -5,16 +5,17 @@
 use crate::{common, gtpu_count};
 
 use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use common::{Site, accepted, balances, refused, wait_until};
-use gtpu_count::{PLANE, SUBSCRIBERS, address4, bound, inner, pin, sessions, site};
+use gtpu_count::{PLANE, SUBSCRIBERS, address4, bound, inner, pin, send_message, sessions, site};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::Value;
 use sluice_lab::gateway::Gateway;
 use sluice_wire::checksum::Pseudo;
-use sluice_wire::{gtpu, ipv4, protocol, udp};
+use sluice_wire::{ipv4, protocol, udp};
 
 /// Whose queue takes what CPU 0 has from the device.
 const OTHER: usize = 1;
@@ -32,10 +33,7 @@ fn send(station: &UdpSocket, flow: u16, number: u32) {
     packet[28..32].copy_from_slice(&number.to_be_bytes());
     // without a checksum (RFC 768), since the number is not in it
     packet[26..28].fill(0);
-    let mut message = vec![];
-    gtpu::Builder { teid: 0x1000 + subscriber as u32, sequence: None }.append(packet.len(), &mut message);
-    message.extend(packet);
-    station.send_to(&message, ("10.71.1.1", gtpu::PORT)).unwrap();
+    send_message(station, subscriber, &packet);
 }
 
 /// What arrived at the server until nothing more comes: flow and number of each, in their order.
@@ -142,10 +140,7 @@ fn what_the_kernel_finishes_is_finished() {
     let datagram = header.build(&[0; 72], Pseudo::V4(source, destination));
     let packet =
         ipv4::Builder { source, destination, protocol: protocol::UDP, ..Default::default() }.build(&datagram);
-    let mut message = vec![];
-    gtpu::Builder { teid: 0x1003, sequence: None }.append(packet.len(), &mut message);
-    message.extend(packet);
-    stand.station.send_to(&message, ("10.71.1.1", gtpu::PORT)).unwrap();
+    send_message(&stand.station, 3, &packet);
     assert_eq!(own.recv(&mut [0; 2048]).unwrap(), 72);
     assert!(matches!(spread(&gateway)[..], [(1, 17.., 0)]), "{:?}", spread(&gateway));
     balances(&gateway);
@@ -156,13 +151,13 @@ fn what_a_queue_does_not_take_is_a_named_drop() {
     let stand = Stand::new("gtpu-s-full");
     let gateway =
         stand.start("set services gtp-u spread processors 1\nset services gtp-u spread queue-size 64");
-    let done = std::sync::atomic::AtomicBool::new(false);
+    let done = AtomicBool::new(false);
     let (arrived, sent) = thread::scope(|scope| {
         let receiver = scope.spawn(|| arrived(&stand.server).len() as u64);
         // the other CPU has something else to do as well
         scope.spawn(|| {
             pin(OTHER);
-            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+            while !done.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
             }
         });
@@ -172,7 +167,7 @@ fn what_a_queue_does_not_take_is_a_named_drop() {
             (0..1000).for_each(|number| send(&stand.station, (number % 64) as u16, number));
             sent += 1000;
         }
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        done.store(true, Ordering::Relaxed);
         (receiver.join().unwrap(), sent)
     });
     let dropped = drops(&gateway, "gtpu_queue");
@@ -213,14 +208,12 @@ fn wrong_cpus_and_hooks_are_said() {
     assert!(spread(&gateway).is_empty(), "the configuration before is in force");
     accepted(&commit("set services gtp-u spread"));
     wait_until("CPUs are listed", PATIENCE, || spread(&gateway).len() >= 2);
-    let tc = configuration("set services gtp-u spread").replace("mode xdp", "mode tc");
-    let output = stand.site.commit(&stand.site.write("c.conf", &tc));
-    let text = format!("{}{}", accepted(&output), common::stderr(&output));
-    assert!(text.contains("`services gtp-u spread` has no effect"), "{text}");
-    let generic = configuration("set services gtp-u spread").replace("mode xdp", "mode generic");
-    let output = stand.site.commit(&stand.site.write("e.conf", &generic));
-    let text = format!("{}{}", accepted(&output), common::stderr(&output));
-    assert!(text.contains("`services gtp-u spread` has no effect"), "{text}");
+    for mode in ["tc", "generic"] {
+        let text = configuration("set services gtp-u spread").replace("mode xdp", &format!("mode {mode}"));
+        let output = stand.site.commit(&stand.site.write("c.conf", &text));
+        let text = format!("{}{}", accepted(&output), common::stderr(&output));
+        assert!(text.contains("`services gtp-u spread` has no effect"), "{mode}: {text}");
+    }
     // generic XDP leaves the first packets to a neighbour to the daemon, which asks for it
     stand.site.gateway.run("ping", ["-c1", "10.71.2.2"]).unwrap();
     pin(0);
