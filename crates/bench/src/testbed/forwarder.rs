@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use serde_json::Value;
 use sluice_dataplane::Sizes;
+use sluice_dataplane::abi::stages::Reason;
 use sluice_libbpf::Link;
 
 use crate::generator::frames::Frames;
@@ -180,6 +181,12 @@ impl Lane {
             return Ok(Some(sluice.dataplane.counters()?.total().redirected));
         }
         Ok(self.bare.as_ref().map(|(frames, _)| frames.bare.read(0).redirected.iter().sum()))
+    }
+
+    /// Packets that found the queue of their CPU full, where flows are spread.
+    pub fn past_full_queues(&self) -> Result<u64> {
+        let Some(sluice) = &self.sluice else { return Ok(0) };
+        Ok(sluice.dataplane.counters()?.total_drops().of(Reason::GtpuQueue))
     }
 
     /// Packets that the rules behind a flow table have seen; None where there is no flow table.

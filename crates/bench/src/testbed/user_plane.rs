@@ -217,11 +217,13 @@ mod tests {
         }
     }
 
-    /// A gateway that has lost and forgotten nothing at full speed, and the head of a frame of each subscriber.
+    /// A gateway that has forgotten nothing at full speed, nor lost anything where it has no queue, and the head of a frame
+    /// of each subscriber.
     fn passed(forwarder: Forwarder) -> (Stand, Vec<Vec<u8>>) {
         let mut stand = Stand::new(Device::Through(forwarder, Sink::Xdp), N3_FRAME).unwrap();
         let outcome = stand.trial_counted(Duration::from_millis(200)).unwrap();
-        assert!(outcome.sent > SUBSCRIBED as u64 && outcome.received == outcome.sent, "{outcome:?}");
+        let lost = outcome.dropped > 0 && stand.device.closed();
+        assert!(outcome.received > SUBSCRIBED as u64 && !lost, "{outcome:?}");
         let mut kept = stand.frames.keep(&stand.lane.site.lan_host, SUBSCRIBED, N3_FRAME).unwrap();
         assert_eq!(kept.len(), SUBSCRIBED);
         for frame in &mut kept {
@@ -242,7 +244,7 @@ mod tests {
         assert_eq!(kept.into_iter().collect::<HashSet<_>>(), wanted);
     }
 
-    /// What was lost between CPUs would be missing.
+    /// What was lost between CPUs without a count would be missing.
     #[test]
     fn every_frame_leaves_where_flows_are_spread() {
         let (stand, kept) = passed(Forwarder::GtpuSpread);
