@@ -181,11 +181,12 @@ fn what_a_queue_does_not_take_is_a_named_drop() {
 fn a_trace_follows_packets_to_their_cpu() {
     let stand = Stand::new("gtpu-s-trace");
     let _gateway = stand.start("set services gtp-u spread processors 1");
-    pin(0);
     let text = thread::scope(|scope| {
         let trace = scope.spawn(|| {
             accepted(&stand.site.sluice(&["trace", "--count", "3", "--port", "2001", "--duration", "20"]))
         });
+        // the trace is left where it runs
+        pin(0);
         let mut number = 0;
         while !trace.is_finished() {
             send(&stand.station, 1, number);
