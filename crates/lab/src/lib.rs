@@ -25,6 +25,7 @@ mod matrix;
 pub mod metrics;
 mod nat;
 mod nat64;
+pub mod niceness;
 mod operate;
 pub mod patience;
 mod probe;

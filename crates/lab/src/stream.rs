@@ -25,6 +25,7 @@ use sluice_libbpf::{Link, Target};
 
 use crate::helpers::stream::{StreamSkel, StreamSkelBuilder};
 use crate::netns::Netns;
+use crate::niceness;
 use crate::patience::until;
 
 /// Frames given to the driver at one time.
@@ -237,7 +238,8 @@ impl Running {
             let mut cpus = CpuSet::new();
             cpus.set(cpu)?;
             sched_setaffinity(Pid::from_raw(0), &cpus)?;
-            hurry()?;
+            // a generator that is put aside in favour of others does not keep its rate
+            niceness::set(Pid::from_raw(0), niceness::HIGHEST)?;
             run_live(program.as_fd(), frame_bytes, batch)
         })?;
         Ok(Running { thread: Some(thread) })
@@ -275,17 +277,6 @@ fn attach_xdp(netns: &Netns, device: &str, program: BorrowedFd) -> Result<Link> 
     netns
         .enter(|| Link::attach(program, ifindex, Target::XdpNative))?
         .with_context(|| format!("cannot attach XDP to {device} in {}", netns.name()))
-}
-
-/// A generator that is put aside in favour of others does not keep its rate. A real-time class would starve the softirq
-/// thread that its frames may need.
-fn hurry() -> io::Result<()> {
-    const HIGHEST: i32 = -20;
-    // SAFETY: plain numbers in and out; `who` 0 is the calling thread.
-    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, HIGHEST) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 /// Runs until a signal arrives.

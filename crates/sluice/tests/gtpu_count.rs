@@ -23,6 +23,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use sluice_lab::gateway::Gateway;
 use sluice_lab::netns::{Netns, VethEnd, veth_of_queues};
+use sluice_lab::niceness;
 use sluice_wire::checksum::Pseudo;
 use sluice_wire::fields::{be16, be32};
 use sluice_wire::{gtpu, ipv4, ipv6, protocol, udp};
@@ -173,6 +174,7 @@ pub fn send_message(station: &UdpSocket, subscriber: usize, packet: &[u8]) {
 /// Sends packet after packet, as long as others arrive; subscriber, family and length of each.
 fn send(way: &Way, ends: &AtomicBool, cpu: usize, send_one: impl Fn(usize, bool, usize)) {
     pin(cpu);
+    niceness::set(Pid::from_raw(0), niceness::BEHIND).unwrap();
     let span = LENGTHS.len();
     for number in cpu * 977.. {
         let begun = Instant::now();
@@ -334,7 +336,11 @@ fn change(run: &Run, socket: &Path) {
         match asks(stream, "/api/gtp-u/sessions/change", &body) {
             Some(200) => drop(run.changes.fetch_add(SUBSCRIBERS as u64, Ordering::Relaxed)),
             Some(other) => panic!("changes are answered with {other}"),
-            None => connection = None,
+            // what a killed daemon owes is asked for again
+            None => {
+                connection = None;
+                continue;
+            }
         }
         tries += 1;
         let due = Duration::from_millis((tries * SUBSCRIBERS) as u64);
@@ -483,8 +489,7 @@ fn usage_is_what_arrived(mode: &str, more: &[&str], long: Duration, every: Durat
     let stations = tap(&site.left, SockProtocol::EthIp);
     let servers = [SockProtocol::EthIp, SockProtocol::EthIpv6].map(|protocol| tap(&site.right, protocol));
     let path = site.state().join("sluice.sock");
-    let begun = Instant::now();
-    let kills = thread::scope(|scope| {
+    let (kills, took) = thread::scope(|scope| {
         let run = &run;
         // however it ends, so do they
         let _ends = Ends(run);
@@ -497,12 +502,14 @@ fn usage_is_what_arrived(mode: &str, more: &[&str], long: Duration, every: Durat
             scope.spawn(move || send_down(run, down, cpu));
         }
         scope.spawn(|| change(run, &path));
+        let begun = Instant::now();
         let kills = kills(&mut gateway, &files[1..], long, every);
         run.senders_end.store(true, Ordering::Relaxed);
+        let took = begun.elapsed().as_secs_f64();
         judge(&gateway, run);
-        kills
+        (kills, took)
     });
-    let (took, changes) = (begun.elapsed().as_secs_f64(), run.changes.load(Ordering::Relaxed));
+    let changes = run.changes.load(Ordering::Relaxed);
     let arrived = [&run.up, &run.down].map(|way| way.arrived.load(Ordering::Relaxed));
     println!(
         "{mode}: {took:.0} s, {} packets up and {} down, {changes} changes ({:.0} a second), {kills} times killed",
@@ -510,7 +517,9 @@ fn usage_is_what_arrived(mode: &str, more: &[&str], long: Duration, every: Durat
         arrived[1],
         changes as f64 / took
     );
-    assert!(changes > 100, "{changes} changes");
+    // beside other tests the daemon has less of the CPUs
+    let wanted = if soak().is_some() { 900.0 } else { 20.0 };
+    assert!(changes as f64 / took > wanted, "{changes} changes in {took} s");
 }
 
 struct Ends<'a>(&'a Run);
