@@ -94,9 +94,13 @@ struct spare_sessions {
 
 /* Of packets that come out of the far end of a mobile interface and are not the host's own, see gtpu.h. */
 #define GTPU_COPIED_MARK 0x51ce0004 /* to a subscriber, and its copy was made */
-/* Of a copy: by direction, and in the low half its set of rules. */
+/* Of a copy: by direction, and in the low half the set of rules that say where it goes, or a flow of a set of filters.
+ */
 #define GTPU_COPY_MARK(DIRECTION, RULES) (0x51d00000 | (__u32)(DIRECTION) << 16 | (RULES))
-#define GTPU_IS_COPY(MARK) (((MARK) & 0xfffe0000) == GTPU_COPY_MARK(0, 0))
+#define GTPU_COPY_BY_FLOW 0x40000
+#define GTPU_FLOW_COPY_MARK(DIRECTION, FILTERS, FLOW)                                                                  \
+	(GTPU_COPY_MARK(DIRECTION, (__u32)(FILTERS) << 6 | (FLOW)) | GTPU_COPY_BY_FLOW)
+#define GTPU_IS_COPY(MARK) (((MARK) & ~(GTPU_COPY_BY_FLOW | 0x1ffff)) == GTPU_COPY_MARK(0, 0))
 #define GTPU_COPY_DIRECTION(MARK) ((MARK) >> 16 & 1)
 #define GTPU_COPY_RULES(MARK) ((MARK) & 0xffff)
 /* Out of a tunnel: goes on from here, with a DSCP in the lowest bits if GTPU_INNER_DSCP is set. */
@@ -105,7 +109,7 @@ struct spare_sessions {
 #define GTPU_IS_INNER(MARK) (((MARK) & 0xffff0000) == GTPU_INNER_MARK)
 
 /* The packet was judged where it came in, or is no packet of the host's own stack: all of these marks, and between. */
-#define CARRIES_VERDICT(MARK) ((MARK) - VERDICT_MARK <= GTPU_INNER_MARK + 0xffff - VERDICT_MARK)
+#define CARRIES_VERDICT(MARK) ((MARK) - VERDICT_MARK <= (GTPU_COPY_MARK(1, 0xffff) | GTPU_COPY_BY_FLOW) - VERDICT_MARK)
 
 /* Verdict that XDP leaves in packet metadata for the tc program of the same device. */
 #define HANDOFF_MAGIC 0x51ce0001

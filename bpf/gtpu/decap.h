@@ -93,12 +93,11 @@ static __always_inline int gtpu_inward(hook_ctx *ctx, struct handover *h, struct
 	if (!gtpu_trim(ctx, (work->body & 0xfff) + ip_len) || !gtpu_take_out(ctx, h, work, unit))
 		return DROP(REWRITE_FAILED);
 	__u32 class = met->flags & GTPU_MARK_UPLINK ? GTPU_INNER_DSCP | (met->dscp_uplink & 0x3f) : 0;
+	__u32 copy = gtpu_copy_mark(rules, met, flow, GTPU_UPLINK, decision);
 
 	/* a copy is as the packet came */
-	if (rules->copy_peer[GTPU_UPLINK])
-		verdict = gtpu_duplicate(ctx, h, rules->ifindex,
-					 GTPU_COPY_MARK(GTPU_UPLINK, GTPU_DECISION_RULES(decision)),
-					 GTPU_INNER_MARK | class);
+	if (copy)
+		verdict = gtpu_duplicate(ctx, h, rules->ifindex, copy, GTPU_INNER_MARK | class);
 	if (verdict == CONTINUE && class && !gtpu_mark(ctx, work->inner_wire, class & 0x3f))
 		return DROP(REWRITE_FAILED);
 	count->decapsulated += 1;

@@ -10,7 +10,30 @@
 #ifndef SLUICE_GTPU_DUPLICATE_H
 #define SLUICE_GTPU_DUPLICATE_H
 
+#include "gtpu/flows.h"
+#include "gtpu/lines.h"
 #include "gtpu/work.h"
+
+/* Of a packet's copy, 0 = there is none: it goes where the packet's flow says, else where its session does. */
+static __always_inline __u32 gtpu_copy_mark(const struct gtpu_rules *rules, const struct gtpu_rules *met, __u32 flow,
+					    const __u32 direction, __u64 decision)
+{
+	if (flow < GTPU_FLOWS && met->copy_peer[direction])
+		return GTPU_FLOW_COPY_MARK(direction, rules->filters, flow);
+	return rules->copy_peer[direction] ? GTPU_COPY_MARK(direction, GTPU_DECISION_RULES(decision)) : 0;
+}
+
+/* Those that say where a copy goes. */
+static __always_inline const struct gtpu_rules *gtpu_copy_rules(__u32 mark)
+{
+	__u32 number = GTPU_COPY_RULES(mark);
+
+	if (!(mark & GTPU_COPY_BY_FLOW))
+		return bpf_map_lookup_elem(&gtpu_rules, &number);
+	struct gtpu_filters *filters = gtpu_filters_at(number / GTPU_FLOWS);
+
+	return filters ? &filters->rules[number % GTPU_FLOWS] : NULL;
+}
 
 /*
  * The packet is untagged, and its link header of no account. CONTINUE: it goes on, at another place in memory. Else

@@ -110,8 +110,8 @@ static __always_inline void gtpu_data(struct gtpu_work *work, const struct hando
 /* A copy's tunnel; what it was copied from has met everything else. */
 static __always_inline bool gtpu_copy_out(const struct handover *h, struct gtpu_work *work, __u32 ip_len)
 {
-	__u32 number = GTPU_COPY_RULES(h->place), direction = GTPU_COPY_DIRECTION(h->place);
-	struct gtpu_rules *rules = bpf_map_lookup_elem(&gtpu_rules, &number);
+	const struct gtpu_rules *rules = gtpu_copy_rules(h->place);
+	__u32 direction = GTPU_COPY_DIRECTION(h->place);
 
 	if (!rules || !ip_len)
 		return false;
@@ -188,8 +188,7 @@ static __always_inline int gtpu_outward(hook_ctx *ctx, const struct handover *h,
 	verdict = gtpu_find_way(ctx, h, work, way);
 	if (verdict != CONTINUE || h->entry == ENTRY_COPIED)
 		return verdict;
-	if (rules->copy_peer[GTPU_DOWNLINK])
-		way->copy = GTPU_COPY_MARK(GTPU_DOWNLINK, GTPU_DECISION_RULES(decision));
+	way->copy = gtpu_copy_mark(rules, met, flow, GTPU_DOWNLINK, decision);
 	return gtpu_pass(counting, rules, met, flow, GTPU_DOWNLINK, ip_len);
 }
 

@@ -12,6 +12,7 @@ mod tests;
 
 use std::mem::offset_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::slice;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -252,10 +253,8 @@ impl Gtpu {
         let entry = self.rules.read(rules);
         bytes.copy_from_slice(entry.as_bytes());
         if book.rules.get(rules).is_none() {
-            if let Some(flows) = self.flows.get() {
-                flows.note(&mut book.flows, entry.filters.into());
-            }
-            self.note_copies(book, &entry);
+            self.note_filters(book, entry.filters.into());
+            self.note_copies(book, slice::from_ref(&entry));
         }
         book.rules.use_of(rules, bytes);
         if let Some(found) = peer_of(&self.peers.read(peer)) {
@@ -370,8 +369,8 @@ impl Gtpu {
         let (_, rules, peer) = gtpu_decided(decision);
         if book.rules.leave(rules) {
             let entry = self.rules.read(rules);
-            book.flows.filters.leave(entry.filters.into());
-            book.leave_copies(&entry);
+            self.leave_filters(book, entry.filters.into());
+            book.leave_copies(slice::from_ref(&entry));
         }
         book.peers.leave(peer);
     }

@@ -133,19 +133,17 @@ pub struct SessionRules {
     pub uplink: DirectionRules,
     /// To the subscriber.
     pub downlink: DirectionRules,
-    /// Names of the tunnels that copies of what passes go into, uplink first.
-    #[serde(skip_serializing_if = "no_duplicate")]
-    pub duplicate: [Option<String>; 2],
     /// Packets that meet something else, the first by precedence first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<SessionFlow>,
 }
 
-fn no_duplicate(names: &[Option<String>; 2]) -> bool {
-    names.iter().all(Option::is_none)
-}
-
 impl SessionRules {
+    /// Names of the tunnels that copies of what passes go into, uplink first.
+    pub fn duplicates(&self) -> [Option<&str>; 2] {
+        [&self.uplink, &self.downlink].map(|direction| direction.duplicate.as_deref())
+    }
+
     /// Whether packets to the peer may have a PDU Session Container.
     pub fn has_qfi(&self) -> bool {
         self.qfi.is_some() || self.flows.iter().any(|flow| flow.qfi.is_some())
@@ -169,6 +167,13 @@ pub struct SessionFlow {
     pub uplink: DirectionRules,
     /// To the subscriber.
     pub downlink: DirectionRules,
+}
+
+impl SessionFlow {
+    /// Names of the tunnels that its copies go into instead of those of its rules, uplink first.
+    pub fn duplicates(&self) -> [Option<&str>; 2] {
+        [&self.uplink, &self.downlink].map(|direction| direction.duplicate.as_deref())
+    }
 }
 
 /// What packets of a flow have (an SDF filter, TS 23.501 5.7.6.2); what is None or empty is not asked for.
@@ -201,7 +206,7 @@ impl FlowFilter {
 }
 
 /// What packets in one direction meet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Default)]
 pub struct DirectionRules {
     /// `maximum-bit-rate`, in bits per second of inner IP packets.
     pub rate_bps: Option<u64>,
@@ -213,6 +218,9 @@ pub struct DirectionRules {
     pub discard: bool,
     /// `dscp`; None = as it is.
     pub dscp: Option<u8>,
+    /// Name of the tunnel that copies of what passes go into; None of a flow = that of its rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duplicate: Option<String>,
 }
 
 /// What of a session's usage is told of, each time that another so much has passed (TS 29.244 5.2.2.2).
@@ -351,7 +359,7 @@ impl GtpU {
             let what = format!("rules `{name}` have flows, and it is a relay");
             return Err(misfit(&["rules"], what, "name rules without: relayed packets are not looked at"));
         }
-        if session.relay && !no_duplicate(&rules.duplicate) {
+        if session.relay && rules.duplicates() != [None; 2] {
             let what = format!("rules `{name}` have `duplicate`, and it is a relay");
             return Err(misfit(&["rules"], what, "name rules without: relayed messages are not copied"));
         }

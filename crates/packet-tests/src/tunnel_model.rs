@@ -64,9 +64,21 @@ pub struct Subscriber {
     pub reflective: bool,
     /// TEIDs of the tunnels that copies of what passes go into, by direction.
     pub copies: [Option<u32>; 2],
+    /// Datagrams of this remote port belong to a flow, whose copies go into these instead.
+    pub copied_flow: Option<(u16, [Option<u32>; 2])>,
 }
 
 impl Subscriber {
+    /// The TEID that a copy of a packet goes to (TS 29.244 5.2.1); the packet has neither options nor extension headers.
+    fn copy(&self, direction: usize, packet: &[u8]) -> Option<u32> {
+        let (protocol, ports) = if packet[0] >> 4 == 4 { (packet[9], 20) } else { (packet[6], 40) };
+        let remote = ports + if direction == 0 { 2 } else { 0 };
+        let flow = self.copied_flow.filter(|(port, _)| {
+            protocol == 17 && packet.get(remote..remote + 2) == Some(&port.to_be_bytes()[..])
+        });
+        flow.and_then(|(_, copies)| copies[direction]).or(self.copies[direction])
+    }
+
     fn has(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => self.address == Some(address),
@@ -239,7 +251,8 @@ impl UserPlane {
             Err(reason) => Fate::Refused(reason, None),
             Ok(came) => {
                 let inner = marked(session, &came);
-                self.copied.extend(session.copies[0].map(|teid| Copied { direction: 0, teid, packet: came }));
+                let teid = session.copy(0, &came);
+                self.copied.extend(teid.map(|teid| Copied { direction: 0, teid, packet: came }));
                 let kind = if inner[0] >> 4 == 4 { ethertype::IPV4 } else { ethertype::IPV6 };
                 let frame = [&self.mac.0[..], &self.mac.0, &kind.to_be_bytes(), &inner].concat();
                 let then = self.judge("mif.0", &frame);
@@ -272,7 +285,8 @@ impl UserPlane {
         match session.account(1, packet.len()) {
             Ok(()) => {
                 let packet = packet.to_vec();
-                self.copied.extend(session.copies[1].map(|teid| Copied { direction: 1, teid, packet }));
+                let teid = session.copy(1, &packet);
+                self.copied.extend(teid.map(|teid| Copied { direction: 1, teid, packet }));
                 fate
             }
             Err(reason) => Fate::Refused(reason, None),

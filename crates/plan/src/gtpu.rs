@@ -25,7 +25,7 @@ pub struct GtpuPlan {
     /// Of mobile units.
     pub mobiles: BTreeMap<String, u32>,
     /// By name of the rules that have flows.
-    pub filters: BTreeMap<String, Box<GtpuFilters>>,
+    pub filters: BTreeMap<String, FlowsWant>,
     /// Tunnels that copies go into, by name.
     pub copies: BTreeMap<String, CopyWant>,
 }
@@ -52,6 +52,18 @@ pub(crate) fn spread_warning(config: &Config, interface: &Interface, hook: Ingre
              receive packet steering of the kernel (rps_cpus) does on tc"
         ),
     })
+}
+
+/// Names of tunnels that copies go into ([`GtpuPlan::copies`]), uplink first.
+pub type Copies = [Option<String>; 2];
+
+/// Flows of a set of rules as the data plane wants them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowsWant {
+    /// But for the numbers of the other ends of copies.
+    pub filters: Box<GtpuFilters>,
+    /// Of each flow, in order of precedence.
+    pub copies: Vec<Copies>,
 }
 
 /// The ends of a tunnel that copies go into.
@@ -84,8 +96,8 @@ pub struct SessionWant {
     pub remote_teid: u32,
     /// What its packets meet, but for the numbers of the filters and of the other ends of copies.
     pub rules: GtpuRules,
-    /// The tunnels that copies of its packets go into ([`GtpuPlan::copies`]), uplink first.
-    pub copies: [Option<String>; 2],
+    /// The tunnels that copies of its packets go into, of flows without their own.
+    pub copies: Copies,
     /// The rules whose filters they are looked at by ([`GtpuPlan::filters`]).
     pub filters: Option<String>,
     /// Bytes from the subscriber and to it, in all.
@@ -121,13 +133,21 @@ fn rules(config: &GtpU, session: &MobileSession, ifindex: u32) -> Option<GtpuRul
     };
     let wanted = config.rules(name)?;
     let rules = entry([&wanted.uplink, &wanted.downlink], wanted.qfi, wanted.reflective);
-    let teid = |name: &Option<String>| Some(config.duplicate(name.as_ref()?)?.peer_teid);
-    let copy_teid = wanted.duplicate.each_ref().map(|name| teid(name).unwrap_or(0));
+    let copy_teid = copy_teids(config, wanted.duplicates());
     Some(GtpuRules { ifindex, flags: rules.flags | own, copy_teid, ..rules })
 }
 
-fn copies_of(config: &GtpU, rules: &str) -> [Option<String>; 2] {
-    config.rules(rules).map_or([None, None], |rules| rules.duplicate.clone())
+fn copies_of(config: &GtpU, rules: &str) -> Copies {
+    config.rules(rules).map(|rules| owned(rules.duplicates())).unwrap_or_default()
+}
+
+fn owned(names: [Option<&str>; 2]) -> Copies {
+    names.map(|name| name.map(str::to_owned))
+}
+
+/// Of tunnels by name; 0 = there is none.
+fn copy_teids(config: &GtpU, names: [Option<&str>; 2]) -> [u32; 2] {
+    names.map(|name| name.and_then(|name| config.duplicate(name)).map_or(0, |tunnel| tunnel.peer_teid))
 }
 
 /// What packets meet, of a flow or of none.
@@ -156,11 +176,16 @@ fn entry(directions: [&DirectionRules; 2], qfi: Option<u8>, reflective: bool) ->
 }
 
 /// Filters of all rules that have flows. How many there may be was checked where they were read.
-fn filters(config: &GtpU) -> BTreeMap<String, Box<GtpuFilters>> {
+fn filters(config: &GtpU) -> BTreeMap<String, FlowsWant> {
     let with_flows = config.rules.iter().filter(|rules| !rules.flows.is_empty());
     let of = |rules: &SessionRules| {
-        let flows: Vec<_> = rules.flows.iter().map(|flow| (asked(&flow.filter), met(rules, flow))).collect();
-        Some((rules.name.clone(), GtpuFilters::new(&flows).ok()?))
+        let met = |flow: &SessionFlow| GtpuRules {
+            copy_teid: copy_teids(config, flow.duplicates()),
+            ..met(rules, flow)
+        };
+        let flows: Vec<_> = rules.flows.iter().map(|flow| (asked(&flow.filter), met(flow))).collect();
+        let copies = rules.flows.iter().map(|flow| owned(flow.duplicates())).collect();
+        Some((rules.name.clone(), FlowsWant { filters: GtpuFilters::new(&flows).ok()?, copies }))
     };
     with_flows.filter_map(of).collect()
 }
@@ -320,9 +345,7 @@ impl Display for SessionWant {
         write!(f, " mobile {}", rules.ifindex)?;
         write_rules(f, rules)?;
         self.filters.iter().try_for_each(|name| write!(f, " flows of {name}"))?;
-        for ((name, way), teid) in self.copies.iter().zip(["uplink", "downlink"]).zip(rules.copy_teid) {
-            name.iter().try_for_each(|name| write!(f, " copies {way} to {name} TEID {teid:#010x}"))?;
-        }
+        write_copies(f, &self.copies, rules)?;
         let quota = self.quota.map(|quota| quota.map_or("none".to_owned(), |bytes| bytes.to_string()));
         write!(f, " quota {} {}", quota[0], quota[1])
     }
@@ -334,21 +357,29 @@ fn write_rules(f: &mut Formatter<'_>, rules: &GtpuRules) -> fmt::Result {
     write!(f, " cost {:?} tolerance {:?}", rules.cost, rules.tolerance)
 }
 
+fn write_copies(f: &mut Formatter<'_>, names: &Copies, rules: &GtpuRules) -> fmt::Result {
+    for ((name, way), teid) in names.iter().zip(["uplink", "downlink"]).zip(rules.copy_teid) {
+        name.iter().try_for_each(|name| write!(f, " copies {way} to {name} TEID {teid:#010x}"))?;
+    }
+    Ok(())
+}
+
 impl Display for GtpuPlan {
     /// Flows by precedence, and the numbers at which what filters ask for changes.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for (name, CopyWant { local, remote, ifindex }) in &self.copies {
             writeln!(f, "gtp-u copies {name}: from {local} to {remote} by ifindex {ifindex}")?;
         }
-        for (name, filters) in &self.filters {
+        for (name, FlowsWant { filters, copies }) in &self.filters {
             writeln!(
                 f,
                 "gtp-u flows of {name}: asks {:#04x}, {:#x} for no port",
                 filters.asks, filters.portless
             )?;
-            for (number, rules) in filters.rules[..filters.len()].iter().enumerate() {
+            for (number, (rules, copies)) in filters.rules.iter().zip(copies).enumerate() {
                 write!(f, "  flow {number}")?;
                 write_rules(f, rules)?;
+                write_copies(f, copies, rules)?;
                 writeln!(f)?;
             }
             let four = filters.remote4.map(|key| Ipv4Addr::from(key).to_string());

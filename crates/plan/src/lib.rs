@@ -41,7 +41,7 @@ pub use devices::{Warning, passed_by_ipsec};
 pub use display::action;
 pub use environment::{Environment, NetDev, Sender};
 pub use gate::{GatePlan, GrantWant};
-pub use gtpu::{CopyWant, GtpuPlan, SessionWant};
+pub use gtpu::{Copies, CopyWant, FlowsWant, GtpuPlan, SessionWant};
 pub use hooks::depends_on_sender;
 pub use ids::{Exhausted, Ids, Pool};
 pub use instances::{FIRST_INSTANCE_TABLE, InstanceWant};

@@ -31,6 +31,20 @@ set services gtp-u rules watched uplink duplicate up
 set services gtp-u rules watched downlink duplicate down
 ";
 
+/// Datagrams have tunnels of their own, whose TEIDs are two higher.
+const COPIES_OF_FLOW: &str = "\
+set services gtp-u duplicate up-media peer address 10.71.1.99
+set services gtp-u duplicate up-media peer teid 0x9003
+set services gtp-u duplicate down-media peer address 10.71.1.99
+set services gtp-u duplicate down-media peer teid 0x9004
+set services gtp-u rules watched flow media precedence 1
+set services gtp-u rules watched flow media match protocol udp
+set services gtp-u rules watched flow media match remote-port 9000
+set services gtp-u rules watched flow media uplink duplicate up-media
+set services gtp-u rules watched flow media downlink duplicate down-media
+set services gtp-u rules watched flow rest precedence 2
+";
+
 const STREAM: usize = 2_000_000;
 const DATAGRAMS: usize = 200;
 
@@ -137,6 +151,10 @@ fn traffic(site: &Site, subscribers: &Netns) {
     }
 }
 
+fn is_copy(teid: u32) -> bool {
+    teid & 0xf000 == 0x9000
+}
+
 fn every_packet_comes_twice(mode: &str, more: &str) {
     let label = format!("gtpu-copy-{mode}{}", more.len());
     let site = Site::new(&label);
@@ -158,9 +176,12 @@ fn every_packet_comes_twice(mode: &str, more: &str) {
     gateway.start().unwrap();
     traffic(&site, &subscribers);
     let data = capture.data();
+    let beyond = if more.contains("flow media") { 2 } else { 0 };
     let of = |to: &str, wanted: u32| {
         let to: IpAddr = to.parse().unwrap();
-        let chosen = data.iter().filter(|(at, teid, _)| *at == to && *teid == wanted);
+        let is_media = |packet: &[u8]| packet[9] == 17;
+        let teid = |packet: &[u8]| wanted + if is_copy(wanted) && is_media(packet) { beyond } else { 0 };
+        let chosen = data.iter().filter(|(at, found, packet)| *at == to && *found == teid(packet));
         let mut packets: Vec<&[u8]> = chosen.map(|(_, _, packet)| &packet[..]).collect();
         packets.sort_unstable();
         packets
@@ -200,6 +221,16 @@ fn every_packet_comes_twice_on_tc() {
 #[test]
 fn every_packet_comes_twice_on_xdp() {
     every_packet_comes_twice("xdp", "");
+}
+
+#[test]
+fn a_flows_packets_go_into_its_own_tunnels_on_tc() {
+    every_packet_comes_twice("tc", COPIES_OF_FLOW);
+}
+
+#[test]
+fn a_flows_packets_go_into_its_own_tunnels_on_xdp() {
+    every_packet_comes_twice("xdp", COPIES_OF_FLOW);
 }
 
 #[test]

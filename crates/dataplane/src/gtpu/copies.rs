@@ -1,12 +1,14 @@
-//! Other ends of tunnels that copies go into: sets of rules name them, see bpf/gtpu/duplicate.h.
+//! Other ends of tunnels that copies go into: sets of rules name them, and flows, see bpf/gtpu/duplicate.h.
+
+use std::slice;
 
 use sluice_abi::GtpuRules;
 
 use super::{Book, Gtpu, GtpuRefused, Peer, entry_of, peer_of};
 
-/// By direction; 0 = there are no copies.
-fn numbers(rules: &GtpuRules) -> impl Iterator<Item = u32> + use<> {
-    rules.copy_peer.into_iter().map(u32::from).filter(|number| *number != 0)
+/// Of all of these; 0 = there are no copies.
+fn numbers(rules: &[GtpuRules]) -> impl Iterator<Item = u32> {
+    rules.iter().flat_map(|rules| rules.copy_peer).map(u32::from).filter(|number| *number != 0)
 }
 
 impl Book {
@@ -16,22 +18,28 @@ impl Book {
         if filters != 0 && !self.flows.filters.share(filters) {
             return Err(GtpuRefused::NoFilters);
         }
-        let mut shared = vec![];
-        for number in numbers(rules) {
+        let shared = self.share_copies(slice::from_ref(rules));
+        if shared.is_err() {
+            self.flows.filters.leave(filters);
+        }
+        shared
+    }
+
+    /// What new rules name, or new flows, has one user more for each time.
+    pub(super) fn share_copies(&mut self, rules: &[GtpuRules]) -> Result<(), GtpuRefused> {
+        for (shared, number) in numbers(rules).enumerate() {
             if !self.peers.share(number) {
-                for number in shared {
+                for number in numbers(rules).take(shared) {
                     self.peers.leave(number);
                 }
-                self.flows.filters.leave(filters);
                 return Err(GtpuRefused::NoCopies);
             }
-            shared.push(number);
         }
         Ok(())
     }
 
-    /// Nobody has this set of rules any more.
-    pub(super) fn leave_copies(&mut self, rules: &GtpuRules) {
+    /// Nobody has these any more.
+    pub(super) fn leave_copies(&mut self, rules: &[GtpuRules]) {
         for number in numbers(rules) {
             self.peers.leave(number);
         }
@@ -66,8 +74,8 @@ impl Gtpu {
         Ok(numbers)
     }
 
-    /// Those of a set of rules that an earlier process has written.
-    pub(super) fn note_copies(&self, book: &mut Book, rules: &GtpuRules) {
+    /// Those of rules that an earlier process has written, or of flows.
+    pub(super) fn note_copies(&self, book: &mut Book, rules: &[GtpuRules]) {
         for number in numbers(rules).filter(|number| *number < self.peers.len()) {
             if let Some(peer) = peer_of(&self.peers.read(number)) {
                 book.peers.use_of(number, peer);

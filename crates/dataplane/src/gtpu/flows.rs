@@ -69,13 +69,6 @@ impl Flows {
         FlowBook::new(self.filters.len(), self.states.len())
     }
 
-    /// A set that rules name, which an earlier process has written.
-    pub fn note(&self, book: &mut FlowBook, number: u32) {
-        if number != 0 && number < self.filters.len() {
-            book.filters.use_of(number, self.filters.read(number).as_bytes().into());
-        }
-    }
-
     /// How many flows a set has.
     fn count(&self, rules: &GtpuRules) -> u32 {
         match u32::from(rules.filters) {
@@ -111,23 +104,49 @@ impl Gtpu {
         let mut book = self.book();
         let mut kept = vec![];
         for set in sets {
-            let flows = self.flows.get().ok_or(GtpuRefused::NoFilters)?;
-            let taken = book.flows.filters.take(set.as_bytes().into());
-            let (number, is_new) = taken.inspect_err(|_| {
-                for number in &kept {
-                    book.flows.filters.leave(*number);
-                }
+            let taken = self.take_filters(&mut book, set).inspect_err(|_| {
+                kept.iter().for_each(|number| self.leave_filters(&mut book, *number));
             })?;
-            if is_new {
-                flows.filters.fill(number, 0, set.as_bytes());
-            }
-            kept.push(number);
+            kept.push(taken);
         }
         let numbers = kept.iter().map(|number| *number as u16).collect();
         for number in std::mem::replace(&mut book.flows.kept, kept) {
-            book.flows.filters.leave(number);
+            self.leave_filters(&mut book, number);
         }
         Ok(numbers)
+    }
+
+    fn take_filters(&self, book: &mut Book, set: &GtpuFilters) -> std::result::Result<u32, GtpuRefused> {
+        let flows = self.flows.get().ok_or(GtpuRefused::NoFilters)?;
+        let (number, is_new) = book.flows.filters.take(set.as_bytes().into())?;
+        if is_new {
+            book.share_copies(&set.rules).inspect_err(|_| {
+                book.flows.filters.leave(number);
+            })?;
+            flows.filters.fill(number, 0, set.as_bytes());
+        }
+        Ok(number)
+    }
+
+    /// A set that rules name, which an earlier process has written.
+    pub(super) fn note_filters(&self, book: &mut Book, number: u32) {
+        let Some(flows) = self.flows.get().filter(|flows| (1..flows.filters.len()).contains(&number)) else {
+            return;
+        };
+        let set = flows.filters.read(number);
+        if book.flows.filters.get(number).is_none() {
+            self.note_copies(book, &set.rules);
+        }
+        book.flows.filters.use_of(number, set.as_bytes().into());
+    }
+
+    /// One user less of a set.
+    pub(super) fn leave_filters(&self, book: &mut Book, number: u32) {
+        if book.flows.filters.leave(number)
+            && let Some(flows) = self.flows.get()
+        {
+            book.leave_copies(&flows.filters.read(number).rules);
+        }
     }
 
     /// A block for a session with these rules, 0 = it needs none. No flow of it has seen a packet.

@@ -399,3 +399,32 @@ fn copies_have_peers_that_rules_keep() {
     assert_eq!(refused, Err(GtpuRefused::NoCopies));
     assert_eq!((gtpu.len(), gtpu.peers().len()), (1, 1));
 }
+
+/// And as long as a flow of a set of filters does that rules name, or the configuration.
+#[test]
+fn copies_have_peers_that_flows_keep() {
+    let gtpu = with_flows();
+    let far = |gtpu: &Gtpu| gtpu.peers().iter().filter(|record| record.peer == peer(9)).count();
+    let flow = |copy_peer| {
+        let met = GtpuRules { copy_peer, copy_teid: [7, 0], ..GtpuRules::default() };
+        GtpuFilters::new(&[(FlowMatch::default(), met)]).unwrap()
+    };
+    let number = gtpu.keep_copies([peer(9)]).unwrap()[0];
+    // one of another user plane is refused, and what is shared until then is given back
+    let [good, bad] = [[number, 0], [number, 77]].map(flow);
+    assert_eq!(gtpu.keep_filters([&*good, &*bad]), Err(GtpuRefused::NoCopies));
+    let filters = gtpu.keep_filters([&*good]).unwrap()[0];
+    let rules = GtpuRules { filters, ..session(1, 1).rules };
+    let one = gtpu.add(&GtpuSession { rules, ..session(1, 0x0a00_0001) }).unwrap();
+    // the configuration has neither any more, and the session still does
+    assert_eq!((gtpu.keep_filters([]), gtpu.keep_copies([])), (Ok(vec![]), Ok(vec![])));
+    assert_eq!(far(&gtpu), 1);
+    // a process that starts finds both
+    let gtpu = restarted(gtpu);
+    assert_eq!((far(&gtpu), gtpu.keep_copies([peer(9)]).unwrap()), (1, vec![number]));
+    assert_eq!((gtpu.keep_filters([&*good]), gtpu.keep_copies([])), (Ok(vec![filters]), Ok(vec![])));
+    removed(&gtpu, &[one]);
+    assert_eq!(far(&gtpu), 1);
+    assert_eq!((gtpu.keep_filters([]), far(&gtpu)), (Ok(vec![]), 0));
+    assert_eq!(gtpu.keep_filters([&*good]), Err(GtpuRefused::NoCopies));
+}

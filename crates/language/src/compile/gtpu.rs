@@ -261,21 +261,18 @@ fn copies_can_be_made(gtp_u: View, around: &Around, report: &mut Report) {
     report.error_help(&first.location(), message, "use `mode tc`, `xdp` or `auto` there");
 }
 
-/// Names of the tunnels that copies go into, uplink first.
-fn duplicates(rules: View, gtp_u: View, report: &mut Report) -> [Option<String>; 2] {
-    ["uplink", "downlink"].map(|direction| {
-        let name = rules.value(&[direction, "duplicate"])?;
-        if !gtp_u.entries(&["duplicate"]).any(|known| known.word() == name.word()) {
-            let known: Vec<&str> = gtp_u.entries(&["duplicate"]).map(View::word).collect();
-            undefined(report, name, "tunnel", known, &gtp_u.inactive_names(&["duplicate"]).collect());
-        }
-        if rules.child(direction).is_some_and(|view| view.has("discard")) {
-            let message =
-                format!("`{}` beside `discard`: only what passes is copied", name.above().context());
-            report.error_help(&name.location(), message, "remove one of both");
-        }
-        Some(name.word().to_owned())
-    })
+/// Name of the tunnel that copies of a direction go into.
+fn copies_of(direction: View, gtp_u: View, report: &mut Report) -> Option<String> {
+    let name = direction.value(&["duplicate"])?;
+    if !gtp_u.entries(&["duplicate"]).any(|known| known.word() == name.word()) {
+        let known: Vec<&str> = gtp_u.entries(&["duplicate"]).map(View::word).collect();
+        undefined(report, name, "tunnel", known, &gtp_u.inactive_names(&["duplicate"]).collect());
+    }
+    if direction.has("discard") {
+        let message = format!("`{}` beside `discard`: only what passes is copied", name.above().context());
+        report.error_help(&name.location(), message, "remove one of both");
+    }
+    Some(name.word().to_owned())
 }
 
 fn rules(view: View, gtp_u: View, report: &mut Report) -> SessionRules {
@@ -289,14 +286,13 @@ fn rules(view: View, gtp_u: View, report: &mut Report) -> SessionRules {
         name: view.word().to_owned(),
         qfi,
         reflective: reflective.is_some(),
-        uplink: direction(view, "uplink", report),
-        downlink: direction(view, "downlink", report),
-        duplicate: duplicates(view, gtp_u, report),
-        flows: flows(view, report),
+        uplink: direction(view, "uplink", gtp_u, report),
+        downlink: direction(view, "downlink", gtp_u, report),
+        flows: flows(view, gtp_u, report),
     }
 }
 
-pub(super) fn direction(rules: View, name: &str, report: &mut Report) -> DirectionRules {
+pub(super) fn direction(rules: View, name: &str, gtp_u: View, report: &mut Report) -> DirectionRules {
     let Some(view) = rules.child(name) else { return DirectionRules::default() };
     let number = |name: &str| view.value(&[name]).and_then(|word| amount(word.word(), 0, u64::MAX).ok());
     if let Some(burst) = view.child("burst-size").filter(|_| view.child("maximum-bit-rate").is_none()) {
@@ -309,6 +305,7 @@ pub(super) fn direction(rules: View, name: &str, report: &mut Report) -> Directi
         closed: view.value(&["gate"]).is_some_and(|gate| gate.word() == "closed"),
         discard: view.has("discard"),
         dscp: view.value(&["dscp"]).and_then(|value| dscp(value.word()).ok()),
+        duplicate: copies_of(view, gtp_u, report),
     }
 }
 

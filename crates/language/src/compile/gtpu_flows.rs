@@ -17,11 +17,11 @@ pub const MAX_PREFIXES: usize = 127;
 pub const MAX_PORTS: usize = 127;
 
 /// Flows of one set of rules, the first by precedence first (TS 29.244 5.2.1: the lowest value).
-pub(super) fn flows(rules: View, report: &mut Report) -> Vec<SessionFlow> {
+pub(super) fn flows(rules: View, gtp_u: View, report: &mut Report) -> Vec<SessionFlow> {
     let mut flows: Vec<(SessionFlow, View)> = vec![];
     let mut counts = Counts::default();
     for view in rules.entries(&["flow"]) {
-        let Some(flow) = flow(view, rules, report) else { continue };
+        let Some(flow) = flow(view, rules, gtp_u, report) else { continue };
         is_distinct(&flow, view, &flows, report);
         counts.add(view, report);
         flows.push((flow, view));
@@ -35,7 +35,7 @@ pub(super) fn flows(rules: View, report: &mut Report) -> Vec<SessionFlow> {
     flows.into_iter().map(|(flow, _)| flow).collect()
 }
 
-fn flow(view: View, rules: View, report: &mut Report) -> Option<SessionFlow> {
+fn flow(view: View, rules: View, gtp_u: View, report: &mut Report) -> Option<SessionFlow> {
     let name = view.word();
     let qfi = view.value(&["qfi"]).and_then(View::number);
     let reflective = view.child("reflective-qos");
@@ -44,7 +44,7 @@ fn flow(view: View, rules: View, report: &mut Report) -> Option<SessionFlow> {
         report.error_help(&reflective.location(), message, "add `qfi`, whose container says so");
     }
     let filter = filter(view, report);
-    let (uplink, downlink) = (direction(view, "uplink", report), direction(view, "downlink", report));
+    let [uplink, downlink] = ["uplink", "downlink"].map(|name| direction(view, name, gtp_u, report));
     let Some(precedence) = view.value(&["precedence"]) else {
         if view.child("precedence").is_none() {
             let message = format!("flow `{name}` of rules `{}` has no `precedence`", rules.word());

@@ -27,14 +27,13 @@ const MAXIMUM_BIT_RATE: Statement = leaf(
     Kind::Amount { unit: "bits per second", min: 64_000, max: 400_000_000_000 },
 );
 
-const DIRECTION_OF_FLOW: &[Statement] = &[BURST_SIZE, DISCARD, DSCP, GATE, MAXIMUM_BIT_RATE];
 const DIRECTION: &[Statement] = &[
     BURST_SIZE,
     DISCARD,
     DSCP,
     leaf(
         "duplicate",
-        "A copy of every packet that passes goes into this tunnel, of flows too (forwarding action DUPL, TS 29.244 5.2.1).",
+        "A copy of every packet that passes goes into this tunnel (forwarding action DUPL, TS 29.244 5.2.1); of a flow without one into that of the rules.",
         Kind::Name("duplicate"),
     ),
     GATE,
@@ -65,7 +64,7 @@ const FLOW: Statement = keyed(
         block(
             "downlink",
             "Of its packets to the subscriber; besides, all meet the rate of the rules.",
-            DIRECTION_OF_FLOW,
+            DIRECTION,
         ),
         block("match", "What its packets have, all of it; every packet when left out.", MATCH),
         leaf(
@@ -82,7 +81,7 @@ const FLOW: Statement = keyed(
         block(
             "uplink",
             "Of its packets from the subscriber; besides, all meet the rate of the rules.",
-            DIRECTION_OF_FLOW,
+            DIRECTION,
         ),
     ],
 );

@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use sluice_abi::{GTPU_CONTAINER, GTPU_DOWNLINK_CLOSED, GTPU_MARK_DOWNLINK, GTPU_MARK_UPLINK, GtpuRules};
+use sluice_abi::{
+    FlowMatch, GTPU_CONTAINER, GTPU_DOWNLINK_CLOSED, GTPU_MARK_DOWNLINK, GTPU_MARK_UPLINK, GtpuFilters,
+    GtpuRules,
+};
 use sluice_dataplane::{GtpuSession, Peer, Tunnel};
 use sluice_packet_tests::counters::{self, CounterId};
 use sluice_packet_tests::gateway::Hook;
@@ -19,9 +22,13 @@ use super::bench::{PEER_TEID, TEID, UE, datagram};
 use super::fuzz;
 use super::onwire::{ends, wire};
 
-const PACKETS: u64 = 250;
+const PACKETS: u64 = 300;
+const SUBSCRIBERS: usize = 8;
 /// Of the tunnels of copies, up and down.
 const COPIES: [u32; 2] = [0xc000_0001, 0xd000_0001];
+/// Of the copies of a flow, and the port that its packets have on the other side.
+const COPIES_OF_FLOW: [u32; 2] = [0xc000_0002, 0xd000_0002];
+const PORT_OF_FLOW: u16 = 53;
 
 /// Copies of uplink packets go to the other user plane function, in IPv4 and with a tag; those of downlink ones to the base
 /// station, in IPv6.
@@ -48,7 +55,7 @@ fn session_peer(wire: &Wire) -> Peer {
     Peer { local: ends.to.1, remote: ends.from.1, ifindex: ifindex("n3").expect("a device") }
 }
 
-/// What gates, quotas, marks and containers do; the last one has no copies.
+/// What gates, quotas, marks and containers do; one has no copies, and the last two have some of a flow.
 fn subscribers() -> BTreeMap<u32, Subscriber> {
     let of = |number: u8| Subscriber {
         address: Some([10, 45, 0, number].into()),
@@ -65,6 +72,12 @@ fn subscribers() -> BTreeMap<u32, Subscriber> {
         Subscriber { quota: [Some(9_000), Some(7_000)], ..of(5) },
         Subscriber { copies: [None, Some(COPIES[1])], ..of(6) },
         Subscriber { copies: [None; 2], ..of(7) },
+        Subscriber { copied_flow: Some((PORT_OF_FLOW, COPIES_OF_FLOW.map(Some))), ..of(8) },
+        Subscriber {
+            copies: [None, Some(COPIES[1])],
+            copied_flow: Some((PORT_OF_FLOW, [Some(COPIES_OF_FLOW[0]), None])),
+            ..of(9)
+        },
     ];
     (TEID..).zip(all).collect()
 }
@@ -89,21 +102,34 @@ fn rules_of(own: &Subscriber, numbers: &[u16]) -> GtpuRules {
     }
 }
 
+/// Those of its flow, if it has one; 0 = it has none.
+fn filters_of(own: &Subscriber, numbers: &[u16]) -> Box<GtpuFilters> {
+    let flow = own.copied_flow.map(|(port, copies)| {
+        let asked =
+            FlowMatch { protocol: Some(17), remote_ports: vec![(port, port)], ..FlowMatch::default() };
+        (asked, rules_of(&Subscriber { copies, ..own.clone() }, numbers))
+    });
+    GtpuFilters::new(flow.as_slice()).expect("room for a flow")
+}
+
 fn fill(wire: &Wire, plane: &UserPlane) -> BTreeMap<u32, u32> {
     let gtpu = wire.gateway.dataplane.gtpu().expect("room");
     let numbers = gtpu.keep_copies([0, 1].map(|direction| copy_peer(wire, direction))).expect("room");
-    let add = |(teid, own): (&u32, &Subscriber)| {
+    let sets: Vec<_> = plane.sessions.values().map(|own| filters_of(own, &numbers)).collect();
+    let filters = gtpu.keep_filters(sets.iter().map(|set| &**set)).expect("room");
+    let add = |((teid, own), filters): ((&u32, &Subscriber), u16)| {
+        let filters = if own.copied_flow.is_some() { filters } else { 0 };
         let session = GtpuSession {
             teid: *teid,
             address: own.address,
             prefix: own.prefix,
             tunnel: Tunnel { peer: session_peer(wire), teid: own.peer_teid },
-            rules: rules_of(own, &numbers),
+            rules: GtpuRules { filters, ..rules_of(own, &numbers) },
             quota: own.quota,
         };
         (*teid, gtpu.add(&session).expect("a session"))
     };
-    plane.sessions.iter().map(add).collect()
+    plane.sessions.iter().zip(filters).map(add).collect()
 }
 
 /// Sound, and answered by nobody.
@@ -128,7 +154,7 @@ fn address(number: u32, v4: bool) -> String {
 
 /// Where a frame arrives, and the frame.
 fn some_frame(wire: &Wire, random: &mut Random) -> (&'static str, Vec<u8>) {
-    let (v4, number) = (random.percent(50), 2 + random.below(6) as u32);
+    let (v4, number) = (random.percent(50), 2 + random.below(SUBSCRIBERS) as u32);
     let server = if v4 { "10.6.0.100" } else { "2001:db8:6::100" };
     if random.percent(50) {
         let inner = some_packet(random, server, &address(number, v4));
@@ -138,8 +164,8 @@ fn some_frame(wire: &Wire, random: &mut Random) -> (&'static str, Vec<u8>) {
         return ("n6", [&to.0[..], &from.0, &kind, &inner].concat());
     }
     // sometimes of another's, sometimes to another subscriber
-    let own = if random.percent(90) { number } else { 2 + random.below(7) as u32 };
-    let other = address(2 + random.below(6) as u32, v4);
+    let own = if random.percent(90) { number } else { 2 + random.below(SUBSCRIBERS + 1) as u32 };
+    let other = address(2 + random.below(SUBSCRIBERS) as u32, v4);
     let to = if random.percent(80) { server } else { &other };
     let mut inner = some_packet(random, &address(own, v4), to);
     if random.percent(10) {
@@ -159,7 +185,8 @@ fn copy_in(frame: &[u8]) -> Option<(usize, u16, &[u8])> {
     let message = frame.get(udp + 8..)?;
     let teid = u32::from_be_bytes(message.get(4..8)?.try_into().ok()?);
     let sport = u16::from_be_bytes([frame[udp], frame[udp + 1]]);
-    (teid == COPIES[direction] && message[1] == 255).then_some((direction, sport, frame))
+    let is_copy = [COPIES, COPIES_OF_FLOW].iter().any(|teids| teids[direction] == teid);
+    (is_copy && message[1] == 255).then_some((direction, sport, frame))
 }
 
 fn copy_frame(wire: &Wire, copied: &Copied, sport: u16) -> Vec<u8> {

@@ -8,11 +8,11 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use sluice_abi::GtpuRules;
+use sluice_abi::{GtpuFilters, GtpuRules};
 use sluice_dataplane::{Dataplane, Gtpu, GtpuRecord, GtpuRefused, GtpuSession, Peer, Tunnel};
 use sluice_language::Config;
 use sluice_language::gtpu::{GtpU, MobileSession, Thresholds};
-use sluice_plan::{CopyWant, GtpuPlan, Plan, SessionWant};
+use sluice_plan::{Copies, CopyWant, FlowsWant, GtpuPlan, Plan, SessionWant};
 
 use super::journal::{Journal, Line, Written};
 use super::markers;
@@ -536,16 +536,31 @@ impl Book {
         let ends = |want: &CopyWant| Peer { local: want.local, remote: want.remote, ifindex: want.ifindex };
         let numbers = gtpu.keep_copies(self.plan.copies.values().map(ends))?;
         self.copies = self.plan.copies.keys().cloned().zip(numbers).collect();
-        let numbers = gtpu.keep_filters(self.plan.filters.values().map(|filters| &**filters))?;
+        let sets: Vec<_> = self.plan.filters.values().map(|want| self.filters_of(want)).collect();
+        let numbers = gtpu.keep_filters(sets.iter().map(|set| &**set))?;
         self.filters = self.plan.filters.keys().cloned().zip(numbers).collect();
         Ok(())
+    }
+
+    fn filters_of(&self, want: &FlowsWant) -> Box<GtpuFilters> {
+        let mut filters = want.filters.clone();
+        for (rules, names) in filters.rules.iter_mut().zip(&want.copies) {
+            rules.copy_peer = self.copy_peers(names);
+        }
+        filters
+    }
+
+    /// 0 = there are no copies.
+    fn copy_peers(&self, names: &Copies) -> [u16; 2] {
+        names
+            .each_ref()
+            .map(|name| name.as_ref().and_then(|name| self.copies.get(name)).copied().unwrap_or(0))
     }
 
     fn asked(&self, want: &SessionWant) -> GtpuSession {
         let peer = Peer { local: want.local, remote: want.remote, ifindex: want.ifindex };
         let filters = want.filters.as_ref().and_then(|name| self.filters.get(name)).copied();
-        let copy = |name: &Option<String>| self.copies.get(name.as_ref()?).copied();
-        let copy_peer = want.copies.each_ref().map(|name| copy(name).unwrap_or(0));
+        let copy_peer = self.copy_peers(&want.copies);
         GtpuSession {
             teid: want.teid,
             address: want.address,
