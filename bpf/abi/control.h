@@ -94,12 +94,12 @@ struct spare_sessions {
 
 /* Of packets that come out of the far end of a mobile interface and are not the host's own, see gtpu.h. */
 #define GTPU_COPIED_MARK 0x51ce0004 /* to a subscriber, and its copy was made */
-/* Of a copy: by direction, and in the low half the set of rules that say where it goes, or a flow of a set of filters.
+/* Of a copy: by direction, and in the low half what says where it goes: a set of rules, or a flow of a set of filters.
  */
 #define GTPU_COPY_MARK(DIRECTION, RULES) (0x51d00000 | (__u32)(DIRECTION) << 16 | (RULES))
 #define GTPU_COPY_BY_FLOW 0x40000
 #define GTPU_FLOW_COPY_MARK(DIRECTION, FILTERS, FLOW)                                                                  \
-	(GTPU_COPY_MARK(DIRECTION, (__u32)(FILTERS) << 6 | (FLOW)) | GTPU_COPY_BY_FLOW)
+	(GTPU_COPY_MARK(DIRECTION, (FILTERS) * GTPU_FLOWS + (FLOW)) | GTPU_COPY_BY_FLOW)
 #define GTPU_IS_COPY(MARK) (((MARK) & ~(GTPU_COPY_BY_FLOW | 0x1ffff)) == GTPU_COPY_MARK(0, 0))
 #define GTPU_COPY_DIRECTION(MARK) ((MARK) >> 16 & 1)
 #define GTPU_COPY_RULES(MARK) ((MARK) & 0xffff)

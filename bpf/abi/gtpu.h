@@ -141,11 +141,11 @@ struct gtpu_filters {
 	__u64 remote_port_flows[GTPU_INTERVALS];
 	__u16 local_port[GTPU_INTERVALS];
 	__u64 local_port_flows[GTPU_INTERVALS];
-	struct gtpu_rules rules[GTPU_FLOWS]; /* what a flow's packets meet; ifindex, GTPU_TO_PEER are the session's, and
-						copies without its own */
+	/* what a flow's packets meet; ifindex and GTPU_TO_PEER are the session's, and so are copies if it has none */
+	struct gtpu_rules rules[GTPU_FLOWS];
 };
 _Static_assert(sizeof(struct gtpu_filters) % 64 == 0, "gtpu_filters are whole cache lines");
-_Static_assert(MAX_GTPU_FILTERS *GTPU_FLOWS <= 1 << 16, "the mark of a copy has room for any flow");
+_Static_assert(MAX_GTPU_FILTERS <= 0x10000 / GTPU_FLOWS, "the mark of a copy has room for any flow");
 
 /* A flow of a session. */
 struct gtpu_flow {

@@ -11,8 +11,7 @@
 /* Offsets into the linear part, said so that every verifier sees it. */
 #define GTPU_LINEAR 0x7ff
 
-/* What packets of one flow have in common, whose first header is there; pieces, and headers with more, go by addresses.
- */
+/* What packets of one flow have in common. Their first header is there; pieces, and longer ones, go by addresses. */
 static __always_inline __u32 gtpu_flow_word4(hook_ctx *ctx, const struct iphdr *ip)
 {
 	const __u32 *be_ports = (const void *)(ip + 1);

@@ -139,11 +139,6 @@ pub struct SessionRules {
 }
 
 impl SessionRules {
-    /// Names of the tunnels that copies of what passes go into, uplink first.
-    pub fn duplicates(&self) -> [Option<&str>; 2] {
-        [&self.uplink, &self.downlink].map(|direction| direction.duplicate.as_deref())
-    }
-
     /// Whether packets to the peer may have a PDU Session Container.
     pub fn has_qfi(&self) -> bool {
         self.qfi.is_some() || self.flows.iter().any(|flow| flow.qfi.is_some())
@@ -167,13 +162,6 @@ pub struct SessionFlow {
     pub uplink: DirectionRules,
     /// To the subscriber.
     pub downlink: DirectionRules,
-}
-
-impl SessionFlow {
-    /// Names of the tunnels that its copies go into instead of those of its rules, uplink first.
-    pub fn duplicates(&self) -> [Option<&str>; 2] {
-        [&self.uplink, &self.downlink].map(|direction| direction.duplicate.as_deref())
-    }
 }
 
 /// What packets of a flow have (an SDF filter, TS 23.501 5.7.6.2); what is None or empty is not asked for.
@@ -359,7 +347,8 @@ impl GtpU {
             let what = format!("rules `{name}` have flows, and it is a relay");
             return Err(misfit(&["rules"], what, "name rules without: relayed packets are not looked at"));
         }
-        if session.relay && rules.duplicates() != [None; 2] {
+        let is_copied = rules.uplink.duplicate.is_some() || rules.downlink.duplicate.is_some();
+        if session.relay && is_copied {
             let what = format!("rules `{name}` have `duplicate`, and it is a relay");
             return Err(misfit(&["rules"], what, "name rules without: relayed messages are not copied"));
         }

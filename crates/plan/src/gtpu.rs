@@ -110,6 +110,7 @@ impl GtpuPlan {
         let (interface, local) = config.local(session)?;
         let ifindex = *self.tunnels.get(&interface.unit)?;
         let mobile = if session.relay { 0 } else { *self.mobiles.get(config.mobile(session)?)? };
+        let named = session.rules.as_ref().and_then(|name| config.rules(name));
         Some(SessionWant {
             teid: session.teid,
             address: session.address,
@@ -119,7 +120,7 @@ impl GtpuPlan {
             ifindex,
             remote_teid: session.peer_teid,
             rules: rules(config, session, mobile)?,
-            copies: session.rules.as_ref().map_or([None, None], |name| copies_of(config, name)),
+            copies: named.map_or([None, None], |rules| copies([&rules.uplink, &rules.downlink])),
             filters: session.rules.clone().filter(|name| self.filters.contains_key(name)),
             quota: [session.uplink_quota, session.downlink_quota],
         })
@@ -133,21 +134,18 @@ fn rules(config: &GtpU, session: &MobileSession, ifindex: u32) -> Option<GtpuRul
     };
     let wanted = config.rules(name)?;
     let rules = entry([&wanted.uplink, &wanted.downlink], wanted.qfi, wanted.reflective);
-    let copy_teid = copy_teids(config, wanted.duplicates());
+    let copy_teid = copy_teids(config, [&wanted.uplink, &wanted.downlink]);
     Some(GtpuRules { ifindex, flags: rules.flags | own, copy_teid, ..rules })
 }
 
-fn copies_of(config: &GtpU, rules: &str) -> Copies {
-    config.rules(rules).map(|rules| owned(rules.duplicates())).unwrap_or_default()
+fn copies(directions: [&DirectionRules; 2]) -> Copies {
+    directions.map(|direction| direction.duplicate.clone())
 }
 
-fn owned(names: [Option<&str>; 2]) -> Copies {
-    names.map(|name| name.map(str::to_owned))
-}
-
-/// Of tunnels by name; 0 = there is none.
-fn copy_teids(config: &GtpU, names: [Option<&str>; 2]) -> [u32; 2] {
-    names.map(|name| name.and_then(|name| config.duplicate(name)).map_or(0, |tunnel| tunnel.peer_teid))
+/// Of the tunnels that copies go into; 0 = there are none.
+fn copy_teids(config: &GtpU, directions: [&DirectionRules; 2]) -> [u32; 2] {
+    let tunnel = |name: &Option<String>| config.duplicate(name.as_ref()?);
+    directions.map(|direction| tunnel(&direction.duplicate).map_or(0, |tunnel| tunnel.peer_teid))
 }
 
 /// What packets meet, of a flow or of none.
@@ -179,24 +177,22 @@ fn entry(directions: [&DirectionRules; 2], qfi: Option<u8>, reflective: bool) ->
 fn filters(config: &GtpU) -> BTreeMap<String, FlowsWant> {
     let with_flows = config.rules.iter().filter(|rules| !rules.flows.is_empty());
     let of = |rules: &SessionRules| {
-        let met = |flow: &SessionFlow| GtpuRules {
-            copy_teid: copy_teids(config, flow.duplicates()),
-            ..met(rules, flow)
-        };
-        let flows: Vec<_> = rules.flows.iter().map(|flow| (asked(&flow.filter), met(flow))).collect();
-        let copies = rules.flows.iter().map(|flow| owned(flow.duplicates())).collect();
+        let met = |flow: &SessionFlow| (asked(&flow.filter), met(config, rules, flow));
+        let flows: Vec<_> = rules.flows.iter().map(met).collect();
+        let copies = rules.flows.iter().map(|flow| copies([&flow.uplink, &flow.downlink])).collect();
         Some((rules.name.clone(), FlowsWant { filters: GtpuFilters::new(&flows).ok()?, copies }))
     };
     with_flows.filter_map(of).collect()
 }
 
 /// A flow without a QFI has that of its rules: behind N3 all packets have one (TS 38.415 5.5.2.1).
-fn met(rules: &SessionRules, flow: &SessionFlow) -> GtpuRules {
+fn met(config: &GtpU, rules: &SessionRules, flow: &SessionFlow) -> GtpuRules {
     let directions = [&flow.uplink, &flow.downlink];
-    match flow.qfi {
+    let met = match flow.qfi {
         None => entry(directions, rules.qfi, rules.reflective),
         qfi => entry(directions, qfi, flow.reflective),
-    }
+    };
+    GtpuRules { copy_teid: copy_teids(config, directions), ..met }
 }
 
 fn asked(filter: &FlowFilter) -> FlowMatch {
