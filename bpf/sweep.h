@@ -167,8 +167,8 @@ __noinline int sweep_bindings_of(const struct sweep *sweep, __u32 family, __u32 
 	}                                                                                                              \
                                                                                                                        \
 	/*                                                                                                             \
-	 * Nearly every session is alive, not idle for long, without a timeout of its own, and nothing about it is     \
-	 * about to wrap. What is seen while its record changes hands decides nothing: the next pass looks again.      \
+	 * Nearly every session is UDP or open TCP, not idle for long, without a timeout of its own, and nothing       \
+	 * is about to wrap. What is seen while its record changes hands decides nothing: the next pass looks again.   \
 	 */                                                                                                            \
 	static __always_inline bool sweep_leaves##FAMILY(struct sweep *sweep, const struct sweep_limits *limits,       \
 							 const struct flow_line##FAMILY *line0,                        \
@@ -177,12 +177,17 @@ __noinline int sweep_bindings_of(const struct sweep *sweep, __u32 family, __u32 
 		const struct flow_state *forward = &line0->state, *back = &line1->state;                               \
 		__u32 idle = jiffies_since(sweep->now, forward->last_seen);                                            \
 		__u32 other = jiffies_since(sweep->now, back->last_seen);                                              \
-		__u32 kind = timeout_kind(line0->key.proto, forward->tcp_state, back->tcp_state);                      \
+		__u8 proto = line0->key.proto;                                                                         \
+		__u32 kind = proto == IPPROTO_UDP ? TIMEOUT_UDP : TIMEOUT_TCP;                                         \
+		bool usual =                                                                                           \
+			proto == IPPROTO_UDP || (proto == IPPROTO_TCP && forward->tcp_state == TCP_DIR_ESTABLISHED &&  \
+						 back->tcp_state == TCP_DIR_ESTABLISHED);                              \
 		__u32 flags = (forward->flags | back->flags) & (FLOW_OWN_TIMEOUT | FLOW_CARRY);                        \
 		__u32 wraps = (forward->packets | back->packets) >> 31;                                                \
                                                                                                                        \
 		idle = other < idle ? other : idle;                                                                    \
-		return !(flags | wraps | sweep->early##FAMILY | (forward->marks & (MARK_EXTENDED | sweep->bound))) &&  \
+		return usual &&                                                                                        \
+		       !(flags | wraps | sweep->early##FAMILY | (forward->marks & (MARK_EXTENDED | sweep->bound))) &&  \
 		       (__u16)(stamp - forward->stamp) < OLDEST_STAMP &&                                               \
 		       (__u16)(stamp - back->stamp) < OLDEST_STAMP &&                                                  \
 		       idle <= (__u64)limit_of(limits, kind) * config.hz;                                              \
