@@ -58,7 +58,7 @@ struct sweep {
 	__u64 started_ns; /* of this pass */
 	__u64 unbound;    /* bindings that ended idle */
 	__u32 bound;      /* the pass under way looks at bindings too */
-	__u32 kind;       /* of the session that is looked at, see sweep_kind() */
+	__u32 zero;
 	__u64 spare[4];
 };
 _Static_assert(sizeof(struct sweep) == 128, "sweep has no hidden padding");

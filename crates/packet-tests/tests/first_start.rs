@@ -33,10 +33,18 @@ fn processor_time() -> Duration {
     Duration::from_micros(micros.try_into().unwrap())
 }
 
-/// What the first commits of a new state cost, one after the other.
-fn commits(turn: u32) -> Vec<Duration> {
+/// With a new state, which is gone after it.
+fn with_dataplane<T>(turn: usize, work: impl FnOnce(&Dataplane) -> T) -> T {
     let pin = std::path::Path::new("/sys/fs/bpf").join(format!("sluice-start-{}-{turn}", std::process::id()));
     let dataplane = Dataplane::open(&pin, Sizes::default()).unwrap();
+    let result = work(&dataplane);
+    drop(dataplane);
+    cleanup(&pin).unwrap();
+    result
+}
+
+/// What the first commits of a new state cost, one after the other.
+fn commits(dataplane: &Dataplane) -> Vec<Duration> {
     let mut spent = Vec::new();
     for number in 1..=4 {
         let plan = plan_of(&everything(), number).unwrap();
@@ -47,29 +55,22 @@ fn commits(turn: u32) -> Vec<Duration> {
         dataplane.retire_idle().unwrap();
         spent.push(processor_time() - begin);
     }
-    drop(dataplane);
-    cleanup(&pin).unwrap();
     spent
 }
 
 /// Instructions that the kernel's verifier looks at for all programs of a start.
-fn verified() -> u32 {
-    let pin = std::path::Path::new("/sys/fs/bpf").join(format!("sluice-start-{}", std::process::id()));
-    let dataplane = Dataplane::open(&pin, Sizes::default()).unwrap();
+fn verified(dataplane: &Dataplane) -> u32 {
     let plan = plan_of(&everything(), 1).unwrap();
     let programs = dataplane.examine(&plan.tables, &variants_of(&plan)).unwrap();
     let all = programs.into_iter().chain(dataplane.examine_fixed().unwrap());
-    let sum = all.map(|program| program.verified_instructions).sum();
-    drop(dataplane);
-    cleanup(&pin).unwrap();
-    sum
+    all.map(|program| program.verified_instructions).sum()
 }
 
 /// What of a start is the same on every machine, then its time. Of that the least of a few: caches that others have emptied
 /// only add to it, so there are more turns while they do.
 #[test]
 fn start_and_commit_with_every_function_are_cheap() {
-    let verified = verified();
+    let verified = with_dataplane(0, verified);
     assert!(verified < MOST_VERIFIED, "{verified} verified instructions");
     let mut turns: Vec<(f64, Vec<Duration>)> = vec![];
     let is_cheap = |turns: &[(f64, Vec<Duration>)]| {
@@ -79,7 +80,7 @@ fn start_and_commit_with_every_function_are_cheap() {
             .all(|(number, most)| least(*number).is_some_and(|least| least < *most))
     };
     while turns.len() < MOST_TURNS && !is_cheap(&turns) {
-        turns.push((slower(), commits(turns.len() as u32)));
+        turns.push((slower(), with_dataplane(turns.len(), commits)));
     }
     println!("{verified} verified instructions, {turns:?}");
     assert!(is_cheap(&turns), "{turns:?}");
