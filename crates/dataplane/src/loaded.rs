@@ -60,10 +60,10 @@ impl Loaded {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)[hook as usize]
     }
 
-    /// Of programs with this configuration and these maps of their slot.
-    pub fn identity(&self, hook: ObjectKind, config: &ProgramConfig, slot_maps: [u32; 2]) -> Identity {
+    /// Of programs with this configuration and these maps beside the state's.
+    pub fn identity(&self, hook: ObjectKind, config: &ProgramConfig, maps: &[u32]) -> Identity {
         let state = self.state(hook);
-        Identity { state, recipe: hash(&(state, config.as_bytes(), slot_maps)) }
+        Identity { state, recipe: hash(&(state, config.as_bytes(), maps)) }
     }
 
     /// The program in a slot of a PROG_ARRAY, if it was made from this recipe.

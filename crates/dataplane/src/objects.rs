@@ -1,8 +1,9 @@
 //! The two embedded BPF objects: what to create, re-use and freeze before the kernel sees them.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io::Read;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Once, OnceLock};
 
 use flate2::read::ZlibDecoder;
@@ -234,8 +235,32 @@ fn missing(what: &str) -> Error {
 /// A loaded program and its maps; None when it is gone.
 pub(crate) fn program_by_id(id: u32) -> Option<(ProgramDetails, Vec<MapHandle>)> {
     let details = program::details(program::by_id(id).ok()?).ok()?;
-    let maps = details.map_ids.iter().filter_map(|id| MapHandle::from_map_id(*id).ok()).collect();
+    let maps = maps_by_id(&details.map_ids).collect();
     Some((details, maps))
+}
+
+/// Those that are still there.
+fn maps_by_id(ids: &[u32]) -> impl Iterator<Item = MapHandle> {
+    ids.iter().filter_map(|id| MapHandle::from_map_id(*id).ok())
+}
+
+/// Maps that programs work with, without those of the compiler and of the loader.
+pub(crate) struct KnownMaps(BTreeMap<String, MapHandle>);
+
+/// The kernel keeps so much of a map's name.
+const NAME_BYTES: usize = 15;
+pub(crate) const RODATA: &str = ".rodata";
+
+impl KnownMaps {
+    pub fn of(ids: &[u32]) -> KnownMaps {
+        let named = maps_by_id(ids).map(|map| (map.name().to_string_lossy().into_owned(), map));
+        KnownMaps(named.filter(|(name, _)| !name.contains(RODATA)).collect())
+    }
+
+    /// The one that stands for `name` of an object.
+    pub fn descriptor(&self, name: &str) -> Option<BorrowedFd<'_>> {
+        self.0.get(name.get(..NAME_BYTES).unwrap_or(name)).map(AsFd::as_fd)
+    }
 }
 
 #[cfg(test)]

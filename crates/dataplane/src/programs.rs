@@ -1,17 +1,18 @@
 //! The programs of a generation: which there are, what they are loaded with, and the slots they are called from.
 
-use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::thread;
 
 use libbpf_rs::{MapCore, MapFlags};
 pub use sluice_abi::programs::Program;
 use sluice_abi::stages::Stage;
 use sluice_abi::{MAX_VARIANTS, ProgramConfig, program_slot};
+use sluice_libbpf::program;
 
 use crate::error::{Doing, Result};
-use crate::loaded::Identity;
-use crate::objects::{self, Frozen, ObjectKind, Recipe};
+use crate::loaded::{Identity, id_at};
+use crate::objects::{self, Frozen, KnownMaps, ObjectKind, Recipe};
 use crate::slots::{Filled, Lines};
 use crate::{Dataplane, Variant, gate, reaper};
 
@@ -47,6 +48,43 @@ fn needed(hook: ObjectKind, number: u32, variant: Variant) -> impl Iterator<Item
     })
 }
 
+/// What no device's own stages change: they come before the verdict, and from there on variants that differ in them alone
+/// have the same programs. These call each other, and where this gateway answers, what the leader's devices take.
+const SHARED: [Program; 5] =
+    [Program::GtpuSignal, Program::Judge, Program::Record, Program::Leave, Program::GtpuEncap];
+const OF_DEVICES: [Stage; 4] = [Stage::Screen, Stage::ScreenRate, Stage::ScreenFirst, Stage::Fanout];
+
+/// What a variant consists of on a hook.
+struct Parts {
+    /// The variant before it whose programs it shares, and those.
+    leader: u32,
+    shared: Vec<Program>,
+    own: Vec<Program>,
+}
+
+impl Parts {
+    fn of(hook: ObjectKind, variants: &[Variant], number: u32) -> Parts {
+        let wanted = variants[number as usize];
+        let of_devices = OF_DEVICES.iter().fold(0, |mask, stage| mask | stage.bit());
+        let leads = |other: &Variant| {
+            other.hooks.has(hook) && (other.stage_mask ^ wanted.stage_mask) & !of_devices == 0
+        };
+        let leader = variants[..number as usize].iter().position(leads);
+        let (shared, own) =
+            needed(hook, number, wanted).partition(|program| leader.is_some() && SHARED.contains(program));
+        Parts { leader: leader.unwrap_or_default() as u32, shared, own }
+    }
+
+    /// The maps that the leader's programs work with: they hand packets over in them. None where nothing is shared.
+    fn maps<'a>(&self, leads: impl Fn(Program) -> Option<BorrowedFd<'a>>) -> Result<Vec<u32>> {
+        let mut ids = BTreeSet::new();
+        for program in self.shared.iter().filter_map(|program| leads(*program)) {
+            ids.extend(program::details(program).doing(|| "examine a shared program".to_owned())?.map_ids);
+        }
+        Ok(ids.into_iter().collect())
+    }
+}
+
 impl Dataplane {
     /// The programs of a slot: those that are there already, and the others loaded.
     pub(crate) fn find_or_load(
@@ -56,31 +94,9 @@ impl Dataplane {
         variants: &[Variant],
         config: ProgramConfig,
     ) -> Result<BTreeMap<Key, Found>> {
-        let maps = self.slots.map_ids(slot)?;
-        let of = &|hook| -> Result<BTreeMap<Key, Found>> {
-            let mut programs = BTreeMap::new();
-            for (variant, wanted) in (0u32..).zip(variants) {
-                let kinds: Vec<Program> = needed(hook, variant, *wanted).collect();
-                let config = ProgramConfig { variant, stage_mask: wanted.stage_mask, ..config };
-                let identity = self.loaded.identity(hook, &config, maps);
-                let find = |program: &Program| {
-                    let index = program_slot(slot, variant, *program);
-                    self.loaded.find(hook, self.state.programs(hook), index, identity)
-                };
-                let there: Option<Vec<OwnedFd>> = kinds.iter().map(find).collect();
-                let is_new = there.is_none();
-                let fds = match there {
-                    Some(fds) => fds,
-                    None => self.load_variant(hook, filled.lines(), &kinds, config)?,
-                };
-                for (program, fd) in kinds.into_iter().zip(fds) {
-                    programs.insert((hook, variant, program), Found { fd, identity, is_new });
-                }
-            }
-            Ok(programs)
-        };
         // they have nothing in common but maps that exist; the verifier is most of the time
         let loaded = thread::scope(|scope| {
+            let of = |hook| self.find_or_load_hook(hook, (slot, filled), variants, config);
             let threads = HOOKS.map(|hook| scope.spawn(move || of(hook)));
             threads.map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
@@ -91,7 +107,51 @@ impl Dataplane {
         Ok(programs)
     }
 
-    /// Loads the programs of all variants on a hook.
+    /// Those of one hook.
+    fn find_or_load_hook(
+        &self,
+        hook: ObjectKind,
+        (slot, filled): (u32, &Filled),
+        variants: &[Variant],
+        config: ProgramConfig,
+    ) -> Result<BTreeMap<Key, Found>> {
+        let slot_maps = self.slots.map_ids(slot)?;
+        let mut programs: BTreeMap<Key, Found> = BTreeMap::new();
+        for (variant, wanted) in (0u32..).zip(variants) {
+            let parts = Parts::of(hook, variants, variant);
+            let lead = |program| programs.get(&(hook, parts.leader, program));
+            let maps = parts.maps(|program| Some(lead(program)?.fd.as_fd()))?;
+            let config = ProgramConfig { variant, stage_mask: wanted.stage_mask, ..config };
+            let identity = self.loaded.identity(hook, &config, &[&slot_maps[..], &maps].concat());
+            let place = |program| (self.state.programs(hook), program_slot(slot, variant, program));
+            let find = |program: &Program| {
+                let (there, index) = place(*program);
+                self.loaded.find(hook, there, index, identity)
+            };
+            let there: Option<Vec<OwnedFd>> = parts.own.iter().map(find).collect();
+            let is_new = there.is_none();
+            let fds = match there {
+                Some(fds) => fds,
+                None => self.load_variant(hook, filled.lines(), (&parts.own, &maps), config)?,
+            };
+            let mut found: Vec<(Program, Found)> = vec![];
+            for program in &parts.shared {
+                let Some(lead) = lead(*program) else { continue };
+                let (there, index) = place(*program);
+                let fd = lead.fd.try_clone().doing(|| "share a program".to_owned())?;
+                let id = program::details(&fd).doing(|| "examine a shared program".to_owned())?.id;
+                let is_new = id_at(there, index) != Some(id);
+                found.push((*program, Found { fd, identity: lead.identity, is_new }));
+            }
+            found.extend(
+                parts.own.iter().zip(fds).map(|(program, fd)| (*program, Found { fd, identity, is_new })),
+            );
+            programs.extend(found.into_iter().map(|(program, found)| ((hook, variant, program), found)));
+        }
+        Ok(programs)
+    }
+
+    /// Loads the programs of all variants on a hook, each once.
     pub(crate) fn load_variants(
         &self,
         hook: ObjectKind,
@@ -99,29 +159,32 @@ impl Dataplane {
         variants: &[Variant],
         config: ProgramConfig,
     ) -> Result<BTreeMap<Key, OwnedFd>> {
-        let mut programs = BTreeMap::new();
+        let mut programs: BTreeMap<Key, OwnedFd> = BTreeMap::new();
         for (variant, wanted) in (0u32..).zip(variants) {
-            let kinds: Vec<Program> = needed(hook, variant, *wanted).collect();
+            let parts = Parts::of(hook, variants, variant);
+            let maps = parts.maps(|program| programs.get(&(hook, parts.leader, program)).map(AsFd::as_fd))?;
             let config = ProgramConfig { variant, stage_mask: wanted.stage_mask, ..config };
-            let fds = self.load_variant(hook, lines, &kinds, config)?;
-            programs.extend(kinds.into_iter().map(|program| (hook, variant, program)).zip(fds));
+            let fds = self.load_variant(hook, lines, (&parts.own, &maps), config)?;
+            programs.extend(parts.own.into_iter().map(|program| (hook, variant, program)).zip(fds));
         }
         Ok(programs)
     }
 
-    /// Loads programs of one variant, in the order of `wanted`.
+    /// Loads programs of one variant, in the order of `wanted`; beside maps of the state and of the slot they work with
+    /// those with the ids `shared`.
     fn load_variant(
         &self,
         hook: ObjectKind,
         lines: &Lines,
-        wanted: &[Program],
+        (wanted, shared): (&[Program], &[u32]),
         config: ProgramConfig,
     ) -> Result<Vec<OwnedFd>> {
         let symbols: Vec<String> = wanted.iter().map(|program| symbol(hook, *program)).collect();
         let names: Vec<&str> = symbols.iter().map(String::as_str).collect();
+        let shared = KnownMaps::of(shared);
         let reuse = |name: &str| {
             let own = self.slots.descriptor(config.slot, lines, name);
-            own.or_else(|| self.state.descriptor(hook, name))
+            own.or_else(|| self.state.descriptor(hook, name)).or_else(|| shared.descriptor(name))
         };
         let object = objects::load(&Recipe {
             kind: hook,

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -204,6 +204,68 @@ fn programs_are_loaded_where_their_code_or_their_memory_is_another() {
     let dataplane = pin.open(SMALL);
     let loaded = commit(&dataplane, mask, &persistent);
     assert_eq!(loaded.into_iter().filter(|loaded| *loaded).count(), 1, "of slot 0");
+}
+
+/// Of a variant, by program: the kernel's number of it, and of the memory that it works with.
+type Standing = BTreeMap<Program, (u32, u32)>;
+
+/// Packets go from one of these programs to the next in memory of a CPU: all that share programs must have the same.
+#[test]
+fn what_differs_by_stages_of_devices_shares_programs_and_their_memory() {
+    const SHARED: [Program; 5] =
+        [Program::GtpuSignal, Program::Judge, Program::Record, Program::Leave, Program::GtpuEncap];
+    let pin = Pin::new();
+    let dataplane = pin.open(SMALL);
+    let plain = small_mask();
+    let (screened, listening) = (plain | Stage::Screen.bit(), plain | Stage::Fanout.bit());
+    let gated = plain | Stage::Gate.bit();
+    let mut number = 0;
+    let mut commit = |masks: &[u32]| -> (usize, Vec<Standing>) {
+        number += 1;
+        let variants: Vec<Variant> = masks.iter().map(|mask| Variant::new(*mask)).collect();
+        let generation = dataplane.load(&tables(1), &variants, number).unwrap();
+        dataplane.switch(&generation);
+        dataplane.grace().unwrap();
+        let of = |variant| {
+            let found = Program::ALL.into_iter().filter(|program| *program != Program::Egress);
+            let found = found.filter_map(|program| {
+                let fd = generation.program(ObjectKind::Xdp, variant, program)?;
+                let details = sluice_libbpf::program::details(fd).unwrap();
+                let maps = details.map_ids.iter().map(|id| MapHandle::from_map_id(*id).unwrap());
+                let memory =
+                    maps.filter(|map| map.name() == "scratch").map(|map| map.info().unwrap().info.id);
+                Some((program, (details.id, memory.collect::<Vec<_>>()[0])))
+            });
+            found.collect()
+        };
+        (generation.programs_loaded(), (0..masks.len() as u32).map(of).collect())
+    };
+    let share = |of: &[Standing], one: usize, other: usize| {
+        let memory: BTreeSet<u32> = [one, other]
+            .iter()
+            .flat_map(|of_variant| of[*of_variant].values())
+            .map(|found| found.1)
+            .collect();
+        let same = of[one].iter().filter(|(program, found)| of[other].get(program) == Some(found));
+        let same: Vec<Program> = same.map(|(program, _)| *program).collect();
+        assert_eq!(same.is_empty(), memory.len() > 1, "{one} and {other} share {same:?}");
+        same
+    };
+    for turn in 0..4 {
+        let (loaded, of) = commit(&[plain, screened, gated, listening]);
+        assert_eq!(loaded == 0, turn > 1, "commit {turn} loaded {loaded}");
+        assert_eq!((share(&of, 0, 1), share(&of, 0, 3)), (SHARED.to_vec(), SHARED.to_vec()));
+        assert_eq!(share(&of, 0, 2), []);
+    }
+    // another one leads: who is led works with its memory, although its own stages are the same
+    for first in [listening, plain | Stage::ScreenRate.bit(), gated, plain] {
+        for _ in 0..2 {
+            let (_, of) = commit(&[first, screened, gated]);
+            let expected = if first == gated { vec![] } else { SHARED.to_vec() };
+            assert_eq!(share(&of, 0, 1), expected);
+            assert_eq!(share(&of, 1, 2), []);
+        }
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ static YARDSTICK: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/yardstick.bp
 const MOST_START: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1300 } else { 1000 });
 const MOST_COMMIT: Duration = Duration::from_millis(300);
 const REFERENCE: Duration = Duration::from_millis(120);
-const MOST_VERIFIED: u32 = 1_300_000;
+const MOST_VERIFIED: u32 = 870_000;
 const MOST_TURNS: usize = 16;
 
 /// How many times slower than there this machine verifies at the moment.

@@ -3,7 +3,6 @@
 //! A program whose place is taken is pinned first, under the number of its place, so that nothing depends on who took it.
 //! Which program belongs in a place is written down in `loaded`, and does not change.
 
-use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -20,7 +19,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::carry::home;
 use crate::error::{Doing, Error, Result};
 use crate::loaded::id_at;
-use crate::objects::{self, CONFIG_SECTION, ObjectKind, program_by_id};
+use crate::objects::{self, CONFIG_SECTION, KnownMaps, ObjectKind, RODATA, program_by_id};
 use crate::programs::{HOOKS, Program, symbol};
 use crate::sys;
 use crate::{Dataplane, ProgramDetails};
@@ -38,11 +37,8 @@ const CONFIG: &str = ".rodata.trace";
 const TOTALS: &str = ".data.totals";
 const LEASE: &str = ".data.lease";
 const MEMORY: &str = "trace_memory";
-const RODATA: &str = ".rodata";
 /// How long whoever puts back what a killed trace left may take.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// The kernel keeps so much of a map's name.
-const NAME_BYTES: usize = 15;
 
 /// Where packets come in, and where they have their verdict, in the order in which they meet them.
 const TRACED: [Program; 11] = [
@@ -174,28 +170,30 @@ impl Prepared {
             Some((program, place, id_at(dataplane.state.programs(hook), place)?))
         };
         let present: Vec<(Program, u32, u32)> = Program::ALL.into_iter().filter_map(at).collect();
-        let wanted: Vec<_> = present.iter().filter(|(program, ..)| TRACED.contains(program)).collect();
-        if wanted.is_empty() {
-            return Ok(());
-        }
-        // what the present ones alone work with, by the kernel's names
-        let mut own = BTreeMap::new();
-        for (_, known) in present.iter().filter_map(|(.., id)| program_by_id(*id)) {
-            own.extend(known.into_iter().map(|map| (map.name().to_string_lossy().into_owned(), map)));
-        }
+        // what another variant has, too, calls that one's programs: this one's own come in their places as well
+        let is_shared = |program: Program, id: u32| {
+            let mut others = (0..variant).map(|other| program_slot(slot, other, program));
+            others.any(|place| id_at(dataplane.state.programs(hook), place) == Some(id))
+        };
+        let wanted: Vec<_> = present
+            .iter()
+            .filter(|(program, _, id)| TRACED.contains(program) || is_shared(*program, *id))
+            .collect();
+        let Some((.., first)) = present.first().filter(|_| !wanted.is_empty()) else { return Ok(()) };
+        let known = present.iter().filter_map(|(.., id)| program_by_id(*id));
+        let ids: Vec<u32> = known.flat_map(|(details, _)| details.map_ids).collect();
+        let own = KnownMaps::of(&ids);
         let lines = dataplane.slots.lines(slot);
         let maps = |name: &str| match name {
             EVENTS => Some(events.as_fd()),
             UNITS => Some(units.as_fd()),
             _ => {
                 let shared = dataplane.slots.descriptor(slot, &lines, name);
-                let shared = shared.or_else(|| dataplane.state.descriptor(hook, name));
-                shared.or_else(|| own.get(name.get(..NAME_BYTES).unwrap_or(name)).map(AsFd::as_fd))
+                shared.or_else(|| dataplane.state.descriptor(hook, name)).or_else(|| own.descriptor(name))
             }
         };
-        let frozen =
-            own.get(CONFIG_SECTION).and_then(|map| map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()?);
-        let frozen = frozen.ok_or_else(|| Error::Object { what: CONFIG_SECTION.to_owned() })?;
+        let missing = || Error::Object { what: CONFIG_SECTION.to_owned() };
+        let frozen = frozen_of(*first).ok_or_else(missing)?;
         let names: Vec<String> = wanted.iter().map(|(program, ..)| symbol(hook, *program)).collect();
         let object = load(hook, &names, &maps, (&frozen, config))?;
         for ((program, place, before), name) in wanted.into_iter().zip(&names) {
@@ -206,6 +204,13 @@ impl Prepared {
         self.leases.push(objects::map(&object, LEASE)?);
         Ok(())
     }
+}
+
+/// What a program was frozen with.
+fn frozen_of(id: u32) -> Option<Vec<u8>> {
+    let (_, maps) = program_by_id(id)?;
+    let config = maps.into_iter().find(|map| map.name() == CONFIG_SECTION)?;
+    config.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()?
 }
 
 /// Programs of an object that tell of packets, with the maps and what is frozen of those in whose places they come.
