@@ -14,6 +14,9 @@ use crate::method::stats::Estimate;
 /// Raw results of the published tables.
 pub const RESULTS: &str = "bench/results.json.gz";
 
+/// Raw results of the published promises of GTP-U, which take minutes where all the others take an hour.
+pub const GTPU: &str = "bench/gtpu.json.gz";
+
 /// Raw results of the published ladder, whose soaks take hours.
 pub const LADDER: &str = "bench/ladder.json.gz";
 
@@ -118,10 +121,10 @@ pub fn ladder(document: &RunDocument) -> String {
     format!("{text}\n\n{}|{ruler}\n{rows}\n{}\n", line(&table.header), table.note)
 }
 
-/// Every budget; those of one subject share a line.
-pub fn budgets(document: &RunDocument) -> String {
+/// Every budget of these runs; those of one subject share a line.
+pub fn budgets(documents: &[RunDocument]) -> String {
     let mut lines: Vec<(String, Vec<String>)> = vec![];
-    for entry in &document.budgets {
+    for entry in documents.iter().flat_map(|document| &document.budgets) {
         let (variant, subject) = told_apart(&entry.budget.name);
         let colon = if variant.is_empty() { "" } else { ": " };
         let told = format!("{variant}{colon}{}, {}", limit(&entry.budget), cell(entry));
@@ -132,7 +135,8 @@ pub fn budgets(document: &RunDocument) -> String {
     }
     let rows = lines.iter().map(|(subject, cells)| format!("| {subject} | {} |\n", cells.join("<br>")));
     let header = "| promise | limit, measured, 95 %, verdict |\n|---|---|\n";
-    format!("{}\n\n{header}{}", caption(document, BPF_SOURCES), rows.collect::<String>())
+    let captions: Vec<String> = documents.iter().map(|document| caption(document, BPF_SOURCES)).collect();
+    format!("{}\n\n{header}{}", captions.join("<br>\n"), rows.collect::<String>())
 }
 
 /// What tells a budget apart from others of its subject, and the subject: what stands before the first colon or comma,
@@ -243,7 +247,7 @@ mod tests {
     #[test]
     fn every_budget_stands_in_the_table_and_variants_share_a_line() {
         let document = document();
-        let table = budgets(&document);
+        let table = budgets(std::slice::from_ref(&document));
         assert_eq!(
             table.matches("no verdict").count(),
             document.budgets.len() + 1,
@@ -262,7 +266,7 @@ mod tests {
         assert!(!caption(&document, BPF_SOURCES).contains("changed"));
         document.environment.bpf_sources = "0123".to_owned();
         assert!(caption(&document, BPF_SOURCES).contains("`bpf/` has changed since"));
-        assert!(headline(&document).contains("changed") && budgets(&document).contains("changed"));
+        assert!(headline(&document).contains("changed") && budgets(&[document]).contains("changed"));
     }
 
     #[test]
