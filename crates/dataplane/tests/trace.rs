@@ -4,11 +4,13 @@ use crate::common;
 
 use std::fs;
 
-use common::{Netns, Pin, SMALL, activate, run, tables, udp_frame};
+use common::{Netns, Pin, SMALL, activate, full_mask, run, tables, udp_frame};
 use sluice_dataplane::abi::TraceFilter;
+use sluice_dataplane::abi::stages::Stage;
 use sluice_dataplane::prog_run::{TcRun, XdpRun};
 use sluice_dataplane::{
-    Action, Attachment, Dataplane, Error, Hook, Trace, TracePath, TracePoint, TraceRequest, Traced,
+    Action, Attachment, Dataplane, Error, Hook, ObjectKind, Program, Trace, TracePath, TracePoint,
+    TraceRequest, Traced, Variant,
 };
 
 const HOOKS: [(Hook, TracePoint); 2] =
@@ -22,10 +24,15 @@ fn request() -> TraceRequest {
 
 /// One packet through the root of a hook.
 fn send(dataplane: &Dataplane, point: TracePoint, ifindex: u32, frame: &[u8]) {
+    send_to(dataplane, 0, point, ifindex, frame);
+}
+
+/// The same of any variant.
+fn send_to(dataplane: &Dataplane, variant: u32, point: TracePoint, ifindex: u32, frame: &[u8]) {
     if point == TracePoint::Xdp {
-        dataplane.run_xdp_root(0, &XdpRun::new(frame, ifindex)).unwrap();
+        dataplane.run_xdp_root(variant, &XdpRun::new(frame, ifindex)).unwrap();
     } else {
-        dataplane.run_tc_root(0, &TcRun::new(frame, ifindex)).unwrap();
+        dataplane.run_tc_root(variant, &TcRun::new(frame, ifindex)).unwrap();
     }
 }
 
@@ -78,6 +85,34 @@ fn a_packet_is_told_before_and_after_on_both_hooks() {
         assert_eq!((programs(&pin), waiting(&pin)), (own, 0));
         // nobody is told any more, and packets go as before
         send(&dataplane, point, ifindex, &frame);
+    }
+}
+
+/// What judges their packets is one program, and what tells of them is each one's own.
+#[test]
+fn variants_that_share_programs_are_told_with_their_own_stages() {
+    for (hook, point) in HOOKS {
+        let netns = Netns::enter();
+        let ifindex = netns.veth("v0");
+        let pin = Pin::new();
+        let dataplane = pin.open(SMALL);
+        let masks = [full_mask() & !Stage::Screen.bit(), full_mask()];
+        let generation = dataplane.load(&tables(ifindex), &masks.map(Variant::new), 1).unwrap();
+        dataplane.switch(&generation);
+        let kind = if hook == Hook::Tc { ObjectKind::Tc } else { ObjectKind::Xdp };
+        let judge = |variant| generation.program(kind, variant, Program::Judge).unwrap();
+        let [leader, led] = [0, 1].map(|variant| sluice_libbpf::program::details(judge(variant)).unwrap().id);
+        assert_eq!(leader, led);
+        let own = programs(&pin);
+        let mut trace = dataplane.trace(request()).unwrap();
+        for (variant, mask) in (0..).zip(masks) {
+            send_to(&dataplane, variant, point, ifindex, &udp_frame());
+            let packets = told(&mut trace);
+            assert_eq!(packets.len(), 1, "{point:?}, variant {variant}: {packets:#?}");
+            assert_eq!(packets[0].raw.stage_mask, mask, "{point:?}, variant {variant}");
+        }
+        drop(trace);
+        assert_eq!((programs(&pin), waiting(&pin)), (own, 0));
     }
 }
 

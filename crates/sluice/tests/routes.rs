@@ -12,6 +12,7 @@ use nix::unistd::Pid;
 
 use common::{Site, accepted, refused, wait_until};
 use sluice_lab::netns::Netns;
+use sluice_lab::niceness;
 
 const FLOATING: &str = "\
 set routing-options static route 10.99.0.0/16 next-hop 10.71.1.2
@@ -145,7 +146,12 @@ fn sessions_leave_a_dead_next_hop_at_their_next_packet() {
         for device in ["left0", "right0", "third0"] {
             text += &format!("set interfaces {device} mode {hook}\n");
         }
-        let _gateway = site.start(&site.write("a.conf", &text));
+        let gateway = site.start(&site.write("a.conf", &text));
+        // how soon it acts is its own, not what others do on these CPUs
+        for task in std::fs::read_dir(format!("/proc/{}/task", gateway.pid().unwrap())).unwrap() {
+            let thread = task.unwrap().file_name().to_string_lossy().parse().unwrap();
+            niceness::set(Pid::from_raw(thread), niceness::HIGHEST).unwrap();
+        }
         let route = |change: &str| drop(site.gateway.ip(&format!("route {change}")).unwrap());
         // as a routing daemon does it
         route("add 10.99.0.0/16 via 10.71.2.2 metric 20 proto bgp");
@@ -201,28 +207,50 @@ impl<'a> Members<'a> {
         Self { site, hosts, target, source, sockets }
     }
 
+    fn send(&self, flows: Vec<u16>) {
+        let (source, target) = (self.source.to_owned(), self.target.to_owned());
+        let send = move || {
+            for flow in flows {
+                let socket = UdpSocket::bind((source.as_str(), 20_000 + flow)).unwrap();
+                socket.send_to(b"x", (target.as_str(), SHARED_PORT)).unwrap();
+            }
+        };
+        self.site.left.enter(send).unwrap();
+    }
+
+    /// What has come since, by flow.
+    fn receive(&self, found: &mut BTreeMap<u16, usize>) {
+        for (member, socket) in self.sockets.iter().enumerate() {
+            while let Ok((_, from)) = socket.recv_from(&mut [0; 8]) {
+                found.insert(from.port() - 20_000, member);
+            }
+        }
+    }
+
     /// A packet of each flow: which member has it.
     fn one_each(&self) -> BTreeMap<u16, usize> {
         let mut found = BTreeMap::new();
         for first in (0..SHARED_FLOWS).step_by(AT_A_TIME.into()) {
-            let (source, target) = (self.source.to_owned(), self.target.to_owned());
-            let send = move || {
-                (first..first + AT_A_TIME).for_each(|flow| {
-                    let socket = UdpSocket::bind((source.as_str(), 20_000 + flow)).unwrap();
-                    socket.send_to(b"x", (target.as_str(), SHARED_PORT)).unwrap();
-                });
-            };
-            self.site.left.enter(send).unwrap();
+            self.send((first..first + AT_A_TIME).collect());
             wait_until("a packet of each flow", PATIENCE, || {
-                for (member, socket) in self.sockets.iter().enumerate() {
-                    while let Ok((_, from)) = socket.recv_from(&mut [0; 8]) {
-                        found.insert(from.port() - 20_000, member);
-                    }
-                }
+                self.receive(&mut found);
                 found.len() == usize::from(first + AT_A_TIME)
             });
         }
         found
+    }
+
+    /// Until the daemon has acted on the kernel's word: packets for a member that goes are lost meanwhile.
+    fn wait_until_left(&self, member: usize, before: &BTreeMap<u16, usize>) {
+        let flows: Vec<u16> = before.iter().filter(|(_, of)| **of == member).map(|(flow, _)| *flow).collect();
+        let flows = &flows[..flows.len().min(AT_A_TIME.into())];
+        wait_until("its flows are elsewhere", PATIENCE, || {
+            self.send(flows.to_vec());
+            sleep(AT_ONCE);
+            let mut found = BTreeMap::new();
+            self.receive(&mut found);
+            flows.iter().all(|flow| found.get(flow).is_some_and(|there| *there != member))
+        });
     }
 
     fn carrier(&self, member: usize, state: &str) {
@@ -289,7 +317,7 @@ fn members_keep_their_flows(hook: &str) {
         }
         shared.carrier(1, "down");
         wait_until("the kernel knows", PATIENCE, || routes().contains("linkdown"));
-        sleep(AT_ONCE);
+        shared.wait_until_left(1, &before);
         let now = shared.one_each();
         only_those_of(1, &before, &now);
         shared.carrier(1, "up");
@@ -303,7 +331,7 @@ fn members_keep_their_flows(hook: &str) {
         let fewer: String =
             text.lines().filter(|line| !line.ends_with(gone)).map(|line| format!("{line}\n")).collect();
         accepted(&site.commit(&site.write("b.conf", &fewer)));
-        sleep(AT_ONCE);
+        shared.wait_until_left(0, &now);
         only_those_of(0, &now, &shared.one_each());
         accepted(&site.commit(&conf));
     }
