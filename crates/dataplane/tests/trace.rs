@@ -4,7 +4,7 @@ use crate::common;
 
 use std::fs;
 
-use common::{Netns, Pin, SMALL, activate, full_mask, run, tables, udp_frame};
+use common::{Netns, OPTIONAL, Pin, SMALL, activate, full_mask, run, tables, udp_frame};
 use sluice_dataplane::abi::TraceFilter;
 use sluice_dataplane::abi::stages::Stage;
 use sluice_dataplane::prog_run::{TcRun, XdpRun};
@@ -96,7 +96,9 @@ fn variants_that_share_programs_are_told_with_their_own_stages() {
         let ifindex = netns.veth("v0");
         let pin = Pin::new();
         let dataplane = pin.open(SMALL);
-        let masks = [full_mask() & !Stage::Screen.bit(), full_mask()];
+        // without stages that want tables of their own
+        let plain = OPTIONAL.map(Stage::bit).iter().fold(full_mask(), |mask, bit| mask & !bit);
+        let masks = [plain, plain | Stage::Screen.bit()];
         let generation = dataplane.load(&tables(ifindex), &masks.map(Variant::new), 1).unwrap();
         dataplane.switch(&generation);
         let kind = if hook == Hook::Tc { ObjectKind::Tc } else { ObjectKind::Xdp };
@@ -109,6 +111,7 @@ fn variants_that_share_programs_are_told_with_their_own_stages() {
             send_to(&dataplane, variant, point, ifindex, &udp_frame());
             let packets = told(&mut trace);
             assert_eq!(packets.len(), 1, "{point:?}, variant {variant}: {packets:#?}");
+            assert_eq!(packets[0].reason.unwrap().stage().phase(), Program::Judge, "{packets:#?}");
             assert_eq!(packets[0].raw.stage_mask, mask, "{point:?}, variant {variant}");
         }
         drop(trace);
