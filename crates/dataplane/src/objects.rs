@@ -234,7 +234,7 @@ fn missing(what: &str) -> Error {
 
 /// A loaded program and its maps; None when it is gone.
 pub(crate) fn program_by_id(id: u32) -> Option<(ProgramDetails, Vec<MapHandle>)> {
-    let details = program::details(program::by_id(id).ok()?).ok()?;
+    let details = program::details_by_id(id).ok()?;
     let maps = maps_by_id(&details.map_ids).collect();
     Some((details, maps))
 }

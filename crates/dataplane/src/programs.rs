@@ -123,10 +123,9 @@ impl Dataplane {
             let maps = parts.maps(|program| Some(lead(program)?.fd.as_fd()))?;
             let config = ProgramConfig { variant, stage_mask: wanted.stage_mask, ..config };
             let identity = self.loaded.identity(hook, &config, &[&slot_maps[..], &maps].concat());
-            let place = |program| (self.state.programs(hook), program_slot(slot, variant, program));
             let find = |program: &Program| {
-                let (there, index) = place(*program);
-                self.loaded.find(hook, there, index, identity)
+                let index = program_slot(slot, variant, *program);
+                self.loaded.find(hook, self.state.programs(hook), index, identity)
             };
             let there: Option<Vec<OwnedFd>> = parts.own.iter().map(find).collect();
             let is_new = there.is_none();
@@ -137,10 +136,10 @@ impl Dataplane {
             let mut found: Vec<(Program, Found)> = vec![];
             for program in &parts.shared {
                 let Some(lead) = lead(*program) else { continue };
-                let (there, index) = place(*program);
                 let fd = lead.fd.try_clone().doing(|| "share a program".to_owned())?;
-                let id = program::details(&fd).doing(|| "examine a shared program".to_owned())?.id;
-                let is_new = id_at(there, index) != Some(id);
+                let stands =
+                    |variant| id_at(self.state.programs(hook), program_slot(slot, variant, *program));
+                let is_new = lead.is_new || stands(variant) != stands(parts.leader);
                 found.push((*program, Found { fd, identity: lead.identity, is_new }));
             }
             found.extend(

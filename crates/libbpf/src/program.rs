@@ -44,7 +44,12 @@ pub fn pinned(path: &Path) -> io::Result<OwnedFd> {
 
 /// Name of the program with an id; None when it is gone.
 pub fn name_of(id: u32) -> Option<String> {
-    Some(details(by_id(id).ok()?).ok()?.name)
+    Some(details_by_id(id).ok()?.name)
+}
+
+/// What the kernel says of the program with an id.
+pub fn details_by_id(id: u32) -> io::Result<ProgramDetails> {
+    by_id(id).and_then(details)
 }
 
 /// What the kernel says of a program.

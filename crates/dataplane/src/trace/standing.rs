@@ -131,8 +131,9 @@ impl Standing {
     }
 
     pub fn programs(&self) -> Result<Vec<ProgramDetails>> {
-        let details = |id: u32| program::by_id(id).and_then(program::details);
-        let examine = |(_, _, id): &(_, _, u32)| details(*id).doing(|| "examine a traced program".to_owned());
+        let examine = |(_, _, id): &(_, _, u32)| {
+            program::details_by_id(*id).doing(|| "examine a traced program".to_owned())
+        };
         self.places.iter().map(examine).collect()
     }
 
@@ -180,8 +181,8 @@ impl Prepared {
             .filter(|(program, _, id)| TRACED.contains(program) || is_shared(*program, *id))
             .collect();
         let Some((.., first)) = present.first().filter(|_| !wanted.is_empty()) else { return Ok(()) };
-        let known = present.iter().filter_map(|(.., id)| program_by_id(*id));
-        let ids: Vec<u32> = known.flat_map(|(details, _)| details.map_ids).collect();
+        let known = present.iter().filter_map(|(.., id)| program::details_by_id(*id).ok());
+        let ids: Vec<u32> = known.flat_map(|details| details.map_ids).collect();
         let own = KnownMaps::of(&ids);
         let lines = dataplane.slots.lines(slot);
         let maps = |name: &str| match name {
