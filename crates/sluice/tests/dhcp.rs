@@ -397,8 +397,9 @@ pub(crate) fn kea6_of(site: &Site, provider: &Netns, subnet: &str, times: [u32; 
     kea(site, provider, KEA6, "kea6.conf", &text)
 }
 
-/// Kea with a configuration, which is written to a file of this name.
+/// Kea with a configuration, which is written to a file of this name. It looks once whether its device runs, as it starts.
 pub(crate) fn kea(site: &Site, provider: &Netns, program: &str, name: &str, text: &str) -> Running {
+    wait_until("the provider's device is up", PATIENCE, || provider.is_settled().unwrap());
     let conf = site.dir().join(name);
     fs::write(&conf, text).unwrap();
     let mut command = provider.command(program);
