@@ -387,13 +387,14 @@ impl Model {
         if facts.link_local || facts.source.is_unspecified() {
             return Err(Verdict::Drop("bad_address"));
         }
-        let ahead = self.hop(facts).and_then(|()| self.route(facts.destination, facts));
-        let leads_back = |verdict: &Verdict| matches!(verdict, Verdict::Redirect(to) | Verdict::Handoff(to) if *to == unit.name);
+        let ahead = self.hop(facts).and_then(|()| self.next(facts.destination, facts));
         let admitted = unit.inbound.iter().any(|service| service.admits(facts));
-        if facts.is_dhcp_answer() && (admitted || ahead.as_ref().map_or(true, leads_back)) {
+        // that leads to another link is for another host, though it may be too long for that link
+        if facts.is_dhcp_answer() && (admitted || ahead.as_ref().map_or(true, |(to, _)| **to == unit.name)) {
             return Ok(Verdict::Local);
         }
-        let verdict = ahead?;
+        ahead?;
+        let verdict = self.route(facts.destination, facts)?;
         let (Verdict::Redirect(name) | Verdict::Handoff(name)) = &verdict else { return Ok(verdict) };
         let to =
             self.units.iter().find(|unit| unit.name == *name).expect("routes lead to units").zone.clone();
