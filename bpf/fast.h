@@ -131,7 +131,7 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 	 * The program that puts it into its tunnel replays it, too: this one stays small. Packets in one buffer go to
 	 * the device, and come out of its far end one by one.
 	 */
-	if ((config.stage_mask & STAGE_BIT(GTPU)) && (nexthop->flags & NEXTHOP_TUNNEL) && segments == 1)
+	if ((config.stage_mask & STAGE_BIT(GTPU)) && (nexthop->flags & NEXTHOP_TUNNEL) && !hook_is_joined(ctx))
 		return GO(GTPU_ENCAP);
 	trace_session(r->family, r->line);
 	replay_account(r, segments);
@@ -239,7 +239,7 @@ static __always_inline void fast_expect_line(const struct unit *unit, __u32 be_d
 {
 	if (!(config.stage_mask & STAGE_BIT(GTPU)) || unit->gtpu)
 		return;
-	const struct gtpu_line *line = downlink_at(GTPU_SLOT(be_daddr, config.gtpu_shift & 31));
+	const struct gtpu_line *line = downlink_at(GTPU_SLOT(be_daddr, config.gtpu_downlink_shift & 31));
 
 	if (line)
 		(void)gtpu_decision_of(line);

@@ -217,7 +217,7 @@ readonly JUDGES=(
 )
 
 install_judges() {
-	[ "${SLUICE_TARGET:-}" = test ] || return 0
+	case ${SLUICE_TARGET:-} in test | soak) ;; *) return 0 ;; esac
 	local entry what package why
 	for entry in "${JUDGES[@]}"; do
 		IFS=: read -r what package why <<<"$entry"
@@ -239,7 +239,7 @@ readonly UNPACKED=(
 )
 
 unpack_judges() {
-	[ "${SLUICE_TARGET:-}" = test ] || return 0
+	case ${SLUICE_TARGET:-} in test | soak) ;; *) return 0 ;; esac
 	local entry folder package why
 	for entry in "${UNPACKED[@]}"; do
 		IFS=: read -r folder package why <<<"$entry"

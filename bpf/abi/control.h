@@ -57,7 +57,9 @@ struct program_config {
 	__u32 grant_pace;  /* jiffies, a power of two of them less one, in which established packets ask for their grant
 			      once */
 	__u32 nat_binding_slots; /* records of `nat_bindings`, but the first */
-	__u32 gtpu_shift;        /* of the hash of lines, see gtpu.h */
+	__u32 gtpu_uplink_shift; /* of the hash of lines, see gtpu.h */
+	__u32 gtpu_downlink_shift;
+	__u32 zero;
 };
 
 /* Bit of `nexthops_retired`: some entry has a route's MTU in its key, so one neighbour may have several. */

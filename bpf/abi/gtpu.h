@@ -21,8 +21,9 @@
 /*
  * A line stands in its slot or behind it, no further than the slot's `reach`: so a key that has no line costs as little
  * as one that has. There are GTPU_REACH lines behind the last slot.
- *   slot = ((uint32)key ^ key >> 32) * 0x9e3779b1 >> config.gtpu_shift               (32-bit arithmetic)
- * of the TEID, of the IPv4 address as it stands in packets, or of the first 64 bits of the IPv6 address.
+ *   slot = ((uint32)key ^ key >> 32) * 0x9e3779b1 >> config.gtpu_uplink_shift        (32-bit arithmetic)
+ * of the TEID; by config.gtpu_downlink_shift of the IPv4 address as it stands in packets, or of the first 64 bits of
+ * the IPv6 address, since a session may have both.
  */
 #define GTPU_REACH 128
 #define GTPU_SLOT(KEY, SHIFT) (((__u32)(KEY) ^ (__u32)((__u64)(KEY) >> 32)) * 0x9e3779b1u >> (SHIFT))
@@ -74,6 +75,11 @@ _Static_assert(sizeof(struct gtpu_line) == 64, "gtpu_line is one cache line");
 /* A tick of the policer is 1/256 ns; a byte costs COST >> 16 ticks. So 64 kb/s to 40 Gb/s are within 1 in 10,000. */
 #define GTPU_TICK_SHIFT 8
 #define GTPU_COST_SHIFT 16
+/*
+ * No arrival is further ahead than the tolerance, but for CPUs whose clocks were read one after the other: what seems
+ * so has passed, however long ago, or is of a rate before. Bits of ticks, about a second.
+ */
+#define GTPU_AHEAD_SHIFT 38
 
 #define GTPU_UPLINK_CLOSED 0x0001 /* gate of a QER (TS 29.244 5.4.3) */
 #define GTPU_DOWNLINK_CLOSED 0x0002

@@ -27,7 +27,7 @@ static __always_inline bool gtpu_conforms(__u64 *expected, __u64 cost, __u64 tol
 
 	for (int i = 0; i < GTPU_TRIES; i++) {
 		__u64 arrival = *(volatile __u64 *)expected;
-		__u64 next = ((__s64)(arrival - now) > 0 ? arrival : now) + more;
+		__u64 next = (arrival - now <= tolerance + (1ull << GTPU_AHEAD_SHIFT) ? arrival : now) + more;
 
 		if (next - now > tolerance)
 			return false;

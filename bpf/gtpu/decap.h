@@ -49,11 +49,7 @@ static __always_inline int gtpu_check_inner(hook_ctx *ctx, struct gtpu_work *wor
 /* The frame ends where the inner packet does. */
 static __always_inline bool gtpu_trim(hook_ctx *ctx, __u32 end)
 {
-	__u64 linear = hook_end(ctx) - hook_data(ctx);
-
-	if (linear == end || hook_frame_len(ctx) <= end)
-		return true;
-	return hook_trim(ctx, end);
+	return hook_ends_at(ctx, end) || hook_trim(ctx, end);
 }
 
 /* Outer headers off; the frame is the mobile interface's own. */
@@ -75,7 +71,7 @@ static __always_inline int gtpu_inward(hook_ctx *ctx, struct handover *h, struct
 
 	if (verdict != CONTINUE)
 		return verdict;
-	if (hook_segments(ctx) > 1)
+	if (hook_is_joined(ctx))
 		return DROP(GTPU_GSO);
 	struct unit *unit = unit_find(rules->ifindex, 0, &slot);
 	struct unit_counters *count = counters_of(h->unit_index);
@@ -119,7 +115,7 @@ static __always_inline __u8 outer_tos(hook_ctx *ctx, const struct handover *h)
 static __always_inline int gtpu_onward(hook_ctx *ctx, struct handover *h, struct gtpu_work *work,
 				       struct gtpu_line *line, const struct gtpu_rules *rules, __u64 decision)
 {
-	if (hook_segments(ctx) > 1)
+	if (hook_is_joined(ctx))
 		return DROP(GTPU_GSO);
 	if (work->type == GTPU_G_PDU) {
 		int verdict = gtpu_account(line, rules, GTPU_UPLINK, work->body_len);

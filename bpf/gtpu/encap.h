@@ -166,7 +166,7 @@ static __always_inline int gtpu_outward(hook_ctx *ctx, const struct handover *h,
 
 	if (!line || !GTPU_DECISION_RULES(decision) || !rules)
 		return DROP(GTPU_NO_SESSION);
-	if (hook_segments(ctx) > 1)
+	if (hook_is_joined(ctx))
 		return DROP(GTPU_GSO);
 	place = line->teid;
 	if (place)

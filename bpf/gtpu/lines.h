@@ -49,7 +49,7 @@ DEFINE_BEYOND(downlink_beyond6, downlink_at, 6)
 static __always_inline struct gtpu_line *uplink_of(__u32 teid)
 {
 	__u64 key = teid;
-	__u32 slot = GTPU_SLOT(key, config.gtpu_shift & 31);
+	__u32 slot = GTPU_SLOT(key, config.gtpu_uplink_shift & 31);
 	struct gtpu_line *line = uplink_at(slot);
 
 	if (!line || gtpu_line_is(line, key, 0))
@@ -63,7 +63,7 @@ static __always_inline struct gtpu_line *uplink_of(__u32 teid)
 static __always_inline struct gtpu_line *downlink_of4(__u32 be_addr)
 {
 	__u64 key = be_addr;
-	__u32 slot = GTPU_SLOT(key, config.gtpu_shift & 31);
+	__u32 slot = GTPU_SLOT(key, config.gtpu_downlink_shift & 31);
 	struct gtpu_line *line = downlink_at(slot);
 
 	if (!line || gtpu_line_is(line, key, 4))
@@ -76,7 +76,7 @@ static __always_inline struct gtpu_line *downlink_of4(__u32 be_addr)
 
 static __always_inline struct gtpu_line *downlink_of6(__u64 be_prefix)
 {
-	__u32 slot = GTPU_SLOT(be_prefix, config.gtpu_shift & 31);
+	__u32 slot = GTPU_SLOT(be_prefix, config.gtpu_downlink_shift & 31);
 	struct gtpu_line *line = downlink_at(slot);
 
 	if (!line || gtpu_line_is(line, be_prefix, 6))

@@ -80,7 +80,8 @@ static __always_inline int gtpu_parse(hook_ctx *ctx, const struct handover *h, s
 	__u8 *gtp = (void *)(udp + 1);
 
 	work->unknown = work->answer = 0;
-	if ((void *)(gtp + GTPU_HEADER) > hook_end(ctx))
+	/* behind headers that are longer than those that are looked into */
+	if (l4 != h->l4 || (void *)(gtp + GTPU_HEADER) > hook_end(ctx))
 		return DROP(GTPU_MALFORMED);
 	__u32 udp_len = bpf_ntohs(udp->len), length = bpf_ntohs(*(__be16 *)(gtp + 2));
 

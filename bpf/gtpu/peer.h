@@ -59,6 +59,12 @@ __noinline __u32 gtpu_ask(hook_ctx *ctx, __u32 number, __u32 zone)
 	p->from_zone = zone;
 	note_route(p, fib, unit, slot, code == BPF_FIB_LKUP_RET_SUCCESS);
 	note_route_mtu(p, fib, unit);
+	/* of a neighbour that is not resolved the kernel tells nothing but its address */
+	if (code == BPF_FIB_LKUP_RET_NO_NEIGH) {
+		gtpu_peer_question(peer, fib);
+		if (bpf_fib_lookup(ctx, fib, sizeof(*fib), BPF_FIB_LOOKUP_SKIP_NEIGH) == BPF_FIB_LKUP_RET_SUCCESS)
+			note_route_mtu(p, fib, unit);
+	}
 	__u32 index = nexthop_for(p);
 
 	if (index >= NEXTHOP_FIRST)

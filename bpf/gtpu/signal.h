@@ -164,9 +164,14 @@ static __noinline int gtpu_answer_with(hook_ctx *ctx, struct gtpu_work *work, co
 	return hook_store(ctx, l4 + sizeof(struct udphdr), work->message, len);
 }
 
-static __always_inline bool gtpu_may_answer(__u32 zone)
+/*
+ * Paths live by Echo (TS 29.281 7.2.1), so messages without a session, whose senders are told, too, take nothing of
+ * what it may have.
+ */
+static __always_inline bool gtpu_may_answer(__u32 zone, bool is_echo)
 {
-	struct token_bucket *bucket = bpf_map_lookup_elem(&reply_tokens, &zone);
+	__u32 number = zone + (is_echo ? REPLY_BUCKET_ECHO : 0);
+	struct token_bucket *bucket = bpf_map_lookup_elem(&reply_tokens, &number);
 
 	return bucket && tokens_take(bucket, jiffies_now(), REPLY_RATE_PER_ZONE);
 }
@@ -182,7 +187,7 @@ static __always_inline int gtpu_send(hook_ctx *ctx, const struct handover *h, st
 		return HOOK_DROP;
 	__u32 ifindex = unit->phys_ifindex;
 
-	if (!gtpu_may_answer(h->zone)) {
+	if (!gtpu_may_answer(h->zone, work->type == GTPU_ECHO_REQUEST && !work->answer)) {
 		count->replies_withheld += 1;
 		return HOOK_DROP;
 	}
@@ -254,7 +259,7 @@ static __always_inline int gtpu_error_received(hook_ctx *ctx, const struct hando
 	if (ie[0] != GTPU_IE_TEID || ie[5] != GTPU_IE_ADDRESS || (length != 4 && length != 16) ||
 	    work->body_len < 8 + length || !gtpu_ends_of(ctx, h, &ends))
 		return DROP(GTPU_MALFORMED);
-	if (!gtpu_may_answer(h->zone))
+	if (!gtpu_may_answer(h->zone, false))
 		return CONTINUE;
 	struct event *event = event_begin(h->unit_index);
 
@@ -303,7 +308,7 @@ static __always_inline int gtpu_signal_path(hook_ctx *ctx)
 		return gtpu_send(ctx, h, work, count, work->be_sport);
 	case GTPU_ECHO_RESPONSE:
 		/* that search takes its time */
-		if (gtpu_may_answer(h->zone))
+		if (gtpu_may_answer(h->zone, true))
 			gtpu_path_is_there(ctx, h);
 		break;
 	case GTPU_ERROR_INDICATION:

@@ -28,6 +28,21 @@ static __always_inline __u32 hook_segments(const hook_ctx *ctx)
 	return segments ? segments : 1;
 }
 
+/*
+ * Several packets in one buffer. How many, the kernel has not counted where they come from a virtual machine, or a
+ * packet socket: SKB_GSO_DODGY.
+ */
+static __always_inline bool hook_is_joined(const hook_ctx *ctx)
+{
+	return ctx->gso_size != 0;
+}
+
+/* Nothing stands behind this offset. */
+static __always_inline bool hook_ends_at(hook_ctx *ctx, __u32 end)
+{
+	return ctx->len <= end;
+}
+
 static __always_inline __u32 hook_l3_len(hook_ctx *ctx, __u32 l3, __u32 wanted)
 {
 	return ctx->len - l3;

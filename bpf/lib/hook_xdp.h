@@ -26,6 +26,11 @@ static __always_inline __u32 hook_segments(const hook_ctx *ctx)
 	return 1;
 }
 
+static __always_inline bool hook_is_joined(const hook_ctx *ctx)
+{
+	return false;
+}
+
 /* IP bytes present, fragments of a multi-buffer frame included. */
 static __always_inline __u32 hook_l3_len(hook_ctx *ctx, __u32 l3, __u32 wanted)
 {
@@ -275,6 +280,12 @@ static __always_inline bool hook_maybe_partial(__u16 be_check, __u32 pseudo_sum)
 static __always_inline __u32 hook_frame_len(hook_ctx *ctx)
 {
 	return bpf_xdp_get_buff_len(ctx);
+}
+
+/* The same of a frame in one piece; how long others are takes a call. */
+static __always_inline bool hook_ends_at(hook_ctx *ctx, __u32 end)
+{
+	return (__u64)(hook_end(ctx) - hook_data(ctx)) == end || hook_frame_len(ctx) <= end;
 }
 
 static __always_inline bool hook_load(hook_ctx *ctx, __u32 offset, void *to, __u32 len)

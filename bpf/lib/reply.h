@@ -21,7 +21,7 @@
  */
 static __always_inline __u32 reply_bucket(const struct packet *p)
 {
-	return p->from_zone + (p->reply == REPLY_TOO_BIG ? MAX_ZONES : 0);
+	return p->from_zone + (p->reply == REPLY_TOO_BIG ? REPLY_BUCKET_TOO_BIG : 0);
 }
 
 static __always_inline bool reply_allowed(const struct packet *p)

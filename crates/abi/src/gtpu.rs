@@ -1,6 +1,6 @@
 //! The arithmetic of bpf/abi/gtpu.h: where a line stands, what is decided of a session, and the policer.
 
-use crate::{GTPU_COST_SHIFT, GTPU_TICK_SHIFT};
+use crate::{GTPU_AHEAD_SHIFT, GTPU_COST_SHIFT, GTPU_TICK_SHIFT};
 
 /// Quota of a line that has none.
 pub const GTPU_FOREVER: u64 = u64::MAX;
@@ -59,7 +59,7 @@ pub const fn tolerance_of_burst(bytes: u64, cost: u64) -> u64 {
 /// The generic cell rate algorithm (ITU-T I.371 A, virtual scheduling): the arrival that is expected next, if a packet of
 /// so many bytes conforms at `now`, in ticks.
 pub const fn conforms(arrival: u64, now: u64, bytes: u64, cost: u64, tolerance: u64) -> Option<u64> {
-    let due = if (arrival.wrapping_sub(now) as i64) > 0 { arrival } else { now };
+    let due = if arrival.wrapping_sub(now) <= tolerance + (1 << GTPU_AHEAD_SHIFT) { arrival } else { now };
     let next = due.wrapping_add((bytes * cost) >> GTPU_COST_SHIFT);
     if next.wrapping_sub(now) > tolerance { None } else { Some(next) }
 }
@@ -76,6 +76,24 @@ mod tests {
         assert_eq!(gtpu_block_flow(gtpu_block(3, 77), 21), C_GTPU_BLOCK_FLOW_3_77);
         assert_eq!(gtpu_block_flow(gtpu_block(3, 77), 21), 77 * 16 + 5);
         assert_eq!(gtpu_decided(gtpu_decision(0xffff_fffe, 0xabcd, 0xffff)), (0xffff_fffe, 0xabcd, 0xffff));
+    }
+
+    /// However long nothing came, and after whatever rate; clocks of CPUs may be read one after the other.
+    #[test]
+    fn what_has_passed_does_not_come_again() {
+        let cost = cost_of_rate(64_000);
+        let tolerance = tolerance_of_burst(15_000, cost);
+        let years = |years: u64| (years * 365 * 86_400 * NS_PER_S) << GTPU_TICK_SHIFT;
+        for now in (0..6).map(|half| years(half) / 2).chain([1 << 63, u64::MAX]) {
+            let next = conforms(0, now, 1500, cost, tolerance);
+            assert!(next.is_some_and(|next| next.wrapping_sub(now) <= tolerance), "{now:#x}: {next:?}");
+        }
+        // a second's worth of bytes is still to come of a full bucket
+        let (now, full) = (years(1), years(1) + tolerance);
+        assert_eq!([0, 1000].map(|late| conforms(full, now - late, 40, cost, tolerance)), [None; 2]);
+        // of 64 kb/s with bursts of a megabyte
+        let debt = tolerance_of_burst(1_000_000, cost);
+        assert!(conforms(now + debt, now, 1500, cost_of_rate(50_000_000), tolerance).is_some());
     }
 
     /// 64 kb/s to 40 Gb/s in virtual time: what passes of twice the rate is the rate, within 2 %.

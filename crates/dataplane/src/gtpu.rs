@@ -24,7 +24,7 @@ use sluice_abi::{
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::{Doing, Error, Result};
-use crate::gtpu_room::{UPLINKS, entries, slots_for, slots_of};
+use crate::gtpu_room::{DOWNLINKS, UPLINKS, downlink_slots_for, entries, slots_for, slots_of};
 use crate::mmap::{Array, array};
 use crate::state::State;
 use crate::{Dataplane, Sizes};
@@ -152,6 +152,8 @@ struct Book {
     sessions: u32,
     /// Direction and place of lines that belong to no whole session.
     halves: Vec<(u32, u32)>,
+    /// Places of lines by address, of whose sessions only the line by TEID has changed.
+    behind: Vec<u32>,
     rules: Shared<[u8; size_of::<GtpuRules>()]>,
     peers: Shared<Peer>,
     flows: FlowBook,
@@ -164,8 +166,9 @@ impl Book {
         Book {
             sessions: 0,
             halves: vec![],
-            rules: Shared::new("set of rules", entries("gtpu_rules", slots)),
-            peers: Shared::new("peer", entries("gtpu_peers", slots)),
+            behind: vec![],
+            rules: Shared::new("set of rules", entries("gtpu_rules", [slots; 2])),
+            peers: Shared::new("peer", entries("gtpu_peers", [slots; 2])),
             flows: FlowBook::default(),
             copies: vec![],
         }
@@ -185,7 +188,7 @@ impl Gtpu {
         }
         let gtpu = Gtpu {
             uplinks: Lines::of(mapped(state.map(UPLINKS), UPLINKS)?).by_teid(),
-            downlinks: Lines::of(mapped(state.map("gtpu_downlinks"), "gtpu_downlinks")?),
+            downlinks: Lines::of(mapped(state.map(DOWNLINKS), DOWNLINKS)?),
             rules: mapped(state.map("gtpu_rules"), "gtpu_rules")?,
             peers: mapped(state.map("gtpu_peers"), "gtpu_peers")?,
             flows: Flows::open(state)?.map_or_else(OnceLock::new, OnceLock::from),
@@ -209,20 +212,22 @@ impl Gtpu {
         }
         for place in 0..self.downlinks.places() {
             let Some(line) = self.downlinks.get(place) else { continue };
-            let own = self.uplinks.get(line.session);
-            let is_whole = own.is_some_and(|up| match line.be_prefix6 {
+            let own = self.uplinks.get(line.session).filter(|up| match line.be_prefix6 {
                 0 => up.be_addr4 == line.be_addr4,
                 prefix => up.be_prefix6 == prefix,
             });
-            if is_whole {
-                self.note(&mut book, &line);
-            } else {
+            let Some(up) = own.filter(|up| self.is_whole(up)) else {
                 book.halves.push((GTPU_DOWNLINK, place));
+                continue;
+            };
+            self.note(&mut book, &line);
+            if (up.decision, up.flows) != (line.decision, line.flows) {
+                book.behind.push(place);
             }
         }
         for place in 0..self.uplinks.places() {
             let Some(line) = self.uplinks.get(place) else { continue };
-            if self.places_of(&line).is_some() {
+            if self.is_whole(&line) {
                 self.note(&mut book, &line);
                 book.sessions += 1;
             } else {
@@ -234,12 +239,33 @@ impl Gtpu {
         book.flows.filters.rest_is_free();
     }
 
-    /// Removes what a process did not live to finish. For who makes sessions, before the first.
-    fn remove_halves(&self) {
-        for (direction, place) in std::mem::take(&mut self.book().halves) {
+    /// A line by TEID all of whose lines by address are there, and none of them is closed.
+    fn is_whole(&self, line: &GtpuLine) -> bool {
+        let is_open = |line: &GtpuLine| gtpu_decided(line.decision).1 != 0;
+        let below =
+            self.places_of(line).map(|places| places.into_iter().map(|place| self.downlinks.get(place)));
+        is_open(line)
+            && below.is_some_and(|mut lines| lines.all(|line| line.is_some_and(|line| is_open(&line))))
+    }
+
+    /// Finishes what a process did not live to: sessions that are not whole are removed, and those that have changed in part
+    /// change altogether. For who makes sessions, before the first.
+    fn finish(&self) {
+        let mut book = self.book();
+        for (direction, place) in std::mem::take(&mut book.halves) {
             let lines = if direction == GTPU_UPLINK { &self.uplinks } else { &self.downlinks };
             lines.close(place);
             lines.remove(place);
+        }
+        for place in std::mem::take(&mut book.behind) {
+            let Some(line) = self.downlinks.get(place) else { continue };
+            let Some(up) = self.uplinks.get(line.session) else { continue };
+            self.note(&mut book, &GtpuLine { decision: up.decision, flows: up.flows, ..line });
+            self.downlinks.decide(place, up.decision, lines::block_of(&up), line.quota);
+            self.leave(&mut book, line.decision);
+            if up.flows != line.flows {
+                book.flows.blocks.leave(lines::block_of(&line));
+            }
         }
     }
 
@@ -267,9 +293,9 @@ impl Gtpu {
         keys_of(line).into_iter().map(|key| self.downlinks.find(key)).collect()
     }
 
-    /// Places of lines, which is twice as many as there is room for sessions.
-    pub fn slots(&self) -> u32 {
-        self.slots
+    /// Places of lines by TEID, which is twice as many as there is room for sessions; and of lines by address.
+    pub fn slots(&self) -> [u32; 2] {
+        [self.slots, slots_of(self.downlinks.places())]
     }
 
     /// Sessions that there is room for.
@@ -375,7 +401,7 @@ impl Gtpu {
         book.peers.leave(peer);
     }
 
-    /// Gives a session another tunnel, other rules and quotas: each packet meets the old ones or the new ones.
+    /// Gives a session another tunnel and other rules, of which each packet meets the old ones or the new ones; and quotas.
     ///
     /// # Errors
     /// When there is no such session, or a table is full. Then nothing has changed.
@@ -401,6 +427,10 @@ impl Gtpu {
                 book.flows.blocks.put_back(block);
             }
         })?;
+        if before.iter().any(|old| self.rates_of(old.decision) != (rules.cost, rules.tolerance)) {
+            self.uplinks.forget_arrival(number);
+            below.iter().for_each(|place| self.downlinks.forget_arrival(*place));
+        }
         self.uplinks.decide(number, decision, block, quota_of(quota[0]));
         below.iter().for_each(|place| self.downlinks.decide(*place, decision, block, quota_of(quota[1])));
         before.iter().for_each(|old| self.leave(&mut book, old.decision));
@@ -408,32 +438,45 @@ impl Gtpu {
         Ok(())
     }
 
-    fn filters_of(&self, decision: u64) -> u16 {
+    fn rules_of(&self, decision: u64) -> GtpuRules {
         let (_, rules, _) = gtpu_decided(decision);
-        if rules < self.rules.len() { self.rules.read(rules).filters } else { 0 }
+        if rules < self.rules.len() { self.rules.read(rules) } else { GtpuRules::default() }
+    }
+
+    fn filters_of(&self, decision: u64) -> u16 {
+        self.rules_of(decision).filters
+    }
+
+    fn rates_of(&self, decision: u64) -> ([u64; 2], [u64; 2]) {
+        let rules = self.rules_of(decision);
+        (rules.cost, rules.tolerance)
     }
 
     /// Ends sessions: none of their packets passes any more. What is returned has all that did.
     pub(crate) fn remove(&self, numbers: &[u32], grace: impl Fn() -> Result<()>) -> Result<Vec<GtpuRecord>> {
         let mut book = self.book();
-        let lines: Vec<(u32, GtpuLine, Vec<u32>)> = numbers
-            .iter()
-            .filter_map(|number| {
-                let line = self.uplinks.get(*number)?;
-                let below = self.places_of(&line).unwrap_or_default();
-                self.uplinks.close(*number);
-                below.iter().for_each(|place| self.downlinks.close(*place));
-                Some((*number, line, below))
-            })
-            .collect();
+        let closed = |number: &u32| {
+            let line = self.uplinks.get(*number)?;
+            let below = self.places_of(&line).unwrap_or_default().into_iter();
+            let below: Vec<_> = below.filter_map(|at| Some((at, self.downlinks.get(at)?))).collect();
+            self.uplinks.close(*number);
+            below.iter().for_each(|(place, _)| self.downlinks.close(*place));
+            Some((*number, line, below))
+        };
+        let lines: Vec<_> = numbers.iter().filter_map(closed).collect();
         // programs that had read the decision count until here
-        grace()?;
+        grace().inspect_err(|_| {
+            for (number, line, below) in &lines {
+                self.uplinks.reopen(*number, line);
+                below.iter().for_each(|(place, line)| self.downlinks.reopen(*place, line));
+            }
+        })?;
         let records =
             lines.iter().filter_map(|(number, line, _)| self.record(*number, line.decision)).collect();
         for (number, line, below) in lines {
             self.leave(&mut book, line.decision);
             book.flows.blocks.leave(lines::block_of(&line));
-            below.iter().for_each(|place| {
+            below.iter().for_each(|(place, line)| {
                 self.leave(&mut book, line.decision);
                 self.downlinks.remove(*place);
             });
@@ -638,13 +681,17 @@ impl Dataplane {
     /// Makes room for so many GTP-U sessions, where there is none.
     pub(crate) fn make_gtpu_room(&self, sessions: u32) -> Result<()> {
         if let Some(gtpu) = self.gtpu.get() {
-            gtpu.remove_halves();
+            gtpu.finish();
             return match gtpu.capacity() {
                 room if sessions <= room => Ok(()),
                 room => Err(Error::TunnelRoom { wanted: sessions, room }),
             };
         }
-        let sizes = Sizes { gtpu_slots: slots_for(sessions), ..self.sizes };
+        let sizes = Sizes {
+            gtpu_slots: slots_for(sessions),
+            gtpu_downlink_slots: downlink_slots_for(sessions),
+            ..self.sizes
+        };
         self.state.make_gtpu_room(sizes)?;
         self.loaded.read_state(&self.state)?;
         if let Some(gtpu) = Gtpu::open(&self.state)? {

@@ -132,6 +132,9 @@ pub struct Sizes {
     /// Places for lines of GTP-U sessions, a power of two of them; 0 until a generation needs some.
     #[serde(default)]
     pub gtpu_slots: u32,
+    /// The same of those by address, of which a session may have two.
+    #[serde(default)]
+    pub gtpu_downlink_slots: u32,
     /// There is room for flows of GTP-U sessions: loading a configuration that has some makes it.
     pub gtpu_flows: bool,
 }
@@ -164,6 +167,7 @@ impl Default for Sizes {
             zones: default_zones(),
             extended: false,
             gtpu_slots: 0,
+            gtpu_downlink_slots: 0,
             gtpu_flows: false,
         }
     }
@@ -219,6 +223,8 @@ impl Sizes {
             // they get it in place
             extended: entries(EXTENSIONS).map_or(self.extended, |entries| entries > 1),
             gtpu_slots: entries(gtpu_room::UPLINKS).map_or(self.gtpu_slots, gtpu_room::slots_of),
+            gtpu_downlink_slots: entries(gtpu_room::DOWNLINKS)
+                .map_or(self.gtpu_downlink_slots, gtpu_room::slots_of),
             gtpu_flows: entries(gtpu_room::FLOWS)
                 .map_or(self.gtpu_flows, |entries| entries >= gtpu_room::LEAST_FLOWS),
             ..self
@@ -253,7 +259,9 @@ impl Sizes {
             "shared4" | "shared6" => Some(sessions + 1),
             "free4" | "free6" => Some(sessions),
             EXTENSIONS => Some(self.extensions()),
-            _ if gtpu_room::MAPS.contains(&map) => Some(gtpu_room::entries(map, self.gtpu_slots)),
+            _ if gtpu_room::MAPS.contains(&map) => {
+                Some(gtpu_room::entries(map, [self.gtpu_slots, self.gtpu_downlink_slots]))
+            }
             _ if gtpu_room::FLOW_MAPS.contains(&map) => {
                 Some(gtpu_room::flow_entries(map, self.gtpu_slots, self.gtpu_flows))
             }
@@ -308,7 +316,8 @@ fn table_config(sizes: Sizes, seed: u64) -> ProgramConfig {
         grant_mask: sizes.grant_buckets() - 1,
         source_mask: sizes.source_words() - 1,
         nat_binding_slots: sizes.binding_slots(),
-        gtpu_shift: gtpu_room::shift_of(sizes.gtpu_slots),
+        gtpu_uplink_shift: gtpu_room::shift_of(sizes.gtpu_slots),
+        gtpu_downlink_shift: gtpu_room::shift_of(sizes.gtpu_downlink_slots),
         grant_pace: grant_pace(control::hz()),
         seed,
         ..Default::default()
@@ -377,6 +386,7 @@ impl Dataplane {
             units: room("counters"),
             zones: room("screen_counters"),
             gtpu_slots: gtpu_room::slots_of(room(gtpu_room::UPLINKS)),
+            gtpu_downlink_slots: gtpu_room::slots_of(room(gtpu_room::DOWNLINKS)),
             gtpu_flows: room(gtpu_room::FLOWS) >= gtpu_room::LEAST_FLOWS,
             ..sizes
         };
@@ -433,7 +443,8 @@ impl Dataplane {
 
     /// Those that the pinned state was made with.
     pub fn sizes(&self) -> Sizes {
-        Sizes { gtpu_slots: self.gtpu.get().map_or(0, Gtpu::slots), ..self.sizes }
+        let [gtpu_slots, gtpu_downlink_slots] = self.gtpu.get().map_or([0; 2], Gtpu::slots);
+        Sizes { gtpu_slots, gtpu_downlink_slots, ..self.sizes }
     }
 
     /// The directory of pins.

@@ -282,19 +282,24 @@ impl Gateway {
     /// Empties a zone's bucket of replies. It was last filled a second from now, as by a CPU whose clock is ahead: until
     /// then it gets nothing.
     pub fn drain(&self, zone: &str) -> Result<()> {
+        self.drain_bucket(zone, 0)
+    }
+
+    /// The same of one of its others (`REPLY_BUCKET_*`).
+    pub fn drain_bucket(&self, zone: &str, bucket: u32) -> Result<()> {
         let id = self.plan.zones.iter().find(|(_, name)| *name == zone).map(|(id, _)| *id);
         let id = id.ok_or_else(|| anyhow!("no zone {zone}"))?;
-        self.set_tokens(id, 0, self.dataplane.hz())
+        self.set_tokens(id + bucket, 0, self.dataplane.hz())
     }
 
     /// Fills every zone's bucket, so that a case does not feel the one before.
     pub fn refill(&self) -> Result<()> {
         let full = sluice_abi::REPLY_RATE_PER_ZONE * self.dataplane.hz();
-        let path_mtu = sluice_abi::MAX_ZONES as u32;
+        let others = [sluice_abi::REPLY_BUCKET_TOO_BIG, sluice_abi::REPLY_BUCKET_ECHO];
         self.plan
             .zones
             .keys()
-            .flat_map(|zone| [*zone, zone + path_mtu])
+            .flat_map(|zone| [0, others[0], others[1]].map(|first| zone + first))
             .try_for_each(|bucket| self.set_tokens(bucket, full, 0))
     }
 

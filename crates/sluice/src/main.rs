@@ -96,6 +96,9 @@ enum Command {
     /// What it answers is printed as data. `show`, `clear`, `gate` and `commit` say the same in a form for people.
     Api(api::ApiArgs),
     /// Remove everything a gateway left behind: programs, pins, sessions, guard, addresses and routes it added
+    ///
+    /// What was committed goes, too (configuration, history, rescue, candidate), with GTP-U sessions made over the API and
+    /// leases of DHCP, unless --keep-commits is given.
     Cleanup(run::CleanupArgs),
     /// Keep the kernel from forwarding between the interfaces of the last commit
     ///

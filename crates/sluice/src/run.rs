@@ -59,7 +59,7 @@ pub struct Pins {
 
 #[derive(Args, Clone)]
 pub struct CleanupArgs {
-    /// Leave what was committed, for another start
+    /// Leave what was committed, GTP-U sessions made over the API and leases of DHCP, for another start
     #[arg(long)]
     keep_commits: bool,
     #[command(flatten)]

@@ -11,17 +11,17 @@ use crate::state::config;
 enum RoomError {
     #[error(
         "security flow: session tables have {now4} IPv4 and {now6} IPv6 sessions; {new4} and {new6} need a new start \
-         after `sluice cleanup`, which ends all sessions"
+         after `sluice cleanup --keep-commits`, which ends all sessions"
     )]
     Sessions { now4: u32, now6: u32, new4: u32, new6: u32 },
     #[error(
-        "services gate: there is room for {now} grants; {new} need a new start after `sluice cleanup`, which ends all \
+        "services gate: there is room for {now} grants; {new} need a new start after `sluice cleanup --keep-commits`, which ends all \
          grants and sessions"
     )]
     Grants { now: u32, new: u32 },
     #[error(
         "max-bindings: there is room for {now} bindings of persistent-nat, {new} are asked for; \
-         `sluice cleanup`, then start anew: that ends all bindings, grants and sessions"
+         `sluice cleanup --keep-commits`, then start anew: that ends all bindings, grants and sessions"
     )]
     Bindings { now: u32, new: u32 },
 }
@@ -47,6 +47,7 @@ impl Function for Room {
             zones: now.zones,
             extended: now.extended, // that comes with the generation, and this too
             gtpu_slots: now.gtpu_slots,
+            gtpu_downlink_slots: now.gtpu_downlink_slots,
             gtpu_flows: now.gtpu_flows,
             ..config::sizes(candidate.config)
         };

@@ -182,6 +182,8 @@ impl Gtpu {
 
 /// Flows of the smallest block: a bit each.
 const LEAST: u32 = 4;
+/// Blocks of a kind that a line's 24 bits can tell apart (bpf/abi/gtpu.h).
+const NUMBERS: u32 = 1 << 21;
 /// Flows of a word of bits.
 const IN_WORD: u32 = LEAST * u64::BITS;
 
@@ -189,20 +191,20 @@ const IN_WORD: u32 = LEAST * u64::BITS;
 #[derive(Debug)]
 pub(super) struct Blocks {
     words: Vec<u64>,
-    /// Where the last one was found.
-    at: usize,
+    /// Where the last one of each kind was found.
+    at: [usize; GTPU_BLOCK_KINDS as usize + 1],
     left: VecDeque<(Instant, u32)>,
 }
 
 /// The word of a block, and its bits there.
-fn place(block: u32) -> (usize, u64) {
+pub(super) fn place(block: u32) -> (usize, u64) {
     let (first, bits) = (gtpu_block_flow(block, 0) / LEAST, gtpu_block_room(block) / LEAST);
     ((first / u64::BITS) as usize, (u64::MAX >> (u64::BITS - bits)) << (first % u64::BITS))
 }
 
 impl Blocks {
     pub fn new(flows: u32) -> Blocks {
-        Blocks { words: vec![0; (flows / IN_WORD) as usize], at: 0, left: VecDeque::new() }
+        Blocks { words: vec![0; (flows / IN_WORD) as usize], at: Default::default(), left: VecDeque::new() }
     }
 
     /// One that is in use.
@@ -236,7 +238,8 @@ impl Blocks {
             {
                 self.put_back(block);
             }
-            if let Some(block) = self.find(kind) {
+            // larger ones reach where numbers of the smallest do not
+            if let Some(block) = (kind..=GTPU_BLOCK_KINDS).find_map(|kind| self.find(kind)) {
                 self.mark(block);
                 return Some(block);
             }
@@ -248,13 +251,16 @@ impl Blocks {
 
     fn find(&mut self, kind: u32) -> Option<u32> {
         let in_word = IN_WORD / gtpu_block_room(kind);
-        let count = self.words.len();
+        let count = self.words.len().min((NUMBERS / in_word) as usize);
         for step in 0..count {
-            let word = (self.at + step) % count;
+            let word = (self.at[kind as usize] + step) % count;
+            if self.words[word] == u64::MAX {
+                continue;
+            }
             let numbers = word as u32 * in_word..(word as u32 + 1) * in_word;
             let is_free = |block: &u32| self.words[word] & place(*block).1 == 0;
             if let Some(block) = numbers.map(|number| gtpu_block(kind, number)).find(is_free) {
-                self.at = word;
+                self.at[kind as usize] = word;
                 return Some(block);
             }
         }

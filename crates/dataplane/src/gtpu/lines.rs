@@ -109,9 +109,11 @@ impl Lines {
         (slot..slot + GTPU_REACH).find(|place| !taken.contains(place) && self.get(*place).is_none())
     }
 
-    /// Puts a line where there is none: its key last.
+    /// Puts a line where there is none: its key last, once its slot reaches for it.
     pub fn insert(&self, place: u32, line: GtpuLine) {
         let Some(key) = self.key(&line) else { return };
+        let slot = gtpu_slot(key.number(), self.shift);
+        self.set_reach(slot, self.reach(slot).max(place - slot));
         let bare = match key {
             Key::Teid(_) => GtpuLine { teid: 0, ..line },
             Key::Address(_) => GtpuLine { be_addr4: 0, ..line },
@@ -129,8 +131,6 @@ impl Lines {
                 self.array.long(place, offset_of!(GtpuLine, be_prefix6)).store(prefix, Ordering::Release);
             }
         }
-        let slot = gtpu_slot(key.number(), self.shift);
-        self.set_reach(slot, self.reach(slot).max(place - slot));
     }
 
     /// What becomes of its packets from here on. A packet that meets rules with flows finds a block, the old or the new one.
@@ -149,9 +149,19 @@ impl Lines {
         }
     }
 
+    /// What is expected at one rate says nothing of another.
+    pub fn forget_arrival(&self, place: u32) {
+        self.array.long(place, offset_of!(GtpuLine, arrival)).store(0, Ordering::Release);
+    }
+
     /// No packet passes from here on; what programs that run now still count is there after a grace period.
     pub fn close(&self, place: u32) {
         self.array.long(place, offset_of!(GtpuLine, decision)).store(0, Ordering::Release);
+    }
+
+    /// Packets pass again, as the line said.
+    pub fn reopen(&self, place: u32, line: &GtpuLine) {
+        self.array.long(place, offset_of!(GtpuLine, decision)).store(line.decision, Ordering::Release);
     }
 
     /// Takes a line away, and what its slot reaches for no more.
@@ -167,6 +177,11 @@ impl Lines {
             own.is_some_and(|key| gtpu_slot(key.number(), self.shift) == slot)
         });
         self.set_reach(slot, reach.map_or(0, |last| last - slot));
+    }
+
+    #[cfg(test)]
+    pub fn write_arrival(&self, place: u32, arrival: u64) {
+        self.array.long(place, offset_of!(GtpuLine, arrival)).store(arrival, Ordering::Relaxed);
     }
 
     #[cfg(test)]

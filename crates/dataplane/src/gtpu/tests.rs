@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use sluice_abi::{FlowMatch, GTPU_REACH, GtpuFilters, GtpuFlow, cost_of_rate};
+use sluice_abi::{FlowMatch, GTPU_REACH, GtpuFilters, GtpuFlow, cost_of_rate, gtpu_block};
 
+use super::flows::{Blocks, place};
 use super::*;
 
 fn peer(last: u8) -> Peer {
@@ -33,12 +34,13 @@ fn gtpu() -> Gtpu {
         file.set_len(bytes as u64).unwrap();
         file
     };
-    let lines =
-        || Lines::of(Array::of(file(64 * (slots + GTPU_REACH) as usize), slots + GTPU_REACH).unwrap());
-    let room = |name| entries(name, slots);
+    let lines = |slots: u32| {
+        Lines::of(Array::of(file(64 * (slots + GTPU_REACH) as usize), slots + GTPU_REACH).unwrap())
+    };
+    let room = |name| entries(name, [slots; 2]);
     let gtpu = Gtpu {
-        uplinks: lines().by_teid(),
-        downlinks: lines(),
+        uplinks: lines(slots).by_teid(),
+        downlinks: lines(downlink_slots_for(512)),
         rules: Array::of(file(64 * room("gtpu_rules") as usize), room("gtpu_rules")).unwrap(),
         peers: Array::of(file(64 * room("gtpu_peers") as usize), room("gtpu_peers")).unwrap(),
         flows: OnceLock::new(),
@@ -209,11 +211,102 @@ fn half_a_session_is_removed_by_the_next_process() {
     gtpu.downlinks.remove(gtpu.downlinks.find(Key::Address(be_address(Ipv4Addr::new(10, 0, 0, 3)))).unwrap());
     let gtpu = restarted(gtpu);
     assert!(gtpu.get(other).is_some(), "whoever only reads leaves it there");
-    gtpu.remove_halves();
+    gtpu.finish();
     assert_eq!((gtpu.len(), gtpu.get(other)), (1, None));
     assert_eq!(gtpu.find_address(Ipv4Addr::new(10, 0, 0, 2).into()), None);
     assert_eq!((gtpu.get(whole).unwrap().number, gtpu.peers()[0].lines), (whole, 2));
     assert_eq!(GTPU_UPLINK, 0);
+}
+
+fn both(number: u32) -> GtpuSession {
+    // scattered, as leases are after some time
+    let bits = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let prefix = Ipv6Addr::from(u128::from(bits | 1) << 64);
+    let address = Ipv4Addr::from((bits >> 32) as u32 | 1);
+    GtpuSession { address: Some(address), prefix: Some(prefix), ..session(number, 1) }
+}
+
+/// They are closed first, and then line by line removed: neither keys nor places may stay anybody's.
+#[test]
+fn sessions_whose_removal_was_cut_short_are_removed_by_the_next_process() {
+    let gtpu = gtpu();
+    let numbers = [1, 2, 3, 4].map(|teid| gtpu.add(&both(teid)).unwrap());
+    let closed = |number: u32| {
+        let line = gtpu.uplinks.get(number).unwrap();
+        let below = gtpu.places_of(&line).unwrap();
+        gtpu.uplinks.close(number);
+        below.iter().for_each(|place| gtpu.downlinks.close(*place));
+        below
+    };
+    closed(numbers[0]);
+    gtpu.downlinks.remove(closed(numbers[1])[0]);
+    closed(numbers[2]).into_iter().for_each(|place| gtpu.downlinks.remove(place));
+    let gtpu = restarted(gtpu);
+    gtpu.finish();
+    assert_eq!((gtpu.len(), gtpu.peers()[0].lines), (1, 3));
+    for teid in [1, 2, 3] {
+        assert!(gtpu.add(&both(teid)).is_ok(), "{teid} can be had again");
+    }
+    assert_eq!(gtpu.get(numbers[3]).unwrap().session, both(4));
+}
+
+/// Lines by address may say what was before; the next process has them follow.
+#[test]
+fn a_change_that_was_cut_short_is_finished_by_the_next_process() {
+    let gtpu = with_flows();
+    let set = kept(&gtpu, &[&filters(3, 1)])[0];
+    let number = gtpu.add(&both(1)).unwrap();
+    let before = gtpu.places_of(&gtpu.uplinks.get(number).unwrap()).unwrap();
+    let old: Vec<GtpuLine> = before.iter().map(|place| gtpu.downlinks.get(*place).unwrap()).collect();
+    let new = with_filters(GtpuSession { tunnel: Tunnel { peer: peer(9), teid: 77 }, ..both(1) }, set);
+    gtpu.change(number, &new.tunnel, &new.rules, new.quota).unwrap();
+    // as if it had come no further than to the first of them
+    gtpu.downlinks.decide(before[1], old[1].decision, lines::block_of(&old[1]), old[1].quota);
+    let gtpu = restarted(gtpu);
+    gtpu.finish();
+    let lines: Vec<GtpuLine> = before.iter().map(|place| gtpu.downlinks.get(*place).unwrap()).collect();
+    let up = gtpu.uplinks.get(number).unwrap();
+    assert!(lines.iter().all(|line| (line.decision, line.flows) == (up.decision, up.flows)), "{lines:?}");
+    assert_eq!(gtpu.get(number).unwrap().session, new);
+    removed(&gtpu, &[number]);
+    assert_eq!((gtpu.len(), gtpu.peers()), (0, vec![]), "nobody uses the old peer, or the new one");
+}
+
+#[test]
+fn sessions_stay_where_programs_cannot_be_waited_for() {
+    let gtpu = gtpu();
+    let number = gtpu.add(&both(1)).unwrap();
+    assert!(gtpu.remove(&[number], || Err(Error::NoTunnels)).is_err());
+    let line = gtpu.uplinks.get(number).unwrap();
+    assert!(gtpu.is_whole(&line));
+    assert_eq!((gtpu.get(number).unwrap().session, gtpu.len()), (both(1), 1));
+}
+
+/// As many as there is room for, each with both kinds of addresses.
+#[test]
+fn every_session_may_have_an_address_and_a_prefix() {
+    let gtpu = gtpu();
+    for teid in 1..=gtpu.capacity() {
+        assert_eq!(gtpu.add(&both(teid)).map(drop), Ok(()), "{teid}");
+    }
+    let full = gtpu.add(&both(gtpu.capacity() + 1));
+    assert_eq!(full, Err(GtpuRefused::Full { what: "session", limit: 512 }));
+}
+
+/// What is owed at one rate is no debt at another.
+#[test]
+fn another_rate_begins_anew() {
+    let gtpu = gtpu();
+    let old = session(1, 0x0a00_0001);
+    let number = gtpu.add(&old).unwrap();
+    let arrival = || gtpu.uplinks.get(number).unwrap().arrival;
+    gtpu.uplinks.write_arrival(number, 1 << 50);
+    let tunnel = Tunnel { peer: peer(3), teid: 9 };
+    gtpu.change(number, &tunnel, &old.rules, old.quota).unwrap();
+    assert_eq!(arrival(), 1 << 50, "another tunnel is no other rate");
+    let rules = GtpuRules { cost: [cost_of_rate(50_000_000), 0], ..old.rules };
+    gtpu.change(number, &tunnel, &rules, old.quota).unwrap();
+    assert_eq!(arrival(), 0);
 }
 
 /// The same, with room for 512 flows and 15 sets of them.
@@ -371,6 +464,24 @@ fn blocks_do_not_overlap() {
     }
     let free = owner.iter().filter(|own| **own == 0).count();
     assert_eq!(blocks.free() as usize, free);
+}
+
+/// A line has 24 bits for one: of the smallest kind there are more, which are left to larger ones.
+#[test]
+fn lines_can_tell_all_blocks_apart() {
+    let mut blocks = Blocks::new(1 << 24);
+    let mut taken = vec![0u64; 1 << 16];
+    for number in 0..(1 << 21) - 500 {
+        let block = gtpu_block(1, number);
+        blocks.mark(block);
+        taken[place(block).0] |= place(block).1;
+    }
+    for _ in 0..1000 {
+        let block = blocks.take(4).unwrap();
+        let (word, bits) = place(block);
+        assert!(block < 1 << 24 && taken[word] & bits == 0, "{block:#x}");
+        taken[word] |= bits;
+    }
 }
 
 /// Who copies go to is there as long as rules name it, or the configuration.

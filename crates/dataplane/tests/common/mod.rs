@@ -20,6 +20,7 @@ pub const SMALL: Sizes = Sizes {
     zones: 32,
     extended: false,
     gtpu_slots: 0,
+    gtpu_downlink_slots: 0,
     gtpu_flows: false,
 };
 

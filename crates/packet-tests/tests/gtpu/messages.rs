@@ -249,6 +249,21 @@ fn inner_options(bench: &mut Bench) {
     seen.decapsulated("a later fragment", &bench.out_of_n6(&later(63)));
 }
 
+/// Behind a kilobyte of options, one of which seems to have another message, where an offset of ten bits would lead.
+fn behind_options(bench: &Bench, message: &[u8]) -> Vec<u8> {
+    let mut frame = bench.n3(false).frame(message);
+    let udp = frame.split_off(54);
+    let mut options = vec![0u8; 1032];
+    options[..2].copy_from_slice(&[17, (1032 / 8 - 1) as u8]);
+    // options that whoever does not know them passes over (RFC 8200 4.2)
+    (2..1030).step_by(257).for_each(|at| options[at..at + 2].copy_from_slice(&[0x1e, 255]));
+    options[1030..].copy_from_slice(&[1, 0]);
+    options[8..8 + udp.len()].copy_from_slice(&udp);
+    frame[18..20].copy_from_slice(&((options.len() + udp.len()) as u16).to_be_bytes());
+    frame[20] = 60;
+    [frame, options, udp].concat()
+}
+
 fn outer(bench: &mut Bench) {
     let number = bench.with(true, bench.rules());
     let inner = datagram(true, false, 64, 20);
@@ -263,6 +278,7 @@ fn outer(bench: &mut Bench) {
         bench.send("n3", &frame).decapsulated(what, &expected);
     }
     let usage = bench.usage(number);
+    bench.send("n3", &behind_options(bench, &message)).drops("far behind its header", "gtpu_malformed");
     let first = bench.n3(true).frame_with(&message, ", mf, id=77", "");
     bench.send("n3", &first).drops("a first fragment", "gtpu_fragment");
     let ((smac, source, _), (dmac, destination, _)) = (bench.n3(true).from, bench.n3(true).to);

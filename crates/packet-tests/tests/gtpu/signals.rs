@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::net::IpAddr;
 
-use sluice_abi::EVENT_GTPU_ERROR;
+use sluice_abi::{EVENT_GTPU_ERROR, REPLY_BUCKET_ECHO};
 use sluice_packet_tests::tunnel::{Ends, Message, TO_PORT};
 
 use super::Check;
@@ -181,6 +181,11 @@ fn withheld(bench: &mut Bench) {
     let seen = bench.send("n3", &unknown);
     seen.counts("beyond the rate", &[("received", 1), ("gtpu_teid", 1), ("replies_withheld", 1)]);
     assert_eq!(seen.action, Action::Drop);
-    let seen = bench.up(true, &Message::signal(1, 0, 9, &[]));
+    // paths live by these (7.2.1), so others take nothing of theirs
+    let echo = Message::signal(1, 0, 9, &[]);
+    let seen = bench.up(true, &echo);
+    seen.counts("an echo beside it", &[("received", 1), ("gtpu_signals", 1), ("replies", 1)]);
+    bench.gateway.drain_bucket("ran", REPLY_BUCKET_ECHO).expect("a bucket");
+    let seen = bench.up(true, &echo);
     seen.counts("an echo", &[("received", 1), ("gtpu_signals", 1), ("replies_withheld", 1)]);
 }

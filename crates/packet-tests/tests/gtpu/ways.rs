@@ -127,8 +127,13 @@ fn error_in(frame: &[u8], v4: bool) -> ((u8, u8, u16), &[u8]) {
 
 /// A session whose other end is reached by a route that takes 1300 bytes, so 1264 of a packet in it.
 fn short(bench: &Bench, relay: bool) -> u32 {
-    ip(&["route replace 10.3.0.8/32 via 10.3.0.7 mtu lock 1300".to_owned()]).expect("a route");
-    let peer = Peer { remote: "10.3.0.8".parse().expect("an address"), ..bench.peer(true) };
+    short_by(bench, "10.3.0.8", "10.3.0.7", relay)
+}
+
+/// The other end, and by whom it is reached.
+fn short_by(bench: &Bench, remote: &str, via: &str, relay: bool) -> u32 {
+    ip(&[format!("route replace {remote}/32 via {via} mtu lock 1300")]).expect("a route");
+    let peer = Peer { remote: remote.parse().expect("an address"), ..bench.peer(true) };
     let rules = GtpuRules { flags: if relay { GTPU_TO_PEER as u16 } else { 0 }, ..bench.rules() };
     bench.add(&GtpuSession { tunnel: Tunnel { peer, teid: 9 }, ..bench.session(true, rules) })
 }
@@ -164,6 +169,12 @@ fn short_way(bench: &mut Bench) {
     let error = format!("ip(src=10.6.0.100, dst=10.45.0.2)/icmp(type=unreachable, code=1)/{quoted}");
     bench.down(&packet(&error)).counts("an error", &[("received", 1), ("gtpu_mtu", 1), ("icmp_related", 1)]);
     assert_eq!(bench.usage(number)[1], (2 * 1264, 2));
+    bench.begin();
+    // the same where nobody has asked for the neighbour yet
+    let number = short_by(bench, "10.3.0.9", "10.3.0.77", false);
+    let seen = bench.down(&datagram(true, true, 64, 1265 - 28));
+    seen.counts("no neighbour", &[("received", 2), ("gtpu_mtu", 1), ("icmp_related", 1), ("redirected", 1)]);
+    assert_eq!((error_in(&seen.frame, true).0, bench.usage(number)[1].1), ((3, 4, 1264), 0));
     bench.begin();
     // a message that goes on: its sender has 36 bytes of headers, as the next one has
     short(bench, true);
@@ -325,13 +336,16 @@ fn joined(bench: &mut Bench) {
     ));
     let frame = bench.frame_of(&inner, bench.mac("n6.0"), bench.host("server"));
     let program = bench.gateway.arrive("n6").expect("a program");
-    let run = TcRun { gso_segs: 3, gso_size: 1000, ..TcRun::new(&frame, ifindex("n6").expect("a device")) };
-    let seen = prog_run::tc(program.as_fd(), &run).expect("a run");
-    assert_eq!(seen.retval, 7);
-    let mac = bench.gateway.plan.environment.netdevs["mif.0"].mac;
-    assert_eq!(seen.data[..12], [mac, mac].concat());
-    let counted = bench.counted();
-    assert_eq!((counted["received"], counted["redirected"]), (3, 3));
+    // 0: of a virtual machine's, or of a packet socket's, the kernel has not counted them
+    for gso_segs in [3, 0] {
+        let run = TcRun { gso_segs, gso_size: 1000, ..TcRun::new(&frame, ifindex("n6").expect("a device")) };
+        let seen = prog_run::tc(program.as_fd(), &run).expect("a run");
+        assert_eq!(seen.retval, 7);
+        let mac = bench.gateway.plan.environment.netdevs["mif.0"].mac;
+        assert_eq!(seen.data[..12], [mac, mac].concat());
+        let (counted, packets) = (bench.counted(), u64::from(gso_segs.max(1)));
+        assert_eq!((counted["received"], counted["redirected"]), (packets, packets));
+    }
     assert_eq!(bench.usage(number), usage);
 }
 

@@ -229,8 +229,10 @@ impl Sessions {
             }
             steps.push(book.step(gtpu, change)?);
         }
+        // all of them, though one may fail
         let back = |done: &[Step]| {
-            done.iter().try_for_each(|step| put(gtpu, step.number, &step.before, &step.after.name))
+            let back = done.iter().map(|step| put(gtpu, step.number, &step.before, &step.after.name));
+            back.fold(Ok(()), Result::and)
         };
         for (done, step) in steps.iter().enumerate() {
             if let Err(error) = put(gtpu, step.number, &book.asked(&step.want), &step.after.name) {
@@ -250,9 +252,6 @@ impl Sessions {
         let left: Vec<Tunnel> =
             steps.iter().filter_map(|step| left(&step.before, &book.asked(&step.want))).collect();
         for step in steps {
-            if !is_metered(&step.after) {
-                book.meters.remove(&step.after.name);
-            }
             book.made.insert(step.after.name.clone(), step.after);
         }
         book.keep(meters);
@@ -502,7 +501,7 @@ impl Book {
         }
     }
 
-    /// The time of a session counts from when it was made, or first had something that is told of.
+    /// The time of a session counts from when it was made, or first had something that is told of, whatever it has since.
     fn new_meter(&self, session: &MobileSession, now: Time) -> Option<Meter> {
         let is_new = is_metered(session) && !self.meters.contains_key(&session.name);
         is_new.then(|| Meter::new(session, now))
@@ -516,8 +515,6 @@ impl Book {
     fn meter_configured(&mut self, now: Time) {
         let own = &self.config.sessions;
         let new: Vec<Meter> = own.iter().filter_map(|session| self.new_meter(session, now)).collect();
-        let untold = own.iter().filter(|session| !is_metered(session));
-        let untold: Vec<String> = untold.map(|session| session.name.clone()).collect();
         let is_gone = |name: &&String| self.session(name).is_none();
         let gone: Vec<String> = self.meters.keys().filter(is_gone).cloned().collect();
         let ends = gone.iter().cloned().map(Line::End);
@@ -527,7 +524,7 @@ impl Book {
         {
             tracing::error!(%error, "since when sessions are there, and which have ended, cannot be written down");
         }
-        gone.iter().chain(&untold).for_each(|name| drop(self.meters.remove(name)));
+        gone.iter().for_each(|name| drop(self.meters.remove(name)));
         self.keep(new);
     }
 

@@ -74,7 +74,8 @@ pub static CHANGE_GTPU_SESSION: Operation<NoArguments, GtpuChanged> = Operation 
         ..About::change(
             "change-gtp-u-session",
             "/api/gtp-u/sessions/change",
-            "Give sessions other tunnels, rules or quotas; each packet meets the old ones or the new ones",
+            "Give sessions other tunnels, rules or quotas; each packet meets the old tunnel and rules or the new ones; \
+             quotas change just before",
             Body::Objects(GtpuChangeRequest::json_schema),
         )
     },
@@ -94,7 +95,7 @@ pub static REMOVE_GTPU_SESSIONS: Operation<NoArguments, GtpuRemoved> = Operation
         ..About::change(
             "remove-gtp-u-sessions",
             "/api/gtp-u/sessions/remove",
-            "End sessions of the user plane; the answer has all that passed of them",
+            "End sessions of the user plane; the answer has all that passed of the first 1,000",
             Body::Object(GtpuRemoveRequest::json_schema),
         )
     },

@@ -53,8 +53,7 @@ curl http://127.0.0.1:8080/api/stats
 ```
 
 Types of answers, with every member, are in [openapi.json](openapi.json), which a daemon serves as `/api/openapi.json`. An
-error has a status and a JSON object with the member `error`, a sentence; a query that cannot be read is answered in plain
-text.
+error has a status and a JSON object with the member `error`, a sentence.
 ";
 
 fn of_operation(operation: &dyn Listed) -> String {
