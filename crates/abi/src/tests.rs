@@ -28,7 +28,7 @@ fn sizes_are_those_of_the_headers() {
     assert_eq!(size_of::<Context>(), 64);
     assert_eq!(size_of::<ServiceTerm>(), 16);
     assert_eq!(size_of::<LocalKey>(), 20);
-    assert_eq!((size_of::<ProgramConfig>(), size_of::<TableLine>()), (72, TABLE_LINE_BYTES));
+    assert_eq!((size_of::<ProgramConfig>(), size_of::<TableLine>()), (80, TABLE_LINE_BYTES));
     assert_eq!((size_of::<Grant>(), size_of::<GatePort>()), (64, 32));
     assert_eq!(size_of::<Sweep>(), 128);
     assert_eq!(size_of::<LimitSet>(), 128);
