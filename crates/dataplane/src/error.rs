@@ -23,25 +23,25 @@ pub enum Error {
     )]
     NotBpffs { path: PathBuf },
     #[error(
-        "{} has {what} {found}, this configuration needs {wanted}; `sluice cleanup` removes it together with all \
-         sessions, then start again",
+        "{} has {what} {found}, this configuration needs {wanted}; `sluice cleanup --keep-commits` removes it together \
+         with all sessions, then start again",
         path.display()
     )]
     Incompatible { path: PathBuf, what: &'static str, found: u64, wanted: u64 },
     #[error(
-        "{} belongs to the pinned state but cannot be opened: {source}; `sluice cleanup` removes the rest together \
-         with all sessions, then start again",
+        "{} belongs to the pinned state but cannot be opened: {source}; `sluice cleanup --keep-commits` removes the \
+         rest together with all sessions, then start again",
         path.display()
     )]
     Damaged { path: PathBuf, source: libbpf_rs::Error },
     #[error(
         "the pinned map {map} was made by another version and cannot be carried over: {why}; the data plane goes on as it \
-         was. Start the version that made it, or run `sluice cleanup`, which ends all sessions, and start again"
+         was. Start the version that made it, or run `sluice cleanup --keep-commits`, which ends all sessions, and start again"
     )]
     Uncarried { map: String, why: String },
     #[error(
-        "{} belongs to the pinned state and is not there; `sluice cleanup` removes the rest together with all sessions, \
-         then start again",
+        "{} belongs to the pinned state and is not there; `sluice cleanup --keep-commits` removes the rest together with \
+         all sessions, then start again",
         path.display()
     )]
     Missing { path: PathBuf },
@@ -87,8 +87,8 @@ pub enum Error {
         source: io::Error,
     },
     #[error(
-        "the kernel did not take up the sweep of the session table; idle sessions would never end: run `sluice cleanup` \
-         and start again"
+        "the kernel did not take up the sweep of the session table; idle sessions would never end: run `sluice cleanup \
+         --keep-commits` and start again"
     )]
     Timer,
     #[error("generation {generation} is not loaded any more")]
@@ -97,7 +97,7 @@ pub enum Error {
     NoTunnels,
     #[error(
         "{wanted} GTP-U sessions are to be possible, and the pinned state was made with room for {room}; say at most that, or \
-         run `sluice cleanup`, which ends all sessions, and start again"
+         run `sluice cleanup --keep-commits`, which ends all sessions, and start again"
     )]
     TunnelRoom { wanted: u32, room: u32 },
     #[error("no session has number {number}")]

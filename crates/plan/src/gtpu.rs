@@ -306,12 +306,12 @@ pub(crate) fn warnings(
         }
     }
     let has_role = |info: &&UnitInfo| config.gtp_u.interfaces.iter().any(|own| own.unit == info.name);
-    let others = infos.iter().filter(|info| !is_mobile(info) && !has_role(info));
-    for info in others.filter(|info| info.hook == IngressHook::Tc && !lengths.is_empty()) {
+    // what is routed to subscribers is cut by the mobile interface's device
+    for info in infos.iter().filter(has_role).filter(|info| info.hook == IngressHook::Tc) {
         let name = &info.physical;
         let text = format!(
-            "interface {name}: on tc, packets that were joined before (GRO here, GSO of a veth pair's other end) do not go into \
-             tunnels and are dropped as `gtpu_gso`; `ethtool -K {name} gro off lro off` here and `gso off tso off` there, or mode xdp"
+            "interface {name}: on tc, messages of tunnels that were joined before (GRO here, GSO of a veth pair's other end) have one \
+             header for all and are dropped as `gtpu_gso`; `ethtool -K {name} gro off lro off` here and `gso off tso off` there, or mode xdp"
         );
         if !warnings.iter().any(|warning| warning.text == text) {
             warnings.push(Warning { device: name.clone(), text });

@@ -316,6 +316,10 @@ fn units_with_tunnels_take_xdp_on_veth_too() {
         let plan = compile(&config, &environment, &mut Ids::default(), 1).unwrap();
         let of = |name: &str| plan.attachments.iter().find(|a| a.device == name).unwrap().ingress.unwrap();
         assert_eq!(of("b0").name(), "tc");
+        // only messages of tunnels may not come joined
+        let told: Vec<&str> = plan.remarks().filter(|text| text.contains("gtpu_gso")).collect();
+        assert_eq!(told.len(), usize::from(of("a0").name() == "tc"), "{told:?}");
+        assert!(told.iter().all(|text| text.contains("interface a0:")), "{told:?}");
         (of("a0").name(), plan.remarks().filter(|text| text.contains("XDP")).collect::<Vec<_>>().join("\n"))
     };
     fn a0(environment: &mut Environment) -> &mut NetDev {

@@ -264,6 +264,18 @@ fn thresholds_are_told_and_time_ends_a_session() {
     assert_eq!(of_bob(&gateway)["uplink_quota"], 0, "it is over after a restart, too");
     changed(&site, "change-gtp-u-session", &json!([{ "name": "bob", "time_quota_s": 0 }]));
     assert_eq!(of_bob(&gateway)["uplink_quota"], Value::Null, "it goes on");
+    // its time counts from when it was made, whether or not anything was asked of it meanwhile, and whoever has been told
+    let nothing = json!([{ "name": "bob", "time_quota_s": 0, "time_threshold_s": 0 }]);
+    changed(&site, "change-gtp-u-session", &nothing);
+    for restarts in [false, true] {
+        if restarts {
+            gateway.kill().unwrap();
+            gateway.start().unwrap();
+        }
+        changed(&site, "change-gtp-u-session", &json!([{ "name": "bob", "time_quota_s": 3 }]));
+        assert_eq!(of_bob(&gateway)["uplink_quota"], 0, "restarts: {restarts}");
+        changed(&site, "change-gtp-u-session", &nothing);
+    }
     let wrong = json!({ "name": "bob", "peer_teid": 0 });
     let said = stderr(&api(&site, "change-gtp-u-session", &json!([wrong, { "name": "bob" }])));
     assert!(said.contains("peer_teid"), "{said}");

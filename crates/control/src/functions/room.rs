@@ -15,8 +15,8 @@ enum RoomError {
     )]
     Sessions { now4: u32, now6: u32, new4: u32, new6: u32 },
     #[error(
-        "services gate: there is room for {now} grants; {new} need a new start after `sluice cleanup --keep-commits`, which ends all \
-         grants and sessions"
+        "services gate: there is room for {now} grants; {new} need a new start after `sluice cleanup --keep-commits`, \
+         which ends all grants and sessions"
     )]
     Grants { now: u32, new: u32 },
     #[error(
