@@ -232,6 +232,16 @@ fn room_for_extensions_is_made_in_the_new_state() {
 /// Sessions of the user plane are the next version's as they were, and their room stays what it is.
 #[test]
 fn sessions_of_the_user_plane_go_on_in_the_new_state() {
+    user_plane_goes_on(SMALL, 4096);
+}
+
+/// A version that had as many places for addresses as for TEIDs: a key stands where that many places put it.
+#[test]
+fn sessions_of_a_version_with_fewer_places_are_found() {
+    user_plane_goes_on(Sizes { gtpu_slots: 2048, gtpu_downlink_slots: 2048, ..SMALL }, 2048);
+}
+
+fn user_plane_goes_on(sizes: Sizes, downlink_slots: u32) {
     let netns = Netns::enter();
     let ifindex = netns.veth("v0");
     let pin = Pin::new();
@@ -241,8 +251,8 @@ fn sessions_of_the_user_plane_go_on_in_the_new_state() {
         (asked, GtpuRules { qfi: port as u8, ..Default::default() })
     };
     let filters = GtpuFilters::new(&[flow(53), flow(5)]).unwrap();
-    let first = pin.open(SMALL);
-    assert!(matches!(first.gtpu(), Err(Error::NoTunnels)));
+    let first = pin.open(sizes);
+    assert_eq!(matches!(first.gtpu(), Err(Error::NoTunnels)), sizes.gtpu_slots == 0);
     activate(&first, &wanted(1000), 1);
     let peer = Peer { local: [192, 0, 2, 1].into(), remote: [192, 0, 2, 2].into(), ifindex };
     let numbers = first.gtpu().unwrap().keep_filters([&*filters]).unwrap();
@@ -268,6 +278,8 @@ fn sessions_of_the_user_plane_go_on_in_the_new_state() {
     let bytes = |flow: &FlowUsage| flow.bytes;
     let flows: Vec<_> = gtpu.get(number).unwrap().flows.iter().map(bytes).collect();
     assert_eq!(flows, [[0, 0], [70, 0]]);
+    assert_eq!(gtpu.find_address([10, 45, 0, 2].into()), Some(number));
+    assert_eq!(second.sizes().gtpu_downlink_slots, downlink_slots);
     // the filters are what they were, so they keep their number
     assert_eq!(gtpu.keep_filters([&*filters]).unwrap(), numbers);
     activate(&second, &wanted(1024), 2);
