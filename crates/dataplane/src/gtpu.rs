@@ -427,12 +427,12 @@ impl Gtpu {
                 book.flows.blocks.put_back(block);
             }
         })?;
+        self.uplinks.decide(number, decision, block, quota_of(quota[0]));
+        below.iter().for_each(|place| self.downlinks.decide(*place, decision, block, quota_of(quota[1])));
         if before.iter().any(|old| self.rates_of(old.decision) != (rules.cost, rules.tolerance)) {
             self.uplinks.forget_arrival(number);
             below.iter().for_each(|place| self.downlinks.forget_arrival(*place));
         }
-        self.uplinks.decide(number, decision, block, quota_of(quota[0]));
-        below.iter().for_each(|place| self.downlinks.decide(*place, decision, block, quota_of(quota[1])));
         before.iter().for_each(|old| self.leave(&mut book, old.decision));
         blocks.into_iter().filter(|old| *old != block).for_each(|old| book.flows.blocks.leave(old));
         Ok(())

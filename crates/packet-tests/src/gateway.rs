@@ -282,14 +282,15 @@ impl Gateway {
     /// Empties a zone's bucket of replies. It was last filled a second from now, as by a CPU whose clock is ahead: until
     /// then it gets nothing.
     pub fn drain(&self, zone: &str) -> Result<()> {
-        self.drain_bucket(zone, 0)
+        self.leave_replies(zone, 0, 0)
     }
 
-    /// The same of one of its others (`REPLY_BUCKET_*`).
-    pub fn drain_bucket(&self, zone: &str, bucket: u32) -> Result<()> {
+    /// The same of any of its buckets (`REPLY_BUCKET_*`), but for so many replies.
+    pub fn leave_replies(&self, zone: &str, bucket: u32, replies: u32) -> Result<()> {
         let id = self.plan.zones.iter().find(|(_, name)| *name == zone).map(|(id, _)| *id);
         let id = id.ok_or_else(|| anyhow!("no zone {zone}"))?;
-        self.set_tokens(id + bucket, 0, self.dataplane.hz())
+        let hz = self.dataplane.hz();
+        self.set_tokens(id + bucket, replies * hz, hz)
     }
 
     /// Fills every zone's bucket, so that a case does not feel the one before.
