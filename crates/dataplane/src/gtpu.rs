@@ -210,42 +210,37 @@ impl Gtpu {
         if let Some(flows) = self.flows.get() {
             book.flows = flows.book();
         }
-        for place in 0..self.downlinks.places() {
-            let Some(line) = self.downlinks.get(place) else { continue };
-            let own = self.uplinks.get(line.session).filter(|up| match line.be_prefix6 {
-                0 => up.be_addr4 == line.be_addr4,
-                prefix => up.be_prefix6 == prefix,
-            });
-            let Some(up) = own.filter(|up| self.is_whole(up)) else {
-                book.halves.push((GTPU_DOWNLINK, place));
+        let mut is_owned = vec![false; self.downlinks.places() as usize];
+        for number in 0..self.uplinks.places() {
+            let Some(up) = self.uplinks.get(number) else { continue };
+            let Some(below) = self.whole(&up) else {
+                book.halves.push((GTPU_UPLINK, number));
                 continue;
             };
-            self.note(&mut book, &line);
-            if (up.decision, up.flows) != (line.decision, line.flows) {
-                book.behind.push(place);
-            }
-        }
-        for place in 0..self.uplinks.places() {
-            let Some(line) = self.uplinks.get(place) else { continue };
-            if self.is_whole(&line) {
+            book.sessions += 1;
+            self.note(&mut book, &up);
+            for (place, line) in below {
+                is_owned[place as usize] = true;
                 self.note(&mut book, &line);
-                book.sessions += 1;
-            } else {
-                book.halves.push((GTPU_UPLINK, place));
+                if (up.decision, up.flows) != (line.decision, line.flows) {
+                    book.behind.push(place);
+                }
             }
         }
+        let is_of_nobody = |place: &u32| !is_owned[*place as usize] && self.downlinks.get(*place).is_some();
+        let of_nobody = (0..self.downlinks.places()).filter(is_of_nobody);
+        book.halves.extend(of_nobody.map(|place| (GTPU_DOWNLINK, place)));
         book.rules.rest_is_free();
         book.peers.rest_is_free();
         book.flows.filters.rest_is_free();
     }
 
-    /// A line by TEID all of whose lines by address are there, and none of them is closed.
-    fn is_whole(&self, line: &GtpuLine) -> bool {
+    /// Lines by address of a line by TEID: all are there, and none of them, nor itself, is closed.
+    fn whole(&self, line: &GtpuLine) -> Option<Vec<(u32, GtpuLine)>> {
         let is_open = |line: &GtpuLine| gtpu_decided(line.decision).1 != 0;
-        let below =
-            self.places_of(line).map(|places| places.into_iter().map(|place| self.downlinks.get(place)));
-        is_open(line)
-            && below.is_some_and(|mut lines| lines.all(|line| line.is_some_and(|line| is_open(&line))))
+        let below = self.below(line)?;
+        let is_own = |down: &GtpuLine| down.session == line.session && is_open(down);
+        (is_open(line) && below.iter().all(|(_, down)| is_own(down))).then_some(below)
     }
 
     /// Finishes what a process did not live to: sessions that are not whole are removed, and those that have changed in part
@@ -288,9 +283,10 @@ impl Gtpu {
         }
     }
 
-    /// Lines by address that a line by TEID has; None if one of them is missing.
-    fn places_of(&self, line: &GtpuLine) -> Option<Vec<u32>> {
-        keys_of(line).into_iter().map(|key| self.downlinks.find(key)).collect()
+    /// Places of the lines by address that a line by TEID has, and these; None if one of them is missing.
+    fn below(&self, line: &GtpuLine) -> Option<Vec<(u32, GtpuLine)>> {
+        let at = |place| Some((place, self.downlinks.get(place)?));
+        keys_of(line).into_iter().map(|key| self.downlinks.find(key).and_then(at)).collect()
     }
 
     /// Places of lines by TEID, which is twice as many as there is room for sessions; and of lines by address.
@@ -414,9 +410,8 @@ impl Gtpu {
     ) -> Result<(), GtpuRefused> {
         let mut book = self.book();
         let line = self.uplinks.get(number).ok_or(GtpuRefused::NoSession(number))?;
-        let below = self.places_of(&line).unwrap_or_default();
-        let mut before = vec![line];
-        before.extend(below.iter().filter_map(|place| self.downlinks.get(*place)));
+        let below = self.below(&line).unwrap_or_default();
+        let before: Vec<GtpuLine> = [line].into_iter().chain(below.iter().map(|(_, down)| *down)).collect();
         let blocks = blocks_of(&before);
         // what passed of flows goes on with them
         let stays = blocks.len() == 1 && self.filters_of(line.decision) == rules.filters;
@@ -428,10 +423,12 @@ impl Gtpu {
             }
         })?;
         self.uplinks.decide(number, decision, block, quota_of(quota[0]));
-        below.iter().for_each(|place| self.downlinks.decide(*place, decision, block, quota_of(quota[1])));
+        for (place, _) in &below {
+            self.downlinks.decide(*place, decision, block, quota_of(quota[1]));
+        }
         if before.iter().any(|old| self.rates_of(old.decision) != (rules.cost, rules.tolerance)) {
             self.uplinks.forget_arrival(number);
-            below.iter().for_each(|place| self.downlinks.forget_arrival(*place));
+            below.iter().for_each(|(place, _)| self.downlinks.forget_arrival(*place));
         }
         before.iter().for_each(|old| self.leave(&mut book, old.decision));
         blocks.into_iter().filter(|old| *old != block).for_each(|old| book.flows.blocks.leave(old));
@@ -457,8 +454,7 @@ impl Gtpu {
         let mut book = self.book();
         let closed = |number: &u32| {
             let line = self.uplinks.get(*number)?;
-            let below = self.places_of(&line).unwrap_or_default().into_iter();
-            let below: Vec<_> = below.filter_map(|at| Some((at, self.downlinks.get(at)?))).collect();
+            let below = self.below(&line).unwrap_or_default();
             self.uplinks.close(*number);
             below.iter().for_each(|(place, _)| self.downlinks.close(*place));
             Some((*number, line, below))

@@ -226,14 +226,18 @@ fn both(number: u32) -> GtpuSession {
     GtpuSession { address: Some(address), prefix: Some(prefix), ..session(number, 1) }
 }
 
+fn places_below(gtpu: &Gtpu, number: u32) -> Vec<u32> {
+    let below = gtpu.below(&gtpu.uplinks.get(number).unwrap()).unwrap();
+    below.into_iter().map(|(place, _)| place).collect()
+}
+
 /// They are closed first, and then line by line removed: neither keys nor places may stay anybody's.
 #[test]
 fn sessions_whose_removal_was_cut_short_are_removed_by_the_next_process() {
     let gtpu = gtpu();
     let numbers = [1, 2, 3, 4].map(|teid| gtpu.add(&both(teid)).unwrap());
     let closed = |number: u32| {
-        let line = gtpu.uplinks.get(number).unwrap();
-        let below = gtpu.places_of(&line).unwrap();
+        let below = places_below(&gtpu, number);
         gtpu.uplinks.close(number);
         below.iter().for_each(|place| gtpu.downlinks.close(*place));
         below
@@ -256,7 +260,7 @@ fn a_change_that_was_cut_short_is_finished_by_the_next_process() {
     let gtpu = with_flows();
     let set = kept(&gtpu, &[&filters(3, 1)])[0];
     let number = gtpu.add(&both(1)).unwrap();
-    let before = gtpu.places_of(&gtpu.uplinks.get(number).unwrap()).unwrap();
+    let before = places_below(&gtpu, number);
     let old: Vec<GtpuLine> = before.iter().map(|place| gtpu.downlinks.get(*place).unwrap()).collect();
     let new = with_filters(GtpuSession { tunnel: Tunnel { peer: peer(9), teid: 77 }, ..both(1) }, set);
     gtpu.change(number, &new.tunnel, &new.rules, new.quota).unwrap();
@@ -278,7 +282,7 @@ fn sessions_stay_where_programs_cannot_be_waited_for() {
     let number = gtpu.add(&both(1)).unwrap();
     assert!(gtpu.remove(&[number], || Err(Error::NoTunnels)).is_err());
     let line = gtpu.uplinks.get(number).unwrap();
-    assert!(gtpu.is_whole(&line));
+    assert!(gtpu.whole(&line).is_some());
     assert_eq!((gtpu.get(number).unwrap().session, gtpu.len()), (both(1), 1));
 }
 
@@ -368,8 +372,8 @@ fn flows_of_a_session_have_a_block_and_outlive_the_process() {
         gtpu.write_flow(number, flow, u64::from(100 * number + flow));
     }
     let line = gtpu.uplinks.get(one).unwrap();
-    let below = gtpu.places_of(&line).unwrap();
-    let blocks = below.iter().map(|place| lines::block_of(&gtpu.downlinks.get(*place).unwrap()));
+    let below = gtpu.below(&line).unwrap();
+    let blocks = below.iter().map(|(_, down)| lines::block_of(down));
     assert_eq!(blocks.collect::<Vec<_>>(), [lines::block_of(&line); 2]);
     let expected = |gtpu: &Gtpu| {
         let (first, second) = (u64::from(100 * one), u64::from(100 * two));
