@@ -127,11 +127,8 @@ static __always_inline int replay(hook_ctx *ctx, struct replay *r)
 
 	__u32 segments = hook_segments(ctx);
 
-	/*
-	 * The program that puts it into its tunnel replays it, too: this one stays small. Packets in one buffer go to
-	 * the device, and come out of its far end one by one.
-	 */
-	if ((config.stage_mask & STAGE_BIT(GTPU)) && (nexthop->flags & NEXTHOP_TUNNEL) && !hook_is_joined(ctx))
+	/* the program that puts it into its tunnel replays it, too: this one stays small */
+	if (leads_into_tunnel(ctx, nexthop))
 		return GO(GTPU_ENCAP);
 	trace_session(r->family, r->line);
 	replay_account(r, segments);

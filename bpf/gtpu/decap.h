@@ -5,7 +5,8 @@
  *
  * The outer UDP checksum is not looked at, whether there is one or not (RFC 6935 5, RFC 6936 4): what is in the tunnel
  * has its own, and a TEID or length that came wrong finds no session, or no subscriber's address. Outer packets that
- * are made here say Not-ECT, so nothing of theirs need be handed on (RFC 6040 4.3, compatibility mode).
+ * are made here say Not-ECT, since their other end may not hand on what routers mark (RFC 6040 4.3, compatibility
+ * mode).
  */
 #ifndef SLUICE_GTPU_DECAP_H
 #define SLUICE_GTPU_DECAP_H
@@ -63,6 +64,49 @@ static __always_inline bool gtpu_take_out(hook_ctx *ctx, const struct handover *
 	return gtpu_write_mobile_link(ctx, unit, work->inner_wire);
 }
 
+/* Of the packet at `at`. */
+static __always_inline __u8 class_at(hook_ctx *ctx, __u32 at, __u8 wire)
+{
+	__u8 *ip = hook_data(ctx) + at;
+
+	if ((void *)(ip + 2) > hook_end(ctx))
+		return 0;
+	return wire == 4 ? ip[1] : (__u8)(bpf_ntohs(*(__be16 *)ip) >> 4);
+}
+
+static __always_inline __u8 outer_class(hook_ctx *ctx, const struct handover *h)
+{
+	return class_at(ctx, h->l3 & 0x1f, h->is.wire);
+}
+
+/* The outer header says CE or ECT(1), as few do. */
+__noinline int gtpu_tell_congestion(hook_ctx *ctx, __u32 outer)
+{
+	struct gtpu_work *work = gtpu_work_here();
+
+	if (!work)
+		return DROP(REWRITE_FAILED);
+	__u32 at = work->body & 0xfff;
+	__u8 wire = work->inner_wire == 4 ? 4 : 6, inner = class_at(ctx, at, wire) & ECN_BITS;
+
+	if (outer == ECN_CE && !inner)
+		return DROP(GTPU_CONGESTED);
+	if (outer == ECN_CE ? inner == ECN_CE : inner != ECN_ECT0)
+		return CONTINUE;
+	return gtpu_set_class(ctx, at, wire, 0xff & ~ECN_BITS, outer) ? CONTINUE : DROP(REWRITE_FAILED);
+}
+
+/*
+ * RFC 6040 4.2: what the outer header tells of congestion goes on with the packet, to its ends. To those that do not
+ * know of ECN loss tells it.
+ */
+static __always_inline int gtpu_congestion(hook_ctx *ctx, const struct handover *h)
+{
+	__u8 outer = outer_class(ctx, h) & ECN_BITS;
+
+	return outer & ECN_ECT1 ? gtpu_tell_congestion(ctx, outer) : CONTINUE;
+}
+
 static __always_inline int gtpu_inward(hook_ctx *ctx, struct handover *h, struct gtpu_work *work,
 				       struct gtpu_line *line, const struct gtpu_rules *rules, __u64 decision)
 {
@@ -73,6 +117,9 @@ static __always_inline int gtpu_inward(hook_ctx *ctx, struct handover *h, struct
 		return verdict;
 	if (hook_is_joined(ctx))
 		return DROP(GTPU_GSO);
+	verdict = gtpu_congestion(ctx, h);
+	if (verdict != CONTINUE)
+		return verdict;
 	struct unit *unit = unit_find(rules->ifindex, 0, &slot);
 	struct unit_counters *count = counters_of(h->unit_index);
 
@@ -101,16 +148,6 @@ static __always_inline int gtpu_inward(hook_ctx *ctx, struct handover *h, struct
 	return verdict == CONTINUE ? gtpu_replay_inner(ctx, work, unit) : verdict;
 }
 
-/* The outer traffic class, for the next tunnel. */
-static __always_inline __u8 outer_tos(hook_ctx *ctx, const struct handover *h)
-{
-	__u8 *ip = hook_data(ctx) + (h->l3 & 0x1f);
-
-	if ((void *)(ip + 2) > hook_end(ctx))
-		return 0;
-	return h->is.wire == 4 ? ip[1] : (__u8)(bpf_ntohs(*(__be16 *)ip) >> 4);
-}
-
 /* N9: the message goes on through another tunnel as it is, but for its TEID (TS 23.501 5.8.2.3). */
 static __always_inline int gtpu_onward(hook_ctx *ctx, struct handover *h, struct gtpu_work *work,
 				       struct gtpu_line *line, const struct gtpu_rules *rules, __u64 decision)
@@ -126,7 +163,10 @@ static __always_inline int gtpu_onward(hook_ctx *ctx, struct handover *h, struct
 	h->entry = ENTRY_RELAY;
 	work->teid = GTPU_DECISION_TEID(decision);
 	work->peer = GTPU_DECISION_PEER(decision);
-	work->tos = rules->flags & GTPU_MARK_UPLINK ? rules->dscp_uplink << 2 : outer_tos(ctx, h) & 0xfc;
+	/* of both tunnels congestion is told behind the second (RFC 6040 4.2) */
+	work->tos = outer_class(ctx, h);
+	if (rules->flags & GTPU_MARK_UPLINK)
+		work->tos = rules->dscp_uplink << 2 | (work->tos & ECN_BITS);
 	return GO(GTPU_ENCAP);
 }
 

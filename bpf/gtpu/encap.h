@@ -116,7 +116,7 @@ static __always_inline bool gtpu_copy_out(const struct handover *h, struct gtpu_
 	if (!rules || !ip_len)
 		return false;
 	gtpu_data(work, h, rules->copy_teid[direction], rules->copy_peer[direction], false, ip_len);
-	work->tos &= 0xfc;
+	work->tos &= ~ECN_BITS;
 	return true;
 }
 
@@ -183,7 +183,7 @@ static __always_inline int gtpu_outward(hook_ctx *ctx, const struct handover *h,
 	gtpu_data(work, h, GTPU_DECISION_TEID(decision), GTPU_DECISION_PEER(decision), container, ip_len);
 	/* TS 38.415 5.5.2.1: paging policy 0, reflective QoS, QFI */
 	work->container = (met->flags & GTPU_REFLECTIVE ? 0x40 : 0) | (met->qfi & 0x3f);
-	work->tos = met->flags & GTPU_MARK_DOWNLINK ? met->dscp_downlink << 2 : work->tos & 0xfc;
+	work->tos = met->flags & GTPU_MARK_DOWNLINK ? met->dscp_downlink << 2 : work->tos & ~ECN_BITS;
 	work->mobile = rules->ifindex;
 	verdict = gtpu_find_way(ctx, h, work, way);
 	if (verdict != CONTINUE || h->entry == ENTRY_COPIED)

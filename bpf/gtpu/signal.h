@@ -164,10 +164,7 @@ static __noinline int gtpu_answer_with(hook_ctx *ctx, struct gtpu_work *work, co
 	return hook_store(ctx, l4 + sizeof(struct udphdr), work->message, len);
 }
 
-/*
- * Paths live by Echo (TS 29.281 7.2.1), so messages without a session, whose senders are told, too, take nothing of
- * what it may have.
- */
+/* Paths live by answers to Echo (TS 29.281 7.2.1), so no other message takes anything of what they may have. */
 static __always_inline bool gtpu_may_answer(__u32 zone, bool is_echo)
 {
 	__u32 number = zone + (is_echo ? REPLY_BUCKET_ECHO : 0);
@@ -308,7 +305,7 @@ static __always_inline int gtpu_signal_path(hook_ctx *ctx)
 		return gtpu_send(ctx, h, work, count, work->be_sport);
 	case GTPU_ECHO_RESPONSE:
 		/* that search takes its time */
-		if (gtpu_may_answer(h->zone, true))
+		if (gtpu_may_answer(h->zone, false))
 			gtpu_path_is_there(ctx, h);
 		break;
 	case GTPU_ERROR_INDICATION:

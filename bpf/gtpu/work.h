@@ -11,6 +11,11 @@
 #define GTPU_OPTIONS 4 /* sequence number, N-PDU number, next extension header: all of them if one is there */
 #define GTPU_CONTAINER_BYTES 4
 
+#define ECN_BITS 3 /* of a traffic class (RFC 3168 5) */
+#define ECN_ECT1 1
+#define ECN_ECT0 2
+#define ECN_CE 3
+
 #define GTPU_FLAG_E 0x04
 #define GTPU_FLAG_S 0x02
 #define GTPU_FLAG_OPTIONS 0x07
@@ -130,25 +135,39 @@ static __always_inline bool gtpu_write_mobile_link(hook_ctx *ctx, const struct u
 	return true;
 }
 
-/* The packet behind the link header leaves with this DSCP. */
-static __always_inline bool gtpu_mark(hook_ctx *ctx, __u8 wire, __u8 dscp)
+/* Packets in one buffer go to the mobile interface's device, and come out of its far end one by one. */
+static __always_inline bool leads_into_tunnel(const hook_ctx *ctx, const struct nexthop *nexthop)
 {
-	struct iphdr *ip = hook_data(ctx) + ETH_HLEN;
+	return (config.stage_mask & STAGE_BIT(GTPU)) && (nexthop->flags & NEXTHOP_TUNNEL) && !hook_is_joined(ctx);
+}
+
+/* Of the traffic class of the packet at `at`, `kept` bits stay and `set` ones are added. */
+static __always_inline bool gtpu_set_class(hook_ctx *ctx, __u32 at, __u8 wire, __u8 kept, __u8 set)
+{
+	struct iphdr *ip = hook_data(ctx) + at;
 
 	if ((void *)(ip + 1) > hook_end(ctx))
 		return false;
 	if (wire == 4) {
 		__u16 be_old = *(__u16 *)ip;
 
-		ip->tos = dscp << 2 | (ip->tos & 3);
+		ip->tos = (ip->tos & kept) | set;
 		ip->check = csum_add_word(ip->check, be_old, *(__u16 *)ip);
 		return true;
 	}
-	__u16 be_old = *(__u16 *)ip, be_new = bpf_htons((bpf_ntohs(be_old) & 0xf03f) | dscp << 6);
+	__u16 be_old = *(__u16 *)ip, be_new;
+
+	be_new = (be_old & bpf_htons(0xf00f | kept << 4)) | bpf_htons(set << 4);
 
 	*(__u16 *)ip = be_new;
 	hook_sum_grows(ctx, (__u32)(__u16)~be_old + be_new);
 	return true;
+}
+
+/* The packet behind the link header leaves with this DSCP. */
+static __always_inline bool gtpu_mark(hook_ctx *ctx, __u8 wire, __u8 dscp)
+{
+	return gtpu_set_class(ctx, ETH_HLEN, wire, ECN_BITS, dscp << 2);
 }
 
 /* On to the program that puts it into its tunnel. The packet is as it leaves, but for its link header. */

@@ -142,7 +142,7 @@ static __always_inline int nat64_replay(hook_ctx *ctx, struct handover *h, struc
 	if (!nat64_put_transport(ctx, h, line, l4) ||
 	    !(to6 ? nat64_to6(ctx, &r.frame, ip, line) : nat64_to4(ctx, &r.frame, ip, line)))
 		return drop_unwritten(h->unit_index, segments);
-	if ((config.stage_mask & STAGE_BIT(GTPU)) && (nexthop->flags & NEXTHOP_TUNNEL) && !hook_is_joined(ctx))
+	if (leads_into_tunnel(ctx, nexthop))
 		return gtpu_enter(&r.frame, h->unit_index, h->zone, r.is.ip_len);
 	if (!rewrite_link(ctx, &r.frame, nexthop))
 		return drop_unwritten(h->unit_index, segments);

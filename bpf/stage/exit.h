@@ -128,7 +128,7 @@ static __noinline int exit_forward(hook_ctx *ctx, struct packet *p)
 		return exit_drop(ctx, p, REASON_REWRITE_FAILED);
 	}
 
-	if ((config.stage_mask & STAGE_BIT(GTPU)) && (nexthop->flags & NEXTHOP_TUNNEL) && !hook_is_joined(ctx)) {
+	if (leads_into_tunnel(ctx, nexthop)) {
 		if (!rewrite_hop(ctx, &frame))
 			return exit_drop(ctx, p, REASON_REWRITE_FAILED);
 		if (p->flags & P_RELATED)

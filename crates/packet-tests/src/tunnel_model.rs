@@ -247,7 +247,7 @@ impl UserPlane {
         if !is_data {
             return Fate::Signal(None);
         }
-        match uplink(session, message.body()) {
+        match uplink(session, message.body(), class) {
             Err(reason) => Fate::Refused(reason, None),
             Ok(came) => {
                 let inner = marked(session, &came);
@@ -371,8 +371,8 @@ fn parse(segment: &[u8]) -> Result<Parsed, (&'static str, Told)> {
     if next != 0 { Err(("gtpu_extension", Told::Nothing)) } else { Ok(parsed) }
 }
 
-/// The packet as it came in its tunnel (TS 23.501 5.8.2.2: of its subscriber's address alone).
-fn uplink(session: &mut Subscriber, body: &[u8]) -> Result<Vec<u8>, &'static str> {
+/// The packet as it came in its tunnel (TS 23.501 5.8.2.2: of its subscriber's address alone), and what that met of congestion.
+fn uplink(session: &mut Subscriber, body: &[u8], class: u8) -> Result<Vec<u8>, &'static str> {
     let (length, source) = match body.first().map(|first| first >> 4) {
         Some(4) if body.len() >= ipv4::field::HEADER => {
             let header = usize::from(body[0] & 0x0f) * 4;
@@ -388,10 +388,13 @@ fn uplink(session: &mut Subscriber, body: &[u8]) -> Result<Vec<u8>, &'static str
         }
         _ => return Err("gtpu_inner"),
     };
-    let packet = body.get(..length).ok_or("gtpu_inner")?.to_vec();
+    let mut packet = body.get(..length).ok_or("gtpu_inner")?.to_vec();
     if !session.has(source) {
         return Err("gtpu_spoofed");
     }
+    let inner = class_of(&packet);
+    let ecn = congestion(inner & 3, class & 3).ok_or("gtpu_congested")?;
+    set_class(&mut packet, inner & 0xfc | ecn);
     session.account(0, length)?;
     Ok(packet)
 }
@@ -400,20 +403,33 @@ fn uplink(session: &mut Subscriber, body: &[u8]) -> Result<Vec<u8>, &'static str
 fn marked(session: &Subscriber, came: &[u8]) -> Vec<u8> {
     let mut packet = came.to_vec();
     if let Some(dscp) = session.dscp[0] {
-        mark(&mut packet, dscp);
+        let class = dscp << 2 | class_of(&packet) & 3;
+        set_class(&mut packet, class);
     }
     packet
 }
 
-fn mark(packet: &mut [u8], dscp: u8) {
+/// RFC 6040 4.2, figure 4; None = it is dropped.
+fn congestion(inner: u8, outer: u8) -> Option<u8> {
+    const FIGURE: [[Option<u8>; 4]; 4] = [
+        // outer: Not-ECT, ECT(1), ECT(0), CE
+        [Some(0), Some(0), Some(0), None],
+        [Some(1), Some(1), Some(1), Some(3)],
+        [Some(2), Some(1), Some(2), Some(3)],
+        [Some(3), Some(3), Some(3), Some(3)],
+    ];
+    FIGURE[usize::from(inner)][usize::from(outer)]
+}
+
+fn set_class(packet: &mut [u8], class: u8) {
     if packet[0] >> 4 == 6 {
-        let word = be16(packet, 0..2) & 0xf03f | u16::from(dscp) << 6;
+        let word = be16(packet, 0..2) & 0xf00f | u16::from(class) << 4;
         put_be16(packet, 0..2, word);
         return;
     }
     let header = usize::from(packet[0] & 0x0f) * 4;
     let was_right = internet(&packet[..header]) == 0;
-    packet[1] = dscp << 2 | packet[1] & 3;
+    packet[1] = class;
     if was_right {
         put_be16(packet, ipv4::field::CHECKSUM, 0);
         let checksum = internet(&packet[..header]);
@@ -432,7 +448,7 @@ fn onward(facts: &Facts, message: &Parsed, session: &mut Subscriber, class: u8) 
     bytes.extend((message.rest.len() as u16).to_be_bytes());
     bytes.extend(session.peer_teid.to_be_bytes());
     bytes.extend(&message.rest);
-    let class = session.dscp[0].map_or(class & 0xfc, |dscp| dscp << 2);
+    let class = session.dscp[0].map_or(class, |dscp| dscp << 2 | class & 3);
     Fate::Outward { message: bytes, class, outer4: session.outer4, sport: Some(facts.sport) }
 }
 

@@ -37,7 +37,7 @@ fn subscribers() -> BTreeMap<u32, Subscriber> {
         ..Subscriber::default()
     };
     let marked = Subscriber { dscp: [Some(10), Some(46)], ..of(4, true) };
-    let with_quota = Subscriber { quota: [Some(9_000), Some(7_000)], ..of(7, false) };
+    let with_quota = Subscriber { quota: [Some(5_000), Some(4_000)], ..of(7, false) };
     let all = [
         of(2, true),
         Subscriber { qfi: Some(9), reflective: true, ..of(3, false) },
@@ -324,8 +324,10 @@ fn outer(random: &mut Random, bench: &Bench, message: &Message) -> Vec<u8> {
     let bytes = message.bytes();
     let id = random.number() as u16;
     let pieces = [format!(", mf, id={id}"), format!(", id={id}, frag=9")];
-    let of4 = ["", "", "", "", "", "", ", ttl=1", ", tos=0xb8", ", opts=0x94040000", &pieces[0], &pieces[1]];
-    let of6 = ["", "", "", ", hop=1", ", tc=0xb8"];
+    let class = format!("=0x{:02x}", *random.pick(&[0xb8, 0xb9, 0xba, 0xbb, 3]));
+    let [of_tos, of_class] = ["tos", "tc"].map(|name| format!(", {name}{class}"));
+    let of4 = ["", "", "", "", "", "", ", ttl=1", &of_tos, ", opts=0x94040000", &pieces[0], &pieces[1]];
+    let of6 = ["", "", "", ", hop=1", &of_class];
     let fields = if v4 { random.pick(&of4) } else { random.pick(&of6) };
     let real = bytes.len() as i32 + 8;
     let lied = *random.pick(&[0, 7, 8, 15, 16, real - 1, real + 1, 65535]) as u16;
@@ -524,6 +526,7 @@ impl Tally {
             "gtpu_forwarding",
             "gtpu_gate",
             "gtpu_quota",
+            "gtpu_congested",
             "inward",
             "outward",
             "signal",

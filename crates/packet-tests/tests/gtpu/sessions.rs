@@ -15,9 +15,9 @@ use sluice_packet_tests::netns::ifindex;
 use sluice_packet_tests::tunnel::{Message, packet};
 
 use super::Check;
-use super::bench::{Bench, PEER_TEID, TEID, UE, UE6, datagram};
+use super::bench::{Bench, Families, PEER_TEID, TEID, UE, UE6, datagram};
 
-pub const CHECKS: [Check; 9] = [
+pub const CHECKS: [Check; 10] = [
     ("sources that are not the subscriber's", spoofed),
     ("gates and FARs", gates),
     ("quotas to the byte", quotas),
@@ -26,6 +26,7 @@ pub const CHECKS: [Check; 9] = [
     ("maximum bit rates", rates),
     ("bursts", bursts),
     ("marks", marks),
+    ("congestion in a tunnel", congestion),
     ("many sessions, and those that are gone", many),
 ];
 
@@ -195,24 +196,61 @@ fn bursts(bench: &mut Bench) {
     }
 }
 
+/// A datagram of this traffic class.
+fn of_class(inner4: bool, down: bool, hops: u8, class: u8) -> Vec<u8> {
+    let mut packet = datagram(inner4, down, hops, 8);
+    if inner4 {
+        packet[1] = class;
+        packet[10..12].fill(0);
+        let sum = sluice_wire::checksum::internet(&packet[..20]);
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    } else {
+        packet[0] |= class >> 4;
+        packet[1] |= class << 4;
+    }
+    packet
+}
+
+/// RFC 6040 4.2: by the ECN of the packet, what becomes of it under each of the outer header; its DSCP is its own.
+fn congestion(bench: &mut Bench) {
+    const FIGURE: [(u8, [Option<u8>; 4]); 4] = [
+        (0, [Some(0), Some(0), Some(0), None]),
+        (1, [Some(1), Some(1), Some(1), Some(3)]),
+        (2, [Some(2), Some(1), Some(2), Some(3)]),
+        (3, [Some(3), Some(3), Some(3), Some(3)]),
+    ];
+    for Families { inner4, outer4 } in Families::ALL {
+        bench.begin();
+        let number = bench.with(outer4, bench.rules());
+        let mut passed = 0;
+        for (inner, by_outer) in FIGURE {
+            let packet = of_class(inner4, false, 64, 0xb8 | inner);
+            for (outer, expected) in by_outer.into_iter().enumerate() {
+                let what = format!("{inner} in {outer}");
+                let field = format!(", {}=0x{outer:x}", if outer4 { "tos" } else { "tc" });
+                let message = Message::data(TEID, &packet).bytes();
+                let frame = bench.n3(outer4).frame_with(&message, &field, "");
+                let seen = bench.send("n3", &frame);
+                match expected {
+                    Some(ecn) => {
+                        let left = of_class(inner4, false, 63, 0xb8 | ecn);
+                        seen.decapsulated(&what, &bench.out_of_n6(&left));
+                        passed += 1;
+                    }
+                    None => seen.drops(&what, "gtpu_congested"),
+                }
+            }
+        }
+        assert_eq!(bench.usage(number)[0].1, passed);
+    }
+}
+
 /// Inner ones behind the tunnel, outer ones before it; ECN is the packet's own.
 fn marks(bench: &mut Bench) {
     for inner4 in [true, false] {
         bench.begin();
         bench.with(true, bench.rules());
-        let class = |down: bool, hops: u8, class: u8| {
-            let mut packet = datagram(inner4, down, hops, 8);
-            if inner4 {
-                packet[1] = class;
-                packet[10..12].fill(0);
-                let sum = sluice_wire::checksum::internet(&packet[..20]);
-                packet[10..12].copy_from_slice(&sum.to_be_bytes());
-            } else {
-                packet[0] |= class >> 4;
-                packet[1] |= class << 4;
-            }
-            packet
-        };
+        let class = |down: bool, hops: u8, class: u8| of_class(inner4, down, hops, class);
         let ends = bench.n3(true).turned();
         let seen = bench.up_packet(true, &class(false, 64, 0xb9));
         seen.decapsulated("as it came", &bench.out_of_n6(&class(false, 63, 0xb9)));

@@ -181,9 +181,10 @@ fn withheld(bench: &mut Bench) {
     let seen = bench.send("n3", &unknown);
     seen.counts("beyond the rate", &[("received", 1), ("gtpu_teid", 1), ("replies_withheld", 1)]);
     assert_eq!(seen.action, Action::Drop);
-    // paths live by these (7.2.1), so others take nothing of theirs
+    // paths live by these (7.2.1), so others take nothing of theirs, nor do answers that nobody has asked for
     bench.gateway.leave_replies("ran", REPLY_BUCKET_ECHO, 1).expect("a bucket");
-    let echo = Message::signal(1, 0, 9, &[]);
+    let (echo, answer) = (Message::signal(1, 0, 9, &[]), Message::signal(2, 0, 9, &[14, 0]));
+    bench.up(true, &answer).counts("an answer", &[("received", 1), ("gtpu_signals", 1)]);
     let seen = bench.up(true, &echo);
     seen.counts("an echo beside it", &[("received", 1), ("gtpu_signals", 1), ("replies", 1)]);
     let seen = bench.up(true, &echo);

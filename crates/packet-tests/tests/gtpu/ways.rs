@@ -268,6 +268,15 @@ fn onward(bench: &mut Bench) {
             bytes += message.body.len() as u64;
         }
         assert_eq!(bench.usage(number)[0], (bytes, 5));
+        // what the first tunnel met of congestion is told behind the second (RFC 6040 4.2)
+        let field = if from4 { ", tos=0xbb" } else { ", tc=0xbb" };
+        let frame = bench.n3(from4).frame_with(&messages[0].1.bytes(), field, "");
+        let seen = bench.send("n3", &frame);
+        let seen = untagged(bench, seen);
+        let mut ends = n9.turned();
+        (ends.from.2, ends.to.2) = (30000, 2152);
+        let expected = Message { teid: 77, ..messages[0].1.clone() }.bytes();
+        seen.leaves("met congestion", &ends.tunnelled(&expected, 0xbb));
         // and from the frame with a tag, back to the base station
         let back = GtpuSession {
             teid: TEID + 5,
