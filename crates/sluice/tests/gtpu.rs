@@ -287,7 +287,7 @@ fn thresholds_are_told_and_time_ends_a_session() {
 #[test]
 fn the_old_end_is_told_when_a_session_moves() {
     let site = Site::new("gtpu-moved");
-    let _gateway = site.start(&site.write("a.conf", PLANE));
+    let gateway = site.start(&site.write("a.conf", PLANE));
     site.left.ip("addr add 10.71.1.3/24 dev eth0").unwrap();
     let bind = |own: &str| site.left.enter(|| UdpSocket::bind(own).unwrap()).unwrap();
     let ends = ["10.71.1.2:2152", "10.71.1.3:2152"].map(bind);
@@ -306,6 +306,25 @@ fn the_old_end_is_told_when_a_session_moves() {
     changed(&site, "change-gtp-u-session", &back);
     assert_eq!(hears(&ends[1], 5000), Some(vec![0x30, 254, 0, 0, 0, 0, 0, 0x77]));
     assert_eq!((hears(&ends[0], 300), hears(&ends[1], 300)), (None, None), "once");
+    // 7.3.1: the new end does not know the tunnel any more
+    let elements = [16, 0, 0, 0, 0x78, 133, 0, 4, 10, 71, 1, 3];
+    let indication = [&[0x32, 26, 0, 16, 0, 0, 0, 0, 0, 1, 0, 0][..], &elements].concat();
+    ends[1].send_to(&indication, "10.71.1.1:2152").unwrap();
+    let told = || {
+        let log = gateway.json("/api/log?last=100").unwrap();
+        let mut entries = log.as_array().unwrap().clone();
+        entries.retain(|entry| entry["event"] == "RT_GTPU_ERROR_INDICATION");
+        entries
+    };
+    wait_until("the error in the log", Duration::from_secs(5), || !told().is_empty());
+    let fields = [
+        ("peer-address", "10.71.1.3"),
+        ("peer-teid", "0x00000078"),
+        ("tunnel-address", "10.71.1.3"),
+        ("source-zone-name", "left"),
+        ("interface-name", "left0.0"),
+    ];
+    assert_eq!(told()[0]["fields"], json!(fields));
 }
 
 /// A base station on the left with alice behind it, whom it has told of.
