@@ -307,6 +307,10 @@ static __always_inline __u32 least_header(__u8 proto)
 
 #define EXTENSION_HEADERS_MAX 6
 
+/* Where a header may begin, said so that every verifier sees it: no chain ends beyond. */
+#define HEADERS_LINEAR 0x3fff
+_Static_assert(ETH_HLEN + 8 + 40 + EXTENSION_HEADERS_MAX * 256 * 8 <= HEADERS_LINEAR, "an offset is never cut short");
+
 /* IPv6 extension headers that say what follows them (RFC 8200 4); ESP ends the chain. */
 static __always_inline bool is_extension(__u8 next)
 {

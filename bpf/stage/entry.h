@@ -185,7 +185,7 @@ static __always_inline int parse_extensions(hook_ctx *ctx, struct packet *p, __u
 	__u32 offset = (p->l3 & 0x1f) + sizeof(struct ipv6hdr);
 
 	for (int i = 0; i < EXTENSION_HEADERS_MAX; i++) {
-		__u8 *header = hook_data(ctx) + (offset & 0x1fff);
+		__u8 *header = hook_data(ctx) + (offset & HEADERS_LINEAR);
 
 		if (!is_extension(next)) {
 			p->proto = next;

@@ -53,7 +53,7 @@ __noinline int nat64_extensions(hook_ctx *ctx, struct packet *p)
 	next = ip->nexthdr;
 	p->option_at = sizeof(*ip);
 	bpf_for (i, 0, EXTENSION_HEADERS_MAX) {
-		__u32 at = p->option_at & 0x1fff;
+		__u32 at = p->option_at & HEADERS_LINEAR;
 		__u8 *header = hook_data(ctx) + (p->l3 & 0x1f) + at;
 
 		if (next == IPPROTO_AH)

@@ -119,7 +119,7 @@ static __noinline int screen_fragment(hook_ctx *ctx, struct packet *p, __u32 ena
 	else if ((enabled & SCREEN_BIT(TEAR_DROP)) && fragment_overlaps(p, p->be_fragment_id, offset, end))
 		p->screens |= SCREEN_BIT(TEAR_DROP);
 	if (p->proto == IPPROTO_TCP && !offset && length >= 14) {
-		__u8 *flags = hook_data(ctx) + (p->l4 & 0x1fff) + 13;
+		__u8 *flags = hook_data(ctx) + (p->l4 & HEADERS_LINEAR) + 13;
 
 		if ((void *)(flags + 1) <= hook_end(ctx) && (*flags & TCP_SYN))
 			p->screens |= SCREEN_BIT(SYN_FRAG);

@@ -94,9 +94,9 @@ static __noinline int stage_screen_first(hook_ctx *ctx, struct packet *p)
 {
 	struct screen_limits *limits = p ? limits_of(p) : NULL;
 
-	if (!p || !limits)
+	if (!p)
 		return DROP(TRUNCATED);
-	if (!(p->flags & P_NEW))
+	if (!limits || !(p->flags & P_NEW))
 		return CONTINUE;
 	__u32 flags = limits->flags;
 

@@ -94,7 +94,7 @@ static __always_inline bool is_neighbour_discovery(const struct packet *p)
 
 static __always_inline int screen_tcp_rate(struct packet *p, const struct screen_limits *limits)
 {
-	if (!limits->syn_attack || (p->flags & (P_FRAGMENT | P_MULTICAST)))
+	if (!limits->syn_attack || (p->flags & (P_LATER | P_TINY | P_MULTICAST)))
 		return CONTINUE;
 	__u8 flags = p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN);
 
@@ -107,14 +107,16 @@ static __always_inline int stage_screen_rate(hook_ctx *ctx, struct packet *p)
 {
 	struct screen_limits *limits = limits_of(p);
 
+	/* the device's stages are those that one of its zones asks for */
 	if (!limits)
-		return DROP(TRUNCATED);
+		return CONTINUE;
 	__u32 alarm_only = limits->flags & LIMIT_ALARM_ONLY;
 
 	if (p->proto == IPPROTO_TCP)
 		return screen_tcp_rate(p, limits);
 	if (p->proto == IPPROTO_UDP) {
-		if (limits->udp_flood &&
+		/* a later piece belongs to whom its first counts for, which may not be known yet */
+		if (limits->udp_flood && !(p->flags & P_LATER) &&
 		    rate_count(p, SCREEN_OF_DESTINATION, rate_about(RATE_UDP, p->key6.be_dport)) > limits->udp_flood)
 			return limit_passed(p, REASON_UDP_FLOOD, alarm_only);
 		return CONTINUE;

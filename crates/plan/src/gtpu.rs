@@ -305,7 +305,7 @@ pub(crate) fn warnings(
             warnings.push(Warning { device, text });
         }
     }
-    let has_role = |info: &&UnitInfo| config.gtp_u.interfaces.iter().any(|own| own.unit == info.name);
+    let has_role = |info: &&UnitInfo| ends_tunnels(config, &info.name);
     // what is routed to subscribers is cut by the mobile interface's device
     for info in infos.iter().filter(has_role).filter(|info| info.hook == IngressHook::Tc) {
         let name = &info.physical;
@@ -323,7 +323,12 @@ pub(crate) fn warnings(
 /// Whether tunnels end on a unit of the interface.
 pub(crate) fn has_role(config: &Config, interface: &Interface) -> bool {
     let mut names = interface.units.iter().map(|unit| unit_name(interface, unit));
-    names.any(|name| config.gtp_u.interfaces.iter().any(|own| own.unit == name))
+    names.any(|name| ends_tunnels(config, &name))
+}
+
+/// Whether tunnels end on the unit.
+pub(crate) fn ends_tunnels(config: &Config, unit: &str) -> bool {
+    config.gtp_u.interfaces.iter().any(|own| own.unit == unit)
 }
 
 fn is_of(interface: &Interface, info: &UnitInfo) -> bool {

@@ -388,7 +388,8 @@ fn compile_with(
         fan_out::compile(config, &infos, (&numbers.listeners, &numbers.receivers), &ids.fan_out_receivers)?;
     let always_on =
         nat_stages(nat::is_used(config), &nat.tables) | gate::stage_mask(config) | gtpu::stage_mask(config);
-    let (variants, mut attachments) = attachments(&managed, &infos, &fan_out_infos, environment, always_on)?;
+    let (variants, mut attachments) =
+        attachments(config, &managed, &infos, &fan_out_infos, environment, always_on)?;
     attachments.extend(null_zone.iter().map(|null| Attachment {
         device: null.device.clone(),
         ifindex: null.ifindex,
@@ -567,6 +568,7 @@ fn nat_stages(used: bool, tables: &abi::tables::NatTables) -> u32 {
 
 /// Variants are the distinct stage masks of the devices; a device runs every stage that one of its units needs.
 fn attachments(
+    config: &Config,
     managed: &[units::Managed],
     infos: &[UnitInfo],
     fan_out: &[fan_out::FanOutInfo],
@@ -576,12 +578,18 @@ fn attachments(
     let always =
         Stage::ALL.iter().filter(|stage| !stage.is_asked()).fold(0, |mask, stage| mask | stage.bit());
     let plain = always | chosen;
-    let mut masks: BTreeMap<&str, u32> = BTreeMap::new();
-    for (unit, info) in managed.iter().zip(infos) {
+    let wanted = |unit: &units::Managed, info: &UnitInfo| {
         let listens = fan_out.iter().any(|listener| listener.unit == info.name);
         let listens = if listens { Stage::Fanout.bit() } else { 0 };
-        let wanted = plain | listens | unit.screen.map_or(0, screens::stage_mask);
-        *masks.entry(info.physical.as_str()).or_default() |= wanted;
+        plain | listens | unit.screen.map_or(0, screens::stage_mask)
+    };
+    let mobile = managed.iter().zip(infos).filter(|(unit, _)| unit.interface.mobile);
+    let out_of_tunnels = mobile.fold(0, |mask, (unit, info)| mask | wanted(unit, info));
+    let mut masks: BTreeMap<&str, u32> = BTreeMap::new();
+    for (unit, info) in managed.iter().zip(infos) {
+        // what was in a tunnel goes on in the programs of the device that it came by
+        let inside = if gtpu::ends_tunnels(config, &info.name) { out_of_tunnels } else { 0 };
+        *masks.entry(info.physical.as_str()).or_default() |= wanted(unit, info) | inside;
     }
     // The plain mask always is variant 0: the egress program belongs to it, and numbers keep their meaning when
     // screens come and go.

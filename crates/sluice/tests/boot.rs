@@ -16,7 +16,7 @@ use sluice_lab::netns::Netns;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Of the unit.
-const CAPABILITIES: &str = "-all,+bpf,+net_admin,+net_raw,+perfmon,+net_bind_service";
+const CAPABILITIES: &str = "-all,+bpf,+net_admin,+net_raw,+perfmon,+sys_admin,+net_bind_service";
 
 const THIRD: &str = "\
 set interfaces third0 unit 0 family inet address 10.71.3.1/24
@@ -42,7 +42,7 @@ fn guard_of(site: &Site) -> String {
 #[test]
 fn a_daemon_with_the_capabilities_of_its_unit_waits_for_a_late_interface() {
     assert!(include_str!("../../../contrib/systemd/sluice.service").contains(
-        "CapabilityBoundingSet=CAP_BPF CAP_NET_ADMIN CAP_NET_RAW CAP_PERFMON CAP_NET_BIND_SERVICE\n"
+        "CapabilityBoundingSet=CAP_BPF CAP_NET_ADMIN CAP_NET_RAW CAP_PERFMON CAP_SYS_ADMIN CAP_NET_BIND_SERVICE\n"
     ));
     let site = Site::new("late");
     site.gateway.enable_forwarding().unwrap();
@@ -51,12 +51,21 @@ fn a_daemon_with_the_capabilities_of_its_unit_waits_for_a_late_interface() {
     }
     wait_until("the kernel forwards", PATIENCE, || site.pings(&site.left, "10.71.2.2"));
     let heard = UnixDatagram::bind(site.dir().join("notify")).unwrap();
-    let mut command = site.gateway.command("setpriv");
-    command.arg(format!("--bounding-set={CAPABILITIES}")).arg("--inh-caps=-all").arg("--no-new-privs");
-    command.args([BINARY, "run", "--wait", "--listen", "none", "--config"]).arg(site.write("a.conf", THIRD));
-    command.arg("--state-dir").arg(site.state()).stdin(Stdio::null());
-    command.env("NOTIFY_SOCKET", site.dir().join("notify")).env("WATCHDOG_USEC", "900000");
-    let daemon = Running::spawn(&mut command);
+    let with_third = site.write("a.conf", THIRD);
+    let start = || {
+        let mut command = site.gateway.command("setpriv");
+        command.arg(format!("--bounding-set={CAPABILITIES}")).arg("--inh-caps=-all").arg("--no-new-privs");
+        command.args([BINARY, "run", "--wait", "--listen", "none", "--config"]).arg(&with_third);
+        command.arg("--state-dir").arg(site.state()).stdin(Stdio::null());
+        command.env("NOTIFY_SOCKET", site.dir().join("notify")).env("WATCHDOG_USEC", "900000");
+        Running::spawn(&mut command)
+    };
+    let stop = |daemon: Running| {
+        kill(Pid::from_raw(daemon.id() as i32), Signal::SIGTERM).unwrap();
+        hears(&heard, "STOPPING=1");
+        assert!(daemon.ended("the daemon", PATIENCE).status.success());
+    };
+    let daemon = start();
     hears(&heard, "STATUS=waiting for interface third0");
     assert!(guard_of(&site).contains("\"third0\""), "{}", guard_of(&site));
     assert!(site.silent(&site.left, "10.71.2.2"), "the kernel forwards while the gateway waits");
@@ -66,9 +75,32 @@ fn a_daemon_with_the_capabilities_of_its_unit_waits_for_a_late_interface() {
     hears(&heard, "READY=1");
     wait_until("the gateway forwards", PATIENCE, || site.pings(&site.left, "10.71.2.2"));
     hears(&heard, "WATCHDOG=1");
-    kill(Pid::from_raw(daemon.id() as i32), Signal::SIGTERM).unwrap();
-    hears(&heard, "STOPPING=1");
-    assert!(daemon.ended("the daemon", PATIENCE).status.success());
+
+    // A restart finds what is there, and changes nothing of it.
+    assert!(site.silent(&site.left, "10.71.3.2"), "no policy lets it through");
+    let denied = || {
+        let drops = accepted(&site.sluice(&["show", "drops"]));
+        drops.lines().find(|line| line.contains("policy_default")).map(str::to_owned)
+    };
+    let before = denied();
+    assert!(before.is_some(), "{before:?}");
+    stop(daemon);
+    let daemon = start();
+    hears(&heard, "READY=1");
+    assert_eq!(denied(), before);
+
+    // An earlier commit that needs no late interface does not take the place of one that does.
+    accepted(&site.commit(&site.write("b.conf", "")));
+    accepted(&site.commit(&with_third));
+    stop(daemon);
+    drop(third);
+    let daemon = start();
+    hears(&heard, "STATUS=waiting for interface third0");
+    let third = Netns::create("late-t").unwrap();
+    site.connect(&third, "third0", &["10.71.3.2/24"]);
+    hears(&heard, "READY=1");
+    wait_until("the third interface", PATIENCE, || site.pings(&site.gateway, "10.71.3.2"));
+    stop(daemon);
 
     // The next boot: the guard stands before there is a daemon, and a daemon that finds it takes it over.
     site.gateway.run("nft", ["delete", "table", "inet", "sluice_guard"]).unwrap();

@@ -184,7 +184,7 @@ pub fn restore(options: &Options) -> Result<Restored, DaemonError> {
     let runtime = crate::runtime().map_err(DaemonError::Runtime)?;
     let service = FanOutService::new(options.names.clone());
     let start = claimed.start(options, Kernel::connect(runtime.handle())?, Some(stored), &service)?;
-    start.first_that_works(vec![Ok(Source::unconfirmed(back))], vec![])?;
+    start.first_that_works(vec![Ok(Source::unconfirmed(back))], false, vec![])?;
     Ok(Restored::Back)
 }
 
@@ -205,7 +205,7 @@ fn start_with_devices(
         let sources = sources::of(options, memory, &start.store.archive(), &mut notes);
         let read = sources.iter().flatten();
         let texts: Vec<(String, String)> = read.map(|s| (s.text.clone(), s.file.clone())).collect();
-        let error = match start.first_that_works(sources, notes) {
+        let error = match start.first_that_works(sources, options.wait, notes) {
             Err(error) if options.wait => error,
             started => return started,
         };

@@ -109,10 +109,12 @@ pub struct Start<'a> {
 }
 
 impl Start<'_> {
-    /// Tries one after the other; when none works, the first one's error counts. `notes` are the operator's to know.
+    /// Tries one after the other; when none works, the first one's error counts. With `waits` one that only lacks an interface
+    /// is not given up for an earlier one. `notes` are the operator's to know.
     pub fn first_that_works(
         &self,
         sources: Vec<Result<Source, DaemonError>>,
+        waits: bool,
         mut notes: Vec<String>,
     ) -> Result<Started, DaemonError> {
         let mut first: Option<DaemonError> = None;
@@ -130,6 +132,7 @@ impl Start<'_> {
                     started.0.commits.set_notes(notes);
                     return Ok(started);
                 }
+                (Err(error), false) if waits && error.missing_interface().is_some() => return Err(error),
                 (Err(error), false) => first = Some(error),
                 (Err(error), true) => {
                     tracing::error!(%error, "an earlier configuration does not work either")

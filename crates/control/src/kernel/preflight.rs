@@ -26,8 +26,10 @@ pub enum PreflightError {
     Realtime { why: &'static str },
 }
 
-/// Capability numbers of <linux/capability.h>.
-const CAPABILITIES: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
+/// Capability numbers of <linux/capability.h>. SYS_ADMIN is for what a daemon before has left: bpf(2) gives programs, maps and
+/// types by number to nobody without, and what cannot be looked at would be taken for gone.
+const CAPABILITIES: [(u32, &str); 4] =
+    [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
 
 /// Where the daemon finds programs that a plain user, who may check, does not.
 const ADMINISTRATORS: &str = "/usr/local/sbin:/usr/sbin:/sbin";
@@ -144,7 +146,7 @@ mod tests {
     #[test]
     fn missing_capabilities_are_named() {
         assert!(privilege("Name:\tx\nCapEff:\t000001ffffffffff\n").is_ok());
-        let missing = vec!["CAP_PERFMON", "CAP_BPF"];
+        let missing = vec!["CAP_SYS_ADMIN", "CAP_PERFMON", "CAP_BPF"];
         assert_eq!(privilege("CapEff:\t0000000000001000\n"), Err(PreflightError::Privilege { missing }));
     }
 

@@ -128,7 +128,7 @@ pub fn plane(gateway: &Gateway, sessions: BTreeMap<u32, Subscriber>) -> UserPlan
             mac: if is_mobile { mac } else { gateway.world.unit_mac(name).expect("a unit of the world") },
             zone: zone.to_owned(),
             mtu,
-            screens: vec![],
+            screens: if is_mobile { vec!["syn_fin"] } else { vec![] },
             alarm_without_drop: false,
             addresses,
             inbound,

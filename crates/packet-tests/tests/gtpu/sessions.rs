@@ -17,8 +17,9 @@ use sluice_packet_tests::tunnel::{Message, packet};
 use super::Check;
 use super::bench::{Bench, Families, PEER_TEID, TEID, UE, UE6, datagram};
 
-pub const CHECKS: [Check; 10] = [
+pub const CHECKS: [Check; 11] = [
     ("sources that are not the subscriber's", spoofed),
+    ("screens of the subscribers' zone", screened),
     ("gates and FARs", gates),
     ("quotas to the byte", quotas),
     ("a quota that both families share", shared_quota),
@@ -58,6 +59,18 @@ fn spoofed(bench: &mut Bench) {
     bench.add(&GtpuSession { prefix: None, ..bench.session(true, bench.rules()) });
     bench.up_packet(true, &from(UE6, "2001:db8:6::100")).drops("IPv6 without a prefix", "gtpu_spoofed");
     bench.down(&datagram(false, true, 64, 4)).drops("to nobody", "gtpu_no_session");
+}
+
+/// They see what comes out of tunnels, whatever the zone of the base stations has.
+fn screened(bench: &mut Bench) {
+    bench.with(true, bench.rules());
+    for (source, server) in
+        [(UE, "ip(src=10.45.0.2, dst=10.6.0.100"), (UE6, "ip6(src=2001:db8:45:2::7, dst=2001:db8:6::100")]
+    {
+        let odd = packet(&format!("{server})/tcp(sport=1000, dport=53, flags=SF)"));
+        let seen = bench.up_packet(true, &odd);
+        seen.counts(source, &[("received", 2), ("decapsulated", 1), ("syn_fin", 1)]);
+    }
 }
 
 /// TS 29.244 5.2.1 and 5.4.3.
