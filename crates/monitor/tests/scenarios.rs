@@ -354,6 +354,72 @@ fn an_an_that_comes_round_is_a_new_key_not_a_restart() {
     assert_eq!((bed.anomaly(Kind::CounterRestart), bed.anomaly(Kind::CounterReuse)), (0, 0));
 }
 
+/// Receivers refuse what is played of a key that was replaced (802.1AE 10.6); its number stands still whoever sends.
+#[test]
+fn a_recording_of_a_replaced_key_is_replayed_not_a_new_key() {
+    // From the middle, from the first packet on, with gaps, and of the live key's time or not.
+    for (first, step, live) in
+        [(5000, 1, true), (5000, 1, false), (1, 1, true), (1, 1, false), (700, 3, true)]
+    {
+        let mut bed = Bed::new(8);
+        bed.send(macsec(0), 1..10_000, 0).send(macsec(1), 1..1000, 1 << 20);
+        for number in 0..100 {
+            bed.send(macsec(0), [first + number * step], 0);
+            if live {
+                bed.send(macsec(1), [1000 + number], 1 << 20);
+            }
+        }
+        bed.end();
+        bed.assert_events(&[(What::Replay, 100)]);
+        assert_eq!(bed.rekeys.len(), 1, "from {first}: only the one to AN 1");
+        assert_eq!((bed.anomaly(Kind::Replay), bed.anomaly(Kind::CounterRestart)), (100, 0));
+    }
+}
+
+#[test]
+fn a_short_key_that_is_played_again_is_no_new_one() {
+    let mut bed = Bed::new(8);
+    bed.send(macsec(0), 1..257, 0).send(macsec(1), 1..3000, 1 << 20).send(macsec(0), 1..257, 0).end();
+    bed.assert_events(&[(What::Replay, 256)]);
+    assert_eq!(bed.rekeys.len(), 1);
+}
+
+/// Numbers below half of the range seem to be ahead of those above it.
+#[test]
+fn a_recording_across_half_the_range_is_replayed() {
+    let mut bed = Bed::new(8);
+    bed.send(macsec(0), 3_000_000_000..3_000_000_100, 0).send(macsec(1), 1..2000, 1 << 20);
+    bed.send(macsec(0), 5000..5100, 0).send(macsec(1), 2000..2100, 1 << 20).end();
+    // Each is judged when the next one comes.
+    bed.assert_events(&[(What::TooOld, 99), (What::Stray, 1)]);
+    assert_eq!((bed.rekeys.len(), bed.anomaly(Kind::CounterRestart)), (1, 0));
+}
+
+#[test]
+fn a_key_whose_start_was_missed_is_new_once_the_other_is_silent() {
+    let mut bed = Bed::new(8);
+    for round in 0..4 {
+        bed.send(macsec(round), 1..20_000, u32::from(round) << 20);
+    }
+    bed.wait(2 * SECOND).send(macsec(0), 5000..9000, 9 << 20).end();
+    bed.assert_events(&[]);
+    assert_eq!((bed.rekeys.len(), bed.anomaly(Kind::CounterRestart)), (4, 0));
+    assert_eq!(bed.state(macsec(0)).figures.highest_sequence, 8999);
+}
+
+/// SPIs do not come round: who counts anew under one uses numbers twice, replaced or not.
+#[test]
+fn a_replaced_security_association_that_counts_anew_is_a_restart() {
+    let mut bed = Bed::new(8);
+    bed.send(esp(1), 1..2000, 0).send(esp(2), 1..12_000, 0);
+    bed.flush();
+    assert_eq!(bed.rekeys.len(), 1);
+    bed.send(esp(1), 1..300, 1 << 20).end();
+    assert_eq!((bed.rekeys.len(), bed.anomaly(Kind::CounterRestart)), (1, 1));
+    let figures = bed.state(esp(1)).figures;
+    assert_eq!((figures.restarts, figures.counts.replays, figures.highest_sequence), (1, 0, 299));
+}
+
 #[test]
 fn a_new_spi_replaces_the_one_that_fell_silent() {
     let mut bed = Bed::new(8);

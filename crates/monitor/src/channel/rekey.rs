@@ -75,7 +75,7 @@ fn hash(group: &ChannelKey) -> u32 {
 }
 
 impl Channels {
-    fn head(&self, group: &ChannelKey) -> Option<u32> {
+    pub(super) fn head(&self, group: &ChannelKey) -> Option<u32> {
         self.rekeys.heads.find(hash(group), |at| self.hot[at as usize].key.group() == *group)
     }
 

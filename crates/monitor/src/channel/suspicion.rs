@@ -17,7 +17,7 @@ const LIMIT: usize = 4096;
 const STRIDE: u64 = 64;
 /// A run of this many packets is a restart, even if their contents are no longer remembered.
 pub const RUN: usize = 64;
-/// So many are enough where one of them differed from its original, or where the key had been changed.
+/// So many are enough where one of them differed from its original, or where they start a new key.
 pub const SHORT_RUN: usize = 4;
 
 /// A packet with its number extended.
@@ -123,6 +123,11 @@ impl Suspicions {
     /// Whether packets from below wait.
     pub fn is_waiting(&self, channel: u32) -> bool {
         self.map.get(&channel).is_some_and(|suspect| !suspect.run.is_empty())
+    }
+
+    /// Packets from below that wait, in order of arrival.
+    pub fn run(&self, channel: u32) -> &[(Packet, Class)] {
+        self.map.get(&channel).map_or(&[], |suspect| &suspect.run)
     }
 
     pub fn take_run(&mut self, channel: u32) -> Vec<(Packet, Class)> {
