@@ -265,6 +265,35 @@ fn one_forged_number_does_not_move_the_window() {
     assert_eq!((figures.highest_sequence, figures.counts.lost, figures.counts.stray), (299, 0, 2));
 }
 
+/// One forged packet on each of many silent channels must not end the patience with all others.
+#[test]
+fn forged_numbers_on_many_channels_do_not_use_up_what_may_wait() {
+    let mut bed = Bed::new(1 << 14);
+    for spi in 10..10_010 {
+        bed.send(esp(spi), [1, 2, 3, 2_000_000], 0);
+    }
+    bed.wait(20 * SECOND).send(esp(1), 1..100, 0).send(esp(1), [3_000_000], 0).send(esp(1), 100..200, 0);
+    bed.send(esp(2), 1..5000, 0).send(esp(2), 1..300, 1 << 20).wait(2 * SECOND).end();
+    let figures = bed.state(esp(1)).figures;
+    assert_eq!((figures.highest_sequence, figures.counts.stray, figures.jumps), (199, 1, 0));
+    assert_eq!((bed.state(esp(2)).figures.restarts, bed.state(esp(2)).figures.counts.replays), (1, 0));
+    assert_eq!((bed.count(What::Stray), bed.count(What::Jump)), (10_001, 0), "each forged one is named once");
+}
+
+/// Captures with coarse times have many packets at one time.
+#[test]
+fn a_number_ahead_that_the_others_reach_at_the_same_time_is_a_stray() {
+    let mut bed = Bed::new(8);
+    bed.send(esp(1), 1..10, 0);
+    for number in [1000].into_iter().chain(10..1001) {
+        bed.now_ns -= MILLISECOND;
+        bed.send(esp(1), [number], 0);
+    }
+    bed.end();
+    bed.assert_events(&[(What::Stray, 1)]);
+    assert_eq!(bed.state(esp(1)).figures.counts.lost, 0);
+}
+
 #[test]
 fn a_long_outage_is_loss_and_an_impossible_leap_is_a_jump() {
     let mut bed = Bed::new(8);

@@ -93,9 +93,8 @@ impl Channels {
             }
             self.stray(at, first);
         }
-        if !self.suspicions.wait_ahead(at, packet) {
-            self.believe(at, packet, before_ns);
-        }
+        self.make_room_to_wait(at);
+        self.suspicions.wait_ahead(at, packet);
     }
 
     /// A leap happened: loss, a jump of the counter, or its restart at the far end of the wire's range.
@@ -229,12 +228,12 @@ impl Channels {
 
     /// A packet from below that may be the first of a restarted counter.
     fn suspect(&mut self, at: u32, packet: Packet, class: Class) {
+        self.make_room_to_wait(at);
         let highest = self.hot[at as usize].highest;
         let (settled, length) = self.suspicions.wait_behind(at, packet, class, highest);
         for (packet, class) in settled {
             self.judged(at, packet, class);
         }
-        let Some(length) = length else { return self.judged(at, packet, class) };
         let (superseded, strong) = (self.is_superseded(at), self.suspicions.is_strong(at));
         let renewed = superseded && self.begins_a_key(at);
         let returns = renewed || (superseded && length >= RUN && self.is_back_at(at, packet.time_ns));
@@ -338,6 +337,14 @@ impl Channels {
         }
     }
 
+    /// Judges what has waited longest, where too much waits for one more channel.
+    fn make_room_to_wait(&mut self, at: u32) {
+        for quiet in self.suspicions.to_make_room(at) {
+            let settled = self.suspicions.remove(quiet, self.hot[quiet as usize].last_ns);
+            self.settled(quiet, settled);
+        }
+    }
+
     /// Judges what waited and can wait no longer.
     pub(super) fn settled(&mut self, at: u32, settled: Settled) {
         for (packet, class) in settled.run {
@@ -348,7 +355,8 @@ impl Channels {
         }
         if let Some(packet) = settled.ahead {
             // Nothing followed it, so nothing confirms it either: loss if that is plausible.
-            if packet.number.wrapping_sub(self.hot[at as usize].highest) <= BELIEVABLE {
+            let ahead = packet.number.wrapping_sub(self.hot[at as usize].highest);
+            if (1..=BELIEVABLE).contains(&ahead) {
                 self.skip(at, packet, self.hot[at as usize].last_ns.min(packet.time_ns));
             } else {
                 self.stray(at, packet);
