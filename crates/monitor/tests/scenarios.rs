@@ -469,6 +469,19 @@ fn a_new_spi_replaces_the_one_that_fell_silent() {
     assert_eq!(bed.rekeys[0].lost, 0);
 }
 
+/// Somebody sends under new SPIs without end: what really changes beside that is found all the same.
+#[test]
+fn a_change_of_keys_among_many_spis_is_found() {
+    let mut bed = Bed::new(1 << 16);
+    bed.send(esp(1), 1..1000, 0).send(esp(2), 3..200, 0);
+    for spi in 100..20_100 {
+        bed.send(esp(spi), [0xf000_0000], 0);
+    }
+    bed.send(esp(2), 200..400, 0).end();
+    let pairs: Vec<_> = bed.rekeys.iter().map(|rekey| (rekey.from, rekey.to, rekey.lost)).collect();
+    assert!(pairs.contains(&(esp(1).channel_id(), esp(2).channel_id(), 2)), "{}", pairs.len());
+}
+
 #[test]
 fn a_channel_without_an_answer_is_one_way() {
     let mut bed = Bed::new(8);
