@@ -482,6 +482,27 @@ fn a_change_of_keys_among_many_spis_is_found() {
     assert!(pairs.contains(&(esp(1).channel_id(), esp(2).channel_id(), 2)), "{}", pairs.len());
 }
 
+/// A NAT's mapping is kept open while a host has nothing to say (RFC 3948 2.3): no new key.
+#[test]
+fn keepalives_are_no_key() {
+    let mut bed = Bed::new(8);
+    let key = |spi| {
+        let key = ChannelKey::ipv4(Protocol::EspUdp, [10, 0, 0, 1], [10, 0, 0, 2], spi, Location::default());
+        key.with_ports(4500, 4500)
+    };
+    let keepalive = Observation { key: key(0), flags: Flags::CONTROL, ..Observation::default() };
+    bed.send(key(7), 1..1000, 0);
+    for _ in 0..3 {
+        bed.wait(20 * SECOND).packet(keepalive);
+        bed.flush();
+    }
+    bed.wait(SECOND).send(key(7), 1000..1100, 0).send(key(8), 1..1000, 0).wait(20 * SECOND).packet(keepalive);
+    bed.end();
+    let pairs: Vec<_> = bed.rekeys.iter().map(|rekey| (rekey.from, rekey.to)).collect();
+    assert_eq!(pairs, [(key(7).channel_id(), key(8).channel_id())]);
+    assert_eq!((bed.anomaly(Kind::RekeyLoss), bed.anomaly(Kind::RekeyPause)), (0, 0));
+}
+
 #[test]
 fn a_channel_without_an_answer_is_one_way() {
     let mut bed = Bed::new(8);

@@ -97,6 +97,11 @@ impl Rekeys {
     }
 }
 
+/// Whether a channel is one of several keys. Keepalives (SPI 0, RFC 3948 2.3) are of none, and stand beside all.
+fn has_keys(key: &ChannelKey) -> bool {
+    key.protocol().is_keyed() && !(key.protocol() == Protocol::EspUdp && key.id() == 0)
+}
+
 fn hash(group: &ChannelKey) -> u32 {
     (group.channel_id() >> 32) as u32
 }
@@ -114,7 +119,7 @@ impl Channels {
     /// A channel was seen for the first time.
     pub(super) fn join_group(&mut self, at: u32) {
         let key = self.hot[at as usize].key;
-        if !key.protocol().is_keyed() {
+        if !has_keys(&key) {
             return;
         }
         let group = key.group();
@@ -160,10 +165,11 @@ impl Channels {
 
     /// A channel goes away: take it out of its group.
     pub(super) fn leave_group(&mut self, at: u32) {
-        let group = self.hot[at as usize].key.group();
-        if !group.protocol().is_keyed() {
+        let key = self.hot[at as usize].key;
+        if !has_keys(&key) {
             return;
         }
+        let group = key.group();
         if self.head(&group) == Some(at) {
             let previous = self.cold[at as usize].previous;
             let valid =
