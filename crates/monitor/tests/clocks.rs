@@ -13,6 +13,7 @@ use sluice_monitor::summary::{Sink, Summary, Update};
 
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLISECOND;
+const HOUR: u64 = 3600 * SECOND;
 const START: u64 = 1_700_000_000 * SECOND;
 
 /// Batches of times and frames, each with what the capture had lost by then.
@@ -126,4 +127,49 @@ fn frames_lost_by_the_capture_and_told_behind_the_last_frame_are_reported() {
             .collect();
         assert_eq!(drops, [(index + 1, 7), (index + 2, 5)], "{workers} workers");
     }
+}
+
+/// The clock of the machine is an hour fast and is put right; the course goes on at once.
+#[test]
+fn a_clock_that_is_set_back_does_not_stop_the_course() {
+    for workers in [1, 2] {
+        let mut frames = seconds(START + HOUR, 20, 1);
+        frames.extend(seconds(START, 60, 201));
+        let batches: Vec<_> = frames.chunks(400).map(|frames| (frames.to_vec(), 0)).collect();
+        let (course, _) = analysed(batches, Options { workers, ..Options::default() });
+        let (index, fast) = (START / SECOND, (START + HOUR) / SECOND);
+        for at in (fast..fast + 20).chain(index + 1..index + 60) {
+            let sums = course.intervals.get(&at);
+            // What comes with the first frames of the right time may be counted with the last of the wrong one.
+            let is_last = at == fast + 19 || at < index + 8;
+            assert!(is_last || sums == Some(&[10, 10, 0]), "{workers} workers, {at}: {sums:?}");
+        }
+        let sums = course.intervals.values().fold([0, 0], |sum, more| [sum[0] + more[0], sum[1] + more[1]]);
+        assert_eq!(sums, [800, 800], "{workers} workers: everything is somewhere");
+    }
+}
+
+#[test]
+fn one_record_of_the_far_future_takes_no_others_with_it() {
+    for workers in [1, 2] {
+        let mut frames = seconds(START, 60, 1);
+        for (time_ns, _) in &mut frames[100..102] {
+            *time_ns = 0xffff_ffff * SECOND;
+        }
+        let (course, _) = analysed([(frames, 0)], Options { workers, ..Options::default() });
+        let far = course.intervals[&0xffff_ffff];
+        assert!(far[0] <= 64 && far[1] <= 64, "{workers} workers: {far:?}");
+        let index = START / SECOND;
+        let whole = |at: &u64| course.intervals.get(at) == Some(&[10, 10, 0]);
+        assert!((index + 13..index + 60).all(|at| whole(&at)), "{workers} workers: {:?}", course.intervals);
+    }
+}
+
+/// Two taps whose clocks disagree by a minute, in one capture: not every frame ends an interval.
+#[test]
+fn two_clocks_that_take_turns_are_borne() {
+    let (one, other) = (seconds(START, 60, 1), seconds(START + 60 * SECOND, 60, 601));
+    let frames: Vec<_> = one.into_iter().zip(other).flat_map(|(one, other)| [one, other]).collect();
+    let (course, _) = analysed([(frames, 0)], Options::default());
+    assert!(course.order.len() < 400, "{} reports", course.order.len());
 }

@@ -9,7 +9,7 @@ use sluice_metrics::Kind::{Counter, Gauge};
 use sluice_metrics::Page;
 
 use crate::anomaly::Kind;
-use crate::summary::{Counts, Sink, Summary, Update};
+use crate::summary::{Counts, Interval, Sink, Summary, Update};
 
 /// How often the file is renewed.
 const EVERY: Duration = Duration::from_secs(1);
@@ -78,7 +78,7 @@ pub struct TextFile {
     path: PathBuf,
     totals: Totals,
     anomalies: BTreeMap<(Kind, u64), u64>,
-    newest: u64,
+    newest: Interval,
     written: Option<Instant>,
 }
 
@@ -89,7 +89,7 @@ impl TextFile {
             path: path.to_owned(),
             totals: Totals::default(),
             anomalies: BTreeMap::new(),
-            newest: 0,
+            newest: Interval::default(),
             written: None,
         };
         file.write()?;
@@ -122,10 +122,10 @@ impl Sink for TextFile {
         totals.capture_drops += interval.capture_drops;
         totals.channels += update.new_channels.len() as u64;
         totals.rekeys += update.rekeys.len() as u64;
-        if interval.index > self.newest {
-            (self.newest, totals.active) = (interval.index, 0);
+        if interval.replaces(&self.newest) {
+            (self.newest, totals.active) = (*interval, 0);
         }
-        if interval.index == self.newest {
+        if interval.index == self.newest.index {
             totals.active += interval.active;
         }
         totals.last_ns = totals.last_ns.max(interval.start_ns + interval.length_ns);
