@@ -340,8 +340,11 @@ pub struct Anomaly {
     pub channel: u64,
     /// As [`Identity::name`]; empty for the link as a whole.
     pub channel_name: String,
-    /// Occurrences so far.
+    /// Occurrences so far, or since it was forgotten: there may be too many to remember.
     pub count: u64,
+    /// Occurrences since the report before; of what is taken back less than 0.
+    #[serde(skip)]
+    pub added: i64,
     /// Capture time of the first occurrence.
     pub first_ns: u64,
     /// Capture time of the last occurrence.

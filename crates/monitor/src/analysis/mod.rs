@@ -327,6 +327,7 @@ fn add_sums(sums: &mut Sums, part: Sums) {
     sums.channels += part.channels;
     sums.evicted += part.evicted;
     sums.gaps += part.gaps;
+    sums.unlisted += part.unlisted;
     sums.rekeys += part.rekeys;
     sums.reorder.add(&part.reorder);
     for more in part.protocols {
@@ -354,6 +355,11 @@ fn summarize(mut sums: Sums, link: &Link, capture_drops: u64) -> Summary {
     sums.anomalies.sort_unstable();
     let mut counts = crate::summary::Counts::default();
     sums.protocols.iter().for_each(|protocol| counts.add(&protocol.counts));
+    let mut warnings = link.warnings(capture_drops);
+    if sums.unlisted > 0 {
+        let text = "occurrences of anomalies were too many at once to name their channels: they are counted by kind only";
+        warnings.push(format!("{} {text}", sums.unlisted));
+    }
     Summary {
         first_ns: link.first_ns.unwrap_or(0),
         last_ns: link.last_ns,
@@ -371,7 +377,7 @@ fn summarize(mut sums: Sums, link: &Link, capture_drops: u64) -> Summary {
         gaps: sums.gaps,
         rekeys: sums.rekeys,
         anomalies: sums.anomalies,
-        warnings: link.warnings(capture_drops),
+        warnings,
         worst: sums.worst.iter().map(|state| state.summary()).collect(),
         ..Summary::default()
     }

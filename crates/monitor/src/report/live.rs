@@ -245,6 +245,7 @@ mod tests {
         let mut screen = Vec::new();
         let mut live = Live::new(&mut screen, 110);
         let anomaly = Anomaly {
+            added: 1,
             kind: Kind::ClearText,
             channel: 0,
             channel_name: String::new(),
