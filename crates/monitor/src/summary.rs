@@ -340,8 +340,11 @@ pub struct Anomaly {
     pub channel: u64,
     /// As [`Identity::name`]; empty for the link as a whole.
     pub channel_name: String,
-    /// Occurrences so far.
+    /// Occurrences so far, or since it was forgotten: there may be too many to remember.
     pub count: u64,
+    /// Occurrences since the report before; of what is taken back less than 0.
+    #[serde(skip)]
+    pub added: i64,
     /// Capture time of the first occurrence.
     pub first_ns: u64,
     /// Capture time of the last occurrence.
@@ -395,6 +398,23 @@ pub struct Interval {
     pub active: u64,
     /// Frames the capture itself lost since the interval before.
     pub capture_drops: u64,
+}
+
+/// A time may be so far before the present interval, and four intervals, because frames are out of order; one that is
+/// further back is that of a clock that was set back.
+const BACK_NS: u64 = 10_000_000_000;
+
+/// Whether a clock that has reached `end_ns`, the end of its interval, was set back.
+pub(crate) fn is_set_back(time_ns: u64, end_ns: u64, length_ns: u64) -> bool {
+    end_ns.saturating_sub(time_ns) > length_ns.saturating_mul(5).max(BACK_NS.saturating_add(length_ns))
+}
+
+impl Interval {
+    /// Whether it is the present one in place of another: it is later, or the clock was set back.
+    pub(crate) fn replaces(&self, shown: &Interval) -> bool {
+        let end_ns = shown.start_ns.saturating_add(shown.length_ns);
+        self.index > shown.index || is_set_back(self.start_ns, end_ns, self.length_ns)
+    }
 }
 
 /// What changed since the update before.

@@ -1,6 +1,7 @@
 //! Every test of the crate in one program, which links once and keeps both CPUs busy.
 
 mod captures;
+mod clocks;
 mod common;
 mod compare;
 mod docs;

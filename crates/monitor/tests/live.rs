@@ -51,6 +51,23 @@ impl Wire {
         shown[0]["stats64"]["tx"]["dropped"].as_u64().unwrap()
     }
 
+    /// A second pair between the same namespaces: what is sent by the wire that is returned comes on `tap1`.
+    fn second(&self) -> OwnedFd {
+        let end = |netns, name| VethEnd { netns, name, mac: None, addresses: &[] };
+        veth(end(&self.other, "out1"), end(&self.listener, "tap1")).unwrap();
+        for (netns, name) in [(&self.other, "out1"), (&self.listener, "tap1")] {
+            netns.sysctl(&format!("net.ipv6.conf.{name}.disable_ipv6"), "1").unwrap();
+        }
+        let index = self.other.ifindex("out1").unwrap();
+        self.other.enter(move || packet_socket(index)).unwrap()
+    }
+
+    /// Both taps side by side.
+    fn both(&self) -> Box<dyn Source> {
+        let names = ["tap0".to_owned(), "tap1".to_owned()];
+        self.listener.enter(move || capture::open_all(&names, false)).unwrap().unwrap()
+    }
+
     fn tap(&self) -> Box<dyn Source> {
         self.listener.enter(|| capture::open("tap0")).unwrap().unwrap()
     }
@@ -63,9 +80,7 @@ impl Wire {
         here.set(sched_getcpu().unwrap()).unwrap();
         sched_setaffinity(this, &here).unwrap();
         for (number, frame) in frames.into_iter().enumerate() {
-            // SAFETY: pointer and length describe `frame`.
-            let sent = unsafe { libc::send(self.sender.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
-            assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
+            send_one(&self.sender, &frame);
             if number % BURST == BURST - 1 {
                 std::thread::yield_now();
             }
@@ -116,6 +131,12 @@ fn packet_socket(index: u32) -> OwnedFd {
     };
     assert_eq!(bound, 0, "{}", std::io::Error::last_os_error());
     socket
+}
+
+fn send_one(socket: &OwnedFd, frame: &[u8]) {
+    // SAFETY: pointer and length describe `frame`.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+    assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
 }
 
 fn esp_frame(sequence: u32, payload: usize) -> Vec<u8> {
@@ -312,6 +333,50 @@ fn an_interface_that_goes_is_an_error_in_words() {
     assert!(error.is_partial() && error.to_string().starts_with("tap0: "), "{error}");
     let missing = wire.listener.enter(|| capture::open("tap0").err().unwrap()).unwrap();
     assert!(matches!(&missing, CaptureError::NoInterface { known, .. } if known == "lo"), "{missing}");
+}
+
+/// Nothing comes on the second interface: the first one's frames must not wait for that.
+#[test]
+fn a_silent_interface_does_not_hold_up_the_other() {
+    let wire = Wire::new();
+    let second = wire.second();
+    let mut taps = wire.both();
+    let (frames, mut empty) = (20_000, 0);
+    wire.send((0..frames).map(|sequence| esp_frame(sequence, 1400)));
+    let wanted = u64::from(frames) - wire.lost();
+    let (mut batch, mut seen) = (Batch::default(), 0);
+    while seen < wanted && empty < 100 {
+        assert!(taps.next_batch(&mut batch).unwrap());
+        empty += usize::from(batch.is_empty());
+        assert!(batch.is_empty() || batch.first_number() == seen + 1);
+        assert!(batch.frames().all(|frame| frame.interface == 0));
+        seen += batch.len() as u64;
+    }
+    assert_eq!((seen, taps.drops()), (wanted, 0));
+    assert!(empty <= 2, "{empty} waits for the silent interface");
+    send_one(&second, &esp_frame(7, 24));
+    let interfaces = (0..20).find_map(|_| {
+        assert!(taps.next_batch(&mut batch).unwrap());
+        batch.frames().next().map(|frame| frame.interface)
+    });
+    assert_eq!(interfaces, Some(1));
+}
+
+#[test]
+fn an_interface_that_goes_beside_a_busy_one_is_an_error_in_words() {
+    let wire = Wire::new();
+    let _second = wire.second();
+    let mut taps = wire.both();
+    wire.listener.ip("link del tap1").unwrap();
+    let (mut batch, start) = (Batch::default(), Instant::now());
+    let error = loop {
+        wire.send((0..2000).map(|sequence| esp_frame(sequence, 1400)));
+        if let Err(error) = taps.next_batch(&mut batch) {
+            break error;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "it is gone");
+    };
+    assert!(error.is_partial() && error.to_string().starts_with("tap1: "), "{error}");
 }
 
 /// What the tap takes when frames come as fast as one core can send them. Run with

@@ -265,6 +265,35 @@ fn one_forged_number_does_not_move_the_window() {
     assert_eq!((figures.highest_sequence, figures.counts.lost, figures.counts.stray), (299, 0, 2));
 }
 
+/// One forged packet on each of many silent channels must not end the patience with all others.
+#[test]
+fn forged_numbers_on_many_channels_do_not_use_up_what_may_wait() {
+    let mut bed = Bed::new(1 << 14);
+    for spi in 10..10_010 {
+        bed.send(esp(spi), [1, 2, 3, 2_000_000], 0);
+    }
+    bed.wait(20 * SECOND).send(esp(1), 1..100, 0).send(esp(1), [3_000_000], 0).send(esp(1), 100..200, 0);
+    bed.send(esp(2), 1..5000, 0).send(esp(2), 1..300, 1 << 20).wait(2 * SECOND).end();
+    let figures = bed.state(esp(1)).figures;
+    assert_eq!((figures.highest_sequence, figures.counts.stray, figures.jumps), (199, 1, 0));
+    assert_eq!((bed.state(esp(2)).figures.restarts, bed.state(esp(2)).figures.counts.replays), (1, 0));
+    assert_eq!((bed.count(What::Stray), bed.count(What::Jump)), (10_001, 0), "each forged one is named once");
+}
+
+/// Captures with coarse times have many packets at one time.
+#[test]
+fn a_number_ahead_that_the_others_reach_at_the_same_time_is_a_stray() {
+    let mut bed = Bed::new(8);
+    bed.send(esp(1), 1..10, 0);
+    for number in [1000].into_iter().chain(10..1001) {
+        bed.now_ns -= MILLISECOND;
+        bed.send(esp(1), [number], 0);
+    }
+    bed.end();
+    bed.assert_events(&[(What::Stray, 1)]);
+    assert_eq!(bed.state(esp(1)).figures.counts.lost, 0);
+}
+
 #[test]
 fn a_long_outage_is_loss_and_an_impossible_leap_is_a_jump() {
     let mut bed = Bed::new(8);
@@ -354,6 +383,72 @@ fn an_an_that_comes_round_is_a_new_key_not_a_restart() {
     assert_eq!((bed.anomaly(Kind::CounterRestart), bed.anomaly(Kind::CounterReuse)), (0, 0));
 }
 
+/// Receivers refuse what is played of a key that was replaced (802.1AE 10.6); its number stands still whoever sends.
+#[test]
+fn a_recording_of_a_replaced_key_is_replayed_not_a_new_key() {
+    // From the middle, from the first packet on, with gaps, and of the live key's time or not.
+    for (first, step, live) in
+        [(5000, 1, true), (5000, 1, false), (1, 1, true), (1, 1, false), (700, 3, true)]
+    {
+        let mut bed = Bed::new(8);
+        bed.send(macsec(0), 1..10_000, 0).send(macsec(1), 1..1000, 1 << 20);
+        for number in 0..100 {
+            bed.send(macsec(0), [first + number * step], 0);
+            if live {
+                bed.send(macsec(1), [1000 + number], 1 << 20);
+            }
+        }
+        bed.end();
+        bed.assert_events(&[(What::Replay, 100)]);
+        assert_eq!(bed.rekeys.len(), 1, "from {first}: only the one to AN 1");
+        assert_eq!((bed.anomaly(Kind::Replay), bed.anomaly(Kind::CounterRestart)), (100, 0));
+    }
+}
+
+#[test]
+fn a_short_key_that_is_played_again_is_no_new_one() {
+    let mut bed = Bed::new(8);
+    bed.send(macsec(0), 1..257, 0).send(macsec(1), 1..3000, 1 << 20).send(macsec(0), 1..257, 0).end();
+    bed.assert_events(&[(What::Replay, 256)]);
+    assert_eq!(bed.rekeys.len(), 1);
+}
+
+/// Numbers below half of the range seem to be ahead of those above it.
+#[test]
+fn a_recording_across_half_the_range_is_replayed() {
+    let mut bed = Bed::new(8);
+    bed.send(macsec(0), 3_000_000_000..3_000_000_100, 0).send(macsec(1), 1..2000, 1 << 20);
+    bed.send(macsec(0), 5000..5100, 0).send(macsec(1), 2000..2100, 1 << 20).end();
+    // Each is judged when the next one comes.
+    bed.assert_events(&[(What::TooOld, 99), (What::Stray, 1)]);
+    assert_eq!((bed.rekeys.len(), bed.anomaly(Kind::CounterRestart)), (1, 0));
+}
+
+#[test]
+fn a_key_whose_start_was_missed_is_new_once_the_other_is_silent() {
+    let mut bed = Bed::new(8);
+    for round in 0..4 {
+        bed.send(macsec(round), 1..20_000, u32::from(round) << 20);
+    }
+    bed.wait(2 * SECOND).send(macsec(0), 5000..9000, 9 << 20).end();
+    bed.assert_events(&[]);
+    assert_eq!((bed.rekeys.len(), bed.anomaly(Kind::CounterRestart)), (4, 0));
+    assert_eq!(bed.state(macsec(0)).figures.highest_sequence, 8999);
+}
+
+/// SPIs do not come round: who counts anew under one uses numbers twice, replaced or not.
+#[test]
+fn a_replaced_security_association_that_counts_anew_is_a_restart() {
+    let mut bed = Bed::new(8);
+    bed.send(esp(1), 1..2000, 0).send(esp(2), 1..12_000, 0);
+    bed.flush();
+    assert_eq!(bed.rekeys.len(), 1);
+    bed.send(esp(1), 1..300, 1 << 20).end();
+    assert_eq!((bed.rekeys.len(), bed.anomaly(Kind::CounterRestart)), (1, 1));
+    let figures = bed.state(esp(1)).figures;
+    assert_eq!((figures.restarts, figures.counts.replays, figures.highest_sequence), (1, 0, 299));
+}
+
 #[test]
 fn a_new_spi_replaces_the_one_that_fell_silent() {
     let mut bed = Bed::new(8);
@@ -372,6 +467,40 @@ fn a_new_spi_replaces_the_one_that_fell_silent() {
     assert_eq!(pairs, [(esp(1).channel_id(), esp(3).channel_id())]);
     assert!(bed.rekeys[0].pause_ns < 0, "both keys were in use");
     assert_eq!(bed.rekeys[0].lost, 0);
+}
+
+/// Somebody sends under new SPIs without end: what really changes beside that is found all the same.
+#[test]
+fn a_change_of_keys_among_many_spis_is_found() {
+    let mut bed = Bed::new(1 << 16);
+    bed.send(esp(1), 1..1000, 0).send(esp(2), 3..200, 0);
+    for spi in 100..20_100 {
+        bed.send(esp(spi), [0xf000_0000], 0);
+    }
+    bed.send(esp(2), 200..400, 0).end();
+    let pairs: Vec<_> = bed.rekeys.iter().map(|rekey| (rekey.from, rekey.to, rekey.lost)).collect();
+    assert!(pairs.contains(&(esp(1).channel_id(), esp(2).channel_id(), 2)), "{}", pairs.len());
+}
+
+/// A NAT's mapping is kept open while a host has nothing to say (RFC 3948 2.3): no new key.
+#[test]
+fn keepalives_are_no_key() {
+    let mut bed = Bed::new(8);
+    let key = |spi| {
+        let key = ChannelKey::ipv4(Protocol::EspUdp, [10, 0, 0, 1], [10, 0, 0, 2], spi, Location::default());
+        key.with_ports(4500, 4500)
+    };
+    let keepalive = Observation { key: key(0), flags: Flags::CONTROL, ..Observation::default() };
+    bed.send(key(7), 1..1000, 0);
+    for _ in 0..3 {
+        bed.wait(20 * SECOND).packet(keepalive);
+        bed.flush();
+    }
+    bed.wait(SECOND).send(key(7), 1000..1100, 0).send(key(8), 1..1000, 0).wait(20 * SECOND).packet(keepalive);
+    bed.end();
+    let pairs: Vec<_> = bed.rekeys.iter().map(|rekey| (rekey.from, rekey.to)).collect();
+    assert_eq!(pairs, [(key(7).channel_id(), key(8).channel_id())]);
+    assert_eq!((bed.anomaly(Kind::RekeyLoss), bed.anomaly(Kind::RekeyPause)), (0, 0));
 }
 
 #[test]

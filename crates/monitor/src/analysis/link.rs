@@ -6,12 +6,14 @@ use crate::anomaly::Kind;
 use crate::channel::alarms::{Alarms, Occurrence};
 use crate::frame::Frame;
 use crate::observation::Unknown;
-use crate::summary::{Interval, UnknownCount, Update};
+use crate::summary::{Interval, UnknownCount, Update, is_set_back};
 
 use super::Options;
 
 /// Ethernet header and one VLAN tag, which an MTU does not count.
 const HEADER: u32 = 18;
+/// Intervals that are looked through for one that comes again.
+const CLOCKS: usize = 8;
 /// A share of unknown frames above this is worth a warning.
 const STRANGE_SHARE: f64 = 0.10;
 
@@ -55,10 +57,11 @@ impl Link {
         let tally = self.unknown.entry(reason).or_insert(tally);
         tally.frames += 1;
         tally.bytes += u64::from(frame.wire_len);
-        if frame.time_ns >= self.interval_end_ns {
-            let index = frame.time_ns / options.interval_ns.max(1);
-            self.interval_end_ns = index.saturating_add(1).saturating_mul(options.interval_ns.max(1));
-            self.intervals.push((index, 0));
+        let length_ns = options.interval_ns.max(1);
+        if frame.time_ns >= self.interval_end_ns
+            || is_set_back(frame.time_ns, self.interval_end_ns, length_ns)
+        {
+            self.enter(frame.time_ns / length_ns, length_ns);
         }
         if let Some((_, count)) = self.intervals.last_mut() {
             *count += 1;
@@ -68,6 +71,18 @@ impl Link {
         }
         if matches!(reason, Unknown::Malformed(_)) {
             alarms.note(Kind::Malformed, None, occurrence(frame, 0));
+        }
+    }
+
+    /// Makes an interval the last one. Two clocks may take turns.
+    #[cold]
+    fn enter(&mut self, index: u64, length_ns: u64) {
+        self.interval_end_ns = index.saturating_add(1).saturating_mul(length_ns);
+        let last = self.intervals.len();
+        let recent = &mut self.intervals[last.saturating_sub(CLOCKS)..];
+        match recent.iter().rposition(|(known, _)| *known == index) {
+            Some(at) => recent[at..].rotate_left(1),
+            None => self.intervals.push((index, 0)),
         }
     }
 

@@ -167,6 +167,8 @@ struct Feed<'a> {
     /// Time of the last frame before the next batch.
     previous_ns: u64,
     drops: u64,
+    /// Those that came with a batch.
+    reported_drops: u64,
     ended: bool,
     partial: Option<String>,
     /// An error without any frame before it.
@@ -181,7 +183,16 @@ struct Fed {
 
 impl<'a> Feed<'a> {
     fn new(source: &'a mut dyn Source, control: &'a Control) -> Self {
-        Feed { source, control, previous_ns: 0, drops: 0, ended: false, partial: None, fatal: None }
+        Feed {
+            source,
+            control,
+            previous_ns: 0,
+            drops: 0,
+            reported_drops: 0,
+            ended: false,
+            partial: None,
+            fatal: None,
+        }
     }
 
     /// Fills the batch, which may stay empty; `None` when there is nothing any more.
@@ -209,11 +220,15 @@ impl<'a> Feed<'a> {
         let (read, total) = self.source.progress();
         self.control.bytes_read.store(read, Ordering::Relaxed);
         self.control.bytes_total.store(total.unwrap_or(0), Ordering::Relaxed);
-        let drops = self.source.drops();
-        let fed = Fed { previous_ns: self.previous_ns, new_drops: drops.saturating_sub(self.drops) };
-        self.drops = drops;
+        self.drops = self.source.drops();
+        let mut fed = Fed { previous_ns: self.previous_ns, new_drops: 0 };
         if let Some(last) = batch.records().last() {
             self.previous_ns = last.time_ns;
+        }
+        // Before the first frame they have no time.
+        if self.previous_ns > 0 {
+            fed.new_drops = self.drops.saturating_sub(self.reported_drops);
+            self.reported_drops = self.drops;
         }
         Some(fed)
     }
@@ -248,10 +263,11 @@ fn after_batch<O>(
     options: &Options,
     outlet: &Outlet<'_>,
 ) {
-    let Some(last) = batch.records().last() else { return };
     let first_ns = batch.records().first().map(|record| record.time_ns);
     parser.link.first_ns = parser.link.first_ns.into_iter().chain(first_ns).min();
-    let (time_ns, frame) = (last.time_ns, batch.first_number() + batch.len() as u64 - 1);
+    // What the capture lost may be told behind the last frame.
+    let time_ns = batch.records().last().map_or(fed.previous_ns, |last| last.time_ns);
+    let frame = (batch.first_number() + batch.len() as u64).saturating_sub(1);
     let note = |kind, count| {
         if count > 0 {
             outlet.note_link(kind, Occurrence { time_ns, sequence: 0, frame, count, value: count });
@@ -261,7 +277,7 @@ fn after_batch<O>(
     note(Kind::Evicted, shard.new_evictions());
     let length = options.interval_ns.max(1);
     if fed.new_drops > 0 {
-        let mut update = link_update(parser.link.last_ns / length, length);
+        let mut update = link_update(time_ns / length, length);
         update.interval.capture_drops = fed.new_drops;
         outlet.emit_link(update, &mut parser.alarms);
     }
@@ -291,6 +307,12 @@ fn conclude(done: &mut [Done], outlet: &Outlet<'_>, capture_drops: u64) -> Summa
         for update in worker.link.close_intervals(true, interval.length_ns) {
             outlet.emit_link(update, &mut worker.alarms);
         }
+        let evictions = worker.shard.new_evictions();
+        if evictions > 0 {
+            let (time_ns, frame) = (now_ns, worker.link.frames);
+            let occurrence = Occurrence { time_ns, sequence: 0, frame, count: evictions, value: evictions };
+            outlet.note_link(Kind::Evicted, occurrence);
+        }
         outlet.emit_link(Update { interval, ..Update::default() }, &mut worker.alarms);
         link.add(std::mem::take(&mut worker.link));
     }
@@ -305,6 +327,7 @@ fn add_sums(sums: &mut Sums, part: Sums) {
     sums.channels += part.channels;
     sums.evicted += part.evicted;
     sums.gaps += part.gaps;
+    sums.unlisted += part.unlisted;
     sums.rekeys += part.rekeys;
     sums.reorder.add(&part.reorder);
     for more in part.protocols {
@@ -332,6 +355,11 @@ fn summarize(mut sums: Sums, link: &Link, capture_drops: u64) -> Summary {
     sums.anomalies.sort_unstable();
     let mut counts = crate::summary::Counts::default();
     sums.protocols.iter().for_each(|protocol| counts.add(&protocol.counts));
+    let mut warnings = link.warnings(capture_drops);
+    if sums.unlisted > 0 {
+        let text = "occurrences of anomalies were too many at once to name their channels: they are counted by kind only";
+        warnings.push(format!("{} {text}", sums.unlisted));
+    }
     Summary {
         first_ns: link.first_ns.unwrap_or(0),
         last_ns: link.last_ns,
@@ -349,7 +377,7 @@ fn summarize(mut sums: Sums, link: &Link, capture_drops: u64) -> Summary {
         gaps: sums.gaps,
         rekeys: sums.rekeys,
         anomalies: sums.anomalies,
-        warnings: link.warnings(capture_drops),
+        warnings,
         worst: sums.worst.iter().map(|state| state.summary()).collect(),
         ..Summary::default()
     }

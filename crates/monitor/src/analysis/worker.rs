@@ -5,7 +5,7 @@ use crate::channel::{Arrival, Channels, hash_of};
 use crate::frame::{Batch, Frame};
 use crate::observation::{ChannelKey, Observation, Unknown};
 use crate::protocol;
-use crate::summary::{Interval, Update};
+use crate::summary::{Interval, Update, is_set_back};
 
 use super::Options;
 use super::link::{Link, interval};
@@ -118,6 +118,11 @@ impl Shard {
         for (guess, slot) in self.guesses.iter_mut().zip(slots) {
             *guess = self.channels.prefetch_channel(slot.hash, &slot.observation.key);
         }
+        if let Some(first) = slots.first()
+            && slots.iter().all(|slot| self.is_set_back(slot.arrival.time_ns))
+        {
+            self.set_back(first.arrival.time_ns, emit);
+        }
         for (at, slot) in slots.iter().enumerate() {
             if slot.arrival.time_ns >= self.interval_end_ns {
                 self.tick(slot.arrival.time_ns, emit);
@@ -129,8 +134,24 @@ impl Shard {
         }
     }
 
+    #[inline]
+    fn is_set_back(&self, time_ns: u64) -> bool {
+        is_set_back(time_ns, self.interval_end_ns, self.length_ns)
+    }
+
+    /// Follows a clock that was set back, or that a damaged record had carried into the future.
+    #[cold]
+    fn set_back(&mut self, time_ns: u64, emit: &mut dyn FnMut(Update)) {
+        self.now_ns = time_ns;
+        self.flush(emit);
+        self.interval_end_ns = 0;
+    }
+
     /// Moves the clock; intervals that end are reported.
     pub fn tick(&mut self, time_ns: u64, emit: &mut dyn FnMut(Update)) {
+        if self.is_set_back(time_ns) {
+            self.set_back(time_ns, emit);
+        }
         if time_ns >= self.interval_end_ns {
             if self.interval_end_ns > 0 {
                 self.now_ns = self.now_ns.max(time_ns);

@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "a ring shared with the kernel, whose headers are C structures")]
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,8 +20,6 @@ const BLOCKS: usize = 64;
 const BLOCK: usize = 1 << 20;
 /// Longest wait for a block that is not full, milliseconds.
 const RETIRE: u32 = 50;
-/// Wait for frames before an empty batch is returned, milliseconds.
-const PATIENCE: c_int = 200;
 
 /// ARPHRD_ETHER and ARPHRD_LOOPBACK: frames with an Ethernet header (linux/if_arp.h).
 const ETHERNET_LIKE: [u16; 2] = [1, 772];
@@ -83,34 +81,20 @@ impl PacketSocket {
             self.drops += u64::from(statistics.tp_drops);
         }
     }
-
-    fn wait(&self) -> io::Result<()> {
-        let mut wanted = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one pollfd, on the stack.
-        match unsafe { libc::poll(&raw mut wanted, 1, PATIENCE) } {
-            -1 => {
-                let error = io::Error::last_os_error();
-                if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
-            }
-            _ if wanted.revents & libc::POLLERR != 0 => {
-                Err(io::Error::new(io::ErrorKind::NetworkDown, "the interface went down or away"))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 impl Capture for PacketSocket {
-    fn fill(&mut self, batch: &mut Batch) -> io::Result<()> {
-        if !self.ring.is_ready(self.next) {
-            self.wait()?;
-        }
+    fn take(&mut self, batch: &mut Batch) -> io::Result<()> {
         if self.ring.is_ready(self.next) {
             self.ring.take(self.next, self.link, batch);
             self.next = (self.next + 1) % BLOCKS;
         }
         self.read_drops();
         Ok(())
+    }
+
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.socket.as_fd()]
     }
 
     fn drops(&self) -> u64 {

@@ -11,6 +11,8 @@ mod port;
 mod several;
 mod xdp;
 
+use std::os::fd::BorrowedFd;
+
 use thiserror::Error;
 
 use crate::frame::Batch;
@@ -23,6 +25,16 @@ pub trait Source: Send {
     /// sources return an empty batch when nothing came for a while. On an error the batch holds the frames before it,
     /// which are to be used.
     fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, CaptureError>;
+
+    /// The same of a live source without any wait.
+    fn take_ready(&mut self, batch: &mut Batch) -> Result<(), CaptureError> {
+        self.next_batch(batch).map(drop)
+    }
+
+    /// What becomes readable when frames of a live source come.
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
 
     /// What to call the source in reports.
     fn name(&self) -> &str;

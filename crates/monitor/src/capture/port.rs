@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::time::{ClockId, clock_gettime};
 
 use super::CaptureError;
@@ -21,8 +20,6 @@ use crate::frame::{Batch, LinkType, Record};
 
 use programs::{Standing, Tap};
 
-/// Wait for frames before an empty batch is returned, milliseconds.
-const PATIENCE: u16 = 200;
 /// Copies of a batch, at most.
 const BATCH: usize = 4096;
 /// How often it is asked whether the gateway still has the programs in place: it renews its own with every commit.
@@ -77,20 +74,10 @@ impl Port {
             )),
         }
     }
-
-    fn wait(&self) -> io::Result<()> {
-        // SAFETY: the descriptor belongs to the ring, which outlives the call.
-        #[allow(unsafe_code, reason = "libbpf-rs hands out a bare number")]
-        let epoll = unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) };
-        match poll(&mut [PollFd::new(epoll, PollFlags::POLLIN)], PollTimeout::from(PATIENCE)) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
 }
 
 impl Capture for Port {
-    fn fill(&mut self, batch: &mut Batch) -> io::Result<()> {
+    fn take(&mut self, batch: &mut Batch) -> io::Result<()> {
         self.keep_up()?;
         let own = |sink: &Mutex<Sink>, batch: &mut Batch| {
             let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,13 +85,16 @@ impl Capture for Port {
             sink.to_realtime_ns = to_realtime_ns();
         };
         own(&self.sink, batch);
-        let mut taken = self.ring.consume_raw_n(BATCH);
-        if taken == 0 {
-            self.wait()?;
-            taken = self.ring.consume_raw_n(BATCH);
-        }
+        let taken = self.ring.consume_raw_n(BATCH);
         own(&self.sink, batch);
         if taken < 0 { Err(io::Error::from_raw_os_error(-taken)) } else { Ok(()) }
+    }
+
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        // SAFETY: the descriptor belongs to the ring, which outlives what is borrowed.
+        #[allow(unsafe_code, reason = "libbpf-rs hands out a bare number")]
+        let epoll = unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) };
+        vec![epoll]
     }
 
     fn drops(&self) -> u64 {

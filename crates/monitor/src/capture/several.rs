@@ -1,5 +1,8 @@
 //! Several sources as one: files one after the other, interfaces side by side.
 
+use std::time::{Duration, Instant};
+
+use super::interface::{self, PATIENCE, gone};
 use super::{CaptureError, Source};
 use crate::frame::Batch;
 
@@ -20,6 +23,8 @@ pub struct Several {
     /// Frames of the present file.
     frames: u64,
     name: String,
+    /// When it was last asked whether all interfaces are there.
+    looked: Instant,
 }
 
 impl Several {
@@ -33,7 +38,7 @@ impl Several {
 
     fn new(sources: Vec<Box<dyn Source>>, order: Order) -> Several {
         let name = sources.iter().map(|source| source.name()).collect::<Vec<_>>().join(", ");
-        Several { sources, order, present: 0, before: 0, frames: 0, name }
+        Several { sources, order, present: 0, before: 0, frames: 0, name, looked: Instant::now() }
     }
 
     fn next_in_turn(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
@@ -49,13 +54,54 @@ impl Several {
     }
 
     fn next_beside(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
-        let number = self.present;
-        self.present = (number + 1) % self.sources.len();
-        let more = self.sources[number].next_batch(batch)?;
+        batch.reset(self.before + 1);
+        // Where the others always have something, one that is gone would never be waited for.
+        if self.looked.elapsed() >= Duration::from_millis(PATIENCE.into()) {
+            self.wait(0, batch)?;
+        }
+        if batch.is_empty() && !self.take_round(batch)? {
+            self.wait(PATIENCE, batch)?;
+            if batch.is_empty() {
+                self.take_round(batch)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Asks one after the other what has come until one has something; none of them may hold up the others.
+    fn take_round(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
+        for _ in 0..self.sources.len() {
+            let number = self.present;
+            self.present = (number + 1) % self.sources.len();
+            if self.take(number, batch)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn take(&mut self, number: usize, batch: &mut Batch) -> Result<bool, CaptureError> {
+        self.sources[number].take_ready(batch)?;
         batch.number_from(self.before + 1);
         batch.set_interface(number.min(usize::from(u16::MAX)) as u16);
         self.before += batch.len() as u64;
-        Ok(more)
+        Ok(!batch.is_empty())
+    }
+
+    /// Waits for frames on any interface. One that is gone is an error when all that it had is in batches.
+    fn wait(&mut self, patience_ms: u16, batch: &mut Batch) -> Result<(), CaptureError> {
+        self.looked = Instant::now();
+        let of_source = |number: usize| {
+            self.sources[number].descriptors().into_iter().map(move |descriptor| (number, descriptor))
+        };
+        let (owners, descriptors): (Vec<usize>, Vec<_>) = (0..self.sources.len()).flat_map(of_source).unzip();
+        let failed = |name: &str, source| CaptureError::Io { name: name.to_owned(), source };
+        let ended = interface::wait(&descriptors, patience_ms).map_err(|error| failed(&self.name, error))?;
+        let Some(number) = ended.map(|at| owners[at]) else { return Ok(()) };
+        match self.take(number, batch)? {
+            true => Ok(()),
+            false => Err(failed(self.sources[number].name(), gone())),
+        }
     }
 }
 

@@ -5,12 +5,12 @@
 //! front of its name.
 
 use std::io;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use sluice_libbpf::{Link, Target};
 use sluice_xsk::{
     Copy, FillRing, Frame, Options, QueueId, RxRing, Sizes, Socket, Umem, open, program, queues,
-    wait_to_receive,
 };
 
 use super::CaptureError;
@@ -23,8 +23,6 @@ pub(super) const PREFIX: &str = "xdp:";
 /// Frames a queue, and room for each: a page, of which the kernel keeps some for itself.
 const FRAMES: u32 = 8192;
 const ROOM: u32 = 4096;
-/// Wait for frames before an empty batch is returned.
-const PATIENCE: Duration = Duration::from_millis(200);
 /// Frames of a batch, at most.
 const BATCH: usize = 4096;
 
@@ -66,15 +64,15 @@ impl Sockets {
 }
 
 impl Capture for Sockets {
-    fn fill(&mut self, batch: &mut Batch) -> io::Result<()> {
-        if self.queues.iter_mut().all(|queue| queue.receive.ready() == 0) {
-            let sockets: Vec<&Socket> = self.queues.iter().map(|queue| &queue.socket).collect();
-            wait_to_receive(&sockets, PATIENCE)?;
-        }
+    fn take(&mut self, batch: &mut Batch) -> io::Result<()> {
         for queue in &mut self.queues {
             queue.take(batch);
         }
         Ok(())
+    }
+
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.queues.iter().map(|queue| queue.socket.fd().as_fd()).collect()
     }
 
     fn drops(&self) -> u64 {

@@ -9,8 +9,12 @@ use super::memory::Words;
 use super::plausible::Why;
 use crate::anomaly::Kind;
 
-/// Entries kept; beyond that occurrences are only counted by kind.
+/// Entries kept; beyond that those that have been reported give way.
 const LIMIT: usize = 1 << 16;
+/// So many give way at once: the search costs next to nothing then.
+const SHARE: usize = LIMIT / 8;
+/// Changed entries that ask for a report before the interval ends: what has not been reported cannot give way.
+const MANY: usize = LIMIT / 2;
 
 /// One occurrence, or several at once.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +39,8 @@ struct Entry {
     last_sequence: u64,
     count: u64,
     value: u64,
+    /// How much of the count has been reported.
+    reported: u64,
     dirty: bool,
 }
 
@@ -43,12 +49,22 @@ struct Entry {
 pub struct Alarms {
     entries: HashMap<(u64, u8), Entry, Words>,
     dirty: Vec<(u64, u8)>,
+    /// Last reports of channels that are gone.
+    gone: Vec<Anomaly>,
     totals: Vec<u64>,
+    /// Occurrences that are in the totals only, since nothing could give way.
+    unlisted: u64,
 }
 
 impl Default for Alarms {
     fn default() -> Self {
-        Alarms { entries: HashMap::default(), dirty: Vec::new(), totals: vec![0; Kind::ALL.len()] }
+        Alarms {
+            entries: HashMap::default(),
+            dirty: Vec::new(),
+            gone: Vec::new(),
+            totals: vec![0; Kind::ALL.len()],
+            unlisted: 0,
+        }
     }
 }
 
@@ -68,7 +84,7 @@ impl Alarms {
             if !std::mem::replace(&mut entry.dirty, true) {
                 self.dirty.push(id);
             }
-        } else if self.entries.len() < LIMIT {
+        } else if self.has_room() {
             let Occurrence { time_ns, sequence, count, value, .. } = occurrence;
             let entry = Entry {
                 name: channel,
@@ -77,10 +93,52 @@ impl Alarms {
                 last_sequence: sequence,
                 count,
                 value,
+                reported: 0,
                 dirty: true,
             };
             self.entries.insert(id, entry);
             self.dirty.push(id);
+        } else {
+            self.unlisted += occurrence.count;
+        }
+    }
+
+    /// Whether there is room for one more, which may have to be made: the least severe and oldest that have been reported
+    /// are forgotten. Whoever took the reports has them.
+    fn has_room(&mut self) -> bool {
+        if self.entries.len() < LIMIT {
+            return true;
+        }
+        if self.dirty.len() >= self.entries.len() {
+            return false;
+        }
+        let reported = self.entries.iter().filter(|(_, entry)| !entry.dirty);
+        let mut ids: Vec<_> = reported
+            .map(|(id, entry)| (Kind::ALL[usize::from(id.1)].severity(), entry.last_ns, *id))
+            .collect();
+        if ids.len() > SHARE {
+            ids.select_nth_unstable(SHARE);
+        }
+        for (_, _, id) in ids.into_iter().take(SHARE) {
+            self.entries.remove(&id);
+        }
+        self.entries.len() < LIMIT
+    }
+
+    /// Whether so much has changed that it should be reported before the interval ends.
+    pub fn is_overflowing(&self) -> bool {
+        self.dirty.len() + self.gone.len() >= MANY
+    }
+
+    /// Forgets a channel that goes away; what was not reported of it is with the next reports.
+    pub fn forget(&mut self, channel: u64) {
+        for kind in 0..Kind::ALL.len() as u8 {
+            let id = (channel, kind);
+            if self.entries.get(&id).is_some_and(|entry| entry.dirty) {
+                let report = self.report(id);
+                self.gone.extend(report);
+            }
+            self.entries.remove(&id);
         }
     }
 
@@ -98,7 +156,8 @@ impl Alarms {
 
     /// Adds what another set has collected about the link, and empties it.
     pub fn absorb(&mut self, other: &mut Alarms) {
-        let Alarms { entries, .. } = std::mem::take(other);
+        let Alarms { entries, unlisted, .. } = std::mem::take(other);
+        self.unlisted += unlisted;
         for ((channel, kind), mut entry) in entries {
             let id = (channel, kind);
             self.totals[usize::from(kind)] += entry.count;
@@ -122,8 +181,15 @@ impl Alarms {
 
     /// Anomalies that are new or changed since the last call.
     pub fn drain(&mut self) -> Vec<Anomaly> {
+        let mut reports = std::mem::take(&mut self.gone);
         let changed = std::mem::take(&mut self.dirty);
-        changed.into_iter().map(|id| self.report(id)).collect()
+        reports.extend(changed.into_iter().filter_map(|id| self.report(id)));
+        reports
+    }
+
+    /// Occurrences that are in the totals only.
+    pub fn unlisted(&self) -> u64 {
+        self.unlisted
     }
 
     /// Occurrences by kind, those without an entry included.
@@ -131,23 +197,25 @@ impl Alarms {
         Kind::ALL.iter().map(|kind| (*kind, self.totals[*kind as usize]))
     }
 
-    fn report(&mut self, id: (u64, u8)) -> Anomaly {
-        let entry =
-            self.entries.get_mut(&id).expect("only entries are listed as changed, and none is removed");
+    /// `None` where it was reported already, since its channel is gone.
+    fn report(&mut self, id: (u64, u8)) -> Option<Anomaly> {
+        let entry = self.entries.get_mut(&id).filter(|entry| entry.dirty)?;
         entry.dirty = false;
+        let added = entry.count.wrapping_sub(std::mem::replace(&mut entry.reported, entry.count)) as i64;
         let kind = Kind::ALL[usize::from(id.1)];
-        Anomaly {
+        Some(Anomaly {
             kind,
             channel: id.0,
             channel_name: entry.name.map(|key| key.to_string()).unwrap_or_default(),
             count: entry.count,
+            added,
             first_ns: entry.first.time_ns,
             last_ns: entry.last_ns,
             first_sequence: entry.first.sequence,
             last_sequence: entry.last_sequence,
             frame: entry.first.frame,
             detail: detail(kind, entry),
-        }
+        })
     }
 }
 
@@ -192,7 +260,60 @@ mod tests {
         assert!(report.detail.contains("700"), "{}", report.detail);
         assert!(alarms.drain().is_empty(), "nothing changed since");
         alarms.note(Kind::Replay, Some(key), occurrence(30, 1));
-        assert_eq!(alarms.drain()[0].count, 3);
+        let report = &alarms.drain()[0];
+        assert_eq!((report.count, report.added), (3, 1));
         assert_eq!(alarms.totals().find(|(kind, _)| *kind == Kind::Replay), Some((Kind::Replay, 3)));
+    }
+
+    fn key(sci: u64) -> ChannelKey {
+        ChannelKey::macsec(sci, 0, crate::observation::Location::default())
+    }
+
+    fn at(time_ns: u64) -> Occurrence {
+        Occurrence { time_ns, sequence: 1, frame: 1, count: 1, value: 0 }
+    }
+
+    #[test]
+    fn what_comes_last_is_told_however_much_came_before() {
+        let mut alarms = Alarms::default();
+        for sci in 0..3 * LIMIT as u64 {
+            let kind = if sci % 64 == 0 { Kind::Replay } else { Kind::Loss };
+            alarms.note(kind, Some(key(sci)), at(sci));
+            if alarms.is_overflowing() {
+                assert_eq!(alarms.drain().len(), MANY);
+            }
+        }
+        alarms.drain();
+        assert!(alarms.entries.len() <= LIMIT);
+        let critical = alarms.entries.keys().filter(|(_, kind)| *kind == Kind::Replay as u8).count();
+        assert_eq!(critical, 3 * LIMIT / 64, "the less severe ones gave way");
+        alarms.note(Kind::Duplicate, Some(key(u64::MAX)), at(9));
+        assert_eq!((alarms.drain().len(), alarms.unlisted()), (1, 0));
+        alarms.note(Kind::Loss, Some(key(1)), at(u64::MAX));
+        let again = &alarms.drain()[0];
+        assert_eq!((again.count, again.added), (1, 1), "forgotten, and begun anew");
+    }
+
+    #[test]
+    fn what_has_not_been_reported_does_not_give_way() {
+        let mut alarms = Alarms::default();
+        (0..LIMIT as u64 + 5).for_each(|sci| alarms.note(Kind::Loss, Some(key(sci)), at(sci)));
+        assert_eq!((alarms.unlisted(), alarms.drain().len()), (5, LIMIT));
+        let total = alarms.totals().find(|(kind, _)| *kind == Kind::Loss);
+        assert_eq!(total, Some((Kind::Loss, LIMIT as u64 + 5)));
+    }
+
+    #[test]
+    fn a_channel_that_goes_takes_its_entries_with_it_and_is_reported_once() {
+        let mut alarms = Alarms::default();
+        alarms.note(Kind::Loss, Some(key(1)), at(1));
+        alarms.drain();
+        alarms.note(Kind::Loss, Some(key(1)), at(2));
+        alarms.forget(key(1).channel_id());
+        alarms.note(Kind::Loss, Some(key(1)), at(3));
+        let reports: Vec<_> = alarms.drain().iter().map(|report| (report.count, report.added)).collect();
+        assert_eq!(reports, [(2, 1), (1, 1)]);
+        alarms.forget(key(1).channel_id());
+        assert!(alarms.entries.is_empty() && alarms.drain().is_empty());
     }
 }

@@ -13,8 +13,9 @@
 //!   content, or content no longer remembered, is a **duplicate** while the number is less than [`WINDOW`] below the
 //!   highest and the original at most [`DUPLICATE_HORIZON_NS`] old, else a **replay** (RFC 5560 for duplicates).
 //! - **Restart**: numbers that have been used come again *in sequence* while the highest stands still: the counter
-//!   started anew. Where the same sender had moved on to another AN in between, it is a new key instead (MACsec has
-//!   only four ANs).
+//!   started anew. Where the same MACsec sender had moved on to another AN in between, it is a new key instead if it starts
+//!   within 64 numbers from 1 with other contents, or if the key that took its place is silent: MACsec has only four ANs.
+//!   Other numbers of a key that was replaced are seen again.
 //! - **Leap**: [`LEAP`] numbers or more are skipped at once. It counts when a second packet confirms it; a single one
 //!   is **stray**. A confirmed leap is loss if the channel's rate could have sent so many in the time, else a jump.
 //! - **Too old**: below the first number seen, or below the oldest gap that is still remembered.

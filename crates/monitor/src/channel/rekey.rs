@@ -25,6 +25,10 @@ const BUSY_PACKETS: u64 = 16;
 pub const START: u64 = 64;
 /// Keys of a group that are looked through for the one that fell silent.
 const CANDIDATES: usize = 16;
+/// Changes of one group that wait to be judged; beyond that the oldest is judged at once, by what is known.
+const OPEN_OF_GROUP: usize = 256;
+/// And of all groups; beyond that changes of groups without any that waits are not looked into.
+const OPEN: usize = 1 << 16;
 
 /// A new key that has not been judged yet.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +51,8 @@ pub struct Rekeys {
     heads: Index,
     /// Changes that wait to be judged, by group.
     open: HashMap<ChannelKey, Vec<Change>, Words>,
+    /// How many wait.
+    waiting: usize,
     pub reports: Vec<Rekey>,
     pub total: u64,
     /// Shorter pauses are no anomaly.
@@ -58,10 +64,31 @@ impl Rekeys {
         Rekeys {
             heads: Index::new(),
             open: HashMap::default(),
+            waiting: 0,
             reports: Vec::new(),
             total: 0,
             long_pause_ns: LONG_PAUSE_NS,
         }
+    }
+
+    /// Lets a change wait; returns the one of its group that has to be judged to make room.
+    fn wait(&mut self, change: Change) -> Option<Change> {
+        let changes = match self.waiting < OPEN {
+            true => self.open.entry(change.new_key.group()).or_default(),
+            false => self.open.get_mut(&change.new_key.group())?,
+        };
+        let is_full = self.waiting >= OPEN || changes.len() >= OPEN_OF_GROUP;
+        let oldest = is_full.then(|| changes.remove(0));
+        changes.push(change);
+        self.waiting += usize::from(oldest.is_none());
+        oldest
+    }
+
+    /// Ends the wait of a group's changes.
+    fn take(&mut self, group: &ChannelKey) -> Vec<Change> {
+        let changes = self.open.remove(group).unwrap_or_default();
+        self.waiting -= changes.len();
+        changes
     }
 
     /// Asks for what a new channel with this key will look up.
@@ -70,12 +97,17 @@ impl Rekeys {
     }
 }
 
+/// Whether a channel is one of several keys. Keepalives (SPI 0, RFC 3948 2.3) are of none, and stand beside all.
+fn has_keys(key: &ChannelKey) -> bool {
+    key.protocol().is_keyed() && !(key.protocol() == Protocol::EspUdp && key.id() == 0)
+}
+
 fn hash(group: &ChannelKey) -> u32 {
     (group.channel_id() >> 32) as u32
 }
 
 impl Channels {
-    fn head(&self, group: &ChannelKey) -> Option<u32> {
+    pub(super) fn head(&self, group: &ChannelKey) -> Option<u32> {
         self.rekeys.heads.find(hash(group), |at| self.hot[at as usize].key.group() == *group)
     }
 
@@ -87,7 +119,7 @@ impl Channels {
     /// A channel was seen for the first time.
     pub(super) fn join_group(&mut self, at: u32) {
         let key = self.hot[at as usize].key;
-        if !key.protocol().is_keyed() {
+        if !has_keys(&key) {
             return;
         }
         let group = key.group();
@@ -104,7 +136,7 @@ impl Channels {
     /// A channel whose sender had moved on begins anew: its AN came round with a new key.
     pub(super) fn returned(&mut self, at: u32, start: Packet) {
         let group = self.hot[at as usize].key.group();
-        let open = self.rekeys.open.remove(&group).unwrap_or_default();
+        let open = self.rekeys.take(&group);
         self.judge_all(open, start.time_ns);
         self.hot[at as usize].flags &= !SUCCEEDED;
         // The time since its last key's end is no silence of this one.
@@ -126,15 +158,18 @@ impl Channels {
         }
         let (old_lost, old_last_ns) = (self.lost_so_far(old), self.hot[old as usize].last_ns);
         let change = Change { old, old_key, new, new_key, at_ns, frame, old_lost, old_last_ns };
-        self.rekeys.open.entry(new_key.group()).or_default().push(change);
+        if let Some(oldest) = self.rekeys.wait(change) {
+            self.judge_all(vec![oldest], at_ns);
+        }
     }
 
     /// A channel goes away: take it out of its group.
     pub(super) fn leave_group(&mut self, at: u32) {
-        let group = self.hot[at as usize].key.group();
-        if !group.protocol().is_keyed() {
+        let key = self.hot[at as usize].key;
+        if !has_keys(&key) {
             return;
         }
+        let group = key.group();
         if self.head(&group) == Some(at) {
             let previous = self.cold[at as usize].previous;
             let valid =
@@ -154,20 +189,24 @@ impl Channels {
             due.extend(changes.extract_if(.., is_due));
             !changes.is_empty()
         });
+        self.rekeys.waiting -= due.len();
         due.sort_unstable_by_key(|change| (change.at_ns, change.frame));
         self.judge_all(due, now_ns);
     }
 
     /// Judges changes in their order. What turns out to be missing at a key's start was lost before that key was
     /// replaced in turn.
-    fn judge_all(&mut self, mut changes: Vec<Change>, now_ns: u64) {
-        for at in 0..changes.len() {
-            let change = changes[at];
-            let missing = self.judge(change, now_ns) as i64;
-            let open = self.rekeys.open.get_mut(&change.new_key.group()).into_iter().flatten();
-            for later in changes[at + 1..].iter_mut().chain(open).filter(|later| later.old == change.new) {
-                later.old_lost += missing;
+    fn judge_all(&mut self, changes: Vec<Change>, now_ns: u64) {
+        let mut missing: HashMap<u32, i64, Words> = HashMap::default();
+        for mut change in changes {
+            change.old_lost += missing.get(&change.old).copied().unwrap_or(0);
+            let at_start = self.judge(change, now_ns) as i64;
+            if at_start == 0 {
+                continue;
             }
+            *missing.entry(change.new).or_default() += at_start;
+            let open = self.rekeys.open.get_mut(&change.new_key.group()).into_iter().flatten();
+            open.filter(|later| later.old == change.new).for_each(|later| later.old_lost += at_start);
         }
     }
 
@@ -290,5 +329,41 @@ impl Channels {
         self.extend_down(change.new, start - 1, change.at_ns, packet);
         self.cold[change.new as usize].first = start;
         first - start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::{Arrival, hash_of};
+    use crate::observation::{Location, Observation};
+    use crate::summary::Interval;
+
+    /// A packet a millisecond, each of a key of its own whose first number is missing.
+    fn send(channels: &mut Channels, count: u32, key: impl Fn(u32) -> ChannelKey) {
+        for number in 0..count {
+            let (key, time_ns) = (key(number), 1_000_000_000 + u64::from(number) * 1_000_000);
+            let observation = Observation { key, sequence: 2, bits: 32, ..Observation::default() };
+            let hash = hash_of(&key);
+            let guess = channels.prefetch_channel(hash, &key);
+            let arrival = Arrival { time_ns, frame: number.into(), wire_len: 100 };
+            channels.observe(hash, guess, &observation, &arrival);
+        }
+    }
+
+    fn esp(host: u32, spi: u32) -> ChannelKey {
+        ChannelKey::ipv4(Protocol::Esp, host.to_be_bytes(), [10, 0, 0, 2], spi, Location::default())
+    }
+
+    #[test]
+    fn changes_that_wait_are_bounded() {
+        let mut channels = Channels::new(1 << 18);
+        send(&mut channels, 9_000, |number| esp(1, number));
+        assert_eq!((channels.rekeys.waiting, channels.rekeys.open.len()), (OPEN_OF_GROUP, 1));
+        send(&mut channels, 200_000, |number| esp(2 + number / 2, number));
+        let waiting: usize = channels.rekeys.open.values().map(Vec::len).sum();
+        assert_eq!((channels.rekeys.waiting, waiting), (OPEN, OPEN));
+        channels.finish(u64::MAX / 2, Interval::default(), &mut drop);
+        assert_eq!((channels.rekeys.waiting, channels.rekeys.open.len()), (0, 0));
     }
 }

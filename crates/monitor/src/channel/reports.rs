@@ -45,6 +45,8 @@ pub struct Sums {
     pub rekeys: u64,
     /// Occurrences by kind.
     pub anomalies: Vec<(Kind, u64)>,
+    /// Occurrences of anomalies that no report named: there were too many at once.
+    pub unlisted: u64,
     /// By [`crate::summary::Counts::trouble`], worst first.
     pub worst: Vec<ChannelState>,
 }
@@ -88,6 +90,7 @@ impl Channels {
         self.fresh.len() >= MANY
             || self.gone.len() >= PART
             || self.lost_gaps.len() + self.gaps.reports.len() >= MANY
+            || self.alarms.is_overflowing()
     }
 
     /// Reports what happened since the last flush, as part of `interval`.
@@ -111,6 +114,7 @@ impl Channels {
             self.note_facts(at);
             self.take_delta(at, Some(interval.index)).into_iter().for_each(|delta| push(&mut update, delta));
             if update.deltas.len() >= PART {
+                update.anomalies = self.alarms.drain();
                 let deltas = Vec::with_capacity(PART);
                 emit(std::mem::replace(&mut update, Update { interval, deltas, ..Update::default() }));
             }
@@ -212,6 +216,7 @@ impl Channels {
             keep_worst(&mut sums.worst, &state);
             update.channels.push(state);
             if update.channels.len() >= PART {
+                update.anomalies = self.alarms.drain();
                 let channels = Vec::with_capacity(PART);
                 emit(std::mem::replace(&mut update, Update { interval, channels, ..Update::default() }));
             }
@@ -226,6 +231,7 @@ impl Channels {
                 counts,
             })
             .collect();
+        sums.unlisted = self.alarms.unlisted();
         sums.anomalies = self.alarms.totals().filter(|(_, count)| *count > 0).collect();
         sums
     }

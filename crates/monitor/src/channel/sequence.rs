@@ -1,13 +1,13 @@
 //! What a packet out of order means: the judge of the definitions in [`super`].
 
-use crate::observation::Observation;
+use crate::observation::{Observation, Protocol};
 
 use super::gaps::Skipped;
 use super::rekey::START;
 use super::state::{NO_COUNTER, STARTED, SUCCEEDED, distance, period};
 use super::suspicion::{Class, Packet, RUN, SHORT_RUN, Settled};
 use super::table::{Arrival, Channels, What};
-use super::{LEAP, WINDOW};
+use super::{DUPLICATE_HORIZON_NS, LEAP, WINDOW};
 use crate::anomaly::Kind;
 
 /// A leap up to this size may be loss even on a channel that was slow before.
@@ -93,9 +93,8 @@ impl Channels {
             }
             self.stray(at, first);
         }
-        if !self.suspicions.wait_ahead(at, packet) {
-            self.believe(at, packet, before_ns);
-        }
+        self.make_room_to_wait(at);
+        self.suspicions.wait_ahead(at, packet);
     }
 
     /// A leap happened: loss, a jump of the counter, or its restart at the far end of the wire's range.
@@ -116,8 +115,7 @@ impl Channels {
         if plausible || cold.bits == 16 {
             self.skip(at, packet, before_ns);
         } else if anew {
-            let number = packet.number % one_period + one_period;
-            self.restart(at, vec![Packet { number, ..packet }]);
+            self.count_anew(at, packet, one_period, before_ns);
         } else {
             self.note(Kind::SequenceJump, at, packet, 1, missing);
             self.cold[at as usize].jumps = self.cold[at as usize].jumps.saturating_add(1);
@@ -126,32 +124,55 @@ impl Channels {
         }
     }
 
+    /// Too far ahead, but a small number on the wire: the counter restarted, or a key that was replaced is played again.
+    fn count_anew(&mut self, at: u32, packet: Packet, one_period: u64, before_ns: u64) {
+        let (superseded, number) = (self.is_superseded(at), packet.number % one_period);
+        if superseded && number > START {
+            return self.behind(at, Packet { number: packet.number - one_period, ..packet }, before_ns);
+        }
+        self.restart(at, vec![Packet { number: number + one_period, ..packet }], superseded);
+    }
+
+    /// Whether the sender of this MACsec channel has moved on to another AN: this one may come round, with a new key.
+    fn is_superseded(&self, at: u32) -> bool {
+        let hot = &self.hot[at as usize];
+        hot.flags & SUCCEEDED != 0 && hot.key.protocol() == Protocol::Macsec
+    }
+
     /// At or below the highest: late, or seen before.
     fn behind(&mut self, at: u32, packet: Packet, before_ns: u64) {
         let (hot, cold) = (&self.hot[at as usize], &self.cold[at as usize]);
         let (number, depth) = (packet.number, hot.highest - packet.number);
-        let (first, forgotten) = (cold.first, cold.forgotten);
+        let first = cold.first;
         // A new key under an AN that comes round counts from 1, where the old key may have gaps: more packets decide.
-        let anew = hot.flags & SUCCEEDED != 0 && cold.shown(number) <= START;
+        let anew = self.is_superseded(at) && cold.shown(number) <= START;
         if anew && (depth >= WINDOW || !hot.has(number)) {
             return self.suspect(at, packet, Class::Late);
         }
         if self.belated(at, packet, before_ns) {
             return;
         }
-        if number < first || (depth >= WINDOW && number < forgotten) {
-            return self.suspect(at, packet, Class::TooOld);
+        let class = self.seen_before(at, packet, before_ns);
+        if class == Class::TooOld {
+            return self.suspect(at, packet, class);
         }
-        let hot = &self.hot[at as usize];
-        let class = match hot.is_duplicate(number, packet.time_ns, before_ns) {
-            true => Class::Duplicate,
-            false => Class::Replay,
-        };
-        match (hot.remembered(number, first), packet.fingerprint) {
+        match (self.hot[at as usize].remembered(number, first), packet.fingerprint) {
             (0, _) | (_, 0) => self.suspect(at, packet, class),
+            // The old key's first packet tells what the ones behind it are.
+            (known, new) if known == new && anew => self.suspect(at, packet, class),
             (known, new) if known == new => self.judged(at, packet, class),
             _ => self.suspect(at, packet, Class::Reused),
         }
+    }
+
+    /// What a packet is whose number is not known to be missing.
+    fn seen_before(&self, at: u32, packet: Packet, before_ns: u64) -> Class {
+        let (hot, cold) = (&self.hot[at as usize], &self.cold[at as usize]);
+        let Packet { number, time_ns, .. } = packet;
+        if number < cold.first || (hot.highest - number >= WINDOW && number < cold.forgotten) {
+            return Class::TooOld;
+        }
+        if hot.is_duplicate(number, time_ns, before_ns) { Class::Duplicate } else { Class::Replay }
     }
 
     /// Takes a packet whose number has not come before; false when it has, or when it cannot be told.
@@ -207,21 +228,47 @@ impl Channels {
 
     /// A packet from below that may be the first of a restarted counter.
     fn suspect(&mut self, at: u32, packet: Packet, class: Class) {
+        self.make_room_to_wait(at);
         let highest = self.hot[at as usize].highest;
         let (settled, length) = self.suspicions.wait_behind(at, packet, class, highest);
         for (packet, class) in settled {
             self.judged(at, packet, class);
         }
-        let Some(length) = length else { return self.judged(at, packet, class) };
-        let renewed = self.hot[at as usize].flags & SUCCEEDED != 0;
-        if length >= RUN || (length >= SHORT_RUN && (renewed || self.suspicions.is_strong(at))) {
-            let mut run: Vec<Packet> =
-                self.suspicions.take_run(at).into_iter().map(|(packet, _)| packet).collect();
-            if !renewed {
-                run.sort_by_key(|packet| packet.number);
-            }
-            self.restart(at, run);
+        let (superseded, strong) = (self.is_superseded(at), self.suspicions.is_strong(at));
+        let renewed = superseded && self.begins_a_key(at);
+        let returns = renewed || (superseded && length >= RUN && self.is_back_at(at, packet.time_ns));
+        let enough = if renewed || strong { SHORT_RUN } else { RUN };
+        if length < enough {
+            return;
         }
+        let run = self.suspicions.take_run(at);
+        if superseded && !returns && !strong {
+            // Its highest number stands still whoever sends: copies, however many follow each other.
+            return run.into_iter().for_each(|(packet, class)| self.judged(at, packet, class));
+        }
+        let mut run: Vec<Packet> = run.into_iter().map(|(packet, _)| packet).collect();
+        if !returns {
+            run.sort_by_key(|packet| packet.number);
+        }
+        self.restart(at, run, returns);
+    }
+
+    /// Whether the waiting run is the start of a new key: its numbers start at 1 (802.1AE 10.5.2), and none of its packets
+    /// is a copy of the old key's.
+    fn begins_a_key(&self, at: u32) -> bool {
+        let (hot, cold) = (&self.hot[at as usize], &self.cold[at as usize]);
+        let is_copy = |packet: &Packet| {
+            packet.fingerprint != 0 && hot.remembered(packet.number, cold.first) == packet.fingerprint
+        };
+        let run = self.suspicions.run(at);
+        run.first().is_some_and(|(first, _)| cold.shown(first.number) <= START)
+            && !run.iter().any(|(packet, _)| is_copy(packet))
+    }
+
+    /// Whether the sender is back at this AN with a key whose start was missed: the key that had taken its place is silent.
+    fn is_back_at(&self, at: u32, now_ns: u64) -> bool {
+        let live = self.head(&self.hot[at as usize].key.group()).filter(|head| *head != at);
+        live.is_none_or(|head| self.hot[head as usize].last_ns.saturating_add(DUPLICATE_HORIZON_NS) <= now_ns)
     }
 
     /// Nothing more can change what this packet is.
@@ -229,6 +276,10 @@ impl Channels {
         if class == Class::Late && self.belated(at, packet, packet.time_ns) {
             return;
         }
+        let class = match class {
+            Class::Late => self.seen_before(at, packet, self.hot[at as usize].last_ns),
+            class => class,
+        };
         let depth = self.hot[at as usize].highest.saturating_sub(packet.number);
         let rare = self.rare(at);
         let (kind, what) = match class {
@@ -259,12 +310,15 @@ impl Channels {
         self.tell(What::Stray, at, packet, 0);
     }
 
-    /// The counter began anew with these packets: under a new key if the sender had moved on to another AN in between
-    /// (802.1AE has four, so they come round), else under the same one.
-    fn restart(&mut self, at: u32, run: Vec<Packet>) {
+    /// The counter began anew with these packets: under a new key if its sender `returns` to this AN (802.1AE has four, so
+    /// they come round), else under the same one.
+    fn restart(&mut self, at: u32, run: Vec<Packet>, returns: bool) {
         let Some(start) = run.first().copied() else { return };
+        for (packet, class) in self.suspicions.take_run(at) {
+            self.judged(at, packet, class);
+        }
         let highest = self.cold[at as usize].shown(self.hot[at as usize].highest);
-        if self.hot[at as usize].flags & SUCCEEDED != 0 {
+        if returns {
             self.returned(at, start);
         } else {
             self.cold[at as usize].restarts = self.cold[at as usize].restarts.saturating_add(1);
@@ -283,6 +337,14 @@ impl Channels {
         }
     }
 
+    /// Judges what has waited longest, where too much waits for one more channel.
+    fn make_room_to_wait(&mut self, at: u32) {
+        for quiet in self.suspicions.to_make_room(at) {
+            let settled = self.suspicions.remove(quiet, self.hot[quiet as usize].last_ns);
+            self.settled(quiet, settled);
+        }
+    }
+
     /// Judges what waited and can wait no longer.
     pub(super) fn settled(&mut self, at: u32, settled: Settled) {
         for (packet, class) in settled.run {
@@ -293,7 +355,8 @@ impl Channels {
         }
         if let Some(packet) = settled.ahead {
             // Nothing followed it, so nothing confirms it either: loss if that is plausible.
-            if packet.number.wrapping_sub(self.hot[at as usize].highest) <= BELIEVABLE {
+            let ahead = packet.number.wrapping_sub(self.hot[at as usize].highest);
+            if (1..=BELIEVABLE).contains(&ahead) {
                 self.skip(at, packet, self.hot[at as usize].last_ns.min(packet.time_ns));
             } else {
                 self.stray(at, packet);

@@ -278,6 +278,8 @@ pub struct Cold {
     pub bits: u8,
     /// The first channel of its group.
     pub is_first: bool,
+    /// Anomalies of it were noted.
+    pub is_noted: bool,
 }
 
 /// Counts of what does not happen to most packets.
@@ -343,6 +345,7 @@ impl Cold {
             jumps: 0,
             bits: 0,
             is_first: false,
+            is_noted: false,
         }
     }
 

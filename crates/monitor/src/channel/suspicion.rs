@@ -11,13 +11,13 @@ use super::memory::Words;
 use super::state::fingerprint;
 use super::table::Arrival;
 
-/// Channels under suspicion at the same time; beyond that packets are judged at once.
+/// Channels under suspicion at the same time; beyond that the wait of the older half ends.
 const LIMIT: usize = 4096;
 /// Numbers may be this far apart within a run.
 const STRIDE: u64 = 64;
 /// A run of this many packets is a restart, even if their contents are no longer remembered.
 pub const RUN: usize = 64;
-/// So many are enough where one of them differed from its original, or where the key had been changed.
+/// So many are enough where one of them differed from its original, or where they start a new key.
 pub const SHORT_RUN: usize = 4;
 
 /// A packet with its number extended.
@@ -77,13 +77,26 @@ impl Suspicions {
         self.map.get(&channel).and_then(|suspect| suspect.ahead)
     }
 
-    /// Lets a packet far ahead wait; false when there is no room.
-    pub fn wait_ahead(&mut self, channel: u32, packet: Packet) -> bool {
-        if self.map.len() >= LIMIT && !self.map.contains_key(&channel) {
-            return false;
+    /// The channels whose wait has to end before another one may wait, longest quiet first: half of all at once, so that
+    /// the search costs next to nothing. Mostly there are none.
+    pub fn to_make_room(&self, channel: u32) -> Vec<u32> {
+        if self.map.len() < LIMIT || self.map.contains_key(&channel) {
+            return Vec::new();
         }
+        let latest = |suspect: &Suspect| {
+            let waiting = suspect.run.last().map(|(packet, _)| packet).into_iter().chain(&suspect.ahead);
+            waiting.map(|packet| packet.time_ns).max()
+        };
+        let mut by_time: Vec<_> =
+            self.map.iter().map(|(channel, suspect)| (latest(suspect), *channel)).collect();
+        by_time.sort_unstable();
+        by_time.truncate(LIMIT / 2);
+        by_time.into_iter().map(|(_, channel)| channel).collect()
+    }
+
+    /// Lets a packet far ahead wait.
+    pub fn wait_ahead(&mut self, channel: u32, packet: Packet) {
         self.map.entry(channel).or_default().ahead = Some(packet);
-        true
     }
 
     pub fn clear_ahead(&mut self, channel: u32) {
@@ -92,18 +105,15 @@ impl Suspicions {
         }
     }
 
-    /// Adds a packet from below to its channel's run and returns the run's length, or `None` when there is no room.
-    /// Packets of an earlier run that this one does not continue are returned as settled.
+    /// Adds a packet from below to its channel's run and returns the run's length. Packets of an earlier run that this one
+    /// does not continue are returned as settled.
     pub fn wait_behind(
         &mut self,
         channel: u32,
         packet: Packet,
         class: Class,
         highest: u64,
-    ) -> (Vec<(Packet, Class)>, Option<usize>) {
-        if self.map.len() >= LIMIT && !self.map.contains_key(&channel) {
-            return (Vec::new(), None);
-        }
+    ) -> (Vec<(Packet, Class)>, usize) {
         let suspect = self.map.entry(channel).or_default();
         let continues = suspect.highest == highest
             && suspect.run.last().is_some_and(|(last, _)| last.number.abs_diff(packet.number) <= STRIDE)
@@ -111,7 +121,7 @@ impl Suspicions {
         let settled = if continues { Vec::new() } else { std::mem::take(&mut suspect.run) };
         suspect.highest = highest;
         suspect.run.push((packet, class));
-        (settled, Some(suspect.run.len()))
+        (settled, suspect.run.len())
     }
 
     /// Whether a packet in the channel's run differed from its original.
@@ -123,6 +133,11 @@ impl Suspicions {
     /// Whether packets from below wait.
     pub fn is_waiting(&self, channel: u32) -> bool {
         self.map.get(&channel).is_some_and(|suspect| !suspect.run.is_empty())
+    }
+
+    /// Packets from below that wait, in order of arrival.
+    pub fn run(&self, channel: u32) -> &[(Packet, Class)] {
+        self.map.get(&channel).map_or(&[], |suspect| &suspect.run)
     }
 
     pub fn take_run(&mut self, channel: u32) -> Vec<(Packet, Class)> {

@@ -283,6 +283,9 @@ impl Channels {
         self.gone.push(state);
         self.late.release(self.cold[at as usize].late_slot);
         let key = self.hot[at as usize].key;
+        if self.cold[at as usize].is_noted {
+            self.alarms.forget(key.channel_id());
+        }
         self.index.remove(hash_of(&key), at);
         self.evicted += 1;
         at
@@ -306,6 +309,7 @@ impl Channels {
     }
 
     pub(super) fn note(&mut self, kind: Kind, at: u32, packet: Packet, count: u64, value: u64) {
+        self.cold[at as usize].is_noted = true;
         let sequence = self.cold[at as usize].shown(packet.number);
         let occurrence = Occurrence { time_ns: packet.time_ns, sequence, frame: packet.frame, count, value };
         self.alarms.note(kind, Some(self.hot[at as usize].key), occurrence);

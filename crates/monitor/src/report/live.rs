@@ -68,7 +68,7 @@ impl<W: Write + Send> Live<W> {
         self.totals.add(&update.interval.counts);
         self.unknown += update.interval.unknown;
         self.capture_drops += update.interval.capture_drops;
-        if update.interval.index > self.interval.index {
+        if update.interval.replaces(&self.interval) {
             self.interval = update.interval;
         } else if update.interval.index == self.interval.index {
             self.interval.counts.add(&update.interval.counts);
@@ -83,7 +83,7 @@ impl<W: Write + Send> Live<W> {
         for delta in &update.deltas {
             let Some(line) = self.channels.get_mut(&delta.channel) else { continue };
             line.counts.add(&delta.counts);
-            if delta.interval > line.interval {
+            if delta.interval != line.interval {
                 (line.interval, line.packets) = (delta.interval, 0);
             }
             line.packets += delta.counts.packets;
@@ -245,6 +245,7 @@ mod tests {
         let mut screen = Vec::new();
         let mut live = Live::new(&mut screen, 110);
         let anomaly = Anomaly {
+            added: 1,
             kind: Kind::ClearText,
             channel: 0,
             channel_name: String::new(),

@@ -9,7 +9,7 @@ use sluice_metrics::Kind::{Counter, Gauge};
 use sluice_metrics::Page;
 
 use crate::anomaly::Kind;
-use crate::summary::{Counts, Sink, Summary, Update};
+use crate::summary::{Counts, Interval, Sink, Summary, Update};
 
 /// How often the file is renewed.
 const EVERY: Duration = Duration::from_secs(1);
@@ -77,8 +77,7 @@ pub fn text(totals: &Totals) -> String {
 pub struct TextFile {
     path: PathBuf,
     totals: Totals,
-    anomalies: BTreeMap<(Kind, u64), u64>,
-    newest: u64,
+    newest: Interval,
     written: Option<Instant>,
 }
 
@@ -88,8 +87,7 @@ impl TextFile {
         let mut file = TextFile {
             path: path.to_owned(),
             totals: Totals::default(),
-            anomalies: BTreeMap::new(),
-            newest: 0,
+            newest: Interval::default(),
             written: None,
         };
         file.write()?;
@@ -122,17 +120,16 @@ impl Sink for TextFile {
         totals.capture_drops += interval.capture_drops;
         totals.channels += update.new_channels.len() as u64;
         totals.rekeys += update.rekeys.len() as u64;
-        if interval.index > self.newest {
-            (self.newest, totals.active) = (interval.index, 0);
+        if interval.replaces(&self.newest) {
+            (self.newest, totals.active) = (*interval, 0);
         }
-        if interval.index == self.newest {
+        if interval.index == self.newest.index {
             totals.active += interval.active;
         }
         totals.last_ns = totals.last_ns.max(interval.start_ns + interval.length_ns);
         for anomaly in &update.anomalies {
-            let before = self.anomalies.insert((anomaly.kind, anomaly.channel), anomaly.count).unwrap_or(0);
             let total = totals.anomalies.entry(anomaly.kind).or_default();
-            *total = total.saturating_add(anomaly.count).saturating_sub(before);
+            *total = total.saturating_add_signed(anomaly.added);
         }
         if self.written.is_none_or(|when| when.elapsed() >= EVERY) {
             self.write()?;
@@ -215,7 +212,8 @@ mod tests {
         sink.written = None;
         let counts = Counts { packets: 10, lost: 2, ..Counts::default() };
         let interval = Interval { index: 3, counts, active: 4, length_ns: 1, ..Interval::default() };
-        let anomaly = |count| Anomaly {
+        let anomaly = |count, added| Anomaly {
+            added,
             kind: Kind::Loss,
             channel: 9,
             channel_name: String::new(),
@@ -227,9 +225,9 @@ mod tests {
             frame: 0,
             detail: String::new(),
         };
-        sink.update(Update { interval, anomalies: vec![anomaly(2)], ..Update::default() }).unwrap();
+        sink.update(Update { interval, anomalies: vec![anomaly(2, 2)], ..Update::default() }).unwrap();
         sink.written = None;
-        sink.update(Update { interval, anomalies: vec![anomaly(5)], ..Update::default() }).unwrap();
+        sink.update(Update { interval, anomalies: vec![anomaly(5, 3)], ..Update::default() }).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(value(&text, "sluice_monitor_packets_total"), 20.0);
         assert_eq!(value(&text, "sluice_monitor_lost"), 4.0);

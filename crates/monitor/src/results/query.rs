@@ -333,6 +333,7 @@ pub(super) fn anomalies(
 fn read_anomaly(row: &Row<'_>) -> rusqlite::Result<Option<NamedAnomaly>> {
     let Some(kind) = kind(&row.get::<_, String>("kind")?) else { return Ok(None) };
     let anomaly = Anomaly {
+        added: 0,
         kind,
         channel: unsigned(row, "channel")?,
         channel_name: row.get("channel_name")?,

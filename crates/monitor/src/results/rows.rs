@@ -195,7 +195,13 @@ fn put_anomaly(database: &Connection, run: i64, anomaly: &Anomaly) -> rusqlite::
         return Ok(());
     }
     database
-        .prepare_cached("INSERT OR REPLACE INTO anomaly VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?
+        .prepare_cached(
+            "INSERT INTO anomaly VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+             count = count + ?, last_ns = excluded.last_ns, last_sequence = excluded.last_sequence,
+             first_sequence = iif(excluded.first_ns < first_ns, excluded.first_sequence, first_sequence),
+             frame = iif(excluded.first_ns < first_ns, excluded.frame, frame),
+             first_ns = min(first_ns, excluded.first_ns), detail = excluded.detail",
+        )?
         .execute((
             run,
             anomaly.kind.name(),
@@ -209,6 +215,7 @@ fn put_anomaly(database: &Connection, run: i64, anomaly: &Anomaly) -> rusqlite::
             anomaly.last_sequence as i64,
             anomaly.frame as i64,
             &anomaly.detail,
+            anomaly.added,
         ))?;
     Ok(())
 }

@@ -280,6 +280,7 @@ mod tests {
             frame: 3,
         };
         let anomaly = |sci: &u64| Anomaly {
+            added: 1,
             kind: Kind::Loss,
             channel: key(*sci).channel_id(),
             channel_name: key(*sci).to_string(),
@@ -355,6 +356,28 @@ mod tests {
         let again: Vec<_> = pending(3);
         add(&mut connection, key, &again).unwrap();
         assert_ne!(content(&connection), once);
+    }
+
+    /// With more anomalies than are remembered, one may be forgotten and begin anew.
+    #[test]
+    fn an_anomaly_that_begins_anew_is_added_to_what_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut connection, key) = begin(&folder.path().join("results.db"));
+        let report = |number, count, added, first_ns, last_ns| {
+            let mut update = update(1, &[5]);
+            let of = &mut update.anomalies[0];
+            (of.count, of.added, of.first_ns, of.last_ns) = (count, added, first_ns, last_ns);
+            Pending::new(number, update, key.detail)
+        };
+        let updates = [report(1, 4, 4, 10, 20), report(2, 7, 3, 10, 30), report(3, 2, 2, 40, 50)];
+        add(&mut connection, key, &updates).unwrap();
+        let row = "SELECT count, first_ns, last_ns FROM anomaly";
+        let row = |database: &Connection| {
+            database.query_row(row, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get(2)?)))
+        };
+        assert_eq!(row(&connection).unwrap(), (9, 10, 50));
+        add(&mut connection, key, &[report(4, 0, -2, 40, 50)]).unwrap();
+        assert_eq!(row(&connection), Err::<(i64, i64, i64), _>(rusqlite::Error::QueryReturnedNoRows));
     }
 
     #[test]
