@@ -1,0 +1,66 @@
+//! What a client of DHCP puts into the kernel: its address, and routes whose source it is.
+
+use std::net::Ipv4Addr;
+
+use sluice_language::config::Prefix;
+
+use super::client4::{Around, Client4};
+use super::lease::{Lease4, Net};
+use crate::kernel::lease::{Leased, LeasedRoute, LeasedVia};
+use crate::kernel::{Kernel, KernelError};
+
+impl Client4 {
+    /// Has the kernel know the lease and nothing else of this device's. What is there already is not touched, unless it is
+    /// good for longer now.
+    pub fn place(&mut self, around: &Around<'_>, is_extended: bool) {
+        let Some(ifindex) = self.link.map(|(ifindex, _)| ifindex) else { return };
+        if let Err(error) = self.put(ifindex, around.kernel, is_extended) {
+            tracing::error!(interface = self.unit, %error, "DHCP: the lease is not in the kernel");
+            self.note = error.to_string();
+        }
+    }
+
+    fn put(&self, ifindex: u32, kernel: &Kernel, is_extended: bool) -> Result<(), KernelError> {
+        let own = |leased: &&Leased| leased.ifindex == ifindex && leased.prefix.addr.is_ipv4();
+        let present = kernel.leased()?;
+        let wanted: Option<Prefix> = self.lease.as_ref().map(Lease4::prefix);
+        if let Some(lease) = &self.lease {
+            let known = present.iter().any(|leased| own(&leased) && leased.prefix == lease.prefix());
+            if is_extended || !known {
+                let valid_s = lease.ends.left_s();
+                let (prefix, is_duplicate) = (lease.prefix(), false);
+                let leased = Leased { ifindex, prefix, preferred_s: valid_s, valid_s, is_duplicate };
+                kernel.put_leased(&self.device, &leased, false)?;
+            }
+        }
+        let routes = self.routes(ifindex);
+        let there = kernel.leased_routes()?;
+        let is_own = |route: &&LeasedRoute| {
+            matches!(route.via, LeasedVia::Device { ifindex: of, .. } if of == ifindex)
+                && route.destination.addr.is_ipv4()
+        };
+        for route in routes.iter().filter(|route| !there.contains(route)) {
+            kernel.put_leased_route(route)?;
+        }
+        for route in there.iter().filter(is_own).filter(|route| {
+            !routes.iter().any(|other| (other.destination, other.metric) == (route.destination, route.metric))
+        }) {
+            kernel.delete_leased_route(route)?;
+        }
+        for leased in present.iter().filter(own).filter(|leased| Some(leased.prefix) != wanted) {
+            kernel.delete_address(ifindex, &self.device, leased.prefix)?;
+        }
+        Ok(())
+    }
+
+    fn routes(&self, ifindex: u32) -> Vec<LeasedRoute> {
+        let Some(lease) = &self.lease else { return vec![] };
+        let wanted = lease.routes.iter().filter(|(to, _)| to.len > 0 || self.config.default_route);
+        let route = |(to, gateway): &(Net, Ipv4Addr)| LeasedRoute {
+            destination: (*to).into(),
+            via: LeasedVia::Device { ifindex, gateway: *gateway, source: lease.address },
+            metric: self.config.preference,
+        };
+        wanted.map(route).collect()
+    }
+}
