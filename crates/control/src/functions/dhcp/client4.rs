@@ -77,6 +77,8 @@ pub struct Client4 {
     pub lease: Option<Lease4>,
     /// Why there is none, or what of it was left out.
     pub note: String,
+    /// Its routes that are left out as long as others have them.
+    pub held: String,
     /// It is to be written down.
     pub changed: bool,
     /// Its device was never looked at: a lease may be in the kernel from before.
@@ -103,6 +105,7 @@ impl Client4 {
             state: State::Down,
             lease,
             note: String::new(),
+            held: String::new(),
             changed: false,
             is_new: true,
             link: None,

@@ -14,16 +14,29 @@ impl Client4 {
     /// good for longer now.
     pub fn place(&mut self, around: &Around<'_>, is_extended: bool) {
         let Some(ifindex) = self.link.map(|(ifindex, _)| ifindex) else { return };
-        if let Err(error) = self.put(ifindex, around.kernel, is_extended) {
-            tracing::error!(interface = self.unit, %error, "DHCP: the lease is not in the kernel");
-            self.note = error.to_string();
+        match self.put(ifindex, around.kernel, is_extended) {
+            Ok(held) => {
+                if !held.is_empty() && held != self.held {
+                    tracing::warn!(interface = self.unit, "DHCP: left out: {held}");
+                }
+                self.held = held;
+            }
+            Err(error) => {
+                tracing::error!(interface = self.unit, %error, "DHCP: the lease is not in the kernel");
+                self.note = error.to_string();
+            }
         }
     }
 
-    fn put(&self, ifindex: u32, kernel: &Kernel, is_extended: bool) -> Result<(), KernelError> {
+    /// Says which routes others have already.
+    fn put(&self, ifindex: u32, kernel: &Kernel, is_extended: bool) -> Result<String, KernelError> {
         let own = |leased: &&Leased| leased.ifindex == ifindex && leased.prefix.addr.is_ipv4();
         let present = kernel.leased()?;
         let wanted: Option<Prefix> = self.lease.as_ref().map(Lease4::prefix);
+        // with the first address of a subnet the kernel takes away those that came behind it
+        for leased in present.iter().filter(own).filter(|leased| Some(leased.prefix) != wanted) {
+            kernel.delete_address(ifindex, &self.device, leased.prefix)?;
+        }
         if let Some(lease) = &self.lease {
             let known = present.iter().any(|leased| own(&leased) && leased.prefix == lease.prefix());
             if is_extended || !known {
@@ -39,18 +52,25 @@ impl Client4 {
             matches!(route.via, LeasedVia::Device { ifindex: of, .. } if of == ifindex)
                 && route.destination.addr.is_ipv4()
         };
+        let is_same = |one: &LeasedRoute, other: &LeasedRoute| {
+            (one.destination, one.metric) == (other.destination, other.metric)
+        };
+        let mut held = vec![];
         for route in routes.iter().filter(|route| !there.contains(route)) {
-            kernel.put_leased_route(route)?;
+            let has_one = there.iter().filter(is_own).any(|own| is_same(own, route));
+            if !kernel.put_leased_route(route, has_one)? {
+                held.push(format!("{} of metric {}", Net::from(route.destination), route.metric));
+            }
         }
-        for route in there.iter().filter(is_own).filter(|route| {
-            !routes.iter().any(|other| (other.destination, other.metric) == (route.destination, route.metric))
-        }) {
+        for route in
+            there.iter().filter(is_own).filter(|route| !routes.iter().any(|other| is_same(other, route)))
+        {
             kernel.delete_leased_route(route)?;
         }
-        for leased in present.iter().filter(own).filter(|leased| Some(leased.prefix) != wanted) {
-            kernel.delete_address(ifindex, &self.device, leased.prefix)?;
-        }
-        Ok(())
+        Ok(match held.is_empty() {
+            true => String::new(),
+            false => format!("others have a route to {}", held.join(", ")),
+        })
     }
 
     fn routes(&self, ifindex: u32) -> Vec<LeasedRoute> {

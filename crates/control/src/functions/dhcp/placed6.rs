@@ -129,7 +129,7 @@ impl Client6 {
             // RFC 7084, WPD-5: what no unit has of it must not go back to where it came from
             let route = unreachable(prefix.net);
             if !kernel.leased_routes()?.iter().any(|known| is_to(known, prefix.net)) {
-                kernel.put_leased_route(&route)?;
+                kernel.put_leased_route(&route, true)?;
             }
             for (device, net) in &lease.lans {
                 put(device, *net, times(prefix), is_extended, false)?;

@@ -5,6 +5,7 @@ use socket2::{Domain, Protocol, Type as SocketType};
 use super::super::lease::Net;
 use super::super::tried::{alone, link};
 use super::*;
+use crate::kernel::lease::{LeasedRoute, LeasedVia};
 
 #[test]
 fn pauses_double_up_to_a_minute() {
@@ -126,5 +127,35 @@ fn another_client_gives_the_lease_back_as_the_one_that_got_it() {
         let mut client = bound("v0", 9, around);
         client.configure(&DhcpClient { server: Some([192, 0, 2, 2].into()), ..config() }, around);
         assert_eq!((client.state, &client.lease), (State::Selecting, &None));
+    });
+}
+
+/// One route of a destination and a metric: who has it keeps it.
+#[test]
+fn routes_are_not_taken_from_another_client() {
+    alone("same-routes", |around, _| {
+        let devices = || -> Vec<u32> {
+            let of = |route: LeasedRoute| match route.via {
+                LeasedVia::Device { ifindex, .. } => ifindex,
+                LeasedVia::Unreachable => 0,
+            };
+            around.kernel.leased_routes().unwrap().into_iter().map(of).collect()
+        };
+        let mut first = bound("v0", 9, around);
+        let mut second = bound("v2", 10, around);
+        let [v0, v2] = ["v0", "v2"].map(|device| link(around.kernel, device).index);
+        assert_eq!((devices(), &*first.held), (vec![v0], ""));
+        assert_eq!(second.held, "others have a route to 0.0.0.0/0 of metric 12");
+        first.place(around, false);
+        second.place(around, false);
+        assert_eq!(devices(), [v0]);
+        // its own route is changed with its address
+        let mut other = lease("v0", 11);
+        other.routes[0].1 = [192, 0, 2, 2].into();
+        first.bind(other, "bound", around);
+        assert_eq!((devices(), &*first.held), (vec![v0], ""));
+        first.release(around);
+        second.place(around, false);
+        assert_eq!((devices(), &*second.held), (vec![v2], ""));
     });
 }
