@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use nix::net::if_::if_nametoindex;
 use sluice_language::config::Prefix;
 
 use super::client4::{Around, Client4};
@@ -13,7 +14,9 @@ impl Client4 {
     /// Has the kernel know the lease and nothing else of this device's. What is there already is not touched, unless it is
     /// good for longer now.
     pub fn place(&mut self, around: &Around<'_>, is_extended: bool) {
-        let Some(ifindex) = self.link.map(|(ifindex, _)| ifindex) else { return };
+        // what is given back goes from a device without a carrier, too
+        let by_name = || self.lease.is_none().then(|| if_nametoindex(self.device.as_str()).ok()).flatten();
+        let Some(ifindex) = self.link.map(|(ifindex, _)| ifindex).or_else(by_name) else { return };
         match self.put(ifindex, around.kernel, is_extended) {
             Ok(held) => {
                 if !held.is_empty() && held != self.held {

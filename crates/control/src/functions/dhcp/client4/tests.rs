@@ -159,3 +159,15 @@ fn routes_are_not_taken_from_another_client() {
         assert_eq!((devices(), &*second.held), (vec![v2], ""));
     });
 }
+
+#[test]
+fn what_is_given_back_goes_without_a_carrier_too() {
+    alone("no-carrier", |around, _| {
+        let mut client = bound("v0", 9, around);
+        client.look(None, around);
+        client.place(around, false);
+        assert_eq!((client.state, addresses(around.kernel).len()), (State::Down, 1));
+        client.release(around);
+        assert_eq!(addresses(around.kernel), []);
+    });
+}
