@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use sluice_dataplane::{Dataplane, Sizes};
 use sluice_plan::Plan;
 
+use crate::functions::dhcp::chance;
 use crate::functions::variants;
 use crate::kernel::{bpffs, preflight};
 
@@ -28,7 +29,9 @@ pub fn loads(plan: &Plan) -> Result<bool, LoadsError> {
     if preflight::privileged().is_err() {
         return Ok(false);
     }
-    let scratch = Scratch(bpffs.join(format!("sluice-check-{}", std::process::id())));
+    // where others may make names, too, nobody foresees this one
+    let name = format!("sluice-check-{:08x}{:08x}", chance::word(), chance::word());
+    let scratch = Scratch(bpffs.join(name));
     let sizes = Sizes { sessions4: SESSIONS, sessions6: SESSIONS, ..Sizes::default() };
     let dataplane = Dataplane::open(&scratch.0, sizes)?;
     dataplane.load(&plan.tables, &variants(plan, None, &[]), plan.generation)?;

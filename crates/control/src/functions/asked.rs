@@ -1,18 +1,19 @@
 //! What FRR and Kea say of a configuration that is only checked; a commit asks them too.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 use sluice_language::Config;
 use sluice_language::dhcp_server::Family;
 use sluice_plan::Plan;
 
+use super::dhcp::chance;
 use super::dhcp_server::process::{Place, program};
 use super::dhcp_server::{Refused, kea};
 use super::frr::{Frr, FrrError};
 use super::router_advertisement::device_of;
-use crate::state::files;
 
 /// Why another program does not take its part of a configuration.
 #[derive(Debug, thiserror::Error)]
@@ -51,11 +52,24 @@ pub fn asked(text: &str, file: &str, plan: &Plan) -> Result<Vec<String>, AskedEr
 /// A directory for the questions, which goes with the answers.
 struct Scratch(PathBuf);
 
+/// Names that are tried before the directory of temporary files is taken to be full of them.
+const NAMES: usize = 16;
+
 impl Scratch {
+    /// Everybody may make names in the directory of temporary files: what is there already, be it a link, is not used.
     fn new() -> io::Result<Self> {
-        let dir = std::env::temp_dir().join(format!("sluice-asked-{}", std::process::id()));
-        files::make_dir(&dir)?;
-        Ok(Self(dir))
+        let names = (0..NAMES).map(|_| format!("sluice-asked-{:08x}{:08x}", chance::word(), chance::word()));
+        Self::of(names.map(|name| std::env::temp_dir().join(name)))
+    }
+
+    fn of(paths: impl Iterator<Item = PathBuf>) -> io::Result<Self> {
+        for path in paths {
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return made.map(|()| Self(path)),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
     }
 }
 
@@ -95,5 +109,35 @@ fn server(config: &Config, family: Family, scratch: &Scratch) -> Result<Option<S
         Ok(Ok(())) => Ok(None),
         Ok(Err(words)) => Err(Refused { statement, words }.to_string()),
         Err(error) => unasked(&error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn what_others_have_made_is_neither_used_nor_removed() {
+        let foreseen = std::env::temp_dir().join(format!("sluice-asked-{}", std::process::id()));
+        fs::create_dir(&foreseen).unwrap();
+        let inside = |name: &str| foreseen.join(name);
+        fs::create_dir(inside("theirs")).unwrap();
+        symlink(inside("theirs"), inside("link")).unwrap();
+        symlink(inside("nowhere"), inside("broken")).unwrap();
+        let scratch = Scratch::new().unwrap();
+        assert_ne!(scratch.0, foreseen);
+        assert_eq!(fs::metadata(&scratch.0).unwrap().permissions().mode() & 0o777, 0o700);
+        drop(scratch);
+        let scratch = Scratch::of(["theirs", "link", "broken", "free"].map(inside).into_iter()).unwrap();
+        assert_eq!(scratch.0, inside("free"));
+        drop(scratch);
+        assert!(Scratch::of(["theirs", "link", "broken"].map(inside).into_iter()).is_err());
+        let mut left: Vec<_> =
+            fs::read_dir(&foreseen).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["broken", "link", "theirs"]);
+        fs::remove_dir_all(&foreseen).unwrap();
     }
 }

@@ -71,14 +71,27 @@ impl Kernel {
         Ok(messages.iter().filter_map(leased).collect())
     }
 
-    pub fn put_leased_route(&self, route: &LeasedRoute) -> Result<()> {
+    /// Adds a route, or changes the one of its destination and metric, where that is the caller's. False = somebody else has
+    /// one of them, which stays.
+    pub fn put_leased_route(&self, route: &LeasedRoute, is_own: bool) -> Result<bool> {
         let action = || format!("add route {}/{}", route.destination.addr, route.destination.len);
         let message = build(route).map_err(|reason| KernelError {
             action: action(),
             reason,
             advice: "this is a defect; report it",
         })?;
-        let add = self.netlink.route().add(message).replace().execute();
+        let request = self.netlink.route().add(message);
+        let request = if is_own { request.replace() } else { request };
+        let add = async {
+            match request.execute().await {
+                Err(rtnetlink::Error::NetlinkError(message))
+                    if message.to_io().kind() == std::io::ErrorKind::AlreadyExists =>
+                {
+                    Ok(false)
+                }
+                done => done.map(|()| true),
+            }
+        };
         self.wait(add, action, "the server's routes do not fit the device")
     }
 

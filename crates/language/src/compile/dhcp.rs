@@ -1,10 +1,10 @@
 //! `interfaces unit family`: clients of DHCP and DHCPv6.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::interfaces::text;
 use super::view::View;
-use crate::config::Interface;
+use crate::config::{Interface, StaticRoute};
 use crate::dhcp::{DhcpClient, Dhcpv6Client, DuidType};
 use crate::error::Report;
 use crate::gtpu::MOBILE;
@@ -116,6 +116,39 @@ pub(super) fn lans_are_units(top: View, interfaces: &[Interface], report: &mut R
             } else if !seen.insert(name) {
                 refuse(report, format!("`{}` gets a sub-prefix already", lan.word()), "name it once");
             }
+        }
+    }
+}
+
+/// The kernel has one route of a destination and a metric: clients would take theirs from each other for ever.
+pub(super) fn default_routes_are_distinct(
+    top: View,
+    interfaces: &[Interface],
+    routes: &[StaticRoute],
+    report: &mut Report,
+) {
+    let is_default = |route: &&StaticRoute| route.destination.len == 0 && route.destination.addr.is_ipv4();
+    let of_text =
+        |route: &StaticRoute| (route.preference, "routing-options static route 0.0.0.0/0".to_owned());
+    let mut seen: HashMap<u32, String> = routes.iter().filter(is_default).map(of_text).collect();
+    let in_service = interfaces.iter().filter(|interface| !interface.disabled).flat_map(|interface| {
+        interface.units.iter().filter(|unit| !unit.disabled).map(move |unit| (&interface.name, unit))
+    });
+    for (interface, unit) in in_service {
+        let Some(client) = unit.dhcp.as_ref().filter(|client| client.default_route) else { continue };
+        let number = unit.number.to_string();
+        let view = top.path(&["interfaces", interface, "unit", &number, "family", "inet"]);
+        let Some(view) = view.and_then(|inet| NAMES.iter().find_map(|name| inet.child(name))) else {
+            continue;
+        };
+        if let Some(other) = seen.insert(client.preference, format!("interfaces {interface} unit {number}")) {
+            let message = format!(
+                "`{}` takes a default route of preference {}, as `{other}` has one",
+                view.context(),
+                client.preference
+            );
+            let help = "give one of them another `preference`, or the client `no-default-route`";
+            report.error_help(&view.location(), message, help);
         }
     }
 }

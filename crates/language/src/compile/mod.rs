@@ -68,6 +68,7 @@ pub(crate) fn typed(tree: &Tree, report: &mut Report) -> Config {
     let (routing_instances, leaks) = instances::compile(top, &main, report);
     leaks::refuse_circles(&main, &static_routes, (&routing_instances, &leaks), report);
     let static_routes = static_routes.all;
+    dhcp::default_routes_are_distinct(top, &interfaces, &static_routes, report);
     let fan_out = fan_out::compile(top, &interfaces, report);
     fan_out::refuse_before_gate(top, &fan_out, &zones, &gate, report);
     let names = nat::Names {

@@ -4,7 +4,6 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluice_language::config::Prefix;
 use sluice_language::dhcp::DhcpClient;
 use socket2::Socket;
 
@@ -13,7 +12,6 @@ use super::lease::{Lease4, Until};
 use super::offer::{Taken, judge};
 use super::packets;
 use super::wire4::{Reply, Request, Type, code};
-use crate::kernel::lease::{Leased, LeasedRoute, LeasedVia};
 use crate::kernel::packet::{PacketSocket, Taken as Kind, port_68, send_to_server};
 use crate::kernel::{Kernel, Link};
 
@@ -79,11 +77,13 @@ pub struct Client4 {
     pub lease: Option<Lease4>,
     /// Why there is none, or what of it was left out.
     pub note: String,
+    /// Its routes that are left out as long as others have them.
+    pub held: String,
     /// It is to be written down.
     pub changed: bool,
     /// Its device was never looked at: a lease may be in the kernel from before.
     is_new: bool,
-    link: Option<(u32, [u8; 6])>,
+    pub link: Option<(u32, [u8; 6])>,
     socket: Option<Arc<PacketSocket>>,
     arp: Option<Arc<PacketSocket>>,
     port: Option<Socket>,
@@ -105,6 +105,7 @@ impl Client4 {
             state: State::Down,
             lease,
             note: String::new(),
+            held: String::new(),
             changed: false,
             is_new: true,
             link: None,
@@ -132,22 +133,29 @@ impl Client4 {
         [self.next, end].into_iter().flatten().min()
     }
 
-    /// Another configuration of the same unit.
+    /// Another configuration of the same unit. The lease is given back where it is another client's from here on, or of a
+    /// server that is not listened to; whatever else is asked for is asked with it (section 4.4.5).
     pub fn configure(&mut self, config: &DhcpClient, around: &Around<'_>) {
         let asks_for = |config: &DhcpClient| {
-            (
-                config.identifier.clone(),
-                config.server,
-                config.vendor.clone(),
-                config.lease_s,
-                config.host_name.clone(),
-            )
+            (config.server, config.vendor.clone(), config.lease_s, config.host_name.clone())
         };
-        let asks_anew = asks_for(&self.config) != asks_for(config);
-        self.config = config.clone();
-        if asks_anew && self.state != State::Down {
+        let is_refused =
+            |lease: &Lease4| config.server != self.config.server && !listens_to(config, lease.server);
+        let is_another =
+            config.identifier != self.config.identifier || self.lease.as_ref().is_some_and(is_refused);
+        let asks_otherwise = is_another || asks_for(&self.config) != asks_for(config);
+        if is_another && self.state != State::Down {
+            // as the one that the server knows
             self.release(around);
-            self.begin();
+        }
+        self.config = config.clone();
+        match self.state {
+            State::Down => {}
+            State::Bound | State::Renewing | State::Rebinding if asks_otherwise && !is_another => {
+                self.renew()
+            }
+            _ if asks_otherwise => self.begin(),
+            _ => {}
         }
     }
 
@@ -492,65 +500,6 @@ impl Client4 {
             )
             .ok();
     }
-
-    /// Has the kernel know the lease and nothing else of this device's. What is there already is not touched, unless it is
-    /// good for longer now.
-    pub fn place(&mut self, around: &Around<'_>, is_extended: bool) {
-        let Some(ifindex) = self.link.map(|(ifindex, _)| ifindex) else { return };
-        if let Err(error) = self.put(ifindex, around.kernel, is_extended) {
-            tracing::error!(interface = self.unit, %error, "DHCP: the lease is not in the kernel");
-            self.note = error.to_string();
-        }
-    }
-
-    fn put(
-        &self,
-        ifindex: u32,
-        kernel: &Kernel,
-        is_extended: bool,
-    ) -> Result<(), crate::kernel::KernelError> {
-        let own = |leased: &&Leased| leased.ifindex == ifindex && leased.prefix.addr.is_ipv4();
-        let present = kernel.leased()?;
-        let wanted: Option<Prefix> = self.lease.as_ref().map(Lease4::prefix);
-        if let Some(lease) = &self.lease {
-            let known = present.iter().any(|leased| own(&leased) && leased.prefix == lease.prefix());
-            if is_extended || !known {
-                let valid_s = lease.ends.left_s();
-                let (prefix, is_duplicate) = (lease.prefix(), false);
-                let leased = Leased { ifindex, prefix, preferred_s: valid_s, valid_s, is_duplicate };
-                kernel.put_leased(&self.device, &leased, false)?;
-            }
-        }
-        let routes = self.routes(ifindex);
-        let there = kernel.leased_routes()?;
-        let is_own = |route: &&LeasedRoute| {
-            matches!(route.via, LeasedVia::Device { ifindex: of, .. } if of == ifindex)
-                && route.destination.addr.is_ipv4()
-        };
-        for route in routes.iter().filter(|route| !there.contains(route)) {
-            kernel.put_leased_route(route)?;
-        }
-        for route in there.iter().filter(is_own).filter(|route| {
-            !routes.iter().any(|other| (other.destination, other.metric) == (route.destination, route.metric))
-        }) {
-            kernel.delete_leased_route(route)?;
-        }
-        for leased in present.iter().filter(own).filter(|leased| Some(leased.prefix) != wanted) {
-            kernel.delete_address(ifindex, &self.device, leased.prefix)?;
-        }
-        Ok(())
-    }
-
-    fn routes(&self, ifindex: u32) -> Vec<LeasedRoute> {
-        let Some(lease) = &self.lease else { return vec![] };
-        let wanted = lease.routes.iter().filter(|(to, _)| to.len > 0 || self.config.default_route);
-        let route = |(to, gateway): &(super::lease::Net, Ipv4Addr)| LeasedRoute {
-            destination: (*to).into(),
-            via: LeasedVia::Device { ifindex, gateway: *gateway, source: lease.address },
-            metric: self.config.preference,
-        };
-        wanted.map(route).collect()
-    }
 }
 
 impl Client for Client4 {
@@ -582,6 +531,10 @@ impl Client for Client4 {
     }
 }
 
+fn listens_to(config: &DhcpClient, server: Ipv4Addr) -> bool {
+    config.server.is_none_or(|only| only == server)
+}
+
 /// RFC 2131, section 4.1: doubled each time.
 fn backoff(first_s: u32, sent: u32) -> Duration {
     let doubled = u64::from(first_s) << sent.saturating_sub(1).min(6);
@@ -589,13 +542,4 @@ fn backoff(first_s: u32, sent: u32) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_double_up_to_a_minute() {
-        let pauses: Vec<u64> = (1..8).map(|sent| backoff(4, sent).as_secs()).collect();
-        assert_eq!(pauses, [4, 8, 16, 32, 64, 64, 64]);
-        assert_eq!(backoff(64, 1_000_000), LONGEST_PAUSE);
-    }
-}
+mod tests;

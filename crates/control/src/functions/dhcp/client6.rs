@@ -1,16 +1,20 @@
 //! A client of DHCPv6: exchanges of RFC 8415 section 18.2, and what they put into the kernel.
 
+mod messages;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluice_language::config::Prefix;
-use sluice_language::dhcp::{Dhcpv6Client, DuidType};
+use sluice_language::dhcp::Dhcpv6Client;
 
 use super::chance::{self, Sparing};
 use super::client4::{Around, Client};
 use super::lease::{Given, Lease6, Until};
-use super::reply6::judge;
-use super::wire6::{Association, Message, Part, Type, asked, status};
+use super::placed6::is_to;
+use super::reply6::{Judged, judge};
+use super::wire6::{Association, Message, Type, status};
 use crate::kernel::Link;
 use crate::kernel::packet::{Port546, solicit_routers};
 
@@ -126,19 +130,34 @@ impl Client6 {
         [self.next, end, self.tried, self.routers.1].into_iter().flatten().min()
     }
 
+    /// Another configuration of the same unit. What another client would have, and what is not asked for any more, is given
+    /// back; the rest is kept, and what is asked for besides is asked with it (section 18.2.4).
     pub fn configure(&mut self, config: &Dhcpv6Client, lans: Vec<String>, around: &Around<'_>) {
         let asks_for = |config: &Dhcpv6Client| {
             (config.address, config.prefix, config.duid, config.prefix_length, config.dns)
         };
-        let asks_anew = asks_for(&self.config) != asks_for(config);
+        let asks_otherwise = asks_for(&self.config) != asks_for(config);
         let moves = self.lans != lans || self.config.sub_prefix_length != config.sub_prefix_length;
+        let is_left = |given: &Given| if given.is_prefix() { !config.prefix } else { !config.address };
+        let is_all = asks_otherwise && self.lease.as_ref().is_some_and(|lease| lease.given().all(is_left));
+        // all this as the one that the server knows
+        if is_all || config.duid != self.config.duid && self.state != State::Down {
+            self.release(around);
+        } else if let Some(part) = self.lease.as_mut().and_then(|lease| lease.take(is_left)) {
+            self.give_back(&part, around);
+        }
         (self.config, self.lans) = (config.clone(), lans);
         if let Some(prefix) = self.lease.as_ref().and_then(|lease| lease.prefix.clone()).filter(|_| moves) {
-            self.assign(&prefix);
+            self.assign(&prefix, &prefix.valid);
         }
-        if asks_anew && self.state != State::Down {
-            self.release(around);
-            self.begin();
+        match self.state {
+            State::Down => {}
+            State::Renewing | State::Rebinding if asks_otherwise && self.lease.is_some() => {
+                self.enter(self.state);
+            }
+            State::Bound if asks_otherwise && self.lease.is_some() => self.enter(State::Renewing),
+            _ if asks_otherwise => self.begin(),
+            _ => {}
         }
     }
 
@@ -179,7 +198,12 @@ impl Client6 {
     fn is_in_the_kernel(&self, lease: &Lease6, around: &Around<'_>) -> bool {
         let present = around.kernel.leased().unwrap_or_default();
         let has = |given: &Given| present.iter().any(|leased| leased.prefix == given.net.into());
-        !lease.has_ended() && lease.address.as_ref().is_none_or(has)
+        // addresses of units are not there as long as their devices are not
+        let routes = around.kernel.leased_routes().unwrap_or_default();
+        let leads = |given: &Given| routes.iter().any(|route| is_to(route, given.net));
+        !lease.has_ended()
+            && lease.address.as_ref().is_none_or(has)
+            && lease.prefix.as_ref().is_none_or(leads)
     }
 
     /// Section 18.2.12: who may be elsewhere asks whether addresses still fit, and with a prefix asks any server for all of it.
@@ -238,17 +262,29 @@ impl Client6 {
         self.routers.1 = (self.routers.0 < ROUTERS_ASKED).then(|| Instant::now() + pause);
     }
 
+    /// What has ended goes; as long as something is good, it is asked for all (section 18.2.5).
     fn expire(&mut self, around: &Around<'_>) {
         let Some(lease) = &mut self.lease else { return };
         lease.former.retain(|(_, _, until)| !until.has_passed());
-        if lease.given().all(|given| !given.valid.has_passed()) {
-            return;
+        let Some(ended) = lease.take(|given| given.valid.has_passed()) else { return };
+        self.lose(&ended, "expired", around);
+        if self.state == State::Bound {
+            self.enter(State::Renewing);
         }
-        tracing::warn!(interface = self.unit, "DHCPv6: expired");
-        let lease = lease.clone();
-        self.drop_given(&lease, around.kernel);
-        (self.lease, self.changed) = (None, true);
-        if self.state != State::Released && self.link.is_some() {
+    }
+
+    /// Takes away what is no longer part of the lease, and begins anew where that was all.
+    fn lose(&mut self, part: &Lease6, why: &str, around: &Around<'_>) {
+        for given in part.given() {
+            tracing::warn!(interface = self.unit, what = %given.net, "DHCPv6: {why}");
+        }
+        self.drop_given(part, around.kernel);
+        self.changed = true;
+        if part.address.is_some() {
+            self.tried = None;
+        }
+        let is_all = self.lease.take_if(|lease| lease.is_empty()).is_some();
+        if is_all && self.state != State::Released && self.link.is_some() {
             self.begin();
         }
     }
@@ -337,59 +373,9 @@ impl Client6 {
         let (first, longest) = (Duration::from_secs(first_s.into()), Duration::from_secs(longest_s.into()));
         self.pause = chance::about(if self.sent == 0 { first } else { (self.pause * 2).min(longest) });
         self.sent += 1;
-        self.next = Some(Instant::now() + self.pause);
-    }
-
-    fn transmit(&self, message: &Message) -> bool {
-        self.port.as_ref().is_some_and(|port| port.send(&message.bytes()).is_ok())
-    }
-
-    fn message(&self, kind: Type, around: &Around<'_>) -> Message {
-        let mut message = Message::new(kind, self.xid, self.duid(around));
-        let elapsed = if self.sent == 0 { 0 } else { self.begun.elapsed().as_millis() / 10 };
-        message.elapsed = Some(elapsed.min(0xffff) as u16);
-        message.asked = asked(self.config.dns);
-        message
-    }
-
-    /// RFC 8415, section 11.
-    fn duid(&self, around: &Around<'_>) -> Vec<u8> {
-        match (self.config.duid, self.link) {
-            (DuidType::LinkLayer, Some((_, mac))) => [&[0, 3, 0, 1], &mac[..]].concat(),
-            _ => around.duid.to_vec(),
-        }
-    }
-
-    /// What is asked for, with what is had already.
-    fn associations<'a>(&self, given: impl Iterator<Item = &'a Given>) -> Vec<Association> {
-        let given: Vec<&Given> = given.collect();
-        let association = |is_prefix: bool| {
-            let part = |given: &&Given| Part {
-                prefix: given.net.into(),
-                preferred_s: given.preferred.left_s(),
-                valid_s: given.valid.left_s(),
-            };
-            let mut parts: Vec<Part> =
-                given.iter().filter(|given| (given.net.len < 128) == is_prefix).map(part).collect();
-            if let (true, true, Some(len)) = (is_prefix, parts.is_empty(), self.config.prefix_length) {
-                let prefix = Prefix { addr: std::net::Ipv6Addr::UNSPECIFIED.into(), len };
-                parts.push(Part { prefix, preferred_s: 0, valid_s: 0 });
-            }
-            Association {
-                is_prefix,
-                id: chance::iaid(&self.unit),
-                t1_s: 0,
-                t2_s: 0,
-                parts,
-                status: status::SUCCESS,
-            }
-        };
-        let wanted = [(self.config.address, false), (self.config.prefix, true)];
-        wanted
-            .into_iter()
-            .filter(|(is_wanted, _)| *is_wanted)
-            .map(|(_, is_prefix)| association(is_prefix))
-            .collect()
+        // sections 18.2.4 and 18.2.5: from T2 on any server is asked
+        let ends = self.lease.as_ref().and_then(|lease| lease.t2.left()).filter(|_| kind == Type::Renew);
+        self.next = Some(Instant::now() + ends.map_or(self.pause, |left| self.pause.min(left)));
     }
 
     fn hear(&mut self, message: Message, around: &Around<'_>) {
@@ -453,6 +439,7 @@ impl Client6 {
             self.server = Some(server);
             return self.enter(State::Requesting);
         }
+        self.end(&judged, around);
         if judged.address.is_none() && judged.prefix.is_none() {
             return self.refuse(message, judged.left_out.join("; "));
         }
@@ -482,13 +469,24 @@ impl Client6 {
         lease.lans.clone_from(&old.lans);
         self.lease = Some(lease.clone());
         if let Some(prefix) = &lease.prefix {
-            self.assign(prefix);
+            self.assign(prefix, old.prefix.as_ref().map_or(&prefix.valid, |old| &old.valid));
         }
         self.replace(&old, &lease, around.kernel);
         self.tried = None;
         self.place(around, true);
         self.changed = true;
         self.wait_for_t1();
+    }
+
+    /// Section 18.2.10.1: a lifetime of 0 ends what the server gives no more, unless it gives another instead.
+    fn end(&mut self, judged: &Judged, around: &Around<'_>) {
+        let is_replaced = |given: &Given| {
+            if given.is_prefix() { judged.prefix.is_some() } else { judged.address.is_some() }
+        };
+        let is_ended = |given: &Given| judged.ended.contains(&given.net) && !is_replaced(given);
+        if let Some(ended) = self.lease.as_mut().and_then(|lease| lease.take(is_ended)) {
+            self.lose(&ended, "ended by the server", around);
+        }
     }
 
     fn wait_for_t1(&mut self) {
@@ -505,6 +503,29 @@ impl Client6 {
             self.changed = true;
         }
         self.begin();
+    }
+
+    /// Of a lease what its server is to have again (section 18.2.7).
+    fn give_back(&mut self, part: &Lease6, around: &Around<'_>) {
+        let mut message = self.message(Type::Release, around);
+        (message.server, message.associations) = (Some(part.server.clone()), self.associations(part.given()));
+        let has = |is_prefix| if is_prefix { part.prefix.is_some() } else { part.address.is_some() };
+        message.associations.retain(|association| has(association.is_prefix));
+        if !part.is_empty() {
+            self.transmit(&message);
+            tracing::info!(interface = self.unit, "DHCPv6: released");
+        }
+        for (device, net) in &part.lans {
+            self.take_away(device, *net, around.kernel);
+        }
+        for (device, net, _) in &part.former {
+            self.take_away(device, *net, around.kernel);
+        }
+        self.drop_given(part, around.kernel);
+        self.changed = true;
+        if part.address.is_some() {
+            self.tried = None;
+        }
     }
 
     /// The kernel has asked who has the address.
@@ -547,20 +568,8 @@ impl Client for Client6 {
     }
 
     fn release(&mut self, around: &Around<'_>) -> bool {
-        let Some(lease) = self.lease.clone() else { return false };
-        let mut message = self.message(Type::Release, around);
-        (message.server, message.associations) =
-            (Some(lease.server.clone()), self.associations(lease.given()));
-        self.transmit(&message);
-        tracing::info!(interface = self.unit, "DHCPv6: released");
-        for (device, net) in &lease.lans {
-            self.take_away(device, *net, around.kernel);
-        }
-        for (device, net, _) in &lease.former {
-            self.take_away(device, *net, around.kernel);
-        }
-        self.drop_given(&lease, around.kernel);
-        (self.lease, self.changed, self.tried) = (None, true, None);
+        let Some(lease) = self.lease.take() else { return false };
+        self.give_back(&lease, around);
         true
     }
 

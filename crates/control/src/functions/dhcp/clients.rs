@@ -290,8 +290,9 @@ impl Book {
         let (mut old4, mut old6) = (std::mem::take(&mut self.v4), std::mem::take(&mut self.v6));
         for (interface, unit) in units.iter().filter(in_service) {
             let (name, device) = (unit_name(interface, unit), device_of(interface, unit));
+            // who is on another device gives its lease back there
             if let Some(wanted) = &unit.dhcp {
-                let client = old4.remove(&name).map(|mut client| {
+                let client = take(&mut old4, &name, |client| client.device == device).map(|mut client| {
                     client.configure(wanted, &around);
                     client.place(&around, false);
                     client
@@ -303,7 +304,7 @@ impl Book {
             if let Some(wanted) = &unit.dhcpv6 {
                 let lans: Vec<String> =
                     wanted.lans.iter().filter_map(|lan| devices.get(lan).cloned()).collect();
-                let client = old6.remove(&name).map(|mut client| {
+                let client = take(&mut old6, &name, |client| client.device == device).map(|mut client| {
                     client.configure(wanted, lans.clone(), &around);
                     client.accept_advertisements();
                     client.place(&around, false);
@@ -314,21 +315,37 @@ impl Book {
                 self.v6.insert(name.clone(), client.unwrap_or_else(new));
             }
         }
-        // of units that a daemon before this one had clients on
-        for (unit, lease) in self.kept.v4.clone().into_iter().filter(|(unit, _)| !self.v4.contains_key(unit))
-        {
-            old4.entry(unit.clone()).or_insert_with(|| without_configuration4(unit, lease, &links, &around));
+        self.give_back(old4, old6, &links, &around);
+    }
+
+    /// Of clients that are not wanted, or not there; and what a daemon before this one had on such units and devices.
+    fn give_back(
+        &self,
+        mut old4: BTreeMap<String, Client4>,
+        mut old6: BTreeMap<String, Client6>,
+        links: &[Link],
+        around: &Around<'_>,
+    ) {
+        for (unit, lease) in self.kept.v4.clone() {
+            if self.v4.get(&unit).is_none_or(|client| client.device != lease.device) {
+                let client = || without_configuration4(unit.clone(), lease, links, around);
+                old4.entry(unit.clone()).or_insert_with(client);
+            }
         }
-        for (unit, lease) in self.kept.v6.clone().into_iter().filter(|(unit, _)| !self.v6.contains_key(unit))
-        {
-            old6.entry(unit.clone()).or_insert_with(|| without_configuration6(unit, lease, &links, &around));
+        for (unit, lease) in self.kept.v6.clone() {
+            if self.v6.get(&unit).is_none_or(|client| client.device != lease.device) {
+                let client = || without_configuration6(unit.clone(), lease, links, around);
+                old6.entry(unit.clone()).or_insert_with(client);
+            }
         }
         for client in old4.values_mut() {
-            client.release(&around);
+            client.release(around);
         }
         for client in old6.values_mut() {
-            client.release(&around);
-            forget_advertisements(&client.device);
+            client.release(around);
+            if self.v6.values().all(|other| other.device != client.device) {
+                forget_advertisements(&client.device);
+            }
         }
     }
 
@@ -369,6 +386,10 @@ impl Book {
         let v4 = v4.flat_map(|lease| lease.dns.iter().map(|server| (*server).into()));
         v4.chain(v6.flat_map(|lease| lease.dns.iter().map(|server| (*server).into()))).collect()
     }
+}
+
+fn take<C>(clients: &mut BTreeMap<String, C>, unit: &str, is_it: impl Fn(&C) -> bool) -> Option<C> {
+    clients.get(unit).is_some_and(is_it).then(|| clients.remove(unit)).flatten()
 }
 
 /// A client that only gives back what it has.
@@ -443,4 +464,58 @@ pub fn cleanup(dir: &Path, kernel: &Kernel) -> Vec<KernelError> {
 /// What was written down, and name servers.
 pub fn forget(dir: &Path) -> io::Result<()> {
     [FILE, RESOLV].iter().try_for_each(|name| files::remove(dir, name).map(drop))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lease::{Given, Net, Until};
+    use super::super::tried::{alone, link};
+    use super::*;
+
+    fn config(lines: &[&str]) -> Config {
+        let tree = sluice_language::parse(&lines.join("\n"), "a.conf").unwrap();
+        sluice_language::compile(&tree).unwrap()
+    }
+
+    const CLIENTS: [&str; 2] =
+        ["set interfaces v0 unit 0 family inet dhcp", "set interfaces v0 unit 0 family inet6 dhcpv6-client"];
+
+    fn kept() -> Kept {
+        let [ends, t1, t2] = [3600, 1800, 3150].map(Until::after);
+        let device = "v0".to_owned();
+        let address = Net { addr: "2001:db8:72::9".parse().unwrap(), len: 128 };
+        let given = Given { net: address, preferred: ends.clone(), valid: ends.clone() };
+        let (t1_6, t2_6) = (t1.clone(), t2.clone());
+        let v6 =
+            Lease6 { device: device.clone(), address: Some(given), t1: t1_6, t2: t2_6, ..Lease6::default() };
+        let server = [192, 0, 2, 1].into();
+        let address = [192, 0, 2, 9].into();
+        let v4 = Lease4 { device, address, length: 24, server, ends, t1, t2, routes: vec![], dns: vec![] };
+        let unit = "v0.0".to_owned();
+        Kept { duid: vec![], v4: [(unit.clone(), v4)].into(), v6: [(unit, v6)].into() }
+    }
+
+    /// With a tag a unit is on another device; and the same where a daemon begins with it.
+    #[test]
+    fn a_unit_that_moves_gives_its_leases_back_where_it_was() {
+        alone("moves", |around, _| {
+            let kernel = around.kernel;
+            link(kernel, "v0");
+            let tagged = ["set interfaces v0 vlan-tagging", "set interfaces v0 unit 0 vlan-id 100"];
+            for is_restarted in [false, true] {
+                let mut book = Book { kept: kept(), duid: around.duid.to_vec(), ..Book::default() };
+                book.reconcile(&config(&CLIENTS), kernel);
+                book.look_at_links(kernel);
+                assert_eq!(kernel.leased().unwrap().len(), 2);
+                if is_restarted {
+                    book = Book { kept: book.to_keep(), duid: around.duid.to_vec(), ..Book::default() };
+                }
+                book.reconcile(&config(&[&CLIENTS[..], &tagged].concat()), kernel);
+                assert_eq!(kernel.leased().unwrap(), []);
+                let (v4, v6) = (&book.v4["v0.0"], &book.v6["v0.0"]);
+                assert_eq!((&*v4.device, &v4.lease), ("v0.0", &None));
+                assert_eq!((&*v6.device, &v6.lease), ("v0.0", &None));
+            }
+        });
+    }
 }

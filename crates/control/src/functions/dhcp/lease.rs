@@ -104,9 +104,36 @@ pub struct Given {
     pub valid: Until,
 }
 
+impl Given {
+    pub fn is_prefix(&self) -> bool {
+        self.net.len < 128
+    }
+}
+
 impl Lease6 {
     pub fn given(&self) -> impl Iterator<Item = &Given> {
         self.address.iter().chain(&self.prefix)
+    }
+
+    /// What is meant of it, taken out, with what units have of the prefix; None = nothing is.
+    pub fn take(&mut self, is_meant: impl Fn(&Given) -> bool) -> Option<Self> {
+        let [address, prefix] =
+            [&mut self.address, &mut self.prefix].map(|given| given.take_if(|given| is_meant(given)));
+        let lans = if prefix.is_some() { std::mem::take(&mut self.lans) } else { vec![] };
+        let part = Self {
+            device: self.device.clone(),
+            server: self.server.clone(),
+            address,
+            prefix,
+            lans,
+            ..Self::default()
+        };
+        (!part.is_empty()).then_some(part)
+    }
+
+    /// It is no lease, or what was one has gone.
+    pub fn is_empty(&self) -> bool {
+        self.given().next().is_none()
     }
 
     /// Nothing of it is good any more.

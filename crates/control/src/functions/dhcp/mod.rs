@@ -7,11 +7,15 @@ pub mod clients;
 mod lease;
 mod offer;
 mod packets;
+mod placed4;
 mod placed6;
 mod reply6;
 mod shown;
 mod wire4;
 mod wire6;
+
+#[cfg(test)]
+mod tried;
 
 use std::sync::Arc;
 

@@ -27,8 +27,9 @@ impl Client6 {
         set_advertisements(&self.device, ["2", default_route, &metric]);
     }
 
-    /// Which unit has what of the prefix; what it had of another one is on its way out (RFC 9096, section 3.3).
-    pub fn assign(&mut self, prefix: &Given) {
+    /// Which unit has what of the prefix; what it had is on its way out (RFC 9096, section 3.3), at most as long as the
+    /// prefix that it was of is good.
+    pub fn assign(&mut self, prefix: &Given, before: &Until) {
         let Some(lease) = &mut self.lease else { return };
         let lans: Vec<(String, Net)> = (0..)
             .zip(&self.lans)
@@ -43,7 +44,8 @@ impl Client6 {
         }
         let gone =
             std::mem::replace(&mut lease.lans, lans.clone()).into_iter().filter(|old| !lans.contains(old));
-        lease.former.extend(gone.map(|(device, net)| (device, net, Until::after(FORMER_S))));
+        let left_s = before.left_s().min(FORMER_S);
+        lease.former.extend(gone.map(|(device, net)| (device, net, Until::after(left_s))));
         lease.former.retain(|(device, net, _)| !lans.contains(&(device.clone(), *net)));
         let excess = lease.former.len().saturating_sub(MOST_FORMER);
         lease.former.drain(..excess);
@@ -120,18 +122,14 @@ impl Client6 {
         if let Some(address) = &lease.address {
             put(&self.device, address.net, times(address), is_extended, true)?;
         }
-        for (device, net, until) in &lease.former {
+        for (device, net, until) in lease.former.iter().filter(|(_, _, until)| until.left_s() > 0) {
             put(device, *net, [0, until.left_s()], false, false)?;
         }
         if let Some(prefix) = &lease.prefix {
             // RFC 7084, WPD-5: what no unit has of it must not go back to where it came from
             let route = unreachable(prefix.net);
-            if !kernel
-                .leased_routes()?
-                .iter()
-                .any(|known| (known.destination, known.via) == (route.destination, route.via))
-            {
-                kernel.put_leased_route(&route)?;
+            if !kernel.leased_routes()?.iter().any(|known| is_to(known, prefix.net)) {
+                kernel.put_leased_route(&route, true)?;
             }
             for (device, net) in &lease.lans {
                 put(device, *net, times(prefix), is_extended, false)?;
@@ -193,6 +191,11 @@ impl Client6 {
 pub fn unreachable(prefix: Net) -> LeasedRoute {
     debug_assert!(matches!(prefix.addr, IpAddr::V6(_)));
     LeasedRoute { destination: prefix.into(), via: LeasedVia::Unreachable, metric: RA_METRIC }
+}
+
+/// Whether a route is that of a prefix, whatever its metric.
+pub fn is_to(route: &LeasedRoute, prefix: Net) -> bool {
+    (route.destination, route.via) == (prefix.into(), LeasedVia::Unreachable)
 }
 
 /// A device goes back to what kernels begin with.

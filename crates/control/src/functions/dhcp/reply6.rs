@@ -22,6 +22,8 @@ pub struct Judged {
     pub t1: u32,
     pub t2: u32,
     pub left_out: Vec<String>,
+    /// What is good no more: its valid lifetime is 0.
+    pub ended: Vec<Net>,
     /// The server knows nothing of an association (RFC 8415, section 18.2.10.1).
     pub no_binding: bool,
 }
@@ -39,6 +41,9 @@ pub fn judge(message: &Message, id: u32, device: &str, taken: Taken) -> Judged {
             judged.left_out.push(format!("T1 {} s is behind T2 {} s", association.t1_s, association.t2_s));
             continue;
         }
+        let ended =
+            association.parts.iter().filter(|part| part.valid_s == 0).map(|part| Net::from(part.prefix));
+        judged.ended.extend(ended);
         let mut whys = vec![];
         let good =
             association.parts.iter().filter(|part| match wrong(part, association.is_prefix, device, taken) {

@@ -29,8 +29,12 @@ pub fn v4(client: &Client4) -> DhcpBinding {
         rebind_s: lease.and_then(|lease| left(&lease.t2)),
         routes: lease.map(|lease| lease.routes.iter().map(route).collect()).unwrap_or_default(),
         name_servers: lease.map(|lease| lease.dns.clone()).unwrap_or_default(),
-        note: note(&client.note),
+        note: note(&notes(&[&client.note, &client.held])),
     }
+}
+
+fn notes(all: &[&str]) -> String {
+    all.iter().filter(|text| !text.is_empty()).copied().collect::<Vec<_>>().join("; ")
 }
 
 fn state4(state: client4::State) -> &'static str {

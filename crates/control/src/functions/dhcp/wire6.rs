@@ -26,7 +26,6 @@ mod code {
     pub const IA_NA: u16 = 3;
     pub const ADDRESS: u16 = 5;
     pub const ASKED: u16 = 6;
-    pub const PREFERENCE: u16 = 7;
     pub const ELAPSED: u16 = 8;
     pub const STATUS: u16 = 13;
     pub const RAPID: u16 = 14;
@@ -76,7 +75,6 @@ pub struct Message {
     pub server: Option<Vec<u8>>,
     pub associations: Vec<Association>,
     pub rapid: bool,
-    pub preference: u8,
     /// Hundredths of a second; sent only.
     pub elapsed: Option<u16>,
     /// Codes of options that are asked for; sent only.
@@ -104,7 +102,6 @@ impl Message {
             server: None,
             associations: vec![],
             rapid: false,
-            preference: 0,
             elapsed: None,
             asked: vec![],
             status: status::SUCCESS,
@@ -145,7 +142,6 @@ impl Message {
                     message.associations.push(Association::parse(code == code::IA_PD, value)?);
                 }
                 code::RAPID => message.rapid = true,
-                code::PREFERENCE => message.preference = *value.first()?,
                 code::STATUS => message.status = u16::from_be_bytes(*value.first_chunk()?),
                 code::DNS => {
                     let servers = value.as_chunks::<16>().0.iter().take(MOST_SERVERS);
