@@ -62,11 +62,10 @@ fn address(words: [u32; 4]) -> IpAddr {
 }
 
 fn keys(raw: &NatBinding) -> [NatBindingKey; 2] {
-    let routing_instance = raw.routing_instance;
     let inside = NatBindingKey {
         be_addr: raw.be_inside,
         be_port: raw.be_inside_port,
-        routing_instance,
+        routing_instance: raw.routing_instance,
         rule: raw.rule,
         proto: raw.proto,
         side: NAT_BINDING_INSIDE,
@@ -74,7 +73,7 @@ fn keys(raw: &NatBinding) -> [NatBindingKey; 2] {
     let outside = NatBindingKey {
         be_addr: raw.be_outside,
         be_port: raw.be_outside_port,
-        routing_instance,
+        routing_instance: raw.outside_instance,
         rule: 0,
         proto: raw.outside_proto,
         side: NAT_BINDING_OUTSIDE,
