@@ -62,6 +62,15 @@ static __always_inline bool egress_opens(hook_ctx *ctx, struct packet *p)
 	return may_open(ctx, p, true) == CONTINUE;
 }
 
+/* An IPv4 client's session has its answers' key in this index, a client's of NAT64 in the other one. */
+static __noinline int egress_is_taken(struct packet *p)
+{
+	if (!p)
+		return false;
+	p->out4 = p->key4;
+	return nat64_other_index_has(p);
+}
+
 static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
@@ -99,6 +108,8 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 		return CONTINUE;
 	if (p->proto == IPPROTO_TCP)
 		p->tcp_scale = tcp_scale_of(ctx, p);
+	if ((config.stage_mask & STAGE_BIT(NAT64)) && p->family == 4 && egress_is_taken(p))
+		return DROP(EGRESS_CONFLICT);
 	p->limited = 0;
 	p->to_zone = p->from_zone;
 	p->from_zone = ZONE_HOST;
