@@ -26,6 +26,7 @@
 #define P_ATOMIC 0x20000  /* has a Fragment header, and is a whole packet (RFC 6946) */
 #define P_MAY_CUT 0x40000 /* IPv4 without DF: who forwards it may fragment it */
 #define P_RESUMED 0x80000 /* opens the session of a TCP connection of this host that is older */
+#define P_BOUND 0x100000  /* this packet made its source's binding */
 
 /* A verdict: CONTINUE, or what the exit shall do; the reason sits in the low 16 bits. */
 #define CONTINUE 0

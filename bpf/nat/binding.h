@@ -401,6 +401,7 @@ __noinline int nat_binding_claim(struct packet *p)
 	atomic_add(&all->NAT_BINDINGS_LIVE, 1);
 	publish(&binding->state, NAT_BINDING_LIVE | tag);
 	p->nat_bindings[0] = number | tag << NAT_BINDING_TAG_SHIFT;
+	p->flags |= P_BOUND;
 	return INSERTED;
 }
 
@@ -450,6 +451,30 @@ __noinline int nat_binding_join(struct packet *p)
 		source->peers[place] = hash;
 	}
 	return 0;
+}
+
+static __always_inline struct nat_binding *nat_binding_uncount(__u32 handle)
+{
+	struct nat_binding *binding = handle ? nat_binding_at(handle) : NULL;
+	__u32 sessions = binding ? *(volatile __u32 *)&binding->sessions : 0;
+
+	/* fewer than it has is set right by the sweep */
+	if (sessions)
+		__sync_val_compare_and_swap(&binding->sessions, sessions, sessions - 1);
+	return binding;
+}
+
+/* The session that was just made under bindings is withdrawn, and with it a binding that was made for it alone. */
+__noinline int nat_binding_withdraw(struct packet *p)
+{
+	if (!p)
+		return 0;
+	nat_binding_uncount(p->nat_bindings[1]);
+	struct nat_binding *source = nat_binding_uncount(p->nat_bindings[0]);
+
+	if (!source || !(p->flags & P_BOUND) || *(volatile __u32 *)&source->sessions)
+		return 0;
+	return nat_binding_end(p->nat_bindings[0]);
 }
 
 /* The sweep has seen a session: `live` says whether it goes on. */

@@ -210,15 +210,32 @@ static __always_inline bool nat_take_address(struct packet *p, __u32 index, cons
 	return true;
 }
 
+/* Behind the last address of any pool. */
+#define NAT_NO_NUMBER 0xffffffffu
+
+/* How far the source is from `host-address-base`, in 128 bits where it is of IPv6. */
+static __always_inline __u32 nat_shifted_number(const struct packet *p, const struct nat_pool *pool)
+{
+	const __u32 *source = address_in(p, address_place(p, AS_SENT, SIDE_SOURCE)), *base = pool->be_base;
+
+	if (p->family == 4)
+		return bpf_ntohl(source[0]) - bpf_ntohl(base[0]);
+	/* a base of IPv4 is no IPv6 source's */
+	if (pool->family != 6)
+		return NAT_NO_NUMBER;
+	__u64 high = (__u64)bpf_ntohl(source[0]) << 32 | bpf_ntohl(source[1]);
+	__u64 low = (__u64)bpf_ntohl(source[2]) << 32 | bpf_ntohl(source[3]);
+	__u64 base_high = (__u64)bpf_ntohl(base[0]) << 32 | bpf_ntohl(base[1]);
+	__u64 base_low = (__u64)bpf_ntohl(base[2]) << 32 | bpf_ntohl(base[3]);
+
+	return high - base_high - (low < base_low) || (low - base_low) >> 32 ? NAT_NO_NUMBER : low - base_low;
+}
+
 /* Number of the address that serves this packet first. */
 static __always_inline __u32 nat_first_address(const struct packet *p, const struct nat_pool *pool)
 {
-	if (pool->flags & NAT_POOL_SHIFT) {
-		const __u32 *source = address_in(p, address_place(p, AS_SENT, SIDE_SOURCE));
-		__u32 last = p->family == 4 ? 0 : 3;
-
-		return bpf_ntohl(source[last]) - bpf_ntohl(pool->be_base[last]);
-	}
+	if (pool->flags & NAT_POOL_SHIFT)
+		return nat_shifted_number(p, pool);
 	__u32 number = nat_source_number(p);
 
 	if (!(pool->flags & NAT_POOL_PERSISTENT))

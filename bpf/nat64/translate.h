@@ -38,12 +38,20 @@ static __always_inline __u16 nat64_address_growth(const struct packet *p, const 
 	return nat64_growth(nat64_sum6(w->be_outer + 2, w->be_outer + 6), nat64_sum4(w->be_saddr[3], w->be_daddr[3]));
 }
 
-/* RFC 7915 4.5: IPv6 demands a checksum (RFC 8200 8.1); of a whole datagram it can be computed. */
+/*
+ * RFC 7915 4.5: IPv6 demands a checksum (RFC 8200 8.1); of a whole datagram it can be computed. It covers what UDP says
+ * is its own, not what the packet may hold behind it.
+ */
 static __always_inline int nat64_udp_checksum(hook_ctx *ctx, struct packet *p, const struct nat64_work *w, __u16 ports)
 {
-	__u32 l4 = p->l4 & 0x3fff, len = p->ip_len - p->ip_header_len;
+	__u32 l4 = p->l4 & 0x3fff;
+	struct udphdr *udp = hook_data(ctx) + l4;
 
-	if ((p->flags & P_FRAGMENT) || p->segments > 1)
+	if ((p->flags & P_FRAGMENT) || p->segments > 1 || (void *)(udp + 1) > hook_end(ctx))
+		return DROP(NAT64_UDP_CHECKSUM);
+	__u32 len = bpf_ntohs(udp->len);
+
+	if (len < sizeof(*udp) || len > (__u32)p->ip_len - p->ip_header_len)
 		return DROP(NAT64_UDP_CHECKSUM);
 	int sum = nat64_sum_frame(ctx, l4, len);
 

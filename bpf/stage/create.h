@@ -270,6 +270,8 @@ static __always_inline void flow_withdraw(struct packet *p)
 		flow_delete6(p->line, p->tag, CLOSE_WITHDRAWN);
 	if (needs_extension(p))
 		grant_count(p->grant, -1);
+	if (nat_is_persistent() && (p->nat_bindings[0] | p->nat_bindings[1]))
+		nat_binding_withdraw(p);
 	p->flags &= ~P_CREATED;
 }
 

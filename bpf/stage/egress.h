@@ -62,6 +62,31 @@ static __always_inline bool egress_opens(hook_ctx *ctx, struct packet *p)
 	return may_open(ctx, p, true) == CONTINUE;
 }
 
+/*
+ * An error of this host about what reached it by destination NAT tells of the packet its receiver knows, and comes from
+ * the address that it has sent to (RFC 5508 REQ-4, REQ-5).
+ */
+static __noinline int egress_error(hook_ctx *ctx, struct packet *p)
+{
+	if (!p || !(p->family == 4 ? quote_key4(ctx, p) : quote_key6(ctx, p)))
+		return CONTINUE;
+	struct flow_state *own = find_session(p);
+
+	if (!own || own->zone != ZONE_HOST || !(p->flags & P_TRANSLATED))
+		return CONTINUE;
+	p->flags |= P_RELATED;
+	return nat_rewrite(ctx, p) ? CONTINUE : DROP(EGRESS_REWRITE);
+}
+
+/* An IPv4 client's session has its answers' key in this index, a client's of NAT64 in the other one. */
+static __noinline int egress_is_taken(struct packet *p)
+{
+	if (!p)
+		return false;
+	p->out4 = p->key4;
+	return nat64_other_index_has(p);
+}
+
 static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 {
 	if (!p)
@@ -69,8 +94,10 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 	int verdict = p->ethertype == ETH_P_IP ? parse_ipv4(ctx, p) : parse_ipv6(ctx, p);
 
 	/* what the host sends is the host's affair: odd packets leave unrecorded, their answers find no session */
-	if (verdict != CONTINUE || (p->flags & (P_MULTICAST | P_LATER | P_TINY | P_ICMP_ERROR)))
+	if (verdict != CONTINUE || (p->flags & (P_MULTICAST | P_LATER | P_TINY)))
 		return CONTINUE;
+	if (p->flags & P_ICMP_ERROR)
+		return egress_error(ctx, p);
 	struct flow_state *own = find_session(p);
 
 	if (own && p->proto == IPPROTO_TCP) {
@@ -99,6 +126,8 @@ static __noinline int egress_register(hook_ctx *ctx, struct packet *p)
 		return CONTINUE;
 	if (p->proto == IPPROTO_TCP)
 		p->tcp_scale = tcp_scale_of(ctx, p);
+	if ((config.stage_mask & STAGE_BIT(NAT64)) && p->family == 4 && egress_is_taken(p))
+		return DROP(EGRESS_CONFLICT);
 	p->limited = 0;
 	p->to_zone = p->from_zone;
 	p->from_zone = ZONE_HOST;

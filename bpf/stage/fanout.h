@@ -77,7 +77,7 @@ static __always_inline int fanout_route(hook_ctx *ctx, struct packet *p, struct 
 	p->key4.be_daddr = be_daddr4;
 	((__u64 *)&p->key4)[1] = ((__u64 *)&p->key6)[4] = ports;
 	if (verdict == CONTINUE)
-		*(volatile __u64 *)&to->hop = retired << 32 | (__u64)ACTIVE_EPOCH(p->active) << 16 | p->nexthop;
+		*(volatile __u64 *)&to->hop = retired << 32 | (__u64)ACTIVE_STAMP(p->active) << 16 | p->nexthop;
 	return verdict;
 }
 

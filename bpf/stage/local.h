@@ -17,6 +17,17 @@ static __always_inline bool nat64_means_this_host(const struct packet *p)
 	return bpf_map_lookup_elem(&local_addresses, &key) != NULL;
 }
 
+/*
+ * What an address is to this host where the packet's way is looked up. Its own addresses in other instances are not
+ * reached from here: a host of a tenant may have the same.
+ */
+static __always_inline __u32 destination_kind(const struct packet *p)
+{
+	if (p->route_instance != p->key4.routing_instance)
+		return 0;
+	return local_kind(p, leaving4(p)->be_daddr, leaving6(p)->be_daddr);
+}
+
 /* A session to this host is judged by its first packet's direction; answers leave through the egress program. */
 static __always_inline int stage_local(hook_ctx *ctx, struct packet *p)
 {
@@ -30,7 +41,7 @@ static __always_inline int stage_local(hook_ctx *ctx, struct packet *p)
 		return DROP(NAT64_ADDRESS);
 	}
 	/* whom a translated packet is really for */
-	__u32 kind = local_kind(p, leaving4(p)->be_daddr, leaving6(p)->be_daddr);
+	__u32 kind = destination_kind(p);
 
 	if (LOCAL_KIND(kind) == LOCAL_BROADCAST)
 		return group_to_host(p, kind);

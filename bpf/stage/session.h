@@ -370,6 +370,27 @@ static __always_inline int tell_unknown(struct packet *p, int verdict)
 	return DROP_AND_REPLY(TCP_NOT_SYN);
 }
 
+/* As the first fragment of an ICMP error had them: of what it quotes, which tells whose its outer addresses are. */
+static __noinline int take_session_addresses(struct packet *p)
+{
+	if (!p)
+		return false;
+	if (p->family == 4) {
+		struct flow_line4 *line = bpf_map_lookup_elem(&lines4, &p->line);
+
+		if (line)
+			((__u64 *)&p->key4)[0] = *(const __u64 *)&line->key;
+		return !!line;
+	}
+	struct flow_line6 *line = bpf_map_lookup_elem(&lines6, &p->line);
+
+	if (!line)
+		return false;
+	for (int i = 0; i < 4; i++)
+		((__u64 *)&p->key6)[i] = ((const __u64 *)&line->key)[i];
+	return true;
+}
+
 /* A fragment goes where the first of its datagram went, as long as that session lives. */
 static __noinline int follow_first(struct packet *p)
 {
@@ -391,6 +412,8 @@ static __noinline int follow_first(struct packet *p)
 		return DROP(FRAGMENT_NO_FIRST);
 	p->nat64 = !!(own->flags & FLOW_NAT64);
 	if (p->fragment_follow == FRAGMENT_RELATED) {
+		if ((p->flags & P_TRANSLATED) && !take_session_addresses(p))
+			return DROP(FRAGMENT_NO_FIRST);
 		p->flags |= P_RELATED | (nexthop_is_known(p->nexthop) ? P_KNOWN : 0);
 		return CONTINUE;
 	}

@@ -3,9 +3,10 @@
 
 use std::mem::offset_of;
 use std::net::IpAddr;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use libbpf_rs::MapCore;
+use libbpf_rs::{MapCore, MapFlags};
 use sluice_abi::{
     NAT_BINDING_BUSY, NAT_BINDING_INSIDE, NAT_BINDING_LIVE, NAT_BINDING_OUTSIDE, NAT_BINDING_TAG,
     NAT_PERSISTENT_ANY_HOST, NAT_PERSISTENT_TARGET_HOST, NatBinding, NatBindingKey,
@@ -62,11 +63,10 @@ fn address(words: [u32; 4]) -> IpAddr {
 }
 
 fn keys(raw: &NatBinding) -> [NatBindingKey; 2] {
-    let routing_instance = raw.routing_instance;
     let inside = NatBindingKey {
         be_addr: raw.be_inside,
         be_port: raw.be_inside_port,
-        routing_instance,
+        routing_instance: raw.routing_instance,
         rule: raw.rule,
         proto: raw.proto,
         side: NAT_BINDING_INSIDE,
@@ -74,7 +74,7 @@ fn keys(raw: &NatBinding) -> [NatBindingKey; 2] {
     let outside = NatBindingKey {
         be_addr: raw.be_outside,
         be_port: raw.be_outside_port,
-        routing_instance,
+        routing_instance: raw.outside_instance,
         rule: 0,
         proto: raw.outside_proto,
         side: NAT_BINDING_OUTSIDE,
@@ -130,6 +130,7 @@ impl Dataplane {
     /// Ends those of these bindings that are still what they were, and says how many that were. Their sessions go on;
     /// ports come free for others as sessions end.
     pub fn end_bindings<'a>(&self, list: impl IntoIterator<Item = &'a Binding>) -> Result<u32> {
+        let _ending = self.ending_bindings.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ended = 0;
         for binding in list {
             ended += u32::from(self.end_binding(binding)?);
@@ -150,18 +151,45 @@ impl Dataplane {
         if taken.is_err() {
             return Ok(false);
         }
-        let raw = self.bindings.read(binding.number);
-        let index = self.state.map("nat_binding_index");
-        for key in keys(&raw) {
-            match index.delete(key.as_bytes()) {
-                Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
-                    return Err(error).doing(|| "end a binding of persistent-nat".to_owned());
-                }
-                _ => {}
-            }
-        }
-        self.bindings.word(0, offset_of!(NatBinding, sessions)).fetch_sub(1, Ordering::Relaxed);
-        state.store(tag, Ordering::Release);
+        self.empty_binding(binding.number, tag)?;
         Ok(true)
+    }
+
+    /// Of a record that is this process's to empty: its keys go, then it is free for the next one.
+    fn empty_binding(&self, number: u32, tag: u32) -> Result<()> {
+        let index = self.state.map("nat_binding_index");
+        let [inside, outside] = keys(&self.bindings.read(number)).map(|key| {
+            let found = index.lookup(key.as_bytes(), MapFlags::ANY)?;
+            // where the last process had come so far, another binding may have the endpoint
+            let own = found.is_some_and(|found| found == number.to_ne_bytes());
+            if own { index.delete(key.as_bytes()).map(|()| true) } else { Ok(false) }
+        });
+        let counted = inside.and(outside).doing(|| "end a binding of persistent-nat".to_owned())?;
+        if counted {
+            self.bindings.word(0, offset_of!(NatBinding, sessions)).fetch_sub(1, Ordering::Relaxed);
+        }
+        self.bindings.word(number, offset_of!(NatBinding, state)).store(tag, Ordering::Release);
+        Ok(())
+    }
+
+    /// Ends what another process did not live to end: a record that stays busy over a grace period is nobody's.
+    ///
+    /// # Errors
+    /// As of [`Dataplane::end_bindings`]. For the one process that ends bindings.
+    pub fn finish_bindings(&self) -> Result<u32> {
+        let _ending = self.ending_bindings.lock().unwrap_or_else(PoisonError::into_inner);
+        let state =
+            |number| self.bindings.word(number, offset_of!(NatBinding, state)).load(Ordering::Acquire);
+        let highest = self.bindings.read(0).counted.min(self.bindings.len() - 1);
+        let busy = (1..=highest).map(|number| (number, state(number)));
+        let mut busy: Vec<_> = busy.filter(|(_, state)| state & NAT_BINDING_BUSY != 0).collect();
+        if !busy.is_empty() {
+            self.grace()?;
+            busy.retain(|(number, before)| state(*number) == *before);
+        }
+        for (number, state) in &busy {
+            self.empty_binding(*number, state & NAT_BINDING_TAG)?;
+        }
+        Ok(busy.len() as u32)
     }
 }

@@ -359,6 +359,8 @@ pub struct Dataplane {
     watermarks: Arc<Array<Watermarks>>,
     local_filter: Array<sluice_abi::LocalFilter>,
     bindings: Array<sluice_abi::NatBinding>,
+    /// Held while this process ends some of them.
+    ending_bindings: Mutex<()>,
     grace: Grace,
     clock: Clock,
     slots: Slots,
@@ -406,6 +408,7 @@ impl Dataplane {
             nexthops: records::mapped(&state, "nexthops")?,
             local_filter: records::mapped(&state, "local_filter")?,
             bindings: records::mapped(&state, "nat_bindings")?,
+            ending_bindings: Mutex::default(),
             watermarks,
             grace: Grace::new()?,
             clock: Clock::new(sizes)?,

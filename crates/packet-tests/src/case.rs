@@ -13,12 +13,13 @@
 //!
 //! Steps: `in UNIT: PACKET` arrives on a unit (`in DEVICE raw: PACKET`: no header is added), `out UNIT: PACKET` leaves
 //! this host's own stack; `sessions N` counts the live ones; `drain ZONE` empties its bucket of replies; `commit FILE`
-//! changes the configuration; `ip ...` runs in the gateway's namespace; `wait MS` lets time pass; `grant USER SOURCE SERVICE
-//! [idle S] [absolute S]` and `revoke all|user|service|source [NAME]` change grants, which every case begins anew.
+//! changes the configuration; `ip ...` runs in the gateway's namespace; `routes` has ways looked up again, as a change of
+//! the kernel's routes does; `wait MS` lets time pass; `grant USER SOURCE SERVICE [idle S] [absolute S]` and `revoke
+//! all|user|service|source [NAME]` change grants, which every case begins anew.
 //!
 //! Verdicts follow `in` and `out`:
-//!   `redirect UNIT [via HOST] [: PACKET]`, `local`, `drop REASON`, `reply REASON: PACKET` (dropped and answered),
-//!   `withheld REASON` (dropped, the answer withheld by its rate limit), `handoff UNIT`, `sent`.
+//!   `redirect UNIT [via HOST] [: PACKET]`, `local [: PACKET]`, `drop REASON`, `reply REASON: PACKET` (dropped and answered),
+//!   `withheld REASON` (dropped, the answer withheld by its rate limit), `handoff UNIT`, `sent [: PACKET]`.
 //! Words after a verdict name the other counters that change: `fast` (the slow path did not run), `new` (a session was
 //! made), `policy NAME` (it permitted, or denied), `nat SET/RULE` (a NAT rule that matched; twice where two did, the
 //! destination's first), `bound` (persistent-nat had given the source its port before), `unported` (it
@@ -84,6 +85,8 @@ pub enum Action {
     Commit(PathBuf),
     /// `ip` with these arguments, in the gateway's namespace.
     Ip(String),
+    /// The daemon has heard of a change of routes.
+    Routes,
     /// Time passes.
     Wait(Duration),
     /// Grants are given or revoked.
@@ -123,8 +126,8 @@ pub struct PacketStep {
 pub enum Verdict {
     /// It leaves by a unit, through a neighbour if `via` names one.
     Redirect { unit: String, via: Option<String>, packet: Option<Packet> },
-    /// This host's stack gets it.
-    Local,
+    /// This host's stack gets it, as it came unless a packet says otherwise.
+    Local { packet: Option<Packet> },
     /// It is dropped.
     Drop { reason: String },
     /// It is dropped, and its sender gets this packet.
@@ -133,8 +136,8 @@ pub enum Verdict {
     Withheld { reason: String },
     /// The kernel gets it, to resolve the next hop behind this unit.
     Handoff { unit: String },
-    /// The host's own packet leaves.
-    Sent,
+    /// The host's own packet leaves, as it is unless a packet says otherwise.
+    Sent { packet: Option<Packet> },
 }
 
 /// Further counters that change by one.
@@ -236,6 +239,7 @@ impl File {
                 let (what, which) = rest.split_once(' ').unwrap_or((rest, ""));
                 self.push(line, Action::Gate(GateStep::Revoke(what.to_owned(), which.trim().to_owned())))?;
             }
+            "routes" => self.push(line, Action::Routes)?,
             "wait" => self.push(line, Action::Wait(Duration::from_millis(rest.parse()?)))?,
             _ => bail!("`{word}` is no statement; a verdict follows an `in` or `out` line"),
         }
@@ -329,7 +333,7 @@ fn parse_verdict(verdict: &str, rest: &str) -> Result<(Verdict, Words)> {
         |what: &str| tokens.next().map(str::to_owned).ok_or_else(|| anyhow!("`{verdict}` needs {what}"));
     let mut parsed = match verdict {
         "redirect" => Verdict::Redirect { unit: operand("a unit")?, via: None, packet },
-        "local" => Verdict::Local,
+        "local" => Verdict::Local { packet },
         "drop" => Verdict::Drop { reason: operand("a reason")? },
         "withheld" => Verdict::Withheld { reason: operand("a reason")? },
         "reply" => {
@@ -337,7 +341,7 @@ fn parse_verdict(verdict: &str, rest: &str) -> Result<(Verdict, Words)> {
             Verdict::Reply { reason: operand("a reason")?, packet }
         }
         "handoff" => Verdict::Handoff { unit: operand("a unit")? },
-        "sent" => Verdict::Sent,
+        "sent" => Verdict::Sent { packet },
         _ => bail!(
             "`{verdict}` is no verdict; there are: redirect, local, drop, reply, withheld, handoff, sent"
         ),

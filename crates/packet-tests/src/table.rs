@@ -73,6 +73,10 @@ pub fn run_other(gateway: &mut Gateway, action: &Action) -> Result<()> {
         Action::Commit(path) => gateway.commit(&std::fs::read_to_string(path)?),
         Action::Gate(step) => gateway.change_grants(step),
         Action::Ip(command) => Ok(ip(std::slice::from_ref(command))?),
+        Action::Routes => {
+            gateway.dataplane.ask_routes_again();
+            Ok(())
+        }
         Action::Wait(time) => gateway.wait(*time),
     }
 }
@@ -130,6 +134,11 @@ pub fn expected_frame(
         }
         _ => Ok(None),
     }
+}
+
+/// The frame with this packet in it, if there is one.
+fn changed(frame: &[u8], packet: Option<&Packet>) -> Result<Vec<u8>> {
+    packet.map_or_else(|| Ok(frame.to_vec()), |packet| replace_network(frame, &packet.to_bytes()?))
 }
 
 /// The headers of `frame` up to the network layer, then `packet`.
@@ -235,7 +244,7 @@ fn unit_counters<'a>(gateway: &Gateway, step: &'a PacketStep, frame: &[u8]) -> V
     let mut bytes = stated_length(frame);
     let mut counts = match &step.verdict {
         Verdict::Redirect { .. } => vec![("redirected", 1), ("redirected_bytes", bytes)],
-        Verdict::Local => vec![("delivered_local", 1)],
+        Verdict::Local { .. } => vec![("delivered_local", 1)],
         Verdict::Drop { reason } | Verdict::Reply { reason, .. } | Verdict::Withheld { reason } => {
             if ["unknown_unit", "vlan_stack", "other_host", "no_generation"].contains(&reason.as_str()) {
                 bytes = 0; // the IP header was not looked at
@@ -243,7 +252,7 @@ fn unit_counters<'a>(gateway: &Gateway, step: &'a PacketStep, frame: &[u8]) -> V
             vec![(reason.as_str(), 1)]
         }
         Verdict::Handoff { .. } => vec![("handed_off", 1), ("queued", 1)],
-        Verdict::Sent => vec![("originated", 1)],
+        Verdict::Sent { .. } => vec![("originated", 1)],
     };
     match &step.verdict {
         Verdict::Reply { .. } => counts.push(("replies", 1)),
@@ -252,7 +261,7 @@ fn unit_counters<'a>(gateway: &Gateway, step: &'a PacketStep, frame: &[u8]) -> V
     }
     if !step.egress {
         counts.extend([("received", 1), ("received_bytes", bytes), ("slow", u64::from(!step.words.fast))]);
-    } else if !matches!(step.verdict, Verdict::Sent) {
+    } else if !matches!(step.verdict, Verdict::Sent { .. }) {
         counts.push(("originated", 1));
     } else if !is_tagged(gateway, step, frame) {
         // a tagged unit's frames are counted when they leave the device below
@@ -420,8 +429,8 @@ fn check_retval(
         if tc { (TC_SHOT, TC_UNSPEC, TC_REDIRECT) } else { (XDP_DROP, XDP_PASS, XDP_REDIRECT) };
     let expected = match &step.verdict {
         Verdict::Redirect { .. } | Verdict::Reply { .. } => redirect,
-        Verdict::Local | Verdict::Sent if tagged => redirect,
-        Verdict::Local | Verdict::Sent => pass,
+        Verdict::Local { .. } | Verdict::Sent { .. } if tagged => redirect,
+        Verdict::Local { .. } | Verdict::Sent { .. } => pass,
         Verdict::Drop { .. } | Verdict::Withheld { .. } => drop,
         Verdict::Handoff { .. } if tc => redirect,
         Verdict::Handoff { .. } => pass,
@@ -444,14 +453,14 @@ fn check_frame(
     let visible = |frame: Vec<u8>| if tc { forward::without_outer(&frame) } else { frame };
     let expected = match &step.verdict {
         Verdict::Drop { .. } | Verdict::Withheld { .. } => return Ok(()),
-        Verdict::Sent => forward::tagged(frame, &forward::tags_of(gateway.port(&step.unit)?.1)),
-        Verdict::Local => {
-            if is_tagged(gateway, step, frame) {
-                forward::untagged(frame)
-            } else {
-                frame.to_vec()
-            }
+        Verdict::Sent { packet } => {
+            let frame = changed(frame, packet.as_ref())?;
+            forward::tagged(&frame, &forward::tags_of(gateway.port(&step.unit)?.1))
         }
+        Verdict::Local { packet } if is_tagged(gateway, step, frame) => {
+            forward::untagged(&changed(frame, packet.as_ref())?)
+        }
+        Verdict::Local { packet } => changed(frame, packet.as_ref())?,
         Verdict::Handoff { unit } => {
             check_handoff(gateway, unit, seen, complaints)?;
             forward::untagged(&forward::one_hop(frame))

@@ -350,3 +350,35 @@ fn forged_sources_leave_neighbours_to_others() {
         [true, false].into_iter().for_each(|v4| in_thread(move || forged(hook, v4)));
     }
 }
+
+/// What the limit refuses keeps no outside endpoint, and counts under none.
+fn refused_keep_no_binding(hook: Hook) {
+    let mut gateway = gateway("nat-persistent.world", 4096, hook);
+    ip(&["route add 172.20.0.0/16 dev untrust0".to_owned()]).unwrap();
+    let frame = |port: usize, to: &str| {
+        let ends = "eth(dst=02:00:00:00:01:01, src=02:00:00:00:01:65)";
+        bytes(&format!("{ends}/ip(src=10.0.1.101, dst={to})/udp(sport={port}, dport=9)")).unwrap()
+    };
+    let scan: Vec<Vec<u8>> =
+        (0..SCANNED).map(|n| frame(20_000 + n, &format!("172.20.{}.{}", n / 256, n % 256))).collect();
+    let (ended, went) = send(&mut gateway, "trust0", &scan, "neighbour_limit");
+    assert_eq!(ended + went, SCANNED as u64);
+    assert!(ended > 0, "on {}", hook.name());
+    assert_eq!(u64::from(gateway.dataplane.binding_count()), went, "on {}", hook.name());
+
+    // one that has a session keeps its endpoint
+    assert_eq!(send(&mut gateway, "trust0", &[frame(9_000, "10.0.2.100")], "neighbour_limit"), (0, 1));
+    let scan: Vec<Vec<u8>> = (0..20).map(|n| frame(9_000, &format!("172.20.200.{n}"))).collect();
+    let (ended, went) = send(&mut gateway, "trust0", &scan, "neighbour_limit");
+    assert_eq!(ended + went, 20);
+    let bindings = gateway.dataplane.bindings().unwrap();
+    let own = bindings.iter().find(|binding| binding.inside.1 == 9_000).expect("it has a session");
+    assert_eq!(u64::from(own.sessions), 1 + went, "on {}", hook.name());
+}
+
+#[test]
+fn what_is_refused_keeps_no_binding() {
+    for hook in Hook::BOTH {
+        in_thread(move || refused_keep_no_binding(hook));
+    }
+}

@@ -1,10 +1,13 @@
 //! persistent-nat against a plain reference NAT with endpoint-independent mapping and filtering: random traces in virtual
 //! time, with hairpin packets, a pool that is too small, and another rule that takes ports of it.
 
+use std::mem::offset_of;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sluice_abi::stages::Reason;
+use sluice_abi::{NAT_BINDING_BUSY, NAT_BINDING_LIVE, NAT_BINDING_TAG, NatBinding};
 use sluice_dataplane::{Sizes, Timeouts};
 use sluice_packet_tests::binding_model::{Endpoint, Model, Rule, Wanted};
 use sluice_packet_tests::extent;
@@ -287,6 +290,36 @@ fn a_full_table_refuses_and_counts_and_nothing_is_evicted() {
         assert_eq!(gateway.dataplane.end_bindings(&first).unwrap(), 0, "it ended before");
         assert!(send(&mut gateway, ends(4).0, ends(4).1, false).unwrap().is_some());
         assert_eq!(gateway.dataplane.binding_count(), 3);
+    });
+}
+
+/// A process that ends a binding takes its record first. Whoever starts next finishes what it did not live to end.
+#[test]
+fn a_binding_that_was_ended_in_part_is_ended_by_the_next_process() {
+    in_thread(|| {
+        let mut gateway = gateway(Hook::Xdp, 64);
+        let (from, to): (Endpoint, Endpoint) =
+            (("10.9.1.1".parse().unwrap(), 7000), ("198.18.0.1".parse().unwrap(), 53));
+        assert!(send(&mut gateway, from, to, false).unwrap().is_some());
+        assert_eq!(gateway.dataplane.finish_bindings().unwrap(), 0);
+
+        let ids: Vec<_> = gateway.dataplane.sessions().map(|session| session.id).collect();
+        gateway.dataplane.delete_sessions(&ids).unwrap();
+        let map = MapHandle::from_pinned_path(gateway.dataplane.pin().join("nat_bindings")).unwrap();
+        let mut record = map.lookup(&1u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+        let at = offset_of!(NatBinding, state);
+        let state = u32::from_ne_bytes(record[at..at + 4].try_into().unwrap());
+        assert_ne!(state & NAT_BINDING_LIVE, 0);
+        let state = state & NAT_BINDING_TAG | NAT_BINDING_BUSY;
+        record[at..at + 4].copy_from_slice(&state.to_ne_bytes());
+        map.update(&1u32.to_ne_bytes(), &record, MapFlags::ANY).unwrap();
+        assert_eq!(send(&mut gateway, from, to, false).unwrap(), None, "its key leads to nothing");
+
+        assert_eq!(gateway.dataplane.finish_bindings().unwrap(), 1);
+        assert_eq!(gateway.dataplane.finish_bindings().unwrap(), 0);
+        assert_eq!(gateway.dataplane.binding_count(), 0);
+        assert!(send(&mut gateway, from, to, false).unwrap().is_some());
+        assert_eq!(gateway.dataplane.binding_count(), 1);
     });
 }
 

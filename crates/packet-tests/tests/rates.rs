@@ -47,7 +47,7 @@ fn gateway(hook: Hook, changes: &[(&str, &str)]) -> Result<Gateway> {
 
 fn frame(gateway: &Gateway, unit: &str, packet: &str) -> Result<Vec<u8>> {
     let packet = Packet::parse(packet).map_err(|error| anyhow!("{packet}: {error}"))?;
-    let (verdict, words) = (Verdict::Local, Words::default());
+    let (verdict, words) = (Verdict::Local { packet: None }, Words::default());
     let step = PacketStep { unit: unit.to_owned(), raw: false, egress: false, packet, verdict, words };
     table::frame_of(gateway, &step)
 }

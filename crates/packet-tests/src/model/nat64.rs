@@ -109,8 +109,11 @@ fn transport(packet: &Packet, out: &mut Packet, session: &Session, to6: bool) ->
         if packet.is_piece() {
             return Err("nat64_udp_checksum");
         }
-        let pseudo = out.pseudo(out.data.len());
-        sum(&[&pseudo, &out.data])
+        // of what UDP says is its own (RFC 8200 8.1)
+        let length = usize::from(be16(&packet.data, udp::field::LENGTH));
+        let own = out.data.get(..length).filter(|own| own.len() >= udp::field::HEADER);
+        let own = own.ok_or("nat64_udp_checksum")?;
+        sum(&[&out.pseudo(length), own])
     } else {
         adjust(before, &[&packet.pseudo(0), &packet.data[..4]], &[&out.pseudo(0), &out.data[..4]])
     };

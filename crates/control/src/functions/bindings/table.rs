@@ -31,6 +31,7 @@ pub fn clear(dataplane: &Dataplane, filter: &NatBindingFilter) -> sluice_datapla
 /// Ends bindings that no rule of the configuration in force would make: the rule is gone, or says something else.
 /// Sessions that began outside by such a binding are re-evaluated, and end.
 pub fn prune(dataplane: &Dataplane, plan: &Plan, config: &Config) -> sluice_dataplane::Result<()> {
+    dataplane.finish_bindings()?;
     let bindings = dataplane.bindings()?;
     if bindings.is_empty() {
         return Ok(());
