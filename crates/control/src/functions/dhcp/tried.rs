@@ -7,6 +7,9 @@ use sluice_netns::Netns;
 use super::client4::Around;
 use crate::kernel::{Kernel, Link};
 
+/// On a machine that does much else.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
 pub const DUID: &[u8] = &[0, 3, 0, 1, 2, 0, 0, 0, 0, 1];
 
 pub fn alone(label: &str, test: impl FnOnce(&Around<'_>, &Netns) + Send) {
@@ -31,7 +34,7 @@ pub fn link(kernel: &Kernel, device: &str) -> Link {
         if let Some(link) = links.into_iter().find(|link| link.name == device && link.on_air().is_some()) {
             return link;
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "{device} has no carrier");
+        assert!(begun.elapsed() < PATIENCE, "{device} has no carrier");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

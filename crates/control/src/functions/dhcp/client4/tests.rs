@@ -3,7 +3,7 @@ use sluice_netns::Netns;
 use socket2::{Domain, Protocol, Type as SocketType};
 
 use super::super::lease::Net;
-use super::super::tried::{alone, link};
+use super::super::tried::{PATIENCE, alone, link};
 use super::*;
 use crate::kernel::lease::{LeasedRoute, LeasedVia};
 
@@ -88,26 +88,32 @@ fn what_is_asked_for_besides_is_asked_with_the_lease() {
     });
 }
 
-/// The first DHCP message to port 67 that arrives at the other end.
-fn first_message(socket: &Socket) -> Vec<u8> {
+/// What arrives at the other end for a UDP port, if anything does before the socket's patience ends.
+fn arrived(socket: &Socket, port: u16) -> Option<Vec<u8>> {
     let mut buffer = [std::mem::MaybeUninit::uninit(); 2048];
     loop {
-        let (length, _) = socket.recv_from(&mut buffer).unwrap();
+        let (length, _) = socket.recv_from(&mut buffer).ok()?;
         // SAFETY: the kernel has written so many octets.
         #[allow(unsafe_code, reason = "socket2 reads into memory that is not set")]
         let packet: Vec<u8> = buffer[..length].iter().map(|octet| unsafe { octet.assume_init() }).collect();
-        if packet.get(9) == Some(&17) && packet[22..24] == 67u16.to_be_bytes() {
-            return packet[28..].to_vec();
+        if packet.get(9) == Some(&17) && packet.get(22..24) == Some(&port.to_be_bytes()) {
+            return packet.get(28..).map(<[u8]>::to_vec);
         }
     }
 }
 
-/// The far end of the device, with a neighbour that stands for the server.
+/// The far end of the device, once packets arrive there; a neighbour stands for the server.
 fn far_end(netns: &Netns) -> Socket {
     netns.ip(&format!("neigh replace {SERVER} lladdr 02:00:00:00:00:09 dev v0 nud permanent")).unwrap();
     let protocol = Protocol::from(i32::from((libc::ETH_P_IP as u16).to_be()));
     let socket = Socket::new(Domain::PACKET, SocketType::DGRAM, Some(protocol)).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let probe = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    let begun = Instant::now();
+    while probe.send_to(&[0], (SERVER, 9)).is_err() || arrived(&socket, 9).is_none() {
+        assert!(begun.elapsed() < PATIENCE, "nothing arrives");
+    }
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }
 
@@ -120,7 +126,7 @@ fn another_client_gives_the_lease_back_as_the_one_that_got_it() {
         client.configure(&other, around);
         assert_eq!((client.state, &client.lease), (State::Selecting, &None));
         assert_eq!(addresses(around.kernel), []);
-        let release = first_message(&socket);
+        let release = arrived(&socket, 67).expect("a message to the server");
         let has = |option: &[u8]| release.windows(option.len()).any(|window| window == option);
         assert!(has(&[53, 1, Type::Release as u8]) && has(b"\x3d\x07\0branch"), "{release:?}");
         // nor may it come from a server that is not listened to any more

@@ -1,7 +1,7 @@
 use sluice_language::dhcp::DuidType;
 
 use super::super::lease::Net;
-use super::super::tried::{DUID, alone, link};
+use super::super::tried::{DUID, PATIENCE, alone, link};
 use super::super::wire6::Part;
 use super::*;
 use crate::kernel::Kernel;
@@ -74,7 +74,7 @@ fn sent(client: &mut Client6, around: &Around<'_>) {
     let begun = Instant::now();
     // the link-local address comes a moment after the carrier
     while client.sent == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "nothing can be sent");
+        assert!(begun.elapsed() < PATIENCE, "nothing can be sent");
         client.send(around);
         std::thread::sleep(Duration::from_millis(10));
     }
