@@ -24,6 +24,7 @@
 
 #define GRANT_BY_OPERATOR 0
 #define GRANT_BY_CONFIGURATION 1
+#define GRANT_RENEWED_BY_OPERATOR 2 /* of the configuration still, with limits that an operator gave it */
 
 /* Why a grant ended. */
 #define GRANT_LIVE 0
@@ -46,7 +47,7 @@ struct grant {
 	__u8 length; /* of the prefix */
 	__u8 origin; /* GRANT_BY_* */
 	__u8 ended;  /* GRANT_*; of the configuration's own grants, which stay ended while they are configured */
-	__u16 zero;
+	__u16 asked; /* GRANT_RENEWED_BY_OPERATOR: digest of the limits that the configuration asks for */
 };
 _Static_assert(sizeof(struct grant) == 64, "grant is one cache line");
 

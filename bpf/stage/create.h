@@ -192,6 +192,7 @@ static __always_inline void fill_shared(struct flow_shared *shared, const struct
 			   FAMILY_FLAG | FLOW_RESPONDER | (to_host ? FLOW_FROM_HOST : 0) |                             \
 				   (from_host ? FLOW_ANSWERED : 0));                                                   \
 		fill_first(&line0->state, p);                                                                          \
+		line1->state.marks |= p->grant_use & 2 ? MARK_GRANTEE : 0;                                             \
 		if (p->flags & P_RESUMED)                                                                              \
 			fill_resumed(&line0->state, &line1->state, p, from_host);                                      \
 		if (!from_host && !to_host)                                                                            \

@@ -119,9 +119,10 @@ __noinline __u32 find_grant(struct packet *p, __u32 answers, __u32 service)
 			__u32 why = grant_refusal(grant, handle, now);
 
 			if (!why) {
-				grant_used(grant, now);
+				if (!answers)
+					grant_used(grant, now);
 				p->grant = handle;
-				p->grant_use = !answers;
+				p->grant_use = answers ? 2 : 1;
 				return 0;
 			}
 			refusal = why;

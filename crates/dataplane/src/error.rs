@@ -146,6 +146,10 @@ pub enum Refused {
     #[error("{address}/{length} has a grant for this service already, given to {user}; revoke that first")]
     Taken { address: IpAddr, length: u8, user: String },
     #[error(
+        "{address}/{length} has a grant for this service in the configuration, of {user}; change it there"
+    )]
+    Configured { address: IpAddr, length: u8, user: String },
+    #[error(
         "grants for prefixes have {GRANT_LENGTHS} different lengths already, {length} is one more; use one of them"
     )]
     Lengths { length: u8 },

@@ -10,12 +10,12 @@ mod sources;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sluice_abi::{
     GRANT_BY_CONFIGURATION, GRANT_BY_OPERATOR, GRANT_FOREVER, GRANT_LABEL_BYTES, GRANT_LENGTHS, GRANT_LIVE,
-    GRANT_WAS_EXPIRED, GRANT_WAS_IDLE, GRANT_WAS_REVOKED, Grant, GrantLengths, GrantUser, next_handle,
+    GRANT_RENEWED_BY_OPERATOR, Grant, GrantLengths, GrantUser, next_handle,
 };
 
 pub use crate::error::Refused;
@@ -25,8 +25,8 @@ use crate::records::{address_words, mapped};
 use crate::state::State;
 
 use index::Index;
-pub use kinds::{Ended, Given, GrantKey, GrantRecord, GrantSpec, Pick, Reconciled};
-use kinds::{ended, family, is_prefix, key_of};
+pub use kinds::{Ended, Given, GrantKey, GrantRecord, GrantSpec, GrantTotals, Pick, Reconciled};
+use kinds::{digest, ended, family, is_configured, is_prefix, key_of, lifetime, mark_of};
 use sources::Sources;
 
 /// What can be known from the records, kept for speed.
@@ -40,6 +40,8 @@ struct Book {
     fresh: u32,
     /// How many live grants have a length, of either family; hosts are not counted.
     lengths: [BTreeMap<u8, u32>; 2],
+    /// What ended on the way to something else; see [`Grants::untold`].
+    untold: Vec<GrantRecord>,
 }
 
 /// The gate's grants: records, users and index in pinned maps.
@@ -57,21 +59,10 @@ pub struct Grants {
     pub totals: GrantTotals,
 }
 
-/// Counts since this process began.
-#[derive(Debug, Default)]
-pub struct GrantTotals {
-    pub given: AtomicU64,
-    pub renewed: AtomicU64,
-    pub revoked: AtomicU64,
-    pub expired: AtomicU64,
-    pub idle: AtomicU64,
-    /// That found no room.
-    pub refused_full: AtomicU64,
-}
-
 impl Grants {
-    /// Reads what is there, and puts right what a crash may have left half done.
-    pub(crate) fn open(state: &State, capacity: u32, seed: u64, hz: u32) -> Result<Grants> {
+    /// Reads what is there. Whoever `writes` puts right what a crash may have left half done; beside a daemon, which may
+    /// be in the midst of a change, nobody else does.
+    pub(crate) fn open(state: &State, capacity: u32, seed: u64, hz: u32, writes: bool) -> Result<Grants> {
         let grants = Grants {
             records: mapped(state, "grants")?,
             users: mapped(state, "grant_users")?,
@@ -83,7 +74,7 @@ impl Grants {
             hz: hz.into(),
             totals: GrantTotals::default(),
         };
-        grants.read_book();
+        grants.read_book(writes);
         Ok(grants)
     }
 
@@ -101,7 +92,7 @@ impl Grants {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read_book(&self) {
+    fn read_book(&self, writes: bool) {
         let mut book = self.book();
         book.fresh = 1;
         while book.fresh <= self.capacity {
@@ -111,15 +102,22 @@ impl Grants {
                 break;
             }
             book.fresh += 1;
-            if record.handle != 0 {
+            if record.ended != GRANT_LIVE as u8 {
+                // a process may have died between the mark and this store
+                if writes {
+                    self.records.word(index, offset_of!(Grant, handle)).store(0, Ordering::Release);
+                }
+                book.ended.insert(key_of(&record), index);
+            } else if record.handle != 0 {
                 let key = key_of(&record);
                 book.count_length(key, 1);
                 book.live.insert(key, index);
-            } else if record.ended != GRANT_LIVE as u8 {
-                book.ended.insert(key_of(&record), index);
             } else {
                 book.free.push_back(index);
             }
+        }
+        if !writes {
+            return;
         }
         self.store_lengths(&book);
         if book.fresh > 1 {
@@ -157,9 +155,11 @@ impl Grants {
         origin: u32,
         now: u64,
     ) -> Result<std::result::Result<Vec<Given>, Refused>> {
-        // What has ended by itself must not stand in the way.
-        let over: Vec<(u32, Ended)> =
+        // What has ended by itself must not stand in the way; a list may name it twice.
+        let over: BTreeMap<u32, Ended> =
             specs.iter().filter_map(|spec| self.over(book, &spec.key, now)).collect();
+        let over: Vec<(u32, Ended)> = over.into_iter().collect();
+        book.untold.extend(self.ended_records(&over, now));
         self.end(book, &over);
         if let Err(refused) = self.check(book, specs) {
             if matches!(refused, Refused::Full { .. }) {
@@ -179,8 +179,10 @@ impl Grants {
             .iter()
             .map(|spec| {
                 let known = book.live.get(&spec.key).copied();
+                let kept = known.or_else(|| book.ended.get(&spec.key).copied());
+                let whose = kept.map_or((origin, 0), |index| self.whose(index, origin));
                 let index = known.unwrap_or_else(|| book.take(&spec.key));
-                let handle = self.write(index, spec, origin, known.is_some(), now);
+                let handle = self.write(index, spec, whose, known.is_some(), now);
                 if known.is_none() {
                     book.live.insert(spec.key, index);
                     self.sources.add(&spec.key);
@@ -206,7 +208,7 @@ impl Grants {
     ) -> Result<std::result::Result<Vec<Given>, Refused>> {
         let list: Vec<(u32, Ended)> =
             fresh.iter().map(|(_, handle)| (handle & sluice_abi::GRANT_INDEX_MASK, Ended::Revoked)).collect();
-        self.end(book, &list);
+        self.undo(book, &list);
         self.totals.refused_full.fetch_add(fresh.len() as u64, Ordering::Relaxed);
         Ok(Err(Refused::Full { wanted: fresh.len(), room: placed, capacity: self.capacity }))
     }
@@ -225,10 +227,16 @@ impl Grants {
             if !is_prefix(source, length) {
                 return Err(Refused::Prefix { address: source, length });
             }
+            // one of the configuration that has ended is still whose it was
+            let holder = book.live.get(key).or_else(|| book.ended.get(key));
+            if let Some(index) = holder.filter(|index| self.user(**index) != *user) {
+                let user = self.user(*index);
+                return Err(match is_configured(&self.records.read(*index)) {
+                    true => Refused::Configured { address: source, length, user },
+                    false => Refused::Taken { address: source, length, user },
+                });
+            }
             match book.live.get(key) {
-                Some(index) if self.user(*index) != *user => {
-                    return Err(Refused::Taken { address: source, length, user: self.user(*index) });
-                }
                 Some(_) => {}
                 // two of one list for the same: the second one would be somebody else's, or a renewal of nothing
                 None if !wanted.insert(*key) => {
@@ -255,17 +263,33 @@ impl Grants {
         Ok(())
     }
 
+    /// Origin and `asked` of a record that is given once more. What an operator gives stays the configuration's own
+    /// where it is so already, for it is the configuration that decides whether it may come again.
+    fn whose(&self, index: u32, origin: u32) -> (u32, u16) {
+        let record = self.records.read(index);
+        match u32::from(record.origin) {
+            GRANT_RENEWED_BY_OPERATOR if origin == GRANT_BY_OPERATOR => {
+                (GRANT_RENEWED_BY_OPERATOR, record.asked)
+            }
+            GRANT_BY_CONFIGURATION if origin == GRANT_BY_OPERATOR => {
+                (GRANT_RENEWED_BY_OPERATOR, digest(lifetime(&record), record.idle))
+            }
+            _ => (origin, 0),
+        }
+    }
+
     /// The record is complete before its handle says that it is live.
-    fn write(&self, index: u32, spec: &GrantSpec, origin: u32, renew: bool, now: u64) -> u32 {
+    fn write(&self, index: u32, spec: &GrantSpec, (origin, asked): (u32, u16), renew: bool, now: u64) -> u32 {
         let before = self.records.read(index);
         let jiffies = |seconds: u32| u64::from(seconds) * self.hz;
         let deadline = spec.absolute_s.map_or(GRANT_FOREVER, |seconds| now + jiffies(seconds));
-        let idle = spec.idle_s.map_or(0, |seconds| jiffies(seconds).min(u32::MAX.into()) as u32);
+        let idle = self.idle_of(spec);
         if renew {
+            self.records.half(index, offset_of!(Grant, asked)).store(asked, Ordering::Relaxed);
+            self.records.byte(index, offset_of!(Grant, origin)).store(origin as u8, Ordering::Release);
             self.records.long(index, offset_of!(Grant, last_use)).store(now, Ordering::Relaxed);
             self.records.word(index, offset_of!(Grant, idle)).store(idle, Ordering::Relaxed);
             self.records.long(index, offset_of!(Grant, created)).store(now, Ordering::Relaxed);
-            self.records.byte(index, offset_of!(Grant, origin)).store(origin as u8, Ordering::Relaxed);
             self.records.long(index, offset_of!(Grant, deadline)).store(deadline, Ordering::Release);
             return before.handle;
         }
@@ -285,7 +309,7 @@ impl Grants {
             length: spec.key.length,
             origin: origin as u8,
             ended: GRANT_LIVE as u8,
-            zero: 0,
+            asked,
         };
         let mut label = [0; GRANT_LABEL_BYTES as usize];
         label[..spec.user.len()].copy_from_slice(spec.user.as_bytes());
@@ -307,7 +331,7 @@ impl Grants {
             handle: record.issued,
             key: key_of(&record),
             user: self.user(index),
-            by_configuration: u32::from(record.origin) == GRANT_BY_CONFIGURATION,
+            by_configuration: is_configured(&record),
             created: record.created,
             deadline: (record.deadline != GRANT_FOREVER).then_some(record.deadline),
             idle: (record.idle != 0).then_some(record.idle),
@@ -355,20 +379,39 @@ impl Grants {
             _ => 1..book.fresh,
         };
         for index in all {
-            if index != 0 && self.picked(pick, index) {
-                let handle = self.records.word(index, offset_of!(Grant, handle));
-                if handle.swap(0, Ordering::Release) != 0 {
-                    list.push((index, Ended::Revoked));
-                }
+            let live = || self.records.read_field::<u32>(index, offset_of!(Grant, handle)) != 0;
+            if index != 0 && self.picked(pick, index) && live() {
+                self.close(index, Ended::Revoked);
+                list.push((index, Ended::Revoked));
             }
         }
-        let records = list.iter().map(|(index, why)| self.ended_record(*index, *why, now)).collect();
+        let records = self.ended_records(&list, now);
         self.end(&mut book, &list);
         Ok(records)
     }
 
-    fn ended_record(&self, index: u32, why: Ended, now: u64) -> GrantRecord {
-        GrantRecord { ended: Some(why), ..self.record(index, now) }
+    /// Takes back what was given and could not be written down. What the configuration gave may come again.
+    pub fn withdraw(&self, handles: impl Iterator<Item = u32>) {
+        let mut book = self.book();
+        let index_of = |handle: u32| {
+            let index = handle & sluice_abi::GRANT_INDEX_MASK;
+            let live = (1..book.fresh).contains(&index) && self.records.read(index).handle == handle;
+            live.then_some((index, Ended::Revoked))
+        };
+        let list: Vec<(u32, Ended)> = handles.filter_map(index_of).collect();
+        self.undo(&mut book, &list);
+    }
+
+    /// What ended on the way to something else since this was asked last: by itself, where it was to be given again, and
+    /// by the configuration, where what it has in its place was refused.
+    pub fn untold(&self) -> Vec<GrantRecord> {
+        std::mem::take(&mut self.book().untold)
+    }
+
+    fn ended_records(&self, list: &[(u32, Ended)], now: u64) -> Vec<GrantRecord> {
+        let record =
+            |(index, why): &(u32, Ended)| GrantRecord { ended: Some(*why), ..self.record(*index, now) };
+        list.iter().map(record).collect()
     }
 
     fn picked(&self, pick: &Pick, index: u32) -> bool {
@@ -400,35 +443,55 @@ impl Grants {
                 ended(&record, now).filter(|_| record.handle != 0).map(|why| (index, why))
             })
             .collect();
-        let records = over.iter().map(|(index, why)| self.ended_record(*index, *why, now)).collect();
+        let records = self.ended_records(&over, now);
         self.end(&mut book, &over);
         Ok(records)
     }
 
+    /// What programs see of an end. The mark comes first: a process that dies between the two has ended it for good.
+    fn close(&self, index: u32, why: Ended) {
+        if is_configured(&self.records.read(index)) {
+            self.records.byte(index, offset_of!(Grant, ended)).store(mark_of(why), Ordering::Relaxed);
+        }
+        self.records.word(index, offset_of!(Grant, handle)).store(0, Ordering::Release);
+    }
+
     fn end(&self, book: &mut Book, list: &[(u32, Ended)]) {
         for (index, why) in list {
-            self.records.word(*index, offset_of!(Grant, handle)).store(0, Ordering::Release);
+            self.close(*index, *why);
             let record = self.records.read(*index);
             let key = key_of(&record);
-            let (mark, total) = match why {
-                Ended::Revoked => (GRANT_WAS_REVOKED, &self.totals.revoked),
-                Ended::Expired => (GRANT_WAS_EXPIRED, &self.totals.expired),
-                Ended::Idle => (GRANT_WAS_IDLE, &self.totals.idle),
-            };
-            total.fetch_add(1, Ordering::Relaxed);
+            self.totals.ended(*why).fetch_add(1, Ordering::Relaxed);
             if book.live.remove(&key).is_some() {
                 book.count_length(key, -1);
                 self.index.remove(&key, record.issued);
                 self.sources.remove(&key);
             }
-            if u32::from(record.origin) == GRANT_BY_CONFIGURATION {
-                self.records.byte(*index, offset_of!(Grant, ended)).store(mark as u8, Ordering::Relaxed);
+            if is_configured(&record) {
                 book.ended.insert(key, *index);
             } else {
                 book.free.push_back(*index);
             }
         }
         self.store_lengths(book);
+    }
+
+    /// Ends grants as if they had not been given: those of the configuration may be given again.
+    fn undo(&self, book: &mut Book, list: &[(u32, Ended)]) {
+        self.end(book, list);
+        for (index, _) in list {
+            let record = self.records.read(*index);
+            if u32::from(record.origin) == GRANT_BY_CONFIGURATION {
+                self.forget_end(book, &key_of(&record));
+            }
+        }
+    }
+
+    fn forget_end(&self, book: &mut Book, key: &GrantKey) {
+        if let Some(index) = book.ended.remove(key) {
+            self.records.byte(index, offset_of!(Grant, ended)).store(GRANT_LIVE as u8, Ordering::Relaxed);
+            book.free.push_back(index);
+        }
     }
 
     /// Makes the configuration's grants what it says. One that has ended stays so until it is changed or taken out.
@@ -439,30 +502,21 @@ impl Grants {
     ) -> Result<std::result::Result<Reconciled, Refused>> {
         let mut book = self.book();
         let by_key: HashMap<GrantKey, &GrantSpec> = wanted.iter().map(|spec| (spec.key, spec)).collect();
-        let own = |index: u32| {
-            let record = self.records.read(index);
-            u32::from(record.origin) == GRANT_BY_CONFIGURATION
-        };
+        let own = |index: u32| is_configured(&self.records.read(index));
         let stands = |key: &GrantKey, index: u32| by_key.get(key).is_some_and(|spec| self.is_as(index, spec));
-        let mut ended: Vec<(u32, Ended)> = vec![];
-        for (key, index) in book.live.iter().filter(|(_, index)| own(**index)) {
-            if !stands(key, *index) {
-                ended.push((*index, Ended::Revoked));
-            }
-        }
+        let over: Vec<(u32, Ended)> = book
+            .live
+            .iter()
+            .filter(|(key, index)| own(**index) && !stands(key, **index))
+            .map(|(_, index)| (*index, ended(&self.records.read(*index), now).unwrap_or(Ended::Revoked)))
+            .collect();
         let gone: Vec<GrantKey> =
             book.ended.iter().filter(|(key, index)| !stands(key, **index)).map(|(key, _)| *key).collect();
-        let mut done = Reconciled {
-            ended: ended.iter().map(|(index, why)| self.ended_record(*index, *why, now)).collect(),
-            given: vec![],
-        };
-        self.end(&mut book, &ended);
-        let freed = ended.iter().map(|(index, _)| key_of(&self.records.read(*index)));
+        let mut done = Reconciled { ended: self.ended_records(&over, now), given: vec![] };
+        self.end(&mut book, &over);
+        let freed = over.iter().map(|(index, _)| key_of(&self.records.read(*index)));
         for key in gone.into_iter().chain(freed) {
-            if let Some(index) = book.ended.remove(&key) {
-                self.records.byte(index, offset_of!(Grant, ended)).store(GRANT_LIVE as u8, Ordering::Relaxed);
-                book.free.push_back(index);
-            }
+            self.forget_end(&mut book, &key);
         }
         let new: Vec<GrantSpec> = wanted
             .iter()
@@ -471,7 +525,10 @@ impl Grants {
             .cloned()
             .collect();
         match self.give_with(&mut book, &new, GRANT_BY_CONFIGURATION, now)? {
-            Err(refused) => return Ok(Err(refused)),
+            Err(refused) => {
+                book.untold.append(&mut done.ended);
+                return Ok(Err(refused));
+            }
             Ok(_) => {
                 let records = new.iter().filter_map(|spec| book.live.get(&spec.key));
                 done.given = records.map(|index| self.record(*index, now)).collect();
@@ -480,14 +537,20 @@ impl Grants {
         Ok(Ok(done))
     }
 
-    /// Whether a record was written for exactly this.
+    /// Whether a record is that of this statement, unchanged. One that an operator renewed has other limits by now.
     fn is_as(&self, index: u32, spec: &GrantSpec) -> bool {
         let record = self.records.read(index);
-        let lifetime = (record.deadline != GRANT_FOREVER).then(|| record.deadline - record.created);
-        let jiffies = |seconds: Option<u32>| seconds.map(|seconds| u64::from(seconds) * self.hz);
+        let wanted = (spec.absolute_s.map(|seconds| u64::from(seconds) * self.hz), self.idle_of(spec));
         self.user(index) == spec.user
-            && lifetime == jiffies(spec.absolute_s)
-            && u64::from(record.idle) == jiffies(spec.idle_s).unwrap_or(0).min(u32::MAX.into())
+            && match u32::from(record.origin) {
+                GRANT_RENEWED_BY_OPERATOR => record.asked == digest(wanted.0, wanted.1),
+                _ => (lifetime(&record), record.idle) == wanted,
+            }
+    }
+
+    /// In jiffies, 0 = none.
+    fn idle_of(&self, spec: &GrantSpec) -> u32 {
+        spec.idle_s.map_or(0, |seconds| (u64::from(seconds) * self.hz).min(u32::MAX.into()) as u32)
     }
 
     fn store_lengths(&self, book: &Book) {

@@ -382,6 +382,10 @@ pub struct Dataplane {
 impl Dataplane {
     /// Re-uses the state pinned under `pin`, with all its sessions, or creates it.
     pub fn open(pin: &Path, sizes: Sizes) -> Result<Dataplane> {
+        Self::open_for(pin, sizes, true)
+    }
+
+    fn open_for(pin: &Path, sizes: Sizes, writes: bool) -> Result<Dataplane> {
         let (state, created) = State::open(pin, sizes)?;
         let room = |map: &str| state.map(map).max_entries();
         let sizes = Sizes {
@@ -421,7 +425,7 @@ impl Dataplane {
             )?),
             sweeping: AtomicBool::new(false),
             sweeper: Sweeper::new(&state, created, sizes)?,
-            grants: Grants::open(&state, sizes.grants, seed, control::hz())?,
+            grants: Grants::open(&state, sizes.grants, seed, control::hz(), writes)?,
             gtpu: Gtpu::open(&state)?.map_or_else(OnceLock::new, OnceLock::from),
             seed,
             roots: Mutex::default(),
@@ -436,7 +440,11 @@ impl Dataplane {
 
     /// The same as [`Dataplane::open`] for who only reads, beside a daemon: None where that would change something.
     pub fn read(pin: &Path, sizes: Sizes) -> Result<Option<Dataplane>> {
-        if pin.exists() && state::is_own(pin)? { Self::open(pin, sizes).map(Some) } else { Ok(None) }
+        if pin.exists() && state::is_own(pin)? {
+            Self::open_for(pin, sizes, false).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     /// The gate's grants.

@@ -5,6 +5,7 @@ mod carry;
 mod common;
 mod gate;
 mod generations;
+mod grants;
 mod records;
 mod sources;
 mod state;

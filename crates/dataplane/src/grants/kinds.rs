@@ -1,8 +1,11 @@
 //! What grants look like from outside, and how records are read.
 
 use std::net::IpAddr;
+use std::sync::atomic::AtomicU64;
 
-use sluice_abi::{GRANT_WAS_EXPIRED, GRANT_WAS_IDLE, Grant};
+use sluice_abi::{
+    GRANT_BY_OPERATOR, GRANT_FOREVER, GRANT_WAS_EXPIRED, GRANT_WAS_IDLE, GRANT_WAS_REVOKED, Grant,
+};
 
 use crate::records::words_address;
 
@@ -56,7 +59,7 @@ pub struct GrantRecord {
     pub key: GrantKey,
     /// Whom reports and logs name.
     pub user: String,
-    /// It stands in the configuration; others were made by API.
+    /// It stands in the configuration, whoever renewed it since; others were made by API.
     pub by_configuration: bool,
     /// When it was given.
     pub created: u64,
@@ -107,6 +110,28 @@ pub struct Reconciled {
     pub ended: Vec<GrantRecord>,
 }
 
+/// Counts since this process began.
+#[derive(Debug, Default)]
+pub struct GrantTotals {
+    pub given: AtomicU64,
+    pub renewed: AtomicU64,
+    pub revoked: AtomicU64,
+    pub expired: AtomicU64,
+    pub idle: AtomicU64,
+    /// That found no room.
+    pub refused_full: AtomicU64,
+}
+
+impl GrantTotals {
+    pub(super) fn ended(&self, why: Ended) -> &AtomicU64 {
+        match why {
+            Ended::Revoked => &self.revoked,
+            Ended::Expired => &self.expired,
+            Ended::Idle => &self.idle,
+        }
+    }
+}
+
 pub(super) fn family(address: IpAddr) -> usize {
     usize::from(address.is_ipv6())
 }
@@ -145,4 +170,31 @@ pub(super) fn ended(record: &Grant, now: u64) -> Option<Ended> {
     } else {
         None
     }
+}
+
+/// As `ended` of a record has it.
+pub(super) fn mark_of(why: Ended) -> u8 {
+    let mark = match why {
+        Ended::Revoked => GRANT_WAS_REVOKED,
+        Ended::Expired => GRANT_WAS_EXPIRED,
+        Ended::Idle => GRANT_WAS_IDLE,
+    };
+    mark as u8
+}
+
+/// It is the configuration's own, whoever has renewed it.
+pub(super) fn is_configured(record: &Grant) -> bool {
+    u32::from(record.origin) != GRANT_BY_OPERATOR
+}
+
+/// In jiffies; None = for good.
+pub(super) fn lifetime(record: &Grant) -> Option<u64> {
+    (record.deadline != GRANT_FOREVER).then(|| record.deadline.saturating_sub(record.created))
+}
+
+/// Of limits in jiffies, as `asked` of a record has them.
+pub(super) fn digest(lifetime: Option<u64>, idle: u32) -> u16 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let word = lifetime.unwrap_or(GRANT_FOREVER).wrapping_mul(ODD) ^ u64::from(idle);
+    (word.wrapping_mul(ODD) >> 48) as u16
 }

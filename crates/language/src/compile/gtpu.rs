@@ -41,8 +41,8 @@ impl Around<'_> {
         Some((interface, interface.units.iter().find(|unit| unit.number == number)?))
     }
 
-    fn is_zoned(&self, unit: &str) -> bool {
-        self.zones.iter().any(|zone| zone.interfaces.iter().any(|member| member.unit == unit))
+    fn zone(&self, unit: &str) -> Option<&Zone> {
+        self.zones.iter().find(|zone| zone.interfaces.iter().any(|member| member.unit == unit))
     }
 
     fn units(&self) -> impl Iterator<Item = String> + use<'_> {
@@ -109,7 +109,7 @@ fn known<'a>(view: View, around: &'a Around, report: &mut Report) -> Option<(&'a
 /// Its packets are looked at only where a zone has it.
 fn belongs_to_a_zone(view: View, around: &Around, report: &mut Report) {
     let name = full_name(view).unwrap_or_default();
-    if !around.is_zoned(&name) {
+    if around.zone(&name).is_none() {
         let message = format!("`{name}` belongs to no zone");
         report.error_help(&view.location(), message, "add it to the interfaces of a zone");
     }
@@ -138,6 +138,12 @@ fn interface(view: View, around: &Around, report: &mut Report) -> Option<TunnelI
         let message =
             format!("`{name}` is an interface of `services gate host-only`, which passes tunnels by");
         report.error_help(&view.location(), message, "leave one of them out");
+    }
+    if let Some(zone) = around.zone(&name).filter(|zone| around.gate.zones.contains(&zone.name)) {
+        let message =
+            format!("`{name}` is in zone `{}` of `services gate`, which tunnels would pass by", zone.name);
+        let help = "give it a zone of its own: base stations are authenticated by IPsec and have no grants";
+        report.error_help(&view.location(), message, help);
     }
     let v4 = unit.inet.iter().find_map(|prefix| match prefix.addr {
         IpAddr::V4(address) => Some(address),

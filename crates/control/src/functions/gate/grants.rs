@@ -16,6 +16,9 @@ use crate::functions::gate::audit::{Act, Audit, lines, service_name};
 /// Grants that one answer lists unless asked otherwise.
 pub const LISTED: usize = 1000;
 
+/// What ends because something else takes its place: by its limit, or because the configuration has it no more.
+const FORMER: Act<'static> = Act { event: "revoke", by: "configuration", reason: None };
+
 #[derive(Debug, thiserror::Error)]
 pub enum GateError {
     #[error("grant {number}: {reason}")]
@@ -57,7 +60,9 @@ impl Grants<'_> {
         let specs: Vec<GrantSpec> = specs.collect::<Result<_, _>>()?;
         let grants = self.dataplane.grants();
         let now = self.dataplane.now_jiffies()?;
-        let given = grants.give(&specs, now)??;
+        let given = grants.give(&specs, now)?;
+        self.note(&grants.untold(), FORMER);
+        let given = given?;
         let records: Vec<GrantRecord> = specs
             .iter()
             .zip(&given)
@@ -71,9 +76,7 @@ impl Grants<'_> {
         }
         if let Err(error) = self.audit.write(&text) {
             // Nobody holds what is not written down.
-            for given in &given {
-                grants.revoke(&Pick::Handle(given.handle), now)?;
-            }
+            grants.withdraw(given.iter().map(|given| given.handle));
             return Err(GateError::Audit(error));
         }
         Ok(Granted {
@@ -97,6 +100,7 @@ impl Grants<'_> {
     pub fn expire(&self) -> Result<(), GateError> {
         let ended = self.dataplane.grants().collect_ended(self.dataplane.now_jiffies()?)?;
         self.note(&ended, Act { event: "expire", by: "limit", reason: None });
+        self.note(&self.dataplane.grants().untold(), FORMER);
         Ok(())
     }
 
@@ -122,18 +126,19 @@ impl Grants<'_> {
             })
             .collect();
         let changed = grants.reconcile(&specs, now)?;
-        let act = |event, reason| Act { event, by: "configuration", reason };
-        let mut text = lines(&gone, gate, hz, act("revoke", Some("service removed")));
-        let result = match changed {
-            Ok(changed) => {
-                text.extend(lines(&changed.ended, gate, hz, act("revoke", None)));
-                text.extend(lines(&changed.given, gate, hz, act("grant", None)));
-                Ok(())
+        let mut text = lines(&gone, gate, hz, Act { reason: Some("service removed"), ..FORMER });
+        text.extend(lines(&grants.untold(), gate, hz, FORMER));
+        if let Ok(changed) = &changed {
+            text.extend(lines(&changed.ended, gate, hz, FORMER));
+            text.extend(lines(&changed.given, gate, hz, Act { event: "grant", ..FORMER }));
+        }
+        if let Err(error) = audit.write(&text) {
+            if let Ok(changed) = &changed {
+                grants.withdraw(changed.given.iter().map(|record| record.handle));
             }
-            Err(refused) => Err(refused.into()),
-        };
-        audit.write(&text).map_err(GateError::Audit)?;
-        result
+            return Err(GateError::Audit(error));
+        }
+        changed.map(drop).map_err(GateError::from)
     }
 
     /// What has ended is written down; if that fails, it has ended nevertheless.
@@ -227,5 +232,41 @@ fn pick(request: &RevokeRequest, gate: &GatePlan) -> Result<Pick, String> {
     match <[Pick; 1]>::try_from(picks) {
         Ok([pick]) => Ok(pick),
         Err(_) => Err("name exactly one of user, service, grant, source and all".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use sluice_dataplane::{Sizes, cleanup};
+    use sluice_language::config::Prefix;
+    use sluice_plan::GrantWant;
+
+    use super::*;
+
+    struct Pin(PathBuf);
+
+    impl Drop for Pin {
+        fn drop(&mut self) {
+            let _ = cleanup(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_a_commit_grants_and_cannot_write_down_nobody_holds_until_it_can() {
+        let pin = Pin(format!("/sys/fs/bpf/sluice-grants-{}", std::process::id()).into());
+        let dataplane =
+            Dataplane::open(&pin.0, Sizes { sessions4: 64, sessions6: 32, grants: 64, ..Sizes::default() });
+        let dataplane = dataplane.unwrap();
+        let source = Prefix { addr: "10.0.1.2".parse().unwrap(), len: 32 };
+        let want = GrantWant { source, service: 3, user: "alice".to_owned(), idle_s: None, absolute_s: None };
+        let plan =
+            GatePlan { services: [(3, "db".to_owned())].into(), grants: vec![want], ..Default::default() };
+        for (file, live) in [("/dev/full", 0), ("/dev/null", 1)] {
+            let audit = Audit::open(file.as_ref()).unwrap();
+            let done = Grants { dataplane: &dataplane, audit: &audit, plan: &plan }.reconcile();
+            assert_eq!((done.is_ok(), dataplane.grants().live()), (live == 1, live), "{file}");
+        }
     }
 }
