@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use sluice_language::fan_out::{FanOut, Listener, Mode};
+use sluice_language::fan_out::{FanOut, Listener, Mode, same_bind};
 
 use crate::counters::{Queue, get};
 use crate::error::RunnerError;
@@ -205,7 +205,7 @@ fn open(listener: &Listener, going: &[Running]) -> Result<Vec<UdpSocket>, Runner
         nix::net::if_::if_nametoindex(device)
             .map_err(|_| RunnerError::NoInterface { listener: name.clone(), interface: device.to_owned() })?;
     }
-    if !going.iter().any(|running| running.listener.bind == address) {
+    if !going.iter().any(|running| same_bind(running.listener.bind, address)) {
         socket::is_free(address).map_err(fail)?;
     }
     let cpus = cpus();

@@ -144,3 +144,14 @@ fn a_receiver_that_is_being_asked_holds_up_no_end() {
     silent.recv(&mut [0; 64]).expect("the question");
     within("the end", move || runner.end());
 }
+
+#[test]
+fn a_bind_that_covers_our_own_is_not_in_use() {
+    let (bind, receiver) = (free(), free());
+    let everywhere = SocketAddr::new([0, 0, 0, 0].into(), bind.port());
+    let runner = Runner::start(Names::default()).unwrap();
+    for bind in [bind, everywhere, bind] {
+        runner.apply(&fan_out(bind, receiver, "")).unwrap();
+    }
+    runner.end();
+}
