@@ -142,9 +142,17 @@ impl Pool {
 
     /// Takes over a changed configuration; receivers that stay keep what is known of them and what they counted.
     pub fn configure(&self, listener: &Listener) {
+        self.configure_with(listener, |_| ());
+    }
+
+    /// The same; `prepare` is called with the receivers before any of them gets something.
+    pub(crate) fn configure_with(&self, listener: &Listener, prepare: impl FnOnce(&[Arc<Target>])) {
         let now = Instant::now();
         let mut state = self.state();
         state.configure(listener, now);
+        state.settle(now);
+        let targets: Vec<_> = state.members.iter().map(|member| member.target.clone()).collect();
+        prepare(&targets);
         self.publish(&mut state, now);
     }
 

@@ -95,7 +95,7 @@ impl Runner {
         while !self.ending.load(Ordering::Acquire) {
             std::thread::sleep(TICK);
             let mut state = self.state();
-            state.running.iter().for_each(|running| running.pool.tick(Instant::now()));
+            state.running.iter().for_each(Running::tick);
             let version = self.names.version();
             if version != state.named {
                 let wanted = state.wanted.clone();
@@ -223,7 +223,7 @@ impl Running {
         let connections = (listener.mode == Mode::TcpForward)
             .then(|| Connections::new(pool.clone(), listener.framing, listener.queue_bytes));
         if let Some(connections) = &connections {
-            connections.configure(listener.queue_bytes);
+            connections.prepare(&pool.table().targets);
         }
         let mut running = Running {
             listener: listener.clone(),
@@ -270,11 +270,21 @@ impl Running {
         if self.listener == *listener {
             return;
         }
-        self.pool.configure(listener);
-        if let Some(connections) = &self.connections {
-            connections.configure(listener.queue_bytes);
-        }
+        self.pool.configure_with(listener, |targets| {
+            if let Some(connections) = &self.connections {
+                connections.limit(listener.queue_bytes);
+                connections.prepare(targets);
+            }
+        });
         self.listener = listener.clone();
+    }
+
+    /// Shares move, and connections end of receivers that have drained.
+    fn tick(&self) {
+        self.pool.tick(Instant::now());
+        if let Some(connections) = &self.connections {
+            connections.retire();
+        }
     }
 
     /// Waits for those who were told to stop.
