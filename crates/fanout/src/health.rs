@@ -28,7 +28,7 @@ pub fn watch(pool: &Pool, name: &str, stop: &AtomicBool, changed: &(dyn Fn() + S
             thread::sleep(Duration::from_millis(50));
             continue;
         };
-        round(pool, name, &check, changed);
+        round(pool, name, &check, stop, changed);
         let interval = Duration::from_millis(check.interval_ms.into());
         while begun.elapsed() < interval && !stop.load(Ordering::Acquire) {
             thread::sleep(interval.saturating_sub(begun.elapsed()).min(Duration::from_millis(50)));
@@ -37,13 +37,14 @@ pub fn watch(pool: &Pool, name: &str, stop: &AtomicBool, changed: &(dyn Fn() + S
 }
 
 /// All receivers at once, so that one that is silent does not delay the judgement of others.
-fn round(pool: &Pool, name: &str, check: &HealthCheck, changed: &(dyn Fn() + Sync)) {
+fn round(pool: &Pool, name: &str, check: &HealthCheck, stop: &AtomicBool, changed: &(dyn Fn() + Sync)) {
     let targets: Vec<Arc<Target>> = pool.targets();
     thread::scope(|scope| {
         for target in targets {
             scope.spawn(move || {
                 let result = ask(check, target.address);
-                if !pool.report(&target, result.is_ok()) {
+                // meanwhile the listener may have ended
+                if stop.load(Ordering::Acquire) || !pool.report(&target, result.is_ok()) {
                     return;
                 }
                 let (receiver, address) = (&target.name, target.address);

@@ -69,13 +69,22 @@ impl Receive {
 
     /// Waits for at least one, as long as the socket's timeout says, and takes what else is there.
     pub fn receive(&mut self, socket: RawFd) -> io::Result<usize> {
+        self.take(socket, libc::MSG_WAITFORONE)
+    }
+
+    /// Takes what is there, and fails at once where nothing is.
+    pub fn receive_at_once(&mut self, socket: RawFd) -> io::Result<usize> {
+        self.take(socket, libc::MSG_DONTWAIT)
+    }
+
+    fn take(&mut self, socket: RawFd, flags: i32) -> io::Result<usize> {
         for header in &mut self.headers {
             header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as u32;
             header.msg_hdr.msg_controllen = CONTROL as _;
         }
         let (headers, none) = (self.headers.as_mut_ptr(), std::ptr::null_mut());
         // SAFETY: every header points to buffers of the length it says, which live as long as `self`.
-        let got = unsafe { libc::recvmmsg(socket, headers, BATCH as u32, libc::MSG_WAITFORONE, none) };
+        let got = unsafe { libc::recvmmsg(socket, headers, BATCH as u32, flags, none) };
         if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
     }
 

@@ -58,7 +58,8 @@ fn names_in(fan_out: &FanOut) -> impl Iterator<Item = &Target> {
 
 impl Names {
     /// The same fan-out with addresses in the place of names, as far as they are known. Never waits. What two names of a
-    /// listener share is one receiver, of the first.
+    /// listener share is one receiver, of the first. Addresses of the other family are left out where the mode cannot
+    /// change it.
     pub fn expand(&self, fan_out: &FanOut) -> FanOut {
         let state = self.inner.state();
         let mut expanded = fan_out.clone();
@@ -194,7 +195,9 @@ fn expand(listener: &mut Listener, known: &HashMap<Target, Meaning>) {
             continue;
         }
         for (address, weight) in known.get(&receiver.target).into_iter().flatten() {
-            if !taken.insert(*address) {
+            let is_within_reach =
+                listener.mode.changes_family() || address.is_ipv4() == listener.bind.is_ipv4();
+            if !is_within_reach || !taken.insert(*address) {
                 continue;
             }
             listener.receivers.push(Receiver {
@@ -238,6 +241,7 @@ fn serve(inner: &Weak<Inner>, due: &Notify) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_language::fan_out::Mode;
 
     fn fan_out(receivers: &str) -> FanOut {
         let mut text = String::from(
@@ -289,6 +293,26 @@ mod tests {
         answer(&names, "a.example", &["10.0.0.1:514", "10.0.0.2:514"]);
         answer(&names, "b.example", &["10.0.0.1:514", "10.0.0.3:514"]);
         assert_eq!(expanded(&names, &both), ["a/10.0.0.1", "b/10.0.0.3", "c"]);
+    }
+
+    #[test]
+    fn only_modes_that_can_change_the_family_have_receivers_of_the_other_one() {
+        let mut of = fan_out("a host a.example\na port 514");
+        let names = Names::default();
+        answer(&names, "a.example", &["10.0.0.1:514", "[2001:db8::1]:514"]);
+        for (mode, wanted) in [
+            (Mode::Userspace, 2),
+            (Mode::TcpForward, 2),
+            (Mode::AfXdp, 1),
+            (Mode::Xdp, 1),
+            (Mode::TcEbpf, 1),
+            (Mode::Auto, 1),
+        ] {
+            of.listeners[0].mode = mode;
+            assert_eq!(expanded(&names, &of).len(), wanted, "{}", mode.name());
+        }
+        of.listeners[0].bind = "[2001:db8::514]:514".parse().unwrap();
+        assert_eq!(expanded(&names, &of), ["a/2001:db8::1"]);
     }
 
     #[test]

@@ -142,9 +142,17 @@ impl Pool {
 
     /// Takes over a changed configuration; receivers that stay keep what is known of them and what they counted.
     pub fn configure(&self, listener: &Listener) {
+        self.configure_with(listener, |_| ());
+    }
+
+    /// The same; `prepare` is called with the receivers before any of them gets something.
+    pub(crate) fn configure_with(&self, listener: &Listener, prepare: impl FnOnce(&[Arc<Target>])) {
         let now = Instant::now();
         let mut state = self.state();
         state.configure(listener, now);
+        state.settle(now);
+        let targets: Vec<_> = state.members.iter().map(|member| member.target.clone()).collect();
+        prepare(&targets);
         self.publish(&mut state, now);
     }
 
@@ -332,6 +340,12 @@ impl State {
             gone.wanted = false;
             self.members.push(gone);
         }
+        if self.listener.health.is_some() && listener.health.is_none() {
+            // no check would ever find them up again
+            for member in &mut self.members {
+                (member.up, member.in_a_row) = (true, 0);
+            }
+        }
         self.listener = listener.clone();
     }
 
@@ -506,6 +520,24 @@ mod tests {
         assert_eq!(shares(&pool), [1, 1, 0]);
         let pool = Pool::new(&listener(3, ""));
         assert!(pool.leaving(&fewer.receivers).is_empty(), "without `drain` it goes at once");
+    }
+
+    #[test]
+    fn without_a_check_any_more_nobody_is_down() {
+        let check = "health-check method icmp\nhealth-check fall 1";
+        let pool = Pool::new(&listener(3, check));
+        let target = pool.table().targets[1].clone();
+        assert!(pool.report(&target, false));
+        pool.configure(&listener(3, &format!("{check}\nhealth-check rise 5")));
+        assert_eq!(shares(&pool), [1, 0, 1], "another check knows it, too");
+        let without = listener(3, "");
+        let with: Vec<u32> = pool.weights_with(&without).into_iter().map(|(_, _, weight)| weight).collect();
+        assert_eq!(with, [10, 10, 10]);
+        pool.configure(&without);
+        assert_eq!(shares(&pool), [1, 1, 1]);
+        pool.connected(&target, false);
+        pool.configure(&listener(3, "balance flow"));
+        assert_eq!(shares(&pool)[1], 0, "what its connection says stands");
     }
 
     #[test]

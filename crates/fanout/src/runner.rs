@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use sluice_language::fan_out::{FanOut, Listener, Mode};
+use sluice_language::fan_out::{FanOut, Listener, Mode, same_bind};
 
 use crate::counters::{Queue, get};
 use crate::error::RunnerError;
@@ -29,7 +29,8 @@ const TICK: Duration = Duration::from_millis(50);
 struct Running {
     listener: Listener,
     pool: Arc<Pool>,
-    sockets: Vec<(Arc<UdpSocket>, Arc<Queue>)>,
+    /// One a worker.
+    queues: Vec<Arc<Queue>>,
     threads: Vec<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
     connections: Option<Arc<Connections>>,
@@ -87,16 +88,14 @@ impl Runner {
         self.ending.store(true, Ordering::Release);
         let mut state = self.state();
         state.rings.end();
-        for running in state.running.drain(..) {
-            running.end();
-        }
+        end(std::mem::take(&mut state.running));
     }
 
     fn upkeep(&self) {
         while !self.ending.load(Ordering::Acquire) {
             std::thread::sleep(TICK);
             let mut state = self.state();
-            state.running.iter().for_each(|running| running.pool.tick(Instant::now()));
+            state.running.iter().for_each(Running::tick);
             let version = self.names.version();
             if version != state.named {
                 let wanted = state.wanted.clone();
@@ -153,7 +152,7 @@ impl State {
             }
         }
         self.commit_rings()?;
-        go.into_iter().for_each(Running::end);
+        end(go);
         self.named = version;
         Ok(())
     }
@@ -174,8 +173,16 @@ impl State {
     }
 }
 
+/// All at once, since each takes its time.
+fn end(listeners: Vec<Running>) {
+    for running in &listeners {
+        running.stop.store(true, Ordering::Release);
+    }
+    listeners.into_iter().for_each(Running::end);
+}
+
 /// The sockets of a listener; they join those of one that is about to go.
-fn open(listener: &Listener, going: &[Running]) -> Result<Vec<Arc<UdpSocket>>, RunnerError> {
+fn open(listener: &Listener, going: &[Running]) -> Result<Vec<UdpSocket>, RunnerError> {
     let (name, address) = (&listener.name, listener.bind);
     let fail = |source: io::Error| match source.kind() {
         io::ErrorKind::AddrInUse => RunnerError::InUse { listener: name.clone(), address },
@@ -198,30 +205,30 @@ fn open(listener: &Listener, going: &[Running]) -> Result<Vec<Arc<UdpSocket>>, R
         nix::net::if_::if_nametoindex(device)
             .map_err(|_| RunnerError::NoInterface { listener: name.clone(), interface: device.to_owned() })?;
     }
-    if !going.iter().any(|running| running.listener.bind == address) {
+    if !going.iter().any(|running| same_bind(running.listener.bind, address)) {
         socket::is_free(address).map_err(fail)?;
     }
     let cpus = cpus();
     let workers = listener.workers.map_or(cpus.len(), |workers| workers as usize).max(1);
     // the CPU that has the packet chooses the socket, if every CPU has one
     let of = |worker: usize| (workers == cpus.len() && workers > 1).then(|| cpus[worker]);
-    let one = |worker| socket::listen(address, listener.receive_buffer, of(worker), false).map(Arc::new);
+    let one = |worker| socket::listen(address, listener.receive_buffer, of(worker), false);
     (0..workers).map(one).collect::<io::Result<_>>().map_err(fail)
 }
 
 impl Running {
-    fn start(listener: &Listener, sockets: Vec<Arc<UdpSocket>>) -> Result<Running, RunnerError> {
+    fn start(listener: &Listener, sockets: Vec<UdpSocket>) -> Result<Running, RunnerError> {
         let pool = Arc::new(Pool::new(listener));
         let stop = Arc::new(AtomicBool::new(false));
         let connections = (listener.mode == Mode::TcpForward)
             .then(|| Connections::new(pool.clone(), listener.framing, listener.queue_bytes));
         if let Some(connections) = &connections {
-            connections.configure(listener.queue_bytes);
+            connections.prepare(&pool.table().targets);
         }
         let mut running = Running {
             listener: listener.clone(),
             pool,
-            sockets: vec![],
+            queues: vec![],
             threads: vec![],
             stop,
             connections,
@@ -233,24 +240,18 @@ impl Running {
         }
         let (pool, stop, name) = (running.pool.clone(), running.stop.clone(), listener.name.clone());
         let checker = move || health::watch(&pool, &name, &stop, &|| ());
-        running
-            .threads
-            .push(Builder::new().name("fan-health".into()).spawn(checker).map_err(RunnerError::Thread)?);
-        let (workers, bind) = (running.sockets.len(), listener.bind);
+        // nobody waits for its end: it may have just asked receivers that do not answer
+        Builder::new().name("fan-health".into()).spawn(checker).map_err(RunnerError::Thread)?;
+        let (workers, bind) = (running.queues.len(), listener.bind);
         tracing::info!(listener = listener.name, mode = listener.mode.name(), %bind, workers, "listener initialized");
         Ok(running)
     }
 
-    fn worker(
-        &mut self,
-        number: usize,
-        socket: Arc<UdpSocket>,
-        cpu: Option<usize>,
-    ) -> Result<(), RunnerError> {
+    fn worker(&mut self, number: usize, socket: UdpSocket, cpu: Option<usize>) -> Result<(), RunnerError> {
         let counters = Arc::new(Queue::default());
         let transport = self.connections.clone().map_or(Transport::Datagrams, Transport::Streams);
         let (pool, stop) = (self.pool.clone(), self.stop.clone());
-        self.sockets.push((socket.clone(), counters.clone()));
+        self.queues.push(counters.clone());
         let worker = Worker { socket, pool, counters, transport, stop };
         // the kernel keeps 15 characters of a thread's name
         let name = format!("fan-{}", self.listener.name);
@@ -269,15 +270,25 @@ impl Running {
         if self.listener == *listener {
             return;
         }
-        self.pool.configure(listener);
-        if let Some(connections) = &self.connections {
-            connections.configure(listener.queue_bytes);
-        }
+        self.pool.configure_with(listener, |targets| {
+            if let Some(connections) = &self.connections {
+                connections.limit(listener.queue_bytes);
+                connections.prepare(targets);
+            }
+        });
         self.listener = listener.clone();
     }
 
+    /// Shares move, and connections end of receivers that have drained.
+    fn tick(&self) {
+        self.pool.tick(Instant::now());
+        if let Some(connections) = &self.connections {
+            connections.retire();
+        }
+    }
+
+    /// Waits for those who were told to stop.
     fn end(self) {
-        self.stop.store(true, Ordering::Release);
         for thread in self.threads {
             let _ = thread.join();
         }
@@ -288,7 +299,7 @@ impl Running {
     }
 
     fn report(&self, rings: &Rings) -> ListenerReport {
-        let queue = |(number, (_, counters)): (usize, &(Arc<UdpSocket>, Arc<Queue>))| QueueReport {
+        let queue = |(number, counters): (usize, &Arc<Queue>)| QueueReport {
             queue: number.to_string(),
             packets: get(&counters.packets),
             bytes: get(&counters.bytes),
@@ -306,7 +317,7 @@ impl Running {
             ring_memory: rings.as_ref().map(|rings| rings.memory),
             interface: self.listener.interface.clone().unwrap_or_default(),
             queues: rings
-                .map_or_else(|| self.sockets.iter().enumerate().map(queue).collect(), |rings| rings.queues),
+                .map_or_else(|| self.queues.iter().enumerate().map(queue).collect(), |rings| rings.queues),
             receivers: receivers(&self.pool),
         }
     }
@@ -330,3 +341,6 @@ pub fn receivers(pool: &Pool) -> Vec<ReceiverReport> {
     };
     pool.view().into_iter().map(one).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,6 +48,12 @@ pub fn listen(
     Ok(socket)
 }
 
+/// From now on nothing comes to a socket that listens; others of its address take it, and what it has stays.
+pub fn retire(socket: &UdpSocket) -> io::Result<()> {
+    // a device that no packet comes by, which also takes it out of the group that shares the address
+    set_option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, i32::MAX)
+}
+
 /// Whether another process has the port: its sockets would share our packets.
 pub fn is_free(address: SocketAddr) -> io::Result<()> {
     let fd = open(address)?;

@@ -17,6 +17,8 @@ const CONNECT: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(200);
 /// A receiver that takes nothing for so long counts as gone.
 const STALL: Duration = Duration::from_secs(5);
+/// How long a worker may go on with a table that still has a receiver that has left.
+const LINGER: Duration = Duration::from_millis(200);
 /// What is still sent when the fan-out ends.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -25,6 +27,8 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 struct Batch {
     bytes: Vec<u8>,
     lengths: Vec<u32>,
+    /// Nobody takes anything out of it any more.
+    is_closed: bool,
 }
 
 impl Batch {
@@ -57,11 +61,25 @@ struct Line {
     /// Bytes in the queue and on their way.
     bytes: AtomicU64,
     news: Condvar,
+    /// Its receiver has left, for ever: one that comes back gets another line.
     gone: AtomicBool,
 }
 
 /// A line and the thread that serves it.
-type Running = (Arc<Line>, Option<JoinHandle<()>>);
+type Running = (Arc<Line>, JoinHandle<()>);
+
+/// The line of a receiver; of two, the one whose receiver is there.
+fn find<'a>(lines: &'a [Running], target: &Arc<Target>) -> Option<&'a Arc<Line>> {
+    let mut of = lines.iter().map(|(line, _)| line).filter(|line| Arc::ptr_eq(&line.target, target));
+    let first = of.next();
+    first.filter(|line| !line.is_gone()).or_else(|| of.find(|line| !line.is_gone())).or(first)
+}
+
+impl Line {
+    fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+}
 
 /// The connections of one listener.
 pub struct Connections {
@@ -69,6 +87,8 @@ pub struct Connections {
     framing: Framing,
     queue_bytes: AtomicU64,
     lines: Mutex<Vec<Running>>,
+    /// Version of the pool that the lines were last compared with.
+    seen: AtomicU64,
     ending: AtomicBool,
 }
 
@@ -83,25 +103,21 @@ impl Connections {
             framing,
             queue_bytes: AtomicU64::new(queue_bytes.into()),
             lines: Mutex::default(),
+            seen: AtomicU64::new(0),
             ending: AtomicBool::new(false),
         })
     }
 
-    /// One connection for every receiver of the pool; those of others end once their queues are empty.
-    pub fn configure(self: &Arc<Self>, queue_bytes: u32) {
+    /// How much may wait for one receiver from now on.
+    pub fn limit(&self, queue_bytes: u32) {
         self.queue_bytes.store(queue_bytes.into(), Ordering::Relaxed);
-        let targets = self.pool.table().targets.clone();
+    }
+
+    /// One connection for every receiver of these. Before they get messages.
+    pub fn prepare(self: &Arc<Self>, targets: &[Arc<Target>]) {
         let mut lines = lock(&self.lines);
-        for (line, _) in lines.iter() {
-            let stays = targets.iter().any(|target| Arc::ptr_eq(target, &line.target));
-            line.gone.store(!stays, Ordering::Release);
-            line.news.notify_all();
-        }
-        lines.retain(|(line, _)| {
-            !(line.gone.load(Ordering::Acquire) && line.bytes.load(Ordering::Acquire) == 0)
-        });
         for target in targets {
-            if lines.iter().any(|(line, _)| Arc::ptr_eq(&line.target, &target)) {
+            if find(&lines, target).is_some_and(|line| !line.is_gone()) {
                 continue;
             }
             let line = Arc::new(Line {
@@ -113,9 +129,30 @@ impl Connections {
             });
             let (own, on) = (self.clone(), line.clone());
             let name = format!("fan-tcp-{}", target.name);
-            let thread = std::thread::Builder::new().name(name).spawn(move || own.serve(&on));
-            lines.push((line, thread.ok()));
+            match std::thread::Builder::new().name(name).spawn(move || own.serve(&on)) {
+                Ok(thread) => lines.push((line, thread)),
+                Err(error) => {
+                    tracing::error!(receiver = target.name, %error, "it gets nothing: cannot start a thread");
+                }
+            }
         }
+    }
+
+    /// Connections of receivers that the pool does not have any more end once their queues are empty.
+    pub fn retire(&self) {
+        let version = self.pool.version();
+        if self.seen.swap(version, Ordering::AcqRel) == version {
+            return;
+        }
+        let table = self.pool.table();
+        let mut lines = lock(&self.lines);
+        for (line, _) in lines.iter() {
+            if !table.targets.iter().any(|target| Arc::ptr_eq(target, &line.target)) {
+                line.gone.store(true, Ordering::Release);
+                line.news.notify_all();
+            }
+        }
+        lines.retain(|(_, thread)| !thread.is_finished());
     }
 
     /// Puts one message into a receiver's queue, or counts why not.
@@ -125,13 +162,15 @@ impl Connections {
 
     /// `write` appends a framed message of about `length` bytes.
     fn queue(&self, target: &Arc<Target>, length: usize, write: impl FnOnce(&mut Vec<u8>)) {
-        let line =
-            lock(&self.lines).iter().find(|(l, _)| Arc::ptr_eq(&l.target, target)).map(|(l, _)| l.clone());
+        let line = find(&lock(&self.lines), target).cloned();
         let Some(line) = line else { return target.counters.drops.add(Reason::NoReceiver, 1) };
         if line.bytes.load(Ordering::Relaxed) + length as u64 > self.queue_bytes.load(Ordering::Relaxed) {
             return target.counters.drops.add(Reason::QueueFull, 1);
         }
         let mut batch = lock(&line.batch);
+        if batch.is_closed {
+            return target.counters.drops.add(Reason::NoReceiver, 1);
+        }
         let before = batch.bytes.len();
         write(&mut batch.bytes);
         let length = batch.bytes.len() - before;
@@ -152,12 +191,12 @@ impl Connections {
         self.ending.store(true, Ordering::Release);
         self.wake();
         for (_, thread) in lock(&self.lines).drain(..).collect::<Vec<_>>() {
-            let _ = thread.map(JoinHandle::join);
+            let _ = thread.join();
         }
     }
 
     fn ends(&self, line: &Line) -> bool {
-        self.ending.load(Ordering::Acquire) || line.gone.load(Ordering::Acquire)
+        self.ending.load(Ordering::Acquire) || line.is_gone()
     }
 
     /// The thread of one receiver.
@@ -169,8 +208,14 @@ impl Connections {
             self.wait(line, &mut batch);
             if self.ends(line) {
                 let since = *ended_at.get_or_insert_with(Instant::now);
-                if batch.lengths.is_empty() || since.elapsed() > LAST_WORDS {
+                let waited = since.elapsed();
+                let is_idle = batch.lengths.is_empty();
+                if waited > LAST_WORDS || is_idle && (waited > LINGER || self.ending.load(Ordering::Acquire))
+                {
                     return self.give_up(line, &mut batch);
+                }
+                if is_idle {
+                    continue;
                 }
             }
             let Some(open) = stream.as_mut().filter(|open| is_open(open)) else {
@@ -180,7 +225,7 @@ impl Connections {
             if let Err(error) = self.write(line, open, &mut batch) {
                 tracing::warn!(receiver = line.target.name, address = %line.target.address, %error, "connection lost");
                 stream = None;
-                self.pool.connected(&line.target, false);
+                self.tell(line, false);
                 self.pass_on(line, &mut batch);
             }
         }
@@ -189,7 +234,7 @@ impl Connections {
     /// Until there is something to send, or something to look after.
     fn wait(&self, line: &Line, batch: &mut Batch) {
         let mut queue = lock(&line.batch);
-        if queue.lengths.is_empty() && batch.lengths.is_empty() && !self.ends(line) {
+        if queue.lengths.is_empty() && batch.lengths.is_empty() && !self.ending.load(Ordering::Acquire) {
             let nap = Duration::from_millis(50);
             queue = line.news.wait_timeout(queue, nap).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -204,13 +249,13 @@ impl Connections {
         });
         match opened {
             Ok(stream) => {
-                if self.pool.connected(&line.target, true) {
+                if self.tell(line, true) {
                     tracing::info!(receiver = line.target.name, address = %line.target.address, "connected");
                 }
                 Some(stream)
             }
             Err(error) => {
-                if self.pool.connected(&line.target, false) {
+                if self.tell(line, false) {
                     let (receiver, address) = (&line.target.name, line.target.address);
                     tracing::warn!(receiver, %address, %error, "cannot connect");
                 }
@@ -219,6 +264,12 @@ impl Connections {
                 None
             }
         }
+    }
+
+    /// A connection came or went; that of a receiver that has left says nothing of one that has come back. True when
+    /// that is news.
+    fn tell(&self, line: &Line, connected: bool) -> bool {
+        !line.is_gone() && self.pool.connected(&line.target, connected)
     }
 
     /// Writes the batch. On an error it holds what was not written, from a whole message on.
@@ -259,7 +310,7 @@ impl Connections {
         if others.is_empty() || batch.lengths.is_empty() {
             return;
         }
-        let Batch { bytes, lengths } = take(batch);
+        let Batch { bytes, lengths, .. } = take(batch);
         line.target.counters.waiting.fetch_sub(lengths.len() as u64, Ordering::Relaxed);
         line.bytes.fetch_sub(bytes.len() as u64, Ordering::Relaxed);
         let mut rest = &bytes[..];
@@ -273,7 +324,10 @@ impl Connections {
     }
 
     fn give_up(&self, line: &Line, batch: &mut Batch) {
-        batch.append(&mut lock(&line.batch));
+        let mut queue = lock(&line.batch);
+        queue.is_closed = true;
+        batch.append(&mut queue);
+        drop(queue);
         let left = batch.lengths.len() as u64;
         line.target.counters.waiting.fetch_sub(left, Ordering::Relaxed);
         line.target.counters.drops.add(Reason::Shutdown, left);
@@ -320,30 +374,4 @@ fn frame(framing: Framing, message: &[u8], out: &mut Vec<u8>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn framed(framing: Framing, message: &[u8]) -> Vec<u8> {
-        let mut out = vec![];
-        frame(framing, message, &mut out);
-        out
-    }
-
-    #[test]
-    fn framing_of_rfc_6587() {
-        assert_eq!(framed(Framing::OctetCounting, b"<34>1 hello\n"), b"12 <34>1 hello\n");
-        assert_eq!(framed(Framing::Newline, b"<34>1 hello\n"), b"<34>1 hello\n");
-        assert_eq!(framed(Framing::Newline, b"two\nlines"), b"two#012lines\n");
-        assert_eq!(framed(Framing::LengthPrefix, b"abc"), b"\0\0\0\x03abc");
-        assert_eq!(framed(Framing::OctetCounting, b""), b"0 ");
-    }
-
-    #[test]
-    fn what_was_written_in_part_is_written_again_from_its_beginning() {
-        let mut batch = Batch { bytes: b"aaabbbbcc".to_vec(), lengths: vec![3, 4, 2] };
-        assert_eq!(batch.written(5), (1, 3));
-        assert_eq!((batch.bytes.as_slice(), batch.lengths.as_slice()), (&b"bbbbcc"[..], &[4, 2][..]));
-        assert_eq!(batch.written(6), (2, 6));
-        assert!(batch.bytes.is_empty());
-    }
-}
+mod tests;

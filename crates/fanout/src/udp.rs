@@ -6,6 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::counters::{Drop, Queue, add};
 use crate::mmsg::{Receive, Send, Sent};
@@ -15,6 +16,10 @@ use crate::tcp::Connections;
 
 /// Sockets of senders that a thread keeps open with `keep-source`; beyond, all are closed and made anew.
 const MAX_SOURCES: usize = 4096;
+/// How long a worker that ends takes what goes on coming, where the kernel cannot keep it away.
+const DRAIN: Duration = Duration::from_millis(200);
+/// How long a datagram takes into a socket that the kernel has found for it.
+const LATECOMERS: Duration = Duration::from_millis(1);
 
 /// How datagrams leave.
 #[derive(Clone)]
@@ -24,7 +29,7 @@ pub enum Transport {
 }
 
 pub struct Worker {
-    pub socket: Arc<UdpSocket>,
+    pub socket: UdpSocket,
     pub pool: Arc<Pool>,
     pub counters: Arc<Queue>,
     pub transport: Transport,
@@ -142,28 +147,44 @@ impl Out {
 }
 
 impl Worker {
-    /// Runs until it is told to stop and nothing waits in its socket any more.
+    /// Runs until it is told to stop, and then through what waits in its socket, which it closes.
     pub fn run(self) {
         let mut receive = Receive::new();
         let mut outs = Outs::new(&self.pool);
-        loop {
-            let stopping = self.stop.load(Ordering::Acquire);
+        while !self.stop.load(Ordering::Acquire) {
             match receive.receive(self.socket.as_raw_fd()) {
-                Ok(count) => {
-                    outs.refresh(&self.pool);
-                    self.spread(&receive, count, &mut outs);
-                }
-                Err(error) if is_nothing(&error) && stopping => return,
+                Ok(count) => self.spread(&receive, count, &mut outs),
                 Err(error) if is_nothing(&error) => {}
                 Err(error) => {
                     tracing::warn!(%error, "cannot receive");
-                    std::thread::sleep(std::time::Duration::from_millis(10));
+                    std::thread::sleep(Duration::from_millis(10));
                 }
             }
+        }
+        self.drain(&mut receive, &mut outs);
+    }
+
+    /// What waits has an end, since nothing comes any more; where the kernel cannot see to that, time has.
+    fn drain(&self, receive: &mut Receive, outs: &mut Outs) {
+        let ends = socket::retire(&self.socket).is_ok();
+        let begun = Instant::now();
+        loop {
+            while let Ok(count) = receive.receive_at_once(self.socket.as_raw_fd()) {
+                self.spread(receive, count, outs);
+                if !ends && begun.elapsed() > DRAIN {
+                    return;
+                }
+            }
+            // another CPU may have been about to put a datagram in
+            if begun.elapsed() > LATECOMERS {
+                return;
+            }
+            std::thread::sleep(LATECOMERS);
         }
     }
 
     fn spread(&self, receive: &Receive, count: usize, outs: &mut Outs) {
+        outs.refresh(&self.pool);
         let (mut packets, mut bytes, mut large, mut homeless) = (0, 0, 0, 0);
         let table = outs.table.clone();
         for burst in (0..count).map(|index| receive.burst(index)) {

@@ -100,6 +100,11 @@ impl Mode {
     pub fn is_kernel(self) -> bool {
         matches!(self, Self::Auto | Self::Xdp | Self::TcEbpf)
     }
+
+    /// Datagrams of one address family reach receivers of the other.
+    pub fn changes_family(self) -> bool {
+        matches!(self, Self::Userspace | Self::TcpForward)
+    }
 }
 
 /// How the receiver of a datagram is chosen.

@@ -131,8 +131,7 @@ fn receiver(view: View, bind: IpAddr, mode: Mode, report: &mut Report) -> Option
         }
     };
     if let Target::Address(address) = target
-        && mode != Mode::TcpForward
-        && mode != Mode::Userspace
+        && !mode.changes_family()
         && address.is_ipv4() != bind.is_ipv4()
     {
         let message = format!("receiver `{}` is not of the address family of its listener", view.word());
