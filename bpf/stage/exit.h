@@ -182,10 +182,15 @@ static __always_inline int exit_packet(hook_ctx *ctx, struct packet *p, int verd
 	verdict = revoke_if_denied(p, verdict);
 	if (verdict == VERDICT_LOCAL && (config.stage_mask & STAGE_BIT(GATE)))
 		verdict = gate_group(p);
+	bool has_receiver = verdict == VERDICT_FORWARD;
+
 	if (p->flags & P_FIRST)
 		verdict = fragment_remember(p, verdict);
-	if (verdict & VERDICT_DROP)
+	if (verdict & VERDICT_DROP) {
+		if (has_receiver)
+			fanout_dropped(p, REASON_OF(verdict));
 		return exit_drop(ctx, p, REASON_OF(verdict));
+	}
 	if (verdict & VERDICT_REPLY) {
 		exit_drop(ctx, p, REASON_OF(verdict));
 		return reply_send(ctx, p);

@@ -69,7 +69,7 @@ static __always_inline int fanout_route(hook_ctx *ctx, struct packet *p, struct 
 
 	if (verdict == CONTINUE) {
 		p->nexthop = nexthop_for(p);
-		verdict = p->nexthop == NEXTHOP_NONE ? DROP(NEXTHOP_TABLE_FULL) : CONTINUE;
+		verdict = p->nexthop == NEXTHOP_NONE ? nexthop_refused(p) : CONTINUE;
 	}
 
 	for (int i = 0; i < 4; i++)
@@ -136,15 +136,22 @@ static __noinline int stage_fanout(hook_ctx *ctx, struct packet *p)
 	return verdict;
 }
 
-/* Behind the exit: what became of a packet that had a receiver. */
-static __always_inline int fanout_sent(struct packet *p, int action)
+/* The exit drops a packet that had a receiver. */
+static __always_inline void fanout_dropped(const struct packet *p, __u32 reason)
 {
 	struct fanout_listener_counters *count = fanout_counters_of(p->fanout_listener);
 
+	if (count)
+		count_reason(&count->drops, reason, p->segments);
+}
+
+/* Behind the exit: what became of a packet that had a receiver. */
+static __always_inline int fanout_sent(const struct packet *p, int action)
+{
 	if (action != HOOK_DROP)
 		fanout_account(p->fanout_receiver, p->segments, p->ip_len);
-	else if (count)
-		count_reason(&count->drops, REASON_NEIGHBOUR_PENDING, p->segments);
+	else
+		fanout_dropped(p, REASON_NEIGHBOUR_PENDING);
 	return action;
 }
 

@@ -173,6 +173,12 @@ static __always_inline __u32 nexthop_for(struct packet *p)
 	return index;
 }
 
+/* Why there is no next hop for a packet that has a route. */
+static __always_inline __u32 nexthop_refused(const struct packet *p)
+{
+	return p->route.refused ? DROP(NEIGHBOUR_LIMIT) : DROP(NEXTHOP_TABLE_FULL);
+}
+
 /* The session's own direction learns of it; a record that has changed hands meanwhile does not. */
 static __always_inline void nexthop_keep(const struct packet *p)
 {
@@ -238,7 +244,7 @@ static __always_inline int stage_nexthop(hook_ctx *ctx, struct packet *p)
 	}
 	if (p->flags & P_CREATED)
 		flow_withdraw(p);
-	return p->route.refused ? DROP(NEIGHBOUR_LIMIT) : DROP(NEXTHOP_TABLE_FULL);
+	return nexthop_refused(p);
 }
 
 #endif

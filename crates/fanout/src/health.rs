@@ -18,6 +18,7 @@ use sluice_language::fan_out::{HealthCheck, Method};
 use sluice_wire::checksum::Pseudo;
 use sluice_wire::{icmpv4, icmpv6, ipv4};
 
+use crate::descriptors::is_short_of;
 use crate::pool::{Pool, Target};
 
 /// Runs until `stop`; without a health check in the configuration it only waits for one.
@@ -43,6 +44,11 @@ fn round(pool: &Pool, name: &str, check: &HealthCheck, stop: &AtomicBool, change
         for target in targets {
             scope.spawn(move || {
                 let result = ask(check, target.address);
+                if let Err(error) = &result
+                    && is_short_of(error)
+                {
+                    return tracing::warn!(listener = name, receiver = target.name, %error, "it cannot be asked");
+                }
                 // meanwhile the listener may have ended
                 if stop.load(Ordering::Acquire) || !pool.report(&target, result.is_ok()) {
                     return;

@@ -4,6 +4,7 @@
 #![warn(missing_docs)]
 
 pub mod counters;
+mod descriptors;
 mod error;
 pub mod health;
 mod lookup;

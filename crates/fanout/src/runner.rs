@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::UdpSocket;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use sluice_language::fan_out::{FanOut, Listener, Mode, same_bind};
 
 use crate::counters::{Queue, get};
+use crate::descriptors;
 use crate::error::RunnerError;
 use crate::health;
 use crate::metrics::{ListenerReport, QueueReport, ReceiverReport, named};
@@ -33,6 +34,7 @@ struct Running {
     queues: Vec<Arc<Queue>>,
     threads: Vec<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
+    sources: Arc<AtomicUsize>,
     connections: Option<Arc<Connections>>,
     /// The log has said how its rings are.
     is_told: bool,
@@ -45,6 +47,8 @@ struct State {
     /// Version of the names that the running listeners have.
     named: u64,
     rings: Rings,
+    /// Descriptors that the process may have.
+    descriptors: u64,
 }
 
 /// Changes of it exclude each other; packets do not wait for them.
@@ -59,6 +63,7 @@ impl Runner {
     /// Starts the thread that moves shares and follows `names`; listeners come with [`Runner::apply`].
     pub fn start(names: Names) -> Result<Runner, RunnerError> {
         let runner = Runner { names, ..Runner::default() };
+        runner.state().descriptors = descriptors::raise();
         let own = runner.clone();
         Builder::new().name("fan-upkeep".into()).spawn(move || own.upkeep()).map_err(RunnerError::Thread)?;
         Ok(runner)
@@ -151,6 +156,7 @@ impl State {
                 running.configure(listener);
             }
         }
+        self.share_descriptors();
         self.commit_rings()?;
         end(go);
         self.named = version;
@@ -159,6 +165,14 @@ impl State {
 }
 
 impl State {
+    /// Among the workers that keep senders.
+    fn share_descriptors(&self) {
+        let keep = || self.running.iter().filter(|running| running.listener.keep_source);
+        let sources =
+            descriptors::sources(self.descriptors, keep().map(|running| running.queues.len()).sum());
+        keep().for_each(|running| running.sources.store(sources, Ordering::Relaxed));
+    }
+
     /// Tells the rings whom they serve now.
     fn commit_rings(&mut self) -> Result<(), RunnerError> {
         let by_rings = self.running.iter().filter(|running| running.listener.mode == Mode::AfXdp);
@@ -231,6 +245,7 @@ impl Running {
             queues: vec![],
             threads: vec![],
             stop,
+            sources: Arc::new(AtomicUsize::new(1)),
             connections,
             is_told: false,
         };
@@ -250,9 +265,9 @@ impl Running {
     fn worker(&mut self, number: usize, socket: UdpSocket, cpu: Option<usize>) -> Result<(), RunnerError> {
         let counters = Arc::new(Queue::default());
         let transport = self.connections.clone().map_or(Transport::Datagrams, Transport::Streams);
-        let (pool, stop) = (self.pool.clone(), self.stop.clone());
+        let (pool, stop, sources) = (self.pool.clone(), self.stop.clone(), self.sources.clone());
         self.queues.push(counters.clone());
-        let worker = Worker { socket, pool, counters, transport, stop };
+        let worker = Worker { socket, pool, counters, transport, stop, sources };
         // the kernel keeps 15 characters of a thread's name
         let name = format!("fan-{}", self.listener.name);
         let name = format!("{}-{number}", name.chars().take(12).collect::<String>());

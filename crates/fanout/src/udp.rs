@@ -5,17 +5,16 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::counters::{Drop, Queue, add};
+use crate::descriptors::is_short_of;
 use crate::mmsg::{Receive, Send, Sent};
 use crate::pool::{Pool, Table, Target};
 use crate::socket;
 use crate::tcp::Connections;
 
-/// Sockets of senders that a thread keeps open with `keep-source`; beyond, all are closed and made anew.
-const MAX_SOURCES: usize = 4096;
 /// How long a worker that ends takes what goes on coming, where the kernel cannot keep it away.
 const DRAIN: Duration = Duration::from_millis(200);
 /// How long a datagram takes into a socket that the kernel has found for it.
@@ -34,6 +33,8 @@ pub struct Worker {
     pub counters: Arc<Queue>,
     pub transport: Transport,
     pub stop: Arc<AtomicBool>,
+    /// Sockets of senders that it keeps open with `keep-source`; beyond, all are closed and made anew.
+    pub sources: Arc<AtomicUsize>,
 }
 
 /// What goes to one receiver.
@@ -57,6 +58,8 @@ struct Outs {
     /// By index in the table.
     plain: Vec<Out>,
     by_source: HashMap<(SocketAddr, usize), Out>,
+    /// Of `by_source`, those that have a socket.
+    open: usize,
     /// Those that have something to send.
     touched: Vec<Key>,
 }
@@ -70,6 +73,7 @@ impl Outs {
             table,
             position: 0,
             by_source: HashMap::new(),
+            open: 0,
             touched: vec![],
         }
     }
@@ -84,6 +88,7 @@ impl Outs {
         self.table = pool.table();
         self.plain = plain(&self.table, std::mem::take(&mut self.plain));
         self.by_source.clear();
+        self.open = 0;
     }
 
     fn at(&mut self, (source, index): Key) -> &mut Out {
@@ -101,13 +106,41 @@ impl Outs {
         }
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self, sources: usize) {
         for key in std::mem::take(&mut self.touched) {
+            self.open(key, sources);
             self.at(key).flush();
         }
-        if self.by_source.len() > MAX_SOURCES {
-            self.by_source.clear();
+        // with those that could not have one
+        if self.by_source.len() > sources {
+            self.close_sources();
         }
+    }
+
+    /// There is a socket afterwards, if it can be.
+    fn open(&mut self, key: Key, sources: usize) {
+        if self.at(key).socket.is_some() {
+            return;
+        }
+        if key.0.is_some() && self.open >= sources {
+            self.close_sources();
+        }
+        let mut opened = self.at(key).open();
+        if opened.as_ref().is_err_and(is_short_of) && self.open > 0 {
+            self.close_sources();
+            opened = self.at(key).open();
+        }
+        match opened {
+            Ok(()) => self.open += usize::from(key.0.is_some()),
+            Err(error) => tracing::debug!(receiver = %self.at(key).target.address, %error, "no socket"),
+        }
+    }
+
+    /// Of all senders, but what is to be sent stays.
+    fn close_sources(&mut self) {
+        self.by_source.retain(|_, out| out.waiting > 0);
+        self.by_source.values_mut().for_each(|out| out.socket = None);
+        self.open = 0;
     }
 }
 
@@ -124,13 +157,13 @@ impl Out {
         Out { target, source, socket: None, send: Send::new(), waiting: 0 }
     }
 
+    fn open(&mut self) -> io::Result<()> {
+        self.socket = Some(socket::towards(self.target.address, self.source)?);
+        Ok(())
+    }
+
     fn flush(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
-        if self.socket.is_none() {
-            self.socket = socket::towards(self.target.address, self.source)
-                .inspect_err(|error| tracing::debug!(receiver = %self.target.address, %error, "no socket"))
-                .ok();
-        }
         let sent = match &self.socket {
             Some(socket) => self.send.flush(socket.as_raw_fd()),
             None => {
@@ -213,7 +246,7 @@ impl Worker {
         add(&self.counters.bytes, bytes);
         self.counters.drops.add(Drop::TooLarge, large);
         self.counters.drops.add(Drop::NoReceiver, homeless);
-        outs.flush();
+        outs.flush(self.sources.load(Ordering::Relaxed));
         if let Transport::Streams(connections) = &self.transport {
             connections.wake();
         }

@@ -8,6 +8,7 @@ use sluice_abi::{
 use sluice_dataplane::Sizes;
 use sluice_packet_tests::gateway::{Gateway, Hook};
 use sluice_packet_tests::{counters, table};
+use sluice_wire::text::bytes;
 use zerocopy::{FromBytes, IntoBytes};
 
 const FIRST: &str =
@@ -23,8 +24,12 @@ struct Bed {
 
 impl Bed {
     fn new(hook: Hook) -> Bed {
+        Bed::of("zones.world", hook)
+    }
+
+    fn of(world: &str, hook: Hook) -> Bed {
         let sizes = Sizes { sessions4: 64, sessions6: 64, ..Sizes::default() };
-        let gateway = Gateway::of("zones.world", sizes, hook).unwrap();
+        let gateway = Gateway::of(world, sizes, hook).unwrap();
         let datagrams =
             MapHandle::from_pinned_path(gateway.dataplane.pin().join("fragment_datagrams")).unwrap();
         Bed { gateway, datagrams }
@@ -113,6 +118,27 @@ fn room_and_time_are_bounded_on_tc() {
 #[test]
 fn room_and_time_are_bounded_on_xdp() {
     bounds(Hook::Xdp);
+}
+
+const FOR_A_LISTENER: &str = "eth(dst=02:00:00:00:01:01, src=02:00:00:00:01:64)/\
+    ip(src=10.0.1.100, dst=10.0.1.1, id=9, mf)/udp(sport=1000, dport=514, len=48)/fill(n=16)";
+
+/// What a listener has received is sent, or dropped by name, also where the exit has the last word.
+#[test]
+fn a_listener_accounts_for_datagrams_that_find_no_room() {
+    for hook in Hook::BOTH {
+        let mut bed = Bed::of("fanout.world", hook);
+        bed.fill("trust0.0", FRAGMENT_SESSION, bed.now());
+        let frame = bytes(FOR_A_LISTENER).unwrap();
+        let delta = table::count_frames(&mut bed.gateway, "trust0", &[frame]).unwrap();
+        assert_eq!(counters::total(&delta, "fragment_table_full"), 1);
+        let dataplane = &bed.gateway.dataplane;
+        let listeners: Vec<_> = (0..5).map(|index| dataplane.fan_out_listener(index).unwrap()).collect();
+        let received: u64 = listeners.iter().map(|listener| listener.received).sum();
+        let dropped: u64 = listeners.iter().flat_map(|listener| listener.drops.packets).sum();
+        let sent: u64 = (0..5).map(|index| dataplane.fan_out_receiver(index).unwrap().packets).sum();
+        assert_eq!((received, sent, dropped), (1, 0, 1), "on {}", hook.name());
+    }
 }
 
 /// Datagrams that are sent to find every bucket several times.

@@ -81,6 +81,26 @@ fn the_sender_is_kept_where_that_is_asked_for() {
     fanout.assert_balanced();
 }
 
+/// Each sender wants a descriptor for each receiver; there are far fewer.
+#[test]
+fn senders_that_are_kept_leave_descriptors_for_the_rest() {
+    let site = site("fan-keep-many");
+    let sinks = sinks_at(&site, receiver);
+    let more = "    settings: {keep_source: true, workers: 2}\n\
+                health: {check: icmp, interval_ms: 20, timeout_ms: 5000, rise: 1, fall: 1}\n";
+    let few = "ulimit -S -n 60 && ulimit -H -n 100";
+    let fanout = FanOut::start_after(&site, &yaml("userspace", more), Some(few.to_owned()));
+    send(&site.left, LISTENER, 0..6000, 3000, 200);
+    wait_until("all messages", PATIENCE, || {
+        assert_eq!(fanout.sum("sluice_fanout_dropped_packets_total", ""), 0, "{}", fanout.words());
+        total(&sinks) >= 6000
+    });
+    assert_all_once(&sinks, 6000);
+    assert!(!fanout.words().contains("receiver is down"), "{}", fanout.words());
+    fanout.assert_balanced();
+    fanout.end();
+}
+
 #[test]
 fn reloads_lose_nothing() {
     let site = site("fan-reload");

@@ -16,12 +16,14 @@ pub struct Rotated {
     limit: u64,
     files: u32,
     open: Option<(File, u64)>,
+    /// Why a full file is still written to.
+    stays: Option<String>,
 }
 
 impl Rotated {
     pub fn new(of: LogFile) -> Self {
         let path = PathBuf::from(of.directory).join(of.name);
-        Self { path, limit: u64::from(of.size_mb) << 20, files: of.files, open: None }
+        Self { path, limit: u64::from(of.size_mb) << 20, files: of.files, open: None, stays: None }
     }
 
     /// The file and its length; opened anew where somebody else has moved it away.
@@ -45,20 +47,42 @@ impl Rotated {
         path.into()
     }
 
+    /// The others are moved only when the one that is full can be: an attempt that fails leaves all where they were.
     fn rotate(&mut self) -> io::Result<()> {
-        self.open = None;
+        let aside = self.numbered(0);
+        fs::rename(&self.path, &aside)?;
+        let moved = self.shift().and_then(|()| fs::rename(&aside, self.numbered(1)));
+        match moved {
+            Ok(()) => self.open = None,
+            Err(_) => fs::rename(&aside, &self.path)?,
+        }
+        moved
+    }
+
+    fn shift(&self) -> io::Result<()> {
         for number in (1..self.files - 1).rev() {
             match fs::rename(self.numbered(number), self.numbered(number + 1)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
         }
-        fs::rename(&self.path, self.numbered(1))
+        Ok(())
+    }
+
+    /// Where one that is full cannot be moved away it grows on, since what was written in it must not be again.
+    fn make_room(&mut self) -> io::Result<()> {
+        if self.file()?.1 < self.limit {
+            return Ok(());
+        }
+        let full = self.path.display().to_string();
+        self.stays = self.rotate().err().map(|error| format!("{full} cannot become {full}.1: {error}"));
+        Ok(())
     }
 
     /// All lines that go into one file; how many they are.
     fn write(&mut self, messages: &VecDeque<Message>, from: usize) -> io::Result<usize> {
-        let limit = self.limit;
+        self.make_room()?;
+        let limit = if self.stays.is_some() { u64::MAX } else { self.limit };
         let (file, length) = self.file()?;
         let (mut lines, mut count) = (vec![], 0);
         for message in messages.iter().skip(from) {
@@ -75,9 +99,6 @@ impl Rotated {
             return Err(error);
         }
         *length += lines.len() as u64;
-        if *length >= limit {
-            self.rotate()?;
-        }
         Ok(count)
     }
 }
@@ -96,6 +117,10 @@ impl Destination for Rotated {
 
     fn place(&self) -> String {
         self.path.display().to_string()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.stays.clone()
     }
 }
 
@@ -131,6 +156,31 @@ mod tests {
         fs::rename(name(""), name(".moved")).unwrap();
         assert!(matches!(file.send(&batch), (100, Ok(()))));
         assert_eq!(lines(&name("")), 100);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_moved_away_grows_and_has_each_line_once() {
+        let directory = std::env::temp_dir().join(format!("sluice-stays-{}", std::process::id()));
+        let name = |number: &str| directory.join(format!("log{number}"));
+        fs::create_dir_all(name(".1")).unwrap();
+        let of = LogFile {
+            name: "log".to_owned(),
+            directory: directory.display().to_string(),
+            size_mb: 1,
+            files: 2,
+        };
+        let mut file = Rotated::new(of);
+        let message: Message = vec![b'x'; 1023].into();
+        let batch: VecDeque<Message> = std::iter::repeat_n(message, 100).collect();
+        for _ in 0..35 {
+            assert!(matches!(file.send(&batch), (100, Ok(()))));
+        }
+        assert_eq!(lines(&name("")), 3500);
+        assert!(file.trouble().is_some_and(|trouble| trouble.contains("log.1")));
+        fs::remove_dir(name(".1")).unwrap();
+        assert!(matches!(file.send(&batch), (100, Ok(()))));
+        assert_eq!((lines(&name("")), lines(&name(".1")), file.trouble()), (100, 3500, None));
         fs::remove_dir_all(&directory).unwrap();
     }
 }

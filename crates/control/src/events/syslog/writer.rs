@@ -23,6 +23,11 @@ pub trait Destination {
 
     /// For the log.
     fn place(&self) -> String;
+
+    /// What is amiss though messages get through.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Writes until the queue is closed and empty, or closed and out of reach.
@@ -35,15 +40,16 @@ pub fn write(queue: &Queue, mut to: impl Destination) {
             counts.sent.fetch_add(whole as u64, Ordering::Relaxed);
             let error = match result {
                 Ok(()) => {
-                    if whole > 0 && counts.set_error(None) {
-                        tell(counts, &to.place(), None);
+                    let trouble = to.trouble();
+                    if whole > 0 && counts.set_error(trouble.clone()) {
+                        tell(counts, trouble.map_or(Said::GetThrough, Said::Amiss));
                     }
                     continue;
                 }
                 Err(error) => error,
             };
             if counts.set_error(Some(error.to_string())) {
-                tell(counts, &to.place(), Some(&error));
+                tell(counts, Said::Stopped(&to.place(), &error));
             }
             if to.gives_up() {
                 counts.lost_refused.fetch_add(u64::from(batch.pop_front().is_some()), Ordering::Relaxed);
@@ -54,16 +60,29 @@ pub fn write(queue: &Queue, mut to: impl Destination) {
     }
 }
 
+/// What the log says of an output.
+enum Said<'a> {
+    GetThrough,
+    Amiss(String),
+    Stopped(&'a str, &'a io::Error),
+}
+
 /// What becomes of messages of the gateway itself is not sent where they go: that would be one more that does not get through.
-fn tell(counts: &OutputCounts, place: &str, error: Option<&io::Error>) {
+fn tell(counts: &OutputCounts, said: Said<'_>) {
     let output = counts.name();
-    match (counts.is_own, error) {
-        (false, None) => tracing::info!(output, "the session log gets through"),
-        (false, Some(error)) => {
+    match (counts.is_own, said) {
+        (false, Said::GetThrough) => tracing::info!(output, "the session log gets through"),
+        (false, Said::Amiss(trouble)) => {
+            tracing::warn!(output, trouble, "the session log gets through, with trouble");
+        }
+        (false, Said::Stopped(place, error)) => {
             tracing::warn!(output, place, %error, "the session log does not get through");
         }
-        (true, None) => tracing::info!(target: OWN_OUTPUTS, output, "messages get through"),
-        (true, Some(error)) => {
+        (true, Said::GetThrough) => tracing::info!(target: OWN_OUTPUTS, output, "messages get through"),
+        (true, Said::Amiss(trouble)) => {
+            tracing::warn!(target: OWN_OUTPUTS, output, trouble, "messages get through, with trouble");
+        }
+        (true, Said::Stopped(place, error)) => {
             tracing::warn!(target: OWN_OUTPUTS, output, place, %error, "messages do not get through");
         }
     }
