@@ -30,8 +30,7 @@ pub fn loads(plan: &Plan) -> Result<bool, LoadsError> {
         return Ok(false);
     }
     // where others may make names, too, nobody foresees this one
-    let name = format!("sluice-check-{:08x}{:08x}", chance::word(), chance::word());
-    let scratch = Scratch(bpffs.join(name));
+    let scratch = Scratch(bpffs.join(chance::name("sluice-check")));
     let sizes = Sizes { sessions4: SESSIONS, sessions6: SESSIONS, ..Sizes::default() };
     let dataplane = Dataplane::open(&scratch.0, sizes)?;
     dataplane.load(&plan.tables, &variants(plan, None, &[]), plan.generation)?;

@@ -58,7 +58,7 @@ const NAMES: usize = 16;
 impl Scratch {
     /// Everybody may make names in the directory of temporary files: what is there already, be it a link, is not used.
     fn new() -> io::Result<Self> {
-        let names = (0..NAMES).map(|_| format!("sluice-asked-{:08x}{:08x}", chance::word(), chance::word()));
+        let names = (0..NAMES).map(|_| chance::name("sluice-asked"));
         Self::of(names.map(|name| std::env::temp_dir().join(name)))
     }
 

@@ -136,8 +136,12 @@ impl<'a> Outlet<'a> {
         }
     }
 
-    /// Notes anomalies of the link; they are reported with the next [`Self::emit_link`].
-    fn note_link(&self, kind: Kind, occurrence: Occurrence) {
+    /// Notes so many anomalies of the link, if there are some; they are reported with the next [`Self::emit_link`].
+    fn note_link(&self, kind: Kind, count: u64, time_ns: u64, frame: u64) {
+        if count == 0 {
+            return;
+        }
+        let occurrence = Occurrence { time_ns, sequence: 0, frame, count, value: count };
         self.link.lock().unwrap_or_else(PoisonError::into_inner).note(kind, None, occurrence);
     }
 
@@ -268,13 +272,8 @@ fn after_batch<O>(
     // What the capture lost may be told behind the last frame.
     let time_ns = batch.records().last().map_or(fed.previous_ns, |last| last.time_ns);
     let frame = (batch.first_number() + batch.len() as u64).saturating_sub(1);
-    let note = |kind, count| {
-        if count > 0 {
-            outlet.note_link(kind, Occurrence { time_ns, sequence: 0, frame, count, value: count });
-        }
-    };
-    note(Kind::CaptureDrops, fed.new_drops);
-    note(Kind::Evicted, shard.new_evictions());
+    outlet.note_link(Kind::CaptureDrops, fed.new_drops, time_ns, frame);
+    outlet.note_link(Kind::Evicted, shard.new_evictions(), time_ns, frame);
     let length = options.interval_ns.max(1);
     if fed.new_drops > 0 {
         let mut update = link_update(time_ns / length, length);
@@ -307,12 +306,7 @@ fn conclude(done: &mut [Done], outlet: &Outlet<'_>, capture_drops: u64) -> Summa
         for update in worker.link.close_intervals(true, interval.length_ns) {
             outlet.emit_link(update, &mut worker.alarms);
         }
-        let evictions = worker.shard.new_evictions();
-        if evictions > 0 {
-            let (time_ns, frame) = (now_ns, worker.link.frames);
-            let occurrence = Occurrence { time_ns, sequence: 0, frame, count: evictions, value: evictions };
-            outlet.note_link(Kind::Evicted, occurrence);
-        }
+        outlet.note_link(Kind::Evicted, worker.shard.new_evictions(), now_ns, worker.link.frames);
         outlet.emit_link(Update { interval, ..Update::default() }, &mut worker.alarms);
         link.add(std::mem::take(&mut worker.link));
     }

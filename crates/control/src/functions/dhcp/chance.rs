@@ -8,6 +8,11 @@ pub fn word() -> u32 {
     RandomState::new().hash_one(0u32) as u32
 }
 
+/// A name behind this that nobody foresees.
+pub fn name(prefix: &str) -> String {
+    format!("{prefix}-{:08x}{:08x}", word(), word())
+}
+
 /// Evenly between nothing and this.
 pub fn up_to(longest: Duration) -> Duration {
     longest.mul_f64(f64::from(word()) / f64::from(u32::MAX))
