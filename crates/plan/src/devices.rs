@@ -30,6 +30,20 @@ pub(crate) fn refuse_owned(config: &Config, environment: &Environment) -> Result
     Ok(())
 }
 
+/// What is configured for interfaces that are not here waits until they come.
+pub(crate) fn absent(config: &Config, environment: &Environment) -> Vec<Warning> {
+    let absent = config.interfaces.iter().filter(|interface| environment.is_absent(&interface.name));
+    let warning = |interface: &Interface| Warning {
+        device: interface.name.clone(),
+        text: format!(
+            "interface {name} is not here: its addresses, and routes by it, wait until it comes; look for the device, or \
+             `delete interfaces {name}`",
+            name = interface.name
+        ),
+    };
+    absent.map(warning).collect()
+}
+
 /// XDP sees the bytes of a frame and nothing beside them: what the other end of a veth pair leaves there, a tag or a
 /// checksum's completion, is lost.
 pub(crate) fn sender_warnings(

@@ -40,6 +40,15 @@ pub struct NetDev {
     pub takes_redirected: bool,
     /// Addresses of a family of which the configuration gives it none (by DHCP, say), none of them link-local.
     pub learned: Vec<Prefix>,
+    /// It was configured before and is not here now. Its number is no device's: nothing arrives or leaves by it.
+    pub absent: bool,
+}
+
+impl Environment {
+    /// Whether what is configured for a device has to wait until it comes.
+    pub fn is_absent(&self, device: &str) -> bool {
+        self.netdevs.get(device).is_some_and(|netdev| netdev.absent)
+    }
 }
 
 /// What a sender leaves to whoever receives its frames.

@@ -21,7 +21,7 @@ pub(crate) fn hooks(config: &Config, env: &Environment) -> Result<BTreeMap<Strin
     names.dedup_by_key(|i| &i.name);
     let mobile: Vec<&Interface> = names.extract_if(.., |interface| interface.mobile).collect();
     let mut all_redirect = true;
-    for interface in &names {
+    for interface in names.iter().filter(|interface| !env.is_absent(&interface.name)) {
         all_redirect &= netdev(env, &interface.name)?.xdp_preferred();
     }
     names.extend(in_null_zone(config));
@@ -31,7 +31,7 @@ pub(crate) fn hooks(config: &Config, env: &Environment) -> Result<BTreeMap<Strin
         let hook = match interface.mode {
             HookMode::Tc => Tc,
             HookMode::Generic => XdpGeneric,
-            HookMode::Xdp if !netdev.xdp_native() => {
+            HookMode::Xdp if !netdev.xdp_native() && !netdev.absent => {
                 let (name, driver) = (interface.name.clone(), netdev.driver.clone());
                 return Err(PlanError::NoNativeXdp { name, driver });
             }

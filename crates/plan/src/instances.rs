@@ -28,10 +28,15 @@ pub struct InstanceWant {
 }
 
 /// In the order of the configuration. `numbers` has every name.
-pub(crate) fn wanted(config: &Config, numbers: &BTreeMap<String, u32>) -> Vec<InstanceWant> {
+pub(crate) fn wanted(
+    config: &Config,
+    environment: &Environment,
+    numbers: &BTreeMap<String, u32>,
+) -> Vec<InstanceWant> {
     let want = |instance: &RoutingInstance| {
         let number = numbers[&instance.name];
-        let ports = instance.interfaces.iter().map(|unit| device_of_unit_name(config, unit)).collect();
+        let ports = instance.interfaces.iter().map(|unit| device_of_unit_name(config, unit));
+        let ports = ports.filter(|device| !environment.is_absent(device)).collect();
         InstanceWant {
             device: instance.name.clone(),
             number: number as u16,

@@ -141,7 +141,8 @@ pub(crate) fn wants(
     environment: &Environment,
     instances: &BTreeMap<String, u32>,
 ) -> Result<KernelWants, PlanError> {
-    let mut wants = KernelWants { instances: instances::wanted(config, instances), ..Default::default() };
+    let instances = instances::wanted(config, environment, instances);
+    let mut wants = KernelWants { instances, ..Default::default() };
     for interface in &config.interfaces {
         let mtu = interface.mtu.map(u32::from);
         let netdev = environment.netdevs.get(&interface.name);
@@ -150,6 +151,11 @@ pub(crate) fn wants(
         {
             let interface = interface.name.clone();
             return Err(PlanError::MtuRefused { interface, mtu, low, high });
+        }
+        if environment.is_absent(&interface.name) {
+            wants.guard.insert(interface.name.clone());
+            wants.guard.extend(interface.units.iter().map(|unit| device_of(interface, unit)));
+            continue;
         }
         let up = !interface.disabled;
         if !interface.mobile {
@@ -165,12 +171,15 @@ pub(crate) fn wants(
         let len = if addr.is_ipv4() { 32 } else { 128 };
         let unit = listener.interface.as_deref().unwrap_or_default();
         let device = device_of_unit_name(config, unit);
+        if environment.is_absent(&device) {
+            continue;
+        }
         // an interface that has it already answers by itself
         if !wants.addresses.iter().any(|(_, known)| known.addr == addr) {
             wants.addresses.push((device, Prefix { addr, len }));
         }
     }
-    add_routes(&mut wants, config);
+    add_routes(&mut wants, config, environment);
     follow_links(&mut wants, learns_shared(config));
     add_pool_routes(&mut wants, config);
     wants.unasked =
@@ -178,7 +187,7 @@ pub(crate) fn wants(
     Ok(wants)
 }
 
-fn add_routes(wants: &mut KernelWants, config: &Config) {
+fn add_routes(wants: &mut KernelWants, config: &Config, environment: &Environment) {
     add_last_routes(wants);
     let of_table = |wants: &KernelWants, table: u32| -> Vec<(String, Prefix)> {
         wants.addresses.iter().filter(|(device, _)| wants.table_of(device) == table).cloned().collect()
@@ -187,8 +196,9 @@ fn add_routes(wants: &mut KernelWants, config: &Config) {
     for (want, instance) in wants.instances.iter().zip(&config.routing_instances) {
         tables.push((want.table, &instance.static_routes, of_table(wants, want.table)));
     }
+    let dead = dead_units(config, environment);
     for (table, routes, addresses) in tables {
-        add_table(wants, config, (table, &addresses), routes);
+        add_table(wants, (config, &dead), (table, &addresses), routes);
     }
 }
 
@@ -211,33 +221,35 @@ fn add_last_routes(wants: &mut KernelWants) {
     wants.guard.extend(wants.instances.iter().map(|instance| instance.device.clone()));
 }
 
-/// What leads through a disabled unit only is inactive, as with Junos. The kernel would keep such a route when its interface is
+/// What leads through dead units only is inactive, as with Junos. The kernel would keep such a route when its interface is
 /// disabled, and refuse it at the next start. `addresses` are those of the table's instance.
 fn add_table(
     wants: &mut KernelWants,
-    config: &Config,
+    (config, dead_units): (&Config, &[DeadUnit]),
     (table, addresses): (u32, &[(String, Prefix)]),
     routes: &[StaticRoute],
 ) {
-    let disabled = disabled_units(config);
     for route in routes {
         let mut dead = vec![];
         let target = match &route.next_hop {
             RouteTarget::Gateways(gateways) => {
                 let all = gateways.iter().map(|hop| gateway(config, hop, addresses));
                 let named = gateways.iter().map(|hop| hop.interface.as_deref());
-                let named = named.map(|name| disabled.iter().find(|(unit, _)| Some(unit.as_str()) == name));
+                let named = named.map(|name| dead_units.iter().find(|unit| Some(unit.name.as_str()) == name));
                 let usable = all.zip(named).filter(|(gateway, named)| {
-                    let away = named.map(|(unit, _)| unit.as_str());
-                    let elsewhere = || behind(&disabled, gateway.addr).filter(|_| gateway.device.is_none());
-                    let unit = away.or_else(elsewhere);
-                    dead.extend(unit.map(|unit| format!("{} is behind {unit}", gateway.addr)));
+                    let elsewhere =
+                        || dead_units.iter().find(|unit| gateway.device.is_none() && unit.has(gateway.addr));
+                    let unit = named.or_else(elsewhere);
+                    dead.extend(unit.map(|unit| {
+                        format!("{} is behind {}, which is {}", gateway.addr, unit.name, unit.why)
+                    }));
                     unit.is_none()
                 });
                 RouteVia::Gateways(usable.map(|(gateway, _)| gateway).collect())
             }
             RouteTarget::Interface(unit) => {
-                dead.extend(disabled.iter().find(|(name, _)| name == unit).map(|(name, _)| name.clone()));
+                let found = dead_units.iter().find(|dead| dead.name == *unit);
+                dead.extend(found.map(|unit| format!("{}, which is {}", unit.name, unit.why)));
                 RouteVia::Device(device_of_unit_name(config, unit))
             }
             RouteTarget::Discard => RouteVia::Discard,
@@ -251,7 +263,7 @@ fn add_table(
         let Prefix { addr, len } = route.destination;
         wants.inactive_routes.extend(dead.iter().map(|why| {
             let what = if is_active { "one of its gateways is inactive" } else { "it is inactive" };
-            format!("static route {addr}/{len}: {what}, {why}, which is disabled")
+            format!("static route {addr}/{len}: {what}, {why}")
         }));
         if is_active {
             let (destination, preference) = (route.destination, route.preference);
@@ -318,20 +330,32 @@ fn add_pool_routes(wants: &mut KernelWants, config: &Config) {
     }
 }
 
-/// Names of units that are disabled, by themselves or with their interface, and their prefixes.
-fn disabled_units(config: &Config) -> Vec<(String, Vec<Prefix>)> {
-    let units = config.interfaces.iter().flat_map(|i| i.units.iter().map(move |u| (i, u)));
-    let disabled = units.filter(|(interface, unit)| interface.disabled || unit.disabled);
-    let named = |(interface, unit): (&Interface, &Unit)| {
-        let prefixes = unit.inet.iter().chain(&unit.inet6).copied().collect();
-        (format!("{}.{}", interface.name, unit.number), prefixes)
-    };
-    disabled.map(named).collect()
+/// A unit that nothing leaves by.
+struct DeadUnit {
+    name: String,
+    why: &'static str,
+    prefixes: Vec<Prefix>,
 }
 
-fn behind(disabled: &[(String, Vec<Prefix>)], addr: IpAddr) -> Option<&str> {
-    let has = |prefixes: &[Prefix]| prefixes.iter().any(|prefix| contains(*prefix, addr));
-    disabled.iter().find(|(_, prefixes)| has(prefixes)).map(|(name, _)| name.as_str())
+impl DeadUnit {
+    fn has(&self, addr: IpAddr) -> bool {
+        self.prefixes.iter().any(|prefix| contains(*prefix, addr))
+    }
+}
+
+/// Units that are disabled, by themselves or with their interface, and those of interfaces that are not here.
+fn dead_units(config: &Config, environment: &Environment) -> Vec<DeadUnit> {
+    let units = config.interfaces.iter().flat_map(|i| i.units.iter().map(move |u| (i, u)));
+    let dead = |(interface, unit): (&Interface, &Unit)| {
+        let why = match interface.disabled || unit.disabled {
+            true => "disabled",
+            false if environment.is_absent(&interface.name) => "not here",
+            false => return None,
+        };
+        let prefixes = unit.inet.iter().chain(&unit.inet6).copied().collect();
+        Some(DeadUnit { name: format!("{}.{}", interface.name, unit.number), why, prefixes })
+    };
+    units.filter_map(dead).collect()
 }
 
 /// Whether any address, route or listener is of this family, or none is of any: then all that passes is meant.

@@ -376,8 +376,11 @@ fn compile_with(
     warnings.extend(frr::warnings(config));
     warnings.extend(lan_services::warnings(config, &infos));
     let on_xdp = hooks.iter().filter(|(_, hook)| **hook != IngressHook::Tc);
+    let on_xdp = on_xdp.filter(|(name, _)| !environment.is_absent(name));
     kernel.tags_in_frames = on_xdp.map(|(name, _)| name.clone()).collect();
-    kernel::add_proxies(&mut kernel, &nat::proxies(config, &managed));
+    let mut proxies = nat::proxies(config, &managed);
+    proxies.retain(|(device, _)| !environment.is_absent(device));
+    kernel::add_proxies(&mut kernel, &proxies);
     let services = gate::wanted(config, &numbers.services);
     let rules = policies::compile(config, &numbers.zones, &numbers.policies, &mut terms, services)?;
     let nat = nat::compile(config, &indexed, &numbers.nat, rules.contexts.len() as u32 + 1)?;
@@ -396,6 +399,7 @@ fn compile_with(
         ingress: Some(null.hook),
         variant: 0,
     }));
+    attachments.retain(|attachment| !environment.is_absent(&attachment.device));
     let units = units::UnitTable::new(&entries)?;
     let (screen_limits, white_terms) = screens::limits(config, &numbers.zones)?;
     let tables = Tables {
@@ -464,6 +468,7 @@ fn warnings(
         );
         warnings.push(Warning { device, text });
     }
+    warnings.extend(devices::absent(config, environment));
     for interface in config.interfaces.iter().filter(|interface| !interface.mobile) {
         let hook =
             hooks.get(&interface.name).filter(|_| !null_zone.iter().any(|n| n.device == interface.name));

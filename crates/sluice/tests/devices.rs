@@ -342,3 +342,82 @@ fn interfaces_are_shown_as_the_kernel_has_them() {
     assert_eq!((&right["up"], &right["link"]), (&true.into(), &false.into()), "{right}");
     assert_eq!(view("left0.0")["configured"].as_array().unwrap().len(), 2);
 }
+
+/// A third zone behind an interface of its own and a tagged unit of another one, with a static route.
+const THIRD: &str = "\
+set interfaces third0 unit 0 family inet address 10.71.3.1/24
+set interfaces trunk0 vlan-tagging
+set interfaces trunk0 unit 7 vlan-id 7 family inet address 10.71.7.1/24
+set routing-options static route 10.99.0.0/16 next-hop 10.71.3.2
+set security zones security-zone third interfaces third0.0
+set security zones security-zone third interfaces trunk0.7
+set security zones security-zone third host-inbound-traffic system-services ping
+";
+
+/// What native XDP at the other end asks of a host.
+fn for_xdp(host: &Netns) {
+    host.run("ethtool", OFF).unwrap();
+    host.run("ethtool", ["-K", "eth0", "gro", "on"]).unwrap();
+}
+
+/// An interface that is away holds up neither commits, nor others that come back, nor a start.
+#[test]
+fn an_interface_that_is_away_holds_up_no_other() {
+    for mode in ["tc", "xdp"] {
+        let site = Site::new(&format!("away{mode}"));
+        offload_off(&site);
+        let third = || {
+            let host = Netns::create(&format!("away{mode}-3")).unwrap();
+            site.connect(&host, "third0", &["10.71.3.2/24"]);
+            for_xdp(&host);
+            site.gateway.ip("link add trunk0 type veth peer name trunk1").unwrap();
+            site.gateway.run("ethtool", [&["-K", "trunk1"], &OFF[2..]].concat()).unwrap();
+            site.gateway.ip("link set trunk1 up").unwrap();
+            host
+        };
+        let host = third();
+        [&site.left, &site.right].into_iter().for_each(for_xdp);
+        let with_third = in_mode(
+            &site,
+            mode,
+            &format!("{THIRD}set interfaces third0 mode {mode}\nset interfaces trunk0 mode {mode}\n"),
+        );
+        let mut running = site.start(&with_third);
+        drop(host);
+        site.gateway.ip("link delete trunk0").unwrap();
+        for gone in ["third0", "trunk0"] {
+            wait_until("the log tells", PATIENCE, || running.last_words().contains(gone));
+        }
+
+        let commit = site.commit(&with_third);
+        accepted(&commit);
+        let said = stderr(&commit);
+        assert!(said.contains("interface third0 is not here"), "{mode}: {said}");
+        assert!(said.contains("10.71.3.2 is behind third0.0, which is not here"), "{mode}: {said}");
+        assert!(site.pings(&site.left, "10.71.2.2"), "{mode}");
+        let strange = in_mode(&site, mode, &THIRD.replace("third0", "fourth0"));
+        let refusal = refused(&site.commit(&strange), 2);
+        assert!(refusal.contains("interface fourth0 does not exist here"), "{mode}: {refusal}");
+
+        site.gateway.ip("link delete left0").unwrap();
+        site.connect(&site.left, "left0", &["10.71.1.2/24"]);
+        for_xdp(&site.left);
+        site.left.ip("route replace default via 10.71.1.1").unwrap();
+        wait_until("the other one is attached again", PATIENCE, || site.pings(&site.left, "10.71.2.2"));
+
+        running.kill().unwrap();
+        accepted(&site.sluice(&["cleanup", "--keep-commits"]));
+        let running = site.start(&with_third);
+        assert!(site.pings(&site.left, "10.71.2.2"), "{mode}: after a start");
+        assert!(notes(&running, "third0.0").contains("is not here"), "{mode}");
+
+        let host = third();
+        wait_until("the third one", PATIENCE, || site.pings(&host, "10.71.3.1"));
+        assert_eq!(notes(&running, "third0.0"), "[]", "{mode}");
+        let routes = site.gateway.ip("route show 10.99.0.0/16").unwrap();
+        assert!(routes.contains("via 10.71.3.2"), "{mode}: {routes}");
+        let has_tagged =
+            || site.gateway.ip("address show dev trunk0.7").is_ok_and(|a| a.contains("10.71.7.1"));
+        wait_until("the tagged one", PATIENCE, has_tagged);
+    }
+}

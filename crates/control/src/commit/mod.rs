@@ -25,8 +25,9 @@ use crate::functions::gate::grants;
 use crate::functions::{self, Candidate, CommitError, Function, Tools};
 use crate::kernel::clock::{self, Deadline};
 use crate::kernel::devices::{Latest, Managed};
+use crate::kernel::environment::{self, Known};
 use crate::kernel::mtus::Mtus;
-use crate::kernel::{Kernel, KernelError, Link, environment};
+use crate::kernel::{Kernel, KernelError, Link};
 use crate::state::active::Active;
 use crate::state::archive::{Commit, Confirm, Earlier};
 use crate::state::config;
@@ -156,7 +157,8 @@ impl Engine {
         let named = config.fan_out.clone();
         self.functions.iter().for_each(|function| function.resolve(&mut config));
         let before = self.stored.clone();
-        let machine = Machine { kernel: self.kernel.clone(), refusals: &self.refusals };
+        let known = known(old, before.as_ref());
+        let machine = Machine { kernel: self.kernel.clone(), refusals: &self.refusals, known };
         let (mut candidate, environment) = self.candidate(&machine, &config, source, old, before.as_ref())?;
         let replan = |candidate: &mut Candidate<'_>| machine.replan(candidate, &environment);
         functions::put_in_force(&mut self.functions, &mut candidate, replan)?;
@@ -231,7 +233,8 @@ impl Engine {
         let mut config = config::parse(&source.text, &source.file)?;
         self.functions.iter().for_each(|function| function.resolve(&mut config));
         let before = self.stored.clone();
-        let machine = Machine { kernel: self.kernel.clone(), refusals: &self.refusals };
+        let known = known(Some(&active), before.as_ref());
+        let machine = Machine { kernel: self.kernel.clone(), refusals: &self.refusals, known };
         let (mut candidate, _) = self.candidate(&machine, &config, source, Some(&active), before.as_ref())?;
         self.functions.iter_mut().try_for_each(|function| function.check(&mut candidate))?;
         let remarks = remarks(&candidate);
@@ -297,15 +300,21 @@ pub struct Checked {
     pub remarks: Vec<String>,
 }
 
+/// Interfaces that may be away.
+fn known(old: Option<&Active>, stored: Option<&Stored>) -> Known {
+    old.map_or_else(|| config::known(stored), |old| environment::known(&old.config))
+}
+
 /// The machine that plans are made for.
 struct Machine<'a> {
     kernel: Kernel,
     refusals: &'a Refusals,
+    known: Known,
 }
 
 impl Machine<'_> {
     fn environment(&self, config: &Config, links: &[Link], mtus: &Mtus) -> Result<Environment, KernelError> {
-        let mut environment = environment::read(&self.kernel, links, config, mtus)?;
+        let mut environment = environment::read(&self.kernel, links, (config, &self.known), mtus)?;
         self.refusals.put_into(&mut environment);
         Ok(environment)
     }

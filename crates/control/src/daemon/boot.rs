@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::ifaddrs::getifaddrs;
 use sluice_language::Config;
@@ -15,6 +15,9 @@ use crate::state::store;
 
 /// How often the kernel is asked whether a device has come.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// How late interfaces of the last commit may be; then the others forward without them.
+pub const LATE: Duration = Duration::from_secs(30);
 
 /// Keeps the kernel from forwarding between the devices of the last commit, and names them. A commit that cannot be read
 /// stops all that are there: what it was for is not known.
@@ -50,20 +53,27 @@ fn here() -> BTreeSet<String> {
     all.filter(|name| name != "lo").collect()
 }
 
-/// Returns when a device is there; until then the guard holds what the configuration is about.
+/// Returns when a device is there, or, with false, after `longest`; until then the guard holds what the configuration is about.
 pub fn wait_for(
     device: &str,
+    longest: Option<Duration>,
     texts: &[(String, String)],
     kernel: &Kernel,
     notify: &Notify,
-) -> Result<(), KernelError> {
+) -> Result<bool, KernelError> {
     let configs = texts.iter().filter_map(|(text, file)| config::parse(text, file).ok());
     guard::install(&configs.flat_map(|config| devices(&config)).collect())?;
-    tracing::warn!(device, "not here yet; nothing is forwarded until it comes");
+    let begun = Instant::now();
+    let until =
+        longest.map_or_else(String::new, |longest| format!(" or {} seconds are over", longest.as_secs()));
+    tracing::warn!(device, "not here yet; nothing is forwarded until it comes{until}");
     notify.say(&format!("STATUS=waiting for interface {device}"));
     while !kernel.links()?.iter().any(|link| link.name == device) {
+        if longest.is_some_and(|longest| begun.elapsed() >= longest) {
+            return Ok(false);
+        }
         std::thread::sleep(LOOK);
     }
     tracing::info!(device, "has come");
-    Ok(())
+    Ok(true)
 }

@@ -34,6 +34,7 @@ use crate::functions::frr::Frr;
 use crate::functions::gate::audit::Audit;
 use crate::functions::gtpu::sessions::Sessions;
 use crate::kernel::changes::{self, Changes};
+use crate::kernel::environment::Known;
 use crate::kernel::{self, Kernel, bpffs, guard, mtus, preflight, tags};
 use crate::serve::connections::Pools;
 use crate::serve::http::{self, App};
@@ -183,8 +184,9 @@ pub fn restore(options: &Options) -> Result<Restored, DaemonError> {
     };
     let runtime = crate::runtime().map_err(DaemonError::Runtime)?;
     let service = FanOutService::new(options.names.clone());
+    let known = config::known(Some(&stored));
     let start = claimed.start(options, Kernel::connect(runtime.handle())?, Some(stored), &service)?;
-    start.first_that_works(vec![Ok(Source::unconfirmed(back))], false, vec![])?;
+    start.first_that_works(vec![Ok(Source::unconfirmed(back))], (false, &known), vec![])?;
     Ok(Restored::Back)
 }
 
@@ -193,24 +195,35 @@ fn listen_error(place: impl ToString) -> impl FnOnce(io::Error) -> DaemonError {
     move |source| DaemonError::Listen { place, source }
 }
 
-/// Begins as often as it takes for every interface to be there, if the options say so.
+/// Begins as often as it takes for every interface to be there, if the options say so. Those of the last commit are given some
+/// time, or none without the option: one that is broken must not keep the others from forwarding for good.
 fn start_with_devices(
     start: &Start<'_>,
     options: &Options,
     memory: &Memory,
     notify: &Notify,
 ) -> Result<Started, DaemonError> {
+    let known = config::known(memory.stored.as_ref());
+    let mut may_be_away = Known::new();
     loop {
         let mut notes: Vec<String> = memory.damage.iter().cloned().collect();
         let sources = sources::of(options, memory, &start.store.archive(), &mut notes);
         let read = sources.iter().flatten();
         let texts: Vec<(String, String)> = read.map(|s| (s.text.clone(), s.file.clone())).collect();
-        let error = match start.first_that_works(sources, options.wait, notes) {
-            Err(error) if options.wait => error,
+        let error = match start.first_that_works(sources, (options.wait, &may_be_away), notes) {
+            Err(error) => error,
             started => return started,
         };
         let Some(missing) = error.missing_interface() else { return Err(error) };
-        boot::wait_for(missing, &texts, &start.kernel, notify)?;
+        let is_known = known.contains(missing);
+        let may_try = options.wait || is_known && may_be_away.is_empty();
+        if !may_try {
+            return Err(error);
+        }
+        let longest = is_known.then_some(boot::LATE);
+        if !options.wait || !boot::wait_for(missing, longest, &texts, &start.kernel, notify)? {
+            may_be_away.clone_from(&known);
+        }
     }
 }
 

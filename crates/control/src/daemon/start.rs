@@ -17,8 +17,9 @@ use crate::functions::gtpu::sessions::Sessions;
 use crate::functions::{CommitError, Tools};
 use crate::kernel::bpffs::BpffsError;
 use crate::kernel::devices::Latest;
+use crate::kernel::environment::{self, Known};
 use crate::kernel::preflight::PreflightError;
-use crate::kernel::{Kernel, KernelError, environment, guard};
+use crate::kernel::{Kernel, KernelError, guard};
 use crate::state::config::{self, CheckError};
 use crate::state::draft::Drafts;
 use crate::state::store::{Store, StoreError, Stored};
@@ -110,18 +111,18 @@ pub struct Start<'a> {
 
 impl Start<'_> {
     /// Tries one after the other; when none works, the first one's error counts. With `waits` one that only lacks an interface
-    /// is not given up for an earlier one. `notes` are the operator's to know.
+    /// is not given up for an earlier one; those of `known` need not be there. `notes` are the operator's to know.
     pub fn first_that_works(
         &self,
         sources: Vec<Result<Source, DaemonError>>,
-        waits: bool,
+        (waits, known): (bool, &Known),
         mut notes: Vec<String>,
     ) -> Result<Started, DaemonError> {
         let mut first: Option<DaemonError> = None;
         for source in sources {
             let tried = source.and_then(|source| {
                 let file = source.file.clone();
-                self.attempt(source).map(|started| (file, started))
+                self.attempt(source, known).map(|started| (file, started))
             });
             match (tried, first.is_some()) {
                 (Ok((file, started)), _) => {
@@ -142,9 +143,9 @@ impl Start<'_> {
         Err(first.unwrap_or_else(|| DaemonError::NoConfiguration { dir: self.state_dir.to_owned() }))
     }
 
-    fn attempt(&self, source: Source) -> Result<Started, DaemonError> {
+    fn attempt(&self, source: Source, known: &Known) -> Result<Started, DaemonError> {
         self.service.learn(&source.text, &source.file);
-        let sizes = self.rehearse(&source)?;
+        let sizes = self.rehearse(&source, known)?;
         let found = Found { pins: self.pin.exists(), guard: guard::is_installed() };
         let opened = Dataplane::open(self.pin, sizes).map_err(DaemonError::from);
         let started = opened.and_then(|dataplane| {
@@ -155,13 +156,14 @@ impl Start<'_> {
     }
 
     /// Everything that can be refused, before the data plane is opened.
-    fn rehearse(&self, source: &Source) -> Result<sluice_dataplane::Sizes, DaemonError> {
+    fn rehearse(&self, source: &Source, known: &Known) -> Result<sluice_dataplane::Sizes, DaemonError> {
         let config = config::parse(&source.text, &source.file)?;
         if let Some(address) = config.fan_out.metrics {
             sluice_fanout::metrics::listen(address).map(drop).map_err(DaemonError::Metrics)?;
         }
         let Stored { generation, mut ids, mtus_before, .. } = self.stored.clone().unwrap_or_default();
-        let environment = environment::read(&self.kernel, &self.kernel.links()?, &config, &mtus_before)?;
+        let environment =
+            environment::read(&self.kernel, &self.kernel.links()?, (&config, known), &mtus_before)?;
         config::plan(&config, &source.file, &environment, &mut ids, generation + 1)?;
         Ok(config::sizes(&config))
     }

@@ -23,9 +23,10 @@ use crate::commit::Shared;
 use crate::events::departures::Departures;
 use crate::events::ours::Ours;
 use crate::functions::local::addresses;
+use crate::kernel::environment::{self, Known};
 use crate::kernel::mtus::Mtus;
 use crate::kernel::notices::Notices;
-use crate::kernel::{Kernel, KernelError, Link, Neighbour, changes, environment, parse_neighbour};
+use crate::kernel::{Kernel, KernelError, Link, Neighbour, changes, parse_neighbour};
 use crate::state::error::AskError;
 
 /// At most one generation of routes in this time: each has every flow ask once more.
@@ -384,13 +385,14 @@ fn refresh(shared: &Shared, dirty: Dirty) -> Result<(), AskError> {
     Ok(())
 }
 
-/// Whether all managed devices exist, but not all as the active plan knows them.
+/// Whether managed devices that are here are not all as the active plan knows them.
 fn devices_changed(shared: &Shared) -> bool {
     let active = shared.active();
     let plan = &active.plan;
     let read = || -> Result<_, KernelError> {
         let (links, addresses) = (shared.kernel.links()?, shared.kernel.addresses()?);
-        Ok(environment::devices(&shared.kernel, &links, &addresses, &active.config, &Mtus::default()))
+        let config = (&active.config, &Known::new());
+        Ok(environment::devices(&shared.kernel, &links, &addresses, config, &Mtus::default()))
     };
     let now = match read() {
         Ok(now) => now,
@@ -399,10 +401,11 @@ fn devices_changed(shared: &Shared) -> bool {
             return false;
         }
     };
-    let mut physical = plan.units.iter().map(|u| &u.physical).chain(plan.null_zone.iter().map(|n| &n.device));
+    let is_interface = |device: &String| active.config.interfaces.iter().any(|own| own.name == *device);
     let is_same = |device: &String| {
         let (Some(was), Some(is)) = (plan.environment.netdevs.get(device), now.netdevs.get(device)) else {
-            return false;
+            // an interface that has gone is waited for, and meanwhile holds up no other; our own devices are made anew
+            return is_interface(device);
         };
         let sets_mtu = plan.kernel.links.iter().any(|link| link.device == *device && link.mtu.is_some());
         (was.ifindex, was.mac, &was.learned, was.sender) == (is.ifindex, is.mac, &is.learned, is.sender)
@@ -416,9 +419,10 @@ fn devices_changed(shared: &Shared) -> bool {
         let (was, is) = (index(&plan.environment, &own.device), index(&now, &own.device));
         is.is_some() && was != is
     };
-    physical.all(|device| now.netdevs.contains_key(device))
-        && (instances.iter().any(is_moved)
-            || !plan.attachments.iter().all(|attachment| is_same(&attachment.device)))
+    let mut absent = active.config.interfaces.iter().filter(|own| plan.environment.is_absent(&own.name));
+    instances.iter().any(is_moved)
+        || absent.any(|own| now.netdevs.contains_key(&own.name))
+        || !plan.attachments.iter().all(|attachment| is_same(&attachment.device))
 }
 
 /// On a thread of its own: routes must not wait for a commit.

@@ -1,6 +1,6 @@
 //! The machine as the plan sees it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use sluice_language::config::{Config, Prefix, Unit};
 use sluice_plan::{Environment, NetDev};
@@ -10,18 +10,28 @@ use crate::kernel::{Address, Kernel, KernelError, Link, ethtool, ipsec};
 
 /// ifindexes of devices that the plan's kernel changes will make; no real one is this large.
 const PLACEHOLDER: u32 = 0x7f00_0000;
+/// The same of interfaces that are not here.
+const ABSENT: u32 = 0x7e00_0000;
 
-/// Devices by name. Those that a commit of `config` would make stand in with placeholders, so that everything can be
-/// checked before anything is made. Those whose MTU is set back by it have the earlier one.
+/// Interfaces that a configuration names. One that was in force may be put in force again, and another one that names them
+/// too, while they are not here; a name that is new is refused then, as it may be mistyped.
+pub type Known = BTreeSet<String>;
+
+pub fn known(config: &Config) -> Known {
+    config.interfaces.iter().filter(|own| !own.mobile).map(|own| own.name.clone()).collect()
+}
+
+/// Devices by name. Those that a commit of `config` would make, and those of `known` that are not here, stand in with
+/// placeholders, so that everything can be checked before anything is made. Those whose MTU is set back by it have the earlier one.
 pub fn read(
     kernel: &Kernel,
     links: &[Link],
-    config: &Config,
+    (config, known): (&Config, &Known),
     mtus_before: &Mtus,
 ) -> Result<Environment, KernelError> {
     let addresses = kernel.addresses()?;
     let tunnels = tunnels(&addresses);
-    Ok(Environment { tunnels, ..devices(kernel, links, &addresses, config, mtus_before) })
+    Ok(Environment { tunnels, ..devices(kernel, links, &addresses, (config, known), mtus_before) })
 }
 
 /// The same of devices alone: what is compared whenever the kernel tells of a change.
@@ -29,10 +39,10 @@ pub fn devices(
     kernel: &Kernel,
     links: &[Link],
     addresses: &[Address],
-    config: &Config,
+    (config, known): (&Config, &Known),
     mtus_before: &Mtus,
 ) -> Environment {
-    let mut environment = of_links(links, addresses, config, mtus_before);
+    let mut environment = of_links(links, addresses, (config, known), mtus_before);
     let tunnels = !config.gtp_u.is_empty();
     for interface in &config.interfaces {
         let wanted = sluice_plan::depends_on_sender(config, interface);
@@ -49,7 +59,12 @@ pub fn devices(
     environment
 }
 
-fn of_links(links: &[Link], addresses: &[Address], config: &Config, mtus_before: &Mtus) -> Environment {
+fn of_links(
+    links: &[Link],
+    addresses: &[Address],
+    (config, known): (&Config, &Known),
+    mtus_before: &Mtus,
+) -> Environment {
     let mut environment = Environment::default();
     let by_index: HashMap<u32, &Link> = links.iter().map(|link| (link.index, link)).collect();
     let uppers = links.iter().filter(|link| takes_frames_below(link));
@@ -73,11 +88,29 @@ fn of_links(links: &[Link], addresses: &[Address], config: &Config, mtus_before:
             sender: None,
             takes_redirected: false,
             learned: learned.get(&link.index).cloned().unwrap_or_default(),
+            absent: false,
         };
         environment.netdevs.insert(link.name.clone(), netdev);
     }
+    add_absent(&mut environment, config, known);
     add_pairs(&mut environment, config);
     environment
+}
+
+fn add_absent(environment: &mut Environment, config: &Config, known: &Known) {
+    let absent = config.interfaces.iter().filter(|own| known.contains(&own.name));
+    for (interface, ifindex) in absent.zip(ABSENT..) {
+        // as long as a unit of it says, which is refused where the device turns out to be shorter
+        let units =
+            interface.units.iter().map(|unit| match unit.vlan.is_some_and(|vlan| vlan.inner.is_some()) {
+                true => unit.mtu.map_or(0, |mtu| u32::from(mtu) + 4),
+                false => unit.mtu.map_or(0, u32::from),
+            });
+        let mtu = units.max().unwrap_or(0).max(1500);
+        // nothing that arrives elsewhere is held up by what it cannot take
+        let netdev = NetDev { ifindex, mtu, takes_redirected: true, absent: true, ..NetDev::default() };
+        environment.netdevs.entry(interface.name.clone()).or_insert(netdev);
+    }
 }
 
 fn named(link: &Link) -> (String, String) {
@@ -157,7 +190,10 @@ fn add_pairs(environment: &mut Environment, config: &Config) {
             for name in [far, device] {
                 placeholder += 1;
                 let wanted = NetDev { ifindex: placeholder, driver: "veth".to_owned(), ..parent.clone() };
-                environment.netdevs.entry(name).or_insert(wanted);
+                match parent.absent {
+                    true => drop(environment.netdevs.insert(name, wanted)),
+                    false => drop(environment.netdevs.entry(name).or_insert(wanted)),
+                }
             }
         }
     }
@@ -174,12 +210,23 @@ mod tests {
         let config = crate::state::config::parse(TRUNK, "test").unwrap();
         let link =
             |index: u32, name: &str| Link { index, name: name.to_owned(), mtu: 1500, ..Default::default() };
-        let first = of_links(&[link(3, "t0")], &[], &config, &Mtus::default());
+        let first = of_links(&[link(3, "t0")], &[], (&config, &Known::new()), &Mtus::default());
         assert!(first.netdevs["t0.5"].ifindex >= PLACEHOLDER);
         assert_ne!(first.netdevs["t0.5"].ifindex, first.netdevs["t0.5p"].ifindex);
-        let then =
-            of_links(&[link(3, "t0"), link(8, "t0.5"), link(7, "t0.5p")], &[], &config, &Mtus::default());
+        let links = [link(3, "t0"), link(8, "t0.5"), link(7, "t0.5p")];
+        let then = of_links(&links, &[], (&config, &Known::new()), &Mtus::default());
         assert_eq!((then.netdevs["t0.5"].ifindex, then.netdevs["t0.5p"].ifindex), (8, 7));
         assert!(imagined(&config).netdevs.contains_key("t0.5p"));
+    }
+
+    #[test]
+    fn interfaces_that_were_known_stand_in_while_they_are_away_and_others_do_not() {
+        let config = crate::state::config::parse(TRUNK, "test").unwrap();
+        let none = of_links(&[], &[], (&config, &Known::new()), &Mtus::default());
+        assert!(none.netdevs.is_empty(), "{none:?}");
+        // its pair may be there still
+        let pair = Link { index: 8, name: "t0.5".to_owned(), mtu: 1500, ..Default::default() };
+        let absent = of_links(&[pair], &[], (&config, &known(&config)), &Mtus::default());
+        assert!(["t0", "t0.5", "t0.5p"].iter().all(|device| absent.is_absent(device)), "{absent:?}");
     }
 }

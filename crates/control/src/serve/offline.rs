@@ -89,7 +89,8 @@ fn active(stored: Stored, kernel: &Kernel) -> Result<Active, CommitError> {
     let mut config = config::parse(&text, &file)?;
     let named = config.fan_out.clone();
     FanOutService::new(Names::default()).resolve(&mut config);
-    let environment = environment::read(kernel, &kernel.links()?, &config, &mtus_before)?;
+    let known = environment::known(&config);
+    let environment = environment::read(kernel, &kernel.links()?, (&config, &known), &mtus_before)?;
     let plan: Plan = config::plan(&config, &file, &environment, &mut ids, generation)?;
     Ok(Active {
         generation,

@@ -4,8 +4,10 @@ use sluice_dataplane::{EarlyAgeout, Sizes, Timeouts};
 use sluice_language::{Config, Errors};
 use sluice_plan::{Environment, Ids, Plan, PlanError};
 
+use crate::kernel::environment::{self, Known};
 use crate::kernel::mtus::Mtus;
-use crate::kernel::{Kernel, KernelError, environment};
+use crate::kernel::{Kernel, KernelError};
+use crate::state::store::Stored;
 
 /// Why a configuration cannot be used here.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +42,12 @@ pub fn refuse_empty(text: &str, file: &str) -> Result<(), CheckError> {
     }
 }
 
+/// Interfaces of the last commit, which may be away by now.
+pub(crate) fn known(stored: Option<&Stored>) -> Known {
+    let config = stored.and_then(|stored| parse(&stored.text, &stored.file).ok());
+    config.as_ref().map(environment::known).unwrap_or_default()
+}
+
 /// The clock on the wall: local seconds since 1970-01-01 00:00.
 pub fn local_seconds() -> i64 {
     chrono::Local::now().naive_local().and_utc().timestamp()
@@ -69,7 +77,7 @@ pub fn check(text: &str, file: &str, look_at_interfaces: bool) -> Result<Plan, C
                 advice: "check the limits of threads and open files",
             })?;
             let kernel = Kernel::connect(runtime.handle())?;
-            environment::read(&kernel, &kernel.links()?, &config, &Mtus::default())?
+            environment::read(&kernel, &kernel.links()?, (&config, &Known::new()), &Mtus::default())?
         }
     };
     plan(&config, file, &environment, &mut Ids::default(), 1)
