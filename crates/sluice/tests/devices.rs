@@ -365,7 +365,6 @@ fn for_xdp(host: &Netns) {
 fn an_interface_that_is_away_holds_up_no_other() {
     for mode in ["tc", "xdp"] {
         let site = Site::new(&format!("away{mode}"));
-        offload_off(&site);
         let third = || {
             let host = Netns::create(&format!("away{mode}-3")).unwrap();
             site.connect(&host, "third0", &["10.71.3.2/24"]);
@@ -419,5 +418,110 @@ fn an_interface_that_is_away_holds_up_no_other() {
         let has_tagged =
             || site.gateway.ip("address show dev trunk0.7").is_ok_and(|a| a.contains("10.71.7.1"));
         wait_until("the tagged one", PATIENCE, has_tagged);
+    }
+}
+
+const ALONE: &str = "\
+set interfaces third0 unit 0 family inet address 10.71.3.1/24
+set interfaces third0 unit 0 family inet6 address fd71:3::1/64
+";
+
+const OFFICE: &str = "\
+set security zones security-zone third interfaces third0.0
+set system services dhcp-local-server group lan interface third0.0
+set access address-assignment pool office family inet network 10.71.3.0/24
+set access address-assignment pool office family inet range all low 10.71.3.20 high 10.71.3.200
+set access address-assignment pool office family inet dhcp-attributes router 10.71.3.1
+set protocols router-advertisement interface third0.0 prefix fd71:3::/64
+";
+
+const TRANSLATED: &str = "\
+set security zones security-zone third interfaces third0.0
+set security nat source rule-set out from zone left
+set security nat source rule-set out to interface third0.0
+set security nat source rule-set out rule all match source-address 0.0.0.0/0
+set security nat source rule-set out rule all then source-nat interface
+set security nat proxy-arp interface third0.0 address 10.71.3.80/28
+";
+
+const LISTENER: &str = "\
+set security zones security-zone third interfaces third0.0
+set services fan-out listener plane interface third0
+set services fan-out listener plane mode auto
+set services fan-out listener plane address 10.71.3.1
+set services fan-out listener plane port 514
+set services fan-out listener plane receiver r address 10.71.2.2
+set services fan-out listener plane receiver r port 5514
+set services fan-out listener sockets mode userspace
+set services fan-out listener sockets address 10.71.3.1
+set services fan-out listener sockets port 515
+set services fan-out listener sockets receiver r address 10.71.2.2
+set services fan-out listener sockets receiver r port 5515
+";
+
+const CLIENT: &str = "\
+set interfaces third0 unit 0 family inet dhcp
+set interfaces third0 unit 0 family inet6 dhcp-client client-identifier duid-type duid-ll
+set security zones security-zone third interfaces third0.0
+";
+
+const TUNNELS: &str = "\
+set security zones security-zone third interfaces third0.0
+set interfaces mif unit 0 family inet address 10.60.0.1/16
+set security zones security-zone mobile interfaces mif.0
+set services gtp-u interface third0.0 role n3
+set services gtp-u pool subscribers prefix 10.61.0.0/16
+set services gtp-u pool subscribers mobile-interface mif.0
+set services gtp-u session alice teid 0x1001
+set services gtp-u session alice address 10.61.0.2
+set services gtp-u session alice peer address 10.71.3.2
+set services gtp-u session alice peer teid 0x2001
+";
+
+const INSTANCE: &str = "\
+set security zones security-zone third interfaces third0.0
+set routing-instances office instance-type virtual-router
+set routing-instances office interface third0.0
+set routing-instances office routing-options static route 10.98.0.0/16 next-hop 10.71.3.2
+";
+
+/// Whatever an interface is used for, it may go and come back.
+#[test]
+fn what_uses_an_interface_that_is_away_waits_for_it() {
+    let site = Site::new("awaits");
+    let third = || {
+        let host = Netns::create("awaits-3").unwrap();
+        site.connect(&host, "third0", &["10.71.3.2/24"]);
+        host
+    };
+    let mut running = site.start(&in_mode(&site, "tc", ""));
+    running.forget_file();
+    for (kind, text) in [
+        ("addresses of hosts", [ALONE, OFFICE]),
+        ("translation", [ALONE, TRANSLATED]),
+        ("listeners", [ALONE, LISTENER]),
+        ("leases", ["", CLIENT]),
+        ("tunnels", [ALONE, TUNNELS]),
+        ("an instance", [ALONE, INSTANCE]),
+    ] {
+        let host = third();
+        // a start without `--wait` prefers the commit before where that needs no interface that is away
+        let conf = in_mode(&site, "tc", &format!("set system host-name other\n{}", text.concat()));
+        accepted(&site.commit(&conf));
+        let conf = in_mode(&site, "tc", &text.concat());
+        accepted(&site.commit(&conf));
+        drop(host);
+        let is_told = || notes(&running, "third0.0").contains("is not here");
+        wait_until(kind, PATIENCE, || {
+            accepted(&site.commit(&conf));
+            is_told()
+        });
+        assert!(site.pings(&site.left, "10.71.2.2"), "{kind}");
+        running.kill().unwrap();
+        running.start().unwrap_or_else(|error| panic!("{kind}: {error:#}"));
+        let host = third();
+        wait_until(kind, PATIENCE, || notes(&running, "third0.0") == "[]");
+        accepted(&site.commit(&conf));
+        drop(host);
     }
 }

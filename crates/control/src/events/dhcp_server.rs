@@ -80,7 +80,7 @@ impl Supervisor {
     fn look(&mut self, shared: &Shared) {
         let active = shared.active();
         let config = &active.config;
-        match kea::text(config, &self.place) {
+        match kea::text(config, &active.plan.environment, &self.place) {
             Ok(Some(text)) => {
                 self.idle = false;
                 self.serve(shared, text);

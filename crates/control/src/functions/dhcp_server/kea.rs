@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use sluice_language::Config;
 use sluice_language::dhcp_server::{DhcpHost, DhcpSubnet, Family};
 use sluice_language::nat::{address, bits};
+use sluice_plan::Environment;
 
 use super::delegated::SCRIPT;
 use super::process::{Place, SOCKET};
@@ -24,12 +25,13 @@ const LEASE_COMMANDS: &str = "kea/hooks/libdhcp_lease_cmds.so";
 /// With it we hear where clients of delegated prefixes are.
 const RUN_SCRIPT: &str = "kea/hooks/libdhcp_run_script.so";
 
-/// None = nothing is served. Devices that are disabled are left out.
-pub fn text(config: &Config, place: &Place) -> io::Result<Option<String>> {
+/// None = nothing is served. Devices that are disabled or not here are left out.
+pub fn text(config: &Config, environment: &Environment, place: &Place) -> io::Result<Option<String>> {
     let family = place.family();
     let subnets: Vec<&DhcpSubnet> = config.dhcp_server.of(family).collect();
+    let device = |own: &DhcpSubnet| device_of(config, &own.unit).filter(|own| !environment.is_absent(own));
     let served: Vec<(&DhcpSubnet, String)> =
-        subnets.iter().filter_map(|own| Some((*own, device_of(config, &own.unit)?))).collect();
+        subnets.iter().filter_map(|own| Some((*own, device(own)?))).collect();
     if served.is_empty() {
         return Ok(None);
     }

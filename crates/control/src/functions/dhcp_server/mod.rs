@@ -50,16 +50,17 @@ impl Function for DhcpServer {
 
     /// By now the devices are there that Kea looks for.
     fn prepare(&mut self, candidate: &mut Candidate<'_>) -> Result<(), CommitError> {
-        self.places.iter().try_for_each(|place| is_taken(place, candidate.config))
+        self.places.iter().try_for_each(|place| is_taken(place, candidate))
     }
 }
 
-fn is_taken(place: &Place, config: &Config) -> Result<(), CommitError> {
+fn is_taken(place: &Place, candidate: &Candidate<'_>) -> Result<(), CommitError> {
     let statement = place.family().statement();
     let dir = place.dir().display().to_string();
     let not_asked = |source| CommitError::machine(NotAsked { statement, dir, source });
     let said = || {
-        let Some(text) = kea::text(config, place)? else { return Ok(Ok(())) };
+        let environment = &candidate.plan.environment;
+        let Some(text) = kea::text(candidate.config, environment, place)? else { return Ok(Ok(())) };
         match process::program(place.family()) {
             Some(program) if place.configuration().as_ref() != Some(&text) => place.try_out(&program, &text),
             _ => Ok(Ok(())),
