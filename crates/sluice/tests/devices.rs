@@ -520,7 +520,7 @@ fn what_uses_an_interface_that_is_away_waits_for_it() {
         running.kill().unwrap();
         running.start().unwrap_or_else(|error| panic!("{kind}: {error:#}"));
         let host = third();
-        wait_until(kind, PATIENCE, || notes(&running, "third0.0") == "[]");
+        wait_until(kind, PATIENCE, || !is_told());
         accepted(&site.commit(&conf));
         drop(host);
     }
